@@ -1,0 +1,38 @@
+//! Closed sets of words that stand in table cells: sources, severities, kinds.
+
+/// One word out of a closed set, as it is written into a recording.
+///
+/// A reader of a newer recording may meet a word it does not know; `from_word` then
+/// answers `None` and the cell reads as unknown.
+pub trait Label: Copy + Sized + 'static {
+    /// Every word of the set with its meaning, in the order of declaration.
+    const WORDS: &'static [(&'static str, &'static str)];
+    /// The word as stored.
+    fn as_str(self) -> &'static str;
+    /// The label for a stored word.
+    fn from_word(word: &str) -> Option<Self>;
+}
+
+/// Declares an enum whose variants are written as words; each word has a doc line, which
+/// `memtrace schema` prints.
+macro_rules! labels {
+    ($(#[doc = $doc:literal])* pub enum $name:ident {
+        $($(#[doc = $variant_doc:literal])+ $variant:ident = $word:literal,)+
+    }) => {
+        $(#[doc = $doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $name { $($(#[doc = $variant_doc])+ $variant,)+ }
+
+        impl $crate::model::Label for $name {
+            const WORDS: &'static [(&'static str, &'static str)] =
+                &[$(($word, concat!($($variant_doc),+))),+];
+            fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word,)+ }
+            }
+            fn from_word(word: &str) -> Option<Self> {
+                match word { $($word => Some(Self::$variant),)+ _ => None }
+            }
+        }
+    };
+}
+pub(crate) use labels;

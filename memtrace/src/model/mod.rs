@@ -1,0 +1,21 @@
+//! What memtrace talks about: units, identities, and the tables of a recording.
+//!
+//! This room imports no other. A table is one file in [`tables`]; its columns are
+//! declared once, there, and everything else (Arrow schema, Parquet, `memtrace schema`,
+//! docs/tables.md) is read from that declaration.
+
+mod cell;
+mod clock;
+mod label;
+mod run;
+mod table;
+pub mod tables;
+mod units;
+
+pub use cell::{Cell, CellError, CellSink, CellSource, ColumnType};
+pub use clock::{ClockOffset, ClockReading};
+pub use label::Label;
+pub use run::{RunInfo, RunState, SCHEMA_VERSION, SchemaVersion, Target};
+pub use table::{Column, Row, Table};
+pub use tables::{Record, TABLES};
+pub use units::{BootNs, Bytes, DurationNs, PageSize, Pages, Tgid, Upid, WallNs};

@@ -1,0 +1,107 @@
+//! `run.json`: what a recording says about itself beside its tables.
+
+use super::clock::ClockReading;
+use super::units::{Bytes, DurationNs, Tgid};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The version of the tables this build writes. A new nullable column raises the minor
+/// part, a changed meaning the major part.
+pub const SCHEMA_VERSION: SchemaVersion = SchemaVersion { major: 1, minor: 0 };
+
+/// A version of the recording's tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SchemaVersion {
+    /// A reader refuses a major version that it does not know.
+    pub major: u32,
+    /// A reader ignores what a newer minor version added.
+    pub minor: u32,
+}
+
+impl fmt::Display for SchemaVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// Which processes a recording is about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum Target {
+    /// A command that memtrace started, and its descendants.
+    Command {
+        /// The command with its arguments.
+        argv: Vec<String>,
+    },
+    /// Running processes and their descendants.
+    Pids {
+        /// The ids that were asked for.
+        tgids: Vec<Tgid>,
+    },
+    /// Processes whose comm, title or command line matches, and their descendants.
+    Match {
+        /// The regular expression.
+        regex: String,
+    },
+    /// Processes of a cgroup and of the groups below it, and their descendants.
+    Cgroup {
+        /// The path of the group below its hierarchy's mount point.
+        path: String,
+    },
+    /// Every process of the machine.
+    All,
+}
+
+/// How far a recording came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunState {
+    /// Being written, or left behind by a recorder that was killed.
+    Recording,
+    /// Closed in order by the recorder.
+    Closed,
+    /// Closed later by `memtrace recover`.
+    Recovered,
+}
+
+/// The contents of `run.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunInfo {
+    /// Version of the tables.
+    pub schema_version: SchemaVersion,
+    /// Version of the memtrace that recorded.
+    pub memtrace_version: String,
+    /// How far the recording came.
+    pub state: RunState,
+    /// Name of the host.
+    pub hostname: String,
+    /// Kernel or OS release.
+    pub kernel: String,
+    /// Machine architecture.
+    pub arch: String,
+    /// Size of a base page.
+    pub page_size_bytes: Bytes,
+    /// CPUs that were online.
+    pub cpu_count: u32,
+    /// Memory of the node; unknown where the platform does not tell.
+    pub mem_total_bytes: Option<Bytes>,
+    /// What was recorded.
+    pub target: Target,
+    /// The root of the tree where there is exactly one (a command, or one pid).
+    pub root_tgid: Option<Tgid>,
+    /// The backend that observed processes: "bpf", "procfs" or "sysinfo".
+    pub backend: String,
+    /// Why this backend and not a better one; one line.
+    pub backend_reason: String,
+    /// Time between two snapshots.
+    pub interval_ns: DurationNs,
+    /// Clock readings: the first at start, the last at stop.
+    pub clocks: Vec<ClockReading>,
+    /// Wait status of the command as a shell reports it (128 + n for a signal); unknown
+    /// while it runs, and when memtrace did not start it.
+    pub command_exit_code: Option<i32>,
+    /// Facts read from the host at start, as `memtrace doctor --json` prints them.
+    pub host: serde_json::Value,
+    /// What was decided from them.
+    pub plan: serde_json::Value,
+}

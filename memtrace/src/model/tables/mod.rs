@@ -1,0 +1,112 @@
+//! The tables of a recording, one file each, and the list of them.
+
+mod cgroup_mem;
+mod diag;
+mod mem;
+mod node_mem;
+mod oom;
+mod process;
+mod self_cost;
+mod title;
+
+pub use cgroup_mem::CgroupMemRow;
+pub use diag::{DiagKind, DiagRow, Severity};
+pub use mem::{MemRow, MemSource};
+pub use node_mem::NodeMemRow;
+pub use oom::OomRow;
+pub use process::{FirstSeenBy, PeakSource, ProcessRow};
+pub use self_cost::SelfCostRow;
+pub use title::{TitleRow, TitleSource};
+
+use super::table::{Row, Table};
+
+macro_rules! tables {
+    ($($variant:ident($row:ident),)+) => {
+        /// One row of any table: what collectors send and the store writes.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Record {
+            $(#[doc = concat!("A row of [`", stringify!($row), "`].")] $variant($row),)+
+        }
+
+        $(impl From<$row> for Record {
+            fn from(row: $row) -> Self {
+                Self::$variant(row)
+            }
+        })+
+
+        /// Every table of a recording.
+        pub static TABLES: &[&Table] = &[$(<$row as Row>::TABLE),+];
+
+        impl Record {
+            /// The table this row belongs to, as an index into [`TABLES`].
+            pub fn table_index(&self) -> usize {
+                #[derive(Clone, Copy)]
+                enum Index { $($variant),+ }
+                match self { $(Self::$variant(_) => Index::$variant as usize,)+ }
+            }
+
+            /// Writes the row's cells, left to right.
+            pub fn put(&self, sink: &mut impl super::cell::CellSink) {
+                match self { $(Self::$variant(row) => row.put(sink),)+ }
+            }
+        }
+    };
+}
+
+tables! {
+    Process(ProcessRow),
+    Title(TitleRow),
+    Mem(MemRow),
+    Oom(OomRow),
+    CgroupMem(CgroupMemRow),
+    NodeMem(NodeMemRow),
+    SelfCost(SelfCostRow),
+    Diag(DiagRow),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_table_and_column_is_named_once_and_documented() {
+        let mut tables = HashSet::new();
+        for table in TABLES {
+            assert!(tables.insert(table.name), "two tables named {}", table.name);
+            assert!(!table.doc.trim().is_empty(), "{} has no doc", table.name);
+            let mut columns = HashSet::new();
+            for column in table.columns {
+                assert!(
+                    columns.insert(column.name),
+                    "{}.{} twice",
+                    table.name,
+                    column.name
+                );
+                assert!(
+                    !column.doc.trim().is_empty(),
+                    "{}.{}",
+                    table.name,
+                    column.name
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_that_ends_in_a_unit_has_that_unit() {
+        for table in TABLES {
+            for column in table.columns {
+                for unit in ["bytes", "ns"] {
+                    assert_eq!(
+                        column.name.ends_with(&format!("_{unit}")),
+                        column.unit == Some(unit) && column.name != "ts",
+                        "{}.{}",
+                        table.name,
+                        column.name
+                    );
+                }
+            }
+        }
+    }
+}
