@@ -4,8 +4,10 @@
 //! keeps its own state, shares the [`World`] with the others, and appends rows to the
 //! batch; it never waits and never prints.
 
+mod targets;
 mod world;
 
+pub use targets::Targets;
 pub use world::{Birth, End, Peak, Process, World, exit_row};
 
 use crate::model::{BootNs, ClockOffset, DurationNs, Record, WallNs};
