@@ -4,7 +4,12 @@
 //! keeps its own state, shares the [`World`] with the others, and appends rows to the
 //! batch; it never waits and never prints.
 
+#[cfg(target_os = "linux")]
+pub mod bpf;
+pub mod shim;
+pub use shim::{cgroup, container, procfs};
 mod targets;
+mod text;
 mod world;
 
 pub use targets::Targets;
@@ -59,6 +64,26 @@ pub trait Collector {
         world: &mut World,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError>;
+
+    /// A descriptor that becomes readable (edge-triggered) when the collector wants to be
+    /// drained before its next turn; none for collectors that only poll.
+    #[cfg(unix)]
+    fn wake_fd(&self) -> Option<std::os::fd::RawFd> {
+        None
+    }
+
+    /// Takes what is waiting behind [`Collector::wake_fd`].
+    ///
+    /// # Errors
+    /// As for [`Collector::collect`].
+    fn drain(
+        &mut self,
+        _tick: &Tick,
+        _world: &mut World,
+        _out: &mut Vec<Record>,
+    ) -> Result<(), CollectError> {
+        Ok(())
+    }
 
     /// A last observation when the recording stops; by default the same as any other.
     ///

@@ -3,6 +3,8 @@
 //! [`HostFacts`] is read at start and stored with the recording. Everything that decides
 //! (the plan of a recording, `memtrace doctor`) is an ordinary function of it.
 
+#[cfg(target_os = "linux")]
+pub mod btf;
 mod capability;
 mod cgroup;
 mod facts;
