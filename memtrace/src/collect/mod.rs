@@ -4,9 +4,16 @@
 //! keeps its own state, shares the [`World`] with the others, and appends rows to the
 //! batch; it never waits and never prints.
 
+mod container;
+mod fields;
+#[cfg(unix)]
+mod kept;
+#[cfg(target_os = "linux")]
+pub mod procfs;
 mod targets;
 mod world;
 
+pub use container::container_id;
 pub use targets::Targets;
 pub use world::{Birth, End, Peak, Process, World, exit_row};
 
