@@ -7,11 +7,17 @@
 #[cfg(target_os = "linux")]
 pub mod bpf;
 pub mod shim;
-pub use shim::{cgroup, container, procfs};
+pub use shim::cgroup;
+mod container;
+mod fields;
+#[cfg(unix)]
+mod kept;
+#[cfg(target_os = "linux")]
+pub mod procfs;
 mod targets;
-mod text;
 mod world;
 
+pub use container::container_id;
 pub use targets::Targets;
 pub use world::{Birth, End, Peak, Process, World, exit_row};
 

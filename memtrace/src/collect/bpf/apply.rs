@@ -1,18 +1,17 @@
 //! What an event means: rows of `mem`, `title` and `oom`, and changes to the world.
 
-use super::attach::current;
+use super::attach::{current, identity};
 use super::decode::Event;
 use crate::collect::cgroup::CgroupPaths;
-use crate::collect::container::container_id;
-use crate::collect::procfs::{self, Identity};
-use crate::collect::{Birth, End, Peak, Process, Targets, Tick, World, exit_row, text};
+use crate::collect::container_id;
+use crate::collect::procfs::{Identity, command_line};
+use crate::collect::{Birth, End, Peak, Process, Targets, Tick, World, exit_row};
 use crate::model::{
     BootNs, Bytes, FirstSeenBy, MemRow, MemSource, OomRow, PageSize, Pages, PeakSource, ProcessRow,
     Record, Tgid, TitleRow, TitleSource, Upid,
 };
 use memtrace_abi::{Comm, Counts, Exec, Exit, Fork, Oom, Sample, SampleCause, TaskSeen};
 use std::collections::VecDeque;
-use std::path::Path;
 
 /// Ended processes are remembered for a while, so that a sample that was on its way when
 /// the end was seen does not bring them back to life.
@@ -79,7 +78,7 @@ impl Apply {
     }
 
     fn stranger(&mut self, tgid: u32, comm: &[u8], args: &[u8], targets: &Targets) {
-        if targets.matches_name(&text::name(comm), text::arguments(args).as_deref()) {
+        if targets.matches_name(&comm_text(comm), command_line(args).as_deref()) {
             self.matches.push(Tgid(tgid));
         }
     }
@@ -100,7 +99,7 @@ impl Apply {
             start: boot(task.start_boot_ns),
             seen_by,
             parent: current(world, Tgid(task.parent_tgid), task.parent_start_boot_ns),
-            comm: text::name(&task.comm),
+            comm: comm_text(&task.comm),
         };
         let upid = world.enter(birth, at);
         let peak = self.kernel_peak(task.hiwater_pages, &task.counts, Seen::NEVER);
@@ -126,12 +125,12 @@ impl Apply {
     fn describe(&mut self, row: &mut ProcessRow, particulars: &Particulars<'_>) {
         row.uid = Some(i64::from(particulars.uid));
         row.ns_tgid = (particulars.ns_tgid != 0).then_some(Tgid(particulars.ns_tgid));
-        row.comm = text::name(particulars.comm);
+        row.comm = comm_text(particulars.comm);
         if particulars.cgroup_id != 0
             && let Some(path) = self.cgroups.resolve(particulars.cgroup_id)
             && row.cgroup.as_deref() != Some(&path)
         {
-            row.container_id = container_id(&path);
+            row.container_id = container_id(&path).map(str::to_owned);
             row.cgroup = Some(path);
         }
     }
@@ -150,7 +149,7 @@ impl Apply {
             start: boot(fork.header.start_boot_ns),
             seen_by: FirstSeenBy::Fork,
             parent,
-            comm: text::name(&fork.comm),
+            comm: comm_text(&fork.comm),
         };
         let upid = world.enter(birth, at);
         if let Some(process) = world.process_mut(upid) {
@@ -197,9 +196,8 @@ impl Apply {
             let row = process.row_mut();
             row.exe = executed_file(tgid, path);
             // An argument area that was not resident reads as nothing; /proc faults it in.
-            row.cmdline = text::arguments(args).or_else(|| {
-                procfs::identity(Path::new("/proc"), tgid)
-                    .ok()
+            row.cmdline = command_line(args).or_else(|| {
+                identity(tgid)
                     .and_then(|found| found.cmdline)
             });
             let shown = row.cmdline.clone();
@@ -222,10 +220,10 @@ impl Apply {
             return;
         };
         if let Some(process) = world.process_mut(upid) {
-            process.row_mut().comm = text::name(&comm.comm);
+            process.row_mut().comm = comm_text(&comm.comm);
             out.push(title(
                 process,
-                text::arguments(args),
+                command_line(args),
                 TitleSource::Rename,
                 at,
                 tick,
@@ -360,10 +358,10 @@ impl Apply {
             boot_ns: at,
             victim_upid,
             victim_tgid: victim,
-            victim_comm: (oom.has_victim != 0).then(|| text::name(&oom.victim_comm)),
+            victim_comm: (oom.has_victim != 0).then(|| comm_text(&oom.victim_comm)),
             trigger_upid: world.upid(Tgid(oom.trigger_tgid)),
             trigger_tgid: Some(Tgid(oom.trigger_tgid)),
-            trigger_comm: Some(text::name(&oom.trigger_comm)),
+            trigger_comm: Some(comm_text(&oom.trigger_comm)),
             victim_rss_anon_bytes: pages(oom.counts.anon_pages),
             victim_rss_file_bytes: pages(oom.counts.file_pages),
             victim_rss_shmem_bytes: pages(oom.counts.shmem_pages),
@@ -395,7 +393,7 @@ impl Apply {
         if self.ended.iter().rev().any(|ended| *ended == (tgid, start)) {
             return None;
         }
-        let identity = procfs::identity(Path::new("/proc"), tgid).ok();
+        let identity = identity(tgid);
         let comm = identity
             .as_ref()
             .map(|found| found.comm.clone())
@@ -465,6 +463,12 @@ fn boot(ns: u64) -> BootNs {
     BootNs(ns.cast_signed())
 }
 
+/// A NUL-terminated name. What is not UTF-8 becomes U+FFFD.
+pub(super) fn comm_text(bytes: &[u8]) -> String {
+    let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(name).into_owned()
+}
+
 /// The file that exec was called with. A relative name is looked up while the process
 /// lives, since nothing later tells from where it was meant.
 fn executed_file(tgid: Tgid, path: &[u8]) -> Option<String> {
@@ -472,8 +476,7 @@ fn executed_file(tgid: Tgid, path: &[u8]) -> Option<String> {
     if path.first() == Some(&b'/') {
         return named;
     }
-    procfs::identity(Path::new("/proc"), tgid)
-        .ok()
+    identity(tgid)
         .and_then(|found| found.exe)
         .or(named)
 }

@@ -1,9 +1,10 @@
 //! Who belongs: processes that are running when recording starts, and those that come to
 //! belong later by a new name or inside a cgroup.
 
+use super::apply::comm_text;
 use super::load::LoadError;
 use super::{BpfBackend, seen_as};
-use crate::collect::procfs;
+use crate::collect::procfs::{self, Identity};
 use crate::collect::{Targets, Tick, World};
 use crate::model::{BootNs, Record, Tgid, Upid};
 use memtrace_abi::TaskSeen;
@@ -64,9 +65,8 @@ impl BpfBackend {
         if !matches!(self.options.targets, Targets::Match(_)) {
             return false;
         }
-        let comm = crate::collect::text::name(&task.comm);
-        let identity = procfs::identity(Path::new("/proc"), Tgid(task.tgid));
-        let title = identity.ok().and_then(|identity| identity.cmdline);
+        let comm = comm_text(&task.comm);
+        let title = identity(Tgid(task.tgid)).and_then(|found| found.cmdline);
         self.options.targets.matches_name(&comm, title.as_deref())
     }
 
@@ -83,7 +83,7 @@ impl BpfBackend {
         }
         // What the kernel does not keep at hand: the file, the command line. Refused or
         // vanished reads leave them unknown.
-        let identity = procfs::identity(Path::new("/proc"), tgid).ok();
+        let identity = identity(tgid);
         let seen_by = seen_as(tgid, &self.options);
         self.apply.seen(task, seen_by, identity, tick, world, out);
     }
@@ -147,6 +147,11 @@ impl BpfBackend {
         }
         Ok(has_new)
     }
+}
+
+/// What only /proc knows of a process; nothing where it has gone or reads are refused.
+pub(super) fn identity(tgid: Tgid) -> Option<Identity> {
+    procfs::identity(Path::new("/proc"), tgid).ok().flatten()
 }
 
 /// The process with this id, if it is the one that started then.
