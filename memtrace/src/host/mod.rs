@@ -17,6 +17,9 @@ mod platform;
 #[cfg(target_os = "linux")]
 mod read;
 
+mod plan;
+
 pub use capability::{Capabilities, Capability};
 pub use cgroup::{CgroupVersion, MemoryHierarchy};
 pub use facts::{HidePid, HostFacts, Lockdown, SudoUser};
+pub use plan::{Backend, Obstacle, Plan, PlanError};
