@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod ebpf;
+mod rooms;
 mod sh;
 
 use clap::{Parser, Subcommand};
@@ -22,11 +23,14 @@ struct Cli {
 enum Task {
     /// Rebuild the committed BPF object, or check that it is the one its sources give.
     Ebpf(ebpf::Args),
+    /// Check that imports between the rooms of memtrace go one way.
+    Rooms,
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().task {
         Task::Ebpf(args) => ebpf::run(&args),
+        Task::Rooms => rooms::run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
