@@ -1,1 +1,75 @@
-//! collect
+//! Observers: each turns one source (BPF, /proc, cgroupfs, the platform) into records.
+//!
+//! The session calls every collector in turn on each tick, on one thread. A collector
+//! keeps its own state, shares the [`World`] with the others, and appends rows to the
+//! batch; it never waits and never prints.
+
+mod targets;
+mod world;
+
+pub use targets::Targets;
+pub use world::{Birth, End, Peak, Process, World, exit_row};
+
+use crate::model::{BootNs, ClockOffset, DurationNs, Record, WallNs};
+
+/// The moment for which collectors are asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Tick {
+    /// Now, on the clock of the recording.
+    pub boot: BootNs,
+    /// How to tell wall time from boot time.
+    pub clock: ClockOffset,
+    /// Whether a full row of every process is due, changed or not.
+    pub is_keyframe: bool,
+}
+
+impl Tick {
+    /// The wall time of this tick.
+    pub fn wall(&self) -> WallNs {
+        self.clock.to_wall(self.boot)
+    }
+}
+
+/// Why a collector could not do its work. It goes on being asked; the session records the
+/// error as a row of `diag`, once per distinct message.
+#[derive(Debug, thiserror::Error)]
+#[error("{subject}: {message}")]
+pub struct CollectError {
+    /// What failed: a file, a probe, a call.
+    pub subject: String,
+    /// Why, as a lower-case fragment.
+    pub message: String,
+}
+
+/// One source of records.
+pub trait Collector {
+    /// Its name, as `diag` and the person see it.
+    fn name(&self) -> &'static str;
+
+    /// The least time between two calls. The session may call less often, never more.
+    fn period(&self) -> DurationNs;
+
+    /// Observes and appends what was seen to `out`.
+    ///
+    /// # Errors
+    /// When the source could not be read at all. A process that vanished is no error.
+    fn collect(
+        &mut self,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) -> Result<(), CollectError>;
+
+    /// A last observation when the recording stops; by default the same as any other.
+    ///
+    /// # Errors
+    /// As for [`Collector::collect`].
+    fn finish(
+        &mut self,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) -> Result<(), CollectError> {
+        self.collect(tick, world, out)
+    }
+}

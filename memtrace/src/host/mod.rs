@@ -1,1 +1,20 @@
-//! host
+//! What this machine offers: facts that are read once, and what follows from them.
+//!
+//! [`HostFacts`] is read at start and stored with the recording. Everything that decides
+//! (the plan of a recording, `memtrace doctor`) is an ordinary function of it.
+
+mod capability;
+mod cgroup;
+mod facts;
+#[cfg(target_os = "linux")]
+mod mounts;
+#[cfg(target_os = "linux")]
+mod nvml;
+#[cfg(not(target_os = "linux"))]
+mod platform;
+#[cfg(target_os = "linux")]
+mod read;
+
+pub use capability::{Capabilities, Capability};
+pub use cgroup::{CgroupVersion, MemoryHierarchy};
+pub use facts::{HidePid, HostFacts, Lockdown, SudoUser};

@@ -17,5 +17,8 @@ pub use clock::{ClockOffset, ClockReading};
 pub use label::Label;
 pub use run::{RunInfo, RunState, SCHEMA_VERSION, SchemaVersion, Target};
 pub use table::{Column, Row, Table};
-pub use tables::{Record, TABLES};
+pub use tables::{
+    CgroupMemRow, DiagKind, DiagRow, FirstSeenBy, MemRow, MemSource, NodeMemRow, OomRow,
+    PeakSource, ProcessRow, Record, SelfCostRow, Severity, TABLES, TitleRow, TitleSource,
+};
 pub use units::{BootNs, Bytes, DurationNs, PageSize, Pages, Tgid, Upid, WallNs};

@@ -1,0 +1,273 @@
+//! The processes of the recording as far as they are known: one registry that the
+//! collectors share, from which the rows of `process` are written.
+
+use super::Tick;
+use crate::model::{
+    BootNs, Bytes, DurationNs, FirstSeenBy, MemRow, MemSource, PeakSource, ProcessRow, Record,
+    Tgid, Upid,
+};
+use std::collections::HashMap;
+
+/// How a process came to be known.
+#[derive(Clone, Debug)]
+pub struct Birth {
+    /// Its process id.
+    pub tgid: Tgid,
+    /// When it started.
+    pub start: BootNs,
+    /// Which observation saw it.
+    pub seen_by: FirstSeenBy,
+    /// The process that forked it, where known.
+    pub parent: Option<Upid>,
+    /// Its name as the kernel keeps it.
+    pub comm: String,
+}
+
+/// A peak of RSS and how well it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peak {
+    /// The amount.
+    pub bytes: Bytes,
+    /// Where it comes from.
+    pub source: PeakSource,
+    /// Bound on its error; `None` when there is no bound.
+    pub error: Option<Bytes>,
+    /// When it was reached; `None` when only a high-water mark knows.
+    pub at: Option<BootNs>,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug)]
+pub struct End {
+    /// When.
+    pub at: BootNs,
+    /// Wait status as wait(2) encodes it; `None` when the end was noticed but not seen.
+    pub wait_status: Option<i32>,
+}
+
+/// A process that is alive, or whose end has not been written yet.
+#[derive(Debug)]
+pub struct Process {
+    row: ProcessRow,
+    is_dirty: bool,
+}
+
+impl Process {
+    /// The row as it stands.
+    pub fn row(&self) -> &ProcessRow {
+        &self.row
+    }
+
+    /// The row, to be changed; it will be written again.
+    pub fn row_mut(&mut self) -> &mut ProcessRow {
+        self.is_dirty = true;
+        &mut self.row
+    }
+
+    /// Raises the peak to `peak` where that is higher, or equally high and better known.
+    pub fn raise_peak(&mut self, peak: Peak) {
+        let known = self.row.peak_rss_bytes;
+        let is_better = match known {
+            None => true,
+            Some(bytes) if peak.bytes != bytes => peak.bytes > bytes,
+            Some(_) => {
+                (self.row.peak_rss_boot_ns.is_none() && peak.at.is_some())
+                    || (self.row.peak_error_bytes.is_none() && peak.error.is_some())
+            }
+        };
+        if is_better {
+            self.set_peak(peak);
+        }
+    }
+
+    /// Sets the peak to what a better authority says, also where that is lower.
+    pub fn set_peak(&mut self, peak: Peak) {
+        let row = self.row_mut();
+        row.peak_rss_bytes = Some(peak.bytes);
+        row.peak_rss_source = Some(peak.source);
+        row.peak_error_bytes = peak.error;
+        row.peak_rss_boot_ns = peak.at;
+    }
+}
+
+/// Every process of the recording that is alive, by identity and by process id.
+#[derive(Debug, Default)]
+pub struct World {
+    by_tgid: HashMap<Tgid, Upid>,
+    live: HashMap<Upid, Process>,
+    ended: Vec<ProcessRow>,
+    dirty: Vec<Upid>,
+    last_upid: i64,
+    snapshot_cost: Option<DurationNs>,
+    lost_event_count: i64,
+}
+
+impl World {
+    /// The process that has this process id now.
+    pub fn upid(&self, tgid: Tgid) -> Option<Upid> {
+        self.by_tgid.get(&tgid).copied()
+    }
+
+    /// A living process.
+    pub fn process(&self, upid: Upid) -> Option<&Process> {
+        self.live.get(&upid)
+    }
+
+    /// A living process, to be changed.
+    pub fn process_mut(&mut self, upid: Upid) -> Option<&mut Process> {
+        let process = self.live.get_mut(&upid)?;
+        if !process.is_dirty {
+            self.dirty.push(upid);
+        }
+        Some(process)
+    }
+
+    /// Every living process.
+    pub fn processes(&self) -> impl Iterator<Item = &Process> {
+        self.live.values()
+    }
+
+    /// How many processes are alive.
+    pub fn len(&self) -> usize {
+        self.live.len()
+    }
+
+    /// Whether no process is alive.
+    pub fn is_empty(&self) -> bool {
+        self.live.is_empty()
+    }
+
+    /// Enters a process and gives it its identity. A process that held the same process id
+    /// before is taken to have ended unnoticed.
+    pub fn enter(&mut self, birth: Birth, now: BootNs) -> Upid {
+        if let Some(previous) = self.upid(birth.tgid) {
+            self.end(
+                previous,
+                End {
+                    at: birth.start,
+                    wait_status: None,
+                },
+            );
+        }
+        self.last_upid += 1;
+        let upid = Upid(self.last_upid);
+        let parent = birth.parent.and_then(|parent| self.live.get(&parent));
+        let mut row = ProcessRow {
+            upid,
+            tgid: birth.tgid,
+            ns_tgid: None,
+            parent_upid: birth.parent,
+            root_upid: Some(upid),
+            comm: birth.comm,
+            exe: None,
+            cmdline: None,
+            uid: None,
+            cgroup: None,
+            container_id: None,
+            start_boot_ns: birth.start,
+            first_seen_boot_ns: now,
+            first_seen_by: Some(birth.seen_by),
+            exit_boot_ns: None,
+            exit_code: None,
+            exit_signal: None,
+            oom_killed: None,
+            peak_rss_bytes: None,
+            peak_rss_source: None,
+            peak_error_bytes: None,
+            peak_rss_boot_ns: None,
+            kernel_maxrss_bytes: None,
+        };
+        if let Some(parent) = parent {
+            // What fork copies: the child runs its parent's program until it calls exec.
+            row.root_upid = parent.row.root_upid;
+            row.exe.clone_from(&parent.row.exe);
+            row.cmdline.clone_from(&parent.row.cmdline);
+            row.uid = parent.row.uid;
+            row.cgroup.clone_from(&parent.row.cgroup);
+            row.container_id.clone_from(&parent.row.container_id);
+        }
+        self.by_tgid.insert(birth.tgid, upid);
+        self.live.insert(
+            upid,
+            Process {
+                row,
+                is_dirty: true,
+            },
+        );
+        self.dirty.push(upid);
+        upid
+    }
+
+    /// Ends a process: it leaves the living, and its last row is written.
+    pub fn end(&mut self, upid: Upid, end: End) {
+        let Some(mut process) = self.live.remove(&upid) else {
+            return;
+        };
+        if self.by_tgid.get(&process.row.tgid) == Some(&upid) {
+            self.by_tgid.remove(&process.row.tgid);
+        }
+        process.row.exit_boot_ns = Some(end.at);
+        if let Some(status) = end.wait_status {
+            let signal = status & 0x7f;
+            if signal == 0 {
+                process.row.exit_code = Some((status >> 8) & 0xff);
+            } else {
+                process.row.exit_signal = Some(signal);
+            }
+        }
+        self.ended.push(process.row);
+    }
+
+    /// Appends a row of `process` for everything that is new, changed or ended since the
+    /// last call.
+    pub fn write_changes(&mut self, out: &mut Vec<Record>) {
+        out.extend(self.ended.drain(..).map(Record::Process));
+        for upid in self.dirty.drain(..) {
+            if let Some(process) = self.live.get_mut(&upid)
+                && process.is_dirty
+            {
+                process.is_dirty = false;
+                out.push(Record::Process(process.row.clone()));
+            }
+        }
+    }
+
+    /// Notes what the last snapshot of all processes cost in CPU time.
+    pub fn set_snapshot_cost(&mut self, cost: DurationNs) {
+        self.snapshot_cost = Some(cost);
+    }
+
+    /// What the last snapshot of all processes cost in CPU time.
+    pub fn snapshot_cost(&self) -> Option<DurationNs> {
+        self.snapshot_cost
+    }
+
+    /// Adds to the count of events that were lost.
+    pub fn add_lost_events(&mut self, count: i64) {
+        self.lost_event_count += count;
+    }
+
+    /// Events lost so far, all classes.
+    pub fn lost_event_count(&self) -> i64 {
+        self.lost_event_count
+    }
+}
+
+/// The row that closes a process's step function: nothing is held from here on.
+pub fn exit_row(upid: Upid, at: BootNs, tick: &Tick) -> MemRow {
+    let none = Some(Bytes(0));
+    MemRow {
+        ts: tick.clock.to_wall(at),
+        boot_ns: at,
+        upid,
+        rss_bytes: none,
+        rss_anon_bytes: none,
+        rss_file_bytes: none,
+        rss_shmem_bytes: none,
+        swap_bytes: none,
+        vm_size_bytes: none,
+        heap_bytes: none,
+        footprint_bytes: None,
+        source: Some(MemSource::Exit),
+    }
+}
