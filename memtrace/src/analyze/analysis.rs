@@ -19,7 +19,12 @@ pub struct Analysis {
     pub info: RunInfo,
     /// When it was.
     pub clock: RunClock,
-    /// What the reader of the files found wrong with them, one sentence each.
+    /// The recording's place; `None` when unknown.
+    pub path: Option<String>,
+    /// Whether a recorder was still writing to it.
+    pub is_live: bool,
+    /// What is wrong with the recording's files, one sentence each. Known only after reading,
+    /// so whoever reads them fills it in.
     pub problems: Vec<String>,
     /// What was lost or not visible.
     pub losses: Vec<Loss>,

@@ -43,7 +43,7 @@ pub(super) fn read<S: RowSource>(
     losses.extend(uncounted(&losses, cost));
     losses.extend(polling(&losses, info));
     // Stable: within a severity, the order in which they happened.
-    losses.sort_by(|a, b| b.severity.cmp(&a.severity));
+    losses.sort_by_key(|loss| std::cmp::Reverse(loss.severity));
     Ok(losses)
 }
 

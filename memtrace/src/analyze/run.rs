@@ -33,8 +33,12 @@ const MEM_COLUMNS: &[&str] = &[
 pub struct Options {
     /// An instant of interest.
     pub at: Option<Moment>,
-    /// What the reader of the files found wrong with them, one sentence each.
-    pub problems: Vec<String>,
+    /// The recording's place, for telling the person how to close it.
+    pub path: Option<String>,
+    /// Whether a recorder still writes to it.
+    pub is_live: bool,
+    /// The last row of any table, for a recording that was not closed.
+    pub last_boot_ns: Option<BootNs>,
 }
 
 /// Why there are no findings.
@@ -69,7 +73,7 @@ where
     let kills = oom::read(source)?;
     let mut roster = Roster::read(source, info)?;
 
-    let clock = noted_clock(info, cost.as_ref(), &roster);
+    let clock = noted_clock(info, options.last_boot_ns, cost.as_ref(), &roster);
     let at = resolve(options.at, &clock)?;
     let instants = oom::instants(&kills).chain(at).collect();
     let mut seen = pass(source, &mut roster, instants, clock.end())?;
@@ -105,7 +109,9 @@ where
     Ok(Analysis {
         info: info.clone(),
         clock,
-        problems: options.problems,
+        path: options.path,
+        is_live: options.is_live,
+        problems: Vec::new(),
         losses,
         cost,
         trees: trees(&seen.trees, peak.as_ref(), &roster),
@@ -154,15 +160,19 @@ fn is_closed(info: &RunInfo) -> bool {
 
 /// The span of the recording as far as it is known before the pass over memory: by the clock
 /// readings, or for a recording that was cut off by its other tables.
-fn noted_clock(info: &RunInfo, cost: Option<&RecorderCost>, roster: &Roster) -> RunClock {
+fn noted_clock(
+    info: &RunInfo,
+    last: Option<BootNs>,
+    cost: Option<&RecorderCost>,
+    roster: &Roster,
+) -> RunClock {
     let seen = roster.processes.iter().flat_map(|process| {
-        let first = process.first_seen_boot_ns;
-        [
-            Some((first, first)),
-            process.exit_boot_ns.map(|end| (end, end)),
-        ]
+        let instants = [Some(process.first_seen_boot_ns), process.exit_boot_ns];
+        instants.map(|instant| instant.map(|instant| (instant, instant)))
     });
-    let observed = seen.fold(cost.map(|cost| cost.span), hull);
+    let last = last.map(|last| (last, last));
+    let observed = hull(cost.map(|cost| cost.span), last);
+    let observed = seen.flatten().map(Some).fold(observed, hull);
     RunClock::new(info.clocks.clone(), observed, is_closed(info))
 }
 

@@ -33,7 +33,7 @@ fn every_format_tells_every_run_as_agreed() {
 fn the_text_fits_a_narrow_and_a_wide_terminal() {
     for (name, script, at) in RUNS {
         let analysis = script().analyzed(*at);
-        for width in [40, 60, 80, 120, 200] {
+        for width in [60, 80, 100, 120, 200] {
             let style = Style {
                 width,
                 has_tree: true,

@@ -8,7 +8,8 @@ use std::io::{self, Write};
 
 /// A name in less than this says nothing; rather a column is left out.
 const MIN_FLEXIBLE: usize = 28;
-const MIN_WIDTH: usize = 40;
+/// Below this, lines are longer than the terminal.
+const MIN_WIDTH: usize = 60;
 const INDENT: &str = "  ";
 const GAP: &str = "  ";
 

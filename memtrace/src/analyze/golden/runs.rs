@@ -4,8 +4,11 @@ use super::script::{Script, gib, upid};
 use crate::model::tables::{DiagKind, PeakSource, Severity};
 use crate::model::{Bytes, RunState, Target, Tgid};
 
-/// Every run: its name, how it is made, and the instant to look at.
-pub(crate) const RUNS: &[(&str, fn() -> Script, Option<&str>)] = &[
+/// A run's name, how it is made, and the instant to look at.
+type Run = (&'static str, fn() -> Script, Option<&'static str>);
+
+/// Every run.
+pub(crate) const RUNS: &[Run] = &[
     ("trainer_with_vllm", trainer_with_vllm, None),
     ("trainer_with_vllm_at", trainer_with_vllm, Some("+45s")),
     ("oom_kill", oom_kill, None),

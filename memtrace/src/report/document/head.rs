@@ -79,11 +79,20 @@ pub(super) fn not_visible(analysis: &Analysis) -> Option<Section> {
     section.tone = Tone::Alert;
     match analysis.info.state {
         RunState::Closed => {}
-        RunState::Recording => section.say(
-            Tone::Alert,
-            "Not closed: the recorder is still running, or was killed. What follows is what it \
-             had written, at most the last second is missing. `memtrace recover DIR` closes it.",
+        RunState::Recording if analysis.is_live => section.say(
+            Tone::Plain,
+            "Still being recorded: this is what was written so far.",
         ),
+        RunState::Recording => {
+            let dir = analysis.path.as_deref().unwrap_or("DIR");
+            section.say(
+                Tone::Alert,
+                format!(
+                    "Not closed: the recorder was killed. All but at most its last second is \
+                     here; `memtrace recover {dir}` closes it."
+                ),
+            );
+        }
         RunState::Recovered => section.say(
             Tone::Plain,
             "Closed by `memtrace recover` after the recorder had died: the last second may be \

@@ -35,6 +35,8 @@ pub(super) struct Report<'a> {
 
 #[derive(Serialize)]
 struct Recording<'a> {
+    path: Option<&'a str>,
+    is_live: bool,
     schema_version: SchemaVersion,
     memtrace_version: &'a str,
     state: RunState,
@@ -107,6 +109,8 @@ impl<'a> Recording<'a> {
     fn of(analysis: &'a Analysis) -> Self {
         let (info, clock) = (&analysis.info, &analysis.clock);
         Self {
+            path: analysis.path.as_deref(),
+            is_live: analysis.is_live,
             schema_version: info.schema_version,
             memtrace_version: &info.memtrace_version,
             state: info.state,
