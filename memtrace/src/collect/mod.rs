@@ -4,6 +4,8 @@
 //! keeps its own state, shares the [`World`] with the others, and appends rows to the
 //! batch; it never waits and never prints.
 
+#[cfg(target_os = "linux")]
+pub mod cgroup;
 mod container;
 mod fields;
 #[cfg(unix)]
