@@ -6,8 +6,7 @@
 
 #[cfg(target_os = "linux")]
 pub mod bpf;
-pub mod shim;
-pub use shim::cgroup;
+pub mod cgroup;
 mod container;
 mod fields;
 #[cfg(unix)]
@@ -21,7 +20,7 @@ pub use container::container_id;
 pub use targets::Targets;
 pub use world::{Birth, End, Peak, Process, World, exit_row};
 
-use crate::model::{BootNs, ClockOffset, DurationNs, Record, WallNs};
+use crate::model::{BootNs, ClockOffset, DiagKind, DiagRow, DurationNs, Record, Severity, WallNs};
 
 /// The moment for which collectors are asked.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +37,26 @@ impl Tick {
     /// The wall time of this tick.
     pub fn wall(&self) -> WallNs {
         self.clock.to_wall(self.boot)
+    }
+
+    /// A row of `diag` at this moment.
+    pub fn diag(
+        &self,
+        severity: Severity,
+        kind: DiagKind,
+        subject: &str,
+        count: Option<i64>,
+        detail: impl Into<String>,
+    ) -> Record {
+        Record::Diag(DiagRow {
+            ts: self.wall(),
+            boot_ns: self.boot,
+            severity: Some(severity),
+            kind: Some(kind),
+            subject: subject.to_owned(),
+            count,
+            detail: detail.into(),
+        })
     }
 }
 
@@ -74,7 +93,7 @@ pub trait Collector {
     /// A descriptor that becomes readable (edge-triggered) when the collector wants to be
     /// drained before its next turn; none for collectors that only poll.
     #[cfg(unix)]
-    fn wake_fd(&self) -> Option<std::os::fd::RawFd> {
+    fn wake_fd(&self) -> Option<std::os::fd::OwnedFd> {
         None
     }
 

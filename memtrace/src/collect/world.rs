@@ -280,6 +280,27 @@ impl World {
         }
     }
 
+    /// Notes what waiting for the command told: how it ended, and its ru_maxrss. Where its
+    /// end was not observed otherwise, this ends it.
+    pub fn note_wait(&mut self, tgid: Tgid, at: BootNs, wait_status: i32, max_rss: Bytes) {
+        let Some(upid) = self.upid(tgid) else { return };
+        if let Some(process) = self.process_mut(upid) {
+            process.row_mut().kernel_maxrss_bytes = Some(max_rss);
+        }
+        self.end(
+            upid,
+            End {
+                at,
+                wait_status: Some(wait_status),
+            },
+        );
+    }
+
+    /// Processes that were ever entered.
+    pub fn entered_count(&self) -> i64 {
+        self.last_upid
+    }
+
     /// Notes what the last snapshot of all processes cost in CPU time.
     pub fn set_snapshot_cost(&mut self, cost: DurationNs) {
         self.snapshot_cost = Some(cost);

@@ -7,6 +7,7 @@
 pub mod btf;
 mod capability;
 mod cgroup;
+pub mod clock;
 mod facts;
 #[cfg(target_os = "linux")]
 mod mounts;

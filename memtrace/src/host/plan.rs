@@ -29,6 +29,15 @@ impl Backend {
         }
     }
 
+    /// What it is, in a few words.
+    pub fn summary(self) -> &'static str {
+        match self {
+            Self::Bpf => "Kernel probes: nobody is missed, peaks are exact",
+            Self::Procfs => "Polling /proc: needs no privilege",
+            Self::Sysinfo => "Polling the platform's process list: any platform",
+        }
+    }
+
     /// What stands against it on this host; `None` when nothing does.
     pub fn obstacle(self, facts: &HostFacts) -> Option<Obstacle> {
         let is_linux = facts.os == "linux";
@@ -155,7 +164,10 @@ impl Plan {
             },
             None => Self::best(facts, &mut passed_over),
         };
-        let cpus = facts.possible_cpu_count.or(facts.online_cpu_count).unwrap_or(1);
+        let cpus = facts
+            .possible_cpu_count
+            .or(facts.online_cpu_count)
+            .unwrap_or(1);
         Ok(Self {
             backend,
             may_fall_back: asked.is_none(),
@@ -195,7 +207,9 @@ mod tests {
             os: "linux".to_owned(),
             btf_bytes: Some(Bytes(5_000_000)),
             capabilities: Some(
-                Capabilities::default().with(Capability::BPF).with(Capability::PERFMON),
+                Capabilities::default()
+                    .with(Capability::BPF)
+                    .with(Capability::PERFMON),
             ),
             is_initial_pid_ns: Some(true),
             is_initial_user_ns: Some(true),
@@ -214,10 +228,18 @@ mod tests {
     fn each_missing_fact_is_named_and_procfs_is_taken() {
         let cases: [(Obstacle, fn(&mut HostFacts)); 5] = [
             (Obstacle::NoBtf, |facts| facts.btf_bytes = None),
-            (Obstacle::NoCapability, |facts| facts.capabilities = Some(Capabilities::default())),
-            (Obstacle::PidNamespace, |facts| facts.is_initial_pid_ns = Some(false)),
-            (Obstacle::UserNamespace, |facts| facts.is_initial_user_ns = Some(false)),
-            (Obstacle::Lockdown, |facts| facts.lockdown = Some(Lockdown::Confidentiality)),
+            (Obstacle::NoCapability, |facts| {
+                facts.capabilities = Some(Capabilities::default())
+            }),
+            (Obstacle::PidNamespace, |facts| {
+                facts.is_initial_pid_ns = Some(false)
+            }),
+            (Obstacle::UserNamespace, |facts| {
+                facts.is_initial_user_ns = Some(false)
+            }),
+            (Obstacle::Lockdown, |facts| {
+                facts.lockdown = Some(Lockdown::Confidentiality)
+            }),
         ];
         for (obstacle, take_away) in cases {
             let mut facts = capable_linux();
@@ -225,7 +247,11 @@ mod tests {
             let plan = Plan::from_facts(&facts, None).unwrap();
             assert_eq!(plan.backend, Backend::Procfs);
             assert_eq!(plan.passed_over, [(Backend::Bpf, obstacle)]);
-            assert!(plan.reason().contains(obstacle.remedy()), "{}", plan.reason());
+            assert!(
+                plan.reason().contains(obstacle.remedy()),
+                "{}",
+                plan.reason()
+            );
         }
     }
 
@@ -239,7 +265,10 @@ mod tests {
 
     #[test]
     fn elsewhere_than_on_linux_the_platform_is_asked() {
-        let facts = HostFacts { os: "macos".to_owned(), ..HostFacts::unknown() };
+        let facts = HostFacts {
+            os: "macos".to_owned(),
+            ..HostFacts::unknown()
+        };
         let plan = Plan::from_facts(&facts, None).unwrap();
         assert_eq!(plan.backend, Backend::Sysinfo);
         assert_eq!(plan.passed_over.len(), 2);

@@ -3,7 +3,7 @@
 //! memtrace: same user, signal mask, limits and descriptors.
 
 use super::user::CommandUser;
-use crate::model::Tgid;
+use crate::model::{Bytes, Tgid};
 use std::ffi::{CString, OsString, c_char};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -92,7 +92,10 @@ impl Held {
             }
             child => Ok(Self {
                 tgid: Tgid(child.cast_unsigned()),
-                argv: argv.iter().map(|part| part.to_string_lossy().into_owned()).collect(),
+                argv: argv
+                    .iter()
+                    .map(|part| part.to_string_lossy().into_owned())
+                    .collect(),
                 go: Some(File::from(go_end)),
                 failure: File::from(failure_end),
             }),
@@ -136,11 +139,7 @@ impl Held {
 }
 
 impl Prepared {
-    fn new(
-        argv: &[OsString],
-        user: CommandUser,
-        dies_with_us: bool,
-    ) -> Result<Self, CommandError> {
+    fn new(argv: &[OsString], user: CommandUser, dies_with_us: bool) -> Result<Self, CommandError> {
         let name = argv.first().ok_or(CommandError::NotFound(String::new()))?;
         let path = find(name, &user)?;
         let c_string = |text: &[u8]| CString::new(text).map_err(|_| CommandError::Nul);
@@ -155,7 +154,10 @@ impl Prepared {
             .collect::<Result<_, _>>()?;
         Ok(Self {
             path: c_string(path.as_os_str().as_bytes())?,
-            argv: argv.iter().map(|part| c_string(part.as_bytes())).collect::<Result<_, _>>()?,
+            argv: argv
+                .iter()
+                .map(|part| c_string(part.as_bytes()))
+                .collect::<Result<_, _>>()?,
             environment,
             user,
             dies_with_us,
@@ -179,7 +181,11 @@ impl Prepared {
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
         }
         let pointers = |strings: &[CString]| -> Vec<*const c_char> {
-            strings.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
+            strings
+                .iter()
+                .map(|text| text.as_ptr())
+                .chain([std::ptr::null()])
+                .collect()
         };
         let (argv, environment) = (pointers(&self.argv), pointers(&self.environment));
         // SAFETY: the standard library ignores SIGPIPE in every Rust program; the command
@@ -206,7 +212,10 @@ fn find(name: &OsString, user: &CommandUser) -> Result<PathBuf, CommandError> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(CommandError::NotFound(shown()))
             }
-            Err(source) => Err(CommandError::NotExecutable { command: shown(), source }),
+            Err(source) => Err(CommandError::NotExecutable {
+                command: shown(),
+                source,
+            }),
         };
     }
     user.search_path()
@@ -234,4 +243,43 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
         }
         Ok((OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
     }
+}
+
+/// How the command ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CommandEnd {
+    /// As wait(2) encodes it.
+    pub(super) wait_status: i32,
+    /// ru_maxrss.
+    pub(super) max_rss: Bytes,
+}
+
+impl CommandEnd {
+    /// The exit code as a shell reports it: 128 + n for signal n.
+    pub(super) fn exit_code(self) -> i32 {
+        let signal = self.wait_status & 0x7f;
+        if signal == 0 {
+            (self.wait_status >> 8) & 0xff
+        } else {
+            128 + signal
+        }
+    }
+}
+
+/// Takes the command's end, if it has ended.
+pub(super) fn wait(command: Tgid) -> Option<CommandEnd> {
+    let mut wait_status = 0;
+    // SAFETY: rusage is integers only, so zeroed is valid; both places outlive the call.
+    let (ended, usage) = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        let tgid = command.0.cast_signed();
+        (
+            libc::wait4(tgid, &raw mut wait_status, libc::WNOHANG, &raw mut usage),
+            usage,
+        )
+    };
+    (ended > 0).then(|| CommandEnd {
+        wait_status,
+        max_rss: super::self_cost::max_resident(&usage),
+    })
 }

@@ -18,12 +18,19 @@ pub(super) fn protect() {
 }
 
 fn raise_descriptor_limit() {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
     // SAFETY: a valid rlimit in both calls; the soft limit never exceeds the hard one.
     unsafe {
         if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {
             // macOS reports no hard limit but refuses more than OPEN_MAX.
-            let most = if cfg!(target_os = "macos") { 10_240 } else { limit.rlim_max };
+            let most = if cfg!(target_os = "macos") {
+                10_240
+            } else {
+                limit.rlim_max
+            };
             limit.rlim_cur = limit.rlim_max.min(most);
             libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
         }

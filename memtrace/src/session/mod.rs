@@ -1,7 +1,6 @@
 //! One recording, from the command that is held to the Parquet that is closed: starts the
 //! collectors, drains them, stops them in order.
 
-mod clock;
 mod held;
 mod limits;
 mod output;

@@ -73,7 +73,17 @@ impl Output {
             .stack_size(1 << 20)
             .spawn(move || write_all(writer, &receiver, &theirs))
             .map_err(OutputError::Thread)?;
-        Ok(Self { dir: dir.to_owned(), sender, shared, thread })
+        Ok(Self {
+            dir: dir.to_owned(),
+            sender,
+            shared,
+            thread,
+        })
+    }
+
+    /// Where the recording is.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// Hands a batch over; waits while the disk is behind. A batch sent after a failure is
@@ -143,4 +153,32 @@ fn write_all(
         }
     }
     Ok(writer.stats())
+}
+
+/// Where a recording goes that was given no place: `memtrace-<host>-<UTC time>` here, made
+/// unique by a number where two start in the same second.
+pub(super) fn directory(asked: Option<&Path>, info: &RunInfo) -> PathBuf {
+    if let Some(asked) = asked {
+        return asked.to_owned();
+    }
+    let started = info.clocks.first().map_or(0, |clock| clock.wall_ns.0);
+    let time = jiff::Timestamp::from_nanosecond(i128::from(started)).unwrap_or_default();
+    // A host's name can hold anything; a file's name had better not.
+    let host: String = info
+        .hostname
+        .chars()
+        .map(|letter| {
+            if letter.is_ascii_alphanumeric() {
+                letter
+            } else {
+                '-'
+            }
+        })
+        .collect();
+    let name = format!("memtrace-{host}-{}", time.strftime("%Y%m%dT%H%M%SZ"));
+    let numbered = (2..100).map(|number| PathBuf::from(format!("{name}-{number}")));
+    std::iter::once(PathBuf::from(&name))
+        .chain(numbered)
+        .find(|candidate| !candidate.exists())
+        .unwrap_or_else(|| PathBuf::from(name))
 }

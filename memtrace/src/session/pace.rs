@@ -22,7 +22,12 @@ pub(super) struct Pace {
 impl Pace {
     /// `budget` is the share of one CPU, 0 to 1.
     pub(super) fn new(asked: DurationNs, budget: f64) -> Self {
-        Self { asked, present: asked, budget, mean_cost_ns: 0.0 }
+        Self {
+            asked,
+            present: asked,
+            budget,
+            mean_cost_ns: 0.0,
+        }
     }
 
     /// Time between two looks at present.

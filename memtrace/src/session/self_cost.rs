@@ -1,8 +1,8 @@
 //! The rows of `self_cost`: what this recorder has cost so far.
 
-use super::clock;
 use super::output::Output;
 use crate::collect::{Tick, World};
+use crate::host::clock;
 use crate::model::{Bytes, DurationNs, Record, SelfCostRow};
 
 /// The cost up to now.

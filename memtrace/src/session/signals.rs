@@ -52,7 +52,11 @@ impl Signals {
             _ = self.user1.recv() => libc::SIGUSR1,
             _ = self.user2.recv() => libc::SIGUSR2,
         };
-        if self.has_command { Request::PassOn(number) } else { Request::Stop }
+        if self.has_command {
+            Request::PassOn(number)
+        } else {
+            Request::Stop
+        }
     }
 }
 

@@ -2,9 +2,17 @@
 //! refuses it after all, and those that every recording has.
 
 use super::Options;
+#[cfg(target_os = "linux")]
+use crate::collect::bpf::{BpfBackend, BpfOptions};
+#[cfg(target_os = "linux")]
+use crate::collect::cgroup::CgroupCollector;
+#[cfg(target_os = "linux")]
+use crate::collect::procfs::{ProcfsBackend, ProcfsOptions, descriptor_limit};
 use crate::collect::{Collector, Targets, Tick, World};
 use crate::host::{Backend, HostFacts, Plan, PlanError};
-use crate::model::{DiagKind, DiagRow, Record, Severity, Target, Tgid};
+use crate::model::{DiagKind, Record, Severity, Target, Tgid};
+#[cfg(target_os = "linux")]
+use std::path::Path;
 use std::path::PathBuf;
 
 /// The recording could not be started.
@@ -81,8 +89,8 @@ pub(super) fn targets(
 fn check_process(tgid: Tgid) -> Result<(), StartError> {
     // SAFETY: signal 0 sends nothing.
     let answer = unsafe { libc::kill(tgid.0.cast_signed(), 0) };
-    let is_absent = answer == -1
-        && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
+    let is_absent =
+        answer == -1 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
     if tgid.0 == 0 || is_absent {
         return Err(StartError::NoSuchProcess(tgid));
     }
@@ -93,7 +101,10 @@ fn check_process(tgid: Tgid) -> Result<(), StartError> {
         && let Ok(process) = line.trim().parse().map(Tgid)
         && process != tgid
     {
-        return Err(StartError::IsThread { tid: tgid, tgid: process });
+        return Err(StartError::IsThread {
+            tid: tgid,
+            tgid: process,
+        });
     }
     Ok(())
 }
@@ -122,6 +133,10 @@ fn cgroup_directory(path: &str, facts: &HostFacts) -> Result<PathBuf, StartError
 }
 
 /// Starts the backend and the collectors that go with it.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "a start needs all that a session has"
+)]
 pub(super) fn start(
     options: &Options,
     targets: &Targets,
@@ -135,16 +150,35 @@ pub(super) fn start(
     let mut backend = plan.backend;
     let mut reason = plan.reason();
     loop {
-        let request = Request { options, targets, held, facts, plan };
+        let request = Request {
+            options,
+            targets,
+            held,
+            facts,
+            plan,
+        };
         match request.start(backend, tick, world, out) {
             Ok(collectors) => {
                 announce(backend, &reason, tick, out);
-                return Ok(Started { collectors, backend, reason });
+                return Ok(Started {
+                    collectors,
+                    backend,
+                    reason,
+                });
             }
-            Err(StartError::Backend { backend: refused, reason: why }) if plan.may_fall_back => {
-                let next = Backend::ALL.into_iter().skip_while(|other| *other != refused).nth(1);
+            Err(StartError::Backend {
+                backend: refused,
+                reason: why,
+            }) if plan.may_fall_back => {
+                let next = Backend::ALL
+                    .into_iter()
+                    .skip_while(|other| *other != refused)
+                    .nth(1);
                 let Some(next) = next else {
-                    return Err(StartError::Backend { backend: refused, reason: why });
+                    return Err(StartError::Backend {
+                        backend: refused,
+                        reason: why,
+                    });
                 };
                 reason = format!("{refused} could not start: {why}");
                 backend = next;
@@ -155,15 +189,79 @@ pub(super) fn start(
 }
 
 fn announce(backend: Backend, reason: &str, tick: &Tick, out: &mut Vec<Record>) {
-    let severity =
-        if backend == Backend::Bpf { Severity::Info } else { Severity::Degraded };
-    out.push(Record::Diag(DiagRow {
-        ts: tick.wall(),
-        boot_ns: tick.boot,
-        severity: Some(severity),
-        kind: Some(DiagKind::Backend),
-        subject: backend.to_string(),
-        count: None,
-        detail: reason.to_owned(),
-    }));
+    let severity = if backend == Backend::Bpf {
+        Severity::Info
+    } else {
+        Severity::Degraded
+    };
+    out.push(tick.diag(severity, DiagKind::Backend, backend.as_str(), None, reason));
+}
+
+/// What every backend is started with.
+struct Request<'a> {
+    options: &'a Options,
+    targets: &'a Targets,
+    held: Option<Tgid>,
+    facts: &'a HostFacts,
+    plan: &'a Plan,
+}
+
+impl Request<'_> {
+    fn start(
+        &self,
+        backend: Backend,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) -> Result<Vec<Box<dyn Collector>>, StartError> {
+        let mut collectors = match backend {
+            #[cfg(target_os = "linux")]
+            Backend::Bpf => vec![self.bpf(tick, world, out)?],
+            #[cfg(target_os = "linux")]
+            Backend::Procfs => self.procfs(),
+            _ => Vec::new(),
+        };
+        #[cfg(target_os = "linux")]
+        if let Some(hierarchy) = &self.facts.memory_hierarchy {
+            collectors.push(Box::new(CgroupCollector::new(hierarchy.clone())));
+        }
+        Ok(collectors)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn bpf(
+        &self,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) -> Result<Box<dyn Collector>, StartError> {
+        let online = self.facts.online_cpu_count.unwrap_or(1);
+        let options = BpfOptions {
+            targets: self.targets.clone(),
+            held: self.held,
+            interval: self.options.interval,
+            page_size: self.facts.page_size(),
+            possible_cpus: self.facts.possible_cpu_count.unwrap_or(online),
+            online_cpus: online,
+            members_max: self.plan.members_max,
+            memory_hierarchy: self.facts.memory_hierarchy.clone(),
+        };
+        match BpfBackend::start(options, tick, world, out) {
+            Ok(backend) => Ok(Box::new(backend)),
+            Err(error) => Err(StartError::Backend {
+                backend: Backend::Bpf,
+                reason: error.to_string(),
+            }),
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn procfs(&self) -> Vec<Box<dyn Collector>> {
+        let options = ProcfsOptions {
+            interval: self.options.interval,
+            descriptor_limit: descriptor_limit(self.facts.nofile_hard),
+        };
+        let backend = ProcfsBackend::new(Path::new("/proc"), self.targets.clone(), options);
+        vec![Box::new(backend)]
+    }
 }

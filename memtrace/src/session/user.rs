@@ -19,7 +19,11 @@ pub struct CommandUser {
 impl CommandUser {
     /// Whoever runs memtrace.
     pub fn same() -> Self {
-        Self { sudo: None, home: None, caller_path: None }
+        Self {
+            sudo: None,
+            home: None,
+            caller_path: None,
+        }
     }
 
     /// The user who called sudo, if memtrace runs as root under it.
@@ -66,10 +70,16 @@ impl CommandUser {
 
     /// In the forked child: becomes that user, with the user's groups.
     pub(super) fn become_in_child(&self) -> io::Result<()> {
-        let Some(sudo) = &self.sudo else { return Ok(()) };
+        let Some(sudo) = &self.sudo else {
+            return Ok(());
+        };
         let name = CString::new(sudo.name.clone().unwrap_or_default()).unwrap_or_default();
         let check = |result: i32| {
-            if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+            if result == 0 {
+                Ok(())
+            } else {
+                Err(io::Error::last_os_error())
+            }
         };
         // SAFETY: the name is NUL-terminated; groups first, while we still may.
         unsafe {
@@ -106,7 +116,12 @@ fn caller_path(uid: u32) -> Option<OsString> {
         let mut tgid = std::process::id();
         while tgid > 1 {
             let status = std::fs::read_to_string(format!("/proc/{tgid}/status")).ok()?;
-            tgid = status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()?;
+            tgid = status
+                .lines()
+                .find_map(|line| line.strip_prefix("PPid:"))?
+                .trim()
+                .parse()
+                .ok()?;
             let is_users = std::fs::metadata(format!("/proc/{tgid}")).ok()?.uid() == uid;
             if !is_users {
                 continue;

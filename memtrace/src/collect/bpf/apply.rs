@@ -22,7 +22,7 @@ pub(super) struct Apply {
     page_size: PageSize,
     /// How far an RSS that the kernel took from its approximate counters can be off.
     error_bound: Bytes,
-    cgroups: CgroupPaths,
+    cgroups: Option<CgroupPaths>,
     ended: VecDeque<(Tgid, BootNs)>,
     matches: Vec<Tgid>,
 }
@@ -36,7 +36,11 @@ struct Particulars<'a> {
 }
 
 impl Apply {
-    pub(super) fn new(page_size: PageSize, error_bound: Bytes, cgroups: CgroupPaths) -> Self {
+    pub(super) fn new(
+        page_size: PageSize,
+        error_bound: Bytes,
+        cgroups: Option<CgroupPaths>,
+    ) -> Self {
         Self {
             page_size,
             error_bound,
@@ -110,7 +114,7 @@ impl Apply {
                 cgroup_id: task.cgroup_id,
                 comm: &task.comm,
             };
-            self.describe(process.row_mut(), &particulars);
+            self.describe(process.row_mut(), &particulars, at);
             if let Some(identity) = identity {
                 process.row_mut().exe = identity.exe;
                 process.row_mut().cmdline = identity.cmdline;
@@ -122,12 +126,13 @@ impl Apply {
         out.push(self.mem(upid, &task.counts, at, MemSource::First, tick));
     }
 
-    fn describe(&mut self, row: &mut ProcessRow, particulars: &Particulars<'_>) {
+    fn describe(&mut self, row: &mut ProcessRow, particulars: &Particulars<'_>, now: BootNs) {
         row.uid = Some(i64::from(particulars.uid));
         row.ns_tgid = (particulars.ns_tgid != 0).then_some(Tgid(particulars.ns_tgid));
         row.comm = comm_text(particulars.comm);
         if particulars.cgroup_id != 0
-            && let Some(path) = self.cgroups.resolve(particulars.cgroup_id)
+            && let Some(paths) = &mut self.cgroups
+            && let Some(path) = paths.resolve(particulars.cgroup_id, now)
             && row.cgroup.as_deref() != Some(&path)
         {
             row.container_id = container_id(&path).map(str::to_owned);
@@ -159,7 +164,7 @@ impl Apply {
                 cgroup_id: fork.cgroup_id,
                 comm: &fork.comm,
             };
-            self.describe(process.row_mut(), &particulars);
+            self.describe(process.row_mut(), &particulars, at);
         }
         if fork.is_mm_shared == 0 {
             out.push(self.mem(upid, &fork.counts, at, MemSource::First, tick));
@@ -192,14 +197,12 @@ impl Apply {
                 cgroup_id: exec.cgroup_id,
                 comm: &exec.comm,
             };
-            self.describe(process.row_mut(), &particulars);
+            self.describe(process.row_mut(), &particulars, at);
             let row = process.row_mut();
             row.exe = executed_file(tgid, path);
             // An argument area that was not resident reads as nothing; /proc faults it in.
-            row.cmdline = command_line(args).or_else(|| {
-                identity(tgid)
-                    .and_then(|found| found.cmdline)
-            });
+            row.cmdline =
+                command_line(args).or_else(|| identity(tgid).and_then(|found| found.cmdline));
             let shown = row.cmdline.clone();
             out.push(title(process, shown, TitleSource::Exec, at, tick));
         }
@@ -476,9 +479,7 @@ fn executed_file(tgid: Tgid, path: &[u8]) -> Option<String> {
     if path.first() == Some(&b'/') {
         return named;
     }
-    identity(tgid)
-        .and_then(|found| found.exe)
-        .or(named)
+    identity(tgid).and_then(|found| found.exe).or(named)
 }
 
 fn title(

@@ -138,7 +138,11 @@ pub fn resolve(bytes: &[u8], possible_cpus: u32) -> Result<Resolved, LayoutError
         exit_has_group_dead: u32::from(exit_arguments.len() >= 2),
         victim_is_task: u32::from(victim_is_task),
         bpf_array_pptrs: pptrs.unwrap_or(0),
-        cpu_count: if is_exact && has_parts { possible_cpus } else { 0 },
+        cpu_count: if is_exact && has_parts {
+            possible_cpus
+        } else {
+            0
+        },
     };
     Ok(Resolved { layout, missing })
 }

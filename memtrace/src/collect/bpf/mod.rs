@@ -16,12 +16,13 @@ pub use load::LoadError;
 
 use super::cgroup::CgroupPaths;
 use super::{CollectError, Collector, Targets, Tick, World};
-use crate::model::{DiagKind, DiagRow, DurationNs, FirstSeenBy, PageSize, Record, Severity, Tgid};
+use crate::host::{MemoryHierarchy, clock};
+use crate::model::{DiagKind, DurationNs, FirstSeenBy, PageSize, Record, Severity, Tgid};
 use apply::Apply;
 use aya::maps::{MapData, RingBuf};
 use load::{Programs, Settings};
 use memtrace_abi::{Config, LossClass};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 /// What the backend is asked to do.
 #[derive(Clone, Debug)]
@@ -40,6 +41,8 @@ pub struct BpfOptions {
     pub online_cpus: u32,
     /// Most processes that can belong to the recording at once.
     pub members_max: u32,
+    /// Where memory cgroups are, to name those of processes.
+    pub memory_hierarchy: Option<MemoryHierarchy>,
 }
 
 /// RSS moves by at least this much before a sample is sent on the spot.
@@ -86,20 +89,14 @@ impl BpfBackend {
         let (mut programs, ring) = load::load(&settings)?;
         programs.attach()?;
         for what in &programs.missing {
-            out.push(diag(
-                tick,
-                Severity::Degraded,
-                DiagKind::Unavailable,
-                "bpf",
-                None,
-                what,
-            ));
+            out.push(tick.diag(Severity::Degraded, DiagKind::Unavailable, "bpf", None, what));
         }
+        let cgroups = options.memory_hierarchy.clone().map(CgroupPaths::new);
         let error_bound = counter_error(options.online_cpus, options.page_size);
         let mut backend = Self {
             programs,
             ring,
-            apply: Apply::new(options.page_size, error_bound, CgroupPaths::default()),
+            apply: Apply::new(options.page_size, error_bound, cgroups),
             options,
             losses: [0; LossClass::ALL.len()],
             undecoded: Undecoded::default(),
@@ -137,8 +134,7 @@ impl BpfBackend {
                     LossClass::Sample => Severity::Degraded,
                     _ => Severity::Loss,
                 };
-                out.push(diag(
-                    tick,
+                out.push(tick.diag(
                     severity,
                     DiagKind::LostEvents,
                     class.as_str(),
@@ -150,13 +146,12 @@ impl BpfBackend {
         self.losses = losses;
         if let Some(first) = self.undecoded.first.take() {
             world.add_lost_events(self.undecoded.count);
-            out.push(diag(
-                tick,
+            out.push(tick.diag(
                 Severity::Loss,
                 DiagKind::UndecodedEvents,
                 "ring",
                 Some(self.undecoded.count),
-                &format!("events could not be decoded; the first: {first}"),
+                format!("events could not be decoded; the first: {first}"),
             ));
             self.undecoded.count = 0;
         }
@@ -179,17 +174,19 @@ impl Collector for BpfBackend {
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
         self.cost.tick(&self.programs, world);
+        let started = clock::thread_cpu();
         let result = self.programs.sweep(tick.is_keyframe).map_err(collect_error);
         self.take_events(tick, world, out);
         let adopted = self
             .adopt_strangers(tick, world, out)
             .map_err(collect_error);
         self.report_losses(tick, world, out);
+        world.set_snapshot_cost(DurationNs(clock::thread_cpu().0 - started.0));
         result.and(adopted)
     }
 
-    fn wake_fd(&self) -> Option<RawFd> {
-        Some(self.ring.as_raw_fd())
+    fn wake_fd(&self) -> Option<OwnedFd> {
+        self.ring.as_fd().try_clone_to_owned().ok()
     }
 
     fn drain(
@@ -253,25 +250,6 @@ fn collect_error(error: LoadError) -> CollectError {
         subject: "bpf".to_owned(),
         message: error.to_string(),
     }
-}
-
-fn diag(
-    tick: &Tick,
-    severity: Severity,
-    kind: DiagKind,
-    subject: &str,
-    count: Option<i64>,
-    detail: &str,
-) -> Record {
-    Record::Diag(DiagRow {
-        ts: tick.wall(),
-        boot_ns: tick.boot,
-        severity: Some(severity),
-        kind: Some(kind),
-        subject: subject.to_owned(),
-        count,
-        detail: detail.to_owned(),
-    })
 }
 
 /// How a process that was already running was found.
