@@ -38,6 +38,7 @@ struct Workload {
     run: fn(&Args) -> io::Result<()>,
 }
 
+/// In the order of the alphabet.
 const WORKLOADS: &[Workload] = &[
     changers::WORKLOAD,
     clone_vm::WORKLOAD,
@@ -63,12 +64,16 @@ fn main() -> ExitCode {
     let name = words.next().unwrap_or_default();
     let Some(workload) = WORKLOADS.iter().find(|workload| name == workload.name) else {
         eprintln!("usage: memtrace-workload NAME [--option VALUE]...");
+        eprintln!("with --held 1 it does nothing before a byte comes on standard input");
         for workload in WORKLOADS {
             eprintln!("  {:<17} {}", workload.name, workload.help);
         }
         return ExitCode::from(2);
     };
     let outcome = Args::parse(words).and_then(|args| {
+        if args.number("held", 0)? == 1 {
+            sys::until_a_byte_comes()?;
+        }
         (workload.run)(&args)?;
         args.all_used()
     });
