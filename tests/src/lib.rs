@@ -5,4 +5,5 @@ pub mod cgroup;
 pub mod need;
 pub mod program;
 pub mod recorder;
+pub mod scenario;
 pub mod workload;

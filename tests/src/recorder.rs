@@ -3,7 +3,7 @@
 use crate::program;
 use anyhow::{Context, Result, bail};
 use memtrace::store::Recording;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -12,32 +12,6 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Between run.json and the last probe; the file is written before they attach.
 const SETTLE: Duration = Duration::from_millis(300);
-
-/// The options of a recording, apart from where it goes.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// Words for `memtrace record`.
-    pub words: Vec<String>,
-}
-
-impl Options {
-    /// Takes the words of a command line.
-    pub fn new(words: &[&str]) -> Self {
-        Self {
-            words: words.iter().map(|word| (*word).to_owned()).collect(),
-        }
-    }
-
-    /// The command line that records into a directory.
-    ///
-    /// # Errors
-    /// When memtrace was not built.
-    pub fn command(&self, dir: &std::path::Path) -> Result<Command> {
-        let mut command = Command::new(program::memtrace()?);
-        command.arg("record").arg("-o").arg(dir).args(&self.words);
-        Ok(command)
-    }
-}
 
 /// A recorder that runs.
 #[derive(Debug)]
@@ -74,17 +48,36 @@ fn place(dir: &TempDir) -> PathBuf {
     dir.path().join("recording")
 }
 
+fn command_line(words: &[&str], dir: &Path) -> Result<Command> {
+    let mut command = Command::new(program::memtrace()?);
+    command.arg("record").arg("-o").arg(dir).args(words);
+    Ok(command)
+}
+
 /// Records a command from its start to its end.
 ///
 /// # Errors
 /// When memtrace can't be started, or left no recording.
 pub fn record(words: &[&str], command: &Command) -> Result<Recorded> {
+    record_in(words, command, |recorder| recorder)
+}
+
+/// The same, with the recorder's command wrapped, to start it in a cgroup for example.
+///
+/// # Errors
+/// When memtrace can't be started, or left no recording.
+pub fn record_in(
+    words: &[&str],
+    command: &Command,
+    wrap: impl FnOnce(Command) -> Command,
+) -> Result<Recorded> {
     let dir = tempfile::tempdir()?;
-    let mut recorder = Options::new(words).command(&place(&dir))?;
+    let mut recorder = command_line(words, &place(&dir))?;
     recorder
         .arg("--")
         .arg(command.get_program())
         .args(command.get_args());
+    let mut recorder = wrap(recorder);
     finish(
         recorder
             .stdin(Stdio::null())
@@ -100,17 +93,9 @@ impl Recorder {
     /// # Errors
     /// When it ends before that, or takes too long.
     pub fn start(words: &[&str]) -> Result<Self> {
-        Self::start_with(words, Command::from)
-    }
-
-    /// The same, with the command wrapped, to start it in a cgroup for example.
-    ///
-    /// # Errors
-    /// When it ends before that, or takes too long.
-    pub fn start_with(words: &[&str], wrap: impl FnOnce(Command) -> Command) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let run_json = place(&dir).join("run.json");
-        let mut command = wrap(Options::new(words).command(&place(&dir))?);
+        let mut command = command_line(words, &place(&dir))?;
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())

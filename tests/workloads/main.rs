@@ -17,6 +17,7 @@ mod forkstorm;
 mod hwm;
 mod idle;
 mod leader_exit;
+mod now;
 mod oom;
 mod shm;
 mod spike;
@@ -49,6 +50,7 @@ const WORKLOADS: &[Workload] = &[
     hwm::WORKLOAD,
     idle::WORKLOAD,
     leader_exit::WORKLOAD,
+    now::WORKLOAD,
     oom::WORKLOAD,
     shm::WORKLOAD,
     spike::WORKLOAD,

@@ -4,8 +4,10 @@
 // could be made to print by accident.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod bench;
 mod compiler;
 mod debian;
+mod deny;
 mod ebpf;
 mod macos;
 mod rooms;
@@ -34,6 +36,10 @@ enum Task {
     Test(test::Args),
     /// Write docs/tables.md from the declared tables, or check it.
     Schema(schema::Args),
+    /// Measure what memtrace promises.
+    Bench(bench::Args),
+    /// Check licences and origins of dependencies.
+    Deny(deny::Args),
     /// Type-check memtrace for macOS.
     Macos(macos::Args),
 }
@@ -44,6 +50,8 @@ fn main() -> ExitCode {
         Task::Rooms => rooms::run(),
         Task::Test(args) => test::run(&args),
         Task::Schema(args) => schema::run(&args),
+        Task::Bench(args) => bench::run(&args),
+        Task::Deny(args) => deny::run(&args),
         Task::Macos(args) => macos::run(&args),
     };
     match outcome {

@@ -8,6 +8,7 @@
 use crate::sh;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
+use std::collections::BTreeSet;
 use std::process::Command;
 
 /// Options of `cargo xtask test`.
@@ -43,10 +44,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let missing = missing(args, needs()?)?;
 
     let has_nextest = sh::capture(at_root().args(["nextest", "--version"])).is_ok();
-    let mut skipped = 0;
+    // A test may need several things, and is one test all the same.
+    let mut skipped = BTreeSet::new();
     for need in &missing {
         let names = list(has_nextest, &module(need))?;
-        skipped += names.len();
         let reason = need.missing.as_deref().unwrap_or_default();
         println!(
             "skipping {} tests that need {}: {reason}",
@@ -56,6 +57,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         println!("  ({} is {})", need.word, need.doc);
         for name in names {
             println!("  {name}");
+            skipped.insert(name);
         }
     }
 
@@ -86,10 +88,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         sh::run(runner.args(&args.runner))?;
     }
-    match skipped {
+    match skipped.len() {
         0 => println!("every test ran and passed"),
-        _ if args.no_skips => bail!("{skipped} tests were skipped; they are listed above"),
-        _ => println!("every test that can run here passed; {skipped} were skipped, see above"),
+        count if args.no_skips => bail!("{count} tests were skipped; they are listed above"),
+        count => println!("every test that can run here passed; {count} were skipped, see above"),
     }
     Ok(())
 }
