@@ -1,1 +1,18 @@
-//! abi
+//! What crosses the kernel border: events, configuration, loss classes, names of maps and
+//! programs. Compiled into both sides, so that neither can drift from the other.
+//!
+//! Every event is a struct of its own with a fixed layout, integers and byte arrays only,
+//! no hidden padding; zerocopy's derives check that when this crate compiles. Every event
+//! begins with an [`EventHeader`]. No field changes its meaning by event type.
+#![no_std]
+
+pub mod config;
+pub mod event;
+pub mod loss;
+pub mod names;
+
+pub use config::{Config, Layout};
+pub use event::{
+    Comm, Counts, EventHeader, EventKind, Exec, Exit, Fork, Oom, Sample, SampleCause, TaskSeen,
+};
+pub use loss::LossClass;

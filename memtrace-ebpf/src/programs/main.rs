@@ -1,2 +1,30 @@
+//! The BPF object of memtrace.
+//!
+//! The programs do the least they can: filter, fill, submit. What a number means is decided
+//! in user space. One family a file: [`lifecycle`] keeps the members of the recording,
+//! [`rss`] watches their resident pages, [`snapshot`] reads all of them at once, [`oom`]
+//! reports kills. [`kernel`] knows how to read kernel memory, [`space`] what is kept about
+//! an address space, [`ring`] how events leave, [`maps`] where state is kept.
 #![no_std]
 #![no_main]
+
+mod kernel;
+mod lifecycle;
+mod maps;
+mod oom;
+mod ring;
+mod rss;
+mod snapshot;
+mod space;
+
+#[panic_handler]
+fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}
+
+/// bpf_probe_read_kernel and friends need no GPL, but tp_btf programs that call
+/// GPL-only helpers do; the kernel reads the license from this section. These programs,
+/// unlike the rest of the project, are dual-licensed for that reason.
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";

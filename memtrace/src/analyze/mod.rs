@@ -1,1 +1,66 @@
-//! analyze
+//! Thinks: the rows of a recording go in, findings come out. No I/O, no words for people.
+//!
+//! [`analyze`] is the entry. It reads each table once, as a stream: the `mem` table can hold
+//! ten million rows, and a report is read on machines smaller than the one that was recorded.
+//! `report` turns the findings into text; `store` is where rows come from, through
+//! [`RowSource`].
+
+mod amounts;
+mod analysis;
+mod clock;
+mod composition;
+mod cost;
+mod endings;
+mod family;
+#[cfg(test)]
+pub(crate) mod golden;
+mod growth;
+mod ledger;
+mod losses;
+mod moment;
+mod name;
+mod oom;
+mod peak;
+mod process;
+mod reorder;
+mod roster;
+mod run;
+mod series;
+mod signal;
+mod surroundings;
+
+pub use amounts::{Amounts, Sum, Totals};
+pub use analysis::{Analysis, TreeFinding};
+pub use clock::RunClock;
+pub use composition::{Composition, Holder, HolderGroup};
+pub use cost::RecorderCost;
+pub use endings::{Ending, EndingGroup, Endings};
+pub use family::{Family, TreeLine};
+pub use growth::{Growth, Verdict};
+pub use losses::Loss;
+pub use moment::{Moment, MomentError, ParseMomentError};
+pub use oom::OomFinding;
+pub use peak::{Bound, Peak, PeakOrigin};
+pub use process::Process;
+pub use run::{AnalyzeError, Options, analyze};
+pub use series::SeriesPoint;
+pub use signal::signal_name;
+pub use surroundings::{CgroupUse, NodeUse};
+
+use crate::model::Row;
+
+/// Where rows come from.
+pub trait RowSource {
+    /// What can go wrong while reading.
+    type Error;
+
+    /// Hands every row of a table to `each`. Only `columns` need to be filled; the others may
+    /// read as null. An empty list stands for all columns. A table that the recording does not
+    /// have is an empty one.
+    ///
+    /// Rows of `mem` come in the order of their time, or nearly so: see [`analyze`].
+    ///
+    /// # Errors
+    /// When the recording can't be read.
+    fn scan<R: Row>(&self, columns: &[&str], each: impl FnMut(R)) -> Result<(), Self::Error>;
+}

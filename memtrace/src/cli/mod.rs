@@ -1,9 +1,38 @@
 //! The command line: one file per subcommand, each with its arguments and a `run`.
 
+mod record;
+mod report;
+
+use clap::{Parser, Subcommand};
+use std::io::Write;
 use std::process::ExitCode;
+
+/// Records where the memory of a process tree goes, and reports it.
+#[derive(Debug, Parser)]
+#[command(name = "memtrace", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Records the memory of a process tree into a directory of Parquet tables
+    Record(record::Args),
+    /// Says who held the memory, from a recording alone
+    Report(report::Args),
+}
 
 /// Parses the command line, runs it, and gives the exit code: the command's own for
 /// `record`, 1 after an error, 2 for a usage error.
 pub fn main() -> ExitCode {
-    ExitCode::SUCCESS
+    let outcome = match Cli::parse().command {
+        Command::Record(args) => record::run(args),
+        Command::Report(args) => report::run(args),
+    };
+    outcome.unwrap_or_else(|error| {
+        // Nothing is left to tell it to when stderr is closed.
+        let _ = writeln!(std::io::stderr(), "memtrace: {error:#}");
+        ExitCode::FAILURE
+    })
 }

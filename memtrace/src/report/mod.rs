@@ -1,1 +1,59 @@
-//! report
+//! Speaks: findings go in, text comes out. No I/O of its own: it writes into what it is given.
+//!
+//! `text` and `md` render one [`document`], so they say the same; `json` and `csv` are for
+//! programs and come straight from the findings. To add a format: one file, one line in
+//! [`FORMATS`].
+
+mod csv;
+mod document;
+mod json;
+mod markdown;
+mod text;
+mod visible;
+mod words;
+
+use crate::analyze::Analysis;
+use std::io;
+
+/// How a report is to look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Style {
+    /// Columns of the terminal; only `text` fits itself to it.
+    pub width: usize,
+    /// Whether to use colours; only `text` has any.
+    pub has_color: bool,
+    /// How many processes to list. By default `text` and `md` list ten, `json` and `csv` all.
+    pub top: Option<usize>,
+    /// Whether to show the tree of processes, in `text` and `md`.
+    pub has_tree: bool,
+}
+
+impl Default for Style {
+    fn default() -> Self {
+        Self {
+            width: 100,
+            has_color: false,
+            top: None,
+            has_tree: false,
+        }
+    }
+}
+
+/// A format in which a report can be written.
+pub trait Format: Sync {
+    /// Its name on the command line.
+    fn name(&self) -> &'static str;
+    /// What it is for, in one line.
+    fn doc(&self) -> &'static str;
+    /// Writes a report.
+    ///
+    /// # Errors
+    /// When `out` can't be written to.
+    fn write(&self, analysis: &Analysis, style: &Style, out: &mut dyn io::Write) -> io::Result<()>;
+}
+
+/// Every format; the first is the default.
+pub static FORMATS: &[&dyn Format] = &[&text::Text, &markdown::Markdown, &json::Json, &csv::Csv];
+
+#[cfg(test)]
+mod tests;

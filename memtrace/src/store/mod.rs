@@ -1,1 +1,56 @@
-//! store
+//! Keeps a recording: the crash-safe spool, its conversion to Parquet, and the reader.
+//!
+//! The only room that knows Arrow IPC and Parquet files. A recording is a directory:
+//!
+//! ```text
+//! run.json                          what was recorded, where, how far it came
+//! spool/<table>-00001.arrows        Arrow IPC streams, while recording
+//! <table>/part-00001.parquet        the same rows, once a segment was converted
+//! damaged/                          segments of which a part could not be read
+//! ```
+//!
+//! Rows go to the spool first, because a Parquet file has no footer, and so cannot be
+//! read at all, before it is closed. A spool segment can be read up to its last complete
+//! batch at any time. [`Writer`] fills it, a background thread turns full segments into
+//! Parquet, [`Recording`] reads both, and [`recover`] closes what a killed recorder left.
+//!
+//! One rule decides which file a row is read from, and makes every step of a conversion
+//! safe to be interrupted. Segments and parts of a table are numbered, and a part may
+//! state a *cut*, a time:
+//!
+//! > Of a segment whose number is not above that of the newest part, the rows up to that
+//! > part's cut are in parts; the later ones are not yet. A part without a cut has all.
+
+mod append;
+mod batch;
+mod compact;
+mod compactor;
+mod contain;
+mod disk;
+mod error;
+mod framing;
+mod layout;
+mod page_guard;
+mod part_reader;
+mod part_writer;
+mod problem;
+mod recording;
+mod recover;
+mod resequence;
+mod run_file;
+mod schema;
+mod segment_reader;
+mod segment_writer;
+mod sources;
+mod upsert;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::StoreError;
+pub use layout::newest_recording;
+pub use problem::{Problem, ProblemKind};
+pub use recording::Recording;
+pub use recover::{RecoverReport, recover};
+pub use writer::{Stats, Writer};

@@ -9,11 +9,10 @@ use super::probe::DescriptorBudget;
 use super::refusals::{Refusal, Refusals};
 use crate::collect::kept::TextBuffer;
 use crate::collect::{Birth, CollectError, Collector, End, Targets, Tick, World};
+use crate::host::clock;
 use crate::model::{
-    BootNs, DiagKind, DiagRow, DurationNs, FirstSeenBy, Record, Severity, Tgid, TitleRow,
-    TitleSource, Upid,
+    BootNs, DiagKind, DurationNs, FirstSeenBy, Record, Severity, Tgid, TitleRow, TitleSource, Upid,
 };
-use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -73,11 +72,11 @@ impl ProcfsBackend {
     /// What a reader must know before trusting an absence.
     fn announce_limits(&self, tick: &Tick, out: &mut Vec<Record>) {
         let interval_ms = self.interval.0 / 1_000_000;
-        out.push(diag(
-            tick,
+        out.push(tick.diag(
             Severity::Degraded,
             DiagKind::PollingLimit,
             "procfs",
+            None,
             format!(
                 "polled every {interval_ms} ms: a process that lives shorter can be missing, with \
                  its children; of memory that comes and goes between two polls only the \
@@ -92,11 +91,11 @@ impl ProcfsBackend {
             return;
         };
         for root in roots.iter().filter(|root| !self.members.contains_key(root)) {
-            out.push(diag(
-                tick,
+            out.push(tick.diag(
                 Severity::Loss,
                 DiagKind::Unavailable,
                 &format!("pid {root}"),
+                None,
                 "there was no such process when recording started".to_owned(),
             ));
         }
@@ -280,7 +279,7 @@ impl Collector for ProcfsBackend {
         world: &mut World,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
-        let started = thread_cpu_ns();
+        let started = clock::thread_cpu().0;
         let is_first = self.census.is_first();
         if is_first {
             self.announce_limits(tick, out);
@@ -293,7 +292,7 @@ impl Collector for ProcfsBackend {
             self.announce_missing_roots(tick, out);
         }
         self.refusals.write(tick, out);
-        world.set_snapshot_cost(DurationNs(thread_cpu_ns() - started));
+        world.set_snapshot_cost(DurationNs(clock::thread_cpu().0 - started));
         found
     }
 
@@ -346,23 +345,4 @@ fn forked_by(ppid: Tgid, start: BootNs, world: &World) -> Option<Upid> {
     let parent = world.upid(ppid)?;
     let row = world.process(parent)?.row();
     (row.start_boot_ns.0 <= start.0 + START_TOLERANCE_NS).then_some(parent)
-}
-
-fn diag(tick: &Tick, severity: Severity, kind: DiagKind, subject: &str, detail: String) -> Record {
-    Record::Diag(DiagRow {
-        ts: tick.wall(),
-        boot_ns: tick.boot,
-        severity: Some(severity),
-        kind: Some(kind),
-        subject: subject.to_owned(),
-        count: None,
-        detail,
-    })
-}
-
-fn thread_cpu_ns() -> i64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec
-        .saturating_mul(1_000_000_000)
-        .saturating_add(time.tv_nsec)
 }

@@ -1,0 +1,151 @@
+//! What user space tells the programs: globals that are read-only once loaded, so that the
+//! verifier knows every value and removes the branches that this kernel does not need.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Most CPUs whose per-CPU counter parts are added up.
+pub const CPUS_MAX: u32 = 1024;
+
+/// What to observe.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
+)]
+#[repr(C)]
+pub struct Config {
+    /// 1: every process of the machine is a member.
+    pub is_all: u32,
+    /// 1: exec and name events of processes that are no members are sent too, for `--match`.
+    pub offers_strangers: u32,
+    /// 1: a process that calls exec inside a target cgroup becomes a member.
+    pub has_target_cgroups: u32,
+    /// The command that memtrace holds until the probes are attached; what it held before
+    /// its exec is memtrace's own copy and is not charged to it. 0 for none.
+    pub held_tgid: u32,
+    /// A sample is sent when RSS moved by this many pages, or by 1/128 if that is more.
+    /// Never below the drift bound of the kernel's own counters.
+    pub drift_pages: i64,
+    /// Least time between two drift samples of one process, sustained.
+    pub drift_interval_ns: u64,
+    /// How many drift samples may come at once before `drift_interval_ns` holds.
+    pub drift_burst: u64,
+    /// The ring's size in bytes.
+    pub ring_bytes: u64,
+    /// Fill of the ring at which the reader is woken.
+    pub wake_bytes: u64,
+}
+
+/// Where the kernel keeps things: offsets in bytes, resolved from its BTF, since Rust's BPF
+/// target has no relocatable field access (rust-lang/rust#158412).
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
+)]
+#[repr(C)]
+pub struct Layout {
+    /// task_struct.tgid
+    pub task_tgid: u32,
+    /// task_struct.pid
+    pub task_pid: u32,
+    /// task_struct.mm
+    pub task_mm: u32,
+    /// task_struct.group_leader
+    pub task_group_leader: u32,
+    /// task_struct.real_parent
+    pub task_real_parent: u32,
+    /// task_struct.start_boottime (before 5.5: real_start_time)
+    pub task_start_boottime: u32,
+    /// task_struct.signal
+    pub task_signal: u32,
+    /// task_struct.comm
+    pub task_comm: u32,
+    /// task_struct.exit_code
+    pub task_exit_code: u32,
+    /// task_struct.flags
+    pub task_flags: u32,
+    /// task_struct.real_cred
+    pub task_real_cred: u32,
+    /// task_struct.cgroups
+    pub task_cgroups: u32,
+    /// cred.uid
+    pub cred_uid: u32,
+    /// signal_struct.live
+    pub signal_live: u32,
+    /// signal_struct.maxrss
+    pub signal_maxrss: u32,
+    /// signal_struct.cmaxrss
+    pub signal_cmaxrss: u32,
+    /// signal_struct.flags
+    pub signal_flags: u32,
+    /// signal_struct.group_exit_code
+    pub signal_group_exit_code: u32,
+    /// signal_struct.pids[PIDTYPE_TGID]
+    pub signal_tgid_pid: u32,
+    /// signal_struct.oom_score_adj
+    pub signal_oom_score_adj: u32,
+    /// pid.level
+    pub pid_level: u32,
+    /// pid.numbers
+    pub pid_numbers: u32,
+    /// sizeof(struct upid)
+    pub upid_size: u32,
+    /// upid.nr
+    pub upid_nr: u32,
+    /// mm_struct.hiwater_rss
+    pub mm_hiwater_rss: u32,
+    /// mm_struct.total_vm
+    pub mm_total_vm: u32,
+    /// mm_struct.brk
+    pub mm_brk: u32,
+    /// mm_struct.start_brk
+    pub mm_start_brk: u32,
+    /// mm_struct.arg_start
+    pub mm_arg_start: u32,
+    /// mm_struct.arg_end
+    pub mm_arg_end: u32,
+    /// mm_struct.mm_users
+    pub mm_users: u32,
+    /// The counter of MM_FILEPAGES in mm_struct
+    pub mm_rss_file: u32,
+    /// The counter of MM_ANONPAGES in mm_struct
+    pub mm_rss_anon: u32,
+    /// The counter of MM_SWAPENTS in mm_struct
+    pub mm_rss_swap: u32,
+    /// The counter of MM_SHMEMPAGES in mm_struct
+    pub mm_rss_shmem: u32,
+    /// From a counter to its pointer to per-CPU parts (6.2: percpu_counter.counters, less
+    /// percpu_counter.count); 0 when counters have no such parts.
+    pub counter_to_percpu: u32,
+    /// css_set.subsys[memory_cgrp_id]; 0 when there is no memory controller
+    pub css_set_memory: u32,
+    /// cgroup_subsys_state.cgroup
+    pub css_cgroup: u32,
+    /// cgroup.kn
+    pub cgroup_kn: u32,
+    /// kernfs_node.id
+    pub kn_id: u32,
+    /// linux_binprm.interp
+    pub binprm_interp: u32,
+    /// 1 when the sched_process_exit tracepoint tells whether the group is dead (6.16)
+    pub exit_has_group_dead: u32,
+    /// 1 when the mark_victim tracepoint hands over the task (6.9)
+    pub victim_is_task: u32,
+    /// bpf_array.pptrs
+    pub bpf_array_pptrs: u32,
+    /// CPUs whose per-CPU parts are added up, at most [`CPUS_MAX`]; 0 turns that off
+    pub cpu_count: u32,
+}
+
+/// A process of the recording, in the map of members.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
+)]
+#[repr(C)]
+pub struct Member {
+    /// Start of the process; 0 until the iterator has found it.
+    pub start_boot_ns: u64,
+    /// Address of its own mm_struct; 0 while it borrows another's.
+    pub mm: u64,
+    /// Highest RSS of its own address spaces that are gone.
+    pub earlier_peak_pages: i64,
+    /// When that was.
+    pub earlier_peak_boot_ns: u64,
+}

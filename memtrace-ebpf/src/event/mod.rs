@@ -1,0 +1,73 @@
+//! The events, one struct each.
+
+mod comm;
+mod counts;
+mod exec;
+mod exit;
+mod fork;
+mod oom;
+mod sample;
+mod task_seen;
+
+pub use comm::Comm;
+pub use counts::Counts;
+pub use exec::{ARGS_MAX, Exec, PATH_MAX};
+pub use exit::Exit;
+pub use fork::Fork;
+pub use oom::Oom;
+pub use sample::{Sample, SampleCause};
+pub use task_seen::TaskSeen;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Length of the kernel's name of a task, terminating NUL included (TASK_COMM_LEN).
+pub const COMM_LEN: usize = 16;
+
+/// What an event is about. Zero is no kind, so that zeroed memory never decodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum EventKind {
+    /// [`Fork`]
+    Fork = 1,
+    /// [`Exec`]
+    Exec = 2,
+    /// [`Exit`]
+    Exit = 3,
+    /// [`Comm`]
+    Comm = 4,
+    /// [`Sample`]
+    Sample = 5,
+    /// [`Oom`]
+    Oom = 6,
+}
+
+impl EventKind {
+    /// The kind for a number from the ring, if there is one.
+    pub const fn from_u32(kind: u32) -> Option<Self> {
+        Some(match kind {
+            1 => Self::Fork,
+            2 => Self::Exec,
+            3 => Self::Exit,
+            4 => Self::Comm,
+            5 => Self::Sample,
+            6 => Self::Oom,
+            _ => return None,
+        })
+    }
+}
+
+/// The beginning of every event.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
+)]
+#[repr(C)]
+pub struct EventHeader {
+    /// An [`EventKind`].
+    pub kind: u32,
+    /// The process the event is about, as the initial pid namespace counts it.
+    pub tgid: u32,
+    /// When it happened: CLOCK_BOOTTIME in nanoseconds.
+    pub boot_ns: u64,
+    /// Start of that process on the same clock; with `tgid` its identity.
+    pub start_boot_ns: u64,
+}

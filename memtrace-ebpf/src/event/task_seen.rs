@@ -1,0 +1,37 @@
+//! A process that was already running.
+
+use super::{COMM_LEN, Counts};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// One process as the task iterator found it. Not an event: it is read from the iterator's
+/// descriptor, which loses nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct TaskSeen {
+    /// Process id in the initial pid namespace.
+    pub tgid: u32,
+    /// Its present parent; after reparenting not the process that forked it.
+    pub parent_tgid: u32,
+    /// Start of the process.
+    pub start_boot_ns: u64,
+    /// Start of its present parent.
+    pub parent_start_boot_ns: u64,
+    /// When it was read.
+    pub boot_ns: u64,
+    /// Its memory.
+    pub counts: Counts,
+    /// The larger of mm->hiwater_rss and the counters.
+    pub hiwater_pages: i64,
+    /// Id of its memory cgroup (kernfs id); 0 when unknown.
+    pub cgroup_id: u64,
+    /// Real user id.
+    pub uid: u32,
+    /// Process id in its own pid namespace; 0 when unknown.
+    pub ns_tgid: u32,
+    /// Name, NUL-terminated.
+    pub comm: [u8; COMM_LEN],
+    /// 1 when it is a member.
+    pub is_member: u32,
+    /// 1 when this pass made it a member.
+    pub is_new: u32,
+}

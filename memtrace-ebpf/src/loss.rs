@@ -1,0 +1,45 @@
+//! Classes of loss, each with a per-CPU counter.
+
+/// What could not be handed over, as the index of its counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum LossClass {
+    /// A fork, exec, exit or name event found the ring full.
+    Lifecycle = 0,
+    /// A sample found the ring full, or nearly so: the last quarter is kept for lifecycle
+    /// events. The next sweep sends the state that was missed.
+    Sample = 1,
+    /// An OOM event found the ring full.
+    Oom = 2,
+    /// The table of members was full: a process was not followed.
+    Members = 3,
+}
+
+impl LossClass {
+    /// Every class.
+    pub const ALL: [Self; 4] = [Self::Lifecycle, Self::Sample, Self::Oom, Self::Members];
+
+    /// Its name in a recording.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Lifecycle => "lifecycle",
+            Self::Sample => "sample",
+            Self::Oom => "oom",
+            Self::Members => "members",
+        }
+    }
+
+    /// What its loss means for the person who reads the recording.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::Lifecycle => {
+                "starts, ends or names of processes were lost: the event ring was full"
+            }
+            Self::Sample => {
+                "samples came late: the event ring was nearly full; peaks are not affected"
+            }
+            Self::Oom => "OOM events were lost: the event ring was full",
+            Self::Members => "processes were not followed: the table of members was full",
+        }
+    }
+}

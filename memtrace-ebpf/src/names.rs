@@ -1,0 +1,16 @@
+//! Names of programs, maps and globals in the BPF object.
+
+/// The ring that carries every event.
+pub const EVENTS: &str = "EVENTS";
+/// Processes of the recording: tgid to [`crate::config::Member`].
+pub const MEMBERS: &str = "MEMBERS";
+/// Their address spaces: address of the mm_struct to the state of its sampling.
+pub const SPACES: &str = "SPACES";
+/// Cgroups whose processes become members at exec: kernfs id to nothing.
+pub const TARGET_CGROUPS: &str = "TARGET_CGROUPS";
+/// Per-CPU counters by [`crate::LossClass`].
+pub const LOSSES: &str = "LOSSES";
+/// The global that holds [`crate::Config`].
+pub const CONFIG: &str = "CONFIG";
+/// The global that holds [`crate::Layout`].
+pub const LAYOUT: &str = "LAYOUT";

@@ -1,0 +1,247 @@
+//! Reading kernel structures at the offsets of [`Layout`](memtrace_abi::Layout).
+//!
+//! Pointers are plain addresses here and every read goes through bpf_probe_read_kernel,
+//! which answers with an error instead of a fault: an address that went stale reads as
+//! zero or as another object's bytes, never as a crash. The one hot path, in `rss`, reads
+//! its trusted pointer directly.
+
+use crate::maps::{CPU_OFFSETS, layout};
+use aya_ebpf::helpers::generated::{bpf_ktime_get_boot_ns, bpf_probe_read_kernel};
+use memtrace_abi::event::{COMM_LEN, Counts};
+
+const PF_KTHREAD: u32 = 0x0020_0000;
+const SIGNAL_GROUP_EXIT: u32 = 4;
+
+/// Now, on CLOCK_BOOTTIME.
+#[inline(always)]
+pub fn now() -> u64 {
+    // SAFETY: the helper takes no arguments and cannot fail.
+    unsafe { bpf_ktime_get_boot_ns() }
+}
+
+/// A field at an offset; zero where it can't be read: the helper clears the destination
+/// when it fails. No branch on its answer, because the verifier would follow both ways of
+/// each of the hundred reads.
+#[inline(always)]
+pub fn read<T: Copy + Default>(base: u64, offset: u32) -> T {
+    let mut value = T::default();
+    // SAFETY: the destination is `value`; the helper checks the source.
+    unsafe {
+        bpf_probe_read_kernel(
+            (&raw mut value).cast(),
+            size_of::<T>() as u32,
+            (base + u64::from(offset)) as *const _,
+        )
+    };
+    value
+}
+
+/// A task_struct.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Task(pub u64);
+
+impl Task {
+    #[inline(always)]
+    pub fn tgid(self) -> u32 {
+        read(self.0, layout!(task_tgid))
+    }
+
+    #[inline(always)]
+    pub fn pid(self) -> u32 {
+        read(self.0, layout!(task_pid))
+    }
+
+    /// The address space; null for kernel threads and once it was dropped at exit.
+    #[inline(always)]
+    pub fn mm(self) -> Mm {
+        Mm(read(self.0, layout!(task_mm)))
+    }
+
+    #[inline(always)]
+    pub fn leader(self) -> Self {
+        Self(read(self.0, layout!(task_group_leader)))
+    }
+
+    #[inline(always)]
+    pub fn real_parent(self) -> Self {
+        Self(read(self.0, layout!(task_real_parent)))
+    }
+
+    /// Start of the process: of its leader, which exec from another thread hands on.
+    #[inline(always)]
+    pub fn process_start(self) -> u64 {
+        read(self.leader().0, layout!(task_start_boottime))
+    }
+
+    #[inline(always)]
+    pub fn is_kernel_thread(self) -> bool {
+        read::<u32>(self.0, layout!(task_flags)) & PF_KTHREAD != 0
+    }
+
+    #[inline(always)]
+    pub fn comm(self, comm: &mut [u8; COMM_LEN]) {
+        *comm = read(self.0, layout!(task_comm));
+    }
+
+    #[inline(always)]
+    pub fn uid(self) -> u32 {
+        let cred: u64 = read(self.0, layout!(task_real_cred));
+        read(cred, layout!(cred_uid))
+    }
+
+    #[inline(always)]
+    fn signal(self) -> u64 {
+        read(self.0, layout!(task_signal))
+    }
+
+    /// Threads of the process that have not begun to exit.
+    #[inline(always)]
+    pub fn live_threads(self) -> u32 {
+        read(self.signal(), layout!(signal_live))
+    }
+
+    /// signal->maxrss and signal->cmaxrss, in pages.
+    #[inline(always)]
+    pub fn maxrss_pages(self) -> (i64, i64) {
+        let signal = self.signal();
+        (
+            read(signal, layout!(signal_maxrss)),
+            read(signal, layout!(signal_cmaxrss)),
+        )
+    }
+
+    #[inline(always)]
+    pub fn oom_score_adj(self) -> i32 {
+        i32::from(read::<i16>(self.signal(), layout!(signal_oom_score_adj)))
+    }
+
+    /// How the process ended: the group's code where the group ended together, which
+    /// since 5.18 includes the end of the last thread (synchronize_group_exit).
+    #[inline(always)]
+    pub fn wait_status(self) -> i32 {
+        let signal = self.signal();
+        if read::<u32>(signal, layout!(signal_flags)) & SIGNAL_GROUP_EXIT != 0 {
+            read(signal, layout!(signal_group_exit_code))
+        } else {
+            read(self.leader().0, layout!(task_exit_code))
+        }
+    }
+
+    /// The process id in the process's own pid namespace; 0 when it can't be read.
+    #[inline(always)]
+    pub fn ns_tgid(self) -> u32 {
+        let pid: u64 = read(self.signal(), layout!(signal_tgid_pid));
+        if pid == 0 {
+            return 0;
+        }
+        let level: u32 = read(pid, layout!(pid_level));
+        let number = layout!(pid_numbers) + layout!(upid_nr);
+        read(
+            pid + u64::from(level) * u64::from(layout!(upid_size)),
+            number,
+        )
+    }
+
+    /// kernfs id of the memory cgroup; 0 without the memory controller.
+    #[inline(always)]
+    pub fn memory_cgroup(self) -> u64 {
+        if layout!(css_set_memory) == 0 {
+            return 0;
+        }
+        let css_set: u64 = read(self.0, layout!(task_cgroups));
+        let css: u64 = read(css_set, layout!(css_set_memory));
+        let cgroup: u64 = read(css, layout!(css_cgroup));
+        let node: u64 = read(cgroup, layout!(cgroup_kn));
+        if node == 0 {
+            0
+        } else {
+            read(node, layout!(kn_id))
+        }
+    }
+}
+
+/// An mm_struct.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Mm(pub u64);
+
+impl Mm {
+    #[inline(always)]
+    pub fn is_null(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Users of the address space; 0 while it is being torn down.
+    #[inline(always)]
+    pub fn users(self) -> i32 {
+        read(self.0, layout!(mm_users))
+    }
+
+    /// The kernel's high-water mark as far as it was kept up, in pages.
+    #[inline(always)]
+    pub fn hiwater_pages(self) -> i64 {
+        read(self.0, layout!(mm_hiwater_rss))
+    }
+
+    /// Where the arguments stand, in the process's memory: begin and end.
+    #[inline(always)]
+    pub fn arguments(self) -> (u64, u64) {
+        (
+            read(self.0, layout!(mm_arg_start)),
+            read(self.0, layout!(mm_arg_end)),
+        )
+    }
+
+    /// The counters as they stand: off by what the CPUs have not handed in yet.
+    #[inline(always)]
+    pub fn counts(self) -> Counts {
+        let mut counts = Counts {
+            anon_pages: read(self.0, layout!(mm_rss_anon)),
+            file_pages: read(self.0, layout!(mm_rss_file)),
+            shmem_pages: read(self.0, layout!(mm_rss_shmem)),
+            swap_pages: read(self.0, layout!(mm_rss_swap)),
+            vm_pages: read(self.0, layout!(mm_total_vm)),
+            heap_bytes: 0,
+        };
+        let brk: i64 = read(self.0, layout!(mm_brk));
+        let start_brk: i64 = read(self.0, layout!(mm_start_brk));
+        counts.heap_bytes = brk - start_brk;
+        counts
+    }
+
+    /// Adds the parts that the CPUs have not handed in yet, as percpu_counter_sum() does.
+    /// A kind that reads below zero is a race with an update and is zero.
+    #[inline(always)]
+    pub fn settle(self, counts: &mut Counts) {
+        if layout!(cpu_count) != 0 {
+            counts.anon_pages += self.percpu_part(layout!(mm_rss_anon));
+            counts.file_pages += self.percpu_part(layout!(mm_rss_file));
+            counts.shmem_pages += self.percpu_part(layout!(mm_rss_shmem));
+            counts.swap_pages += self.percpu_part(layout!(mm_rss_swap));
+        }
+        counts.anon_pages = counts.anon_pages.max(0);
+        counts.file_pages = counts.file_pages.max(0);
+        counts.shmem_pages = counts.shmem_pages.max(0);
+        counts.swap_pages = counts.swap_pages.max(0);
+    }
+
+    #[inline(always)]
+    fn percpu_part(self, counter: u32) -> i64 {
+        let parts: u64 = read(self.0, counter + layout!(counter_to_percpu));
+        sum_parts(parts)
+    }
+}
+
+/// Sums the per-CPU parts of a percpu_counter. A function of its own for the verifier's
+/// sake: its loop is checked once per call, and the stack stays small.
+#[inline(never)]
+fn sum_parts(parts: u64) -> i64 {
+    let mut sum = 0;
+    let mut cpu = 0;
+    while cpu < layout!(cpu_count) {
+        if let Some(offset) = CPU_OFFSETS.get(cpu) {
+            sum += i64::from(read::<i32>(parts + *offset, 0));
+        }
+        cpu += 1;
+    }
+    sum
+}

@@ -1,0 +1,335 @@
+//! fork, exec, exit and names: who belongs to the recording, kept in the kernel so that a
+//! process that lives for a millisecond, is double-forked or reparented is not missed.
+
+use crate::kernel::{Mm, Task, now, read};
+use crate::maps::{
+    MEMBERS, SCRATCH, SCRATCH_LEN, SPACES, TARGET_CGROUPS, config, count_loss, layout,
+};
+use crate::ring::{header, send, send_scratch};
+use crate::space::Space;
+use aya_ebpf::helpers::generated::{
+    bpf_get_current_task, bpf_probe_read_kernel_str, bpf_probe_read_user,
+};
+use aya_ebpf::macros::btf_tracepoint;
+use aya_ebpf::programs::BtfTracePointContext;
+use memtrace_abi::LossClass;
+use memtrace_abi::config::Member;
+use memtrace_abi::event::{
+    ARGS_MAX, COMM_LEN, Comm, Counts, EventKind, Exec, Exit, Fork, PATH_MAX,
+};
+
+/// Enters a process that is already running. Answers whether it is followed now.
+#[inline(always)]
+pub fn adopt(task: Task, mm: Mm, start_boot_ns: u64, counts: &Counts, boot_ns: u64) -> bool {
+    let tgid = task.tgid();
+    let owns_mm = !follows_other(mm, tgid);
+    if !enter(tgid, start_boot_ns, if owns_mm { mm } else { Mm(0) }) {
+        return false;
+    }
+    if owns_mm && !Space::follow(mm, tgid, start_boot_ns, counts, boot_ns) {
+        count_loss(LossClass::Members);
+    }
+    true
+}
+
+/// Whether the address space is followed on behalf of another process.
+#[inline(always)]
+fn follows_other(mm: Mm, tgid: u32) -> bool {
+    match SPACES.get_ptr(mm.0) {
+        // SAFETY: one field of a map value.
+        Some(space) => unsafe { (*space).tgid != tgid },
+        None => false,
+    }
+}
+
+#[inline(always)]
+fn enter(tgid: u32, start_boot_ns: u64, mm: Mm) -> bool {
+    let member = Member {
+        start_boot_ns,
+        mm: mm.0,
+        earlier_peak_pages: 0,
+        earlier_peak_boot_ns: 0,
+    };
+    let is_entered = MEMBERS.insert(tgid, member, 0).is_ok();
+    if !is_entered {
+        count_loss(LossClass::Members);
+    }
+    is_entered
+}
+
+/// trace_sched_process_fork(struct task_struct *parent, struct task_struct *child), in the
+/// parent's context before the child runs. Threads fire it too.
+#[btf_tracepoint(function = "sched_process_fork")]
+pub fn sched_process_fork(ctx: BtfTracePointContext) -> i32 {
+    let parent = Task(ctx.arg::<*const u8>(0) as u64);
+    let child = Task(ctx.arg::<*const u8>(1) as u64);
+    let tgid = child.tgid();
+    if child.pid() != tgid {
+        return 0;
+    }
+    let parent_tgid = parent.tgid();
+    // SAFETY: presence only.
+    if config!(is_all) == 0 && unsafe { MEMBERS.get(parent_tgid) }.is_none() {
+        return 0;
+    }
+    let mm = child.mm();
+    if mm.is_null() {
+        return 0;
+    }
+    let is_mm_shared = mm == parent.mm();
+    let mut event = Fork {
+        header: header(EventKind::Fork, tgid, child.process_start()),
+        parent_tgid,
+        is_mm_shared: u32::from(is_mm_shared),
+        parent_start_boot_ns: parent.process_start(),
+        counts: Counts::default(),
+        uid: child.uid(),
+        ns_tgid: child.ns_tgid(),
+        cgroup_id: child.memory_cgroup(),
+        comm: [0; COMM_LEN],
+    };
+    child.comm(&mut event.comm);
+    if !is_mm_shared {
+        event.counts = mm.counts();
+        mm.settle(&mut event.counts);
+    }
+    let start = event.header.start_boot_ns;
+    if !enter(tgid, start, if is_mm_shared { Mm(0) } else { mm }) {
+        return 0;
+    }
+    if !is_mm_shared && !Space::follow(mm, tgid, start, &event.counts, event.header.boot_ns) {
+        count_loss(LossClass::Members);
+    }
+    send(event, LossClass::Lifecycle);
+    0
+}
+
+/// Stops following a process's address space and answers its state; nothing where the
+/// space belongs to another process.
+#[inline(always)]
+fn unfollow(mm: Mm, tgid: u32) -> Option<Space> {
+    let space = SPACES.get_ptr_mut(mm.0)?;
+    // SAFETY: a map value; see `Space` about concurrent writes.
+    let mut copy = unsafe { *space };
+    if copy.tgid != tgid {
+        return None;
+    }
+    let _ = SPACES.remove(mm.0);
+    copy.fold_high();
+    Some(copy)
+}
+
+/// trace_sched_process_exec(struct task_struct *p, pid_t old_pid, struct linux_binprm
+/// *bprm), once the new program's address space is in place.
+#[btf_tracepoint(function = "sched_process_exec")]
+pub fn sched_process_exec(ctx: BtfTracePointContext) -> i32 {
+    let task = Task(ctx.arg::<*const u8>(0) as u64);
+    let bprm = ctx.arg::<*const u8>(2) as u64;
+    let tgid = task.tgid();
+    let mm = task.mm();
+    let start = task.process_start();
+    let boot_ns = now();
+    let cgroup_id = task.memory_cgroup();
+    let mut counts = mm.counts();
+    mm.settle(&mut counts);
+    let is_member = match MEMBERS.get_ptr_mut(tgid) {
+        Some(member) => {
+            // SAFETY: a map value that only this process's own events write.
+            let member = unsafe { &mut *member };
+            leave_image(member, tgid);
+            member.mm = mm.0;
+            member.start_boot_ns = start;
+            true
+        }
+        None => {
+            let is_target = config!(is_all) != 0
+                // SAFETY: presence only.
+                || (config!(has_target_cgroups) != 0
+                    && unsafe { TARGET_CGROUPS.get(cgroup_id) }.is_some());
+            is_target && enter(tgid, start, mm)
+        }
+    };
+    if is_member {
+        if !Space::follow(mm, tgid, start, &counts, boot_ns) {
+            count_loss(LossClass::Members);
+        }
+    } else if config!(offers_strangers) == 0 {
+        return 0;
+    }
+    let Some(scratch) = SCRATCH.get_ptr_mut(0) else {
+        return 0;
+    };
+    let bytes = scratch.cast::<u8>();
+    // SAFETY: the scratch room is this CPU's own and larger than an Exec at its start.
+    let event = unsafe { &mut *bytes.cast::<Exec>() };
+    event.header = header(EventKind::Exec, tgid, start);
+    event.header.boot_ns = boot_ns;
+    event.counts = counts;
+    event.uid = task.uid();
+    event.ns_tgid = task.ns_tgid();
+    event.cgroup_id = cgroup_id;
+    task.comm(&mut event.comm);
+    event.is_member = u32::from(is_member);
+    event.parent_tgid = task.real_parent().tgid();
+    let path_len = read_path(bytes, bprm);
+    event.path_len = path_len as u32;
+    let args_len = read_arguments(bytes, size_of::<Exec>() + path_len, mm);
+    event.args_len = args_len as u32;
+    send_scratch(
+        size_of::<Exec>() + path_len + args_len,
+        LossClass::Lifecycle,
+    );
+    0
+}
+
+/// Folds the peak of the address space that exec left behind into the member's.
+#[inline(always)]
+fn leave_image(member: &mut Member, tgid: u32) {
+    let Some(space) = unfollow(Mm(member.mm), tgid) else {
+        return;
+    };
+    if tgid != config!(held_tgid) && space.peak_pages > member.earlier_peak_pages {
+        member.earlier_peak_pages = space.peak_pages;
+        member.earlier_peak_boot_ns = space.peak_boot_ns;
+    }
+}
+
+/// Copies the name of the file that runs (for a script, its interpreter) behind the event.
+/// Answers its length without the NUL.
+#[inline(always)]
+fn read_path(bytes: *mut u8, bprm: u64) -> usize {
+    let path: u64 = read(bprm, layout!(binprm_interp));
+    // SAFETY: the scratch room has PATH_MAX bytes behind the event.
+    let read = unsafe {
+        bpf_probe_read_kernel_str(
+            bytes.add(size_of::<Exec>()).cast(),
+            PATH_MAX as u32,
+            path as *const _,
+        )
+    };
+    if read <= 1 || read > PATH_MAX as i64 {
+        0
+    } else {
+        read as usize - 1
+    }
+}
+
+/// Copies the argument area behind what stands at `offset`. Answers its length: 0 when the
+/// area is empty or not resident. An area that is longer is cut.
+#[inline(always)]
+fn read_arguments(bytes: *mut u8, offset: usize, mm: Mm) -> usize {
+    let (begin, end) = mm.arguments();
+    if end <= begin {
+        return 0;
+    }
+    let mut len = end - begin;
+    if len > ARGS_MAX as u64 - 1 {
+        len = ARGS_MAX as u64 - 1;
+    }
+    // Masks, because the verifier follows bounds through them.
+    let len = (len as usize) & (ARGS_MAX - 1);
+    if offset > SCRATCH_LEN - ARGS_MAX {
+        return 0;
+    }
+    // SAFETY: `offset + ARGS_MAX` is within the scratch room.
+    let read =
+        unsafe { bpf_probe_read_user(bytes.add(offset).cast(), len as u32, begin as *const _) };
+    if read == 0 { len } else { 0 }
+}
+
+/// trace_task_rename(struct task_struct *task, const char *comm), before the name is set.
+#[btf_tracepoint(function = "task_rename")]
+pub fn task_rename(ctx: BtfTracePointContext) -> i32 {
+    let task = Task(ctx.arg::<*const u8>(0) as u64);
+    let name = ctx.arg::<*const u8>(1);
+    let tgid = task.tgid();
+    if task.pid() != tgid {
+        return 0;
+    }
+    // SAFETY: presence only.
+    let is_member = unsafe { MEMBERS.get(tgid) }.is_some();
+    if !is_member && config!(offers_strangers) == 0 {
+        return 0;
+    }
+    let Some(scratch) = SCRATCH.get_ptr_mut(0) else {
+        return 0;
+    };
+    let bytes = scratch.cast::<u8>();
+    // SAFETY: the scratch room is this CPU's own and larger than a Comm at its start.
+    let event = unsafe { &mut *bytes.cast::<Comm>() };
+    event.header = header(EventKind::Comm, tgid, task.process_start());
+    event.comm = [0; COMM_LEN];
+    event.is_member = u32::from(is_member);
+    // SAFETY: the destination is COMM_LEN bytes; the helper checks the source.
+    unsafe {
+        bpf_probe_read_kernel_str(event.comm.as_mut_ptr().cast(), COMM_LEN as u32, name.cast())
+    };
+    // SAFETY: the helper takes no arguments and cannot fail.
+    let is_own = unsafe { bpf_get_current_task() } == task.0;
+    let args_len = if is_own {
+        read_arguments(bytes, size_of::<Comm>(), task.mm())
+    } else {
+        0
+    };
+    event.args_len = args_len as u32;
+    send_scratch(size_of::<Comm>() + args_len, LossClass::Lifecycle);
+    0
+}
+
+/// trace_sched_process_exit(struct task_struct *p, bool group_dead); before 6.16 without
+/// the second, and after the address space was dropped.
+#[btf_tracepoint(function = "sched_process_exit")]
+pub fn sched_process_exit(ctx: BtfTracePointContext) -> i32 {
+    let task = Task(ctx.arg::<*const u8>(0) as u64);
+    let is_group_dead = if layout!(exit_has_group_dead) != 0 {
+        ctx.arg::<u8>(1) != 0
+    } else {
+        task.live_threads() == 0
+    };
+    if !is_group_dead {
+        return 0;
+    }
+    let tgid = task.tgid();
+    let Some(member) = MEMBERS.get_ptr(tgid) else {
+        return 0;
+    };
+    // SAFETY: a map value that only this process's own events write.
+    let member = unsafe { *member };
+    // Two last threads can both see the group dead before 6.16: one of them removes.
+    if MEMBERS.remove(tgid).is_err() {
+        return 0;
+    }
+    let (maxrss_pages, children_maxrss_pages) = task.maxrss_pages();
+    let mut event = Exit {
+        header: header(EventKind::Exit, tgid, task.process_start()),
+        wait_status: task.wait_status(),
+        has_own_mm: 0,
+        counts: Counts::default(),
+        hiwater_pages: 0,
+        earlier_peak_pages: member.earlier_peak_pages,
+        earlier_peak_boot_ns: member.earlier_peak_boot_ns,
+        seen_peak_pages: 0,
+        seen_peak_boot_ns: 0,
+        maxrss_pages,
+        children_maxrss_pages,
+        pending_peak: [0; 3],
+        pending_peak_boot_ns: 0,
+    };
+    let mm = task.mm();
+    if member.mm != 0 && mm.0 == member.mm {
+        event.has_own_mm = 1;
+        event.counts = mm.counts();
+        mm.settle(&mut event.counts);
+        event.hiwater_pages = mm.hiwater_pages();
+    }
+    if let Some(space) = unfollow(Mm(member.mm), tgid) {
+        event.seen_peak_pages = space.peak_pages;
+        event.seen_peak_boot_ns = space.peak_boot_ns;
+        if space.high_pages - space.sent_pages > space.threshold_pages >> 2 {
+            event.pending_peak = space.high;
+            event.pending_peak_boot_ns = space.high_boot_ns;
+        }
+    }
+    send(event, LossClass::Lifecycle);
+    0
+}

@@ -1,0 +1,101 @@
+//! State that outlives one event, and the globals that user space sets before loading.
+
+use crate::space::Space;
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::{Array, HashMap, PerCpuArray, RingBuf};
+use memtrace_abi::config::{CPUS_MAX, Member};
+use memtrace_abi::event::{ARGS_MAX, PATH_MAX};
+use memtrace_abi::{Config, Layout, LossClass};
+
+/// Sizes marked "resized" are set by the loader from the plan.
+#[map]
+pub static EVENTS: RingBuf = RingBuf::with_byte_size(4096, 0); // resized
+
+#[map]
+pub static MEMBERS: HashMap<u32, Member> = HashMap::with_max_entries(1024, 0); // resized
+
+#[map]
+pub static SPACES: HashMap<u64, Space> = HashMap::with_max_entries(1024, 0); // resized
+
+#[map]
+pub static TARGET_CGROUPS: HashMap<u64, u8> = HashMap::with_max_entries(1024, 0);
+
+#[map]
+pub static LOSSES: PerCpuArray<u64> = PerCpuArray::with_max_entries(LossClass::ALL.len() as u32, 0);
+
+/// What to add to a per-CPU pointer to reach each CPU's part; see `snapshot::learn_cpus`.
+#[map]
+pub static CPU_OFFSETS: Array<u64> = Array::with_max_entries(CPUS_MAX, 0);
+
+/// Room for one event with its strings: too large for the stack.
+#[map]
+pub static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(1, 0);
+
+/// Header, file name and arguments of one exec or name event. The strings may each be
+/// written at any offset up to their bound, so the room is twice what is ever sent; the
+/// sizes are powers of two, which lets a mask bound every offset.
+#[repr(C)]
+pub struct Scratch {
+    pub bytes: [u8; SCRATCH_LEN],
+}
+
+/// Length of [`Scratch`].
+pub const SCRATCH_LEN: usize = 512 + PATH_MAX + 2 * ARGS_MAX;
+
+#[unsafe(no_mangle)]
+static CONFIG: Config = Config {
+    is_all: 0,
+    offers_strangers: 0,
+    has_target_cgroups: 0,
+    held_tgid: 0,
+    drift_pages: 0,
+    drift_interval_ns: 0,
+    drift_burst: 0,
+    ring_bytes: 0,
+    wake_bytes: 0,
+};
+
+#[unsafe(no_mangle)]
+static LAYOUT: Layout = zeroed_layout();
+
+const fn zeroed_layout() -> Layout {
+    // SAFETY: Layout is integers only (zerocopy's FromBytes is derived for it).
+    unsafe { core::mem::zeroed() }
+}
+
+/// A field of [`Config`], read where it is used so that the verifier knows its value.
+macro_rules! config {
+    ($field:ident) => {
+        // SAFETY: a static of plain integers that is read-only once loaded.
+        unsafe { core::ptr::read_volatile(&raw const (*$crate::maps::config_ptr()).$field) }
+    };
+}
+pub(crate) use config;
+
+/// A field of [`Layout`], read where it is used so that the verifier knows its value.
+macro_rules! layout {
+    ($field:ident) => {
+        // SAFETY: a static of plain integers that is read-only once loaded.
+        unsafe { core::ptr::read_volatile(&raw const (*$crate::maps::layout_ptr()).$field) }
+    };
+}
+pub(crate) use layout;
+
+#[inline(always)]
+pub fn config_ptr() -> *const Config {
+    &raw const CONFIG
+}
+
+#[inline(always)]
+pub fn layout_ptr() -> *const Layout {
+    &raw const LAYOUT
+}
+
+/// Counts a loss.
+#[inline(always)]
+pub fn count_loss(class: LossClass) {
+    if let Some(counter) = LOSSES.get_ptr_mut(class as u32) {
+        // SAFETY: a value of a per-CPU array; nobody else writes this CPU's copy meanwhile.
+        unsafe { *counter += 1 };
+    }
+}

@@ -1,0 +1,129 @@
+//! How events leave: reserved in the ring, or counted as lost.
+
+use crate::kernel::{Mm, now};
+use crate::maps::{EVENTS, SCRATCH, SCRATCH_LEN, config, count_loss};
+use crate::space::Space;
+use aya_ebpf::helpers::generated::bpf_ringbuf_query;
+use memtrace_abi::LossClass;
+use memtrace_abi::event::{Counts, EventHeader, EventKind, Sample, SampleCause};
+
+const BPF_RB_AVAIL_DATA: u64 = 0;
+const BPF_RB_NO_WAKEUP: u64 = 1;
+const BPF_RB_FORCE_WAKEUP: u64 = 2;
+
+/// The reader comes by on its own at every tick; it is woken only when the ring fills, so
+/// that a burst of events does not cost a switch to it for each.
+#[inline(always)]
+pub fn wake_flag(fill: u64) -> u64 {
+    if fill >= config!(wake_bytes) {
+        BPF_RB_FORCE_WAKEUP
+    } else {
+        BPF_RB_NO_WAKEUP
+    }
+}
+
+/// Bytes in the ring that the reader has not taken.
+#[inline(always)]
+pub fn fill() -> u64 {
+    // SAFETY: the map is a ring buffer.
+    unsafe { bpf_ringbuf_query((&raw const EVENTS).cast_mut().cast(), BPF_RB_AVAIL_DATA) }
+}
+
+/// Sends a fixed-size event, or counts it as lost.
+#[inline(always)]
+pub fn send<T: 'static>(event: T, class: LossClass) -> bool {
+    let fill = fill();
+    match EVENTS.reserve::<T>(0) {
+        Some(mut entry) => {
+            entry.write(event);
+            entry.submit(wake_flag(fill));
+            true
+        }
+        None => {
+            count_loss(class);
+            false
+        }
+    }
+}
+
+/// Sends a sample of an address space and takes it as the new base; a local maximum that
+/// is owed goes first. The last quarter of the ring is left to lifecycle events: a sample
+/// that finds it reached is counted, and its state is sent by a later sweep.
+#[inline(always)]
+pub fn send_sample(
+    mm: Mm,
+    space: &mut Space,
+    counts: &Counts,
+    boot_ns: u64,
+    cause: SampleCause,
+) -> bool {
+    if fill() > config!(ring_bytes) / 4 * 3 {
+        count_loss(LossClass::Sample);
+        return false;
+    }
+    let total = counts.rss_pages();
+    space.fold_high();
+    let mut sample = Sample {
+        header: EventHeader {
+            kind: EventKind::Sample as u32,
+            tgid: space.tgid,
+            boot_ns,
+            start_boot_ns: space.start_boot_ns,
+        },
+        counts: *counts,
+        hiwater_pages: mm.hiwater_pages().max(total),
+        seen_peak_pages: space.peak_pages,
+        seen_peak_boot_ns: space.peak_boot_ns,
+        cause: cause as u32,
+        reserved: 0,
+    };
+    if space.owes_peak(total) {
+        let mut peak = sample;
+        peak.header.boot_ns = space.high_boot_ns;
+        peak.counts.anon_pages = space.high[0].max(0);
+        peak.counts.file_pages = space.high[1].max(0);
+        peak.counts.shmem_pages = space.high[2].max(0);
+        peak.cause = SampleCause::Peak as u32;
+        if !send(peak, LossClass::Sample) {
+            return false;
+        }
+    }
+    if total > space.peak_pages {
+        sample.seen_peak_pages = total;
+        sample.seen_peak_boot_ns = boot_ns;
+    }
+    if !send(sample, LossClass::Sample) {
+        return false;
+    }
+    space.note_sample(counts, boot_ns);
+    true
+}
+
+/// Sends the first `len` bytes of the scratch room, or counts the event as lost.
+#[inline(always)]
+pub fn send_scratch(len: usize, class: LossClass) {
+    let Some(scratch) = SCRATCH.get_ptr_mut(0) else {
+        return;
+    };
+    if len > SCRATCH_LEN {
+        return;
+    }
+    let flag = wake_flag(fill());
+    // SAFETY: the scratch room is this CPU's own while the program runs, and `len` is
+    // within it.
+    let bytes = unsafe { core::slice::from_raw_parts(scratch.cast::<u8>(), len) };
+    if EVENTS.output::<[u8]>(bytes, flag).is_err() {
+        count_loss(class);
+    }
+}
+
+/// The header of an event that happens now.
+#[inline(always)]
+pub fn header(kind: EventKind, tgid: u32, start_boot_ns: u64) -> EventHeader {
+    EventHeader {
+        kind: kind as u32,
+        tgid,
+        boot_ns: now(),
+        start_boot_ns,
+    }
+}

@@ -1,0 +1,219 @@
+//! All members at once: the task iterator finds who is running when recording starts, the
+//! sweep samples who changed at every tick.
+
+use crate::kernel::{Mm, Task, now, read};
+use crate::lifecycle::adopt;
+use crate::maps::{CPU_OFFSETS, LOSSES, MEMBERS, SCRATCH, SPACES, config, layout};
+use crate::ring::send_sample;
+use crate::space::Space;
+use aya_ebpf::helpers::generated::{
+    bpf_for_each_map_elem, bpf_map_lookup_percpu_elem, bpf_seq_write,
+};
+use aya_ebpf::macros::raw_tracepoint;
+use aya_ebpf::programs::RawTracePointContext;
+use core::ffi::c_void;
+use memtrace_abi::event::{COMM_LEN, Counts, SampleCause, TaskSeen};
+
+/// struct bpf_iter__task { struct bpf_iter_meta *meta; struct task_struct *task; }
+#[repr(C)]
+pub struct IterTask {
+    meta: *const IterMeta,
+    task: *const u8,
+}
+
+/// struct bpf_iter_meta { struct seq_file *seq; u64 session_id; u64 seq_num; }
+#[repr(C)]
+struct IterMeta {
+    seq: *mut c_void,
+}
+
+/// Visits every task. A process whose parent is a member becomes one itself; a member that
+/// was entered by user space, known only by its id until now, is completed. Every process
+/// with an address space is written to the iterator's descriptor: all of them where
+/// strangers are offered, else members only.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "iter/task")]
+pub extern "C" fn task_iter(ctx: *const IterTask) -> i32 {
+    // SAFETY: the kernel passes a bpf_iter__task.
+    let (meta, task) = unsafe { ((*ctx).meta, (*ctx).task) };
+    if task.is_null() {
+        return 0;
+    }
+    let task = Task(task as u64);
+    let tgid = task.tgid();
+    if task.pid() != tgid || task.is_kernel_thread() {
+        return 0;
+    }
+    let mm = task.mm();
+    if mm.is_null() {
+        return 0;
+    }
+    let parent = task.real_parent();
+    let parent_tgid = parent.tgid();
+    // SAFETY: a copy of one field; a stale element reads as another member's.
+    let known_start = unsafe { MEMBERS.get(tgid) }.map(|member| member.start_boot_ns);
+    // SAFETY: presence only.
+    let has_member_parent = unsafe { MEMBERS.get(parent_tgid) }.is_some();
+    let is_member = known_start.is_some() || has_member_parent || config!(is_all) != 0;
+    if !is_member && config!(offers_strangers) == 0 {
+        return 0;
+    }
+    let mut seen = TaskSeen {
+        tgid,
+        parent_tgid,
+        start_boot_ns: task.process_start(),
+        parent_start_boot_ns: parent.process_start(),
+        boot_ns: now(),
+        counts: mm.counts(),
+        hiwater_pages: 0,
+        cgroup_id: task.memory_cgroup(),
+        uid: task.uid(),
+        ns_tgid: task.ns_tgid(),
+        comm: [0; COMM_LEN],
+        is_member: u32::from(is_member),
+        is_new: 0,
+    };
+    mm.settle(&mut seen.counts);
+    seen.hiwater_pages = mm.hiwater_pages().max(seen.counts.rss_pages());
+    task.comm(&mut seen.comm);
+    if is_member && known_start.unwrap_or(0) == 0 {
+        seen.is_new = u32::from(adopt(
+            task,
+            mm,
+            seen.start_boot_ns,
+            &seen.counts,
+            seen.boot_ns,
+        ));
+    }
+    // SAFETY: `seq` is the iterator's seq_file; `seen` is initialised and of that size.
+    unsafe {
+        bpf_seq_write(
+            (*meta).seq.cast(),
+            (&raw mut seen).cast(),
+            size_of::<TaskSeen>() as u32,
+        )
+    };
+    0
+}
+
+/// Finds out how to reach each CPU's part of a per-CPU pointer. The kernel's table of
+/// offsets is not to be had: its symbol is hidden without CONFIG_KALLSYMS_ALL. But a
+/// per-CPU array of our own shows both ends: bpf_map_lookup_percpu_elem (5.19, before
+/// counters had per-CPU parts) gives the address of one CPU's value, and struct bpf_array
+/// holds the per-CPU pointer it came from. Run once, through BPF_PROG_TEST_RUN.
+#[raw_tracepoint(tracepoint = "memtrace_learn_cpus")]
+pub fn learn_cpus(_ctx: RawTracePointContext) -> i32 {
+    let map = (&raw const LOSSES).cast_mut().cast::<c_void>();
+    let Some(map_address) = as_number(map) else {
+        return 0;
+    };
+    // pptrs[0]: the only element's pointer is the first of the array.
+    let pointer: u64 = read(map_address, layout!(bpf_array_pptrs));
+    let mut cpu = 0;
+    while cpu < layout!(cpu_count) {
+        let key = 0_u32;
+        // SAFETY: the map is a per-CPU array and the key within it.
+        let value = unsafe { bpf_map_lookup_percpu_elem(map, (&raw const key).cast(), cpu) };
+        if !value.is_null()
+            && let Some(address) = as_number(value)
+            && let Some(offset) = CPU_OFFSETS.get_ptr_mut(cpu)
+        {
+            // SAFETY: an element of an array map.
+            unsafe { *offset = address - pointer };
+        }
+        cpu += 1;
+    }
+    0
+}
+
+/// A pointer as a number to calculate with, which the verifier allows no pointer to be: it
+/// forgets what it was on the way through a map.
+#[inline(always)]
+fn as_number(pointer: *mut c_void) -> Option<u64> {
+    let slot = SCRATCH.get_ptr_mut(0)?.cast::<u64>();
+    // SAFETY: the scratch room is this CPU's own; volatile, so that the value does go
+    // through it.
+    unsafe {
+        core::ptr::write_volatile(slot, pointer as u64);
+        Some(core::ptr::read_volatile(slot))
+    }
+}
+
+/// What the sweep hands to its visits.
+#[repr(C)]
+struct Sweep {
+    boot_ns: u64,
+    is_keyframe: u64,
+}
+
+/// Samples every member whose counters moved since the last sweep; all of them where the
+/// first argument is not 0. Run by user space through BPF_PROG_TEST_RUN (5.10), never
+/// attached. It walks the members' address spaces (bpf_for_each_map_elem, 5.13), so its
+/// cost does not grow with threads or with processes outside the recording. All samples of
+/// a sweep carry its start as their time.
+#[raw_tracepoint(tracepoint = "memtrace_sweep")]
+pub fn sweep(ctx: RawTracePointContext) -> i32 {
+    let mut sweep = Sweep {
+        boot_ns: now(),
+        is_keyframe: ctx.arg(0),
+    };
+    // SAFETY: the callback has the signature that the helper calls for a hash map, and the
+    // context outlives the call.
+    unsafe {
+        bpf_for_each_map_elem(
+            (&raw const SPACES).cast_mut().cast(),
+            visit_space as *mut c_void,
+            (&raw mut sweep).cast(),
+            0,
+        );
+    }
+    0
+}
+
+/// Samples one address space if it moved. Returns 0: go on.
+extern "C" fn visit_space(
+    _map: *mut c_void,
+    mm: *const u64,
+    space: *mut Space,
+    sweep: *const Sweep,
+) -> i64 {
+    // SAFETY: the helper passes a key, its value and the context given to it.
+    let (mm, space, boot_ns, is_keyframe) = unsafe {
+        (
+            Mm(*mm),
+            &mut *space,
+            (*sweep).boot_ns,
+            (*sweep).is_keyframe != 0,
+        )
+    };
+    let mut counts = mm.counts();
+    let has_moved = has_moved(&counts, &space.swept);
+    let owes_peak = space.owes_peak(counts.rss_pages());
+    if !has_moved && !owes_peak && !is_keyframe {
+        return 0;
+    }
+    if mm.users() <= 0 {
+        return 0;
+    }
+    let swept = counts;
+    mm.settle(&mut counts);
+    let cause = if is_keyframe {
+        SampleCause::Keyframe
+    } else {
+        SampleCause::Sweep
+    };
+    if send_sample(mm, space, &counts, boot_ns, cause) {
+        space.swept = swept;
+    }
+    0
+}
+
+#[inline(always)]
+fn has_moved(now: &Counts, then: &Counts) -> bool {
+    now.anon_pages != then.anon_pages
+        || now.file_pages != then.file_pages
+        || now.shmem_pages != then.shmem_pages
+        || now.swap_pages != then.swap_pages
+        || now.vm_pages != then.vm_pages
+        || now.heap_bytes != then.heap_bytes
+}

@@ -1,0 +1,117 @@
+//! What is kept about the address space of a member between samples.
+
+use crate::kernel::{Mm, now};
+use crate::maps::{SPACES, config};
+use memtrace_abi::event::Counts;
+
+/// State of one address space, keyed by the address of its mm_struct. Written without
+/// locks: two CPUs that fault at once can each miss the other's update of a maximum by the
+/// pages of one fault, which is below the kernel's own error for these counters.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Space {
+    /// The process that owns it.
+    pub tgid: u32,
+    pub reserved: u32,
+    /// Start of that process.
+    pub start_boot_ns: u64,
+    /// RSS at the last sample, in pages.
+    pub sent_pages: i64,
+    /// Drift from there at which the next sample is due.
+    pub threshold_pages: i64,
+    /// The counters as last read by the sweep, before per-CPU parts were added.
+    pub swept: Counts,
+    /// Highest RSS since the last sample, and its kinds: anonymous, file, shared.
+    pub high_pages: i64,
+    pub high: [i64; 3],
+    /// RSS when the time of the maximum was last taken, and that time.
+    pub high_stamp_pages: i64,
+    pub high_boot_ns: u64,
+    /// Highest RSS of this address space so far, at the last sample, and its time.
+    pub peak_pages: i64,
+    pub peak_boot_ns: u64,
+    /// When the next drift sample would conform to the sustained rate (GCRA).
+    pub conforms_boot_ns: u64,
+}
+
+/// RSS must grow by this much before the time of a maximum is taken again: reading the
+/// clock on every page fault would double the cost of the program.
+pub const STAMP_PAGES: i64 = 16;
+
+impl Space {
+    /// Starts to follow an address space whose memory was just sampled as `counts`.
+    #[inline(always)]
+    pub fn follow(mm: Mm, tgid: u32, start_boot_ns: u64, counts: &Counts, boot_ns: u64) -> bool {
+        let mut space = Self {
+            tgid,
+            reserved: 0,
+            start_boot_ns,
+            sent_pages: 0,
+            threshold_pages: 0,
+            swept: *counts,
+            high_pages: 0,
+            high: [0; 3],
+            high_stamp_pages: 0,
+            high_boot_ns: 0,
+            peak_pages: 0,
+            peak_boot_ns: 0,
+            conforms_boot_ns: 0,
+        };
+        space.note_sample(counts, boot_ns);
+        SPACES.insert(mm.0, space, 0).is_ok()
+    }
+
+    /// Takes a sample as the new base for drift and for the local maximum.
+    #[inline(always)]
+    pub fn note_sample(&mut self, counts: &Counts, boot_ns: u64) {
+        self.fold_high();
+        let total = counts.rss_pages();
+        self.sent_pages = total;
+        self.threshold_pages = config!(drift_pages).max(total >> 7);
+        self.high_pages = total;
+        self.high = [counts.anon_pages, counts.file_pages, counts.shmem_pages];
+        self.high_stamp_pages = total;
+        self.high_boot_ns = boot_ns;
+        self.fold_high();
+    }
+
+    /// Raises the peak to the local maximum.
+    #[inline(always)]
+    pub fn fold_high(&mut self) {
+        if self.high_pages > self.peak_pages {
+            self.peak_pages = self.high_pages;
+            self.peak_boot_ns = self.high_boot_ns;
+        }
+    }
+
+    /// Raises the local maximum.
+    #[inline(always)]
+    pub fn raise_high(&mut self, total: i64, kinds: [i64; 3]) {
+        self.high_pages = total;
+        self.high = kinds;
+        if total - self.high_stamp_pages >= STAMP_PAGES {
+            self.high_stamp_pages = total;
+            self.high_boot_ns = now();
+        }
+    }
+
+    /// Whether the local maximum stands out from the last sample: then it is owed a sample
+    /// of its own before the next one.
+    #[inline(always)]
+    pub fn owes_peak(&self, total: i64) -> bool {
+        let margin = self.threshold_pages >> 2;
+        self.high_pages - self.sent_pages > margin && self.high_pages - total > margin
+    }
+
+    /// Whether a drift sample may be sent now: a burst, then a sustained rate.
+    #[inline(always)]
+    pub fn may_send(&mut self, boot_ns: u64) -> bool {
+        let interval = config!(drift_interval_ns);
+        let conforms = self.conforms_boot_ns.max(boot_ns);
+        if conforms - boot_ns > interval * config!(drift_burst) {
+            return false;
+        }
+        self.conforms_boot_ns = conforms + interval;
+        true
+    }
+}

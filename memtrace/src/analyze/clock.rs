@@ -1,0 +1,124 @@
+//! The span of a recording and its two clocks: offsets since the start, and wall time.
+
+use crate::model::{BootNs, ClockOffset, ClockReading, DurationNs, WallNs};
+
+/// When a recording began and ended, and what the wall clock showed meanwhile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunClock {
+    readings: Vec<ClockReading>,
+    start: BootNs,
+    end: BootNs,
+}
+
+impl RunClock {
+    /// The clock of a recording whose first and last observations are known. Where the
+    /// recorder noted its own start and stop, those count; a recording that was cut off ends
+    /// with its last row.
+    pub(super) fn new(
+        mut readings: Vec<ClockReading>,
+        observed: Option<(BootNs, BootNs)>,
+        is_closed: bool,
+    ) -> Self {
+        readings.sort_by_key(|reading| reading.boot_ns);
+        let noted = readings
+            .first()
+            .zip(readings.last())
+            .map(|(first, last)| (first.boot_ns, last.boot_ns));
+        let (start, end) = match (noted, observed) {
+            (Some((start, end)), _) if is_closed && end > start => (start, end),
+            (Some((start, end)), Some((_, last))) => (start, end.max(last)),
+            (Some(span), None) | (None, Some(span)) => span,
+            (None, None) => (BootNs(0), BootNs(0)),
+        };
+        Self {
+            readings,
+            start,
+            end,
+        }
+    }
+
+    /// The start of the recording.
+    pub fn start(&self) -> BootNs {
+        self.start
+    }
+
+    /// The end of the recording.
+    pub fn end(&self) -> BootNs {
+        self.end
+    }
+
+    /// How long the recording is.
+    pub fn duration(&self) -> DurationNs {
+        self.end - self.start
+    }
+
+    /// The time since the start of the recording.
+    pub fn offset(&self, boot: BootNs) -> DurationNs {
+        boot - self.start
+    }
+
+    /// The wall time (UTC) of an instant, by the last clock reading before it; `None` when the
+    /// recording holds no clock reading.
+    pub fn to_wall(&self, boot: BootNs) -> Option<WallNs> {
+        let after = self
+            .readings
+            .partition_point(|reading| reading.boot_ns <= boot);
+        let reading = self.readings.get(after.saturating_sub(1))?;
+        Some(ClockOffset::at(*reading).to_wall(boot))
+    }
+
+    /// The instant of a wall time; `None` when the recording holds no clock reading.
+    pub fn to_boot(&self, wall: WallNs) -> Option<BootNs> {
+        let after = self
+            .readings
+            .partition_point(|reading| reading.wall_ns <= wall);
+        let reading = self.readings.get(after.saturating_sub(1))?;
+        Some(ClockOffset::at(*reading).to_boot(wall))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(boot: i64, wall: i64) -> ClockReading {
+        ClockReading {
+            boot_ns: BootNs(boot),
+            monotonic_ns: boot,
+            wall_ns: WallNs(wall),
+        }
+    }
+
+    #[test]
+    fn a_closed_recording_spans_its_own_clock_readings() {
+        let clock = RunClock::new(
+            vec![reading(100, 1_100), reading(200, 1_200)],
+            Some((BootNs(90), BootNs(190))),
+            true,
+        );
+        assert_eq!((clock.start(), clock.end()), (BootNs(100), BootNs(200)));
+    }
+
+    #[test]
+    fn a_recording_that_was_cut_off_ends_with_its_last_row() {
+        let observed = Some((BootNs(110), BootNs(500)));
+        let clock = RunClock::new(vec![reading(100, 1_100)], observed, false);
+        assert_eq!(clock.duration(), DurationNs(400));
+    }
+
+    #[test]
+    fn wall_time_follows_a_step_of_the_clock() {
+        let clock = RunClock::new(vec![reading(0, 1_000), reading(50, 5_050)], None, true);
+        assert_eq!(clock.to_wall(BootNs(10)), Some(WallNs(1_010)));
+        assert_eq!(clock.to_wall(BootNs(60)), Some(WallNs(5_060)));
+        assert_eq!(clock.to_wall(BootNs(-5)), Some(WallNs(995)));
+        assert_eq!(clock.to_boot(WallNs(5_060)), Some(BootNs(60)));
+    }
+
+    #[test]
+    fn without_a_clock_reading_wall_time_is_unknown() {
+        let clock = RunClock::new(Vec::new(), Some((BootNs(1), BootNs(9))), true);
+        assert_eq!(clock.to_wall(BootNs(5)), None);
+        assert_eq!(clock.duration(), DurationNs(8));
+    }
+}

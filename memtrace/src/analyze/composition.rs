@@ -1,0 +1,118 @@
+//! Who holds the memory at one instant.
+
+use super::amounts::{Amounts, Totals};
+use super::endings::common_name;
+use super::family::bundle_similar;
+use super::ledger::Snapshot;
+use super::process::Process;
+use super::surroundings::{CgroupUse, NodeUse};
+use crate::model::{BootNs, Bytes};
+use std::sync::Arc;
+
+/// The memory of all recorded processes at one instant.
+#[derive(Clone, Debug)]
+pub struct Composition {
+    /// The instant.
+    pub boot_ns: BootNs,
+    /// The sum over all processes. RSS counts a shared page in every process that maps it, so
+    /// this is the upper end of what the tree can hold.
+    pub totals: Totals,
+    /// Who holds memory, or may: the largest first, those of unknown size last.
+    pub holders: Vec<Holder>,
+    /// The cgroups the holders live in, as they stood then.
+    pub cgroups: Vec<CgroupUse>,
+    /// The node as it stood then.
+    pub node: Option<NodeUse>,
+}
+
+/// What one process held.
+#[derive(Clone, Copy, Debug)]
+pub struct Holder {
+    /// Which process.
+    pub process: usize,
+    /// What it held.
+    pub amounts: Amounts,
+}
+
+/// One line of the table of holders: a process, or several that do the same thing.
+#[derive(Clone, Debug)]
+pub struct HolderGroup {
+    /// What they are called.
+    pub label: Arc<str>,
+    /// Who, the largest first.
+    pub members: Vec<Holder>,
+    /// What they held together.
+    pub totals: Totals,
+}
+
+impl Composition {
+    pub(super) fn of(snapshot: Snapshot) -> Self {
+        let mut holders: Vec<Holder> = snapshot
+            .held
+            .into_iter()
+            .map(|(process, amounts)| Holder { process, amounts })
+            .collect();
+        holders.sort_by(|a, b| {
+            let order = b.amounts.rss().cmp(&a.amounts.rss());
+            order.then(a.process.cmp(&b.process))
+        });
+        Self {
+            boot_ns: snapshot.boot_ns,
+            totals: snapshot.totals,
+            holders,
+            cgroups: Vec::new(),
+            node: None,
+        }
+    }
+
+    /// An estimate of the tree's memory with shared pages counted once: anonymous memory of all,
+    /// plus the largest file part and the largest shared part of any one process. `None` when
+    /// some process's kinds are unknown.
+    ///
+    /// It stands beside the sum of RSS as the other end of a range, not as a strict bound:
+    /// copy-on-write pages of forks still count in every sharer, and parts that are not shared
+    /// with the largest are left out.
+    pub fn shared_counted_once(&self) -> Option<Bytes> {
+        let kinds = [&self.totals.anon, &self.totals.file, &self.totals.shmem];
+        if kinds.iter().any(|kind| kind.unknown_count() > 0) {
+            return None;
+        }
+        let largest = |kind: fn(&Amounts) -> Option<Bytes>| {
+            let amounts = self.holders.iter().filter_map(|h| kind(&h.amounts));
+            amounts.max().unwrap_or(Bytes(0))
+        };
+        Some(self.totals.anon.bytes()? + largest(Amounts::file) + largest(Amounts::shmem))
+    }
+
+    /// The holders as lines of a table, similar ones together, the largest first.
+    pub fn groups(&self, processes: &[Process]) -> Vec<HolderGroup> {
+        let (single, bundles) = bundle_similar(
+            &self.holders,
+            |holder| &processes[holder.process].shape,
+            |holder| holder.amounts.rss_or_zero(),
+            self.totals.rss.bytes(),
+        );
+        let single = single.into_iter().map(|holder| vec![holder]);
+        let mut groups: Vec<HolderGroup> = single
+            .chain(bundles)
+            .map(|members| HolderGroup::of(processes, members))
+            .collect();
+        groups.sort_by_key(|group| std::cmp::Reverse(group.totals.rss.bytes()));
+        groups
+    }
+}
+
+impl HolderGroup {
+    fn of(processes: &[Process], members: Vec<Holder>) -> Self {
+        let mut totals = Totals::default();
+        for holder in &members {
+            totals.add(&holder.amounts);
+        }
+        let positions: Vec<usize> = members.iter().map(|holder| holder.process).collect();
+        Self {
+            label: common_name(processes, &positions),
+            members,
+            totals,
+        }
+    }
+}

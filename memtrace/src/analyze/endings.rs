@@ -1,0 +1,181 @@
+//! How processes ended.
+
+use super::process::Process;
+use crate::model::tables::ProcessRow;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// How one process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ending {
+    /// No end was observed: it was running when the recording stopped.
+    Running,
+    /// It exited with this code.
+    Exited(i32),
+    /// A signal ended it.
+    Killed {
+        /// The signal's number.
+        signal: i32,
+        /// Whether it was the kernel's OOM killer; `None` when that could not be observed.
+        by_oom_killer: Option<bool>,
+    },
+    /// It ended, and how is unknown; or no row of `process` tells about it.
+    Unknown,
+}
+
+const SIGKILL: i32 = 9;
+
+impl Ending {
+    pub(super) fn of(row: &ProcessRow) -> Self {
+        match (row.exit_signal, row.exit_code, row.oom_killed) {
+            (Some(signal), _, by_oom_killer) => Self::Killed {
+                signal,
+                by_oom_killer,
+            },
+            // The OOM killer's SIGKILL is certain even where the wait status was not seen.
+            (None, None, Some(true)) => Self::Killed {
+                signal: SIGKILL,
+                by_oom_killer: Some(true),
+            },
+            (None, Some(code), _) => Self::Exited(code),
+            (None, None, _) if row.exit_boot_ns.is_some() => Self::Unknown,
+            (None, None, _) => Self::Running,
+        }
+    }
+
+    /// The OOM killer says that it chose this process, whatever else was or was not seen.
+    pub(super) fn note_oom_kill(&mut self) {
+        match self {
+            Self::Killed { by_oom_killer, .. } => *by_oom_killer = Some(true),
+            Self::Running | Self::Unknown => {
+                *self = Self::Killed {
+                    signal: SIGKILL,
+                    by_oom_killer: Some(true),
+                };
+            }
+            // It was chosen, and had already called exit.
+            Self::Exited(_) => {}
+        }
+    }
+
+    /// Whether a person should read about it: anything but running on, or exit code 0.
+    pub fn is_notable(self) -> bool {
+        !matches!(self, Self::Running | Self::Exited(0) | Self::Unknown)
+    }
+
+    /// Whether the OOM killer did it.
+    pub fn is_oom_kill(self) -> bool {
+        matches!(
+            self,
+            Self::Killed {
+                by_oom_killer: Some(true),
+                ..
+            }
+        )
+    }
+
+    /// What to read first.
+    fn gravity(self) -> u8 {
+        match self {
+            Self::Killed {
+                by_oom_killer: Some(true),
+                ..
+            } => 0,
+            Self::Killed {
+                signal: SIGKILL, ..
+            } => 1,
+            // SIGHUP, SIGINT, SIGPIPE, SIGTERM: how processes are asked to end.
+            Self::Killed {
+                signal: 1 | 2 | 13 | 15,
+                ..
+            } => 4,
+            Self::Killed { .. } => 2,
+            Self::Exited(_) => 3,
+            Self::Unknown => 5,
+            Self::Running => 6,
+        }
+    }
+}
+
+/// Processes of one kind that ended in the same way.
+#[derive(Clone, Debug)]
+pub struct EndingGroup {
+    /// How.
+    pub ending: Ending,
+    /// What they are called: the name of the only one, else what they have in common.
+    pub label: Arc<str>,
+    /// Who, in the order in which they started.
+    pub members: Vec<usize>,
+}
+
+/// How the processes of a recording ended.
+#[derive(Clone, Debug, Default)]
+pub struct Endings {
+    /// Running when the recording stopped.
+    pub running_count: usize,
+    /// Exit code 0.
+    pub exited_zero_count: usize,
+    /// Any other exit code.
+    pub exited_nonzero_count: usize,
+    /// Ended by a signal, the OOM killer's aside.
+    pub killed_count: usize,
+    /// Ended by the OOM killer.
+    pub oom_killed_count: usize,
+    /// Ended, and how is unknown.
+    pub unknown_count: usize,
+    /// The endings a person should read about, the gravest first.
+    pub notable: Vec<EndingGroup>,
+}
+
+impl Endings {
+    pub(super) fn of(processes: &[Process]) -> Self {
+        let mut endings = Self::default();
+        let mut groups: HashMap<(Ending, &str), Vec<usize>> = HashMap::new();
+        for (position, process) in processes.iter().enumerate() {
+            *endings.counter(process.ending) += 1;
+            if process.ending.is_notable() {
+                let key = (process.ending, process.shape.as_ref());
+                groups.entry(key).or_default().push(position);
+            }
+        }
+        endings.notable = groups
+            .into_iter()
+            .map(|((ending, _), members)| EndingGroup {
+                ending,
+                label: common_name(processes, &members),
+                members,
+            })
+            .collect();
+        endings
+            .notable
+            .sort_by_key(|group| (group.ending.gravity(), group.members.first().copied()));
+        endings
+    }
+
+    fn counter(&mut self, ending: Ending) -> &mut usize {
+        match ending {
+            Ending::Running => &mut self.running_count,
+            Ending::Exited(0) => &mut self.exited_zero_count,
+            Ending::Exited(_) => &mut self.exited_nonzero_count,
+            Ending::Killed {
+                by_oom_killer: Some(true),
+                ..
+            } => &mut self.oom_killed_count,
+            Ending::Killed { .. } => &mut self.killed_count,
+            Ending::Unknown => &mut self.unknown_count,
+        }
+    }
+}
+
+/// What to call several similar processes: by their name where it is one, else by their shape.
+pub(super) fn common_name(processes: &[Process], members: &[usize]) -> Arc<str> {
+    let mut names = members.iter().map(|&position| &processes[position]);
+    let Some(first) = names.next() else {
+        return Arc::from("");
+    };
+    if names.all(|process| process.name == first.name) {
+        Arc::clone(&first.name)
+    } else {
+        Arc::clone(&first.shape)
+    }
+}

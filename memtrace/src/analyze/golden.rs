@@ -1,0 +1,9 @@
+//! Hand-made recordings for tests: rows in memory behind [`RowSource`], a small language to
+//! write runs in, and the list of runs on which every report format is snapshotted.
+
+mod rows;
+mod runs;
+mod script;
+
+pub(crate) use rows::mem_row;
+pub(crate) use runs::RUNS;

@@ -1,0 +1,334 @@
+//! A small language to write runs in: seconds since the start, MiB, pids.
+
+use super::rows::Rows;
+use crate::analyze::{Analysis, Options, analyze};
+use crate::model::tables::{
+    CgroupMemRow, DiagKind, DiagRow, FirstSeenBy, MemRow, MemSource, NodeMemRow, OomRow,
+    PeakSource, ProcessRow, SelfCostRow, Severity, TitleRow, TitleSource,
+};
+use crate::model::{
+    BootNs, Bytes, ClockReading, DurationNs, Record, RunInfo, RunState, SCHEMA_VERSION, Target,
+    Tgid, Upid, WallNs,
+};
+use std::collections::BTreeMap;
+
+/// 2026-03-01T12:01:44Z on the wall, one hour after boot.
+const START_WALL: i64 = 1_772_366_504_000_000_000;
+const START_BOOT: i64 = 3_600_000_000_000;
+
+pub(crate) fn mib(amount: f64) -> Bytes {
+    Bytes((amount * 1024.0 * 1024.0) as i64)
+}
+
+pub(crate) fn gib(amount: f64) -> Bytes {
+    mib(amount * 1024.0)
+}
+
+pub(crate) fn boot(seconds: f64) -> BootNs {
+    BootNs(START_BOOT + (seconds * 1e9) as i64)
+}
+
+pub(crate) fn wall(seconds: f64) -> WallNs {
+    WallNs(START_WALL + (seconds * 1e9) as i64)
+}
+
+/// A run in the making.
+pub(crate) struct Script {
+    pub(crate) info: RunInfo,
+    pub(crate) rows: Rows,
+    pub(crate) problems: Vec<String>,
+    processes: BTreeMap<u32, ProcessRow>,
+}
+
+impl Script {
+    /// A command that ran for so many seconds, recorded through BPF.
+    pub(crate) fn command(argv: &[&str], seconds: f64) -> Self {
+        let reading = |seconds: f64| ClockReading {
+            boot_ns: boot(seconds),
+            monotonic_ns: boot(seconds).0,
+            wall_ns: wall(seconds),
+        };
+        Self {
+            info: RunInfo {
+                schema_version: SCHEMA_VERSION,
+                memtrace_version: "0.1.0".to_owned(),
+                state: RunState::Closed,
+                hostname: "gpu-node-7".to_owned(),
+                kernel: "6.8.0".to_owned(),
+                arch: "x86_64".to_owned(),
+                page_size_bytes: Bytes(4096),
+                cpu_count: 64,
+                mem_total_bytes: Some(gib(503.5)),
+                target: Target::Command {
+                    argv: argv.iter().map(|&word| word.to_owned()).collect(),
+                },
+                root_tgid: None,
+                backend: "bpf".to_owned(),
+                backend_reason: "all programs attached".to_owned(),
+                interval_ns: DurationNs(1_000_000_000),
+                clocks: vec![reading(0.0), reading(seconds)],
+                command_exit_code: Some(0),
+                host: serde_json::Value::Null,
+                plan: serde_json::Value::Null,
+            },
+            rows: Rows::default(),
+            problems: Vec::new(),
+            processes: BTreeMap::new(),
+        }
+    }
+
+    fn put(&mut self, record: impl Into<Record>) {
+        self.rows.0.push(record.into());
+    }
+
+    /// A process. The first one is the root.
+    pub(crate) fn process(&mut self, tgid: u32, parent: Option<u32>, at: f64, cmdline: &str) {
+        self.info.root_tgid = self.info.root_tgid.or(Some(Tgid(tgid)));
+        let root = self.info.root_tgid.map(upid);
+        let program = cmdline.split(' ').next().unwrap_or(cmdline);
+        let comm = program.rsplit('/').next().unwrap_or(program);
+        let row = ProcessRow {
+            upid: upid(Tgid(tgid)),
+            tgid: Tgid(tgid),
+            ns_tgid: Some(Tgid(tgid)),
+            parent_upid: parent.map(|parent| upid(Tgid(parent))),
+            root_upid: root,
+            comm: comm.chars().take(15).collect(),
+            exe: Some(program.to_owned()),
+            cmdline: Some(cmdline.to_owned()),
+            uid: Some(1000),
+            cgroup: None,
+            container_id: None,
+            start_boot_ns: boot(at),
+            first_seen_boot_ns: boot(at),
+            first_seen_by: Some(FirstSeenBy::Fork),
+            exit_boot_ns: None,
+            exit_code: None,
+            exit_signal: None,
+            oom_killed: Some(false),
+            peak_rss_bytes: None,
+            peak_rss_source: Some(PeakSource::KernelHiwater),
+            peak_error_bytes: Some(Bytes(0)),
+            peak_rss_boot_ns: None,
+            kernel_maxrss_bytes: None,
+        };
+        self.processes.insert(tgid, row);
+        self.name(tgid, at, TitleSource::Exec, cmdline);
+    }
+
+    /// Changes what is known about a process.
+    pub(crate) fn edit(&mut self, tgid: u32, change: impl FnOnce(&mut ProcessRow)) {
+        change(self.processes.get_mut(&tgid).expect("a process of the run"));
+    }
+
+    fn name(&mut self, tgid: u32, at: f64, source: TitleSource, title: &str) {
+        let comm = self.processes[&tgid].comm.clone();
+        self.put(TitleRow {
+            ts: wall(at),
+            boot_ns: boot(at),
+            upid: upid(Tgid(tgid)),
+            comm,
+            title: Some(title.to_owned()),
+            source: Some(source),
+        });
+    }
+
+    /// A process gives itself a title.
+    pub(crate) fn title(&mut self, tgid: u32, at: f64, title: &str) {
+        self.name(tgid, at, TitleSource::Rename, title);
+    }
+
+    /// Anonymous, file and shared memory of a process from now on, in MiB.
+    pub(crate) fn mem(&mut self, tgid: u32, at: f64, [anon, file, shmem]: [f64; 3]) {
+        let rss = mib(anon + file + shmem);
+        self.edit(tgid, |process| {
+            process.peak_rss_bytes = process.peak_rss_bytes.max(Some(rss));
+        });
+        self.put(MemRow {
+            rss_bytes: Some(rss),
+            rss_anon_bytes: Some(mib(anon)),
+            rss_file_bytes: Some(mib(file)),
+            rss_shmem_bytes: Some(mib(shmem)),
+            swap_bytes: Some(Bytes(0)),
+            ..super::mem_row(upid(Tgid(tgid)).0, boot(at).0, None)
+        });
+    }
+
+    fn end(&mut self, tgid: u32, at: f64) {
+        self.edit(tgid, |process| process.exit_boot_ns = Some(boot(at)));
+        let zero = Some(Bytes(0));
+        self.put(MemRow {
+            rss_anon_bytes: zero,
+            rss_file_bytes: zero,
+            rss_shmem_bytes: zero,
+            swap_bytes: zero,
+            source: Some(MemSource::Exit),
+            ..super::mem_row(upid(Tgid(tgid)).0, boot(at).0, Some(0))
+        });
+    }
+
+    /// A process exits.
+    pub(crate) fn exit(&mut self, tgid: u32, at: f64, code: i32) {
+        self.end(tgid, at);
+        self.edit(tgid, |process| process.exit_code = Some(code));
+    }
+
+    /// A signal ends a process.
+    pub(crate) fn kill(&mut self, tgid: u32, at: f64, signal: i32) {
+        self.end(tgid, at);
+        self.edit(tgid, |process| process.exit_signal = Some(signal));
+    }
+
+    /// The OOM killer ends a process, at the limit of a cgroup.
+    pub(crate) fn oom(&mut self, victim: u32, trigger: u32, at: f64, memcg: &str, limit: Bytes) {
+        let comm = |tgid: u32| Some(self.processes[&tgid].comm.clone());
+        let row = OomRow {
+            ts: wall(at),
+            boot_ns: boot(at),
+            victim_upid: Some(upid(Tgid(victim))),
+            victim_tgid: Tgid(victim),
+            victim_comm: comm(victim),
+            trigger_upid: Some(upid(Tgid(trigger))),
+            trigger_tgid: Some(Tgid(trigger)),
+            trigger_comm: comm(trigger),
+            victim_rss_anon_bytes: Some(gib(9.1)),
+            victim_rss_file_bytes: Some(mib(110.0)),
+            victim_rss_shmem_bytes: Some(gib(1.0)),
+            victim_oom_score_adj: Some(0),
+            constraint: Some("CONSTRAINT_MEMCG".to_owned()),
+            memcg: Some(memcg.to_owned()),
+            memcg_limit_bytes: Some(limit),
+            memcg_usage_bytes: Some(limit),
+        };
+        self.put(row);
+        self.kill(victim, at + 0.02, 9);
+        self.edit(victim, |process| process.oom_killed = Some(true));
+    }
+
+    /// The memory of a cgroup, with what of it is anonymous and shared; the rest is page cache.
+    pub(crate) fn cgroup(&mut self, at: f64, path: &str, gibs: [f64; 3], limit: Option<Bytes>) {
+        let [current, anon, shmem] = gibs;
+        self.put(CgroupMemRow {
+            ts: wall(at),
+            boot_ns: boot(at),
+            cgroup: path.to_owned(),
+            version: 2,
+            current_bytes: Some(gib(current)),
+            peak_bytes: Some(gib(current)),
+            limit_bytes: limit,
+            anon_bytes: Some(gib(anon)),
+            file_bytes: Some(gib(current - anon - 0.125)),
+            shmem_bytes: Some(gib(shmem)),
+            file_mapped_bytes: None,
+            inactive_file_bytes: None,
+            kernel_bytes: Some(gib(0.125)),
+            slab_bytes: None,
+            slab_reclaimable_bytes: None,
+            pagetables_bytes: None,
+            kernel_stack_bytes: None,
+            percpu_bytes: None,
+            sock_bytes: None,
+            swap_bytes: None,
+            max_event_count: Some(0),
+            oom_kill_count: Some(0),
+            psi_some_ns: None,
+            psi_full_ns: None,
+        });
+    }
+
+    /// What of the node's memory was available.
+    pub(crate) fn node(&mut self, at: f64, available: Bytes) {
+        let total = self.info.mem_total_bytes;
+        self.put(NodeMemRow {
+            ts: wall(at),
+            boot_ns: boot(at),
+            mem_total_bytes: total,
+            mem_free_bytes: None,
+            mem_available_bytes: Some(available),
+            buffers_bytes: None,
+            cached_bytes: None,
+            anon_bytes: None,
+            mapped_bytes: None,
+            shmem_bytes: None,
+            slab_reclaimable_bytes: None,
+            slab_unreclaimable_bytes: None,
+            kernel_stack_bytes: None,
+            page_tables_bytes: None,
+            percpu_bytes: None,
+            hugetlb_bytes: None,
+            swap_total_bytes: Some(Bytes(0)),
+            swap_free_bytes: Some(Bytes(0)),
+            psi_some_ns: None,
+            psi_full_ns: None,
+        });
+    }
+
+    /// The recorder's own cost so far.
+    pub(crate) fn cost(&mut self, at: f64, cpu_seconds: f64, lost: i64) {
+        self.put(SelfCostRow {
+            ts: wall(at),
+            boot_ns: boot(at),
+            cpu_user_ns: DurationNs((cpu_seconds * 0.6e9) as i64),
+            cpu_system_ns: DurationNs((cpu_seconds * 0.4e9) as i64),
+            rss_bytes: Some(mib(24.0)),
+            peak_rss_bytes: Some(mib(31.5)),
+            bpf_run_ns: Some(DurationNs((cpu_seconds * 0.2e9) as i64)),
+            bpf_run_count: Some(1_000),
+            interval_ns: self.info.interval_ns,
+            snapshot_ns: Some(DurationNs(80_000)),
+            process_count: 5,
+            row_count: 4_000,
+            written_bytes: mib(1.5),
+            lost_event_count: lost,
+        });
+    }
+
+    /// Something to know before trusting an absence.
+    pub(crate) fn diag(
+        &mut self,
+        at: f64,
+        (severity, kind): (Severity, DiagKind),
+        subject: &str,
+        count: Option<i64>,
+        detail: &str,
+    ) {
+        self.put(DiagRow {
+            ts: wall(at),
+            boot_ns: boot(at),
+            severity: Some(severity),
+            kind: Some(kind),
+            subject: subject.to_owned(),
+            count,
+            detail: detail.to_owned(),
+        });
+    }
+
+    /// The recording as the analysis meets it.
+    pub(crate) fn recorded(mut self) -> (RunInfo, Rows, Vec<String>) {
+        for process in std::mem::take(&mut self.processes).into_values() {
+            self.put(process);
+        }
+        (self.info, self.rows, self.problems)
+    }
+
+    /// The findings.
+    pub(crate) fn analyzed(self, at: Option<&str>) -> Analysis {
+        let at = at.map(|at| at.parse().expect("a moment"));
+        let (info, rows, problems) = self.recorded();
+        let path = Some("memtrace-gpu-node-7-20260301T120144Z".to_owned());
+        let options = Options {
+            at,
+            path,
+            ..Options::default()
+        };
+        let analysis = analyze(&info, &rows, options).expect("a run that can be analysed");
+        Analysis {
+            problems,
+            ..analysis
+        }
+    }
+}
+
+pub(crate) fn upid(tgid: Tgid) -> Upid {
+    Upid(i64::from(tgid.0) + 1_000_000)
+}

@@ -1,0 +1,423 @@
+//! The one pass over `mem`: what each process holds at every instant, and the instant at which
+//! all of them together hold most.
+//!
+//! `mem` is a step function per process, so the total changes by the difference that a row
+//! makes, and a row costs the same whatever the number of processes. Rows of one time belong
+//! together (a snapshot reads all processes at once): the total is compared when time moves on.
+//!
+//! Who made up the peak is kept without copying everyone at each new maximum. The maxima are
+//! numbered; a process that changes first saves what it held, if it has not since the newest
+//! maximum. At the end, a process held at the peak what it saved since then, or, if it never
+//! changed after it, what it holds.
+
+use super::amounts::{Amounts, Totals};
+use super::growth::{self, Growth};
+use super::reorder::Sample;
+use super::roster::Roster;
+use super::series::{Series, SeriesPoint};
+use crate::model::{BootNs, Bytes};
+
+/// A process's curve is kept once it has lived this long: a quarter of the shortest life for
+/// which growth is told, and that first quarter is left out of the fit.
+const CURVE_AFTER_NS: i64 = 15_000_000_000;
+const PROCESS_BUCKETS: usize = 64;
+const TOTAL_BUCKETS: usize = 256;
+
+/// Who held what at an instant.
+#[derive(Clone, Debug)]
+pub(super) struct Snapshot {
+    pub(super) boot_ns: BootNs,
+    pub(super) totals: Totals,
+    pub(super) held: Vec<(usize, Amounts)>,
+}
+
+/// A highest value and its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct High {
+    pub(super) bytes: Bytes,
+    pub(super) boot_ns: BootNs,
+}
+
+/// What the pass found out about one process.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) highest: Amounts,
+    pub(super) highest_boot_ns: BootNs,
+    pub(super) growth: Option<Growth>,
+}
+
+/// What the pass found out about the tree below one root.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TreeSeen {
+    pub(super) root: usize,
+    pub(super) tree: Option<High>,
+    pub(super) descendants: Option<High>,
+}
+
+/// The findings of the pass.
+#[derive(Debug)]
+pub(super) struct Seens {
+    pub(super) peak: Option<Snapshot>,
+    pub(super) asked: Vec<Snapshot>,
+    /// By position in the roster; `None` for a process without rows.
+    pub(super) processes: Vec<Option<Seen>>,
+    pub(super) trees: Vec<TreeSeen>,
+    pub(super) growth: Option<Growth>,
+    pub(super) curve: Vec<SeriesPoint>,
+    /// The first and the last row.
+    pub(super) span: Option<(BootNs, BootNs)>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    now: Amounts,
+    saved: Amounts,
+    saved_at_maximum: u32,
+    highest: Amounts,
+    highest_boot_ns: BootNs,
+    first_boot_ns: BootNs,
+    changed_boot_ns: BootNs,
+    row_count: u32,
+    tree: Option<u32>,
+    is_root: bool,
+    is_present: bool,
+    has_ended: bool,
+    curve: Option<Box<Series>>,
+}
+
+#[derive(Debug)]
+struct Tree {
+    root: usize,
+    main: i64,
+    descendants: i64,
+    tree_high: Option<High>,
+    descendants_high: Option<High>,
+    is_touched: bool,
+}
+
+/// The books during the pass.
+#[derive(Debug)]
+pub(super) struct Ledger<'a> {
+    roster: &'a mut Roster,
+    slots: Vec<Slot>,
+    /// Ends of processes, the latest first, so that the next one is popped.
+    ends: Vec<(BootNs, usize)>,
+    /// Instants that were asked for, the latest first.
+    asked: Vec<BootNs>,
+    snapshots: Vec<Snapshot>,
+    trees: Vec<Tree>,
+    touched_trees: Vec<u32>,
+    totals: Totals,
+    peak: Option<(BootNs, Totals)>,
+    maximum: u32,
+    now: Option<BootNs>,
+    first: Option<BootNs>,
+    row_count: u32,
+    curve: Option<Series>,
+}
+
+impl<'a> Ledger<'a> {
+    /// Empty books for the processes of a roster; the state at each instant of `asked` is kept.
+    pub(super) fn new(roster: &'a mut Roster, mut asked: Vec<BootNs>) -> Self {
+        asked.sort_unstable_by(|a, b| b.cmp(a));
+        asked.dedup();
+        let mut ends: Vec<_> = roster
+            .processes
+            .iter()
+            .enumerate()
+            .filter_map(|(position, process)| Some((process.exit_boot_ns?, position)))
+            .collect();
+        ends.sort_unstable_by(|a, b| b.cmp(a));
+        let mut ledger = Self {
+            slots: Vec::with_capacity(roster.processes.len()),
+            ends,
+            asked,
+            snapshots: Vec::new(),
+            trees: Vec::new(),
+            touched_trees: Vec::new(),
+            totals: Totals::default(),
+            peak: None,
+            maximum: 0,
+            now: None,
+            first: None,
+            row_count: 0,
+            curve: None,
+            roster,
+        };
+        let mut tree_of_root = std::collections::HashMap::new();
+        for position in 0..ledger.roster.processes.len() {
+            let root = ledger.roster.processes[position].root;
+            let tree = root.map(|root| {
+                *tree_of_root.entry(root).or_insert_with(|| {
+                    ledger.trees.push(Tree::below(root));
+                    ledger.trees.len() as u32 - 1
+                })
+            });
+            ledger.slots.push(Slot::new(tree, root == Some(position)));
+        }
+        ledger
+    }
+
+    /// Takes the next row.
+    pub(super) fn take(&mut self, sample: Sample) {
+        // A row that comes too late even for the window still counts, from now on.
+        let time = self
+            .now
+            .map_or(sample.boot_ns, |now| now.max(sample.boot_ns));
+        self.end_processes_until(time);
+        self.move_to(time);
+        let position = self.roster.position(sample.upid, sample.boot_ns);
+        if position == self.slots.len() {
+            self.slots.push(Slot::new(None, false));
+        }
+        self.slots[position].saw(&sample);
+        self.row_count = self.row_count.saturating_add(1);
+        if !self.slots[position].has_ended {
+            self.change(position, Some(sample.amounts), time);
+        }
+    }
+
+    /// Closes the books at the end of the recording.
+    pub(super) fn finish(mut self, end: BootNs) -> Seens {
+        let last = self.now;
+        let end = last.map_or(end, |last| last.max(end));
+        self.end_processes_until(end);
+        self.move_to(end);
+        self.settle();
+        self.keep_asked_until(end, true);
+        let peak = self.peak.map(|(boot_ns, totals)| Snapshot {
+            boot_ns,
+            totals,
+            held: self.held(|slot| slot.at_maximum(self.maximum)),
+        });
+        let growth = self
+            .first
+            .zip(self.curve.as_ref())
+            .and_then(|(first, curve)| growth::fit(curve.points(), (first, end), self.row_count));
+        let ends = self
+            .roster
+            .processes
+            .iter()
+            .map(|process| process.exit_boot_ns);
+        let processes = self.slots.iter_mut().zip(ends);
+        Seens {
+            peak,
+            asked: self.snapshots,
+            processes: processes
+                .map(|(slot, exit)| slot.finish(exit.unwrap_or(end)))
+                .collect(),
+            trees: self.trees.iter().map(Tree::seen).collect(),
+            growth,
+            curve: self.curve.iter().flat_map(Series::points).collect(),
+            span: self.first.zip(last),
+        }
+    }
+
+    fn end_processes_until(&mut self, time: BootNs) {
+        while let Some(&(end, position)) = self.ends.last()
+            && end <= time
+        {
+            self.ends.pop();
+            let end = self.now.map_or(end, |now| now.max(end));
+            self.move_to(end);
+            self.slots[position].has_ended = true;
+            if self.slots[position].is_present {
+                self.change(position, None, end);
+            }
+        }
+    }
+
+    fn move_to(&mut self, time: BootNs) {
+        let Some(now) = self.now else {
+            self.now = Some(time);
+            return;
+        };
+        if time <= now {
+            return;
+        }
+        self.settle();
+        self.keep_asked_until(time, false);
+        if let Some(curve) = &mut self.curve {
+            curve.hold(now, time, self.totals.rss_or_zero());
+        }
+        self.now = Some(time);
+    }
+
+    /// All rows of one time are in: compares the totals with the maxima.
+    fn settle(&mut self) {
+        let Some(now) = self.now else { return };
+        let best = self
+            .peak
+            .as_ref()
+            .map_or(0, |(_, totals)| totals.rss_or_zero());
+        if self.totals.rss_or_zero() > best {
+            self.peak = Some((now, self.totals));
+            self.maximum += 1;
+        }
+        while let Some(tree) = self.touched_trees.pop() {
+            self.trees[tree as usize].settle(now);
+        }
+    }
+
+    fn keep_asked_until(&mut self, time: BootNs, is_inclusive: bool) {
+        while let Some(&asked) = self.asked.last()
+            && (asked < time || (is_inclusive && asked == time))
+        {
+            self.asked.pop();
+            self.snapshots.push(Snapshot {
+                boot_ns: asked,
+                totals: self.totals,
+                held: self.held(|slot| slot.now),
+            });
+        }
+    }
+
+    fn held(&self, amounts: impl Fn(&Slot) -> Amounts) -> Vec<(usize, Amounts)> {
+        self.slots
+            .iter()
+            .map(amounts)
+            .enumerate()
+            .filter(|(_, amounts)| amounts.rss() != Some(Bytes(0)))
+            .collect()
+    }
+
+    /// A process holds something else from `time` on; `None` when it has ended.
+    fn change(&mut self, position: usize, amounts: Option<Amounts>, time: BootNs) {
+        let slot = &mut self.slots[position];
+        if slot.saved_at_maximum != self.maximum {
+            slot.saved = slot.now;
+            slot.saved_at_maximum = self.maximum;
+        }
+        slot.hold_until(time);
+        if slot.is_present {
+            self.totals.remove(&slot.now);
+        }
+        let before = slot.now.rss_or_zero();
+        slot.now = amounts.unwrap_or(Amounts::NONE);
+        slot.is_present = amounts.is_some();
+        if slot.is_present {
+            self.totals.add(&slot.now);
+        }
+        let difference = slot.now.rss_or_zero() - before;
+        if let Some(index) = slot.tree {
+            let tree = &mut self.trees[index as usize];
+            if slot.is_root {
+                tree.main += difference;
+            } else {
+                tree.descendants += difference;
+            }
+            if !tree.is_touched {
+                tree.is_touched = true;
+                self.touched_trees.push(index);
+            }
+        }
+        if self.first.is_none() {
+            self.first = Some(time);
+            self.curve = Some(Series::new(time, TOTAL_BUCKETS));
+        }
+    }
+}
+
+impl Slot {
+    fn new(tree: Option<u32>, is_root: bool) -> Self {
+        Self {
+            now: Amounts::NONE,
+            saved: Amounts::NONE,
+            saved_at_maximum: 0,
+            highest: Amounts::UNKNOWN,
+            highest_boot_ns: BootNs(0),
+            first_boot_ns: BootNs(0),
+            changed_boot_ns: BootNs(0),
+            row_count: 0,
+            tree,
+            is_root,
+            is_present: false,
+            has_ended: false,
+            curve: None,
+        }
+    }
+
+    fn saw(&mut self, sample: &Sample) {
+        if self.row_count == 0 {
+            self.first_boot_ns = sample.boot_ns;
+            self.changed_boot_ns = sample.boot_ns;
+        }
+        self.row_count = self.row_count.saturating_add(1);
+        // None < Some: any known amount is above the unknown one.
+        if sample.amounts.rss() > self.highest.rss() {
+            self.highest = sample.amounts;
+            self.highest_boot_ns = sample.boot_ns;
+        }
+    }
+
+    fn hold_until(&mut self, time: BootNs) {
+        let from = self.changed_boot_ns;
+        self.changed_boot_ns = time;
+        if self.curve.is_none() && (time - self.first_boot_ns).0 >= CURVE_AFTER_NS {
+            self.curve = Some(Box::new(Series::new(from, PROCESS_BUCKETS)));
+        }
+        if let (Some(curve), Some(rss)) = (&mut self.curve, self.now.rss()) {
+            curve.hold(from, time, rss.0);
+        }
+    }
+
+    fn at_maximum(&self, maximum: u32) -> Amounts {
+        if self.saved_at_maximum == maximum {
+            self.saved
+        } else {
+            self.now
+        }
+    }
+
+    fn finish(&mut self, end: BootNs) -> Option<Seen> {
+        if self.row_count == 0 {
+            return None;
+        }
+        if self.is_present {
+            self.hold_until(end);
+        }
+        let life = (self.first_boot_ns, end);
+        let curve = self.curve.take();
+        Some(Seen {
+            highest: self.highest,
+            highest_boot_ns: self.highest_boot_ns,
+            growth: curve.and_then(|curve| growth::fit(curve.points(), life, self.row_count)),
+        })
+    }
+}
+
+impl Tree {
+    fn below(root: usize) -> Self {
+        Self {
+            root,
+            main: 0,
+            descendants: 0,
+            tree_high: None,
+            descendants_high: None,
+            is_touched: false,
+        }
+    }
+
+    fn settle(&mut self, now: BootNs) {
+        self.is_touched = false;
+        raise(&mut self.tree_high, self.main + self.descendants, now);
+        raise(&mut self.descendants_high, self.descendants, now);
+    }
+
+    fn seen(&self) -> TreeSeen {
+        TreeSeen {
+            root: self.root,
+            tree: self.tree_high,
+            descendants: self.descendants_high,
+        }
+    }
+}
+
+fn raise(high: &mut Option<High>, bytes: i64, boot_ns: BootNs) {
+    if bytes > high.map_or(0, |high| high.bytes.0) {
+        *high = Some(High {
+            bytes: Bytes(bytes),
+            boot_ns,
+        });
+    }
+}

@@ -1,0 +1,109 @@
+//! What was lost or not visible, from `diag`, one finding per kind and subject.
+
+use super::RowSource;
+use super::cost::RecorderCost;
+use crate::model::tables::{DiagKind, DiagRow, Severity};
+use crate::model::{BootNs, RunInfo};
+use std::collections::HashMap;
+
+/// Something a reader must know before trusting an absence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// How much it matters; a severity that this version does not know counts as a loss.
+    pub severity: Severity,
+    /// What kind of thing; `None` when this version does not know it.
+    pub kind: Option<DiagKind>,
+    /// What it concerns.
+    pub subject: String,
+    /// How often in all; `None` when it can't be counted.
+    pub count: Option<i64>,
+    /// One sentence, of the last row.
+    pub detail: String,
+    /// When first, and when last; `None` for what is known of the recording as a whole.
+    pub span: Option<(BootNs, BootNs)>,
+}
+
+/// Reads `diag`: losses first, then what was degraded, then what is good to know.
+pub(super) fn read<S: RowSource>(
+    source: &S,
+    info: &RunInfo,
+    cost: Option<&RecorderCost>,
+) -> Result<Vec<Loss>, S::Error> {
+    let mut losses: Vec<Loss> = Vec::new();
+    let mut places: HashMap<(Option<DiagKind>, String), usize> = HashMap::new();
+    source.scan(&[], |row: DiagRow| {
+        let place = *places
+            .entry((row.kind, row.subject.clone()))
+            .or_insert(losses.len());
+        match losses.get_mut(place) {
+            Some(loss) => loss.repeat(row),
+            None => losses.push(Loss::first(row)),
+        }
+    })?;
+    losses.extend(uncounted(&losses, cost));
+    losses.extend(polling(&losses, info));
+    // Stable: within a severity, the order in which they happened.
+    losses.sort_by_key(|loss| std::cmp::Reverse(loss.severity));
+    Ok(losses)
+}
+
+impl Loss {
+    fn first(row: DiagRow) -> Self {
+        Self {
+            severity: row.severity.unwrap_or(Severity::Loss),
+            kind: row.kind,
+            subject: row.subject,
+            count: row.count,
+            detail: row.detail,
+            span: Some((row.boot_ns, row.boot_ns)),
+        }
+    }
+
+    fn repeat(&mut self, row: DiagRow) {
+        self.severity = self.severity.max(row.severity.unwrap_or(Severity::Loss));
+        self.count = match (self.count, row.count) {
+            (Some(so_far), Some(more)) => Some(so_far.saturating_add(more)),
+            (so_far, more) => so_far.or(more),
+        };
+        self.detail = row.detail;
+        self.span = self
+            .span
+            .map(|(first, last)| (first.min(row.boot_ns), last.max(row.boot_ns)));
+    }
+}
+
+/// Events that the recorder counted as lost without a row that says which: the last rows of
+/// `diag` can be missing where the recording was cut off.
+fn uncounted(losses: &[Loss], cost: Option<&RecorderCost>) -> Option<Loss> {
+    let told: i64 = losses
+        .iter()
+        .filter(|loss| loss.severity == Severity::Loss)
+        .filter_map(|loss| loss.count)
+        .sum();
+    let missing = cost?.lost_event_count.saturating_sub(told);
+    (missing > 0).then(|| Loss {
+        severity: Severity::Loss,
+        kind: Some(DiagKind::LostEvents),
+        subject: "events".to_owned(),
+        count: Some(missing),
+        detail: "lost in the kernel; the recording does not say of which class".to_owned(),
+        span: None,
+    })
+}
+
+/// What polling cannot see is said even where the recorder did not write it down.
+fn polling(losses: &[Loss], info: &RunInfo) -> Option<Loss> {
+    let is_told = losses
+        .iter()
+        .any(|loss| loss.kind == Some(DiagKind::PollingLimit));
+    (info.backend != "bpf" && !is_told).then(|| Loss {
+        severity: Severity::Degraded,
+        kind: Some(DiagKind::PollingLimit),
+        subject: info.backend.clone(),
+        count: None,
+        detail: "polled: a process that lives less than the interval, and a peak between two \
+                 polls, can be missed"
+            .to_owned(),
+        span: None,
+    })
+}

@@ -1,0 +1,227 @@
+//! An instant as a person names it, and where it lies in a recording.
+
+use super::clock::RunClock;
+use crate::model::{BootNs, DurationNs, WallNs};
+use std::str::FromStr;
+
+const SECOND_NS: i64 = 1_000_000_000;
+const DAY_NS: i64 = 86_400 * SECOND_NS;
+
+/// An instant of a recording: `peak`, `+83.2s`, `+1h02m`, `12:03:07` (UTC), or RFC 3339.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// The simultaneous peak.
+    Peak,
+    /// Time since the start of the recording.
+    Offset(DurationNs),
+    /// A time of day in UTC: its first occurrence in the recording.
+    TimeOfDay(DurationNs),
+    /// A date and time.
+    Wall(WallNs),
+}
+
+/// What was given is not a moment.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is not a time: use `peak`, an offset from the start such as `+83.2s` or `+1h02m`, a \
+     time of day in UTC such as `12:03:07`, or RFC 3339 such as `2026-03-01T12:03:07Z`"
+)]
+pub struct ParseMomentError(String);
+
+/// A moment that the recording does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MomentError {
+    /// Outside of what was recorded.
+    #[error(
+        "that time is {} the recording, which is {:.1} s long; offsets count from its start, \
+         times of day are UTC",
+        if *is_before { "before" } else { "after" },
+        length_ns.as_secs_f64()
+    )]
+    Outside {
+        /// Whether it is before the start, or else after the end.
+        is_before: bool,
+        /// The length of the recording.
+        length_ns: DurationNs,
+    },
+    /// A wall time, in a recording that holds no clock reading.
+    #[error("the recording does not know the wall time; use an offset such as `+83.2s`")]
+    NoWallClock,
+}
+
+impl Moment {
+    /// Where it lies; `None` for the peak, which is known only after the pass over the rows.
+    pub(super) fn resolve(self, clock: &RunClock) -> Result<Option<BootNs>, MomentError> {
+        let boot = match self {
+            Self::Peak => return Ok(None),
+            Self::Offset(offset) => clock.start() + offset,
+            Self::Wall(wall) => clock.to_boot(wall).ok_or(MomentError::NoWallClock)?,
+            Self::TimeOfDay(time) => time_of_day(time, clock).ok_or(MomentError::NoWallClock)?,
+        };
+        // A second of grace on both sides: people read times that were rounded.
+        let is_before = boot.0 < clock.start().0 - SECOND_NS;
+        if is_before || boot.0 > clock.end().0 + SECOND_NS {
+            return Err(MomentError::Outside {
+                is_before,
+                length_ns: clock.duration(),
+            });
+        }
+        Ok(Some(boot.clamp(clock.start(), clock.end())))
+    }
+}
+
+fn time_of_day(time: DurationNs, clock: &RunClock) -> Option<BootNs> {
+    let start = clock.to_wall(clock.start())?.0;
+    let mut wall = start - start.rem_euclid(DAY_NS) + time.0;
+    if wall < start - SECOND_NS {
+        wall += DAY_NS;
+    }
+    clock.to_boot(WallNs(wall))
+}
+
+impl FromStr for Moment {
+    type Err = ParseMomentError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let trimmed = text.trim();
+        let moment = match trimmed.strip_prefix('+') {
+            Some(offset) => parse_offset(offset).map(Self::Offset),
+            None if trimmed == "peak" => Some(Self::Peak),
+            None => parse_time_of_day(trimmed)
+                .map(Self::TimeOfDay)
+                .or_else(|| parse_wall(trimmed).map(Self::Wall)),
+        };
+        moment.ok_or_else(|| ParseMomentError(text.to_owned()))
+    }
+}
+
+/// `83.2s`, `500ms`, `14m23s`, `1h02m`; a bare number counts as seconds.
+fn parse_offset(text: &str) -> Option<DurationNs> {
+    let mut rest = text;
+    let mut total = 0.0;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.');
+        let (number, tail) = rest.split_at(digits.unwrap_or(rest.len()));
+        let unit_end = tail
+            .find(|c: char| c.is_ascii_digit())
+            .unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(unit_end);
+        let unit_seconds = match unit.trim() {
+            "ms" => 1e-3,
+            "s" => 1.0,
+            "" if rest == text => 1.0,
+            "m" | "min" => 60.0,
+            "h" => 3_600.0,
+            "d" => 86_400.0,
+            _ => return None,
+        };
+        total += number.parse::<f64>().ok()? * unit_seconds;
+        rest = tail.trim_start();
+    }
+    let is_given = !text.is_empty() && total < i64::MAX as f64 / 1e9;
+    is_given.then_some(DurationNs((total * 1e9).round() as i64))
+}
+
+fn parse_time_of_day(text: &str) -> Option<DurationNs> {
+    let time: jiff::civil::Time = text.strip_suffix('Z').unwrap_or(text).parse().ok()?;
+    let seconds =
+        i64::from(time.hour()) * 3_600 + i64::from(time.minute()) * 60 + i64::from(time.second());
+    let is_only_a_time = text.contains(':') && !text.contains(['-', 'T', ' ']);
+    is_only_a_time.then_some(DurationNs(
+        seconds * SECOND_NS + i64::from(time.subsec_nanosecond()),
+    ))
+}
+
+fn parse_wall(text: &str) -> Option<WallNs> {
+    let timestamp: jiff::Timestamp = text.parse().ok().or_else(|| {
+        let civil: jiff::civil::DateTime = text.parse().ok()?;
+        let is_a_time_too = text.contains(':');
+        let zoned = civil.to_zoned(jiff::tz::TimeZone::UTC).ok()?;
+        is_a_time_too.then(|| zoned.timestamp())
+    })?;
+    i64::try_from(timestamp.as_nanosecond()).ok().map(WallNs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ClockReading;
+
+    // 2026-03-01T23:59:00Z, for two minutes.
+    const START: i64 = 1_772_409_540 * SECOND_NS;
+
+    fn clock() -> RunClock {
+        let reading = |boot: i64| ClockReading {
+            boot_ns: BootNs(boot),
+            monotonic_ns: boot,
+            wall_ns: WallNs(START - 1_000 + boot),
+        };
+        let readings = vec![reading(1_000), reading(1_000 + 120 * SECOND_NS)];
+        RunClock::new(readings, None, true)
+    }
+
+    fn offset_of(text: &str) -> Result<f64, MomentError> {
+        let moment: Moment = text.parse().unwrap();
+        let clock = clock();
+        let boot = moment.resolve(&clock)?.unwrap();
+        Ok(clock.offset(boot).as_secs_f64())
+    }
+
+    #[test]
+    fn a_moment_is_an_offset_a_time_of_day_or_a_date_and_time() {
+        let cases = [
+            ("+83.2s", 83.2),
+            ("+83.2", 83.2),
+            ("+1m3.5s", 63.5),
+            ("+1m 3s", 63.0),
+            ("+500ms", 0.5),
+            ("23:59:30", 30.0),
+            ("23:59:30.250", 30.25),
+            ("00:00:10", 70.0),
+            ("23:59:30Z", 30.0),
+            ("2026-03-01T23:59:07Z", 7.0),
+            ("2026-03-02T00:59:07+01:00", 7.0),
+            ("2026-03-01 23:59:07", 7.0),
+        ];
+        for (text, seconds) in cases {
+            let offset = offset_of(text).unwrap();
+            assert!((offset - seconds).abs() < 1e-6, "{text}: {offset}");
+        }
+        assert_eq!("peak".parse(), Ok(Moment::Peak));
+    }
+
+    #[test]
+    fn a_rounded_time_at_the_edge_still_counts() {
+        assert!(offset_of("+120.4s").is_ok());
+        assert!(offset_of("23:58:59.5").is_ok());
+    }
+
+    #[test]
+    fn a_time_outside_of_the_recording_says_where_it_lies() {
+        for (text, is_before) in [("+200s", false), ("2026-02-01T00:00:00Z", true)] {
+            let length_ns = DurationNs(120 * SECOND_NS);
+            let error = MomentError::Outside {
+                is_before,
+                length_ns,
+            };
+            assert_eq!(offset_of(text), Err(error));
+        }
+    }
+
+    #[test]
+    fn anything_else_is_refused_with_what_would_do() {
+        for text in [
+            "",
+            "+",
+            "+s",
+            "+5x",
+            "noon",
+            "2026-03-01",
+            "83s",
+            "+1e5s",
+            "+5s5",
+        ] {
+            assert!(text.parse::<Moment>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! The peak of one process, and what is known about its exactness.
+
+use super::amounts::Amounts;
+use crate::model::tables::{PeakSource, ProcessRow};
+use crate::model::{BootNs, Bytes, Label};
+
+/// The highest RSS of one process.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Peak {
+    /// The figure; `None` when nothing is known.
+    pub rss_bytes: Option<Bytes>,
+    /// How it relates to the truth.
+    pub bound: Bound,
+    /// Where it comes from; `None` when the recording does not say.
+    pub origin: Option<PeakOrigin>,
+    /// When it was reached, as far as the series tells.
+    pub boot_ns: Option<BootNs>,
+    /// The kinds at the highest row of the series; their sum can lie below the peak.
+    pub amounts: Amounts,
+}
+
+/// How a figure relates to the truth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// The truth is at most this far away; zero is exact.
+    Within(Bytes),
+    /// The truth is this or more: polling can miss a peak.
+    AtLeast,
+    /// The truth is this or less: ru_maxrss counts waited-for children and borrowed memory too.
+    AtMost,
+    /// Close, without a stated bound.
+    About,
+}
+
+/// Where a peak comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeakOrigin {
+    /// The process table.
+    Process(PeakSource),
+    /// The highest row of the `mem` series, where the process table has nothing higher.
+    Series,
+}
+
+impl PeakOrigin {
+    /// The word for it: that of the process table, or "series".
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Process(source) => source.as_str(),
+            Self::Series => "series",
+        }
+    }
+}
+
+impl Peak {
+    /// What the process table says.
+    pub(super) fn of(row: &ProcessRow) -> Self {
+        Self {
+            rss_bytes: row.peak_rss_bytes,
+            bound: bound(row.peak_rss_source, row.peak_error_bytes),
+            origin: row.peak_rss_source.map(PeakOrigin::Process),
+            boot_ns: row.peak_rss_boot_ns,
+            amounts: Amounts::UNKNOWN,
+        }
+    }
+
+    /// Nothing is known.
+    pub(super) const UNKNOWN: Self = Self {
+        rss_bytes: None,
+        bound: Bound::AtLeast,
+        origin: None,
+        boot_ns: None,
+        amounts: Amounts::UNKNOWN,
+    };
+
+    /// Adds the highest row of the series. The kernel's own mark stands unless the series
+    /// exceeds it by more than its error: then the mark is stale (the process ran on after it
+    /// was read) and the series is a lower bound of the truth.
+    pub(super) fn with_series(mut self, highest: Amounts, boot_ns: BootNs) -> Self {
+        self.amounts = highest;
+        let Some(seen) = highest.rss() else {
+            return self;
+        };
+        let allowance = match self.bound {
+            Bound::Within(error) => error,
+            _ => Bytes(0),
+        };
+        match self.rss_bytes {
+            Some(known) if seen <= known + allowance || self.bound == Bound::AtMost => {
+                self.boot_ns = self.boot_ns.or(Some(boot_ns));
+                self
+            }
+            _ => Self {
+                rss_bytes: Some(seen),
+                bound: Bound::AtLeast,
+                origin: Some(PeakOrigin::Series),
+                boot_ns: Some(boot_ns),
+                amounts: highest,
+            },
+        }
+    }
+}
+
+fn bound(source: Option<PeakSource>, error: Option<Bytes>) -> Bound {
+    match (source, error) {
+        (Some(PeakSource::KernelHiwater | PeakSource::RssStat), Some(error)) => {
+            Bound::Within(error)
+        }
+        (Some(PeakSource::KernelHiwater | PeakSource::Footprint), None) => Bound::About,
+        (Some(PeakSource::Footprint), Some(error)) => Bound::Within(error),
+        (Some(PeakSource::Wait4), _) => Bound::AtMost,
+        (Some(PeakSource::RssStat | PeakSource::VmHwm | PeakSource::Poll) | None, _) => {
+            Bound::AtLeast
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analyze::golden::mem_row;
+
+    fn known(bytes: i64, source: PeakSource, error: Option<i64>) -> Peak {
+        Peak {
+            rss_bytes: Some(Bytes(bytes)),
+            bound: bound(Some(source), error.map(Bytes)),
+            origin: Some(PeakOrigin::Process(source)),
+            ..Peak::UNKNOWN
+        }
+    }
+
+    fn seen(bytes: i64) -> Amounts {
+        Amounts::of(&mem_row(1, 0, Some(bytes)))
+    }
+
+    #[test]
+    fn the_kernels_mark_stands_and_takes_its_time_from_the_series() {
+        let peak = known(100, PeakSource::KernelHiwater, Some(8)).with_series(seen(105), BootNs(7));
+        assert_eq!(peak.rss_bytes, Some(Bytes(100)));
+        assert_eq!(peak.bound, Bound::Within(Bytes(8)));
+        assert_eq!(peak.boot_ns, Some(BootNs(7)));
+    }
+
+    #[test]
+    fn a_stale_mark_gives_way_to_the_series_as_a_lower_bound() {
+        let peak = known(100, PeakSource::VmHwm, None).with_series(seen(300), BootNs(7));
+        assert_eq!(peak.rss_bytes, Some(Bytes(300)));
+        assert_eq!(peak.bound, Bound::AtLeast);
+        assert_eq!(peak.origin, Some(PeakOrigin::Series));
+    }
+
+    #[test]
+    fn a_polled_peak_is_a_lower_bound_and_maxrss_an_upper_one() {
+        assert_eq!(known(1, PeakSource::Poll, None).bound, Bound::AtLeast);
+        assert_eq!(known(1, PeakSource::Wait4, None).bound, Bound::AtMost);
+    }
+
+    #[test]
+    fn without_any_figure_the_peak_stays_unknown() {
+        let peak = Peak::UNKNOWN.with_series(Amounts::UNKNOWN, BootNs(1));
+        assert_eq!(peak.rss_bytes, None);
+    }
+}

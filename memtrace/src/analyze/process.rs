@@ -1,0 +1,54 @@
+//! What is known about one process.
+
+use super::endings::Ending;
+use super::growth::Growth;
+use super::peak::Peak;
+use crate::model::{BootNs, Bytes, Tgid, Upid};
+use std::sync::Arc;
+
+/// One process of the recording. Indices point into [`super::Analysis::processes`].
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// Its identity.
+    pub upid: Upid,
+    /// Its process id; `None` when only its memory was recorded, and no row of `process`.
+    pub tgid: Option<Tgid>,
+    /// Its process id in its own pid namespace.
+    pub ns_tgid: Option<Tgid>,
+    /// The process that forked it.
+    pub parent: Option<usize>,
+    /// The root of its tree.
+    pub root: Option<usize>,
+    /// What to call it: its title or command line at its peak, shortened.
+    pub name: Arc<str>,
+    /// What it shares with processes that do the same thing.
+    pub shape: Arc<str>,
+    /// The kernel's name for it.
+    pub comm: Arc<str>,
+    /// The file executed last.
+    pub exe: Option<Arc<str>>,
+    /// The command line of the last exec.
+    pub cmdline: Option<Arc<str>>,
+    /// The last title.
+    pub title: Option<Arc<str>>,
+    /// Its user.
+    pub uid: Option<i64>,
+    /// Its memory cgroup.
+    pub cgroup: Option<Arc<str>>,
+    /// Its container.
+    pub container_id: Option<Arc<str>>,
+    /// When it started.
+    pub start_boot_ns: BootNs,
+    /// When the recording first saw it.
+    pub first_seen_boot_ns: BootNs,
+    /// When it ended.
+    pub exit_boot_ns: Option<BootNs>,
+    /// How it ended.
+    pub ending: Ending,
+    /// Its own peak.
+    pub peak: Peak,
+    /// ru_maxrss.
+    pub kernel_maxrss_bytes: Option<Bytes>,
+    /// How it grew; `None` when too short to tell.
+    pub growth: Option<Growth>,
+}

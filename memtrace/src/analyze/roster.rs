@@ -1,0 +1,186 @@
+//! The list of processes, read from `process` and named from `title`.
+
+use super::RowSource;
+use super::endings::Ending;
+use super::name::{self, Interner, NameTrack};
+use super::peak::Peak;
+use super::process::Process;
+use crate::model::tables::{ProcessRow, TitleRow};
+use crate::model::{BootNs, RunInfo, Target, Upid};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Every process of the recording, in the order in which they started.
+#[derive(Debug)]
+pub(super) struct Roster {
+    pub(super) processes: Vec<Process>,
+    index: HashMap<Upid, usize>,
+    texts: Interner,
+}
+
+impl Roster {
+    /// Reads `process`. A process is written when it is born and again when it changes: the
+    /// last row of each counts.
+    pub(super) fn read<S: RowSource>(source: &S, info: &RunInfo) -> Result<Self, S::Error> {
+        let mut texts = Interner::default();
+        let mut newest: HashMap<Upid, (Process, Links)> = HashMap::new();
+        source.scan(&[], |row: ProcessRow| {
+            newest.insert(row.upid, (process_of(&row, &mut texts), Links::of(&row)));
+        })?;
+        let mut entries: Vec<_> = newest.into_values().collect();
+        entries.sort_by_key(|(process, _)| (process.start_boot_ns, process.upid));
+        let (processes, links): (Vec<_>, Vec<_>) = entries.into_iter().unzip();
+        let mut roster = Self {
+            index: index_of(&processes),
+            processes,
+            texts,
+        };
+        roster.link(&links, info);
+        Ok(roster)
+    }
+
+    fn link(&mut self, links: &[Links], info: &RunInfo) {
+        let main = main_process(&self.processes, links, info);
+        for (position, link) in links.iter().enumerate() {
+            let parent = link.parent.and_then(|upid| self.index.get(&upid)).copied();
+            let root = link.root.and_then(|upid| self.index.get(&upid)).copied();
+            let process = &mut self.processes[position];
+            process.parent = parent.filter(|&parent| parent != position);
+            process.root = root.or(main);
+        }
+    }
+
+    /// The position of a process. One that has memory but no row of its own (a recording cut
+    /// off between the two) gets a place too, so that nobody is missing from the sums.
+    pub(super) fn position(&mut self, upid: Upid, boot_ns: BootNs) -> usize {
+        if let Some(&position) = self.index.get(&upid) {
+            return position;
+        }
+        let position = self.processes.len();
+        self.processes.push(Process {
+            upid,
+            tgid: None,
+            ns_tgid: None,
+            parent: None,
+            root: None,
+            name: self.texts.intern("[unknown]"),
+            shape: self.texts.intern("[unknown]"),
+            comm: self.texts.intern(""),
+            exe: None,
+            cmdline: None,
+            title: None,
+            uid: None,
+            cgroup: None,
+            container_id: None,
+            start_boot_ns: boot_ns,
+            first_seen_boot_ns: boot_ns,
+            exit_boot_ns: None,
+            ending: Ending::Unknown,
+            peak: Peak::UNKNOWN,
+            kernel_maxrss_bytes: None,
+            growth: None,
+        });
+        self.index.insert(upid, position);
+        position
+    }
+
+    /// The position of a process that is known.
+    pub(super) fn find(&self, upid: Upid) -> Option<usize> {
+        self.index.get(&upid).copied()
+    }
+
+    /// Reads `title` and gives every process its name. The peaks must be known by now.
+    pub(super) fn name<S: RowSource>(&mut self, source: &S) -> Result<(), S::Error> {
+        let mut tracks: HashMap<usize, NameTrack> = HashMap::new();
+        let (processes, index, texts) = (&self.processes, &self.index, &mut self.texts);
+        source.scan(&[], |row: TitleRow| {
+            if let Some(&position) = index.get(&row.upid) {
+                let peak = processes[position].peak.boot_ns;
+                tracks.entry(position).or_default().take(&row, peak, texts);
+            }
+        })?;
+        for (position, process) in self.processes.iter_mut().enumerate() {
+            if process.tgid.is_none() {
+                continue;
+            }
+            let track = tracks.remove(&position).unwrap_or_default();
+            let title = track.at_peak().or(process.cmdline.as_ref());
+            let name = name::display(title.map(AsRef::as_ref), &process.comm);
+            process.shape = self.texts.intern(&name::shape(&name));
+            process.name = self.texts.intern(&name);
+            process.title = track.last().cloned();
+        }
+        Ok(())
+    }
+}
+
+/// A process's place among the others, by identity.
+#[derive(Clone, Copy, Debug)]
+struct Links {
+    parent: Option<Upid>,
+    root: Option<Upid>,
+}
+
+impl Links {
+    fn of(row: &ProcessRow) -> Self {
+        Self {
+            parent: row.parent_upid,
+            root: row.root_upid,
+        }
+    }
+}
+
+fn index_of(processes: &[Process]) -> HashMap<Upid, usize> {
+    let positions = processes.iter().enumerate();
+    positions
+        .map(|(position, process)| (process.upid, position))
+        .collect()
+}
+
+/// The one root that the recording is about, where there is one: its pid can have been reused,
+/// so a process that is its own root goes first.
+fn main_process(processes: &[Process], links: &[Links], info: &RunInfo) -> Option<usize> {
+    let tgid = match info.target {
+        Target::All => return None,
+        _ => info.root_tgid?,
+    };
+    let candidates = || {
+        let positions = 0..processes.len();
+        positions.filter(|&position| processes[position].tgid == Some(tgid))
+    };
+    candidates()
+        .find(|&position| links[position].root == Some(processes[position].upid))
+        .or_else(|| candidates().next())
+}
+
+fn process_of(row: &ProcessRow, texts: &mut Interner) -> Process {
+    let mut keep = |text: &Option<String>| -> Option<Arc<str>> {
+        text.as_deref().map(|text| texts.intern(text))
+    };
+    let (exe, cmdline) = (keep(&row.exe), keep(&row.cmdline));
+    let (cgroup, container_id) = (keep(&row.cgroup), keep(&row.container_id));
+    let comm = texts.intern(&row.comm);
+    Process {
+        upid: row.upid,
+        tgid: Some(row.tgid),
+        ns_tgid: row.ns_tgid,
+        parent: None,
+        root: None,
+        name: Arc::clone(&comm),
+        shape: Arc::clone(&comm),
+        comm,
+        exe,
+        cmdline,
+        title: None,
+        uid: row.uid,
+        cgroup,
+        container_id,
+        start_boot_ns: row.start_boot_ns,
+        first_seen_boot_ns: row.first_seen_boot_ns,
+        exit_boot_ns: row.exit_boot_ns,
+        ending: Ending::of(row),
+        peak: Peak::of(row),
+        kernel_maxrss_bytes: row.kernel_maxrss_bytes,
+        growth: None,
+    }
+}

@@ -1,0 +1,231 @@
+//! The order in which a recording is read: who there was, the one pass over memory, then
+//! names and surroundings for the instants that the pass found.
+
+use super::analysis::{Analysis, TreeFinding};
+use super::clock::RunClock;
+use super::composition::Composition;
+use super::cost::{self, RecorderCost};
+use super::endings::Endings;
+use super::family::Family;
+use super::ledger::{High, Ledger, Seens, TreeSeen};
+use super::moment::{Moment, MomentError};
+use super::reorder::{Reorder, Sample};
+use super::roster::Roster;
+use super::{Amounts, RowSource, losses, oom, surroundings};
+use crate::model::tables::MemRow;
+use crate::model::{BootNs, Bytes, RunInfo, RunState};
+use std::collections::HashMap;
+
+/// What the pass needs of a row of `mem`.
+const MEM_COLUMNS: &[&str] = &[
+    "ts",
+    "boot_ns",
+    "upid",
+    "rss_bytes",
+    "rss_anon_bytes",
+    "rss_file_bytes",
+    "rss_shmem_bytes",
+    "swap_bytes",
+];
+
+/// What to look at beside the peak.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// An instant of interest.
+    pub at: Option<Moment>,
+    /// The recording's place, for telling the person how to close it.
+    pub path: Option<String>,
+    /// Whether a recorder still writes to it.
+    pub is_live: bool,
+    /// The last row of any table, for a recording that was not closed.
+    pub last_boot_ns: Option<BootNs>,
+}
+
+/// Why there are no findings.
+#[derive(Debug, thiserror::Error)]
+pub enum AnalyzeError<E: std::error::Error + 'static> {
+    /// The rows could not be read.
+    #[error(transparent)]
+    Rows(#[from] E),
+    /// The instant of interest is not part of the recording.
+    #[error(transparent)]
+    Moment(MomentError),
+}
+
+/// Reads a recording and says what there is to know.
+///
+/// Every table is read once, as a stream. Memory grows with the number of processes, not with
+/// the number of rows. Rows of `mem` may come out of order by some ten thousand rows.
+///
+/// # Errors
+/// When the rows can't be read, or the instant that was asked for is not part of the recording.
+pub fn analyze<S>(
+    info: &RunInfo,
+    source: &S,
+    options: Options,
+) -> Result<Analysis, AnalyzeError<S::Error>>
+where
+    S: RowSource,
+    S::Error: std::error::Error + 'static,
+{
+    let cost = cost::read(source)?;
+    let losses = losses::read(source, info, cost.as_ref())?;
+    let kills = oom::read(source)?;
+    let mut roster = Roster::read(source, info)?;
+
+    let clock = noted_clock(info, options.last_boot_ns, cost.as_ref(), &roster);
+    let at = resolve(options.at, &clock)?;
+    let instants = oom::instants(&kills).chain(at).collect();
+    let mut seen = pass(source, &mut roster, instants, clock.end())?;
+    let clock = RunClock::new(
+        info.clocks.clone(),
+        hull(span_of(&clock), seen.span),
+        is_closed(info),
+    );
+
+    for (process, seen) in roster.processes.iter_mut().zip(seen.processes.drain(..)) {
+        if let Some(seen) = seen {
+            process.peak = process.peak.with_series(seen.highest, seen.highest_boot_ns);
+            process.growth = seen.growth;
+        }
+    }
+    for kill in &kills {
+        if let Some(victim) = kill.victim_upid.and_then(|upid| roster.find(upid)) {
+            roster.processes[victim].ending.note_oom_kill();
+        }
+    }
+    roster.name(source)?;
+
+    let mut peak = seen.peak.take().map(Composition::of);
+    let mut states: Vec<Composition> = seen.asked.drain(..).map(Composition::of).collect();
+    let mut all: Vec<&mut Composition> = peak.iter_mut().chain(&mut states).collect();
+    surroundings::complete(source, &roster.processes, &mut all)?;
+
+    let family = Family::of(&roster.processes);
+    let at = match options.at {
+        Some(Moment::Peak) => peak.clone(),
+        _ => at.and_then(|at| states.iter().find(|state| state.boot_ns == at).cloned()),
+    };
+    Ok(Analysis {
+        info: info.clone(),
+        clock,
+        path: options.path,
+        is_live: options.is_live,
+        problems: Vec::new(),
+        losses,
+        cost,
+        trees: trees(&seen.trees, peak.as_ref(), &roster),
+        ooms: oom::explain(kills, &roster, &states),
+        endings: Endings::of(&roster.processes),
+        family,
+        peak,
+        at,
+        growth: seen.growth,
+        curve: seen.curve,
+        processes: roster.processes,
+    })
+}
+
+fn pass<S: RowSource>(
+    source: &S,
+    roster: &mut Roster,
+    instants: Vec<BootNs>,
+    end: BootNs,
+) -> Result<Seens, S::Error> {
+    let mut ledger = Ledger::new(roster, instants);
+    let mut reorder = Reorder::new();
+    source.scan(MEM_COLUMNS, |row: MemRow| {
+        let sample = Sample {
+            boot_ns: row.boot_ns,
+            upid: row.upid,
+            amounts: Amounts::of(&row),
+        };
+        reorder.push(sample, &mut |sample| ledger.take(sample));
+    })?;
+    reorder.finish(&mut |sample| ledger.take(sample));
+    Ok(ledger.finish(end))
+}
+
+fn resolve<E: std::error::Error + 'static>(
+    moment: Option<Moment>,
+    clock: &RunClock,
+) -> Result<Option<BootNs>, AnalyzeError<E>> {
+    let at = moment.map(|moment| moment.resolve(clock)).transpose();
+    Ok(at.map_err(AnalyzeError::Moment)?.flatten())
+}
+
+fn is_closed(info: &RunInfo) -> bool {
+    info.state == RunState::Closed
+}
+
+/// The span of the recording as far as it is known before the pass over memory: by the clock
+/// readings, or for a recording that was cut off by its other tables.
+fn noted_clock(
+    info: &RunInfo,
+    last: Option<BootNs>,
+    cost: Option<&RecorderCost>,
+    roster: &Roster,
+) -> RunClock {
+    let seen = roster.processes.iter().flat_map(|process| {
+        let instants = [Some(process.first_seen_boot_ns), process.exit_boot_ns];
+        instants.map(|instant| instant.map(|instant| (instant, instant)))
+    });
+    let last = last.map(|last| (last, last));
+    let observed = hull(cost.map(|cost| cost.span), last);
+    let observed = seen.flatten().map(Some).fold(observed, hull);
+    RunClock::new(info.clocks.clone(), observed, is_closed(info))
+}
+
+fn span_of(clock: &RunClock) -> Option<(BootNs, BootNs)> {
+    let is_known = clock.start() != clock.end() || clock.start() != BootNs(0);
+    is_known.then_some((clock.start(), clock.end()))
+}
+
+fn hull(a: Option<(BootNs, BootNs)>, b: Option<(BootNs, BootNs)>) -> Option<(BootNs, BootNs)> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
+        (a, b) => a.or(b),
+    }
+}
+
+fn trees(seen: &[TreeSeen], peak: Option<&Composition>, roster: &Roster) -> Vec<TreeFinding> {
+    let mut descendant_counts: HashMap<usize, usize> = HashMap::new();
+    for (position, process) in roster.processes.iter().enumerate() {
+        if let Some(root) = process.root.filter(|&root| root != position) {
+            *descendant_counts.entry(root).or_default() += 1;
+        }
+    }
+    let mut roots_held: HashMap<usize, Option<Bytes>> = HashMap::new();
+    let mut descendants_held: HashMap<usize, Bytes> = HashMap::new();
+    for holder in peak.iter().flat_map(|peak| &peak.holders) {
+        match roster.processes[holder.process].root {
+            Some(root) if root == holder.process => {
+                roots_held.insert(root, holder.amounts.rss());
+            }
+            Some(root) => {
+                let held = descendants_held.entry(root).or_default();
+                *held = *held + Bytes(holder.amounts.rss_or_zero());
+            }
+            None => {}
+        }
+    }
+    let nothing = peak.map(|_| Bytes(0));
+    let high = |high: Option<High>| high.map(|high| (high.bytes, high.boot_ns));
+    let mut trees: Vec<TreeFinding> = seen
+        .iter()
+        .map(|tree| TreeFinding {
+            root: tree.root,
+            root_at_peak: roots_held.get(&tree.root).copied().unwrap_or(nothing),
+            descendants_at_peak: descendants_held.get(&tree.root).copied().or(nothing),
+            descendants_peak: high(tree.descendants),
+            tree_peak: high(tree.tree),
+            descendant_count: descendant_counts.get(&tree.root).copied().unwrap_or(0),
+        })
+        .collect();
+    trees.sort_by_key(|tree| std::cmp::Reverse(tree.tree_peak.map(|(bytes, _)| bytes)));
+    trees
+}
+
+#[cfg(test)]
+#[path = "run_tests.rs"]
+mod tests;

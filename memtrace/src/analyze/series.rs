@@ -1,0 +1,149 @@
+//! A curve in a fixed number of buckets, whatever the length of the recording.
+//!
+//! `mem` is a step function with rows where something changed, so a mean over rows would lean
+//! to the busy moments. Each bucket holds the time-weighted mean and the maximum of the curve.
+//! When time runs past the last bucket, pairs are merged and the buckets become twice as wide.
+
+use crate::model::{BootNs, Bytes};
+
+/// The width of a bucket at the start.
+const FIRST_WIDTH_NS: i64 = 1_000_000_000;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Bucket {
+    byte_seconds: f64,
+    seconds: f64,
+    max: f64,
+}
+
+/// One bucket of a curve.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SeriesPoint {
+    /// The middle of the bucket.
+    pub boot_ns: BootNs,
+    /// For how much of the bucket the curve is known.
+    pub seconds: f64,
+    /// The time-weighted mean, in bytes.
+    pub mean_bytes: f64,
+    /// The highest value.
+    pub max_bytes: Bytes,
+}
+
+/// A curve that is built segment by segment, forward in time.
+#[derive(Clone, Debug)]
+pub(super) struct Series {
+    start_ns: i64,
+    width_ns: i64,
+    capacity: usize,
+    buckets: Vec<Bucket>,
+}
+
+impl Series {
+    /// An empty curve from `start` on, in at most `capacity` buckets.
+    pub(super) fn new(start: BootNs, capacity: usize) -> Self {
+        Self {
+            start_ns: start.0,
+            width_ns: FIRST_WIDTH_NS,
+            capacity: capacity.max(2),
+            buckets: Vec::new(),
+        }
+    }
+
+    /// The curve held `bytes` from `from` until `to`.
+    pub(super) fn hold(&mut self, from: BootNs, to: BootNs, bytes: i64) {
+        let mut from = from.0.max(self.start_ns);
+        if to.0 <= from {
+            return;
+        }
+        let last_ns = to.0 - 1 - self.start_ns;
+        while last_ns / self.width_ns >= self.capacity as i64 {
+            self.widen();
+        }
+        while from < to.0 {
+            let index = (from - self.start_ns) / self.width_ns;
+            let bucket_end = self.start_ns + (index + 1) * self.width_ns;
+            let until = bucket_end.min(to.0);
+            self.add(index as usize, (until - from) as f64 / 1e9, bytes as f64);
+            from = until;
+        }
+    }
+
+    fn add(&mut self, index: usize, seconds: f64, bytes: f64) {
+        if self.buckets.len() <= index {
+            self.buckets.resize(index + 1, Bucket::default());
+        }
+        let bucket = &mut self.buckets[index];
+        bucket.byte_seconds += bytes * seconds;
+        bucket.seconds += seconds;
+        bucket.max = bucket.max.max(bytes);
+    }
+
+    fn widen(&mut self) {
+        self.width_ns *= 2;
+        self.buckets = self
+            .buckets
+            .chunks(2)
+            .map(|pair| {
+                pair.iter().fold(Bucket::default(), |sum, bucket| Bucket {
+                    byte_seconds: sum.byte_seconds + bucket.byte_seconds,
+                    seconds: sum.seconds + bucket.seconds,
+                    max: sum.max.max(bucket.max),
+                })
+            })
+            .collect();
+    }
+
+    /// The buckets in which the curve is known, in order.
+    pub(super) fn points(&self) -> impl Iterator<Item = SeriesPoint> + '_ {
+        self.buckets
+            .iter()
+            .enumerate()
+            .filter(|(_, bucket)| bucket.seconds > 0.0)
+            .map(|(index, bucket)| SeriesPoint {
+                boot_ns: BootNs(self.start_ns + index as i64 * self.width_ns + self.width_ns / 2),
+                seconds: bucket.seconds,
+                mean_bytes: bucket.byte_seconds / bucket.seconds,
+                max_bytes: Bytes(bucket.max as i64),
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: i64 = 1_000_000_000;
+
+    #[test]
+    fn a_bucket_is_the_time_weighted_mean_and_the_maximum() {
+        let mut series = Series::new(BootNs(0), 4);
+        series.hold(BootNs(0), BootNs(S * 9 / 10), 100);
+        series.hold(BootNs(S * 9 / 10), BootNs(S), 1_100);
+        let points: Vec<_> = series.points().collect();
+        assert_eq!(points.len(), 1);
+        assert!((points[0].mean_bytes - 200.0).abs() < 1e-6);
+        assert_eq!(points[0].max_bytes, Bytes(1_100));
+    }
+
+    #[test]
+    fn a_day_fits_into_the_same_buckets_and_keeps_its_maximum() {
+        let mut series = Series::new(BootNs(0), 64);
+        for second in 0..86_400 {
+            let bytes = if second == 40_000 { 999 } else { 10 };
+            series.hold(BootNs(second * S), BootNs((second + 1) * S), bytes);
+        }
+        let points: Vec<_> = series.points().collect();
+        assert!((32..=64).contains(&points.len()));
+        let max = points.iter().map(|point| point.max_bytes).max();
+        assert_eq!(max, Some(Bytes(999)));
+        let seconds: f64 = points.iter().map(|point| point.seconds).sum();
+        assert!((seconds - 86_400.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn one_long_gap_costs_no_more_than_the_buckets() {
+        let mut series = Series::new(BootNs(5), 16);
+        series.hold(BootNs(0), BootNs(S * 1_000_000), 7);
+        assert!(series.points().count() <= 16);
+    }
+}

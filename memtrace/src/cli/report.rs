@@ -1,0 +1,161 @@
+//! `memtrace report`: reads a recording, on any machine, and says who held the memory.
+
+use crate::analyze::{self, Moment, RowSource};
+use crate::model::Row;
+use crate::report::{FORMATS, Format, Style};
+use crate::store::{Recording, StoreError, newest_recording};
+use anyhow::{Context, bail};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// What `memtrace report` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The recording's directory [default: the newest recording in the current directory]
+    #[arg(value_name = "DIR")]
+    recording: Option<PathBuf>,
+    /// How to write the report
+    #[arg(short, long, value_name = "FORMAT", value_parser = format_names(), default_value = FORMATS[0].name())]
+    format: String,
+    /// Write to a file instead of the terminal
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// List so many processes [default: 10; json and csv: all]
+    #[arg(long, value_name = "N")]
+    top: Option<usize>,
+    /// Show the tree of processes
+    #[arg(long)]
+    tree: bool,
+    /// Show who held the memory at that time: `peak`, `+83.2s`, `+1h02m`, `12:03:07` (UTC), or
+    /// RFC 3339
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    at: Option<Moment>,
+}
+
+fn format_names() -> impl TypedValueParser<Value = String> {
+    let formats = FORMATS.iter();
+    PossibleValuesParser::new(
+        formats.map(|format| PossibleValue::new(format.name()).help(format.doc())),
+    )
+}
+
+/// Writes the report.
+pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let format = FORMATS
+        .iter()
+        .find(|format| format.name() == args.format)
+        .with_context(|| format!("there is no format {}", args.format))?;
+    let dir = recording_dir(args.recording.as_deref())?;
+    let analysis = analyzed(&dir, args.at)?;
+    let style = Style {
+        width: width(),
+        has_color: args.output.is_none() && has_color(),
+        top: args.top,
+        has_tree: args.tree,
+    };
+    match &args.output {
+        Some(path) => {
+            let doing = || format!("failed to write {}", path.display());
+            let file = File::create(path).with_context(doing)?;
+            write(*format, &analysis, &style, file).with_context(doing)?;
+        }
+        None => match write(*format, &analysis, &style, io::stdout().lock()) {
+            // `memtrace report | head` has what it wants.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            written => written.context("failed to write the report")?,
+        },
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write(
+    format: &dyn Format,
+    analysis: &analyze::Analysis,
+    style: &Style,
+    out: impl Write,
+) -> io::Result<()> {
+    let mut out = BufWriter::new(out);
+    format.write(analysis, style, &mut out)?;
+    out.flush()
+}
+
+fn recording_dir(given: Option<&Path>) -> anyhow::Result<PathBuf> {
+    if let Some(dir) = given {
+        return Ok(dir.to_path_buf());
+    }
+    let newest = newest_recording(Path::new("."))
+        .context("failed to look for a recording in the current directory")?;
+    match newest {
+        Some(dir) => Ok(dir.strip_prefix(".").map(Path::to_path_buf).unwrap_or(dir)),
+        None => bail!(
+            "there is no recording (memtrace-*) in the current directory: name one, as in \
+             `memtrace report DIR`, or make one with `memtrace record -- COMMAND`"
+        ),
+    }
+}
+
+fn analyzed(dir: &Path, at: Option<Moment>) -> anyhow::Result<analyze::Analysis> {
+    let doing = || format!("failed to read the recording {}", dir.display());
+    let recording = Recording::open(dir).with_context(doing)?;
+    let last_boot_ns = match recording.is_closed() {
+        true => None,
+        false => recording.last_boot_ns().with_context(doing)?,
+    };
+    let options = analyze::Options {
+        at,
+        path: Some(dir.display().to_string()),
+        is_live: recording.is_live(),
+        last_boot_ns,
+    };
+    let mut analysis = match analyze::analyze(recording.info(), &Rows(&recording), options) {
+        Err(analyze::AnalyzeError::Moment(error)) => {
+            return Err(error).context("--at can't be answered");
+        }
+        analyzed => analyzed.with_context(doing)?,
+    };
+    // Damage shows only while reading.
+    let problems = recording.problems();
+    analysis.problems = problems.iter().map(ToString::to_string).collect();
+    Ok(analysis)
+}
+
+/// The store as the analysis asks for it.
+struct Rows<'a>(&'a Recording);
+
+impl RowSource for Rows<'_> {
+    type Error = StoreError;
+
+    fn scan<R: Row>(&self, columns: &[&str], each: impl FnMut(R)) -> Result<(), StoreError> {
+        if columns.is_empty() {
+            let all: Vec<&str> = R::TABLE.columns.iter().map(|column| column.name).collect();
+            return self.0.scan(&all, each);
+        }
+        self.0.scan(columns, each)
+    }
+}
+
+/// COLUMNS when set, else the width of the terminal; the same 100 everywhere else, so that a
+/// report in a file or a pipe does not depend on the window it came from.
+fn width() -> usize {
+    let set = std::env::var("COLUMNS")
+        .ok()
+        .and_then(|set| set.parse().ok());
+    let terminal = || {
+        let (width, _) = terminal_size::terminal_size_of(io::stdout())?;
+        Some(usize::from(width.0))
+    };
+    set.filter(|&columns| columns > 0)
+        .or_else(terminal)
+        .unwrap_or(Style::default().width)
+}
+
+/// Colours on a terminal, unless NO_COLOR is set (no-color.org: to anything but nothing) or the
+/// terminal is a dumb one.
+fn has_color() -> bool {
+    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    io::stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb
+}

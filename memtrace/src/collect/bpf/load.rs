@@ -1,0 +1,343 @@
+//! Loads the BPF object, sets its globals, attaches its programs, and holds what must stay
+//! open. Everything that knows aya is in this file and in `ring`.
+
+use super::layout::{self, LayoutError};
+use crate::model::Tgid;
+use aya::maps::{HashMap as BpfHashMap, MapData, MapError, PerCpuArray, RingBuf};
+use aya::programs::{
+    BtfTracePoint, Iter, ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun,
+};
+use aya::{Btf, Ebpf, EbpfError, EbpfLoader};
+use memtrace_abi::config::Member;
+use memtrace_abi::{Config, LossClass, TaskSeen, names};
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+/// The object that `cargo xtask ebpf` builds from memtrace-ebpf.
+static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/memtrace.bpf.o");
+
+const BTF_PATH: &str = "/sys/kernel/btf/vmlinux";
+
+/// Programs without which a recording would be missing processes or peaks.
+const REQUIRED: &[&str] = &[
+    "sched_process_fork",
+    "sched_process_exit",
+    "sched_process_exec",
+    "rss_stat",
+];
+
+/// Programs that lose one detail when they can't be attached.
+const OPTIONAL: &[(&str, &str)] = &[
+    (
+        "task_rename",
+        "changes of names and titles are not seen as they happen",
+    ),
+    (
+        "mark_victim",
+        "kills by the OOM killer are not seen as they happen",
+    ),
+];
+
+/// Programs that are not attached anywhere: user space runs them.
+const RUN_BY_US: &[&str] = &["learn_cpus", "sweep"];
+
+/// Why the programs could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The kernel's BTF could not be read.
+    #[error("read {BTF_PATH}: {0}")]
+    ReadBtf(#[source] std::io::Error),
+    /// The kernel's structures are not as expected.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// The kernel's BTF could not be parsed for attaching.
+    #[error("kernel BTF: {0}")]
+    AttachBtf(#[from] aya::BtfError),
+    /// The object or its maps were refused.
+    #[error("load the BPF object: {0}")]
+    Object(#[from] EbpfError),
+    /// A program was refused.
+    #[error("{step} BPF program {name}: {reason}")]
+    Program {
+        /// Name of the program.
+        name: &'static str,
+        /// "load" or "attach".
+        step: &'static str,
+        /// What the kernel said.
+        reason: String,
+    },
+    /// A map is not as the ABI says; the object is from another version.
+    #[error("BPF map {name}: {source}")]
+    Map {
+        /// Name of the map.
+        name: &'static str,
+        /// What is wrong.
+        source: MapError,
+    },
+    /// The object lacks something that the ABI names.
+    #[error("the BPF object has no {0}")]
+    Absent(&'static str),
+    /// The task iterator's descriptor could not be read.
+    #[error("read the task iterator: {0}")]
+    Iterator(#[source] std::io::Error),
+}
+
+/// What the programs are told.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// The ABI's configuration.
+    pub config: Config,
+    /// Most processes that can be members at once.
+    pub members_max: u32,
+    /// CPUs that exist or may appear.
+    pub possible_cpus: u32,
+}
+
+/// The loaded and attached programs. Dropping it detaches them.
+pub struct Programs {
+    ebpf: Ebpf,
+    members: BpfHashMap<MapData, u32, [u8; size_of::<Member>()]>,
+    target_cgroups: BpfHashMap<MapData, u64, u8>,
+    losses: PerCpuArray<MapData, u64>,
+    /// Features that this kernel lacks, each a sentence.
+    pub missing: Vec<String>,
+}
+
+/// Loads and attaches. The ring is handed out on its own, because its reader borrows it
+/// for as long as an event is looked at.
+///
+/// # Errors
+/// When a required program can't be had; the message names it and what the kernel said.
+pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadError> {
+    let bytes = std::fs::read(BTF_PATH).map_err(LoadError::ReadBtf)?;
+    let resolved = layout::resolve(&bytes, settings.possible_cpus)?;
+    drop(bytes);
+    let btf = Btf::from_sys_fs()?;
+    let ring_bytes = u32::try_from(settings.config.ring_bytes).unwrap_or(u32::MAX);
+    let mut ebpf = EbpfLoader::new()
+        .btf(Some(&btf))
+        .override_global(names::LAYOUT, resolved.layout.as_bytes(), true)
+        .override_global(names::CONFIG, settings.config.as_bytes(), true)
+        .map_max_entries(names::EVENTS, ring_bytes)
+        .map_max_entries(names::MEMBERS, settings.members_max)
+        .map_max_entries(names::SPACES, settings.members_max)
+        .load(OBJECT)?;
+    let mut missing: Vec<String> = resolved
+        .missing
+        .iter()
+        .map(|&what| what.to_owned())
+        .collect();
+    for name in REQUIRED {
+        load_tracepoint(&mut ebpf, name, &btf)?;
+    }
+    let iterator: &mut Iter = program(&mut ebpf, "task_iter")?;
+    iterator
+        .load("task", &btf)
+        .map_err(|error| refused("task_iter", "load", &error))?;
+    for name in RUN_BY_US {
+        let program: &mut RawTracePoint = program(&mut ebpf, name)?;
+        program
+            .load()
+            .map_err(|error| refused(name, "load", &error))?;
+    }
+    run(&mut ebpf, "learn_cpus", 0)?;
+    for (name, consequence) in OPTIONAL {
+        if let Err(error) = load_tracepoint(&mut ebpf, name, &btf) {
+            missing.push(format!("{consequence}: {error}"));
+        }
+    }
+    // Its thousands of small allocations are gone; give the pages back before the resident
+    // memory of the recorder is locked.
+    drop(btf);
+    release_free_memory();
+    let ring = map(&mut ebpf, names::EVENTS, RingBuf::try_from)?;
+    let members = map(&mut ebpf, names::MEMBERS, BpfHashMap::try_from)?;
+    let target_cgroups = map(&mut ebpf, names::TARGET_CGROUPS, |map| {
+        BpfHashMap::try_from(map)
+    })?;
+    let losses = map(&mut ebpf, names::LOSSES, PerCpuArray::try_from)?;
+    Ok((
+        Programs {
+            ebpf,
+            members,
+            target_cgroups,
+            losses,
+            missing,
+        },
+        ring,
+    ))
+}
+
+impl Programs {
+    /// Attaches every program: fork first, so that a snapshot taken afterwards misses
+    /// nobody.
+    ///
+    /// # Errors
+    /// When a required program is refused.
+    pub fn attach(&mut self) -> Result<(), LoadError> {
+        for name in REQUIRED {
+            attach_tracepoint(&mut self.ebpf, name)?;
+        }
+        for (name, consequence) in OPTIONAL {
+            if is_loaded(&mut self.ebpf, name)
+                && let Err(error) = attach_tracepoint(&mut self.ebpf, name)
+            {
+                self.missing.push(format!("{consequence}: {error}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Enters a process by its id; the next [`Programs::visit_tasks`] completes it.
+    ///
+    /// # Errors
+    /// When the table of members is full.
+    pub fn enter(&mut self, tgid: Tgid) -> Result<(), LoadError> {
+        let member = Member::new_zeroed();
+        let value: [u8; size_of::<Member>()] = zerocopy::transmute!(member);
+        self.members
+            .insert(tgid.0, value, 0)
+            .map_err(|source| LoadError::Map {
+                name: names::MEMBERS,
+                source,
+            })
+    }
+
+    /// Makes processes that call exec inside this cgroup members.
+    ///
+    /// # Errors
+    /// When the table of target cgroups is full.
+    pub fn add_target_cgroup(&mut self, id: u64) -> Result<(), LoadError> {
+        self.target_cgroups
+            .insert(id, 1, 0)
+            .map_err(|source| LoadError::Map {
+                name: names::TARGET_CGROUPS,
+                source,
+            })
+    }
+
+    /// Runs the task iterator once and gives every process it wrote.
+    ///
+    /// # Errors
+    /// When the iterator can't be attached or read.
+    pub fn visit_tasks(&mut self, mut visit: impl FnMut(&TaskSeen)) -> Result<(), LoadError> {
+        let iterator: &mut Iter = program(&mut self.ebpf, "task_iter")?;
+        let attach = |error: &dyn std::fmt::Display| refused("task_iter", "attach", error);
+        let id = iterator.attach().map_err(|error| attach(&error))?;
+        let link = iterator.take_link(id).map_err(|error| attach(&error))?;
+        let mut file: File = link.into_file().map_err(|error| attach(&error))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(LoadError::Iterator)?;
+        for chunk in bytes.chunks_exact(size_of::<TaskSeen>()) {
+            if let Ok(seen) = TaskSeen::read_from_bytes(chunk) {
+                visit(&seen);
+            }
+        }
+        Ok(())
+    }
+
+    /// Samples every member that moved, or every member, into the ring.
+    ///
+    /// # Errors
+    /// When the kernel refuses to run the program.
+    pub fn sweep(&mut self, is_keyframe: bool) -> Result<(), LoadError> {
+        run(&mut self.ebpf, "sweep", u64::from(is_keyframe))
+    }
+
+    /// Losses so far, in the order of [`LossClass::ALL`], all CPUs together.
+    pub fn losses(&self) -> [u64; LossClass::ALL.len()] {
+        LossClass::ALL.map(|class| {
+            self.losses
+                .get(&(class as u32), 0)
+                .map_or(0, |counters| counters.iter().sum())
+        })
+    }
+
+    /// Run time in nanoseconds and runs of all programs, as far as BPF_ENABLE_STATS was on.
+    pub fn run_stats(&self) -> Option<(u64, u64)> {
+        let mut total = (0, 0);
+        for (_, program) in self.ebpf.programs() {
+            let Ok(fd) = program.fd() else { continue };
+            let path = format!("/proc/self/fdinfo/{}", fd.as_fd().as_raw_fd());
+            let text = std::fs::read_to_string(path).ok()?;
+            total.0 += fdinfo_number(&text, "run_time_ns:")?;
+            total.1 += fdinfo_number(&text, "run_cnt:")?;
+        }
+        Some(total)
+    }
+}
+
+fn fdinfo_number(text: &str, key: &str) -> Option<u64> {
+    text.lines()
+        .find_map(|line| line.strip_prefix(key))?
+        .trim()
+        .parse()
+        .ok()
+}
+
+fn load_tracepoint(ebpf: &mut Ebpf, name: &'static str, btf: &Btf) -> Result<(), LoadError> {
+    let tracepoint: &mut BtfTracePoint = program(ebpf, name)?;
+    tracepoint
+        .load(name, btf)
+        .map_err(|error| refused(name, "load", &error))
+}
+
+fn attach_tracepoint(ebpf: &mut Ebpf, name: &'static str) -> Result<(), LoadError> {
+    let tracepoint: &mut BtfTracePoint = program(ebpf, name)?;
+    tracepoint
+        .attach()
+        .map(|_| ())
+        .map_err(|error| refused(name, "attach", &error))
+}
+
+/// Runs a program that is never attached.
+fn run(ebpf: &mut Ebpf, name: &'static str, argument: u64) -> Result<(), LoadError> {
+    let program: &mut RawTracePoint = program(ebpf, name)?;
+    let mut options = RawTracePointRunOptions::new();
+    options.args[0] = argument;
+    program
+        .test_run(options)
+        .map(|_| ())
+        .map_err(|error| refused(name, "run", &error))
+}
+
+fn is_loaded(ebpf: &mut Ebpf, name: &'static str) -> bool {
+    ebpf.program(name)
+        .is_some_and(|program| program.fd().is_ok())
+}
+
+fn program<'a, P>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut P, LoadError>
+where
+    &'a mut P: TryFrom<&'a mut aya::programs::Program, Error = ProgramError>,
+{
+    let program = ebpf.program_mut(name).ok_or(LoadError::Absent(name))?;
+    program.try_into().map_err(|_| LoadError::Absent(name))
+}
+
+fn map<M>(
+    ebpf: &mut Ebpf,
+    name: &'static str,
+    convert: impl FnOnce(aya::maps::Map) -> Result<M, MapError>,
+) -> Result<M, LoadError> {
+    let map = ebpf.take_map(name).ok_or(LoadError::Absent(name))?;
+    convert(map).map_err(|source| LoadError::Map { name, source })
+}
+
+/// A refusal with its whole chain of causes: the verifier's log is the last of them.
+fn refused(name: &'static str, step: &'static str, error: &dyn std::fmt::Display) -> LoadError {
+    LoadError::Program {
+        name,
+        step,
+        reason: error.to_string(),
+    }
+}
+
+fn release_free_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: malloc_trim only returns free memory to the kernel.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}

@@ -1,0 +1,200 @@
+//! The processes as CSV (RFC 4180), one per line, for a spreadsheet or a script.
+
+use super::visible::visible;
+use super::{Format, Style, words};
+use crate::analyze::{Analysis, Bound, Composition, Ending, Process};
+use crate::model::Bytes;
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+/// One line per process.
+#[derive(Debug)]
+pub(super) struct Csv;
+
+struct Row<'a> {
+    process: &'a Process,
+    analysis: &'a Analysis,
+    /// `None` where no instant was asked for or there is no peak.
+    at_peak: Option<Option<Bytes>>,
+    at_time: Option<Option<Bytes>>,
+}
+
+type Cell = fn(&Row<'_>) -> Option<String>;
+
+/// Every column and how it is filled; an empty cell is unknown or does not apply.
+const COLUMNS: &[(&str, Cell)] = &[
+    ("pid", |row| Some(row.process.tgid?.to_string())),
+    ("upid", |row| Some(row.process.upid.to_string())),
+    ("parent_upid", |row| {
+        Some(row.analysis.processes[row.process.parent?].upid.to_string())
+    }),
+    ("root_upid", |row| {
+        Some(row.analysis.processes[row.process.root?].upid.to_string())
+    }),
+    ("name", |row| Some(row.process.name.to_string())),
+    ("comm", |row| Some(row.process.comm.to_string())),
+    ("start", |row| {
+        words::rfc3339(row.analysis.clock.to_wall(row.process.start_boot_ns)?)
+    }),
+    ("start_s", |row| {
+        let offset = row.analysis.clock.offset(row.process.start_boot_ns);
+        Some(format!("{:.6}", offset.as_secs_f64()))
+    }),
+    ("end_s", |row| {
+        let offset = row.analysis.clock.offset(row.process.exit_boot_ns?);
+        Some(format!("{:.6}", offset.as_secs_f64()))
+    }),
+    ("ended", |row| match row.process.ending {
+        Ending::Unknown => None,
+        ending => Some(words::ending(ending)),
+    }),
+    ("exit_code", |row| match row.process.ending {
+        Ending::Exited(code) => Some(code.to_string()),
+        _ => None,
+    }),
+    ("exit_signal", |row| match row.process.ending {
+        Ending::Killed { signal, .. } => Some(signal.to_string()),
+        _ => None,
+    }),
+    ("oom_killed", |row| match row.process.ending {
+        Ending::Killed { by_oom_killer, .. } => by_oom_killer.map(|oom| oom.to_string()),
+        _ => None,
+    }),
+    ("peak_rss_bytes", |row| amount(row.process.peak.rss_bytes)),
+    ("peak_bound", |row| {
+        row.process.peak.rss_bytes?;
+        Some(bound_word(row.process.peak.bound).to_owned())
+    }),
+    ("peak_error_bytes", |row| match row.process.peak.bound {
+        Bound::Within(error) => Some(error.to_string()),
+        _ => None,
+    }),
+    ("peak_source", |row| {
+        Some(row.process.peak.origin?.as_str().to_owned())
+    }),
+    ("peak_s", |row| {
+        let offset = row.analysis.clock.offset(row.process.peak.boot_ns?);
+        Some(format!("{:.6}", offset.as_secs_f64()))
+    }),
+    ("peak_anon_bytes", |row| {
+        amount(row.process.peak.amounts.anon())
+    }),
+    ("peak_file_bytes", |row| {
+        amount(row.process.peak.amounts.file())
+    }),
+    ("peak_shmem_bytes", |row| {
+        amount(row.process.peak.amounts.shmem())
+    }),
+    ("rss_at_tree_peak_bytes", |row| amount(row.at_peak?)),
+    ("rss_at_time_bytes", |row| amount(row.at_time?)),
+    ("growth_bytes_per_hour", |row| {
+        Some(format!("{:.0}", row.process.growth?.bytes_per_hour))
+    }),
+    ("growth_r_squared", |row| {
+        Some(format!("{:.4}", row.process.growth?.r_squared))
+    }),
+    ("cgroup", |row| {
+        Some(row.process.cgroup.as_deref()?.to_owned())
+    }),
+    ("cmdline", |row| {
+        Some(row.process.cmdline.as_deref()?.to_owned())
+    }),
+];
+
+impl Format for Csv {
+    fn name(&self) -> &'static str {
+        "csv"
+    }
+
+    fn doc(&self) -> &'static str {
+        "one line per process, RFC 4180"
+    }
+
+    fn write(&self, analysis: &Analysis, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        let names: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
+        write!(out, "{}\r\n", names.join(","))?;
+        let at_peak = analysis.peak.as_ref().map(held);
+        let at_time = analysis.at.as_ref().map(held);
+        let order = analysis.by_peak();
+        for &position in order.iter().take(style.top.unwrap_or(usize::MAX)) {
+            let at = |state: &Option<HashMap<usize, Option<Bytes>>>| {
+                let held = state.as_ref()?.get(&position);
+                Some(held.copied().unwrap_or(Some(Bytes(0))))
+            };
+            let row = Row {
+                process: &analysis.processes[position],
+                analysis,
+                at_peak: at(&at_peak),
+                at_time: at(&at_time),
+            };
+            let cells: Vec<String> = COLUMNS
+                .iter()
+                .map(|(_, cell)| quote(&cell(&row).unwrap_or_default()))
+                .collect();
+            write!(out, "{}\r\n", cells.join(","))?;
+        }
+        Ok(())
+    }
+}
+
+fn held(state: &Composition) -> HashMap<usize, Option<Bytes>> {
+    let holders = state.holders.iter();
+    holders
+        .map(|holder| (holder.process, holder.amounts.rss()))
+        .collect()
+}
+
+fn amount(bytes: Option<Bytes>) -> Option<String> {
+    Some(bytes?.to_string())
+}
+
+/// The word for a bound, in CSV and JSON.
+pub(super) fn bound_word(bound: Bound) -> &'static str {
+    match bound {
+        Bound::Within(Bytes(0)) => "exact",
+        Bound::Within(_) => "within_error",
+        Bound::AtLeast => "at_least",
+        Bound::AtMost => "at_most",
+        Bound::About => "about",
+    }
+}
+
+/// A cell that a spreadsheet shows and does not run. A text that starts like a formula gets an
+/// apostrophe in front; figures keep their minus.
+fn quote(cell: &str) -> String {
+    let cell = visible(cell);
+    let is_figure = cell.parse::<f64>().is_ok();
+    let is_formula = cell.starts_with(['=', '+', '-', '@']) && !is_figure;
+    let cell = if is_formula {
+        format!("'{cell}")
+    } else {
+        cell.into_owned()
+    };
+    if cell.contains([',', '"', '\'']) || cell.starts_with(' ') || cell.ends_with(' ') {
+        format!("\"{}\"", cell.replace('"', "\"\""))
+    } else {
+        cell
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_quoted_and_formulas_defused() {
+        let cases = [
+            ("plain", "plain"),
+            ("a,b", "\"a,b\""),
+            ("say \"hi\"", "\"say \"\"hi\"\"\""),
+            ("=1+1", "\"'=1+1\""),
+            ("@SUM(A1)", "\"'@SUM(A1)\""),
+            ("-12.5", "-12.5"),
+            ("-x", "\"'-x\""),
+            ("two\nlines", "two\\nlines"),
+        ];
+        for (cell, quoted) in cases {
+            assert_eq!(quote(cell), quoted);
+        }
+    }
+}

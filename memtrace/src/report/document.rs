@@ -1,0 +1,167 @@
+//! What a report says, before it is laid out: sections of lines and tables, which `text` and
+//! `md` render. One file per group of sections; [`build`] puts them in order.
+
+mod growth;
+mod head;
+mod holders;
+mod kills;
+mod processes;
+mod tree;
+
+use super::Style;
+use super::words;
+use crate::analyze::{Analysis, Process};
+
+/// How many processes are listed unless the person says otherwise.
+const DEFAULT_TOP: usize = 10;
+
+/// A report in the order in which it is read.
+#[derive(Debug, Default)]
+pub(super) struct Document {
+    pub(super) sections: Vec<Section>,
+}
+
+/// A heading with what belongs to it.
+#[derive(Debug)]
+pub(super) struct Section {
+    pub(super) title: String,
+    pub(super) tone: Tone,
+    pub(super) blocks: Vec<Block>,
+}
+
+/// How a line wants to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tone {
+    Plain,
+    /// The answer.
+    Strong,
+    /// Something is wrong, or missing.
+    Alert,
+    /// A remark on what stands above.
+    Quiet,
+}
+
+/// A part of a section.
+#[derive(Debug)]
+pub(super) enum Block {
+    /// A sentence or more.
+    Line(Tone, String),
+    /// A drawing that must not be wrapped.
+    Drawing(String),
+    Table(Table),
+}
+
+/// A table with at most one column that gives way when space is short.
+#[derive(Debug)]
+pub(super) struct Table {
+    pub(super) columns: Vec<Column>,
+    pub(super) rows: Vec<Vec<String>>,
+}
+
+/// A column.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Column {
+    pub(super) title: &'static str,
+    pub(super) is_left: bool,
+    /// Its cells may be shortened in the middle.
+    pub(super) is_flexible: bool,
+    /// Columns of a higher rank are left out first where space is short; 0 always stays.
+    pub(super) rank: u8,
+}
+
+/// A column of figures.
+const fn figures(title: &'static str, rank: u8) -> Column {
+    Column {
+        title,
+        is_left: false,
+        is_flexible: false,
+        rank,
+    }
+}
+
+/// A column of words.
+const fn words_in(title: &'static str, rank: u8) -> Column {
+    Column {
+        title,
+        is_left: true,
+        is_flexible: false,
+        rank,
+    }
+}
+
+/// The column that gives way.
+const fn flexible(title: &'static str) -> Column {
+    Column {
+        title,
+        is_left: true,
+        is_flexible: true,
+        rank: 0,
+    }
+}
+
+impl Section {
+    fn new(title: impl Into<String>) -> Self {
+        Self {
+            title: title.into(),
+            tone: Tone::Strong,
+            blocks: Vec::new(),
+        }
+    }
+
+    fn say(&mut self, tone: Tone, line: impl Into<String>) {
+        self.blocks.push(Block::Line(tone, line.into()));
+    }
+
+    fn table(&mut self, columns: Vec<Column>, rows: Vec<Vec<String>>) {
+        if !rows.is_empty() {
+            self.blocks.push(Block::Table(Table { columns, rows }));
+        }
+    }
+}
+
+/// Writes a report down. What was lost comes first, then the OOM kills, then the peak.
+pub(super) fn build(analysis: &Analysis, style: &Style) -> Document {
+    let top = style.top.unwrap_or(DEFAULT_TOP);
+    let mut sections = vec![head::about(analysis)];
+    sections.extend(head::not_visible(analysis));
+    if let Some(at) = &analysis.at {
+        sections.push(holders::at(analysis, at, top));
+    } else {
+        sections.extend(kills::oom_kills(analysis, top));
+    }
+    sections.push(holders::peak(analysis, top));
+    sections.extend(holders::main_and_descendants(analysis, top));
+    sections.extend(processes::by_peak(analysis, top));
+    if style.has_tree {
+        sections.extend(tree::tree(analysis));
+    }
+    sections.extend(growth::growth(analysis, top));
+    sections.extend(processes::endings(analysis, top));
+    Document { sections }
+}
+
+/// The process id, for a column.
+fn pid(process: &Process) -> String {
+    process
+        .tgid
+        .map_or_else(|| words::UNKNOWN.to_owned(), |tgid| tgid.to_string())
+}
+
+/// The name of a process, marked where it is the only root.
+fn name(analysis: &Analysis, position: usize) -> String {
+    let process = &analysis.processes[position];
+    let is_main = analysis.trees.len() == 1 && process.root == Some(position);
+    if is_main {
+        format!("{} (main)", process.name)
+    } else {
+        process.name.to_string()
+    }
+}
+
+/// `22924 VLLM::Worker_TP0`: a process inside a sentence, its name kept short.
+fn pid_and_name(analysis: &Analysis, position: usize) -> String {
+    const WIDTH: usize = 48;
+    let name = super::visible::visible(&analysis.processes[position].name).into_owned();
+    let name = super::visible::shorten(&name, WIDTH);
+    format!("{} {name}", pid(&analysis.processes[position]))
+}

@@ -1,0 +1,92 @@
+//! What grows, and how fast.
+
+use super::{Section, Tone, figures, flexible, name, pid};
+use crate::analyze::{Analysis, Growth, Verdict};
+use crate::model::{Bytes, DurationNs};
+use crate::report::words;
+
+/// Time to the limit beyond which an extrapolation is idle.
+const FAR_NS: i64 = 30 * 86_400 * 1_000_000_000;
+
+/// Growth of all together and of each process; `None` when there is no memory to speak of.
+pub(super) fn growth(analysis: &Analysis, top: usize) -> Option<Section> {
+    analysis.peak.as_ref()?;
+    let Some(all) = &analysis.growth else {
+        let mut section = Section::new("Growth: too short to tell");
+        section.tone = Tone::Plain;
+        return Some(section);
+    };
+    let mut growing: Vec<(usize, &Growth)> = analysis
+        .processes
+        .iter()
+        .enumerate()
+        .filter_map(|(position, process)| Some((position, process.growth.as_ref()?)))
+        .filter(|(_, growth)| growth.verdict == Verdict::Growing)
+        .collect();
+    growing.sort_by_key(|(_, growth)| std::cmp::Reverse(growth.rise_bytes));
+    let mut section = Section::new(format!("Growth: {}", headline(all, growing.len())));
+    section.table(
+        vec![
+            figures("PID", 0),
+            flexible("PROCESS"),
+            figures("GROWS BY", 0),
+            figures("ROSE", 1),
+            figures("OVER", 2),
+            figures("R²", 3),
+        ],
+        growing
+            .iter()
+            .take(top)
+            .map(|(position, growth)| row(analysis, *position, growth))
+            .collect(),
+    );
+    if let Some(line) = time_to_limit(analysis, all) {
+        section.say(Tone::Alert, line);
+    }
+    section.say(
+        Tone::Quiet,
+        "A straight line through the last three quarters of each life; told only where it fits \
+         (R² of 0.85 or more) and memory was still rising at the end.",
+    );
+    Some(section)
+}
+
+fn headline(all: &Growth, growing_count: usize) -> String {
+    let whole = match all.verdict {
+        Verdict::Growing => format!("{} all together", words::slope(all.bytes_per_hour)),
+        Verdict::Shrinking => format!("{} all together", words::slope(all.bytes_per_hour)),
+        Verdict::NoTrend => "no steady trend of all together".to_owned(),
+    };
+    let each = match growing_count {
+        0 => "no process grows steadily".to_owned(),
+        1 => "1 process grows steadily".to_owned(),
+        count => format!("{} processes grow steadily", words::count(count)),
+    };
+    format!("{whole}, {each}")
+}
+
+fn row(analysis: &Analysis, position: usize, growth: &Growth) -> Vec<String> {
+    vec![
+        pid(&analysis.processes[position]),
+        name(analysis, position),
+        words::slope(growth.bytes_per_hour),
+        words::bytes(growth.rise_bytes),
+        words::duration(growth.to_boot_ns - growth.from_boot_ns),
+        format!("{:.2}", growth.r_squared),
+    ]
+}
+
+/// When the cgroup that holds most reaches its limit at this rate, counted from the peak.
+fn time_to_limit(analysis: &Analysis, all: &Growth) -> Option<String> {
+    let cgroup = analysis.peak.as_ref()?.cgroups.first()?;
+    let limit = cgroup.effective_limit_bytes?;
+    let headroom: Bytes = limit - cgroup.row.current_bytes?;
+    let left: DurationNs = all.time_to_fill(headroom)?;
+    (left.0 < FAR_NS).then(|| {
+        format!(
+            "At this rate the limit of {} is reached {} after the peak.",
+            words::bytes(limit),
+            words::duration(left)
+        )
+    })
+}

@@ -1,0 +1,152 @@
+//! What was recorded, how it ended, what it cost; and what is missing.
+
+use super::{Block, Section, Tone};
+use crate::analyze::{Analysis, Loss};
+use crate::model::tables::Severity;
+use crate::model::{RunState, Target};
+use crate::report::words;
+
+/// More losses than this, and the rest is a number: the answer must stay on the first screen.
+const MAX_LINES: usize = 5;
+
+/// Command, host, time, end, backend, cost.
+pub(super) fn about(analysis: &Analysis) -> Section {
+    let mut section = Section::new(format!("memtrace: {}", target(&analysis.info.target)));
+    section.say(Tone::Plain, run_line(analysis));
+    section.say(Tone::Quiet, recorder_line(analysis));
+    section
+}
+
+fn target(target: &Target) -> String {
+    match target {
+        Target::Command { argv } => argv.join(" "),
+        Target::Pids { tgids } => {
+            let tgids: Vec<String> = tgids.iter().map(ToString::to_string).collect();
+            format!("pid {} and descendants", tgids.join(", "))
+        }
+        Target::Match { regex } => format!("processes that match {regex}, and descendants"),
+        Target::Cgroup { path } => format!("cgroup {path}"),
+        Target::All => "every process of the machine".to_owned(),
+    }
+}
+
+fn run_line(analysis: &Analysis) -> String {
+    let (info, clock) = (&analysis.info, &analysis.clock);
+    let mut parts = vec![info.hostname.clone()];
+    parts.extend(clock.to_wall(clock.start()).and_then(words::date_and_time));
+    parts.push(format!("ran {}", words::duration(clock.duration())));
+    match (&info.target, info.command_exit_code) {
+        (_, Some(code)) if code > 128 => {
+            let ending = crate::analyze::Ending::Exited(code);
+            parts.push(words::ending_in_full(ending));
+        }
+        (_, Some(code)) => parts.push(format!("exit {code}")),
+        (Target::Command { .. }, None) => parts.push("exit code unknown".to_owned()),
+        (_, None) => {}
+    }
+    parts.push(words::processes(analysis.processes.len()));
+    parts.join(" · ")
+}
+
+fn recorder_line(analysis: &Analysis) -> String {
+    let info = &analysis.info;
+    let mut parts = vec![format!(
+        "{} every {}",
+        info.backend,
+        words::interval(info.interval_ns)
+    )];
+    match &analysis.cost {
+        Some(cost) => {
+            let cpu = match cost.cpu_share {
+                Some(share) => format!("{:.1}% of one CPU", share * 100.0),
+                None => format!("{} of CPU time", words::duration(cost.cpu_ns)),
+            };
+            let rss = words::bytes_or_unknown(cost.peak_rss_bytes);
+            parts.push(format!("recorder took {cpu}, {rss}"));
+        }
+        None => parts.push("cost of recording unknown".to_owned()),
+    }
+    let memory = info.mem_total_bytes.map(words::bytes);
+    let memory = memory.map_or_else(String::new, |memory| format!(", {memory}"));
+    parts.push(format!("{} CPUs{memory}", info.cpu_count));
+    parts.push(format!("kernel {}", info.kernel));
+    parts.join(" · ")
+}
+
+/// What to know before trusting an absence; `None` when there is nothing.
+pub(super) fn not_visible(analysis: &Analysis) -> Option<Section> {
+    let mut section = Section::new("Lost or not visible");
+    section.tone = Tone::Alert;
+    match analysis.info.state {
+        RunState::Closed => {}
+        RunState::Recording if analysis.is_live => section.say(
+            Tone::Plain,
+            "Still being recorded: this is what was written so far.",
+        ),
+        RunState::Recording => {
+            let dir = analysis.path.as_deref().unwrap_or("DIR");
+            section.say(
+                Tone::Alert,
+                format!(
+                    "Not closed: the recorder was killed. All but at most its last second is \
+                     here; `memtrace recover {dir}` closes it."
+                ),
+            );
+        }
+        RunState::Recovered => section.say(
+            Tone::Plain,
+            "Closed by `memtrace recover` after the recorder had died: the last second may be \
+             missing.",
+        ),
+    }
+    for problem in &analysis.problems {
+        section.say(Tone::Alert, sentence(problem));
+    }
+    let missing: Vec<&Loss> = analysis
+        .losses
+        .iter()
+        .filter(|loss| loss.severity != Severity::Info)
+        .collect();
+    for loss in missing.iter().take(MAX_LINES) {
+        let tone = match loss.severity {
+            Severity::Loss => Tone::Alert,
+            Severity::Degraded | Severity::Info => Tone::Plain,
+        };
+        section.say(tone, told(analysis, loss));
+    }
+    if missing.len() > MAX_LINES {
+        let rest = missing.len() - MAX_LINES;
+        section.say(Tone::Quiet, format!("{rest} more: see `--format json`."));
+    }
+    let is_empty = !section.blocks.iter().any(|b| matches!(b, Block::Line(..)));
+    (!is_empty).then_some(section)
+}
+
+fn told(analysis: &Analysis, loss: &Loss) -> String {
+    let mut line = match (loss.severity, loss.count) {
+        (Severity::Loss, Some(count)) => format!("Lost {} × ", words::count(count)),
+        (Severity::Loss, None) => "Lost: ".to_owned(),
+        (_, Some(count)) => format!("{} × ", words::count(count)),
+        (_, None) => String::new(),
+    };
+    line.push_str(&format!("{}: {}", loss.subject, loss.detail));
+    if let (Severity::Loss, Some((first, last))) = (loss.severity, loss.span) {
+        let clock = &analysis.clock;
+        let first_offset = words::offset(clock, first);
+        let last_offset = words::offset(clock, last);
+        if first_offset == last_offset {
+            line.push_str(&format!(" ({first_offset})"));
+        } else {
+            line.push_str(&format!(" ({first_offset} to {last_offset})"));
+        }
+    }
+    sentence(&line)
+}
+
+fn sentence(text: &str) -> String {
+    if text.ends_with(['.', '!', '?']) {
+        text.to_owned()
+    } else {
+        format!("{text}.")
+    }
+}

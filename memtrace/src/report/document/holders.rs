@@ -1,0 +1,312 @@
+//! Who holds the memory at an instant, and the main process against its descendants.
+
+use super::{Section, Tone, figures, flexible, name, pid, words_in};
+use crate::analyze::{Analysis, CgroupUse, Composition, HolderGroup, TreeFinding};
+use crate::model::{Bytes, DurationNs, Target};
+use crate::report::words;
+use crate::report::words::{bytes, bytes_or_dash, bytes_or_unknown};
+
+/// Columns of the curve.
+const CURVE_WIDTH: usize = 60;
+/// A cgroup or node row this far from the instant is told with its distance.
+const STALE_NS: i64 = 2_000_000_000;
+const MAX_CGROUPS: usize = 2;
+
+/// The simultaneous peak and who made it up.
+pub(super) fn peak(analysis: &Analysis, top: usize) -> Section {
+    let Some(peak) = &analysis.peak else {
+        let mut section = Section::new(format!("Peak of {}: unknown", whole(analysis)));
+        section.say(Tone::Plain, "No memory was recorded for any process.");
+        return section;
+    };
+    // Polling sees a part of the peaks only.
+    let mark = if analysis.is_polled() { "≥ " } else { "" };
+    let mut section = Section::new(format!(
+        "Peak of {}: {mark}{} at {}",
+        whole(analysis),
+        bytes_or_unknown(peak.totals.rss.bytes()),
+        words::when(&analysis.clock, peak.boot_ns),
+    ));
+    if let Some(curve) = curve(analysis) {
+        section.blocks.push(super::Block::Drawing(curve));
+    }
+    let is_elsewhere = analysis
+        .at
+        .as_ref()
+        .is_some_and(|at| at.boot_ns != peak.boot_ns);
+    if is_elsewhere {
+        return section;
+    }
+    table(&mut section, analysis, peak, top);
+    notes(&mut section, peak);
+    section
+}
+
+/// Who held memory at the instant that was asked for.
+pub(super) fn at(analysis: &Analysis, at: &Composition, top: usize) -> Section {
+    let peak = analysis
+        .peak
+        .as_ref()
+        .and_then(|peak| peak.totals.rss.bytes());
+    let mut section = Section::new(format!(
+        "At {}: {}, {} of the peak",
+        words::when(&analysis.clock, at.boot_ns),
+        bytes_or_unknown(at.totals.rss.bytes()),
+        words::share(at.totals.rss.bytes(), peak),
+    ));
+    table(&mut section, analysis, at, top);
+    notes(&mut section, at);
+    section
+}
+
+fn whole(analysis: &Analysis) -> String {
+    match (&analysis.info.target, analysis.trees.len()) {
+        (Target::All, _) => "all processes together".to_owned(),
+        (_, 0 | 1) => "the tree".to_owned(),
+        (_, trees) => format!("{trees} trees together"),
+    }
+}
+
+fn table(section: &mut Section, analysis: &Analysis, state: &Composition, top: usize) {
+    let groups = state.groups(&analysis.processes);
+    let has_swap = state.totals.swap.bytes().is_some_and(|swap| swap.0 > 0);
+    let mut columns = vec![
+        figures("PID", 0),
+        flexible("PROCESS"),
+        figures("RSS", 0),
+        figures("SHARE", 0),
+        figures("ANON", 1),
+        figures("FILE", 3),
+        figures("SHMEM", 2),
+    ];
+    if has_swap {
+        columns.push(figures("SWAP", 1));
+    }
+    let whole = state.totals.rss.bytes();
+    let mut rows: Vec<Vec<String>> = groups
+        .iter()
+        .take(top)
+        .map(|group| row(analysis, group, whole))
+        .collect();
+    if groups.len() > top {
+        let rest = &groups[top..];
+        let count = rest.iter().map(|group| group.members.len()).sum();
+        rows.push(rest_row(rest, count, whole));
+    }
+    for row in &mut rows {
+        row.truncate(columns.len());
+    }
+    section.table(columns, rows);
+}
+
+fn row(analysis: &Analysis, group: &HolderGroup, whole: Option<Bytes>) -> Vec<String> {
+    let (pid, name) = match group.members.as_slice() {
+        [only] => (
+            pid(&analysis.processes[only.process]),
+            name(analysis, only.process),
+        ),
+        many => {
+            let largest = many.first().and_then(|holder| holder.amounts.rss());
+            let largest = bytes_or_unknown(largest);
+            let label = format!("{} (largest {largest})", group.label);
+            (format!("{} ×", words::count(many.len())), label)
+        }
+    };
+    let totals = &group.totals;
+    let rss = totals.rss.bytes();
+    let mut cells = vec![pid, name, bytes_or_unknown(rss), words::share(rss, whole)];
+    let kinds = [&totals.anon, &totals.file, &totals.shmem, &totals.swap];
+    cells.extend(kinds.map(|kind| bytes_or_dash(kind.bytes())));
+    cells
+}
+
+fn rest_row(rest: &[HolderGroup], count: usize, whole: Option<Bytes>) -> Vec<String> {
+    let sum = |kind: fn(&HolderGroup) -> Option<Bytes>| rest.iter().filter_map(kind).sum::<Bytes>();
+    let rss = Some(sum(|group| group.totals.rss.bytes()));
+    vec![
+        format!("{} ×", words::count(count)),
+        "all others".to_owned(),
+        bytes_or_unknown(rss),
+        words::share(rss, whole),
+        bytes_or_dash(Some(sum(|group| group.totals.anon.bytes()))),
+        bytes_or_dash(Some(sum(|group| group.totals.file.bytes()))),
+        bytes_or_dash(Some(sum(|group| group.totals.shmem.bytes()))),
+        bytes_or_dash(Some(sum(|group| group.totals.swap.bytes()))),
+    ]
+}
+
+fn notes(section: &mut Section, state: &Composition) {
+    let totals = &state.totals;
+    let unknown = totals.rss.unknown_count();
+    if unknown > 0 {
+        section.say(
+            Tone::Alert,
+            format!(
+                "Of {} the memory could not be read; it is not in the sum.",
+                words::processes(unknown as usize)
+            ),
+        );
+    }
+    let sum = totals.rss.bytes();
+    if let (Some(sum), Some(once)) = (sum, state.shared_counted_once())
+        && state.holders.len() > 1
+        && (sum - once).0 > sum.0 / 50
+    {
+        section.say(
+            Tone::Quiet,
+            format!(
+                "A sum of RSS counts shared pages in every process that maps them: the truth \
+                 lies between some {} and {}.",
+                bytes(once),
+                bytes(sum)
+            ),
+        );
+    }
+    for cgroup in state.cgroups.iter().take(MAX_CGROUPS) {
+        section.say(Tone::Plain, cgroup_line(cgroup));
+    }
+    if let Some(node) = &state.node {
+        let available = bytes_or_unknown(node.row.mem_available_bytes);
+        let total = bytes_or_unknown(node.row.mem_total_bytes);
+        section.say(
+            Tone::Plain,
+            format!(
+                "Node: {available} of {total} available{}.",
+                aged(node.age_ns)
+            ),
+        );
+    }
+}
+
+fn cgroup_line(cgroup: &CgroupUse) -> String {
+    let row = &cgroup.row;
+    let mut parts = Vec::new();
+    for (kind, amount) in [
+        ("anon", row.anon_bytes),
+        ("page cache and shmem", row.file_bytes),
+        ("kernel", row.kernel_bytes),
+    ] {
+        parts.extend(amount.map(|amount| format!("{kind} {}", bytes(amount))));
+    }
+    let limit = match (&cgroup.effective_limit_bytes, &cgroup.limited_by) {
+        (Some(limit), Some(path)) if *path == row.cgroup => {
+            format!(", limit {}", bytes(*limit))
+        }
+        (Some(limit), Some(path)) => format!(", limit {} (set by {path})", bytes(*limit)),
+        _ => ", no limit known".to_owned(),
+    };
+    let kinds = if parts.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", parts.join(", "))
+    };
+    format!(
+        "Cgroup {}: {} in use{kinds}{limit}{}.",
+        row.cgroup,
+        bytes_or_unknown(row.current_bytes),
+        aged(cgroup.age_ns)
+    )
+}
+
+fn aged(age: DurationNs) -> String {
+    let distance = words::duration(DurationNs(age.0.saturating_abs()));
+    match age.0 {
+        age if age > STALE_NS => format!(", read {distance} earlier"),
+        age if age < -STALE_NS => format!(", read {distance} later"),
+        _ => String::new(),
+    }
+}
+
+/// The memory of all over the recording, one character per slice of time, its maximum at full
+/// height.
+fn curve(analysis: &Analysis) -> Option<String> {
+    const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let (clock, points) = (&analysis.clock, &analysis.curve);
+    let length = clock.duration().0;
+    let highest = points.iter().map(|point| point.max_bytes.0).max()?;
+    if points.len() < 8 || length <= 0 || highest <= 0 {
+        return None;
+    }
+    let width = CURVE_WIDTH.min(points.len());
+    let mut slices = vec![0_i64; width];
+    for point in points {
+        let place = clock.offset(point.boot_ns).0.max(0) as f64 / length as f64;
+        let slice = ((place * width as f64) as usize).min(width - 1);
+        slices[slice] = slices[slice].max(point.max_bytes.0);
+    }
+    let drawn: String = slices
+        .iter()
+        .map(|&bytes| {
+            let level = (bytes as f64 / highest as f64 * 8.0).ceil() as usize;
+            LEVELS[level.clamp(1, 8) - 1]
+        })
+        .collect();
+    Some(format!("0s {drawn} {}", words::duration(clock.duration())))
+}
+
+/// Which of the two it is: the main process or what it started.
+pub(super) fn main_and_descendants(analysis: &Analysis, top: usize) -> Option<Section> {
+    let is_told = !matches!(analysis.info.target, Target::All) && !analysis.trees.is_empty();
+    if !is_told || analysis.peak.is_none() {
+        return None;
+    }
+    let whole = analysis
+        .peak
+        .as_ref()
+        .and_then(|peak| peak.totals.rss.bytes());
+    let mut section = Section::new(match analysis.trees.as_slice() {
+        [tree] => format!(
+            "Of the peak, the main process held {}, its descendants {}",
+            words::share(tree.root_at_peak, whole),
+            words::share(tree.descendants_at_peak, whole),
+        ),
+        _ => "The trees, main process against descendants".to_owned(),
+    });
+    let columns = vec![
+        words_in("", 0),
+        flexible("WHO"),
+        figures("AT THE PEAK", 0),
+        figures("SHARE", 2),
+        figures("OWN PEAK", 1),
+        figures("AT", 3),
+    ];
+    let trees = analysis.trees.iter().take(top);
+    let rows = trees.flat_map(|tree| tree_rows(analysis, tree)).collect();
+    section.table(columns, rows);
+    if analysis.trees.len() > top {
+        let rest = analysis.trees.len() - top;
+        section.say(Tone::Quiet, format!("{} more trees.", words::count(rest)));
+    }
+    Some(section)
+}
+
+fn tree_rows(analysis: &Analysis, tree: &TreeFinding) -> [Vec<String>; 2] {
+    let (clock, root) = (&analysis.clock, &analysis.processes[tree.root]);
+    let whole = analysis
+        .peak
+        .as_ref()
+        .and_then(|peak| peak.totals.rss.bytes());
+    let at = |boot| words::offset(clock, boot);
+    let main = vec![
+        "main".to_owned(),
+        format!("{} {}", pid(root), root.name),
+        bytes_or_unknown(tree.root_at_peak),
+        words::share(tree.root_at_peak, whole),
+        words::peak(&root.peak),
+        root.peak.boot_ns.map_or_else(String::new, at),
+    ];
+    let mark = if analysis.is_polled() { "≥ " } else { "" };
+    let descendants = vec![
+        "descendants".to_owned(),
+        format!("{} together", words::processes(tree.descendant_count)),
+        bytes_or_dash(tree.descendants_at_peak),
+        words::share(tree.descendants_at_peak, whole),
+        tree.descendants_peak.map_or_else(
+            || "-".to_owned(),
+            |(peak, _)| format!("{mark}{}", bytes(peak)),
+        ),
+        tree.descendants_peak
+            .map_or_else(String::new, |(_, boot)| at(boot)),
+    ];
+    [main, descendants]
+}

@@ -1,0 +1,116 @@
+//! OOM kills: who was killed, at whose limit, and who held the memory.
+
+use super::{Section, Tone, pid_and_name};
+use crate::analyze::{Analysis, OomFinding};
+use crate::model::tables::OomRow;
+use crate::report::words;
+use crate::report::words::{bytes, bytes_or_unknown};
+
+/// Holders named in one line.
+const MAX_HOLDERS: usize = 3;
+
+/// The kills, first to last; `None` when there were none.
+pub(super) fn oom_kills(analysis: &Analysis, top: usize) -> Option<Section> {
+    let count = analysis.ooms.len();
+    if count == 0 {
+        return None;
+    }
+    let mut section = Section::new(match count {
+        1 => "OOM: the kernel killed a process for memory".to_owned(),
+        _ => format!(
+            "OOM: {} kills by the kernel for memory",
+            words::count(count)
+        ),
+    });
+    section.tone = Tone::Alert;
+    for kill in analysis.ooms.iter().take(top) {
+        section.say(Tone::Alert, victim_line(analysis, kill));
+        section.say(Tone::Plain, cause_line(analysis, kill));
+        if let Some(line) = holders_line(analysis, kill) {
+            section.say(Tone::Plain, line);
+        }
+    }
+    if count > top {
+        let rest = words::count(count - top);
+        section.say(Tone::Quiet, format!("{rest} more: see `--format json`."));
+    }
+    Some(section)
+}
+
+fn victim_line(analysis: &Analysis, kill: &OomFinding) -> String {
+    let row = &kill.row;
+    let victim = match kill.victim {
+        Some(position) => pid_and_name(analysis, position),
+        None => format!(
+            "{} {}, which is not part of this recording",
+            row.victim_tgid,
+            row.victim_comm.as_deref().unwrap_or(words::UNKNOWN)
+        ),
+    };
+    let kinds = words::kinds(
+        row.victim_rss_anon_bytes,
+        row.victim_rss_file_bytes,
+        row.victim_rss_shmem_bytes,
+    );
+    format!(
+        "{}: killed {victim} ({kinds}).",
+        words::when(&analysis.clock, row.boot_ns)
+    )
+}
+
+fn cause_line(analysis: &Analysis, kill: &OomFinding) -> String {
+    let row = &kill.row;
+    let trigger = match (kill.trigger, row.trigger_tgid, &row.trigger_comm) {
+        (Some(position), _, _) => pid_and_name(analysis, position),
+        (None, Some(tgid), comm) => {
+            format!("{tgid} {}", comm.as_deref().unwrap_or(words::UNKNOWN))
+        }
+        (None, None, _) => "unknown".to_owned(),
+    };
+    format!(
+        "{}; the allocation that hit it was made by {trigger}.",
+        bound(row)
+    )
+}
+
+fn bound(row: &OomRow) -> String {
+    match (row.constraint.as_deref(), &row.memcg) {
+        (_, Some(memcg)) => format!(
+            "The limit of cgroup {memcg} was hit: {} in use of {}",
+            bytes_or_unknown(row.memcg_usage_bytes),
+            bytes_or_unknown(row.memcg_limit_bytes)
+        ),
+        (Some("CONSTRAINT_NONE"), None) => "The whole machine was out of memory".to_owned(),
+        (Some("CONSTRAINT_MEMCG"), None) => "The limit of some cgroup was hit".to_owned(),
+        (Some(constraint), None) => format!("The bound that was hit is {constraint}"),
+        (None, None) => "Which limit was hit is unknown (the kernel log can't be read)".to_owned(),
+    }
+}
+
+fn holders_line(analysis: &Analysis, kill: &OomFinding) -> Option<String> {
+    let state = kill.holders.as_ref()?;
+    let groups = state.groups(&analysis.processes);
+    let mut told: Vec<String> = groups
+        .iter()
+        .take(MAX_HOLDERS)
+        .map(|group| {
+            let amount = bytes_or_unknown(group.totals.rss.bytes());
+            match group.members.as_slice() {
+                [only] => format!("{} {amount}", pid_and_name(analysis, only.process)),
+                many => format!("{} × {} {amount}", words::count(many.len()), group.label),
+            }
+        })
+        .collect();
+    let rest = groups.get(MAX_HOLDERS..).unwrap_or_default();
+    if !rest.is_empty() {
+        let count: usize = rest.iter().map(|group| group.members.len()).sum();
+        let amount = rest
+            .iter()
+            .filter_map(|group| group.totals.rss.bytes())
+            .sum();
+        told.push(format!("{} more {}", words::count(count), bytes(amount)));
+    }
+    let whole = bytes_or_unknown(state.totals.rss.bytes());
+    let holds = format!("Then held {whole} (sum of RSS): {}.", told.join(" · "));
+    (!told.is_empty()).then_some(holds)
+}

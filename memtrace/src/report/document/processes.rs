@@ -1,0 +1,172 @@
+//! The processes by their own peak, and how they ended.
+
+use super::{Section, Tone, figures, flexible, name, pid, words_in};
+use crate::analyze::{Analysis, Bound, Ending, PeakOrigin, Process};
+use crate::model::tables::PeakSource;
+use crate::report::words;
+use std::collections::BTreeSet;
+
+/// The processes with the highest peaks; `None` when there are none.
+pub(super) fn by_peak(analysis: &Analysis, top: usize) -> Option<Section> {
+    let order = analysis.by_peak();
+    if order.is_empty() {
+        return None;
+    }
+    let mut section = Section::new("Processes by their own peak");
+    let columns = vec![
+        figures("PID", 0),
+        flexible("PROCESS"),
+        figures("PEAK", 0),
+        figures("AT", 1),
+        figures("ANON", 3),
+        figures("FILE", 5),
+        figures("SHMEM", 4),
+        figures("STARTED", 6),
+        figures("LIVED", 2),
+        words_in("ENDED", 0),
+    ];
+    let shown = &order[..order.len().min(top)];
+    let rows = shown
+        .iter()
+        .map(|&position| row(analysis, position))
+        .collect();
+    section.table(columns, rows);
+    if let Some(&next) = order.get(top) {
+        let peak = words::peak(&analysis.processes[next].peak);
+        let rest = words::processes(order.len() - top);
+        section.say(Tone::Quiet, format!("{rest} more, the largest {peak}."));
+    }
+    section.say(Tone::Quiet, exactness(analysis, shown));
+    Some(section)
+}
+
+fn row(analysis: &Analysis, position: usize) -> Vec<String> {
+    let (process, clock) = (&analysis.processes[position], &analysis.clock);
+    let offset = |boot| words::offset(clock, boot);
+    let [anon, file, shmem] = words::kind_cells(&process.peak.amounts);
+    vec![
+        pid(process),
+        name(analysis, position),
+        words::peak(&process.peak),
+        process
+            .peak
+            .boot_ns
+            .map_or_else(|| words::UNKNOWN.to_owned(), offset),
+        anon,
+        file,
+        shmem,
+        offset(process.start_boot_ns),
+        lived(analysis, process),
+        words::ending(process.ending),
+    ]
+}
+
+fn lived(analysis: &Analysis, process: &Process) -> String {
+    match (process.exit_boot_ns, process.ending) {
+        (Some(end), _) => words::duration(end - process.start_boot_ns),
+        (None, Ending::Running) => words::duration(analysis.clock.end() - process.start_boot_ns),
+        (None, _) => words::UNKNOWN.to_owned(),
+    }
+}
+
+/// One sentence on where the peaks come from.
+fn exactness(analysis: &Analysis, shown: &[usize]) -> String {
+    let peaks = || {
+        shown
+            .iter()
+            .map(|&position| &analysis.processes[position].peak)
+    };
+    let sources: BTreeSet<&str> = peaks()
+        .filter_map(|peak| peak.origin)
+        .map(|origin| match origin {
+            PeakOrigin::Process(PeakSource::KernelHiwater) => "the kernel's high-water mark",
+            PeakOrigin::Process(PeakSource::RssStat) => "the kernel's rss_stat events",
+            PeakOrigin::Process(PeakSource::VmHwm) => "VmHWM as last read",
+            PeakOrigin::Process(PeakSource::Wait4) => "wait4's ru_maxrss",
+            PeakOrigin::Process(PeakSource::Poll) => "polling",
+            PeakOrigin::Process(PeakSource::Footprint) => "the platform's footprint",
+            PeakOrigin::Series => "the recorded series",
+        })
+        .collect();
+    let sources: Vec<&str> = sources.into_iter().collect();
+    let mut line = match sources.as_slice() {
+        [] => "Where the peaks come from is unknown".to_owned(),
+        sources => format!("Peaks are from {}", sources.join(", ")),
+    };
+    let errors = peaks().filter_map(|peak| match peak.bound {
+        Bound::Within(error) => Some(error),
+        _ => None,
+    });
+    if let Some(error) = errors.max() {
+        line.push_str(&match error.0 {
+            0 => ", exact".to_owned(),
+            _ => format!(", within {}", words::bytes(error)),
+        });
+    }
+    let has = |bound: Bound| peaks().any(|peak| peak.bound == bound && peak.rss_bytes.is_some());
+    if has(Bound::AtLeast) {
+        line.push_str("; ≥ is a lower bound");
+    }
+    if has(Bound::AtMost) {
+        line.push_str("; ≤ counts waited-for children too");
+    }
+    if has(Bound::About) {
+        line.push_str("; ~ has no stated bound");
+    }
+    line.push('.');
+    line
+}
+
+/// How the processes ended; `None` when there are none.
+pub(super) fn endings(analysis: &Analysis, top: usize) -> Option<Section> {
+    let endings = &analysis.endings;
+    if analysis.processes.is_empty() {
+        return None;
+    }
+    let counts = [
+        (endings.oom_killed_count, "killed by the OOM killer"),
+        (endings.killed_count, "ended by a signal"),
+        (endings.exited_nonzero_count, "exited with an error"),
+        (endings.exited_zero_count, "exited 0"),
+        (endings.running_count, "running at the end"),
+        (endings.unknown_count, "ended, how is unknown"),
+    ];
+    let told: Vec<String> = counts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{} {what}", words::count(*count)))
+        .collect();
+    let mut section = Section::new(format!("How they ended: {}", told.join(", ")));
+    let columns = vec![
+        words_in("HOW", 0),
+        figures("PID", 0),
+        flexible("PROCESS"),
+        figures("AT", 1),
+    ];
+    let rows = endings.notable.iter().take(top).map(|group| {
+        let first = group
+            .members
+            .first()
+            .map(|&position| &analysis.processes[position]);
+        let (pid, name) = match group.members.as_slice() {
+            [only] => (pid(&analysis.processes[*only]), name(analysis, *only)),
+            many => (
+                format!("{} ×", words::count(many.len())),
+                group.label.to_string(),
+            ),
+        };
+        let at = first.and_then(|process| process.exit_boot_ns);
+        let at = at.map(|boot| words::offset(&analysis.clock, boot));
+        let at = at.unwrap_or_else(|| words::UNKNOWN.to_owned());
+        vec![words::ending_in_full(group.ending), pid, name, at]
+    });
+    section.table(columns, rows.collect());
+    if endings.notable.len() > top {
+        let rest = words::count(endings.notable.len() - top);
+        section.say(
+            Tone::Quiet,
+            format!("{rest} more kinds of ending: see `--format json`."),
+        );
+    }
+    Some(section)
+}

@@ -1,0 +1,34 @@
+//! The report for programs: one JSON object, versioned, described in docs/report-json.md.
+//!
+//! Bytes and nanoseconds are integers, unknown is null. Its shape is declared in [`view`],
+//! apart from the findings, so that these can change without breaking those who read it.
+
+mod safe;
+mod view;
+
+use super::{Format, Style};
+use crate::analyze::Analysis;
+use serde::Serialize;
+use std::io::{self, Write};
+
+/// One versioned JSON object.
+#[derive(Debug)]
+pub(super) struct Json;
+
+impl Format for Json {
+    fn name(&self) -> &'static str {
+        "json"
+    }
+
+    fn doc(&self) -> &'static str {
+        "one versioned object for programs, every process"
+    }
+
+    fn write(&self, analysis: &Analysis, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        let view = view::Report::of(analysis, style.top);
+        let formatter = safe::SafePretty::default();
+        let mut serializer = serde_json::Serializer::with_formatter(&mut *out, formatter);
+        view.serialize(&mut serializer).map_err(io::Error::from)?;
+        writeln!(out)
+    }
+}

@@ -1,0 +1,143 @@
+//! The shape of the JSON report. A field is never renamed and never changes its meaning within
+//! a version; new ones may come. docs/report-json.md describes each.
+
+mod parts;
+mod process;
+
+use crate::analyze::{Analysis, SeriesPoint};
+use crate::model::{Bytes, DurationNs, RunState, SchemaVersion, Target};
+use parts::{Composition, Cost, Endings, Growth, Instant, Loss, OomKill, Tree};
+use process::Process;
+use serde::Serialize;
+
+const FORMAT: &str = "memtrace-report";
+const VERSION: u32 = 1;
+
+/// The whole report.
+#[derive(Serialize)]
+pub(super) struct Report<'a> {
+    format: &'static str,
+    version: u32,
+    memtrace_version: &'static str,
+    recording: Recording<'a>,
+    cost: Option<Cost>,
+    losses: Vec<Loss<'a>>,
+    oom_kills: Vec<OomKill<'a>>,
+    peak: Option<Composition<'a>>,
+    at: Option<Composition<'a>>,
+    trees: Vec<Tree>,
+    growth: Option<Growth>,
+    curve: Vec<CurvePoint>,
+    endings: Endings,
+    process_count: usize,
+    processes: Vec<Process<'a>>,
+}
+
+#[derive(Serialize)]
+struct Recording<'a> {
+    path: Option<&'a str>,
+    is_live: bool,
+    schema_version: SchemaVersion,
+    memtrace_version: &'a str,
+    state: RunState,
+    problems: &'a [String],
+    hostname: &'a str,
+    kernel: &'a str,
+    arch: &'a str,
+    cpu_count: u32,
+    mem_total_bytes: Option<Bytes>,
+    target: &'a Target,
+    command_exit_code: Option<i32>,
+    backend: &'a str,
+    backend_reason: &'a str,
+    interval_ns: DurationNs,
+    start: Instant,
+    end: Instant,
+    duration_ns: DurationNs,
+}
+
+#[derive(Serialize)]
+struct CurvePoint {
+    offset_ns: DurationNs,
+    mean_bytes: i64,
+    max_bytes: Bytes,
+}
+
+impl<'a> Report<'a> {
+    /// The report with at most `top` processes, or all of them.
+    pub(super) fn of(analysis: &'a Analysis, top: Option<usize>) -> Self {
+        let order = analysis.by_peak();
+        let listed = order.iter().take(top.unwrap_or(usize::MAX));
+        let composition = |state| Composition::of(analysis, state, top);
+        Self {
+            format: FORMAT,
+            version: VERSION,
+            memtrace_version: env!("CARGO_PKG_VERSION"),
+            recording: Recording::of(analysis),
+            cost: analysis.cost.as_ref().map(Cost::of),
+            losses: analysis
+                .losses
+                .iter()
+                .map(|loss| Loss::of(analysis, loss))
+                .collect(),
+            oom_kills: analysis
+                .ooms
+                .iter()
+                .map(|kill| OomKill::of(analysis, kill))
+                .collect(),
+            peak: analysis.peak.as_ref().map(composition),
+            at: analysis.at.as_ref().map(composition),
+            trees: analysis
+                .trees
+                .iter()
+                .map(|tree| Tree::of(analysis, tree))
+                .collect(),
+            growth: analysis.growth.as_ref().map(|g| Growth::of(analysis, g)),
+            curve: analysis
+                .curve
+                .iter()
+                .map(|point| CurvePoint::of(analysis, point))
+                .collect(),
+            endings: Endings::of(&analysis.endings),
+            process_count: analysis.processes.len(),
+            processes: listed.map(|&place| Process::of(analysis, place)).collect(),
+        }
+    }
+}
+
+impl<'a> Recording<'a> {
+    fn of(analysis: &'a Analysis) -> Self {
+        let (info, clock) = (&analysis.info, &analysis.clock);
+        Self {
+            path: analysis.path.as_deref(),
+            is_live: analysis.is_live,
+            schema_version: info.schema_version,
+            memtrace_version: &info.memtrace_version,
+            state: info.state,
+            problems: &analysis.problems,
+            hostname: &info.hostname,
+            kernel: &info.kernel,
+            arch: &info.arch,
+            cpu_count: info.cpu_count,
+            mem_total_bytes: info.mem_total_bytes,
+            target: &info.target,
+            command_exit_code: info.command_exit_code,
+            backend: &info.backend,
+            backend_reason: &info.backend_reason,
+            interval_ns: info.interval_ns,
+            start: Instant::of(clock, clock.start()),
+            end: Instant::of(clock, clock.end()),
+            duration_ns: clock.duration(),
+        }
+    }
+}
+
+impl CurvePoint {
+    fn of(analysis: &Analysis, point: &SeriesPoint) -> Self {
+        Self {
+            offset_ns: analysis.clock.offset(point.boot_ns),
+            mean_bytes: point.mean_bytes as i64,
+            max_bytes: point.max_bytes,
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! The parts of the JSON report beside the processes.
+
+use crate::analyze::{self, Amounts, Analysis, RunClock, Sum, Verdict};
+use crate::model::{BootNs, Bytes, DurationNs, Label, Tgid, Upid};
+use crate::report::words;
+use serde::Serialize;
+
+/// The holders told with each OOM kill.
+const MAX_OOM_HOLDERS: usize = 20;
+
+/// A time on both clocks.
+#[derive(Serialize)]
+pub(super) struct Instant {
+    time: Option<String>,
+    boot_ns: BootNs,
+    offset_ns: DurationNs,
+}
+
+impl Instant {
+    pub(super) fn of(clock: &RunClock, boot_ns: BootNs) -> Self {
+        Self {
+            time: clock.to_wall(boot_ns).and_then(words::rfc3339),
+            boot_ns,
+            offset_ns: clock.offset(boot_ns),
+        }
+    }
+}
+
+/// Memory by kind.
+#[derive(Serialize)]
+pub(super) struct Kinds {
+    rss_bytes: Option<Bytes>,
+    anon_bytes: Option<Bytes>,
+    file_bytes: Option<Bytes>,
+    shmem_bytes: Option<Bytes>,
+    swap_bytes: Option<Bytes>,
+}
+
+impl Kinds {
+    pub(super) fn of(amounts: &Amounts) -> Self {
+        Self {
+            rss_bytes: amounts.rss(),
+            anon_bytes: amounts.anon(),
+            file_bytes: amounts.file(),
+            shmem_bytes: amounts.shmem(),
+            swap_bytes: amounts.swap(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct Cost {
+    cpu_ns: DurationNs,
+    cpu_share: Option<f64>,
+    peak_rss_bytes: Option<Bytes>,
+    bpf_run_ns: Option<DurationNs>,
+    written_bytes: Bytes,
+    row_count: i64,
+    lost_event_count: i64,
+    interval_ns: DurationNs,
+}
+
+impl Cost {
+    pub(super) fn of(cost: &analyze::RecorderCost) -> Self {
+        Self {
+            cpu_ns: cost.cpu_ns,
+            cpu_share: cost.cpu_share,
+            peak_rss_bytes: cost.peak_rss_bytes,
+            bpf_run_ns: cost.bpf_run_ns,
+            written_bytes: cost.written_bytes,
+            row_count: cost.row_count,
+            lost_event_count: cost.lost_event_count,
+            interval_ns: cost.interval_ns,
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct Loss<'a> {
+    severity: &'static str,
+    kind: Option<&'static str>,
+    subject: &'a str,
+    count: Option<i64>,
+    detail: &'a str,
+    first: Option<Instant>,
+    last: Option<Instant>,
+}
+
+impl<'a> Loss<'a> {
+    pub(super) fn of(analysis: &Analysis, loss: &'a analyze::Loss) -> Self {
+        let instant = |boot| Instant::of(&analysis.clock, boot);
+        Self {
+            severity: loss.severity.as_str(),
+            kind: loss.kind.map(Label::as_str),
+            subject: &loss.subject,
+            count: loss.count,
+            detail: &loss.detail,
+            first: loss.span.map(|(first, _)| instant(first)),
+            last: loss.span.map(|(_, last)| instant(last)),
+        }
+    }
+}
+
+/// Who held the memory at an instant.
+#[derive(Serialize)]
+pub(super) struct Composition<'a> {
+    at: Instant,
+    is_lower_bound: bool,
+    sum_of_rss_bytes: Option<Bytes>,
+    sum_of_anon_bytes: Option<Bytes>,
+    sum_of_file_bytes: Option<Bytes>,
+    sum_of_shmem_bytes: Option<Bytes>,
+    sum_of_swap_bytes: Option<Bytes>,
+    unknown_process_count: u32,
+    shared_counted_once_bytes: Option<Bytes>,
+    holder_count: usize,
+    holders: Vec<Holder<'a>>,
+    cgroups: Vec<Cgroup<'a>>,
+    node: Option<Node>,
+}
+
+#[derive(Serialize)]
+struct Holder<'a> {
+    pid: Option<Tgid>,
+    upid: Upid,
+    name: &'a str,
+    #[serde(flatten)]
+    kinds: Kinds,
+}
+
+#[derive(Serialize)]
+struct Cgroup<'a> {
+    path: &'a str,
+    current_bytes: Option<Bytes>,
+    anon_bytes: Option<Bytes>,
+    file_bytes: Option<Bytes>,
+    shmem_bytes: Option<Bytes>,
+    kernel_bytes: Option<Bytes>,
+    swap_bytes: Option<Bytes>,
+    limit_bytes: Option<Bytes>,
+    limited_by: Option<&'a str>,
+    oom_kill_count: Option<i64>,
+    age_ns: DurationNs,
+}
+
+#[derive(Serialize)]
+struct Node {
+    mem_total_bytes: Option<Bytes>,
+    mem_available_bytes: Option<Bytes>,
+    age_ns: DurationNs,
+}
+
+impl<'a> Composition<'a> {
+    pub(super) fn of(
+        analysis: &'a Analysis,
+        state: &'a analyze::Composition,
+        top: Option<usize>,
+    ) -> Self {
+        let sum = |sum: &Sum| sum.bytes();
+        let totals = &state.totals;
+        let listed = state.holders.iter().take(top.unwrap_or(usize::MAX));
+        Self {
+            at: Instant::of(&analysis.clock, state.boot_ns),
+            is_lower_bound: analysis.is_polled() || totals.rss.unknown_count() > 0,
+            sum_of_rss_bytes: sum(&totals.rss),
+            sum_of_anon_bytes: sum(&totals.anon),
+            sum_of_file_bytes: sum(&totals.file),
+            sum_of_shmem_bytes: sum(&totals.shmem),
+            sum_of_swap_bytes: sum(&totals.swap),
+            unknown_process_count: totals.rss.unknown_count(),
+            shared_counted_once_bytes: state.shared_counted_once(),
+            holder_count: state.holders.len(),
+            holders: listed.map(|holder| Holder::of(analysis, holder)).collect(),
+            cgroups: state.cgroups.iter().map(Cgroup::of).collect(),
+            node: state.node.as_ref().map(|node| Node {
+                mem_total_bytes: node.row.mem_total_bytes,
+                mem_available_bytes: node.row.mem_available_bytes,
+                age_ns: node.age_ns,
+            }),
+        }
+    }
+}
+
+impl<'a> Holder<'a> {
+    fn of(analysis: &'a Analysis, holder: &analyze::Holder) -> Self {
+        let process = &analysis.processes[holder.process];
+        Self {
+            pid: process.tgid,
+            upid: process.upid,
+            name: &process.name,
+            kinds: Kinds::of(&holder.amounts),
+        }
+    }
+}
+
+impl<'a> Cgroup<'a> {
+    fn of(cgroup: &'a analyze::CgroupUse) -> Self {
+        let row = &cgroup.row;
+        Self {
+            path: &row.cgroup,
+            current_bytes: row.current_bytes,
+            anon_bytes: row.anon_bytes,
+            file_bytes: row.file_bytes,
+            shmem_bytes: row.shmem_bytes,
+            kernel_bytes: row.kernel_bytes,
+            swap_bytes: row.swap_bytes,
+            limit_bytes: cgroup.effective_limit_bytes,
+            limited_by: cgroup.limited_by.as_deref(),
+            oom_kill_count: row.oom_kill_count,
+            age_ns: cgroup.age_ns,
+        }
+    }
+}
+
+/// A main process against its descendants.
+#[derive(Serialize)]
+pub(super) struct Tree {
+    root_pid: Option<Tgid>,
+    root_upid: Upid,
+    descendant_count: usize,
+    root_at_peak_bytes: Option<Bytes>,
+    descendants_at_peak_bytes: Option<Bytes>,
+    root_peak_bytes: Option<Bytes>,
+    descendants_peak_bytes: Option<Bytes>,
+    descendants_peak_at: Option<Instant>,
+    tree_peak_bytes: Option<Bytes>,
+    tree_peak_at: Option<Instant>,
+}
+
+impl Tree {
+    pub(super) fn of(analysis: &Analysis, tree: &analyze::TreeFinding) -> Self {
+        let root = &analysis.processes[tree.root];
+        let bytes = |high: Option<(Bytes, BootNs)>| high.map(|(bytes, _)| bytes);
+        let at = |high: Option<(Bytes, BootNs)>| {
+            high.map(|(_, boot)| Instant::of(&analysis.clock, boot))
+        };
+        Self {
+            root_pid: root.tgid,
+            root_upid: root.upid,
+            descendant_count: tree.descendant_count,
+            root_at_peak_bytes: tree.root_at_peak,
+            descendants_at_peak_bytes: tree.descendants_at_peak,
+            root_peak_bytes: root.peak.rss_bytes,
+            descendants_peak_bytes: bytes(tree.descendants_peak),
+            descendants_peak_at: at(tree.descendants_peak),
+            tree_peak_bytes: bytes(tree.tree_peak),
+            tree_peak_at: at(tree.tree_peak),
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct Growth {
+    bytes_per_hour: i64,
+    r_squared: f64,
+    rise_bytes: Bytes,
+    from: Instant,
+    to: Instant,
+    verdict: &'static str,
+}
+
+impl Growth {
+    pub(super) fn of(analysis: &Analysis, growth: &analyze::Growth) -> Self {
+        Self {
+            bytes_per_hour: growth.bytes_per_hour as i64,
+            // Digits beyond these differ between machines and say nothing.
+            r_squared: (growth.r_squared * 1e4).round() / 1e4,
+            rise_bytes: growth.rise_bytes,
+            from: Instant::of(&analysis.clock, growth.from_boot_ns),
+            to: Instant::of(&analysis.clock, growth.to_boot_ns),
+            verdict: match growth.verdict {
+                Verdict::Growing => "growing",
+                Verdict::Shrinking => "shrinking",
+                Verdict::NoTrend => "no_trend",
+            },
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct OomKill<'a> {
+    at: Instant,
+    victim_pid: Tgid,
+    victim_upid: Option<Upid>,
+    victim_comm: Option<&'a str>,
+    victim_name: Option<&'a str>,
+    victim_anon_bytes: Option<Bytes>,
+    victim_file_bytes: Option<Bytes>,
+    victim_shmem_bytes: Option<Bytes>,
+    victim_oom_score_adj: Option<i32>,
+    trigger_pid: Option<Tgid>,
+    trigger_upid: Option<Upid>,
+    trigger_comm: Option<&'a str>,
+    constraint: Option<&'a str>,
+    cgroup: Option<&'a str>,
+    cgroup_limit_bytes: Option<Bytes>,
+    cgroup_usage_bytes: Option<Bytes>,
+    held: Option<Composition<'a>>,
+}
+
+impl<'a> OomKill<'a> {
+    pub(super) fn of(analysis: &'a Analysis, kill: &'a analyze::OomFinding) -> Self {
+        let row = &kill.row;
+        let victim = kill.victim.map(|position| &analysis.processes[position]);
+        let held = kill.holders.as_ref();
+        Self {
+            at: Instant::of(&analysis.clock, row.boot_ns),
+            victim_pid: row.victim_tgid,
+            victim_upid: row.victim_upid,
+            victim_comm: row.victim_comm.as_deref(),
+            victim_name: victim.map(|process| process.name.as_ref()),
+            victim_anon_bytes: row.victim_rss_anon_bytes,
+            victim_file_bytes: row.victim_rss_file_bytes,
+            victim_shmem_bytes: row.victim_rss_shmem_bytes,
+            victim_oom_score_adj: row.victim_oom_score_adj,
+            trigger_pid: row.trigger_tgid,
+            trigger_upid: row.trigger_upid,
+            trigger_comm: row.trigger_comm.as_deref(),
+            constraint: row.constraint.as_deref(),
+            cgroup: row.memcg.as_deref(),
+            cgroup_limit_bytes: row.memcg_limit_bytes,
+            cgroup_usage_bytes: row.memcg_usage_bytes,
+            held: held.map(|state| Composition::of(analysis, state, Some(MAX_OOM_HOLDERS))),
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct Endings {
+    running_count: usize,
+    exited_zero_count: usize,
+    exited_nonzero_count: usize,
+    killed_count: usize,
+    oom_killed_count: usize,
+    unknown_count: usize,
+}
+
+impl Endings {
+    pub(super) fn of(endings: &analyze::Endings) -> Self {
+        Self {
+            running_count: endings.running_count,
+            exited_zero_count: endings.exited_zero_count,
+            exited_nonzero_count: endings.exited_nonzero_count,
+            killed_count: endings.killed_count,
+            oom_killed_count: endings.oom_killed_count,
+            unknown_count: endings.unknown_count,
+        }
+    }
+}

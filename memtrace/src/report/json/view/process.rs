@@ -1,0 +1,102 @@
+//! A process in the JSON report.
+
+use super::parts::{Growth, Instant, Kinds};
+use crate::analyze::{Analysis, Bound, Ending};
+use crate::model::{BootNs, Bytes, Tgid, Upid};
+use crate::report::csv::bound_word;
+use serde::Serialize;
+
+#[derive(Serialize)]
+pub(super) struct Process<'a> {
+    pid: Option<Tgid>,
+    ns_pid: Option<Tgid>,
+    upid: Upid,
+    parent_upid: Option<Upid>,
+    root_upid: Option<Upid>,
+    name: &'a str,
+    comm: &'a str,
+    exe: Option<&'a str>,
+    cmdline: Option<&'a str>,
+    last_title: Option<&'a str>,
+    uid: Option<i64>,
+    cgroup: Option<&'a str>,
+    container_id: Option<&'a str>,
+    start: Instant,
+    first_seen: Instant,
+    end: Option<Instant>,
+    ended: &'static str,
+    exit_code: Option<i32>,
+    exit_signal: Option<i32>,
+    oom_killed: Option<bool>,
+    peak: Peak,
+    kernel_maxrss_bytes: Option<Bytes>,
+    growth: Option<Growth>,
+}
+
+#[derive(Serialize)]
+struct Peak {
+    rss_bytes: Option<Bytes>,
+    bound: Option<&'static str>,
+    error_bytes: Option<Bytes>,
+    source: Option<&'static str>,
+    at: Option<Instant>,
+    series: Kinds,
+}
+
+impl<'a> Process<'a> {
+    pub(super) fn of(analysis: &'a Analysis, position: usize) -> Self {
+        let process = &analysis.processes[position];
+        let upid = |position: usize| analysis.processes[position].upid;
+        let instant = |boot: BootNs| Instant::of(&analysis.clock, boot);
+        let (ended, exit_code, exit_signal, oom_killed) = ending(process.ending);
+        let peak = &process.peak;
+        Self {
+            pid: process.tgid,
+            ns_pid: process.ns_tgid,
+            upid: process.upid,
+            parent_upid: process.parent.map(upid),
+            root_upid: process.root.map(upid),
+            name: &process.name,
+            comm: &process.comm,
+            exe: process.exe.as_deref(),
+            cmdline: process.cmdline.as_deref(),
+            last_title: process.title.as_deref(),
+            uid: process.uid,
+            cgroup: process.cgroup.as_deref(),
+            container_id: process.container_id.as_deref(),
+            start: instant(process.start_boot_ns),
+            first_seen: instant(process.first_seen_boot_ns),
+            end: process.exit_boot_ns.map(instant),
+            ended,
+            exit_code,
+            exit_signal,
+            oom_killed,
+            peak: Peak {
+                rss_bytes: peak.rss_bytes,
+                bound: peak.rss_bytes.map(|_| bound_word(peak.bound)),
+                error_bytes: match peak.bound {
+                    Bound::Within(error) => Some(error),
+                    _ => None,
+                },
+                source: peak.origin.map(|origin| origin.as_str()),
+                at: peak.boot_ns.map(instant),
+                series: Kinds::of(&peak.amounts),
+            },
+            kernel_maxrss_bytes: process.kernel_maxrss_bytes,
+            growth: process.growth.as_ref().map(|g| Growth::of(analysis, g)),
+        }
+    }
+}
+
+/// The word for an ending, with exit code, signal and whether the OOM killer did it.
+fn ending(ending: Ending) -> (&'static str, Option<i32>, Option<i32>, Option<bool>) {
+    match ending {
+        Ending::Running => ("running", None, None, None),
+        Ending::Exited(code) => ("exited", Some(code), None, Some(false)),
+        Ending::Killed {
+            signal,
+            by_oom_killer,
+        } => ("killed", None, Some(signal), by_oom_killer),
+        Ending::Unknown => ("unknown", None, None, None),
+    }
+}

@@ -1,0 +1,100 @@
+//! The report as Markdown, for an issue or a chat.
+
+use super::document::{self, Block, Table, Tone};
+use super::visible::visible;
+use super::{Format, Style};
+use crate::analyze::Analysis;
+use std::io::{self, Write};
+
+/// GitHub-flavoured Markdown.
+#[derive(Debug)]
+pub(super) struct Markdown;
+
+impl Format for Markdown {
+    fn name(&self) -> &'static str {
+        "md"
+    }
+
+    fn doc(&self) -> &'static str {
+        "Markdown, for an issue or a chat"
+    }
+
+    fn write(&self, analysis: &Analysis, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        let document = document::build(analysis, style);
+        for (place, section) in document.sections.iter().enumerate() {
+            let level = if place == 0 { "#" } else { "##" };
+            let gap = if place == 0 { "" } else { "\n" };
+            writeln!(out, "{gap}{level} {}", escape(&section.title))?;
+            for block in &section.blocks {
+                writeln!(out)?;
+                write_block(block, out)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write_block(block: &Block, out: &mut dyn Write) -> io::Result<()> {
+    match block {
+        Block::Line(Tone::Alert, text) => writeln!(out, "**{}**", escape(text)),
+        Block::Line(_, text) => writeln!(out, "{}", escape(text)),
+        Block::Drawing(text) => writeln!(out, "`{}`", visible(text)),
+        Block::Table(table) => write_table(table, out),
+    }
+}
+
+fn write_table(table: &Table, out: &mut dyn Write) -> io::Result<()> {
+    let titles = table.columns.iter().map(|column| column.title.to_owned());
+    write_row(titles, out)?;
+    let rules = table.columns.iter().map(|column| match column.is_left {
+        true => "---",
+        false => "---:",
+    });
+    writeln!(out, "| {} |", rules.collect::<Vec<_>>().join(" | "))?;
+    for row in &table.rows {
+        write_row(row.iter().map(|cell| escape(cell)), out)?;
+    }
+    Ok(())
+}
+
+fn write_row(cells: impl Iterator<Item = String>, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "| {} |", cells.collect::<Vec<_>>().join(" | "))
+}
+
+/// Text as it is, whatever Markdown would make of it. Leading spaces (the tree) are kept.
+fn escape(text: &str) -> String {
+    let text = visible(text);
+    let body = text.trim_start_matches(' ');
+    let mut escaped = "&nbsp;".repeat(text.len() - body.len());
+    for c in body.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '\\' | '|' | '`' | '*' | '_' | '[' | ']' | '#' | '~' | '$' => {
+                escaped.push('\\');
+                escaped.push(c);
+            }
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_in_a_name_is_markdown() {
+        let cases = [
+            ("a|b", "a\\|b"),
+            ("`x` *y* <b>", "\\`x\\` \\*y\\* &lt;b&gt;"),
+            ("[l](u)\n# h", "\\[l\\](u)\\\\n\\# h"),
+            ("  └ x", "&nbsp;&nbsp;└ x"),
+        ];
+        for (text, escaped) in cases {
+            assert_eq!(escape(text), escaped);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Every format on every golden run.
+
+use super::*;
+use crate::analyze::golden::RUNS;
+
+fn written(format: &dyn Format, analysis: &Analysis, style: &Style) -> String {
+    let mut out = Vec::new();
+    format
+        .write(analysis, style, &mut out)
+        .expect("a Vec can be written to");
+    String::from_utf8(out).expect("a report is UTF-8")
+}
+
+#[test]
+fn every_format_tells_every_run_as_agreed() {
+    for (name, script, at) in RUNS {
+        let analysis = script().analyzed(*at);
+        for format in FORMATS {
+            // Runs with thousands of processes are cut, and show that `--top` is heard.
+            let top = (analysis.processes.len() > 100).then_some(12);
+            let style = Style {
+                top,
+                has_tree: true,
+                ..Style::default()
+            };
+            let report = written(*format, &analysis, &style);
+            insta::assert_snapshot!(format!("{name}.{}", format.name()), report);
+        }
+    }
+}
+
+#[test]
+fn the_text_fits_a_narrow_and_a_wide_terminal() {
+    for (name, script, at) in RUNS {
+        let analysis = script().analyzed(*at);
+        for width in [60, 80, 100, 120, 200] {
+            let style = Style {
+                width,
+                has_tree: true,
+                ..Style::default()
+            };
+            let report = written(&text::Text, &analysis, &style);
+            for line in report.lines() {
+                let columns = visible::columns(line);
+                assert!(
+                    columns <= width,
+                    "{name} at {width}: {columns} columns: {line}"
+                );
+            }
+            if width == 80 {
+                insta::assert_snapshot!(format!("{name}.80.text"), report);
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_that_a_terminal_would_act_on_reaches_any_format() {
+    for (name, script, at) in RUNS {
+        let analysis = script().analyzed(*at);
+        for format in FORMATS {
+            let report = written(
+                *format,
+                &analysis,
+                &Style {
+                    has_tree: true,
+                    ..Style::default()
+                },
+            );
+            let report = report.replace("\r\n", "\n").replace('\n', "");
+            let hidden = report.find(visible::is_hidden);
+            assert_eq!(hidden, None, "{name} as {}", format.name());
+        }
+    }
+}
+
+#[test]
+fn colours_come_only_when_asked_for_and_change_no_letter() {
+    let analysis = RUNS[0].1().analyzed(None);
+    let plain = written(&text::Text, &analysis, &Style::default());
+    let style = Style {
+        has_color: true,
+        ..Style::default()
+    };
+    let coloured = written(&text::Text, &analysis, &style);
+    assert!(coloured.contains("\x1b[1m"));
+    let mut stripped = String::new();
+    let mut rest = coloured.as_str();
+    while let Some((before, after)) = rest.split_once('\x1b') {
+        stripped.push_str(before);
+        rest = after.split_once('m').map_or("", |(_, after)| after);
+    }
+    stripped.push_str(rest);
+    assert_eq!(stripped, plain);
+}
+
+#[test]
+fn the_list_of_formats_has_unique_names_and_a_line_on_each() {
+    let mut names: Vec<&str> = FORMATS.iter().map(|format| format.name()).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), FORMATS.len());
+    assert!(FORMATS.iter().all(|format| !format.doc().is_empty()));
+}
+
+#[test]
+fn the_first_screen_of_the_text_is_the_answer() {
+    let analysis = RUNS[0].1().analyzed(None);
+    let report = written(
+        &text::Text,
+        &analysis,
+        &Style {
+            width: 80,
+            ..Style::default()
+        },
+    );
+    let screen: Vec<&str> = report.lines().take(25).collect();
+    let screen = screen.join("\n");
+    for answer in [
+        "Peak of the tree",
+        "VLLM::Worker_TP0",
+        "main",
+        "descendants",
+        "GiB",
+    ] {
+        assert!(screen.contains(answer), "{answer} is not in\n{screen}");
+    }
+}

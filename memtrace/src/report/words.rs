@@ -1,0 +1,271 @@
+//! Figures, times and states in words.
+
+use crate::analyze::{Amounts, Bound, Ending, Peak, RunClock, signal_name};
+use crate::model::{BootNs, Bytes, DurationNs, WallNs};
+
+/// What stands where nothing is known.
+pub(super) const UNKNOWN: &str = "?";
+
+/// `14.2 GiB`: powers of 1024, one decimal below 100.
+pub(super) fn bytes(amount: Bytes) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut value = amount.0 as f64;
+    let mut unit = 0;
+    // 1023.95 would be rounded to 1024.0.
+    while value.abs() >= 999.5 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let decimals = usize::from(unit > 1 && value.abs() < 99.95);
+    format!("{value:.decimals$} {}", UNITS[unit])
+}
+
+/// An amount, or that it is unknown.
+pub(super) fn bytes_or_unknown(amount: Option<Bytes>) -> String {
+    amount.map_or_else(|| UNKNOWN.to_owned(), bytes)
+}
+
+/// An amount for a column in which zero would be noise.
+pub(super) fn bytes_or_dash(amount: Option<Bytes>) -> String {
+    match amount {
+        Some(Bytes(0)) => "-".to_owned(),
+        amount => bytes_or_unknown(amount),
+    }
+}
+
+/// `+312 MiB/h`.
+pub(super) fn slope(bytes_per_hour: f64) -> String {
+    let sign = if bytes_per_hour < 0.0 { "-" } else { "+" };
+    format!("{sign}{}/h", bytes(Bytes(bytes_per_hour.abs() as i64)))
+}
+
+/// `36%` of a whole.
+pub(super) fn share(part: Option<Bytes>, whole: Option<Bytes>) -> String {
+    let (Some(part), Some(whole)) = (part, whole) else {
+        return UNKNOWN.to_owned();
+    };
+    if whole.0 <= 0 {
+        return "-".to_owned();
+    }
+    let percent = part.0 as f64 * 100.0 / whole.0 as f64;
+    if percent > 0.0 && percent < 0.5 {
+        "<1%".to_owned()
+    } else {
+        format!("{percent:.0}%")
+    }
+}
+
+/// `83.2s`, `14m23s`, `3h05m12s`, `2d03h05m`: what `--at` takes after a plus.
+pub(super) fn duration(length: DurationNs) -> String {
+    let seconds = length.as_secs_f64().abs();
+    let sign = if length.0 < 0 { "-" } else { "" };
+    let whole = seconds.round() as i64;
+    let (days, hours, minutes) = (whole / 86_400, whole / 3_600 % 24, whole / 60 % 60);
+    let text = match seconds {
+        0.0 => "0s".to_owned(),
+        s if s < 0.9995 => format!("{s:.3}s"),
+        s if s < 99.95 => format!("{s:.1}s"),
+        s if s < 3_599.5 => format!("{minutes}m{:02}s", whole % 60),
+        s if s < 86_399.5 => format!("{hours}h{minutes:02}m{:02}s", whole % 60),
+        _ => format!("{days}d{hours:02}h{minutes:02}m"),
+    };
+    format!("{sign}{text}")
+}
+
+/// `1s`, `100ms`: a length of time that someone chose.
+pub(super) fn interval(length: DurationNs) -> String {
+    let millis = length.0 / 1_000_000;
+    match millis {
+        millis if millis % 1_000 == 0 => format!("{}s", millis / 1_000),
+        millis => format!("{millis}ms"),
+    }
+}
+
+/// `+83.2s`: since the start of the recording.
+pub(super) fn offset(clock: &RunClock, boot: BootNs) -> String {
+    let offset = clock.offset(boot);
+    let sign = if offset.0 < 0 { "" } else { "+" };
+    format!("{sign}{}", duration(offset))
+}
+
+/// `12:03:07 UTC (+83.2s)`; with the date where the recording is longer than a day.
+pub(super) fn when(clock: &RunClock, boot: BootNs) -> String {
+    let offset = offset(clock, boot);
+    let is_long = clock.duration().as_secs_f64() >= 86_400.0;
+    match clock.to_wall(boot).and_then(timestamp) {
+        Some(time) => {
+            let pattern = if is_long { "%F %T" } else { "%T" };
+            format!("{} UTC ({offset})", time.strftime(pattern))
+        }
+        None => offset,
+    }
+}
+
+/// `2026-03-01 12:01:44 UTC`.
+pub(super) fn date_and_time(wall: WallNs) -> Option<String> {
+    Some(format!("{} UTC", timestamp(wall)?.strftime("%F %T")))
+}
+
+/// RFC 3339, in UTC.
+pub(super) fn rfc3339(wall: WallNs) -> Option<String> {
+    Some(timestamp(wall)?.to_string())
+}
+
+fn timestamp(wall: WallNs) -> Option<jiff::Timestamp> {
+    jiff::Timestamp::from_nanosecond(i128::from(wall.0)).ok()
+}
+
+/// The peak of a process with what is known about its exactness: `≥ 1.2 GiB`.
+pub(super) fn peak(peak: &Peak) -> String {
+    let Some(rss) = peak.rss_bytes else {
+        return UNKNOWN.to_owned();
+    };
+    let figure = bytes(rss);
+    match peak.bound {
+        // An error that the rounding of the figure hides is not worth a mark.
+        Bound::Within(error) if error.0 <= rss.0 / 100 => figure,
+        Bound::Within(error) => format!("{figure} ±{}", bytes(error)),
+        Bound::AtLeast => format!("≥ {figure}"),
+        Bound::AtMost => format!("≤ {figure}"),
+        Bound::About => format!("~ {figure}"),
+    }
+}
+
+/// How a process ended, for a column: `exit 0`, `SIGKILL`, `OOM kill`.
+pub(super) fn ending(ending: Ending) -> String {
+    match ending {
+        Ending::Running => "running".to_owned(),
+        Ending::Exited(code) => format!("exit {code}"),
+        Ending::Killed {
+            by_oom_killer: Some(true),
+            ..
+        } => "OOM kill".to_owned(),
+        Ending::Killed { signal: number, .. } => signal(number),
+        Ending::Unknown => UNKNOWN.to_owned(),
+    }
+}
+
+/// How a process ended, with what a person should know about it.
+pub(super) fn ending_in_full(how: Ending) -> String {
+    let told = ending(how);
+    match how {
+        Ending::Killed {
+            signal: 9,
+            by_oom_killer: Some(false),
+        } => format!("{told}, not by the OOM killer"),
+        Ending::Killed {
+            signal: 9,
+            by_oom_killer: None,
+        } => format!("{told}, by the OOM killer or not: unknown"),
+        Ending::Exited(code) => match signal_name(code - 128) {
+            Some(name) => format!("{told} (128 + {name})"),
+            None => told,
+        },
+        _ => told,
+    }
+}
+
+fn signal(number: i32) -> String {
+    signal_name(number).map_or_else(|| format!("signal {number}"), str::to_owned)
+}
+
+/// The kinds of an amount, largest first: `anon 9.1 GiB, shmem 1.0 GiB`.
+pub(super) fn kinds(anon: Option<Bytes>, file: Option<Bytes>, shmem: Option<Bytes>) -> String {
+    let mut kinds = [("anon", anon), ("file", file), ("shmem", shmem)];
+    kinds.sort_by_key(|&(_, amount)| std::cmp::Reverse(amount));
+    let told: Vec<String> = kinds
+        .iter()
+        .filter(|(_, amount)| *amount != Some(Bytes(0)))
+        .map(|(kind, amount)| format!("{kind} {}", bytes_or_unknown(*amount)))
+        .collect();
+    told.join(", ")
+}
+
+/// The kinds of what one process holds, for three columns.
+pub(super) fn kind_cells(amounts: &Amounts) -> [String; 3] {
+    [amounts.anon(), amounts.file(), amounts.shmem()].map(bytes_or_dash)
+}
+
+/// `1,204`.
+pub(super) fn count(number: impl TryInto<i64>) -> String {
+    let number = number.try_into().unwrap_or(i64::MAX);
+    let digits = number.unsigned_abs().to_string();
+    let mut grouped = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    if number < 0 {
+        grouped.insert(0, '-');
+    }
+    grouped
+}
+
+/// `1 process`, `12 processes`.
+pub(super) fn processes(number: usize) -> String {
+    let noun = if number == 1 { "process" } else { "processes" };
+    format!("{} {noun}", count(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_have_three_figures_at_most_and_a_binary_unit() {
+        let cases = [
+            (0, "0 B"),
+            (999, "999 B"),
+            (4_096, "4 KiB"),
+            (1_023 * 1024, "1.0 MiB"),
+            (5 << 20, "5.0 MiB"),
+            (512 << 20, "512 MiB"),
+            (14 * (1 << 30) + (1 << 28), "14.2 GiB"),
+            (-3 * (1 << 30), "-3.0 GiB"),
+            (3 << 40, "3.0 TiB"),
+        ];
+        for (amount, text) in cases {
+            assert_eq!(bytes(Bytes(amount)), text);
+        }
+    }
+
+    #[test]
+    fn lengths_of_time_are_as_short_as_they_can_be() {
+        let cases = [
+            (0.0, "0s"),
+            (0.012, "0.012s"),
+            (83.24, "83.2s"),
+            (99.96, "1m40s"),
+            (863.0, "14m23s"),
+            (3_599.7, "1h00m00s"),
+            (11_112.0, "3h05m12s"),
+            (183_900.0, "2d03h05m"),
+            (-600.0, "-10m00s"),
+        ];
+        for (seconds, text) in cases {
+            assert_eq!(duration(DurationNs((seconds * 1e9) as i64)), text);
+        }
+    }
+
+    #[test]
+    fn shares_and_counts_read_well() {
+        assert_eq!(share(Some(Bytes(1)), Some(Bytes(1_000))), "<1%");
+        assert_eq!(share(Some(Bytes(1)), Some(Bytes(3))), "33%");
+        assert_eq!(share(None, Some(Bytes(3))), "?");
+        assert_eq!(share(Some(Bytes(0)), Some(Bytes(0))), "-");
+        assert_eq!(count(1_204_567), "1,204,567");
+        assert_eq!(count(-12), "-12");
+        assert_eq!(processes(1), "1 process");
+    }
+
+    #[test]
+    fn an_exit_code_above_128_names_the_signal_it_stands_for() {
+        assert_eq!(
+            ending_in_full(Ending::Exited(137)),
+            "exit 137 (128 + SIGKILL)"
+        );
+        assert_eq!(ending_in_full(Ending::Exited(1)), "exit 1");
+    }
+}

@@ -1,0 +1,282 @@
+//! Batches as all of the room handles them: a projection of a table, whatever file they
+//! come from, and the way from a batch back to rows.
+
+use super::error::StoreError;
+use super::schema::{TIME_COLUMN, data_type, schema_of};
+use crate::model::{CellSource, Row, Table};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch, StringArray, new_null_array,
+};
+use arrow::buffer::NullBuffer;
+use arrow::datatypes::{
+    DataType, Float64Type, Int32Type, Int64Type, Schema, SchemaRef, TimestampNanosecondType,
+};
+use arrow::error::ArrowError;
+use std::sync::Arc;
+
+/// Which columns of a table are read. Columns that can't be null are always among them:
+/// without them there is no row.
+#[derive(Clone, Debug)]
+pub(super) struct Projection {
+    table: &'static Table,
+    columns: Vec<usize>,
+    schema: SchemaRef,
+}
+
+impl Projection {
+    /// Every column.
+    pub(super) fn all(table: &'static Table) -> Self {
+        Self::new(table, (0..table.columns.len()).collect())
+    }
+
+    /// Only the columns without which there is no row: time, identity, key.
+    pub(super) fn required(table: &'static Table) -> Self {
+        Self::with(table, |_| false)
+    }
+
+    /// The named columns, and those that can't be null.
+    ///
+    /// # Errors
+    /// When the table has no column of a name.
+    pub(super) fn named(table: &'static Table, names: &[&str]) -> Result<Self, StoreError> {
+        if let Some(unknown) = names.iter().find(|name| table.column_index(name).is_none()) {
+            return Err(StoreError::NoSuchColumn {
+                table: table.name,
+                column: (*unknown).to_owned(),
+            });
+        }
+        Ok(Self::with(table, |name| names.contains(&name)))
+    }
+
+    fn with(table: &'static Table, is_wanted: impl Fn(&str) -> bool) -> Self {
+        let columns = table.columns.iter().enumerate();
+        let columns = columns
+            .filter(|(_, column)| !column.nullable || is_wanted(column.name))
+            .map(|(index, _)| index);
+        Self::new(table, columns.collect())
+    }
+
+    fn new(table: &'static Table, columns: Vec<usize>) -> Self {
+        let schema = schema_of(table, &columns);
+        Self {
+            table,
+            columns,
+            schema,
+        }
+    }
+
+    /// The schema of the batches.
+    pub(super) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Finds the columns in a file.
+    ///
+    /// # Errors
+    /// One line about the column that does not fit.
+    pub(super) fn bind(&self, file: &Schema) -> Result<Binding, String> {
+        let mut read = Vec::new();
+        let mut places = Vec::new();
+        for &index in &self.columns {
+            let Some(column) = self.table.columns.get(index) else {
+                continue;
+            };
+            let expected = data_type(column.column_type);
+            match file.column_with_name(column.name) {
+                Some((place, field)) if *field.data_type() == expected => {
+                    read.push(place);
+                    places.push(Some(place));
+                }
+                Some((_, field)) => {
+                    return Err(format!(
+                        "column {} is {}, not {expected}",
+                        column.name,
+                        field.data_type()
+                    ));
+                }
+                // An older minor version did not have it yet.
+                None if column.nullable => places.push(None),
+                None => return Err(format!("column {} is missing", column.name)),
+            }
+        }
+        read.sort_unstable();
+        read.dedup();
+        // From places in the file to places among the columns that are read.
+        let places = places
+            .into_iter()
+            .map(|place| place.and_then(|place| read.binary_search(&place).ok()))
+            .collect();
+        Ok(Binding {
+            schema: Arc::clone(&self.schema),
+            read,
+            places,
+        })
+    }
+}
+
+/// Where a projection's columns are in one file.
+#[derive(Debug)]
+pub(super) struct Binding {
+    schema: SchemaRef,
+    read: Vec<usize>,
+    places: Vec<Option<usize>>,
+}
+
+impl Binding {
+    /// The file's columns to read, ascending.
+    pub(super) fn read(&self) -> &[usize] {
+        &self.read
+    }
+
+    /// Brings a batch of exactly these columns into the projection's form; what the file
+    /// does not have becomes null.
+    pub(super) fn apply(&self, batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+        let columns = self.places.iter().zip(self.schema.fields());
+        let columns = columns
+            .map(
+                |(place, field)| match place.and_then(|at| batch.columns().get(at)) {
+                    Some(column) => Arc::clone(column),
+                    None => new_null_array(field.data_type(), batch.num_rows()),
+                },
+            )
+            .collect();
+        RecordBatch::try_new(Arc::clone(&self.schema), columns)
+    }
+}
+
+/// The values of a required Int64 column; `None` when there is no such column.
+pub(super) fn int64_values<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a [i64]> {
+    let column: &Int64Array = batch.column_by_name(name)?.as_primitive_opt()?;
+    Some(column.values())
+}
+
+/// The times of a batch's rows, in ns on the boot clock; empty for a table without.
+pub(super) fn times(batch: &RecordBatch) -> &[i64] {
+    int64_values(batch, TIME_COLUMN).unwrap_or(&[])
+}
+
+/// Gives every row of a batch to `take_row`, and counts those that could not be made.
+pub(super) fn for_each_row<R: Row>(batch: &RecordBatch, take_row: &mut impl FnMut(R)) -> u64 {
+    let columns = R::TABLE.columns.iter();
+    let columns = columns
+        .map(|column| Cells::of(batch.column_by_name(column.name)))
+        .collect();
+    let mut row_cells = RowCells {
+        columns,
+        next: 0,
+        row: 0,
+    };
+    let mut incomplete_rows = 0;
+    for row in 0..batch.num_rows() {
+        row_cells.row = row;
+        row_cells.next = 0;
+        match R::take(&mut row_cells) {
+            Ok(row) => take_row(row),
+            Err(_) => incomplete_rows += 1,
+        }
+    }
+    incomplete_rows
+}
+
+/// The cells of one column of a batch.
+enum Cells<'a> {
+    /// Not read: every cell is null.
+    Absent,
+    Int64(&'a [i64], Option<&'a NullBuffer>),
+    Int32(&'a [i32], Option<&'a NullBuffer>),
+    Float64(&'a [f64], Option<&'a NullBuffer>),
+    Boolean(&'a BooleanArray),
+    Utf8(&'a StringArray),
+}
+
+impl<'a> Cells<'a> {
+    fn of(column: Option<&'a ArrayRef>) -> Self {
+        let Some(column) = column else {
+            return Self::Absent;
+        };
+        // A column of nulls only has no need to look at each.
+        if column.null_count() == column.len() {
+            return Self::Absent;
+        }
+        // Asking for nulls only where there are some keeps the loop over rows short.
+        let nulls = column.nulls().filter(|nulls| nulls.null_count() > 0);
+        match column.data_type() {
+            DataType::Int64 => Self::Int64(column.as_primitive::<Int64Type>().values(), nulls),
+            DataType::Timestamp(..) => Self::Int64(
+                column.as_primitive::<TimestampNanosecondType>().values(),
+                nulls,
+            ),
+            DataType::Int32 => Self::Int32(column.as_primitive::<Int32Type>().values(), nulls),
+            DataType::Float64 => {
+                Self::Float64(column.as_primitive::<Float64Type>().values(), nulls)
+            }
+            DataType::Boolean => Self::Boolean(column.as_boolean()),
+            DataType::Utf8 => Self::Utf8(column.as_string()),
+            _ => Self::Absent,
+        }
+    }
+}
+
+/// One row of a batch, read cell by cell.
+struct RowCells<'a> {
+    columns: Vec<Cells<'a>>,
+    next: usize,
+    row: usize,
+}
+
+impl<'a> RowCells<'a> {
+    fn next_cells(&mut self) -> Option<&Cells<'a>> {
+        let cells = self.columns.get(self.next);
+        self.next += 1;
+        cells
+    }
+}
+
+fn value_at<T: Copy>(values: &[T], nulls: Option<&NullBuffer>, row: usize) -> Option<T> {
+    match nulls {
+        Some(nulls) if nulls.is_null(row) => None,
+        _ => values.get(row).copied(),
+    }
+}
+
+impl CellSource for RowCells<'_> {
+    fn int64(&mut self) -> Option<i64> {
+        let row = self.row;
+        match self.next_cells() {
+            Some(Cells::Int64(values, nulls)) => value_at(values, *nulls, row),
+            _ => None,
+        }
+    }
+
+    fn int32(&mut self) -> Option<i32> {
+        let row = self.row;
+        match self.next_cells() {
+            Some(Cells::Int32(values, nulls)) => value_at(values, *nulls, row),
+            _ => None,
+        }
+    }
+
+    fn float64(&mut self) -> Option<f64> {
+        let row = self.row;
+        match self.next_cells() {
+            Some(Cells::Float64(values, nulls)) => value_at(values, *nulls, row),
+            _ => None,
+        }
+    }
+
+    fn boolean(&mut self) -> Option<bool> {
+        let row = self.row;
+        match self.next_cells() {
+            Some(Cells::Boolean(array)) if array.is_valid(row) => Some(array.value(row)),
+            _ => None,
+        }
+    }
+
+    fn utf8(&mut self) -> Option<&str> {
+        let row = self.row;
+        match self.next_cells() {
+            Some(Cells::Utf8(array)) if array.is_valid(row) => Some(array.value(row)),
+            _ => None,
+        }
+    }
+}

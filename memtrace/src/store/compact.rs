@@ -1,0 +1,234 @@
+//! Turns the spool segments of a table into a Parquet part.
+//!
+//! Every step leaves a recording that reads the same: the part gets its name only when it
+//! is complete and on disk, segments go only after that, and from its number and its cut
+//! a reader knows what of the segments the part has replaced (the rule in the room's head).
+
+use super::batch::{Projection, times};
+use super::disk::Disk;
+use super::error::StoreError;
+use super::layout::{DAMAGED, SPOOL, list, part_path, segment_path};
+use super::part_writer::PartWriter;
+use super::problem::{Problem, Problems};
+use super::resequence::Resequencer;
+use super::sources::{Cut, Sources};
+use super::upsert::LastRows;
+use crate::model::Table;
+use arrow::array::RecordBatch;
+use arrow::error::ArrowError;
+use std::ffi::OsString;
+use std::path::Path;
+
+/// How far a conversion goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Through {
+    /// Up to a closed segment, while the recording goes on. The newest rows stay in the
+    /// segment for the next part, so that late rows still find their place; that is what
+    /// the part's cut says.
+    Segment(u32),
+    /// Everything there is: the last part.
+    End,
+}
+
+/// Converts the segments of one table, and gives the damage met on the way.
+pub(super) fn compact(
+    disk: &Disk,
+    table: &'static Table,
+    through: Through,
+) -> Result<Vec<Problem>, StoreError> {
+    let problems = Problems::default();
+    let mut sources = Sources::open(disk.dir(), table, &problems)?;
+    if let Through::Segment(last) = through {
+        sources.segments.retain(|segment| segment.seq <= last);
+    }
+    let mut replaced = Replaced {
+        cut: sources.cut,
+        drained: Vec::new(),
+    };
+    if let Some(seq) = number_of_new_part(&sources, table, through) {
+        let part = Conversion {
+            disk,
+            table,
+            seq,
+            problems: &problems,
+        };
+        replaced = part.run(&sources, through)?;
+    }
+    replaced.remove(disk, table, through, &problems)?;
+    Ok(problems.list())
+}
+
+/// The number of the part to write; `None` when there is nothing to put in one.
+fn number_of_new_part(sources: &Sources, table: &Table, through: Through) -> Option<u32> {
+    let newest_part = sources.parts.last().copied();
+    let after_newest = newest_part.map_or(1, |part| part.saturating_add(1));
+    match sources.segments.last() {
+        // A segment that outlived its part can be the last one; its rest needs a new part.
+        Some(last) => Some(last.seq.max(after_newest)),
+        // A finished recording has a part of every table, if an empty one, so that a query
+        // finds its columns.
+        None if through == Through::End && newest_part.is_none() => Some(after_newest),
+        // Parts of a table with a key become one.
+        None if through == Through::End && table.key.is_some() && sources.parts.len() > 1 => {
+            Some(after_newest)
+        }
+        None => None,
+    }
+}
+
+/// One new part.
+struct Conversion<'a> {
+    disk: &'a Disk,
+    table: &'static Table,
+    seq: u32,
+    problems: &'a Problems,
+}
+
+impl Conversion<'_> {
+    fn run(&self, sources: &Sources, through: Through) -> Result<Replaced, StoreError> {
+        self.disk.create_dir(Path::new(self.table.name))?;
+        let path = part_path(self.table.name, self.seq);
+        let mut part = PartWriter::create(self.disk, self.table, &path)?;
+        let replaced = match self.table.key {
+            Some(key) => self.write_last_rows(&mut part, sources, key, through)?,
+            None => self.write_in_order(&mut part, sources, through)?,
+        };
+        part.publish(self.disk, replaced.cut.and_then(|cut| cut.at_ns))?;
+        Ok(replaced)
+    }
+
+    /// Writes the rows in order of time.
+    fn write_in_order(
+        &self,
+        part: &mut PartWriter,
+        sources: &Sources,
+        through: Through,
+    ) -> Result<Replaced, StoreError> {
+        let projection = Projection::all(self.table);
+        let start_ns = sources.cut.and_then(|cut| cut.at_ns).unwrap_or(i64::MIN);
+        let mut resequencer = Resequencer::new(projection.schema().clone(), start_ns);
+        let mut write = |batch: Result<Option<RecordBatch>, ArrowError>| match self.check(batch)? {
+            Some(batch) => part.write(self.disk, &batch),
+            None => Ok(()),
+        };
+        let mut newest = Vec::new();
+        for segment in &sources.segments {
+            let mut newest_ns = i64::MIN;
+            for batch in sources.rows_of_segment(segment, &projection, self.problems) {
+                newest_ns = times(&batch).iter().copied().fold(newest_ns, i64::max);
+                write(resequencer.push(batch))?;
+            }
+            newest.push((segment.seq, newest_ns));
+        }
+        let at_ns = match through {
+            Through::Segment(_) => {
+                write(resequencer.drain())?;
+                Some(resequencer.watermark_ns())
+            }
+            Through::End => {
+                write(resequencer.finish())?;
+                None
+            }
+        };
+        newest.retain(|&(_, newest_ns)| at_ns.is_none_or(|at_ns| newest_ns <= at_ns));
+        Ok(Replaced {
+            cut: Some(Cut {
+                part: self.seq,
+                at_ns,
+            }),
+            drained: newest.into_iter().map(|(seq, _)| seq).collect(),
+        })
+    }
+
+    /// Writes the last row of each key. The last part of a recording takes those of all
+    /// parts before it too, so that the finished table has one row per key.
+    fn write_last_rows(
+        &self,
+        part: &mut PartWriter,
+        sources: &Sources,
+        key: &str,
+        through: Through,
+    ) -> Result<Replaced, StoreError> {
+        let projection = Projection::all(self.table);
+        let pass = || {
+            let parts = matches!(through, Through::End)
+                .then(|| sources.part_rows(&projection, self.problems))
+                .into_iter()
+                .flatten();
+            parts.chain(sources.segment_rows(&projection, self.problems))
+        };
+        for batch in LastRows::find(key, pass()).keep(key, pass()) {
+            part.write(self.disk, &self.check(batch)?)?;
+        }
+        Ok(Replaced {
+            cut: Some(Cut {
+                part: self.seq,
+                at_ns: None,
+            }),
+            drained: Vec::new(),
+        })
+    }
+
+    fn check<T>(&self, result: Result<T, ArrowError>) -> Result<T, StoreError> {
+        let path = || self.disk.full_path(&part_path(self.table.name, self.seq));
+        result.map_err(|error| StoreError::encode(&path(), &error))
+    }
+}
+
+/// What the newest part has made superfluous.
+struct Replaced {
+    /// The newest part and how far it goes.
+    cut: Option<Cut>,
+    /// Segments of which no row is later than the cut.
+    drained: Vec<u32>,
+}
+
+impl Replaced {
+    /// Removes the files whose rows are all in the newest part, or in parts before it. A
+    /// damaged file is put aside instead: someone may want the bytes that could not be
+    /// read.
+    fn remove(
+        &self,
+        disk: &Disk,
+        table: &Table,
+        through: Through,
+        problems: &Problems,
+    ) -> Result<(), StoreError> {
+        let Some(Cut { part, at_ns }) = self.cut else {
+            return Ok(());
+        };
+        let files = list(disk.dir(), table.name)?;
+        for &seq in &files.segments {
+            let is_drained = seq <= part && at_ns.is_none();
+            if is_drained || self.drained.contains(&seq) {
+                remove_file(disk, &segment_path(table.name, seq), problems)?;
+            }
+        }
+        if table.key.is_some() && through == Through::End {
+            for &seq in files.parts.iter().filter(|&&seq| seq < part) {
+                remove_file(disk, &part_path(table.name, seq), problems)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn remove_file(disk: &Disk, path: &Path, problems: &Problems) -> Result<(), StoreError> {
+    let is_damaged = problems
+        .list()
+        .iter()
+        .any(|problem| problem.file == path && problem.kind.is_damage());
+    if !is_damaged {
+        return disk.remove_file_if_there(path);
+    }
+    let damaged = Path::new(DAMAGED);
+    disk.create_dir(damaged)?;
+    let mut name = OsString::new();
+    for component in path.strip_prefix(SPOOL).unwrap_or(path) {
+        if !name.is_empty() {
+            name.push("-");
+        }
+        name.push(component);
+    }
+    disk.publish(path, &damaged.join(name))
+}

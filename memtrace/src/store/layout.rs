@@ -1,0 +1,146 @@
+//! Names and places of the files of a recording, and finding them again.
+//!
+//! Segments and parts of a table carry a sequence number; the rule in the room's head
+//! says what follows from it.
+
+use super::error::StoreError;
+use super::run_file::{RUN_FILE, start_time};
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The folder of the spool.
+pub(super) const SPOOL: &str = "spool";
+/// The folder for segments that could be read only in part.
+pub(super) const DAMAGED: &str = "damaged";
+/// What the directory of a recording starts with unless the person named it.
+const RECORDING_PREFIX: &str = "memtrace-";
+
+/// The numbers of a table's files in ascending order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct TableFiles {
+    /// Parquet parts.
+    pub(super) parts: Vec<u32>,
+    /// Spool segments.
+    pub(super) segments: Vec<u32>,
+}
+
+/// A segment's path relative to the recording.
+pub(super) fn segment_path(table: &str, seq: u32) -> PathBuf {
+    Path::new(SPOOL).join(format!("{table}-{seq:05}.arrows"))
+}
+
+/// A part's path relative to the recording.
+pub(super) fn part_path(table: &str, seq: u32) -> PathBuf {
+    Path::new(table).join(format!("part-{seq:05}.parquet"))
+}
+
+/// Where a file is written before it gets its name.
+pub(super) fn temporary(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".tmp");
+    PathBuf::from(name)
+}
+
+/// Lists the files of a table that hold its rows.
+///
+/// Segments are listed before parts: a live recorder makes the part before it removes
+/// the segment, so whichever of the two a row is in, this order meets it.
+pub(super) fn list(dir: &Path, table: &str) -> Result<TableFiles, StoreError> {
+    let segments = numbers_in(&dir.join(SPOOL), &format!("{table}-"), ".arrows")?;
+    let parts = numbers_in(&dir.join(table), "part-", ".parquet")?;
+    Ok(TableFiles { parts, segments })
+}
+
+fn numbers_in(dir: &Path, prefix: &str, suffix: &str) -> Result<Vec<u32>, StoreError> {
+    let listing = match std::fs::read_dir(dir) {
+        Ok(listing) => listing,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(StoreError::io("list", dir, error)),
+    };
+    let mut numbers = Vec::new();
+    for entry in listing {
+        let entry = entry.map_err(|error| StoreError::io("list", dir, error))?;
+        numbers.extend(number(&entry.file_name(), prefix, suffix));
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// The number in a file name, when the name is exactly one that we give.
+fn number(name: &OsStr, prefix: &str, suffix: &str) -> Option<u32> {
+    let digits = name.to_str()?.strip_prefix(prefix)?.strip_suffix(suffix)?;
+    let is_number = digits.len() >= 5 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let seq = is_number.then(|| digits.parse().ok())??;
+    (format!("{seq:05}") == digits).then_some(seq)
+}
+
+/// Finds the recording in `dir` that was started last: among the directories named
+/// `memtrace-*` that hold a `run.json`, by the start time in it.
+///
+/// # Errors
+/// When `dir` can't be listed. Directories that can't be read are passed over.
+pub fn newest_recording(dir: &Path) -> Result<Option<PathBuf>, StoreError> {
+    let listing = std::fs::read_dir(dir).map_err(|error| StoreError::io("list", dir, error))?;
+    let mut newest = None;
+    for entry in listing {
+        let entry = entry.map_err(|error| StoreError::io("list", dir, error))?;
+        let is_named_so = entry
+            .file_name()
+            .to_str()
+            .is_some_and(|name| name.starts_with(RECORDING_PREFIX));
+        let path = entry.path();
+        if !is_named_so || !path.join(RUN_FILE).is_file() {
+            continue;
+        }
+        // The name decides between recordings of the same instant, so that the answer
+        // does not depend on the order of the listing.
+        let candidate = (start_time(&path), path);
+        if newest.as_ref().is_none_or(|best| candidate > *best) {
+            newest = Some(candidate);
+        }
+    }
+    Ok(newest.map(|(_, path)| path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_of_a_table_are_found_by_exact_names_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = dir.path().join(SPOOL);
+        let table = dir.path().join("mem");
+        std::fs::create_dir(&spool).unwrap();
+        std::fs::create_dir(&table).unwrap();
+        for name in [
+            "mem-00003.arrows",
+            "mem-00002.arrows",
+            "mem-100000.arrows",
+            "mem-0004.arrows",
+            "mem-000005.arrows",
+            "mem-00006.arrows.tmp",
+            "node_mem-00001.arrows",
+            "mem-+0007.arrows",
+        ] {
+            std::fs::write(spool.join(name), b"").unwrap();
+        }
+        for name in ["part-00001.parquet", "part-00002.parquet.tmp"] {
+            std::fs::write(table.join(name), b"").unwrap();
+        }
+        let files = list(dir.path(), "mem").unwrap();
+        assert_eq!(files.segments, [2, 3, 100_000]);
+        assert_eq!(files.parts, [1]);
+        assert_eq!(list(dir.path(), "oom").unwrap(), TableFiles::default());
+    }
+
+    #[test]
+    fn a_number_is_found_again_under_the_name_it_was_given() {
+        for seq in [1, 99_999, 100_000, u32::MAX] {
+            let path = part_path("mem", seq);
+            let name = path.file_name().unwrap();
+            assert_eq!(number(name, "part-", ".parquet"), Some(seq));
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Checks the page headers of a Parquet column chunk before parquet decodes its pages.
+//!
+//! parquet allocates what a page header says its data unpacks to, and fills a dictionary
+//! of as many values as the header says it has: a flipped bit can ask for gigabytes. The
+//! headers are small and stand in a chain, so they are walked first, and a chunk with one
+//! that no part of ours can have is refused.
+
+use parquet::file::metadata::ColumnChunkMetaData;
+use parquet::file::reader::ChunkReader;
+use std::io::Read;
+
+/// Pages are cut at 1 MiB; a batch of long texts can make one larger.
+const MAX_PAGE_BYTES: i64 = 1 << 26;
+/// A page holds at most one row group.
+const MAX_PAGE_VALUES: i64 = 1 << 22;
+/// The structs of a page header are nested two deep.
+const MAX_DEPTH: usize = 8;
+
+// Types of fields in the Thrift compact protocol.
+const STOP: u8 = 0;
+const TRUE: u8 = 1;
+const FALSE: u8 = 2;
+const BYTE: u8 = 3;
+const I16: u8 = 4;
+const I32: u8 = 5;
+const I64: u8 = 6;
+const DOUBLE: u8 = 7;
+const BINARY: u8 = 8;
+const STRUCT: u8 = 12;
+
+/// What is checked of a page header.
+#[derive(Debug, Default)]
+struct PageHeader {
+    unpacked_bytes: Option<i64>,
+    packed_bytes: Option<i64>,
+    values: Option<i64>,
+}
+
+/// Walks the pages of a chunk of a row group with `row_count` rows.
+///
+/// # Errors
+/// One line about what does not fit.
+pub(super) fn check_chunk<F: ChunkReader>(
+    file: &F,
+    chunk: &ColumnChunkMetaData,
+    row_count: i64,
+) -> Result<(), String> {
+    if chunk.num_values() != row_count {
+        return Err(format!(
+            "a column of {} values for {row_count} rows",
+            chunk.num_values()
+        ));
+    }
+    let (start, length) = chunk.byte_range();
+    let end = start
+        .checked_add(length)
+        .filter(|&end| end <= file.len())
+        .ok_or("a column beyond the end of the file")?;
+    let mut at = start;
+    while at < end {
+        let reader = file.get_read(at).map_err(|error| error.to_string())?;
+        let mut reader = ThriftReader {
+            bytes: reader.take(end - at),
+        };
+        let header = reader.page_header()?;
+        let header_bytes = (end - at) - reader.bytes.limit();
+        at += header_bytes;
+        at += check_page(&header, end - at)?;
+    }
+    Ok(())
+}
+
+/// Gives the size of the page's data in the file.
+fn check_page(header: &PageHeader, remaining: u64) -> Result<u64, String> {
+    let packed = header.packed_bytes.unwrap_or(-1);
+    let unpacked = header.unpacked_bytes.unwrap_or(-1);
+    let values = header.values.unwrap_or(-1);
+    if !(0..=MAX_PAGE_BYTES).contains(&packed)
+        || !(0..=MAX_PAGE_BYTES).contains(&unpacked)
+        || !(0..=MAX_PAGE_VALUES).contains(&values)
+        || packed.unsigned_abs() > remaining
+    {
+        return Err(format!(
+            "a page of {packed} bytes, {unpacked} unpacked, with {values} values"
+        ));
+    }
+    Ok(packed.unsigned_abs())
+}
+
+/// Reads just as much of the Thrift compact protocol as a page header needs.
+struct ThriftReader<R> {
+    bytes: R,
+}
+
+impl<R: Read> ThriftReader<R> {
+    fn page_header(&mut self) -> Result<PageHeader, String> {
+        let mut header = PageHeader::default();
+        self.fields(0, |reader, field, kind, depth| {
+            match (field, kind) {
+                (2, I32) => header.unpacked_bytes = Some(reader.zigzag()?),
+                (3, I32) => header.packed_bytes = Some(reader.zigzag()?),
+                // Data page (5), dictionary page (7), data page of version 2 (8): the
+                // first field of each is the number of values. Should a damaged header
+                // have two of them, the larger one counts.
+                (5 | 7 | 8, STRUCT) => header.values = header.values.max(reader.values(depth)?),
+                // parquet reads these by their number, whatever their type says.
+                (2 | 3 | 5 | 7 | 8, _) => return Err(format!("field {field} of type {kind}")),
+                _ => reader.skip(kind, depth)?,
+            }
+            Ok(())
+        })?;
+        Ok(header)
+    }
+
+    /// The first field of a data or dictionary page's own header.
+    fn values(&mut self, depth: usize) -> Result<Option<i64>, String> {
+        let mut values = None;
+        self.fields(depth, |reader, field, kind, depth| {
+            match (field, kind) {
+                (1, I32) => values = values.max(Some(reader.zigzag()?)),
+                (1, _) => return Err(format!("a number of values of type {kind}")),
+                _ => reader.skip(kind, depth)?,
+            }
+            Ok(())
+        })?;
+        Ok(values)
+    }
+
+    /// Calls `visit` with the id and type of each field of a struct; it must read the
+    /// field's value.
+    fn fields(
+        &mut self,
+        depth: usize,
+        mut visit: impl FnMut(&mut Self, i64, u8, usize) -> Result<(), String>,
+    ) -> Result<(), String> {
+        if depth > MAX_DEPTH {
+            return Err("a page header nested too deep".to_owned());
+        }
+        let mut field = 0;
+        loop {
+            let byte = self.byte()?;
+            let kind = byte & 0x0F;
+            if kind == STOP {
+                return Ok(());
+            }
+            field = match byte >> 4 {
+                0 => self.zigzag()?,
+                step => field + i64::from(step),
+            };
+            // parquet cuts a number to the 16 bits that it should have.
+            if i16::try_from(field).is_err() {
+                return Err(format!("a field numbered {field}"));
+            }
+            visit(self, field, kind, depth + 1)?;
+        }
+    }
+
+    fn skip(&mut self, kind: u8, depth: usize) -> Result<(), String> {
+        match kind {
+            TRUE | FALSE => Ok(()),
+            BYTE => self.skip_bytes(1),
+            I16 | I32 | I64 => self.varint().map(drop),
+            DOUBLE => self.skip_bytes(8),
+            BINARY => {
+                let length = self.varint()?;
+                self.skip_bytes(length)
+            }
+            STRUCT => self.fields(depth, |reader, _, kind, depth| reader.skip(kind, depth)),
+            // Lists, sets and maps: no page header has any.
+            other => Err(format!("a page header with a field of type {other}")),
+        }
+    }
+
+    fn skip_bytes(&mut self, count: u64) -> Result<(), String> {
+        let skipped = std::io::copy(&mut (&mut self.bytes).take(count), &mut std::io::sink())
+            .map_err(|error| error.to_string())?;
+        if skipped == count {
+            Ok(())
+        } else {
+            Err("a page header beyond its column".to_owned())
+        }
+    }
+
+    fn zigzag(&mut self) -> Result<i64, String> {
+        let value = self.varint()?;
+        Ok((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
+    }
+
+    fn varint(&mut self) -> Result<u64, String> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7F) << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err("a page header with an endless number".to_owned())
+    }
+
+    fn byte(&mut self) -> Result<u8, String> {
+        let mut byte = [0];
+        self.bytes
+            .read_exact(&mut byte)
+            .map_err(|error| format!("a page header beyond its column: {error}"))?;
+        let [byte] = byte;
+        Ok(byte)
+    }
+}

@@ -1,0 +1,99 @@
+//! Writes one Parquet part.
+
+use super::disk::Disk;
+use super::error::StoreError;
+use super::layout::temporary;
+use super::schema::{TABLE_KEY, VERSION_KEY, table_schema};
+use crate::model::{ColumnType, SCHEMA_VERSION, Table};
+use arrow::array::RecordBatch;
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::schema::types::ColumnPath;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// Key of a part's cut in its metadata; see the rule in the room's head.
+pub(super) const CUT_KEY: &str = "memtrace.cut_boot_ns";
+
+/// Rows per row group: DuckDB's own, below which its readers lose parallelism. Only the
+/// encoded pages of one row group are in memory.
+pub(super) const ROW_GROUP_ROWS: usize = 122_880;
+const ZSTD_LEVEL: i32 = 3;
+
+/// A part being written, under a temporary name.
+pub(super) struct PartWriter {
+    writer: ArrowWriter<File>,
+    path: PathBuf,
+}
+
+impl PartWriter {
+    /// Starts a part; `path` is its final name.
+    pub(super) fn create(disk: &Disk, table: &Table, path: &Path) -> Result<Self, StoreError> {
+        let temporary = temporary(path);
+        let encode = |error: ParquetError| StoreError::encode(&disk.full_path(path), &error);
+        // Left behind by a recorder that was killed at this point.
+        disk.remove_file_if_there(&temporary)?;
+        let file = disk.create_file(&temporary)?;
+        let properties = properties(table).map_err(encode)?;
+        let writer = ArrowWriter::try_new(file, table_schema(table), Some(properties));
+        Ok(Self {
+            writer: writer.map_err(encode)?,
+            path: path.to_path_buf(),
+        })
+    }
+
+    /// Adds rows.
+    pub(super) fn write(&mut self, disk: &Disk, batch: &RecordBatch) -> Result<(), StoreError> {
+        self.writer
+            .write(batch)
+            .map_err(|error| StoreError::encode(&disk.full_path(&self.path), &error))
+    }
+
+    /// Closes the part and gives it its name, after which it lasts.
+    pub(super) fn publish(mut self, disk: &Disk, cut_ns: Option<i64>) -> Result<(), StoreError> {
+        let full_path = disk.full_path(&self.path);
+        if let Some(cut_ns) = cut_ns {
+            let entry = KeyValue::new(CUT_KEY.to_owned(), cut_ns.to_string());
+            self.writer.append_key_value_metadata(entry);
+        }
+        self.writer
+            .finish()
+            .map_err(|error| StoreError::encode(&full_path, &error))?;
+        disk.count_written(self.writer.bytes_written() as u64);
+        self.writer
+            .inner()
+            .sync_all()
+            .map_err(|error| StoreError::io("sync", &full_path, error))?;
+        disk.publish(&temporary(&self.path), &self.path)
+    }
+}
+
+/// How a table's columns are encoded.
+fn properties(table: &Table) -> Result<WriterProperties, ParquetError> {
+    let metadata = vec![
+        KeyValue::new(VERSION_KEY.to_owned(), SCHEMA_VERSION.to_string()),
+        KeyValue::new(TABLE_KEY.to_owned(), table.name.to_owned()),
+    ];
+    let mut properties = WriterProperties::builder()
+        .set_created_by(concat!("memtrace ", env!("CARGO_PKG_VERSION")).to_owned())
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?))
+        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_key_value_metadata(Some(metadata));
+    for column in table.columns {
+        let path = ColumnPath::from(column.name);
+        properties = match column.column_type {
+            ColumnType::Int64 | ColumnType::Int32 | ColumnType::TimestampNs => properties
+                .set_column_dictionary_enabled(path.clone(), false)
+                .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED),
+            ColumnType::Utf8 => properties.set_column_dictionary_enabled(path, true),
+            ColumnType::Float64 | ColumnType::Boolean => {
+                properties.set_column_dictionary_enabled(path, false)
+            }
+        };
+    }
+    Ok(properties.build())
+}

@@ -1,0 +1,121 @@
+//! One open spool segment: an Arrow IPC stream that grows by whole batches.
+
+use super::disk::Disk;
+use super::error::StoreError;
+use arrow::array::RecordBatch;
+use arrow::datatypes::Schema;
+use arrow::error::ArrowError;
+use arrow::ipc::MetadataVersion;
+use arrow::ipc::writer::{IpcWriteOptions, StreamWriter};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Buffers start on multiples of this many bytes. Arrow's default of 64 pads the batches
+/// of a few rows that most flushes are to a multiple of their size.
+const ALIGNMENT: usize = 8;
+
+/// A segment being written.
+///
+/// Each batch reaches the file by one write of whole messages. When that write fails, the
+/// file is cut back to its last whole batch and the bytes wait here for the next attempt,
+/// so that the file never has an incomplete batch before a complete one.
+pub(super) struct SegmentWriter {
+    file: File,
+    path: PathBuf,
+    stream: StreamWriter<Vec<u8>>,
+    written_bytes: u64,
+    rows: usize,
+    is_blocked: bool,
+    is_synced: bool,
+}
+
+impl SegmentWriter {
+    /// Makes the file. It holds nothing before the first batch.
+    pub(super) fn create(disk: &Disk, path: &Path, schema: &Schema) -> Result<Self, StoreError> {
+        let full_path = disk.full_path(path);
+        let stream = IpcWriteOptions::try_new(ALIGNMENT, false, MetadataVersion::V5)
+            .and_then(|options| StreamWriter::try_new_with_options(Vec::new(), schema, options))
+            .map_err(|error| StoreError::encode(&full_path, &error))?;
+        Ok(Self {
+            file: disk.create_file(path)?,
+            path: full_path,
+            stream,
+            written_bytes: 0,
+            rows: 0,
+            is_blocked: false,
+            is_synced: true,
+        })
+    }
+
+    /// Rows in the segment.
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Size of the segment.
+    pub(super) fn bytes(&self) -> u64 {
+        self.written_bytes
+    }
+
+    /// Whether a batch waits because it could not be written.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.is_blocked
+    }
+
+    /// Adds a batch. After this returns it survives the death of the process, though not
+    /// that of the machine.
+    pub(super) fn write(&mut self, disk: &Disk, batch: &RecordBatch) -> Result<(), StoreError> {
+        self.encode(|stream| stream.write(batch))?;
+        self.rows += batch.num_rows();
+        self.write_out(disk)
+    }
+
+    /// Writes what an earlier failure left waiting.
+    pub(super) fn write_out(&mut self, disk: &Disk) -> Result<(), StoreError> {
+        let bytes = self.stream.get_mut();
+        if let Err(error) = self.file.write_all_at(bytes, self.written_bytes) {
+            // If even this fails, the reader meets an incomplete tail, which it can take.
+            let _ = self.file.set_len(self.written_bytes);
+            self.is_blocked = true;
+            return Err(StoreError::io("write", &self.path, error));
+        }
+        let count = bytes.len() as u64;
+        bytes.clear();
+        self.is_blocked = false;
+        self.written_bytes += count;
+        self.is_synced &= count == 0;
+        disk.count_written(count);
+        Ok(())
+    }
+
+    /// Makes what was written survive the death of the machine. The name of the file is
+    /// the caller's to sync. Says whether there was something to do.
+    pub(super) fn sync(&mut self) -> Result<bool, StoreError> {
+        if self.is_synced {
+            return Ok(false);
+        }
+        self.file
+            .sync_data()
+            .map_err(|error| StoreError::io("sync", &self.path, error))?;
+        self.is_synced = true;
+        Ok(true)
+    }
+
+    /// Ends the stream with its end mark.
+    pub(super) fn close(mut self, disk: &Disk) -> Result<(), StoreError> {
+        self.encode(StreamWriter::finish)?;
+        self.write_out(disk)
+    }
+
+    fn encode(
+        &mut self,
+        encode: impl FnOnce(&mut StreamWriter<Vec<u8>>) -> Result<(), ArrowError>,
+    ) -> Result<(), StoreError> {
+        let whole = self.stream.get_ref().len();
+        encode(&mut self.stream).map_err(|error| {
+            self.stream.get_mut().truncate(whole);
+            StoreError::encode(&self.path, &error)
+        })
+    }
+}

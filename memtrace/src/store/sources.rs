@@ -1,0 +1,242 @@
+//! The files that together hold the rows of one table, and reading them as one sequence.
+
+use super::batch::{Projection, times};
+use super::error::StoreError;
+use super::layout::{TableFiles, list, part_path, segment_path};
+use super::part_reader::{PartReader, cut_of};
+use super::problem::{ProblemKind, Problems};
+use super::resequence::Resequenced;
+use super::segment_reader::SegmentReader;
+use super::upsert::LastRows;
+use crate::model::Table;
+use arrow::array::{BooleanArray, RecordBatch};
+use arrow::compute::filter_record_batch;
+use arrow::error::ArrowError;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A live recorder turns segments into parts while we look. Each try that loses that
+/// race sees newer files, and a segment takes minutes to fill.
+const OPEN_ATTEMPTS: usize = 5;
+
+/// The files of a table as they were at one moment.
+#[derive(Debug)]
+pub(super) struct Sources {
+    dir: PathBuf,
+    table: &'static Table,
+    /// Numbers of the parts.
+    pub(super) parts: Vec<u32>,
+    /// What the newest part says about segments.
+    pub(super) cut: Option<Cut>,
+    /// Segments that hold rows which are in no part. Open, so that they can be read after
+    /// a live recorder has removed them.
+    pub(super) segments: Vec<Segment>,
+}
+
+/// An open segment.
+#[derive(Debug)]
+pub(super) struct Segment {
+    /// Its number.
+    pub(super) seq: u32,
+    file: File,
+    /// Its length when it was opened; a live recorder adds to it.
+    len: u64,
+    /// Only rows later than this are in no part.
+    after_ns: Option<i64>,
+}
+
+impl Segment {
+    fn open(dir: &Path, table: &Table, seq: u32, after_ns: Option<i64>) -> io::Result<Self> {
+        let file = File::open(dir.join(segment_path(table.name, seq)))?;
+        Ok(Self {
+            seq,
+            len: file.metadata()?.len(),
+            file,
+            after_ns,
+        })
+    }
+}
+
+impl Sources {
+    /// Finds the files of a table.
+    pub(super) fn open(
+        dir: &Path,
+        table: &'static Table,
+        problems: &Problems,
+    ) -> Result<Self, StoreError> {
+        let mut attempts = 1..=OPEN_ATTEMPTS;
+        loop {
+            attempts.next();
+            let files = list(dir, table.name)?;
+            let mut sources = Self {
+                dir: dir.to_path_buf(),
+                table,
+                parts: Vec::new(),
+                cut: None,
+                segments: Vec::new(),
+            };
+            let mut has_lost_race = false;
+            let cut = newest_cut(&files.parts, |seq| {
+                cut_of(&dir.join(part_path(table.name, seq)))
+            });
+            for (seq, after_ns) in needed_segments(&files, cut) {
+                match Segment::open(dir, table, seq, after_ns) {
+                    Ok(segment) => sources.segments.push(segment),
+                    Err(error)
+                        if error.kind() == io::ErrorKind::NotFound && !attempts.is_empty() =>
+                    {
+                        has_lost_race = true;
+                    }
+                    Err(error) => {
+                        let reason = error.to_string();
+                        let kind = ProblemKind::Unreadable { reason };
+                        problems.note(&segment_path(table.name, seq), kind);
+                    }
+                }
+            }
+            if !has_lost_race {
+                sources.parts = files.parts;
+                sources.cut = cut;
+                return Ok(sources);
+            }
+        }
+    }
+
+    /// All rows: of a table with a key the last row of each key, else in order of time.
+    pub(super) fn rows<'a>(
+        &'a self,
+        projection: &'a Projection,
+        problems: &'a Problems,
+    ) -> Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>> + 'a> {
+        let Some(key) = self.table.key else {
+            let schema = projection.schema().clone();
+            let segments = Resequenced::new(self.segment_rows(projection, problems), schema);
+            return Box::new(self.part_rows(projection, problems).map(Ok).chain(segments));
+        };
+        // Both passes read the same columns: what is left out because of damage must be
+        // the same in both.
+        let pass = || {
+            self.part_rows(projection, problems)
+                .chain(self.segment_rows(projection, problems))
+        };
+        Box::new(LastRows::find(key, pass()).keep(key, pass()))
+    }
+
+    /// The rows of the parts as they stand there.
+    pub(super) fn part_rows<'a>(
+        &'a self,
+        projection: &'a Projection,
+        problems: &'a Problems,
+    ) -> impl Iterator<Item = RecordBatch> + 'a {
+        self.parts.iter().flat_map(move |&seq| {
+            let name = part_path(self.table.name, seq);
+            PartReader::open(&self.dir.join(&name), name, projection, problems)
+                .into_iter()
+                .flatten()
+        })
+    }
+
+    /// The rows of the segments that are in no part, in order of arrival.
+    pub(super) fn segment_rows<'a>(
+        &'a self,
+        projection: &'a Projection,
+        problems: &'a Problems,
+    ) -> impl Iterator<Item = RecordBatch> + 'a {
+        let segments = self.segments.iter();
+        segments.flat_map(move |segment| self.rows_of_segment(segment, projection, problems))
+    }
+
+    /// The rows of one segment that are in no part, in order of arrival.
+    pub(super) fn rows_of_segment<'a>(
+        &self,
+        segment: &'a Segment,
+        projection: &'a Projection,
+        problems: &'a Problems,
+    ) -> impl Iterator<Item = RecordBatch> + use<'a> {
+        let name = segment_path(self.table.name, segment.seq);
+        SegmentReader::open(&segment.file, segment.len, name, projection, problems)
+            .into_iter()
+            .flatten()
+            .map(|batch| match segment.after_ns {
+                Some(after_ns) => later_than(batch, after_ns),
+                None => batch,
+            })
+    }
+}
+
+/// How far a part goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cut {
+    /// The number of the part.
+    pub(super) part: u32,
+    /// The time up to which it and the parts before it hold the rows of segments with a
+    /// number up to this; `None` when they hold all.
+    pub(super) at_ns: Option<i64>,
+}
+
+/// The cut of the newest part that can be read. Where the newest part is damaged, its
+/// segments, should they still be there, are the only source of its rows.
+fn newest_cut(parts: &[u32], cut_of: impl Fn(u32) -> Option<Option<i64>>) -> Option<Cut> {
+    parts.iter().rev().find_map(|&part| {
+        let at_ns = cut_of(part)?;
+        Some(Cut { part, at_ns })
+    })
+}
+
+/// The segments that hold rows which are in no part, with the time after which they do.
+fn needed_segments(files: &TableFiles, cut: Option<Cut>) -> Vec<(u32, Option<i64>)> {
+    let segments = files.segments.iter();
+    segments
+        .filter_map(|&seq| match cut {
+            Some(Cut { part, at_ns }) if seq <= part => at_ns.map(|at_ns| (seq, Some(at_ns))),
+            _ => Some((seq, None)),
+        })
+        .collect()
+}
+
+fn later_than(batch: RecordBatch, after_ns: i64) -> RecordBatch {
+    let times = times(&batch);
+    if times.iter().all(|&time| time > after_ns) {
+        return batch;
+    }
+    let is_later: BooleanArray = times.iter().map(|&time| Some(time > after_ns)).collect();
+    // The mask has one value per row, which is all that filtering asks for.
+    filter_record_batch(&batch, &is_later).unwrap_or(batch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(parts: &[u32], segments: &[u32]) -> TableFiles {
+        TableFiles {
+            parts: parts.to_vec(),
+            segments: segments.to_vec(),
+        }
+    }
+
+    #[test]
+    fn segments_above_the_newest_part_are_needed_in_full_and_others_after_its_cut() {
+        let files = files(&[1, 3], &[2, 3, 4, 5]);
+        let cut = newest_cut(&files.parts, |_| Some(Some(7)));
+        let needed = needed_segments(&files, cut);
+        assert_eq!(needed, [(2, Some(7)), (3, Some(7)), (4, None), (5, None)]);
+    }
+
+    #[test]
+    fn segments_up_to_a_part_without_a_cut_are_not_needed() {
+        let files = files(&[3], &[2, 3, 4]);
+        let cut = newest_cut(&files.parts, |_| Some(None));
+        assert_eq!(needed_segments(&files, cut), [(4, None)]);
+    }
+
+    #[test]
+    fn the_segments_of_an_unreadable_part_are_needed_after_the_cut_before_it() {
+        let files = files(&[2, 3], &[2, 3]);
+        let cut = newest_cut(&files.parts, |part| (part == 2).then_some(Some(7)));
+        assert_eq!(needed_segments(&files, cut), [(2, Some(7)), (3, None)]);
+        let cut = newest_cut(&files.parts, |_| None);
+        assert_eq!(needed_segments(&files, cut), [(2, None), (3, None)]);
+    }
+}

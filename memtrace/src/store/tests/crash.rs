@@ -1,0 +1,140 @@
+//! What a killed recorder leaves is read up to its last complete batch, and closed.
+
+use super::*;
+use crate::model::tables::{DiagKind, DiagRow};
+use crate::store::framing::{Frame, frame_at};
+use crate::store::layout::{part_path, segment_path};
+use crate::store::{ProblemKind, Recording, StoreError, recover};
+
+#[test]
+fn truncation_at_any_length_loses_no_complete_batch() {
+    let (_parent, dir) = new_dir();
+    let mut writer = Writer::create(&dir, &info()).unwrap();
+    for batch in 0..3 {
+        append_all(&mut writer, &[mem(batch * 2, 1), mem(batch * 2 + 1, 2)]);
+        writer.flush().unwrap();
+    }
+    kill(writer);
+    let path = dir.join(segment_path("mem", 1));
+    let bytes = std::fs::read(&path).unwrap();
+    let ends = ends_of_messages(&bytes);
+    assert_eq!(ends.len(), 4, "a schema and three batches");
+
+    for length in (0..=bytes.len()).rev() {
+        std::fs::OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(length as u64)
+            .unwrap();
+        let whole = ends.iter().filter(|&&end| end <= length).count();
+        let recording = Recording::open(&dir).unwrap();
+        let rows = recording.rows::<MemRow>().unwrap();
+        let batches = whole.saturating_sub(1);
+        let expected: Vec<MemRow> = (0..2 * batches as i64).map(|i| mem(i, 1 + i % 2)).collect();
+        assert_eq!(rows, expected, "cut to {length} bytes");
+        let is_whole = length == 0 || ends.contains(&length);
+        assert_eq!(
+            recording.problems().is_empty(),
+            is_whole,
+            "cut to {length} bytes"
+        );
+        if let [problem] = &recording.problems()[..] {
+            assert!(matches!(problem.kind, ProblemKind::TruncatedTail { .. }));
+        }
+    }
+}
+
+fn ends_of_messages(stream: &[u8]) -> Vec<usize> {
+    let mut ends = Vec::new();
+    let mut at = 0;
+    while let Frame::Message { body, .. } = frame_at(&stream, at, stream.len() as u64).unwrap() {
+        at = body.end;
+        ends.push(at as usize);
+    }
+    ends
+}
+
+#[test]
+fn recovery_closes_what_a_killed_recorder_left_and_says_so_once() {
+    let (_parent, dir) = new_dir();
+    let mut writer = Writer::create_with(&dir, &info(), SMALL).unwrap();
+    let rows: Vec<MemRow> = (0..237).map(|i| mem(i * 100, 1)).collect();
+    append_all(&mut writer, &rows);
+    append_all(&mut writer, &[process(1, "a"), process(1, "b")]);
+    kill(writer);
+
+    let report = recover(&dir).unwrap();
+    assert!(!report.was_closed);
+    assert_eq!(report.last_boot_ns, Some(BootNs(23_600_000_000)));
+    assert_eq!(report.problems, []);
+    let recording = Recording::open(&dir).unwrap();
+    assert!(recording.is_closed());
+    assert_eq!(recording.info().state, RunState::Recovered);
+    assert_eq!(recording.rows::<MemRow>().unwrap(), rows);
+    assert_eq!(recording.rows::<ProcessRow>().unwrap(), [process(1, "b")]);
+    let diags = recording.rows::<DiagRow>().unwrap();
+    assert_eq!(diags.len(), 1);
+    assert_eq!(diags[0].kind, Some(DiagKind::Recovered));
+    assert_eq!(diags[0].boot_ns, BootNs(23_600_000_000));
+    assert_eq!(diags[0].ts, WallNs(EPOCH_NS + 23_600_000_000));
+    assert!(!dir.join("spool").exists());
+
+    let before = files_below(&dir);
+    assert!(recover(&dir).unwrap().was_closed);
+    assert_eq!(files_below(&dir), before);
+}
+
+#[test]
+fn recovery_that_was_interrupted_can_be_repeated() {
+    let (_parent, dir) = new_dir();
+    let mut writer = Writer::create(&dir, &info()).unwrap();
+    append_all(&mut writer, &[mem(1, 1)]);
+    kill(writer);
+    let unclosed = std::fs::read(dir.join("run.json")).unwrap();
+    recover(&dir).unwrap();
+    // As if it had been killed just before the last step.
+    std::fs::write(dir.join("run.json"), unclosed).unwrap();
+    std::fs::write(dir.join("mem/part-00007.parquet.tmp"), b"half").unwrap();
+    assert!(!recover(&dir).unwrap().was_closed);
+    let recording = Recording::open(&dir).unwrap();
+    assert_eq!(recording.rows::<MemRow>().unwrap(), [mem(1, 1)]);
+    assert_eq!(recording.rows::<DiagRow>().unwrap().len(), 1);
+}
+
+#[test]
+fn recovery_is_refused_while_the_recorder_lives() {
+    let (_parent, dir) = new_dir();
+    let mut writer = Writer::create(&dir, &info()).unwrap();
+    append_all(&mut writer, &[mem(1, 1)]);
+    assert!(matches!(recover(&dir), Err(StoreError::Live { .. })));
+    writer.flush().unwrap();
+    assert!(matches!(recover(&dir), Err(StoreError::Live { .. })));
+    kill(writer);
+    recover(&dir).unwrap();
+}
+
+#[test]
+fn rows_are_not_doubled_when_a_part_has_its_name_but_its_segments_are_still_there() {
+    let (_parent, dir) = new_dir();
+    let rows: Vec<MemRow> = (0..180).map(|i| mem(i * 100, 1)).collect();
+    let mut writer = Writer::create_with(&dir, &info(), SMALL).unwrap();
+    append_all(&mut writer, &rows);
+    kill(writer);
+    // Segments 1 to 3 were converted and 4 is left, as well as 3 for its newest rows.
+    let spool = dir.join("spool");
+    let kept = tempfile::tempdir().unwrap();
+    for name in files_below(&spool) {
+        std::fs::copy(spool.join(&name), kept.path().join(&name)).unwrap();
+    }
+    assert!(dir.join(part_path("mem", 3)).exists());
+    assert!(dir.join(segment_path("mem", 3)).exists());
+    recover(&dir).unwrap();
+    // A killed recovery: everything is converted, and the segments are back.
+    std::fs::create_dir(&spool).unwrap();
+    for name in files_below(kept.path()) {
+        std::fs::copy(kept.path().join(&name), spool.join(&name)).unwrap();
+    }
+    let recording = Recording::open(&dir).unwrap();
+    assert_eq!(recording.rows::<MemRow>().unwrap(), rows);
+}

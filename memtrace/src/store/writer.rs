@@ -1,0 +1,297 @@
+//! Writes a recording.
+
+use super::append::RowBuffer;
+use super::compact::{Through, compact};
+use super::compactor::Compactor;
+use super::disk::Disk;
+use super::error::StoreError;
+use super::layout::{SPOOL, segment_path};
+use super::part_writer::ROW_GROUP_ROWS;
+use super::run_file::LockedRunFile;
+use super::segment_writer::SegmentWriter;
+use crate::model::{Bytes, Record, RunInfo, RunState, SCHEMA_VERSION, TABLES, Table};
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// When buffers are flushed and segments closed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// A table's rows are flushed when this many wait, or when they take this much. Bounds
+    /// the memory of the recorder, not the loss after a crash: that is the caller's, who
+    /// calls [`Writer::flush`] by the clock.
+    pub(super) flush_rows: usize,
+    pub(super) flush_bytes: usize,
+    /// A segment is closed and converted at this size.
+    pub(super) segment_rows: usize,
+    pub(super) segment_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            flush_rows: 4_096,
+            flush_bytes: 512 << 10,
+            // Four whole row groups make one part.
+            segment_rows: 4 * ROW_GROUP_ROWS,
+            segment_bytes: 64 << 20,
+        }
+    }
+}
+
+/// What was written so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Rows taken, all tables.
+    pub row_count: i64,
+    /// Bytes written to disk, spool and Parquet together.
+    pub written_bytes: Bytes,
+}
+
+/// Writes a recording: rows into buffers, buffers into the spool, full segments into
+/// Parquet by a thread in the background.
+///
+/// Not finishing it leaves an unclosed recording, which reads without loss up to the last
+/// flush and can be closed with [`recover`](super::recover).
+pub struct Writer {
+    disk: Arc<Disk>,
+    tables: Vec<TableWriter>,
+    limits: Limits,
+    // Stops before the lock is released: fields are dropped in this order.
+    compactor: Compactor,
+    run_file: LockedRunFile,
+    row_count: i64,
+}
+
+impl Writer {
+    /// Makes the directory of a new recording, and `run.json` in it with the state
+    /// [`RunState::Recording`].
+    ///
+    /// # Errors
+    /// When the directory exists and is not empty, when its parent does not exist, and
+    /// when the system refuses.
+    pub fn create(dir: &Path, info: &RunInfo) -> Result<Self, StoreError> {
+        Self::create_with(dir, info, Limits::default())
+    }
+
+    pub(super) fn create_with(
+        dir: &Path,
+        info: &RunInfo,
+        limits: Limits,
+    ) -> Result<Self, StoreError> {
+        let disk = Arc::new(Disk::create(dir)?);
+        let run_file = LockedRunFile::write(&disk, &with_state(info, RunState::Recording))?;
+        disk.create_dir(Path::new(SPOOL))?;
+        let compactor = Compactor::start(Arc::clone(&disk))
+            .map_err(|error| StoreError::io("start a thread for", dir, error))?;
+        Ok(Self {
+            disk,
+            tables: TABLES.iter().copied().map(TableWriter::new).collect(),
+            limits,
+            compactor,
+            run_file,
+            row_count: 0,
+        })
+    }
+
+    /// The directory of the recording.
+    pub fn dir(&self) -> &Path {
+        self.disk.dir()
+    }
+
+    /// Gives the directory, all that is in it, and all that will be, to a user: the one
+    /// who called sudo.
+    ///
+    /// # Errors
+    /// When the system refuses. Writing goes on either way.
+    pub fn set_owner(&self, uid: u32, gid: u32) -> Result<(), StoreError> {
+        self.disk.set_owner(uid, gid)
+    }
+
+    /// Adds a row. Rows of a table should come in order of `boot_ns`, give or take 2 s;
+    /// what is later than that is kept, but may be out of order in the result.
+    ///
+    /// # Errors
+    /// When the buffer is full and can't be written. The row is then not taken, and the
+    /// rows before it wait for the next attempt.
+    pub fn append(&mut self, record: &Record) -> Result<(), StoreError> {
+        let table_index = record.table_index();
+        let Some(table) = self.tables.get_mut(table_index) else {
+            return Ok(());
+        };
+        if table.is_full(&self.limits) {
+            table.flush(&self.disk)?;
+            if let Some(seq) = table.close_full_segment(&self.disk, &self.limits)? {
+                self.compactor.convert(table_index, seq);
+            }
+        }
+        table.buffer.push(record);
+        self.row_count += 1;
+        Ok(())
+    }
+
+    /// Writes all waiting rows to the spool. They survive the death of this process, not
+    /// that of the machine. Without rows it costs nothing.
+    ///
+    /// # Errors
+    /// When rows can't be written; they wait for the next attempt. Also when a conversion
+    /// in the background has failed; its rows stay in the spool and nothing is lost.
+    pub fn flush(&mut self) -> Result<(), StoreError> {
+        for (table_index, table) in self.tables.iter_mut().enumerate() {
+            table.flush(&self.disk)?;
+            if let Some(seq) = table.close_full_segment(&self.disk, &self.limits)? {
+                self.compactor.convert(table_index, seq);
+            }
+        }
+        self.compactor.take_failure().map_or(Ok(()), Err)
+    }
+
+    /// Flushes, and waits until the disk has it: what is written survives the death of
+    /// the machine.
+    ///
+    /// # Errors
+    /// As [`Writer::flush`].
+    pub fn sync(&mut self) -> Result<(), StoreError> {
+        let flushed = self.flush();
+        let mut is_new = false;
+        for segment in self
+            .tables
+            .iter_mut()
+            .filter_map(|table| table.segment.as_mut())
+        {
+            is_new |= segment.sync()?;
+        }
+        if is_new {
+            self.disk.sync_dir_of(&segment_path("", 0))?;
+        }
+        flushed
+    }
+
+    /// What was written so far.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            row_count: self.row_count,
+            written_bytes: Bytes(self.disk.written_bytes().cast_signed()),
+        }
+    }
+
+    /// Closes the recording: what is in the spool becomes Parquet, the spool goes, and
+    /// `run.json` says [`RunState::Closed`].
+    ///
+    /// # Errors
+    /// The first thing that failed; what can still be done after it is done. The recording
+    /// then stays unclosed, and can be read, and closed later with
+    /// [`recover`](super::recover).
+    pub fn finish(mut self, info: &RunInfo) -> Result<Stats, StoreError> {
+        let mut outcome = self.flush();
+        for table in &mut self.tables {
+            outcome = outcome.and(table.close_segment(&self.disk).map(drop));
+        }
+        self.compactor.stop();
+        // What failed there is tried again here, so it does not count.
+        let _ = self.compactor.take_failure();
+        for table in TABLES {
+            outcome = outcome.and(compact(&self.disk, table, Through::End).map(drop));
+        }
+        outcome?;
+        self.disk.remove_dir_if_there(Path::new(SPOOL))?;
+        self.run_file = LockedRunFile::write(&self.disk, &with_state(info, RunState::Closed))?;
+        Ok(self.stats())
+    }
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer")
+            .field("dir", &self.dir())
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // After `finish` there is nothing left to flush. Otherwise the recorder is going
+        // down, and what it has is better on disk; there is no one to tell if it can't be.
+        let _ = self.flush();
+    }
+}
+
+/// `info` in a state, with the version of the tables that this build writes.
+pub(super) fn with_state(info: &RunInfo, state: RunState) -> RunInfo {
+    RunInfo {
+        schema_version: SCHEMA_VERSION,
+        state,
+        ..info.clone()
+    }
+}
+
+/// The way of one table's rows to the spool.
+struct TableWriter {
+    table: &'static Table,
+    buffer: RowBuffer,
+    segment: Option<SegmentWriter>,
+    seq: u32,
+}
+
+impl TableWriter {
+    fn new(table: &'static Table) -> Self {
+        Self {
+            table,
+            buffer: RowBuffer::new(table),
+            segment: None,
+            seq: 1,
+        }
+    }
+
+    fn is_full(&self, limits: &Limits) -> bool {
+        self.buffer.rows() >= limits.flush_rows || self.buffer.bytes() >= limits.flush_bytes
+    }
+
+    fn flush(&mut self, disk: &Disk) -> Result<(), StoreError> {
+        if let Some(segment) = &mut self.segment
+            && segment.is_blocked()
+        {
+            segment.write_out(disk)?;
+        }
+        if self.buffer.rows() == 0 {
+            return Ok(());
+        }
+        let path = segment_path(self.table.name, self.seq);
+        let segment = match &mut self.segment {
+            Some(segment) => segment,
+            none => none.insert(SegmentWriter::create(disk, &path, self.buffer.schema())?),
+        };
+        let batch = self
+            .buffer
+            .take()
+            .map_err(|error| StoreError::encode(&disk.full_path(&path), &error))?;
+        segment.write(disk, &batch)
+    }
+
+    /// Closes the segment when it is full; gives its number.
+    fn close_full_segment(
+        &mut self,
+        disk: &Disk,
+        limits: &Limits,
+    ) -> Result<Option<u32>, StoreError> {
+        let is_full = self.segment.as_ref().is_some_and(|segment| {
+            segment.rows() >= limits.segment_rows || segment.bytes() >= limits.segment_bytes
+        });
+        if is_full {
+            self.close_segment(disk)
+        } else {
+            Ok(None)
+        }
+    }
+
+    fn close_segment(&mut self, disk: &Disk) -> Result<Option<u32>, StoreError> {
+        let Some(segment) = self.segment.take() else {
+            return Ok(None);
+        };
+        let seq = self.seq;
+        self.seq += 1;
+        segment.close(disk)?;
+        Ok(Some(seq))
+    }
+}
