@@ -128,10 +128,10 @@ pub struct Layout {
     pub exit_has_group_dead: u32,
     /// 1 when the mark_victim tracepoint hands over the task (6.9)
     pub victim_is_task: u32,
+    /// bpf_array.pptrs
+    pub bpf_array_pptrs: u32,
     /// CPUs whose per-CPU parts are added up, at most [`CPUS_MAX`]; 0 turns that off
     pub cpu_count: u32,
-    /// Address of __per_cpu_offset; meaningless when `cpu_count` is 0
-    pub per_cpu_offset: u64,
 }
 
 /// A process of the recording, in the map of members.

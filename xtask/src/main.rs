@@ -1,1 +1,64 @@
-fn main() {}
+//! `cargo xtask TASK`: what the project does for itself. One file per task.
+
+// A task's output is for the person who ran it; there is no library below this that
+// could be made to print by accident.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod bench;
+mod compiler;
+mod debian;
+mod deny;
+mod ebpf;
+mod macos;
+mod rooms;
+mod schema;
+mod sh;
+mod test;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// The project's own tasks.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Rebuild the committed BPF object, or check that it is the one its sources give.
+    Ebpf(ebpf::Args),
+    /// Check that imports between the rooms of memtrace go one way.
+    Rooms,
+    /// Build and run every test that can run here; say which can't.
+    Test(test::Args),
+    /// Write docs/tables.md from the declared tables, or check it.
+    Schema(schema::Args),
+    /// Measure what memtrace promises.
+    Bench(bench::Args),
+    /// Check licences and origins of dependencies.
+    Deny(deny::Args),
+    /// Type-check memtrace for macOS.
+    Macos(macos::Args),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().task {
+        Task::Ebpf(args) => ebpf::run(&args),
+        Task::Rooms => rooms::run(),
+        Task::Test(args) => test::run(&args),
+        Task::Schema(args) => schema::run(&args),
+        Task::Bench(args) => bench::run(&args),
+        Task::Deny(args) => deny::run(&args),
+        Task::Macos(args) => macos::run(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

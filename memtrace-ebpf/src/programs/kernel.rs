@@ -5,9 +5,8 @@
 //! zero or as another object's bytes, never as a crash. The one hot path, in `rss`, reads
 //! its trusted pointer directly.
 
-use crate::maps::layout;
-use aya_ebpf::helpers::{bpf_probe_read_kernel, bpf_probe_read_kernel_buf};
-use aya_ebpf::helpers::generated::bpf_ktime_get_boot_ns;
+use crate::maps::{CPU_OFFSETS, layout};
+use aya_ebpf::helpers::generated::{bpf_ktime_get_boot_ns, bpf_probe_read_kernel};
 use memtrace_abi::event::{COMM_LEN, Counts};
 
 const PF_KTHREAD: u32 = 0x0020_0000;
@@ -20,10 +19,21 @@ pub fn now() -> u64 {
     unsafe { bpf_ktime_get_boot_ns() }
 }
 
+/// A field at an offset; zero where it can't be read: the helper clears the destination
+/// when it fails. No branch on its answer, because the verifier would follow both ways of
+/// each of the hundred reads.
 #[inline(always)]
-fn read<T: Copy + Default>(base: u64, offset: u32) -> T {
-    // SAFETY: bpf_probe_read_kernel checks the address.
-    unsafe { bpf_probe_read_kernel((base + u64::from(offset)) as *const T) }.unwrap_or_default()
+pub fn read<T: Copy + Default>(base: u64, offset: u32) -> T {
+    let mut value = T::default();
+    // SAFETY: the destination is `value`; the helper checks the source.
+    unsafe {
+        bpf_probe_read_kernel(
+            (&raw mut value).cast(),
+            size_of::<T>() as u32,
+            (base + u64::from(offset)) as *const _,
+        )
+    };
+    value
 }
 
 /// A task_struct.
@@ -70,9 +80,7 @@ impl Task {
 
     #[inline(always)]
     pub fn comm(self, comm: &mut [u8; COMM_LEN]) {
-        let address = self.0 + u64::from(layout!(task_comm));
-        // SAFETY: bpf_probe_read_kernel checks the address.
-        let _ = unsafe { bpf_probe_read_kernel_buf(address as *const u8, comm) };
+        *comm = read(self.0, layout!(task_comm));
     }
 
     #[inline(always)]
@@ -96,7 +104,10 @@ impl Task {
     #[inline(always)]
     pub fn maxrss_pages(self) -> (i64, i64) {
         let signal = self.signal();
-        (read(signal, layout!(signal_maxrss)), read(signal, layout!(signal_cmaxrss)))
+        (
+            read(signal, layout!(signal_maxrss)),
+            read(signal, layout!(signal_cmaxrss)),
+        )
     }
 
     #[inline(always)]
@@ -125,7 +136,10 @@ impl Task {
         }
         let level: u32 = read(pid, layout!(pid_level));
         let number = layout!(pid_numbers) + layout!(upid_nr);
-        read(pid + u64::from(level) * u64::from(layout!(upid_size)), number)
+        read(
+            pid + u64::from(level) * u64::from(layout!(upid_size)),
+            number,
+        )
     }
 
     /// kernfs id of the memory cgroup; 0 without the memory controller.
@@ -138,7 +152,11 @@ impl Task {
         let css: u64 = read(css_set, layout!(css_set_memory));
         let cgroup: u64 = read(css, layout!(css_cgroup));
         let node: u64 = read(cgroup, layout!(cgroup_kn));
-        if node == 0 { 0 } else { read(node, layout!(kn_id)) }
+        if node == 0 {
+            0
+        } else {
+            read(node, layout!(kn_id))
+        }
     }
 }
 
@@ -167,7 +185,10 @@ impl Mm {
     /// Where the arguments stand, in the process's memory: begin and end.
     #[inline(always)]
     pub fn arguments(self) -> (u64, u64) {
-        (read(self.0, layout!(mm_arg_start)), read(self.0, layout!(mm_arg_end)))
+        (
+            read(self.0, layout!(mm_arg_start)),
+            read(self.0, layout!(mm_arg_end)),
+        )
     }
 
     /// The counters as they stand: off by what the CPUs have not handed in yet.
@@ -217,8 +238,9 @@ fn sum_parts(parts: u64) -> i64 {
     let mut sum = 0;
     let mut cpu = 0;
     while cpu < layout!(cpu_count) {
-        let offset: u64 = read(layout!(per_cpu_offset), cpu * 8);
-        sum += i64::from(read::<i32>(parts + offset, 0));
+        if let Some(offset) = CPU_OFFSETS.get(cpu) {
+            sum += i64::from(read::<i32>(parts + *offset, 0));
+        }
         cpu += 1;
     }
     sum

@@ -1,7 +1,7 @@
 //! fork, exec, exit and names: who belongs to the recording, kept in the kernel so that a
 //! process that lives for a millisecond, is double-forked or reparented is not missed.
 
-use crate::kernel::{Mm, Task, now};
+use crate::kernel::{Mm, Task, now, read};
 use crate::maps::{
     MEMBERS, SCRATCH, SCRATCH_LEN, SPACES, TARGET_CGROUPS, config, count_loss, layout,
 };
@@ -14,7 +14,9 @@ use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
 use memtrace_abi::LossClass;
 use memtrace_abi::config::Member;
-use memtrace_abi::event::{ARGS_MAX, COMM_LEN, Comm, Counts, EventKind, Exec, Exit, Fork, PATH_MAX};
+use memtrace_abi::event::{
+    ARGS_MAX, COMM_LEN, Comm, Counts, EventKind, Exec, Exit, Fork, PATH_MAX,
+};
 
 /// Enters a process that is already running. Answers whether it is followed now.
 #[inline(always)]
@@ -42,8 +44,12 @@ fn follows_other(mm: Mm, tgid: u32) -> bool {
 
 #[inline(always)]
 fn enter(tgid: u32, start_boot_ns: u64, mm: Mm) -> bool {
-    let member =
-        Member { start_boot_ns, mm: mm.0, earlier_peak_pages: 0, earlier_peak_boot_ns: 0 };
+    let member = Member {
+        start_boot_ns,
+        mm: mm.0,
+        earlier_peak_pages: 0,
+        earlier_peak_boot_ns: 0,
+    };
     let is_entered = MEMBERS.insert(tgid, member, 0).is_ok();
     if !is_entered {
         count_loss(LossClass::Members);
@@ -150,7 +156,9 @@ pub fn sched_process_exec(ctx: BtfTracePointContext) -> i32 {
     } else if config!(offers_strangers) == 0 {
         return 0;
     }
-    let Some(scratch) = SCRATCH.get_ptr_mut(0) else { return 0 };
+    let Some(scratch) = SCRATCH.get_ptr_mut(0) else {
+        return 0;
+    };
     let bytes = scratch.cast::<u8>();
     // SAFETY: the scratch room is this CPU's own and larger than an Exec at its start.
     let event = unsafe { &mut *bytes.cast::<Exec>() };
@@ -167,14 +175,19 @@ pub fn sched_process_exec(ctx: BtfTracePointContext) -> i32 {
     event.path_len = path_len as u32;
     let args_len = read_arguments(bytes, size_of::<Exec>() + path_len, mm);
     event.args_len = args_len as u32;
-    send_scratch(size_of::<Exec>() + path_len + args_len, LossClass::Lifecycle);
+    send_scratch(
+        size_of::<Exec>() + path_len + args_len,
+        LossClass::Lifecycle,
+    );
     0
 }
 
 /// Folds the peak of the address space that exec left behind into the member's.
 #[inline(always)]
 fn leave_image(member: &mut Member, tgid: u32) {
-    let Some(space) = unfollow(Mm(member.mm), tgid) else { return };
+    let Some(space) = unfollow(Mm(member.mm), tgid) else {
+        return;
+    };
     if tgid != config!(held_tgid) && space.peak_pages > member.earlier_peak_pages {
         member.earlier_peak_pages = space.peak_pages;
         member.earlier_peak_boot_ns = space.peak_boot_ns;
@@ -185,13 +198,7 @@ fn leave_image(member: &mut Member, tgid: u32) {
 /// Answers its length without the NUL.
 #[inline(always)]
 fn read_path(bytes: *mut u8, bprm: u64) -> usize {
-    let address = bprm + u64::from(layout!(binprm_interp));
-    // SAFETY: bpf_probe_read_kernel checks the address.
-    let Ok(path) =
-        (unsafe { aya_ebpf::helpers::bpf_probe_read_kernel(address as *const u64) })
-    else {
-        return 0;
-    };
+    let path: u64 = read(bprm, layout!(binprm_interp));
     // SAFETY: the scratch room has PATH_MAX bytes behind the event.
     let read = unsafe {
         bpf_probe_read_kernel_str(
@@ -200,7 +207,11 @@ fn read_path(bytes: *mut u8, bprm: u64) -> usize {
             path as *const _,
         )
     };
-    if read <= 1 || read > PATH_MAX as i64 { 0 } else { read as usize - 1 }
+    if read <= 1 || read > PATH_MAX as i64 {
+        0
+    } else {
+        read as usize - 1
+    }
 }
 
 /// Copies the argument area behind what stands at `offset`. Answers its length: 0 when the
@@ -240,7 +251,9 @@ pub fn task_rename(ctx: BtfTracePointContext) -> i32 {
     if !is_member && config!(offers_strangers) == 0 {
         return 0;
     }
-    let Some(scratch) = SCRATCH.get_ptr_mut(0) else { return 0 };
+    let Some(scratch) = SCRATCH.get_ptr_mut(0) else {
+        return 0;
+    };
     let bytes = scratch.cast::<u8>();
     // SAFETY: the scratch room is this CPU's own and larger than a Comm at its start.
     let event = unsafe { &mut *bytes.cast::<Comm>() };
@@ -253,7 +266,11 @@ pub fn task_rename(ctx: BtfTracePointContext) -> i32 {
     };
     // SAFETY: the helper takes no arguments and cannot fail.
     let is_own = unsafe { bpf_get_current_task() } == task.0;
-    let args_len = if is_own { read_arguments(bytes, size_of::<Comm>(), task.mm()) } else { 0 };
+    let args_len = if is_own {
+        read_arguments(bytes, size_of::<Comm>(), task.mm())
+    } else {
+        0
+    };
     event.args_len = args_len as u32;
     send_scratch(size_of::<Comm>() + args_len, LossClass::Lifecycle);
     0
@@ -273,7 +290,9 @@ pub fn sched_process_exit(ctx: BtfTracePointContext) -> i32 {
         return 0;
     }
     let tgid = task.tgid();
-    let Some(member) = MEMBERS.get_ptr(tgid) else { return 0 };
+    let Some(member) = MEMBERS.get_ptr(tgid) else {
+        return 0;
+    };
     // SAFETY: a map value that only this process's own events write.
     let member = unsafe { *member };
     // Two last threads can both see the group dead before 6.16: one of them removes.

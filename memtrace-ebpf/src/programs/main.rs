@@ -7,8 +7,6 @@
 //! an address space, [`ring`] how events leave, [`maps`] where state is kept.
 #![no_std]
 #![no_main]
-// A binary exports nothing; `pub` marks what a module offers to its neighbours.
-#![allow(unreachable_pub)]
 
 mod kernel;
 mod lifecycle;

@@ -2,8 +2,8 @@
 
 use crate::space::Space;
 use aya_ebpf::macros::map;
-use aya_ebpf::maps::{HashMap, PerCpuArray, RingBuf};
-use memtrace_abi::config::Member;
+use aya_ebpf::maps::{Array, HashMap, PerCpuArray, RingBuf};
+use memtrace_abi::config::{CPUS_MAX, Member};
 use memtrace_abi::event::{ARGS_MAX, PATH_MAX};
 use memtrace_abi::{Config, Layout, LossClass};
 
@@ -22,6 +22,10 @@ pub static TARGET_CGROUPS: HashMap<u64, u8> = HashMap::with_max_entries(1024, 0)
 
 #[map]
 pub static LOSSES: PerCpuArray<u64> = PerCpuArray::with_max_entries(LossClass::ALL.len() as u32, 0);
+
+/// What to add to a per-CPU pointer to reach each CPU's part; see `snapshot::learn_cpus`.
+#[map]
+pub static CPU_OFFSETS: Array<u64> = Array::with_max_entries(CPUS_MAX, 0);
 
 /// Room for one event with its strings: too large for the stack.
 #[map]

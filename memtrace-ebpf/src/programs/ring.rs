@@ -4,8 +4,8 @@ use crate::kernel::{Mm, now};
 use crate::maps::{EVENTS, SCRATCH, SCRATCH_LEN, config, count_loss};
 use crate::space::Space;
 use aya_ebpf::helpers::generated::bpf_ringbuf_query;
-use memtrace_abi::event::{Counts, EventHeader, EventKind, Sample, SampleCause};
 use memtrace_abi::LossClass;
+use memtrace_abi::event::{Counts, EventHeader, EventKind, Sample, SampleCause};
 
 const BPF_RB_AVAIL_DATA: u64 = 0;
 const BPF_RB_NO_WAKEUP: u64 = 1;
@@ -15,7 +15,11 @@ const BPF_RB_FORCE_WAKEUP: u64 = 2;
 /// that a burst of events does not cost a switch to it for each.
 #[inline(always)]
 pub fn wake_flag(fill: u64) -> u64 {
-    if fill >= config!(wake_bytes) { BPF_RB_FORCE_WAKEUP } else { BPF_RB_NO_WAKEUP }
+    if fill >= config!(wake_bytes) {
+        BPF_RB_FORCE_WAKEUP
+    } else {
+        BPF_RB_NO_WAKEUP
+    }
 }
 
 /// Bytes in the ring that the reader has not taken.
@@ -98,7 +102,9 @@ pub fn send_sample(
 /// Sends the first `len` bytes of the scratch room, or counts the event as lost.
 #[inline(always)]
 pub fn send_scratch(len: usize, class: LossClass) {
-    let Some(scratch) = SCRATCH.get_ptr_mut(0) else { return };
+    let Some(scratch) = SCRATCH.get_ptr_mut(0) else {
+        return;
+    };
     if len > SCRATCH_LEN {
         return;
     }
@@ -114,5 +120,10 @@ pub fn send_scratch(len: usize, class: LossClass) {
 /// The header of an event that happens now.
 #[inline(always)]
 pub fn header(kind: EventKind, tgid: u32, start_boot_ns: u64) -> EventHeader {
-    EventHeader { kind: kind as u32, tgid, boot_ns: now(), start_boot_ns }
+    EventHeader {
+        kind: kind as u32,
+        tgid,
+        boot_ns: now(),
+        start_boot_ns,
+    }
 }

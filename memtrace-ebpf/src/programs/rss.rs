@@ -15,7 +15,9 @@ use memtrace_abi::event::SampleCause;
 #[btf_tracepoint(function = "rss_stat")]
 pub fn rss_stat(ctx: BtfTracePointContext) -> i32 {
     let mm: *const u8 = ctx.arg(0);
-    let Some(space) = SPACES.get_ptr_mut(mm as u64) else { return 0 };
+    let Some(space) = SPACES.get_ptr_mut(mm as u64) else {
+        return 0;
+    };
     // SAFETY: a map value; see `Space` about concurrent writes.
     let space = unsafe { &mut *space };
     let anon = counter(mm, layout!(mm_rss_anon));

@@ -1,12 +1,14 @@
 //! All members at once: the task iterator finds who is running when recording starts, the
 //! sweep samples who changed at every tick.
 
-use crate::kernel::{Mm, Task, now};
+use crate::kernel::{Mm, Task, now, read};
 use crate::lifecycle::adopt;
-use crate::maps::{MEMBERS, SPACES, config};
+use crate::maps::{CPU_OFFSETS, LOSSES, MEMBERS, SCRATCH, SPACES, config, layout};
 use crate::ring::send_sample;
 use crate::space::Space;
-use aya_ebpf::helpers::generated::{bpf_for_each_map_elem, bpf_seq_write};
+use aya_ebpf::helpers::generated::{
+    bpf_for_each_map_elem, bpf_map_lookup_percpu_elem, bpf_seq_write,
+};
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
 use core::ffi::c_void;
@@ -75,13 +77,66 @@ pub extern "C" fn task_iter(ctx: *const IterTask) -> i32 {
     seen.hiwater_pages = mm.hiwater_pages().max(seen.counts.rss_pages());
     task.comm(&mut seen.comm);
     if is_member && known_start.unwrap_or(0) == 0 {
-        seen.is_new = u32::from(adopt(task, mm, seen.start_boot_ns, &seen.counts, seen.boot_ns));
+        seen.is_new = u32::from(adopt(
+            task,
+            mm,
+            seen.start_boot_ns,
+            &seen.counts,
+            seen.boot_ns,
+        ));
     }
     // SAFETY: `seq` is the iterator's seq_file; `seen` is initialised and of that size.
     unsafe {
-        bpf_seq_write((*meta).seq.cast(), (&raw mut seen).cast(), size_of::<TaskSeen>() as u32)
+        bpf_seq_write(
+            (*meta).seq.cast(),
+            (&raw mut seen).cast(),
+            size_of::<TaskSeen>() as u32,
+        )
     };
     0
+}
+
+/// Finds out how to reach each CPU's part of a per-CPU pointer. The kernel's table of
+/// offsets is not to be had: its symbol is hidden without CONFIG_KALLSYMS_ALL. But a
+/// per-CPU array of our own shows both ends: bpf_map_lookup_percpu_elem (5.19, before
+/// counters had per-CPU parts) gives the address of one CPU's value, and struct bpf_array
+/// holds the per-CPU pointer it came from. Run once, through BPF_PROG_TEST_RUN.
+#[raw_tracepoint(tracepoint = "memtrace_learn_cpus")]
+pub fn learn_cpus(_ctx: RawTracePointContext) -> i32 {
+    let map = (&raw const LOSSES).cast_mut().cast::<c_void>();
+    let Some(map_address) = as_number(map) else {
+        return 0;
+    };
+    // pptrs[0]: the only element's pointer is the first of the array.
+    let pointer: u64 = read(map_address, layout!(bpf_array_pptrs));
+    let mut cpu = 0;
+    while cpu < layout!(cpu_count) {
+        let key = 0_u32;
+        // SAFETY: the map is a per-CPU array and the key within it.
+        let value = unsafe { bpf_map_lookup_percpu_elem(map, (&raw const key).cast(), cpu) };
+        if !value.is_null()
+            && let Some(address) = as_number(value)
+            && let Some(offset) = CPU_OFFSETS.get_ptr_mut(cpu)
+        {
+            // SAFETY: an element of an array map.
+            unsafe { *offset = address - pointer };
+        }
+        cpu += 1;
+    }
+    0
+}
+
+/// A pointer as a number to calculate with, which the verifier allows no pointer to be: it
+/// forgets what it was on the way through a map.
+#[inline(always)]
+fn as_number(pointer: *mut c_void) -> Option<u64> {
+    let slot = SCRATCH.get_ptr_mut(0)?.cast::<u64>();
+    // SAFETY: the scratch room is this CPU's own; volatile, so that the value does go
+    // through it.
+    unsafe {
+        core::ptr::write_volatile(slot, pointer as u64);
+        Some(core::ptr::read_volatile(slot))
+    }
 }
 
 /// What the sweep hands to its visits.
@@ -98,7 +153,10 @@ struct Sweep {
 /// a sweep carry its start as their time.
 #[raw_tracepoint(tracepoint = "memtrace_sweep")]
 pub fn sweep(ctx: RawTracePointContext) -> i32 {
-    let mut sweep = Sweep { boot_ns: now(), is_keyframe: ctx.arg(0) };
+    let mut sweep = Sweep {
+        boot_ns: now(),
+        is_keyframe: ctx.arg(0),
+    };
     // SAFETY: the callback has the signature that the helper calls for a hash map, and the
     // context outlives the call.
     unsafe {
@@ -120,8 +178,14 @@ extern "C" fn visit_space(
     sweep: *const Sweep,
 ) -> i64 {
     // SAFETY: the helper passes a key, its value and the context given to it.
-    let (mm, space, boot_ns, is_keyframe) =
-        unsafe { (Mm(*mm), &mut *space, (*sweep).boot_ns, (*sweep).is_keyframe != 0) };
+    let (mm, space, boot_ns, is_keyframe) = unsafe {
+        (
+            Mm(*mm),
+            &mut *space,
+            (*sweep).boot_ns,
+            (*sweep).is_keyframe != 0,
+        )
+    };
     let mut counts = mm.counts();
     let has_moved = has_moved(&counts, &space.swept);
     let owes_peak = space.owes_peak(counts.rss_pages());
@@ -133,7 +197,11 @@ extern "C" fn visit_space(
     }
     let swept = counts;
     mm.settle(&mut counts);
-    let cause = if is_keyframe { SampleCause::Keyframe } else { SampleCause::Sweep };
+    let cause = if is_keyframe {
+        SampleCause::Keyframe
+    } else {
+        SampleCause::Sweep
+    };
     if send_sample(mm, space, &counts, boot_ns, cause) {
         space.swept = swept;
     }

@@ -1,5 +1,6 @@
 //! The command line: one file per subcommand, each with its arguments and a `run`.
 
+mod record;
 mod report;
 
 use clap::{Parser, Subcommand};
@@ -16,6 +17,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Records the memory of a process tree into a directory of Parquet tables
+    Record(record::Args),
     /// Says who held the memory, from a recording alone
     Report(report::Args),
 }
@@ -24,6 +27,7 @@ enum Command {
 /// `record`, 1 after an error, 2 for a usage error.
 pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
+        Command::Record(args) => record::run(args),
         Command::Report(args) => report::run(args),
     };
     outcome.unwrap_or_else(|error| {

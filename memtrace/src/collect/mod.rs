@@ -4,13 +4,24 @@
 //! keeps its own state, shares the [`World`] with the others, and appends rows to the
 //! batch; it never waits and never prints.
 
+#[cfg(target_os = "linux")]
+pub mod bpf;
+pub mod cgroup;
+mod container;
+mod fields;
+#[cfg(unix)]
+mod kept;
+pub mod node;
+#[cfg(target_os = "linux")]
+pub mod procfs;
 mod targets;
 mod world;
 
+pub use container::container_id;
 pub use targets::Targets;
 pub use world::{Birth, End, Peak, Process, World, exit_row};
 
-use crate::model::{BootNs, ClockOffset, DurationNs, Record, WallNs};
+use crate::model::{BootNs, ClockOffset, DiagKind, DiagRow, DurationNs, Record, Severity, WallNs};
 
 /// The moment for which collectors are asked.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +38,26 @@ impl Tick {
     /// The wall time of this tick.
     pub fn wall(&self) -> WallNs {
         self.clock.to_wall(self.boot)
+    }
+
+    /// A row of `diag` at this moment.
+    pub fn diag(
+        &self,
+        severity: Severity,
+        kind: DiagKind,
+        subject: &str,
+        count: Option<i64>,
+        detail: impl Into<String>,
+    ) -> Record {
+        Record::Diag(DiagRow {
+            ts: self.wall(),
+            boot_ns: self.boot,
+            severity: Some(severity),
+            kind: Some(kind),
+            subject: subject.to_owned(),
+            count,
+            detail: detail.into(),
+        })
     }
 }
 
@@ -59,6 +90,26 @@ pub trait Collector {
         world: &mut World,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError>;
+
+    /// A descriptor that becomes readable (edge-triggered) when the collector wants to be
+    /// drained before its next turn; none for collectors that only poll.
+    #[cfg(unix)]
+    fn wake_fd(&self) -> Option<std::os::fd::OwnedFd> {
+        None
+    }
+
+    /// Takes what is waiting behind [`Collector::wake_fd`].
+    ///
+    /// # Errors
+    /// As for [`Collector::collect`].
+    fn drain(
+        &mut self,
+        _tick: &Tick,
+        _world: &mut World,
+        _out: &mut Vec<Record>,
+    ) -> Result<(), CollectError> {
+        Ok(())
+    }
 
     /// A last observation when the recording stops; by default the same as any other.
     ///

@@ -49,7 +49,12 @@ pub struct End {
 #[derive(Debug)]
 pub struct Process {
     row: ProcessRow,
+    /// Changed since it was written.
     is_dirty: bool,
+    /// The peak rose since it was written; alone it waits for the next keyframe.
+    has_new_peak: bool,
+    /// On the list of processes to look at when changes are written.
+    is_listed: bool,
 }
 
 impl Process {
@@ -64,7 +69,14 @@ impl Process {
         &mut self.row
     }
 
+    fn write(&mut self, out: &mut Vec<Record>) {
+        self.is_dirty = false;
+        self.has_new_peak = false;
+        out.push(Record::Process(self.row.clone()));
+    }
+
     /// Raises the peak to `peak` where that is higher, or equally high and better known.
+    /// Written with the next keyframe, or with the process's end: peaks rise often.
     pub fn raise_peak(&mut self, peak: Peak) {
         let known = self.row.peak_rss_bytes;
         let is_better = match known {
@@ -82,11 +94,11 @@ impl Process {
 
     /// Sets the peak to what a better authority says, also where that is lower.
     pub fn set_peak(&mut self, peak: Peak) {
-        let row = self.row_mut();
-        row.peak_rss_bytes = Some(peak.bytes);
-        row.peak_rss_source = Some(peak.source);
-        row.peak_error_bytes = peak.error;
-        row.peak_rss_boot_ns = peak.at;
+        self.has_new_peak = true;
+        self.row.peak_rss_bytes = Some(peak.bytes);
+        self.row.peak_rss_source = Some(peak.source);
+        self.row.peak_error_bytes = peak.error;
+        self.row.peak_rss_boot_ns = peak.at;
     }
 }
 
@@ -96,9 +108,10 @@ pub struct World {
     by_tgid: HashMap<Tgid, Upid>,
     live: HashMap<Upid, Process>,
     ended: Vec<ProcessRow>,
-    dirty: Vec<Upid>,
+    listed: Vec<Upid>,
     last_upid: i64,
     snapshot_cost: Option<DurationNs>,
+    bpf_run_time: Option<(DurationNs, i64)>,
     lost_event_count: i64,
 }
 
@@ -116,8 +129,9 @@ impl World {
     /// A living process, to be changed.
     pub fn process_mut(&mut self, upid: Upid) -> Option<&mut Process> {
         let process = self.live.get_mut(&upid)?;
-        if !process.is_dirty {
-            self.dirty.push(upid);
+        if !process.is_listed {
+            process.is_listed = true;
+            self.listed.push(upid);
         }
         Some(process)
     }
@@ -187,14 +201,14 @@ impl World {
             row.container_id.clone_from(&parent.row.container_id);
         }
         self.by_tgid.insert(birth.tgid, upid);
-        self.live.insert(
-            upid,
-            Process {
-                row,
-                is_dirty: true,
-            },
-        );
-        self.dirty.push(upid);
+        let process = Process {
+            row,
+            is_dirty: true,
+            has_new_peak: false,
+            is_listed: true,
+        };
+        self.live.insert(upid, process);
+        self.listed.push(upid);
         upid
     }
 
@@ -218,18 +232,73 @@ impl World {
         self.ended.push(process.row);
     }
 
+    /// Raises a process's peak; see [`Process::raise_peak`].
+    pub fn raise_peak(&mut self, upid: Upid, peak: Peak) {
+        if let Some(process) = self.live.get_mut(&upid) {
+            process.raise_peak(peak);
+        }
+    }
+
+    /// Sets a process's peak to what a better authority says; see [`Process::set_peak`].
+    pub fn settle_peak(&mut self, upid: Upid, peak: Peak) {
+        if let Some(process) = self.live.get_mut(&upid) {
+            process.set_peak(peak);
+        }
+    }
+
+    /// Notes the run time of BPF programs so far, and their runs.
+    pub fn set_bpf_run_time(&mut self, time: DurationNs, count: i64) {
+        self.bpf_run_time = Some((time, count));
+    }
+
+    /// Run time of BPF programs so far, and their runs; `None` when unknown.
+    pub fn bpf_run_time(&self) -> Option<(DurationNs, i64)> {
+        self.bpf_run_time
+    }
+
     /// Appends a row of `process` for everything that is new, changed or ended since the
-    /// last call.
-    pub fn write_changes(&mut self, out: &mut Vec<Record>) {
+    /// last call; on a keyframe also for every peak that rose.
+    pub fn write_changes(&mut self, is_keyframe: bool, out: &mut Vec<Record>) {
         out.extend(self.ended.drain(..).map(Record::Process));
-        for upid in self.dirty.drain(..) {
-            if let Some(process) = self.live.get_mut(&upid)
-                && process.is_dirty
-            {
-                process.is_dirty = false;
-                out.push(Record::Process(process.row.clone()));
+        for upid in self.listed.drain(..) {
+            let Some(process) = self.live.get_mut(&upid) else {
+                continue;
+            };
+            process.is_listed = false;
+            if process.is_dirty {
+                process.write(out);
             }
         }
+        if is_keyframe {
+            for process in self
+                .live
+                .values_mut()
+                .filter(|process| process.has_new_peak)
+            {
+                process.write(out);
+            }
+        }
+    }
+
+    /// Notes what waiting for the command told: how it ended, and its ru_maxrss. Where its
+    /// end was not observed otherwise, this ends it.
+    pub fn note_wait(&mut self, tgid: Tgid, at: BootNs, wait_status: i32, max_rss: Bytes) {
+        let Some(upid) = self.upid(tgid) else { return };
+        if let Some(process) = self.process_mut(upid) {
+            process.row_mut().kernel_maxrss_bytes = Some(max_rss);
+        }
+        self.end(
+            upid,
+            End {
+                at,
+                wait_status: Some(wait_status),
+            },
+        );
+    }
+
+    /// Processes that were ever entered.
+    pub fn entered_count(&self) -> i64 {
+        self.last_upid
     }
 
     /// Notes what the last snapshot of all processes cost in CPU time.

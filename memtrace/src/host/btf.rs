@@ -185,18 +185,26 @@ impl<'a> Btf<'a> {
             let field_name = string_at(self.strings, u32_at(self.bytes, at).ok()?);
             let type_id = u32_at(self.bytes, at + 4).ok()?;
             let place = u32_at(self.bytes, at + 8).ok()?;
-            let (bits, bit_size) =
-                if has_bit_fields { (place & 0x00ff_ffff, place >> 24) } else { (place, 0) };
+            let (bits, bit_size) = if has_bit_fields {
+                (place & 0x00ff_ffff, place >> 24)
+            } else {
+                (place, 0)
+            };
             if field_name == name.as_bytes() {
-                return (bits % 8 == 0 && bit_size == 0)
-                    .then_some(Field { offset: bits / 8, type_id });
+                return (bits % 8 == 0 && bit_size == 0).then_some(Field {
+                    offset: bits / 8,
+                    type_id,
+                });
             }
             if field_name.is_empty()
                 && let Some(inner) = self
                     .by_id(type_id)
                     .and_then(|inner| self.field_in(inner, name, depth + 1))
             {
-                return Some(Field { offset: bits / 8 + inner.offset, ..inner });
+                return Some(Field {
+                    offset: bits / 8 + inner.offset,
+                    ..inner
+                });
             }
         }
         None
@@ -254,12 +262,15 @@ impl<'a> Btf<'a> {
         if proto.kind != KIND_FUNC_PROTO {
             return None;
         }
-        (1..proto.vlen).map(|index| u32_at(self.bytes, proto.at + 12 + index * 8 + 4).ok()).collect()
+        (1..proto.vlen)
+            .map(|index| u32_at(self.bytes, proto.at + 12 + index * 8 + 4).ok())
+            .collect()
     }
 
     /// Whether a type is a pointer.
     pub fn is_pointer(&self, type_id: u32) -> bool {
-        self.resolved(type_id).is_some_and(|found| found.kind == KIND_PTR)
+        self.resolved(type_id)
+            .is_some_and(|found| found.kind == KIND_PTR)
     }
 }
 
@@ -277,13 +288,21 @@ fn trailing_len(kind: u32, vlen: usize, id: u32) -> Result<usize, BtfError> {
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Result<u16, BtfError> {
-    let found = bytes.get(at..at + 2).and_then(|found| found.try_into().ok());
-    found.map(u16::from_le_bytes).ok_or(BtfError::Truncated { at })
+    let found = bytes
+        .get(at..at + 2)
+        .and_then(|found| found.try_into().ok());
+    found
+        .map(u16::from_le_bytes)
+        .ok_or(BtfError::Truncated { at })
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Result<u32, BtfError> {
-    let found = bytes.get(at..at + 4).and_then(|found| found.try_into().ok());
-    found.map(u32::from_le_bytes).ok_or(BtfError::Truncated { at })
+    let found = bytes
+        .get(at..at + 4)
+        .and_then(|found| found.try_into().ok());
+    found
+        .map(u32::from_le_bytes)
+        .ok_or(BtfError::Truncated { at })
 }
 
 fn string_at(strings: &[u8], at: u32) -> &[u8] {

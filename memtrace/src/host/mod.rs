@@ -3,8 +3,11 @@
 //! [`HostFacts`] is read at start and stored with the recording. Everything that decides
 //! (the plan of a recording, `memtrace doctor`) is an ordinary function of it.
 
+#[cfg(target_os = "linux")]
+pub mod btf;
 mod capability;
 mod cgroup;
+pub mod clock;
 mod facts;
 #[cfg(target_os = "linux")]
 mod mounts;
@@ -15,6 +18,9 @@ mod platform;
 #[cfg(target_os = "linux")]
 mod read;
 
+mod plan;
+
 pub use capability::{Capabilities, Capability};
 pub use cgroup::{CgroupVersion, MemoryHierarchy};
 pub use facts::{HidePid, HostFacts, Lockdown, SudoUser};
+pub use plan::{Backend, Obstacle, Plan, PlanError};

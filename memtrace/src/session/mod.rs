@@ -1,1 +1,39 @@
-//! session
+//! One recording, from the command that is held to the Parquet that is closed: starts the
+//! collectors, drains them, stops them in order.
+
+mod held;
+mod limits;
+mod output;
+mod pace;
+mod record;
+mod self_cost;
+mod signals;
+mod start;
+mod user;
+
+pub use held::{CommandError, Held};
+pub use output::OutputError;
+pub use record::{Outcome, Progress, RecordError, record};
+pub use start::StartError;
+pub use user::CommandUser;
+
+use crate::host::Backend;
+use crate::model::{DurationNs, Target};
+use std::path::PathBuf;
+
+/// What the person asked for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Whom to record; for [`Target::Command`] the command is given as [`Held`].
+    pub target: Target,
+    /// Where to write; a new directory is named after host and time when `None`.
+    pub output: Option<PathBuf>,
+    /// When to stop; when the target ends, or on a signal, if `None`.
+    pub duration: Option<DurationNs>,
+    /// Time between two snapshots.
+    pub interval: DurationNs,
+    /// The backend; the best one if `None`.
+    pub backend: Option<Backend>,
+    /// Share of one CPU that the recorder may take before it slows down, 0 to 1.
+    pub cpu_budget: f64,
+}

@@ -12,6 +12,7 @@ const WANTED: &[&str] = &[
     "mm_struct",
     "signal_struct",
     "percpu_counter",
+    "bpf_array",
     "cred",
     "pid",
     "upid",
@@ -53,20 +54,12 @@ pub struct Resolved {
     pub missing: Vec<&'static str>,
 }
 
-/// How the counters of an address space are added up exactly.
-#[derive(Clone, Copy, Debug)]
-pub struct PerCpu {
-    /// CPUs that exist or may appear.
-    pub cpu_count: u32,
-    /// Address of `__per_cpu_offset`, from /proc/kallsyms; `None` when that is hidden.
-    pub offsets_address: Option<u64>,
-}
-
-/// Resolves the layout from the bytes of /sys/kernel/btf/vmlinux.
+/// Resolves the layout from the bytes of /sys/kernel/btf/vmlinux. `possible_cpus` counts
+/// the CPUs that exist or may appear.
 ///
 /// # Errors
 /// When the bytes are no BTF, or a field that every feature needs is missing.
-pub fn resolve(bytes: &[u8], per_cpu: PerCpu) -> Result<Resolved, LayoutError> {
+pub fn resolve(bytes: &[u8], possible_cpus: u32) -> Result<Resolved, LayoutError> {
     let btf = Btf::parse(bytes, WANTED)?;
     let mut missing = Vec::new();
     let counters = Counters::find(&btf).ok_or(LayoutError::Missing("mm_struct.rss_stat"))?;
@@ -87,13 +80,12 @@ pub fn resolve(bytes: &[u8], per_cpu: PerCpu) -> Result<Resolved, LayoutError> {
         .tracepoint_arguments("btf_trace_mark_victim")
         .and_then(|arguments| arguments.first().copied())
         .is_some_and(|argument| btf.is_pointer(argument));
-    let is_exact = counters.to_percpu == 0
-        || (per_cpu.offsets_address.is_some() && per_cpu.cpu_count <= CPUS_MAX);
+    let pptrs = btf.field("bpf_array", "pptrs").map(|field| field.offset);
+    let has_parts = counters.to_percpu != 0;
+    let is_exact = !has_parts || (pptrs.is_some() && possible_cpus <= CPUS_MAX);
     if !is_exact {
-        missing.push(
-            "exact counters: the per-CPU parts are out of reach (/proc/kallsyms hidden, or too \
-             many CPUs), so amounts are approximate",
-        );
+        missing
+            .push("exact counters: their per-CPU parts are out of reach, amounts are approximate");
     }
     let numbers = offset(btf.field("pid", "numbers"), "pid.numbers")?;
     let layout = Layout {
@@ -122,7 +114,9 @@ pub fn resolve(bytes: &[u8], per_cpu: PerCpu) -> Result<Resolved, LayoutError> {
         signal_oom_score_adj: signal("oom_score_adj", "signal_struct.oom_score_adj")?,
         pid_level: offset(btf.field("pid", "level"), "pid.level")?,
         pid_numbers: numbers,
-        upid_size: btf.struct_size("upid").ok_or(LayoutError::Missing("struct upid"))?,
+        upid_size: btf
+            .struct_size("upid")
+            .ok_or(LayoutError::Missing("struct upid"))?,
         upid_nr: offset(btf.field("upid", "nr"), "upid.nr")?,
         mm_hiwater_rss: mm("hiwater_rss", "mm_struct.hiwater_rss")?,
         mm_total_vm: mm("total_vm", "mm_struct.total_vm")?,
@@ -143,14 +137,20 @@ pub fn resolve(bytes: &[u8], per_cpu: PerCpu) -> Result<Resolved, LayoutError> {
         binprm_interp: offset(btf.field("linux_binprm", "interp"), "linux_binprm.interp")?,
         exit_has_group_dead: u32::from(exit_arguments.len() >= 2),
         victim_is_task: u32::from(victim_is_task),
-        cpu_count: if is_exact && counters.to_percpu != 0 { per_cpu.cpu_count } else { 0 },
-        per_cpu_offset: per_cpu.offsets_address.unwrap_or(0),
+        bpf_array_pptrs: pptrs.unwrap_or(0),
+        cpu_count: if is_exact && has_parts {
+            possible_cpus
+        } else {
+            0
+        },
     };
     Ok(Resolved { layout, missing })
 }
 
 fn offset(field: Option<Field>, what: &'static str) -> Result<u32, LayoutError> {
-    field.map(|field| field.offset).ok_or(LayoutError::Missing(what))
+    field
+        .map(|field| field.offset)
+        .ok_or(LayoutError::Missing(what))
 }
 
 /// Where mm_struct keeps its counters.
@@ -169,7 +169,9 @@ impl Counters {
         if let Some(element) = btf.element(rss_stat.type_id) {
             let count = btf.field("percpu_counter", "count")?.offset;
             // Without SMP a percpu_counter is its count alone.
-            let parts = btf.field("percpu_counter", "counters").map(|field| field.offset);
+            let parts = btf
+                .field("percpu_counter", "counters")
+                .map(|field| field.offset);
             return Some(Self {
                 first: rss_stat.offset + count,
                 stride: btf.size(element)?,
@@ -178,7 +180,11 @@ impl Counters {
         }
         let counts = btf.field_of(rss_stat, "count")?;
         let stride = btf.size(btf.element(counts.type_id)?)?;
-        Some(Self { first: counts.offset, stride, to_percpu: 0 })
+        Some(Self {
+            first: counts.offset,
+            stride,
+            to_percpu: 0,
+        })
     }
 
     fn place(&self, kind: u32) -> u32 {

@@ -1,8 +1,7 @@
 //! Loads the BPF object, sets its globals, attaches its programs, and holds what must stay
 //! open. Everything that knows aya is in this file and in `ring`.
 
-use super::layout::{self, LayoutError, PerCpu};
-use crate::host::kallsyms;
+use super::layout::{self, LayoutError};
 use crate::model::Tgid;
 use aya::maps::{HashMap as BpfHashMap, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::{
@@ -22,14 +21,27 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/memtrace.bpf.o"
 const BTF_PATH: &str = "/sys/kernel/btf/vmlinux";
 
 /// Programs without which a recording would be missing processes or peaks.
-const REQUIRED: &[&str] =
-    &["sched_process_fork", "sched_process_exit", "sched_process_exec", "rss_stat"];
+const REQUIRED: &[&str] = &[
+    "sched_process_fork",
+    "sched_process_exit",
+    "sched_process_exec",
+    "rss_stat",
+];
 
 /// Programs that lose one detail when they can't be attached.
 const OPTIONAL: &[(&str, &str)] = &[
-    ("task_rename", "changes of names and titles are not seen as they happen"),
-    ("mark_victim", "kills by the OOM killer are not seen as they happen"),
+    (
+        "task_rename",
+        "changes of names and titles are not seen as they happen",
+    ),
+    (
+        "mark_victim",
+        "kills by the OOM killer are not seen as they happen",
+    ),
 ];
+
+/// Programs that are not attached anywhere: user space runs them.
+const RUN_BY_US: &[&str] = &["learn_cpus", "sweep"];
 
 /// Why the programs could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -100,11 +112,7 @@ pub struct Programs {
 /// When a required program can't be had; the message names it and what the kernel said.
 pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadError> {
     let bytes = std::fs::read(BTF_PATH).map_err(LoadError::ReadBtf)?;
-    let per_cpu = PerCpu {
-        cpu_count: settings.possible_cpus,
-        offsets_address: kallsyms::address("__per_cpu_offset"),
-    };
-    let resolved = layout::resolve(&bytes, per_cpu)?;
+    let resolved = layout::resolve(&bytes, settings.possible_cpus)?;
     drop(bytes);
     let btf = Btf::from_sys_fs()?;
     let ring_bytes = u32::try_from(settings.config.ring_bytes).unwrap_or(u32::MAX);
@@ -116,14 +124,25 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
         .map_max_entries(names::MEMBERS, settings.members_max)
         .map_max_entries(names::SPACES, settings.members_max)
         .load(OBJECT)?;
-    let mut missing: Vec<String> = resolved.missing.iter().map(|&what| what.to_owned()).collect();
+    let mut missing: Vec<String> = resolved
+        .missing
+        .iter()
+        .map(|&what| what.to_owned())
+        .collect();
     for name in REQUIRED {
         load_tracepoint(&mut ebpf, name, &btf)?;
     }
     let iterator: &mut Iter = program(&mut ebpf, "task_iter")?;
-    iterator.load("task", &btf).map_err(|error| refused("task_iter", "load", &error))?;
-    let sweep: &mut RawTracePoint = program(&mut ebpf, "sweep")?;
-    sweep.load().map_err(|error| refused("sweep", "load", &error))?;
+    iterator
+        .load("task", &btf)
+        .map_err(|error| refused("task_iter", "load", &error))?;
+    for name in RUN_BY_US {
+        let program: &mut RawTracePoint = program(&mut ebpf, name)?;
+        program
+            .load()
+            .map_err(|error| refused(name, "load", &error))?;
+    }
+    run(&mut ebpf, "learn_cpus", 0)?;
     for (name, consequence) in OPTIONAL {
         if let Err(error) = load_tracepoint(&mut ebpf, name, &btf) {
             missing.push(format!("{consequence}: {error}"));
@@ -133,11 +152,22 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
     // memory of the recorder is locked.
     drop(btf);
     release_free_memory();
-    let ring = map(&mut ebpf, names::EVENTS, |map| RingBuf::try_from(map))?;
-    let members = map(&mut ebpf, names::MEMBERS, |map| BpfHashMap::try_from(map))?;
-    let target_cgroups = map(&mut ebpf, names::TARGET_CGROUPS, |map| BpfHashMap::try_from(map))?;
-    let losses = map(&mut ebpf, names::LOSSES, |map| PerCpuArray::try_from(map))?;
-    Ok((Programs { ebpf, members, target_cgroups, losses, missing }, ring))
+    let ring = map(&mut ebpf, names::EVENTS, RingBuf::try_from)?;
+    let members = map(&mut ebpf, names::MEMBERS, BpfHashMap::try_from)?;
+    let target_cgroups = map(&mut ebpf, names::TARGET_CGROUPS, |map| {
+        BpfHashMap::try_from(map)
+    })?;
+    let losses = map(&mut ebpf, names::LOSSES, PerCpuArray::try_from)?;
+    Ok((
+        Programs {
+            ebpf,
+            members,
+            target_cgroups,
+            losses,
+            missing,
+        },
+        ring,
+    ))
 }
 
 impl Programs {
@@ -166,10 +196,13 @@ impl Programs {
     /// When the table of members is full.
     pub fn enter(&mut self, tgid: Tgid) -> Result<(), LoadError> {
         let member = Member::new_zeroed();
-        let value = zerocopy::transmute!(member);
+        let value: [u8; size_of::<Member>()] = zerocopy::transmute!(member);
         self.members
             .insert(tgid.0, value, 0)
-            .map_err(|source| LoadError::Map { name: names::MEMBERS, source })
+            .map_err(|source| LoadError::Map {
+                name: names::MEMBERS,
+                source,
+            })
     }
 
     /// Makes processes that call exec inside this cgroup members.
@@ -179,7 +212,10 @@ impl Programs {
     pub fn add_target_cgroup(&mut self, id: u64) -> Result<(), LoadError> {
         self.target_cgroups
             .insert(id, 1, 0)
-            .map_err(|source| LoadError::Map { name: names::TARGET_CGROUPS, source })
+            .map_err(|source| LoadError::Map {
+                name: names::TARGET_CGROUPS,
+                source,
+            })
     }
 
     /// Runs the task iterator once and gives every process it wrote.
@@ -207,17 +243,15 @@ impl Programs {
     /// # Errors
     /// When the kernel refuses to run the program.
     pub fn sweep(&mut self, is_keyframe: bool) -> Result<(), LoadError> {
-        let sweep: &mut RawTracePoint = program(&mut self.ebpf, "sweep")?;
-        let mut options = RawTracePointRunOptions::new();
-        options.args[0] = u64::from(is_keyframe);
-        sweep.test_run(options).map_err(|error| refused("sweep", "run", &error))?;
-        Ok(())
+        run(&mut self.ebpf, "sweep", u64::from(is_keyframe))
     }
 
     /// Losses so far, in the order of [`LossClass::ALL`], all CPUs together.
     pub fn losses(&self) -> [u64; LossClass::ALL.len()] {
         LossClass::ALL.map(|class| {
-            self.losses.get(&(class as u32), 0).map_or(0, |counters| counters.iter().sum())
+            self.losses
+                .get(&(class as u32), 0)
+                .map_or(0, |counters| counters.iter().sum())
         })
     }
 
@@ -236,21 +270,42 @@ impl Programs {
 }
 
 fn fdinfo_number(text: &str, key: &str) -> Option<u64> {
-    text.lines().find_map(|line| line.strip_prefix(key))?.trim().parse().ok()
+    text.lines()
+        .find_map(|line| line.strip_prefix(key))?
+        .trim()
+        .parse()
+        .ok()
 }
 
 fn load_tracepoint(ebpf: &mut Ebpf, name: &'static str, btf: &Btf) -> Result<(), LoadError> {
     let tracepoint: &mut BtfTracePoint = program(ebpf, name)?;
-    tracepoint.load(name, btf).map_err(|error| refused(name, "load", &error))
+    tracepoint
+        .load(name, btf)
+        .map_err(|error| refused(name, "load", &error))
 }
 
 fn attach_tracepoint(ebpf: &mut Ebpf, name: &'static str) -> Result<(), LoadError> {
     let tracepoint: &mut BtfTracePoint = program(ebpf, name)?;
-    tracepoint.attach().map(|_| ()).map_err(|error| refused(name, "attach", &error))
+    tracepoint
+        .attach()
+        .map(|_| ())
+        .map_err(|error| refused(name, "attach", &error))
+}
+
+/// Runs a program that is never attached.
+fn run(ebpf: &mut Ebpf, name: &'static str, argument: u64) -> Result<(), LoadError> {
+    let program: &mut RawTracePoint = program(ebpf, name)?;
+    let mut options = RawTracePointRunOptions::new();
+    options.args[0] = argument;
+    program
+        .test_run(options)
+        .map(|_| ())
+        .map_err(|error| refused(name, "run", &error))
 }
 
 fn is_loaded(ebpf: &mut Ebpf, name: &'static str) -> bool {
-    ebpf.program(name).is_some_and(|program| program.fd().is_ok())
+    ebpf.program(name)
+        .is_some_and(|program| program.fd().is_ok())
 }
 
 fn program<'a, P>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut P, LoadError>
@@ -272,7 +327,11 @@ fn map<M>(
 
 /// A refusal with its whole chain of causes: the verifier's log is the last of them.
 fn refused(name: &'static str, step: &'static str, error: &dyn std::fmt::Display) -> LoadError {
-    LoadError::Program { name, step, reason: error.to_string() }
+    LoadError::Program {
+        name,
+        step,
+        reason: error.to_string(),
+    }
 }
 
 fn release_free_memory() {

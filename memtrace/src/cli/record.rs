@@ -1,0 +1,284 @@
+//! `memtrace record`: what to record, where to, and what is said meanwhile.
+
+use crate::host::{Backend, HostFacts};
+use crate::model::{DurationNs, RunInfo, Target, Tgid};
+use crate::session::{
+    CommandError, CommandUser, Held, Options, Outcome, Progress, RecordError, record,
+};
+use anyhow::{Context, bail};
+use clap::builder::{PossibleValue, TypedValueParser};
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Share of one CPU that the recorder may take before it looks less often.
+const CPU_BUDGET_PERCENT: &str = "2";
+
+/// The arguments of `memtrace record`.
+#[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "memtrace record [OPTIONS] -- COMMAND [ARG]...\n       \
+                            memtrace record [OPTIONS] -p PID | --match REGEX | --cgroup PATH | -a"
+)]
+#[command(group = clap::ArgGroup::new("target").multiple(false))]
+pub(super) struct Args {
+    /// Record a running process and its descendants, present and future; may be repeated
+    #[arg(short, long = "pid", value_name = "PID", group = "target")]
+    pid: Vec<u32>,
+
+    /// Record processes whose name, title or command line matches, now or later, with their
+    /// descendants
+    #[arg(long = "match", value_name = "REGEX", group = "target")]
+    pattern: Option<String>,
+
+    /// Record the processes of a cgroup and of the groups below it, with their descendants
+    #[arg(long, value_name = "PATH", group = "target")]
+    cgroup: Option<String>,
+
+    /// Record every process of the machine
+    #[arg(short, long, group = "target")]
+    all: bool,
+
+    /// Command to start and record, with its arguments, after `--`
+    #[arg(last = true, value_name = "COMMAND", group = "target")]
+    command: Vec<OsString>,
+
+    /// Directory to write; must not exist, or be empty [default: memtrace-<host>-<UTC time>]
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+
+    /// Stop after this time: 30s, 5m, 1h30m [default: when the target ends]
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
+    duration: Option<DurationNs>,
+
+    /// Time between two snapshots
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_interval)]
+    interval: DurationNs,
+
+    /// How to observe
+    #[arg(long, default_value = "auto", value_parser = BackendParser)]
+    backend: BackendChoice,
+
+    /// Percent of one CPU that memtrace may take before it looks less often
+    #[arg(long, value_name = "PERCENT", default_value = CPU_BUDGET_PERCENT, value_parser = parse_percent)]
+    budget: f64,
+
+    /// Kill the command when memtrace itself is killed (Linux)
+    #[arg(long)]
+    kill_child: bool,
+
+    /// Run the command as root under sudo, not as the user who called it
+    #[arg(long)]
+    as_root: bool,
+
+    /// Say nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// A backend, or the best one.
+#[derive(Clone, Copy, Debug)]
+struct BackendChoice(Option<Backend>);
+
+/// The names of the backends, from their list.
+#[derive(Clone)]
+struct BackendParser;
+
+impl TypedValueParser for BackendParser {
+    type Value = BackendChoice;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<BackendChoice, clap::Error> {
+        let names = ["auto"]
+            .into_iter()
+            .chain(Backend::ALL.iter().map(|backend| backend.as_str()));
+        let name =
+            clap::builder::PossibleValuesParser::new(names).parse_ref(command, argument, value)?;
+        let named = Backend::ALL
+            .into_iter()
+            .find(|backend| backend.as_str() == name);
+        Ok(BackendChoice(named))
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let auto = PossibleValue::new("auto").help("The best that this host allows");
+        let named = Backend::ALL
+            .into_iter()
+            .map(|backend| PossibleValue::new(backend.as_str()).help(backend.summary()));
+        Some(Box::new(std::iter::once(auto).chain(named)))
+    }
+}
+
+/// Records.
+///
+/// # Errors
+/// When the recording can't be started or closed. The command's own failure is no error:
+/// its exit code is passed on.
+pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let facts = HostFacts::read();
+    let target = target(&args)?;
+    let user = if args.as_root {
+        CommandUser::same()
+    } else {
+        CommandUser::behind_sudo(&facts)
+    };
+    let owner = user.owner();
+    // Before any thread is started and before anything large is read: until it runs, the
+    // command is a copy of this process.
+    let held = match &target {
+        Target::Command { .. } => match Held::fork(&args.command, user, args.kill_child) {
+            Ok(held) => Some(held),
+            Err(error) => return Ok(command_failed(&error)),
+        },
+        _ => None,
+    };
+    let has_command = held.is_some();
+    let options = Options {
+        target,
+        output: args.output,
+        duration: args.duration,
+        interval: args.interval,
+        backend: args.backend.0,
+        cpu_budget: args.budget / 100.0,
+    };
+    let is_quiet = args.quiet;
+    // A command's own output belongs to the terminal; a line of ours would run into it.
+    let has_progress = !is_quiet && !has_command && std::io::stderr().is_terminal();
+    let announce = |info: &RunInfo, dir: &Path| {
+        if !is_quiet {
+            say(&format!(
+                "recording with {} ({}) to {}",
+                info.backend,
+                info.backend_reason,
+                dir.display()
+            ));
+        }
+    };
+    let progress = |progress: &Progress| {
+        if has_progress {
+            show_progress(progress);
+        }
+    };
+    let outcome = record(&options, &facts, held, owner, announce, progress);
+    if has_progress {
+        let _ = write!(std::io::stderr(), "\r\x1b[K");
+    }
+    match outcome {
+        Ok(outcome) => Ok(finish(&outcome, is_quiet)),
+        Err(RecordError::Command(error)) => Ok(command_failed(&error)),
+        Err(error) => Err(error).context("failed to record"),
+    }
+}
+
+fn target(args: &Args) -> anyhow::Result<Target> {
+    Ok(if !args.command.is_empty() {
+        let argv = args
+            .command
+            .iter()
+            .map(|part| part.to_string_lossy().into_owned())
+            .collect();
+        Target::Command { argv }
+    } else if !args.pid.is_empty() {
+        Target::Pids {
+            tgids: args.pid.iter().copied().map(Tgid).collect(),
+        }
+    } else if let Some(regex) = &args.pattern {
+        Target::Match {
+            regex: regex.clone(),
+        }
+    } else if let Some(path) = &args.cgroup {
+        Target::Cgroup { path: path.clone() }
+    } else if args.all {
+        Target::All
+    } else {
+        bail!(
+            "nothing to record: give a command after `--`, or -p PID, --match REGEX, \
+             --cgroup PATH, or -a for the whole machine"
+        )
+    })
+}
+
+/// The end, told in two lines; the exit code is the command's.
+fn finish(outcome: &Outcome, is_quiet: bool) -> ExitCode {
+    let dir = outcome.dir.display();
+    if let Some(failure) = &outcome.storage_failure {
+        say(&format!(
+            "stopped recording: {failure}; what was written until then is in {dir}"
+        ));
+    } else if !is_quiet {
+        say(&format!(
+            "{} {} in {dir}; see it with: memtrace report {dir}",
+            outcome.process_count,
+            if outcome.process_count == 1 {
+                "process"
+            } else {
+                "processes"
+            },
+        ));
+    }
+    match (outcome.command_exit_code, &outcome.storage_failure) {
+        (Some(code), _) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
+        (None, Some(_)) => ExitCode::FAILURE,
+        (None, None) => ExitCode::SUCCESS,
+    }
+}
+
+fn command_failed(error: &CommandError) -> ExitCode {
+    say(&error.to_string());
+    ExitCode::from(error.exit_code())
+}
+
+fn say(text: &str) {
+    // Nothing is left to tell it to when stderr is closed.
+    let _ = writeln!(std::io::stderr(), "memtrace: {text}");
+}
+
+fn show_progress(progress: &Progress) {
+    let seconds = progress.elapsed.0 / 1_000_000_000;
+    let _ = write!(
+        std::io::stderr(),
+        "\rmemtrace: {:02}:{:02}:{:02}  {} processes, {} rows, {} KiB written; Ctrl-C to stop\x1b[K",
+        seconds / 3600,
+        seconds / 60 % 60,
+        seconds % 60,
+        progress.process_count,
+        progress.row_count,
+        progress.written_bytes.0 / 1024,
+    );
+}
+
+fn parse_duration(text: &str) -> Result<DurationNs, String> {
+    let way_out = "; write it like 30s, 5m or 1h30m";
+    let span: jiff::SignedDuration = text.parse().map_err(|error| format!("{error}{way_out}"))?;
+    let nanoseconds = i64::try_from(span.as_nanos()).map_err(|_| format!("too long{way_out}"))?;
+    if nanoseconds > 0 {
+        Ok(DurationNs(nanoseconds))
+    } else {
+        Err(format!("must be longer than nothing{way_out}"))
+    }
+}
+
+/// Shorter than this, looking costs more than it shows; longer, a reader can't bound what
+/// was missed.
+fn parse_interval(text: &str) -> Result<DurationNs, String> {
+    let interval = parse_duration(text)?;
+    if (1_000_000..=60_000_000_000).contains(&interval.0) {
+        Ok(interval)
+    } else {
+        Err("must be between 1ms and 60s".to_owned())
+    }
+}
+
+fn parse_percent(text: &str) -> Result<f64, String> {
+    let percent: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    if percent > 0.0 && percent <= 100.0 {
+        Ok(percent)
+    } else {
+        Err("must be above 0 and at most 100".to_owned())
+    }
+}

@@ -1,0 +1,500 @@
+//! What an event means: rows of `mem`, `title` and `oom`, and changes to the world.
+
+use super::attach::{current, identity};
+use super::decode::Event;
+use crate::collect::cgroup::CgroupPaths;
+use crate::collect::container_id;
+use crate::collect::procfs::{Identity, command_line};
+use crate::collect::{Birth, End, Peak, Process, Targets, Tick, World, exit_row};
+use crate::model::{
+    BootNs, Bytes, FirstSeenBy, MemRow, MemSource, OomRow, PageSize, Pages, PeakSource, ProcessRow,
+    Record, Tgid, TitleRow, TitleSource, Upid,
+};
+use memtrace_abi::{Comm, Counts, Exec, Exit, Fork, Oom, Sample, SampleCause, TaskSeen};
+use std::collections::VecDeque;
+
+/// Ended processes are remembered for a while, so that a sample that was on its way when
+/// the end was seen does not bring them back to life.
+const ENDED_MAX: usize = 1024;
+
+/// Turns events into rows.
+pub(super) struct Apply {
+    page_size: PageSize,
+    /// How far an RSS that the kernel took from its approximate counters can be off.
+    error_bound: Bytes,
+    cgroups: Option<CgroupPaths>,
+    ended: VecDeque<(Tgid, BootNs)>,
+    matches: Vec<Tgid>,
+}
+
+/// What an event knows of a process besides its memory.
+struct Particulars<'a> {
+    uid: u32,
+    ns_tgid: u32,
+    cgroup_id: u64,
+    comm: &'a [u8],
+}
+
+impl Apply {
+    pub(super) fn new(
+        page_size: PageSize,
+        error_bound: Bytes,
+        cgroups: Option<CgroupPaths>,
+    ) -> Self {
+        Self {
+            page_size,
+            error_bound,
+            cgroups,
+            ended: VecDeque::with_capacity(ENDED_MAX),
+            matches: Vec::new(),
+        }
+    }
+
+    /// Strangers whose name came to match since the last call.
+    pub(super) fn take_matches(&mut self) -> Vec<Tgid> {
+        std::mem::take(&mut self.matches)
+    }
+
+    pub(super) fn event(
+        &mut self,
+        event: Event<'_>,
+        targets: &Targets,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) {
+        match event {
+            Event::Fork(fork) => self.fork(&fork, tick, world, out),
+            Event::Exec(exec, path, args) if exec.is_member != 0 => {
+                self.exec(&exec, path, args, tick, world, out);
+            }
+            Event::Comm(comm, args) if comm.is_member != 0 => {
+                self.comm(&comm, args, tick, world, out);
+            }
+            Event::Exec(exec, _, args) => {
+                self.stranger(exec.header.tgid, &exec.comm, args, targets)
+            }
+            Event::Comm(comm, args) => self.stranger(comm.header.tgid, &comm.comm, args, targets),
+            Event::Exit(exit) => self.exit(&exit, tick, world, out),
+            Event::Sample(sample) => self.sample(&sample, tick, world, out),
+            Event::Oom(oom) => self.oom(&oom, tick, world, out),
+        }
+    }
+
+    fn stranger(&mut self, tgid: u32, comm: &[u8], args: &[u8], targets: &Targets) {
+        if targets.matches_name(&comm_text(comm), command_line(args).as_deref()) {
+            self.matches.push(Tgid(tgid));
+        }
+    }
+
+    /// A process that was already running; `identity` is what only /proc knows of it.
+    pub(super) fn seen(
+        &mut self,
+        task: &TaskSeen,
+        seen_by: FirstSeenBy,
+        identity: Option<Identity>,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) {
+        let at = boot(task.boot_ns);
+        let birth = Birth {
+            tgid: Tgid(task.tgid),
+            start: boot(task.start_boot_ns),
+            seen_by,
+            parent: current(world, Tgid(task.parent_tgid), task.parent_start_boot_ns),
+            comm: comm_text(&task.comm),
+        };
+        let upid = world.enter(birth, at);
+        let peak = self.kernel_peak(task.hiwater_pages, &task.counts, Seen::NEVER);
+        if let Some(process) = world.process_mut(upid) {
+            let particulars = Particulars {
+                uid: task.uid,
+                ns_tgid: task.ns_tgid,
+                cgroup_id: task.cgroup_id,
+                comm: &task.comm,
+            };
+            self.describe(process.row_mut(), &particulars, at);
+            if let Some(identity) = identity {
+                process.row_mut().exe = identity.exe;
+                process.row_mut().cmdline = identity.cmdline;
+            }
+            process.raise_peak(peak);
+            let shown = process.row().cmdline.clone();
+            out.push(title(process, shown, TitleSource::First, at, tick));
+        }
+        out.push(self.mem(upid, &task.counts, at, MemSource::First, tick));
+    }
+
+    fn describe(&mut self, row: &mut ProcessRow, particulars: &Particulars<'_>, now: BootNs) {
+        row.uid = Some(i64::from(particulars.uid));
+        row.ns_tgid = (particulars.ns_tgid != 0).then_some(Tgid(particulars.ns_tgid));
+        row.comm = comm_text(particulars.comm);
+        if particulars.cgroup_id != 0
+            && let Some(paths) = &mut self.cgroups
+            && let Some(path) = paths.resolve(particulars.cgroup_id, now)
+            && row.cgroup.as_deref() != Some(&path)
+        {
+            row.container_id = container_id(&path).map(str::to_owned);
+            row.cgroup = Some(path);
+        }
+    }
+
+    fn fork(&mut self, fork: &Fork, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
+        let tgid = Tgid(fork.header.tgid);
+        if current(world, tgid, fork.header.start_boot_ns).is_some() {
+            // The snapshot that follows attaching can find a child before its fork event
+            // is read.
+            return;
+        }
+        let at = boot(fork.header.boot_ns);
+        let parent = current(world, Tgid(fork.parent_tgid), fork.parent_start_boot_ns);
+        let birth = Birth {
+            tgid,
+            start: boot(fork.header.start_boot_ns),
+            seen_by: FirstSeenBy::Fork,
+            parent,
+            comm: comm_text(&fork.comm),
+        };
+        let upid = world.enter(birth, at);
+        if let Some(process) = world.process_mut(upid) {
+            let particulars = Particulars {
+                uid: fork.uid,
+                ns_tgid: fork.ns_tgid,
+                cgroup_id: fork.cgroup_id,
+                comm: &fork.comm,
+            };
+            self.describe(process.row_mut(), &particulars, at);
+        }
+        if fork.is_mm_shared == 0 {
+            out.push(self.mem(upid, &fork.counts, at, MemSource::First, tick));
+        }
+    }
+
+    fn exec(
+        &mut self,
+        exec: &Exec,
+        path: &[u8],
+        args: &[u8],
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) {
+        let tgid = Tgid(exec.header.tgid);
+        let at = boot(exec.header.boot_ns);
+        let upid = self.resolve(
+            tgid,
+            exec.header.start_boot_ns,
+            FirstSeenBy::Exec,
+            at,
+            world,
+        );
+        let Some(upid) = upid else { return };
+        if let Some(process) = world.process_mut(upid) {
+            let particulars = Particulars {
+                uid: exec.uid,
+                ns_tgid: exec.ns_tgid,
+                cgroup_id: exec.cgroup_id,
+                comm: &exec.comm,
+            };
+            self.describe(process.row_mut(), &particulars, at);
+            let row = process.row_mut();
+            row.exe = executed_file(tgid, path);
+            // An argument area that was not resident reads as nothing; /proc faults it in.
+            row.cmdline =
+                command_line(args).or_else(|| identity(tgid).and_then(|found| found.cmdline));
+            let shown = row.cmdline.clone();
+            out.push(title(process, shown, TitleSource::Exec, at, tick));
+        }
+        out.push(self.mem(upid, &exec.counts, at, MemSource::Exec, tick));
+    }
+
+    fn comm(
+        &mut self,
+        comm: &Comm,
+        args: &[u8],
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) {
+        let tgid = Tgid(comm.header.tgid);
+        let at = boot(comm.header.boot_ns);
+        let Some(upid) = current(world, tgid, comm.header.start_boot_ns) else {
+            return;
+        };
+        if let Some(process) = world.process_mut(upid) {
+            process.row_mut().comm = comm_text(&comm.comm);
+            out.push(title(
+                process,
+                command_line(args),
+                TitleSource::Rename,
+                at,
+                tick,
+            ));
+        }
+    }
+
+    fn sample(&mut self, sample: &Sample, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
+        let header = &sample.header;
+        let tgid = Tgid(header.tgid);
+        let at = boot(header.boot_ns);
+        let upid = self.resolve(tgid, header.start_boot_ns, FirstSeenBy::Sample, at, world);
+        let Some(upid) = upid else { return };
+        let source = match SampleCause::from_u32(sample.cause) {
+            Some(SampleCause::Drift) => MemSource::RssStat,
+            Some(SampleCause::Peak) => MemSource::Peak,
+            Some(SampleCause::Keyframe) => MemSource::Keyframe,
+            Some(SampleCause::Sweep) | None => MemSource::Snapshot,
+        };
+        let seen = Seen {
+            pages: sample.seen_peak_pages,
+            boot_ns: sample.seen_peak_boot_ns,
+        };
+        let peak = self.kernel_peak(sample.hiwater_pages, &sample.counts, seen);
+        world.raise_peak(upid, peak);
+        out.push(self.mem(upid, &sample.counts, at, source, tick));
+    }
+
+    fn exit(&mut self, exit: &Exit, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
+        let header = &exit.header;
+        let tgid = Tgid(header.tgid);
+        let at = boot(header.boot_ns);
+        let upid = self.resolve(tgid, header.start_boot_ns, FirstSeenBy::Sample, at, world);
+        let Some(upid) = upid else { return };
+        if exit.pending_peak_boot_ns != 0 {
+            let [anon_pages, file_pages, shmem_pages] = exit.pending_peak;
+            let counts = Counts {
+                anon_pages,
+                file_pages,
+                shmem_pages,
+                ..exit.counts
+            };
+            let peak_at = boot(exit.pending_peak_boot_ns);
+            out.push(self.mem(upid, &counts, peak_at, MemSource::Peak, tick));
+        }
+        if let Some(peak) = self.final_peak(exit) {
+            world.settle_peak(upid, peak);
+        }
+        let maxrss = Pages(exit.maxrss_pages.max(exit.children_maxrss_pages));
+        if let Some(process) = world.process_mut(upid) {
+            process.row_mut().kernel_maxrss_bytes = Some(maxrss.to_bytes(self.page_size));
+        }
+        out.push(Record::Mem(exit_row(upid, at, tick)));
+        world.end(
+            upid,
+            End {
+                at,
+                wait_status: Some(exit.wait_status),
+            },
+        );
+        if self.ended.len() == ENDED_MAX {
+            self.ended.pop_front();
+        }
+        self.ended.push_back((tgid, boot(header.start_boot_ns)));
+    }
+
+    /// The peak of a process that has ended: the highest over its own address spaces.
+    fn final_peak(&self, exit: &Exit) -> Option<Peak> {
+        let seen = Seen {
+            pages: exit.seen_peak_pages,
+            boot_ns: exit.seen_peak_boot_ns,
+        };
+        let last = if exit.has_own_mm != 0 {
+            Some(self.kernel_peak(exit.hiwater_pages, &exit.counts, seen))
+        } else {
+            self.seen_peak(seen)
+        };
+        let earlier = self.seen_peak(Seen {
+            pages: exit.earlier_peak_pages,
+            boot_ns: exit.earlier_peak_boot_ns,
+        });
+        match (last, earlier) {
+            (Some(last), Some(earlier)) if earlier.bytes > last.bytes => Some(earlier),
+            (Some(last), _) => Some(last),
+            (None, earlier) => earlier,
+        }
+    }
+
+    /// The kernel's own figure, as VmHWM shows it: the larger of the mark and the counters.
+    /// Exact where the counters are the larger, for they were added up exactly; the mark
+    /// itself was taken from approximate counters (update_hiwater_rss since 6.2).
+    fn kernel_peak(&self, hiwater_pages: i64, counts: &Counts, seen: Seen) -> Peak {
+        let now = counts.rss_pages();
+        let pages = hiwater_pages.max(now);
+        let bytes = Pages(pages).to_bytes(self.page_size);
+        let error = if now >= hiwater_pages {
+            Bytes(0)
+        } else {
+            self.error_bound
+        };
+        // The time is that of the maximum the probe saw, where both speak of the same one.
+        let difference = Pages((pages - seen.pages).abs()).to_bytes(self.page_size);
+        let is_same = seen.boot_ns != 0 && difference <= self.error_bound;
+        Peak {
+            bytes,
+            source: PeakSource::KernelHiwater,
+            error: Some(error),
+            at: is_same.then(|| boot(seen.boot_ns)),
+        }
+    }
+
+    /// What the rss_stat program saw, where it saw anything.
+    fn seen_peak(&self, seen: Seen) -> Option<Peak> {
+        (seen.boot_ns != 0).then(|| Peak {
+            bytes: Pages(seen.pages).to_bytes(self.page_size),
+            source: PeakSource::RssStat,
+            error: Some(self.error_bound),
+            at: Some(boot(seen.boot_ns)),
+        })
+    }
+
+    fn oom(&mut self, oom: &Oom, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
+        let victim = Tgid(oom.header.tgid);
+        let victim_upid = world.upid(victim);
+        if let Some(process) = victim_upid.and_then(|upid| world.process_mut(upid)) {
+            process.row_mut().oom_killed = Some(true);
+        }
+        let pages = |pages| (oom.has_victim != 0).then(|| Pages(pages).to_bytes(self.page_size));
+        let at = boot(oom.header.boot_ns);
+        out.push(Record::Oom(OomRow {
+            ts: tick.clock.to_wall(at),
+            boot_ns: at,
+            victim_upid,
+            victim_tgid: victim,
+            victim_comm: (oom.has_victim != 0).then(|| comm_text(&oom.victim_comm)),
+            trigger_upid: world.upid(Tgid(oom.trigger_tgid)),
+            trigger_tgid: Some(Tgid(oom.trigger_tgid)),
+            trigger_comm: Some(comm_text(&oom.trigger_comm)),
+            victim_rss_anon_bytes: pages(oom.counts.anon_pages),
+            victim_rss_file_bytes: pages(oom.counts.file_pages),
+            victim_rss_shmem_bytes: pages(oom.counts.shmem_pages),
+            victim_oom_score_adj: (oom.has_victim != 0).then_some(oom.oom_score_adj),
+            constraint: None,
+            memcg: None,
+            memcg_limit_bytes: None,
+            memcg_usage_bytes: None,
+        }));
+    }
+
+    /// The process an event is about. One that is not known was missed: its fork was lost,
+    /// or it came in by cgroup. `None` when it has ended already.
+    fn resolve(
+        &mut self,
+        tgid: Tgid,
+        start_boot_ns: u64,
+        seen_by: FirstSeenBy,
+        at: BootNs,
+        world: &mut World,
+    ) -> Option<Upid> {
+        let start = boot(start_boot_ns);
+        if let Some(upid) = world.upid(tgid)
+            && let Some(process) = world.process(upid)
+            && process.row().start_boot_ns >= start
+        {
+            return (process.row().start_boot_ns == start).then_some(upid);
+        }
+        if self.ended.iter().rev().any(|ended| *ended == (tgid, start)) {
+            return None;
+        }
+        let identity = identity(tgid);
+        let comm = identity
+            .as_ref()
+            .map(|found| found.comm.clone())
+            .unwrap_or_default();
+        let parent = identity.as_ref().and_then(|found| world.upid(found.ppid));
+        let upid = world.enter(
+            Birth {
+                tgid,
+                start,
+                seen_by,
+                parent,
+                comm,
+            },
+            at,
+        );
+        if let (Some(process), Some(identity)) = (world.process_mut(upid), identity) {
+            let row = process.row_mut();
+            row.exe = identity.exe;
+            row.cmdline = identity.cmdline;
+            row.uid = identity.uid;
+        }
+        Some(upid)
+    }
+
+    fn mem(
+        &self,
+        upid: Upid,
+        counts: &Counts,
+        at: BootNs,
+        source: MemSource,
+        tick: &Tick,
+    ) -> Record {
+        let bytes = |pages: i64| Some(Pages(pages.max(0)).to_bytes(self.page_size));
+        Record::Mem(MemRow {
+            ts: tick.clock.to_wall(at),
+            boot_ns: at,
+            upid,
+            rss_bytes: bytes(counts.rss_pages()),
+            rss_anon_bytes: bytes(counts.anon_pages),
+            rss_file_bytes: bytes(counts.file_pages),
+            rss_shmem_bytes: bytes(counts.shmem_pages),
+            swap_bytes: bytes(counts.swap_pages),
+            vm_size_bytes: bytes(counts.vm_pages),
+            heap_bytes: Some(Bytes(counts.heap_bytes)),
+            footprint_bytes: None,
+            source: Some(source),
+        })
+    }
+}
+
+/// A maximum that the rss_stat program kept.
+#[derive(Clone, Copy)]
+struct Seen {
+    pages: i64,
+    /// 0: the program never ran for this address space.
+    boot_ns: u64,
+}
+
+impl Seen {
+    const NEVER: Self = Self {
+        pages: 0,
+        boot_ns: 0,
+    };
+}
+
+fn boot(ns: u64) -> BootNs {
+    BootNs(ns.cast_signed())
+}
+
+/// A NUL-terminated name. What is not UTF-8 becomes U+FFFD.
+pub(super) fn comm_text(bytes: &[u8]) -> String {
+    let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(name).into_owned()
+}
+
+/// The file that exec was called with. A relative name is looked up while the process
+/// lives, since nothing later tells from where it was meant.
+fn executed_file(tgid: Tgid, path: &[u8]) -> Option<String> {
+    let named = (!path.is_empty()).then(|| String::from_utf8_lossy(path).into_owned());
+    if path.first() == Some(&b'/') {
+        return named;
+    }
+    identity(tgid).and_then(|found| found.exe).or(named)
+}
+
+fn title(
+    process: &Process,
+    shown: Option<String>,
+    source: TitleSource,
+    at: BootNs,
+    tick: &Tick,
+) -> Record {
+    Record::Title(TitleRow {
+        ts: tick.clock.to_wall(at),
+        boot_ns: at,
+        upid: process.row().upid,
+        comm: process.row().comm.clone(),
+        title: shown,
+        source: Some(source),
+    })
+}

@@ -1,0 +1,182 @@
+//! Who belongs: processes that are running when recording starts, and those that come to
+//! belong later by a new name or inside a cgroup.
+
+use super::apply::comm_text;
+use super::load::LoadError;
+use super::{BpfBackend, seen_as};
+use crate::collect::procfs::{self, Identity};
+use crate::collect::{Targets, Tick, World};
+use crate::model::{BootNs, Record, Tgid, Upid};
+use memtrace_abi::TaskSeen;
+use std::path::{Path, PathBuf};
+
+impl BpfBackend {
+    /// Enters every running process that belongs. Forks are already followed, so passes
+    /// are repeated until one finds nobody new.
+    pub(super) fn enter_running(
+        &mut self,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) -> Result<(), LoadError> {
+        match self.options.targets.clone() {
+            Targets::Roots(roots) => {
+                for root in roots {
+                    self.programs.enter(root)?;
+                }
+            }
+            Targets::Cgroup(directory) => {
+                self.enter_cgroup(&directory, world)?;
+            }
+            Targets::Match(_) | Targets::All => {}
+        }
+        self.complete(tick, world, out)
+    }
+
+    /// Lets the kernel complete whoever was entered by id, with all descendants.
+    fn complete(
+        &mut self,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) -> Result<(), LoadError> {
+        loop {
+            let mut seen = Vec::new();
+            self.programs.visit_tasks(|task| seen.push(*task))?;
+            // Parents first: a process is never older than the one that forked it.
+            seen.sort_by_key(|task| task.start_boot_ns);
+            let mut has_new = false;
+            for task in &seen {
+                if task.is_member != 0 {
+                    has_new |= task.is_new != 0;
+                    self.enter_seen(task, tick, world, out);
+                } else if self.matches_stranger(task) {
+                    self.programs.enter(Tgid(task.tgid))?;
+                    has_new = true;
+                }
+            }
+            if !has_new {
+                return Ok(());
+            }
+        }
+    }
+
+    fn matches_stranger(&self, task: &TaskSeen) -> bool {
+        if !matches!(self.options.targets, Targets::Match(_)) {
+            return false;
+        }
+        let comm = comm_text(&task.comm);
+        let title = identity(Tgid(task.tgid)).and_then(|found| found.cmdline);
+        self.options.targets.matches_name(&comm, title.as_deref())
+    }
+
+    fn enter_seen(
+        &mut self,
+        task: &TaskSeen,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) {
+        let tgid = Tgid(task.tgid);
+        if current(world, tgid, task.start_boot_ns).is_some() {
+            return;
+        }
+        // What the kernel does not keep at hand: the file, the command line. Refused or
+        // vanished reads leave them unknown.
+        let identity = identity(tgid);
+        let seen_by = seen_as(tgid, &self.options);
+        self.apply.seen(task, seen_by, identity, tick, world, out);
+    }
+
+    /// Enters those who were found to match since the last call, and on cgroup targets
+    /// those who were moved in.
+    pub(super) fn adopt_strangers(
+        &mut self,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) -> Result<(), LoadError> {
+        let mut has_new = false;
+        for tgid in self.apply.take_matches() {
+            if world.upid(tgid).is_none() {
+                self.programs.enter(tgid)?;
+                has_new = true;
+            }
+        }
+        if let Targets::Cgroup(directory) = &self.options.targets
+            && self.cgroup_scan.is_due(tick.boot)
+        {
+            let directory = directory.clone();
+            has_new |= self.enter_cgroup(&directory, world)?;
+        }
+        if has_new {
+            self.complete(tick, world, out)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Enters the processes of a cgroup and of the groups below it, and has the kernel
+    /// enter those that call exec there. A group that vanishes meanwhile is no error.
+    /// Answers whether there was anybody new.
+    fn enter_cgroup(&mut self, directory: &Path, world: &World) -> Result<bool, LoadError> {
+        let mut has_new = false;
+        let mut pending: Vec<PathBuf> = vec![directory.to_owned()];
+        while let Some(group) = pending.pop() {
+            if let Ok(metadata) = std::fs::metadata(&group) {
+                use std::os::unix::fs::MetadataExt;
+                // On 64-bit kernels the inode number of a group is its kernfs id.
+                self.programs.add_target_cgroup(metadata.ino())?;
+            }
+            let members = std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+            for tgid in members
+                .lines()
+                .filter_map(|line| line.parse().ok().map(Tgid))
+            {
+                if world.upid(tgid).is_none() {
+                    self.programs.enter(tgid)?;
+                    has_new = true;
+                }
+            }
+            let children = std::fs::read_dir(&group).into_iter().flatten().flatten();
+            pending.extend(
+                children
+                    .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+                    .map(|entry| entry.path()),
+            );
+        }
+        Ok(has_new)
+    }
+}
+
+/// What only /proc knows of a process; nothing where it has gone or reads are refused.
+pub(super) fn identity(tgid: Tgid) -> Option<Identity> {
+    procfs::identity(Path::new("/proc"), tgid).ok().flatten()
+}
+
+/// The process with this id, if it is the one that started then.
+pub(super) fn current(world: &World, tgid: Tgid, start_boot_ns: u64) -> Option<Upid> {
+    let upid = world.upid(tgid)?;
+    let start = world.process(upid)?.row().start_boot_ns;
+    (start == BootNs(start_boot_ns.cast_signed())).then_some(upid)
+}
+
+/// How often a cgroup is looked through for processes that were moved in.
+#[derive(Default)]
+pub(super) struct CgroupScan {
+    last: Option<BootNs>,
+}
+
+impl CgroupScan {
+    const PERIOD_NS: i64 = 1_000_000_000;
+
+    fn is_due(&mut self, now: BootNs) -> bool {
+        let is_due = self
+            .last
+            .is_none_or(|last| (now - last).0 >= Self::PERIOD_NS);
+        if is_due {
+            self.last = Some(now);
+        }
+        is_due
+    }
+}

@@ -1,0 +1,262 @@
+//! The `bpf` backend: kernel probes for every start, end, name and drift of RSS, the task
+//! iterator for what was already running, a sweep at every tick for the rest.
+//!
+//! `load` knows aya, `layout` the kernel's structures, `decode` the bytes of an event,
+//! `apply` what an event means, `attach` who belongs; this file keeps the order.
+
+mod apply;
+mod attach;
+mod cost;
+mod decode;
+mod layout;
+mod load;
+
+pub use decode::{DecodeError, decode};
+pub use load::LoadError;
+
+use super::cgroup::CgroupPaths;
+use super::{CollectError, Collector, Targets, Tick, World};
+use crate::host::{MemoryHierarchy, clock};
+use crate::model::{DiagKind, DurationNs, FirstSeenBy, PageSize, Record, Severity, Tgid};
+use apply::Apply;
+use aya::maps::{MapData, RingBuf};
+use load::{Programs, Settings};
+use memtrace_abi::{Config, LossClass};
+use std::os::fd::{AsFd, OwnedFd};
+
+/// What the backend is asked to do.
+#[derive(Clone, Debug)]
+pub struct BpfOptions {
+    /// Whom to record.
+    pub targets: Targets,
+    /// The command that memtrace holds, where there is one; it is also a root of `targets`.
+    pub held: Option<Tgid>,
+    /// Time between two sweeps.
+    pub interval: DurationNs,
+    /// Size of a base page.
+    pub page_size: PageSize,
+    /// CPUs that exist or may appear.
+    pub possible_cpus: u32,
+    /// CPUs that are online.
+    pub online_cpus: u32,
+    /// Most processes that can belong to the recording at once.
+    pub members_max: u32,
+    /// Where memory cgroups are, to name those of processes.
+    pub memory_hierarchy: Option<MemoryHierarchy>,
+}
+
+/// RSS moves by at least this much before a sample is sent on the spot.
+const DRIFT_BYTES_MIN: i64 = 1 << 20;
+/// Sustained, one process sends at most one sample on the spot per this time ...
+const DRIFT_INTERVAL_NS: u64 = 1_000_000;
+/// ... after a burst of so many.
+const DRIFT_BURST: u64 = 32;
+const RING_BYTES: u64 = 2 << 20;
+/// The reader is woken when this much waits; else it comes by at every tick.
+const WAKE_BYTES: u64 = RING_BYTES / 8;
+
+/// The running backend.
+pub struct BpfBackend {
+    programs: Programs,
+    ring: RingBuf<MapData>,
+    apply: Apply,
+    options: BpfOptions,
+    losses: [u64; LossClass::ALL.len()],
+    undecoded: Undecoded,
+    cost: cost::RunTime,
+    cgroup_scan: attach::CgroupScan,
+}
+
+/// Events that could not be decoded since the last report.
+#[derive(Default)]
+struct Undecoded {
+    count: i64,
+    first: Option<DecodeError>,
+}
+
+impl BpfBackend {
+    /// Loads and attaches the probes and enters everyone who is running and belongs.
+    ///
+    /// # Errors
+    /// When the kernel refuses a program that a recording can't do without.
+    pub fn start(
+        options: BpfOptions,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) -> Result<Self, LoadError> {
+        let settings = settings(&options);
+        let (mut programs, ring) = load::load(&settings)?;
+        programs.attach()?;
+        for what in &programs.missing {
+            out.push(tick.diag(Severity::Degraded, DiagKind::Unavailable, "bpf", None, what));
+        }
+        let cgroups = options.memory_hierarchy.clone().map(CgroupPaths::new);
+        let error_bound = counter_error(options.online_cpus, options.page_size);
+        let mut backend = Self {
+            programs,
+            ring,
+            apply: Apply::new(options.page_size, error_bound, cgroups),
+            options,
+            losses: [0; LossClass::ALL.len()],
+            undecoded: Undecoded::default(),
+            cost: cost::RunTime::default(),
+            cgroup_scan: attach::CgroupScan::default(),
+        };
+        backend.enter_running(tick, world, out)?;
+        Ok(backend)
+    }
+
+    /// Takes every event that is in the ring.
+    fn take_events(&mut self, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
+        while let Some(item) = self.ring.next() {
+            match decode(&item) {
+                Ok(event) => {
+                    self.apply
+                        .event(event, &self.options.targets, tick, world, out);
+                }
+                Err(error) => {
+                    self.undecoded.count += 1;
+                    self.undecoded.first.get_or_insert(error);
+                }
+            }
+        }
+    }
+
+    /// Writes what was lost since the last call.
+    fn report_losses(&mut self, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
+        let losses = self.programs.losses();
+        for ((class, now), then) in LossClass::ALL.iter().zip(losses).zip(self.losses) {
+            let count = now.saturating_sub(then).cast_signed();
+            if count > 0 {
+                world.add_lost_events(count);
+                let severity = match class {
+                    LossClass::Sample => Severity::Degraded,
+                    _ => Severity::Loss,
+                };
+                out.push(tick.diag(
+                    severity,
+                    DiagKind::LostEvents,
+                    class.as_str(),
+                    Some(count),
+                    class.meaning(),
+                ));
+            }
+        }
+        self.losses = losses;
+        if let Some(first) = self.undecoded.first.take() {
+            world.add_lost_events(self.undecoded.count);
+            out.push(tick.diag(
+                Severity::Loss,
+                DiagKind::UndecodedEvents,
+                "ring",
+                Some(self.undecoded.count),
+                format!("events could not be decoded; the first: {first}"),
+            ));
+            self.undecoded.count = 0;
+        }
+    }
+}
+
+impl Collector for BpfBackend {
+    fn name(&self) -> &'static str {
+        "bpf"
+    }
+
+    fn period(&self) -> DurationNs {
+        self.options.interval
+    }
+
+    fn collect(
+        &mut self,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) -> Result<(), CollectError> {
+        self.cost.tick(&self.programs, world);
+        let started = clock::thread_cpu();
+        let result = self.programs.sweep(tick.is_keyframe).map_err(collect_error);
+        self.take_events(tick, world, out);
+        let adopted = self
+            .adopt_strangers(tick, world, out)
+            .map_err(collect_error);
+        self.report_losses(tick, world, out);
+        world.set_snapshot_cost(DurationNs(clock::thread_cpu().0 - started.0));
+        result.and(adopted)
+    }
+
+    fn wake_fd(&self) -> Option<OwnedFd> {
+        self.ring.as_fd().try_clone_to_owned().ok()
+    }
+
+    fn drain(
+        &mut self,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) -> Result<(), CollectError> {
+        self.take_events(tick, world, out);
+        self.adopt_strangers(tick, world, out)
+            .map_err(collect_error)
+    }
+
+    fn finish(
+        &mut self,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) -> Result<(), CollectError> {
+        let last = Tick {
+            is_keyframe: true,
+            ..*tick
+        };
+        self.collect(&last, world, out)
+    }
+}
+
+fn settings(options: &BpfOptions) -> Settings {
+    let page = options.page_size.0;
+    let drift = (DRIFT_BYTES_MIN / page).max(drift_bound_pages(options.online_cpus));
+    Settings {
+        config: Config {
+            is_all: u32::from(matches!(options.targets, Targets::All)),
+            offers_strangers: u32::from(matches!(options.targets, Targets::Match(_))),
+            has_target_cgroups: u32::from(matches!(options.targets, Targets::Cgroup(_))),
+            held_tgid: options.held.map_or(0, |tgid| tgid.0),
+            drift_pages: drift,
+            drift_interval_ns: DRIFT_INTERVAL_NS,
+            drift_burst: DRIFT_BURST,
+            ring_bytes: RING_BYTES,
+            wake_bytes: WAKE_BYTES,
+        },
+        members_max: options.members_max,
+        possible_cpus: options.possible_cpus,
+    }
+}
+
+/// How far one per-CPU counter, read without its parts, can be off: batch × CPUs with
+/// batch = max(32, 2 × CPUs) (compute_batch_value in lib/percpu_counter.c).
+fn drift_bound_pages(cpus: u32) -> i64 {
+    i64::from(cpus) * i64::from(cpus.saturating_mul(2).max(32))
+}
+
+/// The bound for RSS, which adds up three counters.
+fn counter_error(cpus: u32, page_size: PageSize) -> crate::model::Bytes {
+    crate::model::Pages(3 * drift_bound_pages(cpus)).to_bytes(page_size)
+}
+
+fn collect_error(error: LoadError) -> CollectError {
+    CollectError {
+        subject: "bpf".to_owned(),
+        message: error.to_string(),
+    }
+}
+
+/// How a process that was already running was found.
+fn seen_as(tgid: Tgid, options: &BpfOptions) -> FirstSeenBy {
+    if options.held == Some(tgid) {
+        FirstSeenBy::Command
+    } else {
+        FirstSeenBy::Snapshot
+    }
+}

@@ -1,0 +1,11 @@
+//! Memory cgroups: what the groups of the recorded processes hold, and which path
+//! belongs to a cgroup id.
+
+mod collector;
+mod group;
+mod paths;
+mod v1;
+mod v2;
+
+pub use collector::CgroupCollector;
+pub use paths::CgroupPaths;

@@ -1,0 +1,197 @@
+//! Who a process is, read from its files in one go. The BPF backend asks here too, for
+//! processes that were running before its probes were attached.
+
+use super::dir::ProcDir;
+use super::stat::Stat;
+use super::status::Status;
+use super::text;
+use crate::collect::container::container_id;
+use crate::collect::kept::TextBuffer;
+use crate::model::{BootNs, ProcessRow, Tgid};
+use std::io;
+use std::path::Path;
+
+/// What /proc tells about one process. A part that was refused or had already gone is
+/// `None`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The kernel's name for it.
+    pub comm: String,
+    /// The file that runs. Needs the right to ptrace the process.
+    pub exe: Option<String>,
+    /// Its command line or title.
+    pub cmdline: Option<String>,
+    /// Real user id.
+    pub uid: Option<i64>,
+    /// Memory cgroup.
+    pub cgroup: Option<String>,
+    /// Process id in its innermost pid namespace.
+    pub ns_tgid: Option<Tgid>,
+    /// Start, in steps of 10 ms.
+    pub start: BootNs,
+    /// Its parent now, which after reparenting is not who forked it.
+    pub ppid: Tgid,
+    /// Whether it is a kernel thread, which has no memory of its own.
+    pub is_kernel_thread: bool,
+}
+
+/// A process is there, but its files could not be read.
+#[derive(Debug, thiserror::Error)]
+#[error("reading the files of process {tgid}: {source}")]
+pub struct IdentityError {
+    /// The process.
+    pub tgid: Tgid,
+    /// Why; EPERM or EACCES where /proc is mounted with hidepid.
+    pub source: io::Error,
+}
+
+/// Reads who a process is; `Ok(None)` when there is no such process. `root` is where
+/// procfs is mounted.
+///
+/// # Errors
+/// When the process is there but its stat can't be read.
+pub fn identity(root: &Path, tgid: Tgid) -> Result<Option<Identity>, IdentityError> {
+    let mut buffer = TextBuffer::default();
+    let failed = |source| IdentityError { tgid, source };
+    let Some(dir) = ProcDir::open(root, tgid).map_err(failed)? else {
+        return Ok(None);
+    };
+    let Some(text) = dir.read("stat", &mut buffer).map_err(failed)? else {
+        return Ok(None);
+    };
+    let Some(stat) = Stat::parse(text) else {
+        return Err(failed(io::ErrorKind::InvalidData.into()));
+    };
+    Ok(Some(Identity::read(&dir, &stat, &mut buffer)))
+}
+
+impl Identity {
+    /// The rest of the files, for a process whose stat has been read.
+    pub(super) fn read(dir: &ProcDir, stat: &Stat, buffer: &mut TextBuffer) -> Self {
+        let status = match dir.read("status", buffer) {
+            Ok(Some(text)) => Status::parse(text),
+            _ => Status::default(),
+        };
+        Self {
+            comm: stat.comm.clone(),
+            exe: dir.exe().ok().flatten(),
+            cmdline: dir.command_line().ok().flatten(),
+            uid: status.uid,
+            cgroup: memory_cgroup(dir, buffer),
+            ns_tgid: status.ns_tgid,
+            start: stat.start(),
+            ppid: stat.ppid,
+            is_kernel_thread: stat.is_kernel_thread,
+        }
+    }
+
+    /// Writes what is known here into a row of `process`. What is unknown here becomes
+    /// unknown there: a value that the row has from the parent may no longer be true.
+    pub fn fill(&self, row: &mut ProcessRow) {
+        row.comm.clone_from(&self.comm);
+        row.exe.clone_from(&self.exe);
+        row.cmdline.clone_from(&self.cmdline);
+        row.uid = self.uid;
+        row.ns_tgid = self.ns_tgid;
+        set_cgroup(row, self.cgroup.clone());
+    }
+}
+
+/// The memory cgroup of a process; `None` when it can't be read.
+pub(super) fn memory_cgroup(dir: &ProcDir, buffer: &mut TextBuffer) -> Option<String> {
+    let text = dir.read("cgroup", buffer).ok().flatten()?;
+    text::memory_cgroup(text)
+}
+
+/// Writes a cgroup, and the container that its path names, into a row of `process`.
+pub(super) fn set_cgroup(row: &mut ProcessRow, cgroup: Option<String>) {
+    row.container_id = cgroup.as_deref().and_then(container_id).map(str::to_owned);
+    row.cgroup = cgroup;
+}
+
+/// A process and its ancestors, nearest first, as far as they can be read.
+///
+/// The recorder's own lineage is left out where processes are looked for by name: the
+/// pattern stands in its own command line, and in that of the sudo and the shell that
+/// started it.
+pub fn lineage(root: &Path, tgid: Tgid) -> Vec<Tgid> {
+    let mut buffer = TextBuffer::default();
+    let mut found = vec![tgid];
+    let mut at = tgid;
+    while let Ok(Some(dir)) = ProcDir::open(root, at) {
+        let stat = dir.read("stat", &mut buffer).ok().flatten();
+        match stat.and_then(Stat::parse) {
+            // 0 is no process. An id that came before would be a reused one.
+            Some(stat) if stat.ppid.0 != 0 && !found.contains(&stat.ppid) => {
+                at = stat.ppid;
+                found.push(at);
+            }
+            _ => break,
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collect::procfs::fake::FakeProc;
+
+    #[test]
+    fn a_process_is_read_from_its_files() {
+        let proc = FakeProc::new();
+        proc.process(42, "python3", 7);
+        proc.write(42, "cmdline", b"python3\0train.py\0");
+        proc.write(
+            42,
+            "cgroup",
+            b"0::/docker/0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n",
+        );
+        proc.link(42, "exe", "/usr/bin/python3.11");
+        let identity = identity(proc.root(), Tgid(42)).unwrap().unwrap();
+        assert_eq!(identity.comm, "python3");
+        assert_eq!(identity.cmdline.as_deref(), Some("python3 train.py"));
+        assert_eq!(identity.exe.as_deref(), Some("/usr/bin/python3.11"));
+        assert_eq!(identity.uid, Some(1000));
+        assert_eq!(identity.ppid, Tgid(7));
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_is_no_error() {
+        assert!(matches!(
+            identity(FakeProc::new().root(), Tgid(42)),
+            Ok(None)
+        ));
+    }
+
+    #[test]
+    fn parts_that_cannot_be_read_are_unknown() {
+        let proc = FakeProc::new();
+        proc.process(42, "python3", 7);
+        proc.remove(42, "status");
+        let identity = identity(proc.root(), Tgid(42)).unwrap().unwrap();
+        assert_eq!(identity.exe, None);
+        assert_eq!(identity.uid, None);
+        assert_eq!(identity.cgroup, None);
+    }
+
+    #[test]
+    fn lineage_goes_up_to_the_first_process() {
+        let proc = FakeProc::new();
+        proc.process(1, "init", 0);
+        proc.process(5, "bash", 1);
+        proc.process(9, "memtrace", 5);
+        assert_eq!(lineage(proc.root(), Tgid(9)), [Tgid(9), Tgid(5), Tgid(1)]);
+        assert_eq!(lineage(proc.root(), Tgid(77)), [Tgid(77)]);
+    }
+
+    #[test]
+    fn this_process_is_who_it_says_it_is() {
+        let tgid = Tgid(std::process::id());
+        let identity = identity(Path::new("/proc"), tgid).unwrap().unwrap();
+        let exe = std::env::current_exe().unwrap();
+        assert_eq!(identity.exe.as_deref(), exe.to_str());
+        assert_eq!(identity.ppid, Tgid(std::os::unix::process::parent_id()));
+        assert!(!identity.is_kernel_thread);
+    }
+}

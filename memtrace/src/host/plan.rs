@@ -1,0 +1,276 @@
+//! Which backend a recording takes, and why: an ordinary function of the facts.
+
+use super::facts::{HostFacts, Lockdown};
+use serde::Serialize;
+use std::fmt;
+
+/// The ways to observe processes, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Backend {
+    /// Kernel probes.
+    Bpf,
+    /// Polling /proc.
+    Procfs,
+    /// Polling the platform's process list.
+    Sysinfo,
+}
+
+impl Backend {
+    /// Every backend, best first.
+    pub const ALL: [Self; 3] = [Self::Bpf, Self::Procfs, Self::Sysinfo];
+
+    /// Its name on the command line and in a recording.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Bpf => "bpf",
+            Self::Procfs => "procfs",
+            Self::Sysinfo => "sysinfo",
+        }
+    }
+
+    /// What it is, in a few words.
+    pub fn summary(self) -> &'static str {
+        match self {
+            Self::Bpf => "Kernel probes: nobody is missed, peaks are exact",
+            Self::Procfs => "Polling /proc: needs no privilege",
+            Self::Sysinfo => "Polling the platform's process list: any platform",
+        }
+    }
+
+    /// What stands against it on this host; `None` when nothing does.
+    pub fn obstacle(self, facts: &HostFacts) -> Option<Obstacle> {
+        let is_linux = facts.os == "linux";
+        match self {
+            Self::Sysinfo => None,
+            Self::Procfs => (!is_linux).then_some(Obstacle::NotLinux),
+            Self::Bpf if !is_linux => Some(Obstacle::NotLinux),
+            Self::Bpf => bpf_obstacle(facts),
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+fn bpf_obstacle(facts: &HostFacts) -> Option<Obstacle> {
+    // An unknown fact is no obstacle: the kernel's answer to loading decides.
+    if facts.btf_bytes.is_none() {
+        Some(Obstacle::NoBtf)
+    } else if facts.is_initial_user_ns == Some(false) {
+        Some(Obstacle::UserNamespace)
+    } else if facts.may_trace_with_bpf() == Some(false) {
+        Some(Obstacle::NoCapability)
+    } else if facts.is_initial_pid_ns == Some(false) {
+        Some(Obstacle::PidNamespace)
+    } else if facts.lockdown == Some(Lockdown::Confidentiality) {
+        Some(Obstacle::Lockdown)
+    } else {
+        None
+    }
+}
+
+/// Why a backend can't be taken, and the way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Obstacle {
+    /// The platform is not Linux.
+    NotLinux,
+    /// The kernel offers no BTF.
+    NoBtf,
+    /// The capabilities are missing.
+    NoCapability,
+    /// Process ids here are not the kernel's.
+    PidNamespace,
+    /// Capabilities in this user namespace do not reach BPF.
+    UserNamespace,
+    /// The kernel is locked down.
+    Lockdown,
+}
+
+impl Obstacle {
+    /// What is in the way, as a fragment.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::NotLinux => "this is not Linux",
+            Self::NoBtf => "the kernel has no BTF (/sys/kernel/btf/vmlinux)",
+            Self::NoCapability => "CAP_BPF and CAP_PERFMON are missing",
+            Self::PidNamespace => "memtrace runs inside a pid namespace",
+            Self::UserNamespace => "memtrace runs inside a user namespace",
+            Self::Lockdown => "the kernel is locked down (confidentiality)",
+        }
+    }
+
+    /// What the person can do about it.
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Self::NotLinux => "there is none",
+            Self::NoBtf => "boot a kernel built with CONFIG_DEBUG_INFO_BTF",
+            Self::NoCapability => "run memtrace with sudo",
+            Self::PidNamespace | Self::UserNamespace => {
+                "run memtrace on the host, or in a container with hostPID"
+            }
+            Self::Lockdown => "boot without lockdown=confidentiality",
+        }
+    }
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.reason(), self.remedy())
+    }
+}
+
+/// What a recording is going to do on this host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Plan {
+    /// The backend to start with.
+    pub backend: Backend,
+    /// Whether a worse one may be taken when the kernel refuses this one after all.
+    pub may_fall_back: bool,
+    /// Better backends that were passed over, and why.
+    pub passed_over: Vec<(Backend, Obstacle)>,
+    /// Most processes that can belong to the recording at once.
+    pub members_max: u32,
+}
+
+/// A backend that was asked for by name can't be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the {backend} backend can't be used: {}; {}", .obstacle.reason(), .obstacle.remedy())]
+pub struct PlanError {
+    /// The backend.
+    pub backend: Backend,
+    /// What stands against it.
+    pub obstacle: Obstacle,
+}
+
+/// Room for members beyond this many costs kernel memory that small machines miss.
+const MEMBERS_MIN: u32 = 16 * 1024;
+
+impl Plan {
+    /// Decides. `asked` is a backend given by name; `None` takes the best.
+    ///
+    /// # Errors
+    /// When a backend that was asked for by name can't be had on this host.
+    pub fn from_facts(facts: &HostFacts, asked: Option<Backend>) -> Result<Self, PlanError> {
+        let mut passed_over = Vec::new();
+        let backend = match asked {
+            Some(backend) => match backend.obstacle(facts) {
+                Some(obstacle) => return Err(PlanError { backend, obstacle }),
+                None => backend,
+            },
+            None => Self::best(facts, &mut passed_over),
+        };
+        let cpus = facts
+            .possible_cpu_count
+            .or(facts.online_cpu_count)
+            .unwrap_or(1);
+        Ok(Self {
+            backend,
+            may_fall_back: asked.is_none(),
+            passed_over,
+            members_max: MEMBERS_MIN.max(cpus.saturating_mul(1024)),
+        })
+    }
+
+    fn best(facts: &HostFacts, passed_over: &mut Vec<(Backend, Obstacle)>) -> Backend {
+        for backend in Backend::ALL {
+            match backend.obstacle(facts) {
+                None => return backend,
+                Some(obstacle) => passed_over.push((backend, obstacle)),
+            }
+        }
+        Backend::Sysinfo
+    }
+
+    /// One line for the person: what was taken and why nothing better.
+    pub fn reason(&self) -> String {
+        match self.passed_over.first() {
+            _ if !self.may_fall_back => "asked for by name".to_owned(),
+            None => "the best there is".to_owned(),
+            Some((better, obstacle)) => format!("{better} is not available: {obstacle}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::{Capabilities, Capability};
+    use crate::model::Bytes;
+
+    fn capable_linux() -> HostFacts {
+        HostFacts {
+            os: "linux".to_owned(),
+            btf_bytes: Some(Bytes(5_000_000)),
+            capabilities: Some(
+                Capabilities::default()
+                    .with(Capability::BPF)
+                    .with(Capability::PERFMON),
+            ),
+            is_initial_pid_ns: Some(true),
+            is_initial_user_ns: Some(true),
+            ..HostFacts::unknown()
+        }
+    }
+
+    #[test]
+    fn a_capable_linux_takes_bpf() {
+        let plan = Plan::from_facts(&capable_linux(), None).unwrap();
+        assert_eq!(plan.backend, Backend::Bpf);
+        assert_eq!(plan.passed_over, []);
+    }
+
+    #[test]
+    fn each_missing_fact_is_named_and_procfs_is_taken() {
+        let cases: [(Obstacle, fn(&mut HostFacts)); 5] = [
+            (Obstacle::NoBtf, |facts| facts.btf_bytes = None),
+            (Obstacle::NoCapability, |facts| {
+                facts.capabilities = Some(Capabilities::default())
+            }),
+            (Obstacle::PidNamespace, |facts| {
+                facts.is_initial_pid_ns = Some(false)
+            }),
+            (Obstacle::UserNamespace, |facts| {
+                facts.is_initial_user_ns = Some(false)
+            }),
+            (Obstacle::Lockdown, |facts| {
+                facts.lockdown = Some(Lockdown::Confidentiality)
+            }),
+        ];
+        for (obstacle, take_away) in cases {
+            let mut facts = capable_linux();
+            take_away(&mut facts);
+            let plan = Plan::from_facts(&facts, None).unwrap();
+            assert_eq!(plan.backend, Backend::Procfs);
+            assert_eq!(plan.passed_over, [(Backend::Bpf, obstacle)]);
+            assert!(
+                plan.reason().contains(obstacle.remedy()),
+                "{}",
+                plan.reason()
+            );
+        }
+    }
+
+    #[test]
+    fn a_backend_asked_for_by_name_is_never_replaced() {
+        let mut facts = capable_linux();
+        facts.btf_bytes = None;
+        let error = Plan::from_facts(&facts, Some(Backend::Bpf)).unwrap_err();
+        assert_eq!(error.obstacle, Obstacle::NoBtf);
+    }
+
+    #[test]
+    fn elsewhere_than_on_linux_the_platform_is_asked() {
+        let facts = HostFacts {
+            os: "macos".to_owned(),
+            ..HostFacts::unknown()
+        };
+        let plan = Plan::from_facts(&facts, None).unwrap();
+        assert_eq!(plan.backend, Backend::Sysinfo);
+        assert_eq!(plan.passed_over.len(), 2);
+    }
+}

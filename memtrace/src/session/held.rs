@@ -1,0 +1,285 @@
+//! The command: forked before any thread starts, held on a pipe until the probes are
+//! attached, so that its first page fault is seen, then run as it would have been without
+//! memtrace: same user, signal mask, limits and descriptors.
+
+use super::user::CommandUser;
+use crate::model::{Bytes, Tgid};
+use std::ffi::{CString, OsString, c_char};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// The command could not be run. The exit codes are those of a shell.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// There is no such file.
+    #[error("command not found: {0}")]
+    NotFound(String),
+    /// The file can't be executed.
+    #[error("can't execute {command}: {source}")]
+    NotExecutable {
+        /// The command.
+        command: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// An argument holds a NUL byte.
+    #[error("an argument of the command holds a NUL byte")]
+    Nul,
+    /// The system refused a process or a pipe.
+    #[error("start the command: {0}")]
+    Fork(#[source] io::Error),
+}
+
+impl CommandError {
+    /// What a shell exits with in this case: 127 for a command that does not exist, 126
+    /// for one that can't be executed.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::NotFound(_) => 127,
+            Self::NotExecutable { .. } => 126,
+            Self::Nul | Self::Fork(_) => 1,
+        }
+    }
+}
+
+/// A forked command that waits to be let go. Dropping it without that ends it: it finds
+/// its pipe closed and exits.
+#[derive(Debug)]
+pub struct Held {
+    tgid: Tgid,
+    argv: Vec<String>,
+    go: Option<File>,
+    failure: File,
+}
+
+/// Everything the child needs, made before the fork: between fork and exec it must not
+/// allocate more than it has to, because what it holds then is charged to the command.
+struct Prepared {
+    path: CString,
+    argv: Vec<CString>,
+    environment: Vec<CString>,
+    user: CommandUser,
+    dies_with_us: bool,
+}
+
+impl Held {
+    /// Finds the command on the user's PATH, forks, and holds the child. `dies_with_us`
+    /// has the command killed when memtrace itself is.
+    ///
+    /// # Errors
+    /// When the command can't be found or executed, or when the system refuses to fork.
+    pub fn fork(
+        argv: &[OsString],
+        user: CommandUser,
+        dies_with_us: bool,
+    ) -> Result<Self, CommandError> {
+        let prepared = Prepared::new(argv, user, dies_with_us)?;
+        let (wait_end, go_end) = pipe().map_err(CommandError::Fork)?;
+        let (failure_end, report_end) = pipe().map_err(CommandError::Fork)?;
+        // SAFETY: no thread has been started, so the child may run any code.
+        match unsafe { libc::fork() } {
+            -1 => Err(CommandError::Fork(io::Error::last_os_error())),
+            0 => {
+                drop((go_end, failure_end));
+                let error = prepared.wait_and_exec(File::from(wait_end));
+                let code = error.raw_os_error().unwrap_or(libc::EINVAL);
+                let _ = File::from(report_end).write_all(&code.to_ne_bytes());
+                // SAFETY: ends the child without running the parent's exit handlers.
+                unsafe { libc::_exit(127) }
+            }
+            child => Ok(Self {
+                tgid: Tgid(child.cast_unsigned()),
+                argv: argv
+                    .iter()
+                    .map(|part| part.to_string_lossy().into_owned())
+                    .collect(),
+                go: Some(File::from(go_end)),
+                failure: File::from(failure_end),
+            }),
+        }
+    }
+
+    /// The held process.
+    pub fn tgid(&self) -> Tgid {
+        self.tgid
+    }
+
+    /// The command with its arguments.
+    pub fn argv(&self) -> &[String] {
+        &self.argv
+    }
+
+    /// Lets the command go and waits until it runs.
+    ///
+    /// # Errors
+    /// When it could not be executed after all.
+    pub(super) fn release(&mut self) -> Result<(), CommandError> {
+        if let Some(mut go) = self.go.take() {
+            // A child that is gone closes the pipe; reading its failure tells.
+            let _ = go.write_all(&[1]);
+        }
+        let mut code = [0; 4];
+        match self.failure.read_exact(&mut code) {
+            // Closed by exec: the command runs.
+            Err(_) => Ok(()),
+            Ok(()) => {
+                let source = io::Error::from_raw_os_error(i32::from_ne_bytes(code));
+                let command = self.argv.first().cloned().unwrap_or_default();
+                Err(if source.kind() == io::ErrorKind::NotFound {
+                    CommandError::NotFound(command)
+                } else {
+                    CommandError::NotExecutable { command, source }
+                })
+            }
+        }
+    }
+}
+
+impl Prepared {
+    fn new(argv: &[OsString], user: CommandUser, dies_with_us: bool) -> Result<Self, CommandError> {
+        let name = argv.first().ok_or(CommandError::NotFound(String::new()))?;
+        let path = find(name, &user)?;
+        let c_string = |text: &[u8]| CString::new(text).map_err(|_| CommandError::Nul);
+        let environment = user
+            .environment()
+            .map(|(key, value)| {
+                let mut entry = key.as_bytes().to_vec();
+                entry.push(b'=');
+                entry.extend_from_slice(value.as_bytes());
+                c_string(&entry)
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            path: c_string(path.as_os_str().as_bytes())?,
+            argv: argv
+                .iter()
+                .map(|part| c_string(part.as_bytes()))
+                .collect::<Result<_, _>>()?,
+            environment,
+            user,
+            dies_with_us,
+        })
+    }
+
+    /// In the child. Returns only when exec failed.
+    fn wait_and_exec(&self, mut wait_end: File) -> io::Error {
+        let mut go = [0];
+        if wait_end.read_exact(&mut go).is_err() {
+            // SAFETY: ends the child; memtrace gave up before the command ran.
+            unsafe { libc::_exit(0) };
+        }
+        if let Err(error) = self.user.become_in_child() {
+            return error;
+        }
+        #[cfg(target_os = "linux")]
+        if self.dies_with_us {
+            // After the change of user, which clears it.
+            // SAFETY: plain numbers.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+        }
+        let pointers = |strings: &[CString]| -> Vec<*const c_char> {
+            strings
+                .iter()
+                .map(|text| text.as_ptr())
+                .chain([std::ptr::null()])
+                .collect()
+        };
+        let (argv, environment) = (pointers(&self.argv), pointers(&self.environment));
+        // SAFETY: the standard library ignores SIGPIPE in every Rust program; the command
+        // must not inherit that. The arrays are null-terminated and outlive the call.
+        unsafe {
+            libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+            libc::execve(self.path.as_ptr(), argv.as_ptr(), environment.as_ptr());
+        }
+        io::Error::last_os_error()
+    }
+}
+
+/// Looks a command up as a shell does: a name with a slash is a path.
+fn find(name: &OsString, user: &CommandUser) -> Result<PathBuf, CommandError> {
+    let shown = || name.to_string_lossy().into_owned();
+    if name.as_bytes().contains(&b'/') {
+        let path = PathBuf::from(name);
+        return match std::fs::metadata(&path) {
+            Ok(metadata) if metadata.is_file() => Ok(path),
+            Ok(_) => Err(CommandError::NotExecutable {
+                command: shown(),
+                source: io::ErrorKind::IsADirectory.into(),
+            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(CommandError::NotFound(shown()))
+            }
+            Err(source) => Err(CommandError::NotExecutable {
+                command: shown(),
+                source,
+            }),
+        };
+    }
+    user.search_path()
+        .map(|directory| directory.join(name))
+        .find(|candidate| is_executable(candidate))
+        .ok_or_else(|| CommandError::NotFound(shown()))
+}
+
+fn is_executable(path: &std::path::Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata(path)
+        .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}
+
+/// A pipe whose ends close on exec.
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut ends = [0; 2];
+    // SAFETY: room for two descriptors, which are owned from here on.
+    unsafe {
+        if libc::pipe(ends.as_mut_ptr()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        for end in ends {
+            libc::fcntl(end, libc::F_SETFD, libc::FD_CLOEXEC);
+        }
+        Ok((OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
+    }
+}
+
+/// How the command ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CommandEnd {
+    /// As wait(2) encodes it.
+    pub(super) wait_status: i32,
+    /// ru_maxrss.
+    pub(super) max_rss: Bytes,
+}
+
+impl CommandEnd {
+    /// The exit code as a shell reports it: 128 + n for signal n.
+    pub(super) fn exit_code(self) -> i32 {
+        let signal = self.wait_status & 0x7f;
+        if signal == 0 {
+            (self.wait_status >> 8) & 0xff
+        } else {
+            128 + signal
+        }
+    }
+}
+
+/// Takes the command's end, if it has ended.
+pub(super) fn wait(command: Tgid) -> Option<CommandEnd> {
+    let mut wait_status = 0;
+    // SAFETY: rusage is integers only, so zeroed is valid; both places outlive the call.
+    let (ended, usage) = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        let tgid = command.0.cast_signed();
+        (
+            libc::wait4(tgid, &raw mut wait_status, libc::WNOHANG, &raw mut usage),
+            usage,
+        )
+    };
+    (ended > 0).then(|| CommandEnd {
+        wait_status,
+        max_rss: super::self_cost::max_resident(&usage),
+    })
+}

@@ -1,0 +1,502 @@
+//! The course of a recording: facts, plan, collectors, loop, end. One task on one thread
+//! asks every collector in turn; the writing thread has the disk.
+
+use super::output::Output;
+use super::pace::Pace;
+use super::signals::{Request, Signals, pass_on};
+use super::start::{self, Started};
+use super::{CommandError, Held, Options, OutputError, StartError, limits, self_cost};
+use crate::collect::{Collector, Targets, Tick, World};
+use crate::host::{HostFacts, Plan, clock};
+use crate::model::{
+    BootNs, Bytes, ClockOffset, DiagKind, DurationNs, Record, RunInfo, RunState, SCHEMA_VERSION,
+    Severity, Target, Tgid,
+};
+use crate::store::StoreError;
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// A full row of every process at least this often: it bounds how far a reader must look
+/// back.
+const KEYFRAME_PERIOD: DurationNs = DurationNs(10_000_000_000);
+/// What was observed survives a kill -9 after at most this long.
+const FLUSH_PERIOD: DurationNs = DurationNs(1_000_000_000);
+/// The clocks are compared this often.
+const CLOCK_PERIOD: DurationNs = DurationNs(60_000_000_000);
+
+/// How far a recording has come.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Time since it started.
+    pub elapsed: DurationNs,
+    /// Processes that are alive.
+    pub process_count: usize,
+    /// Rows written.
+    pub row_count: i64,
+    /// Bytes written.
+    pub written_bytes: Bytes,
+}
+
+/// How a recording ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Where it is.
+    pub dir: PathBuf,
+    /// What the command ended with, as a shell reports it.
+    pub command_exit_code: Option<i32>,
+    /// Processes that belonged to it.
+    pub process_count: i64,
+    /// Rows written.
+    pub row_count: i64,
+    /// Size on disk of what was written, spool included.
+    pub written_bytes: Bytes,
+    /// Why it could not be written in full; what was on disk by then is kept.
+    pub storage_failure: Option<StoreError>,
+}
+
+/// A recording could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// It could not be started.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// It could not be written.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// The command could not be run.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    /// The system refused timers or signals.
+    #[error("set up the event loop: {0}")]
+    Loop(#[source] std::io::Error),
+}
+
+/// Makes a recording. `held` is the command of [`Target::Command`]; `announce` is told
+/// where the recording goes and what was decided, `progress` once a second how far it is.
+///
+/// # Errors
+/// When the recording can't be started, or not closed. A disk that fills up in between is
+/// no error: the recording stops there, the command goes on, and the outcome tells.
+pub fn record(
+    options: &Options,
+    facts: &HostFacts,
+    mut held: Option<Held>,
+    owner: Option<(u32, u32)>,
+    announce: impl FnOnce(&RunInfo, &std::path::Path),
+    progress: impl FnMut(&Progress),
+) -> Result<Outcome, RecordError> {
+    let plan = Plan::from_facts(facts, options.backend).map_err(StartError::from)?;
+    let command = held.as_ref().map(Held::tgid);
+    let targets = start::targets(&options.target, command, facts)?;
+    limits::protect();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(RecordError::Loop)?;
+    runtime.block_on(async {
+        let mut signals = Signals::listen(held.is_some()).map_err(RecordError::Loop)?;
+        let mut session = Session::start(options, facts, &plan, &targets, command, owner)?;
+        announce(&session.info, session.output.dir());
+        if let Some(held) = &mut held
+            && let Err(error) = held.release()
+        {
+            session.abandon();
+            return Err(error.into());
+        }
+        let end = session
+            .run(options, command, &mut signals, progress)
+            .await?;
+        session.finish(end, command, &mut signals).await
+    })
+}
+
+/// Why the loop ended.
+struct End {
+    storage_failure: Option<StoreError>,
+    is_command_running: bool,
+}
+
+/// A recording that is being made.
+struct Session {
+    info: RunInfo,
+    output: Output,
+    world: World,
+    turns: Vec<Turn>,
+    pace: Pace,
+    batch: Vec<Record>,
+    reported: HashSet<String>,
+    started: BootNs,
+    next_keyframe: BootNs,
+    next_flush: BootNs,
+    next_clock: BootNs,
+}
+
+/// A collector and when it is asked next.
+struct Turn {
+    collector: Box<dyn Collector>,
+    next: BootNs,
+}
+
+impl Session {
+    fn start(
+        options: &Options,
+        facts: &HostFacts,
+        plan: &Plan,
+        targets: &Targets,
+        command: Option<Tgid>,
+        owner: Option<(u32, u32)>,
+    ) -> Result<Self, RecordError> {
+        let mut world = World::default();
+        let mut batch = Vec::new();
+        let tick = tick(false);
+        let Started {
+            collectors,
+            backend,
+            reason,
+        } = start::start(
+            options, targets, command, facts, plan, &tick, &mut world, &mut batch,
+        )?;
+        let info = RunInfo {
+            schema_version: SCHEMA_VERSION,
+            memtrace_version: env!("CARGO_PKG_VERSION").to_owned(),
+            state: RunState::Recording,
+            hostname: facts.hostname.clone(),
+            kernel: facts.kernel.clone(),
+            arch: facts.arch.clone(),
+            page_size_bytes: facts.page_size_bytes,
+            cpu_count: facts.online_cpu_count.unwrap_or(0),
+            mem_total_bytes: facts.mem_total_bytes,
+            target: options.target.clone(),
+            root_tgid: command.or_else(|| single_pid(&options.target)),
+            backend: backend.to_string(),
+            backend_reason: reason,
+            interval_ns: options.interval,
+            clocks: vec![clock::read()],
+            command_exit_code: None,
+            host: serde_json::to_value(facts).unwrap_or_default(),
+            plan: serde_json::to_value(plan).unwrap_or_default(),
+        };
+        let dir = super::output::directory(options.output.as_deref(), &info);
+        let output = Output::create(&dir, &info, owner)?;
+        let now = tick.boot;
+        Ok(Self {
+            info,
+            output,
+            world,
+            turns: collectors
+                .into_iter()
+                .map(|collector| Turn {
+                    collector,
+                    next: now,
+                })
+                .collect(),
+            pace: Pace::new(options.interval, options.cpu_budget),
+            batch,
+            reported: HashSet::new(),
+            started: now,
+            next_keyframe: now + KEYFRAME_PERIOD,
+            next_flush: now,
+            next_clock: now + CLOCK_PERIOD,
+        })
+    }
+
+    /// The loop, until the target ends, a signal or the duration says so, or the disk is
+    /// full.
+    async fn run(
+        &mut self,
+        options: &Options,
+        command: Option<Tgid>,
+        signals: &mut Signals,
+        mut progress: impl FnMut(&Progress),
+    ) -> Result<End, RecordError> {
+        let wake_fd = self.turns.iter().find_map(|turn| turn.collector.wake_fd());
+        // SAFETY: an owned descriptor, which nobody closes or replaces while it is
+        // registered: `wake` owns it and drops it after deregistering.
+        let register = |fd| unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
+        let wake = wake_fd
+            .map(|fd| register(fd).map_err(std::io::Error::from))
+            .transpose()
+            .map_err(RecordError::Loop)?;
+        let ends_with_members = matches!(options.target, Target::Pids { .. });
+        let deadline = options.duration.map(|duration| self.started + duration);
+        let mut is_command_running = command.is_some();
+        let mut has_interrupted = false;
+        loop {
+            let mut until = self.next_turn();
+            if let Some(deadline) = deadline {
+                until = BootNs(until.0.min(deadline.0));
+            }
+            let now = clock::boot();
+            let pause = Duration::from_nanos((until - now).0.max(0).cast_unsigned());
+            tokio::select! {
+                () = tokio::time::sleep(pause) => self.take_turns(&mut progress),
+                () = readable(wake.as_ref()) => self.drain(),
+                request = signals.next() => match request {
+                    Request::Child => {
+                        if let Some(command) = command && self.reap(command) {
+                            is_command_running = false;
+                        }
+                    }
+                    Request::Stop => break,
+                    Request::PassOn(number) => {
+                        // A command may take its time to end, or not care: the second
+                        // Ctrl-C ends the recording and leaves the command alone.
+                        if number == libc::SIGINT && std::mem::replace(&mut has_interrupted, true) {
+                            break;
+                        }
+                        if let Some(command) = command {
+                            pass_on(number, command);
+                        }
+                    }
+                },
+            }
+            if let Some(failure) = self.output.take_failure() {
+                return Ok(End {
+                    storage_failure: Some(failure),
+                    is_command_running,
+                });
+            }
+            let is_over = (command.is_some() && !is_command_running)
+                || (ends_with_members && self.world.is_empty())
+                || deadline.is_some_and(|deadline| clock::boot() >= deadline);
+            if is_over {
+                break;
+            }
+        }
+        Ok(End {
+            storage_failure: None,
+            is_command_running,
+        })
+    }
+
+    fn next_turn(&self) -> BootNs {
+        self.turns
+            .iter()
+            .map(|turn| turn.next)
+            .min()
+            .unwrap_or(self.started)
+    }
+
+    /// Asks every collector whose turn it is.
+    fn take_turns(&mut self, progress: &mut impl FnMut(&Progress)) {
+        let now = clock::boot();
+        let is_keyframe = now >= self.next_keyframe;
+        if is_keyframe {
+            self.next_keyframe = now + KEYFRAME_PERIOD;
+        }
+        let tick = tick(is_keyframe);
+        let slowest = self.pace.interval();
+        let ((), cost) = self_cost::timed(|| {
+            let mut failures = Vec::new();
+            for turn in &mut self.turns {
+                if turn.next > tick.boot && !is_keyframe {
+                    continue;
+                }
+                let period = DurationNs(turn.collector.period().0.max(slowest.0));
+                turn.next = next_after(turn.next, tick.boot, period);
+                if let Err(error) = turn
+                    .collector
+                    .collect(&tick, &mut self.world, &mut self.batch)
+                {
+                    failures.push((turn.collector.name(), error));
+                }
+            }
+            for (name, error) in failures {
+                self.report(&tick, DiagKind::Unavailable, name, &error.to_string());
+            }
+        });
+        if let Some(interval) = self.pace.note(cost) {
+            let detail = format!("snapshots now every {} ms", interval.0 / 1_000_000);
+            self.batch.push(tick.diag(
+                Severity::Degraded,
+                DiagKind::BackOff,
+                "budget",
+                None,
+                detail,
+            ));
+        }
+        self.hand_over(&tick);
+        if now >= self.next_flush {
+            self.next_flush = now + FLUSH_PERIOD;
+            self.note_cost(&tick);
+            self.output.flush();
+            let stats = self.output.stats();
+            progress(&Progress {
+                elapsed: now - self.started,
+                process_count: self.world.len(),
+                row_count: stats.row_count,
+                written_bytes: stats.written_bytes,
+            });
+        }
+        if now >= self.next_clock {
+            self.next_clock = now + CLOCK_PERIOD;
+            self.info.clocks.push(clock::read());
+        }
+    }
+
+    /// Takes what woke us between two turns.
+    fn drain(&mut self) {
+        let tick = tick(false);
+        for turn in &mut self.turns {
+            // An error here comes again at the collector's turn, which reports it.
+            let _ = turn
+                .collector
+                .drain(&tick, &mut self.world, &mut self.batch);
+        }
+        self.hand_over(&tick);
+    }
+
+    fn hand_over(&mut self, tick: &Tick) {
+        self.world.write_changes(tick.is_keyframe, &mut self.batch);
+        let has_oom = self
+            .batch
+            .iter()
+            .any(|record| matches!(record, Record::Oom(_)));
+        self.output.send(std::mem::take(&mut self.batch));
+        if has_oom {
+            // Where memory has run out, the machine may be next.
+            self.output.sync();
+        }
+    }
+
+    fn note_cost(&mut self, tick: &Tick) {
+        let row = self_cost::row(tick, &self.world, &self.output, self.pace.interval());
+        self.output.send(vec![row]);
+    }
+
+    /// Reports a failure once per message.
+    fn report(&mut self, tick: &Tick, kind: DiagKind, subject: &str, detail: &str) {
+        if self.reported.insert(format!("{subject}: {detail}")) {
+            self.batch
+                .push(tick.diag(Severity::Degraded, kind, subject, None, detail));
+        }
+    }
+
+    /// Takes the command's end, if it has ended.
+    fn reap(&mut self, command: Tgid) -> bool {
+        let Some(end) = super::held::wait(command) else {
+            return false;
+        };
+        self.info.command_exit_code = Some(end.exit_code());
+        let tick = tick(false);
+        // What the kernel reported of its end is in the ring; a poll knows it from here.
+        self.drain();
+        self.world
+            .note_wait(command, tick.boot, end.wait_status, end.max_rss);
+        true
+    }
+
+    /// Gives up a recording whose command never ran.
+    fn abandon(self) {
+        let dir = self.output.dir().to_owned();
+        if self.output.finish(self.info).is_ok() {
+            // Nothing of interest is in it.
+            let _ = std::fs::remove_dir_all(dir);
+        }
+    }
+
+    /// A last look, then the collectors go, then the files are closed. Where the disk was
+    /// full the command goes on without us; its end is awaited for its exit code.
+    async fn finish(
+        mut self,
+        end: End,
+        command: Option<Tgid>,
+        signals: &mut Signals,
+    ) -> Result<Outcome, RecordError> {
+        let tick = tick(true);
+        let turns = std::mem::take(&mut self.turns);
+        for mut turn in turns {
+            if let Err(error) = turn
+                .collector
+                .finish(&tick, &mut self.world, &mut self.batch)
+            {
+                let name = turn.collector.name();
+                self.report(&tick, DiagKind::Unavailable, name, &error.to_string());
+            }
+        }
+        self.hand_over(&tick);
+        self.note_cost(&tick);
+        self.info.clocks.push(clock::read());
+        let must_wait = end.storage_failure.is_some() && end.is_command_running;
+        if let (true, Some(command)) = (must_wait, command) {
+            self.info.command_exit_code = Some(outlive(command, signals).await);
+        }
+        self.info.state = RunState::Closed;
+        let dir = self.output.dir().to_owned();
+        let mut outcome = Outcome {
+            dir,
+            command_exit_code: self.info.command_exit_code,
+            process_count: self.world.entered_count(),
+            row_count: 0,
+            written_bytes: Bytes(0),
+            storage_failure: end.storage_failure,
+        };
+        match self.output.finish(self.info) {
+            Ok(stats) => {
+                outcome.row_count = stats.row_count;
+                outcome.written_bytes = stats.written_bytes;
+                Ok(outcome)
+            }
+            // The first failure says it; the rest follows from it.
+            Err(_) if outcome.storage_failure.is_some() => Ok(outcome),
+            Err(OutputError::Store(failure)) if failure.is_disk_full() => {
+                outcome.storage_failure = Some(failure);
+                Ok(outcome)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Waits for the command without recording it. Answers its exit code.
+async fn outlive(command: Tgid, signals: &mut Signals) -> i32 {
+    loop {
+        if let Some(end) = super::held::wait(command) {
+            return end.exit_code();
+        }
+        if let Request::PassOn(number) = signals.next().await {
+            pass_on(number, command);
+        }
+    }
+}
+
+/// The next turn on the collector's own beat; turns that were missed are not made up for.
+fn next_after(planned: BootNs, now: BootNs, period: DurationNs) -> BootNs {
+    let next = planned + period;
+    if next > now { next } else { now + period }
+}
+
+fn single_pid(target: &Target) -> Option<Tgid> {
+    match target {
+        Target::Pids { tgids } => match tgids.as_slice() {
+            [tgid] => Some(*tgid),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn tick(is_keyframe: bool) -> Tick {
+    let reading = clock::read();
+    Tick {
+        boot: reading.boot_ns,
+        clock: ClockOffset::at(reading),
+        is_keyframe,
+    }
+}
+
+/// Waits until a collector asks to be drained; for ever where none ever does.
+async fn readable(wake: Option<&AsyncFd<OwnedFd>>) {
+    match wake {
+        Some(wake) => {
+            if let Ok(mut guard) = wake.readable().await {
+                guard.clear_ready();
+            }
+        }
+        None => std::future::pending().await,
+    }
+}

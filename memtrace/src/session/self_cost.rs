@@ -1,0 +1,68 @@
+//! The rows of `self_cost`: what this recorder has cost so far.
+
+use super::output::Output;
+use crate::collect::{Tick, World};
+use crate::host::clock;
+use crate::model::{Bytes, DurationNs, Record, SelfCostRow};
+
+/// The cost up to now.
+pub(super) fn row(tick: &Tick, world: &World, output: &Output, interval: DurationNs) -> Record {
+    let usage = usage();
+    let stats = output.stats();
+    let bpf = world.bpf_run_time();
+    Record::SelfCost(SelfCostRow {
+        ts: tick.wall(),
+        boot_ns: tick.boot,
+        cpu_user_ns: duration(usage.ru_utime),
+        cpu_system_ns: duration(usage.ru_stime),
+        rss_bytes: resident(),
+        peak_rss_bytes: Some(max_resident(&usage)),
+        bpf_run_ns: bpf.map(|(time, _)| time),
+        bpf_run_count: bpf.map(|(_, count)| count),
+        interval_ns: interval,
+        snapshot_ns: world.snapshot_cost(),
+        process_count: i64::try_from(world.len()).unwrap_or(i64::MAX),
+        row_count: stats.row_count,
+        written_bytes: stats.written_bytes,
+        lost_event_count: world.lost_event_count(),
+    })
+}
+
+/// CPU time of a closure on this thread.
+pub(super) fn timed<T>(work: impl FnOnce() -> T) -> (T, DurationNs) {
+    let before = clock::thread_cpu();
+    let result = work();
+    (result, DurationNs(clock::thread_cpu().0 - before.0))
+}
+
+fn usage() -> libc::rusage {
+    // SAFETY: rusage is integers only, so zeroed is valid, and the call fills it.
+    unsafe {
+        let mut usage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
+        usage
+    }
+}
+
+/// ru_maxrss in bytes: the kernel counts KiB on Linux and bytes on macOS.
+pub(super) fn max_resident(usage: &libc::rusage) -> Bytes {
+    let unit = if cfg!(target_os = "macos") { 1 } else { 1024 };
+    Bytes(usage.ru_maxrss.saturating_mul(unit))
+}
+
+fn duration(time: libc::timeval) -> DurationNs {
+    DurationNs(time.tv_sec * 1_000_000_000 + i64::from(time.tv_usec) * 1_000)
+}
+
+/// Resident memory of this process; unknown where there is no /proc.
+fn resident() -> Option<Bytes> {
+    #[cfg(target_os = "linux")]
+    {
+        let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+        let pages: i64 = statm.split(' ').nth(1)?.parse().ok()?;
+        let page = i64::try_from(rustix::param::page_size()).ok()?;
+        Some(Bytes(pages * page))
+    }
+    #[cfg(not(target_os = "linux"))]
+    None
+}

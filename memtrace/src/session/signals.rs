@@ -1,0 +1,78 @@
+//! Signals: those for the command are passed on, those for memtrace stop it.
+
+use crate::model::Tgid;
+use std::io;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Request {
+    /// A child changed its state.
+    Child,
+    /// Stop and close the recording; once more: abort.
+    Stop,
+    /// Meant for the command: pass it on.
+    PassOn(i32),
+}
+
+/// The signals that are listened to.
+pub(super) struct Signals {
+    child: Signal,
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+    quit: Signal,
+    user1: Signal,
+    user2: Signal,
+    has_command: bool,
+}
+
+impl Signals {
+    pub(super) fn listen(has_command: bool) -> io::Result<Self> {
+        Ok(Self {
+            child: signal(SignalKind::child())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+            quit: signal(SignalKind::quit())?,
+            user1: signal(SignalKind::user_defined1())?,
+            user2: signal(SignalKind::user_defined2())?,
+            has_command,
+        })
+    }
+
+    /// The next request. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Request {
+        let number = tokio::select! {
+            _ = self.child.recv() => return Request::Child,
+            _ = self.interrupt.recv() => libc::SIGINT,
+            _ = self.terminate.recv() => libc::SIGTERM,
+            _ = self.hangup.recv() => libc::SIGHUP,
+            _ = self.quit.recv() => libc::SIGQUIT,
+            _ = self.user1.recv() => libc::SIGUSR1,
+            _ = self.user2.recv() => libc::SIGUSR2,
+        };
+        if self.has_command {
+            Request::PassOn(number)
+        } else {
+            Request::Stop
+        }
+    }
+}
+
+/// Passes a signal on to the command. One that the terminal sends (Ctrl-C, Ctrl-\) reaches
+/// the command by itself, for it is in our process group, and must not come twice.
+pub(super) fn pass_on(number: i32, command: Tgid) {
+    let is_from_keyboard = matches!(number, libc::SIGINT | libc::SIGQUIT);
+    if is_from_keyboard && is_terminals_foreground() {
+        return;
+    }
+    // SAFETY: plain numbers; the command is our child and was not waited for, so its
+    // process id can't have been reused.
+    unsafe { libc::kill(command.0.cast_signed(), number) };
+}
+
+fn is_terminals_foreground() -> bool {
+    // SAFETY: plain numbers.
+    unsafe { libc::isatty(0) == 1 && libc::tcgetpgrp(0) == libc::getpgrp() }
+}

@@ -1,0 +1,267 @@
+//! Starting the collectors: the backend of the plan, or the next best where the kernel
+//! refuses it after all, and those that every recording has.
+
+use super::Options;
+#[cfg(target_os = "linux")]
+use crate::collect::bpf::{BpfBackend, BpfOptions};
+#[cfg(target_os = "linux")]
+use crate::collect::cgroup::CgroupCollector;
+#[cfg(target_os = "linux")]
+use crate::collect::procfs::{ProcfsBackend, ProcfsOptions, descriptor_limit};
+use crate::collect::{Collector, Targets, Tick, World};
+use crate::host::{Backend, HostFacts, Plan, PlanError};
+use crate::model::{DiagKind, Record, Severity, Target, Tgid};
+#[cfg(target_os = "linux")]
+use std::path::Path;
+use std::path::PathBuf;
+
+/// The recording could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// No backend.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A process that was asked for by id does not exist.
+    #[error("no process has pid {0}")]
+    NoSuchProcess(Tgid),
+    /// The id is a thread's.
+    #[error("{tid} is a thread of process {tgid}; record it with -p {tgid}")]
+    IsThread {
+        /// The id that was asked for.
+        tid: Tgid,
+        /// The process.
+        tgid: Tgid,
+    },
+    /// The regular expression is none.
+    #[error("the pattern for --match: {0}")]
+    Pattern(#[from] regex::Error),
+    /// There is no such cgroup.
+    #[error("no memory cgroup {path}: {reason}")]
+    NoSuchCgroup {
+        /// The path that was asked for.
+        path: String,
+        /// Why.
+        reason: String,
+    },
+    /// The backend can't record this kind of target.
+    #[error("the {backend} backend can't record {what}")]
+    Unsupported {
+        /// The backend.
+        backend: Backend,
+        /// The kind of target.
+        what: &'static str,
+    },
+    /// The backend that was asked for by name refused.
+    #[error("the {backend} backend could not start: {reason}")]
+    Backend {
+        /// The backend.
+        backend: Backend,
+        /// What it said.
+        reason: String,
+    },
+}
+
+/// A started backend.
+pub(super) struct Started {
+    pub(super) collectors: Vec<Box<dyn Collector>>,
+    pub(super) backend: Backend,
+    pub(super) reason: String,
+}
+
+/// Turns what was asked for into what backends look for.
+pub(super) fn targets(
+    target: &Target,
+    held: Option<Tgid>,
+    facts: &HostFacts,
+) -> Result<Targets, StartError> {
+    Ok(match target {
+        Target::Command { .. } => Targets::Roots(held.into_iter().collect()),
+        Target::Pids { tgids } => {
+            tgids.iter().try_for_each(|tgid| check_process(*tgid))?;
+            Targets::Roots(tgids.clone())
+        }
+        Target::Match { regex } => Targets::Match(regex::Regex::new(regex)?),
+        Target::Cgroup { path } => Targets::Cgroup(cgroup_directory(path, facts)?),
+        Target::All => Targets::All,
+    })
+}
+
+fn check_process(tgid: Tgid) -> Result<(), StartError> {
+    // SAFETY: signal 0 sends nothing.
+    let answer = unsafe { libc::kill(tgid.0.cast_signed(), 0) };
+    let is_absent =
+        answer == -1 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
+    if tgid.0 == 0 || is_absent {
+        return Err(StartError::NoSuchProcess(tgid));
+    }
+    // /proc also answers to the ids of threads.
+    #[cfg(target_os = "linux")]
+    if let Ok(status) = std::fs::read_to_string(format!("/proc/{tgid}/status"))
+        && let Some(line) = status.lines().find_map(|line| line.strip_prefix("Tgid:"))
+        && let Ok(process) = line.trim().parse().map(Tgid)
+        && process != tgid
+    {
+        return Err(StartError::IsThread {
+            tid: tgid,
+            tgid: process,
+        });
+    }
+    Ok(())
+}
+
+/// The directory of a cgroup that is given as a path below its mount point, or as the
+/// directory itself.
+fn cgroup_directory(path: &str, facts: &HostFacts) -> Result<PathBuf, StartError> {
+    let error = |reason: &str| StartError::NoSuchCgroup {
+        path: path.to_owned(),
+        reason: reason.to_owned(),
+    };
+    let hierarchy = facts
+        .memory_hierarchy
+        .as_ref()
+        .ok_or_else(|| error("no cgroup hierarchy with the memory controller is mounted"))?;
+    let directory = if path.starts_with(&*hierarchy.mount_point.to_string_lossy()) {
+        PathBuf::from(path)
+    } else {
+        hierarchy.mount_point.join(path.trim_start_matches('/'))
+    };
+    if directory.join("cgroup.procs").exists() {
+        Ok(directory)
+    } else {
+        Err(error(&format!("{} is no cgroup", directory.display())))
+    }
+}
+
+/// Starts the backend and the collectors that go with it.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "a start needs all that a session has"
+)]
+pub(super) fn start(
+    options: &Options,
+    targets: &Targets,
+    held: Option<Tgid>,
+    facts: &HostFacts,
+    plan: &Plan,
+    tick: &Tick,
+    world: &mut World,
+    out: &mut Vec<Record>,
+) -> Result<Started, StartError> {
+    let mut backend = plan.backend;
+    let mut reason = plan.reason();
+    loop {
+        let request = Request {
+            options,
+            targets,
+            held,
+            facts,
+            plan,
+        };
+        match request.start(backend, tick, world, out) {
+            Ok(collectors) => {
+                announce(backend, &reason, tick, out);
+                return Ok(Started {
+                    collectors,
+                    backend,
+                    reason,
+                });
+            }
+            Err(StartError::Backend {
+                backend: refused,
+                reason: why,
+            }) if plan.may_fall_back => {
+                let next = Backend::ALL
+                    .into_iter()
+                    .skip_while(|other| *other != refused)
+                    .nth(1);
+                let Some(next) = next else {
+                    return Err(StartError::Backend {
+                        backend: refused,
+                        reason: why,
+                    });
+                };
+                reason = format!("{refused} could not start: {why}");
+                backend = next;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn announce(backend: Backend, reason: &str, tick: &Tick, out: &mut Vec<Record>) {
+    let severity = if backend == Backend::Bpf {
+        Severity::Info
+    } else {
+        Severity::Degraded
+    };
+    out.push(tick.diag(severity, DiagKind::Backend, backend.as_str(), None, reason));
+}
+
+/// What every backend is started with.
+struct Request<'a> {
+    options: &'a Options,
+    targets: &'a Targets,
+    held: Option<Tgid>,
+    facts: &'a HostFacts,
+    plan: &'a Plan,
+}
+
+impl Request<'_> {
+    fn start(
+        &self,
+        backend: Backend,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) -> Result<Vec<Box<dyn Collector>>, StartError> {
+        let mut collectors = match backend {
+            #[cfg(target_os = "linux")]
+            Backend::Bpf => vec![self.bpf(tick, world, out)?],
+            #[cfg(target_os = "linux")]
+            Backend::Procfs => self.procfs(),
+            _ => Vec::new(),
+        };
+        #[cfg(target_os = "linux")]
+        if let Some(hierarchy) = &self.facts.memory_hierarchy {
+            collectors.push(Box::new(CgroupCollector::new(hierarchy.clone())));
+        }
+        Ok(collectors)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn bpf(
+        &self,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) -> Result<Box<dyn Collector>, StartError> {
+        let online = self.facts.online_cpu_count.unwrap_or(1);
+        let options = BpfOptions {
+            targets: self.targets.clone(),
+            held: self.held,
+            interval: self.options.interval,
+            page_size: self.facts.page_size(),
+            possible_cpus: self.facts.possible_cpu_count.unwrap_or(online),
+            online_cpus: online,
+            members_max: self.plan.members_max,
+            memory_hierarchy: self.facts.memory_hierarchy.clone(),
+        };
+        match BpfBackend::start(options, tick, world, out) {
+            Ok(backend) => Ok(Box::new(backend)),
+            Err(error) => Err(StartError::Backend {
+                backend: Backend::Bpf,
+                reason: error.to_string(),
+            }),
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn procfs(&self) -> Vec<Box<dyn Collector>> {
+        let options = ProcfsOptions {
+            interval: self.options.interval,
+            descriptor_limit: descriptor_limit(self.facts.nofile_hard),
+        };
+        let backend = ProcfsBackend::new(Path::new("/proc"), self.targets.clone(), options);
+        vec![Box::new(backend)]
+    }
+}

@@ -1,0 +1,89 @@
+//! `memtrace-workload NAME [--option VALUE]...`: small programs whose answer is known.
+//!
+//! Each prints its truth as JSON lines: what the kernel accounts to a process
+//! (wait4, /proc/self/status), not what it meant to use. One binary, no dependency but
+//! libc, so that a process of it starts fast and is small.
+
+// Printing the truth is what these programs are for.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod args;
+mod changers;
+mod clone_vm;
+mod daemons;
+mod exec_from_thread;
+mod execs;
+mod forkstorm;
+mod hwm;
+mod idle;
+mod leader_exit;
+mod now;
+mod oom;
+mod shm;
+mod spike;
+mod storm;
+mod sys;
+mod threads;
+mod titles;
+mod vforkchild;
+mod zombie;
+
+use args::Args;
+use std::io;
+use std::process::ExitCode;
+
+/// One workload: its name, a line of help, and what it does.
+struct Workload {
+    name: &'static str,
+    help: &'static str,
+    run: fn(&Args) -> io::Result<()>,
+}
+
+/// In the order of the alphabet.
+const WORKLOADS: &[Workload] = &[
+    changers::WORKLOAD,
+    clone_vm::WORKLOAD,
+    daemons::WORKLOAD,
+    exec_from_thread::WORKLOAD,
+    execs::WORKLOAD,
+    forkstorm::WORKLOAD,
+    hwm::WORKLOAD,
+    idle::WORKLOAD,
+    leader_exit::WORKLOAD,
+    now::WORKLOAD,
+    oom::WORKLOAD,
+    shm::WORKLOAD,
+    spike::WORKLOAD,
+    storm::WORKLOAD,
+    threads::WORKLOAD,
+    titles::WORKLOAD,
+    vforkchild::WORKLOAD,
+    zombie::WORKLOAD,
+];
+
+fn main() -> ExitCode {
+    let mut words = std::env::args_os().skip(1);
+    let name = words.next().unwrap_or_default();
+    let Some(workload) = WORKLOADS.iter().find(|workload| name == workload.name) else {
+        eprintln!("usage: memtrace-workload NAME [--option VALUE]...");
+        eprintln!("with --held 1 it does nothing before a byte comes on standard input");
+        for workload in WORKLOADS {
+            eprintln!("  {:<17} {}", workload.name, workload.help);
+        }
+        return ExitCode::from(2);
+    };
+    let outcome = Args::parse(words).and_then(|args| {
+        if args.number("held", 0)? == 1 {
+            sys::until_a_byte_comes()?;
+        }
+        (workload.run)(&args)?;
+        args.all_used()
+    });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{}: {error}", workload.name);
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! One object in /dev/shm that several processes map: RSS counts it once each.
+
+use crate::Workload;
+use crate::args::Args;
+use crate::sys::{self, Mapping};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+pub(crate) const WORKLOAD: Workload = Workload {
+    name: "shm",
+    help: "--bytes B --processes N --hold-ms H: N processes map and touch one object",
+    run,
+};
+
+/// The object, removed however the workload ends in order.
+struct Object {
+    path: PathBuf,
+    file: File,
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            eprintln!("{} stays behind: {error}", self.path.display());
+        }
+    }
+}
+
+fn run(args: &Args) -> io::Result<()> {
+    let bytes = args.size("bytes", 512 << 20)?;
+    let processes = args.number("processes", 9)?;
+    let hold_ns = args.number("hold-ms", 1_000)?.cast_signed() * 1_000_000;
+    let path = PathBuf::from(format!("/dev/shm/memtrace-workload-{}", std::process::id()));
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&path)?;
+    let object = Object { path, file };
+    object.file.set_len(bytes as u64)?;
+    let (mut ready_reader, ready_writer) = io::pipe()?;
+    let mut children = Vec::new();
+    for _ in 0..processes {
+        children.push(sys::fork_child(|| {
+            sys::die_with_parent()?;
+            let mapping = Mapping::file(bytes, object.file.as_raw_fd())?;
+            mapping.touch(bytes);
+            let line = format!(
+                "{{\"pid\":{},\"vmhwm_bytes\":{}}}\n",
+                std::process::id(),
+                sys::status().vmhwm_bytes
+            );
+            io::Write::write_all(&mut (&ready_writer), line.as_bytes())?;
+            // SAFETY: the descriptor is this process's own copy, and not used again.
+            sys::check(unsafe { libc::close(ready_writer.as_raw_fd()) })?;
+            sys::sleep_ns(hold_ns);
+            drop(mapping);
+            Ok(())
+        })?);
+    }
+    drop(ready_writer);
+    let mut lines = String::new();
+    ready_reader.read_to_string(&mut lines)?;
+    let meta = object.file.metadata()?;
+    sys::say(&format!(
+        "{lines}{{\"object\":{:?},\"inode\":{},\"size_bytes\":{},\"allocated_bytes\":{}}}",
+        object.path,
+        meta.ino(),
+        meta.len(),
+        meta.blocks() * 512
+    ))?;
+    for child in children {
+        sys::wait_success(child)?;
+    }
+    Ok(())
+}

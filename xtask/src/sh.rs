@@ -1,0 +1,72 @@
+//! Running other programs, and where the repository is.
+
+use anyhow::{Context, Result, bail};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The root of the checkout.
+pub(crate) fn root() -> PathBuf {
+    // At run time, so that a binary that was built before the checkout moved is not
+    // pointed at the old place; cargo sets it for `cargo run`.
+    let manifest_dir = std::env::var_os("CARGO_MANIFEST_DIR")
+        .unwrap_or_else(|| OsString::from(env!("CARGO_MANIFEST_DIR")));
+    let manifest_dir = PathBuf::from(manifest_dir);
+    manifest_dir
+        .parent()
+        .map_or(manifest_dir.clone(), Path::to_path_buf)
+}
+
+/// The directory of build output that tasks share; one per checkout.
+pub(crate) fn target_dir() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+/// The cargo that runs this task.
+pub(crate) fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")))
+}
+
+/// Runs a command to its end with its output on the terminal; any failure is an error.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let line = shown(command);
+    eprintln!("$ {line}");
+    let status = command
+        .status()
+        .with_context(|| format!("failed to start `{line}`"))?;
+    if !status.success() {
+        bail!("`{line}` ended with {status}");
+    }
+    Ok(())
+}
+
+/// Runs a command and gives its standard output; any failure is an error that carries
+/// what the command said.
+pub(crate) fn capture(command: &mut Command) -> Result<String> {
+    let line = shown(command);
+    let output = command
+        .output()
+        .with_context(|| format!("failed to start `{line}`"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("`{line}` ended with {}: {}", output.status, said.trim());
+    }
+    String::from_utf8(output.stdout).with_context(|| format!("`{line}` printed invalid UTF-8"))
+}
+
+/// The first file of this name in `PATH`.
+pub(crate) fn find_in_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|dir| dir.join(name))
+        .find(|file| file.is_file())
+}
+
+fn shown(command: &Command) -> String {
+    let mut line = command.get_program().to_string_lossy().into_owned();
+    for argument in command.get_args() {
+        line.push(' ');
+        line.push_str(&argument.to_string_lossy());
+    }
+    line
+}
