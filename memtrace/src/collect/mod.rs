@@ -6,6 +6,7 @@
 
 #[cfg(target_os = "linux")]
 pub mod bpf;
+#[cfg(target_os = "linux")]
 pub mod cgroup;
 mod container;
 mod fields;
