@@ -14,6 +14,8 @@ mod fields;
 mod kept;
 pub mod node;
 #[cfg(target_os = "linux")]
+pub mod oom;
+#[cfg(target_os = "linux")]
 pub mod procfs;
 mod targets;
 mod world;

@@ -117,10 +117,11 @@ impl Member {
             is_written |= self.read_amounts(poll);
             self.check_cgroup(poll);
         }
-        if poll.tick.is_keyframe {
-            if !is_written && let Some(amounts) = self.last {
-                self.write_mem(amounts, MemSource::Keyframe, poll);
-            }
+        if poll.tick.is_keyframe
+            && !is_written
+            && let Some(amounts) = self.last
+        {
+            self.write_mem(amounts, MemSource::Keyframe, poll);
         }
         None
     }
