@@ -6,12 +6,15 @@
 
 #[cfg(target_os = "linux")]
 pub mod bpf;
+#[cfg(target_os = "linux")]
 pub mod cgroup;
 mod container;
 mod fields;
 #[cfg(unix)]
 mod kept;
 pub mod node;
+#[cfg(target_os = "linux")]
+pub mod oom;
 #[cfg(target_os = "linux")]
 pub mod procfs;
 mod targets;

@@ -6,7 +6,7 @@ use crate::model::{
     BootNs, Bytes, DurationNs, FirstSeenBy, MemRow, MemSource, PeakSource, ProcessRow, Record,
     Tgid, Upid,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 /// How a process came to be known.
 #[derive(Clone, Debug)]
@@ -113,7 +113,15 @@ pub struct World {
     snapshot_cost: Option<DurationNs>,
     bpf_run_time: Option<(DurationNs, i64)>,
     lost_event_count: i64,
+    are_oom_kills_observed: bool,
+    /// The latest of those whose last row was written; kept only while OOM kills are
+    /// observed, because news of a kill can come after the victim's end.
+    recently_ended: VecDeque<ProcessRow>,
 }
+
+/// How many ended processes are kept for late news. More end in one tick only in a fork
+/// storm, whose processes are no OOM killer's choice.
+const RECENTLY_ENDED_MAX: usize = 512;
 
 impl World {
     /// The process that has this process id now.
@@ -184,7 +192,7 @@ impl World {
             exit_boot_ns: None,
             exit_code: None,
             exit_signal: None,
-            oom_killed: None,
+            oom_killed: self.are_oom_kills_observed.then_some(false),
             peak_rss_bytes: None,
             peak_rss_source: None,
             peak_error_bytes: None,
@@ -246,6 +254,44 @@ impl World {
         }
     }
 
+    /// Notes that every OOM kill will be told from now on: a process that is not told of
+    /// was not killed so.
+    pub fn observe_oom_kills(&mut self) {
+        if self.are_oom_kills_observed {
+            return;
+        }
+        self.are_oom_kills_observed = true;
+        let living: Vec<Upid> = self.live.keys().copied().collect();
+        for upid in living {
+            if let Some(process) = self.process_mut(upid) {
+                process.row_mut().oom_killed.get_or_insert(false);
+            }
+        }
+    }
+
+    /// Notes that the OOM killer chose a process, also where its end was noticed first.
+    /// Gives its identity when it is of this recording.
+    pub fn note_oom_kill(&mut self, tgid: Tgid) -> Option<Upid> {
+        if let Some(upid) = self.upid(tgid) {
+            self.process_mut(upid)?.row_mut().oom_killed = Some(true);
+            return Some(upid);
+        }
+        let waiting = self.ended.iter_mut().rfind(|row| row.tgid == tgid);
+        if let Some(row) = waiting {
+            row.oom_killed = Some(true);
+            return Some(row.upid);
+        }
+        let written = self
+            .recently_ended
+            .iter()
+            .rposition(|row| row.tgid == tgid)?;
+        let mut row = self.recently_ended.remove(written)?;
+        row.oom_killed = Some(true);
+        let upid = row.upid;
+        self.ended.push(row);
+        Some(upid)
+    }
+
     /// Notes the run time of BPF programs so far, and their runs.
     pub fn set_bpf_run_time(&mut self, time: DurationNs, count: i64) {
         self.bpf_run_time = Some((time, count));
@@ -259,6 +305,11 @@ impl World {
     /// Appends a row of `process` for everything that is new, changed or ended since the
     /// last call; on a keyframe also for every peak that rose.
     pub fn write_changes(&mut self, is_keyframe: bool, out: &mut Vec<Record>) {
+        if self.are_oom_kills_observed {
+            self.recently_ended.extend(self.ended.iter().cloned());
+            let too_many = self.recently_ended.len().saturating_sub(RECENTLY_ENDED_MAX);
+            self.recently_ended.drain(..too_many);
+        }
         out.extend(self.ended.drain(..).map(Record::Process));
         for upid in self.listed.drain(..) {
             let Some(process) = self.live.get_mut(&upid) else {
@@ -338,5 +389,66 @@ pub fn exit_row(upid: Upid, at: BootNs, tick: &Tick) -> MemRow {
         heap_bytes: none,
         footprint_bytes: None,
         source: Some(MemSource::Exit),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn enter(world: &mut World, tgid: u32) -> Upid {
+        let birth = Birth {
+            tgid: Tgid(tgid),
+            start: BootNs(0),
+            seen_by: FirstSeenBy::Poll,
+            parent: None,
+            comm: String::new(),
+        };
+        world.enter(birth, BootNs(0))
+    }
+
+    fn end(world: &mut World, upid: Upid) {
+        let end = End {
+            at: BootNs(1),
+            wait_status: Some(9),
+        };
+        world.end(upid, end);
+    }
+
+    fn written(world: &mut World) -> Vec<(Upid, Option<bool>)> {
+        let mut out = Vec::new();
+        world.write_changes(false, &mut out);
+        let oom_killed = |record| match record {
+            Record::Process(row) => Some((row.upid, row.oom_killed)),
+            _ => None,
+        };
+        out.into_iter().filter_map(oom_killed).collect()
+    }
+
+    #[test]
+    fn not_killed_is_said_only_while_kills_are_observed() {
+        let mut world = World::default();
+        let before = enter(&mut world, 1);
+        assert_eq!(written(&mut world), [(before, None)]);
+        world.observe_oom_kills();
+        let after = enter(&mut world, 2);
+        assert_eq!(written(&mut world), [(before, Some(false)), (after, Some(false))]);
+    }
+
+    #[test]
+    fn a_victim_is_found_before_its_end_after_it_and_after_that_was_written() {
+        let mut world = World::default();
+        world.observe_oom_kills();
+        let [living, ended, gone] = [1, 2, 3].map(|tgid| enter(&mut world, tgid));
+        end(&mut world, gone);
+        written(&mut world);
+        end(&mut world, ended);
+        for (tgid, upid) in [(1, living), (2, ended), (3, gone)] {
+            assert_eq!(world.note_oom_kill(Tgid(tgid)), Some(upid));
+        }
+        let mut rows = written(&mut world);
+        rows.sort();
+        assert_eq!(rows, [living, ended, gone].map(|upid| (upid, Some(true))));
+        assert_eq!(world.note_oom_kill(Tgid(9)), None);
     }
 }

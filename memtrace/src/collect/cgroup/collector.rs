@@ -5,7 +5,7 @@ use super::group::{Group, Reading};
 use crate::collect::kept::TextBuffer;
 use crate::collect::{CollectError, Collector, Tick, World};
 use crate::host::MemoryHierarchy;
-use crate::model::{BootNs, CgroupMemRow, DiagKind, DiagRow, DurationNs, Record, Severity};
+use crate::model::{BootNs, CgroupMemRow, DiagKind, DurationNs, Record, Severity};
 use std::collections::BTreeMap;
 
 const PERIOD: DurationNs = DurationNs(1_000_000_000);
@@ -76,18 +76,18 @@ impl CgroupCollector {
     fn watch(&mut self, path: &str, held_at: Option<BootNs>, tick: &Tick, out: &mut Vec<Record>) {
         let directory = self.hierarchy.directory(path);
         if directory.is_none() && held_at.is_some() {
-            out.push(Record::Diag(DiagRow {
-                ts: tick.wall(),
-                boot_ns: tick.boot,
-                severity: Some(Severity::Degraded),
-                kind: Some(DiagKind::Unavailable),
-                subject: format!("cgroup {path}"),
-                count: None,
-                detail: format!(
-                    "the group lies outside of what is mounted at {}; its memory is unknown",
-                    self.hierarchy.mount_point.display()
-                ),
-            }));
+            let detail = format!(
+                "the group lies outside of what is mounted at {}; its memory is unknown",
+                self.hierarchy.mount_point.display()
+            );
+            let subject = format!("cgroup {path}");
+            out.push(tick.diag(
+                Severity::Degraded,
+                DiagKind::Unavailable,
+                &subject,
+                None,
+                detail,
+            ));
         }
         let version = self.hierarchy.version;
         let watched = Watched {

@@ -44,7 +44,6 @@ pub(super) struct Member {
     probe: Probe,
     names: Names,
     last: Option<Amounts>,
-    peak: Option<Peak>,
     slow_at: BootNs,
 }
 
@@ -85,7 +84,6 @@ impl Member {
             probe: Probe::open(poll.root, *tgid, stat.start_ticks, budget),
             names,
             last: None,
-            peak: None,
             slow_at: now + DurationNs(i64::from(tgid.0 % 100) * (SLOW_PERIOD.0 / 100)),
         };
         member.write_title(TitleSource::First, poll);
@@ -119,11 +117,11 @@ impl Member {
             is_written |= self.read_amounts(poll);
             self.check_cgroup(poll);
         }
-        if poll.tick.is_keyframe {
-            if !is_written && let Some(amounts) = self.last {
-                self.write_mem(amounts, MemSource::Keyframe, poll);
-            }
-            self.publish_peak(poll.world);
+        if poll.tick.is_keyframe
+            && !is_written
+            && let Some(amounts) = self.last
+        {
+            self.write_mem(amounts, MemSource::Keyframe, poll);
         }
         None
     }
@@ -168,12 +166,10 @@ impl Member {
     /// Reads the high-water mark once more, for the end of the recording.
     pub(super) fn finish(&mut self, poll: &mut Poll<'_>) {
         self.read_amounts(poll);
-        self.publish_peak(poll.world);
     }
 
     /// Ends it: nothing is held from now on.
-    pub(super) fn end(mut self, stat: Option<&Stat>, poll: &mut Poll<'_>) {
-        self.publish_peak(poll.world);
+    pub(super) fn end(self, stat: Option<&Stat>, poll: &mut Poll<'_>) {
         let at = poll.tick.boot;
         if self.last.is_some() {
             poll.out.push(exit_row(self.upid, at, poll.tick).into());
@@ -208,7 +204,7 @@ impl Member {
         if status.amounts.rss.is_none() || self.is_borrowing(poll) {
             return false;
         }
-        self.raise_peak(&status, poll.tick.boot);
+        self.raise_peak(&status, poll);
         if self.last == Some(status.amounts) {
             return false;
         }
@@ -217,9 +213,7 @@ impl Member {
             Some(_) => MemSource::Procfs,
         };
         self.write_mem(status.amounts, source, poll);
-        if source == MemSource::First {
-            self.publish_peak(poll.world);
-        } else {
+        if source != MemSource::First {
             // What moves memory also moves names: exec, a model loaded, a new phase.
             self.names.hasten();
         }
@@ -239,28 +233,20 @@ impl Member {
         is_borrowing
     }
 
-    /// VmHWM is of the present image only; the highest over all images is kept. When the
-    /// process is at its mark right now, that is a time at which it was reached.
-    fn raise_peak(&mut self, status: &Status, now: BootNs) {
+    /// VmHWM is of the present image only; the world keeps the highest over all images.
+    /// When the process is at its mark right now, that is a time at which it was reached.
+    fn raise_peak(&self, status: &Status, poll: &mut Poll<'_>) {
         let Some(bytes) = status.peak_rss else {
             return;
         };
-        if self.peak.is_none_or(|known| bytes > known.bytes) {
-            self.peak = Some(Peak {
-                bytes,
-                source: PeakSource::VmHwm,
-                error: None,
-                at: (status.amounts.rss == Some(bytes)).then_some(now),
-            });
-        }
-    }
-
-    /// Hands the peak to the world. Not with every rise: each would write a row of
-    /// `process`.
-    fn publish_peak(&mut self, world: &mut World) {
-        if let (Some(peak), Some(process)) = (self.peak, world.process_mut(self.upid)) {
-            process.raise_peak(peak);
-        }
+        let is_at_peak = status.amounts.rss == Some(bytes);
+        let peak = Peak {
+            bytes,
+            source: PeakSource::VmHwm,
+            error: None,
+            at: is_at_peak.then_some(poll.tick.boot),
+        };
+        poll.world.raise_peak(self.upid, peak);
     }
 
     fn check_cgroup(&self, poll: &mut Poll<'_>) {

@@ -1,7 +1,7 @@
 //! What /proc refused to show, counted and reported by cause.
 
 use crate::collect::Tick;
-use crate::model::{DiagKind, DiagRow, Record, Severity};
+use crate::model::{DiagKind, Record, Severity};
 use std::io;
 
 /// What was refused.
@@ -53,15 +53,8 @@ impl Refusals {
             if *pending == 0 || (*is_reported && !tick.is_keyframe) {
                 continue;
             }
-            out.push(Record::Diag(DiagRow {
-                ts: tick.wall(),
-                boot_ns: tick.boot,
-                severity: Some(severity),
-                kind: Some(DiagKind::Permission),
-                subject: subject.to_owned(),
-                count: Some(std::mem::take(pending)),
-                detail: detail.to_owned(),
-            }));
+            let count = Some(std::mem::take(pending));
+            out.push(tick.diag(severity, DiagKind::Permission, subject, count, detail));
             *is_reported = true;
         }
     }
