@@ -11,6 +11,7 @@ mod container;
 mod fields;
 #[cfg(unix)]
 mod kept;
+pub mod node;
 #[cfg(target_os = "linux")]
 pub mod procfs;
 mod targets;

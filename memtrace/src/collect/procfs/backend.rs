@@ -4,6 +4,7 @@ use super::census::{Census, Means, Newcomer};
 use super::dir::ProcDir;
 use super::identity::Identity;
 use super::member::{Member, Poll, wait_status};
+use super::names;
 use super::probe::DescriptorBudget;
 use super::refusals::{Refusal, Refusals};
 use crate::collect::kept::TextBuffer;
@@ -18,8 +19,8 @@ use std::path::{Path, PathBuf};
 /// Two readings of one process's start that differ by less are of the same process: /proc
 /// counts in ticks of 10 ms.
 const START_TOLERANCE_NS: i64 = 20_000_000;
-/// Names read per poll beyond the fifth of all members that keeps each a second fresh.
-const SPARE_NAME_CHECKS: usize = 64;
+/// Names read per poll beyond the share of members that keeps each fresh to the second.
+const SPARE_NAME_CHECKS: usize = 16;
 
 /// How the backend polls.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +48,7 @@ pub struct ProcfsBackend {
     budget: DescriptorBudget,
     census: Census,
     members: BTreeMap<Tgid, Member>,
+    names_checked_to: Tgid,
     buffer: TextBuffer,
     refusals: Refusals,
 }
@@ -61,6 +63,7 @@ impl ProcfsBackend {
             interval: options.interval,
             budget: DescriptorBudget::new(options.descriptor_limit),
             members: BTreeMap::new(),
+            names_checked_to: Tgid(0),
             buffer: TextBuffer::default(),
             refusals: Refusals::default(),
         }
@@ -108,13 +111,9 @@ impl ProcfsBackend {
             out,
         };
         let mut ended = Vec::new();
-        let mut name_checks = SPARE_NAME_CHECKS + self.members.len() / 5;
         for (tgid, member) in &mut self.members {
             if let Some(stat) = member.observe(&mut poll) {
                 ended.push((*tgid, stat));
-            } else if name_checks > 0 && member.has_names_due(tick.boot) {
-                name_checks -= 1;
-                member.check_names(&mut poll);
             }
         }
         for (tgid, stat) in ended {
@@ -123,6 +122,34 @@ impl ProcfsBackend {
             }
             if let Some(stat) = stat {
                 self.census.dismiss(tgid, &stat, tick.boot);
+            }
+        }
+    }
+
+    /// Reads names whose turn it is, as many as the budget of one poll allows, going round.
+    fn check_names(&mut self, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
+        let mut due: Vec<Tgid> = self
+            .members
+            .iter()
+            .filter(|(_, member)| member.has_names_due(tick.boot))
+            .map(|(tgid, _)| *tgid)
+            .collect();
+        let first = due.partition_point(|tgid| *tgid <= self.names_checked_to);
+        due.rotate_left(first);
+        let share = self.interval.0 as f64 / names::PERIOD.0 as f64;
+        let budget = SPARE_NAME_CHECKS + (self.members.len() as f64 * share).ceil() as usize;
+        let mut poll = Poll {
+            root: &self.root,
+            tick,
+            buffer: &mut self.buffer,
+            refusals: &mut self.refusals,
+            world,
+            out,
+        };
+        for tgid in due.into_iter().take(budget) {
+            self.names_checked_to = tgid;
+            if let Some(member) = self.members.get_mut(&tgid) {
+                member.check_names(&mut poll);
             }
         }
     }
@@ -259,6 +286,7 @@ impl Collector for ProcfsBackend {
         }
         // The dead first: their ids may already be those of newcomers.
         self.observe_members(tick, world, out);
+        self.check_names(tick, world, out);
         let found = self.find_newcomers(tick, world, out);
         if is_first && found.is_ok() {
             self.announce_missing_roots(tick, out);

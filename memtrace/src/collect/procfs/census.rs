@@ -9,7 +9,7 @@
 use super::cgroup_procs;
 use super::dir::{ProcDir, is_gone};
 use super::identity::lineage;
-use super::listing::Listing;
+use super::listing::{Births, Listing};
 use super::refusals::{Refusal, Refusals};
 use super::stat::Stat;
 use crate::collect::Targets;
@@ -49,6 +49,7 @@ struct Stranger {
 pub(super) struct Census {
     root: PathBuf,
     targets: Targets,
+    births: Births,
     listing: Option<Listing>,
     listed: Vec<Tgid>,
     strangers: BTreeMap<Tgid, Stranger>,
@@ -73,6 +74,7 @@ impl Census {
         Self {
             root: root.to_owned(),
             targets,
+            births: Births::watch(root),
             listing: None,
             listed: Vec::new(),
             strangers: BTreeMap::new(),
@@ -93,6 +95,10 @@ impl Census {
         is_member: &dyn Fn(Tgid) -> bool,
         means: &mut Means<'_>,
     ) -> io::Result<Vec<Newcomer>> {
+        let are_births_possible = self.births.are_possible(means.now, means.buffer);
+        if !are_births_possible && !self.targets.can_adopt() {
+            return Ok(Vec::new());
+        }
         self.list()?;
         self.round += 1;
         let in_cgroup = match &self.targets {

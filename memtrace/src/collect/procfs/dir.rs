@@ -47,14 +47,7 @@ impl ProcDir {
     /// The command line. It lies in the process's own memory: reading it takes that
     /// process's mmap lock (get_mm_cmdline()) and waits while something holds it.
     pub(super) fn command_line(&self) -> io::Result<Option<String>> {
-        let mut bytes = [0; text::CMDLINE_LIMIT];
-        let read = self
-            .file("cmdline")
-            .and_then(|file| file.read_at(&mut bytes, 0));
-        let length = unless_gone(read)?;
-        Ok(length
-            .and_then(|length| bytes.get(..length))
-            .and_then(text::command_line))
+        read_command_line(self.file("cmdline"))
     }
 
     /// The file that runs; `Ok(None)` when the process is gone or has none.
@@ -63,6 +56,29 @@ impl ProcDir {
         let link = unless_gone(link.map_err(io::Error::from))?;
         Ok(link.map(|path| path.to_string_lossy().into_owned()))
     }
+}
+
+/// The names of a process by the path of its directory: for one that was seen alive just
+/// now, where two system calls fewer count for more than a race with the reuse of its id.
+/// `Ok(None)` when it is gone.
+pub(super) fn names(
+    directory: &Path,
+    buffer: &mut TextBuffer,
+) -> io::Result<Option<(String, Option<String>)>> {
+    let comm = unless_gone(buffer.read_once(&directory.join("comm")))?;
+    let Some(comm) = comm.map(text::comm) else {
+        return Ok(None);
+    };
+    let title = read_command_line(File::open(directory.join("cmdline")))?;
+    Ok(Some((comm, title)))
+}
+
+fn read_command_line(file: io::Result<File>) -> io::Result<Option<String>> {
+    let mut bytes = [0; text::CMDLINE_LIMIT];
+    let length = unless_gone(file.and_then(|file| file.read_at(&mut bytes, 0)))?;
+    Ok(length
+        .and_then(|length| bytes.get(..length))
+        .and_then(text::command_line))
 }
 
 /// Whether an error means that the process is no more: its directory has vanished

@@ -135,18 +135,17 @@ impl Member {
 
     /// Reads the names again and writes a change.
     pub(super) fn check_names(&mut self, poll: &mut Poll<'_>) {
-        let Ok(Some(dir)) = ProcDir::open(poll.root, self.tgid) else {
+        let directory = poll.root.join(self.tgid.to_string());
+        let Ok(Some((comm, title))) = super::dir::names(&directory, poll.buffer) else {
             return;
         };
-        let Ok(Some(comm)) = dir.read("comm", poll.buffer) else {
-            return;
-        };
-        let comm = super::text::comm(comm);
-        let title = dir.command_line().ok().flatten();
         if !self.names.update(comm, title, poll.tick.boot) {
             return;
         }
         self.write_title(TitleSource::Poll, poll);
+        let Ok(Some(dir)) = ProcDir::open(poll.root, self.tgid) else {
+            return;
+        };
         let stat = dir.read("stat", poll.buffer).ok().flatten();
         let Some(stat) = stat.and_then(Stat::parse) else {
             return;

@@ -3,7 +3,7 @@
 use crate::model::{BootNs, DurationNs, Tgid};
 
 /// The longest time for which a change goes unnoticed.
-const PERIOD: DurationNs = DurationNs(1_000_000_000);
+pub(super) const PERIOD: DurationNs = DurationNs(1_000_000_000);
 /// The same while names are changing: Ray's workers retitle themselves with every call.
 const BUSY_PERIOD: DurationNs = DurationNs(100_000_000);
 /// How long after a change, or after its start, a process is taken to be changing names.

@@ -45,7 +45,7 @@ impl Recording {
         self.backend
             .collect(&tick, &mut self.world, &mut self.rows)
             .unwrap();
-        self.world.write_changes(&mut self.rows);
+        self.world.write_changes(false, &mut self.rows);
     }
 
     fn poll(&mut self) {
