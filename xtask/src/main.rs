@@ -10,6 +10,7 @@ mod debian;
 mod deny;
 mod ebpf;
 mod macos;
+mod memtrace;
 mod rooms;
 mod schema;
 mod sh;
@@ -36,6 +37,8 @@ enum Task {
     Test(test::Args),
     /// Write docs/tables.md from the declared tables, or check it.
     Schema(schema::Args),
+    /// Build memtrace in release and run it; `cargo memtrace` for short.
+    Memtrace(memtrace::Args),
     /// Measure what memtrace promises.
     Bench(bench::Args),
     /// Check licences and origins of dependencies.
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Task::Rooms => rooms::run(),
         Task::Test(args) => test::run(&args),
         Task::Schema(args) => schema::run(&args),
+        Task::Memtrace(args) => memtrace::run(&args),
         Task::Bench(args) => bench::run(&args),
         Task::Deny(args) => deny::run(&args),
         Task::Macos(args) => macos::run(&args),

@@ -28,9 +28,7 @@ pub fn daemons(words: &[&str]) -> Result<Vec<Score>> {
         parents.case(is_child, || format!("pid {pid}: parent {parent:?}"));
         let found = process.and_then(|row| bytes(row.peak_rss_bytes));
         let truth = number(&line, "vmhwm_bytes")?;
-        // Its last pages come between its reading and its end.
-        let is_near = found.is_some_and(|found| (0..=256 << 10).contains(&(found - truth)));
-        peaks.case(is_near, || versus(pid, found, truth));
+        peaks.case(found == Some(truth), || versus(pid, found, truth));
     }
     Ok(vec![in_tree, parents, peaks, no_loss(&recorded)?])
 }
