@@ -9,6 +9,8 @@ use crate::collect::cgroup::CgroupCollector;
 #[cfg(target_os = "linux")]
 use crate::collect::node::NodeCollector;
 #[cfg(target_os = "linux")]
+use crate::collect::oom::{KmsgReader, OomCollector};
+#[cfg(target_os = "linux")]
 use crate::collect::procfs::{ProcfsBackend, ProcfsOptions, descriptor_limit};
 use crate::collect::{Collector, Targets, Tick, World};
 use crate::host::{Backend, HostFacts, Plan, PlanError};
@@ -223,6 +225,14 @@ impl Request<'_> {
             Backend::Procfs => self.procfs(),
             _ => Vec::new(),
         };
+        #[cfg(target_os = "linux")]
+        if backend != Backend::Bpf
+            && let Ok(log) = KmsgReader::open()
+        {
+            let is_initial_pid_ns = self.facts.is_initial_pid_ns != Some(false);
+            // Before the backend, which notices the victim's end.
+            collectors.insert(0, Box::new(OomCollector::new(log, is_initial_pid_ns)));
+        }
         #[cfg(target_os = "linux")]
         if let Some(hierarchy) = &self.facts.memory_hierarchy {
             collectors.push(Box::new(CgroupCollector::new(hierarchy.clone())));
