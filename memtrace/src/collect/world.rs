@@ -432,7 +432,10 @@ mod tests {
         assert_eq!(written(&mut world), [(before, None)]);
         world.observe_oom_kills();
         let after = enter(&mut world, 2);
-        assert_eq!(written(&mut world), [(before, Some(false)), (after, Some(false))]);
+        assert_eq!(
+            written(&mut world),
+            [(before, Some(false)), (after, Some(false))]
+        );
     }
 
     #[test]
