@@ -1,1 +1,9 @@
-//! Shared parts of the tests.
+//! What the tests and the benchmark of memtrace share: what they need of a machine,
+//! workloads and their truth, the recorder as a person runs it.
+
+pub mod cgroup;
+pub mod need;
+pub mod program;
+pub mod recorder;
+pub mod scenario;
+pub mod workload;

@@ -17,7 +17,7 @@ fn run(args: &Args) -> io::Result<()> {
     let bytes = args.size("bytes", 100 << 20)?;
     let hold_ns = args.number("hold-ms", 1_000)?.cast_signed() * 1_000_000;
     // Nobody writes: it reads as ended when the last writing end, ours, is gone.
-    let (mut end_reader, end_writer) = io::pipe()?;
+    let (end_reader, end_writer) = io::pipe()?;
     let (mut ready_reader, ready_writer) = io::pipe()?;
     for _ in 0..count {
         let middle = sys::fork_child(|| {
@@ -27,7 +27,12 @@ fn run(args: &Args) -> io::Result<()> {
             sys::fork_child(|| {
                 // SAFETY: the descriptor is this process's own copy.
                 sys::check(unsafe { libc::close(end_writer.as_raw_fd()) })?;
-                daemon(middle, bytes, &ready_writer, &mut end_reader)
+                daemon(
+                    middle,
+                    bytes,
+                    ready_writer.as_raw_fd(),
+                    end_reader.as_raw_fd(),
+                )
             })
             .map(drop)
         })?;
@@ -43,27 +48,36 @@ fn run(args: &Args) -> io::Result<()> {
     Ok(())
 }
 
-fn daemon(
-    middle: u32,
-    bytes: usize,
-    ready: &io::PipeWriter,
-    end: &mut io::PipeReader,
-) -> io::Result<()> {
+fn daemon(middle: u32, bytes: usize, ready: i32, end: i32) -> io::Result<()> {
     let mapping = Mapping::anon(bytes)?;
     mapping.touch(bytes);
     // SAFETY: getppid can't fail.
     while unsafe { libc::getppid() }.cast_unsigned() == middle {
         sys::sleep_ns(100_000);
     }
-    let line = format!(
-        "{{\"pid\":{},\"middle_pid\":{middle},\"vmhwm_bytes\":{}}}\n",
-        std::process::id(),
-        sys::status().vmhwm_bytes
-    );
-    // A line is shorter than PIPE_BUF, so those of several daemons don't mix.
-    let mut writer = ready;
-    io::Write::write_all(&mut writer, line.as_bytes())?;
-    // SAFETY: the descriptor is this process's own copy, and not used again.
-    sys::check(unsafe { libc::close(ready.as_raw_fd()) })?;
-    end.read(&mut [0]).map(drop)
+    // The first round is the rehearsal: it closes no descriptor and writes nothing, so
+    // that after the second one's reading no page is touched for the first time.
+    for is_final in [false, true] {
+        let line = format!(
+            "{{\"pid\":{},\"middle_pid\":{middle},\"vmhwm_bytes\":{}}}\n",
+            std::process::id(),
+            sys::status().vmhwm_bytes
+        );
+        let (length, closed) = if is_final {
+            (line.len(), ready)
+        } else {
+            (0, -1)
+        };
+        // SAFETY: the line is live and of that length at least. It is shorter than
+        // PIPE_BUF, so those of several daemons don't mix. The descriptor is this
+        // process's own copy and not used again.
+        unsafe {
+            libc::syscall(libc::SYS_write, ready, line.as_ptr(), length);
+            libc::syscall(libc::SYS_close, closed);
+        }
+    }
+    let mut byte = 0_u8;
+    // SAFETY: the byte is live and writable. Nobody writes: it returns at the end.
+    unsafe { libc::syscall(libc::SYS_read, end, &raw mut byte, 1) };
+    sys::exit(0)
 }

@@ -17,6 +17,7 @@ mod forkstorm;
 mod hwm;
 mod idle;
 mod leader_exit;
+mod now;
 mod oom;
 mod shm;
 mod spike;
@@ -38,6 +39,7 @@ struct Workload {
     run: fn(&Args) -> io::Result<()>,
 }
 
+/// In the order of the alphabet.
 const WORKLOADS: &[Workload] = &[
     changers::WORKLOAD,
     clone_vm::WORKLOAD,
@@ -48,6 +50,7 @@ const WORKLOADS: &[Workload] = &[
     hwm::WORKLOAD,
     idle::WORKLOAD,
     leader_exit::WORKLOAD,
+    now::WORKLOAD,
     oom::WORKLOAD,
     shm::WORKLOAD,
     spike::WORKLOAD,
@@ -63,12 +66,16 @@ fn main() -> ExitCode {
     let name = words.next().unwrap_or_default();
     let Some(workload) = WORKLOADS.iter().find(|workload| name == workload.name) else {
         eprintln!("usage: memtrace-workload NAME [--option VALUE]...");
+        eprintln!("with --held 1 it does nothing before a byte comes on standard input");
         for workload in WORKLOADS {
             eprintln!("  {:<17} {}", workload.name, workload.help);
         }
         return ExitCode::from(2);
     };
     let outcome = Args::parse(words).and_then(|args| {
+        if args.number("held", 0)? == 1 {
+            sys::until_a_byte_comes()?;
+        }
         (workload.run)(&args)?;
         args.all_used()
     });

@@ -271,6 +271,18 @@ pub(crate) fn until_stdin_closes() -> io::Result<()> {
     io::copy(&mut io::stdin().lock(), &mut io::sink()).map(drop)
 }
 
+/// Waits for one byte on standard input, and leaves what follows it there.
+pub(crate) fn until_a_byte_comes() -> io::Result<()> {
+    let mut byte = 0_u8;
+    // SAFETY: the byte is live and writable.
+    let read = unsafe { libc::read(libc::STDIN_FILENO, (&raw mut byte).cast(), 1) };
+    match read {
+        1 => Ok(()),
+        0 => Err(io::Error::other("standard input closed before a byte came")),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Turns libc's -1 into an error.
 pub(crate) fn check(result: i32) -> io::Result<i32> {
     if result == -1 {

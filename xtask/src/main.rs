@@ -4,9 +4,17 @@
 // could be made to print by accident.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod bench;
+mod compiler;
+mod debian;
+mod deny;
 mod ebpf;
+mod macos;
+mod memtrace;
 mod rooms;
+mod schema;
 mod sh;
+mod test;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -25,12 +33,30 @@ enum Task {
     Ebpf(ebpf::Args),
     /// Check that imports between the rooms of memtrace go one way.
     Rooms,
+    /// Build and run every test that can run here; say which can't.
+    Test(test::Args),
+    /// Write docs/tables.md from the declared tables, or check it.
+    Schema(schema::Args),
+    /// Build memtrace in release and run it; `cargo memtrace` for short.
+    Memtrace(memtrace::Args),
+    /// Measure what memtrace promises.
+    Bench(bench::Args),
+    /// Check licences and origins of dependencies.
+    Deny(deny::Args),
+    /// Type-check memtrace for macOS.
+    Macos(macos::Args),
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().task {
         Task::Ebpf(args) => ebpf::run(&args),
         Task::Rooms => rooms::run(),
+        Task::Test(args) => test::run(&args),
+        Task::Schema(args) => schema::run(&args),
+        Task::Memtrace(args) => memtrace::run(&args),
+        Task::Bench(args) => bench::run(&args),
+        Task::Deny(args) => deny::run(&args),
+        Task::Macos(args) => macos::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

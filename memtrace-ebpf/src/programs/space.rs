@@ -10,20 +10,16 @@ use memtrace_abi::event::Counts;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Space {
-    /// The process that owns it.
-    pub tgid: u32,
-    pub reserved: u32,
-    /// Start of that process.
-    pub start_boot_ns: u64,
-    /// RSS at the last sample, in pages.
-    pub sent_pages: i64,
-    /// Drift from there at which the next sample is due.
-    pub threshold_pages: i64,
+    // What the sweep looks at comes first: it finds every space cold in the cache.
     /// The counters as last read by the sweep, before per-CPU parts were added.
     pub swept: Counts,
+    /// RSS at the last sample, in pages.
+    pub sent_pages: i64,
     /// Highest RSS since the last sample, and its kinds: anonymous, file, shared.
     pub high_pages: i64,
     pub high: [i64; 3],
+    /// Drift from there at which the next sample is due.
+    pub threshold_pages: i64,
     /// RSS when the time of the maximum was last taken, and that time.
     pub high_stamp_pages: i64,
     pub high_boot_ns: u64,
@@ -32,6 +28,11 @@ pub struct Space {
     pub peak_boot_ns: u64,
     /// When the next drift sample would conform to the sustained rate (GCRA).
     pub conforms_boot_ns: u64,
+    /// Start of the process that owns it.
+    pub start_boot_ns: u64,
+    /// That process.
+    pub tgid: u32,
+    pub reserved: u32,
 }
 
 /// RSS must grow by this much before the time of a maximum is taken again: reading the
@@ -43,19 +44,19 @@ impl Space {
     #[inline(always)]
     pub fn follow(mm: Mm, tgid: u32, start_boot_ns: u64, counts: &Counts, boot_ns: u64) -> bool {
         let mut space = Self {
-            tgid,
-            reserved: 0,
-            start_boot_ns,
-            sent_pages: 0,
-            threshold_pages: 0,
             swept: *counts,
+            sent_pages: 0,
             high_pages: 0,
             high: [0; 3],
+            threshold_pages: 0,
             high_stamp_pages: 0,
             high_boot_ns: 0,
             peak_pages: 0,
             peak_boot_ns: 0,
             conforms_boot_ns: 0,
+            start_boot_ns,
+            tgid,
+            reserved: 0,
         };
         space.note_sample(counts, boot_ns);
         SPACES.insert(mm.0, space, 0).is_ok()
@@ -103,12 +104,14 @@ impl Space {
         self.high_pages - self.sent_pages > margin && self.high_pages - total > margin
     }
 
-    /// Whether a drift sample may be sent now: a burst, then a sustained rate.
+    /// Whether a drift sample may be sent now: a burst, then a sustained rate. A refusal
+    /// moves the threshold out, so that not every page fault asks again.
     #[inline(always)]
     pub fn may_send(&mut self, boot_ns: u64) -> bool {
         let interval = config!(drift_interval_ns);
         let conforms = self.conforms_boot_ns.max(boot_ns);
         if conforms - boot_ns > interval * config!(drift_burst) {
+            self.threshold_pages += config!(drift_pages) >> 2;
             return false;
         }
         self.conforms_boot_ns = conforms + interval;

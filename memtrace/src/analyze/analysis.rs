@@ -3,14 +3,15 @@
 use super::clock::RunClock;
 use super::composition::Composition;
 use super::cost::RecorderCost;
-use super::endings::Endings;
-use super::family::Family;
+use super::endings::{Endings, common_name};
+use super::family::{Family, bundle_similar};
 use super::growth::Growth;
 use super::losses::Loss;
 use super::oom::OomFinding;
 use super::process::Process;
 use super::series::SeriesPoint;
 use crate::model::{BootNs, Bytes, RunInfo};
+use std::sync::Arc;
 
 /// All that a report tells.
 #[derive(Clone, Debug)]
@@ -76,6 +77,34 @@ impl Analysis {
             (std::cmp::Reverse(peak), position)
         });
         order
+    }
+
+    /// The processes by their own peak as lines of a table: each line a process, or several
+    /// that do the same thing and matter little, the largest first in each.
+    pub fn lines_by_peak(&self) -> Vec<Vec<usize>> {
+        let peak_of = |position: usize| self.processes[position].peak.rss_bytes;
+        let whole = self.peak.as_ref().and_then(|peak| peak.totals.rss.bytes());
+        let order = self.by_peak().into_iter();
+        let (main, others): (Vec<usize>, Vec<usize>) =
+            order.partition(|&position| self.processes[position].is_main);
+        let (single, bundles) = bundle_similar(
+            &others,
+            |&position| &self.processes[position].shape,
+            |&position| peak_of(position).map_or(0, |bytes| bytes.0),
+            whole,
+        );
+        let single = main
+            .into_iter()
+            .chain(single)
+            .map(|position| vec![position]);
+        let mut lines: Vec<Vec<usize>> = single.chain(bundles).collect();
+        lines.sort_by_key(|members| std::cmp::Reverse(members.first().copied().and_then(peak_of)));
+        lines
+    }
+
+    /// What to call the processes of a line: the name of all, or what they have in common.
+    pub fn common_name(&self, members: &[usize]) -> Arc<str> {
+        common_name(&self.processes, members)
     }
 
     /// Whether peaks between two observations can be missing from the series.

@@ -86,13 +86,17 @@ impl Composition {
 
     /// The holders as lines of a table, similar ones together, the largest first.
     pub fn groups(&self, processes: &[Process]) -> Vec<HolderGroup> {
+        let (main, others): (Vec<Holder>, Vec<Holder>) = self
+            .holders
+            .iter()
+            .partition(|holder| processes[holder.process].is_main);
         let (single, bundles) = bundle_similar(
-            &self.holders,
+            &others,
             |holder| &processes[holder.process].shape,
             |holder| holder.amounts.rss_or_zero(),
             self.totals.rss.bytes(),
         );
-        let single = single.into_iter().map(|holder| vec![holder]);
+        let single = main.into_iter().chain(single).map(|holder| vec![holder]);
         let mut groups: Vec<HolderGroup> = single
             .chain(bundles)
             .map(|members| HolderGroup::of(processes, members))

@@ -7,3 +7,4 @@ mod script;
 
 pub(crate) use rows::mem_row;
 pub(crate) use runs::RUNS;
+pub(crate) use script::{Script, boot, upid};

@@ -84,9 +84,9 @@ fn uncounted(losses: &[Loss], cost: Option<&RecorderCost>) -> Option<Loss> {
     (missing > 0).then(|| Loss {
         severity: Severity::Loss,
         kind: Some(DiagKind::LostEvents),
-        subject: "events".to_owned(),
+        subject: "events of unknown class".to_owned(),
         count: Some(missing),
-        detail: "lost in the kernel; the recording does not say of which class".to_owned(),
+        detail: "the recorder counted them, and no row says more".to_owned(),
         span: None,
     })
 }
@@ -99,10 +99,10 @@ fn polling(losses: &[Loss], info: &RunInfo) -> Option<Loss> {
     (info.backend != "bpf" && !is_told).then(|| Loss {
         severity: Severity::Degraded,
         kind: Some(DiagKind::PollingLimit),
-        subject: info.backend.clone(),
+        subject: "polling".to_owned(),
         count: None,
-        detail: "polled: a process that lives less than the interval, and a peak between two \
-                 polls, can be missed"
+        detail: "a process that lives less than the interval, and a peak between two polls, can \
+                 be missed"
             .to_owned(),
         span: None,
     })

@@ -64,3 +64,6 @@ pub trait RowSource {
     /// When the recording can't be read.
     fn scan<R: Row>(&self, columns: &[&str], each: impl FnMut(R)) -> Result<(), Self::Error>;
 }
+
+#[cfg(test)]
+mod tests;

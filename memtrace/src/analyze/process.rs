@@ -19,6 +19,8 @@ pub struct Process {
     pub parent: Option<usize>,
     /// The root of its tree.
     pub root: Option<usize>,
+    /// Whether it is the root of the only tree: what the person thinks of as the program.
+    pub is_main: bool,
     /// What to call it: its title or command line at its peak, shortened.
     pub name: Arc<str>,
     /// What it shares with processes that do the same thing.

@@ -48,6 +48,12 @@ impl Roster {
             process.parent = parent.filter(|&parent| parent != position);
             process.root = root.or(main);
         }
+        let mut roots = self.processes.iter().filter_map(|process| process.root);
+        if let Some(root) = roots.next()
+            && roots.all(|other| other == root)
+        {
+            self.processes[root].is_main = true;
+        }
     }
 
     /// The position of a process. One that has memory but no row of its own (a recording cut
@@ -63,6 +69,7 @@ impl Roster {
             ns_tgid: None,
             parent: None,
             root: None,
+            is_main: false,
             name: self.texts.intern("[unknown]"),
             shape: self.texts.intern("[unknown]"),
             comm: self.texts.intern(""),
@@ -166,6 +173,7 @@ fn process_of(row: &ProcessRow, texts: &mut Interner) -> Process {
         ns_tgid: row.ns_tgid,
         parent: None,
         root: None,
+        is_main: false,
         name: Arc::clone(&comm),
         shape: Arc::clone(&comm),
         comm,

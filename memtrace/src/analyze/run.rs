@@ -225,7 +225,3 @@ fn trees(seen: &[TreeSeen], peak: Option<&Composition>, roster: &Roster) -> Vec<
     trees.sort_by_key(|tree| std::cmp::Reverse(tree.tree_peak.map(|(bytes, _)| bytes)));
     trees
 }
-
-#[cfg(test)]
-#[path = "run_tests.rs"]
-mod tests;

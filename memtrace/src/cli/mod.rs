@@ -1,7 +1,10 @@
 //! The command line: one file per subcommand, each with its arguments and a `run`.
 
+mod output;
 mod record;
+mod recover;
 mod report;
+mod schema;
 
 use clap::{Parser, Subcommand};
 use std::io::Write;
@@ -21,6 +24,8 @@ enum Command {
     Record(record::Args),
     /// Says who held the memory, from a recording alone
     Report(report::Args),
+    Recover(recover::Args),
+    Schema(schema::Args),
 }
 
 /// Parses the command line, runs it, and gives the exit code: the command's own for
@@ -29,6 +34,8 @@ pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Record(args) => record::run(args),
         Command::Report(args) => report::run(args),
+        Command::Recover(args) => recover::run(args),
+        Command::Schema(args) => schema::run(args),
     };
     outcome.unwrap_or_else(|error| {
         // Nothing is left to tell it to when stderr is closed.

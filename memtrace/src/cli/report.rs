@@ -159,3 +159,70 @@ fn has_color() -> bool {
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     io::stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analyze::golden::RUNS;
+    use crate::model::RunState;
+    use crate::store::Writer;
+
+    fn told(analysis: &analyze::Analysis) -> String {
+        let mut out = Vec::new();
+        write(FORMATS[0], analysis, &Style::default(), &mut out).expect("a Vec takes it");
+        String::from_utf8(out).expect("a report is UTF-8")
+    }
+
+    /// Writes a run as a recorder would; one that was cut off stays unclosed.
+    fn store(dir: &Path, script: fn() -> analyze::golden::Script) {
+        let (info, rows, _) = script().recorded();
+        let mut writer = Writer::create(dir, &info).expect("a new recording");
+        for record in &rows.0 {
+            writer.append(record).expect("a row");
+        }
+        if info.state == RunState::Closed {
+            writer.finish(&info).expect("a closed recording");
+        } else {
+            writer.flush().expect("a spool");
+        }
+    }
+
+    #[test]
+    fn a_stored_recording_is_told_like_the_rows_it_was_written_from() {
+        let root = tempfile::tempdir().expect("a directory");
+        for (name, script, at) in RUNS {
+            let dir = root.path().join(name);
+            store(&dir, *script);
+            let moment = at.map(|at| at.parse().expect("a moment"));
+            let mut stored = analyzed(&dir, moment).expect("a recording that can be read");
+            let mut direct = script().analyzed(*at);
+            stored.path.clone_from(&direct.path);
+            // Damage is the store's to find; these files have none.
+            direct.problems.clear();
+            assert_eq!(told(&stored), told(&direct), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_directory_without_a_recording_says_so_and_names_it() {
+        let empty = tempfile::tempdir().expect("a directory");
+        let error = analyzed(empty.path(), None).expect_err("no recording");
+        let message = format!("{error:#}");
+        assert!(message.contains("not a recording"), "{message}");
+        assert!(
+            message.contains(&empty.path().display().to_string()),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn an_instant_outside_of_the_recording_is_named_as_the_cause() {
+        let root = tempfile::tempdir().expect("a directory");
+        let dir = root.path().join("run");
+        store(&dir, RUNS[0].1);
+        let at = Some("+9h".parse().expect("a moment"));
+        let message = format!("{:#}", analyzed(&dir, at).expect_err("too late"));
+        assert!(message.contains("--at"), "{message}");
+        assert!(message.contains("after the recording"), "{message}");
+    }
+}

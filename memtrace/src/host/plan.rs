@@ -147,8 +147,10 @@ pub struct PlanError {
     pub obstacle: Obstacle,
 }
 
-/// Room for members beyond this many costs kernel memory that small machines miss.
-const MEMBERS_MIN: u32 = 16 * 1024;
+/// Room for members, on the smallest machine and for each CPU of a larger one. More room
+/// costs: a sweep walks every bucket of the kernel's hash table, filled or not.
+const MEMBERS_MIN: u32 = 8 * 1024;
+const MEMBERS_PER_CPU: u32 = 1024;
 
 impl Plan {
     /// Decides. `asked` is a backend given by name; `None` takes the best.
@@ -172,7 +174,7 @@ impl Plan {
             backend,
             may_fall_back: asked.is_none(),
             passed_over,
-            members_max: MEMBERS_MIN.max(cpus.saturating_mul(1024)),
+            members_max: MEMBERS_MIN.max(cpus.saturating_mul(MEMBERS_PER_CPU)),
         })
     }
 

@@ -124,17 +124,19 @@ pub(super) fn build(analysis: &Analysis, style: &Style) -> Document {
     let top = style.top.unwrap_or(DEFAULT_TOP);
     let mut sections = vec![head::about(analysis)];
     sections.extend(head::not_visible(analysis));
+    let tree = || style.has_tree.then(|| tree::tree(analysis)).flatten();
     if let Some(at) = &analysis.at {
+        // Who asks for an instant has read the rest.
         sections.push(holders::at(analysis, at, top));
-    } else {
-        sections.extend(kills::oom_kills(analysis, top));
+        sections.push(holders::peak_in_short(analysis));
+        sections.extend(tree());
+        return Document { sections };
     }
+    sections.extend(kills::oom_kills(analysis, top));
     sections.push(holders::peak(analysis, top));
     sections.extend(holders::main_and_descendants(analysis, top));
     sections.extend(processes::by_peak(analysis, top));
-    if style.has_tree {
-        sections.extend(tree::tree(analysis));
-    }
+    sections.extend(tree());
     sections.extend(growth::growth(analysis, top));
     sections.extend(processes::endings(analysis, top));
     Document { sections }
@@ -147,11 +149,22 @@ fn pid(process: &Process) -> String {
         .map_or_else(|| words::UNKNOWN.to_owned(), |tgid| tgid.to_string())
 }
 
-/// The name of a process, marked where it is the only root.
+/// How several processes ended, if in one way.
+fn common_ending(analysis: &Analysis, members: &[usize]) -> String {
+    let mut endings = members
+        .iter()
+        .map(|&place| analysis.processes[place].ending);
+    match endings.next() {
+        Some(first) if endings.all(|ending| ending == first) => words::ending(first),
+        Some(_) => "various".to_owned(),
+        None => String::new(),
+    }
+}
+
+/// The name of a process, marked where it is the main one.
 fn name(analysis: &Analysis, position: usize) -> String {
     let process = &analysis.processes[position];
-    let is_main = analysis.trees.len() == 1 && process.root == Some(position);
-    if is_main {
+    if process.is_main {
         format!("{} (main)", process.name)
     } else {
         process.name.to_string()

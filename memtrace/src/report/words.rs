@@ -122,8 +122,9 @@ pub(super) fn peak(peak: &Peak) -> String {
     };
     let figure = bytes(rss);
     match peak.bound {
-        // An error that the rounding of the figure hides is not worth a mark.
-        Bound::Within(error) if error.0 <= rss.0 / 100 => figure,
+        // An error that the rounding of the figure hides is not worth a mark, nor is one on
+        // the zero of a kernel thread.
+        Bound::Within(error) if error.0 <= rss.0 / 100 || rss.0 == 0 => figure,
         Bound::Within(error) => format!("{figure} ±{}", bytes(error)),
         Bound::AtLeast => format!("≥ {figure}"),
         Bound::AtMost => format!("≤ {figure}"),
@@ -152,11 +153,11 @@ pub(super) fn ending_in_full(how: Ending) -> String {
         Ending::Killed {
             signal: 9,
             by_oom_killer: Some(false),
-        } => format!("{told}, not by the OOM killer"),
+        } => format!("{told} (no OOM kill recorded)"),
         Ending::Killed {
             signal: 9,
             by_oom_killer: None,
-        } => format!("{told}, by the OOM killer or not: unknown"),
+        } => format!("{told} (OOM kill or not: unknown)"),
         Ending::Exited(code) => match signal_name(code - 128) {
             Some(name) => format!("{told} (128 + {name})"),
             None => told,

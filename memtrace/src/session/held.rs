@@ -204,7 +204,11 @@ fn find(name: &OsString, user: &CommandUser) -> Result<PathBuf, CommandError> {
     if name.as_bytes().contains(&b'/') {
         let path = PathBuf::from(name);
         return match std::fs::metadata(&path) {
-            Ok(metadata) if metadata.is_file() => Ok(path),
+            Ok(_) if is_executable(&path) => Ok(path),
+            Ok(metadata) if metadata.is_file() => Err(CommandError::NotExecutable {
+                command: shown(),
+                source: io::ErrorKind::PermissionDenied.into(),
+            }),
             Ok(_) => Err(CommandError::NotExecutable {
                 command: shown(),
                 source: io::ErrorKind::IsADirectory.into(),

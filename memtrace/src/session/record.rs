@@ -152,7 +152,12 @@ impl Session {
     ) -> Result<Self, RecordError> {
         let mut world = World::default();
         let mut batch = Vec::new();
-        let tick = tick(false);
+        let first_reading = clock::read();
+        let tick = Tick {
+            boot: first_reading.boot_ns,
+            clock: ClockOffset::at(first_reading),
+            is_keyframe: false,
+        };
         let Started {
             collectors,
             backend,
@@ -175,14 +180,14 @@ impl Session {
             backend: backend.to_string(),
             backend_reason: reason,
             interval_ns: options.interval,
-            clocks: vec![clock::read()],
+            clocks: vec![first_reading],
             command_exit_code: None,
             host: serde_json::to_value(facts).unwrap_or_default(),
             plan: serde_json::to_value(plan).unwrap_or_default(),
         };
         let dir = super::output::directory(options.output.as_deref(), &info);
         let output = Output::create(&dir, &info, owner)?;
-        let now = tick.boot;
+        let now = clock::boot();
         Ok(Self {
             info,
             output,

@@ -51,7 +51,10 @@ pub(super) fn max_resident(usage: &libc::rusage) -> Bytes {
 }
 
 fn duration(time: libc::timeval) -> DurationNs {
-    DurationNs(time.tv_sec * 1_000_000_000 + i64::from(time.tv_usec) * 1_000)
+    // suseconds_t has 32 bits on macOS.
+    #[allow(clippy::useless_conversion)]
+    let microseconds = i64::from(time.tv_usec);
+    DurationNs(time.tv_sec * 1_000_000_000 + microseconds * 1_000)
 }
 
 /// Resident memory of this process; unknown where there is no /proc.

@@ -3,9 +3,11 @@
 
 use super::Options;
 #[cfg(target_os = "linux")]
-use crate::collect::bpf::{BpfBackend, BpfOptions};
+use crate::collect::bpf::{BpfBackend, BpfOptions, HeldCommand};
 #[cfg(target_os = "linux")]
 use crate::collect::cgroup::CgroupCollector;
+#[cfg(target_os = "linux")]
+use crate::collect::node::NodeCollector;
 #[cfg(target_os = "linux")]
 use crate::collect::procfs::{ProcfsBackend, ProcfsOptions, descriptor_limit};
 use crate::collect::{Collector, Targets, Tick, World};
@@ -225,6 +227,7 @@ impl Request<'_> {
         if let Some(hierarchy) = &self.facts.memory_hierarchy {
             collectors.push(Box::new(CgroupCollector::new(hierarchy.clone())));
         }
+        collectors.push(Box::new(NodeCollector::new(Path::new("/proc"))));
         Ok(collectors)
     }
 
@@ -238,7 +241,7 @@ impl Request<'_> {
         let online = self.facts.online_cpu_count.unwrap_or(1);
         let options = BpfOptions {
             targets: self.targets.clone(),
-            held: self.held,
+            held: self.held_command(),
             interval: self.options.interval,
             page_size: self.facts.page_size(),
             possible_cpus: self.facts.possible_cpu_count.unwrap_or(online),
@@ -252,6 +255,17 @@ impl Request<'_> {
                 backend: Backend::Bpf,
                 reason: error.to_string(),
             }),
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn held_command(&self) -> Option<HeldCommand> {
+        match &self.options.target {
+            Target::Command { argv } => self.held.map(|tgid| HeldCommand {
+                tgid,
+                cmdline: argv.join(" "),
+            }),
+            _ => None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Rows on their way to the spool: one growing column buffer per column of a table.
 
-use super::schema::table_schema;
+use super::schema::{data_type, table_schema};
 use crate::model::{CellSink, ColumnType, Record, Table};
 use arrow::array::{
     ArrayRef, BooleanBuilder, Float64Builder, Int32Builder, Int64Builder, RecordBatch,
@@ -27,7 +27,7 @@ impl RowBuffer {
         let columns: Vec<ColumnBuffer> = table
             .columns
             .iter()
-            .map(|column| ColumnBuffer::new(column.column_type))
+            .map(|column| ColumnBuffer::new(column.column_type, 0))
             .collect();
         Self {
             schema: table_schema(table),
@@ -62,11 +62,12 @@ impl RowBuffer {
         self.rows * self.fixed_bytes_per_row + self.text_bytes
     }
 
-    /// Takes the rows out as one batch.
+    /// Takes the rows out as one batch. What comes next finds room for as many again.
     pub(super) fn take(&mut self) -> Result<RecordBatch, ArrowError> {
-        self.rows = 0;
+        let rows = std::mem::take(&mut self.rows);
         self.text_bytes = 0;
-        let columns = self.columns.iter_mut().map(ColumnBuffer::take).collect();
+        let columns = self.columns.iter_mut();
+        let columns = columns.map(|column| column.take(rows)).collect();
         RecordBatch::try_new(Arc::clone(&self.schema), columns)
     }
 }
@@ -83,18 +84,28 @@ enum ColumnBuffer {
 }
 
 impl ColumnBuffer {
-    fn new(column_type: ColumnType) -> Self {
-        // Builders that start empty: most tables get a handful of rows per flush.
+    fn new(column_type: ColumnType, rows: usize) -> Self {
         match column_type {
-            ColumnType::Int64 => Self::Int64(Int64Builder::with_capacity(0)),
+            ColumnType::Int64 => Self::Int64(Int64Builder::with_capacity(rows)),
             ColumnType::TimestampNs => Self::TimestampNs(
-                TimestampNanosecondBuilder::with_capacity(0)
-                    .with_data_type(super::schema::data_type(column_type)),
+                TimestampNanosecondBuilder::with_capacity(rows)
+                    .with_data_type(data_type(column_type)),
             ),
-            ColumnType::Int32 => Self::Int32(Int32Builder::with_capacity(0)),
-            ColumnType::Float64 => Self::Float64(Float64Builder::with_capacity(0)),
-            ColumnType::Boolean => Self::Boolean(BooleanBuilder::with_capacity(0)),
-            ColumnType::Utf8 => Self::Utf8(StringBuilder::with_capacity(0, 0)),
+            ColumnType::Int32 => Self::Int32(Int32Builder::with_capacity(rows)),
+            ColumnType::Float64 => Self::Float64(Float64Builder::with_capacity(rows)),
+            ColumnType::Boolean => Self::Boolean(BooleanBuilder::with_capacity(rows)),
+            ColumnType::Utf8 => Self::Utf8(StringBuilder::with_capacity(rows, 0)),
+        }
+    }
+
+    fn column_type(&self) -> ColumnType {
+        match self {
+            Self::Int64(_) => ColumnType::Int64,
+            Self::TimestampNs(_) => ColumnType::TimestampNs,
+            Self::Int32(_) => ColumnType::Int32,
+            Self::Float64(_) => ColumnType::Float64,
+            Self::Boolean(_) => ColumnType::Boolean,
+            Self::Utf8(_) => ColumnType::Utf8,
         }
     }
 
@@ -106,14 +117,16 @@ impl ColumnBuffer {
         }
     }
 
-    fn take(&mut self) -> ArrayRef {
-        match self {
-            Self::Int64(builder) => Arc::new(builder.finish()),
-            Self::TimestampNs(builder) => Arc::new(builder.finish()),
-            Self::Int32(builder) => Arc::new(builder.finish()),
-            Self::Float64(builder) => Arc::new(builder.finish()),
-            Self::Boolean(builder) => Arc::new(builder.finish()),
-            Self::Utf8(builder) => Arc::new(builder.finish()),
+    /// Takes the cells out, and makes room for some more.
+    fn take(&mut self, rows: usize) -> ArrayRef {
+        let empty = Self::new(self.column_type(), rows);
+        match std::mem::replace(self, empty) {
+            Self::Int64(mut builder) => Arc::new(builder.finish()),
+            Self::TimestampNs(mut builder) => Arc::new(builder.finish()),
+            Self::Int32(mut builder) => Arc::new(builder.finish()),
+            Self::Float64(mut builder) => Arc::new(builder.finish()),
+            Self::Boolean(mut builder) => Arc::new(builder.finish()),
+            Self::Utf8(mut builder) => Arc::new(builder.finish()),
         }
     }
 }

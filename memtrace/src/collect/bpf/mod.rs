@@ -15,14 +15,16 @@ pub use decode::{DecodeError, decode};
 pub use load::LoadError;
 
 use super::cgroup::CgroupPaths;
+use super::procfs::lineage;
 use super::{CollectError, Collector, Targets, Tick, World};
 use crate::host::{MemoryHierarchy, clock};
-use crate::model::{DiagKind, DurationNs, FirstSeenBy, PageSize, Record, Severity, Tgid};
+use crate::model::{DiagKind, DurationNs, PageSize, Record, Severity, Tgid};
 use apply::Apply;
 use aya::maps::{MapData, RingBuf};
 use load::{Programs, Settings};
 use memtrace_abi::{Config, LossClass};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
 /// What the backend is asked to do.
 #[derive(Clone, Debug)]
@@ -30,7 +32,7 @@ pub struct BpfOptions {
     /// Whom to record.
     pub targets: Targets,
     /// The command that memtrace holds, where there is one; it is also a root of `targets`.
-    pub held: Option<Tgid>,
+    pub held: Option<HeldCommand>,
     /// Time between two sweeps.
     pub interval: DurationNs,
     /// Size of a base page.
@@ -43,6 +45,15 @@ pub struct BpfOptions {
     pub members_max: u32,
     /// Where memory cgroups are, to name those of processes.
     pub memory_hierarchy: Option<MemoryHierarchy>,
+}
+
+/// The command that memtrace holds until the probes are attached.
+#[derive(Clone, Debug)]
+pub struct HeldCommand {
+    /// Its process: until it runs, a copy of memtrace.
+    pub tgid: Tgid,
+    /// The command line it is going to have.
+    pub cmdline: String,
 }
 
 /// RSS moves by at least this much before a sample is sent on the spot.
@@ -65,6 +76,10 @@ pub struct BpfBackend {
     undecoded: Undecoded,
     cost: cost::RunTime,
     cgroup_scan: attach::CgroupScan,
+    /// Entered by id and not yet found by the kernel.
+    entered: Vec<Tgid>,
+    /// This process and its ancestors: a pattern stands in their command lines too.
+    own_lineage: Vec<Tgid>,
 }
 
 /// Events that could not be decoded since the last report.
@@ -92,6 +107,10 @@ impl BpfBackend {
             out.push(tick.diag(Severity::Degraded, DiagKind::Unavailable, "bpf", None, what));
         }
         let cgroups = options.memory_hierarchy.clone().map(CgroupPaths::new);
+        let own_lineage = match &options.targets {
+            Targets::Match(_) => lineage(Path::new("/proc"), Tgid(std::process::id())),
+            _ => Vec::new(),
+        };
         let error_bound = counter_error(options.online_cpus, options.page_size);
         let mut backend = Self {
             programs,
@@ -102,6 +121,8 @@ impl BpfBackend {
             undecoded: Undecoded::default(),
             cost: cost::RunTime::default(),
             cgroup_scan: attach::CgroupScan::default(),
+            entered: Vec::new(),
+            own_lineage,
         };
         backend.enter_running(tick, world, out)?;
         Ok(backend)
@@ -222,7 +243,7 @@ fn settings(options: &BpfOptions) -> Settings {
             is_all: u32::from(matches!(options.targets, Targets::All)),
             offers_strangers: u32::from(matches!(options.targets, Targets::Match(_))),
             has_target_cgroups: u32::from(matches!(options.targets, Targets::Cgroup(_))),
-            held_tgid: options.held.map_or(0, |tgid| tgid.0),
+            held_tgid: options.held.as_ref().map_or(0, |held| held.tgid.0),
             drift_pages: drift,
             drift_interval_ns: DRIFT_INTERVAL_NS,
             drift_burst: DRIFT_BURST,
@@ -249,14 +270,5 @@ fn collect_error(error: LoadError) -> CollectError {
     CollectError {
         subject: "bpf".to_owned(),
         message: error.to_string(),
-    }
-}
-
-/// How a process that was already running was found.
-fn seen_as(tgid: Tgid, options: &BpfOptions) -> FirstSeenBy {
-    if options.held == Some(tgid) {
-        FirstSeenBy::Command
-    } else {
-        FirstSeenBy::Snapshot
     }
 }

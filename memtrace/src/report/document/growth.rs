@@ -12,7 +12,7 @@ const FAR_NS: i64 = 30 * 86_400 * 1_000_000_000;
 pub(super) fn growth(analysis: &Analysis, top: usize) -> Option<Section> {
     analysis.peak.as_ref()?;
     let Some(all) = &analysis.growth else {
-        let mut section = Section::new("Growth: too short to tell");
+        let mut section = Section::new("Growth: too short, or too few rows, to tell");
         section.tone = Tone::Plain;
         return Some(section);
     };
@@ -43,6 +43,13 @@ pub(super) fn growth(analysis: &Analysis, top: usize) -> Option<Section> {
     if let Some(line) = time_to_limit(analysis, all) {
         section.say(Tone::Alert, line);
     }
+    if growing.len() > top {
+        let rest = words::processes(growing.len() - top);
+        section.say(Tone::Quiet, format!("{rest} more."));
+    }
+    if growing.is_empty() && all.verdict == Verdict::NoTrend {
+        return Some(section);
+    }
     section.say(
         Tone::Quiet,
         "A straight line through the last three quarters of each life; told only where it fits \
@@ -52,17 +59,18 @@ pub(super) fn growth(analysis: &Analysis, top: usize) -> Option<Section> {
 }
 
 fn headline(all: &Growth, growing_count: usize) -> String {
-    let whole = match all.verdict {
-        Verdict::Growing => format!("{} all together", words::slope(all.bytes_per_hour)),
-        Verdict::Shrinking => format!("{} all together", words::slope(all.bytes_per_hour)),
-        Verdict::NoTrend => "no steady trend of all together".to_owned(),
-    };
     let each = match growing_count {
         0 => "no process grows steadily".to_owned(),
         1 => "1 process grows steadily".to_owned(),
         count => format!("{} processes grow steadily", words::count(count)),
     };
-    format!("{whole}, {each}")
+    match (all.verdict, growing_count) {
+        (Verdict::NoTrend, 0) => "nothing grows steadily".to_owned(),
+        (Verdict::NoTrend, _) => format!("{each}, the sum does not"),
+        (Verdict::Growing | Verdict::Shrinking, _) => {
+            format!("{} in sum, {each}", words::slope(all.bytes_per_hour))
+        }
+    }
 }
 
 fn row(analysis: &Analysis, position: usize, growth: &Growth) -> Vec<String> {

@@ -34,7 +34,11 @@ fn run_line(analysis: &Analysis) -> String {
     let (info, clock) = (&analysis.info, &analysis.clock);
     let mut parts = vec![info.hostname.clone()];
     parts.extend(clock.to_wall(clock.start()).and_then(words::date_and_time));
-    parts.push(format!("ran {}", words::duration(clock.duration())));
+    let verb = match info.target {
+        Target::Command { .. } => "ran",
+        _ => "recorded for",
+    };
+    parts.push(format!("{verb} {}", words::duration(clock.duration())));
     match (&info.target, info.command_exit_code) {
         (_, Some(code)) if code > 128 => {
             let ending = crate::analyze::Ending::Exited(code);
@@ -102,6 +106,14 @@ pub(super) fn not_visible(analysis: &Analysis) -> Option<Section> {
     for problem in &analysis.problems {
         section.say(Tone::Alert, sentence(problem));
     }
+    if analysis.is_polled() {
+        let info = &analysis.info;
+        let told = format!(
+            "Recorded with {}, not bpf: {}",
+            info.backend, info.backend_reason
+        );
+        section.say(Tone::Plain, sentence(&told));
+    }
     let missing: Vec<&Loss> = analysis
         .losses
         .iter()
@@ -129,7 +141,12 @@ fn told(analysis: &Analysis, loss: &Loss) -> String {
         (_, Some(count)) => format!("{} × ", words::count(count)),
         (_, None) => String::new(),
     };
-    line.push_str(&format!("{}: {}", loss.subject, loss.detail));
+    // Details name their subject where a sentence needs it.
+    if loss.count.is_none() && loss.detail.contains(&loss.subject) {
+        line.push_str(&loss.detail);
+    } else {
+        line.push_str(&format!("{}: {}", loss.subject, loss.detail));
+    }
     if let (Severity::Loss, Some((first, last))) = (loss.severity, loss.span) {
         let clock = &analysis.clock;
         let first_offset = words::offset(clock, first);

@@ -1,6 +1,6 @@
 //! Who holds the memory at an instant, and the main process against its descendants.
 
-use super::{Section, Tone, figures, flexible, name, pid, words_in};
+use super::{Block, Section, Tone, figures, flexible, name, pid, words_in};
 use crate::analyze::{Analysis, CgroupUse, Composition, HolderGroup, TreeFinding};
 use crate::model::{Bytes, DurationNs, Target};
 use crate::report::words;
@@ -14,32 +14,48 @@ const MAX_CGROUPS: usize = 2;
 
 /// The simultaneous peak and who made it up.
 pub(super) fn peak(analysis: &Analysis, top: usize) -> Section {
+    let mut section = peak_in_short(analysis);
+    if let Some(peak) = &analysis.peak {
+        table(&mut section, analysis, peak, top);
+        notes(&mut section, peak);
+        section.blocks.extend(higher_alone(analysis, peak));
+    }
+    section
+}
+
+/// The simultaneous peak in one line, with the curve of the recording.
+pub(super) fn peak_in_short(analysis: &Analysis) -> Section {
+    let whole = whole(analysis);
     let Some(peak) = &analysis.peak else {
-        let mut section = Section::new(format!("Peak of {}: unknown", whole(analysis)));
+        let mut section = Section::new(format!("Peak of {whole}: unknown"));
         section.say(Tone::Plain, "No memory was recorded for any process.");
         return section;
     };
     // Polling sees a part of the peaks only.
     let mark = if analysis.is_polled() { "≥ " } else { "" };
     let mut section = Section::new(format!(
-        "Peak of {}: {mark}{} at {}",
-        whole(analysis),
+        "Peak of {whole}: {mark}{} at {}",
         bytes_or_unknown(peak.totals.rss.bytes()),
         words::when(&analysis.clock, peak.boot_ns),
     ));
-    if let Some(curve) = curve(analysis) {
-        section.blocks.push(super::Block::Drawing(curve));
-    }
-    let is_elsewhere = analysis
-        .at
-        .as_ref()
-        .is_some_and(|at| at.boot_ns != peak.boot_ns);
-    if is_elsewhere {
-        return section;
-    }
-    table(&mut section, analysis, peak, top);
-    notes(&mut section, peak);
+    section.blocks.extend(curve(analysis).map(Block::Drawing));
     section
+}
+
+/// A spike between two rows can lift one process above the peak of the whole series.
+fn higher_alone(analysis: &Analysis, peak: &Composition) -> Option<Block> {
+    let highest = *analysis.by_peak().first()?;
+    let alone = analysis.processes[highest].peak.rss_bytes?;
+    let is_higher = alone > peak.totals.rss.bytes()?;
+    is_higher.then(|| {
+        let line = format!(
+            "{} alone reached {}: a spike between two rows of the series, so the true peak is \
+             at least that.",
+            super::pid_and_name(analysis, highest),
+            bytes(alone)
+        );
+        Block::Line(Tone::Alert, line)
+    })
 }
 
 /// Who held memory at the instant that was asked for.
@@ -193,7 +209,7 @@ fn cgroup_line(cgroup: &CgroupUse) -> String {
             format!(", limit {}", bytes(*limit))
         }
         (Some(limit), Some(path)) => format!(", limit {} (set by {path})", bytes(*limit)),
-        _ => ", no limit known".to_owned(),
+        _ => ", no limit".to_owned(),
     };
     let kinds = if parts.is_empty() {
         String::new()
@@ -246,7 +262,8 @@ fn curve(analysis: &Analysis) -> Option<String> {
 
 /// Which of the two it is: the main process or what it started.
 pub(super) fn main_and_descendants(analysis: &Analysis, top: usize) -> Option<Section> {
-    let is_told = !matches!(analysis.info.target, Target::All) && !analysis.trees.is_empty();
+    let has_descendants = analysis.trees.iter().any(|tree| tree.descendant_count > 0);
+    let is_told = !matches!(analysis.info.target, Target::All) && has_descendants;
     if !is_told || analysis.peak.is_none() {
         return None;
     }
@@ -280,7 +297,7 @@ pub(super) fn main_and_descendants(analysis: &Analysis, top: usize) -> Option<Se
     Some(section)
 }
 
-fn tree_rows(analysis: &Analysis, tree: &TreeFinding) -> [Vec<String>; 2] {
+fn tree_rows(analysis: &Analysis, tree: &TreeFinding) -> Vec<Vec<String>> {
     let (clock, root) = (&analysis.clock, &analysis.processes[tree.root]);
     let whole = analysis
         .peak
@@ -295,6 +312,9 @@ fn tree_rows(analysis: &Analysis, tree: &TreeFinding) -> [Vec<String>; 2] {
         words::peak(&root.peak),
         root.peak.boot_ns.map_or_else(String::new, at),
     ];
+    if tree.descendant_count == 0 {
+        return vec![main];
+    }
     let mark = if analysis.is_polled() { "≥ " } else { "" };
     let descendants = vec![
         "descendants".to_owned(),
@@ -308,5 +328,5 @@ fn tree_rows(analysis: &Analysis, tree: &TreeFinding) -> [Vec<String>; 2] {
         tree.descendants_peak
             .map_or_else(String::new, |(_, boot)| at(boot)),
     ];
-    [main, descendants]
+    vec![main, descendants]
 }

@@ -15,16 +15,24 @@ pub(super) fn oom_kills(analysis: &Analysis, top: usize) -> Option<Section> {
     if count == 0 {
         return None;
     }
-    let mut section = Section::new(match count {
-        1 => "OOM: the kernel killed a process for memory".to_owned(),
-        _ => format!(
-            "OOM: {} kills by the kernel for memory",
-            words::count(count)
+    let mut section = Section::new(match analysis.ooms.as_slice() {
+        [only] => format!(
+            "OOM kill: {} at {}",
+            victim(analysis, only),
+            words::when(&analysis.clock, only.row.boot_ns)
         ),
+        _ => format!("OOM kills: {}", words::count(count)),
     });
     section.tone = Tone::Alert;
     for kill in analysis.ooms.iter().take(top) {
-        section.say(Tone::Alert, victim_line(analysis, kill));
+        if count > 1 {
+            let when = words::when(&analysis.clock, kill.row.boot_ns);
+            section.say(
+                Tone::Alert,
+                format!("{}, at {when}", victim(analysis, kill)),
+            );
+        }
+        section.say(Tone::Plain, victim_line(&kill.row));
         section.say(Tone::Plain, cause_line(analysis, kill));
         if let Some(line) = holders_line(analysis, kill) {
             section.say(Tone::Plain, line);
@@ -37,25 +45,27 @@ pub(super) fn oom_kills(analysis: &Analysis, top: usize) -> Option<Section> {
     Some(section)
 }
 
-fn victim_line(analysis: &Analysis, kill: &OomFinding) -> String {
-    let row = &kill.row;
-    let victim = match kill.victim {
+fn victim(analysis: &Analysis, kill: &OomFinding) -> String {
+    match kill.victim {
         Some(position) => pid_and_name(analysis, position),
         None => format!(
-            "{} {}, which is not part of this recording",
-            row.victim_tgid,
-            row.victim_comm.as_deref().unwrap_or(words::UNKNOWN)
+            "{} {} (not part of this recording)",
+            kill.row.victim_tgid,
+            kill.row.victim_comm.as_deref().unwrap_or(words::UNKNOWN)
         ),
-    };
+    }
+}
+
+fn victim_line(row: &OomRow) -> String {
     let kinds = words::kinds(
         row.victim_rss_anon_bytes,
         row.victim_rss_file_bytes,
         row.victim_rss_shmem_bytes,
     );
-    format!(
-        "{}: killed {victim} ({kinds}).",
-        words::when(&analysis.clock, row.boot_ns)
-    )
+    match kinds.is_empty() {
+        true => "The victim held nothing.".to_owned(),
+        false => format!("The victim held {kinds}."),
+    }
 }
 
 fn cause_line(analysis: &Analysis, kill: &OomFinding) -> String {
@@ -111,6 +121,9 @@ fn holders_line(analysis: &Analysis, kill: &OomFinding) -> Option<String> {
         told.push(format!("{} more {}", words::count(count), bytes(amount)));
     }
     let whole = bytes_or_unknown(state.totals.rss.bytes());
-    let holds = format!("Then held {whole} (sum of RSS): {}.", told.join(" · "));
+    let holds = format!(
+        "Held at that instant: {whole} (sum of RSS), {}.",
+        told.join(" · ")
+    );
     (!told.is_empty()).then_some(holds)
 }

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 
 /// The processes with the highest peaks; `None` when there are none.
 pub(super) fn by_peak(analysis: &Analysis, top: usize) -> Option<Section> {
-    let order = analysis.by_peak();
-    if order.is_empty() {
+    let lines = analysis.lines_by_peak();
+    if lines.is_empty() {
         return None;
     }
     let mut section = Section::new("Processes by their own peak");
@@ -25,39 +25,51 @@ pub(super) fn by_peak(analysis: &Analysis, top: usize) -> Option<Section> {
         figures("LIVED", 2),
         words_in("ENDED", 0),
     ];
-    let shown = &order[..order.len().min(top)];
-    let rows = shown
-        .iter()
-        .map(|&position| row(analysis, position))
-        .collect();
-    section.table(columns, rows);
-    if let Some(&next) = order.get(top) {
+    let shown = &lines[..lines.len().min(top)];
+    section.table(
+        columns,
+        shown.iter().map(|members| row(analysis, members)).collect(),
+    );
+    if let Some(&next) = lines.get(top).and_then(|members| members.first()) {
+        let rest = lines[top..].iter().map(Vec::len).sum();
         let peak = words::peak(&analysis.processes[next].peak);
-        let rest = words::processes(order.len() - top);
-        section.say(Tone::Quiet, format!("{rest} more, the largest {peak}."));
+        let told = format!("{} more, the largest {peak}.", words::processes(rest));
+        section.say(Tone::Quiet, told);
     }
     section.say(Tone::Quiet, exactness(analysis, shown));
     Some(section)
 }
 
-fn row(analysis: &Analysis, position: usize) -> Vec<String> {
-    let (process, clock) = (&analysis.processes[position], &analysis.clock);
+/// A process, or the largest of several similar ones.
+fn row(analysis: &Analysis, members: &[usize]) -> Vec<String> {
+    let Some(&largest) = members.first() else {
+        return Vec::new();
+    };
+    let (process, clock) = (&analysis.processes[largest], &analysis.clock);
+    let (pid, name) = match members {
+        [only] => (pid(process), name(analysis, *only)),
+        many => {
+            let label = analysis.common_name(many);
+            (
+                format!("{} ×", words::count(many.len())),
+                format!("{label} (the largest)"),
+            )
+        }
+    };
     let offset = |boot| words::offset(clock, boot);
+    let at = process.peak.boot_ns.map(offset);
     let [anon, file, shmem] = words::kind_cells(&process.peak.amounts);
     vec![
-        pid(process),
-        name(analysis, position),
+        pid,
+        name,
         words::peak(&process.peak),
-        process
-            .peak
-            .boot_ns
-            .map_or_else(|| words::UNKNOWN.to_owned(), offset),
+        at.unwrap_or_else(|| words::UNKNOWN.to_owned()),
         anon,
         file,
         shmem,
         offset(process.start_boot_ns),
         lived(analysis, process),
-        words::ending(process.ending),
+        super::common_ending(analysis, members),
     ]
 }
 
@@ -70,7 +82,8 @@ fn lived(analysis: &Analysis, process: &Process) -> String {
 }
 
 /// One sentence on where the peaks come from.
-fn exactness(analysis: &Analysis, shown: &[usize]) -> String {
+fn exactness(analysis: &Analysis, shown: &[Vec<usize>]) -> String {
+    let shown: Vec<usize> = shown.iter().flatten().copied().collect();
     let peaks = || {
         shown
             .iter()
@@ -129,7 +142,7 @@ pub(super) fn endings(analysis: &Analysis, top: usize) -> Option<Section> {
         (endings.exited_nonzero_count, "exited with an error"),
         (endings.exited_zero_count, "exited 0"),
         (endings.running_count, "running at the end"),
-        (endings.unknown_count, "ended, how is unknown"),
+        (endings.unknown_count, "of unknown end"),
     ];
     let told: Vec<String> = counts
         .iter()
@@ -157,7 +170,11 @@ pub(super) fn endings(analysis: &Analysis, top: usize) -> Option<Section> {
         };
         let at = first.and_then(|process| process.exit_boot_ns);
         let at = at.map(|boot| words::offset(&analysis.clock, boot));
-        let at = at.unwrap_or_else(|| words::UNKNOWN.to_owned());
+        let at = match (at, group.members.len()) {
+            (Some(at), 1) => at,
+            (Some(at), _) => format!("from {at}"),
+            (None, _) => words::UNKNOWN.to_owned(),
+        };
         vec![words::ending_in_full(group.ending), pid, name, at]
     });
     section.table(columns, rows.collect());

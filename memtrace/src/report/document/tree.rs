@@ -1,7 +1,7 @@
 //! The tree of processes.
 
 use super::{Section, figures, flexible, name, pid, words_in};
-use crate::analyze::{Analysis, Process, TreeLine};
+use crate::analyze::{Analysis, TreeLine};
 use crate::report::words;
 use std::collections::HashMap;
 
@@ -50,7 +50,7 @@ pub(super) fn tree(analysis: &Analysis) -> Option<Section> {
                 format!("{count} ×"),
                 format!("max {peak}"),
                 String::new(),
-                common_ending(members.iter().map(|&member| &analysis.processes[member])),
+                super::common_ending(analysis, members),
             ]
         }
     });
@@ -78,15 +78,4 @@ fn indent(branches: &[bool]) -> String {
         indent.push_str(if *goes_on { "├ " } else { "└ " });
     }
     indent
-}
-
-fn common_ending<'a>(mut members: impl Iterator<Item = &'a Process>) -> String {
-    let Some(first) = members.next() else {
-        return String::new();
-    };
-    if members.all(|process| process.ending == first.ending) {
-        words::ending(first.ending)
-    } else {
-        "various".to_owned()
-    }
 }

@@ -232,10 +232,10 @@ fn rows_of_every_type_survive_the_spool_and_parquet() {
         count: Some(i64::MIN),
         detail: String::new(),
     };
-    append_all(&mut writer, &[diag.clone()]);
+    append_all(&mut writer, std::slice::from_ref(&diag));
     writer.flush().unwrap();
     let rows = Recording::open(&dir).unwrap().rows::<DiagRow>().unwrap();
-    assert_eq!(rows, [diag.clone()]);
+    assert_eq!(rows, std::slice::from_ref(&diag));
     writer.finish(&info()).unwrap();
     let rows = Recording::open(&dir).unwrap().rows::<DiagRow>().unwrap();
     assert_eq!(rows, [diag]);

@@ -1,0 +1,77 @@
+//! `memtrace recover`: closes a recording whose recorder was killed.
+
+use super::output::print;
+use crate::store::{self, RecoverReport};
+use anyhow::{Context, bail};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Close a recording whose recorder was killed.
+///
+/// Turns what is still in the recording's spool into Parquet, so that every tool can read
+/// it, and notes in `diag` that the recorder did not get to close it. `memtrace report`
+/// reads such a recording without this, too. Doing it twice does no harm; while the
+/// recorder is alive it is refused.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The recording [default: the newest memtrace-* in this directory]
+    dir: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let dir = match args.dir {
+        Some(dir) => dir,
+        None => newest_here()?,
+    };
+    let report = store::recover(&dir).context("failed to recover the recording")?;
+    print(&describe(&dir, &report))
+}
+
+fn newest_here() -> anyhow::Result<PathBuf> {
+    let newest = store::newest_recording(Path::new(".")).context("failed to find a recording")?;
+    match newest {
+        Some(dir) => Ok(dir),
+        None => bail!("there is no memtrace-* recording in this directory; name one"),
+    }
+}
+
+fn describe(dir: &Path, report: &RecoverReport) -> String {
+    let mut text = String::new();
+    let dir = dir.display();
+    // Writing to a String can't fail.
+    let _ = match report.was_closed {
+        true => writeln!(text, "{dir} was closed already"),
+        false => writeln!(text, "{dir} is closed"),
+    };
+    for problem in &report.problems {
+        let _ = writeln!(text, "  {problem}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Bytes;
+    use crate::store::{Problem, ProblemKind};
+
+    #[test]
+    fn damaged_files_are_named() {
+        let report = RecoverReport {
+            was_closed: false,
+            last_boot_ns: None,
+            problems: vec![Problem {
+                file: PathBuf::from("spool/mem-00001.arrows"),
+                kind: ProblemKind::TruncatedTail {
+                    lost_bytes: Bytes(12),
+                },
+            }],
+        };
+        assert_eq!(
+            describe(Path::new("run"), &report),
+            "run is closed\n  spool/mem-00001.arrows: ends within a batch; 12 bytes left out\n"
+        );
+    }
+}

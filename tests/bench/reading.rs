@@ -1,0 +1,174 @@
+//! What it takes to report on a large recording.
+
+use crate::measured::Measured;
+use crate::{Bench, Effort, stats};
+use anyhow::{Context, Result, bail};
+use memtrace::model::tables::{FirstSeenBy, MemRow, MemSource, PeakSource, ProcessRow};
+use memtrace::model::{
+    BootNs, Bytes, ClockReading, DurationNs, RunInfo, RunState, SCHEMA_VERSION, Target, Tgid, Upid,
+    WallNs,
+};
+use memtrace::store::Writer;
+use memtrace_tests::program;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+pub(crate) const BENCHES: &[Bench] = &[Bench {
+    name: "report-10m",
+    run: report,
+}];
+
+const PROCESSES: i64 = 500;
+const START_NS: i64 = 1_000_000_000_000;
+const WALL_OFFSET_NS: i64 = 1_700_000_000_000_000_000;
+const PERIOD_NS: i64 = 100_000_000;
+
+fn report(effort: Effort) -> Result<Vec<Measured>> {
+    let dir = tempfile::tempdir()?;
+    let recording = dir.path().join("recording");
+    let rows = effort.pick(1_000_000, 10_000_000);
+    write(&recording, rows / PROCESSES).context("failed to write the recording")?;
+    let (mut seconds, mut mebibytes) = (Vec::new(), Vec::new());
+    for _ in 0..effort.pick(1, 5) {
+        let (time, maxrss) = run(&recording)?;
+        seconds.push(time);
+        mebibytes.push(maxrss);
+    }
+    let time = format!("report on {rows} rows of mem");
+    let memory = format!("peak RSS of a report on {rows} rows");
+    let (seconds, mebibytes) = (stats::estimate(&seconds), stats::estimate(&mebibytes));
+    Ok(vec![
+        Measured::estimate_at_most("report-10m", &time, "s", 3.0, seconds),
+        Measured::estimate_at_most("report-10m", &memory, "MiB", 300.0, mebibytes),
+    ])
+}
+
+/// Wall time in seconds and peak RSS in MiB of one report.
+fn run(recording: &Path) -> Result<(f64, f64)> {
+    let start = Instant::now();
+    let child = Command::new(program::memtrace()?)
+        .arg("report")
+        .arg(recording)
+        .args(["--format", "json"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()?;
+    let pid = i32::try_from(child.id())?;
+    let mut status = 0;
+    // SAFETY: all zeroes is a valid rusage.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to live, writable values; the child is waited for here only.
+    if unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) } != pid || status != 0 {
+        bail!("the report ended with wait status {status:#x}");
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    Ok((seconds, usage.ru_maxrss as f64 / 1024.0))
+}
+
+/// A recording of processes whose memory walks at random, a row each every 100 ms.
+fn write(dir: &Path, steps: i64) -> Result<()> {
+    let end_ns = START_NS + steps * PERIOD_NS;
+    let mut info = info();
+    let mut writer = Writer::create(dir, &info)?;
+    for index in 0..PROCESSES {
+        writer.append(&process(index, end_ns).into())?;
+    }
+    let mut state = 1_u64;
+    let mut pages = vec![10_000_i64; usize::try_from(PROCESSES)?];
+    for step in 0..steps {
+        for (index, pages) in (0..PROCESSES).zip(&mut pages) {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            *pages = (*pages + (state % 2_001).cast_signed() - 1_000).max(1_000);
+            // Not all at the same instant, as with real ones.
+            let boot_ns = START_NS + step * PERIOD_NS + index * 1_000;
+            writer.append(&mem(index, boot_ns, *pages * 4096).into())?;
+        }
+        if step % 10 == 0 {
+            writer.flush()?;
+        }
+    }
+    info.clocks.push(clocks(end_ns));
+    info.state = RunState::Closed;
+    writer.finish(&info)?;
+    Ok(())
+}
+
+fn clocks(boot_ns: i64) -> ClockReading {
+    ClockReading {
+        boot_ns: BootNs(boot_ns),
+        monotonic_ns: boot_ns,
+        wall_ns: WallNs(boot_ns + WALL_OFFSET_NS),
+    }
+}
+
+fn info() -> RunInfo {
+    RunInfo {
+        schema_version: SCHEMA_VERSION,
+        memtrace_version: env!("CARGO_PKG_VERSION").to_owned(),
+        state: RunState::Recording,
+        hostname: "bench".to_owned(),
+        kernel: "0".to_owned(),
+        arch: std::env::consts::ARCH.to_owned(),
+        page_size_bytes: Bytes(4096),
+        cpu_count: 2,
+        mem_total_bytes: Some(Bytes(64 << 30)),
+        target: Target::All,
+        root_tgid: None,
+        backend: "bpf".to_owned(),
+        backend_reason: "written by the benchmark".to_owned(),
+        interval_ns: DurationNs(PERIOD_NS),
+        clocks: vec![clocks(START_NS)],
+        command_exit_code: None,
+        host: serde_json::Value::Null,
+        plan: serde_json::Value::Null,
+    }
+}
+
+fn process(index: i64, end_ns: i64) -> ProcessRow {
+    ProcessRow {
+        upid: Upid(index + 1),
+        tgid: Tgid(u32::try_from(index).unwrap_or(0) + 1_000),
+        ns_tgid: None,
+        parent_upid: (index > 0).then_some(Upid(1)),
+        root_upid: Some(Upid(1)),
+        comm: format!("worker-{}", index % 20),
+        exe: Some("/usr/bin/worker".to_owned()),
+        cmdline: Some(format!("worker --rank {index}")),
+        uid: Some(0),
+        cgroup: Some("/bench".to_owned()),
+        container_id: None,
+        start_boot_ns: BootNs(START_NS),
+        first_seen_boot_ns: BootNs(START_NS),
+        first_seen_by: Some(FirstSeenBy::Snapshot),
+        exit_boot_ns: Some(BootNs(end_ns)),
+        exit_code: Some(0),
+        exit_signal: None,
+        oom_killed: Some(false),
+        peak_rss_bytes: Some(Bytes(1 << 30)),
+        peak_rss_source: Some(PeakSource::KernelHiwater),
+        peak_error_bytes: Some(Bytes(0)),
+        peak_rss_boot_ns: None,
+        kernel_maxrss_bytes: Some(Bytes(1 << 30)),
+    }
+}
+
+fn mem(index: i64, boot_ns: i64, anon_bytes: i64) -> MemRow {
+    const FILE_BYTES: i64 = 8 << 20;
+    MemRow {
+        ts: WallNs(boot_ns + WALL_OFFSET_NS),
+        boot_ns: BootNs(boot_ns),
+        upid: Upid(index + 1),
+        rss_bytes: Some(Bytes(anon_bytes + FILE_BYTES)),
+        rss_anon_bytes: Some(Bytes(anon_bytes)),
+        rss_file_bytes: Some(Bytes(FILE_BYTES)),
+        rss_shmem_bytes: Some(Bytes(0)),
+        swap_bytes: Some(Bytes(0)),
+        vm_size_bytes: Some(Bytes(8 << 30)),
+        heap_bytes: Some(Bytes(1 << 20)),
+        footprint_bytes: None,
+        source: Some(MemSource::RssStat),
+    }
+}

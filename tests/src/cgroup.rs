@@ -1,0 +1,65 @@
+//! A memory cgroup with a limit, on either version of the hierarchy.
+
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A group that exists as long as the value, and holds no process by then.
+#[derive(Debug)]
+pub struct MemoryGroup {
+    dir: PathBuf,
+    members: &'static str,
+}
+
+impl MemoryGroup {
+    /// Makes a group with a limit in bytes.
+    ///
+    /// # Errors
+    /// When there is no memory controller, or this process may not make groups.
+    pub fn new(name: &str, limit_bytes: u64) -> Result<Self> {
+        let v1 = Path::new("/sys/fs/cgroup/memory");
+        let v2 = Path::new("/sys/fs/cgroup");
+        let (root, limit, members) = if v1.join("memory.limit_in_bytes").exists() {
+            (v1, "memory.limit_in_bytes", "cgroup.procs")
+        } else if v2.join("cgroup.controllers").exists() {
+            (v2, "memory.max", "cgroup.procs")
+        } else {
+            bail!("there is no memory cgroup hierarchy below {}", v2.display());
+        };
+        let dir = root.join(format!("{name}-{}", std::process::id()));
+        std::fs::create_dir(&dir).with_context(|| format!("failed to make {}", dir.display()))?;
+        let group = Self { dir, members };
+        let limit = group.dir.join(limit);
+        std::fs::write(&limit, limit_bytes.to_string())
+            .with_context(|| format!("failed to write {}", limit.display()))?;
+        Ok(group)
+    }
+
+    /// The directory of the group.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The same command, but started inside the group.
+    pub fn inside(&self, command: &Command) -> Command {
+        let mut inside = Command::new("/bin/sh");
+        inside
+            .args(["-c", "echo $$ > \"$0\" && exec \"$@\""])
+            .arg(self.dir.join(self.members))
+            .arg(command.get_program())
+            .args(command.get_args());
+        inside
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        // The kernel takes a moment to let go of the last member.
+        for _ in 0..50 {
+            if std::fs::remove_dir(&self.dir).is_ok() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+}

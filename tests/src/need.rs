@@ -1,0 +1,127 @@
+//! What some tests need of the machine, and whether it is here.
+//!
+//! A test that needs something lives in a module `needs_<word>` of a test binary.
+//! `cargo xtask test` asks the `memtrace-needs` program and leaves out, by that name, what
+//! cannot run, so that it counts as skipped. Run in any other way such a test fails with
+//! the reason; it never passes without having run.
+
+use crate::cgroup::MemoryGroup;
+use std::io;
+use std::path::Path;
+
+/// One thing that tests need.
+#[derive(Debug)]
+pub struct Need {
+    /// The word in the names of modules.
+    pub word: &'static str,
+    /// What it is, in one line.
+    pub doc: &'static str,
+    probe: fn() -> Result<(), String>,
+}
+
+/// Everything that tests need.
+pub const NEEDS: &[Need] = &[
+    Need {
+        word: "bpf",
+        doc: "the right to load BPF programs, and a kernel with BTF",
+        probe: bpf,
+    },
+    Need {
+        word: "memcg",
+        doc: "the right to make a memory cgroup with a limit",
+        probe: memcg,
+    },
+];
+
+impl Need {
+    /// Whether it is met here, or why not. Asks by trying.
+    ///
+    /// # Errors
+    /// The reason, as a fragment.
+    pub fn check(&self) -> Result<(), String> {
+        (self.probe)()
+    }
+}
+
+/// Fails the test that calls it when a need is not met.
+///
+/// # Panics
+/// With the reason, when the need is not met or not in the list.
+pub fn require(word: &str) {
+    let need = NEEDS.iter().find(|need| need.word == word);
+    match need.map(Need::check) {
+        Some(Ok(())) => {}
+        Some(Err(reason)) => panic!(
+            "this test needs {word}: {reason}; `cargo xtask test` skips what cannot run here"
+        ),
+        None => panic!("{word} is not in the list of needs"),
+    }
+}
+
+fn bpf() -> Result<(), String> {
+    let btf = Path::new("/sys/kernel/btf/vmlinux");
+    if !btf.exists() {
+        return Err(format!("{} does not exist", btf.display()));
+    }
+    /// The beginning of `union bpf_attr` for BPF_MAP_CREATE.
+    #[repr(C)]
+    struct MapCreate {
+        map_type: u32,
+        key_size: u32,
+        value_size: u32,
+        max_entries: u32,
+        map_flags: u32,
+    }
+    const BPF_MAP_CREATE: libc::c_long = 0;
+    const BPF_MAP_TYPE_RINGBUF: u32 = 27;
+    let attr = MapCreate {
+        map_type: BPF_MAP_TYPE_RINGBUF,
+        key_size: 0,
+        value_size: 0,
+        max_entries: 1 << 16,
+        map_flags: 0,
+    };
+    // SAFETY: the attribute is live and of the size given; the kernel only reads it.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            BPF_MAP_CREATE,
+            &raw const attr,
+            size_of::<MapCreate>(),
+        )
+    };
+    let Ok(fd @ 0..) = i32::try_from(fd) else {
+        let error = io::Error::last_os_error();
+        return Err(format!("the kernel refuses a BPF ring buffer: {error}"));
+    };
+    // SAFETY: the descriptor was just given to us and is used nowhere else.
+    unsafe { libc::close(fd) };
+    Ok(())
+}
+
+fn memcg() -> Result<(), String> {
+    match MemoryGroup::new("memtrace-need", 64 << 20) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("{error:#}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_need_has_its_own_word_and_a_doc_line() {
+        let mut words: Vec<_> = NEEDS.iter().map(|need| need.word).collect();
+        words.sort_unstable();
+        words.dedup();
+        assert_eq!(words.len(), NEEDS.len());
+        assert!(NEEDS.iter().all(|need| !need.doc.is_empty()));
+    }
+
+    #[test]
+    #[should_panic(expected = "not in the list")]
+    fn a_need_that_is_not_in_the_list_fails_the_test() {
+        require("luck");
+    }
+}

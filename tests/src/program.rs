@@ -1,0 +1,39 @@
+//! Where the programs under test are: beside the one that runs.
+
+use anyhow::{Context, Result, bail};
+use std::path::PathBuf;
+
+/// The `memtrace` command of this build.
+///
+/// # Errors
+/// When it was not built.
+pub fn memtrace() -> Result<PathBuf> {
+    sibling("memtrace")
+}
+
+/// The workloads of this build.
+///
+/// # Errors
+/// When they were not built.
+pub fn workload() -> Result<PathBuf> {
+    sibling("memtrace-workload")
+}
+
+fn sibling(name: &str) -> Result<PathBuf> {
+    let own = std::env::current_exe().context("failed to find this program")?;
+    // A test runs in target/<profile>/deps, other programs in target/<profile>.
+    let found = own
+        .ancestors()
+        .skip(1)
+        .take(2)
+        .map(|dir| dir.join(name))
+        .find(|program| program.is_file());
+    match found {
+        Some(program) => Ok(program),
+        None => bail!(
+            "{name} is not built beside {}; run `cargo build --workspace` in the same profile, \
+             or `cargo xtask test`",
+            own.display()
+        ),
+    }
+}

@@ -1,0 +1,174 @@
+//! `memtrace record`, as a person runs it, with its cost taken from outside.
+
+use crate::program;
+use anyhow::{Context, Result, bail};
+use memtrace::store::Recording;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long a recorder may take to attach or to finish before that is a failure.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between run.json and the last probe; the file is written before they attach.
+const SETTLE: Duration = Duration::from_millis(300);
+
+/// A recorder that runs.
+#[derive(Debug)]
+pub struct Recorder {
+    child: Child,
+    dir: TempDir,
+}
+
+/// A recording, and what it cost by the kernel's accounts.
+#[derive(Debug)]
+pub struct Recorded {
+    /// The recording.
+    pub recording: Recording,
+    /// CPU time of the recorder, and of the command where it started one.
+    pub cpu_ns: i64,
+    /// Peak RSS of the recorder, or of its command where that had more.
+    pub maxrss_bytes: i64,
+    /// How it ended, as a shell tells it.
+    pub exit_code: i32,
+    /// What the recorder's command said, where it started one.
+    pub output: Vec<u8>,
+    dir: TempDir,
+}
+
+impl Recorded {
+    /// Where the recording is.
+    pub fn path(&self) -> PathBuf {
+        place(&self.dir)
+    }
+}
+
+/// The recording is below a directory of the test's, since the recorder makes its own.
+fn place(dir: &TempDir) -> PathBuf {
+    dir.path().join("recording")
+}
+
+fn command_line(words: &[&str], dir: &Path) -> Result<Command> {
+    let mut command = Command::new(program::memtrace()?);
+    command.arg("record").arg("-o").arg(dir).args(words);
+    Ok(command)
+}
+
+/// Records a command from its start to its end.
+///
+/// # Errors
+/// When memtrace can't be started, or left no recording.
+pub fn record(words: &[&str], command: &Command) -> Result<Recorded> {
+    record_in(words, command, |recorder| recorder)
+}
+
+/// The same, with the recorder's command wrapped, to start it in a cgroup for example.
+///
+/// # Errors
+/// When memtrace can't be started, or left no recording.
+pub fn record_in(
+    words: &[&str],
+    command: &Command,
+    wrap: impl FnOnce(Command) -> Command,
+) -> Result<Recorded> {
+    let dir = tempfile::tempdir()?;
+    let mut recorder = command_line(words, &place(&dir))?;
+    recorder
+        .arg("--")
+        .arg(command.get_program())
+        .args(command.get_args());
+    let mut recorder = wrap(recorder);
+    finish(
+        recorder
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()?,
+        dir,
+    )
+}
+
+impl Recorder {
+    /// Starts recording something that runs, and waits until it is attached.
+    ///
+    /// # Errors
+    /// When it ends before that, or takes too long.
+    pub fn start(words: &[&str]) -> Result<Self> {
+        let dir = tempfile::tempdir()?;
+        let run_json = place(&dir).join("run.json");
+        let mut command = command_line(words, &place(&dir))?;
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .context("failed to start memtrace")?;
+        let start = Instant::now();
+        while !run_json.exists() {
+            if let Some(status) = child.try_wait()? {
+                bail!("memtrace {words:?} ended with {status} before it recorded");
+            }
+            if start.elapsed() > PATIENCE {
+                let _ = child.kill();
+                bail!("memtrace {words:?} did not begin to record");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(SETTLE);
+        Ok(Self { child, dir })
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Asks it to stop, as Ctrl-C does, and waits for the recording to be closed.
+    ///
+    /// # Errors
+    /// When it does not close the recording.
+    pub fn stop(self) -> Result<Recorded> {
+        let pid = i32::try_from(self.child.id()).context("a process id out of range")?;
+        // SAFETY: the child is not waited for yet, so the id is still its own.
+        if unsafe { libc::kill(pid, libc::SIGINT) } != 0 {
+            bail!(
+                "failed to stop memtrace: {}",
+                std::io::Error::last_os_error()
+            );
+        }
+        finish(self.child, self.dir)
+    }
+}
+
+fn finish(mut child: Child, dir: TempDir) -> Result<Recorded> {
+    let mut output = Vec::new();
+    if let Some(mut pipe) = child.stdout.take() {
+        std::io::Read::read_to_end(&mut pipe, &mut output)?;
+    }
+    let pid = i32::try_from(child.id()).context("a process id out of range")?;
+    let mut status = 0;
+    // SAFETY: all zeroes is a valid rusage.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to live, writable values, and the child is ours: it is
+    // waited for here and nowhere else.
+    if unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) } != pid {
+        bail!(
+            "failed to wait for memtrace: {}",
+            std::io::Error::last_os_error()
+        );
+    }
+    let exit_code = if libc::WIFEXITED(status) {
+        libc::WEXITSTATUS(status)
+    } else {
+        128 + libc::WTERMSIG(status)
+    };
+    let ns = |time: libc::timeval| time.tv_sec * 1_000_000_000 + time.tv_usec * 1_000;
+    let recording = Recording::open(&place(&dir))
+        .with_context(|| format!("memtrace ended with {exit_code} and left no recording"))?;
+    Ok(Recorded {
+        recording,
+        cpu_ns: ns(usage.ru_utime) + ns(usage.ru_stime),
+        maxrss_bytes: usage.ru_maxrss * 1024,
+        exit_code,
+        output,
+        dir,
+    })
+}

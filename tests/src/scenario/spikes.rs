@@ -1,0 +1,76 @@
+//! Memory that stands for 10 ms, between two samples.
+
+use super::book::{Book, Score, bytes, no_loss, series, versus};
+use crate::recorder::record;
+use crate::workload::{self, number};
+use anyhow::{Context, Result};
+
+/// Spikes of a kind and size, at any phase of the sampling.
+///
+/// # Errors
+/// When the run itself fails.
+pub fn spikes(words: &[&str], kind: &str, bytes_high: u64, count: usize) -> Result<Vec<Score>> {
+    let (size, count) = (bytes_high.to_string(), count.to_string());
+    // The sampling period is 100 ms, so the jitter covers every phase of it.
+    let command = workload::command(&[
+        "spike",
+        "--kind",
+        kind,
+        "--bytes",
+        &size,
+        "--count",
+        &count,
+        "--gap-ms",
+        "120",
+        "--jitter-ms",
+        "100",
+    ])?;
+    let recorded = record(words, &command)?;
+    let book = Book::open(&recorded)?;
+    let lines = workload::parse(&recorded.output)?;
+    let first = lines.first().context("the workload said nothing")?;
+    let process = book.expect(number(first, "pid")?)?;
+    let rows = series(&recorded, process.upid)?;
+
+    let mut in_series = Score::new("in the mem series within 1 %");
+    let (mut highest, mut hiwater) = (0, 0);
+    for line in &lines {
+        let high = number(line, "high_rss_bytes")?;
+        highest = highest.max(high);
+        hiwater = hiwater.max(number(line, "vmhwm_bytes")?);
+        // The rows between the first page and the release, and the one that holds there.
+        let (from, to) = (
+            number(line, "begin_boot_ns")?,
+            number(line, "release_boot_ns")?,
+        );
+        let begin = rows.partition_point(|row| row.boot_ns.0 < from);
+        let end = rows.partition_point(|row| row.boot_ns.0 <= to);
+        let seen = rows
+            .get(begin.saturating_sub(1)..end)
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|row| bytes(row.rss_bytes))
+            .max();
+        let is_near = seen.is_some_and(|seen| (seen - high).abs() * 100 <= high);
+        in_series.case(is_near, || {
+            format!(
+                "spike {}: {}",
+                line["spike"],
+                versus(process.tgid.0.into(), seen, high)
+            )
+        });
+    }
+    // The kernel keeps its high-water mark from counters that lag, so its own figure for
+    // what is gone lies at or below what the process read while it stood.
+    let peak = bytes(process.peak_rss_bytes);
+    let is_exact = peak.is_some_and(|peak| (hiwater..=highest).contains(&peak));
+    let peak = Score::of(
+        "peak between the kernel's figure and the truth",
+        is_exact,
+        || {
+            let pid = i64::from(process.tgid.0);
+            format!("{}, kernel {hiwater}", versus(pid, peak, highest))
+        },
+    );
+    Ok(vec![peak, in_series, no_loss(&recorded)?])
+}

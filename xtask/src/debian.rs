@@ -1,0 +1,36 @@
+//! Installing Debian packages that tasks need.
+
+use crate::sh;
+use anyhow::{Result, bail};
+use std::process::Command;
+
+/// Installs the Debian packages of a list that are missing.
+pub(crate) fn install(packages: &[&str]) -> Result<()> {
+    let missing: Vec<&str> = packages
+        .iter()
+        .copied()
+        .filter(|package| !is_installed(package))
+        .collect();
+    if !missing.is_empty() {
+        if sh::find_in_path("apt-get").is_none() {
+            bail!("this is not a Debian machine; the packages needed there are {missing:?}");
+        }
+        let is_root = sh::capture(Command::new("id").arg("-u"))?.trim() == "0";
+        if !is_root {
+            bail!("run as root: apt-get install {}", missing.join(" "));
+        }
+        sh::run(Command::new("apt-get").args(["-qq", "update"]))?;
+        sh::run(
+            Command::new("apt-get")
+                .args(["-qq", "--no-install-recommends", "--yes", "install"])
+                .args(&missing)
+                .env("DEBIAN_FRONTEND", "noninteractive"),
+        )?;
+    }
+    Ok(())
+}
+
+fn is_installed(package: &str) -> bool {
+    sh::capture(Command::new("dpkg-query").args(["-W", "-f=${db:Status-Status}", package]))
+        .is_ok_and(|status| status.trim() == "installed")
+}
