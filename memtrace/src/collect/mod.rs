@@ -17,6 +17,7 @@ pub mod node;
 pub mod oom;
 #[cfg(target_os = "linux")]
 pub mod procfs;
+pub mod sysinfo;
 mod targets;
 mod world;
 

@@ -1,0 +1,195 @@
+//! One process of the recording: turns what the platform lists into rows.
+
+use super::footprint::{Footprint, footprint};
+use super::listed::{comm, tgid_of, title};
+use crate::collect::{Birth, End, Peak, Tick, World, exit_row};
+use crate::model::{
+    BootNs, Bytes, FirstSeenBy, MemRow, MemSource, PeakSource, Record, Tgid, TitleRow, TitleSource,
+    Upid, WallNs,
+};
+use ::sysinfo::Process;
+
+/// sysinfo gives start times in whole seconds, and on Linux counts them from a boot time
+/// that it also knows in whole seconds only.
+pub(super) const START_TOLERANCE_NS: i64 = 2_000_000_000;
+
+/// A process of the recording that is alive.
+#[derive(Debug)]
+pub(super) struct Member {
+    upid: Upid,
+    pub(super) started_s: u64,
+    comm: String,
+    title: Option<String>,
+    last: Option<Amounts>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Amounts {
+    rss: Option<Bytes>,
+    footprint: Option<Bytes>,
+}
+
+impl Member {
+    /// Starts to observe a process that has been entered into the world as `upid`.
+    pub(super) fn new(upid: Upid, process: &Process) -> Self {
+        Self {
+            upid,
+            started_s: process.start_time(),
+            comm: comm(process),
+            title: title(process),
+            last: None,
+        }
+    }
+
+    /// Ends it: nothing is held from now on.
+    pub(super) fn end(&self, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
+        if self.last.is_some() {
+            out.push(exit_row(self.upid, tick.boot, tick).into());
+        }
+        let end = End {
+            at: tick.boot,
+            wait_status: None,
+        };
+        world.end(self.upid, end);
+    }
+
+    /// Writes what the platform tells about the program into the row of `process`.
+    pub(super) fn describe(&self, process: &Process, world: &mut World) {
+        let Some(known) = world.process_mut(self.upid) else {
+            return;
+        };
+        let row = known.row_mut();
+        row.comm.clone_from(&self.comm);
+        row.exe = process
+            .exe()
+            .map(|path| path.to_string_lossy().into_owned());
+        row.cmdline.clone_from(&self.title);
+        #[cfg(unix)]
+        {
+            row.uid = process.user_id().map(|uid| i64::from(**uid));
+        }
+    }
+
+    pub(super) fn observe(
+        &mut self,
+        tgid: Tgid,
+        process: &Process,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) {
+        let footprint = footprint(tgid);
+        // 0 where the platform does not let us see it.
+        let rss = Some(process.memory()).filter(|rss| *rss > 0);
+        let amounts = Amounts {
+            rss: rss.and_then(|rss| i64::try_from(rss).ok()).map(Bytes),
+            footprint: footprint.map(|footprint| footprint.now),
+        };
+        if let Some(peak) = peak(amounts, footprint, tick.boot) {
+            world.raise_peak(self.upid, peak);
+        }
+        let source = match self.last {
+            None => MemSource::First,
+            Some(last) if last != amounts => MemSource::Sysinfo,
+            Some(_) if tick.is_keyframe => MemSource::Keyframe,
+            Some(_) => return,
+        };
+        self.last = Some(amounts);
+        out.push(Record::Mem(MemRow {
+            ts: tick.wall(),
+            boot_ns: tick.boot,
+            upid: self.upid,
+            rss_bytes: amounts.rss,
+            rss_anon_bytes: None,
+            rss_file_bytes: None,
+            rss_shmem_bytes: None,
+            swap_bytes: None,
+            vm_size_bytes: None,
+            heap_bytes: None,
+            footprint_bytes: amounts.footprint,
+            source: Some(source),
+        }));
+    }
+
+    /// Notes names that were read again. A title that could not be read is no change. A
+    /// title and the command line of another program can't be told apart here.
+    pub(super) fn check_names(
+        &mut self,
+        process: &Process,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) {
+        let (comm, title) = (comm(process), title(process));
+        if comm == self.comm && (title.is_none() || title == self.title) {
+            return;
+        }
+        self.comm = comm;
+        self.title = title.or(self.title.take());
+        self.write_title(TitleSource::Poll, tick, out);
+        self.describe(process, world);
+    }
+
+    pub(super) fn write_title(&self, source: TitleSource, tick: &Tick, out: &mut Vec<Record>) {
+        out.push(Record::Title(TitleRow {
+            ts: tick.wall(),
+            boot_ns: tick.boot,
+            upid: self.upid,
+            comm: self.comm.clone(),
+            title: self.title.clone(),
+            source: Some(source),
+        }));
+    }
+}
+
+/// The lifetime maximum of the footprint where the platform keeps one; else the highest
+/// RSS that a poll saw.
+fn peak(amounts: Amounts, footprint: Option<Footprint>, now: BootNs) -> Option<Peak> {
+    Some(match footprint {
+        Some(footprint) => Peak {
+            bytes: footprint.highest,
+            source: PeakSource::Footprint,
+            error: None,
+            at: None,
+        },
+        None => Peak {
+            bytes: amounts.rss?,
+            source: PeakSource::Poll,
+            error: None,
+            at: Some(now),
+        },
+    })
+}
+
+/// Gives a newcomer its identity, or finds the one that the session gave it.
+pub(super) fn enter(
+    tgid: Tgid,
+    process: &Process,
+    seen_by: FirstSeenBy,
+    tick: &Tick,
+    world: &mut World,
+) -> Upid {
+    let started_ns = i64::try_from(process.start_time())
+        .unwrap_or(0)
+        .saturating_mul(1_000_000_000);
+    let start = tick.clock.to_boot(WallNs(started_ns));
+    if let Some(known) = world.upid(tgid) {
+        let known_start = world.process(known).map(|known| known.row().start_boot_ns);
+        if known_start.is_some_and(|known| (known - start).0.abs() <= START_TOLERANCE_NS) {
+            return known;
+        }
+    }
+    let parent = process.parent().and_then(|parent| {
+        let parent = world.upid(tgid_of(parent))?;
+        let row = world.process(parent)?.row();
+        (row.start_boot_ns.0 <= start.0 + START_TOLERANCE_NS).then_some(parent)
+    });
+    let birth = Birth {
+        tgid,
+        start,
+        seen_by,
+        parent,
+        comm: comm(process),
+    };
+    world.enter(birth, tick.boot)
+}
