@@ -6,12 +6,12 @@ use super::Options;
 use crate::collect::bpf::{BpfBackend, BpfOptions, HeldCommand};
 #[cfg(target_os = "linux")]
 use crate::collect::cgroup::CgroupCollector;
-#[cfg(target_os = "linux")]
 use crate::collect::node::NodeCollector;
 #[cfg(target_os = "linux")]
 use crate::collect::oom::{KmsgReader, OomCollector};
 #[cfg(target_os = "linux")]
 use crate::collect::procfs::{ProcfsBackend, ProcfsOptions, descriptor_limit};
+use crate::collect::sysinfo::SysinfoBackend;
 use crate::collect::{Collector, Targets, Tick, World};
 use crate::host::{Backend, HostFacts, Plan, PlanError};
 use crate::model::{DiagKind, Record, Severity, Target, Tgid};
@@ -223,9 +223,18 @@ impl Request<'_> {
             Backend::Bpf => vec![self.bpf(tick, world, out)?],
             #[cfg(target_os = "linux")]
             Backend::Procfs => self.procfs(),
-            _ => Vec::new(),
+            _ => vec![self.sysinfo()?],
         };
         #[cfg(target_os = "linux")]
+        self.add_linux_collectors(backend, &mut collectors);
+        #[cfg(not(target_os = "linux"))]
+        collectors.push(Box::new(NodeCollector::new()));
+        Ok(collectors)
+    }
+
+    /// What there is on Linux beside the processes.
+    #[cfg(target_os = "linux")]
+    fn add_linux_collectors(&self, backend: Backend, collectors: &mut Vec<Box<dyn Collector>>) {
         if backend != Backend::Bpf
             && let Ok(log) = KmsgReader::open()
         {
@@ -233,12 +242,10 @@ impl Request<'_> {
             // Before the backend, which notices the victim's end.
             collectors.insert(0, Box::new(OomCollector::new(log, is_initial_pid_ns)));
         }
-        #[cfg(target_os = "linux")]
         if let Some(hierarchy) = &self.facts.memory_hierarchy {
             collectors.push(Box::new(CgroupCollector::new(hierarchy.clone())));
         }
         collectors.push(Box::new(NodeCollector::new(Path::new("/proc"))));
-        Ok(collectors)
     }
 
     #[cfg(target_os = "linux")]
@@ -287,5 +294,21 @@ impl Request<'_> {
         };
         let backend = ProcfsBackend::new(Path::new("/proc"), self.targets.clone(), options);
         vec![Box::new(backend)]
+    }
+
+    fn sysinfo(&self) -> Result<Box<dyn Collector>, StartError> {
+        if matches!(self.targets, Targets::Cgroup(_)) {
+            return Err(StartError::Unsupported {
+                backend: Backend::Sysinfo,
+                what: "a cgroup",
+            });
+        }
+        let backend = SysinfoBackend::new(self.targets.clone(), self.options.interval);
+        backend
+            .map(|backend| Box::new(backend) as Box<dyn Collector>)
+            .map_err(|error| StartError::Backend {
+                backend: Backend::Sysinfo,
+                reason: error.to_string(),
+            })
     }
 }
