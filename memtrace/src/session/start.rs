@@ -193,12 +193,14 @@ pub(super) fn start(
 }
 
 fn announce(backend: Backend, reason: &str, tick: &Tick, out: &mut Vec<Record>) {
-    let severity = if backend == Backend::Bpf {
-        Severity::Info
-    } else {
-        Severity::Degraded
-    };
-    out.push(tick.diag(severity, DiagKind::Backend, backend.as_str(), None, reason));
+    // Information only: a report says in its head what was taken instead of bpf.
+    out.push(tick.diag(
+        Severity::Info,
+        DiagKind::Backend,
+        backend.as_str(),
+        None,
+        reason,
+    ));
 }
 
 /// What every backend is started with.
