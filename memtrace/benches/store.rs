@@ -1,7 +1,9 @@
 //! What writing and reading a recording costs: `cargo bench -p memtrace --bench store`.
 //!
 //! The workload is that of a busy tree: 500 processes of which 20 change their anonymous
-//! memory in every sample of 100 ms, and a keyframe of all of them every 10 s.
+//! memory in every sample of 100 ms, and a keyframe of all of them every 10 s. With the
+//! name of a new directory as argument (after `--`), it only writes an hour of that there,
+//! for a look at it with other software.
 
 #![allow(
     clippy::print_stdout,
@@ -25,6 +27,11 @@ const SAMPLES_PER_HOUR: i64 = 36_000;
 const PAGE: i64 = 4096;
 
 fn main() {
+    // cargo adds `--bench`.
+    if let Some(dir) = std::env::args().skip(1).find(|word| !word.starts_with('-')) {
+        write(Path::new(&dir), true, SAMPLES_PER_HOUR);
+        return;
+    }
     for (name, is_random) in [
         ("the same 20 processes change", false),
         ("any 20 processes change", true),
