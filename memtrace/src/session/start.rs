@@ -227,7 +227,7 @@ impl Request<'_> {
         if let Some(hierarchy) = &self.facts.memory_hierarchy {
             collectors.push(Box::new(CgroupCollector::new(hierarchy.clone())));
         }
-        collectors.push(Box::new(NodeCollector::new(Path::new("/proc"))));
+        collectors.push(Box::new(NodeCollector::new()));
         Ok(collectors)
     }
 
