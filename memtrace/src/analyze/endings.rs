@@ -167,15 +167,18 @@ impl Endings {
     }
 }
 
-/// What to call several similar processes: by their name where it is one, else by their shape.
+/// What to call several processes: by their name where it is one, else by their shape, else
+/// "various".
 pub(super) fn common_name(processes: &[Process], members: &[usize]) -> Arc<str> {
-    let mut names = members.iter().map(|&position| &processes[position]);
-    let Some(first) = names.next() else {
+    let all = || members.iter().map(|&position| &processes[position]);
+    let Some(first) = all().next() else {
         return Arc::from("");
     };
-    if names.all(|process| process.name == first.name) {
+    if all().all(|process| process.name == first.name) {
         Arc::clone(&first.name)
-    } else {
+    } else if all().all(|process| process.shape == first.shape) {
         Arc::clone(&first.shape)
+    } else {
+        Arc::from("various")
     }
 }

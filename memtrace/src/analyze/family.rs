@@ -36,7 +36,7 @@ pub enum TreeLine {
         /// Which process.
         process: usize,
     },
-    /// Several siblings that are alike, with all that descends from them.
+    /// Several siblings that are alike, or all small, with all that descends from them.
     Many {
         /// As above.
         branches: Vec<bool>,
@@ -104,8 +104,8 @@ impl Family {
         self.descendant_count.get(process).copied().unwrap_or(0)
     }
 
-    /// The tree view, the heaviest branch first. Similar siblings that matter little against
-    /// `whole` share a line.
+    /// The tree view, the heaviest branch first. Siblings that matter little against `whole`
+    /// share a line, similar ones first.
     pub fn lines(&self, processes: &[Process], whole: Option<Bytes>) -> Vec<TreeLine> {
         let mut lines = Vec::new();
         let mut open = self.siblings(processes, &self.roots, whole);
@@ -149,8 +149,15 @@ impl Family {
         whole: Option<Bytes>,
     ) -> Vec<Node> {
         let weight = |&member: &usize| self.heaviest[member];
-        let (single, bundles) =
+        let (mut single, mut bundles) =
             bundle_similar(siblings, |&member| &processes[member].shape, weight, whole);
+        // What is left can still be a shell script's worth of small helpers.
+        let is_light = |member: &usize| weight(member) < heavy_from(whole);
+        let small: Vec<usize> = single.iter().copied().filter(is_light).collect();
+        if whole.is_some() && small.len() >= MIN_BUNDLE {
+            single.retain(|member| !is_light(member));
+            bundles.push(small);
+        }
         let mut nodes: Vec<Node> = single.into_iter().map(Node::One).collect();
         nodes.sort_by_key(|node| std::cmp::Reverse(node.weight(&self.heaviest)));
         nodes.extend(bundles.into_iter().map(Node::Many));
@@ -172,6 +179,11 @@ impl Node {
     }
 }
 
+/// From where on a process matters.
+fn heavy_from(whole: Option<Bytes>) -> i64 {
+    whole.map_or(i64::MAX, |whole| (whole.0 / HEAVY_SHARE).max(1))
+}
+
 /// Parts those that get a line each from bundles of similar ones. Order is kept within both.
 pub(super) fn bundle_similar<'a, T: Copy>(
     members: &[T],
@@ -179,7 +191,7 @@ pub(super) fn bundle_similar<'a, T: Copy>(
     weight: impl Fn(&T) -> i64,
     whole: Option<Bytes>,
 ) -> (Vec<T>, Vec<Vec<T>>) {
-    let heavy_from = whole.map_or(i64::MAX, |whole| (whole.0 / HEAVY_SHARE).max(1));
+    let heavy_from = heavy_from(whole);
     let mut shapes: Vec<Vec<T>> = Vec::new();
     let mut places: HashMap<&str, usize> = HashMap::new();
     for member in members {

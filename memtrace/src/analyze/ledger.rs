@@ -21,7 +21,7 @@ use crate::model::{BootNs, Bytes};
 /// which growth is told, and that first quarter is left out of the fit.
 const CURVE_AFTER_NS: i64 = 15_000_000_000;
 const PROCESS_BUCKETS: usize = 64;
-const TOTAL_BUCKETS: usize = 256;
+const TOTAL_BUCKETS: usize = 128;
 
 /// Who held what at an instant.
 #[derive(Clone, Debug)]

@@ -6,8 +6,9 @@
 
 use crate::model::{BootNs, Bytes};
 
-/// The width of a bucket at the start.
-const FIRST_WIDTH_NS: i64 = 1_000_000_000;
+/// The width of a bucket at the start: a run of a second still has a curve, and a run of a day
+/// has doubled it some twenty times.
+const FIRST_WIDTH_NS: i64 = 1_000_000;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
@@ -116,9 +117,10 @@ mod tests {
 
     #[test]
     fn a_bucket_is_the_time_weighted_mean_and_the_maximum() {
+        const MS: i64 = FIRST_WIDTH_NS;
         let mut series = Series::new(BootNs(0), 4);
-        series.hold(BootNs(0), BootNs(S * 9 / 10), 100);
-        series.hold(BootNs(S * 9 / 10), BootNs(S), 1_100);
+        series.hold(BootNs(0), BootNs(MS * 9 / 10), 100);
+        series.hold(BootNs(MS * 9 / 10), BootNs(MS), 1_100);
         let points: Vec<_> = series.points().collect();
         assert_eq!(points.len(), 1);
         assert!((points[0].mean_bytes - 200.0).abs() < 1e-6);

@@ -3,6 +3,7 @@
 
 mod held;
 mod limits;
+mod outcome;
 mod output;
 mod pace;
 mod record;
@@ -12,8 +13,9 @@ mod start;
 mod user;
 
 pub use held::{CommandError, Held};
+pub use outcome::{Outcome, Progress, RecordError};
 pub use output::OutputError;
-pub use record::{Outcome, Progress, RecordError, record};
+pub use record::record;
 pub use start::StartError;
 pub use user::CommandUser;
 

@@ -1,11 +1,12 @@
 //! The course of a recording: facts, plan, collectors, loop, end. One task on one thread
 //! asks every collector in turn; the writing thread has the disk.
 
+use super::outcome::{Outcome, Progress, RecordError};
 use super::output::Output;
 use super::pace::Pace;
-use super::signals::{Request, Signals, pass_on};
+use super::signals::{Request, Signals, pass_on, signals_end_us_again};
 use super::start::{self, Started};
-use super::{CommandError, Held, Options, OutputError, StartError, limits, self_cost};
+use super::{Held, Options, OutputError, StartError, limits, self_cost};
 use crate::collect::{Collector, Targets, Tick, World};
 use crate::host::{HostFacts, Plan, clock};
 use crate::model::{
@@ -15,7 +16,6 @@ use crate::model::{
 use crate::store::StoreError;
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -27,53 +27,6 @@ const KEYFRAME_PERIOD: DurationNs = DurationNs(10_000_000_000);
 const FLUSH_PERIOD: DurationNs = DurationNs(1_000_000_000);
 /// The clocks are compared this often.
 const CLOCK_PERIOD: DurationNs = DurationNs(60_000_000_000);
-
-/// How far a recording has come.
-#[derive(Clone, Copy, Debug)]
-pub struct Progress {
-    /// Time since it started.
-    pub elapsed: DurationNs,
-    /// Processes that are alive.
-    pub process_count: usize,
-    /// Rows written.
-    pub row_count: i64,
-    /// Bytes written.
-    pub written_bytes: Bytes,
-}
-
-/// How a recording ended.
-#[derive(Debug)]
-pub struct Outcome {
-    /// Where it is.
-    pub dir: PathBuf,
-    /// What the command ended with, as a shell reports it.
-    pub command_exit_code: Option<i32>,
-    /// Processes that belonged to it.
-    pub process_count: i64,
-    /// Rows written.
-    pub row_count: i64,
-    /// Size on disk of what was written, spool included.
-    pub written_bytes: Bytes,
-    /// Why it could not be written in full; what was on disk by then is kept.
-    pub storage_failure: Option<StoreError>,
-}
-
-/// A recording could not be made.
-#[derive(Debug, thiserror::Error)]
-pub enum RecordError {
-    /// It could not be started.
-    #[error(transparent)]
-    Start(#[from] StartError),
-    /// It could not be written.
-    #[error(transparent)]
-    Output(#[from] OutputError),
-    /// The command could not be run.
-    #[error(transparent)]
-    Command(#[from] CommandError),
-    /// The system refused timers or signals.
-    #[error("set up the event loop: {0}")]
-    Loop(#[source] std::io::Error),
-}
 
 /// Makes a recording. `held` is the command of [`Target::Command`]; `announce` is told
 /// where the recording goes and what was decided, `progress` once a second how far it is.
@@ -440,6 +393,7 @@ impl Session {
             written_bytes: Bytes(0),
             storage_failure: end.storage_failure,
         };
+        signals_end_us_again();
         match self.output.finish(self.info) {
             Ok(stats) => {
                 outcome.row_count = stats.row_count;

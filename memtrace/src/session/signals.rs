@@ -76,3 +76,12 @@ fn is_terminals_foreground() -> bool {
     // SAFETY: plain numbers.
     unsafe { libc::isatty(0) == 1 && libc::tcgetpgrp(0) == libc::getpgrp() }
 }
+
+/// From here on a signal ends memtrace, as if it had never been listened to: closing a long
+/// recording takes time, and what is on disk can be closed later.
+pub(super) fn signals_end_us_again() {
+    for number in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
+        // SAFETY: the default disposition of a signal.
+        unsafe { libc::signal(number, libc::SIG_DFL) };
+    }
+}

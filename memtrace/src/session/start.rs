@@ -6,10 +6,12 @@ use super::Options;
 use crate::collect::bpf::{BpfBackend, BpfOptions, HeldCommand};
 #[cfg(target_os = "linux")]
 use crate::collect::cgroup::CgroupCollector;
-#[cfg(target_os = "linux")]
 use crate::collect::node::NodeCollector;
 #[cfg(target_os = "linux")]
+use crate::collect::oom::{KmsgReader, OomCollector};
+#[cfg(target_os = "linux")]
 use crate::collect::procfs::{ProcfsBackend, ProcfsOptions, descriptor_limit};
+use crate::collect::sysinfo::SysinfoBackend;
 use crate::collect::{Collector, Targets, Tick, World};
 use crate::host::{Backend, HostFacts, Plan, PlanError};
 use crate::model::{DiagKind, Record, Severity, Target, Tgid};
@@ -191,12 +193,14 @@ pub(super) fn start(
 }
 
 fn announce(backend: Backend, reason: &str, tick: &Tick, out: &mut Vec<Record>) {
-    let severity = if backend == Backend::Bpf {
-        Severity::Info
-    } else {
-        Severity::Degraded
-    };
-    out.push(tick.diag(severity, DiagKind::Backend, backend.as_str(), None, reason));
+    // Information only: a report says in its head what was taken instead of bpf.
+    out.push(tick.diag(
+        Severity::Info,
+        DiagKind::Backend,
+        backend.as_str(),
+        None,
+        reason,
+    ));
 }
 
 /// What every backend is started with.
@@ -221,14 +225,27 @@ impl Request<'_> {
             Backend::Bpf => vec![self.bpf(tick, world, out)?],
             #[cfg(target_os = "linux")]
             Backend::Procfs => self.procfs(),
-            _ => Vec::new(),
+            _ => vec![self.sysinfo()?],
         };
         #[cfg(target_os = "linux")]
+        self.add_linux_collectors(backend, &mut collectors);
+        collectors.push(Box::new(NodeCollector::new()));
+        Ok(collectors)
+    }
+
+    /// What there is on Linux beside the processes.
+    #[cfg(target_os = "linux")]
+    fn add_linux_collectors(&self, backend: Backend, collectors: &mut Vec<Box<dyn Collector>>) {
+        if backend != Backend::Bpf
+            && let Ok(log) = KmsgReader::open()
+        {
+            let is_initial_pid_ns = self.facts.is_initial_pid_ns != Some(false);
+            // Before the backend, which notices the victim's end.
+            collectors.insert(0, Box::new(OomCollector::new(log, is_initial_pid_ns)));
+        }
         if let Some(hierarchy) = &self.facts.memory_hierarchy {
             collectors.push(Box::new(CgroupCollector::new(hierarchy.clone())));
         }
-        collectors.push(Box::new(NodeCollector::new()));
-        Ok(collectors)
     }
 
     #[cfg(target_os = "linux")]
@@ -277,5 +294,21 @@ impl Request<'_> {
         };
         let backend = ProcfsBackend::new(Path::new("/proc"), self.targets.clone(), options);
         vec![Box::new(backend)]
+    }
+
+    fn sysinfo(&self) -> Result<Box<dyn Collector>, StartError> {
+        if matches!(self.targets, Targets::Cgroup(_)) {
+            return Err(StartError::Unsupported {
+                backend: Backend::Sysinfo,
+                what: "a cgroup",
+            });
+        }
+        let backend = SysinfoBackend::new(self.targets.clone(), self.options.interval);
+        backend
+            .map(|backend| Box::new(backend) as Box<dyn Collector>)
+            .map_err(|error| StartError::Backend {
+                backend: Backend::Sysinfo,
+                reason: error.to_string(),
+            })
     }
 }

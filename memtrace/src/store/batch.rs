@@ -280,3 +280,55 @@ impl CellSource for RowCells<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::tables::OomRow;
+    use arrow::datatypes::Field;
+
+    fn names(projection: &Projection) -> Vec<&str> {
+        let fields = projection.schema().fields().iter();
+        fields.map(|field| field.name().as_str()).collect()
+    }
+
+    #[test]
+    fn a_projection_has_the_named_columns_and_those_that_make_a_row() {
+        let table = OomRow::TABLE;
+        let required = ["ts", "boot_ns", "victim_tgid"];
+        assert_eq!(names(&Projection::required(table)), required);
+        let named = Projection::named(table, &["memcg", "boot_ns"]).unwrap();
+        assert_eq!(names(&named), ["ts", "boot_ns", "victim_tgid", "memcg"]);
+        assert_eq!(names(&Projection::all(table)).len(), table.columns.len());
+        Projection::named(table, &["nothing"]).unwrap_err();
+    }
+
+    #[test]
+    fn a_file_may_lack_a_nullable_column_and_have_unknown_ones() {
+        let projection = Projection::named(OomRow::TABLE, &["memcg"]).unwrap();
+        let utc = DataType::Timestamp(arrow::datatypes::TimeUnit::Nanosecond, Some("UTC".into()));
+        let file = Schema::new(vec![
+            Field::new("from_a_newer_version", DataType::Binary, true),
+            Field::new("victim_tgid", DataType::Int32, false),
+            Field::new("boot_ns", DataType::Int64, false),
+            Field::new("ts", utc, false),
+        ]);
+        let binding = projection.bind(&file).unwrap();
+        assert_eq!(binding.read(), [1, 2, 3]);
+        assert_eq!(binding.places, [Some(2), Some(1), Some(0), None]);
+    }
+
+    #[test]
+    fn a_file_that_lacks_a_required_column_or_has_it_in_another_type_does_not_bind() {
+        let projection = Projection::required(OomRow::TABLE);
+        let error = projection.bind(&Schema::empty()).unwrap_err();
+        assert_eq!(error, "column ts is missing");
+        let text = Schema::new(vec![Field::new("ts", DataType::Utf8, false)]);
+        assert!(
+            projection
+                .bind(&text)
+                .unwrap_err()
+                .contains("not Timestamp")
+        );
+    }
+}

@@ -7,7 +7,7 @@
 use super::batch::{Projection, times};
 use super::disk::Disk;
 use super::error::StoreError;
-use super::layout::{DAMAGED, SPOOL, list, part_path, segment_path};
+use super::layout::{DAMAGED, SPOOL, list, part_path, segment_path, temporary};
 use super::part_writer::PartWriter;
 use super::problem::{Problem, Problems};
 use super::resequence::Resequencer;
@@ -88,7 +88,21 @@ impl Conversion<'_> {
     fn run(&self, sources: &Sources, through: Through) -> Result<Replaced, StoreError> {
         self.disk.create_dir(Path::new(self.table.name))?;
         let path = part_path(self.table.name, self.seq);
-        let mut part = PartWriter::create(self.disk, self.table, &path)?;
+        let outcome = self.write_part(&path, sources, through);
+        if outcome.is_err() {
+            // On a full disk, half a part is what takes the room. The first error counts.
+            let _ = self.disk.remove_file_if_there(&temporary(&path));
+        }
+        outcome
+    }
+
+    fn write_part(
+        &self,
+        path: &Path,
+        sources: &Sources,
+        through: Through,
+    ) -> Result<Replaced, StoreError> {
+        let mut part = PartWriter::create(self.disk, self.table, path)?;
         let replaced = match self.table.key {
             Some(key) => self.write_last_rows(&mut part, sources, key, through)?,
             None => self.write_in_order(&mut part, sources, through)?,

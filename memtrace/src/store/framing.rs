@@ -123,15 +123,50 @@ pub(super) fn frame_at(file: &impl ReadAt, at: u64, len: u64) -> io::Result<Fram
 }
 
 /// Whether a message carries what a segment of ours may hold after its schema: a batch
-/// whose buffers are not compressed. (A compressed buffer states the size it unpacks to,
-/// and arrow allocates that.)
-pub(super) fn check_batch_header(metadata: &[u8]) -> Result<(), String> {
+/// whose buffers are in its body and not compressed. (A compressed buffer states the size
+/// it unpacks to, and arrow allocates that.)
+pub(super) fn check_batch(metadata: &[u8], body_len: u64) -> Result<(), String> {
     let message = root_as_message(metadata).map_err(|error| error.to_string())?;
-    match message.header_as_record_batch() {
-        Some(batch) if batch.compression().is_some() => {
-            Err("a compressed batch, which memtrace does not write".to_owned())
+    let Some(batch) = message.header_as_record_batch() else {
+        return Err(format!("a message of type {:?}", message.header_type()));
+    };
+    if batch.compression().is_some() {
+        return Err("a compressed batch, which memtrace does not write".to_owned());
+    }
+    for buffer in batch.buffers().into_iter().flatten() {
+        let end = u64::try_from(buffer.offset())
+            .ok()
+            .zip(u64::try_from(buffer.length()).ok())
+            .and_then(|(offset, length)| offset.checked_add(length));
+        if end.is_none_or(|end| end > body_len) {
+            return Err("a buffer outside of its message".to_owned());
         }
-        Some(_) => Ok(()),
-        None => Err(format!("a message of type {:?}", message.header_type())),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(bytes: &[u8]) -> Frame {
+        frame_at(&bytes, 0, bytes.len() as u64).unwrap()
+    }
+
+    #[test]
+    fn an_end_mark_and_the_end_of_the_file_end_the_stream() {
+        assert_eq!(frame(&[]), Frame::End);
+        assert_eq!(frame(&[0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0]), Frame::End);
+    }
+
+    #[test]
+    fn a_length_beyond_the_file_is_a_cut_message_and_an_absurd_one_is_damage() {
+        assert_eq!(frame(&[0xFF; 4]), Frame::Truncated);
+        assert_eq!(
+            frame(&[0xFF, 0xFF, 0xFF, 0xFF, 16, 0, 0, 0]),
+            Frame::Truncated
+        );
+        assert!(matches!(frame(&[0xFF; 8]), Frame::Damaged(_)));
+        assert!(matches!(frame(&[0; 8]), Frame::Damaged(_)));
     }
 }

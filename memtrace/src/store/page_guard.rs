@@ -207,3 +207,84 @@ impl<R: Read> ThriftReader<R> {
         Ok(byte)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(bytes: &[u8]) -> Result<PageHeader, String> {
+        ThriftReader { bytes }.page_header()
+    }
+
+    fn varint(mut value: u64, out: &mut Vec<u8>) {
+        while value >= 0x80 {
+            out.push((value & 0x7F) as u8 | 0x80);
+            value >>= 7;
+        }
+        out.push(value as u8);
+    }
+
+    fn zigzag(value: i64, out: &mut Vec<u8>) {
+        varint(((value << 1) ^ (value >> 63)).cast_unsigned(), out);
+    }
+
+    /// A data page: type, unpacked and packed size, and a header of its own.
+    fn data_page(unpacked: i64, packed: i64, values: i64) -> Vec<u8> {
+        let mut bytes = vec![0x15, 0x00, 0x15];
+        zigzag(unpacked, &mut bytes);
+        bytes.push(0x15);
+        zigzag(packed, &mut bytes);
+        bytes.extend([0x2C, 0x15]);
+        zigzag(values, &mut bytes);
+        // An encoding; statistics with two texts; the ends of the three structs.
+        bytes.extend([0x15, 0x00, 0x3C, 0x18, 1, b'x', 0x18, 1, b'y', 0, 0, 0]);
+        bytes
+    }
+
+    #[test]
+    fn sizes_and_the_number_of_values_are_found_past_other_fields() {
+        let header = parse(&data_page(1000, 300, 77)).unwrap();
+        assert_eq!(header.unpacked_bytes, Some(1000));
+        assert_eq!(header.packed_bytes, Some(300));
+        assert_eq!(header.values, Some(77));
+        assert_eq!(check_page(&header, 300), Ok(300));
+    }
+
+    #[test]
+    fn a_page_that_asks_for_too_much_is_refused() {
+        for (unpacked, packed, values) in [
+            (i64::from(i32::MAX), 300, 77),
+            (1000, 301, 77),
+            (1000, 300, i64::from(i32::MAX)),
+            (-1, 300, 77),
+            (1000, -1, 77),
+            (1000, 300, -1),
+        ] {
+            let header = parse(&data_page(unpacked, packed, values)).unwrap();
+            check_page(&header, 300).unwrap_err();
+        }
+        check_page(&PageHeader::default(), 300).unwrap_err();
+    }
+
+    #[test]
+    fn a_header_that_ends_early_or_never_is_an_error() {
+        let whole = data_page(1000, 300, 77);
+        for length in 0..whole.len() {
+            parse(&whole[..length]).unwrap_err();
+        }
+        parse(&[0x1C; 100]).unwrap_err();
+        parse(&[0x15; 3]).unwrap_err();
+        parse(&[0xFF; 30]).unwrap_err();
+    }
+
+    #[test]
+    fn a_second_larger_value_can_not_hide_behind_a_small_one() {
+        let mut bytes = data_page(1000, 300, 77);
+        bytes.pop();
+        // Field 7, a dictionary page's header, with 2^31 - 1 values.
+        bytes.extend([0x2C, 0x15]);
+        zigzag(i64::from(i32::MAX), &mut bytes);
+        bytes.extend([0, 0]);
+        assert_eq!(parse(&bytes).unwrap().values, Some(i64::from(i32::MAX)));
+    }
+}

@@ -155,3 +155,94 @@ impl<I: Iterator<Item = RecordBatch>> Iterator for Resequenced<I> {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::Int64Array;
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    fn batch(rows: &[(i64, i64)]) -> RecordBatch {
+        let column = |values: Vec<i64>| Arc::new(Int64Array::from(values)) as _;
+        RecordBatch::try_from_iter([
+            ("boot_ns", column(rows.iter().map(|row| row.0).collect())),
+            ("upid", column(rows.iter().map(|row| row.1).collect())),
+        ])
+        .unwrap()
+    }
+
+    fn rows(batch: &RecordBatch) -> Vec<(i64, i64)> {
+        let upids = int64_values(batch, "upid").unwrap();
+        times(batch)
+            .iter()
+            .copied()
+            .zip(upids.iter().copied())
+            .collect()
+    }
+
+    fn resequenced(batches: &[&[(i64, i64)]]) -> Vec<(i64, i64)> {
+        let schema = batch(&[]).schema();
+        Resequenced::new(batches.iter().map(|rows| batch(rows)), schema)
+            .flat_map(|batch| rows(&batch.unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn rows_of_one_time_are_in_order_of_process_then_of_arrival() {
+        let read = resequenced(&[&[(5, 2), (5, 1)], &[(4, 9), (5, 1)]]);
+        assert_eq!(read, [(4, 9), (5, 1), (5, 1), (5, 2)]);
+    }
+
+    #[test]
+    fn rows_within_the_window_wait_and_older_ones_leave() {
+        let mut resequencer = Resequencer::new(batch(&[]).schema(), i64::MIN);
+        assert_eq!(resequencer.push(batch(&[(0, 1), (1, 1)])).unwrap(), None);
+        resequencer.push(batch(&[(WINDOW_NS, 1)])).unwrap();
+        let left = resequencer.drain().unwrap().unwrap();
+        assert_eq!(rows(&left), [(0, 1)]);
+        assert_eq!(resequencer.watermark_ns(), 0);
+        let left = resequencer.finish().unwrap().unwrap();
+        assert_eq!(rows(&left), [(1, 1), (WINDOW_NS, 1)]);
+        assert_eq!(resequencer.finish().unwrap(), None);
+    }
+
+    #[test]
+    fn no_more_rows_are_held_than_the_limit_however_many_come_at_once() {
+        let mut resequencer = Resequencer::new(batch(&[]).schema(), i64::MIN);
+        let mut left = 0;
+        for chunk in 0..40 {
+            let rows: Vec<(i64, i64)> = (0..4096).map(|i| (chunk * 4096 + i, 1)).collect();
+            left += resequencer
+                .push(batch(&rows))
+                .unwrap()
+                .map_or(0, |batch| batch.num_rows());
+            assert!(resequencer.held_rows <= MAX_HELD_ROWS + CHUNK_ROWS);
+        }
+        assert!(left > 0);
+        left += resequencer.finish().unwrap().unwrap().num_rows();
+        assert_eq!(left, 40 * 4096);
+    }
+
+    proptest! {
+        #[test]
+        fn rows_that_come_within_the_window_leave_in_order_and_none_is_lost(
+            // Time from row to row and lateness, in ns; batches of some rows.
+            steps in proptest::collection::vec((0..100_000_000_i64, 0..2_000_000_000_i64, 0..3_i64), 1..2000),
+            batch_rows in 1..300_usize,
+        ) {
+            let mut now = 0;
+            let all: Vec<(i64, i64)> = steps
+                .iter()
+                .map(|&(step, late, upid)| {
+                    now += step;
+                    (now - late, upid)
+                })
+                .collect();
+            let batches: Vec<&[(i64, i64)]> = all.chunks(batch_rows).collect();
+            let mut expected = all.clone();
+            expected.sort();
+            prop_assert_eq!(resequenced(&batches), expected);
+        }
+    }
+}

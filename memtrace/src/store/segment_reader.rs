@@ -2,7 +2,7 @@
 
 use super::batch::{Binding, Projection};
 use super::contain::contain;
-use super::framing::{Frame, ReadAt, check_batch_header, frame_at};
+use super::framing::{Frame, ReadAt, check_batch, frame_at};
 use super::problem::{ProblemKind, Problems};
 use crate::model::Bytes;
 use arrow::array::RecordBatch;
@@ -74,7 +74,7 @@ impl<F: ReadAt> SegmentReader<F> {
     }
 
     fn decode(&self, metadata: &[u8], body: Range<u64>) -> Result<RecordBatch, String> {
-        check_batch_header(metadata)?;
+        check_batch(metadata, body.end - body.start)?;
         // The frame was checked: the body is in the file and below the limit.
         let mut bytes = MutableBuffer::from_len_zeroed((body.end - body.start) as usize);
         self.file

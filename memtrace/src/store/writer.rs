@@ -116,17 +116,14 @@ impl Writer {
     /// rows before it wait for the next attempt.
     pub fn append(&mut self, record: &Record) -> Result<(), StoreError> {
         let table_index = record.table_index();
-        let Some(table) = self.tables.get_mut(table_index) else {
-            return Ok(());
-        };
-        if table.is_full(&self.limits) {
-            table.flush(&self.disk)?;
-            if let Some(seq) = table.close_full_segment(&self.disk, &self.limits)? {
-                self.compactor.convert(table_index, seq);
-            }
+        let is_full = |table: &TableWriter| table.is_full(&self.limits);
+        if self.tables.get(table_index).is_some_and(is_full) {
+            self.flush_table(table_index)?;
         }
-        table.buffer.push(record);
-        self.row_count += 1;
+        if let Some(table) = self.tables.get_mut(table_index) {
+            table.buffer.push(record);
+            self.row_count += 1;
+        }
         Ok(())
     }
 
@@ -137,13 +134,22 @@ impl Writer {
     /// When rows can't be written; they wait for the next attempt. Also when a conversion
     /// in the background has failed; its rows stay in the spool and nothing is lost.
     pub fn flush(&mut self) -> Result<(), StoreError> {
-        for (table_index, table) in self.tables.iter_mut().enumerate() {
-            table.flush(&self.disk)?;
-            if let Some(seq) = table.close_full_segment(&self.disk, &self.limits)? {
-                self.compactor.convert(table_index, seq);
-            }
+        let mut outcome = Ok(());
+        for table_index in 0..self.tables.len() {
+            outcome = outcome.and(self.flush_table(table_index));
         }
-        self.compactor.take_failure().map_or(Ok(()), Err)
+        outcome.and(self.compactor.take_failure().map_or(Ok(()), Err))
+    }
+
+    fn flush_table(&mut self, table_index: usize) -> Result<(), StoreError> {
+        let Some(table) = self.tables.get_mut(table_index) else {
+            return Ok(());
+        };
+        table.flush(&self.disk)?;
+        if let Some(seq) = table.close_full_segment(&self.disk, &self.limits)? {
+            self.compactor.convert(table_index, seq);
+        }
+        Ok(())
     }
 
     /// Flushes, and waits until the disk has it: what is written survives the death of

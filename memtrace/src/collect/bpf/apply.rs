@@ -55,6 +55,7 @@ impl Apply {
         std::mem::take(&mut self.matches)
     }
 
+    /// Takes an event. Gives an OOM kill back, which the kernel log has yet to complete.
     pub(super) fn event(
         &mut self,
         event: Event<'_>,
@@ -62,7 +63,7 @@ impl Apply {
         tick: &Tick,
         world: &mut World,
         out: &mut Vec<Record>,
-    ) {
+    ) -> Option<OomRow> {
         match event {
             Event::Fork(fork) => self.fork(&fork, tick, world, out),
             Event::Exec(exec, path, args) if exec.is_member != 0 => {
@@ -77,8 +78,9 @@ impl Apply {
             Event::Comm(comm, args) => self.stranger(comm.header.tgid, &comm.comm, args, targets),
             Event::Exit(exit) => self.exit(&exit, tick, world, out),
             Event::Sample(sample) => self.sample(&sample, tick, world, out),
-            Event::Oom(oom) => self.oom(&oom, tick, world, out),
+            Event::Oom(oom) => return Some(self.oom(&oom, tick, world)),
         }
+        None
     }
 
     fn stranger(&mut self, tgid: u32, comm: &[u8], args: &[u8], targets: &Targets) {
@@ -348,15 +350,12 @@ impl Apply {
         })
     }
 
-    fn oom(&mut self, oom: &Oom, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
+    fn oom(&self, oom: &Oom, tick: &Tick, world: &mut World) -> OomRow {
         let victim = Tgid(oom.header.tgid);
-        let victim_upid = world.upid(victim);
-        if let Some(process) = victim_upid.and_then(|upid| world.process_mut(upid)) {
-            process.row_mut().oom_killed = Some(true);
-        }
+        let victim_upid = world.note_oom_kill(victim);
         let pages = |pages| (oom.has_victim != 0).then(|| Pages(pages).to_bytes(self.page_size));
         let at = boot(oom.header.boot_ns);
-        out.push(Record::Oom(OomRow {
+        OomRow {
             ts: tick.clock.to_wall(at),
             boot_ns: at,
             victim_upid,
@@ -373,7 +372,7 @@ impl Apply {
             memcg: None,
             memcg_limit_bytes: None,
             memcg_usage_bytes: None,
-        }));
+        }
     }
 
     /// The process an event is about. One that is not known was missed: its fork was lost,

@@ -8,6 +8,7 @@ mod apply;
 mod attach;
 mod cost;
 mod decode;
+mod kills;
 mod layout;
 mod load;
 
@@ -21,6 +22,7 @@ use crate::host::{MemoryHierarchy, clock};
 use crate::model::{DiagKind, DurationNs, PageSize, Record, Severity, Tgid};
 use apply::Apply;
 use aya::maps::{MapData, RingBuf};
+use kills::Kills;
 use load::{Programs, Settings};
 use memtrace_abi::{Config, LossClass};
 use std::os::fd::{AsFd, OwnedFd};
@@ -75,6 +77,7 @@ pub struct BpfBackend {
     losses: [u64; LossClass::ALL.len()],
     undecoded: Undecoded,
     cost: cost::RunTime,
+    kills: Kills,
     cgroup_scan: attach::CgroupScan,
     /// Entered by id and not yet found by the kernel.
     entered: Vec<Tgid>,
@@ -120,10 +123,12 @@ impl BpfBackend {
             losses: [0; LossClass::ALL.len()],
             undecoded: Undecoded::default(),
             cost: cost::RunTime::default(),
+            kills: Kills::new(),
             cgroup_scan: attach::CgroupScan::default(),
             entered: Vec::new(),
             own_lineage,
         };
+        world.observe_oom_kills();
         backend.enter_running(tick, world, out)?;
         Ok(backend)
     }
@@ -133,8 +138,12 @@ impl BpfBackend {
         while let Some(item) = self.ring.next() {
             match decode(&item) {
                 Ok(event) => {
-                    self.apply
+                    let kill = self
+                        .apply
                         .event(event, &self.options.targets, tick, world, out);
+                    if let Some(kill) = kill {
+                        self.kills.note(kill);
+                    }
                 }
                 Err(error) => {
                     self.undecoded.count += 1;
@@ -201,6 +210,7 @@ impl Collector for BpfBackend {
         let adopted = self
             .adopt_strangers(tick, world, out)
             .map_err(collect_error);
+        self.kills.write(false, tick, world, out);
         self.report_losses(tick, world, out);
         world.set_snapshot_cost(DurationNs(clock::thread_cpu().0 - started.0));
         result.and(adopted)
@@ -231,7 +241,9 @@ impl Collector for BpfBackend {
             is_keyframe: true,
             ..*tick
         };
-        self.collect(&last, world, out)
+        let result = self.collect(&last, world, out);
+        self.kills.write(true, &last, world, out);
+        result
     }
 }
 

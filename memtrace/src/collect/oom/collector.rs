@@ -62,7 +62,8 @@ impl Collector for OomCollector {
 }
 
 impl KernelOom {
-    fn into_row(self, victim: Option<Upid>, tick: &Tick) -> OomRow {
+    /// The row of `oom` for a kill that only the log tells of.
+    pub fn into_row(self, victim: Option<Upid>, tick: &Tick) -> OomRow {
         OomRow {
             ts: tick.clock.to_wall(self.boot),
             boot_ns: self.boot,

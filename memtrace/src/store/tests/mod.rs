@@ -2,6 +2,7 @@
 //! Parts of it are tested beside their code.
 
 mod crash;
+mod full_disk;
 mod round_trip;
 
 use super::Writer;

@@ -1,0 +1,53 @@
+//! What a recording tells its caller: on the way, at its end, and when it fails.
+
+use super::{CommandError, OutputError, StartError};
+use crate::model::{Bytes, DurationNs};
+use crate::store::StoreError;
+use std::path::PathBuf;
+
+/// How far a recording has come.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Time since it started.
+    pub elapsed: DurationNs,
+    /// Processes that are alive.
+    pub process_count: usize,
+    /// Rows written.
+    pub row_count: i64,
+    /// Bytes written.
+    pub written_bytes: Bytes,
+}
+
+/// How a recording ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Where it is.
+    pub dir: PathBuf,
+    /// What the command ended with, as a shell reports it.
+    pub command_exit_code: Option<i32>,
+    /// Processes that belonged to it.
+    pub process_count: i64,
+    /// Rows written.
+    pub row_count: i64,
+    /// Size on disk of what was written, spool included.
+    pub written_bytes: Bytes,
+    /// Why it could not be written in full; what was on disk by then is kept.
+    pub storage_failure: Option<StoreError>,
+}
+
+/// A recording could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// It could not be started.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// It could not be written.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// The command could not be run.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    /// The system refused timers or signals.
+    #[error("set up the event loop: {0}")]
+    Loop(#[source] std::io::Error),
+}
