@@ -282,6 +282,10 @@ pub fn task_rename(ctx: BtfTracePointContext) -> i32 {
     } else {
         0
     };
+    if is_own && args_len == 0 {
+        // exec names the task before it has arguments; the exec event tells it all.
+        return 0;
+    }
     event.args_len = args_len as u32;
     send_scratch(size_of::<Comm>() + args_len, LossClass::Lifecycle);
     0

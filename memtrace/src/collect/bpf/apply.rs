@@ -224,15 +224,15 @@ impl Apply {
         let Some(upid) = current(world, tgid, comm.header.start_boot_ns) else {
             return;
         };
-        let title_text = command_line(args);
-        if title_text.is_none() && comm.args_len != 0 {
-            // exec names the process before its arguments are in place; the exec event
-            // follows and tells both.
-            return;
-        }
         if let Some(process) = world.process_mut(upid) {
             process.row_mut().comm = comm_text(&comm.comm);
-            out.push(title(process, title_text, TitleSource::Rename, at, tick));
+            out.push(title(
+                process,
+                command_line(args),
+                TitleSource::Rename,
+                at,
+                tick,
+            ));
         }
     }
 
