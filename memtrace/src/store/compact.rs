@@ -63,8 +63,10 @@ fn number_of_new_part(sources: &Sources, table: &Table, through: Through) -> Opt
     let newest_part = sources.parts.last().map(|part| part.seq);
     let after_newest = newest_part.map_or(1, |part| part.saturating_add(1));
     match sources.segments.last() {
-        // A segment that outlived its part can be the last one; its rest needs a new part.
-        Some(last) => Some(last.seq.max(after_newest)),
+        Some(last) if last.seq >= after_newest => Some(last.seq),
+        // A segment that outlived its part is the last one. While the recording goes on,
+        // the next number is that of the segment being written, so its rest has to wait.
+        Some(_) => (through == Through::End).then_some(after_newest),
         // A finished recording has a part of every table, if an empty one, so that a query
         // finds its columns.
         None if through == Through::End && newest_part.is_none() => Some(after_newest),
