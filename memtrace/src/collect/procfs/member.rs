@@ -20,6 +20,9 @@ use std::path::Path;
 /// spike between two looks can leave the memory as it was, and a process can be moved.
 const SLOW_PERIOD: DurationNs = DurationNs(10_000_000_000);
 
+/// How long after its start a process is likelier to call exec than to retitle itself.
+const NEWBORN: DurationNs = DurationNs(1_000_000_000);
+
 /// What one poll works with.
 pub(super) struct Poll<'a> {
     pub(super) root: &'a Path,
@@ -149,7 +152,11 @@ impl Member {
             return;
         };
         // A new image has its arguments elsewhere; a title is written over the old ones.
-        let is_exec = stat.arg_start.is_some() && stat.arg_start != self.names.arg_start;
+        // Where that is hidden, a process that has just started is taken to call exec.
+        let is_exec = match stat.arg_start {
+            Some(_) => stat.arg_start != self.names.arg_start,
+            None => poll.tick.boot - stat.start() <= NEWBORN,
+        };
         let identity = is_exec.then(|| Identity::read(&dir, &stat, poll.buffer));
         let Some(process) = poll.world.process_mut(self.upid) else {
             return;
