@@ -1,5 +1,6 @@
 //! The command line: one file per subcommand, each with its arguments and a `run`.
 
+mod doctor;
 mod output;
 mod record;
 mod recover;
@@ -26,6 +27,8 @@ enum Command {
     Report(report::Args),
     Recover(recover::Args),
     Schema(schema::Args),
+    /// Says what this host lets memtrace see, and what would let it see more
+    Doctor(doctor::Args),
 }
 
 /// Parses the command line, runs it, and gives the exit code: the command's own for
@@ -36,6 +39,7 @@ pub fn main() -> ExitCode {
         Command::Report(args) => report::run(args),
         Command::Recover(args) => recover::run(args),
         Command::Schema(args) => schema::run(args),
+        Command::Doctor(args) => doctor::run(args),
     };
     outcome.unwrap_or_else(|error| {
         // Nothing is left to tell it to when stderr is closed.

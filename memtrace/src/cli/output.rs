@@ -1,7 +1,7 @@
-//! Text for the person, on stdout.
+//! Text for the person, on stdout, and whether it may be coloured.
 
 use anyhow::Context;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 /// Writes text to stdout. A reader that has seen enough and closed the pipe (`| head`) is
@@ -17,4 +17,12 @@ pub(super) fn print(text: &str) -> anyhow::Result<ExitCode> {
         }
         _ => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// Colours on a terminal, unless NO_COLOR is set (no-color.org: to anything but nothing) or the
+/// terminal is a dumb one.
+pub(super) fn has_color() -> bool {
+    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    io::stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb
 }

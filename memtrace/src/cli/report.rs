@@ -1,5 +1,6 @@
 //! `memtrace report`: reads a recording, on any machine, and says who held the memory.
 
+use super::output::has_color;
 use crate::analyze::{self, Moment, RowSource};
 use crate::model::Row;
 use crate::report::{FORMATS, Format, Style};
@@ -7,7 +8,7 @@ use crate::store::{Recording, StoreError, newest_recording};
 use anyhow::{Context, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -150,14 +151,6 @@ fn width() -> usize {
     set.filter(|&columns| columns > 0)
         .or_else(terminal)
         .unwrap_or(Style::default().width)
-}
-
-/// Colours on a terminal, unless NO_COLOR is set (no-color.org: to anything but nothing) or the
-/// terminal is a dumb one.
-fn has_color() -> bool {
-    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-    io::stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb
 }
 
 #[cfg(test)]

@@ -9,8 +9,9 @@ pub mod bpf;
 #[cfg(target_os = "linux")]
 pub mod cgroup;
 mod container;
+#[cfg(target_os = "linux")]
 mod fields;
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 mod kept;
 pub mod node;
 #[cfg(target_os = "linux")]

@@ -73,6 +73,8 @@ pub struct HostFacts {
     pub container: Option<String>,
     /// Whether the dynamic loader finds NVIDIA's management library.
     pub has_nvml: Option<bool>,
+    /// Whether the NVIDIA driver has a device here.
+    pub has_nvidia_device: Option<bool>,
     /// Why a fact is unknown, by the name of its field.
     pub unread: BTreeMap<&'static str, String>,
 }
@@ -156,6 +158,7 @@ impl HostFacts {
             nofile_hard: None,
             container: None,
             has_nvml: None,
+            has_nvidia_device: None,
             unread: BTreeMap::new(),
         }
     }

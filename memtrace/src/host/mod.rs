@@ -8,6 +8,7 @@ pub mod btf;
 mod capability;
 mod cgroup;
 pub mod clock;
+pub mod doctor;
 mod facts;
 #[cfg(target_os = "linux")]
 mod mounts;

@@ -54,6 +54,7 @@ fn facts_below(root: &Path, env: &dyn Fn(&str) -> Option<String>) -> HostFacts {
         }
     });
     facts.container = container(&tree, env);
+    facts.has_nvidia_device = Some(tree.exists("dev/nvidiactl"));
     facts
 }
 

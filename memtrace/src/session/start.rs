@@ -229,7 +229,6 @@ impl Request<'_> {
         };
         #[cfg(target_os = "linux")]
         self.add_linux_collectors(backend, &mut collectors);
-        #[cfg(not(target_os = "linux"))]
         collectors.push(Box::new(NodeCollector::new()));
         Ok(collectors)
     }
@@ -247,7 +246,6 @@ impl Request<'_> {
         if let Some(hierarchy) = &self.facts.memory_hierarchy {
             collectors.push(Box::new(CgroupCollector::new(hierarchy.clone())));
         }
-        collectors.push(Box::new(NodeCollector::new(Path::new("/proc"))));
     }
 
     #[cfg(target_os = "linux")]

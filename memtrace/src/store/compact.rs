@@ -7,7 +7,7 @@
 use super::batch::{Projection, times};
 use super::disk::Disk;
 use super::error::StoreError;
-use super::layout::{DAMAGED, SPOOL, list, part_path, segment_path, temporary};
+use super::layout::{DAMAGED, SPOOL, list, list_half_written, part_path, segment_path, temporary};
 use super::part_writer::PartWriter;
 use super::problem::{Problem, Problems};
 use super::resequence::Resequencer;
@@ -60,7 +60,7 @@ pub(super) fn compact(
 
 /// The number of the part to write; `None` when there is nothing to put in one.
 fn number_of_new_part(sources: &Sources, table: &Table, through: Through) -> Option<u32> {
-    let newest_part = sources.parts.last().copied();
+    let newest_part = sources.parts.last().map(|part| part.seq);
     let after_newest = newest_part.map_or(1, |part| part.saturating_add(1));
     match sources.segments.last() {
         // A segment that outlived its part can be the last one; its rest needs a new part.
@@ -218,7 +218,13 @@ impl Replaced {
                 remove_file(disk, &segment_path(table.name, seq), problems)?;
             }
         }
-        if table.key.is_some() && through == Through::End {
+        if through != Through::End {
+            return Ok(());
+        }
+        for path in list_half_written(disk.dir(), table.name)? {
+            disk.remove_file_if_there(&path)?;
+        }
+        if table.key.is_some() {
             for &seq in files.parts.iter().filter(|&&seq| seq < part) {
                 remove_file(disk, &part_path(table.name, seq), problems)?;
             }

@@ -52,6 +52,15 @@ pub(super) fn list(dir: &Path, table: &str) -> Result<TableFiles, StoreError> {
     Ok(TableFiles { parts, segments })
 }
 
+/// Lists the parts of a table that were begun and never finished.
+pub(super) fn list_half_written(dir: &Path, table: &str) -> Result<Vec<PathBuf>, StoreError> {
+    let numbers = numbers_in(&dir.join(table), "part-", ".parquet.tmp")?;
+    let paths = numbers
+        .into_iter()
+        .map(|seq| temporary(&part_path(table, seq)));
+    Ok(paths.collect())
+}
+
 fn numbers_in(dir: &Path, prefix: &str, suffix: &str) -> Result<Vec<u32>, StoreError> {
     let listing = match std::fs::read_dir(dir) {
         Ok(listing) => listing,

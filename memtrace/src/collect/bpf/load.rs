@@ -330,13 +330,28 @@ fn map<M>(
     convert(map).map_err(|source| LoadError::Map { name, source })
 }
 
-/// A refusal with its whole chain of causes: the verifier's log is the last of them.
+/// A refusal as one line. Where the verifier refused, its log is hundreds of lines: the
+/// last few say why, the rest goes to the debug log.
 fn refused(name: &'static str, step: &'static str, error: &dyn std::fmt::Display) -> LoadError {
-    LoadError::Program {
-        name,
-        step,
-        reason: error.to_string(),
-    }
+    let text = error.to_string();
+    tracing::debug!("{step} {name}: {text}");
+    let reason = match text.split_once("Verifier output:") {
+        None => text,
+        Some((refusal, log)) => {
+            let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
+            let verdict = lines
+                .iter()
+                .position(|line| {
+                    line.starts_with("verification time") || line.starts_with("processed")
+                })
+                .and_then(|statistics| lines.get(statistics.saturating_sub(1)))
+                .or(lines.last())
+                .copied()
+                .unwrap_or_default();
+            format!("{} verifier: {verdict}", refusal.trim_end())
+        }
+    };
+    LoadError::Program { name, step, reason }
 }
 
 fn release_free_memory() {

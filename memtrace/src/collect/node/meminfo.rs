@@ -18,8 +18,12 @@ pub struct NodeCollector {
 }
 
 impl NodeCollector {
-    /// A collector for the procfs that is mounted at `root`.
-    pub fn new(root: &Path) -> Self {
+    /// A collector for this machine.
+    pub fn new() -> Self {
+        Self::at(Path::new("/proc"))
+    }
+
+    fn at(root: &Path) -> Self {
         Self {
             path: root.join("meminfo"),
             meminfo: None,
@@ -40,6 +44,12 @@ impl NodeCollector {
             (row.psi_some_ns, row.psi_full_ns) = pressure(text);
         }
         Ok(())
+    }
+}
+
+impl Default for NodeCollector {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -125,7 +135,7 @@ mod tests {
             is_keyframe: false,
         };
         let mut out = Vec::new();
-        let mut collector = NodeCollector::new(root);
+        let mut collector = NodeCollector::at(root);
         collector.collect(&tick, &mut World::default(), &mut out)?;
         match out.pop() {
             Some(Record::NodeMem(row)) => Ok(row),

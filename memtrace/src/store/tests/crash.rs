@@ -100,6 +100,7 @@ fn recovery_that_was_interrupted_can_be_repeated() {
     let recording = Recording::open(&dir).unwrap();
     assert_eq!(recording.rows::<MemRow>().unwrap(), [mem(1, 1)]);
     assert_eq!(recording.rows::<DiagRow>().unwrap().len(), 1);
+    assert_eq!(files_below(&dir.join("mem")), ["part-00001.parquet"]);
 }
 
 #[test]

@@ -1,0 +1,162 @@
+//! The checks, one fact taken away at a time.
+
+use super::{CHECKS, Finding, Verdict, diagnose};
+use crate::host::{
+    Capabilities, Capability, CgroupVersion, HidePid, HostFacts, Lockdown, MemoryHierarchy,
+    SudoUser,
+};
+use crate::model::Bytes;
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+/// A host on which nothing is missing.
+fn good_host() -> HostFacts {
+    HostFacts {
+        os: "linux".to_owned(),
+        kernel: "6.12.0".to_owned(),
+        btf_bytes: Some(Bytes(5 << 20)),
+        euid: Some(0),
+        capabilities: Some(Capabilities::from_bits(u64::MAX)),
+        is_initial_pid_ns: Some(true),
+        is_initial_user_ns: Some(true),
+        is_bpf_stats_enabled: Some(false),
+        lockdown: Some(Lockdown::None),
+        tracefs: Some(PathBuf::from("/sys/kernel/tracing")),
+        is_kmsg_readable: Some(true),
+        hidepid: Some(HidePid::Off),
+        memory_hierarchy: Some(MemoryHierarchy {
+            version: CgroupVersion::V2,
+            mount_point: PathBuf::from("/sys/fs/cgroup"),
+            root: "/".to_owned(),
+        }),
+        has_psi: Some(true),
+        nofile_soft: Some(1024),
+        nofile_hard: Some(1 << 20),
+        has_nvml: Some(false),
+        has_nvidia_device: Some(false),
+        ..HostFacts::unknown()
+    }
+}
+
+fn finding(name: &str, facts: &HostFacts) -> Finding {
+    let found = diagnose(facts);
+    let diagnosis = found.into_iter().find(|diagnosis| diagnosis.check == name);
+    diagnosis.unwrap().finding
+}
+
+#[test]
+fn every_check_is_named_once_and_says_what_it_is_for() {
+    let mut names = HashSet::new();
+    for check in CHECKS {
+        assert!(names.insert(check.name), "two checks named {}", check.name);
+        assert!(!check.purpose.is_empty());
+    }
+}
+
+#[test]
+fn on_a_host_with_everything_all_pass() {
+    for diagnosis in diagnose(&good_host()) {
+        assert_eq!(diagnosis.finding.verdict, Verdict::Pass, "{diagnosis:?}");
+        assert_eq!(diagnosis.finding.remedy, None, "{diagnosis:?}");
+    }
+}
+
+#[test]
+fn what_is_taken_away_is_what_warns_and_says_what_to_do() {
+    type TakeAway = fn(&mut HostFacts);
+    let cases: &[(&str, TakeAway)] = &[
+        ("kernel types (BTF)", |facts| facts.btf_bytes = None),
+        ("proc", |facts| {
+            facts.hidepid = Some(HidePid::Invisible);
+            facts.capabilities = Some(Capabilities::default());
+        }),
+        ("capabilities for BPF", |facts| {
+            facts.capabilities = Some(Capabilities::default());
+        }),
+        ("capabilities to see", |facts| {
+            facts.capabilities = Some(Capabilities::default());
+        }),
+        ("capability to last", |facts| {
+            facts.capabilities = Some(Capabilities::default());
+        }),
+        ("user namespace", |facts| {
+            facts.is_initial_user_ns = Some(false)
+        }),
+        ("pid namespace", |facts| {
+            facts.is_initial_pid_ns = Some(false)
+        }),
+        ("lockdown", |facts| {
+            facts.lockdown = Some(Lockdown::Confidentiality)
+        }),
+        ("tracefs", |facts| facts.tracefs = None),
+        ("memory cgroups", |facts| facts.memory_hierarchy = None),
+        ("kernel log", |facts| facts.is_kmsg_readable = Some(false)),
+        ("pressure (PSI)", |facts| facts.has_psi = Some(false)),
+        ("BPF statistics", |facts| {
+            facts.is_bpf_stats_enabled = Some(true)
+        }),
+        ("open files", |facts| facts.nofile_hard = Some(64)),
+        ("NVIDIA library (NVML)", |facts| {
+            facts.has_nvidia_device = Some(true)
+        }),
+    ];
+    for (name, take_away) in cases {
+        let mut facts = good_host();
+        take_away(&mut facts);
+        let found = finding(name, &facts);
+        assert_eq!(found.verdict, Verdict::Warn, "{name}: {found:?}");
+        assert!(found.remedy.is_some(), "{name}: {found:?}");
+    }
+}
+
+#[test]
+fn only_a_missing_proc_is_a_failure() {
+    let mut facts = HostFacts::unknown();
+    facts.os = "linux".to_owned();
+    for diagnosis in diagnose(&facts) {
+        let is_failure = diagnosis.finding.verdict == Verdict::Fail;
+        assert_eq!(is_failure, diagnosis.check == "proc", "{diagnosis:?}");
+    }
+}
+
+#[test]
+fn elsewhere_than_on_linux_nothing_fails() {
+    let mut facts = HostFacts::unknown();
+    facts.os = "macos".to_owned();
+    facts.euid = Some(501);
+    for diagnosis in diagnose(&facts) {
+        let expected = if diagnosis.check == "kernel" {
+            Verdict::Warn
+        } else {
+            Verdict::Pass
+        };
+        assert_eq!(diagnosis.finding.verdict, expected, "{diagnosis:?}");
+    }
+}
+
+#[test]
+fn the_remedy_for_capabilities_is_a_line_that_works() {
+    let mut facts = good_host();
+    let held = Capabilities::from_bits(u64::MAX).without(Capability::SYS_ADMIN);
+    facts.euid = Some(1000);
+    facts.capabilities = Some(held.without(Capability::PERFMON));
+    let found = finding("capabilities for BPF", &facts);
+    assert_eq!(found.reason, "missing CAP_PERFMON");
+    assert!(found.remedy.unwrap().contains(
+        "setcap cap_bpf,cap_perfmon,cap_sys_ptrace,cap_dac_read_search,cap_checkpoint_restore,cap_sys_resource,cap_syslog+ep \"$(command -v memtrace)\""
+    ));
+}
+
+#[test]
+fn sudo_is_told_with_the_one_who_called_it() {
+    let mut facts = good_host();
+    facts.sudo = Some(SudoUser {
+        uid: 1000,
+        gid: 1000,
+        name: Some("ada".to_owned()),
+    });
+    assert_eq!(
+        finding("user", &facts).reason,
+        "root for ada, who called sudo"
+    );
+}
