@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// The folder of the spool.
 pub(super) const SPOOL: &str = "spool";
-/// The folder for segments that could be read only in part.
+/// The folder for files that could not be read in full.
 pub(super) const DAMAGED: &str = "damaged";
 /// What the directory of a recording starts with unless the person named it.
 const RECORDING_PREFIX: &str = "memtrace-";
