@@ -10,6 +10,8 @@ pub const SPACES: &str = "SPACES";
 pub const TARGET_CGROUPS: &str = "TARGET_CGROUPS";
 /// Per-CPU counters by [`crate::LossClass`].
 pub const LOSSES: &str = "LOSSES";
+/// What to add to a per-CPU pointer to reach each CPU's part.
+pub const CPU_OFFSETS: &str = "CPU_OFFSETS";
 /// The global that holds [`crate::Config`].
 pub const CONFIG: &str = "CONFIG";
 /// The global that holds [`crate::Layout`].

@@ -32,6 +32,6 @@ pub struct TaskSeen {
     pub comm: [u8; COMM_LEN],
     /// 1 when it is a member.
     pub is_member: u32,
-    /// 1 when this pass made it a member.
-    pub is_new: u32,
+    /// Zero.
+    pub reserved: u32,
 }

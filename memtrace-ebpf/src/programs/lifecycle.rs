@@ -29,6 +29,12 @@ pub fn adopt(task: Task, mm: Mm, start_boot_ns: u64, counts: &Counts, boot_ns: u
     if owns_mm && !Space::follow(mm, tgid, start_boot_ns, counts, boot_ns) {
         count_loss(LossClass::Members);
     }
+    if tgid == config!(held_tgid)
+        && let Some(space) = SPACES.get_ptr_mut(mm.0)
+    {
+        // SAFETY: a map value; the held process runs nothing yet.
+        unsafe { (*space).is_recorders_copy = 1 };
+    }
     true
 }
 
@@ -188,7 +194,7 @@ fn leave_image(member: &mut Member, tgid: u32) {
     let Some(space) = unfollow(Mm(member.mm), tgid) else {
         return;
     };
-    if tgid != config!(held_tgid) && space.peak_pages > member.earlier_peak_pages {
+    if space.is_recorders_copy == 0 && space.peak_pages > member.earlier_peak_pages {
         member.earlier_peak_pages = space.peak_pages;
         member.earlier_peak_boot_ns = space.peak_boot_ns;
     }
@@ -282,11 +288,11 @@ pub fn task_rename(ctx: BtfTracePointContext) -> i32 {
     } else {
         0
     };
-    if is_own && args_len == 0 {
-        // exec names the task before it has arguments; the exec event tells it all.
+    if is_own && task.mm().arguments().1 == 0 {
+        // exec names the task before its new address space has arguments; the exec event
+        // tells it all.
         return 0;
     }
-    event.args_len = args_len as u32;
     send_scratch(size_of::<Comm>() + args_len, LossClass::Lifecycle);
     0
 }

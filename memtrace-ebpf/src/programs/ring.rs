@@ -92,7 +92,9 @@ pub fn send_sample(
         sample.seen_peak_pages = total;
         sample.seen_peak_boot_ns = boot_ns;
     }
-    if !send(sample, LossClass::Sample) {
+    if !send(sample, LossClass::Sample)
+        || !space.is_of(sample.header.tgid, sample.header.start_boot_ns)
+    {
         return false;
     }
     space.note_sample(counts, boot_ns);

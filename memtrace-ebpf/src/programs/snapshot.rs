@@ -83,19 +83,14 @@ pub extern "C" fn task_iter(ctx: *const IterTask) -> i32 {
         ns_tgid: task.ns_tgid(),
         comm: [0; COMM_LEN],
         is_member: u32::from(is_member),
-        is_new: 0,
+        reserved: 0,
     };
     mm.settle(&mut seen.counts);
     seen.hiwater_pages = mm.hiwater_pages().max(seen.counts.rss_pages());
     task.leader().comm(&mut seen.comm);
     if is_member && known_start.unwrap_or(0) == 0 {
-        seen.is_new = u32::from(adopt(
-            task,
-            mm,
-            seen.start_boot_ns,
-            &seen.counts,
-            seen.boot_ns,
-        ));
+        let is_followed = adopt(task, mm, seen.start_boot_ns, &seen.counts, seen.boot_ns);
+        seen.is_member = u32::from(is_followed);
     }
     // SAFETY: `seq` is the iterator's seq_file; `seen` is initialised and of that size.
     unsafe {

@@ -6,7 +6,9 @@ use memtrace_abi::event::Counts;
 
 /// State of one address space, keyed by the address of its mm_struct. Written without
 /// locks: two CPUs that fault at once can each miss the other's update of a maximum by the
-/// pages of one fault, which is below the kernel's own error for these counters.
+/// pages of one fault, which is below the kernel's own error for these counters. An element
+/// that is removed can be given to another space while a program still holds it; whoever
+/// writes after a pause checks the owner first ([`Space::is_of`]).
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Space {
@@ -32,7 +34,8 @@ pub struct Space {
     pub start_boot_ns: u64,
     /// That process.
     pub tgid: u32,
-    pub reserved: u32,
+    /// 1: memtrace's own copy, which the held command runs in until its exec.
+    pub is_recorders_copy: u32,
 }
 
 /// RSS must grow by this much before the time of a maximum is taken again: reading the
@@ -56,10 +59,16 @@ impl Space {
             conforms_boot_ns: 0,
             start_boot_ns,
             tgid,
-            reserved: 0,
+            is_recorders_copy: 0,
         };
         space.note_sample(counts, boot_ns);
         SPACES.insert(mm.0, space, 0).is_ok()
+    }
+
+    /// Whether this is still the state of that process's space.
+    #[inline(always)]
+    pub fn is_of(&self, tgid: u32, start_boot_ns: u64) -> bool {
+        self.tgid == tgid && self.start_boot_ns == start_boot_ns
     }
 
     /// Takes a sample as the new base for drift and for the local maximum.

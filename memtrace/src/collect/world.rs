@@ -92,8 +92,7 @@ impl Process {
         }
     }
 
-    /// Sets the peak to what a better authority says, also where that is lower.
-    pub fn set_peak(&mut self, peak: Peak) {
+    fn set_peak(&mut self, peak: Peak) {
         self.has_new_peak = true;
         self.row.peak_rss_bytes = Some(peak.bytes);
         self.row.peak_rss_source = Some(peak.source);
@@ -247,11 +246,21 @@ impl World {
         }
     }
 
-    /// Sets a process's peak to what a better authority says; see [`Process::set_peak`].
-    pub fn settle_peak(&mut self, upid: Upid, peak: Peak) {
-        if let Some(process) = self.live.get_mut(&upid) {
-            process.set_peak(peak);
+    /// Sets a process's peak to what a better authority says at its end, also where that is
+    /// lower by no more than `tolerance`. What is higher by more was another maximum, which
+    /// the authority did not see or has forgotten, and stays.
+    pub fn settle_peak(&mut self, upid: Upid, mut peak: Peak, tolerance: Bytes) {
+        let Some(process) = self.live.get_mut(&upid) else {
+            return;
+        };
+        let known = process.row.peak_rss_bytes.unwrap_or(Bytes(0));
+        if known > peak.bytes + tolerance {
+            return;
         }
+        if known > peak.bytes {
+            peak.error = peak.error.map(|error| error.max(tolerance));
+        }
+        process.set_peak(peak);
     }
 
     /// Notes that every OOM kill will be told from now on: a process that is not told of
@@ -333,8 +342,15 @@ impl World {
 
     /// Notes what waiting for the command told: how it ended, and its ru_maxrss. Where its
     /// end was not observed otherwise, this ends it.
-    pub fn note_wait(&mut self, tgid: Tgid, at: BootNs, wait_status: i32, max_rss: Bytes) {
-        let Some(upid) = self.upid(tgid) else { return };
+    /// Gives its identity if it was still taken to be alive.
+    pub fn note_wait(
+        &mut self,
+        tgid: Tgid,
+        at: BootNs,
+        wait_status: i32,
+        max_rss: Bytes,
+    ) -> Option<Upid> {
+        let upid = self.upid(tgid)?;
         if let Some(process) = self.process_mut(upid) {
             process.row_mut().kernel_maxrss_bytes = Some(max_rss);
         }
@@ -345,6 +361,7 @@ impl World {
                 wait_status: Some(wait_status),
             },
         );
+        Some(upid)
     }
 
     /// Processes that were ever entered.

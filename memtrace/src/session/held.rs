@@ -63,6 +63,8 @@ struct Prepared {
     environment: Vec<CString>,
     user: CommandUser,
     dies_with_us: bool,
+    /// This process, as the child knows its parent.
+    recorder: libc::pid_t,
 }
 
 impl Held {
@@ -161,6 +163,8 @@ impl Prepared {
             environment,
             user,
             dies_with_us,
+            // SAFETY: no arguments.
+            recorder: unsafe { libc::getpid() },
         })
     }
 
@@ -179,6 +183,12 @@ impl Prepared {
             // After the change of user, which clears it.
             // SAFETY: plain numbers.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+            // SAFETY: no arguments.
+            if unsafe { libc::getppid() } != self.recorder {
+                // It died before that was set.
+                // SAFETY: ends the child.
+                unsafe { libc::_exit(0) };
+            }
         }
         let pointers = |strings: &[CString]| -> Vec<*const c_char> {
             strings

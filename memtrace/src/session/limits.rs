@@ -4,16 +4,22 @@
 
 /// Protects this process as far as it is permitted. What is refused is left as it was: a
 /// recorder without privilege runs unprotected.
-pub(super) fn protect() {
+/// `may_lock_all` says whether memory may be locked without a limit: under one, a mapping
+/// beyond it would be refused later, in the middle of a recording.
+pub(super) fn protect(may_lock_all: bool) {
     #[cfg(target_os = "linux")]
     {
         // CAP_SYS_RESOURCE; without it the value can only be raised.
         let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
-        // ONFAULT: without it every mapping is populated, thread stacks too, which alone
-        // would be more than the recorder's memory budget.
-        // SAFETY: flags only.
-        unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT) };
+        if may_lock_all {
+            // ONFAULT: without it every mapping is populated, thread stacks too, which
+            // alone would be more than the recorder's memory budget.
+            // SAFETY: flags only.
+            unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT) };
+        }
     }
+    #[cfg(not(target_os = "linux"))]
+    let _ = may_lock_all;
     raise_descriptor_limit();
 }
 

@@ -122,9 +122,20 @@ impl Output {
     /// Closes the recording.
     pub(super) fn finish(self, info: RunInfo) -> Result<Stats, OutputError> {
         let _ = self.sender.send(Message::Finish(Box::new(info)));
-        match self.thread.join() {
-            Ok(outcome) => Ok(outcome?),
-            Err(_) => Err(OutputError::Died(self.dir)),
+        let stats = match self.thread.join() {
+            Ok(outcome) => outcome?,
+            Err(_) => return Err(OutputError::Died(self.dir)),
+        };
+        // One that came with the last batches, and that nobody has asked for.
+        match self
+            .shared
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .failure
+            .take()
+        {
+            Some(failure) => Err(failure.into()),
+            None => Ok(stats),
         }
     }
 }
@@ -139,6 +150,9 @@ fn write_all(
     let mut has_failed = false;
     for message in receiver {
         let outcome = match message {
+            // Rows are missing: it must not pass for whole. Unclosed it reads as far as it
+            // goes, and says so.
+            Message::Finish(_) if has_failed => return Ok(writer.stats()),
             Message::Finish(info) => return writer.finish(*info),
             _ if has_failed => continue,
             Message::Rows(rows) => rows.iter().try_for_each(|row| writer.append(row)),

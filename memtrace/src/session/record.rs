@@ -7,8 +7,8 @@ use super::pace::Pace;
 use super::signals::{Request, Signals, pass_on, signals_end_us_again};
 use super::start::{self, Started};
 use super::{Held, Options, OutputError, StartError, limits, self_cost};
-use crate::collect::{Collector, Targets, Tick, World};
-use crate::host::{HostFacts, Plan, clock};
+use crate::collect::{Collector, Targets, Tick, World, exit_row};
+use crate::host::{Capability, HostFacts, Plan, clock};
 use crate::model::{
     BootNs, Bytes, ClockOffset, DiagKind, DurationNs, Record, RunInfo, RunState, SCHEMA_VERSION,
     Severity, Target, Tgid,
@@ -45,7 +45,10 @@ pub fn record(
     let plan = Plan::from_facts(facts, options.backend).map_err(StartError::from)?;
     let command = held.as_ref().map(Held::tgid);
     let targets = start::targets(&options.target, command, facts)?;
-    limits::protect();
+    let may_lock_all = facts
+        .capabilities
+        .is_some_and(|held| held.has(Capability::IPC_LOCK));
+    limits::protect(may_lock_all);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -181,7 +184,8 @@ impl Session {
             .map_err(RecordError::Loop)?;
         let ends_with_members = matches!(options.target, Target::Pids { .. });
         let deadline = options.duration.map(|duration| self.started + duration);
-        let mut is_command_running = command.is_some();
+        // It may have ended before its signal was listened to.
+        let mut is_command_running = command.is_some_and(|command| !self.reap(command));
         let mut has_interrupted = false;
         loop {
             let mut until = self.next_turn();
@@ -190,6 +194,9 @@ impl Session {
             }
             let now = clock::boot();
             let pause = Duration::from_nanos((until - now).0.max(0).cast_unsigned());
+            if command.is_some() && !is_command_running {
+                break;
+            }
             tokio::select! {
                 () = tokio::time::sleep(pause) => self.take_turns(&mut progress),
                 () = readable(wake.as_ref()) => self.drain(),
@@ -218,8 +225,7 @@ impl Session {
                     is_command_running,
                 });
             }
-            let is_over = (command.is_some() && !is_command_running)
-                || (ends_with_members && self.world.is_empty())
+            let is_over = (ends_with_members && self.world.is_empty())
                 || deadline.is_some_and(|deadline| clock::boot() >= deadline);
             if is_over {
                 break;
@@ -343,8 +349,13 @@ impl Session {
         let tick = tick(false);
         // What the kernel reported of its end is in the ring; a poll knows it from here.
         self.drain();
-        self.world
+        let was_alive = self
+            .world
             .note_wait(command, tick.boot, end.wait_status, end.max_rss);
+        if let Some(upid) = was_alive {
+            self.batch
+                .push(Record::Mem(exit_row(upid, tick.boot, &tick)));
+        }
         true
     }
 
@@ -419,6 +430,8 @@ async fn outlive(command: Tgid, signals: &mut Signals) -> i32 {
         }
         if let Request::PassOn(number) = signals.next().await {
             pass_on(number, command);
+            // Nothing is left to lose: the next one ends us.
+            signals_end_us_again();
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Signals: those for the command are passed on, those for memtrace stop it.
 
 use crate::model::Tgid;
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// What a signal asks for.
@@ -9,7 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub(super) enum Request {
     /// A child changed its state.
     Child,
-    /// Stop and close the recording; once more: abort.
+    /// Stop and close the recording.
     Stop,
     /// Meant for the command: pass it on.
     PassOn(i32),
@@ -72,9 +74,13 @@ pub(super) fn pass_on(number: i32, command: Tgid) {
     unsafe { libc::kill(command.0.cast_signed(), number) };
 }
 
+/// Asked of the controlling terminal itself: standard input may be a file.
 fn is_terminals_foreground() -> bool {
+    let Ok(terminal) = File::open("/dev/tty") else {
+        return false;
+    };
     // SAFETY: plain numbers.
-    unsafe { libc::isatty(0) == 1 && libc::tcgetpgrp(0) == libc::getpgrp() }
+    unsafe { libc::tcgetpgrp(terminal.as_raw_fd()) == libc::getpgrp() }
 }
 
 /// From here on a signal ends memtrace, as if it had never been listened to: closing a long

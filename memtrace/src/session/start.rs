@@ -161,6 +161,9 @@ pub(super) fn start(
             facts,
             plan,
         };
+        // What a backend that failed has entered is not to be believed.
+        *world = World::default();
+        out.clear();
         match request.start(backend, tick, world, out) {
             Ok(collectors) => {
                 announce(backend, &reason, tick, out);

@@ -2,7 +2,7 @@
 //! user's virtual environment is not root's, and files it writes should not be root's.
 
 use crate::host::{HostFacts, SudoUser};
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString, c_char};
 use std::io;
 use std::path::PathBuf;
 
@@ -43,29 +43,39 @@ impl CommandUser {
         self.sudo.as_ref().map(|sudo| (sudo.uid, sudo.gid))
     }
 
-    /// Directories to look for the command: ours, then those of the shell behind sudo.
+    /// Directories to look for the command in. Behind sudo those of the calling shell come
+    /// first: the command gets that PATH too, and `python` should be one and the same.
     pub(super) fn search_path(&self) -> impl Iterator<Item = PathBuf> {
         let own = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-        let callers = self.caller_path.clone().unwrap_or_default();
-        let split = |path: &OsStr| std::env::split_paths(path).collect::<Vec<_>>();
-        split(&own).into_iter().chain(split(&callers))
+        let paths = self.caller_path.iter().cloned().chain([own]);
+        let split = |path: OsString| std::env::split_paths(&path).collect::<Vec<_>>();
+        // An empty entry means the current directory, where anybody may have put anything.
+        paths
+            .flat_map(split)
+            .filter(|directory| !directory.as_os_str().is_empty())
     }
 
     /// The command's environment.
     pub(super) fn environment(&self) -> impl Iterator<Item = (OsString, OsString)> + '_ {
-        let replaced = |key: &OsStr| -> Option<OsString> {
-            let sudo = self.sudo.as_ref()?;
-            match key.to_str()? {
-                "HOME" => self.home.clone(),
-                "USER" | "LOGNAME" => sudo.name.clone().map(OsString::from),
-                "PATH" => self.caller_path.clone(),
-                _ => None,
-            }
-        };
-        std::env::vars_os().map(move |(key, value)| {
-            let value = replaced(&key).unwrap_or(value);
-            (key, value)
+        std::env::vars_os().filter_map(|(key, value)| {
+            let value = self.replaced(&key, value)?;
+            Some((key, value))
         })
+    }
+
+    /// What the user has instead of root's value of a variable; `None` removes it.
+    fn replaced(&self, key: &OsStr, value: OsString) -> Option<OsString> {
+        let Some(sudo) = &self.sudo else {
+            return Some(value);
+        };
+        match key.to_str() {
+            // Better none than root's: the command would try to write there.
+            Some("HOME") => self.home.clone(),
+            Some("USER" | "LOGNAME") => sudo.name.clone().map(OsString::from),
+            Some("PATH") => Some(self.caller_path.clone().unwrap_or(value)),
+            Some("MAIL") => None,
+            _ => Some(value),
+        }
     }
 
     /// In the forked child: becomes that user, with the user's groups.
@@ -97,40 +107,53 @@ impl CommandUser {
     }
 }
 
+/// The user's home directory, from wherever this machine keeps its users (files, LDAP).
 fn home_of(uid: u32) -> Option<OsString> {
-    let passwd = std::fs::read_to_string("/etc/passwd").ok()?;
-    let home = passwd.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let is_user = fields.nth(2)? == uid.to_string();
-        is_user.then(|| fields.nth(2)).flatten()
-    })?;
-    Some(home.into())
+    use std::os::unix::ffi::OsStrExt;
+    let mut buffer: Vec<c_char> = vec![0; 16 * 1024];
+    // SAFETY: a passwd is pointers and integers, so zeroed is valid.
+    let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
+    let mut found: *mut libc::passwd = std::ptr::null_mut();
+    // SAFETY: every pointer is valid for the call, and the buffer's length is told.
+    let answer = unsafe {
+        libc::getpwuid_r(
+            uid,
+            &raw mut entry,
+            buffer.as_mut_ptr(),
+            buffer.len(),
+            &raw mut found,
+        )
+    };
+    if answer != 0 || found.is_null() || entry.pw_dir.is_null() {
+        return None;
+    }
+    // SAFETY: getpwuid_r left a NUL-terminated string in `buffer`, which still lives.
+    let home = unsafe { CStr::from_ptr(entry.pw_dir) };
+    Some(OsStr::from_bytes(home.to_bytes()).to_owned())
 }
 
-/// The PATH of the nearest ancestor that runs as the user: the shell that called sudo.
+/// The PATH of the shell that called sudo. A process's environment in /proc is that of its
+/// exec, so the shell's own shows no virtual environment that was activated since; sudo,
+/// which the shell started, was given the live one.
 fn caller_path(uid: u32) -> Option<OsString> {
     #[cfg(target_os = "linux")]
     {
         use std::os::unix::ffi::OsStringExt;
         use std::os::unix::fs::MetadataExt;
-        let mut tgid = std::process::id();
-        while tgid > 1 {
-            let status = std::fs::read_to_string(format!("/proc/{tgid}/status")).ok()?;
-            tgid = status
-                .lines()
-                .find_map(|line| line.strip_prefix("PPid:"))?
-                .trim()
-                .parse()
-                .ok()?;
+        let mut below = std::process::id();
+        while below > 1 {
+            let status = std::fs::read_to_string(format!("/proc/{below}/status")).ok()?;
+            let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+            let tgid: u32 = parent.trim().parse().ok()?;
             let is_users = std::fs::metadata(format!("/proc/{tgid}")).ok()?.uid() == uid;
-            if !is_users {
-                continue;
+            if is_users {
+                let environment = std::fs::read(format!("/proc/{below}/environ")).ok()?;
+                return environment
+                    .split(|byte| *byte == 0)
+                    .find_map(|entry| entry.strip_prefix(b"PATH="))
+                    .map(|path| OsString::from_vec(path.to_vec()));
             }
-            let environment = std::fs::read(format!("/proc/{tgid}/environ")).ok()?;
-            return environment
-                .split(|byte| *byte == 0)
-                .find_map(|entry| entry.strip_prefix(b"PATH="))
-                .map(|path| OsString::from_vec(path.to_vec()));
+            below = tgid;
         }
         None
     }

@@ -2,13 +2,14 @@
 
 use super::attach::{current, identity};
 use super::decode::Event;
+use super::peaks::{Peaks, Seen};
 use crate::collect::cgroup::CgroupPaths;
 use crate::collect::container_id;
 use crate::collect::procfs::{Identity, command_line};
-use crate::collect::{Birth, End, Peak, Process, Targets, Tick, World, exit_row};
+use crate::collect::{Birth, End, Process, Targets, Tick, World, exit_row};
 use crate::model::{
-    BootNs, Bytes, FirstSeenBy, MemRow, MemSource, OomRow, PageSize, Pages, PeakSource, ProcessRow,
-    Record, Tgid, TitleRow, TitleSource, Upid,
+    BootNs, Bytes, FirstSeenBy, MemRow, MemSource, OomRow, Pages, ProcessRow, Record, Tgid,
+    TitleRow, TitleSource, Upid,
 };
 use memtrace_abi::{Comm, Counts, Exec, Exit, Fork, Oom, Sample, SampleCause, TaskSeen};
 use std::collections::VecDeque;
@@ -19,12 +20,12 @@ const ENDED_MAX: usize = 1024;
 
 /// Turns events into rows.
 pub(super) struct Apply {
-    page_size: PageSize,
-    /// How far an RSS that the kernel took from its approximate counters can be off.
-    error_bound: Bytes,
+    peaks: Peaks,
     cgroups: Option<CgroupPaths>,
     ended: VecDeque<(Tgid, BootNs)>,
     matches: Vec<Tgid>,
+    /// The command, as long as it is memtrace's own copy: what that holds is not its own.
+    held: Option<Tgid>,
 }
 
 /// What an event knows of a process besides its memory.
@@ -36,17 +37,13 @@ struct Particulars<'a> {
 }
 
 impl Apply {
-    pub(super) fn new(
-        page_size: PageSize,
-        error_bound: Bytes,
-        cgroups: Option<CgroupPaths>,
-    ) -> Self {
+    pub(super) fn new(peaks: Peaks, cgroups: Option<CgroupPaths>) -> Self {
         Self {
-            page_size,
-            error_bound,
+            peaks,
             cgroups,
             ended: VecDeque::with_capacity(ENDED_MAX),
             matches: Vec::new(),
+            held: None,
         }
     }
 
@@ -107,8 +104,14 @@ impl Apply {
             parent: current(world, Tgid(task.parent_tgid), task.parent_start_boot_ns),
             comm: comm_text(&task.comm),
         };
+        let is_held = seen_by == FirstSeenBy::Command;
+        if is_held {
+            self.held = Some(birth.tgid);
+        }
         let upid = world.enter(birth, at);
-        let peak = self.kernel_peak(task.hiwater_pages, &task.counts, Seen::NEVER);
+        let peak = self
+            .peaks
+            .of_kernel(task.hiwater_pages, &task.counts, Seen::NEVER);
         if let Some(process) = world.process_mut(upid) {
             let particulars = Particulars {
                 uid: task.uid,
@@ -121,24 +124,30 @@ impl Apply {
                 process.row_mut().exe = identity.exe;
                 process.row_mut().cmdline = identity.cmdline;
             }
-            process.raise_peak(peak);
+            if !is_held {
+                process.raise_peak(peak);
+            }
             let shown = process.row().cmdline.clone();
             out.push(title(process, shown, TitleSource::First, at, tick));
         }
-        out.push(self.mem(upid, &task.counts, at, MemSource::First, tick));
+        if !is_held {
+            out.push(self.mem(upid, &task.counts, at, MemSource::First, tick));
+        }
     }
 
     fn describe(&mut self, row: &mut ProcessRow, particulars: &Particulars<'_>, now: BootNs) {
         row.uid = Some(i64::from(particulars.uid));
         row.ns_tgid = (particulars.ns_tgid != 0).then_some(Tgid(particulars.ns_tgid));
         row.comm = comm_text(particulars.comm);
-        if particulars.cgroup_id != 0
-            && let Some(paths) = &mut self.cgroups
-            && let Some(path) = paths.resolve(particulars.cgroup_id, now)
-            && row.cgroup.as_deref() != Some(&path)
-        {
-            row.container_id = container_id(&path).map(str::to_owned);
-            row.cgroup = Some(path);
+        let Some(paths) = self.cgroups.as_mut().filter(|_| particulars.cgroup_id != 0) else {
+            return;
+        };
+        // A group that came and went between two walks has no name here; the parent's would
+        // be wrong.
+        let path = paths.resolve(particulars.cgroup_id, now);
+        if row.cgroup != path {
+            row.container_id = path.as_deref().and_then(container_id).map(str::to_owned);
+            row.cgroup = path;
         }
     }
 
@@ -192,6 +201,9 @@ impl Apply {
             world,
         );
         let Some(upid) = upid else { return };
+        if self.held == Some(tgid) {
+            self.held = None;
+        }
         if let Some(process) = world.process_mut(upid) {
             let particulars = Particulars {
                 uid: exec.uid,
@@ -239,6 +251,9 @@ impl Apply {
     fn sample(&mut self, sample: &Sample, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
         let header = &sample.header;
         let tgid = Tgid(header.tgid);
+        if self.held == Some(tgid) {
+            return;
+        }
         let at = boot(header.boot_ns);
         let upid = self.resolve(tgid, header.start_boot_ns, FirstSeenBy::Sample, at, world);
         let Some(upid) = upid else { return };
@@ -252,7 +267,9 @@ impl Apply {
             pages: sample.seen_peak_pages,
             boot_ns: sample.seen_peak_boot_ns,
         };
-        let peak = self.kernel_peak(sample.hiwater_pages, &sample.counts, seen);
+        let peak = self
+            .peaks
+            .of_kernel(sample.hiwater_pages, &sample.counts, seen);
         world.raise_peak(upid, peak);
         out.push(self.mem(upid, &sample.counts, at, source, tick));
     }
@@ -272,14 +289,22 @@ impl Apply {
                 ..exit.counts
             };
             let peak_at = boot(exit.pending_peak_boot_ns);
-            out.push(self.mem(upid, &counts, peak_at, MemSource::Peak, tick));
+            let mut row = self.mem_row(upid, &counts, peak_at, MemSource::Peak, tick);
+            if exit.has_own_mm == 0 {
+                row.swap_bytes = None;
+                row.vm_size_bytes = None;
+                row.heap_bytes = None;
+            }
+            out.push(Record::Mem(row));
         }
-        if let Some(peak) = self.final_peak(exit) {
-            world.settle_peak(upid, peak);
+        if let Some(peak) = self.peaks.at_end(exit) {
+            world.settle_peak(upid, peak, self.peaks.error_bound);
         }
         let maxrss = Pages(exit.maxrss_pages.max(exit.children_maxrss_pages));
+        // Zero is no RSS that a process can have had: not set yet (before 6.16).
+        let maxrss = (maxrss.0 > 0).then(|| maxrss.to_bytes(self.peaks.page_size));
         if let Some(process) = world.process_mut(upid) {
-            process.row_mut().kernel_maxrss_bytes = Some(maxrss.to_bytes(self.page_size));
+            process.row_mut().kernel_maxrss_bytes = maxrss;
         }
         out.push(Record::Mem(exit_row(upid, at, tick)));
         world.end(
@@ -295,68 +320,11 @@ impl Apply {
         self.ended.push_back((tgid, boot(header.start_boot_ns)));
     }
 
-    /// The peak of a process that has ended: the highest over its own address spaces.
-    fn final_peak(&self, exit: &Exit) -> Option<Peak> {
-        let seen = Seen {
-            pages: exit.seen_peak_pages,
-            boot_ns: exit.seen_peak_boot_ns,
-        };
-        let last = if exit.has_own_mm != 0 {
-            Some(self.kernel_peak(exit.hiwater_pages, &exit.counts, seen))
-        } else {
-            self.seen_peak(seen)
-        };
-        let earlier = self.seen_peak(Seen {
-            pages: exit.earlier_peak_pages,
-            boot_ns: exit.earlier_peak_boot_ns,
-        });
-        match (last, earlier) {
-            (Some(last), Some(earlier)) if earlier.bytes > last.bytes => Some(earlier),
-            (Some(last), _) => Some(last),
-            (None, earlier) => earlier,
-        }
-    }
-
-    /// The kernel's own figure, as VmHWM shows it: the larger of the mark and the counters.
-    /// Exact where the counters are the larger, for they were added up exactly; the mark
-    /// itself was taken from approximate counters (update_hiwater_rss since 6.2). And it is
-    /// not taken at all where RSS falls without an unmapping (reclaim, truncation): where
-    /// the probe saw more than the counters' error explains, the probe is right.
-    fn kernel_peak(&self, hiwater_pages: i64, counts: &Counts, seen: Seen) -> Peak {
-        let now = counts.rss_pages();
-        let pages = hiwater_pages.max(now);
-        let bytes = Pages(pages).to_bytes(self.page_size);
-        let excess = Pages(seen.pages - pages).to_bytes(self.page_size);
-        if let Some(peak) = self.seen_peak(seen)
-            && excess > self.error_bound
-        {
-            return peak;
-        }
-        let is_exact = now >= hiwater_pages && now >= seen.pages;
-        // The time is that of the maximum the probe saw, where both speak of the same one.
-        let is_same = seen.boot_ns != 0 && Bytes(-excess.0) <= self.error_bound;
-        Peak {
-            bytes,
-            source: PeakSource::KernelHiwater,
-            error: Some(if is_exact { Bytes(0) } else { self.error_bound }),
-            at: is_same.then(|| boot(seen.boot_ns)),
-        }
-    }
-
-    /// What the rss_stat program saw, where it saw anything.
-    fn seen_peak(&self, seen: Seen) -> Option<Peak> {
-        (seen.boot_ns != 0).then(|| Peak {
-            bytes: Pages(seen.pages).to_bytes(self.page_size),
-            source: PeakSource::RssStat,
-            error: Some(self.error_bound),
-            at: Some(boot(seen.boot_ns)),
-        })
-    }
-
     fn oom(&self, oom: &Oom, tick: &Tick, world: &mut World) -> OomRow {
         let victim = Tgid(oom.header.tgid);
         let victim_upid = world.note_oom_kill(victim);
-        let pages = |pages| (oom.has_victim != 0).then(|| Pages(pages).to_bytes(self.page_size));
+        let pages =
+            |pages| (oom.has_victim != 0).then(|| Pages(pages).to_bytes(self.peaks.page_size));
         let at = boot(oom.header.boot_ns);
         OomRow {
             ts: tick.clock.to_wall(at),
@@ -431,8 +399,19 @@ impl Apply {
         source: MemSource,
         tick: &Tick,
     ) -> Record {
-        let bytes = |pages: i64| Some(Pages(pages.max(0)).to_bytes(self.page_size));
-        Record::Mem(MemRow {
+        Record::Mem(self.mem_row(upid, counts, at, source, tick))
+    }
+
+    fn mem_row(
+        &self,
+        upid: Upid,
+        counts: &Counts,
+        at: BootNs,
+        source: MemSource,
+        tick: &Tick,
+    ) -> MemRow {
+        let bytes = |pages: i64| Some(Pages(pages.max(0)).to_bytes(self.peaks.page_size));
+        MemRow {
             ts: tick.clock.to_wall(at),
             boot_ns: at,
             upid,
@@ -445,26 +424,11 @@ impl Apply {
             heap_bytes: Some(Bytes(counts.heap_bytes)),
             footprint_bytes: None,
             source: Some(source),
-        })
+        }
     }
 }
 
-/// A maximum that the rss_stat program kept.
-#[derive(Clone, Copy)]
-struct Seen {
-    pages: i64,
-    /// 0: the program never ran for this address space.
-    boot_ns: u64,
-}
-
-impl Seen {
-    const NEVER: Self = Self {
-        pages: 0,
-        boot_ns: 0,
-    };
-}
-
-fn boot(ns: u64) -> BootNs {
+pub(super) fn boot(ns: u64) -> BootNs {
     BootNs(ns.cast_signed())
 }
 

@@ -1,13 +1,14 @@
 //! Who belongs: processes that are running when recording starts, and those that come to
 //! belong later by a new name or inside a cgroup.
 
-use super::BpfBackend;
 use super::apply::comm_text;
+use super::backend::BpfBackend;
 use super::load::LoadError;
 use crate::collect::procfs::{self, Identity};
-use crate::collect::{Targets, Tick, World};
+use crate::collect::{End, Process, Targets, Tick, World, exit_row};
 use crate::model::{BootNs, FirstSeenBy, Record, Tgid, Upid};
 use memtrace_abi::TaskSeen;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 impl BpfBackend {
@@ -48,7 +49,7 @@ impl BpfBackend {
             let mut has_new = false;
             for task in &seen {
                 if task.is_member != 0 {
-                    has_new |= task.is_new != 0;
+                    has_new |= current(world, Tgid(task.tgid), task.start_boot_ns).is_none();
                     self.enter_seen(task, tick, world, out);
                 } else if self.matches_stranger(task) {
                     self.enter(Tgid(task.tgid))?;
@@ -60,6 +61,41 @@ impl BpfBackend {
                 return Ok(());
             }
         }
+    }
+
+    /// After a lost start or end the world is wrong until somebody looks: enters members
+    /// that are not known, ends those that are not there any more.
+    pub(super) fn reconcile(
+        &mut self,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) -> Result<(), LoadError> {
+        if !std::mem::take(&mut self.has_lost_lifecycle) {
+            return Ok(());
+        }
+        self.complete(tick, world, out)?;
+        let mut running = HashSet::new();
+        self.programs.visit_tasks(|task| {
+            running.insert((Tgid(task.tgid), BootNs(task.start_boot_ns.cast_signed())));
+        })?;
+        let gone: Vec<Upid> = world
+            .processes()
+            .map(Process::row)
+            .filter(|row| !running.contains(&(row.tgid, row.start_boot_ns)))
+            .map(|row| row.upid)
+            .collect();
+        for upid in gone {
+            out.push(Record::Mem(exit_row(upid, tick.boot, tick)));
+            world.end(
+                upid,
+                End {
+                    at: tick.boot,
+                    wait_status: None,
+                },
+            );
+        }
+        Ok(())
     }
 
     fn enter(&mut self, tgid: Tgid) -> Result<(), LoadError> {

@@ -28,11 +28,11 @@ impl RunTime {
             if let (Some((ns, count)), Some(last)) = (programs.run_stats(), self.last) {
                 self.total_ns += ns.saturating_sub(last.0) * SHARE;
                 self.total_count += count.saturating_sub(last.1) * SHARE;
+                world.set_bpf_run_time(
+                    DurationNs(self.total_ns.cast_signed()),
+                    self.total_count.cast_signed(),
+                );
             }
-            world.set_bpf_run_time(
-                DurationNs(self.total_ns.cast_signed()),
-                self.total_count.cast_signed(),
-            );
         } else if self.ticks.is_multiple_of(SHARE) {
             self.last = programs.run_stats();
             // Refused without CAP_SYS_ADMIN (5.8): then the cost stays unknown.

@@ -25,6 +25,11 @@ impl Kills {
         }
     }
 
+    /// Whether the kernel log is read.
+    pub(super) fn has_log(&self) -> bool {
+        self.log.is_some()
+    }
+
     /// Takes a kill that the probe saw.
     pub(super) fn note(&mut self, kill: OomRow) {
         self.waiting.push(kill);

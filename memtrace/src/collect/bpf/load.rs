@@ -1,9 +1,10 @@
 //! Loads the BPF object, sets its globals, attaches its programs, and holds what must stay
-//! open. Everything that knows aya is in this file and in `ring`.
+//! open. Beside this file only the reading of the ring (`backend`) and of run times (`cost`)
+//! know aya.
 
 use super::layout::{self, LayoutError};
 use crate::model::Tgid;
-use aya::maps::{HashMap as BpfHashMap, MapData, MapError, PerCpuArray, RingBuf};
+use aya::maps::{Array, HashMap as BpfHashMap, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::{
     BtfTracePoint, Iter, ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun,
 };
@@ -18,6 +19,9 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 /// The object that `cargo xtask ebpf` builds from memtrace-ebpf.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/memtrace.bpf.o");
 
+/// Insert only where there is nothing (include/uapi/linux/bpf.h).
+const BPF_NOEXIST: u64 = 1;
+
 const BTF_PATH: &str = "/sys/kernel/btf/vmlinux";
 
 /// Programs without which a recording would be missing processes or peaks.
@@ -28,6 +32,9 @@ const REQUIRED: &[&str] = &[
     "rss_stat",
 ];
 
+/// The program that sees OOM kills.
+const MARK_VICTIM: &str = "mark_victim";
+
 /// Programs that lose one detail when they can't be attached.
 const OPTIONAL: &[(&str, &str)] = &[
     (
@@ -35,7 +42,7 @@ const OPTIONAL: &[(&str, &str)] = &[
         "changes of names and titles are not seen as they happen",
     ),
     (
-        "mark_victim",
+        MARK_VICTIM,
         "kills by the OOM killer are not seen as they happen",
     ),
 ];
@@ -106,6 +113,10 @@ pub struct Programs {
     losses: PerCpuArray<MapData, u64>,
     /// Features that this kernel lacks, each a sentence.
     pub missing: Vec<String>,
+    /// Whether counters arrive with their per-CPU parts added up.
+    pub are_counts_settled: bool,
+    /// Whether kills by the OOM killer are seen as they happen.
+    pub sees_oom_kills: bool,
 }
 
 /// Loads and attaches. The ring is handed out on its own, because its reader borrows it
@@ -152,6 +163,11 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
             missing.push(format!("{consequence}: {error}"));
         }
     }
+    // Taken last: a map that is dropped is gone for programs that are loaded later.
+    let are_counts_settled = are_offsets_learned(&mut ebpf, resolved.layout.cpu_count)?;
+    if !are_counts_settled {
+        missing.push("exact counters: per-CPU parts are not added up".to_owned());
+    }
     // Its thousands of small allocations are gone; give the pages back before the resident
     // memory of the recorder is locked.
     drop(btf);
@@ -169,6 +185,8 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
             target_cgroups,
             losses,
             missing,
+            are_counts_settled,
+            sees_oom_kills: false,
         },
         ring,
     ))
@@ -185,10 +203,12 @@ impl Programs {
             attach_tracepoint(&mut self.ebpf, name)?;
         }
         for (name, consequence) in OPTIONAL {
-            if is_loaded(&mut self.ebpf, name)
-                && let Err(error) = attach_tracepoint(&mut self.ebpf, name)
-            {
-                self.missing.push(format!("{consequence}: {error}"));
+            if !is_loaded(&mut self.ebpf, name) {
+                continue;
+            }
+            match attach_tracepoint(&mut self.ebpf, name) {
+                Ok(()) => self.sees_oom_kills |= *name == MARK_VICTIM,
+                Err(error) => self.missing.push(format!("{consequence}: {error}")),
             }
         }
         Ok(())
@@ -201,12 +221,18 @@ impl Programs {
     pub fn enter(&mut self, tgid: Tgid) -> Result<(), LoadError> {
         let member = Member::new_zeroed();
         let value: [u8; size_of::<Member>()] = zerocopy::transmute!(member);
-        self.members
-            .insert(tgid.0, value, 0)
-            .map_err(|source| LoadError::Map {
+        match self.members.insert(tgid.0, value, BPF_NOEXIST) {
+            // Forked by a member meanwhile: the kernel knows more of it than we do.
+            Err(MapError::SyscallError(error))
+                if error.io_error.raw_os_error() == Some(libc::EEXIST) =>
+            {
+                Ok(())
+            }
+            outcome => outcome.map_err(|source| LoadError::Map {
                 name: names::MEMBERS,
                 source,
-            })
+            }),
+        }
     }
 
     /// Takes back what [`Programs::enter`] did; nothing to do where the process has ended.
@@ -303,6 +329,15 @@ fn attach_tracepoint(ebpf: &mut Ebpf, name: &'static str) -> Result<(), LoadErro
         .attach()
         .map(|_| ())
         .map_err(|error| refused(name, "attach", &error))
+}
+
+/// Whether the programs found their way to every CPU's part of a counter. Where counters
+/// have no parts that is out of the question: before 6.2 each thread kept a few pages of
+/// its own instead, which nobody can add up.
+fn are_offsets_learned(ebpf: &mut Ebpf, cpu_count: u32) -> Result<bool, LoadError> {
+    let offsets: Array<MapData, u64> = map(ebpf, names::CPU_OFFSETS, Array::try_from)?;
+    let is_known = |cpu| offsets.get(&cpu, 0).is_ok_and(|offset| offset != 0);
+    Ok(cpu_count > 0 && (0..cpu_count).any(is_known))
 }
 
 /// Runs a program that is never attached.

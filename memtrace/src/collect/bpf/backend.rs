@@ -1,0 +1,292 @@
+//! The running backend: what it is asked to do, and the order in which it does it.
+
+use super::apply::Apply;
+use super::decode::{DecodeError, decode};
+use super::kills::Kills;
+use super::load::LoadError;
+use super::load::{Programs, Settings};
+use super::peaks::Peaks;
+use super::{attach, cost, load};
+use crate::collect::cgroup::CgroupPaths;
+use crate::collect::procfs::lineage;
+use crate::collect::{CollectError, Collector, Targets, Tick, World};
+use crate::host::{MemoryHierarchy, clock};
+use crate::model::{DiagKind, DurationNs, PageSize, Record, Severity, Tgid};
+use aya::maps::{MapData, RingBuf};
+use memtrace_abi::{Config, LossClass};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+/// What the backend is asked to do.
+#[derive(Clone, Debug)]
+pub struct BpfOptions {
+    /// Whom to record.
+    pub targets: Targets,
+    /// The command that memtrace holds, where there is one; it is also a root of `targets`.
+    pub held: Option<HeldCommand>,
+    /// Time between two sweeps.
+    pub interval: DurationNs,
+    /// Size of a base page.
+    pub page_size: PageSize,
+    /// CPUs that exist or may appear.
+    pub possible_cpus: u32,
+    /// CPUs that are online.
+    pub online_cpus: u32,
+    /// Most processes that can belong to the recording at once.
+    pub members_max: u32,
+    /// Where memory cgroups are, to name those of processes.
+    pub memory_hierarchy: Option<MemoryHierarchy>,
+}
+
+/// The command that memtrace holds until the probes are attached.
+#[derive(Clone, Debug)]
+pub struct HeldCommand {
+    /// Its process: until it runs, a copy of memtrace.
+    pub tgid: Tgid,
+    /// The command line it is going to have.
+    pub cmdline: String,
+}
+
+/// RSS moves by at least this much before a sample is sent on the spot.
+const DRIFT_BYTES_MIN: i64 = 1 << 20;
+/// Sustained, one process sends at most one sample on the spot per this time ...
+const DRIFT_INTERVAL_NS: u64 = 1_000_000;
+/// ... after a burst of so many.
+const DRIFT_BURST: u64 = 32;
+const RING_BYTES: u64 = 2 << 20;
+/// The reader is woken when this much waits; else it comes by at every tick.
+const WAKE_BYTES: u64 = RING_BYTES / 8;
+
+/// The running backend.
+pub struct BpfBackend {
+    pub(super) programs: Programs,
+    pub(super) ring: RingBuf<MapData>,
+    pub(super) apply: Apply,
+    pub(super) options: BpfOptions,
+    pub(super) losses: [u64; LossClass::ALL.len()],
+    undecoded: Undecoded,
+    pub(super) cost: cost::RunTime,
+    pub(super) kills: Kills,
+    pub(super) cgroup_scan: attach::CgroupScan,
+    /// Entered by id and not yet found by the kernel.
+    pub(super) entered: Vec<Tgid>,
+    /// This process and its ancestors: a pattern stands in their command lines too.
+    pub(super) own_lineage: Vec<Tgid>,
+    /// An event about the life of a process was lost since the last reconciliation.
+    pub(super) has_lost_lifecycle: bool,
+}
+
+/// Events that could not be decoded since the last report.
+#[derive(Default)]
+struct Undecoded {
+    count: i64,
+    first: Option<DecodeError>,
+}
+
+impl BpfBackend {
+    /// Loads and attaches the probes and enters everyone who is running and belongs.
+    ///
+    /// # Errors
+    /// When the kernel refuses a program that a recording can't do without.
+    pub fn start(
+        options: BpfOptions,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) -> Result<Self, LoadError> {
+        let settings = settings(&options);
+        let (mut programs, ring) = load::load(&settings)?;
+        programs.attach()?;
+        for what in &programs.missing {
+            out.push(tick.diag(Severity::Degraded, DiagKind::Unavailable, "bpf", None, what));
+        }
+        let cgroups = options.memory_hierarchy.clone().map(CgroupPaths::new);
+        let own_lineage = match &options.targets {
+            Targets::Match(_) => lineage(Path::new("/proc"), Tgid(std::process::id())),
+            _ => Vec::new(),
+        };
+        let peaks = Peaks {
+            page_size: options.page_size,
+            error_bound: counter_error(options.online_cpus, options.page_size),
+            are_counts_settled: programs.are_counts_settled,
+        };
+        let mut backend = Self {
+            programs,
+            ring,
+            apply: Apply::new(peaks, cgroups),
+            options,
+            losses: [0; LossClass::ALL.len()],
+            undecoded: Undecoded::default(),
+            cost: cost::RunTime::default(),
+            kills: Kills::new(),
+            cgroup_scan: attach::CgroupScan::default(),
+            entered: Vec::new(),
+            own_lineage,
+            has_lost_lifecycle: false,
+        };
+        if backend.programs.sees_oom_kills || backend.kills.has_log() {
+            world.observe_oom_kills();
+        }
+        backend.enter_running(tick, world, out)?;
+        Ok(backend)
+    }
+
+    /// Takes every event that is in the ring.
+    fn take_events(&mut self, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
+        // No more than the ring holds: whoever fills it faster than we read must not keep us
+        // from everything else. What is left wakes us again.
+        let mut taken = 0;
+        while taken < RING_BYTES
+            && let Some(item) = self.ring.next()
+        {
+            taken += item.len() as u64;
+            match decode(&item) {
+                Ok(event) => {
+                    let kill = self
+                        .apply
+                        .event(event, &self.options.targets, tick, world, out);
+                    if let Some(kill) = kill {
+                        self.kills.note(kill);
+                    }
+                }
+                Err(error) => {
+                    self.undecoded.count += 1;
+                    self.undecoded.first.get_or_insert(error);
+                }
+            }
+        }
+    }
+
+    /// Writes what was lost since the last call.
+    fn report_losses(&mut self, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
+        let losses = self.programs.losses();
+        for ((class, now), then) in LossClass::ALL.iter().zip(losses).zip(self.losses) {
+            let count = now.saturating_sub(then).cast_signed();
+            if count > 0 {
+                self.has_lost_lifecycle |= *class == LossClass::Lifecycle;
+                world.add_lost_events(count);
+                let severity = match class {
+                    LossClass::Sample => Severity::Degraded,
+                    _ => Severity::Loss,
+                };
+                out.push(tick.diag(
+                    severity,
+                    DiagKind::LostEvents,
+                    class.as_str(),
+                    Some(count),
+                    class.meaning(),
+                ));
+            }
+        }
+        self.losses = losses;
+        if let Some(first) = self.undecoded.first.take() {
+            world.add_lost_events(self.undecoded.count);
+            out.push(tick.diag(
+                Severity::Loss,
+                DiagKind::UndecodedEvents,
+                "ring",
+                Some(self.undecoded.count),
+                format!("events could not be decoded; the first: {first}"),
+            ));
+            self.undecoded.count = 0;
+        }
+    }
+}
+
+impl Collector for BpfBackend {
+    fn name(&self) -> &'static str {
+        "bpf"
+    }
+
+    fn period(&self) -> DurationNs {
+        self.options.interval
+    }
+
+    fn collect(
+        &mut self,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) -> Result<(), CollectError> {
+        self.cost.tick(&self.programs, world);
+        let started = clock::thread_cpu();
+        let result = self.programs.sweep(tick.is_keyframe).map_err(collect_error);
+        self.take_events(tick, world, out);
+        let reconciled = self.reconcile(tick, world, out).map_err(collect_error);
+        let adopted = self
+            .adopt_strangers(tick, world, out)
+            .map_err(collect_error);
+        self.kills.write(false, tick, world, out);
+        self.report_losses(tick, world, out);
+        world.set_snapshot_cost(DurationNs(clock::thread_cpu().0 - started.0));
+        result.and(reconciled).and(adopted)
+    }
+
+    fn wake_fd(&self) -> Option<OwnedFd> {
+        self.ring.as_fd().try_clone_to_owned().ok()
+    }
+
+    fn drain(
+        &mut self,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) -> Result<(), CollectError> {
+        self.take_events(tick, world, out);
+        self.adopt_strangers(tick, world, out)
+            .map_err(collect_error)
+    }
+
+    fn finish(
+        &mut self,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) -> Result<(), CollectError> {
+        let last = Tick {
+            is_keyframe: true,
+            ..*tick
+        };
+        let result = self.collect(&last, world, out);
+        self.kills.write(true, &last, world, out);
+        result
+    }
+}
+
+fn settings(options: &BpfOptions) -> Settings {
+    let page = options.page_size.0;
+    let drift = (DRIFT_BYTES_MIN / page).max(drift_bound_pages(options.online_cpus));
+    Settings {
+        config: Config {
+            is_all: u32::from(matches!(options.targets, Targets::All)),
+            offers_strangers: u32::from(matches!(options.targets, Targets::Match(_))),
+            has_target_cgroups: u32::from(matches!(options.targets, Targets::Cgroup(_))),
+            held_tgid: options.held.as_ref().map_or(0, |held| held.tgid.0),
+            drift_pages: drift,
+            drift_interval_ns: DRIFT_INTERVAL_NS,
+            drift_burst: DRIFT_BURST,
+            ring_bytes: RING_BYTES,
+            wake_bytes: WAKE_BYTES,
+        },
+        members_max: options.members_max,
+        possible_cpus: options.possible_cpus,
+    }
+}
+
+/// How far one per-CPU counter, read without its parts, can be off: batch × CPUs with
+/// batch = max(32, 2 × CPUs) (compute_batch_value in lib/percpu_counter.c).
+fn drift_bound_pages(cpus: u32) -> i64 {
+    i64::from(cpus) * i64::from(cpus.saturating_mul(2).max(32))
+}
+
+/// The bound for RSS, which adds up three counters.
+fn counter_error(cpus: u32, page_size: PageSize) -> crate::model::Bytes {
+    crate::model::Pages(3 * drift_bound_pages(cpus)).to_bytes(page_size)
+}
+
+fn collect_error(error: LoadError) -> CollectError {
+    CollectError {
+        subject: "bpf".to_owned(),
+        message: error.to_string(),
+    }
+}

@@ -1,0 +1,156 @@
+//! The peak of a process: out of what the kernel accounts and what the rss_stat program saw.
+
+use super::apply::boot;
+use crate::collect::Peak;
+use crate::model::{Bytes, PageSize, Pages, PeakSource};
+use memtrace_abi::{Counts, Exit};
+
+/// What this host's counters mean.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peaks {
+    pub(super) page_size: PageSize,
+    /// How far an RSS that the kernel took from its approximate counters can be off.
+    pub(super) error_bound: Bytes,
+    /// Whether the counters arrive with their per-CPU parts added up.
+    pub(super) are_counts_settled: bool,
+}
+
+impl Peaks {
+    /// The peak of a process that has ended: the highest over its own address spaces.
+    pub(super) fn at_end(&self, exit: &Exit) -> Option<Peak> {
+        let seen = Seen {
+            pages: exit.seen_peak_pages,
+            boot_ns: exit.seen_peak_boot_ns,
+        };
+        let last = if exit.has_own_mm != 0 {
+            Some(self.of_kernel(exit.hiwater_pages, &exit.counts, seen))
+        } else {
+            self.of_probe(seen)
+        };
+        let earlier = self.of_probe(Seen {
+            pages: exit.earlier_peak_pages,
+            boot_ns: exit.earlier_peak_boot_ns,
+        });
+        match (last, earlier) {
+            (Some(last), Some(earlier)) if earlier.bytes > last.bytes => Some(earlier),
+            (Some(last), _) => Some(last),
+            (None, earlier) => earlier,
+        }
+    }
+
+    /// The kernel's own figure, as VmHWM shows it: the larger of the mark and the counters.
+    /// Exact where the counters are the larger, for they were added up exactly; the mark
+    /// itself was taken from approximate counters (update_hiwater_rss since 6.2). And it is
+    /// not taken at all where RSS falls without an unmapping (reclaim, truncation): where
+    /// the probe saw more than the counters' error explains, the probe is right.
+    pub(super) fn of_kernel(&self, hiwater_pages: i64, counts: &Counts, seen: Seen) -> Peak {
+        let now = counts.rss_pages();
+        let pages = hiwater_pages.max(now);
+        let bytes = Pages(pages).to_bytes(self.page_size);
+        let excess = Pages(seen.pages - pages).to_bytes(self.page_size);
+        if let Some(peak) = self.of_probe(seen)
+            && excess > self.error_bound
+        {
+            return peak;
+        }
+        let is_exact = self.are_counts_settled && now >= hiwater_pages && now >= seen.pages;
+        // The time is that of the maximum the probe saw, where both speak of the same one.
+        let is_same = seen.boot_ns != 0 && Bytes(-excess.0) <= self.error_bound;
+        Peak {
+            bytes,
+            source: PeakSource::KernelHiwater,
+            error: Some(if is_exact { Bytes(0) } else { self.error_bound }),
+            at: is_same.then(|| boot(seen.boot_ns)),
+        }
+    }
+
+    /// What the rss_stat program saw, where it saw anything.
+    fn of_probe(&self, seen: Seen) -> Option<Peak> {
+        (seen.boot_ns != 0).then(|| Peak {
+            bytes: Pages(seen.pages).to_bytes(self.page_size),
+            source: PeakSource::RssStat,
+            error: Some(self.error_bound),
+            at: Some(boot(seen.boot_ns)),
+        })
+    }
+}
+
+/// A maximum that the rss_stat program kept.
+#[derive(Clone, Copy)]
+pub(super) struct Seen {
+    pub(super) pages: i64,
+    /// 0: the program never ran for this address space.
+    pub(super) boot_ns: u64,
+}
+
+impl Seen {
+    pub(super) const NEVER: Self = Self {
+        pages: 0,
+        boot_ns: 0,
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PEAKS: Peaks = Peaks {
+        page_size: PageSize(4096),
+        error_bound: Bytes(10 * 4096),
+        are_counts_settled: true,
+    };
+
+    fn counts(pages: i64) -> Counts {
+        Counts {
+            anon_pages: pages,
+            ..Counts::default()
+        }
+    }
+
+    #[test]
+    fn counters_at_their_highest_are_exact() {
+        let peak = PEAKS.of_kernel(
+            90,
+            &counts(100),
+            Seen {
+                pages: 99,
+                boot_ns: 7,
+            },
+        );
+        assert_eq!(peak.bytes, Bytes(100 * 4096));
+        assert_eq!(peak.error, Some(Bytes(0)));
+        assert_eq!(peak.at.map(|at| at.0), Some(7));
+    }
+
+    #[test]
+    fn a_mark_above_the_counters_carries_their_error() {
+        let peak = PEAKS.of_kernel(200, &counts(100), Seen::NEVER);
+        assert_eq!(peak.bytes, Bytes(200 * 4096));
+        assert_eq!(peak.error, Some(PEAKS.error_bound));
+        assert_eq!(peak.at, None);
+    }
+
+    #[test]
+    fn a_maximum_that_the_kernel_did_not_mark_is_the_probes() {
+        let peak = PEAKS.of_kernel(
+            100,
+            &counts(50),
+            Seen {
+                pages: 300,
+                boot_ns: 7,
+            },
+        );
+        assert_eq!(peak.bytes, Bytes(300 * 4096));
+        assert_eq!(peak.source, PeakSource::RssStat);
+    }
+
+    #[test]
+    fn counters_that_were_not_added_up_are_never_called_exact() {
+        let peaks = Peaks {
+            are_counts_settled: false,
+            ..PEAKS
+        };
+        let peak = peaks.of_kernel(90, &counts(100), Seen::NEVER);
+        assert_eq!(peak.error, Some(PEAKS.error_bound));
+    }
+}
