@@ -2,6 +2,8 @@
 //! allocates what a damaged length asks for, the damaged file is named, and all other
 //! files are read in full.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
 use memtrace::model::tables::{MemRow, MemSource, NodeMemRow, ProcessRow};
 use memtrace::model::{
     BootNs, Bytes, DurationNs, RunInfo, RunState, SCHEMA_VERSION, Target, Tgid, Upid, WallNs,
@@ -78,7 +80,7 @@ impl Sample {
             }
         }
         if is_closed {
-            writer.finish(&info()).unwrap();
+            writer.finish(info()).unwrap();
         }
         Self {
             whole: std::fs::read(dir.join(file)).unwrap(),

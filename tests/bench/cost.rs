@@ -186,6 +186,7 @@ fn at_10_hz(
         limit_percent,
         estimate,
     );
+    let note = format!("{}; {note}", estimate.meaning());
     Ok(vec![row.with_note(note)])
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct Measured {
     pub(crate) text: String,
     /// The number; null where the measurement failed.
     pub(crate) value: Option<f64>,
-    /// Where the value lies with 95 % confidence, where it was measured more than once.
+    /// Where the value lies; the note says what the interval is.
     pub(crate) interval: Option<(f64, f64)>,
     /// The outcome.
     pub(crate) verdict: Verdict,
@@ -80,7 +80,7 @@ impl Measured {
             verdict,
             ..Self::at_most(name, what, unit, limit, estimate.median)
         }
-        .with_note(format!("{} runs", estimate.count))
+        .with_note(estimate.meaning())
     }
 
     /// A statement that must hold in every case.

@@ -91,8 +91,7 @@ fn write(dir: &Path, steps: i64) -> Result<()> {
         }
     }
     info.clocks.push(clocks(end_ns));
-    info.state = RunState::Closed;
-    writer.finish(&info)?;
+    writer.finish(info)?;
     Ok(())
 }
 

@@ -1,6 +1,9 @@
 //! Medians, and how far they can be trusted.
 
-/// A median with its 95 % confidence interval.
+/// Below this many values a bootstrap says nothing that the range does not.
+const FEWEST_TO_DRAW_FROM: usize = 6;
+
+/// A median and where it lies: with 95 % confidence, or the range of few values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Estimate {
     /// The middle of the values.
@@ -25,11 +28,30 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     }
 }
 
+impl Estimate {
+    /// What its interval is.
+    pub(crate) fn meaning(&self) -> String {
+        match self.count {
+            1 => "1 run".to_owned(),
+            count if count < FEWEST_TO_DRAW_FROM => format!("range of {count} runs"),
+            count => format!("95 % of {count} runs"),
+        }
+    }
+}
+
 /// The median and its interval, by the percentile bootstrap: ratios of times have a long
 /// tail on a shared machine, so nothing is assumed about their distribution. The draws
 /// repeat from run to run.
 pub(crate) fn estimate(values: &[f64]) -> Estimate {
     const DRAWS: usize = 4_000;
+    if values.len() < FEWEST_TO_DRAW_FROM {
+        return Estimate {
+            median: median(values),
+            low: values.iter().copied().fold(f64::NAN, f64::min),
+            high: values.iter().copied().fold(f64::NAN, f64::max),
+            count: values.len(),
+        };
+    }
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = |end: usize| {
         state ^= state << 13;
@@ -61,6 +83,19 @@ mod tests {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn of_few_values_the_interval_is_their_range() {
+        let few = estimate(&[2.0, 1.0, 4.0]);
+        assert_eq!((few.low, few.median, few.high), (1.0, 2.0, 4.0));
+        assert_eq!(few.meaning(), "range of 3 runs");
+    }
+
+    #[test]
+    fn of_nothing_there_is_no_number_that_could_meet_a_limit() {
+        let none = estimate(&[]);
+        assert!(none.low.is_nan() && none.median.is_nan() && none.high.is_nan());
     }
 
     #[test]

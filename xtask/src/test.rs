@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     // A test may need several things, and is one test all the same.
     let mut skipped = BTreeSet::new();
     for need in &missing {
-        let names = list(has_nextest, &module(need))?;
+        let names = list(has_nextest, &Chosen::Module(module(need)))?;
         let reason = need.missing.as_deref().unwrap_or_default();
         println!(
             "skipping {} tests that need {}: {reason}",
@@ -59,6 +59,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             println!("  {name}");
             skipped.insert(name);
         }
+    }
+
+    // Left out by their own source, which must not read as having passed either.
+    let ignored = list(has_nextest, &Chosen::Ignored)?;
+    if !ignored.is_empty() {
+        println!("skipping {} tests that are marked #[ignore]", ignored.len());
+        ignored.iter().for_each(|name| println!("  {name}"));
+        skipped.extend(ignored);
     }
 
     if has_nextest {
@@ -144,13 +152,24 @@ fn filterset(missing: &[Need]) -> String {
     parts.join(" and ")
 }
 
-/// The names of the tests of a module.
-fn list(has_nextest: bool, module: &str) -> Result<Vec<String>> {
+/// Some of the tests.
+enum Chosen {
+    /// Those of a module.
+    Module(String),
+    /// Those that are marked `#[ignore]`.
+    Ignored,
+}
+
+/// The names of some of the tests.
+fn list(has_nextest: bool, chosen: &Chosen) -> Result<Vec<String>> {
     let mut command = at_root();
     if has_nextest {
         command.args(["nextest", "list", "--locked", "--workspace"]);
-        command.args(["--message-format", "oneline", "--filterset"]);
-        command.arg(format!("test({module})"));
+        command.args(["--message-format", "oneline"]);
+        match chosen {
+            Chosen::Module(module) => command.arg(format!("--filterset=test({module})")),
+            Chosen::Ignored => command.args(["--run-ignored", "only"]),
+        };
     } else {
         command.args([
             "test",
@@ -159,14 +178,23 @@ fn list(has_nextest: bool, module: &str) -> Result<Vec<String>> {
             "--all-targets",
             "--quiet",
         ]);
-        command.args(["--", "--list", "--format", "terse", module]);
+        command.args(["--", "--list", "--format", "terse"]);
+        match chosen {
+            Chosen::Module(module) => command.arg(module),
+            Chosen::Ignored => command.arg("--ignored"),
+        };
     }
-    let text = sh::capture(&mut command)?;
-    Ok(text
-        .lines()
-        .filter(|line| line.contains(module))
+    Ok(names(&sh::capture(&mut command)?))
+}
+
+/// The names in a list by either runner: one a line, with what the program calls the
+/// binary before it or the kind behind it.
+fn names(list: &str) -> Vec<String> {
+    list.lines()
+        .filter(|line| !line.ends_with(": benchmark"))
         .map(|line| line.trim_end_matches(": test").trim().to_owned())
-        .collect())
+        .filter(|name| !name.is_empty())
+        .collect()
 }
 
 #[cfg(test)]
@@ -217,6 +245,22 @@ mod tests {
         let mut args = args();
         args.no_root = true;
         assert_eq!(words(&args).unwrap(), ["bpf", "memcg"]);
+    }
+
+    #[test]
+    fn names_are_read_from_the_lists_of_both_runners() {
+        let nextest = "memtrace model::tests::a\nmemtrace-tests::kernel needs_bpf::b\n";
+        assert_eq!(
+            names(nextest),
+            [
+                "memtrace model::tests::a",
+                "memtrace-tests::kernel needs_bpf::b"
+            ]
+        );
+        assert_eq!(
+            names("needs_bpf::b: test\nspeed: benchmark\n\n"),
+            ["needs_bpf::b"]
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::maps::{
 use crate::ring::{header, send, send_scratch};
 use crate::space::Space;
 use aya_ebpf::helpers::generated::{
-    bpf_get_current_task, bpf_probe_read_kernel_str, bpf_probe_read_user,
+    bpf_get_current_task, bpf_probe_read_kernel_str, bpf_probe_read_user, bpf_probe_read_user_str,
 };
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
@@ -215,26 +215,37 @@ fn read_path(bytes: *mut u8, bprm: u64) -> usize {
 }
 
 /// Copies the argument area behind what stands at `offset`. Answers its length: 0 when the
-/// area is empty or not resident. An area that is longer is cut.
+/// area is empty or not resident. What is longer than there is room for is cut.
+///
+/// A program that writes a title over its arguments may run on into its environment; then
+/// the last byte of the arguments is no longer NUL, and the title ends at the first NUL
+/// (get_mm_cmdline() reads it so for /proc/PID/cmdline).
 #[inline(always)]
 fn read_arguments(bytes: *mut u8, offset: usize, mm: Mm) -> usize {
     let (begin, end) = mm.arguments();
-    if end <= begin {
+    if end <= begin || offset > SCRATCH_LEN - 2 * ARGS_MAX {
         return 0;
     }
-    let mut len = end - begin;
-    if len > ARGS_MAX as u64 - 1 {
-        len = ARGS_MAX as u64 - 1;
+    let len = (end - begin).min(ARGS_MAX as u64) as usize;
+    // A mask, because the verifier follows bounds through it.
+    let len = len & (2 * ARGS_MAX - 1);
+    let mut last = 0_u8;
+    // SAFETY: the helper checks the sources; `offset + 2 * ARGS_MAX` is within the scratch
+    // room, and neither length is more than that.
+    unsafe {
+        let to = bytes.add(offset).cast();
+        bpf_probe_read_user((&raw mut last).cast(), 1, (end - 1) as *const _);
+        if last == 0 {
+            let failed = bpf_probe_read_user(to, len as u32, begin as *const _);
+            return if failed == 0 { len } else { 0 };
+        }
+        let read = bpf_probe_read_user_str(to, ARGS_MAX as u32, begin as *const _);
+        if read > 0 && read <= ARGS_MAX as i64 {
+            read as usize
+        } else {
+            0
+        }
     }
-    // Masks, because the verifier follows bounds through them.
-    let len = (len as usize) & (ARGS_MAX - 1);
-    if offset > SCRATCH_LEN - ARGS_MAX {
-        return 0;
-    }
-    // SAFETY: `offset + ARGS_MAX` is within the scratch room.
-    let read =
-        unsafe { bpf_probe_read_user(bytes.add(offset).cast(), len as u32, begin as *const _) };
-    if read == 0 { len } else { 0 }
 }
 
 /// trace_task_rename(struct task_struct *task, const char *comm), before the name is set.
@@ -271,6 +282,10 @@ pub fn task_rename(ctx: BtfTracePointContext) -> i32 {
     } else {
         0
     };
+    if is_own && args_len == 0 {
+        // exec names the task before it has arguments; the exec event tells it all.
+        return 0;
+    }
     event.args_len = args_len as u32;
     send_scratch(size_of::<Comm>() + args_len, LossClass::Lifecycle);
     0

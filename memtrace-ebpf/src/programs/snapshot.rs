@@ -27,6 +27,14 @@ struct IterMeta {
     seq: *mut c_void,
 }
 
+/// Whether a process is a member. A function of its own, so that the compiler can't merge
+/// the map's answer with another pointer, which the verifier forbids.
+#[inline(never)]
+fn is_member_tgid(tgid: u32) -> bool {
+    // SAFETY: presence only.
+    unsafe { MEMBERS.get(tgid) }.is_some()
+}
+
 /// Visits every task. A process whose parent is a member becomes one itself; a member that
 /// was entered by user space, known only by its id until now, is completed. Every process
 /// with an address space is written to the iterator's descriptor: all of them where
@@ -41,19 +49,23 @@ pub extern "C" fn task_iter(ctx: *const IterTask) -> i32 {
     }
     let task = Task(task as u64);
     let tgid = task.tgid();
-    if task.pid() != tgid || task.is_kernel_thread() {
+    let mm = task.mm();
+    if mm.is_null() || task.is_kernel_thread() {
         return 0;
     }
-    let mm = task.mm();
-    if mm.is_null() {
+    // A leader that has ended has no address space any more; its threads speak for it.
+    let is_leader = task.pid() == tgid;
+    if !is_leader && !task.leader().mm().is_null() {
         return 0;
     }
     let parent = task.real_parent();
     let parent_tgid = parent.tgid();
     // SAFETY: a copy of one field; a stale element reads as another member's.
     let known_start = unsafe { MEMBERS.get(tgid) }.map(|member| member.start_boot_ns);
-    // SAFETY: presence only.
-    let has_member_parent = unsafe { MEMBERS.get(parent_tgid) }.is_some();
+    let has_member_parent = is_member_tgid(parent_tgid);
+    if !is_leader && known_start.unwrap_or(0) != 0 {
+        return 0;
+    }
     let is_member = known_start.is_some() || has_member_parent || config!(is_all) != 0;
     if !is_member && config!(offers_strangers) == 0 {
         return 0;
@@ -75,7 +87,7 @@ pub extern "C" fn task_iter(ctx: *const IterTask) -> i32 {
     };
     mm.settle(&mut seen.counts);
     seen.hiwater_pages = mm.hiwater_pages().max(seen.counts.rss_pages());
-    task.comm(&mut seen.comm);
+    task.leader().comm(&mut seen.comm);
     if is_member && known_start.unwrap_or(0) == 0 {
         seen.is_new = u32::from(adopt(
             task,

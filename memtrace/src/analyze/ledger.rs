@@ -83,6 +83,7 @@ struct Slot {
     is_present: bool,
     has_ended: bool,
     curve: Option<Box<Series>>,
+    growth: Option<Growth>,
 }
 
 #[derive(Debug)]
@@ -224,6 +225,7 @@ impl<'a> Ledger<'a> {
             if self.slots[position].is_present {
                 self.change(position, None, end);
             }
+            self.slots[position].fit_until(end);
         }
     }
 
@@ -334,6 +336,7 @@ impl Slot {
             is_present: false,
             has_ended: false,
             curve: None,
+            growth: None,
         }
     }
 
@@ -376,13 +379,20 @@ impl Slot {
         if self.is_present {
             self.hold_until(end);
         }
-        let life = (self.first_boot_ns, end);
-        let curve = self.curve.take();
+        self.fit_until(end);
         Some(Seen {
             highest: self.highest,
             highest_boot_ns: self.highest_boot_ns,
-            growth: curve.and_then(|curve| growth::fit(curve.points(), life, self.row_count)),
+            growth: self.growth,
         })
+    }
+
+    /// The life is over: the curve has told what it can, and its memory is for the next one.
+    fn fit_until(&mut self, end: BootNs) {
+        if let Some(curve) = self.curve.take() {
+            let life = (self.first_boot_ns, end);
+            self.growth = growth::fit(curve.points(), life, self.row_count);
+        }
     }
 }
 

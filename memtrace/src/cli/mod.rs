@@ -21,13 +21,13 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Records the memory of a process tree into a directory of Parquet tables
+    /// Record the memory of a process tree into a directory of Parquet tables
     Record(record::Args),
-    /// Says who held the memory, from a recording alone
+    /// Say who held the memory, from a recording alone
     Report(report::Args),
     Recover(recover::Args),
     Schema(schema::Args),
-    /// Says what this host lets memtrace see, and what would let it see more
+    /// Say what this host lets memtrace see, and what would let it see more
     Doctor(doctor::Args),
 }
 

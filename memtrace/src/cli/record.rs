@@ -15,12 +15,20 @@ use std::process::ExitCode;
 /// Share of one CPU that the recorder may take before it looks less often.
 const CPU_BUDGET_PERCENT: &str = "2";
 
+const EXIT_STATUS: &str = "\
+Exit status: that of COMMAND, 128 + n when signal n ended it; 127 when there is no such
+command, 126 when it can't be executed; 1 after an error of memtrace, 2 after a wrong use.
+
+Ctrl-C reaches COMMAND, which is recorded to its end; a second one ends the recording and
+leaves COMMAND alone. Without COMMAND the first one ends the recording.";
+
 /// The arguments of `memtrace record`.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "memtrace record [OPTIONS] -- COMMAND [ARG]...\n       \
                             memtrace record [OPTIONS] -p PID | --match REGEX | --cgroup PATH | -a"
 )]
+#[command(after_help = EXIT_STATUS)]
 #[command(group = clap::ArgGroup::new("target").multiple(false))]
 pub(super) struct Args {
     /// Record a running process and its descendants, present and future; may be repeated

@@ -174,7 +174,7 @@ mod tests {
             writer.append(record).expect("a row");
         }
         if info.state == RunState::Closed {
-            writer.finish(&info).expect("a closed recording");
+            writer.finish(info).expect("a closed recording");
         } else {
             writer.flush().expect("a spool");
         }

@@ -139,7 +139,7 @@ fn write_all(
     let mut has_failed = false;
     for message in receiver {
         let outcome = match message {
-            Message::Finish(info) => return writer.finish(&info),
+            Message::Finish(info) => return writer.finish(*info),
             _ if has_failed => continue,
             Message::Rows(rows) => rows.iter().try_for_each(|row| writer.append(row)),
             Message::Flush => writer.flush(),

@@ -7,7 +7,7 @@
 use super::batch::{Projection, times};
 use super::disk::Disk;
 use super::error::StoreError;
-use super::layout::{DAMAGED, SPOOL, list, part_path, segment_path, temporary};
+use super::layout::{DAMAGED, SPOOL, list, list_half_written, part_path, segment_path, temporary};
 use super::part_writer::PartWriter;
 use super::problem::{Problem, Problems};
 use super::resequence::Resequencer;
@@ -60,11 +60,13 @@ pub(super) fn compact(
 
 /// The number of the part to write; `None` when there is nothing to put in one.
 fn number_of_new_part(sources: &Sources, table: &Table, through: Through) -> Option<u32> {
-    let newest_part = sources.parts.last().copied();
+    let newest_part = sources.parts.last().map(|part| part.seq);
     let after_newest = newest_part.map_or(1, |part| part.saturating_add(1));
     match sources.segments.last() {
-        // A segment that outlived its part can be the last one; its rest needs a new part.
-        Some(last) => Some(last.seq.max(after_newest)),
+        Some(last) if last.seq >= after_newest => Some(last.seq),
+        // A segment that outlived its part is the last one. While the recording goes on,
+        // the next number is that of the segment being written, so its rest has to wait.
+        Some(_) => (through == Through::End).then_some(after_newest),
         // A finished recording has a part of every table, if an empty one, so that a query
         // finds its columns.
         None if through == Through::End && newest_part.is_none() => Some(after_newest),
@@ -218,7 +220,13 @@ impl Replaced {
                 remove_file(disk, &segment_path(table.name, seq), problems)?;
             }
         }
-        if table.key.is_some() && through == Through::End {
+        if through != Through::End {
+            return Ok(());
+        }
+        for path in list_half_written(disk.dir(), table.name)? {
+            disk.remove_file_if_there(&path)?;
+        }
+        if table.key.is_some() {
             for &seq in files.parts.iter().filter(|&&seq| seq < part) {
                 remove_file(disk, &part_path(table.name, seq), problems)?;
             }

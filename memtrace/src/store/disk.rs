@@ -126,14 +126,20 @@ impl Disk {
         }
     }
 
-    /// Removes an empty folder unless it is gone.
-    pub(super) fn remove_dir_if_there(&self, path: &Path) -> Result<(), StoreError> {
+    /// Removes a folder unless it is gone, or holds something that is not ours.
+    pub(super) fn remove_dir_if_empty(&self, path: &Path) -> Result<(), StoreError> {
         let full_path = self.full_path(path);
         match std::fs::remove_dir(&full_path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(StoreError::io("remove", &full_path, error))
+            Ok(()) => Ok(()),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty
+                ) =>
+            {
+                Ok(())
             }
-            _ => Ok(()),
+            Err(error) => Err(StoreError::io("remove", &full_path, error)),
         }
     }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// The folder of the spool.
 pub(super) const SPOOL: &str = "spool";
-/// The folder for segments that could be read only in part.
+/// The folder for files that could not be read in full.
 pub(super) const DAMAGED: &str = "damaged";
 /// What the directory of a recording starts with unless the person named it.
 const RECORDING_PREFIX: &str = "memtrace-";
@@ -50,6 +50,15 @@ pub(super) fn list(dir: &Path, table: &str) -> Result<TableFiles, StoreError> {
     let segments = numbers_in(&dir.join(SPOOL), &format!("{table}-"), ".arrows")?;
     let parts = numbers_in(&dir.join(table), "part-", ".parquet")?;
     Ok(TableFiles { parts, segments })
+}
+
+/// Lists the parts of a table that were begun and never finished.
+pub(super) fn list_half_written(dir: &Path, table: &str) -> Result<Vec<PathBuf>, StoreError> {
+    let numbers = numbers_in(&dir.join(table), "part-", ".parquet.tmp")?;
+    let paths = numbers
+        .into_iter()
+        .map(|seq| temporary(&part_path(table, seq)));
+    Ok(paths.collect())
 }
 
 fn numbers_in(dir: &Path, prefix: &str, suffix: &str) -> Result<Vec<u32>, StoreError> {

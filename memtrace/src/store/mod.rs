@@ -6,7 +6,7 @@
 //! run.json                          what was recorded, where, how far it came
 //! spool/<table>-00001.arrows        Arrow IPC streams, while recording
 //! <table>/part-00001.parquet        the same rows, once a segment was converted
-//! damaged/                          segments of which a part could not be read
+//! damaged/                          files that could not be read in full, put aside
 //! ```
 //!
 //! Rows go to the spool first, because a Parquet file has no footer, and so cannot be

@@ -38,12 +38,12 @@ pub(super) struct PartReader {
 impl PartReader {
     /// Reads the footer of a part; `None`, with a problem noted, when that can't be done.
     pub(super) fn open(
-        path: &Path,
+        file: io::Result<PartFile>,
         name: PathBuf,
         projection: &Projection,
         problems: &Problems,
     ) -> Option<Self> {
-        let file = match PartFile::open(path) {
+        let file = match file {
             Ok(file) => file,
             Err(error) => {
                 let reason = error.to_string();
@@ -165,7 +165,8 @@ pub(super) struct PartFile {
 }
 
 impl PartFile {
-    fn open(path: &Path) -> io::Result<Self> {
+    /// Opens a part.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         Ok(Self {
             len: file.metadata()?.len(),

@@ -22,6 +22,10 @@ pub(super) const CUT_KEY: &str = "memtrace.cut_boot_ns";
 /// encoded pages of one row group are in memory.
 pub(super) const ROW_GROUP_ROWS: usize = 122_880;
 const ZSTD_LEVEL: i32 = 3;
+/// Rows per page. zstd keeps a context for every column, as large as a page asks for, and
+/// the recorder has a memory budget: pages of 20,000 rows would save 3 % of the file and
+/// take 4 MB more while it is written.
+const PAGE_ROWS: usize = 8_192;
 /// Beyond 4,096 values an index takes 13 bits, and plain values compress better.
 const NUMBER_DICTIONARY_BYTES: usize = 4_096 * size_of::<i64>();
 /// Bounds what the dictionaries of a table with many texts take while it is written.
@@ -83,7 +87,7 @@ impl PartWriter {
 ///   are as large as the values; packed at odd bit widths they hide from zstd both the
 ///   zero bits of page-aligned amounts and values seen before. On rows of `mem` where any
 ///   20 of 500 processes change per sample, differences took 17.9 bytes a row, plain
-///   values 12.5, this rule 10.5.
+///   values 12.5, this rule 10.8.
 /// - Texts: as a dictionary while it is small.
 fn properties(table: &Table) -> Result<WriterProperties, ParquetError> {
     let metadata = vec![
@@ -91,6 +95,7 @@ fn properties(table: &Table) -> Result<WriterProperties, ParquetError> {
         KeyValue::new(TABLE_KEY.to_owned(), table.name.to_owned()),
     ];
     let mut properties = WriterProperties::builder()
+        .set_data_page_row_count_limit(PAGE_ROWS)
         .set_created_by(concat!("memtrace ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?))
         .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))

@@ -61,8 +61,8 @@ pub fn recover(dir: &Path) -> Result<RecoverReport, StoreError> {
             }
         }
     }
-    disk.remove_dir_if_there(Path::new(SPOOL))?;
-    let closed = LockedRunFile::write(&disk, &with_state(info, RunState::Recovered))?;
+    disk.remove_dir_if_empty(Path::new(SPOOL))?;
+    let closed = LockedRunFile::write(&disk, &with_state(info.clone(), RunState::Recovered))?;
     drop((lock, closed));
     Ok(RecoverReport {
         was_closed: false,

@@ -16,7 +16,7 @@ use arrow::error::ArrowError;
 /// How long rows are held back: the disorder that collectors may cause, with a margin.
 const WINDOW_NS: i64 = 3_000_000_000;
 /// Rows that are gathered before they are sorted together.
-const CHUNK_ROWS: usize = 8_192;
+const CHUNK_ROWS: usize = 4_096;
 /// Rows that are held back at most. The recorder converts segments within its memory
 /// budget; where more rows than this arrive per window, the window shrinks.
 const MAX_HELD_ROWS: usize = 32_768;

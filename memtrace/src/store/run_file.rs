@@ -9,9 +9,15 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::Duration;
 
 /// The name of the file.
 pub(super) const RUN_FILE: &str = "run.json";
+
+/// Whoever asks whether a recorder lives holds the lock for some microseconds. A recorder
+/// holds it as long as it lives.
+const LOCK_ATTEMPTS: usize = 3;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// A `run.json` that this process has locked. The lock tells others that a recorder
 /// lives, and ends with this value or with the process, however that ends.
@@ -56,7 +62,9 @@ impl LockedRunFile {
     /// [`StoreError::Live`] when another process holds the lock.
     pub(super) fn lock(dir: &Path) -> Result<Self, StoreError> {
         let path = dir.join(RUN_FILE);
+        let mut attempts = 1..=LOCK_ATTEMPTS;
         loop {
+            attempts.next();
             // Opened for writing, because NFS turns this lock into one that demands it.
             let file = OpenOptions::new()
                 .read(true)
@@ -65,6 +73,10 @@ impl LockedRunFile {
                 .map_err(|error| open_error(dir, &path, error))?;
             match file.try_lock() {
                 Ok(()) => {}
+                Err(TryLockError::WouldBlock) if !attempts.is_empty() => {
+                    std::thread::sleep(LOCK_PAUSE);
+                    continue;
+                }
                 Err(TryLockError::WouldBlock) => {
                     return Err(StoreError::Live {
                         dir: dir.to_path_buf(),

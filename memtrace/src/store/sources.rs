@@ -3,7 +3,7 @@
 use super::batch::{Projection, times};
 use super::error::StoreError;
 use super::layout::{TableFiles, list, part_path, segment_path};
-use super::part_reader::{PartReader, cut_of};
+use super::part_reader::{PartFile, PartReader, cut_of};
 use super::problem::{ProblemKind, Problems};
 use super::resequence::Resequenced;
 use super::segment_reader::SegmentReader;
@@ -25,13 +25,24 @@ const OPEN_ATTEMPTS: usize = 5;
 pub(super) struct Sources {
     dir: PathBuf,
     table: &'static Table,
-    /// Numbers of the parts.
-    pub(super) parts: Vec<u32>,
+    /// Parts in order.
+    pub(super) parts: Vec<Part>,
     /// What the newest part says about segments.
     pub(super) cut: Option<Cut>,
     /// Segments that hold rows which are in no part. Open, so that they can be read after
     /// a live recorder has removed them.
     pub(super) segments: Vec<Segment>,
+}
+
+/// A part.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// Its number.
+    pub(super) seq: u32,
+    /// Parts of a table with a key are replaced at the end of a recording, so they are
+    /// open as segments are. Others stay, and a long recording has more of them than a
+    /// process may have open files.
+    file: Option<PartFile>,
 }
 
 /// An open segment.
@@ -46,18 +57,6 @@ pub(super) struct Segment {
     after_ns: Option<i64>,
 }
 
-impl Segment {
-    fn open(dir: &Path, table: &Table, seq: u32, after_ns: Option<i64>) -> io::Result<Self> {
-        let file = File::open(dir.join(segment_path(table.name, seq)))?;
-        Ok(Self {
-            seq,
-            len: file.metadata()?.len(),
-            file,
-            after_ns,
-        })
-    }
-}
-
 impl Sources {
     /// Finds the files of a table.
     pub(super) fn open(
@@ -68,36 +67,13 @@ impl Sources {
         let mut attempts = 1..=OPEN_ATTEMPTS;
         loop {
             attempts.next();
-            let files = list(dir, table.name)?;
-            let mut sources = Self {
-                dir: dir.to_path_buf(),
+            let opening = Opening {
+                dir,
                 table,
-                parts: Vec::new(),
-                cut: None,
-                segments: Vec::new(),
+                is_last_attempt: attempts.is_empty(),
+                problems,
             };
-            let mut has_lost_race = false;
-            let cut = newest_cut(&files.parts, |seq| {
-                cut_of(&dir.join(part_path(table.name, seq)))
-            });
-            for (seq, after_ns) in needed_segments(&files, cut) {
-                match Segment::open(dir, table, seq, after_ns) {
-                    Ok(segment) => sources.segments.push(segment),
-                    Err(error)
-                        if error.kind() == io::ErrorKind::NotFound && !attempts.is_empty() =>
-                    {
-                        has_lost_race = true;
-                    }
-                    Err(error) => {
-                        let reason = error.to_string();
-                        let kind = ProblemKind::Unreadable { reason };
-                        problems.note(&segment_path(table.name, seq), kind);
-                    }
-                }
-            }
-            if !has_lost_race {
-                sources.parts = files.parts;
-                sources.cut = cut;
+            if let Ok(sources) = opening.open(&list(dir, table.name)?) {
                 return Ok(sources);
             }
         }
@@ -129,9 +105,13 @@ impl Sources {
         projection: &'a Projection,
         problems: &'a Problems,
     ) -> impl Iterator<Item = RecordBatch> + 'a {
-        self.parts.iter().flat_map(move |&seq| {
-            let name = part_path(self.table.name, seq);
-            PartReader::open(&self.dir.join(&name), name, projection, problems)
+        self.parts.iter().flat_map(move |part| {
+            let name = part_path(self.table.name, part.seq);
+            let file = match &part.file {
+                Some(file) => Ok(file.clone()),
+                None => PartFile::open(&self.dir.join(&name)),
+            };
+            PartReader::open(file, name, projection, problems)
                 .into_iter()
                 .flatten()
         })
@@ -162,6 +142,73 @@ impl Sources {
                 Some(after_ns) => later_than(batch, after_ns),
                 None => batch,
             })
+    }
+}
+
+/// One attempt at opening the files of a listing.
+struct Opening<'a> {
+    dir: &'a Path,
+    table: &'static Table,
+    is_last_attempt: bool,
+    problems: &'a Problems,
+}
+
+/// A file of the listing is gone.
+struct Gone;
+
+impl Opening<'_> {
+    fn open(&self, files: &TableFiles) -> Result<Sources, Gone> {
+        let cut = newest_cut(&files.parts, |seq| {
+            cut_of(&self.dir.join(part_path(self.table.name, seq)))
+        });
+        let mut sources = Sources {
+            dir: self.dir.to_path_buf(),
+            table: self.table,
+            parts: Vec::new(),
+            cut,
+            segments: Vec::new(),
+        };
+        for &seq in &files.parts {
+            let file = match self.table.key {
+                Some(_) => self.keep(&part_path(self.table.name, seq), PartFile::open)?,
+                None => None,
+            };
+            sources.parts.push(Part { seq, file });
+        }
+        for (seq, after_ns) in needed_segments(files, cut) {
+            let path = segment_path(self.table.name, seq);
+            let opened = self.keep(&path, |path| {
+                let file = File::open(path)?;
+                Ok((file.metadata()?.len(), file))
+            })?;
+            sources.segments.extend(opened.map(|(len, file)| Segment {
+                seq,
+                file,
+                len,
+                after_ns,
+            }));
+        }
+        Ok(sources)
+    }
+
+    /// Opens a file. One that can't be opened is a problem, unless it is just gone and
+    /// there is another attempt.
+    fn keep<T>(
+        &self,
+        path: &Path,
+        open: impl FnOnce(&Path) -> io::Result<T>,
+    ) -> Result<Option<T>, Gone> {
+        match open(&self.dir.join(path)) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.is_last_attempt => {
+                Err(Gone)
+            }
+            Err(error) => {
+                let reason = error.to_string();
+                self.problems.note(path, ProblemKind::Unreadable { reason });
+                Ok(None)
+            }
+        }
     }
 }
 

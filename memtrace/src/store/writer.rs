@@ -80,7 +80,7 @@ impl Writer {
         limits: Limits,
     ) -> Result<Self, StoreError> {
         let disk = Arc::new(Disk::create(dir)?);
-        let run_file = LockedRunFile::write(&disk, &with_state(info, RunState::Recording))?;
+        let run_file = LockedRunFile::write(&disk, &with_state(info.clone(), RunState::Recording))?;
         disk.create_dir(Path::new(SPOOL))?;
         let compactor = Compactor::start(Arc::clone(&disk))
             .map_err(|error| StoreError::io("start a thread for", dir, error))?;
@@ -188,7 +188,7 @@ impl Writer {
     /// The first thing that failed; what can still be done after it is done. The recording
     /// then stays unclosed, and can be read, and closed later with
     /// [`recover`](super::recover).
-    pub fn finish(mut self, info: &RunInfo) -> Result<Stats, StoreError> {
+    pub fn finish(mut self, info: RunInfo) -> Result<Stats, StoreError> {
         let mut outcome = self.flush();
         for table in &mut self.tables {
             outcome = outcome.and(table.close_segment(&self.disk).map(drop));
@@ -200,7 +200,7 @@ impl Writer {
             outcome = outcome.and(compact(&self.disk, table, Through::End).map(drop));
         }
         outcome?;
-        self.disk.remove_dir_if_there(Path::new(SPOOL))?;
+        self.disk.remove_dir_if_empty(Path::new(SPOOL))?;
         self.run_file = LockedRunFile::write(&self.disk, &with_state(info, RunState::Closed))?;
         Ok(self.stats())
     }
@@ -224,11 +224,11 @@ impl Drop for Writer {
 }
 
 /// `info` in a state, with the version of the tables that this build writes.
-pub(super) fn with_state(info: &RunInfo, state: RunState) -> RunInfo {
+pub(super) fn with_state(info: RunInfo, state: RunState) -> RunInfo {
     RunInfo {
         schema_version: SCHEMA_VERSION,
         state,
-        ..info.clone()
+        ..info
     }
 }
 

@@ -319,23 +319,26 @@ impl Apply {
 
     /// The kernel's own figure, as VmHWM shows it: the larger of the mark and the counters.
     /// Exact where the counters are the larger, for they were added up exactly; the mark
-    /// itself was taken from approximate counters (update_hiwater_rss since 6.2).
+    /// itself was taken from approximate counters (update_hiwater_rss since 6.2). And it is
+    /// not taken at all where RSS falls without an unmapping (reclaim, truncation): where
+    /// the probe saw more than the counters' error explains, the probe is right.
     fn kernel_peak(&self, hiwater_pages: i64, counts: &Counts, seen: Seen) -> Peak {
         let now = counts.rss_pages();
         let pages = hiwater_pages.max(now);
         let bytes = Pages(pages).to_bytes(self.page_size);
-        let error = if now >= hiwater_pages {
-            Bytes(0)
-        } else {
-            self.error_bound
-        };
+        let excess = Pages(seen.pages - pages).to_bytes(self.page_size);
+        if let Some(peak) = self.seen_peak(seen)
+            && excess > self.error_bound
+        {
+            return peak;
+        }
+        let is_exact = now >= hiwater_pages && now >= seen.pages;
         // The time is that of the maximum the probe saw, where both speak of the same one.
-        let difference = Pages((pages - seen.pages).abs()).to_bytes(self.page_size);
-        let is_same = seen.boot_ns != 0 && difference <= self.error_bound;
+        let is_same = seen.boot_ns != 0 && Bytes(-excess.0) <= self.error_bound;
         Peak {
             bytes,
             source: PeakSource::KernelHiwater,
-            error: Some(error),
+            error: Some(if is_exact { Bytes(0) } else { self.error_bound }),
             at: is_same.then(|| boot(seen.boot_ns)),
         }
     }

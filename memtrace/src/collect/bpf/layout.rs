@@ -27,6 +27,18 @@ const WANTED: &[&str] = &[
     "btf_trace_mark_victim",
 ];
 
+/// What programs are attached to, as BTF names it: tp_btf programs to the typedef of a
+/// tracepoint, iterators to a function.
+const ATTACHED_TO: &[&str] = &[
+    "btf_trace_sched_process_fork",
+    "btf_trace_sched_process_exec",
+    "btf_trace_sched_process_exit",
+    "btf_trace_task_rename",
+    "btf_trace_rss_stat",
+    "btf_trace_mark_victim",
+    "bpf_iter_task",
+];
+
 /// The kernel's places of MM_FILEPAGES and so on in its counters; not an enum with a name,
 /// so BTF can't be asked for it by name. Unchanged since 4.5 (include/linux/mm_types_task.h).
 const MM_FILEPAGES: u32 = 0;
@@ -50,6 +62,9 @@ pub enum LayoutError {
 pub struct Resolved {
     /// The offsets.
     pub layout: Layout,
+    /// A small BTF with the ids of what programs are attached to; see
+    /// [`Btf::with_ids_only`].
+    pub attach_btf: Vec<u8>,
     /// Features that are off, each as a sentence fragment: "memory cgroups: ...".
     pub missing: Vec<&'static str>,
 }
@@ -60,7 +75,8 @@ pub struct Resolved {
 /// # Errors
 /// When the bytes are no BTF, or a field that every feature needs is missing.
 pub fn resolve(bytes: &[u8], possible_cpus: u32) -> Result<Resolved, LayoutError> {
-    let btf = Btf::parse(bytes, WANTED)?;
+    let wanted: Vec<&str> = WANTED.iter().chain(ATTACHED_TO).copied().collect();
+    let btf = Btf::parse(bytes, &wanted)?;
     let mut missing = Vec::new();
     let counters = Counters::find(&btf).ok_or(LayoutError::Missing("mm_struct.rss_stat"))?;
     let task = |name, what| offset(btf.field("task_struct", name), what);
@@ -144,7 +160,12 @@ pub fn resolve(bytes: &[u8], possible_cpus: u32) -> Result<Resolved, LayoutError
             0
         },
     };
-    Ok(Resolved { layout, missing })
+    let attach_btf = btf.with_ids_only(ATTACHED_TO);
+    Ok(Resolved {
+        layout,
+        attach_btf,
+        missing,
+    })
 }
 
 fn offset(field: Option<Field>, what: &'static str) -> Result<u32, LayoutError> {

@@ -7,7 +7,7 @@ use aya::maps::{HashMap as BpfHashMap, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::{
     BtfTracePoint, Iter, ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun,
 };
-use aya::{Btf, Ebpf, EbpfError, EbpfLoader};
+use aya::{Btf, Ebpf, EbpfError, EbpfLoader, Endianness};
 use memtrace_abi::config::Member;
 use memtrace_abi::{Config, LossClass, TaskSeen, names};
 use std::fs::File;
@@ -39,6 +39,9 @@ const OPTIONAL: &[(&str, &str)] = &[
         "kills by the OOM killer are not seen as they happen",
     ),
 ];
+
+/// The program of the task iterator.
+const TASK_ITERATOR: &str = "task_iter";
 
 /// Programs that are not attached anywhere: user space runs them.
 const RUN_BY_US: &[&str] = &["learn_cpus", "sweep"];
@@ -114,10 +117,11 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
     let bytes = std::fs::read(BTF_PATH).map_err(LoadError::ReadBtf)?;
     let resolved = layout::resolve(&bytes, settings.possible_cpus)?;
     drop(bytes);
-    let btf = Btf::from_sys_fs()?;
+    // Ids are all that aya asks the kernel's BTF for: there is nothing to relocate.
+    let btf = Btf::parse(&resolved.attach_btf, Endianness::default())?;
     let ring_bytes = u32::try_from(settings.config.ring_bytes).unwrap_or(u32::MAX);
     let mut ebpf = EbpfLoader::new()
-        .btf(Some(&btf))
+        .btf(None)
         .override_global(names::LAYOUT, resolved.layout.as_bytes(), true)
         .override_global(names::CONFIG, settings.config.as_bytes(), true)
         .map_max_entries(names::EVENTS, ring_bytes)
@@ -132,10 +136,10 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
     for name in REQUIRED {
         load_tracepoint(&mut ebpf, name, &btf)?;
     }
-    let iterator: &mut Iter = program(&mut ebpf, "task_iter")?;
+    let iterator: &mut Iter = program(&mut ebpf, TASK_ITERATOR)?;
     iterator
         .load("task", &btf)
-        .map_err(|error| refused("task_iter", "load", &error))?;
+        .map_err(|error| refused(TASK_ITERATOR, "load", &error))?;
     for name in RUN_BY_US {
         let program: &mut RawTracePoint = program(&mut ebpf, name)?;
         program
@@ -228,8 +232,8 @@ impl Programs {
     /// # Errors
     /// When the iterator can't be attached or read.
     pub fn visit_tasks(&mut self, mut visit: impl FnMut(&TaskSeen)) -> Result<(), LoadError> {
-        let iterator: &mut Iter = program(&mut self.ebpf, "task_iter")?;
-        let attach = |error: &dyn std::fmt::Display| refused("task_iter", "attach", error);
+        let iterator: &mut Iter = program(&mut self.ebpf, TASK_ITERATOR)?;
+        let attach = |error: &dyn std::fmt::Display| refused(TASK_ITERATOR, "attach", error);
         let id = iterator.attach().map_err(|error| attach(&error))?;
         let link = iterator.take_link(id).map_err(|error| attach(&error))?;
         let mut file: File = link.into_file().map_err(|error| attach(&error))?;
@@ -260,10 +264,14 @@ impl Programs {
         })
     }
 
-    /// Run time in nanoseconds and runs of all programs, as far as BPF_ENABLE_STATS was on.
+    /// Run time in nanoseconds and runs of the programs that run in the context of traced
+    /// processes, as far as BPF_ENABLE_STATS was on. What we run ourselves is in our own
+    /// CPU time already.
     pub fn run_stats(&self) -> Option<(u64, u64)> {
         let mut total = (0, 0);
-        for (_, program) in self.ebpf.programs() {
+        let ours = [TASK_ITERATOR].iter().chain(RUN_BY_US);
+        let in_context = |name: &str| !ours.clone().any(|ours| *ours == name);
+        for (_, program) in self.ebpf.programs().filter(|(name, _)| in_context(name)) {
             let Ok(fd) = program.fd() else { continue };
             let path = format!("/proc/self/fdinfo/{}", fd.as_fd().as_raw_fd());
             let text = std::fs::read_to_string(path).ok()?;
@@ -330,13 +338,28 @@ fn map<M>(
     convert(map).map_err(|source| LoadError::Map { name, source })
 }
 
-/// A refusal with its whole chain of causes: the verifier's log is the last of them.
+/// A refusal as one line. Where the verifier refused, its log is hundreds of lines: the
+/// last few say why, the rest goes to the debug log.
 fn refused(name: &'static str, step: &'static str, error: &dyn std::fmt::Display) -> LoadError {
-    LoadError::Program {
-        name,
-        step,
-        reason: error.to_string(),
-    }
+    let text = error.to_string();
+    tracing::debug!("{step} {name}: {text}");
+    let reason = match text.split_once("Verifier output:") {
+        None => text,
+        Some((refusal, log)) => {
+            let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
+            let verdict = lines
+                .iter()
+                .position(|line| {
+                    line.starts_with("verification time") || line.starts_with("processed")
+                })
+                .and_then(|statistics| lines.get(statistics.saturating_sub(1)))
+                .or(lines.last())
+                .copied()
+                .unwrap_or_default();
+            format!("{} verifier: {verdict}", refusal.trim_end())
+        }
+    };
+    LoadError::Program { name, step, reason }
 }
 
 fn release_free_memory() {

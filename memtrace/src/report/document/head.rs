@@ -92,8 +92,8 @@ pub(super) fn not_visible(analysis: &Analysis) -> Option<Section> {
             section.say(
                 Tone::Alert,
                 format!(
-                    "Not closed: the recorder was killed. All but at most its last second is \
-                     here; `memtrace recover {dir}` closes it."
+                    "Not closed: the recorder was killed, or its disk was full. What it wrote is here, \
+                     but for at most the last second; `memtrace recover {dir}` closes it."
                 ),
             );
         }

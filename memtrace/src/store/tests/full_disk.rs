@@ -67,7 +67,7 @@ fn fill_the_disk() {
         .count();
     assert_eq!(refused, 2 * limit);
 
-    let error = writer.finish(&info()).unwrap_err();
+    let error = writer.finish(info()).unwrap_err();
     assert!(matches!(error, StoreError::DiskFull { .. }), "{error:?}");
     let recording = Recording::open(&dir).unwrap();
     assert!(!recording.is_closed());

@@ -4,6 +4,7 @@
 mod crash;
 mod full_disk;
 mod round_trip;
+mod size;
 
 use super::Writer;
 use super::writer::Limits;

@@ -4,6 +4,7 @@ use super::*;
 use crate::model::tables::{DiagRow, OomRow};
 use crate::model::{Row, TABLES};
 use crate::store::{Recording, StoreError, newest_recording, recover};
+use std::os::unix::fs::MetadataExt;
 
 #[test]
 fn a_finished_recording_gives_every_row_back() {
@@ -13,7 +14,7 @@ fn a_finished_recording_gives_every_row_back() {
     let processes = [process(1, "a"), process(2, "")];
     append_all(&mut writer, &mems);
     append_all(&mut writer, &processes);
-    let stats = writer.finish(&info()).unwrap();
+    let stats = writer.finish(info()).unwrap();
     assert_eq!(stats.row_count, 1002);
     assert!(stats.written_bytes > Bytes(1000));
 
@@ -33,7 +34,7 @@ fn a_finished_recording_has_one_part_of_every_table_and_no_spool() {
     let (_parent, dir) = new_dir();
     let mut writer = Writer::create(&dir, &info()).unwrap();
     append_all(&mut writer, &[mem(1, 1)]);
-    writer.finish(&info()).unwrap();
+    writer.finish(info()).unwrap();
     let mut expected: Vec<String> = TABLES
         .iter()
         .map(|table| format!("{}/part-00001.parquet", table.name))
@@ -83,7 +84,7 @@ fn rows_of_many_segments_come_in_order_of_time_whether_converted_or_not() {
             assert_eq!(read, expected, "after {i} rows");
         }
     }
-    writer.finish(&info()).unwrap();
+    writer.finish(info()).unwrap();
     let recording = Recording::open(&dir).unwrap();
     assert_eq!(recording.rows::<MemRow>().unwrap(), in_order);
     assert_eq!(recording.problems(), []);
@@ -97,7 +98,7 @@ fn a_row_that_comes_much_too_late_is_kept() {
     let rows: Vec<MemRow> = (0..200).map(|i| mem(10_000 + i * 1000, 1)).collect();
     append_all(&mut writer, &rows);
     append_all(&mut writer, &[mem(5, 1)]);
-    writer.finish(&info()).unwrap();
+    writer.finish(info()).unwrap();
     let read = Recording::open(&dir).unwrap().rows::<MemRow>().unwrap();
     assert_eq!(read.len(), 201);
     assert!(read.contains(&mem(5, 1)));
@@ -124,7 +125,7 @@ fn later_rows_of_a_key_replace_earlier_ones_across_segments_and_parts() {
         }
     };
     check();
-    writer.finish(&info()).unwrap();
+    writer.finish(info()).unwrap();
     check();
     assert_eq!(files_below(&dir.join("process")).len(), 1);
 }
@@ -151,7 +152,7 @@ fn a_scan_reads_the_named_columns_and_those_that_are_never_null() {
     };
     writer.flush().unwrap();
     assert_eq!(scan(&["rss_anon_bytes"]).unwrap(), [expected]);
-    writer.finish(&info()).unwrap();
+    writer.finish(info()).unwrap();
     assert_eq!(scan(&["rss_anon_bytes"]).unwrap(), [expected]);
     let error = scan(&["rss"]).unwrap_err();
     assert!(matches!(error, StoreError::NoSuchColumn { column, .. } if column == "rss"));
@@ -203,6 +204,30 @@ fn an_unknown_major_version_is_refused_and_a_newer_minor_one_is_read() {
 }
 
 #[test]
+fn every_file_belongs_to_the_owner_that_was_set() {
+    let (parent, dir) = new_dir();
+    let own = std::fs::metadata(parent.path()).unwrap();
+    // Only root can give files away; others can at least keep them.
+    let owner = if own.uid() == 0 {
+        (4242, 4243)
+    } else {
+        (own.uid(), own.gid())
+    };
+    let mut writer = Writer::create_with(&dir, &info(), SMALL).unwrap();
+    append_all(&mut writer, &[mem(0, 1)]);
+    writer.flush().unwrap();
+    writer.set_owner(owner.0, owner.1).unwrap();
+    let rows: Vec<MemRow> = (1..300).map(|i| mem(i * 100, 1)).collect();
+    append_all(&mut writer, &rows);
+    writer.finish(info()).unwrap();
+    let folders = ["", "mem"].map(String::from);
+    for path in files_below(&dir).into_iter().chain(folders) {
+        let metadata = std::fs::metadata(dir.join(&path)).unwrap();
+        assert_eq!((metadata.uid(), metadata.gid()), owner, "{path}");
+    }
+}
+
+#[test]
 fn the_newest_recording_is_the_one_that_started_last() {
     let parent = tempfile::tempdir().unwrap();
     assert_eq!(newest_recording(parent.path()).unwrap(), None);
@@ -211,7 +236,7 @@ fn the_newest_recording_is_the_one_that_started_last() {
         info.clocks[0].wall_ns = WallNs(start);
         Writer::create(&parent.path().join(name), &info)
             .unwrap()
-            .finish(&info)
+            .finish(info)
             .unwrap();
     }
     std::fs::create_dir(parent.path().join("memtrace-empty")).unwrap();
@@ -236,7 +261,7 @@ fn rows_of_every_type_survive_the_spool_and_parquet() {
     writer.flush().unwrap();
     let rows = Recording::open(&dir).unwrap().rows::<DiagRow>().unwrap();
     assert_eq!(rows, std::slice::from_ref(&diag));
-    writer.finish(&info()).unwrap();
+    writer.finish(info()).unwrap();
     let rows = Recording::open(&dir).unwrap().rows::<DiagRow>().unwrap();
     assert_eq!(rows, [diag]);
     assert_eq!(DiagRow::TABLE.name, "diag");
