@@ -50,6 +50,10 @@ impl CgroupCollector {
             let Some(path) = process.row().cgroup.as_deref() else {
                 continue;
             };
+            // Most processes share a few groups: this spares most of them the look-up.
+            if holders.last() == Some(&path) {
+                continue;
+            }
             match self.groups.get_mut(path) {
                 Some(watched) if watched.held_at == Some(now) => continue,
                 Some(watched) => watched.held_at = Some(now),
