@@ -228,7 +228,8 @@ mod tests {
 
     #[test]
     fn each_missing_fact_is_named_and_procfs_is_taken() {
-        let cases: [(Obstacle, fn(&mut HostFacts)); 5] = [
+        type TakeAway = fn(&mut HostFacts);
+        let cases: [(Obstacle, TakeAway); 5] = [
             (Obstacle::NoBtf, |facts| facts.btf_bytes = None),
             (Obstacle::NoCapability, |facts| {
                 facts.capabilities = Some(Capabilities::default())

@@ -190,6 +190,8 @@ impl Prepared {
                 unsafe { libc::_exit(0) };
             }
         }
+        #[cfg(not(target_os = "linux"))]
+        let _ = (self.dies_with_us, self.recorder);
         let pointers = |strings: &[CString]| -> Vec<*const c_char> {
             strings
                 .iter()

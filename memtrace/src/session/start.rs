@@ -223,6 +223,8 @@ impl Request<'_> {
         world: &mut World,
         out: &mut Vec<Record>,
     ) -> Result<Vec<Box<dyn Collector>>, StartError> {
+        #[cfg(not(target_os = "linux"))]
+        let _ = (self.held, self.facts, self.plan, tick, world, out);
         let mut collectors = match backend {
             #[cfg(target_os = "linux")]
             Backend::Bpf => vec![self.bpf(tick, world, out)?],
