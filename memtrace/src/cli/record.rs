@@ -5,7 +5,7 @@ use crate::model::{DurationNs, RunInfo, Target, Tgid};
 use crate::session::{
     CommandError, CommandUser, Held, Options, Outcome, Progress, RecordError, record,
 };
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::builder::{PossibleValue, TypedValueParser};
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
@@ -14,6 +14,9 @@ use std::process::ExitCode;
 
 /// Share of one CPU that the recorder may take before it looks less often.
 const CPU_BUDGET_PERCENT: &str = "2";
+
+/// What can be the id of a process: a positive pid_t.
+const PIDS: std::ops::RangeInclusive<i64> = 1..=i32::MAX as i64;
 
 const EXIT_STATUS: &str = "\
 Exit status: that of COMMAND, 128 + n when signal n ended it; 127 when there is no such
@@ -29,15 +32,16 @@ leaves COMMAND alone. Without COMMAND the first one ends the recording.";
                             memtrace record [OPTIONS] -p PID | --match REGEX | --cgroup PATH | -a"
 )]
 #[command(after_help = EXIT_STATUS)]
-#[command(group = clap::ArgGroup::new("target").multiple(false))]
+#[command(group = clap::ArgGroup::new("target").multiple(false).required(true))]
 pub(super) struct Args {
     /// Record a running process and its descendants, present and future; may be repeated
-    #[arg(short, long = "pid", value_name = "PID", group = "target")]
+    #[arg(short, long = "pid", value_name = "PID", group = "target",
+          value_parser = clap::value_parser!(u32).range(PIDS))]
     pid: Vec<u32>,
 
     /// Record processes whose name, title or command line matches, now or later, with their
     /// descendants
-    #[arg(long = "match", value_name = "REGEX", group = "target")]
+    #[arg(long = "match", value_name = "REGEX", group = "target", value_parser = parse_regex)]
     pattern: Option<String>,
 
     /// Record the processes of a cgroup and of the groups below it, with their descendants
@@ -129,7 +133,7 @@ impl TypedValueParser for BackendParser {
 /// its exit code is passed on.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let facts = HostFacts::read();
-    let target = target(&args)?;
+    let target = target(&args);
     let user = if args.as_root {
         CommandUser::same()
     } else {
@@ -183,8 +187,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn target(args: &Args) -> anyhow::Result<Target> {
-    Ok(if !args.command.is_empty() {
+fn target(args: &Args) -> Target {
+    if !args.command.is_empty() {
         let argv = args
             .command
             .iter()
@@ -201,14 +205,11 @@ fn target(args: &Args) -> anyhow::Result<Target> {
         }
     } else if let Some(path) = &args.cgroup {
         Target::Cgroup { path: path.clone() }
-    } else if args.all {
-        Target::All
     } else {
-        bail!(
-            "nothing to record: give a command after `--`, or -p PID, --match REGEX, \
-             --cgroup PATH, or -a for the whole machine"
-        )
-    })
+        // The group is required, so this is `-a`.
+        debug_assert!(args.all);
+        Target::All
+    }
 }
 
 /// The end, told in two lines; the exit code is the command's.
@@ -260,6 +261,11 @@ fn show_progress(progress: &Progress) {
     );
 }
 
+/// Keeps the text; the backends compile it again.
+fn parse_regex(text: &str) -> Result<String, regex::Error> {
+    regex::Regex::new(text).map(|_| text.to_owned())
+}
+
 fn parse_duration(text: &str) -> Result<DurationNs, String> {
     let way_out = "; write it like 30s, 5m or 1h30m";
     let span: jiff::SignedDuration = text.parse().map_err(|error| format!("{error}{way_out}"))?;
@@ -288,5 +294,59 @@ fn parse_percent(text: &str) -> Result<f64, String> {
         Ok(percent)
     } else {
         Err("must be above 0 and at most 100".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use clap::error::ErrorKind;
+
+    /// `memtrace record` by itself.
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parse(arguments: &[&str]) -> Result<Args, clap::Error> {
+        Line::try_parse_from(["record"].iter().chain(arguments)).map(|line| line.args)
+    }
+
+    #[test]
+    fn a_wrong_use_ends_with_2() {
+        let cases: &[(&[&str], ErrorKind)] = &[
+            (&[], ErrorKind::MissingRequiredArgument),
+            (&["--"], ErrorKind::MissingRequiredArgument),
+            (&["-p", "0"], ErrorKind::ValueValidation),
+            (&["-p", "2147483648"], ErrorKind::ValueValidation),
+            (&["--match", "("], ErrorKind::ValueValidation),
+            (&["-a", "-p", "1"], ErrorKind::ArgumentConflict),
+        ];
+        for (arguments, kind) in cases {
+            let error = parse(arguments).unwrap_err();
+            assert_eq!(error.kind(), *kind, "{arguments:?}: {error}");
+            assert_eq!(error.exit_code(), 2, "{arguments:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_pattern_is_said_once() {
+        let error = parse(&["--match", "("]).unwrap_err().to_string();
+        assert_eq!(error.matches("unclosed group").count(), 1, "{error}");
+    }
+
+    #[test]
+    fn each_way_to_name_a_target_is_understood() {
+        let target = |arguments: &[&str]| target(&parse(arguments).unwrap());
+        assert!(matches!(target(&["-a"]), Target::All));
+        assert!(matches!(target(&["-p", "2147483647"]), Target::Pids { .. }));
+        assert!(matches!(
+            target(&["--match", "ray::"]),
+            Target::Match { .. }
+        ));
+        assert!(matches!(target(&["--cgroup", "/"]), Target::Cgroup { .. }));
+        assert!(matches!(target(&["--", "true"]), Target::Command { .. }));
     }
 }
