@@ -267,14 +267,13 @@ fn parse_regex(text: &str) -> Result<String, regex::Error> {
 }
 
 fn parse_duration(text: &str) -> Result<DurationNs, String> {
-    let way_out = "; write it like 30s, 5m or 1h30m";
-    let span: jiff::SignedDuration = text.parse().map_err(|error| format!("{error}{way_out}"))?;
-    let nanoseconds = i64::try_from(span.as_nanos()).map_err(|_| format!("too long{way_out}"))?;
-    if nanoseconds > 0 {
-        Ok(DurationNs(nanoseconds))
-    } else {
-        Err(format!("must be longer than nothing{way_out}"))
-    }
+    let span: Option<jiff::SignedDuration> = text.parse().ok();
+    span.and_then(|span| i64::try_from(span.as_nanos()).ok())
+        .filter(|nanoseconds| *nanoseconds > 0)
+        .map(DurationNs)
+        .ok_or_else(|| {
+            format!("'{text}' is not a length of time: write it like 100ms, 30s, 5m or 1h30m")
+        })
 }
 
 /// Shorter than this, looking costs more than it shows; longer, a reader can't bound what
@@ -335,6 +334,23 @@ mod tests {
     fn what_is_wrong_with_a_pattern_is_said_once() {
         let error = parse(&["--match", "("]).unwrap_err().to_string();
         assert_eq!(error.matches("unclosed group").count(), 1, "{error}");
+    }
+
+    #[test]
+    fn what_is_no_length_of_time_is_told_how_to_write_one() {
+        for option in ["-d", "--interval"] {
+            for text in ["5", "soon", "0s", "", "9999999h"] {
+                let error = parse(&["-a", option, text]).unwrap_err();
+                assert_eq!(error.exit_code(), 2);
+                let message = format!(
+                    "'{text}' is not a length of time: write it like 100ms, 30s, 5m or 1h30m"
+                );
+                assert!(error.to_string().contains(&message), "{error}");
+            }
+        }
+        let args = parse(&["-a", "-d", "1h30m", "--interval", "250ms"]).unwrap();
+        assert_eq!(args.duration, Some(DurationNs(5_400_000_000_000)));
+        assert_eq!(args.interval, DurationNs(250_000_000));
     }
 
     #[test]
