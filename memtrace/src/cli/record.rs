@@ -21,6 +21,7 @@ const PIDS: std::ops::RangeInclusive<i64> = 1..=i32::MAX as i64;
 const EXIT_STATUS: &str = "\
 Exit status: that of COMMAND, 128 + n when signal n ended it; 127 when there is no such
 command, 126 when it can't be executed; 1 after an error of memtrace, 2 after a wrong use.
+With -d, COMMAND is left running and the status is 0.
 
 Ctrl-C reaches COMMAND, which is recorded to its end; a second one ends the recording and
 leaves COMMAND alone. Without COMMAND the first one ends the recording.";
