@@ -213,29 +213,29 @@ fn target(args: &Args) -> Target {
     }
 }
 
-/// The end, told in two lines; the exit code is the command's.
+/// The end, told in a line; the exit code is the command's.
 fn finish(outcome: &Outcome, is_quiet: bool) -> ExitCode {
-    let dir = outcome.dir.display();
-    if let Some(failure) = &outcome.storage_failure {
-        say(&format!(
-            "stopped recording: {failure}; what was written until then is in {dir}"
-        ));
-    } else if !is_quiet {
-        say(&format!(
-            "{} {} in {dir}; see it with: memtrace report {dir}",
-            outcome.process_count,
-            if outcome.process_count == 1 {
-                "process"
-            } else {
-                "processes"
-            },
-        ));
+    if !is_quiet || outcome.storage_failure.is_some() {
+        say(&closing_words(outcome));
     }
     match (outcome.command_exit_code, &outcome.storage_failure) {
         (Some(code), _) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
         (None, Some(_)) => ExitCode::FAILURE,
         (None, None) => ExitCode::SUCCESS,
     }
+}
+
+fn closing_words(outcome: &Outcome) -> String {
+    let dir = outcome.dir.display();
+    if let Some(failure) = &outcome.storage_failure {
+        return format!("stopped recording: {failure}; what was written until then is in {dir}");
+    }
+    let counted = match outcome.process_count {
+        0 => return format!("no process matched: nothing was recorded in {dir}"),
+        1 => "1 process".to_owned(),
+        count => format!("{count} processes"),
+    };
+    format!("{counted} in {dir}; see it with: memtrace report {dir}")
 }
 
 fn command_failed(error: &CommandError) -> ExitCode {
@@ -245,7 +245,20 @@ fn command_failed(error: &CommandError) -> ExitCode {
 
 fn say(text: &str) {
     // Nothing is left to tell it to when stderr is closed.
-    let _ = writeln!(std::io::stderr(), "memtrace: {text}");
+    let _ = writeln!(std::io::stderr(), "memtrace: {}", visible(text));
+}
+
+/// The text with what a terminal would act on written out: names of commands and of
+/// directories can hold anything.
+fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\'' | '"' | '\\' => shown.push(c),
+            c => shown.extend(c.escape_debug()),
+        }
+    }
+    shown
 }
 
 fn show_progress(progress: &Progress) {
@@ -300,6 +313,7 @@ fn parse_percent(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Bytes;
     use clap::Parser;
     use clap::error::ErrorKind;
 
@@ -352,6 +366,32 @@ mod tests {
         let args = parse(&["-a", "-d", "1h30m", "--interval", "250ms"]).unwrap();
         assert_eq!(args.duration, Some(DurationNs(5_400_000_000_000)));
         assert_eq!(args.interval, DurationNs(250_000_000));
+    }
+
+    #[test]
+    fn the_end_says_how_much_was_recorded() {
+        let words = |process_count| {
+            closing_words(&Outcome {
+                dir: PathBuf::from("run"),
+                command_exit_code: None,
+                process_count,
+                row_count: 0,
+                written_bytes: Bytes(0),
+                storage_failure: None,
+            })
+        };
+        assert_eq!(words(0), "no process matched: nothing was recorded in run");
+        assert!(words(1).starts_with("1 process in run;"));
+        assert!(words(2).starts_with("2 processes in run;"));
+    }
+
+    #[test]
+    fn the_name_of_a_command_cannot_act_on_the_terminal() {
+        let error = CommandError::NotFound("it's \x1b[2J\u{202e}a\\b\nnö \"训练\"".to_owned());
+        assert_eq!(
+            visible(&error.to_string()),
+            "command not found: it's \\u{1b}[2J\\u{202e}a\\b\\nnö \"训练\""
+        );
     }
 
     #[test]
