@@ -5,7 +5,7 @@ use crate::model::{DurationNs, RunInfo, Target, Tgid};
 use crate::session::{
     CommandError, CommandUser, Held, Options, Outcome, Progress, RecordError, record,
 };
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::builder::{PossibleValue, TypedValueParser};
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
@@ -15,9 +15,13 @@ use std::process::ExitCode;
 /// Share of one CPU that the recorder may take before it looks less often.
 const CPU_BUDGET_PERCENT: &str = "2";
 
+/// What can be the id of a process: a positive pid_t.
+const PIDS: std::ops::RangeInclusive<i64> = 1..=i32::MAX as i64;
+
 const EXIT_STATUS: &str = "\
 Exit status: that of COMMAND, 128 + n when signal n ended it; 127 when there is no such
 command, 126 when it can't be executed; 1 after an error of memtrace, 2 after a wrong use.
+With -d, COMMAND is left running and the status is 0.
 
 Ctrl-C reaches COMMAND, which is recorded to its end; a second one ends the recording and
 leaves COMMAND alone. Without COMMAND the first one ends the recording.";
@@ -29,15 +33,16 @@ leaves COMMAND alone. Without COMMAND the first one ends the recording.";
                             memtrace record [OPTIONS] -p PID | --match REGEX | --cgroup PATH | -a"
 )]
 #[command(after_help = EXIT_STATUS)]
-#[command(group = clap::ArgGroup::new("target").multiple(false))]
+#[command(group = clap::ArgGroup::new("target").multiple(false).required(true))]
 pub(super) struct Args {
     /// Record a running process and its descendants, present and future; may be repeated
-    #[arg(short, long = "pid", value_name = "PID", group = "target")]
+    #[arg(short, long = "pid", value_name = "PID", group = "target",
+          value_parser = clap::value_parser!(u32).range(PIDS))]
     pid: Vec<u32>,
 
     /// Record processes whose name, title or command line matches, now or later, with their
     /// descendants
-    #[arg(long = "match", value_name = "REGEX", group = "target")]
+    #[arg(long = "match", value_name = "REGEX", group = "target", value_parser = parse_regex)]
     pattern: Option<String>,
 
     /// Record the processes of a cgroup and of the groups below it, with their descendants
@@ -129,7 +134,7 @@ impl TypedValueParser for BackendParser {
 /// its exit code is passed on.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let facts = HostFacts::read();
-    let target = target(&args)?;
+    let target = target(&args);
     let user = if args.as_root {
         CommandUser::same()
     } else {
@@ -183,8 +188,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn target(args: &Args) -> anyhow::Result<Target> {
-    Ok(if !args.command.is_empty() {
+fn target(args: &Args) -> Target {
+    if !args.command.is_empty() {
         let argv = args
             .command
             .iter()
@@ -201,39 +206,36 @@ fn target(args: &Args) -> anyhow::Result<Target> {
         }
     } else if let Some(path) = &args.cgroup {
         Target::Cgroup { path: path.clone() }
-    } else if args.all {
-        Target::All
     } else {
-        bail!(
-            "nothing to record: give a command after `--`, or -p PID, --match REGEX, \
-             --cgroup PATH, or -a for the whole machine"
-        )
-    })
+        // The group is required, so this is `-a`.
+        debug_assert!(args.all);
+        Target::All
+    }
 }
 
-/// The end, told in two lines; the exit code is the command's.
+/// The end, told in a line; the exit code is the command's.
 fn finish(outcome: &Outcome, is_quiet: bool) -> ExitCode {
-    let dir = outcome.dir.display();
-    if let Some(failure) = &outcome.storage_failure {
-        say(&format!(
-            "stopped recording: {failure}; what was written until then is in {dir}"
-        ));
-    } else if !is_quiet {
-        say(&format!(
-            "{} {} in {dir}; see it with: memtrace report {dir}",
-            outcome.process_count,
-            if outcome.process_count == 1 {
-                "process"
-            } else {
-                "processes"
-            },
-        ));
+    if !is_quiet || outcome.storage_failure.is_some() {
+        say(&closing_words(outcome));
     }
     match (outcome.command_exit_code, &outcome.storage_failure) {
         (Some(code), _) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
         (None, Some(_)) => ExitCode::FAILURE,
         (None, None) => ExitCode::SUCCESS,
     }
+}
+
+fn closing_words(outcome: &Outcome) -> String {
+    let dir = outcome.dir.display();
+    if let Some(failure) = &outcome.storage_failure {
+        return format!("stopped recording: {failure}; what was written until then is in {dir}");
+    }
+    let counted = match outcome.process_count {
+        0 => return format!("no process matched: nothing was recorded in {dir}"),
+        1 => "1 process".to_owned(),
+        count => format!("{count} processes"),
+    };
+    format!("{counted} in {dir}; see it with: memtrace report {dir}")
 }
 
 fn command_failed(error: &CommandError) -> ExitCode {
@@ -243,7 +245,20 @@ fn command_failed(error: &CommandError) -> ExitCode {
 
 fn say(text: &str) {
     // Nothing is left to tell it to when stderr is closed.
-    let _ = writeln!(std::io::stderr(), "memtrace: {text}");
+    let _ = writeln!(std::io::stderr(), "memtrace: {}", visible(text));
+}
+
+/// The text with what a terminal would act on written out: names of commands and of
+/// directories can hold anything.
+fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\'' | '"' | '\\' => shown.push(c),
+            c => shown.extend(c.escape_debug()),
+        }
+    }
+    shown
 }
 
 fn show_progress(progress: &Progress) {
@@ -260,15 +275,19 @@ fn show_progress(progress: &Progress) {
     );
 }
 
+/// Keeps the text; the backends compile it again.
+fn parse_regex(text: &str) -> Result<String, regex::Error> {
+    regex::Regex::new(text).map(|_| text.to_owned())
+}
+
 fn parse_duration(text: &str) -> Result<DurationNs, String> {
-    let way_out = "; write it like 30s, 5m or 1h30m";
-    let span: jiff::SignedDuration = text.parse().map_err(|error| format!("{error}{way_out}"))?;
-    let nanoseconds = i64::try_from(span.as_nanos()).map_err(|_| format!("too long{way_out}"))?;
-    if nanoseconds > 0 {
-        Ok(DurationNs(nanoseconds))
-    } else {
-        Err(format!("must be longer than nothing{way_out}"))
-    }
+    let span: Option<jiff::SignedDuration> = text.parse().ok();
+    span.and_then(|span| i64::try_from(span.as_nanos()).ok())
+        .filter(|nanoseconds| *nanoseconds > 0)
+        .map(DurationNs)
+        .ok_or_else(|| {
+            format!("'{text}' is not a length of time: write it like 100ms, 30s, 5m or 1h30m")
+        })
 }
 
 /// Shorter than this, looking costs more than it shows; longer, a reader can't bound what
@@ -288,5 +307,103 @@ fn parse_percent(text: &str) -> Result<f64, String> {
         Ok(percent)
     } else {
         Err("must be above 0 and at most 100".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Bytes;
+    use clap::Parser;
+    use clap::error::ErrorKind;
+
+    /// `memtrace record` by itself.
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parse(arguments: &[&str]) -> Result<Args, clap::Error> {
+        Line::try_parse_from(["record"].iter().chain(arguments)).map(|line| line.args)
+    }
+
+    #[test]
+    fn a_wrong_use_ends_with_2() {
+        let cases: &[(&[&str], ErrorKind)] = &[
+            (&[], ErrorKind::MissingRequiredArgument),
+            (&["--"], ErrorKind::MissingRequiredArgument),
+            (&["-p", "0"], ErrorKind::ValueValidation),
+            (&["-p", "2147483648"], ErrorKind::ValueValidation),
+            (&["--match", "("], ErrorKind::ValueValidation),
+            (&["-a", "-p", "1"], ErrorKind::ArgumentConflict),
+        ];
+        for (arguments, kind) in cases {
+            let error = parse(arguments).unwrap_err();
+            assert_eq!(error.kind(), *kind, "{arguments:?}: {error}");
+            assert_eq!(error.exit_code(), 2, "{arguments:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_pattern_is_said_once() {
+        let error = parse(&["--match", "("]).unwrap_err().to_string();
+        assert_eq!(error.matches("unclosed group").count(), 1, "{error}");
+    }
+
+    #[test]
+    fn what_is_no_length_of_time_is_told_how_to_write_one() {
+        for option in ["-d", "--interval"] {
+            for text in ["5", "soon", "0s", "", "9999999h"] {
+                let error = parse(&["-a", option, text]).unwrap_err();
+                assert_eq!(error.exit_code(), 2);
+                let message = format!(
+                    "'{text}' is not a length of time: write it like 100ms, 30s, 5m or 1h30m"
+                );
+                assert!(error.to_string().contains(&message), "{error}");
+            }
+        }
+        let args = parse(&["-a", "-d", "1h30m", "--interval", "250ms"]).unwrap();
+        assert_eq!(args.duration, Some(DurationNs(5_400_000_000_000)));
+        assert_eq!(args.interval, DurationNs(250_000_000));
+    }
+
+    #[test]
+    fn the_end_says_how_much_was_recorded() {
+        let words = |process_count| {
+            closing_words(&Outcome {
+                dir: PathBuf::from("run"),
+                command_exit_code: None,
+                process_count,
+                row_count: 0,
+                written_bytes: Bytes(0),
+                storage_failure: None,
+            })
+        };
+        assert_eq!(words(0), "no process matched: nothing was recorded in run");
+        assert!(words(1).starts_with("1 process in run;"));
+        assert!(words(2).starts_with("2 processes in run;"));
+    }
+
+    #[test]
+    fn the_name_of_a_command_cannot_act_on_the_terminal() {
+        let error = CommandError::NotFound("it's \x1b[2J\u{202e}a\\b\nnö \"训练\"".to_owned());
+        assert_eq!(
+            visible(&error.to_string()),
+            "command not found: it's \\u{1b}[2J\\u{202e}a\\b\\nnö \"训练\""
+        );
+    }
+
+    #[test]
+    fn each_way_to_name_a_target_is_understood() {
+        let target = |arguments: &[&str]| target(&parse(arguments).unwrap());
+        assert!(matches!(target(&["-a"]), Target::All));
+        assert!(matches!(target(&["-p", "2147483647"]), Target::Pids { .. }));
+        assert!(matches!(
+            target(&["--match", "ray::"]),
+            Target::Match { .. }
+        ));
+        assert!(matches!(target(&["--cgroup", "/"]), Target::Cgroup { .. }));
+        assert!(matches!(target(&["--", "true"]), Target::Command { .. }));
     }
 }

@@ -76,12 +76,8 @@ pub(super) fn btf(facts: &HostFacts) -> Finding {
 }
 
 const FOR_BPF: [Capability; 2] = [Capability::BPF, Capability::PERFMON];
-const TO_SEE: [Capability; 3] = [
-    Capability::SYS_PTRACE,
-    Capability::DAC_READ_SEARCH,
-    Capability::CHECKPOINT_RESTORE,
-];
-const TO_LAST: [Capability; 1] = [Capability::SYS_RESOURCE];
+const TO_SEE: [Capability; 2] = [Capability::SYS_PTRACE, Capability::DAC_READ_SEARCH];
+const TO_LAST: [Capability; 2] = [Capability::SYS_RESOURCE, Capability::IPC_LOCK];
 /// What the kernel log takes; asked for by trying.
 const FOR_THE_LOG: [Capability; 1] = [Capability::SYSLOG];
 
@@ -93,7 +89,7 @@ pub(super) fn seeing_capabilities(facts: &HostFacts) -> Finding {
     capabilities(&TO_SEE, facts)
 }
 
-pub(super) fn lasting_capability(facts: &HostFacts) -> Finding {
+pub(super) fn lasting_capabilities(facts: &HostFacts) -> Finding {
     capabilities(&TO_LAST, facts)
 }
 
@@ -118,12 +114,7 @@ fn capabilities(wanted: &[Capability], facts: &HostFacts) -> Finding {
 
 /// CAP_SYS_ADMIN still stands in for those that were split off from it.
 fn is_in_effect(held: Capabilities, capability: Capability) -> bool {
-    let was_split_off = [
-        Capability::BPF,
-        Capability::PERFMON,
-        Capability::CHECKPOINT_RESTORE,
-    ]
-    .contains(&capability);
+    let was_split_off = FOR_BPF.contains(&capability);
     held.has(capability) || (was_split_off && held.has(Capability::SYS_ADMIN))
 }
 

@@ -78,13 +78,13 @@ pub static CHECKS: &[Check] = &[
     },
     Check {
         name: "capabilities to see",
-        purpose: "other users' processes, and the objects behind mappings",
+        purpose: "other users' processes, and which program they run",
         examine: checks::seeing_capabilities,
     },
     Check {
-        name: "capability to last",
-        purpose: "protecting the recorder from the OOM killer that it is to record",
-        examine: checks::lasting_capability,
+        name: "capabilities to last",
+        purpose: "keeping the recorder's memory from the OOM killer and from being reclaimed",
+        examine: checks::lasting_capabilities,
     },
     Check {
         name: "user namespace",
