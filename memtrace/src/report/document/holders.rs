@@ -163,20 +163,8 @@ fn notes(section: &mut Section, state: &Composition) {
             ),
         );
     }
-    let sum = totals.rss.bytes();
-    if let (Some(sum), Some(once)) = (sum, state.shared_counted_once())
-        && state.holders.len() > 1
-        && (sum - once).0 > sum.0 / 50
-    {
-        section.say(
-            Tone::Quiet,
-            format!(
-                "A sum of RSS counts shared pages in every process that maps them: the truth \
-                 lies between some {} and {}.",
-                bytes(once),
-                bytes(sum)
-            ),
-        );
+    if state.holders.len() > 1 {
+        section.say(Tone::Quiet, upper_bound(state));
     }
     for cgroup in state.cgroups.iter().take(MAX_CGROUPS) {
         section.say(Tone::Plain, cgroup_line(cgroup));
@@ -192,6 +180,19 @@ fn notes(section: &mut Section, state: &Composition) {
             ),
         );
     }
+}
+
+fn upper_bound(state: &Composition) -> String {
+    let mut line = "A sum of RSS is an upper bound: pages that processes share, copy-on-write \
+                    pages after a fork too, count in each."
+        .to_owned();
+    if let Some(once) = state.shared_counted_once() {
+        line.push_str(&format!(
+            " Counting mapped files and shared memory once gives some {}.",
+            bytes(once)
+        ));
+    }
+    line
 }
 
 fn cgroup_line(cgroup: &CgroupUse) -> String {
