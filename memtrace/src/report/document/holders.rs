@@ -8,8 +8,6 @@ use crate::report::words::{bytes, bytes_or_dash, bytes_or_unknown};
 
 /// Columns of the curve.
 const CURVE_WIDTH: usize = 60;
-/// A cgroup or node row this far from the instant is told with its distance.
-const STALE_NS: i64 = 2_000_000_000;
 const MAX_CGROUPS: usize = 2;
 
 /// The simultaneous peak and who made it up.
@@ -17,7 +15,7 @@ pub(super) fn peak(analysis: &Analysis, top: usize) -> Section {
     let mut section = peak_in_short(analysis);
     if let Some(peak) = &analysis.peak {
         table(&mut section, analysis, peak, top);
-        notes(&mut section, peak);
+        notes(&mut section, analysis, peak);
         section.blocks.extend(higher_alone(analysis, peak));
     }
     section
@@ -71,7 +69,7 @@ pub(super) fn at(analysis: &Analysis, at: &Composition, top: usize) -> Section {
         words::share(at.totals.rss.bytes(), peak),
     ));
     table(&mut section, analysis, at, top);
-    notes(&mut section, at);
+    notes(&mut section, analysis, at);
     section
 }
 
@@ -151,7 +149,8 @@ fn rest_row(rest: &[HolderGroup], count: usize, whole: Option<Bytes>) -> Vec<Str
     ]
 }
 
-fn notes(section: &mut Section, state: &Composition) {
+fn notes(section: &mut Section, analysis: &Analysis, state: &Composition) {
+    let interval = analysis.info.interval_ns;
     let totals = &state.totals;
     let unknown = totals.rss.unknown_count();
     if unknown > 0 {
@@ -167,7 +166,7 @@ fn notes(section: &mut Section, state: &Composition) {
         section.say(Tone::Quiet, upper_bound(state));
     }
     for cgroup in state.cgroups.iter().take(MAX_CGROUPS) {
-        section.say(Tone::Plain, cgroup_line(cgroup));
+        section.say(Tone::Plain, cgroup_line(cgroup, interval));
     }
     if let Some(node) = &state.node {
         let available = bytes_or_unknown(node.row.mem_available_bytes);
@@ -176,7 +175,7 @@ fn notes(section: &mut Section, state: &Composition) {
             Tone::Plain,
             format!(
                 "Node: {available} of {total} available{}.",
-                aged(node.age_ns)
+                aged(node.age_ns, interval)
             ),
         );
     }
@@ -195,7 +194,7 @@ fn upper_bound(state: &Composition) -> String {
     line
 }
 
-fn cgroup_line(cgroup: &CgroupUse) -> String {
+fn cgroup_line(cgroup: &CgroupUse, interval: DurationNs) -> String {
     let row = &cgroup.row;
     let mut parts = Vec::new();
     for (kind, amount) in [
@@ -221,15 +220,16 @@ fn cgroup_line(cgroup: &CgroupUse) -> String {
         "Cgroup {}: {} in use{kinds}{limit}{}.",
         row.cgroup,
         bytes_or_unknown(row.current_bytes),
-        aged(cgroup.age_ns)
+        aged(cgroup.age_ns, interval)
     )
 }
 
-fn aged(age: DurationNs) -> String {
+/// A reading further away than one interval is told with its distance.
+fn aged(age: DurationNs, interval: DurationNs) -> String {
     let distance = words::duration(DurationNs(age.0.saturating_abs()));
     match age.0 {
-        age if age > STALE_NS => format!(", read {distance} earlier"),
-        age if age < -STALE_NS => format!(", read {distance} later"),
+        age if age > interval.0 => format!(", read {distance} earlier"),
+        age if age < -interval.0 => format!(", read {distance} later"),
         _ => String::new(),
     }
 }
