@@ -15,6 +15,7 @@ mod family;
 #[cfg(test)]
 pub(crate) mod golden;
 mod growth;
+mod held;
 mod ledger;
 mod losses;
 mod moment;
