@@ -119,3 +119,20 @@ impl HolderGroup {
         }
     }
 }
+
+/// What several lines hold together; `None` when that of any is unknown.
+pub fn together(amounts: impl IntoIterator<Item = Option<Bytes>>) -> Option<Bytes> {
+    amounts.into_iter().sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_part_makes_the_sum_unknown() {
+        let parts = [Some(Bytes(1)), Some(Bytes(2))];
+        assert_eq!(together(parts), Some(Bytes(3)));
+        assert_eq!(together(parts.into_iter().chain([None])), None);
+    }
+}

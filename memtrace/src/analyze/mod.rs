@@ -33,7 +33,7 @@ mod surroundings;
 pub use amounts::{Amounts, Sum, Totals};
 pub use analysis::{Analysis, TreeFinding};
 pub use clock::RunClock;
-pub use composition::{Composition, Holder, HolderGroup};
+pub use composition::{Composition, Holder, HolderGroup, together};
 pub use cost::RecorderCost;
 pub use endings::{Ending, EndingGroup, Endings};
 pub use family::{Family, TreeLine};

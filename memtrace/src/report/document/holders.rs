@@ -1,7 +1,7 @@
 //! Who holds the memory at an instant, and the main process against its descendants.
 
 use super::{Block, Section, Tone, figures, flexible, name, pid, words_in};
-use crate::analyze::{Analysis, CgroupUse, Composition, HolderGroup, TreeFinding};
+use crate::analyze::{Analysis, CgroupUse, Composition, HolderGroup, TreeFinding, together};
 use crate::model::{Bytes, DurationNs, Target};
 use crate::report::words;
 use crate::report::words::{bytes, bytes_or_dash, bytes_or_unknown};
@@ -135,17 +135,17 @@ fn row(analysis: &Analysis, group: &HolderGroup, whole: Option<Bytes>) -> Vec<St
 }
 
 fn rest_row(rest: &[HolderGroup], count: usize, whole: Option<Bytes>) -> Vec<String> {
-    let sum = |kind: fn(&HolderGroup) -> Option<Bytes>| rest.iter().filter_map(kind).sum::<Bytes>();
-    let rss = Some(sum(|group| group.totals.rss.bytes()));
+    let sum = |kind: fn(&HolderGroup) -> Option<Bytes>| together(rest.iter().map(kind));
+    let rss = sum(|group| group.totals.rss.bytes());
     vec![
         format!("{} ×", words::count(count)),
         "all others".to_owned(),
         bytes_or_unknown(rss),
         words::share(rss, whole),
-        bytes_or_dash(Some(sum(|group| group.totals.anon.bytes()))),
-        bytes_or_dash(Some(sum(|group| group.totals.file.bytes()))),
-        bytes_or_dash(Some(sum(|group| group.totals.shmem.bytes()))),
-        bytes_or_dash(Some(sum(|group| group.totals.swap.bytes()))),
+        bytes_or_dash(sum(|group| group.totals.anon.bytes())),
+        bytes_or_dash(sum(|group| group.totals.file.bytes())),
+        bytes_or_dash(sum(|group| group.totals.shmem.bytes())),
+        bytes_or_dash(sum(|group| group.totals.swap.bytes())),
     ]
 }
 

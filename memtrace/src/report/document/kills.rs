@@ -1,10 +1,10 @@
 //! OOM kills: who was killed, at whose limit, and who held the memory.
 
 use super::{Section, Tone, pid_and_name};
-use crate::analyze::{Analysis, OomFinding};
+use crate::analyze::{Analysis, OomFinding, together};
 use crate::model::tables::OomRow;
 use crate::report::words;
-use crate::report::words::{bytes, bytes_or_unknown};
+use crate::report::words::bytes_or_unknown;
 
 /// Holders named in one line.
 const MAX_HOLDERS: usize = 3;
@@ -114,11 +114,9 @@ fn holders_line(analysis: &Analysis, kill: &OomFinding) -> Option<String> {
     let rest = groups.get(MAX_HOLDERS..).unwrap_or_default();
     if !rest.is_empty() {
         let count: usize = rest.iter().map(|group| group.members.len()).sum();
-        let amount = rest
-            .iter()
-            .filter_map(|group| group.totals.rss.bytes())
-            .sum();
-        told.push(format!("{} more {}", words::count(count), bytes(amount)));
+        let amount = together(rest.iter().map(|group| group.totals.rss.bytes()));
+        let amount = bytes_or_unknown(amount);
+        told.push(format!("{} more {amount}", words::count(count)));
     }
     let whole = bytes_or_unknown(state.totals.rss.bytes());
     let holds = format!(
