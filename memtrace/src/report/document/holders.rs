@@ -1,7 +1,9 @@
 //! Who holds the memory at an instant, and the main process against its descendants.
 
 use super::{Block, Section, Tone, figures, flexible, name, pid, words_in};
-use crate::analyze::{Analysis, CgroupUse, Composition, HolderGroup, TreeFinding, together};
+use crate::analyze::{
+    Analysis, CgroupUse, Composition, HolderGroup, SeriesPoint, TreeFinding, together,
+};
 use crate::model::{Bytes, DurationNs, Target};
 use crate::report::words;
 use crate::report::words::{bytes, bytes_or_dash, bytes_or_unknown};
@@ -245,18 +247,32 @@ fn curve(analysis: &Analysis) -> Option<String> {
         return None;
     }
     let width = CURVE_WIDTH.min(points.len());
-    let mut slices = vec![0_i64; width];
+    let mut slices: Vec<Option<Bytes>> = vec![None; width];
     for point in points {
         let place = clock.offset(point.boot_ns).0.max(0) as f64 / length as f64;
         let slice = ((place * width as f64) as usize).min(width - 1);
-        slices[slice] = slices[slice].max(point.max_bytes.0);
+        slices[slice] = slices[slice].max(Some(point.max_bytes));
     }
+    // A slice without the middle of a point can still lie within one.
+    let gaps = points
+        .windows(2)
+        .map(|two| (two[1].boot_ns - two[0].boot_ns).0);
+    let reach = gaps.min().unwrap_or(0) / 2;
+    for (place, slice) in slices.iter_mut().enumerate() {
+        let middle = ((place as f64 + 0.5) / width as f64 * length as f64) as i64;
+        let covers = |point: &&SeriesPoint| {
+            (clock.offset(point.boot_ns).0 - middle).saturating_abs() <= reach
+        };
+        *slice = slice.or_else(|| Some(points.iter().find(covers)?.max_bytes));
+    }
+    let level = |bytes: Bytes| {
+        let level = (bytes.0 as f64 / highest as f64 * 8.0).ceil() as usize;
+        LEVELS[level.clamp(1, 8) - 1]
+    };
+    // Unknown time is a blank.
     let drawn: String = slices
-        .iter()
-        .map(|&bytes| {
-            let level = (bytes as f64 / highest as f64 * 8.0).ceil() as usize;
-            LEVELS[level.clamp(1, 8) - 1]
-        })
+        .into_iter()
+        .map(|bytes| bytes.map_or(' ', level))
         .collect();
     Some(format!("0s {drawn} {}", words::duration(clock.duration())))
 }
