@@ -15,7 +15,7 @@ use std::process::ExitCode;
 /// What `memtrace report` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The recording's directory [default: the newest recording in the current directory]
+    /// The recording's directory [default: the newest recording here]
     #[arg(value_name = "DIR")]
     recording: Option<PathBuf>,
     /// How to write the report
@@ -56,6 +56,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         has_color: args.output.is_none() && has_color(),
         top: args.top,
         has_tree: args.tree,
+        has_path: args.recording.is_none(),
     };
     match &args.output {
         Some(path) => {
@@ -92,7 +93,7 @@ fn recording_dir(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     match newest {
         Some(dir) => Ok(dir.strip_prefix(".").map(Path::to_path_buf).unwrap_or(dir)),
         None => bail!(
-            "there is no recording (memtrace-*) in the current directory: name one, as in \
+            "there is no recording in the current directory: name one, as in \
              `memtrace report DIR`, or make one with `memtrace record -- COMMAND`"
         ),
     }

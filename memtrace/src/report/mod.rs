@@ -26,6 +26,8 @@ pub struct Style {
     pub top: Option<usize>,
     /// Whether to show the tree of processes, in `text` and `md`.
     pub has_tree: bool,
+    /// Whether to say which recording it is, in `text` and `md`: the person did not name it.
+    pub has_path: bool,
 }
 
 impl Default for Style {
@@ -35,6 +37,7 @@ impl Default for Style {
             has_color: false,
             top: None,
             has_tree: false,
+            has_path: false,
         }
     }
 }

@@ -55,6 +55,18 @@ fn the_text_fits_a_narrow_and_a_wide_terminal() {
 }
 
 #[test]
+fn a_recording_that_was_not_named_is_named_in_the_head() {
+    let analysis = RUNS[0].1().analyzed(None);
+    let style = Style {
+        has_path: true,
+        ..Style::default()
+    };
+    let report = written(&text::Text, &analysis, &style);
+    let second = report.lines().nth(1).expect("a second line");
+    assert!(second.contains("memtrace-gpu-node-7-"), "{second}");
+}
+
+#[test]
 fn nothing_that_a_terminal_would_act_on_reaches_any_format() {
     for (name, script, at) in RUNS {
         let analysis = script().analyzed(*at);

@@ -4,14 +4,20 @@ use super::{Block, Section, Tone};
 use crate::analyze::{Analysis, Loss};
 use crate::model::tables::Severity;
 use crate::model::{RunState, Target};
-use crate::report::words;
+use crate::report::{Style, words};
 
 /// More losses than this, and the rest is a number: the answer must stay on the first screen.
 const MAX_LINES: usize = 5;
 
 /// Command, host, time, end, backend, cost.
-pub(super) fn about(analysis: &Analysis) -> Section {
+pub(super) fn about(analysis: &Analysis, style: &Style) -> Section {
     let mut section = Section::new(format!("memtrace: {}", target(&analysis.info.target)));
+    if let Some(path) = analysis.path.as_deref().filter(|_| style.has_path) {
+        section.say(
+            Tone::Plain,
+            format!("Read from {path}, the newest recording here"),
+        );
+    }
     section.say(Tone::Plain, run_line(analysis));
     section.say(Tone::Quiet, recorder_line(analysis));
     section
