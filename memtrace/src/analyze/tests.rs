@@ -3,7 +3,7 @@
 use super::golden::{RUNS, Script, boot, mem_row, upid};
 use super::*;
 use crate::model::tables::{FirstSeenBy, MemSource};
-use crate::model::{BootNs, Bytes, Tgid};
+use crate::model::{BootNs, Bytes, Record, Tgid};
 use proptest::prelude::*;
 
 fn run(name: &str) -> Script {
@@ -58,6 +58,26 @@ fn what_the_held_command_held_before_its_exec_is_no_part_of_the_tree() {
     assert_eq!(mib(process(&analysis, 1).peak.rss_bytes), 50);
     assert_eq!(mib(analysis.trees[0].tree_peak.map(|(peak, _)| peak)), 50);
     assert_eq!(mib(analysis.peak.expect("a peak").totals.rss.bytes()), 50);
+}
+
+#[test]
+fn a_kill_among_strangers_is_elsewhere() {
+    let mut script = run("oom_kill");
+    let mut strangers: Vec<_> = Vec::new();
+    for record in &mut script.rows.0 {
+        if let Record::Oom(row) = record {
+            row.victim_upid = None;
+            row.trigger_upid = None;
+            strangers.push(row.clone());
+        }
+    }
+    for mut row in strangers {
+        row.memcg = Some("/other".to_owned());
+        script.rows.0.push(row.into());
+    }
+    let ooms = script.analyzed(None).ooms;
+    let elsewhere: Vec<bool> = ooms.iter().map(|kill| kill.is_elsewhere).collect();
+    assert_eq!(elsewhere, [false, true]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::output::has_color;
 use crate::analyze::{self, Moment, RowSource};
-use crate::model::Row;
+use crate::model::{Row, RunInfo, SCHEMA_VERSION, TABLES};
 use crate::report::{FORMATS, Format, Style};
 use crate::store::{Recording, StoreError, newest_recording};
 use anyhow::{Context, bail};
@@ -121,7 +121,25 @@ fn analyzed(dir: &Path, at: Option<Moment>) -> anyhow::Result<analyze::Analysis>
     // Damage shows only while reading.
     let problems = recording.problems();
     analysis.problems = problems.iter().map(ToString::to_string).collect();
+    if recording.is_closed() {
+        analysis
+            .problems
+            .extend(missing_tables(dir, recording.info()));
+    }
     Ok(analysis)
+}
+
+/// A closed recording has a file of each table, also of an empty one. One of an older schema can
+/// be without the tables that came later.
+fn missing_tables(dir: &Path, info: &RunInfo) -> impl Iterator<Item = String> {
+    let is_same = info.schema_version == SCHEMA_VERSION;
+    let is_missing = move |name: &str| {
+        let files = std::fs::read_dir(dir.join(name));
+        is_same && files.is_ok_and(|mut files| files.next().is_none())
+            || is_same && !dir.join(name).exists()
+    };
+    let missing = TABLES.iter().filter(move |table| is_missing(table.name));
+    missing.map(|table| format!("{}: no file of this table is here", table.name))
 }
 
 /// The store as the analysis asks for it.
@@ -191,10 +209,28 @@ mod tests {
             let mut stored = analyzed(&dir, moment).expect("a recording that can be read");
             let mut direct = script().analyzed(*at);
             stored.path.clone_from(&direct.path);
+            if stored.info.state == RunState::Closed {
+                assert!(stored.problems.is_empty(), "{:?}", stored.problems);
+            }
             // Damage is the store's to find; these files have none.
             direct.problems.clear();
             assert_eq!(told(&stored), told(&direct), "{name}");
         }
+    }
+
+    #[test]
+    fn a_table_without_a_file_is_a_problem_and_mem_is_not_called_empty() {
+        let root = tempfile::tempdir().expect("a directory");
+        let dir = root.path().join("run");
+        store(&dir, RUNS[0].1);
+        std::fs::remove_dir_all(dir.join("mem")).expect("a table");
+        let analysis = analyzed(&dir, None).expect("a recording that can be read");
+        let report = told(&analysis);
+        assert!(
+            report.contains("mem: no file of this table is here"),
+            "{report}"
+        );
+        assert!(report.contains("could not be read"), "{report}");
     }
 
     #[test]

@@ -20,6 +20,9 @@ pub(super) fn peak(analysis: &Analysis, top: usize) -> Section {
         notes(&mut section, analysis, peak);
         section.blocks.extend(higher_alone(analysis, peak));
     }
+    if let Some(line) = super::kills::elsewhere(analysis) {
+        section.say(Tone::Quiet, line);
+    }
     section
 }
 
@@ -28,7 +31,11 @@ pub(super) fn peak_in_short(analysis: &Analysis) -> Section {
     let whole = whole(analysis);
     let Some(peak) = &analysis.peak else {
         let mut section = Section::new(format!("Peak of {whole}: unknown"));
-        section.say(Tone::Plain, "No memory was recorded for any process.");
+        if analysis.problems.iter().any(|problem| is_of_mem(problem)) {
+            section.say(Tone::Alert, "The rows of memory could not be read.");
+        } else {
+            section.say(Tone::Plain, "No memory was recorded for any process.");
+        }
         return section;
     };
     // Polling sees a part of the peaks only.
@@ -40,6 +47,12 @@ pub(super) fn peak_in_short(analysis: &Analysis) -> Section {
     ));
     section.blocks.extend(curve(analysis).map(Block::Drawing));
     section
+}
+
+/// Whether a problem is with the files of the table `mem`: a problem opens with its file.
+fn is_of_mem(problem: &str) -> bool {
+    let starts = ["mem:", "mem/", "spool/mem-"];
+    starts.iter().any(|start| problem.starts_with(start))
 }
 
 /// A spike between two rows can lift one process above the peak of the whole series.
