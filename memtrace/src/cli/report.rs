@@ -3,10 +3,10 @@
 use super::output::has_color;
 use crate::analyze::{self, Moment, RowSource};
 use crate::model::{Row, RunInfo, SCHEMA_VERSION, TABLES};
-use crate::report::{FORMATS, Format, Style};
+use crate::report::{FORMATS, Format, Style, visible};
 use crate::store::{Recording, StoreError, newest_recording};
 use anyhow::{Context, bail};
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub(super) struct Args {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// List so many processes [default: 10; json and csv: all]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     top: Option<usize>,
     /// Show the tree of processes
     #[arg(long)]
@@ -100,8 +100,19 @@ fn recording_dir(given: Option<&Path>) -> anyhow::Result<PathBuf> {
 }
 
 fn analyzed(dir: &Path, at: Option<Moment>) -> anyhow::Result<analyze::Analysis> {
-    let doing = || format!("failed to read the recording {}", dir.display());
-    let recording = Recording::open(dir).with_context(doing)?;
+    let shown = dir.display().to_string();
+    let shown = visible(&shown);
+    let doing = || format!("failed to read the recording {shown}");
+    let recording = match Recording::open(dir) {
+        Err(StoreError::NotARecording { .. }) if !dir.exists() => {
+            bail!("no such directory: {shown}")
+        }
+        // The store's own words have the path as it was given.
+        Err(StoreError::NotARecording { .. }) => {
+            bail!("{shown} holds no run.json, so it is not a recording")
+        }
+        opened => opened.with_context(doing)?,
+    };
     let last_boot_ns = match recording.is_closed() {
         true => None,
         false => recording.last_boot_ns().with_context(doing)?,
@@ -133,12 +144,13 @@ fn analyzed(dir: &Path, at: Option<Moment>) -> anyhow::Result<analyze::Analysis>
 /// be without the tables that came later.
 fn missing_tables(dir: &Path, info: &RunInfo) -> impl Iterator<Item = String> {
     let is_same = info.schema_version == SCHEMA_VERSION;
-    let is_missing = move |name: &str| {
-        let files = std::fs::read_dir(dir.join(name));
-        is_same && files.is_ok_and(|mut files| files.next().is_none())
-            || is_same && !dir.join(name).exists()
+    // What can't be listed is the store's to tell.
+    let is_missing = move |name: &str| match std::fs::read_dir(dir.join(name)) {
+        Ok(mut files) => files.next().is_none(),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
     };
-    let missing = TABLES.iter().filter(move |table| is_missing(table.name));
+    let tables = TABLES.iter().filter(move |_| is_same);
+    let missing = tables.filter(move |table| is_missing(table.name));
     missing.map(|table| format!("{}: no file of this table is here", table.name))
 }
 
@@ -243,6 +255,12 @@ mod tests {
             message.contains(&empty.path().display().to_string()),
             "{message}"
         );
+    }
+
+    #[test]
+    fn a_path_that_is_not_there_is_told_without_its_escape_codes() {
+        let error = analyzed(Path::new("/nope\x1b[2J"), None).expect_err("no directory");
+        assert_eq!(format!("{error:#}"), "no such directory: /nope\\x1b[2J");
     }
 
     #[test]

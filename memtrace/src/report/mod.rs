@@ -15,6 +15,8 @@ mod words;
 use crate::analyze::Analysis;
 use std::io;
 
+pub(crate) use visible::visible;
+
 /// How a report is to look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
