@@ -69,9 +69,8 @@ impl Composition {
     /// plus the largest file part and the largest shared part of any one process. `None` when
     /// some process's kinds are unknown.
     ///
-    /// It stands beside the sum of RSS as the other end of a range, not as a strict bound:
-    /// copy-on-write pages of forks still count in every sharer, and parts that are not shared
-    /// with the largest are left out.
+    /// The truth can lie on either side of it: copy-on-write pages of forks still count in every
+    /// sharer, and parts that are not shared with the largest are left out.
     pub fn shared_counted_once(&self) -> Option<Bytes> {
         let kinds = [&self.totals.anon, &self.totals.file, &self.totals.shmem];
         if kinds.iter().any(|kind| kind.unknown_count() > 0) {
@@ -118,5 +117,22 @@ impl HolderGroup {
             members,
             totals,
         }
+    }
+}
+
+/// What several lines hold together; `None` when that of any is unknown.
+pub fn together(amounts: impl IntoIterator<Item = Option<Bytes>>) -> Option<Bytes> {
+    amounts.into_iter().sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_part_makes_the_sum_unknown() {
+        let parts = [Some(Bytes(1)), Some(Bytes(2))];
+        assert_eq!(together(parts), Some(Bytes(3)));
+        assert_eq!(together(parts.into_iter().chain([None])), None);
     }
 }

@@ -239,8 +239,9 @@ impl<'a> Ledger<'a> {
         }
         self.settle();
         self.keep_asked_until(time, false);
-        if let Some(curve) = &mut self.curve {
-            curve.hold(now, time, self.totals.rss_or_zero());
+        // Where nothing is known the curve has a gap.
+        if let (Some(curve), Some(rss)) = (&mut self.curve, self.totals.rss.bytes()) {
+            curve.hold(now, time, rss.0);
         }
         self.now = Some(time);
     }

@@ -15,6 +15,7 @@ mod family;
 #[cfg(test)]
 pub(crate) mod golden;
 mod growth;
+mod held;
 mod ledger;
 mod losses;
 mod moment;
@@ -32,7 +33,7 @@ mod surroundings;
 pub use amounts::{Amounts, Sum, Totals};
 pub use analysis::{Analysis, TreeFinding};
 pub use clock::RunClock;
-pub use composition::{Composition, Holder, HolderGroup};
+pub use composition::{Composition, Holder, HolderGroup, together};
 pub use cost::RecorderCost;
 pub use endings::{Ending, EndingGroup, Endings};
 pub use family::{Family, TreeLine};

@@ -2,6 +2,7 @@
 
 use super::RowSource;
 use super::composition::Composition;
+use super::process::Process;
 use super::roster::Roster;
 use crate::model::BootNs;
 use crate::model::tables::OomRow;
@@ -19,6 +20,9 @@ pub struct OomFinding {
     pub victim: Option<usize>,
     /// Whose allocation triggered the kill, where it is part of the recording.
     pub trigger: Option<usize>,
+    /// Whether it concerns others only: victim and trigger are strangers, and so is the cgroup
+    /// whose limit was hit. A machine out of memory concerns everyone.
+    pub is_elsewhere: bool,
     /// Who held the memory; `None` beyond the first kills of a long series.
     pub holders: Option<Composition>,
 }
@@ -43,14 +47,53 @@ pub(super) fn explain(
     states: &[Composition],
 ) -> Vec<OomFinding> {
     rows.into_iter()
-        .map(|row| OomFinding {
-            victim: row.victim_upid.and_then(|upid| roster.find(upid)),
-            trigger: row.trigger_upid.and_then(|upid| roster.find(upid)),
-            holders: states
-                .iter()
-                .find(|state| state.boot_ns == row.boot_ns)
-                .cloned(),
-            row,
+        .map(|row| {
+            let victim = row.victim_upid.and_then(|upid| roster.find(upid));
+            let trigger = row.trigger_upid.and_then(|upid| roster.find(upid));
+            OomFinding {
+                victim,
+                trigger,
+                is_elsewhere: victim.is_none()
+                    && trigger.is_none()
+                    && is_limit_elsewhere(&row, &roster.processes),
+                holders: states
+                    .iter()
+                    .find(|state| state.boot_ns == row.boot_ns)
+                    .cloned(),
+                row,
+            }
         })
         .collect()
+}
+
+/// Whether no recorded process lives under the limit that was hit, as far as is known.
+fn is_limit_elsewhere(row: &OomRow, processes: &[Process]) -> bool {
+    match (&row.memcg, row.constraint.as_deref()) {
+        (Some(memcg), _) => {
+            let mut cgroups = processes.iter().filter_map(|p| p.cgroup.as_deref());
+            !cgroups.any(|cgroup| is_within(cgroup, memcg))
+        }
+        (None, None | Some("CONSTRAINT_MEMCG")) => true,
+        (None, Some(_)) => false,
+    }
+}
+
+/// Whether a cgroup is another one or below it.
+fn is_within(cgroup: &str, above: &str) -> bool {
+    let rest = cgroup.strip_prefix(above.trim_end_matches('/'));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cgroup_is_within_itself_and_those_above_it() {
+        assert!(is_within("/a/b", "/a/b"));
+        assert!(is_within("/a/b", "/a"));
+        assert!(is_within("/a/b", "/"));
+        assert!(!is_within("/a/bc", "/a/b"));
+        assert!(!is_within("/a", "/a/b"));
+    }
 }

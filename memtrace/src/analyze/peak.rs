@@ -74,7 +74,8 @@ impl Peak {
 
     /// Adds the highest row of the series. The kernel's own mark stands unless the series
     /// exceeds it by more than its error: then the mark is stale (the process ran on after it
-    /// was read) and the series is a lower bound of the truth.
+    /// was read) and the series is a lower bound of the truth. Within the error the higher of
+    /// the two is the figure, so that no process was ever seen above its own peak.
     pub(super) fn with_series(mut self, highest: Amounts, boot_ns: BootNs) -> Self {
         self.amounts = highest;
         let Some(seen) = highest.rss() else {
@@ -86,6 +87,9 @@ impl Peak {
         };
         match self.rss_bytes {
             Some(known) if seen <= known + allowance || self.bound == Bound::AtMost => {
+                if let Bound::Within(_) = self.bound {
+                    self.rss_bytes = Some(known.max(seen));
+                }
                 self.boot_ns = self.boot_ns.or(Some(boot_ns));
                 self
             }
@@ -134,10 +138,19 @@ mod tests {
 
     #[test]
     fn the_kernels_mark_stands_and_takes_its_time_from_the_series() {
-        let peak = known(100, PeakSource::KernelHiwater, Some(8)).with_series(seen(105), BootNs(7));
+        let peak = known(100, PeakSource::KernelHiwater, Some(8)).with_series(seen(95), BootNs(7));
         assert_eq!(peak.rss_bytes, Some(Bytes(100)));
         assert_eq!(peak.bound, Bound::Within(Bytes(8)));
         assert_eq!(peak.boot_ns, Some(BootNs(7)));
+    }
+
+    #[test]
+    fn within_the_error_the_higher_of_mark_and_series_is_the_peak() {
+        let mark = known(100, PeakSource::KernelHiwater, Some(8));
+        let peak = mark.with_series(seen(105), BootNs(7));
+        assert_eq!(peak.rss_bytes, Some(Bytes(105)));
+        assert_eq!(peak.bound, Bound::Within(Bytes(8)));
+        assert_eq!(peak.origin, mark.origin);
     }
 
     #[test]

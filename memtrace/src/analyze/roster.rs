@@ -5,7 +5,7 @@ use super::endings::Ending;
 use super::name::{self, Interner, NameTrack};
 use super::peak::Peak;
 use super::process::Process;
-use crate::model::tables::{ProcessRow, TitleRow};
+use crate::model::tables::{FirstSeenBy, ProcessRow, TitleRow};
 use crate::model::{BootNs, RunInfo, Target, Upid};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,6 +14,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Roster {
     pub(super) processes: Vec<Process>,
+    /// The command that memtrace started and held until the probes were attached.
+    pub(super) command: Option<Upid>,
     index: HashMap<Upid, usize>,
     texts: Interner,
 }
@@ -24,7 +26,11 @@ impl Roster {
     pub(super) fn read<S: RowSource>(source: &S, info: &RunInfo) -> Result<Self, S::Error> {
         let mut texts = Interner::default();
         let mut newest: HashMap<Upid, (Process, Links)> = HashMap::new();
+        let mut command = None;
         source.scan(&[], |row: ProcessRow| {
+            if row.first_seen_by == Some(FirstSeenBy::Command) {
+                command = Some(row.upid);
+            }
             newest.insert(row.upid, (process_of(&row, &mut texts), Links::of(&row)));
         })?;
         let mut entries: Vec<_> = newest.into_values().collect();
@@ -33,6 +39,7 @@ impl Roster {
         let mut roster = Self {
             index: index_of(&processes),
             processes,
+            command,
             texts,
         };
         roster.link(&links, info);

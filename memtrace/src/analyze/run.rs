@@ -7,6 +7,7 @@ use super::composition::Composition;
 use super::cost::{self, RecorderCost};
 use super::endings::Endings;
 use super::family::Family;
+use super::held::HeldCommand;
 use super::ledger::{High, Ledger, Seens, TreeSeen};
 use super::moment::{Moment, MomentError};
 use super::reorder::{Reorder, Sample};
@@ -26,6 +27,7 @@ const MEM_COLUMNS: &[&str] = &[
     "rss_file_bytes",
     "rss_shmem_bytes",
     "swap_bytes",
+    "source",
 ];
 
 /// What to look at beside the peak.
@@ -76,7 +78,7 @@ where
     let clock = noted_clock(info, options.last_boot_ns, cost.as_ref(), &roster);
     let at = resolve(options.at, &clock)?;
     let instants = oom::instants(&kills).chain(at).collect();
-    let mut seen = pass(source, &mut roster, instants, clock.end())?;
+    let mut seen = pass(source, info, &mut roster, instants, clock.end())?;
     let clock = RunClock::new(
         info.clocks.clone(),
         hull(span_of(&clock), seen.span),
@@ -128,10 +130,13 @@ where
 
 fn pass<S: RowSource>(
     source: &S,
+    info: &RunInfo,
     roster: &mut Roster,
     instants: Vec<BootNs>,
     end: BootNs,
 ) -> Result<Seens, S::Error> {
+    // Polling meets the command after its exec and has no rows that tell.
+    let mut command = HeldCommand::new(roster.command.filter(|_| info.backend == "bpf"));
     let mut ledger = Ledger::new(roster, instants);
     let mut reorder = Reorder::new();
     source.scan(MEM_COLUMNS, |row: MemRow| {
@@ -140,8 +145,11 @@ fn pass<S: RowSource>(
             upid: row.upid,
             amounts: Amounts::of(&row),
         };
-        reorder.push(sample, &mut |sample| ledger.take(sample));
+        command.push(sample, row.source, &mut |sample| {
+            reorder.push(sample, &mut |sample| ledger.take(sample));
+        });
     })?;
+    command.finish(&mut |sample| reorder.push(sample, &mut |sample| ledger.take(sample)));
     reorder.finish(&mut |sample| ledger.take(sample));
     Ok(ledger.finish(end))
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// A cgroup at an instant.
 #[derive(Clone, Debug)]
 pub struct CgroupUse {
-    /// The row that holds for the instant: the last before it, else the first after it.
+    /// The row nearest to the instant, the earlier of two that are as near.
     pub row: CgroupMemRow,
     /// How much earlier than the instant the row is; below zero when it is later.
     pub age_ns: DurationNs,
@@ -23,13 +23,13 @@ pub struct CgroupUse {
 /// The node at an instant.
 #[derive(Clone, Debug)]
 pub struct NodeUse {
-    /// The row that holds for the instant: the last before it, else the first after it.
+    /// The row nearest to the instant, the earlier of two that are as near.
     pub row: NodeMemRow,
     /// How much earlier than the instant the row is; below zero when it is later.
     pub age_ns: DurationNs,
 }
 
-/// Follows a table and keeps the row that holds for one instant.
+/// Follows a table and keeps the row nearest to one instant.
 #[derive(Clone, Debug)]
 struct Nearest<R> {
     at: BootNs,
@@ -42,10 +42,10 @@ impl<R> Nearest<R> {
     }
 
     fn take(&mut self, boot_ns: BootNs, row: impl FnOnce() -> R) {
+        let distance = |boot_ns: BootNs| ((boot_ns - self.at).0.saturating_abs(), boot_ns);
         let is_nearer = match &self.kept {
             None => true,
-            Some((kept, _)) if boot_ns <= self.at => *kept > self.at || *kept <= boot_ns,
-            Some((kept, _)) => boot_ns < *kept,
+            Some((kept, _)) => distance(boot_ns) < distance(*kept),
         };
         if is_nearer {
             self.kept = Some((boot_ns, row()));
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_row_that_holds_is_the_last_before_else_the_first_after() {
+    fn the_row_kept_is_the_nearest_and_the_earlier_of_two_as_near() {
         let kept = |times: &[i64]| {
             let mut nearest = Nearest::new(BootNs(100));
             for &time in times {
@@ -149,6 +149,7 @@ mod tests {
         assert_eq!(kept(&[10, 90, 110]), Some(90));
         assert_eq!(kept(&[110, 90, 10]), Some(90));
         assert_eq!(kept(&[150, 120]), Some(120));
+        assert_eq!(kept(&[50, 101]), Some(101));
         assert_eq!(kept(&[]), None);
     }
 

@@ -2,7 +2,8 @@
 
 use super::golden::{RUNS, Script, boot, mem_row, upid};
 use super::*;
-use crate::model::{BootNs, Bytes, Tgid};
+use crate::model::tables::{FirstSeenBy, MemSource};
+use crate::model::{BootNs, Bytes, Record, Tgid};
 use proptest::prelude::*;
 
 fn run(name: &str) -> Script {
@@ -37,6 +38,46 @@ fn the_peak_is_the_highest_sum_at_one_instant_not_the_sum_of_peaks() {
     let peak = script.analyzed(None).peak.expect("a peak");
     assert_eq!(mib(peak.totals.rss.bytes()), 110);
     assert_eq!(peak.holders.len(), 2);
+}
+
+#[test]
+fn what_the_held_command_held_before_its_exec_is_no_part_of_the_tree() {
+    let mut script = Script::command(&["a"], 10.0);
+    script.process(1, None, 0.0, "a");
+    script.edit(1, |process| {
+        process.first_seen_by = Some(FirstSeenBy::Command);
+        process.peak_rss_source = None;
+    });
+    script.mem(1, 0.1, [900.0, 0.0, 0.0]);
+    let mut exec = mem_row(upid(Tgid(1)).0, boot(0.2).0, Some(3 << 20));
+    exec.source = Some(MemSource::Exec);
+    script.rows.0.push(exec.into());
+    script.mem(1, 1.0, [50.0, 0.0, 0.0]);
+    script.edit(1, |process| process.peak_rss_bytes = None);
+    let analysis = script.analyzed(None);
+    assert_eq!(mib(process(&analysis, 1).peak.rss_bytes), 50);
+    assert_eq!(mib(analysis.trees[0].tree_peak.map(|(peak, _)| peak)), 50);
+    assert_eq!(mib(analysis.peak.expect("a peak").totals.rss.bytes()), 50);
+}
+
+#[test]
+fn a_kill_among_strangers_is_elsewhere() {
+    let mut script = run("oom_kill");
+    let mut strangers: Vec<_> = Vec::new();
+    for record in &mut script.rows.0 {
+        if let Record::Oom(row) = record {
+            row.victim_upid = None;
+            row.trigger_upid = None;
+            strangers.push(row.clone());
+        }
+    }
+    for mut row in strangers {
+        row.memcg = Some("/other".to_owned());
+        script.rows.0.push(row.into());
+    }
+    let ooms = script.analyzed(None).ooms;
+    let elsewhere: Vec<bool> = ooms.iter().map(|kill| kill.is_elsewhere).collect();
+    assert_eq!(elsewhere, [false, true]);
 }
 
 #[test]

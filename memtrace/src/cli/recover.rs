@@ -15,7 +15,7 @@ use std::process::ExitCode;
 /// recorder is alive it is refused.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The recording [default: the newest memtrace-* in this directory]
+    /// The recording [default: the newest recording here]
     dir: Option<PathBuf>,
 }
 
@@ -33,7 +33,7 @@ fn newest_here() -> anyhow::Result<PathBuf> {
     let newest = store::newest_recording(Path::new(".")).context("failed to find a recording")?;
     match newest {
         Some(dir) => Ok(dir),
-        None => bail!("there is no memtrace-* recording in this directory; name one"),
+        None => bail!("there is no recording in this directory; name one"),
     }
 }
 

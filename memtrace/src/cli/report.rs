@@ -2,11 +2,11 @@
 
 use super::output::has_color;
 use crate::analyze::{self, Moment, RowSource};
-use crate::model::Row;
-use crate::report::{FORMATS, Format, Style};
+use crate::model::{Row, RunInfo, SCHEMA_VERSION, TABLES};
+use crate::report::{FORMATS, Format, Style, visible};
 use crate::store::{Recording, StoreError, newest_recording};
 use anyhow::{Context, bail};
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 /// What `memtrace report` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The recording's directory [default: the newest recording in the current directory]
+    /// The recording's directory [default: the newest recording here]
     #[arg(value_name = "DIR")]
     recording: Option<PathBuf>,
     /// How to write the report
@@ -25,7 +25,7 @@ pub(super) struct Args {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// List so many processes [default: 10; json and csv: all]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     top: Option<usize>,
     /// Show the tree of processes
     #[arg(long)]
@@ -56,6 +56,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         has_color: args.output.is_none() && has_color(),
         top: args.top,
         has_tree: args.tree,
+        has_path: args.recording.is_none(),
     };
     match &args.output {
         Some(path) => {
@@ -92,15 +93,26 @@ fn recording_dir(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     match newest {
         Some(dir) => Ok(dir.strip_prefix(".").map(Path::to_path_buf).unwrap_or(dir)),
         None => bail!(
-            "there is no recording (memtrace-*) in the current directory: name one, as in \
+            "there is no recording in the current directory: name one, as in \
              `memtrace report DIR`, or make one with `memtrace record -- COMMAND`"
         ),
     }
 }
 
 fn analyzed(dir: &Path, at: Option<Moment>) -> anyhow::Result<analyze::Analysis> {
-    let doing = || format!("failed to read the recording {}", dir.display());
-    let recording = Recording::open(dir).with_context(doing)?;
+    let shown = dir.display().to_string();
+    let shown = visible(&shown);
+    let doing = || format!("failed to read the recording {shown}");
+    let recording = match Recording::open(dir) {
+        Err(StoreError::NotARecording { .. }) if !dir.exists() => {
+            bail!("no such directory: {shown}")
+        }
+        // The store's own words have the path as it was given.
+        Err(StoreError::NotARecording { .. }) => {
+            bail!("{shown} holds no run.json, so it is not a recording")
+        }
+        opened => opened.with_context(doing)?,
+    };
     let last_boot_ns = match recording.is_closed() {
         true => None,
         false => recording.last_boot_ns().with_context(doing)?,
@@ -120,7 +132,26 @@ fn analyzed(dir: &Path, at: Option<Moment>) -> anyhow::Result<analyze::Analysis>
     // Damage shows only while reading.
     let problems = recording.problems();
     analysis.problems = problems.iter().map(ToString::to_string).collect();
+    if recording.is_closed() {
+        analysis
+            .problems
+            .extend(missing_tables(dir, recording.info()));
+    }
     Ok(analysis)
+}
+
+/// A closed recording has a file of each table, also of an empty one. One of an older schema can
+/// be without the tables that came later.
+fn missing_tables(dir: &Path, info: &RunInfo) -> impl Iterator<Item = String> {
+    let is_same = info.schema_version == SCHEMA_VERSION;
+    // What can't be listed is the store's to tell.
+    let is_missing = move |name: &str| match std::fs::read_dir(dir.join(name)) {
+        Ok(mut files) => files.next().is_none(),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    };
+    let tables = TABLES.iter().filter(move |_| is_same);
+    let missing = tables.filter(move |table| is_missing(table.name));
+    missing.map(|table| format!("{}: no file of this table is here", table.name))
 }
 
 /// The store as the analysis asks for it.
@@ -190,10 +221,28 @@ mod tests {
             let mut stored = analyzed(&dir, moment).expect("a recording that can be read");
             let mut direct = script().analyzed(*at);
             stored.path.clone_from(&direct.path);
+            if stored.info.state == RunState::Closed {
+                assert!(stored.problems.is_empty(), "{:?}", stored.problems);
+            }
             // Damage is the store's to find; these files have none.
             direct.problems.clear();
             assert_eq!(told(&stored), told(&direct), "{name}");
         }
+    }
+
+    #[test]
+    fn a_table_without_a_file_is_a_problem_and_mem_is_not_called_empty() {
+        let root = tempfile::tempdir().expect("a directory");
+        let dir = root.path().join("run");
+        store(&dir, RUNS[0].1);
+        std::fs::remove_dir_all(dir.join("mem")).expect("a table");
+        let analysis = analyzed(&dir, None).expect("a recording that can be read");
+        let report = told(&analysis);
+        assert!(
+            report.contains("mem: no file of this table is here"),
+            "{report}"
+        );
+        assert!(report.contains("could not be read"), "{report}");
     }
 
     #[test]
@@ -206,6 +255,12 @@ mod tests {
             message.contains(&empty.path().display().to_string()),
             "{message}"
         );
+    }
+
+    #[test]
+    fn a_path_that_is_not_there_is_told_without_its_escape_codes() {
+        let error = analyzed(Path::new("/nope\x1b[2J"), None).expect_err("no directory");
+        assert_eq!(format!("{error:#}"), "no such directory: /nope\\x1b[2J");
     }
 
     #[test]

@@ -122,7 +122,7 @@ impl Section {
 /// Writes a report down. What was lost comes first, then the OOM kills, then the peak.
 pub(super) fn build(analysis: &Analysis, style: &Style) -> Document {
     let top = style.top.unwrap_or(DEFAULT_TOP);
-    let mut sections = vec![head::about(analysis)];
+    let mut sections = vec![head::about(analysis, style)];
     sections.extend(head::not_visible(analysis));
     let tree = || style.has_tree.then(|| tree::tree(analysis)).flatten();
     if let Some(at) = &analysis.at {

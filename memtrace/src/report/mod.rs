@@ -15,6 +15,8 @@ mod words;
 use crate::analyze::Analysis;
 use std::io;
 
+pub(crate) use visible::visible;
+
 /// How a report is to look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
@@ -26,6 +28,8 @@ pub struct Style {
     pub top: Option<usize>,
     /// Whether to show the tree of processes, in `text` and `md`.
     pub has_tree: bool,
+    /// Whether to say which recording it is, in `text` and `md`: the person did not name it.
+    pub has_path: bool,
 }
 
 impl Default for Style {
@@ -35,6 +39,7 @@ impl Default for Style {
             has_color: false,
             top: None,
             has_tree: false,
+            has_path: false,
         }
     }
 }

@@ -2,6 +2,9 @@
 
 use super::*;
 use crate::analyze::golden::RUNS;
+use crate::analyze::{Ending, Loss};
+use crate::model::RunState;
+use crate::model::tables::{DiagKind, Severity};
 
 fn written(format: &dyn Format, analysis: &Analysis, style: &Style) -> String {
     let mut out = Vec::new();
@@ -52,6 +55,44 @@ fn the_text_fits_a_narrow_and_a_wide_terminal() {
             }
         }
     }
+}
+
+#[test]
+fn a_recording_that_was_not_named_is_named_in_the_head() {
+    let analysis = RUNS[0].1().analyzed(None);
+    let style = Style {
+        has_path: true,
+        ..Style::default()
+    };
+    let report = written(&text::Text, &analysis, &style);
+    let second = report.lines().nth(1).expect("a second line");
+    assert!(second.contains("memtrace-gpu-node-7-"), "{second}");
+}
+
+#[test]
+fn a_command_that_still_ran_and_a_recovery_are_told_once() {
+    let mut analysis = RUNS[0].1().analyzed(None);
+    analysis.info.command_exit_code = None;
+    let main = analysis
+        .processes
+        .iter_mut()
+        .find(|process| process.is_main);
+    main.expect("a main process").ending = Ending::Running;
+    let report = written(&text::Text, &analysis, &Style::default());
+    assert!(report.contains("still running"), "{report}");
+    analysis.info.state = RunState::Recovered;
+    analysis.losses.push(Loss {
+        severity: Severity::Degraded,
+        kind: Some(DiagKind::Recovered),
+        subject: "recording".to_owned(),
+        count: None,
+        detail: "closed after its recorder died".to_owned(),
+        span: None,
+    });
+    let report = written(&text::Text, &analysis, &Style::default());
+    assert!(report.contains("exit code unknown"), "{report}");
+    assert!(report.contains("Closed by `memtrace recover`"), "{report}");
+    assert!(!report.contains("after its recorder died"), "{report}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// The text with everything that a terminal would act on, or that would not show, written out:
 /// `\n`, `\x1b`, `\u{202e}`. A backslash stays as it is, so doing it twice changes nothing.
-pub(super) fn visible(text: &str) -> Cow<'_, str> {
+pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     if !text.contains(is_hidden) {
         return Cow::Borrowed(text);
     }

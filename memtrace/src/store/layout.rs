@@ -84,8 +84,9 @@ fn number(name: &OsStr, prefix: &str, suffix: &str) -> Option<u32> {
     (format!("{seq:05}") == digits).then_some(seq)
 }
 
-/// Finds the recording in `dir` that was started last: among the directories named
-/// `memtrace-*` that hold a `run.json`, by the start time in it.
+/// Finds the recording in `dir` that was started last: among the directories with a
+/// `run.json` of memtrace, whatever their names, by the start time in it. Where that can't be
+/// read, a directory named `memtrace-*` counts still, as the oldest.
 ///
 /// # Errors
 /// When `dir` can't be listed. Directories that can't be read are passed over.
@@ -99,12 +100,16 @@ pub fn newest_recording(dir: &Path) -> Result<Option<PathBuf>, StoreError> {
             .to_str()
             .is_some_and(|name| name.starts_with(RECORDING_PREFIX));
         let path = entry.path();
-        if !is_named_so || !path.join(RUN_FILE).is_file() {
+        if !path.join(RUN_FILE).is_file() {
+            continue;
+        }
+        let started = start_time(&path);
+        if started.is_none() && !is_named_so {
             continue;
         }
         // The name decides between recordings of the same instant, so that the answer
         // does not depend on the order of the listing.
-        let candidate = (start_time(&path), path);
+        let candidate = (started, path);
         if newest.as_ref().is_none_or(|best| candidate > *best) {
             newest = Some(candidate);
         }

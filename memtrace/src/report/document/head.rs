@@ -1,17 +1,23 @@
 //! What was recorded, how it ended, what it cost; and what is missing.
 
 use super::{Block, Section, Tone};
-use crate::analyze::{Analysis, Loss};
-use crate::model::tables::Severity;
+use crate::analyze::{Analysis, Ending, Loss};
+use crate::model::tables::{DiagKind, Severity};
 use crate::model::{RunState, Target};
-use crate::report::words;
+use crate::report::{Style, words};
 
 /// More losses than this, and the rest is a number: the answer must stay on the first screen.
 const MAX_LINES: usize = 5;
 
 /// Command, host, time, end, backend, cost.
-pub(super) fn about(analysis: &Analysis) -> Section {
+pub(super) fn about(analysis: &Analysis, style: &Style) -> Section {
     let mut section = Section::new(format!("memtrace: {}", target(&analysis.info.target)));
+    if let Some(path) = analysis.path.as_deref().filter(|_| style.has_path) {
+        section.say(
+            Tone::Plain,
+            format!("Read from {path}, the newest recording here"),
+        );
+    }
     section.say(Tone::Plain, run_line(analysis));
     section.say(Tone::Quiet, recorder_line(analysis));
     section
@@ -41,15 +47,25 @@ fn run_line(analysis: &Analysis) -> String {
     parts.push(format!("{verb} {}", words::duration(clock.duration())));
     match (&info.target, info.command_exit_code) {
         (_, Some(code)) if code > 128 => {
-            let ending = crate::analyze::Ending::Exited(code);
+            let ending = Ending::Exited(code);
             parts.push(words::ending_in_full(ending));
         }
         (_, Some(code)) => parts.push(format!("exit {code}")),
+        (Target::Command { .. }, None) if is_still_running(analysis) => {
+            parts.push("still running".to_owned());
+        }
         (Target::Command { .. }, None) => parts.push("exit code unknown".to_owned()),
         (_, None) => {}
     }
     parts.push(words::processes(analysis.processes.len()));
     parts.join(" · ")
+}
+
+/// Whether the main process ran when the recording stopped. One that was cut off can't tell.
+fn is_still_running(analysis: &Analysis) -> bool {
+    let mut processes = analysis.processes.iter();
+    let is_seen = analysis.is_live || analysis.info.state == RunState::Closed;
+    is_seen && processes.any(|process| process.is_main && process.ending == Ending::Running)
 }
 
 fn recorder_line(analysis: &Analysis) -> String {
@@ -118,6 +134,8 @@ pub(super) fn not_visible(analysis: &Analysis) -> Option<Section> {
         .losses
         .iter()
         .filter(|loss| loss.severity != Severity::Info)
+        // The state says so above.
+        .filter(|loss| loss.kind != Some(DiagKind::Recovered))
         .collect();
     for loss in missing.iter().take(MAX_LINES) {
         let tone = match loss.severity {

@@ -1,15 +1,15 @@
 //! Who holds the memory at an instant, and the main process against its descendants.
 
 use super::{Block, Section, Tone, figures, flexible, name, pid, words_in};
-use crate::analyze::{Analysis, CgroupUse, Composition, HolderGroup, TreeFinding};
+use crate::analyze::{
+    Analysis, CgroupUse, Composition, HolderGroup, SeriesPoint, TreeFinding, together,
+};
 use crate::model::{Bytes, DurationNs, Target};
 use crate::report::words;
 use crate::report::words::{bytes, bytes_or_dash, bytes_or_unknown};
 
 /// Columns of the curve.
 const CURVE_WIDTH: usize = 60;
-/// A cgroup or node row this far from the instant is told with its distance.
-const STALE_NS: i64 = 2_000_000_000;
 const MAX_CGROUPS: usize = 2;
 
 /// The simultaneous peak and who made it up.
@@ -17,8 +17,11 @@ pub(super) fn peak(analysis: &Analysis, top: usize) -> Section {
     let mut section = peak_in_short(analysis);
     if let Some(peak) = &analysis.peak {
         table(&mut section, analysis, peak, top);
-        notes(&mut section, peak);
+        notes(&mut section, analysis, peak);
         section.blocks.extend(higher_alone(analysis, peak));
+    }
+    if let Some(line) = super::kills::elsewhere(analysis) {
+        section.say(Tone::Quiet, line);
     }
     section
 }
@@ -28,7 +31,11 @@ pub(super) fn peak_in_short(analysis: &Analysis) -> Section {
     let whole = whole(analysis);
     let Some(peak) = &analysis.peak else {
         let mut section = Section::new(format!("Peak of {whole}: unknown"));
-        section.say(Tone::Plain, "No memory was recorded for any process.");
+        if analysis.problems.iter().any(|problem| is_of_mem(problem)) {
+            section.say(Tone::Alert, "The rows of memory could not be read.");
+        } else {
+            section.say(Tone::Plain, "No memory was recorded for any process.");
+        }
         return section;
     };
     // Polling sees a part of the peaks only.
@@ -40,6 +47,12 @@ pub(super) fn peak_in_short(analysis: &Analysis) -> Section {
     ));
     section.blocks.extend(curve(analysis).map(Block::Drawing));
     section
+}
+
+/// Whether a problem is with the files of the table `mem`: a problem opens with its file.
+fn is_of_mem(problem: &str) -> bool {
+    let starts = ["mem:", "mem/", "spool/mem-"];
+    starts.iter().any(|start| problem.starts_with(start))
 }
 
 /// A spike between two rows can lift one process above the peak of the whole series.
@@ -71,7 +84,7 @@ pub(super) fn at(analysis: &Analysis, at: &Composition, top: usize) -> Section {
         words::share(at.totals.rss.bytes(), peak),
     ));
     table(&mut section, analysis, at, top);
-    notes(&mut section, at);
+    notes(&mut section, analysis, at);
     section
 }
 
@@ -137,21 +150,22 @@ fn row(analysis: &Analysis, group: &HolderGroup, whole: Option<Bytes>) -> Vec<St
 }
 
 fn rest_row(rest: &[HolderGroup], count: usize, whole: Option<Bytes>) -> Vec<String> {
-    let sum = |kind: fn(&HolderGroup) -> Option<Bytes>| rest.iter().filter_map(kind).sum::<Bytes>();
-    let rss = Some(sum(|group| group.totals.rss.bytes()));
+    let sum = |kind: fn(&HolderGroup) -> Option<Bytes>| together(rest.iter().map(kind));
+    let rss = sum(|group| group.totals.rss.bytes());
     vec![
         format!("{} ×", words::count(count)),
         "all others".to_owned(),
         bytes_or_unknown(rss),
         words::share(rss, whole),
-        bytes_or_dash(Some(sum(|group| group.totals.anon.bytes()))),
-        bytes_or_dash(Some(sum(|group| group.totals.file.bytes()))),
-        bytes_or_dash(Some(sum(|group| group.totals.shmem.bytes()))),
-        bytes_or_dash(Some(sum(|group| group.totals.swap.bytes()))),
+        bytes_or_dash(sum(|group| group.totals.anon.bytes())),
+        bytes_or_dash(sum(|group| group.totals.file.bytes())),
+        bytes_or_dash(sum(|group| group.totals.shmem.bytes())),
+        bytes_or_dash(sum(|group| group.totals.swap.bytes())),
     ]
 }
 
-fn notes(section: &mut Section, state: &Composition) {
+fn notes(section: &mut Section, analysis: &Analysis, state: &Composition) {
+    let interval = analysis.info.interval_ns;
     let totals = &state.totals;
     let unknown = totals.rss.unknown_count();
     if unknown > 0 {
@@ -163,23 +177,11 @@ fn notes(section: &mut Section, state: &Composition) {
             ),
         );
     }
-    let sum = totals.rss.bytes();
-    if let (Some(sum), Some(once)) = (sum, state.shared_counted_once())
-        && state.holders.len() > 1
-        && (sum - once).0 > sum.0 / 50
-    {
-        section.say(
-            Tone::Quiet,
-            format!(
-                "A sum of RSS counts shared pages in every process that maps them: the truth \
-                 lies between some {} and {}.",
-                bytes(once),
-                bytes(sum)
-            ),
-        );
+    if state.holders.len() > 1 {
+        section.say(Tone::Quiet, upper_bound(state));
     }
     for cgroup in state.cgroups.iter().take(MAX_CGROUPS) {
-        section.say(Tone::Plain, cgroup_line(cgroup));
+        section.say(Tone::Plain, cgroup_line(cgroup, interval));
     }
     if let Some(node) = &state.node {
         let available = bytes_or_unknown(node.row.mem_available_bytes);
@@ -188,13 +190,26 @@ fn notes(section: &mut Section, state: &Composition) {
             Tone::Plain,
             format!(
                 "Node: {available} of {total} available{}.",
-                aged(node.age_ns)
+                aged(node.age_ns, interval)
             ),
         );
     }
 }
 
-fn cgroup_line(cgroup: &CgroupUse) -> String {
+fn upper_bound(state: &Composition) -> String {
+    let mut line = "A sum of RSS is an upper bound: pages that processes share, copy-on-write \
+                    pages after a fork too, count in each."
+        .to_owned();
+    if let Some(once) = state.shared_counted_once() {
+        line.push_str(&format!(
+            " Counting mapped files and shared memory once gives some {}.",
+            bytes(once)
+        ));
+    }
+    line
+}
+
+fn cgroup_line(cgroup: &CgroupUse, interval: DurationNs) -> String {
     let row = &cgroup.row;
     let mut parts = Vec::new();
     for (kind, amount) in [
@@ -220,15 +235,16 @@ fn cgroup_line(cgroup: &CgroupUse) -> String {
         "Cgroup {}: {} in use{kinds}{limit}{}.",
         row.cgroup,
         bytes_or_unknown(row.current_bytes),
-        aged(cgroup.age_ns)
+        aged(cgroup.age_ns, interval)
     )
 }
 
-fn aged(age: DurationNs) -> String {
+/// A reading further away than one interval is told with its distance.
+fn aged(age: DurationNs, interval: DurationNs) -> String {
     let distance = words::duration(DurationNs(age.0.saturating_abs()));
     match age.0 {
-        age if age > STALE_NS => format!(", read {distance} earlier"),
-        age if age < -STALE_NS => format!(", read {distance} later"),
+        age if age > interval.0 => format!(", read {distance} earlier"),
+        age if age < -interval.0 => format!(", read {distance} later"),
         _ => String::new(),
     }
 }
@@ -244,18 +260,32 @@ fn curve(analysis: &Analysis) -> Option<String> {
         return None;
     }
     let width = CURVE_WIDTH.min(points.len());
-    let mut slices = vec![0_i64; width];
+    let mut slices: Vec<Option<Bytes>> = vec![None; width];
     for point in points {
         let place = clock.offset(point.boot_ns).0.max(0) as f64 / length as f64;
         let slice = ((place * width as f64) as usize).min(width - 1);
-        slices[slice] = slices[slice].max(point.max_bytes.0);
+        slices[slice] = slices[slice].max(Some(point.max_bytes));
     }
+    // A slice without the middle of a point can still lie within one.
+    let gaps = points
+        .windows(2)
+        .map(|two| (two[1].boot_ns - two[0].boot_ns).0);
+    let reach = gaps.min().unwrap_or(0) / 2;
+    for (place, slice) in slices.iter_mut().enumerate() {
+        let middle = ((place as f64 + 0.5) / width as f64 * length as f64) as i64;
+        let covers = |point: &&SeriesPoint| {
+            (clock.offset(point.boot_ns).0 - middle).saturating_abs() <= reach
+        };
+        *slice = slice.or_else(|| Some(points.iter().find(covers)?.max_bytes));
+    }
+    let level = |bytes: Bytes| {
+        let level = (bytes.0 as f64 / highest as f64 * 8.0).ceil() as usize;
+        LEVELS[level.clamp(1, 8) - 1]
+    };
+    // Unknown time is a blank.
     let drawn: String = slices
-        .iter()
-        .map(|&bytes| {
-            let level = (bytes as f64 / highest as f64 * 8.0).ceil() as usize;
-            LEVELS[level.clamp(1, 8) - 1]
-        })
+        .into_iter()
+        .map(|bytes| bytes.map_or(' ', level))
         .collect();
     Some(format!("0s {drawn} {}", words::duration(clock.duration())))
 }

@@ -1,21 +1,26 @@
 //! OOM kills: who was killed, at whose limit, and who held the memory.
 
 use super::{Section, Tone, pid_and_name};
-use crate::analyze::{Analysis, OomFinding};
+use crate::analyze::{Analysis, OomFinding, together};
 use crate::model::tables::OomRow;
 use crate::report::words;
-use crate::report::words::{bytes, bytes_or_unknown};
+use crate::report::words::bytes_or_unknown;
 
 /// Holders named in one line.
 const MAX_HOLDERS: usize = 3;
 
 /// The kills, first to last; `None` when there were none.
 pub(super) fn oom_kills(analysis: &Analysis, top: usize) -> Option<Section> {
-    let count = analysis.ooms.len();
+    let kills: Vec<&OomFinding> = analysis
+        .ooms
+        .iter()
+        .filter(|kill| !kill.is_elsewhere)
+        .collect();
+    let count = kills.len();
     if count == 0 {
         return None;
     }
-    let mut section = Section::new(match analysis.ooms.as_slice() {
+    let mut section = Section::new(match kills.as_slice() {
         [only] => format!(
             "OOM kill: {} at {}",
             victim(analysis, only),
@@ -24,7 +29,7 @@ pub(super) fn oom_kills(analysis: &Analysis, top: usize) -> Option<Section> {
         _ => format!("OOM kills: {}", words::count(count)),
     });
     section.tone = Tone::Alert;
-    for kill in analysis.ooms.iter().take(top) {
+    for kill in kills.into_iter().take(top) {
         if count > 1 {
             let when = words::when(&analysis.clock, kill.row.boot_ns);
             section.say(
@@ -43,6 +48,23 @@ pub(super) fn oom_kills(analysis: &Analysis, top: usize) -> Option<Section> {
         section.say(Tone::Quiet, format!("{rest} more: see `--format json`."));
     }
     Some(section)
+}
+
+/// The kills that concern nobody in the recording, in one line.
+pub(super) fn elsewhere(analysis: &Analysis) -> Option<String> {
+    let count = analysis
+        .ooms
+        .iter()
+        .filter(|kill| kill.is_elsewhere)
+        .count();
+    let kills = match count {
+        0 => return None,
+        1 => "1 OOM kill".to_owned(),
+        count => format!("{} OOM kills", words::count(count)),
+    };
+    Some(format!(
+        "{kills} elsewhere on this machine (see `--format json`)."
+    ))
 }
 
 fn victim(analysis: &Analysis, kill: &OomFinding) -> String {
@@ -75,7 +97,7 @@ fn cause_line(analysis: &Analysis, kill: &OomFinding) -> String {
         (None, Some(tgid), comm) => {
             format!("{tgid} {}", comm.as_deref().unwrap_or(words::UNKNOWN))
         }
-        (None, None, _) => "unknown".to_owned(),
+        (None, None, _) => return format!("{}.", bound(row)),
     };
     format!(
         "{}; the allocation that hit it was made by {trigger}.",
@@ -114,11 +136,9 @@ fn holders_line(analysis: &Analysis, kill: &OomFinding) -> Option<String> {
     let rest = groups.get(MAX_HOLDERS..).unwrap_or_default();
     if !rest.is_empty() {
         let count: usize = rest.iter().map(|group| group.members.len()).sum();
-        let amount = rest
-            .iter()
-            .filter_map(|group| group.totals.rss.bytes())
-            .sum();
-        told.push(format!("{} more {}", words::count(count), bytes(amount)));
+        let amount = together(rest.iter().map(|group| group.totals.rss.bytes()));
+        let amount = bytes_or_unknown(amount);
+        told.push(format!("{} more {amount}", words::count(count)));
     }
     let whole = bytes_or_unknown(state.totals.rss.bytes());
     let holds = format!(

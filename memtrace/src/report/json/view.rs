@@ -5,6 +5,7 @@ mod parts;
 mod process;
 
 use crate::analyze::{Analysis, SeriesPoint};
+use crate::model::tables::Severity;
 use crate::model::{Bytes, DurationNs, RunState, SchemaVersion, Target};
 use parts::{Composition, Cost, Endings, Growth, Instant, Loss, OomKill, Tree};
 use process::Process;
@@ -22,6 +23,7 @@ pub(super) struct Report<'a> {
     recording: Recording<'a>,
     cost: Option<Cost>,
     losses: Vec<Loss<'a>>,
+    notes: Vec<Loss<'a>>,
     oom_kills: Vec<OomKill<'a>>,
     peak: Option<Composition<'a>>,
     at: Option<Composition<'a>>,
@@ -68,6 +70,11 @@ impl<'a> Report<'a> {
     pub(super) fn of(analysis: &'a Analysis, top: Option<usize>) -> Self {
         let order = analysis.by_peak();
         let listed = order.iter().take(top.unwrap_or(usize::MAX));
+        let told = |is_wanted: fn(Severity) -> bool| {
+            let losses = analysis.losses.iter();
+            let wanted = losses.filter(|loss| is_wanted(loss.severity));
+            wanted.map(|loss| Loss::of(analysis, loss)).collect()
+        };
         let composition = |state| Composition::of(analysis, state, top);
         Self {
             format: FORMAT,
@@ -75,11 +82,8 @@ impl<'a> Report<'a> {
             memtrace_version: env!("CARGO_PKG_VERSION"),
             recording: Recording::of(analysis),
             cost: analysis.cost.as_ref().map(Cost::of),
-            losses: analysis
-                .losses
-                .iter()
-                .map(|loss| Loss::of(analysis, loss))
-                .collect(),
+            losses: told(|severity| severity != Severity::Info),
+            notes: told(|severity| severity == Severity::Info),
             oom_kills: analysis
                 .ooms
                 .iter()

@@ -240,8 +240,10 @@ fn the_newest_recording_is_the_one_that_started_last() {
             .unwrap();
     }
     std::fs::create_dir(parent.path().join("memtrace-empty")).unwrap();
+    std::fs::create_dir(parent.path().join("stranger")).unwrap();
+    std::fs::write(parent.path().join("stranger/run.json"), b"{}").unwrap();
     let newest = newest_recording(parent.path()).unwrap().unwrap();
-    assert_eq!(newest.file_name().unwrap(), "memtrace-a");
+    assert_eq!(newest.file_name().unwrap(), "other");
 }
 
 #[test]

@@ -295,6 +295,7 @@ pub(super) struct OomKill<'a> {
     cgroup: Option<&'a str>,
     cgroup_limit_bytes: Option<Bytes>,
     cgroup_usage_bytes: Option<Bytes>,
+    is_elsewhere: bool,
     held: Option<Composition<'a>>,
 }
 
@@ -320,6 +321,7 @@ impl<'a> OomKill<'a> {
             cgroup: row.memcg.as_deref(),
             cgroup_limit_bytes: row.memcg_limit_bytes,
             cgroup_usage_bytes: row.memcg_usage_bytes,
+            is_elsewhere: kill.is_elsewhere,
             held: held.map(|state| Composition::of(analysis, state, Some(MAX_OOM_HOLDERS))),
         }
     }
