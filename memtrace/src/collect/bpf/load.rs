@@ -404,3 +404,32 @@ fn release_free_memory() {
         libc::malloc_trim(0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    mod needs_bpf {
+        use super::super::*;
+
+        /// The number of CPUs is a constant to the verifier, which walks the sum over them
+        /// once for every counter.
+        #[test]
+        fn the_programs_load_whatever_the_number_of_cpus() {
+            for possible_cpus in [1, 2, 64, 192, 512, 1024] {
+                let config = Config {
+                    drift_pages: 256,
+                    ring_bytes: 1 << 16,
+                    wake_bytes: 1 << 13,
+                    ..Config::new_zeroed()
+                };
+                let settings = Settings {
+                    config,
+                    members_max: 64,
+                    possible_cpus,
+                };
+                let loaded = load(&settings);
+                let missing = loaded.map(|(programs, _)| programs.missing).unwrap();
+                assert_eq!(missing, [""; 0], "{possible_cpus} CPUs");
+            }
+        }
+    }
+}
