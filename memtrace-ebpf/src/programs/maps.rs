@@ -23,7 +23,7 @@ pub static TARGET_CGROUPS: HashMap<u64, u8> = HashMap::with_max_entries(1024, 0)
 #[map]
 pub static LOSSES: PerCpuArray<u64> = PerCpuArray::with_max_entries(LossClass::ALL.len() as u32, 0);
 
-/// What to add to a per-CPU pointer to reach each CPU's part; see `snapshot::learn_cpus`.
+/// What to add to a per-CPU pointer to reach each CPU's part; see `snapshot::learn_cpu`.
 #[map]
 pub static CPU_OFFSETS: Array<u64> = Array::with_max_entries(CPUS_MAX, 0);
 

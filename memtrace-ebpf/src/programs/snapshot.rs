@@ -103,32 +103,32 @@ pub extern "C" fn task_iter(ctx: *const IterTask) -> i32 {
     0
 }
 
-/// Finds out how to reach each CPU's part of a per-CPU pointer. The kernel's table of
-/// offsets is not to be had: its symbol is hidden without CONFIG_KALLSYMS_ALL. But a
-/// per-CPU array of our own shows both ends: bpf_map_lookup_percpu_elem (5.19, before
-/// counters had per-CPU parts) gives the address of one CPU's value, and struct bpf_array
-/// holds the per-CPU pointer it came from. Run once, through BPF_PROG_TEST_RUN.
-#[raw_tracepoint(tracepoint = "memtrace_learn_cpus")]
-pub fn learn_cpus(_ctx: RawTracePointContext) -> i32 {
+/// Finds out how to reach one CPU's part of a per-CPU pointer: the CPU is the first
+/// argument. The kernel's table of offsets is not to be had: its symbol is hidden without
+/// CONFIG_KALLSYMS_ALL. But a per-CPU array of our own shows both ends:
+/// bpf_map_lookup_percpu_elem (5.19, before counters had per-CPU parts) gives the address
+/// of one CPU's value, and struct bpf_array holds the per-CPU pointer it came from. Run by
+/// user space for every CPU in turn, through BPF_PROG_TEST_RUN: a loop here would have the
+/// verifier walk it for a thousand CPUs.
+#[raw_tracepoint(tracepoint = "memtrace_learn_cpu")]
+pub fn learn_cpu(ctx: RawTracePointContext) -> i32 {
+    let cpu = ctx.arg::<u64>(0) as u32;
     let map = (&raw const LOSSES).cast_mut().cast::<c_void>();
     let Some(map_address) = as_number(map) else {
         return 0;
     };
-    // pptrs[0]: the only element's pointer is the first of the array.
+    // pptrs[0]: the elements of the array lie behind one pointer each.
     let pointer: u64 = read(map_address, layout!(bpf_array_pptrs));
-    let mut cpu = 0;
-    while cpu < layout!(cpu_count) {
-        let key = 0_u32;
-        // SAFETY: the map is a per-CPU array and the key within it.
-        let value = unsafe { bpf_map_lookup_percpu_elem(map, (&raw const key).cast(), cpu) };
-        if !value.is_null()
-            && let Some(address) = as_number(value)
-            && let Some(offset) = CPU_OFFSETS.get_ptr_mut(cpu)
-        {
-            // SAFETY: an element of an array map.
-            unsafe { *offset = address - pointer };
-        }
-        cpu += 1;
+    let key = 0_u32;
+    // SAFETY: the map is a per-CPU array and the key within it; a CPU that does not exist
+    // is answered with null.
+    let value = unsafe { bpf_map_lookup_percpu_elem(map, (&raw const key).cast(), cpu) };
+    if !value.is_null()
+        && let Some(address) = as_number(value)
+        && let Some(offset) = CPU_OFFSETS.get_ptr_mut(cpu)
+    {
+        // SAFETY: an element of an array map.
+        unsafe { *offset = address - pointer };
     }
     0
 }

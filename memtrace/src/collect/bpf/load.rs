@@ -51,7 +51,7 @@ const OPTIONAL: &[(&str, &str)] = &[
 const TASK_ITERATOR: &str = "task_iter";
 
 /// Programs that are not attached anywhere: user space runs them.
-const RUN_BY_US: &[&str] = &["learn_cpus", "sweep"];
+const RUN_BY_US: &[&str] = &["learn_cpu", "sweep"];
 
 /// Why the programs could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -157,7 +157,9 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
             .load()
             .map_err(|error| refused(name, "load", &error))?;
     }
-    run(&mut ebpf, "learn_cpus", 0)?;
+    for cpu in 0..resolved.layout.cpu_count {
+        run(&mut ebpf, "learn_cpu", u64::from(cpu))?;
+    }
     for (name, consequence) in OPTIONAL {
         if let Err(error) = load_tracepoint(&mut ebpf, name, &btf) {
             missing.push(format!("{consequence}: {error}"));
