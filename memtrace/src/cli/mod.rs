@@ -10,6 +10,8 @@ mod schema;
 use clap::{Parser, Subcommand};
 use std::io::Write;
 use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 /// Records where the memory of a process tree goes, and reports it.
 #[derive(Debug, Parser)]
@@ -34,6 +36,7 @@ enum Command {
 /// Parses the command line, runs it, and gives the exit code: the command's own for
 /// `record`, 1 after an error, 2 for a usage error.
 pub fn main() -> ExitCode {
+    log_to_stderr();
     let outcome = match Cli::parse().command {
         Command::Record(args) => record::run(args),
         Command::Report(args) => report::run(args),
@@ -46,4 +49,19 @@ pub fn main() -> ExitCode {
         let _ = writeln!(std::io::stderr(), "memtrace: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+/// What goes wrong without failing is said on stderr; `MEMTRACE_LOG=debug` says more, the
+/// verifier's whole log for one.
+fn log_to_stderr() {
+    let filter = EnvFilter::builder()
+        .with_default_directive(LevelFilter::WARN.into())
+        .with_env_var("MEMTRACE_LOG")
+        .from_env_lossy();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .without_time()
+        .with_target(false)
+        .init();
 }
