@@ -293,6 +293,7 @@ pub fn task_rename(ctx: BtfTracePointContext) -> i32 {
         // tells it all.
         return 0;
     }
+    event.args_len = args_len as u32;
     send_scratch(size_of::<Comm>() + args_len, LossClass::Lifecycle);
     0
 }
