@@ -68,8 +68,9 @@ fn memory_that_lasts_is_seen_at_its_height(backend: &str) -> Result<()> {
         .context("the workload is not recorded")?;
     let peak = spike.peak_rss_bytes.context("its peak is unknown")?.0;
     assert!(peak >= high / 100 * 99, "{peak} of {high}");
+    // The kernel takes its mark from counters that can be off by some pages for each CPU.
     assert!(
-        peak <= mark,
+        peak <= mark + (1 << 20),
         "{peak} is more than the kernel's mark, {mark}"
     );
     assert_eq!(spike.peak_error_bytes, None, "a poll can miss any peak");
