@@ -138,6 +138,7 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
         .map_max_entries(names::EVENTS, ring_bytes)
         .map_max_entries(names::MEMBERS, settings.members_max)
         .map_max_entries(names::SPACES, settings.members_max)
+        .map_max_entries(names::TARGET_CGROUPS, settings.members_max)
         .load(OBJECT)?;
     let mut missing: Vec<String> = resolved
         .missing
