@@ -52,6 +52,14 @@ impl Apply {
         std::mem::take(&mut self.matches)
     }
 
+    /// Keeps events that are still on their way from bringing an ended process back.
+    pub(super) fn remember_end(&mut self, tgid: Tgid, start: BootNs) {
+        if self.ended.len() == ENDED_MAX {
+            self.ended.pop_front();
+        }
+        self.ended.push_back((tgid, start));
+    }
+
     /// Takes an event. Gives an OOM kill back, which the kernel log has yet to complete.
     pub(super) fn event(
         &mut self,
@@ -314,10 +322,7 @@ impl Apply {
                 wait_status: Some(exit.wait_status),
             },
         );
-        if self.ended.len() == ENDED_MAX {
-            self.ended.pop_front();
-        }
-        self.ended.push_back((tgid, boot(header.start_boot_ns)));
+        self.remember_end(tgid, boot(header.start_boot_ns));
     }
 
     fn oom(&self, oom: &Oom, tick: &Tick, world: &mut World) -> OomRow {

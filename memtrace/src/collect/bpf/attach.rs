@@ -79,13 +79,14 @@ impl BpfBackend {
         self.programs.visit_tasks(|task| {
             running.insert((Tgid(task.tgid), BootNs(task.start_boot_ns.cast_signed())));
         })?;
-        let gone: Vec<Upid> = world
+        let gone: Vec<(Upid, Tgid, BootNs)> = world
             .processes()
             .map(Process::row)
             .filter(|row| !running.contains(&(row.tgid, row.start_boot_ns)))
-            .map(|row| row.upid)
+            .map(|row| (row.upid, row.tgid, row.start_boot_ns))
             .collect();
-        for upid in gone {
+        for (upid, tgid, start) in gone {
+            self.apply.remember_end(tgid, start);
             out.push(Record::Mem(exit_row(upid, tick.boot, tick)));
             world.end(
                 upid,

@@ -3,8 +3,7 @@
 use super::apply::Apply;
 use super::decode::{DecodeError, decode};
 use super::kills::Kills;
-use super::load::LoadError;
-use super::load::{Programs, Settings};
+use super::load::{LoadError, Programs, Settings};
 use super::peaks::Peaks;
 use super::{attach, cost, load};
 use crate::collect::cgroup::CgroupPaths;
