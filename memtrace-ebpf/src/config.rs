@@ -6,6 +6,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// Most CPUs whose per-CPU counter parts are added up.
 pub const CPUS_MAX: u32 = 1024;
 
+/// Most address spaces that a sweep visits because they moved; when more did, it visits all.
+pub const MOVED_MAX: u32 = 1024;
+
 /// What to observe.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,

@@ -40,6 +40,13 @@ mod needs_bpf {
     }
 
     #[test]
+    fn address_space_that_nobody_touches_is_seen() -> anyhow::Result<()> {
+        need::require("bpf");
+        all_hold(scenario::reserve(BPF)?);
+        Ok(())
+    }
+
+    #[test]
     fn daemons_stay_in_the_tree() -> anyhow::Result<()> {
         need::require("bpf");
         all_hold(scenario::daemons(BPF)?);

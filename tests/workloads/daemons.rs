@@ -55,29 +55,30 @@ fn daemon(middle: u32, bytes: usize, ready: i32, end: i32) -> io::Result<()> {
     while unsafe { libc::getppid() }.cast_unsigned() == middle {
         sys::sleep_ns(100_000);
     }
-    // The first round is the rehearsal: it closes no descriptor and writes nothing, so
-    // that after the second one's reading no page is touched for the first time.
+    let mut byte = 0_u8;
+    // The first round is the rehearsal: it closes no descriptor, writes and awaits nothing,
+    // so that after the second one's reading no page is touched for the first time.
     for is_final in [false, true] {
         let line = format!(
             "{{\"pid\":{},\"middle_pid\":{middle},\"vmhwm_bytes\":{}}}\n",
             std::process::id(),
             sys::status().vmhwm_bytes
         );
-        let (length, closed) = if is_final {
-            (line.len(), ready)
+        let (length, closed, awaited) = if is_final {
+            (line.len(), ready, 1)
         } else {
-            (0, -1)
+            (0, -1, 0)
         };
         // SAFETY: the line is live and of that length at least. It is shorter than
-        // PIPE_BUF, so those of several daemons don't mix. The descriptor is this
-        // process's own copy and not used again.
+        // PIPE_BUF, so those of several daemons don't mix. The descriptor that is closed is
+        // this process's own copy and not used again. The byte is live and writable; nobody
+        // writes one: the read returns when the other end is closed.
         unsafe {
             libc::syscall(libc::SYS_write, ready, line.as_ptr(), length);
             libc::syscall(libc::SYS_close, closed);
+            libc::syscall(libc::SYS_read, end, &raw mut byte, awaited);
         }
+        sys::exit_or_rehearse(is_final);
     }
-    let mut byte = 0_u8;
-    // SAFETY: the byte is live and writable. Nobody writes: it returns at the end.
-    unsafe { libc::syscall(libc::SYS_read, end, &raw mut byte, 1) };
-    sys::exit(0)
+    unreachable!("the final round ends the process")
 }

@@ -19,6 +19,7 @@ mod idle;
 mod leader_exit;
 mod now;
 mod oom;
+mod reserve;
 mod shm;
 mod spike;
 mod storm;
@@ -52,6 +53,7 @@ const WORKLOADS: &[Workload] = &[
     leader_exit::WORKLOAD,
     now::WORKLOAD,
     oom::WORKLOAD,
+    reserve::WORKLOAD,
     shm::WORKLOAD,
     spike::WORKLOAD,
     storm::WORKLOAD,

@@ -2,9 +2,10 @@
 //!
 //! The programs do the least they can: filter, fill, submit. What a number means is decided
 //! in user space. One family a file: [`lifecycle`] keeps the members of the recording,
-//! [`rss`] watches their resident pages, [`snapshot`] reads all of them at once, [`oom`]
-//! reports kills. [`kernel`] knows how to read kernel memory, [`space`] what is kept about
-//! an address space, [`ring`] how events leave, [`maps`] where state is kept.
+//! [`rss`] watches their resident pages, [`sweep`] samples those that moved at every tick,
+//! [`snapshot`] finds who runs already, [`oom`] reports kills. [`kernel`] knows how to read
+//! kernel memory, [`space`] what is kept about an address space, [`ring`] how events leave,
+//! [`maps`] where state is kept.
 #![no_std]
 #![no_main]
 
@@ -16,6 +17,7 @@ mod ring;
 mod rss;
 mod snapshot;
 mod space;
+mod sweep;
 
 #[panic_handler]
 fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {

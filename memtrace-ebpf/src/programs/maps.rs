@@ -1,8 +1,10 @@
 //! State that outlives one event, and the globals that user space sets before loading.
 
+use crate::rss::LastSeen;
 use crate::space::Space;
+use crate::sweep::Sweeps;
 use aya_ebpf::macros::map;
-use aya_ebpf::maps::{Array, HashMap, PerCpuArray, RingBuf};
+use aya_ebpf::maps::{Array, HashMap, PerCpuArray, Queue, RingBuf};
 use memtrace_abi::config::{CPUS_MAX, Member};
 use memtrace_abi::event::{ARGS_MAX, PATH_MAX};
 use memtrace_abi::{Config, Layout, LossClass};
@@ -16,6 +18,16 @@ pub static MEMBERS: HashMap<u32, Member> = HashMap::with_max_entries(1024, 0); /
 
 #[map]
 pub static SPACES: HashMap<u64, Space> = HashMap::with_max_entries(1024, 0); // resized
+
+/// Spaces that saw a page come or go since the last sweep; at most MOVED_MAX.
+#[map]
+pub static MOVED: Queue<u64> = Queue::with_max_entries(1024, 0); // resized
+
+#[map]
+pub static SWEEPS: Array<Sweeps> = Array::with_max_entries(1, 0);
+
+#[map]
+pub static LAST_SEEN: PerCpuArray<LastSeen> = PerCpuArray::with_max_entries(1, 0);
 
 #[map]
 pub static TARGET_CGROUPS: HashMap<u64, u8> = HashMap::with_max_entries(1024, 0);

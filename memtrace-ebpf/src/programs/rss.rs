@@ -5,21 +5,45 @@
 //! process_madvise fire it for others.
 
 use crate::kernel::{Mm, now};
-use crate::maps::{SPACES, layout};
+use crate::maps::{LAST_SEEN, SPACES, layout};
 use crate::ring::send_sample;
+use crate::sweep::{note_moved, sweeps};
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
 use memtrace_abi::event::SampleCause;
+
+// enum in include/linux/mm_types_task.h; what is none of these is MM_SHMEMPAGES.
+const MM_FILEPAGES: u32 = 0;
+const MM_ANONPAGES: u32 = 1;
+const MM_SWAPENTS: u32 = 2;
+
+/// What the last event on this CPU saw. Since 6.2 a counter moves only when a CPU hands in
+/// its part, once in 32 page faults or more; an event that finds what the last one found
+/// has nothing to add, and need not look its space up. True of strangers as of members.
+#[repr(C)]
+pub struct LastSeen {
+    mm: u64,
+    /// The sweep before it: the first event after a sweep marks its space as moved.
+    sweep: u64,
+    file: i64,
+    anon: i64,
+    swap: i64,
+    shmem: i64,
+}
 
 /// trace_rss_stat(struct mm_struct *mm, int member); before 6.2 with `long count`.
 #[btf_tracepoint(function = "rss_stat")]
 pub fn rss_stat(ctx: BtfTracePointContext) -> i32 {
     let mm: *const u8 = ctx.arg(0);
+    if is_seen(mm, ctx.arg(1)) {
+        return 0;
+    }
     let Some(space) = SPACES.get_ptr_mut(mm as u64) else {
         return 0;
     };
     // SAFETY: a map value; see `Space` about concurrent writes.
     let space = unsafe { &mut *space };
+    note_moved(mm as u64, space);
     let anon = counter(mm, layout!(mm_rss_anon));
     let file = counter(mm, layout!(mm_rss_file));
     let shmem = counter(mm, layout!(mm_rss_shmem));
@@ -45,6 +69,32 @@ pub fn rss_stat(ctx: BtfTracePointContext) -> i32 {
     mm.settle(&mut counts);
     send_sample(mm, space, &counts, boot_ns, SampleCause::Drift);
     0
+}
+
+/// Whether the counter that the event is about stands where this CPU last saw it; notes it
+/// where not. Preempted in between by another event of this CPU, it can note one space's
+/// count as another's; then that one is looked up once more, or at its next move.
+#[inline(always)]
+fn is_seen(mm: *const u8, member: u32) -> bool {
+    let Some(last) = LAST_SEEN.get_ptr_mut(0) else {
+        return false;
+    };
+    // SAFETY: this CPU's value of a per-CPU array.
+    let last = unsafe { &mut *last };
+    let sweep = sweeps();
+    let (count, seen) = match member {
+        MM_FILEPAGES => (counter(mm, layout!(mm_rss_file)), &mut last.file),
+        MM_ANONPAGES => (counter(mm, layout!(mm_rss_anon)), &mut last.anon),
+        MM_SWAPENTS => (counter(mm, layout!(mm_rss_swap)), &mut last.swap),
+        _ => (counter(mm, layout!(mm_rss_shmem)), &mut last.shmem),
+    };
+    if last.mm == mm as u64 && *seen == count && last.sweep == sweep {
+        return true;
+    }
+    last.mm = mm as u64;
+    last.sweep = sweep;
+    *seen = count;
+    false
 }
 
 /// One counter, read through the trusted pointer: no helper call on the hot path.

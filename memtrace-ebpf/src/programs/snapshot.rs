@@ -1,18 +1,14 @@
-//! All members at once: the task iterator finds who is running when recording starts, the
-//! sweep samples who changed at every tick.
+//! Who is running when recording starts: the task iterator; and what it takes to read their
+//! per-CPU counters.
 
-use crate::kernel::{Mm, Task, now, read};
+use crate::kernel::{Task, now, read};
 use crate::lifecycle::adopt;
-use crate::maps::{CPU_OFFSETS, LOSSES, MEMBERS, SCRATCH, SPACES, config, layout};
-use crate::ring::send_sample;
-use crate::space::Space;
-use aya_ebpf::helpers::generated::{
-    bpf_for_each_map_elem, bpf_map_lookup_percpu_elem, bpf_seq_write,
-};
+use crate::maps::{CPU_OFFSETS, LOSSES, MEMBERS, SCRATCH, config, layout};
+use aya_ebpf::helpers::generated::{bpf_map_lookup_percpu_elem, bpf_seq_write};
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
 use core::ffi::c_void;
-use memtrace_abi::event::{COMM_LEN, Counts, SampleCause, TaskSeen};
+use memtrace_abi::event::{COMM_LEN, TaskSeen};
 
 /// struct bpf_iter__task { struct bpf_iter_meta *meta; struct task_struct *task; }
 #[repr(C)]
@@ -144,83 +140,4 @@ fn as_number(pointer: *mut c_void) -> Option<u64> {
         core::ptr::write_volatile(slot, pointer as u64);
         Some(core::ptr::read_volatile(slot))
     }
-}
-
-/// What the sweep hands to its visits.
-#[repr(C)]
-struct Sweep {
-    boot_ns: u64,
-    is_keyframe: u64,
-}
-
-/// Samples every member whose counters moved since the last sweep; all of them where the
-/// first argument is not 0. Run by user space through BPF_PROG_TEST_RUN (5.10), never
-/// attached. It walks the members' address spaces (bpf_for_each_map_elem, 5.13), so its
-/// cost does not grow with threads or with processes outside the recording. All samples of
-/// a sweep carry its start as their time.
-#[raw_tracepoint(tracepoint = "memtrace_sweep")]
-pub fn sweep(ctx: RawTracePointContext) -> i32 {
-    let mut sweep = Sweep {
-        boot_ns: now(),
-        is_keyframe: ctx.arg(0),
-    };
-    // SAFETY: the callback has the signature that the helper calls for a hash map, and the
-    // context outlives the call.
-    unsafe {
-        bpf_for_each_map_elem(
-            (&raw const SPACES).cast_mut().cast(),
-            visit_space as *mut c_void,
-            (&raw mut sweep).cast(),
-            0,
-        );
-    }
-    0
-}
-
-/// Samples one address space if it moved. Returns 0: go on.
-extern "C" fn visit_space(
-    _map: *mut c_void,
-    mm: *const u64,
-    space: *mut Space,
-    sweep: *const Sweep,
-) -> i64 {
-    // SAFETY: the helper passes a key, its value and the context given to it.
-    let (mm, space, boot_ns, is_keyframe) = unsafe {
-        (
-            Mm(*mm),
-            &mut *space,
-            (*sweep).boot_ns,
-            (*sweep).is_keyframe != 0,
-        )
-    };
-    let mut counts = mm.counts();
-    let has_moved = has_moved(&counts, &space.swept);
-    let owes_peak = space.owes_peak(counts.rss_pages());
-    if !has_moved && !owes_peak && !is_keyframe {
-        return 0;
-    }
-    if mm.users() <= 0 {
-        return 0;
-    }
-    let swept = counts;
-    mm.settle(&mut counts);
-    let cause = if is_keyframe {
-        SampleCause::Keyframe
-    } else {
-        SampleCause::Sweep
-    };
-    if send_sample(mm, space, &counts, boot_ns, cause) {
-        space.swept = swept;
-    }
-    0
-}
-
-#[inline(always)]
-fn has_moved(now: &Counts, then: &Counts) -> bool {
-    now.anon_pages != then.anon_pages
-        || now.file_pages != then.file_pages
-        || now.shmem_pages != then.shmem_pages
-        || now.swap_pages != then.swap_pages
-        || now.vm_pages != then.vm_pages
-        || now.heap_bytes != then.heap_bytes
 }

@@ -30,6 +30,8 @@ pub struct Space {
     pub peak_boot_ns: u64,
     /// When the next drift sample would conform to the sustained rate (GCRA).
     pub conforms_boot_ns: u64,
+    /// Which sweep came last when it was noted as moved.
+    pub moved_after: u64,
     /// Start of the process that owns it.
     pub start_boot_ns: u64,
     /// That process.
@@ -57,6 +59,7 @@ impl Space {
             peak_pages: 0,
             peak_boot_ns: 0,
             conforms_boot_ns: 0,
+            moved_after: 0,
             start_boot_ns,
             tgid,
             is_recorders_copy: 0,

@@ -116,7 +116,7 @@ pub(super) fn series(recorded: &Recorded, upid: Upid) -> Result<Vec<MemRow>> {
     let mut rows = Vec::new();
     recorded
         .recording
-        .scan(&["rss_bytes", "source"], |row: MemRow| {
+        .scan(&["rss_bytes", "vm_size_bytes", "source"], |row: MemRow| {
             if row.upid == upid {
                 rows.push(row);
             }

@@ -5,10 +5,12 @@ mod book;
 mod identities;
 mod oom;
 mod peaks;
+mod reserve;
 mod spikes;
 
 pub use book::{Book, Score};
 pub use identities::{daemons, exec_from_thread, execs, titles};
 pub use oom::oom;
 pub use peaks::{forkstorm, leader_exit, vforkchild};
+pub use reserve::reserve;
 pub use spikes::spikes;

@@ -3,14 +3,14 @@
 use super::apply::Apply;
 use super::decode::{DecodeError, decode};
 use super::kills::Kills;
-use super::load::{LoadError, Programs, Settings};
+use super::load::{LoadError, Programs, Settings, Sweep};
 use super::peaks::Peaks;
 use super::{attach, cost, load};
 use crate::collect::cgroup::CgroupPaths;
 use crate::collect::procfs::lineage;
 use crate::collect::{CollectError, Collector, Targets, Tick, World};
 use crate::host::{MemoryHierarchy, clock};
-use crate::model::{DiagKind, DurationNs, PageSize, Record, Severity, Tgid};
+use crate::model::{BootNs, DiagKind, DurationNs, PageSize, Record, Severity, Tgid};
 use aya::maps::{MapData, RingBuf};
 use memtrace_abi::{Config, LossClass};
 use std::os::fd::{AsFd, OwnedFd};
@@ -52,6 +52,8 @@ const DRIFT_BYTES_MIN: i64 = 1 << 20;
 const DRIFT_INTERVAL_NS: u64 = 1_000_000;
 /// ... after a burst of so many.
 const DRIFT_BURST: u64 = 32;
+/// A full sweep finds what moved without a page that came or went: address space.
+const FULL_SWEEP_EVERY: DurationNs = DurationNs(1_000_000_000);
 const RING_BYTES: u64 = 2 << 20;
 /// The reader is woken when this much waits; else it comes by at every tick.
 const WAKE_BYTES: u64 = RING_BYTES / 8;
@@ -67,6 +69,7 @@ pub struct BpfBackend {
     pub(super) cost: cost::RunTime,
     pub(super) kills: Kills,
     pub(super) cgroup_scan: attach::CgroupScan,
+    last_full_sweep: BootNs,
     /// Entered by id and not yet found by the kernel.
     pub(super) entered: Vec<Tgid>,
     /// This process and its ancestors: a pattern stands in their command lines too.
@@ -119,6 +122,7 @@ impl BpfBackend {
             cost: cost::RunTime::default(),
             kills: Kills::new(),
             cgroup_scan: attach::CgroupScan::default(),
+            last_full_sweep: BootNs(0),
             entered: Vec::new(),
             own_lineage,
             has_lost_lifecycle: false,
@@ -153,6 +157,20 @@ impl BpfBackend {
                     self.undecoded.first.get_or_insert(error);
                 }
             }
+        }
+    }
+
+    /// Whom this tick samples.
+    fn scope(&mut self, tick: &Tick) -> Sweep {
+        let since_full = tick.boot.0 - self.last_full_sweep.0;
+        if !tick.is_keyframe && since_full < FULL_SWEEP_EVERY.0 {
+            return Sweep::Moved;
+        }
+        self.last_full_sweep = tick.boot;
+        if tick.is_keyframe {
+            Sweep::Keyframe
+        } else {
+            Sweep::Full
         }
     }
 
@@ -209,7 +227,8 @@ impl Collector for BpfBackend {
     ) -> Result<(), CollectError> {
         self.cost.tick(&self.programs, world);
         let started = clock::thread_cpu();
-        let result = self.programs.sweep(tick.is_keyframe).map_err(collect_error);
+        let scope = self.scope(tick);
+        let result = self.programs.sweep(scope).map_err(collect_error);
         self.take_events(tick, world, out);
         let reconciled = self.reconcile(tick, world, out).map_err(collect_error);
         let adopted = self

@@ -9,7 +9,7 @@ use aya::programs::{
     BtfTracePoint, Iter, ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun,
 };
 use aya::{Btf, Ebpf, EbpfError, EbpfLoader, Endianness};
-use memtrace_abi::config::Member;
+use memtrace_abi::config::{MOVED_MAX, Member};
 use memtrace_abi::{Config, LossClass, TaskSeen, names};
 use std::fs::File;
 use std::io::Read;
@@ -52,6 +52,9 @@ const TASK_ITERATOR: &str = "task_iter";
 
 /// Programs that are not attached anywhere: user space runs them.
 const RUN_BY_US: &[&str] = &["learn_cpu", "sweep"];
+
+/// Run by user space too, where the kernel can (bpf_loop, 5.17); else every sweep is full.
+const SWEEP_MOVED: &str = "sweep_moved";
 
 /// Why the programs could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -105,6 +108,17 @@ pub struct Settings {
     pub possible_cpus: u32,
 }
 
+/// Which members a sweep samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sweep {
+    /// Those whose resident memory moved since the last sweep.
+    Moved,
+    /// Those of whom anything moved since they were last sampled, also only address space.
+    Full,
+    /// Every one.
+    Keyframe,
+}
+
 /// The loaded and attached programs. Dropping it detaches them.
 pub struct Programs {
     ebpf: Ebpf,
@@ -138,6 +152,7 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
         .map_max_entries(names::EVENTS, ring_bytes)
         .map_max_entries(names::MEMBERS, settings.members_max)
         .map_max_entries(names::SPACES, settings.members_max)
+        .map_max_entries(names::MOVED, (settings.members_max / 8).clamp(1, MOVED_MAX))
         .map_max_entries(names::TARGET_CGROUPS, settings.members_max)
         .load(OBJECT)?;
     let mut missing: Vec<String> = resolved
@@ -153,10 +168,10 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
         .load("task", &btf)
         .map_err(|error| refused(TASK_ITERATOR, "load", &error))?;
     for name in RUN_BY_US {
-        let program: &mut RawTracePoint = program(&mut ebpf, name)?;
-        program
-            .load()
-            .map_err(|error| refused(name, "load", &error))?;
+        load_for_us(&mut ebpf, name)?;
+    }
+    if let Err(error) = load_for_us(&mut ebpf, SWEEP_MOVED) {
+        tracing::debug!("every sweep is a full one: {error}");
     }
     for cpu in 0..resolved.layout.cpu_count {
         run(&mut ebpf, "learn_cpu", u64::from(cpu))?;
@@ -276,12 +291,18 @@ impl Programs {
         Ok(())
     }
 
-    /// Samples every member that moved, or every member, into the ring.
+    /// Samples members into the ring.
     ///
     /// # Errors
     /// When the kernel refuses to run the program.
-    pub fn sweep(&mut self, is_keyframe: bool) -> Result<(), LoadError> {
-        run(&mut self.ebpf, "sweep", u64::from(is_keyframe))
+    pub fn sweep(&mut self, scope: Sweep) -> Result<(), LoadError> {
+        if scope == Sweep::Moved && is_loaded(&mut self.ebpf, SWEEP_MOVED) {
+            let is_overfull = run(&mut self.ebpf, SWEEP_MOVED, 0)? != 0;
+            if !is_overfull {
+                return Ok(());
+            }
+        }
+        run(&mut self.ebpf, "sweep", u64::from(scope == Sweep::Keyframe)).map(|_| ())
     }
 
     /// Losses so far, in the order of [`LossClass::ALL`], all CPUs together.
@@ -298,7 +319,7 @@ impl Programs {
     /// CPU time already.
     pub fn run_stats(&self) -> Option<(u64, u64)> {
         let mut total = (0, 0);
-        let ours = [TASK_ITERATOR].iter().chain(RUN_BY_US);
+        let ours = [TASK_ITERATOR, SWEEP_MOVED].iter().chain(RUN_BY_US);
         let in_context = |name: &str| !ours.clone().any(|ours| *ours == name);
         for (_, program) in self.ebpf.programs().filter(|(name, _)| in_context(name)) {
             let Ok(fd) = program.fd() else { continue };
@@ -326,6 +347,13 @@ fn load_tracepoint(ebpf: &mut Ebpf, name: &'static str, btf: &Btf) -> Result<(),
         .map_err(|error| refused(name, "load", &error))
 }
 
+fn load_for_us(ebpf: &mut Ebpf, name: &'static str) -> Result<(), LoadError> {
+    let program: &mut RawTracePoint = program(ebpf, name)?;
+    program
+        .load()
+        .map_err(|error| refused(name, "load", &error))
+}
+
 fn attach_tracepoint(ebpf: &mut Ebpf, name: &'static str) -> Result<(), LoadError> {
     let tracepoint: &mut BtfTracePoint = program(ebpf, name)?;
     tracepoint
@@ -343,14 +371,14 @@ fn are_offsets_learned(ebpf: &mut Ebpf, cpu_count: u32) -> Result<bool, LoadErro
     Ok(cpu_count > 0 && (0..cpu_count).any(is_known))
 }
 
-/// Runs a program that is never attached.
-fn run(ebpf: &mut Ebpf, name: &'static str, argument: u64) -> Result<(), LoadError> {
+/// Runs a program that is never attached and gives what it returned.
+fn run(ebpf: &mut Ebpf, name: &'static str, argument: u64) -> Result<u32, LoadError> {
     let program: &mut RawTracePoint = program(ebpf, name)?;
     let mut options = RawTracePointRunOptions::new();
     options.args[0] = argument;
     program
         .test_run(options)
-        .map(|_| ())
+        .map(|result| result.return_value)
         .map_err(|error| refused(name, "run", &error))
 }
 
@@ -409,30 +437,4 @@ fn release_free_memory() {
 }
 
 #[cfg(test)]
-mod tests {
-    mod needs_bpf {
-        use super::super::*;
-
-        /// The number of CPUs is a constant to the verifier, which walks the sum over them
-        /// once for every counter.
-        #[test]
-        fn the_programs_load_whatever_the_number_of_cpus() {
-            for possible_cpus in [1, 2, 64, 192, 512, 1024] {
-                let config = Config {
-                    drift_pages: 256,
-                    ring_bytes: 1 << 16,
-                    wake_bytes: 1 << 13,
-                    ..Config::new_zeroed()
-                };
-                let settings = Settings {
-                    config,
-                    members_max: 64,
-                    possible_cpus,
-                };
-                let loaded = load(&settings);
-                let missing = loaded.map(|(programs, _)| programs.missing).unwrap();
-                assert_eq!(missing, [""; 0], "{possible_cpus} CPUs");
-            }
-        }
-    }
-}
+mod tests;
