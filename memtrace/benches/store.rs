@@ -263,6 +263,7 @@ fn info() -> RunInfo {
         interval_ns: DurationNs(SAMPLE_NS),
         clocks: Vec::new(),
         command_exit_code: None,
+        mark_socket: None,
         host: serde_json::Value::Null,
         plan: serde_json::Value::Null,
     }

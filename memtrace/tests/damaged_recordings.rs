@@ -300,6 +300,7 @@ fn info() -> RunInfo {
         interval_ns: DurationNs(0),
         clocks: Vec::new(),
         command_exit_code: None,
+        mark_socket: None,
         host: serde_json::Value::Null,
         plan: serde_json::Value::Null,
     }

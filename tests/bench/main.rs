@@ -7,6 +7,7 @@
 mod cost;
 mod disk;
 mod exact;
+mod marks;
 mod measured;
 mod reading;
 mod stats;
@@ -58,6 +59,7 @@ const BENCHES: &[&[Bench]] = &[
     exact::BENCHES,
     cost::BENCHES,
     storms::BENCHES,
+    marks::BENCHES,
     disk::BENCHES,
     reading::BENCHES,
 ];

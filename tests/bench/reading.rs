@@ -121,6 +121,7 @@ fn info() -> RunInfo {
         interval_ns: DurationNs(PERIOD_NS),
         clocks: vec![clocks(START_NS)],
         command_exit_code: None,
+        mark_socket: None,
         host: serde_json::Value::Null,
         plan: serde_json::Value::Null,
     }

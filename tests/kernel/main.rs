@@ -47,6 +47,20 @@ mod needs_bpf {
     }
 
     #[test]
+    fn marks_have_their_sender_and_the_kernels_clock() -> anyhow::Result<()> {
+        need::require("bpf");
+        all_hold(scenario::marks(BPF, 4, 500, 1_000)?.scores);
+        Ok(())
+    }
+
+    #[test]
+    fn marks_that_do_not_fit_are_counted() -> anyhow::Result<()> {
+        need::require("bpf");
+        all_hold(scenario::marks(BPF, 4, 10_000, 0)?.scores);
+        Ok(())
+    }
+
+    #[test]
     fn daemons_stay_in_the_tree() -> anyhow::Result<()> {
         need::require("bpf");
         all_hold(scenario::daemons(BPF)?);

@@ -17,6 +17,7 @@ mod forkstorm;
 mod hwm;
 mod idle;
 mod leader_exit;
+mod marks;
 mod now;
 mod oom;
 mod reserve;
@@ -51,6 +52,7 @@ const WORKLOADS: &[Workload] = &[
     hwm::WORKLOAD,
     idle::WORKLOAD,
     leader_exit::WORKLOAD,
+    marks::WORKLOAD,
     now::WORKLOAD,
     oom::WORKLOAD,
     reserve::WORKLOAD,

@@ -109,8 +109,10 @@ fn bound(source: Option<PeakSource>, error: Option<Bytes>) -> Bound {
         (Some(PeakSource::KernelHiwater | PeakSource::RssStat), Some(error)) => {
             Bound::Within(error)
         }
-        (Some(PeakSource::KernelHiwater | PeakSource::Footprint), None) => Bound::About,
-        (Some(PeakSource::Footprint), Some(error)) => Bound::Within(error),
+        (Some(PeakSource::KernelHiwater | PeakSource::Footprint | PeakSource::Told), None) => {
+            Bound::About
+        }
+        (Some(PeakSource::Footprint | PeakSource::Told), Some(error)) => Bound::Within(error),
         (Some(PeakSource::Wait4), _) => Bound::AtMost,
         (Some(PeakSource::RssStat | PeakSource::VmHwm | PeakSource::Poll) | None, _) => {
             Bound::AtLeast

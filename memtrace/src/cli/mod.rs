@@ -1,6 +1,7 @@
 //! The command line: one file per subcommand, each with its arguments and a `run`.
 
 mod doctor;
+mod mark;
 mod output;
 mod record;
 mod recover;
@@ -27,6 +28,7 @@ enum Command {
     Record(record::Args),
     /// Say who held the memory, from a recording alone
     Report(report::Args),
+    Mark(mark::Args),
     Recover(recover::Args),
     Schema(schema::Args),
     /// Say what this host lets memtrace see, and what would let it see more
@@ -40,6 +42,7 @@ pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Record(args) => record::run(args),
         Command::Report(args) => report::run(args),
+        Command::Mark(args) => mark::run(args),
         Command::Recover(args) => recover::run(args),
         Command::Schema(args) => schema::run(args),
         Command::Doctor(args) => doctor::run(args),

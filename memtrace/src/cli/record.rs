@@ -3,7 +3,7 @@
 use crate::host::{Backend, HostFacts};
 use crate::model::{DurationNs, RunInfo, Target, Tgid};
 use crate::session::{
-    CommandError, CommandUser, Held, Options, Outcome, Progress, RecordError, record,
+    CommandError, CommandUser, Held, Marks, Options, Outcome, Progress, RecordError, record,
 };
 use anyhow::Context;
 use clap::builder::{PossibleValue, TypedValueParser};
@@ -143,8 +143,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let owner = user.owner();
     // Before any thread is started and before anything large is read: until it runs, the
     // command is a copy of this process.
+    let marks = Marks::bind(owner);
+    let environment = marks.environment();
+    let forked = || Held::fork(&args.command, user, &environment, args.kill_child);
     let held = match &target {
-        Target::Command { .. } => match Held::fork(&args.command, user, args.kill_child) {
+        Target::Command { .. } => match forked() {
             Ok(held) => Some(held),
             Err(error) => return Ok(command_failed(&error)),
         },
@@ -177,7 +180,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             show_progress(progress);
         }
     };
-    let outcome = record(&options, &facts, held, owner, announce, progress);
+    let outcome = record(&options, &facts, held, marks, owner, announce, progress);
     if has_progress {
         let _ = write!(std::io::stderr(), "\r\x1b[K");
     }

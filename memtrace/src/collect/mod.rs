@@ -13,6 +13,8 @@ mod container;
 mod fields;
 #[cfg(target_os = "linux")]
 mod kept;
+#[cfg(target_os = "linux")]
+pub mod marks;
 pub mod node;
 #[cfg(target_os = "linux")]
 pub mod oom;

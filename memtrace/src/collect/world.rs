@@ -128,6 +128,22 @@ impl World {
         self.by_tgid.get(&tgid).copied()
     }
 
+    /// The process that had this process id at that time: one that is alive, or that ended
+    /// lately.
+    pub fn who_was(&self, tgid: Tgid, at: BootNs) -> Option<Upid> {
+        let living = self.upid(tgid).and_then(|upid| self.process(upid));
+        let living = living.map(Process::row).into_iter();
+        let ended = self.ended.iter().chain(&self.recently_ended).rev();
+        living
+            .chain(ended)
+            .find(|row| {
+                row.tgid == tgid
+                    && row.start_boot_ns <= at
+                    && row.exit_boot_ns.is_none_or(|exit| at <= exit)
+            })
+            .map(|row| row.upid)
+    }
+
     /// A living process.
     pub fn process(&self, upid: Upid) -> Option<&Process> {
         self.live.get(&upid)
@@ -453,6 +469,31 @@ mod tests {
             written(&mut world),
             [(before, Some(false)), (after, Some(false))]
         );
+    }
+
+    #[test]
+    fn whose_a_process_id_was_depends_on_the_time() {
+        let mut world = World::default();
+        world.observe_oom_kills();
+        let at = |world: &World, ns| world.who_was(Tgid(1), BootNs(ns));
+        let first = enter(&mut world, 1);
+        assert_eq!(at(&world, 5), Some(first));
+        end(&mut world, first);
+        assert_eq!(at(&world, 1), Some(first));
+        assert_eq!(at(&world, 5), None);
+        written(&mut world);
+        assert_eq!(at(&world, 1), Some(first));
+        let birth = Birth {
+            tgid: Tgid(1),
+            start: BootNs(4),
+            seen_by: FirstSeenBy::Poll,
+            parent: None,
+            comm: String::new(),
+        };
+        let second = world.enter(birth, BootNs(4));
+        assert_eq!(at(&world, 1), Some(first));
+        assert_eq!(at(&world, 5), Some(second));
+        assert_eq!(world.who_was(Tgid(2), BootNs(5)), None);
     }
 
     #[test]

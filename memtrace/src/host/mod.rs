@@ -10,6 +10,7 @@ mod cgroup;
 pub mod clock;
 pub mod doctor;
 mod facts;
+pub mod mark_sockets;
 #[cfg(target_os = "linux")]
 mod mounts;
 #[cfg(target_os = "linux")]

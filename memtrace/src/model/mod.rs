@@ -7,6 +7,7 @@
 mod cell;
 mod clock;
 mod label;
+mod mark;
 mod run;
 mod table;
 pub mod tables;
@@ -15,10 +16,12 @@ mod units;
 pub use cell::{Cell, CellError, CellSink, CellSource, ColumnType};
 pub use clock::{ClockOffset, ClockReading};
 pub use label::Label;
+pub use mark::{MARK_BYTES_MAX, MARK_SOCKET_VARIABLE, MARK_VERSION, MarkError, MarkMessage};
 pub use run::{RunInfo, RunState, SCHEMA_VERSION, SchemaVersion, Target};
 pub use table::{Column, Row, Table};
 pub use tables::{
-    CgroupMemRow, DiagKind, DiagRow, FirstSeenBy, MemRow, MemSource, NodeMemRow, OomRow,
-    PeakSource, ProcessRow, Record, SelfCostRow, Severity, TABLES, TitleRow, TitleSource,
+    CgroupMemRow, DiagKind, DiagRow, FirstSeenBy, MarkKind, MarkRow, MarkSource, MemRow, MemSource,
+    NodeMemRow, OomRow, PeakSource, ProcessRow, Record, SelfCostRow, Severity, TABLES, TitleRow,
+    TitleSource,
 };
 pub use units::{BootNs, Bytes, DurationNs, PageSize, Pages, Tgid, Upid, WallNs};

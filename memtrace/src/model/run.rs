@@ -100,6 +100,10 @@ pub struct RunInfo {
     /// Wait status of the command as a shell reports it (128 + n for a signal); unknown
     /// while it runs, and when memtrace did not start it.
     pub command_exit_code: Option<i32>,
+    /// The socket that marks are sent to while the recording runs; none where it could not
+    /// be made.
+    #[serde(default)]
+    pub mark_socket: Option<String>,
     /// Facts read from the host at start, as `memtrace doctor --json` prints them.
     pub host: serde_json::Value,
     /// What was decided from them.

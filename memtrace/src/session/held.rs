@@ -68,17 +68,19 @@ struct Prepared {
 }
 
 impl Held {
-    /// Finds the command on the user's PATH, forks, and holds the child. `dies_with_us`
-    /// has the command killed when memtrace itself is.
+    /// Finds the command on the user's PATH, forks, and holds the child. `extra` is what
+    /// its environment has beside the user's. `dies_with_us` has the command killed when
+    /// memtrace itself is.
     ///
     /// # Errors
     /// When the command can't be found or executed, or when the system refuses to fork.
     pub fn fork(
         argv: &[OsString],
         user: CommandUser,
+        extra: &[(OsString, OsString)],
         dies_with_us: bool,
     ) -> Result<Self, CommandError> {
-        let prepared = Prepared::new(argv, user, dies_with_us)?;
+        let prepared = Prepared::new(argv, user, extra, dies_with_us)?;
         let (wait_end, go_end) = pipe().map_err(CommandError::Fork)?;
         let (failure_end, report_end) = pipe().map_err(CommandError::Fork)?;
         // SAFETY: no thread has been started, so the child may run any code.
@@ -141,12 +143,20 @@ impl Held {
 }
 
 impl Prepared {
-    fn new(argv: &[OsString], user: CommandUser, dies_with_us: bool) -> Result<Self, CommandError> {
+    fn new(
+        argv: &[OsString],
+        user: CommandUser,
+        extra: &[(OsString, OsString)],
+        dies_with_us: bool,
+    ) -> Result<Self, CommandError> {
         let name = argv.first().ok_or(CommandError::NotFound(String::new()))?;
         let path = find(name, &user)?;
         let c_string = |text: &[u8]| CString::new(text).map_err(|_| CommandError::Nul);
+        let is_replaced = |key: &OsString| extra.iter().any(|(name, _)| name == key);
         let environment = user
             .environment()
+            .filter(|(key, _)| !is_replaced(key))
+            .chain(extra.iter().cloned())
             .map(|(key, value)| {
                 let mut entry = key.as_bytes().to_vec();
                 entry.push(b'=');

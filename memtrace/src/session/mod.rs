@@ -3,6 +3,7 @@
 
 mod held;
 mod limits;
+mod marks;
 mod outcome;
 mod output;
 mod pace;
@@ -13,6 +14,7 @@ mod start;
 mod user;
 
 pub use held::{CommandError, Held};
+pub use marks::Marks;
 pub use outcome::{Outcome, Progress, RecordError};
 pub use output::OutputError;
 pub use record::record;

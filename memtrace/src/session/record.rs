@@ -6,7 +6,7 @@ use super::output::Output;
 use super::pace::Pace;
 use super::signals::{Request, Signals, pass_on, signals_end_us_again};
 use super::start::{self, Started};
-use super::{Held, Options, OutputError, StartError, limits, self_cost};
+use super::{Held, Marks, Options, OutputError, StartError, limits, self_cost};
 use crate::collect::{Collector, Targets, Tick, World, exit_row};
 use crate::host::{Capability, HostFacts, Plan, clock};
 use crate::model::{
@@ -38,6 +38,7 @@ pub fn record(
     options: &Options,
     facts: &HostFacts,
     mut held: Option<Held>,
+    marks: Marks,
     owner: Option<(u32, u32)>,
     announce: impl FnOnce(&RunInfo, &std::path::Path),
     progress: impl FnMut(&Progress),
@@ -55,7 +56,7 @@ pub fn record(
         .map_err(RecordError::Loop)?;
     runtime.block_on(async {
         let mut signals = Signals::listen(held.is_some()).map_err(RecordError::Loop)?;
-        let mut session = Session::start(options, facts, &plan, &targets, command, owner)?;
+        let mut session = Session::start(options, facts, &plan, &targets, command, marks, owner)?;
         announce(&session.info, session.output.dir());
         if let Some(held) = &mut held
             && let Err(error) = held.release()
@@ -104,6 +105,7 @@ impl Session {
         plan: &Plan,
         targets: &Targets,
         command: Option<Tgid>,
+        marks: Marks,
         owner: Option<(u32, u32)>,
     ) -> Result<Self, RecordError> {
         let mut world = World::default();
@@ -115,12 +117,29 @@ impl Session {
             is_keyframe: false,
         };
         let Started {
-            collectors,
+            mut collectors,
             backend,
             reason,
         } = start::start(
             options, targets, command, facts, plan, &tick, &mut world, &mut batch,
         )?;
+        let mark_socket = match marks.listen() {
+            Ok(listening) => {
+                // Behind the backend, which knows the processes that marks come from.
+                collectors.push(listening.collector);
+                Some(listening.path)
+            }
+            Err(error) => {
+                batch.push(tick.diag(
+                    Severity::Degraded,
+                    DiagKind::Unavailable,
+                    "mark",
+                    None,
+                    format!("marks are not received: {error}"),
+                ));
+                None
+            }
+        };
         let info = RunInfo {
             schema_version: SCHEMA_VERSION,
             memtrace_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -138,6 +157,7 @@ impl Session {
             interval_ns: options.interval,
             clocks: vec![first_reading],
             command_exit_code: None,
+            mark_socket,
             host: serde_json::to_value(facts).unwrap_or_default(),
             plan: serde_json::to_value(plan).unwrap_or_default(),
         };

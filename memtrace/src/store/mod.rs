@@ -53,4 +53,5 @@ pub use layout::newest_recording;
 pub use problem::{Problem, ProblemKind};
 pub use recording::Recording;
 pub use recover::{RecoverReport, recover};
+pub use run_file::read as read_run_info;
 pub use writer::{Stats, Writer};

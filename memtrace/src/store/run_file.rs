@@ -118,7 +118,7 @@ struct Versions {
 /// # Errors
 /// When it is missing, is no such file, or is of a major version that this build does
 /// not know.
-pub(super) fn read(dir: &Path) -> Result<RunInfo, StoreError> {
+pub fn read(dir: &Path) -> Result<RunInfo, StoreError> {
     let path = dir.join(RUN_FILE);
     let json = std::fs::read(&path).map_err(|error| open_error(dir, &path, error))?;
     let understand = |source| StoreError::RunInfo {

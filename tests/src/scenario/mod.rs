@@ -3,6 +3,7 @@
 
 mod book;
 mod identities;
+mod marks;
 mod oom;
 mod peaks;
 mod reserve;
@@ -10,6 +11,7 @@ mod spikes;
 
 pub use book::{Book, Score};
 pub use identities::{daemons, exec_from_thread, execs, titles};
+pub use marks::{Marks, marks};
 pub use oom::oom;
 pub use peaks::{forkstorm, leader_exit, vforkchild};
 pub use reserve::reserve;

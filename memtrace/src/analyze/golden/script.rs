@@ -68,6 +68,7 @@ impl Script {
                 interval_ns: DurationNs(1_000_000_000),
                 clocks: vec![reading(0.0), reading(seconds)],
                 command_exit_code: Some(0),
+                mark_socket: None,
                 host: serde_json::Value::Null,
                 plan: serde_json::Value::Null,
             },

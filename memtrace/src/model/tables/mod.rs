@@ -2,6 +2,7 @@
 
 mod cgroup_mem;
 mod diag;
+mod mark;
 mod mem;
 mod node_mem;
 mod oom;
@@ -11,6 +12,7 @@ mod title;
 
 pub use cgroup_mem::CgroupMemRow;
 pub use diag::{DiagKind, DiagRow, Severity};
+pub use mark::{MarkKind, MarkRow, MarkSource};
 pub use mem::{MemRow, MemSource};
 pub use node_mem::NodeMemRow;
 pub use oom::OomRow;
@@ -57,6 +59,7 @@ tables! {
     Process(ProcessRow),
     Title(TitleRow),
     Mem(MemRow),
+    Mark(MarkRow),
     Oom(OomRow),
     CgroupMem(CgroupMemRow),
     NodeMem(NodeMemRow),

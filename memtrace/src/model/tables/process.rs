@@ -83,6 +83,8 @@ labels! {
         RssStat = "rss_stat",
         /// VmHWM in /proc/PID/status, as last read; growth after that is not in it.
         VmHwm = "vm_hwm",
+        /// VmHWM as the process itself read it, right before it had the kernel reset it (a `peak` mark).
+        Told = "told",
         /// ru_maxrss from wait4(2); only for the command that memtrace started.
         Wait4 = "wait4",
         /// The highest value that a poll happened to see.

@@ -95,6 +95,7 @@ fn exactness(analysis: &Analysis, shown: &[Vec<usize>]) -> String {
             PeakOrigin::Process(PeakSource::KernelHiwater) => "the kernel's high-water mark",
             PeakOrigin::Process(PeakSource::RssStat) => "the kernel's rss_stat events",
             PeakOrigin::Process(PeakSource::VmHwm) => "VmHWM as last read",
+            PeakOrigin::Process(PeakSource::Told) => "VmHWM as the process told it",
             PeakOrigin::Process(PeakSource::Wait4) => "wait4's ru_maxrss",
             PeakOrigin::Process(PeakSource::Poll) => "polling",
             PeakOrigin::Process(PeakSource::Footprint) => "the platform's footprint",

@@ -48,6 +48,7 @@ fn info() -> RunInfo {
             wall_ns: WallNs(EPOCH_NS),
         }],
         command_exit_code: None,
+        mark_socket: None,
         host: serde_json::Value::Null,
         plan: serde_json::Value::Null,
     }

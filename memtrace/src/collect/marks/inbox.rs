@@ -1,0 +1,112 @@
+//! Marks that have arrived and are not written yet, and the count of what did not.
+
+use crate::model::{BootNs, MarkError, MarkKind, MarkMessage, Tgid};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Marks that may wait for the collector's next turn. At 32 bytes a name that is a few
+/// MiB; whoever sends more in a tenth of a second is told in `diag`.
+const WAITING_MAX: usize = 32 * 1024;
+
+/// One mark and what the kernel says of it.
+#[derive(Debug)]
+pub(super) struct Received {
+    /// The process that sent it.
+    pub(super) tgid: Option<Tgid>,
+    pub(super) arrival: BootNs,
+    pub(super) kind: MarkKind,
+    pub(super) message: MarkMessage,
+}
+
+/// What came in since the last look.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    pub(super) marks: Vec<Received>,
+    /// Marks for which there was no room.
+    pub(super) overflow_count: u64,
+    /// Marks that their senders could not deliver.
+    pub(super) dropped_count: u64,
+    /// Datagrams that were no marks, and what was wrong with the first.
+    pub(super) refused_count: u64,
+    pub(super) first_refusal: Option<String>,
+}
+
+/// Between the thread that receives and the collector that writes.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    waiting: Mutex<Waiting>,
+}
+
+impl Inbox {
+    /// Puts a datagram in, or counts it.
+    pub(super) fn receive(
+        &self,
+        tgid: Option<Tgid>,
+        arrival: BootNs,
+        parsed: Result<(MarkMessage, MarkKind), MarkError>,
+    ) {
+        let mut waiting = self.lock();
+        match parsed {
+            Ok((message, kind)) => {
+                waiting.dropped_count += message.dropped;
+                if waiting.marks.len() < WAITING_MAX {
+                    waiting.marks.push(Received {
+                        tgid,
+                        arrival,
+                        kind,
+                        message,
+                    });
+                } else {
+                    waiting.overflow_count += 1;
+                }
+            }
+            Err(error) => {
+                waiting.refused_count += 1;
+                waiting
+                    .first_refusal
+                    .get_or_insert_with(|| error.to_string());
+            }
+        }
+    }
+
+    /// Takes everything that waits.
+    pub(super) fn take(&self) -> Waiting {
+        std::mem::take(&mut *self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(name: &str) -> Result<(MarkMessage, MarkKind), MarkError> {
+        let message = MarkMessage::new(MarkKind::Instant, name, BootNs(1));
+        Ok((message, MarkKind::Instant))
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_counted() {
+        let inbox = Inbox::default();
+        for _ in 0..WAITING_MAX + 3 {
+            inbox.receive(None, BootNs(2), mark("a"));
+        }
+        let waiting = inbox.take();
+        assert_eq!(waiting.marks.len(), WAITING_MAX);
+        assert_eq!(waiting.overflow_count, 3);
+        assert_eq!(inbox.take().marks.len(), 0);
+    }
+
+    #[test]
+    fn what_is_no_mark_is_counted_and_the_first_explained() {
+        let inbox = Inbox::default();
+        inbox.receive(None, BootNs(2), MarkMessage::parse(b"one"));
+        inbox.receive(None, BootNs(2), Err(MarkError::TooLong));
+        let waiting = inbox.take();
+        assert_eq!(waiting.refused_count, 2);
+        let first = waiting.first_refusal.unwrap();
+        assert!(first.starts_with("not a mark"), "{first}");
+    }
+}

@@ -1,0 +1,179 @@
+//! The socket that marks arrive on.
+
+use super::inbox::Inbox;
+use super::queue::RaisedLimit;
+use crate::host::{clock, mark_sockets};
+use crate::model::{MARK_BYTES_MAX, MarkError, MarkMessage, Tgid};
+use rustix::fs::{Mode, fchmod};
+use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_passcred;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, Shutdown,
+    SocketAddrUnix, SocketFlags, SocketType, bind, recvmsg, shutdown, socket_with,
+};
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+/// Marks can't be received.
+#[derive(Debug, thiserror::Error)]
+#[error("{step} {}: {source}", .path.display())]
+pub struct SocketError {
+    step: &'static str,
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// A bound socket. Its file goes when it is dropped.
+#[derive(Debug)]
+pub struct MarkSocket {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl MarkSocket {
+    /// Binds a socket where this user's recordings have theirs. Only `owner` can send to
+    /// it, where that is not this user; and root.
+    ///
+    /// # Errors
+    /// When the directory or the socket can't be made.
+    pub fn bind(owner: Option<(u32, u32)>) -> Result<Self, SocketError> {
+        let path = mark_sockets::own_path();
+        let error = |step, path: &Path, source: io::Error| SocketError {
+            step,
+            path: path.to_owned(),
+            source,
+        };
+        if let Some(directory) = path.parent() {
+            mark_sockets::make_directory(directory)
+                .map_err(|source| error("make the directory", directory, source))?;
+        }
+        // A recorder with our process id left it behind.
+        let _ = std::fs::remove_file(&path);
+        let fd = Self::open(&path).map_err(|errno| error("bind", &path, errno.into()))?;
+        let bound = Self { fd, path };
+        if let Some((uid, gid)) = owner {
+            std::os::unix::fs::chown(&bound.path, Some(uid), Some(gid))
+                .map_err(|source| error("hand over", &bound.path, source))?;
+        }
+        Ok(bound)
+    }
+
+    fn open(path: &Path) -> Result<OwnedFd, Errno> {
+        let raised = RaisedLimit::raise();
+        let made = socket_with(
+            AddressFamily::UNIX,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC,
+            None,
+        );
+        drop(raised);
+        let fd = made?;
+        set_socket_passcred(&fd, true)?;
+        // Before it is bound: the file is made with the mode that the socket has.
+        fchmod(&fd, Mode::RUSR | Mode::WUSR)?;
+        bind(&fd, &SocketAddrUnix::new(path)?)?;
+        Ok(fd)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for MarkSocket {
+    fn drop(&mut self) {
+        // Already gone is as good.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// The thread that takes marks in.
+pub(super) struct Listener {
+    socket: Arc<MarkSocket>,
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Listener {
+    pub(super) fn start(socket: MarkSocket, inbox: Arc<Inbox>) -> io::Result<Self> {
+        let socket = Arc::new(socket);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let theirs = (Arc::clone(&socket), Arc::clone(&is_over));
+        let thread = std::thread::Builder::new()
+            .name("memtrace-marks".to_owned())
+            // JSON nests up to 128 deep.
+            .stack_size(256 << 10)
+            .spawn(move || listen(&theirs.0.fd, &theirs.1, &inbox))?;
+        Ok(Self {
+            socket,
+            is_over,
+            thread: Some(thread),
+        })
+    }
+
+    /// Takes in what has been sent until now, then nothing more.
+    pub(super) fn stop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+        let _ = shutdown(&self.socket.fd, Shutdown::Read);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn listen(fd: &OwnedFd, is_over: &AtomicBool, inbox: &Inbox) {
+    let mut bytes = vec![0; MARK_BYTES_MAX];
+    loop {
+        match receive(fd, &mut bytes) {
+            // After the shutdown, when the queue is empty.
+            Ok(datagram) if datagram.len == 0 && is_over.load(Ordering::Acquire) => return,
+            Ok(datagram) => {
+                let parsed = if datagram.is_cut {
+                    Err(MarkError::TooLong)
+                } else {
+                    MarkMessage::parse(bytes.get(..datagram.len).unwrap_or_default())
+                };
+                inbox.receive(datagram.sender, clock::boot(), parsed);
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => {
+                tracing::warn!("marks are not received any more: {errno}");
+                return;
+            }
+        }
+    }
+}
+
+struct Datagram {
+    len: usize,
+    is_cut: bool,
+    sender: Option<Tgid>,
+}
+
+fn receive(fd: &OwnedFd, bytes: &mut [u8]) -> Result<Datagram, Errno> {
+    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut room);
+    let mut slices = [IoSliceMut::new(bytes)];
+    let received = recvmsg(fd, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let sender = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmCredentials(sender) => Some(sender.pid),
+        _ => None,
+    });
+    Ok(Datagram {
+        len: received.bytes,
+        is_cut: received.flags.contains(ReturnFlags::TRUNC),
+        sender: sender.and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok().map(Tgid)),
+    })
+}
