@@ -8,6 +8,7 @@ mod recover;
 mod report;
 mod schema;
 
+use crate::report::visible;
 use clap::{Parser, Subcommand};
 use std::io::Write;
 use std::process::ExitCode;
@@ -48,8 +49,13 @@ pub fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(args),
     };
     outcome.unwrap_or_else(|error| {
-        // Nothing is left to tell it to when stderr is closed.
-        let _ = writeln!(std::io::stderr(), "memtrace: {error:#}");
+        // Paths that were given stand in it as they are. Nothing is left to tell it to
+        // when stderr is closed.
+        let _ = writeln!(
+            std::io::stderr(),
+            "memtrace: {}",
+            visible(&format!("{error:#}"))
+        );
         ExitCode::FAILURE
     })
 }

@@ -2,6 +2,7 @@
 
 use crate::host::{Backend, HostFacts};
 use crate::model::{DurationNs, RunInfo, Target, Tgid};
+use crate::report::visible;
 use crate::session::{
     CommandError, CommandUser, Held, Marks, Options, Outcome, Progress, RecordError, record,
 };
@@ -251,19 +252,6 @@ fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "memtrace: {}", visible(text));
 }
 
-/// The text with what a terminal would act on written out: names of commands and of
-/// directories can hold anything.
-fn visible(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\'' | '"' | '\\' => shown.push(c),
-            c => shown.extend(c.escape_debug()),
-        }
-    }
-    shown
-}
-
 fn show_progress(progress: &Progress) {
     let seconds = progress.elapsed.0 / 1_000_000_000;
     let _ = write!(
@@ -393,7 +381,7 @@ mod tests {
         let error = CommandError::NotFound("it's \x1b[2J\u{202e}a\\b\nnö \"训练\"".to_owned());
         assert_eq!(
             visible(&error.to_string()),
-            "command not found: it's \\u{1b}[2J\\u{202e}a\\b\\nnö \"训练\""
+            "command not found: it's \\x1b[2J\\u{202e}a\\b\\nnö \"训练\""
         );
     }
 

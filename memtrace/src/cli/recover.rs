@@ -1,6 +1,7 @@
 //! `memtrace recover`: closes a recording whose recorder was killed.
 
 use super::output::print;
+use crate::report::visible;
 use crate::store::{self, RecoverReport};
 use anyhow::{Context, bail};
 use std::fmt::Write;
@@ -39,14 +40,15 @@ fn newest_here() -> anyhow::Result<PathBuf> {
 
 fn describe(dir: &Path, report: &RecoverReport) -> String {
     let mut text = String::new();
-    let dir = dir.display();
+    let dir = dir.display().to_string();
+    let dir = visible(&dir);
     // Writing to a String can't fail.
     let _ = match report.was_closed {
         true => writeln!(text, "{dir} was closed already"),
         false => writeln!(text, "{dir} is closed"),
     };
     for problem in &report.problems {
-        let _ = writeln!(text, "  {problem}");
+        let _ = writeln!(text, "  {}", visible(&problem.to_string()));
     }
     text
 }

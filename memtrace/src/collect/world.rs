@@ -51,7 +51,7 @@ pub struct Process {
     row: ProcessRow,
     /// Changed since it was written.
     is_dirty: bool,
-    /// The peak rose since it was written; alone it waits for the next keyframe.
+    /// The peak rose since it was written; alone it waits until peaks are due.
     has_new_peak: bool,
     /// On the list of processes to look at when changes are written.
     is_listed: bool,
@@ -76,7 +76,7 @@ impl Process {
     }
 
     /// Raises the peak to `peak` where that is higher, or equally high and better known.
-    /// Written with the next keyframe, or with the process's end: peaks rise often.
+    /// Written when peaks are due, or with the process's end: peaks rise often.
     pub fn raise_peak(&mut self, peak: Peak) {
         let known = self.row.peak_rss_bytes;
         let is_better = match known {
@@ -251,6 +251,9 @@ impl World {
             } else {
                 process.row.exit_signal = Some(signal);
             }
+            if !may_be_oom_killed(&process.row) {
+                process.row.oom_killed = process.row.oom_killed.map(|_| false);
+            }
         }
         self.ended.push(process.row);
     }
@@ -295,21 +298,26 @@ impl World {
     }
 
     /// Notes that the OOM killer chose a process, also where its end was noticed first.
+    /// `start` tells it from an earlier or later one of the same id, where it is known.
     /// Gives its identity when it is of this recording.
-    pub fn note_oom_kill(&mut self, tgid: Tgid) -> Option<Upid> {
-        if let Some(upid) = self.upid(tgid) {
-            self.process_mut(upid)?.row_mut().oom_killed = Some(true);
+    pub fn note_oom_kill(&mut self, tgid: Tgid, start: Option<BootNs>) -> Option<Upid> {
+        let is_victim = |row: &ProcessRow| {
+            row.tgid == tgid
+                && start.is_none_or(|start| start == row.start_boot_ns)
+                && may_be_oom_killed(row)
+        };
+        if let Some(upid) = self.upid(tgid)
+            && let Some(process) = self.process_mut(upid)
+            && is_victim(&process.row)
+        {
+            process.row_mut().oom_killed = Some(true);
             return Some(upid);
         }
-        let waiting = self.ended.iter_mut().rfind(|row| row.tgid == tgid);
-        if let Some(row) = waiting {
+        if let Some(row) = self.ended.iter_mut().rfind(|row| is_victim(row)) {
             row.oom_killed = Some(true);
             return Some(row.upid);
         }
-        let written = self
-            .recently_ended
-            .iter()
-            .rposition(|row| row.tgid == tgid)?;
+        let written = self.recently_ended.iter().rposition(is_victim)?;
         let mut row = self.recently_ended.remove(written)?;
         row.oom_killed = Some(true);
         let upid = row.upid;
@@ -328,8 +336,8 @@ impl World {
     }
 
     /// Appends a row of `process` for everything that is new, changed or ended since the
-    /// last call; on a keyframe also for every peak that rose.
-    pub fn write_changes(&mut self, is_keyframe: bool, out: &mut Vec<Record>) {
+    /// last call; where peaks are due also for every peak that rose.
+    pub fn write_changes(&mut self, are_peaks_due: bool, out: &mut Vec<Record>) {
         if self.are_oom_kills_observed {
             self.recently_ended.extend(self.ended.iter().cloned());
             let too_many = self.recently_ended.len().saturating_sub(RECENTLY_ENDED_MAX);
@@ -345,7 +353,7 @@ impl World {
                 process.write(out);
             }
         }
-        if is_keyframe {
+        if are_peaks_due {
             for process in self
                 .live
                 .values_mut()
@@ -404,6 +412,15 @@ impl World {
     pub fn lost_event_count(&self) -> i64 {
         self.lost_event_count
     }
+}
+
+/// SIGKILL, on every system that memtrace runs on.
+const SIGKILL: i32 = 9;
+
+/// Whether the OOM killer may have ended it: its means is SIGKILL. One that it chose while
+/// it was ending by itself did not end by it.
+fn may_be_oom_killed(row: &ProcessRow) -> bool {
+    row.exit_code.is_none() && row.exit_signal.is_none_or(|signal| signal == SIGKILL)
 }
 
 /// The row that closes a process's step function: nothing is held from here on.
@@ -505,11 +522,59 @@ mod tests {
         written(&mut world);
         end(&mut world, ended);
         for (tgid, upid) in [(1, living), (2, ended), (3, gone)] {
-            assert_eq!(world.note_oom_kill(Tgid(tgid)), Some(upid));
+            assert_eq!(world.note_oom_kill(Tgid(tgid), None), Some(upid));
         }
         let mut rows = written(&mut world);
         rows.sort();
         assert_eq!(rows, [living, ended, gone].map(|upid| (upid, Some(true))));
-        assert_eq!(world.note_oom_kill(Tgid(9)), None);
+        assert_eq!(world.note_oom_kill(Tgid(9), None), None);
+    }
+
+    #[test]
+    fn a_victim_is_told_from_another_process_of_its_id() {
+        let mut world = World::default();
+        world.observe_oom_kills();
+        let upid = enter(&mut world, 1);
+        assert_eq!(world.note_oom_kill(Tgid(1), Some(BootNs(7))), None);
+        end(&mut world, upid);
+        assert_eq!(world.note_oom_kill(Tgid(1), Some(BootNs(7))), None);
+        assert_eq!(world.note_oom_kill(Tgid(1), Some(BootNs(0))), Some(upid));
+    }
+
+    #[test]
+    fn who_was_chosen_but_ended_otherwise_was_not_oom_killed() {
+        let mut world = World::default();
+        world.observe_oom_kills();
+        for (tgid, wait_status) in [(1, 3 << 8), (2, 15)] {
+            let upid = enter(&mut world, tgid);
+            assert_eq!(world.note_oom_kill(Tgid(tgid), None), Some(upid));
+            let end = End {
+                at: BootNs(1),
+                wait_status: Some(wait_status),
+            };
+            world.end(upid, end);
+            assert_eq!(world.note_oom_kill(Tgid(tgid), None), None);
+            assert_eq!(written(&mut world), [(upid, Some(false))]);
+        }
+    }
+
+    #[test]
+    fn a_peak_that_rose_is_written_when_peaks_are_due() {
+        let mut world = World::default();
+        let upid = enter(&mut world, 1);
+        written(&mut world);
+        let peak = Peak {
+            bytes: Bytes(1),
+            source: PeakSource::Poll,
+            error: None,
+            at: None,
+        };
+        world.raise_peak(upid, peak);
+        assert_eq!(written(&mut world), []);
+        for expected in [1, 0] {
+            let mut out = Vec::new();
+            world.write_changes(true, &mut out);
+            assert_eq!(out.len(), expected);
+        }
     }
 }

@@ -3,7 +3,8 @@
 //! memtrace: same user, signal mask, limits and descriptors.
 
 use super::user::CommandUser;
-use crate::model::{Bytes, Tgid};
+use crate::host::clock;
+use crate::model::{BootNs, Bytes, Tgid};
 use std::ffi::{CString, OsString, c_char};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -45,11 +46,15 @@ impl CommandError {
     }
 }
 
+/// A name in the kernel has no more bytes (TASK_COMM_LEN without the NUL).
+const COMM_BYTES_MAX: usize = 15;
+
 /// A forked command that waits to be let go. Dropping it without that ends it: it finds
 /// its pipe closed and exits.
 #[derive(Debug)]
 pub struct Held {
     tgid: Tgid,
+    forked: BootNs,
     argv: Vec<String>,
     go: Option<File>,
     failure: File,
@@ -83,6 +88,7 @@ impl Held {
         let prepared = Prepared::new(argv, user, extra, dies_with_us)?;
         let (wait_end, go_end) = pipe().map_err(CommandError::Fork)?;
         let (failure_end, report_end) = pipe().map_err(CommandError::Fork)?;
+        let forked = clock::boot();
         // SAFETY: no thread has been started, so the child may run any code.
         match unsafe { libc::fork() } {
             -1 => Err(CommandError::Fork(io::Error::last_os_error())),
@@ -96,6 +102,7 @@ impl Held {
             }
             child => Ok(Self {
                 tgid: Tgid(child.cast_unsigned()),
+                forked,
                 argv: argv
                     .iter()
                     .map(|part| part.to_string_lossy().into_owned())
@@ -109,6 +116,19 @@ impl Held {
     /// The held process.
     pub fn tgid(&self) -> Tgid {
         self.tgid
+    }
+
+    /// When it was forked: its start, but for the time that the call took.
+    pub(super) fn forked(&self) -> BootNs {
+        self.forked
+    }
+
+    /// The name that the kernel is going to give it: the file's, cut at 15 bytes.
+    pub(super) fn comm(&self) -> String {
+        let path = self.argv.first().map(String::as_str).unwrap_or_default();
+        let mut name = path.rsplit('/').next().unwrap_or_default().to_owned();
+        name.truncate(name.floor_char_boundary(COMM_BYTES_MAX));
+        name
     }
 
     /// The command with its arguments.

@@ -7,11 +7,11 @@ use super::pace::Pace;
 use super::signals::{Request, Signals, pass_on, signals_end_us_again};
 use super::start::{self, Started};
 use super::{Held, Marks, Options, OutputError, StartError, limits, self_cost};
-use crate::collect::{Collector, Targets, Tick, World, exit_row};
+use crate::collect::{Birth, Collector, Targets, Tick, World, exit_row};
 use crate::host::{Capability, HostFacts, Plan, clock};
 use crate::model::{
-    BootNs, Bytes, ClockOffset, DiagKind, DurationNs, Record, RunInfo, RunState, SCHEMA_VERSION,
-    Severity, Target, Tgid,
+    BootNs, Bytes, ClockOffset, DiagKind, DurationNs, FirstSeenBy, Record, RunInfo, RunState,
+    SCHEMA_VERSION, Severity, Target, Tgid,
 };
 use crate::store::StoreError;
 use std::collections::HashSet;
@@ -56,7 +56,8 @@ pub fn record(
         .map_err(RecordError::Loop)?;
     runtime.block_on(async {
         let mut signals = Signals::listen(held.is_some()).map_err(RecordError::Loop)?;
-        let mut session = Session::start(options, facts, &plan, &targets, command, marks, owner)?;
+        let mut session =
+            Session::start(options, facts, &plan, &targets, held.as_ref(), marks, owner)?;
         announce(&session.info, session.output.dir());
         if let Some(held) = &mut held
             && let Err(error) = held.release()
@@ -104,10 +105,11 @@ impl Session {
         facts: &HostFacts,
         plan: &Plan,
         targets: &Targets,
-        command: Option<Tgid>,
+        held: Option<&Held>,
         marks: Marks,
         owner: Option<(u32, u32)>,
     ) -> Result<Self, RecordError> {
+        let command = held.map(Held::tgid);
         let mut world = World::default();
         let mut batch = Vec::new();
         let first_reading = clock::read();
@@ -123,6 +125,9 @@ impl Session {
         } = start::start(
             options, targets, command, facts, plan, &tick, &mut world, &mut batch,
         )?;
+        if let Some(held) = held {
+            enter_command(held, &tick, &mut world);
+        }
         let mark_socket = match marks.listen() {
             Ok(listening) => {
                 // Behind the backend, which knows the processes that marks come from.
@@ -303,8 +308,9 @@ impl Session {
                 detail,
             ));
         }
-        self.hand_over(&tick);
-        if now >= self.next_flush {
+        let is_flush_due = now >= self.next_flush;
+        self.hand_over(is_keyframe || is_flush_due);
+        if is_flush_due {
             self.next_flush = now + FLUSH_PERIOD;
             self.note_cost(&tick);
             self.output.flush();
@@ -331,11 +337,13 @@ impl Session {
                 .collector
                 .drain(&tick, &mut self.world, &mut self.batch);
         }
-        self.hand_over(&tick);
+        self.hand_over(false);
     }
 
-    fn hand_over(&mut self, tick: &Tick) {
-        self.world.write_changes(tick.is_keyframe, &mut self.batch);
+    /// Peaks go out with every flush, not with every batch, for they rise often: so no more
+    /// of them is lost with the recorder than of anything else.
+    fn hand_over(&mut self, are_peaks_due: bool) {
+        self.world.write_changes(are_peaks_due, &mut self.batch);
         let has_oom = self
             .batch
             .iter()
@@ -407,7 +415,7 @@ impl Session {
                 self.report(&tick, DiagKind::Unavailable, name, &error.to_string());
             }
         }
-        self.hand_over(&tick);
+        self.hand_over(true);
         self.note_cost(&tick);
         self.info.clocks.push(clock::read());
         let must_wait = end.storage_failure.is_some() && end.is_command_running;
@@ -439,6 +447,25 @@ impl Session {
             }
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+/// Enters the command where the backend has not: a poll may come too late to see it, and
+/// that it ran and how it ended is known without one.
+fn enter_command(held: &Held, tick: &Tick, world: &mut World) {
+    if world.upid(held.tgid()).is_some() {
+        return;
+    }
+    let birth = Birth {
+        tgid: held.tgid(),
+        start: held.forked(),
+        seen_by: FirstSeenBy::Command,
+        parent: None,
+        comm: held.comm(),
+    };
+    let upid = world.enter(birth, tick.boot);
+    if let Some(process) = world.process_mut(upid) {
+        process.row_mut().cmdline = Some(held.argv().join(" "));
     }
 }
 

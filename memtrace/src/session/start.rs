@@ -10,7 +10,7 @@ use crate::collect::node::NodeCollector;
 #[cfg(target_os = "linux")]
 use crate::collect::oom::{KmsgReader, OomCollector};
 #[cfg(target_os = "linux")]
-use crate::collect::procfs::{ProcfsBackend, ProcfsOptions, descriptor_limit};
+use crate::collect::procfs::{self, ProcfsBackend, ProcfsOptions, descriptor_limit};
 use crate::collect::sysinfo::SysinfoBackend;
 use crate::collect::{Collector, Targets, Tick, World};
 use crate::host::{Backend, HostFacts, Plan, PlanError};
@@ -28,6 +28,17 @@ pub enum StartError {
     /// A process that was asked for by id does not exist.
     #[error("no process has pid {0}")]
     NoSuchProcess(Tgid),
+    /// A process that was asked for by id waits for its parent to take its exit code.
+    #[error("process {0} has ended, and its parent has not waited for it yet")]
+    HasEnded(Tgid),
+    /// A process that was asked for by id is the kernel's.
+    #[error("{tgid} is a kernel thread ({comm}), which has no memory of its own")]
+    KernelThread {
+        /// The id that was asked for.
+        tgid: Tgid,
+        /// Its name.
+        comm: String,
+    },
     /// The id is a thread's.
     #[error("{tid} is a thread of process {tgid}; record it with -p {tgid}")]
     IsThread {
@@ -109,6 +120,16 @@ fn check_process(tgid: Tgid) -> Result<(), StartError> {
             tid: tgid,
             tgid: process,
         });
+    }
+    #[cfg(target_os = "linux")]
+    if let Ok(Some(identity)) = procfs::identity(Path::new("/proc"), tgid) {
+        if identity.is_kernel_thread {
+            let comm = identity.comm;
+            return Err(StartError::KernelThread { tgid, comm });
+        }
+        if identity.has_ended {
+            return Err(StartError::HasEnded(tgid));
+        }
     }
     Ok(())
 }
@@ -295,6 +316,7 @@ impl Request<'_> {
     fn procfs(&self) -> Vec<Box<dyn Collector>> {
         let options = ProcfsOptions {
             interval: self.options.interval,
+            command: self.held,
             descriptor_limit: descriptor_limit(self.facts.nofile_hard),
         };
         let backend = ProcfsBackend::new(Path::new("/proc"), self.targets.clone(), options);

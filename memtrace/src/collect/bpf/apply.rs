@@ -327,7 +327,9 @@ impl Apply {
 
     fn oom(&self, oom: &Oom, tick: &Tick, world: &mut World) -> OomRow {
         let victim = Tgid(oom.header.tgid);
-        let victim_upid = world.note_oom_kill(victim);
+        // Before 6.9 the kernel tells the id alone.
+        let start = (oom.header.start_boot_ns != 0).then(|| boot(oom.header.start_boot_ns));
+        let victim_upid = world.note_oom_kill(victim, start);
         let pages =
             |pages| (oom.has_victim != 0).then(|| Pages(pages).to_bytes(self.peaks.page_size));
         let at = boot(oom.header.boot_ns);

@@ -308,3 +308,65 @@ fn collect_error(error: LoadError) -> CollectError {
         message: error.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    mod needs_bpf {
+        use super::super::*;
+        use std::io::Write;
+        use std::process::{Command, Stdio};
+
+        fn tick() -> Tick {
+            let reading = clock::read();
+            Tick {
+                boot: reading.boot_ns,
+                clock: crate::model::ClockOffset::at(reading),
+                is_keyframe: false,
+            }
+        }
+
+        #[test]
+        fn members_beyond_the_room_for_them_are_counted_as_lost() {
+            let mut parent = Command::new("sh")
+                .args(["-c", "read x; for i in 1 2 3 4 5 6 7 8; do sleep 9 >/dev/null & pids=\"$pids $!\"; done; echo; read x; kill $pids"])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let online = std::thread::available_parallelism().unwrap().get();
+            let possible = crate::host::HostFacts::read().possible_cpu_count;
+            let options = BpfOptions {
+                targets: Targets::Roots(vec![Tgid(parent.id())]),
+                held: None,
+                interval: DurationNs(100_000_000),
+                page_size: PageSize(4096),
+                possible_cpus: possible.unwrap(),
+                online_cpus: u32::try_from(online).unwrap(),
+                members_max: 4,
+                memory_hierarchy: None,
+            };
+            let (mut world, mut out) = (World::default(), Vec::new());
+            let mut backend = BpfBackend::start(options, &tick(), &mut world, &mut out).unwrap();
+            let mut input = parent.stdin.take().unwrap();
+            input.write_all(b"\n").unwrap();
+            std::io::Read::read_exact(parent.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+            backend.collect(&tick(), &mut world, &mut out).unwrap();
+            drop(input);
+            parent.wait().unwrap();
+            // The map gives out no less than it was made for, and may have a few more.
+            assert!((4..9).contains(&world.len()), "{} processes", world.len());
+            let lost: i64 = out
+                .iter()
+                .filter_map(|record| match record {
+                    Record::Diag(row) if row.subject == LossClass::Members.as_str() => {
+                        assert_eq!(row.severity, Some(Severity::Loss));
+                        row.count
+                    }
+                    _ => None,
+                })
+                .sum();
+            assert!(lost >= 1, "{out:#?}");
+            assert_eq!(world.lost_event_count(), lost);
+        }
+    }
+}

@@ -74,7 +74,7 @@ impl Kills {
         self.logged = early;
         let late: Vec<(BootNs, KernelOom)> = late;
         for (_, kill) in late {
-            let victim = world.note_oom_kill(kill.victim_tgid);
+            let victim = world.note_oom_kill(kill.victim_tgid, None);
             out.push(Record::Oom(kill.into_row(victim, tick)));
         }
     }

@@ -99,10 +99,6 @@ pub fn resolve(bytes: &[u8], possible_cpus: u32) -> Result<Resolved, LayoutError
     let pptrs = btf.field("bpf_array", "pptrs").map(|field| field.offset);
     let has_parts = counters.to_percpu != 0;
     let is_exact = !has_parts || (pptrs.is_some() && possible_cpus <= CPUS_MAX);
-    if !is_exact {
-        missing
-            .push("exact counters: their per-CPU parts are out of reach, amounts are approximate");
-    }
     let numbers = offset(btf.field("pid", "numbers"), "pid.numbers")?;
     let layout = Layout {
         task_tgid: task("tgid", "task_struct.tgid")?,

@@ -184,7 +184,10 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
     // Taken last: a map that is dropped is gone for programs that are loaded later.
     let are_counts_settled = are_offsets_learned(&mut ebpf, resolved.layout.cpu_count)?;
     if !are_counts_settled {
-        missing.push("exact counters: per-CPU parts are not added up".to_owned());
+        missing.push(
+            "exact counters: their per-CPU parts are out of reach, amounts are approximate"
+                .to_owned(),
+        );
     }
     // Its thousands of small allocations are gone; give the pages back before the resident
     // memory of the recorder is locked.

@@ -53,7 +53,7 @@ impl Collector for OomCollector {
         for kill in kills {
             let victim = self
                 .is_initial_pid_ns
-                .then(|| world.note_oom_kill(kill.victim_tgid))
+                .then(|| world.note_oom_kill(kill.victim_tgid, None))
                 .flatten();
             out.push(Record::Oom(kill.into_row(victim, tick)));
         }

@@ -27,6 +27,8 @@ const SPARE_NAME_CHECKS: usize = 16;
 pub struct ProcfsOptions {
     /// Time between two polls.
     pub interval: DurationNs,
+    /// The command that memtrace started: whether it was ever seen or not, its end is known.
+    pub command: Option<Tgid>,
     /// How many descriptors may be kept open; see [`descriptor_limit`].
     pub descriptor_limit: usize,
 }
@@ -45,6 +47,7 @@ pub struct ProcfsBackend {
     root: PathBuf,
     targets: Targets,
     interval: DurationNs,
+    command: Option<Tgid>,
     budget: DescriptorBudget,
     census: Census,
     members: BTreeMap<Tgid, Member>,
@@ -61,6 +64,7 @@ impl ProcfsBackend {
             census: Census::new(root, targets.clone()),
             targets,
             interval: options.interval,
+            command: options.command,
             budget: DescriptorBudget::new(options.descriptor_limit),
             members: BTreeMap::new(),
             names_checked_to: Tgid(0),
@@ -90,7 +94,9 @@ impl ProcfsBackend {
         let Targets::Roots(roots) = &self.targets else {
             return;
         };
-        for root in roots.iter().filter(|root| !self.members.contains_key(root)) {
+        let is_missing =
+            |root: &&Tgid| self.command != Some(**root) && !self.members.contains_key(root);
+        for root in roots.iter().filter(is_missing) {
             out.push(tick.diag(
                 Severity::Loss,
                 DiagKind::Unavailable,

@@ -33,6 +33,8 @@ pub struct Identity {
     pub ppid: Tgid,
     /// Whether it is a kernel thread, which has no memory of its own.
     pub is_kernel_thread: bool,
+    /// Whether it has ended, and only its exit code is left.
+    pub has_ended: bool,
 }
 
 /// A process is there, but its files could not be read.
@@ -82,6 +84,7 @@ impl Identity {
             start: stat.start(),
             ppid: stat.ppid,
             is_kernel_thread: stat.is_kernel_thread,
+            has_ended: stat.has_ended(),
         }
     }
 

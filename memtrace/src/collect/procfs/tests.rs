@@ -22,6 +22,7 @@ impl Recording {
     fn of(root: &Path, targets: Targets, descriptor_limit: usize) -> Self {
         let options = ProcfsOptions {
             interval: DurationNs(100_000_000),
+            command: None,
             descriptor_limit,
         };
         Self {

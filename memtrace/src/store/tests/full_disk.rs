@@ -1,20 +1,24 @@
 //! When no room is left the writer says so and keeps what it has; what was written reads.
 //!
 //! The limit must not meet other tests, so a test starts this test program again, with
-//! the limit in place and only `fill_the_disk` to run.
+//! the limit in place and only itself to run, which then fills the disk.
 
 use super::*;
 use crate::store::{Recording, StoreError};
 use std::process::Command;
 
 const DIR_VARIABLE: &str = "MEMTRACE_TEST_FULL_DISK";
-const CHILD: &str = "store::tests::full_disk::fill_the_disk";
 
-/// Runs `fill_the_disk` in a directory after a piece of shell.
-fn run_child(program: &str, arguments: &[&str], prepare: &str) {
+/// Runs [`fill_the_disk`] in a directory after a piece of shell, by way of the test of this
+/// name.
+fn fill_in_child(test: &str, program: &str, arguments: &[&str], prepare: &str) {
+    if let Some(dir) = std::env::var_os(DIR_VARIABLE) {
+        return fill_the_disk(Path::new(&dir));
+    }
     let dir = tempfile::tempdir().unwrap();
     let this = std::env::current_exe().unwrap();
-    let script = format!("{prepare} && exec \"$0\" --exact {CHILD} --ignored --nocapture");
+    let script =
+        format!("{prepare} && exec \"$0\" --exact store::tests::full_disk::{test} --nocapture");
     let output = Command::new(program)
         .args(arguments)
         .args(["sh", "-c", &script])
@@ -30,23 +34,28 @@ fn run_child(program: &str, arguments: &[&str], prepare: &str) {
 #[test]
 fn a_limit_on_file_size_is_met_as_a_full_disk() {
     // Without the trap the kernel's signal would end the process.
-    run_child("env", &[], "trap '' XFSZ && ulimit -f 256");
+    let prepare = "trap '' XFSZ && ulimit -f 256";
+    fill_in_child(
+        "a_limit_on_file_size_is_met_as_a_full_disk",
+        "env",
+        &[],
+        prepare,
+    );
 }
 
-#[test]
-#[ignore = "needs root, to mount a small file system"]
-fn a_full_file_system_stops_the_writer_in_order() {
-    let mount = format!("mount -t tmpfs -o size=400k none \"${DIR_VARIABLE}\"");
-    run_child("unshare", &["--mount"], &mount);
+mod needs_mount {
+    use super::*;
+
+    #[test]
+    fn a_full_file_system_stops_the_writer_in_order() {
+        let test = "needs_mount::a_full_file_system_stops_the_writer_in_order";
+        let mount = format!("mount -t tmpfs -o size=400k none \"${DIR_VARIABLE}\"");
+        fill_in_child(test, "unshare", &["--mount"], &mount);
+    }
 }
 
-#[test]
-#[ignore = "run by the other tests of this file, on a disk with little room"]
-fn fill_the_disk() {
-    let Some(parent) = std::env::var_os(DIR_VARIABLE) else {
-        return;
-    };
-    let dir = Path::new(&parent).join("run");
+fn fill_the_disk(parent: &Path) {
+    let dir = parent.join("run");
     let mut writer = Writer::create(&dir, &info()).unwrap();
     let mut rows = (0..).map(|i| mem(i, 1));
     let error = loop {
