@@ -2,8 +2,12 @@
 //!
 //! Every test here needs the machine to offer something; see `memtrace_tests::need`.
 
-use memtrace_tests::need;
+use memtrace::model::{DiagKind, DiagRow, ProcessRow, Severity};
+use memtrace_tests::recorder::Recorder;
 use memtrace_tests::scenario::{self, Score};
+use memtrace_tests::workload::Running;
+use memtrace_tests::{need, program};
+use std::process::Command;
 
 /// Fails with every score that is not full.
 fn all_hold(scores: Vec<Score>) {
@@ -92,6 +96,68 @@ mod needs_bpf {
     fn every_title_is_recorded() -> anyhow::Result<()> {
         need::require("bpf");
         all_hold(scenario::titles(BPF)?);
+        Ok(())
+    }
+
+    #[test]
+    fn a_zombie_holds_nothing_and_ended_when_it_did() -> anyhow::Result<()> {
+        need::require("bpf");
+        all_hold(scenario::zombie(BPF)?);
+        Ok(())
+    }
+
+    #[test]
+    fn memory_that_two_processes_share_as_one_is_counted_once() -> anyhow::Result<()> {
+        need::require("bpf");
+        all_hold(scenario::clone_vm(BPF)?);
+        Ok(())
+    }
+
+    /// While the recorder is stopped, nobody reads the ring.
+    #[test]
+    fn events_lost_to_a_full_ring_are_counted_and_told_first() -> anyhow::Result<()> {
+        need::require("bpf");
+        // Each exec tells its arguments, so that a few hundred fill the ring.
+        let script = "read x; i=0; while [ $i -lt 900 ]; do /bin/true \"$0\"; i=$((i+1)); done; \
+                      echo 1; read x; :";
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).arg("x".repeat(4000));
+        let mut target = Running::spawn(&mut command)?;
+        let recorder = Recorder::start(&["--backend", "bpf", "-p", &target.pid().to_string()])?;
+        recorder.signal(libc::SIGSTOP)?;
+        target.go()?;
+        target.line()?;
+        recorder.signal(libc::SIGCONT)?;
+        // The recorder looks who is there, after what it has lost.
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        let recorded = recorder.stop()?;
+        let root = target.pid();
+        target.finish()?;
+
+        let diags: Vec<DiagRow> = recorded.recording.rows()?;
+        let lost: i64 = diags
+            .iter()
+            .filter(|row| row.kind == Some(DiagKind::LostEvents))
+            .filter(|row| row.severity == Some(Severity::Loss))
+            .filter_map(|row| row.count)
+            .sum();
+        assert!(lost > 0, "{diags:#?}");
+        // Every child told three times, of fork, exec and exit, or it was lost.
+        let processes: Vec<ProcessRow> = recorded.recording.rows()?;
+        assert!(processes.len() < 900, "{} processes", processes.len());
+        // Who is gone is not taken to live on, and the target still does.
+        for row in &processes {
+            assert_eq!(row.exit_boot_ns.is_none(), row.tgid.0 == root, "{row:?}");
+        }
+        let path = recorded.path();
+        let report = Command::new(program::memtrace()?)
+            .arg("report")
+            .arg(path)
+            .output()?;
+        let text = String::from_utf8(report.stdout)?;
+        let head: Vec<&str> = text.lines().take(24).collect();
+        let is_told = head.iter().any(|line| line.contains("lost"));
+        assert!(is_told, "{head:#?}");
         Ok(())
     }
 

@@ -8,6 +8,7 @@
 use crate::cgroup::MemoryGroup;
 use std::io;
 use std::path::Path;
+use std::process::Command;
 
 /// One thing that tests need.
 #[derive(Debug)]
@@ -30,6 +31,16 @@ pub const NEEDS: &[Need] = &[
         word: "memcg",
         doc: "the right to make a memory cgroup with a limit",
         probe: memcg,
+    },
+    Need {
+        word: "root",
+        doc: "root's user id",
+        probe: root,
+    },
+    Need {
+        word: "mount",
+        doc: "the right to mount a small file system in a mount namespace",
+        probe: mount,
     },
 ];
 
@@ -104,6 +115,27 @@ fn memcg() -> Result<(), String> {
         Ok(_) => Ok(()),
         Err(error) => Err(format!("{error:#}")),
     }
+}
+
+fn root() -> Result<(), String> {
+    // SAFETY: takes nothing and can't fail.
+    match unsafe { libc::geteuid() } {
+        0 => Ok(()),
+        uid => Err(format!("this is user {uid}")),
+    }
+}
+
+fn mount() -> Result<(), String> {
+    let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let output = Command::new("unshare")
+        .args(["--mount", "mount", "-t", "tmpfs", "-o", "size=64k", "none"])
+        .arg(dir.path())
+        .output()
+        .map_err(|error| format!("unshare can't be run: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
 }
 
 #[cfg(test)]

@@ -3,8 +3,10 @@
 use crate::program;
 use anyhow::{Context, Result, bail};
 use memtrace::store::Recording;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -17,6 +19,8 @@ const SETTLE: Duration = Duration::from_millis(300);
 #[derive(Debug)]
 pub struct Recorder {
     child: Child,
+    /// What its command says, where it started one.
+    output: Option<BufReader<ChildStdout>>,
     dir: TempDir,
 }
 
@@ -31,7 +35,8 @@ pub struct Recorded {
     pub maxrss_bytes: i64,
     /// How it ended, as a shell tells it.
     pub exit_code: i32,
-    /// What the recorder's command said, where it started one.
+    /// What the recorder's command said, where it started one; of what a test read while
+    /// it ran, the rest.
     pub output: Vec<u8>,
     dir: TempDir,
 }
@@ -46,6 +51,11 @@ impl Recorded {
 /// The recording is below a directory of the test's, since the recorder makes its own.
 fn place(dir: &TempDir) -> PathBuf {
     dir.path().join("recording")
+}
+
+/// What memtrace itself says is kept beside the recording.
+fn words_file(dir: &TempDir) -> PathBuf {
+    dir.path().join("stderr")
 }
 
 fn command_line(words: &[&str], dir: &Path) -> Result<Command> {
@@ -78,13 +88,12 @@ pub fn record_in(
         .arg(command.get_program())
         .args(command.get_args());
     let mut recorder = wrap(recorder);
-    finish(
-        recorder
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()?,
-        dir,
-    )
+    let mut child = recorder
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let output = child.stdout.take().map(BufReader::new);
+    finish(child, output, dir)
 }
 
 impl Recorder {
@@ -113,7 +122,92 @@ impl Recorder {
             std::thread::sleep(Duration::from_millis(5));
         }
         std::thread::sleep(SETTLE);
-        Ok(Self { child, dir })
+        Ok(Self {
+            child,
+            output: None,
+            dir,
+        })
+    }
+
+    /// Starts recording a command, and goes on while it runs. What memtrace says is kept:
+    /// [`Recorder::words`].
+    ///
+    /// # Errors
+    /// When memtrace can't be started.
+    pub fn of_command(words: &[&str], command: &Command) -> Result<Self> {
+        let dir = tempfile::tempdir()?;
+        let mut recorder = command_line(words, &place(&dir))?;
+        let mut child = recorder
+            .arg("--")
+            .arg(command.get_program())
+            .args(command.get_args())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(File::create(words_file(&dir))?)
+            .spawn()
+            .context("failed to start memtrace")?;
+        let output = child.stdout.take().map(BufReader::new);
+        Ok(Self { child, output, dir })
+    }
+
+    /// The next line that the command says.
+    ///
+    /// # Errors
+    /// When it ends instead.
+    pub fn line(&mut self) -> Result<String> {
+        let output = self.output.as_mut().context("there is no command")?;
+        let mut line = String::new();
+        if output.read_line(&mut line)? == 0 {
+            let words = self.words()?;
+            bail!("the command ended before it said a line; memtrace said {words:?}");
+        }
+        Ok(line.trim_end().to_owned())
+    }
+
+    /// What memtrace has said so far.
+    ///
+    /// # Errors
+    /// When it was not started with a command.
+    pub fn words(&self) -> Result<String> {
+        Ok(std::fs::read_to_string(words_file(&self.dir))?)
+    }
+
+    /// Where the recording is going to be.
+    pub fn path(&self) -> PathBuf {
+        place(&self.dir)
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn signal(&self, number: i32) -> Result<()> {
+        let pid = i32::try_from(self.child.id()).context("a process id out of range")?;
+        // SAFETY: the child is not waited for yet, so the id is still its own.
+        if unsafe { libc::kill(pid, number) } != 0 {
+            bail!(
+                "failed to send memtrace signal {number}: {}",
+                std::io::Error::last_os_error()
+            );
+        }
+        Ok(())
+    }
+
+    /// Waits for its end, and for that of its command where it started one.
+    ///
+    /// # Errors
+    /// When it left no recording.
+    pub fn wait(self) -> Result<Recorded> {
+        finish(self.child, self.output, self.dir)
+    }
+
+    /// Waits for its end alone, for its command lives on. Gives what the command goes on
+    /// to say, too.
+    ///
+    /// # Errors
+    /// When it left no recording.
+    pub fn wait_alone(self) -> Result<(Recorded, Option<BufReader<ChildStdout>>)> {
+        Ok((finish(self.child, None, self.dir)?, self.output))
     }
 
     /// Its process id.
@@ -126,22 +220,15 @@ impl Recorder {
     /// # Errors
     /// When it does not close the recording.
     pub fn stop(self) -> Result<Recorded> {
-        let pid = i32::try_from(self.child.id()).context("a process id out of range")?;
-        // SAFETY: the child is not waited for yet, so the id is still its own.
-        if unsafe { libc::kill(pid, libc::SIGINT) } != 0 {
-            bail!(
-                "failed to stop memtrace: {}",
-                std::io::Error::last_os_error()
-            );
-        }
-        finish(self.child, self.dir)
+        self.signal(libc::SIGINT)?;
+        self.wait()
     }
 }
 
-fn finish(mut child: Child, dir: TempDir) -> Result<Recorded> {
+fn finish(child: Child, pipe: Option<BufReader<ChildStdout>>, dir: TempDir) -> Result<Recorded> {
     let mut output = Vec::new();
-    if let Some(mut pipe) = child.stdout.take() {
-        std::io::Read::read_to_end(&mut pipe, &mut output)?;
+    if let Some(mut pipe) = pipe {
+        pipe.read_to_end(&mut output)?;
     }
     let pid = i32::try_from(child.id()).context("a process id out of range")?;
     let mut status = 0;

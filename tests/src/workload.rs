@@ -82,7 +82,11 @@ impl Running {
         Self::spawn(command(words)?.args(["--held", "1"]))
     }
 
-    fn spawn(command: &mut Command) -> Result<Self> {
+    /// Starts any program that ends when its standard input closes.
+    ///
+    /// # Errors
+    /// When it can't be started.
+    pub fn spawn(command: &mut Command) -> Result<Self> {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -8,6 +8,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
+mod behind_sudo;
 mod changers;
 mod clone_vm;
 mod daemons;
@@ -23,6 +24,7 @@ mod oom;
 mod reserve;
 mod shm;
 mod spike;
+mod steps;
 mod storm;
 mod sys;
 mod threads;
@@ -43,6 +45,7 @@ struct Workload {
 
 /// In the order of the alphabet.
 const WORKLOADS: &[Workload] = &[
+    behind_sudo::WORKLOAD,
     changers::WORKLOAD,
     clone_vm::WORKLOAD,
     daemons::WORKLOAD,
@@ -58,6 +61,7 @@ const WORKLOADS: &[Workload] = &[
     reserve::WORKLOAD,
     shm::WORKLOAD,
     spike::WORKLOAD,
+    steps::WORKLOAD,
     storm::WORKLOAD,
     threads::WORKLOAD,
     titles::WORKLOAD,

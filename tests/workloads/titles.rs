@@ -11,13 +11,14 @@ use std::process::Command;
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "titles",
-    help: "--count N --gap-ms G: new names by prctl, titles over the argument area",
+    help: "--count N --gap-ms G --title T: new names by prctl, titles over the argument area",
     run,
 };
 
 fn run(args: &Args) -> io::Result<()> {
     let count = args.number("count", 5)?;
     let gap_ns = args.number("gap-ms", 100)?.cast_signed() * 1_000_000;
+    let base = args.text("title", "worker");
     let padding = args.text("padding", "");
     if padding.is_empty() {
         // A title needs room, so the process starts itself again with more arguments.
@@ -26,12 +27,13 @@ fn run(args: &Args) -> io::Result<()> {
             .arg("titles")
             .args(["--count", &count.to_string()])
             .args(["--gap-ms", &(gap_ns / 1_000_000).to_string()])
+            .args(["--title", &base])
             .args(["--padding", &"x".repeat(256)])
             .exec());
     }
     let (area, room) = argument_area()?;
     for index in 0..count {
-        let title = format!("worker::phase-{index}");
+        let title = format!("{base}::phase-{index}");
         let name = CString::new(format!("phase-{index}"))?;
         let mut bytes = vec![0; room];
         bytes[..title.len()].copy_from_slice(title.as_bytes());

@@ -7,6 +7,7 @@ mod marks;
 mod oom;
 mod peaks;
 mod reserve;
+mod shared;
 mod spikes;
 
 pub use book::{Book, Score};
@@ -15,4 +16,5 @@ pub use marks::{Marks, marks};
 pub use oom::oom;
 pub use peaks::{forkstorm, leader_exit, vforkchild};
 pub use reserve::reserve;
+pub use shared::{clone_vm, zombie};
 pub use spikes::spikes;

@@ -1,0 +1,113 @@
+//! memtrace under sudo. The workload `behind-sudo` stands in for it, so that neither the
+//! program nor a line in /etc/sudoers is needed: a shell's process of another user, and
+//! below it root with the variables that sudo sets.
+
+mod needs_root {
+    use crate::*;
+    use memtrace_tests::{need, workload};
+    use std::os::unix::fs::MetadataExt;
+    use std::path::Path;
+
+    /// On every Linux.
+    const NOBODY: u32 = 65_534;
+
+    /// Where the calling shell would find its programs.
+    fn callers_path(dir: &Path) -> String {
+        format!("{}:/usr/bin:/bin", dir.display())
+    }
+
+    /// Runs `record OPTIONS -o DIR/recording -- COMMAND` as sudo would for nobody.
+    fn behind_sudo(dir: &Path, options: &str, command: &str) -> Result<Output> {
+        let script = format!(
+            "PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root USER=root LOGNAME=root \
+             SUDO_UID={NOBODY} SUDO_GID={NOBODY} SUDO_USER=nobody \
+             '{}' record --quiet {options} -o '{}/recording' -- {command}; exit $?",
+            program::memtrace()?.display(),
+            dir.display(),
+        );
+        let output = workload::command(&["behind-sudo", "--script", &script])?
+            .env("PATH", callers_path(dir))
+            .stdin(Stdio::null())
+            .output()?;
+        Ok(output)
+    }
+
+    /// A directory that nobody may enter, with a program that is on the caller's path only.
+    fn home_of_tools() -> Result<tempfile::TempDir> {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir()?;
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(dir.path(), mode.clone())?;
+        let tool = dir.path().join("only-the-callers");
+        std::fs::write(
+            &tool,
+            "#!/bin/sh\necho $(id -u) $(id -g) $(id -G); echo \"$HOME\"; echo \"$USER $LOGNAME\"; echo \"$PATH\"\n",
+        )?;
+        std::fs::set_permissions(&tool, mode)?;
+        Ok(dir)
+    }
+
+    fn lines(output: &Output) -> Vec<String> {
+        let text = String::from_utf8_lossy(&output.stdout);
+        text.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_command_is_the_callers_with_groups_home_and_path() -> Result<()> {
+        need::require("root");
+        let dir = home_of_tools()?;
+        let output = behind_sudo(dir.path(), "", "only-the-callers")?;
+        assert!(output.status.success(), "{}", words(&output));
+        let home = home_of_nobody()?;
+        let path = callers_path(dir.path());
+        let truth = ["65534 65534 65534", &home, "nobody nobody", &path];
+        assert_eq!(lines(&output), truth);
+        Ok(())
+    }
+
+    fn home_of_nobody() -> Result<String> {
+        let users = std::fs::read_to_string("/etc/passwd")?;
+        let line = users.lines().find(|line| line.starts_with("nobody:"));
+        let home = line.and_then(|line| line.split(':').nth(5));
+        Ok(home.context("there is no user nobody")?.to_owned())
+    }
+
+    #[test]
+    fn as_root_keeps_root_and_its_environment() -> Result<()> {
+        need::require("root");
+        let dir = home_of_tools()?;
+        let tool = dir.path().join("only-the-callers");
+        let tool = tool.to_str().context("a path that is text")?;
+        let output = behind_sudo(dir.path(), "--as-root", tool)?;
+        assert!(output.status.success(), "{}", words(&output));
+        let lines = lines(&output);
+        assert!(lines[0].starts_with("0 0 "), "{lines:?}");
+        assert_eq!(lines[1..3], ["/root", "root root"]);
+        assert_eq!(lines[3], "/usr/sbin:/usr/bin:/sbin:/bin");
+        let output = behind_sudo(dir.path(), "--as-root", "only-the-callers")?;
+        assert_eq!(output.status.code(), Some(127), "{}", words(&output));
+        Ok(())
+    }
+
+    #[test]
+    fn the_recording_belongs_to_the_caller() -> Result<()> {
+        need::require("root");
+        let dir = home_of_tools()?;
+        behind_sudo(dir.path(), "", "sleep 1.2")?;
+        let mut pending = vec![dir.path().join("recording")];
+        let mut count = 0;
+        while let Some(path) = pending.pop() {
+            let metadata = std::fs::symlink_metadata(&path)?;
+            let owner = (metadata.uid(), metadata.gid());
+            assert_eq!(owner, (NOBODY, NOBODY), "{}", path.display());
+            count += 1;
+            if metadata.is_dir() {
+                for entry in path.read_dir()? {
+                    pending.push(entry?.path());
+                }
+            }
+        }
+        assert!(count > 5, "{count} files and directories");
+        Ok(())
+    }
+}

@@ -1,0 +1,304 @@
+//! Whom a recording takes in: by id, by name, by cgroup, everybody.
+
+use super::*;
+use memtrace_tests::workload;
+use std::os::unix::process::CommandExt;
+use std::time::Duration;
+
+/// A process by its id, where it belongs to the recording.
+fn find(rows: &[ProcessRow], pid: u32) -> Option<&ProcessRow> {
+    rows.iter().find(|row| row.tgid.0 == pid)
+}
+
+/// A shell that starts `sleep` for each byte it is given, and says the child's id.
+fn parent() -> Result<Running> {
+    Running::spawn(&mut shell(
+        "while read x; do sleep 60 & echo $!; pids=\"$pids $!\"; done; kill $pids",
+    ))
+}
+
+/// What is started while the recorder runs lives for some polls.
+const POLLS: Duration = Duration::from_millis(1500);
+
+fn a_pid_brings_its_descendants(backend: &str) -> Result<()> {
+    let mut parent = parent()?;
+    parent.go()?;
+    let present = parent.line()?.as_u64().context("an id")?;
+    let recorder = Recorder::start(&["--backend", backend, "-p", &parent.pid().to_string()])?;
+    parent.go()?;
+    let future = parent.line()?.as_u64().context("an id")?;
+    std::thread::sleep(POLLS);
+    let recorded = recorder.stop()?;
+    let root = parent.pid();
+    parent.finish()?;
+    let rows: Vec<ProcessRow> = recorded.recording.rows()?;
+    let root = find(&rows, root).context("the target is not recorded")?;
+    for child in [present, future] {
+        let row =
+            find(&rows, u32::try_from(child)?).with_context(|| format!("no child {child}"))?;
+        assert_eq!(row.parent_upid, Some(root.upid), "{backend}");
+        assert_eq!(row.root_upid, Some(root.upid), "{backend}");
+        assert_eq!(row.comm, "sleep", "{backend}");
+    }
+    assert_eq!(rows.len(), 3, "{backend}: nobody else belongs: {rows:#?}");
+    Ok(())
+}
+
+fn a_peak_from_before_the_recording_is_known(backend: &str) -> Result<()> {
+    let words = [
+        "spike", "--count", "2", "--bytes", "64M", "--gap-ms", "1200",
+    ];
+    let mut target = Running::held(&words)?;
+    target.go()?;
+    let line = target.line()?;
+    let mark = workload::number(&line, "vmhwm_bytes")?;
+    let pid = target.pid();
+    let words = ["--backend", backend, "-d", "300ms", "-p", &pid.to_string()];
+    let recorded = Recorder::start(&words)?.wait()?;
+    let row = process(&recorded, pid)?;
+    assert_eq!(
+        row.peak_rss_bytes.map(|bytes| bytes.0),
+        Some(mark),
+        "{backend}"
+    );
+    assert_eq!(row.peak_rss_boot_ns, None, "only the kernel's mark knows");
+    Ok(())
+}
+
+fn a_recording_of_a_pid_ends_with_its_last_process(backend: &str) -> Result<()> {
+    let target = Running::start(&["idle", "--processes", "1"])?;
+    let pid = target.pid().to_string();
+    let recorder = Recorder::start(&["--backend", backend, "-p", &pid])?;
+    target.finish()?;
+    let recorded = recorder.wait()?;
+    assert_eq!(recorded.exit_code, 0);
+    assert!(recorded.recording.is_closed());
+    Ok(())
+}
+
+/// Started under an own name, which is what `--match` looks for.
+fn sleeper(name: &str, argument: &str) -> Command {
+    let mut command = shell("read x; : $0");
+    command.arg0(name).arg(argument);
+    command
+}
+
+fn a_pattern_finds_processes_that_run_and_that_come(backend: &str) -> Result<()> {
+    let tag = format!("mt{}{}", &backend[..1], std::process::id());
+    let dir = tempfile::tempdir()?;
+    // The name in the kernel is the file's, here a link's.
+    let link = dir.path().join(format!("{tag}-comm"));
+    std::os::unix::fs::symlink("/bin/sh", &link)?;
+    let by_comm = || {
+        let mut command = Command::new(&link);
+        command.arg0("other").args(["-c", "read x; :"]);
+        command
+    };
+    let by_cmdline = || sleeper("sh", &format!("{tag}-line"));
+    let by_title = || {
+        let mut command = workload::command(&["titles", "--gap-ms", "700", "--count", "9"])?;
+        command.args(["--title", &tag]);
+        Ok::<Command, anyhow::Error>(command)
+    };
+    // Of titles, the second that the process takes: its command line holds none.
+    let pattern = format!("{tag}-comm|{tag}-line|{tag}::phase-[1-9]");
+    let mut processes = Vec::new();
+    let mut start = || -> Result<()> {
+        processes.push(Running::spawn(&mut by_comm())?);
+        processes.push(Running::spawn(&mut by_cmdline())?);
+        processes.push(Running::spawn(&mut by_title()?)?);
+        Ok(())
+    };
+    start()?;
+    let recorder = Recorder::start(&["--backend", backend, "--match", &pattern])?;
+    start()?;
+    std::thread::sleep(2 * POLLS);
+    let recorded = recorder.stop()?;
+    let rows: Vec<ProcessRow> = recorded.recording.rows()?;
+    for (index, running) in processes.iter().enumerate() {
+        let row = find(&rows, running.pid());
+        assert!(
+            row.is_some(),
+            "{backend}: process {index} is missing: {rows:#?}"
+        );
+    }
+    assert_eq!(
+        rows.len(),
+        processes.len(),
+        "{backend}: nobody else: {rows:#?}"
+    );
+    Ok(())
+}
+
+fn everybody_is_everybody_but_kernel_threads(backend: &str) -> Result<()> {
+    let before = Running::start(&["idle", "--processes", "1"])?;
+    let recorder = Recorder::start(&["--backend", backend, "-a"])?;
+    let after = Running::start(&["idle", "--processes", "1"])?;
+    std::thread::sleep(POLLS);
+    let recorded = recorder.stop()?;
+    let rows: Vec<ProcessRow> = recorded.recording.rows()?;
+    for running in [&before, &after] {
+        assert!(find(&rows, running.pid()).is_some(), "{backend}");
+    }
+    assert!(find(&rows, std::process::id()).is_some(), "{backend}");
+    assert!(rows.iter().all(|row| row.comm != "kthreadd"), "{backend}");
+    Ok(())
+}
+
+mod procfs {
+    use super::*;
+
+    #[test]
+    fn a_pid_brings_its_descendants() -> Result<()> {
+        super::a_pid_brings_its_descendants("procfs")
+    }
+
+    #[test]
+    fn a_peak_from_before_the_recording_is_known() -> Result<()> {
+        super::a_peak_from_before_the_recording_is_known("procfs")
+    }
+
+    #[test]
+    fn a_recording_of_a_pid_ends_with_its_last_process() -> Result<()> {
+        super::a_recording_of_a_pid_ends_with_its_last_process("procfs")
+    }
+
+    #[test]
+    fn a_pattern_finds_processes_that_run_and_that_come() -> Result<()> {
+        super::a_pattern_finds_processes_that_run_and_that_come("procfs")
+    }
+
+    #[test]
+    fn everybody_is_everybody_but_kernel_threads() -> Result<()> {
+        super::everybody_is_everybody_but_kernel_threads("procfs")
+    }
+}
+
+mod sysinfo {
+    use super::*;
+
+    #[test]
+    fn a_pid_brings_its_descendants() -> Result<()> {
+        super::a_pid_brings_its_descendants("sysinfo")
+    }
+
+    #[test]
+    fn a_recording_of_a_pid_ends_with_its_last_process() -> Result<()> {
+        super::a_recording_of_a_pid_ends_with_its_last_process("sysinfo")
+    }
+
+    #[test]
+    fn a_pattern_finds_processes_that_run_and_that_come() -> Result<()> {
+        super::a_pattern_finds_processes_that_run_and_that_come("sysinfo")
+    }
+
+    #[test]
+    fn everybody_is_everybody_but_kernel_threads() -> Result<()> {
+        super::everybody_is_everybody_but_kernel_threads("sysinfo")
+    }
+
+    #[test]
+    fn a_cgroup_is_refused() -> Result<()> {
+        let words_of = [
+            "record",
+            "--backend",
+            "sysinfo",
+            "-o",
+            "/nonexistent/x",
+            "--cgroup",
+            "/",
+        ];
+        let output = memtrace(words_of)?;
+        assert_eq!(output.status.code(), Some(1));
+        assert!(words(&output).contains("cgroup"), "{}", words(&output));
+        Ok(())
+    }
+}
+
+mod needs_bpf {
+    use super::*;
+    use memtrace_tests::need;
+
+    #[test]
+    fn a_pid_brings_its_descendants() -> Result<()> {
+        need::require("bpf");
+        super::a_pid_brings_its_descendants("bpf")
+    }
+
+    #[test]
+    fn a_peak_from_before_the_recording_is_known() -> Result<()> {
+        need::require("bpf");
+        super::a_peak_from_before_the_recording_is_known("bpf")
+    }
+
+    #[test]
+    fn a_recording_of_a_pid_ends_with_its_last_process() -> Result<()> {
+        need::require("bpf");
+        super::a_recording_of_a_pid_ends_with_its_last_process("bpf")
+    }
+
+    #[test]
+    fn a_pattern_finds_processes_that_run_and_that_come() -> Result<()> {
+        need::require("bpf");
+        super::a_pattern_finds_processes_that_run_and_that_come("bpf")
+    }
+
+    #[test]
+    fn everybody_is_everybody_but_kernel_threads() -> Result<()> {
+        need::require("bpf");
+        super::everybody_is_everybody_but_kernel_threads("bpf")
+    }
+}
+
+mod needs_memcg {
+    use super::*;
+    use memtrace_tests::cgroup::MemoryGroup;
+    use memtrace_tests::need;
+
+    fn a_cgroup_takes_in_who_is_moved_in_and_who_starts_there(backend: &str) -> Result<()> {
+        need::require("memcg");
+        let group = MemoryGroup::new(&format!("memtrace-target-{backend}"), 256 << 20)?;
+        let below = group.dir().join("below");
+        std::fs::create_dir(&below)?;
+        let sleeper = || shell("read x; :");
+        let within = Running::spawn(&mut group.inside(&sleeper()))?;
+        let moved = Running::spawn(&mut sleeper())?;
+        let stranger = Running::spawn(&mut sleeper())?;
+        let path = group.dir().to_str().context("a path that is text")?;
+        let recorder = Recorder::start(&["--backend", backend, "--cgroup", path])?;
+        std::fs::write(below.join("cgroup.procs"), moved.pid().to_string())?;
+        let started = Running::spawn(&mut group.inside(&sleeper()))?;
+        std::thread::sleep(POLLS);
+        let recorded = recorder.stop()?;
+        let rows: Vec<ProcessRow> = recorded.recording.rows()?;
+        for (running, how) in [
+            (&within, "within"),
+            (&moved, "moved in"),
+            (&started, "started"),
+        ] {
+            let row = find(&rows, running.pid());
+            assert!(row.is_some(), "{backend}, {how}: {rows:#?}");
+        }
+        assert!(find(&rows, stranger.pid()).is_none(), "{backend}");
+        for running in [within, moved, started, stranger] {
+            running.finish()?;
+        }
+        std::fs::remove_dir(below)?;
+        Ok(())
+    }
+
+    #[test]
+    fn procfs_takes_in_who_is_moved_in_and_who_starts_there() -> Result<()> {
+        a_cgroup_takes_in_who_is_moved_in_and_who_starts_there("procfs")
+    }
+
+    mod needs_bpf {
+        use super::*;
+
+        #[test]
+        fn bpf_takes_in_who_is_moved_in_and_who_starts_there() -> Result<()> {
+            need::require("bpf");
+            a_cgroup_takes_in_who_is_moved_in_and_who_starts_there("bpf")
+        }
+    }
+}
