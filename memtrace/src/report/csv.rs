@@ -182,6 +182,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_column_is_described_in_its_order() {
+        let described: Vec<&str> = include_str!("../../../docs/report.md")
+            .lines()
+            .skip_while(|line| *line != "| column | meaning |")
+            .filter_map(|line| line.strip_prefix("| `")?.split_once("` |"))
+            .map(|(name, _)| name)
+            .collect();
+        let names: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
+        assert_eq!(described, names);
+    }
+
+    #[test]
     fn cells_are_quoted_and_formulas_defused() {
         let cases = [
             ("plain", "plain"),
