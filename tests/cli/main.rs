@@ -5,6 +5,7 @@ mod ends;
 mod full_disk;
 mod killed;
 mod names;
+mod pid_reuse;
 mod signals;
 mod sudo;
 mod targets;

@@ -126,9 +126,8 @@ impl Held {
     /// The name that the kernel is going to give it: the file's, cut at 15 bytes.
     pub(super) fn comm(&self) -> String {
         let path = self.argv.first().map(String::as_str).unwrap_or_default();
-        let mut name = path.rsplit('/').next().unwrap_or_default().to_owned();
-        name.truncate(name.floor_char_boundary(COMM_BYTES_MAX));
-        name
+        let name = path.rsplit('/').next().unwrap_or_default().as_bytes();
+        String::from_utf8_lossy(&name[..name.len().min(COMM_BYTES_MAX)]).into_owned()
     }
 
     /// The command with its arguments.
@@ -328,4 +327,54 @@ pub(super) fn wait(command: Tgid) -> Option<CommandEnd> {
         wait_status,
         max_rss: super::self_cost::max_resident(&usage),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn found(name: &str) -> Result<PathBuf, CommandError> {
+        find(&name.into(), &CommandUser::same())
+    }
+
+    #[test]
+    fn an_end_is_told_as_a_shell_tells_it() {
+        let code = |wait_status| {
+            let end = CommandEnd {
+                wait_status,
+                max_rss: Bytes(0),
+            };
+            end.exit_code()
+        };
+        assert_eq!(code(0), 0);
+        assert_eq!(code(255 << 8), 255);
+        assert_eq!(code(libc::SIGTERM), 143);
+        assert_eq!(code(libc::SIGSEGV | 0x80), 139, "with a core dump");
+    }
+
+    #[test]
+    fn a_command_is_looked_up_as_a_shell_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let path = file.to_str().unwrap();
+        let code = |name: &str| found(name).map_err(|error| error.exit_code());
+        assert_eq!(code(path), Err(126), "not executable");
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+        assert_eq!(code(path), Ok(file.clone()));
+        assert_eq!(code(&format!("{path}/below")), Err(126), "no directory");
+        assert_eq!(code(dir.path().to_str().unwrap()), Err(126), "a directory");
+        assert_eq!(code("/no/such/file"), Err(127));
+        assert_eq!(code("no-such-command"), Err(127));
+        assert_eq!(code(""), Err(127));
+        assert!(code("sh").is_ok_and(|path| path.is_absolute()));
+    }
+
+    #[test]
+    fn an_argument_with_a_nul_byte_is_refused() {
+        let argv = ["/bin/sh".into(), "a\0b".into()];
+        let prepared = Prepared::new(&argv, CommandUser::same(), &[], false);
+        assert!(matches!(prepared, Err(CommandError::Nul)));
+    }
 }

@@ -190,9 +190,30 @@ pub(super) fn directory(asked: Option<&Path>, info: &RunInfo) -> PathBuf {
         })
         .collect();
     let name = format!("memtrace-{host}-{}", time.strftime("%Y%m%dT%H%M%SZ"));
+    free_name(name, Path::exists)
+}
+
+/// The name, or the name with a number where it is taken.
+fn free_name(name: String, is_taken: impl Fn(&Path) -> bool) -> PathBuf {
     let numbered = (2..100).map(|number| PathBuf::from(format!("{name}-{number}")));
     std::iter::once(PathBuf::from(&name))
         .chain(numbered)
-        .find(|candidate| !candidate.exists())
+        .find(|candidate| !is_taken(candidate))
         .unwrap_or_else(|| PathBuf::from(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recordings_of_one_second_are_numbered() {
+        let free = |taken: &[&str]| {
+            let is_taken = |path: &Path| taken.iter().any(|name| path == Path::new(name));
+            free_name("run".to_owned(), is_taken)
+        };
+        assert_eq!(free(&[]), Path::new("run"));
+        assert_eq!(free(&["run"]), Path::new("run-2"));
+        assert_eq!(free(&["run", "run-2"]), Path::new("run-3"));
+    }
 }

@@ -163,3 +163,71 @@ fn caller_path(uid: u32) -> Option<OsString> {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn behind_sudo() -> CommandUser {
+        CommandUser {
+            sudo: Some(SudoUser {
+                uid: 1000,
+                gid: 100,
+                name: Some("ada".to_owned()),
+            }),
+            home: Some("/home/ada".into()),
+            caller_path: Some("/home/ada/venv/bin::/usr/bin".into()),
+        }
+    }
+
+    fn replaced(user: &CommandUser, key: &str) -> Option<OsString> {
+        user.replaced(OsStr::new(key), "root's".into())
+    }
+
+    #[test]
+    fn behind_sudo_the_environment_is_the_callers() {
+        let user = behind_sudo();
+        assert_eq!(replaced(&user, "HOME"), Some("/home/ada".into()));
+        assert_eq!(replaced(&user, "USER"), Some("ada".into()));
+        assert_eq!(replaced(&user, "LOGNAME"), Some("ada".into()));
+        assert_eq!(replaced(&user, "PATH"), user.caller_path);
+        assert_eq!(replaced(&user, "MAIL"), None);
+        assert_eq!(
+            replaced(&user, "CUDA_VISIBLE_DEVICES"),
+            Some("root's".into())
+        );
+        assert_eq!(user.owner(), Some((1000, 100)));
+    }
+
+    #[test]
+    fn what_is_unknown_of_the_caller_is_never_roots() {
+        let user = CommandUser {
+            home: None,
+            caller_path: None,
+            ..behind_sudo()
+        };
+        assert_eq!(replaced(&user, "HOME"), None);
+        assert_eq!(
+            replaced(&user, "PATH"),
+            Some("root's".into()),
+            "some path is needed"
+        );
+    }
+
+    #[test]
+    fn without_sudo_nothing_is_replaced() {
+        let user = CommandUser::same();
+        for key in ["HOME", "USER", "PATH", "MAIL"] {
+            assert_eq!(replaced(&user, key), Some("root's".into()));
+        }
+        assert_eq!(user.owner(), None);
+    }
+
+    #[test]
+    fn the_callers_directories_come_first_and_never_the_current_one() {
+        let paths: Vec<PathBuf> = behind_sudo().search_path().collect();
+        assert_eq!(paths[0], PathBuf::from("/home/ada/venv/bin"));
+        assert_eq!(paths[1], PathBuf::from("/usr/bin"));
+        assert!(paths.iter().all(|path| !path.as_os_str().is_empty()));
+    }
+}

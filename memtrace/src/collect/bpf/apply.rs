@@ -471,3 +471,6 @@ fn title(
         source: Some(source),
     })
 }
+
+#[cfg(test)]
+mod tests;

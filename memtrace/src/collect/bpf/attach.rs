@@ -244,3 +244,40 @@ impl CgroupScan {
         is_due
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collect::Birth;
+
+    #[test]
+    fn a_cgroup_is_looked_through_once_a_second() {
+        let mut scan = CgroupScan::default();
+        let times = [
+            0,
+            1,
+            999_999_999,
+            1_000_000_000,
+            1_999_999_999,
+            2_000_000_000,
+        ];
+        let due = times.map(|at| scan.is_due(BootNs(at)));
+        assert_eq!(due, [true, false, false, true, false, true]);
+    }
+
+    #[test]
+    fn a_process_is_known_by_its_id_and_its_start() {
+        let mut world = World::default();
+        let birth = Birth {
+            tgid: Tgid(7),
+            start: BootNs(10),
+            seen_by: FirstSeenBy::Fork,
+            parent: None,
+            comm: String::new(),
+        };
+        let upid = world.enter(birth, BootNs(11));
+        assert_eq!(current(&world, Tgid(7), 10), Some(upid));
+        assert_eq!(current(&world, Tgid(7), 11), None);
+        assert_eq!(current(&world, Tgid(8), 10), None);
+    }
+}

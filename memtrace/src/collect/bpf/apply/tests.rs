@@ -1,0 +1,230 @@
+use super::*;
+use crate::model::{ClockOffset, PageSize, WallNs};
+use memtrace_abi::EventHeader;
+use zerocopy::FromZeros;
+
+const PAGE: i64 = 4096;
+
+/// An [`Apply`] with a world, as the backend holds them.
+struct Bench {
+    apply: Apply,
+    world: World,
+    out: Vec<Record>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let peaks = Peaks {
+            page_size: PageSize(PAGE),
+            error_bound: Bytes(10 * PAGE),
+            are_counts_settled: true,
+        };
+        Self {
+            apply: Apply::new(peaks, None),
+            world: World::default(),
+            out: Vec::new(),
+        }
+    }
+
+    fn take(&mut self, event: Event<'_>) -> Option<OomRow> {
+        let (tick, targets) = (tick(), Targets::All);
+        let (world, out) = (&mut self.world, &mut self.out);
+        self.apply.event(event, &targets, &tick, world, out)
+    }
+
+    fn row(&self, tgid: u32) -> &ProcessRow {
+        let upid = self.world.upid(Tgid(tgid)).unwrap();
+        self.world.process(upid).unwrap().row()
+    }
+
+    /// The rows of `mem` so far: where they come from, and RSS in pages.
+    fn memory(&self) -> Vec<(MemSource, i64)> {
+        let of_mem = |record: &Record| match record {
+            Record::Mem(row) => Some((row.source.unwrap(), row.rss_bytes.unwrap().0 / PAGE)),
+            _ => None,
+        };
+        self.out.iter().filter_map(of_mem).collect()
+    }
+}
+
+fn tick() -> Tick {
+    Tick {
+        boot: BootNs(1_000),
+        clock: ClockOffset::at(crate::model::ClockReading {
+            boot_ns: BootNs(0),
+            monotonic_ns: 0,
+            wall_ns: WallNs(0),
+        }),
+        is_keyframe: false,
+    }
+}
+
+/// No process of this machine has such an id, so that /proc knows nothing of it.
+const TGID: u32 = 5_000_000;
+
+fn header(tgid: u32, start_boot_ns: u64, boot_ns: u64) -> EventHeader {
+    EventHeader {
+        tgid,
+        start_boot_ns,
+        boot_ns,
+        ..EventHeader::new_zeroed()
+    }
+}
+
+fn counts(anon_pages: i64) -> Counts {
+    Counts {
+        anon_pages,
+        ..Counts::default()
+    }
+}
+
+fn fork(tgid: u32, parent_tgid: u32, is_mm_shared: u32) -> Event<'static> {
+    Event::Fork(Fork {
+        header: header(tgid, 10, 11),
+        parent_tgid,
+        parent_start_boot_ns: 10,
+        is_mm_shared,
+        counts: counts(5),
+        uid: 7,
+        ..Fork::new_zeroed()
+    })
+}
+
+fn sample(tgid: u32, start_boot_ns: u64, pages: i64) -> Event<'static> {
+    Event::Sample(Sample {
+        header: header(tgid, start_boot_ns, 20),
+        counts: counts(pages),
+        cause: SampleCause::Drift as u32,
+        ..Sample::new_zeroed()
+    })
+}
+
+fn exit(tgid: u32, wait_status: i32) -> Exit {
+    Exit {
+        header: header(tgid, 10, 30),
+        wait_status,
+        has_own_mm: 1,
+        counts: counts(3),
+        hiwater_pages: 9,
+        ..Exit::new_zeroed()
+    }
+}
+
+#[test]
+fn a_child_is_entered_with_its_parent_and_its_memory() {
+    let mut bench = Bench::new();
+    bench.take(fork(TGID, 0, 0));
+    bench.take(fork(TGID + 1, TGID, 0));
+    let parent = bench.row(TGID).upid;
+    let child = bench.row(TGID + 1);
+    assert_eq!(child.parent_upid, Some(parent));
+    assert_eq!(child.root_upid, Some(parent));
+    assert_eq!((child.uid, child.ns_tgid), (Some(7), None));
+    assert_eq!(bench.memory(), [(MemSource::First, 5); 2]);
+}
+
+#[test]
+fn a_vforked_child_is_charged_nothing() {
+    let mut bench = Bench::new();
+    bench.take(fork(TGID, 0, 1));
+    assert_eq!(bench.memory(), []);
+    assert_eq!(bench.row(TGID).peak_rss_bytes, None);
+}
+
+#[test]
+fn a_fork_that_is_told_after_the_snapshot_found_the_child_changes_nothing() {
+    let mut bench = Bench::new();
+    bench.take(fork(TGID, 0, 0));
+    let upid = bench.row(TGID).upid;
+    bench.take(fork(TGID, 0, 0));
+    assert_eq!(bench.row(TGID).upid, upid);
+    assert_eq!(bench.world.entered_count(), 1);
+}
+
+#[test]
+fn a_sample_that_comes_after_the_end_brings_nobody_back() {
+    let mut bench = Bench::new();
+    bench.take(fork(TGID, 0, 0));
+    bench.take(Event::Exit(exit(TGID, 0)));
+    bench.take(sample(TGID, 10, 50));
+    assert_eq!(bench.world.upid(Tgid(TGID)), None);
+    assert_eq!(bench.world.entered_count(), 1);
+    let sources: Vec<MemSource> = bench.memory().iter().map(|row| row.0).collect();
+    assert_eq!(sources, [MemSource::First, MemSource::Exit]);
+}
+
+#[test]
+fn an_id_that_is_used_again_is_another_process() {
+    let mut bench = Bench::new();
+    bench.take(fork(TGID, 0, 0));
+    let first = bench.row(TGID).upid;
+    // Its end was lost; the next of its id started later.
+    bench.take(sample(TGID, 15, 50));
+    let second = bench.row(TGID);
+    assert_ne!(second.upid, first);
+    assert_eq!(second.start_boot_ns, BootNs(15));
+    assert!(bench.world.process(first).is_none(), "the first has ended");
+    // What is told late of the first is not the second's.
+    let second = second.upid;
+    let count = bench.memory().len();
+    bench.take(sample(TGID, 10, 99));
+    assert_eq!(bench.row(TGID).upid, second);
+    assert_eq!(bench.memory().len(), count);
+}
+
+#[test]
+fn an_end_says_how_and_settles_the_peak() {
+    let mut bench = Bench::new();
+    bench.take(fork(TGID, 0, 0));
+    let ended = exit(TGID, libc::SIGSEGV | 0x80);
+    bench.take(Event::Exit(Exit {
+        pending_peak: [8, 0, 0],
+        pending_peak_boot_ns: 25,
+        ..ended
+    }));
+    let expected = [
+        (MemSource::First, 5),
+        (MemSource::Peak, 8),
+        (MemSource::Exit, 0),
+    ];
+    assert_eq!(bench.memory(), expected);
+    bench.out.clear();
+    bench.world.write_changes(false, &mut bench.out);
+    let [Record::Process(row)] = bench.out.as_slice() else {
+        panic!("{:?}", bench.out);
+    };
+    assert_eq!(
+        (row.exit_code, row.exit_signal),
+        (None, Some(libc::SIGSEGV))
+    );
+    assert_eq!(row.exit_boot_ns, Some(BootNs(30)));
+    assert_eq!(row.peak_rss_bytes, Some(Bytes(9 * PAGE)));
+    assert_eq!(row.kernel_maxrss_bytes, None, "zero is not set yet");
+}
+
+#[test]
+fn a_name_is_text_up_to_its_end_whatever_it_holds() {
+    assert_eq!(comm_text(b"worker\0rest"), "worker");
+    assert_eq!(comm_text(b"a\xff\n\x1b[2J"), "a\u{fffd}\n\u{1b}[2J");
+    assert_eq!(comm_text(b""), "");
+}
+
+#[test]
+fn a_kill_of_another_process_of_the_same_id_marks_nobody() {
+    let mut bench = Bench::new();
+    bench.world.observe_oom_kills();
+    bench.take(fork(TGID, 0, 0));
+    let kill = |start_boot_ns| Oom {
+        header: header(TGID, start_boot_ns, 20),
+        has_victim: 1,
+        counts: counts(6),
+        ..Oom::new_zeroed()
+    };
+    let row = bench.take(Event::Oom(kill(99))).unwrap();
+    assert_eq!(row.victim_upid, None);
+    assert_eq!(bench.row(TGID).oom_killed, Some(false));
+    let row = bench.take(Event::Oom(kill(10))).unwrap();
+    assert_eq!(row.victim_upid, Some(bench.row(TGID).upid));
+    assert_eq!(row.victim_rss_anon_bytes, Some(Bytes(6 * PAGE)));
+    assert_eq!(bench.row(TGID).oom_killed, Some(true));
+}
