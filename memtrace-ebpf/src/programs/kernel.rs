@@ -212,16 +212,24 @@ impl Mm {
     /// A kind that reads below zero is a race with an update and is zero.
     #[inline(always)]
     pub fn settle(self, counts: &mut Counts) {
+        self.settle_resident(counts);
+        if layout!(cpu_count) != 0 {
+            counts.swap_pages += self.percpu_part(layout!(mm_rss_swap));
+        }
+        counts.swap_pages = counts.swap_pages.max(0);
+    }
+
+    /// The same for the three kinds of resident pages alone.
+    #[inline(always)]
+    pub fn settle_resident(self, counts: &mut Counts) {
         if layout!(cpu_count) != 0 {
             counts.anon_pages += self.percpu_part(layout!(mm_rss_anon));
             counts.file_pages += self.percpu_part(layout!(mm_rss_file));
             counts.shmem_pages += self.percpu_part(layout!(mm_rss_shmem));
-            counts.swap_pages += self.percpu_part(layout!(mm_rss_swap));
         }
         counts.anon_pages = counts.anon_pages.max(0);
         counts.file_pages = counts.file_pages.max(0);
         counts.shmem_pages = counts.shmem_pages.max(0);
-        counts.swap_pages = counts.swap_pages.max(0);
     }
 
     #[inline(always)]

@@ -48,8 +48,8 @@ pub fn rss_stat(ctx: BtfTracePointContext) -> i32 {
     let file = counter(mm, layout!(mm_rss_file));
     let shmem = counter(mm, layout!(mm_rss_shmem));
     let total = anon + file + shmem;
-    if total > space.high_pages {
-        space.raise_high(total, [anon, file, shmem]);
+    if total > space.high_seen_pages {
+        space.raise_high(Mm(mm as u64), total, [anon, file, shmem]);
     }
     let has_risen = total - space.sent_pages >= space.threshold_pages;
     let has_fallen = space.high_pages - total >= space.threshold_pages;

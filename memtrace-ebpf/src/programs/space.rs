@@ -1,7 +1,7 @@
 //! What is kept about the address space of a member between samples.
 
 use crate::kernel::{Mm, now};
-use crate::maps::{SPACES, config};
+use crate::maps::{SPACES, config, layout};
 use memtrace_abi::event::Counts;
 
 /// State of one address space, keyed by the address of its mm_struct. Written without
@@ -20,6 +20,9 @@ pub struct Space {
     /// Highest RSS since the last sample, and its kinds: anonymous, file, shared.
     pub high_pages: i64,
     pub high: [i64; 3],
+    /// The same by the counters alone, without the per-CPU parts: what the next event is
+    /// compared with.
+    pub high_seen_pages: i64,
     /// Drift from there at which the next sample is due.
     pub threshold_pages: i64,
     /// RSS when the time of the maximum was last taken, and that time.
@@ -40,9 +43,9 @@ pub struct Space {
     pub is_recorders_copy: u32,
 }
 
-/// RSS must grow by this much before the time of a maximum is taken again: reading the
-/// clock on every page fault would double the cost of the program.
-pub const STAMP_PAGES: i64 = 16;
+/// See [`Space::stamp_pages`], on a machine of few CPUs.
+const STAMP_PAGES: i64 = 16;
+const FEW_CPUS: u32 = 16;
 
 impl Space {
     /// Starts to follow an address space whose memory was just sampled as `counts`.
@@ -53,6 +56,7 @@ impl Space {
             sent_pages: 0,
             high_pages: 0,
             high: [0; 3],
+            high_seen_pages: 0,
             threshold_pages: 0,
             high_stamp_pages: 0,
             high_boot_ns: 0,
@@ -83,6 +87,8 @@ impl Space {
         self.threshold_pages = config!(drift_pages).max(total >> 7);
         self.high_pages = total;
         self.high = [counts.anon_pages, counts.file_pages, counts.shmem_pages];
+        // The next event says where the counters alone stand.
+        self.high_seen_pages = 0;
         self.high_stamp_pages = total;
         self.high_boot_ns = boot_ns;
         self.fold_high();
@@ -97,14 +103,40 @@ impl Space {
         }
     }
 
-    /// Raises the local maximum.
+    /// Raises the local maximum to counters that stand higher than it was seen. Their
+    /// per-CPU parts are added where that is due: they can be a percent of a small spike.
     #[inline(always)]
-    pub fn raise_high(&mut self, total: i64, kinds: [i64; 3]) {
-        self.high_pages = total;
-        self.high = kinds;
-        if total - self.high_stamp_pages >= STAMP_PAGES {
+    pub fn raise_high(&mut self, mm: Mm, total: i64, kinds: [i64; 3]) {
+        self.high_seen_pages = total;
+        let mut counts = Counts {
+            anon_pages: kinds[0],
+            file_pages: kinds[1],
+            shmem_pages: kinds[2],
+            swap_pages: 0,
+            vm_pages: 0,
+            heap_bytes: 0,
+        };
+        if total - self.high_stamp_pages >= self.stamp_pages() {
             self.high_stamp_pages = total;
             self.high_boot_ns = now();
+            mm.settle_resident(&mut counts);
+        }
+        let settled = counts.rss_pages();
+        if settled > self.high_pages {
+            self.high_pages = settled;
+            self.high = [counts.anon_pages, counts.file_pages, counts.shmem_pages];
+        }
+    }
+
+    /// RSS must grow by this much before the time of a maximum is taken again, and its
+    /// per-CPU parts are added: a clock reading on every page fault would double the cost of
+    /// the program, and the parts of many CPUs are as many lines of other CPUs' caches.
+    #[inline(always)]
+    fn stamp_pages(&self) -> i64 {
+        if layout!(cpu_count) > FEW_CPUS {
+            self.threshold_pages >> 2
+        } else {
+            STAMP_PAGES
         }
     }
 
