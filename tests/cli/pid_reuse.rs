@@ -21,6 +21,8 @@ mod needs_mount {
             .args(["--pid", "--mount-proc", "--fork"])
             .arg(program::memtrace()?)
             .args(["record", "--backend", "procfs", "--interval", "50ms"])
+            // A poll that is put off on a busy machine meets neither.
+            .args(["--budget", "100"])
             .arg("-o")
             .arg(&place)
             .args(["--", "sh", "-c", script])

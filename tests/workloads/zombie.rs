@@ -18,16 +18,20 @@ fn run(args: &Args) -> io::Result<()> {
         Mapping::anon(bytes)?.touch(bytes);
         Ok(())
     })?;
+    while !is_zombie(child)? {
+        sys::sleep_ns(1_000_000);
+    }
+    let zombie_boot_ns = sys::boot_ns();
     sys::sleep_ns(hold_ns);
-    let stat = std::fs::read_to_string(format!("/proc/{child}/stat"))?;
-    let state = stat
-        .rsplit(") ")
-        .next()
-        .and_then(|rest| rest.chars().next());
     let ended = sys::wait_success(child)?;
     sys::say(&format!(
-        "{{\"pid\":{child},\"was_zombie\":{},\"ru_maxrss_bytes\":{}}}",
-        state == Some('Z'),
+        "{{\"pid\":{child},\"zombie_boot_ns\":{zombie_boot_ns},\"ru_maxrss_bytes\":{}}}",
         ended.maxrss_bytes
     ))
+}
+
+fn is_zombie(child: i32) -> io::Result<bool> {
+    let stat = std::fs::read_to_string(format!("/proc/{child}/stat"))?;
+    let state = stat.rsplit(") ").next();
+    Ok(state.is_some_and(|rest| rest.starts_with('Z')))
 }

@@ -20,13 +20,8 @@ pub fn zombie(words: &[&str]) -> Result<Vec<Score>> {
     let maxrss = bytes(process.kernel_maxrss_bytes);
     let rows = series(&recorded, process.upid)?;
     let last = rows.last().context("the child is in no row")?;
-    let parent = process.parent_upid.context("its parent is unknown")?;
-    let parent = series(&recorded, parent)?;
-    let parent_end = parent.last().context("the parent is in no row")?.boot_ns;
+    let zombie_ns = number(line, "zombie_boot_ns")?;
     Ok(vec![
-        Score::of("the child was a zombie", line["was_zombie"] == true, || {
-            line.to_string()
-        }),
         Score::of(
             "kernel_maxrss_bytes = wait4's ru_maxrss",
             maxrss == Some(truth),
@@ -37,10 +32,13 @@ pub fn zombie(words: &[&str]) -> Result<Vec<Score>> {
         }),
         Score::of(
             "it ended when it did, not when it was waited for",
-            process
-                .exit_boot_ns
-                .is_some_and(|end| parent_end.0 - end.0 >= 500_000_000),
-            || format!("{:?}, its parent {parent_end:?}", process.exit_boot_ns),
+            process.exit_boot_ns.is_some_and(|end| end.0 <= zombie_ns),
+            || {
+                format!(
+                    "{:?}, seen as a zombie at {zombie_ns}",
+                    process.exit_boot_ns
+                )
+            },
         ),
         Score::of(
             "a zombie holds nothing",
