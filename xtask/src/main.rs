@@ -15,6 +15,7 @@ mod rooms;
 mod schema;
 mod sh;
 mod test;
+mod vm;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -45,6 +46,8 @@ enum Task {
     Deny(deny::Args),
     /// Type-check memtrace for macOS.
     Macos(macos::Args),
+    /// Run the kernel tests on Debian's kernels, in an emulated machine.
+    Vm(vm::Args),
 }
 
 fn main() -> ExitCode {
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Task::Bench(args) => bench::run(&args),
         Task::Deny(args) => deny::run(&args),
         Task::Macos(args) => macos::run(&args),
+        Task::Vm(args) => vm::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

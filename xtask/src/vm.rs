@@ -1,0 +1,144 @@
+//! `cargo xtask vm`: boots Debian's kernels in an emulated machine, runs the kernel tests
+//! there, and says by kernel which probes attached, by which way, and how each test ended.
+//!
+//! The emulation needs no right and no hardware (qemu's TCG); it is slow. What runs inside
+//! is the `memtrace-guest` program of the tests crate, on the files of this build.
+
+mod debian_kernel;
+mod image;
+mod machine;
+mod package;
+mod programs;
+mod verdict;
+
+use crate::{debian, sh};
+use anyhow::{Context, Result, bail};
+use debian_kernel::Kernel;
+use programs::Programs;
+use std::path::PathBuf;
+use std::time::Duration;
+use verdict::Verdict;
+
+/// The kernel of this machine, where no emulation is needed.
+const NATIVE: &str = "native";
+/// Every series of kernels that exists as a package.
+const ALL: &str = "all";
+
+/// Options of `cargo xtask vm`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A kernel: a series like 6.1 or 6.12 (the newest of Debian's cloud kernels), the whole
+    /// name of a linux-image package, `all` series, or `native`, the one that runs here.
+    /// Can be repeated.
+    #[arg(long = "kernel", value_name = "KERNEL", default_value = ALL)]
+    kernels: Vec<String>,
+    /// Only tests whose binary and name, as in `kernel needs_bpf::daemons`, contain this.
+    /// Can be repeated.
+    #[arg(long = "test", value_name = "FILTER")]
+    tests: Vec<String>,
+    /// How long one kernel may take, in minutes; after that its machine is switched off and
+    /// the run has failed.
+    #[arg(long, value_name = "MINUTES", default_value_t = 10)]
+    patience: u64,
+    /// First install what is missing: qemu and binutils, from Debian packages (as root).
+    #[arg(long)]
+    install_tools: bool,
+    /// Name the kernels and the tests, and stop.
+    #[arg(long)]
+    list: bool,
+}
+
+/// Boots, runs and tells.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.install_tools {
+        debian::install(&["qemu-system-x86", "binutils"])?;
+    }
+    let kernels = kernels(&args.kernels)?;
+    let programs = Programs::build(&args.tests)?;
+    if args.list {
+        kernels
+            .iter()
+            .for_each(|kernel| println!("{}", kernel.name()));
+        programs.tests.iter().for_each(|test| println!("  {test}"));
+        return Ok(());
+    }
+    let patience = Duration::from_secs(args.patience * 60);
+    let mut failed = Vec::new();
+    let mut told = Vec::new();
+    for kernel in &kernels {
+        println!("{}: {} tests", kernel.name(), programs.tests.len());
+        let verdict = run_on(kernel, &programs, patience);
+        match verdict {
+            Ok(verdict) => {
+                print!("{verdict}");
+                if !verdict.is_good() {
+                    failed.push(kernel.name());
+                }
+                told.push(verdict.summary(kernel.name()));
+            }
+            Err(error) => {
+                println!("{error:#}");
+                failed.push(kernel.name());
+                told.push(format!("{}: no result", kernel.name()));
+            }
+        }
+    }
+    println!();
+    told.iter().for_each(|line| println!("{line}"));
+    if !failed.is_empty() {
+        bail!("failed on {}", failed.join(", "));
+    }
+    Ok(())
+}
+
+/// Where tests run.
+enum Place {
+    /// The kernel of this machine.
+    Native,
+    /// A package's kernel in an emulated machine.
+    Emulated(Kernel),
+}
+
+impl Place {
+    fn name(&self) -> &str {
+        match self {
+            Self::Native => NATIVE,
+            Self::Emulated(kernel) => &kernel.package,
+        }
+    }
+}
+
+fn kernels(asked: &[String]) -> Result<Vec<Place>> {
+    let mut kernels = Vec::new();
+    for name in asked {
+        match name.as_str() {
+            NATIVE => kernels.push(Place::Native),
+            ALL => {
+                let packaged = Kernel::of_every_series()?;
+                kernels.extend(packaged.into_iter().map(Place::Emulated));
+            }
+            name => kernels.push(Place::Emulated(Kernel::named(name)?)),
+        }
+    }
+    Ok(kernels)
+}
+
+fn run_on(kernel: &Place, programs: &Programs, patience: Duration) -> Result<Verdict> {
+    let said = match kernel {
+        Place::Native => machine::native(&programs.dir, patience),
+        Place::Emulated(kernel) => {
+            let image = kernel.image()?;
+            let initramfs = dir()?.join("initramfs.cpio");
+            image::write(&initramfs, programs)?;
+            machine::emulated(&image, &initramfs, &kernel.package, patience)
+        }
+    }?;
+    Verdict::read(&said, &programs.tests)
+}
+
+/// Where packages, images and logs are kept.
+fn dir() -> Result<PathBuf> {
+    let dir = sh::target_dir().join("vm");
+    std::fs::create_dir_all(&dir).with_context(|| format!("failed to make {}", dir.display()))?;
+    Ok(dir)
+}

@@ -1,0 +1,128 @@
+//! Kernels that exist as Debian packages.
+
+use super::{dir, package};
+use crate::sh;
+use anyhow::{Result, bail};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Debian's kernels for virtual machines: the smallest, with every driver needed here
+/// built in.
+const FLAVOUR: &str = "-cloud-amd64";
+
+/// A kernel that exists as a package.
+pub(super) struct Kernel {
+    /// Name of the package.
+    pub(super) package: String,
+}
+
+impl Kernel {
+    /// The newest of a series, or the one of a package's name.
+    pub(super) fn named(name: &str) -> Result<Self> {
+        if name.starts_with("linux-image-") {
+            return Ok(Self {
+                package: name.to_owned(),
+            });
+        }
+        let mut newest = newest_of_series(&packages()?);
+        match newest.remove(name) {
+            Some(package) => Ok(Self { package }),
+            None => bail!(
+                "there is no package linux-image-{name}…{FLAVOUR}; the series are {}",
+                newest.into_keys().collect::<Vec<_>>().join(", ")
+            ),
+        }
+    }
+
+    /// The newest kernel of each series.
+    pub(super) fn of_every_series() -> Result<Vec<Self>> {
+        let mut newest: Vec<String> = newest_of_series(&packages()?).into_values().collect();
+        if newest.is_empty() {
+            bail!("apt knows no package linux-image-…{FLAVOUR}; run `apt-get update`");
+        }
+        newest.sort_by_key(|package| numbers(package));
+        let kernel = |package| Self { package };
+        Ok(newest.into_iter().map(kernel).collect())
+    }
+
+    /// The file to boot.
+    pub(super) fn image(&self) -> Result<PathBuf> {
+        let boot = package::directory(&self.package, "boot")?;
+        for entry in std::fs::read_dir(&boot)? {
+            let entry = entry?;
+            if entry
+                .file_name()
+                .as_encoded_bytes()
+                .starts_with(b"vmlinuz-")
+            {
+                return Ok(entry.path());
+            }
+        }
+        bail!("{} has no boot/vmlinuz-*", self.package)
+    }
+}
+
+/// Every package of the flavour that apt knows, and every one that is kept here.
+fn packages() -> Result<Vec<String>> {
+    let known = sh::capture(Command::new("apt-cache").args(["pkgnames", "linux-image-"]))?;
+    let mut packages: Vec<String> = known.lines().map(str::to_owned).collect();
+    for entry in std::fs::read_dir(dir()?)?.flatten() {
+        packages.extend(entry.file_name().into_string().ok());
+    }
+    packages.retain(|name| name.starts_with("linux-image-") && name.ends_with(FLAVOUR));
+    Ok(packages)
+}
+
+/// The numbers in a name, which order the versions in it.
+fn numbers(package: &str) -> Vec<u32> {
+    package
+        .split(|letter: char| !letter.is_ascii_digit())
+        .filter_map(|number| number.parse().ok())
+        .collect()
+}
+
+/// By series ("6.12") the package with the highest version. Packages without a third
+/// number stand for whichever is the newest, and hold nothing themselves.
+fn newest_of_series(packages: &[String]) -> BTreeMap<String, String> {
+    let mut newest: BTreeMap<String, String> = BTreeMap::new();
+    for package in packages {
+        let version = package
+            .trim_start_matches("linux-image-")
+            .trim_end_matches(FLAVOUR);
+        let [major, minor, _, ..] = numbers(version)[..] else {
+            continue;
+        };
+        let newer = newest.entry(format!("{major}.{minor}")).or_default();
+        if numbers(package) > numbers(newer) {
+            newer.clone_from(package);
+        }
+    }
+    newest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_of_each_series_is_told_by_its_numbers() {
+        let packages = [
+            "linux-image-6.1.0-9-cloud-amd64",
+            "linux-image-6.1.0-56-cloud-amd64",
+            "linux-image-6.12.117+deb12-cloud-amd64",
+            "linux-image-6.12.99+deb12-cloud-amd64",
+            "linux-image-6.12-cloud-amd64",
+            "linux-image-cloud-amd64",
+        ];
+        let newest = newest_of_series(&packages.map(str::to_owned));
+        let newest: Vec<_> = newest.into_values().collect();
+        assert_eq!(
+            newest,
+            [
+                "linux-image-6.1.0-56-cloud-amd64",
+                "linux-image-6.12.117+deb12-cloud-amd64"
+            ]
+        );
+    }
+}

@@ -1,0 +1,236 @@
+//! What a kernel's run amounts to: the guest's report, held against the list of tests.
+
+use super::machine::Said;
+use super::programs::Test;
+use anyhow::{Context, Result};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// One line of the guest's report.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Line {
+    Kernel {
+        kernel: String,
+    },
+    Need {
+        need: String,
+        missing: Option<String>,
+    },
+    Doctor {
+        doctor: Doctor,
+    },
+    Probes {
+        probes: Vec<Probe>,
+    },
+    NoProbes {
+        no_probes: String,
+    },
+    Outcome(Outcome),
+    End {
+        end: usize,
+    },
+    Failure {
+        failure: String,
+    },
+}
+
+#[derive(Deserialize)]
+struct Doctor {
+    checks: Vec<Check>,
+    plan: Plan,
+}
+
+#[derive(Deserialize)]
+struct Check {
+    check: String,
+    verdict: String,
+    reason: String,
+}
+
+#[derive(Deserialize)]
+struct Plan {
+    backend: String,
+}
+
+/// An attached program: its name, by which way, and at which place where the kernel tells.
+#[derive(Deserialize)]
+struct Probe {
+    program: String,
+    way: String,
+    place: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Outcome {
+    test: String,
+    binary: String,
+    outcome: Ending,
+    ms: Option<u64>,
+    output: String,
+}
+
+#[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+enum Ending {
+    Passed,
+    Failed,
+    Skipped,
+}
+
+/// A kernel's run.
+pub(super) struct Verdict {
+    lines: Vec<Line>,
+    /// What keeps the run from being good beside failed tests.
+    troubles: Vec<String>,
+}
+
+impl Verdict {
+    /// Reads the report. A test of the list that it does not speak of makes the run bad.
+    pub(super) fn read(said: &Said, tests: &[Test]) -> Result<Self> {
+        let mut lines = Vec::new();
+        for line in said.report.lines().filter(|line| !line.trim().is_empty()) {
+            match serde_json::from_str(line) {
+                Ok(line) => lines.push(line),
+                // Switched off in the middle of a line.
+                Err(_) if said.trouble.is_some() => {}
+                Err(error) => {
+                    return Err(error).with_context(|| format!("failed to parse {line:?}"));
+                }
+            }
+        }
+        let mut verdict = Self {
+            lines,
+            troubles: said.trouble.clone().into_iter().collect(),
+        };
+        let is_complete = (verdict.lines.iter())
+            .any(|line| matches!(line, Line::End { end } if *end == tests.len()));
+        if !is_complete {
+            verdict.troubles.push("the report has no end".to_owned());
+        }
+        for line in &verdict.lines {
+            match line {
+                Line::Failure { failure } => verdict.troubles.push(failure.clone()),
+                Line::NoProbes { no_probes } => {
+                    verdict
+                        .troubles
+                        .push(format!("no list of probes: {no_probes}"));
+                }
+                _ => {}
+            }
+        }
+        let untold = tests.iter().filter(|test| !verdict.tells_of(test));
+        let untold: Vec<String> = untold.map(ToString::to_string).collect();
+        if !untold.is_empty() {
+            verdict
+                .troubles
+                .push(format!("no result of {}", untold.join(", ")));
+        }
+        Ok(verdict)
+    }
+
+    fn tells_of(&self, test: &Test) -> bool {
+        self.outcomes()
+            .any(|outcome| outcome.shown() == test.to_string())
+    }
+
+    fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
+        self.lines.iter().filter_map(|line| match line {
+            Line::Outcome(outcome) => Some(outcome),
+            _ => None,
+        })
+    }
+
+    fn count(&self, ending: Ending) -> usize {
+        self.outcomes()
+            .filter(|outcome| outcome.outcome == ending)
+            .count()
+    }
+
+    /// Whether every test of the list was told of, none failed, and some passed.
+    pub(super) fn is_good(&self) -> bool {
+        self.troubles.is_empty()
+            && self.count(Ending::Failed) == 0
+            && self.count(Ending::Passed) > 0
+    }
+
+    /// One line for the end of everything.
+    pub(super) fn summary(&self, name: &str) -> String {
+        format!(
+            "{} {name}: {} passed, {} failed, {} skipped{}",
+            if self.is_good() { "ok    " } else { "FAILED" },
+            self.count(Ending::Passed),
+            self.count(Ending::Failed),
+            self.count(Ending::Skipped),
+            if self.troubles.is_empty() {
+                String::new()
+            } else {
+                format!("; {} other troubles", self.troubles.len())
+            }
+        )
+    }
+}
+
+impl Outcome {
+    fn shown(&self) -> String {
+        format!("{} {}", self.binary, self.test)
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in &self.lines {
+            line.fmt(f)?;
+        }
+        self.troubles
+            .iter()
+            .try_for_each(|trouble| writeln!(f, "  trouble: {trouble}"))
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kernel { kernel } => writeln!(f, "  Linux {kernel}"),
+            Self::Need { need, missing } => match missing {
+                Some(reason) => writeln!(f, "  need {need} is not met: {reason}"),
+                None => writeln!(f, "  need {need} is met"),
+            },
+            Self::Doctor { doctor } => {
+                writeln!(f, "  doctor: the {} backend", doctor.plan.backend)?;
+                let told = doctor.checks.iter().filter(|check| check.verdict != "pass");
+                for check in told {
+                    writeln!(f, "    {} {}: {}", check.verdict, check.check, check.reason)?;
+                }
+                Ok(())
+            }
+            Self::Probes { probes } => {
+                let mut by_way: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+                for probe in probes {
+                    let place = probe.place.as_deref().unwrap_or(&probe.program);
+                    by_way.entry(&probe.way).or_default().push(place);
+                }
+                for (way, places) in by_way {
+                    writeln!(f, "  attached by {way}: {}", places.join(", "))?;
+                }
+                Ok(())
+            }
+            Self::Outcome(outcome) => {
+                let seconds = outcome.ms.map_or(0.0, |ms| ms as f64 / 1e3);
+                let ending = match outcome.outcome {
+                    Ending::Passed => "passed",
+                    Ending::Failed => "FAILED",
+                    Ending::Skipped => "skipped",
+                };
+                writeln!(f, "  {ending:7} {seconds:6.1} s  {}", outcome.shown())?;
+                for line in outcome.output.lines() {
+                    writeln!(f, "          {line}")?;
+                }
+                Ok(())
+            }
+            // Told among the troubles, or nothing to tell.
+            Self::NoProbes { .. } | Self::Failure { .. } | Self::End { .. } => Ok(()),
+        }
+    }
+}
