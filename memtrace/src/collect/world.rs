@@ -113,8 +113,8 @@ pub struct World {
     bpf_run_time: Option<(DurationNs, i64)>,
     lost_event_count: i64,
     are_oom_kills_observed: bool,
-    /// The latest of those whose last row was written; kept only while OOM kills are
-    /// observed, because news of a kill can come after the victim's end.
+    /// The latest of those whose last row was written, because news can come after a
+    /// process's end: that it was killed, what waiting for it told.
     recently_ended: VecDeque<ProcessRow>,
 }
 
@@ -245,15 +245,7 @@ impl World {
         }
         process.row.exit_boot_ns = Some(end.at);
         if let Some(status) = end.wait_status {
-            let signal = status & 0x7f;
-            if signal == 0 {
-                process.row.exit_code = Some((status >> 8) & 0xff);
-            } else {
-                process.row.exit_signal = Some(signal);
-            }
-            if !may_be_oom_killed(&process.row) {
-                process.row.oom_killed = process.row.oom_killed.map(|_| false);
-            }
+            note_status(&mut process.row, status);
         }
         self.ended.push(process.row);
     }
@@ -313,16 +305,21 @@ impl World {
             process.row_mut().oom_killed = Some(true);
             return Some(upid);
         }
-        if let Some(row) = self.ended.iter_mut().rfind(|row| is_victim(row)) {
-            row.oom_killed = Some(true);
-            return Some(row.upid);
-        }
-        let written = self.recently_ended.iter().rposition(is_victim)?;
-        let mut row = self.recently_ended.remove(written)?;
+        let row = self.ended_row(is_victim)?;
         row.oom_killed = Some(true);
-        let upid = row.upid;
+        Some(row.upid)
+    }
+
+    /// The last row of the latest such process that ended a short while ago, to be written
+    /// again.
+    fn ended_row(&mut self, is_meant: impl Fn(&ProcessRow) -> bool) -> Option<&mut ProcessRow> {
+        if let Some(at) = self.ended.iter().rposition(&is_meant) {
+            return self.ended.get_mut(at);
+        }
+        let at = self.recently_ended.iter().rposition(is_meant)?;
+        let row = self.recently_ended.remove(at)?;
         self.ended.push(row);
-        Some(upid)
+        self.ended.last_mut()
     }
 
     /// Notes the run time of BPF programs so far, and their runs.
@@ -338,11 +335,9 @@ impl World {
     /// Appends a row of `process` for everything that is new, changed or ended since the
     /// last call; where peaks are due also for every peak that rose.
     pub fn write_changes(&mut self, are_peaks_due: bool, out: &mut Vec<Record>) {
-        if self.are_oom_kills_observed {
-            self.recently_ended.extend(self.ended.iter().cloned());
-            let too_many = self.recently_ended.len().saturating_sub(RECENTLY_ENDED_MAX);
-            self.recently_ended.drain(..too_many);
-        }
+        self.recently_ended.extend(self.ended.iter().cloned());
+        let too_many = self.recently_ended.len().saturating_sub(RECENTLY_ENDED_MAX);
+        self.recently_ended.drain(..too_many);
         out.extend(self.ended.drain(..).map(Record::Process));
         for upid in self.listed.drain(..) {
             let Some(process) = self.live.get_mut(&upid) else {
@@ -365,7 +360,8 @@ impl World {
     }
 
     /// Notes what waiting for the command told: how it ended, and its ru_maxrss. Where its
-    /// end was not observed otherwise, this ends it.
+    /// end was not observed otherwise, this ends it; where it was, this fills in what the
+    /// observer did not know: a poll can see a zombie before we have waited for it.
     /// Gives its identity if it was still taken to be alive.
     pub fn note_wait(
         &mut self,
@@ -374,7 +370,14 @@ impl World {
         wait_status: i32,
         max_rss: Bytes,
     ) -> Option<Upid> {
-        let upid = self.upid(tgid)?;
+        let Some(upid) = self.upid(tgid) else {
+            let row = self.ended_row(|row| row.tgid == tgid)?;
+            row.kernel_maxrss_bytes.get_or_insert(max_rss);
+            if row.exit_code.is_none() && row.exit_signal.is_none() {
+                note_status(row, wait_status);
+            }
+            return None;
+        };
         if let Some(process) = self.process_mut(upid) {
             process.row_mut().kernel_maxrss_bytes = Some(max_rss);
         }
@@ -439,6 +442,19 @@ pub fn exit_row(upid: Upid, at: BootNs, tick: &Tick) -> MemRow {
         heap_bytes: none,
         footprint_bytes: None,
         source: Some(MemSource::Exit),
+    }
+}
+
+/// Takes a wait status apart.
+fn note_status(row: &mut ProcessRow, status: i32) {
+    let signal = status & 0x7f;
+    if signal == 0 {
+        row.exit_code = Some((status >> 8) & 0xff);
+    } else {
+        row.exit_signal = Some(signal);
+    }
+    if !may_be_oom_killed(row) {
+        row.oom_killed = row.oom_killed.map(|_| false);
     }
 }
 
@@ -575,6 +591,33 @@ mod tests {
             let mut out = Vec::new();
             world.write_changes(true, &mut out);
             assert_eq!(out.len(), expected);
+        }
+    }
+
+    #[test]
+    fn what_waiting_tells_is_kept_also_when_a_poll_saw_the_end_first() {
+        let mut world = World::default();
+        for is_written in [false, true] {
+            let upid = enter(&mut world, 1);
+            let unknown = End {
+                at: BootNs(1),
+                wait_status: None,
+            };
+            world.end(upid, unknown);
+            let mut out = Vec::new();
+            if is_written {
+                world.write_changes(false, &mut out);
+            }
+            let was_alive = world.note_wait(Tgid(1), BootNs(2), 7 << 8, Bytes(4096));
+            assert_eq!(was_alive, None);
+            out.clear();
+            world.write_changes(false, &mut out);
+            let [Record::Process(row)] = &out[..] else {
+                panic!("{out:?}");
+            };
+            assert_eq!(row.exit_code, Some(7));
+            assert_eq!(row.kernel_maxrss_bytes, Some(Bytes(4096)));
+            assert_eq!(row.exit_boot_ns, Some(BootNs(1)));
         }
     }
 }
