@@ -60,8 +60,10 @@ fn report_all(line: &mut Line) -> Result<()> {
         missing.extend(reason.map(|reason| (need.word, reason)));
     }
     line.say(&json!({"doctor": doctor()?}))?;
-    match probes::attached() {
-        Ok(probes) => line.say(&json!({"probes": probes}))?,
+    match probes::look() {
+        Ok(probes) => {
+            line.say(&json!({"probes": probes.attached, "missing": probes.missing}))?;
+        }
         Err(error) => line.say(&json!({"no_probes": format!("{error:#}")}))?,
     }
     for test in &plan {

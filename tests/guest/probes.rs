@@ -3,6 +3,7 @@
 
 use anyhow::{Context, Result, bail};
 use aya::programs::loaded_programs;
+use memtrace::model::{DiagKind, DiagRow};
 use memtrace_tests::recorder::Recorder;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -15,8 +16,16 @@ const BPF_PROG_TYPE_KPROBE: u32 = 2;
 const BPF_PROG_TYPE_TRACEPOINT: u32 = 5;
 const BPF_PROG_TYPE_TRACING: u32 = 26;
 
-/// The programs that hang on links of a recorder of the whole machine, each with its way.
-pub(crate) fn attached() -> Result<Vec<Value>> {
+/// What a recorder of the whole machine attached.
+pub(crate) struct Probes {
+    /// The programs that hang on its links, each with its way.
+    pub(crate) attached: Vec<Value>,
+    /// What it says it has to do without.
+    pub(crate) missing: Vec<String>,
+}
+
+/// Records for a moment and looks.
+pub(crate) fn look() -> Result<Probes> {
     let recorder = Recorder::start(&["--all", "--backend", "bpf"])?;
     let links = links(recorder.pid())?;
     let mut types = HashMap::new();
@@ -25,7 +34,12 @@ pub(crate) fn attached() -> Result<Vec<Value>> {
         let name = program.name_as_str().unwrap_or_default().to_owned();
         types.insert(program.id(), (name, program.program_type() as u32));
     }
-    recorder.stop()?;
+    let recorded = recorder.stop()?;
+    let diags: Vec<DiagRow> = recorded.recording.rows()?;
+    let missing = (diags.into_iter())
+        .filter(|row| row.kind == Some(DiagKind::Unavailable))
+        .map(|row| row.detail)
+        .collect();
     let mut probes = Vec::new();
     for link in links {
         let id: u32 = link.program.parse().context("a program without an id")?;
@@ -39,7 +53,10 @@ pub(crate) fn attached() -> Result<Vec<Value>> {
         bail!("memtrace records by BPF and the kernel shows no program attached");
     }
     probes.sort_by_key(ToString::to_string);
-    Ok(probes)
+    Ok(Probes {
+        attached: probes,
+        missing,
+    })
 }
 
 /// A link as /proc/PID/fdinfo shows it (bpf_link_show_fdinfo()).

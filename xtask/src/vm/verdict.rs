@@ -23,6 +23,7 @@ enum Line {
     },
     Probes {
         probes: Vec<Probe>,
+        missing: Vec<String>,
     },
     NoProbes {
         no_probes: String,
@@ -205,7 +206,7 @@ impl fmt::Display for Line {
                 }
                 Ok(())
             }
-            Self::Probes { probes } => {
+            Self::Probes { probes, missing } => {
                 let mut by_way: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
                 for probe in probes {
                     let place = probe.place.as_deref().unwrap_or(&probe.program);
@@ -214,7 +215,9 @@ impl fmt::Display for Line {
                 for (way, places) in by_way {
                     writeln!(f, "  attached by {way}: {}", places.join(", "))?;
                 }
-                Ok(())
+                missing
+                    .iter()
+                    .try_for_each(|what| writeln!(f, "  missing: {what}"))
             }
             Self::Outcome(outcome) => {
                 let seconds = outcome.ms.map_or(0.0, |ms| ms as f64 / 1e3);
