@@ -60,9 +60,10 @@ fn daemon(middle: u32, bytes: usize, ready: i32, end: i32) -> io::Result<()> {
     // so that after the second one's reading no page is touched for the first time.
     for is_final in [false, true] {
         let line = format!(
-            "{{\"pid\":{},\"middle_pid\":{middle},\"vmhwm_bytes\":{}}}\n",
+            "{{\"pid\":{},\"middle_pid\":{middle},\"vmhwm_bytes\":{},\"walked_bytes\":{}}}\n",
             std::process::id(),
-            sys::status().vmhwm_bytes
+            sys::status().vmhwm_bytes,
+            sys::walked_rss_bytes()
         );
         let (length, closed, awaited) = if is_final {
             (line.len(), ready, 1)

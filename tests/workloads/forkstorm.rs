@@ -18,6 +18,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
 struct Message {
     pid: i64,
     vmhwm_bytes: i64,
+    walked_bytes: i64,
     is_final: i64,
 }
 
@@ -29,7 +30,7 @@ fn run(args: &Args) -> io::Result<()> {
     let at_once = args.size("at-once", 16)?;
     let (reader, writer) = pipe()?;
     let mut ended: Vec<Ended> = Vec::with_capacity(count);
-    let mut own_peaks: HashMap<i64, i64> = HashMap::with_capacity(count);
+    let mut own_peaks: HashMap<i64, Message> = HashMap::with_capacity(count);
     let mut running = 0;
     for _ in 0..count {
         if running == at_once {
@@ -48,11 +49,11 @@ fn run(args: &Args) -> io::Result<()> {
     }
     let mut lines = String::new();
     for child in ended {
-        let vmhwm = own_peaks.get(&i64::from(child.pid)).copied();
-        let vmhwm = vmhwm.ok_or_else(|| io::Error::other("a child did not tell its peak"))?;
+        let told = own_peaks.get(&i64::from(child.pid)).copied();
+        let told = told.ok_or_else(|| io::Error::other("a child did not tell its peak"))?;
         lines.push_str(&format!(
-            "{{\"pid\":{},\"ru_maxrss_bytes\":{},\"vmhwm_bytes\":{vmhwm}}}\n",
-            child.pid, child.maxrss_bytes
+            "{{\"pid\":{},\"ru_maxrss_bytes\":{},\"vmhwm_bytes\":{},\"walked_bytes\":{}}}\n",
+            child.pid, child.maxrss_bytes, told.vmhwm_bytes, told.walked_bytes
         ));
     }
     sys::say(lines.trim_end())
@@ -81,6 +82,7 @@ fn child(bytes: usize, life_ns: i64, writer: i32) -> ! {
         let message = Message {
             pid,
             vmhwm_bytes: sys::status().vmhwm_bytes,
+            walked_bytes: sys::walked_rss_bytes(),
             is_final,
         };
         // SAFETY: the message is live for the call, and a pipe takes it whole.
@@ -101,7 +103,7 @@ fn child(bytes: usize, life_ns: i64, writer: i32) -> ! {
 }
 
 /// Takes what is in the pipe now; the writes of ended children are.
-fn drain(reader: i32, own_peaks: &mut HashMap<i64, i64>) -> io::Result<()> {
+fn drain(reader: i32, own_peaks: &mut HashMap<i64, Message>) -> io::Result<()> {
     loop {
         let mut message = Message::default();
         let size = size_of::<Message>();
@@ -109,7 +111,7 @@ fn drain(reader: i32, own_peaks: &mut HashMap<i64, i64>) -> io::Result<()> {
         let read = unsafe { libc::read(reader, (&raw mut message).cast(), size) };
         if read == size.cast_signed() {
             if message.is_final == 1 {
-                own_peaks.insert(message.pid, message.vmhwm_bytes);
+                own_peaks.insert(message.pid, message);
             }
             continue;
         }

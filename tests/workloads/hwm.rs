@@ -7,7 +7,7 @@ use std::io;
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "hwm",
-    help: "[--padding X]: prints its own pid and VmHWM, and ends",
+    help: "[--padding X]: prints its own pid, VmHWM and RSS, and ends",
     run,
 };
 
@@ -18,8 +18,10 @@ fn run(args: &Args) -> io::Result<()> {
     // Printed once for nothing, so that printing touches no new page after the reading.
     for (kind, is_final) in [("rehearsal", false), ("final", true)] {
         let vmhwm = sys::status().vmhwm_bytes;
+        let walked = sys::walked_rss_bytes();
         sys::say(&format!(
-            "{{\"hwm\":\"{kind}\",\"pid\":{pid},\"vmhwm_bytes\":{vmhwm}}}"
+            "{{\"hwm\":\"{kind}\",\"pid\":{pid},\"vmhwm_bytes\":{vmhwm},\
+             \"walked_bytes\":{walked}}}"
         ))?;
         sys::exit_or_rehearse(is_final);
     }

@@ -23,25 +23,23 @@ fn run(args: &Args) -> io::Result<()> {
     let mut random = Random::new(args.number("seed", 1)?);
     for index in 0..count {
         sys::sleep_ns((gap_ns + random.below(jitter_ns)).cast_signed());
-        let base = sys::status();
+        let base = sys::walked_rss_bytes();
         let begin_ns = sys::boot_ns();
         let mapping = map(&kind, bytes)?;
         mapping.touch(usize::MAX);
         let high_ns = sys::boot_ns();
-        let high = sys::status();
+        let high = sys::walked_rss_bytes();
         let huge_bytes = if kind == "thp" { huge_bytes()? } else { 0 };
         sys::sleep_ns(hold_ns - (sys::boot_ns() - high_ns));
         let release_ns = sys::boot_ns();
         drop(mapping);
         let end_ns = sys::boot_ns();
         sys::say(&format!(
-            "{{\"spike\":{index},\"pid\":{},\"kind\":\"{kind}\",\"base_rss_bytes\":{},\
-             \"high_rss_bytes\":{},\"huge_bytes\":{huge_bytes},\"vmhwm_bytes\":{},\
+            "{{\"spike\":{index},\"pid\":{},\"kind\":\"{kind}\",\"base_rss_bytes\":{base},\
+             \"high_rss_bytes\":{high},\"huge_bytes\":{huge_bytes},\"vmhwm_bytes\":{},\
              \"begin_boot_ns\":{begin_ns},\"high_boot_ns\":{high_ns},\
              \"release_boot_ns\":{release_ns},\"end_boot_ns\":{end_ns}}}",
             std::process::id(),
-            base.vmrss_bytes,
-            high.vmrss_bytes,
             sys::status().vmhwm_bytes,
         ))?;
     }

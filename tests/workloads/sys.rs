@@ -5,6 +5,7 @@
 //! go through [`libc::syscall`] alone, allocate nothing, and are called once for
 //! rehearsal.
 
+use std::ffi::CStr;
 use std::io::{self, Write};
 use std::ptr;
 
@@ -159,6 +160,17 @@ pub(crate) fn wait_success(child: i32) -> io::Result<Ended> {
     Ok(ended)
 }
 
+/// Waits until a child has ended, and leaves it a zombie.
+pub(crate) fn wait_until_zombie(child: i32) -> io::Result<()> {
+    // SAFETY: all zeroes is a valid siginfo_t, and the kernel fills it in.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let options = libc::WEXITED | libc::WNOWAIT;
+    // SAFETY: the siginfo_t is live and writable.
+    let waited =
+        unsafe { libc::waitid(libc::P_PID, child.cast_unsigned(), &raw mut info, options) };
+    check(waited).map(drop)
+}
+
 /// Ends the process without any clean-up that could touch new pages.
 pub(crate) fn exit(code: i32) -> ! {
     // SAFETY: exit_group takes a number and does not return.
@@ -238,24 +250,44 @@ pub(crate) struct Status {
     pub(crate) vm_size_bytes: i64,
 }
 
-/// Reads /proc/self/status with nothing but system calls and a buffer on the stack.
+/// Reads /proc/self/status.
 pub(crate) fn status() -> Status {
     let mut buffer = [0_u8; 4096];
-    let path = c"/proc/self/status".as_ptr();
-    // SAFETY: the path ends in NUL, the buffer is live and writable for its length, and
-    // the descriptor is ours alone.
-    let read = unsafe {
-        let fd = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, libc::O_RDONLY);
-        let read = libc::syscall(libc::SYS_read, fd, buffer.as_mut_ptr(), buffer.len());
-        libc::syscall(libc::SYS_close, fd);
-        read
-    };
-    let text = &buffer[..usize::try_from(read).unwrap_or(0)];
+    let text = read_at_once(c"/proc/self/status", &mut buffer);
     Status {
         vmhwm_bytes: field_bytes(text, b"VmHWM:"),
         vmrss_bytes: field_bytes(text, b"VmRSS:"),
         vm_size_bytes: field_bytes(text, b"VmSize:"),
     }
+}
+
+/// RSS now, by a walk of this process's page tables: the truth on every kernel, where the
+/// counters behind [`status`] lag (before 6.2 by what each thread's last 64 page faults
+/// brought, then by what CPUs hold back; only since 6.16 does /proc add those up).
+pub(crate) fn walked_rss_bytes() -> i64 {
+    let mut buffer = [0_u8; 4096];
+    field_bytes(
+        read_at_once(c"/proc/self/smaps_rollup", &mut buffer),
+        b"Rss:",
+    )
+}
+
+/// Reads a short file with nothing but system calls into a buffer on the stack.
+fn read_at_once<'a>(path: &CStr, buffer: &'a mut [u8]) -> &'a [u8] {
+    // SAFETY: the path ends in NUL, the buffer is live and writable for its length, and
+    // the descriptor is ours alone.
+    let read = unsafe {
+        let fd = libc::syscall(
+            libc::SYS_openat,
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            libc::O_RDONLY,
+        );
+        let read = libc::syscall(libc::SYS_read, fd, buffer.as_mut_ptr(), buffer.len());
+        libc::syscall(libc::SYS_close, fd);
+        read
+    };
+    &buffer[..usize::try_from(read).unwrap_or(0)]
 }
 
 /// The number after a name, given in kB; -1 where the name is absent, which no check of

@@ -7,7 +7,7 @@ use std::io;
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "zombie",
-    help: "--bytes B --hold-ms H: a child ends, and is waited for H later",
+    help: "--bytes B --hold-ms H: a child ends, and is taken off H later",
     run,
 };
 
@@ -18,9 +18,7 @@ fn run(args: &Args) -> io::Result<()> {
         Mapping::anon(bytes)?.touch(bytes);
         Ok(())
     })?;
-    while !is_zombie(child)? {
-        sys::sleep_ns(1_000_000);
-    }
+    sys::wait_until_zombie(child)?;
     let zombie_boot_ns = sys::boot_ns();
     sys::sleep_ns(hold_ns);
     let ended = sys::wait_success(child)?;
@@ -28,10 +26,4 @@ fn run(args: &Args) -> io::Result<()> {
         "{{\"pid\":{child},\"zombie_boot_ns\":{zombie_boot_ns},\"ru_maxrss_bytes\":{}}}",
         ended.maxrss_bytes
     ))
-}
-
-fn is_zombie(child: i32) -> io::Result<bool> {
-    let stat = std::fs::read_to_string(format!("/proc/{child}/stat"))?;
-    let state = stat.rsplit(") ").next();
-    Ok(state.is_some_and(|rest| rest.starts_with('Z')))
 }

@@ -10,8 +10,8 @@ use crate::space::Space;
 use aya_ebpf::helpers::generated::{
     bpf_get_current_task, bpf_probe_read_kernel_str, bpf_probe_read_user, bpf_probe_read_user_str,
 };
-use aya_ebpf::macros::btf_tracepoint;
-use aya_ebpf::programs::BtfTracePointContext;
+use aya_ebpf::macros::{btf_tracepoint, fentry};
+use aya_ebpf::programs::{BtfTracePointContext, FEntryContext};
 use memtrace_abi::LossClass;
 use memtrace_abi::config::Member;
 use memtrace_abi::event::{
@@ -308,18 +308,36 @@ pub fn sched_process_exit(ctx: BtfTracePointContext) -> i32 {
     } else {
         task.live_threads() == 0
     };
-    if !is_group_dead {
-        return 0;
+    if is_group_dead {
+        end(task);
     }
+    0
+}
+
+/// taskstats_exit(struct task_struct *tsk, int group_dead): where do_exit() passes by
+/// before 6.16 while the address space is still there, and every thread has handed in the
+/// pages that it kept count of (sync_mm_rss(), before 6.2). Whoever ends here is no member
+/// any more when the tracepoint follows.
+#[fentry(function = "taskstats_exit")]
+pub fn taskstats_exit(ctx: FEntryContext) -> i32 {
+    if ctx.arg::<i32>(1) != 0 {
+        end(Task(ctx.arg::<*const u8>(0) as u64));
+    }
+    0
+}
+
+/// The last thread of a process ends.
+#[inline(always)]
+fn end(task: Task) {
     let tgid = task.tgid();
     let Some(member) = MEMBERS.get_ptr(tgid) else {
-        return 0;
+        return;
     };
     // SAFETY: a map value that only this process's own events write.
     let member = unsafe { *member };
     // Two last threads can both see the group dead before 6.16: one of them removes.
     if MEMBERS.remove(tgid).is_err() {
-        return 0;
+        return;
     }
     let (maxrss_pages, children_maxrss_pages) = task.maxrss_pages();
     let mut event = Exit {
@@ -353,5 +371,4 @@ pub fn sched_process_exit(ctx: BtfTracePointContext) -> i32 {
         }
     }
     send(event, LossClass::Lifecycle);
-    0
 }

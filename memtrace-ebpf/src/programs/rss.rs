@@ -4,7 +4,7 @@
 //! every event since 6.2. Attribution is by address space: reclaim, khugepaged and
 //! process_madvise fire it for others.
 
-use crate::kernel::{Mm, now};
+use crate::kernel::{Mm, now, read};
 use crate::maps::{LAST_SEEN, SPACES, layout};
 use crate::ring::send_sample;
 use crate::sweep::{note_moved, sweeps};
@@ -97,9 +97,14 @@ fn is_seen(mm: *const u8, member: u32) -> bool {
     false
 }
 
-/// One counter, read through the trusted pointer: no helper call on the hot path.
+/// One counter, read through the trusted pointer: no helper call on the hot path. Before
+/// 6.2 the verifier does not find its way into an array of atomic_long_t; there the
+/// tracepoint does not fire for every page fault either (check_sync_rss_stat()).
 #[inline(always)]
 fn counter(mm: *const u8, offset: u32) -> i64 {
+    if layout!(counter_to_percpu) == 0 {
+        return read(mm as u64, offset);
+    }
     // SAFETY: the verifier knows `mm` as an mm_struct and `offset` as a constant inside it.
     unsafe { core::ptr::read_volatile(mm.add(offset as usize).cast::<i64>()) }
 }

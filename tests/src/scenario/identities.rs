@@ -1,6 +1,6 @@
 //! Who belongs to the tree, and under which names.
 
-use super::book::{Book, Score, bytes, no_loss, versus};
+use super::book::{Book, Score, bytes, exact_peak, no_loss, versus};
 use crate::recorder::record;
 use crate::workload::{self, number};
 use anyhow::{Context, Result, bail};
@@ -15,7 +15,7 @@ pub fn daemons(words: &[&str]) -> Result<Vec<Score>> {
     let book = Book::open(&recorded)?;
     let mut in_tree = Score::new("every daemon is in the tree");
     let mut parents = Score::new("its parent is the one who forked it");
-    let mut peaks = Score::new("its peak_rss_bytes = its own VmHWM");
+    let mut peaks = Score::new("its peak_rss_bytes = its own pages, and is called exact");
     for line in workload::parse(&recorded.output)? {
         let pid = number(&line, "pid")?;
         let process = book.process(pid);
@@ -26,9 +26,7 @@ pub fn daemons(words: &[&str]) -> Result<Vec<Score>> {
         let parent = process.and_then(|row| row.parent_upid);
         let is_child = parent.is_some() && parent == middle.map(|row| row.upid);
         parents.case(is_child, || format!("pid {pid}: parent {parent:?}"));
-        let found = process.and_then(|row| bytes(row.peak_rss_bytes));
-        let truth = number(&line, "vmhwm_bytes")?;
-        peaks.case(found == Some(truth), || versus(pid, found, truth));
+        exact_peak(&mut peaks, process, number(&line, "walked_bytes")?, pid);
     }
     Ok(vec![in_tree, parents, peaks, no_loss(&recorded)?])
 }

@@ -1,6 +1,6 @@
 //! Peaks of processes that live too short to be polled, or that poll badly.
 
-use super::book::{Book, Score, bytes, no_loss, versus};
+use super::book::{Book, Score, bytes, exact_peak, no_loss, versus};
 use crate::recorder::record;
 use crate::workload::{self, number};
 use anyhow::{Context, Result};
@@ -16,7 +16,7 @@ pub fn forkstorm(words: &[&str], count: usize) -> Result<Vec<Score>> {
     let book = Book::open(&recorded)?;
     let mut seen = Score::new("every child recorded once");
     let mut maxrss = Score::new("kernel_maxrss_bytes = wait4's ru_maxrss");
-    let mut peak = Score::new("peak_rss_bytes = the child's own VmHWM");
+    let mut peak = Score::new("peak_rss_bytes = the child's own pages, and is called exact");
     for line in workload::parse(&recorded.output)? {
         let pid = number(&line, "pid")?;
         let process = book.process(pid);
@@ -24,9 +24,7 @@ pub fn forkstorm(words: &[&str], count: usize) -> Result<Vec<Score>> {
         let found = process.and_then(|row| bytes(row.kernel_maxrss_bytes));
         let truth = number(&line, "ru_maxrss_bytes")?;
         maxrss.case(found == Some(truth), || versus(pid, found, truth));
-        let found = process.and_then(|row| bytes(row.peak_rss_bytes));
-        let truth = number(&line, "vmhwm_bytes")?;
-        peak.case(found == Some(truth), || versus(pid, found, truth));
+        exact_peak(&mut peak, process, number(&line, "walked_bytes")?, pid);
     }
     Ok(vec![seen, maxrss, peak, no_loss(&recorded)?])
 }
@@ -42,7 +40,7 @@ pub fn vforkchild(words: &[&str]) -> Result<Vec<Score>> {
     let book = Book::open(&recorded)?;
     let lines = workload::parse(&recorded.output)?;
     let mut vforked = Score::new("a vforked child's peak is its own, not its parent's");
-    let mut own = Score::new("its peak_rss_bytes = its own VmHWM");
+    let mut own = Score::new("its peak_rss_bytes = its own pages, and is called exact");
     let mut maxrss = Score::new("kernel_maxrss_bytes = wait4's ru_maxrss");
     for line in lines.iter().filter(|line| line["ru_maxrss_bytes"].is_i64()) {
         let pid = number(line, "pid")?;
@@ -59,8 +57,7 @@ pub fn vforkchild(words: &[&str]) -> Result<Vec<Score>> {
         vforked.case(is_small, || versus(pid, found, SMALL_BYTES));
         let tells = |tell: &&serde_json::Value| tell["hwm"] == "final" && tell["pid"] == pid;
         if let Some(tell) = lines.iter().find(tells) {
-            let truth = number(tell, "vmhwm_bytes")?;
-            own.case(found == Some(truth), || versus(pid, found, truth));
+            exact_peak(&mut own, Some(process), number(tell, "walked_bytes")?, pid);
         }
     }
     Ok(vec![vforked, own, maxrss, no_loss(&recorded)?])

@@ -306,7 +306,7 @@ impl Apply {
             out.push(Record::Mem(row));
         }
         if let Some(peak) = self.peaks.at_end(exit) {
-            world.settle_peak(upid, peak, self.peaks.error_bound);
+            world.settle_peak(upid, peak, self.peaks.noise);
         }
         let maxrss = Pages(exit.maxrss_pages.max(exit.children_maxrss_pages));
         // Zero is no RSS that a process can have had: not set yet (before 6.16).

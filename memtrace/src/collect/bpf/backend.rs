@@ -3,6 +3,7 @@
 use super::apply::Apply;
 use super::decode::{DecodeError, decode};
 use super::kills::Kills;
+use super::layout::Counting;
 use super::load::{LoadError, Programs, Settings, Sweep};
 use super::peaks::Peaks;
 use super::{attach, cost, load};
@@ -10,7 +11,7 @@ use crate::collect::cgroup::CgroupPaths;
 use crate::collect::procfs::lineage;
 use crate::collect::{CollectError, Collector, Targets, Tick, World};
 use crate::host::{MemoryHierarchy, clock};
-use crate::model::{BootNs, DiagKind, DurationNs, PageSize, Record, Severity, Tgid};
+use crate::model::{BootNs, Bytes, DiagKind, DurationNs, PageSize, Pages, Record, Severity, Tgid};
 use aya::maps::{MapData, RingBuf};
 use memtrace_abi::{Config, LossClass};
 use std::os::fd::{AsFd, OwnedFd};
@@ -109,8 +110,13 @@ impl BpfBackend {
         };
         let peaks = Peaks {
             page_size: options.page_size,
-            error_bound: counter_error(options.online_cpus, options.page_size),
-            are_counts_settled: programs.are_counts_settled,
+            noise: match programs.counting {
+                Counting::Exact | Counting::WithoutCpus => {
+                    counter_error(options.online_cpus, options.page_size)
+                }
+                Counting::WithoutThreads => Bytes(0),
+            },
+            counting: programs.counting,
         };
         let mut backend = Self {
             programs,
@@ -298,8 +304,8 @@ fn drift_bound_pages(cpus: u32) -> i64 {
 }
 
 /// The bound for RSS, which adds up three counters.
-fn counter_error(cpus: u32, page_size: PageSize) -> crate::model::Bytes {
-    crate::model::Pages(3 * drift_bound_pages(cpus)).to_bytes(page_size)
+fn counter_error(cpus: u32, page_size: PageSize) -> Bytes {
+    Pages(3 * drift_bound_pages(cpus)).to_bytes(page_size)
 }
 
 fn collect_error(error: LoadError) -> CollectError {

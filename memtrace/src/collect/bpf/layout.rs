@@ -37,6 +37,7 @@ const ATTACHED_TO: &[&str] = &[
     "btf_trace_rss_stat",
     "btf_trace_mark_victim",
     "bpf_iter_task",
+    "taskstats_exit",
 ];
 
 /// The kernel's places of MM_FILEPAGES and so on in its counters; not an enum with a name,
@@ -57,11 +58,26 @@ pub enum LayoutError {
     Missing(&'static str),
 }
 
+/// What stands between a counter of an address space as it is read and the truth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counting {
+    /// Nothing: per-CPU parts are added up, or the kernel is one for a single CPU.
+    Exact,
+    /// The parts that CPUs hold back, which are out of reach.
+    WithoutCpus,
+    /// Before 6.2 (SPLIT_RSS_COUNTING): what the last 64 page faults of each thread
+    /// brought, each up to 16 pages where it maps a file. A thread hands it in when it
+    /// ends, so at the end of a process nothing is missing.
+    WithoutThreads,
+}
+
 /// A layout and what this kernel lacks.
 #[derive(Debug)]
 pub struct Resolved {
     /// The offsets.
     pub layout: Layout,
+    /// What the counters at these offsets are worth.
+    pub counting: Counting,
     /// A small BTF with the ids of what programs are attached to; see
     /// [`Btf::with_ids_only`].
     pub attach_btf: Vec<u8>,
@@ -98,7 +114,22 @@ pub fn resolve(bytes: &[u8], possible_cpus: u32) -> Result<Resolved, LayoutError
         .is_some_and(|argument| btf.is_pointer(argument));
     let pptrs = btf.field("bpf_array", "pptrs").map(|field| field.offset);
     let has_parts = counters.to_percpu != 0;
-    let is_exact = !has_parts || (pptrs.is_some() && possible_cpus <= CPUS_MAX);
+    let counting = match counters.kind {
+        CounterKind::Atomic => Counting::WithoutThreads,
+        CounterKind::PerCpu if has_parts && (pptrs.is_none() || possible_cpus > CPUS_MAX) => {
+            Counting::WithoutCpus
+        }
+        CounterKind::PerCpu => Counting::Exact,
+    };
+    match counting {
+        Counting::Exact => {}
+        Counting::WithoutCpus => missing
+            .push("exact counters: their per-CPU parts are out of reach, amounts are approximate"),
+        Counting::WithoutThreads => missing.push(
+            "exact counters while a process runs: in this kernel each thread holds back what its \
+             last 64 page faults brought; at the end of a process nothing is missing",
+        ),
+    }
     let numbers = offset(btf.field("pid", "numbers"), "pid.numbers")?;
     let layout = Layout {
         task_tgid: task("tgid", "task_struct.tgid")?,
@@ -150,7 +181,7 @@ pub fn resolve(bytes: &[u8], possible_cpus: u32) -> Result<Resolved, LayoutError
         exit_has_group_dead: u32::from(exit_arguments.len() >= 2),
         victim_is_task: u32::from(victim_is_task),
         bpf_array_pptrs: pptrs.unwrap_or(0),
-        cpu_count: if is_exact && has_parts {
+        cpu_count: if counting == Counting::Exact && has_parts {
             possible_cpus
         } else {
             0
@@ -159,6 +190,7 @@ pub fn resolve(bytes: &[u8], possible_cpus: u32) -> Result<Resolved, LayoutError
     let attach_btf = btf.with_ids_only(ATTACHED_TO);
     Ok(Resolved {
         layout,
+        counting,
         attach_btf,
         missing,
     })
@@ -170,8 +202,17 @@ fn offset(field: Option<Field>, what: &'static str) -> Result<u32, LayoutError> 
         .ok_or(LayoutError::Missing(what))
 }
 
+/// What a counter in mm_struct is.
+enum CounterKind {
+    /// A percpu_counter, since 6.2.
+    PerCpu,
+    /// An atomic number.
+    Atomic,
+}
+
 /// Where mm_struct keeps its counters.
 struct Counters {
+    kind: CounterKind,
     first: u32,
     stride: u32,
     /// From a counter's value to its pointer to per-CPU parts; 0 before 6.2.
@@ -190,6 +231,7 @@ impl Counters {
                 .field("percpu_counter", "counters")
                 .map(|field| field.offset);
             return Some(Self {
+                kind: CounterKind::PerCpu,
                 first: rss_stat.offset + count,
                 stride: btf.size(element)?,
                 to_percpu: parts.map_or(0, |parts| parts - count),
@@ -198,6 +240,7 @@ impl Counters {
         let counts = btf.field_of(rss_stat, "count")?;
         let stride = btf.size(btf.element(counts.type_id)?)?;
         Some(Self {
+            kind: CounterKind::Atomic,
             first: counts.offset,
             stride,
             to_percpu: 0,

@@ -2,11 +2,11 @@
 //! open. Beside this file only the reading of the ring (`backend`) and of run times (`cost`)
 //! know aya.
 
-use super::layout::{self, LayoutError};
+use super::layout::{self, Counting, LayoutError};
 use crate::model::Tgid;
 use aya::maps::{Array, HashMap as BpfHashMap, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::{
-    BtfTracePoint, Iter, ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun,
+    BtfTracePoint, FEntry, Iter, ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun,
 };
 use aya::{Btf, Ebpf, EbpfError, EbpfLoader, Endianness};
 use memtrace_abi::config::{MOVED_MAX, Member};
@@ -46,6 +46,13 @@ const OPTIONAL: &[(&str, &str)] = &[
         "kills by the OOM killer are not seen as they happen",
     ),
 ];
+
+/// The program at the function that do_exit() passes by while the address space is still
+/// there: for kernels whose exit tracepoint comes after that (before 6.16).
+const BEFORE_EXIT: &str = "taskstats_exit";
+/// What is lost without it.
+const WITHOUT_BEFORE_EXIT: &str = "the counters at the end of a process are gone when its exit \
+     is seen, so that peaks are as exact as the rss_stat program sees them";
 
 /// The program of the task iterator.
 const TASK_ITERATOR: &str = "task_iter";
@@ -127,8 +134,8 @@ pub struct Programs {
     losses: PerCpuArray<MapData, u64>,
     /// Features that this kernel lacks, each a sentence.
     pub missing: Vec<String>,
-    /// Whether counters arrive with their per-CPU parts added up.
-    pub are_counts_settled: bool,
+    /// What the counters in events are worth.
+    pub counting: Counting,
     /// Whether kills by the OOM killer are seen as they happen.
     pub sees_oom_kills: bool,
 }
@@ -181,13 +188,16 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
             missing.push(format!("{consequence}: {error}"));
         }
     }
+    if resolved.layout.exit_has_group_dead == 0
+        && let Err(error) = load_before_exit(&mut ebpf, &btf)
+    {
+        missing.push(format!("{WITHOUT_BEFORE_EXIT}: {error}"));
+    }
     // Taken last: a map that is dropped is gone for programs that are loaded later.
-    let are_counts_settled = are_offsets_learned(&mut ebpf, resolved.layout.cpu_count)?;
-    if !are_counts_settled {
-        missing.push(
-            "exact counters: their per-CPU parts are out of reach, amounts are approximate"
-                .to_owned(),
-        );
+    let mut counting = resolved.counting;
+    if !are_offsets_learned(&mut ebpf, resolved.layout.cpu_count)? {
+        counting = Counting::WithoutCpus;
+        missing.push("exact counters: per-CPU parts are not added up".to_owned());
     }
     // Its thousands of small allocations are gone; give the pages back before the resident
     // memory of the recorder is locked.
@@ -206,7 +216,7 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
             target_cgroups,
             losses,
             missing,
-            are_counts_settled,
+            counting,
             sees_oom_kills: false,
         },
         ring,
@@ -231,6 +241,11 @@ impl Programs {
                 Ok(()) => self.sees_oom_kills |= *name == MARK_VICTIM,
                 Err(error) => self.missing.push(format!("{consequence}: {error}")),
             }
+        }
+        if is_loaded(&mut self.ebpf, BEFORE_EXIT)
+            && let Err(error) = attach_before_exit(&mut self.ebpf)
+        {
+            self.missing.push(format!("{WITHOUT_BEFORE_EXIT}: {error}"));
         }
         Ok(())
     }
@@ -365,13 +380,27 @@ fn attach_tracepoint(ebpf: &mut Ebpf, name: &'static str) -> Result<(), LoadErro
         .map_err(|error| refused(name, "attach", &error))
 }
 
-/// Whether the programs found their way to every CPU's part of a counter. Where counters
-/// have no parts that is out of the question: before 6.2 each thread kept a few pages of
-/// its own instead, which nobody can add up.
+fn load_before_exit(ebpf: &mut Ebpf, btf: &Btf) -> Result<(), LoadError> {
+    let function: &mut FEntry = program(ebpf, BEFORE_EXIT)?;
+    function
+        .load(BEFORE_EXIT, btf)
+        .map_err(|error| refused(BEFORE_EXIT, "load", &error))
+}
+
+fn attach_before_exit(ebpf: &mut Ebpf) -> Result<(), LoadError> {
+    let function: &mut FEntry = program(ebpf, BEFORE_EXIT)?;
+    function
+        .attach()
+        .map(|_| ())
+        .map_err(|error| refused(BEFORE_EXIT, "attach", &error))
+}
+
+/// Whether the programs found their way to every CPU's part of a counter, where there are
+/// parts to add up.
 fn are_offsets_learned(ebpf: &mut Ebpf, cpu_count: u32) -> Result<bool, LoadError> {
     let offsets: Array<MapData, u64> = map(ebpf, names::CPU_OFFSETS, Array::try_from)?;
     let is_known = |cpu| offsets.get(&cpu, 0).is_ok_and(|offset| offset != 0);
-    Ok(cpu_count > 0 && (0..cpu_count).any(is_known))
+    Ok(cpu_count == 0 || (0..cpu_count).any(is_known))
 }
 
 /// Runs a program that is never attached and gives what it returned.

@@ -1,6 +1,7 @@
 //! The peak of a process: out of what the kernel accounts and what the rss_stat program saw.
 
 use super::apply::boot;
+use super::layout::Counting;
 use crate::collect::Peak;
 use crate::model::{Bytes, PageSize, Pages, PeakSource};
 use memtrace_abi::{Counts, Exit};
@@ -9,10 +10,18 @@ use memtrace_abi::{Counts, Exit};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peaks {
     pub(super) page_size: PageSize,
-    /// How far an RSS that the kernel took from its approximate counters can be off.
-    pub(super) error_bound: Bytes,
-    /// Whether the counters arrive with their per-CPU parts added up.
-    pub(super) are_counts_settled: bool,
+    /// How far two readings of the same RSS can be apart: the kernel marks it, and the
+    /// rss_stat program sees it, by counters without their per-CPU parts. Zero where there
+    /// are no such parts: then all read the same number.
+    pub(super) noise: Bytes,
+    pub(super) counting: Counting,
+}
+
+/// When counters were read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    Running,
+    Ended,
 }
 
 impl Peaks {
@@ -23,7 +32,7 @@ impl Peaks {
             boot_ns: exit.seen_peak_boot_ns,
         };
         let last = if exit.has_own_mm != 0 {
-            Some(self.of_kernel(exit.hiwater_pages, &exit.counts, seen))
+            Some(self.of_mark(exit.hiwater_pages, &exit.counts, seen, Moment::Ended))
         } else {
             self.of_probe(seen)
         };
@@ -38,28 +47,42 @@ impl Peaks {
         }
     }
 
-    /// The kernel's own figure, as VmHWM shows it: the larger of the mark and the counters.
-    /// Exact where the counters are the larger, for they were added up exactly; the mark
-    /// itself was taken from approximate counters (update_hiwater_rss since 6.2). And it is
-    /// not taken at all where RSS falls without an unmapping (reclaim, truncation): where
-    /// the probe saw more than the counters' error explains, the probe is right.
+    /// The peak so far of a process that runs.
     pub(super) fn of_kernel(&self, hiwater_pages: i64, counts: &Counts, seen: Seen) -> Peak {
+        self.of_mark(hiwater_pages, counts, seen, Moment::Running)
+    }
+
+    /// The kernel's own figure, as VmHWM shows it: the larger of the mark and the counters.
+    /// Exact where the counters are the larger and are exact themselves; the mark was taken
+    /// from counters as they stood (update_hiwater_rss). And it is not taken at all where
+    /// RSS falls without an unmapping (reclaim, truncation): where the probe saw more than
+    /// noise explains, the probe is right.
+    fn of_mark(&self, hiwater_pages: i64, counts: &Counts, seen: Seen, moment: Moment) -> Peak {
         let now = counts.rss_pages();
         let pages = hiwater_pages.max(now);
         let bytes = Pages(pages).to_bytes(self.page_size);
         let excess = Pages(seen.pages - pages).to_bytes(self.page_size);
         if let Some(peak) = self.of_probe(seen)
-            && excess > self.error_bound
+            && excess > self.noise
         {
             return peak;
         }
-        let is_exact = self.are_counts_settled && now >= hiwater_pages && now >= seen.pages;
+        let are_counts_exact = match self.counting {
+            Counting::Exact => true,
+            Counting::WithoutCpus => false,
+            Counting::WithoutThreads => moment == Moment::Ended,
+        };
+        let is_exact = are_counts_exact && now >= hiwater_pages && now >= seen.pages;
         // The time is that of the maximum the probe saw, where both speak of the same one.
-        let is_same = seen.boot_ns != 0 && Bytes(-excess.0) <= self.error_bound;
+        let is_same = seen.boot_ns != 0 && Bytes(-excess.0) <= self.noise;
         Peak {
             bytes,
             source: PeakSource::KernelHiwater,
-            error: Some(if is_exact { Bytes(0) } else { self.error_bound }),
+            error: if is_exact {
+                Some(Bytes(0))
+            } else {
+                self.error()
+            },
             at: is_same.then(|| boot(seen.boot_ns)),
         }
     }
@@ -69,9 +92,15 @@ impl Peaks {
         (seen.boot_ns != 0).then(|| Peak {
             bytes: Pages(seen.pages).to_bytes(self.page_size),
             source: PeakSource::RssStat,
-            error: Some(self.error_bound),
+            error: self.error(),
             at: Some(boot(seen.boot_ns)),
         })
+    }
+
+    /// The bound on a figure that was taken from counters as they stood. What threads hold
+    /// back has none that holds for a process whose number of threads then is not known.
+    fn error(&self) -> Option<Bytes> {
+        (self.counting != Counting::WithoutThreads).then_some(self.noise)
     }
 }
 
@@ -96,8 +125,8 @@ mod tests {
 
     const PEAKS: Peaks = Peaks {
         page_size: PageSize(4096),
-        error_bound: Bytes(10 * 4096),
-        are_counts_settled: true,
+        noise: Bytes(10 * 4096),
+        counting: Counting::Exact,
     };
 
     fn counts(pages: i64) -> Counts {
@@ -126,7 +155,7 @@ mod tests {
     fn a_mark_above_the_counters_carries_their_error() {
         let peak = PEAKS.of_kernel(200, &counts(100), Seen::NEVER);
         assert_eq!(peak.bytes, Bytes(200 * 4096));
-        assert_eq!(peak.error, Some(PEAKS.error_bound));
+        assert_eq!(peak.error, Some(PEAKS.noise));
         assert_eq!(peak.at, None);
     }
 
@@ -147,10 +176,34 @@ mod tests {
     #[test]
     fn counters_that_were_not_added_up_are_never_called_exact() {
         let peaks = Peaks {
-            are_counts_settled: false,
+            counting: Counting::WithoutCpus,
             ..PEAKS
         };
         let peak = peaks.of_kernel(90, &counts(100), Seen::NEVER);
-        assert_eq!(peak.error, Some(PEAKS.error_bound));
+        assert_eq!(peak.error, Some(PEAKS.noise));
+    }
+    #[test]
+    fn what_threads_hold_back_is_handed_in_when_they_end_and_has_no_bound_before() {
+        let peaks = Peaks {
+            noise: Bytes(0),
+            counting: Counting::WithoutThreads,
+            ..PEAKS
+        };
+        assert_eq!(
+            peaks.of_kernel(90, &counts(100), Seen::NEVER).error,
+            None,
+            "it runs"
+        );
+        let mut exit = <Exit as zerocopy::FromZeros>::new_zeroed();
+        exit.has_own_mm = 1;
+        exit.hiwater_pages = 90;
+        exit.counts = counts(100);
+        let ended = peaks.at_end(&exit).unwrap();
+        assert_eq!(ended.bytes, Bytes(100 * 4096));
+        assert_eq!(ended.error, Some(Bytes(0)));
+        exit.hiwater_pages = 200;
+        let marked_earlier = peaks.at_end(&exit).unwrap();
+        assert_eq!(marked_earlier.bytes, Bytes(200 * 4096));
+        assert_eq!(marked_earlier.error, None);
     }
 }

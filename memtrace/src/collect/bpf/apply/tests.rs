@@ -1,3 +1,4 @@
+use super::super::layout::Counting;
 use super::*;
 use crate::model::{ClockOffset, PageSize, WallNs};
 use memtrace_abi::EventHeader;
@@ -16,8 +17,8 @@ impl Bench {
     fn new() -> Self {
         let peaks = Peaks {
             page_size: PageSize(PAGE),
-            error_bound: Bytes(10 * PAGE),
-            are_counts_settled: true,
+            noise: Bytes(10 * PAGE),
+            counting: Counting::Exact,
         };
         Self {
             apply: Apply::new(peaks, None),
