@@ -171,5 +171,18 @@ mod needs_bpf {
             all_hold(scenario::oom(BPF)?);
             Ok(())
         }
+
+        mod needs_cgroup2 {
+            use super::*;
+
+            #[test]
+            fn a_group_on_the_v2_hierarchy_tells_everything_up_to_the_kill() -> anyhow::Result<()> {
+                need::require("bpf");
+                need::require("memcg");
+                need::require("cgroup2");
+                all_hold(scenario::oom_on_v2(BPF)?);
+                Ok(())
+            }
+        }
     }
 }

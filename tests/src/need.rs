@@ -42,6 +42,11 @@ pub const NEEDS: &[Need] = &[
         doc: "the right to mount a small file system in a mount namespace",
         probe: mount,
     },
+    Need {
+        word: "cgroup2",
+        doc: "the memory controller on the v2 hierarchy, with pressure (PSI)",
+        probe: cgroup2,
+    },
 ];
 
 impl Need {
@@ -136,6 +141,16 @@ fn mount() -> Result<(), String> {
         return Ok(());
     }
     Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+}
+
+fn cgroup2() -> Result<(), String> {
+    let group =
+        MemoryGroup::new("memtrace-need", 64 << 20).map_err(|error| format!("{error:#}"))?;
+    let file = group.dir().join("memory.pressure");
+    match std::fs::read_to_string(&file) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("{}: {error}", file.display())),
+    }
 }
 
 #[cfg(test)]

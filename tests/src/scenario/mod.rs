@@ -13,7 +13,7 @@ mod spikes;
 pub use book::{Book, Score};
 pub use identities::{daemons, exec_from_thread, execs, titles};
 pub use marks::{Marks, marks};
-pub use oom::oom;
+pub use oom::{oom, oom_on_v2};
 pub use peaks::{forkstorm, leader_exit, vforkchild};
 pub use reserve::reserve;
 pub use shared::{clone_vm, zombie};
