@@ -1,6 +1,6 @@
 //! `memtrace-guest`: runs chosen tests one by one and says, in JSON lines, what kernel
 //! this is, what tests need and get here, which programs a recording attaches and by
-//! which way, and how each test ended. `cargo xtask vm` puts it into a virtual machine,
+//! which way, the part of its BTF that memtrace looks at, and how each test ended. `cargo xtask vm` puts it into a virtual machine,
 //! where it is the first process, and reads what it says from a serial line; started in
 //! any other way it says the same on standard output.
 
@@ -12,6 +12,7 @@ mod probes;
 mod tests;
 
 use anyhow::{Context, Result};
+use memtrace::collect::bpf::reduced_btf;
 use memtrace_tests::need::NEEDS;
 use memtrace_tests::program;
 use serde_json::{Value, json};
@@ -65,6 +66,11 @@ fn report_all(line: &mut Line) -> Result<()> {
             line.say(&json!({"probes": probes.attached, "missing": probes.missing}))?;
         }
         Err(error) => line.say(&json!({"no_probes": format!("{error:#}")}))?,
+    }
+    if let Ok(btf) = std::fs::read("/sys/kernel/btf/vmlinux") {
+        let part = reduced_btf(&btf)?.context("the kernel's BTF refers to what it lacks")?;
+        let digits: String = part.iter().map(|byte| format!("{byte:02x}")).collect();
+        line.say(&json!({"btf": digits}))?;
     }
     for test in &plan {
         line.say(&test.outcome(&missing))?;

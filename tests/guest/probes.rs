@@ -26,7 +26,7 @@ pub(crate) struct Probes {
 
 /// Records for a moment and looks.
 pub(crate) fn look() -> Result<Probes> {
-    let recorder = Recorder::start(&["--all", "--backend", "bpf"])?;
+    let recorder = Recorder::start(&["--all", "--backend", "bpf", "--quiet"])?;
     let links = links(recorder.pid())?;
     let mut types = HashMap::new();
     for program in loaded_programs() {

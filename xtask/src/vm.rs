@@ -43,6 +43,10 @@ pub(crate) struct Args {
     /// First install what is missing: qemu and binutils, from Debian packages (as root).
     #[arg(long)]
     install_tools: bool,
+    /// Keep the part of each kernel's BTF that memtrace looks at in this directory; the unit
+    /// tests have theirs in memtrace/src/collect/bpf/kernels.
+    #[arg(long, value_name = "DIR")]
+    btf: Option<PathBuf>,
     /// Name the kernels and the tests, and stop.
     #[arg(long)]
     list: bool,
@@ -73,6 +77,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 print!("{verdict}");
                 if !verdict.is_good() {
                     failed.push(kernel.name());
+                }
+                if let Some(dir) = &args.btf {
+                    verdict.keep_btf(dir)?;
                 }
                 told.push(verdict.summary(kernel.name()));
             }

@@ -18,6 +18,8 @@ const BINARIES: &[&str] = &[
 ];
 /// The package whose tests run memtrace.
 const TESTS: &str = "memtrace-tests";
+/// Tests of the command line, which are the same on every kernel.
+const SAME_EVERYWHERE: &[&str] = &["cli"];
 /// The name under which the guest looks for the list of tests.
 const PLAN: &str = "guest-plan.json";
 
@@ -28,7 +30,8 @@ pub(super) struct Test {
     pub(super) binary: PathBuf,
     /// The test's name in it.
     pub(super) name: String,
-    is_ignored: bool,
+    /// Marked `#[ignore]`: told as skipped.
+    pub(super) is_ignored: bool,
 }
 
 impl fmt::Display for Test {
@@ -64,8 +67,8 @@ impl Programs {
         let mut tests = Vec::new();
         for (name, binary) in test_binaries()? {
             let copy = into.join("deps").join(&name);
-            let listed = list(&copy_of(&binary, &copy)?)?;
-            tests.extend(listed.into_iter().filter(|test| {
+            strip(&binary, &copy)?;
+            tests.extend(list(&copy)?.into_iter().filter(|test| {
                 let shown = test.to_string();
                 filters.is_empty() || filters.iter().any(|filter| shown.contains(filter))
             }));
@@ -77,11 +80,6 @@ impl Programs {
         std::fs::write(into.join(PLAN), serde_json::to_vec(&tests)?)?;
         Ok(Self { dir: into, tests })
     }
-}
-
-fn copy_of(binary: &Path, copy: &Path) -> Result<PathBuf> {
-    strip(binary, copy)?;
-    Ok(copy.to_owned())
 }
 
 /// Copies a program without its debugging information, which is nine tenths of it.
@@ -119,7 +117,9 @@ fn test_binaries() -> Result<Vec<(String, PathBuf)>> {
             continue;
         };
         let is_test = artifact.target.kind.iter().any(|kind| kind == "test");
+        let is_same = SAME_EVERYWHERE.contains(&artifact.target.name.as_str());
         if is_test
+            && !is_same
             && artifact.manifest_path == manifest
             && let Some(executable) = artifact.executable
         {

@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 
 /// One line of the guest's report.
 #[derive(Deserialize)]
@@ -27,6 +28,9 @@ enum Line {
     },
     NoProbes {
         no_probes: String,
+    },
+    Btf {
+        btf: String,
     },
     Outcome(Outcome),
     End {
@@ -156,6 +160,29 @@ impl Verdict {
             && self.count(Ending::Passed) > 0
     }
 
+    /// Writes the part of the kernel's BTF that memtrace looks at, as DIR/SERIES.btf.
+    pub(super) fn keep_btf(&self, dir: &Path) -> Result<()> {
+        let mut series = None;
+        let mut part = None;
+        for line in &self.lines {
+            match line {
+                Line::Kernel { kernel } => {
+                    let numbers: Vec<&str> = kernel.splitn(3, '.').take(2).collect();
+                    series = Some(numbers.join("."));
+                }
+                Line::Btf { btf } => part = Some(bytes(btf)?),
+                _ => {}
+            }
+        }
+        let series = series.context("the report names no kernel")?;
+        let part = part.context("the report has no BTF")?;
+        let file = dir.join(format!("{series}.btf"));
+        std::fs::write(&file, &part)
+            .with_context(|| format!("failed to write {}", file.display()))?;
+        println!("  {} has {} bytes", file.display(), part.len());
+        Ok(())
+    }
+
     /// One line for the end of everything.
     pub(super) fn summary(&self, name: &str) -> String {
         format!(
@@ -171,6 +198,15 @@ impl Verdict {
             }
         )
     }
+}
+
+/// Bytes given in hexadecimal.
+fn bytes(digits: &str) -> Result<Vec<u8>> {
+    let pair = |at: usize| {
+        let pair = digits.get(at..at + 2).context("half a byte")?;
+        u8::from_str_radix(pair, 16).context("no hexadecimal digits")
+    };
+    (0..digits.len()).step_by(2).map(pair).collect()
 }
 
 impl Outcome {
@@ -233,7 +269,78 @@ impl fmt::Display for Line {
                 Ok(())
             }
             // Told among the troubles, or nothing to tell.
-            Self::NoProbes { .. } | Self::Failure { .. } | Self::End { .. } => Ok(()),
+            Self::NoProbes { .. } | Self::Failure { .. } | Self::Btf { .. } | Self::End { .. } => {
+                Ok(())
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    const KERNEL: &str = r#"{"kernel":"6.1.0-56-cloud-amd64"}"#;
+    const PASSED: &str = r#"{"binary":"kernel","test":"a","outcome":"passed","ms":5,"output":""}"#;
+    const FAILED: &str = r#"{"binary":"kernel","test":"b","outcome":"failed","ms":5,"output":"x"}"#;
+    const SKIPPED: &str =
+        r#"{"binary":"kernel","test":"b","outcome":"skipped","ms":null,"output":"needs gpu"}"#;
+
+    fn tests(names: &[&str]) -> Vec<Test> {
+        let test = |name: &&str| Test {
+            binary: PathBuf::from("deps/kernel"),
+            name: (*name).to_owned(),
+            is_ignored: false,
+        };
+        names.iter().map(test).collect()
+    }
+
+    fn verdict(lines: &[&str], names: &[&str], trouble: Option<&str>) -> Verdict {
+        let said = Said {
+            report: lines.join("\n"),
+            trouble: trouble.map(str::to_owned),
+        };
+        Verdict::read(&said, &tests(names)).unwrap()
+    }
+
+    fn end(count: usize) -> String {
+        format!("{{\"end\":{count}}}")
+    }
+
+    #[test]
+    fn a_run_is_good_when_every_test_is_told_of_and_some_passed() {
+        let good = verdict(&[KERNEL, PASSED, SKIPPED, &end(2)], &["a", "b"], None);
+        assert!(good.is_good(), "{good}");
+        assert_eq!(
+            good.summary("6.1"),
+            "ok     6.1: 1 passed, 0 failed, 1 skipped"
+        );
+    }
+
+    #[test]
+    fn a_failed_test_or_none_that_passed_makes_it_bad() {
+        assert!(!verdict(&[PASSED, FAILED, &end(2)], &["a", "b"], None).is_good());
+        assert!(!verdict(&[SKIPPED, &end(1)], &["b"], None).is_good());
+        assert!(!verdict(&[&end(0)], &[], None).is_good());
+    }
+
+    #[test]
+    fn a_machine_that_stopped_in_between_makes_it_bad_whatever_it_said() {
+        assert!(!verdict(&[PASSED], &["a"], None).is_good());
+        assert!(!verdict(&[PASSED, &end(2)], &["a", "b"], None).is_good());
+        let hung = "it was not over after 10 minutes";
+        let cut = verdict(&[PASSED, "{\"binary\":\"ker"], &["a", "b"], Some(hung));
+        assert!(!cut.is_good());
+        assert!(cut.to_string().contains(hung), "{cut}");
+        assert!(cut.to_string().contains("no result of kernel b"), "{cut}");
+    }
+
+    #[test]
+    fn what_the_guest_could_not_do_makes_it_bad() {
+        let lines = [PASSED, r#"{"no_probes":"refused"}"#, &end(1)];
+        assert!(!verdict(&lines, &["a"], None).is_good());
+        let lines = [PASSED, r#"{"failure":"no plan"}"#, &end(1)];
+        assert!(!verdict(&lines, &["a"], None).is_good());
     }
 }

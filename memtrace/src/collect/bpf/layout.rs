@@ -2,14 +2,17 @@
 //! BTF. A field that is absent turns one feature off, or, where nothing works without it,
 //! is named in the error.
 
+use super::probes::{BEFORE_EXIT, PROBES, Probe};
 use crate::host::btf::{Btf, BtfError, Field};
 use memtrace_abi::Layout;
 use memtrace_abi::config::CPUS_MAX;
+use std::borrow::Cow;
 
 /// The types that are looked up.
 const WANTED: &[&str] = &[
     "task_struct",
     "mm_struct",
+    "mm_rss_stat",
     "signal_struct",
     "percpu_counter",
     "bpf_array",
@@ -23,21 +26,6 @@ const WANTED: &[&str] = &[
     "linux_binprm",
     "pid_type",
     "cgroup_subsys_id",
-    "btf_trace_sched_process_exit",
-    "btf_trace_mark_victim",
-];
-
-/// What programs are attached to, as BTF names it: tp_btf programs to the typedef of a
-/// tracepoint, iterators to a function.
-const ATTACHED_TO: &[&str] = &[
-    "btf_trace_sched_process_fork",
-    "btf_trace_sched_process_exec",
-    "btf_trace_sched_process_exit",
-    "btf_trace_task_rename",
-    "btf_trace_rss_stat",
-    "btf_trace_mark_victim",
-    "bpf_iter_task",
-    "taskstats_exit",
 ];
 
 /// The kernel's places of MM_FILEPAGES and so on in its counters; not an enum with a name,
@@ -55,7 +43,13 @@ pub enum LayoutError {
     Btf(#[from] BtfError),
     /// Something that nothing works without is not where it is looked for.
     #[error("this kernel's BTF has no {0}")]
-    Missing(&'static str),
+    Missing(Cow<'static, str>),
+}
+
+impl LayoutError {
+    fn missing(what: impl Into<Cow<'static, str>>) -> Self {
+        Self::Missing(what.into())
+    }
 }
 
 /// What stands between a counter of an address space as it is read and the truth.
@@ -81,8 +75,10 @@ pub struct Resolved {
     /// A small BTF with the ids of what programs are attached to; see
     /// [`Btf::with_ids_only`].
     pub attach_btf: Vec<u8>,
+    /// The programs that this kernel has a place for and a use.
+    pub(super) offered: Vec<&'static Probe>,
     /// Features that are off, each as a sentence fragment: "memory cgroups: ...".
-    pub missing: Vec<&'static str>,
+    pub missing: Vec<String>,
 }
 
 /// Resolves the layout from the bytes of /sys/kernel/btf/vmlinux. `possible_cpus` counts
@@ -91,10 +87,30 @@ pub struct Resolved {
 /// # Errors
 /// When the bytes are no BTF, or a field that every feature needs is missing.
 pub fn resolve(bytes: &[u8], possible_cpus: u32) -> Result<Resolved, LayoutError> {
-    let wanted: Vec<&str> = WANTED.iter().chain(ATTACHED_TO).copied().collect();
-    let btf = Btf::parse(bytes, &wanted)?;
-    let mut missing = Vec::new();
-    let counters = Counters::find(&btf).ok_or(LayoutError::Missing("mm_struct.rss_stat"))?;
+    let attached_to = attached_to();
+    let attached_to: Vec<&str> = attached_to.iter().map(String::as_str).collect();
+    let btf = Btf::parse(bytes, &[WANTED, &attached_to].concat())?;
+    let exit_arguments = btf
+        .tracepoint_arguments("btf_trace_sched_process_exit")
+        .ok_or(LayoutError::missing("tracepoint sched_process_exit"))?;
+    let exit_has_group_dead = exit_arguments.len() >= 2;
+    let mut missing: Vec<String> = Vec::new();
+    let mut offered = Vec::new();
+    for probe in PROBES {
+        match probe.without {
+            // The tracepoint comes before the address space is dropped.
+            _ if exit_has_group_dead && probe.program == BEFORE_EXIT => {}
+            _ if probe.is_offered(&btf) => offered.push(probe),
+            None => return Err(LayoutError::missing(probe.place())),
+            Some(consequence) => {
+                missing.push(format!(
+                    "{consequence}: this kernel has no {}",
+                    probe.place()
+                ));
+            }
+        }
+    }
+    let counters = Counters::find(&btf).ok_or(LayoutError::missing("mm_struct.rss_stat"))?;
     let task = |name, what| offset(btf.field("task_struct", name), what);
     let signal = |name, what| offset(btf.field("signal_struct", name), what);
     let mm = |name, what| offset(btf.field("mm_struct", name), what);
@@ -102,12 +118,11 @@ pub fn resolve(bytes: &[u8], possible_cpus: u32) -> Result<Resolved, LayoutError
         .field("task_struct", "start_boottime")
         .or_else(|| btf.field("task_struct", "real_start_time"));
     let cgroup = CgroupPath::find(&btf).unwrap_or_else(|| {
-        missing.push("memory cgroups of processes: no memory controller in this kernel's BTF");
+        missing.push(
+            "memory cgroups of processes: no memory controller in this kernel's BTF".to_owned(),
+        );
         CgroupPath::default()
     });
-    let exit_arguments = btf
-        .tracepoint_arguments("btf_trace_sched_process_exit")
-        .ok_or(LayoutError::Missing("tracepoint sched_process_exit"))?;
     let victim_is_task = btf
         .tracepoint_arguments("btf_trace_mark_victim")
         .and_then(|arguments| arguments.first().copied())
@@ -123,11 +138,14 @@ pub fn resolve(bytes: &[u8], possible_cpus: u32) -> Result<Resolved, LayoutError
     };
     match counting {
         Counting::Exact => {}
-        Counting::WithoutCpus => missing
-            .push("exact counters: their per-CPU parts are out of reach, amounts are approximate"),
+        Counting::WithoutCpus => missing.push(
+            "exact counters: their per-CPU parts are out of reach, amounts are approximate"
+                .to_owned(),
+        ),
         Counting::WithoutThreads => missing.push(
             "exact counters while a process runs: in this kernel each thread holds back what its \
-             last 64 page faults brought; at the end of a process nothing is missing",
+             last 64 page faults brought; at the end of a process nothing is missing"
+                .to_owned(),
         ),
     }
     let numbers = offset(btf.field("pid", "numbers"), "pid.numbers")?;
@@ -153,13 +171,13 @@ pub fn resolve(bytes: &[u8], possible_cpus: u32) -> Result<Resolved, LayoutError
         signal_tgid_pid: signal("pids", "signal_struct.pids")?
             + 8 * btf
                 .enumerator("pid_type", "PIDTYPE_TGID")
-                .ok_or(LayoutError::Missing("PIDTYPE_TGID"))?,
+                .ok_or(LayoutError::missing("PIDTYPE_TGID"))?,
         signal_oom_score_adj: signal("oom_score_adj", "signal_struct.oom_score_adj")?,
         pid_level: offset(btf.field("pid", "level"), "pid.level")?,
         pid_numbers: numbers,
         upid_size: btf
             .struct_size("upid")
-            .ok_or(LayoutError::Missing("struct upid"))?,
+            .ok_or(LayoutError::missing("struct upid"))?,
         upid_nr: offset(btf.field("upid", "nr"), "upid.nr")?,
         mm_hiwater_rss: mm("hiwater_rss", "mm_struct.hiwater_rss")?,
         mm_total_vm: mm("total_vm", "mm_struct.total_vm")?,
@@ -178,7 +196,7 @@ pub fn resolve(bytes: &[u8], possible_cpus: u32) -> Result<Resolved, LayoutError
         cgroup_kn: cgroup.cgroup_kn,
         kn_id: cgroup.kn_id,
         binprm_interp: offset(btf.field("linux_binprm", "interp"), "linux_binprm.interp")?,
-        exit_has_group_dead: u32::from(exit_arguments.len() >= 2),
+        exit_has_group_dead: u32::from(exit_has_group_dead),
         victim_is_task: u32::from(victim_is_task),
         bpf_array_pptrs: pptrs.unwrap_or(0),
         cpu_count: if counting == Counting::Exact && has_parts {
@@ -187,19 +205,35 @@ pub fn resolve(bytes: &[u8], possible_cpus: u32) -> Result<Resolved, LayoutError
             0
         },
     };
-    let attach_btf = btf.with_ids_only(ATTACHED_TO);
     Ok(Resolved {
         layout,
         counting,
-        attach_btf,
+        attach_btf: btf.with_ids_only(&attached_to),
+        offered,
         missing,
     })
+}
+
+/// The part of a kernel's BTF that [`resolve`] looks at, in a few kilobytes: what tests
+/// keep of a kernel. `None` when the data refers to what is not in it.
+///
+/// # Errors
+/// When the bytes are no BTF.
+pub fn reduced_btf(bytes: &[u8]) -> Result<Option<Vec<u8>>, BtfError> {
+    let attached_to = attached_to();
+    let attached_to: Vec<&str> = attached_to.iter().map(String::as_str).collect();
+    Ok(Btf::parse(bytes, &[WANTED, &attached_to].concat())?.reduced())
+}
+
+/// What programs are attached to, as BTF names it.
+fn attached_to() -> Vec<String> {
+    PROBES.iter().map(Probe::btf_name).collect()
 }
 
 fn offset(field: Option<Field>, what: &'static str) -> Result<u32, LayoutError> {
     field
         .map(|field| field.offset)
-        .ok_or(LayoutError::Missing(what))
+        .ok_or(LayoutError::missing(what))
 }
 
 /// What a counter in mm_struct is.
@@ -274,3 +308,6 @@ impl CgroupPath {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,7 @@
 //! know aya.
 
 use super::layout::{self, Counting, LayoutError};
+use super::probes::{MARK_VICTIM, On, Probe, TASK_ITERATOR};
 use crate::model::Tgid;
 use aya::maps::{Array, HashMap as BpfHashMap, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::{
@@ -23,39 +24,6 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/memtrace.bpf.o"
 const BPF_NOEXIST: u64 = 1;
 
 const BTF_PATH: &str = "/sys/kernel/btf/vmlinux";
-
-/// Programs without which a recording would be missing processes or peaks.
-const REQUIRED: &[&str] = &[
-    "sched_process_fork",
-    "sched_process_exit",
-    "sched_process_exec",
-    "rss_stat",
-];
-
-/// The program that sees OOM kills.
-const MARK_VICTIM: &str = "mark_victim";
-
-/// Programs that lose one detail when they can't be attached.
-const OPTIONAL: &[(&str, &str)] = &[
-    (
-        "task_rename",
-        "changes of names and titles are not seen as they happen",
-    ),
-    (
-        MARK_VICTIM,
-        "kills by the OOM killer are not seen as they happen",
-    ),
-];
-
-/// The program at the function that do_exit() passes by while the address space is still
-/// there: for kernels whose exit tracepoint comes after that (before 6.16).
-const BEFORE_EXIT: &str = "taskstats_exit";
-/// What is lost without it.
-const WITHOUT_BEFORE_EXIT: &str = "the counters at the end of a process are gone when its exit \
-     is seen, so that peaks are as exact as the rss_stat program sees them";
-
-/// The program of the task iterator.
-const TASK_ITERATOR: &str = "task_iter";
 
 /// Programs that are not attached anywhere: user space runs them.
 const RUN_BY_US: &[&str] = &["learn_cpu", "sweep"];
@@ -132,6 +100,8 @@ pub struct Programs {
     members: BpfHashMap<MapData, u32, [u8; size_of::<Member>()]>,
     target_cgroups: BpfHashMap<MapData, u64, u8>,
     losses: PerCpuArray<MapData, u64>,
+    /// In the order in which they are attached.
+    loaded: Vec<&'static Probe>,
     /// Features that this kernel lacks, each a sentence.
     pub missing: Vec<String>,
     /// What the counters in events are worth.
@@ -162,18 +132,15 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
         .map_max_entries(names::MOVED, (settings.members_max / 8).clamp(1, MOVED_MAX))
         .map_max_entries(names::TARGET_CGROUPS, settings.members_max)
         .load(OBJECT)?;
-    let mut missing: Vec<String> = resolved
-        .missing
-        .iter()
-        .map(|&what| what.to_owned())
-        .collect();
-    for name in REQUIRED {
-        load_tracepoint(&mut ebpf, name, &btf)?;
+    let mut missing = resolved.missing;
+    let mut loaded = Vec::with_capacity(resolved.offered.len());
+    for probe in resolved.offered {
+        match (load_probe(&mut ebpf, probe, &btf), probe.without) {
+            (Ok(()), _) => loaded.push(probe),
+            (Err(error), None) => return Err(error),
+            (Err(error), Some(lost)) => missing.push(format!("{lost}: {error}")),
+        }
     }
-    let iterator: &mut Iter = program(&mut ebpf, TASK_ITERATOR)?;
-    iterator
-        .load("task", &btf)
-        .map_err(|error| refused(TASK_ITERATOR, "load", &error))?;
     for name in RUN_BY_US {
         load_for_us(&mut ebpf, name)?;
     }
@@ -182,16 +149,6 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
     }
     for cpu in 0..resolved.layout.cpu_count {
         run(&mut ebpf, "learn_cpu", u64::from(cpu))?;
-    }
-    for (name, consequence) in OPTIONAL {
-        if let Err(error) = load_tracepoint(&mut ebpf, name, &btf) {
-            missing.push(format!("{consequence}: {error}"));
-        }
-    }
-    if resolved.layout.exit_has_group_dead == 0
-        && let Err(error) = load_before_exit(&mut ebpf, &btf)
-    {
-        missing.push(format!("{WITHOUT_BEFORE_EXIT}: {error}"));
     }
     // Taken last: a map that is dropped is gone for programs that are loaded later.
     let mut counting = resolved.counting;
@@ -215,6 +172,7 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
             members,
             target_cgroups,
             losses,
+            loaded,
             missing,
             counting,
             sees_oom_kills: false,
@@ -230,22 +188,12 @@ impl Programs {
     /// # Errors
     /// When a required program is refused.
     pub fn attach(&mut self) -> Result<(), LoadError> {
-        for name in REQUIRED {
-            attach_tracepoint(&mut self.ebpf, name)?;
-        }
-        for (name, consequence) in OPTIONAL {
-            if !is_loaded(&mut self.ebpf, name) {
-                continue;
+        for probe in &self.loaded {
+            match (attach_probe(&mut self.ebpf, probe), probe.without) {
+                (Ok(()), _) => self.sees_oom_kills |= probe.program == MARK_VICTIM,
+                (Err(error), None) => return Err(error),
+                (Err(error), Some(lost)) => self.missing.push(format!("{lost}: {error}")),
             }
-            match attach_tracepoint(&mut self.ebpf, name) {
-                Ok(()) => self.sees_oom_kills |= *name == MARK_VICTIM,
-                Err(error) => self.missing.push(format!("{consequence}: {error}")),
-            }
-        }
-        if is_loaded(&mut self.ebpf, BEFORE_EXIT)
-            && let Err(error) = attach_before_exit(&mut self.ebpf)
-        {
-            self.missing.push(format!("{WITHOUT_BEFORE_EXIT}: {error}"));
         }
         Ok(())
     }
@@ -358,11 +306,25 @@ fn fdinfo_number(text: &str, key: &str) -> Option<u64> {
         .ok()
 }
 
-fn load_tracepoint(ebpf: &mut Ebpf, name: &'static str, btf: &Btf) -> Result<(), LoadError> {
-    let tracepoint: &mut BtfTracePoint = program(ebpf, name)?;
-    tracepoint
-        .load(name, btf)
-        .map_err(|error| refused(name, "load", &error))
+fn load_probe(ebpf: &mut Ebpf, probe: &Probe, btf: &Btf) -> Result<(), LoadError> {
+    let name = probe.program;
+    match probe.on {
+        On::Tracepoint => program::<BtfTracePoint>(ebpf, name)?.load(name, btf),
+        On::FunctionEntry => program::<FEntry>(ebpf, name)?.load(name, btf),
+        On::TaskIterator => program::<Iter>(ebpf, name)?.load("task", btf),
+    }
+    .map_err(|error| refused(name, "load", &error))
+}
+
+/// The iterator is attached anew for every pass.
+fn attach_probe(ebpf: &mut Ebpf, probe: &Probe) -> Result<(), LoadError> {
+    let name = probe.program;
+    match probe.on {
+        On::Tracepoint => program::<BtfTracePoint>(ebpf, name)?.attach().map(drop),
+        On::FunctionEntry => program::<FEntry>(ebpf, name)?.attach().map(drop),
+        On::TaskIterator => Ok(()),
+    }
+    .map_err(|error| refused(name, "attach", &error))
 }
 
 fn load_for_us(ebpf: &mut Ebpf, name: &'static str) -> Result<(), LoadError> {
@@ -370,29 +332,6 @@ fn load_for_us(ebpf: &mut Ebpf, name: &'static str) -> Result<(), LoadError> {
     program
         .load()
         .map_err(|error| refused(name, "load", &error))
-}
-
-fn attach_tracepoint(ebpf: &mut Ebpf, name: &'static str) -> Result<(), LoadError> {
-    let tracepoint: &mut BtfTracePoint = program(ebpf, name)?;
-    tracepoint
-        .attach()
-        .map(|_| ())
-        .map_err(|error| refused(name, "attach", &error))
-}
-
-fn load_before_exit(ebpf: &mut Ebpf, btf: &Btf) -> Result<(), LoadError> {
-    let function: &mut FEntry = program(ebpf, BEFORE_EXIT)?;
-    function
-        .load(BEFORE_EXIT, btf)
-        .map_err(|error| refused(BEFORE_EXIT, "load", &error))
-}
-
-fn attach_before_exit(ebpf: &mut Ebpf) -> Result<(), LoadError> {
-    let function: &mut FEntry = program(ebpf, BEFORE_EXIT)?;
-    function
-        .attach()
-        .map(|_| ())
-        .map_err(|error| refused(BEFORE_EXIT, "attach", &error))
 }
 
 /// Whether the programs found their way to every CPU's part of a counter, where there are

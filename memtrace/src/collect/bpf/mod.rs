@@ -1,7 +1,7 @@
 //! The `bpf` backend: kernel probes for every start, end, name and drift of RSS, the task
 //! iterator for what was already running, a sweep at every tick for the rest.
 //!
-//! `load` knows aya, `layout` the kernel's structures, `decode` the bytes of an event,
+//! `load` knows aya, `layout` the kernel's structures, `probes` what is attached, `decode` the bytes of an event,
 //! `apply` what an event means, `attach` who belongs; `peaks` what a peak is, `kills` OOM kills,
 //! `backend` the order of it all.
 
@@ -14,7 +14,9 @@ mod kills;
 mod layout;
 mod load;
 mod peaks;
+mod probes;
 
 pub use backend::{BpfBackend, BpfOptions, HeldCommand};
 pub use decode::{DecodeError, decode};
+pub use layout::reduced_btf;
 pub use load::LoadError;
