@@ -1,9 +1,9 @@
 //! The `bpf` backend: kernel probes for every start, end, name and drift of RSS, the task
 //! iterator for what was already running, a sweep at every tick for the rest.
 //!
-//! `load` knows aya, `layout` the kernel's structures, `probes` what is attached, `decode` the bytes of an event,
-//! `apply` what an event means, `attach` who belongs; `peaks` what a peak is, `kills` OOM kills,
-//! `backend` the order of it all.
+//! `load` knows aya, `layout` the kernel's structures, `probes` what is attached, `decode`
+//! the bytes of an event, `apply` what an event means, `attach` who belongs; `peaks` what a
+//! peak is, `kills` OOM kills, `backend` the order of it all.
 
 mod apply;
 mod attach;
