@@ -35,6 +35,20 @@ pub struct Config {
     pub ring_bytes: u64,
     /// Fill of the ring at which the reader is woken.
     pub wake_bytes: u64,
+    /// Size of a base page.
+    pub page_bytes: u64,
+    /// Time between two ticks of the kernel's coarse clock.
+    pub tick_ns: u64,
+    /// Calls on the address space of fewer bytes are summed and have no event.
+    pub vm_min_bytes: u64,
+    /// Least time between two such events of one process, sustained.
+    pub vm_interval_ns: u64,
+    /// How many of them may come at once before `vm_interval_ns` holds.
+    pub vm_burst: u64,
+    /// 1: calls on the address space are watched.
+    pub has_vm: u32,
+    /// System call numbers of this architecture, in the order of [`crate::VmOp::ALL`].
+    pub vm_calls: [u32; crate::VmOp::COUNT],
 }
 
 /// Where the kernel keeps things: offsets in bytes, resolved from its BTF, since Rust's BPF
@@ -135,6 +149,30 @@ pub struct Layout {
     pub bpf_array_pptrs: u32,
     /// CPUs whose per-CPU parts are added up, at most [`CPUS_MAX`]; 0 turns that off
     pub cpu_count: u32,
+    /// The number of the system call in pt_regs (x86: orig_ax, arm64: syscallno)
+    pub regs_call: u32,
+    /// The first five arguments of a system call in pt_regs, as they are when it returns
+    pub regs_args: [u32; 5],
+    /// The value that a function returns, in pt_regs (x86: ax, arm64: regs[0])
+    pub regs_result: u32,
+    /// What tells a 32-bit program in pt_regs (x86: cs, arm64: pstate)
+    pub regs_mode: u32,
+    /// The bits of that which count
+    pub mode_mask: u32,
+    /// Their value for a 32-bit program
+    pub mode_compat: u32,
+    /// task_struct.files
+    pub task_files: u32,
+    /// files_struct.fdt
+    pub files_fdt: u32,
+    /// fdtable.max_fds
+    pub fdt_max: u32,
+    /// fdtable.fd
+    pub fdt_fd: u32,
+    /// file.f_path.dentry; 0 when names of mapped files can't be had
+    pub file_dentry: u32,
+    /// dentry.d_name.name
+    pub dentry_name: u32,
 }
 
 /// A process of the recording, in the map of members.

@@ -14,5 +14,6 @@ pub mod names;
 pub use config::{Config, Layout};
 pub use event::{
     Comm, Counts, EventHeader, EventKind, Exec, Exit, Fork, Oom, Sample, SampleCause, TaskSeen,
+    VmCall, VmOp, VmSum, VmTotals,
 };
 pub use loss::LossClass;

@@ -13,11 +13,20 @@ pub enum LossClass {
     Oom = 2,
     /// The table of members was full: a process was not followed.
     Members = 3,
+    /// The sums of a process's calls on its address space were lost with its end, or never
+    /// taken. An event that finds the ring nearly full is summed and not lost.
+    Vm = 4,
 }
 
 impl LossClass {
     /// Every class.
-    pub const ALL: [Self; 4] = [Self::Lifecycle, Self::Sample, Self::Oom, Self::Members];
+    pub const ALL: [Self; 5] = [
+        Self::Lifecycle,
+        Self::Sample,
+        Self::Oom,
+        Self::Members,
+        Self::Vm,
+    ];
 
     /// Its name in a recording.
     pub const fn as_str(self) -> &'static str {
@@ -26,6 +35,7 @@ impl LossClass {
             Self::Sample => "sample",
             Self::Oom => "oom",
             Self::Members => "members",
+            Self::Vm => "vm",
         }
     }
 
@@ -40,6 +50,10 @@ impl LossClass {
             }
             Self::Oom => "OOM events were lost: the event ring was full",
             Self::Members => "processes were not followed: the table of members was full",
+            Self::Vm => {
+                "mmap, munmap, mremap, brk and madvise of some processes are missing from vm_summary: \
+                 the event ring or the table of processes was full"
+            }
         }
     }
 }

@@ -10,6 +10,8 @@ pub const SPACES: &str = "SPACES";
 pub const MOVED: &str = "MOVED";
 /// Cgroups whose processes become members at exec: kernfs id to nothing.
 pub const TARGET_CGROUPS: &str = "TARGET_CGROUPS";
+/// What members did to their address spaces: tgid to sums.
+pub const VM_STATES: &str = "VM_STATES";
 /// Per-CPU counters by [`crate::LossClass`].
 pub const LOSSES: &str = "LOSSES";
 /// What to add to a per-CPU pointer to reach each CPU's part.

@@ -8,6 +8,7 @@ mod fork;
 mod oom;
 mod sample;
 mod task_seen;
+mod vm;
 
 pub use comm::Comm;
 pub use counts::Counts;
@@ -17,6 +18,7 @@ pub use fork::Fork;
 pub use oom::Oom;
 pub use sample::{Sample, SampleCause};
 pub use task_seen::TaskSeen;
+pub use vm::{FILE_NAME_LEN, VmCall, VmOp, VmSum, VmTotals};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -39,6 +41,10 @@ pub enum EventKind {
     Sample = 5,
     /// [`Oom`]
     Oom = 6,
+    /// [`VmCall`]
+    VmCall = 7,
+    /// [`VmTotals`]
+    VmTotals = 8,
 }
 
 impl EventKind {
@@ -51,6 +57,8 @@ impl EventKind {
             4 => Self::Comm,
             5 => Self::Sample,
             6 => Self::Oom,
+            7 => Self::VmCall,
+            8 => Self::VmTotals,
             _ => return None,
         })
     }

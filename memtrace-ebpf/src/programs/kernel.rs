@@ -142,6 +142,25 @@ impl Task {
         )
     }
 
+    /// Address of the name, without directories, of the file behind a descriptor; 0 when it
+    /// can't be had.
+    #[inline(always)]
+    pub fn file_name(self, descriptor: u32) -> u64 {
+        if layout!(file_dentry) == 0 {
+            return 0;
+        }
+        let files: u64 = read(self.0, layout!(task_files));
+        let table: u64 = read(files, layout!(files_fdt));
+        let max: u32 = read(table, layout!(fdt_max));
+        let descriptors: u64 = read(table, layout!(fdt_fd));
+        if descriptor >= max {
+            return 0;
+        }
+        let file: u64 = read(descriptors + u64::from(descriptor) * 8, 0);
+        let dentry: u64 = read(file, layout!(file_dentry));
+        read(dentry, layout!(dentry_name))
+    }
+
     /// kernfs id of the memory cgroup; 0 without the memory controller.
     #[inline(always)]
     pub fn memory_cgroup(self) -> u64 {
@@ -180,6 +199,12 @@ impl Mm {
     #[inline(always)]
     pub fn hiwater_pages(self) -> i64 {
         read(self.0, layout!(mm_hiwater_rss))
+    }
+
+    /// The end of the brk heap.
+    #[inline(always)]
+    pub fn brk(self) -> u64 {
+        read(self.0, layout!(mm_brk))
     }
 
     /// Where the arguments stand, in the process's memory: begin and end.

@@ -7,6 +7,7 @@ use crate::maps::{
 };
 use crate::ring::{header, send, send_scratch};
 use crate::space::Space;
+use crate::vm::VmState;
 use aya_ebpf::helpers::generated::{
     bpf_get_current_task, bpf_probe_read_kernel_str, bpf_probe_read_user, bpf_probe_read_user_str,
 };
@@ -29,9 +30,9 @@ pub fn adopt(task: Task, mm: Mm, start_boot_ns: u64, counts: &Counts, boot_ns: u
     if owns_mm && !Space::follow(mm, tgid, start_boot_ns, counts, boot_ns) {
         count_loss(LossClass::Members);
     }
-    if tgid == config!(held_tgid)
-        && let Some(space) = SPACES.get_ptr_mut(mm.0)
-    {
+    if tgid != config!(held_tgid) {
+        VmState::follow(tgid, start_boot_ns, mm);
+    } else if let Some(space) = SPACES.get_ptr_mut(mm.0) {
         // SAFETY: a map value; the held process runs nothing yet.
         unsafe { (*space).is_recorders_copy = 1 };
     }
@@ -106,6 +107,7 @@ pub fn sched_process_fork(ctx: BtfTracePointContext) -> i32 {
     if !is_mm_shared && !Space::follow(mm, tgid, start, &event.counts, event.header.boot_ns) {
         count_loss(LossClass::Members);
     }
+    VmState::follow(tgid, start, mm);
     send(event, LossClass::Lifecycle);
     0
 }
@@ -159,6 +161,7 @@ pub fn sched_process_exec(ctx: BtfTracePointContext) -> i32 {
         if !Space::follow(mm, tgid, start, &counts, boot_ns) {
             count_loss(LossClass::Members);
         }
+        VmState::follow(tgid, start, mm);
     } else if config!(offers_strangers) == 0 {
         return 0;
     }
@@ -339,6 +342,7 @@ fn end(task: Task) {
     if MEMBERS.remove(tgid).is_err() {
         return;
     }
+    VmState::leave(tgid);
     let (maxrss_pages, children_maxrss_pages) = task.maxrss_pages();
     let mut event = Exit {
         header: header(EventKind::Exit, tgid, task.process_start()),

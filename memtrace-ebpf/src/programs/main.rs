@@ -3,11 +3,14 @@
 //! The programs do the least they can: filter, fill, submit. What a number means is decided
 //! in user space. One family a file: [`lifecycle`] keeps the members of the recording,
 //! [`rss`] watches their resident pages, [`sweep`] samples those that moved at every tick,
-//! [`snapshot`] finds who runs already, [`oom`] reports kills. [`kernel`] knows how to read
-//! kernel memory, [`space`] what is kept about an address space, [`ring`] how events leave,
-//! [`maps`] where state is kept.
+//! [`snapshot`] finds who runs already, [`oom`] reports kills, [`vm`] accounts calls on
+//! address spaces, which [`vm_ways`] sees by whatever way the kernel offers. [`kernel`] knows
+//! how to read kernel memory, [`space`] what is kept about an address space, [`ring`] how
+//! events leave, [`maps`] where state is kept.
 #![no_std]
 #![no_main]
+// For one instruction: an atomic addition.
+#![feature(asm_experimental_arch)]
 
 mod kernel;
 mod lifecycle;
@@ -18,6 +21,8 @@ mod rss;
 mod snapshot;
 mod space;
 mod sweep;
+mod vm;
+mod vm_ways;
 
 #[panic_handler]
 fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {

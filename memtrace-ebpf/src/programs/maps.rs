@@ -3,11 +3,12 @@
 use crate::rss::LastSeen;
 use crate::space::Space;
 use crate::sweep::Sweeps;
+use crate::vm::VmState;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, PerCpuArray, Queue, RingBuf};
 use memtrace_abi::config::{CPUS_MAX, Member};
 use memtrace_abi::event::{ARGS_MAX, PATH_MAX};
-use memtrace_abi::{Config, Layout, LossClass};
+use memtrace_abi::{Config, Layout, LossClass, VmOp};
 
 /// Sizes marked "resized" are set by the loader from the plan.
 #[map]
@@ -28,6 +29,13 @@ pub static SWEEPS: Array<Sweeps> = Array::with_max_entries(1, 0);
 
 #[map]
 pub static LAST_SEEN: PerCpuArray<LastSeen> = PerCpuArray::with_max_entries(1, 0);
+
+#[map]
+pub static VM_STATES: HashMap<u32, VmState> = HashMap::with_max_entries(1, 0); // resized
+
+/// What a process begins with: zeroes, too many for the stack.
+#[map]
+pub static VM_FRESH: Array<VmState> = Array::with_max_entries(1, 0);
 
 #[map]
 pub static TARGET_CGROUPS: HashMap<u64, u8> = HashMap::with_max_entries(1024, 0);
@@ -65,6 +73,13 @@ static CONFIG: Config = Config {
     drift_burst: 0,
     ring_bytes: 0,
     wake_bytes: 0,
+    page_bytes: 4096,
+    tick_ns: 0,
+    vm_min_bytes: 0,
+    vm_interval_ns: 0,
+    vm_burst: 0,
+    has_vm: 0,
+    vm_calls: [0; VmOp::COUNT],
 };
 
 #[unsafe(no_mangle)]

@@ -2,7 +2,7 @@
 
 use super::output::{has_color, print};
 use crate::host::doctor::{Diagnosis, Verdict, diagnose};
-use crate::host::{HostFacts, Plan};
+use crate::host::{HostFacts, Plan, ProbeChoice};
 use anyhow::Context;
 use serde::Serialize;
 use std::fmt::{self, Write};
@@ -19,9 +19,11 @@ pub(super) struct Args {
 
 /// Writes the diagnosis. The exit code is 1 when some check fails, 0 otherwise.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let facts = HostFacts::read();
+    let mut facts = HostFacts::read();
+    facts.try_kernel();
     let found = diagnose(&facts);
-    let plan = Plan::from_facts(&facts, None).context("failed to plan a recording")?;
+    let plan =
+        Plan::from_facts(&facts, None, ProbeChoice::Auto).context("failed to plan a recording")?;
     let text = if args.json {
         let document = Document {
             version: env!("CARGO_PKG_VERSION"),
@@ -165,7 +167,7 @@ mod tests {
         facts.online_cpu_count = Some(2);
         facts.mem_total_bytes = Some(Bytes(3 << 29));
         let found = diagnose(&facts);
-        let plan = Plan::from_facts(&facts, None).unwrap();
+        let plan = Plan::from_facts(&facts, None, ProbeChoice::Auto).unwrap();
         let mut text = String::new();
         write_text(&mut text, &facts, &found, &plan, false).unwrap();
         assert!(text.starts_with("memtrace "), "{text}");

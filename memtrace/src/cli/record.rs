@@ -1,7 +1,7 @@
 //! `memtrace record`: what to record, where to, and what is said meanwhile.
 
-use crate::host::{Backend, HostFacts};
-use crate::model::{DurationNs, RunInfo, Target, Tgid};
+use crate::host::{Backend, HostFacts, ProbeChoice, ProbeWay};
+use crate::model::{Bytes, DurationNs, RunInfo, Target, Tgid};
 use crate::report::visible;
 use crate::session::{
     CommandError, CommandUser, Held, Marks, Options, Outcome, Progress, RecordError, record,
@@ -74,6 +74,14 @@ pub(super) struct Args {
     #[arg(long, default_value = "auto", value_parser = BackendParser)]
     backend: BackendChoice,
 
+    /// How to see mmap, munmap, mremap, brk and madvise (backend bpf)
+    #[arg(long, default_value = "auto", value_parser = ProbeParser)]
+    probes: ProbeChoice,
+
+    /// Sum up such calls below this size instead of recording each
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = parse_size)]
+    vm_min_bytes: Bytes,
+
     /// Percent of one CPU that memtrace may take before it looks less often
     #[arg(long, value_name = "PERCENT", default_value = CPU_BUDGET_PERCENT, value_parser = parse_percent)]
     budget: f64,
@@ -128,6 +136,41 @@ impl TypedValueParser for BackendParser {
     }
 }
 
+/// The names of the ways to see calls on address spaces, from their list.
+#[derive(Clone)]
+struct ProbeParser;
+
+impl TypedValueParser for ProbeParser {
+    type Value = ProbeChoice;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<ProbeChoice, clap::Error> {
+        let ways = ProbeWay::ALL.iter().map(|way| way.as_str());
+        let names = ["auto"].into_iter().chain(ways).chain(["none"]);
+        let name =
+            clap::builder::PossibleValuesParser::new(names).parse_ref(command, argument, value)?;
+        let way = ProbeWay::ALL.into_iter().find(|way| way.as_str() == name);
+        Ok(match way {
+            Some(way) => ProbeChoice::Way(way),
+            None if name == "none" => ProbeChoice::None,
+            None => ProbeChoice::Auto,
+        })
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let auto = PossibleValue::new("auto").help("fentry, else kprobe, else none");
+        let ways = ProbeWay::ALL
+            .into_iter()
+            .map(|way| PossibleValue::new(way.as_str()).help(way.summary()));
+        let none = PossibleValue::new("none").help("These calls are not seen");
+        Some(Box::new(std::iter::once(auto).chain(ways).chain([none])))
+    }
+}
+
 /// Records.
 ///
 /// # Errors
@@ -161,6 +204,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         duration: args.duration,
         interval: args.interval,
         backend: args.backend.0,
+        probes: args.probes,
+        vm_min: args.vm_min_bytes,
         cpu_budget: args.budget / 100.0,
     };
     let is_quiet = args.quiet;
@@ -292,6 +337,26 @@ fn parse_interval(text: &str) -> Result<DurationNs, String> {
     }
 }
 
+/// A size with a unit, in powers of 1024 whether an i is written or not.
+fn parse_size(text: &str) -> Result<Bytes, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => Some(0),
+        "k" | "kb" | "kib" => Some(10),
+        "m" | "mb" | "mib" => Some(20),
+        "g" | "gb" | "gib" => Some(30),
+        "t" | "tb" | "tib" => Some(40),
+        _ => None,
+    };
+    digits
+        .parse::<i64>()
+        .ok()
+        .zip(shift)
+        .and_then(|(number, shift)| number.checked_mul(1 << shift))
+        .map(Bytes)
+        .ok_or_else(|| format!("'{text}' is not a size: write it like 64KiB, 1MiB or 2GiB"))
+}
+
 fn parse_percent(text: &str) -> Result<f64, String> {
     let percent: f64 = text.parse().map_err(|error| format!("{error}"))?;
     if percent > 0.0 && percent <= 100.0 {
@@ -357,6 +422,33 @@ mod tests {
         let args = parse(&["-a", "-d", "1h30m", "--interval", "250ms"]).unwrap();
         assert_eq!(args.duration, Some(DurationNs(5_400_000_000_000)));
         assert_eq!(args.interval, DurationNs(250_000_000));
+    }
+
+    #[test]
+    fn a_size_is_read_with_its_unit() {
+        let size = |text| parse(&["-a", "--vm-min-bytes", text]).map(|args| args.vm_min_bytes);
+        assert_eq!(parse(&["-a"]).unwrap().vm_min_bytes, Bytes(1 << 20));
+        for (text, bytes) in [("0", 0), ("4096", 4096), ("64K", 65536), ("2GiB", 2 << 30)] {
+            assert_eq!(size(text).unwrap(), Bytes(bytes), "{text}");
+        }
+        for text in ["", "M", "1.5M", "3 parsecs", "9999999T"] {
+            let error = size(text).unwrap_err().to_string();
+            assert!(
+                error.contains("write it like 64KiB, 1MiB or 2GiB"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn probes_are_named_or_chosen() {
+        let probes = |text| parse(&["-a", "--probes", text]).map(|args| args.probes);
+        assert_eq!(parse(&["-a"]).unwrap().probes, ProbeChoice::Auto);
+        assert_eq!(probes("none").unwrap(), ProbeChoice::None);
+        for way in ProbeWay::ALL {
+            assert_eq!(probes(way.as_str()).unwrap(), ProbeChoice::Way(way));
+        }
+        assert_eq!(probes("ptrace").unwrap_err().exit_code(), 2);
     }
 
     #[test]

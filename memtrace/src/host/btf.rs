@@ -320,6 +320,11 @@ impl<'a> Btf<'a> {
         Some(place_of_parameter(proto, index + 1))
     }
 
+    /// The id of a function by name.
+    pub fn function_id(&self, name: &str) -> Option<u32> {
+        self.named(KIND_FUNC, name)
+    }
+
     /// Whether a type is a pointer.
     pub fn is_pointer(&self, type_id: u32) -> bool {
         self.resolved(type_id)

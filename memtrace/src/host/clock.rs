@@ -26,6 +26,18 @@ pub fn thread_cpu() -> DurationNs {
     DurationNs(nanoseconds(libc::CLOCK_THREAD_CPUTIME_ID))
 }
 
+/// Time between two ticks of the kernel (1/HZ): the resolution of its coarse clocks.
+#[cfg(target_os = "linux")]
+pub fn tick() -> DurationNs {
+    let mut tick = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `tick` is a valid timespec, and the clock exists since 2.6.32.
+    unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut tick) };
+    DurationNs(tick.tv_nsec)
+}
+
 fn nanoseconds(clock: libc::clockid_t) -> i64 {
     let mut now = libc::timespec {
         tv_sec: 0,

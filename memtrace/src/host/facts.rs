@@ -53,6 +53,11 @@ pub struct HostFacts {
     pub perf_event_paranoid: Option<i32>,
     /// The lockdown mode; `None` also where the kernel was built without it.
     pub lockdown: Option<Lockdown>,
+    /// Whether the kernel lets a program be attached to a function (fentry, fexit); `None`
+    /// before [`HostFacts::try_kernel`].
+    pub has_fentry: Option<bool>,
+    /// Whether the kernel has kprobes that perf_event_open can reach.
+    pub has_kprobes: Option<bool>,
     /// Where tracefs is mounted and readable.
     pub tracefs: Option<PathBuf>,
     /// Whether /proc/kallsyms shows addresses.
@@ -148,6 +153,8 @@ impl HostFacts {
             is_bpf_stats_enabled: None,
             perf_event_paranoid: None,
             lockdown: None,
+            has_fentry: None,
+            has_kprobes: None,
             tracefs: None,
             is_kallsyms_readable: None,
             is_kmsg_readable: None,
@@ -160,6 +167,19 @@ impl HostFacts {
             has_nvml: None,
             has_nvidia_device: None,
             unread: BTreeMap::new(),
+        }
+    }
+
+    /// Asks the kernel by trying what no file tells. Takes privilege, time and memory, so
+    /// it is no part of reading; without the privilege nothing is learned.
+    pub fn try_kernel(&mut self) {
+        #[cfg(target_os = "linux")]
+        if self.btf_bytes.is_some() && self.may_trace_with_bpf() == Some(true) {
+            let tried = super::trial::attach_to_function();
+            self.has_fentry = Some(tried.is_ok());
+            if let Err(reason) = tried {
+                self.note_unread("has_fentry", reason);
+            }
         }
     }
 

@@ -19,10 +19,14 @@ mod nvml;
 mod platform;
 #[cfg(target_os = "linux")]
 mod read;
+#[cfg(target_os = "linux")]
+mod trial;
 
 mod plan;
+mod probes;
 
 pub use capability::{Capabilities, Capability};
 pub use cgroup::{CgroupVersion, MemoryHierarchy};
 pub use facts::{HidePid, HostFacts, Lockdown, SudoUser};
 pub use plan::{Backend, Obstacle, Plan, PlanError};
+pub use probes::{ProbeChoice, ProbeObstacle, ProbeWay};

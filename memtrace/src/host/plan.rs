@@ -1,6 +1,7 @@
 //! Which backend a recording takes, and why: an ordinary function of the facts.
 
 use super::facts::{HostFacts, Lockdown};
+use super::probes::{ProbeChoice, ProbeObstacle, ProbeWay};
 use serde::Serialize;
 use std::fmt;
 
@@ -135,16 +136,34 @@ pub struct Plan {
     pub passed_over: Vec<(Backend, Obstacle)>,
     /// Most processes that can belong to the recording at once.
     pub members_max: u32,
+    /// The ways to see mmap, munmap, mremap, brk and madvise, in the order in which they are
+    /// tried; empty for none.
+    pub probes: Vec<ProbeWay>,
+    /// Whether the one way there is was asked for by name, so that nothing may replace it.
+    pub are_probes_named: bool,
+    /// Ways that were passed over, and why.
+    pub probes_passed_over: Vec<(ProbeWay, ProbeObstacle)>,
 }
 
-/// A backend that was asked for by name can't be had.
+/// What was asked for by name can't be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the {backend} backend can't be used: {}; {}", .obstacle.reason(), .obstacle.remedy())]
-pub struct PlanError {
-    /// The backend.
-    pub backend: Backend,
-    /// What stands against it.
-    pub obstacle: Obstacle,
+pub enum PlanError {
+    /// A backend.
+    #[error("the {backend} backend can't be used: {}; {}", .obstacle.reason(), .obstacle.remedy())]
+    Backend {
+        /// The backend.
+        backend: Backend,
+        /// What stands against it.
+        obstacle: Obstacle,
+    },
+    /// A way to see mmap and brk.
+    #[error("--probes {way} can't be had: {}; {}", .obstacle.reason(), .obstacle.remedy())]
+    Probes {
+        /// The way.
+        way: ProbeWay,
+        /// What stands against it.
+        obstacle: ProbeObstacle,
+    },
 }
 
 /// Room for members, on the smallest machine and for each CPU of a larger one. More room
@@ -156,12 +175,16 @@ impl Plan {
     /// Decides. `asked` is a backend given by name; `None` takes the best.
     ///
     /// # Errors
-    /// When a backend that was asked for by name can't be had on this host.
-    pub fn from_facts(facts: &HostFacts, asked: Option<Backend>) -> Result<Self, PlanError> {
+    /// When what was asked for by name, a backend or probes, can't be had on this host.
+    pub fn from_facts(
+        facts: &HostFacts,
+        asked: Option<Backend>,
+        probes: ProbeChoice,
+    ) -> Result<Self, PlanError> {
         let mut passed_over = Vec::new();
         let backend = match asked {
             Some(backend) => match backend.obstacle(facts) {
-                Some(obstacle) => return Err(PlanError { backend, obstacle }),
+                Some(obstacle) => return Err(PlanError::Backend { backend, obstacle }),
                 None => backend,
             },
             None => Self::best(facts, &mut passed_over),
@@ -170,11 +193,15 @@ impl Plan {
             .possible_cpu_count
             .or(facts.online_cpu_count)
             .unwrap_or(1);
+        let mut probes_passed_over = Vec::new();
         Ok(Self {
             backend,
             may_fall_back: asked.is_none(),
             passed_over,
             members_max: MEMBERS_MIN.max(cpus.saturating_mul(MEMBERS_PER_CPU)),
+            probes: ways(facts, backend, probes, &mut probes_passed_over)?,
+            are_probes_named: matches!(probes, ProbeChoice::Way(_)),
+            probes_passed_over,
         })
     }
 
@@ -198,6 +225,37 @@ impl Plan {
     }
 }
 
+/// The ways that are going to be tried.
+fn ways(
+    facts: &HostFacts,
+    backend: Backend,
+    choice: ProbeChoice,
+    passed_over: &mut Vec<(ProbeWay, ProbeObstacle)>,
+) -> Result<Vec<ProbeWay>, PlanError> {
+    let obstacle = |way: ProbeWay| match backend {
+        Backend::Bpf => way.obstacle(facts),
+        Backend::Procfs | Backend::Sysinfo => Some(ProbeObstacle::Backend),
+    };
+    match choice {
+        ProbeChoice::None => Ok(Vec::new()),
+        ProbeChoice::Way(way) => match obstacle(way) {
+            None => Ok(vec![way]),
+            Some(obstacle) => Err(PlanError::Probes { way, obstacle }),
+        },
+        ProbeChoice::Auto => {
+            let mut ways = Vec::new();
+            for way in ProbeWay::ALL {
+                match obstacle(way) {
+                    _ if !way.is_taken_unasked() => {}
+                    None => ways.push(way),
+                    Some(obstacle) => passed_over.push((way, obstacle)),
+                }
+            }
+            Ok(ways)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,6 +265,7 @@ mod tests {
     fn capable_linux() -> HostFacts {
         HostFacts {
             os: "linux".to_owned(),
+            arch: "x86_64".to_owned(),
             btf_bytes: Some(Bytes(5_000_000)),
             capabilities: Some(
                 Capabilities::default()
@@ -219,9 +278,82 @@ mod tests {
         }
     }
 
+    fn plan(facts: &HostFacts, asked: Option<Backend>) -> Result<Plan, PlanError> {
+        Plan::from_facts(facts, asked, ProbeChoice::Auto)
+    }
+
+    #[test]
+    fn probes_take_the_ways_that_slow_nobody_else_best_first() {
+        let mut facts = capable_linux();
+        facts.has_fentry = Some(true);
+        facts.has_kprobes = Some(true);
+        let all = plan(&facts, None).unwrap();
+        assert_eq!(all.probes, [ProbeWay::Fentry, ProbeWay::Kprobe]);
+        assert!(!all.are_probes_named);
+        facts.has_fentry = Some(false);
+        assert_eq!(plan(&facts, None).unwrap().probes, [ProbeWay::Kprobe]);
+        facts.has_fentry = Some(true);
+        facts.has_kprobes = Some(false);
+        assert_eq!(plan(&facts, None).unwrap().probes, [ProbeWay::Fentry]);
+        facts.has_fentry = Some(false);
+        let none = plan(&facts, None).unwrap();
+        assert_eq!(none.probes, []);
+        let passed_over = [
+            (ProbeWay::Fentry, ProbeObstacle::NoFentry),
+            (ProbeWay::Kprobe, ProbeObstacle::NoKprobes),
+        ];
+        assert_eq!(none.probes_passed_over, passed_over);
+    }
+
+    #[test]
+    fn what_is_not_known_of_the_kernel_is_tried() {
+        let facts = capable_linux();
+        assert_eq!((facts.has_fentry, facts.has_kprobes), (None, None));
+        let ways = plan(&facts, None).unwrap().probes;
+        assert_eq!(ways, [ProbeWay::Fentry, ProbeWay::Kprobe]);
+    }
+
+    #[test]
+    fn the_way_that_slows_everybody_is_taken_by_name_only() {
+        let mut facts = capable_linux();
+        facts.has_fentry = Some(false);
+        facts.has_kprobes = Some(false);
+        let choice = ProbeChoice::Way(ProbeWay::Syscalls);
+        let named = Plan::from_facts(&facts, None, choice).unwrap();
+        assert_eq!(named.probes, [ProbeWay::Syscalls]);
+        assert!(named.are_probes_named);
+    }
+
+    #[test]
+    fn probes_asked_for_by_name_are_never_replaced() {
+        let mut facts = capable_linux();
+        facts.has_fentry = Some(false);
+        let ask = |facts: &HostFacts, backend, way| {
+            Plan::from_facts(facts, backend, ProbeChoice::Way(way)).unwrap_err()
+        };
+        let refused = ask(&facts, None, ProbeWay::Fentry);
+        assert_eq!(
+            refused.to_string(),
+            "--probes fentry can't be had: this kernel lets no program be attached to a \
+             function; leave out --probes to take the best way, or take --probes syscalls, \
+             which slows every system call of the machine"
+        );
+        for way in ProbeWay::ALL {
+            let refused = ask(&facts, Some(Backend::Procfs), way);
+            let expected = PlanError::Probes {
+                way,
+                obstacle: ProbeObstacle::Backend,
+            };
+            assert_eq!(refused, expected);
+        }
+        facts.arch = "riscv64".to_owned();
+        let refused = ask(&facts, None, ProbeWay::Syscalls);
+        assert!(refused.to_string().contains("architecture"), "{refused}");
+    }
+
     #[test]
     fn a_capable_linux_takes_bpf() {
-        let plan = Plan::from_facts(&capable_linux(), None).unwrap();
+        let plan = plan(&capable_linux(), None).unwrap();
         assert_eq!(plan.backend, Backend::Bpf);
         assert_eq!(plan.passed_over, []);
     }
@@ -247,7 +379,7 @@ mod tests {
         for (obstacle, take_away) in cases {
             let mut facts = capable_linux();
             take_away(&mut facts);
-            let plan = Plan::from_facts(&facts, None).unwrap();
+            let plan = plan(&facts, None).unwrap();
             assert_eq!(plan.backend, Backend::Procfs);
             assert_eq!(plan.passed_over, [(Backend::Bpf, obstacle)]);
             assert!(
@@ -262,8 +394,12 @@ mod tests {
     fn a_backend_asked_for_by_name_is_never_replaced() {
         let mut facts = capable_linux();
         facts.btf_bytes = None;
-        let error = Plan::from_facts(&facts, Some(Backend::Bpf)).unwrap_err();
-        assert_eq!(error.obstacle, Obstacle::NoBtf);
+        let error = plan(&facts, Some(Backend::Bpf)).unwrap_err();
+        let expected = PlanError::Backend {
+            backend: Backend::Bpf,
+            obstacle: Obstacle::NoBtf,
+        };
+        assert_eq!(error, expected);
     }
 
     #[test]
@@ -272,7 +408,7 @@ mod tests {
             os: "macos".to_owned(),
             ..HostFacts::unknown()
         };
-        let plan = Plan::from_facts(&facts, None).unwrap();
+        let plan = plan(&facts, None).unwrap();
         assert_eq!(plan.backend, Backend::Sysinfo);
         assert_eq!(plan.passed_over.len(), 2);
     }

@@ -165,6 +165,8 @@ fn read_bpf(tree: &Tree<'_>, facts: &mut HostFacts) {
         .number("proc/sys/kernel/bpf_stats_enabled")
         .map(|value: i32| value != 0);
     facts.perf_event_paranoid = tree.number("proc/sys/kernel/perf_event_paranoid");
+    // The kind of perf event by which kprobes are attached (CONFIG_KPROBE_EVENTS, 4.17).
+    facts.has_kprobes = Some(tree.exists("sys/bus/event_source/devices/kprobe/type"));
     match tree.text("sys/kernel/security/lockdown") {
         Ok(modes) => facts.lockdown = lockdown(&modes),
         Err(error) => facts.note_unread("lockdown", error),

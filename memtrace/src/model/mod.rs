@@ -22,6 +22,6 @@ pub use table::{Column, Row, Table};
 pub use tables::{
     CgroupMemRow, DiagKind, DiagRow, FirstSeenBy, MarkKind, MarkRow, MarkSource, MemRow, MemSource,
     NodeMemRow, OomRow, PeakSource, ProcessRow, Record, SelfCostRow, Severity, TABLES, TitleRow,
-    TitleSource,
+    TitleSource, VmEventRow, VmOp, VmSummaryRow,
 };
 pub use units::{BootNs, Bytes, DurationNs, PageSize, Pages, Tgid, Upid, WallNs};

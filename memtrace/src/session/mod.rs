@@ -21,8 +21,8 @@ pub use record::record;
 pub use start::StartError;
 pub use user::CommandUser;
 
-use crate::host::Backend;
-use crate::model::{DurationNs, Target};
+use crate::host::{Backend, ProbeChoice};
+use crate::model::{Bytes, DurationNs, Target};
 use std::path::PathBuf;
 
 /// What the person asked for.
@@ -38,6 +38,10 @@ pub struct Options {
     pub interval: DurationNs,
     /// The backend; the best one if `None`.
     pub backend: Option<Backend>,
+    /// How mmap, munmap, mremap, brk and madvise are seen.
+    pub probes: ProbeChoice,
+    /// Such calls of fewer bytes are summed and have no row.
+    pub vm_min: Bytes,
     /// Share of one CPU that the recorder may take before it slows down, 0 to 1.
     pub cpu_budget: f64,
 }

@@ -8,7 +8,7 @@ use super::signals::{Request, Signals, pass_on, signals_end_us_again};
 use super::start::{self, Started};
 use super::{Held, Marks, Options, OutputError, StartError, limits, self_cost};
 use crate::collect::{Birth, Collector, Targets, Tick, World, exit_row};
-use crate::host::{Capability, HostFacts, Plan, clock};
+use crate::host::{Capability, HostFacts, Plan, ProbeChoice, clock};
 use crate::model::{
     BootNs, Bytes, ClockOffset, DiagKind, DurationNs, FirstSeenBy, Record, RunInfo, RunState,
     SCHEMA_VERSION, Severity, Target, Tgid,
@@ -43,7 +43,13 @@ pub fn record(
     announce: impl FnOnce(&RunInfo, &std::path::Path),
     progress: impl FnMut(&Progress),
 ) -> Result<Outcome, RecordError> {
-    let plan = Plan::from_facts(facts, options.backend).map_err(StartError::from)?;
+    let mut facts = facts.clone();
+    if options.probes == ProbeChoice::Auto {
+        facts.try_kernel();
+    }
+    let facts = &facts;
+    let plan =
+        Plan::from_facts(facts, options.backend, options.probes).map_err(StartError::from)?;
     let command = held.as_ref().map(Held::tgid);
     let targets = start::targets(&options.target, command, facts)?;
     let may_lock_all = facts

@@ -197,7 +197,7 @@ pub(super) fn start(
             Err(StartError::Backend {
                 backend: refused,
                 reason: why,
-            }) if plan.may_fall_back => {
+            }) if plan.may_fall_back && !plan.are_probes_named => {
                 let next = Backend::ALL
                     .into_iter()
                     .skip_while(|other| *other != refused)
@@ -290,6 +290,9 @@ impl Request<'_> {
             possible_cpus: self.facts.possible_cpu_count.unwrap_or(online),
             online_cpus: online,
             members_max: self.plan.members_max,
+            probes: self.plan.probes.clone(),
+            are_probes_named: self.plan.are_probes_named,
+            vm_min: self.options.vm_min,
             memory_hierarchy: self.facts.memory_hierarchy.clone(),
         };
         match BpfBackend::start(options, tick, world, out) {

@@ -3,6 +3,7 @@
 use super::attach::{current, identity};
 use super::decode::Event;
 use super::peaks::{Peaks, Seen};
+use super::vm;
 use crate::collect::cgroup::CgroupPaths;
 use crate::collect::container_id;
 use crate::collect::procfs::{Identity, command_line};
@@ -11,7 +12,9 @@ use crate::model::{
     BootNs, Bytes, FirstSeenBy, MemRow, MemSource, OomRow, Pages, ProcessRow, Record, Tgid,
     TitleRow, TitleSource, Upid,
 };
-use memtrace_abi::{Comm, Counts, Exec, Exit, Fork, Oom, Sample, SampleCause, TaskSeen};
+use memtrace_abi::{
+    Comm, Counts, Exec, Exit, Fork, Oom, Sample, SampleCause, TaskSeen, VmCall, VmTotals,
+};
 use std::collections::VecDeque;
 
 /// Ended processes are remembered for a while, so that a sample that was on its way when
@@ -26,6 +29,7 @@ pub(super) struct Apply {
     matches: Vec<Tgid>,
     /// The command, as long as it is memtrace's own copy: what that holds is not its own.
     held: Option<Tgid>,
+    pub(super) sums: vm::Sums,
 }
 
 /// What an event knows of a process besides its memory.
@@ -44,6 +48,7 @@ impl Apply {
             ended: VecDeque::with_capacity(ENDED_MAX),
             matches: Vec::new(),
             held: None,
+            sums: vm::Sums::default(),
         }
     }
 
@@ -83,6 +88,8 @@ impl Apply {
             Event::Comm(comm, args) => self.stranger(comm.header.tgid, &comm.comm, args, targets),
             Event::Exit(exit) => self.exit(&exit, tick, world, out),
             Event::Sample(sample) => self.sample(&sample, tick, world, out),
+            Event::VmCall(call) => self.vm_call(&call, tick, world, out),
+            Event::VmTotals(totals) => self.vm_totals(&totals, tick, world, out),
             Event::Oom(oom) => return Some(self.oom(&oom, tick, world)),
         }
         None
@@ -323,6 +330,34 @@ impl Apply {
             },
         );
         self.remember_end(tgid, boot(header.start_boot_ns));
+    }
+
+    fn vm_call(&mut self, call: &VmCall, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
+        let header = &call.header;
+        let (tgid, at) = (Tgid(header.tgid), boot(header.boot_ns));
+        let seen_by = FirstSeenBy::Sample;
+        let upid = self.resolve(tgid, header.start_boot_ns, seen_by, at, world);
+        let row = upid.and_then(|upid| vm::event_row(upid, call, tick));
+        out.extend(row.map(Record::VmEvent));
+    }
+
+    fn vm_totals(
+        &mut self,
+        totals: &VmTotals,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) {
+        let header = &totals.header;
+        let (tgid, at) = (Tgid(header.tgid), boot(header.boot_ns));
+        let seen_by = FirstSeenBy::Sample;
+        let upid = self.resolve(tgid, header.start_boot_ns, seen_by, at, world);
+        if let Some(upid) = upid
+            && let Some(process) = world.process(upid)
+        {
+            let first_seen = process.row().first_seen_boot_ns;
+            self.sums.write(upid, first_seen, totals, tick, out);
+        }
     }
 
     fn oom(&self, oom: &Oom, tick: &Tick, world: &mut World) -> OomRow {

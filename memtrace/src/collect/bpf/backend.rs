@@ -10,7 +10,7 @@ use super::{attach, cost, load};
 use crate::collect::cgroup::CgroupPaths;
 use crate::collect::procfs::lineage;
 use crate::collect::{CollectError, Collector, Targets, Tick, World};
-use crate::host::{MemoryHierarchy, clock};
+use crate::host::{MemoryHierarchy, ProbeWay, clock};
 use crate::model::{BootNs, Bytes, DiagKind, DurationNs, PageSize, Pages, Record, Severity, Tgid};
 use aya::maps::{MapData, RingBuf};
 use memtrace_abi::{Config, LossClass};
@@ -34,6 +34,12 @@ pub struct BpfOptions {
     pub online_cpus: u32,
     /// Most processes that can belong to the recording at once.
     pub members_max: u32,
+    /// Ways to see calls on address spaces, in the order in which they are tried.
+    pub probes: Vec<ProbeWay>,
+    /// Whether the one way there is must be had.
+    pub are_probes_named: bool,
+    /// Such calls of fewer bytes are summed and have no row.
+    pub vm_min: Bytes,
     /// Where memory cgroups are, to name those of processes.
     pub memory_hierarchy: Option<MemoryHierarchy>,
 }
@@ -58,6 +64,12 @@ const FULL_SWEEP_EVERY: DurationNs = DurationNs(1_000_000_000);
 const RING_BYTES: u64 = 2 << 20;
 /// The reader is woken when this much waits; else it comes by at every tick.
 const WAKE_BYTES: u64 = RING_BYTES / 8;
+
+/// Sustained, one process has at most one row of `vm_event` per this time, two hundred a
+/// second ...
+const VM_INTERVAL_NS: u64 = 5_000_000;
+/// ... after a burst of so many.
+const VM_BURST: u64 = 2_000;
 
 /// The running backend.
 pub struct BpfBackend {
@@ -100,6 +112,10 @@ impl BpfBackend {
         let settings = settings(&options);
         let (mut programs, ring) = load::load(&settings)?;
         programs.attach()?;
+        if options.are_probes_named && programs.probe_way.is_none() {
+            return Err(LoadError::Probes(programs.probe_refusals.join("; ")));
+        }
+        out.push(probes_diag(&programs, tick));
         for what in &programs.missing {
             out.push(tick.diag(Severity::Degraded, DiagKind::Unavailable, "bpf", None, what));
         }
@@ -180,6 +196,15 @@ impl BpfBackend {
         }
     }
 
+    /// Has the sums of calls on address spaces sent, where that is due.
+    fn ask_for_sums(&mut self, tick: &Tick, world: &World) -> Result<(), CollectError> {
+        if self.programs.probe_way.is_none() || !self.apply.sums.are_due(tick.boot) {
+            return Ok(());
+        }
+        self.apply.sums.forget_ended(world);
+        self.programs.tell_vm_totals().map_err(collect_error)
+    }
+
     /// Writes what was lost since the last call.
     fn report_losses(&mut self, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
         let losses = self.programs.losses();
@@ -235,6 +260,7 @@ impl Collector for BpfBackend {
         let started = clock::thread_cpu();
         let scope = self.scope(tick);
         let result = self.programs.sweep(scope).map_err(collect_error);
+        let summed = self.ask_for_sums(tick, world);
         self.take_events(tick, world, out);
         let reconciled = self.reconcile(tick, world, out).map_err(collect_error);
         let adopted = self
@@ -243,7 +269,7 @@ impl Collector for BpfBackend {
         self.kills.write(false, tick, world, out);
         self.report_losses(tick, world, out);
         world.set_snapshot_cost(DurationNs(clock::thread_cpu().0 - started.0));
-        result.and(reconciled).and(adopted)
+        result.and(summed).and(reconciled).and(adopted)
     }
 
     fn wake_fd(&self) -> Option<OwnedFd> {
@@ -271,6 +297,9 @@ impl Collector for BpfBackend {
             is_keyframe: true,
             ..*tick
         };
+        // The sums find room in a ring that was just emptied.
+        self.take_events(&last, world, out);
+        self.apply.sums.ask_again();
         let result = self.collect(&last, world, out);
         self.kills.write(true, &last, world, out);
         result
@@ -291,10 +320,35 @@ fn settings(options: &BpfOptions) -> Settings {
             drift_burst: DRIFT_BURST,
             ring_bytes: RING_BYTES,
             wake_bytes: WAKE_BYTES,
+            page_bytes: page.cast_unsigned(),
+            tick_ns: clock::tick().0.cast_unsigned(),
+            vm_min_bytes: options.vm_min.0.cast_unsigned(),
+            vm_interval_ns: VM_INTERVAL_NS,
+            vm_burst: VM_BURST,
+            has_vm: u32::from(!options.probes.is_empty()),
+            vm_calls: super::calls::numbers(),
         },
         members_max: options.members_max,
         possible_cpus: options.possible_cpus,
+        probes: options.probes.clone(),
     }
+}
+
+/// Which way calls on address spaces are seen, or that they are not.
+fn probes_diag(programs: &Programs, tick: &Tick) -> Record {
+    let mut detail = match programs.probe_way {
+        Some(way) => format!(
+            "mmap, munmap, mremap, brk and madvise are seen by {way}. {}",
+            way.summary()
+        ),
+        None => "mmap, munmap, mremap, brk and madvise are not seen".to_owned(),
+    };
+    for refusal in &programs.probe_refusals {
+        detail.push_str(". Refused: ");
+        detail.push_str(refusal);
+    }
+    // Information only: what is resident is known without them.
+    tick.diag(Severity::Info, DiagKind::Backend, "probes", None, detail)
 }
 
 /// How far one per-CPU counter, read without its parts, can be off: batch × CPUs with
@@ -349,6 +403,9 @@ mod tests {
                 possible_cpus: possible.unwrap(),
                 online_cpus: u32::try_from(online).unwrap(),
                 members_max: 4,
+                probes: Vec::new(),
+                are_probes_named: false,
+                vm_min: Bytes(1 << 20),
                 memory_hierarchy: None,
             };
             let (mut world, mut out) = (World::default(), Vec::new());

@@ -1,7 +1,7 @@
 //! Bytes from the ring to one event, or a counted error: exact length, known kind.
 
 use memtrace_abi::event::{ARGS_MAX, PATH_MAX};
-use memtrace_abi::{Comm, EventHeader, EventKind, Exec, Exit, Fork, Oom, Sample};
+use memtrace_abi::{Comm, EventHeader, EventKind, Exec, Exit, Fork, Oom, Sample, VmCall, VmTotals};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 /// One event. The strings that follow some of them are slices of the ring.
@@ -19,6 +19,10 @@ pub enum Event<'a> {
     Sample(Sample),
     /// A kill by the OOM killer.
     Oom(Oom),
+    /// A call on an address space.
+    VmCall(VmCall),
+    /// What calls without an event add up to.
+    VmTotals(VmTotals),
 }
 
 /// The bytes are no event of this version.
@@ -63,6 +67,8 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
         Some(EventKind::Exit) => Event::Exit(whole(bytes).ok_or(wrong_length)?),
         Some(EventKind::Sample) => Event::Sample(whole(bytes).ok_or(wrong_length)?),
         Some(EventKind::Oom) => Event::Oom(whole(bytes).ok_or(wrong_length)?),
+        Some(EventKind::VmCall) => Event::VmCall(whole(bytes).ok_or(wrong_length)?),
+        Some(EventKind::VmTotals) => Event::VmTotals(whole(bytes).ok_or(wrong_length)?),
         Some(EventKind::Exec) => {
             let (exec, strings) = Exec::read_from_prefix(bytes).map_err(|_| wrong_length)?;
             let (path_len, args_len) = (exec.path_len as usize, exec.args_len as usize);
@@ -135,7 +141,7 @@ mod tests {
 
         #[test]
         fn damaged_events_never_panic(
-            kind in 0u32..8,
+            kind in 0u32..10,
             mut bytes in proptest::collection::vec(any::<u8>(), 24..600),
         ) {
             bytes[..4].copy_from_slice(&kind.to_ne_bytes());

@@ -2,11 +2,13 @@
 //! BTF. A field that is absent turns one feature off, or, where nothing works without it,
 //! is named in the error.
 
+use super::calls;
 use super::probes::{BEFORE_EXIT, PROBES, Probe};
 use crate::host::btf::{Btf, BtfError, Field};
 use memtrace_abi::Layout;
 use memtrace_abi::config::CPUS_MAX;
 use std::borrow::Cow;
+use zerocopy::FromZeros;
 
 /// The types that are looked up.
 const WANTED: &[&str] = &[
@@ -75,6 +77,8 @@ pub struct Resolved {
     /// A small BTF with the ids of what programs are attached to; see
     /// [`Btf::with_ids_only`].
     pub attach_btf: Vec<u8>,
+    /// Whether the registers of a system call were found.
+    pub has_calls: bool,
     /// The programs that this kernel has a place for and a use.
     pub(super) offered: Vec<&'static Probe>,
     /// Features that are off, each as a sentence fragment: "memory cgroups: ...".
@@ -88,8 +92,12 @@ pub struct Resolved {
 /// When the bytes are no BTF, or a field that every feature needs is missing.
 pub fn resolve(bytes: &[u8], possible_cpus: u32) -> Result<Resolved, LayoutError> {
     let attached_to = attached_to();
-    let attached_to: Vec<&str> = attached_to.iter().map(String::as_str).collect();
-    let btf = Btf::parse(bytes, &[WANTED, &attached_to].concat())?;
+    let attached_to: Vec<&str> = attached_to
+        .iter()
+        .map(String::as_str)
+        .chain(calls::ATTACHED_TO.iter().copied())
+        .collect();
+    let btf = Btf::parse(bytes, &[WANTED, calls::WANTED, &attached_to].concat())?;
     let exit_arguments = btf
         .tracepoint_arguments("btf_trace_sched_process_exit")
         .ok_or(LayoutError::missing("tracepoint sched_process_exit"))?;
@@ -149,7 +157,7 @@ pub fn resolve(bytes: &[u8], possible_cpus: u32) -> Result<Resolved, LayoutError
         ),
     }
     let numbers = offset(btf.field("pid", "numbers"), "pid.numbers")?;
-    let layout = Layout {
+    let mut layout = Layout {
         task_tgid: task("tgid", "task_struct.tgid")?,
         task_pid: task("pid", "task_struct.pid")?,
         task_mm: task("mm", "task_struct.mm")?,
@@ -204,11 +212,14 @@ pub fn resolve(bytes: &[u8], possible_cpus: u32) -> Result<Resolved, LayoutError
         } else {
             0
         },
+        ..Layout::new_zeroed()
     };
+    let has_calls = calls::place(&btf, &mut layout);
     Ok(Resolved {
         layout,
         counting,
         attach_btf: btf.with_ids_only(&attached_to),
+        has_calls,
         offered,
         missing,
     })

@@ -2,8 +2,10 @@
 //! open. Beside this file only the reading of the ring (`backend`) and of run times (`cost`)
 //! know aya.
 
+use super::calls;
 use super::layout::{self, Counting, LayoutError};
 use super::probes::{MARK_VICTIM, On, Probe, TASK_ITERATOR};
+use crate::host::ProbeWay;
 use crate::model::Tgid;
 use aya::maps::{Array, HashMap as BpfHashMap, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::{
@@ -26,7 +28,7 @@ const BPF_NOEXIST: u64 = 1;
 const BTF_PATH: &str = "/sys/kernel/btf/vmlinux";
 
 /// Programs that are not attached anywhere: user space runs them.
-const RUN_BY_US: &[&str] = &["learn_cpu", "sweep"];
+const RUN_BY_US: &[&str] = &["learn_cpu", "sweep", "vm_totals"];
 
 /// Run by user space too, where the kernel can (bpf_loop, 5.17); else every sweep is full.
 const SWEEP_MOVED: &str = "sweep_moved";
@@ -67,13 +69,16 @@ pub enum LoadError {
     /// The object lacks something that the ABI names.
     #[error("the BPF object has no {0}")]
     Absent(&'static str),
+    /// The way to see calls on address spaces that was asked for by name was refused.
+    #[error("see mmap and brk by {0}")]
+    Probes(String),
     /// The task iterator's descriptor could not be read.
     #[error("read the task iterator: {0}")]
     Iterator(#[source] std::io::Error),
 }
 
 /// What the programs are told.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// The ABI's configuration.
     pub config: Config,
@@ -81,6 +86,8 @@ pub struct Settings {
     pub members_max: u32,
     /// CPUs that exist or may appear.
     pub possible_cpus: u32,
+    /// Ways to see calls on address spaces, in the order in which they are tried.
+    pub probes: Vec<ProbeWay>,
 }
 
 /// Which members a sweep samples.
@@ -108,6 +115,10 @@ pub struct Programs {
     pub counting: Counting,
     /// Whether kills by the OOM killer are seen as they happen.
     pub sees_oom_kills: bool,
+    /// How calls on address spaces are seen.
+    pub probe_way: Option<ProbeWay>,
+    /// Ways that the kernel refused, each a sentence.
+    pub probe_refusals: Vec<String>,
 }
 
 /// Loads and attaches. The ring is handed out on its own, because its reader borrows it
@@ -131,6 +142,7 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
         .map_max_entries(names::SPACES, settings.members_max)
         .map_max_entries(names::MOVED, (settings.members_max / 8).clamp(1, MOVED_MAX))
         .map_max_entries(names::TARGET_CGROUPS, settings.members_max)
+        .map_max_entries(names::VM_STATES, vm_states_max(settings))
         .load(OBJECT)?;
     let mut missing = resolved.missing;
     let mut loaded = Vec::with_capacity(resolved.offered.len());
@@ -150,6 +162,12 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
     for cpu in 0..resolved.layout.cpu_count {
         run(&mut ebpf, "learn_cpu", u64::from(cpu))?;
     }
+    let mut probe_refusals = Vec::new();
+    let probe_way = if resolved.has_calls {
+        calls::load(&mut ebpf, &settings.probes, &btf, &mut probe_refusals)
+    } else {
+        None
+    };
     // Taken last: a map that is dropped is gone for programs that are loaded later.
     let mut counting = resolved.counting;
     if !are_offsets_learned(&mut ebpf, resolved.layout.cpu_count)? {
@@ -176,6 +194,8 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
             missing,
             counting,
             sees_oom_kills: false,
+            probe_way,
+            probe_refusals,
         },
         ring,
     ))
@@ -194,6 +214,12 @@ impl Programs {
                 (Err(error), None) => return Err(error),
                 (Err(error), Some(lost)) => self.missing.push(format!("{lost}: {error}")),
             }
+        }
+        if let Some(way) = self.probe_way
+            && let Err(error) = calls::attach(&mut self.ebpf, way)
+        {
+            self.probe_way = None;
+            self.probe_refusals.push(format!("{way}: {error}"));
         }
         Ok(())
     }
@@ -271,6 +297,14 @@ impl Programs {
         run(&mut self.ebpf, "sweep", u64::from(scope == Sweep::Keyframe)).map(|_| ())
     }
 
+    /// Has the sums of calls that had no event sent, of every process that added to them.
+    ///
+    /// # Errors
+    /// When the kernel refuses to run the program.
+    pub fn tell_vm_totals(&mut self) -> Result<(), LoadError> {
+        run(&mut self.ebpf, "vm_totals", 0).map(|_| ())
+    }
+
     /// Losses so far, in the order of [`LossClass::ALL`], all CPUs together.
     pub fn losses(&self) -> [u64; LossClass::ALL.len()] {
         LossClass::ALL.map(|class| {
@@ -295,6 +329,15 @@ impl Programs {
             total.1 += fdinfo_number(&text, "run_cnt:")?;
         }
         Some(total)
+    }
+}
+
+/// Room for the state of every member, where it is kept.
+fn vm_states_max(settings: &Settings) -> u32 {
+    if settings.config.has_vm == 0 {
+        1
+    } else {
+        settings.members_max
     }
 }
 
@@ -358,7 +401,7 @@ fn is_loaded(ebpf: &mut Ebpf, name: &'static str) -> bool {
         .is_some_and(|program| program.fd().is_ok())
 }
 
-fn program<'a, P>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut P, LoadError>
+pub(super) fn program<'a, P>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut P, LoadError>
 where
     &'a mut P: TryFrom<&'a mut aya::programs::Program, Error = ProgramError>,
 {
@@ -377,7 +420,11 @@ fn map<M>(
 
 /// A refusal as one line. Where the verifier refused, its log is hundreds of lines: the
 /// last few say why, the rest goes to the debug log.
-fn refused(name: &'static str, step: &'static str, error: &dyn std::fmt::Display) -> LoadError {
+pub(super) fn refused(
+    name: &'static str,
+    step: &'static str,
+    error: &dyn std::fmt::Display,
+) -> LoadError {
     let text = error.to_string();
     tracing::debug!("{step} {name}: {text}");
     let reason = match text.split_once("Verifier output:") {

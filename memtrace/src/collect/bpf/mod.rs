@@ -3,11 +3,13 @@
 //!
 //! `load` knows aya, `layout` the kernel's structures, `probes` what is attached, `decode`
 //! the bytes of an event, `apply` what an event means, `attach` who belongs; `peaks` what a
-//! peak is, `kills` OOM kills, `backend` the order of it all.
+//! peak is, `kills` OOM kills, `calls` how calls on address spaces are seen, `vm` their rows,
+//! `backend` the order of it all.
 
 mod apply;
 mod attach;
 mod backend;
+mod calls;
 mod cost;
 mod decode;
 mod kills;
@@ -15,6 +17,7 @@ mod layout;
 mod load;
 mod peaks;
 mod probes;
+mod vm;
 
 pub use backend::{BpfBackend, BpfOptions, HeldCommand};
 pub use decode::{DecodeError, decode};

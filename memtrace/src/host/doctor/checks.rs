@@ -4,7 +4,9 @@
 //! whatever stands against BPF is a warning.
 
 use super::Finding;
-use crate::host::{Capabilities, Capability, CgroupVersion, HidePid, HostFacts, Lockdown};
+use crate::host::{
+    Capabilities, Capability, CgroupVersion, HidePid, HostFacts, Lockdown, ProbeWay,
+};
 
 /// What a check of Linux says elsewhere.
 const NOT_LINUX: &str = "not asked: this is not Linux";
@@ -178,6 +180,30 @@ pub(super) fn lockdown(facts: &HostFacts) -> Finding {
             "boot without lockdown=confidentiality",
         ),
         None => Finding::pass("none: the kernel was built without it, or does not say"),
+    }
+}
+
+/// Which way the calls on address spaces are seen, and what that costs.
+pub(super) fn probes(facts: &HostFacts) -> Finding {
+    if !is_linux(facts) {
+        return Finding::pass(NOT_LINUX);
+    }
+    let by = |way: ProbeWay| Finding::pass(format!("{way}: {}", way.summary()));
+    let arch = ProbeWay::Syscalls.obstacle(facts);
+    match (facts.has_fentry, facts.has_kprobes) {
+        _ if arch.is_some() => Finding::warn_only(arch.map_or("", |why| why.reason())),
+        (Some(true), _) => by(ProbeWay::Fentry),
+        (None, _) => Finding::warn_only("not tried: that takes the capabilities for BPF"),
+        (Some(false), Some(true)) => by(ProbeWay::Kprobe),
+        (Some(false), _) => Finding::warn(
+            with_cause(
+                "not seen: there are no kprobes, and fentry is refused",
+                "has_fentry",
+                facts,
+            ),
+            "memtrace record --probes syscalls sees them; it slows every system call of the \
+             machine while the recording runs",
+        ),
     }
 }
 

@@ -102,6 +102,11 @@ pub static CHECKS: &[Check] = &[
         examine: checks::lockdown,
     },
     Check {
+        name: "mmap and brk",
+        purpose: "who reserves address space, maps which file, grows the heap, gives memory back",
+        examine: checks::probes,
+    },
+    Check {
         name: "tracefs",
         purpose: "classic tracepoints, where the kernel has no better ones",
         examine: checks::tracefs,

@@ -21,6 +21,8 @@ fn good_host() -> HostFacts {
         is_initial_user_ns: Some(true),
         is_bpf_stats_enabled: Some(false),
         lockdown: Some(Lockdown::None),
+        has_fentry: Some(true),
+        has_kprobes: Some(false),
         tracefs: Some(PathBuf::from("/sys/kernel/tracing")),
         is_kmsg_readable: Some(true),
         hidepid: Some(HidePid::Off),
@@ -88,6 +90,7 @@ fn what_is_taken_away_is_what_warns_and_says_what_to_do() {
         ("lockdown", |facts| {
             facts.lockdown = Some(Lockdown::Confidentiality)
         }),
+        ("mmap and brk", |facts| facts.has_fentry = Some(false)),
         ("tracefs", |facts| facts.tracefs = None),
         ("memory cgroups", |facts| facts.memory_hierarchy = None),
         ("kernel log", |facts| facts.is_kmsg_readable = Some(false)),

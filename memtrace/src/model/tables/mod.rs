@@ -9,6 +9,8 @@ mod oom;
 mod process;
 mod self_cost;
 mod title;
+mod vm_event;
+mod vm_summary;
 
 pub use cgroup_mem::CgroupMemRow;
 pub use diag::{DiagKind, DiagRow, Severity};
@@ -19,6 +21,8 @@ pub use oom::OomRow;
 pub use process::{FirstSeenBy, PeakSource, ProcessRow};
 pub use self_cost::SelfCostRow;
 pub use title::{TitleRow, TitleSource};
+pub use vm_event::{VmEventRow, VmOp};
+pub use vm_summary::VmSummaryRow;
 
 use super::table::{Row, Table};
 
@@ -60,6 +64,8 @@ tables! {
     Title(TitleRow),
     Mem(MemRow),
     Mark(MarkRow),
+    VmEvent(VmEventRow),
+    VmSummary(VmSummaryRow),
     Oom(OomRow),
     CgroupMem(CgroupMemRow),
     NodeMem(NodeMemRow),

@@ -10,6 +10,7 @@ mod needs_bpf {
     /// Settings under which nothing but sweeps sends samples.
     fn settings(members_max: u32, possible_cpus: u32) -> Settings {
         let config = Config {
+            has_vm: 1,
             drift_pages: i64::MAX >> 8,
             ring_bytes: 1 << 16,
             wake_bytes: 1 << 13,
@@ -19,6 +20,7 @@ mod needs_bpf {
             config,
             members_max,
             possible_cpus,
+            probes: vec![ProbeWay::Syscalls],
         }
     }
 
@@ -28,8 +30,9 @@ mod needs_bpf {
     fn the_programs_load_whatever_the_number_of_cpus() {
         for possible_cpus in [1, 2, 64, 192, 512, 1024] {
             let loaded = load(&settings(64, possible_cpus));
-            let missing = loaded.map(|(programs, _)| programs.missing).unwrap();
-            assert_eq!(missing, [""; 0], "{possible_cpus} CPUs");
+            let (programs, _ring) = loaded.unwrap();
+            assert_eq!(programs.missing, [""; 0], "{possible_cpus} CPUs");
+            assert_eq!(programs.probe_way, Some(ProbeWay::Syscalls));
         }
     }
 

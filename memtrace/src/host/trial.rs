@@ -1,0 +1,104 @@
+//! Whether the kernel lets a program be attached to a function: asked by doing it.
+//!
+//! No file tells. The trial loads a program of two instructions and attaches it to
+//! `bpf_fentry_test1`, a function that the kernel has for such tests and nothing else calls.
+
+use super::btf::Btf;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+const BTF_PATH: &str = "/sys/kernel/btf/vmlinux";
+const FUNCTION: &str = "bpf_fentry_test1";
+
+const BPF_PROG_LOAD: libc::c_long = 5;
+const BPF_RAW_TRACEPOINT_OPEN: libc::c_long = 17;
+const BPF_PROG_TYPE_TRACING: u32 = 26;
+const BPF_TRACE_FEXIT: u32 = 25;
+
+/// `r0 = 0; exit`
+static RETURN_ZERO: [u64; 2] = [0xb7, 0x95];
+
+/// The part of union bpf_attr that BPF_PROG_LOAD takes here (include/uapi/linux/bpf.h).
+#[repr(C)]
+#[derive(Default)]
+struct Load {
+    prog_type: u32,
+    insn_cnt: u32,
+    insns: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log_buf: u64,
+    kern_version: u32,
+    prog_flags: u32,
+    prog_name: [u8; 16],
+    prog_ifindex: u32,
+    expected_attach_type: u32,
+    prog_btf_fd: u32,
+    func_info_rec_size: u32,
+    func_info: u64,
+    func_info_cnt: u32,
+    line_info_rec_size: u32,
+    line_info: u64,
+    line_info_cnt: u32,
+    attach_btf_id: u32,
+}
+
+/// The part that BPF_RAW_TRACEPOINT_OPEN takes.
+#[repr(C)]
+struct Open {
+    name: u64,
+    prog_fd: u32,
+    reserved: u32,
+}
+
+/// Tries. The error says which step was refused and why.
+pub(super) fn attach_to_function() -> Result<(), String> {
+    let step = |step: &'static str| move |error: io::Error| format!("{step}: {error}");
+    let bytes = std::fs::read(BTF_PATH).map_err(step("read the kernel's BTF"))?;
+    let btf = Btf::parse(&bytes, &[FUNCTION]).map_err(|error| error.to_string())?;
+    let function = btf
+        .function_id(FUNCTION)
+        .ok_or("the kernel has no function to try it on")?;
+    let load = Load {
+        prog_type: BPF_PROG_TYPE_TRACING,
+        insn_cnt: RETURN_ZERO.len() as u32,
+        insns: RETURN_ZERO.as_ptr() as u64,
+        license: c"Dual MIT/GPL".as_ptr() as u64,
+        expected_attach_type: BPF_TRACE_FEXIT,
+        attach_btf_id: function,
+        ..Load::default()
+    };
+    let program = bpf(BPF_PROG_LOAD, &load).map_err(step("load"))?;
+    let open = Open {
+        name: 0,
+        prog_fd: program.as_raw_fd().cast_unsigned(),
+        reserved: 0,
+    };
+    // Closing what it answers detaches the program.
+    bpf(BPF_RAW_TRACEPOINT_OPEN, &open)
+        .map(drop)
+        .map_err(step("attach"))
+}
+
+/// bpf(2), for commands that answer with a descriptor.
+fn bpf<A>(command: libc::c_long, attributes: &A) -> io::Result<OwnedFd> {
+    // SAFETY: the attributes are plain numbers of the given size; what their addresses
+    // point to is static.
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            std::ptr::from_ref(attributes),
+            size_of::<A>(),
+        )
+    };
+    let Ok(fd) = i32::try_from(answer) else {
+        return Err(io::Error::other("no descriptor"));
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just opened it for us, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
