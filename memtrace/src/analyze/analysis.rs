@@ -7,6 +7,7 @@ use super::endings::{Endings, common_name};
 use super::family::{Family, bundle_similar};
 use super::growth::Growth;
 use super::losses::Loss;
+use super::mappings::Mappings;
 use super::oom::OomFinding;
 use super::process::Process;
 use super::series::SeriesPoint;
@@ -45,6 +46,9 @@ pub struct Analysis {
     pub growth: Option<Growth>,
     /// The memory of all processes together over the recording.
     pub curve: Vec<SeriesPoint>,
+    /// What processes did to their address spaces; `None` where nothing saw that, or they did
+    /// nothing.
+    pub mappings: Option<Mappings>,
     /// Kills by the OOM killer.
     pub ooms: Vec<OomFinding>,
     /// How processes ended.

@@ -12,7 +12,7 @@ use super::ledger::{High, Ledger, Seens, TreeSeen};
 use super::moment::{Moment, MomentError};
 use super::reorder::{Reorder, Sample};
 use super::roster::Roster;
-use super::{Amounts, RowSource, losses, oom, surroundings};
+use super::{Amounts, RowSource, losses, mappings, oom, surroundings};
 use crate::model::tables::MemRow;
 use crate::model::{BootNs, Bytes, RunInfo, RunState};
 use std::collections::HashMap;
@@ -27,6 +27,7 @@ const MEM_COLUMNS: &[&str] = &[
     "rss_file_bytes",
     "rss_shmem_bytes",
     "swap_bytes",
+    "vm_size_bytes",
     "source",
 ];
 
@@ -78,7 +79,9 @@ where
     let clock = noted_clock(info, options.last_boot_ns, cost.as_ref(), &roster);
     let at = resolve(options.at, &clock)?;
     let instants = oom::instants(&kills).chain(at).collect();
-    let mut seen = pass(source, info, &mut roster, instants, clock.end())?;
+    let mut sizes = mappings::Sizes::default();
+    let end = clock.end();
+    let mut seen = pass(source, info, &mut roster, instants, end, &mut sizes)?;
     let clock = RunClock::new(
         info.clocks.clone(),
         hull(span_of(&clock), seen.span),
@@ -91,6 +94,7 @@ where
             process.growth = seen.growth;
         }
     }
+    let mappings = mappings::read(source, &sizes, &mut roster)?;
     for kill in &kills {
         if let Some(victim) = kill.victim_upid.and_then(|upid| roster.find(upid)) {
             roster.processes[victim].ending.note_oom_kill();
@@ -117,6 +121,7 @@ where
         losses,
         cost,
         trees: trees(&seen.trees, peak.as_ref(), &roster),
+        mappings,
         ooms: oom::explain(kills, &roster, &states),
         endings: Endings::of(&roster.processes),
         family,
@@ -134,12 +139,14 @@ fn pass<S: RowSource>(
     roster: &mut Roster,
     instants: Vec<BootNs>,
     end: BootNs,
+    sizes: &mut mappings::Sizes,
 ) -> Result<Seens, S::Error> {
     // Polling meets the command after its exec and has no rows that tell.
     let mut command = HeldCommand::new(roster.command.filter(|_| info.backend == "bpf"));
     let mut ledger = Ledger::new(roster, instants);
     let mut reorder = Reorder::new();
     source.scan(MEM_COLUMNS, |row: MemRow| {
+        sizes.note(row.upid, row.vm_size_bytes);
         let sample = Sample {
             boot_ns: row.boot_ns,
             upid: row.upid,

@@ -5,6 +5,7 @@ mod growth;
 mod head;
 mod holders;
 mod kills;
+mod mappings;
 mod processes;
 mod tree;
 
@@ -138,6 +139,7 @@ pub(super) fn build(analysis: &Analysis, style: &Style) -> Document {
     sections.extend(processes::by_peak(analysis, top));
     sections.extend(tree());
     sections.extend(growth::growth(analysis, top));
+    sections.extend(mappings::mappings(analysis, top));
     sections.extend(processes::endings(analysis, top));
     Document { sections }
 }

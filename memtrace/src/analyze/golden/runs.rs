@@ -1,7 +1,7 @@
 //! The runs on which every report format is snapshotted.
 
 use super::script::{Script, gib, upid};
-use crate::model::tables::{DiagKind, PeakSource, Severity};
+use crate::model::tables::{DiagKind, PeakSource, Severity, VmOp};
 use crate::model::{Bytes, RunState, Target, Tgid};
 
 /// A run's name, how it is made, and the instant to look at.
@@ -19,6 +19,7 @@ pub(crate) const RUNS: &[Run] = &[
     ("hostile_names", hostile_names, None),
     ("many_children", many_children, None),
     ("whole_machine", whole_machine, None),
+    ("address_space", address_space, None),
 ];
 
 /// A trainer that starts vLLM: the workers hold most, and one of them leaks.
@@ -318,5 +319,35 @@ fn whole_machine() -> Script {
     run.mem(800, 0.0, [2.0, 5.0, 0.0]);
     run.mem(4_000, 0.0, [300.0, 80.0, 4_096.0]);
     run.node(0.0, gib(490.0));
+    run
+}
+
+/// A worker that reserves 300 GiB for its GPU and touches 3, beside one that maps a
+/// checkpoint and whose allocator churns.
+fn address_space() -> Script {
+    let mut run = Script::command(&["python3", "serve.py"], 60.0);
+    run.process(4000, None, 0.0, "python3 serve.py");
+    run.process(4001, Some(4000), 2.0, "python3 worker.py --gpu 0");
+    run.mem(4000, 0.5, [180.0, 60.0, 0.0]);
+    run.reserves(4000, 0.5, 1.2);
+    run.mem(4001, 3.0, [900.0, 200.0, 0.0]);
+    run.mmap(4001, 4.0, 0, 300.0 * 1024.0, None);
+    run.reserves(4001, 4.1, 312.0);
+    run.mem(4001, 30.0, [2_900.0, 260.0, 0.0]);
+    let shard = |index| format!("model-{index:05}-of-00002.safetensors");
+    run.mmap(4000, 10.0, 1, 4_710.0, Some(&shard(1)));
+    run.mmap(4000, 11.5, 1, 4_702.0, Some(&shard(2)));
+    run.reserves(4000, 12.0, 10.6);
+    run.mmap(4000, 13.0, 3, 64.0, None);
+    for second in 0..40 {
+        let at = 15.0 + f64::from(second);
+        run.vm_sums(4000, at, VmOp::Mmap, [9_000.0, 512.0, 0.0]);
+        run.vm_sums(4000, at, VmOp::Munmap, [9_000.0, 0.0, 512.0]);
+        run.vm_sums(4000, at, VmOp::Madvise, [40.0, 0.0, 24.0]);
+    }
+    run.vm_sums(4000, 20.0, VmOp::Brk, [300.0, 96.0, 16.0]);
+    run.mem(4000, 40.0, [410.0, 2_300.0, 0.0]);
+    run.exit(4001, 58.0, 0);
+    run.exit(4000, 59.0, 0);
     run
 }

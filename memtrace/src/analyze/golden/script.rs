@@ -4,7 +4,8 @@ use super::rows::Rows;
 use crate::analyze::{Analysis, Options, analyze};
 use crate::model::tables::{
     CgroupMemRow, DiagKind, DiagRow, FirstSeenBy, MemRow, MemSource, NodeMemRow, OomRow,
-    PeakSource, ProcessRow, SelfCostRow, Severity, TitleRow, TitleSource,
+    PeakSource, ProcessRow, SelfCostRow, Severity, TitleRow, TitleSource, VmEventRow, VmOp,
+    VmSummaryRow,
 };
 use crate::model::{
     BootNs, Bytes, ClockReading, DurationNs, Record, RunInfo, RunState, SCHEMA_VERSION, Target,
@@ -152,6 +153,50 @@ impl Script {
             rss_shmem_bytes: Some(mib(shmem)),
             swap_bytes: Some(Bytes(0)),
             ..super::mem_row(upid(Tgid(tgid)).0, boot(at).0, None)
+        });
+    }
+
+    /// The size of a process's address space, in GiB.
+    pub(crate) fn reserves(&mut self, tgid: u32, at: f64, size: f64) {
+        self.put(MemRow {
+            vm_size_bytes: Some(gib(size)),
+            ..super::mem_row(upid(Tgid(tgid)).0, boot(at).0, None)
+        });
+    }
+
+    /// One mmap of so many MiB, anonymous where it has no file.
+    pub(crate) fn mmap(&mut self, tgid: u32, at: f64, prot: i32, size: f64, file: Option<&str>) {
+        let is_anonymous = file.is_none();
+        self.put(VmEventRow {
+            ts: wall(at),
+            boot_ns: boot(at),
+            upid: upid(Tgid(tgid)),
+            tid: tgid.cast_signed(),
+            op: Some(VmOp::Mmap),
+            addr: 0x7f00_0000_0000,
+            length_bytes: Some(mib(size)),
+            old_length_bytes: None,
+            growth_bytes: Some(mib(size)),
+            prot: Some(prot),
+            flags: Some(if is_anonymous { 0x22 } else { 2 }),
+            file: file.map(str::to_owned),
+            result: 0x7f00_0000_0000,
+        });
+    }
+
+    /// What many calls of a kind add up to: how many, and MiB added and removed.
+    pub(crate) fn vm_sums(&mut self, tgid: u32, at: f64, op: VmOp, [calls, more, less]: [f64; 3]) {
+        self.put(VmSummaryRow {
+            ts: wall(at),
+            boot_ns: boot(at),
+            upid: upid(Tgid(tgid)),
+            op: Some(op),
+            since_boot_ns: boot(at - 1.0),
+            call_count: calls as i64,
+            failed_count: 0,
+            large_count: 0,
+            added_bytes: mib(more),
+            removed_bytes: mib(less),
         });
     }
 

@@ -1,12 +1,14 @@
 //! The shape of the JSON report. A field is never renamed and never changes its meaning within
 //! a version; new ones may come. docs/report-json.md describes each.
 
+mod mappings;
 mod parts;
 mod process;
 
 use crate::analyze::{Analysis, SeriesPoint};
 use crate::model::tables::Severity;
 use crate::model::{Bytes, DurationNs, RunState, SchemaVersion, Target};
+use mappings::Mappings;
 use parts::{Composition, Cost, Endings, Growth, Instant, Loss, OomKill, Tree};
 use process::Process;
 use serde::Serialize;
@@ -29,6 +31,7 @@ pub(super) struct Report<'a> {
     at: Option<Composition<'a>>,
     trees: Vec<Tree>,
     growth: Option<Growth>,
+    address_space: Option<Mappings<'a>>,
     curve: Vec<CurvePoint>,
     endings: Endings,
     process_count: usize,
@@ -97,6 +100,7 @@ impl<'a> Report<'a> {
                 .map(|tree| Tree::of(analysis, tree))
                 .collect(),
             growth: analysis.growth.as_ref().map(|g| Growth::of(analysis, g)),
+            address_space: Mappings::of(analysis, top),
             curve: analysis
                 .curve
                 .iter()
