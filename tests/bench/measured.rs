@@ -14,6 +14,8 @@ pub(crate) enum Verdict {
     Missed,
     /// The spread of the measurement reaches over the limit: neither can be said.
     Unresolved,
+    /// Nothing is required; the number is what there is to know.
+    Told,
     /// The measurement itself failed.
     Failed,
 }
@@ -83,6 +85,15 @@ impl Measured {
         .with_note(estimate.meaning())
     }
 
+    /// A number with a spread of which nothing is required.
+    pub(crate) fn told(name: &str, what: &str, unit: &str, estimate: Estimate) -> Self {
+        Self {
+            requirement: what.to_owned(),
+            verdict: Verdict::Told,
+            ..Self::estimate_at_most(name, what, unit, f64::INFINITY, estimate)
+        }
+    }
+
     /// A statement that must hold in every case.
     pub(crate) fn score(name: &str, score: Score) -> Self {
         Self {
@@ -137,6 +148,7 @@ pub(crate) fn print(rows: &[Measured]) {
             Verdict::Met => "met",
             Verdict::Missed => "MISSED",
             Verdict::Unresolved => "unresolved",
+            Verdict::Told => "told",
             Verdict::Failed => "FAILED",
         };
         let note = row.note.as_deref().unwrap_or_default();

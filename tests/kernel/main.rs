@@ -161,6 +161,45 @@ mod needs_bpf {
         Ok(())
     }
 
+    #[test]
+    fn calls_on_an_address_space_are_told_by_the_end_of_system_calls() -> anyhow::Result<()> {
+        need::require("bpf");
+        all_hold(scenario::vm(&["--probes", "syscalls"], 1_000)?);
+        Ok(())
+    }
+
+    #[test]
+    fn a_million_small_mappings_are_sums_and_no_rows() -> anyhow::Result<()> {
+        need::require("bpf");
+        let (scores, _) = scenario::vm_storm(&["--probes", "syscalls"], 1_000_000)?;
+        all_hold(scores);
+        Ok(())
+    }
+
+    mod needs_fentry {
+        use super::*;
+
+        #[test]
+        fn calls_on_an_address_space_are_told_by_fentry() -> anyhow::Result<()> {
+            need::require("bpf");
+            need::require("fentry");
+            all_hold(scenario::vm(&["--probes", "fentry"], 1_000)?);
+            Ok(())
+        }
+    }
+
+    mod needs_kprobe {
+        use super::*;
+
+        #[test]
+        fn calls_on_an_address_space_are_told_by_kprobes() -> anyhow::Result<()> {
+            need::require("bpf");
+            need::require("kprobe");
+            all_hold(scenario::vm(&["--probes", "kprobe"], 1_000)?);
+            Ok(())
+        }
+    }
+
     mod needs_memcg {
         use super::*;
 

@@ -6,6 +6,7 @@
 //! the reason; it never passes without having run.
 
 use crate::cgroup::MemoryGroup;
+use memtrace::host::HostFacts;
 use std::io;
 use std::path::Path;
 use std::process::Command;
@@ -46,6 +47,16 @@ pub const NEEDS: &[Need] = &[
         word: "cgroup2",
         doc: "the memory controller on the v2 hierarchy, with pressure (PSI)",
         probe: cgroup2,
+    },
+    Need {
+        word: "fentry",
+        doc: "a kernel that lets programs be attached to its functions",
+        probe: fentry,
+    },
+    Need {
+        word: "kprobe",
+        doc: "a kernel with kprobes",
+        probe: kprobe,
     },
 ];
 
@@ -150,6 +161,25 @@ fn cgroup2() -> Result<(), String> {
     match std::fs::read_to_string(&file) {
         Ok(_) => Ok(()),
         Err(error) => Err(format!("{}: {error}", file.display())),
+    }
+}
+
+fn fentry() -> Result<(), String> {
+    let mut facts = HostFacts::read();
+    facts.try_kernel();
+    match facts.has_fentry {
+        Some(true) => Ok(()),
+        _ => Err(facts
+            .unread
+            .remove("has_fentry")
+            .unwrap_or_else(|| "there is no right to try".to_owned())),
+    }
+}
+
+fn kprobe() -> Result<(), String> {
+    match HostFacts::read().has_kprobes {
+        Some(true) => Ok(()),
+        _ => Err("the kernel was built without kprobes".to_owned()),
     }
 }
 

@@ -30,6 +30,7 @@ mod sys;
 mod threads;
 mod titles;
 mod vforkchild;
+mod vm;
 mod zombie;
 
 use args::Args;
@@ -66,6 +67,7 @@ const WORKLOADS: &[Workload] = &[
     threads::WORKLOAD,
     titles::WORKLOAD,
     vforkchild::WORKLOAD,
+    vm::WORKLOAD,
     zombie::WORKLOAD,
 ];
 

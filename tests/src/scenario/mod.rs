@@ -9,6 +9,7 @@ mod peaks;
 mod reserve;
 mod shared;
 mod spikes;
+mod vm;
 
 pub use book::{Book, Score};
 pub use identities::{daemons, exec_from_thread, execs, titles};
@@ -18,3 +19,4 @@ pub use peaks::{forkstorm, leader_exit, vforkchild};
 pub use reserve::reserve;
 pub use shared::{clone_vm, zombie};
 pub use spikes::spikes;
+pub use vm::{vm, vm_storm};
