@@ -107,6 +107,15 @@ mod needs_bpf {
     }
 
     #[test]
+    fn memory_that_children_inherit_is_counted_once() -> anyhow::Result<()> {
+        need::require("bpf");
+        all_hold(scenario::inherited(BPF, 64 << 20, 4)?);
+        // Too much for a text that is walked in one go.
+        all_hold(scenario::inherited(BPF, 320 << 20, 8)?);
+        Ok(())
+    }
+
+    #[test]
     fn memory_that_two_processes_share_as_one_is_counted_once() -> anyhow::Result<()> {
         need::require("bpf");
         all_hold(scenario::clone_vm(BPF)?);
@@ -158,6 +167,14 @@ mod needs_bpf {
         let head: Vec<&str> = text.lines().take(24).collect();
         let is_told = head.iter().any(|line| line.contains("lost"));
         assert!(is_told, "{head:#?}");
+        Ok(())
+    }
+
+    #[test]
+    fn the_pss_of_a_large_process_is_learned_in_pieces() -> anyhow::Result<()> {
+        need::require("bpf");
+        all_hold(scenario::large(BPF, 1 << 30, 1)?);
+        all_hold(scenario::large(BPF, 256 << 20, 20_000)?);
         Ok(())
     }
 

@@ -11,6 +11,7 @@ mod args;
 mod behind_sudo;
 mod changers;
 mod clone_vm;
+mod cow;
 mod daemons;
 mod exec_from_thread;
 mod execs;
@@ -24,6 +25,7 @@ mod oom;
 mod reserve;
 mod shm;
 mod spike;
+mod stall;
 mod steps;
 mod storm;
 mod sys;
@@ -48,6 +50,7 @@ const WORKLOADS: &[Workload] = &[
     behind_sudo::WORKLOAD,
     changers::WORKLOAD,
     clone_vm::WORKLOAD,
+    cow::WORKLOAD,
     daemons::WORKLOAD,
     exec_from_thread::WORKLOAD,
     execs::WORKLOAD,
@@ -62,6 +65,7 @@ const WORKLOADS: &[Workload] = &[
     shm::WORKLOAD,
     spike::WORKLOAD,
     steps::WORKLOAD,
+    stall::WORKLOAD,
     storm::WORKLOAD,
     threads::WORKLOAD,
     titles::WORKLOAD,

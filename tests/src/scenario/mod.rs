@@ -8,6 +8,7 @@ mod oom;
 mod peaks;
 mod reserve;
 mod shared;
+mod sharing;
 mod spikes;
 
 pub use book::{Book, Score};
@@ -17,4 +18,5 @@ pub use oom::oom;
 pub use peaks::{forkstorm, leader_exit, vforkchild};
 pub use reserve::reserve;
 pub use shared::{clone_vm, zombie};
+pub use sharing::{inherited, large};
 pub use spikes::spikes;

@@ -2,21 +2,25 @@
 
 mod cgroup_mem;
 mod diag;
+mod mapping;
 mod mark;
 mod mem;
 mod node_mem;
 mod oom;
 mod process;
+mod pss;
 mod self_cost;
 mod title;
 
 pub use cgroup_mem::CgroupMemRow;
 pub use diag::{DiagKind, DiagRow, Severity};
+pub use mapping::{MappingKind, MappingRow};
 pub use mark::{MarkKind, MarkRow, MarkSource};
 pub use mem::{MemRow, MemSource};
 pub use node_mem::NodeMemRow;
 pub use oom::OomRow;
 pub use process::{FirstSeenBy, PeakSource, ProcessRow};
+pub use pss::{PssRow, PssSource};
 pub use self_cost::SelfCostRow;
 pub use title::{TitleRow, TitleSource};
 
@@ -59,6 +63,8 @@ tables! {
     Process(ProcessRow),
     Title(TitleRow),
     Mem(MemRow),
+    Pss(PssRow),
+    Mapping(MappingRow),
     Mark(MarkRow),
     Oom(OomRow),
     CgroupMem(CgroupMemRow),

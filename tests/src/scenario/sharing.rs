@@ -1,0 +1,125 @@
+//! Memory that several processes share: counted once, whoever holds it.
+
+use super::book::{Book, Score, bytes, no_loss, versus};
+use crate::recorder::{Recorded, Recorder};
+use crate::workload::{Running, number};
+use anyhow::{Context, Result};
+use memtrace::model::Upid;
+use memtrace::model::tables::PssRow;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::thread::sleep;
+use std::time::Duration;
+
+/// Long enough for a reading of every process, with the budget below.
+const LENGTH: Duration = Duration::from_secs(4);
+
+/// Records a running workload for a while.
+fn observe(words: &[&str], running: &Running) -> Result<Recorded> {
+    let pid = running.pid().to_string();
+    // A large budget: what is tested is the result and not the pace.
+    let all = [words, &["--quiet", "--budget", "100", "-p", &pid]].concat();
+    let recorder = Recorder::start(&all)?;
+    sleep(LENGTH);
+    recorder.stop()
+}
+
+/// The last reading of each process.
+fn last_readings(recorded: &Recorded) -> Result<HashMap<Upid, PssRow>> {
+    let rows: Vec<PssRow> = recorded.recording.rows()?;
+    Ok(rows.into_iter().map(|row| (row.upid, row)).collect())
+}
+
+/// A sum over all processes that must be within 1 % of the truth.
+fn sum_score(
+    requirement: &'static str,
+    readings: &HashMap<Upid, PssRow>,
+    truth: i64,
+    amount: fn(&PssRow) -> Option<i64>,
+) -> Score {
+    let sum: Option<i64> = readings.values().map(amount).sum();
+    let is_near = sum.is_some_and(|sum| (sum - truth).abs() * 100 <= truth);
+    Score::of(requirement, is_near, || format!("{sum:?}, truth {truth}"))
+}
+
+/// One reading of each process that the workload names.
+fn each_is_read(line: &Value, book: &Book, readings: &HashMap<Upid, PssRow>) -> Result<Score> {
+    let mut score = Score::new("every process was read");
+    for pid in line["pids"].as_array().context("no pids")? {
+        let pid = pid.as_i64().context("a pid is no number")?;
+        let process = book.expect(pid)?;
+        score.case(readings.contains_key(&process.upid), || {
+            format!("pid {pid} was not")
+        });
+    }
+    Ok(score)
+}
+
+/// Anonymous memory that children inherit and read.
+///
+/// # Errors
+/// When the run itself fails.
+pub fn inherited(words: &[&str], size: u64, readers: u64) -> Result<Vec<Score>> {
+    let (size_word, readers) = (size.to_string(), readers.to_string());
+    let mut cow = Running::start(&["cow", "--bytes", &size_word, "--processes", &readers])?;
+    let line = cow.line()?;
+    // What each process has of its own comes on top: a few hundred KiB.
+    let own: i64 = rollup_of_all(&line, "Pss_Anon")?;
+    let recorded = observe(words, &cow)?;
+    cow.finish()?;
+    let book = Book::open(&recorded)?;
+    let readings = last_readings(&recorded)?;
+    let is_plausible = own >= i64::try_from(size)?;
+    Ok(vec![
+        Score::of("the workload shares what it says", is_plausible, || {
+            format!("{own} of {size}")
+        }),
+        each_is_read(&line, &book, &readings)?,
+        sum_score("PSS of inherited memory adds up", &readings, own, |row| {
+            bytes(row.pss_anon_bytes)
+        }),
+        no_loss(&recorded)?,
+    ])
+}
+
+/// One process with a heap or with many mappings: its PSS is what the kernel says.
+///
+/// # Errors
+/// When the run itself fails.
+pub fn large(words: &[&str], size: u64, mappings: u64) -> Result<Vec<Score>> {
+    let (size, mappings) = (size.to_string(), mappings.to_string());
+    let mut stall = Running::start(&["stall", "--bytes", &size, "--mappings", &mappings])?;
+    let pid = number(&stall.line()?, "pid")?;
+    let recorded = observe(words, &stall)?;
+    let truth = rollup(pid, "Pss")?;
+    stall.finish()?;
+    let book = Book::open(&recorded)?;
+    let upid = book.expect(pid)?.upid;
+    let found = last_readings(&recorded)?.get(&upid).copied();
+    let pss = found.and_then(|row| bytes(row.pss_bytes));
+    let is_near = pss.is_some_and(|pss| (pss - truth).abs() * 50 <= truth);
+    let near = Score::of("PSS within 2 % of smaps_rollup", is_near, || {
+        versus(pid, pss, truth)
+    });
+    Ok(vec![near, no_loss(&recorded)?])
+}
+
+fn rollup_of_all(line: &Value, key: &str) -> Result<i64> {
+    let pids = line["pids"].as_array().context("no pids")?;
+    let all = pids.iter().chain([&line["root"]]);
+    all.map(|pid| rollup(pid.as_i64().context("a pid is no number")?, key))
+        .sum()
+}
+
+/// A line of smaps_rollup, in bytes.
+fn rollup(pid: i64, key: &str) -> Result<i64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+    let kib = line.and_then(|line| line.split_whitespace().next());
+    Ok(kib
+        .context("smaps_rollup has no such line")?
+        .parse::<i64>()?
+        * 1024)
+}
