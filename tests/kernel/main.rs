@@ -171,6 +171,13 @@ mod needs_bpf {
     }
 
     #[test]
+    fn shared_memory_that_eight_processes_map_is_one_object() -> anyhow::Result<()> {
+        need::require("bpf");
+        all_hold(scenario::object(BPF, 64 << 20, 8)?);
+        Ok(())
+    }
+
+    #[test]
     fn the_pss_of_a_large_process_is_learned_in_pieces() -> anyhow::Result<()> {
         need::require("bpf");
         all_hold(scenario::large(BPF, 1 << 30, 1)?);

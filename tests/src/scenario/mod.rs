@@ -18,5 +18,5 @@ pub use oom::oom;
 pub use peaks::{forkstorm, leader_exit, vforkchild};
 pub use reserve::reserve;
 pub use shared::{clone_vm, zombie};
-pub use sharing::{inherited, large};
+pub use sharing::{inherited, large, object};
 pub use spikes::spikes;

@@ -1,13 +1,13 @@
 //! Memory that several processes share: counted once, whoever holds it.
 
 use super::book::{Book, Score, bytes, no_loss, versus};
-use crate::recorder::{Recorded, Recorder};
-use crate::workload::{Running, number};
+use crate::recorder::{Recorded, Recorder, record};
+use crate::workload::{self, Running, number};
 use anyhow::{Context, Result};
 use memtrace::model::Upid;
-use memtrace::model::tables::PssRow;
+use memtrace::model::tables::{MappingKind, PssRow, ShmObjectRow};
 use serde_json::Value;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -78,6 +78,67 @@ pub fn inherited(words: &[&str], size: u64, readers: u64) -> Result<Vec<Score>> 
         sum_score("PSS of inherited memory adds up", &readings, own, |row| {
             bytes(row.pss_anon_bytes)
         }),
+        no_loss(&recorded)?,
+    ])
+}
+
+/// An object in /dev/shm that several processes map and touch.
+///
+/// # Errors
+/// When the run itself fails.
+pub fn object(words: &[&str], size: u64, processes: u64) -> Result<Vec<Score>> {
+    let (size_word, count) = (size.to_string(), processes.to_string());
+    let command = workload::command(&[
+        "shm",
+        "--bytes",
+        &size_word,
+        "--processes",
+        &count,
+        "--hold-ms",
+        "5000",
+    ])?;
+    let recorded = record(&[words, &["--budget", "100"]].concat(), &command)?;
+    let lines = workload::parse(&recorded.output)?;
+    let truth = lines.last().context("the workload said nothing")?;
+    let inode = number(truth, "inode")?;
+    let allocated = number(truth, "allocated_bytes")?;
+    let rows: Vec<ShmObjectRow> = recorded.recording.rows()?;
+    let of_object: Vec<&ShmObjectRow> = rows
+        .iter()
+        .filter(|row| row.inode == inode && row.kind == Some(MappingKind::Tmpfs))
+        .collect();
+    let names: HashSet<&str> = of_object
+        .iter()
+        .filter_map(|row| row.name.as_deref())
+        .collect();
+    let most_mappers = of_object.iter().map(|row| row.mapper_count).max();
+    let most = of_object
+        .iter()
+        .filter_map(|row| bytes(row.allocated_bytes));
+    let most = most.max();
+    // Each process's last reading stands while it holds the object.
+    let readings = last_readings(&recorded)?;
+    let expected = i64::try_from(processes)?;
+    Ok(vec![
+        Score::of("the object is one, by one name", names.len() == 1, || {
+            format!("{names:?}")
+        }),
+        Score::of(
+            "its allocation is the truth",
+            most == Some(allocated),
+            || format!("{most:?}, truth {allocated}"),
+        ),
+        Score::of(
+            "all its mappers are seen",
+            most_mappers == Some(expected),
+            || format!("{most_mappers:?} of {expected}"),
+        ),
+        sum_score(
+            "PSS of shared memory adds up",
+            &readings,
+            allocated,
+            |row| bytes(row.pss_shmem_bytes),
+        ),
         no_loss(&recorded)?,
     ])
 }

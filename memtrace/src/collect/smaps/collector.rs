@@ -73,6 +73,7 @@ impl SmapsCollector {
                         out.extend(rows);
                     }
                 }
+                Found::Shared(rows) => out.extend(rows),
                 Found::Refused(message) => {
                     self.refused.get_or_insert((0, message)).0 += 1;
                 }

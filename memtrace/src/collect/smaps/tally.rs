@@ -74,6 +74,8 @@ pub(super) struct ObjectKey {
 pub(super) struct Object {
     pub(super) path: Option<String>,
     pub(super) is_deleted: bool,
+    /// Where one of its mappings lies: the name of its link in map_files.
+    pub(super) range: (u64, u64),
     pub(super) mapping_count: i64,
     pub(super) size: i64,
     pub(super) amounts: Amounts,
@@ -122,6 +124,7 @@ impl Tally {
             Object {
                 path: is_named.then(|| String::from_utf8_lossy(name).into_owned()),
                 is_deleted,
+                range: (header.start, header.end),
                 mapping_count: 0,
                 size: 0,
                 amounts: Amounts::NONE,

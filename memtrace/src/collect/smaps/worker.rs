@@ -1,21 +1,21 @@
 //! The thread that reads: whose turn it is, in which way, and what is told of it.
 
 use super::budget::{Meter, Stop, Stopped};
-use super::mappings::{Backing, Device, Header};
+use super::facts::{Status, backing, kernel_tmpfs, statm};
+use super::files::Files;
+use super::mappings::{Backing, Device};
+use super::objects::Objects;
 use super::pagemap::{self, Counters, PageFiles};
 use super::queue::{self, Held, Last};
+use super::rows::{How, Moment, mapping_rows, pss_row};
 use super::tally::Tally;
 use super::text::{self, ReadError};
-use crate::collect::fields::{kib, number, pairs};
 use crate::collect::kept::TextBuffer;
 use crate::host::clock;
-use crate::model::{
-    BootNs, Bytes, ClockOffset, DurationNs, MappingKind, MappingRow, PssRow, PssSource, Record,
-    Tgid, Upid, WallNs,
-};
-use std::collections::HashMap;
+use crate::model::{BootNs, Bytes, ClockOffset, DurationNs, PssSource, Record, Tgid, Upid};
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -29,8 +29,7 @@ const CEILING_NS: f64 = 3e6;
 /// What a walk of resident memory takes before it was measured here: 4 KiB pages, cold
 /// caches.
 const WALK_NS_PER_MIB: f64 = 18_000.0;
-/// Objects of a disk that a process holds less of share one row.
-const SMALL: f64 = (1 << 20) as f64;
+const MIB: f64 = (1 << 20) as f64;
 /// After a refusal a process is left alone for so long.
 const REFUSED_NS: i64 = 60_000_000_000;
 
@@ -50,6 +49,8 @@ pub(super) struct Subject {
 pub(super) enum Found {
     /// A reading, to be dropped if the subject is another by now.
     Reading(Subject, Vec<Record>),
+    /// Rows of objects and files, which are of no one process.
+    Shared(Vec<Record>),
     /// The kernel refused.
     Refused(String),
 }
@@ -80,6 +81,8 @@ pub(super) struct Worker {
     known: HashMap<Upid, Known>,
     backings: HashMap<Device, Backing>,
     page_counts: Option<File>,
+    objects: Objects,
+    files: Files,
     walk_ns_per_mib: f64,
     buffer: TextBuffer,
 }
@@ -95,6 +98,8 @@ impl Worker {
         Self {
             desk,
             tell,
+            objects: Objects::new(&root, Path::new("/dev/shm")),
+            files: Files::new(&root),
             root,
             page_size,
             known: HashMap::new(),
@@ -152,7 +157,22 @@ impl Worker {
                 }
             }
         }
+        self.write_shared(&subjects, meter)?;
         Ok(scan_cost)
+    }
+
+    /// What objects and files take by now.
+    fn write_shared(&mut self, subjects: &[Subject], meter: &mut Meter<'_>) -> Result<(), Stopped> {
+        let living: HashSet<Upid> = subjects.iter().map(|subject| subject.upid).collect();
+        let reading = clock::read();
+        let (now, clock) = (reading.boot_ns, ClockOffset::at(reading));
+        let mut rows = Vec::new();
+        self.objects.write(&living, now, clock, meter, &mut rows)?;
+        self.files.write(&living, clock, meter, &mut rows)?;
+        if rows.is_empty() {
+            return Ok(());
+        }
+        self.tell(Found::Shared(rows))
     }
 
     fn subjects(&self) -> Arc<Vec<Subject>> {
@@ -201,7 +221,7 @@ impl Worker {
         let (started, paid) = (clock::boot(), meter.total());
         let (_, counters) = self.counters(subject)?;
         let resident = counters.anon + counters.file + counters.shmem;
-        let walk_ns = resident / SMALL * self.walk_ns_per_mib;
+        let walk_ns = resident / MIB * self.walk_ns_per_mib;
         let (tally, source, sampled_share) = if walk_ns <= CEILING_NS {
             (self.by_smaps(subject, meter)?, PssSource::Smaps, 1.0)
         } else {
@@ -214,6 +234,8 @@ impl Worker {
             return Err(ReadError::Gone);
         }
         meter.pause()?;
+        self.objects.enter(subject, &tally);
+        self.files.enter(subject, &tally, meter)?;
         let reading = clock::read();
         let moment = Moment {
             ts: ClockOffset::at(reading).to_wall(reading.boot_ns),
@@ -232,8 +254,8 @@ impl Worker {
         if let Some(known) = self.known.get_mut(&subject.upid) {
             known.last = Some(Last {
                 held: Held {
-                    anon: bytes(counters.anon),
-                    shared: bytes(counters.file + counters.shmem),
+                    anon: amount(counters.anon),
+                    shared: amount(counters.file + counters.shmem),
                 },
                 at: reading.boot_ns,
                 was_unshared: subject.is_unshared,
@@ -304,228 +326,6 @@ impl Worker {
     }
 }
 
-/// What is used of /proc/PID/status.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Status {
-    anon: Option<Bytes>,
-    file: Option<Bytes>,
-    shmem: Option<Bytes>,
-    swap: Option<Bytes>,
-    hugetlb: Option<Bytes>,
-}
-
-impl Status {
-    fn parse(text: &[u8]) -> Self {
-        let mut status = Self::default();
-        for (key, value) in pairs(text) {
-            let cell = match key {
-                b"RssAnon" => &mut status.anon,
-                b"RssFile" => &mut status.file,
-                b"RssShmem" => &mut status.shmem,
-                b"VmSwap" => &mut status.swap,
-                b"HugetlbPages" => &mut status.hugetlb,
-                _ => continue,
-            };
-            *cell = kib(value);
-        }
-        status
-    }
-}
-
-/// `size resident shared ...` in pages; shared counts files and shared memory.
-fn statm(text: &[u8], page_size: u64) -> Option<Held> {
-    let mut words = text.split(|byte| *byte == b' ').skip(1);
-    let resident: i64 = number(words.next()?)?;
-    let shared: i64 = number(words.next()?)?;
-    let amount = |pages: i64| Bytes(pages.saturating_mul(page_size.cast_signed()));
-    Some(Held {
-        anon: amount(resident - shared),
-        shared: amount(shared),
-    })
-}
-
-/// The device of the tmpfs that the kernel mounts for itself, from a memfd of our own.
-fn kernel_tmpfs() -> Option<(Device, Backing)> {
-    let flags = rustix::fs::MemfdFlags::CLOEXEC;
-    let own = rustix::fs::memfd_create("memtrace", flags).ok()?;
-    let device = rustix::fs::fstat(own).ok()?.st_dev;
-    let device = Device {
-        major: rustix::fs::major(device),
-        minor: rustix::fs::minor(device),
-    };
-    Some((device, Backing::KernelTmpfs))
-}
-
-/// What lies on the device of a mapping. Asked once per device, through the mapping itself:
-/// a container has mounts that no path of ours leads to.
-fn backing(
-    known: &mut HashMap<Device, Backing>,
-    root: &std::path::Path,
-    tgid: Tgid,
-    header: &Header<'_>,
-) -> Backing {
-    // File systems without a block device have major 0.
-    if header.inode == 0 || header.device.major != 0 {
-        return Backing::Files;
-    }
-    if let Some(backing) = known.get(&header.device) {
-        return *backing;
-    }
-    let link = root.join(format!(
-        "{tgid}/map_files/{:x}-{:x}",
-        header.start, header.end
-    ));
-    let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
-    let opened = rustix::fs::open(link, flags, rustix::fs::Mode::empty());
-    let Ok(kind) = opened.and_then(rustix::fs::fstatfs).map(|fs| fs.f_type) else {
-        // Without the right to follow the link. The name is a fair guess, and kept for
-        // this mapping only.
-        let is_shm = header.path.starts_with(b"/dev/shm/");
-        return if is_shm {
-            Backing::Tmpfs
-        } else {
-            Backing::Files
-        };
-    };
-    const TMPFS: i64 = 0x0102_1994;
-    const RAMFS: i64 = 0x8584_58f6;
-    const HUGETLBFS: i64 = 0x9584_58f6;
-    #[allow(clippy::unnecessary_cast)]
-    let backing = match kind as i64 {
-        // Device nodes lie on a tmpfs too.
-        TMPFS if header.path.starts_with(b"/dev/") && !header.path.starts_with(b"/dev/shm/") => {
-            Backing::Devtmpfs
-        }
-        TMPFS | RAMFS => Backing::Tmpfs,
-        HUGETLBFS => Backing::Hugetlbfs,
-        _ => Backing::Files,
-    };
-    known.insert(header.device, backing);
-    backing
-}
-
-/// When and of whom.
-#[derive(Clone, Copy)]
-struct Moment {
-    ts: WallNs,
-    boot_ns: BootNs,
-    upid: Upid,
-}
-
-/// In which way, and at what cost.
-#[derive(Clone, Copy)]
-struct How {
-    source: PssSource,
-    sampled_share: f64,
-    cost: DurationNs,
-    span: DurationNs,
-}
-
-impl How {
-    /// An amount that only the text of smaps tells.
-    fn told(&self, amount: f64) -> Option<Bytes> {
-        (self.source == PssSource::Smaps).then(|| bytes(amount))
-    }
-}
-
-fn bytes(amount: f64) -> Bytes {
-    Bytes(amount.round() as i64)
-}
-
-fn pss_row(
-    moment: Moment,
-    subject: &Subject,
-    how: &How,
-    tally: &Tally,
-    status: &Status,
-    counters: Counters,
-) -> PssRow {
-    let [mut anon, file, shmem] = tally.pss_by_class();
-    let total = tally.total();
-    let mut private = Some(total.private);
-    if subject.is_unshared {
-        anon = Some(counters.anon);
-        // What was seen of it may be a sample; the rest of what is private is not.
-        private = Some(total.private - total.anon + counters.anon);
-    }
-    PssRow {
-        ts: moment.ts,
-        boot_ns: moment.boot_ns,
-        upid: moment.upid,
-        pss_bytes: anon
-            .zip(file)
-            .zip(shmem)
-            .map(|((a, f), s)| bytes(a + f + s)),
-        pss_anon_bytes: anon.map(bytes),
-        pss_file_bytes: file.map(bytes),
-        pss_shmem_bytes: shmem.map(bytes),
-        uss_bytes: private.map(|private| bytes(private.max(0.0))),
-        rss_anon_bytes: status.anon,
-        rss_file_bytes: status.file,
-        rss_shmem_bytes: status.shmem,
-        swap_bytes: how.told(total.swap).or(status.swap),
-        huge_bytes: how.told(total.huge),
-        hugetlb_bytes: status.hugetlb,
-        is_anon_unshared: subject.is_unshared,
-        source: Some(how.source),
-        sampled_share: Some(how.sampled_share),
-        cost_ns: how.cost,
-        span_ns: how.span,
-    }
-}
-
-/// The rows of a reading: one per object, but one for all small files together.
-fn mapping_rows(moment: Moment, how: &How, tally: &Tally) -> impl Iterator<Item = MappingRow> {
-    let mut rows: Vec<MappingRow> = Vec::new();
-    let mut small: Option<MappingRow> = None;
-    for (key, object) in tally.objects() {
-        let amounts = &object.amounts;
-        let row = MappingRow {
-            ts: moment.ts,
-            boot_ns: moment.boot_ns,
-            upid: moment.upid,
-            kind: Some(key.kind),
-            path: object.path.clone(),
-            is_deleted: object.is_deleted,
-            device: key.inode.map(|(device, _)| device.to_string()),
-            inode: key.inode.and_then(|(_, inode)| i64::try_from(inode).ok()),
-            mapping_count: object.mapping_count,
-            size_bytes: Bytes(object.size),
-            rss_bytes: Some(bytes(amounts.rss)),
-            pss_bytes: amounts.pss.map(bytes),
-            private_bytes: Some(bytes(amounts.private)),
-            anon_bytes: Some(bytes(amounts.anon)),
-            swap_bytes: Some(bytes(amounts.swap)),
-            huge_bytes: how.told(amounts.huge),
-        };
-        if key.kind != MappingKind::File || amounts.rss >= SMALL {
-            rows.push(row);
-            continue;
-        }
-        match &mut small {
-            None => {
-                small = Some(MappingRow {
-                    path: None,
-                    is_deleted: false,
-                    device: None,
-                    inode: None,
-                    ..row
-                });
-            }
-            Some(all) => add(all, &row),
-        }
-    }
-    rows.into_iter().chain(small)
-}
-
-fn add(all: &mut MappingRow, row: &MappingRow) {
-    let sum = |a: Option<Bytes>, b: Option<Bytes>| Some(a? + b?);
-    all.mapping_count += row.mapping_count;
-    all.size_bytes = all.size_bytes + row.size_bytes;
-    all.rss_bytes = sum(all.rss_bytes, row.rss_bytes);
-    all.pss_bytes = sum(all.pss_bytes, row.pss_bytes);
-    all.private_bytes = sum(all.private_bytes, row.private_bytes);
-    all.anon_bytes = sum(all.anon_bytes, row.anon_bytes);
-    all.swap_bytes = sum(all.swap_bytes, row.swap_bytes);
-    all.huge_bytes = sum(all.huge_bytes, row.huge_bytes);
+fn amount(bytes: f64) -> Bytes {
+    Bytes(bytes.round() as i64)
 }

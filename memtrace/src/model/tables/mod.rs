@@ -1,5 +1,6 @@
 //! The tables of a recording, one file each, and the list of them.
 
+mod cached_file;
 mod cgroup_mem;
 mod diag;
 mod mapping;
@@ -10,8 +11,10 @@ mod oom;
 mod process;
 mod pss;
 mod self_cost;
+mod shm_object;
 mod title;
 
+pub use cached_file::{CacheSource, CachedFileRow};
 pub use cgroup_mem::CgroupMemRow;
 pub use diag::{DiagKind, DiagRow, Severity};
 pub use mapping::{MappingKind, MappingRow};
@@ -22,6 +25,7 @@ pub use oom::OomRow;
 pub use process::{FirstSeenBy, PeakSource, ProcessRow};
 pub use pss::{PssRow, PssSource};
 pub use self_cost::SelfCostRow;
+pub use shm_object::{ShmFamily, ShmObjectRow};
 pub use title::{TitleRow, TitleSource};
 
 use super::table::{Row, Table};
@@ -65,6 +69,8 @@ tables! {
     Mem(MemRow),
     Pss(PssRow),
     Mapping(MappingRow),
+    ShmObject(ShmObjectRow),
+    CachedFile(CachedFileRow),
     Mark(MarkRow),
     Oom(OomRow),
     CgroupMem(CgroupMemRow),
