@@ -8,6 +8,7 @@ use memtrace_tests::scenario::{self, Score};
 use memtrace_tests::workload::Running;
 use memtrace_tests::{need, program};
 use std::process::Command;
+use std::time::Duration;
 
 /// Fails with every score that is not full.
 fn all_hold(scores: Vec<Score>) {
@@ -187,6 +188,15 @@ mod needs_bpf {
 
     mod needs_memcg {
         use super::*;
+
+        #[test]
+        fn the_books_of_a_tree_of_every_kind_of_memory_close() -> anyhow::Result<()> {
+            need::require("bpf");
+            need::require("memcg");
+            let words = ["--backend", "bpf", "--budget", "100"];
+            all_hold(scenario::ledger(&words, 12, Duration::from_secs(5))?);
+            Ok(())
+        }
 
         #[test]
         fn an_oom_kill_in_the_recorders_own_cgroup_is_recorded() -> anyhow::Result<()> {

@@ -16,6 +16,7 @@ mod daemons;
 mod exec_from_thread;
 mod execs;
 mod forkstorm;
+mod household;
 mod hwm;
 mod idle;
 mod leader_exit;
@@ -55,6 +56,7 @@ const WORKLOADS: &[Workload] = &[
     exec_from_thread::WORKLOAD,
     execs::WORKLOAD,
     forkstorm::WORKLOAD,
+    household::WORKLOAD,
     hwm::WORKLOAD,
     idle::WORKLOAD,
     leader_exit::WORKLOAD,

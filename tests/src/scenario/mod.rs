@@ -3,6 +3,7 @@
 
 mod book;
 mod identities;
+mod ledger;
 mod marks;
 mod oom;
 mod peaks;
@@ -13,6 +14,7 @@ mod spikes;
 
 pub use book::{Book, Score};
 pub use identities::{daemons, exec_from_thread, execs, titles};
+pub use ledger::ledger;
 pub use marks::{Marks, marks};
 pub use oom::oom;
 pub use peaks::{forkstorm, leader_exit, vforkchild};

@@ -1,6 +1,7 @@
 //! The runs on which every report format is snapshotted.
 
 use super::script::{Script, gib, upid};
+use super::sharing::shared;
 use crate::model::tables::{DiagKind, PeakSource, Severity};
 use crate::model::{Bytes, RunState, Target, Tgid};
 
@@ -19,6 +20,7 @@ pub(crate) const RUNS: &[Run] = &[
     ("hostile_names", hostile_names, None),
     ("many_children", many_children, None),
     ("whole_machine", whole_machine, None),
+    ("shared", shared, Some("+12s")),
 ];
 
 /// A trainer that starts vLLM: the workers hold most, and one of them leaks.

@@ -9,7 +9,9 @@ use super::mappings::{Device, Header};
 use super::tally::{Class, Tally, class};
 use super::worker::Subject;
 use crate::collect::fields::number;
-use crate::model::{BootNs, Bytes, ClockOffset, MappingKind, Record, ShmObjectRow, Tgid, Upid};
+use crate::model::{
+    BootNs, Bytes, ClockOffset, DurationNs, MappingKind, Record, ShmObjectRow, Tgid, Upid,
+};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::io;
@@ -20,6 +22,8 @@ use std::path::{Path, PathBuf};
 const KEYFRAME_NS: i64 = 60_000_000_000;
 /// Files in /dev/shm are listed, and untraced processes asked for them, so often.
 const LIST_NS: i64 = 10_000_000_000;
+/// The first list waits until processes were looked at: what they map is not nobody's.
+const FIRST_LIST_NS: i64 = 3_000_000_000;
 /// So many files of /dev/shm are looked at.
 const LISTED_MAX: usize = 4096;
 /// So many upids stand in a row.
@@ -66,7 +70,8 @@ pub(super) struct Objects {
     root: PathBuf,
     shm_dir: PathBuf,
     objects: HashMap<Key, Object>,
-    listed_at: Option<BootNs>,
+    /// When the next list is due; `None` before the first call.
+    next_list: Option<BootNs>,
 }
 
 impl Objects {
@@ -76,7 +81,7 @@ impl Objects {
             root: root.to_owned(),
             shm_dir: shm_dir.to_owned(),
             objects: HashMap::new(),
-            listed_at: None,
+            next_list: None,
         }
     }
 
@@ -113,8 +118,11 @@ impl Objects {
         meter: &mut Meter<'_>,
         out: &mut Vec<Record>,
     ) -> Result<(), Stopped> {
-        if self.listed_at.is_none_or(|at| (now - at).0 >= LIST_NS) {
-            self.listed_at = Some(now);
+        let next_list = *self
+            .next_list
+            .get_or_insert(now + DurationNs(FIRST_LIST_NS));
+        if now >= next_list {
+            self.next_list = Some(now + DurationNs(LIST_NS));
             self.list();
             self.find_strangers(living, meter)?;
         }
@@ -385,7 +393,8 @@ mod tests {
         let path = shm.path().join("psm_left");
         fs::write(&path, vec![1; 8192]).unwrap();
         let mut objects = Objects::new(proc.path(), shm.path());
-        let rows = written(&mut objects, 1);
+        assert_eq!(written(&mut objects, 0), [], "processes come first");
+        let rows = written(&mut objects, 4);
         let [row] = rows.as_slice() else {
             panic!("{rows:?}");
         };
@@ -393,7 +402,7 @@ mod tests {
         assert!(row.allocated_bytes >= Some(Bytes(8192)));
         assert_eq!((row.mapper_count, row.has_other_mapper), (0, Some(false)));
         assert_eq!(row.family, Some(crate::model::ShmFamily::Python));
-        assert_eq!(written(&mut objects, 2), [], "nothing changed");
+        assert_eq!(written(&mut objects, 5), [], "nothing changed");
         fs::remove_file(&path).unwrap();
         let rows = written(&mut objects, 20);
         assert_eq!(rows[0].allocated_bytes, Some(Bytes(0)));
@@ -404,7 +413,8 @@ mod tests {
     fn without_dev_shm_there_is_nothing_to_tell() {
         let proc = tempfile::tempdir().unwrap();
         let mut objects = Objects::new(proc.path(), Path::new("/nowhere/at/all"));
-        assert_eq!(written(&mut objects, 1), []);
+        written(&mut objects, 0);
+        assert_eq!(written(&mut objects, 4), []);
     }
 
     #[test]
@@ -420,7 +430,8 @@ mod tests {
         );
         fs::write(proc.path().join("9/maps"), line).unwrap();
         let mut objects = Objects::new(proc.path(), shm.path());
-        assert_eq!(written(&mut objects, 1)[0].has_other_mapper, Some(true));
+        written(&mut objects, 0);
+        assert_eq!(written(&mut objects, 4)[0].has_other_mapper, Some(true));
     }
 
     #[test]

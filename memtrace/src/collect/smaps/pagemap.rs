@@ -18,16 +18,42 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Pages of one piece: the reach of one page-table page, 2 MiB where pages have 4 KiB.
-const PIECE: u64 = 512;
-/// At most so many pieces of each class are read. Chosen evenly over the whole, they tell
-/// a share of one half to 3 parts in 100, also when every piece is all or nothing.
-const PIECES_MAX: u64 = 1024;
-/// Of memory that nobody can share only the proportions of heap and mappings are asked.
-const UNSHARED_PIECES_MAX: u64 = 128;
-/// The sharers of so many pages of a piece are looked up: one call each, while neighbours
-/// mostly have the same.
-const LOOKED_UP_MAX: usize = 16;
+/// Pages that the kernel walks without a break: the reach of one page-table page, 2 MiB
+/// where pages have 4 KiB.
+const WHOLE_PIECE: u64 = 512;
+/// Many small pieces tell proportions better than a few large ones, and cost more per page.
+const SMALL_PIECE: u64 = 64;
+/// How closely to look: at most so many pieces of each class are read, evenly over the whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// A share of one half is told to 3 parts in 100, also when every piece is all or nothing.
+    Close {
+        /// Of memory that nobody can share only the proportions of heap and mappings are asked.
+        is_anon_unshared: bool,
+    },
+    /// Something of everyone soon: errors of many processes even out in their sum.
+    Coarse,
+}
+
+impl Look {
+    /// Pages of a piece, and how many pieces of a class are read at most.
+    fn pieces(self, class: Class) -> (u64, u64) {
+        let unshared = Self::Close {
+            is_anon_unshared: true,
+        };
+        match (self, class) {
+            (look, Class::Anon) if look == unshared => (SMALL_PIECE, 256),
+            (Self::Close { .. }, _) => (WHOLE_PIECE, 1024),
+            (Self::Coarse, Class::Anon) => (SMALL_PIECE, 128),
+            // The ledger counts these by object and file.
+            (Self::Coarse, Class::File | Class::Shmem) => (SMALL_PIECE, 8),
+        }
+    }
+}
+
+/// The sharers of one page in so many are looked up: one call each, while neighbours mostly
+/// have the same.
+const LOOKED_UP_PART: usize = 32;
 
 /// Bytes of an entry in both files.
 const ENTRY: usize = 8;
@@ -86,29 +112,20 @@ struct Seen {
 pub(super) fn read(
     files: &PageFiles<'_>,
     counters: Counters,
-    is_anon_unshared: bool,
+    look: Look,
     meter: &mut Meter<'_>,
     backing: impl FnMut(&Header<'_>) -> Backing,
 ) -> Result<(Tally, f64), ReadError> {
     let (mut tally, keys, areas) = list(&files.maps, files.page_size, meter, backing)?;
     let mut walk = Walk {
         files,
-        entries: vec![0; PIECE as usize * ENTRY],
+        entries: vec![0; WHOLE_PIECE as usize * ENTRY],
         seen: HashMap::new(),
         looked_at: 0,
         is_sampled: [false; 3],
     };
-    let anon_max = if is_anon_unshared {
-        UNSHARED_PIECES_MAX
-    } else {
-        PIECES_MAX
-    };
-    for (one, pieces_max) in [
-        (Class::Anon, anon_max),
-        (Class::File, PIECES_MAX),
-        (Class::Shmem, PIECES_MAX),
-    ] {
-        walk.class(one, pieces_max, &keys, &areas, meter)?;
+    for one in [Class::Anon, Class::File, Class::Shmem] {
+        walk.class(one, look.pieces(one), &keys, &areas, meter)?;
     }
     let page = files.page_size as f64;
     let looked_at = walk.looked_at as f64 * page;
@@ -178,7 +195,7 @@ impl Walk<'_> {
     fn class(
         &mut self,
         wanted: Class,
-        pieces_max: u64,
+        (piece_pages, pieces_max): (u64, u64),
         keys: &[ObjectKey],
         areas: &[Area],
         meter: &mut Meter<'_>,
@@ -187,7 +204,11 @@ impl Walk<'_> {
             keys.get(area.key as usize)
                 .is_some_and(|key| class(key.kind) == wanted && !is_outside(key.kind))
         };
-        let total: u64 = areas.iter().filter(of_class).map(piece_count).sum();
+        let total: u64 = areas
+            .iter()
+            .filter(of_class)
+            .map(|area| piece_count(area, piece_pages))
+            .sum();
         let stride = total.div_ceil(pieces_max).max(1);
         let [anon, file, shmem] = &mut self.is_sampled;
         let is_sampled = match wanted {
@@ -202,14 +223,18 @@ impl Walk<'_> {
             let Some(key) = keys.get(area.key as usize) else {
                 continue;
             };
-            for piece in 0..piece_count(area) {
+            for piece in 0..piece_count(area, piece_pages) {
                 if until_next > 0 {
                     until_next -= 1;
                     continue;
                 }
                 until_next = stride - 1;
-                let first = area.first.max((area.first / PIECE + piece) * PIECE);
-                let end = area.end.min((area.first / PIECE + piece + 1) * PIECE);
+                let first = area
+                    .first
+                    .max((area.first / piece_pages + piece) * piece_pages);
+                let end = area
+                    .end
+                    .min((area.first / piece_pages + piece + 1) * piece_pages);
                 self.piece(*key, first, end - first, stride as f64)?;
                 meter.pause()?;
             }
@@ -264,7 +289,7 @@ impl Walk<'_> {
 
     /// Divides shared pages by their sharers, as far as a few of them tell.
     fn look_up(&self, frames: &[u64], pages: &mut Pages) {
-        let step = frames.len().div_ceil(LOOKED_UP_MAX).max(1);
+        let step = LOOKED_UP_PART.min(frames.len().div_ceil(2)).max(1);
         let mut shares = 0.0;
         let mut known = 0.0;
         for frame in frames.iter().step_by(step) {
@@ -357,8 +382,8 @@ impl Seen {
     }
 }
 
-fn piece_count(area: &Area) -> u64 {
-    area.end.div_ceil(PIECE) - area.first / PIECE
+fn piece_count(area: &Area, pages: u64) -> u64 {
+    area.end.div_ceil(pages) - area.first / pages
 }
 
 fn entries(bytes: &[u8]) -> impl Iterator<Item = u64> {

@@ -7,6 +7,8 @@ const WORTH: i64 = 1 << 20;
 /// What did not move is read again after so long, as if a tenth of it had: others that share
 /// it come and go.
 const STALE_NS: i64 = 60_000_000_000;
+/// What a coarse look can be off by, as a part of the whole.
+const COARSE_PART: i64 = 20;
 
 /// The memory of a process that can be shared, and what cannot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,6 +26,8 @@ pub(super) struct Last {
     pub(super) at: BootNs,
     /// Whether its anonymous pages could not be shared then.
     pub(super) was_unshared: bool,
+    /// Whether only a few of its pages were looked at, to have something of everyone soon.
+    pub(super) was_coarse: bool,
 }
 
 /// How much is wrong with what is known of a process, in bytes; `None` when it is good
@@ -50,6 +54,9 @@ pub(super) fn urgency(
     if (at - last.at).0 >= STALE_NS {
         wrong = wrong.saturating_add(whole / 10);
     }
+    if last.was_coarse {
+        wrong = wrong.saturating_add(whole / COARSE_PART);
+    }
     // One part in a hundred is what a ledger may be off.
     (wrong >= WORTH.max(whole / 100)).then_some(wrong)
 }
@@ -72,7 +79,19 @@ mod tests {
             held: held(anon, shared),
             at: BootNs(0),
             was_unshared,
+            was_coarse: false,
         }
+    }
+
+    #[test]
+    fn a_coarse_look_is_followed_by_a_closer_one_when_all_others_were_looked_at() {
+        let coarse = Last {
+            was_coarse: true,
+            ..last(100, 10, false)
+        };
+        let again = urgency(held(100, 10), false, Some(&coarse), BootNs(1));
+        let never = urgency(held(10, 0), false, None, BootNs(1));
+        assert!(again.is_some() && again < never, "{again:?} {never:?}");
     }
 
     #[test]

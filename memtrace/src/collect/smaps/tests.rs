@@ -1,7 +1,7 @@
 //! The worker on small fake trees, and on this process.
 
 use super::budget::Meter;
-use super::pagemap::Counters;
+use super::pagemap::{Counters, Look};
 use super::tally::{Class, class};
 use super::text::ReadError;
 use super::worker::{Desk, Found, Subject, Worker};
@@ -60,6 +60,11 @@ fn subject(tgid: u32) -> Subject {
         is_unshared: false,
     }
 }
+
+/// Nothing is taken to be unshared.
+const CLOSE: Look = Look::Close {
+    is_anon_unshared: false,
+};
 
 const STATUS: &str = "VmRSS:\t 12 kB\nRssAnon:\t 8 kB\nRssFile:\t 4 kB\nRssShmem:\t 0 kB\nVmSwap:\t 0 kB\nHugetlbPages:\t 0 kB\n";
 
@@ -186,7 +191,10 @@ fn both_ways_find_the_same_in_this_process() {
     let own = subject(std::process::id());
     let text = bench.worker.by_smaps(&own, &mut meter).unwrap();
     let (_, counters) = bench.worker.counters(&own).unwrap();
-    let (pages, share) = bench.worker.by_pages(&own, counters, &mut meter).unwrap();
+    let (pages, share) = bench
+        .worker
+        .by_pages(&own, counters, CLOSE, &mut meter)
+        .unwrap();
     assert!(
         share > 0.9,
         "{share}: fewer pieces than are read of each class"
@@ -231,7 +239,10 @@ fn a_sample_of_a_large_heap_is_scaled_to_what_the_kernel_counts() {
     let mut meter = Meter::new(1.0, &desk.stop);
     let own = subject(std::process::id());
     let (_, counters) = bench.worker.counters(&own).unwrap();
-    let (pages, share) = bench.worker.by_pages(&own, counters, &mut meter).unwrap();
+    let (pages, share) = bench
+        .worker
+        .by_pages(&own, counters, CLOSE, &mut meter)
+        .unwrap();
     // SAFETY: the mapping from above, not used after this.
     unsafe { libc::munmap(start, length) };
     assert!(share < 0.9, "{share}");

@@ -5,7 +5,7 @@ use super::facts::{Status, backing, kernel_tmpfs, statm};
 use super::files::Files;
 use super::mappings::{Backing, Device};
 use super::objects::Objects;
-use super::pagemap::{self, Counters, PageFiles};
+use super::pagemap::{self, Counters, Look, PageFiles};
 use super::queue::{self, Held, Last};
 use super::rows::{How, Moment, mapping_rows, pss_row};
 use super::tally::Tally;
@@ -26,6 +26,9 @@ const SCAN_PART: f64 = 0.2;
 /// No read(2) of smaps may keep the process's lock for longer than this. It is not known
 /// before how its memory is spread, so all of it is taken to lie in one mapping.
 const CEILING_NS: f64 = 3e6;
+/// The first look at a process takes no more than this; a closer one follows when every
+/// process was looked at.
+const FIRST_NS: f64 = 5e5;
 /// What a walk of resident memory takes before it was measured here: 4 KiB pages, cold
 /// caches.
 const WALK_NS_PER_MIB: f64 = 18_000.0;
@@ -222,10 +225,22 @@ impl Worker {
         let (_, counters) = self.counters(subject)?;
         let resident = counters.anon + counters.file + counters.shmem;
         let walk_ns = resident / MIB * self.walk_ns_per_mib;
-        let (tally, source, sampled_share) = if walk_ns <= CEILING_NS {
+        let was_read = self
+            .known
+            .get(&subject.upid)
+            .is_some_and(|known| known.last.is_some());
+        let ceiling = if was_read { CEILING_NS } else { FIRST_NS };
+        let look = if was_read {
+            Look::Close {
+                is_anon_unshared: subject.is_unshared,
+            }
+        } else {
+            Look::Coarse
+        };
+        let (tally, source, sampled_share) = if walk_ns <= ceiling {
             (self.by_smaps(subject, meter)?, PssSource::Smaps, 1.0)
         } else {
-            let (tally, share) = self.by_pages(subject, counters, meter)?;
+            let (tally, share) = self.by_pages(subject, counters, look, meter)?;
             (tally, PssSource::Pagemap, share)
         };
         // A process that ends leaves a text that ends early.
@@ -259,6 +274,7 @@ impl Worker {
                 },
                 at: reading.boot_ns,
                 was_unshared: subject.is_unshared,
+                was_coarse: source == PssSource::Pagemap && look == Look::Coarse,
             });
         }
         self.tell(Found::Reading(*subject, rows))?;
@@ -286,6 +302,7 @@ impl Worker {
         &mut self,
         subject: &Subject,
         counters: Counters,
+        look: Look,
         meter: &mut Meter<'_>,
     ) -> Result<(Tally, f64), ReadError> {
         let (maps, pagemap) = (self.open(subject, "maps")?, self.open(subject, "pagemap")?);
@@ -296,7 +313,7 @@ impl Worker {
             page_size: self.page_size,
         };
         let (backings, root) = (&mut self.backings, &self.root);
-        pagemap::read(&files, counters, subject.is_unshared, meter, |header| {
+        pagemap::read(&files, counters, look, meter, |header| {
             backing(backings, root, subject.tgid, header)
         })
     }
