@@ -143,26 +143,48 @@ pub fn object(words: &[&str], size: u64, processes: u64) -> Result<Vec<Score>> {
     ])
 }
 
-/// One process with a heap or with many mappings: its PSS is what the kernel says.
+/// What a recording of one large process showed, and what that process felt of it.
+#[derive(Debug)]
+pub struct Large {
+    /// Its PSS is what the kernel says.
+    pub scores: Vec<Score>,
+    /// The longest that it waited for a lock while it mapped, touched and unmapped memory.
+    pub worst_wait_ns: i64,
+    /// From the start of the recording to its first PSS; `None` without one.
+    pub first_ns: Option<i64>,
+}
+
+/// One process with a heap or with many mappings.
 ///
 /// # Errors
 /// When the run itself fails.
-pub fn large(words: &[&str], size: u64, mappings: u64) -> Result<Vec<Score>> {
+pub fn large(words: &[&str], size: u64, mappings: u64, length: Duration) -> Result<Large> {
     let (size, mappings) = (size.to_string(), mappings.to_string());
     let mut stall = Running::start(&["stall", "--bytes", &size, "--mappings", &mappings])?;
     let pid = number(&stall.line()?, "pid")?;
-    let recorded = observe(words, &stall)?;
-    let truth = rollup(pid, "Pss")?;
-    stall.finish()?;
+    let pid_word = pid.to_string();
+    let recorder = Recorder::start(&[words, &["--quiet", "-p", &pid_word]].concat())?;
+    sleep(length);
+    let recorded = recorder.stop()?;
+    let lines = stall.finish()?;
+    let felt = lines.first().context("the workload said nothing")?;
+    let truth = number(felt, "pss_bytes")?;
     let book = Book::open(&recorded)?;
-    let upid = book.expect(pid)?.upid;
-    let found = last_readings(&recorded)?.get(&upid).copied();
-    let pss = found.and_then(|row| bytes(row.pss_bytes));
+    let process = book.expect(pid)?;
+    let rows: Vec<PssRow> = recorded.recording.rows()?;
+    let mut of_process = rows.iter().filter(|row| row.upid == process.upid);
+    let first = of_process.clone().next();
+    let pss = of_process.next_back().and_then(|row| bytes(row.pss_bytes));
     let is_near = pss.is_some_and(|pss| (pss - truth).abs() * 50 <= truth);
     let near = Score::of("PSS within 2 % of smaps_rollup", is_near, || {
         versus(pid, pss, truth)
     });
-    Ok(vec![near, no_loss(&recorded)?])
+    let seen_from = process.first_seen_boot_ns;
+    Ok(Large {
+        scores: vec![near, no_loss(&recorded)?],
+        worst_wait_ns: number(felt, "worst_slept_ns")?,
+        first_ns: first.map(|row| (row.boot_ns - seen_from).0),
+    })
 }
 
 fn rollup_of_all(line: &Value, key: &str) -> Result<i64> {
