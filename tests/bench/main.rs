@@ -4,6 +4,7 @@
 // The table is its purpose.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod attribution;
 mod cost;
 mod disk;
 mod exact;
@@ -57,6 +58,7 @@ struct Bench {
 /// In the order of the table that memtrace is held against.
 const BENCHES: &[&[Bench]] = &[
     exact::BENCHES,
+    attribution::BENCHES,
     cost::BENCHES,
     storms::BENCHES,
     marks::BENCHES,

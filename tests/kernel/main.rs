@@ -8,6 +8,7 @@ use memtrace_tests::scenario::{self, Score};
 use memtrace_tests::workload::Running;
 use memtrace_tests::{need, program};
 use std::process::Command;
+use std::time::Duration;
 
 /// Fails with every score that is not full.
 fn all_hold(scores: Vec<Score>) {
@@ -107,6 +108,15 @@ mod needs_bpf {
     }
 
     #[test]
+    fn memory_that_children_inherit_is_counted_once() -> anyhow::Result<()> {
+        need::require("bpf");
+        all_hold(scenario::inherited(BPF, 64 << 20, 4)?);
+        // Too much for a text that is walked in one go.
+        all_hold(scenario::inherited(BPF, 320 << 20, 8)?);
+        Ok(())
+    }
+
+    #[test]
     fn memory_that_two_processes_share_as_one_is_counted_once() -> anyhow::Result<()> {
         need::require("bpf");
         all_hold(scenario::clone_vm(BPF)?);
@@ -169,6 +179,24 @@ mod needs_bpf {
     }
 
     #[test]
+    fn shared_memory_that_eight_processes_map_is_one_object() -> anyhow::Result<()> {
+        need::require("bpf");
+        all_hold(scenario::object(BPF, 64 << 20, 8)?);
+        Ok(())
+    }
+
+    #[test]
+    fn the_pss_of_a_large_process_is_learned_in_pieces() -> anyhow::Result<()> {
+        need::require("bpf");
+        // A large budget: what is tested is the result and not the pace.
+        let words = ["--backend", "bpf", "--budget", "100"];
+        let length = Duration::from_secs(4);
+        all_hold(scenario::large(&words, 1 << 30, 1, length)?.scores);
+        all_hold(scenario::large(&words, 256 << 20, 20_000, length)?.scores);
+        Ok(())
+    }
+
+    #[test]
     fn a_million_small_mappings_are_sums_and_no_rows() -> anyhow::Result<()> {
         need::require("bpf");
         let (scores, _) = scenario::vm_storm(&["--probes", "syscalls"], 1_000_000)?;
@@ -202,6 +230,15 @@ mod needs_bpf {
 
     mod needs_memcg {
         use super::*;
+
+        #[test]
+        fn the_books_of_a_tree_of_every_kind_of_memory_close() -> anyhow::Result<()> {
+            need::require("bpf");
+            need::require("memcg");
+            let words = ["--backend", "bpf", "--budget", "100"];
+            all_hold(scenario::ledger(&words, 12, Duration::from_secs(5))?);
+            Ok(())
+        }
 
         #[test]
         fn an_oom_kill_in_the_recorders_own_cgroup_is_recorded() -> anyhow::Result<()> {

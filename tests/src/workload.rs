@@ -1,5 +1,6 @@
 //! Workloads, started by a test, and the truth that they tell.
 
+use crate::cgroup::MemoryGroup;
 use crate::program;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -72,6 +73,14 @@ impl Running {
     /// When it can't be started.
     pub fn start(words: &[&str]) -> Result<Self> {
         Self::spawn(&mut command(words)?)
+    }
+
+    /// The same, inside a memory cgroup.
+    ///
+    /// # Errors
+    /// When it can't be started.
+    pub fn start_in(group: &MemoryGroup, words: &[&str]) -> Result<Self> {
+        Self::spawn(&mut group.inside(&command(words)?))
     }
 
     /// Starts a workload that does nothing before [`Running::go`].

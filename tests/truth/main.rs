@@ -232,6 +232,47 @@ fn a_storm_counts_what_it_did() -> Result<()> {
 }
 
 #[test]
+fn inherited_memory_is_counted_whole_in_every_reader() -> Result<()> {
+    let mut cow = Running::start(&["cow", "--bytes", "32M", "--processes", "3"])?;
+    let line = cow.line()?;
+    let mut pss = 0;
+    for pid in line["pids"].as_array().context("no pids")? {
+        assert!(rollup(pid, "Rss")? > 32 * MIB);
+        pss += rollup(pid, "Pss_Anon")?;
+    }
+    pss += rollup(&line["root"], "Pss_Anon")?;
+    assert!((32 * MIB..36 * MIB).contains(&pss), "{pss}");
+    cow.finish().map(drop)
+}
+
+/// A line of smaps_rollup, in bytes.
+fn rollup(pid: &Value, key: &str) -> Result<i64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+    let line = text
+        .lines()
+        .find(|line| line.starts_with(&format!("{key}:")));
+    let kib = line.and_then(|line| line.split_whitespace().nth(1));
+    Ok(kib.context("no such line")?.parse::<i64>()? * 1024)
+}
+
+#[test]
+fn a_stalled_program_tells_how_long_it_waited() -> Result<()> {
+    let words = ["stall", "--bytes", "64M", "--mappings", "1000"];
+    let mut stall = Running::start(&words)?;
+    let pid = stall.line()?["pid"].clone();
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    assert!(maps.lines().count() >= 1_000, "{}", maps.lines().count());
+    let anon = rollup(&pid, "Pss_Anon")?;
+    // Whole pages for each mapping leave a little out.
+    assert!((60 * MIB..68 * MIB).contains(&anon), "{anon}");
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let lines = stall.finish()?;
+    assert!(number(&lines[0], "operations")? > 10, "{}", lines[0]);
+    assert!(number(&lines[0], "worst_ns")? > 0, "{}", lines[0]);
+    Ok(())
+}
+
+#[test]
 fn changers_change() -> Result<()> {
     let words = ["changers", "--processes", "1", "--period-ms", "5"];
     let mut changers = Running::start(&words)?;

@@ -11,10 +11,12 @@ mod args;
 mod behind_sudo;
 mod changers;
 mod clone_vm;
+mod cow;
 mod daemons;
 mod exec_from_thread;
 mod execs;
 mod forkstorm;
+mod household;
 mod hwm;
 mod idle;
 mod leader_exit;
@@ -24,6 +26,7 @@ mod oom;
 mod reserve;
 mod shm;
 mod spike;
+mod stall;
 mod steps;
 mod storm;
 mod sys;
@@ -49,10 +52,12 @@ const WORKLOADS: &[Workload] = &[
     behind_sudo::WORKLOAD,
     changers::WORKLOAD,
     clone_vm::WORKLOAD,
+    cow::WORKLOAD,
     daemons::WORKLOAD,
     exec_from_thread::WORKLOAD,
     execs::WORKLOAD,
     forkstorm::WORKLOAD,
+    household::WORKLOAD,
     hwm::WORKLOAD,
     idle::WORKLOAD,
     leader_exit::WORKLOAD,
@@ -63,6 +68,7 @@ const WORKLOADS: &[Workload] = &[
     shm::WORKLOAD,
     spike::WORKLOAD,
     steps::WORKLOAD,
+    stall::WORKLOAD,
     storm::WORKLOAD,
     threads::WORKLOAD,
     titles::WORKLOAD,

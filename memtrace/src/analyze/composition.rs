@@ -1,6 +1,7 @@
 //! Who holds the memory at one instant.
 
 use super::amounts::{Amounts, Totals};
+use super::balance::Balance;
 use super::endings::common_name;
 use super::family::bundle_similar;
 use super::ledger::Snapshot;
@@ -23,6 +24,9 @@ pub struct Composition {
     pub cgroups: Vec<CgroupUse>,
     /// The node as it stood then.
     pub node: Option<NodeUse>,
+    /// The books of those cgroups and of the node; empty for a recording that does not know
+    /// what is shared.
+    pub balances: Vec<Balance>,
 }
 
 /// What one process held.
@@ -62,6 +66,7 @@ impl Composition {
             holders,
             cgroups: Vec::new(),
             node: None,
+            balances: Vec::new(),
         }
     }
 

@@ -4,6 +4,7 @@
 mod rows;
 mod runs;
 mod script;
+mod sharing;
 
 pub(crate) use rows::mem_row;
 pub(crate) use runs::RUNS;

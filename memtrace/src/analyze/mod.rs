@@ -7,6 +7,7 @@
 
 mod amounts;
 mod analysis;
+mod balance;
 mod clock;
 mod composition;
 mod cost;
@@ -29,10 +30,12 @@ mod roster;
 mod run;
 mod series;
 mod signal;
+mod standing;
 mod surroundings;
 
 pub use amounts::{Amounts, Sum, Totals};
 pub use analysis::{Analysis, TreeFinding};
+pub use balance::{AnonLine, Balance, Basis, KernelPart, Scope};
 pub use clock::RunClock;
 pub use composition::{Composition, Holder, HolderGroup, together};
 pub use cost::RecorderCost;

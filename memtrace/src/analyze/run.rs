@@ -12,9 +12,9 @@ use super::ledger::{High, Ledger, Seens, TreeSeen};
 use super::moment::{Moment, MomentError};
 use super::reorder::{Reorder, Sample};
 use super::roster::Roster;
-use super::{Amounts, RowSource, losses, mappings, oom, surroundings};
+use super::{Amounts, RowSource, balance, losses, mappings, oom, surroundings};
 use crate::model::tables::MemRow;
-use crate::model::{BootNs, Bytes, RunInfo, RunState};
+use crate::model::{BootNs, Bytes, RunInfo, RunState, Target};
 use std::collections::HashMap;
 
 /// What the pass needs of a row of `mem`.
@@ -106,6 +106,8 @@ where
     let mut states: Vec<Composition> = seen.asked.drain(..).map(Composition::of).collect();
     let mut all: Vec<&mut Composition> = peak.iter_mut().chain(&mut states).collect();
     surroundings::complete(source, &roster.processes, &mut all)?;
+    let is_everyone_recorded = matches!(info.target, Target::All);
+    balance::complete(source, &roster.processes, is_everyone_recorded, &mut all)?;
 
     let family = Family::of(&roster.processes);
     let at = match options.at {

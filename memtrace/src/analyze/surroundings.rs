@@ -121,6 +121,11 @@ fn cgroups_of(
         .collect()
 }
 
+/// Whether a group is another one or lies below it.
+pub(super) fn is_within(path: &str, group: &str) -> bool {
+    ancestry(path).any(|above| above == group)
+}
+
 /// A path and the paths above it, up to "/".
 fn ancestry(path: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(path), |path| {

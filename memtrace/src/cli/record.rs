@@ -82,7 +82,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = parse_size)]
     vm_min_bytes: Bytes,
 
-    /// Percent of one CPU that memtrace may take before it looks less often
+    /// Percent of one CPU that memtrace may take before it looks less often; a quarter of it
+    /// goes to learning PSS and kinds of memory
     #[arg(long, value_name = "PERCENT", default_value = CPU_BUDGET_PERCENT, value_parser = parse_percent)]
     budget: f64,
 

@@ -20,6 +20,8 @@ pub mod node;
 pub mod oom;
 #[cfg(target_os = "linux")]
 pub mod procfs;
+#[cfg(target_os = "linux")]
+pub mod smaps;
 pub mod sysinfo;
 mod targets;
 mod world;

@@ -55,6 +55,17 @@ pub struct Process {
     has_new_peak: bool,
     /// On the list of processes to look at when changes are written.
     is_listed: bool,
+    image: Image,
+}
+
+/// What a process got by exec, and its children by fork: processes of one image can share
+/// anonymous pages, those of different ones cannot.
+#[derive(Clone, Copy, Debug)]
+struct Image {
+    /// Never reused.
+    id: u64,
+    /// Whether its exec was observed, so that every process of it is known.
+    is_whole: bool,
 }
 
 impl Process {
@@ -67,6 +78,11 @@ impl Process {
     pub fn row_mut(&mut self) -> &mut ProcessRow {
         self.is_dirty = true;
         &mut self.row
+    }
+
+    /// The program image it runs: another one after exec, the parent's after fork.
+    pub fn image(&self) -> u64 {
+        self.image.id
     }
 
     fn write(&mut self, out: &mut Vec<Record>) {
@@ -109,6 +125,9 @@ pub struct World {
     ended: Vec<ProcessRow>,
     listed: Vec<Upid>,
     last_upid: i64,
+    last_image: u64,
+    /// Living processes of each image.
+    image_members: HashMap<u64, usize>,
     snapshot_cost: Option<DurationNs>,
     bpf_run_time: Option<(DurationNs, i64)>,
     lost_event_count: i64,
@@ -188,6 +207,7 @@ impl World {
         }
         self.last_upid += 1;
         let upid = Upid(self.last_upid);
+        let image = self.image_at_birth(&birth);
         let parent = birth.parent.and_then(|parent| self.live.get(&parent));
         let mut row = ProcessRow {
             upid,
@@ -229,10 +249,58 @@ impl World {
             is_dirty: true,
             has_new_peak: false,
             is_listed: true,
+            image,
         };
         self.live.insert(upid, process);
         self.listed.push(upid);
+        *self.image_members.entry(image.id).or_default() += 1;
         upid
+    }
+
+    /// The image of the parent; of a process whose fork was not seen it is taken to be, for
+    /// want of knowing better, and then no exec makes up for what else can be of it.
+    fn image_at_birth(&mut self, birth: &Birth) -> Image {
+        let parent = birth.parent.and_then(|parent| self.live.get(&parent));
+        match parent {
+            Some(parent) => Image {
+                id: parent.image.id,
+                is_whole: parent.image.is_whole && birth.seen_by == FirstSeenBy::Fork,
+            },
+            None => self.new_image(false),
+        }
+    }
+
+    fn new_image(&mut self, is_whole: bool) -> Image {
+        self.last_image += 1;
+        Image {
+            id: self.last_image,
+            is_whole,
+        }
+    }
+
+    fn leave_image(&mut self, image: Image) {
+        if let Some(count) = self.image_members.get_mut(&image.id) {
+            *count -= 1;
+            if *count == 0 {
+                self.image_members.remove(&image.id);
+            }
+        }
+    }
+
+    /// Notes that a process was seen executing a program.
+    pub fn note_exec(&mut self, upid: Upid) {
+        let image = self.new_image(true);
+        let Some(process) = self.live.get_mut(&upid) else {
+            return;
+        };
+        let left = std::mem::replace(&mut process.image, image);
+        self.image_members.insert(image.id, 1);
+        self.leave_image(left);
+    }
+
+    /// Whether no other process can share its anonymous pages through fork.
+    pub fn is_only_one_of_its_image(&self, process: &Process) -> bool {
+        process.image.is_whole && self.image_members.get(&process.image.id) == Some(&1)
     }
 
     /// Ends a process: it leaves the living, and its last row is written.
@@ -243,6 +311,7 @@ impl World {
         if self.by_tgid.get(&process.row.tgid) == Some(&upid) {
             self.by_tgid.remove(&process.row.tgid);
         }
+        self.leave_image(process.image);
         process.row.exit_boot_ns = Some(end.at);
         if let Some(status) = end.wait_status {
             note_status(&mut process.row, status);
@@ -489,6 +558,50 @@ mod tests {
             _ => None,
         };
         out.into_iter().filter_map(oom_killed).collect()
+    }
+
+    #[test]
+    fn pages_are_unshared_from_exec_to_fork_and_again_when_the_child_is_gone() {
+        let mut world = World::default();
+        let parent = enter(&mut world, 1);
+        let is_alone = |world: &World, upid| {
+            let process = world.process(upid).unwrap();
+            world.is_only_one_of_its_image(process)
+        };
+        assert!(!is_alone(&world, parent), "its own parent is unknown");
+        world.note_exec(parent);
+        assert!(is_alone(&world, parent));
+        let fork = |tgid, seen_by| Birth {
+            tgid: Tgid(tgid),
+            start: BootNs(0),
+            seen_by,
+            parent: Some(parent),
+            comm: String::new(),
+        };
+        let child = world.enter(fork(2, FirstSeenBy::Fork), BootNs(0));
+        assert!(!is_alone(&world, parent) && !is_alone(&world, child));
+        world.note_exec(child);
+        assert!(is_alone(&world, parent) && is_alone(&world, child));
+        let worker = world.enter(fork(3, FirstSeenBy::Fork), BootNs(0));
+        end(&mut world, parent);
+        assert!(is_alone(&world, worker), "what it inherited is its own now");
+    }
+
+    #[test]
+    fn a_child_whose_fork_was_not_seen_is_never_taken_to_be_alone() {
+        let mut world = World::default();
+        let parent = enter(&mut world, 1);
+        world.note_exec(parent);
+        let birth = Birth {
+            tgid: Tgid(2),
+            start: BootNs(0),
+            seen_by: FirstSeenBy::Snapshot,
+            parent: Some(parent),
+            comm: String::new(),
+        };
+        let child = world.enter(birth, BootNs(0));
+        end(&mut world, parent);
+        assert!(!world.is_only_one_of_its_image(world.process(child).unwrap()));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a report says, before it is laid out: sections of lines and tables, which `text` and
 //! `md` render. One file per group of sections; [`build`] puts them in order.
 
+mod balance;
 mod growth;
 mod head;
 mod holders;
@@ -129,12 +130,15 @@ pub(super) fn build(analysis: &Analysis, style: &Style) -> Document {
     if let Some(at) = &analysis.at {
         // Who asks for an instant has read the rest.
         sections.push(holders::at(analysis, at, top));
+        sections.extend(balance::ledger(analysis, at, top));
         sections.push(holders::peak_in_short(analysis));
         sections.extend(tree());
         return Document { sections };
     }
     sections.extend(kills::oom_kills(analysis, top));
     sections.push(holders::peak(analysis, top));
+    let peak = analysis.peak.as_ref();
+    sections.extend(peak.and_then(|peak| balance::ledger(analysis, peak, top)));
     sections.extend(holders::main_and_descendants(analysis, top));
     sections.extend(processes::by_peak(analysis, top));
     sections.extend(tree());

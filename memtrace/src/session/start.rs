@@ -11,6 +11,8 @@ use crate::collect::node::NodeCollector;
 use crate::collect::oom::{KmsgReader, OomCollector};
 #[cfg(target_os = "linux")]
 use crate::collect::procfs::{self, ProcfsBackend, ProcfsOptions, descriptor_limit};
+#[cfg(target_os = "linux")]
+use crate::collect::smaps::{SmapsCollector, SmapsOptions};
 use crate::collect::sysinfo::SysinfoBackend;
 use crate::collect::{Collector, Targets, Tick, World};
 use crate::host::{Backend, HostFacts, Plan, PlanError};
@@ -18,6 +20,10 @@ use crate::model::{DiagKind, Record, Severity, Target, Tgid};
 #[cfg(target_os = "linux")]
 use std::path::Path;
 use std::path::PathBuf;
+
+/// Part of the recorder's share of a CPU that goes to learning what the memory is.
+#[cfg(target_os = "linux")]
+const ATTRIBUTION_SHARE: f64 = 0.25;
 
 /// The recording could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -254,14 +260,20 @@ impl Request<'_> {
             _ => vec![self.sysinfo()?],
         };
         #[cfg(target_os = "linux")]
-        self.add_linux_collectors(backend, &mut collectors);
+        self.add_linux_collectors(backend, &mut collectors, tick, out);
         collectors.push(Box::new(NodeCollector::new()));
         Ok(collectors)
     }
 
     /// What there is on Linux beside the processes.
     #[cfg(target_os = "linux")]
-    fn add_linux_collectors(&self, backend: Backend, collectors: &mut Vec<Box<dyn Collector>>) {
+    fn add_linux_collectors(
+        &self,
+        backend: Backend,
+        collectors: &mut Vec<Box<dyn Collector>>,
+        tick: &Tick,
+        out: &mut Vec<Record>,
+    ) {
         if backend != Backend::Bpf
             && let Ok(log) = KmsgReader::open()
         {
@@ -272,6 +284,28 @@ impl Request<'_> {
         if let Some(hierarchy) = &self.facts.memory_hierarchy {
             collectors.push(Box::new(CgroupCollector::new(hierarchy.clone())));
         }
+        match self.smaps(backend) {
+            Ok(smaps) => collectors.push(Box::new(smaps)),
+            Err(error) => {
+                let detail = format!("kinds of memory and PSS are unknown: {error}");
+                let kind = DiagKind::Unavailable;
+                out.push(tick.diag(Severity::Degraded, kind, "smaps", None, detail));
+            }
+        }
+    }
+
+    /// What the memory of each process is.
+    #[cfg(target_os = "linux")]
+    fn smaps(&self, backend: Backend) -> Result<SmapsCollector, String> {
+        if backend == Backend::Bpf && self.facts.is_initial_pid_ns == Some(false) {
+            return Err("the kernel's process ids are not those of this /proc".to_owned());
+        }
+        let options = SmapsOptions {
+            root: PathBuf::from("/proc"),
+            share: self.options.cpu_budget * ATTRIBUTION_SHARE,
+            page_size: self.facts.page_size_bytes.0.cast_unsigned(),
+        };
+        SmapsCollector::start(options).map_err(|error| error.to_string())
     }
 
     #[cfg(target_os = "linux")]

@@ -3,20 +3,24 @@
 
 mod book;
 mod identities;
+mod ledger;
 mod marks;
 mod oom;
 mod peaks;
 mod reserve;
 mod shared;
+mod sharing;
 mod spikes;
 mod vm;
 
 pub use book::{Book, Score};
 pub use identities::{daemons, exec_from_thread, execs, titles};
+pub use ledger::ledger;
 pub use marks::{Marks, marks};
 pub use oom::{oom, oom_on_v2};
 pub use peaks::{forkstorm, leader_exit, vforkchild};
 pub use reserve::reserve;
 pub use shared::{clone_vm, zombie};
+pub use sharing::{inherited, large, object};
 pub use spikes::spikes;
 pub use vm::{vm, vm_storm};

@@ -1,6 +1,7 @@
 //! The runs on which every report format is snapshotted.
 
 use super::script::{Script, gib, upid};
+use super::sharing::shared;
 use crate::model::tables::{DiagKind, PeakSource, Severity, VmOp};
 use crate::model::{Bytes, RunState, Target, Tgid};
 
@@ -20,6 +21,7 @@ pub(crate) const RUNS: &[Run] = &[
     ("many_children", many_children, None),
     ("whole_machine", whole_machine, None),
     ("address_space", address_space, None),
+    ("shared", shared, Some("+12s")),
 ];
 
 /// A trainer that starts vLLM: the workers hold most, and one of them leaks.

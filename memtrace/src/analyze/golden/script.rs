@@ -79,7 +79,7 @@ impl Script {
         }
     }
 
-    fn put(&mut self, record: impl Into<Record>) {
+    pub(super) fn put(&mut self, record: impl Into<Record>) {
         self.rows.0.push(record.into());
     }
 

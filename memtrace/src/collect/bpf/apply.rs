@@ -219,6 +219,7 @@ impl Apply {
         if self.held == Some(tgid) {
             self.held = None;
         }
+        world.note_exec(upid);
         if let Some(process) = world.process_mut(upid) {
             let particulars = Particulars {
                 uid: exec.uid,

@@ -1,25 +1,33 @@
 //! The tables of a recording, one file each, and the list of them.
 
+mod cached_file;
 mod cgroup_mem;
 mod diag;
+mod mapping;
 mod mark;
 mod mem;
 mod node_mem;
 mod oom;
 mod process;
+mod pss;
 mod self_cost;
+mod shm_object;
 mod title;
 mod vm_event;
 mod vm_summary;
 
+pub use cached_file::{CacheSource, CachedFileRow};
 pub use cgroup_mem::CgroupMemRow;
 pub use diag::{DiagKind, DiagRow, Severity};
+pub use mapping::{MappingKind, MappingRow};
 pub use mark::{MarkKind, MarkRow, MarkSource};
 pub use mem::{MemRow, MemSource};
 pub use node_mem::NodeMemRow;
 pub use oom::OomRow;
 pub use process::{FirstSeenBy, PeakSource, ProcessRow};
+pub use pss::{PssRow, PssSource};
 pub use self_cost::SelfCostRow;
+pub use shm_object::{ShmFamily, ShmObjectRow};
 pub use title::{TitleRow, TitleSource};
 pub use vm_event::{VmEventRow, VmOp};
 pub use vm_summary::VmSummaryRow;
@@ -63,6 +71,10 @@ tables! {
     Process(ProcessRow),
     Title(TitleRow),
     Mem(MemRow),
+    Pss(PssRow),
+    Mapping(MappingRow),
+    ShmObject(ShmObjectRow),
+    CachedFile(CachedFileRow),
     Mark(MarkRow),
     VmEvent(VmEventRow),
     VmSummary(VmSummaryRow),

@@ -1,6 +1,7 @@
 //! The shape of the JSON report. A field is never renamed and never changes its meaning within
 //! a version; new ones may come. docs/report-json.md describes each.
 
+mod balance;
 mod mappings;
 mod parts;
 mod process;

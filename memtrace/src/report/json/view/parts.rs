@@ -1,5 +1,6 @@
 //! The parts of the JSON report beside the processes.
 
+use super::balance::Balance;
 use crate::analyze::{self, Amounts, Analysis, RunClock, Sum, Verdict};
 use crate::model::{BootNs, Bytes, DurationNs, Label, Tgid, Upid};
 use crate::report::words;
@@ -117,6 +118,7 @@ pub(super) struct Composition<'a> {
     holders: Vec<Holder<'a>>,
     cgroups: Vec<Cgroup<'a>>,
     node: Option<Node>,
+    ledgers: Vec<Balance<'a>>,
 }
 
 #[derive(Serialize)]
@@ -177,6 +179,11 @@ impl<'a> Composition<'a> {
                 mem_available_bytes: node.row.mem_available_bytes,
                 age_ns: node.age_ns,
             }),
+            ledgers: state
+                .balances
+                .iter()
+                .map(|balance| Balance::of(analysis, balance, top))
+                .collect(),
         }
     }
 }

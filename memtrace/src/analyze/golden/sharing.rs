@@ -1,0 +1,96 @@
+//! A run of which it is known what is shared: the books of its cgroup close.
+
+use super::script::{Script, boot, gib, mib, upid, wall};
+use crate::model::tables::{
+    CacheSource, CachedFileRow, MappingKind, PssRow, PssSource, ShmFamily, ShmObjectRow,
+};
+use crate::model::{Bytes, DurationNs, Tgid};
+
+impl Script {
+    /// A measured PSS of anonymous memory, in MiB: PSS and RSS.
+    fn pss(&mut self, tgid: u32, at: f64, [pss, rss]: [f64; 2], is_anon_unshared: bool) {
+        self.put(PssRow {
+            ts: wall(at),
+            boot_ns: boot(at),
+            upid: upid(Tgid(tgid)),
+            pss_bytes: None,
+            pss_anon_bytes: Some(mib(pss)),
+            pss_file_bytes: None,
+            pss_shmem_bytes: None,
+            uss_bytes: None,
+            rss_anon_bytes: Some(mib(rss)),
+            rss_file_bytes: None,
+            rss_shmem_bytes: None,
+            swap_bytes: None,
+            huge_bytes: None,
+            hugetlb_bytes: None,
+            is_anon_unshared,
+            source: Some(PssSource::Pagemap),
+            sampled_share: Some(0.25),
+            cost_ns: DurationNs(2_000_000),
+            span_ns: DurationNs(400_000_000),
+        });
+    }
+
+    /// A shared object, in MiB: its size and what is allocated.
+    fn object(&mut self, mapper: u32, at: f64, name: &str, [size, allocated]: [f64; 2]) {
+        self.put(ShmObjectRow {
+            ts: wall(at),
+            boot_ns: boot(at),
+            device: "0:25".to_owned(),
+            inode: i64::from(name.as_bytes().last().copied().unwrap_or(0)),
+            kind: Some(MappingKind::Tmpfs),
+            name: Some(name.to_owned()),
+            is_deleted: false,
+            family: name.contains("plasma").then_some(ShmFamily::RayPlasma),
+            creator_tgid: None,
+            size_bytes: Some(mib(size)),
+            allocated_bytes: Some(mib(allocated)),
+            mapper_count: 3,
+            mappers: String::new(),
+            first_mapper_upid: Some(upid(Tgid(mapper))),
+            has_other_mapper: None,
+        });
+    }
+
+    /// A cached file, in MiB.
+    fn cached(&mut self, user: u32, at: f64, path: &str, cached: f64) {
+        self.put(CachedFileRow {
+            ts: wall(at),
+            boot_ns: boot(at),
+            device: "259:1".to_owned(),
+            inode: i64::try_from(path.len()).unwrap_or(0),
+            path: path.to_owned(),
+            size_bytes: mib(cached),
+            cached_bytes: Some(mib(cached)),
+            dirty_bytes: Some(Bytes(0)),
+            user_count: 2,
+            first_user_upid: Some(upid(Tgid(user))),
+            source: Some(CacheSource::Cachestat),
+        });
+    }
+}
+
+/// Ray with an object store and workers that inherited their memory: RSS counts 14 GiB, of
+/// which 6 exist.
+pub(super) fn shared() -> Script {
+    let mut run = Script::command(&["python3", "loop.py"], 120.0);
+    run.process(500, None, 0.0, "python3 loop.py");
+    run.mem(500, 1.0, [2048.0, 100.0, 1024.0]);
+    for worker in 501..504 {
+        run.process(worker, Some(500), 5.0, "ray::Rollout.step");
+        run.mem(worker, 6.0, [2560.0, 100.0, 1024.0]);
+    }
+    for tgid in 500..504 {
+        run.edit(tgid, |row| row.cgroup = Some("/pod/ray".to_owned()));
+    }
+    run.pss(500, 8.0, [512.0, 2048.0], false);
+    run.pss(501, 9.0, [1024.0, 2560.0], false);
+    run.pss(502, 10.0, [1000.0, 2500.0], false);
+    run.object(500, 8.0, "/dev/shm/plasmaA", [4096.0, 1024.0]);
+    run.object(500, 8.0, "/dev/shm/mine\x1b[2J", [64.0, 64.0]);
+    run.cached(501, 9.0, "/models/qwen/model.safetensors", 1024.0);
+    run.cgroup(12.0, "/pod/ray", [6.25, 3.5, 1.0625], Some(gib(8.0)));
+    run.mem(500, 12.0, [2048.0, 100.0, 1024.0]);
+    run
+}

@@ -1,0 +1,146 @@
+//! The CPU time that readings may take: a share of one core, saved up for a few seconds.
+
+use crate::host::clock;
+use crate::model::{BootNs, DurationNs};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Unused time is kept for so long, so that what is due can be read at once after a calm.
+const SAVED_NS: f64 = 10e9;
+/// A debt is paid until so much is left over: pauses shorter than that cost more than they
+/// spread.
+const SLICE_NS: f64 = 1e6;
+
+/// What may be spent, and what was.
+#[derive(Debug)]
+pub(super) struct Budget {
+    share: f64,
+    credit_ns: f64,
+    filled: BootNs,
+}
+
+impl Budget {
+    /// `share` is the share of one core, above 0 and at most 1.
+    pub(super) fn new(share: f64, now: BootNs) -> Self {
+        Self {
+            share,
+            credit_ns: SAVED_NS * share,
+            filled: now,
+        }
+    }
+
+    /// Takes the cost of some work. Answers how long to rest, if the credit is used up.
+    pub(super) fn spend(&mut self, cost: DurationNs, now: BootNs) -> Option<DurationNs> {
+        let earned = (now - self.filled).0 as f64 * self.share;
+        self.filled = now;
+        self.credit_ns = (self.credit_ns + earned).min(SAVED_NS * self.share) - cost.0 as f64;
+        (self.credit_ns < 0.0).then(|| {
+            let missing = SLICE_NS.min(SAVED_NS * self.share) - self.credit_ns;
+            DurationNs((missing / self.share) as i64)
+        })
+    }
+}
+
+/// The recording ends: what is being read is no longer wanted.
+#[derive(Debug, thiserror::Error)]
+#[error("the recording ends")]
+pub(super) struct Stopped;
+
+/// The order to stop, which wakes whoever rests.
+#[derive(Debug, Default)]
+pub(super) struct Stop {
+    is_set: Mutex<bool>,
+    wake: Condvar,
+}
+
+impl Stop {
+    pub(super) fn set(&self) {
+        *self.is_set.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.wake.notify_all();
+    }
+
+    /// Rests, or less when the order comes.
+    pub(super) fn rest(&self, time: DurationNs) -> Result<(), Stopped> {
+        let guard = self.is_set.lock().unwrap_or_else(PoisonError::into_inner);
+        let time = Duration::from_nanos(time.0.max(0).cast_unsigned());
+        let waited = self.wake.wait_timeout_while(guard, time, |is_set| !*is_set);
+        let (is_set, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if *is_set { Err(Stopped) } else { Ok(()) }
+    }
+}
+
+/// Meters the CPU time of this thread against a budget, and rests where it is used up.
+#[derive(Debug)]
+pub(super) struct Meter<'a> {
+    budget: Budget,
+    stop: &'a Stop,
+    metered: DurationNs,
+    total: DurationNs,
+}
+
+impl<'a> Meter<'a> {
+    pub(super) fn new(share: f64, stop: &'a Stop) -> Self {
+        Self {
+            budget: Budget::new(share, clock::boot()),
+            stop,
+            metered: clock::thread_cpu(),
+            total: DurationNs(0),
+        }
+    }
+
+    /// Called between two pieces of work, with no lock of another process held.
+    pub(super) fn pause(&mut self) -> Result<(), Stopped> {
+        let now = clock::thread_cpu();
+        let cost = DurationNs(now.0 - self.metered.0);
+        self.metered = now;
+        self.total.0 += cost.0;
+        match self.budget.spend(cost, clock::boot()) {
+            Some(rest) => self.stop.rest(rest),
+            None => Ok(()),
+        }
+    }
+
+    /// CPU time metered so far.
+    pub(super) fn total(&self) -> DurationNs {
+        self.total
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: i64 = 1_000_000;
+
+    #[test]
+    fn over_a_minute_no_more_than_the_share_and_what_was_saved_is_spent() {
+        let mut budget = Budget::new(0.005, BootNs(0));
+        let (mut now, mut spent) = (BootNs(0), 0);
+        while now.0 < 60_000 * MS {
+            now = now + DurationNs(MS);
+            spent += MS;
+            if let Some(rest) = budget.spend(DurationNs(MS), now) {
+                now = now + rest;
+            }
+        }
+        let allowed = (60_000.0 * 0.005 + 10_000.0 * 0.005) * MS as f64;
+        assert!((spent as f64) <= allowed * 1.05, "{spent} of {allowed}");
+        assert!((spent as f64) >= allowed * 0.9, "{spent} of {allowed}");
+    }
+
+    #[test]
+    fn one_long_piece_is_paid_for_by_a_long_rest() {
+        let mut budget = Budget::new(0.005, BootNs(0));
+        let rest = budget.spend(DurationNs(150 * MS), BootNs(0)).unwrap();
+        assert!(rest.0 >= 20_000 * MS, "{rest}");
+        assert_eq!(budget.spend(DurationNs(0), BootNs(0) + rest), None);
+    }
+
+    #[test]
+    fn an_order_to_stop_ends_a_rest() {
+        let stop = Stop::default();
+        assert!(stop.rest(DurationNs(MS)).is_ok());
+        stop.set();
+        assert!(stop.rest(DurationNs(3_600_000 * MS)).is_err());
+    }
+}

@@ -1,0 +1,176 @@
+//! The session's side: tells the thread who is there, and takes what it found.
+
+use super::worker::{Desk, Found, Subject, Worker};
+use crate::collect::{CollectError, Collector, Tick, World};
+use crate::model::{DiagKind, DurationNs, Record, Severity};
+use std::io;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Time between two looks at what was found.
+const PERIOD: DurationNs = DurationNs(500_000_000);
+/// A reading is some dozen rows, and they are taken twice a second.
+const FOUND_MAX: usize = 64;
+/// It parses lines of text.
+const STACK_BYTES: usize = 256 << 10;
+
+/// What the collector is started with.
+#[derive(Clone, Debug)]
+pub struct SmapsOptions {
+    /// Where procfs is mounted.
+    pub root: PathBuf,
+    /// Share of one core that readings may take, above 0 and at most 1.
+    pub share: f64,
+    /// The size of a base page in bytes.
+    pub page_size: u64,
+}
+
+/// Observes what the memory of each process is.
+#[derive(Debug)]
+pub struct SmapsCollector {
+    desk: Arc<Desk>,
+    found: Receiver<Found>,
+    thread: Option<JoinHandle<()>>,
+    refused: Option<(i64, String)>,
+    is_refusal_told: bool,
+    /// Merging of equal pages shares what no fork did.
+    has_ksm: bool,
+}
+
+impl SmapsCollector {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// When there can be no more threads.
+    pub fn start(options: SmapsOptions) -> io::Result<Self> {
+        let desk = Arc::new(Desk::default());
+        let (tell, found) = sync_channel(FOUND_MAX);
+        let share = options.share;
+        let worker = Worker::new(Arc::clone(&desk), tell, options.root, options.page_size);
+        let thread = std::thread::Builder::new()
+            .name("memtrace-smaps".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn(move || worker.run(share))?;
+        Ok(Self {
+            desk,
+            found,
+            thread: Some(thread),
+            refused: None,
+            is_refusal_told: false,
+            has_ksm: has_ksm(),
+        })
+    }
+
+    fn take_found(&mut self, world: &World, out: &mut Vec<Record>) {
+        while let Ok(found) = self.found.try_recv() {
+            match found {
+                // The id can be another process's by now, or the process another program.
+                Found::Reading(subject, rows) => {
+                    if image(world, &subject) == Some(subject.image) {
+                        out.extend(rows);
+                    }
+                }
+                Found::Shared(rows) => out.extend(rows),
+                Found::Refused(message) => {
+                    self.refused.get_or_insert((0, message)).0 += 1;
+                }
+            }
+        }
+    }
+
+    fn tell_refusals(&mut self, tick: &Tick, out: &mut Vec<Record>) {
+        if self.is_refusal_told && !tick.is_keyframe {
+            return;
+        }
+        if let Some((count, message)) = self.refused.take() {
+            self.is_refusal_told = true;
+            let detail = format!(
+                "kinds of memory and PSS of processes of other users are unknown \
+                 ({message}); CAP_SYS_PTRACE and CAP_SYS_ADMIN show them"
+            );
+            let (severity, kind) = (Severity::Degraded, DiagKind::Permission);
+            out.push(tick.diag(severity, kind, "/proc/PID/smaps", Some(count), detail));
+        }
+    }
+
+    fn tell_who_is_there(&self, world: &World) {
+        // A child whose fork was lost could share what seems to be unshared.
+        let is_known_well = !self.has_ksm && world.lost_event_count() == 0;
+        let subjects = world.processes().map(|process| Subject {
+            upid: process.row().upid,
+            tgid: process.row().tgid,
+            image: process.image(),
+            is_unshared: is_known_well && world.is_only_one_of_its_image(process),
+        });
+        let subjects = Arc::new(subjects.collect());
+        *self
+            .desk
+            .subjects
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = subjects;
+    }
+
+    fn stop(&mut self) {
+        self.desk.stop.set();
+        if let Some(thread) = self.thread.take() {
+            // It can be waiting for room to tell something.
+            while !thread.is_finished() {
+                let _ = self.found.recv_timeout(Duration::from_millis(1));
+            }
+            let _ = thread.join();
+        }
+    }
+}
+
+fn image(world: &World, subject: &Subject) -> Option<u64> {
+    let process = world.process(subject.upid)?;
+    Some(process.image())
+}
+
+fn has_ksm() -> bool {
+    let run = std::fs::read_to_string("/sys/kernel/mm/ksm/run");
+    run.is_ok_and(|run| run.trim() != "0")
+}
+
+impl Collector for SmapsCollector {
+    fn name(&self) -> &'static str {
+        "smaps"
+    }
+
+    fn period(&self) -> DurationNs {
+        PERIOD
+    }
+
+    fn collect(
+        &mut self,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) -> Result<(), CollectError> {
+        self.take_found(world, out);
+        self.tell_refusals(tick, out);
+        self.tell_who_is_there(world);
+        Ok(())
+    }
+
+    fn finish(
+        &mut self,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) -> Result<(), CollectError> {
+        self.take_found(world, out);
+        self.tell_refusals(tick, out);
+        self.stop();
+        Ok(())
+    }
+}
+
+impl Drop for SmapsCollector {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

@@ -1,0 +1,216 @@
+//! Files that processes map or have open, and what the page cache holds of them.
+//! `cached_file`.
+
+use super::budget::{Meter, Stopped};
+use super::cache;
+use super::objects::{Key, key_of};
+use super::tally::Tally;
+use super::worker::Subject;
+use crate::model::{
+    BootNs, Bytes, CacheSource, CachedFileRow, ClockOffset, MappingKind, Record, Upid,
+};
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Smaller files are left to the sum of all others.
+const SMALL: u64 = 1 << 20;
+/// An unchanged file is written again so often.
+const KEYFRAME_NS: i64 = 60_000_000_000;
+/// A file is asked again so often, or less when the budget is used up.
+const AGAIN_NS: i64 = 5_000_000_000;
+/// So many files are followed; the smallest ones come last in no order.
+const FILES_MAX: usize = 4096;
+
+/// A file of a disk or of the network.
+#[derive(Debug)]
+struct Used {
+    path: String,
+    size: u64,
+    users: HashSet<Upid>,
+    first_user: Upid,
+    /// Ways to it: through a mapping, a descriptor, or its path.
+    ways: Vec<PathBuf>,
+    asked_at: Option<BootNs>,
+    written: Option<(BootNs, i64, usize)>,
+}
+
+/// All that are known.
+#[derive(Debug)]
+pub(super) struct Files {
+    root: PathBuf,
+    files: HashMap<Key, Used>,
+    /// Mapped ones that were found too small to follow, so that they are asked only once.
+    small: HashSet<Key>,
+}
+
+impl Files {
+    /// `root` is where procfs is.
+    pub(super) fn new(root: &Path) -> Self {
+        Self {
+            root: root.to_owned(),
+            files: HashMap::new(),
+            small: HashSet::new(),
+        }
+    }
+
+    /// Takes what a reading of a process showed, and looks at its descriptors.
+    pub(super) fn enter(
+        &mut self,
+        subject: &Subject,
+        tally: &Tally,
+        meter: &mut Meter<'_>,
+    ) -> Result<(), Stopped> {
+        for used in self.files.values_mut() {
+            used.users.remove(&subject.upid);
+        }
+        let process = self.root.join(subject.tgid.to_string());
+        for (key, mapped) in tally.objects() {
+            let Some(inode) = key.inode.filter(|_| key.kind == MappingKind::File) else {
+                continue;
+            };
+            if self.small.contains(&inode) {
+                continue;
+            }
+            let (start, end) = mapped.range;
+            let way = process.join(format!("map_files/{start:x}-{end:x}"));
+            let path = mapped.path.clone().unwrap_or_default();
+            if !self.meet(subject, way, path) {
+                self.small.insert(inode);
+            }
+        }
+        meter.pause()?;
+        let Ok(descriptors) = fs::read_dir(process.join("fd")) else {
+            return Ok(());
+        };
+        for descriptor in descriptors.flatten() {
+            let way = descriptor.path();
+            // Pipes and sockets have no path; asking for more than the link would cost more.
+            let Ok(target) = fs::read_link(&way) else {
+                continue;
+            };
+            let is_shm = target.starts_with("/dev") || target.starts_with("/proc");
+            if target.is_absolute() && !is_shm {
+                self.meet(subject, way, target.to_string_lossy().into_owned());
+            }
+            meter.pause()?;
+        }
+        Ok(())
+    }
+
+    /// Enters a file that a process uses. Answers whether it is one to follow.
+    fn meet(&mut self, subject: &Subject, way: PathBuf, path: String) -> bool {
+        let Ok(metadata) = fs::metadata(&way) else {
+            // Gone, or refused: perhaps another time.
+            return true;
+        };
+        if !metadata.is_file() || metadata.len() < SMALL {
+            return false;
+        }
+        let key = key_of(&metadata);
+        if !self.files.contains_key(&key) && self.files.len() >= FILES_MAX {
+            return false;
+        }
+        let used = self.files.entry(key).or_insert_with(|| Used {
+            ways: vec![PathBuf::from(&path)],
+            path,
+            size: 0,
+            users: HashSet::new(),
+            first_user: subject.upid,
+            asked_at: None,
+            written: None,
+        });
+        used.size = metadata.len();
+        if used.users.insert(subject.upid) {
+            // The path is what is left when all its users are gone.
+            used.ways.truncate(1);
+            used.ways.push(way);
+        }
+        true
+    }
+
+    /// Asks for what is cached of each file, and writes those that changed.
+    pub(super) fn write(
+        &mut self,
+        living: &HashSet<Upid>,
+        clock: ClockOffset,
+        meter: &mut Meter<'_>,
+        out: &mut Vec<Record>,
+    ) -> Result<(), Stopped> {
+        for (key, used) in &mut self.files {
+            let now = crate::host::clock::boot();
+            if used.asked_at.is_some_and(|at| (now - at).0 < AGAIN_NS) {
+                continue;
+            }
+            used.asked_at = Some(now);
+            used.users.retain(|upid| living.contains(upid));
+            let Some(file) = used.open(*key) else {
+                continue;
+            };
+            let Some(cached) = cache::cached(&file, used.size, meter)? else {
+                continue;
+            };
+            let state = (cached.bytes, used.users.len());
+            let is_due = used.written.is_none_or(|(at, bytes, users)| {
+                let moved = (bytes - state.0).saturating_abs();
+                users != state.1 || moved > bytes / 100 || (now - at).0 >= KEYFRAME_NS
+            });
+            if is_due {
+                used.written = Some((now, state.0, state.1));
+                out.push(Record::CachedFile(used.row(*key, &cached, now, clock)));
+            }
+            meter.pause()?;
+        }
+        Ok(())
+    }
+}
+
+impl Used {
+    /// Opens the file for a moment. What another file's path leads to by now is not it.
+    fn open(&mut self, key: Key) -> Option<File> {
+        for way in self.ways.iter().rev() {
+            let mut options = File::options();
+            let flags = libc::O_NOATIME | libc::O_NONBLOCK | libc::O_CLOEXEC;
+            let opened = options.read(true).custom_flags(flags).open(way);
+            // O_NOATIME is for the owner and for CAP_FOWNER.
+            let opened = opened.or_else(|_| {
+                let flags = libc::O_NONBLOCK | libc::O_CLOEXEC;
+                options.custom_flags(flags).open(way)
+            });
+            let Ok(file) = opened else { continue };
+            if let Ok(metadata) = file.metadata()
+                && key_of(&metadata) == key
+            {
+                self.size = metadata.size();
+                return Some(file);
+            }
+        }
+        None
+    }
+
+    fn row(
+        &self,
+        key: Key,
+        cached: &cache::Cached,
+        now: BootNs,
+        clock: ClockOffset,
+    ) -> CachedFileRow {
+        CachedFileRow {
+            ts: clock.to_wall(now),
+            boot_ns: now,
+            device: key.0.to_string(),
+            inode: i64::try_from(key.1).unwrap_or(i64::MAX),
+            path: self.path.clone(),
+            size_bytes: Bytes(i64::try_from(self.size).unwrap_or(i64::MAX)),
+            cached_bytes: Some(Bytes(cached.bytes)),
+            dirty_bytes: cached.dirty.map(Bytes),
+            user_count: i64::try_from(self.users.len()).unwrap_or(i64::MAX),
+            first_user_upid: Some(self.first_user),
+            source: Some(match cached.dirty {
+                Some(_) => CacheSource::Cachestat,
+                None => CacheSource::Mincore,
+            }),
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! What the memory of a process is, and what it holds when shared pages are divided:
+//! `pss`, `mapping`; and what is shared: `shm_object`, `cached_file`.
+//!
+//! Learning that is costly, and done wrong it stops the process: the kernel walks its page
+//! tables under its mmap lock. So a thread of its own does it (`worker`), under a budget of
+//! CPU time (`budget`), most urgent process first (`queue`), and in one of two ways that
+//! hold the lock for a short time only: `text` (of smaps) where the process is small, `pagemap`
+//! in pieces where it is large. `mappings` and `tally` are what both have in common.
+//! What readings show of shared objects and of files is followed by `objects` and `files`.
+
+mod budget;
+mod cache;
+mod collector;
+mod facts;
+mod families;
+mod files;
+mod mappings;
+mod objects;
+mod pagemap;
+mod queue;
+mod rows;
+mod tally;
+#[cfg(test)]
+mod tests;
+mod text;
+mod worker;
+
+pub use collector::{SmapsCollector, SmapsOptions};

@@ -1,0 +1,450 @@
+//! Objects of shared memory: who maps them, and what they take. `shm_object`.
+//!
+//! They are asked for their size through a mapping of a living process (map_files), never
+//! through a descriptor of our own that is kept: that would keep a deleted one alive.
+
+use super::budget::{Meter, Stopped};
+use super::families::recognise;
+use super::mappings::{Device, Header};
+use super::tally::{Class, Tally, class};
+use super::worker::Subject;
+use crate::collect::fields::number;
+use crate::model::{
+    BootNs, Bytes, ClockOffset, DurationNs, MappingKind, Record, ShmObjectRow, Tgid, Upid,
+};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// An unchanged object is written again so often: a reader need not look further back.
+const KEYFRAME_NS: i64 = 60_000_000_000;
+/// Files in /dev/shm are listed, and untraced processes asked for them, so often.
+const LIST_NS: i64 = 10_000_000_000;
+/// The first list waits until processes were looked at: what they map is not nobody's.
+const FIRST_LIST_NS: i64 = 3_000_000_000;
+/// So many files of /dev/shm are looked at.
+const LISTED_MAX: usize = 4096;
+/// So many upids stand in a row.
+const MAPPERS_MAX: usize = 100;
+
+/// Names an object.
+pub(super) type Key = (Device, u64);
+
+/// A process that maps an object, and where.
+#[derive(Clone, Copy, Debug)]
+struct Mapper {
+    tgid: Tgid,
+    range: (u64, u64),
+}
+
+/// What a row says beside its time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct State {
+    is_deleted: bool,
+    size: Option<Bytes>,
+    allocated: Option<Bytes>,
+    mappers: Vec<Upid>,
+    has_other_mapper: Option<bool>,
+}
+
+#[derive(Debug)]
+struct Object {
+    kind: MappingKind,
+    name: Option<String>,
+    is_deleted: bool,
+    mappers: BTreeMap<Upid, Mapper>,
+    first_mapper: Option<Upid>,
+    /// Where it is listed in /dev/shm.
+    listed: Option<PathBuf>,
+    /// Whether it ever was: then it is gone when it is not there any more.
+    was_listed: bool,
+    has_other_mapper: Option<bool>,
+    written: Option<(BootNs, State)>,
+}
+
+/// All that are known.
+#[derive(Debug)]
+pub(super) struct Objects {
+    root: PathBuf,
+    shm_dir: PathBuf,
+    objects: HashMap<Key, Object>,
+    /// When the next list is due; `None` before the first call.
+    next_list: Option<BootNs>,
+}
+
+impl Objects {
+    /// `root` is where procfs is, `shm_dir` where POSIX shared memory is.
+    pub(super) fn new(root: &Path, shm_dir: &Path) -> Self {
+        Self {
+            root: root.to_owned(),
+            shm_dir: shm_dir.to_owned(),
+            objects: HashMap::new(),
+            next_list: None,
+        }
+    }
+
+    /// Takes what a reading of a process showed.
+    pub(super) fn enter(&mut self, subject: &Subject, tally: &Tally) {
+        for object in self.objects.values_mut() {
+            object.mappers.remove(&subject.upid);
+        }
+        for (key, mapped) in tally.objects() {
+            let is_shared = class(key.kind) == Class::Shmem || key.kind == MappingKind::Hugetlb;
+            let Some(inode) = key.inode.filter(|_| is_shared) else {
+                continue;
+            };
+            let object = self
+                .objects
+                .entry(inode)
+                .or_insert_with(|| Object::new(key.kind, mapped.path.clone()));
+            object.is_deleted = mapped.is_deleted;
+            object.first_mapper.get_or_insert(subject.upid);
+            let mapper = Mapper {
+                tgid: subject.tgid,
+                range: mapped.range,
+            };
+            object.mappers.insert(subject.upid, mapper);
+        }
+    }
+
+    /// Asks every object for its size, and writes those that changed.
+    pub(super) fn write(
+        &mut self,
+        living: &HashSet<Upid>,
+        now: BootNs,
+        clock: ClockOffset,
+        meter: &mut Meter<'_>,
+        out: &mut Vec<Record>,
+    ) -> Result<(), Stopped> {
+        let next_list = *self
+            .next_list
+            .get_or_insert(now + DurationNs(FIRST_LIST_NS));
+        if now >= next_list {
+            self.next_list = Some(now + DurationNs(LIST_NS));
+            self.list();
+            self.find_strangers(living, meter)?;
+        }
+        let segments = sysv_segments(&self.root);
+        let mut gone = Vec::new();
+        for (key, object) in &mut self.objects {
+            object.mappers.retain(|upid, _| living.contains(upid));
+            let segment = segments.get(&key.1).copied();
+            let (size, allocated) = object.amounts(&self.root, *key, segment);
+            let state = State {
+                is_deleted: object.is_deleted,
+                size,
+                allocated,
+                mappers: object.mappers.keys().copied().collect(),
+                has_other_mapper: object.has_other_mapper,
+            };
+            let is_due = object
+                .written
+                .as_ref()
+                .is_none_or(|(at, written)| *written != state || (now - *at).0 >= KEYFRAME_NS);
+            if is_due {
+                out.push(Record::ShmObject(object.row(*key, &state, now, clock)));
+                if state.mappers.is_empty() && (allocated.is_none() || allocated == Some(Bytes(0)))
+                {
+                    gone.push(*key);
+                }
+                object.written = Some((now, state));
+            }
+            meter.pause()?;
+        }
+        for key in gone {
+            self.objects.remove(&key);
+        }
+        Ok(())
+    }
+
+    /// The files in /dev/shm. One that is not mounted has none.
+    fn list(&mut self) {
+        for object in self.objects.values_mut() {
+            object.listed = None;
+        }
+        let Ok(entries) = fs::read_dir(&self.shm_dir) else {
+            return;
+        };
+        for entry in entries.flatten().take(LISTED_MAX) {
+            let Ok(metadata) = entry.metadata() else {
+                continue;
+            };
+            if !metadata.is_file() || metadata.blocks() == 0 {
+                continue;
+            }
+            let path = entry.path();
+            let name = path.to_string_lossy().into_owned();
+            let object = self
+                .objects
+                .entry(key_of(&metadata))
+                .or_insert_with(|| Object::new(MappingKind::Tmpfs, Some(name)));
+            object.listed = Some(path);
+            object.was_listed = true;
+        }
+    }
+
+    /// Whether processes outside of the recording map files of /dev/shm that no recorded
+    /// process does: they tell a leak from somebody else's.
+    fn find_strangers(
+        &mut self,
+        living: &HashSet<Upid>,
+        meter: &mut Meter<'_>,
+    ) -> Result<(), Stopped> {
+        let recorded: HashSet<Tgid> = self
+            .objects
+            .values()
+            .flat_map(|object| &object.mappers)
+            .filter(|(upid, _)| living.contains(upid))
+            .map(|(_, mapper)| mapper.tgid)
+            .collect();
+        let is_asked = |object: &Object| object.listed.is_some() && object.mappers.is_empty();
+        if !self.objects.values().any(is_asked) {
+            return Ok(());
+        }
+        let mut mapped: HashSet<Key> = HashSet::new();
+        let mut has_refusal = false;
+        for tgid in processes(&self.root) {
+            if recorded.contains(&tgid) {
+                continue;
+            }
+            match fs::read(self.root.join(format!("{tgid}/maps"))) {
+                Ok(text) => mapped.extend(
+                    text.split(|byte| *byte == b'\n')
+                        .filter_map(Header::parse)
+                        .filter(|header| header.path.starts_with(b"/dev/shm/"))
+                        .map(|header| (header.device, header.inode)),
+                ),
+                Err(error) => has_refusal |= error.kind() == io::ErrorKind::PermissionDenied,
+            }
+            meter.pause()?;
+        }
+        for (key, object) in &mut self.objects {
+            object.has_other_mapper = match mapped.contains(key) {
+                true => Some(true),
+                false if has_refusal || !is_asked(object) => None,
+                false => Some(false),
+            };
+        }
+        Ok(())
+    }
+}
+
+impl Object {
+    fn new(kind: MappingKind, name: Option<String>) -> Self {
+        Self {
+            kind,
+            name,
+            is_deleted: false,
+            mappers: BTreeMap::new(),
+            first_mapper: None,
+            listed: None,
+            was_listed: false,
+            has_other_mapper: None,
+            written: None,
+        }
+    }
+
+    /// Apparent size and what is allocated.
+    fn amounts(
+        &self,
+        root: &Path,
+        key: Key,
+        segment: Option<Segment>,
+    ) -> (Option<Bytes>, Option<Bytes>) {
+        let through_mappers = self.mappers.values().map(|mapper| {
+            let (start, end) = mapper.range;
+            root.join(format!("{}/map_files/{start:x}-{end:x}", mapper.tgid))
+        });
+        for path in through_mappers.chain(self.listed.clone()) {
+            if let Ok(metadata) = fs::metadata(&path)
+                && key_of(&metadata) == key
+            {
+                return (amount(metadata.len()), amount(metadata.blocks() * 512));
+            }
+        }
+        if let (MappingKind::Sysv, Some(segment)) = (self.kind, segment) {
+            return (segment.size, segment.allocated);
+        }
+        // A memfd or a deleted file can live on as a descriptor only; then nobody says.
+        let is_gone = self.mappers.is_empty()
+            && match self.kind {
+                MappingKind::Sysv | MappingKind::SharedAnonymous => true,
+                _ => self.was_listed,
+            };
+        if is_gone {
+            (Some(Bytes(0)), Some(Bytes(0)))
+        } else {
+            (None, None)
+        }
+    }
+
+    fn row(&self, key: Key, state: &State, now: BootNs, clock: ClockOffset) -> ShmObjectRow {
+        let (family, creator) = self.name.as_deref().map(recognise).unwrap_or_default();
+        let listed: Vec<String> = state
+            .mappers
+            .iter()
+            .take(MAPPERS_MAX)
+            .map(Upid::to_string)
+            .collect();
+        ShmObjectRow {
+            ts: clock.to_wall(now),
+            boot_ns: now,
+            device: key.0.to_string(),
+            inode: i64::try_from(key.1).unwrap_or(i64::MAX),
+            kind: Some(self.kind),
+            name: self.name.clone(),
+            is_deleted: state.is_deleted,
+            family,
+            creator_tgid: creator,
+            size_bytes: state.size,
+            allocated_bytes: state.allocated,
+            mapper_count: i64::try_from(state.mappers.len()).unwrap_or(i64::MAX),
+            mappers: listed.join(" "),
+            first_mapper_upid: self.first_mapper,
+            has_other_mapper: state.has_other_mapper,
+        }
+    }
+}
+
+/// What names the object of a file.
+pub(super) fn key_of(metadata: &fs::Metadata) -> Key {
+    let device = Device {
+        major: rustix::fs::major(metadata.dev()),
+        minor: rustix::fs::minor(metadata.dev()),
+    };
+    (device, metadata.ino())
+}
+
+fn amount(bytes: u64) -> Option<Bytes> {
+    i64::try_from(bytes).ok().map(Bytes)
+}
+
+fn processes(root: &Path) -> Vec<Tgid> {
+    let entries = fs::read_dir(root).into_iter().flatten().flatten();
+    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Tgid));
+    ids.collect()
+}
+
+/// A System V segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Segment {
+    size: Option<Bytes>,
+    allocated: Option<Bytes>,
+}
+
+/// The segments of this ipc namespace by their ids, which are their inodes too.
+fn sysv_segments(root: &Path) -> HashMap<u64, Segment> {
+    let text = fs::read(root.join("sysvipc/shm")).unwrap_or_default();
+    parse_segments(&text)
+}
+
+/// `key shmid perms size cpid lpid nattch uid gid cuid cgid atime dtime ctime rss swap`
+/// (sysvipc_shm_proc_show() in ipc/shm.c).
+fn parse_segments(text: &[u8]) -> HashMap<u64, Segment> {
+    let lines = text.split(|byte| *byte == b'\n').skip(1);
+    let segment = |line: &[u8]| {
+        let words: Vec<&[u8]> = line
+            .split(u8::is_ascii_whitespace)
+            .filter(|word| !word.is_empty())
+            .collect();
+        let at = |place: usize| words.get(place).and_then(|word| number::<i64>(word));
+        let allocated = at(14)?.checked_add(at(15)?)?;
+        let segment = Segment {
+            size: at(3).map(Bytes),
+            allocated: Some(Bytes(allocated)),
+        };
+        Some((u64::try_from(at(1)?).ok()?, segment))
+    };
+    lines.filter_map(segment).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::budget::Stop;
+    use super::*;
+    use crate::model::{ClockReading, WallNs};
+
+    fn written(objects: &mut Objects, seconds: i64) -> Vec<ShmObjectRow> {
+        let stop = Stop::default();
+        let mut meter = Meter::new(1.0, &stop);
+        let clock = ClockOffset::at(ClockReading {
+            boot_ns: BootNs(0),
+            monotonic_ns: 0,
+            wall_ns: WallNs(0),
+        });
+        let mut out = Vec::new();
+        let now = BootNs(seconds * 1_000_000_000);
+        let living = HashSet::new();
+        objects
+            .write(&living, now, clock, &mut meter, &mut out)
+            .unwrap();
+        let row = |record| match record {
+            Record::ShmObject(row) => row,
+            other => panic!("{other:?}"),
+        };
+        out.into_iter().map(row).collect()
+    }
+
+    #[test]
+    fn a_file_that_nobody_maps_is_told_until_it_is_removed() {
+        let (proc, shm) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let path = shm.path().join("psm_left");
+        fs::write(&path, vec![1; 8192]).unwrap();
+        let mut objects = Objects::new(proc.path(), shm.path());
+        assert_eq!(written(&mut objects, 0), [], "processes come first");
+        let rows = written(&mut objects, 4);
+        let [row] = rows.as_slice() else {
+            panic!("{rows:?}");
+        };
+        assert_eq!(row.size_bytes, Some(Bytes(8192)));
+        assert!(row.allocated_bytes >= Some(Bytes(8192)));
+        assert_eq!((row.mapper_count, row.has_other_mapper), (0, Some(false)));
+        assert_eq!(row.family, Some(crate::model::ShmFamily::Python));
+        assert_eq!(written(&mut objects, 5), [], "nothing changed");
+        fs::remove_file(&path).unwrap();
+        let rows = written(&mut objects, 20);
+        assert_eq!(rows[0].allocated_bytes, Some(Bytes(0)));
+        assert_eq!(written(&mut objects, 100), []);
+    }
+
+    #[test]
+    fn without_dev_shm_there_is_nothing_to_tell() {
+        let proc = tempfile::tempdir().unwrap();
+        let mut objects = Objects::new(proc.path(), Path::new("/nowhere/at/all"));
+        written(&mut objects, 0);
+        assert_eq!(written(&mut objects, 4), []);
+    }
+
+    #[test]
+    fn a_stranger_that_maps_a_file_is_found() {
+        let (proc, shm) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let path = shm.path().join("theirs");
+        fs::write(&path, vec![1; 4096]).unwrap();
+        let (device, inode) = key_of(&fs::metadata(&path).unwrap());
+        fs::create_dir(proc.path().join("9")).unwrap();
+        let line = format!(
+            "1000-2000 rw-s 00000000 {:x}:{:x} {inode} /dev/shm/theirs\n",
+            device.major, device.minor
+        );
+        fs::write(proc.path().join("9/maps"), line).unwrap();
+        let mut objects = Objects::new(proc.path(), shm.path());
+        written(&mut objects, 0);
+        assert_eq!(written(&mut objects, 4)[0].has_other_mapper, Some(true));
+    }
+
+    #[test]
+    fn segments_are_read_by_their_ids() {
+        let text = b"       key      shmid perms                  size  cpid  lpid nattch   uid   gid  cuid  cgid      atime      dtime      ctime                   rss                  swap\n         7         65  1600               1048576  4242  4242      1     0     0     0     0 1763 0 1763                 40960                  4096\n";
+        let segments = parse_segments(text);
+        assert_eq!(
+            segments.get(&65),
+            Some(&Segment {
+                size: Some(Bytes(1 << 20)),
+                allocated: Some(Bytes(45056)),
+            })
+        );
+        assert!(parse_segments(b"").is_empty());
+    }
+}

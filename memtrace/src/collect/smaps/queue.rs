@@ -1,0 +1,128 @@
+//! Whose turn it is: the process of which most has moved since it was read.
+
+use crate::model::{BootNs, Bytes};
+
+/// Less than this is not worth a reading, however long ago the last one was.
+const WORTH: i64 = 1 << 20;
+/// What did not move is read again after so long, as if a tenth of it had: others that share
+/// it come and go.
+const STALE_NS: i64 = 60_000_000_000;
+/// What a coarse look can be off by, as a part of the whole.
+const COARSE_PART: i64 = 20;
+
+/// The memory of a process that can be shared, and what cannot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Held {
+    /// Anonymous pages.
+    pub(super) anon: Bytes,
+    /// Mapped files and shared memory.
+    pub(super) shared: Bytes,
+}
+
+/// The last reading of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Last {
+    pub(super) held: Held,
+    pub(super) at: BootNs,
+    /// Whether its anonymous pages could not be shared then.
+    pub(super) was_unshared: bool,
+    /// Whether only a few of its pages were looked at, to have something of everyone soon.
+    pub(super) was_coarse: bool,
+}
+
+/// How much is wrong with what is known of a process, in bytes; `None` when it is good
+/// enough.
+pub(super) fn urgency(
+    now: Held,
+    is_unshared: bool,
+    last: Option<&Last>,
+    at: BootNs,
+) -> Option<i64> {
+    let Some(last) = last else {
+        return Some((now.anon + now.shared).0.max(1));
+    };
+    if last.was_unshared != is_unshared {
+        return Some(now.anon.0.max(1));
+    }
+    let moved = |now: Bytes, then: Bytes| (now - then).0.saturating_abs();
+    let mut wrong = moved(now.shared, last.held.shared);
+    let mut whole = now.shared.0;
+    if !is_unshared {
+        wrong = wrong.saturating_add(moved(now.anon, last.held.anon));
+        whole = whole.saturating_add(now.anon.0);
+    }
+    if (at - last.at).0 >= STALE_NS {
+        wrong = wrong.saturating_add(whole / 10);
+    }
+    if last.was_coarse {
+        wrong = wrong.saturating_add(whole / COARSE_PART);
+    }
+    // One part in a hundred is what a ledger may be off.
+    (wrong >= WORTH.max(whole / 100)).then_some(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: i64 = 1 << 20;
+
+    fn held(anon: i64, shared: i64) -> Held {
+        Held {
+            anon: Bytes(anon * MIB),
+            shared: Bytes(shared * MIB),
+        }
+    }
+
+    fn last(anon: i64, shared: i64, was_unshared: bool) -> Last {
+        Last {
+            held: held(anon, shared),
+            at: BootNs(0),
+            was_unshared,
+            was_coarse: false,
+        }
+    }
+
+    #[test]
+    fn a_coarse_look_is_followed_by_a_closer_one_when_all_others_were_looked_at() {
+        let coarse = Last {
+            was_coarse: true,
+            ..last(100, 10, false)
+        };
+        let again = urgency(held(100, 10), false, Some(&coarse), BootNs(1));
+        let never = urgency(held(10, 0), false, None, BootNs(1));
+        assert!(again.is_some() && again < never, "{again:?} {never:?}");
+    }
+
+    #[test]
+    fn a_process_that_was_never_read_is_as_urgent_as_it_is_large() {
+        assert_eq!(urgency(held(3, 4), true, None, BootNs(0)), Some(7 * MIB));
+        assert_eq!(urgency(held(0, 0), true, None, BootNs(0)), Some(1));
+    }
+
+    #[test]
+    fn growth_that_nobody_can_share_needs_no_reading() {
+        let last = last(100, 10, true);
+        assert_eq!(urgency(held(9000, 10), true, Some(&last), BootNs(1)), None);
+        let grown = urgency(held(9000, 30), true, Some(&last), BootNs(1));
+        assert_eq!(grown, Some(20 * MIB));
+    }
+
+    #[test]
+    fn a_fork_makes_it_urgent_and_so_does_its_end() {
+        let alone = last(100, 10, true);
+        let forked = urgency(held(100, 10), false, Some(&alone), BootNs(1));
+        assert_eq!(forked, Some(100 * MIB));
+        let together = last(100, 10, false);
+        let left = urgency(held(100, 10), true, Some(&together), BootNs(1));
+        assert_eq!(left, Some(100 * MIB));
+    }
+
+    #[test]
+    fn the_same_is_not_read_twice_until_it_is_stale() {
+        let last = last(100, 1000, false);
+        let at = |seconds: i64| BootNs(seconds * 1_000_000_000);
+        assert_eq!(urgency(held(100, 1002), false, Some(&last), at(59)), None);
+        assert!(urgency(held(100, 1000), false, Some(&last), at(61)).is_some());
+    }
+}

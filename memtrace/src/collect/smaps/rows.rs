@@ -1,0 +1,142 @@
+//! The rows of one reading: `pss` and `mapping`.
+
+use super::facts::Status;
+use super::pagemap::Counters;
+use super::tally::Tally;
+use super::worker::Subject;
+use crate::model::{
+    BootNs, Bytes, DurationNs, MappingKind, MappingRow, PssRow, PssSource, Upid, WallNs,
+};
+
+/// Objects of a disk that a process holds less of share one row.
+const SMALL: f64 = (1 << 20) as f64;
+
+/// When and of whom.
+#[derive(Clone, Copy)]
+pub(super) struct Moment {
+    pub(super) ts: WallNs,
+    pub(super) boot_ns: BootNs,
+    pub(super) upid: Upid,
+}
+
+/// In which way, and at what cost.
+#[derive(Clone, Copy)]
+pub(super) struct How {
+    pub(super) source: PssSource,
+    pub(super) sampled_share: f64,
+    pub(super) cost: DurationNs,
+    pub(super) span: DurationNs,
+}
+
+impl How {
+    /// An amount that only the text of smaps tells.
+    fn told(&self, amount: f64) -> Option<Bytes> {
+        (self.source == PssSource::Smaps).then(|| bytes(amount))
+    }
+}
+
+fn bytes(amount: f64) -> Bytes {
+    Bytes(amount.round() as i64)
+}
+
+pub(super) fn pss_row(
+    moment: Moment,
+    subject: &Subject,
+    how: &How,
+    tally: &Tally,
+    status: &Status,
+    counters: Counters,
+) -> PssRow {
+    let [mut anon, file, shmem] = tally.pss_by_class();
+    let total = tally.total();
+    let mut private = Some(total.private);
+    if subject.is_unshared {
+        anon = Some(counters.anon);
+        // What was seen of it may be a sample; the rest of what is private is not.
+        private = Some(total.private - total.anon + counters.anon);
+    }
+    PssRow {
+        ts: moment.ts,
+        boot_ns: moment.boot_ns,
+        upid: moment.upid,
+        pss_bytes: anon
+            .zip(file)
+            .zip(shmem)
+            .map(|((a, f), s)| bytes(a + f + s)),
+        pss_anon_bytes: anon.map(bytes),
+        pss_file_bytes: file.map(bytes),
+        pss_shmem_bytes: shmem.map(bytes),
+        uss_bytes: private.map(|private| bytes(private.max(0.0))),
+        rss_anon_bytes: status.anon,
+        rss_file_bytes: status.file,
+        rss_shmem_bytes: status.shmem,
+        swap_bytes: how.told(total.swap).or(status.swap),
+        huge_bytes: how.told(total.huge),
+        hugetlb_bytes: status.hugetlb,
+        is_anon_unshared: subject.is_unshared,
+        source: Some(how.source),
+        sampled_share: Some(how.sampled_share),
+        cost_ns: how.cost,
+        span_ns: how.span,
+    }
+}
+
+/// The rows of a reading: one per object, but one for all small files together.
+pub(super) fn mapping_rows(
+    moment: Moment,
+    how: &How,
+    tally: &Tally,
+) -> impl Iterator<Item = MappingRow> {
+    let mut rows: Vec<MappingRow> = Vec::new();
+    let mut small: Option<MappingRow> = None;
+    for (key, object) in tally.objects() {
+        let amounts = &object.amounts;
+        let row = MappingRow {
+            ts: moment.ts,
+            boot_ns: moment.boot_ns,
+            upid: moment.upid,
+            kind: Some(key.kind),
+            path: object.path.clone(),
+            is_deleted: object.is_deleted,
+            device: key.inode.map(|(device, _)| device.to_string()),
+            inode: key.inode.and_then(|(_, inode)| i64::try_from(inode).ok()),
+            mapping_count: object.mapping_count,
+            size_bytes: Bytes(object.size),
+            rss_bytes: Some(bytes(amounts.rss)),
+            pss_bytes: amounts.pss.map(bytes),
+            private_bytes: Some(bytes(amounts.private)),
+            anon_bytes: Some(bytes(amounts.anon)),
+            swap_bytes: Some(bytes(amounts.swap)),
+            huge_bytes: how.told(amounts.huge),
+        };
+        if key.kind != MappingKind::File || amounts.rss >= SMALL {
+            rows.push(row);
+            continue;
+        }
+        match &mut small {
+            None => {
+                small = Some(MappingRow {
+                    path: None,
+                    is_deleted: false,
+                    device: None,
+                    inode: None,
+                    ..row
+                });
+            }
+            Some(all) => add(all, &row),
+        }
+    }
+    rows.into_iter().chain(small)
+}
+
+fn add(all: &mut MappingRow, row: &MappingRow) {
+    let sum = |a: Option<Bytes>, b: Option<Bytes>| Some(a? + b?);
+    all.mapping_count += row.mapping_count;
+    all.size_bytes = all.size_bytes + row.size_bytes;
+    all.rss_bytes = sum(all.rss_bytes, row.rss_bytes);
+    all.pss_bytes = sum(all.pss_bytes, row.pss_bytes);
+    all.private_bytes = sum(all.private_bytes, row.private_bytes);
+    all.anon_bytes = sum(all.anon_bytes, row.anon_bytes);
+    all.swap_bytes = sum(all.swap_bytes, row.swap_bytes);
+    all.huge_bytes = sum(all.huge_bytes, row.huge_bytes);
+}

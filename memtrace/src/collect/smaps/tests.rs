@@ -1,0 +1,252 @@
+//! The worker on small fake trees, and on this process.
+
+use super::budget::Meter;
+use super::pagemap::{Counters, Look};
+use super::tally::{Class, class};
+use super::text::ReadError;
+use super::worker::{Desk, Found, Subject, Worker};
+use crate::model::{Bytes, MappingKind, MappingRow, PssRow, PssSource, Record, Tgid, Upid};
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+
+const MIB: usize = 1 << 20;
+
+struct Bench {
+    desk: Arc<Desk>,
+    worker: Worker,
+    found: Receiver<Found>,
+}
+
+impl Bench {
+    fn at(root: &Path) -> Self {
+        let desk = Arc::new(Desk::default());
+        let (tell, found) = sync_channel(8);
+        let page_size = rustix::param::page_size() as u64;
+        let worker = Worker::new(Arc::clone(&desk), tell, root.to_owned(), page_size);
+        Self {
+            desk,
+            worker,
+            found,
+        }
+    }
+
+    fn read(&mut self, tgid: u32) -> Result<(PssRow, Vec<MappingRow>), ReadError> {
+        let desk = Arc::clone(&self.desk);
+        let mut meter = Meter::new(1.0, &desk.stop);
+        self.worker.read(&subject(tgid), &mut meter)?;
+        let Ok(Found::Reading(_, rows)) = self.found.try_recv() else {
+            panic!("no reading");
+        };
+        let mut rows = rows.into_iter();
+        let Some(Record::Pss(pss)) = rows.next() else {
+            panic!("no row of pss");
+        };
+        let mappings = rows.map(|row| match row {
+            Record::Mapping(row) => row,
+            other => panic!("{other:?}"),
+        });
+        Ok((pss, mappings.collect()))
+    }
+}
+
+fn subject(tgid: u32) -> Subject {
+    Subject {
+        upid: Upid(1),
+        tgid: Tgid(tgid),
+        image: 1,
+        is_unshared: false,
+    }
+}
+
+/// Nothing is taken to be unshared.
+const CLOSE: Look = Look::Close {
+    is_anon_unshared: false,
+};
+
+const STATUS: &str = "VmRSS:\t 12 kB\nRssAnon:\t 8 kB\nRssFile:\t 4 kB\nRssShmem:\t 0 kB\nVmSwap:\t 0 kB\nHugetlbPages:\t 0 kB\n";
+
+/// A /proc with one process of the given files.
+fn fake(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    fs::create_dir(root.path().join("7")).unwrap();
+    for (name, text) in files {
+        fs::write(root.path().join("7").join(name), text).unwrap();
+    }
+    root
+}
+
+fn mapping(start: u64, name: &str, rss_kib: u64) -> String {
+    let end = start + 0x1000;
+    let inode = u64::from(!name.is_empty());
+    format!(
+        "{start:x}-{end:x} rw-p 00000000 fd:01 {inode} {name}\nRss: {rss_kib} kB\nPss: {rss_kib} kB\n\
+         Private_Dirty: {rss_kib} kB\nAnonymous: 0 kB\n"
+    )
+}
+
+#[test]
+fn names_that_a_program_can_choose_are_read_as_any_other() {
+    let names = [
+        "/SYSV1",
+        "/tmp/a\\012b",
+        "/tmp/x (deleted)",
+        "/SYSV00000001 (deleted)",
+        "",
+    ];
+    let text: String = names
+        .iter()
+        .zip(1u64..)
+        .map(|(name, place)| mapping(place << 12, name, 2048))
+        .collect();
+    let root = fake(&[("smaps", &text), ("status", STATUS)]);
+    let (pss, mappings) = Bench::at(root.path()).read(7).unwrap();
+    assert_eq!(pss.pss_bytes, Some(Bytes(5 * 2048 * 1024)));
+    let file = mappings.iter().find(|row| row.path.is_some()).unwrap();
+    assert_eq!(file.kind, Some(MappingKind::File));
+    assert_eq!(pss.source, Some(PssSource::Smaps));
+}
+
+#[test]
+fn a_process_that_ends_in_the_middle_leaves_no_row() {
+    let text = mapping(4096, "/lib/x", 8);
+    let gone = "Name:\tx\nState:\tZ (zombie)\n";
+    for files in [
+        vec![("smaps", text.as_str()), ("status", gone)],
+        vec![("smaps", ""), ("status", STATUS)],
+        vec![("status", STATUS)],
+    ] {
+        let root = fake(&files);
+        let error = Bench::at(root.path()).read(7).unwrap_err();
+        assert!(matches!(error, ReadError::Gone), "{error}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_told_with_the_name_of_the_file() {
+    let root = fake(&[("status", STATUS)]);
+    fs::create_dir(root.path().join("7/smaps")).unwrap();
+    let error = Bench::at(root.path()).read(7).unwrap_err();
+    assert!(error.to_string().starts_with("smaps: "), "{error}");
+}
+
+#[test]
+fn a_hundred_thousand_mappings_are_read_into_few_rows() {
+    let mut text = String::new();
+    for place in 1..=100_000u64 {
+        let _ = write!(text, "{}", mapping(place << 13, "", 4));
+    }
+    let root = fake(&[("smaps", &text), ("status", STATUS)]);
+    let (pss, mappings) = Bench::at(root.path()).read(7).unwrap();
+    assert_eq!(pss.uss_bytes, Some(Bytes(100_000 * 4096)));
+    let [row] = mappings.as_slice() else {
+        panic!("{} rows", mappings.len());
+    };
+    assert_eq!(row.mapping_count, 100_000);
+}
+
+#[test]
+fn small_files_share_a_row_that_adds_up() {
+    let text = [
+        mapping(1 << 12, "/lib/a", 4),
+        mapping(2 << 12, "[heap]", 12),
+    ]
+    .concat()
+        // Another file than the first.
+        + &mapping(3 << 12, "/lib/b", 8).replace("fd:01 1 ", "fd:01 2 ");
+    let text = text.replace("fd:01 1 [heap]", "00:00 0 [heap]");
+    let root = fake(&[("smaps", &text), ("status", STATUS)]);
+    let (_, mappings) = Bench::at(root.path()).read(7).unwrap();
+    let rows: Vec<_> = mappings
+        .iter()
+        .map(|row| {
+            (
+                row.kind,
+                row.path.as_deref(),
+                row.rss_bytes,
+                row.mapping_count,
+            )
+        })
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            (Some(MappingKind::Heap), None, Some(Bytes(12 << 10)), 1),
+            (Some(MappingKind::File), None, Some(Bytes(12 << 10)), 2),
+        ]
+    );
+}
+
+#[test]
+fn both_ways_find_the_same_in_this_process() {
+    let mut memory = vec![0u8; 96 * MIB];
+    for page in memory.iter_mut().step_by(4096) {
+        *page = 1;
+    }
+    let mut bench = Bench::at(Path::new("/proc"));
+    let desk = Arc::clone(&bench.desk);
+    let mut meter = Meter::new(1.0, &desk.stop);
+    let own = subject(std::process::id());
+    let text = bench.worker.by_smaps(&own, &mut meter).unwrap();
+    let (_, counters) = bench.worker.counters(&own).unwrap();
+    let (pages, share) = bench
+        .worker
+        .by_pages(&own, counters, CLOSE, &mut meter)
+        .unwrap();
+    assert!(
+        share > 0.9,
+        "{share}: fewer pieces than are read of each class"
+    );
+    let anon = |tally: &super::tally::Tally| -> f64 {
+        let objects = tally.objects().into_iter();
+        let anon = objects.filter(|(key, _)| class(key.kind) == Class::Anon);
+        anon.map(|(_, object)| object.amounts.private).sum()
+    };
+    let (by_text, by_pages) = (anon(&text), anon(&pages));
+    assert!(by_text > (96 * MIB) as f64, "{by_text}");
+    assert!(
+        (by_text - by_pages).abs() < by_text * 0.02,
+        "{by_text} {by_pages}"
+    );
+    drop(memory);
+}
+
+#[test]
+fn a_sample_of_a_large_heap_is_scaled_to_what_the_kernel_counts() {
+    // More pieces than are read.
+    let length = 3 << 30;
+    // SAFETY: a new private mapping, which nothing else uses and which is unmapped below.
+    let start = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            length,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    assert_ne!(start, libc::MAP_FAILED);
+    // Every eighth page: resident memory lies thinly over the whole.
+    for offset in (0..length).step_by(8 * 4096) {
+        // SAFETY: inside of the mapping above.
+        unsafe { start.cast::<u8>().add(offset).write_volatile(1) };
+    }
+    let mut bench = Bench::at(Path::new("/proc"));
+    let desk = Arc::clone(&bench.desk);
+    let mut meter = Meter::new(1.0, &desk.stop);
+    let own = subject(std::process::id());
+    let (_, counters) = bench.worker.counters(&own).unwrap();
+    let (pages, share) = bench
+        .worker
+        .by_pages(&own, counters, CLOSE, &mut meter)
+        .unwrap();
+    // SAFETY: the mapping from above, not used after this.
+    unsafe { libc::munmap(start, length) };
+    assert!(share < 0.9, "{share}");
+    let Counters { anon, .. } = counters;
+    let found = pages.total().anon;
+    assert!((found - anon).abs() < anon * 0.02, "{found} of {anon}");
+}

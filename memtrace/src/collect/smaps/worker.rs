@@ -1,0 +1,348 @@
+//! The thread that reads: whose turn it is, in which way, and what is told of it.
+
+use super::budget::{Meter, Stop, Stopped};
+use super::facts::{Status, backing, kernel_tmpfs, statm};
+use super::files::Files;
+use super::mappings::{Backing, Device};
+use super::objects::Objects;
+use super::pagemap::{self, Counters, Look, PageFiles};
+use super::queue::{self, Held, Last};
+use super::rows::{How, Moment, mapping_rows, pss_row};
+use super::tally::Tally;
+use super::text::{self, ReadError};
+use crate::collect::kept::TextBuffer;
+use crate::host::clock;
+use crate::model::{BootNs, Bytes, ClockOffset, DurationNs, PssSource, Record, Tgid, Upid};
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Time between two looks at who has moved, at least.
+const SCAN_NS: i64 = 1_000_000_000;
+/// Looks take no more than this part of what may be spent.
+const SCAN_PART: f64 = 0.2;
+/// No read(2) of smaps may keep the process's lock for longer than this. It is not known
+/// before how its memory is spread, so all of it is taken to lie in one mapping.
+const CEILING_NS: f64 = 3e6;
+/// The first look at a process takes no more than this; a closer one follows when every
+/// process was looked at.
+const FIRST_NS: f64 = 5e5;
+/// What a walk of resident memory takes before it was measured here: 4 KiB pages, cold
+/// caches.
+const WALK_NS_PER_MIB: f64 = 18_000.0;
+const MIB: f64 = (1 << 20) as f64;
+/// After a refusal a process is left alone for so long.
+const REFUSED_NS: i64 = 60_000_000_000;
+
+/// A process to be read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Subject {
+    pub(super) upid: Upid,
+    pub(super) tgid: Tgid,
+    /// Changes when it executes another program.
+    pub(super) image: u64,
+    /// Whether no other process can share its anonymous pages.
+    pub(super) is_unshared: bool,
+}
+
+/// What the thread tells.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// A reading, to be dropped if the subject is another by now.
+    Reading(Subject, Vec<Record>),
+    /// Rows of objects and files, which are of no one process.
+    Shared(Vec<Record>),
+    /// The kernel refused.
+    Refused(String),
+}
+
+/// What the thread and the session share.
+#[derive(Debug, Default)]
+pub(super) struct Desk {
+    pub(super) subjects: Mutex<Arc<Vec<Subject>>>,
+    pub(super) stop: Stop,
+}
+
+/// What is known of a process between two readings.
+#[derive(Debug, Default)]
+struct Known {
+    last: Option<Last>,
+    image: u64,
+    held: Held,
+    refused_at: Option<BootNs>,
+    is_there: bool,
+}
+
+/// The thread's own state.
+pub(super) struct Worker {
+    desk: Arc<Desk>,
+    tell: SyncSender<Found>,
+    root: PathBuf,
+    page_size: u64,
+    known: HashMap<Upid, Known>,
+    backings: HashMap<Device, Backing>,
+    page_counts: Option<File>,
+    objects: Objects,
+    files: Files,
+    walk_ns_per_mib: f64,
+    buffer: TextBuffer,
+}
+
+impl Worker {
+    pub(super) fn new(
+        desk: Arc<Desk>,
+        tell: SyncSender<Found>,
+        root: PathBuf,
+        page_size: u64,
+    ) -> Self {
+        let page_counts = File::open(root.join("kpagecount")).ok();
+        Self {
+            desk,
+            tell,
+            objects: Objects::new(&root, Path::new("/dev/shm")),
+            files: Files::new(&root),
+            root,
+            page_size,
+            known: HashMap::new(),
+            backings: kernel_tmpfs().into_iter().collect(),
+            page_counts,
+            walk_ns_per_mib: WALK_NS_PER_MIB,
+            buffer: TextBuffer::default(),
+        }
+    }
+
+    /// Reads until the order to stop comes.
+    pub(super) fn run(mut self, share: f64) {
+        let desk = Arc::clone(&self.desk);
+        let mut meter = Meter::new(share, &desk.stop);
+        let mut scan_ns = SCAN_NS;
+        loop {
+            let next_scan = clock::boot() + DurationNs(scan_ns);
+            let Ok(scan_cost) = self.round(next_scan, &mut meter) else {
+                return;
+            };
+            scan_ns = SCAN_NS.max((scan_cost.0 as f64 / (share * SCAN_PART)) as i64);
+            let rest = next_scan - clock::boot();
+            if meter.pause().is_err() || desk.stop.rest(rest).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Looks who has moved, and reads the most urgent until the next look is due. Answers
+    /// what looking cost.
+    fn round(&mut self, next_scan: BootNs, meter: &mut Meter<'_>) -> Result<DurationNs, Stopped> {
+        let subjects = self.subjects();
+        let before = clock::thread_cpu();
+        self.scan(&subjects);
+        let scan_cost = DurationNs(clock::thread_cpu().0 - before.0);
+        meter.pause()?;
+        let now = clock::boot();
+        let mut urgent: Vec<(i64, Subject)> = subjects
+            .iter()
+            .filter_map(|subject| Some((self.urgency(subject, now)?, *subject)))
+            .collect();
+        urgent.sort_by_key(|(bytes, subject)| (std::cmp::Reverse(*bytes), subject.upid));
+        for (_, subject) in urgent {
+            if clock::boot() >= next_scan {
+                break;
+            }
+            match self.read(&subject, meter) {
+                Ok(()) | Err(ReadError::Gone) => {}
+                Err(ReadError::Stopped(stopped)) => return Err(stopped),
+                Err(refused) => {
+                    if let Some(known) = self.known.get_mut(&subject.upid) {
+                        known.refused_at = Some(clock::boot());
+                    }
+                    self.tell(Found::Refused(refused.to_string()))?;
+                }
+            }
+        }
+        self.write_shared(&subjects, meter)?;
+        Ok(scan_cost)
+    }
+
+    /// What objects and files take by now.
+    fn write_shared(&mut self, subjects: &[Subject], meter: &mut Meter<'_>) -> Result<(), Stopped> {
+        let living: HashSet<Upid> = subjects.iter().map(|subject| subject.upid).collect();
+        let reading = clock::read();
+        let (now, clock) = (reading.boot_ns, ClockOffset::at(reading));
+        let mut rows = Vec::new();
+        self.objects.write(&living, now, clock, meter, &mut rows)?;
+        self.files.write(&living, clock, meter, &mut rows)?;
+        if rows.is_empty() {
+            return Ok(());
+        }
+        self.tell(Found::Shared(rows))
+    }
+
+    fn subjects(&self) -> Arc<Vec<Subject>> {
+        let shared = self.desk.subjects.lock();
+        Arc::clone(&shared.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn tell(&self, found: Found) -> Result<(), Stopped> {
+        // The other end goes only when the recording ends.
+        self.tell.send(found).map_err(|_| Stopped)
+    }
+
+    fn scan(&mut self, subjects: &[Subject]) {
+        for known in self.known.values_mut() {
+            known.is_there = false;
+        }
+        for subject in subjects {
+            let path = self.root.join(format!("{}/statm", subject.tgid));
+            let held = self.buffer.read_once(&path).ok();
+            let held = held.and_then(|text| statm(text, self.page_size));
+            let known = self.known.entry(subject.upid).or_default();
+            known.is_there = true;
+            known.held = held.unwrap_or_default();
+            if known.image != subject.image {
+                known.image = subject.image;
+                known.last = None;
+            }
+        }
+        self.known.retain(|_, known| known.is_there);
+    }
+
+    fn urgency(&self, subject: &Subject, now: BootNs) -> Option<i64> {
+        let known = self.known.get(&subject.upid)?;
+        let is_left_alone = known.refused_at.is_some_and(|at| (now - at).0 < REFUSED_NS);
+        if is_left_alone || known.held == Held::default() {
+            return None;
+        }
+        queue::urgency(known.held, subject.is_unshared, known.last.as_ref(), now)
+    }
+
+    pub(super) fn read(
+        &mut self,
+        subject: &Subject,
+        meter: &mut Meter<'_>,
+    ) -> Result<(), ReadError> {
+        let (started, paid) = (clock::boot(), meter.total());
+        let (_, counters) = self.counters(subject)?;
+        let resident = counters.anon + counters.file + counters.shmem;
+        let walk_ns = resident / MIB * self.walk_ns_per_mib;
+        let was_read = self
+            .known
+            .get(&subject.upid)
+            .is_some_and(|known| known.last.is_some());
+        let ceiling = if was_read { CEILING_NS } else { FIRST_NS };
+        let look = if was_read {
+            Look::Close {
+                is_anon_unshared: subject.is_unshared,
+            }
+        } else {
+            Look::Coarse
+        };
+        let (tally, source, sampled_share) = if walk_ns <= ceiling {
+            (self.by_smaps(subject, meter)?, PssSource::Smaps, 1.0)
+        } else {
+            let (tally, share) = self.by_pages(subject, counters, look, meter)?;
+            (tally, PssSource::Pagemap, share)
+        };
+        // A process that ends leaves a text that ends early.
+        let (status, counters) = self.counters(subject)?;
+        if tally.is_empty() {
+            return Err(ReadError::Gone);
+        }
+        meter.pause()?;
+        self.objects.enter(subject, &tally);
+        self.files.enter(subject, &tally, meter)?;
+        let reading = clock::read();
+        let moment = Moment {
+            ts: ClockOffset::at(reading).to_wall(reading.boot_ns),
+            boot_ns: reading.boot_ns,
+            upid: subject.upid,
+        };
+        let how = How {
+            source,
+            sampled_share,
+            cost: DurationNs(meter.total().0 - paid.0),
+            span: reading.boot_ns - started,
+        };
+        let pss = pss_row(moment, subject, &how, &tally, &status, counters);
+        let mut rows = vec![Record::Pss(pss)];
+        rows.extend(mapping_rows(moment, &how, &tally).map(Record::Mapping));
+        if let Some(known) = self.known.get_mut(&subject.upid) {
+            known.last = Some(Last {
+                held: Held {
+                    anon: amount(counters.anon),
+                    shared: amount(counters.file + counters.shmem),
+                },
+                at: reading.boot_ns,
+                was_unshared: subject.is_unshared,
+                was_coarse: source == PssSource::Pagemap && look == Look::Coarse,
+            });
+        }
+        self.tell(Found::Reading(*subject, rows))?;
+        Ok(())
+    }
+
+    pub(super) fn by_smaps(
+        &mut self,
+        subject: &Subject,
+        meter: &mut Meter<'_>,
+    ) -> Result<Tally, ReadError> {
+        let mut text = self.open(subject, "smaps")?;
+        let (backings, root) = (&mut self.backings, &self.root);
+        let (tally, walk) = text::read(&mut text, meter, |header| {
+            backing(backings, root, subject.tgid, header)
+        })?;
+        if let Some(ns_per_mib) = walk {
+            // The slower of what was met counts: a ceiling is for the worst case.
+            self.walk_ns_per_mib = ns_per_mib.max(self.walk_ns_per_mib * 0.9);
+        }
+        Ok(tally)
+    }
+
+    pub(super) fn by_pages(
+        &mut self,
+        subject: &Subject,
+        counters: Counters,
+        look: Look,
+        meter: &mut Meter<'_>,
+    ) -> Result<(Tally, f64), ReadError> {
+        let (maps, pagemap) = (self.open(subject, "maps")?, self.open(subject, "pagemap")?);
+        let files = PageFiles {
+            maps,
+            pagemap,
+            counts: self.page_counts.as_ref(),
+            page_size: self.page_size,
+        };
+        let (backings, root) = (&mut self.backings, &self.root);
+        pagemap::read(&files, counters, look, meter, |header| {
+            backing(backings, root, subject.tgid, header)
+        })
+    }
+
+    fn open(&self, subject: &Subject, file: &'static str) -> Result<File, ReadError> {
+        File::open(self.root.join(format!("{}/{file}", subject.tgid)))
+            .map_err(|error| ReadError::of(file, error))
+    }
+
+    /// What the kernel counts of the process; it is gone when it has no memory any more.
+    pub(super) fn counters(&mut self, subject: &Subject) -> Result<(Status, Counters), ReadError> {
+        let path = self.root.join(format!("{}/status", subject.tgid));
+        let text = self
+            .buffer
+            .read_once(&path)
+            .map_err(|error| ReadError::of("status", error))?;
+        let status = Status::parse(text);
+        let amount = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0 as f64);
+        match (
+            amount(status.anon),
+            amount(status.file),
+            amount(status.shmem),
+        ) {
+            (Some(anon), Some(file), Some(shmem)) => Ok((status, Counters { anon, file, shmem })),
+            _ => Err(ReadError::Gone),
+        }
+    }
+}
+
+fn amount(bytes: f64) -> Bytes {
+    Bytes(bytes.round() as i64)
+}

@@ -1,0 +1,268 @@
+//! The ledger: what is in use by line, the residual one of them.
+
+use super::{Section, Tone, figures, flexible, pid_and_name, words_in};
+use crate::analyze::{Analysis, AnonLine, Balance, Basis, Composition, KernelPart, Scope};
+use crate::model::tables::{CachedFileRow, ShmObjectRow};
+use crate::model::{Bytes, DurationNs, Label};
+use crate::report::visible::visible;
+use crate::report::words;
+use crate::report::words::{bytes, bytes_or_unknown};
+
+/// Processes, objects and files that get a line of their own in each group of lines.
+const MAX_LINES: usize = 5;
+/// A smaller part of what is in use gets no line of its own.
+const SMALL_PART: i64 = 200;
+
+/// The ledger of the cgroup that holds most of the tree; of the node where there is none.
+pub(super) fn ledger(analysis: &Analysis, state: &Composition, top: usize) -> Option<Section> {
+    let told = |balance: &&Balance| balance.current_bytes.is_some();
+    let balance = state.balances.iter().find(told)?;
+    let mut section = Section::new(format!(
+        "{} at {}: {} in use",
+        scope(&balance.scope),
+        words::offset(&analysis.clock, state.boot_ns),
+        bytes_or_unknown(balance.current_bytes),
+    ));
+    let columns = vec![
+        words_in("", 0),
+        flexible("WHAT"),
+        figures("BYTES", 0),
+        figures("SHARE", 1),
+        words_in("KNOWN", 2),
+    ];
+    let mut lines = Lines {
+        whole: balance.current_bytes,
+        max: top.min(MAX_LINES),
+        rows: Vec::new(),
+    };
+    lines.anon(analysis, balance);
+    lines.objects(&balance.objects);
+    lines.files(balance);
+    lines.kernel(balance);
+    lines.push("residual", String::new(), balance.residual_bytes, "");
+    section.table(columns, lines.rows);
+    section.say(Tone::Plain, around(balance));
+    if let Some(line) = doubts(balance) {
+        section.say(Tone::Quiet, line);
+    }
+    for other in state
+        .balances
+        .iter()
+        .filter(|other| other.scope != balance.scope)
+    {
+        section.say(Tone::Plain, in_short(other));
+    }
+    Some(section)
+}
+
+/// Whose books, as the first word of a line.
+fn scope(scope: &Scope) -> String {
+    match scope {
+        Scope::Cgroup(path) => format!("Ledger of cgroup {}", visible(path)),
+        Scope::Node => "Ledger of the node".to_owned(),
+    }
+}
+
+struct Lines {
+    whole: Option<Bytes>,
+    max: usize,
+    rows: Vec<Vec<String>>,
+}
+
+impl Lines {
+    fn push(&mut self, group: &str, what: String, amount: Option<Bytes>, known: &str) {
+        self.rows.push(vec![
+            group.to_owned(),
+            what,
+            bytes_or_unknown(amount),
+            words::share(amount, self.whole),
+            known.to_owned(),
+        ]);
+    }
+
+    /// A group of lines: the sum, then the largest ones.
+    fn group<T>(
+        &mut self,
+        name: &str,
+        all: &[T],
+        amount: impl Fn(&T) -> Bytes,
+        line: impl Fn(&T) -> (String, &'static str),
+    ) {
+        let sum: Bytes = all.iter().map(&amount).sum();
+        self.push(name, String::new(), Some(sum), "");
+        let least = self.whole.map_or(0, |whole| whole.0 / SMALL_PART);
+        let told: Vec<&T> = all
+            .iter()
+            .take_while(|one| amount(one).0 >= least.max(1))
+            .take(self.max)
+            .collect();
+        for one in &told {
+            let (what, known) = line(one);
+            self.push("", what, Some(amount(one)), known);
+        }
+        let rest = all.get(told.len()..).unwrap_or_default();
+        if !rest.is_empty() && !told.is_empty() {
+            let count = words::count(rest.len());
+            let amount = rest.iter().map(&amount).sum();
+            self.push("", format!("{count} more"), Some(amount), "");
+        }
+    }
+
+    fn anon(&mut self, analysis: &Analysis, balance: &Balance) {
+        let line = |line: &AnonLine| (pid_and_name(analysis, line.process), basis(line.basis));
+        self.group("anonymous", &balance.anon, |line| line.bytes, line);
+        if let Some(others) = balance.other_processes_bytes {
+            self.push(
+                "",
+                "processes not recorded".to_owned(),
+                Some(others),
+                "kernel's sum",
+            );
+        }
+    }
+
+    fn objects(&mut self, objects: &[ShmObjectRow]) {
+        let amount = |row: &ShmObjectRow| row.allocated_bytes.unwrap_or(Bytes(0));
+        self.group("shared memory, once", objects, amount, |row| {
+            (object(row), "")
+        });
+    }
+
+    fn files(&mut self, balance: &Balance) {
+        let amount = |row: &CachedFileRow| row.cached_bytes.unwrap_or(Bytes(0));
+        self.group("page cache, files in use", &balance.files, amount, |row| {
+            (visible(&row.path).into_owned(), "")
+        });
+        let others = balance.other_files_bytes;
+        self.push(
+            "page cache, other files",
+            String::new(),
+            others,
+            "kernel's sum",
+        );
+    }
+
+    fn kernel(&mut self, balance: &Balance) {
+        self.push(
+            "kernel",
+            String::new(),
+            Some(balance.kernel_bytes()),
+            "kernel's sum",
+        );
+        for (part, amount) in &balance.kernel {
+            if *part != KernelPart::All && amount.0 > 0 {
+                self.push("", kernel_part(*part).to_owned(), Some(*amount), "");
+            }
+        }
+    }
+}
+
+/// Names of the kernel's parts.
+fn kernel_part(part: KernelPart) -> &'static str {
+    match part {
+        KernelPart::All => "all",
+        KernelPart::Slab => "slab",
+        KernelPart::PageTables => "page tables",
+        KernelPart::Stacks => "stacks",
+        KernelPart::PerCpu => "per-CPU",
+        KernelPart::Sockets => "sockets",
+        KernelPart::Hugetlb => "hugetlb pool",
+        KernelPart::Other => "other",
+    }
+}
+
+/// How well an amount is known, in a word.
+fn basis(basis: Basis) -> &'static str {
+    match basis {
+        Basis::Exact => "exact",
+        Basis::Measured => "measured",
+        Basis::Estimated => "estimated",
+        Basis::UpperBound => "at most",
+    }
+}
+
+fn object(row: &ShmObjectRow) -> String {
+    let name = row.name.as_deref().map(visible);
+    let name = name.as_deref().unwrap_or("without a name");
+    let mappers = match row.mapper_count {
+        0 => "mapped by none".to_owned(),
+        1 => "1 process".to_owned(),
+        count => format!("{count} processes"),
+    };
+    match row.family {
+        Some(family) => format!("{name} ({}, {mappers})", family.as_str()),
+        None => format!("{name} ({mappers})"),
+    }
+}
+
+/// What stands beside the books: the limit, and what could be taken back.
+fn around(balance: &Balance) -> String {
+    let limit = match (balance.limit_bytes, &balance.scope) {
+        (Some(limit), Scope::Cgroup(_)) => format!("Limit {}", bytes(limit)),
+        (Some(total), Scope::Node) => format!("Of {}", bytes(total)),
+        (None, _) => "No limit".to_owned(),
+    };
+    match balance.reclaimable_bytes {
+        Some(amount) => format!(
+            "{limit}; of what is in use, up to {} can be reclaimed without swap.",
+            bytes(amount)
+        ),
+        None => format!("{limit}."),
+    }
+}
+
+/// What is less than exact.
+fn doubts(balance: &Balance) -> Option<String> {
+    let sum = |wanted: Basis| -> Bytes {
+        let lines = balance.anon.iter().filter(|line| line.basis == wanted);
+        lines.map(|line| line.bytes).sum()
+    };
+    let mut parts = Vec::new();
+    let (estimated, at_most) = (sum(Basis::Estimated), sum(Basis::UpperBound));
+    if estimated.0 > 0 {
+        parts.push(format!("{} is an estimate", bytes(estimated)));
+    }
+    if at_most.0 > 0 {
+        parts.push(format!(
+            "{} was never measured and can count shared pages twice",
+            bytes(at_most)
+        ));
+    }
+    if let Some(oldest) = balance.oldest() {
+        let age = words::duration(DurationNs(oldest.0.saturating_abs()));
+        let side = if oldest.0 < 0 { "later" } else { "earlier" };
+        parts.push(format!("the oldest measurement was {age} {side}"));
+    }
+    if balance.unknown_process_count > 0 {
+        parts.push(format!(
+            "of {} nothing is known",
+            words::processes(balance.unknown_process_count)
+        ));
+    }
+    (!parts.is_empty()).then(|| format!("Of anonymous memory, {}.", parts.join("; ")))
+}
+
+/// Books that get one line.
+fn in_short(balance: &Balance) -> String {
+    let mut parts = vec![
+        format!("anonymous {}", bytes(balance.anon_bytes())),
+        format!("shared {}", bytes(balance.objects_bytes())),
+    ];
+    if let Some(others) = balance.other_processes_bytes {
+        parts.insert(1, format!("processes not recorded {}", bytes(others)));
+    }
+    let cache = balance.other_files_bytes;
+    let cache = cache.map(|others| others + balance.files_bytes());
+    parts.push(format!("page cache {}", bytes_or_unknown(cache)));
+    parts.push(format!("kernel {}", bytes(balance.kernel_bytes())));
+    parts.push(format!(
+        "residual {}",
+        bytes_or_unknown(balance.residual_bytes)
+    ));
+    format!(
+        "{}: {} in use: {}.",
+        scope(&balance.scope),
+        bytes_or_unknown(balance.current_bytes),
+        parts.join(", ")
+    )
+}

@@ -1,0 +1,177 @@
+//! The ledger in the JSON report.
+
+use crate::analyze::{self, Analysis, Basis, KernelPart, Scope};
+use crate::model::{Bytes, DurationNs, Label, Tgid, Upid};
+use serde::Serialize;
+
+/// The books of a cgroup or of the node. The lines add up to `current_bytes`.
+#[derive(Serialize)]
+pub(super) struct Balance<'a> {
+    scope: &'static str,
+    cgroup: Option<&'a str>,
+    current_bytes: Option<Bytes>,
+    age_ns: DurationNs,
+    anonymous_bytes: Bytes,
+    other_processes_bytes: Option<Bytes>,
+    shared_bytes: Bytes,
+    files_bytes: Bytes,
+    other_files_bytes: Option<Bytes>,
+    kernel_bytes: Bytes,
+    residual_bytes: Option<Bytes>,
+    limit_bytes: Option<Bytes>,
+    reclaimable_bytes: Option<Bytes>,
+    unknown_process_count: usize,
+    oldest_age_ns: Option<DurationNs>,
+    anonymous: Vec<Anon<'a>>,
+    shared: Vec<Object<'a>>,
+    files: Vec<File<'a>>,
+    kernel: Vec<Part>,
+}
+
+#[derive(Serialize)]
+struct Anon<'a> {
+    pid: Option<Tgid>,
+    upid: Upid,
+    name: &'a str,
+    bytes: Bytes,
+    basis: &'static str,
+    age_ns: Option<DurationNs>,
+}
+
+#[derive(Serialize)]
+struct Object<'a> {
+    kind: Option<&'static str>,
+    name: Option<&'a str>,
+    family: Option<&'static str>,
+    device: &'a str,
+    inode: i64,
+    is_deleted: bool,
+    size_bytes: Option<Bytes>,
+    allocated_bytes: Option<Bytes>,
+    mapper_count: i64,
+    has_other_mapper: Option<bool>,
+    creator_pid: Option<Tgid>,
+}
+
+#[derive(Serialize)]
+struct File<'a> {
+    path: &'a str,
+    size_bytes: Bytes,
+    cached_bytes: Option<Bytes>,
+    dirty_bytes: Option<Bytes>,
+    user_count: i64,
+}
+
+#[derive(Serialize)]
+struct Part {
+    part: &'static str,
+    bytes: Bytes,
+}
+
+impl<'a> Balance<'a> {
+    /// The books with at most `top` lines of each group, or all of them.
+    pub(super) fn of(
+        analysis: &'a Analysis,
+        balance: &'a analyze::Balance,
+        top: Option<usize>,
+    ) -> Self {
+        let top = top.unwrap_or(usize::MAX);
+        let (scope, cgroup) = match &balance.scope {
+            Scope::Cgroup(path) => ("cgroup", Some(path.as_str())),
+            Scope::Node => ("node", None),
+        };
+        Self {
+            scope,
+            cgroup,
+            current_bytes: balance.current_bytes,
+            age_ns: balance.age_ns,
+            anonymous_bytes: balance.anon_bytes(),
+            other_processes_bytes: balance.other_processes_bytes,
+            shared_bytes: balance.objects_bytes(),
+            files_bytes: balance.files_bytes(),
+            other_files_bytes: balance.other_files_bytes,
+            kernel_bytes: balance.kernel_bytes(),
+            residual_bytes: balance.residual_bytes,
+            limit_bytes: balance.limit_bytes,
+            reclaimable_bytes: balance.reclaimable_bytes,
+            unknown_process_count: balance.unknown_process_count,
+            oldest_age_ns: balance.oldest(),
+            anonymous: balance
+                .anon
+                .iter()
+                .take(top)
+                .map(|line| Anon::of(analysis, line))
+                .collect(),
+            shared: balance.objects.iter().take(top).map(Object::of).collect(),
+            files: balance.files.iter().take(top).map(File::of).collect(),
+            kernel: balance.kernel.iter().map(Part::of).collect(),
+        }
+    }
+}
+
+impl<'a> Anon<'a> {
+    fn of(analysis: &'a Analysis, line: &analyze::AnonLine) -> Self {
+        let process = &analysis.processes[line.process];
+        Self {
+            pid: process.tgid,
+            upid: process.upid,
+            name: &process.name,
+            bytes: line.bytes,
+            basis: match line.basis {
+                Basis::Exact => "exact",
+                Basis::Measured => "measured",
+                Basis::Estimated => "estimated",
+                Basis::UpperBound => "upper_bound",
+            },
+            age_ns: line.age_ns,
+        }
+    }
+}
+
+impl<'a> Object<'a> {
+    fn of(row: &'a crate::model::tables::ShmObjectRow) -> Self {
+        Self {
+            kind: row.kind.map(Label::as_str),
+            name: row.name.as_deref(),
+            family: row.family.map(Label::as_str),
+            device: &row.device,
+            inode: row.inode,
+            is_deleted: row.is_deleted,
+            size_bytes: row.size_bytes,
+            allocated_bytes: row.allocated_bytes,
+            mapper_count: row.mapper_count,
+            has_other_mapper: row.has_other_mapper,
+            creator_pid: row.creator_tgid,
+        }
+    }
+}
+
+impl<'a> File<'a> {
+    fn of(row: &'a crate::model::tables::CachedFileRow) -> Self {
+        Self {
+            path: &row.path,
+            size_bytes: row.size_bytes,
+            cached_bytes: row.cached_bytes,
+            dirty_bytes: row.dirty_bytes,
+            user_count: row.user_count,
+        }
+    }
+}
+
+impl Part {
+    fn of((part, bytes): &(KernelPart, Bytes)) -> Self {
+        Self {
+            part: match part {
+                KernelPart::All => "all",
+                KernelPart::Slab => "slab",
+                KernelPart::PageTables => "page_tables",
+                KernelPart::Stacks => "stacks",
+                KernelPart::PerCpu => "per_cpu",
+                KernelPart::Sockets => "sockets",
+                KernelPart::Hugetlb => "hugetlb",
+                KernelPart::Other => "other",
+            },
+            bytes: *bytes,
+        }
+    }
+}
