@@ -344,9 +344,8 @@ def test_a_descriptor_that_became_somebody_elses_is_left_alone(recorder: FakeRec
     memtrace.mark("before")
     active = recorder_module.active
     assert active is not None
-    ours = active._socket
-    assert ours is not None
-    number = ours.fileno()
+    assert active._connection is not None
+    number = active._connection[0].fileno()
     read, write = os.pipe()
     # What a daemon does: it closes everything, and the number goes to the next file.
     os.dup2(write, number)

@@ -39,12 +39,12 @@ def boot_ns() -> int:
 class Recorder:
     """A connection to the socket of a recording."""
 
-    __slots__ = ("_dropped", "_has_last_words", "_inode", "_lock", "_path", "_socket")
+    __slots__ = ("_connection", "_dropped", "_has_last_words", "_lock", "_path")
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._socket: socket.socket | None = None
-        self._inode = 0
+        # The socket, and the inode by which to know that its descriptor is still ours.
+        self._connection: tuple[socket.socket, int] | None = None
         self._dropped = 0
         self._has_last_words = False
         # Reentrant, because a signal handler or a finalizer may mark as well.
@@ -98,18 +98,18 @@ class Recorder:
         A program that turns itself into a daemon closes every descriptor it finds, and
         the number may be somebody else's connection by now.
         """
-        connection = self._socket
-        if connection is not None:
-            try:
-                if os.fstat(connection.fileno()).st_ino == self._inode:
-                    return connection
-            except OSError:
-                pass
-            connection.detach()
-        return self._connect()
+        connection = self._connection
+        if connection is not None and _is_open(*connection):
+            return connection[0]
+        with self._lock:
+            # Another thread may have been faster.
+            if self._connection is connection:
+                if connection is not None:
+                    connection[0].detach()
+                self._connection = self._connect()
+            return self._connection[0] if self._connection else None
 
-    def _connect(self) -> socket.socket | None:
-        self._socket = None
+    def _connect(self) -> tuple[socket.socket, int] | None:
         try:
             connection = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         except OSError:
@@ -122,9 +122,7 @@ class Recorder:
             connection.close()
             give_up(self)
             return None
-        self._inode = os.fstat(connection.fileno()).st_ino
-        self._socket = connection
-        return connection
+        return connection, os.fstat(connection.fileno()).st_ino
 
     def _take_dropped(self) -> int:
         with self._lock:
@@ -162,16 +160,20 @@ class Recorder:
         self._lock = threading.RLock()
         self._dropped = 0
         self._has_last_words = False
-        connection, self._socket = self._socket, None
+        connection, self._connection = self._connection, None
         if connection is not None:
-            try:
-                is_ours = os.fstat(connection.fileno()).st_ino == self._inode
-            except OSError:
-                is_ours = False
-            if is_ours:
-                connection.close()
+            if _is_open(*connection):
+                connection[0].close()
             else:
-                connection.detach()
+                connection[0].detach()
+
+
+def _is_open(connection: socket.socket, inode: int) -> bool:
+    """Whether the socket's descriptor is still the socket."""
+    try:
+        return os.fstat(connection.fileno()).st_ino == inode
+    except OSError:
+        return False
 
 
 # The socket of a recorder that has ended, or that was never there.
