@@ -243,9 +243,9 @@ def test_without_the_variable_nobody_records() -> None:
 
 def test_a_mark_costs_next_to_nothing_without_a_recorder() -> None:
     assert not memtrace.is_recording()
-    # The best of many, because other programs run here too.
-    best = min(_ns_per_mark(2_000) for _ in range(50))
-    assert best <= 200, f"{best:.0f} ns"
+    # 100 to 200 ns, but other programs run here too. A system call would cost more than this.
+    best = min(_ns_per_mark(500) for _ in range(200))
+    assert best <= 800, f"{best:.0f} ns"
 
 
 def _ns_per_mark(count: int) -> float:

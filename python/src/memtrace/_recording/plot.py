@@ -58,8 +58,9 @@ def plot(recording: Recording, top: int, ax: Any) -> Any:
     _shade_phases(recording, ax)
     ax.set(xlabel="seconds since the start", ylabel=f"sum of RSS, {unit_name}")
     ax.set_xlim(0, (end - start) / SECOND)
-    ax.set_ylim(0, highest.rss_bytes / unit * 1.25)
-    ax.legend(loc="upper left", fontsize="small", framealpha=0.9)
+    # Room for the names of the phases.
+    ax.set_ylim(0, highest.rss_bytes / unit * 1.45)
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2, fontsize="small")
     return ax
 
 
@@ -69,7 +70,8 @@ def _shade_phases(recording: Recording, ax: Any) -> None:
     for name, begin, end in spans:
         left = (begin - recording.start_ns) / SECOND
         right = ((recording.end_ns if end is None else end) - recording.start_ns) / SECOND
-        ax.axvspan(left, right, color="0.2", alpha=0.07, linewidth=0)
+        ax.axvspan(left, right, color="0.93", linewidth=0, zorder=0)
+        ax.axvline(left, color="0.6", linewidth=0.6, linestyle=":", zorder=0)
         ax.annotate(
             name,
             (left, 1),
