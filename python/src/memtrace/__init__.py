@@ -1,0 +1,40 @@
+"""Marks, phases and exact peaks for memtrace recordings, and a reader for them.
+
+Without a recorder marks and phases cost nothing worth mentioning and do nothing. With one
+(``memtrace record -- python train.py``) they stand in the recording, on its clock.
+"""
+
+from __future__ import annotations
+
+import os as _os
+from typing import TYPE_CHECKING
+
+from ._gpu import GpuPeak
+from ._heap import PythonHeap, python_heap
+from ._instrument import instrument
+from ._marks import is_recording, mark, phase
+from ._peak import peak
+
+if TYPE_CHECKING:
+    from ._recording.recording import Recording
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "GpuPeak",
+    "PythonHeap",
+    "instrument",
+    "is_recording",
+    "load",
+    "mark",
+    "peak",
+    "phase",
+    "python_heap",
+]
+
+
+def load(path: str | _os.PathLike[str]) -> Recording:
+    """Opens a recording, closed or not, for reading. See `Recording`."""
+    from ._recording.recording import Recording
+
+    return Recording(path)

@@ -1,0 +1,71 @@
+"""The peaks of torch's CUDA allocator. Never imports torch, never initialises CUDA."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple
+
+
+class GpuPeak(NamedTuple):
+    """The peak of one visible CUDA device, as torch's caching allocator counts it."""
+
+    device: int
+    allocated_bytes: int
+    """Highest sum of the tensors' memory."""
+    reserved_bytes: int
+    """Highest memory that the allocator took from the device."""
+
+
+# By device: allocated and reserved.
+Peaks = dict[int, tuple[int, int]]
+
+
+def is_in_use() -> bool:
+    """Whether this process has CUDA initialised through torch."""
+    return _cuda() is not None
+
+
+def peaks() -> Peaks | None:
+    """The highest figures since they were reset: none for no CUDA, None for unknown."""
+    cuda = _cuda()
+    if cuda is None:
+        return {}
+    try:
+        return {
+            device: (
+                int(cuda.max_memory_allocated(device)),
+                int(cuda.max_memory_reserved(device)),
+            )
+            for device in range(cuda.device_count())
+        }
+    except Exception:
+        return None
+
+
+def reset() -> bool:
+    """Lets the figures of every device start again at what is in use."""
+    cuda = _cuda()
+    if cuda is None:
+        return True
+    try:
+        for device in range(cuda.device_count()):
+            cuda.reset_peak_memory_stats(device)
+    except Exception:
+        return False
+    return True
+
+
+def fold(into: Peaks, seen: Peaks) -> None:
+    """Keeps the higher figure of each device."""
+    for device, (allocated, reserved) in seen.items():
+        known = into.get(device, (0, 0))
+        into[device] = (max(known[0], allocated), max(known[1], reserved))
+
+
+def _cuda() -> Any:
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    try:
+        return cuda if cuda is not None and cuda.is_initialized() else None
+    except Exception:
+        # torch is being imported right now.
+        return None

@@ -1,0 +1,92 @@
+"""Marks and phases."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import Any, TypeVar
+
+from . import _heap, _recorder
+from ._wrap import F, wrapped
+
+_spans = itertools.count(1)
+
+P = TypeVar("P", bound="phase")
+
+
+def mark(name: str, /, **attrs: Any) -> None:
+    """Names this moment in the recording.
+
+    Does nothing when nobody records. Never raises and never waits: a mark that the
+    recorder cannot take at once is dropped, and the next one says how many were.
+    Attributes are kept as JSON; what JSON does not know is kept as its repr, and long
+    values are cut.
+    """
+    recorder = _recorder.active
+    if recorder is not None:
+        recorder.tell("instant", name, _recorder.boot_ns(), None, attrs)
+
+
+def is_recording() -> bool:
+    """Whether marks go anywhere, for a caller whose attributes are costly to compute."""
+    return _recorder.active is not None
+
+
+class phase:
+    """A named stretch of time: ``with memtrace.phase("load_model"):`` or a decorator.
+
+    Phases may nest, overlap, and run in any thread or task; each is told apart. As a
+    decorator it works on functions, coroutines and generators. A phase that ends by an
+    exception says so in its attribute `error`.
+    """
+
+    __slots__ = ("_attrs", "_end_attrs", "_name", "_open")
+
+    def __init__(self, name: str, /, **attrs: Any) -> None:
+        self._name = name
+        self._attrs = attrs
+        self._end_attrs: dict[str, Any] | None = None
+        # Begins that have no end yet, with the process they were sent by.
+        self._open: list[tuple[int, int]] | None = None
+
+    def set(self, **attrs: Any) -> None:
+        """Adds attributes that are told when the phase ends."""
+        self._end_attrs = {**(self._end_attrs or {}), **attrs}
+
+    def __enter__(self: P) -> P:
+        recorder = _recorder.active
+        if recorder is not None:
+            if self._open is None:
+                self._open = []
+            span = next(_spans)
+            self._open.append((span, os.getpid()))
+            recorder.tell("begin", self._name, _recorder.boot_ns(), span, self._at_begin())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if not self._open:
+            return
+        span, pid = self._open.pop()
+        recorder = _recorder.active
+        # A child that was forked inside the phase did not begin it.
+        if recorder is not None and pid == os.getpid():
+            boot = _recorder.boot_ns()
+            attrs = self._at_end()
+            if self._end_attrs:
+                attrs.update(self._end_attrs)
+            if kind is not None and kind is not GeneratorExit:
+                attrs["error"] = kind.__qualname__
+            recorder.tell("end", self._name, boot, span, attrs)
+
+    def __call__(self, function: F) -> F:
+        return wrapped(function, self._again)
+
+    def _again(self) -> phase:
+        """A phase like this one for another call."""
+        return type(self)(self._name, **self._attrs)
+
+    def _at_begin(self) -> dict[str, Any]:
+        return self._attrs
+
+    def _at_end(self) -> dict[str, Any]:
+        return _heap.attributes()

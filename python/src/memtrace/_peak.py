@@ -1,0 +1,185 @@
+"""The exact peak of a section, from the kernel's own high-water mark.
+
+There is one mark per process, and a section begins by resetting it. So whoever resets it
+first gives what it stood at to all sections that are open, in whatever thread: their peak
+is the highest of what they were given and of what the mark says at their end. And it is
+told to the recorder, for which the mark would otherwise have forgotten the process's peak.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any, TypeVar
+
+from . import _gpu, _host, _recorder
+from ._marks import phase
+
+P = TypeVar("P", bound="peak")
+
+_lock = threading.RLock()
+_open: list[peak] = []
+# The highest mark that the recorder should know and does not yet.
+_untold_bytes = 0
+
+
+class peak:
+    """Measures the peak memory of a section: ``with memtrace.peak() as p: ...; p.bytes``.
+
+    When the section has ended:
+
+    - `bytes` is the highest RSS of this process in the section; None when unknown.
+    - `source` says where it is from: ``vm_hwm`` (the kernel's mark, reset at the begin;
+      exact), ``vm_hwm_rise`` or ``ru_maxrss_rise`` (a mark of the process's whole life
+      that could not be reset: known only if it rose in the section).
+    - `begin_bytes` and `end_bytes` are RSS at both ends; None when unknown.
+    - `gpu` has each visible CUDA device's peak if torch uses CUDA in this process; None
+      when it could not be asked.
+
+    In a recording the section is a phase too. It resets VmHWM, and with it what getrusage
+    and other tools say about the past of the process, and torch's peak statistics.
+    """
+
+    __slots__ = (
+        "_begin_mark",
+        "_gpu_high",
+        "_high",
+        "_is_gpu_reset",
+        "_is_reset",
+        "_name",
+        "_phase",
+        "_pid",
+        "begin_bytes",
+        "bytes",
+        "end_bytes",
+        "gpu",
+        "source",
+    )
+
+    def __init__(self, name: str | None = None) -> None:
+        self._name = "peak" if name is None else name
+        self._phase = phase(self._name)
+        self.bytes: int | None = None
+        self.begin_bytes: int | None = None
+        self.end_bytes: int | None = None
+        self.source: str | None = None
+        self.gpu: tuple[_gpu.GpuPeak, ...] | None = None
+        self._pid = 0
+        self._high = 0
+        self._begin_mark: int | None = None
+        self._is_reset = False
+        self._gpu_high: _gpu.Peaks = {}
+        self._is_gpu_reset = False
+
+    def __enter__(self: P) -> P:
+        self._phase.__enter__()
+        self._pid = os.getpid()
+        self._high = 0
+        self._gpu_high = {}
+        with _lock:
+            self._begin_gpu()
+            self._begin_host()
+            _open.append(self)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if self._pid == os.getpid():
+            with _lock:
+                if self in _open:
+                    _open.remove(self)
+                self._end_host()
+                self._end_gpu()
+                _tell_untold(self._name)
+            self._phase.set(**self._attributes())
+        self._phase.__exit__(kind, *rest)
+
+    def _begin_host(self) -> None:
+        mark, _ = _life_mark()
+        self._begin_mark = mark
+        if mark is not None:
+            for section in _open:
+                section._high = max(section._high, mark)
+            _tell(self._name, mark)
+        self._is_reset = _host.reset_hiwater()
+        self.begin_bytes = _host.memory().rss_bytes
+
+    def _end_host(self) -> None:
+        mark, self.source = _life_mark()
+        self.end_bytes = _host.memory().rss_bytes
+        high = max(self._high, mark or 0)
+        if self.source == "vm_hwm_rise" and self._is_reset:
+            self.source = "vm_hwm"
+            self.bytes = high
+        elif self._begin_mark is not None and high > self._begin_mark:
+            self.bytes = high
+        else:
+            self.bytes = None
+
+    def _begin_gpu(self) -> None:
+        seen = _gpu.peaks()
+        for section in _open:
+            if seen is None:
+                section._is_gpu_reset = False
+            else:
+                _gpu.fold(section._gpu_high, seen)
+        self._is_gpu_reset = _gpu.reset()
+
+    def _end_gpu(self) -> None:
+        seen = _gpu.peaks()
+        if seen is None or not self._is_gpu_reset:
+            self.gpu = None
+            return
+        _gpu.fold(self._gpu_high, seen)
+        self.gpu = tuple(
+            _gpu.GpuPeak(device, *figures) for device, figures in sorted(self._gpu_high.items())
+        )
+
+    def _attributes(self) -> dict[str, Any]:
+        attrs: dict[str, Any] = {
+            "peak_bytes": self.bytes,
+            "peak_source": self.source,
+            "begin_bytes": self.begin_bytes,
+            "end_bytes": self.end_bytes,
+        }
+        if self.gpu:
+            attrs["gpu"] = [device._asdict() for device in self.gpu]
+        return attrs
+
+
+def _life_mark() -> tuple[int | None, str | None]:
+    """The highest RSS since the mark was last reset, or ever, and where that is from."""
+    hiwater = _host.memory().hiwater_bytes
+    if hiwater is not None:
+        return hiwater, "vm_hwm_rise"
+    maximum = _host.maxrss_bytes()
+    return maximum, None if maximum is None else "ru_maxrss_rise"
+
+
+def _tell(name: str, mark: int) -> None:
+    """Tells the recorder a mark that is about to be reset; keeps it when that fails."""
+    global _untold_bytes
+    if _recorder.active is not None:
+        _untold_bytes = max(_untold_bytes, mark)
+        _tell_untold(name)
+
+
+def _tell_untold(name: str) -> None:
+    global _untold_bytes
+    recorder = _recorder.active
+    if recorder is None or not _untold_bytes:
+        return
+    attrs = {"hiwater_bytes": _untold_bytes}
+    if recorder.tell("peak", name, _recorder.boot_ns(), attrs=attrs):
+        _untold_bytes = 0
+
+
+def _after_fork_in_child() -> None:
+    """The sections of the parent go on in the parent; the child has a mark of its own."""
+    global _lock, _untold_bytes
+    _lock = threading.RLock()
+    _open.clear()
+    _untold_bytes = 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

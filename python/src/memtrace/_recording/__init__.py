@@ -1,0 +1,1 @@
+"""Reads a recording: its files, its tables, and what follows from them."""

@@ -1,0 +1,111 @@
+"""The files of a table: Parquet parts, and segments of the spool that are in no part yet.
+
+The layout is that of memtrace's store. Segments and parts are numbered, and one rule says
+which file a row is read from: of a segment whose number is not above that of the newest
+part, the rows up to that part's cut are in parts. A part without a cut has all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from .table import Table, arrow
+
+_CUT = b"memtrace.cut_boot_ns"
+_PART = re.compile(r"part-(\d{5,})\.parquet\Z")
+_SEGMENT = re.compile(r"(\w+)-(\d{5,})\.arrows\Z")
+# Tables of which only the last row of each key counts.
+_KEYS = {"process": "upid"}
+
+
+def tables_in(directory: Path) -> list[str]:
+    """The names of the tables that have files, in order."""
+    names = {path.parent.name for path in directory.glob("*/part-*.parquet")}
+    matches = map(_SEGMENT.match, (path.name for path in directory.glob("spool/*.arrows")))
+    names.update(match[1] for match in matches if match)
+    return sorted(names - {"spool", "damaged"})
+
+
+def read(directory: Path, name: str, problems: list[str]) -> Table:
+    """Reads a table. What can't be read becomes a sentence in `problems`."""
+    pa = arrow()
+    parts = _numbered(directory / name, _PART, 1)
+    segments = _numbered(directory / "spool", _SEGMENT, 2, name)
+    frames, newest, cut = [], -1, None
+    for number, path in parts:
+        try:
+            frame, part_cut = _part(path)
+        except Exception as error:
+            problems.append(f"{name}/{path.name} can't be read: {error}")
+        else:
+            frames.append(frame)
+            newest, cut = number, part_cut
+    for number, path in segments:
+        if number <= newest and cut is None:
+            continue
+        frame = _segment(path, problems)
+        if frame is not None:
+            frames.append(_later(frame, cut) if number <= newest and cut is not None else frame)
+    if not frames:
+        return Table(name, pa.table({}))
+    frame = pa.concat_tables(frames, promote_options="default")
+    if name in _KEYS:
+        frame = _last_of_each(frame, _KEYS[name])
+    elif "boot_ns" in frame.column_names:
+        frame = _in_order(frame)
+    return Table(name, frame)
+
+
+def _numbered(
+    directory: Path, pattern: re.Pattern[str], group: int, name: str | None = None
+) -> list[tuple[int, Path]]:
+    found = []
+    for path in directory.iterdir() if directory.is_dir() else ():
+        match = pattern.match(path.name)
+        if match and (name is None or match[1] == name):
+            found.append((int(match[group]), path))
+    return sorted(found)
+
+
+def _part(path: Path) -> tuple[Any, int | None]:
+    import pyarrow.parquet
+
+    with pyarrow.parquet.ParquetFile(path) as file:
+        cut = (file.metadata.metadata or {}).get(_CUT)
+        return file.read(), None if cut is None else int(cut)
+
+
+def _segment(path: Path, problems: list[str]) -> Any:
+    """The complete batches of a segment; a recorder that was killed left its end open."""
+    pa = arrow()
+    batches, schema = [], None
+    try:
+        # All of it at once: lengths in a damaged file then meet the end of the buffer.
+        with pa.ipc.open_stream(pa.py_buffer(path.read_bytes())) as stream:
+            schema = stream.schema
+            for batch in stream:
+                batch.validate(full=True)
+                batches.append(batch)
+    except Exception as error:
+        rows = sum(batch.num_rows for batch in batches)
+        problems.append(f"spool/{path.name} ends within a batch after {rows} rows: {error}")
+    return None if schema is None else pa.Table.from_batches(batches, schema)
+
+
+def _later(frame: Any, cut: int) -> Any:
+    import pyarrow.compute
+
+    return frame.filter(pyarrow.compute.greater(frame.column("boot_ns"), cut))
+
+
+def _last_of_each(frame: Any, key: str) -> Any:
+    last = {value: row for row, value in enumerate(frame.column(key).to_pylist())}
+    return frame.take(sorted(last.values()))
+
+
+def _in_order(frame: Any) -> Any:
+    times = frame.column("boot_ns").to_pylist()
+    order = sorted(range(len(times)), key=times.__getitem__)
+    return frame if order == list(range(len(times))) else frame.take(order)

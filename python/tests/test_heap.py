@@ -1,0 +1,67 @@
+"""Python's own heap, told when tracemalloc is on."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+from conftest import FakeRecorder, run_python
+
+import memtrace
+
+
+@pytest.fixture
+def tracing() -> Iterator[None]:
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+def test_without_tracemalloc_there_is_nothing_to_tell(recorder: FakeRecorder) -> None:
+    assert memtrace.python_heap(top=3) is None
+    with memtrace.phase("p"):
+        pass
+    assert [message.get("attrs") for message in recorder.messages()] == [None, None]
+
+
+@pytest.mark.usefixtures("tracing")
+def test_the_mark_has_current_and_peak_and_the_largest_sites(recorder: FakeRecorder) -> None:
+    kept = [bytearray(1 << 20) for _ in range(4)]
+    del kept[2:]
+    heap = memtrace.python_heap(top=2)
+    assert heap is not None
+    (message,) = recorder.messages()
+    attrs = message["attrs"]
+    assert message["name"] == "python_heap"
+    assert attrs["current_bytes"] == heap.current_bytes
+    assert 2 << 20 <= attrs["current_bytes"] < 3 << 20
+    assert 4 << 20 <= attrs["peak_bytes"] < 5 << 20
+    assert len(attrs["top"]) == 2
+    largest = attrs["top"][0]
+    assert largest["file"] == __file__
+    assert largest["line"] > 0
+    assert largest["size_bytes"] >= 2 << 20
+    assert largest["count"] >= 2
+
+
+@pytest.mark.usefixtures("tracing")
+def test_phases_and_peaks_tell_it_at_their_end(recorder: FakeRecorder) -> None:
+    with memtrace.phase("p"), memtrace.peak("q"):
+        pass
+    ends = [message["attrs"] for message in recorder.messages() if message["kind"] == "end"]
+    assert len(ends) == 2
+    for attrs in ends:
+        assert 0 < attrs["python_heap_bytes"] <= attrs["python_heap_peak_bytes"]
+
+
+@pytest.mark.usefixtures("tracing")
+def test_without_a_recorder_the_figures_are_returned_all_the_same() -> None:
+    heap = memtrace.python_heap(top=5)
+    assert heap is not None
+    assert heap.current_bytes > 0
+
+
+def test_tracemalloc_is_never_imported_nor_started() -> None:
+    code = "import memtrace, sys; memtrace.python_heap(); print('tracemalloc' in sys.modules)"
+    assert run_python("-c", code).stdout == "False\n"
