@@ -11,6 +11,7 @@ mod deny;
 mod ebpf;
 mod macos;
 mod memtrace;
+mod python;
 mod rooms;
 mod schema;
 mod sh;
@@ -46,6 +47,8 @@ enum Task {
     Deny(deny::Args),
     /// Type-check memtrace for macOS.
     Macos(macos::Args),
+    /// Test the Python package.
+    Python(python::Args),
     /// Run the kernel tests on Debian's kernels, in an emulated machine.
     Vm(vm::Args),
 }
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Task::Bench(args) => bench::run(&args),
         Task::Deny(args) => deny::run(&args),
         Task::Macos(args) => macos::run(&args),
+        Task::Python(args) => python::run(&args),
         Task::Vm(args) => vm::run(&args),
     };
     match outcome {
