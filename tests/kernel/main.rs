@@ -66,6 +66,18 @@ mod needs_bpf {
     }
 
     #[test]
+    fn the_report_finds_what_a_phase_added_and_what_each_step_keeps() -> anyhow::Result<()> {
+        need::require("bpf");
+        all_hold(scenario::phases(&[
+            "--backend",
+            "bpf",
+            "--interval",
+            "100ms",
+        ])?);
+        Ok(())
+    }
+
+    #[test]
     fn daemons_stay_in_the_tree() -> anyhow::Result<()> {
         need::require("bpf");
         all_hold(scenario::daemons(BPF)?);

@@ -4,6 +4,7 @@
 use anyhow::{Context, Result};
 use memtrace::model::{DiagKind, DiagRow, MemRow, ProcessRow};
 use memtrace_tests::recorder::{Recorded, record};
+use memtrace_tests::scenario;
 use memtrace_tests::workload::{self, number};
 use std::process::Command;
 
@@ -153,4 +154,20 @@ fn procfs_leaves_null_what_it_cannot_know() -> Result<()> {
 #[test]
 fn sysinfo_leaves_null_what_it_cannot_know() -> Result<()> {
     what_polling_cannot_know_is_null_and_said("sysinfo")
+}
+
+#[test]
+fn procfs_finds_what_a_phase_added_and_what_each_step_keeps() -> Result<()> {
+    let words = [
+        "--backend",
+        "procfs",
+        "--interval",
+        INTERVAL_MS,
+        "--budget",
+        "50",
+    ];
+    let scores = scenario::phases(&words)?;
+    let failed: Vec<_> = scores.iter().filter(|score| !score.is_full()).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+    Ok(())
 }

@@ -23,6 +23,7 @@ mod leader_exit;
 mod marks;
 mod now;
 mod oom;
+mod phases;
 mod reserve;
 mod shm;
 mod spike;
@@ -64,6 +65,7 @@ const WORKLOADS: &[Workload] = &[
     marks::WORKLOAD,
     now::WORKLOAD,
     oom::WORKLOAD,
+    phases::WORKLOAD,
     reserve::WORKLOAD,
     shm::WORKLOAD,
     spike::WORKLOAD,

@@ -31,9 +31,7 @@ fn run(args: &Args) -> io::Result<()> {
 }
 
 fn child(count: u64, per_second: u64) -> io::Result<()> {
-    let path = std::env::var_os("MEMTRACE_SOCKET")
-        .ok_or_else(|| io::Error::other("MEMTRACE_SOCKET is not set"))?;
-    let mut marker = Marker::connect(&path)?;
+    let mut marker = Marker::connect()?;
     // The kernel notes the time of the rename: right after the time of the mark.
     let renamed_ns = sys::boot_ns();
     // SAFETY: the name ends in NUL; it is this thread's own.
@@ -64,7 +62,8 @@ fn child(count: u64, per_second: u64) -> io::Result<()> {
     ))
 }
 
-struct Marker {
+/// The socket of the recording.
+pub(crate) struct Marker {
     socket: UnixDatagram,
     /// Not told yet.
     dropped: u64,
@@ -72,9 +71,12 @@ struct Marker {
 }
 
 impl Marker {
-    fn connect(path: &std::ffi::OsStr) -> io::Result<Self> {
+    /// Connects to the recording that this process runs under.
+    pub(crate) fn connect() -> io::Result<Self> {
+        let path = std::env::var_os("MEMTRACE_SOCKET")
+            .ok_or_else(|| io::Error::other("MEMTRACE_SOCKET is not set"))?;
         let socket = UnixDatagram::unbound()?;
-        socket.connect(path)?;
+        socket.connect(&path)?;
         socket.set_write_timeout(Some(PATIENCE))?;
         Ok(Self {
             socket,
@@ -84,7 +86,13 @@ impl Marker {
     }
 
     /// Sends a mark; one that need not arrive is dropped rather than waited for.
-    fn send(&mut self, kind: &str, name: &str, at_ns: i64, must_arrive: bool) -> io::Result<()> {
+    pub(crate) fn send(
+        &mut self,
+        kind: &str,
+        name: &str,
+        at_ns: i64,
+        must_arrive: bool,
+    ) -> io::Result<()> {
         self.socket.set_nonblocking(!must_arrive)?;
         let message = format!(
             "{{\"v\":1,\"kind\":\"{kind}\",\"name\":\"{name}\",\"boot_ns\":{at_ns},\"dropped\":{}}}",

@@ -163,6 +163,18 @@ impl Totals {
         self.swap.remove(amounts.swap);
     }
 
+    /// The sums of what is known, as amounts.
+    pub(super) fn amounts(&self) -> Amounts {
+        let pack = |sum: Sum| sum.bytes().map_or(UNKNOWN, |bytes| bytes.0);
+        Amounts {
+            rss: pack(self.rss),
+            anon: pack(self.anon),
+            file: pack(self.file),
+            shmem: pack(self.shmem),
+            swap: pack(self.swap),
+        }
+    }
+
     /// The sum of the known RSS, zero when none is: for comparing instants.
     pub(super) fn rss_or_zero(&self) -> i64 {
         self.rss.bytes

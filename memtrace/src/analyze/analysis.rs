@@ -9,6 +9,7 @@ use super::growth::Growth;
 use super::losses::Loss;
 use super::mappings::Mappings;
 use super::oom::OomFinding;
+use super::phases::{PhaseFocus, Phases};
 use super::process::Process;
 use super::series::SeriesPoint;
 use crate::model::{BootNs, Bytes, RunInfo};
@@ -42,6 +43,10 @@ pub struct Analysis {
     pub at: Option<Composition>,
     /// The trees, the one with the highest peak first.
     pub trees: Vec<TreeFinding>,
+    /// What named phases cost; `None` when nothing was named.
+    pub phases: Option<Phases>,
+    /// The phases of the name that was asked for.
+    pub phase: Option<PhaseFocus>,
     /// The growth of all processes together; `None` when too short to tell.
     pub growth: Option<Growth>,
     /// The memory of all processes together over the recording.

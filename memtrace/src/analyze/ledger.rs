@@ -12,6 +12,7 @@
 
 use super::amounts::{Amounts, Totals};
 use super::growth::{self, Growth};
+use super::phases::{Gauge, Gauges};
 use super::reorder::Sample;
 use super::roster::Roster;
 use super::series::{Series, SeriesPoint};
@@ -64,6 +65,8 @@ pub(super) struct Seens {
     pub(super) trees: Vec<TreeSeen>,
     pub(super) growth: Option<Growth>,
     pub(super) curve: Vec<SeriesPoint>,
+    /// The memory at the boundaries of phases.
+    pub(super) gauges: Gauges,
     /// The first and the last row.
     pub(super) span: Option<(BootNs, BootNs)>,
 }
@@ -83,6 +86,7 @@ struct Slot {
     is_present: bool,
     has_ended: bool,
     curve: Option<Box<Series>>,
+    gauge: Option<Box<Gauge>>,
     growth: Option<Growth>,
 }
 
@@ -115,11 +119,13 @@ pub(super) struct Ledger<'a> {
     first: Option<BootNs>,
     row_count: u32,
     curve: Option<Series>,
+    gauge: Gauge,
 }
 
 impl<'a> Ledger<'a> {
-    /// Empty books for the processes of a roster; the state at each instant of `asked` is kept.
-    pub(super) fn new(roster: &'a mut Roster, mut asked: Vec<BootNs>) -> Self {
+    /// Empty books for the processes of a roster; the state at each instant of `asked` is kept,
+    /// and the sums are noted in `gauges`.
+    pub(super) fn new(roster: &'a mut Roster, mut asked: Vec<BootNs>, mut gauges: Gauges) -> Self {
         asked.sort_unstable_by(|a, b| b.cmp(a));
         asked.dedup();
         let mut ends: Vec<_> = roster
@@ -143,6 +149,7 @@ impl<'a> Ledger<'a> {
             first: None,
             row_count: 0,
             curve: None,
+            gauge: gauges.tree,
             roster,
         };
         let mut tree_of_root = std::collections::HashMap::new();
@@ -154,7 +161,9 @@ impl<'a> Ledger<'a> {
                     ledger.trees.len() as u32 - 1
                 })
             });
-            ledger.slots.push(Slot::new(tree, root == Some(position)));
+            let mut slot = Slot::new(tree, root == Some(position));
+            slot.gauge = gauges.own.remove(&position).map(Box::new);
+            ledger.slots.push(slot);
         }
         ledger
     }
@@ -186,6 +195,9 @@ impl<'a> Ledger<'a> {
         self.move_to(end);
         self.settle();
         self.keep_asked_until(end, true);
+        if last.is_some() {
+            self.gauge_until(BootNs(i64::MAX), end);
+        }
         let peak = self.peak.map(|(boot_ns, totals)| Snapshot {
             boot_ns,
             totals,
@@ -201,12 +213,19 @@ impl<'a> Ledger<'a> {
             .iter()
             .map(|process| process.exit_boot_ns);
         let processes = self.slots.iter_mut().zip(ends);
+        let processes = processes
+            .map(|(slot, exit)| slot.finish(exit.unwrap_or(end)))
+            .collect();
+        let own = self.slots.iter_mut().enumerate();
+        let own = own.filter_map(|(position, slot)| Some((position, *slot.gauge.take()?)));
         Seens {
             peak,
             asked: self.snapshots,
-            processes: processes
-                .map(|(slot, exit)| slot.finish(exit.unwrap_or(end)))
-                .collect(),
+            processes,
+            gauges: Gauges {
+                own: own.collect(),
+                tree: self.gauge,
+            },
             trees: self.trees.iter().map(Tree::seen).collect(),
             growth,
             curve: self.curve.iter().flat_map(Series::points).collect(),
@@ -243,7 +262,18 @@ impl<'a> Ledger<'a> {
         if let (Some(curve), Some(rss)) = (&mut self.curve, self.totals.rss.bytes()) {
             curve.hold(now, time, rss.0);
         }
+        self.gauge_until(time, now);
         self.now = Some(time);
+    }
+
+    fn gauge_until(&mut self, time: BootNs, from: BootNs) {
+        if self.gauge.is_empty() {
+            return;
+        }
+        self.gauge.hold(from, time, self.totals.amounts());
+        if self.totals.rss.unknown_count() > 0 {
+            self.gauge.note_unknown();
+        }
     }
 
     /// All rows of one time are in: compares the totals with the maxima.
@@ -337,6 +367,7 @@ impl Slot {
             is_present: false,
             has_ended: false,
             curve: None,
+            gauge: None,
             growth: None,
         }
     }
@@ -363,6 +394,9 @@ impl Slot {
         if let (Some(curve), Some(rss)) = (&mut self.curve, self.now.rss()) {
             curve.hold(from, time, rss.0);
         }
+        if let (Some(gauge), true) = (&mut self.gauge, self.is_present) {
+            gauge.hold(from, time, self.now);
+        }
     }
 
     fn at_maximum(&self, maximum: u32) -> Amounts {
@@ -379,6 +413,9 @@ impl Slot {
         }
         if self.is_present {
             self.hold_until(end);
+        }
+        if let Some(gauge) = &mut self.gauge {
+            gauge.hold_to_the_end(self.changed_boot_ns, self.now);
         }
         self.fit_until(end);
         Some(Seen {

@@ -24,6 +24,7 @@ mod moment;
 mod name;
 mod oom;
 mod peak;
+mod phases;
 mod process;
 mod reorder;
 mod roster;
@@ -47,6 +48,10 @@ pub use mappings::{Mapping, Mappings, ProcessMappings};
 pub use moment::{Moment, MomentError, ParseMomentError};
 pub use oom::OomFinding;
 pub use peak::{Bound, Peak, PeakOrigin};
+pub use phases::{
+    HolderChange, Measures, Phase, PhaseEnd, PhaseError, PhaseFocus, PhaseForm, PhaseLine, Phases,
+    Repeated, Slope, Spread, Steps, Stretch,
+};
 pub use process::Process;
 pub use run::{AnalyzeError, Options, analyze};
 pub use series::SeriesPoint;

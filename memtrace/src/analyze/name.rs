@@ -79,7 +79,7 @@ impl NameTrack {
 }
 
 /// A rewritten command line is padded with NULs, or with spaces by setproctitle.
-fn trim_title(title: &str) -> &str {
+pub(super) fn trim_title(title: &str) -> &str {
     title.trim_matches(|c: char| c == '\0' || c.is_whitespace())
 }
 

@@ -10,6 +10,7 @@ use super::family::Family;
 use super::held::HeldCommand;
 use super::ledger::{High, Ledger, Seens, TreeSeen};
 use super::moment::{Moment, MomentError};
+use super::phases::{Gauges, PhaseError, Timeline};
 use super::reorder::{Reorder, Sample};
 use super::roster::Roster;
 use super::{Amounts, RowSource, balance, losses, mappings, oom, surroundings};
@@ -36,6 +37,8 @@ const MEM_COLUMNS: &[&str] = &[
 pub struct Options {
     /// An instant of interest.
     pub at: Option<Moment>,
+    /// The name of a phase of interest.
+    pub phase: Option<String>,
     /// The recording's place, for telling the person how to close it.
     pub path: Option<String>,
     /// Whether a recorder still writes to it.
@@ -53,6 +56,9 @@ pub enum AnalyzeError<E: std::error::Error + 'static> {
     /// The instant of interest is not part of the recording.
     #[error(transparent)]
     Moment(MomentError),
+    /// The phase of interest is not part of the recording.
+    #[error(transparent)]
+    Phase(PhaseError),
 }
 
 /// Reads a recording and says what there is to know.
@@ -78,10 +84,16 @@ where
 
     let clock = noted_clock(info, options.last_boot_ns, cost.as_ref(), &roster);
     let at = resolve(options.at, &clock)?;
-    let instants = oom::instants(&kills).chain(at).collect();
+    let mut phases = Timeline::read(source, &mut roster)?;
+    if let Some(name) = &options.phase {
+        phases.focus_on(name).map_err(AnalyzeError::Phase)?;
+    }
+    let instants = oom::instants(&kills).chain(at);
+    let instants = instants.chain(phases.instants(clock.end())).collect();
+    let asked = (instants, phases.gauges());
     let mut sizes = mappings::Sizes::default();
     let end = clock.end();
-    let mut seen = pass(source, info, &mut roster, instants, end, &mut sizes)?;
+    let mut seen = pass(source, info, &mut roster, asked, end, &mut sizes)?;
     let clock = RunClock::new(
         info.clocks.clone(),
         hull(span_of(&clock), seen.span),
@@ -109,6 +121,8 @@ where
     let is_everyone_recorded = matches!(info.target, Target::All);
     balance::complete(source, &roster.processes, is_everyone_recorded, &mut all)?;
 
+    let (phases, phase) = phases.told(seen.gauges, &clock, &states, end);
+
     let family = Family::of(&roster.processes);
     let at = match options.at {
         Some(Moment::Peak) => peak.clone(),
@@ -129,6 +143,8 @@ where
         family,
         peak,
         at,
+        phases,
+        phase,
         growth: seen.growth,
         curve: seen.curve,
         processes: roster.processes,
@@ -139,13 +155,13 @@ fn pass<S: RowSource>(
     source: &S,
     info: &RunInfo,
     roster: &mut Roster,
-    instants: Vec<BootNs>,
+    (instants, gauges): (Vec<BootNs>, Gauges),
     end: BootNs,
     sizes: &mut mappings::Sizes,
 ) -> Result<Seens, S::Error> {
     // Polling meets the command after its exec and has no rows that tell.
     let mut command = HeldCommand::new(roster.command.filter(|_| info.backend == "bpf"));
-    let mut ledger = Ledger::new(roster, instants);
+    let mut ledger = Ledger::new(roster, instants, gauges);
     let mut reorder = Reorder::new();
     source.scan(MEM_COLUMNS, |row: MemRow| {
         sizes.note(row.upid, row.vm_size_bytes);

@@ -24,7 +24,7 @@ pub(super) struct Args {
     /// Write to a file instead of the terminal
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// List so many processes [default: 10; json and csv: all]
+    /// List so many processes, and phases [default: 10; json and csv: all]
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     top: Option<usize>,
     /// Show the tree of processes
@@ -34,6 +34,23 @@ pub(super) struct Args {
     /// RFC 3339
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     at: Option<Moment>,
+    /// Show every phase, not only those that mattered most
+    #[arg(long)]
+    phases: bool,
+    /// Show only the phases of that name, with what each process gained or lost: as it was
+    /// marked, or `step_*_rollout` for all of that stage
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["at", "phases", "style"])]
+    phase: Option<String>,
+    /// Write something other than the whole report, as text or md
+    #[arg(long, value_name = "STYLE", conflicts_with = "at")]
+    style: Option<Special>,
+}
+
+/// Another way to look at a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Special {
+    /// A log of the phases in the order of their ends: what each added, and the sum so far
+    Startup,
 }
 
 fn format_names() -> impl TypedValueParser<Value = String> {
@@ -50,12 +67,14 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         .find(|format| format.name() == args.format)
         .with_context(|| format!("there is no format {}", args.format))?;
     let dir = recording_dir(args.recording.as_deref())?;
-    let analysis = analyzed(&dir, args.at)?;
+    let analysis = analyzed(&dir, args.at, args.phase)?;
     let style = Style {
         width: width(),
         has_color: args.output.is_none() && has_color(),
         top: args.top,
         has_tree: args.tree,
+        has_phases: args.phases,
+        is_startup_log: args.style == Some(Special::Startup),
         has_path: args.recording.is_none(),
     };
     match &args.output {
@@ -99,7 +118,11 @@ fn recording_dir(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     }
 }
 
-fn analyzed(dir: &Path, at: Option<Moment>) -> anyhow::Result<analyze::Analysis> {
+fn analyzed(
+    dir: &Path,
+    at: Option<Moment>,
+    phase: Option<String>,
+) -> anyhow::Result<analyze::Analysis> {
     let shown = dir.display().to_string();
     let shown = visible(&shown);
     let doing = || format!("failed to read the recording {shown}");
@@ -119,6 +142,7 @@ fn analyzed(dir: &Path, at: Option<Moment>) -> anyhow::Result<analyze::Analysis>
     };
     let options = analyze::Options {
         at,
+        phase,
         path: Some(dir.display().to_string()),
         is_live: recording.is_live(),
         last_boot_ns,
@@ -126,6 +150,9 @@ fn analyzed(dir: &Path, at: Option<Moment>) -> anyhow::Result<analyze::Analysis>
     let mut analysis = match analyze::analyze(recording.info(), &Rows(&recording), options) {
         Err(analyze::AnalyzeError::Moment(error)) => {
             return Err(error).context("--at can't be answered");
+        }
+        Err(analyze::AnalyzeError::Phase(error)) => {
+            return Err(error).context("--phase can't be answered");
         }
         analyzed => analyzed.with_context(doing)?,
     };
@@ -218,7 +245,7 @@ mod tests {
             let dir = root.path().join(name);
             store(&dir, *script);
             let moment = at.map(|at| at.parse().expect("a moment"));
-            let mut stored = analyzed(&dir, moment).expect("a recording that can be read");
+            let mut stored = analyzed(&dir, moment, None).expect("a recording that can be read");
             let mut direct = script().analyzed(*at);
             stored.path.clone_from(&direct.path);
             if stored.info.state == RunState::Closed {
@@ -236,7 +263,7 @@ mod tests {
         let dir = root.path().join("run");
         store(&dir, RUNS[0].1);
         std::fs::remove_dir_all(dir.join("mem")).expect("a table");
-        let analysis = analyzed(&dir, None).expect("a recording that can be read");
+        let analysis = analyzed(&dir, None, None).expect("a recording that can be read");
         let report = told(&analysis);
         assert!(
             report.contains("mem: no file of this table is here"),
@@ -248,7 +275,7 @@ mod tests {
     #[test]
     fn a_directory_without_a_recording_says_so_and_names_it() {
         let empty = tempfile::tempdir().expect("a directory");
-        let error = analyzed(empty.path(), None).expect_err("no recording");
+        let error = analyzed(empty.path(), None, None).expect_err("no recording");
         let message = format!("{error:#}");
         assert!(message.contains("not a recording"), "{message}");
         assert!(
@@ -259,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_path_that_is_not_there_is_told_without_its_escape_codes() {
-        let error = analyzed(Path::new("/nope\x1b[2J"), None).expect_err("no directory");
+        let error = analyzed(Path::new("/nope\x1b[2J"), None, None).expect_err("no directory");
         assert_eq!(format!("{error:#}"), "no such directory: /nope\\x1b[2J");
     }
 
@@ -269,7 +296,7 @@ mod tests {
         let dir = root.path().join("run");
         store(&dir, RUNS[0].1);
         let at = Some("+9h".parse().expect("a moment"));
-        let message = format!("{:#}", analyzed(&dir, at).expect_err("too late"));
+        let message = format!("{:#}", analyzed(&dir, at, None).expect_err("too late"));
         assert!(message.contains("--at"), "{message}");
         assert!(message.contains("after the recording"), "{message}");
     }

@@ -7,6 +7,7 @@ mod head;
 mod holders;
 mod kills;
 mod mappings;
+mod phases;
 mod processes;
 mod tree;
 
@@ -127,6 +128,10 @@ pub(super) fn build(analysis: &Analysis, style: &Style) -> Document {
     let mut sections = vec![head::about(analysis, style)];
     sections.extend(head::not_visible(analysis));
     let tree = || style.has_tree.then(|| tree::tree(analysis)).flatten();
+    if let Some(only) = phases::instead(analysis, style, top) {
+        sections.extend(only);
+        return Document { sections };
+    }
     if let Some(at) = &analysis.at {
         // Who asks for an instant has read the rest.
         sections.push(holders::at(analysis, at, top));
@@ -140,6 +145,7 @@ pub(super) fn build(analysis: &Analysis, style: &Style) -> Document {
     let peak = analysis.peak.as_ref();
     sections.extend(peak.and_then(|peak| balance::ledger(analysis, peak, top)));
     sections.extend(holders::main_and_descendants(analysis, top));
+    sections.extend(phases::phases(analysis, style, top));
     sections.extend(processes::by_peak(analysis, top));
     sections.extend(tree());
     sections.extend(growth::growth(analysis, top));

@@ -28,6 +28,10 @@ pub struct Style {
     pub top: Option<usize>,
     /// Whether to show the tree of processes, in `text` and `md`.
     pub has_tree: bool,
+    /// Whether to list every phase, in `text` and `md`.
+    pub has_phases: bool,
+    /// Whether to write the phases as a log and nothing else, in `text` and `md`.
+    pub is_startup_log: bool,
     /// Whether to say which recording it is, in `text` and `md`: the person did not name it.
     pub has_path: bool,
 }
@@ -39,6 +43,8 @@ impl Default for Style {
             has_color: false,
             top: None,
             has_tree: false,
+            has_phases: false,
+            is_startup_log: false,
             has_path: false,
         }
     }

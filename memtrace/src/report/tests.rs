@@ -167,3 +167,68 @@ fn the_first_screen_of_the_text_is_the_answer() {
         assert!(screen.contains(answer), "{answer} is not in\n{screen}");
     }
 }
+
+/// A run of that name, with an eye on a phase.
+fn with_phase(name: &str, phase: Option<&str>) -> Analysis {
+    let run = RUNS.iter().find(|(run, _, _)| *run == name);
+    run.expect("a run of that name").1().analyzed_with(None, phase)
+}
+
+#[test]
+fn phases_are_told_in_full_one_by_one_and_as_a_log() {
+    let all = Style {
+        has_phases: true,
+        ..Style::default()
+    };
+    let log = Style {
+        is_startup_log: true,
+        ..Style::default()
+    };
+    let plain = Style::default();
+    let cases: [(&str, &str, Option<&str>, &Style); 6] = [
+        ("all", "vllm_start_up", None, &all),
+        ("log", "vllm_start_up", None, &log),
+        ("one", "vllm_start_up", Some("load_model"), &plain),
+        ("log", "steps_that_leak", None, &log),
+        (
+            "stage",
+            "steps_that_leak",
+            Some("step_*_after_rollout"),
+            &plain,
+        ),
+        (
+            "calls",
+            "steps_that_leak",
+            Some("ray::Rollout.generate"),
+            &plain,
+        ),
+    ];
+    for (case, run, phase, style) in cases {
+        let analysis = with_phase(run, phase);
+        for width in [80, 100] {
+            let style = Style { width, ..*style };
+            let report = written(&text::Text, &analysis, &style);
+            let widest = report.lines().map(visible::columns).max();
+            assert!(widest.is_some_and(|widest| widest <= width), "{report}");
+            if width == 100 {
+                insta::assert_snapshot!(format!("{run}.{case}.text"), report);
+            }
+        }
+    }
+    let one = with_phase("vllm_start_up", Some("capture_graphs"));
+    let report = written(&json::Json, &one, &Style::default());
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    insta::assert_snapshot!("vllm_start_up.one.json", format!("{:#}", report["phase"]));
+}
+
+#[test]
+fn without_marks_there_is_no_word_of_phases_unless_asked() {
+    let analysis = with_phase("trainer_with_vllm", None);
+    let told = |style: Style| written(&text::Text, &analysis, &style);
+    assert!(!told(Style::default()).contains("Phase"));
+    let asked = Style {
+        has_phases: true,
+        ..Style::default()
+    };
+    assert!(told(asked).contains("nothing was marked"));
+}

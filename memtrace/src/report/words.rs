@@ -33,6 +33,15 @@ pub(super) fn bytes_or_dash(amount: Option<Bytes>) -> String {
     }
 }
 
+/// `+1.2 GiB`, `-64.0 MiB`: a change, with a dash where there is none.
+pub(super) fn change(amount: Option<Bytes>) -> String {
+    match amount {
+        Some(Bytes(0)) => "-".to_owned(),
+        Some(amount) if amount.0 > 0 => format!("+{}", bytes(amount)),
+        amount => bytes_or_unknown(amount),
+    }
+}
+
 /// `+312 MiB/h`.
 pub(super) fn slope(bytes_per_hour: f64) -> String {
     let sign = if bytes_per_hour < 0.0 { "-" } else { "+" };

@@ -1,5 +1,6 @@
 //! The runs on which every report format is snapshotted.
 
+use super::marked;
 use super::script::{Script, gib, upid};
 use super::sharing::shared;
 use crate::model::tables::{DiagKind, PeakSource, Severity, VmOp};
@@ -22,6 +23,8 @@ pub(crate) const RUNS: &[Run] = &[
     ("whole_machine", whole_machine, None),
     ("address_space", address_space, None),
     ("shared", shared, Some("+12s")),
+    ("vllm_start_up", marked::vllm_start_up, None),
+    ("steps_that_leak", marked::steps_that_leak, None),
 ];
 
 /// A trainer that starts vLLM: the workers hold most, and one of them leaks.

@@ -3,9 +3,9 @@
 use super::rows::Rows;
 use crate::analyze::{Analysis, Options, analyze};
 use crate::model::tables::{
-    CgroupMemRow, DiagKind, DiagRow, FirstSeenBy, MemRow, MemSource, NodeMemRow, OomRow,
-    PeakSource, ProcessRow, SelfCostRow, Severity, TitleRow, TitleSource, VmEventRow, VmOp,
-    VmSummaryRow,
+    CgroupMemRow, DiagKind, DiagRow, FirstSeenBy, MarkKind, MarkRow, MarkSource, MemRow, MemSource,
+    NodeMemRow, OomRow, PeakSource, ProcessRow, SelfCostRow, Severity, TitleRow, TitleSource,
+    VmEventRow, VmOp, VmSummaryRow,
 };
 use crate::model::{
     BootNs, Bytes, ClockReading, DurationNs, Record, RunInfo, RunState, SCHEMA_VERSION, Target,
@@ -138,6 +138,33 @@ impl Script {
     /// A process gives itself a title.
     pub(crate) fn title(&mut self, tgid: u32, at: f64, title: &str) {
         self.name(tgid, at, TitleSource::Rename, title);
+    }
+
+    /// A process, or a person, names a moment or a phase.
+    pub(crate) fn mark(&mut self, tgid: Option<u32>, at: f64, kind: MarkKind, name: &str) {
+        self.numbered_mark(tgid, at, kind, name, None);
+    }
+
+    /// The same with the attribute `step`.
+    pub(crate) fn numbered_mark(
+        &mut self,
+        tgid: Option<u32>,
+        at: f64,
+        kind: MarkKind,
+        name: &str,
+        step: Option<u32>,
+    ) {
+        self.put(MarkRow {
+            ts: wall(at),
+            boot_ns: boot(at),
+            upid: tgid.map(|tgid| upid(Tgid(tgid))),
+            tgid: tgid.map(Tgid),
+            name: name.to_owned(),
+            kind: Some(kind),
+            span: None,
+            source: Some(MarkSource::Socket),
+            attributes: step.map(|step| format!("{{\"step\":{step}}}")),
+        });
     }
 
     /// Anonymous, file and shared memory of a process from now on, in MiB.
@@ -359,11 +386,17 @@ impl Script {
 
     /// The findings.
     pub(crate) fn analyzed(self, at: Option<&str>) -> Analysis {
+        self.analyzed_with(at, None)
+    }
+
+    /// The findings, with an eye on a phase.
+    pub(crate) fn analyzed_with(self, at: Option<&str>, phase: Option<&str>) -> Analysis {
         let at = at.map(|at| at.parse().expect("a moment"));
         let (info, rows, problems) = self.recorded();
         let path = Some("memtrace-gpu-node-7-20260301T120144Z".to_owned());
         let options = Options {
             at,
+            phase: phase.map(str::to_owned),
             path,
             ..Options::default()
         };

@@ -4,6 +4,7 @@
 mod balance;
 mod mappings;
 mod parts;
+mod phases;
 mod process;
 
 use crate::analyze::{Analysis, SeriesPoint};
@@ -31,6 +32,8 @@ pub(super) struct Report<'a> {
     peak: Option<Composition<'a>>,
     at: Option<Composition<'a>>,
     trees: Vec<Tree>,
+    phases: Option<phases::Phases<'a>>,
+    phase: Option<phases::Focus<'a>>,
     growth: Option<Growth>,
     address_space: Option<Mappings<'a>>,
     curve: Vec<CurvePoint>,
@@ -100,6 +103,8 @@ impl<'a> Report<'a> {
                 .iter()
                 .map(|tree| Tree::of(analysis, tree))
                 .collect(),
+            phases: phases::Phases::of(analysis, top),
+            phase: phases::Focus::of(analysis, top),
             growth: analysis.growth.as_ref().map(|g| Growth::of(analysis, g)),
             address_space: Mappings::of(analysis, top),
             curve: analysis

@@ -1,0 +1,252 @@
+//! What the named phases of a recording cost: marks, and titles that stand for calls, become
+//! stretches of time with the memory at their begin, at their end, and at their highest.
+//!
+//! [`timeline`](timeline::Timeline) reads and pairs them before the one pass over `mem`;
+//! [`gauge`] notes the memory at their boundaries during it, and nothing else: no list of
+//! processes for each mark. Afterwards they become lines: one each, or one for many of one
+//! name, with a slope where they are numbered.
+
+mod events;
+mod focus;
+mod gauge;
+mod lines;
+mod number;
+mod pair;
+mod slope;
+#[cfg(test)]
+mod tests;
+mod timeline;
+
+pub use focus::{HolderChange, PhaseError, PhaseFocus};
+pub(super) use gauge::{Gauge, Gauges};
+pub use slope::Slope;
+pub(super) use timeline::Timeline;
+
+use super::amounts::Amounts;
+use crate::model::{BootNs, Bytes, DurationNs};
+use std::sync::Arc;
+
+/// The phases of a recording.
+#[derive(Clone, Debug)]
+pub struct Phases {
+    /// The begin of the first phase, from which totals count.
+    pub baseline_boot_ns: BootNs,
+    /// What all recorded processes held then.
+    pub baseline: Amounts,
+    /// Whether some process's memory was unknown at a boundary, and is not in the sums.
+    pub is_lower_bound: bool,
+    /// How many phases and moments there are, also those that share a line.
+    pub count: usize,
+    /// How many processes they belong to.
+    pub process_count: usize,
+    /// Each phase, or many of one name, in order of their first begin.
+    pub lines: Vec<PhaseLine>,
+}
+
+/// One line of the table of phases.
+#[derive(Clone, Debug)]
+pub enum PhaseLine {
+    /// One.
+    One(Phase),
+    /// Many of one name, or of names that differ by a number.
+    Many(Repeated),
+}
+
+/// A phase, or the stretch that leads up to a moment.
+#[derive(Clone, Debug)]
+pub struct Phase {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Whose it is; `None` for that of a person, which belongs to the whole recording.
+    pub process: Option<usize>,
+    /// What it is.
+    pub form: PhaseForm,
+    /// How many phases of its process were open when it began.
+    pub depth: usize,
+    /// Its number, from its name or its attribute `step`.
+    pub step: Option<i64>,
+    /// When it began; for a moment, the previous mark of its process. `None` when there was none.
+    pub begin_boot_ns: Option<BootNs>,
+    /// When it ended.
+    pub end_boot_ns: BootNs,
+    /// What ended it.
+    pub ended_by: PhaseEnd,
+    /// Whether it was marked after the end of its process.
+    pub is_after_exit: bool,
+    /// All recorded processes together.
+    pub tree: Stretch,
+    /// Its own process; `None` for that of a person.
+    pub own: Option<Stretch>,
+    /// What the tree held at its end above the baseline.
+    pub since_baseline: Option<Bytes>,
+}
+
+/// What a phase is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PhaseForm {
+    /// Marks for its begin and its end.
+    Marked,
+    /// A mark for a moment.
+    Moment,
+    /// A title that the process had meanwhile.
+    Title,
+}
+
+impl PhaseForm {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Marked => "phase",
+            Self::Moment => "instant",
+            Self::Title => "title",
+        }
+    }
+}
+
+/// What ended a phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PhaseEnd {
+    /// Its mark or the next title.
+    Marked,
+    /// It was open when its process ended.
+    Process,
+    /// It was open when the recording ended.
+    Recording,
+}
+
+impl PhaseEnd {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Marked => "mark",
+            Self::Process => "process_end",
+            Self::Recording => "recording_end",
+        }
+    }
+}
+
+/// The memory over a stretch of time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stretch {
+    /// At its begin.
+    pub begin: Amounts,
+    /// At its end.
+    pub end: Amounts,
+    /// The highest RSS from begin to end, and when.
+    pub peak: Option<(Bytes, BootNs)>,
+}
+
+impl Stretch {
+    /// What one kind grew by.
+    pub fn delta(&self, kind: fn(&Amounts) -> Option<Bytes>) -> Option<Bytes> {
+        Some(kind(&self.end)? - kind(&self.begin)?)
+    }
+
+    /// What RSS grew by.
+    pub fn rss_delta(&self) -> Option<Bytes> {
+        self.delta(Amounts::rss)
+    }
+}
+
+impl Phase {
+    /// How long it took.
+    pub fn duration(&self) -> Option<DurationNs> {
+        Some(self.end_boot_ns - self.begin_boot_ns?)
+    }
+}
+
+/// Many phases of one name, or of names that differ by a number.
+#[derive(Clone, Debug)]
+pub struct Repeated {
+    /// The name; `<N>` stands for the number.
+    pub name: Arc<str>,
+    /// What they are, as the first is.
+    pub form: PhaseForm,
+    /// The process they all belong to, where it is one.
+    pub process: Option<usize>,
+    /// How many processes they belong to.
+    pub process_count: usize,
+    /// How many there are.
+    pub count: usize,
+    /// How many of them nobody ended.
+    pub open_count: usize,
+    /// The first begin.
+    pub begin_boot_ns: BootNs,
+    /// The last end.
+    pub end_boot_ns: BootNs,
+    /// Their durations together.
+    pub total_ns: DurationNs,
+    /// All recorded processes together.
+    pub tree: Measures,
+    /// The process of each; `None` for those of a person.
+    pub own: Option<Measures>,
+    /// What the tree held at the last end above the baseline.
+    pub since_baseline: Option<Bytes>,
+    /// Where they are numbered: what changes from number to number.
+    pub steps: Option<Steps>,
+}
+
+/// Figures of many phases.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measures {
+    /// What RSS grew by in each.
+    pub delta: Option<Spread>,
+    /// RSS at the end of each.
+    pub end: Option<Spread>,
+    /// The highest RSS within any.
+    pub peak: Option<(Bytes, BootNs)>,
+}
+
+/// Amounts of which each is one of many.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// How many are known.
+    pub known_count: usize,
+    /// Their sum.
+    pub sum: Bytes,
+    /// Their mean.
+    pub mean_bytes: f64,
+    /// The smallest that 95 % of them do not exceed (nearest rank).
+    pub p95: Bytes,
+}
+
+/// Numbered phases.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Steps {
+    /// The lowest number.
+    pub first: i64,
+    /// The highest number.
+    pub last: i64,
+    /// How many different numbers.
+    pub count: usize,
+    /// RSS of the tree at their ends, over their number.
+    pub tree: Option<Slope>,
+    /// RSS of their own process at their ends, over their number.
+    pub own: Option<Slope>,
+}
+
+impl PhaseLine {
+    /// Its first begin; for what began before the recording, its end.
+    pub fn begin_boot_ns(&self) -> BootNs {
+        match self {
+            Self::One(phase) => phase.begin_boot_ns.unwrap_or(phase.end_boot_ns),
+            Self::Many(many) => many.begin_boot_ns,
+        }
+    }
+
+    /// How much it matters: what its process or the tree grew or shrank by, the larger.
+    pub fn weight(&self) -> i64 {
+        let (tree, own) = match self {
+            Self::One(phase) => (
+                phase.tree.rss_delta(),
+                phase.own.and_then(|own| own.rss_delta()),
+            ),
+            Self::Many(many) => {
+                let sum = |measures: Measures| measures.delta.map(|delta| delta.sum);
+                (None, many.own.map_or_else(|| sum(many.tree), sum))
+            }
+        };
+        let size = |bytes: Option<Bytes>| bytes.map_or(0, |bytes| bytes.0.saturating_abs());
+        size(tree).max(size(own))
+    }
+}

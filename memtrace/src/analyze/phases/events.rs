@@ -1,0 +1,105 @@
+//! Where phases come from: the rows of `mark`, and titles that stand for a call.
+
+use super::pair::{Event, What};
+use crate::analyze::RowSource;
+use crate::analyze::name::{Interner, trim_title};
+use crate::analyze::roster::Roster;
+use crate::model::tables::{MarkKind, MarkRow, TitleRow};
+use serde_json::Value;
+use std::collections::HashMap;
+
+/// What the phases need of a row of `mark`.
+const MARK_COLUMNS: &[&str] = &[
+    "ts",
+    "boot_ns",
+    "upid",
+    "name",
+    "kind",
+    "span",
+    "attributes",
+];
+
+/// What they need of a row of `title`.
+const TITLE_COLUMNS: &[&str] = &["ts", "boot_ns", "upid", "comm", "title"];
+
+/// Ray gives a worker the title of what it runs. `ray::Actor.method` is a call; without a dot it
+/// can be a task or an actor that waits, which look the same.
+const RAY: &str = "ray::";
+
+/// The attribute that numbers a phase.
+const STEP: &str = "step";
+
+/// Everything that begins, ends or is a phase, in the order of time.
+pub(super) fn read<S: RowSource>(source: &S, roster: &mut Roster) -> Result<Vec<Event>, S::Error> {
+    let mut texts = Interner::default();
+    let mut events = Vec::new();
+    source.scan(MARK_COLUMNS, |row: MarkRow| {
+        let what = match row.kind {
+            Some(MarkKind::Instant) => What::Moment,
+            Some(MarkKind::Begin) => What::Begin,
+            Some(MarkKind::End) => What::End,
+            Some(MarkKind::Peak) | None => return,
+        };
+        let process = row.upid.map(|upid| roster.position(upid, row.boot_ns));
+        events.push(Event {
+            boot_ns: row.boot_ns,
+            process,
+            what,
+            name: texts.intern(&row.name),
+            span: row.span,
+            step: row.attributes.as_deref().and_then(step_of),
+        });
+    })?;
+    let mut called: HashMap<usize, bool> = HashMap::new();
+    source.scan(TITLE_COLUMNS, |row: TitleRow| {
+        let title = row.title.as_deref().map(trim_title).unwrap_or_default();
+        let is_call = title
+            .strip_prefix(RAY)
+            .is_some_and(|call| call.contains('.'));
+        let Some(position) = roster.find(row.upid) else {
+            return;
+        };
+        // Most titles neither begin nor end a call.
+        if is_call || called.get(&position) == Some(&true) {
+            called.insert(position, is_call);
+            events.push(Event {
+                boot_ns: row.boot_ns,
+                process: Some(position),
+                what: What::Title { is_call },
+                name: texts.intern(title),
+                span: None,
+                step: None,
+            });
+        }
+    })?;
+    // Stable: marks of one time stay in the order of arrival.
+    events.sort_by_key(|event| event.boot_ns);
+    Ok(events)
+}
+
+fn step_of(attributes: &str) -> Option<i64> {
+    if !attributes.contains(STEP) {
+        return None;
+    }
+    let attributes: Value = serde_json::from_str(attributes).ok()?;
+    attributes.get(STEP)?.as_i64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_is_a_whole_number_in_the_attributes() {
+        let cases = [
+            (r#"{"step":12,"loss":0.5}"#, Some(12)),
+            (r#"{"step":"12"}"#, None),
+            (r#"{"step":1.5}"#, None),
+            (r#"{"inner":{"step":1}}"#, None),
+            ("step", None),
+        ];
+        for (attributes, step) in cases {
+            assert_eq!(step_of(attributes), step, "{attributes}");
+        }
+    }
+}

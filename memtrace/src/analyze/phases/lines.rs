@@ -1,0 +1,214 @@
+//! From phases to lines: what repeats is summed, what is numbered is folded.
+
+use super::pair::Span;
+use super::slope::Slope;
+use super::timeline::Memory;
+use super::{Measures, PhaseEnd, PhaseForm, PhaseLine, Repeated, Spread, Steps, Stretch, number};
+use crate::analyze::amounts::Amounts;
+use crate::model::{BootNs, Bytes, DurationNs};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+/// Names that differ by this many numbers are one stage: through fewer points goes no line.
+const MIN_STEPS: usize = 3;
+
+/// This many phases of one name share a line.
+const MIN_REPEATS: usize = 5;
+
+/// Spans that share a line, in the order of time.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) name: Arc<str>,
+    pub(super) members: Vec<usize>,
+    /// The number of each member; empty where they are not numbered.
+    numbers: Vec<i64>,
+}
+
+impl Group {
+    pub(super) fn is_numbered(&self) -> bool {
+        !self.numbers.is_empty()
+    }
+}
+
+/// The lines as places of spans: one place each, or several of one name.
+pub(super) fn group(spans: &[Span]) -> Vec<Group> {
+    let mut stages: HashMap<(Arc<str>, PhaseForm), Group> = HashMap::new();
+    for (place, span) in spans.iter().enumerate() {
+        let Some((name, number)) = stage_of(span) else {
+            continue;
+        };
+        let stage = stages.entry((Arc::clone(&name), span.form));
+        let stage = stage.or_insert_with(|| Group {
+            name,
+            members: Vec::new(),
+            numbers: Vec::new(),
+        });
+        stage.members.push(place);
+        stage.numbers.push(number);
+    }
+    let mut groups: Vec<Group> = stages.into_values().filter(Group::has_steps).collect();
+    let folded = groups.iter().flat_map(|stage| &stage.members);
+    let folded: HashSet<usize> = folded.copied().collect();
+    let mut names: HashMap<(&Arc<str>, PhaseForm), Vec<usize>> = HashMap::new();
+    for (place, span) in spans.iter().enumerate() {
+        if !folded.contains(&place) {
+            names
+                .entry((&span.name, span.form))
+                .or_default()
+                .push(place);
+        }
+    }
+    for ((name, _), members) in names {
+        let parts: Vec<Vec<usize>> = match members.len() >= MIN_REPEATS {
+            true => vec![members],
+            false => members.into_iter().map(|member| vec![member]).collect(),
+        };
+        groups.extend(parts.into_iter().map(|members| Group {
+            name: Arc::clone(name),
+            members,
+            numbers: Vec::new(),
+        }));
+    }
+    // Spans stand in the order of their begins, so the first member tells.
+    groups.sort_by_key(|group| group.members.first().copied());
+    groups
+}
+
+impl Group {
+    fn has_steps(&self) -> bool {
+        let numbers: HashSet<i64> = self.numbers.iter().copied().collect();
+        numbers.len() >= MIN_STEPS
+    }
+}
+
+/// The stage and the number of a span. Titles are names of code.
+fn stage_of(span: &Span) -> Option<(Arc<str>, i64)> {
+    if span.form == PhaseForm::Title {
+        return None;
+    }
+    if let Some(step) = span.step {
+        return Some((Arc::clone(&span.name), step));
+    }
+    let (stage, number) = number::numbered(&span.name)?;
+    Some((Arc::from(stage), number))
+}
+
+/// The lines with their memory.
+pub(super) fn lines(spans: &[Span], groups: &[Group], memory: &Memory) -> Vec<PhaseLine> {
+    let lines = groups.iter().map(|group| match group.members.as_slice() {
+        [only] => PhaseLine::One(memory.phase(&spans[*only])),
+        _ => PhaseLine::Many(repeated(spans, group, memory)),
+    });
+    lines.collect()
+}
+
+pub(super) fn repeated(spans: &[Span], group: &Group, memory: &Memory) -> Repeated {
+    let members = || group.members.iter().map(|&place| &spans[place]);
+    let processes: HashSet<Option<usize>> = members().map(|span| span.process).collect();
+    let only = match processes.len() {
+        1 => processes.iter().next().copied().flatten(),
+        _ => None,
+    };
+    let begins = members().map(|span| span.begin.unwrap_or(span.end));
+    let last = members().max_by_key(|span| span.end);
+    let duration = |span: &Span| {
+        let begin = span.begin?;
+        Some((memory.end_of(span) - begin).0)
+    };
+    let durations = members().filter_map(duration);
+    let tree: Vec<Option<Stretch>> = members().map(|span| Some(memory.tree(span))).collect();
+    let own: Vec<Option<Stretch>> = members().map(|span| memory.own(span)).collect();
+    Repeated {
+        name: Arc::clone(&group.name),
+        form: members().next().map_or(PhaseForm::Marked, |span| span.form),
+        process: only,
+        process_count: processes.iter().flatten().count(),
+        count: group.members.len(),
+        open_count: members()
+            .filter(|span| span.ended_by != PhaseEnd::Marked)
+            .count(),
+        begin_boot_ns: begins.min().unwrap_or(BootNs(0)),
+        end_boot_ns: last.map_or(BootNs(0), |span| memory.end_of(span)),
+        total_ns: DurationNs(durations.fold(0, i64::saturating_add)),
+        tree: Measures::of(&tree),
+        own: own.iter().any(Option::is_some).then(|| Measures::of(&own)),
+        since_baseline: last.and_then(|span| memory.since_baseline(span)),
+        steps: group.is_numbered().then(|| steps(group, &tree, &own)),
+    }
+}
+
+fn steps(group: &Group, tree: &[Option<Stretch>], own: &[Option<Stretch>]) -> Steps {
+    let numbers: HashSet<i64> = group.numbers.iter().copied().collect();
+    Steps {
+        first: numbers.iter().min().copied().unwrap_or(0),
+        last: numbers.iter().max().copied().unwrap_or(0),
+        count: numbers.len(),
+        tree: slope(&group.numbers, tree),
+        own: slope(&group.numbers, own),
+    }
+}
+
+/// One point for each number, the mean of its phases: ranks that pass a step together are no
+/// independent observations of it.
+fn slope(numbers: &[i64], stretches: &[Option<Stretch>]) -> Option<Slope> {
+    let mut points: BTreeMap<i64, (f64, f64)> = BTreeMap::new();
+    for (&number, stretch) in numbers.iter().zip(stretches) {
+        if let Some(rss) = stretch.and_then(|stretch| stretch.end.rss()) {
+            let (sum, count) = points.entry(number).or_default();
+            *sum += rss.0 as f64;
+            *count += 1.0;
+        }
+    }
+    let points = points.into_iter();
+    let points: Vec<(i64, f64)> = points
+        .map(|(number, (sum, count))| (number, sum / count))
+        .collect();
+    Slope::steady(&points)
+}
+
+impl Measures {
+    fn of(stretches: &[Option<Stretch>]) -> Self {
+        let known = || stretches.iter().flatten();
+        let highest = known().filter_map(|stretch| stretch.peak);
+        Self {
+            delta: Spread::of(known().filter_map(Stretch::rss_delta)),
+            end: Spread::of(known().filter_map(|stretch| Amounts::rss(&stretch.end))),
+            peak: highest.max_by_key(|&(bytes, at)| (bytes, std::cmp::Reverse(at))),
+        }
+    }
+}
+
+impl Spread {
+    fn of(amounts: impl Iterator<Item = Bytes>) -> Option<Self> {
+        let mut amounts: Vec<Bytes> = amounts.collect();
+        amounts.sort_unstable();
+        let count = amounts.len();
+        let rank = (count * 95).div_ceil(100);
+        let p95 = *amounts.get(rank.checked_sub(1)?)?;
+        Some(Self {
+            known_count: count,
+            sum: amounts.iter().copied().sum(),
+            mean_bytes: amounts.iter().map(|bytes| bytes.0 as f64).sum::<f64>() / count as f64,
+            p95,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spread(amounts: impl Iterator<Item = i64>) -> Spread {
+        Spread::of(amounts.map(Bytes)).unwrap()
+    }
+
+    #[test]
+    fn the_p95_is_the_nearest_rank() {
+        assert_eq!(spread(1..=100).p95, Bytes(95));
+        assert_eq!(spread(1..=20).p95, Bytes(19));
+        assert_eq!(spread(std::iter::once(7)).p95, Bytes(7));
+        assert_eq!(spread([3, 1, 2].into_iter()).p95, Bytes(3));
+        assert_eq!(spread(1..=4).sum, Bytes(10));
+        assert_eq!(Spread::of(std::iter::empty()), None);
+    }
+}

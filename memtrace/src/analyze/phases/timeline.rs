@@ -1,0 +1,178 @@
+//! The phases of a recording before their memory is known: read, paired, and laid out for the
+//! one pass over `mem`.
+
+use super::focus::{Focus, PhaseError};
+use super::gauge::{Gauge, Gauges, OPEN, Readings};
+use super::lines::{self, Group};
+use super::pair::{Span, pair};
+use super::{Phase, PhaseFocus, Phases, Stretch, events};
+use crate::analyze::amounts::Amounts;
+use crate::analyze::composition::Composition;
+use crate::analyze::roster::Roster;
+use crate::analyze::{RowSource, RunClock};
+use crate::model::{BootNs, Bytes};
+use std::collections::{HashMap, HashSet};
+
+/// The phases, and those that were asked for by name.
+#[derive(Debug)]
+pub(in crate::analyze) struct Timeline {
+    spans: Vec<Span>,
+    groups: Vec<Group>,
+    focus: Option<Focus>,
+}
+
+impl Timeline {
+    /// Reads `mark` and `title`.
+    pub(in crate::analyze) fn read<S: RowSource>(
+        source: &S,
+        roster: &mut Roster,
+    ) -> Result<Self, S::Error> {
+        let events = events::read(source, roster)?;
+        let spans = pair(events, |place| roster.processes[place].exit_boot_ns);
+        let groups = lines::group(&spans);
+        Ok(Self {
+            spans,
+            groups,
+            focus: None,
+        })
+    }
+
+    /// Keeps an eye on the phases of a name.
+    ///
+    /// # Errors
+    /// When there are none.
+    pub(in crate::analyze) fn focus_on(&mut self, name: &str) -> Result<(), PhaseError> {
+        self.focus = Some(Focus::on(name, &self.spans, &self.groups)?);
+        Ok(())
+    }
+
+    /// Instants at which everybody's memory is wanted: two at most.
+    pub(in crate::analyze) fn instants(&self, end: BootNs) -> impl Iterator<Item = BootNs> {
+        let span = self
+            .focus
+            .as_ref()
+            .map(|focus| focus.span(&self.spans, end));
+        span.into_iter().flatten()
+    }
+
+    /// What the pass is to note.
+    pub(in crate::analyze) fn gauges(&self) -> Gauges {
+        let mut own: HashMap<usize, Vec<BootNs>> = HashMap::new();
+        let mut all = Vec::new();
+        for span in &self.spans {
+            let instants = span.begin.into_iter().chain([span.end]);
+            all.extend(instants.clone());
+            if let Some(process) = span.process {
+                own.entry(process).or_default().extend(instants);
+            }
+        }
+        let own = own.into_iter();
+        Gauges {
+            tree: Gauge::new(all),
+            own: own
+                .map(|(process, instants)| (process, Gauge::new(instants)))
+                .collect(),
+        }
+    }
+
+    /// The phases with their memory; `None` when there are none. `states` has what everybody
+    /// held at [`Self::instants`].
+    pub(in crate::analyze) fn told(
+        &self,
+        gauges: Gauges,
+        clock: &RunClock,
+        states: &[Composition],
+        noted_end: BootNs,
+    ) -> (Option<Phases>, Option<PhaseFocus>) {
+        let Some(first) = self.spans.first() else {
+            return (None, None);
+        };
+        let is_lower_bound = gauges.tree.is_partly_unknown();
+        let own = gauges.own.into_iter();
+        let baseline_boot_ns = first.begin.unwrap_or(first.end);
+        let tree = gauges.tree.read();
+        let memory = Memory {
+            baseline: tree.at(baseline_boot_ns),
+            tree,
+            own: own.map(|(place, gauge)| (place, gauge.read())).collect(),
+            end: clock.end(),
+        };
+        let count_of = |spans: &[Span]| {
+            let processes: HashSet<usize> = spans.iter().filter_map(|span| span.process).collect();
+            processes.len()
+        };
+        let focus = self.focus.as_ref();
+        let focus =
+            focus.map(|focus| focus.told(&self.spans, &self.groups, &memory, states, noted_end));
+        let phases = Phases {
+            baseline_boot_ns,
+            baseline: memory.baseline,
+            is_lower_bound,
+            count: self.spans.len(),
+            process_count: count_of(&self.spans),
+            lines: lines::lines(&self.spans, &self.groups, &memory),
+        };
+        (Some(phases), focus)
+    }
+}
+
+/// What the pass noted, for the spans.
+pub(super) struct Memory {
+    tree: Readings,
+    own: HashMap<usize, Readings>,
+    baseline: Amounts,
+    /// The end of the recording.
+    end: BootNs,
+}
+
+impl Memory {
+    /// When a span ended.
+    pub(super) fn end_of(&self, span: &Span) -> BootNs {
+        match span.end {
+            OPEN => self.end.max(span.begin.unwrap_or(self.end)),
+            end => end,
+        }
+    }
+
+    pub(super) fn tree(&self, span: &Span) -> Stretch {
+        self.stretch(&self.tree, span)
+    }
+
+    pub(super) fn own(&self, span: &Span) -> Option<Stretch> {
+        Some(self.stretch(self.own.get(&span.process?)?, span))
+    }
+
+    /// What the tree held at an instant above the baseline.
+    pub(super) fn since_baseline(&self, span: &Span) -> Option<Bytes> {
+        Some(self.tree.at(span.end).rss()? - self.baseline.rss()?)
+    }
+
+    fn stretch(&self, readings: &Readings, span: &Span) -> Stretch {
+        let begin = span.begin;
+        let peak = readings.peak(begin.unwrap_or(span.end), span.end);
+        let end = self.end_of(span);
+        Stretch {
+            begin: begin.map_or(Amounts::UNKNOWN, |begin| readings.at(begin)),
+            end: readings.at(span.end),
+            peak: peak.map(|(bytes, at)| (bytes, at.min(end))),
+        }
+    }
+
+    /// A span with its memory.
+    pub(super) fn phase(&self, span: &Span) -> Phase {
+        Phase {
+            name: span.name.clone(),
+            process: span.process,
+            form: span.form,
+            depth: span.depth,
+            step: span.step,
+            begin_boot_ns: span.begin,
+            end_boot_ns: self.end_of(span),
+            ended_by: span.ended_by,
+            is_after_exit: span.is_after_exit,
+            tree: self.tree(span),
+            own: self.own(span),
+            since_baseline: self.since_baseline(span),
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Phases in the JSON report.
+
+use super::parts::{Instant, Kinds};
+use crate::analyze::{self, Amounts, Analysis, PhaseLine};
+use crate::model::{BootNs, Bytes, DurationNs, Tgid, Upid};
+use serde::Serialize;
+
+/// All phases.
+#[derive(Serialize)]
+pub(super) struct Phases<'a> {
+    baseline_at: Instant,
+    baseline: Kinds,
+    is_lower_bound: bool,
+    count: usize,
+    process_count: usize,
+    line_count: usize,
+    lines: Vec<Line<'a>>,
+}
+
+/// The phases of the name that was asked for.
+#[derive(Serialize)]
+pub(super) struct Focus<'a> {
+    name: &'a str,
+    line: Option<Repeated<'a>>,
+    count: usize,
+    phases: Vec<Phase<'a>>,
+    begin: Instant,
+    end: Instant,
+    holder_count: usize,
+    holders: Vec<HolderChange<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Line<'a> {
+    One(Phase<'a>),
+    Many(Repeated<'a>),
+}
+
+#[derive(Serialize)]
+struct Phase<'a> {
+    name: &'a str,
+    kind: &'static str,
+    pid: Option<Tgid>,
+    upid: Option<Upid>,
+    depth: usize,
+    step: Option<i64>,
+    begin: Option<Instant>,
+    end: Instant,
+    ended_by: &'static str,
+    is_after_exit: bool,
+    duration_ns: Option<DurationNs>,
+    tree: Stretch,
+    own: Option<Stretch>,
+    since_baseline_bytes: Option<Bytes>,
+}
+
+#[derive(Serialize)]
+struct Stretch {
+    begin: Kinds,
+    end: Kinds,
+    delta: Delta,
+    peak_rss_bytes: Option<Bytes>,
+    peak_at: Option<Instant>,
+}
+
+#[derive(Serialize)]
+struct Delta {
+    rss_bytes: Option<Bytes>,
+    anon_bytes: Option<Bytes>,
+    file_bytes: Option<Bytes>,
+    shmem_bytes: Option<Bytes>,
+    swap_bytes: Option<Bytes>,
+}
+
+#[derive(Serialize)]
+struct Repeated<'a> {
+    name: &'a str,
+    kind: &'static str,
+    pid: Option<Tgid>,
+    upid: Option<Upid>,
+    process_count: usize,
+    count: usize,
+    open_count: usize,
+    begin: Instant,
+    end: Instant,
+    total_ns: DurationNs,
+    tree: Measures,
+    own: Option<Measures>,
+    since_baseline_bytes: Option<Bytes>,
+    steps: Option<Steps>,
+}
+
+#[derive(Serialize)]
+struct Measures {
+    delta: Option<Spread>,
+    end: Option<Spread>,
+    peak_rss_bytes: Option<Bytes>,
+    peak_at: Option<Instant>,
+}
+
+#[derive(Serialize)]
+struct Spread {
+    known_count: usize,
+    sum_bytes: Bytes,
+    mean_bytes: i64,
+    p95_bytes: Bytes,
+}
+
+#[derive(Serialize)]
+struct Steps {
+    first: i64,
+    last: i64,
+    count: usize,
+    tree: Option<Slope>,
+    own: Option<Slope>,
+}
+
+#[derive(Serialize)]
+struct Slope {
+    bytes_per_step: f64,
+    standard_error_bytes: f64,
+    low_bytes_per_step: f64,
+    high_bytes_per_step: f64,
+    step_count: usize,
+    first_step: i64,
+    last_step: i64,
+}
+
+#[derive(Serialize)]
+struct HolderChange<'a> {
+    pid: Option<Tgid>,
+    upid: Upid,
+    name: &'a str,
+    begin: Kinds,
+    end: Kinds,
+    rss_delta_bytes: Option<Bytes>,
+}
+
+impl<'a> Phases<'a> {
+    /// At most `top` lines, or all of them.
+    pub(super) fn of(analysis: &'a Analysis, top: Option<usize>) -> Option<Self> {
+        let phases = analysis.phases.as_ref()?;
+        let lines = phases.lines.iter().take(top.unwrap_or(usize::MAX));
+        Some(Self {
+            baseline_at: Instant::of(&analysis.clock, phases.baseline_boot_ns),
+            baseline: Kinds::of(&phases.baseline),
+            is_lower_bound: phases.is_lower_bound,
+            count: phases.count,
+            process_count: phases.process_count,
+            line_count: phases.lines.len(),
+            lines: lines.map(|line| Line::of(analysis, line)).collect(),
+        })
+    }
+}
+
+impl<'a> Focus<'a> {
+    /// At most `top` phases and holders, or all of them.
+    pub(super) fn of(analysis: &'a Analysis, top: Option<usize>) -> Option<Self> {
+        let focus = analysis.phase.as_ref()?;
+        let top = top.unwrap_or(usize::MAX);
+        let phases = focus.phases.iter().take(top);
+        let holders = focus.holders.iter().take(top);
+        Some(Self {
+            name: &focus.name,
+            line: focus.line.as_ref().map(|line| Repeated::of(analysis, line)),
+            count: focus.phases.len(),
+            phases: phases.map(|phase| Phase::of(analysis, phase)).collect(),
+            begin: Instant::of(&analysis.clock, focus.begin_boot_ns),
+            end: Instant::of(&analysis.clock, focus.end_boot_ns),
+            holder_count: focus.holders.len(),
+            holders: holders
+                .map(|holder| HolderChange::of(analysis, holder))
+                .collect(),
+        })
+    }
+}
+
+impl<'a> Line<'a> {
+    fn of(analysis: &Analysis, line: &'a PhaseLine) -> Self {
+        match line {
+            PhaseLine::One(phase) => Self::One(Phase::of(analysis, phase)),
+            PhaseLine::Many(many) => Self::Many(Repeated::of(analysis, many)),
+        }
+    }
+}
+
+fn identity(analysis: &Analysis, process: Option<usize>) -> (Option<Tgid>, Option<Upid>) {
+    let process = process.map(|place| &analysis.processes[place]);
+    (
+        process.and_then(|process| process.tgid),
+        process.map(|process| process.upid),
+    )
+}
+
+impl<'a> Phase<'a> {
+    fn of(analysis: &Analysis, phase: &'a analyze::Phase) -> Self {
+        let instant = |boot: BootNs| Instant::of(&analysis.clock, boot);
+        let (pid, upid) = identity(analysis, phase.process);
+        Self {
+            name: &phase.name,
+            kind: phase.form.as_str(),
+            pid,
+            upid,
+            depth: phase.depth,
+            step: phase.step,
+            begin: phase.begin_boot_ns.map(instant),
+            end: instant(phase.end_boot_ns),
+            ended_by: phase.ended_by.as_str(),
+            is_after_exit: phase.is_after_exit,
+            duration_ns: phase.duration(),
+            tree: Stretch::of(analysis, &phase.tree),
+            own: phase.own.as_ref().map(|own| Stretch::of(analysis, own)),
+            since_baseline_bytes: phase.since_baseline,
+        }
+    }
+}
+
+impl Stretch {
+    fn of(analysis: &Analysis, stretch: &analyze::Stretch) -> Self {
+        let peak_at = stretch.peak.map(|(_, at)| Instant::of(&analysis.clock, at));
+        Self {
+            begin: Kinds::of(&stretch.begin),
+            end: Kinds::of(&stretch.end),
+            delta: Delta {
+                rss_bytes: stretch.rss_delta(),
+                anon_bytes: stretch.delta(Amounts::anon),
+                file_bytes: stretch.delta(Amounts::file),
+                shmem_bytes: stretch.delta(Amounts::shmem),
+                swap_bytes: stretch.delta(Amounts::swap),
+            },
+            peak_rss_bytes: stretch.peak.map(|(bytes, _)| bytes),
+            peak_at,
+        }
+    }
+}
+
+impl<'a> Repeated<'a> {
+    fn of(analysis: &Analysis, many: &'a analyze::Repeated) -> Self {
+        let (pid, upid) = identity(analysis, many.process);
+        Self {
+            name: &many.name,
+            kind: many.form.as_str(),
+            pid,
+            upid,
+            process_count: many.process_count,
+            count: many.count,
+            open_count: many.open_count,
+            begin: Instant::of(&analysis.clock, many.begin_boot_ns),
+            end: Instant::of(&analysis.clock, many.end_boot_ns),
+            total_ns: many.total_ns,
+            tree: Measures::of(analysis, &many.tree),
+            own: many.own.as_ref().map(|own| Measures::of(analysis, own)),
+            since_baseline_bytes: many.since_baseline,
+            steps: many.steps.as_ref().map(Steps::of),
+        }
+    }
+}
+
+impl Measures {
+    fn of(analysis: &Analysis, measures: &analyze::Measures) -> Self {
+        Self {
+            delta: measures.delta.as_ref().map(Spread::of),
+            end: measures.end.as_ref().map(Spread::of),
+            peak_rss_bytes: measures.peak.map(|(bytes, _)| bytes),
+            peak_at: measures
+                .peak
+                .map(|(_, at)| Instant::of(&analysis.clock, at)),
+        }
+    }
+}
+
+impl Spread {
+    fn of(spread: &analyze::Spread) -> Self {
+        Self {
+            known_count: spread.known_count,
+            sum_bytes: spread.sum,
+            mean_bytes: spread.mean_bytes as i64,
+            p95_bytes: spread.p95,
+        }
+    }
+}
+
+impl Steps {
+    fn of(steps: &analyze::Steps) -> Self {
+        Self {
+            first: steps.first,
+            last: steps.last,
+            count: steps.count,
+            tree: steps.tree.as_ref().map(Slope::of),
+            own: steps.own.as_ref().map(Slope::of),
+        }
+    }
+}
+
+impl Slope {
+    fn of(slope: &analyze::Slope) -> Self {
+        Self {
+            bytes_per_step: slope.bytes_per_step,
+            standard_error_bytes: slope.standard_error_bytes,
+            low_bytes_per_step: slope.bytes_per_step - slope.margin_bytes,
+            high_bytes_per_step: slope.bytes_per_step + slope.margin_bytes,
+            step_count: slope.step_count,
+            first_step: slope.first_step,
+            last_step: slope.last_step,
+        }
+    }
+}
+
+impl<'a> HolderChange<'a> {
+    fn of(analysis: &'a Analysis, change: &analyze::HolderChange) -> Self {
+        let process = &analysis.processes[change.process];
+        Self {
+            pid: process.tgid,
+            upid: process.upid,
+            name: &process.name,
+            begin: Kinds::of(&change.before),
+            end: Kinds::of(&change.after),
+            rss_delta_bytes: change.rss_delta(),
+        }
+    }
+}
