@@ -89,6 +89,12 @@ pub trait Collector {
     /// The least time between two calls. The session may call less often, never more.
     fn period(&self) -> DurationNs;
 
+    /// Whether others fill up what this collector empties: then it is asked at its own
+    /// pace, also when the session slows down to keep its budget.
+    fn is_urged(&self) -> bool {
+        false
+    }
+
     /// Observes and appends what was seen to `out`.
     ///
     /// # Errors

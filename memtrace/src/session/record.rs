@@ -8,7 +8,7 @@ use super::signals::{Request, Signals, pass_on, signals_end_us_again};
 use super::start::{self, Started};
 use super::{Held, Marks, Options, OutputError, StartError, limits, self_cost};
 use crate::collect::{Birth, Collector, Targets, Tick, World, exit_row};
-use crate::host::{Capability, HostFacts, Plan, ProbeChoice, clock};
+use crate::host::{Capability, HostFacts, Plan, clock};
 use crate::model::{
     BootNs, Bytes, ClockOffset, DiagKind, DurationNs, FirstSeenBy, Record, RunInfo, RunState,
     SCHEMA_VERSION, Severity, Target, Tgid,
@@ -43,11 +43,6 @@ pub fn record(
     announce: impl FnOnce(&RunInfo, &std::path::Path),
     progress: impl FnMut(&Progress),
 ) -> Result<Outcome, RecordError> {
-    let mut facts = facts.clone();
-    if options.probes == ProbeChoice::Auto {
-        facts.try_kernel();
-    }
-    let facts = &facts;
     let plan =
         Plan::from_facts(facts, options.backend, options.probes).map_err(StartError::from)?;
     let command = held.as_ref().map(Held::tgid);
@@ -291,7 +286,11 @@ impl Session {
                 if turn.next > tick.boot && !is_keyframe {
                     continue;
                 }
-                let period = DurationNs(turn.collector.period().0.max(slowest.0));
+                let period = turn.collector.period();
+                let period = match turn.collector.is_urged() {
+                    true => period,
+                    false => DurationNs(period.0.max(slowest.0)),
+                };
                 turn.next = next_after(turn.next, tick.boot, period);
                 if let Err(error) = turn
                     .collector

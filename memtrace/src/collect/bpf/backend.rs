@@ -205,7 +205,8 @@ impl BpfBackend {
         self.programs.tell_vm_totals().map_err(collect_error)
     }
 
-    /// Writes what was lost since the last call.
+    /// Writes what was lost since the last call. Once a second: asking is a system call for
+    /// each class.
     fn report_losses(&mut self, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
         let losses = self.programs.losses();
         for ((class, now), then) in LossClass::ALL.iter().zip(losses).zip(self.losses) {
@@ -267,7 +268,9 @@ impl Collector for BpfBackend {
             .adopt_strangers(tick, world, out)
             .map_err(collect_error);
         self.kills.write(false, tick, world, out);
-        self.report_losses(tick, world, out);
+        if scope != Sweep::Moved {
+            self.report_losses(tick, world, out);
+        }
         world.set_snapshot_cost(DurationNs(clock::thread_cpu().0 - started.0));
         result.and(summed).and(reconciled).and(adopted)
     }

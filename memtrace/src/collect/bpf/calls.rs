@@ -163,11 +163,19 @@ pub(super) fn load(
 
 fn load_way(ebpf: &mut Ebpf, way: ProbeWay, btf: &Btf) -> Result<(), LoadError> {
     match way {
-        ProbeWay::Fentry => CALLS.iter().try_for_each(|call| {
+        ProbeWay::Fentry => CALLS.iter().enumerate().try_for_each(|(position, call)| {
             let function: &mut FExit = program(ebpf, call.fexit)?;
             function
                 .load(call.function, btf)
-                .map_err(|error| refused(call.fexit, "load", &error))
+                .map_err(|error| refused(call.fexit, "load", &error))?;
+            if position > 0 {
+                return Ok(());
+            }
+            // A kernel that refuses the way at all says so here, before the rest is loaded.
+            let attached = function.attach();
+            attached
+                .and_then(|link| function.detach(link))
+                .map_err(|error| refused(call.fexit, "attach", &error))
         }),
         ProbeWay::Kprobe => {
             let probe: &mut KProbe = program(ebpf, KRETPROBE)?;
@@ -184,8 +192,37 @@ fn load_way(ebpf: &mut Ebpf, way: ProbeWay, btf: &Btf) -> Result<(), LoadError> 
     }
 }
 
-/// Attaches what was loaded.
+/// Attaches what was loaded: all of it, or nothing.
 pub(super) fn attach(ebpf: &mut Ebpf, way: ProbeWay) -> Result<(), LoadError> {
+    let attached = attach_each(ebpf, way);
+    if attached.is_err() {
+        unload(ebpf, way)?;
+    }
+    attached
+}
+
+fn unload(ebpf: &mut Ebpf, way: ProbeWay) -> Result<(), LoadError> {
+    // What can't be unloaded was not loaded.
+    match way {
+        ProbeWay::Fentry => {
+            for call in &CALLS {
+                let function: &mut FExit = program(ebpf, call.fexit)?;
+                let _ = function.unload();
+            }
+        }
+        ProbeWay::Kprobe => {
+            let probe: &mut KProbe = program(ebpf, KRETPROBE)?;
+            let _ = probe.unload();
+        }
+        ProbeWay::Syscalls => {
+            let tracepoint: &mut BtfTracePoint = program(ebpf, SYS_EXIT)?;
+            let _ = tracepoint.unload();
+        }
+    }
+    Ok(())
+}
+
+fn attach_each(ebpf: &mut Ebpf, way: ProbeWay) -> Result<(), LoadError> {
     match way {
         ProbeWay::Fentry => CALLS.iter().try_for_each(|call| {
             let function: &mut FExit = program(ebpf, call.fexit)?;

@@ -7,8 +7,8 @@ use aya::sys::Stats;
 use std::os::fd::OwnedFd;
 
 /// Statistics are on for one tick in this many: they cost themselves, two clock reads for
-/// every run of every BPF program of the machine.
-const SHARE: u64 = 16;
+/// every run of every BPF program of the machine, and two rounds of patching kernel text.
+const SHARE: u64 = 32;
 
 /// Measures a share of the run time and scales it up.
 #[derive(Default)]

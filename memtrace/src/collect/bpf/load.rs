@@ -130,8 +130,6 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
     let bytes = std::fs::read(BTF_PATH).map_err(LoadError::ReadBtf)?;
     let resolved = layout::resolve(&bytes, settings.possible_cpus)?;
     drop(bytes);
-    // Ids are all that aya asks the kernel's BTF for: there is nothing to relocate.
-    let btf = Btf::parse(&resolved.attach_btf, Endianness::default())?;
     let ring_bytes = u32::try_from(settings.config.ring_bytes).unwrap_or(u32::MAX);
     let mut ebpf = EbpfLoader::new()
         .btf(None)
@@ -144,6 +142,9 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
         .map_max_entries(names::TARGET_CGROUPS, settings.members_max)
         .map_max_entries(names::VM_STATES, vm_states_max(settings))
         .load(OBJECT)?;
+    // Ids are all that aya asks the kernel's BTF for: there is nothing to relocate. Parsed
+    // only now, because the loader parses the kernel's own for a moment, unasked.
+    let btf = Btf::parse(&resolved.attach_btf, Endianness::default())?;
     let mut missing = resolved.missing;
     let mut loaded = Vec::with_capacity(resolved.offered.len());
     for probe in resolved.offered {

@@ -142,6 +142,10 @@ impl Collector for MarkCollector {
         PERIOD
     }
 
+    fn is_urged(&self) -> bool {
+        true
+    }
+
     fn collect(
         &mut self,
         tick: &Tick,

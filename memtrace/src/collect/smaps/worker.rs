@@ -22,7 +22,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Time between two looks at who has moved, at least.
 const SCAN_NS: i64 = 1_000_000_000;
 /// Looks take no more than this part of what may be spent.
-const SCAN_PART: f64 = 0.2;
+const SCAN_PART: f64 = 0.1;
+/// What is less than this part of all that is not known can wait: a crowd of small
+/// processes is read at a fraction of the pace.
+const SMALL_PART: i64 = 100;
+const SMALL_PACE: f64 = 0.25;
 /// No read(2) of smaps may keep the process's lock for longer than this. It is not known
 /// before how its memory is spread, so all of it is taken to lie in one mapping.
 const CEILING_NS: f64 = 3e6;
@@ -145,10 +149,13 @@ impl Worker {
             .filter_map(|subject| Some((self.urgency(subject, now)?, *subject)))
             .collect();
         urgent.sort_by_key(|(bytes, subject)| (std::cmp::Reverse(*bytes), subject.upid));
-        for (_, subject) in urgent {
+        let all: i64 = urgent.iter().map(|(bytes, _)| *bytes).sum();
+        for (bytes, subject) in urgent {
             if clock::boot() >= next_scan {
                 break;
             }
+            let is_small = bytes < all / SMALL_PART;
+            meter.set_pace(if is_small { SMALL_PACE } else { 1.0 });
             match self.read(&subject, meter) {
                 Ok(()) | Err(ReadError::Gone) => {}
                 Err(ReadError::Stopped(stopped)) => return Err(stopped),
@@ -160,6 +167,7 @@ impl Worker {
                 }
             }
         }
+        meter.set_pace(1.0);
         self.write_shared(&subjects, meter)?;
         Ok(scan_cost)
     }
