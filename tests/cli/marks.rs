@@ -50,6 +50,33 @@ fn a_mark_reaches_the_recording_that_is_named() -> Result<()> {
 }
 
 #[test]
+fn marks_of_a_script_that_is_recorded_belong_to_the_recording_and_pair() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let place = dir.path().join("recording");
+    let script = format!(
+        "\"{0}\" mark load --begin && sleep 0.1 && \"{0}\" mark load --end",
+        program::memtrace()?.display()
+    );
+    let recorded = Command::new(program::memtrace()?)
+        .args(["record", "--quiet", "--backend", "procfs", "-o"])
+        .arg(&place)
+        .args(["--", "sh", "-c", &script])
+        .output()?;
+    assert!(recorded.status.success(), "{}", words(&recorded));
+    let rows: Vec<MarkRow> = memtrace::store::Recording::open(&place)?.rows()?;
+    let found: Vec<_> = rows
+        .iter()
+        .filter(|row| row.name == "load")
+        .map(|row| (row.kind, row.upid))
+        .collect();
+    assert_eq!(
+        found,
+        [(Some(MarkKind::Begin), None), (Some(MarkKind::End), None)]
+    );
+    Ok(())
+}
+
+#[test]
 fn a_mark_for_nobody_in_particular_reaches_every_recording_and_removes_dead_sockets() -> Result<()>
 {
     let runtime = tempfile::tempdir()?;

@@ -53,6 +53,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         _ => MarkKind::Instant,
     };
     let mut message = MarkMessage::new(kind, &args.name, clock::boot());
+    message.is_of_recording = true;
     message.attrs = args.attributes.into_iter().collect();
     let bytes = serde_json::to_vec(&message).context("failed to write the mark")?;
     if bytes.len() > MARK_BYTES_MAX {

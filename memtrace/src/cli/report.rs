@@ -34,7 +34,7 @@ pub(super) struct Args {
     /// RFC 3339
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     at: Option<Moment>,
-    /// Show every phase, not only those that mattered most
+    /// Show every line of the phases, not only the ten that changed most
     #[arg(long)]
     phases: bool,
     /// Show only the phases of that name, with what each process gained or lost: as it was
@@ -66,6 +66,12 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         .iter()
         .find(|format| format.name() == args.format)
         .with_context(|| format!("there is no format {}", args.format))?;
+    if args.style.is_some() && !matches!(format.name(), "text" | "md") {
+        bail!(
+            "--style is for text and md; {} has the phases anyway",
+            format.name()
+        );
+    }
     let dir = recording_dir(args.recording.as_deref())?;
     let analysis = analyzed(&dir, args.at, args.phase)?;
     let style = Style {

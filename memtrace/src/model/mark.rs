@@ -35,6 +35,10 @@ pub struct MarkMessage {
     /// Attributes.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub attrs: Map<String, Value>,
+    /// Whether the mark belongs to the recording and not to the process that sends it: what
+    /// `memtrace mark` sends for a person or a script.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_of_recording: bool,
     /// Messages that the sender could not deliver since the last one that went through.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub dropped: u64,
@@ -78,6 +82,7 @@ impl MarkMessage {
             boot_ns: boot.0,
             span: None,
             attrs: Map::new(),
+            is_of_recording: false,
             dropped: 0,
         }
     }

@@ -441,7 +441,10 @@ pub(super) fn refused(
                 .or(lines.last())
                 .copied()
                 .unwrap_or_default();
-            format!("{} verifier: {verdict}", refusal.trim_end())
+            match verdict.trim() {
+                "" => refusal.trim_end().to_owned(),
+                verdict => format!("{} verifier: {verdict}", refusal.trim_end()),
+            }
         }
     };
     LoadError::Program { name, step, reason }

@@ -51,8 +51,11 @@ impl MarkCollector {
         let mut unknown = Vec::new();
         for mark in marks {
             let at = moment(&mark);
-            let upid = mark.tgid.and_then(|tgid| world.who_was(tgid, at));
-            if upid.is_none() && !is_last && (tick.boot - mark.arrival).0 < KNOWN_WITHIN.0 {
+            let is_of_process = !mark.message.is_of_recording;
+            let tgid = mark.tgid.filter(|_| is_of_process);
+            let upid = tgid.and_then(|tgid| world.who_was(tgid, at));
+            let may_become_known = is_of_process && upid.is_none() && !is_last;
+            if may_become_known && (tick.boot - mark.arrival).0 < KNOWN_WITHIN.0 {
                 unknown.push(mark);
                 continue;
             }

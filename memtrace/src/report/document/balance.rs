@@ -1,5 +1,6 @@
 //! The ledger: what is in use by line, the residual one of them.
 
+use super::holders::aged;
 use super::{Section, Tone, figures, flexible, pid_and_name, words_in};
 use crate::analyze::{Analysis, AnonLine, Balance, Basis, Composition, KernelPart, Scope};
 use crate::model::tables::{CachedFileRow, ShmObjectRow};
@@ -18,10 +19,11 @@ pub(super) fn ledger(analysis: &Analysis, state: &Composition, top: usize) -> Op
     let told = |balance: &&Balance| balance.current_bytes.is_some();
     let balance = state.balances.iter().find(told)?;
     let mut section = Section::new(format!(
-        "{} at {}: {} in use",
+        "{} at {}: {} in use{}",
         scope(&balance.scope),
         words::offset(&analysis.clock, state.boot_ns),
         bytes_or_unknown(balance.current_bytes),
+        aged(balance.age_ns, analysis.info.interval_ns),
     ));
     let columns = vec![
         words_in("", 0),
@@ -134,12 +136,12 @@ impl Lines {
             (visible(&row.path).into_owned(), "")
         });
         let others = balance.other_files_bytes;
-        self.push(
-            "page cache, other files",
-            String::new(),
-            others,
-            "kernel's sum",
-        );
+        // A file's pages are charged to whoever read it first, often another group.
+        let title = match others {
+            Some(Bytes(..0)) => "of these files, charged elsewhere",
+            _ => "page cache, other files",
+        };
+        self.push(title, String::new(), others, "kernel's sum");
     }
 
     fn kernel(&mut self, balance: &Balance) {

@@ -240,7 +240,7 @@ fn cgroup_line(cgroup: &CgroupUse, interval: DurationNs) -> String {
 }
 
 /// A reading further away than one interval is told with its distance.
-fn aged(age: DurationNs, interval: DurationNs) -> String {
+pub(super) fn aged(age: DurationNs, interval: DurationNs) -> String {
     let distance = words::duration(DurationNs(age.0.saturating_abs()));
     match age.0 {
         age if age > interval.0 => format!(", read {distance} earlier"),

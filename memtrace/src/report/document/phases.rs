@@ -230,7 +230,7 @@ fn steepest(stages: &[&Repeated]) -> Option<String> {
         .filter(|(_, slope)| slope.is_growing() && rise(slope) >= WORTH_TELLING)
         .max_by(|(_, a), (_, b)| rise(a).total_cmp(&rise(b)))?;
     Some(format!(
-        "Memory at the end of {} grows by {} per step (95 % interval {} to {}): {} from step {} \
+        "Memory of the tree at the end of {} grows by {} per step (95 % interval {} to {}): {} from step {} \
          to {}.",
         stage.name,
         words::bytes(Bytes(slope.bytes_per_step as i64)),

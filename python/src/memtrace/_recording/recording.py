@@ -52,7 +52,12 @@ class Recording:
         major = self.run.get("schema_version", {}).get("major")
         if major != 1:
             raise ValueError(f"{self.path} has tables of version {major}, this reads version 1")
-        if self.run.get("state") != "closed":
+        if self.run.get("state") == "recovered":
+            self.problems.append(
+                "the recorder was killed; `memtrace recover` closed the recording, and its "
+                "last second may be missing"
+            )
+        elif self.run.get("state") != "closed":
             self.problems.append(
                 "the recording was never closed: it goes on, or its recorder was killed and "
                 "its last second may be missing"
