@@ -14,7 +14,8 @@ fn euid() -> u32 {
 
 /// Where this process has its own.
 pub fn own_path() -> PathBuf {
-    let directory = if euid() == 0 {
+    let has_system = || Path::new(SYSTEM).parent().is_some_and(Path::is_dir);
+    let directory = if euid() == 0 && has_system() {
         PathBuf::from(SYSTEM)
     } else {
         users_directory()

@@ -38,7 +38,10 @@ pub(super) fn emulated(
          rdinit={PROGRAMS}/memtrace-guest"
     );
     let mut qemu = Command::new(EMULATOR);
-    qemu.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"])
+    // One thread of ours for both CPUs of the guest: with one each, a guest that patches the
+    // code which the other CPU runs (it attaches to a function) hung, or met the breakpoint
+    // of the patching itself (int3).
+    qemu.args(["-accel", "tcg,thread=single", "-cpu", "max", "-smp", "2"])
         .args(["-m", "3072", "-nodefaults", "-no-user-config", "-no-reboot"])
         .args(["-display", "none", "-serial"])
         .arg(format!("file:{}", console.display()))
