@@ -142,6 +142,9 @@ extern "C" fn visit_moved(_index: u32, sweep: *const Sweep) -> i64 {
         // SAFETY: a map value, see `Space` about concurrent writes; the helper passes the
         // context given to it.
         let (space, sweep) = unsafe { (&mut *space, &*sweep) };
+        // Whatever moves from here on is for the next sweep, also where it was noted after
+        // this one had begun. No sweep has the number 0.
+        space.moved_after = 0;
         sample_if_moved(Mm(mm), space, sweep);
     }
     0

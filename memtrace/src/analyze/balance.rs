@@ -8,7 +8,7 @@ use super::standing::Standing;
 use super::surroundings::{CgroupUse, NodeUse, is_within};
 use super::{Amounts, RowSource, standing};
 use crate::model::tables::{CachedFileRow, PssRow, ShmObjectRow};
-use crate::model::{BootNs, Bytes, DurationNs, Upid};
+use crate::model::{BootNs, Bytes, DurationNs, MappingKind, Upid};
 use std::collections::HashMap;
 
 /// A measured value still counts as one while RSS has moved by less than one part in so many.
@@ -115,9 +115,14 @@ impl Balance {
         self.anon.iter().map(|line| line.bytes).sum()
     }
 
-    /// Shared objects.
+    /// Shared objects. Those of huge pages are not among them: a cgroup is not charged for
+    /// its hugetlb pages, and on the node the whole pool is the kernel's.
     pub fn objects_bytes(&self) -> Bytes {
-        let allocated = self.objects.iter().filter_map(|row| row.allocated_bytes);
+        let of_pages = self
+            .objects
+            .iter()
+            .filter(|row| row.kind != Some(MappingKind::Hugetlb));
+        let allocated = of_pages.filter_map(|row| row.allocated_bytes);
         allocated.sum()
     }
 

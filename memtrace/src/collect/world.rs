@@ -131,6 +131,7 @@ pub struct World {
     snapshot_cost: Option<DurationNs>,
     bpf_run_time: Option<(DurationNs, i64)>,
     lost_event_count: i64,
+    has_lost_lifecycle: bool,
     are_oom_kills_observed: bool,
     /// The latest of those whose last row was written, because news can come after a
     /// process's end: that it was killed, what waiting for it told.
@@ -477,7 +478,18 @@ impl World {
 
     /// Adds to the count of events that were lost.
     pub fn add_lost_events(&mut self, count: i64) {
-        self.lost_event_count += count;
+        self.lost_event_count = self.lost_event_count.saturating_add(count);
+    }
+
+    /// Notes that an event about the life of a process was lost.
+    pub fn note_lost_lifecycle(&mut self) {
+        self.has_lost_lifecycle = true;
+    }
+
+    /// Whether an event about the life of a process was ever lost: then who descends from
+    /// whom is not sure.
+    pub fn has_lost_lifecycle(&self) -> bool {
+        self.has_lost_lifecycle
     }
 
     /// Events lost so far, all classes.

@@ -212,7 +212,10 @@ impl BpfBackend {
         for ((class, now), then) in LossClass::ALL.iter().zip(losses).zip(self.losses) {
             let count = now.saturating_sub(then).cast_signed();
             if count > 0 {
-                self.has_lost_lifecycle |= *class == LossClass::Lifecycle;
+                if *class == LossClass::Lifecycle {
+                    self.has_lost_lifecycle = true;
+                    world.note_lost_lifecycle();
+                }
                 world.add_lost_events(count);
                 let severity = match class {
                     LossClass::Sample => Severity::Degraded,
@@ -230,6 +233,8 @@ impl BpfBackend {
         self.losses = losses;
         if let Some(first) = self.undecoded.first.take() {
             world.add_lost_events(self.undecoded.count);
+            // It may have been about the life of a process.
+            world.note_lost_lifecycle();
             out.push(tick.diag(
                 Severity::Loss,
                 DiagKind::UndecodedEvents,

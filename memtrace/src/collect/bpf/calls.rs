@@ -156,6 +156,8 @@ pub(super) fn load(
             Ok(()) => true,
             Err(error) => {
                 refusals.push(format!("{way}: {error}"));
+                // What of it was loaded would be held for nothing.
+                let _ = unload(ebpf, *way);
                 false
             }
         })

@@ -47,7 +47,7 @@ impl Inbox {
         let mut waiting = self.lock();
         match parsed {
             Ok((message, kind)) => {
-                waiting.dropped_count += message.dropped;
+                waiting.dropped_count = waiting.dropped_count.saturating_add(message.dropped);
                 if waiting.marks.len() < WAITING_MAX {
                     waiting.marks.push(Received {
                         tgid,

@@ -55,8 +55,20 @@ pub(super) fn cached(
         cachestat(file, offset, length)
     })? {
         Ok(cached) => Ok(Some(cached)),
+        // Refused: mincore would call a file that is not ours wholly cached
+        // (can_do_mincore, 5.2), which is worse than not knowing.
+        Err(error) if error.raw_os_error() != Some(libc::ENOSYS) => Ok(None),
+        Err(_) if !may_ask_mincore(file) => Ok(None),
         Err(_) => Ok(pieces(size, meter, |offset, length| mincore(file, offset, length))?.ok()),
     }
+}
+
+/// Whether mincore tells the truth about a file: only to who owns it or may write it, which
+/// an open for writing shows; or to root.
+fn may_ask_mincore(file: &File) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let us = rustix::process::geteuid().as_raw();
+    us == 0 || file.metadata().is_ok_and(|metadata| metadata.uid() == us)
 }
 
 fn pieces(

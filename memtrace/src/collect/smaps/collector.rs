@@ -8,7 +8,10 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// How long a recording that ends waits for a reading that is going on.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Time between two looks at what was found.
 const PERIOD: DurationNs = DurationNs(500_000_000);
@@ -98,7 +101,7 @@ impl SmapsCollector {
 
     fn tell_who_is_there(&self, world: &World) {
         // A child whose fork was lost could share what seems to be unshared.
-        let is_known_well = !self.has_ksm && world.lost_event_count() == 0;
+        let is_known_well = !self.has_ksm && !world.has_lost_lifecycle();
         let subjects = world.processes().map(|process| Subject {
             upid: process.row().upid,
             tgid: process.row().tgid,
@@ -115,13 +118,21 @@ impl SmapsCollector {
 
     fn stop(&mut self) {
         self.desk.stop.set();
-        if let Some(thread) = self.thread.take() {
-            // It can be waiting for room to tell something.
-            while !thread.is_finished() {
-                let _ = self.found.recv_timeout(Duration::from_millis(1));
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
+        let asked = Instant::now();
+        while !thread.is_finished() {
+            if asked.elapsed() > PATIENCE {
+                // In a read that does not come back, from a file system that hangs for one.
+                // It owns nothing that the recording needs, and ends with this process.
+                tracing::warn!("a reading of smaps or of a file does not come back");
+                return;
             }
-            let _ = thread.join();
+            // It can be waiting for room to tell something.
+            let _ = self.found.recv_timeout(Duration::from_millis(1));
         }
+        let _ = thread.join();
     }
 }
 
