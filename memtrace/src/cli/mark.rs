@@ -96,7 +96,7 @@ fn send_to_all(bytes: &[u8]) -> anyhow::Result<ExitCode> {
 
 /// Whose recordings: the user behind sudo, as for `record`.
 fn user() -> u32 {
-    let own = rustix::process::geteuid().as_raw();
+    let own = mark_sockets::euid();
     let behind = || std::env::var("SUDO_UID").ok()?.parse().ok();
     if own == 0 {
         behind().unwrap_or(own)

@@ -4,6 +4,7 @@
 use crate::collect::Collector;
 #[cfg(target_os = "linux")]
 use crate::collect::marks::{MarkCollector, MarkSocket, SocketError};
+#[cfg(target_os = "linux")]
 use crate::model::MARK_SOCKET_VARIABLE;
 use std::ffi::OsString;
 
