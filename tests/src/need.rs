@@ -34,6 +34,11 @@ pub const NEEDS: &[Need] = &[
         probe: memcg,
     },
     Need {
+        word: "kmsg",
+        doc: "the kernel's log, /dev/kmsg",
+        probe: kmsg,
+    },
+    Need {
         word: "root",
         doc: "root's user id",
         probe: root,
@@ -82,6 +87,13 @@ pub fn require(word: &str) {
             "this test needs {word}: {reason}; `cargo xtask test` skips what cannot run here"
         ),
         None => panic!("{word} is not in the list of needs"),
+    }
+}
+
+fn kmsg() -> Result<(), String> {
+    match std::fs::File::open("/dev/kmsg") {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("/dev/kmsg can't be opened: {error}")),
     }
 }
 

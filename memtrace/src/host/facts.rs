@@ -34,6 +34,8 @@ pub struct HostFacts {
     /// Size of the kernel's own type information, /sys/kernel/btf/vmlinux; `None` when
     /// there is none.
     pub btf_bytes: Option<Bytes>,
+    /// The file that this process runs, /proc/self/exe.
+    pub program: Option<String>,
     /// Effective user id of this process.
     pub euid: Option<u32>,
     /// The user who called sudo, when memtrace runs under it.
@@ -145,6 +147,7 @@ impl HostFacts {
             possible_cpu_count: None,
             mem_total_bytes: None,
             btf_bytes: None,
+            program: None,
             euid: None,
             sudo: None,
             capabilities: None,

@@ -128,6 +128,10 @@ fn read_identity(tree: &Tree<'_>, env: &dyn Fn(&str) -> Option<String>, facts: &
         }
         Err(error) => facts.note_unread("capabilities", error),
     }
+    let program = fs::read_link(tree.path("proc/self/exe"));
+    facts.program = program
+        .ok()
+        .and_then(|path| path.to_str().map(str::to_owned));
     facts.sudo = sudo_user(env);
     facts.is_initial_pid_ns = is_namespace(tree, "pid", INITIAL_PID_NS);
     facts.is_initial_user_ns = is_namespace(tree, "user", INITIAL_USER_NS);

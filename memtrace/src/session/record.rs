@@ -266,12 +266,13 @@ impl Session {
         })
     }
 
+    /// When there is something to do: a collector's turn, or rows to bring to disk, which
+    /// are due each second also where the turns are further apart.
     fn next_turn(&self) -> BootNs {
         self.turns
             .iter()
             .map(|turn| turn.next)
-            .min()
-            .unwrap_or(self.started)
+            .fold(self.next_flush, BootNs::min)
     }
 
     /// Asks every collector whose turn it is.

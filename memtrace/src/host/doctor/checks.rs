@@ -110,7 +110,7 @@ fn capabilities(wanted: &[Capability], facts: &HostFacts) -> Finding {
     if missing.is_empty() {
         Finding::pass(names(&mut wanted.iter()))
     } else {
-        Finding::warn(format!("missing {missing}"), capability_remedy(facts.euid))
+        Finding::warn(format!("missing {missing}"), capability_remedy(facts))
     }
 }
 
@@ -122,8 +122,8 @@ fn is_in_effect(held: Capabilities, capability: Capability) -> bool {
 
 /// For root without them something else took them away. For everyone else the one line
 /// that gives memtrace all it can use.
-fn capability_remedy(euid: Option<u32>) -> String {
-    if euid == Some(0) {
+fn capability_remedy(facts: &HostFacts) -> String {
+    if facts.euid == Some(0) {
         return "this root is confined: grant it where it is started (docker run --cap-add, \
                 securityContext.capabilities, CapabilityBoundingSet=)"
             .to_owned();
@@ -136,8 +136,12 @@ fn capability_remedy(euid: Option<u32>) -> String {
     let names: Vec<String> = all
         .map(|capability| capability.name().to_lowercase())
         .collect();
+    let program = facts.program.as_ref().map_or_else(
+        || "\"$(command -v memtrace)\"".to_owned(),
+        |path| format!("'{path}'"),
+    );
     format!(
-        "sudo setcap {}+ep \"$(command -v memtrace)\", or sudo memtrace",
+        "sudo setcap {}+ep {program}, or sudo memtrace",
         names.join(",")
     )
 }
