@@ -74,7 +74,7 @@ pub struct GpuProcess {
 /// What contexts alone take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contexts {
-    /// A process on a device counts one, at the device's peak.
+    /// A process that computes on a device counts one, at the device's peak.
     pub count: usize,
     /// The smallest amount that any process held on a device for a second: a context takes
     /// no more than that.

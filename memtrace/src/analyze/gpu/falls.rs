@@ -15,6 +15,9 @@ const STEP_NS: DurationNs = DurationNs(1_000_000_000);
 const AFTER_NS: DurationNs = DurationNs(1_000_000_000);
 /// A mark so long before the fall can be what made it.
 const MARK_BEFORE_NS: DurationNs = DurationNs(5_000_000_000);
+/// A process that ended so long before the first step can be what made it: a device is read
+/// a little later.
+const END_BEFORE_NS: DurationNs = DurationNs(2_000_000_000);
 /// A smaller fall is not told.
 const LEAST: Bytes = Bytes(256 << 20);
 /// Nor is one by a smaller part of the device.
@@ -85,7 +88,7 @@ impl Fall {
             GpuHolder::Process(place) => processes
                 .get(*place)
                 .and_then(|process| process.exit_boot_ns)
-                .is_some_and(|exit| exit >= self.from && exit <= self.to)
+                .is_some_and(|exit| exit.0 >= self.from.0 - END_BEFORE_NS.0 && exit <= self.to)
                 .then_some(*place),
             GpuHolder::Foreign { .. } => None,
         };

@@ -50,6 +50,21 @@ pub struct GpuLine {
     pub is_counted_elsewhere: bool,
 }
 
+impl GpuLine {
+    /// Whether it is a context for computing: each takes its own share of memory.
+    pub(super) fn is_context(&self) -> bool {
+        is_context(self.kind)
+    }
+}
+
+/// Whether a use of a device makes a context for computing.
+pub(super) fn is_context(kind: Option<GpuUse>) -> bool {
+    matches!(
+        kind,
+        Some(GpuUse::Compute | GpuUse::ComputeGraphics | GpuUse::Mps)
+    )
+}
+
 /// A process that holds memory of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum GpuHolder {

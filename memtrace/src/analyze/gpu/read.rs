@@ -176,7 +176,10 @@ impl GpuTimeline {
             let peaks = self.devices.iter().filter_map(|device| device.peak.as_ref());
             let whole = peaks.filter(|ledger| !ledger.is_divided);
             Contexts {
-                count: whole.map(|ledger| ledger.lines.len()).sum(),
+                count: whole
+                    .flat_map(|ledger| &ledger.lines)
+                    .filter(|line| line.is_context())
+                    .count(),
                 smallest_bytes,
             }
         });

@@ -2,7 +2,7 @@
 //! highest, and its last.
 
 use super::GpuProcess;
-use super::ledger::{GpuHolder, GpuLine};
+use super::ledger::{GpuHolder, GpuLine, is_context};
 use crate::analyze::roster::Roster;
 use crate::model::tables::{GpuProcessRow, GpuSource, GpuUse};
 use crate::model::{BootNs, Bytes, DurationNs, Tgid};
@@ -181,7 +181,8 @@ impl Tracks {
     }
 
     fn note_smallest(&mut self, step: Step, until: BootNs) {
-        let Some(used) = step.used.filter(|used| used.0 > 0 && until - step.boot >= HELD_NS) else {
+        let is_held = is_context(step.kind) && until - step.boot >= HELD_NS;
+        let Some(used) = step.used.filter(|used| used.0 > 0 && is_held) else {
             return;
         };
         self.smallest = Some(self.smallest.map_or(used, |smallest| smallest.min(used)));

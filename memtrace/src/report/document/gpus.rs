@@ -243,8 +243,9 @@ fn remarks(section: &mut Section, analysis: &Analysis, gpus: &Gpus, ledgers: &[&
         section.say(
             Tone::Alert,
             format!(
-                "Of {} the driver does not tell how much they hold; that is in UNATTRIBUTED.",
-                words::processes(unknown)
+                "The driver does not tell what {} on a GPU {}: that is in UNATTRIBUTED.",
+                words::processes(unknown),
+                if unknown == 1 { "holds" } else { "hold" },
             ),
         );
     }
@@ -344,13 +345,20 @@ fn fell(analysis: &Analysis, gpus: &Gpus, fall: &Fall) -> String {
 /// Who survived on a GPU, after the command had ended.
 fn still_held(analysis: &Analysis, gpus: &Gpus) -> Option<String> {
     analysis.info.command_exit_code?;
+    let has_ended = |place: usize| analysis.processes[place].exit_boot_ns.is_some();
     let held = gpus.processes.iter().filter_map(|process| match process.holder {
         GpuHolder::Process(place) => Some((place, gpus.held_at_end(place)?)),
         GpuHolder::Foreign { .. } => None,
     });
+    // Of one that has ended, an amount that is not known is most likely none.
+    let held = held.filter(|(place, held)| held.is_some() || !has_ended(*place));
     let told: Vec<String> = held
         .take(NAMES_MAX)
-        .map(|(place, held)| format!("{} {}", pid_and_name(analysis, place), bytes_or_unknown(held)))
+        .map(|(place, held)| {
+            let ended = if has_ended(place) { ", though it has ended" } else { "" };
+            let who = pid_and_name(analysis, place);
+            format!("{who} {}{ended}", bytes_or_unknown(held))
+        })
         .collect();
     (!told.is_empty())
         .then(|| format!("Still on a GPU when the recording ended: {}.", told.join(", ")))
@@ -363,7 +371,10 @@ fn cost(analysis: &Analysis, gpus: &Gpus) -> Option<String> {
     let share = time.0 as f64 * 100.0 / whole as f64;
     let longest = |of: fn(&GpuDevice) -> Option<DurationNs>| {
         let longest = gpus.devices.iter().filter_map(of).max()?;
-        Some(format!("{:.1} ms", longest.0 as f64 / 1e6))
+        Some(match longest.0 as f64 / 1e3 {
+            micros if micros < 999.5 => format!("{micros:.0} µs"),
+            micros => format!("{:.1} ms", micros / 1e3),
+        })
     };
     let unknown = || words::UNKNOWN.to_owned();
     Some(format!(

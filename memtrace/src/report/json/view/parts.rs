@@ -186,6 +186,7 @@ impl<'a> Composition<'a> {
                 .iter()
                 .map(|balance| Balance::of(analysis, balance, top))
                 .collect(),
+            gpus: Gpu::all(analysis, &state.gpus, top),
         }
     }
 }
