@@ -1,18 +1,19 @@
 //! GPU memory, from the C structs of the library that is loaded to the rows on disk. The
 //! library is a stand-in whose answers each test writes; everything else is the real thing.
 
+mod library;
+mod needs_gpu;
+
 use anyhow::{Context, Result};
 use memtrace::model::tables::{GpuDeviceRow, GpuProcessRow, GpuSource, GpuUse};
-use memtrace::model::{Bytes, DiagKind, DiagRow, ProcessRow, RunInfo};
+use memtrace::model::{Bytes, DiagRow, ProcessRow, RunInfo};
 use memtrace_tests::gpu::{
-    Accounted, Device, FakeGpus, GIB, GPU_IS_LOST, MIB, Memory, NOT_SUPPORTED, Process, Script,
-    UNKNOWN,
+    Accounted, Device, FakeGpus, GIB, GPU_IS_LOST, MIB, Memory, Process, Script, UNKNOWN,
 };
-use memtrace_tests::program;
 use memtrace_tests::recorder::{Recorded, Recorder};
 use std::process::{Child, Command};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const TOTAL: u64 = 80 * GIB;
 const RESERVED: u64 = 600 * MIB;
@@ -125,7 +126,10 @@ fn devices_add_up_and_processes_are_known_by_who_they_are() -> Result<()> {
         let row = rows.iter().find(|row| row.device == uuid).context(uuid)?;
         assert_eq!(row.used_bytes, amount(used), "{uuid}");
         assert_eq!(row.reserved_bytes, reserved, "{uuid}");
-        let sum = row.used_bytes.zip(row.free_bytes).map(|(used, free)| used + free);
+        let sum = row
+            .used_bytes
+            .zip(row.free_bytes)
+            .map(|(used, free)| used + free);
         assert_eq!(sum, row.total_bytes, "{uuid}");
         assert!(row.memory_call_ns.is_some_and(|took| took.0 > 0), "{uuid}");
         assert_eq!(row.is_unified, Some(false));
@@ -137,7 +141,10 @@ fn devices_add_up_and_processes_are_known_by_who_they_are() -> Result<()> {
     let of = |pid: u32| rows.iter().find(|row| row.tgid.0 == pid).context("no row");
     let (own, other) = (of(ours.pid())?, of(foreign.pid())?);
     assert_eq!((own.upid, own.used_bytes), (Some(upid), amount(4 * GIB)));
-    assert_eq!((own.kind, own.comm.as_deref()), (Some(GpuUse::Compute), None));
+    assert_eq!(
+        (own.kind, own.comm.as_deref()),
+        (Some(GpuUse::Compute), None)
+    );
     assert_eq!((other.upid, other.used_bytes), (None, amount(GIB)));
     assert_eq!(other.comm.as_deref(), Some("sleep"));
     assert_eq!(other.cmdline.as_deref(), Some("sleep 300"));
@@ -158,7 +165,9 @@ fn a_gibibyte_held_for_300_ms_is_in_the_recording_with_its_process() -> Result<(
         a_moment()
     })?;
     let rows = devices(&recorded)?;
-    let high = rows.iter().find(|row| row.used_bytes == amount(2 * GIB + RESERVED));
+    let high = rows
+        .iter()
+        .find(|row| row.used_bytes == amount(2 * GIB + RESERVED));
     let high = high.context("the device did not move")?;
     let rows = processes(&recorded)?;
     let process = rows.iter().find(|row| row.used_bytes == amount(2 * GIB));
@@ -173,7 +182,10 @@ fn a_gibibyte_held_for_300_ms_is_in_the_recording_with_its_process() -> Result<(
 #[test]
 fn a_process_that_leaves_ends_with_zero() -> Result<()> {
     let (ours, other) = (Sleeper::start()?, Sleeper::start()?);
-    let both = [Process::new(ours.pid(), GIB), Process::new(other.pid(), GIB)];
+    let both = [
+        Process::new(ours.pid(), GIB),
+        Process::new(other.pid(), GIB),
+    ];
     let fake = FakeGpus::new(&script(&[device(0, 2 * GIB, &both)]))?;
     let recorded = recorded(&fake, ours.pid(), &[], || {
         a_moment()?;
@@ -184,26 +196,6 @@ fn a_process_that_leaves_ends_with_zero() -> Result<()> {
     let last = |pid: u32| rows.iter().rfind(|row| row.tgid.0 == pid);
     let amounts = [other.pid(), ours.pid()].map(|pid| last(pid).and_then(|row| row.used_bytes));
     assert_eq!(amounts, [amount(0), amount(GIB)]);
-    Ok(())
-}
-
-#[test]
-fn a_driver_without_the_third_version_is_asked_for_the_second() -> Result<()> {
-    let ours = Sleeper::start()?;
-    let listed = [Process::new(ours.pid(), GIB)];
-    let fake = FakeGpus::new(&script(&[device(0, GIB, &listed)]))?.without(&[
-        "nvmlDeviceGetComputeRunningProcesses_v3",
-        "nvmlDeviceGetGraphicsRunningProcesses_v3",
-        "nvmlDeviceGetMPSComputeRunningProcesses_v3",
-        "nvmlDeviceGetMemoryInfo_v2",
-    ])?;
-    let recorded = recorded(&fake, ours.pid(), &[], a_moment)?;
-    assert_eq!(processes(&recorded)?[0].used_bytes, amount(GIB));
-    let row = &devices(&recorded)?[0];
-    assert_eq!(row.used_bytes, amount(GIB + RESERVED));
-    assert_eq!(row.reserved_bytes, None);
-    let said = diagnoses(&recorded)?;
-    assert!(said.iter().all(|row| row.subject != "GPU-0"), "{said:?}");
     Ok(())
 }
 
@@ -246,7 +238,10 @@ fn a_list_that_grows_between_two_calls_or_has_long_entries_is_read_whole() -> Re
         assert_eq!(ids.len(), 201, "{uuid}");
     }
     let own: Vec<_> = rows.iter().filter(|row| row.tgid.0 == ours.pid()).collect();
-    assert!(own.iter().all(|row| row.used_bytes == amount(GIB)), "{own:?}");
+    assert!(
+        own.iter().all(|row| row.used_bytes == amount(GIB)),
+        "{own:?}"
+    );
     Ok(())
 }
 
@@ -255,7 +250,8 @@ fn an_error_that_comes_and_goes_leaves_a_gap_and_is_told_once() -> Result<()> {
     let ours = Sleeper::start()?;
     let good = device(0, GIB, &[Process::new(ours.pid(), GIB)]);
     let mut bad = good.clone();
-    bad.fail.insert("nvmlDeviceGetMemoryInfo_v2".to_owned(), UNKNOWN);
+    bad.fail
+        .insert("nvmlDeviceGetMemoryInfo_v2".to_owned(), UNKNOWN);
     let fake = FakeGpus::new(&script(std::slice::from_ref(&good)))?;
     let recorded = recorded(&fake, ours.pid(), &[], || {
         for state in [&good, &bad, &good, &bad, &good] {
@@ -286,7 +282,9 @@ fn a_device_that_falls_off_the_bus_is_unknown_from_then_on() -> Result<()> {
     let good = [device(0, GIB, &listed), device(1, GIB, &listed)];
     let mut lost = good.clone();
     for call in ["MemoryInfo_v2", "MemoryInfo", "ComputeRunningProcesses_v3"] {
-        lost[0].fail.insert(format!("nvmlDeviceGet{call}"), GPU_IS_LOST);
+        lost[0]
+            .fail
+            .insert(format!("nvmlDeviceGet{call}"), GPU_IS_LOST);
     }
     let fake = FakeGpus::new(&script(&good))?;
     let recorded = recorded(&fake, ours.pid(), &[], || {
@@ -297,114 +295,20 @@ fn a_device_that_falls_off_the_bus_is_unknown_from_then_on() -> Result<()> {
     let rows = devices(&recorded)?;
     let last = |uuid: &str| rows.iter().rfind(|row| row.device == uuid);
     assert_eq!(last("GPU-0").and_then(|row| row.used_bytes), None);
-    assert_eq!(last("GPU-1").and_then(|row| row.used_bytes), amount(GIB + RESERVED));
+    assert_eq!(
+        last("GPU-1").and_then(|row| row.used_bytes),
+        amount(GIB + RESERVED)
+    );
     let rows = processes(&recorded)?;
     let last = |uuid: &str| rows.iter().rfind(|row| row.device == uuid);
     assert_eq!(last("GPU-0").context("no row")?.used_bytes, None);
     assert_eq!(last("GPU-1").context("no row")?.used_bytes, amount(GIB));
     let said = diagnoses(&recorded)?;
-    let lost = said.iter().find(|row| row.subject == "GPU-0").context("untold")?;
+    let lost = said
+        .iter()
+        .find(|row| row.subject == "GPU-0")
+        .context("untold")?;
     assert!(lost.detail.contains("fell off the bus"), "{}", lost.detail);
-    Ok(())
-}
-
-#[test]
-fn slow_calls_are_made_less_often_and_hold_up_nothing() -> Result<()> {
-    let ours = Sleeper::start()?;
-    let mut slow = script(&[device(0, GIB, &[Process::new(ours.pid(), GIB)])]);
-    slow.slow_us.insert("nvmlDeviceGetMemoryInfo_v2".to_owned(), 20_000);
-    let fake = FakeGpus::new(&slow)?;
-    let recorded = recorded(&fake, ours.pid(), &[], || {
-        sleep(Duration::from_millis(3_000));
-        Ok(())
-    })?;
-    let said = diagnoses(&recorded)?;
-    let slowed = said.iter().find(|row| row.kind == Some(DiagKind::BackOff));
-    let slowed = slowed.context("nothing was said")?;
-    assert!(slowed.detail.starts_with("GPU memory now every"), "{}", slowed.detail);
-    let last = devices(&recorded)?.pop().context("no device")?;
-    let (spent, count) = (last.call_total_ns.context("no time")?.0, last.call_count);
-    // 30 readings in 3 s would be some 60 calls and 600 ms.
-    assert!(count.is_some_and(|count| count < 40), "{count:?}");
-    assert!(spent < 400_000_000, "{spent}");
-    // The loop of the recorder has gone on in its own time.
-    let node: Vec<memtrace::model::tables::NodeMemRow> = recorded.recording.rows()?;
-    assert!(node.len() >= 3, "{}", node.len());
-    Ok(())
-}
-
-#[test]
-fn a_call_that_hangs_does_not_keep_the_recording_from_ending() -> Result<()> {
-    let ours = Sleeper::start()?;
-    let good = script(&[device(0, GIB, &[Process::new(ours.pid(), GIB)])]);
-    let mut hung = good.clone();
-    hung.slow_us.insert("nvmlDeviceGetMemoryInfo_v2".to_owned(), 60_000_000);
-    let fake = FakeGpus::new(&good)?;
-    let mut asked = Instant::now();
-    let recorded = recorded(&fake, ours.pid(), &[], || {
-        a_moment()?;
-        fake.set(&hung)?;
-        a_moment()?;
-        asked = Instant::now();
-        Ok(())
-    })?;
-    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
-    assert_eq!(recorded.exit_code, 0);
-    assert_eq!(devices(&recorded)?[0].used_bytes, amount(GIB + RESERVED));
-    Ok(())
-}
-
-#[test]
-fn without_a_gpu_there_is_no_word_but_in_run_json() -> Result<()> {
-    let ours = Sleeper::start()?;
-    let fake = FakeGpus::new(&Script::default())?;
-    let wrong = FakeGpus::new(&Script::default())?.of_another_machine()?;
-    let none = FakeGpus::new(&Script::default())?;
-    let cases = [
-        (fake.absent(), "cannot open shared object file"),
-        (wrong, "libnvidia-ml.so.1"),
-        (none, "knows of no device"),
-    ];
-    for (fake, reason) in cases {
-        let recorded = recorded(&fake, ours.pid(), &[], a_moment)?;
-        let note = info(&recorded).gpu_note.clone().context("no note")?;
-        assert!(note.contains(reason), "{note}");
-        assert_eq!(devices(&recorded)?, []);
-        let said = diagnoses(&recorded)?;
-        assert!(said.iter().all(|row| row.subject != "nvml"), "{said:?}");
-    }
-    Ok(())
-}
-
-#[test]
-fn a_gpu_that_was_named_and_is_not_there_ends_with_1() -> Result<()> {
-    let ours = Sleeper::start()?;
-    let fake = FakeGpus::new(&script(&[device(0, 0, &[])]))?;
-    let dir = tempfile::tempdir()?;
-    let output = Command::new(program::memtrace()?)
-        .args(["record", "--gpu", "7", "-d", "1s", "-p"])
-        .arg(ours.pid().to_string())
-        .arg("-o")
-        .arg(dir.path().join("run"))
-        .envs(fake.environment())
-        .output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("no GPU 7 can be observed"), "{said}");
-    Ok(())
-}
-
-#[test]
-fn gpus_are_chosen_by_index_or_uuid() -> Result<()> {
-    let ours = Sleeper::start()?;
-    let all: Vec<Device> = (0..4).map(|place| device(place, GIB, &[])).collect();
-    let fake = FakeGpus::new(&script(&all))?;
-    let words = ["--gpu", "3", "--gpu", "gpu-1"];
-    let recorded = recorded(&fake, ours.pid(), &words, a_moment)?;
-    let mut seen: Vec<String> = devices(&recorded)?.into_iter().map(|row| row.device).collect();
-    seen.sort();
-    seen.dedup();
-    assert_eq!(seen, ["GPU-1", "GPU-3"]);
     Ok(())
 }
 
@@ -426,7 +330,10 @@ fn instances_have_the_processes_of_a_divided_device() -> Result<()> {
     let fake = FakeGpus::new(&script(&[whole]))?;
     let recorded = recorded(&fake, ours.pid(), &[], a_moment)?;
     let rows = devices(&recorded)?;
-    let row = rows.iter().find(|row| row.device == "MIG-1").context("no instance")?;
+    let row = rows
+        .iter()
+        .find(|row| row.device == "MIG-1")
+        .context("no instance")?;
     assert_eq!(row.parent_device.as_deref(), Some("GPU-0"));
     assert_eq!(row.used_bytes, amount(GIB));
     assert_eq!(row.utilization_percent, None);
@@ -451,7 +358,10 @@ fn lists_are_merged_and_an_mps_client_is_named_so() -> Result<()> {
         (other.pid(), GpuUse::Mps, 2 * GIB),
     ] {
         // Its first row, and the one of the last look where that comes later.
-        let row = rows.iter().find(|row| row.tgid.0 == pid).context("no row")?;
+        let row = rows
+            .iter()
+            .find(|row| row.tgid.0 == pid)
+            .context("no row")?;
         assert_eq!((row.kind, row.used_bytes), (Some(kind), amount(used)));
     }
     Ok(())
@@ -515,43 +425,5 @@ fn a_process_that_no_list_showed_is_known_from_accounting_mode() -> Result<()> {
     assert_eq!(row.source, Some(GpuSource::Accounting));
     assert_eq!((row.tgid.0, row.peak_bytes), (pid, amount(3 * GIB)));
     assert_eq!(row.used_bytes, amount(0));
-    Ok(())
-}
-
-#[test]
-fn a_list_that_is_not_supported_is_told_and_the_device_goes_on() -> Result<()> {
-    let ours = Sleeper::start()?;
-    let mut gpu = device(0, GIB, &[]);
-    for version in ["_v2", "_v3"] {
-        let call = format!("nvmlDeviceGetComputeRunningProcesses{version}");
-        gpu.fail.insert(call, NOT_SUPPORTED);
-    }
-    let fake = FakeGpus::new(&script(&[gpu]))?;
-    let recorded = recorded(&fake, ours.pid(), &[], a_moment)?;
-    assert_eq!(devices(&recorded)?[0].used_bytes, amount(GIB + RESERVED));
-    assert_eq!(processes(&recorded)?, []);
-    let said = diagnoses(&recorded)?;
-    let told = said.iter().find(|row| row.subject == "GPU-0").context("untold")?;
-    assert!(told.detail.contains("ComputeRunningProcesses"), "{}", told.detail);
-    Ok(())
-}
-
-#[test]
-fn doctor_says_what_the_library_answers_and_what_each_call_costs() -> Result<()> {
-    let mut slow = script(&[device(0, GIB, &[])]);
-    slow.slow_us.insert("nvmlDeviceGetComputeRunningProcesses_v3".to_owned(), 5_000);
-    let fake = FakeGpus::new(&slow)?;
-    let output = Command::new(program::memtrace()?)
-        .args(["doctor", "--json"])
-        .envs(fake.environment())
-        .output()?;
-    let document: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-    let nvml = &document["facts"]["nvml"];
-    assert_eq!(nvml["driver"], "999.01");
-    assert_eq!(nvml["devices"][0]["device"], "GPU-0");
-    let calls = nvml["calls"].as_array().context("no calls")?;
-    let list = calls.iter().find(|call| call["name"] == "compute processes v3");
-    let cost = list.and_then(|call| call["cost_ns"].as_i64()).context("no cost")?;
-    assert!(cost >= 5_000_000, "{cost}");
     Ok(())
 }

@@ -101,6 +101,7 @@ impl Gpus {
     /// The highest that a process held on GPUs.
     pub fn peak_of(&self, process: usize) -> Option<Bytes> {
         let mut held = self.processes.iter();
-        held.find(|held| held.holder == GpuHolder::Process(process))?.peak_bytes
+        held.find(|held| held.holder == GpuHolder::Process(process))?
+            .peak_bytes
     }
 }

@@ -26,7 +26,7 @@ mod probes;
 
 pub use capability::{Capabilities, Capability};
 pub use cgroup::{CgroupVersion, MemoryHierarchy};
-pub use gpu::{GpuCall, NvmlSurvey};
 pub use facts::{HidePid, HostFacts, Lockdown, SudoUser};
+pub use gpu::{GpuCall, NvmlSurvey};
 pub use plan::{Backend, Obstacle, Plan, PlanError};
 pub use probes::{ProbeChoice, ProbeObstacle, ProbeWay};

@@ -6,9 +6,9 @@ use super::{Options, StartError};
 use crate::collect::gpu::{DrmCollector, DrmOptions, GpuCollector, GpuOptions, LibraryError};
 use crate::collect::{Collector, Tick};
 use crate::host::{Backend, HostFacts};
-use crate::model::{GpuInfo, Record};
 #[cfg(target_os = "linux")]
 use crate::model::{DiagKind, Severity};
+use crate::model::{GpuInfo, Record};
 #[cfg(target_os = "linux")]
 use std::path::PathBuf;
 
@@ -72,7 +72,9 @@ pub(super) fn start(
         gpus.infos.extend(drm.gpus());
         collectors.push(Box::new(drm));
     }
-    let is_observed = collectors.iter().any(|collector| collector.name() == "nvml");
+    let is_observed = collectors
+        .iter()
+        .any(|collector| collector.name() == "nvml");
     if !options.gpus.is_empty() && gpus.infos.is_empty() && !is_observed {
         return Err(StartError::NoSuchGpu {
             names: options.gpus.join(", "),

@@ -47,7 +47,9 @@ fn refresh(state: &mut State) {
     let Some(path) = std::env::var_os(SCRIPT_VARIABLE) else {
         return;
     };
-    let changed = std::fs::metadata(&path).and_then(|file| file.modified()).ok();
+    let changed = std::fs::metadata(&path)
+        .and_then(|file| file.modified())
+        .ok();
     if changed.is_none() || changed == state.read_at {
         return;
     }

@@ -62,7 +62,13 @@ pub(super) fn put_to_sleep() -> Script {
         run.process(tgid, Some(700), 5.0, "/usr/bin/python3 -m vllm.worker");
         run.title(tgid, 6.0, &format!("VLLM::Worker_TP{index}"));
         run.mem(tgid, 7.0, [2_000.0, 400.0, 128.0]);
-        let steps = [(8.0, 0.5), (10.0, 30.5), (20.0, 70.5), (60.0, 1.25), (90.0, 70.5)];
+        let steps = [
+            (8.0, 0.5),
+            (10.0, 30.5),
+            (20.0, 70.5),
+            (60.0, 1.25),
+            (90.0, 70.5),
+        ];
         for (at, used) in steps {
             run.put(card(index, at, used + 0.375));
             run.put(on_card(index, tgid, at, Some(gib(used))));

@@ -1,8 +1,8 @@
 //! The runs on which every report format is snapshotted.
 
-use super::{devices, marked};
 use super::script::{Script, gib, upid};
 use super::sharing::shared;
+use super::{devices, marked};
 use crate::model::tables::{DiagKind, PeakSource, Severity, VmOp};
 use crate::model::{Bytes, RunState, Target, Tgid};
 

@@ -69,10 +69,18 @@ impl Fall {
         let mut left: HashMap<GpuHolder, i64> = HashMap::new();
         for (ledgers, sign) in [(before, 1), (after, -1)] {
             for ledger in ledgers {
-                if !self.devices.iter().any(|(device, _)| *device == ledger.device) {
+                if !self
+                    .devices
+                    .iter()
+                    .any(|(device, _)| *device == ledger.device)
+                {
                     continue;
                 }
-                for line in ledger.lines.iter().filter(|line| !line.is_counted_elsewhere) {
+                for line in ledger
+                    .lines
+                    .iter()
+                    .filter(|line| !line.is_counted_elsewhere)
+                {
                     let bytes = line.bytes.map_or(0, |bytes| bytes.0);
                     *left.entry(line.holder.clone()).or_default() += sign * bytes;
                 }
@@ -83,7 +91,8 @@ impl Fall {
             .filter(|(_, bytes)| *bytes > 0)
             .map(|(holder, bytes)| (holder, Bytes(bytes)))
             .collect();
-        self.left.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+        self.left
+            .sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         let has_ended = |holder: &GpuHolder| match holder {
             GpuHolder::Process(place) => processes
                 .get(*place)
@@ -92,7 +101,11 @@ impl Fall {
                 .then_some(*place),
             GpuHolder::Foreign { .. } => None,
         };
-        self.ended = self.left.iter().filter_map(|(holder, _)| has_ended(holder)).collect();
+        self.ended = self
+            .left
+            .iter()
+            .filter_map(|(holder, _)| has_ended(holder))
+            .collect();
         if let Some((before, after)) = host_before.zip(host_after) {
             let gained = |of: fn(&Composition) -> Option<Bytes>| Some(of(after)? - of(before)?);
             self.anon_bytes = gained(|state| state.totals.anon.bytes());
@@ -115,7 +128,10 @@ impl Watch {
     /// The device was read; `None` where it did not tell.
     pub(super) fn take(&mut self, boot: BootNs, used: Option<Bytes>, total: Option<Bytes>) {
         let is_over = self.falling.is_some_and(|(.., step)| boot - step > STEP_NS);
-        let has_risen = self.last.zip(used).is_none_or(|((_, last), used)| used > last);
+        let has_risen = self
+            .last
+            .zip(used)
+            .is_none_or(|((_, last), used)| used > last);
         if is_over || has_risen || used.is_none() {
             self.settle(total);
         }
@@ -138,7 +154,8 @@ impl Watch {
             self.found.push((from, step, bytes));
             // What matters are the largest; memory is bounded.
             if self.found.len() > 4 * FALLS_MAX {
-                self.found.sort_by_key(|(.., bytes)| std::cmp::Reverse(*bytes));
+                self.found
+                    .sort_by_key(|(.., bytes)| std::cmp::Reverse(*bytes));
                 self.found.truncate(2 * FALLS_MAX);
             }
         }
@@ -201,12 +218,21 @@ mod tests {
             watch.take(BootNs(ms * MS), Some(Bytes(gib * GIB)), total);
         }
         let found = watch.finish(total).into_iter();
-        found.map(|(from, step, bytes)| (from.0, step.0 / MS, bytes.0 / GIB)).collect()
+        found
+            .map(|(from, step, bytes)| (from.0, step.0 / MS, bytes.0 / GIB))
+            .collect()
     }
 
     #[test]
     fn a_fall_in_steps_is_one_and_a_slow_decline_is_none() {
-        let rows = [(0, 60), (1_000, 40), (1_300, 30), (1_900, 20), (5_000, 20), (9_000, 25)];
+        let rows = [
+            (0, 60),
+            (1_000, 40),
+            (1_300, 30),
+            (1_900, 20),
+            (5_000, 20),
+            (9_000, 25),
+        ];
         assert_eq!(falls(&rows), [(1_000 * MS - 1, 1_900, 40)]);
         let slow: Vec<(i64, i64)> = (0..20).map(|step| (step * 2_000, 60 - step)).collect();
         assert_eq!(falls(&slow), []);
@@ -217,7 +243,10 @@ mod tests {
         let fall = |ms: i64| (BootNs(ms * MS - 1), BootNs(ms * MS), Bytes(GIB));
         let found = [(0, fall(1_000)), (1, fall(1_400)), (0, fall(60_000))];
         let falls = together(found, BootNs(60_200 * MS));
-        let told: Vec<_> = falls.iter().map(|fall| (fall.devices.len(), fall.to.0 / MS)).collect();
+        let told: Vec<_> = falls
+            .iter()
+            .map(|fall| (fall.devices.len(), fall.to.0 / MS))
+            .collect();
         assert_eq!(told, [(2, 2_400), (1, 60_200)]);
     }
 }

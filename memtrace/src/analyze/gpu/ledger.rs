@@ -66,7 +66,7 @@ pub(super) fn is_context(kind: Option<GpuUse>) -> bool {
 }
 
 /// A process that holds memory of a device.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GpuHolder {
     /// One of the recording, by its position.
     Process(usize),
@@ -88,7 +88,10 @@ impl GpuLedger {
 
     /// Processes of which it is not known what they hold.
     pub fn unknown_count(&self) -> usize {
-        self.lines.iter().filter(|line| line.bytes.is_none()).count()
+        self.lines
+            .iter()
+            .filter(|line| line.bytes.is_none())
+            .count()
     }
 
     /// What one process holds here. `None` where it holds nothing; `Some(None)` when unknown.
@@ -105,9 +108,8 @@ impl GpuLedger {
     /// Closes the books.
     pub(super) fn close(&mut self) {
         self.lines.sort_by_key(|line| std::cmp::Reverse(line.bytes));
-        let rest = |used: Bytes| {
-            used - self.reserved_bytes.unwrap_or(Bytes(0)) - self.processes_bytes()
-        };
+        let rest =
+            |used: Bytes| used - self.reserved_bytes.unwrap_or(Bytes(0)) - self.processes_bytes();
         self.unattributed_bytes = self.used_bytes.map(rest);
     }
 }
@@ -147,7 +149,11 @@ mod tests {
 
     #[test]
     fn unknown_amounts_are_left_to_what_nothing_explains() {
-        let books = ledger(Some(100), Some(10), &[(Some(50), false), (None, false), (Some(50), true)]);
+        let books = ledger(
+            Some(100),
+            Some(10),
+            &[(Some(50), false), (None, false), (Some(50), true)],
+        );
         assert_eq!(books.processes_bytes(), Bytes(50));
         assert_eq!(books.unattributed_bytes, Some(Bytes(40)));
         assert_eq!(books.unknown_count(), 1);

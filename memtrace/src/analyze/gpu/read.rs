@@ -37,7 +37,10 @@ struct High {
 
 impl GpuTimeline {
     /// Reads `gpu_device`.
-    pub(in crate::analyze) fn read<S: RowSource>(source: &S, end: BootNs) -> Result<Self, S::Error> {
+    pub(in crate::analyze) fn read<S: RowSource>(
+        source: &S,
+        end: BootNs,
+    ) -> Result<Self, S::Error> {
         let mut timeline = Self::default();
         let mut watches: Vec<Watch> = Vec::new();
         let mut parents: Vec<Option<String>> = Vec::new();
@@ -51,7 +54,10 @@ impl GpuTimeline {
             timeline.take(place, &row);
         })?;
         for (device, parent) in timeline.devices.iter_mut().zip(&parents) {
-            device.parent = parent.as_ref().and_then(|name| timeline.places.get(name)).copied();
+            device.parent = parent
+                .as_ref()
+                .and_then(|name| timeline.places.get(name))
+                .copied();
         }
         let devices = &timeline.devices;
         let found = watches.into_iter().enumerate().flat_map(|(place, watch)| {
@@ -136,7 +142,11 @@ impl GpuTimeline {
             .peaks
             .iter()
             .flatten()
-            .map(|high| high.until.map_or(end, |until| BootNs(until.0 - 1)).max(high.at))
+            .map(|high| {
+                high.until
+                    .map_or(end, |until| BootNs(until.0 - 1))
+                    .max(high.at)
+            })
             .collect();
         instants.extend(&at_peaks);
         instants.extend(self.instants());
@@ -156,24 +166,36 @@ impl GpuTimeline {
         }
         let tracks = tracks.finish(end);
         let books = self.books(source, &instants, &tracks)?;
-        let at = |boot: BootNs| instants.binary_search(&boot).ok().and_then(|i| books.get(i));
+        let at = |boot: BootNs| {
+            instants
+                .binary_search(&boot)
+                .ok()
+                .and_then(|i| books.get(i))
+        };
         for state in states.iter_mut() {
             state.gpus = at(state.boot_ns).cloned().unwrap_or_default();
         }
         for (place, high) in self.peaks.iter().enumerate() {
             let Some(high) = high else { continue };
-            let until = high.until.map_or(end, |until| BootNs(until.0 - 1)).max(high.at);
+            let until = high
+                .until
+                .map_or(end, |until| BootNs(until.0 - 1))
+                .max(high.at);
             let mut ledgers = at(until).into_iter().flatten();
-            self.devices[place].peak = ledgers.find(|ledger| ledger.device == place).map(|ledger| {
-                let mut ledger = ledger.clone();
-                ledger.boot_ns = high.at;
-                ledger.age_ns = DurationNs(0);
-                ledger
-            });
+            self.devices[place].peak =
+                ledgers.find(|ledger| ledger.device == place).map(|ledger| {
+                    let mut ledger = ledger.clone();
+                    ledger.boot_ns = high.at;
+                    ledger.age_ns = DurationNs(0);
+                    ledger
+                });
         }
         let falls = self.explained_falls(source, states, &at, roster)?;
         let contexts = tracks.smallest.map(|smallest_bytes| {
-            let peaks = self.devices.iter().filter_map(|device| device.peak.as_ref());
+            let peaks = self
+                .devices
+                .iter()
+                .filter_map(|device| device.peak.as_ref());
             let whole = peaks.filter(|ledger| !ledger.is_divided);
             Contexts {
                 count: whole
@@ -255,8 +277,8 @@ impl GpuTimeline {
         let moments = standing.iter().zip(instants).enumerate();
         let books = moments.map(|(moment, (told, &at))| {
             let devices = told.iter().enumerate();
-            let ledgers = devices
-                .filter_map(|(place, told)| self.ledger(place, *told, (moment, at), tracks));
+            let ledgers =
+                devices.filter_map(|(place, told)| self.ledger(place, *told, (moment, at), tracks));
             ledgers.collect()
         });
         Ok(books.collect())

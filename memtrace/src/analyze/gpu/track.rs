@@ -243,7 +243,8 @@ impl Books {
     /// the one with the lowest id.
     pub(super) fn lines(&self, moment: usize, device: usize) -> Vec<GpuLine> {
         let mut standing: Vec<(Key, Step)> = self.standing(moment, device, false).collect();
-        standing.sort_by_key(|(key, _)| (key.tgid, key.gpu_instance, key.compute_instance, key.client));
+        standing
+            .sort_by_key(|(key, _)| (key.tgid, key.gpu_instance, key.compute_instance, key.client));
         let mut clients = std::collections::HashSet::new();
         let lines = standing.into_iter().map(|(key, step)| GpuLine {
             holder: self.holders[step.holder].clone(),
@@ -260,7 +261,9 @@ impl Books {
         let mut standing: Vec<(Key, Step)> = self.standing(moment, device, true).collect();
         standing.sort_by_key(|(key, _)| key.tgid);
         let holders = standing.into_iter();
-        holders.map(|(_, step)| self.holders[step.holder].clone()).collect()
+        holders
+            .map(|(_, step)| self.holders[step.holder].clone())
+            .collect()
     }
 
     /// What stood; zero bytes are nobody.

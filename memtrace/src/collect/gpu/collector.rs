@@ -1,8 +1,9 @@
 //! The session's side: takes what the thread found, and knows whose process ids those are.
 
 use super::LibraryError;
+use super::merge::Listed;
 use super::steps::{Key, Stamp, Steps, Value, row};
-use super::worker::{self, Found, Listed, Order, Past};
+use super::worker::{self, Found, Order, Past};
 use crate::collect::procfs::identity;
 use crate::collect::stop::Stop;
 use crate::collect::{CollectError, Collector, Tick, World};
@@ -175,7 +176,8 @@ impl GpuCollector {
             (key, value)
         });
         let found = found.collect();
-        self.steps.update((device, GpuSource::Nvml), stamp, found, out);
+        self.steps
+            .update((device, GpuSource::Nvml), stamp, found, out);
     }
 
     /// Ended processes that no list showed, or not at their highest.
@@ -198,7 +200,9 @@ impl GpuCollector {
             // A moment after its start: the clocks agree to some milliseconds only.
             let at = BootNs(stamp.boot.0 - age + 20_000_000);
             let value = Value {
-                upid: world.who_was(key.tgid, at).filter(|_| self.options.are_ids_ours),
+                upid: world
+                    .who_was(key.tgid, at)
+                    .filter(|_| self.options.are_ids_ours),
                 used: Some(Bytes(0)),
                 ..Value::default()
             };
@@ -295,6 +299,10 @@ impl Collector for GpuCollector {
 
     fn period(&self) -> DurationNs {
         PERIOD
+    }
+
+    fn is_urged(&self) -> bool {
+        true
     }
 
     fn collect(

@@ -122,7 +122,12 @@ impl<'n> Gpu<'n> {
         };
         // An error that may pass is met again by the first reading.
         let memory = gpu.memory();
-        gpu.info.total_bytes = memory.as_ref().ok().copied().flatten().and_then(|m| m.total);
+        gpu.info.total_bytes = memory
+            .as_ref()
+            .ok()
+            .copied()
+            .flatten()
+            .and_then(|m| m.total);
         gpu.info.is_unified = gpu.numa_node.is_some() || matches!(memory, Ok(None));
         Ok(gpu)
     }
@@ -143,7 +148,10 @@ impl<'n> Gpu<'n> {
 
     /// Whether it is named, by index or by UUID; an instance has only its UUID.
     fn is_wanted(&self, wanted: &[String]) -> bool {
-        let index = self.info.index.filter(|_| self.info.parent_device.is_none());
+        let index = self
+            .info
+            .index
+            .filter(|_| self.info.parent_device.is_none());
         wanted.is_empty()
             || wanted.iter().any(|name| {
                 name.eq_ignore_ascii_case(&self.info.device)
@@ -220,7 +228,11 @@ impl<'n> Gpu<'n> {
     }
 
     /// The processes of one list.
-    pub(super) fn list(&mut self, list: List, buffer: &mut Buffer) -> Result<Vec<Entry>, NvmlError> {
+    pub(super) fn list(
+        &mut self,
+        list: List,
+        buffer: &mut Buffer,
+    ) -> Result<Vec<Entry>, NvmlError> {
         let call = &mut self.lists[list as usize];
         // SAFETY: the handle is of this library, which `self.nvml` keeps started, and the
         // call was taken out of the same library.

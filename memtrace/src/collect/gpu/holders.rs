@@ -21,7 +21,11 @@ pub(super) fn holders(proc: &Path) -> Vec<Holder> {
     let mut found = BTreeSet::new();
     let own = Tgid(std::process::id());
     for entry in std::fs::read_dir(proc).into_iter().flatten().flatten() {
-        let Some(tgid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+        let Some(tgid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        else {
             continue;
         };
         if Tgid(tgid) == own {

@@ -73,16 +73,40 @@ impl ListCall {
     pub(super) fn of(library: &NvmlLib, list: List) -> Self {
         let (newest, older) = match list {
             List::Compute => (
-                library.nvmlDeviceGetComputeRunningProcesses_v3.as_ref().ok().copied(),
-                library.nvmlDeviceGetComputeRunningProcesses_v2.as_ref().ok().copied(),
+                library
+                    .nvmlDeviceGetComputeRunningProcesses_v3
+                    .as_ref()
+                    .ok()
+                    .copied(),
+                library
+                    .nvmlDeviceGetComputeRunningProcesses_v2
+                    .as_ref()
+                    .ok()
+                    .copied(),
             ),
             List::Graphics => (
-                library.nvmlDeviceGetGraphicsRunningProcesses_v3.as_ref().ok().copied(),
-                library.nvmlDeviceGetGraphicsRunningProcesses_v2.as_ref().ok().copied(),
+                library
+                    .nvmlDeviceGetGraphicsRunningProcesses_v3
+                    .as_ref()
+                    .ok()
+                    .copied(),
+                library
+                    .nvmlDeviceGetGraphicsRunningProcesses_v2
+                    .as_ref()
+                    .ok()
+                    .copied(),
             ),
             List::Mps => (
-                library.nvmlDeviceGetMPSComputeRunningProcesses_v3.as_ref().ok().copied(),
-                library.nvmlDeviceGetMPSComputeRunningProcesses_v2.as_ref().ok().copied(),
+                library
+                    .nvmlDeviceGetMPSComputeRunningProcesses_v3
+                    .as_ref()
+                    .ok()
+                    .copied(),
+                library
+                    .nvmlDeviceGetMPSComputeRunningProcesses_v2
+                    .as_ref()
+                    .ok()
+                    .copied(),
             ),
         };
         Self { newest, older }
@@ -113,9 +137,7 @@ impl ListCall {
             // SAFETY: the caller's promise; both versions have the same layout.
             match unsafe { buffer.ask(call, device) } {
                 // The name can be there without the function behind it.
-                Err(FUNCTION_NOT_FOUND)
-                    if self.newest.is_some() && self.older.is_some() =>
-                {
+                Err(FUNCTION_NOT_FOUND) if self.newest.is_some() && self.older.is_some() => {
                     self.newest = None;
                 }
                 answer => return answer,
@@ -149,11 +171,11 @@ impl Buffer {
             // the alignment of the struct; `device` is the caller's promise.
             let code = unsafe { call(device, &raw mut count, self.0.as_mut_ptr().cast()) };
             let count = usize::try_from(count).unwrap_or(usize::MAX);
-            if code == INSUFFICIENT_SIZE && self.capacity() < CAPACITY_MAX
-            {
+            if code == INSUFFICIENT_SIZE && self.capacity() < CAPACITY_MAX {
                 // There can be more by the next call.
                 let wanted = count.saturating_add(8).max(self.capacity() * 2);
-                self.0.resize(wanted.min(CAPACITY_MAX) * WORDS_MAX, UNTOUCHED);
+                self.0
+                    .resize(wanted.min(CAPACITY_MAX) * WORDS_MAX, UNTOUCHED);
                 continue;
             }
             if code != SUCCESS {
@@ -190,7 +212,11 @@ fn entry(words: &[u64]) -> Entry {
     let word = |place: usize| words.get(place).copied().unwrap_or(0).to_ne_bytes();
     let half = |place: usize, half: usize| {
         let [a, b, c, d, e, f, g, h] = word(place);
-        u32::from_ne_bytes(if half == 0 { [a, b, c, d] } else { [e, f, g, h] })
+        u32::from_ne_bytes(if half == 0 {
+            [a, b, c, d]
+        } else {
+            [e, f, g, h]
+        })
     };
     let instance = |id: u32| (id != NO_INSTANCE).then_some(id);
     let used = u64::from_ne_bytes(word(1));
@@ -223,7 +249,10 @@ mod tests {
         assert_eq!(size_of::<nvmlProcessInfo_t>(), WORDS * 8);
         assert_eq!(std::mem::offset_of!(nvmlProcessInfo_t, usedGpuMemory), 8);
         assert_eq!(std::mem::offset_of!(nvmlProcessInfo_t, gpuInstanceId), 16);
-        assert_eq!(std::mem::offset_of!(nvmlProcessInfo_t, computeInstanceId), 20);
+        assert_eq!(
+            std::mem::offset_of!(nvmlProcessInfo_t, computeInstanceId),
+            20
+        );
     }
 
     #[test]

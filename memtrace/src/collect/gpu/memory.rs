@@ -84,7 +84,12 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    fn told(total: u64, used: u64, free: u64, reserved: Option<u64>) -> (Meaning, [Option<i64>; 2]) {
+    fn told(
+        total: u64,
+        used: u64,
+        free: u64,
+        reserved: Option<u64>,
+    ) -> (Meaning, [Option<i64>; 2]) {
         let answer = Answer {
             total,
             used,

@@ -12,9 +12,11 @@ mod holders;
 mod library;
 mod list;
 mod memory;
+mod merge;
 mod pace;
 mod steps;
 mod survey;
+mod turn;
 mod worker;
 
 pub use collector::{GpuCollector, GpuOptions, GpuStart};

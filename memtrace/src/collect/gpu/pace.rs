@@ -99,11 +99,15 @@ mod tests {
     #[test]
     fn slow_calls_are_made_less_often_and_that_is_told_once() {
         let mut pace = pace();
-        let told: Vec<bool> = (0..50).filter_map(|_| pace.note(DurationNs(5 * MS))).collect();
+        let told: Vec<bool> = (0..50)
+            .filter_map(|_| pace.note(DurationNs(5 * MS)))
+            .collect();
         assert_eq!(told, [true]);
         let share = 5.0 * MS as f64 / pace.interval().0 as f64;
         assert!(share <= 0.0051, "{share}");
-        let told: Vec<bool> = (0..50).filter_map(|_| pace.note(DurationNs(10_000))).collect();
+        let told: Vec<bool> = (0..50)
+            .filter_map(|_| pace.note(DurationNs(10_000)))
+            .collect();
         assert_eq!(told, [false]);
         assert_eq!(pace.interval(), DurationNs(100 * MS));
     }

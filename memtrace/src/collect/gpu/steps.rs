@@ -56,9 +56,8 @@ impl Steps {
         out: &mut Vec<Record>,
     ) {
         let keys: HashSet<&Key> = found.iter().map(|(key, _)| key).collect();
-        let has_left = |key: &Key| {
-            key.device == *device && key.source == source && !keys.contains(key)
-        };
+        let has_left =
+            |key: &Key| key.device == *device && key.source == source && !keys.contains(key);
         let left: Vec<Key> = self.0.keys().filter(|key| has_left(key)).cloned().collect();
         for key in left {
             if let Some(value) = self.0.remove(&key) {
@@ -157,7 +156,12 @@ mod tests {
             boot: BootNs(0),
         };
         let mut out = Vec::new();
-        steps.update((&Arc::from("GPU-1"), GpuSource::Nvml), stamp, found, &mut out);
+        steps.update(
+            (&Arc::from("GPU-1"), GpuSource::Nvml),
+            stamp,
+            found,
+            &mut out,
+        );
         told(&out)
     }
 

@@ -69,7 +69,10 @@ fn calls_of(gpu: &mut Gpu<'_>) -> Vec<GpuCall> {
         };
         note(versioned(what, gpu.list_version(list)), answer);
     }
-    note("utilisation".to_owned(), calls.timed(|| gpu.utilization().map(drop)));
+    note(
+        "utilisation".to_owned(),
+        calls.timed(|| gpu.utilization().map(drop)),
+    );
     let accounting = calls.timed(|| match gpu.has_accounting() {
         Ok(true) => Ok(()),
         Ok(false) => Err(NvmlError::NoData),

@@ -1,29 +1,33 @@
 //! The thread that asks NVML: whose turn it is, and what is told of it.
 
 use super::LibraryError;
-use super::device::{self, Gpu};
+use super::device;
 use super::holders::{Holder, holders};
 use super::library;
-use super::list::{Buffer, Entry, List};
+use super::list::{Buffer, List};
 use super::memory::{DeviceMemory, bytes};
+use super::merge::{Listed, merge};
 use super::pace::{Calls, Pace};
 use super::steps::Stamp;
+use super::turn::Turn;
 use crate::collect::stop::{Stop, Stopped};
 use crate::host::clock;
-use crate::model::tables::{GpuDeviceRow, GpuSource, GpuUse};
-use crate::model::{BootNs, Bytes, ClockOffset, DiagKind, DurationNs, GpuInfo, Severity, Tgid, WallNs};
+use crate::model::tables::GpuDeviceRow;
+use crate::model::{
+    BootNs, Bytes, ClockOffset, DiagKind, DurationNs, GpuInfo, Severity, Tgid, WallNs,
+};
 use nvml_wrapper::error::NvmlError;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 const SECOND: i64 = 1_000_000_000;
 /// The lists of processes are read at least this often, where the driver's pace allows it.
-const LIST_PERIOD: DurationNs = DurationNs(SECOND);
+pub(super) const LIST_PERIOD: DurationNs = DurationNs(SECOND);
 /// A row of each device at least this often; also when lists that were empty are read again,
 /// and what accounting mode remembers.
-const KEYFRAME_PERIOD: DurationNs = DurationNs(10 * SECOND);
+pub(super) const KEYFRAME_PERIOD: DurationNs = DurationNs(10 * SECOND);
 /// A device that has fallen off the bus is asked again this often.
 const LOST_PERIOD: DurationNs = DurationNs(10 * SECOND);
 /// Who has a device file open is looked up at most this often.
@@ -34,11 +38,6 @@ const MEMORY_SLOWEST: DurationNs = DurationNs(5 * SECOND);
 /// Of all time, calls for lists of processes may take so much.
 const LIST_SHARE: f64 = 0.02;
 const LIST_SLOWEST: DurationNs = DurationNs(30 * SECOND);
-/// So much memory that no process explains is worth a look at who has the device open; more
-/// where the driver does not say what it reserves.
-const UNEXPLAINED: Bytes = Bytes(256 << 20);
-const UNEXPLAINED_WITH_RESERVED: Bytes = Bytes(1 << 30);
-
 /// What the thread is started with.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
@@ -46,16 +45,6 @@ pub(super) struct Order {
     pub(super) wanted: Vec<String>,
     pub(super) proc: PathBuf,
     pub(super) is_initial_pid_ns: bool,
-}
-
-/// A process on a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Listed {
-    pub(super) pid: u32,
-    pub(super) used: Option<Bytes>,
-    pub(super) kind: GpuUse,
-    pub(super) gpu_instance: Option<u32>,
-    pub(super) compute_instance: Option<u32>,
 }
 
 /// A process that accounting mode remembers.
@@ -130,100 +119,6 @@ pub(super) fn run(order: Order, stop: &Stop, tell: &SyncSender<Found>) {
     let _ = worker.run(ready, problems, stop);
 }
 
-/// A device with what was seen of it.
-#[derive(Debug)]
-struct Turn<'n> {
-    gpu: Gpu<'n>,
-    device: Arc<str>,
-    /// What the last row said.
-    last: Option<(Option<DeviceMemory>, Option<i32>, Option<String>)>,
-    last_row: Option<BootNs>,
-    memory: Option<DeviceMemory>,
-    utilization: Option<i32>,
-    error: Option<String>,
-    memory_call: Option<DurationNs>,
-    process_call: Option<DurationNs>,
-    /// The three lists as they were last read; `None` for one that is not to be had.
-    lists: [Option<Vec<Entry>>; 3],
-    is_listed: bool,
-    has_moved: bool,
-    /// The next look at lists that were empty.
-    next_full_list: BootNs,
-    next_try: BootNs,
-    holds_candidates: bool,
-}
-
-impl<'n> Turn<'n> {
-    fn new(gpu: Gpu<'n>) -> Self {
-        Self {
-            device: Arc::from(gpu.info.device.as_str()),
-            gpu,
-            last: None,
-            last_row: None,
-            memory: None,
-            utilization: None,
-            error: None,
-            memory_call: None,
-            process_call: None,
-            lists: [const { Some(Vec::new()) }; 3],
-            is_listed: false,
-            has_moved: false,
-            next_full_list: BootNs(0),
-            next_try: BootNs(0),
-            holds_candidates: false,
-        }
-    }
-
-    /// The row, where there is something to tell.
-    fn row(&mut self, stamp: Stamp, calls: &Calls, must: bool) -> Option<GpuDeviceRow> {
-        let now = (self.memory, self.utilization, self.error.clone());
-        let age = self.last_row.map(|last| stamp.boot - last);
-        let has_changed = self.last.as_ref().is_none_or(|last| {
-            last.0 != now.0 || last.2 != now.2 || (last.1 != now.1 && age >= Some(LIST_PERIOD))
-        });
-        if !has_changed && !must && age < Some(KEYFRAME_PERIOD) {
-            return None;
-        }
-        self.last = Some(now);
-        self.last_row = Some(stamp.boot);
-        let info = &self.gpu.info;
-        let memory = self.memory.unwrap_or_default();
-        Some(GpuDeviceRow {
-            ts: stamp.ts,
-            boot_ns: stamp.boot,
-            device: info.device.clone(),
-            parent_device: info.parent_device.clone(),
-            device_index: info.index.and_then(|index| i32::try_from(index).ok()),
-            name: info.name.clone(),
-            source: Some(GpuSource::Nvml),
-            total_bytes: memory.total,
-            used_bytes: memory.used,
-            reserved_bytes: memory.reserved,
-            free_bytes: memory.free,
-            is_unified: Some(info.is_unified),
-            numa_node: self.gpu.numa_node,
-            utilization_percent: self.utilization,
-            memory_call_ns: self.memory_call.take(),
-            process_call_ns: self.process_call.take(),
-            call_total_ns: Some(calls.total),
-            call_count: Some(calls.count),
-            error: self.error.clone(),
-        })
-    }
-
-    /// Memory that no process explains, where that can be told.
-    fn unexplained(&self, listed: &[Listed]) -> Option<Bytes> {
-        let memory = self.memory?;
-        let known: Option<Bytes> = listed.iter().map(|process| process.used).sum();
-        let rest = memory.used? - memory.reserved.unwrap_or(Bytes(0)) - known?;
-        let threshold = match memory.reserved {
-            Some(_) => UNEXPLAINED,
-            None => UNEXPLAINED_WITH_RESERVED,
-        };
-        (rest >= threshold).then_some(rest)
-    }
-}
-
 struct Worker<'n, 't> {
     order: Order,
     turns: Vec<Turn<'n>>,
@@ -279,7 +174,12 @@ impl Worker<'_, '_> {
         self.say(Found::Diag(Severity::Degraded, kind, subject, detail))
     }
 
-    fn back_off(&mut self, is_slow: Option<bool>, what: &str, pace: fn(&Self) -> &Pace) -> Result<(), Stopped> {
+    fn back_off(
+        &mut self,
+        is_slow: Option<bool>,
+        what: &str,
+        pace: fn(&Self) -> &Pace,
+    ) -> Result<(), Stopped> {
         let Some(is_slow) = is_slow else {
             return Ok(());
         };
@@ -290,14 +190,25 @@ impl Worker<'_, '_> {
             millis(pace.interval()),
             millis(pace.mean())
         );
-        let severity = if is_slow { Severity::Degraded } else { Severity::Info };
-        self.say(Found::Diag(severity, DiagKind::BackOff, "nvml".to_owned(), detail))
+        let severity = if is_slow {
+            Severity::Degraded
+        } else {
+            Severity::Info
+        };
+        self.say(Found::Diag(
+            severity,
+            DiagKind::BackOff,
+            "nvml".to_owned(),
+            detail,
+        ))
     }
 
     /// The memory of every device, and the processes of those that moved or are due.
     fn round(&mut self, stamp: Stamp, is_last: bool) -> Result<(), Stopped> {
         let before = self.calls.total;
-        let is_second = self.listed_at.is_none_or(|at| stamp.boot - at >= LIST_PERIOD);
+        let is_second = self
+            .listed_at
+            .is_none_or(|at| stamp.boot - at >= LIST_PERIOD);
         for place in 0..self.turns.len() {
             self.read_memory(place, stamp, is_second)?;
         }
@@ -306,7 +217,8 @@ impl Worker<'_, '_> {
         self.back_off(is_slow, "GPU memory", |worker| &worker.memory_pace)?;
 
         let since = self.listed_at.map(|at| stamp.boot - at);
-        let may_list = is_last || since.is_none_or(|since| since >= self.list_pace.least_interval());
+        let may_list =
+            is_last || since.is_none_or(|since| since >= self.list_pace.least_interval());
         let has_moved = self.turns.iter().any(|turn| turn.has_moved);
         let is_due = since.is_none_or(|since| since >= self.list_pace.interval());
         if may_list && (has_moved || is_due || is_last) {
@@ -498,92 +410,5 @@ fn now() -> Stamp {
     Stamp {
         ts: ClockOffset::at(reading).to_wall(reading.boot_ns),
         boot: reading.boot_ns,
-    }
-}
-
-/// One entry for each process and instance. The lists tell of the same memory: the highest
-/// of them counts, once.
-fn merge(lists: &[Option<Vec<Entry>>; 3], is_initial_pid_ns: bool) -> Vec<Listed> {
-    let mut merged: BTreeMap<(u32, Option<u32>, Option<u32>), Listed> = BTreeMap::new();
-    for list in List::ALL {
-        for entry in lists[list as usize].iter().flatten() {
-            // Inside a pid namespace newer drivers find the process and not its memory
-            // (NVIDIA/open-gpu-kernel-modules#614): zero is no answer then.
-            let used = entry.used.filter(|used| *used > 0 || is_initial_pid_ns);
-            let found = Listed {
-                pid: entry.pid,
-                used: used.map(bytes),
-                kind: match list {
-                    List::Compute => GpuUse::Compute,
-                    List::Graphics => GpuUse::Graphics,
-                    List::Mps => GpuUse::Mps,
-                },
-                gpu_instance: entry.gpu_instance,
-                compute_instance: entry.compute_instance,
-            };
-            let key = (entry.pid, entry.gpu_instance, entry.compute_instance);
-            merged
-                .entry(key)
-                .and_modify(|known| {
-                    known.used = known.used.max(found.used);
-                    known.kind = both(known.kind, found.kind);
-                })
-                .or_insert(found);
-        }
-    }
-    merged.into_values().collect()
-}
-
-fn both(known: GpuUse, found: GpuUse) -> GpuUse {
-    match (known, found) {
-        (GpuUse::Mps, _) | (_, GpuUse::Mps) => GpuUse::Mps,
-        (known, found) if known == found => known,
-        _ => GpuUse::ComputeGraphics,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn entry(pid: u32, used: Option<u64>) -> Entry {
-        Entry {
-            pid,
-            used,
-            gpu_instance: None,
-            compute_instance: None,
-        }
-    }
-
-    fn merged(lists: [Vec<Entry>; 3], is_initial: bool) -> Vec<(u32, Option<i64>, GpuUse)> {
-        merge(&lists.map(Some), is_initial)
-            .into_iter()
-            .map(|listed| (listed.pid, listed.used.map(|bytes| bytes.0), listed.kind))
-            .collect()
-    }
-
-    #[test]
-    fn a_process_in_several_lists_counts_once() {
-        let lists = [
-            vec![entry(1, Some(10)), entry(2, Some(20)), entry(3, None)],
-            vec![entry(2, Some(20)), entry(4, Some(5))],
-            vec![entry(3, Some(7))],
-        ];
-        assert_eq!(
-            merged(lists, true),
-            [
-                (1, Some(10), GpuUse::Compute),
-                (2, Some(20), GpuUse::ComputeGraphics),
-                (3, Some(7), GpuUse::Mps),
-                (4, Some(5), GpuUse::Graphics),
-            ]
-        );
-    }
-
-    #[test]
-    fn zero_bytes_inside_a_pid_namespace_are_unknown() {
-        let lists = || [vec![entry(1, Some(0))], vec![], vec![]];
-        assert_eq!(merged(lists(), false)[0].1, None);
-        assert_eq!(merged(lists(), true)[0].1, Some(0));
     }
 }

@@ -334,13 +334,19 @@ pub(super) fn nvml(facts: &HostFacts) -> Finding {
 fn nvml_answers(survey: &NvmlSurvey) -> String {
     let driver = survey.driver.as_deref().unwrap_or("of unknown version");
     let devices = survey.devices.iter().map(|device| {
-        let index = device.index.map_or(String::new(), |index| format!("{index} "));
+        let index = device
+            .index
+            .map_or(String::new(), |index| format!("{index} "));
         let name = device.name.as_deref().unwrap_or("without a name");
         let memory = match device.total_bytes {
             Some(total) => format!("{:.1} GiB", total.0 as f64 / f64::from(1 << 30)),
             None => "no memory of its own".to_owned(),
         };
-        let unified = if device.is_unified { ", shared with the machine" } else { "" };
+        let unified = if device.is_unified {
+            ", shared with the machine"
+        } else {
+            ""
+        };
         format!("{index}{name} ({}, {memory}{unified})", device.device)
     });
     let calls = survey.calls.iter().map(|call| {
@@ -352,5 +358,9 @@ fn nvml_answers(survey: &NvmlSurvey) -> String {
     });
     let devices: Vec<String> = devices.collect();
     let calls: Vec<String> = calls.collect();
-    format!("driver {driver}; {}; {}", devices.join(", "), calls.join(", "))
+    format!(
+        "driver {driver}; {}; {}",
+        devices.join(", "),
+        calls.join(", ")
+    )
 }

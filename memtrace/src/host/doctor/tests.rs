@@ -2,8 +2,8 @@
 
 use super::{CHECKS, Finding, Verdict, diagnose};
 use crate::host::{
-    Capabilities, Capability, CgroupVersion, HidePid, HostFacts, Lockdown, MemoryHierarchy, NvmlSurvey,
-    SudoUser,
+    Capabilities, Capability, CgroupVersion, HidePid, HostFacts, Lockdown, MemoryHierarchy,
+    NvmlSurvey, SudoUser,
 };
 use crate::model::Bytes;
 use std::collections::HashSet;

@@ -19,8 +19,11 @@ pub(super) fn gpus(analysis: &Analysis, top: usize) -> Option<Section> {
         1 => "GPU memory, at the device's own peak".to_owned(),
         count => format!("GPU memory of {count} devices, each at its own peak"),
     });
-    let ledgers: Vec<&GpuLedger> =
-        gpus.devices.iter().filter_map(|device| device.peak.as_ref()).collect();
+    let ledgers: Vec<&GpuLedger> = gpus
+        .devices
+        .iter()
+        .filter_map(|device| device.peak.as_ref())
+        .collect();
     ledger_table(&mut section, analysis, gpus, &ledgers, top, true);
     process_table(&mut section, analysis, gpus, top);
     remarks(&mut section, analysis, gpus, &ledgers);
@@ -69,7 +72,9 @@ fn short(gpus: &Gpus, device: usize) -> String {
     let Some(told) = gpus.devices.get(device) else {
         return words::UNKNOWN.to_owned();
     };
-    let own = told.index.map_or_else(|| visible(&told.device).into_owned(), |i| i.to_string());
+    let own = told
+        .index
+        .map_or_else(|| visible(&told.device).into_owned(), |i| i.to_string());
     match told.parent {
         Some(parent) => format!("{}:{own}", short(gpus, parent)),
         None => own,
@@ -167,7 +172,9 @@ fn process_table(section: &mut Section, analysis: &Analysis, gpus: &Gpus, top: u
     ];
     let rows = gpus.processes.iter().take(top).map(|process| {
         let [pid, name] = holder_cells(analysis, &process.holder);
-        let at = process.peak_boot_ns.map(|boot| words::offset(&analysis.clock, boot));
+        let at = process
+            .peak_boot_ns
+            .map(|boot| words::offset(&analysis.clock, boot));
         vec![
             pid,
             name,
@@ -183,7 +190,10 @@ fn process_table(section: &mut Section, analysis: &Analysis, gpus: &Gpus, top: u
     section.table(columns, rows.collect());
     let rest = gpus.processes.len().saturating_sub(top);
     if rest > 0 {
-        section.say(Tone::Quiet, format!("{} more held less.", words::processes(rest)));
+        section.say(
+            Tone::Quiet,
+            format!("{} more held less.", words::processes(rest)),
+        );
     }
 }
 
@@ -215,7 +225,11 @@ fn line_table(
             }
             GpuHolder::Foreign { .. } => None,
         };
-        let shared = if line.is_counted_elsewhere { " (shared)" } else { "" };
+        let shared = if line.is_counted_elsewhere {
+            " (shared)"
+        } else {
+            ""
+        };
         vec![
             short(gpus, ledger.device),
             pid,
@@ -277,7 +291,9 @@ fn remarks(section: &mut Section, analysis: &Analysis, gpus: &Gpus, ledgers: &[&
 
 /// Memory that is used, and no process is told to hold it.
 fn ghost(analysis: &Analysis, gpus: &Gpus, ledger: &GpuLedger) -> Option<String> {
-    let rest = ledger.unattributed_bytes.filter(|rest| *rest >= UNEXPLAINED)?;
+    let rest = ledger
+        .unattributed_bytes
+        .filter(|rest| *rest >= UNEXPLAINED)?;
     let has_reserved = ledger.reserved_bytes.is_some();
     let is_empty = ledger.lines.is_empty();
     if ledger.candidates.is_empty() && (!is_empty || !has_reserved) {
@@ -285,8 +301,14 @@ fn ghost(analysis: &Analysis, gpus: &Gpus, ledger: &GpuLedger) -> Option<String>
     }
     let gpu = short(gpus, ledger.device);
     let what = match is_empty {
-        true => format!("GPU {gpu}: {} is used and no process is told to hold it", bytes(rest)),
-        false => format!("GPU {gpu}: {} is used beyond what processes are told to hold", bytes(rest)),
+        true => format!(
+            "GPU {gpu}: {} is used and no process is told to hold it",
+            bytes(rest)
+        ),
+        false => format!(
+            "GPU {gpu}: {} is used beyond what processes are told to hold",
+            bytes(rest)
+        ),
     };
     let who = match ledger.candidates.as_slice() {
         [] => "nobody who can be seen has the device open: a process of another pid namespace, \
@@ -298,7 +320,10 @@ fn ghost(analysis: &Analysis, gpus: &Gpus, ledger: &GpuLedger) -> Option<String>
 }
 
 fn names(analysis: &Analysis, holders: &[GpuHolder]) -> String {
-    let told = holders.iter().take(NAMES_MAX).map(|one| holder(analysis, one));
+    let told = holders
+        .iter()
+        .take(NAMES_MAX)
+        .map(|one| holder(analysis, one));
     let mut told: Vec<String> = told.collect();
     let rest = holders.len().saturating_sub(NAMES_MAX);
     if rest > 0 {
@@ -310,9 +335,11 @@ fn names(analysis: &Analysis, holders: &[GpuHolder]) -> String {
 /// A sharp fall: what left the device, and what came to the host.
 fn fell(analysis: &Analysis, gpus: &Gpus, fall: &Fall) -> String {
     let devices = shorts(gpus, fall.devices.iter().map(|(device, _)| *device));
-    let left = fall.left.iter().take(NAMES_MAX).map(|(who, amount)| {
-        format!("{} {}", holder(analysis, who), bytes(*amount))
-    });
+    let left = fall
+        .left
+        .iter()
+        .take(NAMES_MAX)
+        .map(|(who, amount)| format!("{} {}", holder(analysis, who), bytes(*amount)));
     let left: Vec<String> = left.collect();
     let left = match left.as_slice() {
         [] => String::new(),
@@ -335,7 +362,10 @@ fn fell(analysis: &Analysis, gpus: &Gpus, fall: &Fall) -> String {
         amount => format!("{kind} {}", change(amount)),
     });
     let length = words::duration(fall.to - fall.from);
-    line.push_str(&format!("; on the host within {length}: {}.", host.join(", ")));
+    line.push_str(&format!(
+        "; on the host within {length}: {}.",
+        host.join(", ")
+    ));
     if let [nearest, ..] = fall.marks.as_slice() {
         line.push_str(&format!(" Mark: {}.", visible(nearest)));
     }
@@ -346,22 +376,33 @@ fn fell(analysis: &Analysis, gpus: &Gpus, fall: &Fall) -> String {
 fn still_held(analysis: &Analysis, gpus: &Gpus) -> Option<String> {
     analysis.info.command_exit_code?;
     let has_ended = |place: usize| analysis.processes[place].exit_boot_ns.is_some();
-    let held = gpus.processes.iter().filter_map(|process| match process.holder {
-        GpuHolder::Process(place) => Some((place, gpus.held_at_end(place)?)),
-        GpuHolder::Foreign { .. } => None,
-    });
+    let held = gpus
+        .processes
+        .iter()
+        .filter_map(|process| match process.holder {
+            GpuHolder::Process(place) => Some((place, gpus.held_at_end(place)?)),
+            GpuHolder::Foreign { .. } => None,
+        });
     // Of one that has ended, an amount that is not known is most likely none.
     let held = held.filter(|(place, held)| held.is_some() || !has_ended(*place));
     let told: Vec<String> = held
         .take(NAMES_MAX)
         .map(|(place, held)| {
-            let ended = if has_ended(place) { ", though it has ended" } else { "" };
+            let ended = if has_ended(place) {
+                ", though it has ended"
+            } else {
+                ""
+            };
             let who = pid_and_name(analysis, place);
             format!("{who} {}{ended}", bytes_or_unknown(held))
         })
         .collect();
-    (!told.is_empty())
-        .then(|| format!("Still on a GPU when the recording ended: {}.", told.join(", ")))
+    (!told.is_empty()).then(|| {
+        format!(
+            "Still on a GPU when the recording ended: {}.",
+            told.join(", ")
+        )
+    })
 }
 
 /// What the calls of the driver's library took.
@@ -388,6 +429,8 @@ fn cost(analysis: &Analysis, gpus: &Gpus) -> Option<String> {
 
 /// What a group of processes holds on GPUs, for a column.
 pub(super) fn together(state: &Composition, members: impl Iterator<Item = usize>) -> String {
-    let held: Option<Bytes> = members.filter_map(|process| state.gpu_held_by(process)).sum();
+    let held: Option<Bytes> = members
+        .filter_map(|process| state.gpu_held_by(process))
+        .sum();
     bytes_or_dash(held)
 }

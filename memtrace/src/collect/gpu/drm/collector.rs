@@ -81,7 +81,10 @@ impl DrmCollector {
     /// Finds the descriptors of the processes whose turn it is: those that have some each
     /// time, the others rarely, and a few at a time.
     fn look(&mut self, now: BootNs, world: &World) {
-        let living: HashSet<Upid> = world.processes().map(|process| process.row().upid).collect();
+        let living: HashSet<Upid> = world
+            .processes()
+            .map(|process| process.row().upid)
+            .collect();
         self.looked.retain(|upid, _| living.contains(upid));
         let looked = &self.looked;
         let mut due: Vec<(BootNs, Upid, Tgid)> = world
@@ -96,7 +99,11 @@ impl DrmCollector {
         due.truncate(PROCESSES_MAX);
         for (_, upid, tgid) in due {
             let files = descriptors(&self.options.proc, tgid, DESCRIPTORS_MAX, self.is_drm);
-            let wait = if files.is_empty() { IDLE_PERIOD } else { PERIOD };
+            let wait = if files.is_empty() {
+                IDLE_PERIOD
+            } else {
+                PERIOD
+            };
             let next = now + wait;
             self.looked.insert(upid, Look { tgid, next, files });
         }
@@ -133,7 +140,9 @@ impl DrmCollector {
                 sharer_count: sharers.get(&id).copied(),
                 ..Value::default()
             };
-            held.entry(Arc::clone(device)).or_default().push((key, value));
+            held.entry(Arc::clone(device))
+                .or_default()
+                .push((key, value));
         }
         held
     }
@@ -142,11 +151,15 @@ impl DrmCollector {
     fn device_row(&mut self, place: usize, tick: &Tick) -> Option<Record> {
         let (card, device) = &self.cards[place];
         let (used, busy) = (card.used(), card.busy_percent());
-        let is_new = self.last.get(device).is_none_or(|last| (last.1, last.2) != (used, busy));
+        let is_new = self
+            .last
+            .get(device)
+            .is_none_or(|last| (last.1, last.2) != (used, busy));
         if !is_new && !tick.is_keyframe {
             return None;
         }
-        self.last.insert(Arc::clone(device), (tick.boot, used, busy));
+        self.last
+            .insert(Arc::clone(device), (tick.boot, used, busy));
         let total = card.info.total_bytes;
         Some(Record::GpuDevice(GpuDeviceRow {
             ts: tick.wall(),
@@ -197,7 +210,8 @@ impl Collector for DrmCollector {
             out.extend(self.device_row(place, tick));
             let device = Arc::clone(&self.cards[place].1);
             let found = held.remove(&device).unwrap_or_default();
-            self.steps.update((&device, GpuSource::Drm), stamp, found, out);
+            self.steps
+                .update((&device, GpuSource::Drm), stamp, found, out);
         }
         if tick.is_keyframe {
             self.steps.keyframe(stamp, out);
@@ -245,7 +259,11 @@ mod tests {
             for sub in ["fd", "fdinfo"] {
                 std::fs::create_dir_all(dir.join(sub)).unwrap();
             }
-            let target = if client.is_some() { "renderD128" } else { "file" };
+            let target = if client.is_some() {
+                "renderD128"
+            } else {
+                "file"
+            };
             symlink(target, dir.join(format!("fd/{fd}"))).unwrap();
             let text = match client {
                 Some((id, mib)) => format!(
@@ -331,7 +349,10 @@ mod tests {
         );
         std::fs::remove_dir_all(machine.path("proc/11")).unwrap();
         let left = rows(&mut collector, 3, &mut world);
-        let left: Vec<_> = left.iter().map(|row| (row.tgid.0, row.used_bytes)).collect();
+        let left: Vec<_> = left
+            .iter()
+            .map(|row| (row.tgid.0, row.used_bytes))
+            .collect();
         // The one that stayed is alone with its client now.
         assert_eq!(left, [(10, mib(100)), (11, mib(0)), (11, mib(0))]);
     }
@@ -343,12 +364,17 @@ mod tests {
         let gpus: Vec<_> = collector.gpus().collect();
         assert_eq!(gpus[0].device, "pci:0000:03:00.0");
         let mut out = Vec::new();
-        collector.collect(&tick(1), &mut World::default(), &mut out).unwrap();
+        collector
+            .collect(&tick(1), &mut World::default(), &mut out)
+            .unwrap();
         let [Record::GpuDevice(row)] = &out[..] else {
             panic!("{out:?}");
         };
         assert_eq!(row.used_bytes, Some(Bytes(3_000_000_000)));
-        let sum = row.used_bytes.zip(row.free_bytes).map(|(used, free)| used + free);
+        let sum = row
+            .used_bytes
+            .zip(row.free_bytes)
+            .map(|(used, free)| used + free);
         assert_eq!(sum, row.total_bytes);
     }
 

@@ -55,11 +55,15 @@ pub(super) fn parse(text: &[u8]) -> Option<Client> {
         }
     }
     let sum = |wanted: bool| {
-        let told = regions.iter().filter(|(name, ..)| is_of_host(name) == Some(wanted));
+        let told = regions
+            .iter()
+            .filter(|(name, ..)| is_of_host(name) == Some(wanted));
         told.map(|(.., bytes)| *bytes).sum()
     };
     // A driver that tells of no region that is known here tells nothing of memory.
-    regions.iter().find(|(name, ..)| is_of_host(name).is_some())?;
+    regions
+        .iter()
+        .find(|(name, ..)| is_of_host(name).is_some())?;
     Some(Client {
         pdev: pdev?,
         id: id?,
@@ -73,7 +77,11 @@ pub(super) fn parse(text: &[u8]) -> Option<Client> {
 /// is what could be moved back; it lies in the machine's memory as well.
 fn is_of_host(region: &[u8]) -> Option<bool> {
     let name = region.trim_ascii_end();
-    let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let digits = name
+        .iter()
+        .rev()
+        .take_while(|byte| byte.is_ascii_digit())
+        .count();
     match name.split_at(name.len() - digits).0 {
         b"vram" | b"local" | b"stolen" | b"stolen-local" | b"gds" | b"gws" | b"oa" => Some(false),
         b"gtt" | b"system" | b"cpu" | b"stolen-system" | b"memory" | b"shmem" => Some(true),
@@ -83,7 +91,9 @@ fn is_of_host(region: &[u8]) -> Option<bool> {
 
 /// `N`, `N KiB`, `N MiB`; a number without a unit is bytes.
 fn amount(value: &[u8]) -> Option<Bytes> {
-    let mut words = value.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    let mut words = value
+        .split(u8::is_ascii_whitespace)
+        .filter(|word| !word.is_empty());
     let number: i64 = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
     let unit = match words.next() {
         None => 1,

@@ -144,7 +144,9 @@ impl<'a> Gpu<'a> {
     ) -> Vec<Self> {
         let gpus = analysis.gpus.iter();
         gpus.flat_map(|gpus| {
-            ledgers.iter().map(move |ledger| Self::of(analysis, gpus, ledger, top))
+            ledgers
+                .iter()
+                .map(move |ledger| Self::of(analysis, gpus, ledger, top))
         })
         .collect()
     }
@@ -205,13 +207,20 @@ impl<'a> Gpus<'a> {
                     error: told.error.as_deref(),
                     longest_memory_call_ns: told.memory_call,
                     longest_process_call_ns: told.process_call,
-                    peak: told.peak.as_ref().map(|peak| Gpu::of(analysis, gpus, peak, top)),
+                    peak: told
+                        .peak
+                        .as_ref()
+                        .map(|peak| Gpu::of(analysis, gpus, peak, top)),
                 })
                 .collect(),
             processes: listed
                 .map(|process| GpuProcess {
                     who: Who::of(analysis, &process.holder),
-                    devices: process.devices.iter().map(|place| device(gpus, *place)).collect(),
+                    devices: process
+                        .devices
+                        .iter()
+                        .map(|place| device(gpus, *place))
+                        .collect(),
                     peak_bytes: process.peak_bytes,
                     peak_at: process.peak_boot_ns.map(instant),
                     at_end_bytes: process.at_end_bytes,
@@ -226,7 +235,11 @@ impl<'a> Gpus<'a> {
                 smallest_bytes: contexts.smallest_bytes,
                 at_most_bytes: contexts.at_most_bytes(),
             }),
-            falls: gpus.falls.iter().map(|fall| Fall::of(analysis, gpus, fall)).collect(),
+            falls: gpus
+                .falls
+                .iter()
+                .map(|fall| Fall::of(analysis, gpus, fall))
+                .collect(),
             call_time_ns: gpus.call_time,
             call_count: gpus.call_count,
         })
@@ -254,7 +267,11 @@ impl<'a> Fall<'a> {
                     bytes: *bytes,
                 })
                 .collect(),
-            ended: fall.ended.iter().map(|place| analysis.processes[*place].upid).collect(),
+            ended: fall
+                .ended
+                .iter()
+                .map(|place| analysis.processes[*place].upid)
+                .collect(),
             host_anon_change_bytes: fall.anon_bytes,
             host_shmem_change_bytes: fall.shmem_bytes,
             host_file_change_bytes: fall.file_bytes,
