@@ -5,7 +5,7 @@ use super::values::{
     parse_regex, parse_size,
 };
 use crate::host::{HostFacts, ProbeChoice};
-use crate::model::{Bytes, DurationNs, RunInfo, Target, Tgid};
+use crate::model::{Bytes, DurationNs, GpuInfo, RunInfo, Target, Tgid};
 use crate::report::visible;
 use crate::session::{
     CommandError, CommandUser, Held, Marks, Options, Outcome, Progress, RecordError, record,
@@ -91,6 +91,15 @@ pub(super) struct Args {
     #[arg(long, value_name = "PERCENT", default_value = CPU_BUDGET_PERCENT, value_parser = parse_percent)]
     budget: f64,
 
+    /// Time between two readings of the memory of GPUs
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_interval)]
+    gpu_interval: DurationNs,
+
+    /// Observe this GPU only: its index, its UUID, or pci:ADDRESS; may be repeated
+    /// [default: all]
+    #[arg(long, value_name = "GPU")]
+    gpu: Vec<String>,
+
     /// Kill the command when memtrace itself is killed (Linux)
     #[arg(long)]
     kill_child: bool,
@@ -139,6 +148,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         backend: args.backend.0,
         probes: args.probes,
         vm_min: args.vm_min_bytes,
+        gpu_interval: args.gpu_interval,
+        gpus: args.gpu,
         cpu_budget: args.budget / 100.0,
     };
     let is_quiet = args.quiet;
@@ -152,6 +163,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
                 info.backend_reason,
                 dir.display()
             ));
+            if !info.gpus.is_empty() {
+                say(&format!("with the memory of {}", gpus(&info.gpus)));
+            }
         }
     };
     let progress = |progress: &Progress| {
@@ -168,6 +182,23 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Err(RecordError::Command(error)) => Ok(command_failed(&error)),
         Err(error) => Err(error).context("failed to record"),
     }
+}
+
+/// The GPUs in a line: what each is, and how many of them.
+fn gpus(gpus: &[GpuInfo]) -> String {
+    let mut kinds: Vec<(&str, usize)> = Vec::new();
+    for gpu in gpus {
+        let name = gpu.name.as_deref().unwrap_or(&gpu.device);
+        match kinds.iter_mut().find(|(kind, _)| *kind == name) {
+            Some((_, count)) => *count += 1,
+            None => kinds.push((name, 1)),
+        }
+    }
+    let told = kinds.iter().map(|(name, count)| match count {
+        1 => (*name).to_owned(),
+        count => format!("{count} × {name}"),
+    });
+    told.collect::<Vec<_>>().join(", ")
 }
 
 fn target(args: &Args) -> Target {

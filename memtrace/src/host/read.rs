@@ -25,7 +25,6 @@ pub(super) fn host_facts() -> HostFacts {
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     facts.nofile_soft = Some(files.current.unwrap_or(u64::MAX));
     facts.nofile_hard = Some(files.maximum.unwrap_or(u64::MAX));
-    facts.has_nvml = Some(super::nvml::is_present());
     facts
 }
 
