@@ -1,5 +1,6 @@
 //! `memtrace record`: what to record, where to, and what is said meanwhile.
 
+use super::leftovers;
 use crate::host::{Backend, HostFacts, ProbeChoice, ProbeWay};
 use crate::model::{Bytes, DurationNs, RunInfo, Target, Tgid};
 use crate::report::visible;
@@ -90,6 +91,11 @@ pub(super) struct Args {
     /// Kill the command when memtrace itself is killed (Linux)
     #[arg(long)]
     kill_child: bool,
+
+    /// When the recording ends, end the processes of the tree that outlived its root: SIGTERM,
+    /// and after 3 s SIGKILL. Without this they are only told (Linux)
+    #[arg(long, conflicts_with = "all")]
+    kill_survivors: bool,
 
     /// Run the command as root under sudo, not as the user who called it
     #[arg(long)]
@@ -208,6 +214,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         probes: args.probes,
         vm_min: args.vm_min_bytes,
         cpu_budget: args.budget / 100.0,
+        kills_survivors: args.kill_survivors,
     };
     let is_quiet = args.quiet;
     // A command's own output belongs to the terminal; a line of ours would run into it.
@@ -266,6 +273,9 @@ fn target(args: &Args) -> Target {
 /// The end, told in a line; the exit code is the command's.
 fn finish(outcome: &Outcome, is_quiet: bool) -> ExitCode {
     if !is_quiet || outcome.storage_failure.is_some() {
+        leftovers::words(&outcome.leftovers)
+            .iter()
+            .for_each(|line| say(line));
         say(&closing_words(outcome));
     }
     match (outcome.command_exit_code, &outcome.storage_failure) {
@@ -371,6 +381,7 @@ fn parse_percent(text: &str) -> Result<f64, String> {
 mod tests {
     use super::*;
     use crate::model::Bytes;
+    use crate::session::Leftovers;
     use clap::Parser;
     use clap::error::ErrorKind;
 
@@ -462,6 +473,7 @@ mod tests {
                 row_count: 0,
                 written_bytes: Bytes(0),
                 storage_failure: None,
+                leftovers: Leftovers::default(),
             })
         };
         assert_eq!(words(0), "no process matched: nothing was recorded in run");

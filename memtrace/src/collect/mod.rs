@@ -14,6 +14,8 @@ mod fields;
 #[cfg(target_os = "linux")]
 mod kept;
 #[cfg(target_os = "linux")]
+pub mod leftovers;
+#[cfg(target_os = "linux")]
 pub mod marks;
 pub mod node;
 #[cfg(target_os = "linux")]

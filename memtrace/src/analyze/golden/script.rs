@@ -272,6 +272,14 @@ impl Script {
             memcg: Some(memcg.to_owned()),
             memcg_limit_bytes: Some(limit),
             memcg_usage_bytes: Some(limit),
+            memcg_anon_bytes: None,
+            memcg_file_bytes: None,
+            memcg_shmem_bytes: None,
+            memcg_kernel_bytes: None,
+            memcg_slab_bytes: None,
+            memcg_slab_reclaimable_bytes: None,
+            memcg_pagetables_bytes: None,
+            memcg_swap_bytes: None,
         };
         self.put(row);
         self.kill(victim, at + 0.02, 9);
@@ -304,6 +312,8 @@ impl Script {
             swap_bytes: None,
             max_event_count: Some(0),
             oom_kill_count: Some(0),
+            other_process_count: None,
+            other_anon_bytes: None,
             psi_some_ns: None,
             psi_full_ns: None,
         });
@@ -344,6 +354,9 @@ impl Script {
             cpu_user_ns: DurationNs((cpu_seconds * 0.6e9) as i64),
             cpu_system_ns: DurationNs((cpu_seconds * 0.4e9) as i64),
             rss_bytes: Some(mib(24.0)),
+            rss_anon_bytes: Some(mib(16.0)),
+            cgroup: Some("/system/memtrace".to_owned()),
+            upid: None,
             peak_rss_bytes: Some(mib(31.5)),
             bpf_run_ns: Some(DurationNs((cpu_seconds * 0.2e9) as i64)),
             bpf_run_count: Some(1_000),

@@ -3,6 +3,7 @@
 mod cached_file;
 mod cgroup_mem;
 mod diag;
+mod left_object;
 mod mapping;
 mod mark;
 mod mem;
@@ -12,6 +13,7 @@ mod process;
 mod pss;
 mod self_cost;
 mod shm_object;
+mod survivor;
 mod title;
 mod vm_event;
 mod vm_summary;
@@ -19,6 +21,7 @@ mod vm_summary;
 pub use cached_file::{CacheSource, CachedFileRow};
 pub use cgroup_mem::CgroupMemRow;
 pub use diag::{DiagKind, DiagRow, Severity};
+pub use left_object::LeftObjectRow;
 pub use mapping::{MappingKind, MappingRow};
 pub use mark::{MarkKind, MarkRow, MarkSource};
 pub use mem::{MemRow, MemSource};
@@ -28,6 +31,7 @@ pub use process::{FirstSeenBy, PeakSource, ProcessRow};
 pub use pss::{PssRow, PssSource};
 pub use self_cost::SelfCostRow;
 pub use shm_object::{ShmFamily, ShmObjectRow};
+pub use survivor::{Fate, SurvivorRow};
 pub use title::{TitleRow, TitleSource};
 pub use vm_event::{VmEventRow, VmOp};
 pub use vm_summary::VmSummaryRow;
@@ -75,6 +79,8 @@ tables! {
     Mapping(MappingRow),
     ShmObject(ShmObjectRow),
     CachedFile(CachedFileRow),
+    LeftObject(LeftObjectRow),
+    Survivor(SurvivorRow),
     Mark(MarkRow),
     VmEvent(VmEventRow),
     VmSummary(VmSummaryRow),

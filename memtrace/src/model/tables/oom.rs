@@ -38,5 +38,21 @@ table! {
         memcg_limit_bytes: Option<Bytes>,
         /// That cgroup's usage when the kill happened; null when unknown.
         memcg_usage_bytes: Option<Bytes>,
+        /// Anonymous memory of that cgroup at the kill (anon; v1: total_rss), as the kernel log tells; null when it does not.
+        memcg_anon_bytes: Option<Bytes>,
+        /// Its page cache at the kill, tmpfs included (file; v1: total_cache); null when the log does not tell.
+        memcg_file_bytes: Option<Bytes>,
+        /// Part of that which is tmpfs and shared memory; null when the log does not tell.
+        memcg_shmem_bytes: Option<Bytes>,
+        /// Its kernel memory at the kill (kernel; v1: kmem); null when the log does not tell.
+        memcg_kernel_bytes: Option<Bytes>,
+        /// Its slab at the kill; null on v1, and when the log does not tell.
+        memcg_slab_bytes: Option<Bytes>,
+        /// Part of the slab that could be reclaimed; null as for the slab.
+        memcg_slab_reclaimable_bytes: Option<Bytes>,
+        /// Its page tables at the kill; null on v1, and when the log does not tell.
+        memcg_pagetables_bytes: Option<Bytes>,
+        /// What it had swapped out at the kill; null when the log does not tell.
+        memcg_swap_bytes: Option<Bytes>,
     }
 }
