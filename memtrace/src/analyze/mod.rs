@@ -18,6 +18,7 @@ pub(crate) mod golden;
 mod growth;
 mod held;
 mod ledger;
+mod leftovers;
 mod losses;
 mod mappings;
 mod moment;
@@ -30,23 +31,25 @@ mod reorder;
 mod roster;
 mod run;
 mod series;
+mod sharing;
 mod signal;
 mod standing;
 mod surroundings;
 
 pub use amounts::{Amounts, Sum, Totals};
 pub use analysis::{Analysis, TreeFinding};
-pub use balance::{AnonLine, Balance, Basis, KernelPart, Scope};
+pub use balance::{AnonLine, Balance, Basis, KernelPart, Scope, in_memory};
 pub use clock::RunClock;
 pub use composition::{Composition, Holder, HolderGroup, together};
 pub use cost::RecorderCost;
 pub use endings::{Ending, EndingGroup, Endings};
 pub use family::{Family, TreeLine};
 pub use growth::{Growth, Verdict};
+pub use leftovers::{LeftObject, Leftovers, Survivor};
 pub use losses::Loss;
 pub use mappings::{Mapping, Mappings, ProcessMappings};
 pub use moment::{Moment, MomentError, ParseMomentError};
-pub use oom::OomFinding;
+pub use oom::{Grower, HeldKind, KindLine, OomFinding, PostMortem, Pressure};
 pub use peak::{Bound, Peak, PeakOrigin};
 pub use phases::{
     HolderChange, Measures, Phase, PhaseEnd, PhaseError, PhaseFocus, PhaseForm, PhaseLine, Phases,
@@ -56,7 +59,7 @@ pub use process::Process;
 pub use run::{AnalyzeError, Options, analyze};
 pub use series::SeriesPoint;
 pub use signal::signal_name;
-pub use surroundings::{CgroupUse, NodeUse};
+pub use surroundings::{CgroupUse, NodeUse, RecorderUse};
 
 use crate::model::Row;
 

@@ -42,7 +42,11 @@ pub(super) fn words(left: &Leftovers) -> Vec<String> {
         ));
     }
     if !left.objects.is_empty() {
-        let taken: Bytes = left.objects.iter().filter_map(|row| row.allocated_bytes).sum();
+        let taken: Bytes = left
+            .objects
+            .iter()
+            .filter_map(|row| row.allocated_bytes)
+            .sum();
         let objects: Vec<_> = left.objects.iter().collect();
         let named = named(&objects, |row| match row.kind {
             Some(MappingKind::Sysv) => format!("segment {} (ipcrm -m {0})", row.inode),
@@ -184,6 +188,10 @@ mod tests {
             outlived: vec![outlived(7, "x", Fate::Terminated); 8],
             objects: Vec::new(),
         };
-        assert!(words(&left)[0].ends_with("7 x, 3 more"), "{:?}", words(&left));
+        assert!(
+            words(&left)[0].ends_with("7 x, 3 more"),
+            "{:?}",
+            words(&left)
+        );
     }
 }

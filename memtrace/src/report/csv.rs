@@ -3,7 +3,7 @@
 use super::visible::visible;
 use super::{Format, Style, words};
 use crate::analyze::{Analysis, Bound, Composition, Ending, Process};
-use crate::model::Bytes;
+use crate::model::{Bytes, Label};
 use std::collections::HashMap;
 use std::io::{self, Write};
 
@@ -17,6 +17,8 @@ struct Row<'a> {
     /// `None` where no instant was asked for or there is no peak.
     at_peak: Option<Option<Bytes>>,
     at_time: Option<Option<Bytes>>,
+    /// `None` without an OOM kill that concerns the recording.
+    at_oom: Option<Option<Bytes>>,
 }
 
 type Cell = fn(&Row<'_>) -> Option<String>;
@@ -87,6 +89,12 @@ const COLUMNS: &[(&str, Cell)] = &[
     }),
     ("rss_at_tree_peak_bytes", |row| amount(row.at_peak?)),
     ("rss_at_time_bytes", |row| amount(row.at_time?)),
+    ("rss_at_oom_bytes", |row| amount(row.at_oom?)),
+    ("outlived_root", |row| {
+        let mut outlived = row.analysis.leftovers.outlived.iter();
+        let survivor = outlived.find(|one| one.row.upid == row.process.upid)?;
+        Some(survivor.row.fate?.as_str().to_owned())
+    }),
     ("growth_bytes_per_hour", |row| {
         Some(format!("{:.0}", row.process.growth?.bytes_per_hour))
     }),
@@ -115,6 +123,8 @@ impl Format for Csv {
         write!(out, "{}\r\n", names.join(","))?;
         let at_peak = analysis.peak.as_ref().map(held);
         let at_time = analysis.at.as_ref().map(held);
+        let mut kills = analysis.ooms.iter().filter(|kill| !kill.is_elsewhere);
+        let at_oom = kills.find_map(|kill| kill.holders.as_ref()).map(held);
         let order = analysis.by_peak();
         for &position in order.iter().take(style.top.unwrap_or(usize::MAX)) {
             let at = |state: &Option<HashMap<usize, Option<Bytes>>>| {
@@ -126,6 +136,7 @@ impl Format for Csv {
                 analysis,
                 at_peak: at(&at_peak),
                 at_time: at(&at_time),
+                at_oom: at(&at_oom),
             };
             let cells: Vec<String> = COLUMNS
                 .iter()

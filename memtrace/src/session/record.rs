@@ -83,7 +83,12 @@ pub fn record(
             .await?;
         #[cfg(target_os = "linux")]
         let leftovers = watch
-            .look(&mut session, &options.target, options.kills_survivors, &mut signals)
+            .look(
+                &mut session,
+                &options.target,
+                options.kills_survivors,
+                &mut signals,
+            )
             .await;
         #[cfg(not(target_os = "linux"))]
         let leftovers = Leftovers::default();

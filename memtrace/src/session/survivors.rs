@@ -9,9 +9,9 @@ use super::signals::{Request, Signals};
 use crate::collect::leftovers::{SharedMemory, Survivor, survivors};
 #[cfg(target_os = "linux")]
 use crate::host::clock;
-use crate::model::{LeftObjectRow, SurvivorRow};
 #[cfg(target_os = "linux")]
 use crate::model::{BootNs, DurationNs, Fate, Record, Target, Upid};
+use crate::model::{LeftObjectRow, SurvivorRow};
 #[cfg(target_os = "linux")]
 use rustix::process::Signal;
 #[cfg(target_os = "linux")]
@@ -137,7 +137,10 @@ impl Left {
         ];
         for (signal, patience, fate) in rounds {
             let until = clock::boot() + patience;
-            if self.round(watch, session, signals, (signal, until, fate)).await {
+            if self
+                .round(watch, session, signals, (signal, until, fate))
+                .await
+            {
                 return;
             }
         }

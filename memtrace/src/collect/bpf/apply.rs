@@ -6,7 +6,6 @@ use super::peaks::{Peaks, Seen};
 use super::vm;
 use crate::collect::cgroup::CgroupPaths;
 use crate::collect::container_id;
-use crate::collect::oom::unknown_row;
 use crate::collect::procfs::{Identity, command_line};
 use crate::collect::{Birth, End, Process, Targets, Tick, World, exit_row};
 use crate::model::{
@@ -380,7 +379,7 @@ impl Apply {
             victim_rss_file_bytes: pages(oom.counts.file_pages),
             victim_rss_shmem_bytes: pages(oom.counts.shmem_pages),
             victim_oom_score_adj: (oom.has_victim != 0).then_some(oom.oom_score_adj),
-            ..unknown_row(tick.clock.to_wall(at), at, victim)
+            ..OomRow::of_victim(tick.clock.to_wall(at), at, victim)
         }
     }
 

@@ -68,7 +68,11 @@ impl CgroupCollector {
         let Some(proc) = &self.proc else {
             return;
         };
-        if !self.groups.values().any(|watched| watched.is_count_due(now)) {
+        if !self
+            .groups
+            .values()
+            .any(|watched| watched.is_count_due(now))
+        {
             return;
         }
         self.recorded.clear();
@@ -79,8 +83,7 @@ impl CgroupCollector {
             let directory = self.hierarchy.directory(path);
             if let Some(directory) = directory.filter(|_| watched.is_count_due(now)) {
                 watched.others_at = Some(now);
-                watched.others =
-                    others::look(&directory, proc, &self.recorded, &mut self.buffer);
+                watched.others = others::look(&directory, proc, &self.recorded, &mut self.buffer);
             }
         }
     }

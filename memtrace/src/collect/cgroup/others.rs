@@ -126,7 +126,10 @@ mod tests {
             })
         );
         fs::create_dir_all(proc.path().join("6")).unwrap();
-        assert_eq!(look().map(|others| (others.count, others.anon)), Some((3, None)));
+        assert_eq!(
+            look().map(|others| (others.count, others.anon)),
+            Some((3, None))
+        );
     }
 
     #[test]

@@ -114,9 +114,8 @@ impl SharedMemory {
 
     fn left_segments(&self, tick: &Tick) -> Vec<LeftObjectRow> {
         let now = segments(&self.proc).into_iter();
-        let left = now.filter(|(id, segment)| {
-            segment.attached == Some(0) && !self.segments.contains(id)
-        });
+        let left =
+            now.filter(|(id, segment)| segment.attached == Some(0) && !self.segments.contains(id));
         left.map(|(id, segment)| LeftObjectRow {
             ts: tick.wall(),
             boot_ns: tick.boot,

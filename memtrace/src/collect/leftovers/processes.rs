@@ -227,7 +227,10 @@ mod tests {
         let mut found = survivors(None, &world, &tick());
         assert!(!found[0].send(Signal::KILL));
         assert_eq!(found[0].row.fate, Some(Fate::Unsure));
-        assert_eq!(now(Path::new("/proc"), Tgid(child.id())).map(|now| now.has_ended), Some(false));
+        assert_eq!(
+            now(Path::new("/proc"), Tgid(child.id())).map(|now| now.has_ended),
+            Some(false)
+        );
         reap(child);
     }
 

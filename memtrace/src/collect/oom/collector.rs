@@ -3,7 +3,7 @@
 use super::kmsg::KmsgReader;
 use super::report::KernelOom;
 use crate::collect::{CollectError, Collector, Tick, World};
-use crate::model::{BootNs, DurationNs, OomRow, Record, Tgid, Upid, WallNs};
+use crate::model::{DurationNs, OomRow, Record, Upid};
 
 /// A reading of an empty log costs one refused read(2).
 const PERIOD: DurationNs = DurationNs(100_000_000);
@@ -64,7 +64,7 @@ impl Collector for OomCollector {
 impl KernelOom {
     /// The row of `oom` for a kill that only the log tells of.
     pub fn into_row(self, victim: Option<Upid>, tick: &Tick) -> OomRow {
-        let mut row = unknown_row(tick.clock.to_wall(self.boot), self.boot, self.victim_tgid);
+        let mut row = OomRow::of_victim(tick.clock.to_wall(self.boot), self.boot, self.victim_tgid);
         row.victim_upid = victim;
         // The log gives the id of the thread, if any; not which process it is of.
         row.trigger_comm.clone_from(&self.trigger_comm);
@@ -92,35 +92,5 @@ impl KernelOom {
         row.memcg_slab_reclaimable_bytes = kinds.slab_reclaimable;
         row.memcg_pagetables_bytes = kinds.pagetables;
         row.memcg_swap_bytes = kinds.swap;
-    }
-}
-
-/// A row that says nothing yet but who was killed, and when.
-pub fn unknown_row(ts: WallNs, boot_ns: BootNs, victim_tgid: Tgid) -> OomRow {
-    OomRow {
-        ts,
-        boot_ns,
-        victim_upid: None,
-        victim_tgid,
-        victim_comm: None,
-        trigger_upid: None,
-        trigger_tgid: None,
-        trigger_comm: None,
-        victim_rss_anon_bytes: None,
-        victim_rss_file_bytes: None,
-        victim_rss_shmem_bytes: None,
-        victim_oom_score_adj: None,
-        constraint: None,
-        memcg: None,
-        memcg_limit_bytes: None,
-        memcg_usage_bytes: None,
-        memcg_anon_bytes: None,
-        memcg_file_bytes: None,
-        memcg_shmem_bytes: None,
-        memcg_kernel_bytes: None,
-        memcg_slab_bytes: None,
-        memcg_slab_reclaimable_bytes: None,
-        memcg_pagetables_bytes: None,
-        memcg_swap_bytes: None,
     }
 }

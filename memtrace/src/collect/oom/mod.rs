@@ -7,6 +7,6 @@ mod collector;
 mod kmsg;
 mod report;
 
-pub use collector::{OomCollector, unknown_row};
+pub use collector::OomCollector;
 pub use kmsg::{KmsgError, KmsgReader};
 pub use report::{KernelOom, MemcgKinds};

@@ -193,7 +193,10 @@ impl Files {
                 // Through whom else could it be asked? A process that has it open still is
                 // met again at its next reading.
                 over.push(*key);
-                out.extend(used.last_row(*key, None, now, clock).map(Record::CachedFile));
+                out.extend(
+                    used.last_row(*key, None, now, clock)
+                        .map(Record::CachedFile),
+                );
                 continue;
             };
             let Some(cached) = cache::cached(&file, used.size, meter)? else {
@@ -212,7 +215,12 @@ impl Files {
             });
             if is_due {
                 used.written = Some((now, state.0, state.1));
-                out.push(Record::CachedFile(used.row(*key, Some(&cached), now, clock)));
+                out.push(Record::CachedFile(used.row(
+                    *key,
+                    Some(&cached),
+                    now,
+                    clock,
+                )));
             }
             meter.pause()?;
         }

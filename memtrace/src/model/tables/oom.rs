@@ -56,3 +56,35 @@ table! {
         memcg_swap_bytes: Option<Bytes>,
     }
 }
+
+impl OomRow {
+    /// A row that says nothing yet but who was killed, and when.
+    pub fn of_victim(ts: WallNs, boot_ns: BootNs, victim_tgid: Tgid) -> Self {
+        Self {
+            ts,
+            boot_ns,
+            victim_upid: None,
+            victim_tgid,
+            victim_comm: None,
+            trigger_upid: None,
+            trigger_tgid: None,
+            trigger_comm: None,
+            victim_rss_anon_bytes: None,
+            victim_rss_file_bytes: None,
+            victim_rss_shmem_bytes: None,
+            victim_oom_score_adj: None,
+            constraint: None,
+            memcg: None,
+            memcg_limit_bytes: None,
+            memcg_usage_bytes: None,
+            memcg_anon_bytes: None,
+            memcg_file_bytes: None,
+            memcg_shmem_bytes: None,
+            memcg_kernel_bytes: None,
+            memcg_slab_bytes: None,
+            memcg_slab_reclaimable_bytes: None,
+            memcg_pagetables_bytes: None,
+            memcg_swap_bytes: None,
+        }
+    }
+}
