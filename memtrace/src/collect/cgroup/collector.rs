@@ -435,6 +435,78 @@ mod tests {
     }
 
     #[test]
+    fn without_psi_and_without_the_swap_controller_those_are_unknown_and_not_zero() {
+        let mut fake = Fake::new(CgroupVersion::V2);
+        fake.group(
+            "/job",
+            &[
+                ("memory.current", "1\n"),
+                ("memory.max", "max\n"),
+                ("memory.stat", V2_STAT),
+            ],
+        );
+        fake.process(1, "/job");
+        let rows = fake.collect(1, false);
+        let row = &rows[0];
+        assert_eq!((row.psi_some_ns, row.psi_full_ns), (None, None));
+        assert_eq!((row.swap_bytes, row.limit_bytes), (None, None));
+        assert_eq!(row.current_bytes, Some(Bytes(1)));
+    }
+
+    #[test]
+    fn a_group_that_a_cgroup_namespace_hides_is_told_once() {
+        let mut fake = Fake::new(CgroupVersion::V2);
+        // How the kernel writes the path of a group outside of the reader's namespace.
+        fake.process(1, "/../sibling");
+        let hidden = |fake: &mut Fake, seconds| {
+            let mut out = Vec::new();
+            let tick = tick(seconds, false);
+            fake.collector
+                .collect(&tick, &mut fake.world, &mut out)
+                .unwrap();
+            let diags = out
+                .iter()
+                .filter(|record| matches!(record, Record::Diag(_)));
+            (diags.count(), out.len())
+        };
+        assert_eq!(hidden(&mut fake, 1), (1, 1));
+        assert_eq!(hidden(&mut fake, 2), (0, 0));
+    }
+
+    #[test]
+    fn who_else_lives_in_a_group_is_counted_every_ten_seconds() {
+        let mut fake = Fake::new(CgroupVersion::V2);
+        let proc = tempfile::tempdir().unwrap();
+        fake.collector.proc = Some(proc.path().to_owned());
+        let files = [("memory.current", "9\n"), ("cgroup.procs", "1\n7\n")];
+        fake.group("/job", &files);
+        fs::create_dir(proc.path().join("7")).unwrap();
+        fs::write(
+            proc.path().join("7/status"),
+            "PPid:\t1000\nRssAnon:\t8 kB\n",
+        )
+        .unwrap();
+        fake.process(1, "/job");
+        let others = |rows: &[CgroupMemRow]| {
+            rows.first()
+                .map(|row| (row.other_process_count, row.other_anon_bytes))
+        };
+        assert_eq!(
+            others(&fake.collect(1, false)),
+            Some((Some(1), Some(Bytes(8192))))
+        );
+        fake.group("/job", &[("cgroup.procs", "1\n")]);
+        assert_eq!(
+            others(&fake.collect(2, true)),
+            Some((Some(1), Some(Bytes(8192))))
+        );
+        assert_eq!(
+            others(&fake.collect(11, false)),
+            Some((Some(0), Some(Bytes(0))))
+        );
+    }
+
+    #[test]
     fn a_group_that_does_not_exist_is_no_error() {
         let mut fake = Fake::new(CgroupVersion::V2);
         fake.process(1, "/gone/for/good");

@@ -291,3 +291,126 @@ impl Used {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::budget::Stop;
+    use super::*;
+    use crate::model::{Tgid, WallNs};
+    use std::os::unix::fs::symlink;
+
+    struct Fake {
+        proc: tempfile::TempDir,
+        /// On a disk: of a tmpfs all is cached, and an overlay does not tell.
+        disk: tempfile::TempDir,
+        files: Files,
+        living: HashSet<Upid>,
+    }
+
+    impl Fake {
+        fn new() -> Self {
+            let proc = tempfile::tempdir().unwrap();
+            Self {
+                files: Files::new(proc.path()),
+                proc,
+                disk: tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap(),
+                living: HashSet::new(),
+            }
+        }
+
+        fn file(&self, name: &str) -> PathBuf {
+            let path = self.disk.path().join(name);
+            fs::write(&path, vec![1; 2 << 20]).unwrap();
+            path
+        }
+
+        /// A reading of a process that has one file open.
+        fn opens(&mut self, id: u32, path: &Path) {
+            let fd = self.proc.path().join(format!("{id}/fd"));
+            fs::create_dir_all(&fd).unwrap();
+            symlink(path, fd.join("3")).unwrap();
+            let subject = Subject {
+                upid: Upid(id.into()),
+                tgid: Tgid(id),
+                image: 1,
+                is_unshared: false,
+            };
+            self.living.insert(subject.upid);
+            let stop = Stop::default();
+            let mut meter = Meter::new(1.0, &stop);
+            self.files
+                .enter(&subject, &Tally::default(), &mut meter)
+                .unwrap();
+        }
+
+        fn ends(&mut self, id: u32) {
+            self.living.remove(&Upid(id.into()));
+            fs::remove_dir_all(self.proc.path().join(id.to_string())).unwrap();
+        }
+
+        fn written(&mut self) -> Vec<CachedFileRow> {
+            for used in self.files.files.values_mut() {
+                used.asked_at = None;
+            }
+            let stop = Stop::default();
+            let mut meter = Meter::new(1.0, &stop);
+            let clock = ClockOffset::at(crate::model::ClockReading {
+                boot_ns: BootNs(0),
+                monotonic_ns: 0,
+                wall_ns: WallNs(0),
+            });
+            let mut out = Vec::new();
+            self.files
+                .write(&self.living, clock, &mut meter, &mut out)
+                .unwrap();
+            let row = |record| match record {
+                Record::CachedFile(row) => row,
+                other => panic!("{other:?}"),
+            };
+            out.into_iter().map(row).collect()
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_gone_with_its_last_user_has_a_last_row_and_is_forgotten() {
+        let mut fake = Fake::new();
+        let path = fake.file("weights");
+        fake.opens(7, &path);
+        let rows = fake.written();
+        let [row] = rows.as_slice() else {
+            println!("skipped: this file system does not tell what is cached");
+            return;
+        };
+        assert_eq!(
+            (row.cached_bytes, row.user_count),
+            (Some(Bytes(2 << 20)), 1)
+        );
+        fake.ends(7);
+        let rows = fake.written();
+        assert_eq!(rows[0].user_count, 0, "the cache stays: {rows:?}");
+        fs::remove_file(&path).unwrap();
+        let rows = fake.written();
+        assert_eq!((rows.len(), rows[0].cached_bytes), (1, None));
+        assert!(fake.files.files.is_empty());
+        assert_eq!(fake.written(), []);
+    }
+
+    #[test]
+    fn those_that_nobody_uses_make_room_and_the_others_stay() {
+        let mut fake = Fake::new();
+        let (old, new) = (fake.file("old"), fake.file("new"));
+        fake.opens(7, &old);
+        let has_rows = !fake.written().is_empty();
+        assert!(!fake.files.make_room(), "it is in use");
+        fake.ends(7);
+        fake.written();
+        assert!(fake.files.make_room());
+        fake.opens(8, &new);
+        let rows = fake.written();
+        assert_eq!(fake.files.files.len(), 1);
+        if has_rows {
+            let last = rows.iter().find(|row| row.path.ends_with("old"));
+            assert_eq!(last.map(|row| row.cached_bytes), Some(None));
+        }
+    }
+}
