@@ -1,6 +1,7 @@
 //! The course of a recording: facts, plan, collectors, loop, end. One task on one thread
 //! asks every collector in turn; the writing thread has the disk.
 
+use super::marks::Logs;
 use super::outcome::{Outcome, Progress, RecordError};
 use super::output::Output;
 use super::pace::Pace;
@@ -84,6 +85,7 @@ struct Session {
     info: RunInfo,
     output: Output,
     world: World,
+    logs: Logs,
     turns: Vec<Turn>,
     pace: Pace,
     batch: Vec<Record>,
@@ -129,23 +131,22 @@ impl Session {
         if let Some(held) = held {
             enter_command(held, &tick, &mut world);
         }
-        let mark_socket = match marks.listen() {
-            Ok(listening) => {
-                // Behind the backend, which knows the processes that marks come from.
-                collectors.push(listening.collector);
-                Some(listening.path)
-            }
-            Err(error) => {
-                batch.push(tick.diag(
-                    Severity::Degraded,
-                    DiagKind::Unavailable,
-                    "mark",
-                    None,
-                    format!("marks are not received: {error}"),
-                ));
-                None
-            }
-        };
+        let mut logs = Logs::default();
+        let mark_socket = marks.listen().and_then(|listening| {
+            // Behind the backend, which knows the processes that marks come from.
+            collectors.push(listening.collector);
+            logs = listening.logs;
+            listening.path
+        });
+        if let Err(error) = &mark_socket {
+            batch.push(tick.diag(
+                Severity::Degraded,
+                DiagKind::Unavailable,
+                "mark",
+                None,
+                format!("marks are not received: {error}"),
+            ));
+        }
         let info = RunInfo {
             schema_version: SCHEMA_VERSION,
             memtrace_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -163,7 +164,7 @@ impl Session {
             interval_ns: options.interval,
             clocks: vec![first_reading],
             command_exit_code: None,
-            mark_socket,
+            mark_socket: mark_socket.ok(),
             host: serde_json::to_value(facts).unwrap_or_default(),
             plan: serde_json::to_value(plan).unwrap_or_default(),
         };
@@ -174,6 +175,7 @@ impl Session {
             info,
             output,
             world,
+            logs,
             turns: collectors
                 .into_iter()
                 .map(|collector| Turn {
@@ -435,6 +437,7 @@ impl Session {
             process_count: self.world.entered_count(),
             row_count: 0,
             written_bytes: Bytes(0),
+            absent_logs: self.logs.absent(),
             storage_failure: end.storage_failure,
         };
         signals_end_us_again();
