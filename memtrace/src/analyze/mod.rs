@@ -29,6 +29,7 @@ mod process;
 mod reorder;
 mod roster;
 mod run;
+mod samples;
 mod series;
 mod signal;
 mod standing;
@@ -54,6 +55,10 @@ pub use phases::{
 };
 pub use process::Process;
 pub use run::{AnalyzeError, Options, analyze};
+pub use samples::{
+    LabelledPeak, MemorySample, NodeReading, PythonHeap, SampleOptions, SampleSummary, Samples,
+    sample,
+};
 pub use series::SeriesPoint;
 pub use signal::signal_name;
 pub use surroundings::{CgroupUse, NodeUse};

@@ -390,7 +390,7 @@ fn parse_duration(text: &str) -> Result<DurationNs, String> {
 
 /// Shorter than this, looking costs more than it shows; longer, a reader can't bound what
 /// was missed.
-fn parse_interval(text: &str) -> Result<DurationNs, String> {
+pub(super) fn parse_interval(text: &str) -> Result<DurationNs, String> {
     let interval = parse_duration(text)?;
     if (1_000_000..=60_000_000_000).contains(&interval.0) {
         Ok(interval)
