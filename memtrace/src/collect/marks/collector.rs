@@ -60,6 +60,8 @@ pub struct MarkCollector {
     follower: Option<Follower>,
     followed: Followed,
     inbox: Arc<Inbox>,
+    /// Who writes the output, and who that is.
+    command: Option<(Tgid, Option<Upid>)>,
     /// Marks whose sender is not known yet.
     unknown: Vec<Received>,
 }
@@ -96,11 +98,17 @@ impl MarkCollector {
             follower,
             followed: sources.followed,
             inbox,
+            command: sources.command.map(|command| (command, None)),
             unknown: Vec::new(),
         })
     }
 
     fn write(&mut self, is_last: bool, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
+        // What it wrote last is read after its end.
+        if let Some((command, upid @ None)) = &mut self.command {
+            *upid = world.upid(*command);
+        }
+        let writer = self.command.and_then(|(_, upid)| upid);
         let waiting = self.inbox.take();
         let marks = self.unknown.drain(..).chain(waiting.marks);
         let mut unknown = Vec::new();
@@ -115,10 +123,9 @@ impl MarkCollector {
                 unknown.push(mark);
                 continue;
             }
-            let writer = || world.who_was(mark.writer?, mark.arrival);
-            let (tgid, upid) = match upid {
-                Some(upid) => (mark.tgid, Some(upid)),
-                None => (mark.tgid.or(mark.writer), writer()),
+            let (tgid, upid) = match (upid, mark.writer) {
+                (None, Some(command)) => (Some(command), writer),
+                (upid, _) => (mark.tgid, upid),
             };
             if let Some(peak) = told_peak(&mark)
                 && let Some(upid) = upid

@@ -12,7 +12,7 @@ const WAITING_MAX: usize = 32 * 1024;
 pub(super) struct Received {
     /// The process that sent it, or that a line names.
     pub(super) tgid: Option<Tgid>,
-    /// Whose it is where `tgid` is no recorded process: who writes a log.
+    /// Whose it is where `tgid` is no recorded process: the command, of its output.
     pub(super) writer: Option<Tgid>,
     pub(super) arrival: BootNs,
     pub(super) kind: MarkKind,

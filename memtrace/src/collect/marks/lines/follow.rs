@@ -34,6 +34,9 @@ const LINGER: DurationNs = DurationNs(5_000_000_000);
 
 const CHUNK_BYTES: usize = 64 << 10;
 
+/// So much of what was read last is compared with what stands there now.
+const KNOWN_BYTES: usize = 64;
+
 /// Which of the files were there, for who asked for them.
 #[derive(Clone, Debug, Default)]
 pub struct Followed {
@@ -149,6 +152,10 @@ struct Open {
     /// Device and inode.
     id: (u64, u64),
     offset: u64,
+    /// The end of what was read, to know a file that was truncated and has grown since.
+    known: Vec<u8>,
+    /// When it was written to, as of the last look.
+    written: (i64, i64),
 }
 
 impl Log {
@@ -179,6 +186,8 @@ impl Log {
             file,
             id: (metadata.dev(), metadata.ino()),
             offset: 0,
+            known: Vec::new(),
+            written: (0, 0),
         })
     }
 
@@ -230,11 +239,19 @@ impl Log {
 
 impl Open {
     fn read(&mut self, lines: &mut Lines, chunk: &mut [u8]) {
-        let length = self.file.metadata().map_or(0, |metadata| metadata.len());
-        if length < self.offset {
+        let Ok(metadata) = self.file.metadata() else {
+            return;
+        };
+        let written = (metadata.mtime(), metadata.mtime_nsec());
+        if metadata.len() == self.offset && written == self.written {
+            return;
+        }
+        self.written = written;
+        if metadata.len() < self.offset || !self.is_as_known() {
             // Copied and truncated: it begins anew.
             lines.begin_anew();
             self.offset = 0;
+            self.known.clear();
             let _ = self.file.seek(SeekFrom::Start(0));
         }
         loop {
@@ -242,12 +259,25 @@ impl Open {
                 Ok(0) => return,
                 Ok(length) => {
                     self.offset += length as u64;
+                    self.known.extend_from_slice(&chunk[..length]);
+                    let old = self.known.len().saturating_sub(KNOWN_BYTES);
+                    self.known.drain(..old);
                     lines.take(&chunk[..length], clock::boot());
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return,
             }
         }
+    }
+}
+
+impl Open {
+    /// Whether what was read last still stands where it did.
+    fn is_as_known(&self) -> bool {
+        let mut there = [0; KNOWN_BYTES];
+        let there = &mut there[..self.known.len()];
+        let from = self.offset - self.known.len() as u64;
+        self.file.read_exact_at(there, from).is_ok() && there == self.known
     }
 }
 
@@ -355,6 +385,12 @@ mod tests {
         append(&here.path(), "n=2\n");
         log.look(None, &mut chunk);
         assert_eq!(here.numbers(), [1, 2]);
+        // As long as it was, and longer.
+        fs::write(here.path(), "n=3\n").unwrap();
+        log.look(None, &mut chunk);
+        fs::write(here.path(), "n=4\nn=5\n").unwrap();
+        log.look(None, &mut chunk);
+        assert_eq!(here.numbers(), [3, 4, 5]);
     }
 
     #[test]
