@@ -33,7 +33,7 @@ pub(super) struct Args {
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
     /// Time between two samples
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = super::record::parse_interval)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = super::values::parse_interval)]
     interval: DurationNs,
     /// Name so many children in each sample
     #[arg(long, value_name = "N", default_value_t = 8)]

@@ -9,6 +9,7 @@ mod recorded;
 mod recover;
 mod report;
 mod schema;
+mod values;
 
 use crate::report::visible;
 use clap::{Parser, Subcommand};

@@ -21,7 +21,7 @@ pub use mark::{MARK_BYTES_MAX, MARK_SOCKET_VARIABLE, MARK_VERSION, MarkError, Ma
 pub use mark_rules::{
     BUILTIN_MARK_RULES, MarkRule, MarkRuleError, MarkRuleKind, builtin_mark_rules, mark_rules,
 };
-pub use run::{RunInfo, RunState, SCHEMA_VERSION, SchemaVersion, Target};
+pub use run::{GpuInfo, RunInfo, RunState, SCHEMA_VERSION, SchemaVersion, Target};
 pub use table::{Column, Row, Table};
 pub use tables::{
     CacheSource, CachedFileRow, CgroupMemRow, DiagKind, DiagRow, FirstSeenBy, MappingKind,
