@@ -7,6 +7,7 @@ use super::composition::Composition;
 use super::cost::{self, RecorderCost};
 use super::endings::Endings;
 use super::family::Family;
+use super::gpu::GpuTimeline;
 use super::held::HeldCommand;
 use super::ledger::{High, Ledger, Seens, TreeSeen};
 use super::moment::{Moment, MomentError};
@@ -90,7 +91,9 @@ where
         phases.focus_on(name).map_err(AnalyzeError::Phase)?;
     }
     let instants = oom::instants(&kills).chain(at);
-    let instants: Vec<BootNs> = instants.chain(phases.instants(clock.end())).collect();
+    let gpus = GpuTimeline::read(source, clock.end())?;
+    let instants = instants.chain(phases.instants(clock.end()));
+    let instants: Vec<BootNs> = instants.chain(gpus.instants()).collect();
     let windows = oom::Windows::of(&kills, &clock, &roster.processes);
     let asked = instants.iter().copied().chain(windows.instants());
     let asked = (asked.collect(), phases.gauges());
@@ -128,6 +131,7 @@ where
     let forks = Forks::of(&roster.processes, &first_execs);
     let processes = &roster.processes;
     balance::complete(source, processes, &forks, is_everyone_recorded, &mut all)?;
+    let gpus = gpus.told(source, &roster, clock.end(), &mut all)?;
 
     let earlier: Vec<&Composition> = earlier.iter().chain(&states).collect();
     let ooms = oom::explain(source, kills, &windows, &roster, &states, &earlier)?;
@@ -148,6 +152,7 @@ where
         cost,
         trees: trees(&seen.trees, peak.as_ref(), &roster),
         mappings,
+        gpus,
         ooms,
         endings: Endings::of(&roster.processes),
         leftovers: leftovers::read(source, &roster)?,

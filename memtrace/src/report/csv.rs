@@ -17,6 +17,7 @@ struct Row<'a> {
     /// `None` where no instant was asked for or there is no peak.
     at_peak: Option<Option<Bytes>>,
     at_time: Option<Option<Bytes>>,
+    place: usize,
     /// `None` without an OOM kill that concerns the recording.
     at_oom: Option<Option<Bytes>>,
 }
@@ -89,6 +90,14 @@ const COLUMNS: &[(&str, Cell)] = &[
     }),
     ("rss_at_tree_peak_bytes", |row| amount(row.at_peak?)),
     ("rss_at_time_bytes", |row| amount(row.at_time?)),
+    ("gpu_peak_bytes", |row| {
+        amount(row.analysis.gpus.as_ref()?.peak_of(row.place))
+    }),
+    ("gpu_at_tree_peak_bytes", |row| {
+        let gpus = row.analysis.gpus.as_ref();
+        let peak = row.analysis.peak.as_ref().filter(|_| gpus.is_some())?;
+        amount(peak.gpu_held_by(row.place).unwrap_or(Some(Bytes(0))))
+    }),
     ("rss_at_oom_bytes", |row| amount(row.at_oom?)),
     ("outlived_root", |row| {
         let mut outlived = row.analysis.leftovers.outlived.iter();
@@ -136,6 +145,7 @@ impl Format for Csv {
                 analysis,
                 at_peak: at(&at_peak),
                 at_time: at(&at_time),
+                place: position,
                 at_oom: at(&at_oom),
             };
             let cells: Vec<String> = COLUMNS

@@ -2,7 +2,7 @@
 
 use super::script::{Script, gib, upid};
 use super::sharing::shared;
-use super::{left, marked};
+use super::{devices, left, marked};
 use crate::model::tables::{DiagKind, PeakSource, Severity, VmOp};
 use crate::model::{Bytes, RunState, Target, Tgid};
 
@@ -25,6 +25,9 @@ pub(crate) const RUNS: &[Run] = &[
     ("whole_machine", whole_machine, None),
     ("address_space", address_space, None),
     ("shared", shared, Some("+12s")),
+    ("gpus", devices::put_to_sleep, None),
+    ("gpus_at", devices::put_to_sleep, Some("+70s")),
+    ("gpu_ghost", devices::ghost, None),
     ("vllm_start_up", marked::vllm_start_up, None),
     ("steps_that_leak", marked::steps_that_leak, None),
 ];

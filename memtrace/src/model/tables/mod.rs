@@ -3,6 +3,8 @@
 mod cached_file;
 mod cgroup_mem;
 mod diag;
+mod gpu_device;
+mod gpu_process;
 mod left_object;
 mod mapping;
 mod mark;
@@ -21,6 +23,8 @@ mod vm_summary;
 pub use cached_file::{CacheSource, CachedFileRow};
 pub use cgroup_mem::CgroupMemRow;
 pub use diag::{DiagKind, DiagRow, Severity};
+pub use gpu_device::{GpuDeviceRow, GpuSource};
+pub use gpu_process::{GpuProcessRow, GpuUse};
 pub use left_object::LeftObjectRow;
 pub use mapping::{MappingKind, MappingRow};
 pub use mark::{MarkKind, MarkRow, MarkSource};
@@ -87,6 +91,8 @@ tables! {
     Oom(OomRow),
     CgroupMem(CgroupMemRow),
     NodeMem(NodeMemRow),
+    GpuDevice(GpuDeviceRow),
+    GpuProcess(GpuProcessRow),
     SelfCost(SelfCostRow),
     Diag(DiagRow),
 }

@@ -2,6 +2,7 @@
 //! a version; new ones may come. docs/report-json.md describes each.
 
 mod balance;
+mod gpus;
 mod leftovers;
 mod mappings;
 mod oom;
@@ -42,6 +43,7 @@ pub(super) struct Report<'a> {
     phase: Option<phases::Focus<'a>>,
     growth: Option<Growth>,
     address_space: Option<Mappings<'a>>,
+    gpu: Option<gpus::Gpus<'a>>,
     curve: Vec<CurvePoint>,
     endings: Endings,
     process_count: usize,
@@ -125,6 +127,7 @@ impl<'a> Report<'a> {
             phase: phases::Focus::of(analysis, top),
             growth: analysis.growth.as_ref().map(|g| Growth::of(analysis, g)),
             address_space: Mappings::of(analysis, top),
+            gpu: gpus::Gpus::of(analysis, top),
             curve: analysis
                 .curve
                 .iter()
