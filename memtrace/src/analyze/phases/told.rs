@@ -33,7 +33,11 @@ pub(super) fn attributes(span: &Span) -> Map<String, Value> {
 pub(super) fn measured(span: &Span) -> Measured {
     // Most marks measure nothing, and there can be hundreds of thousands.
     let texts = [&span.begin_attributes, &span.end_attributes];
-    if !texts.into_iter().flatten().any(|text| text.contains("_bytes")) {
+    if !texts
+        .into_iter()
+        .flatten()
+        .any(|text| text.contains("_bytes"))
+    {
         return Measured::default();
     }
     let read = |text: &Option<Arc<str>>| -> Value {
