@@ -134,8 +134,8 @@ impl Relay {
     /// Keeps four descriptors and closes all others: whoever waits for the end of a file that
     /// we have open would wait for us, who may outlive the recorder.
     fn alone(ends: [RawFd; 3], sink: RawFd) -> Self {
-        // Above those that are about to be replaced.
-        const FIRST: RawFd = 100;
+        // Above those that are about to be replaced; the lowest that is free.
+        const FIRST: RawFd = 10;
         let moved = [ends[0], ends[1], ends[2], sink].map(|fd| {
             // SAFETY: an open descriptor.
             unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, FIRST) }

@@ -3,6 +3,10 @@
 use super::pair::Span;
 use crate::model::Bytes;
 use serde_json::{Map, Value};
+use std::sync::Arc;
+
+/// RSS at a mark of `memtrace.instrument`.
+const RSS: &str = "rss_bytes";
 
 /// What a program measured of itself at the boundaries of a phase (`memtrace.peak`,
 /// `memtrace.instrument`): its own RSS, where the recording has the last row before.
@@ -36,15 +40,19 @@ pub(super) fn measured(span: &Span) -> Measured {
     {
         return Measured::default();
     }
-    let attributes = attributes(span);
-    let bytes = |name: &str| {
+    let read = |text: &Option<Arc<str>>| -> Value {
+        let text = text.as_deref().unwrap_or_default();
+        serde_json::from_str(text).unwrap_or_default()
+    };
+    let [begin, end] = texts.map(read);
+    let bytes = |attributes: &Value, name: &str| {
         let bytes = attributes.get(name)?.as_i64()?;
         (bytes > 0).then_some(Bytes(bytes))
     };
-    let is_of_the_section = attributes.get("peak_source").is_some_and(Value::is_string);
+    let is_of_the_section = end.get("peak_source").is_some_and(Value::is_string);
     Measured {
-        begin: bytes("begin_bytes"),
-        end: bytes("end_bytes"),
-        peak: bytes("peak_bytes").filter(|_| is_of_the_section),
+        begin: bytes(&begin, RSS).or_else(|| bytes(&end, "begin_bytes")),
+        end: bytes(&end, RSS).or_else(|| bytes(&end, "end_bytes")),
+        peak: bytes(&end, "peak_bytes").filter(|_| is_of_the_section),
     }
 }

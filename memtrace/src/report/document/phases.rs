@@ -178,7 +178,9 @@ fn row(analysis: &Analysis, phase: &Phase) -> Vec<String> {
 
 /// ` gib=12.66 seconds=31.5`: what its marks say, but for what other columns show.
 fn attributes(phase: &Phase) -> String {
-    const SHOWN: [&str; 10] = [
+    const SHOWN: [&str; 12] = [
+        "rss_delta_bytes",
+        "rss_bytes",
         "line",
         "pid",
         "function",

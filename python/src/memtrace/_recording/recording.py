@@ -269,7 +269,8 @@ class Recording:
     def _below(self, upid: int) -> steps.Steps:
         """The sum over all descendants of a process."""
         if upid not in self._sums_below:
-            below, waiting = set(), list(self._children.get(upid, ()))
+            below: set[int] = set()
+            waiting = list(self._children.get(upid, ()))
             while waiting:
                 child = waiting.pop()
                 if child not in below:
