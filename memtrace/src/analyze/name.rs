@@ -4,8 +4,8 @@
 //! up, when the memory of loading is long taken. So a process is called what it was called at
 //! its peak; a title that came later names it too, where it had none of its own before.
 
-use crate::model::BootNs;
 use crate::model::tables::{TitleRow, TitleSource};
+use crate::model::{BootNs, trim_title};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -76,11 +76,6 @@ impl NameTrack {
     pub(super) fn last(&self) -> Option<&Arc<str>> {
         self.last.as_ref()
     }
-}
-
-/// A rewritten command line is padded with NULs, or with spaces by setproctitle.
-pub(super) fn trim_title(title: &str) -> &str {
-    title.trim_matches(|c: char| c == '\0' || c.is_whitespace())
 }
 
 /// The name for a person: the title or command line, with the directories of its first two
@@ -167,6 +162,7 @@ mod tests {
             upid: Upid(1),
             comm: "python3".to_owned(),
             title: Some(title.to_owned()),
+            role: None,
             source: Some(source),
         }
     }

@@ -1,7 +1,7 @@
 //! `memtrace record`: what to record, where to, and what is said meanwhile.
 
 use crate::host::{Backend, HostFacts, ProbeChoice, ProbeWay};
-use crate::model::{Bytes, DurationNs, RunInfo, Target, Tgid};
+use crate::model::{Bytes, DurationNs, Framework, Rules, RunInfo, Target, Tgid};
 use crate::report::visible;
 use crate::session::{
     CommandError, CommandUser, Held, Marks, Options, Outcome, Progress, RecordError, record,
@@ -31,7 +31,7 @@ leaves COMMAND alone. Without COMMAND the first one ends the recording.";
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "memtrace record [OPTIONS] -- COMMAND [ARG]...\n       \
-                            memtrace record [OPTIONS] -p PID | --match REGEX | --cgroup PATH | -a"
+                            memtrace record [OPTIONS] -p PID | --match REGEX | --cgroup PATH | --ray | --vllm | -a"
 )]
 #[command(after_help = EXIT_STATUS)]
 #[command(group = clap::ArgGroup::new("target").multiple(false).required(true))]
@@ -49,6 +49,15 @@ pub(super) struct Args {
     /// Record the processes of a cgroup and of the groups below it, with their descendants
     #[arg(long, value_name = "PATH", group = "target")]
     cgroup: Option<String>,
+
+    /// Record the Ray cluster of this node with its drivers, jobs and actors; the one of a session
+    /// directory (/tmp/ray/session_latest) where there are several
+    #[arg(long, value_name = "SESSION", group = "target", num_args = 0..=1, require_equals = true)]
+    ray: Option<Option<String>>,
+
+    /// Record the vLLM servers of this machine
+    #[arg(long, group = "target")]
+    vllm: bool,
 
     /// Record every process of the machine
     #[arg(short, long, group = "target")]
@@ -86,6 +95,10 @@ pub(super) struct Args {
     /// goes to learning PSS and kinds of memory
     #[arg(long, value_name = "PERCENT", default_value = CPU_BUDGET_PERCENT, value_parser = parse_percent)]
     budget: f64,
+
+    /// Ask these rules first what a process is, before those that memtrace has (docs/roles.md)
+    #[arg(long, value_name = "FILE")]
+    roles: Option<PathBuf>,
 
     /// Kill the command when memtrace itself is killed (Linux)
     #[arg(long)]
@@ -180,6 +193,7 @@ impl TypedValueParser for ProbeParser {
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let facts = HostFacts::read();
     let target = target(&args);
+    let roles = rules(args.roles.as_deref())?;
     let user = if args.as_root {
         CommandUser::same()
     } else {
@@ -207,6 +221,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         backend: args.backend.0,
         probes: args.probes,
         vm_min: args.vm_min_bytes,
+        roles,
         cpu_budget: args.budget / 100.0,
     };
     let is_quiet = args.quiet;
@@ -238,6 +253,17 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// The rules for roles, with those of a file first.
+fn rules(file: Option<&Path>) -> anyhow::Result<Rules> {
+    let Some(path) = file else {
+        return Ok(Rules::builtin()?);
+    };
+    let shown = path.display();
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("failed to read the rules in {shown}"))?;
+    Rules::with(&text).with_context(|| format!("the rules in {shown} can't be used"))
+}
+
 fn target(args: &Args) -> Target {
     if !args.command.is_empty() {
         let argv = args
@@ -256,6 +282,16 @@ fn target(args: &Args) -> Target {
         }
     } else if let Some(path) = &args.cgroup {
         Target::Cgroup { path: path.clone() }
+    } else if let Some(session) = &args.ray {
+        Target::Framework {
+            framework: Framework::Ray,
+            session: session.clone(),
+        }
+    } else if args.vllm {
+        Target::Framework {
+            framework: Framework::Vllm,
+            session: None,
+        }
     } else {
         // The group is required, so this is `-a`.
         debug_assert!(args.all);
@@ -488,6 +524,17 @@ mod tests {
             Target::Match { .. }
         ));
         assert!(matches!(target(&["--cgroup", "/"]), Target::Cgroup { .. }));
+        let framework = |arguments: &[&str]| match target(arguments) {
+            Target::Framework { framework, session } => Some((framework, session)),
+            _ => None,
+        };
+        assert_eq!(framework(&["--ray"]), Some((Framework::Ray, None)));
+        let session = Some("/tmp/ray/s".to_owned());
+        assert_eq!(
+            framework(&["--ray=/tmp/ray/s"]),
+            Some((Framework::Ray, session))
+        );
+        assert_eq!(framework(&["--vllm"]), Some((Framework::Vllm, None)));
         assert!(matches!(target(&["--", "true"]), Target::Command { .. }));
     }
 }

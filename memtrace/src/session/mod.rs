@@ -22,7 +22,7 @@ pub use start::StartError;
 pub use user::CommandUser;
 
 use crate::host::{Backend, ProbeChoice};
-use crate::model::{Bytes, DurationNs, Target};
+use crate::model::{Bytes, DurationNs, Rules, Target};
 use std::path::PathBuf;
 
 /// What the person asked for.
@@ -42,6 +42,8 @@ pub struct Options {
     pub probes: ProbeChoice,
     /// Such calls of fewer bytes are summed and have no row.
     pub vm_min: Bytes,
+    /// What processes are told to be.
+    pub roles: Rules,
     /// Share of one CPU that the recorder may take before it slows down, 0 to 1.
     pub cpu_budget: f64,
 }

@@ -7,7 +7,7 @@ use super::pace::Pace;
 use super::signals::{Request, Signals, pass_on, signals_end_us_again};
 use super::start::{self, Started};
 use super::{Held, Marks, Options, OutputError, StartError, limits, self_cost};
-use crate::collect::{Birth, Collector, Targets, Tick, World, exit_row};
+use crate::collect::{Birth, Collector, Roles, Targets, Tick, World, exit_row};
 use crate::host::{Capability, HostFacts, Plan, clock};
 use crate::model::{
     BootNs, Bytes, ClockOffset, DiagKind, DurationNs, FirstSeenBy, Record, RunInfo, RunState,
@@ -84,6 +84,7 @@ struct Session {
     info: RunInfo,
     output: Output,
     world: World,
+    roles: Roles,
     turns: Vec<Turn>,
     pace: Pace,
     batch: Vec<Record>,
@@ -167,6 +168,7 @@ impl Session {
             host: serde_json::to_value(facts).unwrap_or_default(),
             plan: serde_json::to_value(plan).unwrap_or_default(),
         };
+        let are_roots_main = matches!(options.target, Target::Command { .. } | Target::Pids { .. });
         let dir = super::output::directory(options.output.as_deref(), &info);
         let output = Output::create(&dir, &info, owner)?;
         let now = clock::boot();
@@ -174,6 +176,7 @@ impl Session {
             info,
             output,
             world,
+            roles: Roles::new(options.roles.clone(), are_roots_main),
             turns: collectors
                 .into_iter()
                 .map(|collector| Turn {
@@ -349,6 +352,7 @@ impl Session {
     /// of them is lost with the recorder than of anything else.
     fn hand_over(&mut self, are_peaks_due: bool) {
         self.world.write_changes(are_peaks_due, &mut self.batch);
+        self.roles.fill(&mut self.batch, &mut self.world);
         let has_oom = self
             .batch
             .iter()

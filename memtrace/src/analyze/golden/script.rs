@@ -101,6 +101,9 @@ impl Script {
             uid: Some(1000),
             cgroup: None,
             container_id: None,
+            role: None,
+            framework: None,
+            rank: None,
             start_boot_ns: boot(at),
             first_seen_boot_ns: boot(at),
             first_seen_by: Some(FirstSeenBy::Fork),
@@ -131,6 +134,7 @@ impl Script {
             upid: upid(Tgid(tgid)),
             comm,
             title: Some(title.to_owned()),
+            role: None,
             source: Some(source),
         });
     }

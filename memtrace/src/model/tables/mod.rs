@@ -28,7 +28,7 @@ pub use process::{FirstSeenBy, PeakSource, ProcessRow};
 pub use pss::{PssRow, PssSource};
 pub use self_cost::SelfCostRow;
 pub use shm_object::{ShmFamily, ShmObjectRow};
-pub use title::{TitleRow, TitleSource};
+pub use title::{TitleRow, TitleSource, trim_title};
 pub use vm_event::{VmEventRow, VmOp};
 pub use vm_summary::VmSummaryRow;
 
