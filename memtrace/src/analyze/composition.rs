@@ -6,6 +6,7 @@ use super::endings::common_name;
 use super::family::bundle_similar;
 use super::ledger::Snapshot;
 use super::process::Process;
+use super::shares::Share;
 use super::surroundings::{CgroupUse, NodeUse};
 use crate::model::{BootNs, Bytes};
 use std::sync::Arc;
@@ -27,6 +28,8 @@ pub struct Composition {
     /// The books of those cgroups and of the node; empty for a recording that does not know
     /// what is shared.
     pub balances: Vec<Balance>,
+    /// What each holder has when shared pages are divided; `None` for the same recordings.
+    pub shares: Option<Vec<Share>>,
 }
 
 /// What one process held.
@@ -67,6 +70,7 @@ impl Composition {
             cgroups: Vec::new(),
             node: None,
             balances: Vec::new(),
+            shares: None,
         }
     }
 

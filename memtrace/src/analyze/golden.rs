@@ -6,7 +6,9 @@ mod rows;
 mod runs;
 mod script;
 mod sharing;
+mod team;
 
 pub(crate) use rows::mem_row;
 pub(crate) use runs::RUNS;
 pub(crate) use script::{Script, boot, upid};
+pub(crate) use team::ray_with_vllm_later;

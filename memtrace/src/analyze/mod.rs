@@ -27,9 +27,11 @@ mod peak;
 mod phases;
 mod process;
 mod reorder;
+mod roles;
 mod roster;
 mod run;
 mod series;
+mod shares;
 mod signal;
 mod standing;
 mod surroundings;
@@ -53,8 +55,10 @@ pub use phases::{
     Repeated, Slope, Spread, Steps, Stretch,
 };
 pub use process::Process;
+pub use roles::{Kind, KindFigures, RoleAtPeak, RoleFinding};
 pub use run::{AnalyzeError, Options, analyze};
 pub use series::SeriesPoint;
+pub use shares::Share;
 pub use signal::signal_name;
 pub use surroundings::{CgroupUse, NodeUse};
 

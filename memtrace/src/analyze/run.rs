@@ -13,7 +13,7 @@ use super::moment::{Moment, MomentError};
 use super::phases::{Gauges, PhaseError, Timeline};
 use super::reorder::{Reorder, Sample};
 use super::roster::Roster;
-use super::{Amounts, RowSource, balance, losses, mappings, oom, surroundings};
+use super::{Amounts, RowSource, balance, losses, mappings, oom, roles, surroundings};
 use crate::model::tables::MemRow;
 use crate::model::{BootNs, Bytes, RunInfo, RunState, Target};
 use std::collections::HashMap;
@@ -121,6 +121,9 @@ where
     let is_everyone_recorded = matches!(info.target, Target::All);
     balance::complete(source, &roster.processes, is_everyone_recorded, &mut all)?;
 
+    let length = clock.duration();
+    let roles = seen.roles.finish(end.max(clock.end()), length);
+    let roles = roles::findings(&roster.processes, roles, peak.as_ref());
     let (phases, phase) = phases.told(seen.gauges, &clock, &states, end);
 
     let family = Family::of(&roster.processes);
@@ -143,6 +146,7 @@ where
         family,
         peak,
         at,
+        roles,
         phases,
         phase,
         growth: seen.growth,

@@ -6,7 +6,7 @@
 
 use super::World;
 use crate::model::{
-    Looks, ProcessRow, Record, Role, Rules, Tgid, TitleRow, TitleSource, Upid, trim_title,
+    Looks, MAIN, ProcessRow, Record, Role, Rules, Tgid, TitleRow, TitleSource, Upid, trim_title,
 };
 use std::collections::{HashMap, VecDeque};
 
@@ -14,8 +14,6 @@ use std::collections::{HashMap, VecDeque};
 const ENDED_MAX: usize = 1024;
 /// Ancestors that are asked for a framework.
 const ANCESTORS_MAX: usize = 32;
-/// A process that was asked for is at least that.
-const MAIN: &str = "main";
 /// What others tell of a process says less than its own names, and more than that it was asked
 /// for.
 const WEIGHT_TOLD: u8 = 9;

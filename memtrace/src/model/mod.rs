@@ -18,7 +18,7 @@ pub use cell::{Cell, CellError, CellSink, CellSource, ColumnType};
 pub use clock::{ClockOffset, ClockReading};
 pub use label::Label;
 pub use mark::{MARK_BYTES_MAX, MARK_SOCKET_VARIABLE, MARK_VERSION, MarkError, MarkMessage};
-pub use roles::{Found, Looks, Role, Rules, RulesError};
+pub use roles::{Found, Looks, MAIN, Role, Rules, RulesError};
 pub use run::{Framework, RunInfo, RunState, SCHEMA_VERSION, SchemaVersion, Target};
 pub use table::{Column, Row, Table};
 pub use tables::{

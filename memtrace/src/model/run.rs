@@ -76,7 +76,7 @@ impl Framework {
     pub fn pattern(self) -> &'static str {
         match self {
             Self::Ray => {
-                r"^ray::|/gcs/gcs_server\b|/raylet/raylet\b|/ray/(?:dashboard|_private|autoscaler)/\S+\.py"
+                r"^ray::|^\S*/(?:gcs/gcs_server|raylet/raylet)\b|^\S*python\S* (?:-\S+ )*\S*/ray/(?:dashboard|_private|autoscaler)/\S+\.py"
             }
             Self::Vllm => r"^VLLM::|^VllmWorker|(?:^|/)vllm serve\b|-m vllm\.entrypoints\.",
         }

@@ -32,6 +32,11 @@ const COLUMNS: &[(&str, Cell)] = &[
         Some(row.analysis.processes[row.process.root?].upid.to_string())
     }),
     ("name", |row| Some(row.process.name.to_string())),
+    ("framework", |row| {
+        row.process.role.as_ref()?.framework.clone()
+    }),
+    ("role", |row| Some(row.process.role.as_ref()?.role.clone())),
+    ("rank", |row| row.process.role.as_ref()?.rank.clone()),
     ("comm", |row| Some(row.process.comm.to_string())),
     ("start", |row| {
         words::rfc3339(row.analysis.clock.to_wall(row.process.start_boot_ns)?)

@@ -9,6 +9,7 @@ mod kills;
 mod mappings;
 mod phases;
 mod processes;
+mod roles;
 mod tree;
 
 use super::Style;
@@ -144,6 +145,7 @@ pub(super) fn build(analysis: &Analysis, style: &Style) -> Document {
     sections.push(holders::peak(analysis, top));
     let peak = analysis.peak.as_ref();
     sections.extend(peak.and_then(|peak| balance::ledger(analysis, peak, top)));
+    sections.extend(roles::by_role(analysis, top));
     sections.extend(holders::main_and_descendants(analysis, top));
     sections.extend(phases::phases(analysis, style, top));
     sections.extend(processes::by_peak(analysis, top));

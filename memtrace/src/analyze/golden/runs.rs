@@ -3,6 +3,7 @@
 use super::marked;
 use super::script::{Script, gib, upid};
 use super::sharing::shared;
+use super::team::ray_with_vllm;
 use crate::model::tables::{DiagKind, PeakSource, Severity, VmOp};
 use crate::model::{Bytes, RunState, Target, Tgid};
 
@@ -23,6 +24,7 @@ pub(crate) const RUNS: &[Run] = &[
     ("whole_machine", whole_machine, None),
     ("address_space", address_space, None),
     ("shared", shared, Some("+12s")),
+    ("ray_with_vllm", ray_with_vllm, None),
     ("vllm_start_up", marked::vllm_start_up, None),
     ("steps_that_leak", marked::steps_that_leak, None),
 ];

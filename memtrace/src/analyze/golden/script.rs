@@ -128,13 +128,14 @@ impl Script {
 
     fn name(&mut self, tgid: u32, at: f64, source: TitleSource, title: &str) {
         let comm = self.processes[&tgid].comm.clone();
+        let role = self.processes[&tgid].role.clone();
         self.put(TitleRow {
             ts: wall(at),
             boot_ns: boot(at),
             upid: upid(Tgid(tgid)),
             comm,
             title: Some(title.to_owned()),
-            role: None,
+            role,
             source: Some(source),
         });
     }

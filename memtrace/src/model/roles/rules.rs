@@ -4,6 +4,9 @@ use super::file::{self, Rule, RulesError};
 use regex::Captures;
 use std::fmt;
 
+/// The role of a process that was asked for, where no rule knows more.
+pub const MAIN: &str = "main";
+
 /// What a process is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Role {
@@ -15,12 +18,19 @@ pub struct Role {
     pub rank: Option<String>,
 }
 
+impl Role {
+    /// What it has in common with the other ranks: "vLLM worker".
+    pub fn kind(&self) -> String {
+        match &self.framework {
+            Some(framework) => format!("{framework} {}", self.role),
+            None => self.role.clone(),
+        }
+    }
+}
+
 impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(framework) = &self.framework {
-            write!(f, "{framework} ")?;
-        }
-        f.write_str(&self.role)?;
+        f.write_str(&self.kind())?;
         match &self.rank {
             Some(rank) => write!(f, " {rank}"),
             None => Ok(()),
