@@ -11,4 +11,4 @@ mod team;
 pub(crate) use rows::mem_row;
 pub(crate) use runs::RUNS;
 pub(crate) use script::{Script, boot, upid};
-pub(crate) use team::ray_with_vllm_later;
+pub(crate) use team::{ray_with_vllm, ray_with_vllm_later};

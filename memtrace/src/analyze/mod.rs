@@ -11,6 +11,7 @@ mod balance;
 mod clock;
 mod composition;
 mod cost;
+mod diff;
 mod endings;
 mod family;
 #[cfg(test)]
@@ -42,6 +43,7 @@ pub use balance::{AnonLine, Balance, Basis, KernelPart, Scope};
 pub use clock::RunClock;
 pub use composition::{Composition, Holder, HolderGroup, together};
 pub use cost::RecorderCost;
+pub use diff::{Change, Comparison, Diff, Excess, KindChange};
 pub use endings::{Ending, EndingGroup, Endings};
 pub use family::{Family, TreeLine};
 pub use growth::{Growth, Verdict};

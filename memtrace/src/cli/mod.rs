@@ -1,5 +1,6 @@
 //! The command line: one file per subcommand, each with its arguments and a `run`.
 
+mod diff;
 mod doctor;
 mod mark;
 mod output;
@@ -29,6 +30,7 @@ enum Command {
     Record(record::Args),
     /// Say who held the memory, from a recording alone
     Report(report::Args),
+    Diff(diff::Args),
     Mark(mark::Args),
     Recover(recover::Args),
     Schema(schema::Args),
@@ -37,12 +39,13 @@ enum Command {
 }
 
 /// Parses the command line, runs it, and gives the exit code: the command's own for
-/// `record`, 1 after an error, 2 for a usage error.
+/// `record`, 1 after an error, 2 for a usage error, 3 for `diff` where memory rose too much.
 pub fn main() -> ExitCode {
     log_to_stderr();
     let outcome = match Cli::parse().command {
         Command::Record(args) => record::run(args),
         Command::Report(args) => report::run(args),
+        Command::Diff(args) => diff::run(args),
         Command::Mark(args) => mark::run(args),
         Command::Recover(args) => recover::run(args),
         Command::Schema(args) => schema::run(args),

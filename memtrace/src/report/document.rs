@@ -2,6 +2,7 @@
 //! `md` render. One file per group of sections; [`build`] puts them in order.
 
 mod balance;
+pub(super) mod diff;
 mod growth;
 mod head;
 mod holders;

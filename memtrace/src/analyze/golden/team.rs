@@ -77,7 +77,7 @@ fn object() -> ShmObjectRow {
 }
 
 /// The job.
-pub(super) fn ray_with_vllm() -> Script {
+pub(crate) fn ray_with_vllm() -> Script {
     let mut run = job(2048.0, 0.0);
     run.put(object());
     run
@@ -89,6 +89,6 @@ pub(crate) fn ray_with_vllm_later() -> Script {
     run.put(object());
     run.process(150, Some(100), 30.0, "/venv/bin/python3 rollout.py");
     run.is(150, "PyTorch", "DataLoader worker", None);
-    run.mem(150, 31.0, [400.0, 20.0, 0.0]);
+    run.mem(150, 31.0, [600.0, 20.0, 0.0]);
     run
 }
