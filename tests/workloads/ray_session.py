@@ -74,7 +74,12 @@ def main() -> None:
     for kind, processes in ray_worker._global_node.all_processes.items():
         for process in processes:
             roles[process.process.pid] = kind
-    print(json.dumps({"object_bytes": OBJECT_BYTES, "roles": roles}), flush=True)
+    truth = {
+        "object_bytes": OBJECT_BYTES,
+        "session": ray_worker._global_node.get_session_dir_path(),
+        "roles": roles,
+    }
+    print(json.dumps(truth), flush=True)
     ray.get(held)
 
 

@@ -59,7 +59,10 @@ pub fn ray_cluster(words: &[&str]) -> Result<Vec<Score>> {
     let mut line = String::new();
     BufReader::new(output).read_line(&mut line)?;
     let truth: Value = serde_json::from_str(&line).context("the session said nothing")?;
-    let recorder = Recorder::start(&[words, &["--quiet", "--ray"]].concat())?;
+    // The one of this test: there can be others.
+    let session = truth["session"].as_str().context("no session")?;
+    let target = format!("--ray={session}");
+    let recorder = Recorder::start(&[words, &["--quiet", &target]].concat())?;
     std::thread::sleep(std::time::Duration::from_secs(4));
     let recorded = recorder.stop()?;
     running.wait()?;
