@@ -4,6 +4,7 @@ use super::amounts::{Amounts, Totals};
 use super::balance::Balance;
 use super::endings::common_name;
 use super::family::bundle_similar;
+use super::gpu::GpuLedger;
 use super::ledger::Snapshot;
 use super::process::Process;
 use super::shares::Share;
@@ -30,6 +31,8 @@ pub struct Composition {
     pub balances: Vec<Balance>,
     /// What each holder has when shared pages are divided; `None` for the same recordings.
     pub shares: Option<Vec<Share>>,
+    /// The books of each GPU as they stood then.
+    pub gpus: Vec<GpuLedger>,
 }
 
 /// What one process held.
@@ -71,6 +74,7 @@ impl Composition {
             node: None,
             balances: Vec::new(),
             shares: None,
+            gpus: Vec::new(),
         }
     }
 
@@ -90,6 +94,19 @@ impl Composition {
             amounts.max().unwrap_or(Bytes(0))
         };
         Some(self.totals.anon.bytes()? + largest(Amounts::file) + largest(Amounts::shmem))
+    }
+
+    /// What a process held on GPUs then. `None` where it held nothing; `Some(None)` when
+    /// unknown.
+    pub fn gpu_held_by(&self, process: usize) -> Option<Option<Bytes>> {
+        let mut held = self
+            .gpus
+            .iter()
+            .filter(|ledger| !ledger.is_divided)
+            .filter_map(|ledger| ledger.held_by(process))
+            .peekable();
+        held.peek()?;
+        Some(held.sum())
     }
 
     /// The holders as lines of a table, similar ones together, the largest first.

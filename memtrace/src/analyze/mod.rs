@@ -16,6 +16,7 @@ mod endings;
 mod family;
 #[cfg(test)]
 pub(crate) mod golden;
+mod gpu;
 mod growth;
 mod held;
 mod ledger;
@@ -46,6 +47,7 @@ pub use cost::RecorderCost;
 pub use diff::{Change, Comparison, Diff, Excess, KindChange};
 pub use endings::{Ending, EndingGroup, Endings};
 pub use family::{Family, TreeLine};
+pub use gpu::{Contexts, Fall, GpuDevice, GpuHolder, GpuLedger, GpuLine, GpuProcess, Gpus};
 pub use growth::{Growth, Verdict};
 pub use losses::Loss;
 pub use mappings::{Mapping, Mappings, ProcessMappings};

@@ -3,6 +3,7 @@
 use super::output::{has_color, print};
 use crate::host::doctor::{Diagnosis, Verdict, diagnose};
 use crate::host::{HostFacts, Plan, ProbeChoice};
+use crate::session::survey_gpus;
 use anyhow::Context;
 use serde::Serialize;
 use std::fmt::{self, Write};
@@ -21,6 +22,7 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut facts = HostFacts::read();
     facts.try_kernel();
+    survey_gpus(&mut facts);
     let found = diagnose(&facts);
     let plan =
         Plan::from_facts(&facts, None, ProbeChoice::Auto).context("failed to plan a recording")?;

@@ -12,6 +12,8 @@ mod container;
 #[cfg(target_os = "linux")]
 mod fields;
 #[cfg(target_os = "linux")]
+pub mod gpu;
+#[cfg(target_os = "linux")]
 mod kept;
 #[cfg(target_os = "linux")]
 pub mod marks;
@@ -25,6 +27,8 @@ mod ray;
 mod roles;
 #[cfg(target_os = "linux")]
 pub mod smaps;
+#[cfg(target_os = "linux")]
+mod stop;
 pub mod sysinfo;
 mod targets;
 mod world;

@@ -19,7 +19,7 @@ pub use clock::{ClockOffset, ClockReading};
 pub use label::Label;
 pub use mark::{MARK_BYTES_MAX, MARK_SOCKET_VARIABLE, MARK_VERSION, MarkError, MarkMessage};
 pub use roles::{Found, Looks, MAIN, Role, Rules, RulesError};
-pub use run::{Framework, RunInfo, RunState, SCHEMA_VERSION, SchemaVersion, Target};
+pub use run::{Framework, GpuInfo, RunInfo, RunState, SCHEMA_VERSION, SchemaVersion, Target};
 pub use table::{Column, Row, Table};
 pub use tables::{
     CacheSource, CachedFileRow, CgroupMemRow, DiagKind, DiagRow, FirstSeenBy, MappingKind,

@@ -1,9 +1,9 @@
 //! The runs on which every report format is snapshotted.
 
-use super::marked;
 use super::script::{Script, gib, upid};
 use super::sharing::shared;
 use super::team::ray_with_vllm;
+use super::{devices, marked};
 use crate::model::tables::{DiagKind, PeakSource, Severity, VmOp};
 use crate::model::{Bytes, RunState, Target, Tgid};
 
@@ -25,6 +25,9 @@ pub(crate) const RUNS: &[Run] = &[
     ("address_space", address_space, None),
     ("shared", shared, Some("+12s")),
     ("ray_with_vllm", ray_with_vllm, None),
+    ("gpus", devices::put_to_sleep, None),
+    ("gpus_at", devices::put_to_sleep, Some("+70s")),
+    ("gpu_ghost", devices::ghost, None),
     ("vllm_start_up", marked::vllm_start_up, None),
     ("steps_that_leak", marked::steps_that_leak, None),
 ];
