@@ -230,6 +230,27 @@ mod needs_bpf {
         Ok(())
     }
 
+    mod needs_ray {
+        use super::*;
+
+        #[test]
+        fn every_process_of_a_ray_session_has_its_role_and_its_store_counts_once()
+        -> anyhow::Result<()> {
+            need::require("bpf");
+            need::require("ray");
+            all_hold(scenario::ray_session(BPF)?);
+            Ok(())
+        }
+
+        #[test]
+        fn a_running_cluster_is_found_with_its_driver() -> anyhow::Result<()> {
+            need::require("bpf");
+            need::require("ray");
+            all_hold(scenario::ray_cluster(BPF)?);
+            Ok(())
+        }
+    }
+
     mod needs_fentry {
         use super::*;
 

@@ -54,6 +54,11 @@ pub const NEEDS: &[Need] = &[
         probe: cgroup2,
     },
     Need {
+        word: "ray",
+        doc: "Ray, installed into target/ray",
+        probe: ray,
+    },
+    Need {
         word: "fentry",
         doc: "a kernel that lets programs be attached to its functions",
         probe: fentry,
@@ -179,6 +184,19 @@ fn cgroup2() -> Result<(), String> {
         Ok(_) => Ok(()),
         Err(error) => Err(format!("{}: {error}", file.display())),
     }
+}
+
+fn ray() -> Result<(), String> {
+    let python = crate::program::ray_python().map_err(|error| format!("{error:#}"))?;
+    let output = Command::new(python)
+        .args(["-c", "import ray, numpy"])
+        .output()
+        .map_err(|error| error.to_string())?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(said.lines().last().unwrap_or_default().to_owned())
 }
 
 fn fentry() -> Result<(), String> {

@@ -19,6 +19,21 @@ pub fn workload() -> Result<PathBuf> {
     sibling("memtrace-workload")
 }
 
+/// The Python that has Ray, which `cargo xtask test` installs into target/ray.
+///
+/// # Errors
+/// When it was not installed.
+pub fn ray_python() -> Result<PathBuf> {
+    let own = std::env::current_exe().context("failed to find this program")?;
+    let found = own
+        .ancestors()
+        .skip(2)
+        .take(2)
+        .map(|target| target.join("ray/bin/python3"))
+        .find(|python| python.is_file());
+    found.context("there is no target/ray; `cargo xtask test` installs it")
+}
+
 /// The stand-in for NVIDIA's library, as the dependency of this crate that it is.
 ///
 /// # Errors

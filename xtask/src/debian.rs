@@ -15,8 +15,7 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
         if sh::find_in_path("apt-get").is_none() {
             bail!("this is not a Debian machine; the packages needed there are {missing:?}");
         }
-        let is_root = sh::capture(Command::new("id").arg("-u"))?.trim() == "0";
-        if !is_root {
+        if !is_root()? {
             bail!("run as root: apt-get install {}", missing.join(" "));
         }
         sh::run(Command::new("apt-get").args(["-qq", "update"]))?;
@@ -28,6 +27,15 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
         )?;
     }
     Ok(())
+}
+
+/// Whether packages can be installed here: Debian, and root.
+pub(crate) fn can_install() -> bool {
+    sh::find_in_path("apt-get").is_some() && is_root().unwrap_or(false)
+}
+
+fn is_root() -> Result<bool> {
+    Ok(sh::capture(Command::new("id").arg("-u"))?.trim() == "0")
 }
 
 fn is_installed(package: &str) -> bool {

@@ -5,11 +5,15 @@
 //! `memtrace-needs` program of the tests crate tries each need. What is missing is left
 //! out by name, so that it counts as skipped and never as passed.
 
-use crate::sh;
+use crate::{debian, sh};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::Command;
+
+/// The Ray that roles are tested with, and what its test needs.
+const RAY: &[&str] = &["ray==2.60.0", "numpy"];
 
 /// Options of `cargo xtask test`.
 #[derive(Debug, clap::Args)]
@@ -41,6 +45,12 @@ struct Need {
 pub(crate) fn run(args: &Args) -> Result<()> {
     // The tests call these programs, and cargo only builds those of their own package.
     sh::run(at_root().args(["build", "--locked", "--workspace", "--bins"]))?;
+    let is_left_out = |word: &str| args.no_root || args.without.iter().any(|out| out == word);
+    if !is_left_out("ray")
+        && let Err(error) = install_ray()
+    {
+        println!("Ray could not be installed: {error:#}");
+    }
     let missing = missing(args, needs()?)?;
 
     let has_nextest = sh::capture(at_root().args(["nextest", "--version"])).is_ok();
@@ -102,6 +112,23 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         count => println!("every test that can run here passed; {count} were skipped, see above"),
     }
     Ok(())
+}
+
+/// Ray in an environment of its own, as the tests of roles look for it.
+fn install_ray() -> Result<()> {
+    let venv = sh::target_dir().join("ray");
+    let python = venv.join("bin/python3");
+    let has_ray =
+        |python: &Path| sh::capture(Command::new(python).args(["-c", "import ray, numpy"])).is_ok();
+    if has_ray(&python) {
+        return Ok(());
+    }
+    if debian::can_install() {
+        debian::install(&["python3-venv"])?;
+    }
+    sh::run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
+    let pip = ["-m", "pip", "install", "--quiet"];
+    sh::run(Command::new(&python).args(pip).args(RAY))
 }
 
 fn at_root() -> Command {

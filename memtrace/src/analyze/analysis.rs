@@ -13,6 +13,7 @@ use super::mappings::Mappings;
 use super::oom::OomFinding;
 use super::phases::{PhaseFocus, Phases};
 use super::process::Process;
+use super::roles::RoleFinding;
 use super::series::SeriesPoint;
 use crate::model::{BootNs, Bytes, RunInfo};
 use std::sync::Arc;
@@ -45,6 +46,8 @@ pub struct Analysis {
     pub at: Option<Composition>,
     /// The trees, the one with the highest peak first.
     pub trees: Vec<TreeFinding>,
+    /// The processes by role, the one that held most at the peak first.
+    pub roles: Vec<RoleFinding>,
     /// What named phases cost; `None` when nothing was named.
     pub phases: Option<Phases>,
     /// The phases of the name that was asked for.

@@ -203,13 +203,15 @@ pub(super) fn complete<S: RowSource>(
         let node = composition.node.as_ref();
         let node = node.map(|node| books.node(node, is_everyone_recorded));
         let balances = cgroups.chain(node).collect();
+        let shares = books.shares();
         composition.balances = balances;
+        composition.shares = Some(shares);
     }
     Ok(())
 }
 
 /// What the books of one instant are drawn up from.
-struct Books<'a> {
+pub(super) struct Books<'a> {
     composition: &'a Composition,
     processes: &'a [Process],
     forks: &'a Forks,
@@ -306,17 +308,15 @@ impl Books<'_> {
                 }
         });
         let recorder_bytes = recorder.map(|recorder| recorder.anon_bytes);
-        let is_there = |bytes: Option<Bytes>| bytes.is_some_and(|bytes| bytes.0 > 0);
-        let objects = self.standing.objects.iter().filter(|row| {
-            let is_inside = is_inside(row.first_mapper_upid) || scope == Scope::Node;
-            is_inside && is_there(in_memory(row)) && self.was_there(row)
-        });
+        let objects = self
+            .objects_there()
+            .filter(|row| is_inside(row.first_mapper_upid) || scope == Scope::Node);
         let mut objects: Vec<ShmObjectRow> = objects.cloned().collect();
         let order = |row: &ShmObjectRow| (in_memory(row).map(std::cmp::Reverse), row.inode);
         objects.sort_by_key(order);
         let files = self.standing.files.iter().filter(|row| {
             let is_inside = is_inside(row.first_user_upid) || scope == Scope::Node;
-            is_inside && is_there(row.cached_bytes)
+            is_inside && is_some(row.cached_bytes)
         });
         let mut files: Vec<CachedFileRow> = files.cloned().collect();
         files.sort_by(|a, b| (b.cached_bytes, &a.path).cmp(&(a.cached_bytes, &b.path)));
@@ -340,6 +340,20 @@ impl Books<'_> {
         }
     }
 
+    pub(super) fn composition(&self) -> &Composition {
+        self.composition
+    }
+
+    pub(super) fn upid(&self, process: usize) -> Upid {
+        self.processes[process].upid
+    }
+
+    /// The objects that had memory at the instant.
+    pub(super) fn objects_there(&self) -> impl Iterator<Item = &ShmObjectRow> {
+        let objects = self.standing.objects.iter();
+        objects.filter(|row| is_some(in_memory(row)) && self.was_there(row))
+    }
+
     fn was_there(&self, row: &ShmObjectRow) -> bool {
         let later = row.boot_ns - self.composition.boot_ns;
         let held_shared = |upid: Upid| {
@@ -352,7 +366,7 @@ impl Books<'_> {
         later.0 <= 0 || (later.0 <= LAG_NS && row.first_mapper_upid.is_some_and(held_shared))
     }
 
-    fn anon_line(&self, process: usize, amounts: &Amounts) -> Option<AnonLine> {
+    pub(super) fn anon_line(&self, process: usize, amounts: &Amounts) -> Option<AnonLine> {
         let now = amounts.anon()?;
         let measured = self.standing.pss.get(&self.processes[process].upid);
         let at = self.composition.boot_ns;
@@ -373,6 +387,10 @@ impl Books<'_> {
             age_ns: boot_ns.map(|boot_ns| self.composition.boot_ns - boot_ns),
         })
     }
+}
+
+fn is_some(bytes: Option<Bytes>) -> bool {
+    bytes.is_some_and(|bytes| bytes.0 > 0)
 }
 
 /// What those have in common that were forked for the same purpose.

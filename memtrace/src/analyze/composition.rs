@@ -7,6 +7,7 @@ use super::family::bundle_similar;
 use super::gpu::GpuLedger;
 use super::ledger::Snapshot;
 use super::process::Process;
+use super::shares::Share;
 use super::surroundings::{CgroupUse, NodeUse, RecorderUse};
 use crate::model::{BootNs, Bytes};
 use std::sync::Arc;
@@ -30,6 +31,8 @@ pub struct Composition {
     /// The books of those cgroups and of the node; empty for a recording that does not know
     /// what is shared.
     pub balances: Vec<Balance>,
+    /// What each holder has when shared pages are divided; `None` for the same recordings.
+    pub shares: Option<Vec<Share>>,
     /// The books of each GPU as they stood then.
     pub gpus: Vec<GpuLedger>,
 }
@@ -73,6 +76,7 @@ impl Composition {
             node: None,
             recorder: None,
             balances: Vec::new(),
+            shares: None,
             gpus: Vec::new(),
         }
     }

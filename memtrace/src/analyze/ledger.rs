@@ -14,6 +14,7 @@ use super::amounts::{Amounts, Totals};
 use super::growth::{self, Growth};
 use super::phases::{Gauge, Gauges};
 use super::reorder::Sample;
+use super::roles::RoleSums;
 use super::roster::Roster;
 use super::series::{Series, SeriesPoint};
 use crate::model::{BootNs, Bytes};
@@ -65,6 +66,8 @@ pub(super) struct Seens {
     pub(super) trees: Vec<TreeSeen>,
     pub(super) growth: Option<Growth>,
     pub(super) curve: Vec<SeriesPoint>,
+    /// The sums by role.
+    pub(super) roles: RoleSums,
     /// The memory at the boundaries of phases.
     pub(super) gauges: Gauges,
     /// The first and the last row.
@@ -112,6 +115,7 @@ pub(super) struct Ledger<'a> {
     snapshots: Vec<Snapshot>,
     trees: Vec<Tree>,
     touched_trees: Vec<u32>,
+    roles: RoleSums,
     totals: Totals,
     peak: Option<(BootNs, Totals)>,
     maximum: u32,
@@ -142,6 +146,7 @@ impl<'a> Ledger<'a> {
             snapshots: Vec::new(),
             trees: Vec::new(),
             touched_trees: Vec::new(),
+            roles: RoleSums::of(&roster.processes),
             totals: Totals::default(),
             peak: None,
             maximum: 0,
@@ -227,6 +232,7 @@ impl<'a> Ledger<'a> {
                 tree: self.gauge,
             },
             trees: self.trees.iter().map(Tree::seen).collect(),
+            roles: self.roles,
             growth,
             curve: self.curve.iter().flat_map(Series::points).collect(),
             span: self.first.zip(last),
@@ -287,6 +293,7 @@ impl<'a> Ledger<'a> {
             self.peak = Some((now, self.totals));
             self.maximum += 1;
         }
+        self.roles.settle(now);
         while let Some(tree) = self.touched_trees.pop() {
             self.trees[tree as usize].settle(now);
         }
@@ -326,6 +333,9 @@ impl<'a> Ledger<'a> {
             self.totals.remove(&slot.now);
         }
         let before = slot.now.rss_or_zero();
+        let was = slot.is_present.then_some(slot.now);
+        self.roles
+            .change(position, was.as_ref(), amounts.as_ref(), time);
         slot.now = amounts.unwrap_or(Amounts::NONE);
         slot.is_present = amounts.is_some();
         if slot.is_present {
@@ -461,7 +471,7 @@ impl Tree {
     }
 }
 
-fn raise(high: &mut Option<High>, bytes: i64, boot_ns: BootNs) {
+pub(super) fn raise(high: &mut Option<High>, bytes: i64, boot_ns: BootNs) {
     if bytes > high.map_or(0, |high| high.bytes.0) {
         *high = Some(High {
             bytes: Bytes(bytes),

@@ -11,6 +11,7 @@ mod balance;
 mod clock;
 mod composition;
 mod cost;
+mod diff;
 mod endings;
 mod family;
 #[cfg(test)]
@@ -29,10 +30,12 @@ mod peak;
 mod phases;
 mod process;
 mod reorder;
+mod roles;
 mod roster;
 mod run;
 mod samples;
 mod series;
+mod shares;
 mod sharing;
 mod signal;
 mod standing;
@@ -44,6 +47,7 @@ pub use balance::{AnonLine, Balance, Basis, KernelPart, Scope, in_memory};
 pub use clock::RunClock;
 pub use composition::{Composition, Holder, HolderGroup, together};
 pub use cost::RecorderCost;
+pub use diff::{Change, Comparison, Diff, Excess, KindChange};
 pub use endings::{Ending, EndingGroup, Endings};
 pub use family::{Family, TreeLine};
 pub use gpu::{Contexts, Fall, GpuDevice, GpuHolder, GpuLedger, GpuLine, GpuProcess, Gpus};
@@ -59,12 +63,14 @@ pub use phases::{
     Repeated, Slope, Spread, Steps, Stretch,
 };
 pub use process::Process;
+pub use roles::{Kind, KindFigures, RoleAtPeak, RoleFinding};
 pub use run::{AnalyzeError, Options, analyze};
 pub use samples::{
     LabelledPeak, MemorySample, NodeReading, PythonHeap, SampleOptions, SampleSummary, Samples,
     sample,
 };
 pub use series::SeriesPoint;
+pub use shares::Share;
 pub use signal::signal_name;
 pub use surroundings::{CgroupUse, NodeUse, RecorderUse};
 

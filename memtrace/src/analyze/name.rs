@@ -4,8 +4,8 @@
 //! up, when the memory of loading is long taken. So a process is called what it was called at
 //! its peak; a title that came later names it too, where it had none of its own before.
 
-use crate::model::BootNs;
 use crate::model::tables::{TitleRow, TitleSource};
+use crate::model::{BootNs, MAIN, Role, trim_title};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -29,8 +29,8 @@ impl Interner {
 pub(super) struct NameTrack {
     /// The command line of the image that ran at the peak.
     image: Option<Arc<str>>,
-    /// The title which that image gave itself.
-    own: Option<Arc<str>>,
+    /// The title which that image gave itself, and what the process was by then.
+    own: Option<(Arc<str>, Option<String>)>,
     /// The newest title of all.
     last: Option<Arc<str>>,
     is_past_the_image: bool,
@@ -63,24 +63,46 @@ impl NameTrack {
                 self.is_past_the_image = true;
             }
         } else if self.image.as_ref() != Some(&title) && (is_before_peak || self.own.is_none()) {
-            self.own = Some(title);
+            self.own = Some((title, row.role.clone()));
         }
     }
 
     /// The title or command line at the peak.
     pub(super) fn at_peak(&self) -> Option<&Arc<str>> {
-        self.own.as_ref().or(self.image.as_ref())
+        let own = self.own.as_ref().map(|(title, _)| title);
+        own.or(self.image.as_ref())
+    }
+
+    /// What to call a process of this role, by what it was at its peak; `None` when another
+    /// program ran then, whose role is not known any more.
+    pub(super) fn label(&self, role: &Role) -> Option<String> {
+        if self.is_past_the_image || role.role == MAIN {
+            return None;
+        }
+        let Some((title, Some(then))) = &self.own else {
+            return Some(role.to_string());
+        };
+        // Another task of the same worker; but what it was before it had anything to do is not
+        // what it is.
+        let kind = |role: &str| role.split(' ').next().map(str::to_owned);
+        if kind(then) != kind(&role.role) {
+            return Some(role.to_string());
+        }
+        let role = Role {
+            role: then.clone(),
+            ..role.clone()
+        };
+        let class = then.rsplit(' ').next().unwrap_or(then);
+        // The method that ran: `Trainer.step`.
+        let method = title.rsplit_once(class).map(|(_, method)| method);
+        let method = method.filter(|method| method.starts_with('.'));
+        Some(format!("{role}{}", method.unwrap_or_default()))
     }
 
     /// The last one.
     pub(super) fn last(&self) -> Option<&Arc<str>> {
         self.last.as_ref()
     }
-}
-
-/// A rewritten command line is padded with NULs, or with spaces by setproctitle.
-pub(super) fn trim_title(title: &str) -> &str {
-    title.trim_matches(|c: char| c == '\0' || c.is_whitespace())
 }
 
 /// The name for a person: the title or command line, with the directories of its first two
@@ -167,6 +189,7 @@ mod tests {
             upid: Upid(1),
             comm: "python3".to_owned(),
             title: Some(title.to_owned()),
+            role: None,
             source: Some(source),
         }
     }
@@ -229,6 +252,44 @@ mod tests {
         }
         assert_eq!(display(None, "kworker/0:1"), "[kworker/0:1]");
         assert_eq!(display(Some(" \0"), "zombie"), "[zombie]");
+    }
+
+    #[test]
+    fn a_ray_worker_is_called_by_what_it_did_at_its_peak() {
+        let titled = |at, title: &str, role: &str| TitleRow {
+            role: Some(role.to_owned()),
+            ..row(at, TitleSource::Rename, title)
+        };
+        let rows = [
+            titled(10, "ray::IDLE", "idle worker"),
+            titled(20, "ray::load", "task load"),
+            titled(30, "ray::IDLE", "task load"),
+            titled(40, "ray::train", "task train"),
+        ];
+        let label = |peak: i64, rows: &[TitleRow], role: &str| {
+            let mut texts = Interner::default();
+            let mut track = NameTrack::default();
+            for row in rows {
+                track.take(row, Some(BootNs(peak)), &mut texts);
+            }
+            let role = Role {
+                framework: Some("Ray".to_owned()),
+                role: role.to_owned(),
+                rank: None,
+            };
+            track.label(&role)
+        };
+        let task = |peak| label(peak, &rows, "task train").expect("a label");
+        assert_eq!(task(35), "Ray task load");
+        assert_eq!(task(45), "Ray task train");
+        assert_eq!(task(15), "Ray task train");
+        let calls = [
+            titled(10, "ray::Trainer", "actor Trainer"),
+            titled(20, "ray::Trainer.step", "actor Trainer"),
+        ];
+        let actor = |peak| label(peak, &calls, "actor Trainer").expect("a label");
+        assert_eq!(actor(15), "Ray actor Trainer");
+        assert_eq!(actor(25), "Ray actor Trainer.step");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::endings::Ending;
 use super::growth::Growth;
 use super::peak::Peak;
-use crate::model::{BootNs, Bytes, Tgid, Upid};
+use crate::model::{BootNs, Bytes, Role, Tgid, Upid};
 use std::sync::Arc;
 
 /// One process of the recording. Indices point into [`super::Analysis::processes`].
@@ -21,10 +21,16 @@ pub struct Process {
     pub root: Option<usize>,
     /// Whether it is the root of the only tree: what the person thinks of as the program.
     pub is_main: bool,
-    /// What to call it: its title or command line at its peak, shortened.
+    /// What to call it: its role, else its title or command line at its peak, shortened.
     pub name: Arc<str>,
     /// What it shares with processes that do the same thing.
     pub shape: Arc<str>,
+    /// What it is to its framework; `None` when no rule knew it, or the recording is older than
+    /// roles.
+    pub role: Option<Role>,
+    /// Those that are counted together by role: the role without the rank, else what its command
+    /// line shares with others.
+    pub group: Arc<str>,
     /// The kernel's name for it.
     pub comm: Arc<str>,
     /// The file executed last.

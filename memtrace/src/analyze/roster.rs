@@ -6,7 +6,7 @@ use super::name::{self, Interner, NameTrack};
 use super::peak::Peak;
 use super::process::Process;
 use crate::model::tables::{FirstSeenBy, ProcessRow, TitleRow};
-use crate::model::{BootNs, RunInfo, Target, Upid};
+use crate::model::{BootNs, Role, RunInfo, Target, Upid};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -79,6 +79,8 @@ impl Roster {
             is_main: false,
             name: self.texts.intern("[unknown]"),
             shape: self.texts.intern("[unknown]"),
+            role: None,
+            group: self.texts.intern("[unknown]"),
             comm: self.texts.intern(""),
             exe: None,
             cmdline: None,
@@ -119,8 +121,18 @@ impl Roster {
             }
             let track = tracks.remove(&position).unwrap_or_default();
             let title = track.at_peak().or(process.cmdline.as_ref());
-            let name = name::display(title.map(AsRef::as_ref), &process.comm);
-            process.shape = self.texts.intern(&name::shape(&name));
+            let label = process.role.as_ref().and_then(|role| track.label(role));
+            let name = match label {
+                Some(label) => {
+                    process.shape = Arc::clone(&process.group);
+                    label
+                }
+                None => {
+                    let name = name::display(title.map(AsRef::as_ref), &process.comm);
+                    process.shape = self.texts.intern(&name::shape(&name));
+                    name
+                }
+            };
             process.name = self.texts.intern(&name);
             process.title = track.last().cloned();
         }
@@ -174,6 +186,16 @@ fn process_of(row: &ProcessRow, texts: &mut Interner) -> Process {
     let (exe, cmdline) = (keep(&row.exe), keep(&row.cmdline));
     let (cgroup, container_id) = (keep(&row.cgroup), keep(&row.container_id));
     let comm = texts.intern(&row.comm);
+    let role = row.role.clone().map(|role| Role {
+        framework: row.framework.clone(),
+        role,
+        rank: row.rank.clone(),
+    });
+    let group = match &role {
+        Some(role) => role.kind(),
+        None => name::shape(&name::display(row.cmdline.as_deref(), &row.comm)),
+    };
+    let group = texts.intern(&group);
     Process {
         upid: row.upid,
         tgid: Some(row.tgid),
@@ -183,6 +205,8 @@ fn process_of(row: &ProcessRow, texts: &mut Interner) -> Process {
         is_main: false,
         name: Arc::clone(&comm),
         shape: Arc::clone(&comm),
+        role,
+        group,
         comm,
         exe,
         cmdline,

@@ -15,7 +15,7 @@ use super::phases::{Gauges, PhaseError, Timeline};
 use super::reorder::{Reorder, Sample};
 use super::roster::Roster;
 use super::sharing::Forks;
-use super::{Amounts, RowSource, balance, leftovers, losses, mappings, oom, surroundings};
+use super::{Amounts, RowSource, balance, leftovers, losses, mappings, oom, roles, surroundings};
 use crate::model::tables::{MemRow, MemSource};
 use crate::model::{BootNs, Bytes, RunInfo, RunState, Target, Upid};
 use std::collections::HashMap;
@@ -135,6 +135,9 @@ where
 
     let earlier: Vec<&Composition> = earlier.iter().chain(&states).collect();
     let ooms = oom::explain(source, kills, &windows, &roster, &states, &earlier)?;
+    let length = clock.duration();
+    let roles = seen.roles.finish(end.max(clock.end()), length);
+    let roles = roles::findings(&roster.processes, roles, peak.as_ref());
     let (phases, phase) = phases.told(seen.gauges, &clock, &states, end);
 
     let family = Family::of(&roster.processes);
@@ -159,6 +162,7 @@ where
         family,
         peak,
         at,
+        roles,
         phases,
         phase,
         growth: seen.growth,

@@ -1,5 +1,6 @@
 //! The command line: one file per subcommand, each with its arguments and a `run`.
 
+mod diff;
 mod doctor;
 mod export;
 mod leftovers;
@@ -33,6 +34,7 @@ enum Command {
     Record(record::Args),
     /// Say who held the memory, from a recording alone
     Report(report::Args),
+    Diff(diff::Args),
     Mark(mark::Args),
     Export(export::Args),
     Recover(recover::Args),
@@ -42,12 +44,13 @@ enum Command {
 }
 
 /// Parses the command line, runs it, and gives the exit code: the command's own for
-/// `record`, 1 after an error, 2 for a usage error.
+/// `record`, 1 after an error, 2 for a usage error, 3 for `diff` where memory rose too much.
 pub fn main() -> ExitCode {
     log_to_stderr();
     let outcome = match Cli::parse().command {
         Command::Record(args) => record::run(args),
         Command::Report(args) => report::run(args),
+        Command::Diff(args) => diff::run(args),
         Command::Mark(args) => mark::run(args),
         Command::Export(args) => export::run(args),
         Command::Recover(args) => recover::run(args),

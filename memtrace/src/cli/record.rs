@@ -6,7 +6,9 @@ use super::values::{
     parse_regex, parse_size,
 };
 use crate::host::{HostFacts, ProbeChoice};
-use crate::model::{self, Bytes, DurationNs, GpuInfo, MarkRule, RunInfo, Target, Tgid};
+use crate::model::{
+    self, Bytes, DurationNs, Framework, GpuInfo, MarkRule, Rules, RunInfo, Target, Tgid,
+};
 use crate::report::visible;
 use crate::session::{
     CommandError, CommandUser, Held, Marks, Options, Outcome, Progress, RecordError, record,
@@ -36,7 +38,7 @@ leaves COMMAND alone. Without COMMAND the first one ends the recording.";
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "memtrace record [OPTIONS] -- COMMAND [ARG]...\n       \
-                            memtrace record [OPTIONS] -p PID | --match REGEX | --cgroup PATH | -a"
+                            memtrace record [OPTIONS] -p PID | --match REGEX | --cgroup PATH | --ray | --vllm | -a"
 )]
 #[command(after_help = EXIT_STATUS)]
 #[command(group = clap::ArgGroup::new("target").multiple(false).required(true))]
@@ -55,6 +57,15 @@ pub(super) struct Args {
     /// Record the processes of a cgroup and of the groups below it, with their descendants
     #[arg(long, value_name = "PATH", group = "target")]
     cgroup: Option<String>,
+
+    /// Record the Ray cluster of this node with its drivers, jobs and actors; the one of a session
+    /// directory (/tmp/ray/session_latest) where there are several
+    #[arg(long, value_name = "SESSION", group = "target", num_args = 0..=1, require_equals = true)]
+    ray: Option<Option<String>>,
+
+    /// Record the vLLM servers of this machine
+    #[arg(long, group = "target")]
+    vllm: bool,
 
     /// Record every process of the machine
     #[arg(short, long, group = "target")]
@@ -106,6 +117,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE", requires = "lines")]
     mark_rules: Option<PathBuf>,
 
+    /// Ask these rules first what a process is, before those that memtrace has (docs/roles.md)
+    #[arg(long, value_name = "FILE")]
+    roles: Option<PathBuf>,
+
     /// Time between two readings of the memory of GPUs
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_interval)]
     gpu_interval: DurationNs,
@@ -141,6 +156,7 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let facts = HostFacts::read();
     let target = target(&args);
+    let roles = rules(args.roles.as_deref())?;
     let user = if args.as_root {
         CommandUser::same()
     } else {
@@ -180,6 +196,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         backend: args.backend.0,
         probes: args.probes,
         vm_min: args.vm_min_bytes,
+        roles,
         gpu_interval: args.gpu_interval,
         gpus: args.gpu,
         cpu_budget: args.budget / 100.0,
@@ -246,6 +263,17 @@ fn no_log(path: &Path) -> String {
     format!("failed to take marks from {}", path.display())
 }
 
+/// The rules for roles, with those of a file first.
+fn rules(file: Option<&Path>) -> anyhow::Result<Rules> {
+    let Some(path) = file else {
+        return Ok(Rules::builtin()?);
+    };
+    let shown = path.display();
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("failed to read the rules in {shown}"))?;
+    Rules::with(&text).with_context(|| format!("the rules in {shown} can't be used"))
+}
+
 /// The GPUs in a line: what each is, and how many of them.
 fn gpus(gpus: &[GpuInfo]) -> String {
     let mut kinds: Vec<(&str, usize)> = Vec::new();
@@ -281,6 +309,16 @@ fn target(args: &Args) -> Target {
         }
     } else if let Some(path) = &args.cgroup {
         Target::Cgroup { path: path.clone() }
+    } else if let Some(session) = &args.ray {
+        Target::Framework {
+            framework: Framework::Ray,
+            session: session.clone(),
+        }
+    } else if args.vllm {
+        Target::Framework {
+            framework: Framework::Vllm,
+            session: None,
+        }
     } else {
         // The group is required, so this is `-a`.
         debug_assert!(args.all);
@@ -476,6 +514,17 @@ mod tests {
             Target::Match { .. }
         ));
         assert!(matches!(target(&["--cgroup", "/"]), Target::Cgroup { .. }));
+        let framework = |arguments: &[&str]| match target(arguments) {
+            Target::Framework { framework, session } => Some((framework, session)),
+            _ => None,
+        };
+        assert_eq!(framework(&["--ray"]), Some((Framework::Ray, None)));
+        let session = Some("/tmp/ray/s".to_owned());
+        assert_eq!(
+            framework(&["--ray=/tmp/ray/s"]),
+            Some((Framework::Ray, session))
+        );
+        assert_eq!(framework(&["--vllm"]), Some((Framework::Vllm, None)));
         assert!(matches!(target(&["--", "true"]), Target::Command { .. }));
     }
 }

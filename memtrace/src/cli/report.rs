@@ -18,15 +18,8 @@ pub(super) struct Args {
     /// The recording's directory [default: the newest recording here]
     #[arg(value_name = "DIR")]
     recording: Option<PathBuf>,
-    /// How to write the report
-    #[arg(short, long, value_name = "FORMAT", value_parser = format_names(), default_value = FORMATS[0].name())]
-    format: String,
-    /// Write to a file instead of the terminal
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
-    /// List so many processes, and phases [default: 10; json and csv: all]
-    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
-    top: Option<usize>,
+    #[command(flatten)]
+    writing: Writing,
     /// Show the tree of processes
     #[arg(long)]
     tree: bool,
@@ -46,6 +39,63 @@ pub(super) struct Args {
     style: Option<Special>,
 }
 
+/// How and where to write.
+#[derive(Debug, clap::Args)]
+pub(super) struct Writing {
+    /// How to write
+    #[arg(short, long, value_name = "FORMAT", value_parser = format_names(), default_value = FORMATS[0].name())]
+    format: String,
+    /// Write to a file instead of the terminal
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// List so many processes, phases and roles [default: 10; json and csv: all]
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    top: Option<usize>,
+}
+
+impl Writing {
+    pub(super) fn format(&self) -> anyhow::Result<&'static dyn Format> {
+        let mut formats = FORMATS.iter();
+        let found = formats.find(|format| format.name() == self.format);
+        found
+            .copied()
+            .with_context(|| format!("there is no format {}", self.format))
+    }
+
+    pub(super) fn style(&self) -> Style {
+        Style {
+            width: width(),
+            has_color: self.output.is_none() && has_color(),
+            top: self.top,
+            ..Style::default()
+        }
+    }
+
+    /// Hands the place to write to to `write`.
+    pub(super) fn write(
+        &self,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> anyhow::Result<()> {
+        let buffered = |out: &mut dyn Write| {
+            let mut out = BufWriter::new(out);
+            write(&mut out)?;
+            out.flush()
+        };
+        match &self.output {
+            Some(path) => {
+                let doing = || format!("failed to write {}", path.display());
+                let mut file = File::create(path).with_context(doing)?;
+                buffered(&mut file).with_context(doing)
+            }
+            None => match buffered(&mut io::stdout().lock()) {
+                // `memtrace report | head` has what it wants.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+                written => written.context("failed to write the report"),
+            },
+        }
+    }
+}
+
 /// Another way to look at a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Special {
@@ -62,10 +112,7 @@ fn format_names() -> impl TypedValueParser<Value = String> {
 
 /// Writes the report.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let format = FORMATS
-        .iter()
-        .find(|format| format.name() == args.format)
-        .with_context(|| format!("there is no format {}", args.format))?;
+    let format = args.writing.format()?;
     if args.style.is_some() && !matches!(format.name(), "text" | "md") {
         bail!(
             "--style is for text and md; {} has the phases anyway",
@@ -75,41 +122,18 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let dir = recording_dir(args.recording.as_deref())?;
     let analysis = analyzed(&dir, args.at, args.phase)?;
     let style = Style {
-        width: width(),
-        has_color: args.output.is_none() && has_color(),
-        top: args.top,
         has_tree: args.tree,
         has_phases: args.phases,
         is_startup_log: args.style == Some(Special::Startup),
         has_path: args.recording.is_none(),
+        ..args.writing.style()
     };
-    match &args.output {
-        Some(path) => {
-            let doing = || format!("failed to write {}", path.display());
-            let file = File::create(path).with_context(doing)?;
-            write(*format, &analysis, &style, file).with_context(doing)?;
-        }
-        None => match write(*format, &analysis, &style, io::stdout().lock()) {
-            // `memtrace report | head` has what it wants.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-            written => written.context("failed to write the report")?,
-        },
-    }
+    args.writing
+        .write(|out| format.write(&analysis, &style, out))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn write(
-    format: &dyn Format,
-    analysis: &analyze::Analysis,
-    style: &Style,
-    out: impl Write,
-) -> io::Result<()> {
-    let mut out = BufWriter::new(out);
-    format.write(analysis, style, &mut out)?;
-    out.flush()
-}
-
-fn analyzed(
+pub(super) fn analyzed(
     dir: &Path,
     at: Option<Moment>,
     phase: Option<String>,
@@ -183,7 +207,9 @@ mod tests {
 
     fn told(analysis: &analyze::Analysis) -> String {
         let mut out = Vec::new();
-        write(FORMATS[0], analysis, &Style::default(), &mut out).expect("a Vec takes it");
+        FORMATS[0]
+            .write(analysis, &Style::default(), &mut out)
+            .expect("a Vec takes it");
         String::from_utf8(out).expect("a report is UTF-8")
     }
 

@@ -25,6 +25,9 @@ pub mod oom;
 #[cfg(target_os = "linux")]
 pub mod procfs;
 #[cfg(target_os = "linux")]
+mod ray;
+mod roles;
+#[cfg(target_os = "linux")]
 pub mod smaps;
 #[cfg(target_os = "linux")]
 mod stop;
@@ -33,6 +36,9 @@ mod targets;
 mod world;
 
 pub use container::container_id;
+#[cfg(target_os = "linux")]
+pub use ray::RayDrivers;
+pub use roles::Roles;
 pub use targets::Targets;
 pub use world::{Birth, End, Peak, Process, World, exit_row};
 

@@ -8,7 +8,7 @@ pub use process::{End, Peak, Process};
 
 use super::Tick;
 use crate::model::{
-    BootNs, Bytes, DurationNs, FirstSeenBy, MemRow, MemSource, ProcessRow, Record, Tgid, Upid,
+    BootNs, Bytes, DurationNs, FirstSeenBy, MemRow, MemSource, ProcessRow, Record, Role, Tgid, Upid,
 };
 use images::Images;
 use process::{may_be_oom_killed, note_status};
@@ -43,6 +43,8 @@ pub struct World {
     lost_event_count: i64,
     has_lost_lifecycle: bool,
     are_oom_kills_observed: bool,
+    introduced: Vec<(Tgid, Role)>,
+    invited: Vec<Tgid>,
     /// The latest of those whose last row was written, because news can come after a
     /// process's end: that it was killed, what waiting for it told.
     recently_ended: VecDeque<ProcessRow>,
@@ -136,6 +138,9 @@ impl World {
             uid: None,
             cgroup: None,
             container_id: None,
+            role: None,
+            framework: None,
+            rank: None,
             start_boot_ns: birth.start,
             first_seen_boot_ns: now,
             first_seen_by: Some(birth.seen_by),
@@ -369,6 +374,26 @@ impl World {
     /// Adds to the count of events that were lost.
     pub fn add_lost_events(&mut self, count: i64) {
         self.lost_event_count = self.lost_event_count.saturating_add(count);
+    }
+
+    /// Notes what a process is, told by something other than its names.
+    pub fn introduce(&mut self, tgid: Tgid, role: Role) {
+        self.introduced.push((tgid, role));
+    }
+
+    /// What processes were said to be since the last call.
+    pub fn take_introduced(&mut self) -> Vec<(Tgid, Role)> {
+        std::mem::take(&mut self.introduced)
+    }
+
+    /// Asks the backend to take a running process into the recording, whatever its name.
+    pub fn invite(&mut self, tgid: Tgid) {
+        self.invited.push(tgid);
+    }
+
+    /// The processes to be taken in since the last call.
+    pub fn take_invited(&mut self) -> Vec<Tgid> {
+        std::mem::take(&mut self.invited)
     }
 
     /// Notes that an event about the life of a process was lost.

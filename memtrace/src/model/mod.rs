@@ -9,6 +9,7 @@ mod clock;
 mod label;
 mod mark;
 mod mark_rules;
+mod roles;
 mod run;
 mod table;
 pub mod tables;
@@ -21,12 +22,14 @@ pub use mark::{MARK_BYTES_MAX, MARK_SOCKET_VARIABLE, MARK_VERSION, MarkError, Ma
 pub use mark_rules::{
     BUILTIN_MARK_RULES, MarkRule, MarkRuleError, MarkRuleKind, builtin_mark_rules, mark_rules,
 };
-pub use run::{GpuInfo, RunInfo, RunState, SCHEMA_VERSION, SchemaVersion, Target};
+pub use roles::{Found, Looks, MAIN, Role, Rules, RulesError};
+pub use run::{Framework, GpuInfo, RunInfo, RunState, SCHEMA_VERSION, SchemaVersion, Target};
 pub use table::{Column, Row, Table};
 pub use tables::{
     CacheSource, CachedFileRow, CgroupMemRow, DiagKind, DiagRow, Fate, FirstSeenBy, LeftObjectRow,
     MappingKind, MappingRow, MarkKind, MarkRow, MarkSource, MemRow, MemSource, NodeMemRow, OomRow,
     PeakSource, ProcessRow, PssRow, PssSource, Record, SelfCostRow, Severity, ShmFamily,
     ShmObjectRow, SurvivorRow, TABLES, TitleRow, TitleSource, VmEventRow, VmOp, VmSummaryRow,
+    trim_title,
 };
 pub use units::{BootNs, Bytes, DurationNs, PageSize, Pages, Tgid, Upid, WallNs};

@@ -48,8 +48,47 @@ pub enum Target {
         /// The path of the group below its hierarchy's mount point.
         path: String,
     },
+    /// The processes of a framework, wherever they run, and their descendants.
+    Framework {
+        /// Which.
+        framework: Framework,
+        /// One cluster of several, by the directory of its session.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        session: Option<String>,
+    },
     /// Every process of the machine.
     All,
+}
+
+/// A framework whose processes can be asked for by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Framework {
+    /// Ray clusters, as far as they run on this node.
+    Ray,
+    /// vLLM servers.
+    Vllm,
+}
+
+impl Framework {
+    /// What the names of its processes match that are not descendants of others: with
+    /// `ray start`, a cluster's sit under process 1.
+    pub fn pattern(self) -> &'static str {
+        match self {
+            Self::Ray => {
+                r"^ray::|^\S*/(?:gcs/gcs_server|raylet/raylet)\b|^\S*python\S* (?:-\S+ )*\S*/ray/(?:dashboard|_private|autoscaler)/\S+\.py"
+            }
+            Self::Vllm => r"^VLLM::|^VllmWorker|(?:^|/)vllm serve\b|-m vllm\.entrypoints\.",
+        }
+    }
+
+    /// Its name as people write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ray => "Ray",
+            Self::Vllm => "vLLM",
+        }
+    }
 }
 
 /// A GPU as a recording meets it.

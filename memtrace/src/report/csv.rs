@@ -1,8 +1,8 @@
 //! The processes as CSV (RFC 4180), one per line, for a spreadsheet or a script.
 
 use super::visible::visible;
-use super::{Format, Style, words};
-use crate::analyze::{Analysis, Bound, Composition, Ending, Process};
+use super::{DiffReport, Format, Style, words};
+use crate::analyze::{Analysis, Bound, Comparison, Composition, Ending, Kind, KindChange, Process};
 use crate::model::{Bytes, Label};
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -35,6 +35,11 @@ const COLUMNS: &[(&str, Cell)] = &[
         Some(row.analysis.processes[row.process.root?].upid.to_string())
     }),
     ("name", |row| Some(row.process.name.to_string())),
+    ("framework", |row| {
+        row.process.role.as_ref()?.framework.clone()
+    }),
+    ("role", |row| Some(row.process.role.as_ref()?.role.clone())),
+    ("rank", |row| row.process.role.as_ref()?.rank.clone()),
     ("comm", |row| Some(row.process.comm.to_string())),
     ("start", |row| {
         words::rfc3339(row.analysis.clock.to_wall(row.process.start_boot_ns)?)
@@ -128,8 +133,7 @@ impl Format for Csv {
     }
 
     fn write(&self, analysis: &Analysis, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        let names: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
-        write!(out, "{}\r\n", names.join(","))?;
+        write_line(COLUMNS.iter().map(|(name, _)| (*name).to_owned()), out)?;
         let at_peak = analysis.peak.as_ref().map(held);
         let at_time = analysis.at.as_ref().map(held);
         let mut kills = analysis.ooms.iter().filter(|kill| !kill.is_elsewhere);
@@ -148,13 +152,72 @@ impl Format for Csv {
                 place: position,
                 at_oom: at(&at_oom),
             };
-            let cells: Vec<String> = COLUMNS
-                .iter()
-                .map(|(_, cell)| quote(&cell(&row).unwrap_or_default()))
-                .collect();
-            write!(out, "{}\r\n", cells.join(","))?;
+            write_line(COLUMNS.iter().map(|(_, cell)| written(cell(&row))), out)?;
         }
         Ok(())
+    }
+
+    fn write_diff(
+        &self,
+        told: &DiffReport<'_>,
+        _style: &Style,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        write_line(DIFF_COLUMNS.iter().map(|(name, _)| (*name).to_owned()), out)?;
+        for role in std::iter::once(&told.diff.whole).chain(&told.diff.roles) {
+            for kind in Kind::ALL {
+                let row = DiffRow { role, kind };
+                write_line(
+                    DIFF_COLUMNS.iter().map(|(_, cell)| written(cell(&row))),
+                    out,
+                )?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write_line(cells: impl Iterator<Item = String>, out: &mut dyn Write) -> io::Result<()> {
+    write!(out, "{}\r\n", cells.collect::<Vec<_>>().join(","))
+}
+
+fn written(cell: Option<String>) -> String {
+    quote(&cell.unwrap_or_default())
+}
+
+/// A line of a comparison: a role and a kind.
+struct DiffRow<'a> {
+    role: &'a Comparison,
+    kind: Kind,
+}
+
+type DiffCell = fn(&DiffRow<'_>) -> Option<String>;
+
+/// Every column of a comparison.
+const DIFF_COLUMNS: &[(&str, DiffCell)] = &[
+    ("role", |row| Some(row.role.name.to_string())),
+    ("kind", |row| Some(row.kind.as_str().to_owned())),
+    ("processes_a", |row| {
+        Some(row.role.process_counts.0?.to_string())
+    }),
+    ("processes_b", |row| {
+        Some(row.role.process_counts.1?.to_string())
+    }),
+    ("peak_a_bytes", |row| amount(row.change().peak.before)),
+    ("peak_b_bytes", |row| amount(row.change().peak.after)),
+    ("mean_a_bytes", |row| amount(row.change().mean.before)),
+    ("mean_b_bytes", |row| amount(row.change().mean.after)),
+    ("growth_a_bytes_per_hour", |row| {
+        amount(row.change().slope.before)
+    }),
+    ("growth_b_bytes_per_hour", |row| {
+        amount(row.change().slope.after)
+    }),
+];
+
+impl DiffRow<'_> {
+    fn change(&self) -> &KindChange {
+        self.role.kind(self.kind)
     }
 }
 

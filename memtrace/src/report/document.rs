@@ -2,6 +2,7 @@
 //! `md` render. One file per group of sections; [`build`] puts them in order.
 
 mod balance;
+pub(super) mod diff;
 mod gpus;
 mod growth;
 mod head;
@@ -11,6 +12,7 @@ mod leftovers;
 mod mappings;
 mod phases;
 mod processes;
+mod roles;
 mod tree;
 
 use super::Style;
@@ -150,6 +152,7 @@ pub(super) fn build(analysis: &Analysis, style: &Style) -> Document {
     sections.push(holders::peak(analysis, top));
     let peak = analysis.peak.as_ref();
     sections.extend(peak.and_then(|peak| balance::ledger(analysis, peak, top)));
+    sections.extend(roles::by_role(analysis, top));
     sections.extend(gpus::gpus(analysis, top));
     sections.extend(holders::main_and_descendants(analysis, top));
     sections.extend(phases::phases(analysis, style, top));

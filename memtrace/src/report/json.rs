@@ -3,10 +3,11 @@
 //! Bytes and nanoseconds are integers, unknown is null. Its shape is declared in [`view`],
 //! apart from the findings, so that these can change without breaking those who read it.
 
+mod diff;
 mod safe;
 mod view;
 
-use super::{Format, Style};
+use super::{DiffReport, Format, Style};
 use crate::analyze::Analysis;
 use serde::Serialize;
 use std::io::{self, Write};
@@ -25,10 +26,22 @@ impl Format for Json {
     }
 
     fn write(&self, analysis: &Analysis, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        let view = view::Report::of(analysis, style.top);
-        let formatter = safe::SafePretty::default();
-        let mut serializer = serde_json::Serializer::with_formatter(&mut *out, formatter);
-        view.serialize(&mut serializer).map_err(io::Error::from)?;
-        writeln!(out)
+        write_object(&view::Report::of(analysis, style.top), out)
     }
+
+    fn write_diff(
+        &self,
+        told: &DiffReport<'_>,
+        _style: &Style,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        write_object(&diff::Report::of(told), out)
+    }
+}
+
+fn write_object(view: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+    let formatter = safe::SafePretty::default();
+    let mut serializer = serde_json::Serializer::with_formatter(&mut *out, formatter);
+    view.serialize(&mut serializer).map_err(io::Error::from)?;
+    writeln!(out)
 }

@@ -1,8 +1,8 @@
 //! The report as Markdown, for an issue or a chat.
 
-use super::document::{self, Block, Table, Tone};
+use super::document::{self, Block, Document, Table, Tone};
 use super::visible::visible;
-use super::{Format, Style};
+use super::{DiffReport, Format, Style};
 use crate::analyze::Analysis;
 use std::io::{self, Write};
 
@@ -20,18 +20,30 @@ impl Format for Markdown {
     }
 
     fn write(&self, analysis: &Analysis, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        let document = document::build(analysis, style);
-        for (place, section) in document.sections.iter().enumerate() {
-            let level = if place == 0 { "#" } else { "##" };
-            let gap = if place == 0 { "" } else { "\n" };
-            writeln!(out, "{gap}{level} {}", escape(&section.title))?;
-            for block in &section.blocks {
-                writeln!(out)?;
-                write_block(block, out)?;
-            }
-        }
-        Ok(())
+        write_document(&document::build(analysis, style), out)
     }
+
+    fn write_diff(
+        &self,
+        told: &DiffReport<'_>,
+        style: &Style,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        write_document(&document::diff::build(told, style), out)
+    }
+}
+
+fn write_document(document: &Document, out: &mut dyn Write) -> io::Result<()> {
+    for (place, section) in document.sections.iter().enumerate() {
+        let level = if place == 0 { "#" } else { "##" };
+        let gap = if place == 0 { "" } else { "\n" };
+        writeln!(out, "{gap}{level} {}", escape(&section.title))?;
+        for block in &section.blocks {
+            writeln!(out)?;
+            write_block(block, out)?;
+        }
+    }
+    Ok(())
 }
 
 fn write_block(block: &Block, out: &mut dyn Write) -> io::Result<()> {

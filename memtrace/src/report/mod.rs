@@ -13,7 +13,7 @@ mod text;
 mod visible;
 mod words;
 
-use crate::analyze::Analysis;
+use crate::analyze::{Analysis, Diff, Excess};
 use std::io;
 
 pub(crate) use visible::visible;
@@ -63,6 +63,30 @@ pub trait Format: Sync {
     /// # Errors
     /// When `out` can't be written to.
     fn write(&self, analysis: &Analysis, style: &Style, out: &mut dyn io::Write) -> io::Result<()>;
+    /// Writes a comparison of two recordings.
+    ///
+    /// # Errors
+    /// As for [`Format::write`].
+    fn write_diff(
+        &self,
+        told: &DiffReport<'_>,
+        style: &Style,
+        out: &mut dyn io::Write,
+    ) -> io::Result<()>;
+}
+
+/// What there is to tell of two recordings.
+#[derive(Debug)]
+pub struct DiffReport<'a> {
+    /// The first.
+    pub before: &'a Analysis,
+    /// The second.
+    pub after: &'a Analysis,
+    /// What changed from one to the other.
+    pub diff: &'a Diff,
+    /// By which part of itself a figure may rise, and those that rose by more; `None` where
+    /// that was not asked.
+    pub limit: Option<(f64, Vec<Excess>)>,
 }
 
 /// Every format; the first is the default.

@@ -1,7 +1,7 @@
 //! Every format on every golden run.
 
 use super::*;
-use crate::analyze::golden::RUNS;
+use crate::analyze::golden::{RUNS, ray_with_vllm, ray_with_vllm_later};
 use crate::analyze::{Ending, Loss};
 use crate::model::RunState;
 use crate::model::tables::{DiagKind, Severity};
@@ -28,6 +28,41 @@ fn every_format_tells_every_run_as_agreed() {
             };
             let report = written(*format, &analysis, &style);
             insta::assert_snapshot!(format!("{name}.{}", format.name()), report);
+        }
+    }
+}
+
+#[test]
+fn every_format_tells_what_changed_between_two_runs() {
+    let before = ray_with_vllm().analyzed(None);
+    let after = ray_with_vllm_later().analyzed(None);
+    let diff = crate::analyze::Diff::of(&before, &after);
+    let told = DiffReport {
+        before: &before,
+        after: &after,
+        diff: &diff,
+        limit: Some((0.05, diff.excesses(0.05))),
+    };
+    for format in FORMATS {
+        let mut out = Vec::new();
+        format
+            .write_diff(&told, &Style::default(), &mut out)
+            .expect("a Vec can be written to");
+        let report = String::from_utf8(out).expect("a report is UTF-8");
+        insta::assert_snapshot!(format!("diff.{}", format.name()), report);
+    }
+    for width in [60, 80, 120] {
+        let style = Style {
+            width,
+            ..Style::default()
+        };
+        let mut out = Vec::new();
+        text::Text
+            .write_diff(&told, &style, &mut out)
+            .expect("a Vec");
+        let report = String::from_utf8(out).expect("a report is UTF-8");
+        for line in report.lines() {
+            assert!(visible::columns(line) <= width, "{width}: {line}");
         }
     }
 }

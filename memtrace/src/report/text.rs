@@ -1,8 +1,8 @@
 //! The report for a terminal.
 
-use super::document::{self, Block, Column, Section, Table, Tone};
+use super::document::{self, Block, Column, Document, Section, Table, Tone};
 use super::visible::{columns, shorten, visible};
-use super::{Format, Style};
+use super::{DiffReport, Format, Style};
 use crate::analyze::Analysis;
 use std::io::{self, Write};
 
@@ -27,16 +27,28 @@ impl Format for Text {
     }
 
     fn write(&self, analysis: &Analysis, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        let document = document::build(analysis, style);
-        let width = style.width.max(MIN_WIDTH);
-        for (place, section) in document.sections.iter().enumerate() {
-            if place > 0 {
-                writeln!(out)?;
-            }
-            write_section(section, width, style, out)?;
-        }
-        Ok(())
+        write_document(&document::build(analysis, style), style, out)
     }
+
+    fn write_diff(
+        &self,
+        told: &DiffReport<'_>,
+        style: &Style,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        write_document(&document::diff::build(told, style), style, out)
+    }
+}
+
+fn write_document(document: &Document, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    let width = style.width.max(MIN_WIDTH);
+    for (place, section) in document.sections.iter().enumerate() {
+        if place > 0 {
+            writeln!(out)?;
+        }
+        write_section(section, width, style, out)?;
+    }
+    Ok(())
 }
 
 fn write_section(

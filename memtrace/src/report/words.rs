@@ -48,6 +48,17 @@ pub(super) fn slope(bytes_per_hour: f64) -> String {
     format!("{sign}{}/h", bytes(Bytes(bytes_per_hour.abs() as i64)))
 }
 
+/// `+17%`, `-3%`: a change as a part of what was.
+pub(super) fn percent(ratio: Option<f64>) -> String {
+    let Some(ratio) = ratio else {
+        return UNKNOWN.to_owned();
+    };
+    let percent = ratio * 100.0;
+    let decimals = usize::from(percent.abs() < 9.95);
+    let rounded = format!("{percent:+.decimals$}");
+    format!("{}%", rounded.strip_suffix(".0").unwrap_or(&rounded))
+}
+
 /// `36%` of a whole.
 pub(super) fn share(part: Option<Bytes>, whole: Option<Bytes>) -> String {
     let (Some(part), Some(whole)) = (part, whole) else {

@@ -28,7 +28,7 @@ pub use survivors::{Leftovers, Outlived};
 pub use user::CommandUser;
 
 use crate::host::{Backend, ProbeChoice};
-use crate::model::{Bytes, DurationNs, Target};
+use crate::model::{Bytes, DurationNs, Rules, Target};
 use std::path::PathBuf;
 
 /// What the person asked for.
@@ -48,6 +48,8 @@ pub struct Options {
     pub probes: ProbeChoice,
     /// Such calls of fewer bytes are summed and have no row.
     pub vm_min: Bytes,
+    /// What processes are told to be.
+    pub roles: Rules,
     /// Time between two readings of the memory of GPUs.
     pub gpu_interval: DurationNs,
     /// GPUs by index, UUID or PCI address (`pci:...`); all where none is named.

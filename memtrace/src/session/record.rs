@@ -12,7 +12,7 @@ use super::survivors::Watch;
 use super::{Held, Leftovers, Marks, Options, OutputError, StartError, gpus, limits, self_cost};
 #[cfg(target_os = "linux")]
 use crate::collect::procfs;
-use crate::collect::{Birth, Collector, Targets, Tick, World, exit_row};
+use crate::collect::{Birth, Collector, Roles, Targets, Tick, World, exit_row};
 use crate::host::{Capability, HostFacts, Plan, clock};
 use crate::model::{
     BootNs, Bytes, ClockOffset, DiagKind, DurationNs, FirstSeenBy, Record, RunInfo, RunState,
@@ -109,6 +109,7 @@ pub(super) struct Session {
     output: Output,
     world: World,
     logs: Logs,
+    roles: Roles,
     turns: Vec<Turn>,
     pace: Pace,
     batch: Vec<Record>,
@@ -196,6 +197,7 @@ impl Session {
             host: serde_json::to_value(facts).unwrap_or_default(),
             plan: serde_json::to_value(plan).unwrap_or_default(),
         };
+        let are_roots_main = matches!(options.target, Target::Command { .. } | Target::Pids { .. });
         let dir = super::output::directory(options.output.as_deref(), &info);
         let output = Output::create(&dir, &info, owner)?;
         let now = clock::boot();
@@ -204,6 +206,7 @@ impl Session {
             output,
             world,
             logs,
+            roles: Roles::new(options.roles.clone(), are_roots_main),
             turns: collectors
                 .into_iter()
                 .map(|collector| Turn {
@@ -412,6 +415,7 @@ impl Session {
     /// of them is lost with the recorder than of anything else.
     fn hand_over(&mut self, are_peaks_due: bool) {
         self.world.write_changes(are_peaks_due, &mut self.batch);
+        self.roles.fill(&mut self.batch, &mut self.world);
         let has_oom = self
             .batch
             .iter()

@@ -3,6 +3,8 @@
 
 use super::Options;
 #[cfg(target_os = "linux")]
+use crate::collect::RayDrivers;
+#[cfg(target_os = "linux")]
 use crate::collect::bpf::{BpfBackend, BpfOptions, HeldCommand};
 #[cfg(target_os = "linux")]
 use crate::collect::cgroup::CgroupCollector;
@@ -16,6 +18,8 @@ use crate::collect::smaps::{SmapsCollector, SmapsOptions};
 use crate::collect::sysinfo::SysinfoBackend;
 use crate::collect::{Collector, Targets, Tick, World};
 use crate::host::{Backend, HostFacts, Plan, PlanError};
+#[cfg(target_os = "linux")]
+use crate::model::Framework;
 use crate::model::{DiagKind, Record, Severity, Target, Tgid};
 #[cfg(target_os = "linux")]
 use std::path::Path;
@@ -64,6 +68,14 @@ pub enum StartError {
         /// Why.
         reason: String,
     },
+    /// There is no such session of a cluster.
+    #[error("no Ray session in {directory}: {source}")]
+    NoSuchSession {
+        /// The directory that was asked for.
+        directory: String,
+        /// Why.
+        source: std::io::Error,
+    },
     /// None of the GPUs that were asked for can be observed.
     #[error("no GPU {names} can be observed: {reason}")]
     NoSuchGpu {
@@ -111,8 +123,24 @@ pub(super) fn targets(
         }
         Target::Match { regex } => Targets::Match(regex::Regex::new(regex)?),
         Target::Cgroup { path } => Targets::Cgroup(cgroup_directory(path, facts)?),
+        Target::Framework { framework, session } => {
+            let pattern = match session {
+                Some(directory) => regex::escape(&session_directory(directory)?),
+                None => framework.pattern().to_owned(),
+            };
+            Targets::Match(regex::Regex::new(&pattern)?)
+        }
         Target::All => Targets::All,
     })
+}
+
+/// The directory of a session as its processes name it: `session_latest` is a link.
+fn session_directory(directory: &str) -> Result<String, StartError> {
+    let real = std::fs::canonicalize(directory).map_err(|source| StartError::NoSuchSession {
+        directory: directory.to_owned(),
+        source,
+    })?;
+    Ok(real.to_string_lossy().into_owned())
 }
 
 fn check_process(tgid: Tgid) -> Result<(), StartError> {
@@ -308,6 +336,16 @@ impl Request<'_> {
             let has_same_ids = has_same_ids(backend, self.facts);
             let proc = has_same_ids.then_some(Path::new("/proc"));
             collectors.push(Box::new(CgroupCollector::new(hierarchy.clone(), proc)));
+        }
+        if backend != Backend::Sysinfo {
+            let is_about_ray = matches!(
+                self.options.target,
+                Target::Framework {
+                    framework: Framework::Ray,
+                    ..
+                }
+            );
+            collectors.push(Box::new(RayDrivers::new(Path::new("/proc"), is_about_ray)));
         }
         match self.smaps(backend) {
             Ok(smaps) => collectors.push(Box::new(smaps)),

@@ -2,6 +2,7 @@
 
 use super::script::{Script, gib, upid};
 use super::sharing::shared;
+use super::team::ray_with_vllm;
 use super::{devices, left, marked};
 use crate::model::tables::{DiagKind, PeakSource, Severity, VmOp};
 use crate::model::{Bytes, RunState, Target, Tgid};
@@ -25,6 +26,7 @@ pub(crate) const RUNS: &[Run] = &[
     ("whole_machine", whole_machine, None),
     ("address_space", address_space, None),
     ("shared", shared, Some("+12s")),
+    ("ray_with_vllm", ray_with_vllm, None),
     ("gpus", devices::put_to_sleep, None),
     ("gpus_at", devices::put_to_sleep, Some("+70s")),
     ("gpu_ghost", devices::ghost, None),

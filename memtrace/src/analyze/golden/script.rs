@@ -103,6 +103,9 @@ impl Script {
             uid: Some(1000),
             cgroup: None,
             container_id: None,
+            role: None,
+            framework: None,
+            rank: None,
             start_boot_ns: boot(at),
             first_seen_boot_ns: boot(at),
             first_seen_by: Some(FirstSeenBy::Fork),
@@ -127,12 +130,14 @@ impl Script {
 
     fn name(&mut self, tgid: u32, at: f64, source: TitleSource, title: &str) {
         let comm = self.processes[&tgid].comm.clone();
+        let role = self.processes[&tgid].role.clone();
         self.put(TitleRow {
             ts: wall(at),
             boot_ns: boot(at),
             upid: upid(Tgid(tgid)),
             comm,
             title: Some(title.to_owned()),
+            role,
             source: Some(source),
         });
     }

@@ -2,9 +2,10 @@
 
 use super::pair::{Event, What};
 use crate::analyze::RowSource;
-use crate::analyze::name::{Interner, trim_title};
+use crate::analyze::name::Interner;
 use crate::analyze::roster::Roster;
 use crate::model::tables::{MarkKind, MarkRow, TitleRow};
+use crate::model::trim_title;
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

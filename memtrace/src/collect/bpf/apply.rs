@@ -498,6 +498,7 @@ fn title(
         upid: process.row().upid,
         comm: process.row().comm.clone(),
         title: shown,
+        role: None,
         source: Some(source),
     })
 }

@@ -161,7 +161,8 @@ impl BpfBackend {
         out: &mut Vec<Record>,
     ) -> Result<(), LoadError> {
         let mut has_new = false;
-        for tgid in self.apply.take_matches() {
+        let invited = world.take_invited();
+        for tgid in self.apply.take_matches().into_iter().chain(invited) {
             if world.upid(tgid).is_none() && !self.own_lineage.contains(&tgid) {
                 self.enter(tgid)?;
                 has_new = true;

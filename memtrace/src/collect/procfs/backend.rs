@@ -171,6 +171,9 @@ impl ProcfsBackend {
         } else {
             FirstSeenBy::Poll
         };
+        for tgid in world.take_invited() {
+            self.census.invite(tgid);
+        }
         let members = &self.members;
         let mut means = Means {
             now: tick.boot,
@@ -257,6 +260,7 @@ impl ProcfsBackend {
             upid,
             comm: stat.comm.clone(),
             title: None,
+            role: None,
             source: Some(TitleSource::First),
         }));
         let parent = self.members.get(&stat.ppid);

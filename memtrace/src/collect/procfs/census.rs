@@ -55,6 +55,8 @@ pub(super) struct Census {
     strangers: BTreeMap<Tgid, Stranger>,
     /// Processes that no pattern makes a member: the recorder and its ancestors.
     own_lineage: Vec<Tgid>,
+    /// Processes that belong whatever their names.
+    invited: HashSet<Tgid>,
     round: u64,
 }
 
@@ -79,8 +81,14 @@ impl Census {
             listed: Vec::new(),
             strangers: BTreeMap::new(),
             own_lineage,
+            invited: HashSet::new(),
             round: 0,
         }
+    }
+
+    /// Has a process taken in that no pattern would choose.
+    pub(super) fn invite(&mut self, tgid: Tgid) {
+        self.invited.insert(tgid);
     }
 
     /// Whether no census has been taken yet.
@@ -166,7 +174,8 @@ impl Census {
             let Some(stat) = self.examine(tgid, means) else {
                 continue;
             };
-            let is_chosen = self.is_asked_for(tgid, &stat, in_cgroup);
+            let is_invited = self.invited.remove(&tgid);
+            let is_chosen = is_invited || self.is_asked_for(tgid, &stat, in_cgroup);
             if is_chosen {
                 chosen.insert(tgid);
             }

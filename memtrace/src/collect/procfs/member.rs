@@ -296,6 +296,7 @@ impl Member {
             upid: self.upid,
             comm: self.names.comm.clone(),
             title: self.names.title.clone(),
+            role: None,
             source: Some(source),
         }));
     }

@@ -137,6 +137,7 @@ impl Member {
             upid: self.upid,
             comm: self.comm.clone(),
             title: self.title.clone(),
+            role: None,
             source: Some(source),
         }));
     }

@@ -36,7 +36,7 @@ pub use pss::{PssRow, PssSource};
 pub use self_cost::SelfCostRow;
 pub use shm_object::{ShmFamily, ShmObjectRow};
 pub use survivor::{Fate, SurvivorRow};
-pub use title::{TitleRow, TitleSource};
+pub use title::{TitleRow, TitleSource, trim_title};
 pub use vm_event::{VmEventRow, VmOp};
 pub use vm_summary::VmSummaryRow;
 

@@ -29,6 +29,12 @@ table! {
         cgroup: Option<String>,
         /// Container id found in the cgroup path; null when there is none.
         container_id: Option<String>,
+        /// What it is to its framework: "worker", "actor Trainer"; the last role of the most weight that its names told since its last exec. Null when no rule knows it (docs/roles.md).
+        role: Option<String>,
+        /// The framework it belongs to, "vLLM" or "Ray" for example; a helper belongs to the one that started it. Null when none is known.
+        framework: Option<String>,
+        /// Which of several it is, as its title or its environment tells: "TP0", "DP1_TP0", "3". Null when there is only one, or nothing tells.
+        rank: Option<String>,
         /// Start of the process. Exact with `bpf`; in steps of 10 ms where it comes from /proc.
         start_boot_ns: BootNs,
         /// When the recording first saw it; later than the start for a process that was already running.

@@ -17,6 +17,8 @@ table! {
         comm: String,
         /// The argument area at that moment: the command line, or the title that the program wrote over it (setproctitle). Null when it could not be read.
         title: Option<String>,
+        /// What the process is from here on, as `process.role` in its words; a title that says less (an idle worker's) keeps the role that the process had. Null when no rule knows it.
+        role: Option<String>,
         /// What caused the row.
         source: Option<TitleSource>,
     }
@@ -34,4 +36,10 @@ labels! {
         /// A poll found it changed.
         Poll = "poll",
     }
+}
+
+/// A title without what pads it: a rewritten argument area ends in NULs, or in spaces by
+/// setproctitle.
+pub fn trim_title(title: &str) -> &str {
+    title.trim_matches(|c: char| c == '\0' || c.is_whitespace())
 }

@@ -32,6 +32,11 @@ fn target(target: &Target) -> String {
         }
         Target::Match { regex } => format!("processes that match {regex}, and descendants"),
         Target::Cgroup { path } => format!("cgroup {path}"),
+        Target::Framework { framework, session } => {
+            let session = session.as_ref().map(|session| format!(" of {session}"));
+            let session = session.unwrap_or_default();
+            format!("{} processes{session}, and descendants", framework.as_str())
+        }
         Target::All => "every process of the machine".to_owned(),
     }
 }

@@ -9,6 +9,7 @@ mod oom;
 mod parts;
 mod phases;
 mod process;
+mod roles;
 
 use crate::analyze::{Analysis, SeriesPoint};
 use crate::model::tables::Severity;
@@ -39,6 +40,7 @@ pub(super) struct Report<'a> {
     peak: Option<Composition<'a>>,
     at: Option<Composition<'a>>,
     trees: Vec<Tree>,
+    roles: Vec<roles::RoleGroup<'a>>,
     phases: Option<phases::Phases<'a>>,
     phase: Option<phases::Focus<'a>>,
     growth: Option<Growth>,
@@ -123,6 +125,7 @@ impl<'a> Report<'a> {
                 .iter()
                 .map(|tree| Tree::of(analysis, tree))
                 .collect(),
+            roles: roles::of(analysis),
             phases: phases::Phases::of(analysis, top),
             phase: phases::Focus::of(analysis, top),
             growth: analysis.growth.as_ref().map(|g| Growth::of(analysis, g)),

@@ -14,6 +14,9 @@ pub(super) struct Process<'a> {
     parent_upid: Option<Upid>,
     root_upid: Option<Upid>,
     name: &'a str,
+    framework: Option<&'a str>,
+    role: Option<&'a str>,
+    rank: Option<&'a str>,
     comm: &'a str,
     exe: Option<&'a str>,
     cmdline: Option<&'a str>,
@@ -50,6 +53,7 @@ impl<'a> Process<'a> {
         let instant = |boot: BootNs| Instant::of(&analysis.clock, boot);
         let (ended, exit_code, exit_signal, oom_killed) = ending(process.ending);
         let peak = &process.peak;
+        let role = process.role.as_ref();
         Self {
             pid: process.tgid,
             ns_pid: process.ns_tgid,
@@ -57,6 +61,9 @@ impl<'a> Process<'a> {
             parent_upid: process.parent.map(upid),
             root_upid: process.root.map(upid),
             name: &process.name,
+            framework: role.and_then(|role| role.framework.as_deref()),
+            role: role.map(|role| role.role.as_str()),
+            rank: role.and_then(|role| role.rank.as_deref()),
             comm: &process.comm,
             exe: process.exe.as_deref(),
             cmdline: process.cmdline.as_deref(),

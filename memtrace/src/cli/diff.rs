@@ -1,0 +1,85 @@
+//! `memtrace diff`: two recordings against each other, and an exit code for CI.
+
+use super::report::{Writing, analyzed};
+use crate::analyze::Diff;
+use crate::report::DiffReport;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// The exit status when something rose by more than `--fail-above` allows.
+const EXIT_ABOVE: u8 = 3;
+
+const EXIT_STATUS: &str = "\
+Exit status: 0; 3 when --fail-above is given and something rose by more than that; 1 after an
+error, 2 after a wrong use.
+
+Compared are the peak and the mean of the RSS of all processes together, and of every role that
+holds at least 5 % of the whole in either recording. A role that is new in B rose from nothing.";
+
+/// Compare two recordings by role and kind of memory: peak, mean and growth
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXIT_STATUS)]
+pub(super) struct Args {
+    /// The recording before
+    #[arg(value_name = "A")]
+    before: PathBuf,
+    /// The recording after
+    #[arg(value_name = "B")]
+    after: PathBuf,
+    #[command(flatten)]
+    writing: Writing,
+    /// End with status 3 when a peak or a mean rose by more than this: 5%
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, allow_hyphen_values = true)]
+    fail_above: Option<f64>,
+}
+
+/// Compares.
+pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let format = args.writing.format()?;
+    let before = analyzed(&args.before, None, None)?;
+    let after = analyzed(&args.after, None, None)?;
+    let diff = Diff::of(&before, &after);
+    let limit = args
+        .fail_above
+        .map(|allowed| (allowed, diff.excesses(allowed)));
+    let told = DiffReport {
+        before: &before,
+        after: &after,
+        diff: &diff,
+        limit,
+    };
+    let style = args.writing.style();
+    args.writing
+        .write(|out| format.write_diff(&told, &style, out))?;
+    let is_above = told.limit.is_some_and(|(_, excesses)| !excesses.is_empty());
+    Ok(match is_above {
+        true => ExitCode::from(EXIT_ABOVE),
+        false => ExitCode::SUCCESS,
+    })
+}
+
+/// A part in percent, with or without its sign.
+fn parse_percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim();
+    match number.parse::<f64>() {
+        Ok(percent) if percent >= 0.0 && percent.is_finite() => Ok(percent / 100.0),
+        _ => Err(format!(
+            "'{text}' is not a percentage: write it like 5% or 0.5%"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentage_is_read_with_or_without_its_sign() {
+        for (text, part) in [("5%", 0.05), ("5", 0.05), ("0", 0.0), ("0.5 %", 0.005)] {
+            assert_eq!(parse_percent(text), Ok(part), "{text}");
+        }
+        for text in ["", "%", "-1%", "five", "NaN", "inf"] {
+            assert!(parse_percent(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Drivers of Ray clusters: they are no descendants of a raylet that `ray start` left behind,
+//! and nothing in their names tells. A driver keeps its log open in the session's directory,
+//! whose place is in the raylet's arguments.
+
+use super::{CollectError, Collector, Tick, World};
+use crate::model::{DurationNs, Record, Role, Tgid};
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// How often sessions are looked at. What costs is one stat(2) for each of them.
+const PERIOD: DurationNs = DurationNs(1_000_000_000);
+/// Timestamps of a directory are this coarse at worst.
+const GRAIN: Duration = Duration::from_secs(2);
+
+/// Finds drivers, and has those of a recorded cluster recorded where that was asked for.
+#[derive(Debug)]
+pub struct RayDrivers {
+    root: PathBuf,
+    has_to_invite: bool,
+    sessions: HashMap<PathBuf, Session>,
+}
+
+/// The directory of logs of one cluster.
+#[derive(Debug, Default)]
+struct Session {
+    read_at: Option<SystemTime>,
+    looked_at: HashSet<String>,
+}
+
+impl RayDrivers {
+    /// `root` is where procfs is mounted. `has_to_invite`: the recording is about Ray, and
+    /// drivers belong to it.
+    pub fn new(root: &Path, has_to_invite: bool) -> Self {
+        Self {
+            root: root.to_owned(),
+            has_to_invite,
+            sessions: HashMap::new(),
+        }
+    }
+
+    /// The sessions of the raylets that are recorded.
+    fn find_sessions(&mut self, world: &World) {
+        for process in world.processes() {
+            let row = process.row();
+            if row.comm != "raylet" {
+                continue;
+            }
+            if let Some(session) = row.cmdline.as_deref().and_then(session_of) {
+                self.sessions.entry(session.join("logs")).or_default();
+            }
+        }
+    }
+}
+
+impl Collector for RayDrivers {
+    fn name(&self) -> &'static str {
+        "ray"
+    }
+
+    fn period(&self) -> DurationNs {
+        PERIOD
+    }
+
+    fn collect(
+        &mut self,
+        _tick: &Tick,
+        world: &mut World,
+        _out: &mut Vec<Record>,
+    ) -> Result<(), CollectError> {
+        self.find_sessions(world);
+        for (logs, session) in &mut self.sessions {
+            for (tgid, log) in session.new_logs(logs) {
+                if !has_open(&self.root, tgid, &logs.join(log)) {
+                    continue;
+                }
+                let driver = Role {
+                    framework: Some("Ray".to_owned()),
+                    role: "driver".to_owned(),
+                    rank: None,
+                };
+                world.introduce(tgid, driver);
+                if self.has_to_invite && world.upid(tgid).is_none() {
+                    world.invite(tgid);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Session {
+    /// Logs of drivers that came since the last call, with the process each one names.
+    fn new_logs(&mut self, logs: &Path) -> Vec<(Tgid, String)> {
+        let changed = logs.metadata().and_then(|metadata| metadata.modified());
+        // A session that is gone has no new drivers.
+        let Ok(changed) = changed else {
+            return Vec::new();
+        };
+        if self.read_at.is_some_and(|read| changed + GRAIN < read) {
+            return Vec::new();
+        }
+        self.read_at = Some(SystemTime::now());
+        let entries = std::fs::read_dir(logs).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        names
+            .filter_map(|name| Some((driver_of(&name)?, name)))
+            .filter(|(_, name)| self.looked_at.insert(name.clone()))
+            .collect()
+    }
+}
+
+/// `/tmp/ray/session_2026-…` out of the raylet's arguments.
+fn session_of(cmdline: &str) -> Option<PathBuf> {
+    let (_, rest) = cmdline.split_once("--raylet_socket_name=")?;
+    let socket = rest.split(' ').next()?;
+    socket.strip_suffix("/sockets/raylet").map(PathBuf::from)
+}
+
+/// The process in `python-core-driver-<worker>_<pid>.log`; drivers in other languages have
+/// names of the same form.
+fn driver_of(name: &str) -> Option<Tgid> {
+    let stem = name.strip_suffix(".log")?;
+    let (front, pid) = stem.rsplit_once('_')?;
+    let is_driver = front.contains("-core-driver-");
+    is_driver.then(|| pid.parse().ok().map(Tgid)).flatten()
+}
+
+/// Whether a process holds a file open: the number in a name can be another's by now. Where
+/// that may not be read, it can't be told, and the process is left alone.
+fn has_open(root: &Path, tgid: Tgid, file: &Path) -> bool {
+    let descriptors = root.join(tgid.to_string()).join("fd");
+    let entries = std::fs::read_dir(descriptors).into_iter().flatten();
+    entries
+        .flatten()
+        .any(|entry| std::fs::read_link(entry.path()).is_ok_and(|open| open == file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_session_is_in_the_raylets_arguments() {
+        let cmdline = "/ray/raylet/raylet --raylet_socket_name=/tmp/ray/session_1/sockets/raylet \
+                       --store_socket_name=/tmp/ray/session_1/sockets/plasma_store";
+        assert_eq!(
+            session_of(cmdline).as_deref(),
+            Some(Path::new("/tmp/ray/session_1"))
+        );
+        assert_eq!(session_of("raylet --help"), None);
+    }
+
+    #[test]
+    fn a_drivers_log_names_its_process() {
+        let cases = [
+            (
+                "python-core-driver-01000000ffff_20531.log",
+                Some(Tgid(20531)),
+            ),
+            ("java-core-driver-02_7.log", Some(Tgid(7))),
+            ("python-core-worker-0919_20860.log", None),
+            ("python-core-driver-01_x.log", None),
+            ("raylet.out", None),
+        ];
+        for (name, driver) in cases {
+            assert_eq!(driver_of(name), driver, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_log_counts_only_while_its_process_holds_it_open() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let own = Tgid(std::process::id());
+        let path = dir.path().join(format!("python-core-driver-01_{own}.log"));
+        let file = std::fs::File::create(&path).expect("a log");
+        let mut session = Session::default();
+        let found = session.new_logs(dir.path());
+        assert_eq!(found.len(), 1);
+        assert!(session.new_logs(dir.path()).is_empty(), "told once");
+        let proc = Path::new("/proc");
+        assert!(has_open(proc, own, &path));
+        drop(file);
+        assert!(!has_open(proc, own, &path));
+    }
+}

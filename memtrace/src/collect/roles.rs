@@ -1,0 +1,518 @@
+//! What every process is, followed through its names: fills the roles of `title` and
+//! `process` in the rows that the backends wrote, whichever backend that was.
+//!
+//! A role holds until the next exec, or until a name says another one of at least the same
+//! weight: a Ray worker whose title falls back to `ray::IDLE` is still what it was.
+
+use super::World;
+use crate::model::{
+    Looks, MAIN, ProcessRow, Record, Role, Rules, Tgid, TitleRow, TitleSource, Upid, trim_title,
+};
+use std::collections::{HashMap, VecDeque};
+
+/// Ended processes are remembered for late news of them, and for the children they left.
+const ENDED_MAX: usize = 1024;
+/// Ancestors that are asked for a framework.
+const ANCESTORS_MAX: usize = 32;
+/// What others tell of a process says less than its own names, and more than that it was asked
+/// for.
+const WEIGHT_TOLD: u8 = 9;
+
+/// Follows the processes of a recording.
+#[derive(Debug)]
+pub struct Roles {
+    rules: Rules,
+    /// Whether the roots of the recording are processes that the person named.
+    are_roots_main: bool,
+    known: HashMap<Upid, Known>,
+    ended: VecDeque<Upid>,
+    /// Told what they are before their own rows came.
+    introduced: HashMap<Tgid, Role>,
+}
+
+/// What is known of one process.
+#[derive(Debug)]
+struct Known {
+    tgid: Tgid,
+    parent: Option<Upid>,
+    is_root: bool,
+    comm: String,
+    title: Option<String>,
+    cmdline: Option<String>,
+    exe: Option<String>,
+    /// While it runs in the program it was forked in: the names it came with.
+    inherited: Option<Names>,
+    role: Option<Role>,
+    weight: u8,
+    /// The nearest role above, and whether that is the parent's; kept for when those are gone.
+    above: Option<(Role, bool)>,
+    has_asked_environment: bool,
+    has_ended: bool,
+}
+
+#[derive(Debug)]
+struct Names {
+    comm: String,
+    titles: [Option<String>; 2],
+}
+
+impl Roles {
+    /// Nobody is known yet. `are_roots_main`: the recording starts from a command, or from
+    /// processes that were given by id.
+    pub fn new(rules: Rules, are_roots_main: bool) -> Self {
+        Self {
+            rules,
+            are_roots_main,
+            known: HashMap::new(),
+            ended: VecDeque::new(),
+            introduced: HashMap::new(),
+        }
+    }
+
+    /// Fills in the roles of new rows.
+    pub fn fill(&mut self, rows: &mut [Record], world: &mut World) {
+        for (tgid, role) in world.take_introduced() {
+            match world.upid(tgid) {
+                Some(upid) => self.told(upid, role, world),
+                None => {
+                    self.introduced.insert(tgid, role);
+                }
+            }
+        }
+        // A process's names come before its own row, which is written at the end.
+        for row in rows.iter() {
+            if let Record::Process(row) = row {
+                self.meet(row);
+            }
+        }
+        for row in rows.iter_mut() {
+            match row {
+                Record::Title(row) => self.rename(row, world),
+                Record::Process(row) => self.complete(row),
+                _ => {}
+            }
+        }
+        let too_many = self.ended.len().saturating_sub(ENDED_MAX);
+        for upid in self.ended.drain(..too_many) {
+            self.known.remove(&upid);
+        }
+    }
+
+    /// Takes over who a process is, and judges it by that until its first title comes.
+    fn meet(&mut self, row: &ProcessRow) {
+        let has_ended = row.exit_boot_ns.is_some();
+        if let Some(known) = self.known.get_mut(&row.upid) {
+            known.exe.clone_from(&row.exe);
+            known.cmdline.clone_from(&row.cmdline);
+            if has_ended && !std::mem::replace(&mut known.has_ended, true) {
+                self.ended.push_back(row.upid);
+            }
+            return;
+        }
+        let parent = row.parent_upid.and_then(|parent| self.known.get(&parent));
+        let is_like = |parent: &&Known| {
+            let titles = [&parent.cmdline, &parent.title];
+            parent.exe == row.exe && titles.contains(&&row.cmdline)
+        };
+        let inherited = parent.filter(is_like).map(|parent| Names {
+            comm: parent.comm.clone(),
+            titles: [parent.cmdline.clone(), parent.title.clone()],
+        });
+        let mut known = Known {
+            tgid: row.tgid,
+            parent: row.parent_upid,
+            is_root: row.root_upid == Some(row.upid),
+            comm: row.comm.clone(),
+            title: row.cmdline.clone(),
+            cmdline: row.cmdline.clone(),
+            exe: row.exe.clone(),
+            inherited,
+            role: None,
+            weight: 0,
+            above: None,
+            has_asked_environment: false,
+            has_ended,
+        };
+        if let Some(role) = self.introduced.remove(&row.tgid) {
+            known.take(role, WEIGHT_TOLD);
+        }
+        self.known.insert(row.upid, known);
+        if has_ended {
+            self.ended.push_back(row.upid);
+        }
+    }
+
+    fn rename(&mut self, row: &mut TitleRow, world: &mut World) {
+        let Some(known) = self.known.get_mut(&row.upid) else {
+            return;
+        };
+        known.comm.clone_from(&row.comm);
+        if row.title.is_some() {
+            known.title.clone_from(&row.title);
+        }
+        if row.source == Some(TitleSource::Exec) {
+            known.inherited = None;
+            known.role = None;
+            known.weight = 0;
+            known.has_asked_environment = false;
+        }
+        self.judge(row.upid, world);
+        row.role = self.known.get(&row.upid).and_then(Known::role_word);
+    }
+
+    fn complete(&mut self, row: &mut ProcessRow) {
+        let is_new = self
+            .known
+            .get(&row.upid)
+            .is_some_and(|known| known.role.is_none());
+        if is_new {
+            self.judge_alone(row.upid);
+        }
+        if let Some(role) = self
+            .known
+            .get(&row.upid)
+            .and_then(|known| known.role.as_ref())
+        {
+            row.role = Some(role.role.clone());
+            row.framework.clone_from(&role.framework);
+            row.rank.clone_from(&role.rank);
+        }
+    }
+
+    fn judge(&mut self, upid: Upid, world: &mut World) {
+        if let Some((parent, role)) = self.judge_alone(upid) {
+            self.told(parent, role, world);
+        }
+    }
+
+    /// Something other than its names tells what a process is.
+    fn told(&mut self, upid: Upid, role: Role, world: &mut World) {
+        if let Some(known) = self.known.get_mut(&upid)
+            && known.take(role, WEIGHT_TOLD)
+            && let Some(process) = world.process_mut(upid)
+        {
+            // Written again, and completed here then.
+            process.row_mut();
+        }
+    }
+
+    /// Asks the rules what a process is. Answers what that makes of its parent.
+    fn judge_alone(&mut self, upid: Upid) -> Option<(Upid, Role)> {
+        let above = self.above(upid);
+        let known = self.known.get_mut(&upid)?;
+        known.above = above.or(known.above.take());
+        let found = self.rules.find(&known.looks());
+        let Some(mut found) = found else {
+            if self.are_roots_main && known.is_root && known.role.is_none() {
+                known.role = Some(Role {
+                    role: MAIN.to_owned(),
+                    ..Role::default()
+                });
+            }
+            return None;
+        };
+        if let (Some(variable), None) = (found.rank_variable, &found.role.rank)
+            && !std::mem::replace(&mut known.has_asked_environment, true)
+        {
+            found.role.rank = environment(known.tgid, variable);
+        }
+        let of_parent = known.parent.zip(found.role_of_parent);
+        known.take(found.role, found.weight);
+        of_parent
+    }
+
+    /// The role of the parent or, where it has none, of the nearest ancestor that has one.
+    fn above(&self, upid: Upid) -> Option<(Role, bool)> {
+        let mut at = self.known.get(&upid)?.parent;
+        for distance in 0..ANCESTORS_MAX {
+            let known = self.known.get(&at?)?;
+            if let Some(role) = &known.role {
+                return Some((role.clone(), distance == 0));
+            }
+            at = known.parent;
+        }
+        None
+    }
+}
+
+impl Known {
+    fn looks(&self) -> Looks<'_> {
+        let own = |title: &Option<String>| match &self.inherited {
+            Some(names) => !names.titles.contains(title),
+            None => true,
+        };
+        let is_comm_own = match &self.inherited {
+            Some(names) => names.comm != self.comm,
+            None => true,
+        };
+        let title = Some(&self.title).filter(|title| own(title));
+        let cmdline = Some(&self.cmdline).filter(|cmdline| own(cmdline));
+        Looks {
+            comm: if is_comm_own { &self.comm } else { "" },
+            title: title.and_then(|title| title.as_deref()).map(trim_title),
+            cmdline: cmdline.and_then(|cmdline| cmdline.as_deref()),
+            exe: self.exe.as_deref(),
+            parent: self.above.as_ref().map(|(role, _)| role),
+            is_parent_near: self.above.as_ref().is_some_and(|(_, is_near)| *is_near),
+            is_forked: self.inherited.is_some(),
+        }
+    }
+
+    /// Takes a role that says no less than the one it has. Whether it took it.
+    fn take(&mut self, mut role: Role, weight: u8) -> bool {
+        if self.role.is_some() && weight < self.weight {
+            return false;
+        }
+        if let Some(had) = &self.role
+            && had.role == role.role
+            && role.rank.is_none()
+        {
+            role.rank.clone_from(&had.rank);
+        }
+        self.role = Some(role);
+        self.weight = weight;
+        true
+    }
+
+    fn role_word(&self) -> Option<String> {
+        self.role.as_ref().map(|role| role.role.clone())
+    }
+}
+
+/// A variable of the environment that a process was started with. `None` also where that can't
+/// be read: it is gone, another user's, or has overwritten it with a title.
+#[cfg(target_os = "linux")]
+fn environment(tgid: Tgid, variable: &str) -> Option<String> {
+    let environment = std::fs::read(format!("/proc/{tgid}/environ")).ok()?;
+    let value = environment
+        .split(|byte| *byte == 0)
+        .find_map(|entry| entry.strip_prefix(variable.as_bytes())?.strip_prefix(b"="))?;
+    String::from_utf8(value.to_vec()).ok()
+}
+
+/// Another process's environment can't be had.
+#[cfg(not(target_os = "linux"))]
+fn environment(_tgid: Tgid, _variable: &str) -> Option<String> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collect::{Birth, End};
+    use crate::model::{BootNs, FirstSeenBy, WallNs};
+
+    /// A recording in the making: processes are born, take names and end.
+    struct Stage {
+        world: World,
+        roles: Roles,
+        batch: Vec<Record>,
+        written: HashMap<Upid, ProcessRow>,
+        titles: Vec<TitleRow>,
+    }
+
+    impl Stage {
+        fn new() -> Self {
+            let rules = Rules::builtin().expect("rules of the form");
+            Self {
+                world: World::default(),
+                roles: Roles::new(rules, true),
+                batch: Vec::new(),
+                written: HashMap::new(),
+                titles: Vec::new(),
+            }
+        }
+
+        fn fork(&mut self, tgid: u32, parent: Option<Upid>) -> Upid {
+            let birth = Birth {
+                tgid: Tgid(tgid),
+                start: BootNs(0),
+                seen_by: FirstSeenBy::Fork,
+                parent,
+                comm: "python3".to_owned(),
+            };
+            self.world.enter(birth, BootNs(0))
+        }
+
+        fn name(&mut self, upid: Upid, source: TitleSource, title: &str) {
+            let process = self.world.process_mut(upid).expect("a living process");
+            let row = process.row_mut();
+            row.comm = title.chars().take(15).collect();
+            if source == TitleSource::Exec {
+                row.cmdline = Some(title.to_owned());
+                row.exe = title.split(' ').next().map(str::to_owned);
+            }
+            self.batch.push(Record::Title(TitleRow {
+                ts: WallNs(0),
+                boot_ns: BootNs(0),
+                upid,
+                comm: row.comm.clone(),
+                title: Some(title.to_owned()),
+                role: None,
+                source: Some(source),
+            }));
+        }
+
+        fn exec(&mut self, tgid: u32, parent: Option<Upid>, cmdline: &str) -> Upid {
+            let upid = self.fork(tgid, parent);
+            self.name(upid, TitleSource::Exec, cmdline);
+            upid
+        }
+
+        fn write(&mut self) {
+            for _ in 0..2 {
+                self.world.write_changes(true, &mut self.batch);
+                self.roles.fill(&mut self.batch, &mut self.world);
+                for row in self.batch.drain(..) {
+                    match row {
+                        Record::Process(row) => {
+                            self.written.insert(row.upid, row);
+                        }
+                        Record::Title(row) => self.titles.push(row),
+                        _ => {}
+                    }
+                }
+            }
+        }
+
+        fn role(&self, upid: Upid) -> String {
+            let row = &self.written[&upid];
+            let role = Role {
+                framework: row.framework.clone(),
+                role: row.role.clone().unwrap_or_default(),
+                rank: row.rank.clone(),
+            };
+            role.to_string()
+        }
+    }
+
+    #[test]
+    fn the_workers_of_a_data_parallel_server_are_told_apart_by_their_engines() {
+        let mut stage = Stage::new();
+        let server = stage.exec(1, None, "python3 /v/bin/vllm serve m");
+        let engine = stage.exec(2, Some(server), "python3 -c spawn_main");
+        stage.name(engine, TitleSource::Rename, "VLLM::EngineCore_DP1\0\0");
+        let worker = stage.exec(3, Some(engine), "python3 -c spawn_main");
+        stage.write();
+        stage.name(worker, TitleSource::Rename, "VLLM::Worker\0\0\0");
+        let compiler = stage.exec(4, Some(worker), "/usr/bin/nvcc a.cu");
+        stage.write();
+        assert_eq!(stage.role(server), "vLLM API server");
+        assert_eq!(stage.role(engine), "vLLM engine core DP1");
+        assert_eq!(stage.role(worker), "vLLM worker DP1");
+        assert_eq!(stage.role(compiler), "vLLM compiler nvcc");
+    }
+
+    #[test]
+    fn a_ray_worker_stays_what_it_was_when_its_title_falls_back_to_idle() {
+        let mut stage = Stage::new();
+        let driver = stage.exec(1, None, "python3 train.py");
+        let raylet = stage.exec(2, Some(driver), "/r/raylet/raylet --x");
+        let worker = stage.exec(
+            3,
+            Some(raylet),
+            "python3 /r/ray/_private/workers/default_worker.py",
+        );
+        stage.write();
+        assert_eq!(stage.role(worker), "Ray idle worker");
+        for title in ["ray::IDLE", "ray::reader", "ray::IDLE"] {
+            stage.name(worker, TitleSource::Rename, title);
+        }
+        stage.write();
+        assert_eq!(stage.role(driver), "Ray driver");
+        assert_eq!(stage.role(worker), "Ray task reader");
+        let roles: Vec<_> = stage
+            .titles
+            .iter()
+            .rev()
+            .take(3)
+            .map(|row| row.role.clone())
+            .collect();
+        let role = |role: &str| Some(role.to_owned());
+        assert_eq!(
+            roles,
+            [
+                role("task reader"),
+                role("task reader"),
+                role("idle worker")
+            ]
+        );
+    }
+
+    #[test]
+    fn an_actor_that_was_seen_calling_is_no_task_between_its_calls() {
+        let mut stage = Stage::new();
+        let worker = stage.exec(1, None, "python3 /r/ray/_private/workers/default_worker.py");
+        for title in ["ray::engine", "ray::engine.step", "ray::engine"] {
+            stage.name(worker, TitleSource::Rename, title);
+        }
+        stage.write();
+        assert_eq!(stage.role(worker), "Ray actor engine");
+    }
+
+    #[test]
+    fn another_program_is_another_role() {
+        let mut stage = Stage::new();
+        let root = stage.exec(1, None, "sh build.sh");
+        let child = stage.exec(
+            2,
+            Some(root),
+            "python3 /r/ray/_private/workers/default_worker.py",
+        );
+        stage.name(child, TitleSource::Rename, "ray::A.b");
+        stage.name(child, TitleSource::Exec, "sleep 1");
+        stage.write();
+        assert_eq!(stage.role(root), "main");
+        assert_eq!(stage.written[&child].role, None);
+    }
+
+    #[test]
+    fn a_child_that_runs_on_in_its_parents_program_is_not_its_parent() {
+        let mut stage = Stage::new();
+        let server = stage.exec(1, None, "python3 /v/bin/vllm serve m");
+        stage.write();
+        let child = stage.fork(2, Some(server));
+        let loader = stage.fork(3, Some(server));
+        let process = stage.world.process_mut(loader).expect("a living process");
+        process.row_mut().comm = "pt_data_worker".to_owned();
+        let of_child = stage.fork(4, Some(child));
+        stage.write();
+        assert_eq!(stage.role(child), "vLLM fork of API server");
+        assert_eq!(stage.role(loader), "PyTorch DataLoader worker");
+        assert_eq!(stage.role(of_child), "vLLM fork of API server");
+    }
+
+    #[test]
+    fn the_rows_after_the_end_have_the_role_too_and_nobody_is_kept_for_ever() {
+        let mut stage = Stage::new();
+        let root = stage.exec(1, None, "python3 train.py");
+        stage.write();
+        for tgid in 2..(ENDED_MAX as u32 + 200) {
+            let child = stage.exec(tgid, Some(root), "/usr/bin/cc1plus a.cpp");
+            let end = End {
+                at: BootNs(1),
+                wait_status: Some(0),
+            };
+            stage.world.end(child, end);
+            stage.write();
+            assert_eq!(stage.role(child), "compiler cc1plus");
+        }
+        assert!(stage.roles.known.len() <= ENDED_MAX + 2);
+    }
+
+    #[test]
+    fn who_was_introduced_before_its_own_row_came_is_known_by_that() {
+        let mut stage = Stage::new();
+        let driver = Role {
+            framework: Some("Ray".to_owned()),
+            role: "driver".to_owned(),
+            rank: None,
+        };
+        stage.world.introduce(Tgid(7), driver);
+        stage.write();
+        let process = stage.fork(7, None);
+        stage.name(process, TitleSource::First, "python3 train.py");
+        stage.write();
+        assert_eq!(stage.role(process), "Ray driver");
+    }
+}

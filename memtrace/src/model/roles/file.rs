@@ -1,0 +1,140 @@
+//! The form of a file of rules, and what can be wrong with one.
+
+use regex::Regex;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error};
+use toml::Spanned;
+
+/// Which titles fall back to others without being another role.
+const ORDINARY: u8 = 10;
+
+/// A file of rules can't be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RulesError {
+    /// It is not of the form.
+    #[error("{0}")]
+    Form(String),
+    /// A rule would match every process.
+    #[error(
+        "line {line}: role {role:?} has nothing to match: give it a title, comm, cmdline, exe or parent"
+    )]
+    MatchesAll {
+        /// The line the rule starts on.
+        line: usize,
+        /// The role it gives.
+        role: String,
+    },
+    /// A role takes text from a group that no pattern of the rule has.
+    #[error(
+        "line {line}: role {role:?} uses {{{group}}}, but no pattern of the rule has the group (?<{group}>…)"
+    )]
+    NoSuchGroup {
+        /// The line the rule starts on.
+        line: usize,
+        /// The role it gives.
+        role: String,
+        /// The missing group.
+        group: String,
+    },
+}
+
+/// A pattern, compiled while the file is read, so that what is wrong with it is told with its
+/// line.
+#[derive(Clone, Debug)]
+pub(super) struct Pattern(pub(super) Regex);
+
+impl<'de> Deserialize<'de> for Pattern {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Regex::new(&text).map(Self).map_err(D::Error::custom)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    role: Vec<Spanned<Rule>>,
+}
+
+/// One rule, as docs/roles.md describes it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Rule {
+    /// What it is, with `{group}` for what that group of a pattern matched.
+    pub(super) role: String,
+    /// Of which framework; the parent's where there is none.
+    pub(super) framework: Option<String>,
+    pub(super) title: Option<Pattern>,
+    pub(super) comm: Option<Pattern>,
+    pub(super) cmdline: Option<Pattern>,
+    pub(super) exe: Option<Pattern>,
+    pub(super) parent: Option<Pattern>,
+    pub(super) is_forked: Option<bool>,
+    #[serde(default = "ordinary")]
+    pub(super) weight: u8,
+    #[serde(default)]
+    pub(super) has_rank_of_parent: bool,
+    pub(super) rank_variable: Option<String>,
+    pub(super) role_of_parent: Option<String>,
+}
+
+fn ordinary() -> u8 {
+    ORDINARY
+}
+
+impl Rule {
+    /// The patterns whose groups can be used.
+    pub(super) fn patterns(&self) -> impl Iterator<Item = &Regex> {
+        let all = [
+            &self.title,
+            &self.comm,
+            &self.cmdline,
+            &self.exe,
+            &self.parent,
+        ];
+        all.into_iter().flatten().map(|pattern| &pattern.0)
+    }
+
+    fn check(&self, line: usize) -> Result<(), RulesError> {
+        let role = || self.role.clone();
+        if self.patterns().next().is_none() {
+            return Err(RulesError::MatchesAll { line, role: role() });
+        }
+        let known: Vec<&str> = self
+            .patterns()
+            .flat_map(|regex| regex.capture_names().flatten())
+            .collect();
+        for group in groups(&self.role) {
+            if !known.contains(&group) {
+                return Err(RulesError::NoSuchGroup {
+                    line,
+                    role: role(),
+                    group: group.to_owned(),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The names in braces.
+fn groups(template: &str) -> impl Iterator<Item = &str> {
+    let parts = template.split('{').skip(1);
+    parts.filter_map(|part| part.split_once('}').map(|(group, _)| group))
+}
+
+/// Reads the rules of a file.
+pub(super) fn parse(text: &str) -> Result<Vec<Rule>, RulesError> {
+    let file: File = toml::from_str(text)
+        .map_err(|error| RulesError::Form(error.to_string().trim_end().to_owned()))?;
+    file.role
+        .into_iter()
+        .map(|rule| {
+            let start = rule.span().start;
+            let line = text[..start].matches('\n').count() + 1;
+            let rule = rule.into_inner();
+            rule.check(line).map(|()| rule)
+        })
+        .collect()
+}

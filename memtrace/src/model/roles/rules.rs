@@ -1,0 +1,182 @@
+//! The rules in force, and what they say of one process at one moment.
+
+use super::file::{self, Rule, RulesError};
+use regex::Captures;
+use std::fmt;
+
+/// The role of a process that was asked for, where no rule knows more.
+pub const MAIN: &str = "main";
+
+/// What a process is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Role {
+    /// The framework it belongs to, as people write it: "vLLM", "Ray".
+    pub framework: Option<String>,
+    /// What it is there: "worker", "actor Trainer".
+    pub role: String,
+    /// Which of several: "TP0", "DP1_TP0", a number.
+    pub rank: Option<String>,
+}
+
+impl Role {
+    /// What it has in common with the other ranks: "vLLM worker".
+    pub fn kind(&self) -> String {
+        match &self.framework {
+            Some(framework) => format!("{framework} {}", self.role),
+            None => self.role.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.kind())?;
+        match &self.rank {
+            Some(rank) => write!(f, " {rank}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What shows of a process at one moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Looks<'a> {
+    /// The kernel's name, cut at 15 bytes.
+    pub comm: &'a str,
+    /// The argument area: the command line, or the title over it.
+    pub title: Option<&'a str>,
+    /// The command line of the last exec.
+    pub cmdline: Option<&'a str>,
+    /// The file executed last.
+    pub exe: Option<&'a str>,
+    /// The role of its parent, or of the nearest ancestor where the parent has none.
+    pub parent: Option<&'a Role>,
+    /// Whether that is the parent itself.
+    pub is_parent_near: bool,
+    /// Whether it still runs the program it was forked in.
+    pub is_forked: bool,
+}
+
+/// What the rules say of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found<'a> {
+    /// What it is.
+    pub role: Role,
+    /// How much that says: a role of less weight does not replace one of more.
+    pub weight: u8,
+    /// The environment variable that has the rank, where the looks do not tell it.
+    pub rank_variable: Option<&'a str>,
+    /// What this makes of its parent, where no rule says what that is.
+    pub role_of_parent: Option<Role>,
+}
+
+/// Rules in the order in which they are asked.
+#[derive(Clone, Debug)]
+pub struct Rules(Vec<Rule>);
+
+impl Rules {
+    /// The rules that come with memtrace.
+    ///
+    /// # Errors
+    /// Never, as a test makes sure.
+    pub fn builtin() -> Result<Self, RulesError> {
+        file::parse(include_str!("rules.toml")).map(Self)
+    }
+
+    /// The same, with those of a file asked first. `text` is what is in the file.
+    ///
+    /// # Errors
+    /// When the text is not of the form; the message names the line.
+    pub fn with(text: &str) -> Result<Self, RulesError> {
+        let mut rules = file::parse(text)?;
+        rules.extend(Self::builtin()?.0);
+        Ok(Self(rules))
+    }
+
+    /// What a process is that looks so.
+    pub fn find(&self, looks: &Looks<'_>) -> Option<Found<'_>> {
+        self.0.iter().find_map(|rule| rule.find(looks))
+    }
+}
+
+impl Rule {
+    fn find(&self, looks: &Looks<'_>) -> Option<Found<'_>> {
+        if self
+            .is_forked
+            .is_some_and(|wanted| wanted != looks.is_forked)
+        {
+            return None;
+        }
+        let parent = looks.parent.filter(|_| looks.is_parent_near);
+        // Where the arguments could not be read, the name is all there is of the title.
+        let comm = Some(looks.comm).filter(|comm| !comm.is_empty());
+        let title = looks.title.filter(|title| !title.is_empty()).or(comm);
+        let mut captured = Vec::new();
+        let wanted = [
+            (&self.title, title),
+            (&self.comm, comm),
+            (&self.cmdline, looks.cmdline),
+            (&self.exe, looks.exe),
+            (&self.parent, parent.map(|parent| parent.role.as_str())),
+        ];
+        for (pattern, text) in wanted {
+            if let Some(pattern) = pattern {
+                captured.push(pattern.0.captures(text?)?);
+            }
+        }
+        let framework = self
+            .framework
+            .clone()
+            .or_else(|| looks.parent.and_then(|parent| parent.framework.clone()));
+        let role = Role {
+            role: fill(&self.role, &captured),
+            rank: self.rank(group(&captured, "rank"), looks.parent),
+            framework: framework.clone(),
+        };
+        let of_parent = |role: &String| Role {
+            framework: framework.clone(),
+            role: role.clone(),
+            rank: None,
+        };
+        Some(Found {
+            role,
+            weight: self.weight,
+            rank_variable: self.rank_variable.as_deref(),
+            role_of_parent: self.role_of_parent.as_ref().map(of_parent),
+        })
+    }
+
+    /// The rank in the looks, behind that of the parent where the rule says so and the looks
+    /// do not have it themselves.
+    fn rank(&self, own: Option<&str>, parent: Option<&Role>) -> Option<String> {
+        let parent = parent.filter(|_| self.has_rank_of_parent);
+        let parent = parent.and_then(|parent| parent.rank.as_deref());
+        match (parent, own) {
+            (Some(parent), Some(own)) if !own.split('_').any(|part| part == parent) => {
+                Some(format!("{parent}_{own}"))
+            }
+            (parent, own) => own.or(parent).map(str::to_owned),
+        }
+    }
+}
+
+fn group<'t>(captured: &[Captures<'t>], name: &str) -> Option<&'t str> {
+    let mut groups = captured.iter().filter_map(|captures| captures.name(name));
+    groups.next().map(|group| group.as_str())
+}
+
+/// Puts what was captured into the braces of a role.
+fn fill(template: &str, captured: &[Captures<'_>]) -> String {
+    let mut filled = String::with_capacity(template.len());
+    let mut rest = template;
+    while let Some((before, after)) = rest.split_once('{') {
+        filled.push_str(before);
+        let Some((name, behind)) = after.split_once('}') else {
+            break;
+        };
+        filled.push_str(group(captured, name).unwrap_or_default());
+        rest = behind;
+    }
+    filled.push_str(rest);
+    filled
+}

@@ -1,0 +1,233 @@
+//! Two recordings against each other.
+
+use super::{Document, Section, Tone, figures, flexible, words_in};
+use crate::analyze::{Analysis, Change, Comparison, Excess, Kind};
+use crate::model::Bytes;
+use crate::report::words::{bytes, bytes_or_dash, bytes_or_unknown, change, percent};
+use crate::report::{DiffReport, Style, words};
+
+/// A change of less is not worth a line of its own.
+const MIN_CHANGE: i64 = 1 << 20;
+
+/// Writes a comparison down: the whole, the roles, then kinds within roles.
+pub(in crate::report) fn build(told: &DiffReport<'_>, style: &Style) -> Document {
+    let top = style.top.unwrap_or(super::DEFAULT_TOP);
+    let mut sections = vec![head(told)];
+    sections.extend(verdict(told));
+    sections.push(whole(told));
+    sections.extend(roles(told, top));
+    sections.extend(kinds(told, top));
+    Document { sections }
+}
+
+fn head(told: &DiffReport<'_>) -> Section {
+    let mut section = Section::new("memtrace diff");
+    section.say(Tone::Plain, recording("A", told.before));
+    section.say(Tone::Plain, recording("B", told.after));
+    if told.before.is_polled() || told.after.is_polled() {
+        section.say(
+            Tone::Quiet,
+            "Peaks of a recording made by polling are lower bounds: what lies between two polls \
+             is not in them.",
+        );
+    }
+    for (name, analysis) in [("A", told.before), ("B", told.after)] {
+        if !analysis.losses.is_empty() || !analysis.problems.is_empty() {
+            let line = format!("{name} lost or could not see something: see its own report.");
+            section.say(Tone::Alert, line);
+        }
+    }
+    section
+}
+
+fn recording(name: &str, analysis: &Analysis) -> String {
+    let info = &analysis.info;
+    let path = analysis.path.as_deref().unwrap_or("recording");
+    format!(
+        "{name}: {path}, {}, {} by {}, {}",
+        info.hostname,
+        words::duration(analysis.clock.duration()),
+        info.backend,
+        words::processes(analysis.processes.len())
+    )
+}
+
+/// What rose by more than was allowed; `None` where nothing was said about that.
+fn verdict(told: &DiffReport<'_>) -> Option<Section> {
+    let (allowed, excesses) = told.limit.as_ref()?;
+    let allowed = percent(Some(*allowed));
+    let allowed = allowed.trim_start_matches('+');
+    if excesses.is_empty() {
+        return Some(Section::new(format!("Nothing rose by more than {allowed}")));
+    }
+    let mut section = Section::new(format!("Rose by more than {allowed}"));
+    section.tone = Tone::Alert;
+    for excess in excesses {
+        section.say(Tone::Plain, excess_line(excess));
+    }
+    Some(section)
+}
+
+fn excess_line(excess: &Excess) -> String {
+    format!(
+        "{}: {} of RSS {}",
+        excess.name,
+        excess.figure,
+        in_words(&excess.change)
+    )
+}
+
+/// `7.0 GiB → 8.2 GiB (+1.2 GiB, +17%)`.
+fn in_words(figure: &Change) -> String {
+    let (before, after) = (
+        bytes_or_unknown(figure.before),
+        bytes_or_unknown(figure.after),
+    );
+    let difference = change(figure.difference());
+    match figure.ratio() {
+        Some(ratio) => format!(
+            "{before} → {after} ({difference}, {})",
+            percent(Some(ratio))
+        ),
+        None => format!("{before} → {after} ({difference})"),
+    }
+}
+
+fn whole(told: &DiffReport<'_>) -> Section {
+    let rss = told.diff.whole.kind(Kind::Rss);
+    let mut section = Section::new(format!("Peak of all together: {}", in_words(&rss.peak)));
+    section.say(Tone::Plain, format!("Mean: {}.", in_words(&rss.mean)));
+    if let (Some(before), Some(after)) = (rss.slope.before, rss.slope.after) {
+        let slope = |bytes: Bytes| match bytes.0 {
+            0 => "no trend".to_owned(),
+            slope => words::slope(slope as f64),
+        };
+        let line = format!("Growth: {} → {}.", slope(before), slope(after));
+        section.say(Tone::Plain, line);
+    }
+    section
+}
+
+fn roles(told: &DiffReport<'_>, top: usize) -> Option<Section> {
+    let roles = &told.diff.roles;
+    if roles.is_empty() {
+        return None;
+    }
+    let mut section = Section::new("By role, sums of RSS");
+    let columns = vec![
+        flexible("ROLE"),
+        words_in("COUNT", 3),
+        figures("PEAK A", 1),
+        figures("PEAK B", 0),
+        figures("CHANGE", 0),
+        figures("", 2),
+        figures("MEAN", 4),
+        figures("GROWTH A", 6),
+        figures("GROWTH B", 5),
+    ];
+    let rows = roles.iter().take(top).map(role_row);
+    section.table(columns, rows.collect());
+    if let Some(rest) = roles.len().checked_sub(top).filter(|&rest| rest > 0) {
+        let line = format!("{} more roles changed less.", words::count(rest));
+        section.say(Tone::Quiet, line);
+    }
+    section.say(
+        Tone::Quiet,
+        "MEAN is the change of the mean over the whole recording. A dash is no change, or no \
+         steady growth.",
+    );
+    Some(section)
+}
+
+fn role_row(role: &Comparison) -> Vec<String> {
+    let rss = role.kind(Kind::Rss);
+    vec![
+        role.name.to_string(),
+        counts(role),
+        bytes_or_dash(rss.peak.before),
+        bytes_or_dash(rss.peak.after),
+        change(rss.peak.difference()),
+        share_of_change(&rss.peak),
+        change(rss.mean.difference()),
+        slope(rss.slope.before),
+        slope(rss.slope.after),
+    ]
+}
+
+fn counts(role: &Comparison) -> String {
+    let count = |count: Option<usize>| count.map_or_else(|| "-".to_owned(), words::count);
+    match role.process_counts {
+        (before, after) if before == after => count(before),
+        (before, after) => format!("{} → {}", count(before), count(after)),
+    }
+}
+
+fn share_of_change(figure: &Change) -> String {
+    match figure.difference() {
+        Some(Bytes(0)) => String::new(),
+        _ if figure.before == Some(Bytes(0)) => "new".to_owned(),
+        _ => percent(figure.ratio()),
+    }
+}
+
+fn slope(bytes_per_hour: Option<Bytes>) -> String {
+    match bytes_per_hour {
+        Some(Bytes(0)) => "-".to_owned(),
+        Some(slope) => words::slope(slope.0 as f64),
+        None => words::UNKNOWN.to_owned(),
+    }
+}
+
+/// The kinds within roles whose peak changed most.
+fn kinds(told: &DiffReport<'_>, top: usize) -> Option<Section> {
+    let moved = |figure: &Change| figure.difference().map_or(0, |bytes| bytes.0.abs());
+    let mut lines: Vec<(&Comparison, Kind)> = told
+        .diff
+        .roles
+        .iter()
+        .flat_map(|role| Kind::ALL.map(|kind| (role, kind)))
+        .filter(|(role, kind)| {
+            let figures = role.kind(*kind);
+            let most = moved(&figures.peak).max(moved(&figures.mean));
+            *kind != Kind::Rss && most >= MIN_CHANGE
+        })
+        .collect();
+    if lines.is_empty() {
+        return None;
+    }
+    lines.sort_by_key(|(role, kind)| std::cmp::Reverse(moved(&role.kind(*kind).peak)));
+    let mut section = Section::new("By role and kind");
+    let columns = vec![
+        flexible("ROLE"),
+        words_in("KIND", 0),
+        figures("PEAK A", 1),
+        figures("PEAK B", 0),
+        figures("CHANGE", 0),
+        figures("", 2),
+        figures("MEAN", 3),
+        figures("GROWTH B", 4),
+    ];
+    let rows = lines.iter().take(top).map(|(role, kind)| {
+        let figures = role.kind(*kind);
+        vec![
+            role.name.to_string(),
+            kind.as_str().to_owned(),
+            bytes_or_dash(figures.peak.before),
+            bytes_or_dash(figures.peak.after),
+            change(figures.peak.difference()),
+            share_of_change(&figures.peak),
+            change(figures.mean.difference()),
+            slope(figures.slope.after),
+        ]
+    });
+    section.table(columns, rows.collect());
+    if lines.len() > top {
+        let line = format!(
+            "{} more changed by at least {}.",
+            words::count(lines.len() - top),
+            bytes(Bytes(MIN_CHANGE))
+        );
+        section.say(Tone::Quiet, line);
+    }
+    Some(section)
+}

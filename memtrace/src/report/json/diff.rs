@@ -1,0 +1,131 @@
+//! The shape of a comparison in JSON.
+
+use crate::analyze::{Analysis, Change, Comparison, Kind};
+use crate::model::{Bytes, DurationNs};
+use crate::report::DiffReport;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+const FORMAT: &str = "memtrace-diff";
+const VERSION: u32 = 1;
+
+#[derive(Serialize)]
+pub(super) struct Report<'a> {
+    format: &'static str,
+    version: u32,
+    memtrace_version: &'static str,
+    before: Recording<'a>,
+    after: Recording<'a>,
+    allowed_ratio: Option<f64>,
+    excesses: Option<Vec<Excess<'a>>>,
+    whole: Compared<'a>,
+    roles: Vec<Compared<'a>>,
+}
+
+#[derive(Serialize)]
+struct Recording<'a> {
+    path: Option<&'a str>,
+    hostname: &'a str,
+    backend: &'a str,
+    duration_ns: DurationNs,
+    process_count: usize,
+    is_lower_bound: bool,
+}
+
+#[derive(Serialize)]
+struct Excess<'a> {
+    name: &'a str,
+    figure: &'static str,
+    #[serde(flatten)]
+    change: Figure,
+}
+
+#[derive(Serialize)]
+struct Compared<'a> {
+    name: &'a str,
+    process_count_before: Option<usize>,
+    process_count_after: Option<usize>,
+    kinds: BTreeMap<&'static str, Figures>,
+}
+
+#[derive(Serialize)]
+struct Figures {
+    peak: Figure,
+    mean: Figure,
+    bytes_per_hour: Figure,
+}
+
+#[derive(Serialize)]
+struct Figure {
+    before_bytes: Option<Bytes>,
+    after_bytes: Option<Bytes>,
+    change_bytes: Option<Bytes>,
+    change_ratio: Option<f64>,
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn of(told: &'a DiffReport<'_>) -> Self {
+        let limit = told.limit.as_ref();
+        let excess = |excess: &'a crate::analyze::Excess| Excess {
+            name: &excess.name,
+            figure: excess.figure,
+            change: Figure::of(&excess.change),
+        };
+        Self {
+            format: FORMAT,
+            version: VERSION,
+            memtrace_version: env!("CARGO_PKG_VERSION"),
+            before: Recording::of(told.before),
+            after: Recording::of(told.after),
+            allowed_ratio: limit.map(|(allowed, _)| *allowed),
+            excesses: limit.map(|(_, excesses)| excesses.iter().map(excess).collect()),
+            whole: Compared::of(&told.diff.whole),
+            roles: told.diff.roles.iter().map(Compared::of).collect(),
+        }
+    }
+}
+
+impl<'a> Recording<'a> {
+    fn of(analysis: &'a Analysis) -> Self {
+        Self {
+            path: analysis.path.as_deref(),
+            hostname: &analysis.info.hostname,
+            backend: &analysis.info.backend,
+            duration_ns: analysis.clock.duration(),
+            process_count: analysis.processes.len(),
+            is_lower_bound: analysis.is_polled(),
+        }
+    }
+}
+
+impl<'a> Compared<'a> {
+    fn of(role: &'a Comparison) -> Self {
+        let figures = |kind: Kind| {
+            let change = role.kind(kind);
+            let figures = Figures {
+                peak: Figure::of(&change.peak),
+                mean: Figure::of(&change.mean),
+                bytes_per_hour: Figure::of(&change.slope),
+            };
+            (kind.as_str(), figures)
+        };
+        Self {
+            name: &role.name,
+            process_count_before: role.process_counts.0,
+            process_count_after: role.process_counts.1,
+            kinds: Kind::ALL.into_iter().map(figures).collect(),
+        }
+    }
+}
+
+impl Figure {
+    fn of(change: &Change) -> Self {
+        Self {
+            before_bytes: change.before,
+            after_bytes: change.after,
+            change_bytes: change.difference(),
+            // Digits beyond these differ between machines and say nothing.
+            change_ratio: change.ratio().map(|ratio| (ratio * 1e4).round() / 1e4),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The processes by role in the JSON report.
+
+use super::parts::{Growth, Instant};
+use crate::analyze::{self, Analysis, Kind, KindFigures, RoleFinding};
+use crate::model::{Bytes, Upid};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+#[derive(Serialize)]
+pub(super) struct RoleGroup<'a> {
+    name: &'a str,
+    framework: Option<&'a str>,
+    role: Option<&'a str>,
+    process_count: usize,
+    upids: Vec<Upid>,
+    at_peak: Option<AtPeak>,
+    kinds: BTreeMap<&'static str, Figures>,
+}
+
+#[derive(Serialize)]
+struct AtPeak {
+    process_count: usize,
+    sum_of_rss_bytes: Option<Bytes>,
+    sum_of_anon_bytes: Option<Bytes>,
+    sum_of_file_bytes: Option<Bytes>,
+    sum_of_shmem_bytes: Option<Bytes>,
+    host_bytes: Option<Bytes>,
+    own_anon_bytes: Option<Bytes>,
+    own_shmem_bytes: Option<Bytes>,
+}
+
+#[derive(Serialize)]
+struct Figures {
+    peak_bytes: Option<Bytes>,
+    peak_at: Option<Instant>,
+    mean_bytes: Option<Bytes>,
+    growth: Option<Growth>,
+}
+
+/// Every role, in the order of the findings.
+pub(super) fn of(analysis: &Analysis) -> Vec<RoleGroup<'_>> {
+    let roles = analysis.roles.iter();
+    roles.map(|role| RoleGroup::of(analysis, role)).collect()
+}
+
+impl<'a> RoleGroup<'a> {
+    fn of(analysis: &'a Analysis, finding: &'a RoleFinding) -> Self {
+        let role = finding.role.as_ref();
+        let members = finding.members.iter();
+        let figures = |kind: Kind| (kind.as_str(), Figures::of(analysis, finding.kind(kind)));
+        Self {
+            name: &finding.name,
+            framework: role.and_then(|role| role.framework.as_deref()),
+            role: role.map(|role| role.role.as_str()),
+            process_count: finding.members.len(),
+            upids: members
+                .map(|&member| analysis.processes[member].upid)
+                .collect(),
+            at_peak: finding.at_peak.as_ref().map(AtPeak::of),
+            kinds: Kind::ALL.into_iter().map(figures).collect(),
+        }
+    }
+}
+
+impl AtPeak {
+    fn of(at_peak: &analyze::RoleAtPeak) -> Self {
+        let totals = &at_peak.totals;
+        Self {
+            process_count: at_peak.process_count,
+            sum_of_rss_bytes: totals.rss.bytes(),
+            sum_of_anon_bytes: totals.anon.bytes(),
+            sum_of_file_bytes: totals.file.bytes(),
+            sum_of_shmem_bytes: totals.shmem.bytes(),
+            host_bytes: at_peak.host_bytes(),
+            own_anon_bytes: at_peak.shares.map(|(anon, _)| anon),
+            own_shmem_bytes: at_peak.shares.map(|(_, shmem)| shmem),
+        }
+    }
+}
+
+impl Figures {
+    fn of(analysis: &Analysis, figures: &KindFigures) -> Self {
+        Self {
+            peak_bytes: figures.peak.map(|(bytes, _)| bytes),
+            peak_at: figures.peak.map(|(_, at)| Instant::of(&analysis.clock, at)),
+            mean_bytes: figures.mean_bytes,
+            growth: figures
+                .growth
+                .as_ref()
+                .map(|growth| Growth::of(analysis, growth)),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! A Ray session: who each of its processes is, and its object store counted once.
+
+use super::book::{Book, Score, no_loss};
+use crate::program;
+use crate::recorder::{Recorded, Recorder, record};
+use crate::workload;
+use anyhow::{Context, Result, bail};
+use memtrace::model::ProcessRow;
+use memtrace::model::tables::{ShmFamily, ShmObjectRow};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+/// Long enough for a reading of everybody's memory while all hold the object.
+const HOLD_SECONDS: &str = "8";
+/// What Ray calls its processes, and what memtrace does.
+const OF_RAY: &[(&str, &str)] = &[
+    ("gcs_server", "gcs_server"),
+    ("raylet", "raylet"),
+    ("monitor", "autoscaler monitor"),
+    ("dashboard", "dashboard"),
+    ("log_monitor", "log monitor"),
+];
+/// Processes that the raylet starts, by what they were started as.
+const OF_RAYLET: &[(&str, &str)] = &[
+    ("/ray/dashboard/agent.py", "dashboard agent"),
+    (
+        "/ray/_private/runtime_env/agent/main.py",
+        "runtime env agent",
+    ),
+];
+
+/// A session from its start to its end.
+///
+/// # Errors
+/// When the run itself fails.
+pub fn ray_session(words: &[&str]) -> Result<Vec<Score>> {
+    let dir = tempfile::tempdir()?;
+    let words = [words, &["--budget", "100"]].concat();
+    let recorded = record(&words, &session(&dir)?)?;
+    let lines = workload::parse(&recorded.output)?;
+    let truth = lines.last().context("the session said nothing")?;
+    let mut scores = vec![everybody_is_known(&recorded, &roles(truth)?)?];
+    scores.extend(store_counts_once(&recorded, truth)?);
+    scores.push(no_loss(&recorded)?);
+    Ok(scores)
+}
+
+/// A session that runs before it is recorded, found by `--ray`: its driver is nobody's
+/// descendant there.
+///
+/// # Errors
+/// When the run itself fails.
+pub fn ray_cluster(words: &[&str]) -> Result<Vec<Score>> {
+    let dir = tempfile::tempdir()?;
+    let mut running = session(&dir)?.stdout(Stdio::piped()).spawn()?;
+    let output = running.stdout.take().context("no output")?;
+    let mut line = String::new();
+    BufReader::new(output).read_line(&mut line)?;
+    let truth: Value = serde_json::from_str(&line).context("the session said nothing")?;
+    // The one of this test: there can be others.
+    let session = truth["session"].as_str().context("no session")?;
+    let target = format!("--ray={session}");
+    let recorder = Recorder::start(&[words, &["--quiet", &target]].concat())?;
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    let recorded = recorder.stop()?;
+    running.wait()?;
+    Ok(vec![
+        everybody_is_known(&recorded, &roles(&truth)?)?,
+        no_loss(&recorded)?,
+    ])
+}
+
+fn session(dir: &tempfile::TempDir) -> Result<Command> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/workloads/ray_session.py");
+    let mut command = Command::new(program::ray_python()?);
+    command.args([script, HOLD_SECONDS]).arg(dir.path());
+    Ok(command)
+}
+
+/// The role of each process id that the session knows.
+fn roles(truth: &Value) -> Result<BTreeMap<i64, String>> {
+    let told = truth["roles"].as_object().context("no roles")?;
+    told.iter()
+        .map(|(pid, role)| {
+            let role = role.as_str().context("a role is no text")?;
+            let named = OF_RAY.iter().find(|(kind, _)| *kind == role);
+            let role = named.map_or(role, |(_, role)| role);
+            Ok((pid.parse()?, role.to_owned()))
+        })
+        .collect()
+}
+
+/// Every process that the session tells of is in the recording with its role, and so is
+/// everybody else whom Ray started.
+fn everybody_is_known(recorded: &Recorded, truth: &BTreeMap<i64, String>) -> Result<Score> {
+    let book = Book::open(recorded)?;
+    let mut score = Score::new("every process of Ray has its role");
+    for (pid, role) in truth {
+        let process = book.expect(*pid)?;
+        score.case(is(process, role), || told(process, role));
+    }
+    if truth.len() < 7 {
+        bail!("the session tells of too few processes: {truth:?}");
+    }
+    let rows: Vec<ProcessRow> = recorded.recording.rows()?;
+    for process in &rows {
+        let cmdline = process.cmdline.as_deref().unwrap_or_default();
+        let is_told = truth.contains_key(&i64::from(process.tgid.0));
+        let agent = OF_RAYLET.iter().find(|(part, _)| cmdline.contains(part));
+        let is_worker = cmdline.contains("/ray/_private/workers/default_worker.py");
+        let expected = match agent {
+            _ if is_told => continue,
+            Some((_, role)) => role,
+            None if is_worker => "idle worker",
+            // Short-lived helpers of no kind of their own.
+            None => continue,
+        };
+        score.case(is(process, expected), || told(process, expected));
+    }
+    Ok(score)
+}
+
+fn is(process: &ProcessRow, role: &str) -> bool {
+    process.framework.as_deref() == Some("Ray") && process.role.as_deref() == Some(role)
+}
+
+fn told(process: &ProcessRow, role: &str) -> String {
+    format!(
+        "pid {} ({}) is {:?} {:?}, not Ray {role}",
+        process.tgid, process.comm, process.framework, process.role
+    )
+}
+
+/// The object is there once: as a shared object, and in the sum of what the roles hold.
+fn store_counts_once(recorded: &Recorded, truth: &Value) -> Result<Vec<Score>> {
+    let size = truth["object_bytes"].as_i64().context("no size")?;
+    let is_near = |bytes: i64| (bytes - size).abs() * 50 <= size;
+    let rows: Vec<ShmObjectRow> = recorded.recording.rows()?;
+    let plasma = rows
+        .iter()
+        .filter(|row| row.family == Some(ShmFamily::RayPlasma));
+    let allocated = plasma.filter_map(|row| row.allocated_bytes);
+    let highest = allocated.map(|bytes| bytes.0).max().unwrap_or(0);
+    let output = Command::new(program::memtrace()?)
+        .args(["report", "--format", "json"])
+        .arg(recorded.path())
+        .output()?;
+    let report: Value = serde_json::from_slice(&output.stdout)?;
+    let of_roles = report["roles"]
+        .as_array()
+        .context("no roles in the report")?;
+    let sum = |field: &str| -> i64 {
+        let parts = of_roles.iter();
+        parts
+            .filter_map(|role| role["at_peak"][field].as_i64())
+            .sum()
+    };
+    let (once, in_rss) = (sum("own_shmem_bytes"), sum("sum_of_shmem_bytes"));
+    Ok(vec![
+        Score::of("the object store is one object", is_near(highest), || {
+            format!("{highest} of {size}")
+        }),
+        Score::of("the roles hold it once", is_near(once), || {
+            format!("{once} of {size}")
+        }),
+        Score::of("RSS has it in every reader", in_rss >= 3 * size, || {
+            format!("{in_rss} of {size}")
+        }),
+    ])
+}
