@@ -2,12 +2,14 @@
 //! write runs in, and the list of runs on which every report format is snapshotted.
 
 mod devices;
+mod left;
 mod marked;
 mod rows;
 mod runs;
 mod script;
 mod sharing;
 
+pub(crate) use marked::vllm_start_up;
 pub(crate) use rows::mem_row;
 pub(crate) use runs::RUNS;
 pub(crate) use script::{Script, boot, upid};
