@@ -427,3 +427,65 @@ fn a_process_that_no_list_showed_is_known_from_accounting_mode() -> Result<()> {
     assert_eq!(row.used_bytes, amount(0));
     Ok(())
 }
+
+#[test]
+fn memory_that_outlives_its_process_stays_with_it() -> Result<()> {
+    let (ours, other) = (Sleeper::start()?, Sleeper::start()?);
+    let listed = [
+        Process::new(ours.pid(), GIB),
+        Process::new(other.pid(), GIB),
+    ];
+    let fake = FakeGpus::new(&script(&[device(0, 2 * GIB, &listed)]))?;
+    let pid = ours.pid().to_string();
+    let other_pid = other.pid();
+    let words = ["--quiet", "--backend", "procfs", "-p", &pid, "-p"];
+    let other_word = other_pid.to_string();
+    let words: Vec<&str> = words.into_iter().chain([other_word.as_str()]).collect();
+    let recorder = Recorder::start_with(&words, &fake.environment())?;
+    a_moment()?;
+    // Its end, while the driver goes on to tell of it.
+    drop(other);
+    sleep(Duration::from_millis(1_500));
+    let recorded = recorder.stop()?;
+    let rows = processes(&recorded)?;
+    let rows: Vec<_> = rows.iter().filter(|row| row.tgid.0 == other_pid).collect();
+    assert!(rows.iter().all(|row| row.upid.is_some()), "{rows:?}");
+    assert!(
+        rows.iter().all(|row| row.used_bytes == amount(GIB)),
+        "{rows:?}"
+    );
+    Ok(())
+}
+
+/// What needs root: a pid namespace of its own.
+mod needs_root {
+    use super::*;
+    use memtrace::store::Recording;
+    use memtrace_tests::{need, program};
+
+    #[test]
+    fn zero_bytes_inside_a_pid_namespace_are_unknown() -> Result<()> {
+        need::require("root");
+        // The first ids of a new namespace: its own, the recorder's, the command's.
+        let listed: Vec<Process> = (1..20).map(|pid| Process::new(pid, 0)).collect();
+        let fake = FakeGpus::new(&script(&[device(0, GIB, &listed)]))?;
+        let dir = tempfile::tempdir()?;
+        let run = dir.path().join("run");
+        let status = Command::new("unshare")
+            .args(["--pid", "--fork", "--mount-proc"])
+            .arg(program::memtrace()?)
+            .args(["record", "--quiet", "--backend", "procfs", "-o"])
+            .arg(&run)
+            .args(["--", "sleep", "1"])
+            .envs(fake.environment())
+            .status()?;
+        assert!(status.success(), "{status}");
+        let recording = Recording::open(&run)?;
+        let rows: Vec<GpuProcessRow> = recording.rows()?;
+        assert!(rows.iter().any(|row| row.upid.is_some()), "{rows:?}");
+        for row in rows {
+            assert_eq!(row.used_bytes, None, "{row:?}");
+        }
+        Ok(())
+    }
+}

@@ -221,7 +221,8 @@ impl GpuCollector {
                 ..Value::default()
             };
         }
-        if let Some(known) = self.steps.value(key).filter(|known| known.upid.is_none()) {
+        let known = self.steps.value(key);
+        if let Some(known) = known.filter(|known| known.upid.is_none()) {
             return Value {
                 comm: known.comm.clone(),
                 cmdline: known.cmdline.clone(),
@@ -229,7 +230,12 @@ impl GpuCollector {
             };
         }
         let identity = identity(&self.options.proc, key.tgid).ok().flatten();
+        let identity = identity.filter(|identity| !identity.has_ended);
         Value {
+            // A context can outlive its process; then the memory is still that one's.
+            upid: known
+                .filter(|_| identity.is_none())
+                .and_then(|known| known.upid),
             comm: identity.as_ref().map(|identity| identity.comm.clone()),
             cmdline: identity.and_then(|identity| identity.cmdline),
             ..Value::default()

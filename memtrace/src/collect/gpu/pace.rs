@@ -4,9 +4,11 @@
 
 use crate::host::clock;
 use crate::model::DurationNs;
+use std::collections::VecDeque;
 
-/// Weight of the newest cost in the running mean: one slow call is no reason to slow down.
-const NEWEST_WEIGHT: f64 = 0.3;
+/// The middle of so many rounds counts: one call that waited for the driver, or for a CPU, is
+/// no reason to slow down.
+const ROUNDS: usize = 7;
 
 /// All calls so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,7 +35,7 @@ pub(super) struct Pace {
     asked: DurationNs,
     slowest: DurationNs,
     share: f64,
-    mean_ns: f64,
+    latest: VecDeque<i64>,
     is_told: bool,
 }
 
@@ -44,14 +46,14 @@ impl Pace {
             asked,
             slowest: DurationNs(slowest.0.max(asked.0)),
             share,
-            mean_ns: 0.0,
+            latest: VecDeque::with_capacity(ROUNDS),
             is_told: false,
         }
     }
 
     /// The time that must lie between two rounds of calls.
     pub(super) fn least_interval(&self) -> DurationNs {
-        let least = (self.mean_ns / self.share) as i64;
+        let least = (self.usual().0 as f64 / self.share) as i64;
         DurationNs(least.min(self.slowest.0))
     }
 
@@ -60,14 +62,19 @@ impl Pace {
         DurationNs(self.least_interval().0.max(self.asked.0))
     }
 
-    /// What a round costs, a running mean.
-    pub(super) fn mean(&self) -> DurationNs {
-        DurationNs(self.mean_ns as i64)
+    /// What a round usually costs: the middle of the latest.
+    pub(super) fn usual(&self) -> DurationNs {
+        let mut sorted: Vec<i64> = self.latest.iter().copied().collect();
+        sorted.sort_unstable();
+        DurationNs(sorted.get(sorted.len() / 2).copied().unwrap_or(0))
     }
 
     /// Takes the cost of a round. Answers whether it has begun or ceased to be too slow.
     pub(super) fn note(&mut self, cost: DurationNs) -> Option<bool> {
-        self.mean_ns += NEWEST_WEIGHT * (cost.0 as f64 - self.mean_ns);
+        if self.latest.len() == ROUNDS {
+            self.latest.pop_front();
+        }
+        self.latest.push_back(cost.0);
         let is_slow = match self.is_told {
             true => self.interval().0 > self.asked.0,
             false => self.interval().0 > self.asked.0 * 3 / 2,
@@ -110,6 +117,16 @@ mod tests {
             .collect();
         assert_eq!(told, [false]);
         assert_eq!(pace.interval(), DurationNs(100 * MS));
+    }
+
+    #[test]
+    fn one_call_that_waited_changes_nothing() {
+        let mut pace = pace();
+        for round in 0..50 {
+            let cost = if round % 5 == 4 { 400 * MS } else { 12_000 };
+            assert_eq!(pace.note(DurationNs(cost)), None);
+            assert_eq!(pace.interval(), DurationNs(100 * MS));
+        }
     }
 
     #[test]

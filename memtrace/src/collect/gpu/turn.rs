@@ -37,6 +37,8 @@ pub(super) struct Turn<'n> {
     pub(super) next_full_list: BootNs,
     pub(super) next_try: BootNs,
     pub(super) holds_candidates: bool,
+    /// What no process explained when its lists were last read.
+    pub(super) last_rest: Option<Bytes>,
 }
 
 impl<'n> Turn<'n> {
@@ -57,6 +59,7 @@ impl<'n> Turn<'n> {
             next_full_list: BootNs(0),
             next_try: BootNs(0),
             holds_candidates: false,
+            last_rest: None,
         }
     }
 
@@ -98,14 +101,18 @@ impl<'n> Turn<'n> {
     }
 
     /// Memory that no process explains, where that can be told.
-    pub(super) fn unexplained(&self, listed: &[Listed]) -> Option<Bytes> {
+    pub(super) fn rest(&self, listed: &[Listed]) -> Option<Bytes> {
         let memory = self.memory?;
         let known: Option<Bytes> = listed.iter().map(|process| process.used).sum();
-        let rest = memory.used? - memory.reserved.unwrap_or(Bytes(0)) - known?;
-        let threshold = match memory.reserved {
+        Some(memory.used? - memory.reserved.unwrap_or(Bytes(0)) - known?)
+    }
+
+    /// The same where it is worth a look at who has the device open.
+    pub(super) fn unexplained(&self, listed: &[Listed]) -> Option<Bytes> {
+        let threshold = match self.memory?.reserved {
             Some(_) => UNEXPLAINED,
             None => UNEXPLAINED_WITH_RESERVED,
         };
-        (rest >= threshold).then_some(rest)
+        self.rest(listed).filter(|rest| *rest >= threshold)
     }
 }

@@ -4,7 +4,7 @@ use super::LibraryError;
 use super::device;
 use super::holders::{Holder, holders};
 use super::library;
-use super::list::{Buffer, List};
+use super::list::{Buffer, Entry, List};
 use super::memory::{DeviceMemory, bytes};
 use super::merge::{Listed, merge};
 use super::pace::{Calls, Pace};
@@ -38,6 +38,9 @@ const MEMORY_SLOWEST: DurationNs = DurationNs(5 * SECOND);
 /// Of all time, calls for lists of processes may take so much.
 const LIST_SHARE: f64 = 0.02;
 const LIST_SLOWEST: DurationNs = DurationNs(30 * SECOND);
+/// So much more that no process explains, and lists that were empty are read again.
+const NEWS: Bytes = Bytes(16 << 20);
+
 /// What the thread is started with.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
@@ -188,7 +191,7 @@ impl Worker<'_, '_> {
         let detail = format!(
             "{what} now every {:.0} ms: a round of calls takes {:.1} ms",
             millis(pace.interval()),
-            millis(pace.mean())
+            millis(pace.usual())
         );
         let severity = if is_slow {
             Severity::Degraded
@@ -297,18 +300,51 @@ impl Worker<'_, '_> {
             turn.has_moved = false;
             return Ok(());
         }
-        let is_full = turn.has_moved || is_last || stamp.boot >= turn.next_full_list;
-        if is_full {
+        let is_full = is_last || stamp.boot >= turn.next_full_list;
+        turn.has_moved = false;
+        let mut failures = self.ask_lists(place, |list, known| {
+            is_full || list == List::Compute || !known.is_empty()
+        });
+        let is_initial_pid_ns = self.order.is_initial_pid_ns;
+        let turn = &mut self.turns[place];
+        let rest = turn.rest(&merge(&turn.lists, is_initial_pid_ns));
+        // Somebody came whom the lists that were empty may have.
+        let is_news = rest > turn.last_rest.map(|rest| rest + NEWS);
+        if is_full || is_news {
             turn.next_full_list = stamp.boot + KEYFRAME_PERIOD;
         }
-        turn.has_moved = false;
+        if is_news && !is_full {
+            let more = self.ask_lists(place, |list, known| {
+                list != List::Compute && known.is_empty()
+            });
+            failures.extend(more);
+        }
+        let turn = &mut self.turns[place];
+        let merged = merge(&turn.lists, is_initial_pid_ns);
+        turn.last_rest = turn.rest(&merged);
+        let (device, is_listed) = (Arc::clone(&turn.device), turn.is_listed);
+        for (list, error) in failures {
+            let detail = format!("{}: {error}", list.call());
+            self.warn(DiagKind::Unavailable, &device, &detail)?;
+        }
+        if is_listed {
+            self.look_for_holders(place, stamp, &merged)?;
+            self.say(Found::Processes(device, stamp, merged))?;
+        }
+        Ok(())
+    }
+
+    /// Reads those lists of a device that are wanted. Gives the calls that failed.
+    fn ask_lists(
+        &mut self,
+        place: usize,
+        is_wanted: impl Fn(List, &[Entry]) -> bool,
+    ) -> Vec<(List, NvmlError)> {
+        let turn = &mut self.turns[place];
         let mut failures = Vec::new();
         for list in List::ALL {
-            let known = &turn.lists[list as usize];
-            let is_due = known
-                .as_ref()
-                .is_some_and(|known| is_full || list == List::Compute || !known.is_empty());
-            if !is_due {
+            let known = turn.lists[list as usize].as_deref();
+            if !known.is_some_and(|known| is_wanted(list, known)) {
                 continue;
             }
             let (answer, took) = self.calls.timed(|| turn.gpu.list(list, &mut self.buffer));
@@ -329,17 +365,7 @@ impl Worker<'_, '_> {
                 Err(error) => failures.push((list, error)),
             }
         }
-        let merged = merge(&turn.lists, self.order.is_initial_pid_ns);
-        let (device, is_listed) = (Arc::clone(&turn.device), turn.is_listed);
-        for (list, error) in failures {
-            let detail = format!("{}: {error}", list.call());
-            self.warn(DiagKind::Unavailable, &device, &detail)?;
-        }
-        if is_listed {
-            self.look_for_holders(place, stamp, &merged)?;
-            self.say(Found::Processes(device, stamp, merged))?;
-        }
-        Ok(())
+        failures
     }
 
     /// Where memory is unexplained: who has the device open.

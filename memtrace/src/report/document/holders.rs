@@ -99,7 +99,8 @@ fn whole(analysis: &Analysis) -> String {
 fn table(section: &mut Section, analysis: &Analysis, state: &Composition, top: usize) {
     let groups = state.groups(&analysis.processes);
     let has_swap = state.totals.swap.bytes().is_some_and(|swap| swap.0 > 0);
-    let has_gpu = state.gpus.iter().any(|ledger| !ledger.lines.is_empty());
+    let mut holders = state.holders.iter();
+    let has_gpu = holders.any(|held| state.gpu_held_by(held.process).is_some());
     let mut columns = vec![
         figures("PID", 0),
         flexible("PROCESS"),
