@@ -40,7 +40,9 @@ fn run(args: &Args) -> io::Result<()> {
     drop(ready_writer);
     let mut pids = String::new();
     ready_reader.read_to_string(&mut pids)?;
-    let pids: Vec<&str> = pids.split_whitespace().collect();
+    let mut pids: Vec<&str> = pids.split_whitespace().collect();
+    // In the order in which they were forked, not in which they came to write.
+    pids.sort_by_key(|pid| (pid.len(), *pid));
     let (file, segment) = leave_shared_memory(bytes)?;
     sys::say(&format!(
         "{{\"pids\":[{}],\"file\":{file:?},\"segment\":{segment}}}",

@@ -31,8 +31,10 @@ pub fn scapegoat(words: &[&str]) -> Result<Vec<Score>> {
     let first = &found["growers"][0];
     let longest = first["grown_bytes"].as_array().and_then(|all| all.last());
     let longest = longest.and_then(Value::as_i64);
-    // A step may have been touched and not yet told, and 1/128 is what the probe waits for.
-    let slack = number(truth, "step_bytes")? + grown / 64;
+    // The group was full: what the victim did not hold, the culprit did, but for page tables
+    // and the parent. What it says itself can be more: it goes on until it is ended.
+    let at_kill = LIMIT_BYTES - held;
+    let slack = LIMIT_BYTES / 16;
     let anon = found["kinds"].as_array().into_iter().flatten();
     let anon = anon.clone().find(|kind| kind["kind"] == "anonymous");
     let anon = anon.and_then(|kind| kind["bytes"].as_i64());
@@ -64,8 +66,9 @@ pub fn scapegoat(words: &[&str]) -> Result<Vec<Score>> {
         }),
         Score::of(
             "by how much it grew is the truth",
-            longest.is_some_and(|found| (found - grown).abs() <= slack),
-            || format!("{longest:?}, truth {grown}"),
+            longest.is_some_and(|found| (at_kill - slack..=at_kill).contains(&found))
+                && longest <= Some(grown + number(truth, "step_bytes")?),
+            || format!("{longest:?}, at the kill {at_kill}, in all {grown}"),
         ),
         Score::of(
             "what the victim held is told",
