@@ -2,6 +2,7 @@
 
 mod doctor;
 mod export;
+mod leftovers;
 mod mark;
 mod output;
 mod record;

@@ -1,5 +1,6 @@
 //! `memtrace record`: what to record, where to, and what is said meanwhile.
 
+use super::leftovers;
 use super::values::{
     BackendChoice, BackendParser, ProbeParser, parse_duration, parse_interval, parse_percent,
     parse_regex, parse_size,
@@ -118,6 +119,11 @@ pub(super) struct Args {
     #[arg(long)]
     kill_child: bool,
 
+    /// When the recording ends, end the processes of the tree that outlived its root: SIGTERM,
+    /// and after 3 s SIGKILL. Without this they are only told (Linux)
+    #[arg(long, conflicts_with = "all")]
+    kill_survivors: bool,
+
     /// Run the command as root under sudo, not as the user who called it
     #[arg(long)]
     as_root: bool,
@@ -177,6 +183,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         gpu_interval: args.gpu_interval,
         gpus: args.gpu,
         cpu_budget: args.budget / 100.0,
+        kills_survivors: args.kill_survivors,
     };
     let is_quiet = args.quiet;
     // A command's own output belongs to the terminal; a line of ours would run into it.
@@ -290,6 +297,9 @@ fn finish(outcome: &Outcome, is_quiet: bool) -> ExitCode {
         ));
     }
     if !is_quiet || outcome.storage_failure.is_some() {
+        leftovers::words(&outcome.leftovers)
+            .iter()
+            .for_each(|line| say(line));
         say(&closing_words(outcome));
     }
     match outcome.command_exit_code {
@@ -342,6 +352,7 @@ fn show_progress(progress: &Progress) {
 mod tests {
     use super::*;
     use crate::host::ProbeWay;
+    use crate::session::Leftovers;
     use clap::Parser;
     use clap::error::ErrorKind;
 
@@ -438,6 +449,7 @@ mod tests {
                 written_bytes: Bytes(0),
                 absent_logs: Vec::new(),
                 storage_failure: None,
+                leftovers: Leftovers::default(),
             })
         };
         assert!(words(0).starts_with("no process matched: run holds"));
