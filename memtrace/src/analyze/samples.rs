@@ -415,13 +415,10 @@ mod tests {
     use super::*;
     use crate::analyze::golden::{self, boot};
 
-    fn taken(
-        interval: i64,
-    ) -> (
-        Vec<(String, i64, Option<Bytes>, Bytes)>,
-        Samples,
-        SampleSummary,
-    ) {
+    /// Label, milliseconds, RSS of the main process, of the others.
+    type Taken = (String, i64, Option<Bytes>, Bytes);
+
+    fn taken(interval: i64) -> (Vec<Taken>, Samples, SampleSummary) {
         let (info, rows, _) = golden::vllm_start_up().recorded();
         let options = SampleOptions {
             interval: DurationNs(interval * 1_000_000_000),

@@ -35,7 +35,7 @@ pub(super) struct Focus<'a> {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Line<'a> {
-    One(Phase<'a>),
+    One(Box<Phase<'a>>),
     Many(Repeated<'a>),
 }
 
@@ -184,7 +184,7 @@ impl<'a> Focus<'a> {
 impl<'a> Line<'a> {
     fn of(analysis: &Analysis, line: &'a PhaseLine) -> Self {
         match line {
-            PhaseLine::One(phase) => Self::One(Phase::of(analysis, phase)),
+            PhaseLine::One(phase) => Self::One(Box::new(Phase::of(analysis, phase))),
             PhaseLine::Many(many) => Self::Many(Repeated::of(analysis, many)),
         }
     }
