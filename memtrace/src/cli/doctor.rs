@@ -1,8 +1,10 @@
 //! `memtrace doctor`: says what this host lets memtrace see, and what would let it see more.
 
 use super::output::{has_color, print};
+use super::probe_costs::{Costs, WayCosts};
 use crate::host::doctor::{Diagnosis, Verdict, diagnose};
 use crate::host::{HostFacts, Plan, ProbeChoice};
+use crate::session;
 use anyhow::Context;
 use serde::Serialize;
 use std::fmt::{self, Write};
@@ -15,6 +17,10 @@ pub(super) struct Args {
     /// Write JSON: every check, the facts behind them, and the plan of a recording
     #[arg(long)]
     json: bool,
+    /// Measure what seeing mmap and brk costs on this machine, by every way that it has:
+    /// attaches the probes for a second each
+    #[arg(long)]
+    measure: bool,
 }
 
 /// Writes the diagnosis. The exit code is 1 when some check fails, 0 otherwise.
@@ -24,12 +30,16 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let found = diagnose(&facts);
     let plan =
         Plan::from_facts(&facts, None, ProbeChoice::Auto).context("failed to plan a recording")?;
+    let costs = args
+        .measure
+        .then(|| Costs::of(session::probe_costs(&facts, &plan)));
     let text = if args.json {
         let document = Document {
             version: env!("CARGO_PKG_VERSION"),
             verdict: worst(&found),
             checks: &found,
             plan: &plan,
+            probe_costs: costs.as_ref().map(|costs| costs.0.as_slice()),
             facts: &facts,
         };
         let json = serde_json::to_string_pretty(&document);
@@ -38,6 +48,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         let mut text = String::new();
         write_text(&mut text, &facts, &found, &plan, has_color())
             .context("failed to write the diagnosis")?;
+        if let Some(costs) = &costs {
+            write!(text, "\n{costs}").context("failed to write the diagnosis")?;
+        }
         text
     };
     print(&text)?;
@@ -54,6 +67,8 @@ struct Document<'a> {
     verdict: Verdict,
     checks: &'a [Diagnosis],
     plan: &'a Plan,
+    /// Null without `--measure`.
+    probe_costs: Option<&'a [WayCosts]>,
     facts: &'a HostFacts,
 }
 

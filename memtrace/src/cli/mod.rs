@@ -3,6 +3,7 @@
 mod doctor;
 mod mark;
 mod output;
+mod probe_costs;
 mod record;
 mod recover;
 mod report;

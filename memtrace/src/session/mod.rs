@@ -11,6 +11,7 @@ mod record;
 mod self_cost;
 mod signals;
 mod start;
+mod trial;
 mod user;
 
 pub use held::{CommandError, Held};
@@ -19,6 +20,7 @@ pub use outcome::{Outcome, Progress, RecordError};
 pub use output::OutputError;
 pub use record::record;
 pub use start::StartError;
+pub use trial::probe_costs;
 pub use user::CommandUser;
 
 use crate::host::{Backend, ProbeChoice};
