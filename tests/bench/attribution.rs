@@ -3,7 +3,7 @@
 use crate::measured::Measured;
 use crate::{Bench, Effort};
 use anyhow::Result;
-use memtrace_tests::scenario::{self, Score};
+use memtrace_tests::scenario::{self, Score, Settle};
 use std::time::Duration;
 
 pub(crate) const BENCHES: &[Bench] = &[
@@ -24,7 +24,7 @@ pub(crate) const BENCHES: &[Bench] = &[
     Bench {
         name: "ledger-60",
         run: |effort| {
-            let settle = Duration::from_secs(effort.pick(30, 60));
+            let settle = Settle::For(Duration::from_secs(effort.pick(30, 60)));
             Ok(rows("ledger-60", scenario::ledger(WORDS, 60, settle)?))
         },
     },

@@ -77,7 +77,12 @@ impl Loss {
 fn uncounted(losses: &[Loss], cost: Option<&RecorderCost>) -> Option<Loss> {
     let told: i64 = losses
         .iter()
-        .filter(|loss| loss.severity == Severity::Loss)
+        .filter(|loss| {
+            matches!(
+                loss.kind,
+                Some(DiagKind::LostEvents | DiagKind::UndecodedEvents)
+            )
+        })
         .filter_map(|loss| loss.count)
         .sum();
     let missing = cost?.lost_event_count.saturating_sub(told);

@@ -7,29 +7,65 @@ use crate::program;
 use crate::recorder::{Recorded, Recorder};
 use crate::workload::Running;
 use anyhow::{Context, Result, bail};
+use memtrace::model::tables::{CachedFileRow, PssRow, ShmObjectRow};
+use memtrace::model::{BootNs, DurationNs, Upid};
+use memtrace::store::Recording;
 use serde_json::Value;
+use std::collections::HashMap;
 use std::process::Command;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// How long the recorder has to learn what there is.
+#[derive(Clone, Copy, Debug)]
+pub enum Settle {
+    /// This long.
+    For(Duration),
+    /// As long as it takes, within patience: an emulated machine is slow.
+    UntilRead,
+}
+
+const PATIENCE: Duration = Duration::from_secs(90);
+/// What is looked at, once it is settled.
+const LOOKED_AT: Duration = Duration::from_secs(5);
 
 /// The books of a tree of every kind of memory, in a group of its own, at every tenth of a
-/// run once everything was read.
+/// stretch once everything was read.
 ///
 /// # Errors
-/// When the run itself fails.
-pub fn ledger(words: &[&str], processes: u64, settle: Duration) -> Result<Vec<Score>> {
+/// When the run itself fails, or the recorder does not come to know what there is.
+pub fn ledger(words: &[&str], processes: u64, settle: Settle) -> Result<Vec<Score>> {
     let group = MemoryGroup::new("memtrace-ledger", 8 << 30)?;
     let count = processes.to_string();
     let mut household = Running::start_in(&group, &["household", "--processes", &count])?;
     household.line()?;
     let pid = household.pid().to_string();
     let recorder = Recorder::start(&[words, &["--quiet", "-p", &pid]].concat())?;
-    sleep(settle + Duration::from_secs(5));
+    match settle {
+        Settle::For(time) => sleep(time),
+        Settle::UntilRead => {
+            let start = Instant::now();
+            while settled_at(&Recording::open(&recorder.path())?, processes)?.is_none() {
+                if start.elapsed() > PATIENCE {
+                    bail!("not everything was read after {PATIENCE:?}");
+                }
+                sleep(Duration::from_millis(500));
+            }
+        }
+    }
+    sleep(LOOKED_AT + Duration::from_secs(1));
     let recorded = recorder.stop()?;
     household.finish()?;
+    let settled_s = match settle {
+        Settle::For(time) => time.as_secs_f64(),
+        Settle::UntilRead => {
+            let at = settled_at(&recorded.recording, processes)?;
+            at.context("what was read is not in the recording")?.0 as f64 / 1e9
+        }
+    };
     let mut score = Score::new("residual within 1 % of what is in use");
     for tenth in 1..=10 {
-        let at = settle.as_secs_f64() + 0.5 * f64::from(tenth) - 0.5;
+        let at = settled_s + LOOKED_AT.as_secs_f64() * f64::from(tenth) / 10.0;
         let ledger = cgroup_ledger(&recorded, at)?;
         let amount = |key: &str| ledger[key].as_i64();
         let (current, residual) = (amount("current_bytes"), amount("residual_bytes"));
@@ -38,7 +74,7 @@ pub fn ledger(words: &[&str], processes: u64, settle: Duration) -> Result<Vec<Sc
             .is_some_and(|(current, residual)| residual.abs() * 100 <= current);
         score.case(is_closed, || format!("at +{at}s: {}", in_short(&ledger)));
     }
-    let ledger = cgroup_ledger(&recorded, settle.as_secs_f64())?;
+    let ledger = cgroup_ledger(&recorded, settled_s + LOOKED_AT.as_secs_f64())?;
     let objects = ledger["shared"].as_array().map_or(0, Vec::len);
     let files = ledger["files"].as_array().context("no files")?;
     let is_named = files.iter().any(|file| {
@@ -54,6 +90,28 @@ pub fn ledger(words: &[&str], processes: u64, settle: Duration) -> Result<Vec<Sc
             format!("{files:?}")
         }),
     ])
+}
+
+/// When, since its start, a recording had read each process, the object and the file.
+fn settled_at(recording: &Recording, processes: u64) -> Result<Option<DurationNs>> {
+    let Some(start) = recording.info().clocks.first() else {
+        return Ok(None);
+    };
+    let mut first_of_each: HashMap<Upid, BootNs> = HashMap::new();
+    for row in recording.rows::<PssRow>()? {
+        let first = first_of_each.entry(row.upid).or_insert(row.boot_ns);
+        *first = (*first).min(row.boot_ns);
+    }
+    if (first_of_each.len() as u64) < processes + 1 {
+        return Ok(None);
+    }
+    let objects = recording.rows::<ShmObjectRow>()?;
+    let files = recording.rows::<CachedFileRow>()?;
+    let object = objects.iter().map(|row| row.boot_ns).min();
+    let file = files.iter().map(|row| row.boot_ns).min();
+    let last = first_of_each.into_values().max();
+    let read = last.zip(object).zip(file);
+    Ok(read.map(|((last, object), file)| last.max(object).max(file) - start.boot_ns))
 }
 
 /// The books of the first cgroup in a report at an instant.

@@ -16,7 +16,7 @@ mod vm;
 
 pub use book::{Book, Score};
 pub use identities::{daemons, exec_from_thread, execs, titles};
-pub use ledger::ledger;
+pub use ledger::{Settle, ledger};
 pub use marks::{Marks, marks};
 pub use oom::{oom, oom_on_v2};
 pub use peaks::{forkstorm, leader_exit, vforkchild};
@@ -25,4 +25,4 @@ pub use reserve::reserve;
 pub use shared::{clone_vm, zombie};
 pub use sharing::{inherited, large, object};
 pub use spikes::spikes;
-pub use vm::{vm, vm_storm};
+pub use vm::{missed_by_kretprobes, vm, vm_storm, vm_ways};

@@ -12,7 +12,9 @@ use crate::collect::cgroup::CgroupPaths;
 use crate::collect::procfs::lineage;
 use crate::collect::{CollectError, Collector, Targets, Tick, World};
 use crate::host::{MemoryHierarchy, ProbeWay, clock};
-use crate::model::{BootNs, Bytes, DiagKind, DurationNs, PageSize, Pages, Record, Severity, Tgid};
+use crate::model::{
+    BootNs, Bytes, DiagKind, DiagRow, DurationNs, PageSize, Pages, Record, Severity, Tgid,
+};
 use aya::maps::{MapData, RingBuf};
 use memtrace_abi::{Config, LossClass};
 use std::os::fd::{AsFd, OwnedFd};
@@ -70,7 +72,7 @@ const WAKE_BYTES: u64 = RING_BYTES / 8;
 /// second ...
 const VM_INTERVAL_NS: u64 = 5_000_000;
 /// ... after a burst of so many.
-const VM_BURST: u64 = 2_000;
+pub(super) const VM_BURST: u64 = 2_000;
 
 /// The running backend.
 pub struct BpfBackend {
@@ -375,7 +377,7 @@ fn probes_diag(programs: &Programs, options: &BpfOptions, tick: &Tick) -> Record
         detail.push_str(refusal);
     }
     // Information only: what is resident is known without them.
-    tick.diag(Severity::Info, kind, "probes", None, detail)
+    tick.diag(Severity::Info, kind, DiagRow::PROBES, None, detail)
 }
 
 const UNSEEN: &str = "mmap, munmap, mremap, brk and madvise are not seen";

@@ -168,6 +168,7 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
     let calls = if resolved.has_calls {
         calls::take(&mut ebpf, &settings.probes, &btf, &mut probe_refusals)
     } else {
+        probe_refusals.push("where the registers of a call are is not known".to_owned());
         None
     };
     // Taken last: a map that is dropped is gone for programs that are loaded later.

@@ -1,7 +1,7 @@
 //! What seeing calls on address spaces costs on this machine: a short trial of one way, with
 //! the programs attached as in a recording, on calls of our own.
 
-use super::backend::{BpfOptions, settings};
+use super::backend::{BpfOptions, VM_BURST, settings};
 use super::load::{self, LoadError, Programs};
 use crate::collect::Targets;
 use crate::host::{HostFacts, Plan, ProbeCosts, ProbeWay, Slowdown, clock};
@@ -50,6 +50,10 @@ pub fn probe_costs(way: ProbeWay, facts: &HostFacts, plan: &Plan) -> Result<Prob
         }
         stranger.run(None);
         enter(&mut programs, own)?;
+        // The first calls of a process are rows each; a storm is summed after those.
+        for _ in 0..=2 * VM_BURST / BATCH {
+            Kind::Mmap.batch();
+        }
         member.run(Some(&mut ring));
     }
     let slowdown = |with: &Legs, kind| without.slowdown(with, kind);
