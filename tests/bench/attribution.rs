@@ -54,7 +54,7 @@ fn rows(name: &str, scores: Vec<Score>) -> Vec<Measured> {
 
 fn large(effort: Effort, name: &str, mappings: u64) -> Result<Vec<Measured>> {
     let size = effort.pick(1, 8) << 30;
-    let found = scenario::large(WORDS, size, mappings, Duration::from_secs(40))?;
+    let found = scenario::large(WORDS, size, mappings, Settle::For(Duration::from_secs(40)))?;
     let mut all = rows(name, found.scores);
     let wait_ms = found.worst_wait_ns as f64 / 1e6;
     all.push(Measured::at_most(

@@ -8,7 +8,6 @@ use memtrace_tests::scenario::{self, Score, Settle};
 use memtrace_tests::workload::Running;
 use memtrace_tests::{need, program};
 use std::process::Command;
-use std::time::Duration;
 
 /// Fails with every score that is not full.
 fn all_hold(scores: Vec<Score>) {
@@ -202,9 +201,9 @@ mod needs_bpf {
         need::require("bpf");
         // A large budget: what is tested is the result and not the pace.
         let words = ["--backend", "bpf", "--budget", "100"];
-        let length = Duration::from_secs(4);
-        all_hold(scenario::large(&words, 1 << 30, 1, length)?.scores);
-        all_hold(scenario::large(&words, 256 << 20, 20_000, length)?.scores);
+        let settle = Settle::UntilRead;
+        all_hold(scenario::large(&words, 1 << 30, 1, settle)?.scores);
+        all_hold(scenario::large(&words, 256 << 20, 20_000, settle)?.scores);
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 //! use.
 
 use super::book::Score;
+use super::settle::Settle;
 use crate::cgroup::MemoryGroup;
 use crate::program;
 use crate::recorder::{Recorded, Recorder};
@@ -14,18 +15,8 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::process::Command;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// How long the recorder has to learn what there is.
-#[derive(Clone, Copy, Debug)]
-pub enum Settle {
-    /// This long.
-    For(Duration),
-    /// As long as it takes, within patience: an emulated machine is slow.
-    UntilRead,
-}
-
-const PATIENCE: Duration = Duration::from_secs(90);
 /// What is looked at, once it is settled.
 const LOOKED_AT: Duration = Duration::from_secs(5);
 
@@ -41,18 +32,9 @@ pub fn ledger(words: &[&str], processes: u64, settle: Settle) -> Result<Vec<Scor
     household.line()?;
     let pid = household.pid().to_string();
     let recorder = Recorder::start(&[words, &["--quiet", "-p", &pid]].concat())?;
-    match settle {
-        Settle::For(time) => sleep(time),
-        Settle::UntilRead => {
-            let start = Instant::now();
-            while settled_at(&Recording::open(&recorder.path())?, processes)?.is_none() {
-                if start.elapsed() > PATIENCE {
-                    bail!("not everything was read after {PATIENCE:?}");
-                }
-                sleep(Duration::from_millis(500));
-            }
-        }
-    }
+    settle.wait(&recorder, |so_far| {
+        Ok(settled_at(so_far, processes)?.is_some())
+    })?;
     sleep(LOOKED_AT + Duration::from_secs(1));
     let recorded = recorder.stop()?;
     household.finish()?;

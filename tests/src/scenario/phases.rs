@@ -17,7 +17,9 @@ const LEAK_BYTES: i64 = 4 << 20;
 /// When the run itself fails.
 pub fn phases(words: &[&str]) -> Result<Vec<Score>> {
     let leak = LEAK_BYTES.to_string();
-    let recorded = record(words, &workload::command(&["phases", "--leak", &leak])?)?;
+    // Between two marks the recorder comes by several times, also where it is emulated.
+    let phases = ["phases", "--leak", &leak, "--gap-ms", "800"];
+    let recorded = record(words, &workload::command(&phases)?)?;
     let output = Command::new(program::memtrace()?)
         .args(["report", "-f", "json"])
         .arg(recorded.path())
