@@ -301,6 +301,8 @@ fn info() -> RunInfo {
         clocks: Vec::new(),
         command_exit_code: None,
         mark_socket: None,
+        gpus: Vec::new(),
+        gpu_note: None,
         host: serde_json::Value::Null,
         plan: serde_json::Value::Null,
     }

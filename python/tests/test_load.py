@@ -235,6 +235,50 @@ def test_an_unknown_amount_stays_unknown(tmp_path: Path) -> None:
     assert None in recording.resample(5).column("rss_bytes")
 
 
+def test_gpu_memory_is_told_at_any_time_and_its_books_close(tmp_path: Path) -> None:
+    path = write(tmp_path, [(0, 1, 10, "first")], [(1, None)])
+    recording = memtrace.load(path)
+    assert recording.gpu_at(1).column("device") == []
+    assert recording.gpu_devices_at(1).column("device") == []
+
+    def row(time: float, device: str, **more: Any) -> dict[str, Any]:
+        return {"boot_ns": int(time * SECOND), "device": device, **more}
+
+    def held(time: float, device: str, tgid: int, used: int | None, **more: Any) -> dict[str, Any]:
+        names = ("upid", "comm", "kind", "host_bytes", "gpu_instance_id", "compute_instance_id")
+        nothing = dict.fromkeys((*names, "client_id"))
+        more = {"source": "nvml", **more}
+        return row(time, device, tgid=tgid, used_bytes=used, **{**nothing, **more})
+
+    devices = [
+        row(1, "GPU-0", total_bytes=100, used_bytes=60, reserved_bytes=5, is_unified=False),
+        row(1, "pci:3", total_bytes=100, used_bytes=40, reserved_bytes=None, is_unified=None),
+        row(5, "GPU-0", total_bytes=None, used_bytes=None, reserved_bytes=None, is_unified=False),
+    ]
+    processes = [
+        held(1, "GPU-0", 101, 50, upid=1),
+        held(1, "GPU-0", 77, None, comm="other"),
+        held(1, "GPU-0", 78, None, source="descriptor"),
+        held(1, "pci:3", 101, 30, source="drm", client_id=4),
+        held(1, "pci:3", 102, 30, source="drm", client_id=4),
+        held(3, "GPU-0", 101, 0, upid=1),
+    ]
+    put(path, "gpu_device", pa.Table.from_pylist(devices))
+    put(path, "gpu_process", pa.Table.from_pylist(processes))
+    recording = memtrace.load(path)
+    told = recording.gpu_at(2)
+    assert told.column("tgid") == [101, 101, 102, 77]
+    assert told.column("used_bytes") == [50, 30, 30, None]
+    assert recording.gpu_at(4).column("tgid") == [101, 102, 77]
+    books = recording.gpu_devices_at(2)
+    columns = ("device", "used_bytes", "processes_bytes", "unattributed_bytes")
+    assert list(zip(*map(books.column, columns))) == [
+        ("GPU-0", 60, 50, 5),
+        ("pci:3", 40, 30, 10),
+    ]
+    assert recording.gpu_devices_at(6).column("unattributed_bytes") == [None, 10]
+
+
 def test_phases_pair_by_span_then_by_name_and_open_ones_have_no_end(tmp_path: Path) -> None:
     def event(time: int, kind: str, name: str, **more: Any) -> dict[str, Any]:
         return {"boot_ns": time * SECOND, "kind": kind, "name": name, "upid": 1, **more}

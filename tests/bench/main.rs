@@ -8,6 +8,7 @@ mod attribution;
 mod cost;
 mod disk;
 mod exact;
+mod gpu;
 mod marks;
 mod measured;
 mod reading;
@@ -62,6 +63,7 @@ const BENCHES: &[&[Bench]] = &[
     cost::BENCHES,
     storms::BENCHES,
     marks::BENCHES,
+    gpu::BENCHES,
     disk::BENCHES,
     reading::BENCHES,
 ];

@@ -2,6 +2,7 @@
 //! workloads and their truth, the recorder as a person runs it.
 
 pub mod cgroup;
+pub mod gpu;
 pub mod need;
 pub mod program;
 pub mod recorder;

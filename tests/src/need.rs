@@ -34,6 +34,11 @@ pub const NEEDS: &[Need] = &[
         probe: memcg,
     },
     Need {
+        word: "kmsg",
+        doc: "the kernel's log, /dev/kmsg",
+        probe: kmsg,
+    },
+    Need {
         word: "root",
         doc: "root's user id",
         probe: root,
@@ -57,6 +62,11 @@ pub const NEEDS: &[Need] = &[
         word: "kprobe",
         doc: "a kernel with kprobes",
         probe: kprobe,
+    },
+    Need {
+        word: "gpu",
+        doc: "an NVIDIA GPU, and a python3 whose torch uses it",
+        probe: gpu,
     },
 ];
 
@@ -82,6 +92,13 @@ pub fn require(word: &str) {
             "this test needs {word}: {reason}; `cargo xtask test` skips what cannot run here"
         ),
         None => panic!("{word} is not in the list of needs"),
+    }
+}
+
+fn kmsg() -> Result<(), String> {
+    match std::fs::File::open("/dev/kmsg") {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("/dev/kmsg can't be opened: {error}")),
     }
 }
 
@@ -181,6 +198,22 @@ fn kprobe() -> Result<(), String> {
         Some(true) => Ok(()),
         _ => Err("the kernel was built without kprobes".to_owned()),
     }
+}
+
+fn gpu() -> Result<(), String> {
+    if !Path::new("/dev/nvidiactl").exists() {
+        return Err("there is no NVIDIA device".to_owned());
+    }
+    let output = Command::new("python3")
+        .args(["-c", "import torch; assert torch.cuda.is_available()"])
+        .output()
+        .map_err(|error| format!("python3 can't be run: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let reason = said.lines().last().unwrap_or("torch finds no GPU");
+    Err(reason.to_owned())
 }
 
 #[cfg(test)]

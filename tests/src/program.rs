@@ -19,6 +19,14 @@ pub fn workload() -> Result<PathBuf> {
     sibling("memtrace-workload")
 }
 
+/// The stand-in for NVIDIA's library, as the dependency of this crate that it is.
+///
+/// # Errors
+/// When it was not built.
+pub fn fake_nvml() -> Result<PathBuf> {
+    sibling("libmemtrace_fake_nvml.so")
+}
+
 fn sibling(name: &str) -> Result<PathBuf> {
     let own = std::env::current_exe().context("failed to find this program")?;
     // A test runs in target/<profile>/deps, other programs in target/<profile>.
@@ -26,7 +34,7 @@ fn sibling(name: &str) -> Result<PathBuf> {
         .ancestors()
         .skip(1)
         .take(2)
-        .map(|dir| dir.join(name))
+        .flat_map(|dir| [dir.join(name), dir.join("deps").join(name)])
         .find(|program| program.is_file());
     match found {
         Some(program) => Ok(program),

@@ -3,6 +3,7 @@
 use crate::program;
 use anyhow::{Context, Result, bail};
 use memtrace::store::Recording;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -102,10 +103,19 @@ impl Recorder {
     /// # Errors
     /// When it ends before that, or takes too long.
     pub fn start(words: &[&str]) -> Result<Self> {
+        Self::start_with(words, &[])
+    }
+
+    /// The same, with variables in the recorder's environment.
+    ///
+    /// # Errors
+    /// When it ends before that, or takes too long.
+    pub fn start_with(words: &[&str], environment: &[(&str, OsString)]) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let run_json = place(&dir).join("run.json");
         let mut command = command_line(words, &place(&dir))?;
         let mut child = command
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()

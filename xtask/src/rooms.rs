@@ -29,6 +29,7 @@ const BORDERS: &[(&str, &str)] = &[
     ("parquet", "store"),
     ("arrow", "store"),
     ("nvml_wrapper", "collect::gpu"),
+    ("nvml_wrapper_sys", "collect::gpu"),
 ];
 
 /// One import that the rules do not allow.

@@ -5,6 +5,7 @@ use super::composition::Composition;
 use super::cost::RecorderCost;
 use super::endings::{Endings, common_name};
 use super::family::{Family, bundle_similar};
+use super::gpu::Gpus;
 use super::growth::Growth;
 use super::losses::Loss;
 use super::mappings::Mappings;
@@ -54,6 +55,8 @@ pub struct Analysis {
     /// What processes did to their address spaces; `None` where nothing saw that, or they did
     /// nothing.
     pub mappings: Option<Mappings>,
+    /// What is known of GPUs; `None` without any.
+    pub gpus: Option<Gpus>,
     /// Kills by the OOM killer.
     pub ooms: Vec<OomFinding>,
     /// How processes ended.

@@ -4,6 +4,7 @@ use super::amounts::{Amounts, Totals};
 use super::balance::Balance;
 use super::endings::common_name;
 use super::family::bundle_similar;
+use super::gpu::GpuLedger;
 use super::ledger::Snapshot;
 use super::process::Process;
 use super::surroundings::{CgroupUse, NodeUse};
@@ -27,6 +28,8 @@ pub struct Composition {
     /// The books of those cgroups and of the node; empty for a recording that does not know
     /// what is shared.
     pub balances: Vec<Balance>,
+    /// The books of each GPU as they stood then.
+    pub gpus: Vec<GpuLedger>,
 }
 
 /// What one process held.
@@ -67,6 +70,7 @@ impl Composition {
             cgroups: Vec::new(),
             node: None,
             balances: Vec::new(),
+            gpus: Vec::new(),
         }
     }
 
@@ -86,6 +90,19 @@ impl Composition {
             amounts.max().unwrap_or(Bytes(0))
         };
         Some(self.totals.anon.bytes()? + largest(Amounts::file) + largest(Amounts::shmem))
+    }
+
+    /// What a process held on GPUs then. `None` where it held nothing; `Some(None)` when
+    /// unknown.
+    pub fn gpu_held_by(&self, process: usize) -> Option<Option<Bytes>> {
+        let mut held = self
+            .gpus
+            .iter()
+            .filter(|ledger| !ledger.is_divided)
+            .filter_map(|ledger| ledger.held_by(process))
+            .peekable();
+        held.peek()?;
+        Some(held.sum())
     }
 
     /// The holders as lines of a table, similar ones together, the largest first.

@@ -1,6 +1,7 @@
 //! Hand-made recordings for tests: rows in memory behind [`RowSource`], a small language to
 //! write runs in, and the list of runs on which every report format is snapshotted.
 
+mod devices;
 mod marked;
 mod rows;
 mod runs;

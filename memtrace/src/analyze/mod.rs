@@ -15,6 +15,7 @@ mod endings;
 mod family;
 #[cfg(test)]
 pub(crate) mod golden;
+mod gpu;
 mod growth;
 mod held;
 mod ledger;
@@ -42,6 +43,7 @@ pub use composition::{Composition, Holder, HolderGroup, together};
 pub use cost::RecorderCost;
 pub use endings::{Ending, EndingGroup, Endings};
 pub use family::{Family, TreeLine};
+pub use gpu::{Contexts, Fall, GpuDevice, GpuHolder, GpuLedger, GpuLine, GpuProcess, Gpus};
 pub use growth::{Growth, Verdict};
 pub use losses::Loss;
 pub use mappings::{Mapping, Mappings, ProcessMappings};

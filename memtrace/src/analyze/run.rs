@@ -7,6 +7,7 @@ use super::composition::Composition;
 use super::cost::{self, RecorderCost};
 use super::endings::Endings;
 use super::family::Family;
+use super::gpu::GpuTimeline;
 use super::held::HeldCommand;
 use super::ledger::{High, Ledger, Seens, TreeSeen};
 use super::moment::{Moment, MomentError};
@@ -89,7 +90,9 @@ where
         phases.focus_on(name).map_err(AnalyzeError::Phase)?;
     }
     let instants = oom::instants(&kills).chain(at);
-    let instants = instants.chain(phases.instants(clock.end())).collect();
+    let gpus = GpuTimeline::read(source, clock.end())?;
+    let instants = instants.chain(phases.instants(clock.end()));
+    let instants = instants.chain(gpus.instants()).collect();
     let asked = (instants, phases.gauges());
     let mut sizes = mappings::Sizes::default();
     let end = clock.end();
@@ -120,6 +123,7 @@ where
     surroundings::complete(source, &roster.processes, &mut all)?;
     let is_everyone_recorded = matches!(info.target, Target::All);
     balance::complete(source, &roster.processes, is_everyone_recorded, &mut all)?;
+    let gpus = gpus.told(source, &roster, clock.end(), &mut all)?;
 
     let (phases, phase) = phases.told(seen.gauges, &clock, &states, end);
 
@@ -138,6 +142,7 @@ where
         cost,
         trees: trees(&seen.trees, peak.as_ref(), &roster),
         mappings,
+        gpus,
         ooms: oom::explain(kills, &roster, &states),
         endings: Endings::of(&roster.processes),
         family,

@@ -4,7 +4,7 @@ use super::output::{has_color, print};
 use super::probe_costs::{Costs, WayCosts};
 use crate::host::doctor::{Diagnosis, Verdict, diagnose};
 use crate::host::{HostFacts, Plan, ProbeChoice};
-use crate::session;
+use crate::session::{probe_costs, survey_gpus};
 use anyhow::Context;
 use serde::Serialize;
 use std::fmt::{self, Write};
@@ -27,12 +27,12 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut facts = HostFacts::read();
     facts.try_kernel();
-    let found = diagnose(&facts);
     let plan =
         Plan::from_facts(&facts, None, ProbeChoice::Auto).context("failed to plan a recording")?;
-    let costs = args
-        .measure
-        .then(|| Costs::of(session::probe_costs(&facts, &plan)));
+    // First: what it measures needs a process without other threads.
+    let costs = args.measure.then(|| Costs::of(probe_costs(&facts, &plan)));
+    survey_gpus(&mut facts);
+    let found = diagnose(&facts);
     let text = if args.json {
         let document = Document {
             version: env!("CARGO_PKG_VERSION"),

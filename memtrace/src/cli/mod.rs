@@ -8,6 +8,7 @@ mod record;
 mod recover;
 mod report;
 mod schema;
+mod values;
 
 use crate::report::visible;
 use clap::{Parser, Subcommand};

@@ -1,13 +1,16 @@
 //! `memtrace record`: what to record, where to, and what is said meanwhile.
 
-use crate::host::{Backend, HostFacts, ProbeChoice, ProbeWay};
-use crate::model::{Bytes, DurationNs, RunInfo, Target, Tgid};
+use super::values::{
+    BackendChoice, BackendParser, ProbeParser, parse_duration, parse_interval, parse_percent,
+    parse_regex, parse_size,
+};
+use crate::host::{HostFacts, ProbeChoice};
+use crate::model::{Bytes, DurationNs, GpuInfo, RunInfo, Target, Tgid};
 use crate::report::visible;
 use crate::session::{
     CommandError, CommandUser, Held, Marks, Options, Outcome, Progress, RecordError, record,
 };
 use anyhow::Context;
-use clap::builder::{PossibleValue, TypedValueParser};
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -21,7 +24,8 @@ const PIDS: std::ops::RangeInclusive<i64> = 1..=i32::MAX as i64;
 
 const EXIT_STATUS: &str = "\
 Exit status: that of COMMAND, 128 + n when signal n ended it; 127 when there is no such
-command, 126 when it can't be executed; 1 after an error of memtrace, 2 after a wrong use.
+command, 126 when it can't be executed; 1 after an error of memtrace or when no process
+matched, 2 after a wrong use.
 With -d, COMMAND is left running and the status is 0.
 
 Ctrl-C reaches COMMAND, which is recorded to its end; a second one ends the recording and
@@ -87,6 +91,15 @@ pub(super) struct Args {
     #[arg(long, value_name = "PERCENT", default_value = CPU_BUDGET_PERCENT, value_parser = parse_percent)]
     budget: f64,
 
+    /// Time between two readings of the memory of GPUs
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_interval)]
+    gpu_interval: DurationNs,
+
+    /// Observe this GPU only: its index, its UUID, or pci:ADDRESS; may be repeated
+    /// [default: all]
+    #[arg(long, value_name = "GPU")]
+    gpu: Vec<String>,
+
     /// Kill the command when memtrace itself is killed (Linux)
     #[arg(long)]
     kill_child: bool,
@@ -98,78 +111,6 @@ pub(super) struct Args {
     /// Say nothing but errors
     #[arg(short, long)]
     quiet: bool,
-}
-
-/// A backend, or the best one.
-#[derive(Clone, Copy, Debug)]
-struct BackendChoice(Option<Backend>);
-
-/// The names of the backends, from their list.
-#[derive(Clone)]
-struct BackendParser;
-
-impl TypedValueParser for BackendParser {
-    type Value = BackendChoice;
-
-    fn parse_ref(
-        &self,
-        command: &clap::Command,
-        argument: Option<&clap::Arg>,
-        value: &std::ffi::OsStr,
-    ) -> Result<BackendChoice, clap::Error> {
-        let names = ["auto"]
-            .into_iter()
-            .chain(Backend::ALL.iter().map(|backend| backend.as_str()));
-        let name =
-            clap::builder::PossibleValuesParser::new(names).parse_ref(command, argument, value)?;
-        let named = Backend::ALL
-            .into_iter()
-            .find(|backend| backend.as_str() == name);
-        Ok(BackendChoice(named))
-    }
-
-    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        let auto = PossibleValue::new("auto").help("The best that this host allows");
-        let named = Backend::ALL
-            .into_iter()
-            .map(|backend| PossibleValue::new(backend.as_str()).help(backend.summary()));
-        Some(Box::new(std::iter::once(auto).chain(named)))
-    }
-}
-
-/// The names of the ways to see calls on address spaces, from their list.
-#[derive(Clone)]
-struct ProbeParser;
-
-impl TypedValueParser for ProbeParser {
-    type Value = ProbeChoice;
-
-    fn parse_ref(
-        &self,
-        command: &clap::Command,
-        argument: Option<&clap::Arg>,
-        value: &std::ffi::OsStr,
-    ) -> Result<ProbeChoice, clap::Error> {
-        let ways = ProbeWay::ALL.iter().map(|way| way.as_str());
-        let names = ["auto"].into_iter().chain(ways).chain(["none"]);
-        let name =
-            clap::builder::PossibleValuesParser::new(names).parse_ref(command, argument, value)?;
-        let way = ProbeWay::ALL.into_iter().find(|way| way.as_str() == name);
-        Ok(match way {
-            Some(way) => ProbeChoice::Way(way),
-            None if name == "none" => ProbeChoice::None,
-            None => ProbeChoice::Auto,
-        })
-    }
-
-    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        let auto = PossibleValue::new("auto").help("fentry, else kprobe, else none");
-        let ways = ProbeWay::ALL
-            .into_iter()
-            .map(|way| PossibleValue::new(way.as_str()).help(way.summary()));
-        let none = PossibleValue::new("none").help("These calls are not seen");
-        Some(Box::new(std::iter::once(auto).chain(ways).chain([none])))
-    }
 }
 
 /// Records.
@@ -207,6 +148,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         backend: args.backend.0,
         probes: args.probes,
         vm_min: args.vm_min_bytes,
+        gpu_interval: args.gpu_interval,
+        gpus: args.gpu,
         cpu_budget: args.budget / 100.0,
     };
     let is_quiet = args.quiet;
@@ -220,6 +163,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
                 info.backend_reason,
                 dir.display()
             ));
+            if !info.gpus.is_empty() {
+                say(&format!("with the memory of {}", gpus(&info.gpus)));
+            }
         }
     };
     let progress = |progress: &Progress| {
@@ -236,6 +182,23 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Err(RecordError::Command(error)) => Ok(command_failed(&error)),
         Err(error) => Err(error).context("failed to record"),
     }
+}
+
+/// The GPUs in a line: what each is, and how many of them.
+fn gpus(gpus: &[GpuInfo]) -> String {
+    let mut kinds: Vec<(&str, usize)> = Vec::new();
+    for gpu in gpus {
+        let name = gpu.name.as_deref().unwrap_or(&gpu.device);
+        match kinds.iter_mut().find(|(kind, _)| *kind == name) {
+            Some((_, count)) => *count += 1,
+            None => kinds.push((name, 1)),
+        }
+    }
+    let told = kinds.iter().map(|(name, count)| match count {
+        1 => (*name).to_owned(),
+        count => format!("{count} × {name}"),
+    });
+    told.collect::<Vec<_>>().join(", ")
 }
 
 fn target(args: &Args) -> Target {
@@ -268,10 +231,12 @@ fn finish(outcome: &Outcome, is_quiet: bool) -> ExitCode {
     if !is_quiet || outcome.storage_failure.is_some() {
         say(&closing_words(outcome));
     }
-    match (outcome.command_exit_code, &outcome.storage_failure) {
-        (Some(code), _) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
-        (None, Some(_)) => ExitCode::FAILURE,
-        (None, None) => ExitCode::SUCCESS,
+    match outcome.command_exit_code {
+        Some(code) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
+        None if outcome.storage_failure.is_some() => ExitCode::FAILURE,
+        // A script that goes on to read the recording should not find out there.
+        None if outcome.process_count == 0 => ExitCode::FAILURE,
+        None => ExitCode::SUCCESS,
     }
 }
 
@@ -281,7 +246,7 @@ fn closing_words(outcome: &Outcome) -> String {
         return format!("stopped recording: {failure}; what was written until then is in {dir}");
     }
     let counted = match outcome.process_count {
-        0 => return format!("no process matched: nothing was recorded in {dir}"),
+        0 => return format!("no process matched: {dir} holds figures of the machine only"),
         1 => "1 process".to_owned(),
         count => format!("{count} processes"),
     };
@@ -312,65 +277,10 @@ fn show_progress(progress: &Progress) {
     );
 }
 
-/// Keeps the text; the backends compile it again.
-fn parse_regex(text: &str) -> Result<String, regex::Error> {
-    regex::Regex::new(text).map(|_| text.to_owned())
-}
-
-fn parse_duration(text: &str) -> Result<DurationNs, String> {
-    let span: Option<jiff::SignedDuration> = text.parse().ok();
-    span.and_then(|span| i64::try_from(span.as_nanos()).ok())
-        .filter(|nanoseconds| *nanoseconds > 0)
-        .map(DurationNs)
-        .ok_or_else(|| {
-            format!("'{text}' is not a length of time: write it like 100ms, 30s, 5m or 1h30m")
-        })
-}
-
-/// Shorter than this, looking costs more than it shows; longer, a reader can't bound what
-/// was missed.
-fn parse_interval(text: &str) -> Result<DurationNs, String> {
-    let interval = parse_duration(text)?;
-    if (1_000_000..=60_000_000_000).contains(&interval.0) {
-        Ok(interval)
-    } else {
-        Err("must be between 1ms and 60s".to_owned())
-    }
-}
-
-/// A size with a unit, in powers of 1024 whether an i is written or not.
-fn parse_size(text: &str) -> Result<Bytes, String> {
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
-        "" | "b" => Some(0),
-        "k" | "kb" | "kib" => Some(10),
-        "m" | "mb" | "mib" => Some(20),
-        "g" | "gb" | "gib" => Some(30),
-        "t" | "tb" | "tib" => Some(40),
-        _ => None,
-    };
-    digits
-        .parse::<i64>()
-        .ok()
-        .zip(shift)
-        .and_then(|(number, shift)| number.checked_mul(1 << shift))
-        .map(Bytes)
-        .ok_or_else(|| format!("'{text}' is not a size: write it like 64KiB, 1MiB or 2GiB"))
-}
-
-fn parse_percent(text: &str) -> Result<f64, String> {
-    let percent: f64 = text.parse().map_err(|error| format!("{error}"))?;
-    if percent > 0.0 && percent <= 100.0 {
-        Ok(percent)
-    } else {
-        Err("must be above 0 and at most 100".to_owned())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Bytes;
+    use crate::host::ProbeWay;
     use clap::Parser;
     use clap::error::ErrorKind;
 
@@ -411,7 +321,7 @@ mod tests {
     #[test]
     fn what_is_no_length_of_time_is_told_how_to_write_one() {
         for option in ["-d", "--interval"] {
-            for text in ["5", "soon", "0s", "", "9999999h"] {
+            for text in ["5", "soon", "", "9999999h"] {
                 let error = parse(&["-a", option, text]).unwrap_err();
                 assert_eq!(error.exit_code(), 2);
                 let message = format!(
@@ -419,6 +329,10 @@ mod tests {
                 );
                 assert!(error.to_string().contains(&message), "{error}");
             }
+        }
+        for text in ["0s", "-5s"] {
+            let error = parse(&["-a", &format!("--duration={text}")]).unwrap_err();
+            assert!(error.to_string().contains("longer than nothing"), "{error}");
         }
         let args = parse(&["-a", "-d", "1h30m", "--interval", "250ms"]).unwrap();
         assert_eq!(args.duration, Some(DurationNs(5_400_000_000_000)));
@@ -464,7 +378,7 @@ mod tests {
                 storage_failure: None,
             })
         };
-        assert_eq!(words(0), "no process matched: nothing was recorded in run");
+        assert!(words(0).starts_with("no process matched: run holds"));
         assert!(words(1).starts_with("1 process in run;"));
         assert!(words(2).starts_with("2 processes in run;"));
     }

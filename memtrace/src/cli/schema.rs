@@ -18,7 +18,7 @@ pub(super) struct Args {
     #[arg(value_parser = table_names())]
     tables: Vec<String>,
     /// Form of the description
-    #[arg(long, value_enum, default_value_t = Format::Text)]
+    #[arg(short, long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
 

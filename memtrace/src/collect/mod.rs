@@ -12,6 +12,8 @@ mod container;
 #[cfg(target_os = "linux")]
 mod fields;
 #[cfg(target_os = "linux")]
+pub mod gpu;
+#[cfg(target_os = "linux")]
 mod kept;
 #[cfg(target_os = "linux")]
 pub mod marks;
@@ -22,6 +24,8 @@ pub mod oom;
 pub mod procfs;
 #[cfg(target_os = "linux")]
 pub mod smaps;
+#[cfg(target_os = "linux")]
+mod stop;
 pub mod sysinfo;
 mod targets;
 mod world;

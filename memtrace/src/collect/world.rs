@@ -1,11 +1,17 @@
 //! The processes of the recording as far as they are known: one registry that the
 //! collectors share, from which the rows of `process` are written.
 
+mod images;
+mod process;
+
+pub use process::{End, Peak, Process};
+
 use super::Tick;
 use crate::model::{
-    BootNs, Bytes, DurationNs, FirstSeenBy, MemRow, MemSource, PeakSource, ProcessRow, Record,
-    Tgid, Upid,
+    BootNs, Bytes, DurationNs, FirstSeenBy, MemRow, MemSource, ProcessRow, Record, Tgid, Upid,
 };
+use images::Images;
+use process::{may_be_oom_killed, note_status};
 use std::collections::{HashMap, VecDeque};
 
 /// How a process came to be known.
@@ -23,100 +29,6 @@ pub struct Birth {
     pub comm: String,
 }
 
-/// A peak of RSS and how well it is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peak {
-    /// The amount.
-    pub bytes: Bytes,
-    /// Where it comes from.
-    pub source: PeakSource,
-    /// Bound on its error; `None` when there is no bound.
-    pub error: Option<Bytes>,
-    /// When it was reached; `None` when only a high-water mark knows.
-    pub at: Option<BootNs>,
-}
-
-/// How a process ended.
-#[derive(Clone, Copy, Debug)]
-pub struct End {
-    /// When.
-    pub at: BootNs,
-    /// Wait status as wait(2) encodes it; `None` when the end was noticed but not seen.
-    pub wait_status: Option<i32>,
-}
-
-/// A process that is alive, or whose end has not been written yet.
-#[derive(Debug)]
-pub struct Process {
-    row: ProcessRow,
-    /// Changed since it was written.
-    is_dirty: bool,
-    /// The peak rose since it was written; alone it waits until peaks are due.
-    has_new_peak: bool,
-    /// On the list of processes to look at when changes are written.
-    is_listed: bool,
-    image: Image,
-}
-
-/// What a process got by exec, and its children by fork: processes of one image can share
-/// anonymous pages, those of different ones cannot.
-#[derive(Clone, Copy, Debug)]
-struct Image {
-    /// Never reused.
-    id: u64,
-    /// Whether its exec was observed, so that every process of it is known.
-    is_whole: bool,
-}
-
-impl Process {
-    /// The row as it stands.
-    pub fn row(&self) -> &ProcessRow {
-        &self.row
-    }
-
-    /// The row, to be changed; it will be written again.
-    pub fn row_mut(&mut self) -> &mut ProcessRow {
-        self.is_dirty = true;
-        &mut self.row
-    }
-
-    /// The program image it runs: another one after exec, the parent's after fork.
-    pub fn image(&self) -> u64 {
-        self.image.id
-    }
-
-    fn write(&mut self, out: &mut Vec<Record>) {
-        self.is_dirty = false;
-        self.has_new_peak = false;
-        out.push(Record::Process(self.row.clone()));
-    }
-
-    /// Raises the peak to `peak` where that is higher, or equally high and better known.
-    /// Written when peaks are due, or with the process's end: peaks rise often.
-    pub fn raise_peak(&mut self, peak: Peak) {
-        let known = self.row.peak_rss_bytes;
-        let is_better = match known {
-            None => true,
-            Some(bytes) if peak.bytes != bytes => peak.bytes > bytes,
-            Some(_) => {
-                (self.row.peak_rss_boot_ns.is_none() && peak.at.is_some())
-                    || (self.row.peak_error_bytes.is_none() && peak.error.is_some())
-            }
-        };
-        if is_better {
-            self.set_peak(peak);
-        }
-    }
-
-    fn set_peak(&mut self, peak: Peak) {
-        self.has_new_peak = true;
-        self.row.peak_rss_bytes = Some(peak.bytes);
-        self.row.peak_rss_source = Some(peak.source);
-        self.row.peak_error_bytes = peak.error;
-        self.row.peak_rss_boot_ns = peak.at;
-    }
-}
-
 /// Every process of the recording that is alive, by identity and by process id.
 #[derive(Debug, Default)]
 pub struct World {
@@ -125,9 +37,7 @@ pub struct World {
     ended: Vec<ProcessRow>,
     listed: Vec<Upid>,
     last_upid: i64,
-    last_image: u64,
-    /// Living processes of each image.
-    image_members: HashMap<u64, usize>,
+    images: Images,
     snapshot_cost: Option<DurationNs>,
     bpf_run_time: Option<(DurationNs, i64)>,
     lost_event_count: i64,
@@ -208,7 +118,11 @@ impl World {
         }
         self.last_upid += 1;
         let upid = Upid(self.last_upid);
-        let image = self.image_at_birth(&birth);
+        let parent = birth.parent.and_then(|parent| self.live.get(&parent));
+        let was_fork_seen = birth.seen_by == FirstSeenBy::Fork;
+        let image = self
+            .images
+            .at_birth(parent.map(|parent| parent.image), was_fork_seen);
         let parent = birth.parent.and_then(|parent| self.live.get(&parent));
         let mut row = ProcessRow {
             upid,
@@ -254,54 +168,19 @@ impl World {
         };
         self.live.insert(upid, process);
         self.listed.push(upid);
-        *self.image_members.entry(image.id).or_default() += 1;
         upid
-    }
-
-    /// The image of the parent; of a process whose fork was not seen it is taken to be, for
-    /// want of knowing better, and then no exec makes up for what else can be of it.
-    fn image_at_birth(&mut self, birth: &Birth) -> Image {
-        let parent = birth.parent.and_then(|parent| self.live.get(&parent));
-        match parent {
-            Some(parent) => Image {
-                id: parent.image.id,
-                is_whole: parent.image.is_whole && birth.seen_by == FirstSeenBy::Fork,
-            },
-            None => self.new_image(false),
-        }
-    }
-
-    fn new_image(&mut self, is_whole: bool) -> Image {
-        self.last_image += 1;
-        Image {
-            id: self.last_image,
-            is_whole,
-        }
-    }
-
-    fn leave_image(&mut self, image: Image) {
-        if let Some(count) = self.image_members.get_mut(&image.id) {
-            *count -= 1;
-            if *count == 0 {
-                self.image_members.remove(&image.id);
-            }
-        }
     }
 
     /// Notes that a process was seen executing a program.
     pub fn note_exec(&mut self, upid: Upid) {
-        let image = self.new_image(true);
-        let Some(process) = self.live.get_mut(&upid) else {
-            return;
-        };
-        let left = std::mem::replace(&mut process.image, image);
-        self.image_members.insert(image.id, 1);
-        self.leave_image(left);
+        if let Some(process) = self.live.get_mut(&upid) {
+            process.image = self.images.at_exec(process.image);
+        }
     }
 
     /// Whether no other process can share its anonymous pages through fork.
     pub fn is_only_one_of_its_image(&self, process: &Process) -> bool {
-        process.image.is_whole && self.image_members.get(&process.image.id) == Some(&1)
+        self.images.has_only_one(process.image)
     }
 
     /// Ends a process: it leaves the living, and its last row is written.
@@ -312,7 +191,7 @@ impl World {
         if self.by_tgid.get(&process.row.tgid) == Some(&upid) {
             self.by_tgid.remove(&process.row.tgid);
         }
-        self.leave_image(process.image);
+        self.images.leave(process.image);
         process.row.exit_boot_ns = Some(end.at);
         if let Some(status) = end.wait_status {
             note_status(&mut process.row, status);
@@ -498,15 +377,6 @@ impl World {
     }
 }
 
-/// SIGKILL, on every system that memtrace runs on.
-const SIGKILL: i32 = 9;
-
-/// Whether the OOM killer may have ended it: its means is SIGKILL. One that it chose while
-/// it was ending by itself did not end by it.
-fn may_be_oom_killed(row: &ProcessRow) -> bool {
-    row.exit_code.is_none() && row.exit_signal.is_none_or(|signal| signal == SIGKILL)
-}
-
 /// The row that closes a process's step function: nothing is held from here on.
 pub fn exit_row(upid: Upid, at: BootNs, tick: &Tick) -> MemRow {
     let none = Some(Bytes(0));
@@ -526,223 +396,5 @@ pub fn exit_row(upid: Upid, at: BootNs, tick: &Tick) -> MemRow {
     }
 }
 
-/// Takes a wait status apart.
-fn note_status(row: &mut ProcessRow, status: i32) {
-    let signal = status & 0x7f;
-    if signal == 0 {
-        row.exit_code = Some((status >> 8) & 0xff);
-    } else {
-        row.exit_signal = Some(signal);
-    }
-    if !may_be_oom_killed(row) {
-        row.oom_killed = row.oom_killed.map(|_| false);
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn enter(world: &mut World, tgid: u32) -> Upid {
-        let birth = Birth {
-            tgid: Tgid(tgid),
-            start: BootNs(0),
-            seen_by: FirstSeenBy::Poll,
-            parent: None,
-            comm: String::new(),
-        };
-        world.enter(birth, BootNs(0))
-    }
-
-    fn end(world: &mut World, upid: Upid) {
-        let end = End {
-            at: BootNs(1),
-            wait_status: Some(9),
-        };
-        world.end(upid, end);
-    }
-
-    fn written(world: &mut World) -> Vec<(Upid, Option<bool>)> {
-        let mut out = Vec::new();
-        world.write_changes(false, &mut out);
-        let oom_killed = |record| match record {
-            Record::Process(row) => Some((row.upid, row.oom_killed)),
-            _ => None,
-        };
-        out.into_iter().filter_map(oom_killed).collect()
-    }
-
-    #[test]
-    fn pages_are_unshared_from_exec_to_fork_and_again_when_the_child_is_gone() {
-        let mut world = World::default();
-        let parent = enter(&mut world, 1);
-        let is_alone = |world: &World, upid| {
-            let process = world.process(upid).unwrap();
-            world.is_only_one_of_its_image(process)
-        };
-        assert!(!is_alone(&world, parent), "its own parent is unknown");
-        world.note_exec(parent);
-        assert!(is_alone(&world, parent));
-        let fork = |tgid, seen_by| Birth {
-            tgid: Tgid(tgid),
-            start: BootNs(0),
-            seen_by,
-            parent: Some(parent),
-            comm: String::new(),
-        };
-        let child = world.enter(fork(2, FirstSeenBy::Fork), BootNs(0));
-        assert!(!is_alone(&world, parent) && !is_alone(&world, child));
-        world.note_exec(child);
-        assert!(is_alone(&world, parent) && is_alone(&world, child));
-        let worker = world.enter(fork(3, FirstSeenBy::Fork), BootNs(0));
-        end(&mut world, parent);
-        assert!(is_alone(&world, worker), "what it inherited is its own now");
-    }
-
-    #[test]
-    fn a_child_whose_fork_was_not_seen_is_never_taken_to_be_alone() {
-        let mut world = World::default();
-        let parent = enter(&mut world, 1);
-        world.note_exec(parent);
-        let birth = Birth {
-            tgid: Tgid(2),
-            start: BootNs(0),
-            seen_by: FirstSeenBy::Snapshot,
-            parent: Some(parent),
-            comm: String::new(),
-        };
-        let child = world.enter(birth, BootNs(0));
-        end(&mut world, parent);
-        assert!(!world.is_only_one_of_its_image(world.process(child).unwrap()));
-    }
-
-    #[test]
-    fn not_killed_is_said_only_while_kills_are_observed() {
-        let mut world = World::default();
-        let before = enter(&mut world, 1);
-        assert_eq!(written(&mut world), [(before, None)]);
-        world.observe_oom_kills();
-        let after = enter(&mut world, 2);
-        assert_eq!(
-            written(&mut world),
-            [(before, Some(false)), (after, Some(false))]
-        );
-    }
-
-    #[test]
-    fn whose_a_process_id_was_depends_on_the_time() {
-        let mut world = World::default();
-        world.observe_oom_kills();
-        let at = |world: &World, ns| world.who_was(Tgid(1), BootNs(ns));
-        let first = enter(&mut world, 1);
-        assert_eq!(at(&world, 5), Some(first));
-        end(&mut world, first);
-        assert_eq!(at(&world, 1), Some(first));
-        assert_eq!(at(&world, 5), None);
-        written(&mut world);
-        assert_eq!(at(&world, 1), Some(first));
-        let birth = Birth {
-            tgid: Tgid(1),
-            start: BootNs(4),
-            seen_by: FirstSeenBy::Poll,
-            parent: None,
-            comm: String::new(),
-        };
-        let second = world.enter(birth, BootNs(4));
-        assert_eq!(at(&world, 1), Some(first));
-        assert_eq!(at(&world, 5), Some(second));
-        assert_eq!(world.who_was(Tgid(2), BootNs(5)), None);
-    }
-
-    #[test]
-    fn a_victim_is_found_before_its_end_after_it_and_after_that_was_written() {
-        let mut world = World::default();
-        world.observe_oom_kills();
-        let [living, ended, gone] = [1, 2, 3].map(|tgid| enter(&mut world, tgid));
-        end(&mut world, gone);
-        written(&mut world);
-        end(&mut world, ended);
-        for (tgid, upid) in [(1, living), (2, ended), (3, gone)] {
-            assert_eq!(world.note_oom_kill(Tgid(tgid), None), Some(upid));
-        }
-        let mut rows = written(&mut world);
-        rows.sort();
-        assert_eq!(rows, [living, ended, gone].map(|upid| (upid, Some(true))));
-        assert_eq!(world.note_oom_kill(Tgid(9), None), None);
-    }
-
-    #[test]
-    fn a_victim_is_told_from_another_process_of_its_id() {
-        let mut world = World::default();
-        world.observe_oom_kills();
-        let upid = enter(&mut world, 1);
-        assert_eq!(world.note_oom_kill(Tgid(1), Some(BootNs(7))), None);
-        end(&mut world, upid);
-        assert_eq!(world.note_oom_kill(Tgid(1), Some(BootNs(7))), None);
-        assert_eq!(world.note_oom_kill(Tgid(1), Some(BootNs(0))), Some(upid));
-    }
-
-    #[test]
-    fn who_was_chosen_but_ended_otherwise_was_not_oom_killed() {
-        let mut world = World::default();
-        world.observe_oom_kills();
-        for (tgid, wait_status) in [(1, 3 << 8), (2, 15)] {
-            let upid = enter(&mut world, tgid);
-            assert_eq!(world.note_oom_kill(Tgid(tgid), None), Some(upid));
-            let end = End {
-                at: BootNs(1),
-                wait_status: Some(wait_status),
-            };
-            world.end(upid, end);
-            assert_eq!(world.note_oom_kill(Tgid(tgid), None), None);
-            assert_eq!(written(&mut world), [(upid, Some(false))]);
-        }
-    }
-
-    #[test]
-    fn a_peak_that_rose_is_written_when_peaks_are_due() {
-        let mut world = World::default();
-        let upid = enter(&mut world, 1);
-        written(&mut world);
-        let peak = Peak {
-            bytes: Bytes(1),
-            source: PeakSource::Poll,
-            error: None,
-            at: None,
-        };
-        world.raise_peak(upid, peak);
-        assert_eq!(written(&mut world), []);
-        for expected in [1, 0] {
-            let mut out = Vec::new();
-            world.write_changes(true, &mut out);
-            assert_eq!(out.len(), expected);
-        }
-    }
-
-    #[test]
-    fn what_waiting_tells_is_kept_also_when_a_poll_saw_the_end_first() {
-        let mut world = World::default();
-        for is_written in [false, true] {
-            let upid = enter(&mut world, 1);
-            let unknown = End {
-                at: BootNs(1),
-                wait_status: None,
-            };
-            world.end(upid, unknown);
-            let mut out = Vec::new();
-            if is_written {
-                world.write_changes(false, &mut out);
-            }
-            let was_alive = world.note_wait(Tgid(1), BootNs(2), 7 << 8, Bytes(4096));
-            assert_eq!(was_alive, None);
-            out.clear();
-            world.write_changes(false, &mut out);
-            let [Record::Process(row)] = &out[..] else {
-                panic!("{out:?}");
-            };
-            assert_eq!(row.exit_code, Some(7));
-            assert_eq!(row.kernel_maxrss_bytes, Some(Bytes(4096)));
-            assert_eq!(row.exit_boot_ns, Some(BootNs(1)));
-        }
-    }
-}
+mod tests;

@@ -6,6 +6,7 @@
 
 use super::capability::Capabilities;
 use super::cgroup::MemoryHierarchy;
+use super::gpu::NvmlSurvey;
 use crate::model::{Bytes, PageSize};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -33,6 +34,8 @@ pub struct HostFacts {
     /// Size of the kernel's own type information, /sys/kernel/btf/vmlinux; `None` when
     /// there is none.
     pub btf_bytes: Option<Bytes>,
+    /// The file that this process runs, /proc/self/exe.
+    pub program: Option<String>,
     /// Effective user id of this process.
     pub euid: Option<u32>,
     /// The user who called sudo, when memtrace runs under it.
@@ -76,8 +79,8 @@ pub struct HostFacts {
     pub nofile_hard: Option<u64>,
     /// The container engine, when something says that this process runs inside one.
     pub container: Option<String>,
-    /// Whether the dynamic loader finds NVIDIA's management library.
-    pub has_nvml: Option<bool>,
+    /// What NVIDIA's management library answers; `None` where it was not asked.
+    pub nvml: Option<NvmlSurvey>,
     /// Whether the NVIDIA driver has a device here.
     pub has_nvidia_device: Option<bool>,
     /// Why a fact is unknown, by the name of its field.
@@ -144,6 +147,7 @@ impl HostFacts {
             possible_cpu_count: None,
             mem_total_bytes: None,
             btf_bytes: None,
+            program: None,
             euid: None,
             sudo: None,
             capabilities: None,
@@ -164,7 +168,7 @@ impl HostFacts {
             nofile_soft: None,
             nofile_hard: None,
             container: None,
-            has_nvml: None,
+            nvml: None,
             has_nvidia_device: None,
             unread: BTreeMap::new(),
         }

@@ -12,11 +12,10 @@ mod cgroup;
 pub mod clock;
 pub mod doctor;
 mod facts;
+mod gpu;
 pub mod mark_sockets;
 #[cfg(target_os = "linux")]
 mod mounts;
-#[cfg(target_os = "linux")]
-mod nvml;
 #[cfg(not(target_os = "linux"))]
 mod platform;
 #[cfg(target_os = "linux")]
@@ -32,5 +31,6 @@ pub(crate) use bpf_call::{bpf, bpf_fd};
 pub use capability::{Capabilities, Capability};
 pub use cgroup::{CgroupVersion, MemoryHierarchy};
 pub use facts::{HidePid, HostFacts, Lockdown, SudoUser};
+pub use gpu::{GpuCall, NvmlSurvey};
 pub use plan::{Backend, Obstacle, Plan, PlanError};
 pub use probes::{ProbeChoice, ProbeCosts, ProbeObstacle, ProbeWay, Slowdown};

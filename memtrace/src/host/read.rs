@@ -25,7 +25,6 @@ pub(super) fn host_facts() -> HostFacts {
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     facts.nofile_soft = Some(files.current.unwrap_or(u64::MAX));
     facts.nofile_hard = Some(files.maximum.unwrap_or(u64::MAX));
-    facts.has_nvml = Some(super::nvml::is_present());
     facts
 }
 
@@ -129,6 +128,10 @@ fn read_identity(tree: &Tree<'_>, env: &dyn Fn(&str) -> Option<String>, facts: &
         }
         Err(error) => facts.note_unread("capabilities", error),
     }
+    let program = fs::read_link(tree.path("proc/self/exe"));
+    facts.program = program
+        .ok()
+        .and_then(|path| path.to_str().map(str::to_owned));
     facts.sudo = sudo_user(env);
     facts.is_initial_pid_ns = is_namespace(tree, "pid", INITIAL_PID_NS);
     facts.is_initial_user_ns = is_namespace(tree, "user", INITIAL_USER_NS);

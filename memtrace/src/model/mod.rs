@@ -17,7 +17,7 @@ pub use cell::{Cell, CellError, CellSink, CellSource, ColumnType};
 pub use clock::{ClockOffset, ClockReading};
 pub use label::Label;
 pub use mark::{MARK_BYTES_MAX, MARK_SOCKET_VARIABLE, MARK_VERSION, MarkError, MarkMessage};
-pub use run::{RunInfo, RunState, SCHEMA_VERSION, SchemaVersion, Target};
+pub use run::{GpuInfo, RunInfo, RunState, SCHEMA_VERSION, SchemaVersion, Target};
 pub use table::{Column, Row, Table};
 pub use tables::{
     CacheSource, CachedFileRow, CgroupMemRow, DiagKind, DiagRow, FirstSeenBy, MappingKind,

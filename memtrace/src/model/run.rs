@@ -7,7 +7,7 @@ use std::fmt;
 
 /// The version of the tables this build writes. A new nullable column raises the minor
 /// part, a changed meaning the major part.
-pub const SCHEMA_VERSION: SchemaVersion = SchemaVersion { major: 1, minor: 1 };
+pub const SCHEMA_VERSION: SchemaVersion = SchemaVersion { major: 1, minor: 2 };
 
 /// A version of the recording's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +50,24 @@ pub enum Target {
     },
     /// Every process of the machine.
     All,
+}
+
+/// A GPU as a recording meets it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuInfo {
+    /// As in the tables: NVML's UUID, or `pci:` and the address.
+    pub device: String,
+    /// The device that a MIG instance is a part of.
+    #[serde(default)]
+    pub parent_device: Option<String>,
+    /// NVML's index (of a MIG instance: within its parent), or the number of the DRM card.
+    pub index: Option<u32>,
+    /// The product's name.
+    pub name: Option<String>,
+    /// Memory in all; unknown where the device has none of its own.
+    pub total_bytes: Option<Bytes>,
+    /// Whether its memory is the machine's, or a NUMA node of it.
+    pub is_unified: bool,
 }
 
 /// How far a recording came.
@@ -104,6 +122,12 @@ pub struct RunInfo {
     /// be made.
     #[serde(default)]
     pub mark_socket: Option<String>,
+    /// The GPUs whose memory is recorded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<GpuInfo>,
+    /// Why NVIDIA GPUs are not, where that is so; one line.
+    #[serde(default)]
+    pub gpu_note: Option<String>,
     /// Facts read from the host at start, as `memtrace doctor --json` prints them.
     pub host: serde_json::Value,
     /// What was decided from them.

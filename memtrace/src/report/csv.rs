@@ -17,6 +17,7 @@ struct Row<'a> {
     /// `None` where no instant was asked for or there is no peak.
     at_peak: Option<Option<Bytes>>,
     at_time: Option<Option<Bytes>>,
+    place: usize,
 }
 
 type Cell = fn(&Row<'_>) -> Option<String>;
@@ -87,6 +88,14 @@ const COLUMNS: &[(&str, Cell)] = &[
     }),
     ("rss_at_tree_peak_bytes", |row| amount(row.at_peak?)),
     ("rss_at_time_bytes", |row| amount(row.at_time?)),
+    ("gpu_peak_bytes", |row| {
+        amount(row.analysis.gpus.as_ref()?.peak_of(row.place))
+    }),
+    ("gpu_at_tree_peak_bytes", |row| {
+        let gpus = row.analysis.gpus.as_ref();
+        let peak = row.analysis.peak.as_ref().filter(|_| gpus.is_some())?;
+        amount(peak.gpu_held_by(row.place).unwrap_or(Some(Bytes(0))))
+    }),
     ("growth_bytes_per_hour", |row| {
         Some(format!("{:.0}", row.process.growth?.bytes_per_hour))
     }),
@@ -126,6 +135,7 @@ impl Format for Csv {
                 analysis,
                 at_peak: at(&at_peak),
                 at_time: at(&at_time),
+                place: position,
             };
             let cells: Vec<String> = COLUMNS
                 .iter()

@@ -2,6 +2,7 @@
 //! `md` render. One file per group of sections; [`build`] puts them in order.
 
 mod balance;
+mod gpus;
 mod growth;
 mod head;
 mod holders;
@@ -136,6 +137,7 @@ pub(super) fn build(analysis: &Analysis, style: &Style) -> Document {
         // Who asks for an instant has read the rest.
         sections.push(holders::at(analysis, at, top));
         sections.extend(balance::ledger(analysis, at, top));
+        sections.extend(gpus::gpus_at(analysis, at, top));
         sections.push(holders::peak_in_short(analysis));
         sections.extend(tree());
         return Document { sections };
@@ -144,6 +146,7 @@ pub(super) fn build(analysis: &Analysis, style: &Style) -> Document {
     sections.push(holders::peak(analysis, top));
     let peak = analysis.peak.as_ref();
     sections.extend(peak.and_then(|peak| balance::ledger(analysis, peak, top)));
+    sections.extend(gpus::gpus(analysis, top));
     sections.extend(holders::main_and_descendants(analysis, top));
     sections.extend(phases::phases(analysis, style, top));
     sections.extend(processes::by_peak(analysis, top));

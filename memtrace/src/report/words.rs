@@ -92,9 +92,13 @@ pub(super) fn interval(length: DurationNs) -> String {
 
 /// `+83.2s`: since the start of the recording.
 pub(super) fn offset(clock: &RunClock, boot: BootNs) -> String {
-    let offset = clock.offset(boot);
-    let sign = if offset.0 < 0 { "" } else { "+" };
-    format!("{sign}{}", duration(offset))
+    let text = duration(clock.offset(boot));
+    match text.strip_prefix('-') {
+        // A command is forked just before its recording begins.
+        Some("0.000s") => "+0s".to_owned(),
+        Some(_) => text,
+        None => format!("+{text}"),
+    }
 }
 
 /// `12:03:07 UTC (+83.2s)`; with the date where the recording is longer than a day.

@@ -1,6 +1,7 @@
 //! One recording, from the command that is held to the Parquet that is closed: starts the
 //! collectors, drains them, stops them in order.
 
+mod gpus;
 mod held;
 mod limits;
 mod marks;
@@ -14,6 +15,7 @@ mod start;
 mod trial;
 mod user;
 
+pub use gpus::survey_gpus;
 pub use held::{CommandError, Held};
 pub use marks::Marks;
 pub use outcome::{Outcome, Progress, RecordError};
@@ -44,6 +46,10 @@ pub struct Options {
     pub probes: ProbeChoice,
     /// Such calls of fewer bytes are summed and have no row.
     pub vm_min: Bytes,
+    /// Time between two readings of the memory of GPUs.
+    pub gpu_interval: DurationNs,
+    /// GPUs by index, UUID or PCI address (`pci:...`); all where none is named.
+    pub gpus: Vec<String>,
     /// Share of one CPU that the recorder may take before it slows down, 0 to 1.
     pub cpu_budget: f64,
 }

@@ -6,7 +6,7 @@ use super::output::Output;
 use super::pace::Pace;
 use super::signals::{Request, Signals, pass_on, signals_end_us_again};
 use super::start::{self, Started};
-use super::{Held, Marks, Options, OutputError, StartError, limits, self_cost};
+use super::{Held, Marks, Options, OutputError, StartError, gpus, limits, self_cost};
 use crate::collect::{Birth, Collector, Targets, Tick, World, exit_row};
 use crate::host::{Capability, HostFacts, Plan, clock};
 use crate::model::{
@@ -129,6 +129,7 @@ impl Session {
         if let Some(held) = held {
             enter_command(held, &tick, &mut world);
         }
+        let gpus = gpus::start(options, facts, backend, &tick, &mut collectors, &mut batch)?;
         let mark_socket = match marks.listen() {
             Ok(listening) => {
                 // Behind the backend, which knows the processes that marks come from.
@@ -164,6 +165,8 @@ impl Session {
             clocks: vec![first_reading],
             command_exit_code: None,
             mark_socket,
+            gpus: gpus.infos,
+            gpu_note: gpus.note,
             host: serde_json::to_value(facts).unwrap_or_default(),
             plan: serde_json::to_value(plan).unwrap_or_default(),
         };
@@ -263,12 +266,13 @@ impl Session {
         })
     }
 
+    /// When there is something to do: a collector's turn, or rows to bring to disk, which
+    /// are due each second also where the turns are further apart.
     fn next_turn(&self) -> BootNs {
         self.turns
             .iter()
             .map(|turn| turn.next)
-            .min()
-            .unwrap_or(self.started)
+            .fold(self.next_flush, BootNs::min)
     }
 
     /// Asks every collector whose turn it is.

@@ -64,6 +64,14 @@ pub enum StartError {
         /// Why.
         reason: String,
     },
+    /// None of the GPUs that were asked for can be observed.
+    #[error("no GPU {names} can be observed: {reason}")]
+    NoSuchGpu {
+        /// As they were asked for.
+        names: String,
+        /// Why.
+        reason: String,
+    },
     /// The backend can't record this kind of target.
     #[error("the {backend} backend can't record {what}")]
     Unsupported {

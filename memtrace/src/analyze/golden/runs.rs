@@ -1,8 +1,8 @@
 //! The runs on which every report format is snapshotted.
 
-use super::marked;
 use super::script::{Script, gib, upid};
 use super::sharing::shared;
+use super::{devices, marked};
 use crate::model::tables::{DiagKind, DiagRow, PeakSource, Severity, VmOp};
 use crate::model::{Bytes, RunState, Target, Tgid};
 
@@ -23,6 +23,9 @@ pub(crate) const RUNS: &[Run] = &[
     ("whole_machine", whole_machine, None),
     ("address_space", address_space, None),
     ("shared", shared, Some("+12s")),
+    ("gpus", devices::put_to_sleep, None),
+    ("gpus_at", devices::put_to_sleep, Some("+70s")),
+    ("gpu_ghost", devices::ghost, None),
     ("vllm_start_up", marked::vllm_start_up, None),
     ("steps_that_leak", marked::steps_that_leak, None),
 ];

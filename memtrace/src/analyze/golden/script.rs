@@ -70,6 +70,8 @@ impl Script {
                 clocks: vec![reading(0.0), reading(seconds)],
                 command_exit_code: Some(0),
                 mark_socket: None,
+                gpus: Vec::new(),
+                gpu_note: None,
                 host: serde_json::Value::Null,
                 plan: serde_json::Value::Null,
             },

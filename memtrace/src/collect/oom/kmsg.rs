@@ -217,13 +217,13 @@ mod tests {
         );
     }
 
-    #[test]
-    fn the_log_can_be_followed_where_it_can_be_opened() {
-        match KmsgReader::open() {
-            Ok(mut reader) => {
-                assert!(reader.poll(BootNs(i64::MAX / 2)).is_ok());
-            }
-            Err(error) => println!("skipped: {error}"),
+    mod needs_kmsg {
+        use super::*;
+
+        #[test]
+        fn the_log_of_this_kernel_can_be_followed() {
+            let mut reader = KmsgReader::open().unwrap();
+            assert!(reader.poll(BootNs(i64::MAX / 2)).is_ok());
         }
     }
 

@@ -1,9 +1,8 @@
 //! The CPU time that readings may take: a share of one core, saved up for a few seconds.
 
+pub(super) use crate::collect::stop::{Stop, Stopped};
 use crate::host::clock;
 use crate::model::{BootNs, DurationNs};
-use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::Duration;
 
 /// Unused time is kept for so long, so that what is due can be read at once after a calm.
 const SAVED_NS: f64 = 10e9;
@@ -38,34 +37,6 @@ impl Budget {
             let missing = SLICE_NS.min(SAVED_NS * self.share) - self.credit_ns;
             DurationNs((missing / self.share) as i64)
         })
-    }
-}
-
-/// The recording ends: what is being read is no longer wanted.
-#[derive(Debug, thiserror::Error)]
-#[error("the recording ends")]
-pub(super) struct Stopped;
-
-/// The order to stop, which wakes whoever rests.
-#[derive(Debug, Default)]
-pub(super) struct Stop {
-    is_set: Mutex<bool>,
-    wake: Condvar,
-}
-
-impl Stop {
-    pub(super) fn set(&self) {
-        *self.is_set.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.wake.notify_all();
-    }
-
-    /// Rests, or less when the order comes.
-    pub(super) fn rest(&self, time: DurationNs) -> Result<(), Stopped> {
-        let guard = self.is_set.lock().unwrap_or_else(PoisonError::into_inner);
-        let time = Duration::from_nanos(time.0.max(0).cast_unsigned());
-        let waited = self.wake.wait_timeout_while(guard, time, |is_set| !*is_set);
-        let (is_set, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        if *is_set { Err(Stopped) } else { Ok(()) }
     }
 }
 
@@ -144,13 +115,5 @@ mod tests {
         let rest = budget.spend(DurationNs(150 * MS), BootNs(0)).unwrap();
         assert!(rest.0 >= 20_000 * MS, "{rest}");
         assert_eq!(budget.spend(DurationNs(0), BootNs(0) + rest), None);
-    }
-
-    #[test]
-    fn an_order_to_stop_ends_a_rest() {
-        let stop = Stop::default();
-        assert!(stop.rest(DurationNs(MS)).is_ok());
-        stop.set();
-        assert!(stop.rest(DurationNs(3_600_000 * MS)).is_err());
     }
 }

@@ -5,7 +5,7 @@
 
 use super::Finding;
 use crate::host::{
-    Capabilities, Capability, CgroupVersion, HidePid, HostFacts, Lockdown, ProbeWay,
+    Capabilities, Capability, CgroupVersion, HidePid, HostFacts, Lockdown, NvmlSurvey, ProbeWay,
 };
 
 /// What a check of Linux says elsewhere.
@@ -110,7 +110,7 @@ fn capabilities(wanted: &[Capability], facts: &HostFacts) -> Finding {
     if missing.is_empty() {
         Finding::pass(names(&mut wanted.iter()))
     } else {
-        Finding::warn(format!("missing {missing}"), capability_remedy(facts.euid))
+        Finding::warn(format!("missing {missing}"), capability_remedy(facts))
     }
 }
 
@@ -122,8 +122,8 @@ fn is_in_effect(held: Capabilities, capability: Capability) -> bool {
 
 /// For root without them something else took them away. For everyone else the one line
 /// that gives memtrace all it can use.
-fn capability_remedy(euid: Option<u32>) -> String {
-    if euid == Some(0) {
+fn capability_remedy(facts: &HostFacts) -> String {
+    if facts.euid == Some(0) {
         return "this root is confined: grant it where it is started (docker run --cap-add, \
                 securityContext.capabilities, CapabilityBoundingSet=)"
             .to_owned();
@@ -136,8 +136,12 @@ fn capability_remedy(euid: Option<u32>) -> String {
     let names: Vec<String> = all
         .map(|capability| capability.name().to_lowercase())
         .collect();
+    let program = facts.program.as_ref().map_or_else(
+        || "\"$(command -v memtrace)\"".to_owned(),
+        |path| format!("'{path}'"),
+    );
     format!(
-        "sudo setcap {}+ep \"$(command -v memtrace)\", or sudo memtrace",
+        "sudo setcap {}+ep {program}, or sudo memtrace",
         names.join(",")
     )
 }
@@ -314,12 +318,54 @@ pub(super) fn user(facts: &HostFacts) -> Finding {
 }
 
 pub(super) fn nvml(facts: &HostFacts) -> Finding {
-    match (facts.has_nvidia_device, facts.has_nvml) {
-        (_, Some(true)) => Finding::pass("libnvidia-ml.so.1 is found"),
-        (Some(true), _) => Finding::warn(
-            "there is an NVIDIA device, but no libnvidia-ml.so.1",
+    let Some(survey) = &facts.nvml else {
+        return Finding::pass("not asked");
+    };
+    let has_device = facts.has_nvidia_device == Some(true);
+    match &survey.failure {
+        None => Finding::pass(nvml_answers(survey)),
+        Some(reason) if survey.is_absent && !has_device => {
+            Finding::pass(format!("no NVIDIA device here, and no library ({reason})"))
+        }
+        Some(reason) if survey.is_absent => Finding::warn(
+            format!("there is an NVIDIA device, but no library: {reason}"),
             "install the driver's libraries; in a container set NVIDIA_DRIVER_CAPABILITIES=utility",
         ),
-        _ => Finding::pass("no NVIDIA device here"),
+        Some(reason) => Finding::warn_only(reason.clone()),
     }
+}
+
+/// The devices, and each call with its cost.
+fn nvml_answers(survey: &NvmlSurvey) -> String {
+    let driver = survey.driver.as_deref().unwrap_or("of unknown version");
+    let devices = survey.devices.iter().map(|device| {
+        let index = device
+            .index
+            .map_or(String::new(), |index| format!("{index} "));
+        let name = device.name.as_deref().unwrap_or("without a name");
+        let memory = match device.total_bytes {
+            Some(total) => format!("{:.1} GiB", total.0 as f64 / f64::from(1 << 30)),
+            None => "no memory of its own".to_owned(),
+        };
+        let unified = if device.is_unified {
+            ", shared with the machine"
+        } else {
+            ""
+        };
+        format!("{index}{name} ({}, {memory}{unified})", device.device)
+    });
+    let calls = survey.calls.iter().map(|call| {
+        let micros = call.cost_ns.0 as f64 / 1e3;
+        match &call.failure {
+            None => format!("{} {micros:.0} µs", call.name),
+            Some(failure) => format!("{}: {failure}", call.name),
+        }
+    });
+    let devices: Vec<String> = devices.collect();
+    let calls: Vec<String> = calls.collect();
+    format!(
+        "driver {driver}; {}; {}",
+        devices.join(", "),
+        calls.join(", ")
+    )
 }

@@ -3,7 +3,7 @@
 use super::{CHECKS, Finding, Verdict, diagnose};
 use crate::host::{
     Capabilities, Capability, CgroupVersion, HidePid, HostFacts, Lockdown, MemoryHierarchy,
-    SudoUser,
+    NvmlSurvey, SudoUser,
 };
 use crate::model::Bytes;
 use std::collections::HashSet;
@@ -34,7 +34,7 @@ fn good_host() -> HostFacts {
         has_psi: Some(true),
         nofile_soft: Some(1024),
         nofile_hard: Some(1 << 20),
-        has_nvml: Some(false),
+        nvml: Some(NvmlSurvey::absent("libnvidia-ml.so.1: not found")),
         has_nvidia_device: Some(false),
         ..HostFacts::unknown()
     }

@@ -3,6 +3,8 @@
 mod cached_file;
 mod cgroup_mem;
 mod diag;
+mod gpu_device;
+mod gpu_process;
 mod mapping;
 mod mark;
 mod mem;
@@ -19,6 +21,8 @@ mod vm_summary;
 pub use cached_file::{CacheSource, CachedFileRow};
 pub use cgroup_mem::CgroupMemRow;
 pub use diag::{DiagKind, DiagRow, Severity};
+pub use gpu_device::{GpuDeviceRow, GpuSource};
+pub use gpu_process::{GpuProcessRow, GpuUse};
 pub use mapping::{MappingKind, MappingRow};
 pub use mark::{MarkKind, MarkRow, MarkSource};
 pub use mem::{MemRow, MemSource};
@@ -81,6 +85,8 @@ tables! {
     Oom(OomRow),
     CgroupMem(CgroupMemRow),
     NodeMem(NodeMemRow),
+    GpuDevice(GpuDeviceRow),
+    GpuProcess(GpuProcessRow),
     SelfCost(SelfCostRow),
     Diag(DiagRow),
 }

@@ -1,6 +1,6 @@
 //! Who holds the memory at an instant, and the main process against its descendants.
 
-use super::{Block, Section, Tone, figures, flexible, name, pid, words_in};
+use super::{Block, Section, Tone, figures, flexible, gpus, name, pid, words_in};
 use crate::analyze::{
     Analysis, CgroupUse, Composition, HolderGroup, SeriesPoint, TreeFinding, together,
 };
@@ -99,6 +99,7 @@ fn whole(analysis: &Analysis) -> String {
 fn table(section: &mut Section, analysis: &Analysis, state: &Composition, top: usize) {
     let groups = state.groups(&analysis.processes);
     let has_swap = state.totals.swap.bytes().is_some_and(|swap| swap.0 > 0);
+    let has_gpu = state.gpus.iter().any(|ledger| !ledger.lines.is_empty());
     let mut columns = vec![
         figures("PID", 0),
         flexible("PROCESS"),
@@ -111,19 +112,28 @@ fn table(section: &mut Section, analysis: &Analysis, state: &Composition, top: u
     if has_swap {
         columns.push(figures("SWAP", 1));
     }
+    let width = columns.len();
+    if has_gpu {
+        columns.push(figures("GPU", 0));
+    }
     let whole = state.totals.rss.bytes();
     let mut rows: Vec<Vec<String>> = groups
         .iter()
         .take(top)
         .map(|group| row(analysis, group, whole))
         .collect();
-    if groups.len() > top {
-        let rest = &groups[top..];
+    let rest = groups.get(top..).unwrap_or_default();
+    if !rest.is_empty() {
         let count = rest.iter().map(|group| group.members.len()).sum();
         rows.push(rest_row(rest, count, whole));
     }
-    for row in &mut rows {
-        row.truncate(columns.len());
+    let lines = groups.iter().take(top).map(std::slice::from_ref);
+    for (row, groups) in rows.iter_mut().zip(lines.chain([rest])) {
+        row.truncate(width);
+        if has_gpu {
+            let members = groups.iter().flat_map(|group| &group.members);
+            row.push(gpus::together(state, members.map(|held| held.process)));
+        }
     }
     section.table(columns, rows);
 }

@@ -2,6 +2,7 @@
 //! a version; new ones may come. docs/report-json.md describes each.
 
 mod balance;
+mod gpus;
 mod mappings;
 mod parts;
 mod phases;
@@ -36,6 +37,7 @@ pub(super) struct Report<'a> {
     phase: Option<phases::Focus<'a>>,
     growth: Option<Growth>,
     address_space: Option<Mappings<'a>>,
+    gpu: Option<gpus::Gpus<'a>>,
     curve: Vec<CurvePoint>,
     endings: Endings,
     process_count: usize,
@@ -107,6 +109,7 @@ impl<'a> Report<'a> {
             phase: phases::Focus::of(analysis, top),
             growth: analysis.growth.as_ref().map(|g| Growth::of(analysis, g)),
             address_space: Mappings::of(analysis, top),
+            gpu: gpus::Gpus::of(analysis, top),
             curve: analysis
                 .curve
                 .iter()

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from . import files, plot, steps
+from . import files, gpus, plot, steps
 from .clock import Clock, Moment, length_ns
 from .phases import Mark, Phase, paired
 from .table import Table
@@ -108,6 +108,18 @@ class Recording:
         ``+83.2s`` and ``2026-03-01T12:03:07Z``.
         """
         return self._at(self._clock.resolve(moment))
+
+    def gpu_at(self, moment: Moment) -> Table:
+        """Who held memory of which GPU at a moment, the largest first; `used_bytes` is None
+        where the driver does not tell. Without a GPU the table is empty."""
+        return gpus.at(self._table_or_none("gpu_process"), self._clock.resolve(moment))
+
+    def gpu_devices_at(self, moment: Moment) -> Table:
+        """The memory of each GPU at a moment; what its processes hold, what is reserved and
+        what nothing explains add up to `used_bytes`. Without a GPU the table is empty."""
+        time = self._clock.resolve(moment)
+        held = self._table_or_none("gpu_process")
+        return gpus.devices_at(self._table_or_none("gpu_device"), held, time)
 
     def peak(self) -> Peak:
         """The highest sum of RSS over all processes at one instant, and who made it up.
@@ -224,6 +236,9 @@ class Recording:
     @cached_property
     def _total(self) -> steps.Steps:
         return steps.total(self.curves())
+
+    def _table_or_none(self, name: str) -> Table | None:
+        return self[name] if name in self.tables else None
 
     def _marks(self) -> list[Mark]:
         if "mark" not in self.tables:

@@ -39,7 +39,7 @@ class Table:
         """Makes a table of columns, each with the name of its Arrow type."""
         pa = arrow()
         types = {"timestamp": pa.timestamp("ns", "UTC"), "int64": pa.int64(), "int32": pa.int32(),
-                 "string": pa.string()}  # fmt: skip
+                 "string": pa.string(), "bool": pa.bool_()}  # fmt: skip
         arrays = {
             column: pa.array(values, pa.int64()).cast(types[kind])
             if kind == "timestamp"

@@ -1,6 +1,7 @@
 //! The parts of the JSON report beside the processes.
 
 use super::balance::Balance;
+use super::gpus::Gpu;
 use crate::analyze::{self, Amounts, Analysis, RunClock, Sum, Verdict};
 use crate::model::{BootNs, Bytes, DurationNs, Label, Tgid, Upid};
 use crate::report::words;
@@ -119,6 +120,7 @@ pub(super) struct Composition<'a> {
     cgroups: Vec<Cgroup<'a>>,
     node: Option<Node>,
     ledgers: Vec<Balance<'a>>,
+    gpus: Vec<Gpu<'a>>,
 }
 
 #[derive(Serialize)]
@@ -184,6 +186,7 @@ impl<'a> Composition<'a> {
                 .iter()
                 .map(|balance| Balance::of(analysis, balance, top))
                 .collect(),
+            gpus: Gpu::all(analysis, &state.gpus, top),
         }
     }
 }

@@ -1,0 +1,252 @@
+//! Sharp falls of a device's memory: what left the GPU, and what appeared in the machine's
+//! memory in the same second. A model that is put to sleep is such a fall; so is the end of
+//! a process, which is told apart.
+
+use super::ledger::{GpuHolder, GpuLedger};
+use crate::analyze::composition::Composition;
+use crate::analyze::process::Process;
+use crate::model::{BootNs, Bytes, DurationNs};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A fall may take steps with so much time between them.
+const STEP_NS: DurationNs = DurationNs(1_000_000_000);
+/// What appears in the machine's memory so long after the fall's last step counts to it.
+const AFTER_NS: DurationNs = DurationNs(1_000_000_000);
+/// A mark so long before the fall can be what made it.
+const MARK_BEFORE_NS: DurationNs = DurationNs(5_000_000_000);
+/// A process that ended so long before the first step can be what made it: a device is read
+/// a little later.
+const END_BEFORE_NS: DurationNs = DurationNs(2_000_000_000);
+/// A smaller fall is not told.
+const LEAST: Bytes = Bytes(256 << 20);
+/// Nor is one by a smaller part of the device.
+const LEAST_PART: i64 = 20;
+/// The largest so many are told.
+const FALLS_MAX: usize = 5;
+
+/// A fall on one device or several at once.
+#[derive(Clone, Debug)]
+pub struct Fall {
+    /// Just before it.
+    pub from: BootNs,
+    /// A second after its last step, or the end of the recording.
+    pub to: BootNs,
+    /// By how much each device fell, by its position.
+    pub devices: Vec<(usize, Bytes)>,
+    /// Who held less after it, and by how much; the largest first.
+    pub left: Vec<(GpuHolder, Bytes)>,
+    /// Processes that held memory of those devices and ended meanwhile.
+    pub ended: Vec<usize>,
+    /// What the recorded processes gained in anonymous memory meanwhile; `None` when unknown.
+    pub anon_bytes: Option<Bytes>,
+    /// The same of shared memory, where pinned memory is.
+    pub shmem_bytes: Option<Bytes>,
+    /// The same of mapped files.
+    pub file_bytes: Option<Bytes>,
+    /// Marks around its begin, the nearest first.
+    pub marks: Vec<Arc<str>>,
+}
+
+impl Fall {
+    /// By how much all devices fell.
+    pub fn bytes(&self) -> Bytes {
+        self.devices.iter().map(|(_, bytes)| *bytes).sum()
+    }
+
+    /// Whether a mark at that time can belong to it.
+    pub(super) fn is_near(&self, mark: BootNs) -> bool {
+        mark >= BootNs(self.from.0 - MARK_BEFORE_NS.0) && mark <= self.to
+    }
+
+    /// Completes it with who held what before and after.
+    pub(super) fn explain(
+        &mut self,
+        (before, after): (&[GpuLedger], &[GpuLedger]),
+        (host_before, host_after): (Option<&Composition>, Option<&Composition>),
+        processes: &[Process],
+    ) {
+        let mut left: HashMap<GpuHolder, i64> = HashMap::new();
+        for (ledgers, sign) in [(before, 1), (after, -1)] {
+            for ledger in ledgers {
+                if !self
+                    .devices
+                    .iter()
+                    .any(|(device, _)| *device == ledger.device)
+                {
+                    continue;
+                }
+                for line in ledger
+                    .lines
+                    .iter()
+                    .filter(|line| !line.is_counted_elsewhere)
+                {
+                    let bytes = line.bytes.map_or(0, |bytes| bytes.0);
+                    *left.entry(line.holder.clone()).or_default() += sign * bytes;
+                }
+            }
+        }
+        self.left = left
+            .into_iter()
+            .filter(|(_, bytes)| *bytes > 0)
+            .map(|(holder, bytes)| (holder, Bytes(bytes)))
+            .collect();
+        self.left
+            .sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        let has_ended = |holder: &GpuHolder| match holder {
+            GpuHolder::Process(place) => processes
+                .get(*place)
+                .and_then(|process| process.exit_boot_ns)
+                .is_some_and(|exit| exit.0 >= self.from.0 - END_BEFORE_NS.0 && exit <= self.to)
+                .then_some(*place),
+            GpuHolder::Foreign { .. } => None,
+        };
+        self.ended = self
+            .left
+            .iter()
+            .filter_map(|(holder, _)| has_ended(holder))
+            .collect();
+        if let Some((before, after)) = host_before.zip(host_after) {
+            let gained = |of: fn(&Composition) -> Option<Bytes>| Some(of(after)? - of(before)?);
+            self.anon_bytes = gained(|state| state.totals.anon.bytes());
+            self.shmem_bytes = gained(|state| state.totals.shmem.bytes());
+            self.file_bytes = gained(|state| state.totals.file.bytes());
+        }
+    }
+}
+
+/// Watches one device.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    last: Option<(BootNs, Bytes)>,
+    /// Just before the first step, what was used then, and the time of the last step.
+    falling: Option<(BootNs, Bytes, BootNs)>,
+    found: Vec<(BootNs, BootNs, Bytes)>,
+}
+
+impl Watch {
+    /// The device was read; `None` where it did not tell.
+    pub(super) fn take(&mut self, boot: BootNs, used: Option<Bytes>, total: Option<Bytes>) {
+        let is_over = self.falling.is_some_and(|(.., step)| boot - step > STEP_NS);
+        let has_risen = self
+            .last
+            .zip(used)
+            .is_none_or(|((_, last), used)| used > last);
+        if is_over || has_risen || used.is_none() {
+            self.settle(total);
+        }
+        if let (Some((_, last)), Some(used)) = (self.last, used)
+            && used < last
+        {
+            let (from, high, _) = self.falling.unwrap_or((BootNs(boot.0 - 1), last, boot));
+            self.falling = Some((from, high, boot));
+        }
+        self.last = used.map(|used| (boot, used));
+    }
+
+    fn settle(&mut self, total: Option<Bytes>) {
+        let Some(((from, high, step), (_, low))) = self.falling.take().zip(self.last) else {
+            return;
+        };
+        let bytes = high - low;
+        let least = total.map_or(0, |total| total.0 / LEAST_PART).max(LEAST.0);
+        if bytes.0 >= least {
+            self.found.push((from, step, bytes));
+            // What matters are the largest; memory is bounded.
+            if self.found.len() > 4 * FALLS_MAX {
+                self.found
+                    .sort_by_key(|(.., bytes)| std::cmp::Reverse(*bytes));
+                self.found.truncate(2 * FALLS_MAX);
+            }
+        }
+    }
+
+    pub(super) fn finish(mut self, total: Option<Bytes>) -> Vec<(BootNs, BootNs, Bytes)> {
+        self.settle(total);
+        self.found
+    }
+}
+
+/// Falls of several devices at one time are one.
+pub(super) fn together(
+    found: impl IntoIterator<Item = (usize, (BootNs, BootNs, Bytes))>,
+    end: BootNs,
+) -> Vec<Fall> {
+    let mut found: Vec<_> = found.into_iter().collect();
+    found.sort_by_key(|(device, (from, ..))| (*from, *device));
+    let mut falls: Vec<Fall> = Vec::new();
+    for (device, (from, step, bytes)) in found {
+        let to = BootNs((step + AFTER_NS).0.min(end.0.max(step.0)));
+        match falls.last_mut().filter(|last| from <= last.to) {
+            Some(last) => {
+                last.to = last.to.max(to);
+                match last.devices.iter_mut().find(|(known, _)| *known == device) {
+                    Some((_, known)) => *known = *known + bytes,
+                    None => last.devices.push((device, bytes)),
+                }
+            }
+            None => falls.push(Fall {
+                from,
+                to,
+                devices: vec![(device, bytes)],
+                left: Vec::new(),
+                ended: Vec::new(),
+                anon_bytes: None,
+                shmem_bytes: None,
+                file_bytes: None,
+                marks: Vec::new(),
+            }),
+        }
+    }
+    falls.sort_by_key(|fall| std::cmp::Reverse(fall.bytes()));
+    falls.truncate(FALLS_MAX);
+    falls.sort_by_key(|fall| fall.from);
+    falls
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: i64 = 1 << 30;
+    const MS: i64 = 1_000_000;
+
+    fn falls(rows: &[(i64, i64)]) -> Vec<(i64, i64, i64)> {
+        let mut watch = Watch::default();
+        let total = Some(Bytes(80 * GIB));
+        for (ms, gib) in rows {
+            watch.take(BootNs(ms * MS), Some(Bytes(gib * GIB)), total);
+        }
+        let found = watch.finish(total).into_iter();
+        found
+            .map(|(from, step, bytes)| (from.0, step.0 / MS, bytes.0 / GIB))
+            .collect()
+    }
+
+    #[test]
+    fn a_fall_in_steps_is_one_and_a_slow_decline_is_none() {
+        let rows = [
+            (0, 60),
+            (1_000, 40),
+            (1_300, 30),
+            (1_900, 20),
+            (5_000, 20),
+            (9_000, 25),
+        ];
+        assert_eq!(falls(&rows), [(1_000 * MS - 1, 1_900, 40)]);
+        let slow: Vec<(i64, i64)> = (0..20).map(|step| (step * 2_000, 60 - step)).collect();
+        assert_eq!(falls(&slow), []);
+    }
+
+    #[test]
+    fn falls_of_all_devices_at_once_are_told_together() {
+        let fall = |ms: i64| (BootNs(ms * MS - 1), BootNs(ms * MS), Bytes(GIB));
+        let found = [(0, fall(1_000)), (1, fall(1_400)), (0, fall(60_000))];
+        let falls = together(found, BootNs(60_200 * MS));
+        let told: Vec<_> = falls
+            .iter()
+            .map(|fall| (fall.devices.len(), fall.to.0 / MS))
+            .collect();
+        assert_eq!(told, [(2, 2_400), (1, 60_200)]);
+    }
+}

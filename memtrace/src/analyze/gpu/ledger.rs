@@ -1,0 +1,185 @@
+//! The books of one device at one instant.
+
+use crate::model::tables::GpuUse;
+use crate::model::{BootNs, Bytes, DurationNs, Tgid};
+use std::sync::Arc;
+
+/// A GPU's memory at an instant. What processes hold, what is reserved and what nothing
+/// explains add up to what is used: the last is what is left over.
+#[derive(Clone, Debug)]
+pub struct GpuLedger {
+    /// The position of the device.
+    pub device: usize,
+    /// Whether it is divided into MIG instances: its lines are theirs, and stand in their
+    /// books too.
+    pub is_divided: bool,
+    /// The instant.
+    pub boot_ns: BootNs,
+    /// How much earlier the device was read.
+    pub age_ns: DurationNs,
+    /// Memory in all.
+    pub total_bytes: Option<Bytes>,
+    /// Memory that is not free; `None` when unknown.
+    pub used_bytes: Option<Bytes>,
+    /// Kept by driver and firmware; `None` where it is not told apart, and then part of what
+    /// nothing explains.
+    pub reserved_bytes: Option<Bytes>,
+    /// Who holds memory, the largest first, those of unknown size last.
+    pub lines: Vec<GpuLine>,
+    /// What nothing explains: used, less reserved, less what processes are told to hold.
+    /// Below zero where processes are told to hold more than is used. `None` where it is not
+    /// known what is used.
+    pub unattributed_bytes: Option<Bytes>,
+    /// Who has the device open without being told to hold anything, where memory is
+    /// unexplained.
+    pub candidates: Vec<GpuHolder>,
+}
+
+/// One line of the books.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuLine {
+    /// Who.
+    pub holder: GpuHolder,
+    /// How much; `None` where the driver can't tell.
+    pub bytes: Option<Bytes>,
+    /// Memory of the machine that belongs to it, beside that.
+    pub host_bytes: Option<Bytes>,
+    /// What it uses the device for.
+    pub kind: Option<GpuUse>,
+    /// Whether the amount is counted in another line: a DRM client that processes share.
+    pub is_counted_elsewhere: bool,
+}
+
+impl GpuLine {
+    /// Whether it is a context for computing: each takes its own share of memory.
+    pub(super) fn is_context(&self) -> bool {
+        is_context(self.kind)
+    }
+}
+
+/// Whether a use of a device makes a context for computing.
+pub(super) fn is_context(kind: Option<GpuUse>) -> bool {
+    matches!(
+        kind,
+        Some(GpuUse::Compute | GpuUse::ComputeGraphics | GpuUse::Mps)
+    )
+}
+
+/// A process that holds memory of a device.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum GpuHolder {
+    /// One of the recording, by its position.
+    Process(usize),
+    /// Any other.
+    Foreign {
+        /// Its id as the driver told it.
+        tgid: Tgid,
+        /// The kernel's name for it; `None` where /proc does not show it.
+        comm: Option<Arc<str>>,
+    },
+}
+
+impl GpuLedger {
+    /// What processes are told to hold, each piece of memory once.
+    pub fn processes_bytes(&self) -> Bytes {
+        let counted = self.lines.iter().filter(|line| !line.is_counted_elsewhere);
+        counted.filter_map(|line| line.bytes).sum()
+    }
+
+    /// Processes of which it is not known what they hold.
+    pub fn unknown_count(&self) -> usize {
+        self.lines
+            .iter()
+            .filter(|line| line.bytes.is_none())
+            .count()
+    }
+
+    /// What one process holds here. `None` where it holds nothing; `Some(None)` when unknown.
+    pub fn held_by(&self, process: usize) -> Option<Option<Bytes>> {
+        let mut own = self
+            .lines
+            .iter()
+            .filter(|line| line.holder == GpuHolder::Process(process))
+            .peekable();
+        own.peek()?;
+        Some(own.map(|line| line.bytes).sum())
+    }
+
+    /// Closes the books.
+    pub(super) fn close(&mut self) {
+        self.lines.sort_by_key(|line| std::cmp::Reverse(line.bytes));
+        let rest =
+            |used: Bytes| used - self.reserved_bytes.unwrap_or(Bytes(0)) - self.processes_bytes();
+        self.unattributed_bytes = self.used_bytes.map(rest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    pub(super) fn ledger(
+        used: Option<i64>,
+        reserved: Option<i64>,
+        lines: &[(Option<i64>, bool)],
+    ) -> GpuLedger {
+        let line = |(place, (bytes, is_shared)): (usize, &(Option<i64>, bool))| GpuLine {
+            holder: GpuHolder::Process(place),
+            bytes: bytes.map(Bytes),
+            host_bytes: None,
+            kind: None,
+            is_counted_elsewhere: *is_shared,
+        };
+        let mut ledger = GpuLedger {
+            device: 0,
+            is_divided: false,
+            boot_ns: BootNs(0),
+            age_ns: DurationNs(0),
+            total_bytes: None,
+            used_bytes: used.map(Bytes),
+            reserved_bytes: reserved.map(Bytes),
+            lines: lines.iter().enumerate().map(line).collect(),
+            unattributed_bytes: None,
+            candidates: Vec::new(),
+        };
+        ledger.close();
+        ledger
+    }
+
+    #[test]
+    fn unknown_amounts_are_left_to_what_nothing_explains() {
+        let books = ledger(
+            Some(100),
+            Some(10),
+            &[(Some(50), false), (None, false), (Some(50), true)],
+        );
+        assert_eq!(books.processes_bytes(), Bytes(50));
+        assert_eq!(books.unattributed_bytes, Some(Bytes(40)));
+        assert_eq!(books.unknown_count(), 1);
+        assert_eq!(books.held_by(1), Some(None));
+        assert_eq!(books.held_by(7), None);
+    }
+
+    #[test]
+    fn without_what_is_used_there_is_nothing_to_explain() {
+        let books = ledger(None, None, &[(Some(50), false)]);
+        assert_eq!(books.unattributed_bytes, None);
+    }
+
+    proptest! {
+        #[test]
+        fn the_books_close_to_the_byte(
+            used in 0..1_i64 << 40,
+            reserved in proptest::option::of(0..1_i64 << 32),
+            lines in proptest::collection::vec(
+                (proptest::option::of(0..1_i64 << 38), any::<bool>()), 0..12),
+        ) {
+            let books = ledger(Some(used), reserved, &lines);
+            let sum = books.processes_bytes()
+                + books.reserved_bytes.unwrap_or(Bytes(0))
+                + books.unattributed_bytes.unwrap_or(Bytes(0));
+            prop_assert_eq!(sum, Bytes(used));
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! What the calls cost, and how often to make them: as asked, or less often where they take
+//! more than their share of the time. Their time counts and not their CPU time: whoever
+//! works on the GPU waits for the same lock.
+
+use crate::host::clock;
+use crate::model::DurationNs;
+
+/// Weight of the newest cost in the running mean: one slow call is no reason to slow down.
+const NEWEST_WEIGHT: f64 = 0.3;
+
+/// All calls so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Calls {
+    pub(super) total: DurationNs,
+    pub(super) count: i64,
+}
+
+impl Calls {
+    /// Makes a call and takes its time.
+    pub(super) fn timed<T>(&mut self, call: impl FnOnce() -> T) -> (T, DurationNs) {
+        let before = clock::boot();
+        let answer = call();
+        let took = clock::boot() - before;
+        self.total.0 += took.0;
+        self.count += 1;
+        (answer, took)
+    }
+}
+
+/// How often a kind of call is made.
+#[derive(Debug)]
+pub(super) struct Pace {
+    asked: DurationNs,
+    slowest: DurationNs,
+    share: f64,
+    mean_ns: f64,
+    is_told: bool,
+}
+
+impl Pace {
+    /// `share` is the part of the time that the calls may take, 0 to 1.
+    pub(super) fn new(asked: DurationNs, slowest: DurationNs, share: f64) -> Self {
+        Self {
+            asked,
+            slowest: DurationNs(slowest.0.max(asked.0)),
+            share,
+            mean_ns: 0.0,
+            is_told: false,
+        }
+    }
+
+    /// The time that must lie between two rounds of calls.
+    pub(super) fn least_interval(&self) -> DurationNs {
+        let least = (self.mean_ns / self.share) as i64;
+        DurationNs(least.min(self.slowest.0))
+    }
+
+    /// The time between two rounds of calls where nothing hurries.
+    pub(super) fn interval(&self) -> DurationNs {
+        DurationNs(self.least_interval().0.max(self.asked.0))
+    }
+
+    /// What a round costs, a running mean.
+    pub(super) fn mean(&self) -> DurationNs {
+        DurationNs(self.mean_ns as i64)
+    }
+
+    /// Takes the cost of a round. Answers whether it has begun or ceased to be too slow.
+    pub(super) fn note(&mut self, cost: DurationNs) -> Option<bool> {
+        self.mean_ns += NEWEST_WEIGHT * (cost.0 as f64 - self.mean_ns);
+        let is_slow = match self.is_told {
+            true => self.interval().0 > self.asked.0,
+            false => self.interval().0 > self.asked.0 * 3 / 2,
+        };
+        (std::mem::replace(&mut self.is_told, is_slow) != is_slow).then_some(is_slow)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: i64 = 1_000_000;
+
+    fn pace() -> Pace {
+        Pace::new(DurationNs(100 * MS), DurationNs(5_000 * MS), 0.005)
+    }
+
+    #[test]
+    fn fast_calls_are_made_as_often_as_asked() {
+        let mut pace = pace();
+        for _ in 0..50 {
+            assert_eq!(pace.note(DurationNs(12_000)), None);
+        }
+        assert_eq!(pace.interval(), DurationNs(100 * MS));
+        assert!(pace.least_interval().0 < 3 * MS);
+    }
+
+    #[test]
+    fn slow_calls_are_made_less_often_and_that_is_told_once() {
+        let mut pace = pace();
+        let told: Vec<bool> = (0..50)
+            .filter_map(|_| pace.note(DurationNs(5 * MS)))
+            .collect();
+        assert_eq!(told, [true]);
+        let share = 5.0 * MS as f64 / pace.interval().0 as f64;
+        assert!(share <= 0.0051, "{share}");
+        let told: Vec<bool> = (0..50)
+            .filter_map(|_| pace.note(DurationNs(10_000)))
+            .collect();
+        assert_eq!(told, [false]);
+        assert_eq!(pace.interval(), DurationNs(100 * MS));
+    }
+
+    #[test]
+    fn a_call_that_hangs_does_not_end_the_observation() {
+        let mut pace = pace();
+        for _ in 0..50 {
+            pace.note(DurationNs(60_000 * MS));
+        }
+        assert_eq!(pace.interval(), DurationNs(5_000 * MS));
+    }
+}

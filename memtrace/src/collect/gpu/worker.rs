@@ -1,0 +1,414 @@
+//! The thread that asks NVML: whose turn it is, and what is told of it.
+
+use super::LibraryError;
+use super::device;
+use super::holders::{Holder, holders};
+use super::library;
+use super::list::{Buffer, List};
+use super::memory::{DeviceMemory, bytes};
+use super::merge::{Listed, merge};
+use super::pace::{Calls, Pace};
+use super::steps::Stamp;
+use super::turn::Turn;
+use crate::collect::stop::{Stop, Stopped};
+use crate::host::clock;
+use crate::model::tables::GpuDeviceRow;
+use crate::model::{
+    BootNs, Bytes, ClockOffset, DiagKind, DurationNs, GpuInfo, Severity, Tgid, WallNs,
+};
+use nvml_wrapper::error::NvmlError;
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+
+const SECOND: i64 = 1_000_000_000;
+/// The lists of processes are read at least this often, where the driver's pace allows it.
+pub(super) const LIST_PERIOD: DurationNs = DurationNs(SECOND);
+/// A row of each device at least this often; also when lists that were empty are read again,
+/// and what accounting mode remembers.
+pub(super) const KEYFRAME_PERIOD: DurationNs = DurationNs(10 * SECOND);
+/// A device that has fallen off the bus is asked again this often.
+const LOST_PERIOD: DurationNs = DurationNs(10 * SECOND);
+/// Who has a device file open is looked up at most this often.
+const HOLDERS_PERIOD: DurationNs = DurationNs(30 * SECOND);
+/// Of all time, calls for the devices' memory may take so much.
+const MEMORY_SHARE: f64 = 0.005;
+const MEMORY_SLOWEST: DurationNs = DurationNs(5 * SECOND);
+/// Of all time, calls for lists of processes may take so much.
+const LIST_SHARE: f64 = 0.02;
+const LIST_SLOWEST: DurationNs = DurationNs(30 * SECOND);
+/// What the thread is started with.
+#[derive(Clone, Debug)]
+pub(super) struct Order {
+    pub(super) interval: DurationNs,
+    pub(super) wanted: Vec<String>,
+    pub(super) proc: PathBuf,
+    pub(super) is_initial_pid_ns: bool,
+}
+
+/// A process that accounting mode remembers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Past {
+    pub(super) pid: u32,
+    pub(super) peak: Option<Bytes>,
+    pub(super) start: WallNs,
+}
+
+/// What the thread tells.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// The devices, once.
+    Ready(Vec<GpuInfo>),
+    /// There is nothing to ask.
+    Failed(LibraryError),
+    Device(Box<GpuDeviceRow>),
+    /// All processes of a device.
+    Processes(Arc<str>, Stamp, Vec<Listed>),
+    /// The amounts of a device's processes are no longer known.
+    Unknown(Arc<str>, Stamp),
+    /// Ended processes.
+    Past(Arc<str>, Stamp, Vec<Past>),
+    /// Who has the device open where memory is unexplained.
+    Holders(Arc<str>, Stamp, Vec<Tgid>),
+    Diag(Severity, DiagKind, String, String),
+}
+
+impl Found {
+    /// When it was so, where it has a time.
+    pub(super) fn stamp(&self) -> Option<Stamp> {
+        match self {
+            Self::Device(row) => Some(Stamp {
+                ts: row.ts,
+                boot: row.boot_ns,
+            }),
+            Self::Processes(_, stamp, _)
+            | Self::Unknown(_, stamp)
+            | Self::Past(_, stamp, _)
+            | Self::Holders(_, stamp, _) => Some(*stamp),
+            Self::Ready(_) | Self::Failed(_) | Self::Diag(..) => None,
+        }
+    }
+}
+
+/// Asks until the order to stop comes, and once more then.
+pub(super) fn run(order: Order, stop: &Stop, tell: &SyncSender<Found>) {
+    let mut calls = Calls::default();
+    let nvml = match library::open() {
+        Ok(nvml) => nvml,
+        Err(error) => return drop(tell.send(Found::Failed(error))),
+    };
+    let (gpus, problems) = match device::open_all(&nvml, &order.wanted, &mut calls) {
+        Ok(opened) => opened,
+        Err(error) => return drop(tell.send(Found::Failed(error))),
+    };
+    let ready = gpus.iter().map(|gpu| gpu.info.clone()).collect();
+    let mut worker = Worker {
+        turns: gpus.into_iter().map(Turn::new).collect(),
+        tell,
+        told: HashSet::new(),
+        calls,
+        memory_pace: Pace::new(order.interval, MEMORY_SLOWEST, MEMORY_SHARE),
+        list_pace: Pace::new(LIST_PERIOD, LIST_SLOWEST, LIST_SHARE),
+        listed_at: None,
+        holders_at: None,
+        buffer: Buffer::default(),
+        order,
+    };
+    // The other end goes only when the recording ends.
+    let _ = worker.run(ready, problems, stop);
+}
+
+struct Worker<'n, 't> {
+    order: Order,
+    turns: Vec<Turn<'n>>,
+    tell: &'t SyncSender<Found>,
+    told: HashSet<String>,
+    calls: Calls,
+    memory_pace: Pace,
+    list_pace: Pace,
+    listed_at: Option<BootNs>,
+    holders_at: Option<BootNs>,
+    buffer: Buffer,
+}
+
+impl Worker<'_, '_> {
+    fn run(
+        &mut self,
+        ready: Vec<GpuInfo>,
+        problems: Vec<String>,
+        stop: &Stop,
+    ) -> Result<(), Stopped> {
+        self.say(Found::Ready(ready))?;
+        for problem in problems {
+            self.warn(DiagKind::Unavailable, "nvml", &problem)?;
+        }
+        let mut next = clock::boot();
+        let mut next_accounting = next;
+        loop {
+            let stamp = now();
+            self.round(stamp, false)?;
+            if stamp.boot >= next_accounting {
+                self.read_accounting(stamp)?;
+                next_accounting = stamp.boot + KEYFRAME_PERIOD;
+            }
+            next = (next + self.memory_pace.interval()).max(stamp.boot);
+            if stop.rest(next - clock::boot()).is_err() {
+                let stamp = now();
+                self.round(stamp, true)?;
+                return self.read_accounting(stamp);
+            }
+        }
+    }
+
+    fn say(&self, found: Found) -> Result<(), Stopped> {
+        self.tell.send(found).map_err(|_| Stopped)
+    }
+
+    /// Tells of something once.
+    fn warn(&mut self, kind: DiagKind, subject: &str, detail: &str) -> Result<(), Stopped> {
+        if !self.told.insert(format!("{subject}: {detail}")) {
+            return Ok(());
+        }
+        let (subject, detail) = (subject.to_owned(), detail.to_owned());
+        self.say(Found::Diag(Severity::Degraded, kind, subject, detail))
+    }
+
+    fn back_off(
+        &mut self,
+        is_slow: Option<bool>,
+        what: &str,
+        pace: fn(&Self) -> &Pace,
+    ) -> Result<(), Stopped> {
+        let Some(is_slow) = is_slow else {
+            return Ok(());
+        };
+        let pace = pace(self);
+        let millis = |time: DurationNs| time.0 as f64 / 1e6;
+        let detail = format!(
+            "{what} now every {:.0} ms: a round of calls takes {:.1} ms",
+            millis(pace.interval()),
+            millis(pace.mean())
+        );
+        let severity = if is_slow {
+            Severity::Degraded
+        } else {
+            Severity::Info
+        };
+        self.say(Found::Diag(
+            severity,
+            DiagKind::BackOff,
+            "nvml".to_owned(),
+            detail,
+        ))
+    }
+
+    /// The memory of every device, and the processes of those that moved or are due.
+    fn round(&mut self, stamp: Stamp, is_last: bool) -> Result<(), Stopped> {
+        let before = self.calls.total;
+        let is_second = self
+            .listed_at
+            .is_none_or(|at| stamp.boot - at >= LIST_PERIOD);
+        for place in 0..self.turns.len() {
+            self.read_memory(place, stamp, is_second)?;
+        }
+        let cost = DurationNs(self.calls.total.0 - before.0);
+        let is_slow = self.memory_pace.note(cost);
+        self.back_off(is_slow, "GPU memory", |worker| &worker.memory_pace)?;
+
+        let since = self.listed_at.map(|at| stamp.boot - at);
+        let may_list =
+            is_last || since.is_none_or(|since| since >= self.list_pace.least_interval());
+        let has_moved = self.turns.iter().any(|turn| turn.has_moved);
+        let is_due = since.is_none_or(|since| since >= self.list_pace.interval());
+        if may_list && (has_moved || is_due || is_last) {
+            let before = self.calls.total;
+            for place in 0..self.turns.len() {
+                if is_due || is_last || self.turns[place].has_moved {
+                    self.read_lists(place, stamp, is_last)?;
+                }
+            }
+            self.listed_at = Some(stamp.boot);
+            let cost = DurationNs(self.calls.total.0 - before.0);
+            let is_slow = self.list_pace.note(cost);
+            self.back_off(is_slow, "processes of GPUs", |worker| &worker.list_pace)?;
+        }
+        for place in 0..self.turns.len() {
+            let (calls, turn) = (self.calls, &mut self.turns[place]);
+            if let Some(row) = turn.row(stamp, &calls, is_last) {
+                self.say(Found::Device(Box::new(row)))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_memory(&mut self, place: usize, stamp: Stamp, is_second: bool) -> Result<(), Stopped> {
+        let turn = &mut self.turns[place];
+        if stamp.boot < turn.next_try {
+            return Ok(());
+        }
+        let (answer, took) = self.calls.timed(|| turn.gpu.memory());
+        turn.memory_call = turn.memory_call.max(Some(took));
+        match answer {
+            Ok(memory) => {
+                let used = |memory: Option<DeviceMemory>| memory.and_then(|memory| memory.used);
+                turn.has_moved |= used(memory) != used(turn.memory) || turn.error.is_some();
+                turn.memory = memory;
+                turn.error = None;
+            }
+            Err(error) => return self.note_failure(place, stamp, &error),
+        }
+        if is_second {
+            // A figure beside the memory: where it can't be had it is unknown.
+            let (utilization, _) = self.calls.timed(|| turn.gpu.utilization());
+            turn.utilization = utilization.ok();
+        }
+        Ok(())
+    }
+
+    /// A device that did not answer: unknown from here on, and asked again.
+    fn note_failure(
+        &mut self,
+        place: usize,
+        stamp: Stamp,
+        error: &NvmlError,
+    ) -> Result<(), Stopped> {
+        let turn = &mut self.turns[place];
+        if matches!(error, NvmlError::GpuLost | NvmlError::ResetRequired) {
+            turn.next_try = stamp.boot + LOST_PERIOD;
+        }
+        let had_answered = turn.error.is_none();
+        turn.error = Some(error.to_string());
+        turn.memory = None;
+        turn.utilization = None;
+        turn.has_moved = false;
+        let device = Arc::clone(&turn.device);
+        let what = format!("its memory is unknown from here on: {error}");
+        if had_answered {
+            self.say(Found::Unknown(Arc::clone(&device), stamp))?;
+        }
+        self.warn(DiagKind::Unavailable, &device, &what)
+    }
+
+    fn read_lists(&mut self, place: usize, stamp: Stamp, is_last: bool) -> Result<(), Stopped> {
+        let turn = &mut self.turns[place];
+        // The instances of a divided device have its processes.
+        if turn.error.is_some() || turn.gpu.is_divided {
+            turn.has_moved = false;
+            return Ok(());
+        }
+        let is_full = turn.has_moved || is_last || stamp.boot >= turn.next_full_list;
+        if is_full {
+            turn.next_full_list = stamp.boot + KEYFRAME_PERIOD;
+        }
+        turn.has_moved = false;
+        let mut failures = Vec::new();
+        for list in List::ALL {
+            let known = &turn.lists[list as usize];
+            let is_due = known
+                .as_ref()
+                .is_some_and(|known| is_full || list == List::Compute || !known.is_empty());
+            if !is_due {
+                continue;
+            }
+            let (answer, took) = self.calls.timed(|| turn.gpu.list(list, &mut self.buffer));
+            turn.process_call = turn.process_call.max(Some(took));
+            match answer {
+                Ok(entries) => {
+                    turn.is_listed = true;
+                    turn.lists[list as usize] = Some(entries);
+                }
+                Err(error) if device::is_unsupported(&error) => {
+                    turn.lists[list as usize] = None;
+                    // The others matter only where there are such processes.
+                    if list == List::Compute {
+                        failures.push((list, error));
+                    }
+                }
+                // What it said before stands until it answers again.
+                Err(error) => failures.push((list, error)),
+            }
+        }
+        let merged = merge(&turn.lists, self.order.is_initial_pid_ns);
+        let (device, is_listed) = (Arc::clone(&turn.device), turn.is_listed);
+        for (list, error) in failures {
+            let detail = format!("{}: {error}", list.call());
+            self.warn(DiagKind::Unavailable, &device, &detail)?;
+        }
+        if is_listed {
+            self.look_for_holders(place, stamp, &merged)?;
+            self.say(Found::Processes(device, stamp, merged))?;
+        }
+        Ok(())
+    }
+
+    /// Where memory is unexplained: who has the device open.
+    fn look_for_holders(
+        &mut self,
+        place: usize,
+        stamp: Stamp,
+        listed: &[Listed],
+    ) -> Result<(), Stopped> {
+        let turn = &mut self.turns[place];
+        let Some(minor) = turn.gpu.minor else {
+            return Ok(());
+        };
+        let device = Arc::clone(&turn.device);
+        if turn.unexplained(listed).is_none() {
+            return match std::mem::take(&mut turn.holds_candidates) {
+                true => self.say(Found::Holders(device, stamp, Vec::new())),
+                false => Ok(()),
+            };
+        }
+        // One walk tells of all devices; the others ask within the same round.
+        let is_due = self
+            .holders_at
+            .is_none_or(|at| at == stamp.boot || stamp.boot - at >= HOLDERS_PERIOD);
+        if !is_due {
+            return Ok(());
+        }
+        self.holders_at = Some(stamp.boot);
+        turn.holds_candidates = true;
+        let is_listed = |holder: &Holder| listed.iter().any(|one| one.pid == holder.tgid.0);
+        let open = holders(&self.order.proc).into_iter();
+        let open = open.filter(|holder| holder.minor == minor && !is_listed(holder));
+        let open = open.map(|holder| holder.tgid).collect();
+        self.say(Found::Holders(device, stamp, open))
+    }
+
+    fn read_accounting(&mut self, stamp: Stamp) -> Result<(), Stopped> {
+        for place in 0..self.turns.len() {
+            let turn = &self.turns[place];
+            if turn.error.is_some() {
+                continue;
+            }
+            let (is_on, _) = self.calls.timed(|| turn.gpu.has_accounting());
+            if !is_on.unwrap_or(false) {
+                continue;
+            }
+            let (accounted, _) = self.calls.timed(|| turn.gpu.accounted());
+            let ended = accounted.into_iter().flatten();
+            let ended = ended.filter(|(_, stats)| !stats.is_running);
+            let past: Vec<Past> = ended
+                .map(|(pid, stats)| Past {
+                    pid,
+                    peak: device::accounted_peak(&stats),
+                    // Microseconds since the epoch.
+                    start: WallNs(bytes(stats.start_time).0.saturating_mul(1_000)),
+                })
+                .collect();
+            if !past.is_empty() {
+                self.say(Found::Past(Arc::clone(&turn.device), stamp, past))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn now() -> Stamp {
+    let reading = clock::read();
+    Stamp {
+        ts: ClockOffset::at(reading).to_wall(reading.boot_ns),
+        boot: reading.boot_ns,
+    }
+}

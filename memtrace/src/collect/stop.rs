@@ -1,0 +1,46 @@
+//! The order to stop, which a collector gives to a thread of its own.
+
+use crate::model::DurationNs;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// The recording ends: what is being read is no longer wanted.
+#[derive(Debug, thiserror::Error)]
+#[error("the recording ends")]
+pub(super) struct Stopped;
+
+/// The order to stop, which wakes whoever rests.
+#[derive(Debug, Default)]
+pub(super) struct Stop {
+    is_set: Mutex<bool>,
+    wake: Condvar,
+}
+
+impl Stop {
+    pub(super) fn set(&self) {
+        *self.is_set.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.wake.notify_all();
+    }
+
+    /// Rests, or less when the order comes.
+    pub(super) fn rest(&self, time: DurationNs) -> Result<(), Stopped> {
+        let guard = self.is_set.lock().unwrap_or_else(PoisonError::into_inner);
+        let time = Duration::from_nanos(time.0.max(0).cast_unsigned());
+        let waited = self.wake.wait_timeout_while(guard, time, |is_set| !*is_set);
+        let (is_set, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if *is_set { Err(Stopped) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_to_stop_ends_a_rest() {
+        let stop = Stop::default();
+        assert!(stop.rest(DurationNs(1_000_000)).is_ok());
+        stop.set();
+        assert!(stop.rest(DurationNs(3_600_000_000_000)).is_err());
+    }
+}

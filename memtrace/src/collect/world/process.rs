@@ -1,0 +1,110 @@
+//! One process as far as it is known: its row, its peak, and how it ended.
+
+use super::images::Image;
+use crate::model::{BootNs, Bytes, PeakSource, ProcessRow, Record};
+
+/// A peak of RSS and how well it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peak {
+    /// The amount.
+    pub bytes: Bytes,
+    /// Where it comes from.
+    pub source: PeakSource,
+    /// Bound on its error; `None` when there is no bound.
+    pub error: Option<Bytes>,
+    /// When it was reached; `None` when only a high-water mark knows.
+    pub at: Option<BootNs>,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug)]
+pub struct End {
+    /// When.
+    pub at: BootNs,
+    /// Wait status as wait(2) encodes it; `None` when the end was noticed but not seen.
+    pub wait_status: Option<i32>,
+}
+
+/// A process that is alive, or whose end has not been written yet.
+#[derive(Debug)]
+pub struct Process {
+    pub(super) row: ProcessRow,
+    /// Changed since it was written.
+    pub(super) is_dirty: bool,
+    /// The peak rose since it was written; alone it waits until peaks are due.
+    pub(super) has_new_peak: bool,
+    /// On the list of processes to look at when changes are written.
+    pub(super) is_listed: bool,
+    pub(super) image: Image,
+}
+
+impl Process {
+    /// The row as it stands.
+    pub fn row(&self) -> &ProcessRow {
+        &self.row
+    }
+
+    /// The row, to be changed; it will be written again.
+    pub fn row_mut(&mut self) -> &mut ProcessRow {
+        self.is_dirty = true;
+        &mut self.row
+    }
+
+    /// The program image it runs: another one after exec, the parent's after fork.
+    pub fn image(&self) -> u64 {
+        self.image.id
+    }
+
+    pub(super) fn write(&mut self, out: &mut Vec<Record>) {
+        self.is_dirty = false;
+        self.has_new_peak = false;
+        out.push(Record::Process(self.row.clone()));
+    }
+
+    /// Raises the peak to `peak` where that is higher, or equally high and better known.
+    /// Written when peaks are due, or with the process's end: peaks rise often.
+    pub fn raise_peak(&mut self, peak: Peak) {
+        let known = self.row.peak_rss_bytes;
+        let is_better = match known {
+            None => true,
+            Some(bytes) if peak.bytes != bytes => peak.bytes > bytes,
+            Some(_) => {
+                (self.row.peak_rss_boot_ns.is_none() && peak.at.is_some())
+                    || (self.row.peak_error_bytes.is_none() && peak.error.is_some())
+            }
+        };
+        if is_better {
+            self.set_peak(peak);
+        }
+    }
+
+    pub(super) fn set_peak(&mut self, peak: Peak) {
+        self.has_new_peak = true;
+        self.row.peak_rss_bytes = Some(peak.bytes);
+        self.row.peak_rss_source = Some(peak.source);
+        self.row.peak_error_bytes = peak.error;
+        self.row.peak_rss_boot_ns = peak.at;
+    }
+}
+
+/// SIGKILL, on every system that memtrace runs on.
+const SIGKILL: i32 = 9;
+
+/// Whether the OOM killer may have ended it: its means is SIGKILL. One that it chose while
+/// it was ending by itself did not end by it.
+pub(super) fn may_be_oom_killed(row: &ProcessRow) -> bool {
+    row.exit_code.is_none() && row.exit_signal.is_none_or(|signal| signal == SIGKILL)
+}
+
+/// Takes a wait status apart.
+pub(super) fn note_status(row: &mut ProcessRow, status: i32) {
+    let signal = status & 0x7f;
+    if signal == 0 {
+        row.exit_code = Some((status >> 8) & 0xff);
+    } else {
+        row.exit_signal = Some(signal);
+    }
+    if !may_be_oom_killed(row) {
+        row.oom_killed = row.oom_killed.map(|_| false);
+    }
+}

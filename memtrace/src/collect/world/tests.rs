@@ -1,0 +1,207 @@
+//! What the registry knows after a course of births, execs and ends.
+
+use super::*;
+use crate::model::PeakSource;
+
+fn enter(world: &mut World, tgid: u32) -> Upid {
+    let birth = Birth {
+        tgid: Tgid(tgid),
+        start: BootNs(0),
+        seen_by: FirstSeenBy::Poll,
+        parent: None,
+        comm: String::new(),
+    };
+    world.enter(birth, BootNs(0))
+}
+
+fn end(world: &mut World, upid: Upid) {
+    let end = End {
+        at: BootNs(1),
+        wait_status: Some(9),
+    };
+    world.end(upid, end);
+}
+
+fn written(world: &mut World) -> Vec<(Upid, Option<bool>)> {
+    let mut out = Vec::new();
+    world.write_changes(false, &mut out);
+    let oom_killed = |record| match record {
+        Record::Process(row) => Some((row.upid, row.oom_killed)),
+        _ => None,
+    };
+    out.into_iter().filter_map(oom_killed).collect()
+}
+
+#[test]
+fn pages_are_unshared_from_exec_to_fork_and_again_when_the_child_is_gone() {
+    let mut world = World::default();
+    let parent = enter(&mut world, 1);
+    let is_alone = |world: &World, upid| {
+        let process = world.process(upid).unwrap();
+        world.is_only_one_of_its_image(process)
+    };
+    assert!(!is_alone(&world, parent), "its own parent is unknown");
+    world.note_exec(parent);
+    assert!(is_alone(&world, parent));
+    let fork = |tgid, seen_by| Birth {
+        tgid: Tgid(tgid),
+        start: BootNs(0),
+        seen_by,
+        parent: Some(parent),
+        comm: String::new(),
+    };
+    let child = world.enter(fork(2, FirstSeenBy::Fork), BootNs(0));
+    assert!(!is_alone(&world, parent) && !is_alone(&world, child));
+    world.note_exec(child);
+    assert!(is_alone(&world, parent) && is_alone(&world, child));
+    let worker = world.enter(fork(3, FirstSeenBy::Fork), BootNs(0));
+    end(&mut world, parent);
+    assert!(is_alone(&world, worker), "what it inherited is its own now");
+}
+
+#[test]
+fn a_child_whose_fork_was_not_seen_is_never_taken_to_be_alone() {
+    let mut world = World::default();
+    let parent = enter(&mut world, 1);
+    world.note_exec(parent);
+    let birth = Birth {
+        tgid: Tgid(2),
+        start: BootNs(0),
+        seen_by: FirstSeenBy::Snapshot,
+        parent: Some(parent),
+        comm: String::new(),
+    };
+    let child = world.enter(birth, BootNs(0));
+    end(&mut world, parent);
+    assert!(!world.is_only_one_of_its_image(world.process(child).unwrap()));
+}
+
+#[test]
+fn not_killed_is_said_only_while_kills_are_observed() {
+    let mut world = World::default();
+    let before = enter(&mut world, 1);
+    assert_eq!(written(&mut world), [(before, None)]);
+    world.observe_oom_kills();
+    let after = enter(&mut world, 2);
+    assert_eq!(
+        written(&mut world),
+        [(before, Some(false)), (after, Some(false))]
+    );
+}
+
+#[test]
+fn whose_a_process_id_was_depends_on_the_time() {
+    let mut world = World::default();
+    world.observe_oom_kills();
+    let at = |world: &World, ns| world.who_was(Tgid(1), BootNs(ns));
+    let first = enter(&mut world, 1);
+    assert_eq!(at(&world, 5), Some(first));
+    end(&mut world, first);
+    assert_eq!(at(&world, 1), Some(first));
+    assert_eq!(at(&world, 5), None);
+    written(&mut world);
+    assert_eq!(at(&world, 1), Some(first));
+    let birth = Birth {
+        tgid: Tgid(1),
+        start: BootNs(4),
+        seen_by: FirstSeenBy::Poll,
+        parent: None,
+        comm: String::new(),
+    };
+    let second = world.enter(birth, BootNs(4));
+    assert_eq!(at(&world, 1), Some(first));
+    assert_eq!(at(&world, 5), Some(second));
+    assert_eq!(world.who_was(Tgid(2), BootNs(5)), None);
+}
+
+#[test]
+fn a_victim_is_found_before_its_end_after_it_and_after_that_was_written() {
+    let mut world = World::default();
+    world.observe_oom_kills();
+    let [living, ended, gone] = [1, 2, 3].map(|tgid| enter(&mut world, tgid));
+    end(&mut world, gone);
+    written(&mut world);
+    end(&mut world, ended);
+    for (tgid, upid) in [(1, living), (2, ended), (3, gone)] {
+        assert_eq!(world.note_oom_kill(Tgid(tgid), None), Some(upid));
+    }
+    let mut rows = written(&mut world);
+    rows.sort();
+    assert_eq!(rows, [living, ended, gone].map(|upid| (upid, Some(true))));
+    assert_eq!(world.note_oom_kill(Tgid(9), None), None);
+}
+
+#[test]
+fn a_victim_is_told_from_another_process_of_its_id() {
+    let mut world = World::default();
+    world.observe_oom_kills();
+    let upid = enter(&mut world, 1);
+    assert_eq!(world.note_oom_kill(Tgid(1), Some(BootNs(7))), None);
+    end(&mut world, upid);
+    assert_eq!(world.note_oom_kill(Tgid(1), Some(BootNs(7))), None);
+    assert_eq!(world.note_oom_kill(Tgid(1), Some(BootNs(0))), Some(upid));
+}
+
+#[test]
+fn who_was_chosen_but_ended_otherwise_was_not_oom_killed() {
+    let mut world = World::default();
+    world.observe_oom_kills();
+    for (tgid, wait_status) in [(1, 3 << 8), (2, 15)] {
+        let upid = enter(&mut world, tgid);
+        assert_eq!(world.note_oom_kill(Tgid(tgid), None), Some(upid));
+        let end = End {
+            at: BootNs(1),
+            wait_status: Some(wait_status),
+        };
+        world.end(upid, end);
+        assert_eq!(world.note_oom_kill(Tgid(tgid), None), None);
+        assert_eq!(written(&mut world), [(upid, Some(false))]);
+    }
+}
+
+#[test]
+fn a_peak_that_rose_is_written_when_peaks_are_due() {
+    let mut world = World::default();
+    let upid = enter(&mut world, 1);
+    written(&mut world);
+    let peak = Peak {
+        bytes: Bytes(1),
+        source: PeakSource::Poll,
+        error: None,
+        at: None,
+    };
+    world.raise_peak(upid, peak);
+    assert_eq!(written(&mut world), []);
+    for expected in [1, 0] {
+        let mut out = Vec::new();
+        world.write_changes(true, &mut out);
+        assert_eq!(out.len(), expected);
+    }
+}
+
+#[test]
+fn what_waiting_tells_is_kept_also_when_a_poll_saw_the_end_first() {
+    let mut world = World::default();
+    for is_written in [false, true] {
+        let upid = enter(&mut world, 1);
+        let unknown = End {
+            at: BootNs(1),
+            wait_status: None,
+        };
+        world.end(upid, unknown);
+        let mut out = Vec::new();
+        if is_written {
+            world.write_changes(false, &mut out);
+        }
+        let was_alive = world.note_wait(Tgid(1), BootNs(2), 7 << 8, Bytes(4096));
+        assert_eq!(was_alive, None);
+        out.clear();
+        world.write_changes(false, &mut out);
+        let [Record::Process(row)] = &out[..] else {
+            panic!("{out:?}");
+        };
+        assert_eq!(row.exit_code, Some(7));
+        assert_eq!(row.kernel_maxrss_bytes, Some(Bytes(4096)));
+        assert_eq!(row.exit_boot_ns, Some(BootNs(1)));
+    }
+}

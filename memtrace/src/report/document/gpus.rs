@@ -1,0 +1,436 @@
+//! GPUs: the books of each device, host and device side by side per process, and what left a
+//! device at a sharp fall.
+
+use super::{Section, Tone, figures, flexible, pid, pid_and_name, words_in};
+use crate::analyze::{Analysis, Composition, Fall, GpuDevice, GpuHolder, GpuLedger, Gpus};
+use crate::model::{Bytes, DurationNs};
+use crate::report::visible::visible;
+use crate::report::words::{self, bytes, bytes_or_dash, bytes_or_unknown, change};
+
+/// So much that no process explains is worth a line of its own.
+const UNEXPLAINED: Bytes = Bytes(256 << 20);
+/// Names told in one sentence.
+const NAMES_MAX: usize = 4;
+
+/// Each device at its own peak; `None` without a GPU.
+pub(super) fn gpus(analysis: &Analysis, top: usize) -> Option<Section> {
+    let gpus = analysis.gpus.as_ref()?;
+    let mut section = Section::new(match gpus.devices.len() {
+        1 => "GPU memory, at the device's own peak".to_owned(),
+        count => format!("GPU memory of {count} devices, each at its own peak"),
+    });
+    let ledgers: Vec<&GpuLedger> = gpus
+        .devices
+        .iter()
+        .filter_map(|device| device.peak.as_ref())
+        .collect();
+    ledger_table(&mut section, analysis, gpus, &ledgers, top, true);
+    process_table(&mut section, analysis, gpus, top);
+    remarks(&mut section, analysis, gpus, &ledgers);
+    for fall in &gpus.falls {
+        section.say(Tone::Plain, fell(analysis, gpus, fall));
+    }
+    if let Some(line) = still_held(analysis, gpus) {
+        section.say(Tone::Alert, line);
+    }
+    if let Some(contexts) = gpus.contexts.filter(|contexts| contexts.count > 1) {
+        section.say(
+            Tone::Plain,
+            format!(
+                "Contexts: {} (a process on a device counts one). The smallest amount seen is \
+                 {}, so contexts alone take at most {} together.",
+                words::count(contexts.count),
+                bytes(contexts.smallest_bytes),
+                bytes(contexts.at_most_bytes()),
+            ),
+        );
+    }
+    if let Some(line) = cost(analysis, gpus) {
+        section.say(Tone::Quiet, line);
+    }
+    Some(section)
+}
+
+/// Each device at the instant that was asked for; `None` without a GPU.
+pub(super) fn gpus_at(analysis: &Analysis, at: &Composition, top: usize) -> Option<Section> {
+    let gpus = analysis.gpus.as_ref()?;
+    let offset = words::offset(&analysis.clock, at.boot_ns);
+    let mut section = Section::new(format!("GPU memory at {offset}"));
+    let ledgers: Vec<&GpuLedger> = at.gpus.iter().collect();
+    if ledgers.is_empty() {
+        section.say(Tone::Plain, "No GPU had been read by then.");
+        return Some(section);
+    }
+    ledger_table(&mut section, analysis, gpus, &ledgers, top, false);
+    line_table(&mut section, analysis, gpus, at, top);
+    remarks(&mut section, analysis, gpus, &ledgers);
+    Some(section)
+}
+
+/// `0`, or `0:1` for an instance of it.
+fn short(gpus: &Gpus, device: usize) -> String {
+    let Some(told) = gpus.devices.get(device) else {
+        return words::UNKNOWN.to_owned();
+    };
+    let own = told
+        .index
+        .map_or_else(|| visible(&told.device).into_owned(), |i| i.to_string());
+    match told.parent {
+        Some(parent) => format!("{}:{own}", short(gpus, parent)),
+        None => own,
+    }
+}
+
+fn shorts(gpus: &Gpus, devices: impl Iterator<Item = usize>) -> String {
+    let names: Vec<String> = devices.map(|device| short(gpus, device)).collect();
+    match names.len() {
+        // An own instance of every small model of a big machine.
+        count if count > 8 => format!("{count} of them"),
+        _ => names.join(","),
+    }
+}
+
+fn device_name(device: &GpuDevice) -> String {
+    let name = device.name.as_deref().unwrap_or(&device.device);
+    visible(name).into_owned()
+}
+
+/// Processes + reserved + unattributed = used, a device a line.
+fn ledger_table(
+    section: &mut Section,
+    analysis: &Analysis,
+    gpus: &Gpus,
+    ledgers: &[&GpuLedger],
+    top: usize,
+    has_time: bool,
+) {
+    let mut columns = vec![
+        words_in("GPU", 0),
+        flexible("NAME"),
+        figures("USED", 0),
+        figures("OF", 2),
+        figures("PROCESSES", 0),
+        figures("RESERVED", 1),
+        figures("UNATTRIBUTED", 0),
+    ];
+    if has_time {
+        columns.push(figures("AT", 3));
+    }
+    let rows = ledgers.iter().take(top.max(8)).filter_map(|ledger| {
+        let device = gpus.devices.get(ledger.device)?;
+        let mut cells = vec![
+            short(gpus, ledger.device),
+            device_name(device),
+            bytes_or_unknown(ledger.used_bytes),
+            bytes_or_unknown(ledger.total_bytes),
+            bytes(ledger.processes_bytes()),
+            bytes_or_unknown(ledger.reserved_bytes),
+            bytes_or_unknown(ledger.unattributed_bytes),
+        ];
+        if has_time {
+            cells.push(words::offset(&analysis.clock, ledger.boot_ns));
+        }
+        Some(cells)
+    });
+    section.table(columns, rows.collect());
+}
+
+/// Id and name of a holder, for two columns.
+fn holder_cells(analysis: &Analysis, holder: &GpuHolder) -> [String; 2] {
+    match holder {
+        GpuHolder::Process(place) => [
+            pid(&analysis.processes[*place]),
+            super::name(analysis, *place),
+        ],
+        GpuHolder::Foreign { tgid, comm } => {
+            let name = comm.as_deref().map_or("[not in this /proc]", |comm| comm);
+            [tgid.to_string(), format!("{name} (not recorded)")]
+        }
+    }
+}
+
+/// A holder inside a sentence.
+fn holder(analysis: &Analysis, holder: &GpuHolder) -> String {
+    match holder {
+        GpuHolder::Process(place) => pid_and_name(analysis, *place),
+        GpuHolder::Foreign { tgid, comm } => match comm {
+            Some(comm) => format!("{tgid} {}", visible(comm)),
+            None => format!("{tgid} (not in this /proc)"),
+        },
+    }
+}
+
+/// Who held most on GPUs, beside what it held on the host.
+fn process_table(section: &mut Section, analysis: &Analysis, gpus: &Gpus, top: usize) {
+    let columns = vec![
+        figures("PID", 0),
+        flexible("PROCESS"),
+        words_in("ON GPU", 1),
+        figures("GPU PEAK", 0),
+        figures("AT", 2),
+        figures("HOST PEAK", 0),
+    ];
+    let rows = gpus.processes.iter().take(top).map(|process| {
+        let [pid, name] = holder_cells(analysis, &process.holder);
+        let at = process
+            .peak_boot_ns
+            .map(|boot| words::offset(&analysis.clock, boot));
+        vec![
+            pid,
+            name,
+            shorts(gpus, process.devices.iter().copied()),
+            bytes_or_unknown(process.peak_bytes),
+            at.unwrap_or_else(|| words::UNKNOWN.to_owned()),
+            match process.holder {
+                GpuHolder::Process(place) => words::peak(&analysis.processes[place].peak),
+                GpuHolder::Foreign { .. } => words::UNKNOWN.to_owned(),
+            },
+        ]
+    });
+    section.table(columns, rows.collect());
+    let rest = gpus.processes.len().saturating_sub(top);
+    if rest > 0 {
+        section.say(
+            Tone::Quiet,
+            format!("{} more held less.", words::processes(rest)),
+        );
+    }
+}
+
+/// Every line of the books at an instant, beside what the process held on the host.
+fn line_table(
+    section: &mut Section,
+    analysis: &Analysis,
+    gpus: &Gpus,
+    at: &Composition,
+    top: usize,
+) {
+    let columns = vec![
+        words_in("GPU", 0),
+        figures("PID", 0),
+        flexible("PROCESS"),
+        figures("ON GPU", 0),
+        figures("HOST RSS", 0),
+    ];
+    let whole = at.gpus.iter().filter(|ledger| !ledger.is_divided);
+    let lines = whole.flat_map(|ledger| ledger.lines.iter().map(move |line| (ledger, line)));
+    let mut lines: Vec<_> = lines.collect();
+    lines.sort_by_key(|(ledger, line)| (std::cmp::Reverse(line.bytes), ledger.device));
+    let rows = lines.iter().take(top).map(|(ledger, line)| {
+        let [pid, name] = holder_cells(analysis, &line.holder);
+        let rss = match line.holder {
+            GpuHolder::Process(place) => {
+                let held = at.holders.iter().find(|held| held.process == place);
+                held.map_or(Some(Bytes(0)), |held| held.amounts.rss())
+            }
+            GpuHolder::Foreign { .. } => None,
+        };
+        let shared = if line.is_counted_elsewhere {
+            " (shared)"
+        } else {
+            ""
+        };
+        vec![
+            short(gpus, ledger.device),
+            pid,
+            format!("{name}{shared}"),
+            bytes_or_unknown(line.bytes),
+            bytes_or_unknown(rss),
+        ]
+    });
+    section.table(columns, rows.collect());
+}
+
+/// What to know before adding these figures to others.
+fn remarks(section: &mut Section, analysis: &Analysis, gpus: &Gpus, ledgers: &[&GpuLedger]) {
+    for ledger in ledgers.iter().filter(|ledger| !ledger.is_divided) {
+        if let Some(line) = ghost(analysis, gpus, ledger) {
+            section.say(Tone::Alert, line);
+        }
+    }
+    let unknown: usize = ledgers
+        .iter()
+        .filter(|ledger| !ledger.is_divided)
+        .map(|ledger| ledger.unknown_count())
+        .sum();
+    if unknown > 0 {
+        section.say(
+            Tone::Alert,
+            format!(
+                "The driver does not tell what {} on a GPU {}: that is in UNATTRIBUTED.",
+                words::processes(unknown),
+                if unknown == 1 { "holds" } else { "hold" },
+            ),
+        );
+    }
+    for (place, device) in gpus.devices.iter().enumerate() {
+        if device.is_unified {
+            let node = device.numa_node;
+            let node = node.map_or(String::new(), |node| format!(" (NUMA node {node})"));
+            section.say(
+                Tone::Plain,
+                format!(
+                    "The memory of GPU {} is the machine's own{node}: it is in the node's books \
+                     too, and counts once.",
+                    short(gpus, place)
+                ),
+            );
+        }
+        if let Some(error) = &device.error {
+            section.say(
+                Tone::Alert,
+                format!(
+                    "GPU {} did not answer when last asked: {}.",
+                    short(gpus, place),
+                    visible(error)
+                ),
+            );
+        }
+    }
+}
+
+/// Memory that is used, and no process is told to hold it.
+fn ghost(analysis: &Analysis, gpus: &Gpus, ledger: &GpuLedger) -> Option<String> {
+    let rest = ledger
+        .unattributed_bytes
+        .filter(|rest| *rest >= UNEXPLAINED)?;
+    let has_reserved = ledger.reserved_bytes.is_some();
+    let is_empty = ledger.lines.is_empty();
+    if ledger.candidates.is_empty() && (!is_empty || !has_reserved) {
+        return None;
+    }
+    let gpu = short(gpus, ledger.device);
+    let what = match is_empty {
+        true => format!(
+            "GPU {gpu}: {} is used and no process is told to hold it",
+            bytes(rest)
+        ),
+        false => format!(
+            "GPU {gpu}: {} is used beyond what processes are told to hold",
+            bytes(rest)
+        ),
+    };
+    let who = match ledger.candidates.as_slice() {
+        [] => "nobody who can be seen has the device open: a process of another pid namespace, \
+               a context that was not torn down, or the driver itself"
+            .to_owned(),
+        open => format!("the device is open in {}", names(analysis, open)),
+    };
+    Some(format!("{what}; {who}."))
+}
+
+fn names(analysis: &Analysis, holders: &[GpuHolder]) -> String {
+    let told = holders
+        .iter()
+        .take(NAMES_MAX)
+        .map(|one| holder(analysis, one));
+    let mut told: Vec<String> = told.collect();
+    let rest = holders.len().saturating_sub(NAMES_MAX);
+    if rest > 0 {
+        told.push(format!("{rest} more"));
+    }
+    told.join(", ")
+}
+
+/// A sharp fall: what left the device, and what came to the host.
+fn fell(analysis: &Analysis, gpus: &Gpus, fall: &Fall) -> String {
+    let devices = shorts(gpus, fall.devices.iter().map(|(device, _)| *device));
+    let left = fall
+        .left
+        .iter()
+        .take(NAMES_MAX)
+        .map(|(who, amount)| format!("{} {}", holder(analysis, who), bytes(*amount)));
+    let left: Vec<String> = left.collect();
+    let left = match left.as_slice() {
+        [] => String::new(),
+        told => format!(" ({})", told.join(", ")),
+    };
+    let offset = words::offset(&analysis.clock, fall.from);
+    let amount = bytes(fall.bytes());
+    let mut line = format!("At {offset} {amount} left GPU {devices}{left}");
+    if !fall.ended.is_empty() {
+        let ended = words::processes(fall.ended.len());
+        line.push_str(&format!(", with the end of {ended}"));
+    }
+    let host = [
+        ("shmem", fall.shmem_bytes),
+        ("anon", fall.anon_bytes),
+        ("file", fall.file_bytes),
+    ];
+    let host = host.map(|(kind, amount)| match amount {
+        Some(Bytes(0)) => format!("{kind} ±0"),
+        amount => format!("{kind} {}", change(amount)),
+    });
+    let length = words::duration(fall.to - fall.from);
+    line.push_str(&format!(
+        "; on the host within {length}: {}.",
+        host.join(", ")
+    ));
+    if let [nearest, ..] = fall.marks.as_slice() {
+        line.push_str(&format!(" Mark: {}.", visible(nearest)));
+    }
+    line
+}
+
+/// Who survived on a GPU, after the command had ended.
+fn still_held(analysis: &Analysis, gpus: &Gpus) -> Option<String> {
+    analysis.info.command_exit_code?;
+    let has_ended = |place: usize| analysis.processes[place].exit_boot_ns.is_some();
+    let held = gpus
+        .processes
+        .iter()
+        .filter_map(|process| match process.holder {
+            GpuHolder::Process(place) => Some((place, gpus.held_at_end(place)?)),
+            GpuHolder::Foreign { .. } => None,
+        });
+    // Of one that has ended, an amount that is not known is most likely none.
+    let held = held.filter(|(place, held)| held.is_some() || !has_ended(*place));
+    let told: Vec<String> = held
+        .take(NAMES_MAX)
+        .map(|(place, held)| {
+            let ended = if has_ended(place) {
+                ", though it has ended"
+            } else {
+                ""
+            };
+            let who = pid_and_name(analysis, place);
+            format!("{who} {}{ended}", bytes_or_unknown(held))
+        })
+        .collect();
+    (!told.is_empty()).then(|| {
+        format!(
+            "Still on a GPU when the recording ended: {}.",
+            told.join(", ")
+        )
+    })
+}
+
+/// What the calls of the driver's library took.
+fn cost(analysis: &Analysis, gpus: &Gpus) -> Option<String> {
+    let (time, count) = (gpus.call_time?, gpus.call_count?);
+    let whole = analysis.clock.duration().0.max(1);
+    let share = time.0 as f64 * 100.0 / whole as f64;
+    let longest = |of: fn(&GpuDevice) -> Option<DurationNs>| {
+        let longest = gpus.devices.iter().filter_map(of).max()?;
+        Some(match longest.0 as f64 / 1e3 {
+            micros if micros < 999.5 => format!("{micros:.0} µs"),
+            micros => format!("{:.1} ms", micros / 1e3),
+        })
+    };
+    let unknown = || words::UNKNOWN.to_owned();
+    Some(format!(
+        "Calls of the driver's library, which take its lock: {} of them, {share:.2}% of the time; \
+         the longest for memory {}, for processes {}.",
+        words::count(count),
+        longest(|device| device.memory_call).unwrap_or_else(unknown),
+        longest(|device| device.process_call).unwrap_or_else(unknown),
+    ))
+}
+
+/// What a group of processes holds on GPUs, for a column.
+pub(super) fn together(state: &Composition, members: impl Iterator<Item = usize>) -> String {
+    let held: Option<Bytes> = members
+        .filter_map(|process| state.gpu_held_by(process))
+        .sum();
+    bytes_or_dash(held)
+}

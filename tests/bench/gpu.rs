@@ -1,0 +1,159 @@
+//! GPUs: what the collector costs, and that a short step is in the recording. The library is
+//! a stand-in whose calls take as long as was measured on a GPU; it is part of the cost.
+
+use crate::measured::Measured;
+use crate::{Bench, Effort, stats};
+use anyhow::{Context, Result};
+use memtrace::model::tables::{GpuDeviceRow, GpuProcessRow};
+use memtrace_tests::gpu::{Device, FakeGpus, GIB, MIB, Memory, Process, Script};
+use memtrace_tests::recorder::{Recorded, Recorder};
+use memtrace_tests::scenario::Score;
+use memtrace_tests::workload::Running;
+use std::thread::sleep;
+use std::time::Duration;
+
+pub(crate) const BENCHES: &[Bench] = &[
+    Bench {
+        name: "gpu-cost",
+        run: cost,
+    },
+    Bench {
+        name: "gpu-step",
+        run: step,
+    },
+];
+
+/// On an RTX 4090 under load, in µs (flightlessmango/MangoHud#2104).
+const MEMORY_CALL_US: u64 = 12;
+const LIST_CALL_US: u64 = 4_491;
+
+fn script(pids: &[u32], used: u64) -> Script {
+    let memory = Memory::new(80 * GIB, 600 * MIB, used);
+    let each = used / u64::try_from(pids.len().max(1)).unwrap_or(1);
+    Script {
+        devices: vec![Device {
+            uuid: "GPU-bench".to_owned(),
+            name: "bench".to_owned(),
+            memory: Some(memory),
+            utilization: Some(50),
+            compute: pids.iter().map(|pid| Process::new(*pid, each)).collect(),
+            ..Device::default()
+        }],
+        slow_us: [
+            ("nvmlDeviceGetMemoryInfo_v2", MEMORY_CALL_US),
+            ("nvmlDeviceGetComputeRunningProcesses_v3", LIST_CALL_US),
+            ("nvmlDeviceGetGraphicsRunningProcesses_v3", LIST_CALL_US),
+            ("nvmlDeviceGetMPSComputeRunningProcesses_v3", LIST_CALL_US),
+        ]
+        .map(|(name, micros)| (name.to_owned(), micros))
+        .into(),
+        ..Script::default()
+    }
+}
+
+fn recorded(pid: u32, fake: &FakeGpus, course: impl FnOnce() -> Result<()>) -> Result<Recorded> {
+    let pid = pid.to_string();
+    let words = ["--quiet", "-p", &pid];
+    let recorder = Recorder::start_with(&words, &fake.environment())?;
+    course()?;
+    recorder.stop()
+}
+
+/// CPU of the recorder with a device and without one, in the same time.
+fn cost(effort: Effort) -> Result<Vec<Measured>> {
+    let mut idle = Running::start(&["idle", "--processes", "8"])?;
+    let line = idle.line()?;
+    let root = idle.pid();
+    let pids = line["pids"]
+        .as_array()
+        .context("the workload names no pids")?;
+    let pids = pids
+        .iter()
+        .filter_map(|pid| u32::try_from(pid.as_u64()?).ok());
+    let pids: Vec<u32> = pids.collect();
+    let (short, long) = (3, effort.pick(13, 33));
+    let mut shares = Vec::new();
+    let mut lock = Vec::new();
+    for _ in 0..effort.pick(1, 5) {
+        let with = FakeGpus::new(&script(&pids, 40 * GIB))?;
+        let without = FakeGpus::new(&Script::default())?.absent();
+        let of = |fake: &FakeGpus, seconds| {
+            recorded(root, fake, || {
+                sleep(Duration::from_secs(seconds));
+                Ok(())
+            })
+        };
+        let more = |fake: &FakeGpus| -> Result<(i64, Recorded)> {
+            let short = of(fake, short)?.cpu_ns;
+            let long = of(fake, long)?;
+            Ok((long.cpu_ns - short, long))
+        };
+        let (with_ns, recorded) = more(&with)?;
+        let (without_ns, _) = more(&without)?;
+        shares.push((with_ns - without_ns) as f64 / 1e7 / (long - short) as f64);
+        let rows: Vec<GpuDeviceRow> = recorded.recording.rows()?;
+        let (first, last) = rows
+            .first()
+            .zip(rows.last())
+            .context("no device was recorded")?;
+        let spent = last.call_total_ns.zip(first.call_total_ns);
+        let spent = spent.context("the calls have no time")?;
+        let span = (last.boot_ns - first.boot_ns).0.max(1);
+        lock.push((spent.0.0 - spent.1.0) as f64 * 100.0 / span as f64);
+    }
+    Ok(vec![
+        Measured::estimate_at_most(
+            "gpu-cost",
+            "CPU for GPUs at the default interval, 1 device, 8 processes",
+            "%",
+            0.5,
+            stats::estimate(&shares),
+        ),
+        Measured::told(
+            "gpu-lock",
+            "share of time in calls of NVML, as slow as on a laptop's RTX 4090",
+            "%",
+            stats::estimate(&lock),
+        ),
+    ])
+}
+
+/// A step of 1 GiB held for 300 ms, at any phase.
+fn step(effort: Effort) -> Result<Vec<Measured>> {
+    let mut idle = Running::start(&["idle", "--processes", "1"])?;
+    idle.line()?;
+    let pids = [idle.pid()];
+    let fake = FakeGpus::new(&script(&pids, 40 * GIB))?;
+    let count = effort.pick(5, 30);
+    let height = |step: u64| 41 * GIB + step * MIB;
+    let recorded = recorded(idle.pid(), &fake, || {
+        for step in 0..count {
+            // Not a multiple of the interval, so that each comes at another phase.
+            sleep(Duration::from_millis(737));
+            fake.set(&script(&pids, height(step)))?;
+            sleep(Duration::from_millis(300));
+            fake.set(&script(&pids, 40 * GIB))?;
+        }
+        Ok(())
+    })?;
+    let devices: Vec<GpuDeviceRow> = recorded.recording.rows()?;
+    let processes: Vec<GpuProcessRow> = recorded.recording.rows()?;
+    let mut device = Score::new("a GPU step of 1 GiB held for 300 ms is in gpu_device");
+    let mut process = Score::new("and in gpu_process, for its process");
+    for step in 0..count {
+        let bytes = |amount: u64| i64::try_from(amount).ok();
+        let (whole, own) = (bytes(height(step) + 600 * MIB), bytes(height(step)));
+        let is_seen = devices
+            .iter()
+            .any(|row| row.used_bytes.map(|b| b.0) == whole);
+        device.case(is_seen, || format!("step {step} is not there"));
+        let is_seen = processes
+            .iter()
+            .any(|row| row.used_bytes.map(|b| b.0) == own);
+        process.case(is_seen, || format!("step {step} is not there"));
+    }
+    Ok(vec![
+        Measured::score("gpu-step", device),
+        Measured::score("gpu-step", process),
+    ])
+}
