@@ -90,8 +90,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 if !verdict.is_good() {
                     failed.push(kernel.name());
                 }
-                if let Some(dir) = &args.btf {
-                    verdict.keep_btf(dir)?;
+                if let Some(dir) = &args.btf
+                    && let Err(error) = verdict.keep_btf(dir)
+                {
+                    println!("  the kernel's BTF is not kept: {error:#}");
                 }
                 told.push(format!(
                     "{}, {minutes:.1} minutes",

@@ -13,10 +13,16 @@ use memtrace::model::{BootNs, DurationNs, Upid};
 use memtrace::store::Recording;
 use serde_json::Value;
 use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
+use std::{io, ptr};
 
+/// The workload's file, whole.
+const FILE_BYTES: i64 = 64 << 20;
 /// What is looked at, once it is settled.
 const LOOKED_AT: Duration = Duration::from_secs(5);
 
@@ -37,6 +43,8 @@ pub fn ledger(words: &[&str], processes: u64, settle: Settle) -> Result<Vec<Scor
     })?;
     sleep(LOOKED_AT + Duration::from_secs(1));
     let recorded = recorder.stop()?;
+    let file = std::env::temp_dir().join(format!("memtrace-household-{pid}"));
+    let left = cached_bytes(&file)?;
     household.finish()?;
     let settled_s = match settle {
         Settle::For(time) => time.as_secs_f64(),
@@ -61,7 +69,10 @@ pub fn ledger(words: &[&str], processes: u64, settle: Settle) -> Result<Vec<Scor
     let files = ledger["files"].as_array().context("no files")?;
     let is_named = files.iter().any(|file| {
         let path = file["path"].as_str().unwrap_or_default();
-        path.contains("memtrace-household-") && file["cached_bytes"] == 64 << 20
+        // A machine that is short of memory drops cached pages, and nobody brings them back.
+        let cached = file["cached_bytes"].as_i64();
+        path.contains("memtrace-household-")
+            && cached.is_some_and(|cached| (left.max(1)..=FILE_BYTES).contains(&cached))
     });
     Ok(vec![
         score,
@@ -69,9 +80,32 @@ pub fn ledger(words: &[&str], processes: u64, settle: Settle) -> Result<Vec<Scor
             in_short(&ledger)
         }),
         Score::of("the cached file is a line", is_named, || {
-            format!("{files:?}")
+            format!("{files:?}, {left} bytes at the end")
         }),
     ])
+}
+
+/// What the page cache holds of a file now, by mincore(2).
+fn cached_bytes(path: &Path) -> Result<i64> {
+    let file = File::open(path).with_context(|| format!("failed to open {path:?}"))?;
+    let length = usize::try_from(file.metadata()?.len())?;
+    // SAFETY: sysconf takes a number.
+    let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) })?;
+    let mut pages = vec![0_u8; length.div_ceil(page)];
+    // SAFETY: a new mapping of an open file, at a place of the kernel's choice; nobody reads
+    // it. mincore writes a byte for each page, and there is one.
+    let has_failed = unsafe {
+        let (prot, flags) = (libc::PROT_READ, libc::MAP_SHARED);
+        let start = libc::mmap(ptr::null_mut(), length, prot, flags, file.as_raw_fd(), 0);
+        start == libc::MAP_FAILED
+            || libc::mincore(start, length, pages.as_mut_ptr()) != 0
+            || libc::munmap(start, length) != 0
+    };
+    if has_failed {
+        bail!("failed to ask for {path:?}: {}", io::Error::last_os_error());
+    }
+    let cached = pages.iter().filter(|page| **page & 1 != 0).count();
+    Ok(i64::try_from(cached * page)?)
 }
 
 /// When, since its start, a recording had read each process, the object and the file.

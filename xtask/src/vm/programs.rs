@@ -18,8 +18,9 @@ const BINARIES: &[&str] = &[
 ];
 /// The package whose tests run memtrace.
 const TESTS: &str = "memtrace-tests";
-/// Tests of the command line, which are the same on every kernel.
-const SAME_EVERYWHERE: &[&str] = &["cli"];
+/// Tests of the command line, and of a GPU library that a stand-in plays: the same on every
+/// kernel.
+const SAME_EVERYWHERE: &[&str] = &["cli", "gpu"];
 /// The name under which the guest looks for the list of tests.
 const PLAN: &str = "guest-plan.json";
 
