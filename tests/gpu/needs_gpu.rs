@@ -114,12 +114,12 @@ fn processes_hold_what_torch_reserves_and_a_context() -> Result<()> {
     }
     let pinned = number(&told["tensor"], "pinned_bytes")?;
     let mappings: Vec<memtrace::model::tables::MappingRow> = recorded.recording.rows()?;
-    let shown = mappings
+    let mut shown = mappings
         .iter()
         .filter(|row| format!("{row:?}").contains("/dev/zero"));
     eprintln!(
         "pinned {pinned} bytes; mappings of /dev/zero: {:#?}",
-        shown.last()
+        shown.next_back()
     );
     Ok(())
 }

@@ -19,6 +19,7 @@ mod gpu;
 mod growth;
 mod held;
 mod ledger;
+mod leftovers;
 mod losses;
 mod mappings;
 mod moment;
@@ -31,13 +32,14 @@ mod reorder;
 mod roster;
 mod run;
 mod series;
+mod sharing;
 mod signal;
 mod standing;
 mod surroundings;
 
 pub use amounts::{Amounts, Sum, Totals};
 pub use analysis::{Analysis, TreeFinding};
-pub use balance::{AnonLine, Balance, Basis, KernelPart, Scope};
+pub use balance::{AnonLine, Balance, Basis, KernelPart, Scope, in_memory};
 pub use clock::RunClock;
 pub use composition::{Composition, Holder, HolderGroup, together};
 pub use cost::RecorderCost;
@@ -45,10 +47,11 @@ pub use endings::{Ending, EndingGroup, Endings};
 pub use family::{Family, TreeLine};
 pub use gpu::{Contexts, Fall, GpuDevice, GpuHolder, GpuLedger, GpuLine, GpuProcess, Gpus};
 pub use growth::{Growth, Verdict};
+pub use leftovers::{LeftObject, Leftovers, Survivor};
 pub use losses::Loss;
 pub use mappings::{Mapping, Mappings, ProcessMappings};
 pub use moment::{Moment, MomentError, ParseMomentError};
-pub use oom::OomFinding;
+pub use oom::{Grower, HeldKind, KindLine, OomFinding, PostMortem, Pressure};
 pub use peak::{Bound, Peak, PeakOrigin};
 pub use phases::{
     HolderChange, Measures, Phase, PhaseEnd, PhaseError, PhaseFocus, PhaseForm, PhaseLine, Phases,
@@ -58,7 +61,7 @@ pub use process::Process;
 pub use run::{AnalyzeError, Options, analyze};
 pub use series::SeriesPoint;
 pub use signal::signal_name;
-pub use surroundings::{CgroupUse, NodeUse};
+pub use surroundings::{CgroupUse, NodeUse, RecorderUse};
 
 use crate::model::Row;
 

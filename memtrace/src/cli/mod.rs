@@ -1,6 +1,7 @@
 //! The command line: one file per subcommand, each with its arguments and a `run`.
 
 mod doctor;
+mod leftovers;
 mod mark;
 mod output;
 mod probe_costs;

@@ -1,5 +1,6 @@
 //! `memtrace record`: what to record, where to, and what is said meanwhile.
 
+use super::leftovers;
 use super::values::{
     BackendChoice, BackendParser, ProbeParser, parse_duration, parse_interval, parse_percent,
     parse_regex, parse_size,
@@ -104,6 +105,11 @@ pub(super) struct Args {
     #[arg(long)]
     kill_child: bool,
 
+    /// When the recording ends, end the processes of the tree that outlived its root: SIGTERM,
+    /// and after 3 s SIGKILL. Without this they are only told (Linux)
+    #[arg(long, conflicts_with = "all")]
+    kill_survivors: bool,
+
     /// Run the command as root under sudo, not as the user who called it
     #[arg(long)]
     as_root: bool,
@@ -151,6 +157,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         gpu_interval: args.gpu_interval,
         gpus: args.gpu,
         cpu_budget: args.budget / 100.0,
+        kills_survivors: args.kill_survivors,
     };
     let is_quiet = args.quiet;
     // A command's own output belongs to the terminal; a line of ours would run into it.
@@ -229,6 +236,9 @@ fn target(args: &Args) -> Target {
 /// The end, told in a line; the exit code is the command's.
 fn finish(outcome: &Outcome, is_quiet: bool) -> ExitCode {
     if !is_quiet || outcome.storage_failure.is_some() {
+        leftovers::words(&outcome.leftovers)
+            .iter()
+            .for_each(|line| say(line));
         say(&closing_words(outcome));
     }
     match outcome.command_exit_code {
@@ -281,6 +291,7 @@ fn show_progress(progress: &Progress) {
 mod tests {
     use super::*;
     use crate::host::ProbeWay;
+    use crate::session::Leftovers;
     use clap::Parser;
     use clap::error::ErrorKind;
 
@@ -376,6 +387,7 @@ mod tests {
                 row_count: 0,
                 written_bytes: Bytes(0),
                 storage_failure: None,
+                leftovers: Leftovers::default(),
             })
         };
         assert!(words(0).starts_with("no process matched: run holds"));

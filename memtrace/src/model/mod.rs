@@ -20,9 +20,9 @@ pub use mark::{MARK_BYTES_MAX, MARK_SOCKET_VARIABLE, MARK_VERSION, MarkError, Ma
 pub use run::{GpuInfo, RunInfo, RunState, SCHEMA_VERSION, SchemaVersion, Target};
 pub use table::{Column, Row, Table};
 pub use tables::{
-    CacheSource, CachedFileRow, CgroupMemRow, DiagKind, DiagRow, FirstSeenBy, MappingKind,
-    MappingRow, MarkKind, MarkRow, MarkSource, MemRow, MemSource, NodeMemRow, OomRow, PeakSource,
-    ProcessRow, PssRow, PssSource, Record, SelfCostRow, Severity, ShmFamily, ShmObjectRow, TABLES,
-    TitleRow, TitleSource, VmEventRow, VmOp, VmSummaryRow,
+    CacheSource, CachedFileRow, CgroupMemRow, DiagKind, DiagRow, Fate, FirstSeenBy, LeftObjectRow,
+    MappingKind, MappingRow, MarkKind, MarkRow, MarkSource, MemRow, MemSource, NodeMemRow, OomRow,
+    PeakSource, ProcessRow, PssRow, PssSource, Record, SelfCostRow, Severity, ShmFamily,
+    ShmObjectRow, SurvivorRow, TABLES, TitleRow, TitleSource, VmEventRow, VmOp, VmSummaryRow,
 };
 pub use units::{BootNs, Bytes, DurationNs, PageSize, Pages, Tgid, Upid, WallNs};

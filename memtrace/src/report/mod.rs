@@ -16,6 +16,7 @@ use crate::analyze::Analysis;
 use std::io;
 
 pub(crate) use visible::visible;
+pub(crate) use words::bytes as amount;
 
 /// How a report is to look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,6 +12,7 @@ mod record;
 mod self_cost;
 mod signals;
 mod start;
+mod survivors;
 mod trial;
 mod user;
 
@@ -22,6 +23,7 @@ pub use outcome::{Outcome, Progress, RecordError};
 pub use output::OutputError;
 pub use record::record;
 pub use start::StartError;
+pub use survivors::{Leftovers, Outlived};
 pub use trial::probe_costs;
 pub use user::CommandUser;
 
@@ -52,4 +54,6 @@ pub struct Options {
     pub gpus: Vec<String>,
     /// Share of one CPU that the recorder may take before it slows down, 0 to 1.
     pub cpu_budget: f64,
+    /// Whether to end, at the end of the recording, the processes that outlived their root.
+    pub kills_survivors: bool,
 }

@@ -6,7 +6,11 @@ use super::output::Output;
 use super::pace::Pace;
 use super::signals::{Request, Signals, pass_on, signals_end_us_again};
 use super::start::{self, Started};
-use super::{Held, Marks, Options, OutputError, StartError, gpus, limits, self_cost};
+#[cfg(target_os = "linux")]
+use super::survivors::Watch;
+use super::{Held, Leftovers, Marks, Options, OutputError, StartError, gpus, limits, self_cost};
+#[cfg(target_os = "linux")]
+use crate::collect::procfs;
 use crate::collect::{Birth, Collector, Targets, Tick, World, exit_row};
 use crate::host::{Capability, HostFacts, Plan, clock};
 use crate::model::{
@@ -16,6 +20,8 @@ use crate::model::{
 use crate::store::StoreError;
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
+#[cfg(target_os = "linux")]
+use std::path::Path;
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -27,6 +33,10 @@ const KEYFRAME_PERIOD: DurationNs = DurationNs(10_000_000_000);
 const FLUSH_PERIOD: DurationNs = DurationNs(1_000_000_000);
 /// The clocks are compared this often.
 const CLOCK_PERIOD: DurationNs = DurationNs(60_000_000_000);
+
+/// After its command has ended a recording goes on for so long while descendants are there:
+/// most are on their way down (vLLM's workers take 1 to 2 s).
+const SETTLE: DurationNs = DurationNs(2_000_000_000);
 
 /// Makes a recording. `held` is the command of [`Target::Command`]; `announce` is told
 /// where the recording goes and what was decided, `progress` once a second how far it is.
@@ -59,6 +69,8 @@ pub fn record(
         let mut signals = Signals::listen(held.is_some()).map_err(RecordError::Loop)?;
         let mut session =
             Session::start(options, facts, &plan, &targets, held.as_ref(), marks, owner)?;
+        #[cfg(target_os = "linux")]
+        let watch = Watch::start(start::has_exact_identities(&session.info.backend, facts));
         announce(&session.info, session.output.dir());
         if let Some(held) = &mut held
             && let Err(error) = held.release()
@@ -69,7 +81,18 @@ pub fn record(
         let end = session
             .run(options, command, &mut signals, progress)
             .await?;
-        session.finish(end, command, &mut signals).await
+        #[cfg(target_os = "linux")]
+        let leftovers = watch
+            .look(
+                &mut session,
+                &options.target,
+                options.kills_survivors,
+                &mut signals,
+            )
+            .await;
+        #[cfg(not(target_os = "linux"))]
+        let leftovers = Leftovers::default();
+        session.finish(end, leftovers, command, &mut signals).await
     })
 }
 
@@ -80,7 +103,7 @@ struct End {
 }
 
 /// A recording that is being made.
-struct Session {
+pub(super) struct Session {
     info: RunInfo,
     output: Output,
     world: World,
@@ -92,6 +115,8 @@ struct Session {
     next_keyframe: BootNs,
     next_flush: BootNs,
     next_clock: BootNs,
+    /// The memory cgroup of the recorder, whose memory is in that group's figures.
+    own_cgroup: Option<String>,
 }
 
 /// A collector and when it is asked next.
@@ -191,6 +216,7 @@ impl Session {
             next_keyframe: now + KEYFRAME_PERIOD,
             next_flush: now,
             next_clock: now + CLOCK_PERIOD,
+            own_cgroup: own_cgroup(),
         })
     }
 
@@ -216,26 +242,36 @@ impl Session {
         // It may have ended before its signal was listened to.
         let mut is_command_running = command.is_some_and(|command| !self.reap(command));
         let mut has_interrupted = false;
+        let mut settled = None;
         loop {
             let mut until = self.next_turn();
             if let Some(deadline) = deadline {
                 until = BootNs(until.0.min(deadline.0));
             }
             let now = clock::boot();
-            let pause = Duration::from_nanos((until - now).0.max(0).cast_unsigned());
             if command.is_some() && !is_command_running {
-                break;
+                let settled = *settled.get_or_insert(now + SETTLE);
+                if now >= settled || !self.world.has_outlived() {
+                    break;
+                }
+                until = BootNs(until.0.min(settled.0));
             }
+            let pause = Duration::from_nanos((until - now).0.max(0).cast_unsigned());
             tokio::select! {
                 () = tokio::time::sleep(pause) => self.take_turns(&mut progress),
                 () = readable(wake.as_ref()) => self.drain(),
                 request = signals.next() => match request {
                     Request::Child => {
-                        if let Some(command) = command && self.reap(command) {
+                        if let Some(command) = command
+                            && is_command_running
+                            && self.reap(command)
+                        {
                             is_command_running = false;
                         }
                     }
                     Request::Stop => break,
+                    // The command has ended, and we wait only for what it left.
+                    Request::PassOn(_) if settled.is_some() => break,
                     Request::PassOn(number) => {
                         // A command may take its time to end, or not care: the second
                         // Ctrl-C ends the recording and leaves the command alone.
@@ -337,8 +373,29 @@ impl Session {
         }
     }
 
+    /// Goes on observing while the session does something else.
+    #[cfg(target_os = "linux")]
+    pub(super) fn observe(&mut self) {
+        self.drain();
+        if self.next_turn() <= clock::boot() {
+            self.take_turns(&mut |_| {});
+        }
+    }
+
+    /// The processes as they are known.
+    #[cfg(target_os = "linux")]
+    pub(super) fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// Adds rows.
+    #[cfg(target_os = "linux")]
+    pub(super) fn put(&mut self, rows: impl Iterator<Item = Record>) {
+        self.batch.extend(rows);
+    }
+
     /// Takes what woke us between two turns.
-    fn drain(&mut self) {
+    pub(super) fn drain(&mut self) {
         let tick = tick(false);
         for turn in &mut self.turns {
             // An error here comes again at the collector's turn, which reports it.
@@ -365,7 +422,9 @@ impl Session {
     }
 
     fn note_cost(&mut self, tick: &Tick) {
-        let row = self_cost::row(tick, &self.world, &self.output, self.pace.interval());
+        let interval = self.pace.interval();
+        let cgroup = self.own_cgroup.as_deref();
+        let row = self_cost::row(tick, &self.world, &self.output, interval, cgroup);
         self.output.send(vec![row]);
     }
 
@@ -410,6 +469,7 @@ impl Session {
     async fn finish(
         mut self,
         end: End,
+        leftovers: Leftovers,
         command: Option<Tgid>,
         signals: &mut Signals,
     ) -> Result<Outcome, RecordError> {
@@ -440,6 +500,7 @@ impl Session {
             row_count: 0,
             written_bytes: Bytes(0),
             storage_failure: end.storage_failure,
+            leftovers,
         };
         signals_end_us_again();
         match self.output.finish(self.info) {
@@ -492,6 +553,16 @@ async fn outlive(command: Tgid, signals: &mut Signals) -> i32 {
     }
 }
 
+fn own_cgroup() -> Option<String> {
+    #[cfg(target_os = "linux")]
+    {
+        let own = Tgid(std::process::id());
+        procfs::identity(Path::new("/proc"), own).ok()??.cgroup
+    }
+    #[cfg(not(target_os = "linux"))]
+    None
+}
+
 /// The next turn on the collector's own beat; turns that were missed are not made up for.
 fn next_after(planned: BootNs, now: BootNs, period: DurationNs) -> BootNs {
     let next = planned + period;
@@ -508,7 +579,8 @@ fn single_pid(target: &Target) -> Option<Tgid> {
     }
 }
 
-fn tick(is_keyframe: bool) -> Tick {
+/// The present moment.
+pub(super) fn tick(is_keyframe: bool) -> Tick {
     let reading = clock::read();
     Tick {
         boot: reading.boot_ns,

@@ -54,6 +54,8 @@ pub fn ledger(words: &[&str], processes: u64, settle: Settle) -> Result<Vec<Scor
         }
     };
     let mut score = Score::new("residual within 1 % of what is in use");
+    // Else the sums could close because the kernel's own fill them up.
+    let mut attributed = Score::new("shared memory is attributed, within 1 % of what is in use");
     for tenth in 1..=10 {
         let at = settled_s + LOOKED_AT.as_secs_f64() * f64::from(tenth) / 10.0;
         let ledger = cgroup_ledger(&recorded, at)?;
@@ -63,6 +65,13 @@ pub fn ledger(words: &[&str], processes: u64, settle: Settle) -> Result<Vec<Scor
             .zip(residual)
             .is_some_and(|(current, residual)| residual.abs() * 100 <= current);
         score.case(is_closed, || format!("at +{at}s: {}", in_short(&ledger)));
+        let others = amount("other_shared_bytes");
+        let is_attributed = current
+            .zip(others)
+            .is_some_and(|(current, others)| others.abs() * 100 <= current);
+        attributed.case(is_attributed, || {
+            format!("at +{at}s: {}", in_short(&ledger))
+        });
     }
     let ledger = cgroup_ledger(&recorded, settled_s + LOOKED_AT.as_secs_f64())?;
     let objects = ledger["shared"].as_array().map_or(0, Vec::len);
@@ -76,6 +85,12 @@ pub fn ledger(words: &[&str], processes: u64, settle: Settle) -> Result<Vec<Scor
     });
     Ok(vec![
         score,
+        attributed,
+        Score::of(
+            "nobody else lives in the group",
+            ledger["other_process_count"] == 0,
+            || in_short(&ledger),
+        ),
         Score::of("the shared object is one line", objects == 1, || {
             in_short(&ledger)
         }),
