@@ -9,6 +9,7 @@ mod runs;
 mod script;
 mod sharing;
 
+pub(crate) use marked::vllm_start_up;
 pub(crate) use rows::mem_row;
 pub(crate) use runs::RUNS;
 pub(crate) use script::{Script, boot, upid};

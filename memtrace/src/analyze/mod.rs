@@ -31,6 +31,7 @@ mod process;
 mod reorder;
 mod roster;
 mod run;
+mod samples;
 mod series;
 mod sharing;
 mod signal;
@@ -59,6 +60,10 @@ pub use phases::{
 };
 pub use process::Process;
 pub use run::{AnalyzeError, Options, analyze};
+pub use samples::{
+    LabelledPeak, MemorySample, NodeReading, PythonHeap, SampleOptions, SampleSummary, Samples,
+    sample,
+};
 pub use series::SeriesPoint;
 pub use signal::signal_name;
 pub use surroundings::{CgroupUse, NodeUse, RecorderUse};

@@ -21,7 +21,7 @@ use crate::model::{BootNs, Bytes, RunInfo, RunState, Target, Upid};
 use std::collections::HashMap;
 
 /// What the pass needs of a row of `mem`.
-const MEM_COLUMNS: &[&str] = &[
+pub(super) const MEM_COLUMNS: &[&str] = &[
     "ts",
     "boot_ns",
     "upid",
@@ -214,7 +214,7 @@ fn is_closed(info: &RunInfo) -> bool {
 
 /// The span of the recording as far as it is known before the pass over memory: by the clock
 /// readings, or for a recording that was cut off by its other tables.
-fn noted_clock(
+pub(super) fn noted_clock(
     info: &RunInfo,
     last: Option<BootNs>,
     cost: Option<&RecorderCost>,

@@ -1,11 +1,13 @@
 //! The command line: one file per subcommand, each with its arguments and a `run`.
 
 mod doctor;
+mod export;
 mod leftovers;
 mod mark;
 mod output;
 mod probe_costs;
 mod record;
+mod recorded;
 mod recover;
 mod report;
 mod schema;
@@ -33,6 +35,7 @@ enum Command {
     /// Say who held the memory, from a recording alone
     Report(report::Args),
     Mark(mark::Args),
+    Export(export::Args),
     Recover(recover::Args),
     Schema(schema::Args),
     /// Say what this host lets memtrace see, and what would let it see more
@@ -47,6 +50,7 @@ pub fn main() -> ExitCode {
         Command::Record(args) => record::run(args),
         Command::Report(args) => report::run(args),
         Command::Mark(args) => mark::run(args),
+        Command::Export(args) => export::run(args),
         Command::Recover(args) => recover::run(args),
         Command::Schema(args) => schema::run(args),
         Command::Doctor(args) => doctor::run(args),

@@ -6,12 +6,12 @@ use super::values::{
     parse_regex, parse_size,
 };
 use crate::host::{HostFacts, ProbeChoice};
-use crate::model::{Bytes, DurationNs, GpuInfo, RunInfo, Target, Tgid};
+use crate::model::{self, Bytes, DurationNs, GpuInfo, MarkRule, RunInfo, Target, Tgid};
 use crate::report::visible;
 use crate::session::{
     CommandError, CommandUser, Held, Marks, Options, Outcome, Progress, RecordError, record,
 };
-use anyhow::Context;
+use anyhow::{Context, bail};
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -40,6 +40,7 @@ leaves COMMAND alone. Without COMMAND the first one ends the recording.";
 )]
 #[command(after_help = EXIT_STATUS)]
 #[command(group = clap::ArgGroup::new("target").multiple(false).required(true))]
+#[command(group = clap::ArgGroup::new("lines").multiple(true))]
 pub(super) struct Args {
     /// Record a running process and its descendants, present and future; may be repeated
     #[arg(short, long = "pid", value_name = "PID", group = "target",
@@ -92,6 +93,19 @@ pub(super) struct Args {
     #[arg(long, value_name = "PERCENT", default_value = CPU_BUDGET_PERCENT, value_parser = parse_percent)]
     budget: f64,
 
+    /// Take marks from what COMMAND writes to stdout and stderr, which is passed on as it is:
+    /// vLLM's, SGLang's, Ray's and torchrun's start-up (Linux)
+    #[arg(long, group = "lines", conflicts_with_all = ["pid", "pattern", "cgroup", "all"])]
+    marks_from_output: bool,
+
+    /// Take marks from the lines that come to a log file; may be repeated (Linux)
+    #[arg(long, value_name = "FILE", group = "lines")]
+    marks_from: Vec<PathBuf>,
+
+    /// Rules of your own for these lines, as TOML; see `memtrace schema --mark-rules`
+    #[arg(long, value_name = "FILE", requires = "lines")]
+    mark_rules: Option<PathBuf>,
+
     /// Time between two readings of the memory of GPUs
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_interval)]
     gpu_interval: DurationNs,
@@ -135,9 +149,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let owner = user.owner();
     // Before any thread is started and before anything large is read: until it runs, the
     // command is a copy of this process.
-    let marks = Marks::bind(owner);
-    let environment = marks.environment();
-    let forked = || Held::fork(&args.command, user, &environment, args.kill_child);
+    let mut marks = Marks::bind(owner, args.marks_from_output)
+        .context("failed to pass on what the command writes")?;
+    let forked = || Held::fork(&args.command, user, &marks, args.kill_child);
     let held = match &target {
         Target::Command { .. } => match forked() {
             Ok(held) => Some(held),
@@ -146,6 +160,18 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         _ => None,
     };
     let has_command = held.is_some();
+    if let Some(held) = &held {
+        marks
+            .pass_on(held.tgid())
+            .context("failed to pass on what the command writes")?;
+    }
+    if args.marks_from_output || !args.marks_from.is_empty() {
+        let rules = mark_rules(args.mark_rules.as_deref())?;
+        args.marks_from
+            .iter()
+            .try_for_each(|file| check_log(file))?;
+        marks.read_lines(rules, args.marks_from);
+    }
     let options = Options {
         target,
         output: args.output,
@@ -189,6 +215,35 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Err(RecordError::Command(error)) => Ok(command_failed(&error)),
         Err(error) => Err(error).context("failed to record"),
     }
+}
+
+/// The rules for lines that are marks.
+fn mark_rules(own: Option<&Path>) -> anyhow::Result<Vec<MarkRule>> {
+    let Some(path) = own else {
+        return Ok(model::builtin_mark_rules()?);
+    };
+    let shown = path.display().to_string();
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("failed to read the rules for marks, {shown}"))?;
+    Ok(model::mark_rules(&shown, &text)?)
+}
+
+/// A log file may appear later; what is there has to be one.
+fn check_log(path: &Path) -> anyhow::Result<()> {
+    let problem = match std::fs::metadata(path) {
+        Ok(metadata) if !metadata.is_file() => "it is no file",
+        Ok(_) => match std::fs::File::open(path) {
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(error).with_context(|| no_log(path)),
+        },
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error).with_context(|| no_log(path)),
+    };
+    bail!("{}: {problem}", no_log(path))
+}
+
+fn no_log(path: &Path) -> String {
+    format!("failed to take marks from {}", path.display())
 }
 
 /// The GPUs in a line: what each is, and how many of them.
@@ -235,6 +290,12 @@ fn target(args: &Args) -> Target {
 
 /// The end, told in a line; the exit code is the command's.
 fn finish(outcome: &Outcome, is_quiet: bool) -> ExitCode {
+    for log in &outcome.absent_logs {
+        say(&format!(
+            "{} never appeared: no marks are from it",
+            log.display()
+        ));
+    }
     if !is_quiet || outcome.storage_failure.is_some() {
         leftovers::words(&outcome.leftovers)
             .iter()
@@ -386,6 +447,7 @@ mod tests {
                 process_count,
                 row_count: 0,
                 written_bytes: Bytes(0),
+                absent_logs: Vec::new(),
                 storage_failure: None,
                 leftovers: Leftovers::default(),
             })

@@ -8,6 +8,7 @@ mod cell;
 mod clock;
 mod label;
 mod mark;
+mod mark_rules;
 mod run;
 mod table;
 pub mod tables;
@@ -17,6 +18,9 @@ pub use cell::{Cell, CellError, CellSink, CellSource, ColumnType};
 pub use clock::{ClockOffset, ClockReading};
 pub use label::Label;
 pub use mark::{MARK_BYTES_MAX, MARK_SOCKET_VARIABLE, MARK_VERSION, MarkError, MarkMessage};
+pub use mark_rules::{
+    BUILTIN_MARK_RULES, MarkRule, MarkRuleError, MarkRuleKind, builtin_mark_rules, mark_rules,
+};
 pub use run::{GpuInfo, RunInfo, RunState, SCHEMA_VERSION, SchemaVersion, Target};
 pub use table::{Column, Row, Table};
 pub use tables::{

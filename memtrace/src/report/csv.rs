@@ -182,7 +182,7 @@ pub(super) fn bound_word(bound: Bound) -> &'static str {
 
 /// A cell that a spreadsheet shows and does not run. A text that starts like a formula gets an
 /// apostrophe in front; figures keep their minus.
-fn quote(cell: &str) -> String {
+pub(super) fn quote(cell: &str) -> String {
     let cell = visible(cell);
     let is_figure = cell.parse::<f64>().is_ok();
     let is_formula = cell.starts_with(['=', '+', '-', '@']) && !is_figure;

@@ -8,6 +8,7 @@ mod csv;
 mod document;
 mod json;
 mod markdown;
+pub mod samples;
 mod text;
 mod visible;
 mod words;

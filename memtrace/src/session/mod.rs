@@ -9,6 +9,8 @@ mod outcome;
 mod output;
 mod pace;
 mod record;
+#[cfg(target_os = "linux")]
+mod relay;
 mod self_cost;
 mod signals;
 mod start;

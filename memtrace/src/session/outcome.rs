@@ -31,6 +31,8 @@ pub struct Outcome {
     pub row_count: i64,
     /// Size on disk of what was written, spool included.
     pub written_bytes: Bytes,
+    /// Log files that marks were to be taken from, and that never appeared.
+    pub absent_logs: Vec<PathBuf>,
     /// Why it could not be written in full; what was on disk by then is kept.
     pub storage_failure: Option<StoreError>,
     /// What of the tree is left behind.

@@ -1,6 +1,7 @@
 //! The course of a recording: facts, plan, collectors, loop, end. One task on one thread
 //! asks every collector in turn; the writing thread has the disk.
 
+use super::marks::Logs;
 use super::outcome::{Outcome, Progress, RecordError};
 use super::output::Output;
 use super::pace::Pace;
@@ -107,6 +108,7 @@ pub(super) struct Session {
     info: RunInfo,
     output: Output,
     world: World,
+    logs: Logs,
     turns: Vec<Turn>,
     pace: Pace,
     batch: Vec<Record>,
@@ -155,23 +157,22 @@ impl Session {
             enter_command(held, &tick, &mut world);
         }
         let gpus = gpus::start(options, facts, backend, &tick, &mut collectors, &mut batch)?;
-        let mark_socket = match marks.listen() {
-            Ok(listening) => {
-                // Behind the backend, which knows the processes that marks come from.
-                collectors.push(listening.collector);
-                Some(listening.path)
-            }
-            Err(error) => {
-                batch.push(tick.diag(
-                    Severity::Degraded,
-                    DiagKind::Unavailable,
-                    "mark",
-                    None,
-                    format!("marks are not received: {error}"),
-                ));
-                None
-            }
-        };
+        let mut logs = Logs::default();
+        let mark_socket = marks.listen().and_then(|listening| {
+            // Behind the backend, which knows the processes that marks come from.
+            collectors.push(listening.collector);
+            logs = listening.logs;
+            listening.path
+        });
+        if let Err(error) = &mark_socket {
+            batch.push(tick.diag(
+                Severity::Degraded,
+                DiagKind::Unavailable,
+                "mark",
+                None,
+                format!("marks are not received: {error}"),
+            ));
+        }
         let info = RunInfo {
             schema_version: SCHEMA_VERSION,
             memtrace_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -189,7 +190,7 @@ impl Session {
             interval_ns: options.interval,
             clocks: vec![first_reading],
             command_exit_code: None,
-            mark_socket,
+            mark_socket: mark_socket.ok(),
             gpus: gpus.infos,
             gpu_note: gpus.note,
             host: serde_json::to_value(facts).unwrap_or_default(),
@@ -202,6 +203,7 @@ impl Session {
             info,
             output,
             world,
+            logs,
             turns: collectors
                 .into_iter()
                 .map(|collector| Turn {
@@ -499,6 +501,7 @@ impl Session {
             process_count: self.world.entered_count(),
             row_count: 0,
             written_bytes: Bytes(0),
+            absent_logs: self.logs.absent(),
             storage_failure: end.storage_failure,
             leftovers,
         };

@@ -145,6 +145,41 @@ fn settled_at(recording: &Recording, processes: u64) -> Result<Option<DurationNs
     Ok(read.map(|((last, object), file)| last.max(object).max(file) - start.boot_ns))
 }
 
+/// Records a workload in a group of its own: so long that everything was read, and 5 s more.
+fn recorded_in_a_group(words: &[&str], workload: &[&str], settle: Duration) -> Result<Recorded> {
+    let group = MemoryGroup::new("memtrace-ledger", 8 << 30)?;
+    let mut workload = Running::start_in(&group, workload)?;
+    workload.line()?;
+    let pid = workload.pid().to_string();
+    let recorder = Recorder::start(&[words, &["--quiet", "-p", &pid]].concat())?;
+    sleep(settle + Duration::from_secs(5));
+    let recorded = recorder.stop()?;
+    workload.finish()?;
+    Ok(recorded)
+}
+
+/// The total of a tree whose processes share memory is what the kernel charged their group:
+/// what was attributed to processes and objects, against the group's own figure.
+///
+/// # Errors
+/// When the run itself fails.
+pub fn total(words: &[&str], workload: &[&str], settle: Duration) -> Result<Vec<Score>> {
+    let recorded = recorded_in_a_group(words, workload, settle)?;
+    let ledger = cgroup_ledger(&recorded, settle.as_secs_f64() + 4.0)?;
+    let amount = |key: &str| ledger[key].as_i64();
+    let current = amount("current_bytes");
+    let is_closed = |key: &str| {
+        let both = current.zip(amount(key));
+        both.is_some_and(|(current, left)| left.abs() * 100 <= current)
+    };
+    let is_true = is_closed("residual_bytes") && is_closed("other_shared_bytes");
+    Ok(vec![Score::of(
+        "the tree's total within 1 % of the cgroup's own figure",
+        is_true,
+        || in_short(&ledger),
+    )])
+}
+
 /// The books of the first cgroup in a report at an instant.
 fn cgroup_ledger(recorded: &Recorded, seconds: f64) -> Result<Value> {
     let at = format!("+{seconds}s");

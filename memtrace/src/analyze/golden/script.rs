@@ -156,6 +156,30 @@ impl Script {
         name: &str,
         step: Option<u32>,
     ) {
+        let attributes = step.map(|step| format!("{{\"step\":{step}}}"));
+        self.put_mark(tgid, at, kind, name, attributes);
+    }
+
+    /// The same with attributes, as JSON.
+    pub(crate) fn said_mark(
+        &mut self,
+        tgid: Option<u32>,
+        at: f64,
+        kind: MarkKind,
+        name: &str,
+        attributes: &str,
+    ) {
+        self.put_mark(tgid, at, kind, name, Some(attributes.to_owned()));
+    }
+
+    fn put_mark(
+        &mut self,
+        tgid: Option<u32>,
+        at: f64,
+        kind: MarkKind,
+        name: &str,
+        attributes: Option<String>,
+    ) {
         self.put(MarkRow {
             ts: wall(at),
             boot_ns: boot(at),
@@ -165,7 +189,7 @@ impl Script {
             kind: Some(kind),
             span: None,
             source: Some(MarkSource::Socket),
-            attributes: step.map(|step| format!("{{\"step\":{step}}}")),
+            attributes,
         });
     }
 

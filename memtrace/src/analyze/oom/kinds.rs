@@ -114,41 +114,28 @@ pub(super) fn read<S: RowSource>(
     kills: &[OomRow],
     windows: &Windows,
 ) -> Result<Vec<Around>, S::Error> {
-    let mut around: Vec<Around> = kills
-        .iter()
-        .take(MAX_KILLS_EXAMINED)
-        .map(|kill| Around {
-            read: None,
-            logged: Kinds::logged(kill),
-            before: vec![Before::default(); windows.before(kill.boot_ns).len()],
-        })
+    let examined = kills.iter().take(MAX_KILLS_EXAMINED);
+    let mut around: Vec<(&OomRow, Around)> = examined
+        .map(|kill| (kill, Around::of(kill, windows)))
         .collect();
-    if around.is_empty() {
-        return Ok(around);
+    if !around.is_empty() {
+        source.scan(&[], |row: CgroupMemRow| {
+            for (kill, around) in &mut around {
+                if kill.memcg.as_deref() == Some(&row.cgroup) {
+                    around.note(kill, windows, row.boot_ns, Kinds::of_cgroup(&row));
+                }
+            }
+        })?;
+        source.scan(&[], |row: NodeMemRow| {
+            for (kill, around) in &mut around {
+                if is_of_node(kill) {
+                    around.note(kill, windows, row.boot_ns, Kinds::of_node(&row));
+                }
+            }
+        })?;
     }
-    let mut note = |kill: usize, at: BootNs, kinds: Kinds| {
-        let (around, kill) = (&mut around[kill], kills[kill].boot_ns);
-        later(&mut around.read, kill, at, kinds);
-        for (before, start) in around.before.iter_mut().zip(windows.before(kill)) {
-            before.note((*start, kill), at, kinds);
-        }
-    };
-    let examined = kills.len().min(MAX_KILLS_EXAMINED);
-    source.scan(&[], |row: CgroupMemRow| {
-        for kill in 0..examined {
-            if kills[kill].memcg.as_deref() == Some(&row.cgroup) {
-                note(kill, row.boot_ns, Kinds::of_cgroup(&row));
-            }
-        }
-    })?;
-    source.scan(&[], |row: NodeMemRow| {
-        for kill in 0..examined {
-            if is_of_node(&kills[kill]) {
-                note(kill, row.boot_ns, Kinds::of_node(&row));
-            }
-        }
-    })?;
-    Ok(around)
+    let around = around.into_iter().map(|(_, around)| around);
+    Ok(around.collect())
 }
 
 /// Whether the whole machine was out of memory.
@@ -259,6 +246,22 @@ impl Kinds {
 }
 
 impl Around {
+    fn of(kill: &OomRow, windows: &Windows) -> Self {
+        Self {
+            read: None,
+            logged: Kinds::logged(kill),
+            before: vec![Before::default(); windows.before(kill.boot_ns).len()],
+        }
+    }
+
+    fn note(&mut self, kill: &OomRow, windows: &Windows, at: BootNs, kinds: Kinds) {
+        let kill = kill.boot_ns;
+        later(&mut self.read, kill, at, kinds);
+        for (before, start) in self.before.iter_mut().zip(windows.before(kill)) {
+            before.note((*start, kill), at, kinds);
+        }
+    }
+
     /// The amounts at the kill, and by how much they were read earlier: the kernel's log
     /// tells those of the instant.
     pub(super) fn at_kill(&self, kill: BootNs) -> Option<(Kinds, DurationNs)> {
