@@ -3,7 +3,7 @@
 use crate::measured::Measured;
 use crate::{Bench, Effort};
 use anyhow::Result;
-use memtrace_tests::scenario::{self, Score};
+use memtrace_tests::scenario::{self, Score, Settle};
 use std::time::Duration;
 
 pub(crate) const BENCHES: &[Bench] = &[
@@ -37,7 +37,7 @@ pub(crate) const BENCHES: &[Bench] = &[
     Bench {
         name: "ledger-60",
         run: |effort| {
-            let settle = Duration::from_secs(effort.pick(30, 60));
+            let settle = Settle::For(Duration::from_secs(effort.pick(30, 60)));
             Ok(rows("ledger-60", scenario::ledger(WORDS, 60, settle)?))
         },
     },
@@ -72,7 +72,7 @@ fn rows(name: &str, scores: Vec<Score>) -> Vec<Measured> {
 
 fn large(effort: Effort, name: &str, mappings: u64) -> Result<Vec<Measured>> {
     let size = effort.pick(1, 8) << 30;
-    let found = scenario::large(WORDS, size, mappings, Duration::from_secs(40))?;
+    let found = scenario::large(WORDS, size, mappings, Settle::For(Duration::from_secs(40)))?;
     let mut all = rows(name, found.scores);
     let wait_ms = found.worst_wait_ns as f64 / 1e6;
     all.push(Measured::at_most(

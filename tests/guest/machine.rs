@@ -15,7 +15,8 @@ const MOUNTS: &[(&str, &str, &str)] = &[
     ("sysfs", "/sys", ""),
     ("devtmpfs", "/dev", ""),
     ("tmpfs", "/dev/shm", ""),
-    ("tmpfs", "/tmp", ""),
+    // What lies in a tmpfs is shared memory, and no page cache as on a disk.
+    ("ramfs", "/tmp", ""),
     ("tracefs", "/sys/kernel/tracing", ""),
     ("cgroup2", "/sys/fs/cgroup", ""),
 ];

@@ -60,7 +60,7 @@ fn report_all(line: &mut Line) -> Result<()> {
         line.say(&json!({"need": need.word, "doc": need.doc, "missing": reason}))?;
         missing.extend(reason.map(|reason| (need.word, reason)));
     }
-    line.say(&json!({"doctor": doctor()?}))?;
+    line.say(&json!({"doctor": doctor(plan.measures)?}))?;
     match probes::look() {
         Ok(probes) => {
             line.say(&json!({"probes": probes.attached, "missing": probes.missing}))?;
@@ -72,15 +72,16 @@ fn report_all(line: &mut Line) -> Result<()> {
         let digits: String = part.iter().map(|byte| format!("{byte:02x}")).collect();
         line.say(&json!({"btf": digits}))?;
     }
-    for test in &plan {
+    for test in &plan.tests {
         line.say(&test.outcome(&missing))?;
     }
-    line.say(&json!({"end": plan.len()}))
+    line.say(&json!({"end": plan.tests.len()}))
 }
 
-fn doctor() -> Result<Value> {
+fn doctor(measures: bool) -> Result<Value> {
     let output = Command::new(program::memtrace()?)
         .args(["doctor", "--json"])
+        .args(measures.then_some("--measure"))
         .stdin(Stdio::null())
         .output()
         .context("failed to run memtrace doctor")?;

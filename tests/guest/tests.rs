@@ -28,19 +28,28 @@ pub(crate) struct Test {
     is_ignored: bool,
 }
 
-/// The chosen tests.
-pub(crate) fn plan() -> Result<Vec<Test>> {
+/// What is to be done.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Plan {
+    /// The chosen tests.
+    pub(crate) tests: Vec<Test>,
+    /// Measure what the ways to see mmap and brk cost.
+    pub(crate) measures: bool,
+}
+
+/// Reads it.
+pub(crate) fn plan() -> Result<Plan> {
     let beside = program::memtrace()?;
     let place = beside.with_file_name(PLAN);
     let text = std::fs::read_to_string(&place)
         .with_context(|| format!("failed to read {}", place.display()))?;
-    let mut tests: Vec<Test> = serde_json::from_str(&text)
+    let mut plan: Plan = serde_json::from_str(&text)
         .with_context(|| format!("failed to parse {}", place.display()))?;
     // Binaries are named by their place below the programs.
-    for test in &mut tests {
+    for test in &mut plan.tests {
         test.binary = beside.with_file_name(&test.binary);
     }
-    Ok(tests)
+    Ok(plan)
 }
 
 impl Test {

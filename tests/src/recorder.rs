@@ -11,8 +11,9 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long a recorder may take to attach or to finish before that is a failure.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a recorder may take to attach or to finish before that is a failure: an emulated
+/// machine that shares its host with others is slow.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// Between run.json and the last probe; the file is written before they attach.
 const SETTLE: Duration = Duration::from_millis(300);
 

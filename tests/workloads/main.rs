@@ -9,6 +9,7 @@
 
 mod args;
 mod behind_sudo;
+mod blocked;
 mod changers;
 mod clone_vm;
 mod cow;
@@ -53,6 +54,7 @@ struct Workload {
 /// In the order of the alphabet.
 const WORKLOADS: &[Workload] = &[
     behind_sudo::WORKLOAD,
+    blocked::WORKLOAD,
     changers::WORKLOAD,
     clone_vm::WORKLOAD,
     cow::WORKLOAD,

@@ -8,12 +8,13 @@ use std::io;
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "oom",
-    help: "--step B --most B: a child takes memory until it is killed",
+    help: "--step B --pause-ms M --most B: a child takes memory until it is killed",
     run,
 };
 
 fn run(args: &Args) -> io::Result<()> {
     let step = args.size("step", 256 << 10)?;
+    let pause_ns = args.number("pause-ms", 0)?.cast_signed() * 1_000_000;
     let most = args.size("most", 2 << 30)?;
     // The victim writes its own readings here, since it can't say anything at its end.
     let readings = Mapping::shared(sys::page_size())?;
@@ -24,11 +25,17 @@ fn run(args: &Args) -> io::Result<()> {
         std::fs::write("/proc/self/oom_score_adj", "1000")?;
         let mapping = Mapping::anon(most)?;
         mapping.advise(libc::MADV_NOHUGEPAGE)?;
+        let scratch = Mapping::anon(sys::page_size())?;
+        scratch.touch(usize::MAX);
         for from in (0..most).step_by(step) {
             mapping.touch_range(from, from + step);
+            // Before 6.2 a thread holds back what its last page faults brought; this has it
+            // hand that over (add_mm_rss_vec() in zap_pte_range()).
+            scratch.advise(libc::MADV_DONTNEED)?;
             // SAFETY: the slot is a live page that parent and child share; only the
             // child writes, and the parent reads after its end.
             unsafe { slot.write_volatile(sys::status().vmhwm_bytes) };
+            sys::sleep_ns(pause_ns);
         }
         Err(io::Error::other("reached --most and was not killed"))
     })?;

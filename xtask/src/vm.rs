@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail};
 use debian_kernel::Kernel;
 use programs::Programs;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use verdict::Verdict;
 
 /// The kernel of this machine, where no emulation is needed.
@@ -40,6 +40,10 @@ pub(crate) struct Args {
     /// the run has failed.
     #[arg(long, value_name = "MINUTES", default_value_t = 10)]
     patience: u64,
+    /// Measure too what the ways to see mmap and brk cost there (`memtrace doctor --measure`).
+    /// In an emulated machine such ratios are those of the emulation.
+    #[arg(long)]
+    measure: bool,
     /// First install what is missing: qemu and binutils, from Debian packages (as root).
     #[arg(long)]
     install_tools: bool,
@@ -58,7 +62,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         debian::install(&["qemu-system-x86", "binutils"])?;
     }
     let kernels = kernels(&args.kernels)?;
-    let programs = Programs::build(&args.tests)?;
+    let programs = Programs::build(&args.tests, args.measure)?;
     if args.list {
         kernels
             .iter()
@@ -66,22 +70,35 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         programs.tests.iter().for_each(|test| println!("  {test}"));
         return Ok(());
     }
+    let mut emulated = kernels.iter().filter_map(Place::package).peekable();
+    if emulated.peek().is_some() {
+        image::write(&machine::initramfs()?, &programs)?;
+    }
+    // Fetched one by one; from then on they are kept.
+    emulated.try_for_each(|kernel| kernel.image().map(drop))?;
+    let names: Vec<&str> = kernels.iter().map(Place::name).collect();
+    println!("{} tests on {}", programs.tests.len(), names.join(", "));
     let patience = Duration::from_secs(args.patience * 60);
     let mut failed = Vec::new();
     let mut told = Vec::new();
-    for kernel in &kernels {
-        println!("{}: {} tests", kernel.name(), programs.tests.len());
-        let verdict = run_on(kernel, &programs, patience);
+    for (kernel, (verdict, took)) in kernels.iter().zip(run_all(&kernels, &programs, patience)) {
+        println!("{}", kernel.name());
+        let minutes = took.as_secs_f64() / 60.0;
         match verdict {
             Ok(verdict) => {
                 print!("{verdict}");
                 if !verdict.is_good() {
                     failed.push(kernel.name());
                 }
-                if let Some(dir) = &args.btf {
-                    verdict.keep_btf(dir)?;
+                if let Some(dir) = &args.btf
+                    && let Err(error) = verdict.keep_btf(dir)
+                {
+                    println!("  the kernel's BTF is not kept: {error:#}");
                 }
-                told.push(verdict.summary(kernel.name()));
+                told.push(format!(
+                    "{}, {minutes:.1} minutes",
+                    verdict.summary(kernel.name())
+                ));
             }
             Err(error) => {
                 println!("{error:#}");
@@ -113,6 +130,13 @@ impl Place {
             Self::Emulated(kernel) => &kernel.package,
         }
     }
+
+    fn package(&self) -> Option<&Kernel> {
+        match self {
+            Self::Native => None,
+            Self::Emulated(kernel) => Some(kernel),
+        }
+    }
 }
 
 fn kernels(asked: &[String]) -> Result<Vec<Place>> {
@@ -130,17 +154,41 @@ fn kernels(asked: &[String]) -> Result<Vec<Place>> {
     Ok(kernels)
 }
 
-fn run_on(kernel: &Place, programs: &Programs, patience: Duration) -> Result<Verdict> {
+/// The verdict on each kernel, and how long that took. Emulated machines run on one thread of
+/// ours each, so several run at a time; the kernel of this machine has it for itself.
+fn run_all(
+    kernels: &[Place],
+    programs: &Programs,
+    patience: Duration,
+) -> Vec<(Result<Verdict>, Duration)> {
+    let at_a_time = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut ended = Vec::new();
+    let are_emulated = |one: &Place, other: &Place| one.package().and(other.package()).is_some();
+    for alike in kernels.chunk_by(are_emulated) {
+        for together in alike.chunks(at_a_time) {
+            std::thread::scope(|scope| {
+                let runs: Vec<_> = together
+                    .iter()
+                    .map(|kernel| scope.spawn(|| run_on(kernel, programs, patience)))
+                    .collect();
+                ended.extend(runs.into_iter().map(|run| match run.join() {
+                    Ok(outcome) => outcome,
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }));
+            });
+        }
+    }
+    ended
+}
+
+fn run_on(kernel: &Place, programs: &Programs, patience: Duration) -> (Result<Verdict>, Duration) {
+    let start = Instant::now();
     let said = match kernel {
         Place::Native => machine::native(&programs.dir, patience),
-        Place::Emulated(kernel) => {
-            let image = kernel.image()?;
-            let initramfs = dir()?.join("initramfs.cpio");
-            image::write(&initramfs, programs)?;
-            machine::emulated(&image, &initramfs, &kernel.package, patience)
-        }
-    }?;
-    Verdict::read(&said, &programs.tests)
+        Place::Emulated(kernel) => machine::emulated(kernel, patience),
+    };
+    let verdict = said.and_then(|said| Verdict::read(&said, &programs.tests));
+    (verdict, start.elapsed())
 }
 
 /// Where packages, images and logs are kept.

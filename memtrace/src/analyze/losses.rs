@@ -77,7 +77,12 @@ impl Loss {
 fn uncounted(losses: &[Loss], cost: Option<&RecorderCost>) -> Option<Loss> {
     let told: i64 = losses
         .iter()
-        .filter(|loss| loss.severity == Severity::Loss)
+        .filter(|loss| {
+            matches!(
+                loss.kind,
+                Some(DiagKind::LostEvents | DiagKind::UndecodedEvents)
+            )
+        })
         .filter_map(|loss| loss.count)
         .sum();
     let missing = cost?.lost_event_count.saturating_sub(told);
@@ -106,4 +111,40 @@ fn polling(losses: &[Loss], info: &RunInfo) -> Option<Loss> {
             .to_owned(),
         span: None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Bytes, DurationNs};
+
+    fn cost(lost_event_count: i64) -> RecorderCost {
+        RecorderCost {
+            cpu_ns: DurationNs(0),
+            cpu_share: None,
+            peak_rss_bytes: None,
+            bpf_run_ns: None,
+            written_bytes: Bytes(0),
+            row_count: 0,
+            lost_event_count,
+            interval_ns: DurationNs(1),
+            span: (BootNs(0), BootNs(1)),
+        }
+    }
+
+    #[test]
+    fn events_that_a_row_tells_of_are_not_of_unknown_class_however_grave() {
+        let degraded = Loss {
+            severity: Severity::Degraded,
+            kind: Some(DiagKind::LostEvents),
+            subject: "sample".to_owned(),
+            count: Some(5),
+            detail: String::new(),
+            span: None,
+        };
+        let losses = [degraded];
+        assert_eq!(uncounted(&losses, Some(&cost(5))), None);
+        let unknown = uncounted(&losses, Some(&cost(7))).unwrap();
+        assert_eq!(unknown.count, Some(2));
+    }
 }

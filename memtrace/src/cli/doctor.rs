@@ -1,9 +1,10 @@
 //! `memtrace doctor`: says what this host lets memtrace see, and what would let it see more.
 
 use super::output::{has_color, print};
+use super::probe_costs::{Costs, WayCosts};
 use crate::host::doctor::{Diagnosis, Verdict, diagnose};
 use crate::host::{HostFacts, Plan, ProbeChoice};
-use crate::session::survey_gpus;
+use crate::session::{probe_costs, survey_gpus};
 use anyhow::Context;
 use serde::Serialize;
 use std::fmt::{self, Write};
@@ -16,22 +17,29 @@ pub(super) struct Args {
     /// Write JSON: every check, the facts behind them, and the plan of a recording
     #[arg(long)]
     json: bool,
+    /// Measure what seeing mmap and brk costs on this machine, by every way that it has:
+    /// attaches the probes for a second each
+    #[arg(long)]
+    measure: bool,
 }
 
 /// Writes the diagnosis. The exit code is 1 when some check fails, 0 otherwise.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut facts = HostFacts::read();
     facts.try_kernel();
-    survey_gpus(&mut facts);
-    let found = diagnose(&facts);
     let plan =
         Plan::from_facts(&facts, None, ProbeChoice::Auto).context("failed to plan a recording")?;
+    // First: what it measures needs a process without other threads.
+    let costs = args.measure.then(|| Costs::of(probe_costs(&facts, &plan)));
+    survey_gpus(&mut facts);
+    let found = diagnose(&facts);
     let text = if args.json {
         let document = Document {
             version: env!("CARGO_PKG_VERSION"),
             verdict: worst(&found),
             checks: &found,
             plan: &plan,
+            probe_costs: costs.as_ref().map(|costs| costs.0.as_slice()),
             facts: &facts,
         };
         let json = serde_json::to_string_pretty(&document);
@@ -40,6 +48,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         let mut text = String::new();
         write_text(&mut text, &facts, &found, &plan, has_color())
             .context("failed to write the diagnosis")?;
+        if let Some(costs) = &costs {
+            write!(text, "\n{costs}").context("failed to write the diagnosis")?;
+        }
         text
     };
     print(&text)?;
@@ -56,6 +67,8 @@ struct Document<'a> {
     verdict: Verdict,
     checks: &'a [Diagnosis],
     plan: &'a Plan,
+    /// Null without `--measure`.
+    probe_costs: Option<&'a [WayCosts]>,
     facts: &'a HostFacts,
 }
 

@@ -6,6 +6,7 @@ mod export;
 mod leftovers;
 mod mark;
 mod output;
+mod probe_costs;
 mod record;
 mod recorded;
 mod recover;

@@ -4,6 +4,8 @@
 //! (the plan of a recording, `memtrace doctor`) is an ordinary function of it.
 
 #[cfg(target_os = "linux")]
+mod bpf_call;
+#[cfg(target_os = "linux")]
 pub mod btf;
 mod capability;
 mod cgroup;
@@ -24,9 +26,11 @@ mod trial;
 mod plan;
 mod probes;
 
+#[cfg(target_os = "linux")]
+pub(crate) use bpf_call::{bpf, bpf_fd};
 pub use capability::{Capabilities, Capability};
 pub use cgroup::{CgroupVersion, MemoryHierarchy};
 pub use facts::{HidePid, HostFacts, Lockdown, SudoUser};
 pub use gpu::{GpuCall, NvmlSurvey};
 pub use plan::{Backend, Obstacle, Plan, PlanError};
-pub use probes::{ProbeChoice, ProbeObstacle, ProbeWay};
+pub use probes::{ProbeChoice, ProbeCosts, ProbeObstacle, ProbeWay, Slowdown};

@@ -43,6 +43,19 @@ impl ProbeWay {
         }
     }
 
+    /// What it does not see, as a fragment.
+    pub fn unseen(self) -> &'static str {
+        match self {
+            Self::Fentry | Self::Syscalls => {
+                "calls of 32-bit programs; what shmat, exec, io_uring and drivers map"
+            }
+            Self::Kprobe => {
+                "calls of 32-bit programs; what shmat, exec, io_uring and drivers map; calls \
+                 that come while many others wait in the kernel"
+            }
+        }
+    }
+
     /// Whether it may be taken without being asked for by name: not what costs everybody on
     /// the machine.
     pub fn is_taken_unasked(self) -> bool {
@@ -126,5 +139,62 @@ impl ProbeObstacle {
 impl fmt::Display for ProbeObstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.reason(), self.remedy())
+    }
+}
+
+/// What one way costs, as `memtrace doctor --measure` finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct ProbeCosts {
+    /// mmap and munmap of 1 MiB, in a recorded process.
+    pub traced_mmap: Slowdown,
+    /// brk by 1 MiB, in a recorded process.
+    pub traced_brk: Slowdown,
+    /// mmap and munmap, in a process outside of the recording.
+    pub untraced_mmap: Slowdown,
+    /// A system call of another kind that does nothing (getppid), in any process.
+    pub other_call: Slowdown,
+}
+
+/// What a call takes with the probes and without, in CPU time. Both are the medians of a few
+/// short runs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Slowdown {
+    /// Nanoseconds a call, without probes.
+    pub without_ns: f64,
+    /// Nanoseconds a call, with probes.
+    pub with_ns: f64,
+    /// The median of the ratios, with to without, of runs right after each other.
+    pub ratio: f64,
+}
+
+impl Slowdown {
+    /// From runs in the order in which they were made, as many with as without.
+    pub fn between(without_ns: &[f64], with_ns: &[f64]) -> Self {
+        let pairs = without_ns.iter().zip(with_ns);
+        Self {
+            without_ns: median(without_ns.to_vec()),
+            with_ns: median(with_ns.to_vec()),
+            ratio: median(pairs.map(|(without, with)| with / without).collect()),
+        }
+    }
+}
+
+/// The value in the middle; of none, no number.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slowdown_is_the_middle_of_its_pairs() {
+        let found = Slowdown::between(&[100.0, 200.0, 100.0], &[110.0, 300.0, 400.0]);
+        assert_eq!(found.without_ns, 100.0);
+        assert_eq!(found.with_ns, 300.0);
+        assert_eq!(found.ratio, 1.5);
+        assert!(Slowdown::between(&[], &[]).ratio.is_nan());
     }
 }

@@ -3,9 +3,10 @@
 //! No file tells. The trial loads a program of two instructions and attaches it to
 //! `bpf_fentry_test1`, a function that the kernel has for such tests and nothing else calls.
 
+use super::bpf_call::bpf_fd;
 use super::btf::Btf;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 
 const BTF_PATH: &str = "/sys/kernel/btf/vmlinux";
 const FUNCTION: &str = "bpf_fentry_test1";
@@ -60,7 +61,7 @@ pub(super) fn attach_to_function() -> Result<(), String> {
     let function = btf
         .function_id(FUNCTION)
         .ok_or("the kernel has no function to try it on")?;
-    let load = Load {
+    let mut load = Load {
         prog_type: BPF_PROG_TYPE_TRACING,
         insn_cnt: RETURN_ZERO.len() as u32,
         insns: RETURN_ZERO.as_ptr() as u64,
@@ -69,36 +70,14 @@ pub(super) fn attach_to_function() -> Result<(), String> {
         attach_btf_id: function,
         ..Load::default()
     };
-    let program = bpf(BPF_PROG_LOAD, &load).map_err(step("load"))?;
-    let open = Open {
+    let program = bpf_fd(BPF_PROG_LOAD, &mut load).map_err(step("load"))?;
+    let mut open = Open {
         name: 0,
         prog_fd: program.as_raw_fd().cast_unsigned(),
         reserved: 0,
     };
     // Closing what it answers detaches the program.
-    bpf(BPF_RAW_TRACEPOINT_OPEN, &open)
+    bpf_fd(BPF_RAW_TRACEPOINT_OPEN, &mut open)
         .map(drop)
         .map_err(step("attach"))
-}
-
-/// bpf(2), for commands that answer with a descriptor.
-fn bpf<A>(command: libc::c_long, attributes: &A) -> io::Result<OwnedFd> {
-    // SAFETY: the attributes are plain numbers of the given size; what their addresses
-    // point to is static.
-    let answer = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            command,
-            std::ptr::from_ref(attributes),
-            size_of::<A>(),
-        )
-    };
-    let Ok(fd) = i32::try_from(answer) else {
-        return Err(io::Error::other("no descriptor"));
-    };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just opened it for us, and nobody else knows it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

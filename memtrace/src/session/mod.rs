@@ -15,6 +15,7 @@ mod self_cost;
 mod signals;
 mod start;
 mod survivors;
+mod trial;
 mod user;
 
 pub use gpus::survey_gpus;
@@ -25,6 +26,7 @@ pub use output::OutputError;
 pub use record::record;
 pub use start::StartError;
 pub use survivors::{Leftovers, Outlived};
+pub use trial::probe_costs;
 pub use user::CommandUser;
 
 use crate::host::{Backend, ProbeChoice};

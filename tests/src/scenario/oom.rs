@@ -88,7 +88,9 @@ pub fn oom(words: &[&str]) -> Result<Vec<Score>> {
 /// When the run itself fails.
 pub fn oom_on_v2(words: &[&str]) -> Result<Vec<Score>> {
     let group = MemoryGroup::new("memtrace-oom-v2", 64 << 20)?;
-    let command = group.inside(&workload::command(&["oom"])?);
+    // Slow enough that the group, which is read once a second, is read on the way.
+    let slow = ["oom", "--step", "1048576", "--pause-ms", "60"];
+    let command = group.inside(&workload::command(&slow)?);
     let recorded = record(words, &command)?;
     let files = Files::read(group.dir())?;
     let rows = of_group(&recorded, group.dir())?;

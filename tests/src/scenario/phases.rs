@@ -7,6 +7,7 @@ use crate::workload::{self, number};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// What every step keeps.
 const LEAK_BYTES: i64 = 4 << 20;
@@ -17,7 +18,9 @@ const LEAK_BYTES: i64 = 4 << 20;
 /// When the run itself fails.
 pub fn phases(words: &[&str]) -> Result<Vec<Score>> {
     let leak = LEAK_BYTES.to_string();
-    let recorded = record(words, &workload::command(&["phases", "--leak", &leak])?)?;
+    let gap = gap()?.as_millis().to_string();
+    let phases = ["phases", "--leak", &leak, "--gap-ms", &gap];
+    let recorded = record(words, &workload::command(&phases)?)?;
     let output = Command::new(program::memtrace()?)
         .args(["report", "-f", "json"])
         .arg(recorded.path())
@@ -56,4 +59,15 @@ pub fn phases(words: &[&str]) -> Result<Vec<Score>> {
         format!("{steps}, truth {leak}")
     });
     Ok(vec![delta, owner, slope])
+}
+
+/// Time between two marks in which the recorder is sure to come by: on an emulated machine
+/// starting a program takes longer than all intervals of a real one.
+fn gap() -> Result<Duration> {
+    const LEAST: Duration = Duration::from_millis(400);
+    let start = Instant::now();
+    Command::new(program::memtrace()?)
+        .arg("--version")
+        .output()?;
+    Ok(LEAST.max(4 * start.elapsed()))
 }

@@ -1,6 +1,6 @@
 //! Processes whose memory is not theirs alone, or not theirs any more.
 
-use super::book::{Book, Score, bytes, no_loss, series, versus};
+use super::book::{Book, Score, bytes, held_back_bytes, no_loss, series, versus};
 use crate::recorder::record;
 use crate::workload::{self, number};
 use anyhow::{Context, Result};
@@ -63,7 +63,11 @@ pub fn clone_vm(words: &[&str]) -> Result<Vec<Score>> {
     let sharer = book.expect(child)?;
     let truth = number(line, "vmhwm_bytes")?;
     let peak = bytes(owner.peak_rss_bytes);
-    let error = bytes(owner.peak_error_bytes).context("the peak has no bound")?;
+    // Where the kernel's counters give no bound, both threads hold back page faults.
+    let error = match bytes(owner.peak_error_bytes) {
+        Some(error) => error,
+        None => 2 * held_back_bytes(&recorded)?,
+    };
     let is_near = peak.is_some_and(|peak| (peak - truth).abs() <= error);
     let held: Vec<i64> = series(&recorded, sharer.upid)?
         .iter()

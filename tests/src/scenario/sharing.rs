@@ -1,6 +1,7 @@
 //! Memory that several processes share: counted once, whoever holds it.
 
 use super::book::{Book, Score, bytes, no_loss, versus};
+use super::settle::{Settle, read_processes};
 use crate::recorder::{Recorded, Recorder, record};
 use crate::workload::{self, Running, number};
 use anyhow::{Context, Result};
@@ -14,13 +15,14 @@ use std::time::Duration;
 /// Long enough for a reading of every process, with the budget below.
 const LENGTH: Duration = Duration::from_secs(4);
 
-/// Records a running workload for a while.
-fn observe(words: &[&str], running: &Running) -> Result<Recorded> {
+/// Records a running workload for a while, and until so many processes were read.
+fn observe(words: &[&str], running: &Running, processes: usize) -> Result<Recorded> {
     let pid = running.pid().to_string();
     // A large budget: what is tested is the result and not the pace.
     let all = [words, &["--quiet", "--budget", "100", "-p", &pid]].concat();
     let recorder = Recorder::start(&all)?;
     sleep(LENGTH);
+    Settle::UntilRead.wait(&recorder, |so_far| Ok(read_processes(so_far)? >= processes))?;
     recorder.stop()
 }
 
@@ -65,7 +67,8 @@ pub fn inherited(words: &[&str], size: u64, readers: u64) -> Result<Vec<Score>> 
     let line = cow.line()?;
     // What each process has of its own comes on top: a few hundred KiB.
     let own: i64 = rollup_of_all(&line, "Pss_Anon")?;
-    let recorded = observe(words, &cow)?;
+    let named = line["pids"].as_array().map_or(0, Vec::len);
+    let recorded = observe(words, &cow, named + 1)?;
     cow.finish()?;
     let book = Book::open(&recorded)?;
     let readings = last_readings(&recorded)?;
@@ -158,13 +161,13 @@ pub struct Large {
 ///
 /// # Errors
 /// When the run itself fails.
-pub fn large(words: &[&str], size: u64, mappings: u64, length: Duration) -> Result<Large> {
+pub fn large(words: &[&str], size: u64, mappings: u64, settle: Settle) -> Result<Large> {
     let (size, mappings) = (size.to_string(), mappings.to_string());
     let mut stall = Running::start(&["stall", "--bytes", &size, "--mappings", &mappings])?;
     let pid = number(&stall.line()?, "pid")?;
     let pid_word = pid.to_string();
     let recorder = Recorder::start(&[words, &["--quiet", "-p", &pid_word]].concat())?;
-    sleep(length);
+    settle.wait(&recorder, |so_far| Ok(read_processes(so_far)? > 0))?;
     let recorded = recorder.stop()?;
     let lines = stall.finish()?;
     let felt = lines.first().context("the workload said nothing")?;

@@ -1,5 +1,6 @@
 //! Runs the guest program, in an emulated machine or here, and brings back what it said.
 
+use super::debian_kernel::Kernel;
 use super::dir;
 use super::image::PROGRAMS;
 use crate::sh;
@@ -19,18 +20,19 @@ pub(super) struct Said {
 
 const EMULATOR: &str = "qemu-system-x86_64";
 
+/// The file system that every machine starts with.
+pub(super) fn initramfs() -> Result<PathBuf> {
+    Ok(dir()?.join("initramfs.cpio"))
+}
+
 /// Boots a kernel.
-pub(super) fn emulated(
-    image: &Path,
-    initramfs: &Path,
-    name: &str,
-    patience: Duration,
-) -> Result<Said> {
+pub(super) fn emulated(kernel: &Kernel, patience: Duration) -> Result<Said> {
     if sh::find_in_path(EMULATOR).is_none() {
         bail!("{EMULATOR} is not installed; run `cargo xtask vm --install-tools`");
     }
-    let console = log(name, "console")?;
-    let report = log(name, "report")?;
+    let image = kernel.image()?;
+    let console = log(&kernel.package, "console")?;
+    let report = log(&kernel.package, "report")?;
     // initramfs as ramfs: in a tmpfs the pages of programs would count as shared memory.
     // panic=-1 restarts at once, and -no-reboot turns that into an end.
     let command_line = format!(
@@ -50,7 +52,7 @@ pub(super) fn emulated(
         .arg("-kernel")
         .arg(image)
         .arg("-initrd")
-        .arg(initramfs)
+        .arg(initramfs()?)
         .args(["-append", &command_line])
         .stdin(Stdio::null())
         .stdout(Stdio::null());

@@ -18,8 +18,9 @@ const BINARIES: &[&str] = &[
 ];
 /// The package whose tests run memtrace.
 const TESTS: &str = "memtrace-tests";
-/// Tests of the command line, which are the same on every kernel.
-const SAME_EVERYWHERE: &[&str] = &["cli"];
+/// Tests of the command line, and of a GPU library that a stand-in plays: the same on every
+/// kernel.
+const SAME_EVERYWHERE: &[&str] = &["cli", "gpu"];
 /// The name under which the guest looks for the list of tests.
 const PLAN: &str = "guest-plan.json";
 
@@ -41,6 +42,14 @@ impl fmt::Display for Test {
     }
 }
 
+/// What the guest is to do.
+#[derive(Serialize)]
+struct Plan<'a> {
+    tests: &'a [Test],
+    /// Measure what the ways to see mmap and brk cost.
+    measures: bool,
+}
+
 /// The files, all in one directory.
 pub(super) struct Programs {
     /// The directory; the tests are in `deps` below it.
@@ -52,7 +61,7 @@ pub(super) struct Programs {
 impl Programs {
     /// Builds everything, keeps a copy without debugging information, and lists the tests
     /// that the filters choose.
-    pub(super) fn build(filters: &[String]) -> Result<Self> {
+    pub(super) fn build(filters: &[String], measures: bool) -> Result<Self> {
         let mut build = sh::cargo();
         build.current_dir(sh::root());
         sh::run(build.args(["build", "--locked", "--workspace", "--bins"]))?;
@@ -77,7 +86,11 @@ impl Programs {
             bail!("no test is named like {}", filters.join(" or "));
         }
         tests.sort();
-        std::fs::write(into.join(PLAN), serde_json::to_vec(&tests)?)?;
+        let plan = Plan {
+            tests: &tests,
+            measures,
+        };
+        std::fs::write(into.join(PLAN), serde_json::to_vec(&plan)?)?;
         Ok(Self { dir: into, tests })
     }
 }

@@ -45,6 +45,22 @@ enum Line {
 struct Doctor {
     checks: Vec<Check>,
     plan: Plan,
+    probe_costs: Option<Vec<WayCosts>>,
+}
+
+/// What a way to see mmap and brk costs, where it can be had.
+#[derive(Deserialize)]
+struct WayCosts {
+    way: String,
+    traced_mmap: Option<Slowdown>,
+    traced_brk: Option<Slowdown>,
+    untraced_mmap: Option<Slowdown>,
+    other_call: Option<Slowdown>,
+}
+
+#[derive(Deserialize)]
+struct Slowdown {
+    ratio: f64,
 }
 
 #[derive(Deserialize)]
@@ -239,6 +255,19 @@ impl fmt::Display for Line {
                 let told = doctor.checks.iter().filter(|check| check.verdict != "pass");
                 for check in told {
                     writeln!(f, "    {} {}: {}", check.verdict, check.check, check.reason)?;
+                }
+                for costs in doctor.probe_costs.iter().flatten() {
+                    let parts = [
+                        ("mmap", &costs.traced_mmap),
+                        ("brk", &costs.traced_brk),
+                        ("mmap of others", &costs.untraced_mmap),
+                        ("other calls", &costs.other_call),
+                    ];
+                    let told = parts.map(|(what, cost)| match cost {
+                        Some(cost) => format!("{what} {:.2}x", cost.ratio),
+                        None => format!("{what} unknown"),
+                    });
+                    writeln!(f, "    costs by {}: {}", costs.way, told.join(", "))?;
                 }
                 Ok(())
             }

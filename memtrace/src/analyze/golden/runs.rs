@@ -4,7 +4,7 @@ use super::script::{Script, gib, upid};
 use super::sharing::shared;
 use super::team::ray_with_vllm;
 use super::{devices, left, marked};
-use crate::model::tables::{DiagKind, PeakSource, Severity, VmOp};
+use crate::model::tables::{DiagKind, DiagRow, PeakSource, Severity, VmOp};
 use crate::model::{Bytes, RunState, Target, Tgid};
 
 /// A run's name, how it is made, and the instant to look at.
@@ -173,6 +173,9 @@ fn losses() -> Script {
     run.diag(0.0, refused, "/dev/kmsg", None, detail);
     let backend = (Severity::Info, DiagKind::Backend);
     run.diag(0.0, backend, "bpf", None, "all programs attached");
+    let unseen = (Severity::Info, DiagKind::Unavailable);
+    let detail = "mmap, munmap, mremap, brk and madvise are not seen";
+    run.diag(0.0, unseen, DiagRow::PROBES, None, detail);
     run.cost(1.0, 0.2, 0);
     run.cost(29.0, 4.4, 89_304);
     run.info.command_exit_code = Some(2);

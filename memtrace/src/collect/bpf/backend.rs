@@ -5,13 +5,16 @@ use super::decode::{DecodeError, decode};
 use super::kills::Kills;
 use super::layout::Counting;
 use super::load::{LoadError, Programs, Settings, Sweep};
+use super::misses::Misses;
 use super::peaks::Peaks;
 use super::{attach, cost, load};
 use crate::collect::cgroup::CgroupPaths;
 use crate::collect::procfs::lineage;
 use crate::collect::{CollectError, Collector, Targets, Tick, World};
 use crate::host::{MemoryHierarchy, ProbeWay, clock};
-use crate::model::{BootNs, Bytes, DiagKind, DurationNs, PageSize, Pages, Record, Severity, Tgid};
+use crate::model::{
+    BootNs, Bytes, DiagKind, DiagRow, DurationNs, PageSize, Pages, Record, Severity, Tgid,
+};
 use aya::maps::{MapData, RingBuf};
 use memtrace_abi::{Config, LossClass};
 use std::os::fd::{AsFd, OwnedFd};
@@ -69,7 +72,7 @@ const WAKE_BYTES: u64 = RING_BYTES / 8;
 /// second ...
 const VM_INTERVAL_NS: u64 = 5_000_000;
 /// ... after a burst of so many.
-const VM_BURST: u64 = 2_000;
+pub(super) const VM_BURST: u64 = 2_000;
 
 /// The running backend.
 pub struct BpfBackend {
@@ -79,6 +82,7 @@ pub struct BpfBackend {
     pub(super) options: BpfOptions,
     pub(super) losses: [u64; LossClass::ALL.len()],
     undecoded: Undecoded,
+    misses: Misses,
     pub(super) cost: cost::RunTime,
     pub(super) kills: Kills,
     pub(super) cgroup_scan: attach::CgroupScan,
@@ -112,10 +116,10 @@ impl BpfBackend {
         let settings = settings(&options);
         let (mut programs, ring) = load::load(&settings)?;
         programs.attach()?;
-        if options.are_probes_named && programs.probe_way.is_none() {
+        if options.are_probes_named && programs.probe_way().is_none() {
             return Err(LoadError::Probes(programs.probe_refusals.join("; ")));
         }
-        out.push(probes_diag(&programs, tick));
+        out.push(probes_diag(&programs, &options, tick));
         for what in &programs.missing {
             out.push(tick.diag(Severity::Degraded, DiagKind::Unavailable, "bpf", None, what));
         }
@@ -141,6 +145,7 @@ impl BpfBackend {
             options,
             losses: [0; LossClass::ALL.len()],
             undecoded: Undecoded::default(),
+            misses: Misses::default(),
             cost: cost::RunTime::default(),
             kills: Kills::new(),
             cgroup_scan: attach::CgroupScan::default(),
@@ -198,7 +203,7 @@ impl BpfBackend {
 
     /// Has the sums of calls on address spaces sent, where that is due.
     fn ask_for_sums(&mut self, tick: &Tick, world: &World) -> Result<(), CollectError> {
-        if self.programs.probe_way.is_none() || !self.apply.sums.are_due(tick.boot) {
+        if self.programs.probe_way().is_none() || !self.apply.sums.are_due(tick.boot) {
             return Ok(());
         }
         self.apply.sums.forget_ended(world);
@@ -276,6 +281,10 @@ impl Collector for BpfBackend {
         if scope != Sweep::Moved {
             self.report_losses(tick, world, out);
         }
+        if scope == Sweep::Keyframe && self.misses.write(&self.programs, tick, world, out) {
+            self.has_lost_lifecycle = true;
+            world.note_lost_lifecycle();
+        }
         world.set_snapshot_cost(DurationNs(clock::thread_cpu().0 - started.0));
         result.and(summed).and(reconciled).and(adopted)
     }
@@ -314,7 +323,7 @@ impl Collector for BpfBackend {
     }
 }
 
-fn settings(options: &BpfOptions) -> Settings {
+pub(super) fn settings(options: &BpfOptions) -> Settings {
     let page = options.page_size.0;
     let drift = (DRIFT_BYTES_MIN / page).max(drift_bound_pages(options.online_cpus));
     Settings {
@@ -342,22 +351,36 @@ fn settings(options: &BpfOptions) -> Settings {
     }
 }
 
-/// Which way calls on address spaces are seen, or that they are not.
-fn probes_diag(programs: &Programs, tick: &Tick) -> Record {
-    let mut detail = match programs.probe_way {
-        Some(way) => format!(
-            "mmap, munmap, mremap, brk and madvise are seen by {way}. {}",
-            way.summary()
-        ),
-        None => "mmap, munmap, mremap, brk and madvise are not seen".to_owned(),
+/// Which way calls on address spaces are seen, what that costs and leaves out, or that they
+/// are not.
+fn probes_diag(programs: &Programs, options: &BpfOptions, tick: &Tick) -> Record {
+    let (kind, mut detail) = match programs.probe_way() {
+        Some(way) => {
+            let (summary, unseen) = (way.summary(), way.unseen());
+            let told = format!(
+                "mmap, munmap, mremap, brk and madvise are seen by {way}. {summary}. Not seen: \
+                 {unseen}"
+            );
+            (DiagKind::Backend, told)
+        }
+        None if options.probes.is_empty() => {
+            let why = "no way was asked for or there is none; see memtrace doctor";
+            (DiagKind::Unavailable, format!("{UNSEEN}: {why}"))
+        }
+        None => (DiagKind::Unavailable, UNSEEN.to_owned()),
     };
+    if !programs.are_misses_told() {
+        detail.push_str(". This kernel does not tell how many calls the probes miss");
+    }
     for refusal in &programs.probe_refusals {
         detail.push_str(". Refused: ");
         detail.push_str(refusal);
     }
     // Information only: what is resident is known without them.
-    tick.diag(Severity::Info, DiagKind::Backend, "probes", None, detail)
+    tick.diag(Severity::Info, kind, DiagRow::PROBES, None, detail)
 }
+
+const UNSEEN: &str = "mmap, munmap, mremap, brk and madvise are not seen";
 
 /// How far one per-CPU counter, read without its parts, can be off: batch × CPUs with
 /// batch = max(32, 2 × CPUs) (compute_batch_value in lib/percpu_counter.c).

@@ -2,6 +2,7 @@
 //! first way that the kernel accepts.
 
 use super::load::{LoadError, program, refused};
+use super::misses::Kretprobe;
 use crate::host::ProbeWay;
 use crate::host::btf::Btf as KernelBtf;
 use aya::programs::{BtfTracePoint, FExit, KProbe};
@@ -64,7 +65,8 @@ const CALLS: [Call; VmOp::COUNT] = [
     },
 ];
 
-const KRETPROBE: &str = "vm_kretprobe";
+/// The program of the kretprobes.
+pub(super) const KRETPROBE: &str = "vm_kretprobe";
 const SYS_EXIT: &str = "vm_sys_exit";
 const SYS_EXIT_TRACEPOINT: &str = "sys_exit";
 
@@ -142,65 +144,100 @@ fn place_arm64(btf: &KernelBtf<'_>, layout: &mut Layout) -> Option<()> {
     Some(())
 }
 
-/// Loads the programs of the first way that the kernel accepts; `refusals` gets a sentence
-/// for each that it does not.
-pub(super) fn load(
+/// Whether a program is one of those that see the calls.
+pub(super) fn is_program(name: &str) -> bool {
+    name == KRETPROBE || name == SYS_EXIT || CALLS.iter().any(|call| call.fexit == name)
+}
+
+/// The programs of one way, attached. Dropping the object that they are part of detaches
+/// them.
+pub(super) struct Calls {
+    /// The way that was taken.
+    pub(super) way: ProbeWay,
+    kretprobes: Vec<Kretprobe>,
+}
+
+impl Calls {
+    /// Calls that kretprobes let pass unseen, of any process of the machine: each can follow
+    /// a limited number of calls at a time. `None` where the kernel does not tell (before
+    /// 6.7), or not us (without CAP_SYS_ADMIN). Nothing else than kretprobes misses this way.
+    pub(super) fn missed(&self) -> Option<u64> {
+        self.kretprobes.iter().map(Kretprobe::missed).sum()
+    }
+}
+
+/// Takes the first way that the kernel accepts: its programs are loaded and attached.
+/// `refusals` gets a sentence for each way that it does not.
+pub(super) fn take(
     ebpf: &mut Ebpf,
     ways: &[ProbeWay],
     btf: &Btf,
     refusals: &mut Vec<String>,
-) -> Option<ProbeWay> {
-    ways.iter()
-        .copied()
-        .find(|way| match load_way(ebpf, *way, btf) {
-            Ok(()) => true,
-            Err(error) => {
-                refusals.push(format!("{way}: {error}"));
-                // What of it was loaded would be held for nothing.
-                let _ = unload(ebpf, *way);
-                false
-            }
-        })
+) -> Option<Calls> {
+    first_accepted(ways, refusals, |way| {
+        let taken = take_way(ebpf, way, btf);
+        if taken.is_err() {
+            // What of it was loaded and attached would be held for nothing.
+            let _ = unload(ebpf, way);
+        }
+        taken.map(|kretprobes| Calls { way, kretprobes })
+    })
 }
 
-fn load_way(ebpf: &mut Ebpf, way: ProbeWay, btf: &Btf) -> Result<(), LoadError> {
+fn first_accepted<T>(
+    ways: &[ProbeWay],
+    refusals: &mut Vec<String>,
+    mut take: impl FnMut(ProbeWay) -> Result<T, LoadError>,
+) -> Option<T> {
+    ways.iter().find_map(|way| match take(*way) {
+        Ok(taken) => Some(taken),
+        Err(error) => {
+            refusals.push(format!("{way}: {error}"));
+            None
+        }
+    })
+}
+
+/// One program after the other, so that a kernel that refuses the way at all says so before
+/// the rest is loaded.
+fn take_way(ebpf: &mut Ebpf, way: ProbeWay, btf: &Btf) -> Result<Vec<Kretprobe>, LoadError> {
     match way {
-        ProbeWay::Fentry => CALLS.iter().enumerate().try_for_each(|(position, call)| {
-            let function: &mut FExit = program(ebpf, call.fexit)?;
-            function
-                .load(call.function, btf)
-                .map_err(|error| refused(call.fexit, "load", &error))?;
-            if position > 0 {
-                return Ok(());
+        ProbeWay::Fentry => {
+            for call in &CALLS {
+                let function: &mut FExit = program(ebpf, call.fexit)?;
+                function
+                    .load(call.function, btf)
+                    .map_err(|error| refused(call.fexit, "load", &error))?;
+                function
+                    .attach()
+                    .map_err(|error| refused(call.fexit, "attach", &error))?;
             }
-            // A kernel that refuses the way at all says so here, before the rest is loaded.
-            let attached = function.attach();
-            attached
-                .and_then(|link| function.detach(link))
-                .map_err(|error| refused(call.fexit, "attach", &error))
-        }),
+            Ok(Vec::new())
+        }
         ProbeWay::Kprobe => {
             let probe: &mut KProbe = program(ebpf, KRETPROBE)?;
             probe
                 .load()
-                .map_err(|error| refused(KRETPROBE, "load", &error))
+                .map_err(|error| refused(KRETPROBE, "load", &error))?;
+            let attached = CALLS.iter().map(|call| {
+                let link = probe.attach(call.function, 0);
+                let link = link.and_then(|id| probe.take_link(id));
+                let link = link.map_err(|error| refused(KRETPROBE, "attach", &error))?;
+                Kretprobe::new(link).map_err(|error| refused(KRETPROBE, "attach", &error))
+            });
+            attached.collect()
         }
         ProbeWay::Syscalls => {
             let tracepoint: &mut BtfTracePoint = program(ebpf, SYS_EXIT)?;
             tracepoint
                 .load(SYS_EXIT_TRACEPOINT, btf)
-                .map_err(|error| refused(SYS_EXIT, "load", &error))
+                .map_err(|error| refused(SYS_EXIT, "load", &error))?;
+            tracepoint
+                .attach()
+                .map_err(|error| refused(SYS_EXIT, "attach", &error))?;
+            Ok(Vec::new())
         }
     }
-}
-
-/// Attaches what was loaded: all of it, or nothing.
-pub(super) fn attach(ebpf: &mut Ebpf, way: ProbeWay) -> Result<(), LoadError> {
-    let attached = attach_each(ebpf, way);
-    if attached.is_err() {
-        unload(ebpf, way)?;
-    }
-    attached
 }
 
 fn unload(ebpf: &mut Ebpf, way: ProbeWay) -> Result<(), LoadError> {
@@ -224,28 +261,33 @@ fn unload(ebpf: &mut Ebpf, way: ProbeWay) -> Result<(), LoadError> {
     Ok(())
 }
 
-fn attach_each(ebpf: &mut Ebpf, way: ProbeWay) -> Result<(), LoadError> {
-    match way {
-        ProbeWay::Fentry => CALLS.iter().try_for_each(|call| {
-            let function: &mut FExit = program(ebpf, call.fexit)?;
-            function
-                .attach()
-                .map(|_| ())
-                .map_err(|error| refused(call.fexit, "attach", &error))
-        }),
-        ProbeWay::Kprobe => CALLS.iter().try_for_each(|call| {
-            let probe: &mut KProbe = program(ebpf, KRETPROBE)?;
-            probe
-                .attach(call.function, 0)
-                .map(|_| ())
-                .map_err(|error| refused(KRETPROBE, "attach", &error))
-        }),
-        ProbeWay::Syscalls => {
-            let tracepoint: &mut BtfTracePoint = program(ebpf, SYS_EXIT)?;
-            tracepoint
-                .attach()
-                .map(|_| ())
-                .map_err(|error| refused(SYS_EXIT, "attach", &error))
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_way_that_is_refused_when_it_is_attached_gives_place_to_the_next() {
+        let mut refusals = Vec::new();
+        let mut tried = Vec::new();
+        let taken = first_accepted(&ProbeWay::ALL, &mut refusals, |way| {
+            tried.push(way);
+            match way {
+                ProbeWay::Fentry => Err(refused("vm_fexit_brk", "attach", &"EPERM")),
+                way => Ok(way),
+            }
+        });
+        assert_eq!(taken, Some(ProbeWay::Kprobe));
+        assert_eq!(tried, [ProbeWay::Fentry, ProbeWay::Kprobe]);
+        assert_eq!(refusals, ["fentry: attach BPF program vm_fexit_brk: EPERM"]);
+    }
+
+    #[test]
+    fn where_every_way_is_refused_there_is_none_and_each_says_why() {
+        let mut refusals = Vec::new();
+        let none: Option<()> = first_accepted(&ProbeWay::ALL, &mut refusals, |way| {
+            Err(refused("vm", "load", &way))
+        });
+        assert_eq!(none, None);
+        assert_eq!(refusals.len(), ProbeWay::ALL.len());
     }
 }

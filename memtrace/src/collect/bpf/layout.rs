@@ -92,11 +92,7 @@ pub struct Resolved {
 /// When the bytes are no BTF, or a field that every feature needs is missing.
 pub fn resolve(bytes: &[u8], possible_cpus: u32) -> Result<Resolved, LayoutError> {
     let attached_to = attached_to();
-    let attached_to: Vec<&str> = attached_to
-        .iter()
-        .map(String::as_str)
-        .chain(calls::ATTACHED_TO.iter().copied())
-        .collect();
+    let attached_to: Vec<&str> = attached_to.iter().map(String::as_str).collect();
     let btf = Btf::parse(bytes, &[WANTED, calls::WANTED, &attached_to].concat())?;
     let exit_arguments = btf
         .tracepoint_arguments("btf_trace_sched_process_exit")
@@ -233,12 +229,14 @@ pub fn resolve(bytes: &[u8], possible_cpus: u32) -> Result<Resolved, LayoutError
 pub fn reduced_btf(bytes: &[u8]) -> Result<Option<Vec<u8>>, BtfError> {
     let attached_to = attached_to();
     let attached_to: Vec<&str> = attached_to.iter().map(String::as_str).collect();
-    Ok(Btf::parse(bytes, &[WANTED, &attached_to].concat())?.reduced())
+    let wanted = [WANTED, calls::WANTED, &attached_to].concat();
+    Ok(Btf::parse(bytes, &wanted)?.reduced())
 }
 
 /// What programs are attached to, as BTF names it.
 fn attached_to() -> Vec<String> {
-    PROBES.iter().map(Probe::btf_name).collect()
+    let of_calls = calls::ATTACHED_TO.iter().map(|name| (*name).to_owned());
+    PROBES.iter().map(Probe::btf_name).chain(of_calls).collect()
 }
 
 fn offset(field: Option<Field>, what: &'static str) -> Result<u32, LayoutError> {

@@ -2,7 +2,7 @@
 //! open. Beside this file only the reading of the ring (`backend`) and of run times (`cost`)
 //! know aya.
 
-use super::calls;
+use super::calls::{self, Calls};
 use super::layout::{self, Counting, LayoutError};
 use super::probes::{MARK_VICTIM, On, Probe, TASK_ITERATOR};
 use crate::host::ProbeWay;
@@ -116,13 +116,14 @@ pub struct Programs {
     /// Whether kills by the OOM killer are seen as they happen.
     pub sees_oom_kills: bool,
     /// How calls on address spaces are seen.
-    pub probe_way: Option<ProbeWay>,
+    calls: Option<Calls>,
     /// Ways that the kernel refused, each a sentence.
     pub probe_refusals: Vec<String>,
 }
 
-/// Loads and attaches. The ring is handed out on its own, because its reader borrows it
-/// for as long as an event is looked at.
+/// Loads, and attaches what sees calls on address spaces: whether the kernel accepts a way
+/// shows only then, and there are no members yet that it could tell of. The ring is handed
+/// out on its own, because its reader borrows it for as long as an event is looked at.
 ///
 /// # Errors
 /// When a required program can't be had; the message names it and what the kernel said.
@@ -164,9 +165,10 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
         run(&mut ebpf, "learn_cpu", u64::from(cpu))?;
     }
     let mut probe_refusals = Vec::new();
-    let probe_way = if resolved.has_calls {
-        calls::load(&mut ebpf, &settings.probes, &btf, &mut probe_refusals)
+    let calls = if resolved.has_calls {
+        calls::take(&mut ebpf, &settings.probes, &btf, &mut probe_refusals)
     } else {
+        probe_refusals.push("where the registers of a call are is not known".to_owned());
         None
     };
     // Taken last: a map that is dropped is gone for programs that are loaded later.
@@ -195,7 +197,7 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
             missing,
             counting,
             sees_oom_kills: false,
-            probe_way,
+            calls,
             probe_refusals,
         },
         ring,
@@ -203,7 +205,7 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
 }
 
 impl Programs {
-    /// Attaches every program: fork first, so that a snapshot taken afterwards misses
+    /// Attaches every other program: fork first, so that a snapshot taken afterwards misses
     /// nobody.
     ///
     /// # Errors
@@ -215,12 +217,6 @@ impl Programs {
                 (Err(error), None) => return Err(error),
                 (Err(error), Some(lost)) => self.missing.push(format!("{lost}: {error}")),
             }
-        }
-        if let Some(way) = self.probe_way
-            && let Err(error) = calls::attach(&mut self.ebpf, way)
-        {
-            self.probe_way = None;
-            self.probe_refusals.push(format!("{way}: {error}"));
         }
         Ok(())
     }
@@ -320,16 +316,52 @@ impl Programs {
     /// CPU time already.
     pub fn run_stats(&self) -> Option<(u64, u64)> {
         let mut total = (0, 0);
-        let ours = [TASK_ITERATOR, SWEEP_MOVED].iter().chain(RUN_BY_US);
-        let in_context = |name: &str| !ours.clone().any(|ours| *ours == name);
-        for (_, program) in self.ebpf.programs().filter(|(name, _)| in_context(name)) {
-            let Ok(fd) = program.fd() else { continue };
-            let path = format!("/proc/self/fdinfo/{}", fd.as_fd().as_raw_fd());
-            let text = std::fs::read_to_string(path).ok()?;
+        for (_, text) in self.infos_in_context() {
+            let text = text?;
             total.0 += fdinfo_number(&text, "run_time_ns:")?;
             total.1 += fdinfo_number(&text, "run_cnt:")?;
         }
         Some(total)
+    }
+
+    /// Runs so far that each program missed where traced processes run it, as far as the
+    /// kernel tells (5.12; of kretprobes see [`Calls::missed`]).
+    pub fn missed_runs(&self) -> Vec<(String, u64)> {
+        let missed = |text: Option<String>| fdinfo_number(&text?, "recursion_misses:");
+        let programs = self.infos_in_context();
+        let mut runs: Vec<(String, u64)> = programs
+            .map(|(name, text)| (name.to_owned(), missed(text).unwrap_or(0)))
+            .collect();
+        for (name, count) in &mut runs {
+            if name == calls::KRETPROBE {
+                *count += self.calls.as_ref().and_then(Calls::missed).unwrap_or(0);
+            }
+        }
+        runs
+    }
+
+    /// How calls on address spaces are seen.
+    pub fn probe_way(&self) -> Option<ProbeWay> {
+        self.calls.as_ref().map(|calls| calls.way)
+    }
+
+    /// Whether calls that the probes miss are counted.
+    pub fn are_misses_told(&self) -> bool {
+        self.calls
+            .as_ref()
+            .is_none_or(|calls| calls.missed().is_some())
+    }
+
+    /// What the kernel says of each loaded program that is not run by us.
+    fn infos_in_context(&self) -> impl Iterator<Item = (&str, Option<String>)> {
+        let is_ours =
+            |name: &str| name == TASK_ITERATOR || name == SWEEP_MOVED || RUN_BY_US.contains(&name);
+        let programs = self.ebpf.programs().filter(move |(name, _)| !is_ours(name));
+        programs.filter_map(|(name, program)| {
+            let fd = program.fd().ok()?;
+            let path = format!("/proc/self/fdinfo/{}", fd.as_fd().as_raw_fd());
+            Some((name, std::fs::read_to_string(path).ok()))
+        })
     }
 }
 

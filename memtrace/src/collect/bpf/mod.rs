@@ -4,6 +4,7 @@
 //! `load` knows aya, `layout` the kernel's structures, `probes` what is attached, `decode`
 //! the bytes of an event, `apply` what an event means, `attach` who belongs; `peaks` what a
 //! peak is, `kills` OOM kills, `calls` how calls on address spaces are seen, `vm` their rows,
+//! `misses` what the programs did not get to see, `measure` what they cost those who call,
 //! `backend` the order of it all.
 
 mod apply;
@@ -15,6 +16,8 @@ mod decode;
 mod kills;
 mod layout;
 mod load;
+mod measure;
+mod misses;
 mod peaks;
 mod probes;
 mod vm;
@@ -23,3 +26,4 @@ pub use backend::{BpfBackend, BpfOptions, HeldCommand};
 pub use decode::{DecodeError, decode};
 pub use layout::reduced_btf;
 pub use load::LoadError;
+pub use measure::probe_costs;

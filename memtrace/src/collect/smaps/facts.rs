@@ -91,7 +91,6 @@ pub(super) fn backing(
         };
     };
     const TMPFS: i64 = 0x0102_1994;
-    const RAMFS: i64 = 0x8584_58f6;
     const HUGETLBFS: i64 = 0x9584_58f6;
     #[allow(clippy::unnecessary_cast)]
     let backing = match kind as i64 {
@@ -99,8 +98,9 @@ pub(super) fn backing(
         TMPFS if header.path.starts_with(b"/dev/") && !header.path.starts_with(b"/dev/shm/") => {
             Backing::Devtmpfs
         }
-        TMPFS | RAMFS => Backing::Tmpfs,
+        TMPFS => Backing::Tmpfs,
         HUGETLBFS => Backing::Hugetlbfs,
+        // To the kernel the pages of a ramfs are page cache, and no shared memory.
         _ => Backing::Files,
     };
     known.insert(header.device, backing);

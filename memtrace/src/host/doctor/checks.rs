@@ -192,7 +192,12 @@ pub(super) fn probes(facts: &HostFacts) -> Finding {
     if !is_linux(facts) {
         return Finding::pass(NOT_LINUX);
     }
-    let by = |way: ProbeWay| Finding::pass(format!("{way}: {}", way.summary()));
+    let by = |way: ProbeWay| {
+        let (summary, unseen) = (way.summary(), way.unseen());
+        Finding::pass(format!(
+            "{way}: {summary}. Not seen: {unseen}. What it costs here: --measure"
+        ))
+    };
     let arch = ProbeWay::Syscalls.obstacle(facts);
     match (facts.has_fentry, facts.has_kprobes) {
         _ if arch.is_some() => Finding::warn_only(arch.map_or("", |why| why.reason())),
@@ -206,7 +211,7 @@ pub(super) fn probes(facts: &HostFacts) -> Finding {
                 facts,
             ),
             "memtrace record --probes syscalls sees them; it slows every system call of the \
-             machine while the recording runs",
+             machine while the recording runs (memtrace doctor --measure says by how much)",
         ),
     }
 }

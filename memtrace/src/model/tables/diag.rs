@@ -24,6 +24,12 @@ table! {
     }
 }
 
+impl DiagRow {
+    /// The subject of the row that says how calls on address spaces are seen, or, of kind
+    /// [`DiagKind::Unavailable`], that they are not.
+    pub const PROBES: &'static str = "probes";
+}
+
 labels! {
     /// How much a diagnostic matters.
     pub enum Severity {

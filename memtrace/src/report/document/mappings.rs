@@ -4,6 +4,7 @@
 use super::{Section, Tone, figures, flexible, name, pid, pid_and_name};
 use crate::analyze::{Analysis, Mapping, ProcessMappings};
 use crate::model::Bytes;
+use crate::model::tables::{DiagKind, DiagRow};
 use crate::report::words;
 
 /// The largest mappings that are listed.
@@ -12,10 +13,12 @@ const LARGEST_MAX: usize = 5;
 /// Below this much of anything an address space is of no interest.
 const MATTERS: Bytes = Bytes(1 << 30);
 
-/// What processes did to their address spaces; `None` where nothing saw that, or where it is
-/// of no interest.
+/// What processes did to their address spaces, or that it was not seen; `None` where it is of
+/// no interest, and where a polling backend saw nothing, which is said with its limits.
 pub(super) fn mappings(analysis: &Analysis, top: usize) -> Option<Section> {
-    let found = analysis.mappings.as_ref()?;
+    let Some(found) = analysis.mappings.as_ref() else {
+        return unseen(analysis);
+    };
     let processes: Vec<&ProcessMappings> = found
         .processes
         .iter()
@@ -73,6 +76,16 @@ pub(super) fn mappings(analysis: &Analysis, top: usize) -> Option<Section> {
          (ANON).",
     );
     Some(section)
+}
+
+fn unseen(analysis: &Analysis) -> Option<Section> {
+    let is_said = analysis
+        .losses
+        .iter()
+        .any(|loss| loss.subject == DiagRow::PROBES && loss.kind == Some(DiagKind::Unavailable));
+    is_said.then(|| {
+        Section::new("Address space: mmap, brk and madvise were not seen (see memtrace doctor)")
+    })
 }
 
 /// Whether a process reserves much that it does not touch, or moves much about.

@@ -179,3 +179,38 @@ fn a_reduced_kernel_resolves_as_it_does_when_it_is_reduced_again() {
         assert_eq!(resolved(&again).layout, resolved(kernel).layout);
     }
 }
+
+/// Whether the BTF that programs are loaded with names a function.
+fn names(found: &Resolved, function: &str) -> bool {
+    let btf = Btf::parse(&found.attach_btf, &[function]).unwrap();
+    btf.function_id(function).is_some()
+}
+
+#[test]
+fn the_registers_and_the_functions_of_calls_are_found_on_every_kernel() {
+    for kernel in KERNELS {
+        let found = resolved(kernel);
+        assert!(found.has_calls);
+        for function in &calls::ATTACHED_TO[1..] {
+            assert!(names(&found, function), "{function}");
+        }
+    }
+}
+
+/// fexit programs are bound to a function by its id, kretprobes by its name.
+#[test]
+fn where_btf_does_not_name_the_function_of_a_call_kretprobes_are_left() {
+    for kernel in KERNELS {
+        let function = calls::ATTACHED_TO[1];
+        let found = resolved(&without(kernel, function));
+        assert!(found.has_calls);
+        assert!(!names(&found, function));
+    }
+}
+
+#[test]
+fn without_the_registers_of_a_call_no_way_is_left() {
+    for kernel in KERNELS {
+        assert!(!resolved(&without(kernel, "pt_regs")).has_calls);
+    }
+}

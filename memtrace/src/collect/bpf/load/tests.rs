@@ -32,7 +32,23 @@ mod needs_bpf {
             let loaded = load(&settings(64, possible_cpus));
             let (programs, _ring) = loaded.unwrap();
             assert_eq!(programs.missing, [""; 0], "{possible_cpus} CPUs");
-            assert_eq!(programs.probe_way, Some(ProbeWay::Syscalls));
+            assert_eq!(programs.probe_way(), Some(ProbeWay::Syscalls));
+        }
+    }
+
+    #[test]
+    fn a_way_that_the_kernel_refuses_gives_place_to_the_next() {
+        let settings = Settings {
+            probes: ProbeWay::ALL.to_vec(),
+            ..settings(64, 2)
+        };
+        let (programs, _ring) = load(&settings).unwrap();
+        let taken = programs.probe_way().unwrap();
+        let place = ProbeWay::ALL.iter().position(|way| *way == taken);
+        assert_eq!(place, Some(programs.probe_refusals.len()));
+        let refused = programs.probe_refusals.iter().zip(ProbeWay::ALL);
+        for (refusal, way) in refused {
+            assert!(refusal.starts_with(way.as_str()), "{refusal}");
         }
     }
 
