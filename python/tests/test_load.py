@@ -374,3 +374,33 @@ def test_what_is_no_recording_says_so(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"schema_version": {"major": 2}}')
     with pytest.raises(ValueError, match="version 2"):
         memtrace.load(tmp_path)
+
+
+def test_the_peak_is_a_moment_too() -> None:
+    recording = memtrace.load(TRAINING)
+    assert recording.at("peak").to_arrow().equals(recording.peak().processes.to_arrow())
+
+
+def test_a_phase_knows_the_peak_of_what_descends_from_its_process() -> None:
+    phases = memtrace.load(TRAINING).phases()
+    peaks = dict(zip(phases.column("name"), phases.column("child_rss_peak_bytes")))
+    own = dict(zip(phases.column("name"), phases.column("rss_peak_bytes")))
+    tree = dict(zip(phases.column("name"), phases.column("tree_rss_peak_bytes")))
+    assert peaks["load_model"] == 0
+    for n in range(3):
+        name = f"step_{n}_rollout"
+        assert peaks[name] > 90 << 20
+        assert peaks[name] <= tree[name] <= own[name] + peaks[name]
+
+
+def test_a_notebook_shows_a_table_as_one_and_runs_nothing_in_it() -> None:
+    columns: dict[str, tuple[str, list[Any]]] = {
+        "name": ("string", ["<script>x</script>", None]),
+        "rss_bytes": ("int64", [3 << 20, None]),
+    }
+    shown = memtrace.load(TRAINING).mem.of("small", columns)._repr_html_()
+    assert "<th>rss_bytes</th>" in shown
+    assert "&lt;script&gt;" in shown and "<script>" not in shown
+    assert "<td>3.0 MiB</td>" in shown and "<td></td>" in shown
+    assert "small: 2 rows" in shown
+    assert memtrace.load(TRAINING).mem._repr_html_().count("<tr>") == 21

@@ -11,14 +11,27 @@ pub(crate) const BENCHES: &[Bench] = &[
         name: "shared-once",
         run: |effort| {
             let size = effort.pick(64, 512) << 20;
-            Ok(rows("shared-once", scenario::object(WORDS, size, 8)?))
+            let size_word = size.to_string();
+            let words = ["shm", "--bytes", &size_word, "--processes", "8"];
+            let mut scores = scenario::object(WORDS, size, 8)?;
+            scores.extend(total(
+                effort,
+                &[&words[..], &["--hold-ms", "60000"]].concat(),
+            )?);
+            Ok(rows("shared-once", scores))
         },
     },
     Bench {
         name: "inherited-once",
         run: |effort| {
             let size = effort.pick(128, 1_024) << 20;
-            Ok(rows("inherited-once", scenario::inherited(WORDS, size, 8)?))
+            let size_word = size.to_string();
+            let mut scores = scenario::inherited(WORDS, size, 8)?;
+            scores.extend(total(
+                effort,
+                &["cow", "--bytes", &size_word, "--processes", "8"],
+            )?);
+            Ok(rows("inherited-once", scores))
         },
     },
     Bench {
@@ -44,6 +57,11 @@ const WORDS: &[&str] = &[];
 const WAIT_MS: f64 = 10.0;
 /// A PSS is to be had within this.
 const FIRST_S: f64 = 30.0;
+
+fn total(effort: Effort, workload: &[&str]) -> Result<Vec<Score>> {
+    let settle = Duration::from_secs(effort.pick(10, 30));
+    scenario::total(WORDS, workload, settle)
+}
 
 fn rows(name: &str, scores: Vec<Score>) -> Vec<Measured> {
     scores

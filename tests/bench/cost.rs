@@ -31,6 +31,13 @@ pub(crate) const BENCHES: &[Bench] = &[
         },
     },
     Bench {
+        name: "household-60",
+        run: |effort| {
+            let mut tree = Running::start(&["household", "--processes", "60"])?;
+            at_10_hz(effort, &mut tree, "household-60", 1.0)
+        },
+    },
+    Bench {
         name: "threads-20000",
         run: |effort| {
             let words = ["threads", "--processes", "100", "--threads", "200"];

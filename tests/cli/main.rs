@@ -4,6 +4,7 @@
 mod ends;
 mod full_disk;
 mod killed;
+mod lines;
 mod marks;
 mod names;
 mod pid_reuse;

@@ -78,6 +78,20 @@ mod needs_bpf {
     }
 
     #[test]
+    fn what_outlives_the_command_is_told_and_left_alone() -> anyhow::Result<()> {
+        need::require("bpf");
+        all_hold(scenario::survivors(BPF, false)?);
+        Ok(())
+    }
+
+    #[test]
+    fn what_outlives_the_command_is_ended_when_that_was_asked_for() -> anyhow::Result<()> {
+        need::require("bpf");
+        all_hold(scenario::survivors(BPF, true)?);
+        Ok(())
+    }
+
+    #[test]
     fn daemons_stay_in_the_tree() -> anyhow::Result<()> {
         need::require("bpf");
         all_hold(scenario::daemons(BPF)?);
@@ -278,6 +292,22 @@ mod needs_bpf {
             need::require("bpf");
             need::require("memcg");
             all_hold(scenario::oom(BPF)?);
+            Ok(())
+        }
+
+        #[test]
+        fn the_culprit_of_an_oom_kill_is_named_where_it_is_not_the_victim() -> anyhow::Result<()> {
+            need::require("bpf");
+            need::require("memcg");
+            all_hold(scenario::scapegoat(BPF)?);
+            Ok(())
+        }
+
+        #[test]
+        fn a_group_that_is_removed_while_it_is_recorded_is_no_trouble() -> anyhow::Result<()> {
+            need::require("bpf");
+            need::require("memcg");
+            all_hold(scenario::removed_group(BPF)?);
             Ok(())
         }
 

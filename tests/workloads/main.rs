@@ -25,11 +25,13 @@ mod now;
 mod oom;
 mod phases;
 mod reserve;
+mod scapegoat;
 mod shm;
 mod spike;
 mod stall;
 mod steps;
 mod storm;
+mod survivors;
 mod sys;
 mod threads;
 mod titles;
@@ -67,11 +69,13 @@ const WORKLOADS: &[Workload] = &[
     oom::WORKLOAD,
     phases::WORKLOAD,
     reserve::WORKLOAD,
+    scapegoat::WORKLOAD,
     shm::WORKLOAD,
     spike::WORKLOAD,
     steps::WORKLOAD,
     stall::WORKLOAD,
     storm::WORKLOAD,
+    survivors::WORKLOAD,
     threads::WORKLOAD,
     titles::WORKLOAD,
     vforkchild::WORKLOAD,

@@ -75,6 +75,34 @@ impl Amounts {
         unpack(self.swap)
     }
 
+    /// The same with RSS as the process itself measured it. Kinds that no longer add up to it
+    /// are unknown.
+    pub(super) fn measured(self, rss: Option<Bytes>) -> Self {
+        /// The probe notes a smaller move only at the next snapshot.
+        const NEAR: i64 = 1 << 20;
+        match rss {
+            None => self,
+            Some(Bytes(rss)) if self.rss != UNKNOWN && (self.rss - rss).abs() <= NEAR => {
+                Self { rss, ..self }
+            }
+            Some(Bytes(rss)) => Self {
+                rss,
+                ..Self::UNKNOWN
+            },
+        }
+    }
+
+    /// The same as a sum of which one part turned out to be another amount.
+    pub(super) fn moved(self, from: Self, to: Self) -> Self {
+        match (unpack(self.rss), from.rss(), to.rss()) {
+            (Some(Bytes(sum)), Some(Bytes(from)), Some(Bytes(to))) => Self {
+                rss: sum - from + to,
+                ..self
+            },
+            _ => self,
+        }
+    }
+
     /// Resident memory, with unknown taken as zero: for running sums only, where the unknown
     /// are counted beside.
     pub(super) fn rss_or_zero(&self) -> i64 {

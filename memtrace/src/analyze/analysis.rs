@@ -7,6 +7,7 @@ use super::endings::{Endings, common_name};
 use super::family::{Family, bundle_similar};
 use super::gpu::Gpus;
 use super::growth::Growth;
+use super::leftovers::Leftovers;
 use super::losses::Loss;
 use super::mappings::Mappings;
 use super::oom::OomFinding;
@@ -64,6 +65,8 @@ pub struct Analysis {
     pub ooms: Vec<OomFinding>,
     /// How processes ended.
     pub endings: Endings,
+    /// What was left of the tree when the recording ended.
+    pub leftovers: Leftovers,
 }
 
 /// The main process of a tree against all that descends from it.

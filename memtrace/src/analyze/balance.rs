@@ -4,6 +4,7 @@
 
 use super::composition::Composition;
 use super::process::Process;
+use super::sharing::Forks;
 use super::standing::Standing;
 use super::surroundings::{CgroupUse, NodeUse, is_within};
 use super::{Amounts, RowSource, standing};
@@ -89,11 +90,19 @@ pub struct Balance {
     pub anon: Vec<AnonLine>,
     /// Processes in the scope of which nothing is known.
     pub unknown_process_count: usize,
-    /// Anonymous memory of processes that are not recorded: the kernel's sum less the lines
-    /// above. Only for the node, and only where not all processes were recorded.
+    /// Anonymous memory of processes that are not recorded. In a cgroup what their counters
+    /// say, added up, so that copy-on-write pages count in every sharer; on the node the
+    /// kernel's sum less the lines above, where not all processes were recorded.
     pub other_processes_bytes: Option<Bytes>,
+    /// How many those are; `None` for the node, and when they were not counted.
+    pub other_process_count: Option<i64>,
+    /// Anonymous memory of memtrace itself, where it runs in the scope and is not recorded.
+    pub recorder_bytes: Option<Bytes>,
     /// Shared objects, each once, the largest first.
     pub objects: Vec<ShmObjectRow>,
+    /// Shared memory of no such object, by the kernel's sum; below zero when a part of the
+    /// objects is swapped out, or charged to another group.
+    pub other_shared_bytes: Option<Bytes>,
     /// Page cache of files that recorded processes use, the largest first.
     pub files: Vec<CachedFileRow>,
     /// Page cache of all other files, by the kernel's sum; below zero when some of the files
@@ -122,8 +131,7 @@ impl Balance {
             .objects
             .iter()
             .filter(|row| row.kind != Some(MappingKind::Hugetlb));
-        let allocated = of_pages.filter_map(|row| row.allocated_bytes);
-        allocated.sum()
+        of_pages.filter_map(in_memory).sum()
     }
 
     /// Files that recorded processes use.
@@ -151,7 +159,9 @@ impl Balance {
     fn close(&mut self) {
         let attributed = self.anon_bytes()
             + self.other_processes_bytes.unwrap_or(Bytes(0))
+            + self.recorder_bytes.unwrap_or(Bytes(0))
             + self.objects_bytes()
+            + self.other_shared_bytes.unwrap_or(Bytes(0))
             + self.files_bytes()
             + self.other_files_bytes.unwrap_or(Bytes(0))
             + self.kernel_bytes();
@@ -159,10 +169,16 @@ impl Balance {
     }
 }
 
+/// What an object takes of memory: what of it is swapped out is told apart where it can be.
+pub fn in_memory(row: &ShmObjectRow) -> Option<Bytes> {
+    row.resident_bytes.or(row.allocated_bytes)
+}
+
 /// Reads what is known about sharing, and draws up the books of every composition.
 pub(super) fn complete<S: RowSource>(
     source: &S,
     processes: &[Process],
+    forks: &Forks,
     is_everyone_recorded: bool,
     compositions: &mut [&mut Composition],
 ) -> Result<(), S::Error> {
@@ -178,6 +194,7 @@ pub(super) fn complete<S: RowSource>(
         let books = Books {
             composition,
             processes,
+            forks,
             cgroup_of: &cgroup_of,
             standing: &standing,
             ratios: ratios(processes, &standing),
@@ -197,6 +214,7 @@ pub(super) fn complete<S: RowSource>(
 pub(super) struct Books<'a> {
     composition: &'a Composition,
     processes: &'a [Process],
+    forks: &'a Forks,
     cgroup_of: &'a HashMap<Upid, &'a str>,
     standing: &'a Standing,
     ratios: HashMap<Alike<'a>, (f64, f64)>,
@@ -219,6 +237,10 @@ impl Books<'_> {
         let mut balance = self.attributed(Scope::Cgroup(path.to_owned()), is_inside);
         balance.current_bytes = row.current_bytes;
         balance.age_ns = group.age_ns;
+        balance.other_processes_bytes = row.other_anon_bytes;
+        balance.other_process_count = row.other_process_count;
+        let objects = balance.objects_bytes();
+        balance.other_shared_bytes = row.shmem_bytes.map(|all| all - objects);
         let named = balance.files_bytes();
         let cache = row.file_bytes.zip(row.shmem_bytes);
         balance.other_files_bytes = cache.map(|(file, shmem)| file - shmem - named);
@@ -237,9 +259,11 @@ impl Books<'_> {
         balance.current_bytes = in_use.map(|(total, free)| total - free);
         balance.age_ns = node.age_ns;
         if !is_everyone_recorded {
-            let anon = balance.anon_bytes();
+            let anon = balance.anon_bytes() + balance.recorder_bytes.unwrap_or(Bytes(0));
             balance.other_processes_bytes = row.anon_bytes.map(|all| all - anon);
         }
+        let objects = balance.objects_bytes();
+        balance.other_shared_bytes = row.shmem_bytes.map(|all| all - objects);
         let named = balance.files_bytes();
         let buffers = row.buffers_bytes.unwrap_or(Bytes(0));
         let cache = row.cached_bytes.zip(row.shmem_bytes);
@@ -275,11 +299,20 @@ impl Books<'_> {
             }
         }
         anon.sort_by_key(|line| (std::cmp::Reverse(line.bytes), line.process));
+        let recorder = self.composition.recorder.as_ref().filter(|recorder| {
+            let cgroup = recorder.cgroup.as_deref();
+            !recorder.is_recorded
+                && match &scope {
+                    Scope::Node => true,
+                    Scope::Cgroup(path) => cgroup.is_some_and(|own| is_within(own, path)),
+                }
+        });
+        let recorder_bytes = recorder.map(|recorder| recorder.anon_bytes);
         let objects = self
             .objects_there()
             .filter(|row| is_inside(row.first_mapper_upid) || scope == Scope::Node);
         let mut objects: Vec<ShmObjectRow> = objects.cloned().collect();
-        let order = |row: &ShmObjectRow| (row.allocated_bytes.map(std::cmp::Reverse), row.inode);
+        let order = |row: &ShmObjectRow| (in_memory(row).map(std::cmp::Reverse), row.inode);
         objects.sort_by_key(order);
         let files = self.standing.files.iter().filter(|row| {
             let is_inside = is_inside(row.first_user_upid) || scope == Scope::Node;
@@ -294,7 +327,10 @@ impl Books<'_> {
             anon,
             unknown_process_count,
             other_processes_bytes: None,
+            other_process_count: None,
+            recorder_bytes,
             objects,
+            other_shared_bytes: None,
             files,
             other_files_bytes: None,
             kernel: Vec::new(),
@@ -315,7 +351,7 @@ impl Books<'_> {
     /// The objects that had memory at the instant.
     pub(super) fn objects_there(&self) -> impl Iterator<Item = &ShmObjectRow> {
         let objects = self.standing.objects.iter();
-        objects.filter(|row| is_some(row.allocated_bytes) && self.was_there(row))
+        objects.filter(|row| is_some(in_memory(row)) && self.was_there(row))
     }
 
     fn was_there(&self, row: &ShmObjectRow) -> bool {
@@ -333,8 +369,12 @@ impl Books<'_> {
     pub(super) fn anon_line(&self, process: usize, amounts: &Amounts) -> Option<AnonLine> {
         let now = amounts.anon()?;
         let measured = self.standing.pss.get(&self.processes[process].upid);
+        let at = self.composition.boot_ns;
         let (bytes, basis, boot_ns) = match measured {
-            Some(row) => anon_at(row, now, self.composition.boot_ns),
+            Some(row) => {
+                let is_shared = self.forks.may_share(process, row.boot_ns, at);
+                anon_at(row, now, at, is_shared)
+            }
             None => match self.ratio_of_alike(process) {
                 Some(ratio) => (Bytes((now.0 as f64 * ratio) as i64), Basis::Estimated, None),
                 None => (now, Basis::UpperBound, None),
@@ -378,10 +418,24 @@ fn ratios<'a>(processes: &'a [Process], standing: &Standing) -> HashMap<Alike<'a
 
 /// Anonymous memory at an instant, from a measurement at another one and the RSS now: what
 /// came since then is taken to be the process's own, as pages are when they are first touched.
-fn anon_at(row: &PssRow, now: Bytes, at: BootNs) -> (Bytes, Basis, Option<BootNs>) {
+///
+/// A fork since then makes every page of it shared, so that its own part can only be less, and
+/// by how much is not known before the next reading.
+fn anon_at(
+    row: &PssRow,
+    now: Bytes,
+    at: BootNs,
+    has_forked: bool,
+) -> (Bytes, Basis, Option<BootNs>) {
+    let has_forked = has_forked && row.boot_ns <= at;
     // It says so until the next row, and nothing of the time before.
     if row.is_anon_unshared && row.boot_ns <= at {
-        return (now, Basis::Exact, None);
+        let basis = if has_forked {
+            Basis::UpperBound
+        } else {
+            Basis::Exact
+        };
+        return (now, basis, None);
     }
     let (Some(pss), Some(rss)) = (row.pss_anon_bytes, row.rss_anon_bytes) else {
         return (now, Basis::UpperBound, None);
@@ -389,10 +443,10 @@ fn anon_at(row: &PssRow, now: Bytes, at: BootNs) -> (Bytes, Basis, Option<BootNs
     let moved = now - rss;
     let bytes = (pss + moved).max(Bytes(0)).min(now);
     let is_near = moved.0.saturating_abs() <= rss.0 / MOVED_PART;
-    let basis = if is_near {
-        Basis::Measured
-    } else {
-        Basis::Estimated
+    let basis = match (has_forked, is_near) {
+        (true, _) => Basis::UpperBound,
+        (false, true) => Basis::Measured,
+        (false, false) => Basis::Estimated,
     };
     (bytes, basis, Some(row.boot_ns))
 }
@@ -456,7 +510,7 @@ mod tests {
     }
 
     fn at(row: &PssRow, now: i64, at: i64) -> (i64, Basis) {
-        let (bytes, basis, _) = anon_at(row, Bytes(now), BootNs(at));
+        let (bytes, basis, _) = anon_at(row, Bytes(now), BootNs(at), false);
         (bytes.0, basis)
     }
 
@@ -465,6 +519,16 @@ mod tests {
         assert_eq!(at(&row(10, 10, true), 5000, 200), (5000, Basis::Exact));
         let before = at(&row(10, 10, true), 5000, 50);
         assert_eq!(before.1, Basis::Estimated);
+    }
+
+    #[test]
+    fn after_a_fork_what_was_its_own_is_an_upper_bound() {
+        let after = |row: &PssRow| {
+            let (bytes, basis, _) = anon_at(row, Bytes(50), BootNs(200), true);
+            (bytes, basis)
+        };
+        assert_eq!(after(&row(10, 10, true)), (Bytes(50), Basis::UpperBound));
+        assert_eq!(after(&row(4, 10, false)), (Bytes(44), Basis::UpperBound));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::gpu::GpuLedger;
 use super::ledger::Snapshot;
 use super::process::Process;
 use super::shares::Share;
-use super::surroundings::{CgroupUse, NodeUse};
+use super::surroundings::{CgroupUse, NodeUse, RecorderUse};
 use crate::model::{BootNs, Bytes};
 use std::sync::Arc;
 
@@ -26,6 +26,8 @@ pub struct Composition {
     pub cgroups: Vec<CgroupUse>,
     /// The node as it stood then.
     pub node: Option<NodeUse>,
+    /// The recorder as it stood then.
+    pub recorder: Option<RecorderUse>,
     /// The books of those cgroups and of the node; empty for a recording that does not know
     /// what is shared.
     pub balances: Vec<Balance>,
@@ -72,6 +74,7 @@ impl Composition {
             holders,
             cgroups: Vec::new(),
             node: None,
+            recorder: None,
             balances: Vec::new(),
             shares: None,
             gpus: Vec::new(),

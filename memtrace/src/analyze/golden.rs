@@ -2,6 +2,7 @@
 //! write runs in, and the list of runs on which every report format is snapshotted.
 
 mod devices;
+mod left;
 mod marked;
 mod rows;
 mod runs;
@@ -9,6 +10,7 @@ mod script;
 mod sharing;
 mod team;
 
+pub(crate) use marked::vllm_start_up;
 pub(crate) use rows::mem_row;
 pub(crate) use runs::RUNS;
 pub(crate) use script::{Script, boot, upid};

@@ -20,6 +20,7 @@ mod gpu;
 mod growth;
 mod held;
 mod ledger;
+mod leftovers;
 mod losses;
 mod mappings;
 mod moment;
@@ -32,15 +33,17 @@ mod reorder;
 mod roles;
 mod roster;
 mod run;
+mod samples;
 mod series;
 mod shares;
+mod sharing;
 mod signal;
 mod standing;
 mod surroundings;
 
 pub use amounts::{Amounts, Sum, Totals};
 pub use analysis::{Analysis, TreeFinding};
-pub use balance::{AnonLine, Balance, Basis, KernelPart, Scope};
+pub use balance::{AnonLine, Balance, Basis, KernelPart, Scope, in_memory};
 pub use clock::RunClock;
 pub use composition::{Composition, Holder, HolderGroup, together};
 pub use cost::RecorderCost;
@@ -49,10 +52,11 @@ pub use endings::{Ending, EndingGroup, Endings};
 pub use family::{Family, TreeLine};
 pub use gpu::{Contexts, Fall, GpuDevice, GpuHolder, GpuLedger, GpuLine, GpuProcess, Gpus};
 pub use growth::{Growth, Verdict};
+pub use leftovers::{LeftObject, Leftovers, Survivor};
 pub use losses::Loss;
 pub use mappings::{Mapping, Mappings, ProcessMappings};
 pub use moment::{Moment, MomentError, ParseMomentError};
-pub use oom::OomFinding;
+pub use oom::{Grower, HeldKind, KindLine, OomFinding, PostMortem, Pressure};
 pub use peak::{Bound, Peak, PeakOrigin};
 pub use phases::{
     HolderChange, Measures, Phase, PhaseEnd, PhaseError, PhaseFocus, PhaseForm, PhaseLine, Phases,
@@ -61,10 +65,14 @@ pub use phases::{
 pub use process::Process;
 pub use roles::{Kind, KindFigures, RoleAtPeak, RoleFinding};
 pub use run::{AnalyzeError, Options, analyze};
+pub use samples::{
+    LabelledPeak, MemorySample, NodeReading, PythonHeap, SampleOptions, SampleSummary, Samples,
+    sample,
+};
 pub use series::SeriesPoint;
 pub use shares::Share;
 pub use signal::signal_name;
-pub use surroundings::{CgroupUse, NodeUse};
+pub use surroundings::{CgroupUse, NodeUse, RecorderUse};
 
 use crate::model::Row;
 

@@ -16,6 +16,7 @@ mod slope;
 #[cfg(test)]
 mod tests;
 mod timeline;
+mod told;
 
 pub use focus::{HolderChange, PhaseError, PhaseFocus};
 pub(super) use gauge::{Gauge, Gauges};
@@ -24,6 +25,7 @@ pub(super) use timeline::Timeline;
 
 use super::amounts::Amounts;
 use crate::model::{BootNs, Bytes, DurationNs};
+use serde_json::{Map, Value};
 use std::sync::Arc;
 
 /// The phases of a recording.
@@ -41,6 +43,8 @@ pub struct Phases {
     pub process_count: usize,
     /// Each phase, or many of one name, in order of their first begin.
     pub lines: Vec<PhaseLine>,
+    /// What was asked to be instrumented and is not there in the installed version.
+    pub missing: Vec<Arc<str>>,
 }
 
 /// One line of the table of phases.
@@ -79,6 +83,11 @@ pub struct Phase {
     pub own: Option<Stretch>,
     /// What the tree held at its end above the baseline.
     pub since_baseline: Option<Bytes>,
+    /// The highest RSS of its process within, as the kernel kept it, where the program asked
+    /// (`memtrace.peak`).
+    pub exact_peak: Option<Bytes>,
+    /// The attributes of its marks.
+    pub attributes: Map<String, Value>,
 }
 
 /// What a phase is made of.

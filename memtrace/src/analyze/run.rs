@@ -14,13 +14,14 @@ use super::moment::{Moment, MomentError};
 use super::phases::{Gauges, PhaseError, Timeline};
 use super::reorder::{Reorder, Sample};
 use super::roster::Roster;
-use super::{Amounts, RowSource, balance, losses, mappings, oom, roles, surroundings};
-use crate::model::tables::MemRow;
-use crate::model::{BootNs, Bytes, RunInfo, RunState, Target};
+use super::sharing::Forks;
+use super::{Amounts, RowSource, balance, leftovers, losses, mappings, oom, roles, surroundings};
+use crate::model::tables::{MemRow, MemSource};
+use crate::model::{BootNs, Bytes, RunInfo, RunState, Target, Upid};
 use std::collections::HashMap;
 
 /// What the pass needs of a row of `mem`.
-const MEM_COLUMNS: &[&str] = &[
+pub(super) const MEM_COLUMNS: &[&str] = &[
     "ts",
     "boot_ns",
     "upid",
@@ -92,11 +93,13 @@ where
     let instants = oom::instants(&kills).chain(at);
     let gpus = GpuTimeline::read(source, clock.end())?;
     let instants = instants.chain(phases.instants(clock.end()));
-    let instants = instants.chain(gpus.instants()).collect();
-    let asked = (instants, phases.gauges());
+    let instants: Vec<BootNs> = instants.chain(gpus.instants()).collect();
+    let windows = oom::Windows::of(&kills, &clock, &roster.processes);
+    let asked = instants.iter().copied().chain(windows.instants());
+    let asked = (asked.collect(), phases.gauges());
     let mut sizes = mappings::Sizes::default();
     let end = clock.end();
-    let mut seen = pass(source, info, &mut roster, asked, end, &mut sizes)?;
+    let (mut seen, first_execs) = pass(source, info, &mut roster, asked, end, &mut sizes)?;
     let clock = RunClock::new(
         info.clocks.clone(),
         hull(span_of(&clock), seen.span),
@@ -118,16 +121,23 @@ where
     roster.name(source)?;
 
     let mut peak = seen.peak.take().map(Composition::of);
-    let mut states: Vec<Composition> = seen.asked.drain(..).map(Composition::of).collect();
+    // Of the starts of windows nothing but the holders is asked.
+    let states = seen.asked.drain(..).map(Composition::of);
+    let (mut states, earlier): (Vec<Composition>, Vec<Composition>) =
+        states.partition(|state| instants.contains(&state.boot_ns));
     let mut all: Vec<&mut Composition> = peak.iter_mut().chain(&mut states).collect();
     surroundings::complete(source, &roster.processes, &mut all)?;
     let is_everyone_recorded = matches!(info.target, Target::All);
-    balance::complete(source, &roster.processes, is_everyone_recorded, &mut all)?;
+    let forks = Forks::of(&roster.processes, &first_execs);
+    let processes = &roster.processes;
+    balance::complete(source, processes, &forks, is_everyone_recorded, &mut all)?;
     let gpus = gpus.told(source, &roster, clock.end(), &mut all)?;
 
     let length = clock.duration();
     let roles = seen.roles.finish(end.max(clock.end()), length);
     let roles = roles::findings(&roster.processes, roles, peak.as_ref());
+    let earlier: Vec<&Composition> = earlier.iter().chain(&states).collect();
+    let ooms = oom::explain(source, kills, &windows, &roster, &states, &earlier)?;
     let (phases, phase) = phases.told(seen.gauges, &clock, &states, end);
 
     let family = Family::of(&roster.processes);
@@ -146,8 +156,9 @@ where
         trees: trees(&seen.trees, peak.as_ref(), &roster),
         mappings,
         gpus,
-        ooms: oom::explain(kills, &roster, &states),
+        ooms,
         endings: Endings::of(&roster.processes),
+        leftovers: leftovers::read(source, &roster)?,
         family,
         peak,
         at,
@@ -160,6 +171,7 @@ where
     })
 }
 
+/// The one pass over `mem`. Gives also when each process first executed a program.
 fn pass<S: RowSource>(
     source: &S,
     info: &RunInfo,
@@ -167,12 +179,16 @@ fn pass<S: RowSource>(
     (instants, gauges): (Vec<BootNs>, Gauges),
     end: BootNs,
     sizes: &mut mappings::Sizes,
-) -> Result<Seens, S::Error> {
+) -> Result<(Seens, HashMap<Upid, BootNs>), S::Error> {
     // Polling meets the command after its exec and has no rows that tell.
     let mut command = HeldCommand::new(roster.command.filter(|_| info.backend == "bpf"));
     let mut ledger = Ledger::new(roster, instants, gauges);
     let mut reorder = Reorder::new();
+    let mut first_execs = HashMap::new();
     source.scan(MEM_COLUMNS, |row: MemRow| {
+        if row.source == Some(MemSource::Exec) {
+            first_execs.entry(row.upid).or_insert(row.boot_ns);
+        }
         sizes.note(row.upid, row.vm_size_bytes);
         let sample = Sample {
             boot_ns: row.boot_ns,
@@ -185,7 +201,7 @@ fn pass<S: RowSource>(
     })?;
     command.finish(&mut |sample| reorder.push(sample, &mut |sample| ledger.take(sample)));
     reorder.finish(&mut |sample| ledger.take(sample));
-    Ok(ledger.finish(end))
+    Ok((ledger.finish(end), first_execs))
 }
 
 fn resolve<E: std::error::Error + 'static>(
@@ -202,7 +218,7 @@ fn is_closed(info: &RunInfo) -> bool {
 
 /// The span of the recording as far as it is known before the pass over memory: by the clock
 /// readings, or for a recording that was cut off by its other tables.
-fn noted_clock(
+pub(super) fn noted_clock(
     info: &RunInfo,
     last: Option<BootNs>,
     cost: Option<&RecorderCost>,

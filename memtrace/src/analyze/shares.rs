@@ -1,7 +1,7 @@
 //! What each process holds when a page that several share is divided among them, so that the
 //! parts add up to what exists.
 
-use super::balance::{Basis, Books};
+use super::balance::{Basis, Books, in_memory};
 use crate::model::Bytes;
 use crate::model::tables::ShmObjectRow;
 use std::collections::HashMap;
@@ -54,7 +54,7 @@ impl Books<'_> {
 
 /// Divides what an object has allocated among its mappers.
 fn divide(object: &ShmObjectRow, shmem: &HashMap<i64, i64>) -> Vec<(i64, i64)> {
-    let allocated = object.allocated_bytes.map_or(0, |bytes| bytes.0);
+    let allocated = in_memory(object).map_or(0, |bytes| bytes.0);
     let mappers = object
         .mappers
         .split(' ')
@@ -93,6 +93,7 @@ mod tests {
             creator_tgid: None,
             size_bytes: None,
             allocated_bytes: Some(Bytes(300)),
+            resident_bytes: None,
             mapper_count: 3,
             mappers: mappers.to_owned(),
             first_mapper_upid: Some(Upid(6)),

@@ -1,9 +1,9 @@
-//! The cgroups and the node around the tree at chosen instants.
+//! The cgroups, the node and the recorder around the tree at chosen instants.
 
 use super::RowSource;
 use super::composition::Composition;
 use super::process::Process;
-use crate::model::tables::{CgroupMemRow, NodeMemRow};
+use crate::model::tables::{CgroupMemRow, NodeMemRow, SelfCostRow};
 use crate::model::{BootNs, Bytes, DurationNs};
 use std::collections::BTreeMap;
 
@@ -27,6 +27,27 @@ pub struct NodeUse {
     pub row: NodeMemRow,
     /// How much earlier than the instant the row is; below zero when it is later.
     pub age_ns: DurationNs,
+}
+
+/// The recorder at an instant.
+#[derive(Clone, Debug)]
+pub struct RecorderUse {
+    /// Its anonymous memory.
+    pub anon_bytes: Bytes,
+    /// The memory cgroup it runs in.
+    pub cgroup: Option<String>,
+    /// Whether it is itself part of the recording.
+    pub is_recorded: bool,
+}
+
+impl RecorderUse {
+    fn of(row: &SelfCostRow) -> Option<Self> {
+        Some(Self {
+            anon_bytes: row.rss_anon_bytes?,
+            cgroup: row.cgroup.clone(),
+            is_recorded: row.upid.is_some(),
+        })
+    }
 }
 
 /// Follows a table and keeps the row nearest to one instant.
@@ -53,7 +74,7 @@ impl<R> Nearest<R> {
     }
 }
 
-/// Reads `cgroup_mem` and `node_mem`, and completes the compositions with them.
+/// Reads `cgroup_mem`, `node_mem` and `self_cost`, and completes the compositions with them.
 pub(super) fn complete<S: RowSource>(
     source: &S,
     processes: &[Process],
@@ -76,7 +97,15 @@ pub(super) fn complete<S: RowSource>(
             nearest.take(row.boot_ns, || row.clone());
         }
     })?;
-    for (place, (composition, node)) in compositions.iter_mut().zip(nodes).enumerate() {
+    let mut recorders: Vec<_> = instants.iter().map(|&at| Nearest::new(at)).collect();
+    source.scan(&[], |row: SelfCostRow| {
+        for nearest in &mut recorders {
+            nearest.take(row.boot_ns, || RecorderUse::of(&row));
+        }
+    })?;
+    let all = compositions.iter_mut().zip(nodes).zip(recorders);
+    for (place, ((composition, node), recorder)) in all.enumerate() {
+        composition.recorder = recorder.kept.and_then(|(_, recorder)| recorder);
         composition.cgroups = cgroups_of(composition, processes, &groups, place);
         composition.node = node.kept.map(|(boot_ns, row)| NodeUse {
             age_ns: composition.boot_ns - boot_ns,

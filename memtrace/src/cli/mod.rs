@@ -2,9 +2,12 @@
 
 mod diff;
 mod doctor;
+mod export;
+mod leftovers;
 mod mark;
 mod output;
 mod record;
+mod recorded;
 mod recover;
 mod report;
 mod schema;
@@ -33,6 +36,7 @@ enum Command {
     Report(report::Args),
     Diff(diff::Args),
     Mark(mark::Args),
+    Export(export::Args),
     Recover(recover::Args),
     Schema(schema::Args),
     /// Say what this host lets memtrace see, and what would let it see more
@@ -48,6 +52,7 @@ pub fn main() -> ExitCode {
         Command::Report(args) => report::run(args),
         Command::Diff(args) => diff::run(args),
         Command::Mark(args) => mark::run(args),
+        Command::Export(args) => export::run(args),
         Command::Recover(args) => recover::run(args),
         Command::Schema(args) => schema::run(args),
         Command::Doctor(args) => doctor::run(args),

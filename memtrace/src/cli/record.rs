@@ -1,16 +1,19 @@
 //! `memtrace record`: what to record, where to, and what is said meanwhile.
 
+use super::leftovers;
 use super::values::{
     BackendChoice, BackendParser, ProbeParser, parse_duration, parse_interval, parse_percent,
     parse_regex, parse_size,
 };
 use crate::host::{HostFacts, ProbeChoice};
-use crate::model::{Bytes, DurationNs, Framework, GpuInfo, Rules, RunInfo, Target, Tgid};
+use crate::model::{
+    self, Bytes, DurationNs, Framework, GpuInfo, MarkRule, Rules, RunInfo, Target, Tgid,
+};
 use crate::report::visible;
 use crate::session::{
     CommandError, CommandUser, Held, Marks, Options, Outcome, Progress, RecordError, record,
 };
-use anyhow::Context;
+use anyhow::{Context, bail};
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -39,6 +42,7 @@ leaves COMMAND alone. Without COMMAND the first one ends the recording.";
 )]
 #[command(after_help = EXIT_STATUS)]
 #[command(group = clap::ArgGroup::new("target").multiple(false).required(true))]
+#[command(group = clap::ArgGroup::new("lines").multiple(true))]
 pub(super) struct Args {
     /// Record a running process and its descendants, present and future; may be repeated
     #[arg(short, long = "pid", value_name = "PID", group = "target",
@@ -104,6 +108,19 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     roles: Option<PathBuf>,
 
+    /// Take marks from what COMMAND writes to stdout and stderr, which is passed on as it is:
+    /// vLLM's, SGLang's, Ray's and torchrun's start-up (Linux)
+    #[arg(long, group = "lines", conflicts_with_all = ["pid", "pattern", "cgroup", "ray", "vllm", "all"])]
+    marks_from_output: bool,
+
+    /// Take marks from the lines that come to a log file; may be repeated (Linux)
+    #[arg(long, value_name = "FILE", group = "lines")]
+    marks_from: Vec<PathBuf>,
+
+    /// Rules of your own for these lines, as TOML; see `memtrace schema --mark-rules`
+    #[arg(long, value_name = "FILE", requires = "lines")]
+    mark_rules: Option<PathBuf>,
+
     /// Time between two readings of the memory of GPUs
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_interval)]
     gpu_interval: DurationNs,
@@ -116,6 +133,11 @@ pub(super) struct Args {
     /// Kill the command when memtrace itself is killed (Linux)
     #[arg(long)]
     kill_child: bool,
+
+    /// When the recording ends, end the processes of the tree that outlived its root: SIGTERM,
+    /// and after 3 s SIGKILL. Without this they are only told (Linux)
+    #[arg(long, conflicts_with = "all")]
+    kill_survivors: bool,
 
     /// Run the command as root under sudo, not as the user who called it
     #[arg(long)]
@@ -143,9 +165,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let owner = user.owner();
     // Before any thread is started and before anything large is read: until it runs, the
     // command is a copy of this process.
-    let marks = Marks::bind(owner);
-    let environment = marks.environment();
-    let forked = || Held::fork(&args.command, user, &environment, args.kill_child);
+    let mut marks = Marks::bind(owner, args.marks_from_output)
+        .context("failed to pass on what the command writes")?;
+    let forked = || Held::fork(&args.command, user, &marks, args.kill_child);
     let held = match &target {
         Target::Command { .. } => match forked() {
             Ok(held) => Some(held),
@@ -154,6 +176,18 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         _ => None,
     };
     let has_command = held.is_some();
+    if let Some(held) = &held {
+        marks
+            .pass_on(held.tgid())
+            .context("failed to pass on what the command writes")?;
+    }
+    if args.marks_from_output || !args.marks_from.is_empty() {
+        let rules = mark_rules(args.mark_rules.as_deref())?;
+        args.marks_from
+            .iter()
+            .try_for_each(|file| check_log(file))?;
+        marks.read_lines(rules, args.marks_from);
+    }
     let options = Options {
         target,
         output: args.output,
@@ -166,6 +200,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         gpu_interval: args.gpu_interval,
         gpus: args.gpu,
         cpu_budget: args.budget / 100.0,
+        kills_survivors: args.kill_survivors,
     };
     let is_quiet = args.quiet;
     // A command's own output belongs to the terminal; a line of ours would run into it.
@@ -208,6 +243,35 @@ fn rules(file: Option<&Path>) -> anyhow::Result<Rules> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("failed to read the rules in {shown}"))?;
     Rules::with(&text).with_context(|| format!("the rules in {shown} can't be used"))
+}
+
+/// The rules for lines that are marks.
+fn mark_rules(own: Option<&Path>) -> anyhow::Result<Vec<MarkRule>> {
+    let Some(path) = own else {
+        return Ok(model::builtin_mark_rules()?);
+    };
+    let shown = path.display().to_string();
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("failed to read the rules for marks, {shown}"))?;
+    Ok(model::mark_rules(&shown, &text)?)
+}
+
+/// A log file may appear later; what is there has to be one.
+fn check_log(path: &Path) -> anyhow::Result<()> {
+    let problem = match std::fs::metadata(path) {
+        Ok(metadata) if !metadata.is_file() => "it is no file",
+        Ok(_) => match std::fs::File::open(path) {
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(error).with_context(|| no_log(path)),
+        },
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error).with_context(|| no_log(path)),
+    };
+    bail!("{}: {problem}", no_log(path))
+}
+
+fn no_log(path: &Path) -> String {
+    format!("failed to take marks from {}", path.display())
 }
 
 /// The GPUs in a line: what each is, and how many of them.
@@ -264,7 +328,16 @@ fn target(args: &Args) -> Target {
 
 /// The end, told in a line; the exit code is the command's.
 fn finish(outcome: &Outcome, is_quiet: bool) -> ExitCode {
+    for log in &outcome.absent_logs {
+        say(&format!(
+            "{} never appeared: no marks are from it",
+            log.display()
+        ));
+    }
     if !is_quiet || outcome.storage_failure.is_some() {
+        leftovers::words(&outcome.leftovers)
+            .iter()
+            .for_each(|line| say(line));
         say(&closing_words(outcome));
     }
     match outcome.command_exit_code {
@@ -317,6 +390,7 @@ fn show_progress(progress: &Progress) {
 mod tests {
     use super::*;
     use crate::host::ProbeWay;
+    use crate::session::Leftovers;
     use clap::Parser;
     use clap::error::ErrorKind;
 
@@ -411,7 +485,9 @@ mod tests {
                 process_count,
                 row_count: 0,
                 written_bytes: Bytes(0),
+                absent_logs: Vec::new(),
                 storage_failure: None,
+                leftovers: Leftovers::default(),
             })
         };
         assert!(words(0).starts_with("no process matched: run holds"));

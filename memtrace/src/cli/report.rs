@@ -1,10 +1,10 @@
 //! `memtrace report`: reads a recording, on any machine, and says who held the memory.
 
 use super::output::has_color;
-use crate::analyze::{self, Moment, RowSource};
-use crate::model::{Row, RunInfo, SCHEMA_VERSION, TABLES};
+use super::recorded::{Rows, open, recording_dir};
+use crate::analyze::{self, Moment};
+use crate::model::{RunInfo, SCHEMA_VERSION, TABLES};
 use crate::report::{FORMATS, Format, Style, visible};
-use crate::store::{Recording, StoreError, newest_recording};
 use anyhow::{Context, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use std::fs::File;
@@ -133,43 +133,15 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn recording_dir(given: Option<&Path>) -> anyhow::Result<PathBuf> {
-    if let Some(dir) = given {
-        return Ok(dir.to_path_buf());
-    }
-    let newest = newest_recording(Path::new("."))
-        .context("failed to look for a recording in the current directory")?;
-    match newest {
-        Some(dir) => Ok(dir.strip_prefix(".").map(Path::to_path_buf).unwrap_or(dir)),
-        None => bail!(
-            "there is no recording in the current directory: name one, as in \
-             `memtrace report DIR`, or make one with `memtrace record -- COMMAND`"
-        ),
-    }
-}
-
 pub(super) fn analyzed(
     dir: &Path,
     at: Option<Moment>,
     phase: Option<String>,
 ) -> anyhow::Result<analyze::Analysis> {
+    let (recording, last_boot_ns) = open(dir)?;
     let shown = dir.display().to_string();
     let shown = visible(&shown);
     let doing = || format!("failed to read the recording {shown}");
-    let recording = match Recording::open(dir) {
-        Err(StoreError::NotARecording { .. }) if !dir.exists() => {
-            bail!("no such directory: {shown}")
-        }
-        // The store's own words have the path as it was given.
-        Err(StoreError::NotARecording { .. }) => {
-            bail!("{shown} holds no run.json, so it is not a recording")
-        }
-        opened => opened.with_context(doing)?,
-    };
-    let last_boot_ns = match recording.is_closed() {
-        true => None,
-        false => recording.last_boot_ns().with_context(doing)?,
-    };
     let options = analyze::Options {
         at,
         phase,
@@ -209,21 +181,6 @@ fn missing_tables(dir: &Path, info: &RunInfo) -> impl Iterator<Item = String> {
     let tables = TABLES.iter().filter(move |_| is_same);
     let missing = tables.filter(move |table| is_missing(table.name));
     missing.map(|table| format!("{}: no file of this table is here", table.name))
-}
-
-/// The store as the analysis asks for it.
-struct Rows<'a>(&'a Recording);
-
-impl RowSource for Rows<'_> {
-    type Error = StoreError;
-
-    fn scan<R: Row>(&self, columns: &[&str], each: impl FnMut(R)) -> Result<(), StoreError> {
-        if columns.is_empty() {
-            let all: Vec<&str> = R::TABLE.columns.iter().map(|column| column.name).collect();
-            return self.0.scan(&all, each);
-        }
-        self.0.scan(columns, each)
-    }
 }
 
 /// COLUMNS when set, else the width of the terminal; the same 100 everywhere else, so that a

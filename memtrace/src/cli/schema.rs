@@ -4,7 +4,7 @@
 //! output of `memtrace schema --format md`.
 
 use super::output::print;
-use crate::model::{Column, ColumnType, SCHEMA_VERSION, TABLES, Table};
+use crate::model::{BUILTIN_MARK_RULES, Column, ColumnType, SCHEMA_VERSION, TABLES, Table};
 use anyhow::Context;
 use clap::ValueEnum;
 use serde_json::{Value, json};
@@ -20,6 +20,10 @@ pub(super) struct Args {
     /// Form of the description
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     format: Format,
+    /// Print the built-in rules for log lines that are marks, as a file for `record
+    /// --mark-rules` is written
+    #[arg(long, conflicts_with_all = ["tables", "format"])]
+    mark_rules: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -38,6 +42,9 @@ fn table_names() -> clap::builder::PossibleValuesParser {
 
 /// Runs the command.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if args.mark_rules {
+        return print(BUILTIN_MARK_RULES).context("failed to print the rules");
+    }
     let is_wanted =
         |table: &Table| args.tables.is_empty() || args.tables.iter().any(|name| name == table.name);
     let tables: Vec<&Table> = TABLES

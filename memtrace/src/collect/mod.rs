@@ -16,6 +16,8 @@ pub mod gpu;
 #[cfg(target_os = "linux")]
 mod kept;
 #[cfg(target_os = "linux")]
+pub mod leftovers;
+#[cfg(target_os = "linux")]
 pub mod marks;
 pub mod node;
 #[cfg(target_os = "linux")]

@@ -188,6 +188,17 @@ impl World {
         self.images.has_only_one(process.image)
     }
 
+    /// Whether the root of its tree has ended: nobody waits for it any more.
+    pub fn has_root_ended(&self, process: &Process) -> bool {
+        let root = process.row.root_upid;
+        root.is_some_and(|root| !self.live.contains_key(&root))
+    }
+
+    /// Whether some process has outlived the root of its tree.
+    pub fn has_outlived(&self) -> bool {
+        self.processes().any(|process| self.has_root_ended(process))
+    }
+
     /// Ends a process: it leaves the living, and its last row is written.
     pub fn end(&mut self, upid: Upid, end: End) {
         let Some(mut process) = self.live.remove(&upid) else {

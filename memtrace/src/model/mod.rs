@@ -8,6 +8,7 @@ mod cell;
 mod clock;
 mod label;
 mod mark;
+mod mark_rules;
 mod roles;
 mod run;
 mod table;
@@ -18,13 +19,17 @@ pub use cell::{Cell, CellError, CellSink, CellSource, ColumnType};
 pub use clock::{ClockOffset, ClockReading};
 pub use label::Label;
 pub use mark::{MARK_BYTES_MAX, MARK_SOCKET_VARIABLE, MARK_VERSION, MarkError, MarkMessage};
+pub use mark_rules::{
+    BUILTIN_MARK_RULES, MarkRule, MarkRuleError, MarkRuleKind, builtin_mark_rules, mark_rules,
+};
 pub use roles::{Found, Looks, MAIN, Role, Rules, RulesError};
 pub use run::{Framework, GpuInfo, RunInfo, RunState, SCHEMA_VERSION, SchemaVersion, Target};
 pub use table::{Column, Row, Table};
 pub use tables::{
-    CacheSource, CachedFileRow, CgroupMemRow, DiagKind, DiagRow, FirstSeenBy, MappingKind,
-    MappingRow, MarkKind, MarkRow, MarkSource, MemRow, MemSource, NodeMemRow, OomRow, PeakSource,
-    ProcessRow, PssRow, PssSource, Record, SelfCostRow, Severity, ShmFamily, ShmObjectRow, TABLES,
-    TitleRow, TitleSource, VmEventRow, VmOp, VmSummaryRow, trim_title,
+    CacheSource, CachedFileRow, CgroupMemRow, DiagKind, DiagRow, Fate, FirstSeenBy, LeftObjectRow,
+    MappingKind, MappingRow, MarkKind, MarkRow, MarkSource, MemRow, MemSource, NodeMemRow, OomRow,
+    PeakSource, ProcessRow, PssRow, PssSource, Record, SelfCostRow, Severity, ShmFamily,
+    ShmObjectRow, SurvivorRow, TABLES, TitleRow, TitleSource, VmEventRow, VmOp, VmSummaryRow,
+    trim_title,
 };
 pub use units::{BootNs, Bytes, DurationNs, PageSize, Pages, Tgid, Upid, WallNs};

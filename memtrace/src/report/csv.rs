@@ -3,7 +3,7 @@
 use super::visible::visible;
 use super::{DiffReport, Format, Style, words};
 use crate::analyze::{Analysis, Bound, Comparison, Composition, Ending, Kind, KindChange, Process};
-use crate::model::Bytes;
+use crate::model::{Bytes, Label};
 use std::collections::HashMap;
 use std::io::{self, Write};
 
@@ -18,6 +18,8 @@ struct Row<'a> {
     at_peak: Option<Option<Bytes>>,
     at_time: Option<Option<Bytes>>,
     place: usize,
+    /// `None` without an OOM kill that concerns the recording.
+    at_oom: Option<Option<Bytes>>,
 }
 
 type Cell = fn(&Row<'_>) -> Option<String>;
@@ -101,6 +103,12 @@ const COLUMNS: &[(&str, Cell)] = &[
         let peak = row.analysis.peak.as_ref().filter(|_| gpus.is_some())?;
         amount(peak.gpu_held_by(row.place).unwrap_or(Some(Bytes(0))))
     }),
+    ("rss_at_oom_bytes", |row| amount(row.at_oom?)),
+    ("outlived_root", |row| {
+        let mut outlived = row.analysis.leftovers.outlived.iter();
+        let survivor = outlived.find(|one| one.row.upid == row.process.upid)?;
+        Some(survivor.row.fate?.as_str().to_owned())
+    }),
     ("growth_bytes_per_hour", |row| {
         Some(format!("{:.0}", row.process.growth?.bytes_per_hour))
     }),
@@ -128,6 +136,8 @@ impl Format for Csv {
         write_line(COLUMNS.iter().map(|(name, _)| (*name).to_owned()), out)?;
         let at_peak = analysis.peak.as_ref().map(held);
         let at_time = analysis.at.as_ref().map(held);
+        let mut kills = analysis.ooms.iter().filter(|kill| !kill.is_elsewhere);
+        let at_oom = kills.find_map(|kill| kill.holders.as_ref()).map(held);
         let order = analysis.by_peak();
         for &position in order.iter().take(style.top.unwrap_or(usize::MAX)) {
             let at = |state: &Option<HashMap<usize, Option<Bytes>>>| {
@@ -140,6 +150,7 @@ impl Format for Csv {
                 at_peak: at(&at_peak),
                 at_time: at(&at_time),
                 place: position,
+                at_oom: at(&at_oom),
             };
             write_line(COLUMNS.iter().map(|(_, cell)| written(cell(&row))), out)?;
         }
@@ -234,7 +245,7 @@ pub(super) fn bound_word(bound: Bound) -> &'static str {
 
 /// A cell that a spreadsheet shows and does not run. A text that starts like a formula gets an
 /// apostrophe in front; figures keep their minus.
-fn quote(cell: &str) -> String {
+pub(super) fn quote(cell: &str) -> String {
     let cell = visible(cell);
     let is_figure = cell.parse::<f64>().is_ok();
     let is_formula = cell.starts_with(['=', '+', '-', '@']) && !is_figure;

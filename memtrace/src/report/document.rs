@@ -8,6 +8,7 @@ mod growth;
 mod head;
 mod holders;
 mod kills;
+mod leftovers;
 mod mappings;
 mod phases;
 mod processes;
@@ -125,7 +126,8 @@ impl Section {
     }
 }
 
-/// Writes a report down. What was lost comes first, then the OOM kills, then the peak.
+/// Writes a report down. What was lost comes first, then the OOM kills and what was left behind,
+/// then the peak.
 pub(super) fn build(analysis: &Analysis, style: &Style) -> Document {
     let top = style.top.unwrap_or(DEFAULT_TOP);
     let mut sections = vec![head::about(analysis, style)];
@@ -145,6 +147,8 @@ pub(super) fn build(analysis: &Analysis, style: &Style) -> Document {
         return Document { sections };
     }
     sections.extend(kills::oom_kills(analysis, top));
+    sections.extend(leftovers::survivors(analysis, top));
+    sections.extend(leftovers::objects(analysis, top));
     sections.push(holders::peak(analysis, top));
     let peak = analysis.peak.as_ref();
     sections.extend(peak.and_then(|peak| balance::ledger(analysis, peak, top)));

@@ -8,6 +8,7 @@ mod csv;
 mod document;
 mod json;
 mod markdown;
+pub mod samples;
 mod text;
 mod visible;
 mod words;
@@ -16,6 +17,7 @@ use crate::analyze::{Analysis, Diff, Excess};
 use std::io;
 
 pub(crate) use visible::visible;
+pub(crate) use words::bytes as amount;
 
 /// How a report is to look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use crate::model::{BootNs, Bytes, DurationNs, WallNs};
 pub(super) const UNKNOWN: &str = "?";
 
 /// `14.2 GiB`: powers of 1024, one decimal below 100.
-pub(super) fn bytes(amount: Bytes) -> String {
+pub(crate) fn bytes(amount: Bytes) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut value = amount.0 as f64;
     let mut unit = 0;

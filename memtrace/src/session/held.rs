@@ -2,13 +2,14 @@
 //! attached, so that its first page fault is seen, then run as it would have been without
 //! memtrace: same user, signal mask, limits and descriptors.
 
+use super::marks::Marks;
 use super::user::CommandUser;
 use crate::host::clock;
 use crate::model::{BootNs, Bytes, Tgid};
 use std::ffi::{CString, OsString, c_char};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -66,6 +67,7 @@ struct Prepared {
     path: CString,
     argv: Vec<CString>,
     environment: Vec<CString>,
+    descriptors: Vec<(RawFd, RawFd)>,
     user: CommandUser,
     dies_with_us: bool,
     /// This process, as the child knows its parent.
@@ -73,19 +75,20 @@ struct Prepared {
 }
 
 impl Held {
-    /// Finds the command on the user's PATH, forks, and holds the child. `extra` is what
-    /// its environment has beside the user's. `dies_with_us` has the command killed when
-    /// memtrace itself is.
+    /// Finds the command on the user's PATH, forks, and holds the child. Where marks come
+    /// from it, its environment and its descriptors are theirs. `dies_with_us` has the
+    /// command killed when memtrace itself is.
     ///
     /// # Errors
     /// When the command can't be found or executed, or when the system refuses to fork.
     pub fn fork(
         argv: &[OsString],
         user: CommandUser,
-        extra: &[(OsString, OsString)],
+        marks: &Marks,
         dies_with_us: bool,
     ) -> Result<Self, CommandError> {
-        let prepared = Prepared::new(argv, user, extra, dies_with_us)?;
+        let mut prepared = Prepared::new(argv, user, &marks.environment(), dies_with_us)?;
+        prepared.descriptors = marks.descriptors();
         let (wait_end, go_end) = pipe().map_err(CommandError::Fork)?;
         let (failure_end, report_end) = pipe().map_err(CommandError::Fork)?;
         let forked = clock::boot();
@@ -190,6 +193,7 @@ impl Prepared {
                 .map(|part| c_string(part.as_bytes()))
                 .collect::<Result<_, _>>()?,
             environment,
+            descriptors: Vec::new(),
             user,
             dies_with_us,
             // SAFETY: no arguments.
@@ -206,6 +210,12 @@ impl Prepared {
         }
         if let Err(error) = self.user.become_in_child() {
             return error;
+        }
+        for (end, place) in &self.descriptors {
+            // SAFETY: open descriptors. The copy stays open at exec, the original does not.
+            if unsafe { libc::dup2(*end, *place) } < 0 {
+                return io::Error::last_os_error();
+            }
         }
         #[cfg(target_os = "linux")]
         if self.dies_with_us {
@@ -276,7 +286,7 @@ fn is_executable(path: &std::path::Path) -> bool {
 }
 
 /// A pipe whose ends close on exec.
-fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+pub(super) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0; 2];
     // SAFETY: room for two descriptors, which are owned from here on.
     unsafe {

@@ -1,35 +1,77 @@
-//! The socket that the command finds in its environment: bound before the command is
-//! forked, listened to once the recording runs.
+//! Where marks come from: the socket that the command finds in its environment, its output,
+//! and log files. What has to be there before the command is forked is made here; the rest
+//! begins with the recording.
 
+#[cfg(target_os = "linux")]
+use super::relay::Relays;
 use crate::collect::Collector;
 #[cfg(target_os = "linux")]
-use crate::collect::marks::{MarkCollector, MarkSocket, SocketError};
+use crate::collect::marks::{Followed, MarkCollector, MarkSocket, MarkSources, SocketError};
 #[cfg(target_os = "linux")]
 use crate::model::MARK_SOCKET_VARIABLE;
+use crate::model::{MarkRule, Tgid};
 use std::ffi::OsString;
+use std::io;
+use std::os::fd::RawFd;
+use std::path::PathBuf;
 
-/// A socket for marks, or why there is none. A recording goes on without.
+/// The sources of marks, or why there is none. A recording goes on without.
 #[derive(Debug)]
 pub struct Marks {
     #[cfg(target_os = "linux")]
     socket: Result<MarkSocket, SocketError>,
+    #[cfg(target_os = "linux")]
+    relays: Option<Relays>,
+    #[cfg(target_os = "linux")]
+    sources: MarkSources,
 }
 
 /// Marks that are listened to, and where.
 pub(super) struct Listening {
     pub(super) collector: Box<dyn Collector>,
-    pub(super) path: String,
+    /// The socket, or why there is none.
+    pub(super) path: Result<String, String>,
+    pub(super) logs: Logs,
+}
+
+/// The log files that marks are taken from.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Logs {
+    #[cfg(target_os = "linux")]
+    followed: Followed,
+}
+
+impl Logs {
+    /// Those that are not there, and never were.
+    pub(super) fn absent(&self) -> Vec<PathBuf> {
+        #[cfg(target_os = "linux")]
+        return self.followed.absent();
+        #[cfg(not(target_os = "linux"))]
+        Vec::new()
+    }
 }
 
 impl Marks {
     /// Binds the socket. Only `owner` can send to it, where that is not this user; and root.
-    pub fn bind(owner: Option<(u32, u32)>) -> Self {
+    /// With `has_output`, what the command writes is passed on by us.
+    ///
+    /// # Errors
+    /// When its output can't be passed on.
+    pub fn bind(owner: Option<(u32, u32)>, has_output: bool) -> io::Result<Self> {
         #[cfg(not(target_os = "linux"))]
-        let _ = owner;
-        Self {
-            #[cfg(target_os = "linux")]
-            socket: MarkSocket::bind(owner),
+        {
+            let _ = owner;
+            match has_output {
+                true => Err(io::Error::from(io::ErrorKind::Unsupported)),
+                false => Ok(Self {}),
+            }
         }
+        #[cfg(target_os = "linux")]
+        Ok(Self {
+            relays: has_output.then(|| Relays::prepare(owner)).transpose()?,
+            socket: MarkSocket::bind(owner),
+            sources: MarkSources::default(),
+        })
     }
 
     /// What the command finds in its environment.
@@ -41,16 +83,60 @@ impl Marks {
         Vec::new()
     }
 
+    /// What the command gets as other descriptors.
+    pub fn descriptors(&self) -> Vec<(RawFd, RawFd)> {
+        #[cfg(target_os = "linux")]
+        if let Some(relays) = &self.relays {
+            return relays.command_ends();
+        }
+        Vec::new()
+    }
+
+    /// Begins to pass on what the command writes. No thread may have been started.
+    ///
+    /// # Errors
+    /// When the system refuses a process.
+    pub fn pass_on(&mut self, command: Tgid) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        if let Some(relays) = self.relays.take() {
+            self.sources.output = relays.start(command)?;
+            self.sources.command = Some(command);
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = command;
+        Ok(())
+    }
+
+    /// Takes marks from the lines of these files too, and of the output, by these rules.
+    pub fn read_lines(&mut self, rules: Vec<MarkRule>, files: Vec<PathBuf>) {
+        #[cfg(target_os = "linux")]
+        {
+            self.sources.rules = rules;
+            self.sources.files = files;
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = (rules, files);
+    }
+
     /// Begins to listen; or says why not.
     #[cfg(target_os = "linux")]
-    pub(super) fn listen(self) -> Result<Listening, String> {
-        let socket = self.socket.map_err(|error| error.to_string())?;
-        let path = socket.path().to_string_lossy().into_owned();
-        let collector =
-            MarkCollector::start(socket).map_err(|error| format!("start a thread: {error}"))?;
+    pub(super) fn listen(mut self) -> Result<Listening, String> {
+        let path = match self.socket {
+            Ok(socket) => {
+                let path = socket.path().to_string_lossy().into_owned();
+                self.sources.socket = Some(socket);
+                Ok(path)
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        let logs = Logs {
+            followed: self.sources.followed.clone(),
+        };
+        let collector = MarkCollector::start(self.sources).map_err(|error| error.to_string())?;
         Ok(Listening {
             collector: Box::new(collector),
             path,
+            logs,
         })
     }
 

@@ -9,9 +9,12 @@ mod outcome;
 mod output;
 mod pace;
 mod record;
+#[cfg(target_os = "linux")]
+mod relay;
 mod self_cost;
 mod signals;
 mod start;
+mod survivors;
 mod user;
 
 pub use gpus::survey_gpus;
@@ -21,6 +24,7 @@ pub use outcome::{Outcome, Progress, RecordError};
 pub use output::OutputError;
 pub use record::record;
 pub use start::StartError;
+pub use survivors::{Leftovers, Outlived};
 pub use user::CommandUser;
 
 use crate::host::{Backend, ProbeChoice};
@@ -52,4 +56,6 @@ pub struct Options {
     pub gpus: Vec<String>,
     /// Share of one CPU that the recorder may take before it slows down, 0 to 1.
     pub cpu_budget: f64,
+    /// Whether to end, at the end of the recording, the processes that outlived their root.
+    pub kills_survivors: bool,
 }

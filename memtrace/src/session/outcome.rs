@@ -1,6 +1,6 @@
 //! What a recording tells its caller: on the way, at its end, and when it fails.
 
-use super::{CommandError, OutputError, StartError};
+use super::{CommandError, Leftovers, OutputError, StartError};
 use crate::model::{Bytes, DurationNs};
 use crate::store::StoreError;
 use std::path::PathBuf;
@@ -31,8 +31,12 @@ pub struct Outcome {
     pub row_count: i64,
     /// Size on disk of what was written, spool included.
     pub written_bytes: Bytes,
+    /// Log files that marks were to be taken from, and that never appeared.
+    pub absent_logs: Vec<PathBuf>,
     /// Why it could not be written in full; what was on disk by then is kept.
     pub storage_failure: Option<StoreError>,
+    /// What of the tree is left behind.
+    pub leftovers: Leftovers,
 }
 
 /// A recording could not be made.

@@ -1,12 +1,17 @@
 //! The course of a recording: facts, plan, collectors, loop, end. One task on one thread
 //! asks every collector in turn; the writing thread has the disk.
 
+use super::marks::Logs;
 use super::outcome::{Outcome, Progress, RecordError};
 use super::output::Output;
 use super::pace::Pace;
 use super::signals::{Request, Signals, pass_on, signals_end_us_again};
 use super::start::{self, Started};
-use super::{Held, Marks, Options, OutputError, StartError, gpus, limits, self_cost};
+#[cfg(target_os = "linux")]
+use super::survivors::Watch;
+use super::{Held, Leftovers, Marks, Options, OutputError, StartError, gpus, limits, self_cost};
+#[cfg(target_os = "linux")]
+use crate::collect::procfs;
 use crate::collect::{Birth, Collector, Roles, Targets, Tick, World, exit_row};
 use crate::host::{Capability, HostFacts, Plan, clock};
 use crate::model::{
@@ -16,6 +21,8 @@ use crate::model::{
 use crate::store::StoreError;
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
+#[cfg(target_os = "linux")]
+use std::path::Path;
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -27,6 +34,10 @@ const KEYFRAME_PERIOD: DurationNs = DurationNs(10_000_000_000);
 const FLUSH_PERIOD: DurationNs = DurationNs(1_000_000_000);
 /// The clocks are compared this often.
 const CLOCK_PERIOD: DurationNs = DurationNs(60_000_000_000);
+
+/// After its command has ended a recording goes on for so long while descendants are there:
+/// most are on their way down (vLLM's workers take 1 to 2 s).
+const SETTLE: DurationNs = DurationNs(2_000_000_000);
 
 /// Makes a recording. `held` is the command of [`Target::Command`]; `announce` is told
 /// where the recording goes and what was decided, `progress` once a second how far it is.
@@ -59,6 +70,8 @@ pub fn record(
         let mut signals = Signals::listen(held.is_some()).map_err(RecordError::Loop)?;
         let mut session =
             Session::start(options, facts, &plan, &targets, held.as_ref(), marks, owner)?;
+        #[cfg(target_os = "linux")]
+        let watch = Watch::start(start::has_exact_identities(&session.info.backend, facts));
         announce(&session.info, session.output.dir());
         if let Some(held) = &mut held
             && let Err(error) = held.release()
@@ -69,7 +82,18 @@ pub fn record(
         let end = session
             .run(options, command, &mut signals, progress)
             .await?;
-        session.finish(end, command, &mut signals).await
+        #[cfg(target_os = "linux")]
+        let leftovers = watch
+            .look(
+                &mut session,
+                &options.target,
+                options.kills_survivors,
+                &mut signals,
+            )
+            .await;
+        #[cfg(not(target_os = "linux"))]
+        let leftovers = Leftovers::default();
+        session.finish(end, leftovers, command, &mut signals).await
     })
 }
 
@@ -80,11 +104,12 @@ struct End {
 }
 
 /// A recording that is being made.
-struct Session {
+pub(super) struct Session {
     info: RunInfo,
     output: Output,
     world: World,
     roles: Roles,
+    logs: Logs,
     turns: Vec<Turn>,
     pace: Pace,
     batch: Vec<Record>,
@@ -93,6 +118,8 @@ struct Session {
     next_keyframe: BootNs,
     next_flush: BootNs,
     next_clock: BootNs,
+    /// The memory cgroup of the recorder, whose memory is in that group's figures.
+    own_cgroup: Option<String>,
 }
 
 /// A collector and when it is asked next.
@@ -131,23 +158,22 @@ impl Session {
             enter_command(held, &tick, &mut world);
         }
         let gpus = gpus::start(options, facts, backend, &tick, &mut collectors, &mut batch)?;
-        let mark_socket = match marks.listen() {
-            Ok(listening) => {
-                // Behind the backend, which knows the processes that marks come from.
-                collectors.push(listening.collector);
-                Some(listening.path)
-            }
-            Err(error) => {
-                batch.push(tick.diag(
-                    Severity::Degraded,
-                    DiagKind::Unavailable,
-                    "mark",
-                    None,
-                    format!("marks are not received: {error}"),
-                ));
-                None
-            }
-        };
+        let mut logs = Logs::default();
+        let mark_socket = marks.listen().and_then(|listening| {
+            // Behind the backend, which knows the processes that marks come from.
+            collectors.push(listening.collector);
+            logs = listening.logs;
+            listening.path
+        });
+        if let Err(error) = &mark_socket {
+            batch.push(tick.diag(
+                Severity::Degraded,
+                DiagKind::Unavailable,
+                "mark",
+                None,
+                format!("marks are not received: {error}"),
+            ));
+        }
         let info = RunInfo {
             schema_version: SCHEMA_VERSION,
             memtrace_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -165,7 +191,7 @@ impl Session {
             interval_ns: options.interval,
             clocks: vec![first_reading],
             command_exit_code: None,
-            mark_socket,
+            mark_socket: mark_socket.ok(),
             gpus: gpus.infos,
             gpu_note: gpus.note,
             host: serde_json::to_value(facts).unwrap_or_default(),
@@ -180,6 +206,7 @@ impl Session {
             output,
             world,
             roles: Roles::new(options.roles.clone(), are_roots_main),
+            logs,
             turns: collectors
                 .into_iter()
                 .map(|collector| Turn {
@@ -194,6 +221,7 @@ impl Session {
             next_keyframe: now + KEYFRAME_PERIOD,
             next_flush: now,
             next_clock: now + CLOCK_PERIOD,
+            own_cgroup: own_cgroup(),
         })
     }
 
@@ -219,26 +247,36 @@ impl Session {
         // It may have ended before its signal was listened to.
         let mut is_command_running = command.is_some_and(|command| !self.reap(command));
         let mut has_interrupted = false;
+        let mut settled = None;
         loop {
             let mut until = self.next_turn();
             if let Some(deadline) = deadline {
                 until = BootNs(until.0.min(deadline.0));
             }
             let now = clock::boot();
-            let pause = Duration::from_nanos((until - now).0.max(0).cast_unsigned());
             if command.is_some() && !is_command_running {
-                break;
+                let settled = *settled.get_or_insert(now + SETTLE);
+                if now >= settled || !self.world.has_outlived() {
+                    break;
+                }
+                until = BootNs(until.0.min(settled.0));
             }
+            let pause = Duration::from_nanos((until - now).0.max(0).cast_unsigned());
             tokio::select! {
                 () = tokio::time::sleep(pause) => self.take_turns(&mut progress),
                 () = readable(wake.as_ref()) => self.drain(),
                 request = signals.next() => match request {
                     Request::Child => {
-                        if let Some(command) = command && self.reap(command) {
+                        if let Some(command) = command
+                            && is_command_running
+                            && self.reap(command)
+                        {
                             is_command_running = false;
                         }
                     }
                     Request::Stop => break,
+                    // The command has ended, and we wait only for what it left.
+                    Request::PassOn(_) if settled.is_some() => break,
                     Request::PassOn(number) => {
                         // A command may take its time to end, or not care: the second
                         // Ctrl-C ends the recording and leaves the command alone.
@@ -340,8 +378,29 @@ impl Session {
         }
     }
 
+    /// Goes on observing while the session does something else.
+    #[cfg(target_os = "linux")]
+    pub(super) fn observe(&mut self) {
+        self.drain();
+        if self.next_turn() <= clock::boot() {
+            self.take_turns(&mut |_| {});
+        }
+    }
+
+    /// The processes as they are known.
+    #[cfg(target_os = "linux")]
+    pub(super) fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// Adds rows.
+    #[cfg(target_os = "linux")]
+    pub(super) fn put(&mut self, rows: impl Iterator<Item = Record>) {
+        self.batch.extend(rows);
+    }
+
     /// Takes what woke us between two turns.
-    fn drain(&mut self) {
+    pub(super) fn drain(&mut self) {
         let tick = tick(false);
         for turn in &mut self.turns {
             // An error here comes again at the collector's turn, which reports it.
@@ -369,7 +428,9 @@ impl Session {
     }
 
     fn note_cost(&mut self, tick: &Tick) {
-        let row = self_cost::row(tick, &self.world, &self.output, self.pace.interval());
+        let interval = self.pace.interval();
+        let cgroup = self.own_cgroup.as_deref();
+        let row = self_cost::row(tick, &self.world, &self.output, interval, cgroup);
         self.output.send(vec![row]);
     }
 
@@ -414,6 +475,7 @@ impl Session {
     async fn finish(
         mut self,
         end: End,
+        leftovers: Leftovers,
         command: Option<Tgid>,
         signals: &mut Signals,
     ) -> Result<Outcome, RecordError> {
@@ -443,7 +505,9 @@ impl Session {
             process_count: self.world.entered_count(),
             row_count: 0,
             written_bytes: Bytes(0),
+            absent_logs: self.logs.absent(),
             storage_failure: end.storage_failure,
+            leftovers,
         };
         signals_end_us_again();
         match self.output.finish(self.info) {
@@ -496,6 +560,16 @@ async fn outlive(command: Tgid, signals: &mut Signals) -> i32 {
     }
 }
 
+fn own_cgroup() -> Option<String> {
+    #[cfg(target_os = "linux")]
+    {
+        let own = Tgid(std::process::id());
+        procfs::identity(Path::new("/proc"), own).ok()??.cgroup
+    }
+    #[cfg(not(target_os = "linux"))]
+    None
+}
+
 /// The next turn on the collector's own beat; turns that were missed are not made up for.
 fn next_after(planned: BootNs, now: BootNs, period: DurationNs) -> BootNs {
     let next = planned + period;
@@ -512,7 +586,8 @@ fn single_pid(target: &Target) -> Option<Tgid> {
     }
 }
 
-fn tick(is_keyframe: bool) -> Tick {
+/// The present moment.
+pub(super) fn tick(is_keyframe: bool) -> Tick {
     let reading = clock::read();
     Tick {
         boot: reading.boot_ns,

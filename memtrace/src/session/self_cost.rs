@@ -3,10 +3,17 @@
 use super::output::Output;
 use crate::collect::{Tick, World};
 use crate::host::clock;
-use crate::model::{Bytes, DurationNs, Record, SelfCostRow};
+use crate::model::{Bytes, DurationNs, Record, SelfCostRow, Tgid};
 
 /// The cost up to now.
-pub(super) fn row(tick: &Tick, world: &World, output: &Output, interval: DurationNs) -> Record {
+pub(super) fn row(
+    tick: &Tick,
+    world: &World,
+    output: &Output,
+    interval: DurationNs,
+    own_cgroup: Option<&str>,
+) -> Record {
+    let resident = resident();
     let usage = usage();
     let stats = output.stats();
     let bpf = world.bpf_run_time();
@@ -15,7 +22,10 @@ pub(super) fn row(tick: &Tick, world: &World, output: &Output, interval: Duratio
         boot_ns: tick.boot,
         cpu_user_ns: duration(usage.ru_utime),
         cpu_system_ns: duration(usage.ru_stime),
-        rss_bytes: resident(),
+        rss_bytes: resident.map(|(all, _)| all),
+        rss_anon_bytes: resident.map(|(_, anon)| anon),
+        cgroup: own_cgroup.map(str::to_owned),
+        upid: world.upid(Tgid(std::process::id())),
         peak_rss_bytes: Some(max_resident(&usage)),
         bpf_run_ns: bpf.map(|(time, _)| time),
         bpf_run_count: bpf.map(|(_, count)| count),
@@ -57,14 +67,17 @@ fn duration(time: libc::timeval) -> DurationNs {
     DurationNs(time.tv_sec * 1_000_000_000 + microseconds * 1_000)
 }
 
-/// Resident memory of this process; unknown where there is no /proc.
-fn resident() -> Option<Bytes> {
+/// Resident memory of this process, and the anonymous part of it; unknown where there is no
+/// /proc.
+fn resident() -> Option<(Bytes, Bytes)> {
     #[cfg(target_os = "linux")]
     {
         let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
-        let pages: i64 = statm.split(' ').nth(1)?.parse().ok()?;
+        let mut words = statm.split(' ').skip(1);
+        let mut pages = || words.next()?.parse::<i64>().ok();
+        let (all, shared) = (pages()?, pages()?);
         let page = i64::try_from(rustix::param::page_size()).ok()?;
-        Some(Bytes(pages * page))
+        Some((Bytes(all * page), Bytes((all - shared) * page)))
     }
     #[cfg(not(target_os = "linux"))]
     None

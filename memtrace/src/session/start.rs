@@ -199,6 +199,21 @@ fn cgroup_directory(path: &str, facts: &HostFacts) -> Result<PathBuf, StartError
     }
 }
 
+/// Whether the recording's process ids are those of this /proc: BPF tells those of the
+/// initial pid namespace.
+#[cfg(target_os = "linux")]
+fn has_same_ids(backend: Backend, facts: &HostFacts) -> bool {
+    backend != Backend::Bpf || facts.is_initial_pid_ns != Some(false)
+}
+
+/// Whether a process of the recording can be told from every other by its id and its start in
+/// this /proc: the platform's process list has starts in seconds.
+#[cfg(target_os = "linux")]
+pub(super) fn has_exact_identities(backend: &str, facts: &HostFacts) -> bool {
+    let backend = Backend::ALL.into_iter().find(|one| one.as_str() == backend);
+    backend.is_some_and(|backend| backend != Backend::Sysinfo && has_same_ids(backend, facts))
+}
+
 /// Starts the backend and the collectors that go with it.
 #[expect(
     clippy::too_many_arguments,
@@ -318,7 +333,9 @@ impl Request<'_> {
             collectors.insert(0, Box::new(OomCollector::new(log, is_initial_pid_ns)));
         }
         if let Some(hierarchy) = &self.facts.memory_hierarchy {
-            collectors.push(Box::new(CgroupCollector::new(hierarchy.clone())));
+            let has_same_ids = has_same_ids(backend, self.facts);
+            let proc = has_same_ids.then_some(Path::new("/proc"));
+            collectors.push(Box::new(CgroupCollector::new(hierarchy.clone(), proc)));
         }
         if backend != Backend::Sysinfo {
             let is_about_ray = matches!(
@@ -343,7 +360,7 @@ impl Request<'_> {
     /// What the memory of each process is.
     #[cfg(target_os = "linux")]
     fn smaps(&self, backend: Backend) -> Result<SmapsCollector, String> {
-        if backend == Backend::Bpf && self.facts.is_initial_pid_ns == Some(false) {
+        if !has_same_ids(backend, self.facts) {
             return Err("the kernel's process ids are not those of this /proc".to_owned());
         }
         let options = SmapsOptions {

@@ -3,7 +3,7 @@
 use super::script::{Script, gib, upid};
 use super::sharing::shared;
 use super::team::ray_with_vllm;
-use super::{devices, marked};
+use super::{devices, left, marked};
 use crate::model::tables::{DiagKind, PeakSource, Severity, VmOp};
 use crate::model::{Bytes, RunState, Target, Tgid};
 
@@ -15,6 +15,8 @@ pub(crate) const RUNS: &[Run] = &[
     ("trainer_with_vllm", trainer_with_vllm, None),
     ("trainer_with_vllm_at", trainer_with_vllm, Some("+45s")),
     ("oom_kill", oom_kill, None),
+    ("left_behind", left::left_behind, None),
+    ("node_out_of_memory", left::node_out_of_memory, None),
     ("losses", losses, None),
     ("cut_off", cut_off, None),
     ("nothing", nothing, None),
@@ -134,8 +136,12 @@ fn oom_kill() -> Script {
     }
     run.mem(510, 70.0, [9_318.0, 110.0, 1_024.0]);
     let pod = "/kubepods/burstable/pod7f3a/trainer";
-    run.edit(510, |process| process.cgroup = Some(pod.to_owned()));
-    run.cgroup(92.0, pod, [64.0, 61.5, 1.0], Some(gib(64.0)));
+    for tgid in (600..616).chain([510]) {
+        run.edit(tgid, |process| process.cgroup = Some(pod.to_owned()));
+    }
+    for (at, current) in [(22.0, 31.0), (32.0, 35.0), (82.0, 60.0), (92.0, 64.0)] {
+        run.cgroup(at, pod, [current, current - 2.5, 1.0], Some(gib(64.0)));
+    }
     run.oom(510, 607, 92.5, pod, gib(64.0));
     for loader in 0..16_u32 {
         run.kill(600 + loader, 93.0, 15);

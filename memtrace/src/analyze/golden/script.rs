@@ -161,6 +161,30 @@ impl Script {
         name: &str,
         step: Option<u32>,
     ) {
+        let attributes = step.map(|step| format!("{{\"step\":{step}}}"));
+        self.put_mark(tgid, at, kind, name, attributes);
+    }
+
+    /// The same with attributes, as JSON.
+    pub(crate) fn said_mark(
+        &mut self,
+        tgid: Option<u32>,
+        at: f64,
+        kind: MarkKind,
+        name: &str,
+        attributes: &str,
+    ) {
+        self.put_mark(tgid, at, kind, name, Some(attributes.to_owned()));
+    }
+
+    fn put_mark(
+        &mut self,
+        tgid: Option<u32>,
+        at: f64,
+        kind: MarkKind,
+        name: &str,
+        attributes: Option<String>,
+    ) {
         self.put(MarkRow {
             ts: wall(at),
             boot_ns: boot(at),
@@ -170,7 +194,7 @@ impl Script {
             kind: Some(kind),
             span: None,
             source: Some(MarkSource::Socket),
-            attributes: step.map(|step| format!("{{\"step\":{step}}}")),
+            attributes,
         });
     }
 
@@ -262,6 +286,7 @@ impl Script {
     /// The OOM killer ends a process, at the limit of a cgroup.
     pub(crate) fn oom(&mut self, victim: u32, trigger: u32, at: f64, memcg: &str, limit: Bytes) {
         let comm = |tgid: u32| Some(self.processes[&tgid].comm.clone());
+        let part = |part: f64| Bytes((limit.0 as f64 * part) as i64);
         let row = OomRow {
             ts: wall(at),
             boot_ns: boot(at),
@@ -279,6 +304,14 @@ impl Script {
             memcg: Some(memcg.to_owned()),
             memcg_limit_bytes: Some(limit),
             memcg_usage_bytes: Some(limit),
+            memcg_anon_bytes: Some(part(1.0 / 1.04)),
+            memcg_file_bytes: Some(part(0.03)),
+            memcg_shmem_bytes: Some(part(1.0 / 64.0)),
+            memcg_kernel_bytes: Some(part(0.004)),
+            memcg_slab_bytes: Some(part(0.001)),
+            memcg_slab_reclaimable_bytes: Some(part(0.0005)),
+            memcg_pagetables_bytes: Some(part(0.002)),
+            memcg_swap_bytes: Some(Bytes(0)),
         };
         self.put(row);
         self.kill(victim, at + 0.02, 9);
@@ -311,6 +344,8 @@ impl Script {
             swap_bytes: None,
             max_event_count: Some(0),
             oom_kill_count: Some(0),
+            other_process_count: None,
+            other_anon_bytes: None,
             psi_some_ns: None,
             psi_full_ns: None,
         });
@@ -318,8 +353,13 @@ impl Script {
 
     /// What of the node's memory was available.
     pub(crate) fn node(&mut self, at: f64, available: Bytes) {
+        self.put(self.node_row(at, available));
+    }
+
+    /// A row of the node of which nothing else is known.
+    pub(super) fn node_row(&self, at: f64, available: Bytes) -> NodeMemRow {
         let total = self.info.mem_total_bytes;
-        self.put(NodeMemRow {
+        NodeMemRow {
             ts: wall(at),
             boot_ns: boot(at),
             mem_total_bytes: total,
@@ -340,7 +380,7 @@ impl Script {
             swap_free_bytes: Some(Bytes(0)),
             psi_some_ns: None,
             psi_full_ns: None,
-        });
+        }
     }
 
     /// The recorder's own cost so far.
@@ -351,6 +391,9 @@ impl Script {
             cpu_user_ns: DurationNs((cpu_seconds * 0.6e9) as i64),
             cpu_system_ns: DurationNs((cpu_seconds * 0.4e9) as i64),
             rss_bytes: Some(mib(24.0)),
+            rss_anon_bytes: Some(mib(16.0)),
+            cgroup: Some("/system/memtrace".to_owned()),
+            upid: None,
             peak_rss_bytes: Some(mib(31.5)),
             bpf_run_ns: Some(DurationNs((cpu_seconds * 0.2e9) as i64)),
             bpf_run_count: Some(1_000),

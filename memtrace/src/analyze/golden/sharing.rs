@@ -46,6 +46,7 @@ impl Script {
             creator_tgid: None,
             size_bytes: Some(mib(size)),
             allocated_bytes: Some(mib(allocated)),
+            resident_bytes: None,
             mapper_count: 3,
             mappers: String::new(),
             first_mapper_upid: Some(upid(Tgid(mapper))),

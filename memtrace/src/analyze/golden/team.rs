@@ -67,6 +67,7 @@ fn object() -> ShmObjectRow {
         creator_tgid: None,
         size_bytes: Some(Bytes(600 << 20)),
         allocated_bytes: Some(mib(256.0)),
+        resident_bytes: None,
         mapper_count: 4,
         mappers: [100, 110, 120, 121]
             .map(|tgid| upid(Tgid(tgid)).to_string())

@@ -7,7 +7,8 @@ use crate::analyze::roster::Roster;
 use crate::model::tables::{MarkKind, MarkRow, TitleRow};
 use crate::model::trim_title;
 use serde_json::Value;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 /// What the phases need of a row of `mark`.
 const MARK_COLUMNS: &[&str] = &[
@@ -27,14 +28,38 @@ const TITLE_COLUMNS: &[&str] = &["ts", "boot_ns", "upid", "comm", "title"];
 /// can be a task or an actor that waits, which look the same.
 const RAY: &str = "ray::";
 
+/// What the Python package says of itself, and no program of its phases.
+const OWN: &str = "memtrace.";
+
+/// That something is not there to be instrumented; its attribute `target` says what.
+const MISSING: &str = "memtrace.instrument.missing";
+
+/// Longer attributes of a mark are not looked at.
+const ATTRIBUTES_MAX: usize = 4_096;
+
 /// The attribute that numbers a phase.
 const STEP: &str = "step";
 
-/// Everything that begins, ends or is a phase, in the order of time.
-pub(super) fn read<S: RowSource>(source: &S, roster: &mut Roster) -> Result<Vec<Event>, S::Error> {
+/// What marks and titles say.
+pub(super) struct Read {
+    /// Everything that begins, ends or is a phase, in the order of time.
+    pub(super) events: Vec<Event>,
+    /// What is not there to be instrumented.
+    pub(super) missing: Vec<Arc<str>>,
+}
+
+/// Reads `mark` and `title`.
+pub(super) fn read<S: RowSource>(source: &S, roster: &mut Roster) -> Result<Read, S::Error> {
     let mut texts = Interner::default();
     let mut events = Vec::new();
+    let mut missing: BTreeSet<Arc<str>> = BTreeSet::new();
     source.scan(MARK_COLUMNS, |row: MarkRow| {
+        if row.name.starts_with(OWN) {
+            if row.name == MISSING {
+                missing.extend(target_of(row.attributes.as_deref(), &mut texts));
+            }
+            return;
+        }
         let what = match row.kind {
             Some(MarkKind::Instant) => What::Moment,
             Some(MarkKind::Begin) => What::Begin,
@@ -49,6 +74,10 @@ pub(super) fn read<S: RowSource>(source: &S, roster: &mut Roster) -> Result<Vec<
             name: texts.intern(&row.name),
             span: row.span,
             step: row.attributes.as_deref().and_then(step_of),
+            attributes: row
+                .attributes
+                .filter(|text| text.len() <= ATTRIBUTES_MAX)
+                .map(|text| texts.intern(&text)),
         });
     })?;
     let mut called: HashMap<usize, bool> = HashMap::new();
@@ -70,12 +99,19 @@ pub(super) fn read<S: RowSource>(source: &S, roster: &mut Roster) -> Result<Vec<
                 name: texts.intern(title),
                 span: None,
                 step: None,
+                attributes: None,
             });
         }
     })?;
     // Stable: marks of one time stay in the order of arrival.
     events.sort_by_key(|event| event.boot_ns);
-    Ok(events)
+    let missing = missing.into_iter().collect();
+    Ok(Read { events, missing })
+}
+
+fn target_of(attributes: Option<&str>, texts: &mut Interner) -> Option<Arc<str>> {
+    let attributes: Value = serde_json::from_str(attributes?).ok()?;
+    Some(texts.intern(attributes.get("target")?.as_str()?))
 }
 
 fn step_of(attributes: &str) -> Option<i64> {

@@ -19,6 +19,7 @@ pub(super) struct Event {
     pub(super) name: Arc<str>,
     pub(super) span: Option<i64>,
     pub(super) step: Option<i64>,
+    pub(super) attributes: Option<Arc<str>>,
 }
 
 /// What an event does.
@@ -46,6 +47,10 @@ pub(super) struct Span {
     pub(super) end: BootNs,
     pub(super) ended_by: PhaseEnd,
     pub(super) is_after_exit: bool,
+    /// JSON of the mark that began it, or of a moment's.
+    pub(super) begin_attributes: Option<Arc<str>>,
+    /// JSON of the mark that ended it.
+    pub(super) end_attributes: Option<Arc<str>>,
 }
 
 /// The phases of events that come in the order of time, in the order of their begins.
@@ -114,6 +119,7 @@ impl<E: Fn(usize) -> Option<BootNs>> Pairing<E> {
         span.end = event.boot_ns;
         span.ended_by = PhaseEnd::Marked;
         span.step = span.step.or(event.step);
+        span.end_attributes.clone_from(&event.attributes);
     }
 
     fn begin(&mut self, event: Event, form: PhaseForm) {
@@ -160,6 +166,8 @@ impl<E: Fn(usize) -> Option<BootNs>> Pairing<E> {
             end,
             ended_by,
             is_after_exit: exit.is_some_and(|exit| event.boot_ns > exit),
+            begin_attributes: event.attributes,
+            end_attributes: None,
         });
     }
 }
@@ -195,6 +203,7 @@ mod tests {
             name: Arc::from(name),
             span,
             step: None,
+            attributes: None,
         }
     }
 

@@ -228,3 +228,42 @@ proptest! {
         prop_assert_eq!(told, count);
     }
 }
+
+#[test]
+fn what_a_program_measured_of_itself_counts_where_the_rows_are_older() {
+    let mut script = Script::command(&["a"], 20.0);
+    script.process(1, None, 0.0, "a");
+    script.mem(1, 0.5, [100.0, 10.0, 0.0]);
+    script.mark(Some(1), 1.0, Begin, "free");
+    script.mem(1, 2.0, [500.0, 10.0, 0.0]);
+    let end = r#"{"begin_bytes":115343360,"end_bytes":125829120,"peak_bytes":629145600,"peak_source":"vm_hwm"}"#;
+    script.said_mark(Some(1), 3.0, End, "free", end);
+    script.said_mark(
+        Some(1),
+        4.0,
+        Instant,
+        "memtrace.instrument.missing",
+        r#"{"target":"a:b"}"#,
+    );
+    let phases = phases(script);
+    let [PhaseLine::One(free)] = phases.lines.as_slice() else {
+        panic!("one phase, not {phases:?}");
+    };
+    let own = free.own.expect("its own memory");
+    assert_eq!(
+        mib(own.rss_delta()),
+        Some(10.0),
+        "it gave 390 MiB back at its end"
+    );
+    assert_eq!(
+        own.delta(Amounts::anon),
+        None,
+        "of which kinds is not known"
+    );
+    assert_eq!(peak_mib(&own), Some(600.0));
+    assert_eq!(mib(free.exact_peak), Some(600.0));
+    assert_eq!(mib(free.tree.rss_delta()), Some(10.0));
+    assert_eq!(mib(free.since_baseline), Some(10.0));
+    assert_eq!(free.attributes["peak_source"], "vm_hwm");
+    assert_eq!(phases.missing.as_slice(), [std::sync::Arc::from("a:b")]);
+}

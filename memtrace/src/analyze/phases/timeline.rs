@@ -5,6 +5,7 @@ use super::focus::{Focus, PhaseError};
 use super::gauge::{Gauge, Gauges, OPEN, Readings};
 use super::lines::{self, Group};
 use super::pair::{Span, pair};
+use super::told::{attributes, measured};
 use super::{Phase, PhaseFocus, Phases, Stretch, events};
 use crate::analyze::amounts::Amounts;
 use crate::analyze::composition::Composition;
@@ -12,12 +13,14 @@ use crate::analyze::roster::Roster;
 use crate::analyze::{RowSource, RunClock};
 use crate::model::{BootNs, Bytes};
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 /// The phases, and those that were asked for by name.
 #[derive(Debug)]
 pub(in crate::analyze) struct Timeline {
     spans: Vec<Span>,
     groups: Vec<Group>,
+    missing: Vec<Arc<str>>,
     focus: Option<Focus>,
 }
 
@@ -27,12 +30,13 @@ impl Timeline {
         source: &S,
         roster: &mut Roster,
     ) -> Result<Self, S::Error> {
-        let events = events::read(source, roster)?;
-        let spans = pair(events, |place| roster.processes[place].exit_boot_ns);
+        let read = events::read(source, roster)?;
+        let spans = pair(read.events, |place| roster.processes[place].exit_boot_ns);
         let groups = lines::group(&spans);
         Ok(Self {
             spans,
             groups,
+            missing: read.missing,
             focus: None,
         })
     }
@@ -111,6 +115,7 @@ impl Timeline {
             count: self.spans.len(),
             process_count: count_of(&self.spans),
             lines: lines::lines(&self.spans, &self.groups, &memory),
+            missing: self.missing.clone(),
         };
         (Some(phases), focus)
     }
@@ -134,17 +139,40 @@ impl Memory {
         }
     }
 
+    /// What all held. Where its process measured itself, and the last row before says
+    /// otherwise, the sum is off by as much.
     pub(super) fn tree(&self, span: &Span) -> Stretch {
-        self.stretch(&self.tree, span)
+        let stretch = self.stretch(&self.tree, span);
+        let Some((rows, told)) = self.noted(span).zip(self.own(span)) else {
+            return stretch;
+        };
+        Stretch {
+            begin: stretch.begin.moved(rows.begin, told.begin),
+            end: stretch.end.moved(rows.end, told.end),
+            ..stretch
+        }
     }
 
+    /// What its process held: as it measured itself, where it did.
     pub(super) fn own(&self, span: &Span) -> Option<Stretch> {
+        let noted = self.noted(span)?;
+        let measured = measured(span);
+        let peak = noted.peak.max(measured.peak.zip(Some(self.end_of(span))));
+        Some(Stretch {
+            begin: noted.begin.measured(measured.begin),
+            end: noted.end.measured(measured.end),
+            peak,
+        })
+    }
+
+    /// What the rows say its process held.
+    fn noted(&self, span: &Span) -> Option<Stretch> {
         Some(self.stretch(self.own.get(&span.process?)?, span))
     }
 
     /// What the tree held at an instant above the baseline.
     pub(super) fn since_baseline(&self, span: &Span) -> Option<Bytes> {
-        Some(self.tree.at(span.end).rss()? - self.baseline.rss()?)
+        Some(self.tree(span).end.rss()? - self.baseline.rss()?)
     }
 
     fn stretch(&self, readings: &Readings, span: &Span) -> Stretch {
@@ -173,6 +201,8 @@ impl Memory {
             tree: self.tree(span),
             own: self.own(span),
             since_baseline: self.since_baseline(span),
+            exact_peak: measured(span).peak,
+            attributes: attributes(span),
         }
     }
 }

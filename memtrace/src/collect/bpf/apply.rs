@@ -370,10 +370,7 @@ impl Apply {
             |pages| (oom.has_victim != 0).then(|| Pages(pages).to_bytes(self.peaks.page_size));
         let at = boot(oom.header.boot_ns);
         OomRow {
-            ts: tick.clock.to_wall(at),
-            boot_ns: at,
             victim_upid,
-            victim_tgid: victim,
             victim_comm: (oom.has_victim != 0).then(|| comm_text(&oom.victim_comm)),
             trigger_upid: world.upid(Tgid(oom.trigger_tgid)),
             trigger_tgid: Some(Tgid(oom.trigger_tgid)),
@@ -382,10 +379,7 @@ impl Apply {
             victim_rss_file_bytes: pages(oom.counts.file_pages),
             victim_rss_shmem_bytes: pages(oom.counts.shmem_pages),
             victim_oom_score_adj: (oom.has_victim != 0).then_some(oom.oom_score_adj),
-            constraint: None,
-            memcg: None,
-            memcg_limit_bytes: None,
-            memcg_usage_bytes: None,
+            ..OomRow::of_victim(tick.clock.to_wall(at), at, victim)
         }
     }
 

@@ -62,7 +62,7 @@ impl Kills {
                 .iter()
                 .position(|(_, kill)| kill.victim_tgid == row.victim_tgid);
             if let Some(index) = found {
-                complete(row, logged.swap_remove(index).1);
+                logged.swap_remove(index).1.complete(row);
             }
             let is_done = found.is_some() || !has_log || is_late(row.boot_ns);
             if is_done {
@@ -78,17 +78,4 @@ impl Kills {
             out.push(Record::Oom(kill.into_row(victim, tick)));
         }
     }
-}
-
-/// Adds what only the log knows.
-fn complete(row: &mut OomRow, kill: KernelOom) {
-    row.constraint = kill.constraint;
-    row.memcg = kill.memcg;
-    row.memcg_limit_bytes = kill.limit;
-    row.memcg_usage_bytes = kill.usage;
-    row.victim_comm.get_or_insert(kill.victim_comm);
-    row.victim_rss_anon_bytes = row.victim_rss_anon_bytes.or(kill.anon);
-    row.victim_rss_file_bytes = row.victim_rss_file_bytes.or(kill.file);
-    row.victim_rss_shmem_bytes = row.victim_rss_shmem_bytes.or(kill.shmem);
-    row.victim_oom_score_adj = row.victim_oom_score_adj.or(kill.oom_score_adj);
 }

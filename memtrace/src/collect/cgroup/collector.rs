@@ -2,16 +2,21 @@
 //! that have a limit.
 
 use super::group::{Group, Reading};
+use super::others::{self, Others};
 use crate::collect::kept::TextBuffer;
 use crate::collect::{CollectError, Collector, Tick, World};
 use crate::host::MemoryHierarchy;
-use crate::model::{BootNs, CgroupMemRow, DiagKind, DurationNs, Record, Severity};
-use std::collections::BTreeMap;
+use crate::model::{BootNs, CgroupMemRow, DiagKind, DurationNs, Record, Severity, Tgid};
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
 
 const PERIOD: DurationNs = DurationNs(1_000_000_000);
 /// How long a group is read after its last recorded process went: an OOM kill is counted
 /// after its victim has gone.
 const GRACE: DurationNs = DurationNs(10_000_000_000);
+
+/// Processes that are not recorded are counted so often.
+const OTHERS_PERIOD: DurationNs = DurationNs(10_000_000_000);
 
 /// Observes memory cgroups.
 #[derive(Debug)]
@@ -19,6 +24,10 @@ pub struct CgroupCollector {
     hierarchy: MemoryHierarchy,
     groups: BTreeMap<String, Watched>,
     buffer: TextBuffer,
+    /// Where procfs is, if its process ids are those of the recording.
+    proc: Option<PathBuf>,
+    /// Whom the count of others leaves out, while one is due.
+    recorded: HashSet<Tgid>,
 }
 
 #[derive(Debug)]
@@ -29,16 +38,53 @@ struct Watched {
     held_at: Option<BootNs>,
     /// When it last was above a group that did.
     needed_at: BootNs,
-    last: Option<Reading>,
+    last: Option<(Reading, Option<Others>)>,
+    others: Option<Others>,
+    others_at: Option<BootNs>,
+}
+
+impl Watched {
+    fn is_count_due(&self, now: BootNs) -> bool {
+        let is_due = self.others_at.is_none_or(|at| now - at >= OTHERS_PERIOD);
+        self.held_at == Some(now) && is_due
+    }
 }
 
 impl CgroupCollector {
-    /// A collector for the hierarchy that holds the memory controller.
-    pub fn new(hierarchy: MemoryHierarchy) -> Self {
+    /// A collector for the hierarchy that holds the memory controller. `proc` is where
+    /// procfs is mounted, if the process ids in it are those of the recording.
+    pub fn new(hierarchy: MemoryHierarchy, proc: Option<&Path>) -> Self {
         Self {
             hierarchy,
             groups: BTreeMap::new(),
             buffer: TextBuffer::default(),
+            proc: proc.map(Path::to_owned),
+            recorded: HashSet::new(),
+        }
+    }
+
+    /// Counts those who live in the groups of the recording and are not of it.
+    fn count_others(&mut self, now: BootNs, world: &World) {
+        let Some(proc) = &self.proc else {
+            return;
+        };
+        if !self
+            .groups
+            .values()
+            .any(|watched| watched.is_count_due(now))
+        {
+            return;
+        }
+        self.recorded.clear();
+        self.recorded.insert(Tgid(std::process::id()));
+        let tgids = world.processes().map(|process| process.row().tgid);
+        self.recorded.extend(tgids);
+        for (path, watched) in &mut self.groups {
+            let directory = self.hierarchy.directory(path);
+            if let Some(directory) = directory.filter(|_| watched.is_count_due(now)) {
+                watched.others_at = Some(now);
+                watched.others = others::look(&directory, proc, &self.recorded, &mut self.buffer);
+            }
         }
     }
 
@@ -99,6 +145,8 @@ impl CgroupCollector {
             held_at,
             needed_at: tick.boot,
             last: None,
+            others: None,
+            others_at: None,
         };
         self.groups.insert(path.to_owned(), watched);
     }
@@ -129,6 +177,7 @@ impl Collector for CgroupCollector {
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
         self.find_groups(tick, world, out);
+        self.count_others(tick.boot, world);
         let version = self.hierarchy.version.number();
         let buffer = &mut self.buffer;
         self.groups.retain(|path, watched| {
@@ -137,9 +186,10 @@ impl Collector for CgroupCollector {
             };
             match group.read(watched.held_at.is_some(), buffer) {
                 Ok(Some(reading)) => {
-                    if tick.is_keyframe || watched.last.as_ref() != Some(&reading) {
-                        out.push(Record::CgroupMem(row(path, version, &reading, tick)));
-                        watched.last = Some(reading);
+                    let state = (reading, watched.others);
+                    if tick.is_keyframe || watched.last.as_ref() != Some(&state) {
+                        out.push(Record::CgroupMem(row(path, version, &state, tick)));
+                        watched.last = Some(state);
                     }
                     true
                 }
@@ -152,7 +202,12 @@ impl Collector for CgroupCollector {
     }
 }
 
-fn row(path: &str, version: i32, reading: &Reading, tick: &Tick) -> CgroupMemRow {
+fn row(
+    path: &str,
+    version: i32,
+    (reading, others): &(Reading, Option<Others>),
+    tick: &Tick,
+) -> CgroupMemRow {
     CgroupMemRow {
         ts: tick.wall(),
         boot_ns: tick.boot,
@@ -176,6 +231,8 @@ fn row(path: &str, version: i32, reading: &Reading, tick: &Tick) -> CgroupMemRow
         swap_bytes: reading.swap,
         max_event_count: reading.max_event_count,
         oom_kill_count: reading.oom_kill_count,
+        other_process_count: others.map(|others| others.count),
+        other_anon_bytes: others.and_then(|others| others.anon),
         psi_some_ns: reading.psi_some,
         psi_full_ns: reading.psi_full,
     }
@@ -209,7 +266,7 @@ mod tests {
                 root: "/".to_owned(),
             };
             Self {
-                collector: CgroupCollector::new(hierarchy),
+                collector: CgroupCollector::new(hierarchy, None),
                 mount,
                 world: World::default(),
             }
@@ -378,6 +435,78 @@ mod tests {
     }
 
     #[test]
+    fn without_psi_and_without_the_swap_controller_those_are_unknown_and_not_zero() {
+        let mut fake = Fake::new(CgroupVersion::V2);
+        fake.group(
+            "/job",
+            &[
+                ("memory.current", "1\n"),
+                ("memory.max", "max\n"),
+                ("memory.stat", V2_STAT),
+            ],
+        );
+        fake.process(1, "/job");
+        let rows = fake.collect(1, false);
+        let row = &rows[0];
+        assert_eq!((row.psi_some_ns, row.psi_full_ns), (None, None));
+        assert_eq!((row.swap_bytes, row.limit_bytes), (None, None));
+        assert_eq!(row.current_bytes, Some(Bytes(1)));
+    }
+
+    #[test]
+    fn a_group_that_a_cgroup_namespace_hides_is_told_once() {
+        let mut fake = Fake::new(CgroupVersion::V2);
+        // How the kernel writes the path of a group outside of the reader's namespace.
+        fake.process(1, "/../sibling");
+        let hidden = |fake: &mut Fake, seconds| {
+            let mut out = Vec::new();
+            let tick = tick(seconds, false);
+            fake.collector
+                .collect(&tick, &mut fake.world, &mut out)
+                .unwrap();
+            let diags = out
+                .iter()
+                .filter(|record| matches!(record, Record::Diag(_)));
+            (diags.count(), out.len())
+        };
+        assert_eq!(hidden(&mut fake, 1), (1, 1));
+        assert_eq!(hidden(&mut fake, 2), (0, 0));
+    }
+
+    #[test]
+    fn who_else_lives_in_a_group_is_counted_every_ten_seconds() {
+        let mut fake = Fake::new(CgroupVersion::V2);
+        let proc = tempfile::tempdir().unwrap();
+        fake.collector.proc = Some(proc.path().to_owned());
+        let files = [("memory.current", "9\n"), ("cgroup.procs", "1\n7\n")];
+        fake.group("/job", &files);
+        fs::create_dir(proc.path().join("7")).unwrap();
+        fs::write(
+            proc.path().join("7/status"),
+            "PPid:\t1000\nRssAnon:\t8 kB\n",
+        )
+        .unwrap();
+        fake.process(1, "/job");
+        let others = |rows: &[CgroupMemRow]| {
+            rows.first()
+                .map(|row| (row.other_process_count, row.other_anon_bytes))
+        };
+        assert_eq!(
+            others(&fake.collect(1, false)),
+            Some((Some(1), Some(Bytes(8192))))
+        );
+        fake.group("/job", &[("cgroup.procs", "1\n")]);
+        assert_eq!(
+            others(&fake.collect(2, true)),
+            Some((Some(1), Some(Bytes(8192))))
+        );
+        assert_eq!(
+            others(&fake.collect(11, false)),
+            Some((Some(0), Some(Bytes(0))))
+        );
+    }
+
+    #[test]
     fn a_group_that_does_not_exist_is_no_error() {
         let mut fake = Fake::new(CgroupVersion::V2);
         fake.process(1, "/gone/for/good");
@@ -403,7 +532,7 @@ mod tests {
             let own = crate::collect::procfs::identity(Path::new("/proc"), this).unwrap();
             let path = own.unwrap().cgroup.unwrap();
             let mut fake = Fake::new(hierarchy.version);
-            fake.collector = CgroupCollector::new(hierarchy);
+            fake.collector = CgroupCollector::new(hierarchy, None);
             fake.process(1, &path);
             let rows = fake.collect(1, false);
             let row = rows.iter().find(|row| row.cgroup == path).unwrap();

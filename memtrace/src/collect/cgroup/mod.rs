@@ -3,6 +3,7 @@
 
 mod collector;
 mod group;
+mod others;
 mod paths;
 mod v1;
 mod v2;

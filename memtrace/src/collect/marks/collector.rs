@@ -1,13 +1,15 @@
 //! From received marks to rows: whose they are, and when they were.
 
 use super::inbox::{Inbox, Received};
+use super::lines::{Followed, Follower, Lines, OutputReader, Passed, Rules};
 use super::socket::{Listener, MarkSocket};
 use crate::collect::{CollectError, Collector, Peak, Tick, World};
 use crate::model::{
-    BootNs, Bytes, DiagKind, DurationNs, MarkKind, MarkRow, MarkSource, PeakSource, Record,
-    Severity, Upid,
+    BootNs, Bytes, DiagKind, DurationNs, MarkKind, MarkRow, MarkRule, MarkSource, PeakSource,
+    Record, Severity, Tgid, Upid,
 };
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 const PERIOD: DurationNs = DurationNs(100_000_000);
@@ -23,29 +25,90 @@ const DELAY_MAX: DurationNs = DurationNs(60_000_000_000);
 /// The attribute of a [`MarkKind::Peak`] that holds the high-water mark.
 const HIWATER: &str = "hiwater_bytes";
 
-/// Writes the marks that arrive on the recording's socket.
+/// Where marks come from.
+#[derive(Debug, Default)]
+pub struct MarkSources {
+    /// The socket for programs.
+    pub socket: Option<MarkSocket>,
+    /// The rules for lines.
+    pub rules: Vec<MarkRule>,
+    /// What the command writes.
+    pub output: Vec<Passed>,
+    /// The command, whose mark a line of its output is unless it names another process.
+    pub command: Option<Tgid>,
+    /// Log files.
+    pub files: Vec<PathBuf>,
+    /// Which of them were there.
+    pub followed: Followed,
+}
+
+/// Marks can't be taken from there.
+#[derive(Debug, thiserror::Error)]
+pub enum MarkSourceError {
+    /// A thread was refused.
+    #[error("start a thread: {0}")]
+    Thread(#[from] io::Error),
+    /// The rules can't be used.
+    #[error(transparent)]
+    Rules(#[from] super::RulesError),
+}
+
+/// Writes the marks that arrive.
 pub struct MarkCollector {
-    listener: Listener,
+    listener: Option<Listener>,
+    output: Vec<OutputReader>,
+    follower: Option<Follower>,
+    followed: Followed,
     inbox: Arc<Inbox>,
+    /// Who writes the output, and who that is.
+    command: Option<(Tgid, Option<Upid>)>,
     /// Marks whose sender is not known yet.
     unknown: Vec<Received>,
 }
 
 impl MarkCollector {
-    /// Begins to listen.
+    /// Begins to listen. A log file that is there is followed from its end as of now.
     ///
     /// # Errors
-    /// When the thread can't be started.
-    pub fn start(socket: MarkSocket) -> io::Result<Self> {
+    /// When a thread can't be started, or the rules can't be used together.
+    pub fn start(sources: MarkSources) -> Result<Self, MarkSourceError> {
         let inbox = Arc::new(Inbox::default());
+        let rules = Arc::new(Rules::new(sources.rules)?);
+        let lines =
+            |source, writer| Lines::new(Arc::clone(&rules), source, writer, Arc::clone(&inbox));
+        let listener = sources
+            .socket
+            .map(|socket| Listener::start(socket, Arc::clone(&inbox)));
+        let output = sources
+            .output
+            .into_iter()
+            .map(|passed| OutputReader::start(passed, lines(MarkSource::Output, sources.command)));
+        let output = output.collect::<io::Result<_>>()?;
+        let files = sources.files.into_iter();
+        let files: Vec<_> = files
+            .map(|path| (path, lines(MarkSource::File, None)))
+            .collect();
+        let follower = match files.is_empty() {
+            true => None,
+            false => Some(Follower::start(files, sources.followed.clone())?),
+        };
         Ok(Self {
-            listener: Listener::start(socket, Arc::clone(&inbox))?,
+            listener: listener.transpose()?,
+            output,
+            follower,
+            followed: sources.followed,
             inbox,
+            command: sources.command.map(|command| (command, None)),
             unknown: Vec::new(),
         })
     }
 
     fn write(&mut self, is_last: bool, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
+        // What it wrote last is read after its end.
+        if let Some((command, upid @ None)) = &mut self.command {
+            *upid = world.upid(*command);
+        }
+        let writer = self.command.and_then(|(_, upid)| upid);
         let waiting = self.inbox.take();
         let marks = self.unknown.drain(..).chain(waiting.marks);
         let mut unknown = Vec::new();
@@ -54,17 +117,22 @@ impl MarkCollector {
             let is_of_process = !mark.message.is_of_recording;
             let tgid = mark.tgid.filter(|_| is_of_process);
             let upid = tgid.and_then(|tgid| world.who_was(tgid, at));
-            let may_become_known = is_of_process && upid.is_none() && !is_last;
+            let is_named = is_of_process && tgid.is_some();
+            let may_become_known = is_named && upid.is_none() && !is_last;
             if may_become_known && (tick.boot - mark.arrival).0 < KNOWN_WITHIN.0 {
                 unknown.push(mark);
                 continue;
             }
+            let (tgid, upid) = match (upid, mark.writer) {
+                (None, Some(command)) => (Some(command), writer),
+                (upid, _) => (mark.tgid, upid),
+            };
             if let Some(peak) = told_peak(&mark)
                 && let Some(upid) = upid
             {
                 world.raise_peak(upid, peak);
             }
-            out.push(row(&mark, at, upid, tick));
+            out.push(row(&mark, at, tgid, upid, tick));
         }
         self.unknown = unknown;
         let lost = [
@@ -87,6 +155,13 @@ impl MarkCollector {
                     waiting.first_refusal.as_deref().unwrap_or("unknown")
                 ),
             ),
+            (
+                waiting.unread_bytes,
+                DiagKind::LostEvents,
+                "bytes of the command's output that came faster than they could be searched \
+                 for marks"
+                    .to_owned(),
+            ),
         ];
         for (count, kind, detail) in lost {
             if count > 0 {
@@ -98,8 +173,11 @@ impl MarkCollector {
     }
 }
 
-/// When it was, by the sender's clock where that can be true.
+/// When it was, by the sender's clock where that can be true. Lines are on our clock.
 fn moment(mark: &Received) -> BootNs {
+    if mark.source != MarkSource::Socket {
+        return BootNs(mark.message.boot_ns);
+    }
     let told = BootNs(mark.message.boot_ns);
     let earliest = mark.arrival.0.saturating_sub(DELAY_MAX.0);
     if (earliest..=mark.arrival.0).contains(&told.0) {
@@ -122,16 +200,16 @@ fn told_peak(mark: &Received) -> Option<Peak> {
     })
 }
 
-fn row(mark: &Received, at: BootNs, upid: Option<Upid>, tick: &Tick) -> Record {
+fn row(mark: &Received, at: BootNs, tgid: Option<Tgid>, upid: Option<Upid>, tick: &Tick) -> Record {
     Record::Mark(MarkRow {
         ts: tick.clock.to_wall(at),
         boot_ns: at,
         upid,
-        tgid: mark.tgid,
+        tgid,
         name: mark.message.name.clone(),
         kind: Some(mark.kind),
         span: mark.message.span,
-        source: Some(MarkSource::Socket),
+        source: Some(mark.source),
         attributes: mark.message.attributes(),
     })
 }
@@ -165,8 +243,24 @@ impl Collector for MarkCollector {
         world: &mut World,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
-        self.listener.stop();
+        if let Some(listener) = &mut self.listener {
+            listener.stop();
+        }
+        self.output.iter_mut().for_each(OutputReader::stop);
+        if let Some(follower) = &mut self.follower {
+            follower.stop();
+        }
         self.write(true, tick, world, out);
+        for path in self.followed.absent() {
+            let detail = format!("{} never appeared: no marks are from it", path.display());
+            out.push(tick.diag(
+                Severity::Degraded,
+                DiagKind::Unavailable,
+                "mark",
+                None,
+                detail,
+            ));
+        }
         Ok(())
     }
 }

@@ -1,20 +1,23 @@
 //! Marks that have arrived and are not written yet, and the count of what did not.
 
-use crate::model::{BootNs, MarkError, MarkKind, MarkMessage, Tgid};
+use crate::model::{BootNs, MarkError, MarkKind, MarkMessage, MarkSource, Tgid};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Marks that may wait for the collector's next turn. At 32 bytes a name that is a few
 /// MiB; whoever sends more in a tenth of a second is told in `diag`.
 const WAITING_MAX: usize = 32 * 1024;
 
-/// One mark and what the kernel says of it.
+/// One mark and whose it is: of a message the kernel says so, of a line the line itself.
 #[derive(Debug)]
 pub(super) struct Received {
-    /// The process that sent it.
+    /// The process that sent it, or that a line names.
     pub(super) tgid: Option<Tgid>,
+    /// Whose it is where `tgid` is no recorded process: the command, of its output.
+    pub(super) writer: Option<Tgid>,
     pub(super) arrival: BootNs,
     pub(super) kind: MarkKind,
     pub(super) message: MarkMessage,
+    pub(super) source: MarkSource,
 }
 
 /// What came in since the last look.
@@ -28,9 +31,21 @@ pub(super) struct Waiting {
     /// Datagrams that were no marks, and what was wrong with the first.
     pub(super) refused_count: u64,
     pub(super) first_refusal: Option<String>,
+    /// Bytes of the command's output that were not looked at.
+    pub(super) unread_bytes: u64,
 }
 
-/// Between the thread that receives and the collector that writes.
+impl Waiting {
+    fn add(&mut self, mark: Received) {
+        if self.marks.len() < WAITING_MAX {
+            self.marks.push(mark);
+        } else {
+            self.overflow_count += 1;
+        }
+    }
+}
+
+/// Between the threads that receive and the collector that writes.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     waiting: Mutex<Waiting>,
@@ -48,16 +63,14 @@ impl Inbox {
         match parsed {
             Ok((message, kind)) => {
                 waiting.dropped_count = waiting.dropped_count.saturating_add(message.dropped);
-                if waiting.marks.len() < WAITING_MAX {
-                    waiting.marks.push(Received {
-                        tgid,
-                        arrival,
-                        kind,
-                        message,
-                    });
-                } else {
-                    waiting.overflow_count += 1;
-                }
+                waiting.add(Received {
+                    tgid,
+                    writer: None,
+                    arrival,
+                    kind,
+                    message,
+                    source: MarkSource::Socket,
+                });
             }
             Err(error) => {
                 waiting.refused_count += 1;
@@ -66,6 +79,17 @@ impl Inbox {
                     .get_or_insert_with(|| error.to_string());
             }
         }
+    }
+
+    /// Puts a mark in, or counts it.
+    pub(super) fn add(&self, mark: Received) {
+        self.lock().add(mark);
+    }
+
+    /// Counts output that nobody looks at.
+    pub(super) fn note_unread(&self, bytes: u64) {
+        let mut waiting = self.lock();
+        waiting.unread_bytes = waiting.unread_bytes.saturating_add(bytes);
     }
 
     /// Takes everything that waits.

@@ -1,11 +1,13 @@
-//! Marks that programs send to the recording's socket. A thread takes them in as they
-//! arrive, because few fit into the kernel's queue; the collector writes them with the
-//! identity that the kernel gives for their sender.
+//! Marks that programs send to the recording's socket, and lines of logs that are marks.
+//! Threads take them in as they arrive: few messages fit into the kernel's queue, and the
+//! time of a line is that of its arrival. The collector writes them, each with its process.
 
 mod collector;
 mod inbox;
+mod lines;
 mod queue;
 mod socket;
 
-pub use collector::MarkCollector;
+pub use collector::{MarkCollector, MarkSourceError, MarkSources};
+pub use lines::{Followed, FrameHeader, Passed, RulesError};
 pub use socket::{MarkSocket, SocketError};

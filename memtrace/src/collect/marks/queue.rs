@@ -29,6 +29,12 @@ impl RaisedLimit {
         }
     }
 
+    /// Whether a socket that is made now has a long queue.
+    pub(super) fn has_room(&self) -> bool {
+        let limit = std::fs::read_to_string(LIMIT).ok();
+        limit.is_some_and(|text| text.trim().parse().is_ok_and(|limit: u32| limit >= RAISED))
+    }
+
     fn restore_in(&mut self, file: &Path) {
         if let Some(before) = self.before.take()
             && let Err(error) = std::fs::write(file, before)

@@ -33,6 +33,8 @@ pub struct SocketError {
 pub struct MarkSocket {
     fd: OwnedFd,
     path: PathBuf,
+    /// Whether the queue holds more than the few messages that a host allows by default.
+    has_room: bool,
 }
 
 impl MarkSocket {
@@ -54,8 +56,9 @@ impl MarkSocket {
         }
         // A recorder with our process id left it behind.
         let _ = std::fs::remove_file(&path);
-        let fd = Self::open(&path).map_err(|errno| error("bind", &path, errno.into()))?;
-        let bound = Self { fd, path };
+        let opened = Self::open(&path);
+        let (fd, has_room) = opened.map_err(|errno| error("bind", &path, errno.into()))?;
+        let bound = Self { fd, path, has_room };
         if let Some((uid, gid)) = owner {
             std::os::unix::fs::chown(&bound.path, Some(uid), Some(gid))
                 .map_err(|source| error("hand over", &bound.path, source))?;
@@ -63,8 +66,9 @@ impl MarkSocket {
         Ok(bound)
     }
 
-    fn open(path: &Path) -> Result<OwnedFd, Errno> {
+    fn open(path: &Path) -> Result<(OwnedFd, bool), Errno> {
         let raised = RaisedLimit::raise();
+        let has_room = raised.has_room();
         let made = socket_with(
             AddressFamily::UNIX,
             SocketType::DGRAM,
@@ -77,7 +81,7 @@ impl MarkSocket {
         // Before it is bound: the file is made with the mode that the socket has.
         fchmod(&fd, Mode::RUSR | Mode::WUSR)?;
         bind(&fd, &SocketAddrUnix::new(path)?)?;
-        Ok(fd)
+        Ok((fd, has_room))
     }
 
     /// Where it is.
@@ -109,7 +113,7 @@ impl Listener {
             .name("memtrace-marks".to_owned())
             // JSON nests up to 128 deep.
             .stack_size(256 << 10)
-            .spawn(move || listen(&theirs.0.fd, &theirs.1, &inbox))?;
+            .spawn(move || listen(&theirs.0, &theirs.1, &inbox))?;
         Ok(Self {
             socket,
             is_over,
@@ -133,10 +137,16 @@ impl Drop for Listener {
     }
 }
 
-fn listen(fd: &OwnedFd, is_over: &AtomicBool, inbox: &Inbox) {
+fn listen(socket: &MarkSocket, is_over: &AtomicBool, inbox: &Inbox) {
+    if socket.has_room {
+        // A sender is not to be interrupted by us who wake up for what it sent.
+        let priority = libc::sched_param { sched_priority: 0 };
+        // SAFETY: this thread, and a valid parameter. Without it a mark costs its sender more.
+        unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const priority) };
+    }
     let mut bytes = vec![0; MARK_BYTES_MAX];
     loop {
-        match receive(fd, &mut bytes) {
+        match receive(&socket.fd, &mut bytes) {
             // After the shutdown, when the queue is empty.
             Ok(datagram) if datagram.len == 0 && is_over.load(Ordering::Acquire) => return,
             Ok(datagram) => {

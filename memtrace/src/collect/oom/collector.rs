@@ -64,24 +64,33 @@ impl Collector for OomCollector {
 impl KernelOom {
     /// The row of `oom` for a kill that only the log tells of.
     pub fn into_row(self, victim: Option<Upid>, tick: &Tick) -> OomRow {
-        OomRow {
-            ts: tick.clock.to_wall(self.boot),
-            boot_ns: self.boot,
-            victim_upid: victim,
-            victim_tgid: self.victim_tgid,
-            victim_comm: Some(self.victim_comm),
-            // The log gives the id of the thread, if any; not which process it is of.
-            trigger_upid: None,
-            trigger_tgid: None,
-            trigger_comm: self.trigger_comm,
-            victim_rss_anon_bytes: self.anon,
-            victim_rss_file_bytes: self.file,
-            victim_rss_shmem_bytes: self.shmem,
-            victim_oom_score_adj: self.oom_score_adj,
-            constraint: self.constraint,
-            memcg: self.memcg,
-            memcg_limit_bytes: self.limit,
-            memcg_usage_bytes: self.usage,
-        }
+        let mut row = OomRow::of_victim(tick.clock.to_wall(self.boot), self.boot, self.victim_tgid);
+        row.victim_upid = victim;
+        // The log gives the id of the thread, if any; not which process it is of.
+        row.trigger_comm.clone_from(&self.trigger_comm);
+        self.complete(&mut row);
+        row
+    }
+
+    /// Adds to a row what only the log knows, and what the row lacks.
+    pub fn complete(self, row: &mut OomRow) {
+        row.constraint = self.constraint;
+        row.memcg = self.memcg;
+        row.memcg_limit_bytes = self.limit;
+        row.memcg_usage_bytes = self.usage;
+        row.victim_comm.get_or_insert(self.victim_comm);
+        row.victim_rss_anon_bytes = row.victim_rss_anon_bytes.or(self.anon);
+        row.victim_rss_file_bytes = row.victim_rss_file_bytes.or(self.file);
+        row.victim_rss_shmem_bytes = row.victim_rss_shmem_bytes.or(self.shmem);
+        row.victim_oom_score_adj = row.victim_oom_score_adj.or(self.oom_score_adj);
+        let kinds = self.memcg_kinds;
+        row.memcg_anon_bytes = kinds.anon;
+        row.memcg_file_bytes = kinds.file;
+        row.memcg_shmem_bytes = kinds.shmem;
+        row.memcg_kernel_bytes = kinds.kernel;
+        row.memcg_slab_bytes = kinds.slab;
+        row.memcg_slab_reclaimable_bytes = kinds.slab_reclaimable;
+        row.memcg_pagetables_bytes = kinds.pagetables;
+        row.memcg_swap_bytes = kinds.swap;
     }
 }

@@ -9,4 +9,4 @@ mod report;
 
 pub use collector::OomCollector;
 pub use kmsg::{KmsgError, KmsgReader};
-pub use report::KernelOom;
+pub use report::{KernelOom, MemcgKinds};

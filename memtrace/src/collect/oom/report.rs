@@ -1,11 +1,14 @@
 //! What the lines of the kernel log say about a kill: a state machine without I/O.
 //!
-//! A kill is told in up to four lines among many (dump_header() and __oom_kill_process()
+//! A kill is told in some lines among many (dump_header() and __oom_kill_process()
 //! in mm/oom_kill.c, mem_cgroup_print_oom_meminfo() in mm/memcontrol.c):
 //!
 //! ```text
 //! TRIGGER invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0
 //! memory: usage 32768kB, limit 32768kB, failcnt 12
+//! Memory cgroup stats for /a:
+//! anon 31457280
+//! …
 //! oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),…,oom_memcg=/a,task_memcg=/a/b,task=NAME,pid=N,uid=N
 //! Memory cgroup out of memory: Killed process N (NAME) total-vm:…kB, anon-rss:…kB, file-rss:…kB, shmem-rss:…kB, UID:N pgtables:…kB oom_score_adj:N
 //! ```
@@ -44,6 +47,50 @@ pub struct KernelOom {
     pub shmem: Option<Bytes>,
     /// Its oom_score_adj.
     pub oom_score_adj: Option<i32>,
+    /// What that cgroup's memory was.
+    pub memcg_kinds: MemcgKinds,
+}
+
+/// What the memory of a cgroup was when its limit was hit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemcgKinds {
+    /// Anonymous memory.
+    pub anon: Option<Bytes>,
+    /// Page cache, tmpfs included.
+    pub file: Option<Bytes>,
+    /// Part of it that is tmpfs and shared memory.
+    pub shmem: Option<Bytes>,
+    /// The kernel's own.
+    pub kernel: Option<Bytes>,
+    /// Slab.
+    pub slab: Option<Bytes>,
+    /// Part of it that could be reclaimed.
+    pub slab_reclaimable: Option<Bytes>,
+    /// Page tables.
+    pub pagetables: Option<Bytes>,
+    /// Swapped out.
+    pub swap: Option<Bytes>,
+}
+
+impl MemcgKinds {
+    /// Takes a line of memory.stat, `anon 4096`. On v1 the sums over the groups below count.
+    fn enter(&mut self, line: &str) {
+        let Some((key, value)) = line.split_once(' ') else {
+            return;
+        };
+        let cell = match key {
+            "anon" | "total_rss" => &mut self.anon,
+            "file" | "total_cache" => &mut self.file,
+            "shmem" | "total_shmem" => &mut self.shmem,
+            "kernel" => &mut self.kernel,
+            "slab" => &mut self.slab,
+            "slab_reclaimable" => &mut self.slab_reclaimable,
+            "pagetables" => &mut self.pagetables,
+            "total_swap" => &mut self.swap,
+            _ => return,
+        };
+        *cell = value.trim_end().parse().ok().map(Bytes);
+    }
 }
 
 /// Reads reports line by line.
@@ -58,6 +105,9 @@ struct Report {
     trigger_comm: Option<String>,
     usage: Option<Bytes>,
     limit: Option<Bytes>,
+    kinds: MemcgKinds,
+    /// Lines of memory.stat are being read.
+    is_in_stat: bool,
     summary: Option<Summary>,
     is_group: bool,
 }
@@ -73,6 +123,12 @@ struct Summary {
 impl ReportReader {
     /// Takes the next line of the kernel's own; gives the kill that it completes.
     pub(super) fn feed(&mut self, line: &str, boot: BootNs) -> Option<KernelOom> {
+        if self.report.is_in_stat && is_stat(line) {
+            // One record of several lines before 6.5, a record each since.
+            line.lines().for_each(|line| self.report.kinds.enter(line));
+            return None;
+        }
+        self.report.is_in_stat = false;
         if let Some((trigger, _)) = line.split_once(" invoked oom-killer: ") {
             self.report = Report {
                 trigger_comm: Some(trigger.to_owned()),
@@ -80,6 +136,12 @@ impl ReportReader {
             };
         } else if let Some(rest) = line.strip_prefix("memory: usage ") {
             (self.report.usage, self.report.limit) = usage_and_limit(rest);
+        } else if let Some(rest) = line.strip_prefix("swap: usage ") {
+            self.report.kinds.swap = usage_and_limit(rest).0;
+        } else if let Some(rest) = line.strip_prefix("kmem: usage ") {
+            self.report.kinds.kernel = usage_and_limit(rest).0;
+        } else if line.starts_with("Memory cgroup stats for ") {
+            self.report.is_in_stat = true;
         } else if let Some(rest) = line.strip_prefix("oom-kill:constraint=") {
             self.report.summary = summary(rest);
         } else if line.ends_with(" are going to be killed due to memory.oom.group set") {
@@ -122,8 +184,18 @@ impl ReportReader {
             file: victim.kib("file-rss:"),
             shmem: victim.kib("shmem-rss:"),
             oom_score_adj: victim.field("oom_score_adj:").and_then(|n| n.parse().ok()),
+            memcg_kinds: report.kinds,
         })
     }
+}
+
+/// Whether a line, or the first of several, is one of memory.stat: a word and a number.
+fn is_stat(line: &str) -> bool {
+    let first = line.lines().next().unwrap_or_default();
+    let is_number = |value: &str| !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
+    first
+        .split_once(' ')
+        .is_some_and(|(key, value)| !key.ends_with(':') && is_number(value))
 }
 
 /// `32768kB, limit 32768kB, failcnt 0`; no limit prints as a huge one.
@@ -223,8 +295,42 @@ mod tests {
                 file: Some(Bytes(4240 << 10)),
                 shmem: Some(Bytes(0)),
                 oom_score_adj: Some(7),
+                memcg_kinds: MemcgKinds {
+                    anon: Some(Bytes(33_472_512)),
+                    file: Some(Bytes(0)),
+                    shmem: Some(Bytes(0)),
+                    kernel: Some(Bytes(80 << 10)),
+                    swap: Some(Bytes(0)),
+                    ..MemcgKinds::default()
+                },
             }]
         );
+    }
+
+    #[test]
+    fn what_the_group_held_is_read_line_by_line_and_from_one_record_of_many_lines() {
+        let stat = "anon 31457280\nfile 8192\nkernel 1073152\npagetables 118784\nshmem 4096\n\
+                    slab_reclaimable 500000\nslab_unreclaimable 200000\nslab 700000";
+        let end = "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/j,task_memcg=/j,task=a,pid=5,uid=0\n\
+                   Memory cgroup out of memory: Killed process 5 (a) total-vm:1kB, anon-rss:1kB, file-rss:0kB, shmem-rss:0kB, UID:0 pgtables:4kB oom_score_adj:0\n";
+        let wanted = MemcgKinds {
+            anon: Some(Bytes(31_457_280)),
+            file: Some(Bytes(8_192)),
+            shmem: Some(Bytes(4_096)),
+            kernel: Some(Bytes(1_073_152)),
+            slab: Some(Bytes(700_000)),
+            slab_reclaimable: Some(Bytes(500_000)),
+            pagetables: Some(Bytes(118_784)),
+            swap: Some(Bytes(2 << 20)),
+        };
+        for stat in [stat.to_owned(), stat.replace('\n', "\\x0a") + "\\x0a"] {
+            let found = kills(&format!(
+                "a invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0\n\
+                 swap: usage 2048kB, limit 9007199254740988kB, failcnt 0\n\
+                 Memory cgroup stats for /j:\n{stat}\nTasks state (memory values in pages):\n{end}"
+            ));
+            assert_eq!(found[0].memcg_kinds, wanted, "{stat}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod identity;
 mod listing;
 mod member;
 mod names;
+mod now;
 mod probe;
 mod refusals;
 mod stat;
@@ -23,4 +24,5 @@ mod text;
 
 pub use backend::{ProcfsBackend, ProcfsOptions, descriptor_limit};
 pub use identity::{Identity, IdentityError, identity, lineage};
+pub use now::{Now, now};
 pub use text::{CMDLINE_LIMIT, command_line};

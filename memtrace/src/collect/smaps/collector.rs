@@ -1,8 +1,9 @@
 //! The session's side: tells the thread who is there, and takes what it found.
 
-use super::worker::{Desk, Found, Subject, Worker};
+use super::worker::{Desk, Found, LeftOut, Subject, Worker};
 use crate::collect::{CollectError, Collector, Tick, World};
 use crate::model::{DiagKind, DurationNs, Record, Severity};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -39,6 +40,8 @@ pub struct SmapsCollector {
     thread: Option<JoinHandle<()>>,
     refused: Option<(i64, String)>,
     is_refusal_told: bool,
+    /// What was told to have been left out, and what is to be told.
+    left_out: BTreeMap<LeftOut, Option<i64>>,
     /// Merging of equal pages shares what no fork did.
     has_ksm: bool,
 }
@@ -63,6 +66,7 @@ impl SmapsCollector {
             thread: Some(thread),
             refused: None,
             is_refusal_told: false,
+            left_out: BTreeMap::new(),
             has_ksm: has_ksm(),
         })
     }
@@ -77,6 +81,9 @@ impl SmapsCollector {
                     }
                 }
                 Found::Shared(rows) => out.extend(rows),
+                Found::LeftOut(what, count) => {
+                    self.left_out.entry(what).or_insert(Some(count));
+                }
                 Found::Refused(message) => {
                     self.refused.get_or_insert((0, message)).0 += 1;
                 }
@@ -96,6 +103,29 @@ impl SmapsCollector {
             );
             let (severity, kind) = (Severity::Degraded, DiagKind::Permission);
             out.push(tick.diag(severity, kind, "/proc/PID/smaps", Some(count), detail));
+        }
+    }
+
+    /// Once of each.
+    fn tell_left_out(&mut self, tick: &Tick, out: &mut Vec<Record>) {
+        for (what, count) in &mut self.left_out {
+            let Some(count) = count.take() else {
+                continue;
+            };
+            let (subject, detail) = match what {
+                LeftOut::CachedFiles => (
+                    "cached_file",
+                    "more files are in use than are followed; what the page cache holds of the \
+                     others is in the sum of all other files",
+                ),
+                LeftOut::ShmFiles => (
+                    "shm_object",
+                    "/dev/shm has more files than are listed; of the others only those are seen \
+                     that a recorded process maps",
+                ),
+            };
+            let (severity, kind) = (Severity::Degraded, DiagKind::Limit);
+            out.push(tick.diag(severity, kind, subject, Some(count), detail));
         }
     }
 
@@ -163,6 +193,7 @@ impl Collector for SmapsCollector {
     ) -> Result<(), CollectError> {
         self.take_found(world, out);
         self.tell_refusals(tick, out);
+        self.tell_left_out(tick, out);
         self.tell_who_is_there(world);
         Ok(())
     }
@@ -175,6 +206,7 @@ impl Collector for SmapsCollector {
     ) -> Result<(), CollectError> {
         self.take_found(world, out);
         self.tell_refusals(tick, out);
+        self.tell_left_out(tick, out);
         self.stop();
         Ok(())
     }

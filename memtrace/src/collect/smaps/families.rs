@@ -34,7 +34,7 @@ const KNOWN: &[Known] = &[
 ];
 
 /// Whose an object is, and who made it, as far as its name tells.
-pub(super) fn recognise(name: &str) -> (Option<ShmFamily>, Option<Tgid>) {
+pub(in crate::collect) fn recognise(name: &str) -> (Option<ShmFamily>, Option<Tgid>) {
     let name = name.rsplit('/').next().unwrap_or(name);
     let name = name.strip_prefix("memfd:").unwrap_or(name);
     let Some(known) = KNOWN.iter().find(|known| name.starts_with(known.prefix)) else {

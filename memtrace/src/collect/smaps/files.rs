@@ -20,8 +20,10 @@ const SMALL: u64 = 1 << 20;
 const KEYFRAME_NS: i64 = 60_000_000_000;
 /// A file is asked again so often, or less when the budget is used up.
 const AGAIN_NS: i64 = 5_000_000_000;
-/// So many files are followed; the smallest ones come last in no order.
+/// So many files are followed. When there are more, those that nobody uses any more go first.
 const FILES_MAX: usize = 4096;
+/// What was too small to follow is asked again after this: files grow.
+const SMALL_NS: i64 = 60_000_000_000;
 
 /// A file of a disk or of the network.
 #[derive(Debug)]
@@ -41,8 +43,15 @@ struct Used {
 pub(super) struct Files {
     root: PathBuf,
     files: HashMap<Key, Used>,
-    /// Mapped ones that were found too small to follow, so that they are asked only once.
+    /// Mapped ones that were found too small to follow, so that they are not asked at every
+    /// reading.
     small: HashSet<Key>,
+    /// When `small` was last emptied.
+    small_since: Option<BootNs>,
+    /// Last rows of files that made room for others.
+    ended: Vec<CachedFileRow>,
+    /// Files in use that there was no room for.
+    left_out: i64,
 }
 
 impl Files {
@@ -52,7 +61,15 @@ impl Files {
             root: root.to_owned(),
             files: HashMap::new(),
             small: HashSet::new(),
+            small_since: None,
+            ended: Vec::new(),
+            left_out: 0,
         }
+    }
+
+    /// Files in use that there was no room for since this was last asked.
+    pub(super) fn take_left_out(&mut self) -> i64 {
+        std::mem::take(&mut self.left_out)
     }
 
     /// Takes what a reading of a process showed, and looks at its descriptors.
@@ -64,6 +81,12 @@ impl Files {
     ) -> Result<(), Stopped> {
         for used in self.files.values_mut() {
             used.users.remove(&subject.upid);
+        }
+        let now = crate::host::clock::boot();
+        let small_since = *self.small_since.get_or_insert(now);
+        if (now - small_since).0 >= SMALL_NS {
+            self.small.clear();
+            self.small_since = Some(now);
         }
         let process = self.root.join(subject.tgid.to_string());
         for (key, mapped) in tally.objects() {
@@ -109,8 +132,9 @@ impl Files {
             return false;
         }
         let key = key_of(&metadata);
-        if !self.files.contains_key(&key) && self.files.len() >= FILES_MAX {
-            return false;
+        if !self.files.contains_key(&key) && self.files.len() >= FILES_MAX && !self.make_room() {
+            self.left_out += 1;
+            return true;
         }
         let used = self.files.entry(key).or_insert_with(|| Used {
             ways: vec![PathBuf::from(&path)],
@@ -130,7 +154,25 @@ impl Files {
         true
     }
 
-    /// Asks for what is cached of each file, and writes those that changed.
+    /// Forgets the file of least cache that nobody uses any more, if there is one.
+    fn make_room(&mut self) -> bool {
+        let unused = self.files.iter().filter(|(_, used)| used.users.is_empty());
+        let cached = |used: &Used| used.written.map_or(0, |(_, bytes, _)| bytes);
+        let least = unused.min_by_key(|(key, used)| (cached(used), **key));
+        let Some(key) = least.map(|(key, _)| *key) else {
+            return false;
+        };
+        if let Some(used) = self.files.remove(&key) {
+            let now = crate::host::clock::read();
+            let clock = ClockOffset::at(now);
+            self.ended
+                .extend(used.last_row(key, None, now.boot_ns, clock));
+        }
+        true
+    }
+
+    /// Asks for what is cached of each file, and writes those that changed. One that is gone,
+    /// and one that nobody uses and of which nothing is cached, has its last row.
     pub(super) fn write(
         &mut self,
         living: &HashSet<Upid>,
@@ -138,6 +180,8 @@ impl Files {
         meter: &mut Meter<'_>,
         out: &mut Vec<Record>,
     ) -> Result<(), Stopped> {
+        out.extend(self.ended.drain(..).map(Record::CachedFile));
+        let mut over = Vec::new();
         for (key, used) in &mut self.files {
             let now = crate::host::clock::boot();
             if used.asked_at.is_some_and(|at| (now - at).0 < AGAIN_NS) {
@@ -146,11 +190,24 @@ impl Files {
             used.asked_at = Some(now);
             used.users.retain(|upid| living.contains(upid));
             let Some(file) = used.open(*key) else {
+                // Through whom else could it be asked? A process that has it open still is
+                // met again at its next reading.
+                over.push(*key);
+                out.extend(
+                    used.last_row(*key, None, now, clock)
+                        .map(Record::CachedFile),
+                );
                 continue;
             };
             let Some(cached) = cache::cached(&file, used.size, meter)? else {
                 continue;
             };
+            if cached.bytes == 0 && used.users.is_empty() {
+                over.push(*key);
+                let last = used.last_row(*key, Some(&cached), now, clock);
+                out.extend(last.map(Record::CachedFile));
+                continue;
+            }
             let state = (cached.bytes, used.users.len());
             let is_due = used.written.is_none_or(|(at, bytes, users)| {
                 let moved = (bytes - state.0).saturating_abs();
@@ -158,9 +215,17 @@ impl Files {
             });
             if is_due {
                 used.written = Some((now, state.0, state.1));
-                out.push(Record::CachedFile(used.row(*key, &cached, now, clock)));
+                out.push(Record::CachedFile(used.row(
+                    *key,
+                    Some(&cached),
+                    now,
+                    clock,
+                )));
             }
             meter.pause()?;
+        }
+        for key in over {
+            self.files.remove(&key);
         }
         Ok(())
     }
@@ -189,10 +254,22 @@ impl Used {
         None
     }
 
+    /// The row that ends a file's series; none for one that has none.
+    fn last_row(
+        &self,
+        key: Key,
+        cached: Option<&cache::Cached>,
+        now: BootNs,
+        clock: ClockOffset,
+    ) -> Option<CachedFileRow> {
+        self.written?;
+        Some(self.row(key, cached, now, clock))
+    }
+
     fn row(
         &self,
         key: Key,
-        cached: &cache::Cached,
+        cached: Option<&cache::Cached>,
         now: BootNs,
         clock: ClockOffset,
     ) -> CachedFileRow {
@@ -203,14 +280,137 @@ impl Used {
             inode: i64::try_from(key.1).unwrap_or(i64::MAX),
             path: self.path.clone(),
             size_bytes: Bytes(i64::try_from(self.size).unwrap_or(i64::MAX)),
-            cached_bytes: Some(Bytes(cached.bytes)),
-            dirty_bytes: cached.dirty.map(Bytes),
+            cached_bytes: cached.map(|cached| Bytes(cached.bytes)),
+            dirty_bytes: cached.and_then(|cached| cached.dirty).map(Bytes),
             user_count: i64::try_from(self.users.len()).unwrap_or(i64::MAX),
             first_user_upid: Some(self.first_user),
-            source: Some(match cached.dirty {
+            source: cached.map(|cached| match cached.dirty {
                 Some(_) => CacheSource::Cachestat,
                 None => CacheSource::Mincore,
             }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::budget::Stop;
+    use super::*;
+    use crate::model::{Tgid, WallNs};
+    use std::os::unix::fs::symlink;
+
+    struct Fake {
+        proc: tempfile::TempDir,
+        /// On a disk: of a tmpfs all is cached, and an overlay does not tell.
+        disk: tempfile::TempDir,
+        files: Files,
+        living: HashSet<Upid>,
+    }
+
+    impl Fake {
+        fn new() -> Self {
+            let proc = tempfile::tempdir().unwrap();
+            Self {
+                files: Files::new(proc.path()),
+                proc,
+                disk: tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap(),
+                living: HashSet::new(),
+            }
+        }
+
+        fn file(&self, name: &str) -> PathBuf {
+            let path = self.disk.path().join(name);
+            fs::write(&path, vec![1; 2 << 20]).unwrap();
+            path
+        }
+
+        /// A reading of a process that has one file open.
+        fn opens(&mut self, id: u32, path: &Path) {
+            let fd = self.proc.path().join(format!("{id}/fd"));
+            fs::create_dir_all(&fd).unwrap();
+            symlink(path, fd.join("3")).unwrap();
+            let subject = Subject {
+                upid: Upid(id.into()),
+                tgid: Tgid(id),
+                image: 1,
+                is_unshared: false,
+            };
+            self.living.insert(subject.upid);
+            let stop = Stop::default();
+            let mut meter = Meter::new(1.0, &stop);
+            self.files
+                .enter(&subject, &Tally::default(), &mut meter)
+                .unwrap();
+        }
+
+        fn ends(&mut self, id: u32) {
+            self.living.remove(&Upid(id.into()));
+            fs::remove_dir_all(self.proc.path().join(id.to_string())).unwrap();
+        }
+
+        fn written(&mut self) -> Vec<CachedFileRow> {
+            for used in self.files.files.values_mut() {
+                used.asked_at = None;
+            }
+            let stop = Stop::default();
+            let mut meter = Meter::new(1.0, &stop);
+            let clock = ClockOffset::at(crate::model::ClockReading {
+                boot_ns: BootNs(0),
+                monotonic_ns: 0,
+                wall_ns: WallNs(0),
+            });
+            let mut out = Vec::new();
+            self.files
+                .write(&self.living, clock, &mut meter, &mut out)
+                .unwrap();
+            let row = |record| match record {
+                Record::CachedFile(row) => row,
+                other => panic!("{other:?}"),
+            };
+            out.into_iter().map(row).collect()
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_gone_with_its_last_user_has_a_last_row_and_is_forgotten() {
+        let mut fake = Fake::new();
+        let path = fake.file("weights");
+        fake.opens(7, &path);
+        let rows = fake.written();
+        let [row] = rows.as_slice() else {
+            println!("skipped: this file system does not tell what is cached");
+            return;
+        };
+        assert_eq!(
+            (row.cached_bytes, row.user_count),
+            (Some(Bytes(2 << 20)), 1)
+        );
+        fake.ends(7);
+        let rows = fake.written();
+        assert_eq!(rows[0].user_count, 0, "the cache stays: {rows:?}");
+        fs::remove_file(&path).unwrap();
+        let rows = fake.written();
+        assert_eq!((rows.len(), rows[0].cached_bytes), (1, None));
+        assert!(fake.files.files.is_empty());
+        assert_eq!(fake.written(), []);
+    }
+
+    #[test]
+    fn those_that_nobody_uses_make_room_and_the_others_stay() {
+        let mut fake = Fake::new();
+        let (old, new) = (fake.file("old"), fake.file("new"));
+        fake.opens(7, &old);
+        let has_rows = !fake.written().is_empty();
+        assert!(!fake.files.make_room(), "it is in use");
+        fake.ends(7);
+        fake.written();
+        assert!(fake.files.make_room());
+        fake.opens(8, &new);
+        let rows = fake.written();
+        assert_eq!(fake.files.files.len(), 1);
+        if has_rows {
+            let last = rows.iter().find(|row| row.path.ends_with("old"));
+            assert_eq!(last.map(|row| row.cached_bytes), Some(None));
         }
     }
 }

@@ -7,9 +7,9 @@ use crate::model::MappingKind;
 
 /// A device number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Device {
-    pub(super) major: u32,
-    pub(super) minor: u32,
+pub(in crate::collect) struct Device {
+    pub(in crate::collect) major: u32,
+    pub(in crate::collect) minor: u32,
 }
 
 impl std::fmt::Display for Device {
@@ -20,20 +20,20 @@ impl std::fmt::Display for Device {
 
 /// The first line of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Header<'a> {
-    pub(super) start: u64,
-    pub(super) end: u64,
-    pub(super) device: Device,
-    pub(super) inode: u64,
+pub(in crate::collect) struct Header<'a> {
+    pub(in crate::collect) start: u64,
+    pub(in crate::collect) end: u64,
+    pub(in crate::collect) device: Device,
+    pub(in crate::collect) inode: u64,
     /// As the kernel writes it: a line break as `\012`, and ` (deleted)` behind what has
     /// lost its name, or is called so.
-    pub(super) path: &'a [u8],
+    pub(in crate::collect) path: &'a [u8],
 }
 
 impl<'a> Header<'a> {
     /// `55d0-55d1 rw-p 00001000 fd:01 1234    /usr/bin/x` (show_map_vma() in
     /// fs/proc/task_mmu.c). `None` for every other line of smaps.
-    pub(super) fn parse(line: &'a [u8]) -> Option<Self> {
+    pub(in crate::collect) fn parse(line: &'a [u8]) -> Option<Self> {
         let mut words = line.splitn(6, |byte| *byte == b' ');
         let range = words.next()?;
         let dash = range.iter().position(|byte| *byte == b'-')?;
@@ -59,7 +59,7 @@ impl<'a> Header<'a> {
     }
 
     /// The path without the mark of one that was removed, and whether it had that.
-    pub(super) fn name(&self) -> (&'a [u8], bool) {
+    pub(in crate::collect) fn name(&self) -> (&'a [u8], bool) {
         match self.path.strip_suffix(b" (deleted)") {
             Some(name) if self.inode != 0 => (name, true),
             _ => (self.path, false),

@@ -19,6 +19,7 @@ mod objects;
 mod pagemap;
 mod queue;
 mod rows;
+mod sysv;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -26,3 +27,7 @@ mod text;
 mod worker;
 
 pub use collector::{SmapsCollector, SmapsOptions};
+pub(in crate::collect) use families::recognise;
+pub(in crate::collect) use mappings::{Device, Header};
+pub(in crate::collect) use objects::{Key, key_of, processes};
+pub(in crate::collect) use sysv::segments;

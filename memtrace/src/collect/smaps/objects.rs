@@ -6,9 +6,9 @@
 use super::budget::{Meter, Stopped};
 use super::families::recognise;
 use super::mappings::{Device, Header};
+use super::sysv::{Segment, segments};
 use super::tally::{Class, Tally, class};
 use super::worker::Subject;
-use crate::collect::fields::number;
 use crate::model::{
     BootNs, Bytes, ClockOffset, DurationNs, MappingKind, Record, ShmObjectRow, Tgid, Upid,
 };
@@ -30,7 +30,7 @@ const LISTED_MAX: usize = 4096;
 const MAPPERS_MAX: usize = 100;
 
 /// Names an object.
-pub(super) type Key = (Device, u64);
+pub(in crate::collect) type Key = (Device, u64);
 
 /// A process that maps an object, and where.
 #[derive(Clone, Copy, Debug)]
@@ -39,12 +39,21 @@ struct Mapper {
     range: (u64, u64),
 }
 
+/// What an object takes, as far as it is known.
+struct Taken {
+    size: Option<Bytes>,
+    allocated: Option<Bytes>,
+    resident: Option<Bytes>,
+}
+
 /// What a row says beside its time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct State {
     is_deleted: bool,
     size: Option<Bytes>,
     allocated: Option<Bytes>,
+    /// Where it is known apart from what is swapped out.
+    resident: Option<Bytes>,
     mappers: Vec<Upid>,
     has_other_mapper: Option<bool>,
 }
@@ -72,6 +81,8 @@ pub(super) struct Objects {
     objects: HashMap<Key, Object>,
     /// When the next list is due; `None` before the first call.
     next_list: Option<BootNs>,
+    /// Files of /dev/shm beyond [`LISTED_MAX`], at the last list.
+    left_out: i64,
 }
 
 impl Objects {
@@ -82,7 +93,13 @@ impl Objects {
             shm_dir: shm_dir.to_owned(),
             objects: HashMap::new(),
             next_list: None,
+            left_out: 0,
         }
+    }
+
+    /// Files of /dev/shm that there was no room for in the lists since this was last asked.
+    pub(super) fn take_left_out(&mut self) -> i64 {
+        std::mem::take(&mut self.left_out)
     }
 
     /// Takes what a reading of a process showed.
@@ -126,16 +143,21 @@ impl Objects {
             self.list();
             self.find_strangers(living, meter)?;
         }
-        let segments = sysv_segments(&self.root);
+        let segments = segments(&self.root);
         let mut gone = Vec::new();
         for (key, object) in &mut self.objects {
             object.mappers.retain(|upid, _| living.contains(upid));
             let segment = segments.get(&key.1).copied();
-            let (size, allocated) = object.amounts(&self.root, *key, segment);
+            let Taken {
+                size,
+                allocated,
+                resident,
+            } = object.amounts(&self.root, *key, segment);
             let state = State {
                 is_deleted: object.is_deleted,
                 size,
                 allocated,
+                resident,
                 mappers: object.mappers.keys().copied().collect(),
                 has_other_mapper: object.has_other_mapper,
             };
@@ -167,7 +189,8 @@ impl Objects {
         let Ok(entries) = fs::read_dir(&self.shm_dir) else {
             return;
         };
-        for entry in entries.flatten().take(LISTED_MAX) {
+        let mut entries = entries.flatten();
+        for entry in entries.by_ref().take(LISTED_MAX) {
             let Ok(metadata) = entry.metadata() else {
                 continue;
             };
@@ -183,6 +206,7 @@ impl Objects {
             object.listed = Some(path);
             object.was_listed = true;
         }
+        self.left_out += i64::try_from(entries.count()).unwrap_or(i64::MAX);
     }
 
     /// Whether processes outside of the recording map files of /dev/shm that no recorded
@@ -246,13 +270,15 @@ impl Object {
         }
     }
 
-    /// Apparent size and what is allocated.
-    fn amounts(
-        &self,
-        root: &Path,
-        key: Key,
-        segment: Option<Segment>,
-    ) -> (Option<Bytes>, Option<Bytes>) {
+    /// What it takes, asked through a mapping, or its name.
+    fn amounts(&self, root: &Path, key: Key, segment: Option<Segment>) -> Taken {
+        let segment = segment
+            .filter(|_| self.kind == MappingKind::Sysv)
+            .map(|segment| Taken {
+                size: segment.size,
+                allocated: Some(segment.resident + segment.swapped),
+                resident: Some(segment.resident),
+            });
         let through_mappers = self.mappers.values().map(|mapper| {
             let (start, end) = mapper.range;
             root.join(format!("{}/map_files/{start:x}-{end:x}", mapper.tgid))
@@ -261,11 +287,20 @@ impl Object {
             if let Ok(metadata) = fs::metadata(&path)
                 && key_of(&metadata) == key
             {
-                return (amount(metadata.len()), amount(metadata.blocks() * 512));
+                let found = Taken {
+                    size: amount(metadata.len()),
+                    allocated: amount(metadata.blocks() * 512),
+                    resident: None,
+                };
+                // Of another ipc namespace it can have the same id as one of ours.
+                let is_same = |segment: &Taken| {
+                    (segment.size, segment.allocated) == (found.size, found.allocated)
+                };
+                return segment.filter(is_same).unwrap_or(found);
             }
         }
-        if let (MappingKind::Sysv, Some(segment)) = (self.kind, segment) {
-            return (segment.size, segment.allocated);
+        if let Some(segment) = segment {
+            return segment;
         }
         // A memfd or a deleted file can live on as a descriptor only; then nobody says.
         let is_gone = self.mappers.is_empty()
@@ -273,10 +308,11 @@ impl Object {
                 MappingKind::Sysv | MappingKind::SharedAnonymous => true,
                 _ => self.was_listed,
             };
-        if is_gone {
-            (Some(Bytes(0)), Some(Bytes(0)))
-        } else {
-            (None, None)
+        let amount = is_gone.then_some(Bytes(0));
+        Taken {
+            size: amount,
+            allocated: amount,
+            resident: amount,
         }
     }
 
@@ -300,6 +336,7 @@ impl Object {
             creator_tgid: creator,
             size_bytes: state.size,
             allocated_bytes: state.allocated,
+            resident_bytes: state.resident,
             mapper_count: i64::try_from(state.mappers.len()).unwrap_or(i64::MAX),
             mappers: listed.join(" "),
             first_mapper_upid: self.first_mapper,
@@ -309,7 +346,7 @@ impl Object {
 }
 
 /// What names the object of a file.
-pub(super) fn key_of(metadata: &fs::Metadata) -> Key {
+pub(in crate::collect) fn key_of(metadata: &fs::Metadata) -> Key {
     let device = Device {
         major: rustix::fs::major(metadata.dev()),
         minor: rustix::fs::minor(metadata.dev()),
@@ -321,43 +358,11 @@ fn amount(bytes: u64) -> Option<Bytes> {
     i64::try_from(bytes).ok().map(Bytes)
 }
 
-fn processes(root: &Path) -> Vec<Tgid> {
+/// Every process of a procfs.
+pub(in crate::collect) fn processes(root: &Path) -> Vec<Tgid> {
     let entries = fs::read_dir(root).into_iter().flatten().flatten();
     let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Tgid));
     ids.collect()
-}
-
-/// A System V segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Segment {
-    size: Option<Bytes>,
-    allocated: Option<Bytes>,
-}
-
-/// The segments of this ipc namespace by their ids, which are their inodes too.
-fn sysv_segments(root: &Path) -> HashMap<u64, Segment> {
-    let text = fs::read(root.join("sysvipc/shm")).unwrap_or_default();
-    parse_segments(&text)
-}
-
-/// `key shmid perms size cpid lpid nattch uid gid cuid cgid atime dtime ctime rss swap`
-/// (sysvipc_shm_proc_show() in ipc/shm.c).
-fn parse_segments(text: &[u8]) -> HashMap<u64, Segment> {
-    let lines = text.split(|byte| *byte == b'\n').skip(1);
-    let segment = |line: &[u8]| {
-        let words: Vec<&[u8]> = line
-            .split(u8::is_ascii_whitespace)
-            .filter(|word| !word.is_empty())
-            .collect();
-        let at = |place: usize| words.get(place).and_then(|word| number::<i64>(word));
-        let allocated = at(14)?.checked_add(at(15)?)?;
-        let segment = Segment {
-            size: at(3).map(Bytes),
-            allocated: Some(Bytes(allocated)),
-        };
-        Some((u64::try_from(at(1)?).ok()?, segment))
-    };
-    lines.filter_map(segment).collect()
 }
 
 #[cfg(test)]
@@ -432,19 +437,5 @@ mod tests {
         let mut objects = Objects::new(proc.path(), shm.path());
         written(&mut objects, 0);
         assert_eq!(written(&mut objects, 4)[0].has_other_mapper, Some(true));
-    }
-
-    #[test]
-    fn segments_are_read_by_their_ids() {
-        let text = b"       key      shmid perms                  size  cpid  lpid nattch   uid   gid  cuid  cgid      atime      dtime      ctime                   rss                  swap\n         7         65  1600               1048576  4242  4242      1     0     0     0     0 1763 0 1763                 40960                  4096\n";
-        let segments = parse_segments(text);
-        assert_eq!(
-            segments.get(&65),
-            Some(&Segment {
-                size: Some(Bytes(1 << 20)),
-                allocated: Some(Bytes(45056)),
-            })
-        );
-        assert!(parse_segments(b"").is_empty());
     }
 }

@@ -133,6 +133,20 @@ fn what_cannot_be_read_is_told_with_the_name_of_the_file() {
 }
 
 #[test]
+fn a_refusal_half_way_is_told_and_leaves_no_row() {
+    // Too large for a walk in one go, so that maps and pagemap are read.
+    let status = STATUS.replace("RssAnon:\t 8 kB", "RssAnon:\t 8388608 kB");
+    let maps = "100000000-300000000 rw-p 00000000 00:00 0 \n";
+    let root = fake(&[("maps", maps), ("status", &status)]);
+    // It can be opened, and its first read fails.
+    fs::create_dir(root.path().join("7/pagemap")).unwrap();
+    let mut bench = Bench::at(root.path());
+    let error = bench.read(7).unwrap_err();
+    assert!(error.to_string().starts_with("pagemap: "), "{error}");
+    assert!(bench.found.try_recv().is_err(), "nothing is told");
+}
+
+#[test]
 fn a_hundred_thousand_mappings_are_read_into_few_rows() {
     let mut text = String::new();
     for place in 1..=100_000u64 {

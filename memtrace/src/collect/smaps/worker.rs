@@ -58,8 +58,19 @@ pub(super) enum Found {
     Reading(Subject, Vec<Record>),
     /// Rows of objects and files, which are of no one process.
     Shared(Vec<Record>),
+    /// So many of something there was no room for.
+    LeftOut(LeftOut, i64),
     /// The kernel refused.
     Refused(String),
+}
+
+/// What can be more than is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum LeftOut {
+    /// Files in use, for `cached_file`.
+    CachedFiles,
+    /// Files in /dev/shm, for `shm_object`.
+    ShmFiles,
 }
 
 /// What the thread and the session share.
@@ -180,6 +191,13 @@ impl Worker {
         let mut rows = Vec::new();
         self.objects.write(&living, now, clock, meter, &mut rows)?;
         self.files.write(&living, clock, meter, &mut rows)?;
+        let left_out = [
+            (LeftOut::CachedFiles, self.files.take_left_out()),
+            (LeftOut::ShmFiles, self.objects.take_left_out()),
+        ];
+        for (what, count) in left_out.into_iter().filter(|(_, count)| *count > 0) {
+            self.tell(Found::LeftOut(what, count))?;
+        }
         if rows.is_empty() {
             return Ok(());
         }

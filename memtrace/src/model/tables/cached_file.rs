@@ -19,7 +19,7 @@ table! {
         path: String,
         /// Length of the file.
         size_bytes: Bytes,
-        /// Part of it that is in the page cache.
+        /// Part of it that is in the page cache; null in the last row of a file that is no longer followed: nobody is left through whom to ask, or more files are in use than are followed.
         cached_bytes: Option<Bytes>,
         /// Part of the cached that is yet to be written to the disk; null where only mincore(2) tells.
         dirty_bytes: Option<Bytes>,

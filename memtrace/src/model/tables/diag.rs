@@ -51,6 +51,8 @@ labels! {
         Permission = "permission",
         /// What polling cannot see.
         PollingLimit = "polling_limit",
+        /// More of a kind than memtrace follows.
+        Limit = "limit",
         /// The recorder slowed down to keep its budget.
         BackOff = "back_off",
         /// The recording could not be written in full.

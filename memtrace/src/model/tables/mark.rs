@@ -47,5 +47,9 @@ labels! {
     pub enum MarkSource {
         /// A message to the recording's socket (MEMTRACE_SOCKET).
         Socket = "socket",
+        /// A line that the command wrote to stdout or stderr (`--marks-from-output`).
+        Output = "output",
+        /// A line of a log file (`--marks-from`).
+        File = "file",
     }
 }

@@ -5,6 +5,7 @@ mod cgroup_mem;
 mod diag;
 mod gpu_device;
 mod gpu_process;
+mod left_object;
 mod mapping;
 mod mark;
 mod mem;
@@ -14,6 +15,7 @@ mod process;
 mod pss;
 mod self_cost;
 mod shm_object;
+mod survivor;
 mod title;
 mod vm_event;
 mod vm_summary;
@@ -23,6 +25,7 @@ pub use cgroup_mem::CgroupMemRow;
 pub use diag::{DiagKind, DiagRow, Severity};
 pub use gpu_device::{GpuDeviceRow, GpuSource};
 pub use gpu_process::{GpuProcessRow, GpuUse};
+pub use left_object::LeftObjectRow;
 pub use mapping::{MappingKind, MappingRow};
 pub use mark::{MarkKind, MarkRow, MarkSource};
 pub use mem::{MemRow, MemSource};
@@ -32,6 +35,7 @@ pub use process::{FirstSeenBy, PeakSource, ProcessRow};
 pub use pss::{PssRow, PssSource};
 pub use self_cost::SelfCostRow;
 pub use shm_object::{ShmFamily, ShmObjectRow};
+pub use survivor::{Fate, SurvivorRow};
 pub use title::{TitleRow, TitleSource, trim_title};
 pub use vm_event::{VmEventRow, VmOp};
 pub use vm_summary::VmSummaryRow;
@@ -79,6 +83,8 @@ tables! {
     Mapping(MappingRow),
     ShmObject(ShmObjectRow),
     CachedFile(CachedFileRow),
+    LeftObject(LeftObjectRow),
+    Survivor(SurvivorRow),
     Mark(MarkRow),
     VmEvent(VmEventRow),
     VmSummary(VmSummaryRow),

@@ -38,5 +38,53 @@ table! {
         memcg_limit_bytes: Option<Bytes>,
         /// That cgroup's usage when the kill happened; null when unknown.
         memcg_usage_bytes: Option<Bytes>,
+        /// Anonymous memory of that cgroup at the kill (anon; v1: total_rss), as the kernel log tells; null when it does not.
+        memcg_anon_bytes: Option<Bytes>,
+        /// Its page cache at the kill, tmpfs included (file; v1: total_cache); null when the log does not tell.
+        memcg_file_bytes: Option<Bytes>,
+        /// Part of that which is tmpfs and shared memory; null when the log does not tell.
+        memcg_shmem_bytes: Option<Bytes>,
+        /// Its kernel memory at the kill (kernel; v1: kmem); null when the log does not tell.
+        memcg_kernel_bytes: Option<Bytes>,
+        /// Its slab at the kill; null on v1, and when the log does not tell.
+        memcg_slab_bytes: Option<Bytes>,
+        /// Part of the slab that could be reclaimed; null as for the slab.
+        memcg_slab_reclaimable_bytes: Option<Bytes>,
+        /// Its page tables at the kill; null on v1, and when the log does not tell.
+        memcg_pagetables_bytes: Option<Bytes>,
+        /// What it had swapped out at the kill; null when the log does not tell.
+        memcg_swap_bytes: Option<Bytes>,
+    }
+}
+
+impl OomRow {
+    /// A row that says nothing yet but who was killed, and when.
+    pub fn of_victim(ts: WallNs, boot_ns: BootNs, victim_tgid: Tgid) -> Self {
+        Self {
+            ts,
+            boot_ns,
+            victim_upid: None,
+            victim_tgid,
+            victim_comm: None,
+            trigger_upid: None,
+            trigger_tgid: None,
+            trigger_comm: None,
+            victim_rss_anon_bytes: None,
+            victim_rss_file_bytes: None,
+            victim_rss_shmem_bytes: None,
+            victim_oom_score_adj: None,
+            constraint: None,
+            memcg: None,
+            memcg_limit_bytes: None,
+            memcg_usage_bytes: None,
+            memcg_anon_bytes: None,
+            memcg_file_bytes: None,
+            memcg_shmem_bytes: None,
+            memcg_kernel_bytes: None,
+            memcg_slab_bytes: None,
+            memcg_slab_reclaimable_bytes: None,
+            memcg_pagetables_bytes: None,
+            memcg_swap_bytes: None,
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! `self_cost`: what the recording itself costs.
 
 use crate::model::table::table;
-use crate::model::{BootNs, Bytes, DurationNs, WallNs};
+use crate::model::{BootNs, Bytes, DurationNs, Upid, WallNs};
 
 table! {
     /// The recorder's own cost. Times and counts run up from the start of the recording.
@@ -16,6 +16,12 @@ table! {
         cpu_system_ns: DurationNs,
         /// Resident memory of the recorder.
         rss_bytes: Option<Bytes>,
+        /// Anonymous part of it.
+        rss_anon_bytes: Option<Bytes>,
+        /// Memory cgroup that the recorder runs in; null when unknown.
+        cgroup: Option<String>,
+        /// The recorder's own identity, where it is itself part of the recording.
+        upid: Option<Upid>,
         /// Peak resident memory of the recorder.
         peak_rss_bytes: Option<Bytes>,
         /// Time spent in memtrace's BPF programs, in the traced processes' context: measured in a short share of the time and scaled by the number of runs. Counts up; null without BPF, or when the kernel refuses BPF_ENABLE_STATS (5.8).

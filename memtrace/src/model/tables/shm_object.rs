@@ -30,6 +30,8 @@ table! {
         size_bytes: Option<Bytes>,
         /// Memory and swap it takes. Zero once it is gone; null when nobody is left through whom to ask.
         allocated_bytes: Option<Bytes>,
+        /// Part of that which is in memory; null where only the sum with what is swapped out is known (all but System V).
+        resident_bytes: Option<Bytes>,
         /// Recorded processes that map it.
         mapper_count: i64,
         /// Their upids in ascending order, separated by blanks; cut after 100.

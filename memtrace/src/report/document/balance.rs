@@ -2,7 +2,9 @@
 
 use super::holders::aged;
 use super::{Section, Tone, figures, flexible, pid_and_name, words_in};
-use crate::analyze::{Analysis, AnonLine, Balance, Basis, Composition, KernelPart, Scope};
+use crate::analyze::{
+    Analysis, AnonLine, Balance, Basis, Composition, KernelPart, Scope, in_memory,
+};
 use crate::model::tables::{CachedFileRow, ShmObjectRow};
 use crate::model::{Bytes, DurationNs, Label};
 use crate::report::visible::visible;
@@ -38,7 +40,7 @@ pub(super) fn ledger(analysis: &Analysis, state: &Composition, top: usize) -> Op
         rows: Vec::new(),
     };
     lines.anon(analysis, balance);
-    lines.objects(&balance.objects);
+    lines.objects(balance);
     lines.files(balance);
     lines.kernel(balance);
     lines.push("residual", String::new(), balance.residual_bytes, "");
@@ -113,21 +115,39 @@ impl Lines {
     fn anon(&mut self, analysis: &Analysis, balance: &Balance) {
         let line = |line: &AnonLine| (pid_and_name(analysis, line.process), basis(line.basis));
         self.group("anonymous", &balance.anon, |line| line.bytes, line);
-        if let Some(others) = balance.other_processes_bytes {
-            self.push(
-                "",
-                "processes not recorded".to_owned(),
-                Some(others),
-                "kernel's sum",
-            );
+        // That there are none is worth no line.
+        let others = balance.other_processes_bytes;
+        if let Some(others) = others.filter(|_| balance.other_process_count != Some(0)) {
+            let (what, known) = match balance.other_process_count {
+                Some(count) => (format!("{} not recorded", processes(count)), "at most"),
+                None => ("processes not recorded".to_owned(), "kernel's sum"),
+            };
+            self.push("", what, Some(others), known);
+        }
+        if balance.recorder_bytes.is_some() {
+            let what = "memtrace itself".to_owned();
+            self.push("", what, balance.recorder_bytes, "measured");
         }
     }
 
-    fn objects(&mut self, objects: &[ShmObjectRow]) {
-        let amount = |row: &ShmObjectRow| row.allocated_bytes.unwrap_or(Bytes(0));
-        self.group("shared memory, once", objects, amount, |row| {
+    fn objects(&mut self, balance: &Balance) {
+        let amount = |row: &ShmObjectRow| in_memory(row).unwrap_or(Bytes(0));
+        self.group("shared memory, once", &balance.objects, amount, |row| {
             (object(row), "")
         });
+        if balance.other_shared_bytes == Some(Bytes(0)) {
+            return;
+        }
+        let title = match balance.other_shared_bytes {
+            Some(Bytes(..0)) => "of these, swapped out or elsewhere",
+            _ => "shared memory, other",
+        };
+        self.push(
+            title,
+            String::new(),
+            balance.other_shared_bytes,
+            "kernel's sum",
+        );
     }
 
     fn files(&mut self, balance: &Balance) {
@@ -181,6 +201,10 @@ fn basis(basis: Basis) -> &'static str {
         Basis::Estimated => "estimated",
         Basis::UpperBound => "at most",
     }
+}
+
+fn processes(count: i64) -> String {
+    words::processes(usize::try_from(count).unwrap_or(0))
 }
 
 fn object(row: &ShmObjectRow) -> String {
@@ -248,9 +272,15 @@ fn doubts(balance: &Balance) -> Option<String> {
 fn in_short(balance: &Balance) -> String {
     let mut parts = vec![
         format!("anonymous {}", bytes(balance.anon_bytes())),
-        format!("shared {}", bytes(balance.objects_bytes())),
+        format!(
+            "shared {}",
+            bytes(balance.objects_bytes() + balance.other_shared_bytes.unwrap_or(Bytes(0)))
+        ),
     ];
-    if let Some(others) = balance.other_processes_bytes {
+    if let Some(own) = balance.recorder_bytes {
+        parts.insert(1, format!("memtrace itself {}", bytes(own)));
+    }
+    if let Some(others) = balance.other_processes_bytes.filter(|others| others.0 != 0) {
         parts.insert(1, format!("processes not recorded {}", bytes(others)));
     }
     let cache = balance.other_files_bytes;

@@ -1,13 +1,21 @@
-//! OOM kills: who was killed, at whose limit, and who held the memory.
+//! OOM kills: who was killed, at whose limit, who held the memory, who had grown, and what it
+//! was not.
 
-use super::{Section, Tone, pid_and_name};
-use crate::analyze::{Analysis, OomFinding, together};
+use super::{Section, Tone, figures, flexible, pid_and_name, words_in};
+use crate::analyze::{
+    Analysis, Grower, HeldKind, KindLine, OomFinding, PostMortem, Pressure, together,
+};
 use crate::model::tables::OomRow;
+use crate::model::{Bytes, DurationNs};
 use crate::report::words;
-use crate::report::words::bytes_or_unknown;
+use crate::report::words::{bytes, bytes_or_unknown};
 
 /// Holders named in one line.
 const MAX_HOLDERS: usize = 3;
+/// Growers that get a line each.
+const MAX_GROWERS: usize = 5;
+/// So many kills are told with what led to them; the others in short.
+const MAX_EXPLAINED: usize = 3;
 
 /// The kills, first to last; `None` when there were none.
 pub(super) fn oom_kills(analysis: &Analysis, top: usize) -> Option<Section> {
@@ -29,7 +37,7 @@ pub(super) fn oom_kills(analysis: &Analysis, top: usize) -> Option<Section> {
         _ => format!("OOM kills: {}", words::count(count)),
     });
     section.tone = Tone::Alert;
-    for kill in kills.into_iter().take(top) {
+    for (place, kill) in kills.into_iter().take(top).enumerate() {
         if count > 1 {
             let when = words::when(&analysis.clock, kill.row.boot_ns);
             section.say(
@@ -37,10 +45,24 @@ pub(super) fn oom_kills(analysis: &Analysis, top: usize) -> Option<Section> {
                 format!("{}, at {when}", victim(analysis, kill)),
             );
         }
+        let post_mortem = kill.post_mortem.as_ref();
+        if let Some(found) = post_mortem {
+            section.say(Tone::Strong, answer(analysis, kill, found));
+        }
         section.say(Tone::Plain, victim_line(&kill.row));
         section.say(Tone::Plain, cause_line(analysis, kill));
         if let Some(line) = holders_line(analysis, kill) {
             section.say(Tone::Plain, line);
+        }
+        if let Some(found) = post_mortem.filter(|_| place < MAX_EXPLAINED) {
+            growers_table(&mut section, analysis, found);
+            kinds_table(&mut section, found);
+            if let Some(line) = approach_line(found) {
+                section.say(Tone::Plain, line);
+            }
+            let offset = words::offset(&analysis.clock, kill.row.boot_ns);
+            let told = format!("Everyone at that instant: `memtrace report --at {offset}`.");
+            section.say(Tone::Quiet, told);
         }
     }
     if count > top {
@@ -78,16 +100,219 @@ fn victim(analysis: &Analysis, kill: &OomFinding) -> String {
     }
 }
 
+/// The whole story in one sentence.
+fn answer(analysis: &Analysis, kill: &OomFinding, found: &PostMortem) -> String {
+    let row = &kill.row;
+    let because = match (&row.memcg, found.is_of_node) {
+        (Some(memcg), _) => format!(
+            "cgroup {memcg} (limit {}) was full",
+            bytes_or_unknown(row.memcg_limit_bytes)
+        ),
+        (None, true) => "the machine was out of memory".to_owned(),
+        (None, false) => "some limit was hit".to_owned(),
+    };
+    let mut parts = vec![format!(
+        "{} was killed because {because}",
+        victim(analysis, kill)
+    )];
+    let window = found.told_window().map(window_words).unwrap_or_default();
+    match (found.culprit(), found.grown_kind()) {
+        (_, Some((kind, grown))) => parts.push(format!(
+            "{} grew by {} in the {window} before, more than any process",
+            kind_name(kind),
+            bytes(grown)
+        )),
+        (Some((grower, grown)), None) => parts.push(format!(
+            "{} grew by {} in the {window} before",
+            grower_name(analysis, grower),
+            bytes(grown)
+        )),
+        (None, None) if window.is_empty() => {}
+        (None, None) => parts.push(format!("no process grew in the {window} before")),
+    }
+    let held = victim_bytes(row);
+    let is_culprit = kill.victim.is_some_and(|victim| {
+        let culprit = found.culprit();
+        culprit.is_some_and(|(grower, _)| grower.members == [victim])
+    });
+    let who = if is_culprit { "it" } else { "the victim" };
+    parts.extend(held.map(|held| format!("{who} held {}", bytes(held))));
+    format!("{}.", parts.join("; "))
+}
+
+/// Anonymous and shared memory: what its end could give back.
+fn victim_bytes(row: &OomRow) -> Option<Bytes> {
+    Some(row.victim_rss_anon_bytes? + row.victim_rss_shmem_bytes?)
+}
+
+fn grower_name(analysis: &Analysis, grower: &Grower) -> String {
+    match grower.members.as_slice() {
+        [only] => pid_and_name(analysis, *only),
+        many => format!("{} × {}", words::count(many.len()), grower.label),
+    }
+}
+
+fn kind_name(kind: HeldKind) -> &'static str {
+    match kind {
+        HeldKind::Anonymous => "anonymous memory",
+        HeldKind::Shared => "shared memory",
+        HeldKind::PageCache => "page cache",
+        HeldKind::Slab => "slab",
+        HeldKind::PageTables => "page tables",
+        HeldKind::Kernel => "other kernel memory",
+        HeldKind::Hugetlb => "the hugetlb pool",
+        HeldKind::Swap => "swap in use",
+    }
+}
+
+/// Who grew, in each window.
+fn growers_table(section: &mut Section, analysis: &Analysis, found: &PostMortem) {
+    let mut columns = vec![flexible("WHO GREW BEFORE")];
+    columns.extend(found.windows.iter().enumerate().map(|(place, length)| {
+        let rank = if Some(place) == found.told { 0 } else { 2 };
+        figures(window_title(*length).unwrap_or("SINCE START"), rank)
+    }));
+    columns.push(figures("HELD", 1));
+    let has_grown = |grower: &&Grower| {
+        let mut grown = grower.grown_bytes.iter().flatten();
+        grown.any(|grown| grown.0 > 0)
+    };
+    let rows = found.growers.iter().filter(has_grown).take(MAX_GROWERS);
+    let rows = rows.map(|grower| {
+        let mut cells = vec![grower_name(analysis, grower)];
+        let grown = grower.grown_bytes.iter();
+        cells.extend(grown.map(|grown| words::change(*grown)));
+        cells.push(bytes(grower.bytes));
+        cells
+    });
+    section.table(columns, rows.collect());
+    if found
+        .windows
+        .iter()
+        .any(|length| window_title(*length).is_none())
+    {
+        let longest = found.windows.last().copied().unwrap_or_default();
+        section.say(
+            Tone::Quiet,
+            format!(
+                "SINCE START: the recording covers {} before the kill.",
+                words::duration(longest)
+            ),
+        );
+    }
+}
+
+/// `60s`; of a window that is cut its own length.
+fn window_words(length: DurationNs) -> String {
+    match window_title(length) {
+        Some(_) => words::interval(length),
+        None => words::duration(length),
+    }
+}
+
+/// `None` for a window that is cut at the start of the recording.
+fn window_title(length: DurationNs) -> Option<&'static str> {
+    match length.0 {
+        10_000_000_000 => Some("IN 10s"),
+        60_000_000_000 => Some("IN 60s"),
+        600_000_000_000 => Some("IN 600s"),
+        _ => None,
+    }
+}
+
+/// What was in use by kind, and what that rules out.
+fn kinds_table(section: &mut Section, found: &PostMortem) {
+    let columns = vec![
+        flexible("KIND"),
+        figures("AT THE KILL", 0),
+        figures("SHARE", 1),
+        figures("GREW", 0),
+        words_in("", 0),
+    ];
+    let row = |line: &KindLine| {
+        // What is swapped out is no part of what is in use.
+        let share = match line.kind {
+            HeldKind::Swap => String::new(),
+            _ => words::share(Some(line.bytes), found.in_use_bytes),
+        };
+        vec![
+            kind_name(line.kind).to_owned(),
+            words::bytes_or_dash(Some(line.bytes)),
+            share,
+            words::change(line.grown_bytes),
+            if line.is_ruled_out { "ruled out" } else { "" }.to_owned(),
+        ]
+    };
+    // Most machines have no such pool, and then it is no answer to anything.
+    let is_told = |line: &&KindLine| line.kind != HeldKind::Hugetlb || line.bytes.0 != 0;
+    let lines = found.kinds.iter().filter(is_told);
+    section.table(columns, lines.map(row).collect());
+    if found.kinds.is_empty() {
+        let line = "What was in use by kind is unknown: the group was not read before the kill.";
+        section.say(Tone::Quiet, line);
+    }
+}
+
+/// How near it was to get, and what was left to be taken back.
+fn approach_line(found: &PostMortem) -> Option<String> {
+    let mut parts = Vec::new();
+    if found.kinds_age_ns.0 > 0 {
+        let age = words::duration(found.kinds_age_ns);
+        parts.push(format!("The kinds were read {age} before the kill"));
+    }
+    if let Some(amount) = found.reclaimable_bytes {
+        let amount = bytes(amount);
+        parts.push(format!(
+            "up to {amount} of what was in use could be reclaimed without swap"
+        ));
+    }
+    if let (Some(pressure), Some(window)) = (&found.pressure, found.told_window()) {
+        parts.extend(waited(pressure, window));
+    }
+    let mut line = parts.join("; ");
+    if let Some(first) = line.get(..1).map(str::to_uppercase) {
+        line.replace_range(..1, &first);
+    }
+    (!line.is_empty()).then(|| format!("{line}."))
+}
+
+fn waited(pressure: &Pressure, window: DurationNs) -> Vec<String> {
+    let mut told = Vec::new();
+    let window = window_words(window);
+    if let Some(hits) = pressure.limit_hit_count.filter(|hits| *hits > 0) {
+        let hits = words::count(hits);
+        told.push(format!("the limit was hit {hits} × in the {window} before"));
+    }
+    if let Some(some) = pressure.some_ns.filter(|some| some.0 > 0) {
+        let full = pressure.full_ns.unwrap_or(DurationNs(0));
+        told.push(format!(
+            "some task waited for memory for {} of the {window} before, all of them for {}",
+            words::duration(some),
+            words::duration(full)
+        ));
+    }
+    told
+}
+
 fn victim_line(row: &OomRow) -> String {
     let kinds = words::kinds(
         row.victim_rss_anon_bytes,
         row.victim_rss_file_bytes,
         row.victim_rss_shmem_bytes,
     );
-    match kinds.is_empty() {
-        true => "The victim held nothing.".to_owned(),
-        false => format!("The victim held {kinds}."),
+    let mut line = match kinds.is_empty() {
+        true => "The victim held nothing".to_owned(),
+        false => format!("The victim held {kinds}"),
+    };
+    if let Some(adjustment) = row
+        .victim_oom_score_adj
+        .filter(|adjustment| *adjustment > 0)
+    {
+        line.push_str(&format!(
+            "; its oom_score_adj of {adjustment} had the kernel take it before others"
+        ));
     }
+    format!("{line}.")
 }
 
 fn cause_line(analysis: &Analysis, kill: &OomFinding) -> String {

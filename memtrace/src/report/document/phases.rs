@@ -8,6 +8,7 @@ use crate::analyze::{
 use crate::model::{Bytes, DurationNs};
 use crate::report::Style;
 use crate::report::words::{self, change};
+use serde_json::Value;
 
 /// A rise by less than this over all steps is not worth an alarm.
 const WORTH_TELLING: f64 = 16.0 * 1024.0 * 1024.0;
@@ -41,7 +42,7 @@ pub(super) fn phases(analysis: &Analysis, style: &Style, top: usize) -> Option<S
     let many: Vec<&Repeated> = shown.iter().filter_map(|line| many(line)).collect();
     let (stages, repeats): (Vec<&Repeated>, Vec<&Repeated>) =
         many.into_iter().partition(|many| many.steps.is_some());
-    table(&mut section, analysis, &single);
+    table(&mut section, analysis, &single, style.has_phases);
     stage_table(&mut section, &stages);
     repeat_table(&mut section, analysis, &repeats);
     if let Some(leak) = steepest(&stages) {
@@ -76,6 +77,14 @@ fn explain(section: &mut Section, analysis: &Analysis) {
         true => " Some process's memory is unknown and not part of it.",
         false => "",
     };
+    if let Some((first, rest)) = phases.missing.split_first() {
+        let more = match rest.len() {
+            0 => String::new(),
+            more => format!(" and {} more", words::count(more)),
+        };
+        let told = format!("Not instrumented, for the installed version has no {first}{more}.");
+        section.say(Tone::Quiet, told);
+    }
     section.say(
         Tone::Quiet,
         format!(
@@ -112,7 +121,7 @@ fn heaviest(lines: &[PhaseLine], top: usize) -> Vec<&PhaseLine> {
     places.into_iter().map(|place| &lines[place]).collect()
 }
 
-fn table(section: &mut Section, analysis: &Analysis, phases: &[&Phase]) {
+fn table(section: &mut Section, analysis: &Analysis, phases: &[&Phase], has_attributes: bool) {
     let columns = vec![
         figures("BEGIN", 0),
         flexible("PHASE"),
@@ -122,30 +131,81 @@ fn table(section: &mut Section, analysis: &Analysis, phases: &[&Phase]) {
         figures("OWN", 0),
         figures("SO FAR", 1),
         figures("PEAK", 2),
-        figures("ANON", 4),
-        figures("FILE", 6),
-        figures("SHMEM", 5),
+        figures("OWN PEAK", 3),
+        figures("ANON", 5),
+        figures("FILE", 7),
+        figures("SHMEM", 6),
+        figures("AT BEGIN", 8),
+        figures("AT END", 8),
+        figures("SAID", 9),
     ];
-    let rows = phases.iter().map(|phase| row(analysis, phase));
+    let rows = phases.iter().map(|phase| {
+        let mut row = row(analysis, phase);
+        row.push(match has_attributes {
+            true => attributes(phase).trim_start().to_owned(),
+            false => String::new(),
+        });
+        row
+    });
     section.table(columns, rows.collect());
 }
 
 fn row(analysis: &Analysis, phase: &Phase) -> Vec<String> {
     let begin = phase.begin_boot_ns.unwrap_or(phase.end_boot_ns);
     let own = |kind| phase.own.unwrap_or(phase.tree).delta(kind);
+    let change = |bytes| match is_end_of_nothing(phase) {
+        true => "-".to_owned(),
+        false => change(bytes),
+    };
+    let own_change = phase.own.map(|own| change(own.rss_delta()));
     vec![
         words::offset(&analysis.clock, begin),
         label(phase),
         pid_of(analysis, phase.process),
         took(phase),
         change(phase.tree.rss_delta()),
-        own_change(phase.own),
-        change(phase.since_baseline),
+        own_change.unwrap_or_default(),
+        words::change(phase.since_baseline),
         peak(&phase.tree),
+        phase.own.as_ref().map_or_else(String::new, peak),
         change(own(Amounts::anon)),
         change(own(Amounts::file)),
         change(own(Amounts::shmem)),
+        words::bytes_or_unknown(phase.tree.begin.rss()),
+        words::bytes_or_unknown(phase.tree.end.rss()),
     ]
+}
+
+/// ` gib=12.66 seconds=31.5`: what its marks say, but for what other columns show.
+fn attributes(phase: &Phase) -> String {
+    const SHOWN: [&str; 12] = [
+        "rss_delta_bytes",
+        "rss_bytes",
+        "line",
+        "pid",
+        "function",
+        "step",
+        "begin_bytes",
+        "end_bytes",
+        "peak_bytes",
+        "peak_source",
+        "python_heap_bytes",
+        "python_heap_peak_bytes",
+    ];
+    const LENGTH_MAX: usize = 60;
+    let mut told = String::new();
+    for (name, value) in &phase.attributes {
+        let value = match value {
+            Value::Null => continue,
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        if SHOWN.contains(&name.as_str()) || told.len() + name.len() + value.len() > LENGTH_MAX {
+            continue;
+        }
+        told.push_str(&format!(" {name}={value}"));
+    }
+    told
 }
 
 /// The name, indented below what it is part of, with what is odd about it.
@@ -157,6 +217,7 @@ fn label(phase: &Phase) -> String {
         (PhaseEnd::Process, _) => " (until its process ended)",
         (PhaseEnd::Recording, _) => " (open)",
         (PhaseEnd::Marked, None) if phase.form == PhaseForm::Marked => " (no begin)",
+        (PhaseEnd::Marked, None) => " (nothing before it)",
         (PhaseEnd::Marked, _) => "",
     };
     format!("{indent}{}{odd}", phase.name)
@@ -167,13 +228,11 @@ fn pid_of(analysis: &Analysis, process: Option<usize>) -> String {
 }
 
 fn took(phase: &Phase) -> String {
-    phase
-        .duration()
-        .map_or_else(|| words::UNKNOWN.to_owned(), words::duration)
-}
-
-fn own_change(own: Option<Stretch>) -> String {
-    own.map_or_else(String::new, |own| change(own.rss_delta()))
+    match phase.duration() {
+        Some(length) => words::duration(length),
+        None if is_end_of_nothing(phase) => "-".to_owned(),
+        None => words::UNKNOWN.to_owned(),
+    }
 }
 
 fn peak(stretch: &Stretch) -> String {
@@ -219,18 +278,30 @@ fn per_step(slope: Option<Slope>) -> String {
     format!("{sign}{} ±{}", words::bytes(rise), words::bytes(margin))
 }
 
-/// The stage whose memory surely grows, and most.
+/// The stage whose memory surely grows, and most; one with a begin and an end rather than a
+/// mark for a moment, which only says when.
 fn steepest(stages: &[&Repeated]) -> Option<String> {
     let rise =
         |slope: &Slope| slope.bytes_per_step * slope.last_step.abs_diff(slope.first_step) as f64;
     let slopes = stages
         .iter()
-        .filter_map(|stage| Some((stage, stage.steps?.tree?)));
-    let (stage, slope) = slopes
-        .filter(|(_, slope)| slope.is_growing() && rise(slope) >= WORTH_TELLING)
-        .max_by(|(_, a), (_, b)| rise(a).total_cmp(&rise(b)))?;
+        .filter_map(|stage| Some((stage, stage.steps?, stage.steps?.tree?)));
+    let (stage, steps, slope) = slopes
+        .filter(|(.., slope)| slope.is_growing() && rise(slope) >= WORTH_TELLING)
+        .max_by(|(a_stage, _, a), (b_stage, _, b)| {
+            let is_phase = |stage: &Repeated| stage.form != PhaseForm::Moment;
+            let by_form = is_phase(a_stage).cmp(&is_phase(b_stage));
+            by_form.then(rise(a).total_cmp(&rise(b)))
+        })?;
+    let own = match steps.own.filter(Slope::is_growing) {
+        Some(own) => format!(
+            "; its own process by {}",
+            words::bytes(Bytes(own.bytes_per_step as i64))
+        ),
+        None => String::new(),
+    };
     Some(format!(
-        "Memory of the tree at the end of {} grows by {} per step (95 % interval {} to {}): {} from step {} \
+        "Memory of the tree at the end of {} grows by {} per step (95 % interval {} to {}){own}: {} from step {} \
          to {}.",
         stage.name,
         words::bytes(Bytes(slope.bytes_per_step as i64)),
@@ -296,7 +367,7 @@ fn one(analysis: &Analysis, focus: &PhaseFocus, top: usize) -> Vec<Section> {
         }
     }
     let shown: Vec<&Phase> = focus.phases.iter().take(top).collect();
-    table(&mut section, analysis, &shown);
+    table(&mut section, analysis, &shown, true);
     if shown.len() < focus.phases.len() {
         let rest = words::count(focus.phases.len() - shown.len());
         section.say(Tone::Quiet, format!("{rest} more: --top N shows N."));
@@ -373,12 +444,12 @@ fn log(analysis: &Analysis) -> Section {
         PhaseLine::One(phase) => vec![
             words::offset(&analysis.clock, phase.end_boot_ns),
             took(phase),
-            label(phase),
+            label(phase) + &attributes(phase),
             pid_of(analysis, phase.process),
             phase
                 .own
-                .map_or_else(String::new, |own| mebibytes(own.rss_delta())),
-            mebibytes(phase.tree.rss_delta()),
+                .map_or_else(String::new, |own| gained(phase, own.rss_delta())),
+            gained(phase, phase.tree.rss_delta()),
             mebibytes(phase.since_baseline),
         ],
         PhaseLine::Many(many) => {
@@ -396,6 +467,18 @@ fn log(analysis: &Analysis) -> Section {
     });
     section.table(columns, rows.collect());
     section
+}
+
+fn gained(phase: &Phase, bytes: Option<Bytes>) -> String {
+    match is_end_of_nothing(phase) {
+        true => "-".to_owned(),
+        false => mebibytes(bytes),
+    }
+}
+
+/// A moment that nothing came before is the end of no stretch.
+fn is_end_of_nothing(phase: &Phase) -> bool {
+    phase.form == PhaseForm::Moment && phase.begin_boot_ns.is_none()
 }
 
 fn mebibytes(bytes: Option<Bytes>) -> String {

@@ -3,7 +3,9 @@
 
 mod balance;
 mod gpus;
+mod leftovers;
 mod mappings;
+mod oom;
 mod parts;
 mod phases;
 mod process;
@@ -12,8 +14,10 @@ mod roles;
 use crate::analyze::{Analysis, SeriesPoint};
 use crate::model::tables::Severity;
 use crate::model::{Bytes, DurationNs, RunState, SchemaVersion, Target};
+use leftovers::{LeftObject, Survivor};
 use mappings::Mappings;
-use parts::{Composition, Cost, Endings, Growth, Instant, Loss, OomKill, Tree};
+use oom::OomKill;
+use parts::{Composition, Cost, Endings, Growth, Instant, Loss, Tree};
 use process::Process;
 use serde::Serialize;
 
@@ -31,6 +35,8 @@ pub(super) struct Report<'a> {
     losses: Vec<Loss<'a>>,
     notes: Vec<Loss<'a>>,
     oom_kills: Vec<OomKill<'a>>,
+    survivors: Vec<Survivor<'a>>,
+    left_objects: Vec<LeftObject<'a>>,
     peak: Option<Composition<'a>>,
     at: Option<Composition<'a>>,
     trees: Vec<Tree>,
@@ -99,6 +105,18 @@ impl<'a> Report<'a> {
                 .ooms
                 .iter()
                 .map(|kill| OomKill::of(analysis, kill))
+                .collect(),
+            survivors: analysis
+                .leftovers
+                .outlived
+                .iter()
+                .map(|one| Survivor::of(analysis, one))
+                .collect(),
+            left_objects: analysis
+                .leftovers
+                .objects
+                .iter()
+                .map(|one| LeftObject::of(analysis, one))
                 .collect(),
             peak: analysis.peak.as_ref().map(composition),
             at: analysis.at.as_ref().map(composition),

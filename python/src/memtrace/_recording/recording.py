@@ -105,8 +105,10 @@ class Recording:
         """Who held what at a moment, the largest first.
 
         A number is seconds since the start; see also `datetime`, `timedelta`, and text as
-        ``+83.2s`` and ``2026-03-01T12:03:07Z``.
+        ``+83.2s``, ``2026-03-01T12:03:07Z`` and ``peak``.
         """
+        if moment == "peak":
+            return self.peak().processes
         return self._at(self._clock.resolve(moment))
 
     def gpu_at(self, moment: Moment) -> Table:
@@ -164,7 +166,8 @@ class Recording:
 
     def phases(self) -> Table:
         """The phases, in the order in which they began, with the memory of their process and
-        of all processes together at both ends and at most.
+        of all processes together at both ends and at most, and the highest sum over all that
+        descends from its process.
 
         A phase without an end is still open: it has no end, and its peak goes to the end
         of the recording. Without marks the table is empty.
@@ -189,6 +192,8 @@ class Recording:
             for place, column in enumerate(("begin", "end", "delta", "peak")):
                 values = [figures[place] for figures in memory]
                 columns[f"{prefix}rss_{column}_bytes"] = ("int64", values)
+        peaks = [self._descendants_peak(phase) for phase in found]
+        columns["child_rss_peak_bytes"] = ("int64", peaks)
         columns["attributes"] = ("string", [phase.attributes for phase in found])
         return Table.of("phases", columns)
 
@@ -252,6 +257,41 @@ class Recording:
         delta = None if begin is None or end is None else end - begin
         last = self.end_ns if phase.end_ns is None else phase.end_ns
         return begin, end, delta, curve.highest(phase.begin_ns, last)
+
+    def _descendants_peak(self, phase: Phase) -> int | None:
+        if phase.upid is None:
+            return None
+        curve = self._below(phase.upid)
+        last = self.end_ns if phase.end_ns is None else phase.end_ns
+        # Before the first of them nothing is known because nothing was there.
+        return curve.highest(phase.begin_ns, last) or 0
+
+    def _below(self, upid: int) -> steps.Steps:
+        """The sum over all descendants of a process."""
+        if upid not in self._sums_below:
+            below: set[int] = set()
+            waiting = list(self._children.get(upid, ()))
+            while waiting:
+                child = waiting.pop()
+                if child not in below:
+                    below.add(child)
+                    waiting.extend(self._children.get(child, ()))
+            curves = {each: curve for each, curve in self.curves().items() if each in below}
+            self._sums_below[upid] = steps.total(curves)
+        return self._sums_below[upid]
+
+    @cached_property
+    def _sums_below(self) -> dict[int, steps.Steps]:
+        return {}
+
+    @cached_property
+    def _children(self) -> dict[int, list[int]]:
+        children: dict[int, list[int]] = {}
+        process = self["process"]
+        for upid, parent in zip(process.column("upid"), process.column("parent_upid")):
+            if parent is not None:
+                children.setdefault(parent, []).append(upid)
+        return children
 
     def _at(self, time: int) -> Table:
         process = self["process"]

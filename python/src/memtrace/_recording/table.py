@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -9,6 +10,22 @@ if TYPE_CHECKING:
     import pandas
     import polars
     import pyarrow
+
+
+# A notebook shows so many rows of a table, and so much of a text.
+_SHOWN_ROWS = 20
+_SHOWN_TEXT = 80
+_MIB = 1 << 20
+
+
+def _cell(name: str, value: Any) -> str:
+    """A value for a person. Null is unknown, so it is not written as anything."""
+    if value is None:
+        return ""
+    if name.endswith("_bytes") and isinstance(value, int):
+        return f"{value / _MIB:,.1f} MiB"
+    text = str(value)
+    return html.escape(text if len(text) <= _SHOWN_TEXT else f"{text[:_SHOWN_TEXT]}…")
 
 
 def arrow() -> Any:
@@ -85,6 +102,18 @@ class Table:
 
     def __len__(self) -> int:
         return int(self._frame.num_rows)
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: its first rows."""
+        names = self.columns
+        rows = self._frame.slice(0, _SHOWN_ROWS).to_pylist()
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
+        body = "".join(
+            f"<tr>{''.join(f'<td>{_cell(name, row[name])}</td>' for name in names)}</tr>"
+            for row in rows
+        )
+        more = f"<p>{html.escape(self.name)}: {len(self)} rows</p>"
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
     def __repr__(self) -> str:
         return f"<Table {self.name}: {len(self)} rows of {', '.join(self.columns)}>"

@@ -7,9 +7,6 @@ use crate::model::{BootNs, Bytes, DurationNs, Label, Tgid, Upid};
 use crate::report::words;
 use serde::Serialize;
 
-/// The holders told with each OOM kill.
-const MAX_OOM_HOLDERS: usize = 20;
-
 /// A time on both clocks.
 #[derive(Serialize)]
 pub(super) struct Instant {
@@ -283,56 +280,6 @@ impl Growth {
                 Verdict::Shrinking => "shrinking",
                 Verdict::NoTrend => "no_trend",
             },
-        }
-    }
-}
-
-#[derive(Serialize)]
-pub(super) struct OomKill<'a> {
-    at: Instant,
-    victim_pid: Tgid,
-    victim_upid: Option<Upid>,
-    victim_comm: Option<&'a str>,
-    victim_name: Option<&'a str>,
-    victim_anon_bytes: Option<Bytes>,
-    victim_file_bytes: Option<Bytes>,
-    victim_shmem_bytes: Option<Bytes>,
-    victim_oom_score_adj: Option<i32>,
-    trigger_pid: Option<Tgid>,
-    trigger_upid: Option<Upid>,
-    trigger_comm: Option<&'a str>,
-    constraint: Option<&'a str>,
-    cgroup: Option<&'a str>,
-    cgroup_limit_bytes: Option<Bytes>,
-    cgroup_usage_bytes: Option<Bytes>,
-    is_elsewhere: bool,
-    held: Option<Composition<'a>>,
-}
-
-impl<'a> OomKill<'a> {
-    pub(super) fn of(analysis: &'a Analysis, kill: &'a analyze::OomFinding) -> Self {
-        let row = &kill.row;
-        let victim = kill.victim.map(|position| &analysis.processes[position]);
-        let held = kill.holders.as_ref();
-        Self {
-            at: Instant::of(&analysis.clock, row.boot_ns),
-            victim_pid: row.victim_tgid,
-            victim_upid: row.victim_upid,
-            victim_comm: row.victim_comm.as_deref(),
-            victim_name: victim.map(|process| process.name.as_ref()),
-            victim_anon_bytes: row.victim_rss_anon_bytes,
-            victim_file_bytes: row.victim_rss_file_bytes,
-            victim_shmem_bytes: row.victim_rss_shmem_bytes,
-            victim_oom_score_adj: row.victim_oom_score_adj,
-            trigger_pid: row.trigger_tgid,
-            trigger_upid: row.trigger_upid,
-            trigger_comm: row.trigger_comm.as_deref(),
-            constraint: row.constraint.as_deref(),
-            cgroup: row.memcg.as_deref(),
-            cgroup_limit_bytes: row.memcg_limit_bytes,
-            cgroup_usage_bytes: row.memcg_usage_bytes,
-            is_elsewhere: kill.is_elsewhere,
-            held: held.map(|state| Composition::of(analysis, state, Some(MAX_OOM_HOLDERS))),
         }
     }
 }

@@ -4,6 +4,7 @@ use super::parts::{Instant, Kinds};
 use crate::analyze::{self, Amounts, Analysis, PhaseLine};
 use crate::model::{BootNs, Bytes, DurationNs, Tgid, Upid};
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 /// All phases.
 #[derive(Serialize)]
@@ -15,6 +16,7 @@ pub(super) struct Phases<'a> {
     process_count: usize,
     line_count: usize,
     lines: Vec<Line<'a>>,
+    missing: Vec<&'a str>,
 }
 
 /// The phases of the name that was asked for.
@@ -53,6 +55,8 @@ struct Phase<'a> {
     tree: Stretch,
     own: Option<Stretch>,
     since_baseline_bytes: Option<Bytes>,
+    exact_peak_bytes: Option<Bytes>,
+    attributes: &'a Map<String, Value>,
 }
 
 #[derive(Serialize)]
@@ -150,6 +154,7 @@ impl<'a> Phases<'a> {
             process_count: phases.process_count,
             line_count: phases.lines.len(),
             lines: lines.map(|line| Line::of(analysis, line)).collect(),
+            missing: phases.missing.iter().map(|name| &**name).collect(),
         })
     }
 }
@@ -212,6 +217,8 @@ impl<'a> Phase<'a> {
             tree: Stretch::of(analysis, &phase.tree),
             own: phase.own.as_ref().map(|own| Stretch::of(analysis, own)),
             since_baseline_bytes: phase.since_baseline,
+            exact_peak_bytes: phase.exact_peak,
+            attributes: &phase.attributes,
         }
     }
 }

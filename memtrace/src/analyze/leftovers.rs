@@ -1,0 +1,121 @@
+//! What was left of the tree at the end of the recording: `survivor` and `left_object`.
+
+use super::RowSource;
+use super::process::Process;
+use super::roster::Roster;
+use crate::model::tables::{LeftObjectRow, ShmObjectRow, SurvivorRow};
+use crate::model::{Bytes, Upid};
+use std::collections::HashMap;
+
+/// What was left behind.
+#[derive(Clone, Debug, Default)]
+pub struct Leftovers {
+    /// Processes that outlived the root of their tree, the one that held most first.
+    pub outlived: Vec<Survivor>,
+    /// Shared memory without an owner, the largest first.
+    pub objects: Vec<LeftObject>,
+}
+
+/// A process that outlived the root of its tree.
+#[derive(Clone, Debug)]
+pub struct Survivor {
+    /// What was recorded of it.
+    pub row: SurvivorRow,
+    /// The process.
+    pub process: Option<usize>,
+}
+
+/// Shared memory that nobody had mapped or open any more.
+#[derive(Clone, Debug)]
+pub struct LeftObject {
+    /// What was recorded of it.
+    pub row: LeftObjectRow,
+    /// The process that made it, or the first that was seen to map it.
+    pub owner: Option<usize>,
+}
+
+impl Survivor {
+    /// Resident memory, and what was swapped out; `None` when a kind is unknown.
+    pub fn held_bytes(&self) -> Option<Bytes> {
+        let row = &self.row;
+        let rss = row.rss_anon_bytes? + row.rss_file_bytes? + row.rss_shmem_bytes?;
+        Some(rss + row.swap_bytes.unwrap_or(Bytes(0)))
+    }
+}
+
+impl Leftovers {
+    /// Whether nothing was left.
+    pub fn is_empty(&self) -> bool {
+        self.outlived.is_empty() && self.objects.is_empty()
+    }
+
+    /// What the objects take together.
+    pub fn objects_bytes(&self) -> Bytes {
+        let allocated = self
+            .objects
+            .iter()
+            .filter_map(|one| one.row.allocated_bytes);
+        allocated.sum()
+    }
+}
+
+/// Reads both tables.
+pub(super) fn read<S: RowSource>(source: &S, roster: &Roster) -> Result<Leftovers, S::Error> {
+    let mut left = Leftovers::default();
+    source.scan(&[], |row: SurvivorRow| {
+        if row.has_root_ended {
+            let process = roster.find(row.upid);
+            left.outlived.push(Survivor { row, process });
+        }
+    })?;
+    left.outlived
+        .sort_by_key(|one| (std::cmp::Reverse(one.held_bytes()), one.row.upid));
+    source.scan(&[], |row: LeftObjectRow| {
+        left.objects.push(LeftObject { row, owner: None });
+    })?;
+    if left.objects.is_empty() {
+        return Ok(left);
+    }
+    let mappers = first_mappers(source, &left.objects)?;
+    for object in &mut left.objects {
+        let row = &object.row;
+        let creator = || {
+            let made = |process: &Process| {
+                process.tgid == row.creator_tgid && process.start_boot_ns <= row.boot_ns
+            };
+            // Ids are used again: the latest.
+            row.creator_tgid
+                .and_then(|_| roster.processes.iter().rposition(made))
+        };
+        let mapper = mappers.get(&key(row.device.as_deref(), row.inode));
+        let mapper = mapper.and_then(|upid| roster.find(*upid));
+        object.owner = creator().or(mapper);
+    }
+    left.objects
+        .sort_by_key(|one| (std::cmp::Reverse(one.row.allocated_bytes), one.row.inode));
+    Ok(left)
+}
+
+/// A System V segment has no device in `left_object`; its id is its inode in both tables.
+fn key(device: Option<&str>, inode: i64) -> (String, i64) {
+    (device.unwrap_or_default().to_owned(), inode)
+}
+
+fn first_mappers<S: RowSource>(
+    source: &S,
+    objects: &[LeftObject],
+) -> Result<HashMap<(String, i64), Upid>, S::Error> {
+    let mut mappers = HashMap::new();
+    source.scan(&[], |row: ShmObjectRow| {
+        let wanted = objects.iter().find(|one| {
+            let device = one.row.device.as_deref();
+            one.row.kind == row.kind
+                && one.row.inode == row.inode
+                && device.is_none_or(|device| device == row.device)
+        });
+        if let (Some(wanted), Some(mapper)) = (wanted, row.first_mapper_upid) {
+            mappers.insert(key(wanted.row.device.as_deref(), row.inode), mapper);
+        }
+    })?;
+    Ok(mappers)
+}

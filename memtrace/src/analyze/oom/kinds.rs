@@ -1,0 +1,327 @@
+//! What the memory of a group, or of the node, was at a kill and before it: the kernel's own
+//! account, kind by kind.
+
+use super::MAX_KILLS_EXAMINED;
+use super::Windows;
+use crate::analyze::RowSource;
+use crate::model::tables::{CgroupMemRow, NodeMemRow, OomRow};
+use crate::model::{BootNs, Bytes, DurationNs};
+
+/// A kind that held less than one part in so many of what was in use, and grew by less, is
+/// ruled out.
+const SMALL_PART: i64 = 20;
+
+/// Kinds of memory as the kernel counts them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeldKind {
+    /// Anonymous memory.
+    Anonymous,
+    /// Shared memory: tmpfs, memfd, System V.
+    Shared,
+    /// Page cache, shared memory aside.
+    PageCache,
+    /// Slab.
+    Slab,
+    /// Page tables.
+    PageTables,
+    /// The kernel's own: all of it where its parts are not known, else what is none of them.
+    Kernel,
+    /// The pool of hugetlb pages.
+    Hugetlb,
+    /// What was swapped out, which is no part of what is in use.
+    Swap,
+}
+
+/// One kind at a kill.
+#[derive(Clone, Copy, Debug)]
+pub struct KindLine {
+    /// Which.
+    pub kind: HeldKind,
+    /// How much.
+    pub bytes: Bytes,
+    /// What it gained in the window that is told; `None` when it was not known before.
+    pub grown_bytes: Option<Bytes>,
+    /// Whether it can't be the reason: little was held, and little came.
+    pub is_ruled_out: bool,
+}
+
+/// The kernel's amounts at one instant.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Kinds {
+    pub(super) in_use: Option<Bytes>,
+    anon: Option<Bytes>,
+    shared: Option<Bytes>,
+    cache: Option<Bytes>,
+    slab: Option<Bytes>,
+    slab_reclaimable: Option<Bytes>,
+    page_tables: Option<Bytes>,
+    kernel: Option<Bytes>,
+    hugetlb: Option<Bytes>,
+    swap: Option<Bytes>,
+    limit_hits: Option<i64>,
+    waited: [Option<DurationNs>; 2],
+}
+
+/// How hard memory was to get before a kill.
+#[derive(Clone, Copy, Debug)]
+pub struct Pressure {
+    /// How often the limit was hit.
+    pub limit_hit_count: Option<i64>,
+    /// For how long some task waited for memory.
+    pub some_ns: Option<DurationNs>,
+    /// For how long all tasks did.
+    pub full_ns: Option<DurationNs>,
+}
+
+/// The amounts around one kill.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Around {
+    /// The last reading before the kill.
+    read: Option<(BootNs, Kinds)>,
+    /// The kernel's own account of the instant, from its log.
+    logged: Kinds,
+    /// The readings at the starts of the windows, the shortest window first.
+    before: Vec<Before>,
+}
+
+/// What was read around the start of a window.
+#[derive(Clone, Copy, Debug, Default)]
+struct Before {
+    /// The last reading up to the start.
+    until: Option<(BootNs, Kinds)>,
+    /// The first one after it: at the start of a recording there is no earlier one.
+    since: Option<(BootNs, Kinds)>,
+}
+
+impl Before {
+    fn note(&mut self, (start, kill): (BootNs, BootNs), at: BootNs, kinds: Kinds) {
+        later(&mut self.until, start, at, kinds);
+        let middle = BootNs(start.0 + (kill - start).0 / 2);
+        let is_first = self.since.is_none_or(|(kept, _)| at < kept);
+        if at > start && at <= middle && is_first {
+            self.since = Some((at, kinds));
+        }
+    }
+
+    fn kinds(&self) -> Option<Kinds> {
+        self.until.or(self.since).map(|(_, kinds)| kinds)
+    }
+}
+
+/// Reads the amounts around every kill that is examined, in the order of the kills.
+pub(super) fn read<S: RowSource>(
+    source: &S,
+    kills: &[OomRow],
+    windows: &Windows,
+) -> Result<Vec<Around>, S::Error> {
+    let examined = kills.iter().take(MAX_KILLS_EXAMINED);
+    let mut around: Vec<(&OomRow, Around)> = examined
+        .map(|kill| (kill, Around::of(kill, windows)))
+        .collect();
+    if !around.is_empty() {
+        source.scan(&[], |row: CgroupMemRow| {
+            for (kill, around) in &mut around {
+                if kill.memcg.as_deref() == Some(&row.cgroup) {
+                    around.note(kill, windows, row.boot_ns, Kinds::of_cgroup(&row));
+                }
+            }
+        })?;
+        source.scan(&[], |row: NodeMemRow| {
+            for (kill, around) in &mut around {
+                if is_of_node(kill) {
+                    around.note(kill, windows, row.boot_ns, Kinds::of_node(&row));
+                }
+            }
+        })?;
+    }
+    let around = around.into_iter().map(|(_, around)| around);
+    Ok(around.collect())
+}
+
+/// Whether the whole machine was out of memory.
+pub(super) fn is_of_node(kill: &OomRow) -> bool {
+    let is_of_group = kill.constraint.as_deref() == Some("CONSTRAINT_MEMCG");
+    kill.memcg.is_none() && kill.constraint.is_some() && !is_of_group
+}
+
+/// Keeps the last reading that is no later than an instant. A kill frees memory, so what
+/// comes after it tells nothing of what was before.
+fn later(kept: &mut Option<(BootNs, Kinds)>, until: BootNs, at: BootNs, kinds: Kinds) {
+    if at <= until && kept.is_none_or(|(kept, _)| kept <= at) {
+        *kept = Some((at, kinds));
+    }
+}
+
+impl Kinds {
+    fn logged(kill: &OomRow) -> Self {
+        let parts = sum(&[kill.memcg_slab_bytes, kill.memcg_pagetables_bytes]);
+        Self {
+            in_use: kill.memcg_usage_bytes,
+            anon: kill.memcg_anon_bytes,
+            shared: kill.memcg_shmem_bytes,
+            cache: less(kill.memcg_file_bytes, kill.memcg_shmem_bytes),
+            slab: kill.memcg_slab_bytes,
+            slab_reclaimable: kill.memcg_slab_reclaimable_bytes,
+            page_tables: kill.memcg_pagetables_bytes,
+            kernel: kill.memcg_kernel_bytes.map(|all| all - parts),
+            swap: kill.memcg_swap_bytes,
+            ..Self::default()
+        }
+    }
+
+    fn of_cgroup(row: &CgroupMemRow) -> Self {
+        let parts = sum(&[row.slab_bytes, row.pagetables_bytes]);
+        Self {
+            in_use: row.current_bytes,
+            anon: row.anon_bytes,
+            shared: row.shmem_bytes,
+            cache: less(row.file_bytes, row.shmem_bytes),
+            slab: row.slab_bytes,
+            slab_reclaimable: row.slab_reclaimable_bytes,
+            page_tables: row.pagetables_bytes,
+            kernel: row.kernel_bytes.map(|all| all - parts),
+            hugetlb: None,
+            swap: row.swap_bytes,
+            limit_hits: row.max_event_count,
+            waited: [row.psi_some_ns, row.psi_full_ns],
+        }
+    }
+
+    fn of_node(row: &NodeMemRow) -> Self {
+        let slab = row.slab_reclaimable_bytes.zip(row.slab_unreclaimable_bytes);
+        let buffers = row.buffers_bytes.unwrap_or(Bytes(0));
+        let cached = row.cached_bytes.map(|cached| cached + buffers);
+        Self {
+            in_use: less(row.mem_total_bytes, row.mem_free_bytes),
+            anon: row.anon_bytes,
+            shared: row.shmem_bytes,
+            cache: less(cached, row.shmem_bytes),
+            slab: slab.map(|(a, b)| a + b),
+            slab_reclaimable: row.slab_reclaimable_bytes,
+            page_tables: row.page_tables_bytes,
+            kernel: row
+                .kernel_stack_bytes
+                .zip(row.percpu_bytes)
+                .map(|(a, b)| a + b),
+            hugetlb: row.hugetlb_bytes,
+            swap: less(row.swap_total_bytes, row.swap_free_bytes),
+            limit_hits: None,
+            waited: [row.psi_some_ns, row.psi_full_ns],
+        }
+    }
+
+    /// What is known here, and else there.
+    fn or(self, other: Self) -> Self {
+        Self {
+            in_use: self.in_use.or(other.in_use),
+            anon: self.anon.or(other.anon),
+            shared: self.shared.or(other.shared),
+            cache: self.cache.or(other.cache),
+            slab: self.slab.or(other.slab),
+            slab_reclaimable: self.slab_reclaimable.or(other.slab_reclaimable),
+            page_tables: self.page_tables.or(other.page_tables),
+            kernel: self.kernel.or(other.kernel),
+            hugetlb: self.hugetlb.or(other.hugetlb),
+            swap: self.swap.or(other.swap),
+            limit_hits: self.limit_hits.or(other.limit_hits),
+            waited: [
+                self.waited[0].or(other.waited[0]),
+                self.waited[1].or(other.waited[1]),
+            ],
+        }
+    }
+
+    fn each(&self) -> [(HeldKind, Option<Bytes>); 8] {
+        [
+            (HeldKind::Anonymous, self.anon),
+            (HeldKind::Shared, self.shared),
+            (HeldKind::PageCache, self.cache),
+            (HeldKind::Slab, self.slab),
+            (HeldKind::PageTables, self.page_tables),
+            (HeldKind::Kernel, self.kernel),
+            (HeldKind::Hugetlb, self.hugetlb),
+            (HeldKind::Swap, self.swap),
+        ]
+    }
+}
+
+impl Around {
+    fn of(kill: &OomRow, windows: &Windows) -> Self {
+        Self {
+            read: None,
+            logged: Kinds::logged(kill),
+            before: vec![Before::default(); windows.before(kill.boot_ns).len()],
+        }
+    }
+
+    fn note(&mut self, kill: &OomRow, windows: &Windows, at: BootNs, kinds: Kinds) {
+        let kill = kill.boot_ns;
+        later(&mut self.read, kill, at, kinds);
+        for (before, start) in self.before.iter_mut().zip(windows.before(kill)) {
+            before.note((*start, kill), at, kinds);
+        }
+    }
+
+    /// The amounts at the kill, and by how much they were read earlier: the kernel's log
+    /// tells those of the instant.
+    pub(super) fn at_kill(&self, kill: BootNs) -> Option<(Kinds, DurationNs)> {
+        match (self.logged.anon, self.read) {
+            (Some(_), read) => {
+                let read = read.map_or_else(Kinds::default, |(_, kinds)| kinds);
+                Some((self.logged.or(read), DurationNs(0)))
+            }
+            (None, Some((at, kinds))) => Some((kinds, kill - at)),
+            (None, None) => None,
+        }
+    }
+
+    /// Every kind that is known, and what it gained since the start of a window.
+    pub(super) fn lines(&self, at_kill: &Kinds, window: Option<usize>) -> Vec<KindLine> {
+        let before = window.and_then(|window| self.before.get(window)?.kinds());
+        let before = before.unwrap_or_default();
+        let whole = at_kill.in_use.or(at_kill.anon).unwrap_or(Bytes(0));
+        let small = Bytes(whole.0 / SMALL_PART);
+        let kinds = at_kill.each().into_iter().zip(before.each());
+        kinds
+            .filter_map(|((kind, now), (_, before))| {
+                let bytes = now?;
+                let grown_bytes = before.map(|before| bytes - before);
+                Some(KindLine {
+                    kind,
+                    bytes,
+                    grown_bytes,
+                    is_ruled_out: bytes < small && grown_bytes.is_none_or(|grown| grown < small),
+                })
+            })
+            .collect()
+    }
+
+    /// What was waited for memory since the start of a window.
+    pub(super) fn pressure(&self, window: Option<usize>) -> Option<Pressure> {
+        let (_, now) = self.read?;
+        let before = self.before.get(window?)?.kinds()?;
+        let waited = |place: usize| {
+            let (now, before) = (now.waited[place]?, before.waited[place]?);
+            Some(DurationNs(now.0 - before.0))
+        };
+        let hits = now.limit_hits.zip(before.limit_hits);
+        Some(Pressure {
+            limit_hit_count: hits.map(|(now, before)| now - before),
+            some_ns: waited(0),
+            full_ns: waited(1),
+        })
+    }
+}
+
+/// What the kernel could have taken back without swapping, by its own account.
+pub(super) fn reclaimable(kinds: &Kinds) -> Option<Bytes> {
+    Some(kinds.cache? + kinds.slab_reclaimable.unwrap_or(Bytes(0)))
+}
+
+fn less(all: Option<Bytes>, part: Option<Bytes>) -> Option<Bytes> {
+    Some(all? - part?)
+}
+
+fn sum(parts: &[Option<Bytes>]) -> Bytes {
+    parts.iter().copied().flatten().sum()
+}

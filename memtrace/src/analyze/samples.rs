@@ -1,0 +1,524 @@
+//! A recording as samples at regular times and at its marks, for programs that were made for
+//! profilers that poll. One pass over `mem`; what is kept grows with processes and marks, not
+//! with rows.
+
+use super::clock::RunClock;
+use super::held::HeldCommand;
+use super::name::Interner;
+use super::process::Process;
+use super::reorder::{Reorder, Sample};
+use super::roster::Roster;
+use super::run::{MEM_COLUMNS, noted_clock};
+use super::{Amounts, RowSource, cost};
+use crate::model::tables::{MarkKind, MarkRow, MemRow, NodeMemRow};
+use crate::model::{BootNs, Bytes, DurationNs, RunInfo};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// The label of a sample that no mark asked for.
+const REGULAR: &str = "interval";
+
+/// The mark that tells Python's heap, and the beginning of the attributes by which others do.
+const PYTHON_HEAP: &str = "python_heap";
+
+/// What everybody held at an instant.
+#[derive(Debug)]
+pub struct MemorySample<'a> {
+    /// When.
+    pub boot_ns: BootNs,
+    /// The mark that it was taken for, or "interval".
+    pub label: &'a str,
+    /// RSS of the main process; `None` when there is not exactly one tree, or it is unknown.
+    pub main_rss: Option<Bytes>,
+    /// Its address space.
+    pub main_vm_size: Option<Bytes>,
+    /// RSS of all others, as far as it is known.
+    pub children_rss: Bytes,
+    /// The node's memory, by its last reading.
+    pub node: Option<NodeReading>,
+    /// Python's heap, by the last mark that told it.
+    pub python_heap: Option<PythonHeap>,
+    /// The others that held most, the largest first: position in [`Samples::processes`], RSS.
+    pub top_children: Vec<(usize, Bytes)>,
+}
+
+/// The node's memory at an instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeReading {
+    /// MemTotal.
+    pub total: Bytes,
+    /// MemAvailable.
+    pub available: Bytes,
+}
+
+/// Python's heap as tracemalloc counts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PythonHeap {
+    /// Traced now.
+    pub current: Bytes,
+    /// The most that was traced at once.
+    pub peak: Option<Bytes>,
+}
+
+/// A highest amount of the samples' sums, between samples too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabelledPeak {
+    /// The amount.
+    pub bytes: Bytes,
+    /// When.
+    pub boot_ns: BootNs,
+    /// The last mark before it.
+    pub label: Arc<str>,
+}
+
+/// Who there is, before the samples.
+#[derive(Debug)]
+pub struct Samples {
+    /// Every process.
+    pub processes: Vec<Process>,
+    /// The position of the main process.
+    pub main: Option<usize>,
+    /// The recording's times.
+    pub clock: RunClock,
+}
+
+/// What the samples come to.
+#[derive(Debug, Default)]
+pub struct SampleSummary {
+    /// The highest RSS of the main process.
+    pub main: Option<LabelledPeak>,
+    /// The highest sum of all others.
+    pub children: Option<LabelledPeak>,
+    /// The highest sum of all.
+    pub total: Option<LabelledPeak>,
+    /// The highest RSS of each process, by position.
+    pub processes: Vec<Option<Bytes>>,
+}
+
+/// How to take samples.
+#[derive(Clone, Copy, Debug)]
+pub struct SampleOptions {
+    /// Time between two regular ones.
+    pub interval: DurationNs,
+    /// How many processes beside the main one each sample names.
+    pub top: usize,
+    /// The last row of any table, for a recording that was not closed.
+    pub last_boot_ns: Option<BootNs>,
+}
+
+/// Reads who there is, and then everybody's memory: `each` gets the samples in the order of
+/// time, until it says that it wants no more.
+///
+/// # Errors
+/// When the rows can't be read.
+pub fn sample<S: RowSource>(
+    info: &RunInfo,
+    source: &S,
+    options: SampleOptions,
+    mut each: impl FnMut(&Samples, &MemorySample<'_>) -> bool,
+) -> Result<(Samples, SampleSummary), S::Error> {
+    let cost = cost::read(source)?;
+    let mut roster = Roster::read(source, info)?;
+    roster.name(source)?;
+    let clock = noted_clock(info, options.last_boot_ns, cost.as_ref(), &roster);
+    let told = Told::read(source)?;
+    let mut command = HeldCommand::new(roster.command.filter(|_| info.backend == "bpf"));
+    let mut state = State::new(&roster, clock, told, options);
+    let mut reorder = Reorder::new();
+    source.scan(MEM_COLUMNS, |row: MemRow| {
+        let position = roster.position(row.upid, row.boot_ns);
+        state.note_size(position, row.vm_size_bytes);
+        let sample = Sample {
+            boot_ns: row.boot_ns,
+            upid: row.upid,
+            amounts: Amounts::of(&row),
+        };
+        command.push(sample, row.source, &mut |sample| {
+            reorder.push(sample, &mut |sample| {
+                state.take(&mut roster, sample, &mut each)
+            });
+        });
+    })?;
+    let mut take = |sample| state.take(&mut roster, sample, &mut each);
+    command.finish(&mut |sample| reorder.push(sample, &mut take));
+    reorder.finish(&mut take);
+    let end = state.samples.clock.end() + DurationNs(1);
+    state.advance(end, &mut each);
+    Ok((state.samples, state.summary))
+}
+
+/// What is known beside `mem`, each in the order of time.
+#[derive(Default)]
+struct Told {
+    marks: Vec<(BootNs, Arc<str>)>,
+    nodes: Vec<(BootNs, NodeReading)>,
+    heaps: Vec<(BootNs, PythonHeap)>,
+}
+
+impl Told {
+    fn read<S: RowSource>(source: &S) -> Result<Self, S::Error> {
+        let mut told = Self::default();
+        let mut texts = Interner::default();
+        let columns = &["ts", "boot_ns", "name", "kind", "attributes"];
+        source.scan(columns, |row: MarkRow| {
+            if let Some(heap) = row
+                .attributes
+                .as_deref()
+                .and_then(|told| heap_of(&row.name, told))
+            {
+                told.heaps.push((row.boot_ns, heap));
+            }
+            let label = match row.kind {
+                Some(MarkKind::Instant) if row.name == PYTHON_HEAP => return,
+                Some(MarkKind::Instant) => texts.intern(&row.name),
+                Some(MarkKind::Begin) => texts.intern(&format!("{} begin", row.name)),
+                Some(MarkKind::End) => texts.intern(&format!("{} end", row.name)),
+                Some(MarkKind::Peak) | None => return,
+            };
+            told.marks.push((row.boot_ns, label));
+        })?;
+        let columns = &["ts", "boot_ns", "mem_total_bytes", "mem_available_bytes"];
+        source.scan(columns, |row: NodeMemRow| {
+            if let (Some(total), Some(available)) = (row.mem_total_bytes, row.mem_available_bytes) {
+                told.nodes
+                    .push((row.boot_ns, NodeReading { total, available }));
+            }
+        })?;
+        told.marks.sort_by_key(|(at, _)| *at);
+        told.heaps.sort_by_key(|(at, _)| *at);
+        told.nodes.sort_by_key(|(at, _)| *at);
+        Ok(told)
+    }
+}
+
+/// Of the mark `python_heap`, or of the end of a phase while tracemalloc was on.
+fn heap_of(name: &str, attributes: &str) -> Option<PythonHeap> {
+    if name != PYTHON_HEAP && !attributes.contains(PYTHON_HEAP) {
+        return None;
+    }
+    let attributes: Value = serde_json::from_str(attributes).ok()?;
+    let bytes = |name: &str| attributes.get(name)?.as_i64().map(Bytes);
+    let [current, peak] = match name {
+        PYTHON_HEAP => ["current_bytes", "peak_bytes"],
+        _ => ["python_heap_bytes", "python_heap_peak_bytes"],
+    };
+    Some(PythonHeap {
+        current: bytes(current)?,
+        peak: bytes(peak),
+    })
+}
+
+struct State {
+    samples: Samples,
+    summary: SampleSummary,
+    options: SampleOptions,
+    /// By position: what each holds, as far as it is known.
+    held: Vec<Option<Bytes>>,
+    has_ended: Vec<bool>,
+    main_vm_size: Option<Bytes>,
+    main_rss: i64,
+    total_rss: i64,
+    /// When processes end, the last first.
+    ends: Vec<(BootNs, usize)>,
+    told: Told,
+    /// How many of each are past.
+    past: [usize; 3],
+    next_regular: BootNs,
+    /// The time of the rows that are being taken.
+    now: Option<BootNs>,
+    last_label: Arc<str>,
+    is_enough: bool,
+}
+
+impl State {
+    fn new(roster: &Roster, clock: RunClock, told: Told, options: SampleOptions) -> Self {
+        let processes = &roster.processes;
+        let positions = processes.iter().enumerate();
+        let mut ends: Vec<(BootNs, usize)> = positions
+            .filter_map(|(position, process)| Some((process.exit_boot_ns?, position)))
+            .collect();
+        ends.sort_unstable_by(|a, b| b.cmp(a));
+        Self {
+            held: vec![None; processes.len()],
+            has_ended: vec![false; processes.len()],
+            summary: SampleSummary {
+                processes: vec![None; processes.len()],
+                ..SampleSummary::default()
+            },
+            next_regular: clock.start(),
+            samples: Samples {
+                // For the one who takes samples; the list itself comes at the end.
+                processes: processes.clone(),
+                main: processes.iter().position(|process| process.is_main),
+                clock,
+            },
+            options,
+            main_vm_size: None,
+            main_rss: 0,
+            total_rss: 0,
+            ends,
+            told,
+            past: [0; 3],
+            now: None,
+            last_label: Arc::from(REGULAR),
+            is_enough: false,
+        }
+    }
+
+    fn note_size(&mut self, position: usize, size: Option<Bytes>) {
+        if self.samples.main == Some(position) {
+            self.main_vm_size = size.or(self.main_vm_size);
+        }
+    }
+
+    fn take(
+        &mut self,
+        roster: &mut Roster,
+        sample: Sample,
+        each: &mut impl FnMut(&Samples, &MemorySample<'_>) -> bool,
+    ) {
+        let position = roster.position(sample.upid, sample.boot_ns);
+        while self.held.len() < roster.processes.len() {
+            self.samples
+                .processes
+                .push(roster.processes[self.held.len()].clone());
+            self.held.push(None);
+            self.has_ended.push(false);
+            self.summary.processes.push(None);
+        }
+        if self.now.is_none_or(|now| now < sample.boot_ns) {
+            self.advance(sample.boot_ns, each);
+        }
+        if !self.has_ended[position] {
+            self.set(position, sample.amounts.rss());
+        }
+    }
+
+    /// Gives every sample before an instant, and forgets who ended by then.
+    fn advance(
+        &mut self,
+        until: BootNs,
+        each: &mut impl FnMut(&Samples, &MemorySample<'_>) -> bool,
+    ) {
+        self.note_peaks();
+        loop {
+            let end = self.ends.last().map(|(at, _)| *at);
+            let mark = self.told.marks.get(self.past[0]).map(|(at, _)| *at);
+            let next = [end, mark, Some(self.next_regular)];
+            let Some(next) = next
+                .into_iter()
+                .flatten()
+                .min()
+                .filter(|next| *next < until)
+            else {
+                break;
+            };
+            if end == Some(next) {
+                if let Some((_, position)) = self.ends.pop() {
+                    self.set(position, Some(Bytes(0)));
+                    self.has_ended[position] = true;
+                }
+            } else if mark == Some(next) {
+                let label = Arc::clone(&self.told.marks[self.past[0]].1);
+                self.past[0] += 1;
+                self.give(next, &label, each);
+                self.last_label = label;
+            } else {
+                self.next_regular = next + self.options.interval;
+                self.give(next, REGULAR, each);
+            }
+        }
+        self.now = Some(until);
+    }
+
+    fn set(&mut self, position: usize, rss: Option<Bytes>) {
+        let before = self.held[position].map_or(0, |bytes| bytes.0);
+        let after = rss.map_or(0, |bytes| bytes.0);
+        self.held[position] = rss;
+        self.total_rss += after - before;
+        if self.samples.main == Some(position) {
+            self.main_rss = after;
+        }
+        let highest = &mut self.summary.processes[position];
+        *highest = (*highest).max(rss);
+    }
+
+    fn note_peaks(&mut self) {
+        let Some(now) = self.now else {
+            return;
+        };
+        let label = &self.last_label;
+        let raise = |peak: &mut Option<LabelledPeak>, bytes: i64| {
+            if peak.as_ref().is_none_or(|peak| peak.bytes.0 < bytes) {
+                *peak = Some(LabelledPeak {
+                    bytes: Bytes(bytes),
+                    boot_ns: now,
+                    label: Arc::clone(label),
+                });
+            }
+        };
+        if self.samples.main.is_some() {
+            raise(&mut self.summary.main, self.main_rss);
+        }
+        raise(&mut self.summary.children, self.total_rss - self.main_rss);
+        raise(&mut self.summary.total, self.total_rss);
+    }
+
+    fn give(
+        &mut self,
+        at: BootNs,
+        label: &str,
+        each: &mut impl FnMut(&Samples, &MemorySample<'_>) -> bool,
+    ) {
+        if self.is_enough {
+            return;
+        }
+        let node = latest(&self.told.nodes, &mut self.past[1], at);
+        let python_heap = latest(&self.told.heaps, &mut self.past[2], at);
+        let main = self.samples.main;
+        let children = self.held.iter().enumerate();
+        let children = children.filter_map(|(position, rss)| Some((position, (*rss)?)));
+        let mut children: Vec<(usize, Bytes)> = children
+            .filter(|(position, rss)| Some(*position) != main && rss.0 > 0)
+            .collect();
+        let top = self.options.top.min(children.len());
+        let order = |(position, rss): &(usize, Bytes)| (std::cmp::Reverse(*rss), *position);
+        if top > 0 {
+            children.select_nth_unstable_by_key(top - 1, order);
+        }
+        children.truncate(top);
+        children.sort_unstable_by_key(order);
+        let sample = MemorySample {
+            boot_ns: at,
+            label,
+            main_rss: main.and_then(|main| self.held[main]),
+            main_vm_size: self.main_vm_size.filter(|_| main.is_some()),
+            children_rss: Bytes(self.total_rss - self.main_rss),
+            node,
+            python_heap,
+            top_children: children,
+        };
+        self.is_enough = !each(&self.samples, &sample);
+    }
+}
+
+/// The last reading until an instant; `past` counts those before it.
+fn latest<T: Copy>(readings: &[(BootNs, T)], past: &mut usize, at: BootNs) -> Option<T> {
+    while readings.get(*past).is_some_and(|(boot, _)| *boot <= at) {
+        *past += 1;
+    }
+    Some(readings.get(past.checked_sub(1)?)?.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analyze::golden::{self, boot};
+
+    fn taken(
+        interval: i64,
+    ) -> (
+        Vec<(String, i64, Option<Bytes>, Bytes)>,
+        Samples,
+        SampleSummary,
+    ) {
+        let (info, rows, _) = golden::vllm_start_up().recorded();
+        let options = SampleOptions {
+            interval: DurationNs(interval * 1_000_000_000),
+            top: 2,
+            last_boot_ns: None,
+        };
+        let mut taken = Vec::new();
+        let (samples, summary) = sample(&info, &rows, options, |_, sample| {
+            let seconds = (sample.boot_ns - boot(0.0)).0 / 1_000_000;
+            taken.push((
+                sample.label.to_owned(),
+                seconds,
+                sample.main_rss,
+                sample.children_rss,
+            ));
+            true
+        })
+        .unwrap();
+        (taken, samples, summary)
+    }
+
+    #[test]
+    fn samples_come_at_their_times_and_at_every_mark_in_order() {
+        let (taken, ..) = taken(10);
+        assert!(taken.windows(2).all(|pair| pair[0].1 <= pair[1].1));
+        let regular = taken.iter().filter(|sample| sample.0 == REGULAR);
+        assert_eq!(regular.count(), 8, "0 s to 70 s of 75 s");
+        let ready = taken
+            .iter()
+            .find(|sample| sample.0 == "server_ready")
+            .unwrap();
+        assert_eq!(ready.1, 34_500);
+        assert!(taken.iter().any(|sample| sample.0 == "load_model begin"));
+        assert!(taken.iter().any(|sample| sample.0 == "load_model end"));
+    }
+
+    #[test]
+    fn the_main_process_and_its_children_stand_apart_and_end() {
+        let (taken, ..) = taken(1);
+        let at = |seconds: i64| {
+            taken
+                .iter()
+                .find(|sample| sample.1 >= seconds * 1_000)
+                .unwrap()
+        };
+        let mib = |amount: i64| Bytes(amount << 20);
+        assert_eq!((at(5).2, at(5).3), (Some(mib(580)), mib(0)));
+        assert_eq!(
+            (at(24).2, at(24).3),
+            (Some(mib(580)), mib(420 + 1_720 + 2_900))
+        );
+        assert_eq!((at(62).2, at(62).3), (Some(mib(580)), mib(0)));
+        assert_eq!(taken.last().unwrap().2, Some(mib(0)), "it has ended");
+    }
+
+    #[test]
+    fn a_peak_between_two_samples_counts_with_the_mark_before_it() {
+        let (_, samples, summary) = taken(70);
+        let children = summary.children.unwrap();
+        assert!(children.bytes > Bytes(8 << 30), "{children:?}");
+        let main = samples.main.unwrap();
+        assert_eq!(summary.processes[main], Some(Bytes(580 << 20)));
+        assert_eq!(summary.main.unwrap().bytes, Bytes(580 << 20));
+        assert!(summary.total.unwrap().bytes > children.bytes);
+    }
+
+    #[test]
+    fn who_wants_no_more_gets_no_more() {
+        let (info, rows, _) = golden::vllm_start_up().recorded();
+        let options = SampleOptions {
+            interval: DurationNs(1_000_000_000),
+            top: 2,
+            last_boot_ns: None,
+        };
+        let mut count = 0;
+        sample(&info, &rows, options, |_, _| {
+            count += 1;
+            count < 3
+        })
+        .unwrap();
+        assert_eq!(count, 3);
+    }
+
+    #[test]
+    fn the_heap_of_python_is_told_by_its_mark_and_by_phases() {
+        let heap = |current, peak: Option<i64>| {
+            Some(PythonHeap {
+                current: Bytes(current),
+                peak: peak.map(Bytes),
+            })
+        };
+        let told = r#"{"current_bytes":1,"peak_bytes":2}"#;
+        assert_eq!(heap_of("python_heap", told), heap(1, Some(2)));
+        assert_eq!(heap_of("load", told), None);
+        let told = r#"{"python_heap_bytes":3,"python_heap_peak_bytes":4}"#;
+        assert_eq!(heap_of("load", told), heap(3, Some(4)));
+        assert_eq!(heap_of("load", r#"{"python_heap_bytes":3}"#), heap(3, None));
+        assert_eq!(heap_of("python_heap", "no json"), None);
+    }
+}

@@ -1,0 +1,115 @@
+//! Whether a process can share anonymous pages with one that it forked.
+//!
+//! A reading says that nobody shares them; that is true until the next fork. The child shares
+//! all of them until it executes another program or ends, and so do those that it forked
+//! before that.
+
+use super::process::Process;
+use crate::model::{BootNs, Upid};
+use std::collections::HashMap;
+
+/// Who was forked by whom, and for how long it shared its parent's pages.
+#[derive(Debug)]
+pub(super) struct Forks {
+    children: HashMap<usize, Vec<Sharer>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sharer {
+    process: usize,
+    from: BootNs,
+    /// `None` while it does.
+    until: Option<BootNs>,
+}
+
+impl Forks {
+    /// `first_execs` holds when each process first executed a program under observation.
+    pub(super) fn of(processes: &[Process], first_execs: &HashMap<Upid, BootNs>) -> Self {
+        let mut children: HashMap<usize, Vec<Sharer>> = HashMap::new();
+        for (position, process) in processes.iter().enumerate() {
+            let Some(parent) = process.parent else {
+                continue;
+            };
+            let exec = first_execs.get(&process.upid).copied();
+            let ends = [exec, process.exit_boot_ns].into_iter().flatten();
+            children.entry(parent).or_default().push(Sharer {
+                process: position,
+                from: process.start_boot_ns,
+                until: ends.min(),
+            });
+        }
+        Self { children }
+    }
+
+    /// Whether at an instant some process can share what `process` had for itself earlier.
+    pub(super) fn may_share(&self, process: usize, alone_at: BootNs, at: BootNs) -> bool {
+        let of = |parent: usize| self.children.get(&parent).into_iter().flatten().copied();
+        let mut open: Vec<Sharer> = of(process).filter(|child| child.from > alone_at).collect();
+        while let Some(child) = open.pop() {
+            if child.from > at {
+                continue;
+            }
+            let Some(until) = child.until.filter(|until| *until <= at) else {
+                return true;
+            };
+            open.extend(of(child.process).filter(|below| below.from < until));
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analyze::golden::{Script, boot, upid};
+    use crate::model::Tgid;
+
+    /// `(pid, parent, start, exec, exit)`, in seconds.
+    type Life = (u32, Option<u32>, f64, Option<f64>, Option<f64>);
+
+    fn may_share(lives: &[Life], alone_at: f64, at: f64) -> bool {
+        let mut run = Script::command(&["x"], 100.0);
+        let mut execs = HashMap::new();
+        for &(tgid, parent, start, exec, exit) in lives {
+            run.process(tgid, parent, start, "x");
+            execs.extend(exec.map(|exec| (upid(Tgid(tgid)), boot(exec))));
+            if let Some(exit) = exit {
+                run.exit(tgid, exit, 0);
+            }
+        }
+        let analysis = run.analyzed(None);
+        let forks = Forks::of(&analysis.processes, &execs);
+        let first = analysis
+            .processes
+            .iter()
+            .position(|process| process.tgid == Some(Tgid(1)));
+        forks.may_share(first.expect("the first"), boot(alone_at), boot(at))
+    }
+
+    #[test]
+    fn a_child_shares_from_its_fork_to_its_exec_or_end() {
+        let lives = |exec, exit| [(1, None, 0.0, None, None), (2, Some(1), 10.0, exec, exit)];
+        assert!(!may_share(&lives(None, None), 5.0, 9.0), "not yet forked");
+        assert!(may_share(&lives(None, None), 5.0, 11.0));
+        assert!(may_share(&lives(Some(12.0), None), 5.0, 11.0));
+        assert!(!may_share(&lives(Some(12.0), None), 5.0, 13.0));
+        assert!(!may_share(&lives(None, Some(12.0)), 5.0, 13.0));
+        assert!(
+            !may_share(&lives(None, None), 11.0, 13.0),
+            "the reading knew it"
+        );
+    }
+
+    #[test]
+    fn a_grandchild_goes_on_sharing_when_the_child_has_gone() {
+        let lives = |start| {
+            [
+                (1, None, 0.0, None, None),
+                (2, Some(1), 10.0, Some(20.0), Some(30.0)),
+                (3, Some(2), start, None, None),
+            ]
+        };
+        assert!(may_share(&lives(15.0), 5.0, 40.0));
+        assert!(!may_share(&lives(25.0), 5.0, 40.0), "of another program");
+    }
+}

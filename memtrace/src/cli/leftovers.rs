@@ -1,0 +1,197 @@
+//! What a recording left behind, in a line or two.
+
+use crate::model::tables::Fate;
+use crate::model::{Bytes, MappingKind, SurvivorRow};
+use crate::report::amount;
+use crate::session::{Leftovers, Outlived};
+
+/// Named in a line; the report has all.
+const MAX_NAMED: usize = 5;
+
+/// The lines; none where nothing is left.
+pub(super) fn words(left: &Leftovers) -> Vec<String> {
+    let (lives_on, ended): (Vec<&Outlived>, Vec<&Outlived>) = left
+        .outlived
+        .iter()
+        .partition(|one| !matches!(one.row.fate, Some(Fate::Terminated | Fate::Killed)));
+    let mut lines = Vec::new();
+    if !ended.is_empty() {
+        let named = named(&ended, |one| match one.row.fate {
+            Some(Fate::Killed) => format!("{} (by SIGKILL)", name(one)),
+            _ => name(one),
+        });
+        lines.push(format!(
+            "ended {} that had outlived the root of the tree: {named}",
+            processes(ended.len())
+        ));
+    }
+    if !lives_on.is_empty() {
+        let all: Bytes = lives_on.iter().filter_map(|one| held(&one.row)).sum();
+        let named = named(&lives_on, |one| {
+            let held = held(&one.row).map_or_else(String::new, |held| format!(" {}", amount(held)));
+            format!("{}{held}{}", name(one), why(one.row.fate))
+        });
+        let advice = match lives_on.iter().all(|one| one.row.fate == Some(Fate::Left)) {
+            true => "; --kill-survivors ends such",
+            false => "",
+        };
+        lines.push(format!(
+            "{} outlived the root of the tree, up to {} in all: {named}{advice}",
+            processes(lives_on.len()),
+            amount(all)
+        ));
+    }
+    if !left.objects.is_empty() {
+        let taken: Bytes = left
+            .objects
+            .iter()
+            .filter_map(|row| row.allocated_bytes)
+            .sum();
+        let objects: Vec<_> = left.objects.iter().collect();
+        let named = named(&objects, |row| match row.kind {
+            Some(MappingKind::Sysv) => format!("segment {} (ipcrm -m {0})", row.inode),
+            _ => row.name.clone(),
+        });
+        let count = match objects.len() {
+            1 => "1 object of shared memory is".to_owned(),
+            count => format!("{count} objects of shared memory are"),
+        };
+        lines.push(format!(
+            "{count} left without an owner, {} in all: {named}",
+            amount(taken)
+        ));
+    }
+    lines
+}
+
+fn processes(count: usize) -> String {
+    match count {
+        1 => "1 process".to_owned(),
+        count => format!("{count} processes"),
+    }
+}
+
+fn name(one: &Outlived) -> String {
+    format!("{} {}", one.row.tgid, one.name)
+}
+
+/// What counts in its RSS, swap included.
+fn held(row: &SurvivorRow) -> Option<Bytes> {
+    let rss = row.rss_anon_bytes? + row.rss_file_bytes? + row.rss_shmem_bytes?;
+    Some(rss + row.swap_bytes.unwrap_or(Bytes(0)))
+}
+
+/// Why it lives on although it was to be ended.
+fn why(fate: Option<Fate>) -> &'static str {
+    match fate {
+        Some(Fate::Refused) => " (the kernel refused the signal)",
+        Some(Fate::Unsure) => " (not ended: its identity is not sure)",
+        Some(Fate::Stuck) => " (still there after SIGKILL)",
+        _ => "",
+    }
+}
+
+fn named<T>(all: &[T], name: impl Fn(&T) -> String) -> String {
+    let mut names: Vec<String> = all.iter().take(MAX_NAMED).map(name).collect();
+    if all.len() > MAX_NAMED {
+        names.push(format!("{} more", all.len() - MAX_NAMED));
+    }
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{BootNs, LeftObjectRow, Tgid, Upid, WallNs};
+
+    fn outlived(tgid: u32, name: &str, fate: Fate) -> Outlived {
+        Outlived {
+            row: SurvivorRow {
+                ts: WallNs(0),
+                boot_ns: BootNs(0),
+                upid: Upid(i64::from(tgid)),
+                tgid: Tgid(tgid),
+                has_root_ended: true,
+                parent_tgid: Some(Tgid(1)),
+                parent_comm: Some("systemd".to_owned()),
+                rss_anon_bytes: Some(Bytes(1 << 30)),
+                rss_file_bytes: Some(Bytes(256 << 20)),
+                rss_shmem_bytes: Some(Bytes(0)),
+                swap_bytes: None,
+                fate: Some(fate),
+            },
+            name: name.to_owned(),
+        }
+    }
+
+    fn object(name: &str, kind: MappingKind) -> LeftObjectRow {
+        LeftObjectRow {
+            ts: WallNs(0),
+            boot_ns: BootNs(0),
+            device: None,
+            inode: 65,
+            kind: Some(kind),
+            name: name.to_owned(),
+            family: None,
+            creator_tgid: None,
+            uid: None,
+            size_bytes: None,
+            allocated_bytes: Some(Bytes(64 << 20)),
+            is_certain: true,
+        }
+    }
+
+    #[test]
+    fn each_kind_of_what_is_left_has_a_line_and_nothing_has_none() {
+        assert_eq!(words(&Leftovers::default()), [""; 0]);
+        let left = Leftovers {
+            outlived: vec![
+                outlived(7, "VLLM::EngineCor", Fate::Left),
+                outlived(8, "VLLM::Worker_TP", Fate::Left),
+            ],
+            objects: vec![
+                object("/dev/shm/psm_1", MappingKind::Tmpfs),
+                object("0x0", MappingKind::Sysv),
+            ],
+        };
+        assert_eq!(
+            words(&left),
+            [
+                "2 processes outlived the root of the tree, up to 2.5 GiB in all: 7 \
+                 VLLM::EngineCor 1.2 GiB, 8 VLLM::Worker_TP 1.2 GiB; --kill-survivors ends such",
+                "2 objects of shared memory are left without an owner, 128 MiB in all: \
+                 /dev/shm/psm_1, segment 65 (ipcrm -m 65)",
+            ]
+        );
+    }
+
+    #[test]
+    fn who_was_ended_and_who_could_not_be_are_told_apart() {
+        let fates = [Fate::Terminated, Fate::Killed, Fate::Stuck];
+        let left = Leftovers {
+            outlived: fates.map(|fate| outlived(7, "x", fate)).to_vec(),
+            objects: Vec::new(),
+        };
+        assert_eq!(
+            words(&left),
+            [
+                "ended 2 processes that had outlived the root of the tree: 7 x, 7 x (by SIGKILL)",
+                "1 process outlived the root of the tree, up to 1.2 GiB in all: 7 x 1.2 GiB \
+                 (still there after SIGKILL)",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_crowd_is_named_in_part() {
+        let left = Leftovers {
+            outlived: vec![outlived(7, "x", Fate::Terminated); 8],
+            objects: Vec::new(),
+        };
+        assert!(
+            words(&left)[0].ends_with("7 x, 3 more"),
+            "{:?}",
+            words(&left)
+        );
+    }
+}

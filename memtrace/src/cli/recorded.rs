@@ -1,0 +1,61 @@
+//! Recordings as commands find and open them.
+
+use crate::analyze::RowSource;
+use crate::model::{BootNs, Row};
+use crate::report::visible;
+use crate::store::{Recording, StoreError, newest_recording};
+use anyhow::{Context, bail};
+use std::path::{Path, PathBuf};
+
+/// The directory that was given, or the newest recording here.
+pub(super) fn recording_dir(given: Option<&Path>) -> anyhow::Result<PathBuf> {
+    if let Some(dir) = given {
+        return Ok(dir.to_path_buf());
+    }
+    let newest = newest_recording(Path::new("."))
+        .context("failed to look for a recording in the current directory")?;
+    match newest {
+        Some(dir) => Ok(dir.strip_prefix(".").map(Path::to_path_buf).unwrap_or(dir)),
+        None => bail!(
+            "there is no recording in the current directory: name one, as in \
+             `memtrace report DIR`, or make one with `memtrace record -- COMMAND`"
+        ),
+    }
+}
+
+/// Opens a recording, with the time of its last row where it was not closed.
+pub(super) fn open(dir: &Path) -> anyhow::Result<(Recording, Option<BootNs>)> {
+    let shown = dir.display().to_string();
+    let shown = visible(&shown);
+    let doing = || format!("failed to read the recording {shown}");
+    let recording = match Recording::open(dir) {
+        Err(StoreError::NotARecording { .. }) if !dir.exists() => {
+            bail!("no such directory: {shown}")
+        }
+        // The store's own words have the path as it was given.
+        Err(StoreError::NotARecording { .. }) => {
+            bail!("{shown} holds no run.json, so it is not a recording")
+        }
+        opened => opened.with_context(doing)?,
+    };
+    let last_boot_ns = match recording.is_closed() {
+        true => None,
+        false => recording.last_boot_ns().with_context(doing)?,
+    };
+    Ok((recording, last_boot_ns))
+}
+
+/// The store as the analysis asks for it.
+pub(super) struct Rows<'a>(pub(super) &'a Recording);
+
+impl RowSource for Rows<'_> {
+    type Error = StoreError;
+
+    fn scan<R: Row>(&self, columns: &[&str], each: impl FnMut(R)) -> Result<(), StoreError> {
+        if columns.is_empty() {
+            let all: Vec<&str> = R::TABLE.columns.iter().map(|column| column.name).collect();
+            return self.0.scan(&all, each);
+        }
+        self.0.scan(columns, each)
+    }
+}

@@ -1,0 +1,149 @@
+//! The processes of a group that are not part of the recording: what they hold is in the
+//! group's figures all the same.
+
+use crate::collect::fields::{kib, number, pairs};
+use crate::collect::kept::TextBuffer;
+use crate::model::{Bytes, Tgid};
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// More processes than this are not looked at: 10 µs each, every 10 s.
+const PROCESSES_MAX: usize = 1_024;
+/// More groups than this below one are not looked at either.
+const GROUPS_MAX: usize = 256;
+
+/// What they hold together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Others {
+    pub(super) count: i64,
+    /// RssAnon; `None` where one could not be read.
+    pub(super) anon: Option<Bytes>,
+}
+
+/// Looks at the processes of a group and of the groups below it. `None` when they can't be
+/// listed, or are too many. `proc` is where procfs is mounted, `recorded` whom to leave out.
+pub(super) fn look(
+    group: &Path,
+    proc: &Path,
+    recorded: &HashSet<Tgid>,
+    buffer: &mut TextBuffer,
+) -> Option<Others> {
+    let mut others = Others {
+        count: 0,
+        anon: Some(Bytes(0)),
+    };
+    for tgid in processes(group)? {
+        if recorded.contains(&tgid) {
+            continue;
+        }
+        let path = proc.join(format!("{tgid}/status"));
+        let text = match buffer.read_once(&path) {
+            Ok(text) => text,
+            // It ended meanwhile.
+            Err(_) if !proc.join(tgid.to_string()).exists() => continue,
+            Err(_) => {
+                others.count += 1;
+                others.anon = None;
+                continue;
+            }
+        };
+        let field = |name: &[u8]| pairs(text).find(|(key, _)| *key == name);
+        let parent = field(b"PPid").and_then(|(_, value)| number(value));
+        // A child that the recording has yet to learn of, and whose memory is its parent's.
+        let is_new_child = parent.is_some_and(|parent| recorded.contains(&Tgid(parent)));
+        // A kernel thread, or one that has ended: it holds nothing.
+        let Some((_, anon)) = field(b"RssAnon").filter(|_| !is_new_child) else {
+            continue;
+        };
+        others.count += 1;
+        others.anon = others.anon.zip(kib(anon)).map(|(all, one)| all + one);
+    }
+    Some(others)
+}
+
+fn processes(group: &Path) -> Option<Vec<Tgid>> {
+    let mut found = Vec::new();
+    let mut open: Vec<PathBuf> = vec![group.to_owned()];
+    let mut seen = 0;
+    while let Some(directory) = open.pop() {
+        seen += 1;
+        let Ok(text) = fs::read_to_string(directory.join("cgroup.procs")) else {
+            // A group below can be removed at any time; the one that was asked for is there.
+            if directory == group {
+                return None;
+            }
+            continue;
+        };
+        for line in text.lines() {
+            // 0 stands for a process that this pid namespace does not show.
+            found.push(line.parse().ok().filter(|tgid| *tgid != 0).map(Tgid)?);
+        }
+        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                open.push(entry.path());
+            }
+        }
+        if found.len() > PROCESSES_MAX || seen + open.len() > GROUPS_MAX {
+            return None;
+        }
+    }
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(root: &Path, tgid: u32, ppid: u32, anon: Option<u64>) {
+        let directory = root.join(tgid.to_string());
+        fs::create_dir_all(&directory).unwrap();
+        let anon = anon.map_or_else(String::new, |kib| format!("RssAnon:\t{kib} kB\n"));
+        fs::write(directory.join("status"), format!("PPid:\t{ppid}\n{anon}")).unwrap();
+    }
+
+    #[test]
+    fn strangers_in_the_group_and_below_are_added_up_and_the_trees_own_are_not() {
+        let (proc, group) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir(group.path().join("below")).unwrap();
+        fs::write(group.path().join("cgroup.procs"), "1\n2\n3\n5\n6\n").unwrap();
+        fs::write(group.path().join("below/cgroup.procs"), "4\n").unwrap();
+        status(proc.path(), 2, 9, Some(100));
+        status(proc.path(), 3, 1, Some(70_000));
+        status(proc.path(), 4, 9, Some(20));
+        status(proc.path(), 5, 2, None);
+        let recorded = HashSet::from([Tgid(1)]);
+        let look = || {
+            let mut buffer = TextBuffer::default();
+            super::look(group.path(), proc.path(), &recorded, &mut buffer)
+        };
+        // 1 is recorded, 3 its new child, 5 a kernel thread, and 6 has ended.
+        assert_eq!(
+            look(),
+            Some(Others {
+                count: 2,
+                anon: Some(Bytes(120 << 10)),
+            })
+        );
+        fs::create_dir_all(proc.path().join("6")).unwrap();
+        assert_eq!(
+            look().map(|others| (others.count, others.anon)),
+            Some((3, None))
+        );
+    }
+
+    #[test]
+    fn a_group_that_cannot_be_listed_is_unknown() {
+        let (proc, group) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let look = || {
+            let mut buffer = TextBuffer::default();
+            super::look(group.path(), proc.path(), &HashSet::new(), &mut buffer)
+        };
+        assert_eq!(look(), None, "no such file");
+        fs::write(group.path().join("cgroup.procs"), "0\n").unwrap();
+        assert_eq!(look(), None, "processes of another pid namespace");
+        let many: String = (1..=2_000).map(|tgid| format!("{tgid}\n")).collect();
+        fs::write(group.path().join("cgroup.procs"), many).unwrap();
+        assert_eq!(look(), None, "too many");
+    }
+}

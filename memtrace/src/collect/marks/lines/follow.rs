@@ -1,0 +1,418 @@
+//! Log files as they grow: renamed and made anew, copied and truncated, or not there yet.
+//!
+//! The kernel tells when a file was written to (inotify), and a look every 100 ms finds the
+//! rest: two calls for each file. Where inotify does not see the writer, as on a network file
+//! system, that look is all, and a mark can be late by it.
+
+use super::Lines;
+use crate::host::clock;
+use crate::model::DurationNs;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify;
+use std::collections::HashSet;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How often files are looked for.
+const LOOK: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
+
+/// Between two reads of a file that is written all the time.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// How long a renamed file is still read: its writer goes on until it is told.
+const LINGER: DurationNs = DurationNs(5_000_000_000);
+
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// So much of what was read last is compared with what stands there now.
+const KNOWN_BYTES: usize = 64;
+
+/// Which of the files were there, for who asked for them.
+#[derive(Clone, Debug, Default)]
+pub struct Followed {
+    absent: Arc<Mutex<HashSet<PathBuf>>>,
+}
+
+impl Followed {
+    /// Those that never appeared.
+    pub fn absent(&self) -> Vec<PathBuf> {
+        let absent = self.absent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut absent: Vec<PathBuf> = absent.iter().cloned().collect();
+        absent.sort();
+        absent
+    }
+
+    fn note(&self, path: &PathBuf, is_absent: bool) {
+        let mut absent = self.absent.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_absent {
+            absent.insert(path.clone());
+        } else {
+            absent.remove(path);
+        }
+    }
+}
+
+/// The thread that follows the files.
+pub(in crate::collect::marks) struct Follower {
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Follower {
+    /// Opens the files that are there, at their ends, and follows them and the others.
+    pub(in crate::collect::marks) fn start(
+        files: Vec<(PathBuf, Lines)>,
+        followed: Followed,
+    ) -> io::Result<Self> {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let theirs = Arc::clone(&is_over);
+        let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
+        let watch = inotify::init(flags).ok();
+        let files = files.into_iter();
+        let mut logs: Vec<Log> = files.map(|(path, lines)| Log::new(path, lines)).collect();
+        for log in &mut logs {
+            log.open_at_end(watch.as_ref());
+            followed.note(&log.path, log.current.is_none());
+        }
+        let thread = std::thread::Builder::new()
+            .name("memtrace-logs".to_owned())
+            .stack_size(256 << 10)
+            .spawn(move || follow(logs, watch.as_ref(), &followed, &theirs))?;
+        Ok(Self {
+            is_over,
+            thread: Some(thread),
+        })
+    }
+
+    /// Takes what the files have by now, then nothing more.
+    pub(in crate::collect::marks) fn stop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn follow(mut logs: Vec<Log>, watch: Option<&OwnedFd>, followed: &Followed, is_over: &AtomicBool) {
+    let mut chunk = vec![0; CHUNK_BYTES];
+    loop {
+        let is_last = is_over.load(Ordering::Acquire);
+        for log in &mut logs {
+            if log.look(watch, &mut chunk) {
+                followed.note(&log.path, false);
+            }
+        }
+        if is_last {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+        match watch {
+            Some(watch) => {
+                let mut fds = [PollFd::new(watch, PollFlags::IN)];
+                // What was written to does not matter: all are looked at.
+                if matches!(poll(&mut fds, Some(&LOOK)), Ok(1)) {
+                    while matches!(rustix::io::read(watch, &mut chunk), Ok(length) if length > 0) {}
+                }
+            }
+            None => std::thread::sleep(Duration::from_nanos(LOOK.tv_nsec.cast_unsigned())),
+        }
+    }
+    for log in &mut logs {
+        log.lines.end(clock::boot());
+    }
+}
+
+/// One file, by its path.
+struct Log {
+    path: PathBuf,
+    lines: Lines,
+    current: Option<Open>,
+    /// What the path named before, and since when it does not.
+    renamed: Option<(Open, i64)>,
+}
+
+struct Open {
+    file: File,
+    /// Device and inode.
+    id: (u64, u64),
+    offset: u64,
+    /// The end of what was read, to know a file that was truncated and has grown since.
+    known: Vec<u8>,
+    /// When it was written to, as of the last look.
+    written: (i64, i64),
+}
+
+impl Log {
+    fn new(path: PathBuf, lines: Lines) -> Self {
+        Self {
+            path,
+            lines,
+            current: None,
+            renamed: None,
+        }
+    }
+
+    fn open(&self, watch: Option<&OwnedFd>) -> Option<Open> {
+        // A FIFO would wait for its writer.
+        let mut options = OpenOptions::new();
+        let file = options
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+        let file = file.open(&self.path).ok()?;
+        let metadata = file.metadata().ok()?;
+        if !metadata.is_file() {
+            return None;
+        }
+        if let Some(watch) = watch {
+            let _ = inotify::add_watch(watch, &self.path, inotify::WatchFlags::MODIFY);
+        }
+        Some(Open {
+            file,
+            id: (metadata.dev(), metadata.ino()),
+            offset: 0,
+            known: Vec::new(),
+            written: (0, 0),
+        })
+    }
+
+    fn open_at_end(&mut self, watch: Option<&OwnedFd>) {
+        self.current = self.open(watch);
+        if let Some(open) = &mut self.current {
+            open.offset = open.file.seek(SeekFrom::End(0)).unwrap_or(0);
+            let mut last = [b'\n'];
+            if open.offset > 0 {
+                let _ = open.file.read_exact_at(&mut last, open.offset - 1);
+            }
+            if last != [b'\n'] {
+                // The end of a line that began before the recording.
+                self.lines.skip();
+            }
+        }
+    }
+
+    /// Reads what is new. True when the file is there.
+    fn look(&mut self, watch: Option<&OwnedFd>, chunk: &mut [u8]) -> bool {
+        let now = clock::boot();
+        if let Some((open, since)) = &mut self.renamed {
+            open.read(&mut self.lines, chunk);
+            if now.0 - *since > LINGER.0 {
+                self.renamed = None;
+            }
+        }
+        if let Some(open) = &mut self.current {
+            open.read(&mut self.lines, chunk);
+        }
+        let named = std::fs::metadata(&self.path).ok();
+        let named = named.map(|metadata| (metadata.dev(), metadata.ino()));
+        let current = self.current.as_ref().map(|open| open.id);
+        if named.is_some() && named != current {
+            // Between the read and the look it may have grown.
+            if let Some(mut open) = self.current.take() {
+                open.read(&mut self.lines, chunk);
+                self.lines.end(now);
+                self.renamed = Some((open, now.0));
+            }
+            self.current = self.open(watch);
+            if let Some(open) = &mut self.current {
+                open.read(&mut self.lines, chunk);
+            }
+        }
+        self.current.is_some()
+    }
+}
+
+impl Open {
+    fn read(&mut self, lines: &mut Lines, chunk: &mut [u8]) {
+        let Ok(metadata) = self.file.metadata() else {
+            return;
+        };
+        let written = (metadata.mtime(), metadata.mtime_nsec());
+        if metadata.len() == self.offset && written == self.written {
+            return;
+        }
+        self.written = written;
+        if metadata.len() < self.offset || !self.is_as_known() {
+            // Copied and truncated: it begins anew.
+            lines.begin_anew();
+            self.offset = 0;
+            self.known.clear();
+            let _ = self.file.seek(SeekFrom::Start(0));
+        }
+        loop {
+            match self.file.read(chunk) {
+                Ok(0) => return,
+                Ok(length) => {
+                    self.offset += length as u64;
+                    self.known.extend_from_slice(&chunk[..length]);
+                    let old = self.known.len().saturating_sub(KNOWN_BYTES);
+                    self.known.drain(..old);
+                    lines.take(&chunk[..length], clock::boot());
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+impl Open {
+    /// Whether what was read last still stands where it did.
+    fn is_as_known(&self) -> bool {
+        let mut there = [0; KNOWN_BYTES];
+        let there = &mut there[..self.known.len()];
+        let from = self.offset - self.known.len() as u64;
+        self.file.read_exact_at(there, from).is_ok() && there == self.known
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collect::marks::inbox::Inbox;
+    use crate::collect::marks::lines::Rules;
+    use crate::model::{MarkSource, mark_rules};
+    use std::fs;
+    use std::io::Write;
+    use std::path::Path;
+
+    struct Fixture {
+        dir: tempfile::TempDir,
+        inbox: Arc<Inbox>,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            Self {
+                dir: tempfile::tempdir().unwrap(),
+                inbox: Arc::new(Inbox::default()),
+            }
+        }
+
+        fn path(&self) -> PathBuf {
+            self.dir.path().join("log")
+        }
+
+        fn log(&self) -> Log {
+            let rules = "builtin = false\n[[rule]]\nname = \"n\"\nmatch = 'n=(?<n>\\d+)'";
+            let rules = Rules::new(mark_rules("t", rules).unwrap()).unwrap();
+            let inbox = Arc::clone(&self.inbox);
+            let lines = Lines::new(Arc::new(rules), MarkSource::File, None, inbox);
+            Log::new(self.path(), lines)
+        }
+
+        fn numbers(&self) -> Vec<i64> {
+            let marks = self.inbox.take().marks.into_iter();
+            let number = |attrs: &serde_json::Map<_, serde_json::Value>| attrs["n"].as_i64();
+            marks
+                .filter_map(|mark| number(&mark.message.attrs))
+                .collect()
+        }
+    }
+
+    fn append(path: &Path, text: &str) {
+        let mut options = OpenOptions::new();
+        let mut file = options.append(true).create(true).open(path).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_is_there_is_read_from_its_end_and_one_that_comes_from_its_beginning() {
+        let here = Fixture::new();
+        append(&here.path(), "n=1\nn=2");
+        let (mut log, mut chunk) = (here.log(), [0; 16]);
+        log.open_at_end(None);
+        append(&here.path(), "3\nn=4\n");
+        assert!(log.look(None, &mut chunk));
+        assert_eq!(here.numbers(), [4], "n=23 began before");
+
+        let later = Fixture::new();
+        let mut log = later.log();
+        log.open_at_end(None);
+        assert!(!log.look(None, &mut chunk));
+        append(&later.path(), "n=1\nn=2\nn=");
+        assert!(log.look(None, &mut chunk));
+        append(&later.path(), "3\n");
+        log.look(None, &mut chunk);
+        assert_eq!(later.numbers(), [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_renamed_file_is_read_to_its_end_and_beyond_and_the_new_one_from_its_beginning() {
+        let here = Fixture::new();
+        append(&here.path(), "");
+        let (mut log, mut chunk) = (here.log(), [0; 16]);
+        log.open_at_end(None);
+        append(&here.path(), "n=1\n");
+        let aside = here.dir.path().join("log.1");
+        fs::rename(here.path(), &aside).unwrap();
+        assert!(
+            log.look(None, &mut chunk),
+            "between the two it is still open"
+        );
+        append(&aside, "n=2\n");
+        append(&here.path(), "n=3\n");
+        log.look(None, &mut chunk);
+        append(&aside, "n=4\n");
+        append(&here.path(), "n=5\n");
+        log.look(None, &mut chunk);
+        assert_eq!(here.numbers(), [1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn a_truncated_file_is_read_from_its_beginning() {
+        let here = Fixture::new();
+        let (mut log, mut chunk) = (here.log(), [0; 16]);
+        append(&here.path(), "n=1\nand what is cut off n=");
+        log.look(None, &mut chunk);
+        fs::copy(here.path(), here.dir.path().join("log.1")).unwrap();
+        File::create(here.path()).unwrap();
+        append(&here.path(), "n=2\n");
+        log.look(None, &mut chunk);
+        assert_eq!(here.numbers(), [1, 2]);
+        // As long as it was, and longer.
+        fs::write(here.path(), "n=3\n").unwrap();
+        log.look(None, &mut chunk);
+        fs::write(here.path(), "n=4\nn=5\n").unwrap();
+        log.look(None, &mut chunk);
+        assert_eq!(here.numbers(), [3, 4, 5]);
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_followed() {
+        let here = Fixture::new();
+        fs::create_dir(here.path()).unwrap();
+        let (mut log, mut chunk) = (here.log(), [0; 16]);
+        log.open_at_end(None);
+        assert!(!log.look(None, &mut chunk));
+    }
+
+    #[test]
+    fn the_thread_tells_what_never_appeared() {
+        let here = Fixture::new();
+        let followed = Followed::default();
+        let other = (here.dir.path().join("other"), here.log().lines);
+        let own = (here.path(), here.log().lines);
+        let mut follower = Follower::start(vec![own, other], followed.clone()).unwrap();
+        assert_eq!(followed.absent().len(), 2);
+        append(&here.path(), "n=1\nn=2");
+        follower.stop();
+        assert_eq!(followed.absent(), [here.dir.path().join("other")]);
+        assert_eq!(here.numbers(), [1, 2]);
+    }
+}

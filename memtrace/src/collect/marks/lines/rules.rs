@@ -1,0 +1,486 @@
+//! Lines held against the rules. Most lines fit none, so that is what must be cheap: one
+//! search for the texts of all rules at once goes over many lines, and only a line that has
+//! one of them is looked at by itself.
+
+use super::who::Who;
+use crate::model::{BootNs, DurationNs, MarkKind, MarkMessage, MarkRule, MarkRuleKind, Tgid};
+use aho_corasick::{AhoCorasick, MatchKind};
+use memchr::memmem::Finder;
+use regex::bytes::{Regex, RegexSet};
+use serde_json::{Map, Value};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+/// What of a line is kept with its mark, and of each of its groups.
+const KEPT_BYTES_MAX: usize = 512;
+
+/// Phases that one log may have open. Beyond that an end goes with its begin by name.
+const OPEN_MAX: usize = 4_096;
+
+/// No phase that a line tells of took longer.
+const SECONDS_MAX: f64 = 1e9;
+
+/// Rules that can't be used together.
+#[derive(Debug, thiserror::Error)]
+#[error("the rules for marks: {0}")]
+pub struct RulesError(String);
+
+/// The rules, made ready.
+#[derive(Debug)]
+pub(in crate::collect::marks) struct Rules {
+    rules: Vec<(MarkRule, Option<Finder<'static>>)>,
+    /// The texts of all rules that have one.
+    texts: AhoCorasick,
+    /// The patterns of those that have none: every line is held against them.
+    textless: Option<RegexSet>,
+}
+
+impl Rules {
+    pub(in crate::collect::marks) fn new(rules: Vec<MarkRule>) -> Result<Self, RulesError> {
+        let texts = rules.iter().filter_map(|rule| rule.contains.as_deref());
+        let texts = AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostFirst)
+            .build(texts)
+            .map_err(|error| RulesError(error.to_string()))?;
+        let textless: Vec<&str> = rules
+            .iter()
+            .filter(|rule| rule.contains.is_none())
+            .filter_map(|rule| rule.pattern.as_ref().map(Regex::as_str))
+            .collect();
+        let textless = match textless.as_slice() {
+            [] => None,
+            some => Some(RegexSet::new(some).map_err(|error| RulesError(error.to_string()))?),
+        };
+        let found = |rule: MarkRule| {
+            let finder = rule.contains.as_deref().map(Finder::new);
+            let finder = finder.map(|finder| finder.into_owned());
+            (rule, finder)
+        };
+        Ok(Self {
+            rules: rules.into_iter().map(found).collect(),
+            texts,
+            textless,
+        })
+    }
+}
+
+/// A mark that a line is.
+pub(super) struct LineMark {
+    pub(super) kind: MarkKind,
+    pub(super) message: MarkMessage,
+    /// The process that the line names.
+    pub(super) tgid: Option<Tgid>,
+}
+
+/// The rules for one log, and what that log has open.
+pub(super) struct Matcher {
+    rules: Arc<Rules>,
+    /// The spans of phases that this log began, the newest last.
+    open: HashMap<(String, Who), Vec<i64>>,
+    plain: Vec<u8>,
+}
+
+impl Matcher {
+    pub(super) fn new(rules: Arc<Rules>) -> Self {
+        Self {
+            rules,
+            open: HashMap::new(),
+            plain: Vec::new(),
+        }
+    }
+
+    /// Looks at whole lines, and gives the marks among them.
+    pub(super) fn look_at(
+        &mut self,
+        lines: &[u8],
+        arrival: BootNs,
+        mut each: impl FnMut(LineMark),
+    ) {
+        let mut plain = std::mem::take(&mut self.plain);
+        let text = match memchr::memchr(ESCAPE, lines) {
+            None => lines,
+            Some(first) => {
+                strip(lines, first, &mut plain);
+                &plain
+            }
+        };
+        let rules = Arc::clone(&self.rules);
+        if rules.textless.is_some() {
+            for line in text.split(|byte| matches!(byte, b'\n' | b'\r')) {
+                let fits = |set: &RegexSet| set.is_match(line);
+                if rules.textless.as_ref().is_some_and(fits) || rules.texts.is_match(line) {
+                    self.look_at_one(line, arrival, &mut each);
+                }
+            }
+        } else {
+            let mut from = 0;
+            while let Some(found) = rules.texts.find(&text[from..]) {
+                let at = from + found.start();
+                let start = memchr::memrchr2(b'\n', b'\r', &text[..at]).map_or(0, |end| end + 1);
+                let end = memchr::memchr2(b'\n', b'\r', &text[at..]);
+                let end = end.map_or(text.len(), |length| at + length);
+                self.look_at_one(&text[start..end], arrival, &mut each);
+                from = end;
+            }
+        }
+        self.plain = plain;
+    }
+
+    fn look_at_one(&mut self, line: &[u8], arrival: BootNs, each: &mut impl FnMut(LineMark)) {
+        let rules = Arc::clone(&self.rules);
+        let mut who: Option<Who> = None;
+        for (rule, text) in &rules.rules {
+            if text.as_ref().is_some_and(|text| text.find(line).is_none()) {
+                continue;
+            }
+            let mut attrs = Map::new();
+            if let Some(pattern) = &rule.pattern {
+                let Some(groups) = pattern.captures(line) else {
+                    continue;
+                };
+                for name in pattern.capture_names().flatten() {
+                    if let Some(group) = groups.name(name) {
+                        attrs.insert(name.to_owned(), value(group.as_bytes()));
+                    }
+                }
+            }
+            let who = who.get_or_insert_with(|| Who::of(line));
+            if let Some(Tgid(tgid)) = who.tgid {
+                attrs.entry("pid").or_insert(Value::from(tgid));
+            }
+            if let Some(rank) = &who.rank {
+                attrs.entry("rank").or_insert(Value::from(rank.as_str()));
+            }
+            attrs.entry("line").or_insert(Value::from(kept(line)));
+            for name in &rule.ends {
+                if let Some(span) = self.close(name, who) {
+                    each(mark(
+                        MarkKind::End,
+                        name,
+                        arrival,
+                        Some(span),
+                        who,
+                        Map::new(),
+                    ));
+                }
+            }
+            self.tell(rule, arrival, who, attrs, each);
+        }
+    }
+
+    fn tell(
+        &mut self,
+        rule: &MarkRule,
+        arrival: BootNs,
+        who: &Who,
+        attrs: Map<String, Value>,
+        each: &mut impl FnMut(LineMark),
+    ) {
+        let name = rule.name.as_str();
+        match rule.kind {
+            MarkRuleKind::Instant => {
+                each(mark(MarkKind::Instant, name, arrival, None, who, attrs));
+            }
+            MarkRuleKind::Begin => {
+                let span = self.begin(name, who);
+                each(mark(MarkKind::Begin, name, arrival, span, who, attrs));
+            }
+            MarkRuleKind::End => {
+                let span = self.close(name, who);
+                each(mark(MarkKind::End, name, arrival, span, who, attrs));
+            }
+            MarkRuleKind::Took => match attrs.get("seconds").and_then(Value::as_f64) {
+                Some(seconds) if (0.0..SECONDS_MAX).contains(&seconds) => {
+                    let begin = arrival + DurationNs(-((seconds * 1e9) as i64));
+                    let begin = BootNs(begin.0.max(0));
+                    let span = Some(next_span());
+                    each(mark(MarkKind::Begin, name, begin, span, who, Map::new()));
+                    each(mark(MarkKind::End, name, arrival, span, who, attrs));
+                }
+                _ => each(mark(MarkKind::Instant, name, arrival, None, who, attrs)),
+            },
+        }
+    }
+
+    fn begin(&mut self, name: &str, who: &Who) -> Option<i64> {
+        if self.open.len() >= OPEN_MAX {
+            return None;
+        }
+        let spans = self.open.entry((name.to_owned(), who.clone())).or_default();
+        if spans.len() >= OPEN_MAX {
+            return None;
+        }
+        let span = next_span();
+        spans.push(span);
+        Some(span)
+    }
+
+    fn close(&mut self, name: &str, who: &Who) -> Option<i64> {
+        let key = (name.to_owned(), who.clone());
+        let spans = self.open.get_mut(&key)?;
+        let span = spans.pop();
+        if spans.is_empty() {
+            self.open.remove(&key);
+        }
+        span
+    }
+}
+
+/// Spans of lines count from the lowest number: those of programs are their own, and positive.
+fn next_span() -> i64 {
+    static NEXT: AtomicI64 = AtomicI64::new(i64::MIN);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+fn mark(
+    kind: MarkKind,
+    name: &str,
+    at: BootNs,
+    span: Option<i64>,
+    who: &Who,
+    attrs: Map<String, Value>,
+) -> LineMark {
+    let mut message = MarkMessage::new(kind, name, at);
+    message.span = span;
+    message.attrs = attrs;
+    LineMark {
+        kind,
+        message,
+        tgid: who.tgid.filter(|_| !who.is_elsewhere),
+    }
+}
+
+/// A number where it is one, with commas between its thousands or without; else text.
+fn value(group: &[u8]) -> Value {
+    let text = kept(group);
+    let digits = text.replace(',', "");
+    if let Ok(number) = digits.parse::<i64>() {
+        return Value::from(number);
+    }
+    let starts_as_number = digits.starts_with(|c: char| c.is_ascii_digit() || c == '-');
+    let number = digits.parse::<f64>().ok().filter(|_| starts_as_number);
+    number
+        .and_then(serde_json::Number::from_f64)
+        .map_or(Value::from(text), Value::Number)
+}
+
+fn kept(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(KEPT_BYTES_MAX)]).into_owned()
+}
+
+const ESCAPE: u8 = 0x1b;
+
+/// Copies text without its escape sequences: those of colours and the cursor (CSI), titles
+/// and links (OSC), and those of two bytes (ECMA-48, 5.4). `first` is where the first begins.
+fn strip(text: &[u8], first: usize, plain: &mut Vec<u8>) {
+    plain.clear();
+    plain.extend_from_slice(&text[..first]);
+    let mut rest = &text[first..];
+    while let Some(sequence) = rest.strip_prefix(&[ESCAPE]) {
+        let length = match sequence.first() {
+            Some(b'[') => {
+                let end = sequence[1..]
+                    .iter()
+                    .position(|byte| !(0x20..0x40).contains(byte));
+                // A sequence that is broken off ends with its line.
+                end.map_or(sequence.len(), |end| match sequence[1 + end] {
+                    0x40..=0x7e => end + 2,
+                    _ => end + 1,
+                })
+            }
+            Some(b']') => {
+                let is_end = |byte: &u8| matches!(*byte, 0x07 | ESCAPE | b'\n' | b'\r');
+                let end = sequence.iter().position(is_end);
+                end.map_or(sequence.len(), |end| match &sequence[end..] {
+                    [0x07, ..] => end + 1,
+                    [ESCAPE, b'\\', ..] => end + 2,
+                    _ => end,
+                })
+            }
+            Some(0x20..=0x7e) => 1,
+            _ => 0,
+        };
+        rest = &sequence[length..];
+        let next = memchr::memchr(ESCAPE, rest).unwrap_or(rest.len());
+        plain.extend_from_slice(&rest[..next]);
+        rest = &rest[next..];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{builtin_mark_rules, mark_rules};
+
+    /// Name, kind, time, span and process of each mark.
+    type Told = (String, MarkKind, i64, Option<i64>, Option<u32>);
+
+    fn told(rules: Vec<MarkRule>, lines: &[(i64, &str)]) -> Vec<Told> {
+        let mut matcher = Matcher::new(Arc::new(Rules::new(rules).unwrap()));
+        let mut told = Vec::new();
+        for (at, line) in lines {
+            let text = format!("{line}\n");
+            matcher.look_at(text.as_bytes(), BootNs(*at), |mark| {
+                told.push((
+                    mark.message.name,
+                    mark.kind,
+                    mark.message.boot_ns,
+                    mark.message.span,
+                    mark.tgid.map(|tgid| tgid.0),
+                ));
+            });
+        }
+        told
+    }
+
+    fn attributes(rules: Vec<MarkRule>, line: &str) -> Map<String, Value> {
+        let mut matcher = Matcher::new(Arc::new(Rules::new(rules).unwrap()));
+        let mut found = Map::new();
+        matcher.look_at(line.as_bytes(), BootNs(1), |mark| {
+            found = mark.message.attrs
+        });
+        found
+    }
+
+    #[test]
+    fn each_example_of_each_built_in_rule_gives_its_mark() {
+        for rule in builtin_mark_rules().unwrap() {
+            for line in &rule.examples {
+                let told = told(builtin_mark_rules().unwrap(), &[(1 << 60, line)]);
+                assert!(
+                    told.iter().any(|mark| mark.0 == rule.name),
+                    "{line}: {told:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_worker_that_loads_is_told_with_its_process_its_time_and_its_numbers() {
+        let rules = || builtin_mark_rules().unwrap();
+        let begin =
+            "(Worker_TP0 pid=34) INFO 05-06 20:59:28 [m.py:1] Starting to load model Qwen/Q...";
+        let end = "(Worker_TP0 pid=34) INFO 05-06 20:59:59 [m.py:2] Model loading took 12.66 GiB memory and 31.5 seconds";
+        let other = begin.replace("pid=34", "pid=35");
+        let marks = told(rules(), &[(10, begin), (11, &other), (20, end)]);
+        let kinds: Vec<_> = marks.iter().map(|mark| (mark.1, mark.2, mark.4)).collect();
+        assert_eq!(
+            kinds,
+            [
+                (MarkKind::Begin, 10, Some(34)),
+                (MarkKind::Begin, 11, Some(35)),
+                (MarkKind::End, 20, Some(34)),
+            ]
+        );
+        assert_eq!(marks[0].3, marks[2].3, "they go together");
+        assert_ne!(marks[0].3, marks[1].3);
+        let attrs = attributes(rules(), end);
+        assert_eq!(attrs["gib"], 12.66);
+        assert_eq!(attrs["seconds"], 31.5);
+        assert_eq!(attrs["pid"], 34);
+        assert_eq!(attrs["line"], end);
+        let size = attributes(rules(), "INFO GPU KV cache size: 1,131,008 tokens");
+        assert_eq!(size["tokens"], 1_131_008);
+        let began = attributes(rules(), begin);
+        assert_eq!(began["model"], "Qwen/Q");
+    }
+
+    #[test]
+    fn a_line_that_says_how_long_it_took_is_a_phase_that_began_then() {
+        let line = "INFO 05-06 [default_loader.py:384] Loading weights took 2.50 seconds";
+        let marks = told(builtin_mark_rules().unwrap(), &[(10_000_000_000, line)]);
+        assert_eq!((marks[0].1, marks[0].2), (MarkKind::Begin, 7_500_000_000));
+        assert_eq!((marks[1].1, marks[1].2), (MarkKind::End, 10_000_000_000));
+        assert_eq!(marks[0].3, marks[1].3);
+        let early = told(builtin_mark_rules().unwrap(), &[(1, line)]);
+        assert_eq!(early[0].2, 0);
+    }
+
+    #[test]
+    fn a_rule_ends_others_only_where_they_are_open() {
+        let begin = "(EngineCore pid=3) INFO Starting to load model m...";
+        let warm = "(EngineCore pid=3) INFO Warming up model for the compilation...";
+        let marks = told(
+            builtin_mark_rules().unwrap(),
+            &[(1, begin), (2, warm), (3, warm)],
+        );
+        let kinds: Vec<_> = marks.iter().map(|mark| (mark.0.as_str(), mark.1)).collect();
+        assert_eq!(
+            kinds,
+            [
+                ("vllm.load_model", MarkKind::Begin),
+                ("vllm.load_model", MarkKind::End),
+                ("vllm.warm_up", MarkKind::Begin),
+                ("vllm.warm_up", MarkKind::Begin),
+            ]
+        );
+        assert_eq!(marks[0].3, marks[1].3);
+    }
+
+    #[test]
+    fn colours_links_and_titles_are_no_part_of_a_line() {
+        let cases: &[(&str, &str)] = &[
+            (
+                "\x1b[32mINFO\x1b[0m: on \x1b[1;31mhttp\x1b[m!",
+                "INFO: on http!",
+            ),
+            (
+                "\x1b]8;;http://a\x1b\\link\x1b]8;;\x07 \x1b(Bx\x1b[?25l",
+                "link Bx",
+            ),
+            ("cut \x1b[31", "cut "),
+            ("\x1b[3\nnext", "\nnext"),
+            ("\x1b]title\nnext\x1b", "\nnext"),
+            ("\x1b\x1b[0mü", "ü"),
+        ];
+        for (text, expected) in cases {
+            let first = memchr::memchr(ESCAPE, text.as_bytes()).unwrap();
+            let mut plain = Vec::new();
+            strip(text.as_bytes(), first, &mut plain);
+            assert_eq!(String::from_utf8_lossy(&plain), *expected, "{text:?}");
+        }
+        let marks = told(
+            builtin_mark_rules().unwrap(),
+            &[(
+                1,
+                "\x1b[36m(APIServer pid=5)\x1b[0m \x1b[32mINFO\x1b[0m: Application \x1b[1mstartup\x1b[0m complete.",
+            )],
+        );
+        assert_eq!((marks[0].0.as_str(), marks[0].4), ("server_ready", Some(5)));
+    }
+
+    #[test]
+    fn a_process_of_another_machine_is_not_taken_for_one_of_this() {
+        let rules = || {
+            mark_rules(
+                "t",
+                "builtin = false\n[[rule]]\nname = \"a\"\ncontains = \"up\"",
+            )
+            .unwrap()
+        };
+        assert_eq!(
+            told(rules(), &[(1, "(T pid=5, ip=10.0.0.3) up")])[0].4,
+            None
+        );
+        let attrs = attributes(rules(), "(T pid=5, ip=10.0.0.3) up");
+        assert_eq!(attrs["pid"], 5);
+    }
+
+    #[test]
+    fn numbers_are_numbers_and_the_rest_is_text() {
+        for (text, expected) in [
+            ("12", Value::from(12)),
+            ("-9", Value::from(-9)),
+            ("1,131,008", Value::from(1_131_008)),
+            ("12.50", Value::from(12.5)),
+            ("0.32.0", Value::from("0.32.0")),
+            ("inf", Value::from("inf")),
+            ("nan", Value::from("nan")),
+            ("", Value::from("")),
+        ] {
+            assert_eq!(value(text.as_bytes()), expected, "{text}");
+        }
+        assert_eq!(value(b"\xff"), Value::from("\u{fffd}"));
+    }
+}

@@ -1,0 +1,269 @@
+//! Which lines of a log are marks. The rules that memtrace has built in are a file of the same
+//! form as a person's own, and say themselves what that form is.
+
+use super::mark::MARK_NAME_BYTES_MAX;
+use regex::bytes::{Regex, RegexBuilder};
+use serde::Deserialize;
+use std::ops::Range;
+use toml::Spanned;
+
+/// The built-in rules, as a person reads them.
+pub const BUILTIN_MARK_RULES: &str = include_str!("mark_rules.toml");
+
+/// What the built-in list is called in an error.
+const BUILTIN: &str = "the built-in rules";
+
+/// The group of a regular expression that says how long a phase took.
+const SECONDS: &str = "seconds";
+
+/// How much memory one regular expression may take once it is compiled.
+const REGEX_BYTES_MAX: usize = 1 << 20;
+
+/// Which line is which mark.
+#[derive(Clone, Debug)]
+pub struct MarkRule {
+    /// The mark or phase.
+    pub name: String,
+    /// What the line does.
+    pub kind: MarkRuleKind,
+    /// Text that the line must have.
+    pub contains: Option<String>,
+    /// What the line must match as well. Its named groups are attributes.
+    pub pattern: Option<Regex>,
+    /// Phases that end here too, if the same log began them.
+    pub ends: Vec<String>,
+    /// Lines that the rule is for.
+    pub examples: Vec<String>,
+}
+
+/// What a line does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MarkRuleKind {
+    /// Names a moment.
+    #[default]
+    Instant,
+    /// Begins a phase.
+    Begin,
+    /// Ends a phase.
+    End,
+    /// Ends a phase that began as many seconds ago as the line says.
+    Took,
+}
+
+/// Text that is no list of rules.
+#[derive(Debug, thiserror::Error)]
+#[error("{file}, line {line}: {reason}")]
+pub struct MarkRuleError {
+    /// The file.
+    pub file: String,
+    /// The line in it, from 1.
+    pub line: usize,
+    /// What is wrong there.
+    pub reason: String,
+}
+
+/// A file as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    builtin: Option<bool>,
+    #[serde(default)]
+    rule: Vec<Spanned<WrittenRule>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenRule {
+    name: Spanned<String>,
+    #[serde(default)]
+    kind: MarkRuleKind,
+    contains: Option<Spanned<String>>,
+    r#match: Option<Spanned<String>>,
+    #[serde(default)]
+    ends: Vec<String>,
+    #[serde(default)]
+    examples: Vec<String>,
+}
+
+/// The built-in rules.
+///
+/// # Errors
+/// Never, as its tests show.
+pub fn builtin_mark_rules() -> Result<Vec<MarkRule>, MarkRuleError> {
+    Ok(read(BUILTIN, BUILTIN_MARK_RULES)?.0)
+}
+
+/// The rules of a person's file, and the built-in ones behind them unless the file leaves
+/// them out. `file` is what an error calls it.
+///
+/// # Errors
+/// When the text is no such list; the error names the line.
+pub fn mark_rules(file: &str, text: &str) -> Result<Vec<MarkRule>, MarkRuleError> {
+    let (mut rules, has_builtin) = read(file, text)?;
+    if has_builtin {
+        rules.extend(builtin_mark_rules()?);
+    }
+    Ok(rules)
+}
+
+fn read(file: &str, text: &str) -> Result<(Vec<MarkRule>, bool), MarkRuleError> {
+    let error = |at: Range<usize>, reason: String| MarkRuleError {
+        file: file.to_owned(),
+        line: 1 + text.get(..at.start).unwrap_or(text).matches('\n').count(),
+        reason,
+    };
+    let written: Written = toml::from_str(text)
+        .map_err(|wrong| error(wrong.span().unwrap_or(0..0), wrong.message().to_owned()))?;
+    let rules = written.rule.into_iter().map(|rule| {
+        let whole = rule.span();
+        rule.into_inner()
+            .checked(whole)
+            .map_err(|(at, reason)| error(at, reason))
+    });
+    let rules: Vec<MarkRule> = rules.collect::<Result<_, _>>()?;
+    Ok((rules, written.builtin.unwrap_or(true)))
+}
+
+impl WrittenRule {
+    fn checked(self, whole: Range<usize>) -> Result<MarkRule, (Range<usize>, String)> {
+        let at = self.name.span();
+        let name = self.name.into_inner();
+        if name.is_empty() || name.len() > MARK_NAME_BYTES_MAX {
+            let reason = format!("a name has 1 to {MARK_NAME_BYTES_MAX} bytes");
+            return Err((at, reason));
+        }
+        if let Some(contains) = &self.contains
+            && contains.get_ref().is_empty()
+        {
+            return Err((contains.span(), "contains is empty".to_owned()));
+        }
+        let pattern = self.r#match.map(|pattern| {
+            let at = pattern.span();
+            compiled(pattern.get_ref()).map_err(|reason| (at, reason))
+        });
+        let pattern = pattern.transpose()?;
+        if self.contains.is_none() && pattern.is_none() {
+            let reason = format!("the rule {name:?} has neither contains nor match");
+            return Err((whole, reason));
+        }
+        let has_seconds = |pattern: &Regex| {
+            let mut names = pattern.capture_names();
+            names.any(|name| name == Some(SECONDS))
+        };
+        if self.kind == MarkRuleKind::Took && !pattern.as_ref().is_some_and(has_seconds) {
+            let reason = format!("kind \"took\" needs a match with a group (?<{SECONDS}>…)");
+            return Err((whole, reason));
+        }
+        Ok(MarkRule {
+            name,
+            kind: self.kind,
+            contains: self.contains.map(Spanned::into_inner),
+            pattern,
+            ends: self.ends,
+            examples: self.examples,
+        })
+    }
+}
+
+fn compiled(pattern: &str) -> Result<Regex, String> {
+    let built = RegexBuilder::new(pattern)
+        .size_limit(REGEX_BYTES_MAX)
+        .build();
+    built.map_err(|error| {
+        // Above its last line regex draws the pattern with a mark below the place.
+        let text = error.to_string();
+        let last = text.lines().last().unwrap_or_default();
+        let last = last.strip_prefix("error: ").unwrap_or(last);
+        format!("{pattern:?} is no regular expression: {last}")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn error(text: &str) -> String {
+        mark_rules("rules.toml", text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn every_built_in_rule_fits_its_examples_and_has_one() {
+        let rules = builtin_mark_rules().unwrap();
+        assert!(rules.len() > 30);
+        for rule in rules {
+            assert!(!rule.examples.is_empty(), "{rule:?}");
+            let text = rule.contains.as_deref().expect("a text to look for");
+            for line in &rule.examples {
+                assert!(line.contains(text), "{}: {line}", rule.name);
+                let pattern = rule.pattern.as_ref();
+                let fits = pattern.is_none_or(|pattern| pattern.is_match(line.as_bytes()));
+                assert!(fits, "{}: {line}", rule.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_phase_that_a_built_in_rule_ends_is_begun_by_one() {
+        let rules = builtin_mark_rules().unwrap();
+        let begins = |name: &String| {
+            let mut begins = rules.iter().filter(|rule| rule.kind == MarkRuleKind::Begin);
+            begins.any(|rule| rule.name == *name)
+        };
+        for rule in &rules {
+            assert!(rule.ends.iter().all(begins), "{rule:?}");
+            if rule.kind == MarkRuleKind::End {
+                assert!(begins(&rule.name), "{rule:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_persons_rules_come_first_and_can_stand_alone() {
+        let own = "[[rule]]\nname = \"a\"\ncontains = \"b\"\n";
+        let rules = mark_rules("rules.toml", own).unwrap();
+        assert_eq!(rules[0].name, "a");
+        assert_eq!(rules[0].kind, MarkRuleKind::Instant);
+        assert!(rules.len() > 30);
+        let alone = mark_rules("rules.toml", &format!("builtin = false\n{own}")).unwrap();
+        assert_eq!(alone.len(), 1);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_file_and_line() {
+        let rule = |rest: &str| format!("\n[[rule]]\nname = \"a\"\n{rest}\n");
+        for (text, line, told) in [
+            (
+                rule("match = '('"),
+                4,
+                "\"(\" is no regular expression: unclosed group",
+            ),
+            (rule("match = '(?<n>\\d{1000}){1000}'"), 4, "size limit"),
+            (rule("kind = \"middle\""), 4, "unknown variant `middle`"),
+            (rule("contain = \"b\""), 4, "unknown field `contain`"),
+            (rule(""), 2, "neither contains nor match"),
+            (rule("contains = \"\""), 4, "contains is empty"),
+            (rule("kind = \"took\"\ncontains = \"b\""), 2, "(?<seconds>"),
+            (
+                "[[rule]]\nname = \"\"\ncontains = \"b\"".to_owned(),
+                2,
+                "1 to 256 bytes",
+            ),
+            ("rule = 3".to_owned(), 1, "invalid type"),
+            ("[[rule]\n".to_owned(), 1, ""),
+        ] {
+            let error = error(&text);
+            let place = format!("rules.toml, line {line}: ");
+            assert!(error.starts_with(&place), "{error}");
+            assert!(error.contains(told), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_rules_or_an_error(text: String) {
+            let _ = mark_rules("any", &text);
+        }
+    }
+}

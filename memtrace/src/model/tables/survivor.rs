@@ -1,0 +1,53 @@
+//! `survivor`: processes that were still alive when a recording ended.
+
+use crate::model::label::labels;
+use crate::model::table::table;
+use crate::model::{BootNs, Bytes, Tgid, Upid, WallNs};
+
+table! {
+    /// A process of the recorded tree that was still alive at the end of the recording, with what it held then. One whose root had ended outlived what was recorded: nobody is waiting for it any more. Not written for a recording of the whole machine.
+    pub struct SurvivorRow in "survivor" {
+        /// Wall-clock time (UTC) when it was looked at.
+        ts: WallNs,
+        /// Time on CLOCK_BOOTTIME when it was looked at.
+        boot_ns: BootNs,
+        /// The process.
+        upid: Upid,
+        /// Its process id.
+        tgid: Tgid,
+        /// Whether the root of its tree had ended: it outlived the command, or the process that was asked for.
+        has_root_ended: bool,
+        /// Process id of its parent by then; init, or a subreaper, where the one that forked it has ended. Null when unknown.
+        parent_tgid: Option<Tgid>,
+        /// Name of that parent.
+        parent_comm: Option<String>,
+        /// Resident anonymous memory.
+        rss_anon_bytes: Option<Bytes>,
+        /// Resident pages of mapped files.
+        rss_file_bytes: Option<Bytes>,
+        /// Resident shared memory.
+        rss_shmem_bytes: Option<Bytes>,
+        /// Pages swapped out.
+        swap_bytes: Option<Bytes>,
+        /// What became of it.
+        fate: Option<Fate>,
+    }
+}
+
+labels! {
+    /// What became of a process that was alive at the end of a recording.
+    pub enum Fate {
+        /// It was left alone.
+        Left = "left",
+        /// `--kill-survivors` sent SIGTERM, or others did, and it ended.
+        Terminated = "terminated",
+        /// `--kill-survivors` had to send SIGKILL.
+        Killed = "killed",
+        /// It was to be ended, and the kernel refused the signal.
+        Refused = "refused",
+        /// It was to be ended, and memtrace could not make sure that the process with this id is still the one that was recorded.
+        Unsure = "unsure",
+        /// It was still there after SIGKILL: it waits in the kernel.
+        Stuck = "stuck",
+    }
+}

@@ -1,0 +1,138 @@
+//! What outlived the tree, and shared memory that nobody owns any more.
+
+use super::{Section, Tone, figures, flexible, pid_and_name, words_in};
+use crate::analyze::{Analysis, LeftObject, Survivor, together};
+use crate::model::tables::Fate;
+use crate::model::{Label, MappingKind};
+use crate::report::visible::visible;
+use crate::report::words;
+use crate::report::words::{bytes, bytes_or_dash, bytes_or_unknown};
+
+/// Processes that outlived the root of their tree; `None` when there were none.
+pub(super) fn survivors(analysis: &Analysis, top: usize) -> Option<Section> {
+    let all = &analysis.leftovers.outlived;
+    if all.is_empty() {
+        return None;
+    }
+    let held = together(all.iter().map(Survivor::held_bytes));
+    let mut section = Section::new(format!(
+        "Survivors: {} outlived the root of the tree, {} in all",
+        words::processes(all.len()),
+        bytes_or_unknown(held)
+    ));
+    section.tone = Tone::Alert;
+    let columns = vec![
+        flexible("PROCESS"),
+        figures("ANON", 0),
+        figures("SHMEM", 1),
+        figures("FILE", 2),
+        figures("SWAP", 3),
+        words_in("CHILD OF", 2),
+        words_in("NOW", 0),
+    ];
+    let rows = all.iter().take(top).map(|one| row(analysis, one)).collect();
+    section.table(columns, rows);
+    if all.len() > top {
+        let rest = words::count(all.len() - top);
+        section.say(Tone::Quiet, format!("{rest} more: see `--format json`."));
+    }
+    if all.iter().any(|one| one.row.fate == Some(Fate::Left)) {
+        section.say(
+            Tone::Quiet,
+            "`memtrace record --kill-survivors` ends such processes when the recording ends.",
+        );
+    }
+    Some(section)
+}
+
+fn row(analysis: &Analysis, one: &Survivor) -> Vec<String> {
+    let row = &one.row;
+    let name = match one.process {
+        Some(position) => pid_and_name(analysis, position),
+        None => row.tgid.to_string(),
+    };
+    let parent = match (row.parent_tgid, &row.parent_comm) {
+        (Some(tgid), Some(comm)) => format!("{tgid} {}", visible(comm)),
+        (Some(tgid), None) => tgid.to_string(),
+        (None, _) => words::UNKNOWN.to_owned(),
+    };
+    vec![
+        name,
+        bytes_or_dash(row.rss_anon_bytes),
+        bytes_or_dash(row.rss_shmem_bytes),
+        bytes_or_dash(row.rss_file_bytes),
+        bytes_or_dash(row.swap_bytes),
+        parent,
+        fate(row.fate).to_owned(),
+    ]
+}
+
+fn fate(fate: Option<Fate>) -> &'static str {
+    match fate {
+        Some(Fate::Left) => "lives on",
+        Some(Fate::Terminated) => "ended (SIGTERM)",
+        Some(Fate::Killed) => "ended (SIGKILL)",
+        Some(Fate::Refused) => "lives on, the kernel refused the signal",
+        Some(Fate::Unsure) => "not ended, its identity is not sure",
+        Some(Fate::Stuck) => "still there after SIGKILL",
+        None => words::UNKNOWN,
+    }
+}
+
+/// Shared memory without an owner; `None` when there is none.
+pub(super) fn objects(analysis: &Analysis, top: usize) -> Option<Section> {
+    let all = &analysis.leftovers.objects;
+    if all.is_empty() {
+        return None;
+    }
+    let count = match all.len() {
+        1 => "1 object".to_owned(),
+        count => format!("{} objects", words::count(count)),
+    };
+    let mut section = Section::new(format!(
+        "Shared memory left without an owner: {count}, {}",
+        bytes(analysis.leftovers.objects_bytes())
+    ));
+    section.tone = Tone::Alert;
+    let columns = vec![
+        flexible("OBJECT"),
+        figures("ALLOCATED", 0),
+        figures("SIZE", 1),
+        words_in("WHOSE", 2),
+        words_in("MADE BY", 1),
+    ];
+    let shown = all.iter().take(top);
+    section.table(columns, shown.map(|one| object(analysis, one)).collect());
+    if all.len() > top {
+        let rest = words::count(all.len() - top);
+        section.say(Tone::Quiet, format!("{rest} more: see `--format json`."));
+    }
+    if all.iter().any(|one| !one.row.is_certain) {
+        section.say(
+            Tone::Quiet,
+            "Not every process could be looked into: one of them may still have these files.",
+        );
+    }
+    Some(section)
+}
+
+fn object(analysis: &Analysis, one: &LeftObject) -> Vec<String> {
+    let row = &one.row;
+    let name = match row.kind {
+        Some(MappingKind::Sysv) => format!("SysV segment {} (ipcrm -m {0})", row.inode),
+        _ => visible(&row.name).into_owned(),
+    };
+    let owner = match (one.owner, row.creator_tgid) {
+        (Some(position), _) => pid_and_name(analysis, position),
+        (None, Some(tgid)) => format!("{tgid}, not recorded"),
+        (None, None) => words::UNKNOWN.to_owned(),
+    };
+    let family = row.family.map(Label::as_str);
+    vec![
+        name,
+        bytes_or_unknown(row.allocated_bytes),
+        bytes_or_unknown(row.size_bytes),
+        family.unwrap_or_default().to_owned(),
+        owner,
+    ]
+}

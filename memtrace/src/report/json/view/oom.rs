@@ -1,0 +1,158 @@
+//! OOM kills in the JSON report.
+
+use super::parts::{Composition, Instant};
+use crate::analyze::{self, Analysis, HeldKind};
+use crate::model::{Bytes, DurationNs, Tgid, Upid};
+use serde::Serialize;
+
+/// The holders and growers told with each OOM kill.
+const MAX_OOM_HOLDERS: usize = 20;
+
+#[derive(Serialize)]
+pub(super) struct OomKill<'a> {
+    at: Instant,
+    victim_pid: Tgid,
+    victim_upid: Option<Upid>,
+    victim_comm: Option<&'a str>,
+    victim_name: Option<&'a str>,
+    victim_anon_bytes: Option<Bytes>,
+    victim_file_bytes: Option<Bytes>,
+    victim_shmem_bytes: Option<Bytes>,
+    victim_oom_score_adj: Option<i32>,
+    trigger_pid: Option<Tgid>,
+    trigger_upid: Option<Upid>,
+    trigger_comm: Option<&'a str>,
+    constraint: Option<&'a str>,
+    cgroup: Option<&'a str>,
+    cgroup_limit_bytes: Option<Bytes>,
+    cgroup_usage_bytes: Option<Bytes>,
+    is_elsewhere: bool,
+    held: Option<Composition<'a>>,
+    post_mortem: Option<PostMortem<'a>>,
+}
+
+/// What led to a kill.
+#[derive(Serialize)]
+struct PostMortem<'a> {
+    is_of_node: bool,
+    in_use_bytes: Option<Bytes>,
+    reclaimable_bytes: Option<Bytes>,
+    /// In the order of the growth of each grower, in nanoseconds.
+    windows_ns: &'a [DurationNs],
+    told_window_ns: Option<DurationNs>,
+    grower_count: usize,
+    growers: Vec<Grower<'a>>,
+    kinds: Vec<Kind>,
+    kinds_age_ns: DurationNs,
+    limit_hit_count: Option<i64>,
+    waited_some_ns: Option<DurationNs>,
+    waited_full_ns: Option<DurationNs>,
+}
+
+#[derive(Serialize)]
+struct Grower<'a> {
+    name: &'a str,
+    process_count: usize,
+    pid: Option<Tgid>,
+    upid: Option<Upid>,
+    bytes: Bytes,
+    grown_bytes: &'a [Option<Bytes>],
+}
+
+#[derive(Serialize)]
+struct Kind {
+    kind: &'static str,
+    bytes: Bytes,
+    grown_bytes: Option<Bytes>,
+    is_ruled_out: bool,
+}
+
+impl<'a> OomKill<'a> {
+    pub(super) fn of(analysis: &'a Analysis, kill: &'a analyze::OomFinding) -> Self {
+        let row = &kill.row;
+        let victim = kill.victim.map(|position| &analysis.processes[position]);
+        let held = kill.holders.as_ref();
+        Self {
+            at: Instant::of(&analysis.clock, row.boot_ns),
+            victim_pid: row.victim_tgid,
+            victim_upid: row.victim_upid,
+            victim_comm: row.victim_comm.as_deref(),
+            victim_name: victim.map(|process| process.name.as_ref()),
+            victim_anon_bytes: row.victim_rss_anon_bytes,
+            victim_file_bytes: row.victim_rss_file_bytes,
+            victim_shmem_bytes: row.victim_rss_shmem_bytes,
+            victim_oom_score_adj: row.victim_oom_score_adj,
+            trigger_pid: row.trigger_tgid,
+            trigger_upid: row.trigger_upid,
+            trigger_comm: row.trigger_comm.as_deref(),
+            constraint: row.constraint.as_deref(),
+            cgroup: row.memcg.as_deref(),
+            cgroup_limit_bytes: row.memcg_limit_bytes,
+            cgroup_usage_bytes: row.memcg_usage_bytes,
+            is_elsewhere: kill.is_elsewhere,
+            held: held.map(|state| Composition::of(analysis, state, Some(MAX_OOM_HOLDERS))),
+            post_mortem: kill
+                .post_mortem
+                .as_ref()
+                .map(|found| PostMortem::of(analysis, found)),
+        }
+    }
+}
+
+impl<'a> PostMortem<'a> {
+    fn of(analysis: &'a Analysis, found: &'a analyze::PostMortem) -> Self {
+        let growers = found.growers.iter().take(MAX_OOM_HOLDERS);
+        let pressure = found.pressure.as_ref();
+        Self {
+            is_of_node: found.is_of_node,
+            in_use_bytes: found.in_use_bytes,
+            reclaimable_bytes: found.reclaimable_bytes,
+            windows_ns: &found.windows,
+            told_window_ns: found.told_window(),
+            grower_count: found.growers.len(),
+            growers: growers.map(|one| Grower::of(analysis, one)).collect(),
+            kinds: found.kinds.iter().map(Kind::of).collect(),
+            kinds_age_ns: found.kinds_age_ns,
+            limit_hit_count: pressure.and_then(|pressure| pressure.limit_hit_count),
+            waited_some_ns: pressure.and_then(|pressure| pressure.some_ns),
+            waited_full_ns: pressure.and_then(|pressure| pressure.full_ns),
+        }
+    }
+}
+
+impl<'a> Grower<'a> {
+    fn of(analysis: &'a Analysis, grower: &'a analyze::Grower) -> Self {
+        let only = match grower.members.as_slice() {
+            [only] => Some(&analysis.processes[*only]),
+            _ => None,
+        };
+        Self {
+            name: &grower.label,
+            process_count: grower.members.len(),
+            pid: only.and_then(|process| process.tgid),
+            upid: only.map(|process| process.upid),
+            bytes: grower.bytes,
+            grown_bytes: &grower.grown_bytes,
+        }
+    }
+}
+
+impl Kind {
+    fn of(line: &analyze::KindLine) -> Self {
+        Self {
+            kind: match line.kind {
+                HeldKind::Anonymous => "anonymous",
+                HeldKind::Shared => "shared",
+                HeldKind::PageCache => "page_cache",
+                HeldKind::Slab => "slab",
+                HeldKind::PageTables => "page_tables",
+                HeldKind::Kernel => "kernel",
+                HeldKind::Hugetlb => "hugetlb",
+                HeldKind::Swap => "swap",
+            },
+            bytes: line.bytes,
+            grown_bytes: line.grown_bytes,
+            is_ruled_out: line.is_ruled_out,
+        }
+    }
+}

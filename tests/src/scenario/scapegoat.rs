@@ -1,0 +1,114 @@
+//! An OOM kill whose victim is not the one to blame: the report says who is.
+
+use super::book::Score;
+use crate::cgroup::MemoryGroup;
+use crate::program;
+use crate::recorder::{Recorded, record};
+use crate::workload::{self, number};
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::process::Command;
+
+/// A process grows in a group of 300 MiB until the kernel kills another one.
+///
+/// # Errors
+/// When the run itself fails.
+pub fn scapegoat(words: &[&str]) -> Result<Vec<Score>> {
+    const LIMIT_BYTES: i64 = 300 << 20;
+    let group = MemoryGroup::new("memtrace-scapegoat", LIMIT_BYTES.cast_unsigned())?;
+    let command = group.inside(&workload::command(&["scapegoat"])?);
+    let recorded = record(words, &command)?;
+    let lines = workload::parse(&recorded.output)?;
+    let truth = lines.first().context("the workload said nothing")?;
+    let (victim, culprit) = (number(truth, "victim")?, number(truth, "culprit")?);
+    let (held, grown) = (number(truth, "held_bytes")?, number(truth, "grown_bytes")?);
+
+    let report: Value = serde_json::from_str(&report(&recorded, "json")?)?;
+    let kills = report["oom_kills"].as_array().context("no oom_kills")?;
+    let kill = kills.iter().find(|kill| kill["victim_pid"] == victim);
+    let kill = kill.with_context(|| format!("no kill of {victim} in {kills:?}"))?;
+    let found = &kill["post_mortem"];
+    let first = &found["growers"][0];
+    let longest = first["grown_bytes"].as_array().and_then(|all| all.last());
+    let longest = longest.and_then(Value::as_i64);
+    // A step may have been touched and not yet told, and 1/128 is what the probe waits for.
+    let slack = number(truth, "step_bytes")? + grown / 64;
+    let anon = found["kinds"].as_array().into_iter().flatten();
+    let anon = anon.clone().find(|kind| kind["kind"] == "anonymous");
+    let anon = anon.and_then(|kind| kind["bytes"].as_i64());
+    let mut ruled_out = Score::new("page cache and slab are ruled out, with their figures");
+    for kind in found["kinds"].as_array().into_iter().flatten() {
+        if matches!(
+            kind["kind"].as_str(),
+            Some("page_cache" | "slab" | "page_tables")
+        ) {
+            ruled_out.case(kind["is_ruled_out"] == true, || kind.to_string());
+        }
+    }
+    let text = report_text(&recorded)?;
+    let answer = [
+        format!("{victim} "),
+        "(limit 300 MiB) was full".to_owned(),
+        format!("{culprit} "),
+        "grew by".to_owned(),
+        "the victim held".to_owned(),
+    ];
+    Ok(vec![
+        Score::of(
+            "the workload was killed as planned",
+            truth["killed"] == true,
+            || truth.to_string(),
+        ),
+        Score::of("the culprit is who grew", first["pid"] == culprit, || {
+            format!("{found}")
+        }),
+        Score::of(
+            "by how much it grew is the truth",
+            longest.is_some_and(|found| (found - grown).abs() <= slack),
+            || format!("{longest:?}, truth {grown}"),
+        ),
+        Score::of(
+            "what the victim held is told",
+            kill["victim_anon_bytes"]
+                .as_i64()
+                .is_some_and(|found| (held..held + (4 << 20)).contains(&found)),
+            || kill.to_string(),
+        ),
+        Score::of(
+            "anonymous memory filled the group, by the kernel's account of the instant",
+            anon.is_some_and(|anon| anon * 10 > LIMIT_BYTES * 9) && found["kinds_age_ns"] == 0,
+            || format!("{found}"),
+        ),
+        ruled_out,
+        Score::of(
+            "the first sentence has the story",
+            answer.iter().all(|part| text.contains(part)),
+            || text.clone(),
+        ),
+    ])
+}
+
+fn report(recorded: &Recorded, format: &str) -> Result<String> {
+    let output = Command::new(program::memtrace()?)
+        .arg("report")
+        .arg(recorded.path())
+        .args(["--format", format])
+        .env("COLUMNS", "10000")
+        .output()?;
+    if !output.status.success() {
+        bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// The sentence below the heading of the kill.
+fn report_text(recorded: &Recorded) -> Result<String> {
+    let text = report(recorded, "text")?;
+    let mut lines = text
+        .lines()
+        .skip_while(|line| !line.starts_with("OOM kill"));
+    Ok(lines
+        .nth(1)
+        .context("no OOM kill in the report")?
+        .to_owned())
+}
