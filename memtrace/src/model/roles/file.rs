@@ -12,8 +12,13 @@ const ORDINARY: u8 = 10;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RulesError {
     /// It is not of the form.
-    #[error("{0}")]
-    Form(String),
+    #[error("line {line}: {message}")]
+    Form {
+        /// The line that is wrong.
+        line: usize,
+        /// What is wrong with it.
+        message: String,
+    },
     /// A rule would match every process.
     #[error(
         "line {line}: role {role:?} has nothing to match: give it a title, comm, cmdline, exe or parent"
@@ -46,7 +51,13 @@ pub(super) struct Pattern(pub(super) Regex);
 impl<'de> Deserialize<'de> for Pattern {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        Regex::new(&text).map(Self).map_err(D::Error::custom)
+        Regex::new(&text).map(Self).map_err(|error| {
+            // Its own words are a drawing of several lines, and the last one says it.
+            let words = error.to_string();
+            let last = words.lines().last().unwrap_or_default();
+            let reason = last.trim_start_matches("error: ");
+            D::Error::custom(format!("{text:?} is not a regular expression: {reason}"))
+        })
     }
 }
 
@@ -126,13 +137,15 @@ fn groups(template: &str) -> impl Iterator<Item = &str> {
 
 /// Reads the rules of a file.
 pub(super) fn parse(text: &str) -> Result<Vec<Rule>, RulesError> {
-    let file: File = toml::from_str(text)
-        .map_err(|error| RulesError::Form(error.to_string().trim_end().to_owned()))?;
+    let line_of = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
+    let file: File = toml::from_str(text).map_err(|error| RulesError::Form {
+        line: line_of(error.span().map_or(0, |span| span.start)),
+        message: error.message().to_owned(),
+    })?;
     file.role
         .into_iter()
         .map(|rule| {
-            let start = rule.span().start;
-            let line = text[..start].matches('\n').count() + 1;
+            let line = line_of(rule.span().start);
             let rule = rule.into_inner();
             rule.check(line).map(|()| rule)
         })

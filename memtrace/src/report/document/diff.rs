@@ -1,8 +1,9 @@
 //! Two recordings against each other.
 
 use super::{Document, Section, Tone, figures, flexible, words_in};
-use crate::analyze::{Analysis, Change, Comparison, Excess, Kind};
+use crate::analyze::{Analysis, Change, Comparison, Excess, Kind, Loss};
 use crate::model::Bytes;
+use crate::model::tables::Severity;
 use crate::report::words::{bytes, bytes_or_dash, bytes_or_unknown, change, percent};
 use crate::report::{DiffReport, Style, words};
 
@@ -32,7 +33,8 @@ fn head(told: &DiffReport<'_>) -> Section {
         );
     }
     for (name, analysis) in [("A", told.before), ("B", told.after)] {
-        if !analysis.losses.is_empty() || !analysis.problems.is_empty() {
+        let is_loss = |loss: &Loss| loss.severity != Severity::Info;
+        if analysis.losses.iter().any(is_loss) || !analysis.problems.is_empty() {
             let line = format!("{name} lost or could not see something: see its own report.");
             section.say(Tone::Alert, line);
         }
