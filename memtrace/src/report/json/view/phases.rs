@@ -36,7 +36,7 @@ pub(super) struct Focus<'a> {
 #[serde(untagged)]
 enum Line<'a> {
     One(Box<Phase<'a>>),
-    Many(Repeated<'a>),
+    Many(Box<Repeated<'a>>),
 }
 
 #[derive(Serialize)]
@@ -185,7 +185,7 @@ impl<'a> Line<'a> {
     fn of(analysis: &Analysis, line: &'a PhaseLine) -> Self {
         match line {
             PhaseLine::One(phase) => Self::One(Box::new(Phase::of(analysis, phase))),
-            PhaseLine::Many(many) => Self::Many(Repeated::of(analysis, many)),
+            PhaseLine::Many(many) => Self::Many(Box::new(Repeated::of(analysis, many))),
         }
     }
 }
