@@ -8,6 +8,7 @@
 mod amounts;
 mod analysis;
 mod balance;
+mod books;
 mod clock;
 mod composition;
 mod cost;

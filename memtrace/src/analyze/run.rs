@@ -15,7 +15,7 @@ use super::phases::{Gauges, PhaseError, Timeline};
 use super::reorder::{Reorder, Sample};
 use super::roster::Roster;
 use super::sharing::Forks;
-use super::{Amounts, RowSource, balance, leftovers, losses, mappings, oom, roles, surroundings};
+use super::{Amounts, RowSource, books, leftovers, losses, mappings, oom, roles, surroundings};
 use crate::model::tables::{MemRow, MemSource};
 use crate::model::{BootNs, Bytes, RunInfo, RunState, Target, Upid};
 use std::collections::HashMap;
@@ -130,7 +130,7 @@ where
     let is_everyone_recorded = matches!(info.target, Target::All);
     let forks = Forks::of(&roster.processes, &first_execs);
     let processes = &roster.processes;
-    balance::complete(source, processes, &forks, is_everyone_recorded, &mut all)?;
+    books::complete(source, processes, &forks, is_everyone_recorded, &mut all)?;
     let gpus = gpus.told(source, &roster, clock.end(), &mut all)?;
 
     let earlier: Vec<&Composition> = earlier.iter().chain(&states).collect();

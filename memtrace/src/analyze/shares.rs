@@ -1,7 +1,8 @@
 //! What each process holds when a page that several share is divided among them, so that the
 //! parts add up to what exists.
 
-use super::balance::{Basis, Books, in_memory};
+use super::balance::{Basis, in_memory};
+use super::books::Books;
 use crate::model::Bytes;
 use crate::model::tables::ShmObjectRow;
 use std::collections::HashMap;

@@ -1,6 +1,8 @@
 //! The course of a recording: facts, plan, collectors, loop, end. One task on one thread
 //! asks every collector in turn; the writing thread has the disk.
 
+mod turns;
+
 use super::marks::Logs;
 use super::outcome::{Outcome, Progress, RecordError};
 use super::output::Output;
@@ -9,10 +11,10 @@ use super::signals::{Request, Signals, pass_on, signals_end_us_again};
 use super::start::{self, Started};
 #[cfg(target_os = "linux")]
 use super::survivors::Watch;
-use super::{Held, Leftovers, Marks, Options, OutputError, StartError, gpus, limits, self_cost};
+use super::{Held, Leftovers, Marks, Options, OutputError, StartError, gpus, limits};
 #[cfg(target_os = "linux")]
 use crate::collect::procfs;
-use crate::collect::{Birth, Collector, Roles, Targets, Tick, World, exit_row};
+use crate::collect::{Birth, Roles, Targets, Tick, World, exit_row};
 use crate::host::{Capability, HostFacts, Plan, clock};
 use crate::model::{
     BootNs, Bytes, ClockOffset, DiagKind, DurationNs, FirstSeenBy, Record, RunInfo, RunState,
@@ -26,14 +28,7 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-
-/// A full row of every process at least this often: it bounds how far a reader must look
-/// back.
-const KEYFRAME_PERIOD: DurationNs = DurationNs(10_000_000_000);
-/// What was observed survives a kill -9 after at most this long.
-const FLUSH_PERIOD: DurationNs = DurationNs(1_000_000_000);
-/// The clocks are compared this often.
-const CLOCK_PERIOD: DurationNs = DurationNs(60_000_000_000);
+use turns::{CLOCK_PERIOD, KEYFRAME_PERIOD, Turn};
 
 /// After its command has ended a recording goes on for so long while descendants are there:
 /// most are on their way down (vLLM's workers take 1 to 2 s).
@@ -120,12 +115,6 @@ pub(super) struct Session {
     next_clock: BootNs,
     /// The memory cgroup of the recorder, whose memory is in that group's figures.
     own_cgroup: Option<String>,
-}
-
-/// A collector and when it is asked next.
-struct Turn {
-    collector: Box<dyn Collector>,
-    next: BootNs,
 }
 
 impl Session {
@@ -307,77 +296,6 @@ impl Session {
         })
     }
 
-    /// When there is something to do: a collector's turn, or rows to bring to disk, which
-    /// are due each second also where the turns are further apart.
-    fn next_turn(&self) -> BootNs {
-        self.turns
-            .iter()
-            .map(|turn| turn.next)
-            .fold(self.next_flush, BootNs::min)
-    }
-
-    /// Asks every collector whose turn it is.
-    fn take_turns(&mut self, progress: &mut impl FnMut(&Progress)) {
-        let now = clock::boot();
-        let is_keyframe = now >= self.next_keyframe;
-        if is_keyframe {
-            self.next_keyframe = now + KEYFRAME_PERIOD;
-        }
-        let tick = tick(is_keyframe);
-        let slowest = self.pace.interval();
-        let ((), cost) = self_cost::timed(|| {
-            let mut failures = Vec::new();
-            for turn in &mut self.turns {
-                if turn.next > tick.boot && !is_keyframe {
-                    continue;
-                }
-                let period = turn.collector.period();
-                let period = match turn.collector.is_urged() {
-                    true => period,
-                    false => DurationNs(period.0.max(slowest.0)),
-                };
-                turn.next = next_after(turn.next, tick.boot, period);
-                if let Err(error) = turn
-                    .collector
-                    .collect(&tick, &mut self.world, &mut self.batch)
-                {
-                    failures.push((turn.collector.name(), error));
-                }
-            }
-            for (name, error) in failures {
-                self.report(&tick, DiagKind::Unavailable, name, &error.to_string());
-            }
-        });
-        if let Some(interval) = self.pace.note(cost) {
-            let detail = format!("snapshots now every {} ms", interval.0 / 1_000_000);
-            self.batch.push(tick.diag(
-                Severity::Degraded,
-                DiagKind::BackOff,
-                "budget",
-                None,
-                detail,
-            ));
-        }
-        let is_flush_due = now >= self.next_flush;
-        self.hand_over(is_keyframe || is_flush_due);
-        if is_flush_due {
-            self.next_flush = now + FLUSH_PERIOD;
-            self.note_cost(&tick);
-            self.output.flush();
-            let stats = self.output.stats();
-            progress(&Progress {
-                elapsed: now - self.started,
-                process_count: self.world.len(),
-                row_count: stats.row_count,
-                written_bytes: stats.written_bytes,
-            });
-        }
-        if now >= self.next_clock {
-            self.next_clock = now + CLOCK_PERIOD;
-            self.info.clocks.push(clock::read());
-        }
-    }
-
     /// Goes on observing while the session does something else.
     #[cfg(target_os = "linux")]
     pub(super) fn observe(&mut self) {
@@ -397,49 +315,6 @@ impl Session {
     #[cfg(target_os = "linux")]
     pub(super) fn put(&mut self, rows: impl Iterator<Item = Record>) {
         self.batch.extend(rows);
-    }
-
-    /// Takes what woke us between two turns.
-    pub(super) fn drain(&mut self) {
-        let tick = tick(false);
-        for turn in &mut self.turns {
-            // An error here comes again at the collector's turn, which reports it.
-            let _ = turn
-                .collector
-                .drain(&tick, &mut self.world, &mut self.batch);
-        }
-        self.hand_over(false);
-    }
-
-    /// Peaks go out with every flush, not with every batch, for they rise often: so no more
-    /// of them is lost with the recorder than of anything else.
-    fn hand_over(&mut self, are_peaks_due: bool) {
-        self.world.write_changes(are_peaks_due, &mut self.batch);
-        self.roles.fill(&mut self.batch, &mut self.world);
-        let has_oom = self
-            .batch
-            .iter()
-            .any(|record| matches!(record, Record::Oom(_)));
-        self.output.send(std::mem::take(&mut self.batch));
-        if has_oom {
-            // Where memory has run out, the machine may be next.
-            self.output.sync();
-        }
-    }
-
-    fn note_cost(&mut self, tick: &Tick) {
-        let interval = self.pace.interval();
-        let cgroup = self.own_cgroup.as_deref();
-        let row = self_cost::row(tick, &self.world, &self.output, interval, cgroup);
-        self.output.send(vec![row]);
-    }
-
-    /// Reports a failure once per message.
-    fn report(&mut self, tick: &Tick, kind: DiagKind, subject: &str, detail: &str) {
-        if self.reported.insert(format!("{subject}: {detail}")) {
-            self.batch
-                .push(tick.diag(Severity::Degraded, kind, subject, None, detail));
-        }
     }
 
     /// Takes the command's end, if it has ended.
@@ -568,12 +443,6 @@ fn own_cgroup() -> Option<String> {
     }
     #[cfg(not(target_os = "linux"))]
     None
-}
-
-/// The next turn on the collector's own beat; turns that were missed are not made up for.
-fn next_after(planned: BootNs, now: BootNs, period: DurationNs) -> BootNs {
-    let next = planned + period;
-    if next > now { next } else { now + period }
 }
 
 fn single_pid(target: &Target) -> Option<Tgid> {

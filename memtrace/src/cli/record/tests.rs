@@ -1,0 +1,140 @@
+//! What a command line means, and what is said at the end.
+
+use super::*;
+use crate::host::ProbeWay;
+use crate::session::Leftovers;
+use clap::Parser;
+use clap::error::ErrorKind;
+
+/// `memtrace record` by itself.
+#[derive(Debug, Parser)]
+struct Line {
+    #[command(flatten)]
+    args: Args,
+}
+
+fn parse(arguments: &[&str]) -> Result<Args, clap::Error> {
+    Line::try_parse_from(["record"].iter().chain(arguments)).map(|line| line.args)
+}
+
+#[test]
+fn a_wrong_use_ends_with_2() {
+    let cases: &[(&[&str], ErrorKind)] = &[
+        (&[], ErrorKind::MissingRequiredArgument),
+        (&["--"], ErrorKind::MissingRequiredArgument),
+        (&["-p", "0"], ErrorKind::ValueValidation),
+        (&["-p", "2147483648"], ErrorKind::ValueValidation),
+        (&["--match", "("], ErrorKind::ValueValidation),
+        (&["-a", "-p", "1"], ErrorKind::ArgumentConflict),
+    ];
+    for (arguments, kind) in cases {
+        let error = parse(arguments).unwrap_err();
+        assert_eq!(error.kind(), *kind, "{arguments:?}: {error}");
+        assert_eq!(error.exit_code(), 2, "{arguments:?}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_pattern_is_said_once() {
+    let error = parse(&["--match", "("]).unwrap_err().to_string();
+    assert_eq!(error.matches("unclosed group").count(), 1, "{error}");
+}
+
+#[test]
+fn what_is_no_length_of_time_is_told_how_to_write_one() {
+    for option in ["-d", "--interval"] {
+        for text in ["5", "soon", "", "9999999h"] {
+            let error = parse(&["-a", option, text]).unwrap_err();
+            assert_eq!(error.exit_code(), 2);
+            let message =
+                format!("'{text}' is not a length of time: write it like 100ms, 30s, 5m or 1h30m");
+            assert!(error.to_string().contains(&message), "{error}");
+        }
+    }
+    for text in ["0s", "-5s"] {
+        let error = parse(&["-a", &format!("--duration={text}")]).unwrap_err();
+        assert!(error.to_string().contains("longer than nothing"), "{error}");
+    }
+    let args = parse(&["-a", "-d", "1h30m", "--interval", "250ms"]).unwrap();
+    assert_eq!(args.duration, Some(DurationNs(5_400_000_000_000)));
+    assert_eq!(args.interval, DurationNs(250_000_000));
+}
+
+#[test]
+fn a_size_is_read_with_its_unit() {
+    let size = |text| parse(&["-a", "--vm-min-bytes", text]).map(|args| args.vm_min_bytes);
+    assert_eq!(parse(&["-a"]).unwrap().vm_min_bytes, Bytes(1 << 20));
+    for (text, bytes) in [("0", 0), ("4096", 4096), ("64K", 65536), ("2GiB", 2 << 30)] {
+        assert_eq!(size(text).unwrap(), Bytes(bytes), "{text}");
+    }
+    for text in ["", "M", "1.5M", "3 parsecs", "9999999T"] {
+        let error = size(text).unwrap_err().to_string();
+        assert!(
+            error.contains("write it like 64KiB, 1MiB or 2GiB"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn probes_are_named_or_chosen() {
+    let probes = |text| parse(&["-a", "--probes", text]).map(|args| args.probes);
+    assert_eq!(parse(&["-a"]).unwrap().probes, ProbeChoice::Auto);
+    assert_eq!(probes("none").unwrap(), ProbeChoice::None);
+    for way in ProbeWay::ALL {
+        assert_eq!(probes(way.as_str()).unwrap(), ProbeChoice::Way(way));
+    }
+    assert_eq!(probes("ptrace").unwrap_err().exit_code(), 2);
+}
+
+#[test]
+fn the_end_says_how_much_was_recorded() {
+    let words = |process_count| {
+        closing_words(&Outcome {
+            dir: PathBuf::from("run"),
+            command_exit_code: None,
+            process_count,
+            row_count: 0,
+            written_bytes: Bytes(0),
+            absent_logs: Vec::new(),
+            storage_failure: None,
+            leftovers: Leftovers::default(),
+        })
+    };
+    assert!(words(0).starts_with("no process matched: run holds"));
+    assert!(words(1).starts_with("1 process in run;"));
+    assert!(words(2).starts_with("2 processes in run;"));
+}
+
+#[test]
+fn the_name_of_a_command_cannot_act_on_the_terminal() {
+    let error = CommandError::NotFound("it's \x1b[2J\u{202e}a\\b\nnö \"训练\"".to_owned());
+    assert_eq!(
+        visible(&error.to_string()),
+        "command not found: it's \\x1b[2J\\u{202e}a\\b\\nnö \"训练\""
+    );
+}
+
+#[test]
+fn each_way_to_name_a_target_is_understood() {
+    let target = |arguments: &[&str]| target(&parse(arguments).unwrap());
+    assert!(matches!(target(&["-a"]), Target::All));
+    assert!(matches!(target(&["-p", "2147483647"]), Target::Pids { .. }));
+    assert!(matches!(
+        target(&["--match", "ray::"]),
+        Target::Match { .. }
+    ));
+    assert!(matches!(target(&["--cgroup", "/"]), Target::Cgroup { .. }));
+    let framework = |arguments: &[&str]| match target(arguments) {
+        Target::Framework { framework, session } => Some((framework, session)),
+        _ => None,
+    };
+    assert_eq!(framework(&["--ray"]), Some((Framework::Ray, None)));
+    let session = Some("/tmp/ray/s".to_owned());
+    assert_eq!(
+        framework(&["--ray=/tmp/ray/s"]),
+        Some((Framework::Ray, session))
+    );
+    assert_eq!(framework(&["--vllm"]), Some((Framework::Vllm, None)));
+    assert!(matches!(target(&["--", "true"]), Target::Command { .. }));
+}

@@ -1,0 +1,144 @@
+//! Asking the collectors in turn, at the pace that the budget allows, and handing over what
+//! they saw.
+
+use super::{Session, tick};
+use crate::collect::{Collector, Tick};
+use crate::host::clock;
+use crate::model::{BootNs, DiagKind, DurationNs, Record, Severity};
+use crate::session::{Progress, self_cost};
+
+/// A full row of every process at least this often: it bounds how far a reader must look
+/// back.
+pub(super) const KEYFRAME_PERIOD: DurationNs = DurationNs(10_000_000_000);
+/// What was observed survives a kill -9 after at most this long.
+const FLUSH_PERIOD: DurationNs = DurationNs(1_000_000_000);
+/// The clocks are compared this often.
+pub(super) const CLOCK_PERIOD: DurationNs = DurationNs(60_000_000_000);
+
+/// A collector and when it is asked next.
+pub(super) struct Turn {
+    pub(super) collector: Box<dyn Collector>,
+    pub(super) next: BootNs,
+}
+
+impl Session {
+    /// When there is something to do: a collector's turn, or rows to bring to disk, which
+    /// are due each second also where the turns are further apart.
+    pub(super) fn next_turn(&self) -> BootNs {
+        self.turns
+            .iter()
+            .map(|turn| turn.next)
+            .fold(self.next_flush, BootNs::min)
+    }
+
+    /// Asks every collector whose turn it is.
+    pub(super) fn take_turns(&mut self, progress: &mut impl FnMut(&Progress)) {
+        let now = clock::boot();
+        let is_keyframe = now >= self.next_keyframe;
+        if is_keyframe {
+            self.next_keyframe = now + KEYFRAME_PERIOD;
+        }
+        let tick = tick(is_keyframe);
+        let slowest = self.pace.interval();
+        let ((), cost) = self_cost::timed(|| {
+            let mut failures = Vec::new();
+            for turn in &mut self.turns {
+                if turn.next > tick.boot && !is_keyframe {
+                    continue;
+                }
+                let period = turn.collector.period();
+                let period = match turn.collector.is_urged() {
+                    true => period,
+                    false => DurationNs(period.0.max(slowest.0)),
+                };
+                turn.next = next_after(turn.next, tick.boot, period);
+                if let Err(error) = turn
+                    .collector
+                    .collect(&tick, &mut self.world, &mut self.batch)
+                {
+                    failures.push((turn.collector.name(), error));
+                }
+            }
+            for (name, error) in failures {
+                self.report(&tick, DiagKind::Unavailable, name, &error.to_string());
+            }
+        });
+        if let Some(interval) = self.pace.note(cost) {
+            let detail = format!("snapshots now every {} ms", interval.0 / 1_000_000);
+            self.batch.push(tick.diag(
+                Severity::Degraded,
+                DiagKind::BackOff,
+                "budget",
+                None,
+                detail,
+            ));
+        }
+        let is_flush_due = now >= self.next_flush;
+        self.hand_over(is_keyframe || is_flush_due);
+        if is_flush_due {
+            self.next_flush = now + FLUSH_PERIOD;
+            self.note_cost(&tick);
+            self.output.flush();
+            let stats = self.output.stats();
+            progress(&Progress {
+                elapsed: now - self.started,
+                process_count: self.world.len(),
+                row_count: stats.row_count,
+                written_bytes: stats.written_bytes,
+            });
+        }
+        if now >= self.next_clock {
+            self.next_clock = now + CLOCK_PERIOD;
+            self.info.clocks.push(clock::read());
+        }
+    }
+
+    /// Takes what woke us between two turns.
+    pub(in crate::session) fn drain(&mut self) {
+        let tick = tick(false);
+        for turn in &mut self.turns {
+            // An error here comes again at the collector's turn, which reports it.
+            let _ = turn
+                .collector
+                .drain(&tick, &mut self.world, &mut self.batch);
+        }
+        self.hand_over(false);
+    }
+
+    /// Peaks go out with every flush, not with every batch, for they rise often: so no more
+    /// of them is lost with the recorder than of anything else.
+    pub(super) fn hand_over(&mut self, are_peaks_due: bool) {
+        self.world.write_changes(are_peaks_due, &mut self.batch);
+        self.roles.fill(&mut self.batch, &mut self.world);
+        let has_oom = self
+            .batch
+            .iter()
+            .any(|record| matches!(record, Record::Oom(_)));
+        self.output.send(std::mem::take(&mut self.batch));
+        if has_oom {
+            // Where memory has run out, the machine may be next.
+            self.output.sync();
+        }
+    }
+
+    pub(super) fn note_cost(&mut self, tick: &Tick) {
+        let interval = self.pace.interval();
+        let cgroup = self.own_cgroup.as_deref();
+        let row = self_cost::row(tick, &self.world, &self.output, interval, cgroup);
+        self.output.send(vec![row]);
+    }
+
+    /// Reports a failure once per message.
+    pub(super) fn report(&mut self, tick: &Tick, kind: DiagKind, subject: &str, detail: &str) {
+        if self.reported.insert(format!("{subject}: {detail}")) {
+            self.batch
+                .push(tick.diag(Severity::Degraded, kind, subject, None, detail));
+        }
+    }
+}
+
+/// The next turn on the collector's own beat; turns that were missed are not made up for.
+fn next_after(planned: BootNs, now: BootNs, period: DurationNs) -> BootNs {
+    let next = planned + period;
+    if next > now { next } else { now + period }
+}
