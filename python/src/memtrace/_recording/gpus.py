@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any
 
 from .table import Table
 
@@ -29,13 +29,13 @@ _DEVICE = (
 _BOOKS = (("processes_bytes", "int64"), ("unattributed_bytes", "int64"))
 
 
-def _rows(table: Optional[Table], names: list[str]) -> list[dict[str, Any]]:
+def _rows(table: Table | None, names: list[str]) -> list[dict[str, Any]]:
     if table is None:
         return []
     return [dict(zip(names, row)) for row in zip(*map(table.column, names))]
 
 
-def _standing(table: Optional[Table], time: int) -> list[dict[str, Any]]:
+def _standing(table: Table | None, time: int) -> list[dict[str, Any]]:
     """What processes held; a row of zero bytes says that one has left."""
     names = ["boot_ns", "source", *dict.fromkeys((*_KEY, *(name for name, _ in _SHOWN)))]
     last: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -48,15 +48,13 @@ def _standing(table: Optional[Table], time: int) -> list[dict[str, Any]]:
     return found
 
 
-def at(table: Optional[Table], time: int) -> Table:
+def at(table: Table | None, time: int) -> Table:
     """Who held memory of which device at a time on CLOCK_BOOTTIME."""
     found = _standing(table, time)
-    return Table.of(
-        "gpu_at", {name: (kind, [row[name] for row in found]) for name, kind in _SHOWN}
-    )
+    return Table.of("gpu_at", {name: (kind, [row[name] for row in found]) for name, kind in _SHOWN})
 
 
-def devices_at(devices: Optional[Table], processes: Optional[Table], time: int) -> Table:
+def devices_at(devices: Table | None, processes: Table | None, time: int) -> Table:
     """The books of each device at a time on CLOCK_BOOTTIME."""
     last: dict[str, dict[str, Any]] = {}
     for row in _rows(devices, ["boot_ns", *(name for name, _ in _DEVICE)]):
