@@ -17,7 +17,7 @@ pub struct Loss {
     pub subject: String,
     /// How often in all; `None` when it can't be counted.
     pub count: Option<i64>,
-    /// One sentence, of the last row.
+    /// One sentence, of the last of the gravest rows.
     pub detail: String,
     /// When first, and when last; `None` for what is known of the recording as a whole.
     pub span: Option<(BootNs, BootNs)>,
@@ -60,12 +60,15 @@ impl Loss {
     }
 
     fn repeat(&mut self, row: DiagRow) {
-        self.severity = self.severity.max(row.severity.unwrap_or(Severity::Loss));
+        let severity = row.severity.unwrap_or(Severity::Loss);
+        if severity >= self.severity {
+            self.severity = severity;
+            self.detail = row.detail;
+        }
         self.count = match (self.count, row.count) {
             (Some(so_far), Some(more)) => Some(so_far.saturating_add(more)),
             (so_far, more) => so_far.or(more),
         };
-        self.detail = row.detail;
         self.span = self
             .span
             .map(|(first, last)| (first.min(row.boot_ns), last.max(row.boot_ns)));
@@ -130,6 +133,24 @@ mod tests {
             interval_ns: DurationNs(1),
             span: (BootNs(0), BootNs(1)),
         }
+    }
+
+    #[test]
+    fn what_is_over_is_told_with_its_span_and_not_in_the_words_of_its_end() {
+        let row = |at, severity, detail: &str| DiagRow {
+            ts: crate::model::WallNs(at),
+            boot_ns: BootNs(at),
+            severity: Some(severity),
+            kind: Some(DiagKind::BackOff),
+            subject: "budget".to_owned(),
+            count: None,
+            detail: detail.to_owned(),
+        };
+        let mut loss = Loss::first(row(5, Severity::Degraded, "every 200 ms"));
+        loss.repeat(row(9, Severity::Info, "every 100 ms again"));
+        assert_eq!(loss.detail, "every 200 ms");
+        assert_eq!(loss.severity, Severity::Degraded);
+        assert_eq!(loss.span, Some((BootNs(5), BootNs(9))));
     }
 
     #[test]

@@ -35,6 +35,11 @@ impl Pace {
         self.present
     }
 
+    /// Whether it looks as often as was asked for.
+    pub(super) fn is_as_asked(&self) -> bool {
+        self.present <= self.asked
+    }
+
     /// Takes the CPU time of a look. Answers the new interval when it changed.
     pub(super) fn note(&mut self, cost: DurationNs) -> Option<DurationNs> {
         self.mean_cost_ns += NEWEST_WEIGHT * (cost.0 as f64 - self.mean_cost_ns);
@@ -74,12 +79,14 @@ mod tests {
         for _ in 0..100 {
             pace.note(DurationNs(10_000_000));
         }
+        assert!(!pace.is_as_asked());
         let share = 10_000_000.0 / pace.interval().0 as f64;
         assert!(share <= 0.02, "{share} of a CPU");
         for _ in 0..100 {
             pace.note(DurationNs(10_000));
         }
         assert_eq!(pace.interval(), TENTH);
+        assert!(pace.is_as_asked());
     }
 
     #[test]

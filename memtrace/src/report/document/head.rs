@@ -170,7 +170,8 @@ fn told(analysis: &Analysis, loss: &Loss) -> String {
     } else {
         line.push_str(&format!("{}: {}", loss.subject, loss.detail));
     }
-    if let (Severity::Loss, Some((first, last))) = (loss.severity, loss.span) {
+    let has_span = loss.severity == Severity::Loss || loss.kind == Some(DiagKind::BackOff);
+    if let Some((first, last)) = loss.span.filter(|_| has_span) {
         let clock = &analysis.clock;
         let first_offset = words::offset(clock, first);
         let last_offset = words::offset(clock, last);

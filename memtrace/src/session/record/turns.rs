@@ -64,14 +64,17 @@ impl Session {
             }
         });
         if let Some(interval) = self.pace.note(cost) {
-            let detail = format!("snapshots now every {} ms", interval.0 / 1_000_000);
-            self.batch.push(tick.diag(
-                Severity::Degraded,
-                DiagKind::BackOff,
-                "budget",
-                None,
-                detail,
-            ));
+            let millis = interval.0 / 1_000_000;
+            let (severity, detail) = if self.pace.is_as_asked() {
+                (Severity::Info, format!("every {millis} ms again"))
+            } else {
+                (
+                    Severity::Degraded,
+                    format!("snapshots every {millis} ms, to stay within --budget"),
+                )
+            };
+            self.batch
+                .push(tick.diag(severity, DiagKind::BackOff, "budget", None, detail));
         }
         let is_flush_due = now >= self.next_flush;
         self.hand_over(is_keyframe || is_flush_due);
