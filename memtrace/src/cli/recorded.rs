@@ -17,8 +17,8 @@ pub(super) fn recording_dir(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     match newest {
         Some(dir) => Ok(dir.strip_prefix(".").map(Path::to_path_buf).unwrap_or(dir)),
         None => bail!(
-            "there is no recording in the current directory: name one, as in \
-             `memtrace report DIR`, or make one with `memtrace record -- COMMAND`"
+            "there is no recording in the current directory: give the directory of one, or make \
+             one with `memtrace record -- COMMAND`"
         ),
     }
 }

@@ -1,9 +1,10 @@
 //! `memtrace recover`: closes a recording whose recorder was killed.
 
 use super::output::print;
+use super::recorded::recording_dir;
 use crate::report::visible;
 use crate::store::{self, RecoverReport};
-use anyhow::{Context, bail};
+use anyhow::Context;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,20 +23,9 @@ pub(super) struct Args {
 
 /// Runs the command.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let dir = match args.dir {
-        Some(dir) => dir,
-        None => newest_here()?,
-    };
+    let dir = recording_dir(args.dir.as_deref())?;
     let report = store::recover(&dir).context("failed to recover the recording")?;
     print(&describe(&dir, &report))
-}
-
-fn newest_here() -> anyhow::Result<PathBuf> {
-    let newest = store::newest_recording(Path::new(".")).context("failed to find a recording")?;
-    match newest {
-        Some(dir) => Ok(dir),
-        None => bail!("there is no recording in this directory; name one"),
-    }
 }
 
 fn describe(dir: &Path, report: &RecoverReport) -> String {
