@@ -65,6 +65,8 @@ pub struct GpuProcess {
     pub devices: Vec<usize>,
     /// The highest it held on all devices together; `None` where the driver never told.
     pub peak_bytes: Option<Bytes>,
+    /// Whether it can have been more: on some device, for some time, the driver did not tell.
+    pub is_lower_bound: bool,
     /// When; `None` where only accounting mode knows.
     pub peak_boot_ns: Option<BootNs>,
     /// What it held by the end of the recording; `None` when unknown.
@@ -98,10 +100,11 @@ impl Gpus {
         (held.at_end_bytes != Some(Bytes(0))).then_some(held.at_end_bytes)
     }
 
-    /// The highest that a process held on GPUs.
+    /// The highest that a process held on GPUs; `None` also where it can have been more than
+    /// the driver told.
     pub fn peak_of(&self, process: usize) -> Option<Bytes> {
         let mut held = self.processes.iter();
-        held.find(|held| held.holder == GpuHolder::Process(process))?
-            .peak_bytes
+        let held = held.find(|held| held.holder == GpuHolder::Process(process))?;
+        held.peak_bytes.filter(|_| !held.is_lower_bound)
     }
 }

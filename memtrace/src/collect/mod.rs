@@ -40,7 +40,7 @@ pub use container::container_id;
 pub use ray::RayDrivers;
 pub use roles::Roles;
 pub use targets::Targets;
-pub use world::{Birth, End, Peak, Process, World, exit_row};
+pub use world::{Birth, End, Introduction, Peak, Process, World, exit_row};
 
 use crate::model::{BootNs, ClockOffset, DiagKind, DiagRow, DurationNs, Record, Severity, WallNs};
 

@@ -3,6 +3,7 @@
 //! whose place is in the raylet's arguments.
 
 use super::{CollectError, Collector, Tick, World};
+use crate::host::clock;
 use crate::model::{DurationNs, Record, Role, Tgid};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -79,7 +80,7 @@ impl Collector for RayDrivers {
                     role: "driver".to_owned(),
                     rank: None,
                 };
-                world.introduce(tgid, driver);
+                world.introduce(tgid, clock::boot(), driver);
                 if self.has_to_invite && world.upid(tgid).is_none() {
                     world.invite(tgid);
                 }
@@ -128,7 +129,12 @@ fn driver_of(name: &str) -> Option<Tgid> {
 
 /// Whether a process holds a file open: the number in a name can be another's by now. Where
 /// that may not be read, it can't be told, and the process is left alone.
+///
+/// Descriptors have the real path, while Ray's arguments have the path as it was given.
 fn has_open(root: &Path, tgid: Tgid, file: &Path) -> bool {
+    let Ok(file) = file.canonicalize() else {
+        return false;
+    };
     let descriptors = root.join(tgid.to_string()).join("fd");
     let entries = std::fs::read_dir(descriptors).into_iter().flatten();
     entries
@@ -180,6 +186,10 @@ mod tests {
         assert!(session.new_logs(dir.path()).is_empty(), "told once");
         let proc = Path::new("/proc");
         assert!(has_open(proc, own, &path));
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(dir.path(), &link).expect("a link");
+        let by_link = link.join(path.file_name().expect("a name"));
+        assert!(has_open(proc, own, &by_link));
         drop(file);
         assert!(!has_open(proc, own, &path));
     }

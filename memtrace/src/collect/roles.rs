@@ -4,7 +4,7 @@
 //! A role holds until the next exec, or until a name says another one of at least the same
 //! weight: a Ray worker whose title falls back to `ray::IDLE` is still what it was.
 
-use super::World;
+use super::{Introduction, World};
 use crate::model::{
     Looks, MAIN, ProcessRow, Record, Role, Rules, Tgid, TitleRow, TitleSource, Upid, trim_title,
 };
@@ -27,7 +27,9 @@ pub struct Roles {
     known: HashMap<Upid, Known>,
     ended: VecDeque<Upid>,
     /// Told what they are before their own rows came.
-    introduced: HashMap<Tgid, Role>,
+    introduced: HashMap<Tgid, Introduction>,
+    #[cfg(test)]
+    looks: usize,
 }
 
 /// What is known of one process.
@@ -47,6 +49,8 @@ struct Known {
     /// The nearest role above, and whether that is the parent's; kept for when those are gone.
     above: Option<(Role, bool)>,
     has_asked_environment: bool,
+    /// Whether the rules were asked since its names changed.
+    is_judged: bool,
     has_ended: bool,
 }
 
@@ -66,16 +70,18 @@ impl Roles {
             known: HashMap::new(),
             ended: VecDeque::new(),
             introduced: HashMap::new(),
+            #[cfg(test)]
+            looks: 0,
         }
     }
 
     /// Fills in the roles of new rows.
     pub fn fill(&mut self, rows: &mut [Record], world: &mut World) {
-        for (tgid, role) in world.take_introduced() {
-            match world.upid(tgid) {
-                Some(upid) => self.told(upid, role, world),
+        for introduction in world.take_introduced() {
+            match world.upid(introduction.tgid) {
+                Some(upid) => self.told(upid, introduction.role, world),
                 None => {
-                    self.introduced.insert(tgid, role);
+                    self.introduced.insert(introduction.tgid, introduction);
                 }
             }
         }
@@ -102,8 +108,11 @@ impl Roles {
     fn meet(&mut self, row: &ProcessRow) {
         let has_ended = row.exit_boot_ns.is_some();
         if let Some(known) = self.known.get_mut(&row.upid) {
-            known.exe.clone_from(&row.exe);
-            known.cmdline.clone_from(&row.cmdline);
+            if known.exe != row.exe || known.cmdline != row.cmdline {
+                known.exe.clone_from(&row.exe);
+                known.cmdline.clone_from(&row.cmdline);
+                known.is_judged = false;
+            }
             if has_ended && !std::mem::replace(&mut known.has_ended, true) {
                 self.ended.push_back(row.upid);
             }
@@ -131,10 +140,14 @@ impl Roles {
             weight: 0,
             above: None,
             has_asked_environment: false,
+            is_judged: false,
             has_ended,
         };
-        if let Some(role) = self.introduced.remove(&row.tgid) {
-            known.take(role, WEIGHT_TOLD);
+        // One that started later only has its number.
+        if let Some(introduction) = self.introduced.remove(&row.tgid)
+            && row.start_boot_ns <= introduction.at
+        {
+            known.take(introduction.role, WEIGHT_TOLD);
         }
         self.known.insert(row.upid, known);
         if has_ended {
@@ -161,11 +174,7 @@ impl Roles {
     }
 
     fn complete(&mut self, row: &mut ProcessRow) {
-        let is_new = self
-            .known
-            .get(&row.upid)
-            .is_some_and(|known| known.role.is_none());
-        if is_new {
+        if self.is_news(row.upid) {
             self.judge_alone(row.upid);
         }
         if let Some(role) = self
@@ -199,8 +208,14 @@ impl Roles {
     /// Asks the rules what a process is. Answers what that makes of its parent.
     fn judge_alone(&mut self, upid: Upid) -> Option<(Upid, Role)> {
         let above = self.above(upid);
+        let above = above.map(|(role, is_near)| (role.clone(), is_near));
+        #[cfg(test)]
+        {
+            self.looks += 1;
+        }
         let known = self.known.get_mut(&upid)?;
         known.above = above.or(known.above.take());
+        known.is_judged = true;
         let found = self.rules.find(&known.looks());
         let Some(mut found) = found else {
             if self.are_roots_main && known.is_root && known.role.is_none() {
@@ -221,13 +236,25 @@ impl Roles {
         of_parent
     }
 
+    /// Whether the rules could say more of a process that has no role than when they were last
+    /// asked: its row comes with every change of its peak.
+    fn is_news(&self, upid: Upid) -> bool {
+        let known = self.known.get(&upid).filter(|known| known.role.is_none());
+        known.is_some_and(|known| {
+            let above = self.above(upid);
+            let had = known.above.as_ref();
+            let had = had.map(|(role, is_near)| (role, *is_near));
+            !known.is_judged || (above.is_some() && above != had)
+        })
+    }
+
     /// The role of the parent or, where it has none, of the nearest ancestor that has one.
-    fn above(&self, upid: Upid) -> Option<(Role, bool)> {
+    fn above(&self, upid: Upid) -> Option<(&Role, bool)> {
         let mut at = self.known.get(&upid)?.parent;
         for distance in 0..ANCESTORS_MAX {
             let known = self.known.get(&at?)?;
             if let Some(role) = &known.role {
-                return Some((role.clone(), distance == 0));
+                return Some((role, distance == 0));
             }
             at = known.parent;
         }

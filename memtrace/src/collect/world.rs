@@ -29,6 +29,17 @@ pub struct Birth {
     pub comm: String,
 }
 
+/// What a process is, told by something other than its names.
+#[derive(Clone, Debug)]
+pub struct Introduction {
+    /// Its id.
+    pub tgid: Tgid,
+    /// When that was so: the id can be another's later.
+    pub at: BootNs,
+    /// What it is.
+    pub role: Role,
+}
+
 /// Every process of the recording that is alive, by identity and by process id.
 #[derive(Debug, Default)]
 pub struct World {
@@ -43,7 +54,7 @@ pub struct World {
     lost_event_count: i64,
     has_lost_lifecycle: bool,
     are_oom_kills_observed: bool,
-    introduced: Vec<(Tgid, Role)>,
+    introduced: Vec<Introduction>,
     invited: Vec<Tgid>,
     /// The latest of those whose last row was written, because news can come after a
     /// process's end: that it was killed, what waiting for it told.
@@ -376,13 +387,13 @@ impl World {
         self.lost_event_count = self.lost_event_count.saturating_add(count);
     }
 
-    /// Notes what a process is, told by something other than its names.
-    pub fn introduce(&mut self, tgid: Tgid, role: Role) {
-        self.introduced.push((tgid, role));
+    /// Notes what a process is, told by something other than its names, which was so at `at`.
+    pub fn introduce(&mut self, tgid: Tgid, at: BootNs, role: Role) {
+        self.introduced.push(Introduction { tgid, at, role });
     }
 
     /// What processes were said to be since the last call.
-    pub fn take_introduced(&mut self) -> Vec<(Tgid, Role)> {
+    pub fn take_introduced(&mut self) -> Vec<Introduction> {
         std::mem::take(&mut self.introduced)
     }
 

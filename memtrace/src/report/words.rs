@@ -25,6 +25,14 @@ pub(super) fn bytes_or_unknown(amount: Option<Bytes>) -> String {
     amount.map_or_else(|| UNKNOWN.to_owned(), bytes)
 }
 
+/// An amount that is more by what is not known: `≥ 1.2 GiB`, and nothing if all is unknown.
+pub(super) fn bytes_at_least(amount: Option<Bytes>) -> String {
+    match amount {
+        None | Some(Bytes(0)) => UNKNOWN.to_owned(),
+        Some(amount) => format!("≥ {}", bytes(amount)),
+    }
+}
+
 /// An amount for a column in which zero would be noise.
 pub(super) fn bytes_or_dash(amount: Option<Bytes>) -> String {
     match amount {

@@ -69,7 +69,7 @@ pub enum StartError {
         reason: String,
     },
     /// There is no such session of a cluster.
-    #[error("no Ray session in {directory}: {source}")]
+    #[error("no Ray session in {directory}")]
     NoSuchSession {
         /// The directory that was asked for.
         directory: String,
@@ -125,7 +125,7 @@ pub(super) fn targets(
         Target::Cgroup { path } => Targets::Cgroup(cgroup_directory(path, facts)?),
         Target::Framework { framework, session } => {
             let pattern = match session {
-                Some(directory) => regex::escape(&session_directory(directory)?),
+                Some(directory) => session_pattern(directory)?,
                 None => framework.pattern().to_owned(),
             };
             Targets::Match(regex::Regex::new(&pattern)?)
@@ -134,13 +134,25 @@ pub(super) fn targets(
     })
 }
 
-/// The directory of a session as its processes name it: `session_latest` is a link.
-fn session_directory(directory: &str) -> Result<String, StartError> {
-    let real = std::fs::canonicalize(directory).map_err(|source| StartError::NoSuchSession {
+/// The directory of a session as its processes name it. They have it as Ray was given it, which
+/// may lead through links, but for `session_latest`, which is a link to it.
+fn session_pattern(directory: &str) -> Result<String, StartError> {
+    let failed = |source| StartError::NoSuchSession {
         directory: directory.to_owned(),
         source,
-    })?;
-    Ok(real.to_string_lossy().into_owned())
+    };
+    let real = std::fs::canonicalize(directory).map_err(failed)?;
+    // Without the slash at the end, which would have a link followed.
+    let given: PathBuf = std::path::absolute(directory)
+        .map_err(failed)?
+        .components()
+        .collect();
+    let given = match (given.read_link(), given.parent()) {
+        (Ok(target), Some(parent)) => parent.join(target),
+        _ => given,
+    };
+    let [given, real] = [given, real].map(|path| regex::escape(&path.to_string_lossy()));
+    Ok(format!("(?:{given}|{real})"))
 }
 
 fn check_process(tgid: Tgid) -> Result<(), StartError> {
@@ -437,5 +449,44 @@ impl Request<'_> {
                 backend: Backend::Sysinfo,
                 reason: error.to_string(),
             })
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::error::Error;
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
+    #[test]
+    fn a_session_is_found_by_the_path_that_ray_was_given_and_by_the_real_one() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let root = dir.path().canonicalize().expect("its path");
+        std::fs::create_dir_all(root.join("data/ray/session_1")).expect("a session");
+        symlink("data", root.join("link")).expect("a link");
+        let given = root.join("link/ray/session_1");
+        let real = root.join("data/ray/session_1");
+        for target in [given.as_path(), Path::new("session_1")] {
+            let latest = root.join("link/ray/session_latest");
+            let _ = std::fs::remove_file(&latest);
+            symlink(target, &latest).expect("a link");
+            for asked in [latest.join(""), latest, given.clone()] {
+                let pattern = session_pattern(&asked.to_string_lossy()).expect("a session");
+                let pattern = regex::Regex::new(&pattern).expect("a pattern");
+                for path in [&given, &real] {
+                    let cmdline = format!("raylet --socket={}/sockets/raylet", path.display());
+                    assert!(pattern.is_match(&cmdline), "{asked:?}: {cmdline}");
+                }
+                assert!(!pattern.is_match("raylet --socket=/tmp/ray/session_2/sockets/raylet"));
+            }
+        }
+    }
+
+    #[test]
+    fn the_cause_of_a_missing_session_is_told_once() {
+        let error = session_pattern("/no/such").expect_err("no session");
+        let cause = error.source().expect("a cause").to_string();
+        assert!(!error.to_string().contains(&cause), "{error}");
     }
 }

@@ -47,6 +47,8 @@ struct Held {
     devices: Vec<usize>,
     known: i64,
     unknown: usize,
+    /// Whether it has held an amount that is not known.
+    has_been_unknown: bool,
     peak: Option<(Bytes, BootNs)>,
     accounted: Option<Bytes>,
 }
@@ -101,6 +103,7 @@ impl Tracks {
                 devices: Vec::new(),
                 known: 0,
                 unknown: 0,
+                has_been_unknown: false,
                 peak: None,
                 accounted: None,
             });
@@ -195,6 +198,7 @@ impl Tracks {
         }
         for place in self.pending.1.drain(..) {
             let held = &mut self.holders[place];
+            held.has_been_unknown |= held.unknown > 0;
             let sum = Bytes(held.known);
             if held.known > 0 && held.peak.is_none_or(|(peak, _)| sum > peak) {
                 held.peak = Some((sum, self.pending.0));
@@ -223,6 +227,7 @@ impl Tracks {
                     holder: held.holder.clone(),
                     devices: held.devices.clone(),
                     peak_bytes: peak.max(held.accounted),
+                    is_lower_bound: held.has_been_unknown,
                     peak_boot_ns: held.peak.filter(|_| is_own).map(|(_, boot)| boot),
                     at_end_bytes: (held.unknown == 0).then_some(Bytes(held.known)),
                 }

@@ -9,6 +9,8 @@ use std::collections::VecDeque;
 /// The middle of so many rounds counts: one call that waited for the driver, or for a CPU, is
 /// no reason to slow down.
 const ROUNDS: usize = 7;
+/// Fewer have no middle: the first call of all is slow where the driver was not loaded.
+const ROUNDS_LEAST: usize = 3;
 
 /// All calls so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,11 +64,14 @@ impl Pace {
         DurationNs(self.least_interval().0.max(self.asked.0))
     }
 
-    /// What a round usually costs: the middle of the latest.
+    /// What a round usually costs: the middle of the latest, and nothing while they are few.
     pub(super) fn usual(&self) -> DurationNs {
+        if self.latest.len() < ROUNDS_LEAST {
+            return DurationNs(0);
+        }
         let mut sorted: Vec<i64> = self.latest.iter().copied().collect();
         sorted.sort_unstable();
-        DurationNs(sorted.get(sorted.len() / 2).copied().unwrap_or(0))
+        DurationNs(sorted.get((sorted.len() - 1) / 2).copied().unwrap_or(0))
     }
 
     /// Takes the cost of a round. Answers whether it has begun or ceased to be too slow.
@@ -126,6 +131,16 @@ mod tests {
             let cost = if round % 5 == 4 { 400 * MS } else { 12_000 };
             assert_eq!(pace.note(DurationNs(cost)), None);
             assert_eq!(pace.interval(), DurationNs(100 * MS));
+        }
+    }
+
+    #[test]
+    fn a_slow_first_call_changes_nothing() {
+        let mut pace = pace();
+        for round in 0..50 {
+            let cost = if round == 0 { 400 * MS } else { 12_000 };
+            assert_eq!(pace.note(DurationNs(cost)), None);
+            assert_eq!(pace.interval(), DurationNs(100 * MS), "round {round}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::LibraryError;
 use super::device;
-use super::holders::{Holder, holders};
+use super::holders::Walk;
 use super::library;
 use super::list::{Buffer, Entry, List};
 use super::memory::{DeviceMemory, bytes};
@@ -30,8 +30,6 @@ pub(super) const LIST_PERIOD: DurationNs = DurationNs(SECOND);
 pub(super) const KEYFRAME_PERIOD: DurationNs = DurationNs(10 * SECOND);
 /// A device that has fallen off the bus is asked again this often.
 const LOST_PERIOD: DurationNs = DurationNs(10 * SECOND);
-/// Who has a device file open is looked up at most this often.
-const HOLDERS_PERIOD: DurationNs = DurationNs(30 * SECOND);
 /// Of all time, calls for the devices' memory may take so much.
 const MEMORY_SHARE: f64 = 0.005;
 const MEMORY_SLOWEST: DurationNs = DurationNs(5 * SECOND);
@@ -114,7 +112,7 @@ pub(super) fn run(order: Order, stop: &Stop, tell: &SyncSender<Found>) {
         memory_pace: Pace::new(order.interval, MEMORY_SLOWEST, MEMORY_SHARE),
         list_pace: Pace::new(LIST_PERIOD, LIST_SLOWEST, LIST_SHARE),
         listed_at: None,
-        holders_at: None,
+        walk: Walk::new(&order.proc),
         buffer: Buffer::default(),
         order,
     };
@@ -131,7 +129,7 @@ struct Worker<'n, 't> {
     memory_pace: Pace,
     list_pace: Pace,
     listed_at: Option<BootNs>,
-    holders_at: Option<BootNs>,
+    walk: Walk,
     buffer: Buffer,
 }
 
@@ -386,19 +384,12 @@ impl Worker<'_, '_> {
                 false => Ok(()),
             };
         }
-        // One walk tells of all devices; the others ask within the same round.
-        let is_due = self
-            .holders_at
-            .is_none_or(|at| at == stamp.boot || stamp.boot - at >= HOLDERS_PERIOD);
-        if !is_due {
+        let Some(open) = self.walk.of(minor, stamp.boot) else {
             return Ok(());
-        }
-        self.holders_at = Some(stamp.boot);
+        };
         turn.holds_candidates = true;
-        let is_listed = |holder: &Holder| listed.iter().any(|one| one.pid == holder.tgid.0);
-        let open = holders(&self.order.proc).into_iter();
-        let open = open.filter(|holder| holder.minor == minor && !is_listed(holder));
-        let open = open.map(|holder| holder.tgid).collect();
+        let is_listed = |tgid: &Tgid| listed.iter().any(|one| one.pid == tgid.0);
+        let open = open.filter(|tgid| !is_listed(tgid)).collect();
         self.say(Found::Holders(device, stamp, open))
     }
 

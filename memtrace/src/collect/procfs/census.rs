@@ -55,7 +55,8 @@ pub(super) struct Census {
     strangers: BTreeMap<Tgid, Stranger>,
     /// Processes that no pattern makes a member: the recorder and its ancestors.
     own_lineage: Vec<Tgid>,
-    /// Processes that belong whatever their names.
+    /// Processes that belong whatever their names, until the next census: later the number can
+    /// be another's.
     invited: HashSet<Tgid>,
     round: u64,
 }
@@ -104,7 +105,8 @@ impl Census {
         means: &mut Means<'_>,
     ) -> io::Result<Vec<Newcomer>> {
         let are_births_possible = self.births.are_possible(means.now, means.buffer);
-        if !are_births_possible && !self.targets.can_adopt() {
+        let can_grow = self.targets.can_adopt() || !self.invited.is_empty();
+        if !are_births_possible && !can_grow {
             return Ok(Vec::new());
         }
         self.list()?;
@@ -114,6 +116,7 @@ impl Census {
             _ => HashSet::new(),
         };
         let (mut waiting, chosen) = self.examine_listed(is_member, &in_cgroup, means);
+        self.invited.clear();
         let round = self.round;
         self.strangers
             .retain(|_, stranger| stranger.listed_in == round);
@@ -174,7 +177,7 @@ impl Census {
             let Some(stat) = self.examine(tgid, means) else {
                 continue;
             };
-            let is_invited = self.invited.remove(&tgid);
+            let is_invited = self.invited.contains(&tgid);
             let is_chosen = is_invited || self.is_asked_for(tgid, &stat, in_cgroup);
             if is_chosen {
                 chosen.insert(tgid);
@@ -196,7 +199,13 @@ impl Census {
             return true;
         };
         stranger.listed_in = round;
-        if stranger.is_hopeless || !can_adopt {
+        if stranger.is_hopeless {
+            return false;
+        }
+        if self.invited.contains(&tgid) {
+            return true;
+        }
+        if !can_adopt {
             return false;
         }
         if in_cgroup.contains(&tgid) {
@@ -394,6 +403,33 @@ mod tests {
         assert_eq!(watch.poll(), [0_u32; 0]);
         proc.write(50, "cmdline", b"VLLM::EngineCore\0\0\0");
         assert_eq!(watch.poll(), [50, 51]);
+    }
+
+    #[test]
+    fn an_invitation_is_for_the_process_that_has_the_number_now() {
+        let proc = FakeProc::new();
+        proc.process(50, "raylet", 1);
+        proc.process(60, "python3", 1);
+        let mut watch = Watch::of(&proc, pattern("^raylet$"));
+        assert_eq!(watch.poll(), [50]);
+        watch.census.invite(Tgid(60));
+        watch.census.invite(Tgid(70));
+        assert_eq!(watch.poll(), [60]);
+        proc.process(70, "other", 1);
+        assert_eq!(watch.poll(), [0_u32; 0]);
+    }
+
+    #[test]
+    fn a_stranger_that_was_just_looked_at_is_taken_in_when_it_is_invited() {
+        let proc = FakeProc::new();
+        proc.process(60, "python3", 1);
+        let mut watch = Watch::of(&proc, pattern("^raylet$"));
+        watch.poll();
+        if let Some(stranger) = watch.census.strangers.get_mut(&Tgid(60)) {
+            stranger.recheck_at = BootNs(i64::MAX);
+        }
+        watch.census.invite(Tgid(60));
+        assert_eq!(watch.poll(), [60]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::collect::{Birth, End};
-use crate::model::{BootNs, FirstSeenBy, WallNs};
+use crate::model::{BootNs, Bytes, FirstSeenBy, WallNs};
 
 /// A recording in the making: processes are born, take names and end.
 struct Stage {
@@ -26,9 +26,13 @@ impl Stage {
     }
 
     fn fork(&mut self, tgid: u32, parent: Option<Upid>) -> Upid {
+        self.fork_at(BootNs(0), tgid, parent)
+    }
+
+    fn fork_at(&mut self, start: BootNs, tgid: u32, parent: Option<Upid>) -> Upid {
         let birth = Birth {
             tgid: Tgid(tgid),
-            start: BootNs(0),
+            start,
             seen_by: FirstSeenBy::Fork,
             parent,
             comm: "python3".to_owned(),
@@ -210,10 +214,56 @@ fn who_was_introduced_before_its_own_row_came_is_known_by_that() {
         role: "driver".to_owned(),
         rank: None,
     };
-    stage.world.introduce(Tgid(7), driver);
+    stage.world.introduce(Tgid(7), BootNs(0), driver);
     stage.write();
     let process = stage.fork(7, None);
     stage.name(process, TitleSource::First, "python3 train.py");
     stage.write();
     assert_eq!(stage.role(process), "Ray driver");
+}
+
+#[test]
+fn a_process_that_got_the_number_of_one_that_was_introduced_is_not_that_one() {
+    let mut stage = Stage::new();
+    let driver = Role {
+        framework: Some("Ray".to_owned()),
+        role: "driver".to_owned(),
+        rank: None,
+    };
+    stage.world.introduce(Tgid(7), BootNs(1_000), driver);
+    stage.write();
+    let root = stage.exec(1, None, "sh run.sh");
+    let later = stage.fork_at(BootNs(2_000), 7, Some(root));
+    stage.name(later, TitleSource::Exec, "sleep 1");
+    stage.write();
+    assert_eq!(stage.written[&later].role, None);
+    assert!(stage.roles.introduced.is_empty());
+}
+
+#[test]
+fn the_rules_are_asked_once_for_each_change_of_a_process_without_a_role() {
+    let mut stage = Stage::new();
+    let root = stage.exec(1, None, "sh run.sh");
+    let child = stage.exec(2, Some(root), "sleep 100");
+    let other = stage.exec(3, Some(child), "cat file");
+    stage.write();
+    let asked = stage.roles.looks;
+    for peak in 1..50 {
+        for upid in [child, other] {
+            let process = stage.world.process_mut(upid).expect("a living process");
+            process.row_mut().peak_rss_bytes = Some(Bytes(peak << 20));
+        }
+        stage.write();
+    }
+    assert_eq!(stage.written[&other].peak_rss_bytes, Some(Bytes(49 << 20)));
+    assert_eq!(stage.roles.looks, asked);
+    let process = stage.world.process_mut(other).expect("a living process");
+    process.row_mut().cmdline = Some("cat other".to_owned());
+    stage.write();
+    assert_eq!(stage.roles.looks, asked + 1, "another command line");
+    stage.name(child, TitleSource::Exec, "/r/raylet/raylet --x");
+    let process = stage.world.process_mut(other).expect("a living process");
+    process.row_mut().peak_rss_bytes = Some(Bytes(50 << 20));
+    stage.write();
+    assert_eq!(stage.roles.looks, asked + 3, "a name, and a role above");
 }

@@ -19,6 +19,17 @@ pub enum RulesError {
         /// What is wrong with it.
         message: String,
     },
+    /// It has no rules.
+    #[error("has no [[role]]")]
+    NoRules,
+    /// A process would have no name.
+    #[error("line {line}: `{key}` is empty")]
+    NoName {
+        /// The line the rule starts on.
+        line: usize,
+        /// `role` or `role_of_parent`.
+        key: &'static str,
+    },
     /// A rule would match every process.
     #[error(
         "line {line}: role {role:?} has nothing to match: give it a title, comm, cmdline, exe or parent"
@@ -109,6 +120,12 @@ impl Rule {
 
     fn check(&self, line: usize) -> Result<(), RulesError> {
         let role = || self.role.clone();
+        let of_parent = self.role_of_parent.as_ref();
+        for (key, role) in [("role", Some(&self.role)), ("role_of_parent", of_parent)] {
+            if role.is_some_and(|role| role.trim().is_empty()) {
+                return Err(RulesError::NoName { line, key });
+            }
+        }
         if self.patterns().next().is_none() {
             return Err(RulesError::MatchesAll { line, role: role() });
         }
@@ -142,6 +159,9 @@ pub(super) fn parse(text: &str) -> Result<Vec<Rule>, RulesError> {
         line: line_of(error.span().map_or(0, |span| span.start)),
         message: error.message().to_owned(),
     })?;
+    if file.role.is_empty() {
+        return Err(RulesError::NoRules);
+    }
     file.role
         .into_iter()
         .map(|rule| {

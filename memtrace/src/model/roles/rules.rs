@@ -124,12 +124,17 @@ impl Rule {
                 captured.push(pattern.0.captures(text?)?);
             }
         }
+        let name = fill(&self.role, &captured);
+        // What it is called by matched nothing: it would lose the names it has.
+        if name.trim().is_empty() {
+            return None;
+        }
         let framework = self
             .framework
             .clone()
             .or_else(|| looks.parent.and_then(|parent| parent.framework.clone()));
         let role = Role {
-            role: fill(&self.role, &captured),
+            role: name,
             rank: self.rank(group(&captured, "rank"), looks.parent),
             framework: framework.clone(),
         };

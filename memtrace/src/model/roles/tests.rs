@@ -198,6 +198,18 @@ fn what_is_wrong_with_a_file_is_told_with_its_line() {
         ("[[role]]\ntitle = 'a'\n", "line 1", "missing field `role`"),
         ("role = 3\n", "line 1", "sequence"),
         ("[[role]\n", "line 1", "unclosed array table"),
+        (
+            "\n[[role]]\nrole = ' '\ntitle = 'a'\n",
+            "line 2",
+            "`role` is empty",
+        ),
+        (
+            "[[role]]\nrole = 'a'\ntitle = 'a'\nrole_of_parent = ''\n",
+            "line 1",
+            "`role_of_parent` is empty",
+        ),
+        ("", "has no [[role]]", ""),
+        ("# to come\n", "has no [[role]]", ""),
     ];
     for (text, line, what) in cases {
         let error = Rules::with(text).expect_err(text).to_string();
@@ -206,4 +218,19 @@ fn what_is_wrong_with_a_file_is_told_with_its_line() {
             "{text}: {error}"
         );
     }
+}
+
+#[test]
+fn a_rule_that_would_leave_a_process_without_a_name_does_not_match() {
+    let text = "[[role]]\nrole = '{kind}'\ntitle = '^loop-(?<kind>\\w*)$'\n";
+    let rules = Rules::with(text).expect("rules of the form");
+    let find = |title| {
+        let looks = Looks {
+            title: Some(title),
+            ..Looks::default()
+        };
+        rules.find(&looks).map(|found| found.role.to_string())
+    };
+    assert_eq!(find("loop-a").as_deref(), Some("a"));
+    assert_eq!(find("loop-"), None);
 }

@@ -2,15 +2,19 @@
 //! device at a sharp fall.
 
 use super::{Section, Tone, figures, flexible, pid, pid_and_name, words_in};
-use crate::analyze::{Analysis, Composition, Fall, GpuDevice, GpuHolder, GpuLedger, Gpus};
+use crate::analyze::{
+    Analysis, Composition, Fall, GpuDevice, GpuHolder, GpuLedger, GpuProcess, Gpus,
+};
 use crate::model::{Bytes, DurationNs};
 use crate::report::visible::visible;
-use crate::report::words::{self, bytes, bytes_or_dash, bytes_or_unknown, change};
+use crate::report::words::{self, bytes, bytes_at_least, bytes_or_dash, bytes_or_unknown, change};
 
 /// So much that no process explains is worth a line of its own.
 const UNEXPLAINED: Bytes = Bytes(256 << 20);
 /// Names told in one sentence.
 const NAMES_MAX: usize = 4;
+/// So many devices are told of however few lines were asked for.
+const DEVICES_MIN: usize = 8;
 
 /// Each device at its own peak; `None` without a GPU.
 pub(super) fn gpus(analysis: &Analysis, top: usize) -> Option<Section> {
@@ -116,14 +120,18 @@ fn ledger_table(
     if has_time {
         columns.push(figures("AT", 3));
     }
-    let rows = ledgers.iter().take(top.max(8)).filter_map(|ledger| {
+    let (told, rest) = most_used(ledgers, top);
+    let rows = told.iter().filter_map(|ledger| {
         let device = gpus.devices.get(ledger.device)?;
         let mut cells = vec![
             short(gpus, ledger.device),
             device_name(device),
             bytes_or_unknown(ledger.used_bytes),
             bytes_or_unknown(ledger.total_bytes),
-            bytes(ledger.processes_bytes()),
+            match ledger.unknown_count() {
+                0 => bytes(ledger.processes_bytes()),
+                _ => bytes_at_least(Some(ledger.processes_bytes())),
+            },
             bytes_or_unknown(ledger.reserved_bytes),
             bytes_or_unknown(ledger.unattributed_bytes),
         ];
@@ -133,6 +141,26 @@ fn ledger_table(
         Some(cells)
     });
     section.table(columns, rows.collect());
+    if rest > 0 {
+        let devices = if rest == 1 { "device" } else { "devices" };
+        section.say(
+            Tone::Quiet,
+            format!("{rest} more {devices}: see --format json."),
+        );
+    }
+}
+
+/// The devices that have a line, and how many have none. In their own order where all have
+/// one.
+fn most_used<'a>(ledgers: &[&'a GpuLedger], top: usize) -> (Vec<&'a GpuLedger>, usize) {
+    let mut told = ledgers.to_vec();
+    let max = top.max(DEVICES_MIN);
+    if told.len() > max {
+        told.sort_by_key(|ledger| std::cmp::Reverse(ledger.used_bytes));
+    }
+    told.truncate(max);
+    let rest = ledgers.len() - told.len();
+    (told, rest)
 }
 
 /// Id and name of a holder, for two columns.
@@ -179,7 +207,10 @@ fn process_table(section: &mut Section, analysis: &Analysis, gpus: &Gpus, top: u
             pid,
             name,
             shorts(gpus, process.devices.iter().copied()),
-            bytes_or_unknown(process.peak_bytes),
+            match process.is_lower_bound {
+                true => bytes_at_least(process.peak_bytes),
+                false => bytes_or_unknown(process.peak_bytes),
+            },
             at.unwrap_or_else(|| words::UNKNOWN.to_owned()),
             match process.holder {
                 GpuHolder::Process(place) => words::peak(&analysis.processes[place].peak),
@@ -188,13 +219,21 @@ fn process_table(section: &mut Section, analysis: &Analysis, gpus: &Gpus, top: u
         ]
     });
     section.table(columns, rows.collect());
-    let rest = gpus.processes.len().saturating_sub(top);
-    if rest > 0 {
-        section.say(
-            Tone::Quiet,
-            format!("{} more held less.", words::processes(rest)),
-        );
+    if let Some(line) = more_processes(gpus.processes.get(top..).unwrap_or_default()) {
+        section.say(Tone::Quiet, line);
     }
+}
+
+/// Of those that have no line: they come after the others, and last those of which the driver
+/// tells nothing.
+fn more_processes(rest: &[GpuProcess]) -> Option<String> {
+    let is_unsure = |process: &GpuProcess| process.peak_bytes.is_none() || process.is_lower_bound;
+    let or_unknown = match rest.iter().any(is_unsure) {
+        true => ", or what the driver does not tell",
+        false => "",
+    };
+    let count = words::processes(rest.len());
+    (!rest.is_empty()).then(|| format!("{count} more held less{or_unknown}."))
 }
 
 /// Every line of the books at an instant, beside what the process held on the host.
@@ -243,11 +282,15 @@ fn line_table(
 
 /// What to know before adding these figures to others.
 fn remarks(section: &mut Section, analysis: &Analysis, gpus: &Gpus, ledgers: &[&GpuLedger]) {
-    for ledger in ledgers.iter().filter(|ledger| !ledger.is_divided) {
-        if let Some(line) = ghost(analysis, gpus, ledger) {
-            section.say(Tone::Alert, line);
-        }
+    let whole = ledgers.iter().filter(|ledger| !ledger.is_divided);
+    let mut whole: Vec<&GpuLedger> = whole.copied().collect();
+    if whole.len() > DEVICES_MIN {
+        whole.sort_by_key(|ledger| std::cmp::Reverse(ledger.unattributed_bytes));
     }
+    let ghosts = whole
+        .iter()
+        .filter_map(|ledger| ghost(analysis, gpus, ledger));
+    say_some(section, Tone::Alert, ghosts.collect());
     let unknown: usize = ledgers
         .iter()
         .filter(|ledger| !ledger.is_divided)
@@ -263,29 +306,37 @@ fn remarks(section: &mut Section, analysis: &Analysis, gpus: &Gpus, ledgers: &[&
             ),
         );
     }
-    for (place, device) in gpus.devices.iter().enumerate() {
-        if device.is_unified {
-            let node = device.numa_node;
-            let node = node.map_or(String::new(), |node| format!(" (NUMA node {node})"));
-            section.say(
-                Tone::Plain,
-                format!(
-                    "The memory of GPU {} is the machine's own{node}: it is in the node's books \
-                     too, and counts once.",
-                    short(gpus, place)
-                ),
-            );
-        }
-        if let Some(error) = &device.error {
-            section.say(
-                Tone::Alert,
-                format!(
-                    "GPU {} did not answer when last asked: {}.",
-                    short(gpus, place),
-                    visible(error)
-                ),
-            );
-        }
+    let devices = || gpus.devices.iter().enumerate();
+    let failed = devices().filter_map(|(place, device)| Some((place, device.error.as_ref()?)));
+    let failed = failed.map(|(place, error)| {
+        format!(
+            "GPU {} did not answer when last asked: {}.",
+            short(gpus, place),
+            visible(error)
+        )
+    });
+    say_some(section, Tone::Alert, failed.collect());
+    let unified = devices().filter(|(_, device)| device.is_unified);
+    let unified = unified.map(|(place, device)| {
+        let node = device.numa_node;
+        let node = node.map_or(String::new(), |node| format!(" (NUMA node {node})"));
+        format!(
+            "The memory of GPU {} is the machine's own{node}: it is in the node's books too, and \
+             counts once.",
+            short(gpus, place)
+        )
+    });
+    say_some(section, Tone::Plain, unified.collect());
+}
+
+/// Lines of one kind, a device each; of many devices only some.
+fn say_some(section: &mut Section, tone: Tone, lines: Vec<String>) {
+    let rest = lines.len().saturating_sub(DEVICES_MIN);
+    for line in lines.into_iter().take(DEVICES_MIN) {
+        section.say(tone, line);
+    }
+    if rest > 0 {
+        section.say(tone, format!("The same of {rest} more: see --format json."));
     }
 }
 
@@ -434,3 +485,6 @@ pub(super) fn together(state: &Composition, members: impl Iterator<Item = usize>
         .sum();
     bytes_or_dash(held)
 }
+
+#[cfg(test)]
+mod tests;

@@ -71,6 +71,7 @@ struct GpuProcess<'a> {
     who: Who<'a>,
     devices: Vec<&'a str>,
     peak_bytes: Option<Bytes>,
+    peak_is_lower_bound: bool,
     peak_at: Option<Instant>,
     at_end_bytes: Option<Bytes>,
     host_peak_bytes: Option<Bytes>,
@@ -222,6 +223,7 @@ impl<'a> Gpus<'a> {
                         .map(|place| device(gpus, *place))
                         .collect(),
                     peak_bytes: process.peak_bytes,
+                    peak_is_lower_bound: process.is_lower_bound,
                     peak_at: process.peak_boot_ns.map(instant),
                     at_end_bytes: process.at_end_bytes,
                     host_peak_bytes: match process.holder {
