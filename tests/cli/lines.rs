@@ -190,9 +190,16 @@ fn lines_of_a_log_are_marks_from_where_it_stands_also_after_a_rotation() -> Resu
     )?;
     let mut before = File::create(&log)?;
     writeln!(before, "step 0")?;
+    // What is truncated has to be read before: the place of the recorder, which is the parent,
+    // in the file tells.
     let script = format!(
-        "cd {}; echo step 1 >> train.log; sleep 0.4; mv train.log train.log.1; \
-         echo step 2 > train.log; sleep 0.4; : > train.log; echo step 3 >> train.log; sleep 0.4",
+        "cd {}; \
+         read_to() {{ for fd in /proc/$PPID/fd/*; do \
+             [ $fd -ef train.log ] && grep -q \"^pos:[^0-9]*$1\\$\" /proc/$PPID/fdinfo/${{fd##*/}} \
+             && return; done; return 1; }}; \
+         await() {{ for turn in $(seq 200); do read_to $1 && return; sleep 0.05; done; exit 9; }}; \
+         echo step 1 >> train.log; await 14; mv train.log train.log.1; \
+         echo step 2 > train.log; await 7; : > train.log; echo step 3 >> train.log",
         dir.path().display()
     );
     let log = log.to_str().context("text")?;

@@ -106,7 +106,7 @@ pub(super) struct Args {
 
     /// Take marks from what COMMAND writes to stdout and stderr, which is passed on as it is:
     /// vLLM's, SGLang's, Ray's and torchrun's start-up (Linux)
-    #[arg(long, group = "lines", conflicts_with_all = ["pid", "pattern", "cgroup", "all"])]
+    #[arg(long, group = "lines", conflicts_with_all = ["pid", "pattern", "cgroup", "ray", "vllm", "all"])]
     marks_from_output: bool,
 
     /// Take marks from the lines that come to a log file; may be repeated (Linux)

@@ -102,6 +102,19 @@ impl World {
         Some(process)
     }
 
+    /// What is known of a process that is alive, or that ended lately.
+    pub fn row(&self, upid: Upid) -> Option<&ProcessRow> {
+        let living = self.process(upid).map(Process::row);
+        let mut ended = self.ended.iter().chain(&self.recently_ended);
+        living.or_else(|| ended.find(|row| row.upid == upid))
+    }
+
+    /// Whether a process with this id is alive, or ended lately.
+    pub fn has_had(&self, tgid: Tgid) -> bool {
+        let mut ended = self.ended.iter().chain(&self.recently_ended);
+        self.upid(tgid).is_some() || ended.any(|row| row.tgid == tgid)
+    }
+
     /// Every living process.
     pub fn processes(&self) -> impl Iterator<Item = &Process> {
         self.live.values()

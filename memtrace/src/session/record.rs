@@ -66,7 +66,10 @@ pub fn record(
         let mut session =
             Session::start(options, facts, &plan, &targets, held.as_ref(), marks, owner)?;
         #[cfg(target_os = "linux")]
-        let watch = Watch::start(start::has_exact_identities(&session.info.backend, facts));
+        let watch = {
+            let is_exact = start::has_exact_identities(&session.info.backend, facts);
+            Watch::start(is_exact, targets.clone())
+        };
         announce(&session.info, session.output.dir());
         if let Some(held) = &mut held
             && let Err(error) = held.release()
@@ -355,6 +358,11 @@ impl Session {
         signals: &mut Signals,
     ) -> Result<Outcome, RecordError> {
         let tick = tick(true);
+        let must_wait = end.storage_failure.is_some() && end.is_command_running;
+        if !must_wait {
+            // The collectors may have to wait, for a reader of the command's output say.
+            signals_end_us_again();
+        }
         let turns = std::mem::take(&mut self.turns);
         for mut turn in turns {
             if let Err(error) = turn
@@ -368,7 +376,6 @@ impl Session {
         self.hand_over(true);
         self.note_cost(&tick);
         self.info.clocks.push(clock::read());
-        let must_wait = end.storage_failure.is_some() && end.is_command_running;
         if let (true, Some(command)) = (must_wait, command) {
             self.info.command_exit_code = Some(outlive(command, signals).await);
         }

@@ -9,9 +9,12 @@
 //! from stay its own, so Ctrl-C and job control are as without memtrace. Where stdout and
 //! stderr are one file, they are one stream, in the order in which they were written.
 
-use crate::collect::marks::{FrameHeader, Passed};
+mod copy;
+
+use crate::collect::marks::Passed;
 use crate::host::clock;
-use crate::model::{BootNs, Tgid};
+use crate::model::Tgid;
+use copy::Copy;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
@@ -148,7 +151,6 @@ impl Relay {
         // SAFETY: a name that ends in NUL, and signals that are to be ignored: those from the
         // terminal and to its group are for the command, which ends us by closing its end.
         unsafe {
-            #[cfg(target_os = "linux")]
             libc::prctl(libc::PR_SET_NAME, c"memtrace-relay".as_ptr());
             for signal in [
                 libc::SIGINT,
@@ -179,43 +181,60 @@ impl Relay {
         let mut chunk = vec![0; CHUNK_BYTES];
         let mut is_ending = false;
         loop {
-            let wait = if is_ending { 0 } else { -1 };
+            let wait = match is_ending {
+                true => 0,
+                false => self.copy.as_ref().map_or(-1, Copy::wait_ms),
+            };
             let until = if is_ending { -1 } else { self.until };
-            let [source, ended, size] = ready(
-                [self.source, until, resized.as_ref().map_or(-1, |r| r.fd)],
+            let [source, ended, size, has_room] = ready(
+                [
+                    (self.source, libc::POLLIN),
+                    (until, libc::POLLIN),
+                    (resized.as_ref().map_or(-1, |r| r.fd), libc::POLLIN),
+                    (self.copy.as_ref().map_or(-1, Copy::waiting), libc::POLLOUT),
+                ],
                 wait,
             );
             if size && let Some(resized) = &resized {
                 resized.tell(self.sink, self.source, command);
             }
+            if has_room {
+                self.copy_with(Copy::push_rest);
+            }
             if source {
                 let length = match read(self.source, &mut chunk) {
                     // The command's side of a pseudo-terminal is closed: EIO.
-                    Ok(0) | Err(libc::EIO) => return,
+                    Ok(0) | Err(libc::EIO) => break,
                     Ok(length) => length,
                     Err(_) => continue,
                 };
                 let boot_ns = clock::boot();
                 if !self.write(&chunk[..length]) {
                     // Nobody reads: closing our end tells the command.
-                    return;
+                    break;
                 }
-                let is_wanted = self
-                    .copy
-                    .as_mut()
-                    .is_none_or(|copy| copy.take(&chunk[..length], boot_ns));
-                if !is_wanted {
-                    self.copy = None;
-                    close(1);
-                }
+                self.copy_with(|copy| copy.take(&chunk[..length], boot_ns));
             } else if is_ending {
-                self.copy = None;
-                close(1);
+                self.copy_with(|copy| copy.end(clock::boot()));
                 is_ending = false;
                 close(self.until);
                 self.until = -1;
             }
+            self.copy_with(|copy| !copy.is_over());
             is_ending |= ended;
+        }
+        // Nobody is to wait for us any more, and only the copy for its reader.
+        close(self.source);
+        close(self.sink);
+        if let Some(copy) = self.copy.take() {
+            copy.finish();
+        }
+    }
+
+    /// Does that with the copy, and lets it go when nobody wants it any more.
+    fn copy_with(&mut self, step: impl FnOnce(&mut Copy) -> bool) {
+        if self.copy.as_mut().is_some_and(|copy| !step(copy)) {
+            self.copy = None;
         }
     }
 
@@ -225,59 +244,12 @@ impl Relay {
             match write(self.sink, bytes) {
                 Ok(length) => bytes = &bytes[length..],
                 Err(libc::EINTR) => {}
-                Err(libc::EAGAIN) => wait_writable(self.sink),
+                Err(libc::EAGAIN) => {
+                    ready([(self.sink, libc::POLLOUT)], -1);
+                }
                 Err(libc::EPIPE | libc::EIO | libc::ECONNRESET | libc::EBADF) => return false,
                 // A full disk, most likely: the command's next words may fit again.
                 Err(_) => return true,
-            }
-        }
-        true
-    }
-}
-
-/// The copy: a pipe that is never waited for.
-struct Copy {
-    fd: RawFd,
-    /// What a pipe took only the beginning of.
-    rest: Vec<u8>,
-    unread_bytes: u64,
-}
-
-impl Copy {
-    fn new(fd: RawFd) -> Self {
-        Self {
-            fd,
-            rest: Vec::new(),
-            unread_bytes: 0,
-        }
-    }
-
-    /// False when nobody wants it.
-    fn take(&mut self, chunk: &[u8], boot_ns: BootNs) -> bool {
-        if !self.push_rest() {
-            return false;
-        }
-        if !self.rest.is_empty() {
-            self.unread_bytes += chunk.len() as u64;
-            return true;
-        }
-        let header = FrameHeader {
-            len: u32::try_from(chunk.len()).unwrap_or(0),
-            unread_bytes: std::mem::take(&mut self.unread_bytes),
-            boot_ns,
-        };
-        self.rest.extend_from_slice(&header.to_bytes());
-        self.rest.extend_from_slice(chunk);
-        self.push_rest()
-    }
-
-    fn push_rest(&mut self) -> bool {
-        while !self.rest.is_empty() {
-            match write(self.fd, &self.rest) {
-                Ok(length) => drop(self.rest.drain(..length)),
-                Err(libc::EINTR) => {}
-                Err(libc::EAGAIN) => break,
-                Err(_) => return false,
             }
         }
         true
@@ -379,26 +351,17 @@ fn pipe(bytes: i32) -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((read_end, write_end))
 }
 
-/// Which of the descriptors can be read, or are at their end. Those below zero never are.
-fn ready<const N: usize>(fds: [RawFd; N], wait_ms: i32) -> [bool; N] {
-    let mut polled = fds.map(|fd| libc::pollfd {
+/// Which of the descriptors are ready for that, or are at their end. Those below zero never
+/// are.
+fn ready<const N: usize>(fds: [(RawFd, libc::c_short); N], wait_ms: i32) -> [bool; N] {
+    let mut polled = fds.map(|(fd, events)| libc::pollfd {
         fd,
-        events: libc::POLLIN,
+        events,
         revents: 0,
     });
     // SAFETY: an array of so many.
     unsafe { libc::poll(polled.as_mut_ptr(), N as libc::nfds_t, wait_ms) };
     polled.map(|polled| polled.revents != 0)
-}
-
-fn wait_writable(fd: RawFd) {
-    let mut polled = libc::pollfd {
-        fd,
-        events: libc::POLLOUT,
-        revents: 0,
-    };
-    // SAFETY: one pollfd.
-    unsafe { libc::poll(&raw mut polled, 1, -1) };
 }
 
 fn read(fd: RawFd, into: &mut [u8]) -> Result<usize, i32> {

@@ -35,6 +35,28 @@ fn a_wrong_use_ends_with_2() {
 }
 
 #[test]
+fn only_a_commands_output_can_be_read_whatever_targets_there_are() {
+    let mut line = <Line as clap::CommandFactory>::command();
+    line.build();
+    let targets = line.get_groups().find(|group| group.get_id() == "target");
+    let mut targets: Vec<_> = targets.unwrap().get_args().collect();
+    targets.retain(|target| target.as_str() != "command");
+    assert!(targets.len() > 4);
+    for target in targets {
+        let option = line
+            .get_arguments()
+            .find(|option| option.get_id() == target);
+        let option = format!("--{}", option.and_then(clap::Arg::get_long).unwrap());
+        // Some take a value, some none.
+        let given = [&[option.as_str()][..], &[option.as_str(), "1"]];
+        let mut given = given.into_iter().filter(|line| parse(line).is_ok());
+        let with = [given.next().unwrap(), &["--marks-from-output"]].concat();
+        let error = parse(&with).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{with:?}");
+    }
+}
+
+#[test]
 fn what_is_wrong_with_a_pattern_is_said_once() {
     let error = parse(&["--match", "("]).unwrap_err().to_string();
     assert_eq!(error.matches("unclosed group").count(), 1, "{error}");

@@ -1,12 +1,14 @@
 //! Processes that are alive when a recording ends: what they hold, and a hold on those that
 //! may have to be ended, which no reuse of a process id can turn against another one.
 
-use crate::collect::procfs::{Now, now};
-use crate::collect::{Tick, World};
-use crate::model::{BootNs, Fate, ProcessRow, SurvivorRow, Upid};
+use crate::collect::procfs::{Now, identity, now, processes_below};
+use crate::collect::{Targets, Tick, World};
+use crate::model::{BootNs, Fate, ProcessRow, SurvivorRow, Tgid, Upid};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::cell::OnceCell;
+use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -24,20 +26,98 @@ pub struct Survivor {
     hold: Option<OwnedFd>,
 }
 
-/// Every process of the recording that is alive, but this one. `proc` is where procfs is
-/// mounted, `None` where its process ids are not those of the recording.
-pub fn survivors(proc: Option<&Path>, world: &World, tick: &Tick) -> Vec<Survivor> {
-    let own = world.upid(crate::model::Tgid(std::process::id()));
+/// Every process of the recording that is alive, but this one and those that `is_known`.
+/// `proc` is where procfs is mounted, `None` where its process ids are not those of the
+/// recording.
+pub fn survivors(
+    proc: Option<&Path>,
+    world: &World,
+    targets: &Targets,
+    is_known: impl Fn(Upid) -> bool,
+    tick: &Tick,
+) -> Vec<Survivor> {
+    let own = world.upid(Tgid(std::process::id()));
+    let asked = Asked::new(proc, targets);
     let mut found: Vec<Survivor> = world
         .processes()
-        .filter(|process| Some(process.row().upid) != own)
+        .filter(|process| Some(process.row().upid) != own && !is_known(process.row().upid))
         .filter_map(|process| {
-            let has_root_ended = world.has_root_ended(process);
-            Survivor::of(proc, process.row(), has_root_ended, tick)
+            let has_outlived =
+                world.has_root_ended(process) && !asked.has_another_root(world, process.row());
+            Survivor::of(proc, process.row(), has_outlived, tick)
         })
         .collect();
     found.sort_by_key(|survivor| survivor.row.upid);
     found
+}
+
+/// Who is asked for by himself: a root, whoever started it.
+struct Asked<'a> {
+    proc: Option<&'a Path>,
+    targets: &'a Targets,
+    /// Who is in the cgroup; none where that can't be known. Read when first needed.
+    in_cgroup: OnceCell<Option<HashSet<Tgid>>>,
+}
+
+impl<'a> Asked<'a> {
+    fn new(proc: Option<&'a Path>, targets: &'a Targets) -> Self {
+        Self {
+            proc,
+            targets,
+            in_cgroup: OnceCell::new(),
+        }
+    }
+
+    /// Whether the process, or a living one from which it descends, was asked for by itself,
+    /// below the root that has ended. Where that can't be known it counts as if: nobody is
+    /// ended by a guess.
+    fn has_another_root(&self, world: &World, process: &ProcessRow) -> bool {
+        if matches!(self.targets, Targets::Roots(roots) if roots.len() <= 1) {
+            return false;
+        }
+        let mut at = process;
+        loop {
+            if world.process(at.upid).is_some() && self.includes(at) {
+                return true;
+            }
+            match at.parent_upid {
+                None => return false,
+                parent if parent == process.root_upid => return false,
+                Some(parent) => match world.row(parent) {
+                    Some(parent) => at = parent,
+                    None => return true,
+                },
+            }
+        }
+    }
+
+    fn includes(&self, process: &ProcessRow) -> bool {
+        match self.targets {
+            Targets::All => true,
+            Targets::Roots(_) => self.targets.is_root(process.tgid),
+            Targets::Match(_) => {
+                let targets = self.targets;
+                targets.matches_name(&process.comm, process.cmdline.as_deref())
+                    || self.proc.is_some_and(|proc| {
+                        // What it calls itself by now.
+                        let now = identity(proc, process.tgid).ok().flatten();
+                        now.is_some_and(|now| {
+                            targets.matches_name(&now.comm, now.cmdline.as_deref())
+                        })
+                    })
+            }
+            Targets::Cgroup(directory) => {
+                let in_cgroup = self.in_cgroup.get_or_init(|| {
+                    self.proc?;
+                    processes_below(directory).ok()
+                });
+                // Nobody is ended whose group is unknown.
+                in_cgroup
+                    .as_ref()
+                    .is_none_or(|tgids| tgids.contains(&process.tgid))
+            }
+        }
+    }
 }
 
 impl Survivor {
@@ -51,7 +131,8 @@ impl Survivor {
         // First the hold, then the look: where the look finds the process that was recorded,
         // it has had its id all the while, and the hold is on it.
         let hold = proc.and_then(|_| hold(process));
-        let seen = proc.map(|proc| now(proc, process.tgid));
+        // One that can't be read is there as far as we know, and nobody to be ended.
+        let seen = proc.and_then(|proc| now(proc, process.tgid).ok());
         if matches!(&seen, Some(None)) || seen.iter().flatten().any(|now| now.has_ended) {
             return None;
         }
@@ -137,7 +218,7 @@ fn is_same(start: BootNs, now: &Now) -> bool {
 mod tests {
     use super::*;
     use crate::collect::{Birth, End};
-    use crate::model::{ClockOffset, ClockReading, FirstSeenBy, Tgid, WallNs};
+    use crate::model::{ClockOffset, ClockReading, FirstSeenBy, WallNs};
     use std::process::{Child, Command, Stdio};
 
     fn tick() -> Tick {
@@ -178,7 +259,18 @@ mod tests {
     }
 
     fn start_of(child: &Child) -> BootNs {
-        now(Path::new("/proc"), Tgid(child.id())).unwrap().start
+        now(Path::new("/proc"), Tgid(child.id()))
+            .unwrap()
+            .unwrap()
+            .start
+    }
+
+    fn asked_for(targets: &Targets, proc: Option<&Path>, world: &World) -> Vec<Survivor> {
+        survivors(proc, world, targets, |_| false, &tick())
+    }
+
+    fn found(proc: Option<&Path>, world: &World) -> Vec<Survivor> {
+        asked_for(&Targets::Roots(vec![Tgid(4_000_000)]), proc, world)
     }
 
     fn reap(mut child: Child) {
@@ -193,7 +285,7 @@ mod tests {
         let start = BootNs(start_of(&child).0 + 1_234_567);
         let world = world(&child, start);
         assert!(world.has_outlived());
-        let mut found = survivors(Some(Path::new("/proc")), &world, &tick());
+        let mut found = found(Some(Path::new("/proc")), &world);
         let [survivor] = found.as_mut_slice() else {
             panic!("{found:?}");
         };
@@ -214,7 +306,7 @@ mod tests {
         let start = start_of(&child);
         for start in [start.0 - START_STEP_NS, start.0 + START_STEP_NS] {
             let world = world(&child, BootNs(start));
-            let found = survivors(Some(Path::new("/proc")), &world, &tick());
+            let found = found(Some(Path::new("/proc")), &world);
             assert!(found.is_empty(), "{found:?}");
         }
         reap(child);
@@ -224,11 +316,13 @@ mod tests {
     fn without_the_ids_of_the_recording_nobody_is_signalled() {
         let child = sleeper();
         let world = world(&child, start_of(&child));
-        let mut found = survivors(None, &world, &tick());
+        let mut found = found(None, &world);
         assert!(!found[0].send(Signal::KILL));
         assert_eq!(found[0].row.fate, Some(Fate::Unsure));
         assert_eq!(
-            now(Path::new("/proc"), Tgid(child.id())).map(|now| now.has_ended),
+            now(Path::new("/proc"), Tgid(child.id()))
+                .unwrap()
+                .map(|now| now.has_ended),
             Some(false)
         );
         reap(child);
@@ -240,13 +334,85 @@ mod tests {
         let world = world(&child, start_of(&child));
         child.kill().unwrap();
         let is_zombie = || {
-            let now = now(Path::new("/proc"), Tgid(child.id()));
+            let now = now(Path::new("/proc"), Tgid(child.id())).unwrap();
             now.is_some_and(|now| now.has_ended)
         };
         while !is_zombie() {
             std::thread::yield_now();
         }
-        assert!(survivors(Some(Path::new("/proc")), &world, &tick()).is_empty());
+        assert!(found(Some(Path::new("/proc")), &world).is_empty());
+        reap(child);
+    }
+
+    #[test]
+    fn one_that_was_asked_for_by_itself_has_not_outlived_its_root() {
+        let child = sleeper();
+        let world = world(&child, start_of(&child));
+        let proc = Some(Path::new("/proc"));
+        let group = tempfile::tempdir().unwrap();
+        let inner = group.path().join("inner");
+        std::fs::create_dir(&inner).unwrap();
+        std::fs::write(group.path().join("cgroup.procs"), "").unwrap();
+        std::fs::write(inner.join("cgroup.procs"), format!("{}\n", child.id())).unwrap();
+        let pattern = |text: &str| Targets::Match(regex::Regex::new(text).unwrap());
+        let cgroup = |path: &Path| Targets::Cgroup(path.to_owned());
+        let cases = [
+            // Its name as it was recorded, its command line as it is by now.
+            (pattern("^x$"), false),
+            (pattern("sleep 60"), false),
+            (pattern("sleep 61"), true),
+            (cgroup(group.path()), false),
+            (cgroup(&group.path().join("other")), true),
+            (Targets::Roots(vec![Tgid(4_000_000)]), true),
+        ];
+        for (targets, has_outlived) in cases {
+            let found = asked_for(&targets, proc, &world);
+            let told: Vec<bool> = found.iter().map(|one| one.row.has_root_ended).collect();
+            assert_eq!(told, [has_outlived], "{targets:?}");
+        }
+        reap(child);
+    }
+
+    #[test]
+    fn who_descends_from_one_that_was_asked_for_has_its_root_in_that_one() {
+        let child = sleeper();
+        let mut world = world(&child, start_of(&child));
+        let asked = world.upid(Tgid(child.id())).unwrap();
+        let birth = |tgid, parent| Birth {
+            tgid: Tgid(tgid),
+            start: BootNs(4),
+            seen_by: FirstSeenBy::Fork,
+            parent: Some(parent),
+            comm: "y".to_owned(),
+        };
+        let between = world.enter(birth(4_000_001, asked), BootNs(4));
+        let last = world.enter(birth(4_000_002, between), BootNs(4));
+        let end = || End {
+            at: BootNs(5),
+            wait_status: Some(0),
+        };
+        world.end(between, end());
+        let has_outlived = |world: &World, text: &str| {
+            let targets = Targets::Match(regex::Regex::new(text).unwrap());
+            let found = asked_for(&targets, None, world);
+            let last = found.iter().find(|one| one.upid() == last).unwrap();
+            last.row.has_root_ended
+        };
+        assert!(!has_outlived(&world, "^x$"));
+        assert!(has_outlived(&world, "^z$"));
+        world.end(asked, end());
+        assert!(has_outlived(&world, "^x$"), "that one has ended as well");
+        reap(child);
+    }
+
+    #[test]
+    fn one_that_is_known_is_not_looked_at_again() {
+        let child = sleeper();
+        let world = world(&child, start_of(&child));
+        let proc = Some(Path::new("/proc"));
+        let known = found(proc, &world)[0].upid();
+        let again = survivors(proc, &world, &Targets::All, |upid| upid == known, &tick());
+        assert!(again.is_empty(), "{again:?}");
         reap(child);
     }
 }

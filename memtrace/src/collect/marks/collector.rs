@@ -1,6 +1,6 @@
 //! From received marks to rows: whose they are, and when they were.
 
-use super::inbox::{Inbox, Received};
+use super::inbox::{Inbox, Received, WAITING_MAX};
 use super::lines::{Followed, Follower, Lines, OutputReader, Passed, Rules};
 use super::socket::{Listener, MarkSocket};
 use crate::collect::{CollectError, Collector, Peak, Tick, World};
@@ -8,6 +8,7 @@ use crate::model::{
     BootNs, Bytes, DiagKind, DurationNs, MarkKind, MarkRow, MarkRule, MarkSource, PeakSource,
     Record, Severity, Tgid, Upid,
 };
+use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -112,27 +113,27 @@ impl MarkCollector {
         let waiting = self.inbox.take();
         let marks = self.unknown.drain(..).chain(waiting.marks);
         let mut unknown = Vec::new();
+        let mut known: HashMap<Tgid, bool> = HashMap::new();
         for mark in marks {
             let at = moment(&mark);
             let is_of_process = !mark.message.is_of_recording;
             let tgid = mark.tgid.filter(|_| is_of_process);
-            let upid = tgid.and_then(|tgid| world.who_was(tgid, at));
+            let has_had = |tgid: &Tgid| *known.entry(*tgid).or_insert_with(|| world.has_had(*tgid));
+            let upid = tgid
+                .filter(has_had)
+                .and_then(|tgid| world.who_was(tgid, at));
             let is_named = is_of_process && tgid.is_some();
             let may_become_known = is_named && upid.is_none() && !is_last;
             if may_become_known && (tick.boot - mark.arrival).0 < KNOWN_WITHIN.0 {
                 unknown.push(mark);
                 continue;
             }
-            let (tgid, upid) = match (upid, mark.writer) {
-                (None, Some(command)) => (Some(command), writer),
-                (upid, _) => (mark.tgid, upid),
-            };
-            if let Some(peak) = told_peak(&mark)
-                && let Some(upid) = upid
-            {
-                world.raise_peak(upid, peak);
-            }
-            out.push(row(&mark, at, tgid, upid, tick));
+            put(&mark, at, upid, writer, tick, world, out);
+        }
+        // Those that have waited longest are strangers' most likely.
+        let over = unknown.len().saturating_sub(WAITING_MAX);
+        for mark in unknown.drain(..over) {
+            put(&mark, moment(&mark), None, writer, tick, world, out);
         }
         self.unknown = unknown;
         let lost = [
@@ -158,8 +159,8 @@ impl MarkCollector {
             (
                 waiting.unread_bytes,
                 DiagKind::LostEvents,
-                "bytes of the command's output that came faster than they could be searched \
-                 for marks"
+                "bytes of the command's output, or of log files, that came faster than they \
+                 could be searched for marks"
                     .to_owned(),
             ),
         ];
@@ -171,6 +172,28 @@ impl MarkCollector {
             }
         }
     }
+}
+
+/// Writes a mark. `upid` is who it names, `writer` the command, whose output it may be.
+fn put(
+    mark: &Received,
+    at: BootNs,
+    upid: Option<Upid>,
+    writer: Option<Upid>,
+    tick: &Tick,
+    world: &mut World,
+    out: &mut Vec<Record>,
+) {
+    let (tgid, upid) = match (upid, mark.writer) {
+        (None, Some(command)) => (Some(command), writer),
+        (upid, _) => (mark.tgid, upid),
+    };
+    if let Some(peak) = told_peak(mark)
+        && let Some(upid) = upid
+    {
+        world.raise_peak(upid, peak);
+    }
+    out.push(row(mark, at, tgid, upid, tick));
 }
 
 /// When it was, by the sender's clock where that can be true. Lines are on our clock.
@@ -262,5 +285,41 @@ impl Collector for MarkCollector {
             ));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{ClockOffset, ClockReading, MarkMessage, WallNs};
+
+    #[test]
+    fn marks_of_strangers_wait_in_a_bounded_room_and_go_out_with_nobodys_identity() {
+        let mut collector = MarkCollector::start(MarkSources::default()).unwrap();
+        let clock = ClockOffset::at(ClockReading {
+            boot_ns: BootNs(0),
+            monotonic_ns: 0,
+            wall_ns: WallNs(0),
+        });
+        let tick = Tick {
+            boot: BootNs(2),
+            clock,
+            is_keyframe: false,
+        };
+        let (mut world, mut out) = (World::default(), Vec::new());
+        for count in [WAITING_MAX, 7] {
+            for _ in 0..count {
+                let kind = MarkKind::Instant;
+                let message = MarkMessage::new(kind, "a", BootNs(1));
+                let parsed = Ok((message, kind));
+                collector.inbox.receive(Some(Tgid(9)), BootNs(1), parsed);
+            }
+            collector.write(false, &tick, &mut world, &mut out);
+            assert_eq!(collector.unknown.len(), WAITING_MAX);
+        }
+        assert_eq!(out.len(), 7);
+        let is_nobodys =
+            |record: &Record| matches!(record, Record::Mark(row) if row.upid.is_none());
+        assert!(out.iter().all(is_nobodys));
     }
 }

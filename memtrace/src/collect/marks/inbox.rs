@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Marks that may wait for the collector's next turn. At 32 bytes a name that is a few
 /// MiB; whoever sends more in a tenth of a second is told in `diag`.
-const WAITING_MAX: usize = 32 * 1024;
+pub(super) const WAITING_MAX: usize = 32 * 1024;
 
 /// One mark and whose it is: of a message the kernel says so, of a line the line itself.
 #[derive(Debug)]

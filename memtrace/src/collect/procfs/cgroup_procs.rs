@@ -13,7 +13,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// When a list is there and can't be read.
-pub(super) fn below(group: &Path) -> io::Result<HashSet<Tgid>> {
+pub fn below(group: &Path) -> io::Result<HashSet<Tgid>> {
     let mut found = HashSet::new();
     let mut groups = vec![group.to_owned()];
     while let Some(group) = groups.pop() {

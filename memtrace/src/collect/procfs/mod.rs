@@ -23,6 +23,7 @@ mod tests;
 mod text;
 
 pub use backend::{ProcfsBackend, ProcfsOptions, descriptor_limit};
+pub use cgroup_procs::below as processes_below;
 pub use identity::{Identity, IdentityError, identity, lineage};
 pub use now::{Now, now};
 pub use text::{CMDLINE_LIMIT, command_line};

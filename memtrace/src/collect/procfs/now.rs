@@ -5,6 +5,7 @@ use super::stat::Stat;
 use super::status::Status;
 use crate::collect::kept::TextBuffer;
 use crate::model::{BootNs, Bytes, Tgid};
+use std::io;
 use std::path::Path;
 
 /// A process as /proc shows it at one moment.
@@ -28,15 +29,22 @@ pub struct Now {
     pub swap: Option<Bytes>,
 }
 
-/// Looks at a process; `None` when it is gone, or can't be read. `root` is where procfs is
-/// mounted.
-pub fn now(root: &Path, tgid: Tgid) -> Option<Now> {
+/// Looks at a process; `Ok(None)` when it is gone. `root` is where procfs is mounted.
+///
+/// # Errors
+/// When it can't be read: whether it is gone is unknown then.
+pub fn now(root: &Path, tgid: Tgid) -> io::Result<Option<Now>> {
     let mut buffer = TextBuffer::default();
-    let dir = ProcDir::open(root, tgid).ok()??;
-    let stat = Stat::parse(dir.read("stat", &mut buffer).ok()??)?;
+    let Some(dir) = ProcDir::open(root, tgid)? else {
+        return Ok(None);
+    };
+    let Some(stat) = dir.read("stat", &mut buffer)? else {
+        return Ok(None);
+    };
+    let stat = Stat::parse(stat).ok_or(io::ErrorKind::InvalidData)?;
     let status = dir.read("status", &mut buffer).ok().flatten();
     let amounts = status.map(Status::parse).unwrap_or_default().amounts;
-    Some(Now {
+    Ok(Some(Now {
         start: stat.start(),
         parent: stat.ppid,
         parent_comm: comm(root, stat.ppid, &mut buffer),
@@ -45,10 +53,23 @@ pub fn now(root: &Path, tgid: Tgid) -> Option<Now> {
         rss_file: amounts.rss_file,
         rss_shmem: amounts.rss_shmem,
         swap: amounts.swap,
-    })
+    }))
 }
 
 fn comm(root: &Path, tgid: Tgid, buffer: &mut TextBuffer) -> Option<String> {
     let dir = ProcDir::open(root, tgid).ok()??;
     Some(Stat::parse(dir.read("stat", buffer).ok()??)?.comm)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_cannot_be_read_is_not_gone() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(now(root.path(), Tgid(7)).unwrap().is_none());
+        std::fs::create_dir_all(root.path().join("7/stat")).unwrap();
+        assert!(now(root.path(), Tgid(7)).is_err());
+    }
 }

@@ -34,6 +34,12 @@ const LINGER: DurationNs = DurationNs(5_000_000_000);
 
 const CHUNK_BYTES: usize = 64 << 10;
 
+/// So much of a file is read in one look: the others have their turn too.
+const LOOK_BYTES: u64 = 16 << 20;
+
+/// At the end, for how long what files have by then is read.
+const PATIENCE: DurationNs = DurationNs(2_000_000_000);
+
 /// So much of what was read last is compared with what stands there now.
 const KNOWN_BYTES: usize = 64;
 
@@ -111,6 +117,7 @@ impl Drop for Follower {
 
 fn follow(mut logs: Vec<Log>, watch: Option<&OwnedFd>, followed: &Followed, is_over: &AtomicBool) {
     let mut chunk = vec![0; CHUNK_BYTES];
+    let mut deadline = None;
     loop {
         let is_last = is_over.load(Ordering::Acquire);
         for log in &mut logs {
@@ -118,8 +125,15 @@ fn follow(mut logs: Vec<Log>, watch: Option<&OwnedFd>, followed: &Followed, is_o
                 followed.note(&log.path, false);
             }
         }
+        let is_behind = logs.iter().any(|log| log.behind() > 0);
         if is_last {
-            break;
+            let deadline = *deadline.get_or_insert_with(|| clock::boot() + PATIENCE);
+            if !is_behind || clock::boot() >= deadline {
+                break;
+            }
+        }
+        if is_behind {
+            continue;
         }
         std::thread::sleep(PAUSE);
         match watch {
@@ -134,6 +148,11 @@ fn follow(mut logs: Vec<Log>, watch: Option<&OwnedFd>, followed: &Followed, is_o
         }
     }
     for log in &mut logs {
+        let unread = log.behind();
+        if unread > 0 {
+            log.lines.note_unread(unread);
+            log.lines.skip();
+        }
         log.lines.end(clock::boot());
     }
 }
@@ -152,6 +171,8 @@ struct Open {
     /// Device and inode.
     id: (u64, u64),
     offset: u64,
+    /// What it had at the last look and is not read yet.
+    behind: u64,
     /// The end of what was read, to know a file that was truncated and has grown since.
     known: Vec<u8>,
     /// When it was written to, as of the last look.
@@ -186,6 +207,7 @@ impl Log {
             file,
             id: (metadata.dev(), metadata.ino()),
             offset: 0,
+            behind: 0,
             known: Vec::new(),
             written: (0, 0),
         })
@@ -211,7 +233,7 @@ impl Log {
         let now = clock::boot();
         if let Some((open, since)) = &mut self.renamed {
             open.read(&mut self.lines, chunk);
-            if now.0 - *since > LINGER.0 {
+            if open.behind == 0 && now.0 - *since > LINGER.0 {
                 self.renamed = None;
             }
         }
@@ -221,7 +243,8 @@ impl Log {
         let named = std::fs::metadata(&self.path).ok();
         let named = named.map(|metadata| (metadata.dev(), metadata.ino()));
         let current = self.current.as_ref().map(|open| open.id);
-        if named.is_some() && named != current {
+        let is_behind = self.current.as_ref().is_some_and(|open| open.behind > 0);
+        if named.is_some() && named != current && !is_behind {
             // Between the read and the look it may have grown.
             if let Some(mut open) = self.current.take() {
                 open.read(&mut self.lines, chunk);
@@ -235,10 +258,18 @@ impl Log {
         }
         self.current.is_some()
     }
+
+    /// Bytes that were there at the last look and are not read yet.
+    fn behind(&self) -> u64 {
+        let renamed = self.renamed.as_ref().map(|(open, _)| open);
+        let open = self.current.iter().chain(renamed);
+        open.map(|open| open.behind).sum()
+    }
 }
 
 impl Open {
     fn read(&mut self, lines: &mut Lines, chunk: &mut [u8]) {
+        self.behind = 0;
         let Ok(metadata) = self.file.metadata() else {
             return;
         };
@@ -254,8 +285,12 @@ impl Open {
             self.known.clear();
             let _ = self.file.seek(SeekFrom::Start(0));
         }
-        loop {
-            match self.file.read(chunk) {
+        // What is written meanwhile is for the next look: its writer may not pause.
+        let end = metadata.len().min(self.offset + LOOK_BYTES);
+        while self.offset < end {
+            let room = usize::try_from(end - self.offset).unwrap_or(usize::MAX);
+            let room = room.min(chunk.len());
+            match self.file.read(&mut chunk[..room]) {
                 Ok(0) => return,
                 Ok(length) => {
                     self.offset += length as u64;
@@ -268,6 +303,7 @@ impl Open {
                 Err(_) => return,
             }
         }
+        self.behind = metadata.len() - end;
     }
 }
 
@@ -391,6 +427,21 @@ mod tests {
         fs::write(here.path(), "n=4\nn=5\n").unwrap();
         log.look(None, &mut chunk);
         assert_eq!(here.numbers(), [3, 4, 5]);
+    }
+
+    #[test]
+    fn a_file_is_read_in_looks_of_a_bounded_length() {
+        let here = Fixture::new();
+        let (mut log, mut chunk) = (here.log(), vec![0; CHUNK_BYTES]);
+        let line = format!("{}\n", "x".repeat(1023));
+        let text = line.repeat(usize::try_from(LOOK_BYTES / 1024).unwrap());
+        fs::write(here.path(), text + "n=1\n").unwrap();
+        log.look(None, &mut chunk);
+        assert_eq!((log.behind(), here.numbers().len()), (4, 0));
+        fs::rename(here.path(), here.dir.path().join("log.1")).unwrap();
+        append(&here.path(), "n=2\n");
+        log.look(None, &mut chunk);
+        assert_eq!((log.behind(), here.numbers()), (0, vec![1, 2]));
     }
 
     #[test]
