@@ -3,7 +3,7 @@
 use super::clock::RunClock;
 use super::composition::Composition;
 use super::cost::RecorderCost;
-use super::endings::{Endings, common_name};
+use super::endings::{Ending, Endings, common_name};
 use super::family::{Family, bundle_similar};
 use super::gpu::Gpus;
 use super::growth::Growth;
@@ -15,7 +15,7 @@ use super::phases::{PhaseFocus, Phases};
 use super::process::Process;
 use super::roles::RoleFinding;
 use super::series::SeriesPoint;
-use crate::model::{BootNs, Bytes, RunInfo};
+use crate::model::{BootNs, Bytes, DurationNs, RunInfo, Target};
 use std::sync::Arc;
 
 /// All that a report tells.
@@ -123,6 +123,32 @@ impl Analysis {
     /// What to call the processes of a line: the name of all, or what they have in common.
     pub fn common_name(&self, members: &[usize]) -> Arc<str> {
         common_name(&self.processes, members)
+    }
+
+    /// How the command that was recorded ended; `None` for other targets, and when unknown.
+    pub fn command_ending(&self) -> Option<Ending> {
+        let Target::Command { .. } = self.info.target else {
+            return None;
+        };
+        let mut processes = self.processes.iter();
+        let main = processes.find(|process| process.is_main);
+        let killed = main.map(|process| process.ending);
+        let killed = killed.filter(|ending| matches!(ending, Ending::Killed { .. }));
+        killed.or_else(|| self.info.command_exit_code.map(Ending::Exited))
+    }
+
+    /// Whether the command that was recorded did not end well; `None` when unknown.
+    pub fn has_command_failed(&self) -> Option<bool> {
+        self.command_ending()
+            .map(|ending| ending != Ending::Exited(0))
+    }
+
+    /// How long the command that was recorded ran; `None` for other targets, and when unknown.
+    pub fn command_duration(&self) -> Option<DurationNs> {
+        self.command_ending()?;
+        let mut processes = self.processes.iter();
+        let main = processes.find(|process| process.is_main)?;
+        Some(main.exit_boot_ns? - main.start_boot_ns)
     }
 
     /// Whether peaks between two observations can be missing from the series.

@@ -15,6 +15,9 @@ const MIN_SHARE: i64 = 20;
 /// What two recordings have in common, and what not.
 #[derive(Clone, Debug)]
 pub struct Diff {
+    /// The command of the second did not end well, and that of the first did: whatever it did
+    /// not get to do costs no memory.
+    pub is_newly_failed: bool,
     /// All processes together.
     pub whole: Comparison,
     /// Every role that is in either, the one whose peak changed most first.
@@ -121,6 +124,8 @@ impl Diff {
         };
         roles.sort_by_key(|role| std::cmp::Reverse(moved(role)));
         Self {
+            is_newly_failed: before.has_command_failed() != Some(true)
+                && after.has_command_failed() == Some(true),
             whole: whole(before, after),
             roles,
         }
@@ -256,6 +261,16 @@ mod tests {
         assert_eq!(loader.process_counts, (None, Some(1)));
         assert_eq!(loader.kind(Kind::Anon).peak.before, Some(Bytes(0)));
         assert_eq!(loader.kind(Kind::Rss).peak.ratio(), None);
+    }
+
+    #[test]
+    fn a_command_that_failed_only_now_is_told() {
+        let fine = ray_with_vllm().analyzed(None);
+        let mut failed = ray_with_vllm_later().analyzed(None);
+        failed.info.command_exit_code = Some(1);
+        assert!(Diff::of(&fine, &failed).is_newly_failed);
+        assert!(!Diff::of(&failed, &failed).is_newly_failed);
+        assert!(!Diff::of(&failed, &fine).is_newly_failed);
     }
 
     #[test]

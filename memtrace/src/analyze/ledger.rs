@@ -11,6 +11,7 @@
 //! changed after it, what it holds.
 
 use super::amounts::{Amounts, Totals};
+use super::groups::Groups;
 use super::growth::{self, Growth};
 use super::phases::{Gauge, Gauges};
 use super::reorder::Sample;
@@ -21,7 +22,7 @@ use crate::model::{BootNs, Bytes};
 
 /// A process's curve is kept once it has lived this long: a quarter of the shortest life for
 /// which growth is told, and that first quarter is left out of the fit.
-const CURVE_AFTER_NS: i64 = 15_000_000_000;
+pub(super) const CURVE_AFTER_NS: i64 = 15_000_000_000;
 const PROCESS_BUCKETS: usize = 64;
 const TOTAL_BUCKETS: usize = 128;
 
@@ -110,6 +111,8 @@ pub(super) struct Ledger<'a> {
     slots: Vec<Slot>,
     /// Ends of processes, the latest first, so that the next one is popped.
     ends: Vec<(BootNs, usize)>,
+    /// Processes that turn into something else, the latest first.
+    turns: Vec<(BootNs, usize, u32)>,
     /// Instants that were asked for, the latest first.
     asked: Vec<BootNs>,
     snapshots: Vec<Snapshot>,
@@ -129,7 +132,12 @@ pub(super) struct Ledger<'a> {
 impl<'a> Ledger<'a> {
     /// Empty books for the processes of a roster; the state at each instant of `asked` is kept,
     /// and the sums are noted in `gauges`.
-    pub(super) fn new(roster: &'a mut Roster, mut asked: Vec<BootNs>, mut gauges: Gauges) -> Self {
+    pub(super) fn new(
+        roster: &'a mut Roster,
+        groups: &Groups,
+        mut asked: Vec<BootNs>,
+        mut gauges: Gauges,
+    ) -> Self {
         asked.sort_unstable_by(|a, b| b.cmp(a));
         asked.dedup();
         let mut ends: Vec<_> = roster
@@ -142,11 +150,12 @@ impl<'a> Ledger<'a> {
         let mut ledger = Self {
             slots: Vec::with_capacity(roster.processes.len()),
             ends,
+            turns: groups.turns(),
             asked,
             snapshots: Vec::new(),
             trees: Vec::new(),
             touched_trees: Vec::new(),
-            roles: RoleSums::of(&roster.processes),
+            roles: RoleSums::of(groups, roster.command_end()),
             totals: Totals::default(),
             peak: None,
             maximum: 0,
@@ -244,6 +253,7 @@ impl<'a> Ledger<'a> {
             && end <= time
         {
             self.ends.pop();
+            self.turn_until(end);
             let end = self.now.map_or(end, |now| now.max(end));
             self.move_to(end);
             self.slots[position].has_ended = true;
@@ -251,6 +261,23 @@ impl<'a> Ledger<'a> {
                 self.change(position, None, end);
             }
             self.slots[position].fit_until(end);
+        }
+        self.turn_until(time);
+    }
+
+    /// What processes hold goes over to what they are from now on.
+    fn turn_until(&mut self, time: BootNs) {
+        while let Some(&(at, position, group)) = self.turns.last()
+            && at <= time
+        {
+            self.turns.pop();
+            let at = self.now.map_or(at, |now| now.max(at));
+            if self.now.is_some() {
+                self.move_to(at);
+            }
+            let slot = &self.slots[position];
+            let held = slot.is_present.then_some(slot.now);
+            self.roles.turn(position, group, held.as_ref(), at);
         }
     }
 

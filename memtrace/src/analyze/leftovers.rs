@@ -105,13 +105,16 @@ fn first_mappers<S: RowSource>(
     source: &S,
     objects: &[LeftObject],
 ) -> Result<HashMap<(String, i64), Upid>, S::Error> {
+    let mut by_inode: HashMap<i64, Vec<&LeftObject>> = HashMap::new();
+    for object in objects {
+        by_inode.entry(object.row.inode).or_default().push(object);
+    }
     let mut mappers = HashMap::new();
     source.scan(&[], |row: ShmObjectRow| {
-        let wanted = objects.iter().find(|one| {
+        let same = by_inode.get(&row.inode).into_iter().flatten();
+        let wanted = same.copied().find(|one| {
             let device = one.row.device.as_deref();
-            one.row.kind == row.kind
-                && one.row.inode == row.inode
-                && device.is_none_or(|device| device == row.device)
+            one.row.kind == row.kind && device.is_none_or(|device| device == row.device)
         });
         if let (Some(wanted), Some(mapper)) = (wanted, row.first_mapper_upid) {
             mappers.insert(key(wanted.row.device.as_deref(), row.inode), mapper);

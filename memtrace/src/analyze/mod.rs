@@ -18,6 +18,7 @@ mod family;
 #[cfg(test)]
 pub(crate) mod golden;
 mod gpu;
+mod groups;
 mod growth;
 mod held;
 mod ledger;
@@ -64,7 +65,7 @@ pub use phases::{
     Repeated, Slope, Spread, Steps, Stretch,
 };
 pub use process::Process;
-pub use roles::{Kind, KindFigures, RoleAtPeak, RoleFinding};
+pub use roles::{Kind, KindFigures, RoleAtPeak, RoleFinding, RoleShares};
 pub use run::{AnalyzeError, Options, analyze};
 pub use samples::{
     LabelledPeak, MemorySample, NodeReading, PythonHeap, SampleOptions, SampleSummary, Samples,

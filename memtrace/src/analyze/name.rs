@@ -74,19 +74,24 @@ impl NameTrack {
     }
 
     /// What to call a process of this role, by what it was at its peak; `None` when another
-    /// program ran then, whose role is not known any more.
+    /// program ran then, whose role is not known.
     pub(super) fn label(&self, role: &Role) -> Option<String> {
         if self.is_past_the_image || role.role == MAIN {
             return None;
         }
+        Some(self.label_then(role))
+    }
+
+    /// What to call a process that had this role at its peak.
+    pub(super) fn label_then(&self, role: &Role) -> String {
         let Some((title, Some(then))) = &self.own else {
-            return Some(role.to_string());
+            return role.to_string();
         };
         // Another task of the same worker; but what it was before it had anything to do is not
         // what it is.
         let kind = |role: &str| role.split(' ').next().map(str::to_owned);
         if kind(then) != kind(&role.role) {
-            return Some(role.to_string());
+            return role.to_string();
         }
         let role = Role {
             role: then.clone(),
@@ -96,7 +101,7 @@ impl NameTrack {
         // The method that ran: `Trainer.step`.
         let method = title.rsplit_once(class).map(|(_, method)| method);
         let method = method.filter(|method| method.starts_with('.'));
-        Some(format!("{role}{}", method.unwrap_or_default()))
+        format!("{role}{}", method.unwrap_or_default())
     }
 
     /// The last one.

@@ -28,7 +28,7 @@ pub struct Process {
     /// What it is to its framework; `None` when no rule knew it, or the recording is older than
     /// roles.
     pub role: Option<Role>,
-    /// Those that are counted together by role: the role without the rank, else what its command
+    /// Those that it is counted with by role in the end: the role without the rank, else what its command
     /// line shares with others.
     pub group: Arc<str>,
     /// The kernel's name for it.

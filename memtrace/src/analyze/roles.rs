@@ -3,12 +3,12 @@
 
 use super::amounts::{Amounts, Totals};
 use super::composition::Composition;
+use super::groups::Groups;
 use super::growth::{self, Growth};
-use super::ledger::{High, raise};
-use super::process::Process;
+use super::ledger::{CURVE_AFTER_NS, High, raise};
 use super::series::Series;
-use crate::model::{BootNs, Bytes, DurationNs, Role};
-use std::collections::HashMap;
+use super::shares::Share;
+use crate::model::{BootNs, Bytes, Role};
 use std::sync::Arc;
 
 const BUCKETS: usize = 64;
@@ -61,7 +61,8 @@ pub struct KindFigures {
     /// The highest simultaneous sum, and when; `None` when it was never known.
     pub peak: Option<(Bytes, BootNs)>,
     /// The mean over the whole recording, so that the means of all roles add up; `None` when it
-    /// was never known.
+    /// was never known. The recording of a command counts up to the command's end: what is left
+    /// behind says nothing about how it ran.
     pub mean_bytes: Option<Bytes>,
     /// How the sum grew; `None` when that is too short to tell.
     pub growth: Option<Growth>,
@@ -74,7 +75,7 @@ pub struct RoleFinding {
     pub name: Arc<str>,
     /// The role, without a rank; `None` for those that no rule knew.
     pub role: Option<Role>,
-    /// Who, in the order in which they started.
+    /// Who ever was one, in the order in which they started.
     pub members: Vec<usize>,
     /// What they held at the peak of all processes; `None` without a peak.
     pub at_peak: Option<RoleAtPeak>,
@@ -89,15 +90,48 @@ pub struct RoleAtPeak {
     pub process_count: usize,
     /// What they held, shared pages in each.
     pub totals: Totals,
-    /// Their part of anonymous memory and of shared objects, each page once; `None` where the
-    /// recording does not know what is shared.
-    pub shares: Option<(Bytes, Bytes)>,
+    /// Their part of memory with each page once; `None` where the recording does not know what
+    /// is shared.
+    pub shares: Option<RoleShares>,
+}
+
+/// What the processes of a role held of what exists, each page once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoleShares {
+    /// Anonymous memory; `None` when that of any is unknown.
+    pub anon_bytes: Option<Bytes>,
+    /// Shared objects; `None` when that of any is unknown.
+    pub shmem_bytes: Option<Bytes>,
+    /// What is known of both.
+    pub known_bytes: Bytes,
+}
+
+impl RoleShares {
+    const NOTHING: Self = Self {
+        anon_bytes: Some(Bytes(0)),
+        shmem_bytes: Some(Bytes(0)),
+        known_bytes: Bytes(0),
+    };
+
+    fn add(&mut self, share: &Share) {
+        let sum = |sum: Option<Bytes>, part: Option<Bytes>| Some(sum? + part?);
+        self.anon_bytes = sum(self.anon_bytes, share.anon_bytes);
+        self.shmem_bytes = sum(self.shmem_bytes, share.shmem_bytes);
+        for known in [share.anon_bytes, share.shmem_bytes].into_iter().flatten() {
+            self.known_bytes = self.known_bytes + known;
+        }
+    }
+
+    /// Anonymous and shared memory together; `None` when a part is unknown.
+    pub fn host_bytes(&self) -> Option<Bytes> {
+        Some(self.anon_bytes? + self.shmem_bytes?)
+    }
 }
 
 impl RoleAtPeak {
     /// Anonymous and shared memory together, each page once; `None` when unknown.
     pub fn host_bytes(&self) -> Option<Bytes> {
-        self.shares.map(|(anon, shmem)| anon + shmem)
+        self.shares?.host_bytes()
     }
 }
 
@@ -114,6 +148,8 @@ pub(super) struct RoleSums {
     group_of: Vec<u32>,
     sums: Vec<RoleSum>,
     touched: Vec<u32>,
+    /// Where means end.
+    until: Option<BootNs>,
 }
 
 #[derive(Debug, Default)]
@@ -131,22 +167,39 @@ struct KindSum {
     high: Option<High>,
     byte_seconds: f64,
     is_known: bool,
-    curve: Option<Series>,
+    curve: Option<Box<Series>>,
 }
 
 impl RoleSums {
-    pub(super) fn of(processes: &[Process]) -> Self {
-        let mut groups: HashMap<&str, u32> = HashMap::new();
-        let mut sums = Self::default();
-        for process in processes {
-            let next = groups.len() as u32;
-            let group = *groups.entry(&process.group).or_insert(next);
-            if group == next {
-                sums.sums.push(RoleSum::default());
-            }
-            sums.group_of.push(group);
+    /// Means count up to `until`, where it is given.
+    pub(super) fn of(groups: &Groups, until: Option<BootNs>) -> Self {
+        let mut sums = Vec::new();
+        sums.resize_with(groups.list.len(), RoleSum::default);
+        Self {
+            group_of: groups.first.clone(),
+            sums,
+            touched: Vec::new(),
+            until,
         }
-        sums
+    }
+
+    /// A process that holds `held` belongs to another group from `time` on.
+    pub(super) fn turn(
+        &mut self,
+        process: usize,
+        group: u32,
+        held: Option<&Amounts>,
+        time: BootNs,
+    ) {
+        if held.is_some() {
+            self.change(process, held, None, time);
+        }
+        if let Some(now) = self.group_of.get_mut(process) {
+            *now = group;
+        }
+        if held.is_some() {
+            self.change(process, None, held, time);
+        }
     }
 
     /// A process held `before` and holds `after` from `time` on; `None` when it is not there.
@@ -163,7 +216,7 @@ impl RoleSums {
         };
         let sum = &mut self.sums[group as usize];
         if !sum.is_touched {
-            sum.hold_until(time);
+            sum.hold_until(time, self.until);
             sum.is_touched = true;
             self.touched.push(group);
         }
@@ -174,6 +227,9 @@ impl RoleSums {
         }
         if let Some(after) = after {
             sum.now.add(after);
+            for kind in Kind::ALL {
+                sum.kinds[kind as usize].is_known |= kind.of(after).is_some();
+            }
         }
     }
 
@@ -191,16 +247,17 @@ impl RoleSums {
         }
     }
 
-    /// The figures of every role by the name of its group.
+    /// The figures of every group.
     pub(super) fn finish(
         mut self,
+        start: BootNs,
         end: BootNs,
-        length: DurationNs,
     ) -> Vec<[KindFigures; Kind::ALL.len()]> {
         for sum in &mut self.sums {
-            sum.hold_until(end);
+            sum.hold_until(end, self.until);
         }
-        let seconds = length.as_secs_f64();
+        let mean_end = self.until.map_or(end, |until| until.min(end));
+        let seconds = (mean_end - start).as_secs_f64();
         self.sums
             .iter()
             .map(|sum| sum.figures(end, seconds))
@@ -209,24 +266,28 @@ impl RoleSums {
 }
 
 impl RoleSum {
-    fn hold_until(&mut self, time: BootNs) {
+    fn hold_until(&mut self, time: BootNs, until: Option<BootNs>) {
         let from = std::mem::replace(&mut self.held_until, time);
         let Some(first) = self.first else { return };
         let amounts = self.now.amounts();
-        let seconds = (time - from).as_secs_f64();
+        let counted = until.map_or(time, |until| until.min(time));
+        let seconds = (counted - from).as_secs_f64().max(0.0);
+        // A build has thousands of programs that live for an instant.
+        let is_old = (time - first).0 >= CURVE_AFTER_NS;
         for kind in Kind::ALL {
             let Some(bytes) = kind.of(&amounts) else {
                 continue;
             };
             let sum = &mut self.kinds[kind as usize];
-            sum.is_known = true;
-            sum.byte_seconds += bytes.0 as f64 * seconds;
             // Most roles never have a page of swap or of shared memory, and no curve of it.
-            if bytes.0 > 0 && sum.curve.is_none() {
+            if is_old && bytes.0 > 0 && sum.curve.is_none() {
                 let mut curve = Series::new(first, BUCKETS);
-                curve.hold(first, from, 0);
-                sum.curve = Some(curve);
+                if sum.byte_seconds == 0.0 {
+                    curve.hold(first, from, 0);
+                }
+                sum.curve = Some(Box::new(curve));
             }
+            sum.byte_seconds += bytes.0 as f64 * seconds;
             if let Some(curve) = &mut sum.curve {
                 curve.hold(from, time, bytes.0);
             }
@@ -239,7 +300,7 @@ impl RoleSum {
             let growth = self.first.zip(sum.curve.as_ref());
             let zero = self.first.filter(|_| sum.is_known).map(|at| (Bytes(0), at));
             KindFigures {
-                peak: sum.high.map(|high| (high.bytes, high.boot_ns)).or(zero),
+                peak: (sum.high.map(|high| (high.bytes, high.boot_ns))).or(zero),
                 mean_bytes: (sum.is_known && seconds > 0.0)
                     .then(|| Bytes((sum.byte_seconds / seconds) as i64)),
                 growth: growth.and_then(|(first, curve)| {
@@ -252,48 +313,53 @@ impl RoleSum {
 
 /// The roles of a recording, the one that held most at the peak first.
 pub(super) fn findings(
-    processes: &[Process],
+    groups: &Groups,
     kinds: Vec<[KindFigures; Kind::ALL.len()]>,
     peak: Option<&Composition>,
 ) -> Vec<RoleFinding> {
-    let mut found: Vec<RoleFinding> = Vec::with_capacity(kinds.len());
-    let mut places: HashMap<&str, usize> = HashMap::new();
-    let mut kinds = kinds.into_iter();
-    for (position, process) in processes.iter().enumerate() {
-        let place = *places.entry(&process.group).or_insert_with(|| {
-            found.push(RoleFinding {
-                name: Arc::clone(&process.group),
-                role: process.role.clone().map(|role| Role { rank: None, ..role }),
-                members: Vec::new(),
-                at_peak: peak.map(|_| RoleAtPeak::default()),
-                kinds: kinds.next().unwrap_or_default(),
+    let has_shares = peak.is_some_and(|peak| peak.shares.is_some());
+    let nothing = RoleAtPeak {
+        shares: has_shares.then_some(RoleShares::NOTHING),
+        ..RoleAtPeak::default()
+    };
+    // Nothing was summed up for those who were met during the pass.
+    let kinds = kinds.into_iter().chain(std::iter::repeat(
+        <[KindFigures; Kind::ALL.len()]>::default(),
+    ));
+    let found = groups.list.iter().zip(groups.members()).zip(kinds);
+    let mut found: Vec<RoleFinding> = found
+        .map(|((group, members), kinds)| RoleFinding {
+            name: Arc::clone(&group.name),
+            role: group.role.clone(),
+            members,
+            at_peak: peak.map(|_| nothing),
+            kinds,
+        })
+        .collect();
+    if let Some(peak) = peak {
+        let mut at_peak = |process: usize, add: &dyn Fn(&mut RoleAtPeak)| {
+            let place = groups.at(process, peak.boot_ns);
+            let place = place.and_then(|place| found.get_mut(place));
+            if let Some(at_peak) = place.and_then(|role| role.at_peak.as_mut()) {
+                add(at_peak);
+            }
+        };
+        for holder in &peak.holders {
+            at_peak(holder.process, &|at_peak| {
+                at_peak.process_count += 1;
+                at_peak.totals.add(&holder.amounts);
             });
-            found.len() - 1
-        });
-        found[place].members.push(position);
-    }
-    let place_of = |process: usize| places.get(processes[process].group.as_ref()).copied();
-    for holder in peak.iter().flat_map(|peak| &peak.holders) {
-        if let Some(at_peak) =
-            place_of(holder.process).and_then(|place| found[place].at_peak.as_mut())
-        {
-            at_peak.process_count += 1;
-            at_peak.totals.add(&holder.amounts);
+        }
+        for share in peak.shares.iter().flatten() {
+            at_peak(share.process, &|at_peak| {
+                if let Some(shares) = &mut at_peak.shares {
+                    shares.add(share);
+                }
+            });
         }
     }
-    for share in peak
-        .iter()
-        .filter_map(|peak| peak.shares.as_ref())
-        .flatten()
-    {
-        if let Some(at_peak) =
-            place_of(share.process).and_then(|place| found[place].at_peak.as_mut())
-        {
-            let (anon, shmem) = at_peak.shares.unwrap_or_default();
-            let own = share.anon_bytes.unwrap_or_default();
-            at_peak.shares = Some((anon + own, shmem + share.shmem_bytes));
-        }
-    }
+    // What a process became in the end counts only where it was that.
+    found.retain(|role| !role.members.is_empty());
     let order = |finding: &RoleFinding| {
         let at_peak = finding.at_peak.as_ref().map(|at_peak| {
             let rss = at_peak.totals.rss.bytes();
@@ -307,3 +373,6 @@ pub(super) fn findings(
     found.sort_by(|a, b| order(b).cmp(&order(a)).then(a.name.cmp(&b.name)));
     found
 }
+
+#[cfg(test)]
+mod tests;

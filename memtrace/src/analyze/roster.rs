@@ -2,6 +2,7 @@
 
 use super::RowSource;
 use super::endings::Ending;
+use super::groups::Groups;
 use super::name::{self, Interner, NameTrack};
 use super::peak::Peak;
 use super::process::Process;
@@ -16,6 +17,7 @@ pub(super) struct Roster {
     pub(super) processes: Vec<Process>,
     /// The command that memtrace started and held until the probes were attached.
     pub(super) command: Option<Upid>,
+    is_of_command: bool,
     index: HashMap<Upid, usize>,
     texts: Interner,
 }
@@ -40,6 +42,7 @@ impl Roster {
             index: index_of(&processes),
             processes,
             command,
+            is_of_command: matches!(info.target, Target::Command { .. }),
             texts,
         };
         roster.link(&links, info);
@@ -105,8 +108,18 @@ impl Roster {
         self.index.get(&upid).copied()
     }
 
+    /// When the command that was recorded ended; `None` for other targets, and while it runs.
+    pub(super) fn command_end(&self) -> Option<BootNs> {
+        let mut processes = self.processes.iter().filter(|_| self.is_of_command);
+        processes.find(|process| process.is_main)?.exit_boot_ns
+    }
+
     /// Reads `title` and gives every process its name. The peaks must be known by now.
-    pub(super) fn name<S: RowSource>(&mut self, source: &S) -> Result<(), S::Error> {
+    pub(super) fn name<S: RowSource>(
+        &mut self,
+        source: &S,
+        groups: &Groups,
+    ) -> Result<(), S::Error> {
         let mut tracks: HashMap<usize, NameTrack> = HashMap::new();
         let (processes, index, texts) = (&self.processes, &self.index, &mut self.texts);
         source.scan(&[], |row: TitleRow| {
@@ -121,10 +134,23 @@ impl Roster {
             }
             let track = tracks.remove(&position).unwrap_or_default();
             let title = track.at_peak().or(process.cmdline.as_ref());
-            let label = process.role.as_ref().and_then(|role| track.label(role));
+            let then = process.peak.boot_ns;
+            let then = then.and_then(|peak| groups.then(position, peak));
+            let label = match then {
+                Some(then) => then.role.as_ref().map(|role| {
+                    let rank = process.role.as_ref().filter(|last| last.role == role.role);
+                    let rank = rank.and_then(|last| last.rank.clone());
+                    let role = Role {
+                        rank,
+                        ..role.clone()
+                    };
+                    track.label_then(&role)
+                }),
+                None => process.role.as_ref().and_then(|role| track.label(role)),
+            };
             let name = match label {
                 Some(label) => {
-                    process.shape = Arc::clone(&process.group);
+                    process.shape = Arc::clone(then.map_or(&process.group, |then| &then.name));
                     label
                 }
                 None => {

@@ -8,6 +8,7 @@ use super::cost::{self, RecorderCost};
 use super::endings::Endings;
 use super::family::Family;
 use super::gpu::GpuTimeline;
+use super::groups::Groups;
 use super::held::HeldCommand;
 use super::ledger::{High, Ledger, Seens, TreeSeen};
 use super::moment::{Moment, MomentError};
@@ -87,6 +88,7 @@ where
     let clock = noted_clock(info, options.last_boot_ns, cost.as_ref(), &roster);
     let at = resolve(options.at, &clock)?;
     let mut phases = Timeline::read(source, &mut roster)?;
+    let mut groups = Groups::read(source, &roster)?;
     if let Some(name) = &options.phase {
         phases.focus_on(name).map_err(AnalyzeError::Phase)?;
     }
@@ -99,7 +101,8 @@ where
     let asked = (asked.collect(), phases.gauges());
     let mut sizes = mappings::Sizes::default();
     let end = clock.end();
-    let (mut seen, first_execs) = pass(source, info, &mut roster, asked, end, &mut sizes)?;
+    let who = (&mut roster, &groups);
+    let (mut seen, first_execs) = pass(source, info, who, asked, end, &mut sizes)?;
     let clock = RunClock::new(
         info.clocks.clone(),
         hull(span_of(&clock), seen.span),
@@ -118,7 +121,7 @@ where
             roster.processes[victim].ending.note_oom_kill();
         }
     }
-    roster.name(source)?;
+    roster.name(source, &groups)?;
 
     let mut peak = seen.peak.take().map(Composition::of);
     // Of the starts of windows nothing but the holders is asked.
@@ -135,9 +138,9 @@ where
 
     let earlier: Vec<&Composition> = earlier.iter().chain(&states).collect();
     let ooms = oom::explain(source, kills, &windows, &roster, &states, &earlier)?;
-    let length = clock.duration();
-    let roles = seen.roles.finish(end.max(clock.end()), length);
-    let roles = roles::findings(&roster.processes, roles, peak.as_ref());
+    let roles = seen.roles.finish(clock.start(), end.max(clock.end()));
+    groups.complete(&roster.processes);
+    let roles = roles::findings(&groups, roles, peak.as_ref());
     let (phases, phase) = phases.told(seen.gauges, &clock, &states, end);
 
     let family = Family::of(&roster.processes);
@@ -175,14 +178,14 @@ where
 fn pass<S: RowSource>(
     source: &S,
     info: &RunInfo,
-    roster: &mut Roster,
+    (roster, groups): (&mut Roster, &Groups),
     (instants, gauges): (Vec<BootNs>, Gauges),
     end: BootNs,
     sizes: &mut mappings::Sizes,
 ) -> Result<(Seens, HashMap<Upid, BootNs>), S::Error> {
     // Polling meets the command after its exec and has no rows that tell.
     let mut command = HeldCommand::new(roster.command.filter(|_| info.backend == "bpf"));
-    let mut ledger = Ledger::new(roster, instants, gauges);
+    let mut ledger = Ledger::new(roster, groups, instants, gauges);
     let mut reorder = Reorder::new();
     let mut first_execs = HashMap::new();
     source.scan(MEM_COLUMNS, |row: MemRow| {

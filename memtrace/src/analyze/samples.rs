@@ -3,6 +3,7 @@
 //! with rows.
 
 use super::clock::RunClock;
+use super::groups::Groups;
 use super::held::HeldCommand;
 use super::name::Interner;
 use super::process::Process;
@@ -119,7 +120,8 @@ pub fn sample<S: RowSource>(
 ) -> Result<(Samples, SampleSummary), S::Error> {
     let cost = cost::read(source)?;
     let mut roster = Roster::read(source, info)?;
-    roster.name(source)?;
+    let groups = Groups::read(source, &roster)?;
+    roster.name(source, &groups)?;
     let clock = noted_clock(info, options.last_boot_ns, cost.as_ref(), &roster);
     let told = Told::read(source)?;
     let mut command = HeldCommand::new(roster.command.filter(|_| info.backend == "bpf"));

@@ -3,6 +3,7 @@
 
 use super::balance::{Basis, in_memory};
 use super::books::Books;
+use super::composition::Holder;
 use crate::model::Bytes;
 use crate::model::tables::ShmObjectRow;
 use std::collections::HashMap;
@@ -17,8 +18,9 @@ pub struct Share {
     /// How well that is known.
     pub anon_basis: Basis,
     /// Its part of the shared objects that it maps: each object's allocation is divided among
-    /// its mappers in proportion to the shared memory in their RSS.
-    pub shmem_bytes: Bytes,
+    /// its mappers in proportion to the shared memory in their RSS. `None` where it has shared
+    /// memory, and none of its objects was known by then.
+    pub shmem_bytes: Option<Bytes>,
 }
 
 impl Books<'_> {
@@ -39,18 +41,23 @@ impl Books<'_> {
                 *parts.entry(upid).or_default() += part;
             }
         }
-        let share = |holder: &super::Holder| {
+        let share = |holder: &Holder| {
             let line = self.anon_line(holder.process, &holder.amounts);
-            let part = parts.get(&self.upid(holder.process).0);
+            let part = parts.get(&self.upid(holder.process).0).copied();
             Share {
                 process: holder.process,
                 anon_bytes: line.map(|line| line.bytes),
                 anon_basis: line.map_or(Basis::UpperBound, |line| line.basis),
-                shmem_bytes: Bytes(part.copied().unwrap_or(0)),
+                shmem_bytes: part.map(Bytes).or_else(|| unattributed(holder)),
             }
         };
         composition.holders.iter().map(share).collect()
     }
+}
+
+/// The part of a process that maps no known object: nothing, where it has no shared memory.
+fn unattributed(holder: &Holder) -> Option<Bytes> {
+    holder.amounts.shmem().filter(|held| held.0 == 0)
 }
 
 /// Divides what an object takes of memory among its mappers.
@@ -79,6 +86,9 @@ fn divide(object: &ShmObjectRow, shmem: &HashMap<i64, i64>) -> Vec<(i64, i64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analyze::Amounts;
+    use crate::analyze::golden::mem_row;
+    use crate::model::tables::MemRow;
     use crate::model::{BootNs, Upid, WallNs};
 
     fn object(mappers: &str) -> ShmObjectRow {
@@ -100,6 +110,20 @@ mod tests {
             first_mapper_upid: Some(Upid(6)),
             has_other_mapper: None,
         }
+    }
+
+    #[test]
+    fn shared_memory_of_no_known_object_is_unknown_not_nothing() {
+        let held = |shmem| Holder {
+            process: 0,
+            amounts: Amounts::of(&MemRow {
+                rss_shmem_bytes: shmem,
+                ..mem_row(1, 0, None)
+            }),
+        };
+        assert_eq!(unattributed(&held(Some(Bytes(256)))), None);
+        assert_eq!(unattributed(&held(None)), None);
+        assert_eq!(unattributed(&held(Some(Bytes(0)))), Some(Bytes(0)));
     }
 
     #[test]

@@ -10,8 +10,8 @@ use std::process::ExitCode;
 const EXIT_ABOVE: u8 = 3;
 
 const EXIT_STATUS: &str = "\
-Exit status: 0; 3 when --fail-above is given and something rose by more than that; 1 after an
-error, 2 after a wrong use.
+Exit status: 0; 3 when --fail-above is given and something rose by more than that, or the command
+of B failed and that of A did not; 1 after an error, 2 after a wrong use.
 
 Compared are the peak and the mean of the RSS of all processes together, and of every role that
 holds at least 5 % of the whole in either recording. A role that is new in B rose from nothing.";
@@ -28,7 +28,7 @@ pub(super) struct Args {
     after: PathBuf,
     #[command(flatten)]
     writing: Writing,
-    /// End with status 3 when a peak or a mean rose by more than this: 5%
+    /// End with status 3 when a peak or a mean rose by more than this (5%), or B newly failed
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent, allow_hyphen_values = true)]
     fail_above: Option<f64>,
 }
@@ -51,7 +51,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let style = args.writing.style();
     args.writing
         .write(|out| format.write_diff(&told, &style, out))?;
-    let is_above = told.limit.is_some_and(|(_, excesses)| !excesses.is_empty());
+    let has_failed = diff.is_newly_failed;
+    let is_above = told
+        .limit
+        .is_some_and(|(_, excesses)| has_failed || !excesses.is_empty());
     Ok(match is_above {
         true => ExitCode::from(EXIT_ABOVE),
         false => ExitCode::SUCCESS,

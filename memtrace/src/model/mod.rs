@@ -22,7 +22,7 @@ pub use mark::{MARK_BYTES_MAX, MARK_SOCKET_VARIABLE, MARK_VERSION, MarkError, Ma
 pub use mark_rules::{
     BUILTIN_MARK_RULES, MarkRule, MarkRuleError, MarkRuleKind, builtin_mark_rules, mark_rules,
 };
-pub use roles::{Found, Looks, MAIN, Role, Rules, RulesError};
+pub use roles::{Found, Looks, MAIN, Role, Rules, RulesError, says_little};
 pub use run::{Framework, GpuInfo, RunInfo, RunState, SCHEMA_VERSION, SchemaVersion, Target};
 pub use table::{Column, Row, Table};
 pub use tables::{

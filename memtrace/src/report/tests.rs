@@ -267,3 +267,34 @@ fn without_marks_there_is_no_word_of_phases_unless_asked() {
     };
     assert!(told(asked).contains("nothing was marked"));
 }
+
+#[test]
+fn a_command_is_told_apart_from_the_wait_for_what_it_left() {
+    let mut analysis = ray_with_vllm().analyzed(None);
+    let mut processes = analysis.processes.iter_mut();
+    let main = processes
+        .find(|process| process.is_main)
+        .expect("a main process");
+    main.exit_boot_ns = Some(main.start_boot_ns + crate::model::DurationNs(730_000_000));
+    main.ending = Ending::Killed {
+        signal: 9,
+        by_oom_killer: Some(true),
+    };
+    analysis.info.command_exit_code = Some(137);
+    let report = written(&text::Text, &analysis, &Style::default());
+    let told = "ran 0.730s · recorded for 10m00s · OOM kill";
+    assert!(report.contains(told), "{report}");
+}
+
+#[test]
+fn json_has_as_many_roles_as_were_asked_for() {
+    let analysis = ray_with_vllm().analyzed(None);
+    let style = Style {
+        top: Some(1),
+        ..Style::default()
+    };
+    let report = written(&json::Json, &analysis, &style);
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    assert_eq!(report["roles"].as_array().map(Vec::len), Some(1));
+    assert_eq!(report["role_count"], analysis.roles.len());
+}

@@ -219,6 +219,12 @@ pub(super) fn kind_cells(amounts: &Amounts) -> [String; 3] {
     [amounts.anon(), amounts.file(), amounts.shmem()].map(bytes_or_dash)
 }
 
+/// `1 more role`, `12 more roles`.
+pub(super) fn more_roles(number: usize) -> String {
+    let noun = if number == 1 { "role" } else { "roles" };
+    format!("{} more {noun}", count(number))
+}
+
 /// `1,204`.
 pub(super) fn count(number: impl TryInto<i64>) -> String {
     let number = number.try_into().unwrap_or(i64::MAX);

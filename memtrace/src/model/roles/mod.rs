@@ -8,7 +8,7 @@ mod file;
 mod rules;
 
 pub use file::RulesError;
-pub use rules::{Found, Looks, MAIN, Role, Rules};
+pub use rules::{Found, Looks, MAIN, Role, Rules, says_little};
 
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,13 @@ use std::fmt;
 /// The role of a process that was asked for, where no rule knows more.
 pub const MAIN: &str = "main";
 
+/// Whether a role stands only for not knowing yet: the rules for it have a low weight, so that
+/// any other replaces it.
+pub fn says_little(role: &str) -> bool {
+    const WORDS: [&str; 3] = [MAIN, "idle worker", "multiprocessing child"];
+    WORDS.contains(&role) || role.starts_with("fork of ")
+}
+
 /// What a process is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Role {
@@ -184,4 +191,19 @@ fn fill(template: &str, captured: &[Captures<'_>]) -> String {
     }
     filled.push_str(rest);
     filled
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_of_low_weight_say_little() {
+        let rules = Rules::builtin().expect("rules of the form");
+        let ordinary = file::parse("[[role]]\nrole = \"x\"\ncomm = \"x\"").expect("a rule");
+        for rule in &rules.0 {
+            let is_low = rule.weight < ordinary[0].weight;
+            assert_eq!(says_little(&rule.role), is_low, "{}", rule.role);
+        }
+    }
 }

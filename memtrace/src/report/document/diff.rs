@@ -25,6 +25,12 @@ fn head(told: &DiffReport<'_>) -> Section {
     let mut section = Section::new("memtrace diff");
     section.say(Tone::Plain, recording("A", told.before));
     section.say(Tone::Plain, recording("B", told.after));
+    if told.diff.is_newly_failed {
+        section.say(
+            Tone::Alert,
+            "The command of B failed: what it did not get to do is missing from its figures.",
+        );
+    }
     if told.before.is_polled() || told.after.is_polled() {
         section.say(
             Tone::Quiet,
@@ -45,8 +51,12 @@ fn head(told: &DiffReport<'_>) -> Section {
 fn recording(name: &str, analysis: &Analysis) -> String {
     let info = &analysis.info;
     let path = analysis.path.as_deref().unwrap_or("recording");
+    let ending = match analysis.command_ending() {
+        Some(ending) => format!(", {}", words::ending_in_full(ending)),
+        None => String::new(),
+    };
     format!(
-        "{name}: {path}, {}, {} by {}, {}",
+        "{name}: {path}, {}, {} by {}, {}{ending}",
         info.hostname,
         words::duration(analysis.clock.duration()),
         info.backend,
@@ -130,12 +140,12 @@ fn roles(told: &DiffReport<'_>, top: usize) -> Option<Section> {
     let rows = roles.iter().take(top).map(role_row);
     section.table(columns, rows.collect());
     if let Some(rest) = roles.len().checked_sub(top).filter(|&rest| rest > 0) {
-        let line = format!("{} more roles changed less.", words::count(rest));
+        let line = format!("{} changed less.", words::more_roles(rest));
         section.say(Tone::Quiet, line);
     }
     section.say(
         Tone::Quiet,
-        "MEAN is the change of the mean over the whole recording. A dash is no change, or no \
+        "MEAN is the change of the mean over the whole recording, of a command up to its end. A dash is no change, or no \
          steady growth.",
     );
     Some(section)

@@ -3,7 +3,7 @@
 use super::{Block, Section, Tone};
 use crate::analyze::{Analysis, Ending, Loss};
 use crate::model::tables::{DiagKind, Severity};
-use crate::model::{RunState, Target};
+use crate::model::{DurationNs, RunState, Target};
 use crate::report::{Style, words};
 
 /// More losses than this, and the rest is a number: the answer must stay on the first screen.
@@ -45,17 +45,18 @@ fn run_line(analysis: &Analysis) -> String {
     let (info, clock) = (&analysis.info, &analysis.clock);
     let mut parts = vec![info.hostname.clone()];
     parts.extend(clock.to_wall(clock.start()).and_then(words::date_and_time));
-    let verb = match info.target {
-        Target::Command { .. } => "ran",
-        _ => "recorded for",
-    };
-    parts.push(format!("{verb} {}", words::duration(clock.duration())));
-    match (&info.target, info.command_exit_code) {
-        (_, Some(code)) if code > 128 => {
-            let ending = Ending::Exited(code);
-            parts.push(words::ending_in_full(ending));
+    let recorded = clock.duration();
+    match (&info.target, analysis.command_duration()) {
+        (Target::Command { .. }, Some(ran)) if differ(ran, recorded) => {
+            let (ran, recorded) = (words::duration(ran), words::duration(recorded));
+            parts.push(format!("ran {ran}"));
+            parts.push(format!("recorded for {recorded}"));
         }
-        (_, Some(code)) => parts.push(format!("exit {code}")),
+        (Target::Command { .. }, _) => parts.push(format!("ran {}", words::duration(recorded))),
+        _ => parts.push(format!("recorded for {}", words::duration(recorded))),
+    }
+    match (&info.target, analysis.command_ending()) {
+        (_, Some(ending)) => parts.push(words::ending_in_full(ending)),
         (Target::Command { .. }, None) if is_still_running(analysis) => {
             parts.push("still running".to_owned());
         }
@@ -64,6 +65,12 @@ fn run_line(analysis: &Analysis) -> String {
     }
     parts.push(words::processes(analysis.processes.len()));
     parts.join(" · ")
+}
+
+/// Whether a command ran for another time than was recorded, by more than a few percent: its
+/// survivors were waited for, or it was attached to.
+fn differ(ran: DurationNs, recorded: DurationNs) -> bool {
+    (recorded.0 - ran.0).abs() > recorded.0 / 25
 }
 
 /// Whether the main process ran when the recording stopped. One that was cut off can't tell.

@@ -16,7 +16,7 @@ pub(super) fn survivors(analysis: &Analysis, top: usize) -> Option<Section> {
     }
     let held = together(all.iter().map(Survivor::held_bytes));
     let mut section = Section::new(format!(
-        "Survivors: {} outlived the root of the tree, {} in all",
+        "Survivors: {} outlived the root of the tree, {} in all (sum of RSS and swap)",
         words::processes(all.len()),
         bytes_or_unknown(held)
     ));

@@ -1,10 +1,11 @@
 //! The processes by role.
 
 use super::{Column, Section, Tone, figures, flexible, words_in};
-use crate::analyze::{Analysis, Basis, Kind, RoleFinding};
+use crate::analyze::{Analysis, Basis, Kind, RoleFinding, RoleShares};
 use crate::model::{Bytes, MAIN};
 use crate::report::words;
 use crate::report::words::{bytes_or_dash, bytes_or_unknown};
+use std::collections::HashSet;
 
 /// Who holds what by role; `None` where no rule knew any process, or there is but one role.
 pub(super) fn by_role(analysis: &Analysis, top: usize) -> Option<Section> {
@@ -22,8 +23,8 @@ pub(super) fn by_role(analysis: &Analysis, top: usize) -> Option<Section> {
         section.say(
             Tone::Quiet,
             format!(
-                "{} more roles, the largest with a peak of {}.",
-                words::count(roles.len() - top),
+                "{}, the largest with a peak of {}.",
+                words::more_roles(roles.len() - top),
                 bytes_or_unknown(peak)
             ),
         );
@@ -37,7 +38,7 @@ fn is_told(roles: &[RoleFinding]) -> bool {
     roles.len() > 1 && roles.iter().any(is_known)
 }
 
-fn shares(role: &RoleFinding) -> Option<(Bytes, Bytes)> {
+fn shares(role: &RoleFinding) -> Option<RoleShares> {
     role.at_peak.as_ref()?.shares
 }
 
@@ -67,21 +68,19 @@ fn row(analysis: &Analysis, role: &RoleFinding, has_shares: bool) -> Vec<String>
     };
     let rss = role.kind(Kind::Rss);
     let totals = &at_peak.totals;
-    let (anon, shmem) = match has_shares {
-        true => at_peak.shares.unwrap_or_default(),
-        false => (
-            totals.anon.bytes().unwrap_or_default(),
-            totals.shmem.bytes().unwrap_or_default(),
-        ),
+    let shares = at_peak.shares.filter(|_| has_shares);
+    let (anon, shmem) = match shares {
+        Some(shares) => (shares.anon_bytes, shares.shmem_bytes),
+        None => (totals.anon.bytes(), totals.shmem.bytes()),
     };
     let mut cells = vec![role.name.to_string(), count];
     if has_shares {
-        cells.push(bytes_or_dash(Some(anon + shmem)));
+        cells.push(shares.map_or_else(|| words::UNKNOWN.to_owned(), host));
     }
     let at = rss.peak.filter(|(bytes, _)| bytes.0 > 0);
     cells.extend([
-        bytes_or_dash(Some(anon)),
-        bytes_or_dash(Some(shmem)),
+        bytes_or_dash(anon),
+        bytes_or_dash(shmem),
         bytes_or_dash(totals.rss.bytes()),
         bytes_or_unknown(rss.peak.map(|(bytes, _)| bytes)),
         at.map_or_else(String::new, |(_, at)| words::offset(&analysis.clock, at)),
@@ -90,14 +89,23 @@ fn row(analysis: &Analysis, role: &RoleFinding, has_shares: bool) -> Vec<String>
     cells
 }
 
+fn host(shares: RoleShares) -> String {
+    match (shares.host_bytes(), shares.known_bytes) {
+        (None, known) if known.0 > 0 => format!("≥{}", words::bytes(known)),
+        (host, _) => bytes_or_dash(host),
+    }
+}
+
 fn remark(analysis: &Analysis, has_shares: bool) -> String {
     let when = "COUNT to RSS SUM are at the peak of all; OWN PEAK and MEAN are sums of RSS, too.";
     if !has_shares {
         return format!("{when} Shared pages count in every process that maps them.");
     }
-    let shares = analysis.peak.iter().filter_map(|peak| peak.shares.as_ref());
-    let unsure: Bytes = shares
-        .flatten()
+    let shares = || {
+        let shares = analysis.peak.iter().filter_map(|peak| peak.shares.as_ref());
+        shares.flatten()
+    };
+    let unsure: Bytes = shares()
         .filter(|share| share.anon_basis == Basis::UpperBound)
         .filter_map(|share| share.anon_bytes)
         .sum();
@@ -105,8 +113,34 @@ fn remark(analysis: &Analysis, has_shares: bool) -> String {
         0 => String::new(),
         _ => format!(" Of ANON, {} was never measured.", words::bytes(unsure)),
     };
+    let strange = match unattributed(analysis).0 {
+        0 => String::new(),
+        bytes => format!(
+            " Shared memory of no known object is in no role: {} as a sum of RSS.",
+            words::bytes(Bytes(bytes))
+        ),
+    };
     format!(
         "HOST is ANON and SHMEM with every page once: what processes share is divided among \
-         them.{unsure} {when}"
+         them.{unsure}{strange} {when}"
     )
+}
+
+/// What processes of unknown shares have of shared memory, in each of them.
+fn unattributed(analysis: &Analysis) -> Bytes {
+    let Some((peak, shares)) = analysis
+        .peak
+        .as_ref()
+        .and_then(|peak| Some((peak, peak.shares.as_ref()?)))
+    else {
+        return Bytes(0);
+    };
+    let unknown: HashSet<usize> = shares
+        .iter()
+        .filter(|share| share.shmem_bytes.is_none())
+        .map(|share| share.process)
+        .collect();
+    let holders = peak.holders.iter();
+    let holders = holders.filter(|holder| unknown.contains(&holder.process));
+    holders.filter_map(|holder| holder.amounts.shmem()).sum()
 }

@@ -1,6 +1,6 @@
 //! The shape of a comparison in JSON.
 
-use crate::analyze::{Analysis, Change, Comparison, Kind};
+use crate::analyze::{Analysis, Change, Comparison, Ending, Kind};
 use crate::model::{Bytes, DurationNs};
 use crate::report::DiffReport;
 use serde::Serialize;
@@ -16,6 +16,7 @@ pub(super) struct Report<'a> {
     memtrace_version: &'static str,
     before: Recording<'a>,
     after: Recording<'a>,
+    is_newly_failed: bool,
     allowed_ratio: Option<f64>,
     excesses: Option<Vec<Excess<'a>>>,
     whole: Compared<'a>,
@@ -30,6 +31,10 @@ struct Recording<'a> {
     duration_ns: DurationNs,
     process_count: usize,
     is_lower_bound: bool,
+    has_command_failed: Option<bool>,
+    exit_code: Option<i32>,
+    exit_signal: Option<i32>,
+    oom_killed: Option<bool>,
 }
 
 #[derive(Serialize)]
@@ -77,6 +82,7 @@ impl<'a> Report<'a> {
             memtrace_version: env!("CARGO_PKG_VERSION"),
             before: Recording::of(told.before),
             after: Recording::of(told.after),
+            is_newly_failed: told.diff.is_newly_failed,
             allowed_ratio: limit.map(|(allowed, _)| *allowed),
             excesses: limit.map(|(_, excesses)| excesses.iter().map(excess).collect()),
             whole: Compared::of(&told.diff.whole),
@@ -87,6 +93,14 @@ impl<'a> Report<'a> {
 
 impl<'a> Recording<'a> {
     fn of(analysis: &'a Analysis) -> Self {
+        let (exit_code, exit_signal, oom_killed) = match analysis.command_ending() {
+            Some(Ending::Exited(code)) => (Some(code), None, None),
+            Some(Ending::Killed {
+                signal,
+                by_oom_killer,
+            }) => (None, Some(signal), by_oom_killer),
+            _ => (None, None, None),
+        };
         Self {
             path: analysis.path.as_deref(),
             hostname: &analysis.info.hostname,
@@ -94,6 +108,10 @@ impl<'a> Recording<'a> {
             duration_ns: analysis.clock.duration(),
             process_count: analysis.processes.len(),
             is_lower_bound: analysis.is_polled(),
+            has_command_failed: analysis.has_command_failed(),
+            exit_code,
+            exit_signal,
+            oom_killed,
         }
     }
 }

@@ -35,11 +35,14 @@ pub(super) struct Report<'a> {
     losses: Vec<Loss<'a>>,
     notes: Vec<Loss<'a>>,
     oom_kills: Vec<OomKill<'a>>,
+    survivor_count: usize,
     survivors: Vec<Survivor<'a>>,
+    left_object_count: usize,
     left_objects: Vec<LeftObject<'a>>,
     peak: Option<Composition<'a>>,
     at: Option<Composition<'a>>,
     trees: Vec<Tree>,
+    role_count: usize,
     roles: Vec<roles::RoleGroup<'a>>,
     phases: Option<phases::Phases<'a>>,
     phase: Option<phases::Focus<'a>>,
@@ -83,10 +86,11 @@ struct CurvePoint {
 }
 
 impl<'a> Report<'a> {
-    /// The report with at most `top` processes, or all of them.
+    /// The report with at most `top` processes, roles and leftovers, or all of them.
     pub(super) fn of(analysis: &'a Analysis, top: Option<usize>) -> Self {
         let order = analysis.by_peak();
-        let listed = order.iter().take(top.unwrap_or(usize::MAX));
+        let most = top.unwrap_or(usize::MAX);
+        let listed = order.iter().take(most);
         let told = |is_wanted: fn(Severity) -> bool| {
             let losses = analysis.losses.iter();
             let wanted = losses.filter(|loss| is_wanted(loss.severity));
@@ -106,16 +110,20 @@ impl<'a> Report<'a> {
                 .iter()
                 .map(|kill| OomKill::of(analysis, kill))
                 .collect(),
+            survivor_count: analysis.leftovers.outlived.len(),
             survivors: analysis
                 .leftovers
                 .outlived
                 .iter()
+                .take(most)
                 .map(|one| Survivor::of(analysis, one))
                 .collect(),
+            left_object_count: analysis.leftovers.objects.len(),
             left_objects: analysis
                 .leftovers
                 .objects
                 .iter()
+                .take(most)
                 .map(|one| LeftObject::of(analysis, one))
                 .collect(),
             peak: analysis.peak.as_ref().map(composition),
@@ -125,7 +133,8 @@ impl<'a> Report<'a> {
                 .iter()
                 .map(|tree| Tree::of(analysis, tree))
                 .collect(),
-            roles: roles::of(analysis),
+            role_count: analysis.roles.len(),
+            roles: roles::of(analysis, most),
             phases: phases::Phases::of(analysis, top),
             phase: phases::Focus::of(analysis, top),
             growth: analysis.growth.as_ref().map(|g| Growth::of(analysis, g)),

@@ -37,9 +37,9 @@ struct Figures {
     growth: Option<Growth>,
 }
 
-/// Every role, in the order of the findings.
-pub(super) fn of(analysis: &Analysis) -> Vec<RoleGroup<'_>> {
-    let roles = analysis.roles.iter();
+/// At most so many roles, in the order of the findings.
+pub(super) fn of(analysis: &Analysis, most: usize) -> Vec<RoleGroup<'_>> {
+    let roles = analysis.roles.iter().take(most);
     roles.map(|role| RoleGroup::of(analysis, role)).collect()
 }
 
@@ -72,8 +72,8 @@ impl AtPeak {
             sum_of_file_bytes: totals.file.bytes(),
             sum_of_shmem_bytes: totals.shmem.bytes(),
             host_bytes: at_peak.host_bytes(),
-            own_anon_bytes: at_peak.shares.map(|(anon, _)| anon),
-            own_shmem_bytes: at_peak.shares.map(|(_, shmem)| shmem),
+            own_anon_bytes: at_peak.shares.and_then(|shares| shares.anon_bytes),
+            own_shmem_bytes: at_peak.shares.and_then(|shares| shares.shmem_bytes),
         }
     }
 }

@@ -1,0 +1,171 @@
+//! Roles that change, roles of unknown kinds, and too many programs.
+
+use super::*;
+use crate::analyze::golden::{Script, boot, mem_row, upid};
+use crate::analyze::{Analysis, Basis};
+use crate::model::tables::{TitleRow, TitleSource};
+use crate::model::{Tgid, WallNs};
+
+fn role<'a>(analysis: &'a Analysis, name: &str) -> Option<&'a RoleFinding> {
+    analysis.roles.iter().find(|role| &*role.name == name)
+}
+
+fn peak(analysis: &Analysis, name: &str) -> Option<i64> {
+    let (bytes, _) = role(analysis, name)?.kind(Kind::Rss).peak?;
+    Some(bytes.0 >> 20)
+}
+
+fn becomes(run: &mut Script, at: f64, role: &str, title: &str) {
+    run.edit(2, |row| {
+        row.framework = Some("Ray".to_owned());
+        row.role = Some(role.to_owned());
+    });
+    run.title(2, at, title);
+}
+
+#[test]
+fn memory_is_the_roles_that_the_process_had_then() {
+    let mut run = Script::command(&["a"], 100.0);
+    run.process(1, None, 0.0, "a");
+    run.process(2, Some(1), 1.0, "python3 default_worker.py");
+    becomes(&mut run, 1.5, "idle worker", "ray::IDLE");
+    run.mem(2, 2.0, [60.0, 0.0, 0.0]);
+    becomes(&mut run, 10.0, "task load", "ray::load");
+    run.mem(2, 12.0, [300.0, 0.0, 0.0]);
+    run.mem(2, 20.0, [100.0, 0.0, 0.0]);
+    becomes(&mut run, 30.0, "task load", "ray::IDLE");
+    becomes(&mut run, 40.0, "task tiny", "ray::tiny");
+    run.mem(2, 50.0, [120.0, 0.0, 0.0]);
+    let analysis = run.analyzed(None);
+    assert_eq!(peak(&analysis, "Ray task load"), Some(300));
+    assert_eq!(peak(&analysis, "Ray task tiny"), Some(120));
+    assert!(
+        role(&analysis, "Ray idle worker").is_none(),
+        "idle is what it became"
+    );
+    let then = |name| role(&analysis, name).and_then(|role| role.at_peak);
+    assert_eq!(
+        then("Ray task load").map(|then| then.process_count),
+        Some(1)
+    );
+    assert_eq!(
+        then("Ray task tiny").map(|then| then.process_count),
+        Some(0)
+    );
+    assert_eq!(&*analysis.processes[1].name, "Ray task load");
+    let sum: i64 = ["Ray task load", "Ray task tiny"]
+        .iter()
+        .filter_map(|name| role(&analysis, name)?.kind(Kind::Rss).mean_bytes)
+        .map(|bytes| bytes.0 >> 10)
+        .sum();
+    let expected = (60 * 10 + 300 * 8 + 100 * 30 + 120 * 50) * 1024 / 100;
+    assert!((sum - expected).abs() < 8, "{sum} KiB, not {expected} KiB");
+}
+
+#[test]
+fn what_a_program_held_before_an_exec_is_its_own_roles() {
+    let mut run = Script::command(&["a"], 100.0);
+    run.process(1, None, 0.0, "a");
+    run.process(2, Some(1), 1.0, "bash work.sh");
+    run.edit(2, |row| row.role = Some("rollout".to_owned()));
+    run.title(2, 1.5, "bash work.sh");
+    run.mem(2, 2.0, [300.0, 0.0, 0.0]);
+    run.edit(2, |row| {
+        row.role = None;
+        row.cmdline = Some("sleep 9".to_owned());
+    });
+    let exec = TitleRow {
+        ts: WallNs(0),
+        boot_ns: boot(10.0),
+        upid: upid(Tgid(2)),
+        comm: "sleep".to_owned(),
+        title: Some("sleep 9".to_owned()),
+        role: None,
+        source: Some(TitleSource::Exec),
+    };
+    run.rows.0.push(exec.into());
+    run.mem(2, 10.5, [5.0, 0.0, 0.0]);
+    let analysis = run.analyzed(None);
+    assert_eq!(peak(&analysis, "rollout"), Some(300));
+    assert!(peak(&analysis, "sleep") >= Some(5));
+    assert_eq!(&*analysis.processes[1].name, "rollout");
+}
+
+#[test]
+fn without_roles_in_titles_a_process_is_what_it_is_in_the_end() {
+    let mut run = Script::command(&["a"], 100.0);
+    run.process(1, None, 0.0, "a");
+    run.process(2, Some(1), 1.0, "python3 x.py");
+    run.edit(2, |row| row.role = Some("worker".to_owned()));
+    run.mem(2, 2.0, [300.0, 0.0, 0.0]);
+    assert_eq!(peak(&run.analyzed(None), "worker"), Some(300));
+}
+
+#[test]
+fn a_kind_that_was_never_known_stays_unknown_after_the_end() {
+    let mut run = Script::command(&["a"], 100.0);
+    run.process(1, None, 0.0, "a");
+    run.process(2, Some(1), 1.0, "b");
+    for (tgid, at) in [(1, 2.0), (2, 2.0)] {
+        let row = mem_row(upid(Tgid(tgid)).0, boot(at).0, Some(64 << 20));
+        run.rows.0.push(row.into());
+    }
+    run.edit(2, |row| row.exit_boot_ns = Some(boot(5.0)));
+    let analysis = run.analyzed(None);
+    let ended = role(&analysis, "b").expect("a group");
+    assert_eq!(peak(&analysis, "b"), Some(64));
+    assert_eq!(*ended.kind(Kind::Anon), KindFigures::default());
+    let at_peak = ended.at_peak.expect("a peak");
+    assert_eq!(at_peak.totals.anon.bytes(), None);
+    assert_eq!(at_peak.host_bytes(), None);
+}
+
+#[test]
+fn an_unknown_part_makes_the_share_unknown_and_leaves_a_bound() {
+    let share = |anon, shmem| Share {
+        process: 0,
+        anon_bytes: Some(Bytes(anon)),
+        anon_basis: Basis::Measured,
+        shmem_bytes: shmem,
+    };
+    let mut shares = RoleShares::NOTHING;
+    shares.add(&share(10, Some(Bytes(5))));
+    assert_eq!(shares.host_bytes(), Some(Bytes(15)));
+    shares.add(&share(1, None));
+    assert_eq!((shares.shmem_bytes, shares.host_bytes()), (None, None));
+    assert_eq!(shares.known_bytes, Bytes(16));
+}
+
+#[test]
+fn too_many_programs_are_counted_together() {
+    let letters = |number: u32| -> String {
+        let digits = number.to_string();
+        digits.bytes().map(|digit| char::from(digit + 49)).collect()
+    };
+    let mut run = Script::command(&["a"], 10.0);
+    run.process(1, None, 0.0, "a");
+    run.mem(1, 1.0, [9.0, 0.0, 0.0]);
+    for tgid in 2..1_102 {
+        run.process(tgid, Some(1), 1.0, &format!("x{}", letters(tgid)));
+        run.mem(tgid, 1.5, [1.0, 0.0, 0.0]);
+    }
+    run.process(2_000, Some(1), 2.0, "z");
+    run.mem(2_000, 2.5, [50.0, 0.0, 0.0]);
+    let analysis = run.analyzed(None);
+    assert_eq!(analysis.roles.len(), 1_025);
+    assert_eq!(peak(&analysis, "z"), Some(50), "the largest are told apart");
+    let others = role(&analysis, "others").expect("the others");
+    assert_eq!(others.members.len(), 1_102 - 1_024);
+}
+
+#[test]
+fn the_mean_of_a_command_ends_with_it() {
+    let mut run = Script::command(&["a"], 100.0);
+    run.process(1, None, 0.0, "a");
+    run.process(2, Some(1), 0.0, "b");
+    run.mem(2, 5.0, [100.0, 0.0, 0.0]);
+    run.edit(1, |row| row.exit_boot_ns = Some(boot(10.0)));
+    let analysis = run.analyzed(None);
+    let mean = role(&analysis, "b").and_then(|role| role.kind(Kind::Rss).mean_bytes);
+    assert_eq!(mean.map(|bytes| bytes.0 >> 20), Some(50));
+}
