@@ -194,6 +194,7 @@ fn pass<S: RowSource>(
             boot_ns: row.boot_ns,
             upid: row.upid,
             amounts: Amounts::of(&row),
+            vm_size: row.vm_size_bytes,
         };
         command.push(sample, row.source, &mut |sample| {
             reorder.push(sample, &mut |sample| ledger.take(sample));

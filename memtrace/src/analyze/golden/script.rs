@@ -214,6 +214,13 @@ impl Script {
         });
     }
 
+    /// The size of the address space in the last row of memory, in GiB.
+    pub(crate) fn sized(&mut self, size: f64) {
+        if let Some(Record::Mem(row)) = self.rows.0.last_mut() {
+            row.vm_size_bytes = Some(gib(size));
+        }
+    }
+
     /// The size of a process's address space, in GiB.
     pub(crate) fn reserves(&mut self, tgid: u32, at: f64, size: f64) {
         self.put(MemRow {
