@@ -106,9 +106,13 @@ where
         is_closed(info),
     );
 
+    let command = roster.command;
     for (process, seen) in roster.processes.iter_mut().zip(seen.processes.drain(..)) {
         if let Some(seen) = seen {
-            process.peak = process.peak.with_series(seen.highest, seen.highest_boot_ns);
+            // The command is forked just before its recording begins.
+            let ran_before = process.start_boot_ns < clock.start() && command != Some(process.upid);
+            let peak = process.peak;
+            process.peak = peak.with_series(seen.highest, seen.highest_boot_ns, ran_before);
             process.growth = seen.growth;
         }
     }
