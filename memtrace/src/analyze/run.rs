@@ -130,7 +130,7 @@ where
     let (mut states, earlier): (Vec<Composition>, Vec<Composition>) =
         states.partition(|state| instants.contains(&state.boot_ns));
     let mut all: Vec<&mut Composition> = peak.iter_mut().chain(&mut states).collect();
-    surroundings::complete(source, &roster.processes, &mut all)?;
+    surroundings::complete(source, &roster.processes, &kills, &mut all)?;
     let is_everyone_recorded = matches!(info.target, Target::All);
     let forks = Forks::of(&roster.processes, &first_execs);
     let processes = &roster.processes;
