@@ -166,7 +166,7 @@ fn post_mortem(
         (Some(memcg), Some(cgroup)) => is_within(cgroup, memcg),
         _ => true,
     };
-    let mut growers = growers::growers(&roster.processes, holders, before, starts, &is_concerned);
+    let mut growers = growers::growers(&roster.processes, holders, before, starts, is_concerned);
     let at_kill = around.at_kill(row.boot_ns);
     let known = at_kill.map_or_else(Default::default, |(known, _)| known);
     let in_use = row.memcg_usage_bytes.or(known.in_use);
