@@ -78,7 +78,8 @@ pub struct Balance {
     pub unknown_process_count: usize,
     /// Anonymous memory of processes that are not recorded. In a cgroup what their counters
     /// say, added up, so that copy-on-write pages count in every sharer; on the node the
-    /// kernel's sum less the lines above, where not all processes were recorded.
+    /// kernel's sum less the lines above, where not all processes were recorded; unknown when
+    /// the lines above are more than that sum.
     pub other_processes_bytes: Option<Bytes>,
     /// How many those are; `None` for the node, and when they were not counted.
     pub other_process_count: Option<i64>,
@@ -134,6 +135,14 @@ impl Balance {
     pub fn residual_share(&self) -> Option<f64> {
         let current = self.current_bytes.filter(|current| current.0 > 0)?;
         Some(self.residual_bytes?.0 as f64 / current.0 as f64)
+    }
+
+    /// Whether the residual is large and what is in use was read at another time than what
+    /// the processes hold. The nearest reading is at most half an interval away, in which much
+    /// can come and go.
+    pub fn is_of_two_instants(&self, interval: DurationNs) -> bool {
+        let is_large = self.residual_share().is_some_and(|part| part.abs() > 0.05);
+        is_large && self.age_ns.0.saturating_abs() > interval.0 / 10
     }
 
     /// The greatest age of a measured line, either way.

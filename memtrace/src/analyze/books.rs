@@ -104,7 +104,9 @@ impl Books<'_> {
         balance.age_ns = node.age_ns;
         if !is_everyone_recorded {
             let anon = balance.anon_bytes() + balance.recorder_bytes.unwrap_or(Bytes(0));
-            balance.other_processes_bytes = row.anon_bytes.map(|all| all - anon);
+            // Less than nothing shows that the two are not of the same instant.
+            let others = row.anon_bytes.map(|all| all - anon);
+            balance.other_processes_bytes = others.filter(|others| others.0 >= 0);
         }
         let objects = balance.objects_bytes();
         balance.other_shared_bytes = row.shmem_bytes.map(|all| all - objects);

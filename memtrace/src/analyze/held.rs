@@ -86,6 +86,7 @@ mod tests {
                 boot_ns: BootNs(boot_ns),
                 upid: Upid(upid),
                 amounts: Amounts::NONE,
+                vm_size: None,
             };
             held.push(sample, Some(source), &mut |row| given.push(row.boot_ns.0));
         }

@@ -48,7 +48,8 @@ pub struct OomFinding {
 /// What led to a kill.
 #[derive(Clone, Debug)]
 pub struct PostMortem {
-    /// Whether the whole machine was out of memory; else a cgroup, as far as is known.
+    /// Whether the whole machine was out of memory; else a cgroup, or the memory nodes that a
+    /// cpuset or a memory policy allows, as far as is known.
     pub is_of_node: bool,
     /// What was in use in the group, or on the node.
     pub in_use_bytes: Option<Bytes>,
@@ -180,13 +181,22 @@ fn post_mortem(
             std::cmp::Reverse((grown, grower.bytes))
         });
     }
+    let is_new = told.and_then(|told| starts.get(told)).is_some_and(|start| {
+        let members = roster.processes.iter();
+        let mut members = members.filter(|process| process.cgroup.is_some());
+        row.memcg.is_some()
+            && members.all(|process| {
+                let is_command = roster.command == Some(process.upid);
+                is_command || process.start_boot_ns >= *start || !is_concerned(process)
+            })
+    });
     PostMortem {
         is_of_node: kinds::is_of_node(row),
         in_use_bytes: in_use,
         windows: starts.iter().map(|start| row.boot_ns - *start).collect(),
         told,
         growers,
-        kinds: around.lines(&known, told),
+        kinds: around.lines(&known, told, is_new),
         kinds_age_ns: at_kill.map_or(DurationNs(0), |(_, age)| age),
         reclaimable_bytes: kinds::reclaimable(&known),
         pressure: around.pressure(told),

@@ -4,6 +4,9 @@ use super::amounts::Amounts;
 use crate::model::tables::{PeakSource, ProcessRow};
 use crate::model::{BootNs, Bytes, Label};
 
+/// A mark that exceeds the series by less than one part in so many is that of its highest row.
+const NEAR_PART: i64 = 100;
+
 /// The highest RSS of one process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Peak {
@@ -17,6 +20,9 @@ pub struct Peak {
     pub boot_ns: Option<BootNs>,
     /// The kinds at the highest row of the series; their sum can lie below the peak.
     pub amounts: Amounts,
+    /// Whether it was reached before the recording, as far as is known: the process ran
+    /// already, and no row comes near. Time and kinds are unknown then.
+    pub is_earlier: bool,
 }
 
 /// How a figure relates to the truth.
@@ -60,6 +66,7 @@ impl Peak {
             origin: row.peak_rss_source.map(PeakOrigin::Process),
             boot_ns: row.peak_rss_boot_ns,
             amounts: Amounts::UNKNOWN,
+            is_earlier: false,
         }
     }
 
@@ -70,13 +77,22 @@ impl Peak {
         origin: None,
         boot_ns: None,
         amounts: Amounts::UNKNOWN,
+        is_earlier: false,
     };
 
     /// Adds the highest row of the series. The kernel's own mark stands unless the series
     /// exceeds it by more than its error: then the mark is stale (the process ran on after it
     /// was read) and the series is a lower bound of the truth. Within the error the higher of
     /// the two is the figure, so that no process was ever seen above its own peak.
-    pub(super) fn with_series(mut self, highest: Amounts, boot_ns: BootNs) -> Self {
+    ///
+    /// `ran_before`: whether the process is older than the recording. A mark that has no time
+    /// and lies above the series is taken to be older, too.
+    pub(super) fn with_series(
+        mut self,
+        highest: Amounts,
+        boot_ns: BootNs,
+        ran_before: bool,
+    ) -> Self {
         self.amounts = highest;
         let Some(seen) = highest.rss() else {
             return self;
@@ -90,7 +106,13 @@ impl Peak {
                 if let Bound::Within(_) = self.bound {
                     self.rss_bytes = Some(known.max(seen));
                 }
-                self.boot_ns = self.boot_ns.or(Some(boot_ns));
+                let near = allowance.max(Bytes(known.0 / NEAR_PART));
+                if ran_before && self.boot_ns.is_none() && known > seen + near {
+                    self.is_earlier = true;
+                    self.amounts = Amounts::UNKNOWN;
+                } else {
+                    self.boot_ns = self.boot_ns.or(Some(boot_ns));
+                }
                 self
             }
             _ => Self {
@@ -99,6 +121,7 @@ impl Peak {
                 origin: Some(PeakOrigin::Series),
                 boot_ns: Some(boot_ns),
                 amounts: highest,
+                is_earlier: false,
             },
         }
     }
@@ -140,16 +163,34 @@ mod tests {
 
     #[test]
     fn the_kernels_mark_stands_and_takes_its_time_from_the_series() {
-        let peak = known(100, PeakSource::KernelHiwater, Some(8)).with_series(seen(95), BootNs(7));
+        let peak =
+            known(100, PeakSource::KernelHiwater, Some(8)).with_series(seen(95), BootNs(7), false);
         assert_eq!(peak.rss_bytes, Some(Bytes(100)));
         assert_eq!(peak.bound, Bound::Within(Bytes(8)));
         assert_eq!(peak.boot_ns, Some(BootNs(7)));
     }
 
     #[test]
+    fn a_mark_of_before_the_recording_takes_neither_time_nor_kinds_from_the_series() {
+        let mark = known(313, PeakSource::KernelHiwater, Some(8));
+        let peak = mark.with_series(seen(63), BootNs(7), true);
+        assert_eq!(peak.rss_bytes, Some(Bytes(313)));
+        assert!(peak.is_earlier);
+        assert_eq!((peak.boot_ns, peak.amounts), (None, Amounts::UNKNOWN));
+        let near = mark.with_series(seen(306), BootNs(7), true);
+        assert_eq!((near.boot_ns, near.is_earlier), (Some(BootNs(7)), false));
+        let dated = Peak {
+            boot_ns: Some(BootNs(3)),
+            ..mark
+        };
+        let dated = dated.with_series(seen(63), BootNs(7), true);
+        assert_eq!((dated.boot_ns, dated.is_earlier), (Some(BootNs(3)), false));
+    }
+
+    #[test]
     fn within_the_error_the_higher_of_mark_and_series_is_the_peak() {
         let mark = known(100, PeakSource::KernelHiwater, Some(8));
-        let peak = mark.with_series(seen(105), BootNs(7));
+        let peak = mark.with_series(seen(105), BootNs(7), false);
         assert_eq!(peak.rss_bytes, Some(Bytes(105)));
         assert_eq!(peak.bound, Bound::Within(Bytes(8)));
         assert_eq!(peak.origin, mark.origin);
@@ -157,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_stale_mark_gives_way_to_the_series_as_a_lower_bound() {
-        let peak = known(100, PeakSource::VmHwm, None).with_series(seen(300), BootNs(7));
+        let peak = known(100, PeakSource::VmHwm, None).with_series(seen(300), BootNs(7), false);
         assert_eq!(peak.rss_bytes, Some(Bytes(300)));
         assert_eq!(peak.bound, Bound::AtLeast);
         assert_eq!(peak.origin, Some(PeakOrigin::Series));
@@ -171,7 +212,7 @@ mod tests {
 
     #[test]
     fn without_any_figure_the_peak_stays_unknown() {
-        let peak = Peak::UNKNOWN.with_series(Amounts::UNKNOWN, BootNs(1));
+        let peak = Peak::UNKNOWN.with_series(Amounts::UNKNOWN, BootNs(1), false);
         assert_eq!(peak.rss_bytes, None);
     }
 }

@@ -5,7 +5,7 @@
 //! after later ones. A window of rows is enough to put it back.
 
 use super::amounts::Amounts;
-use crate::model::{BootNs, Upid};
+use crate::model::{BootNs, Bytes, Upid};
 
 /// What the analysis keeps of a row of `mem`.
 #[derive(Clone, Copy, Debug)]
@@ -13,9 +13,10 @@ pub(super) struct Sample {
     pub(super) boot_ns: BootNs,
     pub(super) upid: Upid,
     pub(super) amounts: Amounts,
+    pub(super) vm_size: Option<Bytes>,
 }
 
-/// Rows held back. 64 Ki of them are some 4 MiB, and seconds to minutes of a recording.
+/// Rows held back. 64 Ki of them are some 5 MiB, and seconds to minutes of a recording.
 const WINDOW: usize = 1 << 16;
 
 /// Holds rows back until later ones show that nothing earlier is likely to come.
@@ -83,6 +84,7 @@ mod tests {
                 boot_ns: BootNs(time),
                 upid: Upid(arrival as i64),
                 amounts: Amounts::NONE,
+                vm_size: None,
             };
             reorder.push(sample, &mut each);
         }

@@ -109,9 +109,13 @@ where
         is_closed(info),
     );
 
+    let command = roster.command;
     for (process, seen) in roster.processes.iter_mut().zip(seen.processes.drain(..)) {
         if let Some(seen) = seen {
-            process.peak = process.peak.with_series(seen.highest, seen.highest_boot_ns);
+            // The command is forked just before its recording begins.
+            let ran_before = process.start_boot_ns < clock.start() && command != Some(process.upid);
+            let peak = process.peak;
+            process.peak = peak.with_series(seen.highest, seen.highest_boot_ns, ran_before);
             process.growth = seen.growth;
         }
     }
@@ -129,7 +133,7 @@ where
     let (mut states, earlier): (Vec<Composition>, Vec<Composition>) =
         states.partition(|state| instants.contains(&state.boot_ns));
     let mut all: Vec<&mut Composition> = peak.iter_mut().chain(&mut states).collect();
-    surroundings::complete(source, &roster.processes, &mut all)?;
+    surroundings::complete(source, &roster.processes, &kills, &mut all)?;
     let is_everyone_recorded = matches!(info.target, Target::All);
     let forks = Forks::of(&roster.processes, &first_execs);
     let processes = &roster.processes;
@@ -197,6 +201,7 @@ fn pass<S: RowSource>(
             boot_ns: row.boot_ns,
             upid: row.upid,
             amounts: Amounts::of(&row),
+            vm_size: row.vm_size_bytes,
         };
         command.push(sample, row.source, &mut |sample| {
             reorder.push(sample, &mut |sample| ledger.take(sample));

@@ -1,26 +1,25 @@
 //! A recording as samples at regular times and at its marks, for programs that were made for
-//! profilers that poll. One pass over `mem`; what is kept grows with processes and marks, not
-//! with rows.
+//! profilers that poll. One pass over `mem`; what is kept grows with processes, marks and
+//! readings of the node, not with the rows of `mem`.
+
+mod told;
 
 use super::clock::RunClock;
 use super::groups::Groups;
 use super::held::HeldCommand;
-use super::name::Interner;
 use super::process::Process;
 use super::reorder::{Reorder, Sample};
 use super::roster::Roster;
 use super::run::{MEM_COLUMNS, noted_clock};
 use super::{Amounts, RowSource, cost};
-use crate::model::tables::{MarkKind, MarkRow, MemRow, NodeMemRow};
+use crate::model::tables::MemRow;
 use crate::model::{BootNs, Bytes, DurationNs, RunInfo};
-use serde_json::Value;
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use told::{Told, latest};
 
 /// The label of a sample that no mark asked for.
 const REGULAR: &str = "interval";
-
-/// The mark that tells Python's heap, and the beginning of the attributes by which others do.
-const PYTHON_HEAP: &str = "python_heap";
 
 /// What everybody held at an instant.
 #[derive(Debug)]
@@ -128,12 +127,11 @@ pub fn sample<S: RowSource>(
     let mut state = State::new(&roster, clock, told, options);
     let mut reorder = Reorder::new();
     source.scan(MEM_COLUMNS, |row: MemRow| {
-        let position = roster.position(row.upid, row.boot_ns);
-        state.note_size(position, row.vm_size_bytes);
         let sample = Sample {
             boot_ns: row.boot_ns,
             upid: row.upid,
             amounts: Amounts::of(&row),
+            vm_size: row.vm_size_bytes,
         };
         command.push(sample, row.source, &mut |sample| {
             reorder.push(sample, &mut |sample| {
@@ -149,67 +147,6 @@ pub fn sample<S: RowSource>(
     Ok((state.samples, state.summary))
 }
 
-/// What is known beside `mem`, each in the order of time.
-#[derive(Default)]
-struct Told {
-    marks: Vec<(BootNs, Arc<str>)>,
-    nodes: Vec<(BootNs, NodeReading)>,
-    heaps: Vec<(BootNs, PythonHeap)>,
-}
-
-impl Told {
-    fn read<S: RowSource>(source: &S) -> Result<Self, S::Error> {
-        let mut told = Self::default();
-        let mut texts = Interner::default();
-        let columns = &["ts", "boot_ns", "name", "kind", "attributes"];
-        source.scan(columns, |row: MarkRow| {
-            if let Some(heap) = row
-                .attributes
-                .as_deref()
-                .and_then(|told| heap_of(&row.name, told))
-            {
-                told.heaps.push((row.boot_ns, heap));
-            }
-            let label = match row.kind {
-                Some(MarkKind::Instant) if row.name == PYTHON_HEAP => return,
-                Some(MarkKind::Instant) => texts.intern(&row.name),
-                Some(MarkKind::Begin) => texts.intern(&format!("{} begin", row.name)),
-                Some(MarkKind::End) => texts.intern(&format!("{} end", row.name)),
-                Some(MarkKind::Peak) | None => return,
-            };
-            told.marks.push((row.boot_ns, label));
-        })?;
-        let columns = &["ts", "boot_ns", "mem_total_bytes", "mem_available_bytes"];
-        source.scan(columns, |row: NodeMemRow| {
-            if let (Some(total), Some(available)) = (row.mem_total_bytes, row.mem_available_bytes) {
-                told.nodes
-                    .push((row.boot_ns, NodeReading { total, available }));
-            }
-        })?;
-        told.marks.sort_by_key(|(at, _)| *at);
-        told.heaps.sort_by_key(|(at, _)| *at);
-        told.nodes.sort_by_key(|(at, _)| *at);
-        Ok(told)
-    }
-}
-
-/// Of the mark `python_heap`, or of the end of a phase while tracemalloc was on.
-fn heap_of(name: &str, attributes: &str) -> Option<PythonHeap> {
-    if name != PYTHON_HEAP && !attributes.contains(PYTHON_HEAP) {
-        return None;
-    }
-    let attributes: Value = serde_json::from_str(attributes).ok()?;
-    let bytes = |name: &str| attributes.get(name)?.as_i64().map(Bytes);
-    let [current, peak] = match name {
-        PYTHON_HEAP => ["current_bytes", "peak_bytes"],
-        _ => ["python_heap_bytes", "python_heap_peak_bytes"],
-    };
-    Some(PythonHeap {
-        current: bytes(current)?,
-        peak: bytes(peak),
-    })
-}
-
 struct State {
     samples: Samples,
     summary: SampleSummary,
@@ -217,6 +154,8 @@ struct State {
     /// By position: what each holds, as far as it is known.
     held: Vec<Option<Bytes>>,
     has_ended: Vec<bool>,
+    /// Those but the main process that hold something.
+    holding: BTreeSet<usize>,
     main_vm_size: Option<Bytes>,
     main_rss: i64,
     total_rss: i64,
@@ -243,6 +182,7 @@ impl State {
         Self {
             held: vec![None; processes.len()],
             has_ended: vec![false; processes.len()],
+            holding: BTreeSet::new(),
             summary: SampleSummary {
                 processes: vec![None; processes.len()],
                 ..SampleSummary::default()
@@ -267,12 +207,6 @@ impl State {
         }
     }
 
-    fn note_size(&mut self, position: usize, size: Option<Bytes>) {
-        if self.samples.main == Some(position) {
-            self.main_vm_size = size.or(self.main_vm_size);
-        }
-    }
-
     fn take(
         &mut self,
         roster: &mut Roster,
@@ -293,6 +227,9 @@ impl State {
         }
         if !self.has_ended[position] {
             self.set(position, sample.amounts.rss());
+            if self.samples.main == Some(position) {
+                self.main_vm_size = sample.vm_size.or(self.main_vm_size);
+            }
         }
     }
 
@@ -319,6 +256,9 @@ impl State {
                 if let Some((_, position)) = self.ends.pop() {
                     self.set(position, Some(Bytes(0)));
                     self.has_ended[position] = true;
+                    if self.samples.main == Some(position) {
+                        self.main_vm_size = self.main_vm_size.map(|_| Bytes(0));
+                    }
                 }
             } else if mark == Some(next) {
                 let label = Arc::clone(&self.told.marks[self.past[0]].1);
@@ -340,6 +280,10 @@ impl State {
         self.total_rss += after - before;
         if self.samples.main == Some(position) {
             self.main_rss = after;
+        } else if after > 0 && before == 0 {
+            self.holding.insert(position);
+        } else if after == 0 && before > 0 {
+            self.holding.remove(&position);
         }
         let highest = &mut self.summary.processes[position];
         *highest = (*highest).max(rss);
@@ -378,18 +322,6 @@ impl State {
         let node = latest(&self.told.nodes, &mut self.past[1], at);
         let python_heap = latest(&self.told.heaps, &mut self.past[2], at);
         let main = self.samples.main;
-        let children = self.held.iter().enumerate();
-        let children = children.filter_map(|(position, rss)| Some((position, (*rss)?)));
-        let mut children: Vec<(usize, Bytes)> = children
-            .filter(|(position, rss)| Some(*position) != main && rss.0 > 0)
-            .collect();
-        let top = self.options.top.min(children.len());
-        let order = |(position, rss): &(usize, Bytes)| (std::cmp::Reverse(*rss), *position);
-        if top > 0 {
-            children.select_nth_unstable_by_key(top - 1, order);
-        }
-        children.truncate(top);
-        children.sort_unstable_by_key(order);
         let sample = MemorySample {
             boot_ns: at,
             label,
@@ -398,18 +330,27 @@ impl State {
             children_rss: Bytes(self.total_rss - self.main_rss),
             node,
             python_heap,
-            top_children: children,
+            top_children: self.top_children(),
         };
         self.is_enough = !each(&self.samples, &sample);
     }
-}
 
-/// The last reading until an instant; `past` counts those before it.
-fn latest<T: Copy>(readings: &[(BootNs, T)], past: &mut usize, at: BootNs) -> Option<T> {
-    while readings.get(*past).is_some_and(|(boot, _)| *boot <= at) {
-        *past += 1;
+    /// Those beside the main process that hold most, the largest first.
+    fn top_children(&self) -> Vec<(usize, Bytes)> {
+        let top = self.options.top.min(self.holding.len());
+        if top == 0 {
+            return Vec::new();
+        }
+        let holding = self.holding.iter();
+        let mut children: Vec<(usize, Bytes)> = holding
+            .filter_map(|&position| Some((position, self.held[position]?)))
+            .collect();
+        let order = |(position, rss): &(usize, Bytes)| (std::cmp::Reverse(*rss), *position);
+        children.select_nth_unstable_by_key(top - 1, order);
+        children.truncate(top);
+        children.sort_unstable_by_key(order);
+        children
     }
-    Some(readings.get(past.checked_sub(1)?)?.1)
 }
 
 #[cfg(test)]
@@ -488,6 +429,27 @@ mod tests {
     }
 
     #[test]
+    fn the_size_of_the_main_process_is_that_of_its_time() {
+        let (info, rows, _) = golden::vllm_start_up().recorded();
+        let options = SampleOptions {
+            interval: DurationNs(1_000_000_000),
+            top: 0,
+            last_boot_ns: None,
+        };
+        let mut sizes = Vec::new();
+        sample(&info, &rows, options, |_, sample| {
+            assert_eq!(sample.top_children, []);
+            if sizes.last() != Some(&sample.main_vm_size) {
+                sizes.push(sample.main_vm_size);
+            }
+            true
+        })
+        .unwrap();
+        let known = [1.5, 2.25, 0.0].map(|gibs| Some(golden::gib(gibs)));
+        assert_eq!(sizes, [&[None], known.as_slice()].concat());
+    }
+
+    #[test]
     fn who_wants_no_more_gets_no_more() {
         let (info, rows, _) = golden::vllm_start_up().recorded();
         let options = SampleOptions {
@@ -502,22 +464,5 @@ mod tests {
         })
         .unwrap();
         assert_eq!(count, 3);
-    }
-
-    #[test]
-    fn the_heap_of_python_is_told_by_its_mark_and_by_phases() {
-        let heap = |current, peak: Option<i64>| {
-            Some(PythonHeap {
-                current: Bytes(current),
-                peak: peak.map(Bytes),
-            })
-        };
-        let told = r#"{"current_bytes":1,"peak_bytes":2}"#;
-        assert_eq!(heap_of("python_heap", told), heap(1, Some(2)));
-        assert_eq!(heap_of("load", told), None);
-        let told = r#"{"python_heap_bytes":3,"python_heap_peak_bytes":4}"#;
-        assert_eq!(heap_of("load", told), heap(3, Some(4)));
-        assert_eq!(heap_of("load", r#"{"python_heap_bytes":3}"#), heap(3, None));
-        assert_eq!(heap_of("python_heap", "no json"), None);
     }
 }

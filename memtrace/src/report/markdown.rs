@@ -48,8 +48,8 @@ fn write_document(document: &Document, out: &mut dyn Write) -> io::Result<()> {
 
 fn write_block(block: &Block, out: &mut dyn Write) -> io::Result<()> {
     match block {
-        Block::Line(Tone::Alert, text) => writeln!(out, "**{}**", escape(text)),
-        Block::Line(_, text) => writeln!(out, "{}", escape(text)),
+        Block::Line(Tone::Alert, text) => writeln!(out, "**{}**", with_commands(text)),
+        Block::Line(_, text) => writeln!(out, "{}", with_commands(text)),
         Block::Drawing(text) => writeln!(out, "`{}`", visible(text)),
         Block::Table(table) => write_table(table, out),
     }
@@ -73,12 +73,37 @@ fn write_row(cells: impl Iterator<Item = String>, out: &mut dyn Write) -> io::Re
     writeln!(out, "| {} |", cells.collect::<Vec<_>>().join(" | "))
 }
 
+/// How what stands between backticks begins where it is for a person to type.
+const COMMANDS: [&str; 2] = ["memtrace ", "--"];
+
+/// A line in which commands stay code. What a name brings along is code at worst, in which
+/// Markdown makes nothing of anything.
+fn with_commands(text: &str) -> String {
+    let mut parts = text.split('`');
+    let mut line = escape(parts.next().unwrap_or_default());
+    while let Some(part) = parts.next() {
+        let is_command = COMMANDS.iter().any(|begin| part.starts_with(begin));
+        if is_command && let Some(rest) = parts.next() {
+            line.push_str(&format!("`{}`{}", visible(part), escape_within(rest)));
+        } else {
+            line.push_str("\\`");
+            line.push_str(&escape_within(part));
+        }
+    }
+    line
+}
+
 /// Text as it is, whatever Markdown would make of it. Leading spaces (the tree) are kept.
 fn escape(text: &str) -> String {
     let text = visible(text);
     let body = text.trim_start_matches(' ');
-    let mut escaped = "&nbsp;".repeat(text.len() - body.len());
-    for c in body.chars() {
+    "&nbsp;".repeat(text.len() - body.len()) + &escape_within(body)
+}
+
+/// The same for a part of a line.
+fn escape_within(text: &str) -> String {
+    let mut escaped = String::new();
+    for c in visible(text).chars() {
         match c {
             '&' => escaped.push_str("&amp;"),
             '<' => escaped.push_str("&lt;"),
@@ -107,6 +132,21 @@ mod tests {
         ];
         for (text, escaped) in cases {
             assert_eq!(escape(text), escaped);
+        }
+    }
+
+    #[test]
+    fn a_command_is_code_and_a_name_with_backticks_is_not() {
+        let cases = [
+            (
+                "See `memtrace report --at +6.2s`, <b>.",
+                "See `memtrace report --at +6.2s`, &lt;b&gt;.",
+            ),
+            ("`a_b` or `--end`", "\\`a\\_b\\` or `--end`"),
+            ("torn `--end", "torn \\`--end"),
+        ];
+        for (text, written) in cases {
+            assert_eq!(with_commands(text), written);
         }
     }
 }

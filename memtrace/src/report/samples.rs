@@ -40,7 +40,9 @@ const COLUMNS: &[(&str, Cell)] = &[
     ("main_rss_gb", |_, sample| gb(sample.main_rss?)),
     ("main_vms_gb", |_, sample| gb(sample.main_vm_size?)),
     ("children_rss_gb", |_, sample| gb(sample.children_rss)),
-    ("total_tracked_rss_gb", |_, sample| gb(total(sample))),
+    ("total_tracked_rss_gb", |samples, sample| {
+        gb(total(samples, sample)?)
+    }),
     ("system_used_gb", |_, sample| gb(used(sample)?)),
     ("system_available_gb", |_, sample| {
         gb(sample.node?.available)
@@ -112,7 +114,7 @@ pub fn json_line(
         "main_rss_bytes": sample.main_rss,
         "main_vms_bytes": sample.main_vm_size,
         "children_rss_bytes": sample.children_rss,
-        "total_tracked_rss_bytes": total(sample),
+        "total_tracked_rss_bytes": total(samples, sample),
         "system_used_bytes": used(sample),
         "system_available_bytes": sample.node.map(|node| node.available),
         "system_percent": percent(sample),
@@ -258,8 +260,13 @@ fn elapsed(samples: &Samples, at: BootNs) -> f64 {
     samples.clock.offset(at).as_secs_f64()
 }
 
-fn total(sample: &MemorySample<'_>) -> Bytes {
-    sample.main_rss.unwrap_or(Bytes(0)) + sample.children_rss
+/// Unknown while what the main process holds is, where there is one.
+fn total(samples: &Samples, sample: &MemorySample<'_>) -> Option<Bytes> {
+    let main = match samples.main {
+        Some(_) => sample.main_rss?,
+        None => Bytes(0),
+    };
+    Some(main + sample.children_rss)
 }
 
 fn used(sample: &MemorySample<'_>) -> Option<Bytes> {

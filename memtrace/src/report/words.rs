@@ -164,6 +164,12 @@ pub(super) fn peak(peak: &Peak) -> String {
     }
 }
 
+/// When a process had its peak, for a column.
+pub(super) fn peak_time(peak: &Peak, offset: impl Fn(BootNs) -> String) -> Option<String> {
+    let earlier = peak.is_earlier.then(|| "before".to_owned());
+    peak.boot_ns.map(offset).or(earlier)
+}
+
 /// How a process ended, for a column: `exit 0`, `SIGKILL`, `OOM kill`.
 pub(super) fn ending(ending: Ending) -> String {
     match ending {

@@ -17,9 +17,11 @@ pub(crate) fn vllm_start_up() -> Script {
     run.process(410, Some(400), 6.0, "/opt/venv/bin/python3 -c spawn_main");
     run.title(410, 7.0, "VLLM::EngineCore");
     run.mem(400, 0.5, [180.0, 120.0, 0.0]);
+    run.sized(1.5);
     run.mem(410, 6.5, [240.0, 180.0, 0.0]);
     run.mark(Some(400), 1.0, Begin, "api_server.start");
     run.mem(400, 4.0, [420.0, 160.0, 0.0]);
+    run.sized(2.25);
     run.mark(Some(410), 8.0, Begin, "EngineCore.__init__");
     run.mark(Some(410), 8.2, Begin, "executor.init_workers");
     for rank in 0..2_u32 {

@@ -214,6 +214,13 @@ impl Script {
         });
     }
 
+    /// The size of the address space in the last row of memory, in GiB.
+    pub(crate) fn sized(&mut self, size: f64) {
+        if let Some(Record::Mem(row)) = self.rows.0.last_mut() {
+            row.vm_size_bytes = Some(gib(size));
+        }
+    }
+
     /// The size of a process's address space, in GiB.
     pub(crate) fn reserves(&mut self, tgid: u32, at: f64, size: f64) {
         self.put(MemRow {
@@ -335,9 +342,9 @@ impl Script {
             file_mapped_bytes: None,
             inactive_file_bytes: None,
             kernel_bytes: Some(gib(0.125)),
-            slab_bytes: None,
-            slab_reclaimable_bytes: None,
-            pagetables_bytes: None,
+            slab_bytes: Some(gib(0.03125)),
+            slab_reclaimable_bytes: Some(gib(0.015625)),
+            pagetables_bytes: Some(gib(0.0625)),
             kernel_stack_bytes: None,
             percpu_bytes: None,
             sock_bytes: None,

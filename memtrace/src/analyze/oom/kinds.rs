@@ -11,6 +11,10 @@ use crate::model::{BootNs, Bytes, DurationNs};
 /// ruled out.
 const SMALL_PART: i64 = 20;
 
+/// A reading that is later than the start of a window by less than one part in so many of its
+/// length is one of the start.
+const PROMPT_PART: i64 = 100;
+
 /// Kinds of memory as the kernel counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeldKind {
@@ -41,6 +45,9 @@ pub struct KindLine {
     pub bytes: Bytes,
     /// What it gained in the window that is told; `None` when it was not known before.
     pub grown_bytes: Option<Bytes>,
+    /// Whether that is counted from the first reading after the start of the window, which
+    /// knows nothing of what came before it.
+    pub is_growth_partial: bool,
     /// Whether it can't be the reason: little was held, and little came.
     pub is_ruled_out: bool,
 }
@@ -56,10 +63,14 @@ pub(super) struct Kinds {
     slab_reclaimable: Option<Bytes>,
     page_tables: Option<Bytes>,
     kernel: Option<Bytes>,
+    /// Whether slab and page tables were known and are no part of `kernel`.
+    kernel_without: [bool; 2],
     hugetlb: Option<Bytes>,
     swap: Option<Bytes>,
     limit_hits: Option<i64>,
     waited: [Option<DurationNs>; 2],
+    /// Processes in the group that are not recorded.
+    other_process_count: Option<i64>,
 }
 
 /// How hard memory was to get before a kill.
@@ -87,6 +98,8 @@ pub(super) struct Around {
 /// What was read around the start of a window.
 #[derive(Clone, Copy, Debug, Default)]
 struct Before {
+    /// From when on a later reading tells the start no more.
+    late: BootNs,
     /// The last reading up to the start.
     until: Option<(BootNs, Kinds)>,
     /// The first one after it: at the start of a recording there is no earlier one.
@@ -96,7 +109,9 @@ struct Before {
 impl Before {
     fn note(&mut self, (start, kill): (BootNs, BootNs), at: BootNs, kinds: Kinds) {
         later(&mut self.until, start, at, kinds);
-        let middle = BootNs(start.0 + (kill - start).0 / 2);
+        let length = (kill - start).0;
+        let middle = BootNs(start.0 + length / 2);
+        self.late = BootNs(start.0 + length / PROMPT_PART);
         let is_first = self.since.is_none_or(|(kept, _)| at < kept);
         if at > start && at <= middle && is_first {
             self.since = Some((at, kinds));
@@ -105,6 +120,19 @@ impl Before {
 
     fn kinds(&self) -> Option<Kinds> {
         self.until.or(self.since).map(|(_, kinds)| kinds)
+    }
+
+    /// What the group held at the start of the window, and whether a part of what came since
+    /// is missing. One that `is_new` had no recorded process before.
+    fn base(&self, is_new: bool) -> (Kinds, bool) {
+        match (self.until, self.since) {
+            (Some((_, kinds)), _) => (kinds, false),
+            (None, Some((_, kinds))) if is_new && kinds.other_process_count == Some(0) => {
+                (kinds.emptied(), false)
+            }
+            (None, Some((at, kinds))) => (kinds, at > self.late),
+            (None, None) => (Kinds::default(), false),
+        }
     }
 }
 
@@ -140,8 +168,7 @@ pub(super) fn read<S: RowSource>(
 
 /// Whether the whole machine was out of memory.
 pub(super) fn is_of_node(kill: &OomRow) -> bool {
-    let is_of_group = kill.constraint.as_deref() == Some("CONSTRAINT_MEMCG");
-    kill.memcg.is_none() && kill.constraint.is_some() && !is_of_group
+    kill.memcg.is_none() && kill.constraint.as_deref() == Some("CONSTRAINT_NONE")
 }
 
 /// Keeps the last reading that is no later than an instant. A kill frees memory, so what
@@ -164,6 +191,10 @@ impl Kinds {
             slab_reclaimable: kill.memcg_slab_reclaimable_bytes,
             page_tables: kill.memcg_pagetables_bytes,
             kernel: kill.memcg_kernel_bytes.map(|all| all - parts),
+            kernel_without: [
+                kill.memcg_slab_bytes.is_some(),
+                kill.memcg_pagetables_bytes.is_some(),
+            ],
             swap: kill.memcg_swap_bytes,
             ..Self::default()
         }
@@ -180,10 +211,12 @@ impl Kinds {
             slab_reclaimable: row.slab_reclaimable_bytes,
             page_tables: row.pagetables_bytes,
             kernel: row.kernel_bytes.map(|all| all - parts),
+            kernel_without: [row.slab_bytes.is_some(), row.pagetables_bytes.is_some()],
             hugetlb: None,
             swap: row.swap_bytes,
             limit_hits: row.max_event_count,
             waited: [row.psi_some_ns, row.psi_full_ns],
+            other_process_count: row.other_process_count,
         }
     }
 
@@ -203,10 +236,12 @@ impl Kinds {
                 .kernel_stack_bytes
                 .zip(row.percpu_bytes)
                 .map(|(a, b)| a + b),
+            kernel_without: [true; 2],
             hugetlb: row.hugetlb_bytes,
             swap: less(row.swap_total_bytes, row.swap_free_bytes),
             limit_hits: None,
             waited: [row.psi_some_ns, row.psi_full_ns],
+            other_process_count: None,
         }
     }
 
@@ -221,6 +256,10 @@ impl Kinds {
             slab_reclaimable: self.slab_reclaimable.or(other.slab_reclaimable),
             page_tables: self.page_tables.or(other.page_tables),
             kernel: self.kernel.or(other.kernel),
+            kernel_without: match self.kernel {
+                Some(_) => self.kernel_without,
+                None => other.kernel_without,
+            },
             hugetlb: self.hugetlb.or(other.hugetlb),
             swap: self.swap.or(other.swap),
             limit_hits: self.limit_hits.or(other.limit_hits),
@@ -228,6 +267,25 @@ impl Kinds {
                 self.waited[0].or(other.waited[0]),
                 self.waited[1].or(other.waited[1]),
             ],
+            other_process_count: self.other_process_count.or(other.other_process_count),
+        }
+    }
+
+    /// The same kinds, of which nothing is held.
+    fn emptied(self) -> Self {
+        let none = |amount: Option<Bytes>| amount.map(|_| Bytes(0));
+        Self {
+            in_use: none(self.in_use),
+            anon: none(self.anon),
+            shared: none(self.shared),
+            cache: none(self.cache),
+            slab: none(self.slab),
+            slab_reclaimable: none(self.slab_reclaimable),
+            page_tables: none(self.page_tables),
+            kernel: none(self.kernel),
+            hugetlb: none(self.hugetlb),
+            swap: none(self.swap),
+            ..self
         }
     }
 
@@ -275,21 +333,32 @@ impl Around {
         }
     }
 
-    /// Every kind that is known, and what it gained since the start of a window.
-    pub(super) fn lines(&self, at_kill: &Kinds, window: Option<usize>) -> Vec<KindLine> {
-        let before = window.and_then(|window| self.before.get(window)?.kinds());
-        let before = before.unwrap_or_default();
+    /// Every kind that is known, and what it gained since the start of a window, before which
+    /// a group that `is_new` had no recorded process.
+    pub(super) fn lines(
+        &self,
+        at_kill: &Kinds,
+        window: Option<usize>,
+        is_new: bool,
+    ) -> Vec<KindLine> {
+        let before = window.and_then(|window| self.before.get(window));
+        let (before, is_partial) = before.copied().unwrap_or_default().base(is_new);
+        let is_kernel_alike = at_kill.kernel_without == before.kernel_without;
         let whole = at_kill.in_use.or(at_kill.anon).unwrap_or(Bytes(0));
         let small = Bytes(whole.0 / SMALL_PART);
         let kinds = at_kill.each().into_iter().zip(before.each());
         kinds
             .filter_map(|((kind, now), (_, before))| {
                 let bytes = now?;
+                let before = before.filter(|_| kind != HeldKind::Kernel || is_kernel_alike);
                 let grown_bytes = before.map(|before| bytes - before);
+                // What is left of a fall tells nothing of what came before it.
+                let grown_bytes = grown_bytes.filter(|grown| !is_partial || grown.0 > 0);
                 Some(KindLine {
                     kind,
                     bytes,
                     grown_bytes,
+                    is_growth_partial: is_partial && grown_bytes.is_some(),
                     is_ruled_out: bytes < small && grown_bytes.is_none_or(|grown| grown < small),
                 })
             })

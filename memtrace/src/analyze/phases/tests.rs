@@ -50,6 +50,26 @@ fn a_phase_knows_what_the_tree_and_its_own_process_gained_and_their_peak() {
 }
 
 #[test]
+fn what_came_so_far_is_counted_from_where_memory_is_known() {
+    let mut script = Script::command(&["a"], 20.0);
+    script.process(1, None, 0.0, "a");
+    script.mark(Some(1), 0.2, Begin, "import");
+    script.mem(1, 0.5, [100.0, 0.0, 0.0]);
+    script.mark(Some(1), 1.0, Begin, "load");
+    script.mem(1, 2.0, [700.0, 0.0, 0.0]);
+    script.mark(Some(1), 3.0, End, "load");
+    script.mark(Some(1), 4.0, End, "import");
+    let phases = phases(script);
+    assert_eq!(mib(phases.baseline.rss()), Some(100.0));
+    for line in &phases.lines {
+        let PhaseLine::One(phase) = line else {
+            panic!("single phases, not {phases:?}");
+        };
+        assert_eq!(mib(phase.since_baseline), Some(600.0));
+    }
+}
+
+#[test]
 fn what_its_process_takes_down_with_it_is_measured_before_that() {
     let mut script = Script::command(&["a"], 20.0);
     script.process(1, None, 0.0, "a");

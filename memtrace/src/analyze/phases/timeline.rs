@@ -93,8 +93,14 @@ impl Timeline {
         };
         let is_lower_bound = gauges.tree.is_partly_unknown();
         let own = gauges.own.into_iter();
-        let baseline_boot_ns = first.begin.unwrap_or(first.end);
         let tree = gauges.tree.read();
+        let instants = self.spans.iter().flat_map(|span| {
+            let end = Some(span.end).filter(|end| *end != OPEN);
+            span.begin.into_iter().chain(end)
+        });
+        // A phase can begin before anything is known of memory.
+        let known = instants.filter(|instant| tree.at(*instant).rss().is_some());
+        let baseline_boot_ns = known.min().or(first.begin).unwrap_or(first.end);
         let memory = Memory {
             baseline: tree.at(baseline_boot_ns),
             tree,

@@ -43,7 +43,9 @@ pub(super) fn ledger(analysis: &Analysis, state: &Composition, top: usize) -> Op
     lines.objects(balance);
     lines.files(balance);
     lines.kernel(balance);
-    lines.push("residual", String::new(), balance.residual_bytes, "");
+    let interval = analysis.info.interval_ns;
+    let what = two_instants(balance, interval).to_owned();
+    lines.push("residual", what, balance.residual_bytes, "");
     section.table(columns, lines.rows);
     section.say(Tone::Plain, around(balance));
     if let Some(line) = doubts(balance) {
@@ -54,7 +56,7 @@ pub(super) fn ledger(analysis: &Analysis, state: &Composition, top: usize) -> Op
         .iter()
         .filter(|other| other.scope != balance.scope)
     {
-        section.say(Tone::Plain, in_short(other));
+        section.say(Tone::Plain, in_short(other, interval));
     }
     Some(section)
 }
@@ -268,8 +270,16 @@ fn doubts(balance: &Balance) -> Option<String> {
     (!parts.is_empty()).then(|| format!("Of anonymous memory, {}.", parts.join("; ")))
 }
 
+/// What stands beside a residual that is more of time than of memory.
+fn two_instants(balance: &Balance, interval: DurationNs) -> &'static str {
+    match balance.is_of_two_instants(interval) {
+        true => "not of the same instant",
+        false => "",
+    }
+}
+
 /// Books that get one line.
-fn in_short(balance: &Balance) -> String {
+fn in_short(balance: &Balance, interval: DurationNs) -> String {
     let mut parts = vec![
         format!("anonymous {}", bytes(balance.anon_bytes())),
         format!(
@@ -287,8 +297,12 @@ fn in_short(balance: &Balance) -> String {
     let cache = cache.map(|others| others + balance.files_bytes());
     parts.push(format!("page cache {}", bytes_or_unknown(cache)));
     parts.push(format!("kernel {}", bytes(balance.kernel_bytes())));
+    let doubt = match two_instants(balance, interval) {
+        "" => String::new(),
+        doubt => format!(" ({doubt})"),
+    };
     parts.push(format!(
-        "residual {}",
+        "residual {}{doubt}",
         bytes_or_unknown(balance.residual_bytes)
     ));
     format!(

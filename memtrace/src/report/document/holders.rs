@@ -57,9 +57,12 @@ fn is_of_mem(problem: &str) -> bool {
 
 /// A spike between two rows can lift one process above the peak of the whole series.
 fn higher_alone(analysis: &Analysis, peak: &Composition) -> Option<Block> {
-    let highest = *analysis.by_peak().first()?;
+    let mut order = analysis.by_peak().into_iter();
+    // What was before the recording is no part of its peak.
+    let highest = order.find(|&process| !analysis.processes[process].peak.is_earlier)?;
     let alone = analysis.processes[highest].peak.rss_bytes?;
-    let is_higher = alone > peak.totals.rss.bytes()?;
+    let together = peak.totals.rss.bytes()?;
+    let is_higher = alone > together && bytes(alone) != bytes(together);
     is_higher.then(|| {
         let line = format!(
             "{} alone reached {}: a spike between two rows of the series, so the true peak is \
@@ -351,7 +354,7 @@ fn tree_rows(analysis: &Analysis, tree: &TreeFinding) -> Vec<Vec<String>> {
         bytes_or_unknown(tree.root_at_peak),
         words::share(tree.root_at_peak, whole),
         words::peak(&root.peak),
-        root.peak.boot_ns.map_or_else(String::new, at),
+        words::peak_time(&root.peak, at).unwrap_or_default(),
     ];
     if tree.descendant_count == 0 {
         return vec![main];

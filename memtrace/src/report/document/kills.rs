@@ -3,10 +3,12 @@
 
 use super::{Section, Tone, figures, flexible, pid_and_name, words_in};
 use crate::analyze::{
-    Analysis, Grower, HeldKind, KindLine, OomFinding, PostMortem, Pressure, together,
+    Analysis, Grower, HeldKind, KindLine, OomFinding, PostMortem, Pressure, Scope, in_memory,
+    together,
 };
 use crate::model::tables::OomRow;
 use crate::model::{Bytes, DurationNs};
+use crate::report::visible::visible;
 use crate::report::words;
 use crate::report::words::{bytes, bytes_or_unknown};
 
@@ -109,7 +111,10 @@ fn answer(analysis: &Analysis, kill: &OomFinding, found: &PostMortem) -> String 
             bytes_or_unknown(row.memcg_limit_bytes)
         ),
         (None, true) => "the machine was out of memory".to_owned(),
-        (None, false) => "some limit was hit".to_owned(),
+        (None, false) => match row.constraint.as_deref().and_then(nodes_of) {
+            Some(nodes) => format!("{nodes} had no memory left"),
+            None => "some limit was hit".to_owned(),
+        },
     };
     let mut parts = vec![format!(
         "{} was killed because {because}",
@@ -117,11 +122,15 @@ fn answer(analysis: &Analysis, kill: &OomFinding, found: &PostMortem) -> String 
     )];
     let window = found.told_window().map(window_words).unwrap_or_default();
     match (found.culprit(), found.grown_kind()) {
-        (_, Some((kind, grown))) => parts.push(format!(
-            "{} grew by {} in the {window} before, more than any process",
-            kind_name(kind),
-            bytes(grown)
-        )),
+        (_, Some((kind, grown))) => {
+            parts.push(format!(
+                "{} grew by {} in the {window} before, more than any process",
+                kind_name(kind),
+                bytes(grown)
+            ));
+            let object = largest_object(kill).filter(|_| kind == HeldKind::Shared);
+            parts.extend(object);
+        }
         (Some((grower, grown)), None) => parts.push(format!(
             "{} grew by {} in the {window} before",
             grower_name(analysis, grower),
@@ -132,12 +141,29 @@ fn answer(analysis: &Analysis, kill: &OomFinding, found: &PostMortem) -> String 
     }
     let held = victim_bytes(row);
     let is_culprit = kill.victim.is_some_and(|victim| {
-        let culprit = found.culprit();
+        let culprit = found.culprit().filter(|_| found.grown_kind().is_none());
         culprit.is_some_and(|(grower, _)| grower.members == [victim])
     });
     let who = if is_culprit { "it" } else { "the victim" };
     parts.extend(held.map(|held| format!("{who} held {}", bytes(held))));
     format!("{}.", parts.join("; "))
+}
+
+/// The largest shared object of those under the limit, where they are known.
+fn largest_object(kill: &OomFinding) -> Option<String> {
+    let memcg = kill.row.memcg.as_deref();
+    let mut balances = kill.holders.as_ref()?.balances.iter();
+    let balance = balances.find(|balance| match (&balance.scope, memcg) {
+        (Scope::Cgroup(path), Some(memcg)) => path == memcg,
+        (Scope::Node, None) => true,
+        _ => false,
+    })?;
+    let object = balance.objects.first()?;
+    let name = visible(object.name.as_deref()?).into_owned();
+    Some(format!(
+        "the largest shared object is {name}, {}",
+        bytes(in_memory(object)?)
+    ))
 }
 
 /// Anonymous and shared memory: what its end could give back.
@@ -239,7 +265,10 @@ fn kinds_table(section: &mut Section, found: &PostMortem) {
             kind_name(line.kind).to_owned(),
             words::bytes_or_dash(Some(line.bytes)),
             share,
-            words::change(line.grown_bytes),
+            match line.is_growth_partial {
+                true => format!("≥ {}", words::change(line.grown_bytes)),
+                false => words::change(line.grown_bytes),
+            },
             if line.is_ruled_out { "ruled out" } else { "" }.to_owned(),
         ]
     };
@@ -248,7 +277,7 @@ fn kinds_table(section: &mut Section, found: &PostMortem) {
     let lines = found.kinds.iter().filter(is_told);
     section.table(columns, lines.map(row).collect());
     if found.kinds.is_empty() {
-        let line = "What was in use by kind is unknown: the group was not read before the kill.";
+        let line = "What was in use by kind is unknown: nothing was read before the kill.";
         section.say(Tone::Quiet, line);
     }
 }
@@ -330,6 +359,15 @@ fn cause_line(analysis: &Analysis, kill: &OomFinding) -> String {
     )
 }
 
+/// The memory nodes to which an allocation was bound.
+fn nodes_of(constraint: &str) -> Option<&'static str> {
+    match constraint {
+        "CONSTRAINT_CPUSET" => Some("the memory nodes of its cpuset"),
+        "CONSTRAINT_MEMORY_POLICY" => Some("the memory nodes of its memory policy"),
+        _ => None,
+    }
+}
+
 fn bound(row: &OomRow) -> String {
     match (row.constraint.as_deref(), &row.memcg) {
         (_, Some(memcg)) => format!(
@@ -339,7 +377,10 @@ fn bound(row: &OomRow) -> String {
         ),
         (Some("CONSTRAINT_NONE"), None) => "The whole machine was out of memory".to_owned(),
         (Some("CONSTRAINT_MEMCG"), None) => "The limit of some cgroup was hit".to_owned(),
-        (Some(constraint), None) => format!("The bound that was hit is {constraint}"),
+        (Some(constraint), None) => match nodes_of(constraint) {
+            Some(nodes) => format!("The bound {constraint} was hit: {nodes} had no memory left"),
+            None => format!("The bound {constraint} was hit"),
+        },
         (None, None) => "Which limit was hit is unknown (the kernel log can't be read)".to_owned(),
     }
 }

@@ -37,6 +37,11 @@ pub(super) fn by_peak(analysis: &Analysis, top: usize) -> Option<Section> {
         section.say(Tone::Quiet, told);
     }
     section.say(Tone::Quiet, exactness(analysis, shown));
+    let mut largest = shown.iter().filter_map(|members| members.first());
+    if largest.any(|&process| analysis.processes[process].peak.is_earlier) {
+        let told = "AT before: that peak was reached before the recording; no row comes near it.";
+        section.say(Tone::Quiet, told);
+    }
     Some(section)
 }
 
@@ -57,7 +62,7 @@ fn row(analysis: &Analysis, members: &[usize]) -> Vec<String> {
         }
     };
     let offset = |boot| words::offset(clock, boot);
-    let at = process.peak.boot_ns.map(offset);
+    let at = words::peak_time(&process.peak, offset);
     let [anon, file, shmem] = words::kind_cells(&process.peak.amounts);
     vec![
         pid,

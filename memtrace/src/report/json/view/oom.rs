@@ -64,6 +64,7 @@ struct Kind {
     kind: &'static str,
     bytes: Bytes,
     grown_bytes: Option<Bytes>,
+    is_growth_partial: bool,
     is_ruled_out: bool,
 }
 
@@ -152,6 +153,7 @@ impl Kind {
             },
             bytes: line.bytes,
             grown_bytes: line.grown_bytes,
+            is_growth_partial: line.is_growth_partial,
             is_ruled_out: line.is_ruled_out,
         }
     }
