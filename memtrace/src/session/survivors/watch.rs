@@ -1,4 +1,4 @@
-//! Who is left of the tree, and his end: on Linux, where a process can be held.
+//! Who is left of the tree, and ending them: on Linux, where a process can be held.
 
 use super::{Leftovers, Outlived};
 use crate::collect::Targets;
@@ -40,7 +40,7 @@ impl Watch {
     }
 
     /// Looks who is left of the tree, ends them where that was asked for, and then what
-    /// shared memory is left: who ends in order takes some with him.
+    /// shared memory is left: who ends in order takes some along.
     pub(in crate::session) async fn look(
         &self,
         session: &mut Session,
