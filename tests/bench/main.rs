@@ -104,11 +104,14 @@ fn run(cli: &Cli) -> Result<bool> {
     let mut rows = Vec::new();
     for bench in chosen {
         eprintln!("{} ...", bench.name);
-        match (bench.run)(effort) {
-            Ok(measured) => rows.extend(measured),
-            // One that fails is a row too: nothing is left out of the table in silence.
-            Err(error) => rows.push(Measured::failed(bench.name, &error)),
-        }
+        // One that fails is a row too: nothing is left out of the table in silence.
+        let measured =
+            (bench.run)(effort).unwrap_or_else(|error| vec![Measured::failed(bench.name, &error)]);
+        // Who ends a long run early keeps what it had measured.
+        measured
+            .iter()
+            .for_each(|row| eprintln!("  {}: {}", row.name, row.text));
+        rows.extend(measured);
     }
     measured::print(&rows);
     if let Some(file) = &cli.json {
