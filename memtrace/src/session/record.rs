@@ -412,9 +412,6 @@ impl Session {
 /// Enters the command where the backend has not: a poll may come too late to see it, and
 /// that it ran and how it ended is known without one.
 fn enter_command(held: &Held, tick: &Tick, world: &mut World) {
-    if world.upid(held.tgid()).is_some() {
-        return;
-    }
     let birth = Birth {
         tgid: held.tgid(),
         start: held.forked(),
@@ -422,7 +419,11 @@ fn enter_command(held: &Held, tick: &Tick, world: &mut World) {
         parent: None,
         comm: held.comm(),
     };
-    let upid = world.enter(birth, tick.boot);
+    // Until its exec it goes by the recorder's own command line.
+    let upid = match world.upid(held.tgid()) {
+        Some(upid) => upid,
+        None => world.enter(birth, tick.boot),
+    };
     if let Some(process) = world.process_mut(upid) {
         process.row_mut().cmdline = Some(held.argv().join(" "));
     }

@@ -89,11 +89,14 @@ impl Identity {
     }
 
     /// Writes what is known here into a row of `process`. What is unknown here becomes
-    /// unknown there: a value that the row has from the parent may no longer be true.
+    /// unknown there: a value that the row has from the parent may no longer be true. But a command
+    /// line that is gone is that of a process on its way out, and stays.
     pub fn fill(&self, row: &mut ProcessRow) {
         row.comm.clone_from(&self.comm);
         row.exe.clone_from(&self.exe);
-        row.cmdline.clone_from(&self.cmdline);
+        if self.cmdline.is_some() {
+            row.cmdline.clone_from(&self.cmdline);
+        }
         row.uid = self.uid;
         row.ns_tgid = self.ns_tgid;
         set_cgroup(row, self.cgroup.clone());
