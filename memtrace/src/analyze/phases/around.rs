@@ -1,0 +1,213 @@
+//! What else a phase costs at the same instants: memory of GPUs, and the machine's page cache.
+//! Both are read from time to time, and a reading holds until the next.
+
+use super::gauge::{Gauge, Readings};
+use super::pair::Span;
+use super::{DeviceLevel, Level};
+use crate::analyze::RowSource;
+use crate::model::tables::{GpuDeviceRow, NodeMemRow};
+use crate::model::{BootNs, Bytes};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What the phases need of a row of `gpu_device`.
+const DEVICE_COLUMNS: &[&str] = &[
+    "ts",
+    "boot_ns",
+    "device",
+    "parent_device",
+    "used_bytes",
+    "is_unified",
+];
+
+/// What they need of a row of `node_mem`.
+const NODE_COLUMNS: &[&str] = &[
+    "ts",
+    "boot_ns",
+    "cached_bytes",
+    "buffers_bytes",
+    "shmem_bytes",
+];
+
+type Known = Readings<Option<Bytes>>;
+
+/// GPUs and the page cache at the boundaries of phases.
+#[derive(Debug, Default)]
+pub(in crate::analyze) struct Around {
+    devices: Vec<(Arc<str>, Known)>,
+    /// All devices together; `None` where none ever told.
+    gpu: Option<Known>,
+    page_cache: Option<Known>,
+}
+
+impl Around {
+    /// Reads `gpu_device` and `node_mem`.
+    pub(super) fn read<S: RowSource>(
+        source: &S,
+        instants: &Arc<[BootNs]>,
+    ) -> Result<Self, S::Error> {
+        if instants.is_empty() {
+            return Ok(Self::default());
+        }
+        let mut devices = Devices::new(instants);
+        source.scan(DEVICE_COLUMNS, |row: GpuDeviceRow| devices.take(&row))?;
+        let mut cache = Follow::new(instants);
+        source.scan(NODE_COLUMNS, |row: NodeMemRow| {
+            let buffers = row.buffers_bytes.unwrap_or(Bytes(0));
+            let cached = row.cached_bytes.zip(row.shmem_bytes);
+            let cached = cached.map(|(cached, shmem)| cached + buffers - shmem);
+            cache.take(row.boot_ns, cached);
+        })?;
+        let (devices, gpu) = devices.read();
+        Ok(Self {
+            devices,
+            gpu,
+            page_cache: cache.read_if_known(),
+        })
+    }
+
+    /// What was in use on all devices together.
+    pub(super) fn gpu(&self, span: &Span) -> Option<Level> {
+        self.gpu.as_ref().map(|gpu| level(gpu, span))
+    }
+
+    /// What was in use on each device.
+    pub(super) fn devices(&self, span: &Span) -> Vec<DeviceLevel> {
+        let devices = (0..self.devices.len()).filter_map(|place| self.device(place, span));
+        devices.collect()
+    }
+
+    pub(super) fn device_count(&self) -> usize {
+        self.devices.len()
+    }
+
+    /// What was in use on one of them.
+    pub(super) fn device(&self, place: usize, span: &Span) -> Option<DeviceLevel> {
+        let (name, readings) = self.devices.get(place)?;
+        Some(DeviceLevel {
+            device: Arc::clone(name),
+            level: level(readings, span),
+        })
+    }
+
+    /// Files in the page cache of the whole machine.
+    pub(super) fn page_cache(&self, span: &Span) -> Option<Level> {
+        self.page_cache.as_ref().map(|cache| level(cache, span))
+    }
+}
+
+fn level(readings: &Known, span: &Span) -> Level {
+    Level {
+        begin: span.begin.and_then(|begin| readings.at(begin)),
+        end: readings.at(span.end),
+        peak: readings.peak(span.begin.unwrap_or(span.end), span.end),
+    }
+}
+
+/// A reading that holds until the next.
+#[derive(Debug)]
+struct Follow {
+    gauge: Gauge<Option<Bytes>>,
+    now: Option<(BootNs, Option<Bytes>)>,
+    is_known: bool,
+}
+
+impl Follow {
+    fn new(instants: &Arc<[BootNs]>) -> Self {
+        Self {
+            gauge: Gauge::new(Arc::clone(instants)),
+            now: None,
+            is_known: false,
+        }
+    }
+
+    fn take(&mut self, at: BootNs, held: Option<Bytes>) {
+        self.is_known |= held.is_some();
+        if let Some((from, before)) = self.now {
+            let at = from.max(at);
+            self.gauge.hold(from, at, before);
+            self.now = Some((at, held));
+        } else {
+            self.now = Some((at, held));
+        }
+    }
+
+    fn read(mut self) -> Known {
+        if let Some((from, held)) = self.now {
+            self.gauge.hold_to_the_end(from, held);
+        }
+        self.gauge.read()
+    }
+
+    fn read_if_known(self) -> Option<Known> {
+        self.is_known.then(|| self.read())
+    }
+}
+
+/// While `gpu_device` is read.
+struct Devices {
+    instants: Arc<[BootNs]>,
+    places: HashMap<String, usize>,
+    list: Vec<Device>,
+    together: Follow,
+}
+
+struct Device {
+    name: Arc<str>,
+    follow: Follow,
+    /// Whether its memory is no part of another's, nor the machine's.
+    is_whole: bool,
+    now: Option<Bytes>,
+}
+
+impl Devices {
+    fn new(instants: &Arc<[BootNs]>) -> Self {
+        Self {
+            instants: Arc::clone(instants),
+            places: HashMap::new(),
+            list: Vec::new(),
+            together: Follow::new(instants),
+        }
+    }
+
+    fn take(&mut self, row: &GpuDeviceRow) {
+        let place = match self.places.get(&row.device) {
+            Some(&place) => place,
+            None => {
+                self.places.insert(row.device.clone(), self.list.len());
+                self.list.push(Device {
+                    name: Arc::from(row.device.as_str()),
+                    follow: Follow::new(&self.instants),
+                    is_whole: row.parent_device.is_none(),
+                    now: None,
+                });
+                self.list.len() - 1
+            }
+        };
+        let device = &mut self.list[place];
+        // What came before its first reading was no less, and is not known.
+        if !device.follow.is_known && row.used_bytes.is_some() && device.is_whole {
+            self.together.gauge.forget_before(row.boot_ns);
+        }
+        device.is_whole &= row.is_unified != Some(true);
+        device.follow.take(row.boot_ns, row.used_bytes);
+        device.now = row.used_bytes;
+        let mut counted = self.list.iter().filter(|device| device.is_counted());
+        let is_any = counted.clone().next().is_some();
+        let sum: Option<Bytes> = counted.try_fold(Bytes(0), |sum, device| Some(sum + device.now?));
+        self.together.take(row.boot_ns, sum.filter(|_| is_any));
+    }
+
+    fn read(self) -> (Vec<(Arc<str>, Known)>, Option<Known>) {
+        let list = self.list.into_iter();
+        let devices = list.map(|device| (device.name, device.follow.read()));
+        (devices.collect(), self.together.read_if_known())
+    }
+}
+
+impl Device {
+    /// One that never told what is in use is no part of the sum.
+    fn is_counted(&self) -> bool {
+        self.is_whole && self.follow.is_known
+    }
+}
