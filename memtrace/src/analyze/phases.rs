@@ -52,6 +52,16 @@ pub struct Phases {
     pub missing: Vec<Arc<str>>,
 }
 
+impl Phases {
+    /// Whether any GPU told what is in use.
+    pub fn has_gpu(&self) -> bool {
+        self.lines.iter().any(|line| match line {
+            PhaseLine::One(phase) => phase.gpu.is_some(),
+            PhaseLine::Many(many) => many.gpu.is_some(),
+        })
+    }
+}
+
 /// One line of the table of phases.
 #[derive(Clone, Debug)]
 pub enum PhaseLine {
@@ -234,7 +244,10 @@ impl Phase {
             self.gpu.and_then(|gpu| gpu.delta()),
         ];
         let sizes = deltas.into_iter().flatten();
-        sizes.map(|bytes| bytes.0.saturating_abs()).max().unwrap_or(0)
+        sizes
+            .map(|bytes| bytes.0.saturating_abs())
+            .max()
+            .unwrap_or(0)
     }
 }
 

@@ -182,7 +182,8 @@ impl<'a> Roles<'a> {
             name: self.name(role),
             stretch: self.stretch(role, span, tree, correction),
         });
-        let mut roles: Vec<RoleStretch> = roles.filter(|role| role.stretch.is_something()).collect();
+        let mut roles: Vec<RoleStretch> =
+            roles.filter(|role| role.stretch.is_something()).collect();
         roles.sort_by_key(|role| {
             let delta = role.stretch.rss_delta();
             let size = delta.map(|delta| delta.0.saturating_abs());

@@ -230,7 +230,9 @@ fn roles(whole: &Span, memory: &Memory, states: [Option<&Composition>; 2]) -> Ve
     let has_gpus = memory.around.device_count() > 0;
     let roles = (0..memory.roles.count()).map(|role| RoleChange {
         name: memory.roles.name(role),
-        stretch: memory.roles.stretch(role, whole, &tree, correction.as_ref()),
+        stretch: memory
+            .roles
+            .stretch(role, whole, &tree, correction.as_ref()),
         gpu: has_gpus.then(|| {
             states.map(|state| {
                 let state = state?;

@@ -125,7 +125,9 @@ pub(super) fn repeated(spans: &[Span], group: &Group, memory: &Memory) -> Repeat
     };
     let durations = members().filter_map(duration);
     let level = |stretch: Stretch| stretch.level();
-    let tree: Vec<_> = members().map(|span| Some(memory.tree(span).level())).collect();
+    let tree: Vec<_> = members()
+        .map(|span| Some(memory.tree(span).level()))
+        .collect();
     let own: Vec<_> = members().map(|span| memory.own(span).map(level)).collect();
     let gpu: Vec<_> = members().map(|span| memory.around.gpu(span)).collect();
     let is_any = |levels: &[Option<Level>]| levels.iter().any(Option::is_some);
@@ -147,7 +149,9 @@ pub(super) fn repeated(spans: &[Span], group: &Group, memory: &Memory) -> Repeat
         roles: roles(spans, group, memory),
         gpu: is_any(&gpu).then(|| Measures::of(&gpu)),
         devices: devices(spans, group, memory),
-        steps: group.is_numbered().then(|| steps(group, [&tree, &own, &gpu])),
+        steps: group
+            .is_numbered()
+            .then(|| steps(group, [&tree, &own, &gpu])),
     }
 }
 
@@ -175,9 +179,14 @@ fn roles(spans: &[Span], group: &Group, memory: &Memory) -> Vec<PhasePart> {
 fn devices(spans: &[Span], group: &Group, memory: &Memory) -> Vec<PhasePart> {
     let parts = (0..memory.around.device_count()).filter_map(|device| {
         let members = group.members.iter().map(|&place| &spans[place]);
-        let levels: Vec<_> = members.map(|span| memory.around.device(device, span)).collect();
+        let levels: Vec<_> = members
+            .map(|span| memory.around.device(device, span))
+            .collect();
         let name = Arc::clone(&levels.first()?.as_ref()?.device);
-        let levels: Vec<_> = levels.iter().map(|told| Some(told.as_ref()?.level)).collect();
+        let levels: Vec<_> = levels
+            .iter()
+            .map(|told| Some(told.as_ref()?.level))
+            .collect();
         Some(PhasePart::of(name, group, &levels))
     });
     parts.collect()

@@ -1,9 +1,9 @@
 //! The phases of a recording before their memory is known: read, paired, and laid out for the
 //! one pass over `mem`.
 
-use super::focus::{Focus, PhaseError};
 use super::around::Around;
 use super::by_role::{Correction, RoleGauges, Roles};
+use super::focus::{Focus, PhaseError};
 use super::gauge::{Gauge, OPEN, Readings, in_order};
 use super::lines::{self, Group};
 use super::pair::{Span, pair};
