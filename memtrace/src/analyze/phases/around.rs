@@ -1,7 +1,7 @@
 //! What else a phase costs at the same instants: memory of GPUs, and the machine's page cache.
 //! Both are read from time to time, and a reading holds until the next.
 
-use super::gauge::{Gauge, Readings};
+use super::gauge::{Gauge, Gauged, Readings};
 use super::pair::Span;
 use super::{DeviceLevel, Level};
 use crate::analyze::RowSource;
@@ -37,7 +37,25 @@ pub(in crate::analyze) struct Around {
     devices: Vec<(Arc<str>, Known)>,
     /// All devices together; `None` where none ever told.
     gpu: Option<Known>,
-    page_cache: Option<Known>,
+    page_cache: Option<Readings<Reading>>,
+}
+
+/// An amount that says nothing of the time until the next reading.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Reading {
+    at: BootNs,
+    bytes: Option<Bytes>,
+}
+
+impl Gauged for Reading {
+    const UNKNOWN: Self = Self {
+        at: BootNs(i64::MIN),
+        bytes: None,
+    };
+
+    fn height(&self) -> Option<Bytes> {
+        self.bytes
+    }
 }
 
 impl Around {
@@ -52,17 +70,23 @@ impl Around {
         let mut devices = Devices::new(instants);
         source.scan(DEVICE_COLUMNS, |row: GpuDeviceRow| devices.take(&row))?;
         let mut cache = Follow::new(instants);
+        let mut is_cache_known = false;
         source.scan(NODE_COLUMNS, |row: NodeMemRow| {
             let buffers = row.buffers_bytes.unwrap_or(Bytes(0));
             let cached = row.cached_bytes.zip(row.shmem_bytes);
             let cached = cached.map(|(cached, shmem)| cached + buffers - shmem);
-            cache.take(row.boot_ns, cached);
+            is_cache_known |= cached.is_some();
+            let reading = Reading {
+                at: row.boot_ns,
+                bytes: cached,
+            };
+            cache.take(row.boot_ns, reading);
         })?;
         let (devices, gpu) = devices.read();
         Ok(Self {
             devices,
             gpu,
-            page_cache: cache.read_if_known(),
+            page_cache: is_cache_known.then(|| cache.read()),
         })
     }
 
@@ -90,9 +114,15 @@ impl Around {
         })
     }
 
-    /// Files in the page cache of the whole machine.
+    /// Files in the page cache of the whole machine; `None` where it was not read within.
     pub(super) fn page_cache(&self, span: &Span) -> Option<Level> {
-        self.page_cache.as_ref().map(|cache| level(cache, span))
+        let cache = self.page_cache.as_ref()?;
+        let [begin, end] = [span.begin?, span.end].map(|at| cache.at(at));
+        (begin.at != end.at).then(|| Level {
+            begin: begin.bytes,
+            end: end.bytes,
+            peak: cache.peak(span.begin.unwrap_or(span.end), span.end),
+        })
     }
 }
 
@@ -104,43 +134,36 @@ fn level(readings: &Known, span: &Span) -> Level {
     }
 }
 
-/// A reading that holds until the next.
+/// A value that holds until the next.
 #[derive(Debug)]
-struct Follow {
-    gauge: Gauge<Option<Bytes>>,
-    now: Option<(BootNs, Option<Bytes>)>,
-    is_known: bool,
+struct Follow<V> {
+    gauge: Gauge<V>,
+    now: Option<(BootNs, V)>,
 }
 
-impl Follow {
+impl<V: Gauged> Follow<V> {
     fn new(instants: &Arc<[BootNs]>) -> Self {
         Self {
             gauge: Gauge::new(Arc::clone(instants)),
             now: None,
-            is_known: false,
         }
     }
 
-    fn take(&mut self, at: BootNs, held: Option<Bytes>) {
-        self.is_known |= held.is_some();
+    fn take(&mut self, at: BootNs, held: V) {
+        let mut since = at;
         if let Some((from, before)) = self.now {
-            let at = from.max(at);
-            self.gauge.hold(from, at, before);
-            self.now = Some((at, held));
-        } else {
-            self.now = Some((at, held));
+            // One that comes late counts from now on.
+            since = from.max(at);
+            self.gauge.hold(from, since, before);
         }
+        self.now = Some((since, held));
     }
 
-    fn read(mut self) -> Known {
+    fn read(mut self) -> Readings<V> {
         if let Some((from, held)) = self.now {
             self.gauge.hold_to_the_end(from, held);
         }
         self.gauge.read()
-    }
-
-    fn read_if_known(self) -> Option<Known> {
-        self.is_known.then(|| self.read())
     }
 }
 
@@ -149,12 +172,14 @@ struct Devices {
     instants: Arc<[BootNs]>,
     places: HashMap<String, usize>,
     list: Vec<Device>,
-    together: Follow,
+    together: Follow<Option<Bytes>>,
 }
 
 struct Device {
     name: Arc<str>,
-    follow: Follow,
+    follow: Follow<Option<Bytes>>,
+    /// Whether it ever told what is in use.
+    is_known: bool,
     /// Whether its memory is no part of another's, nor the machine's.
     is_whole: bool,
     now: Option<Bytes>,
@@ -178,6 +203,7 @@ impl Devices {
                 self.list.push(Device {
                     name: Arc::from(row.device.as_str()),
                     follow: Follow::new(&self.instants),
+                    is_known: false,
                     is_whole: row.parent_device.is_none(),
                     now: None,
                 });
@@ -186,10 +212,11 @@ impl Devices {
         };
         let device = &mut self.list[place];
         // What came before its first reading was no less, and is not known.
-        if !device.follow.is_known && row.used_bytes.is_some() && device.is_whole {
+        device.is_whole &= row.is_unified != Some(true);
+        if !device.is_known && row.used_bytes.is_some() && device.is_whole {
             self.together.gauge.forget_before(row.boot_ns);
         }
-        device.is_whole &= row.is_unified != Some(true);
+        device.is_known |= row.used_bytes.is_some();
         device.follow.take(row.boot_ns, row.used_bytes);
         device.now = row.used_bytes;
         let mut counted = self.list.iter().filter(|device| device.is_counted());
@@ -199,15 +226,17 @@ impl Devices {
     }
 
     fn read(self) -> (Vec<(Arc<str>, Known)>, Option<Known>) {
+        let is_any = self.list.iter().any(Device::is_counted);
         let list = self.list.into_iter();
         let devices = list.map(|device| (device.name, device.follow.read()));
-        (devices.collect(), self.together.read_if_known())
+        let devices = devices.collect();
+        (devices, is_any.then(|| self.together.read()))
     }
 }
 
 impl Device {
     /// One that never told what is in use is no part of the sum.
     fn is_counted(&self) -> bool {
-        self.is_whole && self.follow.is_known
+        self.is_whole && self.is_known
     }
 }

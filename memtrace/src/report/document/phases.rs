@@ -413,12 +413,12 @@ fn grower(parts: &[PhasePart]) -> Option<(&str, Slope)> {
 }
 
 fn grows(of: &str, stage: &Repeated, slope: &Slope, parts: &str) -> String {
-    let [bytes, low, high] = [0.0, -slope.margin_bytes, slope.margin_bytes]
-        .map(|off| words::bytes(Bytes((slope.bytes_per_step + off) as i64)));
     format!(
-        "Memory of {of} at the end of {} grows by {bytes} per step (95 % interval {low} to \
-         {high}){parts}: {} from step {} to {}.",
+        "Memory of {of} at the end of {} grows by {} ±{} (95 %) per step{parts}: {} from step {} \
+         to {}.",
         stage.name,
+        per_step_bytes(slope),
+        words::bytes(Bytes(slope.margin_bytes as i64)),
         words::bytes(Bytes(rise(slope) as i64)),
         slope.first_step,
         slope.last_step,

@@ -26,11 +26,12 @@ pub(super) fn one(analysis: &Analysis, focus: &PhaseFocus, top: usize) -> Vec<Se
             None => repeat_table(&mut section, analysis, &[many]),
         }
     }
-    let shown: Vec<&Phase> = focus.phases.iter().take(top).collect();
+    let shown = both_ends(&focus.phases, top);
     table(&mut section, analysis, &shown, true);
     if shown.len() < focus.phases.len() {
         let rest = words::count(focus.phases.len() - shown.len());
-        section.say(Tone::Quiet, format!("{rest} more: --top N shows N."));
+        let told = format!("{rest} more between the first and the last: --top N shows N.");
+        section.say(Tone::Quiet, told);
     }
     explain(&mut section, analysis);
     let parts = [by_role(focus, top), around(analysis, focus)];
@@ -38,6 +39,15 @@ pub(super) fn one(analysis: &Analysis, focus: &PhaseFocus, top: usize) -> Vec<Se
     sections.extend(parts.into_iter().flatten());
     sections.push(holders(analysis, focus, top));
     sections
+}
+
+/// The first ones and the last ones, so many in all: what changed lies between them.
+fn both_ends(phases: &[Phase], count: usize) -> Vec<&Phase> {
+    let left_out = phases.len().saturating_sub(count);
+    let first = (phases.len() - left_out).div_ceil(2);
+    let places = 0..phases.len();
+    let shown = places.filter(|&place| place < first || place >= first + left_out);
+    shown.map(|place| &phases[place]).collect()
 }
 
 /// When the columns of the sections below are.
@@ -187,11 +197,11 @@ fn around(analysis: &Analysis, focus: &PhaseFocus) -> Option<Section> {
         rows.push(row);
     }
     section.table(columns, rows);
-    section.say(
-        Tone::Quiet,
-        "By the last readings before; what is on GPUs by role and process by the last list that \
-         the driver gave.",
-    );
+    let lists = match focus.devices.len() {
+        0 => "",
+        _ => "; what is on GPUs by role and process by the last list that the driver gave",
+    };
+    section.say(Tone::Quiet, format!("By the last readings before{lists}."));
     Some(section)
 }
 
