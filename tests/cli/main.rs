@@ -2,6 +2,7 @@
 //! backend is named, each test runs with the best one of the machine.
 
 mod ends;
+mod export;
 mod full_disk;
 mod killed;
 mod lines;

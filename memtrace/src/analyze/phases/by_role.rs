@@ -142,17 +142,17 @@ impl<'a> Roles<'a> {
         place.unwrap_or(self.told.len())
     }
 
-    /// What a role held over a span, of which all together held `tree` by their rows.
+    /// What a role held over a span, in which all together held `tree` by their rows.
     pub(super) fn stretch(
         &self,
         role: usize,
         span: &Span,
-        tree: &Stretch,
+        tree: impl FnOnce() -> Stretch,
         correction: Option<&Correction>,
     ) -> Stretch {
         let mut stretch = match self.told.get(role) {
             Some(role) => role.stretch(span),
-            None => self.rest(span, tree),
+            None => self.rest(span, &tree()),
         };
         if let Some(Correction {
             process,
@@ -180,7 +180,7 @@ impl<'a> Roles<'a> {
     ) -> Vec<RoleStretch> {
         let roles = (0..self.count()).map(|role| RoleStretch {
             name: self.name(role),
-            stretch: self.stretch(role, span, tree, correction),
+            stretch: self.stretch(role, span, || *tree, correction),
         });
         let mut roles: Vec<RoleStretch> =
             roles.filter(|role| role.stretch.is_something()).collect();
@@ -196,9 +196,9 @@ impl<'a> Roles<'a> {
     fn rest(&self, span: &Span, tree: &Stretch) -> Stretch {
         let (mut begin, mut end) = (tree.begin, tree.end);
         for role in &self.told {
-            let held = role.stretch(span);
-            begin = begin.less(&held.begin);
-            end = end.less(&held.end);
+            let [held_first, held_last] = role.ends(span);
+            begin = begin.less(&held_first);
+            end = end.less(&held_last);
         }
         Stretch {
             begin,
@@ -209,15 +209,20 @@ impl<'a> Roles<'a> {
 }
 
 impl Role {
-    fn stretch(&self, span: &Span) -> Stretch {
+    fn ends(&self, span: &Span) -> [Amounts; 2] {
         let at = |instant: BootNs| match self.readings.at(instant) {
             Amounts::UNKNOWN if instant < self.since => Amounts::NONE,
             held => held,
         };
+        [span.begin.map_or(Amounts::UNKNOWN, at), at(span.end)]
+    }
+
+    fn stretch(&self, span: &Span) -> Stretch {
+        let [begin, end] = self.ends(span);
         let peak = self.readings.peak(span.begin.unwrap_or(span.end), span.end);
         Stretch {
-            begin: span.begin.map_or(Amounts::UNKNOWN, at),
-            end: at(span.end),
+            begin,
+            end,
             peak: peak.filter(|(bytes, _)| bytes.0 > 0),
         }
     }

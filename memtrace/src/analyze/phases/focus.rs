@@ -232,7 +232,7 @@ fn roles(whole: &Span, memory: &Memory, states: [Option<&Composition>; 2]) -> Ve
         name: memory.roles.name(role),
         stretch: memory
             .roles
-            .stretch(role, whole, &tree, correction.as_ref()),
+            .stretch(role, whole, || tree, correction.as_ref()),
         gpu: has_gpus.then(|| {
             states.map(|state| {
                 let state = state?;

@@ -160,8 +160,9 @@ fn roles(spans: &[Span], group: &Group, memory: &Memory) -> Vec<PhasePart> {
     let parts = (0..memory.roles.count()).map(|role| {
         let members = group.members.iter().map(|&place| &spans[place]);
         let levels = members.map(|span| {
-            let (tree, correction) = (memory.tree_by_rows(span), memory.correction(span));
-            let stretch = memory.roles.stretch(role, span, &tree, correction.as_ref());
+            let correction = memory.correction(span);
+            let tree = || memory.tree_by_rows(span);
+            let stretch = memory.roles.stretch(role, span, tree, correction.as_ref());
             Some(stretch.level())
         });
         let levels: Vec<_> = levels.collect();

@@ -206,7 +206,9 @@ impl Memory<'_> {
         self.stretch(&self.tree, span)
     }
 
+    /// `None` where its process measured nothing.
     pub(super) fn correction(&self, span: &Span) -> Option<Correction> {
+        measured(span).has_ends().then_some(())?;
         Some(Correction {
             process: span.process?,
             rows: self.noted(span)?,
