@@ -124,12 +124,10 @@ mod needs_mount {
             ls -A "$1"
             exit $code
         "#;
-        let output = Command::new("unshare")
-            .args(["--mount", "sh", "-c", script, "sh"])
+        let output = shell_with_own_mounts(script)
             .arg(&disk)
             .arg(program::memtrace()?)
             .arg(&recording)
-            .stdin(Stdio::null())
             .output()?;
         let text = words(&output);
         assert_eq!(output.status.code(), Some(1), "{text}");

@@ -48,6 +48,14 @@ fn words(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// A shell that runs a script with mounts of its own, which its children see and nobody else.
+fn shell_with_own_mounts(script: &str) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, "sh"]);
+    command.stdin(Stdio::null());
+    command
+}
+
 /// Waits until something is so.
 fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();

@@ -294,12 +294,12 @@ mod tests {
     use crate::analyze::{SampleOptions, golden, sample};
     use crate::model::DurationNs;
 
-    #[test]
-    fn the_files_of_a_run_are_as_they_were() {
-        let (info, rows, _) = golden::vllm_start_up().recorded();
+    /// The files of a run: samples as CSV and as lines of JSON, the summary as JSON and Markdown.
+    fn written(run: golden::Script, top: usize) -> [String; 4] {
+        let (info, rows, _) = run.recorded();
         let options = SampleOptions {
             interval: DurationNs(15_000_000_000),
-            top: 2,
+            top,
             last_boot_ns: None,
         };
         let (mut csv, mut jsonl) = (Vec::new(), Vec::new());
@@ -313,14 +313,18 @@ mod tests {
         let (mut json, mut markdown) = (Vec::new(), Vec::new());
         summary_json(&mut json, &samples, &summary).unwrap();
         summary_markdown(&mut markdown, &samples, &summary).unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        let csv = text(csv).replace("\r\n", "\n");
+        [csv, jsonl, json, markdown].map(|bytes| String::from_utf8(bytes).unwrap())
+    }
+
+    #[test]
+    fn the_files_of_a_run_are_as_they_were() {
+        let [csv, jsonl, json, markdown] = written(golden::vllm_start_up(), 2);
+        let csv = csv.replace("\r\n", "\n");
         insta::assert_snapshot!("samples_csv", csv);
-        let jsonl = text(jsonl);
         let few: Vec<&str> = jsonl.lines().step_by(9).collect();
         insta::assert_snapshot!("samples_jsonl", few.join("\n"));
-        insta::assert_snapshot!("summary_json", text(json));
-        insta::assert_snapshot!("summary_md", text(markdown));
+        insta::assert_snapshot!("summary_json", json);
+        insta::assert_snapshot!("summary_md", markdown);
     }
 
     /// The cells of a line of CSV.
@@ -356,25 +360,7 @@ mod tests {
                 row.comm = hostile.to_owned();
             });
         }
-        let (info, rows, _) = run.recorded();
-        let options = SampleOptions {
-            interval: DurationNs(15_000_000_000),
-            top: 9,
-            last_boot_ns: None,
-        };
-        let (mut csv, mut jsonl) = (Vec::new(), Vec::new());
-        csv_head(&mut csv).unwrap();
-        let (samples, summary) = sample(&info, &rows, options, |samples, sample| {
-            csv_line(&mut csv, samples, sample).unwrap();
-            json_line(&mut jsonl, samples, sample).unwrap();
-            true
-        })
-        .unwrap();
-        let (mut json, mut markdown) = (Vec::new(), Vec::new());
-        summary_json(&mut json, &samples, &summary).unwrap();
-        summary_markdown(&mut markdown, &samples, &summary).unwrap();
-        let [csv, jsonl, json, markdown] =
-            [csv, jsonl, json, markdown].map(|bytes| String::from_utf8(bytes).unwrap());
+        let [csv, jsonl, json, markdown] = written(run, 9);
         for text in [&csv.replace("\r\n", "\n"), &jsonl, &json, &markdown] {
             let hidden = text
                 .replace('\n', "")

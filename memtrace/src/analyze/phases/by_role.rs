@@ -19,9 +19,9 @@ const ROLES_MAX: usize = 16;
 /// What the rest is called, as programs beyond so many are.
 const OTHERS: &str = "others";
 
-/// Changes that are noted. A million marks and dozens of roles make more, which then would not
-/// fit into the memory that a report may take.
-const STEPS_MAX: usize = 400_000;
+/// Changes that are noted: some 100 MiB. A hundred thousand phases and dozens of roles can make
+/// more, which would not fit into the memory that a report may take.
+const STEPS_MAX: usize = 1_000_000;
 
 /// Where the pass over memory notes what roles held.
 #[derive(Debug, Default)]
@@ -119,6 +119,12 @@ impl<'a> Roles<'a> {
     /// Whether there was too much to note.
     pub(super) fn is_given_up(&self) -> bool {
         self.is_given_up
+    }
+
+    /// Nothing more is told by role.
+    pub(super) fn give_up(&mut self) {
+        self.told.clear();
+        self.is_given_up = true;
     }
 
     /// How many there are, the rest counted as one; none where it was too much.

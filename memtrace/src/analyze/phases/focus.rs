@@ -162,6 +162,12 @@ impl Focus {
         })
     }
 
+    /// Where they begin and end.
+    pub(super) fn boundaries(&self, spans: &[Span]) -> impl Iterator<Item = BootNs> {
+        let members = self.members.iter().map(|&place| &spans[place]);
+        members.flat_map(Span::boundaries)
+    }
+
     /// From the begin of the first to the end of the last.
     pub(super) fn span(&self, spans: &[Span], end: BootNs) -> [BootNs; 2] {
         let members = || self.members.iter().map(|&place| &spans[place]);

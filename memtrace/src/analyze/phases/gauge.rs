@@ -160,18 +160,18 @@ impl<V: Gauged> Gauge<V> {
     /// What was noted, for questions.
     pub(super) fn read(self) -> Readings<V> {
         let count = self.steps.len();
-        let mut maxima = vec![None; count];
-        maxima.extend(self.steps.iter().map(|step| step.highest));
-        for place in (1..count).rev() {
-            maxima[place] = maxima[2 * place].max(maxima[2 * place + 1]);
-        }
-        Readings {
+        let mut readings = Readings {
             instants: self.instants,
             known_from: self.known_from,
-            at: self.steps.iter().map(|step| step.at).collect(),
-            places: self.steps.iter().map(|step| step.place).collect(),
-            maxima,
+            steps: self.steps,
+            maxima: vec![None; count],
+        };
+        for node in (1..count).rev() {
+            readings.maxima[node] = readings
+                .maximum(2 * node)
+                .max(readings.maximum(2 * node + 1));
         }
+        readings
     }
 }
 
@@ -180,11 +180,8 @@ impl<V: Gauged> Gauge<V> {
 pub(super) struct Readings<V> {
     instants: Arc<[BootNs]>,
     known_from: BootNs,
-    at: Vec<V>,
-    /// The first instant of each of these.
-    places: Vec<usize>,
-    /// A tree: the maximum of two nodes stands at half their place, those of the steps in the
-    /// second half.
+    steps: Vec<Step<V>>,
+    /// A tree whose leaves are the steps: the maximum of two nodes stands at half their place.
     maxima: Vec<High>,
 }
 
@@ -196,14 +193,22 @@ impl<V: Gauged> Readings<V> {
 
     /// The step that an instant is part of.
     fn step(&self, place: usize) -> Option<usize> {
-        let steps = self.places.partition_point(|&first| first <= place);
+        let steps = self.steps.partition_point(|step| step.place <= place);
         steps.checked_sub(1)
+    }
+
+    /// Of a node of the tree; the leaves come after the others.
+    fn maximum(&self, node: usize) -> High {
+        match node.checked_sub(self.steps.len()) {
+            Some(leaf) => self.steps[leaf].highest,
+            None => self.maxima[node],
+        }
     }
 
     /// What was held at an instant, with all that was written for that instant.
     pub(super) fn at(&self, instant: BootNs) -> V {
         let step = self.place(instant).and_then(|place| self.step(place));
-        step.map_or(V::UNKNOWN, |step| self.at[step])
+        step.map_or(V::UNKNOWN, |step| self.steps[step].at)
     }
 
     /// The highest from an instant to another, both included.
@@ -212,7 +217,7 @@ impl<V: Gauged> Readings<V> {
         let at_end = self.at(to).height().map(|bytes| (bytes.0, Reverse(to.0)));
         let within = match first < last {
             true => {
-                let until = self.places.partition_point(|&place| place < last);
+                let until = self.steps.partition_point(|step| step.place < last);
                 self.highest_between(self.step(first).unwrap_or(0), until)
             }
             false => None,
@@ -225,22 +230,22 @@ impl<V: Gauged> Readings<V> {
 
     /// The highest ever.
     pub(super) fn highest(&self) -> Option<Bytes> {
-        let (bytes, _) = self.highest_between(0, self.at.len())?;
+        let (bytes, _) = self.highest_between(0, self.steps.len())?;
         Some(Bytes(bytes))
     }
 
     fn highest_between(&self, first: usize, last: usize) -> High {
-        let leaves = self.at.len();
+        let leaves = self.steps.len();
         let (mut low, mut high) = (first + leaves, last + leaves);
         let mut best = None;
         while low < high {
             if low % 2 == 1 {
-                best = best.max(self.maxima[low]);
+                best = best.max(self.maximum(low));
                 low += 1;
             }
             if high % 2 == 1 {
                 high -= 1;
-                best = best.max(self.maxima[high]);
+                best = best.max(self.maximum(high));
             }
             low /= 2;
             high /= 2;

@@ -22,6 +22,9 @@ use std::sync::Arc;
 /// So many phases are told by role: those of which most is to tell.
 const BY_ROLE_MAX: usize = 1_000;
 
+/// Beyond so many begins and ends, who asks for the phases of one name gets only those by role.
+const BOUNDARIES_MAX: usize = 20_000;
+
 /// Where the pass over memory notes what phases need.
 #[derive(Debug)]
 pub(in crate::analyze) struct Gauges {
@@ -109,8 +112,17 @@ impl Timeline {
             own: own
                 .map(|(process, instants)| (process, Gauge::new(in_order(instants))))
                 .collect(),
-            roles: RoleGauges::new(Arc::clone(&self.boundaries)),
+            roles: RoleGauges::new(match &self.focus {
+                Some(focus) if self.has_only_focus_by_role() => {
+                    in_order(focus.boundaries(&self.spans).collect())
+                }
+                _ => Arc::clone(&self.boundaries),
+            }),
         }
+    }
+
+    fn has_only_focus_by_role(&self) -> bool {
+        self.focus.is_some() && self.boundaries.len() > BOUNDARIES_MAX
     }
 
     /// Reads what is to be told beside processes; nothing where there are no phases.
@@ -139,7 +151,7 @@ impl Timeline {
         // A phase can begin before anything is known of memory.
         let known = instants.filter(|instant| tree.at(*instant).rss().is_some());
         let baseline_boot_ns = known.min().or(first.begin).unwrap_or(first.end);
-        let memory = Memory {
+        let mut memory = Memory {
             baseline: tree.at(baseline_boot_ns),
             tree,
             own: own.map(|(place, gauge)| (place, gauge.read())).collect(),
@@ -154,6 +166,9 @@ impl Timeline {
         let focus = self.focus.as_ref();
         let focus = focus
             .and_then(|focus| focus.told(&self.spans, &self.groups, &memory, states, noted_end));
+        if self.has_only_focus_by_role() {
+            memory.roles.give_up();
+        }
         let phases = Phases {
             baseline_boot_ns,
             baseline: memory.baseline,

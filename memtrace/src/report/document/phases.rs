@@ -98,7 +98,7 @@ fn explain(section: &mut Section, analysis: &Analysis) {
              did that marked it{gpu}; SO FAR counts from the {held} at {from}.{bound}"
         ),
     );
-    if phases.has_too_many_for_roles {
+    if phases.has_too_many_for_roles && analysis.phase.is_none() {
         let told = "Too many marks to tell them by role; --phase NAME does for one name.";
         section.say(Tone::Quiet, told);
     }

@@ -334,3 +334,41 @@ fn a_title_of_a_role_moves_what_is_held_at_its_very_instant() {
         .collect();
     assert_eq!(names, ["busy"]);
 }
+
+#[test]
+fn of_too_many_phases_those_that_are_asked_for_are_told_by_role() {
+    let mut run = Script::command(&["a"], 30_000.0);
+    run.process(1, None, 0.0, "a");
+    is(&mut run, 1, "trainer");
+    run.mem(1, 0.5, [100.0, 0.0, 0.0]);
+    for step in 0..11_000_u32 {
+        let at = 1.0 + f64::from(step);
+        run.mark(Some(1), at, Begin, "call");
+        run.mark(Some(1), at + 0.5, End, "call");
+    }
+    run.mark(Some(1), 20_000.0, Begin, "load");
+    run.mem(1, 20_001.0, [300.0, 0.0, 0.0]);
+    run.mark(Some(1), 20_002.0, End, "load");
+    let (info, rows, _) = run.recorded();
+    let told = |phase: Option<&str>| {
+        let options = Options {
+            phase: phase.map(str::to_owned),
+            ..Options::default()
+        };
+        analyze(&info, &rows, options).expect("findings")
+    };
+    let all = told(None).phases.expect("phases");
+    assert!(!all.has_too_many_for_roles, "one role takes little room");
+    assert_eq!(one(&all, "load").roles.len(), 1);
+    let asked = told(Some("load"));
+    let focus = asked.phase.expect("the phase");
+    let role = &focus.roles[0];
+    assert_eq!(
+        (&*role.name, mib(role.stretch.rss_delta())),
+        ("trainer", Some(200.0))
+    );
+    assert_eq!(focus.phases[0].roles.len(), 1);
+    let rest = asked.phases.expect("phases");
+    assert!(rest.has_too_many_for_roles);
+    assert!(one(&rest, "load").roles.is_empty());
+}
