@@ -33,8 +33,9 @@ const WALL_OFFSET_NS: i64 = 1_700_000_000_000_000_000;
 const PERIOD_NS: i64 = 100_000_000;
 
 fn report(effort: Effort) -> Result<Vec<Measured>> {
-    let words = |_: &Path| ["report", "--format", "json"].map(OsStr::new).to_vec();
-    let (rows, [seconds, mebibytes]) = read(effort, words)?;
+    let (rows, [seconds, mebibytes]) = read(effort, |_| {
+        ["report", "--format", "json"].map(OsStr::new).to_vec()
+    })?;
     let time = format!("report on {rows} rows of mem");
     let memory = format!("peak RSS of a report on {rows} rows");
     Ok(vec![
