@@ -278,7 +278,10 @@ fn label(phase: &Phase) -> String {
         (PhaseEnd::Marked, None) => " (nothing before it)",
         (PhaseEnd::Marked, _) => "",
     };
-    format!("{indent}{}{odd}", phase.name)
+    let step = phase
+        .step
+        .map_or_else(String::new, |step| format!(" (step {step})"));
+    format!("{indent}{}{step}{odd}", phase.name)
 }
 
 fn pid_of(analysis: &Analysis, process: Option<usize>) -> String {
