@@ -39,10 +39,10 @@ def boot_ns() -> int:
 class Recorder:
     """A connection to the socket of a recording."""
 
-    __slots__ = ("_connection", "_dropped", "_has_last_words", "_lock", "_path")
+    __slots__ = ("_connection", "_dropped", "_has_last_words", "_lock", "path")
 
     def __init__(self, path: str) -> None:
-        self._path = path
+        self.path = path
         # The socket, and by what to know that its descriptor is still ours.
         self._connection: tuple[socket.socket, object] | None = None
         self._dropped = 0
@@ -57,8 +57,11 @@ class Recorder:
         boot: int,
         span: int | None = None,
         attrs: Mapping[str, Any] | None = None,
+        asks: bool = False,
     ) -> bool:
-        """Sends one message. False when it was dropped, which the next one will say."""
+        """Sends one message. False when it was dropped, which the next one will say.
+
+        With `asks`, the recorder keeps what the descendants hold until the span ends."""
         dropped = 0
         try:
             message = (
@@ -66,6 +69,8 @@ class Recorder:
             )
             if span is not None:
                 message += f',"span":{span}'
+            if asks:
+                message += ',"descendants":true'
             if attrs:
                 json = _attributes.attributes_json(attrs, _MAX_ATTRIBUTES_BYTES)
                 message += f',"attrs":{json}'
@@ -117,7 +122,7 @@ class Recorder:
             return None
         try:
             connection.setblocking(False)
-            connection.connect(self._path)
+            connection.connect(self.path)
         except OSError:
             connection.close()
             give_up(self)

@@ -1,9 +1,10 @@
 //! From received marks to rows: whose they are, and when they were.
 
 use super::inbox::{Inbox, Received, WAITING_MAX};
+use super::questions::{Asked, Questions};
 use super::lines::{Followed, Follower, Lines, OutputReader, Passed, Rules};
 use super::socket::{Listener, MarkSocket};
-use crate::collect::{CollectError, Collector, Peak, Tick, World};
+use crate::collect::{CollectError, Collector, Peak, SectionNews, Tick, World};
 use crate::model::{
     BootNs, Bytes, DiagKind, DurationNs, MarkKind, MarkRow, MarkRule, MarkSource, PeakSource,
     Record, Severity, Tgid, Upid,
@@ -57,6 +58,7 @@ pub enum MarkSourceError {
 /// Writes the marks that arrive.
 pub struct MarkCollector {
     listener: Option<Listener>,
+    questions: Option<Questions>,
     output: Vec<OutputReader>,
     follower: Option<Follower>,
     followed: Followed,
@@ -65,6 +67,8 @@ pub struct MarkCollector {
     command: Option<(Tgid, Option<Upid>)>,
     /// Marks whose sender is not known yet.
     unknown: Vec<Received>,
+    /// Questions of such.
+    unknown_asked: Vec<Asked>,
 }
 
 impl MarkCollector {
@@ -72,11 +76,13 @@ impl MarkCollector {
     ///
     /// # Errors
     /// When a thread can't be started, or the rules can't be used together.
-    pub fn start(sources: MarkSources) -> Result<Self, MarkSourceError> {
+    pub fn start(mut sources: MarkSources) -> Result<Self, MarkSourceError> {
         let inbox = Arc::new(Inbox::default());
         let rules = Arc::new(Rules::new(sources.rules)?);
         let lines =
             |source, writer| Lines::new(Arc::clone(&rules), source, writer, Arc::clone(&inbox));
+        let questions = sources.socket.as_mut().and_then(MarkSocket::take_questions);
+        let questions = questions.map(|socket| Questions::start(socket, Arc::clone(&inbox)));
         let listener = sources
             .socket
             .map(|socket| Listener::start(socket, Arc::clone(&inbox)));
@@ -95,12 +101,14 @@ impl MarkCollector {
         };
         Ok(Self {
             listener: listener.transpose()?,
+            questions: questions.transpose()?,
             output,
             follower,
             followed: sources.followed,
             inbox,
             command: sources.command.map(|command| (command, None)),
             unknown: Vec::new(),
+            unknown_asked: Vec::new(),
         })
     }
 
@@ -136,6 +144,12 @@ impl MarkCollector {
             put(&mark, moment(&mark), None, writer, tick, world, out);
         }
         self.unknown = unknown;
+        let asked = self.unknown_asked.drain(..).chain(waiting.asked);
+        self.unknown_asked = asked
+            .filter_map(|asked| ask(asked, tick, world))
+            .filter(|_| !is_last)
+            .take(WAITING_MAX)
+            .collect();
         let lost = [
             (
                 waiting.dropped_count,
@@ -193,7 +207,40 @@ fn put(
     {
         world.raise_peak(upid, peak);
     }
+    if let Some(owner) = upid
+        && let Some(news) = section_news(mark, owner, at)
+    {
+        world.note_section(news);
+    }
     out.push(row(mark, at, tgid, upid, tick));
+}
+
+/// What a mark says of a section whose descendants its process may ask about. Any end may be
+/// that of one: which those are, is known where their begins are.
+fn section_news(mark: &Received, owner: Upid, at: BootNs) -> Option<SectionNews> {
+    let span = mark.message.span?;
+    match mark.kind {
+        MarkKind::Begin if mark.message.descendants => Some(SectionNews::Begin { owner, span, at }),
+        MarkKind::End => Some(SectionNews::End { owner, span, at }),
+        _ => None,
+    }
+}
+
+/// Hands a question on; gives it back where its process is not known yet.
+fn ask(asked: Asked, tick: &Tick, world: &mut World) -> Option<Asked> {
+    match world.who_was(asked.tgid, asked.at) {
+        Some(owner) => {
+            let stream = asked.stream;
+            world.note_section(SectionNews::Question {
+                owner,
+                span: asked.question.span,
+                at: asked.at,
+                reply: Box::new(move |answer| Asked::reply(&stream, answer)),
+            });
+            None
+        }
+        None => ((tick.boot - asked.at).0 < KNOWN_WITHIN.0).then_some(asked),
+    }
 }
 
 /// When it was, by the sender's clock where that can be true. Lines are on our clock.
@@ -268,6 +315,9 @@ impl Collector for MarkCollector {
     ) -> Result<(), CollectError> {
         if let Some(listener) = &mut self.listener {
             listener.stop();
+        }
+        if let Some(questions) = &mut self.questions {
+            questions.stop();
         }
         self.output.iter_mut().for_each(OutputReader::stop);
         if let Some(follower) = &mut self.follower {

@@ -113,6 +113,8 @@ impl Session {
     pub(super) fn hand_over(&mut self, are_peaks_due: bool) {
         self.world.write_changes(are_peaks_due, &mut self.batch);
         self.roles.fill(&mut self.batch, &mut self.world);
+        self.sections
+            .take(&self.batch, &mut self.world, clock::boot());
         let has_oom = self
             .batch
             .iter()
