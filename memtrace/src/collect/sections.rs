@@ -107,11 +107,7 @@ struct Step {
 
 #[derive(Clone, Copy, Debug)]
 enum What {
-    Row {
-        upid: Upid,
-        rss: i64,
-        is_exit: bool,
-    },
+    Row { upid: Upid, rss: i64, is_exit: bool },
     Begin(Upid, i64),
     End(Upid, i64),
 }
@@ -290,9 +286,7 @@ impl Sections {
             let section = section.and_then(|owner| owner.section(question.span));
             let answer = match section.map(|section| &section.state) {
                 Some(State::Over(bytes)) => DescendantsAnswer::of(*bytes, self.source),
-                Some(State::TooLate) => {
-                    DescendantsAnswer::unknown("the section was told too late")
-                }
+                Some(State::TooLate) => DescendantsAnswer::unknown("the section was told too late"),
                 Some(_) => DescendantsAnswer::unknown("the section was not seen to end"),
                 None => DescendantsAnswer::unknown("the begin of the section is not known"),
             };

@@ -17,8 +17,8 @@ use crate::collect::procfs;
 use crate::collect::{Birth, Roles, Sections, Targets, Tick, World, exit_row};
 use crate::host::{Backend, Capability, HostFacts, Plan, clock};
 use crate::model::{
-    BootNs, Bytes, ClockOffset, DescendantsSource, DiagKind, DurationNs, FirstSeenBy, Record, RunInfo, RunState,
-    SCHEMA_VERSION, Severity, Target, Tgid,
+    BootNs, Bytes, ClockOffset, DescendantsSource, DiagKind, DurationNs, FirstSeenBy, Record,
+    RunInfo, RunState, SCHEMA_VERSION, Severity, Target, Tgid,
 };
 use crate::store::StoreError;
 use std::collections::HashSet;

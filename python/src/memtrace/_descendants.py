@@ -31,6 +31,7 @@ NOT_ENDED = Answer(None, "the section has not ended")
 NOT_TOLD = Answer(None, "the recorder could not take the marks of the section")
 _GONE = Answer(None, "the recorder is gone, or answers no questions")
 _BUSY = Answer(None, "the recorder is busy")
+_ODD = Answer(None, "the recorder's answer is none that this version knows")
 _CLOSED = Answer(None, "the recorder did not answer: it ended, or does not know this process")
 
 
@@ -47,7 +48,7 @@ def ask(recorder: _recorder.Recorder, span: int, timeout: float) -> Answer:
         return Answer(None, f"the recorder did not answer within {timeout:g} s")
     except BlockingIOError:
         return _BUSY
-    except (OSError, ValueError):
+    except OSError:
         return _GONE
 
 
@@ -68,8 +69,13 @@ def _line(connection: socket.socket, deadline: float) -> bytes:
 def _read(line: bytes) -> Answer:
     if not line:
         return _CLOSED
-    answer: Any = json.loads(line)
+    try:
+        answer: Any = json.loads(line)
+    except ValueError:
+        return _ODD
+    if not isinstance(answer, dict):
+        return _ODD
     figure, source, reason = (answer.get(name) for name in ("bytes", "source", "reason"))
     if type(figure) is int and isinstance(source, str):
         return Answer(figure, source)
-    return Answer(None, reason if isinstance(reason, str) else "the recorder does not say why")
+    return Answer(None, reason) if isinstance(reason, str) else _ODD

@@ -1,8 +1,8 @@
 //! From received marks to rows: whose they are, and when they were.
 
 use super::inbox::{Inbox, Received, WAITING_MAX};
-use super::questions::{Asked, Questions};
 use super::lines::{Followed, Follower, Lines, OutputReader, Passed, Rules};
+use super::questions::{Asked, Questions};
 use super::socket::{Listener, MarkSocket};
 use crate::collect::{CollectError, Collector, Peak, SectionNews, Tick, World};
 use crate::model::{
@@ -341,21 +341,70 @@ impl Collector for MarkCollector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ClockOffset, ClockReading, MarkMessage, WallNs};
+    use crate::collect::{Birth, End};
+    use crate::model::{ClockOffset, ClockReading, FirstSeenBy, MarkMessage, WallNs};
 
-    #[test]
-    fn marks_of_strangers_wait_in_a_bounded_room_and_go_out_with_nobodys_identity() {
-        let mut collector = MarkCollector::start(MarkSources::default()).unwrap();
+    fn tick(boot: i64) -> Tick {
         let clock = ClockOffset::at(ClockReading {
             boot_ns: BootNs(0),
             monotonic_ns: 0,
             wall_ns: WallNs(0),
         });
-        let tick = Tick {
-            boot: BootNs(2),
+        Tick {
+            boot: BootNs(boot),
             clock,
             is_keyframe: false,
+        }
+    }
+
+    #[test]
+    fn a_mark_is_written_after_its_process_ended_and_is_not_that_of_the_next_with_its_id() {
+        let mut collector = MarkCollector::start(MarkSources::default()).unwrap();
+        let (mut world, mut out) = (World::default(), Vec::new());
+        let mut enter = |start| {
+            let birth = Birth {
+                tgid: Tgid(9),
+                start: BootNs(start),
+                seen_by: FirstSeenBy::Snapshot,
+                parent: None,
+                comm: String::new(),
+            };
+            let upid = world.enter(birth, BootNs(start));
+            if start < 20 {
+                let at = BootNs(10);
+                world.end(
+                    upid,
+                    End {
+                        at,
+                        wait_status: Some(0),
+                    },
+                );
+            }
+            upid
         };
+        let (first, second) = (enter(1), enter(20));
+        // Sent in the life of the one, in that of the other, and when there was neither.
+        for boot in [5, 25, 15] {
+            let message = MarkMessage::new(MarkKind::Instant, "a", BootNs(boot));
+            let parsed = Ok((message, MarkKind::Instant));
+            collector.inbox.receive(Some(Tgid(9)), BootNs(30), parsed);
+        }
+        let later = tick(30 + KNOWN_WITHIN.0);
+        collector.write(false, &later, &mut world, &mut out);
+        let upids: Vec<Option<Upid>> = out
+            .iter()
+            .filter_map(|record| match record {
+                Record::Mark(row) => Some(row.upid),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(upids, [Some(first), Some(second), None]);
+    }
+
+    #[test]
+    fn marks_of_strangers_wait_in_a_bounded_room_and_go_out_with_nobodys_identity() {
+        let mut collector = MarkCollector::start(MarkSources::default()).unwrap();
+        let tick = tick(2);
         let (mut world, mut out) = (World::default(), Vec::new());
         for count in [WAITING_MAX, 7] {
             for _ in 0..count {

@@ -4,9 +4,7 @@
 
 use super::inbox::Inbox;
 use crate::host::clock;
-use crate::model::{
-    BootNs, DescendantsAnswer, DescendantsQuestion, QUESTION_BYTES_MAX, Tgid,
-};
+use crate::model::{BootNs, DescendantsAnswer, DescendantsQuestion, QUESTION_BYTES_MAX, Tgid};
 use rustix::fs::{Mode, fchmod};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
