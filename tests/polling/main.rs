@@ -10,18 +10,19 @@ use std::process::Command;
 
 const INTERVAL_MS: &str = "50ms";
 
+fn words(backend: &str) -> [&str; 6] {
+    [
+        "--backend",
+        backend,
+        "--interval",
+        INTERVAL_MS,
+        "--budget",
+        "50",
+    ]
+}
+
 fn recorded(backend: &str, command: &Command) -> Result<Recorded> {
-    record(
-        &[
-            "--backend",
-            backend,
-            "--interval",
-            INTERVAL_MS,
-            "--budget",
-            "50",
-        ],
-        command,
-    )
+    record(&words(backend), command)
 }
 
 fn shell(script: &str) -> Command {
@@ -163,28 +164,12 @@ fn sysinfo_leaves_null_what_it_cannot_know() -> Result<()> {
 
 #[test]
 fn procfs_finds_what_a_phase_added_and_what_each_step_keeps() -> Result<()> {
-    let words = [
-        "--backend",
-        "procfs",
-        "--interval",
-        INTERVAL_MS,
-        "--budget",
-        "50",
-    ];
-    all_hold(&scenario::phases(&words)?);
+    all_hold(&scenario::phases(&words("procfs"))?);
     Ok(())
 }
 
 fn a_process_learns_what_its_descendants_held(backend: &str) -> Result<()> {
-    let words = [
-        "--backend",
-        backend,
-        "--interval",
-        INTERVAL_MS,
-        "--budget",
-        "50",
-    ];
-    all_hold(&scenario::sections(&words, 64 << 20, 1_000)?);
+    all_hold(&scenario::sections(&words(backend), 64 << 20, 1_000)?);
     Ok(())
 }
 

@@ -23,7 +23,7 @@ const OWNERS_MAX: usize = 1024;
 /// Sections of one process that are known: open ones, and the newest of those that ended.
 const SECTIONS_MAX: usize = 256;
 /// Questions that may wait.
-const QUESTIONS_MAX: usize = 256;
+const QUESTIONS_MAX: usize = 64;
 /// A question waits so long for the next look at all processes, then for none.
 const PATIENCE: DurationNs = DurationNs(5_000_000_000);
 /// When so many more have ended, they leave their places in the line of descent.

@@ -1,6 +1,6 @@
 //! From received marks to rows: whose they are, and when they were.
 
-use super::inbox::{Inbox, Received, WAITING_MAX};
+use super::inbox::{ASKED_MAX, Inbox, Received, WAITING_MAX};
 use super::lines::{Followed, Follower, Lines, OutputReader, Passed, Rules};
 use super::questions::{Asked, Questions};
 use super::socket::{Listener, MarkSocket};
@@ -148,7 +148,7 @@ impl MarkCollector {
         self.unknown_asked = asked
             .filter_map(|asked| ask(asked, tick, world))
             .filter(|_| !is_last)
-            .take(WAITING_MAX)
+            .take(ASKED_MAX)
             .collect();
         let lost = [
             (

@@ -8,8 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// MiB; whoever sends more in a tenth of a second is told in `diag`.
 pub(super) const WAITING_MAX: usize = 32 * 1024;
 
-/// Questions that may wait; who asks more finds its connection closed.
-const ASKED_MAX: usize = 256;
+/// Questions that may wait, each with a descriptor of ours; who asks more finds its connection
+/// closed.
+pub(super) const ASKED_MAX: usize = 64;
 
 /// One mark and whose it is: of a message the kernel says so, of a line the line itself.
 #[derive(Debug)]
