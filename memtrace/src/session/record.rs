@@ -1,6 +1,7 @@
 //! The course of a recording: facts, plan, collectors, loop, end. One task on one thread
 //! asks every collector in turn; the writing thread has the disk.
 
+mod movement;
 mod turns;
 
 use super::marks::Logs;
@@ -21,6 +22,7 @@ use crate::model::{
     RunInfo, RunState, SCHEMA_VERSION, Severity, Target, Tgid,
 };
 use crate::store::StoreError;
+use movement::Movement;
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 #[cfg(target_os = "linux")]
@@ -112,6 +114,7 @@ pub(super) struct Session {
     turns: Vec<Turn>,
     pace: Pace,
     batch: Vec<Record>,
+    movement: Movement,
     reported: HashSet<String>,
     started: BootNs,
     next_keyframe: BootNs,
@@ -206,13 +209,11 @@ impl Session {
             }),
             turns: collectors
                 .into_iter()
-                .map(|collector| Turn {
-                    collector,
-                    next: now,
-                })
+                .map(|collector| Turn::new(collector, now))
                 .collect(),
             pace: Pace::new(options.interval, options.cpu_budget),
             batch,
+            movement: Movement::default(),
             reported: HashSet::new(),
             started: now,
             next_keyframe: now + KEYFRAME_PERIOD,
