@@ -1,6 +1,7 @@
 use super::*;
 use crate::collect::{Birth, End, Tick, exit_row};
 use crate::model::{Bytes, ClockOffset, ClockReading, FirstSeenBy, Tgid, WallNs};
+use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
 
 const SECOND: i64 = 1_000_000_000;
@@ -305,7 +306,7 @@ fn ended_processes_are_forgotten_and_who_they_left_is_still_below() {
     let root = script.fork(None, 0);
     let mut last = root;
     // A daemon that restarts itself: of each the next one is a child.
-    for at in 1..=20_000 {
+    for at in 1..=6_000 {
         let next = script.fork(Some(last), at);
         script.holds(next, at, 7);
         if last != root {
@@ -317,12 +318,68 @@ fn ended_processes_are_forgotten_and_who_they_left_is_still_below() {
         }
     }
     let known = script.sections.parents.len() + script.sections.ended.len();
-    assert!(known < 8 * ENDED_MAX, "{known} of 20,000");
+    assert!(known < 4 * ENDED_MAX, "{known} of 6,000");
     assert_eq!(script.sections.held.len(), 1, "the last one");
-    script.begin(root, 1, 20_001);
-    script.holds(last, 20_002, 30);
-    script.end(root, 1, 20_003);
-    script.ask(root, 1, 20_004);
-    script.turn(20_100);
+    script.begin(root, 1, 6_001);
+    script.holds(last, 6_002, 30);
+    script.end(root, 1, 6_003);
+    script.ask(root, 1, 6_004);
+    script.turn(6_100);
     assert_eq!(script.known(), [Some(30)]);
+}
+
+const PROCESSES: usize = 6;
+
+/// The highest sum from `begin` to `end`, of rows (process, time, RSS): what each process held
+/// at each instant is what its last row until then says.
+fn plainly(rows: &[(usize, i64, i64)], begin: i64, end: i64) -> i64 {
+    let at = |instant: i64| -> i64 {
+        let until = |process| {
+            let mut mine = rows.iter().filter(|row| row.0 == process);
+            let last = mine.rfind(|row| row.1 <= instant);
+            last.map_or(0, |row| row.2)
+        };
+        (0..PROCESSES).map(until).sum()
+    };
+    (begin..=end).map(at).max().unwrap_or(0)
+}
+
+proptest! {
+    #[test]
+    fn any_rows_give_the_sum_that_a_reader_makes_of_them(
+        mut rows in prop::collection::vec((0..PROCESSES, 1..3_000_i64, 0..100_i64), 0..60),
+        seed in any::<u64>(),
+        begin in 1..2_500_i64,
+        length in 0..500_i64,
+    ) {
+        rows.sort_by_key(|row| row.1);
+        let mut script = Script::new();
+        let root = script.fork(None, 0);
+        let mut all = vec![root];
+        for process in 0..PROCESSES {
+            // A tree of several generations.
+            let parent = all[process / 2];
+            all.push(script.fork(Some(parent), 0));
+        }
+        let end = begin + length;
+        for turn in (0..3_200).step_by(100) {
+            let is_now = |at: i64| at > turn - 100 && at <= turn;
+            let mut news: Vec<_> = rows.iter().filter(|row| is_now(row.1)).collect();
+            // They arrive as they please, but for those of one process at one time.
+            news.sort_by_key(|row| (row.0 as u64 ^ seed, row.1));
+            for (process, at, rss) in news {
+                script.holds(all[process + 1], *at, *rss);
+            }
+            if is_now(begin) {
+                script.begin(root, 1, begin);
+            }
+            if is_now(end) {
+                script.end(root, 1, end);
+            }
+            script.turn(turn);
+        }
+        script.ask(root, 1, 3_200);
+        script.turn(3_300);
+        prop_assert_eq!(script.known(), [Some(plainly(&rows, begin, end))]);
+    }
 }
