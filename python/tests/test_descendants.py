@@ -15,6 +15,7 @@ import pytest
 from conftest import FakeRecorder
 
 import memtrace
+from memtrace import _recorder
 
 
 class Answers:
@@ -167,6 +168,19 @@ def test_a_section_whose_marks_did_not_go_through_is_not_asked_about(
     assert section.child_peak_bytes is None
     assert "could not take the marks" in section.child_source
     assert answers.asked == []
+
+
+def test_a_section_that_nobody_recorded_has_not_the_answer_of_an_earlier_one(
+    answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers.say = saying(b'{"v":1,"bytes":5,"source":"poll"}\n')
+    section = memtrace.peak()
+    with section:
+        pass
+    monkeypatch.setattr(_recorder, "active", None)
+    with section:
+        pass
+    assert section.child_source == "nobody records"
 
 
 def test_a_section_may_be_entered_again(answers: Answers) -> None:

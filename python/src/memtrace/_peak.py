@@ -100,6 +100,7 @@ class peak:
         self._is_gpu_reset = False
 
     def __enter__(self: P) -> P:
+        self._phase.recorder = None
         self._phase.__enter__()
         self._pid = os.getpid()
         self._high = 0
