@@ -11,6 +11,7 @@ mod exact;
 mod gpu;
 mod marks;
 mod measured;
+mod python;
 mod reading;
 mod stats;
 mod storms;
@@ -63,6 +64,7 @@ const BENCHES: &[&[Bench]] = &[
     cost::BENCHES,
     storms::BENCHES,
     marks::BENCHES,
+    python::BENCHES,
     gpu::BENCHES,
     disk::BENCHES,
     reading::BENCHES,

@@ -77,6 +77,14 @@ mod needs_bpf {
     }
 
     #[test]
+    fn a_process_learns_what_its_descendants_held_as_the_recording_tells_it() -> anyhow::Result<()>
+    {
+        need::require("bpf");
+        all_hold(scenario::sections(BPF, 64 << 20, 0)?);
+        Ok(())
+    }
+
+    #[test]
     fn what_outlives_the_command_is_told_and_left_alone() -> anyhow::Result<()> {
         need::require("bpf");
         all_hold(scenario::survivors(BPF, false)?);
