@@ -61,13 +61,14 @@ pub fn rss_stat(ctx: BtfTracePointContext) -> i32 {
     if mm.users() == 0 {
         return 0;
     }
+    let high_pages = space.high_pages;
     let boot_ns = now();
     if !space.may_send(boot_ns) {
         return 0;
     }
     let mut counts = mm.counts();
     mm.settle(&mut counts);
-    send_sample(mm, space, &counts, boot_ns, SampleCause::Drift);
+    send_sample(mm, space, &counts, high_pages, boot_ns, SampleCause::Drift);
     0
 }
 
