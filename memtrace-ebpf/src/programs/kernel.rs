@@ -237,37 +237,78 @@ impl Mm {
     /// A kind that reads below zero is a race with an update and is zero.
     #[inline(always)]
     pub fn settle(self, counts: &mut Counts) {
-        self.settle_resident(counts);
         if layout!(cpu_count) != 0 {
-            counts.swap_pages += self.percpu_part(layout!(mm_rss_swap));
-        }
-        counts.swap_pages = counts.swap_pages.max(0);
-    }
-
-    /// The same for the three kinds of resident pages alone.
-    #[inline(always)]
-    pub fn settle_resident(self, counts: &mut Counts) {
-        if layout!(cpu_count) != 0 {
-            counts.anon_pages += self.percpu_part(layout!(mm_rss_anon));
-            counts.file_pages += self.percpu_part(layout!(mm_rss_file));
-            counts.shmem_pages += self.percpu_part(layout!(mm_rss_shmem));
+            let to_percpu = layout!(counter_to_percpu);
+            Parts {
+                file: read(self.0, layout!(mm_rss_file) + to_percpu),
+                anon: read(self.0, layout!(mm_rss_anon) + to_percpu),
+                swap: read(self.0, layout!(mm_rss_swap) + to_percpu),
+                shmem: read(self.0, layout!(mm_rss_shmem) + to_percpu),
+            }
+            .add_to(counts);
         }
         counts.anon_pages = counts.anon_pages.max(0);
         counts.file_pages = counts.file_pages.max(0);
         counts.shmem_pages = counts.shmem_pages.max(0);
-    }
-
-    #[inline(always)]
-    fn percpu_part(self, counter: u32) -> i64 {
-        let parts: u64 = read(self.0, counter + layout!(counter_to_percpu));
-        sum_parts(parts)
+        counts.swap_pages = counts.swap_pages.max(0);
     }
 }
 
-/// Sums the per-CPU parts of a percpu_counter. A function of its own for the verifier's
-/// sake: its loop is checked once per call, and the stack stays small.
+/// Per-CPU pointers to what the CPUs have not handed in yet, one for each counter of an
+/// address space, in the order of the kernel's enum.
+#[repr(C)]
+pub struct Parts {
+    pub file: u64,
+    pub anon: u64,
+    pub swap: u64,
+    pub shmem: u64,
+}
+
+impl Parts {
+    /// Adds them to the counters. Since 6.6 (percpu_counter_init_many) they lie side by
+    /// side, and one read takes all four of a CPU.
+    #[inline(always)]
+    pub fn add_to(&self, counts: &mut Counts) {
+        const LENGTH: u64 = size_of::<i32>() as u64;
+        let are_side_by_side = self.anon == self.file + LENGTH
+            && self.swap == self.file + 2 * LENGTH
+            && self.shmem == self.file + 3 * LENGTH;
+        if are_side_by_side {
+            let mut sums = [0; 4];
+            sum_side_by_side(self.file, &mut sums);
+            counts.file_pages += sums[0];
+            counts.anon_pages += sums[1];
+            counts.swap_pages += sums[2];
+            counts.shmem_pages += sums[3];
+        } else {
+            counts.file_pages += sum(self.file);
+            counts.anon_pages += sum(self.anon);
+            counts.swap_pages += sum(self.swap);
+            counts.shmem_pages += sum(self.shmem);
+        }
+    }
+}
+
+/// Sums the per-CPU parts of four counters that lie side by side. A function of its own for
+/// the verifier's sake: its loop is checked once per call, and the stack stays small.
 #[inline(never)]
-fn sum_parts(parts: u64) -> i64 {
+fn sum_side_by_side(parts: u64, sums: &mut [i64; 4]) {
+    let mut cpu = 0;
+    while cpu < layout!(cpu_count) {
+        if let Some(offset) = CPU_OFFSETS.get(cpu) {
+            let [file, anon, swap, shmem] = read::<[i32; 4]>(parts + *offset, 0);
+            sums[0] += i64::from(file);
+            sums[1] += i64::from(anon);
+            sums[2] += i64::from(swap);
+            sums[3] += i64::from(shmem);
+        }
+        cpu += 1;
+    }
+}
+
+/// The same for one counter.
+#[inline(never)]
+fn sum(parts: u64) -> i64 {
     let mut sum = 0;
     let mut cpu = 0;
     while cpu < layout!(cpu_count) {

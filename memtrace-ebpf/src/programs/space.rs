@@ -1,6 +1,6 @@
 //! What is kept about the address space of a member between samples.
 
-use crate::kernel::{Mm, now};
+use crate::kernel::{Mm, Parts, now};
 use crate::maps::{SPACES, config, layout};
 use memtrace_abi::event::Counts;
 
@@ -116,20 +116,15 @@ impl Space {
     /// Raises the local maximum to counters that stand higher than it was seen. Their
     /// per-CPU parts are added where that is due: they can be a percent of a small spike.
     #[inline(always)]
-    pub fn raise_high(&mut self, mm: Mm, total: i64, kinds: [i64; 3]) {
+    pub fn raise_high(&mut self, parts: &Parts, mut counts: Counts) {
+        let total = counts.rss_pages();
         self.high_seen_pages = total;
-        let mut counts = Counts {
-            anon_pages: kinds[0],
-            file_pages: kinds[1],
-            shmem_pages: kinds[2],
-            swap_pages: 0,
-            vm_pages: 0,
-            heap_bytes: 0,
-        };
         if total - self.high_stamp_pages >= self.stamp_pages() {
             self.high_stamp_pages = total;
             self.high_boot_ns = now();
-            mm.settle_resident(&mut counts);
+            if layout!(cpu_count) != 0 {
+                parts.add_to(&mut counts);
+            }
         }
         let settled = counts.rss_pages();
         if settled > self.high_pages {
