@@ -54,7 +54,7 @@ pub fn rss_stat(ctx: BtfTracePointContext) -> i32 {
     };
     let total = resident.rss_pages();
     if total > space.high_seen_pages {
-        space.raise_high(&parts(mm), resident);
+        space.raise_high(Mm(mm as u64), &parts(mm), resident);
     }
     let has_risen = total - space.sent_pages >= space.threshold_pages;
     let has_fallen = space.high_pages - total >= space.threshold_pages;

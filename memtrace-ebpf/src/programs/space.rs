@@ -116,15 +116,13 @@ impl Space {
     /// Raises the local maximum to counters that stand higher than it was seen. Their
     /// per-CPU parts are added where that is due: they can be a percent of a small spike.
     #[inline(always)]
-    pub fn raise_high(&mut self, parts: &Parts, mut counts: Counts) {
+    pub fn raise_high(&mut self, mm: Mm, parts: &Parts, mut counts: Counts) {
         let total = counts.rss_pages();
         self.high_seen_pages = total;
         if total - self.high_stamp_pages >= self.stamp_pages() {
             self.high_stamp_pages = total;
             self.high_boot_ns = now();
-            if layout!(cpu_count) != 0 {
-                parts.add_to(&mut counts);
-            }
+            mm.settle_by(parts, &mut counts);
         }
         let settled = counts.rss_pages();
         if settled > self.high_pages {
