@@ -47,8 +47,9 @@ pub fn send<T: 'static>(event: T, class: LossClass) -> bool {
 }
 
 /// Sends a sample of an address space, whose local maximum stood at `high_pages` before it
-/// was read, and takes it as the new base; a local maximum that is owed goes first. The last quarter of the ring is left to lifecycle events: a sample
-/// that finds it reached is counted, and its state is sent by a later sweep.
+/// was read, and takes it as the new base; a local maximum that is owed goes first. The
+/// last quarter of the ring is left to lifecycle events: a sample that finds it reached is
+/// counted, and its state is sent by a later sweep.
 #[inline(always)]
 pub fn send_sample(
     mm: Mm,

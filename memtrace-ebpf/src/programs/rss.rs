@@ -132,7 +132,6 @@ fn parts(mm: *const u8) -> Parts {
 /// A field of the tracepoint's address space.
 #[inline(always)]
 fn trusted<T>(mm: *const u8, offset: u32) -> T {
-    // SAFETY: the verifier knows `mm` as an mm_struct and `offset` as a constant inside it,
-    // and lets integers alone be read so.
+    // SAFETY: the verifier knows `mm` as an mm_struct and `offset` as a constant inside it.
     unsafe { core::ptr::read_volatile(mm.add(offset as usize).cast::<T>()) }
 }
