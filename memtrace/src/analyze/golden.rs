@@ -11,7 +11,7 @@ mod sharing;
 mod team;
 
 pub(crate) use marked::vllm_start_up;
-pub(crate) use rows::mem_row;
+pub(crate) use rows::{Rows, mem_row};
 pub(crate) use runs::RUNS;
 pub(crate) use script::{Script, boot, gib, upid};
 pub(crate) use team::{ray_with_vllm, ray_with_vllm_later};

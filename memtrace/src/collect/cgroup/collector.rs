@@ -170,6 +170,10 @@ impl Collector for CgroupCollector {
         PERIOD
     }
 
+    fn follows_processes(&self) -> bool {
+        true
+    }
+
     fn collect(
         &mut self,
         tick: &Tick,

@@ -214,6 +214,23 @@ fn without_psi_and_without_the_swap_controller_those_are_unknown_and_not_zero() 
 }
 
 #[test]
+fn a_file_that_opens_and_cannot_be_read_leaves_its_columns_unknown() {
+    let mut fake = Fake::new(CgroupVersion::V2);
+    fake.group(
+        "/job",
+        &[("memory.current", "1\n"), ("memory.stat", V2_STAT)],
+    );
+    // With PSI switched off reading it fails with EOPNOTSUPP, as that of a directory with EISDIR.
+    fake.group("/job/memory.pressure", &[]);
+    fake.process(1, "/job");
+    let rows = fake.collect(1, false);
+    let row = &rows[0];
+    assert_eq!((row.psi_some_ns, row.psi_full_ns), (None, None));
+    assert_eq!(row.current_bytes, Some(Bytes(1)));
+    assert_eq!(row.anon_bytes, Some(Bytes(1_000)));
+}
+
+#[test]
 fn a_group_that_a_cgroup_namespace_hides_is_told_once() {
     let mut fake = Fake::new(CgroupVersion::V2);
     // How the kernel writes the path of a group outside of the reader's namespace.
