@@ -48,7 +48,7 @@ pub(super) struct Writing {
     /// Write to a file instead of the terminal
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// List so many processes, phases and roles [default: 10; json and csv: all]
+    /// List so many processes, phases or roles [default: 10; json and csv: all]
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     top: Option<usize>,
 }

@@ -22,7 +22,7 @@ impl Format for Json {
     }
 
     fn doc(&self) -> &'static str {
-        "one versioned object for programs, every process"
+        "one versioned object for programs, with every figure"
     }
 
     fn write(&self, analysis: &Analysis, style: &Style, out: &mut dyn Write) -> io::Result<()> {
