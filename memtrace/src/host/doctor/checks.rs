@@ -4,9 +4,7 @@
 //! whatever stands against BPF is a warning.
 
 use super::Finding;
-use crate::host::{
-    Capabilities, Capability, CgroupVersion, HidePid, HostFacts, Lockdown, NvmlSurvey, ProbeWay,
-};
+use crate::host::{Capability, CgroupVersion, HidePid, HostFacts, Lockdown, NvmlSurvey, ProbeWay};
 
 /// What a check of Linux says elsewhere.
 const NOT_LINUX: &str = "not asked: this is not Linux";
