@@ -8,6 +8,7 @@ mod attribution;
 mod cost;
 mod disk;
 mod exact;
+mod floor;
 mod gpu;
 mod marks;
 mod measured;

@@ -35,6 +35,6 @@ pub use sections::sections;
 pub use settle::Settle;
 pub use shared::{clone_vm, zombie};
 pub use sharing::{inherited, large, object};
-pub use spikes::spikes;
+pub use spikes::{spikes, spikes_after_churn};
 pub use survivors::survivors;
 pub use vm::{missed_by_kretprobes, vm, vm_storm, vm_ways};
