@@ -111,24 +111,6 @@ fn without_a_gpu_there_is_no_word_but_in_run_json() -> Result<()> {
 }
 
 #[test]
-fn a_gpu_that_was_named_and_is_not_there_ends_with_1() -> Result<()> {
-    let ours = Sleeper::start()?;
-    let fake = FakeGpus::new(&script(&[device(0, 0, &[])]))?;
-    let dir = tempfile::tempdir()?;
-    let output = Command::new(program::memtrace()?)
-        .args(["record", "--gpu", "7", "-d", "1s", "-p"])
-        .arg(ours.pid().to_string())
-        .arg("-o")
-        .arg(dir.path().join("run"))
-        .envs(fake.environment())
-        .output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("no GPU 7 can be observed"), "{said}");
-    Ok(())
-}
-
-#[test]
 fn gpus_are_chosen_by_index_or_uuid() -> Result<()> {
     let ours = Sleeper::start()?;
     let all: Vec<Device> = (0..4).map(|place| device(place, GIB, &[])).collect();

@@ -3,6 +3,7 @@
 
 mod library;
 mod needs_gpu;
+mod start;
 
 use anyhow::{Context, Result};
 use memtrace::model::tables::{GpuDeviceRow, GpuProcessRow, GpuSource, GpuUse};

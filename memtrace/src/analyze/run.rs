@@ -93,7 +93,7 @@ where
         phases.focus_on(name).map_err(AnalyzeError::Phase)?;
     }
     let instants = oom::instants(&kills).chain(at);
-    let gpus = GpuTimeline::read(source, clock.end())?;
+    let gpus = GpuTimeline::read(source, clock.end(), phases.named())?;
     let instants = instants.chain(phases.instants(clock.end()));
     let instants: Vec<BootNs> = instants.chain(gpus.instants()).collect();
     let windows = oom::Windows::of(&kills, &clock, &roster.processes);
@@ -138,13 +138,13 @@ where
     let forks = Forks::of(&roster.processes, &first_execs);
     let processes = &roster.processes;
     books::complete(source, processes, &forks, is_everyone_recorded, &mut all)?;
-    let gpus = gpus.told(source, &roster, clock.end(), &mut all)?;
+    groups.complete(&roster.processes);
+    let gpus = gpus.told(source, (&roster, &groups), clock.end(), &mut all)?;
 
     let earlier: Vec<&Composition> = earlier.iter().chain(&states).collect();
     let ooms = oom::explain(source, kills, &windows, &roster, &states, &earlier)?;
     let roles = seen.roles.finish(clock.start(), end.max(clock.end()));
-    groups.complete(&roster.processes);
-    let roles = roles::findings(&groups, roles, peak.as_ref());
+    let roles = roles::findings(&groups, roles, peak.as_ref(), gpus.as_ref());
     let (phases, phase) = phases.told(seen.gauges, &clock, &states, end);
 
     let family = Family::of(&roster.processes);

@@ -18,7 +18,7 @@ use crate::collect::{Birth, Roles, Targets, Tick, World, exit_row};
 use crate::host::{Capability, HostFacts, Plan, clock};
 use crate::model::{
     BootNs, Bytes, ClockOffset, DiagKind, DurationNs, FirstSeenBy, Record, RunInfo, RunState,
-    SCHEMA_VERSION, Severity, Target, Tgid,
+    SCHEMA_VERSION, Severity, Target, Tgid, Upid,
 };
 use crate::store::StoreError;
 use std::collections::HashSet;
@@ -139,6 +139,7 @@ impl Session {
             clock: ClockOffset::at(first_reading),
             is_keyframe: false,
         };
+        let gpus = gpus::Starting::begin(options, facts);
         let Started {
             mut collectors,
             backend,
@@ -149,7 +150,7 @@ impl Session {
         if let Some(held) = held {
             enter_command(held, &tick, &mut world);
         }
-        let gpus = gpus::start(options, facts, backend, &tick, &mut collectors, &mut batch)?;
+        let gpus = gpus.complete(options, facts, backend, &tick, &mut collectors, &mut batch)?;
         let mut logs = Logs::default();
         let mark_socket = marks.listen().and_then(|listening| {
             // Behind the backend, which knows the processes that marks come from.
@@ -314,6 +315,17 @@ impl Session {
         &self.world
     }
 
+    /// What a process was last seen to hold on GPUs; `None` when unknown, and without a GPU.
+    #[cfg(target_os = "linux")]
+    pub(super) fn held_on_gpus(&self, upid: Upid) -> Option<Bytes> {
+        let told = self.turns.iter();
+        let mut told = told
+            .filter_map(|turn| turn.collector.held_on_gpus(upid))
+            .peekable();
+        told.peek()?;
+        told.sum()
+    }
+
     /// Adds rows.
     #[cfg(target_os = "linux")]
     pub(super) fn put(&mut self, rows: impl Iterator<Item = Record>) {
@@ -372,6 +384,7 @@ impl Session {
                 let name = turn.collector.name();
                 self.report(&tick, DiagKind::Unavailable, name, &error.to_string());
             }
+            gpus::note(turn.collector.as_ref(), &mut self.info);
         }
         self.hand_over(true);
         self.note_cost(&tick);

@@ -58,6 +58,9 @@ pub(super) fn put_to_sleep() -> Script {
     let mut run = Script::command(&["python3", "train.py"], 120.0);
     run.process(700, None, 0.0, "/usr/bin/python3 train.py");
     run.mem(700, 1.0, [900.0, 120.0, 0.0]);
+    for index in [0, 1] {
+        run.put(card(index, 0.1, 0.375));
+    }
     for (index, tgid) in [(0, 710_u32), (1, 711)] {
         run.process(tgid, Some(700), 5.0, "/usr/bin/python3 -m vllm.worker");
         run.title(tgid, 6.0, &format!("VLLM::Worker_TP{index}"));
@@ -99,7 +102,7 @@ pub(super) fn ghost() -> Script {
     let mut run = Script::command(&["python3", "infer.py"], 30.0);
     run.process(800, None, 0.0, "/usr/bin/python3 infer.py");
     run.mem(800, 1.0, [500.0, 90.0, 0.0]);
-    run.put(card(0, 1.0, 22.0));
+    run.put(card(0, 0.2, 22.0));
     let holder = GpuProcessRow {
         upid: None,
         comm: Some("python3".to_owned()),

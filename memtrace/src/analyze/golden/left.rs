@@ -21,6 +21,7 @@ impl Script {
             rss_anon_bytes: Some(mib(anon)),
             rss_file_bytes: Some(mib(200.0)),
             rss_shmem_bytes: Some(mib(shmem)),
+            gpu_bytes: None,
             swap_bytes: Some(Bytes(0)),
             fate: Some(fate),
         });
