@@ -241,13 +241,7 @@ fn whole(before: &Analysis, after: &Analysis) -> Comparison {
         }
     };
     let count = |analysis: &Analysis| Some(analysis.processes.len());
-    let on_gpus = |analysis: &Analysis| {
-        let gpus = analysis.gpus.as_ref()?;
-        match gpus.recorded.peak {
-            None if !gpus.recorded.is_lower_bound => Some(Bytes(0)),
-            _ => gpus.recorded.certain_bytes(),
-        }
-    };
+    let on_gpus = |analysis: &Analysis| analysis.gpus.as_ref()?.recorded.certain_bytes();
     Comparison {
         name: Arc::from("all"),
         process_counts: (count(before), count(after)),
@@ -263,7 +257,9 @@ fn whole(before: &Analysis, after: &Analysis) -> Comparison {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analyze::golden::{ray_with_vllm, ray_with_vllm_later};
+    use crate::analyze::golden::{
+        ray_with_vllm, ray_with_vllm_later, vllm_on_gpus, vllm_on_gpus_later,
+    };
 
     fn diff() -> Diff {
         Diff::of(
@@ -299,6 +295,42 @@ mod tests {
         assert_eq!(loader.process_counts, (None, Some(1)));
         assert_eq!(loader.kind(Kind::Anon).peak.before, Some(Bytes(0)));
         assert_eq!(loader.kind(Kind::Rss).peak.ratio(), None);
+    }
+
+    #[test]
+    fn what_grew_on_gpus_is_told_and_can_fail_a_comparison() {
+        let (before, after) = (
+            vllm_on_gpus().analyzed(None),
+            vllm_on_gpus_later().analyzed(None),
+        );
+        let diff = Diff::of(&before, &after);
+        let gib = |gib: f64| Some(Bytes((gib * f64::from(1 << 30)) as i64));
+        let four = Change {
+            before: gib(140.0),
+            after: gib(154.0),
+        };
+        assert_eq!(diff.whole.gpu_peak, four);
+        assert_eq!(role(&diff, "vLLM worker").gpu_peak, four);
+        let nothing = Change {
+            before: gib(0.0),
+            after: gib(0.0),
+        };
+        assert_eq!(role(&diff, "vLLM API server").gpu_peak, nothing);
+        let excesses = diff.excesses(0.05);
+        let told: Vec<_> = excesses
+            .iter()
+            .map(|one| (&*one.name, one.figure))
+            .collect();
+        assert_eq!(told, [("all", "gpu_peak"), ("vLLM worker", "gpu_peak")]);
+        // Without a GPU in one of them it is not known what it held there.
+        let other = ray_with_vllm().analyzed(None);
+        let diff = Diff::of(&other, &after);
+        assert_eq!(diff.whole.gpu_peak.before, None);
+        assert!(
+            diff.excesses(0.0)
+                .iter()
+                .all(|one| one.figure != "gpu_peak")
+        );
     }
 
     #[test]

@@ -6,6 +6,8 @@ mod ledger;
 mod read;
 mod sleep;
 mod sums;
+#[cfg(test)]
+mod tests;
 mod track;
 
 pub use falls::Fall;

@@ -7,7 +7,7 @@ use crate::model::{Bytes, DurationNs, Tgid};
 const RESERVED: f64 = 0.625;
 const TOTAL: f64 = 80.0;
 
-fn card(index: i32, at: f64, used: f64) -> GpuDeviceRow {
+pub(crate) fn card(index: i32, at: f64, used: f64) -> GpuDeviceRow {
     GpuDeviceRow {
         ts: wall(at),
         boot_ns: boot(at),
@@ -31,7 +31,7 @@ fn card(index: i32, at: f64, used: f64) -> GpuDeviceRow {
     }
 }
 
-fn on_card(index: i32, tgid: u32, at: f64, used: Option<Bytes>) -> GpuProcessRow {
+pub(crate) fn on_card(index: i32, tgid: u32, at: f64, used: Option<Bytes>) -> GpuProcessRow {
     GpuProcessRow {
         ts: wall(at),
         boot_ns: boot(at),

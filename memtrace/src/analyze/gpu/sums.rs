@@ -48,7 +48,7 @@ impl Sum {
 /// several of them share counts in each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GpuPeak {
-    /// How much, and when; `None` where the driver never told.
+    /// How much, and when; `None` where they were never told to hold anything.
     pub peak: Option<(Bytes, BootNs)>,
     /// Whether it can have been more: for some time the driver did not tell of a process, or
     /// accounting mode knows a higher peak of one than was seen.
@@ -56,14 +56,14 @@ pub struct GpuPeak {
 }
 
 impl GpuPeak {
-    /// How much; `None` also where it can have been more.
+    /// How much; `None` where it can have been more.
     pub fn certain_bytes(&self) -> Option<Bytes> {
-        let told = self.peak.filter(|_| !self.is_lower_bound);
-        told.map(|(bytes, _)| bytes)
+        let told = self.peak.map_or(Bytes(0), |(bytes, _)| bytes);
+        (!self.is_lower_bound).then_some(told)
     }
 }
 
-/// The sums of the recorded processes, by role and in all.
+/// The sums of the recorded processes, by role and in all. Rows come in the order of time.
 #[derive(Debug)]
 pub(super) struct Sums {
     group_of: Vec<u32>,

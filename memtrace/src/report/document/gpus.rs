@@ -366,9 +366,11 @@ fn ghost(analysis: &Analysis, gpus: &Gpus, ledger: &GpuLedger) -> Option<String>
         ),
     };
     let who = match ledger.candidates.as_slice() {
-        [] => "nobody who can be seen has the device open: a process of another pid namespace, \
-               a context that was not torn down, or the driver itself"
-            .to_owned(),
+        [] => format!(
+            "nobody{} who can be seen has the device open: a process of another pid namespace, a \
+             context that was not torn down, or the driver itself",
+            if is_empty { "" } else { " else" }
+        ),
         open => format!("the device is open in {}", names(analysis, open)),
     };
     Some(format!("{what}; {who}."))
@@ -398,7 +400,9 @@ pub(super) fn highest(analysis: &Analysis) -> Option<String> {
         false => bytes(amount),
     };
     let at = words::offset(&analysis.clock, at);
-    Some(format!("On GPUs the most at one time was {amount}, at {at}."))
+    Some(format!(
+        "On GPUs the most at one time was {amount}, at {at}."
+    ))
 }
 
 /// From when on anything is known, where that is not from the begin.
