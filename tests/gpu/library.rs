@@ -2,7 +2,7 @@
 
 use super::RESERVED;
 use super::{
-    Sleeper, a_moment, amount, device, devices, diagnoses, info, processes, recorded, script,
+    Sleeper, a_moment, amount, device, devices, diagnoses, info, processes, recorded, script, words,
 };
 use anyhow::{Context, Result};
 use memtrace::model::DiagKind;
@@ -174,5 +174,37 @@ fn doctor_says_what_the_library_answers_and_what_each_call_costs() -> Result<()>
         .and_then(|call| call["cost_ns"].as_i64())
         .context("no cost")?;
     assert!(cost >= 5_000_000, "{cost}");
+    Ok(())
+}
+
+#[test]
+fn doctor_tells_a_person_the_devices_and_each_call() -> Result<()> {
+    let mut second = device(1, GIB, &[]);
+    second.memory = None;
+    let mut first = device(0, GIB, &[]);
+    first
+        .fail
+        .insert("nvmlDeviceGetUtilizationRates".to_owned(), NOT_SUPPORTED);
+    let fake = FakeGpus::new(&script(&[first, second]))?.without(&[
+        "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+        "nvmlDeviceGetMPSComputeRunningProcesses_v2",
+    ])?;
+    let output = Command::new(program::memtrace()?)
+        .arg("doctor")
+        .envs(fake.environment())
+        .output()?;
+    let said = words(&String::from_utf8(output.stdout)?);
+    for told in [
+        "driver 999.01",
+        "0 NVIDIA Test 80GB (GPU-0, 80.0 GiB)",
+        "1 NVIDIA Test 80GB (GPU-1, no memory of its own, shared with the machine)",
+        "memory v2 ",
+        "compute processes v3 ",
+        "MPS processes: ",
+        "utilisation: ",
+        "nvidia-smi -am 1",
+    ] {
+        assert!(said.contains(told), "{told} is not in {said}");
+    }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! How a recording begins and ends beside a driver that takes its time, and devices that are
 //! asked for by name.
 
-use super::{RESERVED, Sleeper, amount, device, devices, info, script};
+use super::{RESERVED, Sleeper, amount, device, devices, info, report, script};
 use anyhow::{Context, Result};
 use memtrace_tests::gpu::{Device, FakeGpus, GIB, GPU_IS_LOST, Script};
 use memtrace_tests::program;
@@ -55,7 +55,7 @@ fn a_driver_that_answers_late_is_recorded_from_then_on_and_the_report_says_from_
     assert_eq!(info(&recorded).gpus.len(), 1);
     assert_eq!(info(&recorded).gpu_note, None);
 
-    let report = program::memtrace_report(&recorded.path(), &[])?;
+    let report = report(&recorded, &[])?;
     assert!(report.contains("GPU memory is known from +2."), "{report}");
     Ok(())
 }

@@ -5,7 +5,7 @@ use super::{Options, StartError};
 #[cfg(target_os = "linux")]
 use crate::collect::gpu::{DrmCollector, DrmOptions, GpuCollector, GpuOptions, LibraryError};
 use crate::collect::{Collector, Tick};
-use crate::host::{Backend, HostFacts};
+use crate::host::HostFacts;
 use crate::model::{GpuInfo, Record, RunInfo};
 #[cfg(target_os = "linux")]
 use std::path::PathBuf;
@@ -65,16 +65,13 @@ impl Starting {
     pub(super) fn complete(
         self,
         options: &Options,
-        facts: &HostFacts,
-        backend: Backend,
         tick: &Tick,
         collectors: &mut Vec<Box<dyn Collector>>,
         out: &mut Vec<Record>,
     ) -> Result<Gpus, StartError> {
-        let mut gpus = Gpus::default();
+        let (mut gpus, mut missing) = (Gpus::default(), None);
         match self.0 {
             Some(Ok(mut nvidia)) => {
-                nvidia.know_ids(backend != Backend::Bpf || facts.is_initial_pid_ns != Some(false));
                 let patience = match options.gpus.is_empty() {
                     true => Duration::ZERO,
                     false => PATIENCE_WITH_NAMES,
@@ -83,6 +80,9 @@ impl Starting {
                 match nvidia.answer() {
                     Some(Ok(infos)) => gpus.infos.extend_from_slice(infos),
                     Some(Err(error)) => {
+                        if let LibraryError::NoSuchDevice { missing: names, .. } = error {
+                            missing = Some(names.clone());
+                        }
                         gpus.note = Some(error.to_string());
                         out.extend(nvidia.unexpected(error, tick));
                     }
@@ -114,8 +114,10 @@ impl Starting {
             collectors.push(Box::new(drm));
         }
         let is_there = |name: &String| gpus.infos.iter().any(|gpu| gpu.is_named(name));
-        let missing = options.gpus.iter().filter(|name| !is_there(name));
-        let missing: Vec<String> = missing.cloned().collect();
+        let missing: Vec<String> = missing.unwrap_or_else(|| {
+            let missing = options.gpus.iter().filter(|name| !is_there(name));
+            missing.cloned().collect()
+        });
         if missing.is_empty() {
             return Ok(gpus);
         }
@@ -139,8 +141,6 @@ impl Starting {
     pub(super) fn complete(
         self,
         options: &Options,
-        _: &HostFacts,
-        _: Backend,
         _: &Tick,
         _: &mut Vec<Box<dyn Collector>>,
         _: &mut Vec<Record>,

@@ -150,7 +150,7 @@ impl Session {
         if let Some(held) = held {
             enter_command(held, &tick, &mut world);
         }
-        let gpus = gpus.complete(options, facts, backend, &tick, &mut collectors, &mut batch)?;
+        let gpus = gpus.complete(options, &tick, &mut collectors, &mut batch)?;
         let mut logs = Logs::default();
         let mark_socket = marks.listen().and_then(|listening| {
             // Behind the backend, which knows the processes that marks come from.

@@ -137,8 +137,8 @@ impl GpuTimeline {
         let falls = self.falls.iter();
         let falls = falls.map(|fall| [fall.host_from, fall.from, fall.to]);
         let audits = self.audits.iter();
-        let audits = audits.map(|audit| [audit.host_from, audit.from, audit.to]);
-        falls.chain(audits).flatten()
+        let audits = audits.map(|audit| [audit.host_from, audit.from, audit.to, audit.host_to]);
+        falls.flatten().chain(audits.flatten())
     }
 
     /// Reads who held what, and completes the states with the books of each device. `None`
@@ -277,7 +277,7 @@ impl GpuTimeline {
             let (from, to) = (audit.from, audit.to);
             audit.explain(
                 (books(from), books(to)),
-                (host(states, audit.host_from), host(states, to)),
+                (host(states, audit.host_from), host(states, audit.host_to)),
             );
         }
         // Memory of others is not what the mark is about.

@@ -17,13 +17,13 @@ const AWAY: &[&str] = &["sleep", "release_memory", "offload"];
 const OUTCOME: &str = "freed";
 
 /// A moment can be marked before what it names, or after it.
-const BEFORE_MOMENT: DurationNs = DurationNs(5_000_000_000);
+const BEFORE_MOMENT: DurationNs = DurationNs(2_000_000_000);
 const AFTER_MOMENT: DurationNs = DurationNs(10_000_000_000);
 /// The begin of a phase can come from a log line whose time is in seconds; the device is read
 /// a little later than its end.
 const AROUND_PHASE: DurationNs = DurationNs(1_000_000_000);
 /// What appears in the machine's memory so long after the device's last change counts too.
-const HOST_LATER: DurationNs = DurationNs(1_000_000_000);
+const LATER: DurationNs = DurationNs(1_000_000_000);
 /// More windows are not looked at: a training run of days has one for every step.
 const WINDOWS_MAX: usize = 4_096;
 /// What moved less than this part of what could has not moved.
@@ -44,8 +44,11 @@ pub struct Audit {
     pub from: BootNs,
     /// From when on the machine's memory was looked at: a second before.
     pub host_from: BootNs,
-    /// A second after it had; the end of the time that was looked at where it did not.
+    /// When it had.
     pub to: BootNs,
+    /// Until when the machine's memory was looked at: a second after it had; where it did not,
+    /// the end of the time that was looked at.
+    pub host_to: BootNs,
     /// The devices that recorded processes were on, by their position.
     pub devices: Vec<usize>,
     /// What recorded processes held on them before, and after; unknown where the driver does
@@ -139,7 +142,15 @@ struct Window {
     at: BootNs,
     until: BootNs,
     before: Option<(Bytes, BootNs)>,
-    after: Option<(Bytes, BootNs)>,
+    after: Option<After>,
+}
+
+/// What stood after it.
+#[derive(Clone, Copy, Debug)]
+struct After {
+    used: Bytes,
+    first: BootNs,
+    last: BootNs,
 }
 
 /// Watches all devices together around every sleep.
@@ -195,7 +206,7 @@ impl Sleeps {
         windows.sort_by_key(|window| window.from);
         let mut merged: Vec<Window> = Vec::new();
         for window in windows {
-            // What was marked by every worker is one sleep, and the opposite ends it.
+            // What was marked by every worker is one sleep.
             let mut before = merged.iter_mut().rev();
             let same = before.find(|last| last.name == window.name && window.from <= last.at);
             match same {
@@ -203,14 +214,14 @@ impl Sleeps {
                 None => merged.push(window),
             }
         }
+        // The opposite bounds it.
         for place in 1..merged.len() {
             let (earlier, later) = merged.split_at_mut(place);
-            let next = &later[0];
-            for window in earlier
-                .iter_mut()
-                .filter(|one| one.is_return != next.is_return)
-            {
-                window.until = window.until.min(next.at.max(window.at));
+            let next = &mut later[0];
+            let is_opposite = |window: &&mut Window| window.is_return != next.is_return;
+            if let Some(last) = earlier.iter_mut().rev().find(is_opposite) {
+                last.until = last.until.min(next.at.max(last.at));
+                next.from = next.from.max(last.at.min(next.at));
             }
         }
         Self {
@@ -257,9 +268,17 @@ impl Sleeps {
                 let last = BootNs(boot.0 - 1).min(window.at);
                 window.before = Some((held, last));
             }
-            if boot > window.at && self.now < window.until && beats(window.after, window.is_return)
-            {
-                window.after = Some((held, self.now.max(window.at)));
+            if boot > window.at && self.now < window.until {
+                let last = BootNs(boot.0 - 1).min(window.until);
+                let known = window.after.map(|after| (after.used, after.first));
+                match &mut window.after {
+                    Some(after) if after.used == held => after.last = last,
+                    _ if beats(known, window.is_return) => {
+                        let (used, first) = (held, self.now.max(window.at));
+                        window.after = Some(After { used, first, last });
+                    }
+                    _ => {}
+                }
             }
         }
         while let Some(window) = self.windows.get(self.first_open)
@@ -275,18 +294,20 @@ impl Sleeps {
         self.note(BootNs(end.0 + 1));
         let mut audits: Vec<(f64, Audit)> = Vec::new();
         for window in &self.windows {
-            let Some(((held, from), (after, then))) = window.before.zip(window.after) else {
+            let Some(((held, from), last)) = window.before.zip(window.after) else {
                 continue;
             };
+            let after = last.used;
             let (moved, whole) = match window.is_return {
                 true => (after - held, after),
                 false => (held - after, held),
             };
             let share = moved.0 as f64 / whole.0.max(1) as f64;
-            let to = match share < NOTHING {
+            let later = last.first + LATER;
+            let host_to = match share < NOTHING {
                 // Whatever came to the host came without it.
                 true => window.until,
-                false => BootNs((then + HOST_LATER).0.min(end.0.max(then.0))),
+                false => later.min(end.max(last.first)),
             };
             let audit = Audit {
                 name: Arc::clone(&window.name),
@@ -294,7 +315,9 @@ impl Sleeps {
                 count: 1,
                 from,
                 host_from: before(from),
-                to,
+                // Lists of processes are read a little later than the device.
+                to: last.last.min(later),
+                host_to,
                 devices: Vec::new(),
                 before_bytes: None,
                 after_bytes: None,
@@ -398,6 +421,16 @@ mod tests {
             (51.0, Some(5)),
             (58.5, Some(70)),
             (59.0, Some(0)),
+        ];
+        let expected = [told("sleep", 1, 70, 5), told("wake_up", 1, 5, 70)];
+        assert_eq!(audits(&marks, &rows), expected);
+        // What it held before it slept is not what it woke from.
+        let marks = [named("sleep", None, 9.0), named("wake_up", None, 10.5)];
+        let rows = [
+            (0.0, Some(1)),
+            (8.8, Some(70)),
+            (9.1, Some(5)),
+            (10.7, Some(70)),
         ];
         let expected = [told("sleep", 1, 70, 5), told("wake_up", 1, 5, 70)];
         assert_eq!(audits(&marks, &rows), expected);

@@ -6,11 +6,11 @@ use super::steps::{Key, Stamp, Steps, Value, row};
 use super::worker::{self, Found, Order, Past};
 use crate::collect::procfs::identity;
 use crate::collect::stop::Stop;
-use crate::collect::{CollectError, Collector, Tick, World};
+use crate::collect::{CollectError, Collector, Process, Tick, World};
 use crate::model::tables::GpuSource;
 use crate::model::{BootNs, Bytes, DurationNs, GpuInfo, Record, Tgid, Upid, WallNs};
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
@@ -53,7 +53,8 @@ pub struct GpuCollector {
     thread: Option<JoinHandle<()>>,
     /// What the library answered, once it has.
     answer: Option<Result<Vec<GpuInfo>, LibraryError>>,
-    /// Whether the recording knows processes by the ids of this pid namespace.
+    /// Whether /proc, and so the recording, has the ids of this process's pid namespace, of
+    /// which NVML speaks. It has not where the machine's is mounted into a container.
     are_ids_ours: bool,
     steps: Steps,
     /// Ended processes that were told of, by device, id and start.
@@ -86,12 +87,12 @@ impl GpuCollector {
             .spawn(move || worker::run(order, &its_stop, &tell))
             .map_err(|error| LibraryError::NoThread(error.to_string()))?;
         Ok(Self {
+            are_ids_ours: is_of_our_namespace(&options.proc),
             options,
             stop,
             found,
             thread: Some(thread),
             answer: None,
-            are_ids_ours: true,
             steps: Steps::default(),
             past: HashSet::new(),
             started: None,
@@ -124,11 +125,6 @@ impl GpuCollector {
     /// Tells that there is nothing to observe, where that is news.
     pub fn unexpected(&self, error: &LibraryError, tick: &Tick) -> Option<Record> {
         (!self.options.is_none_expected).then(|| error.diag(tick))
-    }
-
-    /// Says whether the recording knows processes by the ids of this pid namespace.
-    pub fn know_ids(&mut self, are_ours: bool) {
-        self.are_ids_ours = are_ours;
     }
 
     fn take(&mut self, found: Found, tick: &Tick, world: &World, out: &mut Vec<Record>) {
@@ -247,18 +243,23 @@ impl GpuCollector {
         }
     }
 
-    /// NVML speaks of the ids of our own pid namespace. Where the recording has those of the
-    /// machine, the id that a process has in its innermost namespace is compared, and counts
-    /// where only one process has it.
+    /// NVML speaks of the ids of our own pid namespace. Where the recording has those of
+    /// another, the process counts whose innermost namespace is ours, and its id there.
     fn upid(&self, tgid: Tgid, stamp: Stamp, world: &World) -> Option<Upid> {
         if self.are_ids_ours {
             return world.who_was(tgid, stamp.boot);
         }
+        let namespace = |process: &str| {
+            let link = self.options.proc.join(process).join("ns/pid");
+            std::fs::read_link(link).ok()
+        };
+        let ours = namespace("self")?;
         let mut named = world
             .processes()
-            .filter(|process| process.row().ns_tgid == Some(tgid));
-        let first = named.next()?;
-        named.next().is_none().then(|| first.row().upid)
+            .map(Process::row)
+            .filter(|row| row.ns_tgid == Some(tgid))
+            .filter(|row| namespace(&row.tgid.to_string()).is_some_and(|one| one == ours));
+        named.next().map(|row| row.upid)
     }
 
     fn take_all(&mut self, tick: &Tick, world: &World, out: &mut Vec<Record>) {
@@ -294,6 +295,13 @@ impl GpuCollector {
         }
         let _ = thread.join();
     }
+}
+
+/// Whether the process ids of a procfs are those that this process would see.
+fn is_of_our_namespace(proc: &Path) -> bool {
+    let own = std::process::id().to_string();
+    // Where it can't be read there is nothing better to go by.
+    std::fs::read_link(proc.join("self")).map_or(true, |link| link == Path::new(&own))
 }
 
 fn key(device: &Arc<str>, source: GpuSource, tgid: Tgid) -> Key {

@@ -83,11 +83,13 @@ pub(super) fn open_all<'n>(
         }
         gpus.extend(instances);
     }
-    let is_known = |name: &String| known.iter().any(|gpu| gpu.is_named(name));
-    if !known.is_empty() && !wanted.iter().all(is_known) {
+    let is_missing = |name: &&String| !known.iter().any(|gpu| gpu.is_named(name));
+    let missing: Vec<String> = wanted.iter().filter(is_missing).cloned().collect();
+    if !known.is_empty() && !missing.is_empty() {
         let known = known.iter().map(GpuInfo::names).chain(problems);
         return Err(LibraryError::NoSuchDevice {
             library: library(),
+            missing,
             known: known.collect::<Vec<_>>().join(", "),
         });
     }

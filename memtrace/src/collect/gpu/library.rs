@@ -34,6 +34,8 @@ pub enum LibraryError {
     NoSuchDevice {
         /// The library.
         library: String,
+        /// Which, as they were named.
+        missing: Vec<String>,
         /// Those that are here, by index and UUID.
         known: String,
     },

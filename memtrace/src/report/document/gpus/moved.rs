@@ -46,7 +46,7 @@ fn share(audit: &Audit) -> Option<f64> {
 }
 
 fn is_told_by_a_fall(gpus: &Gpus, audit: &Audit, share: Option<f64>) -> bool {
-    let is_same = |fall: &Fall| fall.from <= audit.to && audit.from <= fall.to;
+    let is_same = |fall: &Fall| fall.from <= audit.host_to && audit.from <= fall.to;
     let is_whole = share.is_some_and(|share| share >= NEARLY_ALL);
     audit.count == 1 && !audit.is_return && is_whole && gpus.falls.iter().any(is_same)
 }
@@ -79,9 +79,9 @@ fn audited(analysis: &Analysis, gpus: &Gpus, audit: &Audit) -> String {
             format!("{} of the {} used by all", signed(moved), bytes(before))
         }
     };
-    let length = words::duration(audit.to - audit.from);
+    let length = words::duration(audit.host_to - audit.host_from);
     let mut line = format!(
-        "{name} at {at} {verb} {of} on GPU {devices} within {length}; on the host: {}.",
+        "{name} at {at} {verb} {of} on GPU {devices}; on the host within {length}: {}.",
         on_host([audit.shmem_bytes, audit.anon_bytes, audit.file_bytes])
     );
     let left: Vec<String> = audit
