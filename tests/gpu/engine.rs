@@ -76,14 +76,9 @@ impl Engine {
 
     /// A mark, as a shell beside it makes one.
     fn mark(&self, name: &str) -> Result<()> {
-        let info = std::fs::read(self.recorder.path().join("run.json"))?;
-        let info: Value = serde_json::from_slice(&info)?;
-        let socket = info["mark_socket"]
-            .as_str()
-            .context("no socket for marks")?;
         let output = Command::new(program::memtrace()?)
-            .args(["mark", name])
-            .env("MEMTRACE_SOCKET", socket)
+            .args(["mark", name, "--recording"])
+            .arg(self.recorder.path())
             .output()?;
         anyhow::ensure!(output.status.success(), "{output:?}");
         Ok(())

@@ -6,6 +6,7 @@ mod library;
 mod namespaces;
 mod needs_gpu;
 mod start;
+mod workload;
 
 use anyhow::{Context, Result};
 use memtrace::model::tables::{GpuDeviceRow, GpuProcessRow, GpuSource, GpuUse};
