@@ -310,6 +310,14 @@ mod needs_bpf {
         }
 
         #[test]
+        fn the_books_of_a_sudden_peak_close() -> anyhow::Result<()> {
+            need::require("bpf");
+            need::require("memcg");
+            all_hold(scenario::sudden(BPF)?);
+            Ok(())
+        }
+
+        #[test]
         fn an_oom_kill_in_the_recorders_own_cgroup_is_recorded() -> anyhow::Result<()> {
             need::require("bpf");
             need::require("memcg");

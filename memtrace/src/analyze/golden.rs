@@ -13,7 +13,7 @@ mod team;
 
 pub(crate) use devices::{card, on_card};
 pub(crate) use marked::vllm_start_up;
-pub(crate) use rows::mem_row;
+pub(crate) use rows::{Rows, mem_row};
 pub(crate) use runs::RUNS;
 pub(crate) use script::{Script, boot, gib, upid};
 pub(crate) use slept::{vllm_on_gpus, vllm_on_gpus_later};

@@ -122,3 +122,73 @@ fn first_mappers<S: RowSource>(
     })?;
     Ok(mappers)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analyze::golden::{Rows, boot};
+    use crate::model::tables::MappingKind;
+    use crate::model::{Record, WallNs};
+
+    fn left(device: Option<&str>, inode: i64, kind: MappingKind) -> LeftObject {
+        let row = LeftObjectRow {
+            ts: WallNs(0),
+            boot_ns: boot(9.0),
+            device: device.map(str::to_owned),
+            inode,
+            kind: Some(kind),
+            name: String::new(),
+            family: None,
+            creator_tgid: None,
+            uid: None,
+            size_bytes: None,
+            allocated_bytes: None,
+            is_certain: true,
+        };
+        LeftObject { row, owner: None }
+    }
+
+    fn seen(device: &str, inode: i64, kind: MappingKind, mapper: i64) -> Record {
+        Record::ShmObject(ShmObjectRow {
+            ts: WallNs(0),
+            boot_ns: boot(1.0),
+            device: device.to_owned(),
+            inode,
+            kind: Some(kind),
+            name: None,
+            is_deleted: false,
+            family: None,
+            creator_tgid: None,
+            size_bytes: None,
+            allocated_bytes: None,
+            resident_bytes: None,
+            mapper_count: 1,
+            mappers: String::new(),
+            first_mapper_upid: Some(Upid(mapper)),
+            has_other_mapper: None,
+        })
+    }
+
+    #[test]
+    fn who_first_mapped_an_object_is_found_by_kind_device_and_inode() {
+        let objects = [
+            left(Some("0:25"), 7, MappingKind::Tmpfs),
+            left(None, 7, MappingKind::Sysv),
+            left(Some("0:25"), 8, MappingKind::Tmpfs),
+        ];
+        let rows = Rows(vec![
+            seen("0:25", 7, MappingKind::Tmpfs, 1),
+            seen("0:1", 7, MappingKind::Sysv, 2),
+            // Another file system's file 8.
+            seen("0:99", 8, MappingKind::Tmpfs, 3),
+            // The inode is used again: the later object is the one that was left.
+            seen("0:25", 7, MappingKind::Tmpfs, 4),
+        ]);
+        let Ok(mappers) = first_mappers(&rows, &objects);
+        let mut found: Vec<_> = mappers.into_iter().collect();
+        found.sort_unstable();
+        let file = (key(Some("0:25"), 7), Upid(4));
+        let segment = (key(None, 7), Upid(2));
+        assert_eq!(found, [segment, file]);
+    }
+}

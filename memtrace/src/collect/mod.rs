@@ -110,6 +110,12 @@ pub trait Collector {
         false
     }
 
+    /// Whether its figures are held against those of the processes: then it is asked ahead of
+    /// its turn when those have moved far since it was last asked.
+    fn follows_processes(&self) -> bool {
+        false
+    }
+
     /// Observes and appends what was seen to `out`.
     ///
     /// # Errors

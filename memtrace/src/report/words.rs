@@ -76,7 +76,7 @@ pub(super) fn share(part: Option<Bytes>, whole: Option<Bytes>) -> String {
         return "-".to_owned();
     }
     let percent = part.0 as f64 * 100.0 / whole.0 as f64;
-    if percent > 0.0 && percent < 0.5 {
+    if percent != 0.0 && percent.abs() < 0.5 {
         "<1%".to_owned()
     } else {
         format!("{percent:.0}%")
@@ -297,6 +297,7 @@ mod tests {
     #[test]
     fn shares_and_counts_read_well() {
         assert_eq!(share(Some(Bytes(1)), Some(Bytes(1_000))), "<1%");
+        assert_eq!(share(Some(Bytes(-1)), Some(Bytes(1_000))), "<1%");
         assert_eq!(share(Some(Bytes(1)), Some(Bytes(3))), "33%");
         assert_eq!(share(None, Some(Bytes(3))), "?");
         assert_eq!(share(Some(Bytes(0)), Some(Bytes(0))), "-");

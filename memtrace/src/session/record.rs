@@ -1,6 +1,7 @@
 //! The course of a recording: facts, plan, collectors, loop, end. One task on one thread
 //! asks every collector in turn; the writing thread has the disk.
 
+mod movement;
 mod turns;
 
 use super::marks::Logs;
@@ -21,6 +22,7 @@ use crate::model::{
     SCHEMA_VERSION, Severity, Target, Tgid, Upid,
 };
 use crate::store::StoreError;
+use movement::Movement;
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 #[cfg(target_os = "linux")]
@@ -111,6 +113,7 @@ pub(super) struct Session {
     turns: Vec<Turn>,
     pace: Pace,
     batch: Vec<Record>,
+    movement: Movement,
     reported: HashSet<String>,
     started: BootNs,
     next_keyframe: BootNs,
@@ -202,13 +205,11 @@ impl Session {
             roles: Roles::new(options.roles.clone(), are_roots_main),
             turns: collectors
                 .into_iter()
-                .map(|collector| Turn {
-                    collector,
-                    next: now,
-                })
+                .map(|collector| Turn::new(collector, now))
                 .collect(),
             pace: Pace::new(options.interval, options.cpu_budget),
             batch,
+            movement: Movement::default(),
             reported: HashSet::new(),
             started: now,
             next_keyframe: now + KEYFRAME_PERIOD,

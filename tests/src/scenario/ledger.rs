@@ -5,8 +5,8 @@ use super::book::Score;
 use super::settle::Settle;
 use crate::cgroup::MemoryGroup;
 use crate::program;
-use crate::recorder::{Recorded, Recorder};
-use crate::workload::Running;
+use crate::recorder::{Recorded, Recorder, record};
+use crate::workload::{self, Running};
 use anyhow::{Context, Result, bail};
 use memtrace::model::tables::{CachedFileRow, PssRow, ShmObjectRow};
 use memtrace::model::{BootNs, DurationNs, Upid};
@@ -58,7 +58,7 @@ pub fn ledger(words: &[&str], processes: u64, settle: Settle) -> Result<Vec<Scor
     let mut attributed = Score::new("shared memory is attributed, within 1 % of what is in use");
     for tenth in 1..=10 {
         let at = settled_s + LOOKED_AT.as_secs_f64() * f64::from(tenth) / 10.0;
-        let ledger = cgroup_ledger(&recorded, at)?;
+        let ledger = cgroup_ledger(&recorded, &format!("+{at}s"))?;
         let amount = |key: &str| ledger[key].as_i64();
         let (current, residual) = (amount("current_bytes"), amount("residual_bytes"));
         let is_closed = current
@@ -73,7 +73,8 @@ pub fn ledger(words: &[&str], processes: u64, settle: Settle) -> Result<Vec<Scor
             format!("at +{at}s: {}", in_short(&ledger))
         });
     }
-    let ledger = cgroup_ledger(&recorded, settled_s + LOOKED_AT.as_secs_f64())?;
+    let last = settled_s + LOOKED_AT.as_secs_f64();
+    let ledger = cgroup_ledger(&recorded, &format!("+{last}s"))?;
     let objects = ledger["shared"].as_array().map_or(0, Vec::len);
     let files = ledger["files"].as_array().context("no files")?;
     let is_named = files.iter().any(|file| {
@@ -165,7 +166,8 @@ fn recorded_in_a_group(words: &[&str], workload: &[&str], settle: Duration) -> R
 /// When the run itself fails.
 pub fn total(words: &[&str], workload: &[&str], settle: Duration) -> Result<Vec<Score>> {
     let recorded = recorded_in_a_group(words, workload, settle)?;
-    let ledger = cgroup_ledger(&recorded, settle.as_secs_f64() + 4.0)?;
+    let at = settle.as_secs_f64() + 4.0;
+    let ledger = cgroup_ledger(&recorded, &format!("+{at}s"))?;
     let amount = |key: &str| ledger[key].as_i64();
     let current = amount("current_bytes");
     let is_closed = |key: &str| {
@@ -180,13 +182,51 @@ pub fn total(words: &[&str], workload: &[&str], settle: Duration) -> Result<Vec<
     )])
 }
 
+/// The books of a peak that comes suddenly and stands for less than a second: the group's figure
+/// is read again when the process has grown.
+///
+/// # Errors
+/// When the run itself fails.
+pub fn sudden(words: &[&str]) -> Result<Vec<Score>> {
+    const BYTES: i64 = 256 << 20;
+    let group = MemoryGroup::new("memtrace-sudden", 8 << 30)?;
+    let bytes = BYTES.to_string();
+    let spike = [
+        "spike",
+        "--count",
+        "1",
+        "--hold-ms",
+        "400",
+        "--gap-ms",
+        "400",
+        "--bytes",
+        &bytes,
+    ];
+    let recorded = record(words, &group.inside(&workload::command(&spike)?))?;
+    let ledger = cgroup_ledger(&recorded, "peak")?;
+    let amount = |key: &str| ledger[key].as_i64();
+    let current = amount("current_bytes");
+    let is_closed = current
+        .zip(amount("residual_bytes"))
+        .is_some_and(|(current, residual)| residual.abs() * 50 <= current);
+    Ok(vec![
+        Score::of(
+            "the group's figure is of the peak",
+            current.is_some_and(|current| current >= BYTES),
+            || in_short(&ledger),
+        ),
+        Score::of("residual within 2 % of what is in use", is_closed, || {
+            in_short(&ledger)
+        }),
+    ])
+}
+
 /// The books of the first cgroup in a report at an instant.
-fn cgroup_ledger(recorded: &Recorded, seconds: f64) -> Result<Value> {
-    let at = format!("+{seconds}s");
+fn cgroup_ledger(recorded: &Recorded, moment: &str) -> Result<Value> {
     let output = Command::new(program::memtrace()?)
         .arg("report")
         .arg(recorded.path())
-        .args(["--format", "json", "--at", &at])
+        .args(["--format", "json", "--at", moment])
         .output()?;
     if !output.status.success() {
         bail!("{}", String::from_utf8_lossy(&output.stderr).trim());

@@ -15,6 +15,8 @@ use std::process::Command;
 /// When the run itself fails.
 pub fn scapegoat(words: &[&str]) -> Result<Vec<Score>> {
     const LIMIT_BYTES: i64 = 300 << 20;
+    // Before 6.2 a thread holds back what its last 64 page faults brought.
+    const HELD_BACK_BYTES: i64 = 64 << 12;
     let group = MemoryGroup::new("memtrace-scapegoat", LIMIT_BYTES.cast_unsigned())?;
     let command = group.inside(&workload::command(&["scapegoat"])?);
     let recorded = record(words, &command)?;
@@ -23,8 +25,8 @@ pub fn scapegoat(words: &[&str]) -> Result<Vec<Score>> {
     let (victim, culprit) = (number(truth, "victim")?, number(truth, "culprit")?);
     let (held, grown) = (number(truth, "held_bytes")?, number(truth, "grown_bytes")?);
 
-    let report: Value = serde_json::from_str(&report(&recorded, "json")?)?;
-    let kills = report["oom_kills"].as_array().context("no oom_kills")?;
+    let told: Value = serde_json::from_str(&report(&recorded, "json")?)?;
+    let kills = told["oom_kills"].as_array().context("no oom_kills")?;
     let kill = kills.iter().find(|kill| kill["victim_pid"] == victim);
     let kill = kill.with_context(|| format!("no kill of {victim} in {kills:?}"))?;
     let found = &kill["post_mortem"];
@@ -47,9 +49,10 @@ pub fn scapegoat(words: &[&str]) -> Result<Vec<Score>> {
             ruled_out.case(kind["is_ruled_out"] == true, || kind.to_string());
         }
     }
-    let text = report_text(&recorded)?;
+    let text = report(&recorded, "text")?;
     let answer = [
-        format!("{victim} "),
+        format!("  {victim} "),
+        " was killed because".to_owned(),
         "(limit 300 MiB) was full".to_owned(),
         format!("{culprit} "),
         "grew by".to_owned(),
@@ -74,7 +77,7 @@ pub fn scapegoat(words: &[&str]) -> Result<Vec<Score>> {
             "what the victim held is told",
             kill["victim_anon_bytes"]
                 .as_i64()
-                .is_some_and(|found| (held..held + (4 << 20)).contains(&found)),
+                .is_some_and(|found| (held - HELD_BACK_BYTES..held + (4 << 20)).contains(&found)),
             || kill.to_string(),
         ),
         Score::of(
@@ -84,8 +87,10 @@ pub fn scapegoat(words: &[&str]) -> Result<Vec<Score>> {
         ),
         ruled_out,
         Score::of(
-            "the first sentence has the story",
-            answer.iter().all(|part| text.contains(part)),
+            "one sentence has the story",
+            // One of several, where the culprit met the limit again before it was ended.
+            text.lines()
+                .any(|line| answer.iter().all(|part| line.contains(part))),
             || text.clone(),
         ),
     ])
@@ -102,16 +107,4 @@ fn report(recorded: &Recorded, format: &str) -> Result<String> {
         bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(String::from_utf8(output.stdout)?)
-}
-
-/// The sentence below the heading of the kill.
-fn report_text(recorded: &Recorded) -> Result<String> {
-    let text = report(recorded, "text")?;
-    let mut lines = text
-        .lines()
-        .skip_while(|line| !line.starts_with("OOM kill"));
-    Ok(lines
-        .nth(1)
-        .context("no OOM kill in the report")?
-        .to_owned())
 }

@@ -27,6 +27,10 @@ impl Collector for NodeCollector {
         PERIOD
     }
 
+    fn follows_processes(&self) -> bool {
+        true
+    }
+
     fn collect(
         &mut self,
         tick: &Tick,

@@ -1,6 +1,7 @@
 //! Asking the collectors in turn, at the pace that the budget allows, and handing over what
 //! they saw.
 
+use super::movement::{LastAsked, Movement};
 use super::{Session, tick};
 use crate::collect::{Collector, Tick};
 use crate::host::clock;
@@ -19,6 +20,24 @@ pub(super) const CLOCK_PERIOD: DurationNs = DurationNs(60_000_000_000);
 pub(super) struct Turn {
     pub(super) collector: Box<dyn Collector>,
     pub(super) next: BootNs,
+    last: LastAsked,
+}
+
+impl Turn {
+    pub(super) fn new(collector: Box<dyn Collector>, next: BootNs) -> Self {
+        Self {
+            collector,
+            next,
+            last: LastAsked::default(),
+        }
+    }
+
+    /// Whether its time has come, or what it read has gone out of date before that.
+    fn is_due(&self, tick: &Tick, movement: &Movement) -> bool {
+        let is_behind =
+            || self.collector.follows_processes() && self.last.is_out_of_date(movement, tick.boot);
+        self.next <= tick.boot || tick.is_keyframe || is_behind()
+    }
 }
 
 impl Session {
@@ -43,7 +62,8 @@ impl Session {
         let ((), cost) = self_cost::timed(|| {
             let mut failures = Vec::new();
             for turn in &mut self.turns {
-                if turn.next > tick.boot && !is_keyframe {
+                self.movement.note(&self.batch);
+                if !turn.is_due(&tick, &self.movement) {
                     continue;
                 }
                 let period = turn.collector.period();
@@ -51,11 +71,15 @@ impl Session {
                     true => period,
                     false => DurationNs(period.0.max(slowest.0)),
                 };
-                turn.next = next_after(turn.next, tick.boot, period);
-                if let Err(error) = turn
-                    .collector
-                    .collect(&tick, &mut self.world, &mut self.batch)
-                {
+                if turn.next <= tick.boot {
+                    turn.next = next_after(turn.next, tick.boot, period);
+                }
+                let (collected, cost) = self_cost::timed(|| {
+                    turn.collector
+                        .collect(&tick, &mut self.world, &mut self.batch)
+                });
+                turn.last.note(&self.movement, tick.boot, cost);
+                if let Err(error) = collected {
                     failures.push((turn.collector.name(), error));
                 }
             }
@@ -111,6 +135,8 @@ impl Session {
     /// Peaks go out with every flush, not with every batch, for they rise often: so no more
     /// of them is lost with the recorder than of anything else.
     pub(super) fn hand_over(&mut self, are_peaks_due: bool) {
+        self.movement.note(&self.batch);
+        self.movement.begin_batch();
         self.world.write_changes(are_peaks_due, &mut self.batch);
         self.roles.fill(&mut self.batch, &mut self.world);
         let has_oom = self

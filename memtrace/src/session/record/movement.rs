@@ -1,0 +1,118 @@
+//! How far the memory of the recorded processes has moved, so that what it is held against is
+//! read again when it has, and not a second later.
+
+use crate::model::{BootNs, Bytes, DurationNs, Record, Upid};
+use std::collections::HashMap;
+
+/// A reading is out of date when the sum has moved by one part in so many,
+const PART: i64 = 32;
+/// or by this, where that is more.
+const LEAST: Bytes = Bytes(16 << 20);
+/// A reading ahead of its turn takes no more than one part in so many of the time.
+const COST_PART: i64 = 200;
+
+/// The sum of RSS of all recorded processes, as the rows tell it.
+#[derive(Debug, Default)]
+pub(super) struct Movement {
+    held: HashMap<Upid, Bytes>,
+    sum: Bytes,
+    /// So many rows of the batch that is being filled are in the sum.
+    noted: usize,
+}
+
+impl Movement {
+    /// Takes in what was added to the batch since the last call.
+    pub(super) fn note(&mut self, batch: &[Record]) {
+        for record in batch.iter().skip(self.noted) {
+            if let Record::Mem(row) = record {
+                let now = row.rss_bytes.unwrap_or_default();
+                let before = match now {
+                    Bytes(0) => self.held.remove(&row.upid),
+                    _ => self.held.insert(row.upid, now),
+                };
+                self.sum = self.sum + now - before.unwrap_or_default();
+            }
+        }
+        self.noted = batch.len();
+    }
+
+    /// The batch was handed over; the next one begins.
+    pub(super) fn begin_batch(&mut self) {
+        self.noted = 0;
+    }
+}
+
+/// What the sum was when a collector was last asked, and when it may be asked ahead of its turn.
+#[derive(Debug, Default)]
+pub(super) struct LastAsked {
+    sum: Bytes,
+    not_before: BootNs,
+}
+
+impl LastAsked {
+    /// Whether so much has moved since that what was read then is out of date.
+    pub(super) fn is_out_of_date(&self, movement: &Movement, now: BootNs) -> bool {
+        let moved = (movement.sum - self.sum).0.abs();
+        now >= self.not_before && moved >= LEAST.0.max(movement.sum.0 / PART)
+    }
+
+    /// It was asked, and that took so long.
+    pub(super) fn note(&mut self, movement: &Movement, now: BootNs, cost: DurationNs) {
+        self.sum = movement.sum;
+        self.not_before = now + DurationNs(cost.0.saturating_mul(COST_PART));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collect::exit_row;
+    use crate::session::record::tick;
+
+    const GIB: i64 = 1 << 30;
+
+    fn holds(upid: i64, bytes: i64) -> Record {
+        let mut row = exit_row(Upid(upid), BootNs(0), &tick(false));
+        row.rss_bytes = Some(Bytes(bytes));
+        Record::Mem(row)
+    }
+
+    #[test]
+    fn what_was_read_is_out_of_date_when_the_sum_has_moved() {
+        let (mut movement, mut last) = (Movement::default(), LastAsked::default());
+        let mut batch = vec![holds(1, GIB), holds(2, GIB)];
+        movement.note(&batch);
+        assert!(last.is_out_of_date(&movement, BootNs(0)));
+        last.note(&movement, BootNs(0), DurationNs(0));
+        assert!(!last.is_out_of_date(&movement, BootNs(0)));
+
+        // A thirty-second of 2 GiB is 64 MiB.
+        batch.push(holds(2, GIB + (63 << 20)));
+        movement.note(&batch);
+        assert!(!last.is_out_of_date(&movement, BootNs(0)));
+        movement.begin_batch();
+        movement.note(&[holds(2, GIB + (70 << 20))]);
+        assert!(last.is_out_of_date(&movement, BootNs(0)));
+    }
+
+    #[test]
+    fn a_process_that_ends_takes_what_it_held_out_of_the_sum() {
+        let (mut movement, mut last) = (Movement::default(), LastAsked::default());
+        movement.note(&[holds(1, GIB), holds(2, GIB)]);
+        last.note(&movement, BootNs(0), DurationNs(0));
+        movement.begin_batch();
+        movement.note(&[holds(1, 0)]);
+        assert_eq!(movement.sum, Bytes(GIB));
+        assert_eq!(movement.held.len(), 1);
+        assert!(last.is_out_of_date(&movement, BootNs(0)));
+    }
+
+    #[test]
+    fn a_reading_that_takes_long_is_not_made_at_every_turn() {
+        let (mut movement, mut last) = (Movement::default(), LastAsked::default());
+        last.note(&movement, BootNs(0), DurationNs(1_000_000));
+        movement.note(&[holds(1, GIB)]);
+        assert!(!last.is_out_of_date(&movement, BootNs(199_000_000)));
+        assert!(last.is_out_of_date(&movement, BootNs(200_000_000)));
+    }
+}
