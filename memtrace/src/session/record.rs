@@ -19,7 +19,7 @@ use crate::collect::{Birth, Roles, Targets, Tick, World, exit_row};
 use crate::host::{Capability, HostFacts, Plan, clock};
 use crate::model::{
     BootNs, Bytes, ClockOffset, DiagKind, DurationNs, FirstSeenBy, Record, RunInfo, RunState,
-    SCHEMA_VERSION, Severity, Target, Tgid, Upid,
+    SCHEMA_VERSION, Severity, Target, Tgid,
 };
 use crate::store::StoreError;
 use movement::Movement;
@@ -318,7 +318,7 @@ impl Session {
 
     /// What a process was last seen to hold on GPUs; `None` when unknown, and without a GPU.
     #[cfg(target_os = "linux")]
-    pub(super) fn held_on_gpus(&self, upid: Upid) -> Option<Bytes> {
+    pub(super) fn held_on_gpus(&self, upid: crate::model::Upid) -> Option<Bytes> {
         let told = self.turns.iter();
         let mut told = told
             .filter_map(|turn| turn.collector.held_on_gpus(upid))

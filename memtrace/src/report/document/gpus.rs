@@ -48,10 +48,9 @@ pub(super) fn gpus(analysis: &Analysis, top: usize) -> Option<Section> {
             ),
         );
     }
-    for line in [late(analysis, gpus), cost(analysis, gpus)] {
-        if let Some(line) = line {
-            section.say(Tone::Quiet, line);
-        }
+    let quiet = [late(analysis, gpus), cost(analysis, gpus)];
+    for line in quiet.into_iter().flatten() {
+        section.say(Tone::Quiet, line);
     }
     Some(section)
 }
