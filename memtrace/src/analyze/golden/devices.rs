@@ -58,26 +58,27 @@ pub(super) fn put_to_sleep() -> Script {
     let mut run = Script::command(&["python3", "train.py"], 120.0);
     run.process(700, None, 0.0, "/usr/bin/python3 train.py");
     run.mem(700, 1.0, [900.0, 120.0, 0.0]);
-    for index in [0, 1] {
+    let workers = [(0, 710_u32), (1, 711)];
+    for (index, tgid) in workers {
         run.put(card(index, 0.1, 0.375));
-    }
-    for (index, tgid) in [(0, 710_u32), (1, 711)] {
         run.process(tgid, Some(700), 5.0, "/usr/bin/python3 -m vllm.worker");
         run.title(tgid, 6.0, &format!("VLLM::Worker_TP{index}"));
         run.mem(tgid, 7.0, [2_000.0, 400.0, 128.0]);
-        let steps = [
-            (8.0, 0.5),
-            (10.0, 30.5),
-            (20.0, 70.5),
-            (60.0, 1.25),
-            (90.0, 70.5),
-        ];
-        for (at, used) in steps {
+        run.mem(tgid, 60.4, [2_010.0, 400.0, 128.0 + 30.0 * 1024.0]);
+        run.mem(tgid, 90.2, [2_010.0, 400.0, 128.0]);
+    }
+    let steps = [
+        (8.0, 0.5),
+        (10.0, 30.5),
+        (20.0, 70.5),
+        (60.0, 1.25),
+        (90.0, 70.5),
+    ];
+    for (at, used) in steps {
+        for (index, tgid) in workers {
             run.put(card(index, at, used + 0.375));
             run.put(on_card(index, tgid, at, Some(gib(used))));
         }
-        run.mem(tgid, 60.4, [2_010.0, 400.0, 128.0 + 30.0 * 1024.0]);
-        run.mem(tgid, 90.2, [2_010.0, 400.0, 128.0]);
     }
     run.mark(Some(700), 59.9, MarkKind::Instant, "sleep");
     let foreign = GpuProcessRow {
