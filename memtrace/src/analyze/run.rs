@@ -143,7 +143,10 @@ where
 
     let earlier: Vec<&Composition> = earlier.iter().chain(&states).collect();
     let ooms = oom::explain(source, kills, &windows, &roster, &states, &earlier)?;
-    let (kinds, by_role) = seen.roles.finish(clock.start(), end.max(clock.end()));
+    // Until its exec the command is held, and everyone else is there because of it.
+    let command_begin = command.and_then(|command| first_execs.get(&command).copied());
+    let begin = command_begin.unwrap_or(clock.start());
+    let (kinds, by_role) = seen.roles.finish(begin, end.max(clock.end()));
     let roles = roles::findings(&groups, kinds, peak.as_ref(), gpus.as_ref());
     let noted = Noted {
         gauges: Gauges {
@@ -173,6 +176,7 @@ where
         trees: trees(&seen.trees, peak.as_ref(), &roster),
         mappings,
         gpus,
+        command_begin,
         ooms,
         endings: Endings::of(&roster.processes),
         leftovers: leftovers::read(source, &roster)?,
