@@ -10,6 +10,10 @@
 //! maximum. At the end, a process held at the peak what it saved since then, or, if it never
 //! changed after it, what it holds.
 
+mod slot;
+
+pub(super) use slot::{CURVE_AFTER_NS, Seen};
+
 use super::amounts::{Amounts, Totals};
 use super::groups::Groups;
 use super::growth::{self, Growth};
@@ -19,11 +23,8 @@ use super::roles::RoleSums;
 use super::roster::Roster;
 use super::series::{Series, SeriesPoint};
 use crate::model::{BootNs, Bytes};
+use slot::Slot;
 
-/// A process's curve is kept once it has lived this long: a quarter of the shortest life for
-/// which growth is told, and that first quarter is left out of the fit.
-pub(super) const CURVE_AFTER_NS: i64 = 15_000_000_000;
-const PROCESS_BUCKETS: usize = 64;
 const TOTAL_BUCKETS: usize = 128;
 
 /// Who held what at an instant.
@@ -39,14 +40,6 @@ pub(super) struct Snapshot {
 pub(super) struct High {
     pub(super) bytes: Bytes,
     pub(super) boot_ns: BootNs,
-}
-
-/// What the pass found out about one process.
-#[derive(Debug)]
-pub(super) struct Seen {
-    pub(super) highest: Amounts,
-    pub(super) highest_boot_ns: BootNs,
-    pub(super) growth: Option<Growth>,
 }
 
 /// What the pass found out about the tree below one root.
@@ -73,25 +66,6 @@ pub(super) struct Seens {
     pub(super) gauges: Gauges,
     /// The first and the last row.
     pub(super) span: Option<(BootNs, BootNs)>,
-}
-
-#[derive(Debug)]
-struct Slot {
-    now: Amounts,
-    saved: Amounts,
-    saved_at_maximum: u32,
-    highest: Amounts,
-    highest_boot_ns: BootNs,
-    first_boot_ns: BootNs,
-    changed_boot_ns: BootNs,
-    row_count: u32,
-    tree: Option<u32>,
-    is_root: bool,
-    is_present: bool,
-    has_ended: bool,
-    curve: Option<Box<Series>>,
-    gauge: Option<Box<Gauge<Amounts>>>,
-    growth: Option<Growth>,
 }
 
 #[derive(Debug)]
@@ -397,89 +371,6 @@ impl<'a> Ledger<'a> {
         if self.first.is_none() {
             self.first = Some(time);
             self.curve = Some(Series::new(time, TOTAL_BUCKETS));
-        }
-    }
-}
-
-impl Slot {
-    fn new(tree: Option<u32>, is_root: bool) -> Self {
-        Self {
-            now: Amounts::NONE,
-            saved: Amounts::NONE,
-            saved_at_maximum: 0,
-            highest: Amounts::UNKNOWN,
-            highest_boot_ns: BootNs(0),
-            first_boot_ns: BootNs(0),
-            changed_boot_ns: BootNs(0),
-            row_count: 0,
-            tree,
-            is_root,
-            is_present: false,
-            has_ended: false,
-            curve: None,
-            gauge: None,
-            growth: None,
-        }
-    }
-
-    fn saw(&mut self, sample: &Sample) {
-        if self.row_count == 0 {
-            self.first_boot_ns = sample.boot_ns;
-            self.changed_boot_ns = sample.boot_ns;
-        }
-        self.row_count = self.row_count.saturating_add(1);
-        // None < Some: any known amount is above the unknown one.
-        if sample.amounts.rss() > self.highest.rss() {
-            self.highest = sample.amounts;
-            self.highest_boot_ns = sample.boot_ns;
-        }
-    }
-
-    fn hold_until(&mut self, time: BootNs) {
-        let from = self.changed_boot_ns;
-        self.changed_boot_ns = time;
-        if self.curve.is_none() && (time - self.first_boot_ns).0 >= CURVE_AFTER_NS {
-            self.curve = Some(Box::new(Series::new(from, PROCESS_BUCKETS)));
-        }
-        if let (Some(curve), Some(rss)) = (&mut self.curve, self.now.rss()) {
-            curve.hold(from, time, rss.0);
-        }
-        if let (Some(gauge), true) = (&mut self.gauge, self.is_present) {
-            gauge.hold(from, time, self.now);
-        }
-    }
-
-    fn at_maximum(&self, maximum: u32) -> Amounts {
-        if self.saved_at_maximum == maximum {
-            self.saved
-        } else {
-            self.now
-        }
-    }
-
-    fn finish(&mut self, end: BootNs) -> Option<Seen> {
-        if self.row_count == 0 {
-            return None;
-        }
-        if self.is_present {
-            self.hold_until(end);
-        }
-        if let Some(gauge) = &mut self.gauge {
-            gauge.hold_to_the_end(self.changed_boot_ns, self.now);
-        }
-        self.fit_until(end);
-        Some(Seen {
-            highest: self.highest,
-            highest_boot_ns: self.highest_boot_ns,
-            growth: self.growth,
-        })
-    }
-
-    /// The life is over: the curve has told what it can, and its memory is for the next one.
-    fn fit_until(&mut self, end: BootNs) {
-        if let Some(curve) = self.curve.take() {
-            let life = (self.first_boot_ns, end);
-            self.growth = growth::fit(curve.points(), life, self.row_count);
         }
     }
 }

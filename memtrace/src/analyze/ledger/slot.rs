@@ -1,0 +1,124 @@
+//! One process in the books.
+
+use crate::analyze::amounts::Amounts;
+use crate::analyze::growth::{self, Growth};
+use crate::analyze::phases::Gauge;
+use crate::analyze::reorder::Sample;
+use crate::analyze::series::Series;
+use crate::model::BootNs;
+
+/// A process's curve is kept once it has lived this long: a quarter of the shortest life for
+/// which growth is told, and that first quarter is left out of the fit.
+pub(in crate::analyze) const CURVE_AFTER_NS: i64 = 15_000_000_000;
+const PROCESS_BUCKETS: usize = 64;
+
+/// What the pass found out about one process.
+#[derive(Debug)]
+pub(in crate::analyze) struct Seen {
+    pub(in crate::analyze) highest: Amounts,
+    pub(in crate::analyze) highest_boot_ns: BootNs,
+    pub(in crate::analyze) growth: Option<Growth>,
+}
+
+/// What is known of a process during the pass.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) now: Amounts,
+    pub(super) saved: Amounts,
+    pub(super) saved_at_maximum: u32,
+    pub(super) highest: Amounts,
+    pub(super) highest_boot_ns: BootNs,
+    pub(super) first_boot_ns: BootNs,
+    pub(super) changed_boot_ns: BootNs,
+    pub(super) row_count: u32,
+    pub(super) tree: Option<u32>,
+    pub(super) is_root: bool,
+    pub(super) is_present: bool,
+    pub(super) has_ended: bool,
+    pub(super) curve: Option<Box<Series>>,
+    pub(super) gauge: Option<Box<Gauge<Amounts>>>,
+    pub(super) growth: Option<Growth>,
+}
+
+impl Slot {
+    pub(super) fn new(tree: Option<u32>, is_root: bool) -> Self {
+        Self {
+            now: Amounts::NONE,
+            saved: Amounts::NONE,
+            saved_at_maximum: 0,
+            highest: Amounts::UNKNOWN,
+            highest_boot_ns: BootNs(0),
+            first_boot_ns: BootNs(0),
+            changed_boot_ns: BootNs(0),
+            row_count: 0,
+            tree,
+            is_root,
+            is_present: false,
+            has_ended: false,
+            curve: None,
+            gauge: None,
+            growth: None,
+        }
+    }
+
+    pub(super) fn saw(&mut self, sample: &Sample) {
+        if self.row_count == 0 {
+            self.first_boot_ns = sample.boot_ns;
+            self.changed_boot_ns = sample.boot_ns;
+        }
+        self.row_count = self.row_count.saturating_add(1);
+        // None < Some: any known amount is above the unknown one.
+        if sample.amounts.rss() > self.highest.rss() {
+            self.highest = sample.amounts;
+            self.highest_boot_ns = sample.boot_ns;
+        }
+    }
+
+    pub(super) fn hold_until(&mut self, time: BootNs) {
+        let from = self.changed_boot_ns;
+        self.changed_boot_ns = time;
+        if self.curve.is_none() && (time - self.first_boot_ns).0 >= CURVE_AFTER_NS {
+            self.curve = Some(Box::new(Series::new(from, PROCESS_BUCKETS)));
+        }
+        if let (Some(curve), Some(rss)) = (&mut self.curve, self.now.rss()) {
+            curve.hold(from, time, rss.0);
+        }
+        if let (Some(gauge), true) = (&mut self.gauge, self.is_present) {
+            gauge.hold(from, time, self.now);
+        }
+    }
+
+    pub(super) fn at_maximum(&self, maximum: u32) -> Amounts {
+        if self.saved_at_maximum == maximum {
+            self.saved
+        } else {
+            self.now
+        }
+    }
+
+    pub(super) fn finish(&mut self, end: BootNs) -> Option<Seen> {
+        if self.row_count == 0 {
+            return None;
+        }
+        if self.is_present {
+            self.hold_until(end);
+        }
+        if let Some(gauge) = &mut self.gauge {
+            gauge.hold_to_the_end(self.changed_boot_ns, self.now);
+        }
+        self.fit_until(end);
+        Some(Seen {
+            highest: self.highest,
+            highest_boot_ns: self.highest_boot_ns,
+            growth: self.growth,
+        })
+    }
+
+    /// The life is over: the curve has told what it can, and its memory is for the next one.
+    pub(super) fn fit_until(&mut self, end: BootNs) {
+        if let Some(curve) = self.curve.take() {
+            let life = (self.first_boot_ns, end);
+            self.growth = growth::fit(curve.points(), life, self.row_count);
+        }
+    }
+}
