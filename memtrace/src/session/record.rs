@@ -1,6 +1,7 @@
 //! The course of a recording: facts, plan, collectors, loop, end. One task on one thread
 //! asks every collector in turn; the writing thread has the disk.
 
+mod command;
 mod movement;
 mod turns;
 
@@ -15,13 +16,14 @@ use super::survivors::Watch;
 use super::{Held, Leftovers, Marks, Options, OutputError, StartError, gpus, limits};
 #[cfg(target_os = "linux")]
 use crate::collect::procfs;
-use crate::collect::{Birth, Roles, Sections, Targets, Tick, World, exit_row};
+use crate::collect::{Roles, Sections, Targets, Tick, World, exit_row};
 use crate::host::{Backend, Capability, HostFacts, Plan, clock};
 use crate::model::{
-    BootNs, Bytes, ClockOffset, DescendantsSource, DiagKind, DurationNs, FirstSeenBy, Record,
-    RunInfo, RunState, SCHEMA_VERSION, Severity, Target, Tgid,
+    BootNs, Bytes, ClockOffset, DescendantsSource, DiagKind, DurationNs, Record, RunInfo, RunState,
+    SCHEMA_VERSION, Severity, Target, Tgid,
 };
 use crate::store::StoreError;
+use command::{enter_command, outlive};
 use movement::Movement;
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -424,40 +426,6 @@ impl Session {
                 Ok(outcome)
             }
             Err(error) => Err(error.into()),
-        }
-    }
-}
-
-/// Enters the command where the backend has not: a poll may come too late to see it, and
-/// that it ran and how it ended is known without one.
-fn enter_command(held: &Held, tick: &Tick, world: &mut World) {
-    let birth = Birth {
-        tgid: held.tgid(),
-        start: held.forked(),
-        seen_by: FirstSeenBy::Command,
-        parent: None,
-        comm: held.comm(),
-    };
-    // Until its exec it goes by the recorder's own command line.
-    let upid = match world.upid(held.tgid()) {
-        Some(upid) => upid,
-        None => world.enter(birth, tick.boot),
-    };
-    if let Some(process) = world.process_mut(upid) {
-        process.row_mut().cmdline = Some(held.argv().join(" "));
-    }
-}
-
-/// Waits for the command without recording it. Answers its exit code.
-async fn outlive(command: Tgid, signals: &mut Signals) -> i32 {
-    loop {
-        if let Some(end) = super::held::wait(command) {
-            return end.exit_code();
-        }
-        if let Request::PassOn(number) = signals.next().await {
-            pass_on(number, command);
-            // Nothing is left to lose: the next one ends us.
-            signals_end_us_again();
         }
     }
 }

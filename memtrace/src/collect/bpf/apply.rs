@@ -1,5 +1,9 @@
 //! What an event means: rows of `mem`, `title` and `oom`, and changes to the world.
 
+mod names;
+
+pub(super) use names::comm_text;
+
 use super::attach::{current, identity};
 use super::decode::Event;
 use super::peaks::{Peaks, Seen};
@@ -7,14 +11,15 @@ use super::vm;
 use crate::collect::cgroup::CgroupPaths;
 use crate::collect::container_id;
 use crate::collect::procfs::{Identity, command_line};
-use crate::collect::{Birth, End, Process, Targets, Tick, World, exit_row};
+use crate::collect::{Birth, End, Targets, Tick, World, exit_row};
 use crate::model::{
     BootNs, Bytes, FirstSeenBy, MemRow, MemSource, OomRow, Pages, ProcessRow, Record, Tgid,
-    TitleRow, TitleSource, Upid,
+    TitleSource, Upid,
 };
 use memtrace_abi::{
     Comm, Counts, Exec, Exit, Fork, Oom, Sample, SampleCause, TaskSeen, VmCall, VmTotals,
 };
+use names::{executed_file, title};
 use std::collections::VecDeque;
 
 /// Ended processes are remembered for a while, so that a sample that was on its way when
@@ -467,40 +472,6 @@ impl Apply {
 
 pub(super) fn boot(ns: u64) -> BootNs {
     BootNs(ns.cast_signed())
-}
-
-/// A NUL-terminated name. What is not UTF-8 becomes U+FFFD.
-pub(super) fn comm_text(bytes: &[u8]) -> String {
-    let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
-    String::from_utf8_lossy(name).into_owned()
-}
-
-/// The file that exec was called with. A relative name is looked up while the process
-/// lives, since nothing later tells from where it was meant.
-fn executed_file(tgid: Tgid, path: &[u8]) -> Option<String> {
-    let named = (!path.is_empty()).then(|| String::from_utf8_lossy(path).into_owned());
-    if path.first() == Some(&b'/') {
-        return named;
-    }
-    identity(tgid).and_then(|found| found.exe).or(named)
-}
-
-fn title(
-    process: &Process,
-    shown: Option<String>,
-    source: TitleSource,
-    at: BootNs,
-    tick: &Tick,
-) -> Record {
-    Record::Title(TitleRow {
-        ts: tick.clock.to_wall(at),
-        boot_ns: at,
-        upid: process.row().upid,
-        comm: process.row().comm.clone(),
-        title: shown,
-        role: None,
-        source: Some(source),
-    })
 }
 
 #[cfg(test)]

@@ -1,10 +1,13 @@
 //! Phases in the JSON report.
 
+mod steps;
+
 use super::parts::{Instant, Kinds};
 use crate::analyze::{self, Amounts, Analysis, PhaseLine};
 use crate::model::{BootNs, Bytes, DurationNs, Tgid, Upid};
 use serde::Serialize;
 use serde_json::{Map, Value};
+use steps::{Slope, Spread, Steps};
 
 /// All phases.
 #[derive(Serialize)]
@@ -173,35 +176,6 @@ struct Measures {
     end: Option<Spread>,
     peak_rss_bytes: Option<Bytes>,
     peak_at: Option<Instant>,
-}
-
-#[derive(Serialize)]
-struct Spread {
-    known_count: usize,
-    sum_bytes: Bytes,
-    mean_bytes: i64,
-    p95_bytes: Bytes,
-}
-
-#[derive(Serialize)]
-struct Steps {
-    first: i64,
-    last: i64,
-    count: usize,
-    tree: Option<Slope>,
-    own: Option<Slope>,
-    gpu: Option<Slope>,
-}
-
-#[derive(Serialize)]
-struct Slope {
-    bytes_per_step: f64,
-    standard_error_bytes: f64,
-    low_bytes_per_step: f64,
-    high_bytes_per_step: f64,
-    step_count: usize,
-    first_step: i64,
-    last_step: i64,
 }
 
 #[derive(Serialize)]
@@ -375,44 +349,6 @@ impl Measures {
             end: measures.end.as_ref().map(Spread::of),
             peak_rss_bytes,
             peak_at,
-        }
-    }
-}
-
-impl Spread {
-    fn of(spread: &analyze::Spread) -> Self {
-        Self {
-            known_count: spread.known_count,
-            sum_bytes: spread.sum,
-            mean_bytes: spread.mean_bytes as i64,
-            p95_bytes: spread.p95,
-        }
-    }
-}
-
-impl Steps {
-    fn of(steps: &analyze::Steps) -> Self {
-        Self {
-            first: steps.first,
-            last: steps.last,
-            count: steps.count,
-            tree: steps.tree.as_ref().map(Slope::of),
-            own: steps.own.as_ref().map(Slope::of),
-            gpu: steps.gpu.as_ref().map(Slope::of),
-        }
-    }
-}
-
-impl Slope {
-    fn of(slope: &analyze::Slope) -> Self {
-        Self {
-            bytes_per_step: slope.bytes_per_step,
-            standard_error_bytes: slope.standard_error_bytes,
-            low_bytes_per_step: slope.bytes_per_step - slope.margin_bytes,
-            high_bytes_per_step: slope.bytes_per_step + slope.margin_bytes,
-            step_count: slope.step_count,
-            first_step: slope.first_step,
-            last_step: slope.last_step,
         }
     }
 }

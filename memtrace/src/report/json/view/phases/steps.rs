@@ -1,0 +1,72 @@
+//! Phases that share a line: how they spread, and how they grow from step to step.
+
+use crate::analyze;
+use crate::model::Bytes;
+use serde::Serialize;
+
+#[derive(Serialize)]
+pub(super) struct Spread {
+    known_count: usize,
+    sum_bytes: Bytes,
+    mean_bytes: i64,
+    p95_bytes: Bytes,
+}
+
+#[derive(Serialize)]
+pub(super) struct Steps {
+    first: i64,
+    last: i64,
+    count: usize,
+    tree: Option<Slope>,
+    own: Option<Slope>,
+    gpu: Option<Slope>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Slope {
+    bytes_per_step: f64,
+    standard_error_bytes: f64,
+    low_bytes_per_step: f64,
+    high_bytes_per_step: f64,
+    step_count: usize,
+    first_step: i64,
+    last_step: i64,
+}
+
+impl Spread {
+    pub(super) fn of(spread: &analyze::Spread) -> Self {
+        Self {
+            known_count: spread.known_count,
+            sum_bytes: spread.sum,
+            mean_bytes: spread.mean_bytes as i64,
+            p95_bytes: spread.p95,
+        }
+    }
+}
+
+impl Steps {
+    pub(super) fn of(steps: &analyze::Steps) -> Self {
+        Self {
+            first: steps.first,
+            last: steps.last,
+            count: steps.count,
+            tree: steps.tree.as_ref().map(Slope::of),
+            own: steps.own.as_ref().map(Slope::of),
+            gpu: steps.gpu.as_ref().map(Slope::of),
+        }
+    }
+}
+
+impl Slope {
+    pub(super) fn of(slope: &analyze::Slope) -> Self {
+        Self {
+            bytes_per_step: slope.bytes_per_step,
+            standard_error_bytes: slope.standard_error_bytes,
+            low_bytes_per_step: slope.bytes_per_step - slope.margin_bytes,
+            high_bytes_per_step: slope.bytes_per_step + slope.margin_bytes,
+            step_count: slope.step_count,
+            first_step: slope.first_step,
+            last_step: slope.last_step,
+        }
+    }
+}
