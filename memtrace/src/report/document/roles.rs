@@ -156,7 +156,7 @@ fn remark(analysis: &Analysis, told: Told) -> String {
     let strange = match unattributed(analysis).0 {
         0 => String::new(),
         bytes => format!(
-            " Shared memory of no known object is in no role: {} as a sum of RSS.",
+            " Shared memory in mappings that were not read by then is in no role: {} as a sum of RSS.",
             words::bytes(Bytes(bytes))
         ),
     };
