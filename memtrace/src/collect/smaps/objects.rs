@@ -5,6 +5,7 @@
 
 use super::budget::{Meter, Stopped};
 use super::families::recognise;
+use super::files::Open;
 use super::mappings::{Device, Header};
 use super::sysv::{Segment, segments};
 use super::tally::{Class, Tally, class};
@@ -41,6 +42,7 @@ struct Mapper {
 
 /// What an object takes, as far as it is known.
 struct Taken {
+    is_deleted: bool,
     size: Option<Bytes>,
     allocated: Option<Bytes>,
     resident: Option<Bytes>,
@@ -64,11 +66,12 @@ struct Object {
     name: Option<String>,
     is_deleted: bool,
     mappers: BTreeMap<Upid, Mapper>,
+    /// Processes that have it open by a descriptor, and by which; by an unknown one are those
+    /// that mapped it, and whose descriptors may not be looked at.
+    openers: BTreeMap<Upid, Option<PathBuf>>,
     first_mapper: Option<Upid>,
-    /// Where it is listed in /dev/shm.
+    /// Where it was last listed in /dev/shm.
     listed: Option<PathBuf>,
-    /// Whether it ever was: then it is gone when it is not there any more.
-    was_listed: bool,
     has_other_mapper: Option<bool>,
     written: Option<(BootNs, State)>,
 }
@@ -102,13 +105,21 @@ impl Objects {
         std::mem::take(&mut self.left_out)
     }
 
-    /// Takes what a reading of a process showed.
-    pub(super) fn enter(&mut self, subject: &Subject, tally: &Tally) {
-        for object in self.objects.values_mut() {
-            object.mappers.remove(&subject.upid);
+    /// Takes what a reading of a process showed; `open` are its descriptors of shared memory,
+    /// where they are known.
+    pub(super) fn enter(&mut self, subject: &Subject, tally: &Tally, open: Option<&Open>) {
+        let mut held = Vec::new();
+        for (key, object) in &mut self.objects {
+            let was_mapped = object.mappers.remove(&subject.upid).is_some();
+            let was_open = object.openers.remove(&subject.upid).is_some();
+            if was_mapped || was_open {
+                held.push(*key);
+            }
         }
         for (key, mapped) in tally.objects() {
-            let is_shared = class(key.kind) == Class::Shmem || key.kind == MappingKind::Hugetlb;
+            // Private huge pages are the process's own, also where a file lends the name.
+            let is_shared = class(key.kind) == Class::Shmem
+                || (key.kind == MappingKind::Hugetlb && mapped.is_shared);
             let Some(inode) = key.inode.filter(|_| is_shared) else {
                 continue;
             };
@@ -123,6 +134,18 @@ impl Objects {
                 range: mapped.range,
             };
             object.mappers.insert(subject.upid, mapper);
+        }
+        let ways: Vec<(Key, Option<PathBuf>)> = match open {
+            Some(open) => open
+                .iter()
+                .map(|(key, way)| (*key, Some(way.clone())))
+                .collect(),
+            None => held.into_iter().map(|key| (key, None)).collect(),
+        };
+        for (key, way) in ways {
+            if let Some(object) = self.objects.get_mut(&key) {
+                object.openers.insert(subject.upid, way);
+            }
         }
     }
 
@@ -147,14 +170,17 @@ impl Objects {
         let mut gone = Vec::new();
         for (key, object) in &mut self.objects {
             object.mappers.retain(|upid, _| living.contains(upid));
+            object.openers.retain(|upid, _| living.contains(upid));
             let segment = segments.get(&key.1).copied();
             let Taken {
+                is_deleted,
                 size,
                 allocated,
                 resident,
-            } = object.amounts(&self.root, *key, segment);
+            } = object.taken(&self.root, *key, segment);
+            object.is_deleted = is_deleted;
             let state = State {
-                is_deleted: object.is_deleted,
+                is_deleted,
                 size,
                 allocated,
                 resident,
@@ -167,8 +193,8 @@ impl Objects {
                 .is_none_or(|(at, written)| *written != state || (now - *at).0 >= KEYFRAME_NS);
             if is_due {
                 out.push(Record::ShmObject(object.row(*key, &state, now, clock)));
-                if state.mappers.is_empty() && (allocated.is_none() || allocated == Some(Bytes(0)))
-                {
+                let is_held = !object.mappers.is_empty() || !object.openers.is_empty();
+                if !is_held && (allocated.is_none() || allocated == Some(Bytes(0))) {
                     gone.push(*key);
                 }
                 object.written = Some((now, state));
@@ -183,9 +209,6 @@ impl Objects {
 
     /// The files in /dev/shm. One that is not mounted has none.
     fn list(&mut self) {
-        for object in self.objects.values_mut() {
-            object.listed = None;
-        }
         let Ok(entries) = fs::read_dir(&self.shm_dir) else {
             return;
         };
@@ -204,7 +227,6 @@ impl Objects {
                 .entry(key_of(&metadata))
                 .or_insert_with(|| Object::new(MappingKind::Tmpfs, Some(name)));
             object.listed = Some(path);
-            object.was_listed = true;
         }
         self.left_out += i64::try_from(entries.count()).unwrap_or(i64::MAX);
     }
@@ -262,19 +284,20 @@ impl Object {
             name,
             is_deleted: false,
             mappers: BTreeMap::new(),
+            openers: BTreeMap::new(),
             first_mapper: None,
             listed: None,
-            was_listed: false,
             has_other_mapper: None,
             written: None,
         }
     }
 
-    /// What it takes, asked through a mapping, or its name.
-    fn amounts(&self, root: &Path, key: Key, segment: Option<Segment>) -> Taken {
+    /// What it takes, asked through a mapping, a descriptor, or its name.
+    fn taken(&self, root: &Path, key: Key, segment: Option<Segment>) -> Taken {
         let segment = segment
             .filter(|_| self.kind == MappingKind::Sysv)
             .map(|segment| Taken {
+                is_deleted: self.is_deleted,
                 size: segment.size,
                 allocated: Some(segment.resident + segment.swapped),
                 resident: Some(segment.resident),
@@ -283,11 +306,16 @@ impl Object {
             let (start, end) = mapper.range;
             root.join(format!("{}/map_files/{start:x}-{end:x}", mapper.tgid))
         });
-        for path in through_mappers.chain(self.listed.clone()) {
+        let through_openers = self.openers.values().flatten().cloned();
+        for path in through_mappers
+            .chain(through_openers)
+            .chain(self.listed.clone())
+        {
             if let Ok(metadata) = fs::metadata(&path)
                 && key_of(&metadata) == key
             {
                 let found = Taken {
+                    is_deleted: metadata.nlink() == 0,
                     size: amount(metadata.len()),
                     allocated: amount(metadata.blocks() * 512),
                     resident: None,
@@ -302,14 +330,20 @@ impl Object {
         if let Some(segment) = segment {
             return segment;
         }
-        // A memfd or a deleted file can live on as a descriptor only; then nobody says.
+        let is_name_gone = self
+            .listed
+            .as_deref()
+            .is_some_and(|path| is_other(path, key));
+        // A descriptor is enough to keep it. A memfd's can be anybody's; then nobody says.
         let is_gone = self.mappers.is_empty()
+            && self.openers.is_empty()
             && match self.kind {
                 MappingKind::Sysv | MappingKind::SharedAnonymous => true,
-                _ => self.was_listed,
+                _ => is_name_gone,
             };
         let amount = is_gone.then_some(Bytes(0));
         Taken {
+            is_deleted: self.is_deleted || is_name_gone,
             size: amount,
             allocated: amount,
             resident: amount,
@@ -345,13 +379,17 @@ impl Object {
     }
 }
 
+/// Whether no file has this path any more, or another one.
+fn is_other(path: &Path, key: Key) -> bool {
+    match fs::metadata(path) {
+        Ok(metadata) => key_of(&metadata) != key,
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
 /// What names the object of a file.
 pub(in crate::collect) fn key_of(metadata: &fs::Metadata) -> Key {
-    let device = Device {
-        major: rustix::fs::major(metadata.dev()),
-        minor: rustix::fs::minor(metadata.dev()),
-    };
-    (device, metadata.ino())
+    (Device::of(metadata.dev()), metadata.ino())
 }
 
 fn amount(bytes: u64) -> Option<Bytes> {
@@ -368,10 +406,17 @@ pub(in crate::collect) fn processes(root: &Path) -> Vec<Tgid> {
 #[cfg(test)]
 mod tests {
     use super::super::budget::Stop;
+    use super::super::mappings::Backing;
     use super::*;
     use crate::model::{ClockReading, WallNs};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::symlink;
 
     fn written(objects: &mut Objects, seconds: i64) -> Vec<ShmObjectRow> {
+        written_with(objects, seconds, &[])
+    }
+
+    fn written_with(objects: &mut Objects, seconds: i64, living: &[Upid]) -> Vec<ShmObjectRow> {
         let stop = Stop::default();
         let mut meter = Meter::new(1.0, &stop);
         let clock = ClockOffset::at(ClockReading {
@@ -381,7 +426,7 @@ mod tests {
         });
         let mut out = Vec::new();
         let now = BootNs(seconds * 1_000_000_000);
-        let living = HashSet::new();
+        let living = living.iter().copied().collect();
         objects
             .write(&living, now, clock, &mut meter, &mut out)
             .unwrap();
@@ -412,6 +457,124 @@ mod tests {
         let rows = written(&mut objects, 20);
         assert_eq!(rows[0].allocated_bytes, Some(Bytes(0)));
         assert_eq!(written(&mut objects, 100), []);
+    }
+
+    /// A process that maps and opens objects, with links as procfs has them: they lead to a
+    /// file also when it has no name any more.
+    struct Holder {
+        proc: tempfile::TempDir,
+        file: fs::File,
+        objects: Objects,
+    }
+
+    const UPID: Upid = Upid(7);
+
+    impl Holder {
+        fn of(path: &Path, shm_dir: &Path) -> Self {
+            let proc = tempfile::tempdir().unwrap();
+            fs::write(path, vec![1; 8192]).unwrap();
+            let file = fs::File::open(path).unwrap();
+            let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+            fs::create_dir_all(proc.path().join("7/map_files")).unwrap();
+            symlink(&own, proc.path().join("7/map_files/1000-3000")).unwrap();
+            symlink(&own, proc.path().join("3")).unwrap();
+            Self {
+                objects: Objects::new(proc.path(), shm_dir),
+                file,
+                proc,
+            }
+        }
+
+        /// A reading that shows it mapped, or not.
+        fn read(&mut self, line: Option<&str>, open: Option<&Open>) {
+            let subject = Subject {
+                upid: UPID,
+                tgid: Tgid(7),
+                image: 1,
+                is_unshared: false,
+            };
+            let mut tally = Tally::default();
+            if let Some(line) = line {
+                let (device, inode) = key_of(&self.file.metadata().unwrap());
+                let line = line
+                    .replace("DEVICE", &format!("{:x}:{:x}", device.major, device.minor))
+                    .replace("INODE", &inode.to_string());
+                let backing = match line.contains("hugepage") {
+                    true => Backing::Hugetlbfs,
+                    false => Backing::Tmpfs,
+                };
+                tally.enter(&Header::parse(line.as_bytes()).unwrap(), backing);
+            }
+            self.objects.enter(&subject, &tally, open);
+        }
+
+        fn open(&self) -> Open {
+            let key = key_of(&self.file.metadata().unwrap());
+            Open::from([(key, self.proc.path().join("3"))])
+        }
+
+        fn unmap(&self) {
+            fs::remove_file(self.proc.path().join("7/map_files/1000-3000")).unwrap();
+        }
+
+        fn written(&mut self, seconds: i64) -> Option<ShmObjectRow> {
+            written_with(&mut self.objects, seconds, &[UPID]).pop()
+        }
+    }
+
+    const SHARED: &str = "1000-3000 rw-s 00000000 DEVICE INODE /dev/shm/a";
+
+    #[test]
+    fn a_name_that_is_removed_is_noticed_without_a_reading() {
+        let shm = tempfile::tempdir().unwrap();
+        let path = shm.path().join("a");
+        let mut holder = Holder::of(&path, shm.path());
+        holder.read(Some(SHARED), Some(&Open::new()));
+        let row = holder.written(0).unwrap();
+        assert!(!row.is_deleted && row.allocated_bytes >= Some(Bytes(8192)));
+        fs::remove_file(&path).unwrap();
+        let row = holder.written(1).unwrap();
+        assert!(row.is_deleted && row.allocated_bytes >= Some(Bytes(8192)));
+    }
+
+    #[test]
+    fn a_removed_file_that_lives_on_as_a_descriptor_is_unknown_or_what_that_tells() {
+        let shm = tempfile::tempdir().unwrap();
+        let path = shm.path().join("a");
+        let mut holder = Holder::of(&path, shm.path());
+        holder.read(Some(SHARED), Some(&Open::new()));
+        holder.written(0);
+        // It is listed.
+        holder.written(4);
+        fs::remove_file(&path).unwrap();
+        holder.unmap();
+        let row = holder.written(5).unwrap();
+        assert_eq!((row.allocated_bytes, row.is_deleted), (None, true));
+        // Its descriptors may not be looked at.
+        holder.read(None, None);
+        let row = holder.written(6).unwrap();
+        assert_eq!((row.allocated_bytes, row.mapper_count), (None, 0));
+        let open = holder.open();
+        holder.read(None, Some(&open));
+        let row = holder.written(7).unwrap();
+        assert_eq!(row.size_bytes, Some(Bytes(8192)));
+        assert!(row.allocated_bytes >= Some(Bytes(8192)));
+        holder.read(None, Some(&Open::new()));
+        let row = holder.written(8).unwrap();
+        assert_eq!(row.allocated_bytes, Some(Bytes(0)), "nobody has it");
+        assert_eq!(holder.written(100), None);
+    }
+
+    #[test]
+    fn private_huge_pages_are_no_object_and_shared_ones_are() {
+        let shm = tempfile::tempdir().unwrap();
+        let mut holder = Holder::of(&shm.path().join("a"), Path::new("/nowhere"));
+        let line = "1000-3000 rw-p 00000000 DEVICE INODE /anon_hugepage (deleted)";
+        holder.read(Some(line), Some(&Open::new()));
+        assert_eq!(holder.written(0), None);
+        holder.read(Some(&line.replace("rw-p", "rw-s")), Some(&Open::new()));
+        let row = holder.written(1).unwrap();
+        assert_eq!(row.kind, Some(MappingKind::Hugetlb));
     }
 
     #[test]

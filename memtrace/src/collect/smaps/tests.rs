@@ -2,6 +2,7 @@
 
 use super::budget::Meter;
 use super::pagemap::{Counters, Look};
+use super::rows::Reading;
 use super::tally::{Class, class};
 use super::text::ReadError;
 use super::worker::{Desk, Found, Subject, Worker};
@@ -37,10 +38,10 @@ impl Bench {
         let desk = Arc::clone(&self.desk);
         let mut meter = Meter::new(1.0, &desk.stop);
         self.worker.read(&subject(tgid), &mut meter)?;
-        let Ok(Found::Reading(_, rows)) = self.found.try_recv() else {
+        let Ok(Found::Reading(reading)) = self.found.try_recv() else {
             panic!("no reading");
         };
-        let mut rows = rows.into_iter();
+        let mut rows = reading.into_records(false);
         let Some(Record::Pss(pss)) = rows.next() else {
             panic!("no row of pss");
         };
@@ -52,7 +53,26 @@ impl Bench {
     }
 }
 
-fn subject(tgid: u32) -> Subject {
+/// A reading of a heap of two pages that another process shares.
+pub(super) fn reading(subject: Subject) -> Reading {
+    let heap = mapping(4096, "[heap]", 8)
+        .replace("fd:01 1", "00:00 0")
+        .replace("Pss: 8", "Pss: 4")
+        .replace("Private_Dirty: 8", "Private_Dirty: 0")
+        .replace("Anonymous: 0", "Anonymous: 8");
+    let status = STATUS.replace("RssFile:\t 4", "RssFile:\t 0");
+    let root = fake(&[("smaps", &heap), ("status", &status)]);
+    let mut bench = Bench::at(root.path());
+    let desk = Arc::clone(&bench.desk);
+    let mut meter = Meter::new(1.0, &desk.stop);
+    bench.worker.read(&subject, &mut meter).unwrap();
+    match bench.found.try_recv() {
+        Ok(Found::Reading(reading)) => *reading,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(super) fn subject(tgid: u32) -> Subject {
     Subject {
         upid: Upid(1),
         tgid: Tgid(tgid),
