@@ -352,8 +352,9 @@ fn known(parts: &[(KernelPart, Option<Bytes>)]) -> Vec<(KernelPart, Bytes)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::WallNs;
+    use crate::analyze::golden::{RUNS, Script};
     use crate::model::tables::PssSource;
+    use crate::model::{Tgid, WallNs};
 
     fn row(pss: i64, rss: i64, is_anon_unshared: bool) -> PssRow {
         PssRow {
@@ -410,6 +411,51 @@ mod tests {
         assert_eq!(at(&row, 1500, 200), (600, Basis::Estimated));
         assert_eq!(at(&row, 300, 200), (0, Basis::Estimated));
         assert_eq!(at(&row, 50, 200).0, 0);
+    }
+
+    #[test]
+    fn a_claim_that_came_too_late_for_a_fork_is_an_upper_bound_while_the_child_lives() {
+        let basis_at = |at: &str| {
+            let mut run = Script::command(&["x"], 60.0);
+            run.process(500, None, 0.0, "x");
+            run.process(501, Some(500), 5.0, "x");
+            for tgid in [500, 501] {
+                run.edit(tgid, |row| row.cgroup = Some("/pod".to_owned()));
+                run.mem(tgid, 6.0, [200.0, 0.0, 0.0]);
+            }
+            // The recorder had not heard of the fork.
+            run.pss(500, 5.2, [200.0, 200.0], true);
+            run.exit(501, 20.0, 0);
+            run.cgroup(8.0, "/pod", [1.0, 0.25, 0.0], None);
+            let analysis = run.analyzed(Some(at));
+            let state = analysis.at.expect("a state");
+            let mut lines = state.balances[0].anon.iter();
+            let is_parent =
+                |line: &&AnonLine| analysis.processes[line.process].tgid == Some(Tgid(500));
+            lines.find(is_parent).expect("a line").basis
+        };
+        assert_eq!(basis_at("+8s"), Basis::UpperBound);
+        assert_eq!(basis_at("+30s"), Basis::Exact);
+    }
+
+    #[test]
+    fn objects_of_huge_pages_stand_beside_the_books() {
+        let (_, run, at) = RUNS.iter().find(|(name, ..)| *name == "shared").unwrap();
+        let state = run().analyzed(*at).at.expect("a state");
+        for balance in &state.balances {
+            let huge: Vec<_> = balance.huge_objects.iter().map(|row| &row.name).collect();
+            assert_eq!(huge, [&Some("/memfd:kv".to_owned())]);
+            assert!(balance.objects.iter().all(|row| !is_huge(row)));
+            let in_use = balance.current_bytes.expect("what is in use");
+            let lines = balance.anon_bytes()
+                + balance.objects.iter().filter_map(in_memory).sum()
+                + balance.other_shared_bytes.unwrap()
+                + balance.files_bytes()
+                + balance.other_files_bytes.unwrap()
+                + balance.kernel_bytes()
+                + balance.residual_bytes.unwrap();
+            assert_eq!(lines, in_use);
+        }
     }
 
     #[test]
