@@ -16,7 +16,6 @@ pub(super) struct Amounts {
     pub(super) anon_pss: Option<f64>,
     pub(super) swap: f64,
     pub(super) huge: f64,
-    pub(super) hugetlb: f64,
 }
 
 impl Amounts {
@@ -28,7 +27,6 @@ impl Amounts {
         anon_pss: Some(0.0),
         swap: 0.0,
         huge: 0.0,
-        hugetlb: 0.0,
     };
 
     pub(super) fn add(&mut self, other: &Self) {
@@ -39,7 +37,6 @@ impl Amounts {
         self.anon_pss = sum(self.anon_pss, other.anon_pss);
         self.swap += other.swap;
         self.huge += other.huge;
-        self.hugetlb += other.hugetlb;
     }
 
     /// The amounts `factor` times.
@@ -52,7 +49,6 @@ impl Amounts {
             anon_pss: self.anon_pss.map(|pss| pss * factor),
             swap: self.swap * factor,
             huge: self.huge * factor,
-            hugetlb: self.hugetlb * factor,
         }
     }
 }

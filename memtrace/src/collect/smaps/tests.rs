@@ -248,6 +248,43 @@ fn both_ways_find_the_same_in_this_process() {
 }
 
 #[test]
+fn a_sample_gives_no_file_more_than_it_has_and_the_others_the_rest() {
+    const PAGE: u64 = 4096;
+    let (large, small) = (200 * MIB as u64, 2 * MIB as u64);
+    let lines = format!(
+        "0-{large:x} r--s 00000000 fd:01 1 /models/weights\n\
+         {large:x}-{end:x} r--p 00000000 fd:01 2 /lib/libc.so.6\n",
+        end = large + small
+    );
+    let root = fake(&[("maps", &lines), ("status", STATUS)]);
+    // Present, of a file, and nobody else's.
+    let entry: u64 = 1 << 63 | 1 << 61 | 1 << 56;
+    let pages = (large + small) / PAGE;
+    let entries: Vec<u8> = (0..pages).flat_map(|_| entry.to_ne_bytes()).collect();
+    fs::write(root.path().join("7/pagemap"), entries).unwrap();
+    let mut bench = Bench::at(root.path());
+    let desk = Arc::clone(&bench.desk);
+    let mut meter = Meter::new(1.0, &desk.stop);
+    let counters = Counters {
+        file: (large + small) as f64,
+        ..Counters::default()
+    };
+    let own = subject(7);
+    let read = bench
+        .worker
+        .by_pages(&own, counters, Look::Coarse, &mut meter);
+    let (tally, _) = read.unwrap();
+    let objects = tally.objects();
+    assert_eq!(objects.len(), 2);
+    for (_, object) in &objects {
+        assert!(object.amounts.rss <= object.size as f64, "{object:?}");
+    }
+    let all = tally.total();
+    assert!((all.rss - counters.file).abs() < 1.0, "{all:?}");
+    assert!((all.private - all.rss).abs() < 1.0, "{all:?}");
+}
+
+#[test]
 fn a_sample_of_a_large_heap_is_scaled_to_what_the_kernel_counts() {
     // More pieces than are read.
     let length = 3 << 30;
