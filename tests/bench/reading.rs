@@ -1,6 +1,7 @@
-//! What it takes to report on a large recording.
+//! What it takes to report on a large recording, and to export it.
 
 use crate::measured::Measured;
+use crate::stats::Estimate;
 use crate::{Bench, Effort, stats};
 use anyhow::{Context, Result, bail};
 use memtrace::model::tables::{FirstSeenBy, MemRow, MemSource, PeakSource, ProcessRow};
@@ -10,14 +11,21 @@ use memtrace::model::{
 };
 use memtrace::store::Writer;
 use memtrace_tests::program;
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-pub(crate) const BENCHES: &[Bench] = &[Bench {
-    name: "report-10m",
-    run: report,
-}];
+pub(crate) const BENCHES: &[Bench] = &[
+    Bench {
+        name: "report-10m",
+        run: report,
+    },
+    Bench {
+        name: "export-10m",
+        run: export,
+    },
+];
 
 const PROCESSES: i64 = 500;
 const START_NS: i64 = 1_000_000_000_000;
@@ -25,34 +33,61 @@ const WALL_OFFSET_NS: i64 = 1_700_000_000_000_000_000;
 const PERIOD_NS: i64 = 100_000_000;
 
 fn report(effort: Effort) -> Result<Vec<Measured>> {
-    let dir = tempfile::tempdir()?;
-    let recording = dir.path().join("recording");
-    let rows = effort.pick(1_000_000, 10_000_000);
-    write(&recording, rows / PROCESSES).context("failed to write the recording")?;
-    let (mut seconds, mut mebibytes) = (Vec::new(), Vec::new());
-    for _ in 0..effort.pick(1, 5) {
-        let (time, maxrss) = run(&recording)?;
-        seconds.push(time);
-        mebibytes.push(maxrss);
-    }
+    let (rows, [seconds, mebibytes]) = read(effort, |_| {
+        ["report", "--format", "json"].map(OsStr::new).to_vec()
+    })?;
     let time = format!("report on {rows} rows of mem");
     let memory = format!("peak RSS of a report on {rows} rows");
-    let (seconds, mebibytes) = (stats::estimate(&seconds), stats::estimate(&mebibytes));
     Ok(vec![
         Measured::estimate_at_most("report-10m", &time, "s", 3.0, seconds),
         Measured::estimate_at_most("report-10m", &memory, "MiB", 300.0, mebibytes),
     ])
 }
 
-/// Wall time in seconds and peak RSS in MiB of one report.
-fn run(recording: &Path) -> Result<(f64, f64)> {
+/// All files of an export, a sample a second. What a report may take is more than enough.
+fn export(effort: Effort) -> Result<Vec<Measured>> {
+    let (rows, [seconds, mebibytes]) = read(effort, |dir| {
+        let words = ["export", "--force", "-o"].map(OsStr::new);
+        words.into_iter().chain([dir.as_os_str()]).collect()
+    })?;
+    let time = format!("export of {rows} rows of mem");
+    let memory = format!("peak RSS of an export of {rows} rows");
+    Ok(vec![
+        Measured::estimate_at_most("export-10m", &time, "s", 3.0, seconds),
+        Measured::estimate_at_most("export-10m", &memory, "MiB", 300.0, mebibytes),
+    ])
+}
+
+/// Runs memtrace with words, to which the recording is added, on a large recording. Gives its
+/// rows, and of the runs the wall time in seconds and the peak RSS in MiB. `words` is told a
+/// directory to write to.
+fn read(effort: Effort, words: impl Fn(&Path) -> Vec<&OsStr>) -> Result<(i64, [Estimate; 2])> {
+    let dir = tempfile::tempdir()?;
+    let recording = dir.path().join("recording");
+    let rows = effort.pick(1_000_000, 10_000_000);
+    write(&recording, rows / PROCESSES).context("failed to write the recording")?;
+    let words = words(dir.path());
+    let (mut seconds, mut mebibytes) = (Vec::new(), Vec::new());
+    for _ in 0..effort.pick(1, 5) {
+        let (time, maxrss) = run(&words, &recording)?;
+        seconds.push(time);
+        mebibytes.push(maxrss);
+    }
+    Ok((
+        rows,
+        [stats::estimate(&seconds), stats::estimate(&mebibytes)],
+    ))
+}
+
+/// Wall time in seconds and peak RSS in MiB of one run.
+fn run(words: &[&OsStr], recording: &Path) -> Result<(f64, f64)> {
     let start = Instant::now();
     let child = Command::new(program::memtrace()?)
-        .arg("report")
+        .args(words)
         .arg(recording)
-        .args(["--format", "json"])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
+        .stderr(Stdio::null())
         .spawn()?;
     let pid = i32::try_from(child.id())?;
     let mut status = 0;
@@ -60,7 +95,7 @@ fn run(recording: &Path) -> Result<(f64, f64)> {
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: both pointers are to live, writable values; the child is waited for here only.
     if unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) } != pid || status != 0 {
-        bail!("the report ended with wait status {status:#x}");
+        bail!("memtrace ended with wait status {status:#x}");
     }
     let seconds = start.elapsed().as_secs_f64();
     Ok((seconds, usage.ru_maxrss as f64 / 1024.0))

@@ -13,7 +13,6 @@ mod needs_mount {
         let dir = tempfile::tempdir()?;
         let (disk, kept) = (dir.path().join("disk"), dir.path().join("kept"));
         std::fs::create_dir(&disk)?;
-        // The small file system is seen by this shell and its children only.
         let script = r#"
             mount -t tmpfs -o size=400k none "$1" || exit 99
             "$2" record -o "$1/recording" -- \
@@ -22,13 +21,11 @@ mod needs_mount {
             cp -a "$1/recording" "$4" || exit 98
             exit $code
         "#;
-        let output = Command::new("unshare")
-            .args(["--mount", "sh", "-c", script, "sh"])
+        let output = shell_with_own_mounts(script)
             .arg(&disk)
             .arg(program::memtrace()?)
             .arg(program::workload()?)
             .arg(&kept)
-            .stdin(Stdio::null())
             .output()?;
         let text = words(&output);
         assert_eq!(output.status.code(), Some(5), "{text}");

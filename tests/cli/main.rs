@@ -3,6 +3,7 @@
 
 mod diff;
 mod ends;
+mod export;
 mod full_disk;
 mod killed;
 mod lines;
@@ -45,6 +46,14 @@ fn shell(script: &str) -> Command {
 /// What a program said on standard error.
 fn words(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A shell that runs a script with mounts of its own, which its children see and nobody else.
+fn shell_with_own_mounts(script: &str) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, "sh"]);
+    command.stdin(Stdio::null());
+    command
 }
 
 /// Waits until something is so.

@@ -190,3 +190,17 @@ fn a_path_that_was_given_cannot_act_on_the_terminal() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn a_command_without_dashes_gets_a_tip() -> Result<()> {
+    let output = memtrace(["record", "sleep", "1"])?;
+    assert_eq!(output.status.code(), Some(2));
+    let told = words(&output);
+    assert!(told.contains("unexpected argument 'sleep'"), "{told}");
+    assert!(told.contains("put '--' before it: '-- sleep'"), "{told}");
+
+    // Elsewhere it is another slip.
+    let told = words(&memtrace(["doctor", "now"])?);
+    assert!(!told.contains("put '--'"), "{told}");
+    Ok(())
+}

@@ -103,6 +103,21 @@ impl Amounts {
         }
     }
 
+    /// A sum without one of its parts; what is unknown was no part of it.
+    pub(super) fn less(self, part: &Self) -> Self {
+        let less = |sum: i64, part: i64| match sum {
+            UNKNOWN => UNKNOWN,
+            sum => sum - known(part),
+        };
+        Self {
+            rss: less(self.rss, part.rss),
+            anon: less(self.anon, part.anon),
+            file: less(self.file, part.file),
+            shmem: less(self.shmem, part.shmem),
+            swap: less(self.swap, part.swap),
+        }
+    }
+
     /// Resident memory, with unknown taken as zero: for running sums only, where the unknown
     /// are counted beside.
     pub(super) fn rss_or_zero(&self) -> i64 {

@@ -147,6 +147,22 @@ impl Groups {
         turns
     }
 
+    /// Since when somebody was in each group; `None` for one that nobody was ever in.
+    pub(super) fn since(&self, processes: &[Process]) -> Vec<Option<BootNs>> {
+        let mut since: Vec<Option<BootNs>> = vec![None; self.list.len()];
+        let mut note = |group: u32, at: BootNs| {
+            let first = &mut since[group as usize];
+            *first = Some(first.map_or(at, |first| first.min(at)));
+        };
+        for (place, (&first, process)) in self.first.iter().zip(processes).enumerate() {
+            note(first, process.start_boot_ns);
+            for &(at, group) in self.steps.get(&place).into_iter().flatten() {
+                note(group, at);
+            }
+        }
+        since
+    }
+
     /// Everyone who was ever in each group, in the order in which they started.
     pub(super) fn members(&self) -> Vec<Vec<usize>> {
         let mut members = vec![Vec::new(); self.list.len()];

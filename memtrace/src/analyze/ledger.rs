@@ -13,7 +13,7 @@
 use super::amounts::{Amounts, Totals};
 use super::groups::Groups;
 use super::growth::{self, Growth};
-use super::phases::{Gauge, Gauges};
+use super::phases::{Gauge, Gauges, RoleGauges};
 use super::reorder::Sample;
 use super::roles::RoleSums;
 use super::roster::Roster;
@@ -90,7 +90,7 @@ struct Slot {
     is_present: bool,
     has_ended: bool,
     curve: Option<Box<Series>>,
-    gauge: Option<Box<Gauge>>,
+    gauge: Option<Box<Gauge<Amounts>>>,
     growth: Option<Growth>,
 }
 
@@ -126,7 +126,7 @@ pub(super) struct Ledger<'a> {
     first: Option<BootNs>,
     row_count: u32,
     curve: Option<Series>,
-    gauge: Gauge,
+    gauge: Gauge<Amounts>,
 }
 
 impl<'a> Ledger<'a> {
@@ -155,7 +155,7 @@ impl<'a> Ledger<'a> {
             snapshots: Vec::new(),
             trees: Vec::new(),
             touched_trees: Vec::new(),
-            roles: RoleSums::of(groups, roster.command_end()),
+            roles: RoleSums::of(groups, roster.command_end(), gauges.roles),
             totals: Totals::default(),
             peak: None,
             maximum: 0,
@@ -239,6 +239,8 @@ impl<'a> Ledger<'a> {
             gauges: Gauges {
                 own: own.collect(),
                 tree: self.gauge,
+                // The sums by role have them until they are finished.
+                roles: RoleGauges::default(),
             },
             trees: self.trees.iter().map(Tree::seen).collect(),
             roles: self.roles,

@@ -61,8 +61,9 @@ pub use moment::{Moment, MomentError, ParseMomentError};
 pub use oom::{Grower, HeldKind, KindLine, OomFinding, PostMortem, Pressure};
 pub use peak::{Bound, Peak, PeakOrigin};
 pub use phases::{
-    HolderChange, Measures, Phase, PhaseEnd, PhaseError, PhaseFocus, PhaseForm, PhaseLine, Phases,
-    Repeated, Slope, Spread, Steps, Stretch,
+    DeviceLevel, GpuChange, HolderChange, Level, Measures, Phase, PhaseEnd, PhaseError, PhaseFocus,
+    PhaseForm, PhaseLine, PhasePart, Phases, Repeated, RoleChange, RoleStretch, Slope, Spread,
+    Steps, Stretch,
 };
 pub use process::Process;
 pub use roles::{Kind, KindFigures, RoleAtPeak, RoleFinding, RoleShares};

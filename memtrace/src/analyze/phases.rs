@@ -6,6 +6,8 @@
 //! processes for each mark. Afterwards they become lines: one each, or one for many of one
 //! name, with a slope where they are numbered.
 
+mod around;
+mod by_role;
 mod events;
 mod focus;
 mod gauge;
@@ -18,10 +20,11 @@ mod tests;
 mod timeline;
 mod told;
 
-pub use focus::{HolderChange, PhaseError, PhaseFocus};
-pub(super) use gauge::{Gauge, Gauges};
+pub(super) use by_role::RoleGauges;
+pub use focus::{GpuChange, HolderChange, PhaseError, PhaseFocus, RoleChange};
+pub(super) use gauge::Gauge;
 pub use slope::Slope;
-pub(super) use timeline::Timeline;
+pub(super) use timeline::{Gauges, Noted, Timeline};
 
 use super::amounts::Amounts;
 use crate::model::{BootNs, Bytes, DurationNs};
@@ -37,6 +40,8 @@ pub struct Phases {
     pub baseline: Amounts,
     /// Whether some process's memory was unknown at a boundary, and is not in the sums.
     pub is_lower_bound: bool,
+    /// Whether there were too many to tell them by role.
+    pub has_too_many_for_roles: bool,
     /// How many phases and moments there are, also those that share a line.
     pub count: usize,
     /// How many processes they belong to.
@@ -45,6 +50,16 @@ pub struct Phases {
     pub lines: Vec<PhaseLine>,
     /// What was asked to be instrumented and is not there in the installed version.
     pub missing: Vec<Arc<str>>,
+}
+
+impl Phases {
+    /// Whether any GPU told what is in use.
+    pub fn has_gpu(&self) -> bool {
+        self.lines.iter().any(|line| match line {
+            PhaseLine::One(phase) => phase.gpu.is_some(),
+            PhaseLine::Many(many) => many.gpu.is_some(),
+        })
+    }
 }
 
 /// One line of the table of phases.
@@ -83,6 +98,15 @@ pub struct Phase {
     pub own: Option<Stretch>,
     /// What the tree held at its end above the baseline.
     pub since_baseline: Option<Bytes>,
+    /// All recorded processes by their roles, what changed most first; of many phases those
+    /// that matter most have it, else it is empty.
+    pub roles: Vec<RoleStretch>,
+    /// All GPUs together; `None` where none told what is in use.
+    pub gpu: Option<Level>,
+    /// Each GPU, where there are any.
+    pub devices: Vec<DeviceLevel>,
+    /// The machine's page cache; `None` where it is not known.
+    pub page_cache: Option<Level>,
     /// The highest RSS of its process within, as the kernel kept it, where the program asked
     /// (`memtrace.peak`).
     pub exact_peak: Option<Bytes>,
@@ -157,10 +181,73 @@ impl Stretch {
     }
 }
 
+/// What the processes of one role held over a phase: those that had it at its begin, and those
+/// that had it at its end.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RoleStretch {
+    /// What they are called, as in [`RoleFinding`](super::RoleFinding); "others" for all beyond
+    /// the largest.
+    pub name: Arc<str>,
+    /// What they held, shared pages in each of them.
+    pub stretch: Stretch,
+}
+
+/// An amount over a stretch of time, by the last readings before.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Level {
+    /// At its begin.
+    pub begin: Option<Bytes>,
+    /// At its end.
+    pub end: Option<Bytes>,
+    /// The highest from begin to end, and when.
+    pub peak: Option<(Bytes, BootNs)>,
+}
+
+/// What was in use on a GPU over a phase.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceLevel {
+    /// As in `gpu_device`.
+    pub device: Arc<str>,
+    /// What was in use.
+    pub level: Level,
+}
+
+impl Level {
+    /// What it grew by.
+    pub fn delta(&self) -> Option<Bytes> {
+        Some(self.end? - self.begin?)
+    }
+}
+
+impl Stretch {
+    /// RSS alone.
+    fn level(&self) -> Level {
+        Level {
+            begin: self.begin.rss(),
+            end: self.end.rss(),
+            peak: self.peak,
+        }
+    }
+}
+
 impl Phase {
     /// How long it took.
     pub fn duration(&self) -> Option<DurationNs> {
         Some(self.end_boot_ns - self.begin_boot_ns?)
+    }
+
+    /// The largest change of any memory.
+    fn weight(&self) -> i64 {
+        let deltas = [
+            self.tree.rss_delta(),
+            self.own.and_then(|own| own.rss_delta()),
+            self.gpu.and_then(|gpu| gpu.delta()),
+        ];
+        let sizes = deltas.into_iter().flatten();
+        sizes
+            .map(|bytes| bytes.0.saturating_abs())
+            .max()
+            .unwrap_or(0)
     }
 }
 
@@ -191,18 +278,35 @@ pub struct Repeated {
     pub own: Option<Measures>,
     /// What the tree held at the last end above the baseline.
     pub since_baseline: Option<Bytes>,
+    /// All recorded processes by their roles, what changed most first.
+    pub roles: Vec<PhasePart>,
+    /// All GPUs together; `None` where none told what is in use.
+    pub gpu: Option<Measures>,
+    /// Each GPU, where there are any.
+    pub devices: Vec<PhasePart>,
     /// Where they are numbered: what changes from number to number.
     pub steps: Option<Steps>,
+}
+
+/// The part of one role or of one GPU in many phases.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PhasePart {
+    /// The role, or the device as in `gpu_device`.
+    pub name: Arc<str>,
+    /// Its figures.
+    pub measures: Measures,
+    /// Where they are numbered: what it held at their ends, over their number.
+    pub slope: Option<Slope>,
 }
 
 /// Figures of many phases.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measures {
-    /// What RSS grew by in each.
+    /// What it grew by in each: RSS, or what was in use on a GPU.
     pub delta: Option<Spread>,
-    /// RSS at the end of each.
+    /// What it was at the end of each.
     pub end: Option<Spread>,
-    /// The highest RSS within any.
+    /// The highest within any.
     pub peak: Option<(Bytes, BootNs)>,
 }
 
@@ -232,6 +336,8 @@ pub struct Steps {
     pub tree: Option<Slope>,
     /// RSS of their own process at their ends, over their number.
     pub own: Option<Slope>,
+    /// What was in use on all GPUs at their ends, over their number.
+    pub gpu: Option<Slope>,
 }
 
 impl PhaseLine {
@@ -243,19 +349,16 @@ impl PhaseLine {
         }
     }
 
-    /// How much it matters: what its process or the tree grew or shrank by, the larger.
+    /// How much it matters: what its process, the tree or GPUs grew or shrank by, the largest.
     pub fn weight(&self) -> i64 {
-        let (tree, own) = match self {
-            Self::One(phase) => (
-                phase.tree.rss_delta(),
-                phase.own.and_then(|own| own.rss_delta()),
-            ),
+        let size = |bytes: Option<Bytes>| bytes.map_or(0, |bytes| bytes.0.saturating_abs());
+        match self {
+            Self::One(phase) => phase.weight(),
             Self::Many(many) => {
                 let sum = |measures: Measures| measures.delta.map(|delta| delta.sum);
-                (None, many.own.map_or_else(|| sum(many.tree), sum))
+                let host = many.own.map_or_else(|| sum(many.tree), sum);
+                size(host).max(size(many.gpu.and_then(sum)))
             }
-        };
-        let size = |bytes: Option<Bytes>| bytes.map_or(0, |bytes| bytes.0.saturating_abs());
-        size(tree).max(size(own))
+        }
     }
 }

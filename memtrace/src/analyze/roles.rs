@@ -6,6 +6,7 @@ use super::composition::Composition;
 use super::groups::Groups;
 use super::growth::{self, Growth};
 use super::ledger::{CURVE_AFTER_NS, High, raise};
+use super::phases::RoleGauges;
 use super::series::Series;
 use super::shares::Share;
 use crate::model::{BootNs, Bytes, Role};
@@ -150,6 +151,8 @@ pub(super) struct RoleSums {
     touched: Vec<u32>,
     /// Where means end.
     until: Option<BootNs>,
+    /// What they held where phases begin and end.
+    gauges: RoleGauges,
 }
 
 #[derive(Debug, Default)]
@@ -171,8 +174,8 @@ struct KindSum {
 }
 
 impl RoleSums {
-    /// Means count up to `until`, where it is given.
-    pub(super) fn of(groups: &Groups, until: Option<BootNs>) -> Self {
+    /// Means count up to `until`, where it is given; what each group holds is noted in `gauges`.
+    pub(super) fn of(groups: &Groups, until: Option<BootNs>, gauges: RoleGauges) -> Self {
         let mut sums = Vec::new();
         sums.resize_with(groups.list.len(), RoleSum::default);
         Self {
@@ -180,6 +183,7 @@ impl RoleSums {
             sums,
             touched: Vec::new(),
             until,
+            gauges,
         }
     }
 
@@ -216,7 +220,9 @@ impl RoleSums {
         };
         let sum = &mut self.sums[group as usize];
         if !sum.is_touched {
-            sum.hold_until(time, self.until);
+            if let Some((from, held)) = sum.hold_until(time, self.until) {
+                self.gauges.hold(group, from, time, held);
+            }
             sum.is_touched = true;
             self.touched.push(group);
         }
@@ -247,28 +253,29 @@ impl RoleSums {
         }
     }
 
-    /// The figures of every group.
+    /// The figures of every group, and what was noted of them.
     pub(super) fn finish(
         mut self,
         start: BootNs,
         end: BootNs,
-    ) -> Vec<[KindFigures; Kind::ALL.len()]> {
-        for sum in &mut self.sums {
-            sum.hold_until(end, self.until);
+    ) -> (Vec<[KindFigures; Kind::ALL.len()]>, RoleGauges) {
+        for (group, sum) in (0..).zip(&mut self.sums) {
+            if let Some((from, held)) = sum.hold_until(end, self.until) {
+                self.gauges.hold(group, from, BootNs(i64::MAX), held);
+            }
         }
         let mean_end = self.until.map_or(end, |until| until.min(end));
         let seconds = (mean_end - start).as_secs_f64();
-        self.sums
-            .iter()
-            .map(|sum| sum.figures(end, seconds))
-            .collect()
+        let figures = self.sums.iter().map(|sum| sum.figures(end, seconds));
+        (figures.collect(), self.gauges)
     }
 }
 
 impl RoleSum {
-    fn hold_until(&mut self, time: BootNs, until: Option<BootNs>) {
+    /// Since when it held what until now.
+    fn hold_until(&mut self, time: BootNs, until: Option<BootNs>) -> Option<(BootNs, Amounts)> {
         let from = std::mem::replace(&mut self.held_until, time);
-        let Some(first) = self.first else { return };
+        let first = self.first?;
         let amounts = self.now.amounts();
         let counted = until.map_or(time, |until| until.min(time));
         let seconds = (counted - from).as_secs_f64().max(0.0);
@@ -292,6 +299,7 @@ impl RoleSum {
                 curve.hold(from, time, bytes.0);
             }
         }
+        Some((from, amounts))
     }
 
     fn figures(&self, end: BootNs, seconds: f64) -> [KindFigures; Kind::ALL.len()] {

@@ -12,7 +12,7 @@ use super::groups::Groups;
 use super::held::HeldCommand;
 use super::ledger::{High, Ledger, Seens, TreeSeen};
 use super::moment::{Moment, MomentError};
-use super::phases::{Gauges, PhaseError, Timeline};
+use super::phases::{Gauges, Noted, PhaseError, Timeline};
 use super::reorder::{Reorder, Sample};
 use super::roster::Roster;
 use super::sharing::{Execs, Forks};
@@ -142,10 +142,20 @@ where
 
     let earlier: Vec<&Composition> = earlier.iter().chain(&states).collect();
     let ooms = oom::explain(source, kills, &windows, &roster, &states, &earlier)?;
-    let roles = seen.roles.finish(clock.start(), end.max(clock.end()));
+    let (kinds, by_role) = seen.roles.finish(clock.start(), end.max(clock.end()));
     groups.complete(&roster.processes);
-    let roles = roles::findings(&groups, roles, peak.as_ref());
-    let (phases, phase) = phases.told(seen.gauges, &clock, &states, end);
+    let roles = roles::findings(&groups, kinds, peak.as_ref());
+    let noted = Noted {
+        gauges: Gauges {
+            roles: by_role,
+            ..seen.gauges
+        },
+        around: phases.around(source)?,
+        processes: &roster.processes,
+        groups: &groups,
+        states: &states,
+    };
+    let (phases, phase) = phases.told(noted, &clock, end);
 
     let family = Family::of(&roster.processes);
     let at = match options.at {

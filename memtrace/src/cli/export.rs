@@ -6,8 +6,8 @@ use crate::model::DurationNs;
 use crate::report::{samples, visible};
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -64,16 +64,15 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     std::fs::create_dir_all(target)
         .with_context(|| format!("failed to make the directory {}", target.display()))?;
     let is_wanted = |what| args.what.is_empty() || args.what.contains(&what);
-    let mut files = Files {
-        target,
-        is_forced: args.force,
-        written: Vec::new(),
+    let open = |what, name| {
+        let file = is_wanted(what).then(|| Part::open(target, name, args.force));
+        file.transpose()
     };
     // All are made first: half of the files would look like all of them.
-    let mut csv = files.open_if(is_wanted(What::Csv), CSV)?;
-    let mut jsonl = files.open_if(is_wanted(What::Jsonl), JSONL)?;
-    let mut json = files.open_if(is_wanted(What::Summary), SUMMARY_JSON)?;
-    let mut markdown = files.open_if(is_wanted(What::Summary), SUMMARY_MD)?;
+    let mut csv = open(What::Csv, CSV)?;
+    let mut jsonl = open(What::Jsonl, JSONL)?;
+    let mut json = open(What::Summary, SUMMARY_JSON)?;
+    let mut markdown = open(What::Summary, SUMMARY_MD)?;
 
     let options = SampleOptions {
         interval: args.interval,
@@ -81,19 +80,19 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         last_boot_ns,
     };
     let mut outcome = match &mut csv {
-        Some(csv) => samples::csv_head(csv),
+        Some(csv) => samples::csv_head(&mut csv.file),
         None => Ok(()),
     };
     let read = sample(recording.info(), &Rows(&recording), options, |all, one| {
         if outcome.is_ok()
             && let Some(csv) = &mut csv
         {
-            outcome = samples::csv_line(csv, all, one);
+            outcome = samples::csv_line(&mut csv.file, all, one);
         }
         if outcome.is_ok()
             && let Some(jsonl) = &mut jsonl
         {
-            outcome = samples::json_line(jsonl, all, one);
+            outcome = samples::json_line(&mut jsonl.file, all, one);
         }
         outcome.is_ok()
     });
@@ -102,62 +101,69 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         read.with_context(|| format!("failed to read the recording {}", visible(&shown)))?;
     outcome
         .and_then(|()| match &mut json {
-            Some(json) => samples::summary_json(json, &all, &summary),
+            Some(json) => samples::summary_json(&mut json.file, &all, &summary),
             None => Ok(()),
         })
         .and_then(|()| match &mut markdown {
-            Some(markdown) => samples::summary_markdown(markdown, &all, &summary),
+            Some(markdown) => samples::summary_markdown(&mut markdown.file, &all, &summary),
             None => Ok(()),
         })
         .and_then(|()| {
-            let mut files = [csv, jsonl, json, markdown].into_iter().flatten();
-            files.try_for_each(|mut file| file.flush())
+            let mut files = [&mut csv, &mut jsonl, &mut json, &mut markdown].into_iter();
+            files.try_for_each(|file| file.as_mut().map_or(Ok(()), Part::sync))
         })
         .with_context(|| format!("failed to write to {}", target.display()))?;
+    let mut names = Vec::new();
+    for part in [csv, jsonl, json, markdown].into_iter().flatten() {
+        names.push(part.finish()?.display().to_string());
+    }
     for problem in recording.problems() {
         say(&format!("memtrace: {problem}\n"));
     }
-    let names: Vec<String> = files
-        .written
-        .iter()
-        .map(|path| path.display().to_string())
-        .collect();
     say(&format!("memtrace: wrote {}\n", names.join(", ")));
     Ok(ExitCode::SUCCESS)
 }
 
-struct Files<'a> {
-    target: &'a Path,
-    is_forced: bool,
-    written: Vec<PathBuf>,
+/// A file that gets its name when it is whole. Dropped before that it leaves nothing behind;
+/// after a kill a file is left whose name ends in `.partial`.
+struct Part {
+    file: BufWriter<File>,
+    partial: PathBuf,
+    path: PathBuf,
 }
 
-impl Files<'_> {
-    fn open_if(&mut self, is_wanted: bool, name: &str) -> anyhow::Result<Option<BufWriter<File>>> {
-        is_wanted.then(|| self.open(name)).transpose()
+impl Part {
+    fn open(target: &Path, name: &str, is_forced: bool) -> anyhow::Result<Self> {
+        let path = target.join(name);
+        if !is_forced && path.symlink_metadata().is_ok() {
+            bail!("{} is there already; --force replaces it", path.display());
+        }
+        let partial = target.join(format!("{name}.partial"));
+        let file = File::create(&partial)
+            .with_context(|| format!("failed to write {}", partial.display()))?;
+        Ok(Self {
+            file: BufWriter::new(file),
+            partial,
+            path,
+        })
     }
 
-    fn open(&mut self, name: &str) -> anyhow::Result<BufWriter<File>> {
-        let path = self.target.join(name);
-        let mut options = OpenOptions::new();
-        let options = match self.is_forced {
-            true => options.write(true).create(true).truncate(true),
-            false => options.write(true).create_new(true),
-        };
-        match options.open(&path) {
-            Ok(file) => {
-                self.written.push(path);
-                Ok(BufWriter::new(file))
-            }
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                // Those that this call has made have nothing in them yet.
-                for made in self.written.drain(..) {
-                    let _ = std::fs::remove_file(made);
-                }
-                bail!("{} is there already; --force replaces it", path.display())
-            }
-            Err(error) => Err(error).with_context(|| format!("failed to write {}", path.display())),
-        }
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.flush()?;
+        self.file.get_ref().sync_all()
+    }
+
+    fn finish(self) -> anyhow::Result<PathBuf> {
+        std::fs::rename(&self.partial, &self.path)
+            .with_context(|| format!("failed to make {}", self.path.display()))?;
+        Ok(self.path.clone())
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // Nothing is there under this name any more once it is whole.
+        let _ = std::fs::remove_file(&self.partial);
     }
 }
 

@@ -48,7 +48,8 @@ enum Command {
 /// `record`, 1 after an error, 2 for a usage error, 3 for `diff` where memory rose too much.
 pub fn main() -> ExitCode {
     log_to_stderr();
-    let outcome = match Cli::parse().command {
+    let cli = Cli::try_parse().unwrap_or_else(|error| record::advise(error).exit());
+    let outcome = match cli.command {
         Command::Record(args) => record::run(args),
         Command::Report(args) => report::run(args),
         Command::Diff(args) => diff::run(args),

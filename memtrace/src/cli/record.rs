@@ -14,6 +14,7 @@ use crate::session::{
     CommandError, CommandUser, Held, Marks, Options, Outcome, Progress, RecordError, record,
 };
 use anyhow::{Context, bail};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -29,10 +30,11 @@ const EXIT_STATUS: &str = "\
 Exit status: that of COMMAND, 128 + n when signal n ended it; 127 when there is no such
 command, 126 when it can't be executed; 1 after an error of memtrace or when no process
 matched, 2 after a wrong use.
-With -d, COMMAND is left running and the status is 0.
+With -d, or when a second Ctrl-C ends the recording, COMMAND is left running and the status is 0.
 
-Ctrl-C reaches COMMAND, which is recorded to its end; a second one ends the recording and
-leaves COMMAND alone. Without COMMAND the first one ends the recording.";
+Ctrl-C reaches COMMAND, which is recorded to its end. A second one ends the recording; the
+terminal sends it to COMMAND as well, which may end by it. Without COMMAND the first one ends
+the recording.";
 
 /// The arguments of `memtrace record`.
 #[derive(Debug, clap::Args)]
@@ -219,12 +221,12 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     };
     let progress = |progress: &Progress| {
-        if has_progress {
+        if has_progress && is_in_foreground() {
             show_progress(progress);
         }
     };
     let outcome = record(&options, &facts, held, marks, owner, announce, progress);
-    if has_progress {
+    if has_progress && is_in_foreground() {
         let _ = write!(std::io::stderr(), "\r\x1b[K");
     }
     match outcome {
@@ -370,6 +372,34 @@ fn command_failed(error: &CommandError) -> ExitCode {
 fn say(text: &str) {
     // Nothing is left to tell it to when stderr is closed.
     let _ = writeln!(std::io::stderr(), "memtrace: {}", visible(text));
+}
+
+/// A command without `--` before it is the commonest slip: says so.
+pub(super) fn advise(mut error: clap::Error) -> clap::Error {
+    let word = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(word)) if !word.starts_with('-') => word.clone(),
+        _ => return error,
+    };
+    let usage = error.get(ContextKind::Usage).map(ToString::to_string);
+    let is_about_record = usage.is_some_and(|usage| usage.contains("memtrace record"));
+    if error.kind() == ErrorKind::UnknownArgument && is_about_record {
+        let tip = format!("to record a command, put '--' before it: '-- {word}'");
+        let tips = ContextValue::StyledStrs(vec![tip.into()]);
+        error.insert(ContextKind::Suggested, tips);
+    }
+    error
+}
+
+/// Whether the terminal is ours: a shell can have put memtrace behind itself.
+#[cfg(unix)]
+fn is_in_foreground() -> bool {
+    // SAFETY: both take and give plain numbers.
+    unsafe { libc::tcgetpgrp(libc::STDERR_FILENO) == libc::getpgrp() }
+}
+
+#[cfg(not(unix))]
+fn is_in_foreground() -> bool {
+    true
 }
 
 fn show_progress(progress: &Progress) {

@@ -30,8 +30,8 @@ pub(super) struct Args {
     /// Show every line of the phases, not only the ten that changed most
     #[arg(long)]
     phases: bool,
-    /// Show only the phases of that name, with what each process gained or lost: as it was
-    /// marked, or `step_*_rollout` for all of that stage
+    /// Show only the phases of that name, with what each role, GPU and process gained or lost: as
+    /// it was marked, or `step_*_rollout` for all of that stage
     #[arg(long, value_name = "NAME", conflicts_with_all = ["at", "phases", "style"])]
     phase: Option<String>,
     /// Write something other than the whole report, as text or md
@@ -48,7 +48,7 @@ pub(super) struct Writing {
     /// Write to a file instead of the terminal
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// List so many processes, phases and roles [default: 10; json and csv: all]
+    /// List so many processes, phases or roles [default: 10; json and csv: all]
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     top: Option<usize>,
 }

@@ -125,11 +125,19 @@ impl Capabilities {
         wanted.iter().copied().filter(is_missing).collect()
     }
 
-    /// Whether BPF programs that trace can be loaded: CAP_BPF with CAP_PERFMON, or
-    /// CAP_SYS_ADMIN, which implies both (bpf_capable() and perfmon_capable(), 5.8).
+    /// Whether it is in the set, or CAP_SYS_ADMIN, which stands in for those that were split
+    /// off from it (bpf_capable(), perfmon_capable(), checkpoint_restore_ns_capable()).
+    pub fn covers(self, capability: Capability) -> bool {
+        let was_split_off = matches!(
+            capability,
+            Capability::BPF | Capability::PERFMON | Capability::CHECKPOINT_RESTORE
+        );
+        self.has(capability) || (was_split_off && self.has(Capability::SYS_ADMIN))
+    }
+
+    /// Whether BPF programs that trace can be loaded (5.8).
     pub fn can_trace_with_bpf(self) -> bool {
-        self.has(Capability::SYS_ADMIN)
-            || (self.has(Capability::BPF) && self.has(Capability::PERFMON))
+        self.covers(Capability::BPF) && self.covers(Capability::PERFMON)
     }
 
     /// The names of those in the set, in the order of their bits. A bit that is newer than

@@ -111,8 +111,9 @@ impl Obstacle {
             Self::NotLinux => "there is none",
             Self::NoBtf => "boot a kernel built with CONFIG_DEBUG_INFO_BTF",
             Self::NoCapability => "run memtrace with sudo",
-            Self::PidNamespace | Self::UserNamespace => {
-                "run memtrace on the host, or in a container with hostPID"
+            Self::PidNamespace => "run memtrace on the host, or in a container with hostPID",
+            Self::UserNamespace => {
+                "run memtrace on the host, or in a container without its own user namespace"
             }
             Self::Lockdown => "boot without lockdown=confidentiality",
         }

@@ -129,7 +129,7 @@ impl Format for Csv {
     }
 
     fn doc(&self) -> &'static str {
-        "one line per process, RFC 4180"
+        "one line per process, of a diff per role and kind (RFC 4180)"
     }
 
     fn write(&self, analysis: &Analysis, style: &Style, out: &mut dyn Write) -> io::Result<()> {

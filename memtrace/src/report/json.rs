@@ -9,7 +9,9 @@ mod view;
 
 use super::{DiffReport, Format, Style};
 use crate::analyze::Analysis;
+use safe::Safe;
 use serde::Serialize;
+use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
 use std::io::{self, Write};
 
 /// One versioned JSON object.
@@ -22,7 +24,7 @@ impl Format for Json {
     }
 
     fn doc(&self) -> &'static str {
-        "one versioned object for programs, every process"
+        "one versioned object for programs, with every figure"
     }
 
     fn write(&self, analysis: &Analysis, style: &Style, out: &mut dyn Write) -> io::Result<()> {
@@ -39,8 +41,18 @@ impl Format for Json {
     }
 }
 
-fn write_object(view: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
-    let formatter = safe::SafePretty::default();
+/// Writes an object for people and programs.
+pub(super) fn write_object(view: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+    write_as::<PrettyFormatter<'_>>(view, out)
+}
+
+/// Writes an object as one line.
+pub(super) fn write_line(view: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+    write_as::<CompactFormatter>(view, out)
+}
+
+fn write_as<F: Formatter + Default>(view: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+    let formatter = Safe::<F>::default();
     let mut serializer = serde_json::Serializer::with_formatter(&mut *out, formatter);
     view.serialize(&mut serializer).map_err(io::Error::from)?;
     writeln!(out)

@@ -4,6 +4,7 @@
 //! and an empty cell or null is unknown. What torch's allocator holds no recording knows.
 
 use super::csv::quote;
+use super::json::{write_line, write_object};
 use super::words;
 use crate::analyze::{LabelledPeak, MemorySample, Process, SampleSummary, Samples};
 use crate::model::{BootNs, Bytes};
@@ -126,7 +127,7 @@ pub fn json_line(
         "torch_mps_driver_bytes": null,
         "top_children": children.collect::<Vec<_>>(),
     });
-    writeln!(out, "{line}")
+    write_line(&line, out)
 }
 
 /// Writes `memory_summary.json`.
@@ -163,7 +164,7 @@ pub fn summary_json(
         "peak_total_timestamp": at(&summary.total),
         "top_child_processes_by_peak_rss": children.collect::<Vec<_>>(),
     });
-    writeln!(out, "{text:#}")
+    write_object(&text, out)
 }
 
 /// Writes `memory_summary.md`.
@@ -293,12 +294,12 @@ mod tests {
     use crate::analyze::{SampleOptions, golden, sample};
     use crate::model::DurationNs;
 
-    #[test]
-    fn the_files_of_a_run_are_as_they_were() {
-        let (info, rows, _) = golden::vllm_start_up().recorded();
+    /// The files of a run: samples as CSV and as lines of JSON, the summary as JSON and Markdown.
+    fn written(run: golden::Script, top: usize) -> [String; 4] {
+        let (info, rows, _) = run.recorded();
         let options = SampleOptions {
             interval: DurationNs(15_000_000_000),
-            top: 2,
+            top,
             last_boot_ns: None,
         };
         let (mut csv, mut jsonl) = (Vec::new(), Vec::new());
@@ -312,14 +313,79 @@ mod tests {
         let (mut json, mut markdown) = (Vec::new(), Vec::new());
         summary_json(&mut json, &samples, &summary).unwrap();
         summary_markdown(&mut markdown, &samples, &summary).unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        let csv = text(csv).replace("\r\n", "\n");
+        [csv, jsonl, json, markdown].map(|bytes| String::from_utf8(bytes).unwrap())
+    }
+
+    #[test]
+    fn the_files_of_a_run_are_as_they_were() {
+        let [csv, jsonl, json, markdown] = written(golden::vllm_start_up(), 2);
+        let csv = csv.replace("\r\n", "\n");
         insta::assert_snapshot!("samples_csv", csv);
-        let jsonl = text(jsonl);
         let few: Vec<&str> = jsonl.lines().step_by(9).collect();
         insta::assert_snapshot!("samples_jsonl", few.join("\n"));
-        insta::assert_snapshot!("summary_json", text(json));
-        insta::assert_snapshot!("summary_md", text(markdown));
+        insta::assert_snapshot!("summary_json", json);
+        insta::assert_snapshot!("summary_md", markdown);
+    }
+
+    /// The cells of a line of CSV.
+    fn cells(line: &str) -> Vec<String> {
+        let mut cells = vec![String::new()];
+        let (mut is_quoted, mut chars) = (false, line.chars().peekable());
+        while let Some(c) = chars.next() {
+            let last = cells.len() - 1;
+            match c {
+                '"' if is_quoted && chars.next_if_eq(&'"').is_some() => cells[last].push('"'),
+                '"' => is_quoted = !is_quoted,
+                ',' if !is_quoted => cells.push(String::new()),
+                c => cells[last].push(c),
+            }
+        }
+        assert!(!is_quoted, "{line}");
+        cells
+    }
+
+    #[test]
+    fn names_that_would_break_a_file_or_a_terminal_break_neither() {
+        let hostile = "a\nb,\"c\"\r\n\u{1b}[2J\u{9b}31m\u{202e}\u{fffd}\0";
+        let mut run = golden::vllm_start_up();
+        run.mark(
+            Some(400),
+            3.0,
+            crate::model::tables::MarkKind::Instant,
+            hostile,
+        );
+        for tgid in [400, 410] {
+            run.edit(tgid, |row| {
+                row.cmdline = Some(hostile.to_owned());
+                row.comm = hostile.to_owned();
+            });
+        }
+        let [csv, jsonl, json, markdown] = written(run, 9);
+        for text in [&csv.replace("\r\n", "\n"), &jsonl, &json, &markdown] {
+            let hidden = text
+                .replace('\n', "")
+                .find(super::super::visible::is_hidden);
+            assert_eq!(hidden, None, "{text}");
+        }
+        let rows: Vec<Vec<String>> = csv.split_terminator("\r\n").map(cells).collect();
+        assert!(rows.iter().all(|row| row.len() == COLUMNS.len()), "{csv}");
+        assert!(
+            rows.iter()
+                .any(|row| row[2].starts_with("a\\nb,\"c\"\\r\\n\\x1b[2J"))
+        );
+        let lines: Vec<serde_json::Value> = jsonl
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        assert!(lines.iter().any(|line| line["label"] == hostile));
+        let children = lines
+            .iter()
+            .flat_map(|line| line["top_children"].as_array().unwrap());
+        let mut named = children.filter(|child| child["pid"] == 410);
+        assert!(named.any(|child| child["cmdline"] == hostile && child["name"] == hostile));
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let top = json["top_child_processes_by_peak_rss"].as_array().unwrap();
+        assert!(top.iter().any(|child| child["cmdline"] == hostile));
     }
 
     #[test]

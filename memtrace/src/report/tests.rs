@@ -220,7 +220,7 @@ fn phases_are_told_in_full_one_by_one_and_as_a_log() {
         ..Style::default()
     };
     let plain = Style::default();
-    let cases: [(&str, &str, Option<&str>, &Style); 6] = [
+    let cases: [(&str, &str, Option<&str>, &Style); 10] = [
         ("all", "vllm_start_up", None, &all),
         ("log", "vllm_start_up", None, &log),
         ("one", "vllm_start_up", Some("load_model"), &plain),
@@ -237,16 +237,22 @@ fn phases_are_told_in_full_one_by_one_and_as_a_log() {
             Some("ray::Rollout.generate"),
             &plain,
         ),
+        ("all", "phases_on_gpus", None, &all),
+        ("log", "phases_on_gpus", None, &log),
+        ("one", "phases_on_gpus", Some("load_model"), &plain),
+        ("stage", "phases_on_gpus", Some("rollout"), &plain),
     ];
     for (case, run, phase, style) in cases {
         let analysis = with_phase(run, phase);
-        for width in [80, 100] {
+        for width in [80, 100, 200] {
             let style = Style { width, ..*style };
             let report = written(&text::Text, &analysis, &style);
             let widest = report.lines().map(visible::columns).max();
             assert!(widest.is_some_and(|widest| widest <= width), "{report}");
             if width == 100 {
                 insta::assert_snapshot!(format!("{run}.{case}.text"), report);
+            } else if width == 200 && run == "phases_on_gpus" {
+                insta::assert_snapshot!(format!("{run}.{case}.200.text"), report);
             }
         }
     }
@@ -254,6 +260,12 @@ fn phases_are_told_in_full_one_by_one_and_as_a_log() {
     let report = written(&json::Json, &one, &Style::default());
     let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
     insta::assert_snapshot!("vllm_start_up.one.json", format!("{:#}", report["phase"]));
+    let stage = with_phase("phases_on_gpus", Some("rollout"));
+    let report = written(&json::Json, &stage, &Style::default());
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    let told = &report["phase"];
+    let part = format!("{:#}\n{:#}", told["line"]["roles"], told["line"]["devices"]);
+    insta::assert_snapshot!("phases_on_gpus.stage.json", part);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::model::{Bytes, DurationNs, Tgid};
 const RESERVED: f64 = 0.625;
 const TOTAL: f64 = 80.0;
 
-fn card(index: i32, at: f64, used: f64) -> GpuDeviceRow {
+pub(super) fn card(index: i32, at: f64, used: f64) -> GpuDeviceRow {
     GpuDeviceRow {
         ts: wall(at),
         boot_ns: boot(at),
@@ -31,7 +31,7 @@ fn card(index: i32, at: f64, used: f64) -> GpuDeviceRow {
     }
 }
 
-fn on_card(index: i32, tgid: u32, at: f64, used: Option<Bytes>) -> GpuProcessRow {
+pub(super) fn on_card(index: i32, tgid: u32, at: f64, used: Option<Bytes>) -> GpuProcessRow {
     GpuProcessRow {
         ts: wall(at),
         boot_ns: boot(at),
@@ -58,23 +58,26 @@ pub(super) fn put_to_sleep() -> Script {
     let mut run = Script::command(&["python3", "train.py"], 120.0);
     run.process(700, None, 0.0, "/usr/bin/python3 train.py");
     run.mem(700, 1.0, [900.0, 120.0, 0.0]);
-    for (index, tgid) in [(0, 710_u32), (1, 711)] {
+    let workers = [(0, 710_u32), (1, 711)];
+    for (index, tgid) in workers {
         run.process(tgid, Some(700), 5.0, "/usr/bin/python3 -m vllm.worker");
         run.title(tgid, 6.0, &format!("VLLM::Worker_TP{index}"));
         run.mem(tgid, 7.0, [2_000.0, 400.0, 128.0]);
-        let steps = [
-            (8.0, 0.5),
-            (10.0, 30.5),
-            (20.0, 70.5),
-            (60.0, 1.25),
-            (90.0, 70.5),
-        ];
-        for (at, used) in steps {
+        run.mem(tgid, 60.4, [2_010.0, 400.0, 128.0 + 30.0 * 1024.0]);
+        run.mem(tgid, 90.2, [2_010.0, 400.0, 128.0]);
+    }
+    let steps = [
+        (8.0, 0.5),
+        (10.0, 30.5),
+        (20.0, 70.5),
+        (60.0, 1.25),
+        (90.0, 70.5),
+    ];
+    for (at, used) in steps {
+        for (index, tgid) in workers {
             run.put(card(index, at, used + 0.375));
             run.put(on_card(index, tgid, at, Some(gib(used))));
         }
-        run.mem(tgid, 60.4, [2_010.0, 400.0, 128.0 + 30.0 * 1024.0]);
-        run.mem(tgid, 90.2, [2_010.0, 400.0, 128.0]);
     }
     run.mark(Some(700), 59.9, MarkKind::Instant, "sleep");
     let foreign = GpuProcessRow {

@@ -1,7 +1,9 @@
 //! Runs with marks.
 
-use super::script::Script;
+use super::devices::{card, on_card};
+use super::script::{Script, gib};
 use crate::model::tables::MarkKind::{Begin, End, Instant};
+use crate::model::tables::NodeMemRow;
 
 /// vLLM starts with two workers: phases inside phases, in three processes, one of which is
 /// killed inside of a phase; a person names a moment.
@@ -100,5 +102,67 @@ pub(crate) fn steps_that_leak() -> Script {
     }
     run.exit(710, 440.0, 0);
     run.exit(700, 445.0, 0);
+    run
+}
+
+/// A trainer and an engine with two workers on two GPUs: loading goes through the page cache, a
+/// worker takes its role only within, and every step leaves something on the host of one worker
+/// and on the GPU of the other. One more process holds memory of a GPU.
+pub(crate) fn load_and_steps_on_gpus() -> Script {
+    let mut run = Script::command(&["python3", "rl.py"], 160.0);
+    let node = |run: &mut Script, at: f64, cached: f64| {
+        let row = NodeMemRow {
+            buffers_bytes: Some(gib(0.25)),
+            cached_bytes: Some(gib(cached)),
+            shmem_bytes: Some(gib(0.5)),
+            ..run.node_row(at, gib(300.0))
+        };
+        run.put(row);
+    };
+    run.process(700, None, 0.0, "/usr/bin/python3 rl.py");
+    run.mem(700, 0.5, [900.0, 120.0, 0.0]);
+    run.process(710, Some(700), 2.0, "/usr/bin/python3 -c spawn_main");
+    run.is(710, "vLLM", "engine core", None);
+    run.mem(710, 2.5, [400.0, 180.0, 0.0]);
+    for (index, worker) in [(0, 720_u32), (1, 721)] {
+        run.process(worker, Some(710), 4.0, "/usr/bin/python3 -c spawn_main");
+        run.is(worker, "vLLM", "worker", Some(&format!("TP{index}")));
+        run.mem(worker, 4.5, [300.0, 180.0, 0.0]);
+        run.put(card(index, 5.0, 0.5));
+        run.put(on_card(index, worker, 5.0, Some(gib(0.5))));
+    }
+    node(&mut run, 1.0, 20.0);
+    for (index, worker) in [(0, 720_u32), (1, 721)] {
+        run.mark(Some(worker), 10.0, Begin, "load_model");
+        run.mem(worker, 14.0, [300.0, 6_800.0, 0.0]);
+        run.put(card(index, 15.0, 7.5));
+        run.put(on_card(index, worker, 15.0, Some(gib(7.5))));
+        run.mem(worker, 18.0, [700.0, 220.0, 0.0]);
+        run.mark(Some(worker), 20.0, End, "load_model");
+    }
+    run.mem(710, 19.0, [700.0, 180.0, 0.0]);
+    node(&mut run, 11.0, 26.0);
+    node(&mut run, 19.5, 33.0);
+    // A data loader that becomes a scorer.
+    run.process(730, Some(700), 25.0, "/usr/bin/python3 rl.py");
+    run.is(730, "", "data loader", None);
+    run.title(730, 25.1, "loader");
+    run.mem(730, 26.0, [512.0, 40.0, 0.0]);
+    run.mark(None, 28.0, Begin, "by hand");
+    run.is(730, "", "scorer", None);
+    run.title(730, 29.0, "scorer");
+    run.mark(None, 30.0, End, "by hand");
+    for step in 0..12_u32 {
+        let at = 40.0 + f64::from(step) * 10.0;
+        let kept = f64::from(step);
+        run.numbered_mark(Some(700), at, Begin, "rollout", Some(step));
+        run.mem(700, at + 1.0, [1_400.0, 120.0, 0.0]);
+        run.mem(720, at + 2.0, [700.0 + kept * 24.0, 220.0, 0.0]);
+        run.put(card(1, at + 3.0, 7.5 + kept * 0.125));
+        run.put(on_card(1, 721, at + 3.0, Some(gib(7.5 + kept * 0.125))));
+        run.mem(700, at + 4.0, [910.0, 120.0, 0.0]);
+        run.numbered_mark(Some(700), at + 5.0, End, "rollout", Some(step));
+    }
+    run.exit(700, 159.0, 0);
     run
 }

@@ -32,6 +32,7 @@ pub(crate) const RUNS: &[Run] = &[
     ("gpu_ghost", devices::ghost, None),
     ("vllm_start_up", marked::vllm_start_up, None),
     ("steps_that_leak", marked::steps_that_leak, None),
+    ("phases_on_gpus", marked::load_and_steps_on_gpus, None),
 ];
 
 /// A trainer that starts vLLM: the workers hold most, and one of them leaks.

@@ -4,10 +4,12 @@ use super::gauge::OPEN;
 use super::lines::{self, Group};
 use super::pair::Span;
 use super::timeline::Memory;
-use super::{Phase, Repeated};
+use super::{DeviceLevel, Level, Phase, Repeated, Stretch};
 use crate::analyze::amounts::Amounts;
 use crate::analyze::composition::Composition;
+use crate::analyze::gpu::GpuHolder;
 use crate::model::{BootNs, Bytes};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -63,9 +65,35 @@ pub struct PhaseFocus {
     pub begin_boot_ns: BootNs,
     /// The end of the last.
     pub end_boot_ns: BootNs,
+    /// All recorded processes from the begin of the first to the end of the last.
+    pub tree: Stretch,
+    /// The same by role, what changed most first.
+    pub roles: Vec<RoleChange>,
+    /// All GPUs together from the begin of the first to the end of the last; `None` where none
+    /// told what is in use.
+    pub gpu: Option<Level>,
+    /// Each GPU.
+    pub devices: Vec<DeviceLevel>,
+    /// The machine's page cache.
+    pub page_cache: Option<Level>,
     /// Who held something before or after, what changed most first.
     pub holders: Vec<HolderChange>,
 }
+
+/// What the processes of a role held, on the host and on GPUs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RoleChange {
+    /// What they are called.
+    pub name: Arc<str>,
+    /// On the host: those that had the role at the begin, and those that had it at the end.
+    pub stretch: Stretch,
+    /// On GPUs; `None` where none was recorded.
+    pub gpu: Option<GpuChange>,
+}
+
+/// What was held on GPUs at the begin and at the end, by the driver's last lists before; `None`
+/// where it did not tell.
+pub type GpuChange = [Option<Bytes>; 2];
 
 /// What a process held at the begin of the first phase and at the end of the last.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -76,12 +104,21 @@ pub struct HolderChange {
     pub before: Amounts,
     /// At the end.
     pub after: Amounts,
+    /// On GPUs; `None` where none was recorded.
+    pub gpu: Option<GpuChange>,
 }
 
 impl HolderChange {
     /// What it grew by.
     pub fn rss_delta(&self) -> Option<Bytes> {
         Some(self.after.rss()? - self.before.rss()?)
+    }
+}
+
+impl RoleChange {
+    fn is_something(&self) -> bool {
+        let is_held = |held: Option<Bytes>| held.is_some_and(|held| held.0 > 0);
+        self.stretch.is_something() || self.gpu.into_iter().flatten().any(is_held)
     }
 }
 
@@ -125,6 +162,12 @@ impl Focus {
         })
     }
 
+    /// Where they begin and end.
+    pub(super) fn boundaries(&self, spans: &[Span]) -> impl Iterator<Item = BootNs> {
+        let members = self.members.iter().map(|&place| &spans[place]);
+        members.flat_map(Span::boundaries)
+    }
+
     /// From the begin of the first to the end of the last.
     pub(super) fn span(&self, spans: &[Span], end: BootNs) -> [BootNs; 2] {
         let members = || self.members.iter().map(|&place| &spans[place]);
@@ -136,6 +179,25 @@ impl Focus {
         })
     }
 
+    /// All of them as one.
+    fn whole(&self, spans: &[Span]) -> Option<Span> {
+        let mut members = self.members.iter().map(|&place| &spans[place]);
+        let first = members.next()?;
+        let others: Vec<&Span> = members.collect();
+        if others.is_empty() {
+            return Some(first.clone());
+        }
+        let begin_of = |span: &Span| span.begin.unwrap_or(span.end);
+        let begin = others.iter().map(|span| begin_of(span)).min()?;
+        let end = others.iter().map(|span| span.end).max()?;
+        Some(Span {
+            process: None,
+            begin: Some(begin_of(first).min(begin)),
+            end: first.end.max(end),
+            ..first.clone()
+        })
+    }
+
     pub(super) fn told(
         &self,
         spans: &[Span],
@@ -143,44 +205,100 @@ impl Focus {
         memory: &Memory,
         states: &[Composition],
         end: BootNs,
-    ) -> PhaseFocus {
+    ) -> Option<PhaseFocus> {
+        let whole = self.whole(spans)?;
         let [begin_boot_ns, end_boot_ns] = self.span(spans, end);
+        let state = |at: BootNs| states.iter().find(|state| state.boot_ns == at);
+        let states = [state(begin_boot_ns), state(end_boot_ns)];
         let group = self.group.and_then(|place| groups.get(place));
-        let phases = self
-            .members
-            .iter()
-            .map(|&place| memory.phase(&spans[place]));
-        PhaseFocus {
+        let members = || self.members.iter().map(|&place| &spans[place]);
+        let mut phases: Vec<Phase> = members().map(|span| memory.phase(span)).collect();
+        memory.tell_roles(phases.iter_mut().zip(members()));
+        Some(PhaseFocus {
             name: Arc::clone(&self.name),
             line: group.map(|group| lines::repeated(spans, group, memory)),
-            phases: phases.collect(),
+            phases,
             begin_boot_ns,
             end_boot_ns,
-            holders: changes(states, begin_boot_ns, end_boot_ns),
-        }
+            tree: memory.tree(&whole),
+            roles: roles(&whole, memory, states),
+            gpu: memory.around.gpu(&whole),
+            devices: memory.around.devices(&whole),
+            page_cache: memory.around.page_cache(&whole),
+            holders: changes(states),
+        })
     }
 }
 
-fn changes(states: &[Composition], begin: BootNs, end: BootNs) -> Vec<HolderChange> {
+/// What each role held at both ends, what changed most first.
+fn roles(whole: &Span, memory: &Memory, states: [Option<&Composition>; 2]) -> Vec<RoleChange> {
+    let (tree, correction) = (memory.tree_by_rows(whole), memory.correction(whole));
+    let has_gpus = memory.around.device_count() > 0;
+    let roles = (0..memory.roles.count()).map(|role| RoleChange {
+        name: memory.roles.name(role),
+        stretch: memory
+            .roles
+            .stretch(role, whole, || tree, correction.as_ref()),
+        gpu: has_gpus.then(|| {
+            states.map(|state| {
+                let state = state?;
+                let is_of = |process| memory.roles.role_of(process, state.boot_ns) == role;
+                on_gpus(state, is_of)
+            })
+        }),
+    });
+    let mut roles: Vec<RoleChange> = roles.filter(RoleChange::is_something).collect();
+    roles.sort_by_key(|role| {
+        let deltas = [role.stretch.rss_delta(), gpu_delta(role.gpu)];
+        let end = role.stretch.end.rss();
+        Reverse((deltas.map(size).into_iter().max(), end))
+    });
+    roles
+}
+
+/// What some processes of the recording hold on GPUs; `None` where nothing is known yet, or of
+/// any of them.
+fn on_gpus(state: &Composition, is_wanted: impl Fn(usize) -> bool) -> Option<Bytes> {
+    let ledgers = state.gpus.iter().filter(|ledger| !ledger.is_divided);
+    let lines = ledgers.flat_map(|ledger| &ledger.lines);
+    let wanted = lines.filter(|line| match line.holder {
+        GpuHolder::Process(process) => !line.is_counted_elsewhere && is_wanted(process),
+        GpuHolder::Foreign { .. } => false,
+    });
+    let held: Option<Bytes> = wanted.map(|line| line.bytes).sum();
+    held.filter(|_| !state.gpus.is_empty())
+}
+
+fn gpu_delta(change: Option<GpuChange>) -> Option<Bytes> {
+    let [before, after] = change?;
+    Some(after? - before?)
+}
+
+fn size(delta: Option<Bytes>) -> Option<i64> {
+    delta.map(|delta| delta.0.saturating_abs())
+}
+
+fn changes(states: [Option<&Composition>; 2]) -> Vec<HolderChange> {
     let mut held: BTreeMap<usize, [Amounts; 2]> = BTreeMap::new();
-    for (place, at) in [begin, end].into_iter().enumerate() {
-        let state = states.iter().find(|state| state.boot_ns == at);
+    for (place, state) in states.iter().enumerate() {
         for holder in state.iter().flat_map(|state| &state.holders) {
             let amounts = held.entry(holder.process).or_insert([Amounts::NONE; 2]);
             amounts[place] = holder.amounts;
         }
     }
+    let has_gpus = states.iter().flatten().any(|state| !state.gpus.is_empty());
     let held = held.into_iter();
     let mut changes: Vec<HolderChange> = held
         .map(|(process, [before, after])| HolderChange {
             process,
             before,
             after,
+            gpu: has_gpus.then(|| states.map(|state| on_gpus(state?, |holder| holder == process))),
         })
         .collect();
     changes.sort_by_key(|change| {
-        let delta = change.rss_delta().map(|delta| delta.0.saturating_abs());
-        (std::cmp::Reverse(delta), change.process)
+        let deltas = [change.rss_delta(), gpu_delta(change.gpu)];
+        (Reverse(deltas.map(size).into_iter().max()), change.process)
     });
     changes
 }

@@ -3,8 +3,10 @@
 use super::pair::Span;
 use super::slope::Slope;
 use super::timeline::Memory;
-use super::{Measures, PhaseEnd, PhaseForm, PhaseLine, Repeated, Spread, Steps, Stretch, number};
-use crate::analyze::amounts::Amounts;
+use super::{
+    Level, Measures, PhaseEnd, PhaseForm, PhaseLine, PhasePart, Repeated, Spread, Steps, Stretch,
+    number,
+};
 use crate::model::{BootNs, Bytes, DurationNs};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -99,7 +101,13 @@ pub(super) fn lines(spans: &[Span], groups: &[Group], memory: &Memory) -> Vec<Ph
         [only] => PhaseLine::One(memory.phase(&spans[*only])),
         _ => PhaseLine::Many(repeated(spans, group, memory)),
     });
-    lines.collect()
+    let mut lines: Vec<PhaseLine> = lines.collect();
+    let single = lines.iter_mut().zip(groups);
+    memory.tell_roles(single.filter_map(|(line, group)| match line {
+        PhaseLine::One(phase) => Some((phase, &spans[*group.members.first()?])),
+        PhaseLine::Many(_) => None,
+    }));
+    lines
 }
 
 pub(super) fn repeated(spans: &[Span], group: &Group, memory: &Memory) -> Repeated {
@@ -116,8 +124,13 @@ pub(super) fn repeated(spans: &[Span], group: &Group, memory: &Memory) -> Repeat
         Some((memory.end_of(span) - begin).0)
     };
     let durations = members().filter_map(duration);
-    let tree: Vec<Option<Stretch>> = members().map(|span| Some(memory.tree(span))).collect();
-    let own: Vec<Option<Stretch>> = members().map(|span| memory.own(span)).collect();
+    let level = |stretch: Stretch| stretch.level();
+    let tree: Vec<_> = members()
+        .map(|span| Some(memory.tree(span).level()))
+        .collect();
+    let own: Vec<_> = members().map(|span| memory.own(span).map(level)).collect();
+    let gpu: Vec<_> = members().map(|span| memory.around.gpu(span)).collect();
+    let is_any = |levels: &[Option<Level>]| levels.iter().any(Option::is_some);
     Repeated {
         name: Arc::clone(&group.name),
         form: members().next().map_or(PhaseForm::Marked, |span| span.form),
@@ -131,13 +144,78 @@ pub(super) fn repeated(spans: &[Span], group: &Group, memory: &Memory) -> Repeat
         end_boot_ns: last.map_or(BootNs(0), |span| memory.end_of(span)),
         total_ns: DurationNs(durations.fold(0, i64::saturating_add)),
         tree: Measures::of(&tree),
-        own: own.iter().any(Option::is_some).then(|| Measures::of(&own)),
+        own: is_any(&own).then(|| Measures::of(&own)),
         since_baseline: last.and_then(|span| memory.since_baseline(span)),
-        steps: group.is_numbered().then(|| steps(group, &tree, &own)),
+        roles: roles(spans, group, memory),
+        gpu: is_any(&gpu).then(|| Measures::of(&gpu)),
+        devices: devices(spans, group, memory),
+        steps: group
+            .is_numbered()
+            .then(|| steps(group, [&tree, &own, &gpu])),
     }
 }
 
-fn steps(group: &Group, tree: &[Option<Stretch>], own: &[Option<Stretch>]) -> Steps {
+/// The roles that held anything, what changed most first.
+fn roles(spans: &[Span], group: &Group, memory: &Memory) -> Vec<PhasePart> {
+    let parts = (0..memory.roles.count()).map(|role| {
+        let members = group.members.iter().map(|&place| &spans[place]);
+        let levels = members.map(|span| {
+            let correction = memory.correction(span);
+            let tree = || memory.tree_by_rows(span);
+            let stretch = memory.roles.stretch(role, span, tree, correction.as_ref());
+            Some(stretch.level())
+        });
+        let levels: Vec<_> = levels.collect();
+        PhasePart::of(memory.roles.name(role), group, &levels)
+    });
+    let mut parts: Vec<PhasePart> = parts.filter(PhasePart::is_something).collect();
+    parts.sort_by_key(|part| {
+        let size = |spread: Spread| spread.sum.0.saturating_abs();
+        let [delta, end] = [part.measures.delta, part.measures.end].map(|spread| spread.map(size));
+        std::cmp::Reverse((part.rise(), delta, end))
+    });
+    parts
+}
+
+fn devices(spans: &[Span], group: &Group, memory: &Memory) -> Vec<PhasePart> {
+    let parts = (0..memory.around.device_count()).filter_map(|device| {
+        let members = group.members.iter().map(|&place| &spans[place]);
+        let levels: Vec<_> = members
+            .map(|span| memory.around.device(device, span))
+            .collect();
+        let name = Arc::clone(&levels.first()?.as_ref()?.device);
+        let levels: Vec<_> = levels
+            .iter()
+            .map(|told| Some(told.as_ref()?.level))
+            .collect();
+        Some(PhasePart::of(name, group, &levels))
+    });
+    parts.collect()
+}
+
+impl PhasePart {
+    fn of(name: Arc<str>, group: &Group, levels: &[Option<Level>]) -> Self {
+        let is_numbered = group.is_numbered();
+        Self {
+            name,
+            measures: Measures::of(levels),
+            slope: is_numbered.then(|| slope(&group.numbers, levels)).flatten(),
+        }
+    }
+
+    /// By how much it rises or falls from step to step, to the byte.
+    fn rise(&self) -> Option<i64> {
+        Some(self.slope?.bytes_per_step.abs() as i64)
+    }
+
+    fn is_something(&self) -> bool {
+        let Measures { delta, end, peak } = self.measures;
+        let is_held = |spread: Option<Spread>| spread.is_some_and(|spread| spread.sum.0 != 0);
+        peak.is_some_and(|(bytes, _)| bytes.0 > 0) || is_held(delta) || is_held(end)
+    }
+}
+
+fn steps(group: &Group, [tree, own, gpu]: [&[Option<Level>]; 3]) -> Steps {
     let numbers: HashSet<i64> = group.numbers.iter().copied().collect();
     Steps {
         first: numbers.iter().min().copied().unwrap_or(0),
@@ -145,17 +223,18 @@ fn steps(group: &Group, tree: &[Option<Stretch>], own: &[Option<Stretch>]) -> St
         count: numbers.len(),
         tree: slope(&group.numbers, tree),
         own: slope(&group.numbers, own),
+        gpu: slope(&group.numbers, gpu),
     }
 }
 
 /// One point for each number, the mean of its phases: ranks that pass a step together are no
 /// independent observations of it.
-fn slope(numbers: &[i64], stretches: &[Option<Stretch>]) -> Option<Slope> {
+fn slope(numbers: &[i64], levels: &[Option<Level>]) -> Option<Slope> {
     let mut points: BTreeMap<i64, (f64, f64)> = BTreeMap::new();
-    for (&number, stretch) in numbers.iter().zip(stretches) {
-        if let Some(rss) = stretch.and_then(|stretch| stretch.end.rss()) {
+    for (&number, level) in numbers.iter().zip(levels) {
+        if let Some(bytes) = level.and_then(|level| level.end) {
             let (sum, count) = points.entry(number).or_default();
-            *sum += rss.0 as f64;
+            *sum += bytes.0 as f64;
             *count += 1.0;
         }
     }
@@ -167,12 +246,12 @@ fn slope(numbers: &[i64], stretches: &[Option<Stretch>]) -> Option<Slope> {
 }
 
 impl Measures {
-    fn of(stretches: &[Option<Stretch>]) -> Self {
-        let known = || stretches.iter().flatten();
-        let highest = known().filter_map(|stretch| stretch.peak);
+    fn of(levels: &[Option<Level>]) -> Self {
+        let known = || levels.iter().flatten();
+        let highest = known().filter_map(|level| level.peak);
         Self {
-            delta: Spread::of(known().filter_map(Stretch::rss_delta)),
-            end: Spread::of(known().filter_map(|stretch| Amounts::rss(&stretch.end))),
+            delta: Spread::of(known().filter_map(Level::delta)),
+            end: Spread::of(known().filter_map(|level| level.end)),
             peak: highest.max_by_key(|&(bytes, at)| (bytes, std::cmp::Reverse(at))),
         }
     }

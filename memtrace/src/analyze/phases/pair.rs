@@ -53,6 +53,13 @@ pub(super) struct Span {
     pub(super) end_attributes: Option<Arc<str>>,
 }
 
+impl Span {
+    /// Where it begins and ends.
+    pub(super) fn boundaries(&self) -> impl Iterator<Item = BootNs> + use<> {
+        self.begin.into_iter().chain([self.end])
+    }
+}
+
 /// The phases of events that come in the order of time, in the order of their begins.
 /// `exit_of` tells when a process ended.
 pub(super) fn pair(events: Vec<Event>, exit_of: impl Fn(usize) -> Option<BootNs>) -> Vec<Span> {

@@ -1,5 +1,8 @@
 //! Phases on hand-made runs.
 
+mod odd;
+mod parts;
+
 use crate::analyze::golden::Script;
 use crate::analyze::{
     Amounts, AnalyzeError, Options, PhaseEnd, PhaseLine, Phases, Stretch, analyze,

@@ -1,25 +1,62 @@
 //! The phases of a recording before their memory is known: read, paired, and laid out for the
 //! one pass over `mem`.
 
+use super::around::Around;
+use super::by_role::{Correction, RoleGauges, Roles};
 use super::focus::{Focus, PhaseError};
-use super::gauge::{Gauge, Gauges, OPEN, Readings};
+use super::gauge::{Gauge, OPEN, Readings, in_order};
 use super::lines::{self, Group};
 use super::pair::{Span, pair};
 use super::told::{attributes, measured};
 use super::{Phase, PhaseFocus, Phases, Stretch, events};
 use crate::analyze::amounts::Amounts;
 use crate::analyze::composition::Composition;
+use crate::analyze::groups::Groups;
+use crate::analyze::process::Process;
 use crate::analyze::roster::Roster;
 use crate::analyze::{RowSource, RunClock};
 use crate::model::{BootNs, Bytes};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+/// So many phases are told by role: those of which most is to tell.
+const BY_ROLE_MAX: usize = 1_000;
+
+/// Beyond so many begins and ends, who asks for the phases of one name gets only those by role.
+const BOUNDARIES_MAX: usize = 20_000;
+
+/// Where the pass over memory notes what phases need.
+#[derive(Debug)]
+pub(in crate::analyze) struct Gauges {
+    /// All processes together.
+    pub(in crate::analyze) tree: Gauge<Amounts>,
+    /// By position in the roster: the processes that have phases.
+    pub(in crate::analyze) own: HashMap<usize, Gauge<Amounts>>,
+    /// The processes by role.
+    pub(in crate::analyze) roles: RoleGauges,
+}
+
+/// What was noted for the phases, and who there is.
+pub(in crate::analyze) struct Noted<'a> {
+    /// Memory of processes.
+    pub(in crate::analyze) gauges: Gauges,
+    /// What else there was.
+    pub(in crate::analyze) around: Around,
+    /// By position in the roster.
+    pub(in crate::analyze) processes: &'a [Process],
+    /// Their roles.
+    pub(in crate::analyze) groups: &'a Groups,
+    /// What everybody held at [`Timeline::instants`].
+    pub(in crate::analyze) states: &'a [Composition],
+}
+
 /// The phases, and those that were asked for by name.
 #[derive(Debug)]
 pub(in crate::analyze) struct Timeline {
     spans: Vec<Span>,
     groups: Vec<Group>,
+    /// Where phases begin and end.
+    boundaries: Arc<[BootNs]>,
     missing: Vec<Arc<str>>,
     focus: Option<Focus>,
 }
@@ -33,9 +70,11 @@ impl Timeline {
         let read = events::read(source, roster)?;
         let spans = pair(read.events, |place| roster.processes[place].exit_boot_ns);
         let groups = lines::group(&spans);
+        let boundaries = spans.iter().flat_map(Span::boundaries).collect();
         Ok(Self {
             spans,
             groups,
+            boundaries: in_order(boundaries),
             missing: read.missing,
             focus: None,
         })
@@ -62,35 +101,46 @@ impl Timeline {
     /// What the pass is to note.
     pub(in crate::analyze) fn gauges(&self) -> Gauges {
         let mut own: HashMap<usize, Vec<BootNs>> = HashMap::new();
-        let mut all = Vec::new();
         for span in &self.spans {
-            let instants = span.begin.into_iter().chain([span.end]);
-            all.extend(instants.clone());
             if let Some(process) = span.process {
-                own.entry(process).or_default().extend(instants);
+                own.entry(process).or_default().extend(span.boundaries());
             }
         }
         let own = own.into_iter();
         Gauges {
-            tree: Gauge::new(all),
+            tree: Gauge::new(Arc::clone(&self.boundaries)),
             own: own
-                .map(|(process, instants)| (process, Gauge::new(instants)))
+                .map(|(process, instants)| (process, Gauge::new(in_order(instants))))
                 .collect(),
+            roles: RoleGauges::new(match &self.focus {
+                Some(focus) if self.has_only_focus_by_role() => {
+                    in_order(focus.boundaries(&self.spans).collect())
+                }
+                _ => Arc::clone(&self.boundaries),
+            }),
         }
     }
 
-    /// The phases with their memory; `None` when there are none. `states` has what everybody
-    /// held at [`Self::instants`].
+    fn has_only_focus_by_role(&self) -> bool {
+        self.focus.is_some() && self.boundaries.len() > BOUNDARIES_MAX
+    }
+
+    /// Reads what is to be told beside processes; nothing where there are no phases.
+    pub(in crate::analyze) fn around<S: RowSource>(&self, source: &S) -> Result<Around, S::Error> {
+        Around::read(source, &self.boundaries)
+    }
+
+    /// The phases with their memory; `None` when there are none.
     pub(in crate::analyze) fn told(
         &self,
-        gauges: Gauges,
+        noted: Noted<'_>,
         clock: &RunClock,
-        states: &[Composition],
         noted_end: BootNs,
     ) -> (Option<Phases>, Option<PhaseFocus>) {
         let Some(first) = self.spans.first() else {
             return (None, None);
         };
+        let Noted { gauges, states, .. } = noted;
         let is_lower_bound = gauges.tree.is_partly_unknown();
         let own = gauges.own.into_iter();
         let tree = gauges.tree.read();
@@ -101,10 +151,12 @@ impl Timeline {
         // A phase can begin before anything is known of memory.
         let known = instants.filter(|instant| tree.at(*instant).rss().is_some());
         let baseline_boot_ns = known.min().or(first.begin).unwrap_or(first.end);
-        let memory = Memory {
+        let mut memory = Memory {
             baseline: tree.at(baseline_boot_ns),
             tree,
             own: own.map(|(place, gauge)| (place, gauge.read())).collect(),
+            roles: Roles::of(gauges.roles, noted.groups, noted.processes),
+            around: noted.around,
             end: clock.end(),
         };
         let count_of = |spans: &[Span]| {
@@ -112,12 +164,16 @@ impl Timeline {
             processes.len()
         };
         let focus = self.focus.as_ref();
-        let focus =
-            focus.map(|focus| focus.told(&self.spans, &self.groups, &memory, states, noted_end));
+        let focus = focus
+            .and_then(|focus| focus.told(&self.spans, &self.groups, &memory, states, noted_end));
+        if self.has_only_focus_by_role() {
+            memory.roles.give_up();
+        }
         let phases = Phases {
             baseline_boot_ns,
             baseline: memory.baseline,
             is_lower_bound,
+            has_too_many_for_roles: memory.roles.is_given_up(),
             count: self.spans.len(),
             process_count: count_of(&self.spans),
             lines: lines::lines(&self.spans, &self.groups, &memory),
@@ -128,15 +184,17 @@ impl Timeline {
 }
 
 /// What the pass noted, for the spans.
-pub(super) struct Memory {
-    tree: Readings,
-    own: HashMap<usize, Readings>,
+pub(super) struct Memory<'a> {
+    tree: Readings<Amounts>,
+    own: HashMap<usize, Readings<Amounts>>,
+    pub(super) roles: Roles<'a>,
+    pub(super) around: Around,
     baseline: Amounts,
     /// The end of the recording.
     end: BootNs,
 }
 
-impl Memory {
+impl Memory<'_> {
     /// When a span ended.
     pub(super) fn end_of(&self, span: &Span) -> BootNs {
         match span.end {
@@ -148,15 +206,29 @@ impl Memory {
     /// What all held. Where its process measured itself, and the last row before says
     /// otherwise, the sum is off by as much.
     pub(super) fn tree(&self, span: &Span) -> Stretch {
-        let stretch = self.stretch(&self.tree, span);
-        let Some((rows, told)) = self.noted(span).zip(self.own(span)) else {
+        let stretch = self.tree_by_rows(span);
+        let Some(Correction { rows, measured, .. }) = self.correction(span) else {
             return stretch;
         };
         Stretch {
-            begin: stretch.begin.moved(rows.begin, told.begin),
-            end: stretch.end.moved(rows.end, told.end),
+            begin: stretch.begin.moved(rows.begin, measured.begin),
+            end: stretch.end.moved(rows.end, measured.end),
             ..stretch
         }
+    }
+
+    pub(super) fn tree_by_rows(&self, span: &Span) -> Stretch {
+        self.stretch(&self.tree, span)
+    }
+
+    /// `None` where its process measured nothing.
+    pub(super) fn correction(&self, span: &Span) -> Option<Correction> {
+        measured(span).has_ends().then_some(())?;
+        Some(Correction {
+            process: span.process?,
+            rows: self.noted(span)?,
+            measured: self.own(span)?,
+        })
     }
 
     /// What its process held: as it measured itself, where it did.
@@ -181,7 +253,7 @@ impl Memory {
         Some(self.tree(span).end.rss()? - self.baseline.rss()?)
     }
 
-    fn stretch(&self, readings: &Readings, span: &Span) -> Stretch {
+    fn stretch(&self, readings: &Readings<Amounts>, span: &Span) -> Stretch {
         let begin = span.begin;
         let peak = readings.peak(begin.unwrap_or(span.end), span.end);
         let end = self.end_of(span);
@@ -192,7 +264,7 @@ impl Memory {
         }
     }
 
-    /// A span with its memory.
+    /// A span with its memory, but not by role.
     pub(super) fn phase(&self, span: &Span) -> Phase {
         Phase {
             name: span.name.clone(),
@@ -207,8 +279,24 @@ impl Memory {
             tree: self.tree(span),
             own: self.own(span),
             since_baseline: self.since_baseline(span),
+            roles: Vec::new(),
+            gpu: self.around.gpu(span),
+            devices: self.around.devices(span),
+            page_cache: self.around.page_cache(span),
             exact_peak: measured(span).peak,
             attributes: attributes(span),
+        }
+    }
+
+    /// Tells phases by role: those that changed most, where there are many.
+    pub(super) fn tell_roles<'p>(&self, phases: impl Iterator<Item = (&'p mut Phase, &'p Span)>) {
+        let mut phases: Vec<_> = phases.collect();
+        if phases.len() > BY_ROLE_MAX {
+            phases.sort_by_key(|(phase, _)| std::cmp::Reverse(phase.weight()));
+        }
+        for (phase, span) in phases.into_iter().take(BY_ROLE_MAX) {
+            let (tree, correction) = (self.tree_by_rows(span), self.correction(span));
+            phase.roles = self.roles.stretches(span, &tree, correction.as_ref());
         }
     }
 }

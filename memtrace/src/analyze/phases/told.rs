@@ -18,6 +18,13 @@ pub(super) struct Measured {
     pub(super) peak: Option<Bytes>,
 }
 
+impl Measured {
+    /// Whether it measured what it held at its begin or at its end.
+    pub(super) fn has_ends(&self) -> bool {
+        self.begin.is_some() || self.end.is_some()
+    }
+}
+
 /// The attributes of both marks; those of the end win.
 pub(super) fn attributes(span: &Span) -> Map<String, Value> {
     let texts = [&span.begin_attributes, &span.end_attributes];

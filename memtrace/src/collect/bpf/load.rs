@@ -70,7 +70,9 @@ pub enum LoadError {
     #[error("the BPF object has no {0}")]
     Absent(&'static str),
     /// The way to see calls on address spaces that was asked for by name was refused.
-    #[error("see mmap and brk by {0}")]
+    #[error(
+        "the kernel refused --probes {0}; take another way, or none: memtrace doctor says which there are"
+    )]
     Probes(String),
     /// The task iterator's descriptor could not be read.
     #[error("read the task iterator: {0}")]

@@ -2,6 +2,7 @@
 //! that have a limit.
 
 use super::group::{Group, Reading};
+use super::moves::Moves;
 use super::others::{self, Others};
 use crate::collect::kept::TextBuffer;
 use crate::collect::{CollectError, Collector, Tick, World};
@@ -23,6 +24,7 @@ const OTHERS_PERIOD: DurationNs = DurationNs(10_000_000_000);
 pub struct CgroupCollector {
     hierarchy: MemoryHierarchy,
     groups: BTreeMap<String, Watched>,
+    moves: Moves,
     buffer: TextBuffer,
     /// Where procfs is, if its process ids are those of the recording.
     proc: Option<PathBuf>,
@@ -38,12 +40,43 @@ struct Watched {
     held_at: Option<BootNs>,
     /// When it last was above a group that did.
     needed_at: BootNs,
-    last: Option<(Reading, Option<Others>)>,
+    last: Option<Last>,
     others: Option<Others>,
     others_at: Option<BootNs>,
 }
 
+type State = (Reading, Option<Others>);
+
+/// What was read last.
+#[derive(Debug)]
+struct Last {
+    state: State,
+    /// When it was last read so.
+    tick: Tick,
+    is_written: bool,
+}
+
 impl Watched {
+    /// The rows that a reading is due: it itself where it differs from the one before, which
+    /// then is told again, with the time until which it held.
+    fn rows(&mut self, path: &str, version: i32, state: State, tick: &Tick) -> Vec<CgroupMemRow> {
+        let is_same = |last: &Last| last.state == state;
+        let is_new = tick.is_keyframe || !self.last.as_ref().is_some_and(is_same);
+        let mut rows = Vec::new();
+        if is_new {
+            let before = self.last.as_ref();
+            let held = before.filter(|last| !last.is_written && !is_same(last));
+            rows.extend(held.map(|last| row(path, version, &last.state, &last.tick)));
+            rows.push(row(path, version, &state, tick));
+        }
+        self.last = Some(Last {
+            state,
+            tick: *tick,
+            is_written: is_new,
+        });
+        rows
+    }
+
     fn is_count_due(&self, now: BootNs) -> bool {
         let is_due = self.others_at.is_none_or(|at| now - at >= OTHERS_PERIOD);
         self.held_at == Some(now) && is_due
@@ -57,6 +90,7 @@ impl CgroupCollector {
         Self {
             hierarchy,
             groups: BTreeMap::new(),
+            moves: Moves::default(),
             buffer: TextBuffer::default(),
             proc: proc.map(Path::to_owned),
             recorded: HashSet::new(),
@@ -180,6 +214,11 @@ impl Collector for CgroupCollector {
         world: &mut World,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
+        if let Some(proc) = &self.proc {
+            let buffer = &mut self.buffer;
+            self.moves
+                .follow(tick.boot, world, proc, &self.hierarchy, buffer);
+        }
         self.find_groups(tick, world, out);
         self.count_others(tick.boot, world);
         let version = self.hierarchy.version.number();
@@ -191,10 +230,8 @@ impl Collector for CgroupCollector {
             match group.read(watched.held_at.is_some(), buffer) {
                 Ok(Some(reading)) => {
                     let state = (reading, watched.others);
-                    if tick.is_keyframe || watched.last.as_ref() != Some(&state) {
-                        out.push(Record::CgroupMem(row(path, version, &state, tick)));
-                        watched.last = Some(state);
-                    }
+                    let rows = watched.rows(path, version, state, tick);
+                    out.extend(rows.into_iter().map(Record::CgroupMem));
                     true
                 }
                 Ok(None) => true,
@@ -206,12 +243,7 @@ impl Collector for CgroupCollector {
     }
 }
 
-fn row(
-    path: &str,
-    version: i32,
-    (reading, others): &(Reading, Option<Others>),
-    tick: &Tick,
-) -> CgroupMemRow {
+fn row(path: &str, version: i32, (reading, others): &State, tick: &Tick) -> CgroupMemRow {
     CgroupMemRow {
         ts: tick.wall(),
         boot_ns: tick.boot,

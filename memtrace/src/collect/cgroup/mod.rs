@@ -3,6 +3,7 @@
 
 mod collector;
 mod group;
+mod moves;
 mod others;
 mod paths;
 mod v1;

@@ -110,7 +110,7 @@ pub(super) fn memory_cgroup(dir: &ProcDir, buffer: &mut TextBuffer) -> Option<St
 }
 
 /// Writes a cgroup, and the container that its path names, into a row of `process`.
-pub(super) fn set_cgroup(row: &mut ProcessRow, cgroup: Option<String>) {
+pub(in crate::collect) fn set_cgroup(row: &mut ProcessRow, cgroup: Option<String>) {
     row.container_id = cgroup.as_deref().and_then(container_id).map(str::to_owned);
     row.cgroup = cgroup;
 }

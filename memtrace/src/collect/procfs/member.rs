@@ -2,7 +2,7 @@
 
 use super::census::Newcomer;
 use super::dir::ProcDir;
-use super::identity::{Identity, memory_cgroup, set_cgroup};
+use super::identity::Identity;
 use super::names::Names;
 use super::probe::{DescriptorBudget, Probe, Sight};
 use super::refusals::{Refusal, Refusals};
@@ -118,7 +118,6 @@ impl Member {
         if poll.tick.boot >= self.slow_at {
             self.slow_at = poll.tick.boot + SLOW_PERIOD;
             is_written |= self.read_amounts(poll);
-            self.check_cgroup(poll);
         }
         if poll.tick.is_keyframe
             && !is_written
@@ -254,19 +253,6 @@ impl Member {
             at: is_at_peak.then_some(poll.tick.boot),
         };
         poll.world.raise_peak(self.upid, peak);
-    }
-
-    fn check_cgroup(&self, poll: &mut Poll<'_>) {
-        let Ok(Some(dir)) = ProcDir::open(poll.root, self.tgid) else {
-            return;
-        };
-        let cgroup = memory_cgroup(&dir, poll.buffer);
-        if cgroup.is_some()
-            && let Some(process) = poll.world.process_mut(self.upid)
-            && process.row().cgroup != cgroup
-        {
-            set_cgroup(process.row_mut(), cgroup);
-        }
     }
 
     fn write_mem(&mut self, amounts: Amounts, source: MemSource, poll: &mut Poll<'_>) {

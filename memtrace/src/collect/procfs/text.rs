@@ -38,7 +38,7 @@ fn drop_split_character(text: &mut Vec<u8>) {
 
 /// The path of the memory cgroup out of /proc/PID/cgroup: the v1 hierarchy that holds the
 /// controller, else the unified one.
-pub(super) fn memory_cgroup(text: &[u8]) -> Option<String> {
+pub(in crate::collect) fn memory_cgroup(text: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(text);
     let mut unified = None;
     // `4:memory:/path` or `0::/path`; the path itself can hold colons.

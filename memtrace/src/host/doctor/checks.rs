@@ -4,9 +4,7 @@
 //! whatever stands against BPF is a warning.
 
 use super::Finding;
-use crate::host::{
-    Capabilities, Capability, CgroupVersion, HidePid, HostFacts, Lockdown, NvmlSurvey, ProbeWay,
-};
+use crate::host::{Capability, CgroupVersion, HidePid, HostFacts, Lockdown, NvmlSurvey, ProbeWay};
 
 /// What a check of Linux says elsewhere.
 const NOT_LINUX: &str = "not asked: this is not Linux";
@@ -78,7 +76,11 @@ pub(super) fn btf(facts: &HostFacts) -> Finding {
 }
 
 const FOR_BPF: [Capability; 2] = [Capability::BPF, Capability::PERFMON];
-const TO_SEE: [Capability; 2] = [Capability::SYS_PTRACE, Capability::DAC_READ_SEARCH];
+const TO_SEE: [Capability; 3] = [
+    Capability::SYS_PTRACE,
+    Capability::DAC_READ_SEARCH,
+    Capability::CHECKPOINT_RESTORE,
+];
 const TO_LAST: [Capability; 2] = [Capability::SYS_RESOURCE, Capability::IPC_LOCK];
 /// What the kernel log takes; asked for by trying.
 const FOR_THE_LOG: [Capability; 1] = [Capability::SYSLOG];
@@ -106,18 +108,12 @@ fn capabilities(wanted: &[Capability], facts: &HostFacts) -> Finding {
         let names: Vec<&str> = set.map(|capability| capability.name()).collect();
         names.join(", ")
     };
-    let missing = names(&mut wanted.iter().filter(|wanted| !is_in_effect(held, **wanted)));
+    let missing = names(&mut wanted.iter().filter(|wanted| !held.covers(**wanted)));
     if missing.is_empty() {
         Finding::pass(names(&mut wanted.iter()))
     } else {
         Finding::warn(format!("missing {missing}"), capability_remedy(facts))
     }
-}
-
-/// CAP_SYS_ADMIN still stands in for those that were split off from it.
-fn is_in_effect(held: Capabilities, capability: Capability) -> bool {
-    let was_split_off = FOR_BPF.contains(&capability);
-    held.has(capability) || (was_split_off && held.has(Capability::SYS_ADMIN))
 }
 
 /// For root without them something else took them away. For everyone else the one line
@@ -220,10 +216,11 @@ pub(super) fn tracefs(facts: &HostFacts) -> Finding {
     match &facts.tracefs {
         _ if !is_linux(facts) => Finding::pass(NOT_LINUX),
         Some(directory) => Finding::pass(directory.display().to_string()),
-        None => Finding::warn(
-            with_cause("not usable", "tracefs", facts),
-            "sudo mount -t tracefs nodev /sys/kernel/tracing",
-        ),
+        None => Finding::pass(with_cause(
+            "not usable; memtrace does without",
+            "tracefs",
+            facts,
+        )),
     }
 }
 

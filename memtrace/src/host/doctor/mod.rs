@@ -108,7 +108,7 @@ pub static CHECKS: &[Check] = &[
     },
     Check {
         name: "tracefs",
-        purpose: "classic tracepoints, where the kernel has no better ones",
+        purpose: "where perf and bpftrace look; no probe of memtrace needs it",
         examine: checks::tracefs,
     },
     Check {

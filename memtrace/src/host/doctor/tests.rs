@@ -91,7 +91,6 @@ fn what_is_taken_away_is_what_warns_and_says_what_to_do() {
             facts.lockdown = Some(Lockdown::Confidentiality)
         }),
         ("mmap and brk", |facts| facts.has_fentry = Some(false)),
-        ("tracefs", |facts| facts.tracefs = None),
         ("memory cgroups", |facts| facts.memory_hierarchy = None),
         ("kernel log", |facts| facts.is_kmsg_readable = Some(false)),
         ("pressure (PSI)", |facts| facts.has_psi = Some(false)),

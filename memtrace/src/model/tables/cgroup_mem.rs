@@ -4,7 +4,7 @@ use crate::model::table::table;
 use crate::model::{BootNs, Bytes, DurationNs, WallNs};
 
 table! {
-    /// Memory of one cgroup that holds a recorded process, or of a group above it that has a limit. From memory.current and memory.stat (v2), memory.usage_in_bytes and memory.stat (v1).
+    /// Memory of one cgroup that holds a recorded process, or of a group above it that has a limit. Read every second, and again when the processes have moved far; a reading that equals the one before has no row, but for one every 10 s and the last before a change. From memory.current and memory.stat (v2), memory.usage_in_bytes and memory.stat (v1).
     pub struct CgroupMemRow in "cgroup_mem" {
         /// Wall-clock time (UTC).
         ts: WallNs,

@@ -72,7 +72,7 @@ pub(super) fn gpus_at(analysis: &Analysis, at: &Composition, top: usize) -> Opti
 }
 
 /// `0`, or `0:1` for an instance of it.
-fn short(gpus: &Gpus, device: usize) -> String {
+pub(super) fn short(gpus: &Gpus, device: usize) -> String {
     let Some(told) = gpus.devices.get(device) else {
         return words::UNKNOWN.to_owned();
     };

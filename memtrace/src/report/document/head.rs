@@ -4,10 +4,13 @@ use super::{Block, Section, Tone};
 use crate::analyze::{Analysis, Ending, Loss};
 use crate::model::tables::{DiagKind, Severity};
 use crate::model::{DurationNs, RunState, Target};
+use crate::report::visible::shorten;
 use crate::report::{Style, words};
 
 /// More losses than this, and the rest is a number: the answer must stay on the first screen.
 const MAX_LINES: usize = 5;
+/// Columns for the command: a script can be one of its arguments.
+const MAX_COMMAND: usize = 180;
 
 /// Command, host, time, end, backend, cost.
 pub(super) fn about(analysis: &Analysis, style: &Style) -> Section {
@@ -25,7 +28,10 @@ pub(super) fn about(analysis: &Analysis, style: &Style) -> Section {
 
 fn target(target: &Target) -> String {
     match target {
-        Target::Command { argv } => argv.join(" "),
+        Target::Command { argv } => {
+            let words = argv.join(" ");
+            shorten(&words, MAX_COMMAND).into_owned()
+        }
         Target::Pids { tgids } => {
             let tgids: Vec<String> = tgids.iter().map(ToString::to_string).collect();
             format!("pid {} and descendants", tgids.join(", "))

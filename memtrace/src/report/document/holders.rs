@@ -101,6 +101,8 @@ fn whole(analysis: &Analysis) -> String {
 
 fn table(section: &mut Section, analysis: &Analysis, state: &Composition, top: usize) {
     let groups = state.groups(&analysis.processes);
+    // A line for all others would say less of a single one.
+    let top = top + usize::from(groups.len() == top + 1);
     let has_swap = state.totals.swap.bytes().is_some_and(|swap| swap.0 > 0);
     let mut holders = state.holders.iter();
     let has_gpu = holders.any(|held| state.gpu_held_by(held.process).is_some());

@@ -1,8 +1,12 @@
 //! What named phases cost: the table, the phases of one name, and a log of them.
 
-use super::{Section, Tone, figures, flexible, name, pid};
+mod log;
+mod one;
+
+use super::gpus::short;
+use super::{Column, Section, Tone, figures, flexible, pid, words_in};
 use crate::analyze::{
-    Amounts, Analysis, Phase, PhaseEnd, PhaseFocus, PhaseForm, PhaseLine, Repeated, Slope, Spread,
+    Amounts, Analysis, Level, Phase, PhaseEnd, PhaseForm, PhaseLine, PhasePart, Repeated, Slope,
     Stretch,
 };
 use crate::model::{Bytes, DurationNs};
@@ -16,9 +20,9 @@ const WORTH_TELLING: f64 = 16.0 * 1024.0 * 1024.0;
 /// What is told instead of the rest, for who asked for phases only.
 pub(super) fn instead(analysis: &Analysis, style: &Style, top: usize) -> Option<Vec<Section>> {
     if let Some(focus) = &analysis.phase {
-        return Some(one(analysis, focus, top));
+        return Some(one::one(analysis, focus, top));
     }
-    style.is_startup_log.then(|| vec![log(analysis)])
+    style.is_startup_log.then(|| vec![log::log(analysis)])
 }
 
 /// The phases in order of time: those that mattered most, or all. `None` when nothing was marked.
@@ -43,11 +47,9 @@ pub(super) fn phases(analysis: &Analysis, style: &Style, top: usize) -> Option<S
     let (stages, repeats): (Vec<&Repeated>, Vec<&Repeated>) =
         many.into_iter().partition(|many| many.steps.is_some());
     table(&mut section, analysis, &single, style.has_phases);
-    stage_table(&mut section, &stages);
+    stage_table(&mut section, analysis, &stages);
     repeat_table(&mut section, analysis, &repeats);
-    if let Some(leak) = steepest(&stages) {
-        section.say(Tone::Alert, leak);
-    }
+    leaks(&mut section, analysis, &stages);
     if shown.len() < phases.lines.len() {
         let rest = words::count(phases.lines.len() - shown.len());
         let told = format!("{rest} more that changed less: --phases shows all.");
@@ -77,6 +79,10 @@ fn explain(section: &mut Section, analysis: &Analysis) {
         true => " Some process's memory is unknown and not part of it.",
         false => "",
     };
+    let gpu = match phases.has_gpu() {
+        true => ", GPU what came into use on all GPUs",
+        false => "",
+    };
     if let Some((first, rest)) = phases.missing.split_first() {
         let more = match rest.len() {
             0 => String::new(),
@@ -89,9 +95,13 @@ fn explain(section: &mut Section, analysis: &Analysis) {
         Tone::Quiet,
         format!(
             "TREE is what all recorded processes gained from begin to end, OWN what the process \
-             did that marked it; SO FAR counts from the {held} at {from}.{bound}"
+             did that marked it{gpu}; SO FAR counts from the {held} at {from}.{bound}"
         ),
     );
+    if phases.has_too_many_for_roles && analysis.phase.is_none() {
+        let told = "Too many marks to tell them by role; --phase NAME does for one name.";
+        section.say(Tone::Quiet, told);
+    }
 }
 
 fn single(line: &PhaseLine) -> Option<&Phase> {
@@ -131,13 +141,17 @@ fn table(section: &mut Section, analysis: &Analysis, phases: &[&Phase], has_attr
         figures("OWN", 0),
         figures("SO FAR", 1),
         figures("PEAK", 2),
+        figures("GPU", 0),
+        figures("GPU PEAK", 4),
         figures("OWN PEAK", 3),
-        figures("ANON", 5),
-        figures("FILE", 7),
-        figures("SHMEM", 6),
-        figures("AT BEGIN", 8),
-        figures("AT END", 8),
-        figures("SAID", 9),
+        figures("OWN ANON", 5),
+        figures("OWN FILE", 7),
+        figures("OWN SHMEM", 6),
+        figures("AT BEGIN", 9),
+        figures("AT END", 9),
+        words_in("MOST OF IT", 8),
+        figures("PAGE CACHE", 8),
+        words_in("SAID", 10),
     ];
     let rows = phases.iter().map(|phase| {
         let mut row = row(analysis, phase);
@@ -147,33 +161,77 @@ fn table(section: &mut Section, analysis: &Analysis, phases: &[&Phase], has_attr
         });
         row
     });
-    section.table(columns, rows.collect());
+    let (columns, rows) = filled(columns, rows.collect());
+    section.table(columns, rows);
+}
+
+/// Only the columns that say anything.
+fn filled(columns: Vec<Column>, rows: Vec<Vec<String>>) -> (Vec<Column>, Vec<Vec<String>>) {
+    let is_filled: Vec<bool> = (0..columns.len())
+        .map(|place| {
+            rows.iter()
+                .any(|row| row.get(place).is_some_and(|cell| !cell.is_empty()))
+        })
+        .collect();
+    let kept = |place: usize| is_filled.get(place).copied().unwrap_or(true);
+    let columns = columns
+        .into_iter()
+        .enumerate()
+        .filter(|(place, _)| kept(*place));
+    let rows = rows.into_iter().map(|row| {
+        let cells = row
+            .into_iter()
+            .enumerate()
+            .filter(|(place, _)| kept(*place));
+        cells.map(|(_, cell)| cell).collect()
+    });
+    (columns.map(|(_, column)| column).collect(), rows.collect())
 }
 
 fn row(analysis: &Analysis, phase: &Phase) -> Vec<String> {
     let begin = phase.begin_boot_ns.unwrap_or(phase.end_boot_ns);
-    let own = |kind| phase.own.unwrap_or(phase.tree).delta(kind);
     let change = |bytes| match is_end_of_nothing(phase) {
         true => "-".to_owned(),
         false => change(bytes),
     };
-    let own_change = phase.own.map(|own| change(own.rss_delta()));
+    let level = |level: Option<Level>| level.map_or_else(String::new, |told| change(told.delta()));
+    let own = |kind| {
+        let own = phase.own.as_ref();
+        own.map_or_else(String::new, |own| change(own.delta(kind)))
+    };
+    let gpu_peak = phase
+        .gpu
+        .map(|gpu| words::bytes_or_unknown(gpu.peak.map(|(peak, _)| peak)));
     vec![
         words::offset(&analysis.clock, begin),
         label(phase),
         pid_of(analysis, phase.process),
         took(phase),
         change(phase.tree.rss_delta()),
-        own_change.unwrap_or_default(),
+        own(Amounts::rss),
         words::change(phase.since_baseline),
         peak(&phase.tree),
+        level(phase.gpu),
+        gpu_peak.unwrap_or_default(),
         phase.own.as_ref().map_or_else(String::new, peak),
-        change(own(Amounts::anon)),
-        change(own(Amounts::file)),
-        change(own(Amounts::shmem)),
+        own(Amounts::anon),
+        own(Amounts::file),
+        own(Amounts::shmem),
         words::bytes_or_unknown(phase.tree.begin.rss()),
         words::bytes_or_unknown(phase.tree.end.rss()),
+        most_of_it(phase),
+        level(phase.page_cache),
     ]
+}
+
+/// The role that gained or lost most, where there are several to choose from.
+fn most_of_it(phase: &Phase) -> String {
+    let most = phase.roles.first().filter(|_| phase.roles.len() > 1);
+    let most = most.and_then(|most| Some((&most.name, most.stretch.rss_delta()?)));
+    match most {
+        Some((name, delta)) if delta.0 != 0 => format!("{name} {}", change(Some(delta))),
+        _ => String::new(),
+    }
 }
 
 /// ` gib=12.66 seconds=31.5`: what its marks say, but for what other columns show.
@@ -220,7 +278,10 @@ fn label(phase: &Phase) -> String {
         (PhaseEnd::Marked, None) => " (nothing before it)",
         (PhaseEnd::Marked, _) => "",
     };
-    format!("{indent}{}{odd}", phase.name)
+    let step = phase
+        .step
+        .map_or_else(String::new, |step| format!(" (step {step})"));
+    format!("{indent}{}{step}{odd}", phase.name)
 }
 
 fn pid_of(analysis: &Analysis, process: Option<usize>) -> String {
@@ -239,32 +300,49 @@ fn peak(stretch: &Stretch) -> String {
     words::bytes_or_unknown(stretch.peak.map(|(bytes, _)| bytes))
 }
 
-fn stage_table(section: &mut Section, stages: &[&Repeated]) {
+fn stage_table(section: &mut Section, analysis: &Analysis, stages: &[&Repeated]) {
     let columns = vec![
         flexible("STAGE"),
+        figures("PID", 4),
         figures("STEPS", 0),
         figures("MEAN TIME", 3),
         figures("MEAN AT END", 1),
         figures("P95", 2),
         figures("TREE, PER STEP", 0),
         figures("OWN, PER STEP", 0),
+        figures("GPU, PER STEP", 0),
     ];
     let rows = stages.iter().filter_map(|stage| {
         let steps = stage.steps?;
         let mean_ns = stage.total_ns.0 / i64::try_from(stage.count.max(1)).unwrap_or(1);
         let end = stage.tree.end;
         let end_mean = end.map(|end| Bytes(end.mean_bytes as i64));
+        let beside = |measures: Option<_>, slope| match measures {
+            Some(_) => per_step(slope),
+            None => String::new(),
+        };
         Some(vec![
             stage.name.to_string(),
+            pids_of(analysis, stage),
             format!("{}-{}", steps.first, steps.last),
             words::duration(DurationNs(mean_ns)),
             words::bytes_or_unknown(end_mean),
             words::bytes_or_unknown(end.map(|end| end.p95)),
             per_step(steps.tree),
-            per_step(steps.own),
+            beside(stage.own, steps.own),
+            beside(stage.gpu, steps.gpu),
         ])
     });
-    section.table(columns, rows.collect());
+    let (columns, rows) = filled(columns, rows.collect());
+    section.table(columns, rows);
+}
+
+/// The process of all of them, or how many there are.
+fn pids_of(analysis: &Analysis, many: &Repeated) -> String {
+    match (many.process, many.process_count) {
+        (None, count @ 1..) => format!("{} ×", words::count(count)),
+        (process, _) => pid_of(analysis, process),
+    }
 }
 
 /// `+12.0 MiB ±0.8 MiB`: the slope and its 95 % interval.
@@ -278,39 +356,86 @@ fn per_step(slope: Option<Slope>) -> String {
     format!("{sign}{} ±{}", words::bytes(rise), words::bytes(margin))
 }
 
-/// The stage whose memory surely grows, and most; one with a begin and an end rather than a
-/// mark for a moment, which only says when.
-fn steepest(stages: &[&Repeated]) -> Option<String> {
-    let rise =
-        |slope: &Slope| slope.bytes_per_step * slope.last_step.abs_diff(slope.first_step) as f64;
+/// By how much a line rises over its steps.
+fn rise(slope: &Slope) -> f64 {
+    slope.bytes_per_step * slope.last_step.abs_diff(slope.first_step) as f64
+}
+
+/// The stage for which a figure surely grows, and most; one with a begin and an end rather than
+/// a mark for a moment, which only says when.
+fn steepest<'a>(
+    stages: &[&'a Repeated],
+    slope_of: impl Fn(&Repeated) -> Option<Slope>,
+) -> Option<(&'a Repeated, Slope)> {
     let slopes = stages
         .iter()
-        .filter_map(|stage| Some((stage, stage.steps?, stage.steps?.tree?)));
-    let (stage, steps, slope) = slopes
-        .filter(|(.., slope)| slope.is_growing() && rise(slope) >= WORTH_TELLING)
-        .max_by(|(a_stage, _, a), (b_stage, _, b)| {
+        .filter_map(|&stage| Some((stage, slope_of(stage)?)));
+    slopes
+        .filter(|(_, slope)| slope.is_growing() && rise(slope) >= WORTH_TELLING)
+        .max_by(|(a_stage, a), (b_stage, b)| {
             let is_phase = |stage: &Repeated| stage.form != PhaseForm::Moment;
             let by_form = is_phase(a_stage).cmp(&is_phase(b_stage));
             by_form.then(rise(a).total_cmp(&rise(b)))
-        })?;
-    let own = match steps.own.filter(Slope::is_growing) {
-        Some(own) => format!(
-            "; its own process by {}",
-            words::bytes(Bytes(own.bytes_per_step as i64))
-        ),
-        None => String::new(),
-    };
-    Some(format!(
-        "Memory of the tree at the end of {} grows by {} per step (95 % interval {} to {}){own}: {} from step {} \
+        })
+}
+
+/// What grows from step to step: memory of the tree, and what is in use on GPUs.
+fn leaks(section: &mut Section, analysis: &Analysis, stages: &[&Repeated]) {
+    let slope = |stage: &Repeated| stage.steps?.tree;
+    if let Some((stage, slope)) = steepest(stages, slope) {
+        let own = stage.steps.and_then(|steps| steps.own);
+        let who = match own.filter(Slope::is_growing) {
+            Some(own) => format!("; its own process by {}", per_step_bytes(&own)),
+            None => grower(&stage.roles).map_or_else(String::new, |(name, slope)| {
+                format!("; most of it in {name} ({})", per_step_bytes(&slope))
+            }),
+        };
+        section.say(Tone::Alert, grows("the tree", stage, &slope, &who));
+    }
+    let slope = |stage: &Repeated| stage.steps?.gpu;
+    if let Some((stage, slope)) = steepest(stages, slope) {
+        let who = grower(&stage.devices).map_or_else(String::new, |(name, slope)| {
+            let device = device_name(analysis, name);
+            format!("; most of it on GPU {device} ({})", per_step_bytes(&slope))
+        });
+        section.say(Tone::Alert, grows("all GPUs", stage, &slope, &who));
+    }
+}
+
+fn per_step_bytes(slope: &Slope) -> String {
+    words::bytes(Bytes(slope.bytes_per_step as i64))
+}
+
+/// The part that surely grows most, where there are several.
+fn grower(parts: &[PhasePart]) -> Option<(&str, Slope)> {
+    let slopes = parts
+        .iter()
+        .filter_map(|part| Some((&*part.name, part.slope.filter(Slope::is_growing)?)));
+    let most = slopes.max_by(|(_, a), (_, b)| a.bytes_per_step.total_cmp(&b.bytes_per_step));
+    most.filter(|_| parts.len() > 1)
+}
+
+fn grows(of: &str, stage: &Repeated, slope: &Slope, parts: &str) -> String {
+    format!(
+        "Memory of {of} at the end of {} grows by {} ±{} (95 %) per step{parts}: {} from step {} \
          to {}.",
         stage.name,
-        words::bytes(Bytes(slope.bytes_per_step as i64)),
-        words::bytes(Bytes((slope.bytes_per_step - slope.margin_bytes) as i64)),
-        words::bytes(Bytes((slope.bytes_per_step + slope.margin_bytes) as i64)),
-        words::bytes(Bytes(rise(&slope) as i64)),
+        per_step_bytes(slope),
+        words::bytes(Bytes(slope.margin_bytes as i64)),
+        words::bytes(Bytes(rise(slope) as i64)),
         slope.first_step,
         slope.last_step,
-    ))
+    )
+}
+
+/// The short name of a device of `gpu_device`.
+fn device_name(analysis: &Analysis, device: &str) -> String {
+    let gpus = analysis.gpus.as_ref();
+    let place = gpus.and_then(|gpus| {
+        let mut devices = gpus.devices.iter();
+        Some((gpus, devices.position(|known| known.device == device)?))
+    });
+    place.map_or_else(|| device.to_owned(), |(gpus, place)| short(gpus, place))
 }
 
 fn repeat_table(section: &mut Section, analysis: &Analysis, repeats: &[&Repeated]) {
@@ -324,166 +449,30 @@ fn repeat_table(section: &mut Section, analysis: &Analysis, repeats: &[&Repeated
         figures("MEAN", 1),
         figures("P95", 2),
         figures("PEAK", 5),
+        figures("GPU", 0),
     ];
     let rows = repeats.iter().map(|many| {
         let measures = many.own.unwrap_or(many.tree);
         let delta = measures.delta;
-        let pid = match (many.process, many.process_count) {
-            (None, count @ 1..) => format!("{} ×", words::count(count)),
-            (process, _) => pid_of(analysis, process),
-        };
         vec![
             words::offset(&analysis.clock, many.begin_boot_ns),
             many.name.to_string(),
-            pid,
+            pids_of(analysis, many),
             words::count(many.count),
             words::duration(many.total_ns),
             change(delta.map(|delta| delta.sum)),
             change(delta.map(|delta| Bytes(delta.mean_bytes as i64))),
             change(delta.map(|delta| delta.p95)),
             words::bytes_or_unknown(many.tree.peak.map(|(bytes, _)| bytes)),
+            many.gpu
+                .map_or_else(String::new, |gpu| change(gpu.delta.map(|delta| delta.sum))),
         ]
     });
-    section.table(columns, rows.collect());
-}
-
-/// The phases of one name, then who gained and lost over all of them.
-fn one(analysis: &Analysis, focus: &PhaseFocus, top: usize) -> Vec<Section> {
-    let clock = &analysis.clock;
-    let mut section = Section::new(format!(
-        "Phase {}: {} from {} to {}",
-        focus.name,
-        match focus.phases.len() {
-            1 => "once".to_owned(),
-            count => format!("{} times", words::count(count)),
-        },
-        words::when(clock, focus.begin_boot_ns),
-        words::when(clock, focus.end_boot_ns),
-    ));
-    if let Some(many) = &focus.line {
-        match many.steps {
-            Some(_) => stage_table(&mut section, &[many]),
-            None => repeat_table(&mut section, analysis, &[many]),
-        }
-    }
-    let shown: Vec<&Phase> = focus.phases.iter().take(top).collect();
-    table(&mut section, analysis, &shown, true);
-    if shown.len() < focus.phases.len() {
-        let rest = words::count(focus.phases.len() - shown.len());
-        section.say(Tone::Quiet, format!("{rest} more: --top N shows N."));
-    }
-    explain(&mut section, analysis);
-    vec![section, holders(analysis, focus, top)]
-}
-
-fn holders(analysis: &Analysis, focus: &PhaseFocus, top: usize) -> Section {
-    let mut section = Section::new(match focus.phases.len() {
-        1 => "Who held what at its begin and at its end",
-        _ => "Who held what at the first begin and at the last end",
-    });
-    let columns = vec![
-        figures("PID", 0),
-        flexible("PROCESS"),
-        figures("BEGIN", 1),
-        figures("END", 1),
-        figures("CHANGE", 0),
-        figures("ANON", 2),
-        figures("FILE", 4),
-        figures("SHMEM", 3),
-    ];
-    let rows = focus.holders.iter().take(top).map(|holder| {
-        let stretch = Stretch {
-            begin: holder.before,
-            end: holder.after,
-            peak: None,
-        };
-        vec![
-            pid(&analysis.processes[holder.process]),
-            name(analysis, holder.process),
-            words::bytes_or_dash(holder.before.rss()),
-            words::bytes_or_dash(holder.after.rss()),
-            change(stretch.rss_delta()),
-            change(stretch.delta(Amounts::anon)),
-            change(stretch.delta(Amounts::file)),
-            change(stretch.delta(Amounts::shmem)),
-        ]
-    });
-    section.table(columns, rows.collect());
-    if focus.holders.len() > top {
-        let rest = words::processes(focus.holders.len() - top);
-        section.say(Tone::Quiet, format!("{rest} more that changed less."));
-    }
-    section
-}
-
-/// Phases as they ended, with what each added and the sum so far, in MiB.
-fn log(analysis: &Analysis) -> Section {
-    let Some(phases) = &analysis.phases else {
-        return unmarked();
-    };
-    let mut section = Section::new(format!(
-        "Phases as they ended, above the {} at {}",
-        words::bytes_or_unknown(phases.baseline.rss()),
-        words::offset(&analysis.clock, phases.baseline_boot_ns),
-    ));
-    let columns = vec![
-        figures("ENDED", 0),
-        figures("TOOK", 1),
-        flexible("PHASE"),
-        figures("PID", 3),
-        figures("OWN MiB", 2),
-        figures("DELTA MiB", 0),
-        figures("SUM MiB", 0),
-    ];
-    let mut lines: Vec<&PhaseLine> = phases.lines.iter().collect();
-    lines.sort_by_key(|line| match line {
-        PhaseLine::One(phase) => phase.end_boot_ns,
-        PhaseLine::Many(many) => many.end_boot_ns,
-    });
-    let rows = lines.into_iter().map(|line| match line {
-        PhaseLine::One(phase) => vec![
-            words::offset(&analysis.clock, phase.end_boot_ns),
-            took(phase),
-            label(phase) + &attributes(phase),
-            pid_of(analysis, phase.process),
-            phase
-                .own
-                .map_or_else(String::new, |own| gained(phase, own.rss_delta())),
-            gained(phase, phase.tree.rss_delta()),
-            mebibytes(phase.since_baseline),
-        ],
-        PhaseLine::Many(many) => {
-            let sum = |delta: Option<Spread>| mebibytes(delta.map(|d| d.sum));
-            vec![
-                words::offset(&analysis.clock, many.end_boot_ns),
-                words::duration(many.total_ns),
-                format!("{} ({} ×)", many.name, words::count(many.count)),
-                pid_of(analysis, many.process),
-                many.own.map_or_else(String::new, |own| sum(own.delta)),
-                sum(many.tree.delta),
-                mebibytes(many.since_baseline),
-            ]
-        }
-    });
-    section.table(columns, rows.collect());
-    section
-}
-
-fn gained(phase: &Phase, bytes: Option<Bytes>) -> String {
-    match is_end_of_nothing(phase) {
-        true => "-".to_owned(),
-        false => mebibytes(bytes),
-    }
+    let (columns, rows) = filled(columns, rows.collect());
+    section.table(columns, rows);
 }
 
 /// A moment that nothing came before is the end of no stretch.
 fn is_end_of_nothing(phase: &Phase) -> bool {
     phase.form == PhaseForm::Moment && phase.begin_boot_ns.is_none()
-}
-
-fn mebibytes(bytes: Option<Bytes>) -> String {
-    bytes.map_or_else(
-        || words::UNKNOWN.to_owned(),
-        |bytes| format!("{:+.1}", bytes.0 as f64 / (1024.0 * 1024.0)),
-    )
 }

@@ -1,14 +1,15 @@
-//! Pretty JSON in which what a terminal would act on is escaped. JSON itself asks that only of
+//! JSON in which what a terminal would act on is escaped. JSON itself asks that only of
 //! the C0 controls, and a report is as likely to be looked at as to be parsed.
 
 use crate::report::visible::is_hidden;
-use serde_json::ser::{CharEscape, Formatter, PrettyFormatter};
+use serde_json::ser::{CharEscape, Formatter};
 use std::io::{self, Write};
 
+/// Another formatter with those escapes.
 #[derive(Debug, Default)]
-pub(super) struct SafePretty(PrettyFormatter<'static>);
+pub(super) struct Safe<F>(F);
 
-macro_rules! pretty {
+macro_rules! as_it_does {
     ($($method:ident($($argument:ident: $type:ty),*);)+) => {
         $(fn $method<W: ?Sized + Write>(
             &mut self,
@@ -20,8 +21,8 @@ macro_rules! pretty {
     };
 }
 
-impl Formatter for SafePretty {
-    pretty! {
+impl<F: Formatter> Formatter for Safe<F> {
+    as_it_does! {
         begin_array();
         end_array();
         begin_array_value(first: bool);
@@ -68,7 +69,7 @@ mod tests {
     fn what_a_terminal_would_act_on_is_escaped_and_reads_back_the_same() {
         let text = "c1\u{9b}31m rtl\u{202e} esc\x1b[0m tag\u{e0041} 训练 \"quoted\"";
         let mut out = Vec::new();
-        let formatter = SafePretty::default();
+        let formatter = Safe::<serde_json::ser::PrettyFormatter>::default();
         let mut serializer = serde_json::Serializer::with_formatter(&mut out, formatter);
         text.serialize(&mut serializer).unwrap();
         let written = String::from_utf8(out).unwrap();

@@ -12,6 +12,7 @@ pub(super) struct Phases<'a> {
     baseline_at: Instant,
     baseline: Kinds,
     is_lower_bound: bool,
+    has_too_many_for_roles: bool,
     count: usize,
     process_count: usize,
     line_count: usize,
@@ -28,6 +29,11 @@ pub(super) struct Focus<'a> {
     phases: Vec<Phase<'a>>,
     begin: Instant,
     end: Instant,
+    tree: Stretch,
+    roles: Vec<RoleChange<'a>>,
+    gpu: Option<Level>,
+    devices: Vec<Device<'a>>,
+    page_cache: Option<Level>,
     holder_count: usize,
     holders: Vec<HolderChange<'a>>,
 }
@@ -55,6 +61,10 @@ struct Phase<'a> {
     tree: Stretch,
     own: Option<Stretch>,
     since_baseline_bytes: Option<Bytes>,
+    roles: Vec<Role<'a>>,
+    gpu: Option<Level>,
+    devices: Vec<Device<'a>>,
+    page_cache: Option<Level>,
     exact_peak_bytes: Option<Bytes>,
     attributes: &'a Map<String, Value>,
 }
@@ -66,6 +76,47 @@ struct Stretch {
     delta: Delta,
     peak_rss_bytes: Option<Bytes>,
     peak_at: Option<Instant>,
+}
+
+/// A role in a phase.
+#[derive(Serialize)]
+struct Role<'a> {
+    name: &'a str,
+    #[serde(flatten)]
+    stretch: Stretch,
+}
+
+/// A role from the begin of the first phase to the end of the last.
+#[derive(Serialize)]
+struct RoleChange<'a> {
+    #[serde(flatten)]
+    role: Role<'a>,
+    #[serde(flatten)]
+    gpu: OnGpus,
+}
+
+/// What some processes held on GPUs.
+#[derive(Serialize)]
+struct OnGpus {
+    gpu_begin_bytes: Option<Bytes>,
+    gpu_end_bytes: Option<Bytes>,
+}
+
+/// An amount that is read from time to time.
+#[derive(Serialize)]
+struct Level {
+    begin_bytes: Option<Bytes>,
+    end_bytes: Option<Bytes>,
+    delta_bytes: Option<Bytes>,
+    peak_bytes: Option<Bytes>,
+    peak_at: Option<Instant>,
+}
+
+#[derive(Serialize)]
+struct Device<'a> {
+    device: &'a str,
+    #[serde(flatten)]
+    level: Level,
 }
 
 #[derive(Serialize)]
@@ -92,7 +143,27 @@ struct Repeated<'a> {
     tree: Measures,
     own: Option<Measures>,
     since_baseline_bytes: Option<Bytes>,
+    roles: Vec<Part<'a>>,
+    gpu: Option<Figures>,
+    devices: Vec<Part<'a>>,
     steps: Option<Steps>,
+}
+
+/// A role or a GPU in many phases.
+#[derive(Serialize)]
+struct Part<'a> {
+    name: &'a str,
+    #[serde(flatten)]
+    figures: Figures,
+    slope: Option<Slope>,
+}
+
+#[derive(Serialize)]
+struct Figures {
+    delta: Option<Spread>,
+    end: Option<Spread>,
+    peak_bytes: Option<Bytes>,
+    peak_at: Option<Instant>,
 }
 
 #[derive(Serialize)]
@@ -118,6 +189,7 @@ struct Steps {
     count: usize,
     tree: Option<Slope>,
     own: Option<Slope>,
+    gpu: Option<Slope>,
 }
 
 #[derive(Serialize)]
@@ -139,6 +211,8 @@ struct HolderChange<'a> {
     begin: Kinds,
     end: Kinds,
     rss_delta_bytes: Option<Bytes>,
+    #[serde(flatten)]
+    gpu: OnGpus,
 }
 
 impl<'a> Phases<'a> {
@@ -150,6 +224,7 @@ impl<'a> Phases<'a> {
             baseline_at: Instant::of(&analysis.clock, phases.baseline_boot_ns),
             baseline: Kinds::of(&phases.baseline),
             is_lower_bound: phases.is_lower_bound,
+            has_too_many_for_roles: phases.has_too_many_for_roles,
             count: phases.count,
             process_count: phases.process_count,
             line_count: phases.lines.len(),
@@ -166,6 +241,10 @@ impl<'a> Focus<'a> {
         let top = top.unwrap_or(usize::MAX);
         let phases = focus.phases.iter().take(top);
         let holders = focus.holders.iter().take(top);
+        let roles = focus
+            .roles
+            .iter()
+            .map(|role| RoleChange::of(analysis, role));
         Some(Self {
             name: &focus.name,
             line: focus.line.as_ref().map(|line| Repeated::of(analysis, line)),
@@ -173,6 +252,14 @@ impl<'a> Focus<'a> {
             phases: phases.map(|phase| Phase::of(analysis, phase)).collect(),
             begin: Instant::of(&analysis.clock, focus.begin_boot_ns),
             end: Instant::of(&analysis.clock, focus.end_boot_ns),
+            tree: Stretch::of(analysis, &focus.tree),
+            roles: roles.collect(),
+            gpu: focus.gpu.as_ref().map(|gpu| Level::of(analysis, gpu)),
+            devices: Device::all(analysis, &focus.devices),
+            page_cache: focus
+                .page_cache
+                .as_ref()
+                .map(|cache| Level::of(analysis, cache)),
             holder_count: focus.holders.len(),
             holders: holders
                 .map(|holder| HolderChange::of(analysis, holder))
@@ -202,6 +289,10 @@ impl<'a> Phase<'a> {
     fn of(analysis: &Analysis, phase: &'a analyze::Phase) -> Self {
         let instant = |boot: BootNs| Instant::of(&analysis.clock, boot);
         let (pid, upid) = identity(analysis, phase.process);
+        let roles = phase.roles.iter().map(|role| Role {
+            name: &role.name,
+            stretch: Stretch::of(analysis, &role.stretch),
+        });
         Self {
             name: &phase.name,
             kind: phase.form.as_str(),
@@ -217,6 +308,13 @@ impl<'a> Phase<'a> {
             tree: Stretch::of(analysis, &phase.tree),
             own: phase.own.as_ref().map(|own| Stretch::of(analysis, own)),
             since_baseline_bytes: phase.since_baseline,
+            roles: roles.collect(),
+            gpu: phase.gpu.as_ref().map(|gpu| Level::of(analysis, gpu)),
+            devices: Device::all(analysis, &phase.devices),
+            page_cache: phase
+                .page_cache
+                .as_ref()
+                .map(|cache| Level::of(analysis, cache)),
             exact_peak_bytes: phase.exact_peak,
             attributes: &phase.attributes,
         }
@@ -225,7 +323,7 @@ impl<'a> Phase<'a> {
 
 impl Stretch {
     fn of(analysis: &Analysis, stretch: &analyze::Stretch) -> Self {
-        let peak_at = stretch.peak.map(|(_, at)| Instant::of(&analysis.clock, at));
+        let (peak_rss_bytes, peak_at) = peak(analysis, stretch.peak);
         Self {
             begin: Kinds::of(&stretch.begin),
             end: Kinds::of(&stretch.end),
@@ -236,7 +334,7 @@ impl Stretch {
                 shmem_bytes: stretch.delta(Amounts::shmem),
                 swap_bytes: stretch.delta(Amounts::swap),
             },
-            peak_rss_bytes: stretch.peak.map(|(bytes, _)| bytes),
+            peak_rss_bytes,
             peak_at,
         }
     }
@@ -259,6 +357,9 @@ impl<'a> Repeated<'a> {
             tree: Measures::of(analysis, &many.tree),
             own: many.own.as_ref().map(|own| Measures::of(analysis, own)),
             since_baseline_bytes: many.since_baseline,
+            roles: Part::all(analysis, &many.roles),
+            gpu: many.gpu.as_ref().map(|gpu| Figures::of(analysis, gpu)),
+            devices: Part::all(analysis, &many.devices),
             steps: many.steps.as_ref().map(Steps::of),
         }
     }
@@ -266,13 +367,12 @@ impl<'a> Repeated<'a> {
 
 impl Measures {
     fn of(analysis: &Analysis, measures: &analyze::Measures) -> Self {
+        let (peak_rss_bytes, peak_at) = peak(analysis, measures.peak);
         Self {
             delta: measures.delta.as_ref().map(Spread::of),
             end: measures.end.as_ref().map(Spread::of),
-            peak_rss_bytes: measures.peak.map(|(bytes, _)| bytes),
-            peak_at: measures
-                .peak
-                .map(|(_, at)| Instant::of(&analysis.clock, at)),
+            peak_rss_bytes,
+            peak_at,
         }
     }
 }
@@ -296,6 +396,7 @@ impl Steps {
             count: steps.count,
             tree: steps.tree.as_ref().map(Slope::of),
             own: steps.own.as_ref().map(Slope::of),
+            gpu: steps.gpu.as_ref().map(Slope::of),
         }
     }
 }
@@ -324,6 +425,80 @@ impl<'a> HolderChange<'a> {
             begin: Kinds::of(&change.before),
             end: Kinds::of(&change.after),
             rss_delta_bytes: change.rss_delta(),
+            gpu: OnGpus::of(change.gpu),
         }
     }
+}
+
+impl OnGpus {
+    fn of(change: Option<analyze::GpuChange>) -> Self {
+        let [gpu_begin_bytes, gpu_end_bytes] = change.unwrap_or_default();
+        Self {
+            gpu_begin_bytes,
+            gpu_end_bytes,
+        }
+    }
+}
+
+impl<'a> RoleChange<'a> {
+    fn of(analysis: &Analysis, role: &'a analyze::RoleChange) -> Self {
+        Self {
+            role: Role {
+                name: &role.name,
+                stretch: Stretch::of(analysis, &role.stretch),
+            },
+            gpu: OnGpus::of(role.gpu),
+        }
+    }
+}
+
+impl Level {
+    fn of(analysis: &Analysis, level: &analyze::Level) -> Self {
+        let (peak_bytes, peak_at) = peak(analysis, level.peak);
+        Self {
+            begin_bytes: level.begin,
+            end_bytes: level.end,
+            delta_bytes: level.delta(),
+            peak_bytes,
+            peak_at,
+        }
+    }
+}
+
+impl<'a> Device<'a> {
+    fn all(analysis: &Analysis, devices: &'a [analyze::DeviceLevel]) -> Vec<Self> {
+        let devices = devices.iter().map(|device| Self {
+            device: &device.device,
+            level: Level::of(analysis, &device.level),
+        });
+        devices.collect()
+    }
+}
+
+impl<'a> Part<'a> {
+    fn all(analysis: &Analysis, parts: &'a [analyze::PhasePart]) -> Vec<Self> {
+        let parts = parts.iter().map(|part| Self {
+            name: &part.name,
+            figures: Figures::of(analysis, &part.measures),
+            slope: part.slope.as_ref().map(Slope::of),
+        });
+        parts.collect()
+    }
+}
+
+impl Figures {
+    fn of(analysis: &Analysis, measures: &analyze::Measures) -> Self {
+        let (peak_bytes, peak_at) = peak(analysis, measures.peak);
+        Self {
+            delta: measures.delta.as_ref().map(Spread::of),
+            end: measures.end.as_ref().map(Spread::of),
+            peak_bytes,
+            peak_at,
+        }
+    }
+}
+
+fn peak(analysis: &Analysis, peak: Option<(Bytes, BootNs)>) -> (Option<Bytes>, Option<Instant>) {
+    let (bytes, at) = peak.unzip();
+    (bytes, at.map(|at| Instant::of(&analysis.clock, at)))
 }

@@ -1,0 +1,242 @@
+//! The memory of each role at the boundaries of phases.
+//!
+//! A role's memory at an instant is that of the processes that had the role then. One that takes
+//! another role within a phase is a loss of the one and a gain of the other.
+
+use super::gauge::{Gauge, Readings};
+use super::pair::Span;
+use super::{RoleStretch, Stretch};
+use crate::analyze::amounts::Amounts;
+use crate::analyze::groups::Groups;
+use crate::analyze::process::Process;
+use crate::model::BootNs;
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+/// Roles that are told apart, those of the highest peak.
+const ROLES_MAX: usize = 16;
+
+/// What the rest is called, as programs beyond so many are.
+const OTHERS: &str = "others";
+
+/// Changes that are noted: some 100 MiB. A hundred thousand phases and dozens of roles can make
+/// more, which would not fit into the memory that a report may take.
+const STEPS_MAX: usize = 1_000_000;
+
+/// Where the pass over memory notes what roles held.
+#[derive(Debug, Default)]
+pub(in crate::analyze) struct RoleGauges {
+    instants: Arc<[BootNs]>,
+    by_group: Vec<Option<Gauge<Amounts>>>,
+    step_count: usize,
+    is_given_up: bool,
+}
+
+impl RoleGauges {
+    pub(super) fn new(instants: Arc<[BootNs]>) -> Self {
+        Self {
+            instants,
+            ..Self::default()
+        }
+    }
+
+    /// A group held the amounts from `from` until `until`.
+    pub(in crate::analyze) fn hold(
+        &mut self,
+        group: u32,
+        from: BootNs,
+        until: BootNs,
+        amounts: Amounts,
+    ) {
+        if self.instants.is_empty() {
+            return;
+        }
+        let place = group as usize;
+        if self.by_group.len() <= place {
+            self.by_group.resize_with(place + 1, || None);
+        }
+        let gauge = self.by_group[place].get_or_insert_with(|| Gauge::new(self.instants.clone()));
+        let before = gauge.step_count();
+        gauge.hold(from, until, amounts);
+        self.step_count += gauge.step_count() - before;
+        if self.step_count > STEPS_MAX {
+            *self = Self {
+                is_given_up: true,
+                ..Self::default()
+            };
+        }
+    }
+}
+
+/// What the pass noted of roles.
+pub(super) struct Roles<'a> {
+    groups: &'a Groups,
+    told: Vec<Role>,
+    is_given_up: bool,
+}
+
+struct Role {
+    group: usize,
+    name: Arc<str>,
+    /// Before this nobody had it.
+    since: BootNs,
+    readings: Readings<Amounts>,
+}
+
+/// What a process held at an instant by its rows, and what it measured of itself.
+#[derive(Clone, Copy)]
+pub(super) struct Correction {
+    pub(super) process: usize,
+    pub(super) rows: Stretch,
+    pub(super) measured: Stretch,
+}
+
+impl<'a> Roles<'a> {
+    pub(super) fn of(gauges: RoleGauges, groups: &'a Groups, processes: &[Process]) -> Self {
+        let since = groups.since(processes);
+        let is_given_up = gauges.is_given_up;
+        let gauges = gauges.by_group.into_iter().enumerate();
+        let told = gauges.filter_map(|(group, gauge)| {
+            let name = &groups.list.get(group)?.name;
+            let is_rest = **name == *OTHERS;
+            Some(Role {
+                group,
+                name: Arc::clone(name),
+                since: since.get(group).copied().flatten()?,
+                readings: gauge.filter(|_| !is_rest)?.read(),
+            })
+        });
+        let mut told: Vec<Role> = told.collect();
+        told.sort_by_key(|role| (Reverse(role.readings.highest()), role.group));
+        told.truncate(ROLES_MAX);
+        Self {
+            groups,
+            told,
+            is_given_up,
+        }
+    }
+
+    /// Whether there was too much to note.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.is_given_up
+    }
+
+    /// Nothing more is told by role.
+    pub(super) fn give_up(&mut self) {
+        self.told.clear();
+        self.is_given_up = true;
+    }
+
+    /// How many there are, the rest counted as one; none where it was too much.
+    pub(super) fn count(&self) -> usize {
+        match self.told.len() {
+            0 => 0,
+            count => count + 1,
+        }
+    }
+
+    pub(super) fn name(&self, role: usize) -> Arc<str> {
+        let role = self.told.get(role);
+        role.map_or_else(|| Arc::from(OTHERS), |role| Arc::clone(&role.name))
+    }
+
+    /// The role of a process at an instant, by its place here.
+    pub(super) fn role_of(&self, process: usize, at: BootNs) -> usize {
+        let group = self.groups.at(process, at);
+        let mut told = self.told.iter();
+        let place = told.position(|role| Some(role.group) == group);
+        place.unwrap_or(self.told.len())
+    }
+
+    /// What a role held over a span, in which all together held `tree` by their rows.
+    pub(super) fn stretch(
+        &self,
+        role: usize,
+        span: &Span,
+        tree: impl FnOnce() -> Stretch,
+        correction: Option<&Correction>,
+    ) -> Stretch {
+        let mut stretch = match self.told.get(role) {
+            Some(role) => role.stretch(span),
+            None => self.rest(span, &tree()),
+        };
+        if let Some(Correction {
+            process,
+            rows,
+            measured,
+        }) = correction
+        {
+            let is_of = |at: BootNs| self.role_of(*process, at) == role;
+            if span.begin.is_some_and(is_of) {
+                stretch.begin = stretch.begin.moved(rows.begin, measured.begin);
+            }
+            if is_of(span.end) {
+                stretch.end = stretch.end.moved(rows.end, measured.end);
+            }
+        }
+        stretch
+    }
+
+    /// What each role held over a span, what changed most first, without those that held nothing.
+    pub(super) fn stretches(
+        &self,
+        span: &Span,
+        tree: &Stretch,
+        correction: Option<&Correction>,
+    ) -> Vec<RoleStretch> {
+        let roles = (0..self.count()).map(|role| RoleStretch {
+            name: self.name(role),
+            stretch: self.stretch(role, span, || *tree, correction),
+        });
+        let mut roles: Vec<RoleStretch> =
+            roles.filter(|role| role.stretch.is_something()).collect();
+        roles.sort_by_key(|role| {
+            let delta = role.stretch.rss_delta();
+            let size = delta.map(|delta| delta.0.saturating_abs());
+            Reverse((size, role.stretch.end.rss()))
+        });
+        roles
+    }
+
+    /// All that no told role held. Where a role is unknown it is no part of the sum either.
+    fn rest(&self, span: &Span, tree: &Stretch) -> Stretch {
+        let (mut begin, mut end) = (tree.begin, tree.end);
+        for role in &self.told {
+            let [held_first, held_last] = role.ends(span);
+            begin = begin.less(&held_first);
+            end = end.less(&held_last);
+        }
+        Stretch {
+            begin,
+            end,
+            peak: None,
+        }
+    }
+}
+
+impl Role {
+    fn ends(&self, span: &Span) -> [Amounts; 2] {
+        let at = |instant: BootNs| match self.readings.at(instant) {
+            Amounts::UNKNOWN if instant < self.since => Amounts::NONE,
+            held => held,
+        };
+        [span.begin.map_or(Amounts::UNKNOWN, at), at(span.end)]
+    }
+
+    fn stretch(&self, span: &Span) -> Stretch {
+        let [begin, end] = self.ends(span);
+        let peak = self.readings.peak(span.begin.unwrap_or(span.end), span.end);
+        Stretch {
+            begin,
+            end,
+            peak: peak.filter(|(bytes, _)| bytes.0 > 0),
+        }
+    }
+}
+
+impl Stretch {
+    pub(super) fn is_something(&self) -> bool {
+        let is_held = |held: &Amounts| held.rss().is_some_and(|rss| rss.0 != 0);
+        self.peak.is_some() || is_held(&self.begin) || is_held(&self.end)
+    }
+}

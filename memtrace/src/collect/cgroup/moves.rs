@@ -1,0 +1,150 @@
+//! Processes that were moved to another group while they run. Only /proc tells: no event comes
+//! with it but the tracepoint of a hierarchy that may be another one.
+
+use crate::collect::World;
+use crate::collect::kept::TextBuffer;
+use crate::collect::procfs::{memory_cgroup, set_cgroup};
+use crate::host::{CgroupVersion, MemoryHierarchy};
+use crate::model::{BootNs, DurationNs, Tgid, Upid};
+use std::path::Path;
+
+const PERIOD: DurationNs = DurationNs(1_000_000_000);
+/// So many are looked at each time, some 8 µs each,
+const LEAST: usize = 64;
+/// or one part in so many, where that is more.
+const PART: usize = 10;
+
+/// Looks at the processes in turn.
+#[derive(Debug, Default)]
+pub(super) struct Moves {
+    looked_at: Option<BootNs>,
+    last: Upid,
+}
+
+impl Moves {
+    /// Enters the group in which some processes are now. `proc` is where procfs is mounted.
+    pub(super) fn follow(
+        &mut self,
+        now: BootNs,
+        world: &mut World,
+        proc: &Path,
+        hierarchy: &MemoryHierarchy,
+        buffer: &mut TextBuffer,
+    ) {
+        if self.looked_at.is_some_and(|at| now - at < PERIOD) {
+            return;
+        }
+        self.looked_at = Some(now);
+        for (upid, tgid) in self.next(world) {
+            if let Some(path) = group(tgid, proc, hierarchy, buffer)
+                && let Some(process) = world.process_mut(upid)
+                && process.row().cgroup.as_ref() != Some(&path)
+            {
+                set_cgroup(process.row_mut(), Some(path));
+            }
+        }
+    }
+
+    fn next(&mut self, world: &World) -> Vec<(Upid, Tgid)> {
+        let mut alive: Vec<_> = world
+            .processes()
+            .map(|process| (process.row().upid, process.row().tgid))
+            .collect();
+        alive.sort_unstable();
+        let after = alive.partition_point(|&(upid, _)| upid <= self.last);
+        alive.rotate_left(after);
+        alive.truncate(LEAST.max(alive.len() / PART));
+        if let Some(&(upid, _)) = alive.last() {
+            self.last = upid;
+        }
+        alive
+    }
+}
+
+/// The group of a process, where /proc tells and the mount shows it.
+fn group(
+    tgid: Tgid,
+    proc: &Path,
+    hierarchy: &MemoryHierarchy,
+    buffer: &mut TextBuffer,
+) -> Option<String> {
+    let text = buffer
+        .read_once(&proc.join(format!("{tgid}/cgroup")))
+        .ok()?;
+    let path = memory_cgroup(text)?;
+    // On v1 this stands for every group once the main thread has ended (proc_cgroup_show()).
+    let says_nothing = hierarchy.version == CgroupVersion::V1 && path == "/";
+    // What the mount does not show was named in another way.
+    let is_shown = hierarchy.directory(&path).is_some();
+    (is_shown && !says_nothing).then_some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collect::Birth;
+    use crate::model::FirstSeenBy;
+    use std::collections::HashSet;
+    use std::fs;
+
+    /// The group of a process that was in /a, after /proc says this.
+    fn after(version: CgroupVersion, text: &str) -> Option<String> {
+        let proc = tempfile::tempdir().unwrap();
+        fs::create_dir(proc.path().join("7")).unwrap();
+        fs::write(proc.path().join("7/cgroup"), text).unwrap();
+        let hierarchy = MemoryHierarchy {
+            version,
+            mount_point: "/sys/fs/cgroup".into(),
+            root: "/".to_owned(),
+        };
+        let mut world = World::default();
+        let upid = enter(&mut world, 7);
+        let mut buffer = TextBuffer::default();
+        Moves::default().follow(BootNs(0), &mut world, proc.path(), &hierarchy, &mut buffer);
+        world.row(upid).unwrap().cgroup.clone()
+    }
+
+    fn enter(world: &mut World, tgid: u32) -> Upid {
+        let birth = Birth {
+            tgid: Tgid(tgid),
+            start: BootNs(i64::from(tgid)),
+            seen_by: FirstSeenBy::Poll,
+            parent: None,
+            comm: String::new(),
+        };
+        let upid = world.enter(birth, BootNs(0));
+        let process = world.process_mut(upid).unwrap();
+        set_cgroup(process.row_mut(), Some("/a".to_owned()));
+        upid
+    }
+
+    #[test]
+    fn a_process_that_was_moved_is_in_its_new_group() {
+        let b = Some("/b".to_owned());
+        assert_eq!(after(CgroupVersion::V1, "9:pids:/x\n4:memory:/b\n"), b);
+        assert_eq!(after(CgroupVersion::V2, "0::/b\n"), b);
+        assert_eq!(after(CgroupVersion::V2, "0::/\n").as_deref(), Some("/"));
+    }
+
+    #[test]
+    fn what_says_nothing_of_the_group_changes_nothing() {
+        let a = Some("/a".to_owned());
+        // The main thread has ended, the others go on.
+        assert_eq!(after(CgroupVersion::V1, "4:memory:/\n"), a);
+        assert_eq!(after(CgroupVersion::V2, "0::/../sibling\n"), a);
+        assert_eq!(after(CgroupVersion::V2, "1:name=systemd:/x\n"), a);
+    }
+
+    #[test]
+    fn everyone_has_a_turn_and_few_at_a_time() {
+        let mut world = World::default();
+        for tgid in 1..=100 {
+            enter(&mut world, tgid);
+        }
+        let mut moves = Moves::default();
+        let turns = [moves.next(&world), moves.next(&world)];
+        assert_eq!(turns.each_ref().map(Vec::len), [LEAST, LEAST]);
+        let seen: HashSet<_> = turns.iter().flatten().collect();
+        assert_eq!(seen.len(), 100);
+    }
+}

@@ -1,0 +1,138 @@
+//! `memtrace export` leaves whole files, or none.
+
+use super::*;
+use std::io::Read;
+use std::path::Path;
+
+const NAMES: [&str; 4] = [
+    "memory_samples.csv",
+    "memory_samples.jsonl",
+    "memory_summary.json",
+    "memory_summary.md",
+];
+
+/// A recording of more than a second.
+fn recorded(dir: &Path) -> Result<()> {
+    let output = memtrace([
+        "record".as_ref(),
+        "-o".as_ref(),
+        dir.as_os_str(),
+        "--".as_ref(),
+        "sh".as_ref(),
+        "-c".as_ref(),
+        "for i in 1 2 3 4 5 6; do sleep 0.2; done".as_ref(),
+    ])?;
+    anyhow::ensure!(output.status.success(), "{}", words(&output));
+    Ok(())
+}
+
+fn listed(dir: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    Ok(names)
+}
+
+#[test]
+fn files_that_are_there_are_replaced_only_when_asked_for() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let (recording, files) = (dir.path().join("recording"), dir.path().join("files"));
+    recorded(&recording)?;
+    let export = |more: &[&str]| {
+        let words = [Path::new("export"), &recording, Path::new("-o"), &files];
+        let words = words.into_iter().map(Path::as_os_str);
+        memtrace(words.chain(more.iter().map(OsStr::new)))
+    };
+    let output = export(&[])?;
+    assert!(output.status.success(), "{}", words(&output));
+    assert_eq!(listed(&files)?, NAMES);
+    let csv = files.join(NAMES[0]);
+    std::fs::write(&csv, "mine")?;
+    std::fs::remove_file(files.join(NAMES[1]))?;
+    let output = export(&[])?;
+    assert!(!output.status.success());
+    assert!(
+        words(&output).contains("--force replaces it"),
+        "{}",
+        words(&output)
+    );
+    assert_eq!(std::fs::read_to_string(&csv)?, "mine");
+    assert_eq!(
+        listed(&files)?,
+        [NAMES[0], NAMES[2], NAMES[3]],
+        "nothing is half made"
+    );
+    let output = export(&["--force"])?;
+    assert!(output.status.success(), "{}", words(&output));
+    assert!(std::fs::read_to_string(&csv)?.starts_with("timestamp_iso,"));
+    assert_eq!(listed(&files)?, NAMES);
+    Ok(())
+}
+
+#[test]
+fn an_export_that_is_interrupted_leaves_nothing_under_a_final_name() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let (recording, files) = (dir.path().join("recording"), dir.path().join("files"));
+    recorded(&recording)?;
+    // What it writes goes into a pipe that nobody empties, so that it stops in the middle.
+    std::fs::create_dir(&files)?;
+    let partial = files.join(format!("{}.partial", NAMES[0]));
+    let made = Command::new("mkfifo").arg(&partial).status()?;
+    anyhow::ensure!(made.success(), "mkfifo: {made}");
+    let mut child = Command::new(program::memtrace()?)
+        .args(["export", "--interval", "1ms", "-o"])
+        .args([&files, &recording])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let mut pipe = std::fs::File::open(&partial)?;
+    pipe.read_exact(&mut [0])?;
+    anyhow::ensure!(
+        child.try_wait()?.is_none(),
+        "it ended before it was interrupted"
+    );
+    let pid = i32::try_from(child.id())?;
+    // SAFETY: kill takes no memory; the child is not waited for yet, so the id is its own.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
+    let status = child.wait()?;
+    assert!(!status.success(), "{status}");
+    let left = listed(&files)?;
+    assert!(
+        left.iter().all(|name| name.ends_with(".partial")),
+        "{left:?}"
+    );
+    Ok(())
+}
+
+mod needs_mount {
+    use super::*;
+    use memtrace_tests::need;
+
+    #[test]
+    fn a_full_disk_is_told_and_leaves_no_half_file() -> Result<()> {
+        need::require("mount");
+        let dir = tempfile::tempdir()?;
+        let (recording, disk) = (dir.path().join("recording"), dir.path().join("disk"));
+        recorded(&recording)?;
+        std::fs::create_dir(&disk)?;
+        let script = r#"
+            mount -t tmpfs -o size=64k none "$1" || exit 99
+            "$2" export --interval 1ms -o "$1" "$3"
+            code=$?
+            ls -A "$1"
+            exit $code
+        "#;
+        let output = shell_with_own_mounts(script)
+            .arg(&disk)
+            .arg(program::memtrace()?)
+            .arg(&recording)
+            .output()?;
+        let text = words(&output);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains("No space left on device"), "{text}");
+        assert_eq!(output.stdout, b"", "no file is left: {text}");
+        Ok(())
+    }
+}
