@@ -62,6 +62,18 @@ def test_without_a_recorder_the_figures_are_returned_all_the_same() -> None:
     assert heap.current_bytes > 0
 
 
+@pytest.mark.parametrize("how", ["option", "variable", "call"])
+def test_it_is_seen_however_it_was_switched_on(how: str) -> None:
+    code = "import memtrace; print(memtrace.python_heap(top=1) is not None)"
+    if how == "option":
+        ran = run_python("-X", "tracemalloc", "-c", code)
+    elif how == "variable":
+        ran = run_python("-c", code, PYTHONTRACEMALLOC="1")
+    else:
+        ran = run_python("-c", f"import tracemalloc; tracemalloc.start(); {code}")
+    assert (ran.stdout, ran.stderr) == ("True\n", "")
+
+
 def test_tracemalloc_is_never_imported_nor_started() -> None:
     code = "import memtrace, sys; memtrace.python_heap(); print('tracemalloc' in sys.modules)"
     assert run_python("-c", code).stdout == "False\n"

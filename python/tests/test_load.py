@@ -130,6 +130,26 @@ def test_the_plot_stacks_processes_and_names_phases() -> None:
     matplotlib.pyplot.close(axes.figure)
 
 
+def test_a_plot_names_the_longest_of_phases_that_begin_together(tmp_path: Path) -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("agg")
+    marks: list[dict[str, Any]] = []
+    for number in range(1_000):
+        begin = 1 + number // 2 / 100
+        length = 4 if number == 1 else 0.005
+        for kind, time in (("begin", begin), ("end", begin + length)):
+            mark = {"upid": 1, "name": f"phase {number}", "kind": kind, "span": number + 1}
+            marks.append({"boot_ns": int(time * SECOND), **mark})
+    marks.sort(key=lambda mark: int(mark["boot_ns"]))
+    path = write(tmp_path / "r", [(1, 1, 100, "first")], [(1, 9)], marks)
+    axes = memtrace.load(path).plot()
+    names = [text.get_text() for text in axes.texts]
+    assert "phase 1" in names
+    assert "phase 0" not in names
+    assert len(names) < 80
+    matplotlib.pyplot.close(axes.figure)
+
+
 # Recordings with known answers. A row of mem: seconds since the start, upid, RSS, source.
 Row = tuple[float, int, Optional[int], str]
 

@@ -23,7 +23,7 @@ pub(crate) const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "spike-1g",
-        run: |effort| spikes(1 << 30, effort.pick(1, 3)),
+        run: |effort| spikes(1 << 30, effort.pick(1, 30)),
     },
     Bench {
         name: "daemons",

@@ -8,9 +8,11 @@ mod attribution;
 mod cost;
 mod disk;
 mod exact;
+mod floor;
 mod gpu;
 mod marks;
 mod measured;
+mod python;
 mod reading;
 mod stats;
 mod storms;
@@ -63,6 +65,7 @@ const BENCHES: &[&[Bench]] = &[
     cost::BENCHES,
     storms::BENCHES,
     marks::BENCHES,
+    python::BENCHES,
     gpu::BENCHES,
     disk::BENCHES,
     reading::BENCHES,

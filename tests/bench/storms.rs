@@ -1,10 +1,13 @@
 //! What being recorded costs a program that does nothing but one thing, and what a
 //! recording costs a program that it is not about.
 //!
-//! Ratios are taken pair by pair, traced and untraced right after each other and in
-//! alternating order, of CPU time per operation: what others do on the machine moves both.
+//! Ratios are taken pair by pair, traced and untraced right after each other, in alternating
+//! order and in one process, of CPU time per operation: what others do on the machine moves
+//! both, and where memory happens to lie is the same for both.
 
+use crate::floor::EmptyProgram;
 use crate::measured::Measured;
+use crate::stats::Estimate;
 use crate::{Bench, Effort, stats};
 use anyhow::{Context, Result};
 use memtrace_tests::recorder::Recorder;
@@ -14,7 +17,7 @@ use memtrace_tests::workload::Running;
 pub(crate) const BENCHES: &[Bench] = &[
     Bench {
         name: "storm-fault",
-        run: |effort| traced(effort, "fault", 1.05),
+        run: faults,
     },
     Bench {
         name: "storm-mmap",
@@ -56,36 +59,51 @@ const SYSCALLS: f64 = 1.15;
 /// What counts as no slower.
 const NOISE: f64 = 1.02;
 
-/// Which process a recorder is attached to.
+/// What watches a storm.
 #[derive(Clone, Copy)]
-enum Target {
-    Storm,
-    Other(u32),
+enum Watch<'a> {
+    Nothing,
+    EmptyProgram,
+    /// A recording of the storm, with probes by this way.
+    Itself(&'a str),
+    /// A recording of another process.
+    Other(&'a str, u32),
+}
+
+/// Page faults: what a recording costs, what an empty program costs in its place, and the
+/// rest, which is memtrace's own.
+fn faults(effort: Effort) -> Result<Vec<Measured>> {
+    let watches = [Watch::Nothing, Watch::EmptyProgram, Watch::Itself("none")];
+    let costs = costs(effort, "fault", &watches)?;
+    let ratio = |over: usize, under: usize| {
+        let ratios: Vec<f64> = costs.iter().map(|leg| leg[over] / leg[under]).collect();
+        stats::estimate(&ratios)
+    };
+    let traced = "fault storm, traced to untraced";
+    let floor = "fault storm, an empty program on rss_stat to none";
+    let own = "fault storm, traced to an empty program";
+    Ok(vec![
+        Measured::estimate_at_most("storm-fault", traced, "x", 1.05, ratio(2, 0)),
+        Measured::told("storm-fault-floor", floor, "x", ratio(1, 0)),
+        Measured::told("storm-fault-own", own, "x", ratio(2, 1)),
+    ])
 }
 
 fn traced(effort: Effort, kind: &str, limit: f64) -> Result<Vec<Measured>> {
-    let ratios = ratios(effort, kind, Target::Storm, "none")?;
+    let estimate = ratio(effort, kind, Watch::Itself("none"))?;
     let what = format!("{kind} storm, traced to untraced");
     let name = format!("storm-{kind}");
     Ok(vec![Measured::estimate_at_most(
-        &name,
-        &what,
-        "x",
-        limit,
-        stats::estimate(&ratios),
+        &name, &what, "x", limit, estimate,
     )])
 }
 
 fn by_syscalls(effort: Effort, kind: &str, limit: f64) -> Result<Vec<Measured>> {
-    let ratios = ratios(effort, kind, Target::Storm, "syscalls")?;
+    let estimate = ratio(effort, kind, Watch::Itself("syscalls"))?;
     let what = format!("{kind} storm of 1 MiB, by the end of system calls, to untraced");
     let name = format!("syscalls-storm-{kind}");
     Ok(vec![Measured::estimate_at_most(
-        &name,
-        &what,
-        "x",
-        limit,
-        stats::estimate(&ratios),
+        &name, &what, "x", limit, estimate,
     )])
 }
 
@@ -94,13 +112,12 @@ fn by_syscalls(effort: Effort, kind: &str, limit: f64) -> Result<Vec<Measured>> 
 fn untraced(effort: Effort, way: &str, kind: &str, limit: Option<f64>) -> Result<Vec<Measured>> {
     let mut other = Running::start(&["idle", "--processes", "1"])?;
     other.line()?;
-    let ratios = ratios(effort, kind, Target::Other(other.pid()), way)?;
+    let estimate = ratio(effort, kind, Watch::Other(way, other.pid()))?;
     let what = format!("{kind} of an untraced process, beside a recording with --probes {way}");
     let name = match way {
         "auto" => format!("untraced-{kind}"),
         _ => format!("{way}-untraced-{kind}"),
     };
-    let estimate = stats::estimate(&ratios);
     Ok(vec![match limit {
         Some(limit) => Measured::estimate_at_most(&name, &what, "x", limit, estimate),
         None => Measured::told(&name, &what, "x", estimate),
@@ -124,33 +141,46 @@ fn million(effort: Effort) -> Result<Vec<Measured>> {
     Ok(rows)
 }
 
-fn ratios(effort: Effort, kind: &str, target: Target, way: &str) -> Result<Vec<f64>> {
-    let mut ratios = Vec::new();
-    for pair in 0..effort.pick(3, 21) {
-        let (traced, untraced) = if pair % 2 == 0 {
-            let traced = leg(effort, kind, Some(target), way)?;
-            (traced, leg(effort, kind, None, way)?)
-        } else {
-            let untraced = leg(effort, kind, None, way)?;
-            (leg(effort, kind, Some(target), way)?, untraced)
-        };
-        ratios.push(traced / untraced);
+/// How much slower a watched storm is.
+fn ratio(effort: Effort, kind: &str, watch: Watch<'_>) -> Result<Estimate> {
+    let costs = costs(effort, kind, &[Watch::Nothing, watch])?;
+    let ratios: Vec<f64> = costs.iter().map(|leg| leg[1] / leg[0]).collect();
+    Ok(stats::estimate(&ratios))
+}
+
+/// CPU time per operation of one storm, watched in one way after the other: the costs in
+/// the order of `watches`, taken forward and backward in turn, as often as is asked.
+fn costs(effort: Effort, kind: &str, watches: &[Watch<'_>]) -> Result<Vec<Vec<f64>>> {
+    let length = effort.pick("200", "500");
+    let mut storm = Running::held(&["storm", "--kind", kind, "--ms", length])?;
+    let mut all = Vec::new();
+    for turn in 0..effort.pick(3, 21) {
+        let mut costs = vec![0.0; watches.len()];
+        let mut order: Vec<_> = costs.iter_mut().zip(watches).collect();
+        if turn % 2 == 1 {
+            order.reverse();
+        }
+        for (cost, watch) in order {
+            *cost = leg(&mut storm, *watch)?;
+        }
+        all.push(costs);
     }
-    Ok(ratios)
+    storm.finish()?;
+    Ok(all)
 }
 
 /// CPU time per operation of one storm.
-fn leg(effort: Effort, kind: &str, target: Option<Target>, way: &str) -> Result<f64> {
-    let length = effort.pick("200", "500");
-    let mut storm = Running::held(&["storm", "--kind", kind, "--ms", length])?;
-    let recorder = match target {
-        Some(Target::Storm) => Some(attach(storm.pid(), way)?),
-        Some(Target::Other(pid)) => Some(attach(pid, way)?),
-        None => None,
+fn leg(storm: &mut Running, watch: Watch<'_>) -> Result<f64> {
+    let empty = matches!(watch, Watch::EmptyProgram).then(EmptyProgram::attach);
+    let empty = empty.transpose()?;
+    let recorder = match watch {
+        Watch::Nothing | Watch::EmptyProgram => None,
+        Watch::Itself(way) => Some(attach(storm.pid(), way)?),
+        Watch::Other(way, pid) => Some(attach(pid, way)?),
     };
     storm.go()?;
     let line = storm.line()?;
-    storm.finish()?;
+    drop(empty);
     if let Some(recorder) = recorder {
         recorder.stop()?;
     }

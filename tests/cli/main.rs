@@ -10,6 +10,7 @@ mod lines;
 mod marks;
 mod names;
 mod pid_reuse;
+mod rude_marks;
 mod signals;
 mod sudo;
 mod targets;

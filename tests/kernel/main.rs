@@ -44,6 +44,13 @@ mod needs_bpf {
     }
 
     #[test]
+    fn a_spike_that_begins_to_fall_by_little_is_seen_at_its_height() -> anyhow::Result<()> {
+        need::require("bpf");
+        all_hold(scenario::spikes_after_churn(BPF, 20)?);
+        Ok(())
+    }
+
+    #[test]
     fn address_space_that_nobody_touches_is_seen() -> anyhow::Result<()> {
         need::require("bpf");
         all_hold(scenario::reserve(BPF)?);
@@ -73,6 +80,14 @@ mod needs_bpf {
             "--interval",
             "100ms",
         ])?);
+        Ok(())
+    }
+
+    #[test]
+    fn a_process_learns_what_its_descendants_held_as_the_recording_tells_it() -> anyhow::Result<()>
+    {
+        need::require("bpf");
+        all_hold(scenario::sections(BPF, 64 << 20, 0)?);
         Ok(())
     }
 

@@ -4,30 +4,36 @@
 use anyhow::{Context, Result};
 use memtrace::model::{DiagKind, DiagRow, MemRow, ProcessRow};
 use memtrace_tests::recorder::{Recorded, record};
-use memtrace_tests::scenario;
+use memtrace_tests::scenario::{self, Score};
 use memtrace_tests::workload::{self, number};
 use std::process::Command;
 
 const INTERVAL_MS: &str = "50ms";
 
+fn words(backend: &str) -> [&str; 6] {
+    [
+        "--backend",
+        backend,
+        "--interval",
+        INTERVAL_MS,
+        "--budget",
+        "50",
+    ]
+}
+
 fn recorded(backend: &str, command: &Command) -> Result<Recorded> {
-    record(
-        &[
-            "--backend",
-            backend,
-            "--interval",
-            INTERVAL_MS,
-            "--budget",
-            "50",
-        ],
-        command,
-    )
+    record(&words(backend), command)
 }
 
 fn shell(script: &str) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", script]);
     command
+}
+
+fn all_hold(scores: &[Score]) {
+    let failed: Vec<_> = scores.iter().filter(|score| !score.is_full()).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
 }
 
 /// The process whose command line begins so.
@@ -158,16 +164,21 @@ fn sysinfo_leaves_null_what_it_cannot_know() -> Result<()> {
 
 #[test]
 fn procfs_finds_what_a_phase_added_and_what_each_step_keeps() -> Result<()> {
-    let words = [
-        "--backend",
-        "procfs",
-        "--interval",
-        INTERVAL_MS,
-        "--budget",
-        "50",
-    ];
-    let scores = scenario::phases(&words)?;
-    let failed: Vec<_> = scores.iter().filter(|score| !score.is_full()).collect();
-    assert!(failed.is_empty(), "{failed:#?}");
+    all_hold(&scenario::phases(&words("procfs"))?);
     Ok(())
+}
+
+fn a_process_learns_what_its_descendants_held(backend: &str) -> Result<()> {
+    all_hold(&scenario::sections(&words(backend), 64 << 20, 1_000)?);
+    Ok(())
+}
+
+#[test]
+fn procfs_tells_a_process_what_its_descendants_held() -> Result<()> {
+    a_process_learns_what_its_descendants_held("procfs")
+}
+
+#[test]
+fn sysinfo_tells_a_process_what_its_descendants_held() -> Result<()> {
+    a_process_learns_what_its_descendants_held("sysinfo")
 }

@@ -8,6 +8,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
+mod asks;
 mod behind_sudo;
 mod blocked;
 mod changers;
@@ -53,6 +54,7 @@ struct Workload {
 
 /// In the order of the alphabet.
 const WORKLOADS: &[Workload] = &[
+    asks::WORKLOAD,
     behind_sudo::WORKLOAD,
     blocked::WORKLOAD,
     changers::WORKLOAD,

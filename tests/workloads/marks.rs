@@ -85,6 +85,32 @@ impl Marker {
         })
     }
 
+    /// Sends the begin of a section whose descendants can be asked about.
+    pub(crate) fn begin_section(&mut self, name: &str, span: i64, at_ns: i64) -> io::Result<()> {
+        self.send_span("begin", name, span, at_ns, ",\"descendants\":true")
+    }
+
+    /// Sends the end of such a section.
+    pub(crate) fn end_section(&mut self, name: &str, span: i64, at_ns: i64) -> io::Result<()> {
+        self.send_span("end", name, span, at_ns, "")
+    }
+
+    fn send_span(
+        &mut self,
+        kind: &str,
+        name: &str,
+        span: i64,
+        at_ns: i64,
+        more: &str,
+    ) -> io::Result<()> {
+        let message = format!(
+            "{{\"v\":1,\"kind\":\"{kind}\",\"name\":\"{name}\",\"boot_ns\":{at_ns},\
+             \"span\":{span}{more}}}"
+        );
+        self.socket.set_nonblocking(false)?;
+        self.socket.send(message.as_bytes()).map(drop)
+    }
+
     /// Sends a mark; one that need not arrive is dropped rather than waited for.
     pub(crate) fn send(
         &mut self,

@@ -7,11 +7,13 @@ use std::io;
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "spike",
-    help: "--bytes B --hold-ms H --count N --kind anon|shm|thp --gap-ms G --jitter-ms J",
+    help: "--bytes B --hold-ms H --count N --kind anon|shm|thp --gap-ms G --jitter-ms J \
+           --churn N: 2 MiB up and down before each; --first-fall B: so much 1 ms before the rest",
     run,
 };
 
 const HUGE_PAGE: usize = 2 << 20;
+const CHURN_BYTES: usize = 2 << 20;
 
 fn run(args: &Args) -> io::Result<()> {
     let bytes = args.size("bytes", 32 << 20)?;
@@ -20,10 +22,15 @@ fn run(args: &Args) -> io::Result<()> {
     let kind = args.text("kind", "anon");
     let gap_ns = args.number("gap-ms", 150)? * 1_000_000;
     let jitter_ns = args.number("jitter-ms", 0)? * 1_000_000;
+    let churn = args.number("churn", 0)?;
+    let first_fall = args.size("first-fall", 0)?;
     let mut random = Random::new(args.number("seed", 1)?);
     for index in 0..count {
         sys::sleep_ns((gap_ns + random.below(jitter_ns)).cast_signed());
         let base = sys::walked_rss_bytes();
+        for _ in 0..churn {
+            map(&kind, CHURN_BYTES)?.touch(usize::MAX);
+        }
         let begin_ns = sys::boot_ns();
         let mapping = map(&kind, bytes)?;
         mapping.touch(usize::MAX);
@@ -32,6 +39,10 @@ fn run(args: &Args) -> io::Result<()> {
         let huge_bytes = if kind == "thp" { huge_bytes()? } else { 0 };
         sys::sleep_ns(hold_ns - (sys::boot_ns() - high_ns));
         let release_ns = sys::boot_ns();
+        if first_fall > 0 {
+            mapping.drop_range(0, first_fall)?;
+            sys::sleep_ns(1_000_000);
+        }
         drop(mapping);
         let end_ns = sys::boot_ns();
         sys::say(&format!(

@@ -7,7 +7,7 @@ use std::io;
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "storm",
-    help: "--kind fault|mmap|brk|getppid --ms M: operations, and ns for each",
+    help: "--kind fault|mmap|brk|getppid --ms M: operations, and ns for each; again per byte of input",
     run,
 };
 
@@ -26,6 +26,16 @@ fn run(args: &Args) -> io::Result<()> {
         _ => return Err(bad(format!("there is no kind {kind:?}"))),
     };
     round()?;
+    loop {
+        storm(&kind, round, length_ns)?;
+        if !sys::comes_a_byte()? {
+            return Ok(());
+        }
+    }
+}
+
+/// Goes on for a while and tells what each operation took.
+fn storm(kind: &str, round: fn() -> io::Result<u64>, length_ns: i64) -> io::Result<()> {
     let wall_ns = sys::clock_ns(libc::CLOCK_MONOTONIC);
     let cpu_ns = sys::clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
     let mut operations = 0;

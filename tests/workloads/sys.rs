@@ -321,12 +321,20 @@ pub(crate) fn until_stdin_closes() -> io::Result<()> {
 
 /// Waits for one byte on standard input, and leaves what follows it there.
 pub(crate) fn until_a_byte_comes() -> io::Result<()> {
+    if comes_a_byte()? {
+        Ok(())
+    } else {
+        Err(io::Error::other("standard input closed before a byte came"))
+    }
+}
+
+/// The same; false where standard input closes instead.
+pub(crate) fn comes_a_byte() -> io::Result<bool> {
     let mut byte = 0_u8;
     // SAFETY: the byte is live and writable.
-    let read = unsafe { libc::read(libc::STDIN_FILENO, (&raw mut byte).cast(), 1) };
-    match read {
-        1 => Ok(()),
-        0 => Err(io::Error::other("standard input closed before a byte came")),
+    match unsafe { libc::read(libc::STDIN_FILENO, (&raw mut byte).cast(), 1) } {
+        1 => Ok(true),
+        0 => Ok(false),
         _ => Err(io::Error::last_os_error()),
     }
 }

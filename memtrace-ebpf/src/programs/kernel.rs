@@ -237,44 +237,115 @@ impl Mm {
     /// A kind that reads below zero is a race with an update and is zero.
     #[inline(always)]
     pub fn settle(self, counts: &mut Counts) {
-        self.settle_resident(counts);
         if layout!(cpu_count) != 0 {
-            counts.swap_pages += self.percpu_part(layout!(mm_rss_swap));
-        }
-        counts.swap_pages = counts.swap_pages.max(0);
-    }
-
-    /// The same for the three kinds of resident pages alone.
-    #[inline(always)]
-    pub fn settle_resident(self, counts: &mut Counts) {
-        if layout!(cpu_count) != 0 {
-            counts.anon_pages += self.percpu_part(layout!(mm_rss_anon));
-            counts.file_pages += self.percpu_part(layout!(mm_rss_file));
-            counts.shmem_pages += self.percpu_part(layout!(mm_rss_shmem));
+            let [file, anon, swap, shmem] = [
+                self.parts(layout!(mm_rss_file)),
+                self.parts(layout!(mm_rss_anon)),
+                self.parts(layout!(mm_rss_swap)),
+                self.parts(layout!(mm_rss_shmem)),
+            ];
+            if anon == file + PART_LEN && shmem == swap + PART_LEN {
+                let resident = memtrace_sum_two(file);
+                let others = memtrace_sum_two(swap);
+                counts.file_pages += i64::from(resident as i32);
+                counts.anon_pages += resident >> 32;
+                counts.swap_pages += i64::from(others as i32);
+                counts.shmem_pages += others >> 32;
+            } else {
+                counts.file_pages += memtrace_sum_one(file);
+                counts.anon_pages += memtrace_sum_one(anon);
+                counts.swap_pages += memtrace_sum_one(swap);
+                counts.shmem_pages += memtrace_sum_one(shmem);
+            }
         }
         counts.anon_pages = counts.anon_pages.max(0);
         counts.file_pages = counts.file_pages.max(0);
         counts.shmem_pages = counts.shmem_pages.max(0);
+        counts.swap_pages = counts.swap_pages.max(0);
     }
 
+    /// The same with the pointers at hand, on the hot path: one read takes all of a CPU.
     #[inline(always)]
-    fn percpu_part(self, counter: u32) -> i64 {
-        let parts: u64 = read(self.0, counter + layout!(counter_to_percpu));
-        sum_parts(parts)
+    pub fn settle_by(self, parts: &Parts, counts: &mut Counts) {
+        let are_side_by_side = parts.anon == parts.file + PART_LEN
+            && parts.swap == parts.file + 2 * PART_LEN
+            && parts.shmem == parts.file + 3 * PART_LEN;
+        if layout!(cpu_count) == 0 || !are_side_by_side {
+            self.settle(counts);
+            return;
+        }
+        let mut sums = [0; 4];
+        sum_all(parts.file, &mut sums);
+        counts.file_pages += sums[0];
+        counts.anon_pages += sums[1];
+        counts.swap_pages += sums[2];
+        counts.shmem_pages += sums[3];
+    }
+
+    /// Where the per-CPU parts of a counter are.
+    #[inline(always)]
+    fn parts(self, counter: u32) -> u64 {
+        read(self.0, counter + layout!(counter_to_percpu))
     }
 }
 
-/// Sums the per-CPU parts of a percpu_counter. A function of its own for the verifier's
-/// sake: its loop is checked once per call, and the stack stays small.
-#[inline(never)]
-fn sum_parts(parts: u64) -> i64 {
-    let mut sum = 0;
+/// Per-CPU pointers to what the CPUs have not handed in yet, one for each counter of an
+/// address space, in the order of the kernel's enum. Since 6.6 (percpu_counter_init_many)
+/// the parts of a CPU lie side by side.
+pub struct Parts {
+    pub file: u64,
+    pub anon: u64,
+    pub swap: u64,
+    pub shmem: u64,
+}
+
+/// Length of one part.
+const PART_LEN: u64 = size_of::<i32>() as u64;
+
+/// Calls `add` with every CPU's offset from a per-CPU pointer.
+#[inline(always)]
+fn for_each_cpu(mut add: impl FnMut(u64)) {
     let mut cpu = 0;
     while cpu < layout!(cpu_count) {
         if let Some(offset) = CPU_OFFSETS.get(cpu) {
-            sum += i64::from(read::<i32>(parts + *offset, 0));
+            add(*offset);
         }
         cpu += 1;
     }
+}
+
+/// Sums the per-CPU parts of four counters. A function of its own for the verifier's sake:
+/// the stack stays small.
+#[inline(never)]
+fn sum_all(parts: u64, sums: &mut [i64; 4]) {
+    for_each_cpu(|offset| {
+        let [file, anon, swap, shmem] = read::<[i32; 4]>(parts + offset, 0);
+        sums[0] += i64::from(file);
+        sums[1] += i64::from(anon);
+        sums[2] += i64::from(swap);
+        sums[3] += i64::from(shmem);
+    });
+}
+
+/// Sums the per-CPU parts of two counters: the first in the lower half. A global function
+/// of numbers alone, whose loop the verifier walks once, however often it is called (5.6).
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn memtrace_sum_two(parts: u64) -> i64 {
+    let mut sums = [0_i32; 2];
+    for_each_cpu(|offset| {
+        let [first, second] = read::<[i32; 2]>(parts + offset, 0);
+        sums[0] = sums[0].wrapping_add(first);
+        sums[1] = sums[1].wrapping_add(second);
+    });
+    (i64::from(sums[1]) << 32) | i64::from(sums[0].cast_unsigned())
+}
+
+/// The same for one.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn memtrace_sum_one(parts: u64) -> i64 {
+    let mut sum = 0;
+    for_each_cpu(|offset| sum += i64::from(read::<i32>(parts + offset, 0)));
     sum
 }

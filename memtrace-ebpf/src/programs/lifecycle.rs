@@ -369,7 +369,7 @@ fn end(task: Task) {
     if let Some(space) = unfollow(Mm(member.mm), tgid) {
         event.seen_peak_pages = space.peak_pages;
         event.seen_peak_boot_ns = space.peak_boot_ns;
-        if space.high_pages - space.sent_pages > space.threshold_pages >> 2 {
+        if space.rises_above_sent() {
             event.pending_peak = space.high;
             event.pending_peak_boot_ns = space.high_boot_ns;
         }

@@ -46,14 +46,16 @@ pub fn send<T: 'static>(event: T, class: LossClass) -> bool {
     }
 }
 
-/// Sends a sample of an address space and takes it as the new base; a local maximum that
-/// is owed goes first. The last quarter of the ring is left to lifecycle events: a sample
-/// that finds it reached is counted, and its state is sent by a later sweep.
+/// Sends a sample of an address space, whose local maximum stood at `high_pages` before it
+/// was read, and takes it as the new base; a local maximum that is owed goes first. The
+/// last quarter of the ring is left to lifecycle events: a sample that finds it reached is
+/// counted, and its state is sent by a later sweep.
 #[inline(always)]
 pub fn send_sample(
     mm: Mm,
     space: &mut Space,
     counts: &Counts,
+    high_pages: i64,
     boot_ns: u64,
     cause: SampleCause,
 ) -> bool {
@@ -77,7 +79,7 @@ pub fn send_sample(
         cause: cause as u32,
         reserved: 0,
     };
-    if space.owes_peak(total) {
+    if space.owes_peak(total, boot_ns) {
         let mut peak = sample;
         peak.header.boot_ns = space.high_boot_ns;
         peak.counts.anon_pages = space.high[0].max(0);
@@ -97,7 +99,7 @@ pub fn send_sample(
     {
         return false;
     }
-    space.note_sample(counts, boot_ns);
+    space.note_sample(counts, boot_ns, high_pages);
     true
 }
 

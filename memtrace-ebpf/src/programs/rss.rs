@@ -4,13 +4,13 @@
 //! every event since 6.2. Attribution is by address space: reclaim, khugepaged and
 //! process_madvise fire it for others.
 
-use crate::kernel::{Mm, now, read};
+use crate::kernel::{Mm, Parts, now, read};
 use crate::maps::{LAST_SEEN, SPACES, layout};
 use crate::ring::send_sample;
 use crate::sweep::{note_moved, sweeps};
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
-use memtrace_abi::event::SampleCause;
+use memtrace_abi::event::{Counts, SampleCause};
 
 // enum in include/linux/mm_types_task.h; what is none of these is MM_SHMEMPAGES.
 const MM_FILEPAGES: u32 = 0;
@@ -44,12 +44,17 @@ pub fn rss_stat(ctx: BtfTracePointContext) -> i32 {
     // SAFETY: a map value; see `Space` about concurrent writes.
     let space = unsafe { &mut *space };
     note_moved(mm as u64, space);
-    let anon = counter(mm, layout!(mm_rss_anon));
-    let file = counter(mm, layout!(mm_rss_file));
-    let shmem = counter(mm, layout!(mm_rss_shmem));
-    let total = anon + file + shmem;
+    let resident = Counts {
+        anon_pages: counter(mm, layout!(mm_rss_anon)),
+        file_pages: counter(mm, layout!(mm_rss_file)),
+        shmem_pages: counter(mm, layout!(mm_rss_shmem)),
+        swap_pages: 0,
+        vm_pages: 0,
+        heap_bytes: 0,
+    };
+    let total = resident.rss_pages();
     if total > space.high_seen_pages {
-        space.raise_high(Mm(mm as u64), total, [anon, file, shmem]);
+        space.raise_high(Mm(mm as u64), &parts(mm), resident);
     }
     let has_risen = total - space.sent_pages >= space.threshold_pages;
     let has_fallen = space.high_pages - total >= space.threshold_pages;
@@ -61,13 +66,14 @@ pub fn rss_stat(ctx: BtfTracePointContext) -> i32 {
     if mm.users() == 0 {
         return 0;
     }
+    let high_pages = space.high_pages;
     let boot_ns = now();
     if !space.may_send(boot_ns) {
         return 0;
     }
     let mut counts = mm.counts();
     mm.settle(&mut counts);
-    send_sample(mm, space, &counts, boot_ns, SampleCause::Drift);
+    send_sample(mm, space, &counts, high_pages, boot_ns, SampleCause::Drift);
     0
 }
 
@@ -105,6 +111,27 @@ fn counter(mm: *const u8, offset: u32) -> i64 {
     if layout!(counter_to_percpu) == 0 {
         return read(mm as u64, offset);
     }
+    trusted(mm, offset)
+}
+
+/// Where the per-CPU parts of the counters are; nowhere before 6.2.
+#[inline(always)]
+fn parts(mm: *const u8) -> Parts {
+    let pointer = |counter: u32| match layout!(counter_to_percpu) {
+        0 => 0,
+        to_percpu => trusted::<u64>(mm, counter + to_percpu),
+    };
+    Parts {
+        file: pointer(layout!(mm_rss_file)),
+        anon: pointer(layout!(mm_rss_anon)),
+        swap: pointer(layout!(mm_rss_swap)),
+        shmem: pointer(layout!(mm_rss_shmem)),
+    }
+}
+
+/// A field of the tracepoint's address space.
+#[inline(always)]
+fn trusted<T>(mm: *const u8, offset: u32) -> T {
     // SAFETY: the verifier knows `mm` as an mm_struct and `offset` as a constant inside it.
-    unsafe { core::ptr::read_volatile(mm.add(offset as usize).cast::<i64>()) }
+    unsafe { core::ptr::read_volatile(mm.add(offset as usize).cast::<T>()) }
 }

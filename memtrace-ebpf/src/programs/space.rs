@@ -1,6 +1,6 @@
 //! What is kept about the address space of a member between samples.
 
-use crate::kernel::{Mm, now};
+use crate::kernel::{Mm, Parts, now};
 use crate::maps::{SPACES, config, layout};
 use memtrace_abi::event::Counts;
 
@@ -23,7 +23,7 @@ pub struct Space {
     /// The same by the counters alone, without the per-CPU parts: what the next event is
     /// compared with.
     pub high_seen_pages: i64,
-    /// Drift from there at which the next sample is due.
+    /// Drift from there at which the next sample is asked for; see [`Space::may_send`].
     pub threshold_pages: i64,
     /// RSS when the time of the maximum was last taken, and that time.
     pub high_stamp_pages: i64,
@@ -47,6 +47,12 @@ pub struct Space {
 const STAMP_PAGES: i64 = 16;
 const FEW_CPUS: u32 = 16;
 
+/// Drift from a sample of so many pages at which the next one is due.
+#[inline(always)]
+fn drift(sent_pages: i64) -> i64 {
+    config!(drift_pages).max(sent_pages >> 7)
+}
+
 impl Space {
     /// Starts to follow an address space whose memory was just sampled as `counts`.
     #[inline(always)]
@@ -68,7 +74,7 @@ impl Space {
             tgid,
             is_recorders_copy: 0,
         };
-        space.note_sample(counts, boot_ns);
+        space.note_sample(counts, boot_ns, 0);
         SPACES.insert(mm.0, space, 0).is_ok()
     }
 
@@ -78,13 +84,17 @@ impl Space {
         self.tgid == tgid && self.start_boot_ns == start_boot_ns
     }
 
-    /// Takes a sample as the new base for drift and for the local maximum.
+    /// Takes a sample as the new base for drift and for the local maximum, which stood at
+    /// `high_pages` when the sample was read: one that another CPU reached since is newer.
     #[inline(always)]
-    pub fn note_sample(&mut self, counts: &Counts, boot_ns: u64) {
+    pub fn note_sample(&mut self, counts: &Counts, boot_ns: u64, high_pages: i64) {
         self.fold_high();
         let total = counts.rss_pages();
         self.sent_pages = total;
-        self.threshold_pages = config!(drift_pages).max(total >> 7);
+        self.threshold_pages = drift(total);
+        if self.high_pages > high_pages.max(total) {
+            return;
+        }
         self.high_pages = total;
         self.high = [counts.anon_pages, counts.file_pages, counts.shmem_pages];
         // The next event says where the counters alone stand.
@@ -106,20 +116,13 @@ impl Space {
     /// Raises the local maximum to counters that stand higher than it was seen. Their
     /// per-CPU parts are added where that is due: they can be a percent of a small spike.
     #[inline(always)]
-    pub fn raise_high(&mut self, mm: Mm, total: i64, kinds: [i64; 3]) {
+    pub fn raise_high(&mut self, mm: Mm, parts: &Parts, mut counts: Counts) {
+        let total = counts.rss_pages();
         self.high_seen_pages = total;
-        let mut counts = Counts {
-            anon_pages: kinds[0],
-            file_pages: kinds[1],
-            shmem_pages: kinds[2],
-            swap_pages: 0,
-            vm_pages: 0,
-            heap_bytes: 0,
-        };
         if total - self.high_stamp_pages >= self.stamp_pages() {
             self.high_stamp_pages = total;
             self.high_boot_ns = now();
-            mm.settle_resident(&mut counts);
+            mm.settle_by(parts, &mut counts);
         }
         let settled = counts.rss_pages();
         if settled > self.high_pages {
@@ -134,18 +137,34 @@ impl Space {
     #[inline(always)]
     fn stamp_pages(&self) -> i64 {
         if layout!(cpu_count) > FEW_CPUS {
-            self.threshold_pages >> 2
+            self.margin_pages()
         } else {
             STAMP_PAGES
         }
     }
 
-    /// Whether the local maximum stands out from the last sample: then it is owed a sample
-    /// of its own before the next one.
+    /// Whether the local maximum stands out from the last sample, and from the one of
+    /// `total` that is due at `boot_ns`: by its height, or because RSS stood there for a
+    /// while and has only begun to fall. Then it is owed a sample of its own before that
+    /// one. What stands out does not depend on how often the rate was exceeded.
     #[inline(always)]
-    pub fn owes_peak(&self, total: i64) -> bool {
-        let margin = self.threshold_pages >> 2;
-        self.high_pages - self.sent_pages > margin && self.high_pages - total > margin
+    pub fn owes_peak(&self, total: i64, boot_ns: u64) -> bool {
+        let fall = self.high_pages - total;
+        let margin = self.margin_pages();
+        let has_stood = || boot_ns > self.high_boot_ns + config!(drift_interval_ns);
+        self.rises_above_sent() && (fall > margin || fall > 0 && has_stood())
+    }
+
+    /// Whether the local maximum stands out from the last sample.
+    #[inline(always)]
+    pub fn rises_above_sent(&self) -> bool {
+        self.high_pages - self.sent_pages > self.margin_pages()
+    }
+
+    /// What stands out: a quarter of the drift at which a sample of the maximum is due.
+    #[inline(always)]
+    fn margin_pages(&self) -> i64 {
+        drift(self.high_pages) >> 2
     }
 
     /// Whether a drift sample may be sent now: a burst, then a sustained rate. A refusal

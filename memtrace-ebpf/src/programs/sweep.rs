@@ -74,8 +74,8 @@ struct Sweep {
 /// Samples every member whose counters moved since they were last looked at; all of them
 /// where the first argument is not 0. Run by user space through BPF_PROG_TEST_RUN (5.10),
 /// never attached. It walks the members' address spaces (bpf_for_each_map_elem, 5.13), so
-/// its cost does not grow with threads or with processes outside the recording. All samples
-/// of a sweep carry its start as their time.
+/// its cost does not grow with threads or with processes outside the recording. Samples of a
+/// sweep carry its start as their time, but for those of spaces that moved since.
 #[raw_tracepoint(tracepoint = "memtrace_sweep")]
 pub fn sweep(ctx: RawTracePointContext) -> i32 {
     begin();
@@ -154,9 +154,17 @@ extern "C" fn visit_moved(_index: u32, sweep: *const Sweep) -> i64 {
 #[inline(always)]
 fn sample_if_moved(mm: Mm, space: &mut Space, sweep: &Sweep) {
     let is_keyframe = sweep.is_keyframe != 0;
+    let high_pages = space.high_pages;
+    // What is read now is newer than a maximum or a sample since the sweep began, and must
+    // not stand before it: a row holds until the next one.
+    let boot_ns = if space.high_boot_ns < sweep.boot_ns {
+        sweep.boot_ns
+    } else {
+        now()
+    };
     let mut counts = mm.counts();
     let has_moved = has_moved(&counts, &space.swept);
-    let owes_peak = space.owes_peak(counts.rss_pages());
+    let owes_peak = space.owes_peak(counts.rss_pages(), boot_ns);
     if !has_moved && !owes_peak && !is_keyframe {
         return;
     }
@@ -170,7 +178,7 @@ fn sample_if_moved(mm: Mm, space: &mut Space, sweep: &Sweep) {
     } else {
         SampleCause::Sweep
     };
-    if send_sample(mm, space, &counts, sweep.boot_ns, cause) {
+    if send_sample(mm, space, &counts, high_pages, boot_ns, cause) {
         space.swept = swept;
     }
 }

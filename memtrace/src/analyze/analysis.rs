@@ -61,6 +61,9 @@ pub struct Analysis {
     pub mappings: Option<Mappings>,
     /// What is known of GPUs; `None` without any.
     pub gpus: Option<Gpus>,
+    /// When the command that was recorded began to run, its exec done; `None` for other targets,
+    /// and with a polling backend, which does not see it.
+    pub command_begin: Option<BootNs>,
     /// Kills by the OOM killer.
     pub ooms: Vec<OomFinding>,
     /// How processes ended.
@@ -148,7 +151,8 @@ impl Analysis {
         self.command_ending()?;
         let mut processes = self.processes.iter();
         let main = processes.find(|process| process.is_main)?;
-        Some(main.exit_boot_ns? - main.start_boot_ns)
+        let begin = self.command_begin.unwrap_or(main.start_boot_ns);
+        Some(main.exit_boot_ns? - begin.min(main.exit_boot_ns?))
     }
 
     /// Whether peaks between two observations can be missing from the series.

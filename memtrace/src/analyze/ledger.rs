@@ -126,6 +126,8 @@ pub(super) struct Ledger<'a> {
     first: Option<BootNs>,
     row_count: u32,
     curve: Option<Series>,
+    /// Of the sum, up to the end of the command where there is one.
+    growth: Option<Growth>,
     gauge: Gauge<Amounts>,
 }
 
@@ -163,6 +165,7 @@ impl<'a> Ledger<'a> {
             first: None,
             row_count: 0,
             curve: None,
+            growth: None,
             gauge: gauges.tree,
             roster,
         };
@@ -217,10 +220,9 @@ impl<'a> Ledger<'a> {
             totals,
             held: self.held(|slot| slot.at_maximum(self.maximum)),
         });
-        let growth = self
-            .first
-            .zip(self.curve.as_ref())
-            .and_then(|(first, curve)| growth::fit(curve.points(), (first, end), self.row_count));
+        if self.roster.command_end().is_none() {
+            self.growth = self.grown_until(end);
+        }
         let ends = self
             .roster
             .processes
@@ -244,7 +246,7 @@ impl<'a> Ledger<'a> {
             },
             trees: self.trees.iter().map(Tree::seen).collect(),
             roles: self.roles,
-            growth,
+            growth: self.growth,
             curve: self.curve.iter().flat_map(Series::points).collect(),
             span: self.first.zip(last),
         }
@@ -258,6 +260,10 @@ impl<'a> Ledger<'a> {
             self.turn_until(end);
             let end = self.now.map_or(end, |now| now.max(end));
             self.move_to(end);
+            // What is left running after a command says nothing of its growth.
+            if self.roster.is_command(position) {
+                self.growth = self.grown_until(end);
+            }
             self.slots[position].has_ended = true;
             if self.slots[position].is_present {
                 self.change(position, None, end);
@@ -299,6 +305,11 @@ impl<'a> Ledger<'a> {
         }
         self.gauge_until(time, now);
         self.now = Some(time);
+    }
+
+    fn grown_until(&self, end: BootNs) -> Option<Growth> {
+        let (first, curve) = self.first.zip(self.curve.as_ref())?;
+        growth::fit(curve.points(), (first, end), self.row_count)
     }
 
     fn gauge_until(&mut self, time: BootNs, from: BootNs) {

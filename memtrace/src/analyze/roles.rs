@@ -160,6 +160,9 @@ struct RoleSum {
     now: Totals,
     first: Option<BootNs>,
     held_until: BootNs,
+    /// Processes that are there, and until when one was.
+    member_count: usize,
+    there_until: BootNs,
     row_count: u32,
     is_touched: bool,
     kinds: [KindSum; Kind::ALL.len()],
@@ -230,9 +233,11 @@ impl RoleSums {
         sum.row_count = sum.row_count.saturating_add(1);
         if let Some(before) = before {
             sum.now.remove(before);
+            sum.member_count -= 1;
         }
         if let Some(after) = after {
             sum.now.add(after);
+            sum.member_count += 1;
             for kind in Kind::ALL {
                 sum.kinds[kind as usize].is_known |= kind.of(after).is_some();
             }
@@ -266,7 +271,7 @@ impl RoleSums {
         }
         let mean_end = self.until.map_or(end, |until| until.min(end));
         let seconds = (mean_end - start).as_secs_f64();
-        let figures = self.sums.iter().map(|sum| sum.figures(end, seconds));
+        let figures = self.sums.iter().map(|sum| sum.figures(seconds));
         (figures.collect(), self.gauges)
     }
 }
@@ -295,14 +300,18 @@ impl RoleSum {
                 sum.curve = Some(Box::new(curve));
             }
             sum.byte_seconds += bytes.0 as f64 * seconds;
-            if let Some(curve) = &mut sum.curve {
-                curve.hold(from, time, bytes.0);
+            // Where nobody is there the curve has a gap: that is not a fall.
+            if let Some(curve) = sum.curve.as_mut().filter(|_| self.member_count > 0) {
+                curve.hold(from, counted, bytes.0);
             }
+        }
+        if self.member_count > 0 {
+            self.there_until = counted;
         }
         Some((from, amounts))
     }
 
-    fn figures(&self, end: BootNs, seconds: f64) -> [KindFigures; Kind::ALL.len()] {
+    fn figures(&self, seconds: f64) -> [KindFigures; Kind::ALL.len()] {
         Kind::ALL.map(|kind| {
             let sum = &self.kinds[kind as usize];
             let growth = self.first.zip(sum.curve.as_ref());
@@ -312,7 +321,7 @@ impl RoleSum {
                 mean_bytes: (sum.is_known && seconds > 0.0)
                     .then(|| Bytes((sum.byte_seconds / seconds) as i64)),
                 growth: growth.and_then(|(first, curve)| {
-                    growth::fit(curve.points(), (first, end), self.row_count)
+                    growth::fit(curve.points(), (first, self.there_until), self.row_count)
                 }),
             }
         })

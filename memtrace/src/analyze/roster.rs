@@ -108,10 +108,15 @@ impl Roster {
         self.index.get(&upid).copied()
     }
 
+    /// Whether it is the command that was recorded.
+    pub(super) fn is_command(&self, position: usize) -> bool {
+        self.is_of_command && self.processes[position].is_main
+    }
+
     /// When the command that was recorded ended; `None` for other targets, and while it runs.
     pub(super) fn command_end(&self) -> Option<BootNs> {
-        let mut processes = self.processes.iter().filter(|_| self.is_of_command);
-        processes.find(|process| process.is_main)?.exit_boot_ns
+        let command = (0..self.processes.len()).find(|&position| self.is_command(position))?;
+        self.processes[command].exit_boot_ns
     }
 
     /// Reads `title` and gives every process its name. The peaks must be known by now.

@@ -142,7 +142,11 @@ where
 
     let earlier: Vec<&Composition> = earlier.iter().chain(&states).collect();
     let ooms = oom::explain(source, kills, &windows, &roster, &states, &earlier)?;
-    let (kinds, by_role) = seen.roles.finish(clock.start(), end.max(clock.end()));
+    // Until its exec the command is held, and everyone else is there because of it.
+    let execs_of_command = command.and_then(|command| execs.get(&command));
+    let command_begin = execs_of_command.and_then(|execs| execs.iter().min().copied());
+    let begin = command_begin.unwrap_or(clock.start());
+    let (kinds, by_role) = seen.roles.finish(begin, end.max(clock.end()));
     groups.complete(&roster.processes);
     let roles = roles::findings(&groups, kinds, peak.as_ref());
     let noted = Noted {
@@ -173,6 +177,7 @@ where
         trees: trees(&seen.trees, peak.as_ref(), &roster),
         mappings,
         gpus,
+        command_begin,
         ooms,
         endings: Endings::of(&roster.processes),
         leftovers: leftovers::read(source, &roster)?,

@@ -81,6 +81,7 @@ fn send_to_all(bytes: &[u8]) -> anyhow::Result<ExitCode> {
             // Its recorder was killed; or it closed between our look and our call.
             Err(error) if is_gone(&error) => {
                 let _ = std::fs::remove_file(&socket);
+                let _ = std::fs::remove_file(mark_sockets::questions_beside(&socket));
             }
             Err(error) => {
                 return Err(error)

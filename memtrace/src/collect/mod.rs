@@ -27,6 +27,7 @@ pub mod procfs;
 #[cfg(target_os = "linux")]
 mod ray;
 mod roles;
+mod sections;
 #[cfg(target_os = "linux")]
 pub mod smaps;
 #[cfg(target_os = "linux")]
@@ -39,6 +40,7 @@ pub use container::container_id;
 #[cfg(target_os = "linux")]
 pub use ray::RayDrivers;
 pub use roles::Roles;
+pub use sections::{Reply, SectionNews, Sections};
 pub use targets::Targets;
 pub use world::{Birth, End, Introduction, Peak, Process, World, exit_row};
 

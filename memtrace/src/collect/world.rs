@@ -6,7 +6,7 @@ mod process;
 
 pub use process::{End, Peak, Process};
 
-use super::Tick;
+use super::{SectionNews, Tick};
 use crate::model::{
     BootNs, Bytes, DurationNs, FirstSeenBy, MemRow, MemSource, ProcessRow, Record, Role, Tgid, Upid,
 };
@@ -50,6 +50,7 @@ pub struct World {
     last_upid: i64,
     images: Images,
     snapshot_cost: Option<DurationNs>,
+    snapshot_at: Option<BootNs>,
     bpf_run_time: Option<(DurationNs, i64)>,
     lost_event_count: i64,
     has_lost_lifecycle: bool,
@@ -57,6 +58,7 @@ pub struct World {
     are_oom_kills_observed: bool,
     introduced: Vec<Introduction>,
     invited: Vec<Tgid>,
+    section_news: Vec<SectionNews>,
     /// The latest of those whose last row was written, because news can come after a
     /// process's end: that it was killed, what waiting for it told.
     recently_ended: VecDeque<ProcessRow>,
@@ -386,9 +388,15 @@ impl World {
         self.last_upid
     }
 
-    /// Notes what the last snapshot of all processes cost in CPU time.
-    pub fn set_snapshot_cost(&mut self, cost: DurationNs) {
+    /// Notes the last snapshot of all processes: when it began, and what it cost in CPU time.
+    pub fn note_snapshot(&mut self, at: BootNs, cost: DurationNs) {
+        self.snapshot_at = Some(at);
         self.snapshot_cost = Some(cost);
+    }
+
+    /// When the last snapshot of all processes began: what was until then is seen.
+    pub fn snapshot_at(&self) -> Option<BootNs> {
+        self.snapshot_at
     }
 
     /// What the last snapshot of all processes cost in CPU time.
@@ -419,6 +427,16 @@ impl World {
     /// The processes to be taken in since the last call.
     pub fn take_invited(&mut self) -> Vec<Tgid> {
         std::mem::take(&mut self.invited)
+    }
+
+    /// Notes what a process tells or asks of a section of its.
+    pub fn note_section(&mut self, news: SectionNews) {
+        self.section_news.push(news);
+    }
+
+    /// What processes told and asked of their sections since the last call.
+    pub fn take_section_news(&mut self) -> Vec<SectionNews> {
+        std::mem::take(&mut self.section_news)
     }
 
     /// Notes that an event about the life of a process was lost.

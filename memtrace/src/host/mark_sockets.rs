@@ -1,6 +1,7 @@
 //! Where recordings have the sockets that marks are sent to: one file for each recorder,
 //! named after its process, in a directory that only its user or root can write.
 
+use crate::model::QUESTION_SOCKET_SUFFIX;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -23,6 +24,13 @@ pub fn own_path() -> PathBuf {
         users_directory()
     };
     directory.join(format!("{}.sock", std::process::id()))
+}
+
+/// Where questions go of those who mark at `socket`.
+pub fn questions_beside(socket: &Path) -> PathBuf {
+    let mut path = socket.as_os_str().to_owned();
+    path.push(QUESTION_SOCKET_SUFFIX);
+    PathBuf::from(path)
 }
 
 fn users_directory() -> PathBuf {

@@ -39,6 +39,9 @@ pub struct MarkMessage {
     /// `memtrace mark` sends for a person or a script.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_of_recording: bool,
+    /// Of a begin: the sender may ask, after the end, what its descendants held meanwhile.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub descendants: bool,
     /// Messages that the sender could not deliver since the last one that went through.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub dropped: u64,
@@ -83,6 +86,7 @@ impl MarkMessage {
             span: None,
             attrs: Map::new(),
             is_of_recording: false,
+            descendants: false,
             dropped: 0,
         }
     }

@@ -9,6 +9,7 @@ mod clock;
 mod label;
 mod mark;
 mod mark_rules;
+mod question;
 mod roles;
 mod run;
 mod table;
@@ -21,6 +22,10 @@ pub use label::Label;
 pub use mark::{MARK_BYTES_MAX, MARK_SOCKET_VARIABLE, MARK_VERSION, MarkError, MarkMessage};
 pub use mark_rules::{
     BUILTIN_MARK_RULES, MarkRule, MarkRuleError, MarkRuleKind, builtin_mark_rules, mark_rules,
+};
+pub use question::{
+    DescendantsAnswer, DescendantsQuestion, DescendantsSource, QUESTION_BYTES_MAX,
+    QUESTION_SOCKET_SUFFIX,
 };
 pub use roles::{Found, Looks, MAIN, Role, Rules, RulesError, says_little};
 pub use run::{Framework, GpuInfo, RunInfo, RunState, SCHEMA_VERSION, SchemaVersion, Target};

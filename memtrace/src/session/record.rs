@@ -15,11 +15,11 @@ use super::survivors::Watch;
 use super::{Held, Leftovers, Marks, Options, OutputError, StartError, gpus, limits};
 #[cfg(target_os = "linux")]
 use crate::collect::procfs;
-use crate::collect::{Birth, Roles, Targets, Tick, World, exit_row};
-use crate::host::{Capability, HostFacts, Plan, clock};
+use crate::collect::{Birth, Roles, Sections, Targets, Tick, World, exit_row};
+use crate::host::{Backend, Capability, HostFacts, Plan, clock};
 use crate::model::{
-    BootNs, Bytes, ClockOffset, DiagKind, DurationNs, FirstSeenBy, Record, RunInfo, RunState,
-    SCHEMA_VERSION, Severity, Target, Tgid,
+    BootNs, Bytes, ClockOffset, DescendantsSource, DiagKind, DurationNs, FirstSeenBy, Record,
+    RunInfo, RunState, SCHEMA_VERSION, Severity, Target, Tgid,
 };
 use crate::store::StoreError;
 use movement::Movement;
@@ -110,6 +110,7 @@ pub(super) struct Session {
     world: World,
     logs: Logs,
     roles: Roles,
+    sections: Sections,
     turns: Vec<Turn>,
     pace: Pace,
     batch: Vec<Record>,
@@ -202,6 +203,10 @@ impl Session {
             world,
             logs,
             roles: Roles::new(options.roles.clone(), are_roots_main),
+            sections: Sections::new(match backend {
+                Backend::Bpf => DescendantsSource::Events,
+                Backend::Procfs | Backend::Sysinfo => DescendantsSource::Poll,
+            }),
             turns: collectors
                 .into_iter()
                 .map(|collector| Turn::new(collector, now))

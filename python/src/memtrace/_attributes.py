@@ -4,11 +4,13 @@ A mark must never fail, nor cost much, because of what a program puts into it: v
 are not JSON become their repr, what is long is cut, what cannot be encoded is escaped.
 """
 
-import json
+from __future__ import annotations
+
 import numbers
 import os
 import reprlib
 from collections.abc import Mapping
+from json.encoder import encode_basestring as _quoted
 from typing import Any
 
 MAX_NAME_BYTES = 256
@@ -24,11 +26,15 @@ _BYTES_PER_CHARACTER = 6
 # Integers outside of this range are no numbers to most readers of JSON.
 _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
 
-_quoted = json.JSONEncoder(ensure_ascii=False).encode
+# What most marks hold fits for sure: so few attributes, of so many characters with their name.
+_FEW = 16
+_SHORT = 128
 
 
 def name_json(name: Any) -> str:
     """A name as a JSON string of at most 256 bytes of text, and never empty."""
+    if type(name) is str and name.isascii() and 0 < len(name) <= MAX_NAME_BYTES:
+        return _quoted(name)
     text = _valid(name if type(name) is str else _described(name))
     if len(text) * 4 > MAX_NAME_BYTES:
         text = text[:MAX_NAME_BYTES].encode()[:MAX_NAME_BYTES].decode(errors="ignore")
@@ -37,7 +43,24 @@ def name_json(name: Any) -> str:
 
 def attributes_json(attrs: Mapping[str, Any], max_bytes: int) -> str:
     """Attributes as a JSON object of at most `max_bytes` bytes, cut where they are more."""
+    plain = _plain_json(attrs) if len(attrs) <= _FEW else None
+    if plain is not None:
+        return plain
     return _Writer(max_bytes - _RESERVE_BYTES).mapping(attrs, 0)
+
+
+def _plain_json(attrs: Mapping[str, Any]) -> str | None:
+    """A few short attributes, as most marks have them; None where there is anything else."""
+    written = []
+    for key, value in attrs.items():
+        if type(value) is str:
+            text = _quoted(value) if len(value) <= _SHORT else None
+        else:
+            text = _token(value)
+        if text is None or len(key) + len(text) > _SHORT or not (key + text).isascii():
+            return None
+        written.append(f"{_quoted(key)}:{text}")
+    return f"{{{','.join(written)}}}"
 
 
 class _Writer:
@@ -49,19 +72,14 @@ class _Writer:
         self.left = budget
 
     def value(self, value: Any, depth: int) -> str:
-        kind = type(value)
-        if kind is str:
+        if type(value) is str:
             return self.text(value)
-        if kind is int and _MIN_INT <= value <= _MAX_INT:
-            return self.token(str(value))
-        # Neither NaN nor infinities are JSON.
-        if kind is float and value - value == 0:
-            return self.token(repr(value))
-        if value is None:
-            return self.token("null")
-        if kind is bool:
-            return self.token("true" if value else "false")
-        return self.other(value, depth)
+        token = _token(value)
+        if token is None:
+            return self.other(value, depth)
+        # With what stands between two values.
+        self.left -= len(token) + 2
+        return token
 
     def other(self, value: Any, depth: int) -> str:
         try:
@@ -93,11 +111,6 @@ class _Writer:
             written.append(self.value(value, depth + 1))
         return f"[{','.join(written)}]"
 
-    def token(self, text: str) -> str:
-        # With what stands between two values.
-        self.left -= len(text) + 2
-        return text
-
     def text(self, text: str) -> str:
         if len(text) > MAX_TEXT:
             text = text[:MAX_TEXT] + "…"
@@ -110,6 +123,21 @@ class _Writer:
             quoted = _quoted(text[:fitting] + "…")
         self.left -= cost + 2
         return quoted
+
+
+def _token(value: Any) -> str | None:
+    """A number, a truth value or None as JSON; None for anything else."""
+    kind = type(value)
+    if kind is int and _MIN_INT <= value <= _MAX_INT:
+        return str(value)
+    # Neither NaN nor infinities are JSON.
+    if kind is float and value - value == 0:
+        return repr(value)
+    if value is None:
+        return "null"
+    if kind is bool:
+        return "true" if value else "false"
+    return None
 
 
 def _plain(value: Any) -> Any:

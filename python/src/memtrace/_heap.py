@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any, NamedTuple
 
 from . import _recorder
+
+_tracer: Any
+try:
+    # What tracemalloc is made of. `python -X tracemalloc` starts it without the module.
+    import _tracemalloc as _tracer
+except ImportError:
+    # Not CPython.
+    _tracer = None
 
 MARK = "python_heap"
 
@@ -19,10 +26,9 @@ class PythonHeap(NamedTuple):
 
 def traced() -> PythonHeap | None:
     """Current and peak size of what tracemalloc traces; None when it is off."""
-    tracemalloc: Any = sys.modules.get("tracemalloc")
-    if tracemalloc is None or not tracemalloc.is_tracing():
+    if _tracer is None or not _tracer.is_tracing():
         return None
-    return PythonHeap(*tracemalloc.get_traced_memory())
+    return PythonHeap(*_tracer.get_traced_memory())
 
 
 def attributes() -> dict[str, Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import importlib.abc
 import importlib.machinery
+import os
 import re
 import sys
 import threading
@@ -267,6 +268,19 @@ def _look_for(target: _Target) -> None:
         path = spec.submodule_search_locations
 
 
+# The names that this process or one above it has warned of: a hundred spawned workers with the
+# same installed version say nothing new.
+_SAID = "MEMTRACE_INSTRUMENT_MISSING"
+
+
+def _is_first_to_say(target: str) -> bool:
+    said = os.environ.get(_SAID)
+    if said is not None and target in said.split(","):
+        return False
+    os.environ[_SAID] = target if said is None else f"{said},{target}"
+    return True
+
+
 def _report(target: str, reason: str) -> None:
     if target in _reported:
         return
@@ -276,6 +290,8 @@ def _report(target: str, reason: str) -> None:
         attrs = {"target": target, "reason": reason}
         boot = _recorder.boot_ns()
         recorder.tell("instant", "memtrace.instrument.missing", boot, attrs=attrs)
+    if not _is_first_to_say(target):
+        return
     # Where warnings are errors, too, an import must not fail because of us.
     with contextlib.suppress(Warning):
         warnings.warn(f"memtrace: {target} {reason}; skipped", RuntimeWarning, stacklevel=3)

@@ -60,7 +60,7 @@ class phase:
                 self._open = []
             span = next(_spans)
             self._open.append((span, os.getpid()))
-            recorder.tell("begin", self._name, _recorder.boot_ns(), span, self._at_begin())
+            self._tell(recorder, "begin", _recorder.boot_ns(), span, self._at_begin())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -76,7 +76,7 @@ class phase:
                 attrs.update(self._end_attrs)
             if kind is not None and kind is not GeneratorExit:
                 attrs["error"] = kind.__qualname__
-            recorder.tell("end", self._name, boot, span, attrs)
+            self._tell(recorder, "end", boot, span, attrs)
 
     def __call__(self, function: F) -> F:
         return wrapped(function, self._again)
@@ -84,6 +84,11 @@ class phase:
     def _again(self) -> phase:
         """A phase like this one for another call."""
         return type(self)(self._name, **self._attrs)
+
+    def _tell(
+        self, recorder: _recorder.Recorder, kind: str, boot: int, span: int, attrs: dict[str, Any]
+    ) -> None:
+        recorder.tell(kind, self._name, boot, span, attrs)
 
     def _at_begin(self) -> dict[str, Any]:
         return self._attrs

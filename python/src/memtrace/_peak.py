@@ -12,7 +12,7 @@ import os
 import threading
 from typing import Any, TypeVar
 
-from . import _gpu, _host, _recorder
+from . import _descendants, _gpu, _host, _recorder
 from ._marks import phase
 
 P = TypeVar("P", bound="peak")
@@ -21,6 +21,26 @@ _lock = threading.RLock()
 _open: list[peak] = []
 # The highest mark that the recorder should know and does not yet.
 _untold_bytes = 0
+
+
+class _Section(phase):
+    """The phase of a peak, about whose descendants the recorder may be asked."""
+
+    __slots__ = ("recorder", "span", "was_told")
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.recorder: _recorder.Recorder | None = None
+        self.span = 0
+        self.was_told = False
+
+    def _tell(
+        self, recorder: _recorder.Recorder, kind: str, boot: int, span: int, attrs: dict[str, Any]
+    ) -> None:
+        is_begin = kind == "begin"
+        was_told = recorder.tell(kind, self._name, boot, span, attrs, asks=is_begin)
+        self.was_told = was_told and (is_begin or self.was_told)
+        self.recorder, self.span = recorder, span
 
 
 class peak:
@@ -35,6 +55,10 @@ class peak:
     - `begin_bytes` and `end_bytes` are RSS at both ends; None when unknown.
     - `gpu` has each visible CUDA device's peak if torch uses CUDA in this process; None
       when it could not be asked.
+    - `child_peak_bytes` is the highest sum of RSS of all descendants in the section, from
+      the recorder; None when unknown. `child_source` says which of its ways the recorder
+      knows it by, or why it is unknown. The recorder is asked when one of the two is first
+      read, and waited for at most `child_timeout` seconds.
 
     In a recording the section is a phase too. It resets VmHWM, and with it what getrusage
     and other tools say about the past of the process, and torch's peak statistics.
@@ -42,6 +66,8 @@ class peak:
 
     __slots__ = (
         "_begin_mark",
+        "_child_answer",
+        "_child_timeout",
         "_gpu_high",
         "_high",
         "_is_gpu_reset",
@@ -56,9 +82,11 @@ class peak:
         "source",
     )
 
-    def __init__(self, name: str | None = None) -> None:
+    def __init__(self, name: str | None = None, *, child_timeout: float = 0.5) -> None:
         self._name = "peak" if name is None else name
-        self._phase = phase(self._name)
+        self._phase = _Section(self._name)
+        self._child_timeout = child_timeout
+        self._child_answer: _descendants.Answer | None = _descendants.NOT_ENDED
         self.bytes: int | None = None
         self.begin_bytes: int | None = None
         self.end_bytes: int | None = None
@@ -72,10 +100,12 @@ class peak:
         self._is_gpu_reset = False
 
     def __enter__(self: P) -> P:
+        self._phase.recorder = None
         self._phase.__enter__()
         self._pid = os.getpid()
         self._high = 0
         self._gpu_high = {}
+        self._child_answer = _descendants.NOT_ENDED
         with _lock:
             self._begin_gpu()
             self._begin_host()
@@ -91,7 +121,36 @@ class peak:
                 self._end_gpu()
                 _tell_untold(self._name)
             self._phase.set(**self._attributes())
+            self._child_answer = None
         self._phase.__exit__(kind, *rest)
+
+    @property
+    def child_peak_bytes(self) -> int | None:
+        """The highest sum of RSS of all descendants in the section; None when unknown.
+
+        Pages that they share count in each of them, so it is an upper bound.
+        """
+        return self._children().bytes
+
+    @property
+    def child_source(self) -> str:
+        """Where `child_peak_bytes` is from (``events``, ``poll``), or why it is None."""
+        return self._children().source
+
+    def _children(self) -> _descendants.Answer:
+        if self._pid not in (0, os.getpid()):
+            return _descendants.ELSEWHERE
+        if self._child_answer is None:
+            self._child_answer = self._ask()
+        return self._child_answer
+
+    def _ask(self) -> _descendants.Answer:
+        recorder = self._phase.recorder
+        if recorder is None:
+            return _descendants.NOBODY
+        if not self._phase.was_told:
+            return _descendants.NOT_TOLD
+        return _descendants.ask(recorder, self._phase.span, self._child_timeout)
 
     def _begin_host(self) -> None:
         mark, _ = _life_mark()

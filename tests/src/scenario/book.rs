@@ -89,6 +89,13 @@ impl Book {
         Ok(Self { processes, by_tgid })
     }
 
+    /// All of them, in the order in which they got their identities.
+    pub(super) fn processes(&self) -> impl Iterator<Item = &ProcessRow> {
+        let mut processes: Vec<&ProcessRow> = self.processes.iter().collect();
+        processes.sort_by_key(|process| process.upid);
+        processes.into_iter()
+    }
+
     /// The one process that had this process id, if there was exactly one.
     pub fn process(&self, pid: i64) -> Option<&ProcessRow> {
         match self.by_tgid.get(&pid).map(Vec::as_slice) {

@@ -11,20 +11,28 @@ use anyhow::{Context, Result};
 /// When the run itself fails.
 pub fn spikes(words: &[&str], kind: &str, bytes_high: u64, count: usize) -> Result<Vec<Score>> {
     let (size, count) = (bytes_high.to_string(), count.to_string());
+    judge(
+        words,
+        &["--kind", kind, "--bytes", &size, "--count", &count],
+    )
+}
+
+/// Spikes whose last rise no sample may tell at once, because so many came before, and
+/// which then fall by very little first.
+///
+/// # Errors
+/// When the run itself fails.
+pub fn spikes_after_churn(words: &[&str], count: usize) -> Result<Vec<Score>> {
+    let count = count.to_string();
+    let words_of_spike = ["--kind", "thp", "--bytes", "67108864", "--count", &count];
+    let around_it = ["--churn", "60", "--first-fall", "131072"];
+    judge(words, &[&words_of_spike[..], &around_it].concat())
+}
+
+fn judge(words: &[&str], options: &[&str]) -> Result<Vec<Score>> {
     // The sampling period is 100 ms, so the jitter covers every phase of it.
-    let command = workload::command(&[
-        "spike",
-        "--kind",
-        kind,
-        "--bytes",
-        &size,
-        "--count",
-        &count,
-        "--gap-ms",
-        "120",
-        "--jitter-ms",
-        "100",
-    ])?;
+    let mut command = workload::command(&["spike", "--gap-ms", "120", "--jitter-ms", "100"])?;
+    command.args(options);
     let recorded = record(words, &command)?;
     let book = Book::open(&recorded)?;
     let lines = workload::parse(&recorded.output)?;

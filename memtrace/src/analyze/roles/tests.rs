@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::analyze::golden::{Script, boot, mem_row, upid};
-use crate::analyze::{Analysis, Basis};
+use crate::analyze::{Analysis, Basis, Verdict};
 use crate::model::tables::{TitleRow, TitleSource};
 use crate::model::{Tgid, WallNs};
 
@@ -168,4 +168,33 @@ fn the_mean_of_a_command_ends_with_it() {
     let analysis = run.analyzed(None);
     let mean = role(&analysis, "b").and_then(|role| role.kind(Kind::Rss).mean_bytes);
     assert_eq!(mean.map(|bytes| bytes.0 >> 20), Some(50));
+}
+
+#[test]
+fn growth_ends_with_the_command_and_with_the_last_of_a_role() {
+    let mut run = Script::command(&["a"], 200.0);
+    run.process(1, None, 0.0, "a");
+    run.process(2, Some(1), 0.0, "b");
+    run.process(3, Some(1), 0.0, "c");
+    for second in 1..=100 {
+        let at = f64::from(second);
+        run.mem(1, at, [at * 10.0, 0.0, 0.0]);
+        run.mem(2, at, [100.0, 0.0, 0.0]);
+        if second <= 80 {
+            run.mem(3, at, [at * 5.0, 0.0, 0.0]);
+        }
+    }
+    // The command ends, a child of it lives on; another had ended before.
+    run.edit(1, |row| row.exit_boot_ns = Some(boot(100.5)));
+    run.edit(3, |row| row.exit_boot_ns = Some(boot(80.5)));
+    let analysis = run.analyzed(None);
+    let growth = analysis.growth.expect("long enough to tell");
+    assert!(growth.to_boot_ns <= boot(100.5), "{growth:?}");
+    let of = |name| role(&analysis, name).and_then(|role| role.kind(Kind::Rss).growth);
+    for (name, mib_per_second) in [("a", 10.0), ("c", 5.0)] {
+        let growth = of(name).unwrap_or_else(|| panic!("growth of {name}"));
+        let found = growth.bytes_per_hour / 3600.0 / f64::from(1 << 20);
+        assert!((found - mib_per_second).abs() < 0.1, "{name}: {growth:?}");
+        assert_eq!(growth.verdict, Verdict::Growing, "{name}");
+    }
 }

@@ -288,7 +288,8 @@ impl Collector for BpfBackend {
             self.has_lost_lifecycle = true;
             world.note_lost_lifecycle();
         }
-        world.set_snapshot_cost(DurationNs(clock::thread_cpu().0 - started.0));
+        let cost = DurationNs(clock::thread_cpu().0 - started.0);
+        world.note_snapshot(tick.boot, cost);
         result.and(summed).and(reconciled).and(adopted)
     }
 

@@ -1,9 +1,10 @@
 //! From received marks to rows: whose they are, and when they were.
 
-use super::inbox::{Inbox, Received, WAITING_MAX};
+use super::inbox::{ASKED_MAX, Inbox, Received, WAITING_MAX};
 use super::lines::{Followed, Follower, Lines, OutputReader, Passed, Rules};
+use super::questions::{Asked, Questions};
 use super::socket::{Listener, MarkSocket};
-use crate::collect::{CollectError, Collector, Peak, Tick, World};
+use crate::collect::{CollectError, Collector, Peak, SectionNews, Tick, World};
 use crate::model::{
     BootNs, Bytes, DiagKind, DurationNs, MarkKind, MarkRow, MarkRule, MarkSource, PeakSource,
     Record, Severity, Tgid, Upid,
@@ -57,6 +58,7 @@ pub enum MarkSourceError {
 /// Writes the marks that arrive.
 pub struct MarkCollector {
     listener: Option<Listener>,
+    questions: Option<Questions>,
     output: Vec<OutputReader>,
     follower: Option<Follower>,
     followed: Followed,
@@ -65,6 +67,8 @@ pub struct MarkCollector {
     command: Option<(Tgid, Option<Upid>)>,
     /// Marks whose sender is not known yet.
     unknown: Vec<Received>,
+    /// Questions of such.
+    unknown_asked: Vec<Asked>,
 }
 
 impl MarkCollector {
@@ -72,11 +76,13 @@ impl MarkCollector {
     ///
     /// # Errors
     /// When a thread can't be started, or the rules can't be used together.
-    pub fn start(sources: MarkSources) -> Result<Self, MarkSourceError> {
+    pub fn start(mut sources: MarkSources) -> Result<Self, MarkSourceError> {
         let inbox = Arc::new(Inbox::default());
         let rules = Arc::new(Rules::new(sources.rules)?);
         let lines =
             |source, writer| Lines::new(Arc::clone(&rules), source, writer, Arc::clone(&inbox));
+        let questions = sources.socket.as_mut().and_then(MarkSocket::take_questions);
+        let questions = questions.map(|socket| Questions::start(socket, Arc::clone(&inbox)));
         let listener = sources
             .socket
             .map(|socket| Listener::start(socket, Arc::clone(&inbox)));
@@ -95,12 +101,14 @@ impl MarkCollector {
         };
         Ok(Self {
             listener: listener.transpose()?,
+            questions: questions.transpose()?,
             output,
             follower,
             followed: sources.followed,
             inbox,
             command: sources.command.map(|command| (command, None)),
             unknown: Vec::new(),
+            unknown_asked: Vec::new(),
         })
     }
 
@@ -136,6 +144,12 @@ impl MarkCollector {
             put(&mark, moment(&mark), None, writer, tick, world, out);
         }
         self.unknown = unknown;
+        let asked = self.unknown_asked.drain(..).chain(waiting.asked);
+        self.unknown_asked = asked
+            .filter_map(|asked| ask(asked, tick, world))
+            .filter(|_| !is_last)
+            .take(ASKED_MAX)
+            .collect();
         let lost = [
             (
                 waiting.dropped_count,
@@ -193,7 +207,40 @@ fn put(
     {
         world.raise_peak(upid, peak);
     }
+    if let Some(owner) = upid
+        && let Some(news) = section_news(mark, owner, at)
+    {
+        world.note_section(news);
+    }
     out.push(row(mark, at, tgid, upid, tick));
+}
+
+/// What a mark says of a section whose descendants its process may ask about. Any end may be
+/// that of one: which those are, is known where their begins are.
+fn section_news(mark: &Received, owner: Upid, at: BootNs) -> Option<SectionNews> {
+    let span = mark.message.span?;
+    match mark.kind {
+        MarkKind::Begin if mark.message.descendants => Some(SectionNews::Begin { owner, span, at }),
+        MarkKind::End => Some(SectionNews::End { owner, span, at }),
+        _ => None,
+    }
+}
+
+/// Hands a question on; gives it back where its process is not known yet.
+fn ask(asked: Asked, tick: &Tick, world: &mut World) -> Option<Asked> {
+    match world.who_was(asked.tgid, asked.at) {
+        Some(owner) => {
+            let stream = asked.stream;
+            world.note_section(SectionNews::Question {
+                owner,
+                span: asked.question.span,
+                at: asked.at,
+                reply: Box::new(move |answer| Asked::reply(&stream, answer)),
+            });
+            None
+        }
+        None => ((tick.boot - asked.at).0 < KNOWN_WITHIN.0).then_some(asked),
+    }
 }
 
 /// When it was, by the sender's clock where that can be true. Lines are on our clock.
@@ -269,6 +316,9 @@ impl Collector for MarkCollector {
         if let Some(listener) = &mut self.listener {
             listener.stop();
         }
+        if let Some(questions) = &mut self.questions {
+            questions.stop();
+        }
         self.output.iter_mut().for_each(OutputReader::stop);
         if let Some(follower) = &mut self.follower {
             follower.stop();
@@ -291,21 +341,70 @@ impl Collector for MarkCollector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ClockOffset, ClockReading, MarkMessage, WallNs};
+    use crate::collect::{Birth, End};
+    use crate::model::{ClockOffset, ClockReading, FirstSeenBy, MarkMessage, WallNs};
 
-    #[test]
-    fn marks_of_strangers_wait_in_a_bounded_room_and_go_out_with_nobodys_identity() {
-        let mut collector = MarkCollector::start(MarkSources::default()).unwrap();
+    fn tick(boot: i64) -> Tick {
         let clock = ClockOffset::at(ClockReading {
             boot_ns: BootNs(0),
             monotonic_ns: 0,
             wall_ns: WallNs(0),
         });
-        let tick = Tick {
-            boot: BootNs(2),
+        Tick {
+            boot: BootNs(boot),
             clock,
             is_keyframe: false,
+        }
+    }
+
+    #[test]
+    fn a_mark_is_written_after_its_process_ended_and_is_not_that_of_the_next_with_its_id() {
+        let mut collector = MarkCollector::start(MarkSources::default()).unwrap();
+        let (mut world, mut out) = (World::default(), Vec::new());
+        let mut enter = |start| {
+            let birth = Birth {
+                tgid: Tgid(9),
+                start: BootNs(start),
+                seen_by: FirstSeenBy::Snapshot,
+                parent: None,
+                comm: String::new(),
+            };
+            let upid = world.enter(birth, BootNs(start));
+            if start < 20 {
+                let at = BootNs(10);
+                world.end(
+                    upid,
+                    End {
+                        at,
+                        wait_status: Some(0),
+                    },
+                );
+            }
+            upid
         };
+        let (first, second) = (enter(1), enter(20));
+        // Sent in the life of the one, in that of the other, and when there was neither.
+        for boot in [5, 25, 15] {
+            let message = MarkMessage::new(MarkKind::Instant, "a", BootNs(boot));
+            let parsed = Ok((message, MarkKind::Instant));
+            collector.inbox.receive(Some(Tgid(9)), BootNs(30), parsed);
+        }
+        let later = tick(30 + KNOWN_WITHIN.0);
+        collector.write(false, &later, &mut world, &mut out);
+        let upids: Vec<Option<Upid>> = out
+            .iter()
+            .filter_map(|record| match record {
+                Record::Mark(row) => Some(row.upid),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(upids, [Some(first), Some(second), None]);
+    }
+
+    #[test]
+    fn marks_of_strangers_wait_in_a_bounded_room_and_go_out_with_nobodys_identity() {
+        let mut collector = MarkCollector::start(MarkSources::default()).unwrap();
+        let tick = tick(2);
         let (mut world, mut out) = (World::default(), Vec::new());
         for count in [WAITING_MAX, 7] {
             for _ in 0..count {

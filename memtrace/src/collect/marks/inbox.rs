@@ -1,11 +1,16 @@
 //! Marks that have arrived and are not written yet, and the count of what did not.
 
+use super::questions::Asked;
 use crate::model::{BootNs, MarkError, MarkKind, MarkMessage, MarkSource, Tgid};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Marks that may wait for the collector's next turn. At 32 bytes a name that is a few
 /// MiB; whoever sends more in a tenth of a second is told in `diag`.
 pub(super) const WAITING_MAX: usize = 32 * 1024;
+
+/// Questions that may wait, each with a descriptor of ours; who asks more finds its connection
+/// closed.
+pub(super) const ASKED_MAX: usize = 64;
 
 /// One mark and whose it is: of a message the kernel says so, of a line the line itself.
 #[derive(Debug)]
@@ -33,6 +38,8 @@ pub(super) struct Waiting {
     pub(super) first_refusal: Option<String>,
     /// Bytes of the command's output that were not looked at.
     pub(super) unread_bytes: u64,
+    /// What was asked. Behind the marks: a section ends before it is asked about.
+    pub(super) asked: Vec<Asked>,
 }
 
 impl Waiting {
@@ -84,6 +91,14 @@ impl Inbox {
     /// Puts a mark in, or counts it.
     pub(super) fn add(&self, mark: Received) {
         self.lock().add(mark);
+    }
+
+    /// Puts a question in, where there is room.
+    pub(super) fn ask(&self, asked: Asked) {
+        let mut waiting = self.lock();
+        if waiting.asked.len() < ASKED_MAX {
+            waiting.asked.push(asked);
+        }
     }
 
     /// Counts output that nobody looks at.

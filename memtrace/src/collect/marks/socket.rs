@@ -1,6 +1,7 @@
 //! The socket that marks arrive on.
 
 use super::inbox::Inbox;
+use super::questions;
 use super::queue::RaisedLimit;
 use crate::host::{clock, mark_sockets};
 use crate::model::{MARK_BYTES_MAX, MarkError, MarkMessage, Tgid};
@@ -14,6 +15,7 @@ use rustix::net::{
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,11 +30,14 @@ pub struct SocketError {
     source: io::Error,
 }
 
-/// A bound socket. Its file goes when it is dropped.
+/// A bound socket, and the one for questions. Their files go when it is dropped.
 #[derive(Debug)]
 pub struct MarkSocket {
     fd: OwnedFd,
     path: PathBuf,
+    /// Where programs may ask; none once somebody listens there.
+    questions: Option<UnixListener>,
+    questions_path: PathBuf,
     /// Whether the queue holds more than the few messages that a host allows by default.
     has_room: bool,
 }
@@ -54,14 +59,30 @@ impl MarkSocket {
             mark_sockets::make_directory(directory)
                 .map_err(|source| error("make the directory", directory, source))?;
         }
-        // A recorder with our process id left it behind.
-        let _ = std::fs::remove_file(&path);
+        let questions_path = mark_sockets::questions_beside(&path);
+        for path in [&path, &questions_path] {
+            // A recorder with our process id left it behind.
+            let _ = std::fs::remove_file(path);
+        }
         let opened = Self::open(&path);
         let (fd, has_room) = opened.map_err(|errno| error("bind", &path, errno.into()))?;
-        let bound = Self { fd, path, has_room };
-        if let Some((uid, gid)) = owner {
-            std::os::unix::fs::chown(&bound.path, Some(uid), Some(gid))
-                .map_err(|source| error("hand over", &bound.path, source))?;
+        let mut bound = Self {
+            fd,
+            path,
+            questions: None,
+            questions_path,
+            has_room,
+        };
+        let hand_over = |path: &Path| match owner {
+            Some((uid, gid)) => std::os::unix::fs::chown(path, Some(uid), Some(gid)),
+            None => Ok(()),
+        };
+        hand_over(&bound.path).map_err(|source| error("hand over", &bound.path, source))?;
+        // Marks do not depend on it, and its path is longer.
+        let opened = questions::open(&bound.questions_path).map_err(io::Error::from);
+        match opened.and_then(|listener| hand_over(&bound.questions_path).map(|()| listener)) {
+            Ok(listener) => bound.questions = Some(listener),
+            Err(error) => tracing::warn!("questions are not answered: {error}"),
         }
         Ok(bound)
     }
@@ -84,6 +105,11 @@ impl MarkSocket {
         Ok((fd, has_room))
     }
 
+    /// The socket for questions, once.
+    pub(super) fn take_questions(&mut self) -> Option<UnixListener> {
+        self.questions.take()
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
@@ -92,8 +118,10 @@ impl MarkSocket {
 
 impl Drop for MarkSocket {
     fn drop(&mut self) {
-        // Already gone is as good.
-        let _ = std::fs::remove_file(&self.path);
+        for path in [&self.path, &self.questions_path] {
+            // Already gone is as good.
+            let _ = std::fs::remove_file(path);
+        }
     }
 }
 

@@ -302,7 +302,8 @@ impl Collector for ProcfsBackend {
             self.announce_missing_roots(tick, out);
         }
         self.refusals.write(tick, out);
-        world.set_snapshot_cost(DurationNs(clock::thread_cpu().0 - started));
+        let cost = DurationNs(clock::thread_cpu().0 - started);
+        world.note_snapshot(tick.boot, cost);
         found
     }
 

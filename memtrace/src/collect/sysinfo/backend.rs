@@ -251,7 +251,8 @@ impl Collector for SysinfoBackend {
             self.admit(newcomer, tick, world, out);
         }
         self.is_first = false;
-        world.set_snapshot_cost(DurationNs(clock::thread_cpu().0 - started.0));
+        let cost = DurationNs(clock::thread_cpu().0 - started.0);
+        world.note_snapshot(tick.boot, cost);
         Ok(())
     }
 }

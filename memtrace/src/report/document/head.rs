@@ -9,6 +9,8 @@ use crate::report::{Style, words};
 
 /// More losses than this, and the rest is a number: the answer must stay on the first screen.
 const MAX_LINES: usize = 5;
+/// From the start of a recording until its command runs, and from its end until the recording's.
+const START_NS: i64 = 1_000_000_000;
 /// Columns for the command: a script can be one of its arguments.
 const MAX_COMMAND: usize = 180;
 
@@ -52,14 +54,14 @@ fn run_line(analysis: &Analysis) -> String {
     let mut parts = vec![info.hostname.clone()];
     parts.extend(clock.to_wall(clock.start()).and_then(words::date_and_time));
     let recorded = clock.duration();
-    match (&info.target, analysis.command_duration()) {
-        (Target::Command { .. }, Some(ran)) if differ(ran, recorded) => {
-            let (ran, recorded) = (words::duration(ran), words::duration(recorded));
-            parts.push(format!("ran {ran}"));
-            parts.push(format!("recorded for {recorded}"));
-        }
-        (Target::Command { .. }, _) => parts.push(format!("ran {}", words::duration(recorded))),
-        _ => parts.push(format!("recorded for {}", words::duration(recorded))),
+    if let Some(ran) = analysis.command_duration() {
+        parts.push(format!("ran {}", words::duration(ran)));
+    }
+    if analysis
+        .command_duration()
+        .is_none_or(|ran| differ(ran, recorded))
+    {
+        parts.push(format!("recorded for {}", words::duration(recorded)));
     }
     match (&info.target, analysis.command_ending()) {
         (_, Some(ending)) => parts.push(words::ending_in_full(ending)),
@@ -73,10 +75,10 @@ fn run_line(analysis: &Analysis) -> String {
     parts.join(" · ")
 }
 
-/// Whether a command ran for another time than was recorded, by more than a few percent: its
-/// survivors were waited for, or it was attached to.
+/// Whether a command ran for another time than was recorded, by more than a few percent and what
+/// starting takes: its survivors were waited for.
 fn differ(ran: DurationNs, recorded: DurationNs) -> bool {
-    (recorded.0 - ran.0).abs() > recorded.0 / 25
+    (recorded.0 - ran.0).abs() > (recorded.0 / 25).max(START_NS)
 }
 
 /// Whether the main process ran when the recording stopped. One that was cut off can't tell.

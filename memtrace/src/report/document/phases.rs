@@ -79,6 +79,10 @@ fn explain(section: &mut Section, analysis: &Analysis) {
         true => " Some process's memory is unknown and not part of it.",
         false => "",
     };
+    let polled = match analysis.is_polled() {
+        true => " PEAK is the highest that was polled, and at least that.",
+        false => "",
+    };
     let gpu = match phases.has_gpu() {
         true => ", GPU what came into use on all GPUs",
         false => "",
@@ -95,7 +99,7 @@ fn explain(section: &mut Section, analysis: &Analysis) {
         Tone::Quiet,
         format!(
             "TREE is what all recorded processes gained from begin to end, OWN what the process \
-             did that marked it{gpu}; SO FAR counts from the {held} at {from}.{bound}"
+             did that marked it{gpu}; SO FAR counts from the {held} at {from}.{bound}{polled}"
         ),
     );
     if phases.has_too_many_for_roles && analysis.phase.is_none() {
@@ -417,8 +421,8 @@ fn grower(parts: &[PhasePart]) -> Option<(&str, Slope)> {
 
 fn grows(of: &str, stage: &Repeated, slope: &Slope, parts: &str) -> String {
     format!(
-        "Memory of {of} at the end of {} grows by {} ±{} (95 %) per step{parts}: {} from step {} \
-         to {}.",
+        "Memory of {of} at the end of {} grows by {} ±{} (95 %) per step, {} from step {} to \
+         {}{parts}.",
         stage.name,
         per_step_bytes(slope),
         words::bytes(Bytes(slope.margin_bytes as i64)),

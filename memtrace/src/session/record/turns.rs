@@ -139,6 +139,8 @@ impl Session {
         self.movement.begin_batch();
         self.world.write_changes(are_peaks_due, &mut self.batch);
         self.roles.fill(&mut self.batch, &mut self.world);
+        self.sections
+            .take(&self.batch, &mut self.world, clock::boot());
         let has_oom = self
             .batch
             .iter()

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 GIB = 1 << 30
 MIB = 1 << 20
 _TICKS = 600
+# A recording may hold a hundred thousand phases: so many are shaded, and of their names so many
+# have room beside each other.
+_SHADED = 400
+_NAMES_ACROSS = 70
 
 
 def plot(recording: Recording, top: int, ax: Any) -> Any:
@@ -65,12 +69,21 @@ def plot(recording: Recording, top: int, ax: Any) -> Any:
 
 
 def _shade_phases(recording: Recording, ax: Any) -> None:
+    """Shades the longest phases, and names those of them that leave each other room."""
     phases = recording.phases()
-    spans = zip(phases.column("name"), phases.column("begin_boot_ns"), phases.column("end_boot_ns"))
-    for name, begin, end in spans:
-        left = (begin - recording.start_ns) / SECOND
-        right = ((recording.end_ns if end is None else end) - recording.start_ns) / SECOND
+    ends = (recording.end_ns if end is None else end for end in phases.column("end_boot_ns"))
+    spans = sorted(
+        zip(phases.column("name"), phases.column("begin_boot_ns"), ends),
+        key=lambda span: (span[1] - span[2], span[1]),
+    )
+    apart = (recording.end_ns - recording.start_ns) / _NAMES_ACROSS
+    named: list[int] = []
+    for name, begin, end in spans[:_SHADED]:
+        left, right = ((time - recording.start_ns) / SECOND for time in (begin, end))
         ax.axvspan(left, right, color="0.93", linewidth=0, zorder=0)
+        if any(abs(begin - other) < apart for other in named):
+            continue
+        named.append(begin)
         ax.axvline(left, color="0.6", linewidth=0.6, linestyle=":", zorder=0)
         ax.annotate(
             name,

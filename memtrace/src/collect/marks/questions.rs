@@ -1,0 +1,146 @@
+//! The socket that questions come to. A connection for each: so the answer goes to the one
+//! who asks and to nobody else, also where it is in a network namespace of its own, and it
+//! learns at once when the recorder is gone. Whose question it is, the kernel tells.
+
+use super::inbox::Inbox;
+use crate::host::clock;
+use crate::model::{BootNs, DescendantsAnswer, DescendantsQuestion, QUESTION_BYTES_MAX, Tgid};
+use rustix::fs::{Mode, fchmod};
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{
+    AddressFamily, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, bind, listen,
+    send, shutdown, socket_with,
+};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Connections that may wait to be taken; more are refused at once.
+const BACKLOG: i32 = 64;
+
+/// A question comes right behind its connection. Nobody else is kept waiting for longer.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// A question and who waits for the answer.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) tgid: Tgid,
+    pub(super) at: BootNs,
+    pub(super) question: DescendantsQuestion,
+    pub(super) stream: UnixStream,
+}
+
+impl Asked {
+    /// Answers without waiting: who does not read has no room for the answer, and has none.
+    pub(super) fn reply(stream: &UnixStream, answer: &DescendantsAnswer) {
+        if let Ok(mut line) = serde_json::to_vec(answer) {
+            line.push(b'\n');
+            // Who asked may be gone by now.
+            let _ = send(stream, &line, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        }
+    }
+}
+
+/// A bound socket that only its owner, and root, can connect to.
+pub(super) fn open(path: &Path) -> Result<UnixListener, Errno> {
+    let fd = socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    // Before it is bound: the file is made with the mode that the socket has.
+    fchmod(&fd, Mode::RUSR | Mode::WUSR)?;
+    bind(&fd, &SocketAddrUnix::new(path)?)?;
+    listen(&fd, BACKLOG)?;
+    Ok(UnixListener::from(fd))
+}
+
+/// The thread that takes questions in. It sleeps until one comes.
+pub(super) struct Questions {
+    listener: Arc<UnixListener>,
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Questions {
+    pub(super) fn start(listener: UnixListener, inbox: Arc<Inbox>) -> io::Result<Self> {
+        let listener = Arc::new(listener);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let theirs = (Arc::clone(&listener), Arc::clone(&is_over));
+        let thread = std::thread::Builder::new()
+            .name("memtrace-asked".to_owned())
+            .stack_size(128 << 10)
+            .spawn(move || take_in(&theirs.0, &theirs.1, &inbox))?;
+        Ok(Self {
+            listener,
+            is_over,
+            thread: Some(thread),
+        })
+    }
+
+    /// Takes no more.
+    pub(super) fn stop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+        let _ = shutdown(&self.listener, Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Questions {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn take_in(listener: &UnixListener, is_over: &AtomicBool, inbox: &Inbox) {
+    loop {
+        match listener.accept() {
+            _ if is_over.load(Ordering::Acquire) => return,
+            Ok((stream, _)) => {
+                // Who asks nothing that is known finds the connection closed.
+                if let Some(asked) = read(stream) {
+                    inbox.ask(asked);
+                }
+            }
+            Err(error) if is_passing(&error) => {}
+            Err(error) => {
+                tracing::warn!("questions are not answered any more: {error}");
+                return;
+            }
+        }
+    }
+}
+
+/// One that gave up meanwhile; or no descriptor is left, and those in use come back.
+fn is_passing(error: &io::Error) -> bool {
+    let is_out_of_descriptors = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
+    if is_out_of_descriptors {
+        std::thread::sleep(PATIENCE);
+    }
+    let kinds = [ErrorKind::Interrupted, ErrorKind::ConnectionAborted];
+    is_out_of_descriptors || kinds.contains(&error.kind())
+}
+
+fn read(mut stream: UnixStream) -> Option<Asked> {
+    let peer = socket_peercred(&stream).ok()?;
+    let tgid = u32::try_from(peer.pid.as_raw_nonzero().get()).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    let mut bytes = [0; QUESTION_BYTES_MAX];
+    // A client sends its line at once, so it comes at once.
+    let length = stream.read(&mut bytes).ok()?;
+    let question = DescendantsQuestion::parse(bytes.get(..length)?)?;
+    Some(Asked {
+        tgid: Tgid(tgid),
+        at: clock::boot(),
+        question,
+        stream,
+    })
+}
