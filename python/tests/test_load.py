@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Optional
 
@@ -20,6 +23,7 @@ pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
 DATA = Path(__file__).parent / "data"
+SOURCE = Path(__file__).parent.parent / "src"
 TRAINING = DATA / "training"
 SECOND = 1_000_000_000
 
@@ -424,3 +428,23 @@ def test_a_notebook_shows_a_table_as_one_and_runs_nothing_in_it() -> None:
     assert "<td>3.0 MiB</td>" in shown and "<td></td>" in shown
     assert "small: 2 rows" in shown
     assert memtrace.load(TRAINING).mem._repr_html_().count("<tr>") == 21
+
+
+def test_a_notebook_needs_no_pandas_for_times() -> None:
+    # pandas is looked for when pyarrow is imported: in a process of its own.
+    script = (
+        "import sys; sys.modules['pandas'] = None; import memtrace;"
+        "mem = memtrace.load(sys.argv[1]).mem;"
+        "assert mem._repr_html_().count('<tr>') == 21;"
+        "print(mem.column('ts')[0].isoformat())"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    ran = subprocess.run(
+        [sys.executable, "-c", script, str(TRAINING)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert datetime.datetime.fromisoformat(ran.stdout.strip()).tzinfo is not None

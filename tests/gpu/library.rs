@@ -2,7 +2,7 @@
 
 use super::RESERVED;
 use super::{
-    Sleeper, a_moment, amount, device, devices, diagnoses, info, processes, recorded, script,
+    Sleeper, a_moment, amount, device, devices, diagnoses, info, processes, recorded, script, words,
 };
 use anyhow::{Context, Result};
 use memtrace::model::DiagKind;
@@ -111,24 +111,6 @@ fn without_a_gpu_there_is_no_word_but_in_run_json() -> Result<()> {
 }
 
 #[test]
-fn a_gpu_that_was_named_and_is_not_there_ends_with_1() -> Result<()> {
-    let ours = Sleeper::start()?;
-    let fake = FakeGpus::new(&script(&[device(0, 0, &[])]))?;
-    let dir = tempfile::tempdir()?;
-    let output = Command::new(program::memtrace()?)
-        .args(["record", "--gpu", "7", "-d", "1s", "-p"])
-        .arg(ours.pid().to_string())
-        .arg("-o")
-        .arg(dir.path().join("run"))
-        .envs(fake.environment())
-        .output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("no GPU 7 can be observed"), "{said}");
-    Ok(())
-}
-
-#[test]
 fn gpus_are_chosen_by_index_or_uuid() -> Result<()> {
     let ours = Sleeper::start()?;
     let all: Vec<Device> = (0..4).map(|place| device(place, GIB, &[])).collect();
@@ -192,5 +174,37 @@ fn doctor_says_what_the_library_answers_and_what_each_call_costs() -> Result<()>
         .and_then(|call| call["cost_ns"].as_i64())
         .context("no cost")?;
     assert!(cost >= 5_000_000, "{cost}");
+    Ok(())
+}
+
+#[test]
+fn doctor_tells_a_person_the_devices_and_each_call() -> Result<()> {
+    let mut second = device(1, GIB, &[]);
+    second.memory = None;
+    let mut first = device(0, GIB, &[]);
+    first
+        .fail
+        .insert("nvmlDeviceGetUtilizationRates".to_owned(), NOT_SUPPORTED);
+    let fake = FakeGpus::new(&script(&[first, second]))?.without(&[
+        "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+        "nvmlDeviceGetMPSComputeRunningProcesses_v2",
+    ])?;
+    let output = Command::new(program::memtrace()?)
+        .arg("doctor")
+        .envs(fake.environment())
+        .output()?;
+    let said = words(&String::from_utf8(output.stdout)?);
+    for told in [
+        "driver 999.01",
+        "0 NVIDIA Test 80GB (GPU-0, 80.0 GiB)",
+        "1 NVIDIA Test 80GB (GPU-1, no memory of its own, shared with the machine)",
+        "memory v2 ",
+        "compute processes v3 ",
+        "MPS processes: ",
+        "utilisation: ",
+        "nvidia-smi -am 1",
+    ] {
+        assert!(said.contains(told), "{told} is not in {said}");
+    }
     Ok(())
 }

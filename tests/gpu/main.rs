@@ -1,8 +1,12 @@
 //! GPU memory, from the C structs of the library that is loaded to the rows on disk. The
 //! library is a stand-in whose answers each test writes; everything else is the real thing.
 
+mod engine;
 mod library;
+mod namespaces;
 mod needs_gpu;
+mod start;
+mod workload;
 
 use anyhow::{Context, Result};
 use memtrace::model::tables::{GpuDeviceRow, GpuProcessRow, GpuSource, GpuUse};
@@ -10,6 +14,7 @@ use memtrace::model::{Bytes, DiagRow, ProcessRow, RunInfo};
 use memtrace_tests::gpu::{
     Accounted, Device, FakeGpus, GIB, GPU_IS_LOST, MIB, Memory, Process, Script, UNKNOWN,
 };
+use memtrace_tests::program;
 use memtrace_tests::recorder::{Recorded, Recorder};
 use std::process::{Child, Command};
 use std::thread::sleep;
@@ -23,7 +28,11 @@ struct Sleeper(Child);
 
 impl Sleeper {
     fn start() -> Result<Self> {
-        Ok(Self(Command::new("sleep").arg("300").spawn()?))
+        Self::of(Command::new("sleep").arg("300"))
+    }
+
+    fn of(command: &mut Command) -> Result<Self> {
+        Ok(Self(command.spawn()?))
     }
 
     fn pid(&self) -> u32 {
@@ -91,6 +100,24 @@ fn diagnoses(recorded: &Recorded) -> Result<Vec<DiagRow>> {
 
 fn info(recorded: &Recorded) -> &RunInfo {
     recorded.recording.info()
+}
+
+/// What `memtrace report` says of it.
+fn report(recorded: &Recorded, words: &[&str]) -> Result<String> {
+    let output = Command::new(program::memtrace()?)
+        .arg("report")
+        .args(words)
+        .arg(recorded.path())
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "{said}");
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// A text however it is wrapped.
+fn words(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    words.join(" ")
 }
 
 fn amount(bytes: u64) -> Option<Bytes> {
@@ -455,37 +482,4 @@ fn memory_that_outlives_its_process_stays_with_it() -> Result<()> {
         "{rows:?}"
     );
     Ok(())
-}
-
-/// What needs root: a pid namespace of its own.
-mod needs_root {
-    use super::*;
-    use memtrace::store::Recording;
-    use memtrace_tests::{need, program};
-
-    #[test]
-    fn zero_bytes_inside_a_pid_namespace_are_unknown() -> Result<()> {
-        need::require("root");
-        // The first ids of a new namespace: its own, the recorder's, the command's.
-        let listed: Vec<Process> = (1..20).map(|pid| Process::new(pid, 0)).collect();
-        let fake = FakeGpus::new(&script(&[device(0, GIB, &listed)]))?;
-        let dir = tempfile::tempdir()?;
-        let run = dir.path().join("run");
-        let status = Command::new("unshare")
-            .args(["--pid", "--fork", "--mount-proc"])
-            .arg(program::memtrace()?)
-            .args(["record", "--quiet", "--backend", "procfs", "-o"])
-            .arg(&run)
-            .args(["--", "sleep", "1"])
-            .envs(fake.environment())
-            .status()?;
-        assert!(status.success(), "{status}");
-        let recording = Recording::open(&run)?;
-        let rows: Vec<GpuProcessRow> = recording.rows()?;
-        assert!(rows.iter().any(|row| row.upid.is_some()), "{rows:?}");
-        for row in rows {
-            assert_eq!(row.used_bytes, None, "{row:?}");
-        }
-        Ok(())
-    }
 }

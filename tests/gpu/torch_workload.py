@@ -50,11 +50,12 @@ def ipc(queue, done):
     del shared
 
 
-def killed(done):
+def killed():
     held = torch.ones(512 * MIB // 4, device="cuda")
     tell("killed")
-    done.wait()
-    del held
+    # Not the event: whoever sets it waits for everybody who waits for it.
+    while held is not None:
+        time.sleep(1)
 
 
 def brief():
@@ -69,7 +70,7 @@ def main():
         sys.exit("torch finds no GPU")
     mp.set_start_method("spawn")
     queue, done = mp.Queue(), mp.Event()
-    victim = mp.Process(target=killed, args=(done,))
+    victim = mp.Process(target=killed)
     others = [
         mp.Process(target=context, args=(done,)),
         mp.Process(target=tensor, args=(queue, done)),
@@ -82,6 +83,7 @@ def main():
     for line in sys.stdin:
         if line.strip() == "kill":
             os.kill(victim.pid, signal.SIGKILL)
+    victim.kill()
     done.set()
     for process in others:
         process.join()

@@ -48,6 +48,14 @@ impl Recorded {
     pub fn path(&self) -> PathBuf {
         place(&self.dir)
     }
+
+    /// What memtrace has said.
+    ///
+    /// # Errors
+    /// When it was not started with [`Recorder::of_command`].
+    pub fn words(&self) -> Result<String> {
+        Ok(std::fs::read_to_string(words_file(&self.dir))?)
+    }
 }
 
 /// The recording is below a directory of the test's, since the recorder makes its own.
@@ -146,9 +154,22 @@ impl Recorder {
     /// # Errors
     /// When memtrace can't be started.
     pub fn of_command(words: &[&str], command: &Command) -> Result<Self> {
+        Self::of_command_with(words, command, &[])
+    }
+
+    /// The same, with variables in the recorder's environment.
+    ///
+    /// # Errors
+    /// When memtrace can't be started.
+    pub fn of_command_with(
+        words: &[&str],
+        command: &Command,
+        environment: &[(&str, OsString)],
+    ) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let mut recorder = command_line(words, &place(&dir))?;
         let mut child = recorder
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .arg("--")
             .arg(command.get_program())
             .args(command.get_args())

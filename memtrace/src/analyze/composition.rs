@@ -100,8 +100,11 @@ impl Composition {
     }
 
     /// What a process held on GPUs then. `None` where it held nothing; `Some(None)` when
-    /// unknown.
+    /// unknown, as everything is before the first reading.
     pub fn gpu_held_by(&self, process: usize) -> Option<Option<Bytes>> {
+        if self.gpus.is_empty() {
+            return Some(None);
+        }
         let mut held = self
             .gpus
             .iter()

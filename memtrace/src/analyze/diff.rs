@@ -33,6 +33,9 @@ pub struct Comparison {
     pub process_counts: (Option<usize>, Option<usize>),
     /// By [`Kind::ALL`].
     pub kinds: [KindChange; Kind::ALL.len()],
+    /// The highest that was held on all GPUs together; unknown where a recording has no GPU,
+    /// or the driver did not tell all of it.
+    pub gpu_peak: Change,
 }
 
 /// Figures of one kind before and after. Of a role that a recording does not have, peak and
@@ -62,7 +65,7 @@ pub struct Change {
 pub struct Excess {
     /// The role, or "all".
     pub name: Arc<str>,
-    /// "peak" or "mean" of RSS.
+    /// "peak" or "mean" of RSS, or "gpu_peak".
     pub figure: &'static str,
     /// Before and after.
     pub change: Change,
@@ -80,6 +83,11 @@ impl Change {
         Some(self.difference()?.0 as f64 / before.0 as f64)
     }
 
+    fn highest(&self) -> i64 {
+        let highest = self.before.max(self.after);
+        highest.map_or(0, |bytes| bytes.0)
+    }
+
     fn exceeds(&self, allowed: f64) -> bool {
         match (self.ratio(), self.difference()) {
             (Some(ratio), _) => ratio > allowed,
@@ -94,12 +102,6 @@ impl Comparison {
     /// The change of a kind.
     pub fn kind(&self, kind: Kind) -> &KindChange {
         &self.kinds[kind as usize]
-    }
-
-    fn highest_peak(&self) -> i64 {
-        let peak = self.kind(Kind::Rss).peak;
-        let highest = peak.before.max(peak.after);
-        highest.map_or(0, |bytes| bytes.0)
     }
 }
 
@@ -116,7 +118,7 @@ impl Diff {
         }
         let mut roles: Vec<Comparison> = names
             .into_iter()
-            .map(|(name, (before, after))| compared(name, before, after))
+            .map(|(name, roles)| compared(name, roles, (before, after)))
             .collect();
         let moved = |role: &Comparison| {
             let difference = role.kind(Kind::Rss).peak.difference();
@@ -131,16 +133,25 @@ impl Diff {
         }
     }
 
-    /// The peaks and means of RSS that rose by more than `allowed`, a part of what they were:
-    /// of all processes together, and of every role that holds a twentieth of the whole.
+    /// The peaks and means of RSS, and the peaks on GPUs, that rose by more than `allowed`, a
+    /// part of what they were: of all processes together, and of every role that holds a
+    /// twentieth of the whole.
     pub fn excesses(&self, allowed: f64) -> Vec<Excess> {
-        let from = self.whole.highest_peak() / MIN_SHARE;
-        let roles = self.roles.iter().filter(|role| role.highest_peak() >= from);
+        let figures = |role: &Comparison| {
+            let rss = role.kind(Kind::Rss);
+            [
+                (rss.peak, "peak", rss.peak),
+                (rss.peak, "mean", rss.mean),
+                (role.gpu_peak, "gpu_peak", role.gpu_peak),
+            ]
+        };
+        let least = figures(&self.whole).map(|(size, ..)| size.highest() / MIN_SHARE);
         std::iter::once(&self.whole)
-            .chain(roles)
+            .chain(&self.roles)
             .flat_map(|role| {
-                let rss = role.kind(Kind::Rss);
-                [("peak", rss.peak), ("mean", rss.mean)].map(|(figure, change)| Excess {
+                let told = figures(role).into_iter().zip(least);
+                let told = told.filter(|((size, ..), least)| size.highest() >= *least);
+                told.map(|((_, figure, change), _)| Excess {
                     name: Arc::clone(&role.name),
                     figure,
                     change,
@@ -151,7 +162,19 @@ impl Diff {
     }
 }
 
-fn compared(name: &str, before: Option<&RoleFinding>, after: Option<&RoleFinding>) -> Comparison {
+fn compared(
+    name: &str,
+    (before, after): (Option<&RoleFinding>, Option<&RoleFinding>),
+    recordings: (&Analysis, &Analysis),
+) -> Comparison {
+    // A role that was on no GPU held nothing there, where that was recorded.
+    let on_gpus = |role: Option<&RoleFinding>, recording: &Analysis| {
+        recording.gpus.as_ref()?;
+        match role.and_then(|role| role.gpu) {
+            Some(gpu) => gpu.highest.certain_bytes(),
+            None => Some(Bytes(0)),
+        }
+    };
     let count = |role: &RoleFinding| role.members.len();
     let change = |kind: Kind| {
         let figures = |role: Option<&RoleFinding>| role.map(|role| *role.kind(kind));
@@ -161,6 +184,10 @@ fn compared(name: &str, before: Option<&RoleFinding>, after: Option<&RoleFinding
         name: Arc::from(name),
         process_counts: (before.map(count), after.map(count)),
         kinds: Kind::ALL.map(change),
+        gpu_peak: Change {
+            before: on_gpus(before, recordings.0),
+            after: on_gpus(after, recordings.1),
+        },
     }
 }
 
@@ -214,18 +241,25 @@ fn whole(before: &Analysis, after: &Analysis) -> Comparison {
         }
     };
     let count = |analysis: &Analysis| Some(analysis.processes.len());
+    let on_gpus = |analysis: &Analysis| analysis.gpus.as_ref()?.recorded.certain_bytes();
     Comparison {
         name: Arc::from("all"),
         process_counts: (count(before), count(after)),
         kinds: Kind::ALL
             .map(|kind| kind_change(Some(figures(before, kind)), Some(figures(after, kind)))),
+        gpu_peak: Change {
+            before: on_gpus(before),
+            after: on_gpus(after),
+        },
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analyze::golden::{ray_with_vllm, ray_with_vllm_later};
+    use crate::analyze::golden::{
+        ray_with_vllm, ray_with_vllm_later, vllm_on_gpus, vllm_on_gpus_later,
+    };
 
     fn diff() -> Diff {
         Diff::of(
@@ -261,6 +295,42 @@ mod tests {
         assert_eq!(loader.process_counts, (None, Some(1)));
         assert_eq!(loader.kind(Kind::Anon).peak.before, Some(Bytes(0)));
         assert_eq!(loader.kind(Kind::Rss).peak.ratio(), None);
+    }
+
+    #[test]
+    fn what_grew_on_gpus_is_told_and_can_fail_a_comparison() {
+        let (before, after) = (
+            vllm_on_gpus().analyzed(None),
+            vllm_on_gpus_later().analyzed(None),
+        );
+        let diff = Diff::of(&before, &after);
+        let gib = |gib: f64| Some(Bytes((gib * f64::from(1 << 30)) as i64));
+        let four = Change {
+            before: gib(140.0),
+            after: gib(154.0),
+        };
+        assert_eq!(diff.whole.gpu_peak, four);
+        assert_eq!(role(&diff, "vLLM worker").gpu_peak, four);
+        let nothing = Change {
+            before: gib(0.0),
+            after: gib(0.0),
+        };
+        assert_eq!(role(&diff, "vLLM API server").gpu_peak, nothing);
+        let excesses = diff.excesses(0.05);
+        let told: Vec<_> = excesses
+            .iter()
+            .map(|one| (&*one.name, one.figure))
+            .collect();
+        assert_eq!(told, [("all", "gpu_peak"), ("vLLM worker", "gpu_peak")]);
+        // Without a GPU in one of them it is not known what it held there.
+        let other = ray_with_vllm().analyzed(None);
+        let diff = Diff::of(&other, &after);
+        assert_eq!(diff.whole.gpu_peak.before, None);
+        assert!(
+            diff.excesses(0.0)
+                .iter()
+                .all(|one| one.figure != "gpu_peak")
+        );
     }
 
     #[test]

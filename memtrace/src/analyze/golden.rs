@@ -8,10 +8,13 @@ mod rows;
 mod runs;
 mod script;
 mod sharing;
+mod slept;
 mod team;
 
+pub(crate) use devices::{card, on_card};
 pub(crate) use marked::vllm_start_up;
 pub(crate) use rows::{Rows, mem_row};
 pub(crate) use runs::RUNS;
 pub(crate) use script::{Script, boot, gib, upid};
+pub(crate) use slept::{vllm_on_gpus, vllm_on_gpus_later};
 pub(crate) use team::{ray_with_vllm, ray_with_vllm_later};

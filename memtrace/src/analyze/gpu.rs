@@ -4,11 +4,18 @@
 mod falls;
 mod ledger;
 mod read;
+mod sleep;
+mod sums;
+#[cfg(test)]
+mod tests;
 mod track;
 
 pub use falls::Fall;
 pub use ledger::{GpuHolder, GpuLedger, GpuLine};
 pub(super) use read::GpuTimeline;
+pub use sleep::Audit;
+pub(super) use sleep::Named;
+pub use sums::GpuPeak;
 
 use crate::model::{BootNs, Bytes, DurationNs};
 
@@ -19,6 +26,14 @@ pub struct Gpus {
     pub devices: Vec<GpuDevice>,
     /// Every process that held memory of a device or may have, the highest peak first.
     pub processes: Vec<GpuProcess>,
+    /// The highest that all recorded processes held on all GPUs together.
+    pub recorded: GpuPeak,
+    /// The same of each role, by its place among the groups; `None` for one that was on no GPU.
+    pub(super) roles: Vec<Option<GpuPeak>>,
+    /// When a device was first read; `None` where none ever was.
+    pub known_from: Option<BootNs>,
+    /// What marks that name a sleep did, the names in the order of time.
+    pub audits: Vec<Audit>,
     /// What contexts alone take; `None` where no process held anything long enough.
     pub contexts: Option<Contexts>,
     /// Sharp falls, in order of time; the largest of them.
@@ -98,6 +113,12 @@ impl Gpus {
         let mut held = self.processes.iter();
         let held = held.find(|held| held.holder == GpuHolder::Process(process))?;
         (held.at_end_bytes != Some(Bytes(0))).then_some(held.at_end_bytes)
+    }
+
+    /// Whether any recorded process was ever on one of them.
+    pub fn has_recorded(&self) -> bool {
+        let mut holders = self.processes.iter().map(|process| &process.holder);
+        holders.any(|holder| matches!(holder, GpuHolder::Process(_)))
     }
 
     /// The highest that a process held on GPUs; `None` also where it can have been more than

@@ -52,7 +52,9 @@ pub use cost::RecorderCost;
 pub use diff::{Change, Comparison, Diff, Excess, KindChange};
 pub use endings::{Ending, EndingGroup, Endings};
 pub use family::{Family, TreeLine};
-pub use gpu::{Contexts, Fall, GpuDevice, GpuHolder, GpuLedger, GpuLine, GpuProcess, Gpus};
+pub use gpu::{
+    Audit, Contexts, Fall, GpuDevice, GpuHolder, GpuLedger, GpuLine, GpuPeak, GpuProcess, Gpus,
+};
 pub use growth::{Growth, Verdict};
 pub use leftovers::{LeftObject, Leftovers, Survivor};
 pub use losses::Loss;
@@ -66,7 +68,7 @@ pub use phases::{
     Steps, Stretch,
 };
 pub use process::Process;
-pub use roles::{Kind, KindFigures, RoleAtPeak, RoleFinding, RoleShares};
+pub use roles::{Kind, KindFigures, RoleAtPeak, RoleFinding, RoleOnGpus, RoleShares};
 pub use run::{AnalyzeError, Options, analyze};
 pub use samples::{
     LabelledPeak, MemorySample, NodeReading, PythonHeap, SampleOptions, SampleSummary, Samples,

@@ -3,6 +3,7 @@
 
 use super::amounts::{Amounts, Totals};
 use super::composition::Composition;
+use super::gpu::{GpuHolder, GpuPeak, Gpus};
 use super::groups::Groups;
 use super::growth::{self, Growth};
 use super::ledger::{CURVE_AFTER_NS, High, raise};
@@ -82,6 +83,18 @@ pub struct RoleFinding {
     pub at_peak: Option<RoleAtPeak>,
     /// By [`Kind::ALL`].
     pub kinds: [KindFigures; Kind::ALL.len()],
+    /// What they held on GPUs; `None` where none of them was on one.
+    pub gpu: Option<RoleOnGpus>,
+}
+
+/// What the processes of a role held on all GPUs together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RoleOnGpus {
+    /// The highest over the recording, at its own time.
+    pub highest: GpuPeak,
+    /// What they held at the peak of all processes, which is one of RSS, each piece of memory
+    /// once; `None` when unknown.
+    pub at_peak_bytes: Option<Bytes>,
 }
 
 /// What the processes of a role held at one instant.
@@ -333,6 +346,7 @@ pub(super) fn findings(
     groups: &Groups,
     kinds: Vec<[KindFigures; Kind::ALL.len()]>,
     peak: Option<&Composition>,
+    gpus: Option<&Gpus>,
 ) -> Vec<RoleFinding> {
     let has_shares = peak.is_some_and(|peak| peak.shares.is_some());
     let nothing = RoleAtPeak {
@@ -351,6 +365,7 @@ pub(super) fn findings(
             members,
             at_peak: peak.map(|_| nothing),
             kinds,
+            gpu: None,
         })
         .collect();
     if let Some(peak) = peak {
@@ -375,6 +390,15 @@ pub(super) fn findings(
             });
         }
     }
+    if let Some(gpus) = gpus {
+        for (place, role) in found.iter_mut().enumerate() {
+            let highest = gpus.roles.get(place).copied().flatten();
+            role.gpu = highest.map(|highest| RoleOnGpus {
+                highest,
+                at_peak_bytes: peak.and_then(|peak| on_gpus(groups, place, peak)),
+            });
+        }
+    }
     // What a process became in the end counts only where it was that.
     found.retain(|role| !role.members.is_empty());
     let order = |finding: &RoleFinding| {
@@ -389,6 +413,20 @@ pub(super) fn findings(
     };
     found.sort_by(|a, b| order(b).cmp(&order(a)).then(a.name.cmp(&b.name)));
     found
+}
+
+/// What the processes of a group held on GPUs at an instant; `None` when unknown.
+fn on_gpus(groups: &Groups, place: usize, at: &Composition) -> Option<Bytes> {
+    let lines = at.gpus.iter().filter(|ledger| !ledger.is_divided);
+    let lines = lines.flat_map(|ledger| &ledger.lines);
+    let own = lines.filter(|line| match line.holder {
+        GpuHolder::Process(process) => {
+            !line.is_counted_elsewhere && groups.at(process, at.boot_ns) == Some(place)
+        }
+        GpuHolder::Foreign { .. } => false,
+    });
+    // Before the first reading nothing is known.
+    (!at.gpus.is_empty()).then(|| own.map(|line| line.bytes).sum())?
 }
 
 #[cfg(test)]

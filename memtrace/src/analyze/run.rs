@@ -93,7 +93,7 @@ where
         phases.focus_on(name).map_err(AnalyzeError::Phase)?;
     }
     let instants = oom::instants(&kills).chain(at);
-    let gpus = GpuTimeline::read(source, clock.end())?;
+    let gpus = GpuTimeline::read(source, clock.end(), phases.named())?;
     let instants = instants.chain(phases.instants(clock.end()));
     let instants: Vec<BootNs> = instants.chain(gpus.instants()).collect();
     let windows = oom::Windows::of(&kills, &clock, &roster.processes);
@@ -138,7 +138,8 @@ where
     let forks = Forks::of(&roster.processes, &execs);
     let processes = &roster.processes;
     books::complete(source, processes, &forks, is_everyone_recorded, &mut all)?;
-    let gpus = gpus.told(source, &roster, clock.end(), &mut all)?;
+    groups.complete(&roster.processes);
+    let gpus = gpus.told(source, (&roster, &groups), clock.end(), &mut all)?;
 
     let earlier: Vec<&Composition> = earlier.iter().chain(&states).collect();
     let ooms = oom::explain(source, kills, &windows, &roster, &states, &earlier)?;
@@ -147,8 +148,7 @@ where
     let command_begin = execs_of_command.and_then(|execs| execs.iter().min().copied());
     let begin = command_begin.unwrap_or(clock.start());
     let (kinds, by_role) = seen.roles.finish(begin, end.max(clock.end()));
-    groups.complete(&roster.processes);
-    let roles = roles::findings(&groups, kinds, peak.as_ref());
+    let roles = roles::findings(&groups, kinds, peak.as_ref(), gpus.as_ref());
     let noted = Noted {
         gauges: Gauges {
             roles: by_role,

@@ -17,8 +17,8 @@ pub(super) fn words(left: &Leftovers) -> Vec<String> {
     let mut lines = Vec::new();
     if !ended.is_empty() {
         let named = named(&ended, |one| match one.row.fate {
-            Some(Fate::Killed) => format!("{} (by SIGKILL)", name(one)),
-            _ => name(one),
+            Some(Fate::Killed) => format!("{}{} (by SIGKILL)", name(one), gpu("with", one)),
+            _ => format!("{}{}", name(one), gpu("with", one)),
         });
         lines.push(format!(
             "ended {} that had outlived the root of the tree: {named}",
@@ -29,7 +29,8 @@ pub(super) fn words(left: &Leftovers) -> Vec<String> {
         let all: Bytes = lives_on.iter().filter_map(|one| held(&one.row)).sum();
         let named = named(&lives_on, |one| {
             let held = held(&one.row).map_or_else(String::new, |held| format!(" {}", amount(held)));
-            format!("{}{held}{}", name(one), why(one.row.fate))
+            let gpu = gpu("and", one);
+            format!("{}{held}{gpu}{}", name(one), why(one.row.fate))
         });
         let advice = match lives_on.iter().all(|one| one.row.fate == Some(Fate::Left)) {
             true => "; --kill-survivors ends such",
@@ -81,6 +82,14 @@ fn held(row: &SurvivorRow) -> Option<Bytes> {
     Some(rss + row.swap_bytes.unwrap_or(Bytes(0)))
 }
 
+/// What it held on GPUs, where it held anything.
+fn gpu(and: &str, one: &Outlived) -> String {
+    match one.row.gpu_bytes {
+        None | Some(Bytes(0)) => String::new(),
+        Some(held) => format!(" {and} {} on a GPU", amount(held)),
+    }
+}
+
 /// Why it lives on although it was to be ended.
 fn why(fate: Option<Fate>) -> &'static str {
     match fate {
@@ -118,6 +127,7 @@ mod tests {
                 rss_file_bytes: Some(Bytes(256 << 20)),
                 rss_shmem_bytes: Some(Bytes(0)),
                 swap_bytes: None,
+                gpu_bytes: None,
                 fate: Some(fate),
             },
             name: name.to_owned(),
@@ -178,6 +188,28 @@ mod tests {
                 "ended 2 processes that had outlived the root of the tree: 7 x, 7 x (by SIGKILL)",
                 "1 process outlived the root of the tree, up to 1.2 GiB in all: 7 x 1.2 GiB \
                  (still there after SIGKILL)",
+            ]
+        );
+    }
+
+    #[test]
+    fn who_holds_memory_of_a_gpu_is_told_with_it() {
+        let on_gpu = |fate| {
+            let mut one = outlived(7, "x", fate);
+            one.row.gpu_bytes = Some(Bytes(70 << 30));
+            one
+        };
+        let left = Leftovers {
+            outlived: vec![on_gpu(Fate::Killed), on_gpu(Fate::Left)],
+            objects: Vec::new(),
+        };
+        assert_eq!(
+            words(&left),
+            [
+                "ended 1 process that had outlived the root of the tree: 7 x with 70.0 GiB on a \
+                 GPU (by SIGKILL)",
+                "1 process outlived the root of the tree, up to 1.2 GiB in all: 7 x 1.2 GiB and \
+                 70.0 GiB on a GPU; --kill-survivors ends such",
             ]
         );
     }

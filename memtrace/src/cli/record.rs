@@ -207,6 +207,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let is_quiet = args.quiet;
     // A command's own output belongs to the terminal; a line of ours would run into it.
     let has_progress = !is_quiet && !has_command && std::io::stderr().is_terminal();
+    let has_nvidia_device = facts.has_nvidia_device == Some(true);
     let announce = |info: &RunInfo, dir: &Path| {
         if !is_quiet {
             say(&format!(
@@ -217,6 +218,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             ));
             if !info.gpus.is_empty() {
                 say(&format!("with the memory of {}", gpus(&info.gpus)));
+            }
+            // Without a GPU there is nothing to be missed.
+            if let Some(note) = info.gpu_note.as_ref().filter(|_| has_nvidia_device) {
+                say(&format!("without the memory of NVIDIA GPUs: {note}"));
             }
         }
     };

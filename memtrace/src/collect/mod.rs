@@ -44,7 +44,10 @@ pub use sections::{Reply, SectionNews, Sections};
 pub use targets::Targets;
 pub use world::{Birth, End, Introduction, Peak, Process, World, exit_row};
 
-use crate::model::{BootNs, ClockOffset, DiagKind, DiagRow, DurationNs, Record, Severity, WallNs};
+use crate::model::{
+    BootNs, Bytes, ClockOffset, DiagKind, DiagRow, DurationNs, GpuInfo, Record, Severity, Upid,
+    WallNs,
+};
 
 /// The moment for which collectors are asked.
 #[derive(Clone, Copy, Debug)]
@@ -144,6 +147,18 @@ pub trait Collector {
         _out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
         Ok(())
+    }
+
+    /// The GPUs that it observes, or why it observes none; `None` for a collector of other
+    /// things, and for one that has not been told yet.
+    fn gpus(&self) -> Option<Result<Vec<GpuInfo>, String>> {
+        None
+    }
+
+    /// What a process was last seen to hold on all GPUs that it observes. `None` from a
+    /// collector that observes none; `Some(None)` when unknown.
+    fn held_on_gpus(&self, _upid: Upid) -> Option<Option<Bytes>> {
+        None
     }
 
     /// A last observation when the recording stops; by default the same as any other.

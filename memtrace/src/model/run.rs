@@ -109,6 +109,24 @@ pub struct GpuInfo {
     pub is_unified: bool,
 }
 
+impl GpuInfo {
+    /// Whether that is a name of it: its UUID, or, but for a MIG instance, its index.
+    pub fn is_named(&self, name: &str) -> bool {
+        let index = self.index.filter(|_| self.parent_device.is_none());
+        name.eq_ignore_ascii_case(&self.device)
+            || index.is_some_and(|index| name == index.to_string())
+    }
+
+    /// The names by which it can be asked for: `0 (GPU-6f3c…)`.
+    pub fn names(&self) -> String {
+        let index = self.index.filter(|_| self.parent_device.is_none());
+        match index {
+            Some(index) => format!("{index} ({})", self.device),
+            None => self.device.clone(),
+        }
+    }
+}
+
 /// How far a recording came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -5,18 +5,22 @@ use super::{Options, StartError};
 #[cfg(target_os = "linux")]
 use crate::collect::gpu::{DrmCollector, DrmOptions, GpuCollector, GpuOptions, LibraryError};
 use crate::collect::{Collector, Tick};
-use crate::host::{Backend, HostFacts};
-#[cfg(target_os = "linux")]
-use crate::model::{DiagKind, Severity};
-use crate::model::{GpuInfo, Record};
+use crate::host::HostFacts;
+use crate::model::{GpuInfo, Record, RunInfo};
 #[cfg(target_os = "linux")]
 use std::path::PathBuf;
+#[cfg(target_os = "linux")]
+use std::time::Duration;
+
+/// How long a recording of GPUs that were named waits for the driver to wake them.
+#[cfg(target_os = "linux")]
+const PATIENCE_WITH_NAMES: Duration = Duration::from_secs(10);
 
 /// The GPUs of a recording.
 #[derive(Debug, Default)]
 pub(super) struct Gpus {
     pub(super) infos: Vec<GpuInfo>,
-    /// Why NVIDIA's are not observed.
+    /// Why NVIDIA's are not observed, or not yet.
     pub(super) note: Option<String>,
 }
 
@@ -30,75 +34,143 @@ pub fn survey_gpus(facts: &mut HostFacts) {
     let _ = facts;
 }
 
-/// Starts the collectors of all GPUs that are wanted.
+/// NVIDIA's driver can take seconds to wake its devices: it begins before the backend does,
+/// and nobody waits for it but who named a GPU.
 #[cfg(target_os = "linux")]
-pub(super) fn start(
-    options: &Options,
-    facts: &HostFacts,
-    backend: Backend,
-    tick: &Tick,
-    collectors: &mut Vec<Box<dyn Collector>>,
-    out: &mut Vec<Record>,
-) -> Result<Gpus, StartError> {
-    let mut gpus = Gpus::default();
-    let is_initial_pid_ns = facts.is_initial_pid_ns == Some(true);
-    let started = GpuCollector::start(GpuOptions {
-        interval: options.gpu_interval,
-        devices: options.gpus.clone(),
-        proc: PathBuf::from("/proc"),
-        is_initial_pid_ns,
-        are_ids_ours: backend != Backend::Bpf || facts.is_initial_pid_ns != Some(false),
-    });
-    gpus.infos.extend(started.gpus);
-    if let Some(collector) = started.collector {
-        collectors.push(Box::new(collector));
-    }
-    if let Some(error) = started.error {
-        let is_expected = facts.has_nvidia_device != Some(true)
-            && !matches!(error, LibraryError::NoSuchDevice(_));
-        let detail = format!("memory of NVIDIA GPUs is unknown: {error}");
-        gpus.note = Some(error.to_string());
-        if !is_expected {
-            let (severity, kind) = (Severity::Degraded, DiagKind::Unavailable);
-            out.push(tick.diag(severity, kind, "nvml", None, detail));
-        }
-    }
-    let drm = DrmCollector::new(DrmOptions {
-        proc: PathBuf::from("/proc"),
-        sys: PathBuf::from("/sys"),
-        devices: options.gpus.clone(),
-    });
-    if let Some(drm) = drm {
-        gpus.infos.extend(drm.gpus());
-        collectors.push(Box::new(drm));
-    }
-    let is_observed = collectors
-        .iter()
-        .any(|collector| collector.name() == "nvml");
-    if !options.gpus.is_empty() && gpus.infos.is_empty() && !is_observed {
-        return Err(StartError::NoSuchGpu {
-            names: options.gpus.join(", "),
-            reason: gpus.note.unwrap_or_default(),
-        });
-    }
-    Ok(gpus)
-}
+pub(super) struct Starting(Option<Result<GpuCollector, LibraryError>>);
 
 /// Elsewhere there is nothing to ask.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn start(
-    options: &Options,
-    _: &HostFacts,
-    _: Backend,
-    _: &Tick,
-    _: &mut Vec<Box<dyn Collector>>,
-    _: &mut Vec<Record>,
-) -> Result<Gpus, StartError> {
-    if options.gpus.is_empty() {
-        return Ok(Gpus::default());
+pub(super) struct Starting;
+
+#[cfg(target_os = "linux")]
+impl Starting {
+    /// Has NVIDIA's library started.
+    pub(super) fn begin(options: &Options, facts: &HostFacts) -> Self {
+        let names = options.gpus.iter().filter(|name| !is_drm(name));
+        let devices: Vec<String> = names.cloned().collect();
+        if devices.is_empty() && !options.gpus.is_empty() {
+            return Self(None);
+        }
+        Self(Some(GpuCollector::start(GpuOptions {
+            interval: options.gpu_interval,
+            is_none_expected: facts.has_nvidia_device != Some(true) && devices.is_empty(),
+            devices,
+            proc: PathBuf::from("/proc"),
+            is_initial_pid_ns: facts.is_initial_pid_ns == Some(true),
+        })))
     }
-    Err(StartError::NoSuchGpu {
-        names: options.gpus.join(", "),
-        reason: "GPUs are observed on Linux only".to_owned(),
-    })
+
+    /// Adds the collectors of all GPUs that are wanted.
+    pub(super) fn complete(
+        self,
+        options: &Options,
+        tick: &Tick,
+        collectors: &mut Vec<Box<dyn Collector>>,
+        out: &mut Vec<Record>,
+    ) -> Result<Gpus, StartError> {
+        let (mut gpus, mut missing) = (Gpus::default(), None);
+        match self.0 {
+            Some(Ok(mut nvidia)) => {
+                let patience = match options.gpus.is_empty() {
+                    true => Duration::ZERO,
+                    false => PATIENCE_WITH_NAMES,
+                };
+                nvidia.wait(patience);
+                match nvidia.answer() {
+                    Some(Ok(infos)) => gpus.infos.extend_from_slice(infos),
+                    Some(Err(error)) => {
+                        if let LibraryError::NoSuchDevice { missing: names, .. } = error {
+                            missing = Some(names.clone());
+                        }
+                        gpus.note = Some(error.to_string());
+                        out.extend(nvidia.unexpected(error, tick));
+                    }
+                    None => {
+                        gpus.note = Some(
+                            "the driver has not answered yet; it is recorded from when it does"
+                                .to_owned(),
+                        )
+                    }
+                }
+                // One that has nothing to observe would only wake us.
+                if !matches!(nvidia.answer(), Some(Err(_))) {
+                    collectors.push(Box::new(nvidia));
+                }
+            }
+            Some(Err(error)) => {
+                gpus.note = Some(error.to_string());
+                out.push(error.diag(tick));
+            }
+            None => {}
+        }
+        let drm = DrmCollector::new(DrmOptions {
+            proc: PathBuf::from("/proc"),
+            sys: PathBuf::from("/sys"),
+            devices: options.gpus.clone(),
+        });
+        if let Some(drm) = drm {
+            gpus.infos.extend(drm.cards().cloned());
+            collectors.push(Box::new(drm));
+        }
+        let is_there = |name: &String| gpus.infos.iter().any(|gpu| gpu.is_named(name));
+        let missing: Vec<String> = missing.unwrap_or_else(|| {
+            let missing = options.gpus.iter().filter(|name| !is_there(name));
+            missing.cloned().collect()
+        });
+        if missing.is_empty() {
+            return Ok(gpus);
+        }
+        let reason = match missing.iter().all(|name| is_drm(name)) {
+            true => "/sys/class/drm has no such card that tells of its memory".to_owned(),
+            false => gpus.note.unwrap_or_default(),
+        };
+        Err(StartError::NoSuchGpu {
+            names: missing.join(", "),
+            reason,
+        })
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl Starting {
+    pub(super) fn begin(_: &Options, _: &HostFacts) -> Self {
+        Self
+    }
+
+    pub(super) fn complete(
+        self,
+        options: &Options,
+        _: &Tick,
+        _: &mut Vec<Box<dyn Collector>>,
+        _: &mut Vec<Record>,
+    ) -> Result<Gpus, StartError> {
+        if options.gpus.is_empty() {
+            return Ok(Gpus::default());
+        }
+        Err(StartError::NoSuchGpu {
+            names: options.gpus.join(", "),
+            reason: "GPUs are observed on Linux only".to_owned(),
+        })
+    }
+}
+
+/// Whether a GPU is named by its address: one that the kernel tells of, and not NVML.
+#[cfg(target_os = "linux")]
+fn is_drm(name: &str) -> bool {
+    name.starts_with("pci:")
+}
+
+/// Enters into the head of a recording what a collector has come to know of GPUs.
+pub(super) fn note(collector: &dyn Collector, info: &mut RunInfo) {
+    match collector.gpus() {
+        Some(Ok(gpus)) => {
+            let is_known = |gpu: &GpuInfo| info.gpus.iter().any(|one| one.device == gpu.device);
+            let new: Vec<GpuInfo> = gpus.into_iter().filter(|gpu| !is_known(gpu)).collect();
+            info.gpus.extend(new);
+            info.gpu_note = None;
+        }
+        Some(Err(reason)) => info.gpu_note = Some(reason),
+        None => {}
+    }
 }

@@ -143,6 +143,7 @@ impl Session {
             clock: ClockOffset::at(first_reading),
             is_keyframe: false,
         };
+        let gpus = gpus::Starting::begin(options, facts);
         let Started {
             mut collectors,
             backend,
@@ -153,7 +154,7 @@ impl Session {
         if let Some(held) = held {
             enter_command(held, &tick, &mut world);
         }
-        let gpus = gpus::start(options, facts, backend, &tick, &mut collectors, &mut batch)?;
+        let gpus = gpus.complete(options, &tick, &mut collectors, &mut batch)?;
         let mut logs = Logs::default();
         let mark_socket = marks.listen().and_then(|listening| {
             // Behind the backend, which knows the processes that marks come from.
@@ -320,6 +321,17 @@ impl Session {
         &self.world
     }
 
+    /// What a process was last seen to hold on GPUs; `None` when unknown, and without a GPU.
+    #[cfg(target_os = "linux")]
+    pub(super) fn held_on_gpus(&self, upid: crate::model::Upid) -> Option<Bytes> {
+        let told = self.turns.iter();
+        let mut told = told
+            .filter_map(|turn| turn.collector.held_on_gpus(upid))
+            .peekable();
+        told.peek()?;
+        told.sum()
+    }
+
     /// Adds rows.
     #[cfg(target_os = "linux")]
     pub(super) fn put(&mut self, rows: impl Iterator<Item = Record>) {
@@ -378,6 +390,7 @@ impl Session {
                 let name = turn.collector.name();
                 self.report(&tick, DiagKind::Unavailable, name, &error.to_string());
             }
+            gpus::note(turn.collector.as_ref(), &mut self.info);
         }
         self.hand_over(true);
         self.note_cost(&tick);

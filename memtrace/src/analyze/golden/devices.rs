@@ -7,7 +7,7 @@ use crate::model::{Bytes, DurationNs, Tgid};
 const RESERVED: f64 = 0.625;
 const TOTAL: f64 = 80.0;
 
-pub(super) fn card(index: i32, at: f64, used: f64) -> GpuDeviceRow {
+pub(crate) fn card(index: i32, at: f64, used: f64) -> GpuDeviceRow {
     GpuDeviceRow {
         ts: wall(at),
         boot_ns: boot(at),
@@ -31,7 +31,7 @@ pub(super) fn card(index: i32, at: f64, used: f64) -> GpuDeviceRow {
     }
 }
 
-pub(super) fn on_card(index: i32, tgid: u32, at: f64, used: Option<Bytes>) -> GpuProcessRow {
+pub(crate) fn on_card(index: i32, tgid: u32, at: f64, used: Option<Bytes>) -> GpuProcessRow {
     GpuProcessRow {
         ts: wall(at),
         boot_ns: boot(at),
@@ -60,6 +60,7 @@ pub(super) fn put_to_sleep() -> Script {
     run.mem(700, 1.0, [900.0, 120.0, 0.0]);
     let workers = [(0, 710_u32), (1, 711)];
     for (index, tgid) in workers {
+        run.put(card(index, 0.1, 0.375));
         run.process(tgid, Some(700), 5.0, "/usr/bin/python3 -m vllm.worker");
         run.title(tgid, 6.0, &format!("VLLM::Worker_TP{index}"));
         run.mem(tgid, 7.0, [2_000.0, 400.0, 128.0]);
@@ -102,7 +103,7 @@ pub(super) fn ghost() -> Script {
     let mut run = Script::command(&["python3", "infer.py"], 30.0);
     run.process(800, None, 0.0, "/usr/bin/python3 infer.py");
     run.mem(800, 1.0, [500.0, 90.0, 0.0]);
-    run.put(card(0, 1.0, 22.0));
+    run.put(card(0, 0.2, 22.0));
     let holder = GpuProcessRow {
         upid: None,
         comm: Some("python3".to_owned()),

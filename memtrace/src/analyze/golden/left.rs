@@ -5,11 +5,11 @@ use super::script::{Script, boot, gib, mib, upid, wall};
 use crate::model::tables::{
     Fate, LeftObjectRow, MappingKind, NodeMemRow, OomRow, ShmFamily, SurvivorRow,
 };
-use crate::model::{Bytes, DurationNs, Tgid};
+use crate::model::{Bytes, DurationNs, Record, Tgid};
 
 impl Script {
     /// A process that outlived the root, by anonymous and shared memory in MiB.
-    fn survivor(&mut self, tgid: u32, at: f64, [anon, shmem]: [f64; 2], fate: Fate) {
+    pub(super) fn survivor(&mut self, tgid: u32, at: f64, [anon, shmem]: [f64; 2], fate: Fate) {
         self.put(SurvivorRow {
             ts: wall(at),
             boot_ns: boot(at),
@@ -22,8 +22,20 @@ impl Script {
             rss_file_bytes: Some(mib(200.0)),
             rss_shmem_bytes: Some(mib(shmem)),
             swap_bytes: Some(Bytes(0)),
+            gpu_bytes: None,
             fate: Some(fate),
         });
+    }
+
+    /// What that one held on GPUs.
+    pub(super) fn survivor_on_gpus(&mut self, tgid: u32, held: Bytes) {
+        for record in &mut self.rows.0 {
+            if let Record::Survivor(row) = record
+                && row.tgid == Tgid(tgid)
+            {
+                row.gpu_bytes = Some(held);
+            }
+        }
     }
 
     /// The node by anonymous memory, shared memory and page cache, in GiB.

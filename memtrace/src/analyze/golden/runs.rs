@@ -2,6 +2,7 @@
 
 use super::script::{Script, gib, upid};
 use super::sharing::shared;
+use super::slept::vllm_on_gpus;
 use super::team::ray_with_vllm;
 use super::{devices, left, marked};
 use crate::model::tables::{DiagKind, DiagRow, PeakSource, Severity, VmOp};
@@ -30,6 +31,7 @@ pub(crate) const RUNS: &[Run] = &[
     ("gpus", devices::put_to_sleep, None),
     ("gpus_at", devices::put_to_sleep, Some("+70s")),
     ("gpu_ghost", devices::ghost, None),
+    ("vllm_on_gpus", vllm_on_gpus, None),
     ("vllm_start_up", marked::vllm_start_up, None),
     ("steps_that_leak", marked::steps_that_leak, None),
     ("phases_on_gpus", marked::load_and_steps_on_gpus, None),

@@ -81,7 +81,7 @@ impl Script {
         }
     }
 
-    pub(super) fn put(&mut self, record: impl Into<Record>) {
+    pub(crate) fn put(&mut self, record: impl Into<Record>) {
         self.rows.0.push(record.into());
     }
 

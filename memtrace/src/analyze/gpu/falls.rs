@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 /// A fall may take steps with so much time between them.
 const STEP_NS: DurationNs = DurationNs(1_000_000_000);
-/// What appears in the machine's memory so long after the fall's last step counts to it.
-const AFTER_NS: DurationNs = DurationNs(1_000_000_000);
+/// What appears in the machine's memory so long before the fall's first step and after its
+/// last counts to it: weights are copied before their place on the device is given up.
+const AROUND_NS: DurationNs = DurationNs(1_000_000_000);
 /// A mark so long before the fall can be what made it.
 const MARK_BEFORE_NS: DurationNs = DurationNs(5_000_000_000);
 /// A process that ended so long before the first step can be what made it: a device is read
@@ -30,6 +31,8 @@ const FALLS_MAX: usize = 5;
 pub struct Fall {
     /// Just before it.
     pub from: BootNs,
+    /// From when on the machine's memory was looked at: a second before.
+    pub host_from: BootNs,
     /// A second after its last step, or the end of the recording.
     pub to: BootNs,
     /// By how much each device fell, by its position.
@@ -167,6 +170,11 @@ impl Watch {
     }
 }
 
+/// From when on the machine's memory is looked at for what left a device after `from`.
+pub(super) fn before(from: BootNs) -> BootNs {
+    BootNs(from.0 - AROUND_NS.0)
+}
+
 /// Falls of several devices at one time are one.
 pub(super) fn together(
     found: impl IntoIterator<Item = (usize, (BootNs, BootNs, Bytes))>,
@@ -176,7 +184,7 @@ pub(super) fn together(
     found.sort_by_key(|(device, (from, ..))| (*from, *device));
     let mut falls: Vec<Fall> = Vec::new();
     for (device, (from, step, bytes)) in found {
-        let to = BootNs((step + AFTER_NS).0.min(end.0.max(step.0)));
+        let to = BootNs((step + AROUND_NS).0.min(end.0.max(step.0)));
         match falls.last_mut().filter(|last| from <= last.to) {
             Some(last) => {
                 last.to = last.to.max(to);
@@ -187,6 +195,7 @@ pub(super) fn together(
             }
             None => falls.push(Fall {
                 from,
+                host_from: before(from),
                 to,
                 devices: vec![(device, bytes)],
                 left: Vec::new(),

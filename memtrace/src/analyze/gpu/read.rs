@@ -4,10 +4,12 @@
 
 use super::falls::{Fall, Watch, together};
 use super::ledger::GpuLedger;
+use super::sleep::{Audit, Named, Sleeps};
 use super::track::{Books, Tracks};
 use super::{Contexts, GpuDevice, Gpus};
 use crate::analyze::RowSource;
 use crate::analyze::composition::Composition;
+use crate::analyze::groups::Groups;
 use crate::analyze::roster::Roster;
 use crate::model::tables::{GpuDeviceRow, GpuProcessRow, MarkRow};
 use crate::model::{BootNs, Bytes, DurationNs};
@@ -24,6 +26,8 @@ pub(in crate::analyze) struct GpuTimeline {
     places: HashMap<String, usize>,
     peaks: Vec<Option<High>>,
     falls: Vec<Fall>,
+    audits: Vec<Audit>,
+    known_from: Option<BootNs>,
     calls: Option<(DurationNs, i64)>,
 }
 
@@ -36,12 +40,14 @@ struct High {
 }
 
 impl GpuTimeline {
-    /// Reads `gpu_device`.
+    /// Reads `gpu_device`. `named` is what marks say happened.
     pub(in crate::analyze) fn read<S: RowSource>(
         source: &S,
         end: BootNs,
+        named: impl Iterator<Item = Named>,
     ) -> Result<Self, S::Error> {
         let mut timeline = Self::default();
+        let mut sleeps = Sleeps::of(named, end);
         let mut watches: Vec<Watch> = Vec::new();
         let mut parents: Vec<Option<String>> = Vec::new();
         source.scan(&[], |row: GpuDeviceRow| {
@@ -51,6 +57,9 @@ impl GpuTimeline {
                 parents.push(row.parent_device.clone());
             }
             watches[place].take(row.boot_ns, row.used_bytes, row.total_bytes);
+            if row.parent_device.is_none() {
+                sleeps.take(place, row.boot_ns, row.used_bytes);
+            }
             timeline.take(place, &row);
         })?;
         for (device, parent) in timeline.devices.iter_mut().zip(&parents) {
@@ -69,6 +78,7 @@ impl GpuTimeline {
         });
         let falls = together(found, end);
         timeline.falls = falls;
+        timeline.audits = sleeps.finish(end);
         Ok(timeline)
     }
 
@@ -104,6 +114,7 @@ impl GpuTimeline {
         device.memory_call = device.memory_call.max(row.memory_call_ns);
         device.process_call = device.process_call.max(row.process_call_ns);
         self.calls = row.call_total_ns.zip(row.call_count).max(self.calls);
+        self.known_from = self.known_from.or(Some(row.boot_ns)).min(Some(row.boot_ns));
         let peak = &mut self.peaks[place];
         match (peak.as_mut(), row.used_bytes) {
             (Some(high), used) if used.is_none_or(|used| used < high.used) => {
@@ -121,9 +132,13 @@ impl GpuTimeline {
         }
     }
 
-    /// Instants at which everybody's memory is wanted: around each fall.
+    /// Instants at which everybody's memory is wanted: around each fall and each sleep.
     pub(in crate::analyze) fn instants(&self) -> impl Iterator<Item = BootNs> {
-        self.falls.iter().flat_map(|fall| [fall.from, fall.to])
+        let falls = self.falls.iter();
+        let falls = falls.map(|fall| [fall.host_from, fall.from, fall.to]);
+        let audits = self.audits.iter();
+        let audits = audits.map(|audit| [audit.host_from, audit.from, audit.to, audit.host_to]);
+        falls.flatten().chain(audits.flatten())
     }
 
     /// Reads who held what, and completes the states with the books of each device. `None`
@@ -131,7 +146,7 @@ impl GpuTimeline {
     pub(in crate::analyze) fn told<S: RowSource>(
         mut self,
         source: &S,
-        roster: &Roster,
+        (roster, groups): (&Roster, &Groups),
         end: BootNs,
         states: &mut [&mut Composition],
     ) -> Result<Option<Gpus>, S::Error> {
@@ -152,7 +167,7 @@ impl GpuTimeline {
         instants.extend(self.instants());
         instants.sort_unstable();
         instants.dedup();
-        let mut tracks = Tracks::new(instants.clone());
+        let mut tracks = Tracks::new(instants.clone(), groups);
         source.scan(&[], |row: GpuProcessRow| {
             // A device without a row of its own is one all the same.
             let device = match self.places.get(&row.device) {
@@ -191,6 +206,7 @@ impl GpuTimeline {
                 });
         }
         let falls = self.explained_falls(source, states, &at, roster)?;
+        let audits = self.explained_audits(states, &at);
         let contexts = tracks.smallest.map(|smallest_bytes| {
             let peaks = self
                 .devices
@@ -208,7 +224,11 @@ impl GpuTimeline {
         Ok(Some(Gpus {
             processes: tracks.processes,
             contexts: contexts.filter(|contexts| contexts.count > 0),
+            recorded: tracks.recorded,
+            roles: tracks.roles,
+            known_from: self.known_from,
             falls,
+            audits,
             call_time: self.calls.map(|(time, _)| time),
             call_count: self.calls.map(|(_, count)| count),
             devices: self.devices,
@@ -223,13 +243,9 @@ impl GpuTimeline {
         roster: &Roster,
     ) -> Result<Vec<Fall>, S::Error> {
         let mut falls = self.falls.clone();
-        let state = |boot: BootNs| states.iter().find(|state| state.boot_ns == boot);
         for fall in &mut falls {
             let books = |boot| at(boot).map_or(&[][..], |books| books);
-            let host = (
-                state(fall.from).map(|state| &**state),
-                state(fall.to).map(|state| &**state),
-            );
+            let host = (host(states, fall.host_from), host(states, fall.to));
             fall.explain((books(fall.from), books(fall.to)), host, &roster.processes);
         }
         let mut near: Vec<Vec<(i64, Arc<str>)>> = vec![Vec::new(); falls.len()];
@@ -248,6 +264,25 @@ impl GpuTimeline {
             fall.marks.dedup();
         }
         Ok(falls)
+    }
+
+    fn explained_audits<'b>(
+        &self,
+        states: &[&mut Composition],
+        at: &impl Fn(BootNs) -> Option<&'b Vec<GpuLedger>>,
+    ) -> Vec<Audit> {
+        let mut audits = self.audits.clone();
+        let books = |boot| at(boot).map_or(&[][..], |books| books);
+        for audit in &mut audits {
+            let (from, to) = (audit.from, audit.to);
+            audit.explain(
+                (books(from), books(to)),
+                (host(states, audit.host_from), host(states, audit.host_to)),
+            );
+        }
+        // Memory of others is not what the mark is about.
+        audits.retain(|audit| !audit.devices.is_empty());
+        audits
     }
 
     /// The books of every device at every instant: what the device told last, and who held
@@ -318,6 +353,12 @@ impl GpuTimeline {
         ledger.close();
         Some(ledger)
     }
+}
+
+/// What everybody held on the host at an instant.
+fn host<'s>(states: &'s [&mut Composition], boot: BootNs) -> Option<&'s Composition> {
+    let state = states.iter().find(|state| state.boot_ns == boot);
+    state.map(|state| &**state)
 }
 
 /// What a device told of itself.

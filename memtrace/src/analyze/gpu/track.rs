@@ -3,6 +3,8 @@
 
 use super::GpuProcess;
 use super::ledger::{GpuHolder, GpuLine, is_context};
+use super::sums::{GpuPeak, Sum, Sums};
+use crate::analyze::groups::Groups;
 use crate::analyze::roster::Roster;
 use crate::model::tables::{GpuProcessRow, GpuSource, GpuUse};
 use crate::model::{BootNs, Bytes, DurationNs, Tgid};
@@ -45,11 +47,7 @@ struct Track {
 struct Held {
     holder: GpuHolder,
     devices: Vec<usize>,
-    known: i64,
-    unknown: usize,
-    /// Whether it has held an amount that is not known.
-    has_been_unknown: bool,
-    peak: Option<(Bytes, BootNs)>,
+    sum: Sum,
     accounted: Option<Bytes>,
 }
 
@@ -61,6 +59,7 @@ pub(super) struct Tracks {
     holders: Vec<Held>,
     places: HashMap<GpuHolder, usize>,
     smallest: Option<Bytes>,
+    sums: Sums,
     /// Holders that changed at this time: rows of one time belong together.
     pending: (BootNs, Vec<usize>),
 }
@@ -72,12 +71,17 @@ pub(super) struct Books {
     holders: Vec<GpuHolder>,
     pub(super) processes: Vec<GpuProcess>,
     pub(super) smallest: Option<Bytes>,
+    /// The peak of every role, by its place among the groups.
+    pub(super) roles: Vec<Option<GpuPeak>>,
+    /// The peak of all recorded processes together.
+    pub(super) recorded: GpuPeak,
 }
 
 impl Tracks {
-    pub(super) fn new(instants: Vec<BootNs>) -> Self {
+    pub(super) fn new(instants: Vec<BootNs>, groups: &Groups) -> Self {
         Self {
             instants,
+            sums: Sums::of(groups),
             tracks: HashMap::new(),
             holders: Vec::new(),
             places: HashMap::new(),
@@ -101,10 +105,7 @@ impl Tracks {
             self.holders.push(Held {
                 holder,
                 devices: Vec::new(),
-                known: 0,
-                unknown: 0,
-                has_been_unknown: false,
-                peak: None,
+                sum: Sum::default(),
                 accounted: None,
             });
         }
@@ -169,16 +170,14 @@ impl Tracks {
     fn count(&mut self, before: Option<Step>, step: Step) {
         if let Some(before) = before {
             self.note_smallest(before, step.boot);
-            let held = &mut self.holders[before.holder];
-            match before.used {
-                Some(used) => held.known -= used.0,
-                None => held.unknown -= 1,
+            self.holders[before.holder].sum.remove(before.used);
+            if let GpuHolder::Process(process) = self.holders[before.holder].holder {
+                self.sums.change(process, Some(before.used), None);
             }
         }
-        let held = &mut self.holders[step.holder];
-        match step.used {
-            Some(used) => held.known += used.0,
-            None => held.unknown += 1,
+        self.holders[step.holder].sum.add(step.used);
+        if let GpuHolder::Process(process) = self.holders[step.holder].holder {
+            self.sums.change(process, None, Some(step.used));
         }
         self.pending.1.push(step.holder);
     }
@@ -197,13 +196,10 @@ impl Tracks {
             return;
         }
         for place in self.pending.1.drain(..) {
-            let held = &mut self.holders[place];
-            held.has_been_unknown |= held.unknown > 0;
-            let sum = Bytes(held.known);
-            if held.known > 0 && held.peak.is_none_or(|(peak, _)| sum > peak) {
-                held.peak = Some((sum, self.pending.0));
-            }
+            self.holders[place].sum.note(self.pending.0);
         }
+        self.sums.settle(self.pending.0);
+        self.sums.turn_until(boot);
         self.pending.0 = boot;
     }
 
@@ -221,20 +217,27 @@ impl Tracks {
         let seen = self.holders.iter().filter(|held| !held.devices.is_empty());
         let mut processes: Vec<GpuProcess> = seen
             .map(|held| {
-                let peak = held.peak.map(|(bytes, _)| bytes);
+                let peak = held.sum.peak.map(|(bytes, _)| bytes);
                 let is_own = peak >= held.accounted;
                 GpuProcess {
                     holder: held.holder.clone(),
                     devices: held.devices.clone(),
                     peak_bytes: peak.max(held.accounted),
-                    is_lower_bound: held.has_been_unknown,
-                    peak_boot_ns: held.peak.filter(|_| is_own).map(|(_, boot)| boot),
-                    at_end_bytes: (held.unknown == 0).then_some(Bytes(held.known)),
+                    is_lower_bound: held.sum.has_been_unknown,
+                    peak_boot_ns: held.sum.peak.filter(|_| is_own).map(|(_, boot)| boot),
+                    at_end_bytes: held.sum.now(),
                 }
             })
             .collect();
         processes.sort_by_key(|process| std::cmp::Reverse(process.peak_bytes));
+        let accounted = self.holders.iter().filter_map(|held| match held.holder {
+            GpuHolder::Process(process) => Some((process, held.accounted?)),
+            GpuHolder::Foreign { .. } => None,
+        });
+        let (roles, recorded) = self.sums.finish(accounted);
         Books {
+            roles,
+            recorded,
             tracks: self.tracks,
             holders: self.holders.into_iter().map(|held| held.holder).collect(),
             processes,

@@ -8,9 +8,10 @@ use super::gauge::{Gauge, OPEN, Readings, in_order};
 use super::lines::{self, Group};
 use super::pair::{Span, pair};
 use super::told::{attributes, measured};
-use super::{Phase, PhaseFocus, Phases, Stretch, events};
+use super::{Phase, PhaseFocus, PhaseForm, Phases, Stretch, events};
 use crate::analyze::amounts::Amounts;
 use crate::analyze::composition::Composition;
+use crate::analyze::gpu::Named;
 use crate::analyze::groups::Groups;
 use crate::analyze::process::Process;
 use crate::analyze::roster::Roster;
@@ -96,6 +97,15 @@ impl Timeline {
             .as_ref()
             .map(|focus| focus.span(&self.spans, end));
         span.into_iter().flatten()
+    }
+
+    /// What was named, for whoever wants to know what it did.
+    pub(in crate::analyze) fn named(&self) -> impl Iterator<Item = Named> {
+        self.spans.iter().map(|span| Named {
+            name: Arc::clone(&span.name),
+            begin: span.begin.filter(|_| span.form != PhaseForm::Moment),
+            end: span.end,
+        })
     }
 
     /// What the pass is to note.

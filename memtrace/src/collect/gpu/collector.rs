@@ -6,25 +6,24 @@ use super::steps::{Key, Stamp, Steps, Value, row};
 use super::worker::{self, Found, Order, Past};
 use crate::collect::procfs::identity;
 use crate::collect::stop::Stop;
-use crate::collect::{CollectError, Collector, Tick, World};
+use crate::collect::{CollectError, Collector, Process, Tick, World};
 use crate::model::tables::GpuSource;
-use crate::model::{
-    BootNs, Bytes, DiagKind, DurationNs, GpuInfo, Record, Severity, Tgid, Upid, WallNs,
-};
+use crate::model::{BootNs, Bytes, DurationNs, GpuInfo, Record, Tgid, Upid, WallNs};
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a recording that begins waits for the driver to tell of its devices: without a
-/// persistence daemon it takes seconds to wake them.
-const PATIENCE_AT_START: Duration = Duration::from_secs(2);
 /// How long a recording that ends waits for a call that is going on.
-const PATIENCE_AT_END: Duration = Duration::from_secs(2);
+const PATIENCE_AT_END: Duration = Duration::from_secs(1);
+/// The same of a driver that has not told of its devices by then.
+const PATIENCE_WITHOUT_DEVICES: Duration = Duration::from_millis(100);
 /// Time between two looks at what was found.
 const PERIOD: DurationNs = DurationNs(250_000_000);
+/// The same where there is nothing to observe.
+const IDLE_PERIOD: DurationNs = DurationNs(3_600_000_000_000);
 /// A round tells of each device and of its processes; it waits where more has gathered.
 const FOUND_MAX: usize = 256;
 const STACK_BYTES: usize = 512 << 10;
@@ -41,19 +40,8 @@ pub struct GpuOptions {
     /// Whether this process is in the machine's own pid namespace, where a process with a
     /// context on a device is never told to hold zero bytes for want of knowing better.
     pub is_initial_pid_ns: bool,
-    /// Whether the recording knows processes by the ids of this pid namespace.
-    pub are_ids_ours: bool,
-}
-
-/// What came of starting.
-#[derive(Debug)]
-pub struct GpuStart {
-    /// The collector; none where there is nothing to ask.
-    pub collector: Option<GpuCollector>,
-    /// The devices, where they are known by now.
-    pub gpus: Vec<GpuInfo>,
-    /// Why they are not.
-    pub error: Option<LibraryError>,
+    /// Whether there is no sign of a GPU: then it is no news that the library can't be asked.
+    pub is_none_expected: bool,
 }
 
 /// Observes the memory of NVIDIA's GPUs.
@@ -63,6 +51,11 @@ pub struct GpuCollector {
     stop: Arc<Stop>,
     found: Receiver<Found>,
     thread: Option<JoinHandle<()>>,
+    /// What the library answered, once it has.
+    answer: Option<Result<Vec<GpuInfo>, LibraryError>>,
+    /// Whether /proc, and so the recording, has the ids of this process's pid namespace, of
+    /// which NVML speaks. It has not where the machine's is mounted into a container.
+    are_ids_ours: bool,
     steps: Steps,
     /// Ended processes that were told of, by device, id and start.
     past: HashSet<(Arc<str>, u32, WallNs)>,
@@ -73,8 +66,12 @@ pub struct GpuCollector {
 }
 
 impl GpuCollector {
-    /// Loads the library and starts the thread. Waits a moment for the devices.
-    pub fn start(options: GpuOptions) -> GpuStart {
+    /// Starts the thread, which loads the library and has the driver wake its devices: without
+    /// a persistence daemon that takes seconds, in which the recording has long begun.
+    ///
+    /// # Errors
+    /// When there can be no thread.
+    pub fn start(options: GpuOptions) -> Result<Self, LibraryError> {
         let (tell, found) = sync_channel(FOUND_MAX);
         let stop = Arc::new(Stop::default());
         let order = Order {
@@ -87,50 +84,56 @@ impl GpuCollector {
         let thread = std::thread::Builder::new()
             .name("memtrace-nvml".to_owned())
             .stack_size(STACK_BYTES)
-            .spawn(move || worker::run(order, &its_stop, &tell));
-        let failed = |error| GpuStart {
-            collector: None,
-            gpus: Vec::new(),
-            error: Some(error),
-        };
-        let thread = match thread {
-            Ok(thread) => thread,
-            Err(error) => return failed(LibraryError::NoThread(error.to_string())),
-        };
-        let gpus = match found.recv_timeout(PATIENCE_AT_START) {
-            Ok(Found::Ready(gpus)) => gpus,
-            Ok(Found::Failed(error)) => return failed(error),
-            // It starts behind our back, and what it finds counts from then on.
-            Ok(_) | Err(RecvTimeoutError::Timeout) => Vec::new(),
-            Err(RecvTimeoutError::Disconnected) => {
-                return failed(LibraryError::NoThread("it ended at once".to_owned()));
-            }
-        };
-        let collector = Self {
+            .spawn(move || worker::run(order, &its_stop, &tell))
+            .map_err(|error| LibraryError::NoThread(error.to_string()))?;
+        Ok(Self {
+            are_ids_ours: is_of_our_namespace(&options.proc),
             options,
             stop,
             found,
             thread: Some(thread),
+            answer: None,
             steps: Steps::default(),
             past: HashSet::new(),
             started: None,
             latest: None,
-        };
-        GpuStart {
-            collector: Some(collector),
-            gpus,
-            error: None,
+        })
+    }
+
+    /// Waits for the library's answer, at most so long.
+    pub fn wait(&mut self, patience: Duration) {
+        if self.answer.is_none() {
+            self.answer = match self.found.recv_timeout(patience) {
+                Ok(Found::Ready(gpus)) => Some(Ok(gpus)),
+                Ok(Found::Failed(error)) => Some(Err(error)),
+                // Nothing else comes first.
+                Ok(_) | Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => {
+                    let error = LibraryError::NoThread("it ended at once".to_owned());
+                    Some(Err(error))
+                }
+            };
         }
+    }
+
+    /// What the library answered: its devices, or why there are none to be observed. `None`
+    /// where it has not yet.
+    pub fn answer(&self) -> Option<&Result<Vec<GpuInfo>, LibraryError>> {
+        self.answer.as_ref()
+    }
+
+    /// Tells that there is nothing to observe, where that is news.
+    pub fn unexpected(&self, error: &LibraryError, tick: &Tick) -> Option<Record> {
+        (!self.options.is_none_expected).then(|| error.diag(tick))
     }
 
     fn take(&mut self, found: Found, tick: &Tick, world: &World, out: &mut Vec<Record>) {
         self.latest = found.stamp().or(self.latest);
         match found {
-            Found::Ready(_) => {}
+            Found::Ready(gpus) => self.answer = Some(Ok(gpus)),
             Found::Failed(error) => {
-                let detail = format!("GPU memory is unknown: {error}");
-                let (severity, kind) = (Severity::Degraded, DiagKind::Unavailable);
-                out.push(tick.diag(severity, kind, "nvml", None, detail));
+                out.extend(self.unexpected(&error, tick));
+                self.answer = Some(Err(error));
             }
             Found::Device(row) => out.push(Record::GpuDevice(*row)),
             Found::Processes(device, stamp, listed) => {
@@ -200,9 +203,7 @@ impl GpuCollector {
             // A moment after its start: the clocks agree to some milliseconds only.
             let at = BootNs(stamp.boot.0 - age + 20_000_000);
             let value = Value {
-                upid: world
-                    .who_was(key.tgid, at)
-                    .filter(|_| self.options.are_ids_ours),
+                upid: world.who_was(key.tgid, at).filter(|_| self.are_ids_ours),
                 used: Some(Bytes(0)),
                 ..Value::default()
             };
@@ -242,18 +243,23 @@ impl GpuCollector {
         }
     }
 
-    /// NVML speaks of the ids of our own pid namespace. Where the recording has those of the
-    /// machine, the id that a process has in its innermost namespace is compared, and counts
-    /// where only one process has it.
+    /// NVML speaks of the ids of our own pid namespace. Where the recording has those of
+    /// another, the process counts whose innermost namespace is ours, and its id there.
     fn upid(&self, tgid: Tgid, stamp: Stamp, world: &World) -> Option<Upid> {
-        if self.options.are_ids_ours {
+        if self.are_ids_ours {
             return world.who_was(tgid, stamp.boot);
         }
+        let namespace = |process: &str| {
+            let link = self.options.proc.join(process).join("ns/pid");
+            std::fs::read_link(link).ok()
+        };
+        let ours = namespace("self")?;
         let mut named = world
             .processes()
-            .filter(|process| process.row().ns_tgid == Some(tgid));
-        let first = named.next()?;
-        named.next().is_none().then(|| first.row().upid)
+            .map(Process::row)
+            .filter(|row| row.ns_tgid == Some(tgid))
+            .filter(|row| namespace(&row.tgid.to_string()).is_some_and(|one| one == ours));
+        named.next().map(|row| row.upid)
     }
 
     fn take_all(&mut self, tick: &Tick, world: &World, out: &mut Vec<Record>) {
@@ -270,7 +276,11 @@ impl GpuCollector {
         };
         let asked = Instant::now();
         while !thread.is_finished() {
-            if asked.elapsed() > PATIENCE_AT_END {
+            let patience = match self.answer {
+                Some(_) => PATIENCE_AT_END,
+                None => PATIENCE_WITHOUT_DEVICES,
+            };
+            if asked.elapsed() > patience {
                 // In a call that does not come back. It holds nothing that the recording
                 // needs, and ends with this process.
                 tracing::warn!("a call of NVML does not come back");
@@ -285,6 +295,13 @@ impl GpuCollector {
         }
         let _ = thread.join();
     }
+}
+
+/// Whether the process ids of a procfs are those that this process would see.
+fn is_of_our_namespace(proc: &Path) -> bool {
+    let own = std::process::id().to_string();
+    // Where it can't be read there is nothing better to go by.
+    std::fs::read_link(proc.join("self")).map_or(true, |link| link == Path::new(&own))
 }
 
 fn key(device: &Arc<str>, source: GpuSource, tgid: Tgid) -> Key {
@@ -304,7 +321,10 @@ impl Collector for GpuCollector {
     }
 
     fn period(&self) -> DurationNs {
-        PERIOD
+        match self.answer {
+            Some(Err(_)) => IDLE_PERIOD,
+            _ => PERIOD,
+        }
     }
 
     fn is_urged(&self) -> bool {
@@ -323,6 +343,20 @@ impl Collector for GpuCollector {
             self.steps.keyframe(stamp, out);
         }
         Ok(())
+    }
+
+    fn gpus(&self) -> Option<Result<Vec<GpuInfo>, String>> {
+        let answer = self.answer.clone()?;
+        Some(answer.map_err(|error| error.to_string()))
+    }
+
+    fn held_on_gpus(&self, upid: Upid) -> Option<Option<Bytes>> {
+        // Before the first reading nothing is known of anybody.
+        match (&self.answer, self.latest) {
+            (Some(Err(_)), _) => None,
+            (_, None) => Some(None),
+            (_, Some(_)) => Some(self.steps.held_by(upid)),
+        }
     }
 
     fn finish(

@@ -44,7 +44,8 @@ pub(super) fn is_unsupported(error: &NvmlError) -> bool {
     )
 }
 
-/// Every device that is wanted, all where none is named, with what could not be opened.
+/// Every device that is wanted, all where none is named, with what could not be opened. One
+/// that is named and not here is an error.
 pub(super) fn open_all<'n>(
     nvml: &'n Nvml,
     wanted: &[String],
@@ -56,7 +57,7 @@ pub(super) fn open_all<'n>(
         library: library(),
         reason: error.to_string(),
     })?;
-    let (mut gpus, mut problems) = (Vec::new(), Vec::new());
+    let (mut gpus, mut problems, mut known) = (Vec::new(), Vec::new(), Vec::new());
     for index in 0..count {
         let (opened, _) = calls.timed(|| {
             let device = nvml.device_by_index(index)?;
@@ -70,6 +71,8 @@ pub(super) fn open_all<'n>(
             }
         };
         let instances = calls.timed(|| gpu.instances()).0;
+        known.push(gpu.info.clone());
+        known.extend(instances.iter().map(|instance| instance.info.clone()));
         let is_wanted = gpu.is_wanted(wanted);
         let instances = instances
             .into_iter()
@@ -80,14 +83,23 @@ pub(super) fn open_all<'n>(
         }
         gpus.extend(instances);
     }
-    match gpus.is_empty() {
-        false => Ok((gpus, problems)),
-        true if !wanted.is_empty() => Err(LibraryError::NoSuchDevice(wanted.join(", "))),
-        true if !problems.is_empty() => Err(LibraryError::NotStarted {
+    let is_missing = |name: &&String| !known.iter().any(|gpu| gpu.is_named(name));
+    let missing: Vec<String> = wanted.iter().filter(is_missing).cloned().collect();
+    if !known.is_empty() && !missing.is_empty() {
+        let known = known.iter().map(GpuInfo::names).chain(problems);
+        return Err(LibraryError::NoSuchDevice {
+            library: library(),
+            missing,
+            known: known.collect::<Vec<_>>().join(", "),
+        });
+    }
+    match (gpus.is_empty(), problems.is_empty()) {
+        (false, _) => Ok((gpus, problems)),
+        (true, false) => Err(LibraryError::NotStarted {
             library: library(),
             reason: problems.join("; "),
         }),
-        true => Err(LibraryError::NoDevice(library())),
+        (true, true) => Err(LibraryError::NoDevice(library())),
     }
 }
 
@@ -146,17 +158,8 @@ impl<'n> Gpu<'n> {
         opened.collect()
     }
 
-    /// Whether it is named, by index or by UUID; an instance has only its UUID.
     fn is_wanted(&self, wanted: &[String]) -> bool {
-        let index = self
-            .info
-            .index
-            .filter(|_| self.info.parent_device.is_none());
-        wanted.is_empty()
-            || wanted.iter().any(|name| {
-                name.eq_ignore_ascii_case(&self.info.device)
-                    || index.is_some_and(|index| *name == index.to_string())
-            })
+        wanted.is_empty() || wanted.iter().any(|name| self.info.is_named(name))
     }
 
     /// Its memory; `Ok(None)` where it has none that it could tell of.

@@ -1,5 +1,7 @@
 //! Loading NVML: nothing of NVIDIA's is needed to build memtrace, or to run it without a GPU.
 
+use crate::collect::Tick;
+use crate::model::{DiagKind, Record, Severity};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 use std::ffi::OsString;
@@ -27,12 +29,28 @@ pub enum LibraryError {
     /// It knows of no device.
     #[error("{0} knows of no device")]
     NoDevice(String),
-    /// Devices were named, and none of them is here.
-    #[error("no GPU is {0}")]
-    NoSuchDevice(String),
+    /// A device was named that is not here.
+    #[error("{library} knows {known}; `memtrace doctor` tells of each")]
+    NoSuchDevice {
+        /// The library.
+        library: String,
+        /// Which, as they were named.
+        missing: Vec<String>,
+        /// Those that are here, by index and UUID.
+        known: String,
+    },
     /// The thread that asks it could not be started.
     #[error("no thread can be started: {0}")]
     NoThread(String),
+}
+
+impl LibraryError {
+    /// Tells that the memory of GPUs is not known, and why.
+    pub fn diag(&self, tick: &Tick) -> Record {
+        let (severity, kind) = (Severity::Degraded, DiagKind::Unavailable);
+        let detail = format!("memory of NVIDIA GPUs is unknown: {self}");
+        tick.diag(severity, kind, "nvml", None, detail)
+    }
 }
 
 /// The library to load.

@@ -19,7 +19,7 @@ mod survey;
 mod turn;
 mod worker;
 
-pub use collector::{GpuCollector, GpuOptions, GpuStart};
+pub use collector::{GpuCollector, GpuOptions};
 pub use drm::{DrmCollector, DrmOptions};
 pub use library::{LIBRARY_VARIABLE, LibraryError};
 pub use survey::survey;

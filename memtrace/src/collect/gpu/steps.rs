@@ -47,6 +47,15 @@ impl Steps {
         self.0.get(key)
     }
 
+    /// What a process holds on all devices; `None` when that of any is unknown.
+    pub(super) fn held_by(&self, upid: Upid) -> Option<Bytes> {
+        let own = self
+            .0
+            .iter()
+            .filter(|(key, value)| value.upid == Some(upid) && key.source != GpuSource::Descriptor);
+        own.map(|(_, value)| value.used).sum()
+    }
+
     /// Takes everything that there is now of one source on one device.
     pub(super) fn update(
         &mut self,

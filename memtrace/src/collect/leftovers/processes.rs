@@ -157,6 +157,7 @@ impl Survivor {
             rss_file_bytes: at(|now| now.rss_file),
             rss_shmem_bytes: at(|now| now.rss_shmem),
             swap_bytes: at(|now| now.swap),
+            gpu_bytes: None,
             fate: Some(Fate::Left),
         };
         Some(Self {

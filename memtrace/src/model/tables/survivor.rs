@@ -29,6 +29,8 @@ table! {
         rss_shmem_bytes: Option<Bytes>,
         /// Pages swapped out.
         swap_bytes: Option<Bytes>,
+        /// Memory that it was last seen to hold on all recorded GPUs, zero where it was on none; null without a GPU, and where the driver does not tell.
+        gpu_bytes: Option<Bytes>,
         /// What became of it.
         fate: Option<Fate>,
     }

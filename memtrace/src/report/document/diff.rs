@@ -81,12 +81,11 @@ fn verdict(told: &DiffReport<'_>) -> Option<Section> {
 }
 
 fn excess_line(excess: &Excess) -> String {
-    format!(
-        "{}: {} of RSS {}",
-        excess.name,
-        excess.figure,
-        in_words(&excess.change)
-    )
+    let figure = match excess.figure {
+        "gpu_peak" => "peak on GPUs".to_owned(),
+        figure => format!("{figure} of RSS"),
+    };
+    format!("{}: {figure} {}", excess.name, in_words(&excess.change))
 }
 
 /// `7.0 GiB → 8.2 GiB (+1.2 GiB, +17%)`.
@@ -109,6 +108,10 @@ fn whole(told: &DiffReport<'_>) -> Section {
     let rss = told.diff.whole.kind(Kind::Rss);
     let mut section = Section::new(format!("Peak of all together: {}", in_words(&rss.peak)));
     section.say(Tone::Plain, format!("Mean: {}.", in_words(&rss.mean)));
+    if has_gpu(told) {
+        let line = format!("Peak on GPUs: {}.", in_words(&told.diff.whole.gpu_peak));
+        section.say(Tone::Plain, line);
+    }
     if let (Some(before), Some(after)) = (rss.slope.before, rss.slope.after) {
         let slope = |bytes: Bytes| match bytes.0 {
             0 => "no trend".to_owned(),
@@ -120,13 +123,17 @@ fn whole(told: &DiffReport<'_>) -> Section {
     section
 }
 
+fn has_gpu(told: &DiffReport<'_>) -> bool {
+    told.before.gpus.is_some() || told.after.gpus.is_some()
+}
+
 fn roles(told: &DiffReport<'_>, top: usize) -> Option<Section> {
     let roles = &told.diff.roles;
     if roles.is_empty() {
         return None;
     }
     let mut section = Section::new("By role, sums of RSS");
-    let columns = vec![
+    let mut columns = vec![
         flexible("ROLE"),
         words_in("COUNT", 3),
         figures("PEAK A", 1),
@@ -137,7 +144,12 @@ fn roles(told: &DiffReport<'_>, top: usize) -> Option<Section> {
         figures("GROWTH A", 6),
         figures("GROWTH B", 5),
     ];
-    let rows = roles.iter().take(top).map(role_row);
+    let has_gpu = has_gpu(told);
+    if has_gpu {
+        columns.extend([figures("GPU A", 1), figures("GPU B", 0)]);
+    }
+    let rows = roles.iter().take(top);
+    let rows = rows.map(|role| role_row(role, has_gpu));
     section.table(columns, rows.collect());
     if let Some(rest) = roles.len().checked_sub(top).filter(|&rest| rest > 0) {
         let line = format!("{} changed less.", words::more_roles(rest));
@@ -148,12 +160,18 @@ fn roles(told: &DiffReport<'_>, top: usize) -> Option<Section> {
         "MEAN is the change of the mean over the whole recording, of a command up to its end. A dash is no change, or no \
          steady growth.",
     );
+    if has_gpu {
+        section.say(
+            Tone::Quiet,
+            "GPU is the highest that the role held on all GPUs together.",
+        );
+    }
     Some(section)
 }
 
-fn role_row(role: &Comparison) -> Vec<String> {
+fn role_row(role: &Comparison, has_gpu: bool) -> Vec<String> {
     let rss = role.kind(Kind::Rss);
-    vec![
+    let mut cells = vec![
         role.name.to_string(),
         counts(role),
         bytes_or_dash(rss.peak.before),
@@ -163,7 +181,12 @@ fn role_row(role: &Comparison) -> Vec<String> {
         change(rss.mean.difference()),
         slope(rss.slope.before),
         slope(rss.slope.after),
-    ]
+    ];
+    if has_gpu {
+        let gpu = role.gpu_peak;
+        cells.extend([bytes_or_dash(gpu.before), bytes_or_dash(gpu.after)]);
+    }
+    cells
 }
 
 fn counts(role: &Comparison) -> String {

@@ -1,18 +1,22 @@
 //! GPUs: the books of each device, host and device side by side per process, and what left a
 //! device at a sharp fall.
 
+mod moved;
+
 use super::{Section, Tone, figures, flexible, pid, pid_and_name, words_in};
-use crate::analyze::{
-    Analysis, Composition, Fall, GpuDevice, GpuHolder, GpuLedger, GpuProcess, Gpus,
-};
+use crate::analyze::{Analysis, Composition, GpuDevice, GpuHolder, GpuLedger, GpuProcess, Gpus};
 use crate::model::{Bytes, DurationNs};
 use crate::report::visible::visible;
-use crate::report::words::{self, bytes, bytes_at_least, bytes_or_dash, bytes_or_unknown, change};
+use crate::report::words::{self, bytes, bytes_at_least, bytes_or_dash, bytes_or_unknown};
 
 /// So much that no process explains is worth a line of its own.
 const UNEXPLAINED: Bytes = Bytes(256 << 20);
+/// A first reading that comes later is told.
+const LATE: DurationNs = DurationNs(1_000_000_000);
 /// Names told in one sentence.
 const NAMES_MAX: usize = 4;
+/// The same beside processes, where nobody else has the device open.
+const MUCH_UNEXPLAINED: Bytes = Bytes(1 << 30);
 /// So many devices are told of however few lines were asked for.
 const DEVICES_MIN: usize = 8;
 
@@ -31,12 +35,7 @@ pub(super) fn gpus(analysis: &Analysis, top: usize) -> Option<Section> {
     ledger_table(&mut section, analysis, gpus, &ledgers, top, true);
     process_table(&mut section, analysis, gpus, top);
     remarks(&mut section, analysis, gpus, &ledgers);
-    for fall in &gpus.falls {
-        section.say(Tone::Plain, fell(analysis, gpus, fall));
-    }
-    if let Some(line) = still_held(analysis, gpus) {
-        section.say(Tone::Alert, line);
-    }
+    moved::tell(&mut section, analysis, gpus);
     if let Some(contexts) = gpus.contexts.filter(|contexts| contexts.count > 1) {
         section.say(
             Tone::Plain,
@@ -49,7 +48,8 @@ pub(super) fn gpus(analysis: &Analysis, top: usize) -> Option<Section> {
             ),
         );
     }
-    if let Some(line) = cost(analysis, gpus) {
+    let quiet = [late(analysis, gpus), cost(analysis, gpus)];
+    for line in quiet.into_iter().flatten() {
         section.say(Tone::Quiet, line);
     }
     Some(section)
@@ -347,7 +347,10 @@ fn ghost(analysis: &Analysis, gpus: &Gpus, ledger: &GpuLedger) -> Option<String>
         .filter(|rest| *rest >= UNEXPLAINED)?;
     let has_reserved = ledger.reserved_bytes.is_some();
     let is_empty = ledger.lines.is_empty();
-    if ledger.candidates.is_empty() && (!is_empty || !has_reserved) {
+    // Beside processes the driver has buffers of its own; what processes of unknown size hold
+    // is told elsewhere.
+    let is_much = is_empty || (rest >= MUCH_UNEXPLAINED && ledger.unknown_count() == 0);
+    if ledger.candidates.is_empty() && !(is_much && has_reserved) {
         return None;
     }
     let gpu = short(gpus, ledger.device);
@@ -362,9 +365,11 @@ fn ghost(analysis: &Analysis, gpus: &Gpus, ledger: &GpuLedger) -> Option<String>
         ),
     };
     let who = match ledger.candidates.as_slice() {
-        [] => "nobody who can be seen has the device open: a process of another pid namespace, \
-               a context that was not torn down, or the driver itself"
-            .to_owned(),
+        [] => format!(
+            "nobody{} who can be seen has the device open: a process of another pid namespace, a \
+             context that was not torn down, or the driver itself",
+            if is_empty { "" } else { " else" }
+        ),
         open => format!("the device is open in {}", names(analysis, open)),
     };
     Some(format!("{what}; {who}."))
@@ -383,75 +388,29 @@ fn names(analysis: &Analysis, holders: &[GpuHolder]) -> String {
     told.join(", ")
 }
 
-/// A sharp fall: what left the device, and what came to the host.
-fn fell(analysis: &Analysis, gpus: &Gpus, fall: &Fall) -> String {
-    let devices = shorts(gpus, fall.devices.iter().map(|(device, _)| *device));
-    let left = fall
-        .left
-        .iter()
-        .take(NAMES_MAX)
-        .map(|(who, amount)| format!("{} {}", holder(analysis, who), bytes(*amount)));
-    let left: Vec<String> = left.collect();
-    let left = match left.as_slice() {
-        [] => String::new(),
-        told => format!(" ({})", told.join(", ")),
+/// What the recorded processes held on GPUs at their highest, in a line beside the tree's
+/// peak.
+pub(super) fn highest(analysis: &Analysis) -> Option<String> {
+    let gpus = analysis.gpus.as_ref().filter(|gpus| gpus.has_recorded())?;
+    let recorded = gpus.recorded;
+    let (amount, at) = recorded.peak?;
+    let amount = match recorded.is_lower_bound {
+        true => bytes_at_least(Some(amount)),
+        false => bytes(amount),
     };
-    let offset = words::offset(&analysis.clock, fall.from);
-    let amount = bytes(fall.bytes());
-    let mut line = format!("At {offset} {amount} left GPU {devices}{left}");
-    if !fall.ended.is_empty() {
-        let ended = words::processes(fall.ended.len());
-        line.push_str(&format!(", with the end of {ended}"));
-    }
-    let host = [
-        ("shmem", fall.shmem_bytes),
-        ("anon", fall.anon_bytes),
-        ("file", fall.file_bytes),
-    ];
-    let host = host.map(|(kind, amount)| match amount {
-        Some(Bytes(0)) => format!("{kind} ±0"),
-        amount => format!("{kind} {}", change(amount)),
-    });
-    let length = words::duration(fall.to - fall.from);
-    line.push_str(&format!(
-        "; on the host within {length}: {}.",
-        host.join(", ")
-    ));
-    if let [nearest, ..] = fall.marks.as_slice() {
-        line.push_str(&format!(" Mark: {}.", visible(nearest)));
-    }
-    line
+    let at = words::offset(&analysis.clock, at);
+    Some(format!(
+        "On GPUs the most at one time was {amount}, at {at}."
+    ))
 }
 
-/// Who survived on a GPU, after the command had ended.
-fn still_held(analysis: &Analysis, gpus: &Gpus) -> Option<String> {
-    analysis.info.command_exit_code?;
-    let has_ended = |place: usize| analysis.processes[place].exit_boot_ns.is_some();
-    let held = gpus
-        .processes
-        .iter()
-        .filter_map(|process| match process.holder {
-            GpuHolder::Process(place) => Some((place, gpus.held_at_end(place)?)),
-            GpuHolder::Foreign { .. } => None,
-        });
-    // Of one that has ended, an amount that is not known is most likely none.
-    let held = held.filter(|(place, held)| held.is_some() || !has_ended(*place));
-    let told: Vec<String> = held
-        .take(NAMES_MAX)
-        .map(|(place, held)| {
-            let ended = if has_ended(place) {
-                ", though it has ended"
-            } else {
-                ""
-            };
-            let who = pid_and_name(analysis, place);
-            format!("{who} {}{ended}", bytes_or_unknown(held))
-        })
-        .collect();
-    (!told.is_empty()).then(|| {
+/// From when on anything is known, where that is not from the begin.
+fn late(analysis: &Analysis, gpus: &Gpus) -> Option<String> {
+    let from = gpus.known_from?;
+    (from - analysis.clock.start() >= LATE).then(|| {
         format!(
-            "Still on a GPU when the recording ended: {}.",
-            told.join(", ")
+            "GPU memory is known from {} on: what was held before is not.",
+            words::offset(&analysis.clock, from)
         )
     })
 }

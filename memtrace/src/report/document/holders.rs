@@ -2,7 +2,7 @@
 
 use super::{Block, Section, Tone, figures, flexible, gpus, name, pid, words_in};
 use crate::analyze::{
-    Analysis, CgroupUse, Composition, HolderGroup, SeriesPoint, TreeFinding, together,
+    Analysis, CgroupUse, Composition, Gpus, HolderGroup, SeriesPoint, TreeFinding, together,
 };
 use crate::model::{Bytes, DurationNs, Target};
 use crate::report::words;
@@ -17,6 +17,9 @@ pub(super) fn peak(analysis: &Analysis, top: usize) -> Section {
     let mut section = peak_in_short(analysis);
     if let Some(peak) = &analysis.peak {
         table(&mut section, analysis, peak, top);
+        if let Some(line) = gpus::highest(analysis) {
+            section.say(Tone::Plain, line);
+        }
         notes(&mut section, analysis, peak);
         section.blocks.extend(higher_alone(analysis, peak));
     }
@@ -105,7 +108,8 @@ fn table(section: &mut Section, analysis: &Analysis, state: &Composition, top: u
     let top = top + usize::from(groups.len() == top + 1);
     let has_swap = state.totals.swap.bytes().is_some_and(|swap| swap.0 > 0);
     let mut holders = state.holders.iter();
-    let has_gpu = holders.any(|held| state.gpu_held_by(held.process).is_some());
+    let has_gpu = analysis.gpus.as_ref().is_some_and(Gpus::has_recorded)
+        && holders.any(|held| state.gpu_held_by(held.process).is_some());
     let mut columns = vec![
         figures("PID", 0),
         flexible("PROCESS"),

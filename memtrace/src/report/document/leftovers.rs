@@ -3,10 +3,10 @@
 use super::{Section, Tone, figures, flexible, pid_and_name, words_in};
 use crate::analyze::{Analysis, LeftObject, Survivor, together};
 use crate::model::tables::Fate;
-use crate::model::{Label, MappingKind};
+use crate::model::{Bytes, Label, MappingKind};
 use crate::report::visible::visible;
 use crate::report::words;
-use crate::report::words::{bytes, bytes_or_dash, bytes_or_unknown};
+use crate::report::words::{bytes, bytes_at_least, bytes_or_dash, bytes_or_unknown};
 
 /// Processes that outlived the root of their tree; `None` when there were none.
 pub(super) fn survivors(analysis: &Analysis, top: usize) -> Option<Section> {
@@ -15,22 +15,30 @@ pub(super) fn survivors(analysis: &Analysis, top: usize) -> Option<Section> {
         return None;
     }
     let held = together(all.iter().map(Survivor::held_bytes));
+    let has_gpu = analysis.gpus.is_some();
+    let on_gpus = match has_gpu {
+        true => on_gpus(all),
+        false => String::new(),
+    };
     let mut section = Section::new(format!(
-        "Survivors: {} outlived the root of the tree, {} in all (sum of RSS and swap)",
+        "Survivors: {} outlived the root of the tree, {} in all (sum of RSS and swap){on_gpus}",
         words::processes(all.len()),
         bytes_or_unknown(held)
     ));
     section.tone = Tone::Alert;
-    let columns = vec![
+    let mut columns = vec![
         flexible("PROCESS"),
         figures("ANON", 0),
         figures("SHMEM", 1),
         figures("FILE", 2),
         figures("SWAP", 3),
-        words_in("CHILD OF", 2),
-        words_in("NOW", 0),
     ];
-    let rows = all.iter().take(top).map(|one| row(analysis, one)).collect();
+    if has_gpu {
+        columns.push(figures("GPU", 0));
+    }
+    columns.extend([words_in("CHILD OF", 2), words_in("NOW", 0)]);
+    let rows = all.iter().take(top);
+    let rows = rows.map(|one| row(analysis, one, has_gpu)).collect();
     section.table(columns, rows);
     if all.len() > top {
         let rest = words::count(all.len() - top);
@@ -45,7 +53,17 @@ pub(super) fn survivors(analysis: &Analysis, top: usize) -> Option<Section> {
     Some(section)
 }
 
-fn row(analysis: &Analysis, one: &Survivor) -> Vec<String> {
+/// What they hold on GPUs, for the title.
+fn on_gpus(all: &[Survivor]) -> String {
+    let known: Bytes = all.iter().filter_map(|one| one.row.gpu_bytes).sum();
+    match all.iter().any(|one| one.row.gpu_bytes.is_none()) {
+        true => format!(", {} on GPUs", bytes_at_least(Some(known))),
+        false if known.0 == 0 => String::new(),
+        false => format!(", {} on GPUs", bytes(known)),
+    }
+}
+
+fn row(analysis: &Analysis, one: &Survivor, has_gpu: bool) -> Vec<String> {
     let row = &one.row;
     let name = match one.process {
         Some(position) => pid_and_name(analysis, position),
@@ -56,15 +74,18 @@ fn row(analysis: &Analysis, one: &Survivor) -> Vec<String> {
         (Some(tgid), None) => tgid.to_string(),
         (None, _) => words::UNKNOWN.to_owned(),
     };
-    vec![
+    let mut cells = vec![
         name,
         bytes_or_dash(row.rss_anon_bytes),
         bytes_or_dash(row.rss_shmem_bytes),
         bytes_or_dash(row.rss_file_bytes),
         bytes_or_dash(row.swap_bytes),
-        parent,
-        fate(row.fate).to_owned(),
-    ]
+    ];
+    if has_gpu {
+        cells.push(bytes_or_dash(row.gpu_bytes));
+    }
+    cells.extend([parent, fate(row.fate).to_owned()]);
+    cells
 }
 
 fn fate(fate: Option<Fate>) -> &'static str {

@@ -1,10 +1,10 @@
 //! The processes by role.
 
 use super::{Column, Section, Tone, figures, flexible, words_in};
-use crate::analyze::{Analysis, Basis, Kind, RoleFinding, RoleShares};
+use crate::analyze::{Analysis, Basis, Kind, RoleFinding, RoleOnGpus, RoleShares};
 use crate::model::{Bytes, MAIN};
 use crate::report::words;
-use crate::report::words::{bytes_or_dash, bytes_or_unknown};
+use crate::report::words::{bytes_at_least, bytes_or_dash, bytes_or_unknown};
 use std::collections::HashSet;
 
 /// Who holds what by role; `None` where no rule knew any process, or there is but one role.
@@ -13,11 +13,14 @@ pub(super) fn by_role(analysis: &Analysis, top: usize) -> Option<Section> {
     if !is_told(roles) {
         return None;
     }
-    let has_shares = roles.iter().any(|role| shares(role).is_some());
+    let told = Told {
+        has_shares: roles.iter().any(|role| shares(role).is_some()),
+        has_gpu: roles.iter().any(|role| role.gpu.is_some()),
+    };
     let mut section = Section::new("By role");
     let shown = &roles[..roles.len().min(top)];
-    let rows = shown.iter().map(|role| row(analysis, role, has_shares));
-    section.table(columns(has_shares), rows.collect());
+    let rows = shown.iter().map(|role| row(analysis, role, told));
+    section.table(columns(told), rows.collect());
     if let Some(next) = roles.get(top) {
         let peak = next.kind(Kind::Rss).peak.map(|(bytes, _)| bytes);
         section.say(
@@ -29,8 +32,15 @@ pub(super) fn by_role(analysis: &Analysis, top: usize) -> Option<Section> {
             ),
         );
     }
-    section.say(Tone::Quiet, remark(analysis, has_shares));
+    section.say(Tone::Quiet, remark(analysis, told));
     Some(section)
+}
+
+/// What there is to tell beside RSS.
+#[derive(Clone, Copy)]
+struct Told {
+    has_shares: bool,
+    has_gpu: bool,
 }
 
 fn is_told(roles: &[RoleFinding]) -> bool {
@@ -43,9 +53,9 @@ fn shares(role: &RoleFinding) -> Option<RoleShares> {
 }
 
 /// What is held at the peak, then what the role reached over the recording.
-fn columns(has_shares: bool) -> Vec<Column> {
+fn columns(told: Told) -> Vec<Column> {
     let mut columns = vec![flexible("ROLE"), words_in("COUNT", 1)];
-    if has_shares {
+    if told.has_shares {
         columns.push(figures("HOST", 0));
     }
     columns.extend([
@@ -56,10 +66,13 @@ fn columns(has_shares: bool) -> Vec<Column> {
         figures("AT", 4),
         figures("MEAN", 5),
     ]);
+    if told.has_gpu {
+        columns.extend([figures("GPU", 2), figures("GPU PEAK", 0), figures("AT", 4)]);
+    }
     columns
 }
 
-fn row(analysis: &Analysis, role: &RoleFinding, has_shares: bool) -> Vec<String> {
+fn row(analysis: &Analysis, role: &RoleFinding, told: Told) -> Vec<String> {
     let at_peak = role.at_peak.unwrap_or_default();
     let total = role.members.len();
     let count = match at_peak.process_count {
@@ -68,13 +81,13 @@ fn row(analysis: &Analysis, role: &RoleFinding, has_shares: bool) -> Vec<String>
     };
     let rss = role.kind(Kind::Rss);
     let totals = &at_peak.totals;
-    let shares = at_peak.shares.filter(|_| has_shares);
+    let shares = at_peak.shares.filter(|_| told.has_shares);
     let (anon, shmem) = match shares {
         Some(shares) => (shares.anon_bytes, shares.shmem_bytes),
         None => (totals.anon.bytes(), totals.shmem.bytes()),
     };
     let mut cells = vec![role.name.to_string(), count];
-    if has_shares {
+    if told.has_shares {
         cells.push(shares.map_or_else(|| words::UNKNOWN.to_owned(), host));
     }
     let at = rss.peak.filter(|(bytes, _)| bytes.0 > 0);
@@ -86,7 +99,27 @@ fn row(analysis: &Analysis, role: &RoleFinding, has_shares: bool) -> Vec<String>
         at.map_or_else(String::new, |(_, at)| words::offset(&analysis.clock, at)),
         bytes_or_unknown(rss.mean_bytes),
     ]);
+    if told.has_gpu {
+        cells.extend(match role.gpu {
+            Some(gpu) => on_gpus(analysis, gpu),
+            None => ["-".to_owned(), "-".to_owned(), String::new()],
+        });
+    }
     cells
+}
+
+/// What they held on GPUs at the peak of all, the highest of it, and when that was.
+fn on_gpus(analysis: &Analysis, gpu: RoleOnGpus) -> [String; 3] {
+    let highest = gpu.highest.peak;
+    let amount = highest.map(|(bytes, _)| bytes);
+    [
+        bytes_or_dash(gpu.at_peak_bytes),
+        match gpu.highest.is_lower_bound {
+            true => bytes_at_least(amount),
+            false => bytes_or_unknown(amount),
+        },
+        highest.map_or_else(String::new, |(_, at)| words::offset(&analysis.clock, at)),
+    ]
 }
 
 fn host(shares: RoleShares) -> String {
@@ -96,9 +129,16 @@ fn host(shares: RoleShares) -> String {
     }
 }
 
-fn remark(analysis: &Analysis, has_shares: bool) -> String {
+fn remark(analysis: &Analysis, told: Told) -> String {
     let when = "COUNT to RSS SUM are at the peak of all; OWN PEAK and MEAN are sums of RSS, too.";
-    if !has_shares {
+    let when = match told.has_gpu {
+        true => &format!(
+            "{when} GPU is at that same peak, and GPU PEAK the highest on all GPUs together, at \
+             its own time."
+        ),
+        false => when,
+    };
+    if !told.has_shares {
         return format!("{when} Shared pages count in every process that maps them.");
     }
     let shares = || {

@@ -51,6 +51,7 @@ struct Compared<'a> {
     process_count_before: Option<usize>,
     process_count_after: Option<usize>,
     kinds: BTreeMap<&'static str, Figures>,
+    gpu_peak: Figure,
 }
 
 #[derive(Serialize)]
@@ -132,6 +133,7 @@ impl<'a> Compared<'a> {
             process_count_before: role.process_counts.0,
             process_count_after: role.process_counts.1,
             kinds: Kind::ALL.into_iter().map(figures).collect(),
+            gpu_peak: Figure::of(&role.gpu_peak),
         }
     }
 }

@@ -51,7 +51,8 @@ impl Watch {
         if matches!(target, Target::All) {
             return Leftovers::default();
         }
-        session.drain();
+        // The latest of what observes GPUs too.
+        session.observe();
         let now = tick(false);
         let mut left = Left::default();
         left.meet(self, session);
@@ -88,8 +89,10 @@ impl Left {
         let (proc, world) = (watch.proc.as_deref(), session.world());
         let is_known = |upid| self.found.contains_key(&upid);
         let new = survivors(proc, world, &watch.targets, is_known, &tick(false));
-        self.found
-            .extend(new.into_iter().map(|survivor| (survivor.upid(), survivor)));
+        for mut survivor in new {
+            survivor.row.gpu_bytes = session.held_on_gpus(survivor.upid());
+            self.found.insert(survivor.upid(), survivor);
+        }
     }
 
     /// SIGTERM to all that outlived their root, and SIGKILL to those that are there still:

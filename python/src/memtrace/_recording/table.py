@@ -74,7 +74,7 @@ class Table:
         """The values of one column; nulls for a column that it does not have."""
         if name not in self._frame.column_names:
             return [None] * len(self)
-        values: list[Any] = self._frame.column(name).to_pylist()
+        values: list[Any] = _in_microseconds(self._frame.select([name])).column(0).to_pylist()
         return values
 
     def to_arrow(self) -> pyarrow.Table:
@@ -106,7 +106,7 @@ class Table:
     def _repr_html_(self) -> str:
         """How a notebook shows it: its first rows."""
         names = self.columns
-        rows = self._frame.slice(0, _SHOWN_ROWS).to_pylist()
+        rows = _in_microseconds(self._frame.slice(0, _SHOWN_ROWS)).to_pylist()
         head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
         body = "".join(
             f"<tr>{''.join(f'<td>{_cell(name, row[name])}</td>' for name in names)}</tr>"
@@ -117,3 +117,16 @@ class Table:
 
     def __repr__(self) -> str:
         return f"<Table {self.name}: {len(self)} rows of {', '.join(self.columns)}>"
+
+
+def _in_microseconds(frame: pyarrow.Table) -> pyarrow.Table:
+    """Times as Python's datetime has them: without pandas, Arrow refuses to give nanoseconds."""
+    import pyarrow as pa
+
+    fields = [
+        field.with_type(pa.timestamp("us", field.type.tz))
+        if pa.types.is_timestamp(field.type)
+        else field
+        for field in frame.schema
+    ]
+    return frame.cast(pa.schema(fields), safe=False)

@@ -74,8 +74,8 @@ impl DrmCollector {
     }
 
     /// The devices.
-    pub fn gpus(&self) -> impl Iterator<Item = GpuInfo> + '_ {
-        self.cards.iter().map(|(card, _)| card.info.clone())
+    pub fn cards(&self) -> impl Iterator<Item = &GpuInfo> {
+        self.cards.iter().map(|(card, _)| &card.info)
     }
 
     /// Finds the descriptors of the processes whose turn it is: those that have some each
@@ -192,6 +192,10 @@ impl Collector for DrmCollector {
 
     fn period(&self) -> DurationNs {
         PERIOD
+    }
+
+    fn held_on_gpus(&self, upid: Upid) -> Option<Option<Bytes>> {
+        Some(self.steps.held_by(upid))
     }
 
     fn collect(
@@ -361,7 +365,7 @@ mod tests {
     fn the_card_is_told_from_sysfs() {
         let machine = Machine::new();
         let mut collector = machine.collector();
-        let gpus: Vec<_> = collector.gpus().collect();
+        let gpus: Vec<_> = collector.cards().collect();
         assert_eq!(gpus[0].device, "pci:0000:03:00.0");
         let mut out = Vec::new();
         collector

@@ -10,8 +10,11 @@ use serde::Serialize;
 pub(super) struct Gpus<'a> {
     devices: Vec<Device<'a>>,
     processes: Vec<GpuProcess<'a>>,
+    known_from: Option<Instant>,
+    recorded_peak: Peak,
     contexts: Option<Contexts>,
     falls: Vec<Fall<'a>>,
+    sleeps: Vec<Sleep<'a>>,
     call_time_ns: Option<DurationNs>,
     call_count: Option<i64>,
 }
@@ -75,6 +78,42 @@ struct GpuProcess<'a> {
     peak_at: Option<Instant>,
     at_end_bytes: Option<Bytes>,
     host_peak_bytes: Option<Bytes>,
+}
+
+/// The highest that all recorded processes held on all GPUs together.
+#[derive(Serialize)]
+struct Peak {
+    bytes: Option<Bytes>,
+    is_lower_bound: bool,
+    at: Option<Instant>,
+}
+
+/// What the marks of one name did: the one of them that did least.
+#[derive(Serialize)]
+struct Sleep<'a> {
+    name: &'a str,
+    is_return: bool,
+    count: usize,
+    from: Instant,
+    to: Instant,
+    devices: Vec<&'a str>,
+    before_bytes: Option<Bytes>,
+    after_bytes: Option<Bytes>,
+    moved_bytes: Option<Bytes>,
+    most_moved_bytes: Bytes,
+    used_before_bytes: Bytes,
+    used_after_bytes: Bytes,
+    holders: Vec<Held<'a>>,
+    host_anon_change_bytes: Option<Bytes>,
+    host_shmem_change_bytes: Option<Bytes>,
+    host_file_change_bytes: Option<Bytes>,
+}
+
+#[derive(Serialize)]
+struct Held<'a> {
+    #[serde(flatten)]
+    who: Who<'a>,
+    bytes: Option<Bytes>,
 }
 
 #[derive(Serialize)]
@@ -232,6 +271,17 @@ impl<'a> Gpus<'a> {
                     },
                 })
                 .collect(),
+            known_from: gpus.known_from.map(instant),
+            recorded_peak: Peak {
+                bytes: gpus.recorded.peak.map(|(bytes, _)| bytes),
+                is_lower_bound: gpus.recorded.is_lower_bound,
+                at: gpus.recorded.peak.map(|(_, at)| instant(at)),
+            },
+            sleeps: gpus
+                .audits
+                .iter()
+                .map(|audit| Sleep::of(analysis, gpus, audit))
+                .collect(),
             contexts: gpus.contexts.map(|contexts| Contexts {
                 count: contexts.count,
                 smallest_bytes: contexts.smallest_bytes,
@@ -245,6 +295,37 @@ impl<'a> Gpus<'a> {
             call_time_ns: gpus.call_time,
             call_count: gpus.call_count,
         })
+    }
+}
+
+impl<'a> Sleep<'a> {
+    fn of(analysis: &'a Analysis, gpus: &'a analyze::Gpus, audit: &'a analyze::Audit) -> Self {
+        let instant = |boot| Instant::of(&analysis.clock, boot);
+        let devices = audit.devices.iter();
+        let holders = audit.holders.iter();
+        Self {
+            name: &audit.name,
+            is_return: audit.is_return,
+            count: audit.count,
+            from: instant(audit.from),
+            to: instant(audit.to),
+            devices: devices.map(|place| device(gpus, *place)).collect(),
+            before_bytes: audit.before_bytes,
+            after_bytes: audit.after_bytes,
+            moved_bytes: audit.moved_bytes(),
+            most_moved_bytes: audit.most_bytes,
+            used_before_bytes: audit.used_bytes.0,
+            used_after_bytes: audit.used_bytes.1,
+            holders: holders
+                .map(|(holder, bytes)| Held {
+                    who: Who::of(analysis, holder),
+                    bytes: *bytes,
+                })
+                .collect(),
+            host_anon_change_bytes: audit.anon_bytes,
+            host_shmem_change_bytes: audit.shmem_bytes,
+            host_file_change_bytes: audit.file_bytes,
+        }
     }
 }
 

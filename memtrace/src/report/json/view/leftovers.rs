@@ -16,6 +16,7 @@ pub(super) struct Survivor<'a> {
     file_bytes: Option<Bytes>,
     shmem_bytes: Option<Bytes>,
     swap_bytes: Option<Bytes>,
+    gpu_bytes: Option<Bytes>,
     fate: Option<&'static str>,
 }
 
@@ -50,6 +51,7 @@ impl<'a> Survivor<'a> {
             file_bytes: row.rss_file_bytes,
             shmem_bytes: row.rss_shmem_bytes,
             swap_bytes: row.swap_bytes,
+            gpu_bytes: row.gpu_bytes,
             fate: row.fate.map(Label::as_str),
         }
     }

@@ -1,7 +1,7 @@
 //! The processes by role in the JSON report.
 
 use super::parts::{Growth, Instant};
-use crate::analyze::{self, Analysis, Kind, KindFigures, RoleFinding};
+use crate::analyze::{self, Analysis, Kind, KindFigures, RoleFinding, RoleOnGpus};
 use crate::model::{Bytes, Upid};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -15,6 +15,15 @@ pub(super) struct RoleGroup<'a> {
     upids: Vec<Upid>,
     at_peak: Option<AtPeak>,
     kinds: BTreeMap<&'static str, Figures>,
+    gpu: Option<OnGpus>,
+}
+
+#[derive(Serialize)]
+struct OnGpus {
+    peak_bytes: Option<Bytes>,
+    peak_is_lower_bound: bool,
+    peak_at: Option<Instant>,
+    at_peak_bytes: Option<Bytes>,
 }
 
 #[derive(Serialize)]
@@ -58,6 +67,19 @@ impl<'a> RoleGroup<'a> {
                 .collect(),
             at_peak: finding.at_peak.as_ref().map(AtPeak::of),
             kinds: Kind::ALL.into_iter().map(figures).collect(),
+            gpu: finding.gpu.map(|gpu| OnGpus::of(analysis, gpu)),
+        }
+    }
+}
+
+impl OnGpus {
+    fn of(analysis: &Analysis, gpu: RoleOnGpus) -> Self {
+        let highest = gpu.highest.peak;
+        Self {
+            peak_bytes: highest.map(|(bytes, _)| bytes),
+            peak_is_lower_bound: gpu.highest.is_lower_bound,
+            peak_at: highest.map(|(_, at)| Instant::of(&analysis.clock, at)),
+            at_peak_bytes: gpu.at_peak_bytes,
         }
     }
 }

@@ -1,0 +1,176 @@
+//! What processes hold on all GPUs together, and the highest of it: each process, the
+//! processes of each role, and all that are recorded.
+
+use crate::analyze::groups::Groups;
+use crate::model::{BootNs, Bytes};
+use std::collections::HashMap;
+
+/// A sum that changes with time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sum {
+    known: i64,
+    unknown: usize,
+    pub(super) has_been_unknown: bool,
+    pub(super) peak: Option<(Bytes, BootNs)>,
+}
+
+impl Sum {
+    pub(super) fn add(&mut self, used: Option<Bytes>) {
+        match used {
+            Some(used) => self.known += used.0,
+            None => self.unknown += 1,
+        }
+    }
+
+    pub(super) fn remove(&mut self, used: Option<Bytes>) {
+        match used {
+            Some(used) => self.known -= used.0,
+            None => self.unknown -= 1,
+        }
+    }
+
+    /// Everything of one time is in.
+    pub(super) fn note(&mut self, boot: BootNs) {
+        self.has_been_unknown |= self.unknown > 0;
+        let sum = Bytes(self.known);
+        if self.known > 0 && self.peak.is_none_or(|(peak, _)| sum > peak) {
+            self.peak = Some((sum, boot));
+        }
+    }
+
+    /// What it is now; `None` when a part is unknown.
+    pub(super) fn now(&self) -> Option<Bytes> {
+        (self.unknown == 0).then_some(Bytes(self.known))
+    }
+}
+
+/// The highest that some processes held on all GPUs together. Memory of a DRM client that
+/// several of them share counts in each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GpuPeak {
+    /// How much, and when; `None` where they were never told to hold anything.
+    pub peak: Option<(Bytes, BootNs)>,
+    /// Whether it can have been more: for some time the driver did not tell of a process, or
+    /// accounting mode knows a higher peak of one than was seen.
+    pub is_lower_bound: bool,
+}
+
+impl GpuPeak {
+    /// How much; `None` where it can have been more.
+    pub fn certain_bytes(&self) -> Option<Bytes> {
+        let told = self.peak.map_or(Bytes(0), |(bytes, _)| bytes);
+        (!self.is_lower_bound).then_some(told)
+    }
+}
+
+/// The sums of the recorded processes, by role and in all. Rows come in the order of time.
+#[derive(Debug)]
+pub(super) struct Sums {
+    group_of: Vec<u32>,
+    /// Changes of role, the latest first.
+    turns: Vec<(BootNs, usize, u32)>,
+    processes: HashMap<usize, Sum>,
+    /// By group; `None` for one that was on no GPU.
+    groups: Vec<Option<Sum>>,
+    all: Sum,
+    touched: Vec<u32>,
+}
+
+impl Sums {
+    pub(super) fn of(groups: &Groups) -> Self {
+        Self {
+            group_of: groups.first.clone(),
+            turns: groups.turns(),
+            processes: HashMap::new(),
+            groups: vec![None; groups.list.len()],
+            all: Sum::default(),
+            touched: Vec::new(),
+        }
+    }
+
+    /// A process held `before` of a device and holds `after` from now on; `None` stands for
+    /// nothing.
+    pub(super) fn change(
+        &mut self,
+        process: usize,
+        before: Option<Option<Bytes>>,
+        after: Option<Option<Bytes>>,
+    ) {
+        let group = self.group_of.get(process).copied();
+        let in_group = group.and_then(|group| {
+            self.touched.push(group);
+            let sum = self.groups.get_mut(group as usize)?;
+            Some(sum.get_or_insert_default())
+        });
+        let own = self.processes.entry(process).or_default();
+        for sum in [Some(own), in_group, Some(&mut self.all)] {
+            let Some(sum) = sum else { continue };
+            if let Some(before) = before {
+                sum.remove(before);
+            }
+            if let Some(after) = after {
+                sum.add(after);
+            }
+        }
+    }
+
+    /// Everything of one time is in.
+    pub(super) fn settle(&mut self, boot: BootNs) {
+        self.all.note(boot);
+        for group in self.touched.drain(..) {
+            if let Some(Some(sum)) = self.groups.get_mut(group as usize) {
+                sum.note(boot);
+            }
+        }
+    }
+
+    /// Time moves on: who has another role by then takes along what it holds.
+    pub(super) fn turn_until(&mut self, boot: BootNs) {
+        while let Some((at, process, group)) = self.turns.pop_if(|(at, ..)| *at <= boot) {
+            let Some(own) = self.group_of.get_mut(process) else {
+                continue;
+            };
+            let before = std::mem::replace(own, group);
+            let Some(held) = self.processes.get(&process).copied() else {
+                continue;
+            };
+            if held.known == 0 && held.unknown == 0 {
+                continue;
+            }
+            if let Some(Some(sum)) = self.groups.get_mut(before as usize) {
+                sum.known -= held.known;
+                sum.unknown -= held.unknown;
+            }
+            if let Some(sum) = self.groups.get_mut(group as usize) {
+                let sum = sum.get_or_insert_default();
+                sum.known += held.known;
+                sum.unknown += held.unknown;
+                sum.note(at);
+            }
+        }
+    }
+
+    /// The peaks of every group and of all. `accounted` has the peaks that accounting mode
+    /// knows.
+    pub(super) fn finish(
+        self,
+        accounted: impl Iterator<Item = (usize, Bytes)>,
+    ) -> (Vec<Option<GpuPeak>>, GpuPeak) {
+        let told = |sum: Sum| GpuPeak {
+            peak: sum.peak,
+            is_lower_bound: sum.has_been_unknown,
+        };
+        let mut groups: Vec<Option<GpuPeak>> =
+            self.groups.iter().map(|sum| sum.map(told)).collect();
+        let mut all = told(self.all);
+        for (process, highest) in accounted {
+            let group = self.group_of.get(process).copied();
+            let in_group = group.and_then(|group| groups.get_mut(group as usize));
+            let in_group = in_group.map(Option::get_or_insert_default);
+            for peak in in_group.into_iter().chain([&mut all]) {
+                peak.is_lower_bound |= peak.peak.is_none_or(|(bytes, _)| bytes < highest);
+            }
+        }
+        (groups, all)
+    }
+}
