@@ -13,7 +13,7 @@ pub(crate) const BENCHES: &[Bench] = &[
             let size = effort.pick(64, 512) << 20;
             let size_word = size.to_string();
             let words = ["shm", "--bytes", &size_word, "--processes", "8"];
-            let mut scores = scenario::object(WORDS, size, 8)?;
+            let mut scores = scenario::object(WORDS, "posix", size, 8)?;
             scores.extend(total(
                 effort,
                 &[&words[..], &["--hold-ms", "60000"]].concat(),

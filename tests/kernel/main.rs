@@ -221,7 +221,9 @@ mod needs_bpf {
     #[test]
     fn shared_memory_that_eight_processes_map_is_one_object() -> anyhow::Result<()> {
         need::require("bpf");
-        all_hold(scenario::object(BPF, 64 << 20, 8)?);
+        for kind in ["posix", "memfd"] {
+            all_hold(scenario::object(BPF, kind, 64 << 20, 8)?);
+        }
         Ok(())
     }
 

@@ -1,29 +1,60 @@
-//! One object in /dev/shm that several processes map: RSS counts it once each.
+//! One object, in /dev/shm or a memfd, that several processes map: RSS counts it once each.
 
 use crate::Workload;
-use crate::args::Args;
+use crate::args::{Args, bad};
 use crate::sys::{self, Mapping};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "shm",
-    help: "--bytes B --processes N --hold-ms H: N processes map and touch one object",
+    help: "--kind posix|memfd --bytes B --processes N --hold-ms H: N processes map and touch one object",
     run,
 };
 
-/// The object, removed however the workload ends in order.
+/// The object, its name removed however the workload ends in order.
 struct Object {
     path: PathBuf,
     file: File,
+    is_named: bool,
+}
+
+impl Object {
+    fn posix() -> io::Result<Self> {
+        let path = PathBuf::from(format!("/dev/shm/memtrace-workload-{}", std::process::id()));
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&path)?;
+        Ok(Self {
+            path,
+            file,
+            is_named: true,
+        })
+    }
+
+    fn memfd() -> io::Result<Self> {
+        // SAFETY: the name is a C string.
+        let fd = unsafe { libc::memfd_create(c"workload".as_ptr(), libc::MFD_CLOEXEC) };
+        let fd = sys::check(fd)?;
+        Ok(Self {
+            path: PathBuf::from("/memfd:workload"),
+            // SAFETY: a new descriptor, which nothing else owns.
+            file: unsafe { File::from_raw_fd(fd) },
+            is_named: false,
+        })
+    }
 }
 
 impl Drop for Object {
     fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_file(&self.path) {
+        if self.is_named
+            && let Err(error) = std::fs::remove_file(&self.path)
+        {
             eprintln!("{} stays behind: {error}", self.path.display());
         }
     }
@@ -33,13 +64,11 @@ fn run(args: &Args) -> io::Result<()> {
     let bytes = args.size("bytes", 512 << 20)?;
     let processes = args.number("processes", 9)?;
     let hold_ns = args.number("hold-ms", 1_000)?.cast_signed() * 1_000_000;
-    let path = PathBuf::from(format!("/dev/shm/memtrace-workload-{}", std::process::id()));
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(&path)?;
-    let object = Object { path, file };
+    let object = match args.text("kind", "posix").as_str() {
+        "posix" => Object::posix()?,
+        "memfd" => Object::memfd()?,
+        other => return Err(bad(format!("no kind of object: {other}"))),
+    };
     object.file.set_len(bytes as u64)?;
     let (mut ready_reader, ready_writer) = io::pipe()?;
     let mut children = Vec::new();

@@ -3,7 +3,7 @@
 //! a line of its own.
 
 use crate::model::tables::{CachedFileRow, ShmObjectRow};
-use crate::model::{Bytes, DurationNs, MappingKind};
+use crate::model::{Bytes, DurationNs};
 
 /// Whose books.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +87,9 @@ pub struct Balance {
     pub recorder_bytes: Option<Bytes>,
     /// Shared objects, each once, the largest first.
     pub objects: Vec<ShmObjectRow>,
+    /// Shared objects of huge pages, the largest first. They are in no line of the books but
+    /// the node's hugetlb pool.
+    pub huge_objects: Vec<ShmObjectRow>,
     /// Shared memory of no such object, by the kernel's sum; below zero when a part of the
     /// objects is swapped out, or charged to another group.
     pub other_shared_bytes: Option<Bytes>,
@@ -111,14 +114,9 @@ impl Balance {
         self.anon.iter().map(|line| line.bytes).sum()
     }
 
-    /// Shared objects. Those of huge pages are not among them: a cgroup is not charged for
-    /// its hugetlb pages, and on the node the whole pool is the kernel's.
+    /// Shared objects.
     pub fn objects_bytes(&self) -> Bytes {
-        let of_pages = self
-            .objects
-            .iter()
-            .filter(|row| row.kind != Some(MappingKind::Hugetlb));
-        of_pages.filter_map(in_memory).sum()
+        self.objects.iter().filter_map(in_memory).sum()
     }
 
     /// Files that recorded processes use.

@@ -8,7 +8,7 @@ use super::standing::Standing;
 use super::surroundings::{CgroupUse, NodeUse, is_within};
 use super::{Amounts, RowSource, standing};
 use crate::model::tables::{CachedFileRow, PssRow, ShmObjectRow};
-use crate::model::{BootNs, Bytes, DurationNs, Upid};
+use crate::model::{BootNs, Bytes, DurationNs, MappingKind, Upid};
 use std::collections::HashMap;
 
 /// A measured value still counts as one while RSS has moved by less than one part in so many.
@@ -41,7 +41,7 @@ pub(super) fn complete<S: RowSource>(
             forks,
             cgroup_of: &cgroup_of,
             standing: &standing,
-            ratios: ratios(processes, &standing),
+            ratios: ratios(processes, forks, &standing),
         };
         let cgroups = composition.cgroups.iter().map(|group| books.cgroup(group));
         let node = composition.node.as_ref();
@@ -155,11 +155,12 @@ impl Books<'_> {
         });
         let recorder_bytes = recorder.map(|recorder| recorder.anon_bytes);
         let objects = self
-            .objects_there()
+            .all_there()
             .filter(|row| is_inside(row.first_mapper_upid) || scope == Scope::Node);
         let mut objects: Vec<ShmObjectRow> = objects.cloned().collect();
         let order = |row: &ShmObjectRow| (in_memory(row).map(std::cmp::Reverse), row.inode);
         objects.sort_by_key(order);
+        let (huge_objects, objects) = objects.into_iter().partition(is_huge);
         let files = self.standing.files.iter().filter(|row| {
             let is_inside = is_inside(row.first_user_upid) || scope == Scope::Node;
             is_inside && is_some(row.cached_bytes)
@@ -176,6 +177,7 @@ impl Books<'_> {
             other_process_count: None,
             recorder_bytes,
             objects,
+            huge_objects,
             other_shared_bytes: None,
             files,
             other_files_bytes: None,
@@ -194,8 +196,13 @@ impl Books<'_> {
         self.processes[process].upid
     }
 
-    /// The objects that had memory at the instant.
+    /// The objects that had memory at the instant, in pages that RSS counts.
     pub(super) fn objects_there(&self) -> impl Iterator<Item = &ShmObjectRow> {
+        self.all_there().filter(|row| !is_huge(row))
+    }
+
+    /// Those of huge pages among them, too.
+    fn all_there(&self) -> impl Iterator<Item = &ShmObjectRow> {
         let objects = self.standing.objects.iter();
         objects.filter(|row| is_some(in_memory(row)) && self.was_there(row))
     }
@@ -218,7 +225,11 @@ impl Books<'_> {
         let at = self.composition.boot_ns;
         let (bytes, basis, boot_ns) = match measured {
             Some(row) => {
-                let is_shared = self.forks.may_share(process, row.boot_ns, at);
+                let is_shared = match row.is_anon_unshared {
+                    // A recorder that knew of a fork too late said so too.
+                    true => self.forks.may_share_image(process, at),
+                    false => self.forks.may_share(process, row.boot_ns, at),
+                };
                 anon_at(row, now, at, is_shared)
             }
             None => match self.ratio_of_alike(process) {
@@ -235,6 +246,12 @@ impl Books<'_> {
     }
 }
 
+/// A cgroup is not charged for hugetlb pages among its memory, and on the node the whole pool
+/// is the kernel's: such an object is in no sum of shared memory.
+fn is_huge(row: &ShmObjectRow) -> bool {
+    row.kind == Some(MappingKind::Hugetlb)
+}
+
 fn is_some(bytes: Option<Bytes>) -> bool {
     bytes.is_some_and(|bytes| bytes.0 > 0)
 }
@@ -247,12 +264,20 @@ fn alike(process: &Process) -> Alike<'_> {
 }
 
 /// PSS to RSS of anonymous memory, by those that were forked for the same purpose.
-fn ratios<'a>(processes: &'a [Process], standing: &Standing) -> HashMap<Alike<'a>, (f64, f64)> {
+fn ratios<'a>(
+    processes: &'a [Process],
+    forks: &Forks,
+    standing: &Standing,
+) -> HashMap<Alike<'a>, (f64, f64)> {
     let mut sums: HashMap<Alike<'a>, (f64, f64)> = HashMap::new();
-    for process in processes.iter().filter(|process| process.parent.is_some()) {
-        let Some(row) = standing.pss.get(&process.upid) else {
+    for (position, process) in processes.iter().enumerate() {
+        let row = standing.pss.get(&process.upid);
+        let Some(row) = row.filter(|_| process.parent.is_some()) else {
             continue;
         };
+        if row.is_anon_unshared && forks.may_share_image(position, row.boot_ns) {
+            continue;
+        }
         if let (Some(pss), Some(rss)) = (row.pss_anon_bytes, row.rss_anon_bytes) {
             let (all_pss, all_rss) = sums.entry(alike(process)).or_default();
             *all_pss += pss.0 as f64;
@@ -266,23 +291,22 @@ fn ratios<'a>(processes: &'a [Process], standing: &Standing) -> HashMap<Alike<'a
 /// came since then is taken to be the process's own, as pages are when they are first touched.
 ///
 /// A fork since then makes every page of it shared, so that its own part can only be less, and
-/// by how much is not known before the next reading.
+/// by how much is not known before the next reading. Where nobody was to share any page that
+/// is all there is to say.
 fn anon_at(
     row: &PssRow,
     now: Bytes,
     at: BootNs,
     has_forked: bool,
 ) -> (Bytes, Basis, Option<BootNs>) {
-    let has_forked = has_forked && row.boot_ns <= at;
+    if row.is_anon_unshared && has_forked {
+        return (now, Basis::UpperBound, None);
+    }
     // It says so until the next row, and nothing of the time before.
     if row.is_anon_unshared && row.boot_ns <= at {
-        let basis = if has_forked {
-            Basis::UpperBound
-        } else {
-            Basis::Exact
-        };
-        return (now, basis, None);
+        return (now, Basis::Exact, None);
     }
+    let has_forked = has_forked && row.boot_ns <= at;
     let (Some(pss), Some(rss)) = (row.pss_anon_bytes, row.rss_anon_bytes) else {
         return (now, Basis::UpperBound, None);
     };
@@ -328,8 +352,9 @@ fn known(parts: &[(KernelPart, Option<Bytes>)]) -> Vec<(KernelPart, Bytes)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::WallNs;
+    use crate::analyze::golden::{RUNS, Script};
     use crate::model::tables::PssSource;
+    use crate::model::{Tgid, WallNs};
 
     fn row(pss: i64, rss: i64, is_anon_unshared: bool) -> PssRow {
         PssRow {
@@ -375,6 +400,8 @@ mod tests {
         };
         assert_eq!(after(&row(10, 10, true)), (Bytes(50), Basis::UpperBound));
         assert_eq!(after(&row(4, 10, false)), (Bytes(44), Basis::UpperBound));
+        let (bytes, basis, _) = anon_at(&row(10, 10, true), Bytes(50), BootNs(50), true);
+        assert_eq!((bytes, basis), (Bytes(50), Basis::UpperBound), "and before");
     }
 
     #[test]
@@ -384,6 +411,51 @@ mod tests {
         assert_eq!(at(&row, 1500, 200), (600, Basis::Estimated));
         assert_eq!(at(&row, 300, 200), (0, Basis::Estimated));
         assert_eq!(at(&row, 50, 200).0, 0);
+    }
+
+    #[test]
+    fn a_claim_that_came_too_late_for_a_fork_is_an_upper_bound_while_the_child_lives() {
+        let basis_at = |at: &str| {
+            let mut run = Script::command(&["x"], 60.0);
+            run.process(500, None, 0.0, "x");
+            run.process(501, Some(500), 5.0, "x");
+            for tgid in [500, 501] {
+                run.edit(tgid, |row| row.cgroup = Some("/pod".to_owned()));
+                run.mem(tgid, 6.0, [200.0, 0.0, 0.0]);
+            }
+            // The recorder had not heard of the fork.
+            run.pss(500, 5.2, [200.0, 200.0], true);
+            run.exit(501, 20.0, 0);
+            run.cgroup(8.0, "/pod", [1.0, 0.25, 0.0], None);
+            let analysis = run.analyzed(Some(at));
+            let state = analysis.at.expect("a state");
+            let mut lines = state.balances[0].anon.iter();
+            let is_parent =
+                |line: &&AnonLine| analysis.processes[line.process].tgid == Some(Tgid(500));
+            lines.find(is_parent).expect("a line").basis
+        };
+        assert_eq!(basis_at("+8s"), Basis::UpperBound);
+        assert_eq!(basis_at("+30s"), Basis::Exact);
+    }
+
+    #[test]
+    fn objects_of_huge_pages_stand_beside_the_books() {
+        let (_, run, at) = RUNS.iter().find(|(name, ..)| *name == "shared").unwrap();
+        let state = run().analyzed(*at).at.expect("a state");
+        for balance in &state.balances {
+            let huge: Vec<_> = balance.huge_objects.iter().map(|row| &row.name).collect();
+            assert_eq!(huge, [&Some("/memfd:kv".to_owned())]);
+            assert!(balance.objects.iter().all(|row| !is_huge(row)));
+            let in_use = balance.current_bytes.expect("what is in use");
+            let lines = balance.anon_bytes()
+                + balance.objects.iter().filter_map(in_memory).sum()
+                + balance.other_shared_bytes.unwrap()
+                + balance.files_bytes()
+                + balance.other_files_bytes.unwrap()
+                + balance.kernel_bytes()
+                + balance.residual_bytes.unwrap();
+            assert_eq!(lines, in_use);
+        }
     }
 
     #[test]

@@ -15,10 +15,10 @@ use super::moment::{Moment, MomentError};
 use super::phases::{Gauges, Noted, PhaseError, Timeline};
 use super::reorder::{Reorder, Sample};
 use super::roster::Roster;
-use super::sharing::Forks;
+use super::sharing::{Execs, Forks};
 use super::{Amounts, RowSource, books, leftovers, losses, mappings, oom, roles, surroundings};
 use crate::model::tables::{MemRow, MemSource};
-use crate::model::{BootNs, Bytes, RunInfo, RunState, Target, Upid};
+use crate::model::{BootNs, Bytes, RunInfo, RunState, Target};
 use std::collections::HashMap;
 
 /// What the pass needs of a row of `mem`.
@@ -102,7 +102,7 @@ where
     let mut sizes = mappings::Sizes::default();
     let end = clock.end();
     let who = (&mut roster, &groups);
-    let (mut seen, first_execs) = pass(source, info, who, asked, end, &mut sizes)?;
+    let (mut seen, execs) = pass(source, info, who, asked, end, &mut sizes)?;
     let clock = RunClock::new(
         info.clocks.clone(),
         hull(span_of(&clock), seen.span),
@@ -135,7 +135,7 @@ where
     let mut all: Vec<&mut Composition> = peak.iter_mut().chain(&mut states).collect();
     surroundings::complete(source, &roster.processes, &kills, &mut all)?;
     let is_everyone_recorded = matches!(info.target, Target::All);
-    let forks = Forks::of(&roster.processes, &first_execs);
+    let forks = Forks::of(&roster.processes, &execs);
     let processes = &roster.processes;
     books::complete(source, processes, &forks, is_everyone_recorded, &mut all)?;
     groups.complete(&roster.processes);
@@ -144,7 +144,8 @@ where
     let earlier: Vec<&Composition> = earlier.iter().chain(&states).collect();
     let ooms = oom::explain(source, kills, &windows, &roster, &states, &earlier)?;
     // Until its exec the command is held, and everyone else is there because of it.
-    let command_begin = command.and_then(|command| first_execs.get(&command).copied());
+    let execs_of_command = command.and_then(|command| execs.get(&command));
+    let command_begin = execs_of_command.and_then(|execs| execs.iter().min().copied());
     let begin = command_begin.unwrap_or(clock.start());
     let (kinds, by_role) = seen.roles.finish(begin, end.max(clock.end()));
     let roles = roles::findings(&groups, kinds, peak.as_ref(), gpus.as_ref());
@@ -192,7 +193,7 @@ where
     })
 }
 
-/// The one pass over `mem`. Gives also when each process first executed a program.
+/// The one pass over `mem`. Gives also when each process executed programs.
 fn pass<S: RowSource>(
     source: &S,
     info: &RunInfo,
@@ -200,15 +201,15 @@ fn pass<S: RowSource>(
     (instants, gauges): (Vec<BootNs>, Gauges),
     end: BootNs,
     sizes: &mut mappings::Sizes,
-) -> Result<(Seens, HashMap<Upid, BootNs>), S::Error> {
+) -> Result<(Seens, Execs), S::Error> {
     // Polling meets the command after its exec and has no rows that tell.
     let mut command = HeldCommand::new(roster.command.filter(|_| info.backend == "bpf"));
     let mut ledger = Ledger::new(roster, groups, instants, gauges);
     let mut reorder = Reorder::new();
-    let mut first_execs = HashMap::new();
+    let mut execs = Execs::new();
     source.scan(MEM_COLUMNS, |row: MemRow| {
         if row.source == Some(MemSource::Exec) {
-            first_execs.entry(row.upid).or_insert(row.boot_ns);
+            execs.entry(row.upid).or_default().push(row.boot_ns);
         }
         sizes.note(row.upid, row.vm_size_bytes);
         let sample = Sample {
@@ -223,7 +224,7 @@ fn pass<S: RowSource>(
     })?;
     command.finish(&mut |sample| reorder.push(sample, &mut |sample| ledger.take(sample)));
     reorder.finish(&mut |sample| ledger.take(sample));
-    Ok((ledger.finish(end), first_execs))
+    Ok((ledger.finish(end), execs))
 }
 
 fn resolve<E: std::error::Error + 'static>(

@@ -8,10 +8,15 @@ use super::process::Process;
 use crate::model::{BootNs, Upid};
 use std::collections::HashMap;
 
+/// When each process executed programs under observation.
+pub(super) type Execs = HashMap<Upid, Vec<BootNs>>;
+
 /// Who was forked by whom, and for how long it shared its parent's pages.
 #[derive(Debug)]
 pub(super) struct Forks {
     children: HashMap<usize, Vec<Sharer>>,
+    /// By process: its start, and when it executed programs, in order.
+    images: Vec<Vec<BootNs>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -23,14 +28,25 @@ struct Sharer {
 }
 
 impl Forks {
-    /// `first_execs` holds when each process first executed a program under observation.
-    pub(super) fn of(processes: &[Process], first_execs: &HashMap<Upid, BootNs>) -> Self {
+    pub(super) fn of(processes: &[Process], execs: &Execs) -> Self {
+        let images: Vec<Vec<BootNs>> = processes
+            .iter()
+            .map(|process| {
+                let own = execs.get(&process.upid).into_iter().flatten().copied();
+                let mut begins: Vec<BootNs> = own.collect();
+                begins.sort_unstable();
+                begins.insert(0, process.start_boot_ns);
+                begins
+            })
+            .collect();
         let mut children: HashMap<usize, Vec<Sharer>> = HashMap::new();
         for (position, process) in processes.iter().enumerate() {
             let Some(parent) = process.parent else {
                 continue;
             };
-            let exec = first_execs.get(&process.upid).copied();
+            let exec = images
+                .get(position)
+                .and_then(|begins| begins.get(1).copied());
             let ends = [exec, process.exit_boot_ns].into_iter().flatten();
             children.entry(parent).or_default().push(Sharer {
                 process: position,
@@ -38,7 +54,15 @@ impl Forks {
                 until: ends.min(),
             });
         }
-        Self { children }
+        Self { children, images }
+    }
+
+    /// Whether at an instant some process can share pages of the program that `process` then
+    /// ran, because it forked it since it executed that.
+    pub(super) fn may_share_image(&self, process: usize, at: BootNs) -> bool {
+        let begins = self.images.get(process).into_iter().flatten().copied();
+        let begin = begins.take_while(|begin| *begin <= at).last();
+        begin.is_some_and(|begin| self.may_share(process, begin, at))
     }
 
     /// Whether at an instant some process can share what `process` had for itself earlier.
@@ -67,12 +91,12 @@ mod tests {
     /// `(pid, parent, start, exec, exit)`, in seconds.
     type Life = (u32, Option<u32>, f64, Option<f64>, Option<f64>);
 
-    fn may_share(lives: &[Life], alone_at: f64, at: f64) -> bool {
+    fn forks(lives: &[Life]) -> (Forks, usize) {
         let mut run = Script::command(&["x"], 100.0);
-        let mut execs = HashMap::new();
+        let mut execs = Execs::new();
         for &(tgid, parent, start, exec, exit) in lives {
             run.process(tgid, parent, start, "x");
-            execs.extend(exec.map(|exec| (upid(Tgid(tgid)), boot(exec))));
+            execs.extend(exec.map(|exec| (upid(Tgid(tgid)), vec![boot(exec)])));
             if let Some(exit) = exit {
                 run.exit(tgid, exit, 0);
             }
@@ -83,7 +107,27 @@ mod tests {
             .processes
             .iter()
             .position(|process| process.tgid == Some(Tgid(1)));
-        forks.may_share(first.expect("the first"), boot(alone_at), boot(at))
+        (forks, first.expect("the first"))
+    }
+
+    fn may_share(lives: &[Life], alone_at: f64, at: f64) -> bool {
+        let (forks, first) = forks(lives);
+        forks.may_share(first, boot(alone_at), boot(at))
+    }
+
+    #[test]
+    fn forks_count_from_the_exec_of_the_program_that_runs() {
+        let (forks, first) = forks(&[
+            (1, None, 0.0, Some(20.0), None),
+            (2, Some(1), 10.0, None, None),
+            (3, Some(1), 30.0, None, Some(40.0)),
+        ]);
+        let may_share = |at| forks.may_share_image(first, boot(at));
+        assert!(!may_share(5.0));
+        assert!(may_share(15.0), "with the child of the first program");
+        assert!(!may_share(25.0), "of another program");
+        assert!(may_share(35.0));
+        assert!(!may_share(45.0), "the child has gone");
     }
 
     #[test]

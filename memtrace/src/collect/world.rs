@@ -54,6 +54,7 @@ pub struct World {
     bpf_run_time: Option<(DurationNs, i64)>,
     lost_event_count: i64,
     has_lost_lifecycle: bool,
+    lifecycle_known_until: BootNs,
     are_oom_kills_observed: bool,
     introduced: Vec<Introduction>,
     invited: Vec<Tgid>,
@@ -447,6 +448,17 @@ impl World {
     /// whom is not sure.
     pub fn has_lost_lifecycle(&self) -> bool {
         self.has_lost_lifecycle
+    }
+
+    /// Notes that every fork, exec and exit up to this time was entered, but for lost ones.
+    pub fn note_lifecycle_until(&mut self, at: BootNs) {
+        self.lifecycle_known_until = at;
+    }
+
+    /// Up to when every fork, exec and exit that was seen is entered; the beginning of time
+    /// where they are not observed.
+    pub fn lifecycle_known_until(&self) -> BootNs {
+        self.lifecycle_known_until
     }
 
     /// Events lost so far, all classes.

@@ -67,7 +67,7 @@ pub(super) fn percent(ratio: Option<f64>) -> String {
     format!("{}%", rounded.strip_suffix(".0").unwrap_or(&rounded))
 }
 
-/// `36%` of a whole.
+/// `36%` of a whole; `>999%` where it is none.
 pub(super) fn share(part: Option<Bytes>, whole: Option<Bytes>) -> String {
     let (Some(part), Some(whole)) = (part, whole) else {
         return UNKNOWN.to_owned();
@@ -76,10 +76,11 @@ pub(super) fn share(part: Option<Bytes>, whole: Option<Bytes>) -> String {
         return "-".to_owned();
     }
     let percent = part.0 as f64 * 100.0 / whole.0 as f64;
-    if percent != 0.0 && percent.abs() < 0.5 {
-        "<1%".to_owned()
-    } else {
-        format!("{percent:.0}%")
+    match percent.round() {
+        0.0 if percent != 0.0 => "<1%".to_owned(),
+        1_000.0.. => ">999%".to_owned(),
+        ..=-1_000.0 => "<-999%".to_owned(),
+        whole => format!("{whole:.0}%"),
     }
 }
 
@@ -299,6 +300,9 @@ mod tests {
         assert_eq!(share(Some(Bytes(1)), Some(Bytes(1_000))), "<1%");
         assert_eq!(share(Some(Bytes(-1)), Some(Bytes(1_000))), "<1%");
         assert_eq!(share(Some(Bytes(1)), Some(Bytes(3))), "33%");
+        assert_eq!(share(Some(Bytes(999)), Some(Bytes(100))), "999%");
+        assert_eq!(share(Some(Bytes(5_976)), Some(Bytes(1))), ">999%");
+        assert_eq!(share(Some(Bytes(-5_976)), Some(Bytes(1))), "<-999%");
         assert_eq!(share(None, Some(Bytes(3))), "?");
         assert_eq!(share(Some(Bytes(0)), Some(Bytes(0))), "-");
         assert_eq!(count(1_204_567), "1,204,567");

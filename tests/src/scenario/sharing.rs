@@ -6,7 +6,7 @@ use crate::recorder::{Recorded, Recorder, record};
 use crate::workload::{self, Running, number};
 use anyhow::{Context, Result};
 use memtrace::model::Upid;
-use memtrace::model::tables::{MappingKind, PssRow, ShmObjectRow};
+use memtrace::model::tables::{CachedFileRow, MappingKind, PssRow, ShmObjectRow};
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use std::thread::sleep;
@@ -85,14 +85,17 @@ pub fn inherited(words: &[&str], size: u64, readers: u64) -> Result<Vec<Score>> 
     ])
 }
 
-/// An object in /dev/shm that several processes map and touch.
+/// An object that several processes map, touch and have open: a file in /dev/shm (`posix`) or
+/// a `memfd`.
 ///
 /// # Errors
 /// When the run itself fails.
-pub fn object(words: &[&str], size: u64, processes: u64) -> Result<Vec<Score>> {
+pub fn object(words: &[&str], kind: &str, size: u64, processes: u64) -> Result<Vec<Score>> {
     let (size_word, count) = (size.to_string(), processes.to_string());
     let command = workload::command(&[
         "shm",
+        "--kind",
+        kind,
         "--bytes",
         &size_word,
         "--processes",
@@ -106,9 +109,17 @@ pub fn object(words: &[&str], size: u64, processes: u64) -> Result<Vec<Score>> {
     let inode = number(truth, "inode")?;
     let allocated = number(truth, "allocated_bytes")?;
     let rows: Vec<ShmObjectRow> = recorded.recording.rows()?;
+    let files: Vec<CachedFileRow> = recorded.recording.rows()?;
+    // Inodes of two devices can be the same.
+    let is_object = |row: &&CachedFileRow| row.inode == inode && row.path.contains("workload");
+    let as_file = files.iter().find(is_object);
+    let told_kind = match kind {
+        "memfd" => MappingKind::Memfd,
+        _ => MappingKind::Tmpfs,
+    };
     let of_object: Vec<&ShmObjectRow> = rows
         .iter()
-        .filter(|row| row.inode == inode && row.kind == Some(MappingKind::Tmpfs))
+        .filter(|row| row.inode == inode && row.kind == Some(told_kind))
         .collect();
     let names: HashSet<&str> = of_object
         .iter()
@@ -125,6 +136,9 @@ pub fn object(words: &[&str], size: u64, processes: u64) -> Result<Vec<Score>> {
     Ok(vec![
         Score::of("the object is one, by one name", names.len() == 1, || {
             format!("{names:?}")
+        }),
+        Score::of("it is no page cache", as_file.is_none(), || {
+            format!("{as_file:?}")
         }),
         Score::of(
             "its allocation is the truth",

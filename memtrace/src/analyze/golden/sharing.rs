@@ -8,7 +8,7 @@ use crate::model::{Bytes, DurationNs, Tgid};
 
 impl Script {
     /// A measured PSS of anonymous memory, in MiB: PSS and RSS.
-    fn pss(&mut self, tgid: u32, at: f64, [pss, rss]: [f64; 2], is_anon_unshared: bool) {
+    pub(crate) fn pss(&mut self, tgid: u32, at: f64, [pss, rss]: [f64; 2], is_anon_unshared: bool) {
         self.put(PssRow {
             ts: wall(at),
             boot_ns: boot(at),
@@ -33,13 +33,24 @@ impl Script {
     }
 
     /// A shared object, in MiB: its size and what is allocated.
-    fn object(&mut self, mapper: u32, at: f64, name: &str, [size, allocated]: [f64; 2]) {
+    fn object(&mut self, mapper: u32, at: f64, name: &str, amounts: [f64; 2]) {
+        self.object_of(MappingKind::Tmpfs, mapper, at, name, amounts);
+    }
+
+    fn object_of(
+        &mut self,
+        kind: MappingKind,
+        mapper: u32,
+        at: f64,
+        name: &str,
+        [size, allocated]: [f64; 2],
+    ) {
         self.put(ShmObjectRow {
             ts: wall(at),
             boot_ns: boot(at),
             device: "0:25".to_owned(),
             inode: i64::from(name.as_bytes().last().copied().unwrap_or(0)),
-            kind: Some(MappingKind::Tmpfs),
+            kind: Some(kind),
             name: Some(name.to_owned()),
             is_deleted: false,
             family: name.contains("plasma").then_some(ShmFamily::RayPlasma),
@@ -90,6 +101,7 @@ pub(super) fn shared() -> Script {
     run.pss(502, 10.0, [1000.0, 2500.0], false);
     run.object(500, 8.0, "/dev/shm/plasmaA", [4096.0, 1024.0]);
     run.object(500, 8.0, "/dev/shm/mine\x1b[2J", [64.0, 64.0]);
+    run.object_of(MappingKind::Hugetlb, 501, 8.0, "/memfd:kv", [96.0, 96.0]);
     run.cached(501, 9.0, "/models/qwen/model.safetensors", 1024.0);
     run.cgroup(12.0, "/pod/ray", [6.25, 3.5, 1.0625], Some(gib(8.0)));
     run.mem(500, 12.0, [2048.0, 100.0, 1024.0]);

@@ -185,6 +185,9 @@ impl BpfBackend {
                 }
             }
         }
+        if taken < RING_BYTES {
+            world.note_lifecycle_until(tick.boot);
+        }
     }
 
     /// Whom this tick samples.

@@ -1,7 +1,8 @@
 //! The session's side: tells the thread who is there, and takes what it found.
 
+use super::rows::Reading;
 use super::worker::{Desk, Found, LeftOut, Subject, Worker};
-use crate::collect::{CollectError, Collector, Tick, World};
+use crate::collect::{CollectError, Collector, Process, Tick, World};
 use crate::model::{DiagKind, DurationNs, Record, Severity};
 use std::collections::BTreeMap;
 use std::io;
@@ -38,6 +39,8 @@ pub struct SmapsCollector {
     desk: Arc<Desk>,
     found: Receiver<Found>,
     thread: Option<JoinHandle<()>>,
+    /// Readings of which it is not yet known whether a fork came before them.
+    unjudged: Vec<Reading>,
     refused: Option<(i64, String)>,
     is_refusal_told: bool,
     /// What was told to have been left out, and what is to be told.
@@ -64,6 +67,7 @@ impl SmapsCollector {
             desk,
             found,
             thread: Some(thread),
+            unjudged: Vec::new(),
             refused: None,
             is_refusal_told: false,
             left_out: BTreeMap::new(),
@@ -72,14 +76,13 @@ impl SmapsCollector {
     }
 
     fn take_found(&mut self, world: &World, out: &mut Vec<Record>) {
+        let unjudged = std::mem::take(&mut self.unjudged);
+        for reading in unjudged {
+            self.take_reading(reading, world, out);
+        }
         while let Ok(found) = self.found.try_recv() {
             match found {
-                // The id can be another process's by now, or the process another program.
-                Found::Reading(subject, rows) => {
-                    if image(world, &subject) == Some(subject.image) {
-                        out.extend(rows);
-                    }
-                }
+                Found::Reading(reading) => self.take_reading(*reading, world, out),
                 Found::Shared(rows) => out.extend(rows),
                 Found::LeftOut(what, count) => {
                     self.left_out.entry(what).or_insert(Some(count));
@@ -89,6 +92,29 @@ impl SmapsCollector {
                 }
             }
         }
+    }
+
+    /// Its subject was listed some time before it was read, and can have forked since. So
+    /// that nobody shares its pages is said only when every fork up to the reading is known.
+    fn take_reading(&mut self, reading: Reading, world: &World, out: &mut Vec<Record>) {
+        let subject = reading.subject;
+        // The id can be another process's by now, or the process another program.
+        let process = world.process(subject.upid);
+        let Some(process) = process.filter(|process| process.image() == subject.image) else {
+            return;
+        };
+        if subject.is_unshared && reading.at() > world.lifecycle_known_until() {
+            self.unjudged.push(reading);
+            return;
+        }
+        let is_unshared = subject.is_unshared && self.is_unshared(world, process);
+        out.extend(reading.into_records(is_unshared));
+    }
+
+    fn is_unshared(&self, world: &World, process: &Process) -> bool {
+        // A child whose fork was lost could share what seems to be unshared.
+        let is_known_well = !self.has_ksm && !world.has_lost_lifecycle();
+        is_known_well && world.is_only_one_of_its_image(process)
     }
 
     fn tell_refusals(&mut self, tick: &Tick, out: &mut Vec<Record>) {
@@ -130,13 +156,11 @@ impl SmapsCollector {
     }
 
     fn tell_who_is_there(&self, world: &World) {
-        // A child whose fork was lost could share what seems to be unshared.
-        let is_known_well = !self.has_ksm && !world.has_lost_lifecycle();
         let subjects = world.processes().map(|process| Subject {
             upid: process.row().upid,
             tgid: process.row().tgid,
             image: process.image(),
-            is_unshared: is_known_well && world.is_only_one_of_its_image(process),
+            is_unshared: self.is_unshared(world, process),
         });
         let subjects = Arc::new(subjects.collect());
         *self
@@ -164,11 +188,6 @@ impl SmapsCollector {
         }
         let _ = thread.join();
     }
-}
-
-fn image(world: &World, subject: &Subject) -> Option<u64> {
-    let process = world.process(subject.upid)?;
-    Some(process.image())
 }
 
 fn has_ksm() -> bool {
@@ -205,6 +224,10 @@ impl Collector for SmapsCollector {
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
         self.take_found(world, out);
+        // Of these it is not going to be known: they stay as they were measured.
+        for reading in self.unjudged.drain(..) {
+            out.extend(reading.into_records(false));
+        }
         self.tell_refusals(tick, out);
         self.tell_left_out(tick, out);
         self.stop();
@@ -215,5 +238,114 @@ impl Collector for SmapsCollector {
 impl Drop for SmapsCollector {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{reading, subject};
+    use super::*;
+    use crate::collect::{Birth, End};
+    use crate::model::{BootNs, Bytes, FirstSeenBy, PssRow, Tgid, Upid};
+
+    /// Knows of one process that nobody shares pages with, and of one reading of it.
+    struct Watch {
+        world: World,
+        parent: Upid,
+        collector: SmapsCollector,
+        reading: Option<Reading>,
+        at: BootNs,
+    }
+
+    impl Watch {
+        fn new() -> Self {
+            let root = tempfile::tempdir().unwrap();
+            let options = SmapsOptions {
+                root: root.path().to_owned(),
+                share: 0.01,
+                page_size: 4096,
+            };
+            let mut collector = SmapsCollector::start(options).unwrap();
+            collector.has_ksm = false;
+            let mut world = World::default();
+            let parent = world.enter(birth(7, None), BootNs(0));
+            world.note_exec(parent);
+            let reading = reading(Subject {
+                upid: parent,
+                image: world.process(parent).unwrap().image(),
+                is_unshared: true,
+                ..subject(7)
+            });
+            Self {
+                world,
+                parent,
+                collector,
+                at: reading.at(),
+                reading: Some(reading),
+            }
+        }
+
+        fn fork(&mut self) -> Upid {
+            let child = birth(8, Some(self.parent));
+            self.world.enter(child, BootNs(0))
+        }
+
+        /// What is told when so much is known.
+        fn told(&mut self, known_until: i64) -> Option<PssRow> {
+            self.world
+                .note_lifecycle_until(BootNs(self.at.0 + known_until));
+            let mut out = Vec::new();
+            match self.reading.take() {
+                Some(reading) => self.collector.take_reading(reading, &self.world, &mut out),
+                None => self.collector.take_found(&self.world, &mut out),
+            }
+            match out.into_iter().next()? {
+                Record::Pss(row) => Some(row),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn birth(tgid: u32, parent: Option<Upid>) -> Birth {
+        Birth {
+            tgid: Tgid(tgid),
+            start: BootNs(0),
+            seen_by: FirstSeenBy::Fork,
+            parent,
+            comm: String::new(),
+        }
+    }
+
+    #[test]
+    fn of_pages_that_nobody_shares_the_counter_is_the_pss() {
+        let row = Watch::new().told(0).unwrap();
+        assert!(row.is_anon_unshared);
+        assert_eq!(row.pss_anon_bytes, Some(Bytes(8 << 10)));
+        assert_eq!(row.pss_bytes, Some(Bytes(8 << 10)));
+    }
+
+    #[test]
+    fn a_fork_after_the_listing_leaves_what_was_measured() {
+        let mut watch = Watch::new();
+        let child = watch.fork();
+        let row = watch.told(0).unwrap();
+        assert!(!row.is_anon_unshared);
+        assert_eq!(row.pss_anon_bytes, Some(Bytes(4 << 10)));
+        assert_eq!(row.uss_bytes, Some(Bytes(0)));
+        let end = End {
+            at: BootNs(1),
+            wait_status: None,
+        };
+        watch.world.end(child, end);
+        assert_eq!(watch.told(1), None, "and is told once");
+    }
+
+    #[test]
+    fn a_reading_waits_until_all_forks_before_it_are_known() {
+        let mut watch = Watch::new();
+        assert_eq!(watch.told(-1), None);
+        watch.fork();
+        let row = watch.told(1).unwrap();
+        assert!(!row.is_anon_unshared);
     }
 }

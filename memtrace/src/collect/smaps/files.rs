@@ -1,8 +1,10 @@
 //! Files that processes map or have open, and what the page cache holds of them.
 //! `cached_file`.
 
+use super::backings::Backings;
 use super::budget::{Meter, Stopped};
 use super::cache;
+use super::mappings::Backing;
 use super::objects::{Key, key_of};
 use super::tally::Tally;
 use super::worker::Subject;
@@ -24,6 +26,9 @@ const AGAIN_NS: i64 = 5_000_000_000;
 const FILES_MAX: usize = 4096;
 /// What was too small to follow is asked again after this: files grow.
 const SMALL_NS: i64 = 60_000_000_000;
+
+/// Descriptors of shared memory: the ways to it.
+pub(super) type Open = HashMap<Key, PathBuf>;
 
 /// A file of a disk or of the network.
 #[derive(Debug)]
@@ -72,13 +77,15 @@ impl Files {
         std::mem::take(&mut self.left_out)
     }
 
-    /// Takes what a reading of a process showed, and looks at its descriptors.
+    /// Takes what a reading of a process showed, and looks at its descriptors. Answers those
+    /// of files that are shared memory and no page cache; `None` when it may not look.
     pub(super) fn enter(
         &mut self,
         subject: &Subject,
         tally: &Tally,
+        backings: &mut Backings,
         meter: &mut Meter<'_>,
-    ) -> Result<(), Stopped> {
+    ) -> Result<Option<Open>, Stopped> {
         for used in self.files.values_mut() {
             used.users.remove(&subject.upid);
         }
@@ -98,40 +105,59 @@ impl Files {
             }
             let (start, end) = mapped.range;
             let way = process.join(format!("map_files/{start:x}-{end:x}"));
+            // Gone, or refused: perhaps another time.
+            let Ok(metadata) = fs::metadata(&way) else {
+                continue;
+            };
             let path = mapped.path.clone().unwrap_or_default();
-            if !self.meet(subject, way, path) {
+            if !self.meet(subject, &metadata, way, path) {
                 self.small.insert(inode);
             }
         }
         meter.pause()?;
         let Ok(descriptors) = fs::read_dir(process.join("fd")) else {
-            return Ok(());
+            return Ok(None);
         };
+        let mut shared = Open::new();
         for descriptor in descriptors.flatten() {
             let way = descriptor.path();
             // Pipes and sockets have no path; asking for more than the link would cost more.
             let Ok(target) = fs::read_link(&way) else {
                 continue;
             };
-            let is_shm = target.starts_with("/dev") || target.starts_with("/proc");
-            if target.is_absolute() && !is_shm {
-                self.meet(subject, way, target.to_string_lossy().into_owned());
+            if target.is_absolute()
+                && let Ok(metadata) = fs::metadata(&way)
+                && metadata.is_file()
+            {
+                let path = target.to_string_lossy().into_owned();
+                let key = key_of(&metadata);
+                match backings.of_open_file(key.0, &way, &path) {
+                    Some(Backing::Files) => {
+                        self.meet(subject, &metadata, way, path);
+                    }
+                    Some(_) => {
+                        shared.insert(key, way);
+                    }
+                    None => {}
+                }
             }
             meter.pause()?;
         }
-        Ok(())
+        Ok(Some(shared))
     }
 
     /// Enters a file that a process uses. Answers whether it is one to follow.
-    fn meet(&mut self, subject: &Subject, way: PathBuf, path: String) -> bool {
-        let Ok(metadata) = fs::metadata(&way) else {
-            // Gone, or refused: perhaps another time.
-            return true;
-        };
+    fn meet(
+        &mut self,
+        subject: &Subject,
+        metadata: &fs::Metadata,
+        way: PathBuf,
+        path: String,
+    ) -> bool {
         if !metadata.is_file() || metadata.len() < SMALL {
             return false;
         }
-        let key = key_of(&metadata);
+        let key = key_of(metadata);
         if !self.files.contains_key(&key) && self.files.len() >= FILES_MAX && !self.make_room() {
             self.left_out += 1;
             return true;
@@ -325,7 +351,7 @@ mod tests {
         }
 
         /// A reading of a process that has one file open.
-        fn opens(&mut self, id: u32, path: &Path) {
+        fn opens(&mut self, id: u32, path: &Path) -> Option<Open> {
             let fd = self.proc.path().join(format!("{id}/fd"));
             fs::create_dir_all(&fd).unwrap();
             symlink(path, fd.join("3")).unwrap();
@@ -338,9 +364,10 @@ mod tests {
             self.living.insert(subject.upid);
             let stop = Stop::default();
             let mut meter = Meter::new(1.0, &stop);
+            let mut backings = Backings::new(self.proc.path());
             self.files
-                .enter(&subject, &Tally::default(), &mut meter)
-                .unwrap();
+                .enter(&subject, &Tally::default(), &mut backings, &mut meter)
+                .unwrap()
         }
 
         fn ends(&mut self, id: u32) {
@@ -393,6 +420,27 @@ mod tests {
         assert_eq!((rows.len(), rows[0].cached_bytes), (1, None));
         assert!(fake.files.files.is_empty());
         assert_eq!(fake.written(), []);
+    }
+
+    #[test]
+    fn a_memfd_or_a_file_of_a_tmpfs_that_is_open_is_shared_memory_and_no_page_cache() {
+        let mut fake = Fake::new();
+        let flags = rustix::fs::MemfdFlags::CLOEXEC;
+        let memfd = File::from(rustix::fs::memfd_create("tensors", flags).unwrap());
+        memfd.set_len(2 << 20).unwrap();
+        let shm = tempfile::tempfile_in("/dev/shm").unwrap();
+        shm.set_len(2 << 20).unwrap();
+        for (id, file) in [(7, &memfd), (8, &shm)] {
+            // By a name that says nothing: a tmpfs can be mounted anywhere.
+            let name = fake.disk.path().join(id.to_string());
+            let own = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
+            symlink(own, &name).unwrap();
+            let open = fake.opens(id, &name).unwrap();
+            let key = key_of(&file.metadata().unwrap());
+            assert_eq!(open.keys().collect::<Vec<_>>(), [&key]);
+        }
+        assert_eq!(fake.written(), []);
+        assert!(fake.files.files.is_empty());
     }
 
     #[test]

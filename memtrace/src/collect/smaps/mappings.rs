@@ -12,6 +12,16 @@ pub(in crate::collect) struct Device {
     pub(in crate::collect) minor: u32,
 }
 
+impl Device {
+    /// From the number that stat(2) tells.
+    pub(super) fn of(number: u64) -> Self {
+        Self {
+            major: rustix::fs::major(number),
+            minor: rustix::fs::minor(number),
+        }
+    }
+}
+
 impl std::fmt::Display for Device {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.major, self.minor)
@@ -25,6 +35,8 @@ pub(in crate::collect) struct Header<'a> {
     pub(in crate::collect) end: u64,
     pub(in crate::collect) device: Device,
     pub(in crate::collect) inode: u64,
+    /// Whether what is written to it is written to the object: MAP_SHARED.
+    pub(in crate::collect) is_shared: bool,
     /// As the kernel writes it: a line break as `\012`, and ` (deleted)` behind what has
     /// lost its name, or is called so.
     pub(in crate::collect) path: &'a [u8],
@@ -38,7 +50,7 @@ impl<'a> Header<'a> {
         let range = words.next()?;
         let dash = range.iter().position(|byte| *byte == b'-')?;
         let (start, end) = (hex(range.get(..dash)?)?, hex(range.get(dash + 1..)?)?);
-        let (_flags, _offset) = (words.next()?, words.next()?);
+        let (flags, _offset) = (words.next()?, words.next()?);
         let device = words.next()?;
         let colon = device.iter().position(|byte| *byte == b':')?;
         let part = |bytes: Option<&[u8]>| u32::try_from(hex(bytes?)?).ok();
@@ -54,6 +66,7 @@ impl<'a> Header<'a> {
             end,
             device,
             inode,
+            is_shared: flags.ends_with(b"s"),
             path: path.get(blank..).unwrap_or_default(),
         })
     }

@@ -8,6 +8,7 @@
 //! in pieces where it is large. `mappings` and `tally` are what both have in common.
 //! What readings show of shared objects and of files is followed by `objects` and `files`.
 
+mod backings;
 mod budget;
 mod cache;
 mod collector;
@@ -19,6 +20,7 @@ mod objects;
 mod pagemap;
 mod queue;
 mod rows;
+mod scale;
 mod sysv;
 mod tally;
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 use super::budget::{Meter, Stopped};
 use super::families::recognise;
+use super::files::Open;
 use super::mappings::{Device, Header};
 use super::sysv::{Segment, segments};
 use super::tally::{Class, Tally, class};
@@ -41,6 +42,7 @@ struct Mapper {
 
 /// What an object takes, as far as it is known.
 struct Taken {
+    is_deleted: bool,
     size: Option<Bytes>,
     allocated: Option<Bytes>,
     resident: Option<Bytes>,
@@ -64,11 +66,12 @@ struct Object {
     name: Option<String>,
     is_deleted: bool,
     mappers: BTreeMap<Upid, Mapper>,
+    /// Processes that have it open by a descriptor, and by which; by an unknown one are those
+    /// that mapped it, and whose descriptors may not be looked at.
+    openers: BTreeMap<Upid, Option<PathBuf>>,
     first_mapper: Option<Upid>,
-    /// Where it is listed in /dev/shm.
+    /// Where it was last listed in /dev/shm.
     listed: Option<PathBuf>,
-    /// Whether it ever was: then it is gone when it is not there any more.
-    was_listed: bool,
     has_other_mapper: Option<bool>,
     written: Option<(BootNs, State)>,
 }
@@ -102,13 +105,21 @@ impl Objects {
         std::mem::take(&mut self.left_out)
     }
 
-    /// Takes what a reading of a process showed.
-    pub(super) fn enter(&mut self, subject: &Subject, tally: &Tally) {
-        for object in self.objects.values_mut() {
-            object.mappers.remove(&subject.upid);
+    /// Takes what a reading of a process showed; `open` are its descriptors of shared memory,
+    /// where they are known.
+    pub(super) fn enter(&mut self, subject: &Subject, tally: &Tally, open: Option<&Open>) {
+        let mut held = Vec::new();
+        for (key, object) in &mut self.objects {
+            let was_mapped = object.mappers.remove(&subject.upid).is_some();
+            let was_open = object.openers.remove(&subject.upid).is_some();
+            if was_mapped || was_open {
+                held.push(*key);
+            }
         }
         for (key, mapped) in tally.objects() {
-            let is_shared = class(key.kind) == Class::Shmem || key.kind == MappingKind::Hugetlb;
+            // Private huge pages are the process's own, also where a file lends the name.
+            let is_shared = class(key.kind) == Class::Shmem
+                || (key.kind == MappingKind::Hugetlb && mapped.is_shared);
             let Some(inode) = key.inode.filter(|_| is_shared) else {
                 continue;
             };
@@ -123,6 +134,18 @@ impl Objects {
                 range: mapped.range,
             };
             object.mappers.insert(subject.upid, mapper);
+        }
+        let ways: Vec<(Key, Option<PathBuf>)> = match open {
+            Some(open) => open
+                .iter()
+                .map(|(key, way)| (*key, Some(way.clone())))
+                .collect(),
+            None => held.into_iter().map(|key| (key, None)).collect(),
+        };
+        for (key, way) in ways {
+            if let Some(object) = self.objects.get_mut(&key) {
+                object.openers.insert(subject.upid, way);
+            }
         }
     }
 
@@ -147,14 +170,17 @@ impl Objects {
         let mut gone = Vec::new();
         for (key, object) in &mut self.objects {
             object.mappers.retain(|upid, _| living.contains(upid));
+            object.openers.retain(|upid, _| living.contains(upid));
             let segment = segments.get(&key.1).copied();
             let Taken {
+                is_deleted,
                 size,
                 allocated,
                 resident,
-            } = object.amounts(&self.root, *key, segment);
+            } = object.taken(&self.root, *key, segment);
+            object.is_deleted = is_deleted;
             let state = State {
-                is_deleted: object.is_deleted,
+                is_deleted,
                 size,
                 allocated,
                 resident,
@@ -167,8 +193,8 @@ impl Objects {
                 .is_none_or(|(at, written)| *written != state || (now - *at).0 >= KEYFRAME_NS);
             if is_due {
                 out.push(Record::ShmObject(object.row(*key, &state, now, clock)));
-                if state.mappers.is_empty() && (allocated.is_none() || allocated == Some(Bytes(0)))
-                {
+                let is_held = !object.mappers.is_empty() || !object.openers.is_empty();
+                if !is_held && (allocated.is_none() || allocated == Some(Bytes(0))) {
                     gone.push(*key);
                 }
                 object.written = Some((now, state));
@@ -183,9 +209,6 @@ impl Objects {
 
     /// The files in /dev/shm. One that is not mounted has none.
     fn list(&mut self) {
-        for object in self.objects.values_mut() {
-            object.listed = None;
-        }
         let Ok(entries) = fs::read_dir(&self.shm_dir) else {
             return;
         };
@@ -204,7 +227,6 @@ impl Objects {
                 .entry(key_of(&metadata))
                 .or_insert_with(|| Object::new(MappingKind::Tmpfs, Some(name)));
             object.listed = Some(path);
-            object.was_listed = true;
         }
         self.left_out += i64::try_from(entries.count()).unwrap_or(i64::MAX);
     }
@@ -262,19 +284,20 @@ impl Object {
             name,
             is_deleted: false,
             mappers: BTreeMap::new(),
+            openers: BTreeMap::new(),
             first_mapper: None,
             listed: None,
-            was_listed: false,
             has_other_mapper: None,
             written: None,
         }
     }
 
-    /// What it takes, asked through a mapping, or its name.
-    fn amounts(&self, root: &Path, key: Key, segment: Option<Segment>) -> Taken {
+    /// What it takes, asked through a mapping, a descriptor, or its name.
+    fn taken(&self, root: &Path, key: Key, segment: Option<Segment>) -> Taken {
         let segment = segment
             .filter(|_| self.kind == MappingKind::Sysv)
             .map(|segment| Taken {
+                is_deleted: self.is_deleted,
                 size: segment.size,
                 allocated: Some(segment.resident + segment.swapped),
                 resident: Some(segment.resident),
@@ -283,11 +306,16 @@ impl Object {
             let (start, end) = mapper.range;
             root.join(format!("{}/map_files/{start:x}-{end:x}", mapper.tgid))
         });
-        for path in through_mappers.chain(self.listed.clone()) {
+        let through_openers = self.openers.values().flatten().cloned();
+        for path in through_mappers
+            .chain(through_openers)
+            .chain(self.listed.clone())
+        {
             if let Ok(metadata) = fs::metadata(&path)
                 && key_of(&metadata) == key
             {
                 let found = Taken {
+                    is_deleted: metadata.nlink() == 0,
                     size: amount(metadata.len()),
                     allocated: amount(metadata.blocks() * 512),
                     resident: None,
@@ -302,14 +330,20 @@ impl Object {
         if let Some(segment) = segment {
             return segment;
         }
-        // A memfd or a deleted file can live on as a descriptor only; then nobody says.
+        let is_name_gone = self
+            .listed
+            .as_deref()
+            .is_some_and(|path| is_other(path, key));
+        // A descriptor is enough to keep it. A memfd's can be anybody's; then nobody says.
         let is_gone = self.mappers.is_empty()
+            && self.openers.is_empty()
             && match self.kind {
                 MappingKind::Sysv | MappingKind::SharedAnonymous => true,
-                _ => self.was_listed,
+                _ => is_name_gone,
             };
         let amount = is_gone.then_some(Bytes(0));
         Taken {
+            is_deleted: self.is_deleted || is_name_gone,
             size: amount,
             allocated: amount,
             resident: amount,
@@ -345,13 +379,17 @@ impl Object {
     }
 }
 
+/// Whether no file has this path any more, or another one.
+fn is_other(path: &Path, key: Key) -> bool {
+    match fs::metadata(path) {
+        Ok(metadata) => key_of(&metadata) != key,
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
 /// What names the object of a file.
 pub(in crate::collect) fn key_of(metadata: &fs::Metadata) -> Key {
-    let device = Device {
-        major: rustix::fs::major(metadata.dev()),
-        minor: rustix::fs::minor(metadata.dev()),
-    };
-    (device, metadata.ino())
+    (Device::of(metadata.dev()), metadata.ino())
 }
 
 fn amount(bytes: u64) -> Option<Bytes> {
@@ -366,76 +404,4 @@ pub(in crate::collect) fn processes(root: &Path) -> Vec<Tgid> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::budget::Stop;
-    use super::*;
-    use crate::model::{ClockReading, WallNs};
-
-    fn written(objects: &mut Objects, seconds: i64) -> Vec<ShmObjectRow> {
-        let stop = Stop::default();
-        let mut meter = Meter::new(1.0, &stop);
-        let clock = ClockOffset::at(ClockReading {
-            boot_ns: BootNs(0),
-            monotonic_ns: 0,
-            wall_ns: WallNs(0),
-        });
-        let mut out = Vec::new();
-        let now = BootNs(seconds * 1_000_000_000);
-        let living = HashSet::new();
-        objects
-            .write(&living, now, clock, &mut meter, &mut out)
-            .unwrap();
-        let row = |record| match record {
-            Record::ShmObject(row) => row,
-            other => panic!("{other:?}"),
-        };
-        out.into_iter().map(row).collect()
-    }
-
-    #[test]
-    fn a_file_that_nobody_maps_is_told_until_it_is_removed() {
-        let (proc, shm) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let path = shm.path().join("psm_left");
-        fs::write(&path, vec![1; 8192]).unwrap();
-        let mut objects = Objects::new(proc.path(), shm.path());
-        assert_eq!(written(&mut objects, 0), [], "processes come first");
-        let rows = written(&mut objects, 4);
-        let [row] = rows.as_slice() else {
-            panic!("{rows:?}");
-        };
-        assert_eq!(row.size_bytes, Some(Bytes(8192)));
-        assert!(row.allocated_bytes >= Some(Bytes(8192)));
-        assert_eq!((row.mapper_count, row.has_other_mapper), (0, Some(false)));
-        assert_eq!(row.family, Some(crate::model::ShmFamily::Python));
-        assert_eq!(written(&mut objects, 5), [], "nothing changed");
-        fs::remove_file(&path).unwrap();
-        let rows = written(&mut objects, 20);
-        assert_eq!(rows[0].allocated_bytes, Some(Bytes(0)));
-        assert_eq!(written(&mut objects, 100), []);
-    }
-
-    #[test]
-    fn without_dev_shm_there_is_nothing_to_tell() {
-        let proc = tempfile::tempdir().unwrap();
-        let mut objects = Objects::new(proc.path(), Path::new("/nowhere/at/all"));
-        written(&mut objects, 0);
-        assert_eq!(written(&mut objects, 4), []);
-    }
-
-    #[test]
-    fn a_stranger_that_maps_a_file_is_found() {
-        let (proc, shm) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let path = shm.path().join("theirs");
-        fs::write(&path, vec![1; 4096]).unwrap();
-        let (device, inode) = key_of(&fs::metadata(&path).unwrap());
-        fs::create_dir(proc.path().join("9")).unwrap();
-        let line = format!(
-            "1000-2000 rw-s 00000000 {:x}:{:x} {inode} /dev/shm/theirs\n",
-            device.major, device.minor
-        );
-        fs::write(proc.path().join("9/maps"), line).unwrap();
-        let mut objects = Objects::new(proc.path(), shm.path());
-        written(&mut objects, 0);
-        assert_eq!(written(&mut objects, 4)[0].has_other_mapper, Some(true));
-    }
-}
+mod tests;

@@ -9,6 +9,7 @@
 
 use super::budget::Meter;
 use super::mappings::{Backing, Header};
+use super::scale::{Part, scale};
 use super::tally::{Amounts, Class, ObjectKey, Tally, class};
 use super::text::{Lines, ReadError};
 use crate::host::clock;
@@ -317,31 +318,42 @@ impl Walk<'_> {
 
     /// Enters what was seen; sampled classes are scaled to what the counters say.
     fn settle(self, counters: Counters, tally: &mut Tally) {
-        let mut estimated = Counters::default();
-        for (key, seen) in &self.seen {
-            estimated.anon += seen.anon.rss;
-            match class(key.kind) {
-                Class::Shmem => estimated.shmem += seen.others.rss,
-                Class::Anon | Class::File => estimated.file += seen.others.rss,
+        let [is_anon, is_file, is_shmem] = self.is_sampled;
+        let classes = [
+            (Class::Anon, is_anon, counters.anon),
+            (Class::File, is_file, counters.file),
+            (Class::Shmem, is_shmem, counters.shmem),
+        ];
+        for (wanted, is_sampled, counted) in classes {
+            let objects = tally.objects();
+            let objects = objects.iter().filter(|(key, _)| !is_outside(key.kind));
+            let (keys, mut parts): (Vec<ObjectKey>, Vec<Part>) = objects
+                .map(|(key, object)| {
+                    let seen = self.seen.get(key).copied().unwrap_or_default();
+                    let seen = seen.of_class(wanted, key.kind);
+                    // An object of another class that has none was not looked at for that.
+                    let is_own = class(key.kind) == wanted || seen.rss > 0.0;
+                    let room = object.size as f64 - object.amounts.rss;
+                    let room = if is_own { room } else { 0.0 };
+                    (*key, Part { seen, room })
+                })
+                .unzip();
+            if is_sampled {
+                scale(counted, &mut parts);
+            }
+            for (key, part) in keys.iter().zip(&parts) {
+                tally.add(*key, &part.seen);
             }
         }
-        let factor = |is_sampled: bool, counted: f64, estimated: f64| {
-            let is_usable = is_sampled && counted > 0.0 && estimated > 0.0;
-            if is_usable { counted / estimated } else { 1.0 }
-        };
-        let [anon, file, shmem] = self.is_sampled;
-        let anon = factor(anon, counters.anon, estimated.anon);
-        let file = factor(file, counters.file, estimated.file);
-        let shmem = factor(shmem, counters.shmem, estimated.shmem);
-        for (key, object) in tally.objects_mut() {
-            let Some(seen) = self.seen.get(&key) else {
-                continue;
-            };
-            let others = match class(key.kind) {
-                Class::Shmem => shmem,
-                Class::Anon | Class::File => file,
-            };
-            object.amounts.add(&seen.amounts(anon, others));
+        for (key, seen) in &self.seen {
+            let swap = seen.swap;
+            tally.add(
+                *key,
+                &Amounts {
+                    swap,
+                    ..Amounts::NONE
+                },
+            );
         }
     }
 }
@@ -366,19 +378,22 @@ impl Pages {
 }
 
 impl Seen {
-    fn amounts(&self, anon_factor: f64, others_factor: f64) -> Amounts {
-        let anon = self.anon.amounts().scaled(anon_factor);
-        let mut all = Amounts {
-            anon: anon.rss,
-            anon_pss: anon.pss,
-            swap: self.swap,
-            ..anon
-        };
-        all.add(&Amounts {
-            anon_pss: Some(0.0),
-            ..self.others.amounts().scaled(others_factor)
-        });
-        all
+    /// Pages of one class in a mapping of some kind.
+    fn of_class(&self, wanted: Class, kind: MappingKind) -> Amounts {
+        match (wanted, class(kind)) {
+            (Class::Anon, _) => {
+                let anon = self.anon.amounts();
+                Amounts {
+                    anon: anon.rss,
+                    anon_pss: anon.pss,
+                    ..anon
+                }
+            }
+            (Class::Shmem, Class::Shmem) | (Class::File, Class::Anon | Class::File) => {
+                self.others.amounts()
+            }
+            _ => Amounts::NONE,
+        }
     }
 }
 

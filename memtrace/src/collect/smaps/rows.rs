@@ -1,11 +1,10 @@
 //! The rows of one reading: `pss` and `mapping`.
 
 use super::facts::Status;
-use super::pagemap::Counters;
 use super::tally::Tally;
 use super::worker::Subject;
 use crate::model::{
-    BootNs, Bytes, DurationNs, MappingKind, MappingRow, PssRow, PssSource, Upid, WallNs,
+    BootNs, Bytes, DurationNs, MappingKind, MappingRow, PssRow, PssSource, Record, Upid, WallNs,
 };
 
 /// Objects of a disk that a process holds less of share one row.
@@ -39,54 +38,87 @@ fn bytes(amount: f64) -> Bytes {
     Bytes(amount.round() as i64)
 }
 
-pub(super) fn pss_row(
-    moment: Moment,
-    subject: &Subject,
-    how: &How,
-    tally: &Tally,
-    status: &Status,
-    counters: Counters,
-) -> PssRow {
-    let [mut anon, file, shmem] = tally.pss_by_class();
-    let total = tally.total();
-    let mut private = Some(total.private);
-    if subject.is_unshared {
-        anon = Some(counters.anon);
-        // What was seen of it may be a sample; the rest of what is private is not.
-        private = Some(total.private - total.anon + counters.anon);
+/// What was read of a process, as it was measured.
+#[derive(Debug)]
+pub(super) struct Reading {
+    pub(super) subject: Subject,
+    pss: PssRow,
+    /// Anonymous pages that the reading saw; it may be a sample.
+    anon_seen: Bytes,
+    mappings: Vec<MappingRow>,
+}
+
+impl Reading {
+    pub(super) fn new(
+        moment: Moment,
+        subject: Subject,
+        how: &How,
+        tally: &Tally,
+        status: &Status,
+    ) -> Self {
+        Self {
+            subject,
+            pss: pss_row(moment, how, tally, status),
+            anon_seen: bytes(tally.total().anon),
+            mappings: mapping_rows(moment, how, tally),
+        }
     }
-    PssRow {
+
+    /// When it ended.
+    pub(super) fn at(&self) -> BootNs {
+        self.pss.boot_ns
+    }
+
+    /// Its rows. Of anonymous pages that nobody can share the kernel's counter is the amount.
+    pub(super) fn into_records(self, is_anon_unshared: bool) -> impl Iterator<Item = Record> {
+        let mut pss = self.pss;
+        if let Some(anon) = pss.rss_anon_bytes.filter(|_| is_anon_unshared) {
+            pss.is_anon_unshared = true;
+            pss.pss_anon_bytes = Some(anon);
+            pss.pss_bytes = sum_of(&pss);
+            let own = pss.uss_bytes.map(|uss| uss - self.anon_seen + anon);
+            pss.uss_bytes = own.map(|own| own.max(Bytes(0)));
+        }
+        let mappings = self.mappings.into_iter().map(Record::Mapping);
+        std::iter::once(Record::Pss(pss)).chain(mappings)
+    }
+}
+
+/// The PSS of all kinds, where all are known.
+fn sum_of(row: &PssRow) -> Option<Bytes> {
+    Some(row.pss_anon_bytes? + row.pss_file_bytes? + row.pss_shmem_bytes?)
+}
+
+fn pss_row(moment: Moment, how: &How, tally: &Tally, status: &Status) -> PssRow {
+    let [anon, file, shmem] = tally.pss_by_class();
+    let total = tally.total();
+    let mut row = PssRow {
         ts: moment.ts,
         boot_ns: moment.boot_ns,
         upid: moment.upid,
-        pss_bytes: anon
-            .zip(file)
-            .zip(shmem)
-            .map(|((a, f), s)| bytes(a + f + s)),
+        pss_bytes: None,
         pss_anon_bytes: anon.map(bytes),
         pss_file_bytes: file.map(bytes),
         pss_shmem_bytes: shmem.map(bytes),
-        uss_bytes: private.map(|private| bytes(private.max(0.0))),
+        uss_bytes: Some(bytes(total.private)),
         rss_anon_bytes: status.anon,
         rss_file_bytes: status.file,
         rss_shmem_bytes: status.shmem,
         swap_bytes: how.told(total.swap).or(status.swap),
         huge_bytes: how.told(total.huge),
         hugetlb_bytes: status.hugetlb,
-        is_anon_unshared: subject.is_unshared,
+        is_anon_unshared: false,
         source: Some(how.source),
         sampled_share: Some(how.sampled_share),
         cost_ns: how.cost,
         span_ns: how.span,
-    }
+    };
+    row.pss_bytes = sum_of(&row);
+    row
 }
 
 /// The rows of a reading: one per object, but one for all small files together.
-pub(super) fn mapping_rows(
-    moment: Moment,
-    how: &How,
-    tally: &Tally,
-) -> impl Iterator<Item = MappingRow> {
+fn mapping_rows(moment: Moment, how: &How, tally: &Tally) -> Vec<MappingRow> {
     let mut rows: Vec<MappingRow> = Vec::new();
     let mut small: Option<MappingRow> = None;
     for (key, object) in tally.objects() {
@@ -126,7 +158,8 @@ pub(super) fn mapping_rows(
             Some(all) => add(all, &row),
         }
     }
-    rows.into_iter().chain(small)
+    rows.extend(small);
+    rows
 }
 
 fn add(all: &mut MappingRow, row: &MappingRow) {

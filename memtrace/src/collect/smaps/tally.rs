@@ -16,7 +16,6 @@ pub(super) struct Amounts {
     pub(super) anon_pss: Option<f64>,
     pub(super) swap: f64,
     pub(super) huge: f64,
-    pub(super) hugetlb: f64,
 }
 
 impl Amounts {
@@ -28,7 +27,6 @@ impl Amounts {
         anon_pss: Some(0.0),
         swap: 0.0,
         huge: 0.0,
-        hugetlb: 0.0,
     };
 
     pub(super) fn add(&mut self, other: &Self) {
@@ -39,7 +37,6 @@ impl Amounts {
         self.anon_pss = sum(self.anon_pss, other.anon_pss);
         self.swap += other.swap;
         self.huge += other.huge;
-        self.hugetlb += other.hugetlb;
     }
 
     /// The amounts `factor` times.
@@ -52,7 +49,6 @@ impl Amounts {
             anon_pss: self.anon_pss.map(|pss| pss * factor),
             swap: self.swap * factor,
             huge: self.huge * factor,
-            hugetlb: self.hugetlb * factor,
         }
     }
 }
@@ -74,6 +70,8 @@ pub(super) struct ObjectKey {
 pub(super) struct Object {
     pub(super) path: Option<String>,
     pub(super) is_deleted: bool,
+    /// Whether one of its mappings writes to it: MAP_SHARED.
+    pub(super) is_shared: bool,
     /// Where one of its mappings lies: the name of its link in map_files.
     pub(super) range: (u64, u64),
     pub(super) mapping_count: i64,
@@ -124,12 +122,14 @@ impl Tally {
             Object {
                 path: is_named.then(|| String::from_utf8_lossy(name).into_owned()),
                 is_deleted,
+                is_shared: false,
                 range: (header.start, header.end),
                 mapping_count: 0,
                 size: 0,
                 amounts: Amounts::NONE,
             }
         });
+        object.is_shared |= header.is_shared;
         object.mapping_count += 1;
         let size = i64::try_from(header.end - header.start).unwrap_or(i64::MAX);
         object.size = object.size.saturating_add(size);
@@ -147,11 +147,6 @@ impl Tally {
         let mut all: Vec<_> = self.objects.iter().map(|(key, o)| (*key, o)).collect();
         all.sort_by_key(|(key, _)| *key);
         all
-    }
-
-    /// Every object, to be changed.
-    pub(super) fn objects_mut(&mut self) -> impl Iterator<Item = (ObjectKey, &mut Object)> {
-        self.objects.iter_mut().map(|(key, object)| (*key, object))
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use super::budget::Meter;
 use super::pagemap::{Counters, Look};
+use super::rows::Reading;
 use super::tally::{Class, class};
 use super::text::ReadError;
 use super::worker::{Desk, Found, Subject, Worker};
@@ -37,10 +38,10 @@ impl Bench {
         let desk = Arc::clone(&self.desk);
         let mut meter = Meter::new(1.0, &desk.stop);
         self.worker.read(&subject(tgid), &mut meter)?;
-        let Ok(Found::Reading(_, rows)) = self.found.try_recv() else {
+        let Ok(Found::Reading(reading)) = self.found.try_recv() else {
             panic!("no reading");
         };
-        let mut rows = rows.into_iter();
+        let mut rows = reading.into_records(false);
         let Some(Record::Pss(pss)) = rows.next() else {
             panic!("no row of pss");
         };
@@ -52,7 +53,26 @@ impl Bench {
     }
 }
 
-fn subject(tgid: u32) -> Subject {
+/// A reading of a heap of two pages that another process shares.
+pub(super) fn reading(subject: Subject) -> Reading {
+    let heap = mapping(4096, "[heap]", 8)
+        .replace("fd:01 1", "00:00 0")
+        .replace("Pss: 8", "Pss: 4")
+        .replace("Private_Dirty: 8", "Private_Dirty: 0")
+        .replace("Anonymous: 0", "Anonymous: 8");
+    let status = STATUS.replace("RssFile:\t 4", "RssFile:\t 0");
+    let root = fake(&[("smaps", &heap), ("status", &status)]);
+    let mut bench = Bench::at(root.path());
+    let desk = Arc::clone(&bench.desk);
+    let mut meter = Meter::new(1.0, &desk.stop);
+    bench.worker.read(&subject, &mut meter).unwrap();
+    match bench.found.try_recv() {
+        Ok(Found::Reading(reading)) => *reading,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(super) fn subject(tgid: u32) -> Subject {
     Subject {
         upid: Upid(1),
         tgid: Tgid(tgid),
@@ -225,6 +245,43 @@ fn both_ways_find_the_same_in_this_process() {
         "{by_text} {by_pages}"
     );
     drop(memory);
+}
+
+#[test]
+fn a_sample_gives_no_file_more_than_it_has_and_the_others_the_rest() {
+    const PAGE: u64 = 4096;
+    let (large, small) = (200 * MIB as u64, 2 * MIB as u64);
+    let lines = format!(
+        "0-{large:x} r--s 00000000 fd:01 1 /models/weights\n\
+         {large:x}-{end:x} r--p 00000000 fd:01 2 /lib/libc.so.6\n",
+        end = large + small
+    );
+    let root = fake(&[("maps", &lines), ("status", STATUS)]);
+    // Present, of a file, and nobody else's.
+    let entry: u64 = 1 << 63 | 1 << 61 | 1 << 56;
+    let pages = (large + small) / PAGE;
+    let entries: Vec<u8> = (0..pages).flat_map(|_| entry.to_ne_bytes()).collect();
+    fs::write(root.path().join("7/pagemap"), entries).unwrap();
+    let mut bench = Bench::at(root.path());
+    let desk = Arc::clone(&bench.desk);
+    let mut meter = Meter::new(1.0, &desk.stop);
+    let counters = Counters {
+        file: (large + small) as f64,
+        ..Counters::default()
+    };
+    let own = subject(7);
+    let read = bench
+        .worker
+        .by_pages(&own, counters, Look::Coarse, &mut meter);
+    let (tally, _) = read.unwrap();
+    let objects = tally.objects();
+    assert_eq!(objects.len(), 2);
+    for (_, object) in &objects {
+        assert!(object.amounts.rss <= object.size as f64, "{object:?}");
+    }
+    let all = tally.total();
+    assert!((all.rss - counters.file).abs() < 1.0, "{all:?}");
+    assert!((all.private - all.rss).abs() < 1.0, "{all:?}");
 }
 
 #[test]

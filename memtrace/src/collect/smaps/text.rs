@@ -148,7 +148,6 @@ struct Entry {
     anon: i64,
     swap: i64,
     huge: i64,
-    hugetlb: i64,
 }
 
 impl Sums {
@@ -173,7 +172,6 @@ impl Sums {
             b"Anonymous" => &mut entry.anon,
             b"SwapPss" => &mut entry.swap,
             b"AnonHugePages" | b"ShmemPmdMapped" | b"FilePmdMapped" => &mut entry.huge,
-            b"Private_Hugetlb" | b"Shared_Hugetlb" => &mut entry.hugetlb,
             _ => return,
         };
         let kib: Option<i64> = number(value.get(1..).unwrap_or_default().trim_ascii_start());
@@ -214,7 +212,6 @@ impl Entry {
             anon_pss: Some(anon_pss.min(amount(self.pss))),
             swap: amount(self.swap),
             huge: amount(self.huge),
-            hugetlb: amount(self.hugetlb),
         }
     }
 }

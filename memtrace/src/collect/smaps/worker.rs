@@ -1,13 +1,13 @@
 //! The thread that reads: whose turn it is, in which way, and what is told of it.
 
+use super::backings::Backings;
 use super::budget::{Meter, Stop, Stopped};
-use super::facts::{Status, backing, kernel_tmpfs, statm};
+use super::facts::{Status, statm};
 use super::files::Files;
-use super::mappings::{Backing, Device};
 use super::objects::Objects;
 use super::pagemap::{self, Counters, Look, PageFiles};
 use super::queue::{self, Held, Last};
-use super::rows::{How, Moment, mapping_rows, pss_row};
+use super::rows::{How, Moment, Reading};
 use super::tally::Tally;
 use super::text::{self, ReadError};
 use crate::collect::kept::TextBuffer;
@@ -47,7 +47,7 @@ pub(super) struct Subject {
     pub(super) tgid: Tgid,
     /// Changes when it executes another program.
     pub(super) image: u64,
-    /// Whether no other process can share its anonymous pages.
+    /// Whether no other process could share its anonymous pages when it was listed.
     pub(super) is_unshared: bool,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Subject {
 #[derive(Debug)]
 pub(super) enum Found {
     /// A reading, to be dropped if the subject is another by now.
-    Reading(Subject, Vec<Record>),
+    Reading(Box<Reading>),
     /// Rows of objects and files, which are of no one process.
     Shared(Vec<Record>),
     /// So many of something there was no room for.
@@ -97,7 +97,7 @@ pub(super) struct Worker {
     root: PathBuf,
     page_size: u64,
     known: HashMap<Upid, Known>,
-    backings: HashMap<Device, Backing>,
+    backings: Backings,
     page_counts: Option<File>,
     objects: Objects,
     files: Files,
@@ -118,10 +118,10 @@ impl Worker {
             tell,
             objects: Objects::new(&root, Path::new("/dev/shm")),
             files: Files::new(&root),
+            backings: Backings::new(&root),
             root,
             page_size,
             known: HashMap::new(),
-            backings: kernel_tmpfs().into_iter().collect(),
             page_counts,
             walk_ns_per_mib: WALK_NS_PER_MIB,
             buffer: TextBuffer::default(),
@@ -275,35 +275,35 @@ impl Worker {
             return Err(ReadError::Gone);
         }
         meter.pause()?;
-        self.objects.enter(subject, &tally);
-        self.files.enter(subject, &tally, meter)?;
-        let reading = clock::read();
+        let open = self
+            .files
+            .enter(subject, &tally, &mut self.backings, meter)?;
+        self.objects.enter(subject, &tally, open.as_ref());
+        let ended = clock::read();
         let moment = Moment {
-            ts: ClockOffset::at(reading).to_wall(reading.boot_ns),
-            boot_ns: reading.boot_ns,
+            ts: ClockOffset::at(ended).to_wall(ended.boot_ns),
+            boot_ns: ended.boot_ns,
             upid: subject.upid,
         };
         let how = How {
             source,
             sampled_share,
             cost: DurationNs(meter.total().0 - paid.0),
-            span: reading.boot_ns - started,
+            span: ended.boot_ns - started,
         };
-        let pss = pss_row(moment, subject, &how, &tally, &status, counters);
-        let mut rows = vec![Record::Pss(pss)];
-        rows.extend(mapping_rows(moment, &how, &tally).map(Record::Mapping));
+        let reading = Reading::new(moment, *subject, &how, &tally, &status);
         if let Some(known) = self.known.get_mut(&subject.upid) {
             known.last = Some(Last {
                 held: Held {
                     anon: amount(counters.anon),
                     shared: amount(counters.file + counters.shmem),
                 },
-                at: reading.boot_ns,
+                at: reading.at(),
                 was_unshared: subject.is_unshared,
                 was_coarse: source == PssSource::Pagemap && look == Look::Coarse,
             });
         }
-        self.tell(Found::Reading(*subject, rows))?;
+        self.tell(Found::Reading(Box::new(reading)))?;
         Ok(())
     }
 
@@ -313,9 +313,9 @@ impl Worker {
         meter: &mut Meter<'_>,
     ) -> Result<Tally, ReadError> {
         let mut text = self.open(subject, "smaps")?;
-        let (backings, root) = (&mut self.backings, &self.root);
+        let backings = &mut self.backings;
         let (tally, walk) = text::read(&mut text, meter, |header| {
-            backing(backings, root, subject.tgid, header)
+            backings.of_mapping(subject.tgid, header)
         })?;
         if let Some(ns_per_mib) = walk {
             // The slower of what was met counts: a ceiling is for the worst case.
@@ -338,9 +338,9 @@ impl Worker {
             counts: self.page_counts.as_ref(),
             page_size: self.page_size,
         };
-        let (backings, root) = (&mut self.backings, &self.root);
+        let backings = &mut self.backings;
         pagemap::read(&files, counters, look, meter, |header| {
-            backing(backings, root, subject.tgid, header)
+            backings.of_mapping(subject.tgid, header)
         })
     }
 

@@ -5,7 +5,7 @@ use crate::model::table::table;
 use crate::model::{BootNs, Bytes, Upid, WallNs};
 
 table! {
-    /// Page cache of one file of at least 1 MiB that a recorded process has mapped or open. It stays when the process is gone, until the kernel needs the memory. A row holds until the next one of the same device and inode.
+    /// Page cache of one file of at least 1 MiB that a recorded process has mapped or open; shared memory (tmpfs, memfd, hugetlbfs) is not among them. It stays when the process is gone, until the kernel needs the memory. A row holds until the next one of the same device and inode.
     pub struct CachedFileRow in "cached_file" {
         /// Wall-clock time (UTC).
         ts: WallNs,

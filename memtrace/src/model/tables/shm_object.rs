@@ -20,7 +20,7 @@ table! {
         kind: Option<MappingKind>,
         /// Its name as the kernel tells it, without ` (deleted)`.
         name: Option<String>,
-        /// Whether its name was removed: it is gone when the last mapping and descriptor are.
+        /// Whether it has no name any more, or never had one: it is gone when the last mapping and descriptor are.
         is_deleted: bool,
         /// Whose it is by its name; null when the name says nothing.
         family: Option<ShmFamily>,
@@ -28,7 +28,7 @@ table! {
         creator_tgid: Option<Tgid>,
         /// Apparent size; what was never touched is not allocated. Zero once it is gone.
         size_bytes: Option<Bytes>,
-        /// Memory and swap it takes. Zero once it is gone; null when nobody is left through whom to ask.
+        /// Memory and swap it takes, asked through a mapping, a descriptor or its name. Zero once it is gone; null when nobody is left through whom to ask.
         allocated_bytes: Option<Bytes>,
         /// Part of that which is in memory; null where only the sum with what is swapped out is known (all but System V).
         resident_bytes: Option<Bytes>,

@@ -48,6 +48,9 @@ pub(super) fn ledger(analysis: &Analysis, state: &Composition, top: usize) -> Op
     lines.push("residual", what, balance.residual_bytes, "");
     section.table(columns, lines.rows);
     section.say(Tone::Plain, around(balance));
+    if let Some(line) = huge(balance) {
+        section.say(Tone::Plain, line);
+    }
     if let Some(line) = doubts(balance) {
         section.say(Tone::Quiet, line);
     }
@@ -237,6 +240,25 @@ fn around(balance: &Balance) -> String {
         ),
         None => format!("{limit}."),
     }
+}
+
+/// Shared objects of huge pages, which stand beside the books.
+fn huge(balance: &Balance) -> Option<String> {
+    let all = &balance.huge_objects;
+    let largest: Vec<String> = all
+        .iter()
+        .take(MAX_LINES)
+        .map(|row| format!("{} in {}", bytes_or_unknown(in_memory(row)), object(row)))
+        .collect();
+    let more = match all.len().saturating_sub(MAX_LINES) {
+        0 => String::new(),
+        more => format!(" and {} more", words::count(more)),
+    };
+    let place = match balance.scope {
+        Scope::Cgroup(_) => "Hugetlb pages, in none of these lines",
+        Scope::Node => "Of the hugetlb pool",
+    };
+    (!all.is_empty()).then(|| format!("{place}: {}{more}.", largest.join(", ")))
 }
 
 /// What is less than exact.

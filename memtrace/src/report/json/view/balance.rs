@@ -27,6 +27,7 @@ pub(super) struct Balance<'a> {
     oldest_age_ns: Option<DurationNs>,
     anonymous: Vec<Anon<'a>>,
     shared: Vec<Object<'a>>,
+    hugetlb: Vec<Object<'a>>,
     files: Vec<File<'a>>,
     kernel: Vec<Part>,
 }
@@ -110,6 +111,12 @@ impl<'a> Balance<'a> {
                 .map(|line| Anon::of(analysis, line))
                 .collect(),
             shared: balance.objects.iter().take(top).map(Object::of).collect(),
+            hugetlb: balance
+                .huge_objects
+                .iter()
+                .take(top)
+                .map(Object::of)
+                .collect(),
             files: balance.files.iter().take(top).map(File::of).collect(),
             kernel: balance.kernel.iter().map(Part::of).collect(),
         }
