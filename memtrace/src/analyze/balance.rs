@@ -76,6 +76,8 @@ pub struct Balance {
     pub anon: Vec<AnonLine>,
     /// Processes in the scope of which nothing is known.
     pub unknown_process_count: usize,
+    /// Shared objects in the scope of which no allocation is known.
+    pub unknown_object_count: usize,
     /// Anonymous memory of processes that are not recorded. In a cgroup what their counters
     /// say, added up, so that copy-on-write pages count in every sharer; on the node the
     /// kernel's sum less the lines above, where not all processes were recorded; unknown when

@@ -154,9 +154,10 @@ impl Books<'_> {
                 }
         });
         let recorder_bytes = recorder.map(|recorder| recorder.anon_bytes);
-        let objects = self
-            .all_there()
-            .filter(|row| is_inside(row.first_mapper_upid) || scope == Scope::Node);
+        let is_of_scope =
+            |row: &&ShmObjectRow| is_inside(row.first_mapper_upid) || scope == Scope::Node;
+        let unknown_object_count = self.unknown_objects().filter(is_of_scope).count();
+        let objects = self.all_there().filter(is_of_scope);
         let mut objects: Vec<ShmObjectRow> = objects.cloned().collect();
         let order = |row: &ShmObjectRow| (in_memory(row).map(std::cmp::Reverse), row.inode);
         objects.sort_by_key(order);
@@ -173,6 +174,7 @@ impl Books<'_> {
             age_ns: DurationNs(0),
             anon,
             unknown_process_count,
+            unknown_object_count,
             other_processes_bytes: None,
             other_process_count: None,
             recorder_bytes,
@@ -205,6 +207,14 @@ impl Books<'_> {
     fn all_there(&self) -> impl Iterator<Item = &ShmObjectRow> {
         let objects = self.standing.objects.iter();
         objects.filter(|row| is_some(in_memory(row)) && self.was_there(row))
+    }
+
+    /// Objects that are mapped and could not be asked for what they take.
+    fn unknown_objects(&self) -> impl Iterator<Item = &ShmObjectRow> {
+        let objects = self.standing.objects.iter();
+        objects.filter(|row| {
+            in_memory(row).is_none() && row.mapper_count > 0 && !is_huge(row) && self.was_there(row)
+        })
     }
 
     fn was_there(&self, row: &ShmObjectRow) -> bool {

@@ -255,6 +255,12 @@ pub(super) fn processes(number: usize) -> String {
     format!("{} {noun}", count(number))
 }
 
+/// `1 object`, `12 objects`.
+pub(super) fn objects(number: usize) -> String {
+    let noun = if number == 1 { "object" } else { "objects" };
+    format!("{} {noun}", count(number))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -54,6 +54,13 @@ pub(super) fn ledger(analysis: &Analysis, state: &Composition, top: usize) -> Op
     if let Some(line) = doubts(balance) {
         section.say(Tone::Quiet, line);
     }
+    if balance.unknown_object_count > 0 {
+        section.say(
+            Tone::Quiet,
+            "A deleted shared object is asked for its size through a process that has it, which takes \
+             CAP_CHECKPOINT_RESTORE (memtrace doctor).",
+        );
+    }
     for other in state
         .balances
         .iter()
@@ -92,13 +99,17 @@ impl Lines {
     /// A group of lines: the sum, then the largest ones.
     fn group<T>(
         &mut self,
-        name: &str,
+        (name, unknown_count): (&str, usize),
         all: &[T],
         amount: impl Fn(&T) -> Bytes,
         line: impl Fn(&T) -> (String, &'static str),
     ) {
         let sum: Bytes = all.iter().map(&amount).sum();
-        self.push(name, String::new(), Some(sum), "");
+        let told = Some(sum).filter(|sum| unknown_count == 0 || sum.0 > 0);
+        self.push(name, String::new(), told, "");
+        if let (true, Some(row)) = (unknown_count > 0, self.rows.last_mut()) {
+            row[2] = words::bytes_at_least(told);
+        }
         let least = self.whole.map_or(0, |whole| whole.0 / SMALL_PART);
         let told: Vec<&T> = all
             .iter()
@@ -119,7 +130,8 @@ impl Lines {
 
     fn anon(&mut self, analysis: &Analysis, balance: &Balance) {
         let line = |line: &AnonLine| (pid_and_name(analysis, line.process), basis(line.basis));
-        self.group("anonymous", &balance.anon, |line| line.bytes, line);
+        let name = ("anonymous", balance.unknown_process_count);
+        self.group(name, &balance.anon, |line| line.bytes, line);
         // That there are none is worth no line.
         let others = balance.other_processes_bytes;
         if let Some(others) = others.filter(|_| balance.other_process_count != Some(0)) {
@@ -127,19 +139,23 @@ impl Lines {
                 Some(count) => (format!("{} not recorded", processes(count)), "at most"),
                 None => ("processes not recorded".to_owned(), "kernel's sum"),
             };
-            self.push("", what, Some(others), known);
+            self.push(&what, String::new(), Some(others), known);
         }
         if balance.recorder_bytes.is_some() {
-            let what = "memtrace itself".to_owned();
-            self.push("", what, balance.recorder_bytes, "measured");
+            let what = String::new();
+            self.push("memtrace itself", what, balance.recorder_bytes, "measured");
         }
     }
 
     fn objects(&mut self, balance: &Balance) {
         let amount = |row: &ShmObjectRow| in_memory(row).unwrap_or(Bytes(0));
-        self.group("shared memory, once", &balance.objects, amount, |row| {
-            (object(row), "")
-        });
+        let unknown_count = balance.unknown_object_count;
+        let name = ("shared memory, once", unknown_count);
+        self.group(name, &balance.objects, amount, |row| (object(row), ""));
+        if unknown_count > 0 {
+            let what = format!("{} of unknown amount", words::objects(unknown_count));
+            self.push("", what, None, "");
+        }
         if balance.other_shared_bytes == Some(Bytes(0)) {
             return;
         }
@@ -157,7 +173,8 @@ impl Lines {
 
     fn files(&mut self, balance: &Balance) {
         let amount = |row: &CachedFileRow| row.cached_bytes.unwrap_or(Bytes(0));
-        self.group("page cache, files in use", &balance.files, amount, |row| {
+        let name = ("page cache, files in use", 0);
+        self.group(name, &balance.files, amount, |row| {
             (visible(&row.path).into_owned(), "")
         });
         let others = balance.other_files_bytes;

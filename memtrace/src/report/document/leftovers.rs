@@ -106,12 +106,9 @@ pub(super) fn objects(analysis: &Analysis, top: usize) -> Option<Section> {
     if all.is_empty() {
         return None;
     }
-    let count = match all.len() {
-        1 => "1 object".to_owned(),
-        count => format!("{} objects", words::count(count)),
-    };
     let mut section = Section::new(format!(
-        "Shared memory left without an owner: {count}, {}",
+        "Shared memory left without an owner: {}, {}",
+        words::objects(all.len()),
         bytes(analysis.leftovers.objects_bytes())
     ));
     section.tone = Tone::Alert;

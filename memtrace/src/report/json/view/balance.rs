@@ -24,6 +24,7 @@ pub(super) struct Balance<'a> {
     limit_bytes: Option<Bytes>,
     reclaimable_bytes: Option<Bytes>,
     unknown_process_count: usize,
+    unknown_object_count: usize,
     oldest_age_ns: Option<DurationNs>,
     anonymous: Vec<Anon<'a>>,
     shared: Vec<Object<'a>>,
@@ -103,6 +104,7 @@ impl<'a> Balance<'a> {
             limit_bytes: balance.limit_bytes,
             reclaimable_bytes: balance.reclaimable_bytes,
             unknown_process_count: balance.unknown_process_count,
+            unknown_object_count: balance.unknown_object_count,
             oldest_age_ns: balance.oldest(),
             anonymous: balance
                 .anon
