@@ -52,3 +52,23 @@ fn a_wrong_use_and_an_error_are_told_apart() -> Result<()> {
     );
     Ok(())
 }
+
+#[test]
+fn top_limits_the_roles_of_every_format() -> Result<()> {
+    let one = run(4 << 20, 0)?;
+    let told = |words: &[&str]| -> Result<String> {
+        let path = one.path();
+        let both = ["diff".as_ref(), path.as_os_str(), path.as_os_str()];
+        let output = memtrace(both.into_iter().chain(words.iter().map(AsRef::as_ref)))?;
+        Ok(String::from_utf8(output.stdout)?)
+    };
+    let roles = |words: &[&str]| -> Result<usize> {
+        let report: serde_json::Value = serde_json::from_str(&told(words)?)?;
+        Ok(report["roles"].as_array().context("no roles")?.len())
+    };
+    assert_eq!(roles(&["-f", "json"])?, 2, "the shell and the workload");
+    assert_eq!(roles(&["-f", "json", "--top", "1"])?, 1);
+    let lines = |words: &[&str]| -> Result<usize> { Ok(told(words)?.lines().count()) };
+    assert!(lines(&["-f", "csv", "--top", "1"])? < lines(&["-f", "csv"])?);
+    Ok(())
+}

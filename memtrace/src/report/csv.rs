@@ -160,11 +160,12 @@ impl Format for Csv {
     fn write_diff(
         &self,
         told: &DiffReport<'_>,
-        _style: &Style,
+        style: &Style,
         out: &mut dyn Write,
     ) -> io::Result<()> {
         write_line(DIFF_COLUMNS.iter().map(|(name, _)| (*name).to_owned()), out)?;
-        for role in std::iter::once(&told.diff.whole).chain(&told.diff.roles) {
+        let roles = told.diff.roles.iter().take(style.top.unwrap_or(usize::MAX));
+        for role in std::iter::once(&told.diff.whole).chain(roles) {
             for kind in Kind::ALL {
                 let row = DiffRow { role, kind };
                 write_line(

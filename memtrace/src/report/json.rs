@@ -34,10 +34,10 @@ impl Format for Json {
     fn write_diff(
         &self,
         told: &DiffReport<'_>,
-        _style: &Style,
+        style: &Style,
         out: &mut dyn Write,
     ) -> io::Result<()> {
-        write_object(&diff::Report::of(told), out)
+        write_object(&diff::Report::of(told, style.top), out)
     }
 }
 

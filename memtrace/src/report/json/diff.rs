@@ -70,7 +70,9 @@ struct Figure {
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn of(told: &'a DiffReport<'_>) -> Self {
+    /// At most `top` roles, or all of them.
+    pub(super) fn of(told: &'a DiffReport<'_>, top: Option<usize>) -> Self {
+        let roles = told.diff.roles.iter().take(top.unwrap_or(usize::MAX));
         let limit = told.limit.as_ref();
         let excess = |excess: &'a crate::analyze::Excess| Excess {
             name: &excess.name,
@@ -87,7 +89,7 @@ impl<'a> Report<'a> {
             allowed_ratio: limit.map(|(allowed, _)| *allowed),
             excesses: limit.map(|(_, excesses)| excesses.iter().map(excess).collect()),
             whole: Compared::of(&told.diff.whole),
-            roles: told.diff.roles.iter().map(Compared::of).collect(),
+            roles: roles.map(Compared::of).collect(),
         }
     }
 }
