@@ -7,6 +7,7 @@
 
 mod collector;
 mod device;
+mod hang;
 mod drm;
 mod holders;
 mod library;

@@ -3,8 +3,9 @@
 //! works on the GPU waits for the same lock.
 
 use crate::host::clock;
-use crate::model::DurationNs;
+use crate::model::{BootNs, DurationNs};
 use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The middle of so many rounds counts: one call that waited for the driver, or for a CPU, is
 /// no reason to slow down.
@@ -12,22 +13,68 @@ const ROUNDS: usize = 7;
 /// Fewer have no middle: the first call of all is slow where the driver was not loaded.
 const ROUNDS_LEAST: usize = 3;
 
-/// All calls so far.
+/// A call that takes longer hangs: what was known before it is not known any longer.
+pub(super) const HANG: DurationNs = DurationNs(1_000_000_000);
+
+/// All calls of a thread, which another one can look at while one of them hangs.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Calls(Arc<Mutex<Counts>>);
+
+/// How many calls there were, and what they took.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Calls {
+pub(super) struct Counts {
     pub(super) total: DurationNs,
     pub(super) count: i64,
+    /// Since when a call has not come back.
+    pub(super) open: Option<BootNs>,
+    has_hung: bool,
+}
+
+impl Counts {
+    /// The same with the open call as far as it has come.
+    pub(super) fn at(self, now: BootNs) -> Self {
+        let open = self.open.map_or(DurationNs(0), |since| now - since);
+        Self {
+            total: DurationNs(self.total.0 + open.0.max(0)),
+            count: self.count + i64::from(self.open.is_some()),
+            ..self
+        }
+    }
 }
 
 impl Calls {
     /// Makes a call and takes its time.
-    pub(super) fn timed<T>(&mut self, call: impl FnOnce() -> T) -> (T, DurationNs) {
+    pub(super) fn timed<T>(&self, call: impl FnOnce() -> T) -> (T, DurationNs) {
         let before = clock::boot();
+        self.change(|counts| counts.open = Some(before));
         let answer = call();
         let took = clock::boot() - before;
-        self.total.0 += took.0;
-        self.count += 1;
+        self.change(|counts| {
+            counts.total.0 += took.0;
+            counts.count += 1;
+            counts.open = None;
+            counts.has_hung |= took >= HANG;
+        });
         (answer, took)
+    }
+
+    /// What they are by now.
+    pub(super) fn counts(&self) -> Counts {
+        self.change(|counts| *counts)
+    }
+
+    /// Whether a call has hung since that was last cleared.
+    pub(super) fn has_hung(&self) -> bool {
+        self.counts().has_hung
+    }
+
+    /// The same, and clears it.
+    pub(super) fn clear_hung(&self) -> bool {
+        self.change(|counts| std::mem::take(&mut counts.has_hung))
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Counts) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

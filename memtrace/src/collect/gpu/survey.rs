@@ -23,7 +23,7 @@ pub fn survey() -> NvmlSurvey {
 
 fn asked() -> Result<NvmlSurvey, LibraryError> {
     let nvml = library::open()?;
-    let (mut gpus, problems) = device::open_all(&nvml, &[], &mut Calls::default())?;
+    let (mut gpus, problems) = device::open_all(&nvml, &[], &Calls::default())?;
     let problems = problems.into_iter().map(|problem| GpuCall {
         name: "device".to_owned(),
         failure: Some(problem),
@@ -44,7 +44,7 @@ fn asked() -> Result<NvmlSurvey, LibraryError> {
 
 /// Each call of a recording, made once.
 fn calls_of(gpu: &mut Gpu<'_>) -> Vec<GpuCall> {
-    let mut calls = Calls::default();
+    let calls = Calls::default();
     let mut told = Vec::new();
     let mut note = |name: String, (answer, cost): (Result<(), NvmlError>, DurationNs)| {
         told.push(GpuCall {

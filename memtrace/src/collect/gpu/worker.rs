@@ -7,14 +7,14 @@ use super::library;
 use super::list::{Buffer, Entry, List};
 use super::memory::{DeviceMemory, bytes};
 use super::merge::{Listed, merge};
-use super::pace::{Calls, Pace};
+use super::pace::{Calls, HANG, Pace};
 use super::steps::Stamp;
 use super::turn::Turn;
 use crate::collect::stop::{Stop, Stopped};
 use crate::host::clock;
 use crate::model::tables::GpuDeviceRow;
 use crate::model::{
-    BootNs, Bytes, ClockOffset, DiagKind, DurationNs, GpuInfo, Severity, Tgid, WallNs,
+    BootNs, Bytes, DiagKind, DurationNs, GpuInfo, Severity, Tgid, WallNs,
 };
 use nvml_wrapper::error::NvmlError;
 use std::collections::HashSet;
@@ -46,6 +46,8 @@ pub(super) struct Order {
     pub(super) wanted: Vec<String>,
     pub(super) proc: PathBuf,
     pub(super) is_initial_pid_ns: bool,
+    /// Where the calls are noted.
+    pub(super) calls: Calls,
 }
 
 /// A process that accounting mode remembers.
@@ -94,12 +96,11 @@ impl Found {
 
 /// Asks until the order to stop comes, and once more then.
 pub(super) fn run(order: Order, stop: &Stop, tell: &SyncSender<Found>) {
-    let mut calls = Calls::default();
     let nvml = match library::open() {
         Ok(nvml) => nvml,
         Err(error) => return drop(tell.send(Found::Failed(error))),
     };
-    let (gpus, problems) = match device::open_all(&nvml, &order.wanted, &mut calls) {
+    let (gpus, problems) = match device::open_all(&nvml, &order.wanted, &order.calls) {
         Ok(opened) => opened,
         Err(error) => return drop(tell.send(Found::Failed(error))),
     };
@@ -108,7 +109,7 @@ pub(super) fn run(order: Order, stop: &Stop, tell: &SyncSender<Found>) {
         turns: gpus.into_iter().map(Turn::new).collect(),
         tell,
         told: HashSet::new(),
-        calls,
+        calls: order.calls.clone(),
         memory_pace: Pace::new(order.interval, MEMORY_SLOWEST, MEMORY_SHARE),
         list_pace: Pace::new(LIST_PERIOD, LIST_SLOWEST, LIST_SHARE),
         listed_at: None,
@@ -147,7 +148,7 @@ impl Worker<'_, '_> {
         let mut next = clock::boot();
         let mut next_accounting = next;
         loop {
-            let stamp = now();
+            let stamp = Stamp::now();
             self.round(stamp, false)?;
             if stamp.boot >= next_accounting {
                 self.read_accounting(stamp)?;
@@ -155,7 +156,7 @@ impl Worker<'_, '_> {
             }
             next = (next + self.memory_pace.interval()).max(stamp.boot);
             if stop.rest(next - clock::boot()).is_err() {
-                let stamp = now();
+                let stamp = Stamp::now();
                 self.round(stamp, true)?;
                 return self.read_accounting(stamp);
             }
@@ -178,7 +179,7 @@ impl Worker<'_, '_> {
     fn back_off(
         &mut self,
         is_slow: Option<bool>,
-        what: &str,
+        subject: &str,
         pace: fn(&Self) -> &Pace,
     ) -> Result<(), Stopped> {
         let Some(is_slow) = is_slow else {
@@ -187,7 +188,7 @@ impl Worker<'_, '_> {
         let pace = pace(self);
         let millis = |time: DurationNs| time.0 as f64 / 1e6;
         let detail = format!(
-            "{what} now every {:.0} ms: a round of calls takes {:.1} ms",
+            "read every {:.0} ms by now: a round of calls takes {:.1} ms",
             millis(pace.interval()),
             millis(pace.usual())
         );
@@ -199,23 +200,26 @@ impl Worker<'_, '_> {
         self.say(Found::Diag(
             severity,
             DiagKind::BackOff,
-            "nvml".to_owned(),
+            subject.to_owned(),
             detail,
         ))
     }
 
     /// The memory of every device, and the processes of those that moved or are due.
     fn round(&mut self, stamp: Stamp, is_last: bool) -> Result<(), Stopped> {
-        let before = self.calls.total;
+        if self.calls.clear_hung() {
+            self.turns.iter_mut().for_each(Turn::forget);
+        }
+        let before = self.calls.counts().total;
         let is_second = self
             .listed_at
             .is_none_or(|at| stamp.boot - at >= LIST_PERIOD);
         for place in 0..self.turns.len() {
             self.read_memory(place, stamp, is_second)?;
         }
-        let cost = DurationNs(self.calls.total.0 - before.0);
+        let cost = DurationNs(self.calls.counts().total.0 - before.0);
         let is_slow = self.memory_pace.note(cost);
-        self.back_off(is_slow, "GPU memory", |worker| &worker.memory_pace)?;
+        self.back_off(is_slow, "nvml memory", |worker| &worker.memory_pace)?;
 
         let since = self.listed_at.map(|at| stamp.boot - at);
         let may_list =
@@ -223,24 +227,33 @@ impl Worker<'_, '_> {
         let has_moved = self.turns.iter().any(|turn| turn.has_moved);
         let is_due = since.is_none_or(|since| since >= self.list_pace.interval());
         if may_list && (has_moved || is_due || is_last) {
-            let before = self.calls.total;
+            let before = self.calls.counts().total;
             for place in 0..self.turns.len() {
                 if is_due || is_last || self.turns[place].has_moved {
                     self.read_lists(place, stamp, is_last)?;
                 }
             }
             self.listed_at = Some(stamp.boot);
-            let cost = DurationNs(self.calls.total.0 - before.0);
+            let cost = DurationNs(self.calls.counts().total.0 - before.0);
             let is_slow = self.list_pace.note(cost);
-            self.back_off(is_slow, "processes of GPUs", |worker| &worker.list_pace)?;
+            self.back_off(is_slow, "nvml processes", |worker| &worker.list_pace)?;
+        }
+        // What was read before a call that hung is told to be unknown by now.
+        if self.calls.has_hung() {
+            return Ok(());
         }
         for place in 0..self.turns.len() {
-            let (calls, turn) = (self.calls, &mut self.turns[place]);
-            if let Some(row) = turn.row(stamp, &calls, is_last) {
-                self.say(Found::Device(Box::new(row)))?;
-            }
+            self.say_device(place, stamp, is_last)?;
         }
         Ok(())
+    }
+
+    fn say_device(&mut self, place: usize, stamp: Stamp, must: bool) -> Result<(), Stopped> {
+        let calls = self.calls.counts();
+        match self.turns[place].row(stamp, &calls, must) {
+            Some(row) => self.say(Found::Device(Box::new(row))),
+            None => Ok(()),
+        }
     }
 
     fn read_memory(&mut self, place: usize, stamp: Stamp, is_second: bool) -> Result<(), Stopped> {
@@ -258,6 +271,9 @@ impl Worker<'_, '_> {
                 turn.error = None;
             }
             Err(error) => return self.note_failure(place, stamp, &error),
+        }
+        if took >= HANG {
+            return self.say_device(place, Stamp::now(), true);
         }
         if is_second {
             // A figure beside the memory: where it can't be had it is unknown.
@@ -326,6 +342,10 @@ impl Worker<'_, '_> {
             self.warn(DiagKind::Unavailable, &device, &detail)?;
         }
         if is_listed {
+            let stamp = match self.calls.has_hung() {
+                true => Stamp::now(),
+                false => stamp,
+            };
             self.look_for_holders(place, stamp, &merged)?;
             self.say(Found::Processes(device, stamp, merged))?;
         }
@@ -419,13 +439,5 @@ impl Worker<'_, '_> {
             }
         }
         Ok(())
-    }
-}
-
-fn now() -> Stamp {
-    let reading = clock::read();
-    Stamp {
-        ts: ClockOffset::at(reading).to_wall(reading.boot_ns),
-        boot: reading.boot_ns,
     }
 }
