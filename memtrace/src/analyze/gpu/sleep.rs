@@ -19,6 +19,9 @@ const OUTCOME: &str = "freed";
 /// A moment can be marked before what it names, or after it.
 const BEFORE_MOMENT: DurationNs = DurationNs(2_000_000_000);
 const AFTER_MOMENT: DurationNs = DurationNs(10_000_000_000);
+/// A device is read a little later than what is marked: so long after another mark what it says
+/// can still be what was before that.
+const AFTER_MARK: DurationNs = DurationNs(250_000_000);
 /// The begin of a phase can come from a log line whose time is in seconds; the device is read
 /// a little later than its end.
 const AROUND_PHASE: DurationNs = DurationNs(1_000_000_000);
@@ -128,8 +131,33 @@ impl Audit {
 #[derive(Clone, Debug)]
 pub(in crate::analyze) struct Named {
     pub(in crate::analyze) name: Arc<str>,
+    /// Whose mark it is, by position.
+    pub(in crate::analyze) process: Option<usize>,
     pub(in crate::analyze) begin: Option<BootNs>,
     pub(in crate::analyze) end: BootNs,
+}
+
+/// Recorded processes that are on GPUs, and when they ended.
+#[derive(Debug, Default)]
+pub(super) struct Holders(pub(super) HashMap<usize, Option<BootNs>>);
+
+impl Holders {
+    /// Until when what comes after a moment can be what it names: until whoever marked it, or
+    /// one of these, marks something else, and until one of these ends.
+    fn until(&self, moment: &Named, others: &[&Named]) -> BootNs {
+        let concerns = |process: Option<usize>| {
+            let is_own = process == moment.process;
+            is_own || process.is_some_and(|process| self.0.contains_key(&process))
+        };
+        let marks = others.iter().filter(|other| concerns(other.process));
+        let marks = marks.flat_map(|other| other.begin.into_iter().chain([other.end]));
+        let marks = marks.map(|at| BootNs(at.0.saturating_add(AFTER_MARK.0)));
+        let marks = marks.filter(|at| *at > moment.end + AFTER_MARK);
+        let ends = self.0.values().copied().flatten();
+        let ends = ends.filter(|at| *at > moment.end);
+        let last = moment.end + AFTER_MOMENT;
+        marks.chain(ends).min().map_or(last, |at| at.min(last))
+    }
 }
 
 /// Where a device's memory is looked at for one sleep.
@@ -174,9 +202,24 @@ fn direction(name: &str) -> Option<bool> {
     }
 }
 
+/// Whether it tells of a sleep or a waking, the outcome of one included.
+fn is_of_sleeps(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    BACK.iter().chain(AWAY).any(|part| name.contains(part))
+}
+
+/// Whether any of them is a moment that is looked into.
+pub(super) fn has_moments(named: &[Named]) -> bool {
+    let mut moments = named.iter().filter(|named| named.begin.is_none());
+    moments.any(|named| direction(&named.name).is_some())
+}
+
 impl Sleeps {
-    pub(super) fn of(named: impl Iterator<Item = Named>, end: BootNs) -> Self {
+    pub(super) fn of(named: &[Named], holders: &Holders, end: BootNs) -> Self {
+        let others = named.iter().filter(|named| !is_of_sleeps(&named.name));
+        let others: Vec<&Named> = others.collect();
         let mut windows: Vec<Window> = named
+            .iter()
             .filter_map(|named| {
                 let is_return = direction(&named.name)?;
                 let (from, at, until) = match named.begin {
@@ -188,11 +231,11 @@ impl Sleeps {
                     None => (
                         BootNs(named.end.0 - BEFORE_MOMENT.0),
                         named.end,
-                        named.end + AFTER_MOMENT,
+                        holders.until(named, &others),
                     ),
                 };
                 Some(Window {
-                    name: named.name,
+                    name: Arc::clone(&named.name),
                     is_return,
                     from,
                     at,
@@ -293,16 +336,21 @@ impl Sleeps {
         self.first_open = 0;
         self.note(BootNs(end.0 + 1));
         let mut audits: Vec<(f64, Audit)> = Vec::new();
+        let mut has_freed_nothing = false;
         for window in &self.windows {
             let Some(((held, from), last)) = window.before.zip(window.after) else {
+                has_freed_nothing = false;
                 continue;
             };
-            let after = last.used;
+            // What never left does not come back.
+            let is_no_return = std::mem::take(&mut has_freed_nothing) && window.is_return;
+            let after = if is_no_return { held } else { last.used };
             let (moved, whole) = match window.is_return {
                 true => (after - held, after),
                 false => (held - after, held),
             };
             let share = moved.0 as f64 / whole.0.max(1) as f64;
+            has_freed_nothing = !window.is_return && share < NOTHING;
             let later = last.first + LATER;
             let host_to = match share < NOTHING {
                 // Whatever came to the host came without it.
@@ -316,7 +364,10 @@ impl Sleeps {
                 from,
                 host_from: before(from),
                 // Lists of processes are read a little later than the device.
-                to: last.last.min(later),
+                to: match is_no_return {
+                    true => from,
+                    false => last.last.min(later),
+                },
                 host_to,
                 devices: Vec::new(),
                 before_bytes: None,
@@ -359,6 +410,7 @@ mod tests {
     fn named(name: &str, begin: Option<f64>, end: f64) -> Named {
         Named {
             name: Arc::from(name),
+            process: Some(0),
             begin: begin.map(at),
             end: at(end),
         }
@@ -366,7 +418,16 @@ mod tests {
 
     /// Name, count, and GiB before and after of every audit of a device with these rows.
     fn audits(named: &[Named], rows: &[(f64, Option<i64>)]) -> Vec<(String, usize, i64, i64)> {
-        let mut sleeps = Sleeps::of(named.iter().cloned(), END);
+        audits_beside(named, &Holders::default(), rows)
+    }
+
+    /// The same beside processes that end.
+    fn audits_beside(
+        named: &[Named],
+        holders: &Holders,
+        rows: &[(f64, Option<i64>)],
+    ) -> Vec<(String, usize, i64, i64)> {
+        let mut sleeps = Sleeps::of(named, holders, END);
         for (seconds, used) in rows {
             sleeps.take(0, at(*seconds), used.map(|gib| Bytes(gib * GIB)));
         }
@@ -434,6 +495,48 @@ mod tests {
         ];
         let expected = [told("sleep", 1, 70, 5), told("wake_up", 1, 5, 70)];
         assert_eq!(audits(&marks, &rows), expected);
+    }
+
+    #[test]
+    fn what_grows_after_the_next_mark_did_not_come_back() {
+        let marks = [
+            named("sleep", None, 50.0),
+            named("wake_up", None, 58.0),
+            named("train_step", Some(60.0), 60.4),
+        ];
+        let rows = [
+            (0.0, Some(70)),
+            (51.0, Some(5)),
+            (58.5, Some(70)),
+            (61.0, Some(79)),
+        ];
+        let expected = [told("sleep", 1, 70, 5), told("wake_up", 1, 5, 70)];
+        assert_eq!(audits(&marks, &rows), expected);
+        // Marks of others who are on no GPU say nothing of it.
+        let mut other = marks.clone();
+        other[2].process = Some(7);
+        let grown = [told("sleep", 1, 70, 5), told("wake_up", 1, 5, 79)];
+        assert_eq!(audits(&other, &rows), grown);
+        let holders = Holders(HashMap::from([(7, None)]));
+        assert_eq!(audits_beside(&other, &holders, &rows), expected);
+    }
+
+    #[test]
+    fn what_grows_after_a_sleep_that_freed_nothing_did_not_come_back() {
+        let marks = [named("sleep", None, 50.0), named("wake_up", None, 53.0)];
+        let rows = [(0.0, Some(60)), (55.0, Some(79))];
+        let expected = [told("sleep", 1, 60, 60), told("wake_up", 1, 60, 60)];
+        assert_eq!(audits(&marks, &rows), expected);
+    }
+
+    #[test]
+    fn what_a_process_leaves_as_it_ends_was_not_freed_by_the_sleep_before() {
+        let mark = [named("sleep", None, 50.0)];
+        let rows = [(0.0, Some(60)), (54.1, Some(0))];
+        assert_eq!(audits(&mark, &rows), [told("sleep", 1, 60, 0)]);
+        let holders = Holders(HashMap::from([(7, Some(at(54.0)))]));
+        let expected = [told("sleep", 1, 60, 60)];
+        assert_eq!(audits_beside(&mark, &holders, &rows), expected);
     }
 
     #[test]

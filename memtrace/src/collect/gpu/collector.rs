@@ -1,9 +1,9 @@
 //! The session's side: takes what the thread found, and knows whose process ids those are.
 
 use super::LibraryError;
+use super::hang::Hang;
 use super::merge::Listed;
 use super::pace::Calls;
-use super::hang::Hang;
 use super::steps::{Key, Stamp, Steps, Value, row};
 use super::worker::{self, Found, Order, Past};
 use crate::collect::procfs::identity;

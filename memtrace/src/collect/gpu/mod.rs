@@ -7,8 +7,8 @@
 
 mod collector;
 mod device;
-mod hang;
 mod drm;
+mod hang;
 mod holders;
 mod library;
 mod list;

@@ -13,9 +13,7 @@ use super::turn::Turn;
 use crate::collect::stop::{Stop, Stopped};
 use crate::host::clock;
 use crate::model::tables::GpuDeviceRow;
-use crate::model::{
-    BootNs, Bytes, DiagKind, DurationNs, GpuInfo, Severity, Tgid, WallNs,
-};
+use crate::model::{BootNs, Bytes, DiagKind, DurationNs, GpuInfo, Severity, Tgid, WallNs};
 use nvml_wrapper::error::NvmlError;
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -142,8 +140,8 @@ impl Worker<'_, '_> {
         stop: &Stop,
     ) -> Result<(), Stopped> {
         self.say(Found::Ready(ready))?;
-        for problem in problems {
-            self.warn(DiagKind::Unavailable, "nvml", &problem)?;
+        if !problems.is_empty() {
+            self.warn(DiagKind::Unavailable, "nvml", &problems.join("; "))?;
         }
         let mut next = clock::boot();
         let mut next_accounting = next;
@@ -339,7 +337,8 @@ impl Worker<'_, '_> {
         let (device, is_listed) = (Arc::clone(&turn.device), turn.is_listed);
         for (list, error) in failures {
             let detail = format!("{}: {error}", list.call());
-            self.warn(DiagKind::Unavailable, &device, &detail)?;
+            let subject = format!("processes of {device}");
+            self.warn(DiagKind::Unavailable, &subject, &detail)?;
         }
         if is_listed {
             let stamp = match self.calls.has_hung() {
