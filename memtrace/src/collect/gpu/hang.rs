@@ -1,8 +1,9 @@
 //! A call of the library that does not come back: since when, and the rows that say so.
 
-use super::pace::{Calls, HANG};
+use super::pace::{Asked, Calls, HANG};
 use super::steps::Stamp;
 use crate::collect::Tick;
+use crate::host::clock;
 use crate::model::tables::GpuDeviceRow;
 use crate::model::{BootNs, DiagKind, DiagRow, Record, Severity, WallNs};
 use std::collections::BTreeMap;
@@ -49,7 +50,7 @@ impl Hang {
         is_last: bool,
         out: &mut Vec<Record>,
     ) -> Option<Stamp> {
-        let open = self.calls.counts().open;
+        let open = self.calls.counts().open.map(|open| open.since);
         let Some(since) = open.filter(|since| is_last || tick.boot - *since >= HANG) else {
             if self.told.take().is_some() {
                 let (severity, kind) = (Severity::Info, DiagKind::Unavailable);
@@ -64,7 +65,7 @@ impl Hang {
                     ts: tick.wall(),
                     boot: tick.boot,
                 };
-                self.unknown(now, tick.boot, out);
+                self.unknown(now, out);
             }
             return None;
         }
@@ -84,13 +85,20 @@ impl Hang {
             count: None,
             detail: detail.to_owned(),
         }));
-        self.unknown(stamp, tick.boot, out);
+        self.unknown(stamp, out);
         Some(stamp)
     }
 
-    /// Every device without its amounts, with what the calls have taken until `now`.
-    fn unknown(&self, stamp: Stamp, now: BootNs, out: &mut Vec<Record>) {
+    /// Every device without its amounts, with what the calls have taken until now.
+    fn unknown(&self, stamp: Stamp, out: &mut Vec<Record>) {
+        let now = clock::boot();
         let counts = self.calls.counts().at(now);
+        let longest = |asked, row: &GpuDeviceRow| {
+            let open = counts.open.as_ref()?.asked.as_ref();
+            let is_its =
+                open.is_some_and(|(what, device)| *what == asked && **device == *row.device);
+            counts.open_for(now).filter(|_| is_its)
+        };
         out.extend(self.rows.values().map(|row| {
             Record::GpuDevice(GpuDeviceRow {
                 ts: stamp.ts,
@@ -99,8 +107,8 @@ impl Hang {
                 reserved_bytes: None,
                 free_bytes: None,
                 utilization_percent: None,
-                memory_call_ns: None,
-                process_call_ns: None,
+                memory_call_ns: longest(Asked::Memory, row),
+                process_call_ns: longest(Asked::Processes, row),
                 call_total_ns: Some(counts.total),
                 call_count: Some(counts.count),
                 error: Some(ERROR.to_owned()),

@@ -21,32 +21,75 @@ pub(super) const HANG: DurationNs = DurationNs(1_000_000_000);
 pub(super) struct Calls(Arc<Mutex<Counts>>);
 
 /// How many calls there were, and what they took.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
     pub(super) total: DurationNs,
     pub(super) count: i64,
-    /// Since when a call has not come back.
-    pub(super) open: Option<BootNs>,
+    /// The call that has not come back.
+    pub(super) open: Option<Open>,
     has_hung: bool,
+}
+
+/// A call that is under way.
+#[derive(Clone, Debug)]
+pub(super) struct Open {
+    pub(super) since: BootNs,
+    /// What of which device it asks for, where it is one of those that rows tell of.
+    pub(super) asked: Option<(Asked, Arc<str>)>,
+}
+
+/// What a call asks of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    Memory,
+    Processes,
 }
 
 impl Counts {
     /// The same with the open call as far as it has come.
     pub(super) fn at(self, now: BootNs) -> Self {
-        let open = self.open.map_or(DurationNs(0), |since| now - since);
+        let open = self.open_for(now);
         Self {
-            total: DurationNs(self.total.0 + open.0.max(0)),
-            count: self.count + i64::from(self.open.is_some()),
+            total: DurationNs(self.total.0 + open.map_or(0, |open| open.0.max(0))),
+            count: self.count + i64::from(open.is_some()),
             ..self
         }
+    }
+
+    /// For how long a call has been under way.
+    pub(super) fn open_for(&self, now: BootNs) -> Option<DurationNs> {
+        self.open.as_ref().map(|open| now - open.since)
     }
 }
 
 impl Calls {
     /// Makes a call and takes its time.
     pub(super) fn timed<T>(&self, call: impl FnOnce() -> T) -> (T, DurationNs) {
+        self.noted(None, call)
+    }
+
+    /// The same of one that asks a device for what its rows tell the time of.
+    pub(super) fn timed_of<T>(
+        &self,
+        asked: Asked,
+        device: &Arc<str>,
+        call: impl FnOnce() -> T,
+    ) -> (T, DurationNs) {
+        self.noted(Some((asked, Arc::clone(device))), call)
+    }
+
+    fn noted<T>(
+        &self,
+        asked: Option<(Asked, Arc<str>)>,
+        call: impl FnOnce() -> T,
+    ) -> (T, DurationNs) {
         let before = clock::boot();
-        self.change(|counts| counts.open = Some(before));
+        self.change(|counts| {
+            counts.open = Some(Open {
+                since: before,
+                asked,
+            });
+        });
         let answer = call();
         let took = clock::boot() - before;
         self.change(|counts| {
@@ -60,12 +103,12 @@ impl Calls {
 
     /// What they are by now.
     pub(super) fn counts(&self) -> Counts {
-        self.change(|counts| *counts)
+        self.change(|counts| counts.clone())
     }
 
     /// Whether a call has hung since that was last cleared.
     pub(super) fn has_hung(&self) -> bool {
-        self.counts().has_hung
+        self.change(|counts| counts.has_hung)
     }
 
     /// The same, and clears it.

@@ -7,7 +7,7 @@ use super::library;
 use super::list::{Buffer, Entry, List};
 use super::memory::{DeviceMemory, bytes};
 use super::merge::{Listed, merge};
-use super::pace::{Calls, HANG, Pace};
+use super::pace::{Asked, Calls, HANG, Pace};
 use super::steps::Stamp;
 use super::turn::Turn;
 use crate::collect::stop::{Stop, Stopped};
@@ -259,7 +259,9 @@ impl Worker<'_, '_> {
         if stamp.boot < turn.next_try {
             return Ok(());
         }
-        let (answer, took) = self.calls.timed(|| turn.gpu.memory());
+        let (answer, took) = self
+            .calls
+            .timed_of(Asked::Memory, &turn.device, || turn.gpu.memory());
         turn.memory_call = turn.memory_call.max(Some(took));
         match answer {
             Ok(memory) => {
@@ -364,7 +366,9 @@ impl Worker<'_, '_> {
             if !known.is_some_and(|known| is_wanted(list, known)) {
                 continue;
             }
-            let (answer, took) = self.calls.timed(|| turn.gpu.list(list, &mut self.buffer));
+            let (answer, took) = self.calls.timed_of(Asked::Processes, &turn.device, || {
+                turn.gpu.list(list, &mut self.buffer)
+            });
             turn.process_call = turn.process_call.max(Some(took));
             match answer {
                 Ok(entries) => {

@@ -8,6 +8,7 @@ use crate::analyze::{Analysis, Composition, GpuDevice, GpuHolder, GpuLedger, Gpu
 use crate::model::{Bytes, DurationNs};
 use crate::report::visible::visible;
 use crate::report::words::{self, bytes, bytes_at_least, bytes_or_dash, bytes_or_unknown};
+use std::collections::BTreeMap;
 
 /// So much that no process explains is worth a line of its own.
 const UNEXPLAINED: Bytes = Bytes(256 << 20);
@@ -310,11 +311,16 @@ fn remarks(section: &mut Section, analysis: &Analysis, gpus: &Gpus, ledgers: &[&
         );
     }
     let devices = || gpus.devices.iter().enumerate();
-    let failed = devices().filter_map(|(place, device)| Some((place, device.error.as_ref()?)));
-    let failed = failed.map(|(place, error)| {
+    let mut failed: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (place, device) in devices() {
+        if let Some(error) = device.error.as_deref() {
+            failed.entry(error).or_default().push(place);
+        }
+    }
+    let failed = failed.into_iter().map(|(error, places)| {
         format!(
             "GPU {} did not answer when last asked: {}.",
-            short(gpus, place),
+            shorts(gpus, places.into_iter()),
             visible(error)
         )
     });
