@@ -52,13 +52,18 @@ impl Starting {
         if devices.is_empty() && !options.gpus.is_empty() {
             return Self(None);
         }
-        Self(Some(GpuCollector::start(GpuOptions {
+        let is_named = !devices.is_empty();
+        let mut starting = GpuCollector::start(GpuOptions {
             interval: options.gpu_interval,
             is_none_expected: facts.has_nvidia_device != Some(true) && devices.is_empty(),
             devices,
             proc: PathBuf::from("/proc"),
             is_initial_pid_ns: facts.is_initial_pid_ns == Some(true),
-        })))
+        });
+        if let (true, Ok(nvidia)) = (is_named, &mut starting) {
+            nvidia.wait(PATIENCE_WITH_NAMES);
+        }
+        Self(Some(starting))
     }
 
     /// Adds the collectors of all GPUs that are wanted.
@@ -72,11 +77,7 @@ impl Starting {
         let (mut gpus, mut missing, mut is_waited_for) = (Gpus::default(), None, false);
         match self.0 {
             Some(Ok(mut nvidia)) => {
-                let patience = match options.gpus.is_empty() {
-                    true => Duration::ZERO,
-                    false => PATIENCE_WITH_NAMES,
-                };
-                nvidia.wait(patience);
+                nvidia.wait(Duration::ZERO);
                 match nvidia.answer() {
                     Some(Ok(infos)) => gpus.infos.extend_from_slice(infos),
                     Some(Err(error)) => {

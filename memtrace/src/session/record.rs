@@ -61,14 +61,24 @@ pub fn record(
         .capabilities
         .is_some_and(|held| held.has(Capability::IPC_LOCK));
     limits::protect(may_lock_all);
+    // Before signals are taken over, and before there are events to drain: it can wait.
+    let gpus = gpus::Starting::begin(options, facts);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(RecordError::Loop)?;
     runtime.block_on(async {
         let mut signals = Signals::listen(held.is_some()).map_err(RecordError::Loop)?;
-        let mut session =
-            Session::start(options, facts, &plan, &targets, held.as_ref(), marks, owner)?;
+        let mut session = Session::start(
+            options,
+            facts,
+            &plan,
+            &targets,
+            held.as_ref(),
+            gpus,
+            marks,
+            owner,
+        )?;
         #[cfg(target_os = "linux")]
         let watch = {
             let is_exact = start::has_exact_identities(&session.info.backend, facts);
@@ -127,12 +137,17 @@ pub(super) struct Session {
 }
 
 impl Session {
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "a session needs all that is there before it"
+    )]
     fn start(
         options: &Options,
         facts: &HostFacts,
         plan: &Plan,
         targets: &Targets,
         held: Option<&Held>,
+        gpus: gpus::Starting,
         marks: Marks,
         owner: Option<(u32, u32)>,
     ) -> Result<Self, RecordError> {
@@ -145,7 +160,6 @@ impl Session {
             clock: ClockOffset::at(first_reading),
             is_keyframe: false,
         };
-        let gpus = gpus::Starting::begin(options, facts);
         let Started {
             mut collectors,
             backend,
