@@ -23,6 +23,7 @@ mod told;
 pub(super) use by_role::RoleGauges;
 pub use focus::{GpuChange, HolderChange, PhaseError, PhaseFocus, RoleChange};
 pub(super) use gauge::Gauge;
+pub(super) use number::stage;
 pub use slope::Slope;
 pub(super) use timeline::{Gauges, Noted, Timeline};
 

@@ -4,6 +4,7 @@
 use super::falls::before;
 use super::ledger::{GpuHolder, GpuLedger};
 use crate::analyze::composition::Composition;
+use crate::analyze::phases::stage;
 use crate::model::{BootNs, Bytes, DurationNs};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -34,7 +35,7 @@ const NOTHING: f64 = 0.01;
 /// So many names are told.
 const NAMES_MAX: usize = 4;
 
-/// What the marks of one name did. The figures are those of the one of them that did least.
+/// What the marks of one name did, or of names that differ by the number of a step. The figures are those of the one of them that did least.
 #[derive(Clone, Debug)]
 pub struct Audit {
     /// The mark.
@@ -397,7 +398,8 @@ impl Sleeps {
                 used_bytes: (held, after),
                 most_bytes: moved,
             };
-            match audits.iter_mut().find(|(_, one)| one.name == audit.name) {
+            let is_same = |one: &Audit| stage(&one.name) == stage(&audit.name);
+            match audits.iter_mut().find(|(_, one)| is_same(one)) {
                 Some((least, known)) => {
                     let (count, most) = (known.count + 1, known.most_bytes.max(moved));
                     if share < *least {
@@ -408,8 +410,12 @@ impl Sleeps {
                 None => audits.push((share, audit)),
             }
         }
+        // Those that did least are what a person asks about.
+        audits.sort_by(|(a, _), (b, _)| a.total_cmp(b));
         audits.truncate(NAMES_MAX);
-        audits.into_iter().map(|(_, audit)| audit).collect()
+        let mut told: Vec<Audit> = audits.into_iter().map(|(_, audit)| audit).collect();
+        told.sort_by_key(|audit| audit.from);
+        told
     }
 }
 

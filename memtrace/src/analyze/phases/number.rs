@@ -3,8 +3,15 @@
 /// What stands for the number in the name of a stage.
 const NUMBER: &str = "<N>";
 
+use std::borrow::Cow;
+
 /// Words that a step's own number follows; before it others can stand, as in `epoch_1_step_7`.
 const WORDS: [&str; 4] = ["step", "iter", "iteration", "batch"];
+
+/// The name with its number left out, where it has one.
+pub(in crate::analyze) fn stage(name: &str) -> Cow<'_, str> {
+    numbered(name).map_or(Cow::Borrowed(name), |(stage, _)| Cow::Owned(stage))
+}
 
 /// The name with its number left out, and the number. Of several the one after "step" or a word
 /// like it counts, else the first.

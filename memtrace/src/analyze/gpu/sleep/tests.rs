@@ -156,6 +156,18 @@ fn what_every_worker_marks_is_one_sleep_and_of_many_the_least_is_told() {
 }
 
 #[test]
+fn the_sleeps_of_numbered_steps_are_one_and_push_no_other_out() {
+    let steps = (0..6).map(|step| named(&format!("step_{step}_sleep"), Some(50.0), 52.0));
+    let mut marks: Vec<Named> = steps.collect();
+    marks.push(named("engine.sleep", Some(20.0), 21.0));
+    let expected = [
+        told("engine.sleep", 1, 70, 70),
+        told("step_0_sleep", 6, 70, 5),
+    ];
+    assert_eq!(audits(&marks, &NIGHT), expected);
+}
+
+#[test]
 fn other_marks_unknown_memory_and_a_device_without_its_own_tell_nothing() {
     let others = [
         named("step 7", None, 50.0),
