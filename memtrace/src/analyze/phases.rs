@@ -25,6 +25,7 @@ pub use focus::{GpuChange, HolderChange, PhaseError, PhaseFocus, RoleChange};
 pub(super) use gauge::Gauge;
 pub use slope::Slope;
 pub(super) use timeline::{Gauges, Noted, Timeline};
+pub(super) use told::Tellings;
 
 use super::amounts::Amounts;
 use crate::model::{BootNs, Bytes, DurationNs};
@@ -276,6 +277,11 @@ pub struct Repeated {
     pub tree: Measures,
     /// The process of each; `None` for those of a person.
     pub own: Option<Measures>,
+    /// What the tree gained from the first begin to the last end: phases that overlap gain the
+    /// same, and their sum is nobody's.
+    pub tree_delta: Option<Bytes>,
+    /// What came into use on all GPUs from the first begin to the last end.
+    pub gpu_delta: Option<Bytes>,
     /// What the tree held at the last end above the baseline.
     pub since_baseline: Option<Bytes>,
     /// All recorded processes by their roles, what changed most first.
@@ -336,6 +342,8 @@ pub struct Steps {
     pub tree: Option<Slope>,
     /// RSS of their own process at their ends, over their number.
     pub own: Option<Slope>,
+    /// Of several processes that pass them, the one that surely grows most.
+    pub grower: Option<(usize, Slope)>,
     /// What was in use on all GPUs at their ends, over their number.
     pub gpu: Option<Slope>,
 }

@@ -240,9 +240,10 @@ fn most_of_it(phase: &Phase) -> String {
 
 /// ` gib=12.66 seconds=31.5`: what its marks say, but for what other columns show.
 fn attributes(phase: &Phase) -> String {
-    const SHOWN: [&str; 12] = [
+    const SHOWN: [&str; 13] = [
         "rss_delta_bytes",
         "rss_bytes",
+        "rss_anon_bytes",
         "line",
         "pid",
         "function",
@@ -387,13 +388,7 @@ fn steepest<'a>(
 fn leaks(section: &mut Section, analysis: &Analysis, stages: &[&Repeated]) {
     let slope = |stage: &Repeated| stage.steps?.tree;
     if let Some((stage, slope)) = steepest(stages, slope) {
-        let own = stage.steps.and_then(|steps| steps.own);
-        let who = match own.filter(Slope::is_growing) {
-            Some(own) => format!("; its own process by {}", per_step_bytes(&own)),
-            None => grower(&stage.roles).map_or_else(String::new, |(name, slope)| {
-                format!("; most of it in {name} ({})", per_step_bytes(&slope))
-            }),
-        };
+        let who = who_leaks(analysis, stage);
         section.say(Tone::Alert, grows("the tree", stage, &slope, &who));
     }
     let slope = |stage: &Repeated| stage.steps?.gpu;
@@ -404,6 +399,30 @@ fn leaks(section: &mut Section, analysis: &Analysis, stages: &[&Repeated]) {
         });
         section.say(Tone::Alert, grows("all GPUs", stage, &slope, &who));
     }
+}
+
+/// Who grows most: the process that passes the steps, or a role that grows more.
+fn who_leaks(analysis: &Analysis, stage: &Repeated) -> String {
+    /// By a tenth more: the same memory, seen at a slightly other time, is no other grower.
+    const MORE: f64 = 1.1;
+    let own = stage.steps.and_then(|steps| {
+        let many = steps.grower.map(|(process, slope)| {
+            let process = &analysis.processes[process];
+            (
+                format!("process {} ({})", pid(process), process.name),
+                slope,
+            )
+        });
+        let one = || Some(("its own process".to_owned(), steps.own?));
+        let one = || one().filter(|_| stage.process_count < 2);
+        many.or_else(one).filter(|(_, slope)| slope.is_growing())
+    });
+    let own_rise = own.as_ref().map_or(0.0, |(_, slope)| slope.bytes_per_step);
+    let role = grower(&stage.roles).filter(|(_, role)| role.bytes_per_step > own_rise * MORE);
+    let role =
+        role.map(|(name, slope)| format!("; most of it in {name} ({})", per_step_bytes(&slope)));
+    let own = own.map(|(name, slope)| format!("; {name} by {}", per_step_bytes(&slope)));
+    role.unwrap_or_default() + &own.unwrap_or_default()
 }
 
 fn per_step_bytes(slope: &Slope) -> String {

@@ -146,6 +146,8 @@ struct Repeated<'a> {
     total_ns: DurationNs,
     tree: Measures,
     own: Option<Measures>,
+    tree_delta_bytes: Option<Bytes>,
+    gpu_delta_bytes: Option<Bytes>,
     since_baseline_bytes: Option<Bytes>,
     roles: Vec<Part<'a>>,
     gpu: Option<Figures>,
@@ -332,11 +334,13 @@ impl<'a> Repeated<'a> {
             total_ns: many.total_ns,
             tree: Measures::of(analysis, &many.tree),
             own: many.own.as_ref().map(|own| Measures::of(analysis, own)),
+            tree_delta_bytes: many.tree_delta,
+            gpu_delta_bytes: many.gpu_delta,
             since_baseline_bytes: many.since_baseline,
             roles: Part::all(analysis, &many.roles),
             gpu: many.gpu.as_ref().map(|gpu| Figures::of(analysis, gpu)),
             devices: Part::all(analysis, &many.devices),
-            steps: many.steps.as_ref().map(Steps::of),
+            steps: many.steps.as_ref().map(|steps| Steps::of(analysis, steps)),
         }
     }
 }
