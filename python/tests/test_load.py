@@ -361,15 +361,14 @@ def test_what_a_process_told_of_itself_is_newer_than_its_rows(tmp_path: Path) ->
         (3, 1, 860 * mib, "rss_stat"),
         (8, 1, 172 * mib, "snapshot"),
     ]
-    path = write(tmp_path, mem, [(1, None), (2, None), (3, None), (4, 5 * SECOND)], marks)
+    path = write(tmp_path, mem, [(1, None), (2, None), (3, None), (4, 5)], marks)
     recording = memtrace.load(path)
     phases = recording.phases()
     assert phases.column("rss_delta_bytes")[:2] == [100 * mib, 2 * mib]
     assert phases.column("rss_peak_bytes")[0] == 860 * mib
     assert phases.column("tree_rss_delta_bytes")[:2] == [100 * mib, 2 * mib]
     assert phases.column("rss_begin_bytes")[2:4] == [None, 0]
-    held = recording.at(5).column("rss_bytes")
-    assert held == [170 * mib, 2 * mib, 2 * mib] or held == [170 * mib, 2 * mib]
+    assert recording.at(5).column("rss_bytes") == [170 * mib, 2 * mib]
     assert recording.at(5).column("rss_anon_bytes")[0] == 160 * mib
     assert recording.at(9).column("rss_bytes")[0] == 172 * mib
 

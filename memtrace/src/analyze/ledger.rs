@@ -17,7 +17,7 @@ pub(super) use slot::{CURVE_AFTER_NS, Seen};
 use super::amounts::{Amounts, Totals};
 use super::groups::Groups;
 use super::growth::{self, Growth};
-use super::phases::{Gauge, Gauges, RoleGauges, Tellings};
+use super::phases::{Doubts, Gauge, Gauges, RoleGauges, Tellings};
 use super::reorder::Sample;
 use super::roles::RoleSums;
 use super::roster::Roster;
@@ -104,6 +104,7 @@ pub(super) struct Ledger<'a> {
     growth: Option<Growth>,
     gauge: Gauge<Amounts>,
     tellings: Tellings,
+    doubts: Doubts,
 }
 
 impl<'a> Ledger<'a> {
@@ -144,6 +145,7 @@ impl<'a> Ledger<'a> {
             growth: None,
             gauge: gauges.tree,
             tellings,
+            doubts: gauges.doubts,
             roster,
         };
         let mut tree_of_root = std::collections::HashMap::new();
@@ -178,6 +180,7 @@ impl<'a> Ledger<'a> {
         self.slots[position].saw(sample.amounts, sample.boot_ns);
         self.row_count = self.row_count.saturating_add(1);
         if !self.slots[position].has_ended {
+            self.doubt(position, &sample.amounts, time);
             self.change(position, Some(sample.amounts), time);
         }
     }
@@ -197,8 +200,18 @@ impl<'a> Ledger<'a> {
                 let amounts = slot.now.measured(telling.rss, telling.anon);
                 slot.saw(amounts, time);
                 self.move_to(time);
+                self.doubt(telling.process, &amounts, time);
                 self.change(telling.process, Some(amounts), time);
             }
+        }
+    }
+
+    /// What a process turns out to hold tells how far its last row can be relied on.
+    fn doubt(&mut self, position: usize, amounts: &Amounts, time: BootNs) {
+        let slot = &self.slots[position];
+        if slot.is_present {
+            let before = (slot.changed_boot_ns, &slot.now);
+            self.doubts.note(position, before, (time, amounts));
         }
     }
 
@@ -242,6 +255,7 @@ impl<'a> Ledger<'a> {
                 tree: self.gauge,
                 // The sums by role have them until they are finished.
                 roles: RoleGauges::default(),
+                doubts: self.doubts,
             },
             trees: self.trees.iter().map(Tree::seen).collect(),
             roles: self.roles,

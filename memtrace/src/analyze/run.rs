@@ -99,7 +99,7 @@ where
     let windows = oom::Windows::of(&kills, &clock, &roster.processes);
     let asked = instants.iter().copied().chain(windows.instants());
     let tellings = Tellings::new(phases.tellings(&roster.processes));
-    let asked = (asked.collect(), phases.gauges(), tellings);
+    let asked = (asked.collect(), phases.gauges(info.interval_ns), tellings);
     let mut sizes = mappings::Sizes::default();
     let end = clock.end();
     let who = (&mut roster, &groups);

@@ -119,8 +119,7 @@ pub(super) fn repeated(spans: &[Span], group: &Group, memory: &Memory) -> Repeat
     };
     let begins = members().map(|span| span.begin.unwrap_or(span.end));
     let last = members().max_by_key(|span| span.end);
-    let whole = Span::whole(members());
-    let whole = whole.as_ref();
+    let open = merged(members());
     let duration = |span: &Span| {
         let begin = span.begin?;
         Some((memory.end_of(span) - begin).0)
@@ -147,8 +146,8 @@ pub(super) fn repeated(spans: &[Span], group: &Group, memory: &Memory) -> Repeat
         total_ns: DurationNs(durations.fold(0, i64::saturating_add)),
         tree: Measures::of(&tree),
         own: is_any(&own).then(|| Measures::of(&own)),
-        tree_delta: whole.and_then(|whole| memory.tree(whole).rss_delta()),
-        gpu_delta: whole.and_then(|whole| memory.around.gpu(whole)?.delta()),
+        tree_delta: sum(open.iter().map(|span| memory.tree(span).rss_delta())),
+        gpu_delta: sum(open.iter().map(|span| memory.around.gpu(span)?.delta())),
         since_baseline: last.and_then(|span| memory.since_baseline(span)),
         roles: roles(spans, group, memory),
         gpu: is_any(&gpu).then(|| Measures::of(&gpu)),
@@ -157,6 +156,25 @@ pub(super) fn repeated(spans: &[Span], group: &Group, memory: &Memory) -> Repeat
             .is_numbered()
             .then(|| steps(spans, group, [&tree, &own, &gpu])),
     }
+}
+
+/// The stretches in which any of them was open; spans come in the order of their begins.
+fn merged<'a>(spans: impl Iterator<Item = &'a Span>) -> Vec<Span> {
+    let mut merged: Vec<Span> = Vec::new();
+    for span in spans {
+        match merged.last_mut() {
+            Some(last) if span.begin.is_some_and(|begin| begin < last.end) => {
+                last.end = last.end.max(span.end);
+            }
+            _ => merged.push(span.clone()),
+        }
+    }
+    merged
+}
+
+/// The sum of what is known; `None` when nothing is.
+fn sum(deltas: impl Iterator<Item = Option<Bytes>>) -> Option<Bytes> {
+    deltas.flatten().reduce(|sum, delta| sum + delta)
 }
 
 /// The roles that held anything, what changed most first.

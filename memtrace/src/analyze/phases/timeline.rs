@@ -3,6 +3,7 @@
 
 use super::around::Around;
 use super::by_role::{RoleGauges, Roles};
+use super::doubts::{Doubts, Uncertain};
 use super::focus::{Focus, PhaseError};
 use super::gauge::{Gauge, OPEN, Readings, in_order};
 use super::lines::{self, Group};
@@ -16,7 +17,7 @@ use crate::analyze::groups::Groups;
 use crate::analyze::process::Process;
 use crate::analyze::roster::Roster;
 use crate::analyze::{RowSource, RunClock};
-use crate::model::{BootNs, Bytes};
+use crate::model::{BootNs, Bytes, DurationNs};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -35,6 +36,8 @@ pub(in crate::analyze) struct Gauges {
     pub(in crate::analyze) own: HashMap<usize, Gauge<Amounts>>,
     /// The processes by role.
     pub(in crate::analyze) roles: RoleGauges,
+    /// Where any of these is not to be relied on.
+    pub(in crate::analyze) doubts: Doubts,
 }
 
 /// What was noted for the phases, and who there is.
@@ -113,8 +116,8 @@ impl Timeline {
         tellings(&self.spans, processes)
     }
 
-    /// What the pass is to note.
-    pub(in crate::analyze) fn gauges(&self) -> Gauges {
+    /// What the pass is to note, of rows that come at least once in an interval.
+    pub(in crate::analyze) fn gauges(&self, interval: DurationNs) -> Gauges {
         let mut own: HashMap<usize, Vec<BootNs>> = HashMap::new();
         for span in &self.spans {
             if let Some(process) = span.process {
@@ -127,6 +130,7 @@ impl Timeline {
             own: own
                 .map(|(process, instants)| (process, Gauge::new(in_order(instants))))
                 .collect(),
+            doubts: Doubts::new(Arc::clone(&self.boundaries), interval),
             roles: RoleGauges::new(match &self.focus {
                 Some(focus) if self.has_only_focus_by_role() => {
                     in_order(focus.boundaries(&self.spans).collect())
@@ -173,6 +177,7 @@ impl Timeline {
             roles: Roles::of(gauges.roles, noted.groups, noted.processes),
             around: noted.around,
             processes: noted.processes,
+            doubts: gauges.doubts,
             end: clock.end(),
         };
         let count_of = |spans: &[Span]| {
@@ -207,6 +212,7 @@ pub(super) struct Memory<'a> {
     pub(super) around: Around,
     baseline: Amounts,
     processes: &'a [Process],
+    doubts: Doubts,
     /// The end of the recording.
     end: BootNs,
 }
@@ -246,6 +252,25 @@ impl Memory<'_> {
         })
     }
 
+    fn tree_uncertain(&self, span: &Span) -> Uncertain {
+        let is = |at: BootNs| self.doubts.is_tree(at, &self.tree.at(at));
+        Uncertain {
+            begin: span.begin.is_some_and(is),
+            end: is(span.end),
+        }
+    }
+
+    fn own_uncertain(&self, span: &Span) -> Uncertain {
+        let is = |at: BootNs| {
+            let process = span.process;
+            process.is_some_and(|process| self.doubts.is_own(process, at))
+        };
+        Uncertain {
+            begin: span.begin.is_some_and(is),
+            end: is(span.end),
+        }
+    }
+
     fn exact_peak(&self, span: &Span) -> Option<(Bytes, BootNs)> {
         span.process?;
         Some((exact_peak(span)?, self.end_of(span)))
@@ -281,6 +306,8 @@ impl Memory<'_> {
             is_after_exit: span.is_after_exit,
             tree: self.tree(span),
             own: self.own(span),
+            tree_uncertain: self.tree_uncertain(span),
+            own_uncertain: self.own_uncertain(span),
             since_baseline: self.since_baseline(span),
             roles: Vec::new(),
             gpu: self.around.gpu(span),

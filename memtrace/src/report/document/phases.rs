@@ -7,7 +7,7 @@ use super::gpus::short;
 use super::{Column, Section, Tone, figures, flexible, pid, words_in};
 use crate::analyze::{
     Amounts, Analysis, Level, Phase, PhaseEnd, PhaseForm, PhaseLine, PhasePart, Repeated, Slope,
-    Stretch,
+    Stretch, Uncertain,
 };
 use crate::model::{Bytes, DurationNs};
 use crate::report::Style;
@@ -47,6 +47,7 @@ pub(super) fn phases(analysis: &Analysis, style: &Style, top: usize) -> Option<S
     let (stages, repeats): (Vec<&Repeated>, Vec<&Repeated>) =
         many.into_iter().partition(|many| many.steps.is_some());
     table(&mut section, analysis, &single, style.has_phases);
+    doubt(&mut section, &single);
     stage_table(&mut section, analysis, &stages);
     repeat_table(&mut section, analysis, &repeats);
     leaks(&mut section, analysis, &stages);
@@ -169,6 +170,19 @@ fn table(section: &mut Section, analysis: &Analysis, phases: &[&Phase], has_attr
     section.table(columns, rows);
 }
 
+fn doubt(section: &mut Section, phases: &[&Phase]) {
+    let is_uncertain =
+        |phase: &&Phase| phase.tree_uncertain.is_any() || phase.own_uncertain.is_any();
+    let mut stretches = phases.iter().filter(|phase| !is_end_of_nothing(phase));
+    if stretches.any(is_uncertain) {
+        section.say(
+            Tone::Quiet,
+            "~ where memory moved around a mark that does not tell what its process held: on \
+             which side of the mark is not known. `memtrace.phase` tells it.",
+        );
+    }
+}
+
 /// Only the columns that say anything.
 fn filled(columns: Vec<Column>, rows: Vec<Vec<String>>) -> (Vec<Column>, Vec<Vec<String>>) {
     let is_filled: Vec<bool> = (0..columns.len())
@@ -211,8 +225,8 @@ fn row(analysis: &Analysis, phase: &Phase) -> Vec<String> {
         label(phase),
         pid_of(analysis, phase.process),
         took(phase),
-        change(phase.tree.rss_delta()),
-        own(Amounts::rss),
+        about(phase, phase.tree_uncertain, change(phase.tree.rss_delta())),
+        about(phase, phase.own_uncertain, own(Amounts::rss)),
         words::change(phase.since_baseline),
         peak(&phase.tree),
         level(phase.gpu),
@@ -226,6 +240,14 @@ fn row(analysis: &Analysis, phase: &Phase) -> Vec<String> {
         most_of_it(phase),
         level(phase.page_cache),
     ]
+}
+
+/// A change that may be off.
+fn about(phase: &Phase, uncertain: Uncertain, change: String) -> String {
+    match uncertain.is_any() && !change.is_empty() && !is_end_of_nothing(phase) {
+        true => format!("~{change}"),
+        false => change,
+    }
 }
 
 /// The role that gained or lost most, where there are several to choose from.
@@ -483,12 +505,15 @@ fn repeat_table(section: &mut Section, analysis: &Analysis, repeats: &[&Repeated
             pids_of(analysis, many),
             words::count(many.count),
             words::duration(many.total_ns),
-            change(delta.map(|delta| delta.sum)),
+            change(
+                many.own
+                    .map_or(many.tree_delta, |_| delta.map(|delta| delta.sum)),
+            ),
             change(delta.map(|delta| Bytes(delta.mean_bytes as i64))),
             change(delta.map(|delta| delta.p95)),
             words::bytes_or_unknown(many.tree.peak.map(|(bytes, _)| bytes)),
             many.gpu
-                .map_or_else(String::new, |gpu| change(gpu.delta.map(|delta| delta.sum))),
+                .map_or_else(String::new, |_| change(many.gpu_delta)),
         ]
     });
     let (columns, rows) = filled(columns, rows.collect());

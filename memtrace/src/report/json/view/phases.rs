@@ -42,6 +42,13 @@ pub(super) struct Focus<'a> {
     holders: Vec<HolderChange<'a>>,
 }
 
+/// Where a figure may be off.
+#[derive(Serialize)]
+struct Uncertain {
+    begin: bool,
+    end: bool,
+}
+
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Line<'a> {
@@ -64,6 +71,8 @@ struct Phase<'a> {
     duration_ns: Option<DurationNs>,
     tree: Stretch,
     own: Option<Stretch>,
+    tree_uncertain: Uncertain,
+    own_uncertain: Uncertain,
     since_baseline_bytes: Option<Bytes>,
     roles: Vec<Role<'a>>,
     gpu: Option<Level>,
@@ -285,6 +294,8 @@ impl<'a> Phase<'a> {
             duration_ns: phase.duration(),
             tree: Stretch::of(analysis, &phase.tree),
             own: phase.own.as_ref().map(|own| Stretch::of(analysis, own)),
+            tree_uncertain: Uncertain::of(phase.tree_uncertain),
+            own_uncertain: Uncertain::of(phase.own_uncertain),
             since_baseline_bytes: phase.since_baseline,
             roles: roles.collect(),
             gpu: phase.gpu.as_ref().map(|gpu| Level::of(analysis, gpu)),
@@ -295,6 +306,15 @@ impl<'a> Phase<'a> {
                 .map(|cache| Level::of(analysis, cache)),
             exact_peak_bytes: phase.exact_peak,
             attributes: &phase.attributes,
+        }
+    }
+}
+
+impl Uncertain {
+    fn of(uncertain: analyze::Uncertain) -> Self {
+        Self {
+            begin: uncertain.begin,
+            end: uncertain.end,
         }
     }
 }
