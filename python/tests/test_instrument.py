@@ -194,7 +194,7 @@ def test_a_name_that_moved_is_missing_only_when_it_is_nowhere(
     assert len(recorder.messages()) == 3
 
 
-@pytest.mark.parametrize("target", ["no-such-list", "a:", ":b", "a:b:c", "a b:c", ""])
+@pytest.mark.parametrize("target", ["no-such-list", "a:", ":b", "a:b:c", "a b:c", "a\0b:c", ""])
 def test_what_is_no_target_is_reported(package: str, target: str) -> None:
     with pytest.warns(RuntimeWarning, match="module:function"):
         memtrace.instrument(target)

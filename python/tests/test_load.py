@@ -467,12 +467,23 @@ def test_a_notebook_shows_a_table_as_one_and_runs_nothing_in_it() -> None:
 
 def test_a_notebook_needs_no_pandas_for_times() -> None:
     # pandas is looked for when pyarrow is imported: in a process of its own.
-    script = (
-        "import sys; sys.modules['pandas'] = None; import memtrace;"
-        "mem = memtrace.load(sys.argv[1]).mem;"
-        "assert mem._repr_html_().count('<tr>') == 21;"
-        "print(mem.column('ts')[0].isoformat())"
-    )
+    script = """
+import sys
+
+class NoPandas:
+    @staticmethod
+    def find_spec(name, *rest):
+        if name.partition(".")[0] == "pandas":
+            raise ImportError(name)
+
+sys.meta_path.insert(0, NoPandas)
+import memtrace
+
+mem = memtrace.load(sys.argv[1]).mem
+assert mem._repr_html_().count("<tr>") == 21
+assert "pandas" not in sys.modules
+print(mem.column("ts")[0].isoformat())
+"""
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     ran = subprocess.run(
         [sys.executable, "-c", script, str(TRAINING)],

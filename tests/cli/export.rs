@@ -1,7 +1,6 @@
 //! `memtrace export` leaves whole files, or none.
 
 use super::*;
-use std::io::Read;
 use std::path::Path;
 
 const NAMES: [&str; 4] = [
@@ -72,23 +71,51 @@ fn files_that_are_there_are_replaced_only_when_asked_for() -> Result<()> {
 }
 
 #[test]
+fn what_stands_where_a_file_is_made_is_not_followed() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let (recording, files) = (dir.path().join("recording"), dir.path().join("files"));
+    recorded(&recording)?;
+    std::fs::create_dir(&files)?;
+    let secret = dir.path().join("secret");
+    std::fs::write(&secret, "mine")?;
+    for name in NAMES {
+        std::os::unix::fs::symlink(&secret, files.join(format!("{name}.partial")))?;
+        std::os::unix::fs::symlink(&secret, files.join(name))?;
+    }
+    let words_of = [Path::new("export"), &recording, Path::new("-o"), &files];
+    let words_of = words_of.map(Path::as_os_str);
+    let refused = memtrace(words_of)?;
+    assert!(!refused.status.success());
+    let forced = memtrace(words_of.into_iter().chain([OsStr::new("--force")]))?;
+    assert!(forced.status.success(), "{}", words(&forced));
+    assert_eq!(std::fs::read_to_string(&secret)?, "mine");
+    for name in NAMES {
+        assert!(files.join(name).symlink_metadata()?.is_file(), "{name}");
+    }
+    Ok(())
+}
+
+#[test]
 fn an_export_that_is_interrupted_leaves_nothing_under_a_final_name() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let (recording, files) = (dir.path().join("recording"), dir.path().join("files"));
     recorded(&recording)?;
-    // What it writes goes into a pipe that nobody empties, so that it stops in the middle.
-    std::fs::create_dir(&files)?;
-    let partial = files.join(format!("{}.partial", NAMES[0]));
-    let made = Command::new("mkfifo").arg(&partial).status()?;
-    anyhow::ensure!(made.success(), "mkfifo: {made}");
+    // What it reads is a pipe that nobody fills, so that it stops in the middle.
+    for file in std::fs::read_dir(recording.join("mem"))? {
+        let file = file?.path();
+        std::fs::remove_file(&file)?;
+        let made = Command::new("mkfifo").arg(&file).status()?;
+        anyhow::ensure!(made.success(), "mkfifo: {made}");
+    }
     let mut child = Command::new(program::memtrace()?)
         .args(["export", "--interval", "1ms", "-o"])
         .args([&files, &recording])
         .stdin(Stdio::null())
         .stderr(Stdio::null())
         .spawn()?;
-    let mut pipe = std::fs::File::open(&partial)?;
-    pipe.read_exact(&mut [0])?;
+    await_that("it writes", || {
+        listed(&files).is_ok_and(|names| names.len() == NAMES.len())
+    });
     anyhow::ensure!(
         child.try_wait()?.is_none(),
         "it ended before it was interrupted"

@@ -6,10 +6,10 @@ use crate::model::DurationNs;
 use crate::report::{samples, visible};
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use tempfile::NamedTempFile;
 
 const CSV: &str = "memory_samples.csv";
 const JSONL: &str = "memory_samples.jsonl";
@@ -127,44 +127,57 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// A file that gets its name when it is whole. Dropped before that it leaves nothing behind;
 /// after a kill a file is left whose name ends in `.partial`.
 struct Part {
-    file: BufWriter<File>,
-    partial: PathBuf,
+    file: BufWriter<NamedTempFile>,
     path: PathBuf,
+    is_forced: bool,
 }
 
 impl Part {
     fn open(target: &Path, name: &str, is_forced: bool) -> anyhow::Result<Self> {
         let path = target.join(name);
         if !is_forced && path.symlink_metadata().is_ok() {
-            bail!("{} is there already; --force replaces it", path.display());
+            bail!("{}", is_there(&path));
         }
-        let partial = target.join(format!("{name}.partial"));
-        let file = File::create(&partial)
-            .with_context(|| format!("failed to write {}", partial.display()))?;
+        let mut partial = tempfile::Builder::new();
+        let prefix = format!("{name}.");
+        partial.prefix(&prefix).suffix(".partial");
+        // As any other file that is made: the umask takes away from it.
+        #[cfg(unix)]
+        partial.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        let file = partial
+            .tempfile_in(target)
+            .with_context(|| format!("failed to write to {}", target.display()))?;
         Ok(Self {
             file: BufWriter::new(file),
-            partial,
             path,
+            is_forced,
         })
     }
 
     fn sync(&mut self) -> io::Result<()> {
         self.file.flush()?;
-        self.file.get_ref().sync_all()
+        self.file.get_ref().as_file().sync_all()
     }
 
     fn finish(self) -> anyhow::Result<PathBuf> {
-        std::fs::rename(&self.partial, &self.path)
-            .with_context(|| format!("failed to make {}", self.path.display()))?;
-        Ok(self.path.clone())
+        let doing = || format!("failed to make {}", self.path.display());
+        let file = self.file.into_inner().with_context(doing)?;
+        let persisted = match self.is_forced {
+            true => file.persist(&self.path),
+            false => file.persist_noclobber(&self.path),
+        };
+        match persisted {
+            Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {
+                bail!("{}", is_there(&self.path))
+            }
+            persisted => persisted.with_context(doing)?,
+        };
+        Ok(self.path)
     }
 }
 
-impl Drop for Part {
-    fn drop(&mut self) {
-        // Nothing is there under this name any more once it is whole.
-        let _ = std::fs::remove_file(&self.partial);
-    }
+fn is_there(path: &Path) -> String {
+    format!("{} is there already; --force replaces it", path.display())
 }
 
 fn say(text: &str) {

@@ -274,7 +274,9 @@ def _is_first_to_say(target: str) -> bool:
     said = os.environ.get(_SAID)
     if said is not None and target in said.split(","):
         return False
-    os.environ[_SAID] = target if said is None else f"{said},{target}"
+    # A name with a NUL in it cannot be told to those below.
+    with contextlib.suppress(ValueError):
+        os.environ[_SAID] = target if said is None else f"{said},{target}"
     return True
 
 

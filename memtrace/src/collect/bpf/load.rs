@@ -71,7 +71,9 @@ pub enum LoadError {
     Absent(&'static str),
     /// The way to see calls on address spaces that was asked for by name was refused.
     #[error(
-        "the kernel refused --probes {0}; take another way, or none: memtrace doctor says which there are"
+        "the kernel refused --probes {}; take another way, or none: memtrace doctor says which \
+         there are",
+        .0.trim_end_matches('.')
     )]
     Probes(String),
     /// The task iterator's descriptor could not be read.

@@ -3,7 +3,7 @@
 
 use crate::collect::World;
 use crate::collect::kept::TextBuffer;
-use crate::collect::procfs::{memory_cgroup, set_cgroup};
+use crate::collect::procfs::{Stat, memory_cgroup, set_cgroup};
 use crate::host::{CgroupVersion, MemoryHierarchy};
 use crate::model::{BootNs, DurationNs, Tgid, Upid};
 use std::path::Path;
@@ -73,10 +73,18 @@ fn group(
         .ok()?;
     let path = memory_cgroup(text)?;
     // On v1 this stands for every group once the main thread has ended (proc_cgroup_show()).
-    let says_nothing = hierarchy.version == CgroupVersion::V1 && path == "/";
+    let says_nothing = hierarchy.version == CgroupVersion::V1
+        && path == "/"
+        && !has_main_thread(tgid, proc, buffer);
     // What the mount does not show was named in another way.
     let is_shown = hierarchy.directory(&path).is_some();
     (is_shown && !says_nothing).then_some(path)
+}
+
+fn has_main_thread(tgid: Tgid, proc: &Path, buffer: &mut TextBuffer) -> bool {
+    let text = buffer.read_once(&proc.join(format!("{tgid}/stat"))).ok();
+    text.and_then(Stat::parse)
+        .is_some_and(|stat| stat.has_main_thread())
 }
 
 #[cfg(test)]
@@ -87,11 +95,17 @@ mod tests {
     use std::collections::HashSet;
     use std::fs;
 
-    /// The group of a process that was in /a, after /proc says this.
+    /// The group of a process that was in /a, after /proc says this of it while it sleeps.
     fn after(version: CgroupVersion, text: &str) -> Option<String> {
+        after_in_state(version, text, "S")
+    }
+
+    fn after_in_state(version: CgroupVersion, text: &str, state: &str) -> Option<String> {
         let proc = tempfile::tempdir().unwrap();
         fs::create_dir(proc.path().join("7")).unwrap();
         fs::write(proc.path().join("7/cgroup"), text).unwrap();
+        let stat = format!("7 (train) {state} 1{}", " 2".repeat(48));
+        fs::write(proc.path().join("7/stat"), stat).unwrap();
         let hierarchy = MemoryHierarchy {
             version,
             mount_point: "/sys/fs/cgroup".into(),
@@ -124,13 +138,17 @@ mod tests {
         assert_eq!(after(CgroupVersion::V1, "9:pids:/x\n4:memory:/b\n"), b);
         assert_eq!(after(CgroupVersion::V2, "0::/b\n"), b);
         assert_eq!(after(CgroupVersion::V2, "0::/\n").as_deref(), Some("/"));
+        assert_eq!(
+            after(CgroupVersion::V1, "4:memory:/\n").as_deref(),
+            Some("/")
+        );
     }
 
     #[test]
     fn what_says_nothing_of_the_group_changes_nothing() {
         let a = Some("/a".to_owned());
         // The main thread has ended, the others go on.
-        assert_eq!(after(CgroupVersion::V1, "4:memory:/\n"), a);
+        assert_eq!(after_in_state(CgroupVersion::V1, "4:memory:/\n", "Z"), a);
         assert_eq!(after(CgroupVersion::V2, "0::/../sibling\n"), a);
         assert_eq!(after(CgroupVersion::V2, "1:name=systemd:/x\n"), a);
     }

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Connections that may wait to be taken; more are refused at once.
 const BACKLOG: i32 = 64;
@@ -135,18 +135,59 @@ fn is_passing(error: &io::Error) -> bool {
     is_out_of_descriptors || kinds.contains(&error.kind())
 }
 
+/// One line, or what comes before the end; `None` when neither is there in time.
+fn read_line(stream: &mut UnixStream) -> Option<Vec<u8>> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut line = Vec::new();
+    while line.len() < QUESTION_BYTES_MAX && !line.contains(&b'\n') {
+        let left = deadline.checked_duration_since(Instant::now())?;
+        stream
+            .set_read_timeout(Some(left.max(Duration::from_millis(1))))
+            .ok()?;
+        let mut bytes = [0; QUESTION_BYTES_MAX];
+        let room = bytes.get_mut(line.len()..)?;
+        match stream.read(room).ok()? {
+            0 => break,
+            length => line.extend_from_slice(room.get(..length)?),
+        }
+    }
+    Some(line)
+}
+
 fn read(mut stream: UnixStream) -> Option<Asked> {
     let peer = socket_peercred(&stream).ok()?;
     let tgid = u32::try_from(peer.pid.as_raw_nonzero().get()).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    let mut bytes = [0; QUESTION_BYTES_MAX];
-    // A client sends its line at once, so it comes at once.
-    let length = stream.read(&mut bytes).ok()?;
-    let question = DescendantsQuestion::parse(bytes.get(..length)?)?;
+    let line = read_line(&mut stream)?;
+    let question = DescendantsQuestion::parse(&line)?;
     Some(Asked {
         tgid: Tgid(tgid),
         at: clock::boot(),
         question,
         stream,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_line_is_whole_however_it_comes_and_nobody_is_waited_for() {
+        let (mut asking, mut asked) = UnixStream::pair().unwrap();
+        asking.write_all(b"one").unwrap();
+        let writer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(5));
+            asking.write_all(b" line\n").unwrap();
+            asking
+        });
+        assert_eq!(read_line(&mut asked).as_deref(), Some(&b"one line\n"[..]));
+
+        let mut asking = writer.join().unwrap();
+        asking.write_all(b"half").unwrap();
+        assert_eq!(read_line(&mut asked), None);
+        asking.write_all(b"the end").unwrap();
+        drop(asking);
+        assert_eq!(read_line(&mut asked).as_deref(), Some(&b"the end"[..]));
+    }
 }

@@ -27,5 +27,6 @@ pub use cgroup_procs::below as processes_below;
 pub(super) use identity::set_cgroup;
 pub use identity::{Identity, IdentityError, identity, lineage};
 pub use now::{Now, now};
+pub(super) use stat::Stat;
 pub(super) use text::memory_cgroup;
 pub use text::{CMDLINE_LIMIT, command_line};

@@ -8,7 +8,7 @@ const PF_KTHREAD: u32 = 0x0020_0000;
 
 /// What is used of /proc/PID/stat.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Stat {
+pub(in crate::collect) struct Stat {
     /// The kernel's name for it.
     pub(super) comm: String,
     /// One letter; see proc_pid_stat(5).
@@ -34,7 +34,7 @@ pub(super) struct Stat {
 impl Stat {
     /// Parses the file. The name stands in parentheses, raw (proc_task_name() without
     /// escapes): it can hold blanks, newlines and parentheses, so its end is the last one.
-    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+    pub(in crate::collect) fn parse(text: &[u8]) -> Option<Self> {
         let open = text.iter().position(|byte| *byte == b'(')?;
         let close = text.iter().rposition(|byte| *byte == b')')?;
         let comm = super::text::comm(text.get(open + 1..close)?);
@@ -65,16 +65,21 @@ impl Stat {
         })
     }
 
+    /// Whether its main thread has not ended.
+    pub(in crate::collect) fn has_main_thread(&self) -> bool {
+        !matches!(self.state, b'Z' | b'X' | b'x')
+    }
+
     /// Whether all of it has ended. Its memory went with the last thread, before anyone
     /// waits for it. A leader that ended before its other threads shows as a zombie too,
     /// but then the process goes on.
     pub(super) fn has_ended(&self) -> bool {
-        matches!(self.state, b'Z' | b'X' | b'x') && self.thread_count <= 1
+        !self.has_main_thread() && self.thread_count <= 1
     }
 
     /// Whether the leader has ended and other threads go on.
     pub(super) fn has_lost_its_leader(&self) -> bool {
-        matches!(self.state, b'Z' | b'X' | b'x') && self.thread_count > 1
+        !self.has_main_thread() && self.thread_count > 1
     }
 
     /// When it started.

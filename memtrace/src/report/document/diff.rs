@@ -157,7 +157,7 @@ fn roles(told: &DiffReport<'_>, top: usize) -> Option<Section> {
     }
     section.say(
         Tone::Quiet,
-        "MEAN is the change of the mean over the whole recording, of a command up to its end. A dash is no change, or no \
+        "MEAN is the change of the mean over the whole recording, of a command from its exec to its end. A dash is no change, or no \
          steady growth.",
     );
     if has_gpu {
