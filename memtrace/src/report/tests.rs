@@ -271,7 +271,7 @@ fn phases_are_told_in_full_one_by_one_and_as_a_log() {
 #[test]
 fn the_sentence_about_a_leak_names_who_leaks_most() {
     use crate::model::tables::MarkKind::{Begin, End};
-    let mut run = golden::Script::command(&["a"], 100.0);
+    let mut run = crate::analyze::golden::Script::command(&["a"], 100.0);
     run.process(1, None, 0.0, "a");
     run.process(2, Some(1), 0.0, "leaky");
     for step in 0..20_u32 {
