@@ -293,6 +293,11 @@ def test_gpu_memory_is_told_at_any_time_and_its_books_close(tmp_path: Path) -> N
     told = recording.gpu_at(2)
     assert told.column("tgid") == [101, 101, 102, 77]
     assert told.column("used_bytes") == [50, 30, 30, None]
+    assert told.column("comm") == ["x", None, None, "other"]
+    late = write(tmp_path, [(0, 1, 10, "first"), (2, 1, 20, "rss_stat")], [(1, None)])
+    at_peak = memtrace.load(late)
+    assert at_peak.gpu_at("peak").column("used_bytes") == told.column("used_bytes")
+    assert at_peak.gpu_devices_at("peak").column("used_bytes") == [60, 40]
     assert recording.gpu_at(4).column("tgid") == [101, 102, 77]
     books = recording.gpu_devices_at(2)
     columns = ("device", "used_bytes", "processes_bytes", "unattributed_bytes")

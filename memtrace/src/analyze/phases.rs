@@ -70,9 +70,9 @@ impl Phases {
 #[derive(Clone, Debug)]
 pub enum PhaseLine {
     /// One.
-    One(Phase),
+    One(Box<Phase>),
     /// Many of one name, or of names that differ by a number.
-    Many(Repeated),
+    Many(Box<Repeated>),
 }
 
 /// A phase, or the stretch that leads up to a moment.

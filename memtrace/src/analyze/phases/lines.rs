@@ -98,13 +98,13 @@ fn stage_of(span: &Span) -> Option<(Arc<str>, i64)> {
 /// The lines with their memory.
 pub(super) fn lines(spans: &[Span], groups: &[Group], memory: &Memory) -> Vec<PhaseLine> {
     let lines = groups.iter().map(|group| match group.members.as_slice() {
-        [only] => PhaseLine::One(memory.phase(&spans[*only])),
-        _ => PhaseLine::Many(repeated(spans, group, memory)),
+        [only] => PhaseLine::One(Box::new(memory.phase(&spans[*only]))),
+        _ => PhaseLine::Many(Box::new(repeated(spans, group, memory))),
     });
     let mut lines: Vec<PhaseLine> = lines.collect();
     let single = lines.iter_mut().zip(groups);
     memory.tell_roles(single.filter_map(|(line, group)| match line {
-        PhaseLine::One(phase) => Some((phase, &spans[*group.members.first()?])),
+        PhaseLine::One(phase) => Some((phase.as_mut(), &spans[*group.members.first()?])),
         PhaseLine::Many(_) => None,
     }));
     lines

@@ -51,7 +51,7 @@ pub(super) fn tellings(spans: &[Span], processes: &[Process]) -> Vec<Telling> {
         let of_process = span
             .process
             .and_then(|place| Some((place, processes.get(place)?)));
-        let told = of_process.into_iter().flat_map(|(place, process)| {
+        of_process.into_iter().flat_map(|(place, process)| {
             let told = measured(span).into_iter().flatten();
             told.filter_map(move |(boot_ns, rss, anon)| {
                 let rss = held(process, rss)?;
@@ -62,8 +62,7 @@ pub(super) fn tellings(spans: &[Span], processes: &[Process]) -> Vec<Telling> {
                     anon: anon.map(|anon| anon.min(rss)),
                 })
             })
-        });
-        told
+        })
     });
     let mut told: Vec<Telling> = told.collect();
     told.sort_by_key(|telling| telling.boot_ns);
