@@ -2,11 +2,12 @@
 
 use super::RESERVED;
 use super::{
-    Sleeper, a_moment, amount, device, devices, diagnoses, info, processes, recorded, script, words,
+    Sleeper, a_moment, amount, device, devices, diagnoses, info, processes, recorded, report,
+    script, words,
 };
 use anyhow::{Context, Result};
 use memtrace::model::DiagKind;
-use memtrace_tests::gpu::{Device, FakeGpus, GIB, NOT_SUPPORTED, Process, Script};
+use memtrace_tests::gpu::{DRIVER_MISMATCH, Device, FakeGpus, GIB, NOT_SUPPORTED, Process, Script};
 use memtrace_tests::program;
 use std::process::Command;
 use std::thread::sleep;
@@ -46,11 +47,8 @@ fn slow_calls_are_made_less_often_and_hold_up_nothing() -> Result<()> {
     let said = diagnoses(&recorded)?;
     let slowed = said.iter().find(|row| row.kind == Some(DiagKind::BackOff));
     let slowed = slowed.context("nothing was said")?;
-    assert!(
-        slowed.detail.starts_with("GPU memory now every"),
-        "{}",
-        slowed.detail
-    );
+    assert!(slowed.detail.starts_with("read every"), "{}", slowed.detail);
+    assert_eq!(slowed.subject, "nvml memory");
     let last = devices(&recorded)?.pop().context("no device")?;
     let (spent, count) = (last.call_total_ns.context("no time")?.0, last.call_count);
     // 30 readings in 3 s would be some 60 calls and 600 ms.
@@ -59,6 +57,27 @@ fn slow_calls_are_made_less_often_and_hold_up_nothing() -> Result<()> {
     // The loop of the recorder has gone on in its own time.
     let node: Vec<memtrace::model::tables::NodeMemRow> = recorded.recording.rows()?;
     assert!(node.len() >= 3, "{}", node.len());
+    Ok(())
+}
+
+#[test]
+fn memory_and_processes_that_are_read_less_often_are_told_of_each() -> Result<()> {
+    let ours = Sleeper::start()?;
+    let mut slow = script(&[device(0, GIB, &[Process::new(ours.pid(), GIB)])]);
+    for (call, micros) in [
+        ("MemoryInfo_v2", 5_000),
+        ("ComputeRunningProcesses_v3", 80_000),
+    ] {
+        slow.slow_us.insert(format!("nvmlDeviceGet{call}"), micros);
+    }
+    let recorded = recorded(&FakeGpus::new(&slow)?, ours.pid(), &[], || {
+        sleep(Duration::from_millis(5_000));
+        Ok(())
+    })?;
+    let told = words(&report(&recorded, &[])?);
+    for subject in ["nvml memory: read every", "nvml processes: read every"] {
+        assert!(told.contains(subject), "{subject} is not in {told}");
+    }
     Ok(())
 }
 
@@ -85,6 +104,110 @@ fn a_call_that_hangs_does_not_keep_the_recording_from_ending() -> Result<()> {
     );
     assert_eq!(recorded.exit_code, 0);
     assert_eq!(devices(&recorded)?[0].used_bytes, amount(GIB + RESERVED));
+    // It had hung for less than a second, and the end of the recording tells of it.
+    let last = devices(&recorded)?.pop().context("no device")?;
+    assert_eq!((last.used_bytes, last.error.is_some()), (None, true));
+    let said = diagnoses(&recorded)?;
+    assert!(
+        said.iter().any(|row| row.subject == "nvml call"),
+        "{said:?}"
+    );
+    Ok(())
+}
+
+/// A device whose memory takes so long to be told from a second on, for two more.
+fn hanging_for(hang: Duration, after: Duration) -> Result<memtrace_tests::recorder::Recorded> {
+    let ours = Sleeper::start()?;
+    let listed = [Process::new(ours.pid(), GIB)];
+    let good = script(&[device(0, GIB, &listed), device(1, GIB, &listed)]);
+    let mut hung = good.clone();
+    let micros = u64::try_from(hang.as_micros())?;
+    hung.slow_us
+        .insert("nvmlDeviceGetMemoryInfo_v2".to_owned(), micros);
+    let fake = FakeGpus::new(&good)?;
+    recorded(&fake, ours.pid(), &[], || {
+        sleep(Duration::from_secs(1));
+        fake.set(&hung)?;
+        sleep(Duration::from_millis(400));
+        fake.set(&good)?;
+        sleep(after);
+        Ok(())
+    })
+}
+
+#[test]
+fn while_a_call_hangs_memory_is_unknown_and_its_time_counts() -> Result<()> {
+    let recorded = hanging_for(Duration::from_secs(60), Duration::from_secs(2))?;
+    let rows = devices(&recorded)?;
+    let known = rows.iter().rfind(|row| row.used_bytes.is_some());
+    let known = known.context("nothing was known")?.boot_ns;
+    let said = diagnoses(&recorded)?;
+    let hung: Vec<_> = said
+        .iter()
+        .filter(|row| row.subject == "nvml call")
+        .collect();
+    let [hung] = hung[..] else {
+        anyhow::bail!("{said:?}");
+    };
+    // Rows of the device stand where it changed.
+    assert!((0..2_500_000_000).contains(&(hung.boot_ns - known).0));
+    for uuid in ["GPU-0", "GPU-1"] {
+        let own = rows.iter().filter(|row| row.device == uuid);
+        let own: Vec<_> = own.filter(|row| row.boot_ns >= hung.boot_ns).collect();
+        assert_eq!(own.first().map(|row| row.boot_ns), Some(hung.boot_ns));
+        assert!(own.iter().all(|row| row.used_bytes.is_none()), "{own:?}");
+        // Until the recording had waited for it.
+        let spent = own.last().and_then(|row| row.call_total_ns);
+        let spent = spent.context("no cost")?.0;
+        assert!((2_500_000_000..6_000_000_000).contains(&spent), "{spent}");
+        // One device hangs; the other only waits.
+        let longest = own.last().and_then(|row| row.memory_call_ns);
+        assert_eq!(longest.is_some(), uuid == "GPU-0");
+        let held = processes(&recorded)?;
+        let last = held.iter().rfind(|row| row.device == uuid);
+        assert_eq!(last.context("no process")?.used_bytes, None, "{uuid}");
+    }
+    let told = words(&report(&recorded, &["--at", "+2.5s"])?);
+    assert!(told.contains("does not come back"), "{told}");
+    assert!(told.contains("NVIDIA Test 80GB ? 80.0 GiB"), "{told}");
+    Ok(())
+}
+
+#[test]
+fn when_a_call_that_hung_comes_back_memory_is_known_again() -> Result<()> {
+    let recorded = hanging_for(Duration::from_secs(2), Duration::from_millis(5_500))?;
+    let rows = devices(&recorded)?;
+    for uuid in ["GPU-0", "GPU-1"] {
+        let own: Vec<_> = rows.iter().filter(|row| row.device == uuid).collect();
+        assert!(own.is_sorted_by_key(|row| row.boot_ns), "{own:?}");
+        let mut states: Vec<_> = own.iter().map(|row| row.used_bytes.is_some()).collect();
+        states.dedup();
+        assert_eq!(states.first(), Some(&true), "{own:?}");
+        assert_eq!(states.last(), Some(&true), "{own:?}");
+        assert!(states.contains(&false), "{own:?}");
+        let held = processes(&recorded)?;
+        let last = held.iter().rfind(|row| row.device == uuid);
+        assert_eq!(last.context("no process")?.used_bytes, amount(GIB));
+    }
+    let said = diagnoses(&recorded)?;
+    let back = said.iter().find(|row| row.detail == "it has come back");
+    assert!(back.is_some(), "{said:?}");
+    Ok(())
+}
+
+#[test]
+fn a_library_that_does_not_start_is_told_in_the_report() -> Result<()> {
+    let ours = Sleeper::start()?;
+    let broken = Script {
+        fail: [("nvmlInit_v2".to_owned(), DRIVER_MISMATCH)].into(),
+        ..script(&[device(0, GIB, &[])])
+    };
+    let recorded = recorded(&FakeGpus::new(&broken)?, ours.pid(), &[], a_moment)?;
+    let told = words(&report(&recorded, &[])?);
+    assert!(
+        told.contains("memory of NVIDIA GPUs is unknown") && told.contains("does not start"),
+        "{told}"
+    );
     Ok(())
 }
 
@@ -142,7 +265,7 @@ fn a_list_that_is_not_supported_is_told_and_the_device_goes_on() -> Result<()> {
     let said = diagnoses(&recorded)?;
     let told = said
         .iter()
-        .find(|row| row.subject == "GPU-0")
+        .find(|row| row.subject == "processes of GPU-0")
         .context("untold")?;
     assert!(
         told.detail.contains("ComputeRunningProcesses"),

@@ -38,7 +38,12 @@ fn a_short_command_waits_for_no_driver_neither_at_its_begin_nor_at_its_end() -> 
     let info = info(&recorded);
     assert_eq!(info.gpus, []);
     let note = info.gpu_note.as_deref().context("no note")?;
-    assert!(note.contains("has not answered yet"), "{note}");
+    assert!(note.contains("did not answer by the end"), "{note}");
+    let report = super::words(&report(&recorded, &[])?);
+    assert!(
+        report.contains("memory of NVIDIA GPUs is unknown: the driver did not answer by the end"),
+        "{report}"
+    );
     Ok(())
 }
 
@@ -130,6 +135,33 @@ fn a_gpu_that_was_named_and_is_not_there_is_an_error_that_names_those_that_are()
             assert!(said.contains(part), "{part} is not in {said}");
         }
     }
+    Ok(())
+}
+
+#[test]
+fn who_names_a_gpu_is_told_that_the_driver_did_not_answer_in_time() -> Result<()> {
+    let fake = slow_to_start(30)?;
+    let begin = Instant::now();
+    let output = named(&fake, &["0"])?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("did not answer within 10 s"), "{said}");
+    assert!(!said.contains("from when it does"), "{said}");
+    assert!(begin.elapsed() < Duration::from_secs(20));
+    Ok(())
+}
+
+#[test]
+fn the_doctor_waits_ten_seconds_for_a_driver_and_says_that_it_did() -> Result<()> {
+    let fake = slow_to_start(60)?;
+    let begin = Instant::now();
+    let output = Command::new(program::memtrace()?)
+        .arg("doctor")
+        .envs(fake.environment())
+        .output()?;
+    let said = super::words(&String::from_utf8(output.stdout)?);
+    assert!(said.contains("did not answer within 10 s"), "{said}");
+    assert!(begin.elapsed() < Duration::from_secs(30));
     Ok(())
 }
 

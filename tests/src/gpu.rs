@@ -3,7 +3,8 @@
 use crate::program;
 use anyhow::{Context, Result, bail};
 pub use memtrace_fake_nvml::script::{
-    Accounted, Device, GPU_IS_LOST, Memory, NOT_SUPPORTED, Process, Script, UNKNOWN,
+    Accounted, DRIVER_MISMATCH, Device, GPU_IS_LOST, Memory, NOT_SUPPORTED, Process, Script,
+    UNKNOWN,
 };
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -155,6 +155,16 @@ impl Analysis {
         Some(main.exit_boot_ns? - begin.min(main.exit_boot_ns?))
     }
 
+    /// The GPUs by the name of the product, how many of each; those without a name are "GPU".
+    pub fn gpu_models(&self) -> Vec<(&str, usize)> {
+        let mut models = std::collections::BTreeMap::new();
+        for device in self.gpus.iter().flat_map(|gpus| &gpus.devices) {
+            let name = device.name.as_deref().unwrap_or("GPU");
+            *models.entry(name).or_insert(0) += 1;
+        }
+        models.into_iter().collect()
+    }
+
     /// Whether peaks between two observations can be missing from the series.
     pub fn is_polled(&self) -> bool {
         self.info.backend != "bpf"

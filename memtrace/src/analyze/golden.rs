@@ -11,7 +11,7 @@ mod sharing;
 mod slept;
 mod team;
 
-pub(crate) use devices::{card, on_card};
+pub(crate) use devices::{card, left_by_a_killed, on_card};
 pub(crate) use marked::vllm_start_up;
 pub(crate) use rows::{Rows, mem_row};
 pub(crate) use runs::RUNS;

@@ -19,6 +19,9 @@ pub use sums::GpuPeak;
 
 use crate::model::{BootNs, Bytes, DurationNs};
 
+/// So much more that no process explains is told: less is the driver's own.
+const LEFT_LEAST: Bytes = Bytes(256 << 20);
+
 /// The GPUs of a recording.
 #[derive(Clone, Debug)]
 pub struct Gpus {
@@ -63,12 +66,25 @@ pub struct GpuDevice {
     pub numa_node: Option<i32>,
     /// Its books at its own peak; `None` where its memory is unknown.
     pub peak: Option<GpuLedger>,
+    /// The same when the recording ended; `None` where nothing was ever known of it.
+    pub at_end: Option<GpuLedger>,
     /// Its last error, if it had not answered again by the end.
     pub error: Option<String>,
     /// The longest call for its memory.
     pub memory_call: Option<DurationNs>,
     /// The longest call for a list of its processes.
     pub process_call: Option<DurationNs>,
+}
+
+impl GpuDevice {
+    /// The books at the end, where much more is used that no process explains than at the
+    /// device's peak: memory that somebody left.
+    pub fn left_at_end(&self) -> Option<&GpuLedger> {
+        let at_end = self.at_end.as_ref().filter(|ledger| !ledger.is_divided)?;
+        let at_peak = self.peak.as_ref()?.unattributed_bytes?;
+        let more = at_end.unattributed_bytes? - at_peak;
+        (more > LEFT_LEAST && at_end.unknown_count() == 0).then_some(at_end)
+    }
 }
 
 /// A process on GPUs.

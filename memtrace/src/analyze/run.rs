@@ -93,7 +93,7 @@ where
         phases.focus_on(name).map_err(AnalyzeError::Phase)?;
     }
     let instants = oom::instants(&kills).chain(at);
-    let gpus = GpuTimeline::read(source, clock.end(), phases.named())?;
+    let gpus = GpuTimeline::read(source, &roster, clock.end(), phases.named())?;
     let instants = instants.chain(phases.instants(clock.end()));
     let instants: Vec<BootNs> = instants.chain(gpus.instants()).collect();
     let windows = oom::Windows::of(&kills, &clock, &roster.processes);

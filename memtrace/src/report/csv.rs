@@ -2,7 +2,9 @@
 
 use super::visible::visible;
 use super::{DiffReport, Format, Style, words};
-use crate::analyze::{Analysis, Bound, Comparison, Composition, Ending, Kind, KindChange, Process};
+use crate::analyze::{
+    Analysis, Bound, Change, Comparison, Composition, Ending, Kind, KindChange, Process,
+};
 use crate::model::{Bytes, Label};
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -166,7 +168,8 @@ impl Format for Csv {
         write_line(DIFF_COLUMNS.iter().map(|(name, _)| (*name).to_owned()), out)?;
         let roles = told.diff.roles.iter().take(style.top.unwrap_or(usize::MAX));
         for role in std::iter::once(&told.diff.whole).chain(roles) {
-            for kind in Kind::ALL {
+            let gpu = told.has_gpu().then_some(DiffKind::Gpu);
+            for kind in Kind::ALL.map(DiffKind::Of).into_iter().chain(gpu) {
                 let row = DiffRow { role, kind };
                 write_line(
                     DIFF_COLUMNS.iter().map(|(_, cell)| written(cell(&row))),
@@ -189,7 +192,15 @@ fn written(cell: Option<String>) -> String {
 /// A line of a comparison: a role and a kind.
 struct DiffRow<'a> {
     role: &'a Comparison,
-    kind: Kind,
+    kind: DiffKind,
+}
+
+/// What a line of a comparison is about.
+#[derive(Clone, Copy)]
+enum DiffKind {
+    Of(Kind),
+    /// All GPUs together, of which only the peak is compared.
+    Gpu,
 }
 
 type DiffCell = fn(&DiffRow<'_>) -> Option<String>;
@@ -197,28 +208,44 @@ type DiffCell = fn(&DiffRow<'_>) -> Option<String>;
 /// Every column of a comparison.
 const DIFF_COLUMNS: &[(&str, DiffCell)] = &[
     ("role", |row| Some(row.role.name.to_string())),
-    ("kind", |row| Some(row.kind.as_str().to_owned())),
+    ("kind", |row| Some(row.kind_name().to_owned())),
     ("processes_a", |row| {
         Some(row.role.process_counts.0?.to_string())
     }),
     ("processes_b", |row| {
         Some(row.role.process_counts.1?.to_string())
     }),
-    ("peak_a_bytes", |row| amount(row.change().peak.before)),
-    ("peak_b_bytes", |row| amount(row.change().peak.after)),
-    ("mean_a_bytes", |row| amount(row.change().mean.before)),
-    ("mean_b_bytes", |row| amount(row.change().mean.after)),
+    ("peak_a_bytes", |row| amount(row.peak().before)),
+    ("peak_b_bytes", |row| amount(row.peak().after)),
+    ("mean_a_bytes", |row| amount(row.change()?.mean.before)),
+    ("mean_b_bytes", |row| amount(row.change()?.mean.after)),
     ("growth_a_bytes_per_hour", |row| {
-        amount(row.change().slope.before)
+        amount(row.change()?.slope.before)
     }),
     ("growth_b_bytes_per_hour", |row| {
-        amount(row.change().slope.after)
+        amount(row.change()?.slope.after)
     }),
 ];
 
 impl DiffRow<'_> {
-    fn change(&self) -> &KindChange {
-        self.role.kind(self.kind)
+    fn kind_name(&self) -> &'static str {
+        match self.kind {
+            DiffKind::Of(kind) => kind.as_str(),
+            DiffKind::Gpu => "gpu",
+        }
+    }
+
+    /// `None` for GPUs.
+    fn change(&self) -> Option<&KindChange> {
+        match self.kind {
+            DiffKind::Of(kind) => Some(self.role.kind(kind)),
+            DiffKind::Gpu => None,
+        }
+    }
+
+    fn peak(&self) -> Change {
+        self.change()
+            .map_or(self.role.gpu_peak, |change| change.peak)
     }
 }
 

@@ -89,6 +89,13 @@ pub struct DiffReport<'a> {
     pub limit: Option<(f64, Vec<Excess>)>,
 }
 
+impl DiffReport<'_> {
+    /// Whether either of them has GPUs.
+    pub fn has_gpu(&self) -> bool {
+        self.before.gpus.is_some() || self.after.gpus.is_some()
+    }
+}
+
 /// Every format; the first is the default.
 pub static FORMATS: &[&dyn Format] = &[&text::Text, &markdown::Markdown, &json::Json, &csv::Csv];
 

@@ -33,6 +33,88 @@ fn every_format_tells_every_run_as_agreed() {
 }
 
 #[test]
+fn what_a_killed_process_leaves_on_a_gpu_is_told_where_it_ended_and_at_the_end() {
+    let analysis = crate::analyze::golden::left_by_a_killed().analyzed(None);
+    let text = written(&text::Text, &analysis, &Style::default());
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        "GPU 0: 20.4 GiB was still used when the recording ended",
+        "of 61.1 GiB 20.1 GiB stayed, held by nobody",
+    ] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+}
+
+#[test]
+fn what_could_not_be_seen_from_some_time_on_is_told_with_the_time() {
+    use crate::analyze::golden::{Script, boot};
+    let told = |at: f64| {
+        let mut run = Script::command(&["a"], 30.0);
+        run.process(1, None, 0.0, "a");
+        run.mem(1, 1.0, [10.0, 1.0, 0.0]);
+        run.put(crate::model::DiagRow {
+            ts: crate::model::WallNs(boot(at).0),
+            boot_ns: boot(at),
+            severity: Some(Severity::Degraded),
+            kind: Some(DiagKind::Unavailable),
+            subject: "GPU-0".to_owned(),
+            count: None,
+            detail: "its memory is unknown from here on: Unknown Error".to_owned(),
+        });
+        written(&text::Text, &run.analyzed(None), &Style::default())
+    };
+    assert!(told(12.0).contains("Unknown Error (+12.0s)."));
+    assert!(told(0.5).contains("Unknown Error.\n"));
+}
+
+#[test]
+fn gpus_that_differ_are_told_and_compared_in_every_format_however_narrow() {
+    use crate::analyze::golden::{Script, card, gib, on_card};
+    use crate::model::tables::GpuDeviceRow;
+    let run = |held: f64, name: &str| {
+        let mut run = Script::command(&["a"], 30.0);
+        run.process(1, None, 0.0, "a");
+        run.mem(1, 1.0, [10.0, 1.0, 0.0]);
+        run.put(GpuDeviceRow {
+            name: Some(name.to_owned()),
+            ..card(0, 2.0, held)
+        });
+        run.put(on_card(0, 1, 2.0, Some(gib(held))));
+        run.analyzed(None)
+    };
+    let told = |before: &Analysis, after: &Analysis, format: &dyn Format| {
+        let diff = crate::analyze::Diff::of(before, after);
+        let told = DiffReport {
+            before,
+            after,
+            diff: &diff,
+            limit: None,
+        };
+        let style = Style {
+            width: 60,
+            ..Style::default()
+        };
+        let mut out = Vec::new();
+        format
+            .write_diff(&told, &style, &mut out)
+            .expect("a Vec can be written to");
+        String::from_utf8(out).expect("a report is UTF-8")
+    };
+    let (before, after) = (run(10.0, "H100"), run(20.0, "B200"));
+    let text = told(&before, &after, &text::Text);
+    assert!(text.contains("1 × H100 in A, 1 × B200 in B"), "{text}");
+    assert!(text.contains("GPU A     GPU B"), "{text}");
+    assert!(text.contains("10.0 GiB  20.0 GiB"), "{text}");
+    let csv = told(&before, &after, &csv::Csv);
+    let line = format!("gpu,1,1,{},{},,,,", gib(10.0), gib(20.0));
+    assert!(csv.contains(&line), "{csv}");
+    let json = told(&before, &after, &json::Json);
+    assert!(json.contains("\"B200\""), "{json}");
+    let same = told(&before, &run(20.0, "H100"), &text::Text);
+    assert!(!same.contains("Other GPUs"), "{same}");
+}
+
+#[test]
 fn every_format_tells_what_changed_between_two_runs() {
     let before = ray_with_vllm().analyzed(None);
     let after = ray_with_vllm_later().analyzed(None);

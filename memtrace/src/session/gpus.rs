@@ -69,7 +69,7 @@ impl Starting {
         collectors: &mut Vec<Box<dyn Collector>>,
         out: &mut Vec<Record>,
     ) -> Result<Gpus, StartError> {
-        let (mut gpus, mut missing) = (Gpus::default(), None);
+        let (mut gpus, mut missing, mut is_waited_for) = (Gpus::default(), None, false);
         match self.0 {
             Some(Ok(mut nvidia)) => {
                 let patience = match options.gpus.is_empty() {
@@ -87,6 +87,7 @@ impl Starting {
                         out.extend(nvidia.unexpected(error, tick));
                     }
                     None => {
+                        is_waited_for = true;
                         gpus.note = Some(
                             "the driver has not answered yet; it is recorded from when it does"
                                 .to_owned(),
@@ -123,6 +124,10 @@ impl Starting {
         }
         let reason = match missing.iter().all(|name| is_drm(name)) {
             true => "/sys/class/drm has no such card that tells of its memory".to_owned(),
+            false if is_waited_for => format!(
+                "the driver did not answer within {} s",
+                PATIENCE_WITH_NAMES.as_secs()
+            ),
             false => gpus.note.unwrap_or_default(),
         };
         Err(StartError::NoSuchGpu {

@@ -93,6 +93,8 @@ pub struct Accounted {
 pub const NOT_SUPPORTED: u32 = 3;
 /// NVML_ERROR_GPU_IS_LOST.
 pub const GPU_IS_LOST: u32 = 15;
+/// NVML_ERROR_LIB_RM_VERSION_MISMATCH.
+pub const DRIVER_MISMATCH: u32 = 18;
 /// NVML_ERROR_UNKNOWN.
 pub const UNKNOWN: u32 = 999;
 

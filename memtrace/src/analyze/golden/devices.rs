@@ -136,3 +136,19 @@ pub(super) fn ghost() -> Script {
     run.cost(29.5, 0.4, 0);
     run
 }
+
+/// A worker is killed, and a part of its memory stays on the device.
+pub(crate) fn left_by_a_killed() -> Script {
+    let mut run = Script::command(&["a"], 30.0);
+    run.process(1, None, 0.0, "a");
+    run.process(2, Some(1), 0.0, "b");
+    for tgid in [1, 2] {
+        run.mem(tgid, 1.0, [10.0, 1.0, 0.0]);
+    }
+    run.put(card(0, 2.0, 61.4));
+    run.put(on_card(0, 2, 2.0, Some(gib(61.1))));
+    run.exit(2, 10.0, 137);
+    run.put(card(0, 10.1, 20.4));
+    run.put(on_card(0, 2, 10.1, Some(Bytes(0))));
+    run
+}

@@ -39,6 +39,9 @@ pub struct Fall {
     pub devices: Vec<(usize, Bytes)>,
     /// Who held less after it, and by how much; the largest first.
     pub left: Vec<(GpuHolder, Bytes)>,
+    /// What of that stayed on the devices and no process is told to hold any longer; `None`
+    /// where it is nothing to speak of, or not known.
+    pub stayed_bytes: Option<Bytes>,
     /// Processes that held memory of those devices and ended meanwhile.
     pub ended: Vec<usize>,
     /// What the recorded processes gained in anonymous memory meanwhile; `None` when unknown.
@@ -96,6 +99,7 @@ impl Fall {
             .collect();
         self.left
             .sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        self.stayed_bytes = self.stayed(before, after);
         let has_ended = |holder: &GpuHolder| match holder {
             GpuHolder::Process(place) => processes
                 .get(*place)
@@ -115,6 +119,21 @@ impl Fall {
             self.shmem_bytes = gained(|state| state.totals.shmem.bytes());
             self.file_bytes = gained(|state| state.totals.file.bytes());
         }
+    }
+
+    /// By how much more is used after it that no process explains.
+    fn stayed(&self, before: &[GpuLedger], after: &[GpuLedger]) -> Option<Bytes> {
+        let unexplained = |ledgers: &[GpuLedger], device: usize| {
+            let mut own = ledgers.iter().filter(|ledger| ledger.device == device);
+            let ledger = own.next().filter(|ledger| ledger.unknown_count() == 0);
+            ledger?.unattributed_bytes
+        };
+        let devices = self.devices.iter();
+        let more = devices.map(|(device, _)| {
+            let (then, now) = (unexplained(before, *device)?, unexplained(after, *device)?);
+            Some((now - then).max(Bytes(0)))
+        });
+        more.sum::<Option<Bytes>>().filter(|more| *more >= LEAST)
     }
 }
 
@@ -199,6 +218,7 @@ pub(super) fn together(
                 to,
                 devices: vec![(device, bytes)],
                 left: Vec::new(),
+                stayed_bytes: None,
                 ended: Vec::new(),
                 anon_bytes: None,
                 shmem_bytes: None,

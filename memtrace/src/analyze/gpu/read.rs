@@ -4,14 +4,14 @@
 
 use super::falls::{Fall, Watch, together};
 use super::ledger::GpuLedger;
-use super::sleep::{Audit, Named, Sleeps};
+use super::sleep::{Audit, Holders, Named, Sleeps, has_moments};
 use super::track::{Books, Tracks};
 use super::{Contexts, GpuDevice, Gpus};
 use crate::analyze::RowSource;
 use crate::analyze::composition::Composition;
 use crate::analyze::groups::Groups;
 use crate::analyze::roster::Roster;
-use crate::model::tables::{GpuDeviceRow, GpuProcessRow, MarkRow};
+use crate::model::tables::{GpuDeviceRow, GpuProcessRow, GpuSource, MarkRow};
 use crate::model::{BootNs, Bytes, DurationNs};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -43,11 +43,17 @@ impl GpuTimeline {
     /// Reads `gpu_device`. `named` is what marks say happened.
     pub(in crate::analyze) fn read<S: RowSource>(
         source: &S,
+        roster: &Roster,
         end: BootNs,
         named: impl Iterator<Item = Named>,
     ) -> Result<Self, S::Error> {
         let mut timeline = Self::default();
-        let mut sleeps = Sleeps::of(named, end);
+        let named: Vec<Named> = named.collect();
+        let holders = match has_moments(&named) {
+            true => holders(source, roster)?,
+            false => Holders::default(),
+        };
+        let mut sleeps = Sleeps::of(&named, &holders, end);
         let mut watches: Vec<Watch> = Vec::new();
         let mut parents: Vec<Option<String>> = Vec::new();
         source.scan(&[], |row: GpuDeviceRow| {
@@ -98,6 +104,7 @@ impl GpuTimeline {
             is_unified: false,
             numa_node: None,
             peak: None,
+            at_end: None,
             error: None,
             memory_call: None,
             process_call: None,
@@ -164,6 +171,7 @@ impl GpuTimeline {
             })
             .collect();
         instants.extend(&at_peaks);
+        instants.push(end);
         instants.extend(self.instants());
         instants.sort_unstable();
         instants.dedup();
@@ -204,6 +212,9 @@ impl GpuTimeline {
                     ledger.age_ns = DurationNs(0);
                     ledger
                 });
+        }
+        for ledger in at(end).into_iter().flatten() {
+            self.devices[ledger.device].at_end = Some(ledger.clone());
         }
         let falls = self.explained_falls(source, states, &at, roster)?;
         let audits = self.explained_audits(states, &at);
@@ -353,6 +364,19 @@ impl GpuTimeline {
         ledger.close();
         Some(ledger)
     }
+}
+
+/// The recorded processes that were ever on a GPU.
+fn holders<S: RowSource>(source: &S, roster: &Roster) -> Result<Holders, S::Error> {
+    let mut holders = Holders::default();
+    source.scan(&["upid", "source"], |row: GpuProcessRow| {
+        let is_told = row.source != Some(GpuSource::Descriptor);
+        if let Some(place) = row.upid.filter(|_| is_told).and_then(|id| roster.find(id)) {
+            let exit = roster.processes[place].exit_boot_ns;
+            holders.0.insert(place, exit);
+        }
+    })?;
+    Ok(holders)
 }
 
 /// What everybody held on the host at an instant.

@@ -19,6 +19,9 @@ const OUTCOME: &str = "freed";
 /// A moment can be marked before what it names, or after it.
 const BEFORE_MOMENT: DurationNs = DurationNs(2_000_000_000);
 const AFTER_MOMENT: DurationNs = DurationNs(10_000_000_000);
+/// A device is read a little later than what is marked: so long after another mark what it says
+/// can still be what was before that.
+const AFTER_MARK: DurationNs = DurationNs(250_000_000);
 /// The begin of a phase can come from a log line whose time is in seconds; the device is read
 /// a little later than its end.
 const AROUND_PHASE: DurationNs = DurationNs(1_000_000_000);
@@ -128,8 +131,37 @@ impl Audit {
 #[derive(Clone, Debug)]
 pub(in crate::analyze) struct Named {
     pub(in crate::analyze) name: Arc<str>,
+    /// Whose mark it is, by position.
+    pub(in crate::analyze) process: Option<usize>,
     pub(in crate::analyze) begin: Option<BootNs>,
     pub(in crate::analyze) end: BootNs,
+}
+
+/// Recorded processes that are on GPUs, and when they ended.
+#[derive(Debug, Default)]
+pub(super) struct Holders(pub(super) HashMap<usize, Option<BootNs>>);
+
+impl Holders {
+    /// Until when what comes after a moment can be what it names: until whoever marked it, or
+    /// one of these, marks something else, and until one of these ends.
+    fn until(&self, moment: &Named, others: &[(BootNs, Option<usize>)]) -> BootNs {
+        let concerns = |process: Option<usize>| {
+            let is_own = process == moment.process;
+            is_own || process.is_some_and(|process| self.0.contains_key(&process))
+        };
+        let later = others.partition_point(|(at, _)| *at <= moment.end);
+        let later = others.get(later..).unwrap_or_default().iter();
+        let soon = later.take_while(|(at, _)| *at < moment.end + AFTER_MOMENT);
+        let mut marks = soon.filter(|(_, process)| concerns(*process));
+        let mark = marks.next().map(|(at, _)| *at + AFTER_MARK);
+        let ends = self.0.values().copied().flatten();
+        let ends = ends.filter(|at| *at > moment.end);
+        let last = moment.end + AFTER_MOMENT;
+        mark.into_iter()
+            .chain(ends)
+            .min()
+            .map_or(last, |at| at.min(last))
+    }
 }
 
 /// Where a device's memory is looked at for one sleep.
@@ -174,9 +206,38 @@ fn direction(name: &str) -> Option<bool> {
     }
 }
 
+/// Whether it tells of a sleep or a waking, the outcome of one included.
+fn is_of_sleeps(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    BACK.iter().chain(AWAY).any(|part| name.contains(part))
+}
+
+/// When something else was marked, and by which process, in order.
+fn marks_of_others(named: &[Named]) -> Vec<(BootNs, Option<usize>)> {
+    if !has_moments(named) {
+        return Vec::new();
+    }
+    let others = named.iter().filter(|named| !is_of_sleeps(&named.name));
+    let marks = others.flat_map(|other| {
+        let marks = other.begin.into_iter().chain([other.end]);
+        marks.map(|at| (at, other.process))
+    });
+    let mut marks: Vec<_> = marks.collect();
+    marks.sort_unstable();
+    marks
+}
+
+/// Whether any of them is a moment that is looked into.
+pub(super) fn has_moments(named: &[Named]) -> bool {
+    let mut moments = named.iter().filter(|named| named.begin.is_none());
+    moments.any(|named| direction(&named.name).is_some())
+}
+
 impl Sleeps {
-    pub(super) fn of(named: impl Iterator<Item = Named>, end: BootNs) -> Self {
+    pub(super) fn of(named: &[Named], holders: &Holders, end: BootNs) -> Self {
+        let others = marks_of_others(named);
         let mut windows: Vec<Window> = named
+            .iter()
             .filter_map(|named| {
                 let is_return = direction(&named.name)?;
                 let (from, at, until) = match named.begin {
@@ -188,11 +249,11 @@ impl Sleeps {
                     None => (
                         BootNs(named.end.0 - BEFORE_MOMENT.0),
                         named.end,
-                        named.end + AFTER_MOMENT,
+                        holders.until(named, &others),
                     ),
                 };
                 Some(Window {
-                    name: named.name,
+                    name: Arc::clone(&named.name),
                     is_return,
                     from,
                     at,
@@ -293,16 +354,21 @@ impl Sleeps {
         self.first_open = 0;
         self.note(BootNs(end.0 + 1));
         let mut audits: Vec<(f64, Audit)> = Vec::new();
+        let mut has_freed_nothing = false;
         for window in &self.windows {
             let Some(((held, from), last)) = window.before.zip(window.after) else {
+                has_freed_nothing = false;
                 continue;
             };
-            let after = last.used;
+            // What never left does not come back.
+            let is_no_return = std::mem::take(&mut has_freed_nothing) && window.is_return;
+            let after = if is_no_return { held } else { last.used };
             let (moved, whole) = match window.is_return {
                 true => (after - held, after),
                 false => (held - after, held),
             };
             let share = moved.0 as f64 / whole.0.max(1) as f64;
+            has_freed_nothing = !window.is_return && share < NOTHING;
             let later = last.first + LATER;
             let host_to = match share < NOTHING {
                 // Whatever came to the host came without it.
@@ -316,7 +382,10 @@ impl Sleeps {
                 from,
                 host_from: before(from),
                 // Lists of processes are read a little later than the device.
-                to: last.last.min(later),
+                to: match is_no_return {
+                    true => from,
+                    false => last.last.min(later),
+                },
                 host_to,
                 devices: Vec::new(),
                 before_bytes: None,
@@ -345,121 +414,4 @@ impl Sleeps {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const GIB: i64 = 1 << 30;
-    const END: BootNs = BootNs(1_000 * SECOND);
-    const SECOND: i64 = 1_000_000_000;
-
-    fn at(seconds: f64) -> BootNs {
-        BootNs((seconds * 1e9) as i64)
-    }
-
-    fn named(name: &str, begin: Option<f64>, end: f64) -> Named {
-        Named {
-            name: Arc::from(name),
-            begin: begin.map(at),
-            end: at(end),
-        }
-    }
-
-    /// Name, count, and GiB before and after of every audit of a device with these rows.
-    fn audits(named: &[Named], rows: &[(f64, Option<i64>)]) -> Vec<(String, usize, i64, i64)> {
-        let mut sleeps = Sleeps::of(named.iter().cloned(), END);
-        for (seconds, used) in rows {
-            sleeps.take(0, at(*seconds), used.map(|gib| Bytes(gib * GIB)));
-        }
-        let audits = sleeps.finish(END).into_iter();
-        let told = audits.map(|audit| {
-            let (before, after) = audit.used_bytes;
-            (
-                audit.name.to_string(),
-                audit.count,
-                before.0 / GIB,
-                after.0 / GIB,
-            )
-        });
-        told.collect()
-    }
-
-    fn told(name: &str, count: usize, before: i64, after: i64) -> (String, usize, i64, i64) {
-        (name.to_owned(), count, before, after)
-    }
-
-    const NIGHT: [(f64, Option<i64>); 4] = [
-        (0.0, Some(2)),
-        (10.0, Some(70)),
-        (51.0, Some(5)),
-        (80.5, Some(70)),
-    ];
-
-    #[test]
-    fn a_phase_and_a_moment_before_or_after_it_tell_the_same_sleep() {
-        for mark in [
-            named("vllm.sleep", Some(50.0), 52.0),
-            named("sleep", None, 50.0),
-            named("sleep", None, 52.0),
-            named("Release_Memory_Occupation", None, 50.9),
-        ] {
-            let expected = told(&mark.name, 1, 70, 5);
-            assert_eq!(audits(&[mark], &NIGHT), [expected]);
-        }
-    }
-
-    #[test]
-    fn a_sleep_that_frees_nothing_is_told_with_what_stayed() {
-        let mark = [named("sleep", Some(20.0), 21.0)];
-        assert_eq!(audits(&mark, &NIGHT), [told("sleep", 1, 70, 70)]);
-    }
-
-    #[test]
-    fn waking_is_told_the_other_way_round_and_ends_a_sleep() {
-        let marks = [named("sleep", None, 50.0), named("wake_up", None, 58.0)];
-        let rows = [
-            (0.0, Some(70)),
-            (51.0, Some(5)),
-            (58.5, Some(70)),
-            (59.0, Some(0)),
-        ];
-        let expected = [told("sleep", 1, 70, 5), told("wake_up", 1, 5, 70)];
-        assert_eq!(audits(&marks, &rows), expected);
-        // What it held before it slept is not what it woke from.
-        let marks = [named("sleep", None, 9.0), named("wake_up", None, 10.5)];
-        let rows = [
-            (0.0, Some(1)),
-            (8.8, Some(70)),
-            (9.1, Some(5)),
-            (10.7, Some(70)),
-        ];
-        let expected = [told("sleep", 1, 70, 5), told("wake_up", 1, 5, 70)];
-        assert_eq!(audits(&marks, &rows), expected);
-    }
-
-    #[test]
-    fn what_every_worker_marks_is_one_sleep_and_of_many_the_least_is_told() {
-        let ranks: Vec<Named> = (0..4)
-            .map(|rank| named("sleep", Some(50.0 + f64::from(rank) * 0.01), 52.0))
-            .collect();
-        assert_eq!(audits(&ranks, &NIGHT), [told("sleep", 1, 70, 5)]);
-        let two = [
-            named("sleep", Some(20.0), 21.0),
-            named("sleep", Some(50.0), 52.0),
-        ];
-        assert_eq!(audits(&two, &NIGHT), [told("sleep", 2, 70, 70)]);
-    }
-
-    #[test]
-    fn other_marks_unknown_memory_and_a_device_without_its_own_tell_nothing() {
-        let others = [
-            named("step 7", None, 50.0),
-            named("vllm.sleep_freed", None, 52.0),
-        ];
-        assert_eq!(audits(&others, &NIGHT), []);
-        let mark = [named("sleep", Some(50.0), 52.0)];
-        let lost = [(10.0, Some(70)), (49.0, None), (80.0, Some(5))];
-        assert_eq!(audits(&mark, &lost), []);
-        assert_eq!(audits(&mark, &[(10.0, None)]), []);
-        assert_eq!(audits(&mark, &[]), []);
-    }
-}
+mod tests;

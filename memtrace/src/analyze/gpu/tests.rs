@@ -1,7 +1,7 @@
 //! From rows to books: whatever a driver tells, they close; and who held what by role.
 
 use super::GpuLedger;
-use crate::analyze::golden::{Script, card, gib, on_card};
+use crate::analyze::golden::{Script, card, gib, left_by_a_killed, on_card};
 use crate::analyze::{Analysis, GpuPeak};
 use crate::model::Bytes;
 use crate::model::tables::{GpuDeviceRow, GpuProcessRow, GpuSource};
@@ -110,6 +110,19 @@ fn memory_on_a_gpu_is_the_roles_that_the_process_had_then() {
     assert_eq!(of("Ray task load"), Some(Some(gib(30.0))));
     assert_eq!(of("Ray task train"), Some(Some(gib(25.0))));
     assert_eq!(of("a"), None, "it was on no GPU");
+}
+
+#[test]
+fn what_a_killed_process_leaves_on_a_device_is_told() {
+    let analysis = left_by_a_killed().analyzed(None);
+    let gpus = analysis.gpus.as_ref().expect("a GPU");
+    let left = gpus.devices[0].left_at_end().expect("it is much more");
+    assert_eq!(left.unattributed_bytes, Some(gib(20.4)));
+    let [fall] = &gpus.falls[..] else {
+        panic!("{:?}", gpus.falls);
+    };
+    let stayed = fall.stayed_bytes.expect("it stayed");
+    assert!((stayed - gib(20.1)).0.abs() < 1 << 20, "{stayed}");
 }
 
 #[test]

@@ -106,6 +106,7 @@ impl Timeline {
     pub(in crate::analyze) fn named(&self) -> impl Iterator<Item = Named> {
         self.spans.iter().map(|span| Named {
             name: Arc::clone(&span.name),
+            process: span.process,
             begin: span.begin.filter(|_| span.form != PhaseForm::Moment),
             end: span.end,
         })

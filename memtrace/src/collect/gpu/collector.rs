@@ -1,7 +1,9 @@
 //! The session's side: takes what the thread found, and knows whose process ids those are.
 
 use super::LibraryError;
+use super::hang::Hang;
 use super::merge::Listed;
+use super::pace::Calls;
 use super::steps::{Key, Stamp, Steps, Value, row};
 use super::worker::{self, Found, Order, Past};
 use crate::collect::procfs::identity;
@@ -63,6 +65,7 @@ pub struct GpuCollector {
     /// The latest reading that was taken: what stands is repeated for that time, since a
     /// newer one can be under way.
     latest: Option<Stamp>,
+    hang: Hang,
 }
 
 impl GpuCollector {
@@ -79,7 +82,9 @@ impl GpuCollector {
             wanted: options.devices.clone(),
             proc: options.proc.clone(),
             is_initial_pid_ns: options.is_initial_pid_ns,
+            calls: Calls::default(),
         };
+        let hang = Hang::of(order.calls.clone());
         let its_stop = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
             .name("memtrace-nvml".to_owned())
@@ -97,6 +102,7 @@ impl GpuCollector {
             past: HashSet::new(),
             started: None,
             latest: None,
+            hang,
         })
     }
 
@@ -124,7 +130,8 @@ impl GpuCollector {
 
     /// Tells that there is nothing to observe, where that is news.
     pub fn unexpected(&self, error: &LibraryError, tick: &Tick) -> Option<Record> {
-        (!self.options.is_none_expected).then(|| error.diag(tick))
+        let is_news = !self.options.is_none_expected || error.is_of_a_driver();
+        is_news.then(|| error.diag(tick))
     }
 
     fn take(&mut self, found: Found, tick: &Tick, world: &World, out: &mut Vec<Record>) {
@@ -135,7 +142,10 @@ impl GpuCollector {
                 out.extend(self.unexpected(&error, tick));
                 self.answer = Some(Err(error));
             }
-            Found::Device(row) => out.push(Record::GpuDevice(*row)),
+            Found::Device(row) => {
+                self.hang.stands(&row);
+                out.push(Record::GpuDevice(*row));
+            }
             Found::Processes(device, stamp, listed) => {
                 self.take_processes(&device, stamp, &listed, world, out);
             }
@@ -268,7 +278,18 @@ impl GpuCollector {
         }
     }
 
-    /// Asks the thread for a last look and waits for it.
+    /// Tells of a call that hangs, and ends what was known before it.
+    fn note_hang(&mut self, tick: &Tick, is_last: bool, out: &mut Vec<Record>) {
+        let Some(stamp) = self.hang.note(tick, is_last, out) else {
+            return;
+        };
+        self.latest = Some(stamp);
+        for device in self.hang.devices() {
+            self.steps.forget_amounts(device, stamp, out);
+        }
+    }
+
+    /// Asks the thread for a last look and waits for it, as long as there is hope.
     fn stop(&mut self, mut take: impl FnMut(&mut Self, Found)) {
         self.stop.set();
         let Some(thread) = self.thread.take() else {
@@ -283,7 +304,6 @@ impl GpuCollector {
             if asked.elapsed() > patience {
                 // In a call that does not come back. It holds nothing that the recording
                 // needs, and ends with this process.
-                tracing::warn!("a call of NVML does not come back");
                 return;
             }
             if let Ok(found) = self.found.recv_timeout(Duration::from_millis(1)) {
@@ -339,6 +359,7 @@ impl Collector for GpuCollector {
     ) -> Result<(), CollectError> {
         self.started.get_or_insert_with(|| tick.wall());
         self.take_all(tick, world, out);
+        self.note_hang(tick, false, out);
         if let Some(stamp) = self.latest.filter(|_| tick.is_keyframe) {
             self.steps.keyframe(stamp, out);
         }
@@ -367,6 +388,14 @@ impl Collector for GpuCollector {
     ) -> Result<(), CollectError> {
         self.take_all(tick, world, out);
         self.stop(|collector, found| collector.take(found, tick, world, out));
+        match self.answer {
+            Some(_) => self.note_hang(tick, true, out),
+            None => {
+                let error = LibraryError::NoAnswer("by the end of the recording".to_owned());
+                out.extend(self.unexpected(&error, tick));
+                self.answer = Some(Err(error));
+            }
+        }
         Ok(())
     }
 }

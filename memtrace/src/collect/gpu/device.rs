@@ -49,7 +49,7 @@ pub(super) fn is_unsupported(error: &NvmlError) -> bool {
 pub(super) fn open_all<'n>(
     nvml: &'n Nvml,
     wanted: &[String],
-    calls: &mut Calls,
+    calls: &Calls,
 ) -> Result<(Vec<Gpu<'n>>, Vec<String>), LibraryError> {
     let library = || library::name().to_string_lossy().into_owned();
     let (count, _) = calls.timed(|| nvml.device_count());

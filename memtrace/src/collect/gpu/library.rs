@@ -26,6 +26,9 @@ pub enum LibraryError {
         /// What it answered.
         reason: String,
     },
+    /// It is there, and its driver is not heard of.
+    #[error("the driver did not answer {0}")]
+    NoAnswer(String),
     /// It knows of no device.
     #[error("{0} knows of no device")]
     NoDevice(String),
@@ -45,6 +48,12 @@ pub enum LibraryError {
 }
 
 impl LibraryError {
+    /// Whether a library was found whose driver does not work: news also where nothing else
+    /// tells of a GPU.
+    pub fn is_of_a_driver(&self) -> bool {
+        matches!(self, Self::NotStarted { .. } | Self::NoAnswer(_))
+    }
+
     /// Tells that the memory of GPUs is not known, and why.
     pub fn diag(&self, tick: &Tick) -> Record {
         let (severity, kind) = (Severity::Degraded, DiagKind::Unavailable);

@@ -8,6 +8,7 @@
 mod collector;
 mod device;
 mod drm;
+mod hang;
 mod holders;
 mod library;
 mod list;

@@ -3,8 +3,9 @@
 //! works on the GPU waits for the same lock.
 
 use crate::host::clock;
-use crate::model::DurationNs;
+use crate::model::{BootNs, DurationNs};
 use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The middle of so many rounds counts: one call that waited for the driver, or for a CPU, is
 /// no reason to slow down.
@@ -12,22 +13,111 @@ const ROUNDS: usize = 7;
 /// Fewer have no middle: the first call of all is slow where the driver was not loaded.
 const ROUNDS_LEAST: usize = 3;
 
-/// All calls so far.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Calls {
+/// A call that takes longer hangs: what was known before it is not known any longer.
+pub(super) const HANG: DurationNs = DurationNs(1_000_000_000);
+
+/// All calls of a thread, which another one can look at while one of them hangs.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Calls(Arc<Mutex<Counts>>);
+
+/// How many calls there were, and what they took.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counts {
     pub(super) total: DurationNs,
     pub(super) count: i64,
+    /// The call that has not come back.
+    pub(super) open: Option<Open>,
+    has_hung: bool,
+}
+
+/// A call that is under way.
+#[derive(Clone, Debug)]
+pub(super) struct Open {
+    pub(super) since: BootNs,
+    /// What of which device it asks for, where it is one of those that rows tell of.
+    pub(super) asked: Option<(Asked, Arc<str>)>,
+}
+
+/// What a call asks of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    Memory,
+    Processes,
+}
+
+impl Counts {
+    /// The same with the open call as far as it has come.
+    pub(super) fn at(self, now: BootNs) -> Self {
+        let open = self.open_for(now);
+        Self {
+            total: DurationNs(self.total.0 + open.map_or(0, |open| open.0.max(0))),
+            count: self.count + i64::from(open.is_some()),
+            ..self
+        }
+    }
+
+    /// For how long a call has been under way.
+    pub(super) fn open_for(&self, now: BootNs) -> Option<DurationNs> {
+        self.open.as_ref().map(|open| now - open.since)
+    }
 }
 
 impl Calls {
     /// Makes a call and takes its time.
-    pub(super) fn timed<T>(&mut self, call: impl FnOnce() -> T) -> (T, DurationNs) {
+    pub(super) fn timed<T>(&self, call: impl FnOnce() -> T) -> (T, DurationNs) {
+        self.noted(None, call)
+    }
+
+    /// The same of one that asks a device for what its rows tell the time of.
+    pub(super) fn timed_of<T>(
+        &self,
+        asked: Asked,
+        device: &Arc<str>,
+        call: impl FnOnce() -> T,
+    ) -> (T, DurationNs) {
+        self.noted(Some((asked, Arc::clone(device))), call)
+    }
+
+    fn noted<T>(
+        &self,
+        asked: Option<(Asked, Arc<str>)>,
+        call: impl FnOnce() -> T,
+    ) -> (T, DurationNs) {
         let before = clock::boot();
+        self.change(|counts| {
+            counts.open = Some(Open {
+                since: before,
+                asked,
+            });
+        });
         let answer = call();
         let took = clock::boot() - before;
-        self.total.0 += took.0;
-        self.count += 1;
+        self.change(|counts| {
+            counts.total.0 += took.0;
+            counts.count += 1;
+            counts.open = None;
+            counts.has_hung |= took >= HANG;
+        });
         (answer, took)
+    }
+
+    /// What they are by now.
+    pub(super) fn counts(&self) -> Counts {
+        self.change(|counts| counts.clone())
+    }
+
+    /// Whether a call has hung since that was last cleared.
+    pub(super) fn has_hung(&self) -> bool {
+        self.change(|counts| counts.has_hung)
+    }
+
+    /// The same, and clears it.
+    pub(super) fn clear_hung(&self) -> bool {
+        self.change(|counts| std::mem::take(&mut counts.has_hung))
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Counts) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

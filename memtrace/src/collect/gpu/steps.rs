@@ -1,8 +1,9 @@
 //! The memory of each process on each device as a step function: a row where something
 //! changed, one of zero where it has left.
 
+use crate::host::clock;
 use crate::model::tables::{GpuProcessRow, GpuSource, GpuUse};
-use crate::model::{BootNs, Bytes, Record, Tgid, Upid, WallNs};
+use crate::model::{BootNs, Bytes, ClockOffset, Record, Tgid, Upid, WallNs};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -35,6 +36,16 @@ pub(super) struct Value {
 pub(super) struct Stamp {
     pub(super) ts: WallNs,
     pub(super) boot: BootNs,
+}
+
+impl Stamp {
+    pub(super) fn now() -> Self {
+        let reading = clock::read();
+        Self {
+            ts: ClockOffset::at(reading).to_wall(reading.boot_ns),
+            boot: reading.boot_ns,
+        }
+    }
 }
 
 /// What stands.

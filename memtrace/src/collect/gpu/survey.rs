@@ -8,10 +8,27 @@ use super::pace::Calls;
 use crate::host::{GpuCall, NvmlSurvey};
 use crate::model::DurationNs;
 use nvml_wrapper::error::NvmlError;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
 
-/// Asks once. Takes as long as the driver does to wake its devices.
+/// A driver that has not answered by then is told not to.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Asks once. Takes as long as the driver does to wake its devices, 10 s at most: the thread
+/// that asks is left to a call that does not come back.
 pub fn survey() -> NvmlSurvey {
-    match asked() {
+    let (tell, told) = sync_channel(1);
+    let thread = std::thread::Builder::new()
+        .name("memtrace-nvml".to_owned())
+        .spawn(move || drop(tell.send(asked())));
+    let answer = match thread {
+        Ok(_) => told.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+            let seconds = PATIENCE.as_secs();
+            Err(LibraryError::NoAnswer(format!("within {seconds} s")))
+        }),
+        Err(error) => Err(LibraryError::NoThread(error.to_string())),
+    };
+    match answer {
         Ok(survey) => survey,
         Err(error) => NvmlSurvey {
             is_absent: matches!(error, LibraryError::NotLoaded(_)),
@@ -23,7 +40,7 @@ pub fn survey() -> NvmlSurvey {
 
 fn asked() -> Result<NvmlSurvey, LibraryError> {
     let nvml = library::open()?;
-    let (mut gpus, problems) = device::open_all(&nvml, &[], &mut Calls::default())?;
+    let (mut gpus, problems) = device::open_all(&nvml, &[], &Calls::default())?;
     let problems = problems.into_iter().map(|problem| GpuCall {
         name: "device".to_owned(),
         failure: Some(problem),
@@ -44,7 +61,7 @@ fn asked() -> Result<NvmlSurvey, LibraryError> {
 
 /// Each call of a recording, made once.
 fn calls_of(gpu: &mut Gpu<'_>) -> Vec<GpuCall> {
-    let mut calls = Calls::default();
+    let calls = Calls::default();
     let mut told = Vec::new();
     let mut note = |name: String, (answer, cost): (Result<(), NvmlError>, DurationNs)| {
         told.push(GpuCall {

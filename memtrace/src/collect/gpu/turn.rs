@@ -4,7 +4,7 @@ use super::device::Gpu;
 use super::list::Entry;
 use super::memory::DeviceMemory;
 use super::merge::Listed;
-use super::pace::Calls;
+use super::pace::Counts;
 use super::steps::Stamp;
 use super::worker::{KEYFRAME_PERIOD, LIST_PERIOD};
 use crate::model::tables::{GpuDeviceRow, GpuSource};
@@ -63,8 +63,14 @@ impl<'n> Turn<'n> {
         }
     }
 
+    /// What was told of it is no longer so: the next reading is told whatever it says.
+    pub(super) fn forget(&mut self) {
+        self.last = None;
+        self.has_moved = true;
+    }
+
     /// The row, where there is something to tell.
-    pub(super) fn row(&mut self, stamp: Stamp, calls: &Calls, must: bool) -> Option<GpuDeviceRow> {
+    pub(super) fn row(&mut self, stamp: Stamp, calls: &Counts, must: bool) -> Option<GpuDeviceRow> {
         let now = (self.memory, self.utilization, self.error.clone());
         let age = self.last_row.map(|last| stamp.boot - last);
         let has_changed = self.last.as_ref().is_none_or(|last| {

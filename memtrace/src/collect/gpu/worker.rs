@@ -7,15 +7,13 @@ use super::library;
 use super::list::{Buffer, Entry, List};
 use super::memory::{DeviceMemory, bytes};
 use super::merge::{Listed, merge};
-use super::pace::{Calls, Pace};
+use super::pace::{Asked, Calls, HANG, Pace};
 use super::steps::Stamp;
 use super::turn::Turn;
 use crate::collect::stop::{Stop, Stopped};
 use crate::host::clock;
 use crate::model::tables::GpuDeviceRow;
-use crate::model::{
-    BootNs, Bytes, ClockOffset, DiagKind, DurationNs, GpuInfo, Severity, Tgid, WallNs,
-};
+use crate::model::{BootNs, Bytes, DiagKind, DurationNs, GpuInfo, Severity, Tgid, WallNs};
 use nvml_wrapper::error::NvmlError;
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -46,6 +44,8 @@ pub(super) struct Order {
     pub(super) wanted: Vec<String>,
     pub(super) proc: PathBuf,
     pub(super) is_initial_pid_ns: bool,
+    /// Where the calls are noted.
+    pub(super) calls: Calls,
 }
 
 /// A process that accounting mode remembers.
@@ -94,12 +94,11 @@ impl Found {
 
 /// Asks until the order to stop comes, and once more then.
 pub(super) fn run(order: Order, stop: &Stop, tell: &SyncSender<Found>) {
-    let mut calls = Calls::default();
     let nvml = match library::open() {
         Ok(nvml) => nvml,
         Err(error) => return drop(tell.send(Found::Failed(error))),
     };
-    let (gpus, problems) = match device::open_all(&nvml, &order.wanted, &mut calls) {
+    let (gpus, problems) = match device::open_all(&nvml, &order.wanted, &order.calls) {
         Ok(opened) => opened,
         Err(error) => return drop(tell.send(Found::Failed(error))),
     };
@@ -108,7 +107,7 @@ pub(super) fn run(order: Order, stop: &Stop, tell: &SyncSender<Found>) {
         turns: gpus.into_iter().map(Turn::new).collect(),
         tell,
         told: HashSet::new(),
-        calls,
+        calls: order.calls.clone(),
         memory_pace: Pace::new(order.interval, MEMORY_SLOWEST, MEMORY_SHARE),
         list_pace: Pace::new(LIST_PERIOD, LIST_SLOWEST, LIST_SHARE),
         listed_at: None,
@@ -141,13 +140,13 @@ impl Worker<'_, '_> {
         stop: &Stop,
     ) -> Result<(), Stopped> {
         self.say(Found::Ready(ready))?;
-        for problem in problems {
-            self.warn(DiagKind::Unavailable, "nvml", &problem)?;
+        if !problems.is_empty() {
+            self.warn(DiagKind::Unavailable, "nvml", &problems.join("; "))?;
         }
         let mut next = clock::boot();
         let mut next_accounting = next;
         loop {
-            let stamp = now();
+            let stamp = Stamp::now();
             self.round(stamp, false)?;
             if stamp.boot >= next_accounting {
                 self.read_accounting(stamp)?;
@@ -155,7 +154,7 @@ impl Worker<'_, '_> {
             }
             next = (next + self.memory_pace.interval()).max(stamp.boot);
             if stop.rest(next - clock::boot()).is_err() {
-                let stamp = now();
+                let stamp = Stamp::now();
                 self.round(stamp, true)?;
                 return self.read_accounting(stamp);
             }
@@ -178,7 +177,7 @@ impl Worker<'_, '_> {
     fn back_off(
         &mut self,
         is_slow: Option<bool>,
-        what: &str,
+        subject: &str,
         pace: fn(&Self) -> &Pace,
     ) -> Result<(), Stopped> {
         let Some(is_slow) = is_slow else {
@@ -187,7 +186,7 @@ impl Worker<'_, '_> {
         let pace = pace(self);
         let millis = |time: DurationNs| time.0 as f64 / 1e6;
         let detail = format!(
-            "{what} now every {:.0} ms: a round of calls takes {:.1} ms",
+            "read every {:.0} ms by now: a round of calls takes {:.1} ms",
             millis(pace.interval()),
             millis(pace.usual())
         );
@@ -199,23 +198,26 @@ impl Worker<'_, '_> {
         self.say(Found::Diag(
             severity,
             DiagKind::BackOff,
-            "nvml".to_owned(),
+            subject.to_owned(),
             detail,
         ))
     }
 
     /// The memory of every device, and the processes of those that moved or are due.
     fn round(&mut self, stamp: Stamp, is_last: bool) -> Result<(), Stopped> {
-        let before = self.calls.total;
+        if self.calls.clear_hung() {
+            self.turns.iter_mut().for_each(Turn::forget);
+        }
+        let before = self.calls.counts().total;
         let is_second = self
             .listed_at
             .is_none_or(|at| stamp.boot - at >= LIST_PERIOD);
         for place in 0..self.turns.len() {
             self.read_memory(place, stamp, is_second)?;
         }
-        let cost = DurationNs(self.calls.total.0 - before.0);
+        let cost = DurationNs(self.calls.counts().total.0 - before.0);
         let is_slow = self.memory_pace.note(cost);
-        self.back_off(is_slow, "GPU memory", |worker| &worker.memory_pace)?;
+        self.back_off(is_slow, "nvml memory", |worker| &worker.memory_pace)?;
 
         let since = self.listed_at.map(|at| stamp.boot - at);
         let may_list =
@@ -223,24 +225,33 @@ impl Worker<'_, '_> {
         let has_moved = self.turns.iter().any(|turn| turn.has_moved);
         let is_due = since.is_none_or(|since| since >= self.list_pace.interval());
         if may_list && (has_moved || is_due || is_last) {
-            let before = self.calls.total;
+            let before = self.calls.counts().total;
             for place in 0..self.turns.len() {
                 if is_due || is_last || self.turns[place].has_moved {
                     self.read_lists(place, stamp, is_last)?;
                 }
             }
             self.listed_at = Some(stamp.boot);
-            let cost = DurationNs(self.calls.total.0 - before.0);
+            let cost = DurationNs(self.calls.counts().total.0 - before.0);
             let is_slow = self.list_pace.note(cost);
-            self.back_off(is_slow, "processes of GPUs", |worker| &worker.list_pace)?;
+            self.back_off(is_slow, "nvml processes", |worker| &worker.list_pace)?;
+        }
+        // What was read before a call that hung is told to be unknown by now.
+        if self.calls.has_hung() {
+            return Ok(());
         }
         for place in 0..self.turns.len() {
-            let (calls, turn) = (self.calls, &mut self.turns[place]);
-            if let Some(row) = turn.row(stamp, &calls, is_last) {
-                self.say(Found::Device(Box::new(row)))?;
-            }
+            self.say_device(place, stamp, is_last)?;
         }
         Ok(())
+    }
+
+    fn say_device(&mut self, place: usize, stamp: Stamp, must: bool) -> Result<(), Stopped> {
+        let calls = self.calls.counts();
+        match self.turns[place].row(stamp, &calls, must) {
+            Some(row) => self.say(Found::Device(Box::new(row))),
+            None => Ok(()),
+        }
     }
 
     fn read_memory(&mut self, place: usize, stamp: Stamp, is_second: bool) -> Result<(), Stopped> {
@@ -248,7 +259,9 @@ impl Worker<'_, '_> {
         if stamp.boot < turn.next_try {
             return Ok(());
         }
-        let (answer, took) = self.calls.timed(|| turn.gpu.memory());
+        let (answer, took) = self
+            .calls
+            .timed_of(Asked::Memory, &turn.device, || turn.gpu.memory());
         turn.memory_call = turn.memory_call.max(Some(took));
         match answer {
             Ok(memory) => {
@@ -258,6 +271,9 @@ impl Worker<'_, '_> {
                 turn.error = None;
             }
             Err(error) => return self.note_failure(place, stamp, &error),
+        }
+        if took >= HANG {
+            return self.say_device(place, Stamp::now(), true);
         }
         if is_second {
             // A figure beside the memory: where it can't be had it is unknown.
@@ -323,9 +339,14 @@ impl Worker<'_, '_> {
         let (device, is_listed) = (Arc::clone(&turn.device), turn.is_listed);
         for (list, error) in failures {
             let detail = format!("{}: {error}", list.call());
-            self.warn(DiagKind::Unavailable, &device, &detail)?;
+            let subject = format!("processes of {device}");
+            self.warn(DiagKind::Unavailable, &subject, &detail)?;
         }
         if is_listed {
+            let stamp = match self.calls.has_hung() {
+                true => Stamp::now(),
+                false => stamp,
+            };
             self.look_for_holders(place, stamp, &merged)?;
             self.say(Found::Processes(device, stamp, merged))?;
         }
@@ -345,7 +366,9 @@ impl Worker<'_, '_> {
             if !known.is_some_and(|known| is_wanted(list, known)) {
                 continue;
             }
-            let (answer, took) = self.calls.timed(|| turn.gpu.list(list, &mut self.buffer));
+            let (answer, took) = self.calls.timed_of(Asked::Processes, &turn.device, || {
+                turn.gpu.list(list, &mut self.buffer)
+            });
             turn.process_call = turn.process_call.max(Some(took));
             match answer {
                 Ok(entries) => {
@@ -419,13 +442,5 @@ impl Worker<'_, '_> {
             }
         }
         Ok(())
-    }
-}
-
-fn now() -> Stamp {
-    let reading = clock::read();
-    Stamp {
-        ts: ClockOffset::at(reading).to_wall(reading.boot_ns),
-        boot: reading.boot_ns,
     }
 }

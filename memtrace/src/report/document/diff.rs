@@ -4,6 +4,7 @@ use super::{Document, Section, Tone, figures, flexible, words_in};
 use crate::analyze::{Analysis, Change, Comparison, Excess, Kind, Loss};
 use crate::model::Bytes;
 use crate::model::tables::Severity;
+use crate::report::visible::visible;
 use crate::report::words::{bytes, bytes_or_dash, bytes_or_unknown, change, percent};
 use crate::report::{DiffReport, Style, words};
 
@@ -17,6 +18,7 @@ pub(in crate::report) fn build(told: &DiffReport<'_>, style: &Style) -> Document
     sections.extend(verdict(told));
     sections.push(whole(told));
     sections.extend(roles(told, top));
+    sections.extend(on_gpus(told, top));
     sections.extend(kinds(told, top));
     Document { sections }
 }
@@ -38,6 +40,9 @@ fn head(told: &DiffReport<'_>) -> Section {
              is not in them.",
         );
     }
+    if let Some(line) = other_gpus(told) {
+        section.say(Tone::Alert, line);
+    }
     for (name, analysis) in [("A", told.before), ("B", told.after)] {
         let is_loss = |loss: &Loss| loss.severity != Severity::Info;
         if analysis.losses.iter().any(is_loss) || !analysis.problems.is_empty() {
@@ -46,6 +51,23 @@ fn head(told: &DiffReport<'_>) -> Section {
         }
     }
     section
+}
+
+/// Devices that are not the same: what is held on them does not compare.
+fn other_gpus(told: &DiffReport<'_>) -> Option<String> {
+    let [before, after] = [told.before, told.after].map(Analysis::gpu_models);
+    let named = |models: &[(&str, usize)]| {
+        let models = models.iter();
+        let models = models.map(|(name, count)| format!("{count} × {}", visible(name)));
+        match models.collect::<Vec<_>>().join(", ") {
+            none if none.is_empty() => "none".to_owned(),
+            models => models,
+        }
+    };
+    (before != after).then(|| {
+        let (before, after) = (named(&before), named(&after));
+        format!("Other GPUs: {before} in A, {after} in B.")
+    })
 }
 
 fn recording(name: &str, analysis: &Analysis) -> String {
@@ -108,7 +130,7 @@ fn whole(told: &DiffReport<'_>) -> Section {
     let rss = told.diff.whole.kind(Kind::Rss);
     let mut section = Section::new(format!("Peak of all together: {}", in_words(&rss.peak)));
     section.say(Tone::Plain, format!("Mean: {}.", in_words(&rss.mean)));
-    if has_gpu(told) {
+    if told.has_gpu() {
         let line = format!("Peak on GPUs: {}.", in_words(&told.diff.whole.gpu_peak));
         section.say(Tone::Plain, line);
     }
@@ -123,17 +145,13 @@ fn whole(told: &DiffReport<'_>) -> Section {
     section
 }
 
-fn has_gpu(told: &DiffReport<'_>) -> bool {
-    told.before.gpus.is_some() || told.after.gpus.is_some()
-}
-
 fn roles(told: &DiffReport<'_>, top: usize) -> Option<Section> {
     let roles = &told.diff.roles;
     if roles.is_empty() {
         return None;
     }
     let mut section = Section::new("By role, sums of RSS");
-    let mut columns = vec![
+    let columns = vec![
         flexible("ROLE"),
         words_in("COUNT", 3),
         figures("PEAK A", 1),
@@ -144,12 +162,7 @@ fn roles(told: &DiffReport<'_>, top: usize) -> Option<Section> {
         figures("GROWTH A", 6),
         figures("GROWTH B", 5),
     ];
-    let has_gpu = has_gpu(told);
-    if has_gpu {
-        columns.extend([figures("GPU A", 1), figures("GPU B", 0)]);
-    }
-    let rows = roles.iter().take(top);
-    let rows = rows.map(|role| role_row(role, has_gpu));
+    let rows = roles.iter().take(top).map(role_row);
     section.table(columns, rows.collect());
     if let Some(rest) = roles.len().checked_sub(top).filter(|&rest| rest > 0) {
         let line = format!("{} changed less.", words::more_roles(rest));
@@ -160,18 +173,53 @@ fn roles(told: &DiffReport<'_>, top: usize) -> Option<Section> {
         "MEAN is the change of the mean over the whole recording, of a command from its exec to its end. A dash is no change, or no \
          steady growth.",
     );
-    if has_gpu {
-        section.say(
-            Tone::Quiet,
-            "GPU is the highest that the role held on all GPUs together.",
-        );
+    Some(section)
+}
+
+/// The roles that were on GPUs.
+fn on_gpus(told: &DiffReport<'_>, top: usize) -> Option<Section> {
+    let is_there = |figure: &Change| {
+        let amounts = [figure.before, figure.after];
+        amounts.into_iter().flatten().any(|bytes| bytes.0 > 0)
+    };
+    let roles = told.diff.roles.iter();
+    let mut roles: Vec<&Comparison> = roles.filter(|role| is_there(&role.gpu_peak)).collect();
+    if roles.is_empty() {
+        return None;
+    }
+    roles.sort_by_key(|role| {
+        let moved = role.gpu_peak.difference();
+        std::cmp::Reverse(moved.map(|bytes| bytes.0.abs()))
+    });
+    let mut section = Section::new("By role, the highest on all GPUs together");
+    let columns = vec![
+        flexible("ROLE"),
+        figures("GPU A", 0),
+        figures("GPU B", 0),
+        figures("CHANGE", 1),
+        figures("", 2),
+    ];
+    let rows = roles.iter().take(top).map(|role| {
+        let gpu = role.gpu_peak;
+        vec![
+            role.name.to_string(),
+            bytes_or_dash(gpu.before),
+            bytes_or_dash(gpu.after),
+            change(gpu.difference()),
+            share_of_change(&gpu),
+        ]
+    });
+    section.table(columns, rows.collect());
+    if let Some(rest) = roles.len().checked_sub(top).filter(|&rest| rest > 0) {
+        let line = format!("{} changed less.", words::more_roles(rest));
+        section.say(Tone::Quiet, line);
     }
     Some(section)
 }
 
-fn role_row(role: &Comparison, has_gpu: bool) -> Vec<String> {
+fn role_row(role: &Comparison) -> Vec<String> {
     let rss = role.kind(Kind::Rss);
-    let mut cells = vec![
+    vec![
         role.name.to_string(),
         counts(role),
         bytes_or_dash(rss.peak.before),
@@ -181,12 +229,7 @@ fn role_row(role: &Comparison, has_gpu: bool) -> Vec<String> {
         change(rss.mean.difference()),
         slope(rss.slope.before),
         slope(rss.slope.after),
-    ];
-    if has_gpu {
-        let gpu = role.gpu_peak;
-        cells.extend([bytes_or_dash(gpu.before), bytes_or_dash(gpu.after)]);
-    }
-    cells
+    ]
 }
 
 fn counts(role: &Comparison) -> String {

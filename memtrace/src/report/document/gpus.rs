@@ -8,6 +8,7 @@ use crate::analyze::{Analysis, Composition, GpuDevice, GpuHolder, GpuLedger, Gpu
 use crate::model::{Bytes, DurationNs};
 use crate::report::visible::visible;
 use crate::report::words::{self, bytes, bytes_at_least, bytes_or_dash, bytes_or_unknown};
+use std::collections::BTreeMap;
 
 /// So much that no process explains is worth a line of its own.
 const UNEXPLAINED: Bytes = Bytes(256 << 20);
@@ -35,6 +36,9 @@ pub(super) fn gpus(analysis: &Analysis, top: usize) -> Option<Section> {
     ledger_table(&mut section, analysis, gpus, &ledgers, top, true);
     process_table(&mut section, analysis, gpus, top);
     remarks(&mut section, analysis, gpus, &ledgers);
+    let left = gpus.devices.iter().filter_map(GpuDevice::left_at_end);
+    let left = left.map(|ledger| at_the_end(analysis, gpus, ledger));
+    say_some(&mut section, Tone::Alert, left.collect());
     moved::tell(&mut section, analysis, gpus);
     if let Some(contexts) = gpus.contexts.filter(|contexts| contexts.count > 1) {
         section.say(
@@ -307,11 +311,16 @@ fn remarks(section: &mut Section, analysis: &Analysis, gpus: &Gpus, ledgers: &[&
         );
     }
     let devices = || gpus.devices.iter().enumerate();
-    let failed = devices().filter_map(|(place, device)| Some((place, device.error.as_ref()?)));
-    let failed = failed.map(|(place, error)| {
+    let mut failed: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (place, device) in devices() {
+        if let Some(error) = device.error.as_deref() {
+            failed.entry(error).or_default().push(place);
+        }
+    }
+    let failed = failed.into_iter().map(|(error, places)| {
         format!(
             "GPU {} did not answer when last asked: {}.",
-            short(gpus, place),
+            shorts(gpus, places.into_iter()),
             visible(error)
         )
     });
@@ -353,16 +362,27 @@ fn ghost(analysis: &Analysis, gpus: &Gpus, ledger: &GpuLedger) -> Option<String>
     if ledger.candidates.is_empty() && !(is_much && has_reserved) {
         return None;
     }
-    let gpu = short(gpus, ledger.device);
+    Some(unexplained(analysis, gpus, ledger, ("is used", rest)))
+}
+
+/// The same of what was left at the end.
+fn at_the_end(analysis: &Analysis, gpus: &Gpus, ledger: &GpuLedger) -> String {
+    let rest = ledger.unattributed_bytes.unwrap_or(Bytes(0));
+    let used = "was still used when the recording ended";
+    unexplained(analysis, gpus, ledger, (used, rest))
+}
+
+fn unexplained(
+    analysis: &Analysis,
+    gpus: &Gpus,
+    ledger: &GpuLedger,
+    (used, rest): (&str, Bytes),
+) -> String {
+    let is_empty = ledger.lines.is_empty();
+    let (gpu, rest) = (short(gpus, ledger.device), bytes(rest));
     let what = match is_empty {
-        true => format!(
-            "GPU {gpu}: {} is used and no process is told to hold it",
-            bytes(rest)
-        ),
-        false => format!(
-            "GPU {gpu}: {} is used beyond what processes are told to hold",
-            bytes(rest)
-        ),
+        true => format!("GPU {gpu}: {rest} {used} and no process is told to hold it"),
+        false => format!("GPU {gpu}: {rest} {used} beyond what processes are told to hold"),
     };
     let who = match ledger.candidates.as_slice() {
         [] => format!(
@@ -372,7 +392,7 @@ fn ghost(analysis: &Analysis, gpus: &Gpus, ledger: &GpuLedger) -> Option<String>
         ),
         open => format!("the device is open in {}", names(analysis, open)),
     };
-    Some(format!("{what}; {who}."))
+    format!("{what}; {who}.")
 }
 
 fn names(analysis: &Analysis, holders: &[GpuHolder]) -> String {

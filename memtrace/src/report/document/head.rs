@@ -3,7 +3,7 @@
 use super::{Block, Section, Tone};
 use crate::analyze::{Analysis, Ending, Loss};
 use crate::model::tables::{DiagKind, Severity};
-use crate::model::{DurationNs, RunState, Target};
+use crate::model::{BootNs, DurationNs, RunState, Target};
 use crate::report::visible::shorten;
 use crate::report::{Style, words};
 
@@ -185,9 +185,15 @@ fn told(analysis: &Analysis, loss: &Loss) -> String {
     } else {
         line.push_str(&format!("{}: {}", loss.subject, loss.detail));
     }
-    let has_span = loss.severity == Severity::Loss || loss.kind == Some(DiagKind::BackOff);
-    if let Some((first, last)) = loss.span.filter(|_| has_span) {
-        let clock = &analysis.clock;
+    let clock = &analysis.clock;
+    // What could not be seen from the begin needs no time.
+    let has_span = |(first, _): &(BootNs, BootNs)| {
+        let is_of_all =
+            loss.kind == Some(DiagKind::Unavailable) && (*first - clock.start()).0 < START_NS;
+        let is_timed = matches!(loss.kind, Some(DiagKind::BackOff | DiagKind::Unavailable));
+        loss.severity == Severity::Loss || (is_timed && !is_of_all)
+    };
+    if let Some((first, last)) = loss.span.filter(has_span) {
         let first_offset = words::offset(clock, first);
         let last_offset = words::offset(clock, last);
         if first_offset == last_offset {

@@ -35,6 +35,14 @@ struct Recording<'a> {
     exit_code: Option<i32>,
     exit_signal: Option<i32>,
     oom_killed: Option<bool>,
+    gpus: Vec<Model<'a>>,
+}
+
+/// Devices of one name.
+#[derive(Serialize)]
+struct Model<'a> {
+    name: &'a str,
+    count: usize,
 }
 
 #[derive(Serialize)]
@@ -104,6 +112,7 @@ impl<'a> Recording<'a> {
             }) => (None, Some(signal), by_oom_killer),
             _ => (None, None, None),
         };
+        let models = analysis.gpu_models().into_iter();
         Self {
             path: analysis.path.as_deref(),
             hostname: &analysis.info.hostname,
@@ -115,6 +124,7 @@ impl<'a> Recording<'a> {
             exit_code,
             exit_signal,
             oom_killed,
+            gpus: models.map(|(name, count)| Model { name, count }).collect(),
         }
     }
 }

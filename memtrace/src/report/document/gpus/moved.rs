@@ -142,6 +142,13 @@ fn fell(analysis: &Analysis, gpus: &Gpus, fall: &Fall) -> String {
         let ended = words::processes(fall.ended.len());
         line.push_str(&format!(", with the end of {ended}"));
     }
+    if let Some(stayed) = fall.stayed_bytes {
+        let held = bytes(fall.left.iter().map(|(_, amount)| *amount).sum());
+        line.push_str(&format!(
+            "; of {held} {} stayed, held by nobody",
+            bytes(stayed)
+        ));
+    }
     let host = on_host([fall.shmem_bytes, fall.anon_bytes, fall.file_bytes]);
     let length = words::duration(fall.to - fall.host_from);
     line.push_str(&format!("; on the host within {length}: {host}."));

@@ -32,6 +32,7 @@ struct Device<'a> {
     longest_memory_call_ns: Option<DurationNs>,
     longest_process_call_ns: Option<DurationNs>,
     peak: Option<Gpu<'a>>,
+    at_end: Option<Gpu<'a>>,
 }
 
 /// The books of a device: processes + reserved + unattributed = used.
@@ -130,6 +131,7 @@ struct Fall<'a> {
     bytes: Bytes,
     devices: Vec<Fallen<'a>>,
     left: Vec<Left<'a>>,
+    stayed_bytes: Option<Bytes>,
     ended: Vec<Upid>,
     host_anon_change_bytes: Option<Bytes>,
     host_shmem_change_bytes: Option<Bytes>,
@@ -251,6 +253,10 @@ impl<'a> Gpus<'a> {
                         .peak
                         .as_ref()
                         .map(|peak| Gpu::of(analysis, gpus, peak, top)),
+                    at_end: told
+                        .at_end
+                        .as_ref()
+                        .map(|at_end| Gpu::of(analysis, gpus, at_end, top)),
                 })
                 .collect(),
             processes: listed
@@ -350,6 +356,7 @@ impl<'a> Fall<'a> {
                     bytes: *bytes,
                 })
                 .collect(),
+            stayed_bytes: fall.stayed_bytes,
             ended: fall
                 .ended
                 .iter()
