@@ -56,6 +56,12 @@ class FakeRecorder:
         self.socket.close()
 
 
+def said(message: dict[str, Any]) -> dict[str, Any]:
+    """The attributes of a message, but for what the process held: that has its own tests."""
+    held = ("rss_bytes", "rss_anon_bytes")
+    return {name: value for name, value in message.get("attrs", {}).items() if name not in held}
+
+
 def _refuse(constant: str) -> None:
     raise AssertionError(f"{constant} is not JSON")
 

@@ -93,6 +93,13 @@ def test_without_a_recorder_it_is_unknown() -> None:
     assert (section.child_peak_bytes, section.child_source) == (None, "nobody records")
 
 
+def test_where_the_socket_is_none_nobody_records(recorder: FakeRecorder) -> None:
+    os.unlink(recorder.path)
+    with memtrace.peak(child_timeout=60) as section:
+        pass
+    assert (section.child_peak_bytes, section.child_source) == (None, "nobody records")
+
+
 def test_a_recorder_that_is_gone_is_not_waited_for(recorder: FakeRecorder) -> None:
     with memtrace.peak(child_timeout=60) as section:
         pass

@@ -6,7 +6,7 @@ import tracemalloc
 from collections.abc import Iterator
 
 import pytest
-from conftest import FakeRecorder, run_python
+from conftest import FakeRecorder, run_python, said
 
 import memtrace
 
@@ -22,7 +22,7 @@ def test_without_tracemalloc_there_is_nothing_to_tell(recorder: FakeRecorder) ->
     assert memtrace.python_heap(top=3) is None
     with memtrace.phase("p"):
         pass
-    assert [message.get("attrs") for message in recorder.messages()] == [None, None]
+    assert [said(message) for message in recorder.messages()] == [{}, {}]
 
 
 @pytest.mark.usefixtures("tracing")

@@ -293,6 +293,11 @@ def test_gpu_memory_is_told_at_any_time_and_its_books_close(tmp_path: Path) -> N
     told = recording.gpu_at(2)
     assert told.column("tgid") == [101, 101, 102, 77]
     assert told.column("used_bytes") == [50, 30, 30, None]
+    assert told.column("comm") == ["x", None, None, "other"]
+    late = write(tmp_path, [(0, 1, 10, "first"), (2, 1, 20, "rss_stat")], [(1, None)])
+    at_peak = memtrace.load(late)
+    assert at_peak.gpu_at("peak").column("used_bytes") == told.column("used_bytes")
+    assert at_peak.gpu_devices_at("peak").column("used_bytes") == [60, 40]
     assert recording.gpu_at(4).column("tgid") == [101, 102, 77]
     books = recording.gpu_devices_at(2)
     columns = ("device", "used_bytes", "processes_bytes", "unattributed_bytes")
@@ -336,6 +341,41 @@ def test_phases_pair_by_span_then_by_name_and_open_ones_have_no_end(tmp_path: Pa
     assert phases.column("rss_peak_bytes") == [30, 30, 20, 20, None]
     assert phases.column("rss_delta_bytes") == [10, None, None, 0, None]
     assert phases.column("tree_rss_peak_bytes")[4] == 20
+
+
+def test_what_a_process_told_of_itself_is_newer_than_its_rows(tmp_path: Path) -> None:
+    mib = 1 << 20
+
+    def event(time: int, kind: str, name: str, upid: int, said: str) -> dict[str, Any]:
+        event = {"boot_ns": time * SECOND, "kind": kind, "name": name, "upid": upid}
+        return {**event, "attributes": said}
+
+    marks = [
+        event(2, "begin", "load", 1, f'{{"rss_bytes":{70 * mib},"rss_anon_bytes":{60 * mib}}}'),
+        event(4, "end", "load", 1, f'{{"rss_bytes":{170 * mib},"rss_anon_bytes":{160 * mib}}}'),
+        event(6, "begin", "section", 2, "{}"),
+        event(7, "end", "section", 2, f'{{"begin_bytes":{mib},"end_bytes":{3 * mib}}}'),
+        event(7, "begin", "before its first row", 3, f'{{"rss_bytes":{mib}}}'),
+        event(7, "begin", "after its end", 4, f'{{"rss_bytes":{mib}}}'),
+        event(7, "begin", "no number", 2, '{"rss_bytes":"many"}'),
+    ]
+    mem: list[Row] = [
+        (1, 1, 60 * mib, "first"),
+        (1, 2, 2 * mib, "first"),
+        (1, 4, 2 * mib, "first"),
+        (3, 1, 860 * mib, "rss_stat"),
+        (8, 1, 172 * mib, "snapshot"),
+    ]
+    path = write(tmp_path, mem, [(1, None), (2, None), (3, None), (4, 5)], marks)
+    recording = memtrace.load(path)
+    phases = recording.phases()
+    assert phases.column("rss_delta_bytes")[:2] == [100 * mib, 2 * mib]
+    assert phases.column("rss_peak_bytes")[0] == 860 * mib
+    assert phases.column("tree_rss_delta_bytes")[:2] == [100 * mib, 2 * mib]
+    assert phases.column("rss_begin_bytes")[2:4] == [None, 0]
+    assert recording.at(5).column("rss_bytes") == [170 * mib, 2 * mib]
+    assert recording.at(5).column("rss_anon_bytes")[0] == 160 * mib
+    assert recording.at(9).column("rss_bytes")[0] == 172 * mib
 
 
 def test_without_marks_there_are_no_phases(tmp_path: Path) -> None:

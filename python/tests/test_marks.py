@@ -9,13 +9,15 @@ import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import FakeRecorder, run_python
+from conftest import FakeRecorder, run_python, said
 
 import memtrace
 import memtrace._recorder as recorder_module
+from memtrace import _host
 
 
 def told(messages: list[dict[str, Any]]) -> list[tuple[str, str]]:
@@ -40,7 +42,7 @@ def test_attributes_may_have_any_name(recorder: FakeRecorder) -> None:
         pass
     messages = recorder.messages()
     assert messages[0]["attrs"] == {"name": 1, "self": 2, "kind": 3}
-    assert messages[1]["attrs"] == {"name": 1, "self": 2}
+    assert said(messages[1]) == {"name": 1, "self": 2}
 
 
 def test_a_phase_begins_and_ends_with_one_span(recorder: FakeRecorder) -> None:
@@ -57,15 +59,83 @@ def test_a_phase_begins_and_ends_with_one_span(recorder: FakeRecorder) -> None:
     ]
     spans = [message["span"] for message in messages]
     assert spans[0] == spans[3] != spans[1] == spans[2]
-    assert messages[0]["attrs"] == {"model": "m"}
-    assert messages[3]["attrs"] == {"tensors": 5}
+    assert said(messages[0]) == {"model": "m"}
+    assert said(messages[3]) == {"tensors": 5}
     assert messages[0]["boot_ns"] <= messages[1]["boot_ns"]
 
 
 def test_a_phase_that_raises_ends_and_names_the_error(recorder: FakeRecorder) -> None:
     with pytest.raises(ZeroDivisionError), memtrace.phase("fails"):
         _ = 1 // 0
-    assert recorder.messages()[1]["attrs"] == {"error": "ZeroDivisionError"}
+    assert said(recorder.messages()[1]) == {"error": "ZeroDivisionError"}
+
+
+MIB = 1 << 20
+needs_proc = pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="there is no /proc")
+
+
+def held(message: dict[str, Any]) -> tuple[int, int]:
+    attrs = message["attrs"]
+    return attrs["rss_bytes"], attrs["rss_anon_bytes"]
+
+
+@needs_proc
+def test_both_ends_of_a_phase_tell_what_the_process_holds_right_then(
+    recorder: FakeRecorder,
+) -> None:
+    with memtrace.phase("load", rss_bytes="not ours") as load:
+        checkpoint = b"x" * (200 * MIB)
+        weights = checkpoint[: 50 * MIB]
+        del checkpoint
+        load.set(rss_bytes=1)
+    begin, end = map(held, recorder.messages())
+    assert len(weights) == 50 * MIB
+    for before, after in zip(begin, end):
+        assert 45 * MIB < after - before < 60 * MIB
+    assert 0 < end[1] < end[0]
+
+
+@needs_proc
+def test_a_forks_child_tells_what_it_holds_itself(recorder: FakeRecorder) -> None:
+    with memtrace.phase("parent"):
+        pass
+    child = os.fork()
+    if child == 0:
+        with memtrace.phase("child"):
+            memory = b"x" * (100 * MIB)
+        os._exit(len(memory) == 0)
+    assert os.waitpid(child, 0)[1] == 0
+    messages = recorder.messages()
+    assert held(messages[3])[0] - held(messages[2])[0] > 90 * MIB
+
+
+@needs_proc
+def test_a_descriptor_that_became_another_file_is_left_alone(
+    recorder: FakeRecorder, tmp_path: Path
+) -> None:
+    with memtrace.phase("before"):
+        pass
+    opened = _host._statm
+    assert opened is not None
+    (tmp_path / "theirs").write_text("theirs")
+    theirs = os.open(tmp_path / "theirs", os.O_RDONLY)
+    os.dup2(theirs, opened[1])
+    with memtrace.phase("after"):
+        pass
+    assert os.read(opened[1], 10) == b"theirs"
+    os.close(opened[1])
+    os.close(theirs)
+    assert all(held(message)[0] > 0 for message in recorder.messages())
+
+
+def test_where_the_kernel_does_not_say_a_phase_tells_no_memory(
+    recorder: FakeRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_host, "_statm", None)
+    monkeypatch.setattr(_host, "_STATM", "/nowhere/statm")
+    with memtrace.phase("p"):
+        pass
+    assert ["attrs" in message for message in recorder.messages()] == [False, False]
 
 
 def test_one_phase_object_may_be_entered_again_and_within_itself(recorder: FakeRecorder) -> None:
@@ -131,7 +201,7 @@ def test_a_decorated_generator_is_a_phase_while_it_is_consumed(recorder: FakeRec
     left.close()
     ended = recorder.messages()[-1]
     assert ended["kind"] == "end"
-    assert "attrs" not in ended
+    assert said(ended) == {}
 
 
 def test_a_decorated_async_generator_takes_what_is_sent_and_thrown(recorder: FakeRecorder) -> None:

@@ -75,31 +75,28 @@ impl Amounts {
         unpack(self.swap)
     }
 
-    /// The same with RSS as the process itself measured it. Kinds that no longer add up to it
-    /// are unknown.
-    pub(super) fn measured(self, rss: Option<Bytes>) -> Self {
+    /// The same with RSS, and what of it is anonymous, as the process itself measured them.
+    /// Kinds that no longer add up to it are unknown.
+    pub(super) fn measured(self, rss: Bytes, anon: Option<Bytes>) -> Self {
         /// The probe notes a smaller move only at the next snapshot.
         const NEAR: i64 = 1 << 20;
-        match rss {
-            None => self,
-            Some(Bytes(rss)) if self.rss != UNKNOWN && (self.rss - rss).abs() <= NEAR => {
-                Self { rss, ..self }
-            }
-            Some(Bytes(rss)) => Self {
-                rss,
-                ..Self::UNKNOWN
-            },
-        }
-    }
-
-    /// The same as a sum of which one part turned out to be another amount.
-    pub(super) fn moved(self, from: Self, to: Self) -> Self {
-        match (unpack(self.rss), from.rss(), to.rss()) {
-            (Some(Bytes(sum)), Some(Bytes(from)), Some(Bytes(to))) => Self {
-                rss: sum - from + to,
-                ..self
-            },
-            _ => self,
+        let is_near = |a: i64, b: i64| a != UNKNOWN && a.abs_diff(b) <= NEAR as u64;
+        let shared = match self {
+            Self { file, shmem, .. } if file == UNKNOWN || shmem == UNKNOWN => UNKNOWN,
+            Self { file, shmem, .. } => file + shmem,
+        };
+        let (is_as_it_was, anon) = match anon {
+            Some(anon) => (is_near(shared, rss.0 - anon.0), anon.0),
+            None if is_near(self.rss, rss.0) => (true, self.anon),
+            None => (false, UNKNOWN),
+        };
+        let kept = |kind: i64| if is_as_it_was { kind } else { UNKNOWN };
+        Self {
+            rss: rss.0,
+            anon,
+            file: kept(self.file),
+            shmem: kept(self.shmem),
+            swap: self.swap,
         }
     }
 
@@ -206,15 +203,20 @@ impl Totals {
         self.swap.remove(amounts.swap);
     }
 
-    /// The sums of what is known, as amounts.
+    /// The sums of what is known, as amounts. A kind that is unknown of a process whose RSS is in
+    /// the sum is unknown of all together.
     pub(super) fn amounts(&self) -> Amounts {
         let pack = |sum: Sum| sum.bytes().map_or(UNKNOWN, |bytes| bytes.0);
+        let kind = |sum: Sum| match sum.unknown_count > self.rss.unknown_count {
+            true => UNKNOWN,
+            false => pack(sum),
+        };
         Amounts {
             rss: pack(self.rss),
-            anon: pack(self.anon),
-            file: pack(self.file),
-            shmem: pack(self.shmem),
-            swap: pack(self.swap),
+            anon: kind(self.anon),
+            file: kind(self.file),
+            shmem: kind(self.shmem),
+            swap: kind(self.swap),
         }
     }
 
@@ -242,6 +244,40 @@ mod tests {
         assert_eq!(totals.rss.unknown_count(), 1);
         totals.remove(&Amounts::of(&row(None)));
         assert_eq!(totals.rss.unknown_count(), 0);
+    }
+
+    #[test]
+    fn a_kind_that_is_unknown_of_one_process_is_unknown_of_the_sum() {
+        let mut totals = Totals::default();
+        totals.add(&Amounts::UNKNOWN.measured(Bytes(5), Some(Bytes(3))));
+        totals.add(&Amounts::UNKNOWN);
+        assert_eq!(totals.amounts().anon(), Some(Bytes(3)));
+        totals.add(&Amounts::UNKNOWN.measured(Bytes(7), None));
+        assert_eq!(totals.amounts().rss(), Some(Bytes(12)));
+        assert_eq!(totals.amounts().anon(), None);
+    }
+
+    #[test]
+    fn what_a_process_measured_keeps_the_kinds_that_still_add_up() {
+        const MIB: i64 = 1 << 20;
+        let held = Amounts {
+            rss: 110 * MIB,
+            anon: 100 * MIB,
+            file: 8 * MIB,
+            shmem: 2 * MIB,
+            swap: MIB,
+        };
+        let kinds = |held: Amounts| [held.anon(), held.file(), held.shmem(), held.swap()];
+        let mib = |mib: i64| Some(Bytes(mib * MIB));
+        let freed = held.measured(Bytes(30 * MIB), mib(20));
+        assert_eq!(freed.rss(), mib(30));
+        assert_eq!(kinds(freed), [mib(20), mib(8), mib(2), mib(1)]);
+        let unmapped = held.measured(Bytes(30 * MIB), mib(29));
+        assert_eq!(kinds(unmapped), [mib(29), None, None, mib(1)]);
+        let untold = held.measured(Bytes(30 * MIB), None);
+        assert_eq!(kinds(untold), [None, None, None, mib(1)]);
+        let near = held.measured(Bytes(110 * MIB + 4_096), None);
+        assert_eq!(kinds(near), kinds(held));
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub(super) use slot::{CURVE_AFTER_NS, Seen};
 use super::amounts::{Amounts, Totals};
 use super::groups::Groups;
 use super::growth::{self, Growth};
-use super::phases::{Gauge, Gauges, RoleGauges};
+use super::phases::{Doubts, Gauge, Gauges, RoleGauges, Tellings};
 use super::reorder::Sample;
 use super::roles::RoleSums;
 use super::roster::Roster;
@@ -103,16 +103,19 @@ pub(super) struct Ledger<'a> {
     /// Of the sum, up to the end of the command where there is one.
     growth: Option<Growth>,
     gauge: Gauge<Amounts>,
+    tellings: Tellings,
+    doubts: Doubts,
 }
 
 impl<'a> Ledger<'a> {
     /// Empty books for the processes of a roster; the state at each instant of `asked` is kept,
-    /// and the sums are noted in `gauges`.
+    /// and the sums are noted in `gauges`. What processes measured of themselves counts as rows.
     pub(super) fn new(
         roster: &'a mut Roster,
         groups: &Groups,
         mut asked: Vec<BootNs>,
         mut gauges: Gauges,
+        tellings: Tellings,
     ) -> Self {
         asked.sort_unstable_by(|a, b| b.cmp(a));
         asked.dedup();
@@ -141,6 +144,8 @@ impl<'a> Ledger<'a> {
             curve: None,
             growth: None,
             gauge: gauges.tree,
+            tellings,
+            doubts: gauges.doubts,
             roster,
         };
         let mut tree_of_root = std::collections::HashMap::new();
@@ -165,16 +170,48 @@ impl<'a> Ledger<'a> {
         let time = self
             .now
             .map_or(sample.boot_ns, |now| now.max(sample.boot_ns));
+        self.tell_until(time);
         self.end_processes_until(time);
         self.move_to(time);
         let position = self.roster.position(sample.upid, sample.boot_ns);
         if position == self.slots.len() {
             self.slots.push(Slot::new(None, false));
         }
-        self.slots[position].saw(&sample);
+        self.slots[position].saw(sample.amounts, sample.boot_ns);
         self.row_count = self.row_count.saturating_add(1);
         if !self.slots[position].has_ended {
+            self.doubt(position, &sample.amounts, time);
             self.change(position, Some(sample.amounts), time);
+        }
+    }
+
+    /// Takes what processes measured of themselves before an instant. Before its first row a
+    /// process is not in the books: until its exec, a command is not even itself.
+    fn tell_until(&mut self, time: BootNs) {
+        while let Some(telling) = self.tellings.before(time) {
+            let time = self
+                .now
+                .map_or(telling.boot_ns, |now| now.max(telling.boot_ns));
+            self.end_processes_until(time);
+            let Some(slot) = self.slots.get_mut(telling.process) else {
+                continue;
+            };
+            if slot.is_present {
+                let amounts = slot.now.measured(telling.rss, telling.anon);
+                slot.saw(amounts, time);
+                self.move_to(time);
+                self.doubt(telling.process, &amounts, time);
+                self.change(telling.process, Some(amounts), time);
+            }
+        }
+    }
+
+    /// What a process turns out to hold tells how far its last row can be relied on.
+    fn doubt(&mut self, position: usize, amounts: &Amounts, time: BootNs) {
+        let slot = &self.slots[position];
+        if slot.is_present {
+            let before = (slot.changed_boot_ns, &slot.now);
+            self.doubts.note(position, before, (time, amounts));
         }
     }
 
@@ -182,6 +219,7 @@ impl<'a> Ledger<'a> {
     pub(super) fn finish(mut self, end: BootNs) -> Seens {
         let last = self.now;
         let end = last.map_or(end, |last| last.max(end));
+        self.tell_until(end);
         self.end_processes_until(end);
         self.move_to(end);
         self.settle();
@@ -217,6 +255,7 @@ impl<'a> Ledger<'a> {
                 tree: self.gauge,
                 // The sums by role have them until they are finished.
                 roles: RoleGauges::default(),
+                doubts: self.doubts,
             },
             trees: self.trees.iter().map(Tree::seen).collect(),
             roles: self.roles,

@@ -65,7 +65,7 @@ pub use peak::{Bound, Peak, PeakOrigin};
 pub use phases::{
     DeviceLevel, GpuChange, HolderChange, Level, Measures, Phase, PhaseEnd, PhaseError, PhaseFocus,
     PhaseForm, PhaseLine, PhasePart, Phases, Repeated, RoleChange, RoleStretch, Slope, Spread,
-    Steps, Stretch,
+    Steps, Stretch, Uncertain,
 };
 pub use process::Process;
 pub use roles::{Kind, KindFigures, RoleAtPeak, RoleFinding, RoleOnGpus, RoleShares};

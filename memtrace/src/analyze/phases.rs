@@ -8,6 +8,7 @@
 
 mod around;
 mod by_role;
+mod doubts;
 mod events;
 mod focus;
 mod gauge;
@@ -21,11 +22,14 @@ mod timeline;
 mod told;
 
 pub(super) use by_role::RoleGauges;
+pub(super) use doubts::Doubts;
+pub use doubts::Uncertain;
 pub use focus::{GpuChange, HolderChange, PhaseError, PhaseFocus, RoleChange};
 pub(super) use gauge::Gauge;
 pub(super) use number::stage;
 pub use slope::Slope;
 pub(super) use timeline::{Gauges, Noted, Timeline};
+pub(super) use told::Tellings;
 
 use super::amounts::Amounts;
 use crate::model::{BootNs, Bytes, DurationNs};
@@ -67,9 +71,9 @@ impl Phases {
 #[derive(Clone, Debug)]
 pub enum PhaseLine {
     /// One.
-    One(Phase),
+    One(Box<Phase>),
     /// Many of one name, or of names that differ by a number.
-    Many(Repeated),
+    Many(Box<Repeated>),
 }
 
 /// A phase, or the stretch that leads up to a moment.
@@ -97,6 +101,10 @@ pub struct Phase {
     pub tree: Stretch,
     /// Its own process; `None` for that of a person.
     pub own: Option<Stretch>,
+    /// Whether the row after a boundary says that the tree did not hold what it is told to.
+    pub tree_uncertain: Uncertain,
+    /// The same of its own process.
+    pub own_uncertain: Uncertain,
     /// What the tree held at its end above the baseline.
     pub since_baseline: Option<Bytes>,
     /// All recorded processes by their roles, what changed most first; of many phases those
@@ -277,6 +285,11 @@ pub struct Repeated {
     pub tree: Measures,
     /// The process of each; `None` for those of a person.
     pub own: Option<Measures>,
+    /// What the tree gained while any of them was open: where they overlap, each by itself gained
+    /// the same.
+    pub tree_delta: Option<Bytes>,
+    /// What came into use on all GPUs while any of them was open.
+    pub gpu_delta: Option<Bytes>,
     /// What the tree held at the last end above the baseline.
     pub since_baseline: Option<Bytes>,
     /// All recorded processes by their roles, what changed most first.
@@ -337,6 +350,8 @@ pub struct Steps {
     pub tree: Option<Slope>,
     /// RSS of their own process at their ends, over their number.
     pub own: Option<Slope>,
+    /// Of several processes that pass them, the one that surely grows most.
+    pub grower: Option<(usize, Slope)>,
     /// What was in use on all GPUs at their ends, over their number.
     pub gpu: Option<Slope>,
 }
@@ -357,8 +372,8 @@ impl PhaseLine {
             Self::One(phase) => phase.weight(),
             Self::Many(many) => {
                 let sum = |measures: Measures| measures.delta.map(|delta| delta.sum);
-                let host = many.own.map_or_else(|| sum(many.tree), sum);
-                size(host).max(size(many.gpu.and_then(sum)))
+                let host = many.own.map_or(many.tree_delta, sum);
+                size(host).max(size(many.gpu_delta))
             }
         }
     }

@@ -12,7 +12,7 @@ use super::groups::Groups;
 use super::held::HeldCommand;
 use super::ledger::{High, Ledger, Seens, TreeSeen};
 use super::moment::{Moment, MomentError};
-use super::phases::{Gauges, Noted, PhaseError, Timeline};
+use super::phases::{Gauges, Noted, PhaseError, Tellings, Timeline};
 use super::reorder::{Reorder, Sample};
 use super::roster::Roster;
 use super::sharing::{Execs, Forks};
@@ -98,7 +98,8 @@ where
     let instants: Vec<BootNs> = instants.chain(gpus.instants()).collect();
     let windows = oom::Windows::of(&kills, &clock, &roster.processes);
     let asked = instants.iter().copied().chain(windows.instants());
-    let asked = (asked.collect(), phases.gauges());
+    let tellings = Tellings::new(phases.tellings(&roster.processes));
+    let asked = (asked.collect(), phases.gauges(info.interval_ns), tellings);
     let mut sizes = mappings::Sizes::default();
     let end = clock.end();
     let who = (&mut roster, &groups);
@@ -198,13 +199,13 @@ fn pass<S: RowSource>(
     source: &S,
     info: &RunInfo,
     (roster, groups): (&mut Roster, &Groups),
-    (instants, gauges): (Vec<BootNs>, Gauges),
+    (instants, gauges, tellings): (Vec<BootNs>, Gauges, Tellings),
     end: BootNs,
     sizes: &mut mappings::Sizes,
 ) -> Result<(Seens, Execs), S::Error> {
     // Polling meets the command after its exec and has no rows that tell.
     let mut command = HeldCommand::new(roster.command.filter(|_| info.backend == "bpf"));
-    let mut ledger = Ledger::new(roster, groups, instants, gauges);
+    let mut ledger = Ledger::new(roster, groups, instants, gauges, tellings);
     let mut reorder = Reorder::new();
     let mut execs = Execs::new();
     source.scan(MEM_COLUMNS, |row: MemRow| {

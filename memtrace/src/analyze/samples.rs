@@ -7,6 +7,7 @@ mod told;
 use super::clock::RunClock;
 use super::groups::Groups;
 use super::held::HeldCommand;
+use super::phases::{Tellings, Timeline};
 use super::process::Process;
 use super::reorder::{Reorder, Sample};
 use super::roster::Roster;
@@ -123,8 +124,10 @@ pub fn sample<S: RowSource>(
     roster.name(source, &groups)?;
     let clock = noted_clock(info, options.last_boot_ns, cost.as_ref(), &roster);
     let told = Told::read(source)?;
+    let phases = Timeline::read(source, &mut roster)?;
+    let tellings = Tellings::new(phases.tellings(&roster.processes));
     let mut command = HeldCommand::new(roster.command.filter(|_| info.backend == "bpf"));
-    let mut state = State::new(&roster, clock, told, options);
+    let mut state = State::new(&roster, clock, (told, tellings), options);
     let mut reorder = Reorder::new();
     source.scan(MEM_COLUMNS, |row: MemRow| {
         let sample = Sample {
@@ -143,6 +146,7 @@ pub fn sample<S: RowSource>(
     command.finish(&mut |sample| reorder.push(sample, &mut take));
     reorder.finish(&mut take);
     let end = state.samples.clock.end() + DurationNs(1);
+    state.tell_until(end, &mut each);
     state.advance(end, &mut each);
     Ok((state.samples, state.summary))
 }
@@ -162,6 +166,8 @@ struct State {
     /// When processes end, the last first.
     ends: Vec<(BootNs, usize)>,
     told: Told,
+    /// What processes measured of themselves.
+    tellings: Tellings,
     /// How many of each are past.
     past: [usize; 3],
     next_regular: BootNs,
@@ -172,7 +178,12 @@ struct State {
 }
 
 impl State {
-    fn new(roster: &Roster, clock: RunClock, told: Told, options: SampleOptions) -> Self {
+    fn new(
+        roster: &Roster,
+        clock: RunClock,
+        (told, tellings): (Told, Tellings),
+        options: SampleOptions,
+    ) -> Self {
         let processes = &roster.processes;
         let positions = processes.iter().enumerate();
         let mut ends: Vec<(BootNs, usize)> = positions
@@ -200,6 +211,7 @@ impl State {
             total_rss: 0,
             ends,
             told,
+            tellings,
             past: [0; 3],
             now: None,
             last_label: Arc::from(REGULAR),
@@ -222,6 +234,7 @@ impl State {
             self.has_ended.push(false);
             self.summary.processes.push(None);
         }
+        self.tell_until(sample.boot_ns, each);
         if self.now.is_none_or(|now| now < sample.boot_ns) {
             self.advance(sample.boot_ns, each);
         }
@@ -229,6 +242,24 @@ impl State {
             self.set(position, sample.amounts.rss());
             if self.samples.main == Some(position) {
                 self.main_vm_size = sample.vm_size.or(self.main_vm_size);
+            }
+        }
+    }
+
+    /// Takes what processes measured of themselves before an instant; of a process without a row
+    /// it is not known yet whether it is itself.
+    fn tell_until(
+        &mut self,
+        until: BootNs,
+        each: &mut impl FnMut(&Samples, &MemorySample<'_>) -> bool,
+    ) {
+        while let Some(telling) = self.tellings.before(until) {
+            if self.now.is_none_or(|now| now < telling.boot_ns) {
+                self.advance(telling.boot_ns, each);
+            }
+            let is_held = self.held.get(telling.process).is_some_and(Option::is_some);
+            if is_held && !self.has_ended[telling.process] {
+                self.set(telling.process, Some(telling.rss));
             }
         }
     }

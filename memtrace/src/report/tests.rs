@@ -351,6 +351,25 @@ fn phases_are_told_in_full_one_by_one_and_as_a_log() {
 }
 
 #[test]
+fn the_sentence_about_a_leak_names_who_leaks_most() {
+    use crate::model::tables::MarkKind::{Begin, End};
+    let mut run = crate::analyze::golden::Script::command(&["a"], 100.0);
+    run.process(1, None, 0.0, "a");
+    run.process(2, Some(1), 0.0, "leaky");
+    for step in 0..20_u32 {
+        let at = 1.0 + f64::from(step) * 4.0;
+        run.numbered_mark(Some(1), at, Begin, "step", Some(step));
+        run.mem(1, at + 0.1, [100.0 + f64::from(step), 0.0, 0.0]);
+        run.mem(2, at + 0.2, [100.0 + f64::from(step) * 2.0, 0.0, 0.0]);
+        run.numbered_mark(Some(1), at + 2.0, End, "step", Some(step));
+    }
+    let report = written(&text::Text, &run.analyzed(None), &Style::default());
+    let report = report.split_whitespace().collect::<Vec<_>>().join(" ");
+    let told = "; most of it in leaky (2.0 MiB); its own process by 1.0 MiB.";
+    assert!(report.contains(told), "{report}");
+}
+
+#[test]
 fn without_marks_there_is_no_word_of_phases_unless_asked() {
     let analysis = with_phase("trainer_with_vllm", None);
     let told = |style: Style| written(&text::Text, &analysis, &style);

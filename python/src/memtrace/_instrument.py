@@ -28,23 +28,20 @@ _MARKER = "__memtrace_target__"
 
 
 class _MeasuredPhase(phase):
-    """A phase that tells RSS before and after."""
+    """A phase that tells what RSS changed by, too."""
 
     __slots__ = ("_begin_rss",)
 
     def _at_begin(self) -> dict[str, Any]:
-        self._begin_rss = _host.rss_bytes()
-        if self._begin_rss is None:
-            return self._attrs
-        return {**self._attrs, "rss_bytes": self._begin_rss}
+        attrs = super()._at_begin()
+        self._begin_rss = attrs.get(_host.RSS_ATTRIBUTE)
+        return attrs
 
     def _at_end(self) -> dict[str, Any]:
         attrs = super()._at_end()
-        rss = _host.rss_bytes()
-        if rss is not None:
-            attrs["rss_bytes"] = rss
-            if self._begin_rss is not None:
-                attrs["rss_delta_bytes"] = rss - self._begin_rss
+        rss = attrs.get(_host.RSS_ATTRIBUTE)
+        if rss is not None and self._begin_rss is not None:
+            attrs["rss_delta_bytes"] = rss - self._begin_rss
         return attrs
 
 

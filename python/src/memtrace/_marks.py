@@ -6,7 +6,7 @@ import itertools
 import os
 from typing import Any, TypeVar
 
-from . import _heap, _recorder
+from . import _heap, _host, _recorder
 from ._wrap import F, wrapped
 
 _spans = itertools.count(1)
@@ -37,7 +37,8 @@ class phase:
 
     Phases may nest, overlap, and run in any thread or task; each is told apart. As a
     decorator it works on functions, coroutines and generators. A phase that ends by an
-    exception says so in its attribute `error`.
+    exception says so in its attribute `error`. Both marks tell what the process had
+    resident then, as `rss_bytes` and `rss_anon_bytes`, where the kernel says so.
     """
 
     __slots__ = ("_attrs", "_end_attrs", "_name", "_open")
@@ -71,9 +72,7 @@ class phase:
         # A child that was forked inside the phase did not begin it.
         if recorder is not None and pid == os.getpid():
             boot = _recorder.boot_ns()
-            attrs = self._at_end()
-            if self._end_attrs:
-                attrs.update(self._end_attrs)
+            attrs = {**(self._end_attrs or {}), **self._at_end()}
             if kind is not None and kind is not GeneratorExit:
                 attrs["error"] = kind.__qualname__
             self._tell(recorder, "end", boot, span, attrs)
@@ -91,7 +90,15 @@ class phase:
         recorder.tell(kind, self._name, boot, span, attrs)
 
     def _at_begin(self) -> dict[str, Any]:
-        return self._attrs
+        return {**self._attrs, **_resident()}
 
     def _at_end(self) -> dict[str, Any]:
-        return _heap.attributes()
+        return {**_heap.attributes(), **_resident()}
+
+
+def _resident() -> dict[str, Any]:
+    """What this process holds, as attributes: the recorder's newest row may be older."""
+    held = _host.resident()
+    if held is None:
+        return {}
+    return {_host.RSS_ATTRIBUTE: held.rss_bytes, _host.ANON_ATTRIBUTE: held.anon_bytes}

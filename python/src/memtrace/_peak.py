@@ -149,7 +149,9 @@ class peak:
         if recorder is None:
             return _descendants.NOBODY
         if not self._phase.was_told:
-            return _descendants.NOT_TOLD
+            # A mark that finds nobody at the socket gives the recorder up.
+            is_gone = _recorder.active is not recorder
+            return _descendants.NOBODY if is_gone else _descendants.NOT_TOLD
         return _descendants.ask(recorder, self._phase.span, self._child_timeout)
 
     def _begin_host(self) -> None:

@@ -3,7 +3,6 @@
 use crate::analyze::amounts::Amounts;
 use crate::analyze::growth::{self, Growth};
 use crate::analyze::phases::Gauge;
-use crate::analyze::reorder::Sample;
 use crate::analyze::series::Series;
 use crate::model::BootNs;
 
@@ -61,16 +60,16 @@ impl Slot {
         }
     }
 
-    pub(super) fn saw(&mut self, sample: &Sample) {
+    pub(super) fn saw(&mut self, amounts: Amounts, boot_ns: BootNs) {
         if self.row_count == 0 {
-            self.first_boot_ns = sample.boot_ns;
-            self.changed_boot_ns = sample.boot_ns;
+            self.first_boot_ns = boot_ns;
+            self.changed_boot_ns = boot_ns;
         }
         self.row_count = self.row_count.saturating_add(1);
         // None < Some: any known amount is above the unknown one.
-        if sample.amounts.rss() > self.highest.rss() {
-            self.highest = sample.amounts;
-            self.highest_boot_ns = sample.boot_ns;
+        if amounts.rss() > self.highest.rss() {
+            self.highest = amounts;
+            self.highest_boot_ns = boot_ns;
         }
     }
 

@@ -83,14 +83,6 @@ struct Role {
     readings: Readings<Amounts>,
 }
 
-/// What a process held at an instant by its rows, and what it measured of itself.
-#[derive(Clone, Copy)]
-pub(super) struct Correction {
-    pub(super) process: usize,
-    pub(super) rows: Stretch,
-    pub(super) measured: Stretch,
-}
-
 impl<'a> Roles<'a> {
     pub(super) fn of(gauges: RoleGauges, groups: &'a Groups, processes: &[Process]) -> Self {
         let since = groups.since(processes);
@@ -148,45 +140,24 @@ impl<'a> Roles<'a> {
         place.unwrap_or(self.told.len())
     }
 
-    /// What a role held over a span, in which all together held `tree` by their rows.
+    /// What a role held over a span, in which all together held `tree`.
     pub(super) fn stretch(
         &self,
         role: usize,
         span: &Span,
         tree: impl FnOnce() -> Stretch,
-        correction: Option<&Correction>,
     ) -> Stretch {
-        let mut stretch = match self.told.get(role) {
+        match self.told.get(role) {
             Some(role) => role.stretch(span),
             None => self.rest(span, &tree()),
-        };
-        if let Some(Correction {
-            process,
-            rows,
-            measured,
-        }) = correction
-        {
-            let is_of = |at: BootNs| self.role_of(*process, at) == role;
-            if span.begin.is_some_and(is_of) {
-                stretch.begin = stretch.begin.moved(rows.begin, measured.begin);
-            }
-            if is_of(span.end) {
-                stretch.end = stretch.end.moved(rows.end, measured.end);
-            }
         }
-        stretch
     }
 
     /// What each role held over a span, what changed most first, without those that held nothing.
-    pub(super) fn stretches(
-        &self,
-        span: &Span,
-        tree: &Stretch,
-        correction: Option<&Correction>,
-    ) -> Vec<RoleStretch> {
+    pub(super) fn stretches(&self, span: &Span, tree: &Stretch) -> Vec<RoleStretch> {
         let roles = (0..self.count()).map(|role| RoleStretch {
             name: self.name(role),
-            stretch: self.stretch(role, span, || *tree, correction),
+            stretch: self.stretch(role, span, || *tree),
         });
         let mut roles: Vec<RoleStretch> =
             roles.filter(|role| role.stretch.is_something()).collect();

@@ -181,21 +181,7 @@ impl Focus {
 
     /// All of them as one.
     fn whole(&self, spans: &[Span]) -> Option<Span> {
-        let mut members = self.members.iter().map(|&place| &spans[place]);
-        let first = members.next()?;
-        let others: Vec<&Span> = members.collect();
-        if others.is_empty() {
-            return Some(first.clone());
-        }
-        let begin_of = |span: &Span| span.begin.unwrap_or(span.end);
-        let begin = others.iter().map(|span| begin_of(span)).min()?;
-        let end = others.iter().map(|span| span.end).max()?;
-        Some(Span {
-            process: None,
-            begin: Some(begin_of(first).min(begin)),
-            end: first.end.max(end),
-            ..first.clone()
-        })
+        Span::whole(self.members.iter().map(|&place| &spans[place]))
     }
 
     pub(super) fn told(
@@ -225,20 +211,18 @@ impl Focus {
             gpu: memory.around.gpu(&whole),
             devices: memory.around.devices(&whole),
             page_cache: memory.around.page_cache(&whole),
-            holders: changes(states),
+            holders: changes(states, memory),
         })
     }
 }
 
 /// What each role held at both ends, what changed most first.
 fn roles(whole: &Span, memory: &Memory, states: [Option<&Composition>; 2]) -> Vec<RoleChange> {
-    let (tree, correction) = (memory.tree_by_rows(whole), memory.correction(whole));
+    let tree = memory.tree(whole);
     let has_gpus = memory.around.device_count() > 0;
     let roles = (0..memory.roles.count()).map(|role| RoleChange {
         name: memory.roles.name(role),
-        stretch: memory
-            .roles
-            .stretch(role, whole, || tree, correction.as_ref()),
+        stretch: memory.roles.stretch(role, whole, || tree),
         gpu: has_gpus.then(|| {
             states.map(|state| {
                 let state = state?;
@@ -278,11 +262,20 @@ fn size(delta: Option<Bytes>) -> Option<i64> {
     delta.map(|delta| delta.0.saturating_abs())
 }
 
-fn changes(states: [Option<&Composition>; 2]) -> Vec<HolderChange> {
+fn changes(states: [Option<&Composition>; 2], memory: &Memory) -> Vec<HolderChange> {
     let mut held: BTreeMap<usize, [Amounts; 2]> = BTreeMap::new();
+    // Who was there and has no row yet holds something that nobody knows.
+    let absent = |process: usize| {
+        states.map(|state| match state {
+            Some(state) if memory.was_there(process, state.boot_ns) => Amounts::UNKNOWN,
+            _ => Amounts::NONE,
+        })
+    };
     for (place, state) in states.iter().enumerate() {
         for holder in state.iter().flat_map(|state| &state.holders) {
-            let amounts = held.entry(holder.process).or_insert([Amounts::NONE; 2]);
+            let amounts = held
+                .entry(holder.process)
+                .or_insert_with(|| absent(holder.process));
             amounts[place] = holder.amounts;
         }
     }

@@ -98,13 +98,13 @@ fn stage_of(span: &Span) -> Option<(Arc<str>, i64)> {
 /// The lines with their memory.
 pub(super) fn lines(spans: &[Span], groups: &[Group], memory: &Memory) -> Vec<PhaseLine> {
     let lines = groups.iter().map(|group| match group.members.as_slice() {
-        [only] => PhaseLine::One(memory.phase(&spans[*only])),
-        _ => PhaseLine::Many(repeated(spans, group, memory)),
+        [only] => PhaseLine::One(Box::new(memory.phase(&spans[*only]))),
+        _ => PhaseLine::Many(Box::new(repeated(spans, group, memory))),
     });
     let mut lines: Vec<PhaseLine> = lines.collect();
     let single = lines.iter_mut().zip(groups);
     memory.tell_roles(single.filter_map(|(line, group)| match line {
-        PhaseLine::One(phase) => Some((phase, &spans[*group.members.first()?])),
+        PhaseLine::One(phase) => Some((phase.as_mut(), &spans[*group.members.first()?])),
         PhaseLine::Many(_) => None,
     }));
     lines
@@ -119,6 +119,7 @@ pub(super) fn repeated(spans: &[Span], group: &Group, memory: &Memory) -> Repeat
     };
     let begins = members().map(|span| span.begin.unwrap_or(span.end));
     let last = members().max_by_key(|span| span.end);
+    let open = merged(members());
     let duration = |span: &Span| {
         let begin = span.begin?;
         Some((memory.end_of(span) - begin).0)
@@ -145,14 +146,35 @@ pub(super) fn repeated(spans: &[Span], group: &Group, memory: &Memory) -> Repeat
         total_ns: DurationNs(durations.fold(0, i64::saturating_add)),
         tree: Measures::of(&tree),
         own: is_any(&own).then(|| Measures::of(&own)),
+        tree_delta: sum(open.iter().map(|span| memory.tree(span).rss_delta())),
+        gpu_delta: sum(open.iter().map(|span| memory.around.gpu(span)?.delta())),
         since_baseline: last.and_then(|span| memory.since_baseline(span)),
         roles: roles(spans, group, memory),
         gpu: is_any(&gpu).then(|| Measures::of(&gpu)),
         devices: devices(spans, group, memory),
         steps: group
             .is_numbered()
-            .then(|| steps(group, [&tree, &own, &gpu])),
+            .then(|| steps(spans, group, [&tree, &own, &gpu])),
     }
+}
+
+/// The stretches in which any of them was open; spans come in the order of their begins.
+fn merged<'a>(spans: impl Iterator<Item = &'a Span>) -> Vec<Span> {
+    let mut merged: Vec<Span> = Vec::new();
+    for span in spans {
+        match merged.last_mut() {
+            Some(last) if span.begin.is_some_and(|begin| begin < last.end) => {
+                last.end = last.end.max(span.end);
+            }
+            _ => merged.push(span.clone()),
+        }
+    }
+    merged
+}
+
+/// The sum of what is known; `None` when nothing is.
+fn sum(deltas: impl Iterator<Item = Option<Bytes>>) -> Option<Bytes> {
+    deltas.flatten().reduce(|sum, delta| sum + delta)
 }
 
 /// The roles that held anything, what changed most first.
@@ -160,9 +182,7 @@ fn roles(spans: &[Span], group: &Group, memory: &Memory) -> Vec<PhasePart> {
     let parts = (0..memory.roles.count()).map(|role| {
         let members = group.members.iter().map(|&place| &spans[place]);
         let levels = members.map(|span| {
-            let correction = memory.correction(span);
-            let tree = || memory.tree_by_rows(span);
-            let stretch = memory.roles.stretch(role, span, tree, correction.as_ref());
+            let stretch = memory.roles.stretch(role, span, || memory.tree(span));
             Some(stretch.level())
         });
         let levels: Vec<_> = levels.collect();
@@ -215,7 +235,7 @@ impl PhasePart {
     }
 }
 
-fn steps(group: &Group, [tree, own, gpu]: [&[Option<Level>]; 3]) -> Steps {
+fn steps(spans: &[Span], group: &Group, [tree, own, gpu]: [&[Option<Level>]; 3]) -> Steps {
     let numbers: HashSet<i64> = group.numbers.iter().copied().collect();
     Steps {
         first: numbers.iter().min().copied().unwrap_or(0),
@@ -223,8 +243,31 @@ fn steps(group: &Group, [tree, own, gpu]: [&[Option<Level>]; 3]) -> Steps {
         count: numbers.len(),
         tree: slope(&group.numbers, tree),
         own: slope(&group.numbers, own),
+        grower: grower(spans, group, own),
         gpu: slope(&group.numbers, gpu),
     }
+}
+
+/// Of several processes that pass the steps, the one that surely grows most.
+fn grower(spans: &[Span], group: &Group, own: &[Option<Level>]) -> Option<(usize, Slope)> {
+    type Series = (Vec<i64>, Vec<Option<Level>>);
+    let mut processes: BTreeMap<usize, Series> = BTreeMap::new();
+    let numbered = group.members.iter().zip(&group.numbers).zip(own);
+    for ((&place, &number), &level) in numbered {
+        if let Some(process) = spans[place].process {
+            let (numbers, levels) = processes.entry(process).or_default();
+            numbers.push(number);
+            levels.push(level);
+        }
+    }
+    if processes.len() < 2 {
+        return None;
+    }
+    let slopes = processes.iter().filter_map(|(process, (numbers, levels))| {
+        let slope = slope(numbers, levels).filter(Slope::is_growing)?;
+        Some((*process, slope))
+    });
+    slopes.max_by(|(_, a), (_, b)| a.bytes_per_step.total_cmp(&b.bytes_per_step))
 }
 
 /// One point for each number, the mean of its phases: ranks that pass a step together are no

@@ -54,6 +54,22 @@ pub(super) struct Span {
 }
 
 impl Span {
+    /// Several as one, from the first begin to the last end; one stays what it is.
+    pub(super) fn whole<'a>(mut members: impl Iterator<Item = &'a Self>) -> Option<Self> {
+        let first = members.next()?;
+        let begin_of = |span: &Self| span.begin.unwrap_or(span.end);
+        let whole = members.fold(None, |whole: Option<Self>, span| {
+            let whole = whole.unwrap_or_else(|| first.clone());
+            Some(Self {
+                process: None,
+                begin: Some(begin_of(&whole).min(begin_of(span))),
+                end: whole.end.max(span.end),
+                ..whole
+            })
+        });
+        whole.or_else(|| Some(first.clone()))
+    }
+
     /// Where it begins and ends.
     pub(super) fn boundaries(&self) -> impl Iterator<Item = BootNs> + use<> {
         self.begin.into_iter().chain([self.end])

@@ -290,3 +290,128 @@ fn what_a_program_measured_of_itself_counts_where_the_rows_are_older() {
     assert_eq!(free.attributes["peak_source"], "vm_hwm");
     assert_eq!(phases.missing.as_slice(), [std::sync::Arc::from("a:b")]);
 }
+
+#[test]
+fn what_a_program_measured_counts_by_role_and_by_process_and_in_the_peak_of_the_tree() {
+    let mut script = Script::command(&["a"], 20.0);
+    script.process(1, None, 0.0, "a");
+    script.process(2, Some(1), 0.0, "b");
+    script.mem(1, 0.5, [100.0, 10.0, 0.0]);
+    // Without a row until long after the begin.
+    script.mem(2, 2.5, [30.0, 0.0, 0.0]);
+    let mib_text = |mib: i64| (mib << 20).to_string();
+    let said = |rss: i64, anon: i64| {
+        let (rss, anon) = (mib_text(rss), mib_text(anon));
+        format!(
+            r#"{{"rss_bytes":{rss},"rss_anon_bytes":{anon},"peak_bytes":800000000,"peak_source":"vm_hwm"}}"#
+        )
+    };
+    script.said_mark(Some(1), 1.0, Begin, "load", &said(111, 101));
+    script.mem(1, 2.0, [700.0, 10.0, 0.0]);
+    script.said_mark(Some(1), 3.0, End, "load", &said(212, 202));
+    script.mem(1, 3.1, [202.0, 10.0, 0.0]);
+    let options = Options {
+        phase: Some("load".to_owned()),
+        ..Options::default()
+    };
+    let (info, rows, _) = script.recorded();
+    let focus = analyze(&info, &rows, options).expect("findings").phase;
+    let focus = focus.expect("the phase");
+    let load = &focus.phases[0];
+    assert_eq!(mib(load.own.and_then(|own| own.rss_delta())), Some(101.0));
+    assert_eq!(
+        mib(load.own.and_then(|own| own.delta(Amounts::anon))),
+        Some(101.0)
+    );
+    assert_eq!(
+        mib(load.own.and_then(|own| own.delta(Amounts::file))),
+        Some(0.0)
+    );
+    assert_eq!(mib(load.tree.rss_delta()), Some(131.0));
+    assert_eq!(
+        load.tree.peak.map(|(bytes, _)| bytes),
+        Some(Bytes(800_000_000))
+    );
+    let changes: Vec<_> = focus
+        .holders
+        .iter()
+        .map(|holder| {
+            (
+                holder.process,
+                mib(holder.before.rss()),
+                mib(holder.after.rss()),
+            )
+        })
+        .collect();
+    assert!(
+        changes.contains(&(0, Some(111.0), Some(212.0))),
+        "{changes:?}"
+    );
+    assert!(changes.contains(&(1, None, Some(30.0))), "{changes:?}");
+    let main = focus
+        .roles
+        .iter()
+        .find(|role| mib(role.stretch.begin.rss()) == Some(111.0));
+    let main = main.expect("the role of the process that marked it");
+    assert_eq!(mib(main.stretch.rss_delta()), Some(101.0));
+    assert_eq!(mib(main.stretch.delta(Amounts::anon)), Some(101.0));
+}
+
+#[test]
+fn what_a_process_never_held_by_the_kernels_mark_is_no_figure_of_it() {
+    let mut script = Script::command(&["a"], 20.0);
+    script.process(1, None, 0.0, "a");
+    script.mem(1, 0.5, [100.0, 0.0, 0.0]);
+    script.edit(1, |process| {
+        process.peak_rss_bytes = Some(Bytes(150 << 20));
+        process.peak_rss_source = Some(crate::model::tables::PeakSource::KernelHiwater);
+    });
+    script.said_mark(Some(1), 1.0, Begin, "load", r#"{"rss_bytes":900000000}"#);
+    script.said_mark(Some(1), 2.0, End, "load", r#"{"rss_bytes":125829120}"#);
+    let phases = phases(script);
+    let PhaseLine::One(load) = &phases.lines[0] else {
+        panic!("{phases:?}");
+    };
+    assert_eq!(mib(load.own.and_then(|own| own.begin.rss())), Some(100.0));
+    assert_eq!(mib(load.own.and_then(|own| own.end.rss())), Some(120.0));
+}
+
+#[test]
+fn a_figure_that_the_next_row_contradicts_at_once_is_marked_as_uncertain() {
+    let mut script = Script::command(&["a"], 20.0);
+    script.process(1, None, 0.0, "a");
+    script.mem(1, 0.5, [100.0, 0.0, 0.0]);
+    script.mark(Some(1), 0.6, Begin, "load");
+    script.mem(1, 2.0, [700.0, 0.0, 0.0]);
+    script.mark(Some(1), 2.01, End, "load");
+    // What is freed within a millisecond of a row shows at the next interval.
+    script.mem(1, 2.06, [200.0, 0.0, 0.0]);
+    script.mark(Some(1), 3.0, Begin, "told");
+    script.mem(1, 4.5, [700.0, 0.0, 0.0]);
+    script.said_mark(Some(1), 4.51, End, "told", r#"{"rss_bytes":209715200}"#);
+    script.mem(1, 4.56, [200.0, 0.0, 0.0]);
+    // Long before the next row, and by steps that are rows.
+    script.mark(Some(1), 5.0, Begin, "slow");
+    script.mem(1, 5.03, [203.0, 0.0, 0.0]);
+    script.mark(Some(1), 5.5, End, "slow");
+    script.mem(1, 9.0, [900.0, 0.0, 0.0]);
+    let phases = phases(script);
+    let told: Vec<_> = phases
+        .lines
+        .iter()
+        .map(|line| match line {
+            PhaseLine::One(phase) => {
+                let own = phase.own_uncertain;
+                assert_eq!(own, phase.tree_uncertain, "{}", phase.name);
+                (&*phase.name, own.begin, own.end)
+            }
+            PhaseLine::Many(many) => panic!("{} is one of many", many.name),
+        })
+        .collect();
+    let expected = [
+        ("load", false, true),
+        ("told", false, false),
+        ("slow", false, false),
+    ];
+    assert_eq!(told, expected);
+}

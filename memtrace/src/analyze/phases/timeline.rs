@@ -2,12 +2,13 @@
 //! one pass over `mem`.
 
 use super::around::Around;
-use super::by_role::{Correction, RoleGauges, Roles};
+use super::by_role::{RoleGauges, Roles};
+use super::doubts::{Doubts, Uncertain};
 use super::focus::{Focus, PhaseError};
 use super::gauge::{Gauge, OPEN, Readings, in_order};
 use super::lines::{self, Group};
 use super::pair::{Span, pair};
-use super::told::{attributes, measured};
+use super::told::{Telling, attributes, exact_peak, tellings};
 use super::{Phase, PhaseFocus, PhaseForm, Phases, Stretch, events};
 use crate::analyze::amounts::Amounts;
 use crate::analyze::composition::Composition;
@@ -16,7 +17,7 @@ use crate::analyze::groups::Groups;
 use crate::analyze::process::Process;
 use crate::analyze::roster::Roster;
 use crate::analyze::{RowSource, RunClock};
-use crate::model::{BootNs, Bytes};
+use crate::model::{BootNs, Bytes, DurationNs};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -35,6 +36,8 @@ pub(in crate::analyze) struct Gauges {
     pub(in crate::analyze) own: HashMap<usize, Gauge<Amounts>>,
     /// The processes by role.
     pub(in crate::analyze) roles: RoleGauges,
+    /// Where any of these is not to be relied on.
+    pub(in crate::analyze) doubts: Doubts,
 }
 
 /// What was noted for the phases, and who there is.
@@ -109,8 +112,13 @@ impl Timeline {
         })
     }
 
-    /// What the pass is to note.
-    pub(in crate::analyze) fn gauges(&self) -> Gauges {
+    /// What processes measured of themselves, in the order of time.
+    pub(in crate::analyze) fn tellings(&self, processes: &[Process]) -> Vec<Telling> {
+        tellings(&self.spans, processes)
+    }
+
+    /// What the pass is to note, of rows that come at least once in an interval.
+    pub(in crate::analyze) fn gauges(&self, interval: DurationNs) -> Gauges {
         let mut own: HashMap<usize, Vec<BootNs>> = HashMap::new();
         for span in &self.spans {
             if let Some(process) = span.process {
@@ -123,6 +131,7 @@ impl Timeline {
             own: own
                 .map(|(process, instants)| (process, Gauge::new(in_order(instants))))
                 .collect(),
+            doubts: Doubts::new(Arc::clone(&self.boundaries), interval),
             roles: RoleGauges::new(match &self.focus {
                 Some(focus) if self.has_only_focus_by_role() => {
                     in_order(focus.boundaries(&self.spans).collect())
@@ -168,6 +177,8 @@ impl Timeline {
             own: own.map(|(place, gauge)| (place, gauge.read())).collect(),
             roles: Roles::of(gauges.roles, noted.groups, noted.processes),
             around: noted.around,
+            processes: noted.processes,
+            doubts: gauges.doubts,
             end: clock.end(),
         };
         let count_of = |spans: &[Span]| {
@@ -201,11 +212,20 @@ pub(super) struct Memory<'a> {
     pub(super) roles: Roles<'a>,
     pub(super) around: Around,
     baseline: Amounts,
+    processes: &'a [Process],
+    doubts: Doubts,
     /// The end of the recording.
     end: BootNs,
 }
 
 impl Memory<'_> {
+    /// Whether a process lived at an instant.
+    pub(super) fn was_there(&self, process: usize, at: BootNs) -> bool {
+        self.processes.get(process).is_some_and(|process| {
+            process.start_boot_ns <= at && process.exit_boot_ns.is_none_or(|exit| at < exit)
+        })
+    }
+
     /// When a span ended.
     pub(super) fn end_of(&self, span: &Span) -> BootNs {
         match span.end {
@@ -214,49 +234,47 @@ impl Memory<'_> {
         }
     }
 
-    /// What all held. Where its process measured itself, and the last row before says
-    /// otherwise, the sum is off by as much.
+    /// What all held.
     pub(super) fn tree(&self, span: &Span) -> Stretch {
-        let stretch = self.tree_by_rows(span);
-        let Some(Correction { rows, measured, .. }) = self.correction(span) else {
-            return stretch;
-        };
+        let tree = self.stretch(&self.tree, span);
+        // The kernel's own mark knows what no row does, and the process is part of the tree.
         Stretch {
-            begin: stretch.begin.moved(rows.begin, measured.begin),
-            end: stretch.end.moved(rows.end, measured.end),
-            ..stretch
+            peak: tree.peak.max(self.exact_peak(span)),
+            ..tree
         }
     }
 
-    pub(super) fn tree_by_rows(&self, span: &Span) -> Stretch {
-        self.stretch(&self.tree, span)
-    }
-
-    /// `None` where its process measured nothing.
-    pub(super) fn correction(&self, span: &Span) -> Option<Correction> {
-        measured(span).has_ends().then_some(())?;
-        Some(Correction {
-            process: span.process?,
-            rows: self.noted(span)?,
-            measured: self.own(span)?,
-        })
-    }
-
-    /// What its process held: as it measured itself, where it did.
+    /// What its process held.
     pub(super) fn own(&self, span: &Span) -> Option<Stretch> {
-        let noted = self.noted(span)?;
-        let measured = measured(span);
-        let peak = noted.peak.max(measured.peak.zip(Some(self.end_of(span))));
+        let own = self.stretch(self.own.get(&span.process?)?, span);
         Some(Stretch {
-            begin: noted.begin.measured(measured.begin),
-            end: noted.end.measured(measured.end),
-            peak,
+            peak: own.peak.max(self.exact_peak(span)),
+            ..own
         })
     }
 
-    /// What the rows say its process held.
-    fn noted(&self, span: &Span) -> Option<Stretch> {
-        Some(self.stretch(self.own.get(&span.process?)?, span))
+    fn tree_uncertain(&self, span: &Span) -> Uncertain {
+        let is = |at: BootNs| self.doubts.is_tree(at, &self.tree.at(at));
+        Uncertain {
+            begin: span.begin.is_some_and(is),
+            end: is(span.end),
+        }
+    }
+
+    fn own_uncertain(&self, span: &Span) -> Uncertain {
+        let is = |at: BootNs| {
+            let process = span.process;
+            process.is_some_and(|process| self.doubts.is_own(process, at))
+        };
+        Uncertain {
+            begin: span.begin.is_some_and(is),
+            end: is(span.end),
+        }
+    }
+
+    fn exact_peak(&self, span: &Span) -> Option<(Bytes, BootNs)> {
+        span.process?;
+        Some((exact_peak(span)?, self.end_of(span)))
     }
 
     /// What the tree held at an instant above the baseline.
@@ -289,12 +307,14 @@ impl Memory<'_> {
             is_after_exit: span.is_after_exit,
             tree: self.tree(span),
             own: self.own(span),
+            tree_uncertain: self.tree_uncertain(span),
+            own_uncertain: self.own_uncertain(span),
             since_baseline: self.since_baseline(span),
             roles: Vec::new(),
             gpu: self.around.gpu(span),
             devices: self.around.devices(span),
             page_cache: self.around.page_cache(span),
-            exact_peak: measured(span).peak,
+            exact_peak: exact_peak(span),
             attributes: attributes(span),
         }
     }
@@ -306,8 +326,7 @@ impl Memory<'_> {
             phases.sort_by_key(|(phase, _)| std::cmp::Reverse(phase.weight()));
         }
         for (phase, span) in phases.into_iter().take(BY_ROLE_MAX) {
-            let (tree, correction) = (self.tree_by_rows(span), self.correction(span));
-            phase.roles = self.roles.stretches(span, &tree, correction.as_ref());
+            phase.roles = self.roles.stretches(span, &self.tree(span));
         }
     }
 }

@@ -145,11 +145,15 @@ impl MarkCollector {
         }
         self.unknown = unknown;
         let asked = self.unknown_asked.drain(..).chain(waiting.asked);
-        self.unknown_asked = asked
+        let mut asked: Vec<Asked> = asked
             .filter_map(|asked| ask(asked, tick, world))
             .filter(|_| !is_last)
-            .take(ASKED_MAX)
             .collect();
+        let kept = asked.len().min(ASKED_MAX);
+        for asked in asked.drain(kept..) {
+            asked.refuse();
+        }
+        self.unknown_asked = asked;
         let lost = [
             (
                 waiting.dropped_count,

@@ -8,8 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// MiB; whoever sends more in a tenth of a second is told in `diag`.
 pub(super) const WAITING_MAX: usize = 32 * 1024;
 
-/// Questions that may wait, each with a descriptor of ours; who asks more finds its connection
-/// closed.
+/// Questions that may wait, each with a descriptor of ours.
 pub(super) const ASKED_MAX: usize = 64;
 
 /// One mark and whose it is: of a message the kernel says so, of a line the line itself.
@@ -93,12 +92,15 @@ impl Inbox {
         self.lock().add(mark);
     }
 
-    /// Puts a question in, where there is room.
+    /// Puts a question in, where there is room, and else says that there is none.
     pub(super) fn ask(&self, asked: Asked) {
         let mut waiting = self.lock();
         if waiting.asked.len() < ASKED_MAX {
             waiting.asked.push(asked);
+            return;
         }
+        drop(waiting);
+        asked.refuse();
     }
 
     /// Counts output that nobody looks at.
@@ -120,10 +122,35 @@ impl Inbox {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::DescendantsQuestion;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
 
     fn mark(name: &str) -> Result<(MarkMessage, MarkKind), MarkError> {
         let message = MarkMessage::new(MarkKind::Instant, name, BootNs(1));
         Ok((message, MarkKind::Instant))
+    }
+
+    #[test]
+    fn a_question_for_which_there_is_no_room_is_answered_that_the_recorder_is_busy() {
+        let inbox = Inbox::default();
+        let question = br#"{"v":1,"ask":"descendants_peak","span":7}
+"#;
+        let mut askers = Vec::new();
+        for _ in 0..=ASKED_MAX {
+            let (asker, stream) = UnixStream::pair().unwrap();
+            inbox.ask(Asked {
+                tgid: Tgid(1),
+                at: BootNs(1),
+                question: DescendantsQuestion::parse(question).unwrap(),
+                stream,
+            });
+            askers.push(asker);
+        }
+        let mut answer = String::new();
+        askers.pop().unwrap().read_to_string(&mut answer).unwrap();
+        assert!(answer.contains("the recorder is busy"), "{answer}");
+        assert_eq!(inbox.take().asked.len(), ASKED_MAX);
     }
 
     #[test]

@@ -36,6 +36,12 @@ pub(super) struct Asked {
 }
 
 impl Asked {
+    /// Says that there is no room for it.
+    pub(super) fn refuse(&self) {
+        let answer = DescendantsAnswer::unknown("the recorder is busy: too many questions wait");
+        Self::reply(&self.stream, &answer);
+    }
+
     /// Answers without waiting: who does not read has no room for the answer, and has none.
     pub(super) fn reply(stream: &UnixStream, answer: &DescendantsAnswer) {
         if let Ok(mut line) = serde_json::to_vec(answer) {

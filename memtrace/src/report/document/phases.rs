@@ -1,21 +1,20 @@
 //! What named phases cost: the table, the phases of one name, and a log of them.
 
+mod leaks;
 mod log;
 mod one;
 
 use super::gpus::short;
 use super::{Column, Section, Tone, figures, flexible, pid, words_in};
 use crate::analyze::{
-    Amounts, Analysis, Level, Phase, PhaseEnd, PhaseForm, PhaseLine, PhasePart, Repeated, Slope,
-    Stretch,
+    Amounts, Analysis, Level, Phase, PhaseEnd, PhaseForm, PhaseLine, Repeated, Slope, Stretch,
+    Uncertain,
 };
 use crate::model::{Bytes, DurationNs};
 use crate::report::Style;
 use crate::report::words::{self, change};
+use leaks::leaks;
 use serde_json::Value;
-
-/// A rise by less than this over all steps is not worth an alarm.
-const WORTH_TELLING: f64 = 16.0 * 1024.0 * 1024.0;
 
 /// What is told instead of the rest, for who asked for phases only.
 pub(super) fn instead(analysis: &Analysis, style: &Style, top: usize) -> Option<Vec<Section>> {
@@ -47,6 +46,7 @@ pub(super) fn phases(analysis: &Analysis, style: &Style, top: usize) -> Option<S
     let (stages, repeats): (Vec<&Repeated>, Vec<&Repeated>) =
         many.into_iter().partition(|many| many.steps.is_some());
     table(&mut section, analysis, &single, style.has_phases);
+    doubt(&mut section, &single);
     stage_table(&mut section, analysis, &stages);
     repeat_table(&mut section, analysis, &repeats);
     leaks(&mut section, analysis, &stages);
@@ -169,6 +169,19 @@ fn table(section: &mut Section, analysis: &Analysis, phases: &[&Phase], has_attr
     section.table(columns, rows);
 }
 
+fn doubt(section: &mut Section, phases: &[&Phase]) {
+    let is_uncertain =
+        |phase: &&Phase| phase.tree_uncertain.is_any() || phase.own_uncertain.is_any();
+    let mut stretches = phases.iter().filter(|phase| !is_end_of_nothing(phase));
+    if stretches.any(is_uncertain) {
+        section.say(
+            Tone::Quiet,
+            "~ where memory moved around a mark that does not tell what its process held: on \
+             which side of the mark is not known. `memtrace.phase` tells it.",
+        );
+    }
+}
+
 /// Only the columns that say anything.
 fn filled(columns: Vec<Column>, rows: Vec<Vec<String>>) -> (Vec<Column>, Vec<Vec<String>>) {
     let is_filled: Vec<bool> = (0..columns.len())
@@ -211,8 +224,8 @@ fn row(analysis: &Analysis, phase: &Phase) -> Vec<String> {
         label(phase),
         pid_of(analysis, phase.process),
         took(phase),
-        change(phase.tree.rss_delta()),
-        own(Amounts::rss),
+        about(phase, phase.tree_uncertain, change(phase.tree.rss_delta())),
+        about(phase, phase.own_uncertain, own(Amounts::rss)),
         words::change(phase.since_baseline),
         peak(&phase.tree),
         level(phase.gpu),
@@ -228,6 +241,14 @@ fn row(analysis: &Analysis, phase: &Phase) -> Vec<String> {
     ]
 }
 
+/// A change that may be off.
+fn about(phase: &Phase, uncertain: Uncertain, change: String) -> String {
+    match uncertain.is_any() && !change.is_empty() && !is_end_of_nothing(phase) {
+        true => format!("~{change}"),
+        false => change,
+    }
+}
+
 /// The role that gained or lost most, where there are several to choose from.
 fn most_of_it(phase: &Phase) -> String {
     let most = phase.roles.first().filter(|_| phase.roles.len() > 1);
@@ -240,9 +261,10 @@ fn most_of_it(phase: &Phase) -> String {
 
 /// ` gib=12.66 seconds=31.5`: what its marks say, but for what other columns show.
 fn attributes(phase: &Phase) -> String {
-    const SHOWN: [&str; 12] = [
+    const SHOWN: [&str; 13] = [
         "rss_delta_bytes",
         "rss_bytes",
+        "rss_anon_bytes",
         "line",
         "pid",
         "function",
@@ -360,78 +382,6 @@ fn per_step(slope: Option<Slope>) -> String {
     format!("{sign}{} ±{}", words::bytes(rise), words::bytes(margin))
 }
 
-/// By how much a line rises over its steps.
-fn rise(slope: &Slope) -> f64 {
-    slope.bytes_per_step * slope.last_step.abs_diff(slope.first_step) as f64
-}
-
-/// The stage for which a figure surely grows, and most; one with a begin and an end rather than
-/// a mark for a moment, which only says when.
-fn steepest<'a>(
-    stages: &[&'a Repeated],
-    slope_of: impl Fn(&Repeated) -> Option<Slope>,
-) -> Option<(&'a Repeated, Slope)> {
-    let slopes = stages
-        .iter()
-        .filter_map(|&stage| Some((stage, slope_of(stage)?)));
-    slopes
-        .filter(|(_, slope)| slope.is_growing() && rise(slope) >= WORTH_TELLING)
-        .max_by(|(a_stage, a), (b_stage, b)| {
-            let is_phase = |stage: &Repeated| stage.form != PhaseForm::Moment;
-            let by_form = is_phase(a_stage).cmp(&is_phase(b_stage));
-            by_form.then(rise(a).total_cmp(&rise(b)))
-        })
-}
-
-/// What grows from step to step: memory of the tree, and what is in use on GPUs.
-fn leaks(section: &mut Section, analysis: &Analysis, stages: &[&Repeated]) {
-    let slope = |stage: &Repeated| stage.steps?.tree;
-    if let Some((stage, slope)) = steepest(stages, slope) {
-        let own = stage.steps.and_then(|steps| steps.own);
-        let who = match own.filter(Slope::is_growing) {
-            Some(own) => format!("; its own process by {}", per_step_bytes(&own)),
-            None => grower(&stage.roles).map_or_else(String::new, |(name, slope)| {
-                format!("; most of it in {name} ({})", per_step_bytes(&slope))
-            }),
-        };
-        section.say(Tone::Alert, grows("the tree", stage, &slope, &who));
-    }
-    let slope = |stage: &Repeated| stage.steps?.gpu;
-    if let Some((stage, slope)) = steepest(stages, slope) {
-        let who = grower(&stage.devices).map_or_else(String::new, |(name, slope)| {
-            let device = device_name(analysis, name);
-            format!("; most of it on GPU {device} ({})", per_step_bytes(&slope))
-        });
-        section.say(Tone::Alert, grows("all GPUs", stage, &slope, &who));
-    }
-}
-
-fn per_step_bytes(slope: &Slope) -> String {
-    words::bytes(Bytes(slope.bytes_per_step as i64))
-}
-
-/// The part that surely grows most, where there are several.
-fn grower(parts: &[PhasePart]) -> Option<(&str, Slope)> {
-    let slopes = parts
-        .iter()
-        .filter_map(|part| Some((&*part.name, part.slope.filter(Slope::is_growing)?)));
-    let most = slopes.max_by(|(_, a), (_, b)| a.bytes_per_step.total_cmp(&b.bytes_per_step));
-    most.filter(|_| parts.len() > 1)
-}
-
-fn grows(of: &str, stage: &Repeated, slope: &Slope, parts: &str) -> String {
-    format!(
-        "Memory of {of} at the end of {} grows by {} ±{} (95 %) per step, {} from step {} to \
-         {}{parts}.",
-        stage.name,
-        per_step_bytes(slope),
-        words::bytes(Bytes(slope.margin_bytes as i64)),
-        words::bytes(Bytes(rise(slope) as i64)),
-        slope.first_step,
-        slope.last_step,
-    )
-}
-
 /// The short name of a device of `gpu_device`.
 fn device_name(analysis: &Analysis, device: &str) -> String {
     let gpus = analysis.gpus.as_ref();
@@ -464,12 +414,15 @@ fn repeat_table(section: &mut Section, analysis: &Analysis, repeats: &[&Repeated
             pids_of(analysis, many),
             words::count(many.count),
             words::duration(many.total_ns),
-            change(delta.map(|delta| delta.sum)),
+            change(
+                many.own
+                    .map_or(many.tree_delta, |_| delta.map(|delta| delta.sum)),
+            ),
             change(delta.map(|delta| Bytes(delta.mean_bytes as i64))),
             change(delta.map(|delta| delta.p95)),
             words::bytes_or_unknown(many.tree.peak.map(|(bytes, _)| bytes)),
             many.gpu
-                .map_or_else(String::new, |gpu| change(gpu.delta.map(|delta| delta.sum))),
+                .map_or_else(String::new, |_| change(many.gpu_delta)),
         ]
     });
     let (columns, rows) = filled(columns, rows.collect());

@@ -48,9 +48,13 @@ def _standing(table: Table | None, time: int) -> list[dict[str, Any]]:
     return found
 
 
-def at(table: Table | None, time: int) -> Table:
+def at(table: Table | None, process: Table, time: int) -> Table:
     """Who held memory of which device at a time on CLOCK_BOOTTIME."""
     found = _standing(table, time)
+    # Only of processes that are not recorded the driver's name is all there is.
+    names = dict(zip(process.column("upid"), process.column("comm")))
+    for row in found:
+        row["comm"] = names.get(row["upid"], row["comm"])
     return Table.of("gpu_at", {name: (kind, [row[name] for row in found]) for name, kind in _SHOWN})
 
 

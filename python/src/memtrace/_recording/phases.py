@@ -29,6 +29,50 @@ class Mark(NamedTuple):
     attributes: str | None
 
 
+class Telling(NamedTuple):
+    """What a process held at a time, as it measured itself."""
+
+    boot_ns: int
+    upid: int
+    rss_bytes: int
+    anon_bytes: int | None
+
+
+def tellings(marks: list[Mark], phases: list[Phase]) -> list[Telling]:
+    """What processes measured of themselves at their marks, in order of time."""
+    told = []
+    for mark in marks:
+        if mark.upid is not None and mark.attributes and '"rss_bytes"' in mark.attributes:
+            said = _members(mark.attributes)
+            rss, anon = _bytes(said, "rss_bytes"), _bytes(said, "rss_anon_bytes")
+            if rss:
+                told.append(Telling(mark.boot_ns, mark.upid, rss, anon))
+    for phase in phases:
+        # Sections of `memtrace.peak` told both ends with the end, before marks did.
+        if phase.upid is None or '"end_bytes"' not in (phase.attributes or ""):
+            continue
+        said = _members(phase.attributes)
+        for time, name in ((phase.begin_ns, "begin_bytes"), (phase.end_ns, "end_bytes")):
+            rss = _bytes(said, name)
+            if rss and time is not None and "rss_bytes" not in said:
+                told.append(Telling(time, phase.upid, rss, None))
+    told.sort(key=lambda telling: telling.boot_ns)
+    return told
+
+
+def _members(attributes: str | None) -> dict[str, Any]:
+    try:
+        said = json.loads(attributes or "")
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _bytes(said: dict[str, Any], name: str) -> int | None:
+    figure = said.get(name)
+    return figure if type(figure) is int and figure >= 0 else None
+
+
 def paired(marks: list[Mark]) -> list[Phase]:
     """The phases of marks in order of time, in the order in which they began.
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from . import files, gpus, plot, steps
 from .clock import Clock, Moment, length_ns
-from .phases import Mark, Phase, paired
+from .phases import Mark, Phase, Telling, paired, tellings
 from .table import Table
 
 _AMOUNTS = steps.AMOUNTS
@@ -107,19 +107,18 @@ class Recording:
         A number is seconds since the start; see also `datetime`, `timedelta`, and text as
         ``+83.2s``, ``2026-03-01T12:03:07Z`` and ``peak``.
         """
-        if moment == "peak":
-            return self.peak().processes
-        return self._at(self._clock.resolve(moment))
+        return self._at(self._time_of(moment))
 
     def gpu_at(self, moment: Moment) -> Table:
         """Who held memory of which GPU at a moment, the largest first; `used_bytes` is None
         where the driver does not tell. Without a GPU the table is empty."""
-        return gpus.at(self._table_or_none("gpu_process"), self._clock.resolve(moment))
+        time = self._time_of(moment)
+        return gpus.at(self._table_or_none("gpu_process"), self["process"], time)
 
     def gpu_devices_at(self, moment: Moment) -> Table:
         """The memory of each GPU at a moment; what its processes hold, what is reserved and
         what nothing explains add up to `used_bytes`. Without a GPU the table is empty."""
-        time = self._clock.resolve(moment)
+        time = self._time_of(moment)
         held = self._table_or_none("gpu_process")
         return gpus.devices_at(self._table_or_none("gpu_device"), held, time)
 
@@ -128,15 +127,11 @@ class Recording:
 
         It is not the sum of the processes' own peaks, which fall at different times.
         """
-        total = self._total
-        if not total.times:
-            raise ValueError("the recording has no memory of any process")
-        highest = max(range(len(total.times)), key=lambda row: total.held[row][0] or 0)
-        time = total.times[highest]
+        time = self._peak_ns()
         wall = self._clock.to_wall(time)
         ts = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
         ts += datetime.timedelta(microseconds=wall // 1_000)
-        return Peak(time, ts, total.held[highest][0] or 0, self._at(time))
+        return Peak(time, ts, (self._total.at(time) or (0,))[0] or 0, self._at(time))
 
     def resample(self, every: float | str | datetime.timedelta = "100ms") -> Table:
         """What each process held at regular instants, in long form.
@@ -236,11 +231,45 @@ class Recording:
             command = next((u for u, tgid, parent in mine if tgid == root and parent is None), None)
         amounts = zip(*(mem.column(name) for name in _AMOUNTS))
         rows = zip(mem.column("boot_ns"), mem.column("upid"), mem.column("source"), amounts)
-        return steps.curves(rows, ends, command)
+        return steps.curves(rows, ends, command, self._told())
+
+    def _told(self) -> dict[int, list[Telling]]:
+        """What processes measured of themselves, by upid: newer than their rows."""
+        told: dict[int, list[Telling]] = {}
+        marks = self._marks()
+        known = self._peaks_of_processes() if marks else {}
+        for telling in tellings(marks, paired(marks)):
+            peak = known.get(telling.upid)
+            if peak is None:
+                told.setdefault(telling.upid, []).append(telling)
+            # An attribute of a program can have the name and mean something else.
+            elif telling.rss_bytes <= peak + peak // 8:
+                held = telling._replace(rss_bytes=min(telling.rss_bytes, peak))
+                told.setdefault(telling.upid, []).append(held)
+        return told
+
+    def _peaks_of_processes(self) -> dict[int, int | None]:
+        """The kernel's marks of the highest RSS, by upid, where they are no lower bounds."""
+        process = self["process"]
+        names = ("upid", "peak_rss_bytes", "peak_rss_source")
+        return {
+            upid: peak if source in ("kernel_hiwater", "footprint", "told", "wait4") else None
+            for upid, peak, source in zip(*map(process.column, names))
+        }
 
     @cached_property
     def _total(self) -> steps.Steps:
         return steps.total(self.curves())
+
+    def _time_of(self, moment: Moment) -> int:
+        return self._peak_ns() if moment == "peak" else self._clock.resolve(moment)
+
+    def _peak_ns(self) -> int:
+        """When the sum of RSS over all processes was highest."""
+        total = self._total
+        if not total.times:
+            raise ValueError("the recording has no memory of any process")
+        return total.times[max(range(len(total.times)), key=lambda row: total.held[row][0] or 0)]
 
     def _table_or_none(self, name: str) -> Table | None:
         return self[name] if name in self.tables else None

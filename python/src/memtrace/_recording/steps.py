@@ -10,6 +10,8 @@ import bisect
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Optional
 
+from .phases import Telling
+
 AMOUNTS = ("rss_bytes", "rss_anon_bytes", "rss_file_bytes", "rss_shmem_bytes", "swap_bytes")
 Amounts = tuple[Optional[int], ...]
 NOTHING: Amounts = (0,) * len(AMOUNTS)
@@ -37,8 +39,10 @@ def curves(
     rows: Iterator[tuple[int, int, str | None, Amounts]],
     ends: dict[int, int],
     command_upid: int | None,
+    told: dict[int, list[Telling]],
 ) -> dict[int, Steps]:
-    """The curves by upid, of rows in order of time: (boot_ns, upid, source, amounts)."""
+    """The curves by upid, of rows in order of time: (boot_ns, upid, source, amounts). What a
+    process told of itself counts as a row of its time."""
     found: dict[int, Steps] = {}
     for time, upid, source, amounts in rows:
         steps = found.setdefault(upid, Steps([], []))
@@ -52,11 +56,60 @@ def curves(
             else:
                 steps.times.append(time)
                 steps.held.append(amounts)
+    for upid, tellings in told.items():
+        if upid in found:
+            lasting = [each for each in tellings if each.boot_ns < ends.get(upid, each.boot_ns + 1)]
+            found[upid] = _with(found[upid], lasting)
     for upid, end in ends.items():
         if upid in found and found[upid].times:
             found[upid].times.append(end)
             found[upid].held.append(NOTHING)
     return {upid: steps for upid, steps in found.items() if steps.times}
+
+
+# The probe notes a smaller move only at the next snapshot.
+_NEAR_BYTES = 1 << 20
+
+
+def _with(steps: Steps, tellings: list[Telling]) -> Steps:
+    """A curve with what its process told, but for before its first row."""
+    both = Steps([], [])
+    row = 0
+    for telling in tellings:
+        while row < len(steps.times) and steps.times[row] <= telling.boot_ns:
+            both.times.append(steps.times[row])
+            both.held.append(steps.held[row])
+            row += 1
+        if both.times:
+            amounts = _measured(both.held[-1], telling)
+            if both.times[-1] == telling.boot_ns:
+                both.held[-1] = amounts
+            else:
+                both.times.append(telling.boot_ns)
+                both.held.append(amounts)
+    both.times.extend(steps.times[row:])
+    both.held.extend(steps.held[row:])
+    return both
+
+
+def _measured(held: Amounts, telling: Telling) -> Amounts:
+    """What it held with RSS as it told it; kinds that no longer add up to it are unknown."""
+    rss, anon, file, shmem, swap = held
+    told = telling.anon_bytes
+    if told is not None:
+        shared = None if file is None or shmem is None else file + shmem
+        is_as_it_was = _is_near(shared, telling.rss_bytes - told)
+        anon = told
+    else:
+        is_as_it_was = _is_near(rss, telling.rss_bytes)
+        anon = anon if is_as_it_was else None
+    if not is_as_it_was:
+        file = shmem = None
+    return telling.rss_bytes, anon, file, shmem, swap
+
+
+def _is_near(known: int | None, other: int) -> bool:
+    return known is not None and abs(known - other) <= _NEAR_BYTES
 
 
 def total(curves: dict[int, Steps]) -> Steps:

@@ -20,7 +20,7 @@ fn run() -> Script {
 
 fn all(phases: &Phases) -> Vec<&Phase> {
     let lines = phases.lines.iter().map(|line| match line {
-        PhaseLine::One(phase) => phase,
+        PhaseLine::One(phase) => phase.as_ref(),
         PhaseLine::Many(many) => panic!("{} is told as one of many", many.name),
     });
     lines.collect()
@@ -156,7 +156,7 @@ fn times_that_no_clock_has_shown_break_nothing() {
     let phases = phases(run);
     assert_eq!(phases.count, 16);
     let sane = phases.lines.iter().find_map(|line| match line {
-        PhaseLine::One(phase) if &*phase.name == "sane" => Some(phase),
+        PhaseLine::One(phase) if &*phase.name == "sane" => Some(phase.as_ref()),
         _ => None,
     });
     assert_eq!(sane.and_then(gained), Some(10.0));

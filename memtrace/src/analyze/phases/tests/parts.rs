@@ -372,3 +372,48 @@ fn of_too_many_phases_those_that_are_asked_for_are_told_by_role() {
     assert!(rest.has_too_many_for_roles);
     assert!(one(&rest, "load").roles.is_empty());
 }
+
+#[test]
+fn what_overlapping_phases_of_one_line_gained_counts_once() {
+    let mut script = Script::command(&["a"], 60.0);
+    script.process(1, None, 0.0, "a");
+    script.mem(1, 0.5, [100.0, 0.0, 0.0]);
+    for rank in 2..=4_u32 {
+        script.process(rank, Some(1), 0.0, "rank");
+        script.mem(rank, 0.5, [10.0, 0.0, 0.0]);
+    }
+    for step in 0..6_u32 {
+        let at = 1.0 + f64::from(step) * 5.0;
+        for rank in 2..=4_u32 {
+            script.numbered_mark(
+                Some(rank),
+                at + f64::from(rank) / 10.0,
+                Begin,
+                "rollout",
+                Some(step),
+            );
+        }
+        // One of them keeps more than the others.
+        script.mem(3, at + 2.0, [10.0 + f64::from(step + 1) * 20.0, 0.0, 0.0]);
+        for rank in 2..=4_u32 {
+            script.numbered_mark(Some(rank), at + 3.0, End, "rollout", Some(step));
+        }
+        // What the main process gains between them is no gain of theirs.
+        script.mem(1, at + 4.0, [100.0 + f64::from(step) * 50.0, 0.0, 0.0]);
+    }
+    let phases = super::phases(script);
+    let [PhaseLine::Many(rollout)] = phases.lines.as_slice() else {
+        panic!("one line, not {phases:?}");
+    };
+    assert_eq!((rollout.count, rollout.process_count), (18, 3));
+    assert_eq!(mib(rollout.tree_delta), Some(120.0));
+    let (process, slope) = rollout
+        .steps
+        .and_then(|steps| steps.grower)
+        .expect("a grower");
+    assert_eq!(process, 2);
+    assert_eq!(
+        mib(Some(Bytes(slope.bytes_per_step.round() as i64))),
+        Some(20.0)
+    );
+}

@@ -2,7 +2,7 @@
 
 use super::super::{Section, figures, flexible};
 use super::{attributes, is_end_of_nothing, label, pid_of, took, unmarked};
-use crate::analyze::{Analysis, Level, Phase, PhaseLine, Spread};
+use crate::analyze::{Analysis, Level, Measures, Phase, PhaseLine};
 use crate::model::Bytes;
 use crate::report::words;
 
@@ -47,16 +47,16 @@ pub(super) fn log(analysis: &Analysis) -> Section {
             gained(phase, phase.gpu.as_ref().and_then(Level::delta)),
         ],
         PhaseLine::Many(many) => {
-            let sum = |delta: Option<Spread>| mebibytes(delta.map(|d| d.sum));
+            let own = |own: Measures| mebibytes(own.delta.map(|delta| delta.sum));
             vec![
                 words::offset(&analysis.clock, many.end_boot_ns),
                 words::duration(many.total_ns),
                 format!("{} ({} ×)", many.name, words::count(many.count)),
                 pid_of(analysis, many.process),
-                many.own.map_or_else(String::new, |own| sum(own.delta)),
-                sum(many.tree.delta),
+                many.own.map_or_else(String::new, own),
+                mebibytes(many.tree_delta),
                 mebibytes(many.since_baseline),
-                sum(many.gpu.and_then(|gpu| gpu.delta)),
+                mebibytes(many.gpu_delta),
             ]
         }
     });

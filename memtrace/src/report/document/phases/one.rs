@@ -2,7 +2,7 @@
 //! GPUs, and process by process.
 
 use super::super::{Section, Tone, figures, flexible, name, pid, words_in};
-use super::{device_name, explain, per_step, repeat_table, stage_table, table};
+use super::{device_name, doubt, explain, per_step, repeat_table, stage_table, table};
 use crate::analyze::{Amounts, Analysis, GpuChange, Level, Phase, PhaseFocus, PhasePart, Stretch};
 use crate::model::Bytes;
 use crate::report::words::{self, bytes_or_dash, bytes_or_unknown, change};
@@ -28,6 +28,7 @@ pub(super) fn one(analysis: &Analysis, focus: &PhaseFocus, top: usize) -> Vec<Se
     }
     let shown = both_ends(&focus.phases, top);
     table(&mut section, analysis, &shown, true);
+    doubt(&mut section, &shown);
     if shown.len() < focus.phases.len() {
         let rest = words::count(focus.phases.len() - shown.len());
         let told = format!("{rest} more between the first and the last: --top N shows N.");

@@ -42,6 +42,13 @@ pub(super) struct Focus<'a> {
     holders: Vec<HolderChange<'a>>,
 }
 
+/// Where a figure may be off.
+#[derive(Serialize)]
+struct Uncertain {
+    begin: bool,
+    end: bool,
+}
+
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Line<'a> {
@@ -64,6 +71,8 @@ struct Phase<'a> {
     duration_ns: Option<DurationNs>,
     tree: Stretch,
     own: Option<Stretch>,
+    tree_uncertain: Uncertain,
+    own_uncertain: Uncertain,
     since_baseline_bytes: Option<Bytes>,
     roles: Vec<Role<'a>>,
     gpu: Option<Level>,
@@ -146,6 +155,8 @@ struct Repeated<'a> {
     total_ns: DurationNs,
     tree: Measures,
     own: Option<Measures>,
+    tree_delta_bytes: Option<Bytes>,
+    gpu_delta_bytes: Option<Bytes>,
     since_baseline_bytes: Option<Bytes>,
     roles: Vec<Part<'a>>,
     gpu: Option<Figures>,
@@ -283,6 +294,8 @@ impl<'a> Phase<'a> {
             duration_ns: phase.duration(),
             tree: Stretch::of(analysis, &phase.tree),
             own: phase.own.as_ref().map(|own| Stretch::of(analysis, own)),
+            tree_uncertain: Uncertain::of(phase.tree_uncertain),
+            own_uncertain: Uncertain::of(phase.own_uncertain),
             since_baseline_bytes: phase.since_baseline,
             roles: roles.collect(),
             gpu: phase.gpu.as_ref().map(|gpu| Level::of(analysis, gpu)),
@@ -293,6 +306,15 @@ impl<'a> Phase<'a> {
                 .map(|cache| Level::of(analysis, cache)),
             exact_peak_bytes: phase.exact_peak,
             attributes: &phase.attributes,
+        }
+    }
+}
+
+impl Uncertain {
+    fn of(uncertain: analyze::Uncertain) -> Self {
+        Self {
+            begin: uncertain.begin,
+            end: uncertain.end,
         }
     }
 }
@@ -332,11 +354,13 @@ impl<'a> Repeated<'a> {
             total_ns: many.total_ns,
             tree: Measures::of(analysis, &many.tree),
             own: many.own.as_ref().map(|own| Measures::of(analysis, own)),
+            tree_delta_bytes: many.tree_delta,
+            gpu_delta_bytes: many.gpu_delta,
             since_baseline_bytes: many.since_baseline,
             roles: Part::all(analysis, &many.roles),
             gpu: many.gpu.as_ref().map(|gpu| Figures::of(analysis, gpu)),
             devices: Part::all(analysis, &many.devices),
-            steps: many.steps.as_ref().map(Steps::of),
+            steps: many.steps.as_ref().map(|steps| Steps::of(analysis, steps)),
         }
     }
 }

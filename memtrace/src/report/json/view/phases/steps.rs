@@ -1,7 +1,7 @@
 //! Phases that share a line: how they spread, and how they grow from step to step.
 
-use crate::analyze;
-use crate::model::Bytes;
+use crate::analyze::{self, Analysis};
+use crate::model::{Bytes, Tgid, Upid};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -20,6 +20,15 @@ pub(super) struct Steps {
     tree: Option<Slope>,
     own: Option<Slope>,
     gpu: Option<Slope>,
+    grower: Option<Grower>,
+}
+
+/// The process that grows most, of several.
+#[derive(Serialize)]
+struct Grower {
+    pid: Option<Tgid>,
+    upid: Upid,
+    slope: Slope,
 }
 
 #[derive(Serialize)]
@@ -45,7 +54,15 @@ impl Spread {
 }
 
 impl Steps {
-    pub(super) fn of(steps: &analyze::Steps) -> Self {
+    pub(super) fn of(analysis: &Analysis, steps: &analyze::Steps) -> Self {
+        let grower = steps.grower.as_ref().map(|(process, slope)| {
+            let process = &analysis.processes[*process];
+            Grower {
+                pid: process.tgid,
+                upid: process.upid,
+                slope: Slope::of(slope),
+            }
+        });
         Self {
             first: steps.first,
             last: steps.last,
@@ -53,6 +70,7 @@ impl Steps {
             tree: steps.tree.as_ref().map(Slope::of),
             own: steps.own.as_ref().map(Slope::of),
             gpu: steps.gpu.as_ref().map(Slope::of),
+            grower,
         }
     }
 }
