@@ -330,7 +330,7 @@ mod needs_bpf {
         fn the_books_of_a_sudden_peak_close() -> anyhow::Result<()> {
             need::require("bpf");
             need::require("memcg");
-            all_hold(scenario::sudden(BPF)?);
+            all_hold(scenario::sudden(&["--backend", "bpf", "--budget", "100"])?);
             Ok(())
         }
 
