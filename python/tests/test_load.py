@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, Optional
 
@@ -23,7 +20,6 @@ pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
 DATA = Path(__file__).parent / "data"
-SOURCE = Path(__file__).parent.parent / "src"
 TRAINING = DATA / "training"
 SECOND = 1_000_000_000
 
@@ -455,47 +451,3 @@ def test_a_phase_knows_the_peak_of_what_descends_from_its_process() -> None:
         name = f"step_{n}_rollout"
         assert peaks[name] > 90 << 20
         assert peaks[name] <= tree[name] <= own[name] + peaks[name]
-
-
-def test_a_notebook_shows_a_table_as_one_and_runs_nothing_in_it() -> None:
-    columns: dict[str, tuple[str, list[Any]]] = {
-        "name": ("string", ["<script>x</script>", None]),
-        "rss_bytes": ("int64", [3 << 20, None]),
-    }
-    shown = memtrace.load(TRAINING).mem.of("small", columns)._repr_html_()
-    assert "<th>rss_bytes</th>" in shown
-    assert "&lt;script&gt;" in shown and "<script>" not in shown
-    assert "<td>3.0 MiB</td>" in shown and "<td></td>" in shown
-    assert "small: 2 rows" in shown
-    assert memtrace.load(TRAINING).mem._repr_html_().count("<tr>") == 21
-
-
-def test_a_notebook_needs_no_pandas_for_times() -> None:
-    # pandas is looked for when pyarrow is imported: in a process of its own.
-    script = """
-import sys
-
-class NoPandas:
-    @staticmethod
-    def find_spec(name, *rest):
-        if name.partition(".")[0] == "pandas":
-            raise ImportError(name)
-
-sys.meta_path.insert(0, NoPandas)
-import memtrace
-
-mem = memtrace.load(sys.argv[1]).mem
-assert mem._repr_html_().count("<tr>") == 21
-assert "pandas" not in sys.modules
-print(mem.column("ts")[0].isoformat())
-"""
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
-    ran = subprocess.run(
-        [sys.executable, "-c", script, str(TRAINING)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert datetime.datetime.fromisoformat(ran.stdout.strip()).tzinfo is not None

@@ -4,7 +4,7 @@ use super::amounts::{Amounts, Totals};
 use super::balance::Balance;
 use super::endings::common_name;
 use super::family::bundle_similar;
-use super::gpu::GpuLedger;
+use super::gpu::{GpuHolder, GpuLedger};
 use super::ledger::Snapshot;
 use super::process::Process;
 use super::shares::Share;
@@ -113,6 +113,19 @@ impl Composition {
             .peekable();
         held.peek()?;
         Some(held.sum())
+    }
+
+    /// What some processes of the recording held on GPUs then, all together; `None` where nothing
+    /// was known yet, or of any of them.
+    pub(super) fn gpu_held_by_those(&self, is_wanted: impl Fn(usize) -> bool) -> Option<Bytes> {
+        let ledgers = self.gpus.iter().filter(|ledger| !ledger.is_divided);
+        let lines = ledgers.flat_map(|ledger| &ledger.lines);
+        let wanted = lines.filter(|line| match line.holder {
+            GpuHolder::Process(process) => !line.is_counted_elsewhere && is_wanted(process),
+            GpuHolder::Foreign { .. } => false,
+        });
+        let held: Option<Bytes> = wanted.map(|line| line.bytes).sum();
+        held.filter(|_| !self.gpus.is_empty())
     }
 
     /// The holders as lines of a table, similar ones together, the largest first.

@@ -3,7 +3,7 @@
 
 use super::amounts::{Amounts, Totals};
 use super::composition::Composition;
-use super::gpu::{GpuHolder, GpuPeak, Gpus};
+use super::gpu::{GpuPeak, Gpus};
 use super::groups::Groups;
 use super::growth::{self, Growth};
 use super::ledger::{CURVE_AFTER_NS, High, raise};
@@ -395,7 +395,10 @@ pub(super) fn findings(
             let highest = gpus.roles.get(place).copied().flatten();
             role.gpu = highest.map(|highest| RoleOnGpus {
                 highest,
-                at_peak_bytes: peak.and_then(|peak| on_gpus(groups, place, peak)),
+                at_peak_bytes: peak.and_then(|peak| {
+                    let is_of = |process| groups.at(process, peak.boot_ns) == Some(place);
+                    peak.gpu_held_by_those(is_of)
+                }),
             });
         }
     }
@@ -413,20 +416,6 @@ pub(super) fn findings(
     };
     found.sort_by(|a, b| order(b).cmp(&order(a)).then(a.name.cmp(&b.name)));
     found
-}
-
-/// What the processes of a group held on GPUs at an instant; `None` when unknown.
-fn on_gpus(groups: &Groups, place: usize, at: &Composition) -> Option<Bytes> {
-    let lines = at.gpus.iter().filter(|ledger| !ledger.is_divided);
-    let lines = lines.flat_map(|ledger| &ledger.lines);
-    let own = lines.filter(|line| match line.holder {
-        GpuHolder::Process(process) => {
-            !line.is_counted_elsewhere && groups.at(process, at.boot_ns) == Some(place)
-        }
-        GpuHolder::Foreign { .. } => false,
-    });
-    // Before the first reading nothing is known.
-    (!at.gpus.is_empty()).then(|| own.map(|line| line.bytes).sum())?
 }
 
 #[cfg(test)]

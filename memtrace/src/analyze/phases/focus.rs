@@ -7,7 +7,6 @@ use super::timeline::Memory;
 use super::{DeviceLevel, Level, Phase, Repeated, Stretch};
 use crate::analyze::amounts::Amounts;
 use crate::analyze::composition::Composition;
-use crate::analyze::gpu::GpuHolder;
 use crate::model::{BootNs, Bytes};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -227,7 +226,7 @@ fn roles(whole: &Span, memory: &Memory, states: [Option<&Composition>; 2]) -> Ve
             states.map(|state| {
                 let state = state?;
                 let is_of = |process| memory.roles.role_of(process, state.boot_ns) == role;
-                on_gpus(state, is_of)
+                state.gpu_held_by_those(is_of)
             })
         }),
     });
@@ -238,19 +237,6 @@ fn roles(whole: &Span, memory: &Memory, states: [Option<&Composition>; 2]) -> Ve
         Reverse((deltas.map(size).into_iter().max(), end))
     });
     roles
-}
-
-/// What some processes of the recording hold on GPUs; `None` where nothing is known yet, or of
-/// any of them.
-fn on_gpus(state: &Composition, is_wanted: impl Fn(usize) -> bool) -> Option<Bytes> {
-    let ledgers = state.gpus.iter().filter(|ledger| !ledger.is_divided);
-    let lines = ledgers.flat_map(|ledger| &ledger.lines);
-    let wanted = lines.filter(|line| match line.holder {
-        GpuHolder::Process(process) => !line.is_counted_elsewhere && is_wanted(process),
-        GpuHolder::Foreign { .. } => false,
-    });
-    let held: Option<Bytes> = wanted.map(|line| line.bytes).sum();
-    held.filter(|_| !state.gpus.is_empty())
 }
 
 fn gpu_delta(change: Option<GpuChange>) -> Option<Bytes> {
@@ -286,7 +272,8 @@ fn changes(states: [Option<&Composition>; 2], memory: &Memory) -> Vec<HolderChan
             process,
             before,
             after,
-            gpu: has_gpus.then(|| states.map(|state| on_gpus(state?, |holder| holder == process))),
+            gpu: has_gpus
+                .then(|| states.map(|state| state?.gpu_held_by_those(|holder| holder == process))),
         })
         .collect();
     changes.sort_by_key(|change| {
