@@ -1,4 +1,4 @@
-//! `cargo memtrace`: builds memtrace in release and runs it, to try it from a checkout.
+//! `cargo memtrace`: builds memtrace and runs it, to try it from a checkout.
 //!
 //! Only `record` gains from privileges, so only for `record`, and only when the caller is
 //! not root, sudo is asked; memtrace itself gives the command and the recording back to
@@ -26,11 +26,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         "build",
         "--quiet",
         "--locked",
-        "--release",
+        "--profile",
+        "quick",
         "--package",
         "memtrace",
     ]))?;
-    let program = sh::target_dir().join("release/memtrace");
+    let program = sh::target_dir().join("quick/memtrace");
     let is_root = sh::capture(Command::new("id").arg("-u"))?.trim() == "0";
     let has_sudo = sh::find_in_path("sudo").is_some();
     let error = command(&program, &args.words, is_root, has_sudo).exec();

@@ -2,12 +2,12 @@
 
 use super::schema::{data_type, table_schema};
 use crate::model::{CellSink, ColumnType, Record, Table};
-use arrow::array::{
-    ArrayRef, BooleanBuilder, Float64Builder, Int32Builder, Int64Builder, RecordBatch,
-    StringBuilder, TimestampNanosecondBuilder,
+use arrow_array::builder::{
+    BooleanBuilder, Float64Builder, Int32Builder, Int64Builder, StringBuilder,
+    TimestampNanosecondBuilder,
 };
-use arrow::datatypes::SchemaRef;
-use arrow::error::ArrowError;
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_schema::{ArrowError, SchemaRef};
 use std::slice::IterMut;
 use std::sync::Arc;
 

@@ -4,14 +4,13 @@
 use super::error::StoreError;
 use super::schema::{TIME_COLUMN, data_type, schema_of};
 use crate::model::{CellSource, Row, Table};
-use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch, StringArray, new_null_array,
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float64Type, Int32Type, Int64Type, TimestampNanosecondType};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray, new_null_array,
 };
-use arrow::buffer::NullBuffer;
-use arrow::datatypes::{
-    DataType, Float64Type, Int32Type, Int64Type, Schema, SchemaRef, TimestampNanosecondType,
-};
-use arrow::error::ArrowError;
+use arrow_buffer::NullBuffer;
+use arrow_schema::{ArrowError, DataType, Schema, SchemaRef};
 use std::sync::Arc;
 
 /// Which columns of a table are read. Columns that can't be null are always among them:
@@ -285,7 +284,7 @@ impl CellSource for RowCells<'_> {
 mod tests {
     use super::*;
     use crate::model::tables::OomRow;
-    use arrow::datatypes::Field;
+    use arrow_schema::Field;
 
     fn names(projection: &Projection) -> Vec<&str> {
         let fields = projection.schema().fields().iter();
@@ -306,7 +305,7 @@ mod tests {
     #[test]
     fn a_file_may_lack_a_nullable_column_and_have_unknown_ones() {
         let projection = Projection::named(OomRow::TABLE, &["memcg"]).unwrap();
-        let utc = DataType::Timestamp(arrow::datatypes::TimeUnit::Nanosecond, Some("UTC".into()));
+        let utc = DataType::Timestamp(arrow_schema::TimeUnit::Nanosecond, Some("UTC".into()));
         let file = Schema::new(vec![
             Field::new("from_a_newer_version", DataType::Binary, true),
             Field::new("victim_tgid", DataType::Int32, false),

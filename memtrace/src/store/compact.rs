@@ -14,8 +14,8 @@ use super::resequence::Resequencer;
 use super::sources::{Cut, Sources};
 use super::upsert::LastRows;
 use crate::model::Table;
-use arrow::array::RecordBatch;
-use arrow::error::ArrowError;
+use arrow_array::RecordBatch;
+use arrow_schema::ArrowError;
 use std::ffi::OsString;
 use std::path::Path;
 

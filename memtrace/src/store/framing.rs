@@ -8,7 +8,7 @@
 //! The frame: `FF FF FF FF`, i32 length of the metadata, the metadata (a flatbuffer that
 //! holds the length of the body), the body. A length of zero ends the stream.
 
-use arrow::ipc::root_as_message;
+use arrow_ipc::root_as_message;
 use std::fs::File;
 use std::io;
 use std::ops::Range;

@@ -5,7 +5,7 @@ use super::contain::contain;
 use super::page_guard::check_chunk;
 use super::part_writer::CUT_KEY;
 use super::problem::{ProblemKind, Problems};
-use arrow::array::RecordBatch;
+use arrow_array::RecordBatch;
 use bytes::Bytes;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{

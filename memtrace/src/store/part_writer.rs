@@ -5,7 +5,7 @@ use super::error::StoreError;
 use super::layout::temporary;
 use super::schema::{TABLE_KEY, VERSION_KEY, table_schema};
 use crate::model::{ColumnType, SCHEMA_VERSION, Table};
-use arrow::array::RecordBatch;
+use arrow_array::RecordBatch;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::errors::ParquetError;

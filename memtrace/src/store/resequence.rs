@@ -8,10 +8,10 @@
 
 use super::batch::{int64_values, times};
 use super::schema::TIE_COLUMN;
-use arrow::array::{RecordBatch, UInt32Array};
-use arrow::compute::{concat_batches, take_record_batch};
-use arrow::datatypes::SchemaRef;
-use arrow::error::ArrowError;
+use arrow_array::{RecordBatch, UInt32Array};
+use arrow_schema::{ArrowError, SchemaRef};
+use arrow_select::concat::concat_batches;
+use arrow_select::take::take_record_batch;
 
 /// How long rows are held back: the disorder that collectors may cause, with a margin.
 const WINDOW_NS: i64 = 3_000_000_000;
@@ -159,7 +159,7 @@ impl<I: Iterator<Item = RecordBatch>> Iterator for Resequenced<I> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow::array::Int64Array;
+    use arrow_array::Int64Array;
     use proptest::prelude::*;
     use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! The Arrow schema of a table, made from its declaration.
 
 use crate::model::{Column, ColumnType, SCHEMA_VERSION, Table};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -2,11 +2,10 @@
 
 use super::disk::Disk;
 use super::error::StoreError;
-use arrow::array::RecordBatch;
-use arrow::datatypes::Schema;
-use arrow::error::ArrowError;
-use arrow::ipc::MetadataVersion;
-use arrow::ipc::writer::{IpcWriteOptions, StreamWriter};
+use arrow_array::RecordBatch;
+use arrow_ipc::MetadataVersion;
+use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
+use arrow_schema::{ArrowError, Schema};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

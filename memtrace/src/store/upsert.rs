@@ -4,9 +4,9 @@
 //! at which row each key was written last, the second keeps just those rows.
 
 use super::batch::int64_values;
-use arrow::array::{BooleanArray, RecordBatch};
-use arrow::compute::filter_record_batch;
-use arrow::error::ArrowError;
+use arrow_array::{BooleanArray, RecordBatch};
+use arrow_schema::ArrowError;
+use arrow_select::filter::filter_record_batch;
 use std::collections::HashMap;
 
 /// Which rows are the last of their key, by their position in the sequence of batches.
@@ -50,7 +50,7 @@ impl LastRows {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow::array::Int64Array;
+    use arrow_array::Int64Array;
     use std::sync::Arc;
 
     fn batch(keys: &[i64], values: &[i64]) -> RecordBatch {
