@@ -16,8 +16,6 @@ class Held(NamedTuple):
 
     rss_bytes: int
     pss_bytes: int
-    pss_anon_bytes: int
-    pss_shmem_bytes: int
     hwm_bytes: int
 
 
@@ -32,8 +30,7 @@ def held(tgid: int) -> Held | None:
         return None
     if "Rss" not in rollup or "VmHWM" not in status:
         return None
-    names = ("Rss", "Pss", "Pss_Anon", "Pss_Shmem")
-    return Held(*(rollup[name] for name in names), status["VmHWM"])
+    return Held(rollup["Rss"], rollup["Pss"], status["VmHWM"])
 
 
 def fields(text: str) -> dict[str, int]:
@@ -74,10 +71,8 @@ class Group:
 
     def charged(self) -> Charged:
         """What it is charged now."""
-        stat = dict(
-            (name, int(value))
-            for name, value in map(str.split, (self.path / "memory.stat").read_text().splitlines())
-        )
+        lines = (self.path / "memory.stat").read_text().splitlines()
+        stat = {name: int(value) for name, value in map(str.split, lines)}
         if self.is_v1:
             usage = int((self.path / "memory.usage_in_bytes").read_text())
             return Charged(stat["total_rss"] + stat["total_shmem"], usage)

@@ -32,16 +32,8 @@ class Process:
     # The highest RSS of any address space that its threads ended in.
     hiwater_bytes: int | None = None
     polls: list[tuple[int, Held]] = field(default_factory=list)
-    threads: list[int] = field(default_factory=list)
-
-    def descends_from(self, tgid: int) -> bool:
-        """Whether a process of that id is an ancestor."""
-        parent = self.parent
-        while parent is not None:
-            if parent.tgid == tgid:
-                return True
-            parent = parent.parent
-        return False
+    # Those that live. The first can end before the others, and /proc then shows no memory for it.
+    threads: set[int] = field(default_factory=set)
 
 
 @dataclass
@@ -115,7 +107,7 @@ class Watch:
                 if event.what == FORK and event.tid == event.tgid:
                     parent = self.current.get(event.parent_tgid)
                     if parent:
-                        process = Process(event.tgid, parent, event.boot_ns)
+                        process = Process(event.tgid, parent, event.boot_ns, threads={event.tid})
                         self.current[event.tgid] = process
                         self.everyone.append(process)
                         self.owners[event.tid].append(process)
@@ -123,10 +115,16 @@ class Watch:
                     continue
                 elif event.what == FORK:
                     self.owners[event.tid].append(process)
+                    process.threads.add(event.tid)
                 elif event.what == EXEC:
                     process.execs += 1
-                elif event.what == EXIT and event.tid == event.tgid:
-                    process.end_ns, process.status = event.boot_ns, event.status
+                    process.threads = {event.tgid}
+                elif event.what == EXIT:
+                    process.threads.discard(event.tid)
+                    if event.tid == event.tgid:
+                        process.status = event.status
+                    if not process.threads:
+                        process.end_ns = event.boot_ns
 
     def account(self) -> None:
         while not self.is_over.is_set():
@@ -139,7 +137,8 @@ class Watch:
             alive = [each for each in list(self.everyone) if each.end_ns is None]
             found = []
             for process in alive:
-                if self.is_member(process) and (memory := held(process.tgid)):
+                thread = next(iter(list(process.threads)), process.tgid)
+                if self.is_member(process) and (memory := held(thread)):
                     process.polls.append((now_ns(), memory))
                     found.append(memory)
             rss, pss = (sum(each[place] for each in found) for place in (0, 1))
