@@ -23,17 +23,20 @@ NETLINK_HEADER = struct.Struct("=IHHII")
 GENERIC_HEADER = struct.Struct("=BBH")
 ATTRIBUTE = struct.Struct("=HH")
 
-# From ac_pid to hiwater_rss in `struct taskstats`. What stands before ac_pid has grown between
-# versions, so its place is looked for.
+# From ac_pid to others in `struct taskstats`. What stands before ac_pid has grown between versions,
+# so its place is looked for.
+PID_TO_BTIME = 8
 PID_TO_HIWATER = 72
 
 BUFFER_BYTES = 16 << 20
 
 
 class Ended(NamedTuple):
-    """A thread that ended, and the highest RSS of its address space, in whole KiB."""
+    """A thread that ended, when it began, in seconds since 1970, and the highest RSS of its address
+    space, in whole KiB."""
 
     tid: int
+    began_s: int
     hiwater_kib: int
 
 
@@ -84,12 +87,12 @@ class TaskStats:
             if outer == TYPE_AGGR_PID:
                 inner = dict(attributes(body))
                 tid = struct.unpack_from("=I", inner[TYPE_PID])[0]
-                hiwater = self.hiwater_kib(inner[TYPE_STATS], tid)
-                if hiwater is not None:
-                    yield Ended(tid, hiwater)
+                ended = self.decoded(inner[TYPE_STATS], tid)
+                if ended:
+                    yield ended
 
-    def hiwater_kib(self, stats: bytes, tid: int) -> int | None:
-        """The high-water mark in `struct taskstats`; None until its place is known."""
+    def decoded(self, stats: bytes, tid: int) -> Ended | None:
+        """What `struct taskstats` says; None until the place of the figures is known."""
         if self.pid_offset is None:
             # Small numbers stand in other fields, too.
             places = [
@@ -100,7 +103,9 @@ class TaskStats:
             if len(places) != 1 or tid < 1_000:
                 return None
             self.pid_offset = places[0]
-        return int(struct.unpack_from("=Q", stats, self.pid_offset + PID_TO_HIWATER)[0])
+        began = struct.unpack_from("=I", stats, self.pid_offset + PID_TO_BTIME)[0]
+        hiwater = struct.unpack_from("=Q", stats, self.pid_offset + PID_TO_HIWATER)[0]
+        return Ended(tid, began, hiwater)
 
     def close(self) -> None:
         """Ends the subscription."""

@@ -13,9 +13,12 @@ from dataclasses import dataclass, field
 
 from memory import Charged, Group, Held, held
 from proc_events import EXEC, EXIT, FORK, ProcEvents
-from taskstats import TaskStats
+from taskstats import Ended, TaskStats
 
 GROUP_PERIOD_S = 0.02
+
+# What a start in whole seconds can be off by, and a clock that is set meanwhile.
+SAME_START_NS = 2_000_000_000
 
 
 @dataclass(eq=False)
@@ -59,8 +62,9 @@ class Watch:
         self.events, self.stats = ProcEvents(), TaskStats()
         self.current: dict[int, Process] = {root: Process(root, None, 0)}
         self.everyone: list[Process] = []
-        self.owners: dict[int, list[Process]] = defaultdict(list)
-        self.ends: dict[int, list[int]] = defaultdict(list)
+        # By thread: whose it was, and when it began.
+        self.owners: dict[int, list[tuple[int, Process]]] = defaultdict(list)
+        self.ends: list[Ended] = []
         self.polls: list[Poll] = []
         self.charges: list[tuple[int, Charged]] = []
         self.is_over = threading.Event()
@@ -79,10 +83,13 @@ class Watch:
             thread.join()
         self.events.close()
         self.stats.close()
-        for tid, owners in self.owners.items():
-            # Ids are used again; where an end was missed nobody can say whose the others are.
-            if len(owners) == len(self.ends[tid]):
-                for process, hiwater in zip(owners, self.ends[tid]):
+        since_1970_ns = time.time_ns() - now_ns()
+        for ended in self.ends:
+            # Ids are used again, but not within seconds.
+            began_ns = ended.began_s * 1_000_000_000 - since_1970_ns
+            for start_ns, process in self.owners.get(ended.tid, []):
+                if abs(start_ns - began_ns) <= SAME_START_NS:
+                    hiwater = ended.hiwater_kib << 10
                     process.hiwater_bytes = max(process.hiwater_bytes or 0, hiwater)
 
     def members(self) -> list[Process]:
@@ -110,11 +117,11 @@ class Watch:
                         process = Process(event.tgid, parent, event.boot_ns, threads={event.tid})
                         self.current[event.tgid] = process
                         self.everyone.append(process)
-                        self.owners[event.tid].append(process)
+                        self.owners[event.tid].append((event.boot_ns, process))
                 elif process is None:
                     continue
                 elif event.what == FORK:
-                    self.owners[event.tid].append(process)
+                    self.owners[event.tid].append((event.boot_ns, process))
                     process.threads.add(event.tid)
                 elif event.what == EXEC:
                     process.execs += 1
@@ -125,11 +132,11 @@ class Watch:
                         process.status = event.status
                     if not process.threads:
                         process.end_ns = event.boot_ns
+                        del self.current[event.tgid]
 
     def account(self) -> None:
         while not self.is_over.is_set():
-            for ended in self.stats.receive():
-                self.ends[ended.tid].append(ended.hiwater_kib << 10)
+            self.ends.extend(self.stats.receive())
 
     def poll(self) -> None:
         while not self.is_over.wait(self.period_s):
