@@ -13,7 +13,7 @@ from pathlib import Path
 
 from checks import Finding
 from live import LIVE
-from trees import trees
+from trees import loops, trees
 from trial import Trial, run
 
 
@@ -21,6 +21,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--memtrace", type=Path, required=True)
     parser.add_argument("--workload", type=Path, required=True)
+    parser.add_argument(
+        "--quick", action="store_true", help="processes and peaks only, of trees only"
+    )
     parser.add_argument("--live", choices=sorted(LIVE))
     parser.add_argument("--python", type=Path, help="the one that has ray or vllm")
     parser.add_argument("--keep", type=Path, help="where recordings stay")
@@ -36,7 +39,7 @@ def try_each(args: argparse.Namespace, directory: Path) -> None:
             continue
         print(f"{trial.name} …", file=sys.stderr, flush=True)
         try:
-            for finding in run(trial, args.memtrace, args.keep):
+            for finding in run(trial, args.memtrace, args.keep, args.quick):
                 say(trial, finding)
         except Exception as error:  # A trial that fails is a finding, and the others go on.
             traceback.print_exc()
@@ -48,6 +51,8 @@ def chosen(args: argparse.Namespace, directory: Path) -> Iterator[Trial]:
         yield from LIVE[args.live](args.python, directory)
     else:
         yield from trees(args.workload)
+        if not args.quick:
+            yield from loops(args.workload)
 
 
 def say(trial: Trial, finding: Finding) -> None:

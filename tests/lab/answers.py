@@ -101,8 +101,3 @@ def no_grower(recording: Recording) -> Finding:
     about = [line.strip() for line in recording.text.splitlines() if GROWS.search(line)]
     found = " ".join(about)[:100] or "none"
     return Finding("sentences of growth", "none", found, verdict(not about))
-
-
-def peak_bytes(recording: Recording) -> int:
-    """The highest sum of RSS."""
-    return int((recording.report["peak"] or {}).get("sum_of_rss_bytes", 0))

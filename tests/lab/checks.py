@@ -162,7 +162,7 @@ def held(watch: Watch, recording: Recording) -> Finding:
         return Finding("held at the peak", asked, "no memory cgroup here", "unknown")
     truth = max(charged.held_bytes for _, charged in watch.charges)
     peak = recording.report["peak"] or {}
-    low, high = peak.get("held_low_bytes"), peak.get("held_high_bytes")
+    low, high = peak.get("held_at_least_bytes"), peak.get("held_at_most_bytes")
     if low is None or high is None:
         return Finding("held at the peak", asked, "no bound was told", "MISSED")
     found = f"{low / MIB:.0f} to {high / MIB:.0f} for {truth / MIB:.0f} MiB"

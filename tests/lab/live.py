@@ -61,6 +61,7 @@ def ray(python: Path, directory: Path) -> Iterator[Trial]:
             {"Ray actor Trainer", "Ray actor Rollout", "Ray raylet", "Ray gcs_server"}
         ),
         poll_period_s=PERIOD_S,
+        holds=True,
     )
     yield Trial(
         "ray-start",
@@ -70,6 +71,7 @@ def ray(python: Path, directory: Path) -> Iterator[Trial]:
         meanwhile=lambda running: time.sleep(10),
         answers=answering({"Ray actor Holder", "Ray raylet", "Ray gcs_server"}),
         poll_period_s=PERIOD_S,
+        holds=True,
     )
 
 
@@ -90,6 +92,7 @@ def vllm(python: Path, directory: Path) -> Iterator[Trial]:
             options=["--marks-from-output"],
             environment=SERVER,
             poll_period_s=PERIOD_S,
+            holds=True,
         )
 
     yield server("vllm-tp1", "--enforce-eager")
@@ -99,9 +102,11 @@ def vllm(python: Path, directory: Path) -> Iterator[Trial]:
     yield Trial(
         "vllm-in-ray",
         [str(python), str(HERE / "programs" / "vllm_actor.py"), str(model)],
-        answers=answering({"Ray actor RolloutEngine", "vLLM engine core", "vLLM worker"}),
+        lambda running: running.wait_for("GENERATED", START_S),
+        answering({"Ray actor RolloutEngine", "vLLM engine core", "vLLM worker"}),
         environment=SERVER,
         poll_period_s=PERIOD_S,
+        holds=True,
     )
 
 
@@ -119,6 +124,7 @@ def rl(python: Path, directory: Path) -> Iterator[Trial]:
             options=["--marks-from-output"],
             environment=SERVER,
             poll_period_s=PERIOD_S,
+            holds=True,
         )
 
     yield loop("rl-steady", 0, answers.no_grower)
@@ -142,7 +148,7 @@ def serving(python: Path, model: Path) -> list[str]:
 
 
 def ask_and_end(running: Running, end: int, ready: int) -> None:
-    """Asks a server that is up, and ends it; what outlives it is ended, too."""
+    """Asks a server that is up, and ends it."""
     running.wait_for("Application startup complete.", START_S, ready)
     body = {"model": "tiny", "prompt": "hello", "max_tokens": 16}
     for _ in range(3):
@@ -154,9 +160,6 @@ def ask_and_end(running: Running, end: int, ready: int) -> None:
         urllib.request.urlopen(request, timeout=300).close()
     time.sleep(5)
     os.kill(running.root(), end)
-    running.process.wait(120)
-    for tgid in running.watch.group.members() if running.watch.group else []:
-        os.kill(tgid, signal.SIGKILL)
 
 
 def tiny_model(python: Path, directory: Path) -> Path:

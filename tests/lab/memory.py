@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,6 +85,12 @@ class Group:
     def members(self) -> list[int]:
         """The processes that are in it."""
         return [int(line) for line in (self.path / "cgroup.procs").read_text().split()]
+
+    def end(self) -> None:
+        """Kills what is left in it: what outlived its trial."""
+        for tgid in self.members():
+            with suppress(ProcessLookupError):
+                os.kill(tgid, signal.SIGKILL)
 
     def remove(self) -> None:
         """Removes it once its last process is gone."""

@@ -11,21 +11,18 @@ from checks import MIB, Finding
 from recording import Recording
 from trial import Running, Trial
 
+# How long a tree that waits for its end holds still.
+REST_S = 4
+
 
 def trees(workload: Path) -> Iterator[Trial]:
-    """All of them; together they take less than a minute."""
-    program = str(workload)
+    """Who belongs to a tree, and what it holds. Together they take less than a minute."""
 
-    def tree(name: str, *words: str, rest_s: float | None = None) -> Trial:
-        """One that ends on its own, or once its standard input closes after it held still."""
-
-        def end(running: Running) -> None:
-            if rest_s:
-                running.root()
-                time.sleep(rest_s)
-                running.close_input()
-
-        return Trial(name, [program, *words], end, residual_of)
+    def tree(name: str, *words: str, holds: bool = False, rests: bool = False) -> Trial:
+        trial = Trial(name, [str(workload), *words], holds=holds or rests)
+        if rests:
+            trial.meanwhile, trial.answers = rest, at_rest
+        return trial
 
     # Short-lived children of short-lived children: who is missed by a poll.
     yield tree("forkstorm", "forkstorm", "--count", "400", "--at-once", "16", "--life-us", "2000")
@@ -34,9 +31,14 @@ def trees(workload: Path) -> Iterator[Trial]:
     yield tree("daemons", "daemons", "--count", "4", "--bytes", "4M", "--hold-ms", "500")
     yield tree("leader-exit", "leader-exit", "--bytes", "64M", "--hold-ms", "500")
     # Pages that several processes hold: what is counted once.
-    yield tree("cow", "cow", "--bytes", "128M", "--processes", "4", rest_s=4)
-    yield tree("shm", "shm", "--bytes", "128M", "--processes", "3", "--hold-ms", "2500")
-    yield tree("household", "household", "--processes", "12", rest_s=4)
+    yield tree("cow", "cow", "--bytes", "128M", "--processes", "4", rests=True)
+    yield tree("shm", "shm", "--bytes", "128M", "--processes", "3", "--hold-ms", "2500", holds=True)
+    yield tree("household", "household", "--processes", "12", rests=True)
+
+
+def loops(workload: Path) -> Iterator[Trial]:
+    """What is said of a loop that leaks, and of one that does not."""
+    program = str(workload)
     yield Trial(
         "leak",
         [program, "phases", "--bytes", "64M", "--steps", "16", "--leak", "4M", "--gap-ms", "60"],
@@ -49,9 +51,16 @@ def trees(workload: Path) -> Iterator[Trial]:
     )
 
 
-def residual_of(recording: Recording, group: str) -> Iterator[Finding]:
-    """What the ledger leaves over, where the tree held enough for one."""
-    if group and answers.peak_bytes(recording) >= 100 * MIB:
+def rest(running: Running) -> None:
+    """Lets a tree hold still, and ends it."""
+    running.root()
+    time.sleep(REST_S)
+    running.close_input()
+
+
+def at_rest(recording: Recording, group: str) -> Iterator[Finding]:
+    """What the ledger leaves over of a tree that held still."""
+    if group:
         yield from answers.residuals(recording, group)
 
 

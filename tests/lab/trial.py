@@ -31,6 +31,8 @@ class Trial:
     command: list[str]
     # Called once it runs; the command ends on its own after it, or by what this does.
     meanwhile: Callable[[Running], None] = lambda running: None
+    # Whether it holds its most for long enough for a poll to see it.
+    holds: bool = False
     # What is asked beside processes, ends, peaks and sums.
     answers: Callable[[Recording, str], Iterator[Finding]] = lambda recording, group: iter(())
     options: list[str] = field(default_factory=list)
@@ -121,8 +123,9 @@ def open_gate(directory: Path) -> None:
     (directory / "gate").write_text("\n")
 
 
-def run(trial: Trial, memtrace: Path, kept: Path | None) -> Iterator[Finding]:
-    """Runs a trial and holds what was recorded against what was seen."""
+def run(trial: Trial, memtrace: Path, kept: Path | None, quick: bool) -> Iterator[Finding]:
+    """Runs a trial and holds what was recorded against what was seen; if `quick`, only what does
+    not depend on how busy the machine is."""
     with tempfile.TemporaryDirectory(prefix=f"memtrace-lab-{trial.name}-") as temporary:
         directory = kept / trial.name if kept else Path(temporary)
         directory.mkdir(parents=True, exist_ok=True)
@@ -151,11 +154,17 @@ def run(trial: Trial, memtrace: Path, kept: Path | None) -> Iterator[Finding]:
                     process.wait(PATIENCE_S)
                 finally:
                     watch.stop()
+                    if group:
+                        group.end()
         if group:
             group.remove()
         recording = Recording(memtrace, path)
-        yield from findings(watch, recording)
-        yield from trial.answers(recording, group.path.name if group else "")
+        for check in (checks.processes, checks.endings, checks.peaks, checks.sums):
+            yield check(watch, recording)
+        if not quick:
+            if trial.holds:
+                yield checks.held(watch, recording)
+            yield from trial.answers(recording, group.path.name if group else "")
 
 
 def wait_until(path: Path) -> None:
@@ -166,12 +175,6 @@ def wait_until(path: Path) -> None:
             raise TimeoutError(f"no {path}")
         time.sleep(0.05)
     time.sleep(0.5)
-
-
-def findings(watch: Watch, recording: Recording) -> Iterator[Finding]:
-    """What is asked of every trial."""
-    for check in (checks.processes, checks.endings, checks.peaks, checks.sums, checks.held):
-        yield check(watch, recording)
 
 
 def make_group(name: str) -> Group | None:

@@ -22,7 +22,8 @@ use std::process::{Command, Stdio};
 pub(crate) struct Args {
     /// Names of trials; all where none is given.
     names: Vec<String>,
-    /// Only the synthetic trees: less than a minute.
+    /// Only synthetic trees, and of these only processes, their ends and peaks: less than a
+    /// minute.
     #[arg(long, conflicts_with = "live")]
     quick: bool,
     /// Trials of real programs instead of synthetic trees.
@@ -86,6 +87,9 @@ fn trials(args: &Args) -> Result<Vec<Finding>> {
     if let Some(live) = args.live {
         lab.arg("--live").arg(word(live));
         lab.arg("--python").arg(live_python(args, live)?);
+    }
+    if args.quick {
+        lab.arg("--quick");
     }
     if let Some(keep) = &args.keep {
         lab.arg("--keep").arg(keep);
