@@ -31,13 +31,13 @@ class Trial:
     command: list[str]
     # Called once it runs; the command ends on its own after it, or by what this does.
     meanwhile: Callable[[Running], None] = lambda running: None
-    # Whether it holds its most for long enough for a poll to see it.
-    holds: bool = False
     # What is asked beside processes, ends, peaks and sums.
     answers: Callable[[Recording, str], Iterator[Finding]] = lambda recording, group: iter(())
     options: list[str] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
     poll_period_s: float = 0.1
+    # Whether it holds its most for long enough for a poll to see it.
+    holds: bool = False
     # How memtrace finds it where it runs already. The command itself is then no part of the
     # recording, but what descends from it is. Empty: memtrace starts it.
     attach: list[str] = field(default_factory=list)
