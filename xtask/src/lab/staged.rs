@@ -7,6 +7,16 @@ use anyhow::Result;
 /// What, what is asked for, and a part of the names of the tests that ask it.
 const STAGED: &[[&str; 3]] = &[
     [
+        "flipped bits",
+        "none changes an answer without being told",
+        "a_flipped_bit",
+    ],
+    [
+        "writer and recover killed",
+        "readable, nothing that was flushed is missing",
+        "survives_a_kill_of_the_writer",
+    ],
+    [
         "recorder killed",
         "readable, nothing older than a second is missing",
         "a_killed_recorder",
