@@ -206,6 +206,7 @@ impl World {
             is_listed: true,
             image,
             names: self.ceiling.charge(Part::Names, 0),
+            were_names_cut: false,
         };
         self.live.insert(upid, process);
         self.listed.push(upid);
@@ -388,7 +389,9 @@ impl World {
             };
             process.is_listed = false;
             if process.is_dirty {
-                self.cut_names_count += i64::from(process.keep_names());
+                process.keep_names();
+                let were_cut = std::mem::take(&mut process.were_names_cut);
+                self.cut_names_count += i64::from(were_cut);
                 process.write(out);
             }
         }

@@ -135,10 +135,7 @@ fn groups_of(name: Option<&str>, gid: u32) -> Vec<u32> {
     #[cfg(target_os = "linux")]
     if let Some(name) = name.and_then(|name| std::ffi::CString::new(name).ok()) {
         let mut groups: Vec<libc::gid_t> = vec![0; 256];
-        loop {
-            let Ok(mut count) = libc::c_int::try_from(groups.len()) else {
-                break;
-            };
+        while let Ok(mut count) = libc::c_int::try_from(groups.len()) {
             // SAFETY: a name that ends in NUL, and room for `count` groups.
             let answer = unsafe {
                 libc::getgrouplist(name.as_ptr(), gid, groups.as_mut_ptr(), &raw mut count)

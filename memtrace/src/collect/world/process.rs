@@ -37,8 +37,9 @@ pub struct Process {
     /// On the list of processes to look at when changes are written.
     pub(super) is_listed: bool,
     pub(super) image: Image,
-    /// What its names take.
+    /// What its names take, and whether they were cut for that since it was written.
     pub(super) names: Share,
+    pub(super) were_names_cut: bool,
 }
 
 /// So much of a name is kept where there is no room for more.
@@ -61,18 +62,16 @@ impl Process {
         self.image.id
     }
 
-    /// Takes room for its names, and cuts them where there is none. Answers whether it did.
-    pub(super) fn keep_names(&mut self) -> bool {
+    /// Takes room for its names, and cuts them where there is none: at the latest before they
+    /// are written, and at once by whoever copies them.
+    pub fn keep_names(&mut self) {
         let ProcessRow { cmdline, exe, .. } = &mut self.row;
         let taken = |name: &Option<String>| name.as_ref().map_or(0, String::capacity);
-        let all = taken(cmdline) + taken(exe);
-        if self.names.resize(all) {
-            return false;
+        if self.names.resize(taken(cmdline) + taken(exe)) {
+            return;
         }
-        let was_cut = [cmdline, exe].map(cut).contains(&true);
-        self.names
-            .force(taken(&self.row.cmdline) + taken(&self.row.exe));
-        was_cut
+        self.were_names_cut |= [cut(cmdline), cut(exe)].contains(&true);
+        self.names.force(taken(cmdline) + taken(exe));
     }
 
     pub(super) fn write(&mut self, out: &mut Vec<Record>) {
