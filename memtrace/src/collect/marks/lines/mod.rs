@@ -42,7 +42,7 @@ impl Lines {
         inbox: Arc<Inbox>,
     ) -> Self {
         Self {
-            matcher: Matcher::new(rules),
+            matcher: Matcher::new(rules, writer),
             source,
             writer,
             inbox,
