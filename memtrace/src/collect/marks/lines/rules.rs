@@ -24,9 +24,6 @@ const KEPT_BYTES_MAX: usize = 512;
 /// Phases that one log may have open. Beyond that an end goes with its begin by name.
 const OPEN_MAX: usize = 4_096;
 
-/// No phase that a line tells of took longer.
-const SECONDS_MAX: f64 = 1e9;
-
 /// Rules that can't be used together.
 #[derive(Debug, thiserror::Error)]
 #[error("the rules for marks: {0}")]
@@ -90,6 +87,7 @@ pub(super) struct Matcher {
     lineage: Lineage,
     /// The spans of phases that this log began, the newest last.
     open: HashMap<(String, Who), Vec<i64>>,
+    open_count: usize,
     plain: Vec<u8>,
 }
 
@@ -100,6 +98,7 @@ impl Matcher {
             writer,
             lineage: |tgid| lineage(Path::new("/proc"), tgid),
             open: HashMap::new(),
+            open_count: 0,
             plain: Vec::new(),
         }
     }
@@ -201,9 +200,9 @@ impl Matcher {
                 each(mark(MarkKind::End, name, arrival, span, who, attrs));
             }
             MarkRuleKind::Took => match attrs.get("seconds").and_then(Value::as_f64) {
-                Some(seconds) if (0.0..SECONDS_MAX).contains(&seconds) => {
+                // Before the machine was started there was nothing.
+                Some(seconds) if (0.0..=arrival.0 as f64 / 1e9).contains(&seconds) => {
                     let begin = arrival + DurationNs(-((seconds * 1e9) as i64));
-                    let begin = BootNs(begin.0.max(0));
                     let span = Some(next_span());
                     each(mark(MarkKind::Begin, name, begin, span, who, Map::new()));
                     each(mark(MarkKind::End, name, arrival, span, who, attrs));
@@ -233,13 +232,11 @@ impl Matcher {
     }
 
     fn begin(&mut self, name: &str, who: &Who) -> Option<i64> {
-        if self.open.len() >= OPEN_MAX {
+        if self.open_count >= OPEN_MAX {
             return None;
         }
+        self.open_count += 1;
         let spans = self.open.entry((name.to_owned(), who.clone())).or_default();
-        if spans.len() >= OPEN_MAX {
-            return None;
-        }
         let span = next_span();
         spans.push(span);
         Some(span)
@@ -249,6 +246,7 @@ impl Matcher {
         let key = (name.to_owned(), who.clone());
         let spans = self.open.get_mut(&key)?;
         let span = spans.pop();
+        self.open_count -= usize::from(span.is_some());
         if spans.is_empty() {
             self.open.remove(&key);
         }
@@ -438,7 +436,8 @@ mod tests {
         assert_eq!((marks[1].1, marks[1].2), (MarkKind::End, 10_000_000_000));
         assert_eq!(marks[0].3, marks[1].3);
         let early = told(builtin_mark_rules().unwrap(), &[(1, line)]);
-        assert_eq!(early[0].2, 0);
+        let kinds: Vec<_> = early.iter().map(|mark| mark.1).collect();
+        assert_eq!(kinds, [MarkKind::Instant], "before the machine was started");
     }
 
     #[test]
