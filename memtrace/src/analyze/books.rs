@@ -1,7 +1,9 @@
 //! Draws up a [`Balance`]: who held what at an instant, from the readings around it.
 
-use super::balance::{AnonLine, Balance, Basis, KernelPart, Scope, in_memory};
-use super::composition::Composition;
+use super::balance::{
+    AnonLine, Balance, Basis, Elsewhere, EndingLine, KernelPart, Scope, in_memory,
+};
+use super::composition::{Composition, Holder};
 use super::process::Process;
 use super::sharing::Forks;
 use super::standing::Standing;
@@ -9,6 +11,7 @@ use super::surroundings::{CgroupUse, NodeUse, is_within};
 use super::{Amounts, RowSource, standing};
 use crate::model::tables::{CachedFileRow, PssRow, ShmObjectRow};
 use crate::model::{BootNs, Bytes, DurationNs, MappingKind, Upid};
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 /// A measured value still counts as one while RSS has moved by less than one part in so many.
@@ -18,34 +21,47 @@ const MOVED_PART: i64 = 100;
 /// is taken to have been there, if the process that maps it held shared memory.
 const LAG_NS: i64 = 10_000_000_000;
 
+/// A process that takes longer than this to give its memory back is not waited for.
+const ENDING_NS: i64 = 5_000_000_000;
+
+/// What the books of every instant are drawn up from.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'a> {
+    pub(super) processes: &'a [Process],
+    pub(super) forks: &'a Forks,
+    /// By process: the anonymous memory it held when it ended.
+    pub(super) at_end: &'a [Option<Bytes>],
+    pub(super) is_everyone_recorded: bool,
+}
+
 /// Reads what is known about sharing, and draws up the books of every composition.
 pub(super) fn complete<S: RowSource>(
     source: &S,
-    processes: &[Process],
-    forks: &Forks,
-    is_everyone_recorded: bool,
+    known: Known<'_>,
     compositions: &mut [&mut Composition],
 ) -> Result<(), S::Error> {
     let instants: Vec<BootNs> = compositions.iter().map(|c| c.boot_ns).collect();
     let Some(standings) = standing::read(source, &instants)? else {
         return Ok(());
     };
+    let processes = known.processes.iter();
     let cgroup_of: HashMap<Upid, &str> = processes
-        .iter()
         .filter_map(|process| Some((process.upid, process.cgroup.as_deref()?)))
         .collect();
     for (composition, standing) in compositions.iter_mut().zip(standings) {
         let books = Books {
+            boot_ns: composition.boot_ns,
+            holders: Cow::Borrowed(&composition.holders),
             composition,
-            processes,
-            forks,
+            known,
             cgroup_of: &cgroup_of,
             standing: &standing,
-            ratios: ratios(processes, forks, &standing),
+            ratios: ratios(known.processes, known.forks, &standing),
         };
-        let cgroups = composition.cgroups.iter().map(|group| books.cgroup(group));
+        let cgroups = composition.cgroups.iter();
+        let cgroups = cgroups.map(|group| books.read_at(group.age_ns).cgroup(group));
         let node = composition.node.as_ref();
-        let node = node.map(|node| books.node(node, is_everyone_recorded));
+        let node = node.map(|node| books.read_at(node.age_ns).node(node));
         let balances = cgroups.chain(node).collect();
         let shares = books.shares();
         composition.balances = balances;
@@ -55,19 +71,34 @@ pub(super) fn complete<S: RowSource>(
 }
 
 /// What the books of one instant are drawn up from.
+#[derive(Clone)]
 pub(super) struct Books<'a> {
+    /// The instant, and who held memory then.
+    boot_ns: BootNs,
+    holders: Cow<'a, [Holder]>,
     composition: &'a Composition,
-    processes: &'a [Process],
-    forks: &'a Forks,
+    known: Known<'a>,
     cgroup_of: &'a HashMap<Upid, &'a str>,
     standing: &'a Standing,
     ratios: HashMap<Alike<'a>, (f64, f64)>,
 }
 
-impl Books<'_> {
+impl<'a> Books<'a> {
+    /// The books of the moment at which something was read, so much earlier: what is in use, and
+    /// who holds it, are of the same instant then.
+    fn read_at(&self, age: DurationNs) -> Books<'a> {
+        let mut books = self.clone();
+        let at = BootNs(self.composition.boot_ns.0 - age.0);
+        if let Some(holders) = self.composition.holders_at(at) {
+            books.boot_ns = at;
+            books.holders = Cow::Owned(holders);
+        }
+        books
+    }
+
     /// A process that was never measured shares as those do that were.
     fn ratio_of_alike(&self, process: usize) -> Option<f64> {
-        let (pss, rss) = self.ratios.get(&alike(&self.processes[process]))?;
+        let (pss, rss) = self.ratios.get(&alike(&self.known.processes[process]))?;
         (*rss > 0.0).then(|| (pss / rss).clamp(0.0, 1.0))
     }
 
@@ -80,7 +111,7 @@ impl Books<'_> {
         };
         let mut balance = self.attributed(Scope::Cgroup(path.to_owned()), is_inside);
         balance.current_bytes = row.current_bytes;
-        balance.age_ns = group.age_ns;
+        self.date(&mut balance, group.age_ns, is_inside);
         balance.other_processes_bytes = row.other_anon_bytes;
         balance.other_process_count = row.other_process_count;
         let objects = balance.objects_bytes();
@@ -92,17 +123,45 @@ impl Books<'_> {
         balance.limit_bytes = group.effective_limit_bytes;
         let slab = row.slab_reclaimable_bytes.unwrap_or(Bytes(0));
         balance.reclaimable_bytes = cache.map(|(file, shmem)| file - shmem + slab);
+        balance.set_apart();
         balance.close();
         balance
     }
 
-    fn node(&self, node: &NodeUse, is_everyone_recorded: bool) -> Balance {
+    /// When what is in use was read, against the lines, and who ended shortly before that.
+    fn date(
+        &self,
+        balance: &mut Balance,
+        age: DurationNs,
+        is_inside: impl Fn(Option<Upid>) -> bool,
+    ) {
+        let read = BootNs(self.composition.boot_ns.0 - age.0);
+        balance.age_ns = age;
+        balance.skew_ns = self.boot_ns - read;
+        let least = balance.current_bytes.map_or(0, |current| current.0 / 100);
+        let processes = self.known.processes.iter().zip(self.known.at_end);
+        let ending = processes.enumerate().filter_map(|(place, (process, held))| {
+            let line = EndingLine {
+                process: place,
+                bytes: held.filter(|held| held.0 > least)?,
+                ago_ns: read - process.exit_boot_ns?,
+            };
+            let is_recent = (0..=ENDING_NS).contains(&line.ago_ns.0);
+            (is_recent && is_inside(Some(process.upid))).then_some(line)
+        });
+        balance.ending = ending.collect();
+        balance
+            .ending
+            .sort_by_key(|line| (std::cmp::Reverse(line.bytes), line.process));
+    }
+
+    fn node(&self, node: &NodeUse) -> Balance {
         let row = &node.row;
         let mut balance = self.attributed(Scope::Node, |_| true);
         let in_use = row.mem_total_bytes.zip(row.mem_free_bytes);
         balance.current_bytes = in_use.map(|(total, free)| total - free);
-        balance.age_ns = node.age_ns;
-        if !is_everyone_recorded {
+        self.date(&mut balance, node.age_ns, |_| true);
+        if !self.known.is_everyone_recorded {
             let anon = balance.anon_bytes() + balance.recorder_bytes.unwrap_or(Bytes(0));
             // Less than nothing shows that the two are not of the same instant.
             let others = row.anon_bytes.map(|all| all - anon);
@@ -126,6 +185,7 @@ impl Books<'_> {
         balance.limit_bytes = row.mem_total_bytes;
         let slab = row.slab_reclaimable_bytes.unwrap_or(Bytes(0));
         balance.reclaimable_bytes = cache.map(|cache| cache + slab);
+        balance.set_apart();
         balance.close();
         balance
     }
@@ -134,8 +194,8 @@ impl Books<'_> {
     fn attributed(&self, scope: Scope, is_inside: impl Fn(Option<Upid>) -> bool) -> Balance {
         let mut anon = Vec::new();
         let mut unknown_process_count = 0;
-        for holder in &self.composition.holders {
-            let upid = self.processes[holder.process].upid;
+        for holder in self.holders.iter() {
+            let upid = self.known.processes[holder.process].upid;
             if !is_inside(Some(upid)) && scope != Scope::Node {
                 continue;
             }
@@ -161,6 +221,11 @@ impl Books<'_> {
         let mut objects: Vec<ShmObjectRow> = objects.cloned().collect();
         let order = |row: &ShmObjectRow| (in_memory(row).map(std::cmp::Reverse), row.inode);
         objects.sort_by_key(order);
+        let ages = objects.iter().filter_map(|row| {
+            let key = (row.device.clone(), row.inode);
+            Some(self.boot_ns - *self.standing.amounts_of.get(&key)?)
+        });
+        let objects_age_ns = ages.max_by_key(|age| age.0.saturating_abs());
         let (huge_objects, objects) = objects.into_iter().partition(is_huge);
         let files = self.standing.files.iter().filter(|row| {
             let is_inside = is_inside(row.first_user_upid) || scope == Scope::Node;
@@ -172,17 +237,21 @@ impl Books<'_> {
             scope,
             current_bytes: None,
             age_ns: DurationNs(0),
+            skew_ns: DurationNs(0),
             anon,
             unknown_process_count,
             unknown_object_count,
+            objects_age_ns,
             other_processes_bytes: None,
             other_process_count: None,
             recorder_bytes,
+            ending: Vec::new(),
             objects,
             huge_objects,
             other_shared_bytes: None,
             files,
             other_files_bytes: None,
+            elsewhere: Elsewhere::default(),
             kernel: Vec::new(),
             residual_bytes: None,
             limit_bytes: None,
@@ -195,7 +264,7 @@ impl Books<'_> {
     }
 
     pub(super) fn upid(&self, process: usize) -> Upid {
-        self.processes[process].upid
+        self.known.processes[process].upid
     }
 
     /// The objects that had memory at the instant, in pages that RSS counts.
@@ -218,11 +287,11 @@ impl Books<'_> {
     }
 
     fn was_there(&self, row: &ShmObjectRow) -> bool {
-        let later = row.boot_ns - self.composition.boot_ns;
+        let later = row.boot_ns - self.boot_ns;
         let held_shared = |upid: Upid| {
-            let mut holders = self.composition.holders.iter();
+            let mut holders = self.holders.iter();
             holders.any(|holder| {
-                let is_mapper = self.processes[holder.process].upid == upid;
+                let is_mapper = self.known.processes[holder.process].upid == upid;
                 is_mapper && holder.amounts.shmem().is_some_and(|held| held.0 > 0)
             })
         };
@@ -231,14 +300,14 @@ impl Books<'_> {
 
     pub(super) fn anon_line(&self, process: usize, amounts: &Amounts) -> Option<AnonLine> {
         let now = amounts.anon()?;
-        let measured = self.standing.pss.get(&self.processes[process].upid);
-        let at = self.composition.boot_ns;
+        let measured = self.standing.pss.get(&self.known.processes[process].upid);
+        let at = self.boot_ns;
         let (bytes, basis, boot_ns) = match measured {
             Some(row) => {
                 let is_shared = match row.is_anon_unshared {
                     // A recorder that knew of a fork too late said so too.
-                    true => self.forks.may_share_image(process, at),
-                    false => self.forks.may_share(process, row.boot_ns, at),
+                    true => self.known.forks.may_share_image(process, at),
+                    false => self.known.forks.may_share(process, row.boot_ns, at),
                 };
                 anon_at(row, now, at, is_shared)
             }
@@ -251,7 +320,7 @@ impl Books<'_> {
             process,
             bytes,
             basis,
-            age_ns: boot_ns.map(|boot_ns| self.composition.boot_ns - boot_ns),
+            age_ns: boot_ns.map(|boot_ns| at - boot_ns),
         })
     }
 }
@@ -322,7 +391,9 @@ fn anon_at(
     };
     let moved = now - rss;
     let bytes = (pss + moved).max(Bytes(0)).min(now);
-    let is_near = moved.0.saturating_abs() <= rss.0 / MOVED_PART;
+    // What moved while it was read can be missing in it, or be in it twice.
+    let torn = row.rss_moved_bytes.unwrap_or_default();
+    let is_near = moved.0.saturating_abs() + torn.0 <= rss.0 / MOVED_PART;
     let basis = match (has_forked, is_near) {
         (true, _) => Basis::UpperBound,
         (false, true) => Basis::Measured,
@@ -387,6 +458,7 @@ mod tests {
             sampled_share: None,
             cost_ns: DurationNs(0),
             span_ns: DurationNs(0),
+            rss_moved_bytes: Some(Bytes(0)),
         }
     }
 
@@ -437,6 +509,7 @@ mod tests {
             run.pss(500, 5.2, [200.0, 200.0], true);
             run.exit(501, 20.0, 0);
             run.cgroup(8.0, "/pod", [1.0, 0.25, 0.0], None);
+            run.cgroup(30.0, "/pod", [1.0, 0.25, 0.0], None);
             let analysis = run.analyzed(Some(at));
             let state = analysis.at.expect("a state");
             let mut lines = state.balances[0].anon.iter();

@@ -29,6 +29,7 @@ impl Script {
             sampled_share: Some(0.25),
             cost_ns: DurationNs(2_000_000),
             span_ns: DurationNs(400_000_000),
+            rss_moved_bytes: Some(Bytes(0)),
         });
     }
 

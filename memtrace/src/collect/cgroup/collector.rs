@@ -6,8 +6,8 @@ use super::moves::Moves;
 use super::others::{self, Others};
 use crate::collect::kept::TextBuffer;
 use crate::collect::{CollectError, Collector, Tick, World};
-use crate::host::MemoryHierarchy;
-use crate::model::{BootNs, CgroupMemRow, DiagKind, DurationNs, Record, Severity, Tgid};
+use crate::host::{MemoryHierarchy, clock};
+use crate::model::{BootNs, CgroupMemRow, DiagKind, DurationNs, Record, Severity, Tgid, WallNs};
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
@@ -30,6 +30,8 @@ pub struct CgroupCollector {
     proc: Option<PathBuf>,
     /// Whom the count of others leaves out, while one is due.
     recorded: HashSet<Tgid>,
+    /// What a reading is stamped with.
+    now: fn(&Tick) -> Instant,
 }
 
 #[derive(Debug)]
@@ -52,26 +54,54 @@ type State = (Reading, Option<Others>);
 struct Last {
     state: State,
     /// When it was last read so.
-    tick: Tick,
+    at: Instant,
     is_written: bool,
+}
+
+/// When a group was read, on both clocks.
+#[derive(Clone, Copy, Debug)]
+struct Instant {
+    boot: BootNs,
+    wall: WallNs,
+}
+
+impl Instant {
+    /// The tick began before others were asked: a process can grow by much until now.
+    fn now(tick: &Tick) -> Self {
+        Self::at(clock::boot(), tick)
+    }
+
+    fn at(boot: BootNs, tick: &Tick) -> Self {
+        Self {
+            boot,
+            wall: tick.clock.to_wall(boot),
+        }
+    }
 }
 
 impl Watched {
     /// The rows that a reading is due: it itself where it differs from the one before, which
     /// then is told again, with the time until which it held.
-    fn rows(&mut self, path: &str, version: i32, state: State, tick: &Tick) -> Vec<CgroupMemRow> {
+    fn rows(
+        &mut self,
+        path: &str,
+        version: i32,
+        state: State,
+        at: Instant,
+        is_keyframe: bool,
+    ) -> Vec<CgroupMemRow> {
         let is_same = |last: &Last| last.state == state;
-        let is_new = tick.is_keyframe || !self.last.as_ref().is_some_and(is_same);
+        let is_new = is_keyframe || !self.last.as_ref().is_some_and(is_same);
         let mut rows = Vec::new();
         if is_new {
             let before = self.last.as_ref();
             let held = before.filter(|last| !last.is_written && !is_same(last));
-            rows.extend(held.map(|last| row(path, version, &last.state, &last.tick)));
-            rows.push(row(path, version, &state, tick));
+            rows.extend(held.map(|last| row(path, version, &last.state, last.at)));
+            rows.push(row(path, version, &state, at));
         }
         self.last = Some(Last {
             state,
-            tick: *tick,
+            at,
             is_written: is_new,
         });
         rows
@@ -94,6 +124,7 @@ impl CgroupCollector {
             buffer: TextBuffer::default(),
             proc: proc.map(Path::to_owned),
             recorded: HashSet::new(),
+            now: Instant::now,
         }
     }
 
@@ -222,15 +253,16 @@ impl Collector for CgroupCollector {
         self.find_groups(tick, world, out);
         self.count_others(tick.boot, world);
         let version = self.hierarchy.version.number();
-        let buffer = &mut self.buffer;
+        let (buffer, now) = (&mut self.buffer, self.now);
         self.groups.retain(|path, watched| {
             let Some(group) = &mut watched.group else {
                 return true;
             };
+            let at = now(tick);
             match group.read(watched.held_at.is_some(), buffer) {
                 Ok(Some(reading)) => {
                     let state = (reading, watched.others);
-                    let rows = watched.rows(path, version, state, tick);
+                    let rows = watched.rows(path, version, state, at, tick.is_keyframe);
                     out.extend(rows.into_iter().map(Record::CgroupMem));
                     true
                 }
@@ -243,10 +275,10 @@ impl Collector for CgroupCollector {
     }
 }
 
-fn row(path: &str, version: i32, (reading, others): &State, tick: &Tick) -> CgroupMemRow {
+fn row(path: &str, version: i32, (reading, others): &State, at: Instant) -> CgroupMemRow {
     CgroupMemRow {
-        ts: tick.wall(),
-        boot_ns: tick.boot,
+        ts: at.wall,
+        boot_ns: at.boot,
         cgroup: path.to_owned(),
         version,
         current_bytes: reading.current,

@@ -4,6 +4,7 @@ use super::{PERIOD, unknown};
 use crate::collect::fields::{kib, number, pairs, pressure};
 use crate::collect::kept::{KeptFile, TextBuffer};
 use crate::collect::{CollectError, Collector, Tick, World};
+use crate::host::clock;
 use crate::model::{Bytes, DurationNs, NodeMemRow, Record};
 use std::path::{Path, PathBuf};
 
@@ -111,6 +112,9 @@ impl Collector for NodeCollector {
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
         let mut row = unknown(tick);
+        // The tick began before others were asked.
+        row.boot_ns = clock::boot();
+        row.ts = tick.clock.to_wall(row.boot_ns);
         self.read(&mut row).map_err(|error| CollectError {
             subject: self.path.display().to_string(),
             message: error.to_string(),

@@ -32,7 +32,7 @@ pub enum RulesError {
     },
     /// A rule would match every process.
     #[error(
-        "line {line}: role {role:?} has nothing to match: give it a title, comm, cmdline, exe or parent"
+        "line {line}: role {role:?} has nothing to match: give it a title, runs, comm, cmdline, exe or parent"
     )]
     MatchesAll {
         /// The line the rule starts on.
@@ -88,6 +88,7 @@ pub(super) struct Rule {
     /// Of which framework; the parent's where there is none.
     pub(super) framework: Option<String>,
     pub(super) title: Option<Pattern>,
+    pub(super) runs: Option<Pattern>,
     pub(super) comm: Option<Pattern>,
     pub(super) cmdline: Option<Pattern>,
     pub(super) exe: Option<Pattern>,
@@ -110,6 +111,7 @@ impl Rule {
     pub(super) fn patterns(&self) -> impl Iterator<Item = &Regex> {
         let all = [
             &self.title,
+            &self.runs,
             &self.comm,
             &self.cmdline,
             &self.exe,

@@ -6,6 +6,7 @@
 
 mod file;
 mod rules;
+mod runs;
 
 pub use file::RulesError;
 pub use rules::{Found, Looks, MAIN, Role, Rules, says_little};

@@ -1,6 +1,7 @@
 //! The rules in force, and what they say of one process at one moment.
 
 use super::file::{self, Rule, RulesError};
+use super::runs::runs;
 use regex::Captures;
 use std::fmt;
 
@@ -102,12 +103,14 @@ impl Rules {
 
     /// What a process is that looks so.
     pub fn find(&self, looks: &Looks<'_>) -> Option<Found<'_>> {
-        self.0.iter().find_map(|rule| rule.find(looks))
+        let title = looks.title.or(looks.cmdline);
+        let runs = title.map(|title| runs(title, looks.exe));
+        self.0.iter().find_map(|rule| rule.find(looks, runs))
     }
 }
 
 impl Rule {
-    fn find(&self, looks: &Looks<'_>) -> Option<Found<'_>> {
+    fn find(&self, looks: &Looks<'_>, runs: Option<&str>) -> Option<Found<'_>> {
         if self
             .is_forked
             .is_some_and(|wanted| wanted != looks.is_forked)
@@ -121,6 +124,7 @@ impl Rule {
         let mut captured = Vec::new();
         let wanted = [
             (&self.title, title),
+            (&self.runs, runs),
             (&self.comm, comm),
             (&self.cmdline, looks.cmdline),
             (&self.exe, looks.exe),
@@ -142,7 +146,9 @@ impl Rule {
             .or_else(|| looks.parent.and_then(|parent| parent.framework.clone()));
         let role = Role {
             role: name,
-            rank: self.rank(group(&captured, "rank"), looks.parent),
+            rank: self
+                .rank(group(&captured, "rank"), looks.parent)
+                .map(|rank| one_line(&rank)),
             framework: framework.clone(),
         };
         let of_parent = |role: &String| Role {
@@ -190,7 +196,12 @@ fn fill(template: &str, captured: &[Captures<'_>]) -> String {
         rest = behind;
     }
     filled.push_str(rest);
-    filled
+    one_line(&filled)
+}
+
+/// A role is a word in tables: what a process put into its title to break the line is a blank.
+fn one_line(text: &str) -> String {
+    text.replace(char::is_control, " ")
 }
 
 #[cfg(test)]

@@ -90,6 +90,18 @@ fn titles_and_command_lines_of_real_trees_are_known() {
         ("ray::reader", "Ray task reader"),
         ("ray start --head", "Ray command line"),
         (
+            "/v/bin/python3 /v/bin/ray start --head --port 1",
+            "Ray command line",
+        ),
+        (
+            "/v/bin/python3 -m ray.util.client.server --address=127.0.0.1:1 --mode=proxy",
+            "Ray client server",
+        ),
+        (
+            "python /s/ray/_private/workers/setup_worker.py -m ray.util.client.server --port=1",
+            "Ray client server",
+        ),
+        (
             "/v/bin/python /v/bin/torchrun --nproc-per-node 2 t.py",
             "PyTorch elastic agent",
         ),
@@ -122,6 +134,42 @@ fn titles_and_command_lines_of_real_trees_are_known() {
     for (title, role) in cases {
         assert_eq!(role_of(title), role, "{title}");
     }
+}
+
+#[test]
+fn who_only_names_a_server_is_none() {
+    for title in [
+        "pgrep -f /opt/v/bin/vllm serve",
+        "pgrep -f -m vllm.entrypoints.openai.api_server",
+        "grep -r /vllm serve .",
+        "vim /opt/v/bin/vllm serve",
+        "bash -c /opt/v/bin/vllm serve m --port 1",
+        "sh /opt/v/bin/vllm serve m",
+        "bash -c python3 -m vllm.entrypoints.openai.api_server",
+        "tail -f /r/ray/dashboard/dashboard.py",
+        "watch /v/bin/ray start --head",
+        "tmux new-session torchrun t.py",
+        "less torch/_inductor/compile_worker",
+        "grep from multiprocessing.resource_tracker import",
+        "cat x --multiprocessing-fork",
+        "python3 notes.py /opt/bin/vllm serve",
+        "python3 -c print('-m vllm.entrypoints.x')",
+        "nano sglang_router.py",
+    ] {
+        assert_eq!(role_of(title), "", "{title}");
+    }
+}
+
+#[test]
+fn no_role_has_a_line_break() {
+    let text = "[[role]]\nrole = 'job {name}'\ntitle = '(?s)^job (?<name>.*) (?<rank>.*)$'\n";
+    let rules = Rules::with(text).expect("rules of the form");
+    let looks = Looks {
+        title: Some("job a\nb\tc 1\n2"),
+        ..Looks::default()
+    };
+    let found = rules.find(&looks).expect("a role").role;
+    assert_eq!(found.to_string(), "job a b c 1 2");
 }
 
 #[test]
