@@ -13,8 +13,8 @@ pub(crate) const WORKLOAD: Workload = Workload {
     run,
 };
 
-/// A tenth of a CPU remains beside one that is not nice.
-const NICE: i32 = 10;
+/// A quarter of a CPU remains beside one that is not nice.
+const NICE: i32 = 6;
 const STEPS: usize = 128;
 
 fn run(args: &Args) -> io::Result<()> {

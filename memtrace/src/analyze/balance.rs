@@ -94,6 +94,8 @@ pub struct Balance {
     pub age_ns: DurationNs,
     /// How much earlier than what the processes hold; zero where both are of the same instant.
     pub skew_ns: DurationNs,
+    /// Over how long a time that was read; zero where it was at once.
+    pub span_ns: DurationNs,
     /// Anonymous memory by process, the largest first.
     pub anon: Vec<AnonLine>,
     /// Processes in the scope of which nothing is known.
@@ -194,7 +196,7 @@ impl Balance {
     /// Whether the residual is large and what is in use was read at another time than what
     /// the processes hold.
     pub fn is_of_two_instants(&self) -> bool {
-        self.has_large_residual() && self.skew_ns.0 != 0
+        self.has_large_residual() && (self.skew_ns.0, self.span_ns.0) != (0, 0)
     }
 
     /// Those who ended shortly before, where the residual can be what they have not given back.

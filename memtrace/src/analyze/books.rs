@@ -21,8 +21,11 @@ const MOVED_PART: i64 = 100;
 /// is taken to have been there, if the process that maps it held shared memory.
 const LAG_NS: i64 = 10_000_000_000;
 
+/// A reading that took longer than this is not of one instant.
+const INTERRUPTED: DurationNs = DurationNs(3_000_000);
+
 /// A process that takes longer than this to give its memory back is not waited for.
-const ENDING_NS: i64 = 5_000_000_000;
+const ENDING_NS: i64 = 20_000_000_000;
 
 /// What the books of every instant are drawn up from.
 #[derive(Clone, Copy)]
@@ -112,6 +115,8 @@ impl<'a> Books<'a> {
         let mut balance = self.attributed(Scope::Cgroup(path.to_owned()), is_inside);
         balance.current_bytes = row.current_bytes;
         self.date(&mut balance, group.age_ns, is_inside);
+        let span = row.span_ns.filter(|span| *span > INTERRUPTED);
+        balance.span_ns = span.unwrap_or(DurationNs(0));
         balance.other_processes_bytes = row.other_anon_bytes;
         balance.other_process_count = row.other_process_count;
         let objects = balance.objects_bytes();
@@ -140,15 +145,17 @@ impl<'a> Books<'a> {
         balance.skew_ns = self.boot_ns - read;
         let least = balance.current_bytes.map_or(0, |current| current.0 / 100);
         let processes = self.known.processes.iter().zip(self.known.at_end);
-        let ending = processes.enumerate().filter_map(|(place, (process, held))| {
-            let line = EndingLine {
-                process: place,
-                bytes: held.filter(|held| held.0 > least)?,
-                ago_ns: read - process.exit_boot_ns?,
-            };
-            let is_recent = (0..=ENDING_NS).contains(&line.ago_ns.0);
-            (is_recent && is_inside(Some(process.upid))).then_some(line)
-        });
+        let ending = processes
+            .enumerate()
+            .filter_map(|(place, (process, held))| {
+                let line = EndingLine {
+                    process: place,
+                    bytes: held.filter(|held| held.0 > least)?,
+                    ago_ns: read - process.exit_boot_ns?,
+                };
+                let is_recent = (0..=ENDING_NS).contains(&line.ago_ns.0);
+                (is_recent && is_inside(Some(process.upid))).then_some(line)
+            });
         balance.ending = ending.collect();
         balance
             .ending
@@ -238,6 +245,7 @@ impl<'a> Books<'a> {
             current_bytes: None,
             age_ns: DurationNs(0),
             skew_ns: DurationNs(0),
+            span_ns: DurationNs(0),
             anon,
             unknown_process_count,
             unknown_object_count,
@@ -431,122 +439,4 @@ fn known(parts: &[(KernelPart, Option<Bytes>)]) -> Vec<(KernelPart, Bytes)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::analyze::golden::{RUNS, Script};
-    use crate::model::tables::PssSource;
-    use crate::model::{Tgid, WallNs};
-
-    fn row(pss: i64, rss: i64, is_anon_unshared: bool) -> PssRow {
-        PssRow {
-            ts: WallNs(0),
-            boot_ns: BootNs(100),
-            upid: Upid(1),
-            pss_bytes: None,
-            pss_anon_bytes: Some(Bytes(pss)),
-            pss_file_bytes: None,
-            pss_shmem_bytes: None,
-            uss_bytes: None,
-            rss_anon_bytes: Some(Bytes(rss)),
-            rss_file_bytes: None,
-            rss_shmem_bytes: None,
-            swap_bytes: None,
-            huge_bytes: None,
-            hugetlb_bytes: None,
-            is_anon_unshared,
-            source: Some(PssSource::Smaps),
-            sampled_share: None,
-            cost_ns: DurationNs(0),
-            span_ns: DurationNs(0),
-            rss_moved_bytes: Some(Bytes(0)),
-        }
-    }
-
-    fn at(row: &PssRow, now: i64, at: i64) -> (i64, Basis) {
-        let (bytes, basis, _) = anon_at(row, Bytes(now), BootNs(at), false);
-        (bytes.0, basis)
-    }
-
-    #[test]
-    fn memory_that_nobody_shares_is_exact_at_any_later_time() {
-        assert_eq!(at(&row(10, 10, true), 5000, 200), (5000, Basis::Exact));
-        let before = at(&row(10, 10, true), 5000, 50);
-        assert_eq!(before.1, Basis::Estimated);
-    }
-
-    #[test]
-    fn after_a_fork_what_was_its_own_is_an_upper_bound() {
-        let after = |row: &PssRow| {
-            let (bytes, basis, _) = anon_at(row, Bytes(50), BootNs(200), true);
-            (bytes, basis)
-        };
-        assert_eq!(after(&row(10, 10, true)), (Bytes(50), Basis::UpperBound));
-        assert_eq!(after(&row(4, 10, false)), (Bytes(44), Basis::UpperBound));
-        let (bytes, basis, _) = anon_at(&row(10, 10, true), Bytes(50), BootNs(50), true);
-        assert_eq!((bytes, basis), (Bytes(50), Basis::UpperBound), "and before");
-    }
-
-    #[test]
-    fn what_came_after_the_measurement_is_the_processs_own() {
-        let row = row(100, 1000, false);
-        assert_eq!(at(&row, 1005, 200), (105, Basis::Measured));
-        assert_eq!(at(&row, 1500, 200), (600, Basis::Estimated));
-        assert_eq!(at(&row, 300, 200), (0, Basis::Estimated));
-        assert_eq!(at(&row, 50, 200).0, 0);
-    }
-
-    #[test]
-    fn a_claim_that_came_too_late_for_a_fork_is_an_upper_bound_while_the_child_lives() {
-        let basis_at = |at: &str| {
-            let mut run = Script::command(&["x"], 60.0);
-            run.process(500, None, 0.0, "x");
-            run.process(501, Some(500), 5.0, "x");
-            for tgid in [500, 501] {
-                run.edit(tgid, |row| row.cgroup = Some("/pod".to_owned()));
-                run.mem(tgid, 6.0, [200.0, 0.0, 0.0]);
-            }
-            // The recorder had not heard of the fork.
-            run.pss(500, 5.2, [200.0, 200.0], true);
-            run.exit(501, 20.0, 0);
-            run.cgroup(8.0, "/pod", [1.0, 0.25, 0.0], None);
-            run.cgroup(30.0, "/pod", [1.0, 0.25, 0.0], None);
-            let analysis = run.analyzed(Some(at));
-            let state = analysis.at.expect("a state");
-            let mut lines = state.balances[0].anon.iter();
-            let is_parent =
-                |line: &&AnonLine| analysis.processes[line.process].tgid == Some(Tgid(500));
-            lines.find(is_parent).expect("a line").basis
-        };
-        assert_eq!(basis_at("+8s"), Basis::UpperBound);
-        assert_eq!(basis_at("+30s"), Basis::Exact);
-    }
-
-    #[test]
-    fn objects_of_huge_pages_stand_beside_the_books() {
-        let (_, run, at) = RUNS.iter().find(|(name, ..)| *name == "shared").unwrap();
-        let state = run().analyzed(*at).at.expect("a state");
-        for balance in &state.balances {
-            let huge: Vec<_> = balance.huge_objects.iter().map(|row| &row.name).collect();
-            assert_eq!(huge, [&Some("/memfd:kv".to_owned())]);
-            assert!(balance.objects.iter().all(|row| !is_huge(row)));
-            let in_use = balance.current_bytes.expect("what is in use");
-            let lines = balance.anon_bytes()
-                + balance.objects.iter().filter_map(in_memory).sum()
-                + balance.other_shared_bytes.unwrap()
-                + balance.files_bytes()
-                + balance.other_files_bytes.unwrap()
-                + balance.kernel_bytes()
-                + balance.residual_bytes.unwrap();
-            assert_eq!(lines, in_use);
-        }
-    }
-
-    #[test]
-    fn without_a_measurement_it_is_an_upper_bound() {
-        let unknown = PssRow {
-            pss_anon_bytes: None,
-            ..row(0, 10, false)
-        };
-        assert_eq!(at(&unknown, 7, 200), (7, Basis::UpperBound));
-    }
-}
+mod tests;

@@ -378,6 +378,7 @@ impl<'a> Ledger<'a> {
             && (asked < time || (is_inclusive && asked == time))
         {
             self.asked.pop();
+            self.surroundings.pass(asked);
             self.surroundings.note_asked(self.snapshots.len());
             self.snapshots.push(Snapshot {
                 boot_ns: asked,

@@ -158,7 +158,13 @@ where
     let command_begin = execs_of_command.and_then(|execs| execs.iter().min().copied());
     let begin = command_begin.unwrap_or(clock.start());
     let (kinds, by_role) = seen.roles.finish(begin, end.max(clock.end()));
-    let roles = roles::findings(&groups, kinds, peak.as_ref(), gpus.as_ref());
+    let roles = roles::findings(
+        &groups,
+        &roster.processes,
+        kinds,
+        peak.as_ref(),
+        gpus.as_ref(),
+    );
     let noted = Noted {
         gauges: Gauges {
             roles: by_role,

@@ -270,8 +270,10 @@ pub fn mortal(words: &[&str], bytes: i64, count: usize) -> Result<Vec<Score>> {
         is_first_told = true;
         let residual = amount("residual_bytes");
         let is_closed = residual.is_some_and(|residual| residual.abs() * 100 <= current);
-        let is_ending = ledger["ending"].as_array().is_some_and(|all| !all.is_empty());
-        let is_dated = amount("skew_ns").is_some_and(|skew| skew != 0)
+        let is_ending = ledger["ending"]
+            .as_array()
+            .is_some_and(|all| !all.is_empty());
+        let is_dated = ["skew_ns", "span_ns"].map(amount) != [Some(0); 2]
             || residual.is_some_and(|residual| residual > 0) && is_ending;
         score.case(is_closed || is_dated, || {
             format!("at {moment}: {}", in_short(&ledger))

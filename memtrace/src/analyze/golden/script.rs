@@ -355,6 +355,7 @@ impl Script {
             other_anon_bytes: None,
             psi_some_ns: None,
             psi_full_ns: None,
+            span_ns: None,
         });
     }
 

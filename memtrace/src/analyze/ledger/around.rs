@@ -53,7 +53,10 @@ impl Around {
             all.insert(change.process, change.after);
         }
         let held = all.into_iter();
-        Some(held.filter(|(_, amounts)| *amounts != Amounts::NONE).collect())
+        Some(
+            held.filter(|(_, amounts)| *amounts != Amounts::NONE)
+                .collect(),
+        )
     }
 }
 
@@ -99,7 +102,13 @@ impl Surroundings {
         }
     }
 
-    pub(super) fn note(&mut self, boot_ns: BootNs, process: usize, before: Amounts, after: Amounts) {
+    pub(super) fn note(
+        &mut self,
+        boot_ns: BootNs,
+        process: usize,
+        before: Amounts,
+        after: Amounts,
+    ) {
         if !self.has_readings {
             return;
         }
@@ -203,7 +212,11 @@ mod tests {
         let ms = |ms: i64| BootNs(ms * 1_000_000);
         let held = [(0, held)].into_iter();
         let state = peak_around?.held_at(held, ms(peak), ms(wanted))?;
-        Some(state.first().map_or(0, |(_, amounts)| amounts.rss_or_zero()))
+        Some(
+            state
+                .first()
+                .map_or(0, |(_, amounts)| amounts.rss_or_zero()),
+        )
     }
 
     #[test]
@@ -229,6 +242,24 @@ mod tests {
             assert_eq!(at(&readings, peak, wanted), Some(held), "{peak} {wanted}");
         }
         assert_eq!(at(&readings, 310, 312), Some(310));
+    }
+
+    #[test]
+    fn a_state_that_was_asked_for_is_between_its_own_readings_also_where_nothing_moves() {
+        let ms = |ms: i64| BootNs(ms * 1_000_000);
+        let readings = [100, 300, 500, 700].map(ms).to_vec();
+        let mut surroundings = Surroundings::new(readings);
+        surroundings.note(ms(10), 0, Amounts::NONE, holds(10));
+        surroundings.pass(ms(400));
+        surroundings.note_asked(0);
+        surroundings.pass(ms(900));
+        let (_, asked) = surroundings.finish(ms(1_000));
+        let around = &asked[&0];
+        for (wanted, is_told) in [(299, false), (300, true), (500, true), (501, false)] {
+            let held = [(0, holds(10))].into_iter();
+            let told = around.held_at(held, ms(400), ms(wanted));
+            assert_eq!(told.is_some(), is_told, "{wanted}");
+        }
     }
 
     #[test]

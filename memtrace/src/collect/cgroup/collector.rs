@@ -1,7 +1,7 @@
 //! Writes `cgroup_mem`: the groups of the recorded processes, and the groups above them
 //! that have a limit.
 
-use super::group::{Group, Reading};
+use super::group::{Group, Reading, Removed};
 use super::moves::Moves;
 use super::others::{self, Others};
 use crate::collect::kept::TextBuffer;
@@ -15,6 +15,11 @@ const PERIOD: DurationNs = DurationNs(1_000_000_000);
 /// How long a group is read after its last recorded process went: an OOM kill is counted
 /// after its victim has gone.
 const GRACE: DurationNs = DurationNs(10_000_000_000);
+
+/// A reading that took longer was interrupted, and what it says is of several instants: it is
+/// made again, so many times.
+const INTERRUPTED: DurationNs = DurationNs(3_000_000);
+const TRIES: usize = 3;
 
 /// Processes that are not recorded are counted so often.
 const OTHERS_PERIOD: DurationNs = DurationNs(10_000_000_000);
@@ -63,6 +68,7 @@ struct Last {
 struct Instant {
     boot: BootNs,
     wall: WallNs,
+    span: DurationNs,
 }
 
 impl Instant {
@@ -75,6 +81,17 @@ impl Instant {
         Self {
             boot,
             wall: tick.clock.to_wall(boot),
+            span: DurationNs(0),
+        }
+    }
+
+    /// The middle of the time between two.
+    fn until(self, end: Self) -> Self {
+        let span = end.boot - self.boot;
+        Self {
+            boot: self.boot + DurationNs(span.0 / 2),
+            wall: WallNs(self.wall.0 + span.0 / 2),
+            span,
         }
     }
 }
@@ -258,9 +275,8 @@ impl Collector for CgroupCollector {
             let Some(group) = &mut watched.group else {
                 return true;
             };
-            let at = now(tick);
-            match group.read(watched.held_at.is_some(), buffer) {
-                Ok(Some(reading)) => {
+            match read(group, watched.held_at.is_some(), buffer, || now(tick)) {
+                Ok(Some((reading, at))) => {
                     let state = (reading, watched.others);
                     let rows = watched.rows(path, version, state, at, tick.is_keyframe);
                     out.extend(rows.into_iter().map(Record::CgroupMem));
@@ -268,11 +284,33 @@ impl Collector for CgroupCollector {
                 }
                 Ok(None) => true,
                 // If a process is found in it again, it is another group of that name.
-                Err(super::group::Removed) => false,
+                Err(Removed) => false,
             }
         });
         Ok(())
     }
+}
+
+/// Reads a group, and tells when that was.
+fn read(
+    group: &mut Group,
+    is_holder: bool,
+    buffer: &mut TextBuffer,
+    now: impl Fn() -> Instant,
+) -> Result<Option<(Reading, Instant)>, Removed> {
+    let mut begin = now();
+    for tries in 1.. {
+        let Some(reading) = group.read(is_holder, buffer)? else {
+            break;
+        };
+        let end = now();
+        let at = begin.until(end);
+        if at.span <= INTERRUPTED || tries >= TRIES {
+            return Ok(Some((reading, at)));
+        }
+        begin = end;
+    }
+    Ok(None)
 }
 
 fn row(path: &str, version: i32, (reading, others): &State, at: Instant) -> CgroupMemRow {
@@ -303,6 +341,7 @@ fn row(path: &str, version: i32, (reading, others): &State, at: Instant) -> Cgro
         other_anon_bytes: others.and_then(|others| others.anon),
         psi_some_ns: reading.psi_some,
         psi_full_ns: reading.psi_full,
+        span_ns: Some(at.span),
     }
 }
 

@@ -111,10 +111,7 @@ mod tests {
         let proc = tempfile::tempdir().unwrap();
         fs::create_dir(proc.path().join("7")).unwrap();
         fs::write(proc.path().join("7/cgroup"), text).unwrap();
-        let stat = format!(
-            "7 (train) {state} 1 2 2 2 2 {flags}{}",
-            " 2".repeat(43)
-        );
+        let stat = format!("7 (train) {state} 1 2 2 2 2 {flags}{}", " 2".repeat(43));
         fs::write(proc.path().join("7/stat"), stat).unwrap();
         let hierarchy = MemoryHierarchy {
             version,

@@ -64,8 +64,14 @@ mod tests {
         for (title, expected) in [
             ("/v/bin/python3 /v/bin/vllm serve m", "/v/bin/vllm serve m"),
             ("python3.11 -u -X dev -Wignore t.py --lr 3", "t.py --lr 3"),
-            ("python -W ignore -m vllm.entrypoints.x", "-m vllm.entrypoints.x"),
-            ("python3 -B -c from x import y; y()", "-c from x import y; y()"),
+            (
+                "python -W ignore -m vllm.entrypoints.x",
+                "-m vllm.entrypoints.x",
+            ),
+            (
+                "python3 -B -c from x import y; y()",
+                "-c from x import y; y()",
+            ),
             ("python3 -um pkg", "-um pkg"),
             ("python3-dbg t.py", "t.py"),
             ("python3", "python3"),

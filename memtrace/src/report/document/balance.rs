@@ -164,7 +164,7 @@ impl Lines {
             return;
         }
         let title = match balance.other_shared_bytes {
-            Some(Bytes(..0)) => "of these, read at another time",
+            Some(Bytes(..0)) => "of these, not charged here",
             _ => "shared memory, other",
         };
         self.push(
@@ -189,7 +189,7 @@ impl Lines {
         });
         let others = balance.other_files_bytes;
         let title = match others {
-            Some(Bytes(..0)) => "of these files, read at another time",
+            Some(Bytes(..0)) => "of these files, not charged here",
             _ => "page cache, other files",
         };
         self.push(title, String::new(), others, "kernel's sum");
@@ -338,7 +338,10 @@ fn aside(age: DurationNs) -> String {
 /// What stands beside a residual that is more of time than of memory.
 fn doubt(balance: &Balance) -> Option<String> {
     if balance.is_of_two_instants() {
-        return Some(format!("in use was read {}", aside(balance.skew_ns)));
+        return Some(match balance.skew_ns.0 {
+            0 => format!("read over {}", words::duration(balance.span_ns)),
+            _ => format!("in use was read {}", aside(balance.skew_ns)),
+        });
     }
     let is_ending = !balance.may_be_ending().is_empty();
     is_ending.then(|| "not given back yet".to_owned())

@@ -52,7 +52,10 @@ fn row(analysis: &Analysis, members: &[usize]) -> Vec<String> {
     };
     let (process, clock) = (&analysis.processes[largest], &analysis.clock);
     let (pid, name) = match members {
-        [only] => (pid(process), name(analysis, *only)),
+        [only] => {
+            let method = process.method.as_deref().unwrap_or_default();
+            (pid(process), format!("{}{method}", name(analysis, *only)))
+        }
         many => {
             let label = analysis.common_name(many);
             (
