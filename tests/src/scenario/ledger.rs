@@ -76,7 +76,11 @@ pub fn ledger(words: &[&str], processes: u64, settle: Settle) -> Result<Vec<Scor
     let last = settled_s + LOOKED_AT.as_secs_f64();
     let ledger = cgroup_ledger(&recorded, &format!("+{last}s"))?;
     let objects = ledger["shared"].as_array().map_or(0, Vec::len);
-    let files = ledger["files"].as_array().context("no files")?;
+    // What was dropped from the cache since it was looked at stands beside the books.
+    let files: Vec<&Value> = ["files", "files_elsewhere"]
+        .iter()
+        .flat_map(|list| ledger[list].as_array().into_iter().flatten())
+        .collect();
     let is_named = files.iter().any(|file| {
         let path = file["path"].as_str().unwrap_or_default();
         // A machine that is short of memory drops cached pages, and nobody brings them back.
@@ -224,7 +228,7 @@ pub fn sudden(words: &[&str]) -> Result<Vec<Score>> {
 }
 
 /// The books while processes of a gigabyte grow within half a second and end, one after the other:
-/// at the peak, and every tenth of a second, also while the memory of one that has ended is not
+/// at the peak, and thirty times over the recording, also while the memory of one that has ended is not
 /// free yet. And each of them is in its group to the end.
 ///
 /// # Errors
@@ -251,9 +255,13 @@ pub fn mortal(words: &[&str], bytes: i64, count: usize) -> Result<Vec<Score>> {
     let start = info.clocks.first().context("no clock")?.boot_ns.0;
     let last = lines.last().context("the workload said nothing")?;
     let end = workload::number(last, "end_boot_ns")?;
-    let tenths = (end - start) / 100_000_000;
+    // So many are told, each by a report of its own.
+    const MOMENTS: i64 = 30;
+    let step_ms = (end - start) / 1_000_000 / MOMENTS;
     let mut score = Score::new("residual within 1 % of what is in use, or dated");
-    let mut moments: Vec<String> = (1..tenths).map(|at| format!("+{}ms", at * 100)).collect();
+    let mut moments: Vec<String> = (1..MOMENTS)
+        .map(|at| format!("+{}ms", at * step_ms))
+        .collect();
     moments.push("peak".to_owned());
     let mut is_first_told = false;
     for moment in moments {
