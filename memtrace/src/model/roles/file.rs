@@ -32,7 +32,7 @@ pub enum RulesError {
     },
     /// A rule would match every process.
     #[error(
-        "line {line}: role {role:?} has nothing to match: give it a title, runs, comm, cmdline, exe or parent"
+        "line {line}: role {role:?} has nothing to match: give it a title, command, comm, cmdline, exe or parent"
     )]
     MatchesAll {
         /// The line the rule starts on.
@@ -88,9 +88,9 @@ pub(super) struct Rule {
     /// Of which framework; the parent's where there is none.
     pub(super) framework: Option<String>,
     pub(super) title: Option<Pattern>,
-    pub(super) runs: Option<Pattern>,
     pub(super) comm: Option<Pattern>,
     pub(super) cmdline: Option<Pattern>,
+    pub(super) command: Option<Pattern>,
     pub(super) exe: Option<Pattern>,
     pub(super) parent: Option<Pattern>,
     pub(super) is_forked: Option<bool>,
@@ -111,9 +111,9 @@ impl Rule {
     pub(super) fn patterns(&self) -> impl Iterator<Item = &Regex> {
         let all = [
             &self.title,
-            &self.runs,
             &self.comm,
             &self.cmdline,
+            &self.command,
             &self.exe,
             &self.parent,
         ];

@@ -4,9 +4,9 @@
 //! reads them, and answers what the looks of a process say of it; who follows a process through
 //! its titles is `collect::Roles`.
 
+mod command;
 mod file;
 mod rules;
-mod runs;
 
 pub use file::RulesError;
 pub use rules::{Found, Looks, MAIN, Role, Rules, says_little};

@@ -1,7 +1,7 @@
 //! The rules in force, and what they say of one process at one moment.
 
+use super::command::command;
 use super::file::{self, Rule, RulesError};
-use super::runs::runs;
 use regex::Captures;
 use std::fmt;
 
@@ -103,14 +103,12 @@ impl Rules {
 
     /// What a process is that looks so.
     pub fn find(&self, looks: &Looks<'_>) -> Option<Found<'_>> {
-        let title = looks.title.or(looks.cmdline);
-        let runs = title.map(|title| runs(title, looks.exe));
-        self.0.iter().find_map(|rule| rule.find(looks, runs))
+        self.0.iter().find_map(|rule| rule.find(looks))
     }
 }
 
 impl Rule {
-    fn find(&self, looks: &Looks<'_>, runs: Option<&str>) -> Option<Found<'_>> {
+    fn find(&self, looks: &Looks<'_>) -> Option<Found<'_>> {
         if self
             .is_forked
             .is_some_and(|wanted| wanted != looks.is_forked)
@@ -124,9 +122,9 @@ impl Rule {
         let mut captured = Vec::new();
         let wanted = [
             (&self.title, title),
-            (&self.runs, runs),
             (&self.comm, comm),
             (&self.cmdline, looks.cmdline),
+            (&self.command, title.map(command)),
             (&self.exe, looks.exe),
             (&self.parent, parent.map(|parent| parent.role.as_str())),
         ];
@@ -146,9 +144,7 @@ impl Rule {
             .or_else(|| looks.parent.and_then(|parent| parent.framework.clone()));
         let role = Role {
             role: name,
-            rank: self
-                .rank(group(&captured, "rank"), looks.parent)
-                .map(|rank| one_line(&rank)),
+            rank: self.rank(group(&captured, "rank"), looks.parent),
             framework: framework.clone(),
         };
         let of_parent = |role: &String| Role {
@@ -192,16 +188,13 @@ fn fill(template: &str, captured: &[Captures<'_>]) -> String {
         let Some((name, behind)) = after.split_once('}') else {
             break;
         };
-        filled.push_str(group(captured, name).unwrap_or_default());
+        let text = group(captured, name).unwrap_or_default();
+        // A title can have line breaks and worse; a role stands in one cell of a table.
+        filled.extend(text.chars().map(|c| if c.is_control() { ' ' } else { c }));
         rest = behind;
     }
     filled.push_str(rest);
-    one_line(&filled)
-}
-
-/// A role is a word in tables: what a process put into its title to break the line is a blank.
-fn one_line(text: &str) -> String {
-    text.replace(char::is_control, " ")
+    filled
 }
 
 #[cfg(test)]

@@ -88,17 +88,17 @@ fn titles_and_command_lines_of_real_trees_are_known() {
         ("ray::trainer:Trainer.__init__", "Ray actor Trainer"),
         ("ray::rollout_worker.step", "Ray actor rollout_worker"),
         ("ray::reader", "Ray task reader"),
-        ("ray start --head", "Ray command line"),
+        ("ray start --head", "Ray start command"),
         (
-            "/v/bin/python3 /v/bin/ray start --head --port 1",
-            "Ray command line",
+            "/v/bin/python3 /v/bin/ray start --head --block",
+            "Ray start command",
         ),
         (
-            "/v/bin/python3 -m ray.util.client.server --address=127.0.0.1:1 --mode=proxy",
+            "python -m ray.util.client.server --address=127.0.0.1:6379 --mode=proxy",
             "Ray client server",
         ),
         (
-            "python /s/ray/_private/workers/setup_worker.py -m ray.util.client.server --port=1",
+            "python3 /s/ray/_private/workers/setup_worker.py -m ray.util.client.server --mode=proxy",
             "Ray client server",
         ),
         (
@@ -112,6 +112,10 @@ fn titles_and_command_lines_of_real_trees_are_known() {
         (
             "python /t/torch/_inductor/compile_worker/__main__.py --workers=32",
             "PyTorch inductor compile worker",
+        ),
+        (
+            "/v/bin/python3 -c \nimport sys\nif sys.platform != \"linux\":\n    import torch\nfrom ctypes import cdll\ncdll.LoadLibrary(\"/tmp/torchinductor_root/ju/c.so\")\n",
+            "PyTorch inductor compile check",
         ),
         (
             "python3 -B -c from multiprocessing.resource_tracker import main;main(32)",
@@ -137,39 +141,36 @@ fn titles_and_command_lines_of_real_trees_are_known() {
 }
 
 #[test]
-fn who_only_names_a_server_is_none() {
+fn what_a_command_line_only_speaks_of_is_not_what_it_runs() {
     for title in [
-        "pgrep -f /opt/v/bin/vllm serve",
-        "pgrep -f -m vllm.entrypoints.openai.api_server",
-        "grep -r /vllm serve .",
-        "vim /opt/v/bin/vllm serve",
-        "bash -c /opt/v/bin/vllm serve m --port 1",
-        "sh /opt/v/bin/vllm serve m",
-        "bash -c python3 -m vllm.entrypoints.openai.api_server",
-        "tail -f /r/ray/dashboard/dashboard.py",
-        "watch /v/bin/ray start --head",
-        "tmux new-session torchrun t.py",
-        "less torch/_inductor/compile_worker",
-        "grep from multiprocessing.resource_tracker import",
-        "cat x --multiprocessing-fork",
-        "python3 notes.py /opt/bin/vllm serve",
-        "python3 -c print('-m vllm.entrypoints.x')",
-        "nano sglang_router.py",
+        "pgrep -f vllm serve",
+        "pgrep -f /v/bin/vllm serve",
+        "grep -rn -m vllm.entrypoints. /srv",
+        "vim /v/bin/vllm serve",
+        "bash -c exec /v/bin/vllm serve m",
+        "tail -f python -m sglang.launch_server",
+        "less /s/sglang_router/README",
+        "watch ray status /bin/ray start",
+        "ps -C /v/bin/torchrun x",
+        "cat /t/torch/_inductor/compile_worker/__main__.py",
+        "grep from multiprocessing.spawn import -r .",
+        "sh -c python3 -c from multiprocessing.resource_tracker import main;main(32)",
+        "rg deepspeed.launcher.",
     ] {
         assert_eq!(role_of(title), "", "{title}");
     }
 }
 
 #[test]
-fn no_role_has_a_line_break() {
-    let text = "[[role]]\nrole = 'job {name}'\ntitle = '(?s)^job (?<name>.*) (?<rank>.*)$'\n";
-    let rules = Rules::with(text).expect("rules of the form");
+fn a_role_has_no_line_breaks_whatever_a_title_has() {
+    let rules = "[[role]]\nrole = 'loop {kind}'\ntitle = '(?s)^loop-(?<kind>.*)$'\n";
+    let rules = Rules::with(rules).expect("rules of the form");
     let looks = Looks {
-        title: Some("job a\nb\tc 1\n2"),
+        title: Some("loop-a\nb\u{1b}[31m"),
         ..Looks::default()
     };
-    let found = rules.find(&looks).expect("a role").role;
-    assert_eq!(found.to_string(), "job a b c 1 2");
+    let found = rules.find(&looks).expect("a role");
+    assert_eq!(found.role.role, "loop a b [31m");
 }
 
 #[test]
