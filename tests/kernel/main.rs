@@ -335,6 +335,14 @@ mod needs_bpf {
         }
 
         #[test]
+        fn the_books_close_while_large_processes_come_and_go() -> anyhow::Result<()> {
+            need::require("bpf");
+            need::require("memcg");
+            all_hold(scenario::mortal(BPF, 1 << 30, 3)?);
+            Ok(())
+        }
+
+        #[test]
         fn an_oom_kill_in_the_recorders_own_cgroup_is_recorded() -> anyhow::Result<()> {
             need::require("bpf");
             need::require("memcg");

@@ -23,6 +23,7 @@ mod hwm;
 mod idle;
 mod leader_exit;
 mod marks;
+mod mortal;
 mod now;
 mod oom;
 mod phases;
@@ -69,6 +70,7 @@ const WORKLOADS: &[Workload] = &[
     idle::WORKLOAD,
     leader_exit::WORKLOAD,
     marks::WORKLOAD,
+    mortal::WORKLOAD,
     now::WORKLOAD,
     oom::WORKLOAD,
     phases::WORKLOAD,

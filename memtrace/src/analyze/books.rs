@@ -1,7 +1,9 @@
 //! Draws up a [`Balance`]: who held what at an instant, from the readings around it.
 
-use super::balance::{AnonLine, Balance, Basis, KernelPart, Scope, in_memory};
-use super::composition::Composition;
+use super::balance::{
+    AnonLine, Balance, Basis, Elsewhere, EndingLine, KernelPart, Scope, in_memory,
+};
+use super::composition::{Composition, Holder};
 use super::process::Process;
 use super::sharing::Forks;
 use super::standing::Standing;
@@ -9,6 +11,7 @@ use super::surroundings::{CgroupUse, NodeUse, is_within};
 use super::{Amounts, RowSource, standing};
 use crate::model::tables::{CachedFileRow, PssRow, ShmObjectRow};
 use crate::model::{BootNs, Bytes, DurationNs, MappingKind, Upid};
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 /// A measured value still counts as one while RSS has moved by less than one part in so many.
@@ -18,34 +21,50 @@ const MOVED_PART: i64 = 100;
 /// is taken to have been there, if the process that maps it held shared memory.
 const LAG_NS: i64 = 10_000_000_000;
 
+/// A reading that took longer than this is not of one instant.
+const INTERRUPTED: DurationNs = DurationNs(3_000_000);
+
+/// A process that takes longer than this to give its memory back is not waited for.
+const ENDING_NS: i64 = 20_000_000_000;
+
+/// What the books of every instant are drawn up from.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'a> {
+    pub(super) processes: &'a [Process],
+    pub(super) forks: &'a Forks,
+    /// By process: the anonymous memory it held when it ended.
+    pub(super) at_end: &'a [Option<Bytes>],
+    pub(super) is_everyone_recorded: bool,
+}
+
 /// Reads what is known about sharing, and draws up the books of every composition.
 pub(super) fn complete<S: RowSource>(
     source: &S,
-    processes: &[Process],
-    forks: &Forks,
-    is_everyone_recorded: bool,
+    known: Known<'_>,
     compositions: &mut [&mut Composition],
 ) -> Result<(), S::Error> {
     let instants: Vec<BootNs> = compositions.iter().map(|c| c.boot_ns).collect();
     let Some(standings) = standing::read(source, &instants)? else {
         return Ok(());
     };
+    let processes = known.processes.iter();
     let cgroup_of: HashMap<Upid, &str> = processes
-        .iter()
         .filter_map(|process| Some((process.upid, process.cgroup.as_deref()?)))
         .collect();
     for (composition, standing) in compositions.iter_mut().zip(standings) {
         let books = Books {
+            boot_ns: composition.boot_ns,
+            holders: Cow::Borrowed(&composition.holders),
             composition,
-            processes,
-            forks,
+            known,
             cgroup_of: &cgroup_of,
             standing: &standing,
-            ratios: ratios(processes, forks, &standing),
+            ratios: ratios(known.processes, known.forks, &standing),
         };
-        let cgroups = composition.cgroups.iter().map(|group| books.cgroup(group));
+        let cgroups = composition.cgroups.iter();
+        let cgroups = cgroups.map(|group| books.read_at(group.age_ns).cgroup(group));
         let node = composition.node.as_ref();
-        let node = node.map(|node| books.node(node, is_everyone_recorded));
+        let node = node.map(|node| books.read_at(node.age_ns).node(node));
         let balances = cgroups.chain(node).collect();
         let shares = books.shares();
         composition.balances = balances;
@@ -55,19 +74,34 @@ pub(super) fn complete<S: RowSource>(
 }
 
 /// What the books of one instant are drawn up from.
+#[derive(Clone)]
 pub(super) struct Books<'a> {
+    /// The instant, and who held memory then.
+    boot_ns: BootNs,
+    holders: Cow<'a, [Holder]>,
     composition: &'a Composition,
-    processes: &'a [Process],
-    forks: &'a Forks,
+    known: Known<'a>,
     cgroup_of: &'a HashMap<Upid, &'a str>,
     standing: &'a Standing,
     ratios: HashMap<Alike<'a>, (f64, f64)>,
 }
 
-impl Books<'_> {
+impl<'a> Books<'a> {
+    /// The books of the moment at which something was read, so much earlier: what is in use, and
+    /// who holds it, are of the same instant then.
+    fn read_at(&self, age: DurationNs) -> Books<'a> {
+        let mut books = self.clone();
+        let at = BootNs(self.composition.boot_ns.0 - age.0);
+        if let Some(holders) = self.composition.holders_at(at) {
+            books.boot_ns = at;
+            books.holders = Cow::Owned(holders);
+        }
+        books
+    }
+
     /// A process that was never measured shares as those do that were.
     fn ratio_of_alike(&self, process: usize) -> Option<f64> {
-        let (pss, rss) = self.ratios.get(&alike(&self.processes[process]))?;
+        let (pss, rss) = self.ratios.get(&alike(&self.known.processes[process]))?;
         (*rss > 0.0).then(|| (pss / rss).clamp(0.0, 1.0))
     }
 
@@ -80,7 +114,9 @@ impl Books<'_> {
         };
         let mut balance = self.attributed(Scope::Cgroup(path.to_owned()), is_inside);
         balance.current_bytes = row.current_bytes;
-        balance.age_ns = group.age_ns;
+        self.date(&mut balance, group.age_ns, is_inside);
+        let span = row.span_ns.filter(|span| *span > INTERRUPTED);
+        balance.span_ns = span.unwrap_or(DurationNs(0));
         balance.other_processes_bytes = row.other_anon_bytes;
         balance.other_process_count = row.other_process_count;
         let objects = balance.objects_bytes();
@@ -92,17 +128,47 @@ impl Books<'_> {
         balance.limit_bytes = group.effective_limit_bytes;
         let slab = row.slab_reclaimable_bytes.unwrap_or(Bytes(0));
         balance.reclaimable_bytes = cache.map(|(file, shmem)| file - shmem + slab);
+        balance.set_apart();
         balance.close();
         balance
     }
 
-    fn node(&self, node: &NodeUse, is_everyone_recorded: bool) -> Balance {
+    /// When what is in use was read, against the lines, and who ended shortly before that.
+    fn date(
+        &self,
+        balance: &mut Balance,
+        age: DurationNs,
+        is_inside: impl Fn(Option<Upid>) -> bool,
+    ) {
+        let read = BootNs(self.composition.boot_ns.0 - age.0);
+        balance.age_ns = age;
+        balance.skew_ns = self.boot_ns - read;
+        let least = balance.current_bytes.map_or(0, |current| current.0 / 100);
+        let processes = self.known.processes.iter().zip(self.known.at_end);
+        let ending = processes
+            .enumerate()
+            .filter_map(|(place, (process, held))| {
+                let line = EndingLine {
+                    process: place,
+                    bytes: held.filter(|held| held.0 > least)?,
+                    ago_ns: read - process.exit_boot_ns?,
+                };
+                let is_recent = (0..=ENDING_NS).contains(&line.ago_ns.0);
+                (is_recent && is_inside(Some(process.upid))).then_some(line)
+            });
+        balance.ending = ending.collect();
+        balance
+            .ending
+            .sort_by_key(|line| (std::cmp::Reverse(line.bytes), line.process));
+    }
+
+    fn node(&self, node: &NodeUse) -> Balance {
         let row = &node.row;
         let mut balance = self.attributed(Scope::Node, |_| true);
         let in_use = row.mem_total_bytes.zip(row.mem_free_bytes);
         balance.current_bytes = in_use.map(|(total, free)| total - free);
-        balance.age_ns = node.age_ns;
-        if !is_everyone_recorded {
+        self.date(&mut balance, node.age_ns, |_| true);
+        if !self.known.is_everyone_recorded {
             let anon = balance.anon_bytes() + balance.recorder_bytes.unwrap_or(Bytes(0));
             // Less than nothing shows that the two are not of the same instant.
             let others = row.anon_bytes.map(|all| all - anon);
@@ -126,6 +192,7 @@ impl Books<'_> {
         balance.limit_bytes = row.mem_total_bytes;
         let slab = row.slab_reclaimable_bytes.unwrap_or(Bytes(0));
         balance.reclaimable_bytes = cache.map(|cache| cache + slab);
+        balance.set_apart();
         balance.close();
         balance
     }
@@ -134,8 +201,8 @@ impl Books<'_> {
     fn attributed(&self, scope: Scope, is_inside: impl Fn(Option<Upid>) -> bool) -> Balance {
         let mut anon = Vec::new();
         let mut unknown_process_count = 0;
-        for holder in &self.composition.holders {
-            let upid = self.processes[holder.process].upid;
+        for holder in self.holders.iter() {
+            let upid = self.known.processes[holder.process].upid;
             if !is_inside(Some(upid)) && scope != Scope::Node {
                 continue;
             }
@@ -161,6 +228,11 @@ impl Books<'_> {
         let mut objects: Vec<ShmObjectRow> = objects.cloned().collect();
         let order = |row: &ShmObjectRow| (in_memory(row).map(std::cmp::Reverse), row.inode);
         objects.sort_by_key(order);
+        let ages = objects.iter().filter_map(|row| {
+            let key = (row.device.clone(), row.inode);
+            Some(self.boot_ns - *self.standing.amounts_of.get(&key)?)
+        });
+        let objects_age_ns = ages.max_by_key(|age| age.0.saturating_abs());
         let (huge_objects, objects) = objects.into_iter().partition(is_huge);
         let files = self.standing.files.iter().filter(|row| {
             let is_inside = is_inside(row.first_user_upid) || scope == Scope::Node;
@@ -172,17 +244,22 @@ impl Books<'_> {
             scope,
             current_bytes: None,
             age_ns: DurationNs(0),
+            skew_ns: DurationNs(0),
+            span_ns: DurationNs(0),
             anon,
             unknown_process_count,
             unknown_object_count,
+            objects_age_ns,
             other_processes_bytes: None,
             other_process_count: None,
             recorder_bytes,
+            ending: Vec::new(),
             objects,
             huge_objects,
             other_shared_bytes: None,
             files,
             other_files_bytes: None,
+            elsewhere: Elsewhere::default(),
             kernel: Vec::new(),
             residual_bytes: None,
             limit_bytes: None,
@@ -195,7 +272,7 @@ impl Books<'_> {
     }
 
     pub(super) fn upid(&self, process: usize) -> Upid {
-        self.processes[process].upid
+        self.known.processes[process].upid
     }
 
     /// The objects that had memory at the instant, in pages that RSS counts.
@@ -218,11 +295,11 @@ impl Books<'_> {
     }
 
     fn was_there(&self, row: &ShmObjectRow) -> bool {
-        let later = row.boot_ns - self.composition.boot_ns;
+        let later = row.boot_ns - self.boot_ns;
         let held_shared = |upid: Upid| {
-            let mut holders = self.composition.holders.iter();
+            let mut holders = self.holders.iter();
             holders.any(|holder| {
-                let is_mapper = self.processes[holder.process].upid == upid;
+                let is_mapper = self.known.processes[holder.process].upid == upid;
                 is_mapper && holder.amounts.shmem().is_some_and(|held| held.0 > 0)
             })
         };
@@ -231,14 +308,14 @@ impl Books<'_> {
 
     pub(super) fn anon_line(&self, process: usize, amounts: &Amounts) -> Option<AnonLine> {
         let now = amounts.anon()?;
-        let measured = self.standing.pss.get(&self.processes[process].upid);
-        let at = self.composition.boot_ns;
+        let measured = self.standing.pss.get(&self.known.processes[process].upid);
+        let at = self.boot_ns;
         let (bytes, basis, boot_ns) = match measured {
             Some(row) => {
                 let is_shared = match row.is_anon_unshared {
                     // A recorder that knew of a fork too late said so too.
-                    true => self.forks.may_share_image(process, at),
-                    false => self.forks.may_share(process, row.boot_ns, at),
+                    true => self.known.forks.may_share_image(process, at),
+                    false => self.known.forks.may_share(process, row.boot_ns, at),
                 };
                 anon_at(row, now, at, is_shared)
             }
@@ -251,7 +328,7 @@ impl Books<'_> {
             process,
             bytes,
             basis,
-            age_ns: boot_ns.map(|boot_ns| self.composition.boot_ns - boot_ns),
+            age_ns: boot_ns.map(|boot_ns| at - boot_ns),
         })
     }
 }
@@ -322,7 +399,9 @@ fn anon_at(
     };
     let moved = now - rss;
     let bytes = (pss + moved).max(Bytes(0)).min(now);
-    let is_near = moved.0.saturating_abs() <= rss.0 / MOVED_PART;
+    // What moved while it was read can be missing in it, or be in it twice.
+    let torn = row.rss_moved_bytes.unwrap_or_default();
+    let is_near = moved.0.saturating_abs() + torn.0 <= rss.0 / MOVED_PART;
     let basis = match (has_forked, is_near) {
         (true, _) => Basis::UpperBound,
         (false, true) => Basis::Measured,
@@ -360,120 +439,4 @@ fn known(parts: &[(KernelPart, Option<Bytes>)]) -> Vec<(KernelPart, Bytes)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::analyze::golden::{RUNS, Script};
-    use crate::model::tables::PssSource;
-    use crate::model::{Tgid, WallNs};
-
-    fn row(pss: i64, rss: i64, is_anon_unshared: bool) -> PssRow {
-        PssRow {
-            ts: WallNs(0),
-            boot_ns: BootNs(100),
-            upid: Upid(1),
-            pss_bytes: None,
-            pss_anon_bytes: Some(Bytes(pss)),
-            pss_file_bytes: None,
-            pss_shmem_bytes: None,
-            uss_bytes: None,
-            rss_anon_bytes: Some(Bytes(rss)),
-            rss_file_bytes: None,
-            rss_shmem_bytes: None,
-            swap_bytes: None,
-            huge_bytes: None,
-            hugetlb_bytes: None,
-            is_anon_unshared,
-            source: Some(PssSource::Smaps),
-            sampled_share: None,
-            cost_ns: DurationNs(0),
-            span_ns: DurationNs(0),
-        }
-    }
-
-    fn at(row: &PssRow, now: i64, at: i64) -> (i64, Basis) {
-        let (bytes, basis, _) = anon_at(row, Bytes(now), BootNs(at), false);
-        (bytes.0, basis)
-    }
-
-    #[test]
-    fn memory_that_nobody_shares_is_exact_at_any_later_time() {
-        assert_eq!(at(&row(10, 10, true), 5000, 200), (5000, Basis::Exact));
-        let before = at(&row(10, 10, true), 5000, 50);
-        assert_eq!(before.1, Basis::Estimated);
-    }
-
-    #[test]
-    fn after_a_fork_what_was_its_own_is_an_upper_bound() {
-        let after = |row: &PssRow| {
-            let (bytes, basis, _) = anon_at(row, Bytes(50), BootNs(200), true);
-            (bytes, basis)
-        };
-        assert_eq!(after(&row(10, 10, true)), (Bytes(50), Basis::UpperBound));
-        assert_eq!(after(&row(4, 10, false)), (Bytes(44), Basis::UpperBound));
-        let (bytes, basis, _) = anon_at(&row(10, 10, true), Bytes(50), BootNs(50), true);
-        assert_eq!((bytes, basis), (Bytes(50), Basis::UpperBound), "and before");
-    }
-
-    #[test]
-    fn what_came_after_the_measurement_is_the_processs_own() {
-        let row = row(100, 1000, false);
-        assert_eq!(at(&row, 1005, 200), (105, Basis::Measured));
-        assert_eq!(at(&row, 1500, 200), (600, Basis::Estimated));
-        assert_eq!(at(&row, 300, 200), (0, Basis::Estimated));
-        assert_eq!(at(&row, 50, 200).0, 0);
-    }
-
-    #[test]
-    fn a_claim_that_came_too_late_for_a_fork_is_an_upper_bound_while_the_child_lives() {
-        let basis_at = |at: &str| {
-            let mut run = Script::command(&["x"], 60.0);
-            run.process(500, None, 0.0, "x");
-            run.process(501, Some(500), 5.0, "x");
-            for tgid in [500, 501] {
-                run.edit(tgid, |row| row.cgroup = Some("/pod".to_owned()));
-                run.mem(tgid, 6.0, [200.0, 0.0, 0.0]);
-            }
-            // The recorder had not heard of the fork.
-            run.pss(500, 5.2, [200.0, 200.0], true);
-            run.exit(501, 20.0, 0);
-            run.cgroup(8.0, "/pod", [1.0, 0.25, 0.0], None);
-            let analysis = run.analyzed(Some(at));
-            let state = analysis.at.expect("a state");
-            let mut lines = state.balances[0].anon.iter();
-            let is_parent =
-                |line: &&AnonLine| analysis.processes[line.process].tgid == Some(Tgid(500));
-            lines.find(is_parent).expect("a line").basis
-        };
-        assert_eq!(basis_at("+8s"), Basis::UpperBound);
-        assert_eq!(basis_at("+30s"), Basis::Exact);
-    }
-
-    #[test]
-    fn objects_of_huge_pages_stand_beside_the_books() {
-        let (_, run, at) = RUNS.iter().find(|(name, ..)| *name == "shared").unwrap();
-        let state = run().analyzed(*at).at.expect("a state");
-        for balance in &state.balances {
-            let huge: Vec<_> = balance.huge_objects.iter().map(|row| &row.name).collect();
-            assert_eq!(huge, [&Some("/memfd:kv".to_owned())]);
-            assert!(balance.objects.iter().all(|row| !is_huge(row)));
-            let in_use = balance.current_bytes.expect("what is in use");
-            let lines = balance.anon_bytes()
-                + balance.objects.iter().filter_map(in_memory).sum()
-                + balance.other_shared_bytes.unwrap()
-                + balance.files_bytes()
-                + balance.other_files_bytes.unwrap()
-                + balance.kernel_bytes()
-                + balance.residual_bytes.unwrap();
-            assert_eq!(lines, in_use);
-        }
-    }
-
-    #[test]
-    fn without_a_measurement_it_is_an_upper_bound() {
-        let unknown = PssRow {
-            pss_anon_bytes: None,
-            ..row(0, 10, false)
-        };
-        assert_eq!(at(&unknown, 7, 200), (7, Basis::UpperBound));
-    }
-}
+mod tests;

@@ -5,7 +5,7 @@ use super::balance::Balance;
 use super::endings::common_name;
 use super::family::bundle_similar;
 use super::gpu::{GpuHolder, GpuLedger};
-use super::ledger::Snapshot;
+use super::ledger::{Around, Snapshot};
 use super::process::Process;
 use super::shares::Share;
 use super::surroundings::{CgroupUse, NodeUse, RecorderUse};
@@ -35,6 +35,7 @@ pub struct Composition {
     pub shares: Option<Vec<Share>>,
     /// The books of each GPU as they stood then.
     pub gpus: Vec<GpuLedger>,
+    around: Option<Around>,
 }
 
 /// What one process held.
@@ -78,7 +79,20 @@ impl Composition {
             balances: Vec::new(),
             shares: None,
             gpus: Vec::new(),
+            around: snapshot.around,
         }
+    }
+
+    /// Who held memory at an instant near this one, in no order; `None` where that is not known.
+    pub(super) fn holders_at(&self, at: BootNs) -> Option<Vec<Holder>> {
+        let held = self
+            .holders
+            .iter()
+            .map(|holder| (holder.process, holder.amounts));
+        let around = self.around.as_ref()?;
+        let held = around.held_at(held, self.boot_ns, at)?.into_iter();
+        let holder = |(process, amounts)| Holder { process, amounts };
+        Some(held.map(holder).collect())
     }
 
     /// An estimate of the tree's memory with shared pages counted once: anonymous memory of all,

@@ -129,6 +129,11 @@ impl Groups {
         Some(step.map_or(first, |&(_, group)| group) as usize)
     }
 
+    /// Whether a process was never in another group.
+    pub(super) fn is_always_one(&self, process: usize) -> bool {
+        !self.steps.contains_key(&process)
+    }
+
     /// The group of a process at an instant where it was in several.
     pub(super) fn then(&self, process: usize, time: BootNs) -> Option<&Group> {
         self.steps.get(&process)?;

@@ -10,8 +10,10 @@
 //! maximum. At the end, a process held at the peak what it saved since then, or, if it never
 //! changed after it, what it holds.
 
+mod around;
 mod slot;
 
+pub(super) use around::{Around, Surroundings};
 pub(super) use slot::{CURVE_AFTER_NS, Seen};
 
 use super::amounts::{Amounts, Totals};
@@ -33,6 +35,8 @@ pub(super) struct Snapshot {
     pub(super) boot_ns: BootNs,
     pub(super) totals: Totals,
     pub(super) held: Vec<(usize, Amounts)>,
+    /// What moved from the reading of a cgroup before it to the one after it.
+    pub(super) around: Option<Around>,
 }
 
 /// A highest value and its time.
@@ -105,17 +109,20 @@ pub(super) struct Ledger<'a> {
     gauge: Gauge<Amounts>,
     tellings: Tellings,
     doubts: Doubts,
+    surroundings: Surroundings,
 }
 
 impl<'a> Ledger<'a> {
     /// Empty books for the processes of a roster; the state at each instant of `asked` is kept,
     /// and the sums are noted in `gauges`. What processes measured of themselves counts as rows.
+    /// `surroundings` keeps what moves near the states that are kept.
     pub(super) fn new(
         roster: &'a mut Roster,
         groups: &Groups,
         mut asked: Vec<BootNs>,
         mut gauges: Gauges,
         tellings: Tellings,
+        surroundings: Surroundings,
     ) -> Self {
         asked.sort_unstable_by(|a, b| b.cmp(a));
         asked.dedup();
@@ -146,6 +153,7 @@ impl<'a> Ledger<'a> {
             gauge: gauges.tree,
             tellings,
             doubts: gauges.doubts,
+            surroundings,
             roster,
         };
         let mut tree_of_root = std::collections::HashMap::new();
@@ -227,11 +235,21 @@ impl<'a> Ledger<'a> {
         if last.is_some() {
             self.gauge_until(BootNs(i64::MAX), end);
         }
-        let peak = self.peak.map(|(boot_ns, totals)| Snapshot {
+        let mut peak = self.peak.map(|(boot_ns, totals)| Snapshot {
             boot_ns,
             totals,
             held: self.held(|slot| slot.at_maximum(self.maximum)),
+            around: None,
         });
+        let (around_peak, around_asked) = std::mem::take(&mut self.surroundings).finish(end);
+        if let Some(peak) = &mut peak {
+            peak.around = around_peak;
+        }
+        for (place, around) in around_asked {
+            if let Some(snapshot) = self.snapshots.get_mut(place) {
+                snapshot.around = Some(around);
+            }
+        }
         if self.roster.command_end().is_none() {
             self.growth = self.grown_until(end);
         }
@@ -278,6 +296,7 @@ impl<'a> Ledger<'a> {
                 self.growth = self.grown_until(end);
             }
             self.slots[position].has_ended = true;
+            self.slots[position].at_end = self.slots[position].now;
             if self.slots[position].is_present {
                 self.change(position, None, end);
             }
@@ -317,6 +336,7 @@ impl<'a> Ledger<'a> {
             curve.hold(now, time, rss.0);
         }
         self.gauge_until(time, now);
+        self.surroundings.pass(time);
         self.now = Some(time);
     }
 
@@ -345,6 +365,7 @@ impl<'a> Ledger<'a> {
         if self.totals.rss_or_zero() > best {
             self.peak = Some((now, self.totals));
             self.maximum += 1;
+            self.surroundings.note_peak();
         }
         self.roles.settle(now);
         while let Some(tree) = self.touched_trees.pop() {
@@ -357,10 +378,13 @@ impl<'a> Ledger<'a> {
             && (asked < time || (is_inclusive && asked == time))
         {
             self.asked.pop();
+            self.surroundings.pass(asked);
+            self.surroundings.note_asked(self.snapshots.len());
             self.snapshots.push(Snapshot {
                 boot_ns: asked,
                 totals: self.totals,
                 held: self.held(|slot| slot.now),
+                around: None,
             });
         }
     }
@@ -389,8 +413,10 @@ impl<'a> Ledger<'a> {
         let was = slot.is_present.then_some(slot.now);
         self.roles
             .change(position, was.as_ref(), amounts.as_ref(), time);
+        let held = slot.now;
         slot.now = amounts.unwrap_or(Amounts::NONE);
         slot.is_present = amounts.is_some();
+        self.surroundings.note(time, position, held, slot.now);
         if slot.is_present {
             self.totals.add(&slot.now);
         }

@@ -45,7 +45,7 @@ mod surroundings;
 
 pub use amounts::{Amounts, Sum, Totals};
 pub use analysis::{Analysis, TreeFinding};
-pub use balance::{AnonLine, Balance, Basis, KernelPart, Scope, in_memory};
+pub use balance::{AnonLine, Balance, Basis, Elsewhere, EndingLine, KernelPart, Scope, in_memory};
 pub use clock::RunClock;
 pub use composition::{Composition, Holder, HolderGroup, together};
 pub use cost::RecorderCost;

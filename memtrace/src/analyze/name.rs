@@ -73,25 +73,25 @@ impl NameTrack {
         own.or(self.image.as_ref())
     }
 
-    /// What to call a process of this role, by what it was at its peak; `None` when another
-    /// program ran then, whose role is not known.
-    pub(super) fn label(&self, role: &Role) -> Option<String> {
+    /// What to call a process of this role, by what it was at its peak, and the method that ran
+    /// then; `None` when another program ran then, whose role is not known.
+    pub(super) fn label(&self, role: &Role) -> Option<(String, Option<&str>)> {
         if self.is_past_the_image || role.role == MAIN {
             return None;
         }
         Some(self.label_then(role))
     }
 
-    /// What to call a process that had this role at its peak.
-    pub(super) fn label_then(&self, role: &Role) -> String {
+    /// What to call a process that had this role at its peak, and the method that ran then.
+    pub(super) fn label_then(&self, role: &Role) -> (String, Option<&str>) {
         let Some((title, Some(then))) = &self.own else {
-            return role.to_string();
+            return (role.to_string(), None);
         };
         // Another task of the same worker; but what it was before it had anything to do is not
         // what it is.
         let kind = |role: &str| role.split(' ').next().map(str::to_owned);
         if kind(then) != kind(&role.role) {
-            return role.to_string();
+            return (role.to_string(), None);
         }
         let role = Role {
             role: then.clone(),
@@ -101,7 +101,7 @@ impl NameTrack {
         // The method that ran: `Trainer.step`.
         let method = title.rsplit_once(class).map(|(_, method)| method);
         let method = method.filter(|method| method.starts_with('.'));
-        format!("{role}{}", method.unwrap_or_default())
+        (role.to_string(), method)
     }
 
     /// The last one.
@@ -284,9 +284,10 @@ mod tests {
                 role: role.to_owned(),
                 rank: None,
             };
-            track.label(&role)
+            let label = track.label(&role);
+            label.map(|(name, method)| (name, method.map(str::to_owned)))
         };
-        let task = |peak| label(peak, &rows, "task train").expect("a label");
+        let task = |peak| label(peak, &rows, "task train").expect("a label").0;
         assert_eq!(task(35), "Ray task load");
         assert_eq!(task(45), "Ray task train");
         assert_eq!(task(15), "Ray task train");
@@ -295,8 +296,16 @@ mod tests {
             titled(20, "ray::Trainer.step", "actor Trainer"),
         ];
         let actor = |peak| label(peak, &calls, "actor Trainer").expect("a label");
-        assert_eq!(actor(15), "Ray actor Trainer");
-        assert_eq!(actor(25), "Ray actor Trainer.step");
+        let called = "Ray actor Trainer".to_owned();
+        assert_eq!(actor(15), (called.clone(), None));
+        assert_eq!(actor(25), (called.clone(), Some(".step".to_owned())));
+        let ended = [
+            calls.as_slice(),
+            &[titled(30, "ray::Trainer", "actor Trainer")],
+        ]
+        .concat();
+        let after = label(35, &ended, "actor Trainer").expect("a label");
+        assert_eq!(after, (called, None), "the method had ended");
     }
 
     #[test]

@@ -103,9 +103,8 @@ impl Peak {
         };
         match self.rss_bytes {
             Some(known) if seen <= known + allowance || self.bound == Bound::AtMost => {
-                if let Bound::Within(_) = self.bound {
-                    self.rss_bytes = Some(known.max(seen));
-                }
+                // No process was ever seen above its own peak.
+                self.rss_bytes = Some(known.max(seen));
                 let near = allowance.max(Bytes(known.0 / NEAR_PART));
                 if ran_before && self.boot_ns.is_none() && known > seen + near {
                     self.is_earlier = true;
@@ -194,6 +193,15 @@ mod tests {
         assert_eq!(peak.rss_bytes, Some(Bytes(105)));
         assert_eq!(peak.bound, Bound::Within(Bytes(8)));
         assert_eq!(peak.origin, mark.origin);
+    }
+
+    #[test]
+    fn what_waiting_told_is_no_less_than_what_was_seen() {
+        let peak = known(100, PeakSource::Wait4, None).with_series(seen(105), BootNs(7), false);
+        assert_eq!(
+            (peak.rss_bytes, peak.bound),
+            (Some(Bytes(105)), Bound::AtMost)
+        );
     }
 
     #[test]

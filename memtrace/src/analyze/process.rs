@@ -23,6 +23,9 @@ pub struct Process {
     pub is_main: bool,
     /// What to call it: its role, else its title or command line at its peak, shortened.
     pub name: Arc<str>,
+    /// The method of an actor that ran at its own peak: `.step`. It is no part of the name, since
+    /// it ends before the process does.
+    pub method: Option<Arc<str>>,
     /// What it shares with processes that do the same thing.
     pub shape: Arc<str>,
     /// What it is to its framework; `None` when no rule knew it, or the recording is older than

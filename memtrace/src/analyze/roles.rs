@@ -7,7 +7,9 @@ use super::gpu::{GpuPeak, Gpus};
 use super::groups::Groups;
 use super::growth::{self, Growth};
 use super::ledger::{CURVE_AFTER_NS, High, raise};
+use super::peak::Bound;
 use super::phases::RoleGauges;
+use super::process::Process;
 use super::series::Series;
 use super::shares::Share;
 use crate::model::{BootNs, Bytes, Role};
@@ -344,6 +346,7 @@ impl RoleSum {
 /// The roles of a recording, the one that held most at the peak first.
 pub(super) fn findings(
     groups: &Groups,
+    processes: &[Process],
     kinds: Vec<[KindFigures; Kind::ALL.len()]>,
     peak: Option<&Composition>,
     gpus: Option<&Gpus>,
@@ -400,6 +403,17 @@ pub(super) fn findings(
                     peak.gpu_held_by_those(is_of)
                 }),
             });
+        }
+    }
+    for role in &mut found {
+        // Of one process alone the peak is known better than by its rows.
+        if let [only] = role.members[..]
+            && groups.is_always_one(only)
+            && let Some(peak) = processes.get(only).map(|process| process.peak)
+            && let Some(of_process) = peak.rss_bytes.zip(peak.boot_ns)
+            && matches!(peak.bound, Bound::Within(_))
+        {
+            role.kinds[Kind::Rss as usize].peak = Some(of_process);
         }
     }
     // What a process became in the end counts only where it was that.

@@ -81,6 +81,7 @@ impl Roster {
             root: None,
             is_main: false,
             name: self.texts.intern("[unknown]"),
+            method: None,
             shape: self.texts.intern("[unknown]"),
             role: None,
             group: self.texts.intern("[unknown]"),
@@ -154,7 +155,8 @@ impl Roster {
                 None => process.role.as_ref().and_then(|role| track.label(role)),
             };
             let name = match label {
-                Some(label) => {
+                Some((label, method)) => {
+                    process.method = method.map(|method| self.texts.intern(method));
                     process.shape = Arc::clone(then.map_or(&process.group, |then| &then.name));
                     label
                 }
@@ -235,6 +237,7 @@ fn process_of(row: &ProcessRow, texts: &mut Interner) -> Process {
         root: None,
         is_main: false,
         name: Arc::clone(&comm),
+        method: None,
         shape: Arc::clone(&comm),
         role,
         group,

@@ -10,7 +10,7 @@ use super::family::Family;
 use super::gpu::GpuTimeline;
 use super::groups::Groups;
 use super::held::HeldCommand;
-use super::ledger::{High, Ledger, Seens, TreeSeen};
+use super::ledger::{High, Ledger, Seens, Surroundings, TreeSeen};
 use super::moment::{Moment, MomentError};
 use super::phases::{Gauges, Noted, PhaseError, Tellings, Timeline};
 use super::reorder::{Reorder, Sample};
@@ -103,7 +103,8 @@ where
     let mut sizes = mappings::Sizes::default();
     let end = clock.end();
     let who = (&mut roster, &groups);
-    let (mut seen, execs) = pass(source, info, who, asked, end, &mut sizes)?;
+    let readings = Surroundings::new(surroundings::times(source)?);
+    let (mut seen, execs) = pass(source, info, who, asked, readings, end, &mut sizes)?;
     let clock = RunClock::new(
         info.clocks.clone(),
         hull(span_of(&clock), seen.span),
@@ -111,6 +112,8 @@ where
     );
 
     let command = roster.command;
+    let at_end = seen.processes.iter();
+    let at_end: Vec<Option<Bytes>> = at_end.map(|seen| seen.as_ref()?.at_end.anon()).collect();
     for (process, seen) in roster.processes.iter_mut().zip(seen.processes.drain(..)) {
         if let Some(seen) = seen {
             // The command is forked just before its recording begins.
@@ -138,7 +141,13 @@ where
     let is_everyone_recorded = matches!(info.target, Target::All);
     let forks = Forks::of(&roster.processes, &execs);
     let processes = &roster.processes;
-    books::complete(source, processes, &forks, is_everyone_recorded, &mut all)?;
+    let known = books::Known {
+        processes,
+        forks: &forks,
+        at_end: &at_end,
+        is_everyone_recorded,
+    };
+    books::complete(source, known, &mut all)?;
     groups.complete(&roster.processes);
     let gpus = gpus.told(source, (&roster, &groups), clock.end(), &mut all)?;
 
@@ -149,7 +158,13 @@ where
     let command_begin = execs_of_command.and_then(|execs| execs.iter().min().copied());
     let begin = command_begin.unwrap_or(clock.start());
     let (kinds, by_role) = seen.roles.finish(begin, end.max(clock.end()));
-    let roles = roles::findings(&groups, kinds, peak.as_ref(), gpus.as_ref());
+    let roles = roles::findings(
+        &groups,
+        &roster.processes,
+        kinds,
+        peak.as_ref(),
+        gpus.as_ref(),
+    );
     let noted = Noted {
         gauges: Gauges {
             roles: by_role,
@@ -200,12 +215,13 @@ fn pass<S: RowSource>(
     info: &RunInfo,
     (roster, groups): (&mut Roster, &Groups),
     (instants, gauges, tellings): (Vec<BootNs>, Gauges, Tellings),
+    readings: Surroundings,
     end: BootNs,
     sizes: &mut mappings::Sizes,
 ) -> Result<(Seens, Execs), S::Error> {
     // Polling meets the command after its exec and has no rows that tell.
     let mut command = HeldCommand::new(roster.command.filter(|_| info.backend == "bpf"));
-    let mut ledger = Ledger::new(roster, groups, instants, gauges, tellings);
+    let mut ledger = Ledger::new(roster, groups, instants, gauges, tellings, readings);
     let mut reorder = Reorder::new();
     let mut execs = Execs::new();
     source.scan(MEM_COLUMNS, |row: MemRow| {

@@ -2,19 +2,24 @@
 //! `pss`, `shm_object`, `cached_file`.
 
 use super::RowSource;
+use super::balance::in_memory;
 use crate::model::tables::{CachedFileRow, PssRow, ShmObjectRow};
 use crate::model::{BootNs, Upid};
 use std::collections::HashMap;
 use std::hash::Hash;
 
 /// Device and inode.
-type ObjectKey = (String, i64);
+pub(super) type ObjectKey = (String, i64);
 
 /// What is known about sharing at one instant.
 #[derive(Clone, Debug)]
 pub(super) struct Standing {
     pub(super) pss: HashMap<Upid, PssRow>,
+    /// Where nobody could be asked what an object takes, that is as it was told next to the
+    /// instant.
     pub(super) objects: Vec<ShmObjectRow>,
+    /// When those amounts were told.
+    pub(super) amounts_of: HashMap<ObjectKey, BootNs>,
     pub(super) files: Vec<CachedFileRow>,
 }
 
@@ -45,6 +50,10 @@ impl<K: Eq + Hash, R> Kept<K, R> {
         }
     }
 
+    fn into_kept(self) -> HashMap<K, (BootNs, R)> {
+        self.rows
+    }
+
     fn into_rows(self) -> impl Iterator<Item = (K, R)> {
         self.rows.into_iter().map(|(key, (_, row))| (key, row))
     }
@@ -65,11 +74,18 @@ pub(super) fn read<S: RowSource>(
     })?;
     let mut objects: Vec<Kept<ObjectKey, ShmObjectRow>> =
         instants.iter().map(|&at| Kept::new(at)).collect();
+    let mut told: Vec<Kept<ObjectKey, ShmObjectRow>> =
+        instants.iter().map(|&at| Kept::new(at)).collect();
     source.scan(&[], |row: ShmObjectRow| {
         is_empty = false;
+        let key = || (row.device.clone(), row.inode);
         for kept in &mut objects {
-            let key = (row.device.clone(), row.inode);
-            kept.take(key, row.boot_ns, row.clone());
+            kept.take(key(), row.boot_ns, row.clone());
+        }
+        if in_memory(&row).is_some_and(|bytes| bytes.0 > 0) {
+            for told in &mut told {
+                told.take(key(), row.boot_ns, row.clone());
+            }
         }
     })?;
     let mut files: Vec<Kept<ObjectKey, CachedFileRow>> =
@@ -84,13 +100,41 @@ pub(super) fn read<S: RowSource>(
     if is_empty {
         return Ok(None);
     }
+    let objects = objects.into_iter().zip(told);
     let all = pss.into_iter().zip(objects).zip(files);
-    let standings = all.map(|((pss, objects), files)| Standing {
-        pss: pss.into_rows().collect(),
-        objects: objects.into_rows().map(|(_, row)| row).collect(),
-        files: files.into_rows().map(|(_, row)| row).collect(),
+    let standings = all.map(|((pss, (objects, told)), files)| {
+        let (objects, amounts_of) = with_amounts(objects, told);
+        Standing {
+            pss: pss.into_rows().collect(),
+            objects,
+            amounts_of,
+            files: files.into_rows().map(|(_, row)| row).collect(),
+        }
     });
     Ok(Some(standings.collect()))
+}
+
+/// Gives objects that are mapped, and that nobody could be asked about, the amounts of the
+/// neighbouring row that has them.
+fn with_amounts(
+    objects: Kept<ObjectKey, ShmObjectRow>,
+    told: Kept<ObjectKey, ShmObjectRow>,
+) -> (Vec<ShmObjectRow>, HashMap<ObjectKey, BootNs>) {
+    let told = told.into_kept();
+    let mut amounts_of = HashMap::new();
+    let rows = objects.into_rows().map(|(key, mut row)| {
+        if in_memory(&row).is_none()
+            && row.mapper_count > 0
+            && let Some((at, neighbour)) = told.get(&key)
+        {
+            row.size_bytes = neighbour.size_bytes;
+            row.allocated_bytes = neighbour.allocated_bytes;
+            row.resident_bytes = neighbour.resident_bytes;
+            amounts_of.insert(key, *at);
+        }
+        row
+    });
+    (rows.collect(), amounts_of)
 }
 
 #[cfg(test)]

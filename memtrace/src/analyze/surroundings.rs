@@ -180,6 +180,14 @@ const DYING_NS: i64 = 10_000_000_000;
 /// So many kills are told apart; a crash loop can have thousands.
 const MAX_KILLS: usize = 64;
 
+/// When cgroups and the node were read.
+pub(super) fn times<S: RowSource>(source: &S) -> Result<Vec<BootNs>, S::Error> {
+    let mut times = Vec::new();
+    source.scan(&["boot_ns"], |row: CgroupMemRow| times.push(row.boot_ns))?;
+    source.scan(&["boot_ns"], |row: NodeMemRow| times.push(row.boot_ns))?;
+    Ok(times)
+}
+
 /// Reads `cgroup_mem`, `node_mem` and `self_cost`, and completes the compositions with them.
 pub(super) fn complete<S: RowSource>(
     source: &S,

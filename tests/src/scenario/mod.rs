@@ -22,7 +22,7 @@ mod vm;
 
 pub use book::{Book, Score};
 pub use identities::{daemons, exec_from_thread, execs, titles};
-pub use ledger::{ledger, sudden, total};
+pub use ledger::{ledger, mortal, sudden, total};
 pub use marks::{Marks, marks};
 pub use oom::{oom, oom_on_v2};
 pub use peaks::{forkstorm, leader_exit, vforkchild};

@@ -357,6 +357,7 @@ impl Script {
             other_anon_bytes: None,
             psi_some_ns: None,
             psi_full_ns: None,
+            span_ns: None,
         });
     }
 

@@ -29,12 +29,23 @@ impl Script {
             sampled_share: Some(0.25),
             cost_ns: DurationNs(2_000_000),
             span_ns: DurationNs(400_000_000),
+            rss_moved_bytes: Some(Bytes(0)),
         });
     }
 
     /// A shared object, in MiB: its size and what is allocated.
-    fn object(&mut self, mapper: u32, at: f64, name: &str, amounts: [f64; 2]) {
+    pub(crate) fn object(&mut self, mapper: u32, at: f64, name: &str, amounts: [f64; 2]) {
         self.object_of(MappingKind::Tmpfs, mapper, at, name, amounts);
+    }
+
+    /// The same object, when nobody could be asked what it takes.
+    pub(crate) fn unasked_object(&mut self, mapper: u32, at: f64, name: &str) {
+        let row = object_row(MappingKind::Tmpfs, mapper, at, name, [0.0; 2]);
+        self.put(ShmObjectRow {
+            size_bytes: None,
+            allocated_bytes: None,
+            ..row
+        });
     }
 
     fn object_of(
@@ -45,28 +56,11 @@ impl Script {
         name: &str,
         [size, allocated]: [f64; 2],
     ) {
-        self.put(ShmObjectRow {
-            ts: wall(at),
-            boot_ns: boot(at),
-            device: "0:25".to_owned(),
-            inode: i64::from(name.as_bytes().last().copied().unwrap_or(0)),
-            kind: Some(kind),
-            name: Some(name.to_owned()),
-            is_deleted: false,
-            family: name.contains("plasma").then_some(ShmFamily::RayPlasma),
-            creator_tgid: None,
-            size_bytes: Some(mib(size)),
-            allocated_bytes: Some(mib(allocated)),
-            resident_bytes: None,
-            mapper_count: 3,
-            mappers: String::new(),
-            first_mapper_upid: Some(upid(Tgid(mapper))),
-            has_other_mapper: None,
-        });
+        self.put(object_row(kind, mapper, at, name, [size, allocated]));
     }
 
     /// A cached file, in MiB.
-    fn cached(&mut self, user: u32, at: f64, path: &str, cached: f64) {
+    pub(crate) fn cached(&mut self, user: u32, at: f64, path: &str, cached: f64) {
         self.put(CachedFileRow {
             ts: wall(at),
             boot_ns: boot(at),
@@ -80,6 +74,33 @@ impl Script {
             first_user_upid: Some(upid(Tgid(user))),
             source: Some(CacheSource::Cachestat),
         });
+    }
+}
+
+fn object_row(
+    kind: MappingKind,
+    mapper: u32,
+    at: f64,
+    name: &str,
+    [size, allocated]: [f64; 2],
+) -> ShmObjectRow {
+    ShmObjectRow {
+        ts: wall(at),
+        boot_ns: boot(at),
+        device: "0:25".to_owned(),
+        inode: i64::from(name.as_bytes().last().copied().unwrap_or(0)),
+        kind: Some(kind),
+        name: Some(name.to_owned()),
+        is_deleted: false,
+        family: name.contains("plasma").then_some(ShmFamily::RayPlasma),
+        creator_tgid: None,
+        size_bytes: Some(mib(size)),
+        allocated_bytes: Some(mib(allocated)),
+        resident_bytes: None,
+        mapper_count: 3,
+        mappers: String::new(),
+        first_mapper_upid: Some(upid(Tgid(mapper))),
+        has_other_mapper: None,
     }
 }
 

@@ -17,6 +17,8 @@ pub(in crate::analyze) struct Seen {
     pub(in crate::analyze) highest: Amounts,
     pub(in crate::analyze) highest_boot_ns: BootNs,
     pub(in crate::analyze) growth: Option<Growth>,
+    /// What it held when it ended; nothing while it runs.
+    pub(in crate::analyze) at_end: Amounts,
 }
 
 /// What is known of a process during the pass.
@@ -37,6 +39,7 @@ pub(super) struct Slot {
     pub(super) curve: Option<Box<Series>>,
     pub(super) gauge: Option<Box<Gauge<Amounts>>>,
     pub(super) growth: Option<Growth>,
+    pub(super) at_end: Amounts,
 }
 
 impl Slot {
@@ -57,6 +60,7 @@ impl Slot {
             curve: None,
             gauge: None,
             growth: None,
+            at_end: Amounts::NONE,
         }
     }
 
@@ -110,6 +114,7 @@ impl Slot {
             highest: self.highest,
             highest_boot_ns: self.highest_boot_ns,
             growth: self.growth,
+            at_end: self.at_end,
         })
     }
 

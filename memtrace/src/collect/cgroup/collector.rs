@@ -1,13 +1,13 @@
 //! Writes `cgroup_mem`: the groups of the recorded processes, and the groups above them
 //! that have a limit.
 
-use super::group::{Group, Reading};
+use super::group::{Group, Reading, Removed};
 use super::moves::Moves;
 use super::others::{self, Others};
 use crate::collect::kept::TextBuffer;
 use crate::collect::{CollectError, Collector, Tick, World};
-use crate::host::MemoryHierarchy;
-use crate::model::{BootNs, CgroupMemRow, DiagKind, DurationNs, Record, Severity, Tgid};
+use crate::host::{MemoryHierarchy, clock};
+use crate::model::{BootNs, CgroupMemRow, DiagKind, DurationNs, Record, Severity, Tgid, WallNs};
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
@@ -15,6 +15,11 @@ const PERIOD: DurationNs = DurationNs(1_000_000_000);
 /// How long a group is read after its last recorded process went: an OOM kill is counted
 /// after its victim has gone.
 const GRACE: DurationNs = DurationNs(10_000_000_000);
+
+/// A reading that took longer was interrupted, and what it says is of several instants: it is
+/// made again, so many times.
+const INTERRUPTED: DurationNs = DurationNs(3_000_000);
+const TRIES: usize = 3;
 
 /// Processes that are not recorded are counted so often.
 const OTHERS_PERIOD: DurationNs = DurationNs(10_000_000_000);
@@ -30,6 +35,8 @@ pub struct CgroupCollector {
     proc: Option<PathBuf>,
     /// Whom the count of others leaves out, while one is due.
     recorded: HashSet<Tgid>,
+    /// What a reading is stamped with.
+    now: fn(&Tick) -> Instant,
 }
 
 #[derive(Debug)]
@@ -52,26 +59,66 @@ type State = (Reading, Option<Others>);
 struct Last {
     state: State,
     /// When it was last read so.
-    tick: Tick,
+    at: Instant,
     is_written: bool,
+}
+
+/// When a group was read, on both clocks.
+#[derive(Clone, Copy, Debug)]
+struct Instant {
+    boot: BootNs,
+    wall: WallNs,
+    span: DurationNs,
+}
+
+impl Instant {
+    /// The tick began before others were asked: a process can grow by much until now.
+    fn now(tick: &Tick) -> Self {
+        Self::at(clock::boot(), tick)
+    }
+
+    fn at(boot: BootNs, tick: &Tick) -> Self {
+        Self {
+            boot,
+            wall: tick.clock.to_wall(boot),
+            span: DurationNs(0),
+        }
+    }
+
+    /// The middle of the time between two.
+    fn until(self, end: Self) -> Self {
+        let span = end.boot - self.boot;
+        Self {
+            boot: self.boot + DurationNs(span.0 / 2),
+            wall: WallNs(self.wall.0 + span.0 / 2),
+            span,
+        }
+    }
 }
 
 impl Watched {
     /// The rows that a reading is due: it itself where it differs from the one before, which
     /// then is told again, with the time until which it held.
-    fn rows(&mut self, path: &str, version: i32, state: State, tick: &Tick) -> Vec<CgroupMemRow> {
+    fn rows(
+        &mut self,
+        path: &str,
+        version: i32,
+        state: State,
+        at: Instant,
+        is_keyframe: bool,
+    ) -> Vec<CgroupMemRow> {
         let is_same = |last: &Last| last.state == state;
-        let is_new = tick.is_keyframe || !self.last.as_ref().is_some_and(is_same);
+        let is_new = is_keyframe || !self.last.as_ref().is_some_and(is_same);
         let mut rows = Vec::new();
         if is_new {
             let before = self.last.as_ref();
             let held = before.filter(|last| !last.is_written && !is_same(last));
-            rows.extend(held.map(|last| row(path, version, &last.state, &last.tick)));
-            rows.push(row(path, version, &state, tick));
+            rows.extend(held.map(|last| row(path, version, &last.state, last.at)));
+            rows.push(row(path, version, &state, at));
         }
         self.last = Some(Last {
             state,
-            tick: *tick,
+            at,
             is_written: is_new,
         });
         rows
@@ -94,6 +141,7 @@ impl CgroupCollector {
             buffer: TextBuffer::default(),
             proc: proc.map(Path::to_owned),
             recorded: HashSet::new(),
+            now: Instant::now,
         }
     }
 
@@ -222,31 +270,53 @@ impl Collector for CgroupCollector {
         self.find_groups(tick, world, out);
         self.count_others(tick.boot, world);
         let version = self.hierarchy.version.number();
-        let buffer = &mut self.buffer;
+        let (buffer, now) = (&mut self.buffer, self.now);
         self.groups.retain(|path, watched| {
             let Some(group) = &mut watched.group else {
                 return true;
             };
-            match group.read(watched.held_at.is_some(), buffer) {
-                Ok(Some(reading)) => {
+            match read(group, watched.held_at.is_some(), buffer, || now(tick)) {
+                Ok(Some((reading, at))) => {
                     let state = (reading, watched.others);
-                    let rows = watched.rows(path, version, state, tick);
+                    let rows = watched.rows(path, version, state, at, tick.is_keyframe);
                     out.extend(rows.into_iter().map(Record::CgroupMem));
                     true
                 }
                 Ok(None) => true,
                 // If a process is found in it again, it is another group of that name.
-                Err(super::group::Removed) => false,
+                Err(Removed) => false,
             }
         });
         Ok(())
     }
 }
 
-fn row(path: &str, version: i32, (reading, others): &State, tick: &Tick) -> CgroupMemRow {
+/// Reads a group, and tells when that was.
+fn read(
+    group: &mut Group,
+    is_holder: bool,
+    buffer: &mut TextBuffer,
+    now: impl Fn() -> Instant,
+) -> Result<Option<(Reading, Instant)>, Removed> {
+    let mut begin = now();
+    for tries in 1.. {
+        let Some(reading) = group.read(is_holder, buffer)? else {
+            break;
+        };
+        let end = now();
+        let at = begin.until(end);
+        if at.span <= INTERRUPTED || tries >= TRIES {
+            return Ok(Some((reading, at)));
+        }
+        begin = end;
+    }
+    Ok(None)
+}
+
+fn row(path: &str, version: i32, (reading, others): &State, at: Instant) -> CgroupMemRow {
     CgroupMemRow {
-        ts: tick.wall(),
-        boot_ns: tick.boot,
+        ts: at.wall,
+        boot_ns: at.boot,
         cgroup: path.to_owned(),
         version,
         current_bytes: reading.current,
@@ -271,6 +341,7 @@ fn row(path: &str, version: i32, (reading, others): &State, tick: &Tick) -> Cgro
         other_anon_bytes: others.and_then(|others| others.anon),
         psi_some_ns: reading.psi_some,
         psi_full_ns: reading.psi_full,
+        span_ns: Some(at.span),
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::collect::World;
 use crate::collect::kept::TextBuffer;
 use crate::collect::procfs::{Stat, memory_cgroup, set_cgroup};
-use crate::host::{CgroupVersion, MemoryHierarchy};
+use crate::host::MemoryHierarchy;
 use crate::model::{BootNs, DurationNs, Tgid, Upid};
 use std::path::Path;
 
@@ -72,39 +72,46 @@ fn group(
         .read_once(&proc.join(format!("{tgid}/cgroup")))
         .ok()?;
     let path = memory_cgroup(text)?;
-    // On v1 this stands for every group once the main thread has ended (proc_cgroup_show()).
-    let says_nothing = hierarchy.version == CgroupVersion::V1
-        && path == "/"
-        && !has_main_thread(tgid, proc, buffer);
+    // On v1 this stands for every group from the begin of exit on (proc_cgroup_show()). Whoever
+    // does not exit when asked afterwards did not before.
+    if path == "/" && !lives(tgid, proc, buffer) {
+        return None;
+    }
     // What the mount does not show was named in another way.
-    let is_shown = hierarchy.directory(&path).is_some();
-    (is_shown && !says_nothing).then_some(path)
+    hierarchy.directory(&path).is_some().then_some(path)
 }
 
-fn has_main_thread(tgid: Tgid, proc: &Path, buffer: &mut TextBuffer) -> bool {
+/// Whether a process is there, and its main thread not on its way out.
+fn lives(tgid: Tgid, proc: &Path, buffer: &mut TextBuffer) -> bool {
     let text = buffer.read_once(&proc.join(format!("{tgid}/stat"))).ok();
     text.and_then(Stat::parse)
-        .is_some_and(|stat| stat.has_main_thread())
+        .is_some_and(|stat| !stat.is_exiting)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::collect::Birth;
+    use crate::host::CgroupVersion;
     use crate::model::FirstSeenBy;
     use std::collections::HashSet;
     use std::fs;
 
     /// The group of a process that was in /a, after /proc says this of it while it sleeps.
     fn after(version: CgroupVersion, text: &str) -> Option<String> {
-        after_in_state(version, text, "S")
+        after_with_flags(version, text, "S", 0)
     }
 
-    fn after_in_state(version: CgroupVersion, text: &str, state: &str) -> Option<String> {
+    fn after_with_flags(
+        version: CgroupVersion,
+        text: &str,
+        state: &str,
+        flags: u32,
+    ) -> Option<String> {
         let proc = tempfile::tempdir().unwrap();
         fs::create_dir(proc.path().join("7")).unwrap();
         fs::write(proc.path().join("7/cgroup"), text).unwrap();
-        let stat = format!("7 (train) {state} 1{}", " 2".repeat(48));
+        let stat = format!("7 (train) {state} 1 2 2 2 2 {flags}{}", " 2".repeat(43));
         fs::write(proc.path().join("7/stat"), stat).unwrap();
         let hierarchy = MemoryHierarchy {
             version,
@@ -147,10 +154,19 @@ mod tests {
     #[test]
     fn what_says_nothing_of_the_group_changes_nothing() {
         let a = Some("/a".to_owned());
-        // The main thread has ended, the others go on.
-        assert_eq!(after_in_state(CgroupVersion::V1, "4:memory:/\n", "Z"), a);
         assert_eq!(after(CgroupVersion::V2, "0::/../sibling\n"), a);
         assert_eq!(after(CgroupVersion::V2, "1:name=systemd:/x\n"), a);
+    }
+
+    #[test]
+    fn a_process_that_exits_stays_in_its_group() {
+        const PF_EXITING: u32 = 4;
+        // Z: the main thread has ended, and others go on. R and D: the address space is torn
+        // down, which takes long for a large one.
+        for state in ["Z", "R", "D"] {
+            let after = after_with_flags(CgroupVersion::V1, "4:memory:/\n", state, PF_EXITING);
+            assert_eq!(after.as_deref(), Some("/a"), "{state}");
+        }
     }
 
     #[test]

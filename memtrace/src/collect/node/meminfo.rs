@@ -4,8 +4,13 @@ use super::{PERIOD, unknown};
 use crate::collect::fields::{kib, number, pairs, pressure};
 use crate::collect::kept::{KeptFile, TextBuffer};
 use crate::collect::{CollectError, Collector, Tick, World};
+use crate::host::clock;
 use crate::model::{Bytes, DurationNs, NodeMemRow, Record};
 use std::path::{Path, PathBuf};
+
+/// A reading that took longer was interrupted, and is made again, so many times.
+const INTERRUPTED: DurationNs = DurationNs(3_000_000);
+const TRIES: usize = 3;
 
 /// Observes the machine's memory.
 #[derive(Debug)]
@@ -111,10 +116,18 @@ impl Collector for NodeCollector {
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
         let mut row = unknown(tick);
-        self.read(&mut row).map_err(|error| CollectError {
-            subject: self.path.display().to_string(),
-            message: error.to_string(),
-        })?;
+        for _ in 0..TRIES {
+            // The tick began before others were asked.
+            row.boot_ns = clock::boot();
+            self.read(&mut row).map_err(|error| CollectError {
+                subject: self.path.display().to_string(),
+                message: error.to_string(),
+            })?;
+            if clock::boot() - row.boot_ns <= INTERRUPTED {
+                break;
+            }
+        }
+        row.ts = tick.clock.to_wall(row.boot_ns);
         out.push(Record::NodeMem(row));
         Ok(())
     }

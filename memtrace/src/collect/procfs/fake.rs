@@ -78,6 +78,13 @@ impl FakeProc {
         fs::write(self.dir(tgid).join(name), text).unwrap();
     }
 
+    /// Sets PF_EXITING, which comes long before the state of a zombie.
+    pub(super) fn start_to_exit(&self, tgid: u32) {
+        let stat = fs::read_to_string(self.dir(tgid).join("stat")).unwrap();
+        let exiting = stat.replace(" 4194304 ", " 4194308 ");
+        self.write(tgid, "stat", exiting.as_bytes());
+    }
+
     pub(super) fn link(&self, tgid: u32, name: &str, target: &str) {
         let _ = fs::remove_file(self.dir(tgid).join(name));
         std::os::unix::fs::symlink(target, self.dir(tgid).join(name)).unwrap();

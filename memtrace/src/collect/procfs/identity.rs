@@ -90,7 +90,7 @@ impl Identity {
 
     /// Writes what is known here into a row of `process`. What is unknown here becomes
     /// unknown there: a value that the row has from the parent may no longer be true. But a command
-    /// line that is gone is that of a process on its way out, and stays.
+    /// line or a cgroup that is gone is that of a process on its way out, and stays.
     pub fn fill(&self, row: &mut ProcessRow) {
         row.comm.clone_from(&self.comm);
         row.exe.clone_from(&self.exe);
@@ -99,14 +99,23 @@ impl Identity {
         }
         row.uid = self.uid;
         row.ns_tgid = self.ns_tgid;
-        set_cgroup(row, self.cgroup.clone());
+        if self.cgroup.is_some() {
+            set_cgroup(row, self.cgroup.clone());
+        }
     }
 }
 
-/// The memory cgroup of a process; `None` when it can't be read.
-pub(super) fn memory_cgroup(dir: &ProcDir, buffer: &mut TextBuffer) -> Option<String> {
+/// The memory cgroup of a process; `None` when it can't be read, and where "/" may only mean
+/// that the process exits (v1: proc_cgroup_show() says so from the begin of exit on).
+fn memory_cgroup(dir: &ProcDir, buffer: &mut TextBuffer) -> Option<String> {
     let text = dir.read("cgroup", buffer).ok().flatten()?;
-    text::memory_cgroup(text)
+    let path = text::memory_cgroup(text)?;
+    let mut lives = || {
+        let text = dir.read("stat", buffer).ok().flatten();
+        text.and_then(Stat::parse)
+            .is_some_and(|stat| !stat.is_exiting)
+    };
+    (path != "/" || lives()).then_some(path)
 }
 
 /// Writes a cgroup, and the container that its path names, into a row of `process`.
@@ -160,6 +169,17 @@ mod tests {
         assert_eq!(identity.exe.as_deref(), Some("/usr/bin/python3.11"));
         assert_eq!(identity.uid, Some(1000));
         assert_eq!(identity.ppid, Tgid(7));
+    }
+
+    #[test]
+    fn the_group_of_a_process_that_exits_is_unknown_and_not_the_root() {
+        let proc = FakeProc::new();
+        proc.process(42, "python3", 7);
+        proc.write(42, "cgroup", b"4:memory:/\n");
+        let cgroup = || identity(proc.root(), Tgid(42)).unwrap().unwrap().cgroup;
+        assert_eq!(cgroup().as_deref(), Some("/"));
+        proc.start_to_exit(42);
+        assert_eq!(cgroup(), None);
     }
 
     #[test]

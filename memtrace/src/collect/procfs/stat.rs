@@ -3,8 +3,9 @@
 use crate::collect::fields::number;
 use crate::model::{BootNs, Tgid};
 
-/// PF_KTHREAD in task->flags (include/linux/sched.h).
+/// In task->flags (include/linux/sched.h).
 const PF_KTHREAD: u32 = 0x0020_0000;
+const PF_EXITING: u32 = 0x0000_0004;
 
 /// What is used of /proc/PID/stat.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +18,9 @@ pub(in crate::collect) struct Stat {
     pub(super) ppid: Tgid,
     /// Whether it is a kernel thread: no memory of its own, ever.
     pub(super) is_kernel_thread: bool,
+    /// Whether its main thread is on its way out: set at the begin of do_exit(), long before a
+    /// large address space is torn down and the state becomes that of a zombie.
+    pub(in crate::collect) is_exiting: bool,
     /// Threads that have not been released; at least one while the process is a zombie.
     pub(super) thread_count: u32,
     /// Its start in clock ticks since boot.
@@ -57,6 +61,7 @@ impl Stat {
             state,
             ppid: Tgid(ppid),
             is_kernel_thread: flags & PF_KTHREAD != 0,
+            is_exiting: flags & PF_EXITING != 0,
             thread_count,
             start_ticks,
             size: (vsize, rss),
@@ -66,7 +71,7 @@ impl Stat {
     }
 
     /// Whether its main thread has not ended.
-    pub(in crate::collect) fn has_main_thread(&self) -> bool {
+    fn has_main_thread(&self) -> bool {
         !matches!(self.state, b'Z' | b'X' | b'x')
     }
 
@@ -117,6 +122,7 @@ mod tests {
                 state: b'S',
                 ppid: Tgid(17),
                 is_kernel_thread: false,
+                is_exiting: false,
                 thread_count: 3,
                 start_ticks: 123_456,
                 size: (9_000_000, 250),

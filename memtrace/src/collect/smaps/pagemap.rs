@@ -83,6 +83,15 @@ pub(super) struct Counters {
     pub(super) shmem: f64,
 }
 
+impl Counters {
+    /// How far they are from others of the same process, all kinds together.
+    pub(super) fn distance(&self, other: &Self) -> f64 {
+        (self.anon - other.anon).abs()
+            + (self.file - other.file).abs()
+            + (self.shmem - other.shmem).abs()
+    }
+}
+
 /// A mapping.
 #[derive(Clone, Copy, Debug)]
 struct Area {

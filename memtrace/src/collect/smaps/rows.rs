@@ -26,6 +26,8 @@ pub(super) struct How {
     pub(super) sampled_share: f64,
     pub(super) cost: DurationNs,
     pub(super) span: DurationNs,
+    /// How far RSS moved meanwhile.
+    pub(super) moved: Bytes,
 }
 
 impl How {
@@ -44,8 +46,8 @@ fn bytes(amount: f64) -> Bytes {
 pub(super) struct Reading {
     pub(super) subject: Subject,
     pss: PssRow,
-    /// Anonymous pages that the reading saw; it may be a sample.
-    anon_seen: Bytes,
+    /// What the kernel counted of anonymous pages when the reading ended.
+    anon_counted: Option<Bytes>,
     mappings: Vec<MappingRow>,
 }
 
@@ -60,7 +62,7 @@ impl Reading {
         Self {
             subject,
             pss: pss_row(moment, how, tally, status),
-            anon_seen: bytes(tally.total().anon),
+            anon_counted: status.anon,
             mappings: mapping_rows(moment, how, tally),
         }
     }
@@ -79,11 +81,13 @@ impl Reading {
     /// Its rows. Of anonymous pages that nobody can share the kernel's counter is the amount.
     pub(super) fn into_records(self, is_anon_unshared: bool) -> impl Iterator<Item = Record> {
         let mut pss = self.pss;
-        if let Some(anon) = pss.rss_anon_bytes.filter(|_| is_anon_unshared) {
+        if let Some(anon) = self.anon_counted.filter(|_| is_anon_unshared) {
+            let seen = pss.rss_anon_bytes.unwrap_or_default();
+            let own = pss.uss_bytes.map(|uss| uss - seen + anon);
             pss.is_anon_unshared = true;
+            pss.rss_anon_bytes = Some(anon);
             pss.pss_anon_bytes = Some(anon);
             pss.pss_bytes = sum_of(&pss);
-            let own = pss.uss_bytes.map(|uss| uss - self.anon_seen + anon);
             pss.uss_bytes = own.map(|own| own.max(Bytes(0)));
         }
         let mappings = self.mappings.into_iter().map(Record::Mapping);
@@ -98,6 +102,8 @@ fn sum_of(row: &PssRow) -> Option<Bytes> {
 
 fn pss_row(moment: Moment, how: &How, tally: &Tally, status: &Status) -> PssRow {
     let [anon, file, shmem] = tally.pss_by_class();
+    // Of the same walk: the counters of the process can have moved far by its end.
+    let [rss_anon, rss_file, rss_shmem] = tally.rss_by_class().map(bytes).map(Some);
     let total = tally.total();
     let mut row = PssRow {
         ts: moment.ts,
@@ -108,9 +114,10 @@ fn pss_row(moment: Moment, how: &How, tally: &Tally, status: &Status) -> PssRow 
         pss_file_bytes: file.map(bytes),
         pss_shmem_bytes: shmem.map(bytes),
         uss_bytes: Some(bytes(total.private)),
-        rss_anon_bytes: status.anon,
-        rss_file_bytes: status.file,
-        rss_shmem_bytes: status.shmem,
+        rss_anon_bytes: rss_anon,
+        rss_file_bytes: rss_file,
+        rss_shmem_bytes: rss_shmem,
+        rss_moved_bytes: Some(how.moved),
         swap_bytes: how.told(total.swap).or(status.swap),
         huge_bytes: how.told(total.huge),
         hugetlb_bytes: status.hugetlb,

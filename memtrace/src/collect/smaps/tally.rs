@@ -162,6 +162,25 @@ impl Tally {
         total
     }
 
+    /// The resident pages that the reading saw: anonymous ones, of files, of shared memory.
+    pub(super) fn rss_by_class(&self) -> [f64; 3] {
+        let [mut anon, mut file, mut shmem] = [0.0; 3];
+        for (key, object) in &self.objects {
+            let amounts = &object.amounts;
+            let own_class = match class(key.kind) {
+                Class::Anon => {
+                    anon += amounts.rss;
+                    continue;
+                }
+                Class::File => &mut file,
+                Class::Shmem => &mut shmem,
+            };
+            *own_class += amounts.rss - amounts.anon;
+            anon += amounts.anon;
+        }
+        [anon, file, shmem]
+    }
+
     /// The PSS of anonymous pages, of files, of shared memory.
     pub(super) fn pss_by_class(&self) -> [Option<f64>; 3] {
         let mut kinds = [Some(0.0); 3];

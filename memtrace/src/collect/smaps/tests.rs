@@ -136,6 +136,19 @@ fn names_that_a_program_can_choose_are_read_as_any_other() {
 }
 
 #[test]
+fn a_pss_stands_beside_the_rss_of_its_own_walk() {
+    let heap = mapping(4096, "[heap]", 7 << 10)
+        .replace("fd:01 1", "00:00 0")
+        .replace("Anonymous: 0", "Anonymous: 7168");
+    // By its end the process had grown.
+    let status = STATUS.replace("RssAnon:\t 8 kB", "RssAnon:\t 13312 kB");
+    let root = fake(&[("smaps", &heap), ("status", &status)]);
+    let (row, _) = Bench::at(root.path()).read(7).unwrap();
+    let seen = Some(Bytes(7 << 20));
+    assert_eq!((row.pss_anon_bytes, row.rss_anon_bytes), (seen, seen));
+}
+
+#[test]
 fn a_process_that_ends_in_the_middle_leaves_no_row() {
     let text = mapping(4096, "/lib/x", 8);
     let gone = "Name:\tx\nState:\tZ (zombie)\n";

@@ -278,8 +278,8 @@ impl Worker {
         meter: &mut Meter<'_>,
     ) -> Result<(), ReadError> {
         let (started, paid) = (clock::boot(), meter.total());
-        let (_, counters) = self.counters(subject)?;
-        let resident = counters.anon + counters.file + counters.shmem;
+        let (_, before) = self.counters(subject)?;
+        let resident = before.anon + before.file + before.shmem;
         let walk_ns = resident / MIB * self.walk_ns_per_mib;
         let was_read = self
             .known
@@ -296,7 +296,7 @@ impl Worker {
         let (tally, source, sampled_share) = if walk_ns <= ceiling {
             (self.by_smaps(subject, meter)?, PssSource::Smaps, 1.0)
         } else {
-            let (tally, share) = self.by_pages(subject, counters, look, meter)?;
+            let (tally, share) = self.by_pages(subject, before, look, meter)?;
             (tally, PssSource::Pagemap, share)
         };
         // A process that ends leaves a text that ends early.
@@ -320,13 +320,15 @@ impl Worker {
             sampled_share,
             cost: DurationNs(meter.total().0 - paid.0),
             span: ended.boot_ns - started,
+            moved: amount(before.distance(&counters)),
         };
         let reading = Reading::new(moment, *subject, &how, &tally, &status);
         if let Some(known) = self.known.get_mut(&subject.upid) {
             known.last = Some(Last {
+                // What came while it was read can lie where it had been.
                 held: Held {
-                    anon: amount(counters.anon),
-                    shared: amount(counters.file + counters.shmem),
+                    anon: amount(before.anon),
+                    shared: amount(before.file + before.shmem),
                 },
                 at: reading.at(),
                 was_unshared: subject.is_unshared,

@@ -58,5 +58,7 @@ table! {
         psi_some_ns: Option<DurationNs>,
         /// Time in which all tasks waited for memory. Counts up; null on v1 or without PSI.
         psi_full_ns: Option<DurationNs>,
+        /// Time from the first to the last byte of the reading, whose middle `boot_ns` is. Null in recordings of older versions.
+        span_ns: Option<DurationNs>,
     }
 }

@@ -24,11 +24,11 @@ table! {
         pss_shmem_bytes: Option<Bytes>,
         /// Unique set size: pages that no other process maps; they would come free if this one ended.
         uss_bytes: Option<Bytes>,
-        /// Resident anonymous pages when this was read, every sharer counting whole.
+        /// Resident anonymous pages as the reading itself met them, every sharer counting whole: what the PSS is a part of.
         rss_anon_bytes: Option<Bytes>,
-        /// Resident pages of mapped files when this was read.
+        /// Resident pages of mapped files as the reading met them.
         rss_file_bytes: Option<Bytes>,
-        /// Resident shared memory when this was read.
+        /// Resident shared memory as the reading met it.
         rss_shmem_bytes: Option<Bytes>,
         /// Pages swapped out when this was read, shared ones divided where the kernel tells.
         swap_bytes: Option<Bytes>,
@@ -46,6 +46,8 @@ table! {
         cost_ns: DurationNs,
         /// Time from its first to its last byte; a long reading is spread over time to stay within the budget.
         span_ns: DurationNs,
+        /// How far the kernel's counters of the process moved in that time, all kinds of RSS together: what moved can be missing here, or be counted twice. Null in recordings of older versions.
+        rss_moved_bytes: Option<Bytes>,
     }
 }
 

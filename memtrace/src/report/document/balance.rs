@@ -25,7 +25,7 @@ pub(super) fn ledger(analysis: &Analysis, state: &Composition, top: usize) -> Op
         scope(&balance.scope),
         words::offset(&analysis.clock, state.boot_ns),
         bytes_or_unknown(balance.current_bytes),
-        aged(balance.age_ns, analysis.info.interval_ns),
+        read_at(balance, analysis.info.interval_ns),
     ));
     let columns = vec![
         words_in("", 0),
@@ -43,30 +43,29 @@ pub(super) fn ledger(analysis: &Analysis, state: &Composition, top: usize) -> Op
     lines.objects(balance);
     lines.files(balance);
     lines.kernel(balance);
-    let interval = analysis.info.interval_ns;
-    let what = two_instants(balance, interval).to_owned();
+    let what = doubt(balance).unwrap_or_default();
     lines.push("residual", what, balance.residual_bytes, "");
     section.table(columns, lines.rows);
     section.say(Tone::Plain, around(balance));
-    if let Some(line) = huge(balance) {
+    let beside = [huge(balance), elsewhere(balance)];
+    for line in beside.into_iter().flatten() {
         section.say(Tone::Plain, line);
     }
-    if let Some(line) = doubts(balance) {
+    let unsure = [
+        ending(analysis, balance),
+        doubts(balance),
+        objects_of_another_time(balance),
+        unknown_objects(analysis, balance),
+    ];
+    for line in unsure.into_iter().flatten() {
         section.say(Tone::Quiet, line);
-    }
-    if balance.unknown_object_count > 0 {
-        section.say(
-            Tone::Quiet,
-            "A deleted shared object is asked for its size through a process that has it, which takes \
-             CAP_CHECKPOINT_RESTORE (memtrace doctor).",
-        );
     }
     for other in state
         .balances
         .iter()
         .filter(|other| other.scope != balance.scope)
     {
-        section.say(Tone::Plain, in_short(other, interval));
+        section.say(Tone::Plain, in_short(other));
     }
     Some(section)
 }
@@ -151,6 +150,11 @@ impl Lines {
         let amount = |row: &ShmObjectRow| in_memory(row).unwrap_or(Bytes(0));
         let unknown_count = balance.unknown_object_count;
         let name = ("shared memory, once", unknown_count);
+        if !balance.elsewhere.objects.is_empty() {
+            let all = balance.other_shared_bytes;
+            self.push("shared memory", String::new(), all, "kernel's sum");
+            return;
+        }
         self.group(name, &balance.objects, amount, |row| (object(row), ""));
         if unknown_count > 0 {
             let what = format!("{} of unknown amount", words::objects(unknown_count));
@@ -160,7 +164,7 @@ impl Lines {
             return;
         }
         let title = match balance.other_shared_bytes {
-            Some(Bytes(..0)) => "of these, swapped out or elsewhere",
+            Some(Bytes(..0)) => "of these, not charged here",
             _ => "shared memory, other",
         };
         self.push(
@@ -174,13 +178,18 @@ impl Lines {
     fn files(&mut self, balance: &Balance) {
         let amount = |row: &CachedFileRow| row.cached_bytes.unwrap_or(Bytes(0));
         let name = ("page cache, files in use", 0);
+        // Where others pay for them there is but the kernel's sum.
+        if !balance.elsewhere.files.is_empty() {
+            let all = balance.other_files_bytes;
+            self.push("page cache", String::new(), all, "kernel's sum");
+            return;
+        }
         self.group(name, &balance.files, amount, |row| {
             (visible(&row.path).into_owned(), "")
         });
         let others = balance.other_files_bytes;
-        // A file's pages are charged to whoever read it first, often another group.
         let title = match others {
-            Some(Bytes(..0)) => "of these files, charged elsewhere",
+            Some(Bytes(..0)) => "of these files, not charged here",
             _ => "page cache, other files",
         };
         self.push(title, String::new(), others, "kernel's sum");
@@ -190,7 +199,7 @@ impl Lines {
         self.push(
             "kernel",
             String::new(),
-            Some(balance.kernel_bytes()),
+            balance.known_kernel_bytes(),
             "kernel's sum",
         );
         for (part, amount) in &balance.kernel {
@@ -309,37 +318,159 @@ fn doubts(balance: &Balance) -> Option<String> {
     (!parts.is_empty()).then(|| format!("Of anonymous memory, {}.", parts.join("; ")))
 }
 
-/// What stands beside a residual that is more of time than of memory.
-fn two_instants(balance: &Balance, interval: DurationNs) -> &'static str {
-    match balance.is_of_two_instants(interval) {
-        true => "not of the same instant",
-        false => "",
+/// When what is in use was read, where that is not the instant itself.
+fn read_at(balance: &Balance, interval: DurationNs) -> String {
+    let is_near = balance.age_ns.0.saturating_abs() <= interval.0 / 10;
+    match balance.skew_ns.0 {
+        0 if is_near => String::new(),
+        0 => format!(", all of it {}", aside(balance.age_ns)),
+        _ => aged(balance.age_ns, interval),
     }
 }
 
-/// Books that get one line.
-fn in_short(balance: &Balance, interval: DurationNs) -> String {
-    let mut parts = vec![
-        format!("anonymous {}", bytes(balance.anon_bytes())),
+/// `0.040s earlier`.
+fn aside(age: DurationNs) -> String {
+    let distance = words::duration(DurationNs(age.0.saturating_abs()));
+    let side = if age.0 < 0 { "later" } else { "earlier" };
+    format!("{distance} {side}")
+}
+
+/// What stands beside a residual that is more of time than of memory.
+fn doubt(balance: &Balance) -> Option<String> {
+    if balance.is_of_two_instants() {
+        return Some(match balance.skew_ns.0 {
+            0 => format!("read over {}", words::duration(balance.span_ns)),
+            _ => format!("in use was read {}", aside(balance.skew_ns)),
+        });
+    }
+    let is_ending = !balance.may_be_ending().is_empty();
+    is_ending.then(|| "not given back yet".to_owned())
+}
+
+/// Who ended shortly before, and can be what is left over.
+fn ending(analysis: &Analysis, balance: &Balance) -> Option<String> {
+    let told: Vec<String> = balance
+        .may_be_ending()
+        .iter()
+        .take(MAX_LINES)
+        .map(|line| {
+            format!(
+                "{} with {} {} before",
+                pid_and_name(analysis, line.process),
+                bytes(line.bytes),
+                words::duration(line.ago_ns)
+            )
+        })
+        .collect();
+    (!told.is_empty()).then(|| {
         format!(
-            "shared {}",
-            bytes(balance.objects_bytes() + balance.other_shared_bytes.unwrap_or(Bytes(0)))
-        ),
-    ];
+            "Ended shortly before this was read, so that what was not given back yet is in the \
+             residual: {}.",
+            told.join(", ")
+        )
+    })
+}
+
+/// What is used here and paid for by others.
+fn elsewhere(balance: &Balance) -> Option<String> {
+    let beside = &balance.elsewhere;
+    let objects: Bytes = beside.objects.iter().filter_map(in_memory).sum();
+    let files: Bytes = beside.files.iter().filter_map(|row| row.cached_bytes).sum();
+    let amount = |row: &ShmObjectRow| bytes_or_unknown(in_memory(row));
+    let largest = beside.objects.iter().take(MAX_LINES);
+    let largest_objects = largest.map(|row| format!("{} in {}", amount(row), object(row)));
+    let largest = beside.files.iter().take(MAX_LINES);
+    let largest_files = largest.map(|row| {
+        let cached = bytes_or_unknown(row.cached_bytes);
+        format!("{cached} of {}", visible(&row.path))
+    });
+    let of_all = |names: Vec<String>, count: usize| match count.saturating_sub(names.len()) {
+        0 => names.join(", "),
+        more => format!("{} and {} more", names.join(", "), words::count(more)),
+    };
+    let mut told = Vec::new();
+    if objects.0 > 0 {
+        let names = of_all(largest_objects.collect(), beside.objects.len());
+        told.push(format!("shared objects of {} ({names})", bytes(objects)));
+    }
+    if files.0 > 0 {
+        let names = of_all(largest_files.collect(), beside.files.len());
+        told.push(format!("{} of cached files ({names})", bytes(files)));
+    }
+    let why = match balance.scope {
+        Scope::Cgroup(_) => "charged to other groups or swapped out",
+        Scope::Node => "swapped out or read at another time",
+    };
+    (!told.is_empty()).then(|| {
+        format!(
+            "Used here, in part {why}, and in no line above: {}.",
+            told.join(", and ")
+        )
+    })
+}
+
+/// Objects that could not be asked at the time.
+fn objects_of_another_time(balance: &Balance) -> Option<String> {
+    let age = balance.objects_age_ns?;
+    Some(format!(
+        "Of a shared object the size was told {}: those who had it mapped then were gone, or had \
+         moved it, when it was asked for.",
+        aside(age)
+    ))
+}
+
+/// Why the size of some objects is unknown.
+fn unknown_objects(analysis: &Analysis, balance: &Balance) -> Option<String> {
+    if balance.unknown_object_count == 0 {
+        return None;
+    }
+    let held = analysis.info.host["capabilities"].as_array();
+    let may_ask = held.is_some_and(|held| {
+        let names = ["CAP_CHECKPOINT_RESTORE", "CAP_SYS_ADMIN"];
+        held.iter()
+            .any(|one| one.as_str().is_some_and(|one| names.contains(&one)))
+    });
+    Some(match may_ask {
+        true => "Those who had the unknown objects mapped were gone, or had moved them, whenever \
+                 they were asked for."
+            .to_owned(),
+        false => "A deleted shared object is asked for its size through a process that has it, \
+                  which takes CAP_CHECKPOINT_RESTORE (memtrace doctor)."
+            .to_owned(),
+    })
+}
+
+/// Books that get one line.
+fn in_short(balance: &Balance) -> String {
+    let anon = match balance.unknown_process_count {
+        0 => bytes_or_unknown(balance.known_anon_bytes()),
+        _ => words::bytes_at_least(balance.known_anon_bytes()),
+    };
+    let named = balance.objects_bytes();
+    let shared = match balance.other_shared_bytes {
+        Some(others) => bytes(named + others),
+        None => words::bytes_at_least(Some(named)),
+    };
+    let mut parts = vec![format!("anonymous {anon}"), format!("shared {shared}")];
     if let Some(own) = balance.recorder_bytes {
         parts.insert(1, format!("memtrace itself {}", bytes(own)));
     }
     if let Some(others) = balance.other_processes_bytes.filter(|others| others.0 != 0) {
-        parts.insert(1, format!("processes not recorded {}", bytes(others)));
+        // The kernel's sum has those of unknown amount too.
+        let who = match (balance.unknown_process_count, &balance.scope) {
+            (1.., Scope::Node) => "other processes, and those of unknown amount,",
+            _ => "processes not recorded",
+        };
+        parts.insert(1, format!("{who} {}", bytes(others)));
     }
     let cache = balance.other_files_bytes;
     let cache = cache.map(|others| others + balance.files_bytes());
     parts.push(format!("page cache {}", bytes_or_unknown(cache)));
-    parts.push(format!("kernel {}", bytes(balance.kernel_bytes())));
-    let doubt = match two_instants(balance, interval) {
-        "" => String::new(),
-        doubt => format!(" ({doubt})"),
-    };
+    parts.push(format!(
+        "kernel {}",
+        bytes_or_unknown(balance.known_kernel_bytes())
+    ));
+    let doubt = doubt(balance).map_or_else(String::new, |doubt| format!(" ({doubt})"));
     parts.push(format!(
         "residual {}{doubt}",
         bytes_or_unknown(balance.residual_bytes)

@@ -420,7 +420,7 @@ pub(super) fn highest(analysis: &Analysis) -> Option<String> {
     };
     let at = words::offset(&analysis.clock, at);
     Some(format!(
-        "On GPUs the most at one time was {amount}, at {at}."
+        "On GPUs the most that recorded processes held at one time was {amount}, at {at}."
     ))
 }
 

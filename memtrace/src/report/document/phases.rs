@@ -84,7 +84,7 @@ fn explain(section: &mut Section, analysis: &Analysis) {
         false => "",
     };
     let gpu = match phases.has_gpu() {
-        true => ", GPU what came into use on all GPUs",
+        true => ", GPU what came into use on all GPUs, by others and the driver too",
         false => "",
     };
     if let Some((first, rest)) = phases.missing.split_first() {

@@ -52,7 +52,10 @@ fn row(analysis: &Analysis, members: &[usize]) -> Vec<String> {
     };
     let (process, clock) = (&analysis.processes[largest], &analysis.clock);
     let (pid, name) = match members {
-        [only] => (pid(process), name(analysis, *only)),
+        [only] => {
+            let method = process.method.as_deref().unwrap_or_default();
+            (pid(process), format!("{}{method}", name(analysis, *only)))
+        }
         many => {
             let label = analysis.common_name(many);
             (
@@ -79,9 +82,10 @@ fn row(analysis: &Analysis, members: &[usize]) -> Vec<String> {
 }
 
 fn lived(analysis: &Analysis, process: &Process) -> String {
+    let begin = analysis.begin_of(process);
     match (process.exit_boot_ns, process.ending) {
-        (Some(end), _) => words::duration(end - process.start_boot_ns),
-        (None, Ending::Running) => words::duration(analysis.clock.end() - process.start_boot_ns),
+        (Some(end), _) => words::duration(end - begin.min(end)),
+        (None, Ending::Running) => words::duration(analysis.clock.end() - begin),
         (None, _) => words::UNKNOWN.to_owned(),
     }
 }

@@ -25,8 +25,10 @@ impl Fake {
             mount_point: mount.path().to_owned(),
             root: "/".to_owned(),
         };
+        let mut collector = CgroupCollector::new(hierarchy, None);
+        collector.now = |tick| Instant::at(tick.boot, tick);
         Self {
-            collector: CgroupCollector::new(hierarchy, None),
+            collector,
             mount,
             world: World::default(),
         }
@@ -319,6 +321,19 @@ fn the_groups_above_go_up_to_the_root() {
     assert_eq!(parent("/a"), Some("/"));
     assert_eq!(parent("/"), None);
     assert_eq!(parent(""), None);
+}
+
+#[test]
+fn a_reading_has_the_time_at_which_it_was_made_and_not_that_of_its_tick() {
+    let mut fake = Fake::new(CgroupVersion::V2);
+    fake.collector.now = Instant::now;
+    fake.group("/job", &[("memory.current", "1\n")]);
+    fake.process(1, "/job");
+    let before = clock::boot();
+    let rows = fake.collect(1, false);
+    let read = rows[0].boot_ns;
+    assert!((before..=clock::boot()).contains(&read), "{read:?}");
+    assert_eq!(rows[0].ts, WallNs(read.0));
 }
 
 /// Run where groups can be made: there the group of this process is shown too.

@@ -11,26 +11,41 @@ pub(super) struct Balance<'a> {
     cgroup: Option<&'a str>,
     current_bytes: Option<Bytes>,
     age_ns: DurationNs,
-    anonymous_bytes: Bytes,
+    skew_ns: DurationNs,
+    span_ns: DurationNs,
+    anonymous_bytes: Option<Bytes>,
     other_processes_bytes: Option<Bytes>,
     other_process_count: Option<i64>,
     recorder_bytes: Option<Bytes>,
-    shared_bytes: Bytes,
+    shared_bytes: Option<Bytes>,
     other_shared_bytes: Option<Bytes>,
     files_bytes: Bytes,
     other_files_bytes: Option<Bytes>,
-    kernel_bytes: Bytes,
+    kernel_bytes: Option<Bytes>,
     residual_bytes: Option<Bytes>,
     limit_bytes: Option<Bytes>,
     reclaimable_bytes: Option<Bytes>,
     unknown_process_count: usize,
     unknown_object_count: usize,
     oldest_age_ns: Option<DurationNs>,
+    objects_age_ns: Option<DurationNs>,
     anonymous: Vec<Anon<'a>>,
     shared: Vec<Object<'a>>,
     hugetlb: Vec<Object<'a>>,
     files: Vec<File<'a>>,
     kernel: Vec<Part>,
+    shared_elsewhere: Vec<Object<'a>>,
+    files_elsewhere: Vec<File<'a>>,
+    ending: Vec<Ending<'a>>,
+}
+
+#[derive(Serialize)]
+struct Ending<'a> {
+    pid: Option<Tgid>,
+    upid: Upid,
+    name: &'a str,
+    bytes: Bytes,
+    ago_ns: DurationNs,
 }
 
 #[derive(Serialize)]
@@ -91,21 +106,24 @@ impl<'a> Balance<'a> {
             cgroup,
             current_bytes: balance.current_bytes,
             age_ns: balance.age_ns,
-            anonymous_bytes: balance.anon_bytes(),
+            skew_ns: balance.skew_ns,
+            span_ns: balance.span_ns,
+            anonymous_bytes: balance.known_anon_bytes(),
             other_processes_bytes: balance.other_processes_bytes,
             other_process_count: balance.other_process_count,
             recorder_bytes: balance.recorder_bytes,
-            shared_bytes: balance.objects_bytes(),
+            shared_bytes: balance.known_objects_bytes(),
             other_shared_bytes: balance.other_shared_bytes,
             files_bytes: balance.files_bytes(),
             other_files_bytes: balance.other_files_bytes,
-            kernel_bytes: balance.kernel_bytes(),
+            kernel_bytes: balance.known_kernel_bytes(),
             residual_bytes: balance.residual_bytes,
             limit_bytes: balance.limit_bytes,
             reclaimable_bytes: balance.reclaimable_bytes,
             unknown_process_count: balance.unknown_process_count,
             unknown_object_count: balance.unknown_object_count,
             oldest_age_ns: balance.oldest(),
+            objects_age_ns: balance.objects_age_ns,
             anonymous: balance
                 .anon
                 .iter()
@@ -121,6 +139,26 @@ impl<'a> Balance<'a> {
                 .collect(),
             files: balance.files.iter().take(top).map(File::of).collect(),
             kernel: balance.kernel.iter().map(Part::of).collect(),
+            shared_elsewhere: balance
+                .elsewhere
+                .objects
+                .iter()
+                .take(top)
+                .map(Object::of)
+                .collect(),
+            files_elsewhere: balance
+                .elsewhere
+                .files
+                .iter()
+                .take(top)
+                .map(File::of)
+                .collect(),
+            ending: balance
+                .ending
+                .iter()
+                .take(top)
+                .map(|line| Ending::of(analysis, line))
+                .collect(),
         }
     }
 }
@@ -140,6 +178,19 @@ impl<'a> Anon<'a> {
                 Basis::UpperBound => "upper_bound",
             },
             age_ns: line.age_ns,
+        }
+    }
+}
+
+impl<'a> Ending<'a> {
+    fn of(analysis: &'a Analysis, line: &analyze::EndingLine) -> Self {
+        let process = &analysis.processes[line.process];
+        Self {
+            pid: process.tgid,
+            upid: process.upid,
+            name: &process.name,
+            bytes: line.bytes,
+            ago_ns: line.ago_ns,
         }
     }
 }

@@ -1,0 +1,218 @@
+//! Books drawn up of made-up runs.
+
+use super::*;
+use crate::analyze::golden::{RUNS, Script};
+use crate::model::tables::PssSource;
+use crate::model::{Tgid, WallNs};
+
+fn row(pss: i64, rss: i64, is_anon_unshared: bool) -> PssRow {
+    PssRow {
+        ts: WallNs(0),
+        boot_ns: BootNs(100),
+        upid: Upid(1),
+        pss_bytes: None,
+        pss_anon_bytes: Some(Bytes(pss)),
+        pss_file_bytes: None,
+        pss_shmem_bytes: None,
+        uss_bytes: None,
+        rss_anon_bytes: Some(Bytes(rss)),
+        rss_file_bytes: None,
+        rss_shmem_bytes: None,
+        swap_bytes: None,
+        huge_bytes: None,
+        hugetlb_bytes: None,
+        is_anon_unshared,
+        source: Some(PssSource::Smaps),
+        sampled_share: None,
+        cost_ns: DurationNs(0),
+        span_ns: DurationNs(0),
+        rss_moved_bytes: Some(Bytes(0)),
+    }
+}
+
+fn at(row: &PssRow, now: i64, at: i64) -> (i64, Basis) {
+    let (bytes, basis, _) = anon_at(row, Bytes(now), BootNs(at), false);
+    (bytes.0, basis)
+}
+
+#[test]
+fn memory_that_nobody_shares_is_exact_at_any_later_time() {
+    assert_eq!(at(&row(10, 10, true), 5000, 200), (5000, Basis::Exact));
+    let before = at(&row(10, 10, true), 5000, 50);
+    assert_eq!(before.1, Basis::Estimated);
+}
+
+#[test]
+fn after_a_fork_what_was_its_own_is_an_upper_bound() {
+    let after = |row: &PssRow| {
+        let (bytes, basis, _) = anon_at(row, Bytes(50), BootNs(200), true);
+        (bytes, basis)
+    };
+    assert_eq!(after(&row(10, 10, true)), (Bytes(50), Basis::UpperBound));
+    assert_eq!(after(&row(4, 10, false)), (Bytes(44), Basis::UpperBound));
+    let (bytes, basis, _) = anon_at(&row(10, 10, true), Bytes(50), BootNs(50), true);
+    assert_eq!((bytes, basis), (Bytes(50), Basis::UpperBound), "and before");
+}
+
+#[test]
+fn what_came_after_the_measurement_is_the_processs_own() {
+    let row = row(100, 1000, false);
+    assert_eq!(at(&row, 1005, 200), (105, Basis::Measured));
+    assert_eq!(at(&row, 1500, 200), (600, Basis::Estimated));
+    assert_eq!(at(&row, 300, 200), (0, Basis::Estimated));
+    assert_eq!(at(&row, 50, 200).0, 0);
+}
+
+#[test]
+fn a_claim_that_came_too_late_for_a_fork_is_an_upper_bound_while_the_child_lives() {
+    let basis_at = |at: &str| {
+        let mut run = Script::command(&["x"], 60.0);
+        run.process(500, None, 0.0, "x");
+        run.process(501, Some(500), 5.0, "x");
+        for tgid in [500, 501] {
+            run.edit(tgid, |row| row.cgroup = Some("/pod".to_owned()));
+            run.mem(tgid, 6.0, [200.0, 0.0, 0.0]);
+        }
+        // The recorder had not heard of the fork.
+        run.pss(500, 5.2, [200.0, 200.0], true);
+        run.exit(501, 20.0, 0);
+        run.cgroup(8.0, "/pod", [1.0, 0.25, 0.0], None);
+        run.cgroup(30.0, "/pod", [1.0, 0.25, 0.0], None);
+        let analysis = run.analyzed(Some(at));
+        let state = analysis.at.expect("a state");
+        let mut lines = state.balances[0].anon.iter();
+        let is_parent = |line: &&AnonLine| analysis.processes[line.process].tgid == Some(Tgid(500));
+        lines.find(is_parent).expect("a line").basis
+    };
+    assert_eq!(basis_at("+8s"), Basis::UpperBound);
+    assert_eq!(basis_at("+30s"), Basis::Exact);
+}
+
+#[test]
+fn objects_of_huge_pages_stand_beside_the_books() {
+    let (_, run, at) = RUNS.iter().find(|(name, ..)| *name == "shared").unwrap();
+    let state = run().analyzed(*at).at.expect("a state");
+    for balance in &state.balances {
+        let huge: Vec<_> = balance.huge_objects.iter().map(|row| &row.name).collect();
+        assert_eq!(huge, [&Some("/memfd:kv".to_owned())]);
+        assert!(balance.objects.iter().all(|row| !is_huge(row)));
+        let in_use = balance.current_bytes.expect("what is in use");
+        let lines = balance.anon_bytes()
+            + balance.objects.iter().filter_map(in_memory).sum()
+            + balance.other_shared_bytes.unwrap()
+            + balance.files_bytes()
+            + balance.other_files_bytes.unwrap()
+            + balance.kernel_bytes()
+            + balance.residual_bytes.unwrap();
+        assert_eq!(lines, in_use);
+    }
+}
+
+#[test]
+fn without_a_measurement_it_is_an_upper_bound() {
+    let unknown = PssRow {
+        pss_anon_bytes: None,
+        ..row(0, 10, false)
+    };
+    assert_eq!(at(&unknown, 7, 200), (7, Basis::UpperBound));
+}
+
+#[test]
+fn what_moved_while_it_was_read_makes_it_an_estimate() {
+    let torn = PssRow {
+        rss_moved_bytes: Some(Bytes(96)),
+        ..row(107, 107, false)
+    };
+    assert_eq!(at(&torn, 107, 200), (107, Basis::Estimated));
+    assert_eq!(at(&torn, 203, 200), (203, Basis::Estimated));
+    assert_eq!(at(&row(107, 107, false), 107, 200).1, Basis::Measured);
+}
+
+const PATH: &str = "/pod";
+
+/// One process of 1 GiB in a group, nobody sharing its memory.
+fn alone() -> Script {
+    let mut run = Script::command(&["x"], 60.0);
+    run.process(500, None, 0.0, "x");
+    run.edit(500, |row| row.cgroup = Some(PATH.to_owned()));
+    run.mem(500, 1.0, [1024.0, 0.0, 0.0]);
+    run.pss(500, 2.0, [1024.0, 1024.0], true);
+    run
+}
+
+fn of_group(run: Script, at: &str) -> Balance {
+    let state = run.analyzed(Some(at)).at.expect("a state");
+    state.balances.into_iter().next().expect("books")
+}
+
+fn gib(gib: f64) -> Bytes {
+    Bytes((gib * f64::from(1 << 30)) as i64)
+}
+
+#[test]
+fn a_ledger_is_of_the_time_of_its_reading_sum_and_lines() {
+    for (at, age_ms) in [("peak", 50), ("+9.96s", 10), ("+10.09s", -10)] {
+        let mut run = alone();
+        run.cgroup(9.95, PATH, [1.125, 1.0, 0.0], None);
+        run.mem(500, 10.0, [1143.0, 0.0, 0.0]);
+        run.mem(500, 10.05, [1024.0, 0.0, 0.0]);
+        run.cgroup(10.1, PATH, [1.125, 1.0, 0.0], None);
+        let books = of_group(run, at);
+        assert_eq!(books.anon_bytes(), gib(1.0), "{at}");
+        assert_eq!(books.residual_bytes, Some(Bytes(0)), "{at}");
+        let age = DurationNs(age_ms * 1_000_000);
+        assert_eq!((books.age_ns, books.skew_ns), (age, DurationNs(0)), "{at}");
+    }
+}
+
+#[test]
+fn what_a_process_that_has_just_ended_has_not_given_back_is_told() {
+    let ended = |at: f64| {
+        let mut run = alone();
+        run.process(501, Some(500), 5.0, "x");
+        run.edit(501, |row| row.cgroup = Some(PATH.to_owned()));
+        run.mem(501, 6.0, [1024.0, 0.0, 0.0]);
+        run.pss(501, 7.0, [1024.0, 1024.0], true);
+        run.exit(501, 10.0, 0);
+        run.cgroup(at, PATH, [2.125, 2.0, 0.0], None);
+        of_group(run, "+10.02s")
+    };
+    let books = ended(10.02);
+    assert_eq!(books.residual_bytes, Some(gib(1.0)));
+    let told: Vec<(Bytes, i64)> = books
+        .may_be_ending()
+        .iter()
+        .map(|line| (line.bytes, line.ago_ns.0 / 1_000_000))
+        .collect();
+    assert_eq!(told, [(gib(1.0), 20)]);
+    let before = ended(9.99);
+    assert_eq!(before.residual_bytes, Some(Bytes(0)));
+    assert!(before.may_be_ending().is_empty());
+}
+
+#[test]
+fn files_and_objects_that_others_pay_for_stand_beside_the_books() {
+    let mut run = alone();
+    run.cached(500, 5.0, "/models/weights", 3072.0);
+    run.object(500, 5.0, "/dev/shm/a", [2048.0, 2048.0]);
+    run.cgroup(10.0, PATH, [2.125, 1.0, 0.5], None);
+    let books = of_group(run, "+10s");
+    assert!(books.files.is_empty() && books.objects.is_empty());
+    assert_eq!(books.elsewhere.files.len(), 1);
+    assert_eq!(books.elsewhere.objects.len(), 1);
+    assert_eq!(books.other_files_bytes, Some(gib(0.5)));
+    assert_eq!(books.other_shared_bytes, Some(gib(0.5)));
+    assert_eq!(books.residual_bytes, Some(Bytes(0)));
+}
+
+#[test]
+fn an_object_that_could_not_be_asked_is_told_by_the_neighbouring_reading() {
+    let mut run = alone();
+    run.object(500, 5.0, "/dev/shm/plasmaA", [512.0, 512.0]);
+    run.unasked_object(500, 9.0, "/dev/shm/plasmaA");
+    run.cgroup(10.0, PATH, [1.625, 1.0, 0.5], None);
+    let books = of_group(run, "+10s");
+    assert_eq!(books.objects_bytes(), gib(0.5));
+    assert_eq!(books.unknown_object_count, 0);
+    assert_eq!(books.objects_age_ns, Some(DurationNs(5_000_000_000)));
+}

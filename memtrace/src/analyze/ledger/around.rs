@@ -1,0 +1,271 @@
+//! What moved around an instant, from one reading of a cgroup or of the node to the next: so that
+//! what the processes held can be told for the very moment at which what is in use was read.
+//!
+//! The pass keeps the changes since the last reading, and gives them, together with those up to
+//! the next one, to every snapshot in between.
+
+use crate::analyze::amounts::Amounts;
+use crate::model::{BootNs, DurationNs};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Readings that are no further apart were made in one go.
+const TOGETHER: DurationNs = DurationNs(20_000_000);
+/// So many changes are kept; in a storm of forks the stretch around an instant is shorter.
+const CHANGES_MAX: usize = 1 << 15;
+
+/// A process holds something else from here on; nothing before its first row and after its end.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    boot_ns: BootNs,
+    process: usize,
+    before: Amounts,
+    after: Amounts,
+}
+
+/// All that moved in a stretch of time.
+#[derive(Clone, Debug)]
+pub(in crate::analyze) struct Around {
+    from: BootNs,
+    to: BootNs,
+    changes: Arc<[Change]>,
+}
+
+impl Around {
+    /// What processes held at another instant than `at`, where they held `held`; `None` outside
+    /// of the stretch.
+    pub(in crate::analyze) fn held_at(
+        &self,
+        held: impl Iterator<Item = (usize, Amounts)>,
+        at: BootNs,
+        wanted: BootNs,
+    ) -> Option<Vec<(usize, Amounts)>> {
+        if wanted < self.from || wanted > self.to {
+            return None;
+        }
+        let mut all: BTreeMap<usize, Amounts> = held.collect();
+        let undone = self.changes.iter().rev();
+        for change in undone.filter(|change| wanted < change.boot_ns && change.boot_ns <= at) {
+            all.insert(change.process, change.before);
+        }
+        let done = self.changes.iter();
+        for change in done.filter(|change| at < change.boot_ns && change.boot_ns <= wanted) {
+            all.insert(change.process, change.after);
+        }
+        let held = all.into_iter();
+        Some(
+            held.filter(|(_, amounts)| *amounts != Amounts::NONE)
+                .collect(),
+        )
+    }
+}
+
+/// Follows the changes during the pass.
+#[derive(Debug, Default)]
+pub(in crate::analyze) struct Surroundings {
+    has_readings: bool,
+    /// Readings that were made in one go, the latest first.
+    readings: Vec<(BootNs, BootNs)>,
+    /// Since when all changes are kept; `None` before the first row.
+    from: Option<BootNs>,
+    changes: Vec<Change>,
+    /// Inside of a reading: how many changes came before it.
+    before_reading: Option<usize>,
+    is_peak_open: bool,
+    peak: Option<Around>,
+    open: Vec<usize>,
+    asked: BTreeMap<usize, Around>,
+}
+
+impl Surroundings {
+    /// `readings` are the times of all of them.
+    pub(in crate::analyze) fn new(mut readings: Vec<BootNs>) -> Self {
+        readings.sort_unstable();
+        let mut together: Vec<(BootNs, BootNs)> = Vec::new();
+        for at in readings {
+            match together.last_mut() {
+                Some((_, end)) if at - *end <= TOGETHER => *end = at,
+                _ => together.push((at, at)),
+            }
+        }
+        together.reverse();
+        Self {
+            has_readings: !together.is_empty(),
+            readings: together,
+            from: None,
+            changes: Vec::new(),
+            before_reading: None,
+            is_peak_open: false,
+            peak: None,
+            open: Vec::new(),
+            asked: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn note(
+        &mut self,
+        boot_ns: BootNs,
+        process: usize,
+        before: Amounts,
+        after: Amounts,
+    ) {
+        if !self.has_readings {
+            return;
+        }
+        if self.changes.len() >= CHANGES_MAX {
+            self.close(boot_ns);
+            self.changes.clear();
+            self.from = None;
+            self.before_reading = self.before_reading.map(|_| 0);
+        }
+        // What held before that time is not known from here.
+        self.from.get_or_insert(boot_ns);
+        self.changes.push(Change {
+            boot_ns,
+            process,
+            before,
+            after,
+        });
+    }
+
+    /// The latest state is that of the peak so far.
+    pub(super) fn note_peak(&mut self) {
+        self.is_peak_open = true;
+    }
+
+    /// A state was asked for.
+    pub(super) fn note_asked(&mut self, place: usize) {
+        self.open.push(place);
+    }
+
+    /// Every change before `time` is noted.
+    pub(super) fn pass(&mut self, time: BootNs) {
+        while let Some(&(begin, end)) = self.readings.last()
+            && begin < time
+        {
+            let before = *self.before_reading.get_or_insert(self.changes.len());
+            if end >= time {
+                return;
+            }
+            self.readings.pop();
+            self.before_reading = None;
+            self.close(end);
+            self.changes.drain(..before.min(self.changes.len()));
+            self.from = Some(begin);
+        }
+    }
+
+    /// The stretches that are open end here.
+    fn close(&mut self, to: BootNs) {
+        if !self.has_readings || !self.is_peak_open && self.open.is_empty() {
+            return;
+        }
+        let around = Around {
+            from: self.from.unwrap_or(to),
+            to,
+            changes: self.changes.as_slice().into(),
+        };
+        for place in self.open.drain(..) {
+            self.asked.insert(place, around.clone());
+        }
+        if std::mem::take(&mut self.is_peak_open) {
+            self.peak = Some(around);
+        }
+    }
+
+    /// What was around the peak, and around each state that was asked for, in that order.
+    pub(super) fn finish(mut self, end: BootNs) -> (Option<Around>, BTreeMap<usize, Around>) {
+        self.close(end);
+        (self.peak, self.asked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analyze::golden::mem_row;
+
+    fn holds(bytes: i64) -> Amounts {
+        Amounts::of(&mem_row(1, 0, Some(bytes)))
+    }
+
+    /// Process 0 holds as many bytes as it is late, at every full ten, and the peak is at `peak`.
+    fn around(readings: &[i64], peak: i64, until: i64) -> (Surroundings, Amounts) {
+        let readings = readings.iter().map(|at| BootNs(at * 1_000_000)).collect();
+        let mut surroundings = Surroundings::new(readings);
+        let mut held = (Amounts::NONE, Amounts::NONE);
+        for time in (10..=until).step_by(10) {
+            surroundings.pass(BootNs(time * 1_000_000));
+            surroundings.note(BootNs(time * 1_000_000), 0, held.0, holds(time));
+            held.0 = holds(time);
+            if time == peak {
+                surroundings.note_peak();
+                held.1 = held.0;
+            }
+        }
+        (surroundings, held.1)
+    }
+
+    fn at(readings: &[i64], peak: i64, wanted: i64) -> Option<i64> {
+        let (surroundings, held) = around(readings, peak, 1_000);
+        let (peak_around, _) = surroundings.finish(BootNs(2_000_000_000));
+        let ms = |ms: i64| BootNs(ms * 1_000_000);
+        let held = [(0, held)].into_iter();
+        let state = peak_around?.held_at(held, ms(peak), ms(wanted))?;
+        Some(
+            state
+                .first()
+                .map_or(0, |(_, amounts)| amounts.rss_or_zero()),
+        )
+    }
+
+    #[test]
+    fn what_was_held_when_it_was_read_is_told_on_both_sides_of_the_peak() {
+        let readings = [105, 305, 505, 705];
+        assert_eq!(at(&readings, 400, 305), Some(300));
+        assert_eq!(at(&readings, 400, 505), Some(500));
+        assert_eq!(at(&readings, 400, 400), Some(400));
+    }
+
+    #[test]
+    fn outside_of_the_two_readings_nothing_is_told() {
+        let readings = [105, 305, 505, 705];
+        assert_eq!(at(&readings, 400, 304), None);
+        assert_eq!(at(&readings, 400, 506), None);
+    }
+
+    #[test]
+    fn readings_of_one_go_are_both_told() {
+        // The cgroup and, some milliseconds later, the node.
+        let readings = [105, 112, 305, 312];
+        for (peak, wanted, held) in [(200, 105, 100), (200, 112, 110), (310, 305, 300)] {
+            assert_eq!(at(&readings, peak, wanted), Some(held), "{peak} {wanted}");
+        }
+        assert_eq!(at(&readings, 310, 312), Some(310));
+    }
+
+    #[test]
+    fn a_state_that_was_asked_for_is_between_its_own_readings_also_where_nothing_moves() {
+        let ms = |ms: i64| BootNs(ms * 1_000_000);
+        let readings = [100, 300, 500, 700].map(ms).to_vec();
+        let mut surroundings = Surroundings::new(readings);
+        surroundings.note(ms(10), 0, Amounts::NONE, holds(10));
+        surroundings.pass(ms(400));
+        surroundings.note_asked(0);
+        surroundings.pass(ms(900));
+        let (_, asked) = surroundings.finish(ms(1_000));
+        let around = &asked[&0];
+        for (wanted, is_told) in [(299, false), (300, true), (500, true), (501, false)] {
+            let held = [(0, holds(10))].into_iter();
+            let told = around.held_at(held, ms(400), ms(wanted));
+            assert_eq!(told.is_some(), is_told, "{wanted}");
+        }
+    }
+
+    #[test]
+    fn before_the_first_reading_and_after_the_last_one_the_other_is_told() {
+        assert_eq!(at(&[505], 300, 505), Some(500));
+        assert_eq!(at(&[505], 700, 505), Some(500));
+        assert_eq!(at(&[], 700, 505), None);
+    }
+}
