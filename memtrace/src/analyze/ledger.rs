@@ -24,6 +24,7 @@ use super::roster::Roster;
 use super::series::{Series, SeriesPoint};
 use crate::model::{BootNs, Bytes};
 use slot::Slot;
+use std::collections::HashSet;
 
 const TOTAL_BUCKETS: usize = 128;
 
@@ -100,8 +101,15 @@ pub(super) struct Ledger<'a> {
     first: Option<BootNs>,
     row_count: u32,
     curve: Option<Series>,
-    /// Of the sum, up to the end of the command where there is one.
+    /// Of the sum, up to the end of the command where there is one, in the longest stretch
+    /// without an OOM kill: a kill's fall says nothing of what led to it.
     growth: Option<Growth>,
+    /// Where the stretch that is told begins, and how long it is.
+    stretch_from: Option<BootNs>,
+    stretch_ns: i64,
+    has_stretches_ended: bool,
+    /// Victims of the OOM killer.
+    victims: HashSet<usize>,
     gauge: Gauge<Amounts>,
     tellings: Tellings,
     doubts: Doubts,
@@ -116,6 +124,7 @@ impl<'a> Ledger<'a> {
         mut asked: Vec<BootNs>,
         mut gauges: Gauges,
         tellings: Tellings,
+        victims: HashSet<usize>,
     ) -> Self {
         asked.sort_unstable_by(|a, b| b.cmp(a));
         asked.dedup();
@@ -143,6 +152,10 @@ impl<'a> Ledger<'a> {
             row_count: 0,
             curve: None,
             growth: None,
+            stretch_from: None,
+            stretch_ns: -1,
+            has_stretches_ended: false,
+            victims,
             gauge: gauges.tree,
             tellings,
             doubts: gauges.doubts,
@@ -177,12 +190,22 @@ impl<'a> Ledger<'a> {
         if position == self.slots.len() {
             self.slots.push(Slot::new(None, false));
         }
+        if self.slots[position].row_count == 0 {
+            self.slots[position].inherited_anon = self.inheritable(position);
+        }
         self.slots[position].saw(sample.amounts, sample.boot_ns);
         self.row_count = self.row_count.saturating_add(1);
         if !self.slots[position].has_ended {
             self.doubt(position, &sample.amounts, time);
             self.change(position, Some(sample.amounts), time);
         }
+    }
+
+    /// The anonymous memory of a process's parent, at the process's first row.
+    fn inheritable(&self, position: usize) -> Option<Bytes> {
+        let parent = self.roster.processes.get(position)?.parent?;
+        let parent = self.slots.get(parent).filter(|parent| parent.is_present)?;
+        parent.now.anon()
     }
 
     /// Takes what processes measured of themselves before an instant. Before its first row a
@@ -232,9 +255,7 @@ impl<'a> Ledger<'a> {
             totals,
             held: self.held(|slot| slot.at_maximum(self.maximum)),
         });
-        if self.roster.command_end().is_none() {
-            self.growth = self.grown_until(end);
-        }
+        self.end_stretch(end);
         let ends = self
             .roster
             .processes
@@ -274,8 +295,9 @@ impl<'a> Ledger<'a> {
             let end = self.now.map_or(end, |now| now.max(end));
             self.move_to(end);
             // What is left running after a command says nothing of its growth.
-            if self.roster.is_command(position) {
-                self.growth = self.grown_until(end);
+            if self.victims.contains(&position) || self.roster.is_command(position) {
+                self.end_stretch(end);
+                self.has_stretches_ended |= self.roster.is_command(position);
             }
             self.slots[position].has_ended = true;
             if self.slots[position].is_present {
@@ -320,9 +342,16 @@ impl<'a> Ledger<'a> {
         self.now = Some(time);
     }
 
-    fn grown_until(&self, end: BootNs) -> Option<Growth> {
-        let (first, curve) = self.first.zip(self.curve.as_ref())?;
-        growth::fit(curve.points(), (first, end), self.row_count)
+    fn end_stretch(&mut self, end: BootNs) {
+        let Some((first, curve)) = self.first.zip(self.curve.as_ref()) else {
+            return;
+        };
+        let from = self.stretch_from.replace(end).unwrap_or(first);
+        if self.has_stretches_ended || (end - from).0 <= self.stretch_ns {
+            return;
+        }
+        self.stretch_ns = (end - from).0;
+        self.growth = growth::fit(curve.points(), (from, end), self.row_count);
     }
 
     fn gauge_until(&mut self, time: BootNs, from: BootNs) {

@@ -57,6 +57,9 @@ pub struct Process {
     pub peak: Peak,
     /// ru_maxrss.
     pub kernel_maxrss_bytes: Option<Bytes>,
+    /// What it can share of its parent's anonymous memory: what that held at its fork. `None`
+    /// where it executed a program since, and where the fork was not seen.
+    pub shared_by_fork_bytes: Option<Bytes>,
     /// How it grew; `None` when too short to tell.
     pub growth: Option<Growth>,
 }

@@ -97,6 +97,7 @@ impl Roster {
             ending: Ending::Unknown,
             peak: Peak::UNKNOWN,
             kernel_maxrss_bytes: None,
+            shared_by_fork_bytes: None,
             growth: None,
         });
         self.index.insert(upid, position);
@@ -251,6 +252,7 @@ fn process_of(row: &ProcessRow, texts: &mut Interner) -> Process {
         ending: Ending::of(row),
         peak: Peak::of(row),
         kernel_maxrss_bytes: row.kernel_maxrss_bytes,
+        shared_by_fork_bytes: None,
         growth: None,
     }
 }

@@ -4,11 +4,11 @@ use crate::analyze::amounts::Amounts;
 use crate::analyze::growth::{self, Growth};
 use crate::analyze::phases::Gauge;
 use crate::analyze::series::Series;
-use crate::model::BootNs;
+use crate::model::{BootNs, Bytes};
 
-/// A process's curve is kept once it has lived this long: a quarter of the shortest life for
-/// which growth is told, and that first quarter is left out of the fit.
-pub(in crate::analyze) const CURVE_AFTER_NS: i64 = 15_000_000_000;
+/// A process's curve is kept once it has lived this long: what comes before is warm-up, and left
+/// out of its growth.
+pub(in crate::analyze) const CURVE_AFTER_NS: i64 = growth::WARM_UP_NS;
 const PROCESS_BUCKETS: usize = 64;
 
 /// What the pass found out about one process.
@@ -17,6 +17,8 @@ pub(in crate::analyze) struct Seen {
     pub(in crate::analyze) highest: Amounts,
     pub(in crate::analyze) highest_boot_ns: BootNs,
     pub(in crate::analyze) growth: Option<Growth>,
+    /// The anonymous memory of its parent when it was first seen.
+    pub(in crate::analyze) inherited_anon: Option<Bytes>,
 }
 
 /// What is known of a process during the pass.
@@ -37,6 +39,7 @@ pub(super) struct Slot {
     pub(super) curve: Option<Box<Series>>,
     pub(super) gauge: Option<Box<Gauge<Amounts>>>,
     pub(super) growth: Option<Growth>,
+    pub(super) inherited_anon: Option<Bytes>,
 }
 
 impl Slot {
@@ -57,6 +60,7 @@ impl Slot {
             curve: None,
             gauge: None,
             growth: None,
+            inherited_anon: None,
         }
     }
 
@@ -110,6 +114,7 @@ impl Slot {
             highest: self.highest,
             highest_boot_ns: self.highest_boot_ns,
             growth: self.growth,
+            inherited_anon: self.inherited_anon,
         })
     }
 

@@ -1,0 +1,138 @@
+//! The shared object that filled a group: a file of a tmpfs, a memfd, a segment of System V. It
+//! grows in nobody's RSS while nobody maps it.
+
+use super::MAX_KILLS_EXAMINED;
+use super::windows::Windows;
+use crate::analyze::RowSource;
+use crate::analyze::balance::in_memory;
+use crate::analyze::roster::Roster;
+use crate::analyze::surroundings::is_within;
+use crate::model::tables::{OomRow, ShmObjectRow};
+use crate::model::{BootNs, Bytes, Upid};
+use std::collections::HashMap;
+
+/// An object outlives the process that was killed, so what is read within this after the kill is
+/// what it was then, at most.
+const SEEN_LATER_NS: i64 = 10_000_000_000;
+
+/// A shared object at a kill.
+#[derive(Clone, Debug)]
+pub struct GrownObject {
+    /// What it is, as it was read last before the kill or first after it.
+    pub row: ShmObjectRow,
+    /// What it took of memory.
+    pub bytes: Bytes,
+    /// By how much it grew in the window that is told.
+    pub grown_bytes: Bytes,
+    /// Who has it, where it is known: the processes that map it, else the one that was seen to
+    /// have it open.
+    pub holders: Vec<usize>,
+    /// Whether those map it; else they have it open.
+    pub is_mapped: bool,
+}
+
+/// The objects around one kill, by device and inode: at the kill, and at the starts of its
+/// windows.
+#[derive(Default)]
+pub(super) struct Objects {
+    at: HashMap<(String, i64), Around>,
+}
+
+#[derive(Default)]
+struct Around {
+    at_kill: Option<ShmObjectRow>,
+    before: Vec<Option<(BootNs, Bytes)>>,
+}
+
+/// Reads the objects around every kill that is examined.
+pub(super) fn read<S: RowSource>(
+    source: &S,
+    kills: &[OomRow],
+    windows: &Windows,
+) -> Result<Vec<Objects>, S::Error> {
+    let examined = kills.iter().take(MAX_KILLS_EXAMINED);
+    let mut all: Vec<(&OomRow, Objects)> =
+        examined.map(|kill| (kill, Objects::default())).collect();
+    if !all.is_empty() {
+        source.scan(&[], |row: ShmObjectRow| {
+            for (kill, objects) in &mut all {
+                objects.take(kill.boot_ns, windows.before(kill.boot_ns), &row);
+            }
+        })?;
+    }
+    Ok(all.into_iter().map(|(_, objects)| objects).collect())
+}
+
+impl Objects {
+    fn take(&mut self, kill: BootNs, starts: &[BootNs], row: &ShmObjectRow) {
+        let key = (row.device.clone(), row.inode);
+        let around = self.at.entry(key).or_default();
+        around.before.resize(starts.len(), None);
+        let later = (row.boot_ns - kill).0;
+        let is_better = match &around.at_kill {
+            _ if later > SEEN_LATER_NS => false,
+            None => true,
+            // One that is gone tells nothing of what it was.
+            Some(kept) if kept.boot_ns <= kill => {
+                (kept.boot_ns..=kill).contains(&row.boot_ns)
+                    || (later > 0 && in_memory(row) > in_memory(kept))
+            }
+            Some(kept) => row.boot_ns < kept.boot_ns && in_memory(row).is_some(),
+        };
+        if is_better {
+            around.at_kill = Some(row.clone());
+        }
+        let Some(bytes) = in_memory(row) else { return };
+        for (kept, start) in around.before.iter_mut().zip(starts) {
+            let is_later = kept.is_none_or(|(at, _)| at <= row.boot_ns);
+            if row.boot_ns <= *start && is_later {
+                *kept = Some((row.boot_ns, bytes));
+            }
+        }
+    }
+
+    /// The object that grew most in a window, of those that the limit can be charged for.
+    pub(super) fn grown_most(
+        &self,
+        memcg: Option<&str>,
+        window: usize,
+        roster: &Roster,
+    ) -> Option<GrownObject> {
+        let is_charged = |row: &ShmObjectRow| {
+            let first = row.first_mapper_upid.or(row.first_opener_upid);
+            let first = first.and_then(|upid| roster.find(upid));
+            let first = first.and_then(|place| roster.processes.get(place));
+            match (memcg, first.and_then(|process| process.cgroup.as_deref())) {
+                (Some(memcg), Some(cgroup)) => is_within(cgroup, memcg),
+                // Who wrote it is not known, or it is the machine that was full.
+                _ => true,
+            }
+        };
+        let grown = self.at.values().filter_map(|around| {
+            let row = around.at_kill.as_ref().filter(|row| is_charged(row))?;
+            let bytes = in_memory(row)?;
+            let before = around.before.get(window).copied().flatten();
+            let before = before.map_or(Bytes(0), |(_, bytes)| bytes);
+            Some((bytes - before, bytes, row))
+        });
+        let (grown_bytes, bytes, row) =
+            grown.max_by_key(|(grown, bytes, row)| (*grown, *bytes, row.inode))?;
+        if grown_bytes.0 <= 0 {
+            return None;
+        }
+        let mappers = row.mappers.split(' ').filter_map(|upid| upid.parse().ok());
+        let mappers: Vec<usize> = mappers.filter_map(|upid| roster.find(Upid(upid))).collect();
+        let opener = row.first_opener_upid.and_then(|upid| roster.find(upid));
+        let is_mapped = !mappers.is_empty();
+        Some(GrownObject {
+            row: row.clone(),
+            bytes,
+            grown_bytes,
+            holders: match is_mapped {
+                true => mappers,
+                false => opener.into_iter().collect(),
+            },
+            is_mapped,
+        })
+    }
+}
