@@ -190,22 +190,12 @@ impl<'a> Ledger<'a> {
         if position == self.slots.len() {
             self.slots.push(Slot::new(None, false));
         }
-        if self.slots[position].row_count == 0 {
-            self.slots[position].inherited_anon = self.inheritable(position);
-        }
         self.slots[position].saw(sample.amounts, sample.boot_ns);
         self.row_count = self.row_count.saturating_add(1);
         if !self.slots[position].has_ended {
             self.doubt(position, &sample.amounts, time);
             self.change(position, Some(sample.amounts), time);
         }
-    }
-
-    /// The anonymous memory of a process's parent, at the process's first row.
-    fn inheritable(&self, position: usize) -> Option<Bytes> {
-        let parent = self.roster.processes.get(position)?.parent?;
-        let parent = self.slots.get(parent).filter(|parent| parent.is_present)?;
-        parent.now.anon()
     }
 
     /// Takes what processes measured of themselves before an instant. Before its first row a

@@ -215,7 +215,6 @@ impl Read<'_> {
             (told::Winner::Grower(_), _) => None,
         });
         let is_shared = grown_kind.is_some_and(|(kind, _)| kind == HeldKind::Shared);
-        let memcg = row.memcg.as_deref();
         PostMortem {
             is_of_node: kinds::is_of_node(row),
             in_use_bytes: in_use,
@@ -225,7 +224,7 @@ impl Read<'_> {
             grown_kind,
             grown_object: window
                 .filter(|_| is_shared)
-                .and_then(|window| self.objects.grown_most(memcg, window, roster)),
+                .and_then(|window| self.objects.grown_most(row, window, roster)),
             kinds: kinds(window),
             windows,
             growers,

@@ -49,6 +49,8 @@ pub struct Process {
     pub start_boot_ns: BootNs,
     /// When the recording first saw it.
     pub first_seen_boot_ns: BootNs,
+    /// Anonymous memory that fork gave the address space it runs in; `None` when unknown.
+    pub inherited_anon_bytes: Option<Bytes>,
     /// When it ended.
     pub exit_boot_ns: Option<BootNs>,
     /// How it ended.
@@ -57,9 +59,6 @@ pub struct Process {
     pub peak: Peak,
     /// ru_maxrss.
     pub kernel_maxrss_bytes: Option<Bytes>,
-    /// What it can share of its parent's anonymous memory: what that held at its fork. `None`
-    /// where it executed a program since, and where the fork was not seen.
-    pub shared_by_fork_bytes: Option<Bytes>,
     /// How it grew; `None` when too short to tell.
     pub growth: Option<Growth>,
 }

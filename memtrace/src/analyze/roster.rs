@@ -93,11 +93,11 @@ impl Roster {
             container_id: None,
             start_boot_ns: boot_ns,
             first_seen_boot_ns: boot_ns,
+            inherited_anon_bytes: None,
             exit_boot_ns: None,
             ending: Ending::Unknown,
             peak: Peak::UNKNOWN,
             kernel_maxrss_bytes: None,
-            shared_by_fork_bytes: None,
             growth: None,
         });
         self.index.insert(upid, position);
@@ -248,11 +248,11 @@ fn process_of(row: &ProcessRow, texts: &mut Interner) -> Process {
         container_id,
         start_boot_ns: row.start_boot_ns,
         first_seen_boot_ns: row.first_seen_boot_ns,
+        inherited_anon_bytes: row.inherited_anon_bytes,
         exit_boot_ns: row.exit_boot_ns,
         ending: Ending::of(row),
         peak: Peak::of(row),
         kernel_maxrss_bytes: row.kernel_maxrss_bytes,
-        shared_by_fork_bytes: None,
         growth: None,
     }
 }

@@ -127,9 +127,6 @@ where
             let peak = process.peak;
             process.peak = peak.with_series(seen.highest, seen.highest_boot_ns, ran_before);
             process.growth = seen.growth;
-            let is_copy =
-                info.backend == "bpf" && !ran_before && !execs.contains_key(&process.upid);
-            process.shared_by_fork_bytes = seen.inherited_anon.filter(|_| is_copy);
         }
     }
     let mappings = mappings::read(source, &sizes, &mut roster)?;

@@ -4,7 +4,7 @@ use crate::analyze::amounts::Amounts;
 use crate::analyze::growth::{self, Growth};
 use crate::analyze::phases::Gauge;
 use crate::analyze::series::Series;
-use crate::model::{BootNs, Bytes};
+use crate::model::BootNs;
 
 /// A process's curve is kept once it has lived this long: what comes before is warm-up, and left
 /// out of its growth.
@@ -17,8 +17,6 @@ pub(in crate::analyze) struct Seen {
     pub(in crate::analyze) highest: Amounts,
     pub(in crate::analyze) highest_boot_ns: BootNs,
     pub(in crate::analyze) growth: Option<Growth>,
-    /// The anonymous memory of its parent when it was first seen.
-    pub(in crate::analyze) inherited_anon: Option<Bytes>,
 }
 
 /// What is known of a process during the pass.
@@ -39,7 +37,6 @@ pub(super) struct Slot {
     pub(super) curve: Option<Box<Series>>,
     pub(super) gauge: Option<Box<Gauge<Amounts>>>,
     pub(super) growth: Option<Growth>,
-    pub(super) inherited_anon: Option<Bytes>,
 }
 
 impl Slot {
@@ -60,7 +57,6 @@ impl Slot {
             curve: None,
             gauge: None,
             growth: None,
-            inherited_anon: None,
         }
     }
 
@@ -114,7 +110,6 @@ impl Slot {
             highest: self.highest,
             highest_boot_ns: self.highest_boot_ns,
             growth: self.growth,
-            inherited_anon: self.inherited_anon,
         })
     }
 

@@ -78,7 +78,7 @@ impl Own {
             // Where kinds are unknown.
             _ => (amounts.rss()?.0, 0),
         };
-        let inherited = process.shared_by_fork_bytes.map_or(0, |bytes| bytes.0);
+        let inherited = process.inherited_anon_bytes.map_or(0, |bytes| bytes.0);
         let inherited = inherited.clamp(0, anon.max(0));
         Some(Self {
             alone: anon - inherited,
@@ -168,7 +168,7 @@ pub(super) fn growers(
             (kill.victim_rss_anon_bytes, kill.victim_rss_shmem_bytes)
     {
         let inherited = processes[victim]
-            .shared_by_fork_bytes
+            .inherited_anon_bytes
             .map_or(0, |bytes| bytes.0);
         let inherited = inherited.clamp(0, anon.0.max(0));
         *own = Own {

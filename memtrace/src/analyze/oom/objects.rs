@@ -7,8 +7,8 @@ use crate::analyze::RowSource;
 use crate::analyze::balance::in_memory;
 use crate::analyze::roster::Roster;
 use crate::analyze::surroundings::is_within;
-use crate::model::tables::{OomRow, ShmObjectRow};
-use crate::model::{BootNs, Bytes, Upid};
+use crate::model::tables::{LeftObjectRow, OomRow, ShmObjectRow};
+use crate::model::{BootNs, Bytes, DurationNs, Upid};
 use std::collections::HashMap;
 
 /// An object outlives the process that was killed, so what is read within this after the kill is
@@ -22,6 +22,8 @@ pub struct GrownObject {
     pub row: ShmObjectRow,
     /// What it took of memory.
     pub bytes: Bytes,
+    /// How much earlier than the kill that was read; zero when it was after it.
+    pub age_ns: DurationNs,
     /// By how much it grew in the window that is told.
     pub grown_bytes: Bytes,
     /// Who has it, where it is known: the processes that map it, else the one that was seen to
@@ -59,6 +61,15 @@ pub(super) fn read<S: RowSource>(
                 objects.take(kill.boot_ns, windows.before(kill.boot_ns), &row);
             }
         })?;
+        // A recording that ends with the kill looks at them once more.
+        source.scan(&[], |row: LeftObjectRow| {
+            for (kill, objects) in &mut all {
+                let later = row.boot_ns - kill.boot_ns;
+                if (0..=SEEN_LATER_NS).contains(&later.0) {
+                    objects.take_left(&row);
+                }
+            }
+        })?;
     }
     Ok(all.into_iter().map(|(_, objects)| objects).collect())
 }
@@ -91,10 +102,47 @@ impl Objects {
         }
     }
 
+    /// Takes an object that was found after the kill, at the end of the recording.
+    fn take_left(&mut self, row: &LeftObjectRow) {
+        let Some(device) = row.device.clone() else {
+            return;
+        };
+        let around = self.at.entry((device.clone(), row.inode)).or_default();
+        let known = around.at_kill.take();
+        if known
+            .as_ref()
+            .is_some_and(|known| in_memory(known) >= row.allocated_bytes)
+        {
+            around.at_kill = known;
+            return;
+        }
+        around.at_kill = Some(ShmObjectRow {
+            ts: row.ts,
+            boot_ns: row.boot_ns,
+            device,
+            inode: row.inode,
+            kind: row.kind,
+            name: Some(row.name.clone()),
+            is_deleted: false,
+            family: row.family,
+            creator_tgid: row.creator_tgid,
+            size_bytes: row.size_bytes,
+            allocated_bytes: row.allocated_bytes,
+            resident_bytes: None,
+            mapper_count: 0,
+            mappers: known
+                .as_ref()
+                .map_or_else(String::new, |known| known.mappers.clone()),
+            first_mapper_upid: known.as_ref().and_then(|known| known.first_mapper_upid),
+            first_opener_upid: known.as_ref().and_then(|known| known.first_opener_upid),
+            has_other_mapper: None,
+        });
+    }
+
     /// The object that grew most in a window, of those that the limit can be charged for.
     pub(super) fn grown_most(
         &self,
-        memcg: Option<&str>,
+        kill: &OomRow,
         window: usize,
         roster: &Roster,
     ) -> Option<GrownObject> {
@@ -102,7 +150,10 @@ impl Objects {
             let first = row.first_mapper_upid.or(row.first_opener_upid);
             let first = first.and_then(|upid| roster.find(upid));
             let first = first.and_then(|place| roster.processes.get(place));
-            match (memcg, first.and_then(|process| process.cgroup.as_deref())) {
+            match (
+                kill.memcg.as_deref(),
+                first.and_then(|process| process.cgroup.as_deref()),
+            ) {
                 (Some(memcg), Some(cgroup)) => is_within(cgroup, memcg),
                 // Who wrote it is not known, or it is the machine that was full.
                 _ => true,
@@ -127,6 +178,7 @@ impl Objects {
         Some(GrownObject {
             row: row.clone(),
             bytes,
+            age_ns: DurationNs((kill.boot_ns - row.boot_ns).0.max(0)),
             grown_bytes,
             holders: match is_mapped {
                 true => mappers,

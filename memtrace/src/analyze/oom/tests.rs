@@ -1,8 +1,8 @@
 //! Kills whose culprit is known.
 
-use crate::analyze::golden::{RUNS, Script, boot, mem_row, upid, wall};
+use crate::analyze::golden::{RUNS, Script, boot, upid, wall};
 use crate::analyze::{Analysis, HeldKind, OomFinding};
-use crate::model::tables::{MappingKind, MemRow, MemSource, ShmObjectRow};
+use crate::model::tables::{LeftObjectRow, MappingKind, ShmObjectRow};
 use crate::model::{Bytes, DurationNs, Tgid};
 
 const POD: &str = "/pod";
@@ -17,20 +17,10 @@ fn run(seconds: f64) -> Script {
             process.cgroup = Some(format!("{POD}/{name}"))
         });
     }
-    executes(&mut run, 2, 0.5);
-    executes(&mut run, 3, 0.5);
     run.mem(1, 0.5, [2_000.0, 100.0, 0.0]);
     run.mem(2, 0.5, [100.0, 10.0, 0.0]);
     run.mem(3, 0.5, [500.0, 10.0, 0.0]);
     run
-}
-
-/// A process runs a program of its own: it shares no page with its parent any more.
-fn executes(run: &mut Script, tgid: u32, at: f64) {
-    run.put(MemRow {
-        source: Some(MemSource::Exec),
-        ..mem_row(upid(Tgid(tgid)).0, boot(at).0, Some(0))
-    });
 }
 
 fn only(analysis: &Analysis) -> &OomFinding {
@@ -169,7 +159,10 @@ fn children_that_write_to_what_they_inherited_grew_by_the_copies_alone() {
     run.mem(1, 60.0, [1_000.0, 100.0, 0.0]);
     for child in 10..15 {
         run.process(child, Some(1), 90.0, "serve");
-        run.edit(child, |process| process.cgroup = Some(POD.to_owned()));
+        run.edit(child, |process| {
+            process.cgroup = Some(POD.to_owned());
+            process.inherited_anon_bytes = Some(Bytes(1_000 << 20));
+        });
         // Nothing of its own: all pages are the parent's, and stay as many when they are copied.
         run.mem(child, 90.1, [1_000.0, 10.0, 0.0]);
     }
@@ -196,9 +189,6 @@ fn those_who_matter_have_a_line_each_and_small_ones_share_one() {
         run.edit(loader, |process| process.cgroup = Some(POD.to_owned()));
         run.mem(loader, 51.0, [10.0, 0.0, 0.0]);
         run.mem(loader, 95.0, [10.0 + grown, 0.0, 0.0]);
-    }
-    for loader in 10..14 {
-        executes(&mut run, loader, 50.5);
     }
     run.oom(3, 1, 100.0, POD, LIMIT);
     let analysis = run.analyzed(None);
@@ -262,6 +252,42 @@ fn a_file_of_a_tmpfs_that_nobody_maps_is_named_with_who_has_it_open() {
 }
 
 #[test]
+fn a_file_that_is_left_after_the_kill_is_as_large_as_it_was_found_then() {
+    let mut run = run(102.0);
+    run.cgroup(80.0, POD, [2.0, 1.5, 0.125], Some(LIMIT));
+    run.oom(3, 2, 100.0, POD, LIMIT);
+    for record in &mut run.rows.0 {
+        if let crate::model::Record::Oom(row) = record {
+            row.memcg_shmem_bytes = Some(Bytes(1_500 << 20));
+            row.memcg_file_bytes = Some(Bytes(1_510 << 20));
+        }
+    }
+    run.put(LeftObjectRow {
+        ts: wall(101.0),
+        boot_ns: boot(101.0),
+        device: Some("0:25".to_owned()),
+        inode: 9,
+        kind: Some(MappingKind::Tmpfs),
+        name: "/dev/shm/dump".to_owned(),
+        family: None,
+        creator_tgid: None,
+        uid: Some(1000),
+        size_bytes: Some(Bytes(1_400 << 20)),
+        allocated_bytes: Some(Bytes(1_400 << 20)),
+        is_certain: true,
+    });
+    let analysis = run.analyzed(None);
+    let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
+    let object = found.grown_object.as_ref().expect("an object");
+    assert_eq!(object.row.name.as_deref(), Some("/dev/shm/dump"));
+    assert_eq!(
+        (object.bytes.0 >> 20, object.age_ns),
+        (1_400, DurationNs(0))
+    );
+    assert!(object.holders.is_empty());
+}
+
+#[test]
 fn the_leak_of_the_tree_before_a_kill_is_told_though_its_sum_falls_by_it() {
     let mut run = Script::command(&["serve"], 900.0);
     run.process(1, None, 0.0, "serve");
@@ -300,7 +326,6 @@ fn shared_memory_counts_once_in_those_who_grew_together() {
     for loader in 10..14 {
         run.process(loader, Some(1), 90.0, "loader");
         run.edit(loader, |process| process.cgroup = Some(POD.to_owned()));
-        executes(&mut run, loader, 90.5);
         run.mem(loader, 95.0, [100.0, 0.0, 512.0]);
     }
     run.oom(3, 1, 100.0, POD, LIMIT);

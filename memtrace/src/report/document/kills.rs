@@ -216,7 +216,11 @@ fn object_words(analysis: &Analysis, object: &GrownObject) -> String {
             words::count(rest.len())
         ),
     };
-    format!("most of it in {name} (+{grown} to {all}), {who}")
+    let age = match object.age_ns.as_secs_f64() {
+        age if age < 1.0 => String::new(),
+        _ => format!(" when read {} before", words::duration(object.age_ns)),
+    };
+    format!("most of it in {name} (+{grown} to {all}{age}), {who}")
 }
 
 /// Anonymous and shared memory: what its end could give back.

@@ -99,6 +99,7 @@ struct GrownObject<'a> {
     device: &'a str,
     inode: i64,
     bytes: Bytes,
+    age_ns: DurationNs,
     grown_bytes: Bytes,
     is_mapped: bool,
     held_by: Vec<Who<'a>>,
@@ -183,6 +184,7 @@ impl<'a> PostMortem<'a> {
                 device: &object.row.device,
                 inode: object.row.inode,
                 bytes: object.bytes,
+                age_ns: object.age_ns,
                 grown_bytes: object.grown_bytes,
                 is_mapped: object.is_mapped,
                 held_by: object
