@@ -214,7 +214,8 @@ impl Read<'_> {
             (told::Winner::Kind(kind), grown) => Some((kind, grown)),
             (told::Winner::Grower(_), _) => None,
         });
-        let is_shared = grown_kind.is_some_and(|(kind, _)| kind == HeldKind::Shared);
+        let shared = grown_kind.filter(|(kind, _)| *kind == HeldKind::Shared);
+        let shared = window.zip(shared.map(|(_, grown)| grown));
         PostMortem {
             is_of_node: kinds::is_of_node(row),
             in_use_bytes: in_use,
@@ -222,9 +223,7 @@ impl Read<'_> {
             is_sudden: told.is_some_and(|told| told.is_sudden),
             leak: told.and_then(|told| told::leak(&growers, &told, &windows, whole)),
             grown_kind,
-            grown_object: window
-                .filter(|_| is_shared)
-                .and_then(|window| self.objects.grown_most(row, window, roster)),
+            grown_object: shared.and_then(|grown| self.objects.grown_most(row, grown, roster)),
             kinds: kinds(window),
             windows,
             growers,

@@ -15,6 +15,19 @@ use std::collections::HashMap;
 /// what it was then, at most.
 const SEEN_LATER_NS: i64 = 10_000_000_000;
 
+/// An object with one part in so many of the growth explains a good part of it.
+const GOOD_PART: i64 = 4;
+/// What is read after a kill can be more than it was then, by one part in so many.
+const SLACK_PART: i64 = 8;
+
+/// Whether the group with the limit pays for an object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Charged {
+    Known(bool),
+    /// Nobody recorded was seen to have it.
+    Unknown,
+}
+
 /// A shared object at a kill.
 #[derive(Clone, Debug)]
 pub struct GrownObject {
@@ -139,38 +152,45 @@ impl Objects {
         });
     }
 
-    /// The object that grew most in a window, of those that the limit can be charged for.
+    /// The object that grew most in a window in which shared memory grew by `grown`. Whose object
+    /// nobody knows can be of another group: it is told only where none of a known process has a
+    /// good part of the growth, and not when it is more than the group's.
     pub(super) fn grown_most(
         &self,
         kill: &OomRow,
-        window: usize,
+        (window, grown): (usize, Bytes),
         roster: &Roster,
     ) -> Option<GrownObject> {
-        let is_charged = |row: &ShmObjectRow| {
+        let charged = |row: &ShmObjectRow| {
             let first = row.first_mapper_upid.or(row.first_opener_upid);
             let first = first.and_then(|upid| roster.find(upid));
             let first = first.and_then(|place| roster.processes.get(place));
             match (
-                kill.memcg.as_deref(),
+                &kill.memcg,
                 first.and_then(|process| process.cgroup.as_deref()),
             ) {
-                (Some(memcg), Some(cgroup)) => is_within(cgroup, memcg),
-                // Who wrote it is not known, or it is the machine that was full.
-                _ => true,
+                (Some(memcg), Some(cgroup)) => Charged::Known(is_within(cgroup, memcg)),
+                (None, _) => Charged::Known(true),
+                (Some(_), None) => Charged::Unknown,
             }
         };
-        let grown = self.at.values().filter_map(|around| {
-            let row = around.at_kill.as_ref().filter(|row| is_charged(row))?;
+        let all = self.at.values().filter_map(|around| {
+            let row = around.at_kill.as_ref()?;
             let bytes = in_memory(row)?;
             let before = around.before.get(window).copied().flatten();
             let before = before.map_or(Bytes(0), |(_, bytes)| bytes);
-            Some((bytes - before, bytes, row))
+            let own = bytes - before;
+            let least = match charged(row) {
+                Charged::Known(true) => Bytes(1),
+                Charged::Known(false) => return None,
+                Charged::Unknown if own.0 > grown.0 + grown.0 / SLACK_PART => return None,
+                Charged::Unknown => Bytes(grown.0 / GOOD_PART),
+            };
+            let is_known = charged(row) == Charged::Known(true);
+            (own >= least).then_some((is_known && own.0 >= grown.0 / GOOD_PART, own, bytes, row))
         });
-        let (grown_bytes, bytes, row) =
-            grown.max_by_key(|(grown, bytes, row)| (*grown, *bytes, row.inode))?;
-        if grown_bytes.0 <= 0 {
-            return None;
-        }
+        let (_, grown_bytes, bytes, row) =
+            all.max_by_key(|(is_known, own, bytes, row)| (*is_known, *own, *bytes, row.inode))?;
         let mappers = row.mappers.split(' ').filter_map(|upid| upid.parse().ok());
         let mappers: Vec<usize> = mappers.filter_map(|upid| roster.find(Upid(upid))).collect();
         let opener = row.first_opener_upid.and_then(|upid| roster.find(upid));

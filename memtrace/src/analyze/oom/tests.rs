@@ -230,6 +230,8 @@ fn a_file_of_a_tmpfs_that_nobody_maps_is_named_with_who_has_it_open() {
         has_other_mapper: None,
     };
     run.put(object(1, 20.0, 900, None));
+    // Of another group, and larger than all that this one has.
+    run.put(object(3, 95.0, 3_900, None));
     run.put(object(2, 95.0, 700, Some(2)));
     // Read once more, after the kill, and larger then than before.
     run.put(object(2, 100.4, 1_400, Some(2)));
