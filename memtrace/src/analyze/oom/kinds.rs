@@ -105,6 +105,9 @@ struct Before {
     until: Option<(BootNs, Kinds)>,
     /// The first one after it: at the start of a recording there is no earlier one.
     since: Option<(BootNs, Kinds)>,
+    /// Whether that is late in the window: it says which kinds are known, and how many others
+    /// there are.
+    is_since_late: bool,
 }
 
 impl Before {
@@ -114,13 +117,15 @@ impl Before {
         let middle = BootNs(start.0 + length / 2);
         self.late = BootNs(start.0 + length / PROMPT_PART);
         let is_first = self.since.is_none_or(|(kept, _)| at < kept);
-        if at > start && at <= middle && is_first {
+        if at > start && at <= kill && is_first {
             self.since = Some((at, kinds));
+            self.is_since_late = at > middle;
         }
     }
 
     fn kinds(&self) -> Option<Kinds> {
-        self.until.or(self.since).map(|(_, kinds)| kinds)
+        let since = self.since.filter(|_| !self.is_since_late);
+        self.until.or(since).map(|(_, kinds)| kinds)
     }
 
     /// What the group held at the start of the window, and whether a part of what came since
@@ -131,8 +136,8 @@ impl Before {
             (None, Some((_, kinds))) if is_new && kinds.other_process_count == Some(0) => {
                 (kinds.emptied(), false)
             }
-            (None, Some((at, kinds))) => (kinds, at > self.late),
-            (None, None) => (Kinds::default(), false),
+            (None, Some((at, kinds))) if !self.is_since_late => (kinds, at > self.late),
+            (None, _) => (Kinds::default(), false),
         }
     }
 }
