@@ -358,6 +358,74 @@ mod needs_bpf {
             Ok(())
         }
 
+        /// Kills whose cause is known.
+        mod staged {
+            use super::*;
+            use scenario::Stage;
+
+            fn stage(stage: Stage) -> anyhow::Result<()> {
+                need::require("bpf");
+                need::require("memcg");
+                all_hold(scenario::staged(BPF, stage)?);
+                Ok(())
+            }
+
+            #[test]
+            fn of_one_that_grows_until_it_is_killed() -> anyhow::Result<()> {
+                stage(Stage::Single)
+            }
+
+            #[test]
+            fn of_one_that_grows_where_a_small_one_meets_the_limit() -> anyhow::Result<()> {
+                stage(Stage::SmallTrigger)
+            }
+
+            #[test]
+            fn of_a_spike_beside_a_leak() -> anyhow::Result<()> {
+                stage(Stage::LeakBesideSpike)
+            }
+
+            #[test]
+            fn of_a_file_of_a_tmpfs_that_nobody_maps() -> anyhow::Result<()> {
+                stage(Stage::TmpfsWriter)
+            }
+
+            #[test]
+            fn of_one_that_grows_where_another_was_offered() -> anyhow::Result<()> {
+                stage(Stage::OfferedVictim)
+            }
+
+            #[test]
+            fn of_children_that_write_to_what_they_inherited() -> anyhow::Result<()> {
+                stage(Stage::CopyOnWrite)
+            }
+
+            #[test]
+            fn of_one_that_grows_below_the_group_with_the_limit() -> anyhow::Result<()> {
+                stage(Stage::ChildGroup)
+            }
+
+            #[test]
+            fn of_one_that_grows_beside_the_recorder() -> anyhow::Result<()> {
+                stage(Stage::RecorderInside)
+            }
+
+            #[test]
+            fn of_the_root_of_the_tree() -> anyhow::Result<()> {
+                stage(Stage::Root)
+            }
+
+            mod needs_disk {
+                use super::*;
+
+                #[test]
+                fn of_one_that_grows_in_a_group_full_of_page_cache() -> anyhow::Result<()> {
+                    need::require("disk");
+                    stage(Stage::PageCache)
+                }
+            }
+        }
+
         #[test]
         fn a_group_that_is_removed_while_it_is_recorded_is_no_trouble() -> anyhow::Result<()> {
             need::require("bpf");

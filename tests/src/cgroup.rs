@@ -35,6 +35,24 @@ impl MemoryGroup {
         Ok(group)
     }
 
+    /// Makes a group below, without a limit of its own.
+    ///
+    /// # Errors
+    /// When this process may not make groups.
+    pub fn below(&self, name: &str) -> Result<Self> {
+        let control = self.dir.join("cgroup.subtree_control");
+        if control.exists() {
+            std::fs::write(&control, "+memory")
+                .with_context(|| format!("failed to write {}", control.display()))?;
+        }
+        let dir = self.dir.join(name);
+        std::fs::create_dir(&dir).with_context(|| format!("failed to make {}", dir.display()))?;
+        Ok(Self {
+            dir,
+            members: self.members,
+        })
+    }
+
     /// The directory of the group.
     pub fn dir(&self) -> &Path {
         &self.dir

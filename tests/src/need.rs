@@ -34,6 +34,11 @@ pub const NEEDS: &[Need] = &[
         probe: memcg,
     },
     Need {
+        word: "disk",
+        doc: "a directory for temporary files that is on a disk",
+        probe: disk,
+    },
+    Need {
         word: "kmsg",
         doc: "the kernel's log, /dev/kmsg",
         probe: kmsg,
@@ -102,6 +107,24 @@ pub fn require(word: &str) {
             "this test needs {word}: {reason}; `cargo xtask test` skips what cannot run here"
         ),
         None => panic!("{word} is not in the list of needs"),
+    }
+}
+
+/// Page cache that the kernel can drop is only that of a file on a disk.
+fn disk() -> Result<(), String> {
+    let dir = std::env::temp_dir();
+    let text = std::ffi::CString::new(dir.to_string_lossy().into_owned());
+    let text = text.map_err(|error| error.to_string())?;
+    // SAFETY: all zeroes is a valid statfs.
+    let mut found: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the path ends in NUL, and the struct is live and writable.
+    if unsafe { libc::statfs(text.as_ptr(), &raw mut found) } != 0 {
+        return Err(format!("{}: {}", dir.display(), io::Error::last_os_error()));
+    }
+    const RAMFS: i64 = 0x8584_58f6;
+    match found.f_type {
+        libc::TMPFS_MAGIC | RAMFS => Err(format!("{} is in memory", dir.display())),
+        _ => Ok(()),
     }
 }
 

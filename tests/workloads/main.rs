@@ -31,6 +31,7 @@ mod reserve;
 mod scapegoat;
 mod shm;
 mod spike;
+mod staged;
 mod stall;
 mod steps;
 mod storm;
@@ -78,6 +79,7 @@ const WORKLOADS: &[Workload] = &[
     scapegoat::WORKLOAD,
     shm::WORKLOAD,
     spike::WORKLOAD,
+    staged::WORKLOAD,
     steps::WORKLOAD,
     stall::WORKLOAD,
     storm::WORKLOAD,

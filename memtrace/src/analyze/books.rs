@@ -221,8 +221,9 @@ impl<'a> Books<'a> {
                 }
         });
         let recorder_bytes = recorder.map(|recorder| recorder.anon_bytes);
-        let is_of_scope =
-            |row: &&ShmObjectRow| is_inside(row.first_mapper_upid) || scope == Scope::Node;
+        let is_of_scope = |row: &&ShmObjectRow| {
+            is_inside(row.first_mapper_upid.or(row.first_opener_upid)) || scope == Scope::Node
+        };
         let unknown_object_count = self.unknown_objects().filter(is_of_scope).count();
         let objects = self.all_there().filter(is_of_scope);
         let mut objects: Vec<ShmObjectRow> = objects.cloned().collect();

@@ -1,16 +1,21 @@
-//! Two recordings against each other, by role and kind.
+//! Two recordings against each other, by role and kind, and from step to step.
 
 use super::amounts::Sum;
 use super::analysis::Analysis;
 use super::growth::Verdict;
+use super::peak::Bound;
+use super::phases::{PhaseLine, Repeated, Slope};
+use super::process::Process;
 use super::roles::{Kind, KindFigures, RoleFinding};
-use crate::model::Bytes;
+use crate::model::{Bytes, DurationNs};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A role that never holds this part of the whole in either recording fails no comparison:
 /// small ones come and go.
 const MIN_SHARE: i64 = 20;
+/// A rise by less than this over all steps is no leak worth telling.
+const MIN_RISE_BYTES: f64 = 16.0 * 1024.0 * 1024.0;
 
 /// What two recordings have in common, and what not.
 #[derive(Clone, Debug)]
@@ -18,10 +23,57 @@ pub struct Diff {
     /// The command of the second did not end well, and that of the first did: whatever it did
     /// not get to do costs no memory.
     pub is_newly_failed: bool,
+    /// They were not observed in the same way: one saw every peak and the other only what it
+    /// polled, or polled at another pace. Then no figure of RSS fails a comparison.
+    pub has_other_basis: bool,
     /// All processes together.
     pub whole: Comparison,
     /// Every role that is in either, the one whose peak changed most first.
     pub roles: Vec<Comparison>,
+    /// Numbered phases that are in both, those that rise more than before first.
+    pub stages: Vec<StageChange>,
+}
+
+/// How the memory at the end of a numbered phase changes from step to step, before and after.
+#[derive(Clone, Debug)]
+pub struct StageChange {
+    /// Its name; `<N>` stands for the number.
+    pub name: Arc<str>,
+    /// The slope of the sum of RSS in the first recording; `None` with too few steps.
+    pub before: Option<Slope>,
+    /// In the second.
+    pub after: Option<Slope>,
+    /// The role that surely grows most in the second, and by how much a step.
+    pub role: Option<(Arc<str>, Slope)>,
+}
+
+impl StageChange {
+    /// Whether it surely grows by more than before, the two intervals being apart by a part of
+    /// what it was, and by enough to matter over its steps.
+    pub fn has_risen_by(&self, allowed: f64) -> bool {
+        let (Some(before), Some(after)) = (&self.before, &self.after) else {
+            return false;
+        };
+        let most = before.high_bytes_per_step.max(0.0) * (1.0 + allowed);
+        after.is_growing()
+            && after.rise_bytes() >= MIN_RISE_BYTES
+            && after.low_bytes_per_step > most
+    }
+
+    /// By how much its slope rose; zero where one is not known.
+    fn difference(&self) -> f64 {
+        let slope = |slope: &Option<Slope>| slope.as_ref().map(|slope| slope.bytes_per_step);
+        let both = slope(&self.before).zip(slope(&self.after));
+        both.map_or(0.0, |(before, after)| after - before)
+    }
+
+    fn change(&self) -> Change {
+        let bytes = |slope: &Slope| Bytes(slope.bytes_per_step.round() as i64);
+        Change {
+            before: self.before.as_ref().map(bytes),
+            after: self.after.as_ref().map(bytes),
+        }
+    }
 }
 
 /// One role, or all processes, before and after.
@@ -36,6 +88,9 @@ pub struct Comparison {
     /// The highest that was held on all GPUs together; unknown where a recording has no GPU,
     /// or the driver did not tell all of it.
     pub gpu_peak: Change,
+    /// By how much the sums of RSS can be off, before and after: the errors of the kernel's
+    /// counters that each recording states.
+    pub error: (Bytes, Bytes),
 }
 
 /// Figures of one kind before and after. Of a role that a recording does not have, peak and
@@ -63,9 +118,9 @@ pub struct Change {
 /// A figure that rose by more than was allowed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Excess {
-    /// The role, or "all".
+    /// The role, or "all"; of "per_step" the numbered phase.
     pub name: Arc<str>,
-    /// "peak" or "mean" of RSS, or "gpu_peak".
+    /// "peak" or "mean" of RSS, "gpu_peak", or "per_step".
     pub figure: &'static str,
     /// Before and after.
     pub change: Change,
@@ -88,13 +143,13 @@ impl Change {
         highest.map_or(0, |bytes| bytes.0)
     }
 
-    fn exceeds(&self, allowed: f64) -> bool {
-        match (self.ratio(), self.difference()) {
-            (Some(ratio), _) => ratio > allowed,
-            // There was nothing before.
-            (None, Some(difference)) => difference.0 > 0,
-            (None, None) => false,
-        }
+    /// Whether it rose by more than a part of what it was, however far both are off.
+    fn exceeds(&self, allowed: f64, (before_error, after_error): (Bytes, Bytes)) -> bool {
+        let (Some(before), Some(after)) = (self.before, self.after) else {
+            return false;
+        };
+        let (least, most) = (after - after_error, before + before_error);
+        least.0 as f64 > most.0 as f64 * (1.0 + allowed)
     }
 }
 
@@ -128,38 +183,104 @@ impl Diff {
         Self {
             is_newly_failed: before.has_command_failed() != Some(true)
                 && after.has_command_failed() == Some(true),
+            has_other_basis: basis(before) != basis(after),
             whole: whole(before, after),
             roles,
+            stages: stages(before, after),
         }
     }
 
-    /// The peaks and means of RSS, and the peaks on GPUs, that rose by more than `allowed`, a
-    /// part of what they were: of all processes together, and of every role that holds a
-    /// twentieth of the whole.
+    /// What rose by more than `allowed`, a part of what it was, and by more than it can be off:
+    /// the peaks and means of RSS and the peaks on GPUs, of all processes together and of every
+    /// role that holds a twentieth of the whole; and memory from step to step. Where the
+    /// recordings have no common basis, only what is on GPUs, which no backend observes.
     pub fn excesses(&self, allowed: f64) -> Vec<Excess> {
         let figures = |role: &Comparison| {
             let rss = role.kind(Kind::Rss);
+            let none = (Bytes(0), Bytes(0));
             [
-                (rss.peak, "peak", rss.peak),
-                (rss.peak, "mean", rss.mean),
-                (role.gpu_peak, "gpu_peak", role.gpu_peak),
+                (rss.peak, "peak", rss.peak, role.error),
+                (rss.peak, "mean", rss.mean, role.error),
+                (role.gpu_peak, "gpu_peak", role.gpu_peak, none),
             ]
         };
         let least = figures(&self.whole).map(|(size, ..)| size.highest() / MIN_SHARE);
-        std::iter::once(&self.whole)
+        let of_roles = std::iter::once(&self.whole)
             .chain(&self.roles)
             .flat_map(|role| {
                 let told = figures(role).into_iter().zip(least);
                 let told = told.filter(|((size, ..), least)| size.highest() >= *least);
-                told.map(|((_, figure, change), _)| Excess {
+                let risen =
+                    told.filter(|((_, _, change, error), _)| change.exceeds(allowed, *error));
+                risen.map(|((_, figure, change, _), _)| Excess {
                     name: Arc::clone(&role.name),
                     figure,
                     change,
                 })
-            })
-            .filter(|excess| excess.change.exceeds(allowed))
-            .collect()
+            });
+        let risen = self
+            .stages
+            .iter()
+            .filter(|stage| stage.has_risen_by(allowed));
+        let of_stages = risen.map(|stage| Excess {
+            name: Arc::clone(&stage.name),
+            figure: "per_step",
+            change: stage.change(),
+        });
+        let is_comparable = |excess: &Excess| !self.has_other_basis || excess.figure == "gpu_peak";
+        of_roles.chain(of_stages).filter(is_comparable).collect()
     }
+}
+
+/// How memory was observed: whether every peak was seen, and else how often it was polled.
+fn basis(analysis: &Analysis) -> Option<DurationNs> {
+    analysis.is_polled().then_some(analysis.info.interval_ns)
+}
+
+/// By how much a sum over some processes can be off of which so many lived at once.
+fn error<'a>(members: impl Iterator<Item = &'a Process>, at_once: usize) -> Bytes {
+    let mut errors: Vec<Bytes> = members
+        .filter_map(|process| match process.peak.bound {
+            Bound::Within(error) => Some(error),
+            _ => None,
+        })
+        .collect();
+    errors.sort_unstable_by_key(|error| std::cmp::Reverse(*error));
+    errors.into_iter().take(at_once).sum()
+}
+
+/// Numbered phases that both have.
+fn stages(before: &Analysis, after: &Analysis) -> Vec<StageChange> {
+    fn numbered(analysis: &Analysis) -> impl Iterator<Item = &Repeated> {
+        let lines = analysis.phases.iter().flat_map(|phases| &phases.lines);
+        lines.filter_map(|line| match line {
+            PhaseLine::Many(many) => many.steps.map(|_| many.as_ref()),
+            PhaseLine::One(_) => None,
+        })
+    }
+    let earlier: BTreeMap<&str, &Repeated> = numbered(before)
+        .map(|stage| (&*stage.name, stage))
+        .collect();
+    let both = numbered(after).filter_map(|stage| Some((*earlier.get(&*stage.name)?, stage)));
+    let mut stages: Vec<StageChange> = both
+        .map(|(before, after)| {
+            let sure = after.roles.iter().filter_map(|part| {
+                let slope = part.slope.filter(Slope::is_growing)?;
+                Some((Arc::clone(&part.name), slope))
+            });
+            StageChange {
+                name: Arc::clone(&after.name),
+                before: before.steps.and_then(|steps| steps.tree),
+                after: after.steps.and_then(|steps| steps.tree),
+                role: sure.max_by(|(_, a), (_, b)| a.bytes_per_step.total_cmp(&b.bytes_per_step)),
+            }
+        })
+        .collect();
+    stages.sort_by(|a, b| {
+        let by_rise = b.difference().total_cmp(&a.difference());
+        b.has_risen_by(0.0).cmp(&a.has_risen_by(0.0)).then(by_rise)
+    });
+    stages
 }
 
 fn compared(
@@ -176,6 +297,15 @@ fn compared(
         }
     };
     let count = |role: &RoleFinding| role.members.len();
+    let error_of = |role: Option<&RoleFinding>, recording: &Analysis| {
+        let Some(role) = role else { return Bytes(0) };
+        let members = role
+            .members
+            .iter()
+            .map(|&place| &recording.processes[place]);
+        let at_peak = role.at_peak.map_or(0, |at_peak| at_peak.process_count);
+        error(members, at_peak.max(1))
+    };
     let change = |kind: Kind| {
         let figures = |role: Option<&RoleFinding>| role.map(|role| *role.kind(kind));
         kind_change(figures(before), figures(after))
@@ -188,6 +318,10 @@ fn compared(
             before: on_gpus(before, recordings.0),
             after: on_gpus(after, recordings.1),
         },
+        error: (
+            error_of(before, recordings.0),
+            error_of(after, recordings.1),
+        ),
     }
 }
 
@@ -241,6 +375,10 @@ fn whole(before: &Analysis, after: &Analysis) -> Comparison {
         }
     };
     let count = |analysis: &Analysis| Some(analysis.processes.len());
+    let error_of = |analysis: &Analysis| {
+        let at_peak = analysis.peak.as_ref().map_or(0, |peak| peak.holders.len());
+        error(analysis.processes.iter(), at_peak)
+    };
     let on_gpus = |analysis: &Analysis| analysis.gpus.as_ref()?.recorded.certain_bytes();
     Comparison {
         name: Arc::from("all"),
@@ -251,6 +389,7 @@ fn whole(before: &Analysis, after: &Analysis) -> Comparison {
             before: on_gpus(before),
             after: on_gpus(after),
         },
+        error: (error_of(before), error_of(after)),
     }
 }
 
@@ -331,6 +470,79 @@ mod tests {
                 .iter()
                 .all(|one| one.figure != "gpu_peak")
         );
+    }
+
+    /// A loop of steps that keeps so many MiB of each, over a level that moves a little.
+    fn steps(kept: f64, seed: u64) -> Analysis {
+        use crate::analyze::golden::Script;
+        use crate::analyze::trend::tests::Noise;
+        use crate::model::tables::MarkKind::{Begin, End};
+        let mut run = Script::command(&["python3", "rl.py"], 400.0);
+        let mut noise = Noise(seed);
+        run.process(700, None, 0.0, "/usr/bin/python3 rl.py");
+        run.mem(700, 0.5, [900.0, 120.0, 0.0]);
+        for step in 0..24_u32 {
+            let at = 10.0 + f64::from(step) * 10.0;
+            run.numbered_mark(Some(700), at, Begin, "train", Some(step));
+            let held = 1_000.0 + kept * f64::from(step) + 4.0 * noise.next();
+            run.mem(700, at + 5.0, [held, 120.0, 0.0]);
+            run.numbered_mark(Some(700), at + 6.0, End, "train", Some(step));
+        }
+        run.exit(700, 399.0, 0);
+        run.analyzed(None)
+    }
+
+    #[test]
+    fn two_recordings_of_the_same_are_quiet_and_a_leak_of_20_mb_a_step_is_told() {
+        let quiet = Diff::of(&steps(0.0, 1), &steps(0.0, 2));
+        assert_eq!(quiet.excesses(0.05), []);
+        assert!(quiet.stages.iter().all(|stage| !stage.has_risen_by(0.0)));
+        let leak = Diff::of(&steps(0.0, 1), &steps(19.07, 2));
+        let [stage] = leak.stages.as_slice() else {
+            panic!("{:?}", leak.stages);
+        };
+        assert!(stage.has_risen_by(0.05), "{stage:?}");
+        let slope = stage.after.expect("a slope");
+        let low_to_high = slope.low_bytes_per_step..=slope.high_bytes_per_step;
+        assert!(low_to_high.contains(&20e6), "{slope:?}");
+        let told = leak.excesses(0.5);
+        let [told] = told.as_slice() else {
+            panic!("{told:?}");
+        };
+        assert_eq!((&*told.name, told.figure), ("train", "per_step"));
+        assert_eq!(
+            Diff::of(&steps(19.07, 1), &steps(19.07, 2)).excesses(0.05),
+            []
+        );
+    }
+
+    #[test]
+    fn figures_of_another_basis_fail_no_comparison() {
+        let before = ray_with_vllm().analyzed(None);
+        let polled = |interval_ns: i64| {
+            let mut after = ray_with_vllm_later().analyzed(None);
+            after.info.backend = "procfs".to_owned();
+            after.info.interval_ns = crate::model::DurationNs(interval_ns);
+            after
+        };
+        let diff = Diff::of(&before, &polled(1_000_000_000));
+        assert!(diff.has_other_basis);
+        assert_eq!(diff.excesses(0.0), []);
+        let diff = Diff::of(&polled(100_000_000), &polled(1_000_000_000));
+        assert!(diff.has_other_basis);
+        let diff = Diff::of(&polled(1_000_000_000), &polled(1_000_000_000));
+        assert!(!diff.has_other_basis);
+    }
+
+    #[test]
+    fn a_rise_within_what_the_figures_can_be_off_is_no_excess() {
+        let change = Change {
+            before: Some(Bytes(1_000)),
+            after: Some(Bytes(1_100)),
+        };
+        let error = |bytes| (Bytes(bytes), Bytes(bytes));
+        assert!(change.exceeds(0.05, error(0)) && change.exceeds(0.05, error(20)));
+        assert!(!change.exceeds(0.05, error(30)) && !change.exceeds(0.1, error(0)));
     }
 
     #[test]

@@ -15,6 +15,6 @@ pub(crate) use devices::{card, left_by_a_killed, on_card};
 pub(crate) use marked::vllm_start_up;
 pub(crate) use rows::{Rows, mem_row};
 pub(crate) use runs::RUNS;
-pub(crate) use script::{Script, boot, gib, upid};
+pub(crate) use script::{Script, boot, gib, upid, wall};
 pub(crate) use slept::{vllm_on_gpus, vllm_on_gpus_later};
 pub(crate) use team::{ray_with_vllm, ray_with_vllm_later};

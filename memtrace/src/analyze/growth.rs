@@ -1,29 +1,34 @@
-//! Whether memory grows steadily, and how fast: least squares over the last three quarters of
-//! a curve, and a verdict that noise, a single step and a start-up ramp do not pass.
+//! Whether memory grows steadily, and how fast: the trend of a curve after its warm-up, and a
+//! verdict that noise, a single step and a start-up do not pass.
 
 use super::series::SeriesPoint;
+use super::trend::Trend;
 use crate::model::{BootNs, Bytes, DurationNs};
 
-/// Below this length, a slope per hour says nothing.
-const MIN_LIFE_NS: i64 = 60_000_000_000;
+/// The begin of a life that is warm-up: imports, loading, caches that fill. It is the first
+/// quarter, and this at least, for a program that imports an ML framework takes the better part of
+/// a minute to do so, and that is no growth per hour.
+pub(super) const WARM_UP_NS: i64 = 60_000_000_000;
+const WARM_UP_PART: i64 = 4;
+/// Below this length after the warm-up, a slope per hour says nothing.
+const MIN_WINDOW_NS: i64 = 60_000_000_000;
 /// Fewer rows than this, and the curve is mostly our own interpolation.
 const MIN_ROWS: u32 = 12;
-/// A single step in the middle of a window fits a line with R² = 0.75; a ramp that stops half
-/// way with 0.80. Neither is a leak.
-const MIN_R_SQUARED: f64 = 0.85;
+/// Fewer points than this, and chance draws a line through anything.
+const MIN_POINTS: usize = 8;
 /// A rise below both of these is not worth a line.
 const MIN_RISE_BYTES: f64 = 16.0 * 1024.0 * 1024.0;
 const MIN_RISE_SHARE: f64 = 0.02;
-/// The second half of the window must go on rising at this share of the whole slope.
-const MIN_LATE_SHARE: f64 = 1.0 / 3.0;
 
-/// A straight line through the last three quarters of a curve.
+/// The trend of a curve after its warm-up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Growth {
     /// The slope.
     pub bytes_per_hour: f64,
-    /// The share of the variance that the line explains, 0 to 1.
-    pub r_squared: f64,
+    /// The lower end of its 95 % interval; infinite where there is none.
+    pub low_bytes_per_hour: f64,
+    /// The upper end of it.
+    pub high_bytes_per_hour: f64,
     /// The slope times the length of the window.
     pub rise_bytes: Bytes,
     /// The start of the window.
@@ -46,6 +51,11 @@ pub enum Verdict {
 }
 
 impl Growth {
+    /// Half the width of the 95 % interval of the slope; infinite where that has no bound.
+    pub fn margin_bytes_per_hour(&self) -> f64 {
+        (self.high_bytes_per_hour - self.low_bytes_per_hour) / 2.0
+    }
+
     /// The time until `headroom` is used up at this rate; `None` when it does not grow.
     pub fn time_to_fill(&self, headroom: Bytes) -> Option<DurationNs> {
         let hours = headroom.0 as f64 / self.bytes_per_hour;
@@ -54,88 +64,49 @@ impl Growth {
     }
 }
 
-/// Fits the last three quarters of a life from `first` to `last`; `None` when it is too short,
-/// or was looked at too rarely, to tell.
+/// The trend of a stretch from `first` to `last` after its warm-up; `None` when it is too short, or
+/// was looked at too rarely, to tell.
 pub(super) fn fit(
     points: impl Iterator<Item = SeriesPoint>,
     (first, last): (BootNs, BootNs),
     row_count: u32,
 ) -> Option<Growth> {
-    let life_ns = (last - first).0;
-    if life_ns < MIN_LIFE_NS || row_count < MIN_ROWS {
+    let warm_up_ns = ((last - first).0 / WARM_UP_PART).max(WARM_UP_NS);
+    let from = BootNs(first.0 + warm_up_ns);
+    let window_ns = (last - from).0;
+    if window_ns < MIN_WINDOW_NS || row_count < MIN_ROWS {
         return None;
     }
-    let from = BootNs(first.0 + life_ns / 4);
-    let window: Vec<SeriesPoint> = points.filter(|point| point.boot_ns >= from).collect();
-    let line = Line::through(&window)?;
-    let hours = (last - from).as_secs_f64() / 3600.0;
-    let rise = line.bytes_per_hour * hours;
+    let hours = |point: &SeriesPoint| (point.boot_ns - from).as_secs_f64() / 3600.0;
+    let points: Vec<(f64, f64)> = points
+        .filter(|point| (from..=last).contains(&point.boot_ns))
+        .map(|point| (hours(&point), point.mean_bytes))
+        .collect();
+    if points.len() < MIN_POINTS {
+        return None;
+    }
+    let trend = Trend::through(&points)?;
+    let rise = trend.slope * DurationNs(window_ns).as_secs_f64() / 3600.0;
     Some(Growth {
-        bytes_per_hour: line.bytes_per_hour,
-        r_squared: line.r_squared,
+        bytes_per_hour: trend.slope,
+        low_bytes_per_hour: trend.low,
+        high_bytes_per_hour: trend.high,
         rise_bytes: Bytes(rise as i64),
         from_boot_ns: from,
         to_boot_ns: last,
-        verdict: judge(&line, &window, rise),
+        verdict: judge(&trend, &points, rise),
     })
 }
 
-fn judge(line: &Line, window: &[SeriesPoint], rise: f64) -> Verdict {
-    let is_worth_telling =
-        rise.abs() >= MIN_RISE_BYTES && rise.abs() >= line.mean_bytes * MIN_RISE_SHARE;
-    if !is_worth_telling || line.r_squared < MIN_R_SQUARED {
+fn judge(trend: &Trend, points: &[(f64, f64)], rise: f64) -> Verdict {
+    let mean = points.iter().map(|(_, bytes)| bytes).sum::<f64>() / points.len() as f64;
+    let is_worth_telling = rise.abs() >= MIN_RISE_BYTES && rise.abs() >= mean * MIN_RISE_SHARE;
+    if !is_worth_telling || !trend.is_sure() || !trend.goes_on(points) {
         return Verdict::NoTrend;
     }
-    if rise < 0.0 {
-        return Verdict::Shrinking;
-    }
-    let late = Line::through(&window[window.len() / 2..]);
-    match late {
-        Some(late) if late.bytes_per_hour >= line.bytes_per_hour * MIN_LATE_SHARE => {
-            Verdict::Growing
-        }
-        _ => Verdict::NoTrend,
-    }
-}
-
-struct Line {
-    bytes_per_hour: f64,
-    r_squared: f64,
-    mean_bytes: f64,
-}
-
-impl Line {
-    /// Weighted least squares; the weight of a bucket is the time it covers.
-    fn through(points: &[SeriesPoint]) -> Option<Self> {
-        let origin = points.first()?.boot_ns;
-        let hours = |point: &SeriesPoint| (point.boot_ns - origin).as_secs_f64() / 3600.0;
-        let weight: f64 = points.iter().map(|point| point.seconds).sum();
-        let mean = |value: &dyn Fn(&SeriesPoint) -> f64| {
-            points
-                .iter()
-                .map(|point| value(point) * point.seconds)
-                .sum::<f64>()
-                / weight
-        };
-        let mean_hours = mean(&hours);
-        let mean_bytes = mean(&|point| point.mean_bytes);
-        let time_variance = mean(&|point| (hours(point) - mean_hours).powi(2));
-        let bytes_variance = mean(&|point| (point.mean_bytes - mean_bytes).powi(2));
-        let covariance =
-            mean(&|point| (hours(point) - mean_hours) * (point.mean_bytes - mean_bytes));
-        if points.len() < 3 || time_variance <= 0.0 {
-            return None;
-        }
-        let r_squared = if bytes_variance > 0.0 {
-            covariance * covariance / (time_variance * bytes_variance)
-        } else {
-            0.0
-        };
-        Some(Self {
-            bytes_per_hour: covariance / time_variance,
-            r_squared,
-            mean_bytes,
-        })
+    match rise < 0.0 {
+        true => Verdict::Shrinking,
+        false => Verdict::Growing,
     }
 }
 
@@ -166,7 +137,7 @@ mod tests {
         let growth = grown(3_600, |x| 1_000.0 + 500.0 * x).unwrap();
         assert_eq!(growth.verdict, Verdict::Growing);
         assert!((growth.bytes_per_hour / MIB - 500.0).abs() < 1.0);
-        assert!(growth.r_squared > 0.999);
+        assert!(growth.margin_bytes_per_hour() / MIB < 1.0, "{growth:?}");
         let until_full = growth.time_to_fill(Bytes((1_000.0 * MIB) as i64)).unwrap();
         assert!((until_full.as_secs_f64() / 3600.0 - 2.0).abs() < 0.01);
     }
@@ -198,9 +169,17 @@ mod tests {
     }
 
     #[test]
+    fn imports_and_loading_are_no_growth_per_hour() {
+        // Two minutes, of which the first 55 s load 1 GiB.
+        let growth = grown(120, |x| 1_024.0 * (x * 120.0 / 55.0).min(1.0)).unwrap();
+        assert_eq!(growth.verdict, Verdict::NoTrend, "{growth:?}");
+        assert_eq!(grown(119, |x| 1_000.0 * x), None);
+    }
+
+    #[test]
     fn a_short_life_or_too_few_rows_say_nothing() {
         assert_eq!(grown(59, |x| 1_000.0 * x), None);
         let points = Series::new(BootNs(0), 64);
-        assert_eq!(fit(points.points(), (BootNs(0), BootNs(90 * S)), 3), None);
+        assert_eq!(fit(points.points(), (BootNs(0), BootNs(190 * S)), 3), None);
     }
 }

@@ -26,6 +26,7 @@ use super::roster::Roster;
 use super::series::{Series, SeriesPoint};
 use crate::model::{BootNs, Bytes};
 use slot::Slot;
+use std::collections::HashSet;
 
 const TOTAL_BUCKETS: usize = 128;
 
@@ -104,8 +105,15 @@ pub(super) struct Ledger<'a> {
     first: Option<BootNs>,
     row_count: u32,
     curve: Option<Series>,
-    /// Of the sum, up to the end of the command where there is one.
+    /// Of the sum, up to the end of the command where there is one, in the longest stretch
+    /// without an OOM kill: a kill's fall says nothing of what led to it.
     growth: Option<Growth>,
+    /// Where the stretch that is told begins, and how long it is.
+    stretch_from: Option<BootNs>,
+    stretch_ns: i64,
+    has_stretches_ended: bool,
+    /// Victims of the OOM killer.
+    victims: HashSet<usize>,
     gauge: Gauge<Amounts>,
     tellings: Tellings,
     doubts: Doubts,
@@ -122,6 +130,7 @@ impl<'a> Ledger<'a> {
         mut asked: Vec<BootNs>,
         mut gauges: Gauges,
         tellings: Tellings,
+        victims: HashSet<usize>,
         surroundings: Surroundings,
     ) -> Self {
         asked.sort_unstable_by(|a, b| b.cmp(a));
@@ -150,6 +159,10 @@ impl<'a> Ledger<'a> {
             row_count: 0,
             curve: None,
             growth: None,
+            stretch_from: None,
+            stretch_ns: -1,
+            has_stretches_ended: false,
+            victims,
             gauge: gauges.tree,
             tellings,
             doubts: gauges.doubts,
@@ -250,9 +263,7 @@ impl<'a> Ledger<'a> {
                 snapshot.around = Some(around);
             }
         }
-        if self.roster.command_end().is_none() {
-            self.growth = self.grown_until(end);
-        }
+        self.end_stretch(end);
         let ends = self
             .roster
             .processes
@@ -292,8 +303,9 @@ impl<'a> Ledger<'a> {
             let end = self.now.map_or(end, |now| now.max(end));
             self.move_to(end);
             // What is left running after a command says nothing of its growth.
-            if self.roster.is_command(position) {
-                self.growth = self.grown_until(end);
+            if self.victims.contains(&position) || self.roster.is_command(position) {
+                self.end_stretch(end);
+                self.has_stretches_ended |= self.roster.is_command(position);
             }
             self.slots[position].has_ended = true;
             self.slots[position].at_end = self.slots[position].now;
@@ -340,9 +352,16 @@ impl<'a> Ledger<'a> {
         self.now = Some(time);
     }
 
-    fn grown_until(&self, end: BootNs) -> Option<Growth> {
-        let (first, curve) = self.first.zip(self.curve.as_ref())?;
-        growth::fit(curve.points(), (first, end), self.row_count)
+    fn end_stretch(&mut self, end: BootNs) {
+        let Some((first, curve)) = self.first.zip(self.curve.as_ref()) else {
+            return;
+        };
+        let from = self.stretch_from.replace(end).unwrap_or(first);
+        if self.has_stretches_ended || (end - from).0 <= self.stretch_ns {
+            return;
+        }
+        self.stretch_ns = (end - from).0;
+        self.growth = growth::fit(curve.points(), (from, end), self.row_count);
     }
 
     fn gauge_until(&mut self, time: BootNs, from: BootNs) {

@@ -165,6 +165,7 @@ mod tests {
             mapper_count: 1,
             mappers: String::new(),
             first_mapper_upid: Some(Upid(mapper)),
+            first_opener_upid: None,
             has_other_mapper: None,
         })
     }

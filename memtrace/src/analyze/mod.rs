@@ -42,6 +42,7 @@ mod sharing;
 mod signal;
 mod standing;
 mod surroundings;
+mod trend;
 
 pub use amounts::{Amounts, Sum, Totals};
 pub use analysis::{Analysis, TreeFinding};
@@ -49,7 +50,7 @@ pub use balance::{AnonLine, Balance, Basis, Elsewhere, EndingLine, KernelPart, S
 pub use clock::RunClock;
 pub use composition::{Composition, Holder, HolderGroup, together};
 pub use cost::RecorderCost;
-pub use diff::{Change, Comparison, Diff, Excess, KindChange};
+pub use diff::{Change, Comparison, Diff, Excess, KindChange, StageChange};
 pub use endings::{Ending, EndingGroup, Endings};
 pub use family::{Family, TreeLine};
 pub use gpu::{
@@ -60,7 +61,7 @@ pub use leftovers::{LeftObject, Leftovers, Survivor};
 pub use losses::Loss;
 pub use mappings::{Mapping, Mappings, ProcessMappings};
 pub use moment::{Moment, MomentError, ParseMomentError};
-pub use oom::{Grower, HeldKind, KindLine, OomFinding, PostMortem, Pressure};
+pub use oom::{Grower, GrownObject, HeldKind, KindLine, Leak, OomFinding, PostMortem, Pressure};
 pub use peak::{Bound, Peak, PeakOrigin};
 pub use phases::{
     DeviceLevel, GpuChange, HolderChange, Level, Measures, Phase, PhaseEnd, PhaseError, PhaseFocus,

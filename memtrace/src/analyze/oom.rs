@@ -6,10 +6,14 @@
 
 mod growers;
 mod kinds;
+mod objects;
+mod told;
 mod windows;
 
 pub use growers::Grower;
 pub use kinds::{HeldKind, KindLine, Pressure};
+pub use objects::GrownObject;
+pub use told::Leak;
 pub(super) use windows::Windows;
 
 use super::RowSource;
@@ -19,14 +23,11 @@ use super::roster::Roster;
 use super::surroundings::is_within;
 use crate::model::tables::OomRow;
 use crate::model::{BootNs, Bytes, DurationNs};
+use growers::State;
 
 /// The state of the tree is kept for this many kills; a crash loop can have thousands, and
 /// they tell the same story.
 const MAX_KILLS_EXAMINED: usize = 16;
-/// The shortest window is told in which somebody grew by one part in so many of what was in
-/// use.
-const TOLD_PART: i64 = 20;
-
 /// One kill.
 #[derive(Clone, Debug)]
 pub struct OomFinding {
@@ -55,10 +56,19 @@ pub struct PostMortem {
     pub in_use_bytes: Option<Bytes>,
     /// The lengths of the windows in which growth is told, the shortest first.
     pub windows: Vec<DurationNs>,
-    /// The window to tell first.
+    /// The window to tell first: the one that led into the limit.
     pub told: Option<usize>,
+    /// Whether who grew most in it did so all at once, in the last moments.
+    pub is_sudden: bool,
+    /// A slower growth that went on beside it.
+    pub leak: Option<Leak>,
     /// Who held memory under that limit, by growth in the window that is told.
     pub growers: Vec<Grower>,
+    /// The kind, other than anonymous memory, that grew by more than any process did: nobody
+    /// has it resident, or it is the kernel's.
+    pub grown_kind: Option<(HeldKind, Bytes)>,
+    /// The shared object that grew most, where shared memory did.
+    pub grown_object: Option<GrownObject>,
     /// What was in use by kind, by the kernel's account; empty when it is unknown.
     pub kinds: Vec<KindLine>,
     /// How much earlier than the kill that account is.
@@ -73,20 +83,15 @@ impl PostMortem {
     /// Who grew most in the window that is told; `None` when nobody did.
     pub fn culprit(&self) -> Option<(&Grower, Bytes)> {
         let grower = self.growers.first()?;
-        let grown = grower.grown_bytes.get(self.told?).copied().flatten()?;
+        let grown = grower.grown(self.told?);
         (grown.0 > 0).then_some((grower, grown))
     }
 
-    /// The kind, other than anonymous memory, that grew by more than any process did: nobody
-    /// has it resident, or it is the kernel's.
-    pub fn grown_kind(&self) -> Option<(HeldKind, Bytes)> {
-        let of_processes = self.culprit().map_or(Bytes(0), |(_, grown)| grown);
-        let grown = self.kinds.iter().filter_map(|line| {
-            let is_none_of_processes = !matches!(line.kind, HeldKind::Anonymous | HeldKind::Swap);
-            let grown = line.grown_bytes.filter(|_| is_none_of_processes)?;
-            (!line.is_ruled_out && grown > of_processes).then_some((line.kind, grown))
-        });
-        grown.max_by_key(|(_, grown)| *grown)
+    /// Who held memory under the limit, the largest first.
+    pub fn holders(&self) -> Vec<&Grower> {
+        let mut holders: Vec<&Grower> = self.growers.iter().collect();
+        holders.sort_by_key(|holder| (std::cmp::Reverse(holder.bytes), holder.members.first()));
+        holders
     }
 
     /// The length of the window that is told.
@@ -119,14 +124,22 @@ pub(super) fn explain<S: RowSource>(
     earlier: &[&Composition],
 ) -> Result<Vec<OomFinding>, S::Error> {
     let around = kinds::read(source, &rows, windows)?;
-    let mut around = around.into_iter();
+    let objects = objects::read(source, &rows, windows)?;
+    let mut around = around.into_iter().zip(objects);
     let findings = rows.into_iter().map(|row| {
         let victim = row.victim_upid.and_then(|upid| roster.find(upid));
         let trigger = row.trigger_upid.and_then(|upid| roster.find(upid));
         let holders = states.iter().find(|state| state.boot_ns == row.boot_ns);
-        let post_mortem = holders.zip(around.next()).map(|(holders, around)| {
-            let starts = windows.before(row.boot_ns);
-            post_mortem(&row, &around, holders, (starts, earlier), roster)
+        let around = holders.zip(around.next());
+        let post_mortem = around.map(|(holders, (around, objects))| {
+            let read = Read {
+                around,
+                objects,
+                holders,
+                starts: windows.before(row.boot_ns),
+                earlier,
+            };
+            read.post_mortem((&row, victim), roster)
         });
         OomFinding {
             victim,
@@ -142,77 +155,128 @@ pub(super) fn explain<S: RowSource>(
     Ok(findings.collect())
 }
 
-fn post_mortem(
-    row: &OomRow,
-    around: &kinds::Around,
-    holders: &Composition,
-    (starts, earlier): (&[BootNs], &[&Composition]),
-    roster: &Roster,
-) -> PostMortem {
-    let before: Option<Vec<&Composition>> = starts
-        .iter()
-        .map(|start| {
-            earlier
-                .iter()
-                .copied()
-                .find(|state| state.boot_ns == *start)
-        })
-        .collect();
-    let (before, starts) = match &before {
-        Some(before) => (before.as_slice(), starts),
-        None => (&[][..], &[][..]),
-    };
-    let is_concerned = |process: &Process| match (&row.memcg, &process.cgroup) {
-        (Some(memcg), Some(cgroup)) => is_within(cgroup, memcg),
-        _ => true,
-    };
-    let mut growers = growers::growers(&roster.processes, holders, before, starts, is_concerned);
-    let at_kill = around.at_kill(row.boot_ns);
-    let known = at_kill.map_or_else(Default::default, |(known, _)| known);
-    let in_use = row.memcg_usage_bytes.or(known.in_use);
-    let told = told(
-        &growers,
-        starts.len(),
-        in_use.or(holders.totals.rss.bytes()),
-    );
-    if let Some(told) = told {
-        growers.sort_by_key(|grower| {
-            let grown = grower.grown_bytes.get(told).copied().flatten();
-            std::cmp::Reverse((grown, grower.bytes))
+/// What was read around one kill.
+struct Read<'a> {
+    around: kinds::Around,
+    objects: objects::Objects,
+    holders: &'a Composition,
+    /// The starts of its windows, the shortest window first.
+    starts: &'a [BootNs],
+    /// The states at the starts of all windows.
+    earlier: &'a [&'a Composition],
+}
+
+impl Read<'_> {
+    fn post_mortem(&self, (row, victim): (&OomRow, Option<usize>), roster: &Roster) -> PostMortem {
+        let is_concerned = |process: &Process| match (&row.memcg, &process.cgroup) {
+            (Some(memcg), Some(cgroup)) => is_within(cgroup, memcg),
+            _ => true,
+        };
+        let at_kill = self.around.at_kill(row.boot_ns);
+        let known = at_kill.map_or_else(Default::default, |(known, _)| known);
+        let in_use = row.memcg_usage_bytes.or(known.in_use);
+        let whole = in_use.or(self.holders.totals.rss.bytes());
+        let recorder = self.recorder(row);
+        let anon = |kinds: &kinds::Kinds| Some(kinds.anon_of_recorded()? - recorder);
+        let now = State {
+            boot_ns: row.boot_ns,
+            composition: self.holders,
+            anon: anon(&known).filter(|_| row.memcg.is_some()),
+        };
+        let before = self.before(row, anon);
+        let (before, starts) = match &before {
+            Some(before) => (before.as_slice(), self.starts),
+            None => (&[][..], &[][..]),
+        };
+        let who = (row, victim);
+        let mut growers =
+            growers::growers(&roster.processes, who, &now, before, whole, is_concerned);
+        let windows: Vec<DurationNs> = starts.iter().map(|start| row.boot_ns - *start).collect();
+        let kinds = |window: Option<usize>| {
+            let is_new = window
+                .and_then(|window| starts.get(window))
+                .is_some_and(|start| is_new(row, roster, *start, is_concerned));
+            self.around.lines(&known, window, is_new)
+        };
+        let by_window: Vec<Vec<KindLine>> = (0..windows.len())
+            .map(|window| kinds(Some(window)))
+            .collect();
+        let whole = whole.unwrap_or(Bytes(0));
+        let told = told::choose(&growers, &by_window, &windows, whole);
+        if let Some(told) = &told {
+            growers.sort_by_key(|grower| {
+                let grown = grower.grown_bytes.get(told.window).copied().flatten();
+                std::cmp::Reverse((grown, grower.bytes))
+            });
+        }
+        let window = told.map(|told| told.window);
+        let grown_kind = told.and_then(|told| match told.winner? {
+            (told::Winner::Kind(kind), grown) => Some((kind, grown)),
+            (told::Winner::Grower(_), _) => None,
         });
+        let shared = grown_kind.filter(|(kind, _)| *kind == HeldKind::Shared);
+        let shared = window.zip(shared.map(|(_, grown)| grown));
+        PostMortem {
+            is_of_node: kinds::is_of_node(row),
+            in_use_bytes: in_use,
+            told: window,
+            is_sudden: told.is_some_and(|told| told.is_sudden),
+            leak: told.and_then(|told| told::leak(&growers, &told, &windows, whole)),
+            grown_kind,
+            grown_object: shared.and_then(|grown| self.objects.grown_most(row, grown, roster)),
+            kinds: kinds(window),
+            windows,
+            growers,
+            kinds_age_ns: at_kill.map_or(DurationNs(0), |(_, age)| age),
+            reclaimable_bytes: kinds::reclaimable(&known),
+            pressure: self.around.pressure(window),
+        }
     }
-    let is_new = told.and_then(|told| starts.get(told)).is_some_and(|start| {
-        let members = roster.processes.iter();
-        let mut members = members.filter(|process| process.cgroup.is_some());
-        row.memcg.is_some()
-            && members.all(|process| {
-                let is_command = roster.command == Some(process.upid);
-                is_command || process.start_boot_ns >= *start || !is_concerned(process)
+
+    /// The states at the starts of the windows; `None` where one was not kept.
+    fn before(
+        &self,
+        row: &OomRow,
+        anon: impl Fn(&kinds::Kinds) -> Option<Bytes>,
+    ) -> Option<Vec<State<'_>>> {
+        let starts = self.starts.iter().enumerate();
+        let states = starts.map(|(window, start)| {
+            let mut earlier = self.earlier.iter().copied();
+            let kinds = self.around.before(window).filter(|_| row.memcg.is_some());
+            Some(State {
+                boot_ns: *start,
+                composition: earlier.find(|state| state.boot_ns == *start)?,
+                anon: kinds.as_ref().and_then(&anon),
             })
-    });
-    PostMortem {
-        is_of_node: kinds::is_of_node(row),
-        in_use_bytes: in_use,
-        windows: starts.iter().map(|start| row.boot_ns - *start).collect(),
-        told,
-        growers,
-        kinds: around.lines(&known, told, is_new),
-        kinds_age_ns: at_kill.map_or(DurationNs(0), |(_, age)| age),
-        reclaimable_bytes: kinds::reclaimable(&known),
-        pressure: around.pressure(told),
+        });
+        states.collect()
+    }
+
+    /// Anonymous memory of the recorder, where it lives under the limit and is not recorded.
+    fn recorder(&self, row: &OomRow) -> Bytes {
+        let recorder = self.holders.recorder.as_ref();
+        let recorder = recorder.filter(|recorder| {
+            let paths = recorder.cgroup.as_deref().zip(row.memcg.as_deref());
+            !recorder.is_recorded && paths.is_some_and(|(own, memcg)| is_within(own, memcg))
+        });
+        recorder.map_or(Bytes(0), |recorder| recorder.anon_bytes)
     }
 }
 
-/// The shortest window in which somebody grew by enough to matter, else the longest.
-fn told(growers: &[Grower], windows: usize, whole: Option<Bytes>) -> Option<usize> {
-    let enough = whole.map_or(1, |whole| (whole.0 / TOLD_PART).max(1));
-    let has_grown = |window: &usize| {
-        let mut grown = growers
-            .iter()
-            .filter_map(|grower| grower.grown_bytes.get(*window).copied().flatten());
-        grown.any(|grown| grown.0 >= enough)
-    };
-    (0..windows).find(has_grown).or(windows.checked_sub(1))
+/// Whether the group had no recorded process before an instant.
+fn is_new(
+    row: &OomRow,
+    roster: &Roster,
+    start: BootNs,
+    is_concerned: impl Fn(&Process) -> bool,
+) -> bool {
+    let members = roster.processes.iter();
+    let mut members = members.filter(|process| process.cgroup.is_some());
+    row.memcg.is_some()
+        && members.all(|process| {
+            let is_command = roster.command == Some(process.upid);
+            is_command || process.start_boot_ns >= start || !is_concerned(process)
+        })
 }
 
 /// Whether no recorded process lives under the limit that was hit, as far as is known.

@@ -52,6 +52,8 @@ pub struct Process {
     pub start_boot_ns: BootNs,
     /// When the recording first saw it.
     pub first_seen_boot_ns: BootNs,
+    /// Anonymous memory that fork gave the address space it runs in; `None` when unknown.
+    pub inherited_anon_bytes: Option<Bytes>,
     /// When it ended.
     pub exit_boot_ns: Option<BootNs>,
     /// How it ended.

@@ -19,7 +19,7 @@ use super::sharing::{Execs, Forks};
 use super::{Amounts, RowSource, books, leftovers, losses, mappings, oom, roles, surroundings};
 use crate::model::tables::{MemRow, MemSource};
 use crate::model::{BootNs, Bytes, RunInfo, RunState, Target};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// What the pass needs of a row of `mem`.
 pub(super) const MEM_COLUMNS: &[&str] = &[
@@ -99,7 +99,16 @@ where
     let windows = oom::Windows::of(&kills, &clock, &roster.processes);
     let asked = instants.iter().copied().chain(windows.instants());
     let tellings = Tellings::new(phases.tellings(&roster.processes));
-    let asked = (asked.collect(), phases.gauges(info.interval_ns), tellings);
+    let victims = kills
+        .iter()
+        .filter_map(|kill| roster.find(kill.victim_upid?));
+    let victims: HashSet<usize> = victims.collect();
+    let asked = Asked {
+        instants: asked.collect(),
+        gauges: phases.gauges(info.interval_ns),
+        tellings,
+        victims,
+    };
     let mut sizes = mappings::Sizes::default();
     let end = clock.end();
     let who = (&mut roster, &groups);
@@ -209,19 +218,35 @@ where
     })
 }
 
+/// What the pass is to look out for.
+struct Asked {
+    instants: Vec<BootNs>,
+    gauges: Gauges,
+    tellings: Tellings,
+    victims: HashSet<usize>,
+}
+
 /// The one pass over `mem`. Gives also when each process executed programs.
 fn pass<S: RowSource>(
     source: &S,
     info: &RunInfo,
     (roster, groups): (&mut Roster, &Groups),
-    (instants, gauges, tellings): (Vec<BootNs>, Gauges, Tellings),
+    asked: Asked,
     readings: Surroundings,
     end: BootNs,
     sizes: &mut mappings::Sizes,
 ) -> Result<(Seens, Execs), S::Error> {
     // Polling meets the command after its exec and has no rows that tell.
     let mut command = HeldCommand::new(roster.command.filter(|_| info.backend == "bpf"));
-    let mut ledger = Ledger::new(roster, groups, instants, gauges, tellings, readings);
+    let mut ledger = Ledger::new(
+        roster,
+        groups,
+        asked.instants,
+        asked.gauges,
+        asked.tellings,
+        asked.victims,
+        readings,
+    );
     let mut reorder = Reorder::new();
     let mut execs = Execs::new();
     source.scan(MEM_COLUMNS, |row: MemRow| {

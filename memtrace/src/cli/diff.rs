@@ -14,7 +14,10 @@ Exit status: 0; 3 when --fail-above is given and something rose by more than tha
 of B failed and that of A did not; 1 after an error, 2 after a wrong use.
 
 Compared are the peak and the mean of the RSS of all processes together, and of every role that
-holds at least 5 % of the whole in either recording. A role that is new in B rose from nothing.";
+holds at least 5 % of the whole in either recording; what they hold on GPUs; and, of numbered
+phases, what memory grows by from step to step. A role that is new in B rose from nothing. A rise
+within what the figures can be off is none, and RSS that was observed in two ways (bpf and polling)
+is not judged.";
 
 /// Compare two recordings by role and kind of memory: peak, mean and growth
 #[derive(Debug, clap::Args)]
@@ -28,7 +31,7 @@ pub(super) struct Args {
     after: PathBuf,
     #[command(flatten)]
     writing: Writing,
-    /// End with status 3 when a peak or a mean rose by more than this (5%), or B newly failed
+    /// End with status 3 when a peak, a mean or a slope per step rose by more than this (5%), or B newly failed
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent, allow_hyphen_values = true)]
     fail_above: Option<f64>,
 }

@@ -114,8 +114,9 @@ const COLUMNS: &[(&str, Cell)] = &[
     ("growth_bytes_per_hour", |row| {
         Some(format!("{:.0}", row.process.growth?.bytes_per_hour))
     }),
-    ("growth_r_squared", |row| {
-        Some(format!("{:.4}", row.process.growth?.r_squared))
+    ("growth_margin_bytes_per_hour", |row| {
+        let margin = row.process.growth?.margin_bytes_per_hour();
+        margin.is_finite().then(|| format!("{margin:.0}"))
     }),
     ("cgroup", |row| {
         Some(row.process.cgroup.as_deref()?.to_owned())

@@ -126,8 +126,8 @@ impl Section {
     }
 }
 
-/// Writes a report down. What was lost comes first, then the OOM kills and what was left behind,
-/// then the peak.
+/// Writes a report down. What was lost comes first, then the OOM kills, what grows from step to
+/// step and what was left behind, then the peak.
 pub(super) fn build(analysis: &Analysis, style: &Style) -> Document {
     let top = style.top.unwrap_or(DEFAULT_TOP);
     let mut sections = vec![head::about(analysis, style)];
@@ -147,6 +147,7 @@ pub(super) fn build(analysis: &Analysis, style: &Style) -> Document {
         return Document { sections };
     }
     sections.extend(kills::oom_kills(analysis, top));
+    sections.extend(phases::leaks(analysis));
     sections.extend(leftovers::survivors(analysis, top));
     sections.extend(leftovers::objects(analysis, top));
     sections.push(holders::peak(analysis, top));

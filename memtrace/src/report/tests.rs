@@ -365,7 +365,7 @@ fn the_sentence_about_a_leak_names_who_leaks_most() {
     }
     let report = written(&text::Text, &run.analyzed(None), &Style::default());
     let report = report.split_whitespace().collect::<Vec<_>>().join(" ");
-    let told = "; most of it in leaky (2.0 MiB); its own process by 1.0 MiB.";
+    let told = "from step 5 to 19; most of it in 2 leaky (2.0 MiB).";
     assert!(report.contains(told), "{report}");
 }
 

@@ -56,6 +56,14 @@ pub(super) fn slope(bytes_per_hour: f64) -> String {
     format!("{sign}{}/h", bytes(Bytes(bytes_per_hour.abs() as i64)))
 }
 
+/// Half of an interval, which has no bound where too few points tell.
+pub(super) fn margin(amount: f64) -> String {
+    match amount.is_finite() {
+        true => bytes(Bytes(amount.round() as i64)),
+        false => UNKNOWN.to_owned(),
+    }
+}
+
 /// `+17%`, `-3%`: a change as a part of what was.
 pub(super) fn percent(ratio: Option<f64>) -> String {
     let Some(ratio) = ratio else {

@@ -17,6 +17,7 @@ mod settle;
 mod shared;
 mod sharing;
 mod spikes;
+mod staged;
 mod survivors;
 mod vm;
 
@@ -36,5 +37,6 @@ pub use settle::Settle;
 pub use shared::{clone_vm, zombie};
 pub use sharing::{inherited, large, object};
 pub use spikes::{spikes, spikes_after_churn};
+pub use staged::{Stage, staged};
 pub use survivors::survivors;
 pub use vm::{missed_by_kretprobes, vm, vm_storm, vm_ways};

@@ -55,7 +55,7 @@ pub fn scapegoat(words: &[&str]) -> Result<Vec<Score>> {
         " was killed because".to_owned(),
         "(limit 300 MiB) was full".to_owned(),
         format!("{culprit} "),
-        "grew by".to_owned(),
+        "grew ".to_owned(),
         "the victim held".to_owned(),
     ];
     Ok(vec![

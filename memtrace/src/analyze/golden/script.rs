@@ -296,6 +296,10 @@ impl Script {
     pub(crate) fn oom(&mut self, victim: u32, trigger: u32, at: f64, memcg: &str, limit: Bytes) {
         let comm = |tgid: u32| Some(self.processes[&tgid].comm.clone());
         let part = |part: f64| Bytes((limit.0 as f64 * part) as i64);
+        let held = self.rows.0.iter().rev().find_map(|record| match record {
+            Record::Mem(row) if row.upid == upid(Tgid(victim)) => Some(row.clone()),
+            _ => None,
+        });
         let row = OomRow {
             ts: wall(at),
             boot_ns: boot(at),
@@ -305,9 +309,9 @@ impl Script {
             trigger_upid: Some(upid(Tgid(trigger))),
             trigger_tgid: Some(Tgid(trigger)),
             trigger_comm: comm(trigger),
-            victim_rss_anon_bytes: Some(gib(9.1)),
-            victim_rss_file_bytes: Some(mib(110.0)),
-            victim_rss_shmem_bytes: Some(gib(1.0)),
+            victim_rss_anon_bytes: held.as_ref().and_then(|row| row.rss_anon_bytes),
+            victim_rss_file_bytes: held.as_ref().and_then(|row| row.rss_file_bytes),
+            victim_rss_shmem_bytes: held.as_ref().and_then(|row| row.rss_shmem_bytes),
             victim_oom_score_adj: Some(0),
             constraint: Some("CONSTRAINT_MEMCG".to_owned()),
             memcg: Some(memcg.to_owned()),

@@ -100,6 +100,7 @@ fn object_row(
         mapper_count: 3,
         mappers: String::new(),
         first_mapper_upid: Some(upid(Tgid(mapper))),
+        first_opener_upid: None,
         has_other_mapper: None,
     }
 }

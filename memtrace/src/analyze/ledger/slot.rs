@@ -6,9 +6,9 @@ use crate::analyze::phases::Gauge;
 use crate::analyze::series::Series;
 use crate::model::BootNs;
 
-/// A process's curve is kept once it has lived this long: a quarter of the shortest life for
-/// which growth is told, and that first quarter is left out of the fit.
-pub(in crate::analyze) const CURVE_AFTER_NS: i64 = 15_000_000_000;
+/// A process's curve is kept once it has lived this long: what comes before is warm-up, and left
+/// out of its growth.
+pub(in crate::analyze) const CURVE_AFTER_NS: i64 = growth::WARM_UP_NS;
 const PROCESS_BUCKETS: usize = 64;
 
 /// What the pass found out about one process.

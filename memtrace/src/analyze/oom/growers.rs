@@ -1,106 +1,217 @@
-//! Who grew before a kill: processes, and kinds of processes that grew together.
+//! Who grew before a kill: processes, and small ones that are alike.
+//!
+//! RSS counts a page that a fork copied in each process that has it, so forked children would be
+//! said to have grown by what they never took, and a page that a child copies by writing to it
+//! would be seen nowhere. What a process has alone is at least what it has beyond its parent's
+//! memory at the fork. How much of the rest became copies is the same for all, and is told by the
+//! kernel's own account of the group: its anonymous memory, less what everybody has alone.
 
 use crate::analyze::Amounts;
 use crate::analyze::composition::Composition;
 use crate::analyze::endings::common_name;
 use crate::analyze::process::Process;
+use crate::model::tables::OomRow;
 use crate::model::{BootNs, Bytes};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A process, or several that do the same thing.
+/// A process that has one part in so many of what was in use, or grew by that, has a line of its
+/// own: it can be the cause. Smaller ones that are alike share one.
+const OWN_LINE_PART: i64 = 20;
+
+/// A process, or several small ones that do the same thing.
 #[derive(Clone, Debug)]
 pub struct Grower {
     /// What they are called.
     pub label: Arc<str>,
+    /// What they have in common with others that do the same thing.
+    pub shape: Arc<str>,
     /// Who, the one that grew most first.
     pub members: Vec<usize>,
     /// What they held at the kill that the kernel could not simply drop: anonymous memory of
-    /// all, and the largest shared part of any one.
+    /// all, each page once, and the largest shared part of any one.
     pub bytes: Bytes,
     /// By how much that grew in each window, the shortest first; `None` where it is not known
     /// what they held before.
     pub grown_bytes: Vec<Option<Bytes>>,
+    /// What of that are copies of pages that they had shared with their parent since the fork.
+    pub copied_bytes: Vec<Option<Bytes>>,
 }
 
-/// What one process held at the kill, and before.
-struct One {
-    process: usize,
-    now: Own,
-    before: Vec<Option<Own>>,
+impl Grower {
+    /// By how much it grew in a window; zero where that is unknown.
+    pub(super) fn grown(&self, window: usize) -> Bytes {
+        let grown = self.grown_bytes.get(window).copied().flatten();
+        grown.unwrap_or(Bytes(0))
+    }
+
+    /// Whether most of what it grew by in a window are copies of pages that it had shared since
+    /// its fork.
+    pub fn is_by_copies(&self, window: usize) -> bool {
+        let copied = self.copied_bytes.get(window).copied().flatten();
+        copied.is_some_and(|copied| copied.0 > 0 && copied.0 * 2 >= self.grown(window).0)
+    }
+}
+
+/// What was held at one instant.
+pub(super) struct State<'a> {
+    pub(super) boot_ns: BootNs,
+    pub(super) composition: &'a Composition,
+    /// Anonymous memory of those who live under the limit, by the kernel's account.
+    pub(super) anon: Option<Bytes>,
 }
 
 /// What of a process's memory the kernel can't simply drop: mapped files it can.
 #[derive(Clone, Copy, Default)]
 struct Own {
-    anon: i64,
+    /// Anonymous memory that it has alone.
+    alone: i64,
+    /// Anonymous memory that it can share with its parent since the fork.
+    inherited: i64,
     shared: i64,
 }
 
 impl Own {
-    fn of(amounts: &Amounts) -> Option<Self> {
-        match (amounts.anon(), amounts.shmem()) {
-            (Some(anon), Some(shared)) => Some(Self {
-                anon: anon.0,
-                shared: shared.0,
-            }),
+    fn of(process: &Process, amounts: &Amounts) -> Option<Self> {
+        let (anon, shared) = match (amounts.anon(), amounts.shmem()) {
+            (Some(anon), Some(shared)) => (anon.0, shared.0),
             // Where kinds are unknown.
-            _ => amounts.rss().map(|rss| Self {
-                anon: rss.0,
-                shared: 0,
-            }),
-        }
-    }
-
-    fn all(self) -> i64 {
-        self.anon + self.shared
+            _ => (amounts.rss()?.0, 0),
+        };
+        let inherited = process.inherited_anon_bytes.map_or(0, |bytes| bytes.0);
+        let inherited = inherited.clamp(0, anon.max(0));
+        Some(Self {
+            alone: anon - inherited,
+            inherited,
+            shared,
+        })
     }
 }
 
-/// Everyone that held memory at the kill and lived under the limit that was hit, by what they
-/// grew in the longest window. `earlier` are the states at the starts of the windows.
+/// What those under the limit held at one instant.
+struct Held {
+    own: HashMap<usize, Own>,
+    /// Which part of what was inherited became copies; `None` where the kernel's account of the
+    /// instant is not known.
+    copied_part: Option<f64>,
+}
+
+impl Held {
+    fn of(
+        state: &State<'_>,
+        processes: &[Process],
+        is_concerned: impl Fn(&Process) -> bool,
+    ) -> Self {
+        let holders = state.composition.holders.iter();
+        let own = holders.filter_map(|holder| {
+            let process = &processes[holder.process];
+            let own = Own::of(process, &holder.amounts).filter(|_| is_concerned(process))?;
+            Some((holder.process, own))
+        });
+        let mut held = Self {
+            own: own.collect(),
+            copied_part: None,
+        };
+        held.account(state.anon);
+        held
+    }
+
+    /// Divides what the kernel says there is.
+    fn account(&mut self, anon: Option<Bytes>) {
+        let sum = |part: fn(&Own) -> i64| self.own.values().map(part).sum::<i64>();
+        let (alone, inherited) = (sum(|own| own.alone), sum(|own| own.inherited));
+        self.copied_part = anon.map(|anon| match inherited {
+            0 => 0.0,
+            inherited => ((anon.0 - alone) as f64 / inherited as f64).clamp(0.0, 1.0),
+        });
+    }
+}
+
+/// What one process held at the kill and before: alone, copied, shared.
+struct One {
+    process: usize,
+    now: Parts,
+    before: Vec<Option<Parts>>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Parts {
+    alone: i64,
+    copied: i64,
+    shared: i64,
+}
+
+impl Parts {
+    fn of(own: Own, copied_part: f64) -> Self {
+        Self {
+            alone: own.alone,
+            copied: (own.inherited as f64 * copied_part) as i64,
+            shared: own.shared,
+        }
+    }
+}
+
+/// Everyone that held memory at the kill and lived under the limit that was hit. `earlier` are the
+/// states at the starts of the windows; `whole` is what was in use.
 pub(super) fn growers(
     processes: &[Process],
-    at_kill: &Composition,
-    earlier: &[&Composition],
-    starts: &[BootNs],
+    (kill, victim): (&OomRow, Option<usize>),
+    at_kill: &State<'_>,
+    earlier: &[State<'_>],
+    whole: Option<Bytes>,
     is_concerned: impl Fn(&Process) -> bool,
 ) -> Vec<Grower> {
-    let held = |state: &Composition| -> HashMap<usize, Amounts> {
-        let holders = state.holders.iter();
-        holders
-            .map(|holder| (holder.process, holder.amounts))
-            .collect()
-    };
-    let earlier: Vec<HashMap<usize, Amounts>> = earlier.iter().map(|state| held(state)).collect();
-    let mut alike: HashMap<(&str, bool), Vec<One>> = HashMap::new();
-    for holder in &at_kill.holders {
-        let process = &processes[holder.process];
-        let Some(now) = Own::of(&holder.amounts).filter(|_| is_concerned(process)) else {
-            continue;
+    let mut now = Held::of(at_kill, processes, &is_concerned);
+    // The kernel tells of the victim what it had at this very instant.
+    if let Some((victim, own)) = victim.and_then(|victim| Some((victim, now.own.get_mut(&victim)?)))
+        && let (Some(anon), Some(shared)) =
+            (kill.victim_rss_anon_bytes, kill.victim_rss_shmem_bytes)
+    {
+        let inherited = processes[victim]
+            .inherited_anon_bytes
+            .map_or(0, |bytes| bytes.0);
+        let inherited = inherited.clamp(0, anon.0.max(0));
+        *own = Own {
+            alone: anon.0 - inherited,
+            inherited,
+            shared: shared.0,
         };
-        let before = earlier.iter().zip(starts).map(|(held, start)| {
-            match held.get(&holder.process) {
-                Some(amounts) => Own::of(amounts),
+        now.account(at_kill.anon);
+    }
+    let copied_part = now.copied_part.unwrap_or(0.0);
+    let before: Vec<(BootNs, Held)> = earlier
+        .iter()
+        .map(|state| (state.boot_ns, Held::of(state, processes, &is_concerned)))
+        .collect();
+    let mut alike: HashMap<(&str, bool), Vec<One>> = HashMap::new();
+    for (&place, own) in &now.own {
+        let process = &processes[place];
+        let before = before.iter().map(|(start, held)| {
+            match held.own.get(&place) {
+                Some(own) => {
+                    let part = held.copied_part.unwrap_or(copied_part);
+                    Some(Parts::of(*own, part))
+                }
                 // It was there, and nobody had looked yet.
                 None if process.start_boot_ns < *start && process.first_seen_boot_ns > *start => {
                     None
                 }
-                None => Some(Own::default()),
+                None => Some(Parts::default()),
             }
         });
         let one = One {
-            process: holder.process,
-            now,
+            process: place,
+            now: Parts::of(*own, copied_part),
             before: before.collect(),
         };
         let kind = (process.shape.as_ref(), process.is_main);
         alike.entry(kind).or_default().push(one);
     }
+    let enough = whole.map_or(1, |whole| (whole.0 / OWN_LINE_PART).max(1));
     let mut growers: Vec<Grower> = alike
         .into_values()
-        .flat_map(|group| split(group, starts.len()))
-        .map(|group| together(processes, &group, starts.len()))
+        .flat_map(|group| split(group, enough))
+        .map(|group| together(processes, &group, before.len()))
         .collect();
     growers.sort_by_key(|grower| {
         let grown = grower.grown_bytes.last().copied().flatten();
@@ -112,44 +223,46 @@ pub(super) fn growers(
     growers
 }
 
-/// Those who grew together stay together. Where one of them grew by more than all the others,
-/// it is the one to look at.
-fn split(mut group: Vec<One>, windows: usize) -> Vec<Vec<One>> {
-    let grown = |one: &One| -> i64 {
-        let before = one.before.get(windows.wrapping_sub(1)).copied().flatten();
-        before.map_or(0, |before| one.now.all() - before.all())
+/// Those that hold or gained enough for themselves alone get a line each; the rest share one.
+fn split(mut group: Vec<One>, enough: i64) -> Vec<Vec<One>> {
+    let grown = |one: &One| {
+        let before = one.before.iter().flatten();
+        before.map(|before| one.now.alone - before.alone).max()
     };
     group.sort_by_key(|one| (std::cmp::Reverse(grown(one)), one.process));
-    let rest: i64 = group.iter().skip(1).map(|one| grown(one).max(0)).sum();
-    if group.len() > 1 && group.first().is_some_and(|one| grown(one) > rest) {
-        let others = group.split_off(1);
-        return vec![group, others];
-    }
-    vec![group]
+    let (own, rest): (Vec<One>, Vec<One>) = group
+        .into_iter()
+        .partition(|one| one.now.alone >= enough || grown(one) >= Some(enough));
+    let own = own.into_iter().map(|one| vec![one]);
+    own.chain((!rest.is_empty()).then_some(rest)).collect()
 }
 
 fn together(processes: &[Process], group: &[One], windows: usize) -> Grower {
-    let sum = |of: &dyn Fn(&One) -> Option<Own>| -> Option<i64> {
-        let mut anon = 0;
-        let mut shared = 0;
-        for one in group {
-            let own = of(one)?;
-            anon += own.anon;
-            shared = own.shared.max(shared);
-        }
-        Some(anon + shared)
+    let sum = |of: &dyn Fn(&One) -> Option<Parts>| -> Option<Parts> {
+        group.iter().try_fold(Parts::default(), |sum, one| {
+            let parts = of(one)?;
+            Some(Parts {
+                alone: sum.alone + parts.alone,
+                copied: sum.copied + parts.copied,
+                shared: sum.shared.max(parts.shared),
+            })
+        })
     };
-    let now = sum(&|one| Some(one.now)).unwrap_or(0);
+    let all = |parts: Parts| parts.alone + parts.copied + parts.shared;
+    let now = sum(&|one| Some(one.now)).unwrap_or_default();
+    let before = |window: usize| sum(&|one| one.before.get(window).copied().flatten());
     let members: Vec<usize> = group.iter().map(|one| one.process).collect();
+    let first = members.first().and_then(|first| processes.get(*first));
+    let since = |of: fn(Parts) -> i64| -> Vec<Option<Bytes>> {
+        let grown = (0..windows).map(|window| Some(Bytes(of(now) - of(before(window)?))));
+        grown.collect()
+    };
     Grower {
         label: common_name(processes, &members),
+        shape: first.map_or_else(|| Arc::from(""), |first| Arc::clone(&first.shape)),
         members,
-        bytes: Bytes(now),
-        grown_bytes: (0..windows)
-            .map(|window| {
-                let before = sum(&|one| one.before.get(window).copied().flatten())?;
-                Some(Bytes(now - before))
-            })
-            .collect(),
+        bytes: Bytes(all(now)),
+        grown_bytes: since(|parts| parts.alone + parts.copied + parts.shared),
+        copied_bytes: since(|parts| parts.copied),
     }
 }

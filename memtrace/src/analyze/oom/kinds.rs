@@ -69,8 +69,9 @@ pub(super) struct Kinds {
     swap: Option<Bytes>,
     limit_hits: Option<i64>,
     waited: [Option<DurationNs>; 2],
-    /// Processes in the group that are not recorded.
+    /// Processes in the group that are not recorded, and their anonymous memory.
     other_process_count: Option<i64>,
+    other_anon: Option<Bytes>,
 }
 
 /// How hard memory was to get before a kill.
@@ -104,6 +105,9 @@ struct Before {
     until: Option<(BootNs, Kinds)>,
     /// The first one after it: at the start of a recording there is no earlier one.
     since: Option<(BootNs, Kinds)>,
+    /// Whether that is late in the window: it says which kinds are known, and how many others
+    /// there are.
+    is_since_late: bool,
 }
 
 impl Before {
@@ -113,13 +117,15 @@ impl Before {
         let middle = BootNs(start.0 + length / 2);
         self.late = BootNs(start.0 + length / PROMPT_PART);
         let is_first = self.since.is_none_or(|(kept, _)| at < kept);
-        if at > start && at <= middle && is_first {
+        if at > start && at <= kill && is_first {
             self.since = Some((at, kinds));
+            self.is_since_late = at > middle;
         }
     }
 
     fn kinds(&self) -> Option<Kinds> {
-        self.until.or(self.since).map(|(_, kinds)| kinds)
+        let since = self.since.filter(|_| !self.is_since_late);
+        self.until.or(since).map(|(_, kinds)| kinds)
     }
 
     /// What the group held at the start of the window, and whether a part of what came since
@@ -130,8 +136,8 @@ impl Before {
             (None, Some((_, kinds))) if is_new && kinds.other_process_count == Some(0) => {
                 (kinds.emptied(), false)
             }
-            (None, Some((at, kinds))) => (kinds, at > self.late),
-            (None, None) => (Kinds::default(), false),
+            (None, Some((at, kinds))) if !self.is_since_late => (kinds, at > self.late),
+            (None, _) => (Kinds::default(), false),
         }
     }
 }
@@ -217,6 +223,7 @@ impl Kinds {
             limit_hits: row.max_event_count,
             waited: [row.psi_some_ns, row.psi_full_ns],
             other_process_count: row.other_process_count,
+            other_anon: row.other_anon_bytes,
         }
     }
 
@@ -242,6 +249,7 @@ impl Kinds {
             limit_hits: None,
             waited: [row.psi_some_ns, row.psi_full_ns],
             other_process_count: None,
+            other_anon: None,
         }
     }
 
@@ -268,7 +276,18 @@ impl Kinds {
                 self.waited[1].or(other.waited[1]),
             ],
             other_process_count: self.other_process_count.or(other.other_process_count),
+            other_anon: self.other_anon.or(other.other_anon),
         }
+    }
+
+    /// Anonymous memory of the recorded processes; `None` where that of others is in it, and
+    /// unknown. Before they were counted there are taken to be none.
+    pub(super) fn anon_of_recorded(&self) -> Option<Bytes> {
+        let others = match self.other_process_count {
+            None | Some(0) => Bytes(0),
+            Some(_) => self.other_anon?,
+        };
+        Some(self.anon? - others)
     }
 
     /// The same kinds, of which nothing is held.
@@ -331,6 +350,11 @@ impl Around {
             (None, Some((at, kinds))) => Some((kinds, kill - at)),
             (None, None) => None,
         }
+    }
+
+    /// The amounts at the start of a window, as far as they were read by then.
+    pub(super) fn before(&self, window: usize) -> Option<Kinds> {
+        self.before.get(window)?.until.map(|(_, kinds)| kinds)
     }
 
     /// Every kind that is known, and what it gained since the start of a window, before which

@@ -1,8 +1,9 @@
 //! Kills whose culprit is known.
 
-use crate::analyze::golden::{RUNS, Script, boot};
+use crate::analyze::golden::{RUNS, Script, boot, upid, wall};
 use crate::analyze::{Analysis, HeldKind, OomFinding};
-use crate::model::{Bytes, DurationNs};
+use crate::model::tables::{LeftObjectRow, MappingKind, ShmObjectRow};
+use crate::model::{Bytes, DurationNs, Tgid};
 
 const POD: &str = "/pod";
 const LIMIT: Bytes = Bytes(4 << 30);
@@ -69,7 +70,7 @@ fn a_window_is_cut_at_the_start_of_the_recording() {
         .iter()
         .map(|length| length.0 / 1_000_000_000)
         .collect();
-    assert_eq!(lengths, [10, 32]);
+    assert_eq!(lengths, [1, 10, 32]);
     assert_eq!(culprit(&analysis).map(|(tgid, _, _)| tgid), Some(2));
 }
 
@@ -81,6 +82,244 @@ fn who_lives_under_another_limit_is_not_to_blame() {
     run.mem(1, 96.0, [2_300.0, 100.0, 0.0]);
     run.oom(3, 1, 100.0, POD, LIMIT);
     assert_eq!(culprit(&run.analyzed(None)), Some((1, 300, 10.0)));
+}
+
+#[test]
+fn who_was_growing_when_the_limit_was_met_is_named_and_not_who_grew_most_before() {
+    let mut run = run(120.0);
+    // A worker that grew by 1.3 GiB and is flat for 24 s, and a trainer that grows until the end.
+    for second in 0..36 {
+        run.mem(
+            1,
+            40.0 + f64::from(second),
+            [2_000.0 + f64::from(second) * 37.0, 100.0, 0.0],
+        );
+    }
+    for second in 0..24 {
+        run.mem(
+            2,
+            76.0 + f64::from(second),
+            [419.0 + f64::from(second) * 21.2, 10.0, 0.0],
+        );
+    }
+    run.oom(3, 1, 100.0, POD, LIMIT);
+    let analysis = run.analyzed(None);
+    assert_eq!(culprit(&analysis), Some((2, 190, 10.0)));
+    let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
+    assert!(!found.is_sudden && found.leak.is_none(), "{found:?}");
+}
+
+/// A leak of 10 MiB a second for 90 s, and 900 MiB within the last 0.3 s by `spiker`.
+fn leak_and_spike(spiker: u32) -> Analysis {
+    let mut run = run(120.0);
+    let leaked = |second: i32| 100.0 + f64::from(second) * 10.0;
+    for second in 0..90 {
+        run.mem(2, 10.0 + f64::from(second), [leaked(second), 10.0, 0.0]);
+    }
+    let before = if spiker == 2 { leaked(89) } else { 2_000.0 };
+    run.mem(spiker, 99.7, [before + 900.0, 10.0, 0.0]);
+    run.oom(3, 1, 100.0, POD, LIMIT);
+    run.analyzed(None)
+}
+
+#[test]
+fn a_spike_is_told_apart_from_the_leak_beside_it() {
+    let analysis = leak_and_spike(1);
+    assert_eq!(culprit(&analysis), Some((1, 900, 1.0)));
+    let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
+    assert!(found.is_sudden);
+    let leak = found.leak.expect("a leak");
+    let leaks = &found.growers[leak.grower];
+    assert_eq!(&*leaks.label, "leaky");
+    assert_eq!(
+        (leak.grown_bytes.0 >> 20, leak.window),
+        (890, 3),
+        "{leak:?}"
+    );
+}
+
+#[test]
+fn a_spike_is_told_apart_from_the_leak_of_the_same_process() {
+    let analysis = leak_and_spike(2);
+    let (tgid, grown, window) = culprit(&analysis).expect("a culprit");
+    assert_eq!((tgid, window), (2, 1.0));
+    assert!((900..=910).contains(&grown), "{grown}");
+    let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
+    let leak = found.leak.expect("a leak");
+    assert!(found.is_sudden && leak.grower == 0, "{leak:?}");
+    assert!(
+        (870..=890).contains(&(leak.grown_bytes.0 >> 20)),
+        "{leak:?}"
+    );
+}
+
+#[test]
+fn children_that_write_to_what_they_inherited_grew_by_the_copies_alone() {
+    let mut run = run(120.0);
+    run.mem(1, 60.0, [1_000.0, 100.0, 0.0]);
+    for child in 10..15 {
+        run.process(child, Some(1), 90.0, "serve");
+        run.edit(child, |process| {
+            process.cgroup = Some(POD.to_owned());
+            process.inherited_anon_bytes = Some(Bytes(1_000 << 20));
+        });
+        // Nothing of its own: all pages are the parent's, and stay as many when they are copied.
+        run.mem(child, 90.1, [1_000.0, 10.0, 0.0]);
+    }
+    run.oom(10, 11, 100.0, POD, Bytes(3_120 << 20));
+    let analysis = run.analyzed(None);
+    let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
+    let (grower, grown) = found.culprit().expect("a culprit");
+    // 3,000 MiB of anonymous memory, of which parent, leak and victim have 1,600 alone.
+    assert_eq!(grower.members.len(), 5);
+    assert!((1_398..=1_400).contains(&(grown.0 >> 20)), "{grown:?}");
+    assert!(grower.is_by_copies(found.told.expect("a window")));
+    let held: i64 = found.growers.iter().map(|one| one.bytes.0 >> 20).sum();
+    assert!(
+        (2_995..=3_000).contains(&held),
+        "{held} in a group of 3,120 MiB"
+    );
+}
+
+#[test]
+fn those_who_matter_have_a_line_each_and_small_ones_share_one() {
+    let mut run = run(120.0);
+    for (loader, grown) in [(10, 600.0), (11, 500.0), (12, 20.0), (13, 10.0)] {
+        run.process(loader, Some(1), 50.0, "loader");
+        run.edit(loader, |process| process.cgroup = Some(POD.to_owned()));
+        run.mem(loader, 51.0, [10.0, 0.0, 0.0]);
+        run.mem(loader, 95.0, [10.0 + grown, 0.0, 0.0]);
+    }
+    run.oom(3, 1, 100.0, POD, LIMIT);
+    let analysis = run.analyzed(None);
+    let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
+    let of_loaders = found.growers.iter().filter(|one| &*one.shape == "loader");
+    let sizes: Vec<usize> = of_loaders.map(|one| one.members.len()).collect();
+    assert_eq!(sizes, [1, 1, 2]);
+}
+
+#[test]
+fn a_file_of_a_tmpfs_that_nobody_maps_is_named_with_who_has_it_open() {
+    let mut run = run(120.0);
+    run.cgroup(80.0, POD, [2.0, 1.5, 0.125], Some(LIMIT));
+    run.oom(3, 2, 100.0, POD, LIMIT);
+    for record in &mut run.rows.0 {
+        if let crate::model::Record::Oom(row) = record {
+            row.memcg_shmem_bytes = Some(Bytes(1_500 << 20));
+            row.memcg_anon_bytes = Some(Bytes(2_500 << 20));
+            row.memcg_file_bytes = Some(Bytes(1_510 << 20));
+        }
+    }
+    let object = |inode: i64, at: f64, mib: i64, opener: Option<u32>| ShmObjectRow {
+        ts: wall(at),
+        boot_ns: boot(at),
+        device: "0:25".to_owned(),
+        inode,
+        kind: Some(MappingKind::Tmpfs),
+        name: Some(format!("/dev/shm/file{inode}")),
+        is_deleted: false,
+        family: None,
+        creator_tgid: None,
+        size_bytes: Some(Bytes(mib << 20)),
+        allocated_bytes: Some(Bytes(mib << 20)),
+        resident_bytes: None,
+        mapper_count: 0,
+        mappers: String::new(),
+        first_mapper_upid: None,
+        first_opener_upid: opener.map(|tgid| upid(Tgid(tgid))),
+        has_other_mapper: None,
+    };
+    run.put(object(1, 20.0, 900, None));
+    // Of another group, and larger than all that this one has.
+    run.put(object(3, 95.0, 3_900, None));
+    run.put(object(2, 95.0, 700, Some(2)));
+    // Read once more, after the kill, and larger then than before.
+    run.put(object(2, 100.4, 1_400, Some(2)));
+    let analysis = run.analyzed(None);
+    let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
+    assert_eq!(
+        found.grown_kind.map(|(kind, _)| kind),
+        Some(HeldKind::Shared)
+    );
+    let object = found.grown_object.as_ref().expect("an object");
+    assert_eq!(object.row.name.as_deref(), Some("/dev/shm/file2"));
+    assert_eq!(object.grown_bytes.0 >> 20, 1_400);
+    let who: Vec<_> = object
+        .holders
+        .iter()
+        .map(|&place| analysis.processes[place].tgid)
+        .collect();
+    assert_eq!(who, [Some(Tgid(2))]);
+    assert!(!object.is_mapped);
+}
+
+#[test]
+fn a_file_that_is_left_after_the_kill_is_as_large_as_it_was_found_then() {
+    let mut run = run(102.0);
+    run.cgroup(80.0, POD, [2.0, 1.5, 0.125], Some(LIMIT));
+    run.oom(3, 2, 100.0, POD, LIMIT);
+    for record in &mut run.rows.0 {
+        if let crate::model::Record::Oom(row) = record {
+            row.memcg_shmem_bytes = Some(Bytes(1_500 << 20));
+            row.memcg_file_bytes = Some(Bytes(1_510 << 20));
+        }
+    }
+    run.put(LeftObjectRow {
+        ts: wall(101.0),
+        boot_ns: boot(101.0),
+        device: Some("0:25".to_owned()),
+        inode: 9,
+        kind: Some(MappingKind::Tmpfs),
+        name: "/dev/shm/dump".to_owned(),
+        family: None,
+        creator_tgid: None,
+        uid: Some(1000),
+        size_bytes: Some(Bytes(1_400 << 20)),
+        allocated_bytes: Some(Bytes(1_400 << 20)),
+        is_certain: true,
+    });
+    let analysis = run.analyzed(None);
+    let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
+    let object = found.grown_object.as_ref().expect("an object");
+    assert_eq!(object.row.name.as_deref(), Some("/dev/shm/dump"));
+    assert_eq!(
+        (object.bytes.0 >> 20, object.age_ns),
+        (1_400, DurationNs(0))
+    );
+    assert!(object.holders.is_empty());
+}
+
+#[test]
+fn the_leak_of_the_tree_before_a_kill_is_told_though_its_sum_falls_by_it() {
+    let mut run = Script::command(&["serve"], 900.0);
+    run.process(1, None, 0.0, "serve");
+    run.process(2, Some(1), 1.0, "worker");
+    for tgid in [1, 2] {
+        run.edit(tgid, |process| process.cgroup = Some(POD.to_owned()));
+    }
+    run.mem(1, 0.5, [500.0, 100.0, 0.0]);
+    for second in 0..600 {
+        run.mem(
+            2,
+            2.0 + f64::from(second),
+            [100.0 + f64::from(second) * 4.0, 10.0, 0.0],
+        );
+    }
+    run.oom(2, 1, 602.0, POD, LIMIT);
+    run.exit(1, 890.0, 1);
+    let analysis = run.analyzed(None);
+    let growth = analysis.growth.expect("a growth");
+    assert_eq!(
+        growth.verdict,
+        crate::analyze::Verdict::Growing,
+        "{growth:?}"
+    );
+    let mib_per_hour = growth.bytes_per_hour / 1024.0 / 1024.0;
+    assert!(
+        (mib_per_hour - 4.0 * 3_600.0).abs() < 200.0,
+        "{mib_per_hour}"
+    );
+    assert!(growth.to_boot_ns <= boot(602.1));
 }
 
 #[test]
@@ -150,9 +389,7 @@ fn a_kind_that_no_process_holds_is_named_when_it_grew_most() {
     let analysis = run.expect("the run").1().analyzed(None);
     let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
     assert!(found.is_of_node);
-    let kind = found
-        .grown_kind()
-        .map(|(kind, grown)| (kind, grown.0 >> 30));
+    let kind = found.grown_kind.map(|(kind, grown)| (kind, grown.0 >> 30));
     assert_eq!(kind, Some((HeldKind::Shared, 453)));
 }
 

@@ -6,8 +6,11 @@ use crate::analyze::process::Process;
 use crate::model::tables::OomRow;
 use crate::model::{BootNs, DurationNs};
 
+/// What grew in this time did so suddenly.
+pub(super) const SUDDEN: DurationNs = DurationNs(1_000_000_000);
 /// As far back as growth is told.
-const LENGTHS: [DurationNs; 3] = [
+const LENGTHS: [DurationNs; 4] = [
+    SUDDEN,
     DurationNs(10_000_000_000),
     DurationNs(60_000_000_000),
     DurationNs(600_000_000_000),

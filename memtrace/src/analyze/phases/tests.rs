@@ -156,10 +156,10 @@ fn a_leak_per_step_is_a_figure_with_its_confidence() {
     let slope = after.own.expect("a slope");
     let leak = 12.0 * f64::from(1 << 20);
     assert!(
-        (slope.bytes_per_step - leak).abs() <= slope.margin_bytes,
+        (slope.bytes_per_step - leak).abs() <= slope.margin_bytes(),
         "{slope:?}"
     );
-    assert!(slope.margin_bytes < leak / 100.0 * 2.0, "{slope:?}");
+    assert!(slope.margin_bytes() < leak / 100.0 * 2.0, "{slope:?}");
     assert!(slope.is_growing());
     let calls = stages[2];
     assert_eq!(calls.steps, None);

@@ -172,24 +172,24 @@ fn the_mean_of_a_command_ends_with_it() {
 
 #[test]
 fn growth_ends_with_the_command_and_with_the_last_of_a_role() {
-    let mut run = Script::command(&["a"], 200.0);
+    let mut run = Script::command(&["a"], 300.0);
     run.process(1, None, 0.0, "a");
     run.process(2, Some(1), 0.0, "b");
     run.process(3, Some(1), 0.0, "c");
-    for second in 1..=100 {
+    for second in 1..=200 {
         let at = f64::from(second);
         run.mem(1, at, [at * 10.0, 0.0, 0.0]);
         run.mem(2, at, [100.0, 0.0, 0.0]);
-        if second <= 80 {
+        if second <= 160 {
             run.mem(3, at, [at * 5.0, 0.0, 0.0]);
         }
     }
     // The command ends, a child of it lives on; another had ended before.
-    run.edit(1, |row| row.exit_boot_ns = Some(boot(100.5)));
-    run.edit(3, |row| row.exit_boot_ns = Some(boot(80.5)));
+    run.edit(1, |row| row.exit_boot_ns = Some(boot(200.5)));
+    run.edit(3, |row| row.exit_boot_ns = Some(boot(160.5)));
     let analysis = run.analyzed(None);
     let growth = analysis.growth.expect("long enough to tell");
-    assert!(growth.to_boot_ns <= boot(100.5), "{growth:?}");
+    assert!(growth.to_boot_ns <= boot(200.5), "{growth:?}");
     let of = |name| role(&analysis, name).and_then(|role| role.kind(Kind::Rss).growth);
     for (name, mib_per_second) in [("a", 10.0), ("c", 5.0)] {
         let growth = of(name).unwrap_or_else(|| panic!("growth of {name}"));

@@ -6,12 +6,14 @@
 //! CPU time (`budget`), most urgent process first (`queue`), and in one of two ways that
 //! hold the lock for a short time only: `text` (of smaps) where the process is small, `pagemap`
 //! in pieces where it is large. `mappings` and `tally` are what both have in common.
-//! What readings show of shared objects and of files is followed by `objects` and `files`.
+//! What readings show of shared objects and of files is followed by `objects` and `files`;
+//! `descriptors` looks who has shared memory open and does not map it.
 
 mod backings;
 mod budget;
 mod cache;
 mod collector;
+mod descriptors;
 mod facts;
 mod families;
 mod files;

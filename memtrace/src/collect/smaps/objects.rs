@@ -27,6 +27,8 @@ const LIST_NS: i64 = 10_000_000_000;
 const FIRST_LIST_NS: i64 = 3_000_000_000;
 /// So many files of /dev/shm are looked at.
 const LISTED_MAX: usize = 4096;
+/// An object that is only open, and takes less than this, is left to the sums.
+const OPEN_MIN_BYTES: u64 = 1 << 20;
 /// So many upids stand in a row.
 const MAPPERS_MAX: usize = 100;
 
@@ -70,6 +72,8 @@ struct Object {
     /// that mapped it, and whose descriptors may not be looked at.
     openers: BTreeMap<Upid, Option<PathBuf>>,
     first_mapper: Option<Upid>,
+    /// Who was first seen to have it open without mapping it.
+    first_opener: Option<Upid>,
     /// Where it was last listed in /dev/shm.
     listed: Option<PathBuf>,
     has_other_mapper: Option<bool>,
@@ -135,16 +139,32 @@ impl Objects {
             };
             object.mappers.insert(subject.upid, mapper);
         }
-        let ways: Vec<(Key, Option<PathBuf>)> = match open {
-            Some(open) => open
-                .iter()
-                .map(|(key, way)| (*key, Some(way.clone())))
-                .collect(),
-            None => held.into_iter().map(|key| (key, None)).collect(),
-        };
-        for (key, way) in ways {
-            if let Some(object) = self.objects.get_mut(&key) {
-                object.openers.insert(subject.upid, way);
+        match open {
+            Some(open) => self.note_open(subject, open),
+            None => {
+                for key in held {
+                    if let Some(object) = self.objects.get_mut(&key) {
+                        object.openers.insert(subject.upid, None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes the descriptors of shared memory that a process was found to have.
+    pub(super) fn note_open(&mut self, subject: &Subject, open: &Open) {
+        for (key, way) in open {
+            if !self.objects.contains_key(key)
+                && let Some(object) = Object::open(way)
+            {
+                self.objects.insert(*key, object);
+            }
+            let Some(object) = self.objects.get_mut(key) else {
+                continue;
+            };
+            object.openers.insert(subject.upid, Some(way.clone()));
+            if !object.mappers.contains_key(&subject.upid) {
+                object.first_opener.get_or_insert(subject.upid);
             }
         }
     }
@@ -208,7 +228,7 @@ impl Objects {
     }
 
     /// The files in /dev/shm. One that is not mounted has none.
-    fn list(&mut self) {
+    pub(super) fn list(&mut self) {
         let Ok(entries) = fs::read_dir(&self.shm_dir) else {
             return;
         };
@@ -229,6 +249,13 @@ impl Objects {
             object.listed = Some(path);
         }
         self.left_out += i64::try_from(entries.count()).unwrap_or(i64::MAX);
+    }
+
+    /// Who was first seen to have each object open.
+    #[cfg(test)]
+    pub(super) fn first_openers(&self) -> Vec<Option<Upid>> {
+        let objects = self.objects.values();
+        objects.map(|object| object.first_opener).collect()
     }
 
     /// Whether processes outside of the recording map files of /dev/shm that no recorded
@@ -286,10 +313,27 @@ impl Object {
             mappers: BTreeMap::new(),
             openers: BTreeMap::new(),
             first_mapper: None,
+            first_opener: None,
             listed: None,
             has_other_mapper: None,
             written: None,
         }
+    }
+
+    /// One that a descriptor leads to; `None` where it takes too little to be followed.
+    fn open(way: &Path) -> Option<Self> {
+        const DELETED: &str = " (deleted)";
+        let metadata = fs::metadata(way).ok()?;
+        if metadata.blocks() * 512 < OPEN_MIN_BYTES {
+            return None;
+        }
+        let name = fs::read_link(way).ok()?.to_string_lossy().into_owned();
+        let kind = match name.starts_with("/memfd:") {
+            true => MappingKind::Memfd,
+            false => MappingKind::Tmpfs,
+        };
+        let name = name.strip_suffix(DELETED).unwrap_or(&name).to_owned();
+        Some(Self::new(kind, Some(name)))
     }
 
     /// What it takes, asked through a mapping, a descriptor, or its name.
@@ -374,6 +418,7 @@ impl Object {
             mapper_count: i64::try_from(state.mappers.len()).unwrap_or(i64::MAX),
             mappers: listed.join(" "),
             first_mapper_upid: self.first_mapper,
+            first_opener_upid: self.first_opener,
             has_other_mapper: state.has_other_mapper,
         }
     }

@@ -2,6 +2,7 @@
 
 use super::backings::Backings;
 use super::budget::{Meter, Stop, Stopped};
+use super::descriptors::Descriptors;
 use super::facts::{Status, statm};
 use super::files::Files;
 use super::objects::Objects;
@@ -121,6 +122,7 @@ pub(super) struct Worker {
     page_counts: Option<File>,
     objects: Objects,
     files: Files,
+    descriptors: Descriptors,
     walk_ns_per_mib: f64,
     buffer: TextBuffer,
 }
@@ -140,6 +142,7 @@ impl Worker {
             ceiling,
             objects: Objects::new(&root, Path::new("/dev/shm")),
             files: Files::new(&root),
+            descriptors: Descriptors::new(&root),
             backings: Backings::new(&root),
             root,
             page_size,
@@ -176,6 +179,8 @@ impl Worker {
         self.scan(&subjects);
         let scan_cost = DurationNs(clock::thread_cpu().0 - before.0);
         meter.pause()?;
+        self.descriptors
+            .look(&subjects, &mut self.objects, &mut self.backings, meter)?;
         let now = clock::boot();
         let mut urgent: Vec<(i64, Subject)> = subjects
             .iter()

@@ -38,6 +38,8 @@ table! {
         mappers: String,
         /// The recorded process that was first seen to map it; its cgroup most likely pays.
         first_mapper_upid: Option<Upid>,
+        /// The recorded process that was first seen to have it open without mapping it: who writes to a file of a tmpfs. Null when none was.
+        first_opener_upid: Option<Upid>,
         /// Whether a process outside of the recording maps it; null when that was not looked up, which is done only for files in /dev/shm.
         has_other_mapper: Option<bool>,
     }

@@ -1,7 +1,8 @@
 //! Two recordings against each other.
 
+use super::phases::per_step;
 use super::{Document, Section, Tone, figures, flexible, words_in};
-use crate::analyze::{Analysis, Change, Comparison, Excess, Kind, Loss};
+use crate::analyze::{Analysis, Change, Comparison, Excess, Kind, Loss, StageChange};
 use crate::model::Bytes;
 use crate::model::tables::Severity;
 use crate::report::visible::visible;
@@ -10,14 +11,18 @@ use crate::report::{DiffReport, Style, words};
 
 /// A change of less is not worth a line of its own.
 const MIN_CHANGE: i64 = 1 << 20;
+/// Nor is one by less than this part of what was: two runs of the same differ by as much.
+const MIN_CHANGE_SHARE: f64 = 0.02;
 
 /// Writes a comparison down: the whole, the roles, then kinds within roles.
 pub(in crate::report) fn build(told: &DiffReport<'_>, style: &Style) -> Document {
     let top = style.top.unwrap_or(super::DEFAULT_TOP);
     let mut sections = vec![head(told)];
     sections.extend(verdict(told));
+    sections.extend(leaks(told));
     sections.push(whole(told));
-    sections.extend(roles(told, top));
+    sections.push(roles(told, top));
+    sections.extend(stages(told, top));
     sections.extend(on_gpus(told, top));
     sections.extend(kinds(told, top));
     Document { sections }
@@ -38,6 +43,13 @@ fn head(told: &DiffReport<'_>) -> Section {
             Tone::Quiet,
             "Peaks of a recording made by polling are lower bounds: what lies between two polls \
              is not in them.",
+        );
+    }
+    if told.diff.has_other_basis {
+        section.say(
+            Tone::Alert,
+            "A and B were not observed in the same way: a rise of RSS between them can be one of \
+             seeing more, and fails nothing.",
         );
     }
     if let Some(line) = other_gpus(told) {
@@ -105,6 +117,7 @@ fn verdict(told: &DiffReport<'_>) -> Option<Section> {
 fn excess_line(excess: &Excess) -> String {
     let figure = match excess.figure {
         "gpu_peak" => "peak on GPUs".to_owned(),
+        "per_step" => "memory of the tree per step".to_owned(),
         figure => format!("{figure} of RSS"),
     };
     format!("{}: {figure} {}", excess.name, in_words(&excess.change))
@@ -145,10 +158,73 @@ fn whole(told: &DiffReport<'_>) -> Section {
     section
 }
 
-fn roles(told: &DiffReport<'_>, top: usize) -> Option<Section> {
-    let roles = &told.diff.roles;
-    if roles.is_empty() {
+/// What grows from step to step in B, and did not in A; `None` where nothing does.
+fn leaks(told: &DiffReport<'_>) -> Option<Section> {
+    let stages = told.diff.stages.iter();
+    let risen: Vec<&StageChange> = stages.filter(|stage| stage.has_risen_by(0.0)).collect();
+    // Stages of one loop rise together.
+    let most = risen.first()?;
+    let mut section = Section::new("Grows from step to step, more than before");
+    section.tone = Tone::Alert;
+    let role = most.role.as_ref().map(|(name, slope)| {
+        let bytes = bytes(Bytes(slope.bytes_per_step as i64));
+        format!("; most of it in {name} ({bytes})")
+    });
+    let line = format!(
+        "Memory of the tree at the end of {}: {} per step in A, {} in B{}.",
+        most.name,
+        per_step(most.before),
+        per_step(most.after),
+        role.unwrap_or_default()
+    );
+    section.say(Tone::Strong, line);
+    Some(section)
+}
+
+/// The slopes of numbered phases that both have; `None` where neither has enough steps.
+fn stages(told: &DiffReport<'_>, top: usize) -> Option<Section> {
+    let stages = told.diff.stages.iter();
+    let known = stages.filter(|stage| stage.before.is_some() || stage.after.is_some());
+    let columns = vec![
+        flexible("STAGE"),
+        figures("PER STEP A", 0),
+        figures("PER STEP B", 0),
+    ];
+    let row = |stage: &StageChange| {
+        vec![
+            stage.name.to_string(),
+            per_step(stage.before),
+            per_step(stage.after),
+        ]
+    };
+    let rows: Vec<Vec<String>> = known.take(top).map(row).collect();
+    if rows.is_empty() {
         return None;
+    }
+    let mut section = Section::new("From step to step, the tree's sum of RSS");
+    section.table(columns, rows);
+    Some(section)
+}
+
+/// Whether a figure moved by more than two runs of the same do.
+fn has_changed(figure: &Change) -> bool {
+    let difference = figure.difference().map_or(0, |bytes| bytes.0.abs());
+    let is_share = figure
+        .ratio()
+        .is_none_or(|ratio| ratio.abs() >= MIN_CHANGE_SHARE);
+    difference >= MIN_CHANGE && is_share
+}
+
+fn roles(told: &DiffReport<'_>, top: usize) -> Section {
+    let roles = told.diff.roles.iter();
+    let moved = |role: &&Comparison| {
+        let rss = role.kind(Kind::Rss);
+        has_changed(&rss.peak) || has_changed(&rss.mean) || rss.slope.before != rss.slope.after
+    };
+    let moved: Vec<&Comparison> = roles.filter(moved).collect();
+    if moved.is_empty() {
+        let share = MIN_CHANGE_SHARE * 100.0;
+        return Section::new(format!("By role: nothing changed by {share:.0}%"));
     }
     let mut section = Section::new("By role, sums of RSS");
     let columns = vec![
@@ -162,9 +238,11 @@ fn roles(told: &DiffReport<'_>, top: usize) -> Option<Section> {
         figures("GROWTH A", 6),
         figures("GROWTH B", 5),
     ];
-    let rows = roles.iter().take(top).map(role_row);
+    let rows = moved.iter().take(top).map(|role| role_row(role));
     section.table(columns, rows.collect());
-    if let Some(rest) = roles.len().checked_sub(top).filter(|&rest| rest > 0) {
+    let shown = moved.len().min(top);
+    let rest = told.diff.roles.len() - shown;
+    if rest > 0 {
         let line = format!("{} changed less.", words::more_roles(rest));
         section.say(Tone::Quiet, line);
     }
@@ -173,7 +251,7 @@ fn roles(told: &DiffReport<'_>, top: usize) -> Option<Section> {
         "MEAN is the change of the mean over the whole recording, of a command from its exec to its end. A dash is no change, or no \
          steady growth.",
     );
-    Some(section)
+    section
 }
 
 /// The roles that were on GPUs.
@@ -266,8 +344,7 @@ fn kinds(told: &DiffReport<'_>, top: usize) -> Option<Section> {
         .flat_map(|role| Kind::ALL.map(|kind| (role, kind)))
         .filter(|(role, kind)| {
             let figures = role.kind(*kind);
-            let most = moved(&figures.peak).max(moved(&figures.mean));
-            *kind != Kind::Rss && most >= MIN_CHANGE
+            *kind != Kind::Rss && (has_changed(&figures.peak) || has_changed(&figures.mean))
         })
         .collect();
     if lines.is_empty() {

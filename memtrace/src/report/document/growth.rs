@@ -1,6 +1,6 @@
-//! What grows, and how fast.
+//! What grows over time, and how fast.
 
-use super::{Section, Tone, figures, flexible, name, pid};
+use super::{Section, Tone, figures, flexible, name, pid, pid_and_name};
 use crate::analyze::{Analysis, Growth, Verdict};
 use crate::model::{Bytes, DurationNs};
 use crate::report::words;
@@ -24,7 +24,7 @@ pub(super) fn growth(analysis: &Analysis, top: usize) -> Option<Section> {
         .filter(|(_, growth)| growth.verdict == Verdict::Growing)
         .collect();
     growing.sort_by_key(|(_, growth)| std::cmp::Reverse(growth.rise_bytes));
-    let mut section = Section::new(format!("Growth: {}", headline(all, growing.len())));
+    let mut section = Section::new(format!("Growth: {}", headline(analysis, all, &growing)));
     section.table(
         vec![
             figures("PID", 0),
@@ -32,7 +32,7 @@ pub(super) fn growth(analysis: &Analysis, top: usize) -> Option<Section> {
             figures("GROWS BY", 0),
             figures("ROSE", 1),
             figures("OVER", 2),
-            figures("R²", 3),
+            figures("±", 3),
         ],
         growing
             .iter()
@@ -52,19 +52,23 @@ pub(super) fn growth(analysis: &Analysis, top: usize) -> Option<Section> {
     }
     section.say(
         Tone::Quiet,
-        "A straight line through the last three quarters of each life; told only where it fits \
-         (R² of 0.85 or more) and memory was still rising at the end.",
+        "The trend of each life after its warm-up (a quarter, and a minute at least); told only \
+         where it is sure, ± being its 95 % interval, and memory was still rising at the end.",
     );
     Some(section)
 }
 
-fn headline(all: &Growth, growing_count: usize) -> String {
-    let each = match growing_count {
-        0 => "no process grows steadily".to_owned(),
-        1 => "1 process grows steadily".to_owned(),
-        count => format!("{} processes grow steadily", words::count(count)),
+fn headline(analysis: &Analysis, all: &Growth, growing: &[(usize, &Growth)]) -> String {
+    let each = match growing {
+        [] => "no process grows steadily".to_owned(),
+        [(only, _)] => format!("{} grows steadily", pid_and_name(analysis, *only)),
+        [(most, _), ..] => format!(
+            "{} processes grow steadily, {} most",
+            words::count(growing.len()),
+            pid_and_name(analysis, *most)
+        ),
     };
-    match (all.verdict, growing_count) {
+    match (all.verdict, growing.len()) {
         (Verdict::NoTrend, 0) => "nothing grows steadily".to_owned(),
         (Verdict::NoTrend, _) => format!("{each}, the sum does not"),
         (Verdict::Growing | Verdict::Shrinking, _) => {
@@ -80,8 +84,13 @@ fn row(analysis: &Analysis, position: usize, growth: &Growth) -> Vec<String> {
         words::slope(growth.bytes_per_hour),
         words::bytes(growth.rise_bytes),
         words::duration(growth.to_boot_ns - growth.from_boot_ns),
-        format!("{:.2}", growth.r_squared),
+        margin(growth),
     ]
+}
+
+/// Half of the interval of the slope.
+fn margin(growth: &Growth) -> String {
+    format!("{}/h", words::margin(growth.margin_bytes_per_hour()))
 }
 
 /// When the cgroup that holds most reaches its limit at this rate, counted from the peak.

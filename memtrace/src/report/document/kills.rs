@@ -3,8 +3,7 @@
 
 use super::{Section, Tone, figures, flexible, pid_and_name, words_in};
 use crate::analyze::{
-    Analysis, Grower, HeldKind, KindLine, OomFinding, PostMortem, Pressure, Scope, in_memory,
-    together,
+    Analysis, Grower, GrownObject, HeldKind, KindLine, Leak, OomFinding, PostMortem, Pressure,
 };
 use crate::model::tables::OomRow;
 use crate::model::{Bytes, DurationNs};
@@ -53,7 +52,7 @@ pub(super) fn oom_kills(analysis: &Analysis, top: usize) -> Option<Section> {
         }
         section.say(Tone::Plain, victim_line(&kill.row));
         section.say(Tone::Plain, cause_line(analysis, kill));
-        if let Some(line) = holders_line(analysis, kill) {
+        if let Some(line) = post_mortem.and_then(|found| holders_line(analysis, found)) {
             section.say(Tone::Plain, line);
         }
         if let Some(found) = post_mortem.filter(|_| place < MAX_EXPLAINED) {
@@ -120,28 +119,11 @@ fn answer(analysis: &Analysis, kill: &OomFinding, found: &PostMortem) -> String 
         "{} was killed because {because}",
         victim(analysis, kill)
     )];
-    let window = found.told_window().map(window_words).unwrap_or_default();
-    match (found.culprit(), found.grown_kind()) {
-        (_, Some((kind, grown))) => {
-            parts.push(format!(
-                "{} grew by {} in the {window} before, more than any process",
-                kind_name(kind),
-                bytes(grown)
-            ));
-            let object = largest_object(kill).filter(|_| kind == HeldKind::Shared);
-            parts.extend(object);
-        }
-        (Some((grower, grown)), None) => parts.push(format!(
-            "{} grew by {} in the {window} before",
-            grower_name(analysis, grower),
-            bytes(grown)
-        )),
-        (None, None) if window.is_empty() => {}
-        (None, None) => parts.push(format!("no process grew in the {window} before")),
-    }
+    parts.extend(growth(analysis, found));
+    parts.extend(found.leak.map(|leak| leak_words(analysis, found, &leak)));
     let held = victim_bytes(row);
     let is_culprit = kill.victim.is_some_and(|victim| {
-        let culprit = found.culprit().filter(|_| found.grown_kind().is_none());
+        let culprit = found.culprit().filter(|_| found.grown_kind.is_none());
         culprit.is_some_and(|(grower, _)| grower.members == [victim])
     });
     let who = if is_culprit { "it" } else { "the victim" };
@@ -149,21 +131,96 @@ fn answer(analysis: &Analysis, kill: &OomFinding, found: &PostMortem) -> String 
     format!("{}.", parts.join("; "))
 }
 
-/// The largest shared object of those under the limit, where they are known.
-fn largest_object(kill: &OomFinding) -> Option<String> {
-    let memcg = kill.row.memcg.as_deref();
-    let mut balances = kill.holders.as_ref()?.balances.iter();
-    let balance = balances.find(|balance| match (&balance.scope, memcg) {
-        (Scope::Cgroup(path), Some(memcg)) => path == memcg,
-        (Scope::Node, None) => true,
-        _ => false,
-    })?;
-    let object = balance.objects.first()?;
-    let name = visible(object.name.as_deref()?).into_owned();
-    Some(format!(
-        "the largest shared object is {name}, {}",
-        bytes(in_memory(object)?)
-    ))
+/// What grew when the limit was met, as parts of a sentence.
+fn growth(analysis: &Analysis, found: &PostMortem) -> Vec<String> {
+    let Some((told, length)) = found.told.zip(found.told_window()) else {
+        return Vec::new();
+    };
+    let window = window_words(length);
+    if let Some((kind, grown)) = found.grown_kind {
+        let grown = bytes(grown);
+        let mut parts = vec![format!(
+            "{} grew by {grown} in the {window} before, more than any process",
+            kind_name(kind)
+        )];
+        let object = found.grown_object.as_ref();
+        parts.extend(object.map(|object| object_words(analysis, object)));
+        return parts;
+    }
+    let Some((grower, grown)) = found.culprit() else {
+        return vec![format!("no process grew in the {window} before")];
+    };
+    let name = grower_name(analysis, grower);
+    let mut told_of = match found.is_sudden {
+        true => format!(
+            "{name} grew suddenly, by {} in the {window} before",
+            bytes(grown)
+        ),
+        false => format!("{name} grew by {} in the {window} before", bytes(grown)),
+    };
+    if grower.is_by_copies(told) {
+        told_of.push_str(", by writing to pages shared since a fork");
+    }
+    let alike = found.growers.iter().skip(1).filter(|other| {
+        let grown_too = other.grown_bytes.get(told).copied().flatten();
+        other.shape == grower.shape && grown_too.is_some_and(|too| too.0 * 2 >= grown.0)
+    });
+    let (mut count, mut more) = (0, Bytes(0));
+    for other in alike {
+        count += other.members.len();
+        more = more
+            + other
+                .grown_bytes
+                .get(told)
+                .copied()
+                .flatten()
+                .unwrap_or_default();
+    }
+    if count > 0 {
+        let count = words::count(count);
+        told_of.push_str(&format!(", and {count} more like it by {}", bytes(more)));
+    }
+    vec![told_of]
+}
+
+/// A slower growth beside the one that met the limit.
+fn leak_words(analysis: &Analysis, found: &PostMortem, leak: &Leak) -> String {
+    let window = found.windows.get(leak.window).copied().unwrap_or_default();
+    let (window, grown) = (window_words(window), bytes(leak.grown_bytes));
+    let is_itself = leak.grower == 0 && found.grown_kind.is_none();
+    match found.growers.get(leak.grower).filter(|_| !is_itself) {
+        Some(grower) => format!(
+            "slower, {} had grown by {grown} in the {window} before",
+            grower_name(analysis, grower)
+        ),
+        None => format!("slower, it had grown by {grown} before that, within {window}"),
+    }
+}
+
+/// The object that took the memory, and who has it.
+fn object_words(analysis: &Analysis, object: &GrownObject) -> String {
+    let name = object.row.name.as_deref().map(visible);
+    let name = name.as_deref().unwrap_or("an object without a name");
+    let (grown, all) = (bytes(object.grown_bytes), bytes(object.bytes));
+    let deed = if object.is_mapped {
+        "mapped"
+    } else {
+        "held open"
+    };
+    let who = match object.holders.as_slice() {
+        [] => "nobody recorded has it open".to_owned(),
+        [only] => format!("{deed} by {}", pid_and_name(analysis, *only)),
+        [first, rest @ ..] => format!(
+            "{deed} by {} and {} more",
+            pid_and_name(analysis, *first),
+            words::count(rest.len())
+        ),
+    };
+    let age = match object.age_ns.as_secs_f64() {
+        age if age < 1.0 => String::new(),
+        _ => format!(" when read {} before", words::duration(object.age_ns)),
+    };
+    format!("most of it in {name} (+{grown} to {all}{age}), {who}")
 }
 
 /// Anonymous and shared memory: what its end could give back.
@@ -239,6 +296,7 @@ fn window_words(length: DurationNs) -> String {
 /// `None` for a window that is cut at the start of the recording.
 fn window_title(length: DurationNs) -> Option<&'static str> {
     match length.0 {
+        1_000_000_000 => Some("IN 1s"),
         10_000_000_000 => Some("IN 10s"),
         60_000_000_000 => Some("IN 60s"),
         600_000_000_000 => Some("IN 600s"),
@@ -385,30 +443,26 @@ fn bound(row: &OomRow) -> String {
     }
 }
 
-fn holders_line(analysis: &Analysis, kill: &OomFinding) -> Option<String> {
-    let state = kill.holders.as_ref()?;
-    let groups = state.groups(&analysis.processes);
-    let mut told: Vec<String> = groups
+/// Who held most of what the kernel could not simply drop.
+fn holders_line(analysis: &Analysis, found: &PostMortem) -> Option<String> {
+    let holders = found.holders();
+    let mut told: Vec<String> = holders
         .iter()
         .take(MAX_HOLDERS)
-        .map(|group| {
-            let amount = bytes_or_unknown(group.totals.rss.bytes());
-            match group.members.as_slice() {
-                [only] => format!("{} {amount}", pid_and_name(analysis, only.process)),
-                many => format!("{} × {} {amount}", words::count(many.len()), group.label),
-            }
-        })
+        .map(|holder| format!("{} {}", grower_name(analysis, holder), bytes(holder.bytes)))
         .collect();
-    let rest = groups.get(MAX_HOLDERS..).unwrap_or_default();
+    let rest = holders.get(MAX_HOLDERS..).unwrap_or_default();
     if !rest.is_empty() {
-        let count: usize = rest.iter().map(|group| group.members.len()).sum();
-        let amount = together(rest.iter().map(|group| group.totals.rss.bytes()));
-        let amount = bytes_or_unknown(amount);
-        told.push(format!("{} more {amount}", words::count(count)));
+        let count: usize = rest.iter().map(|holder| holder.members.len()).sum();
+        let amount: Bytes = rest.iter().map(|holder| holder.bytes).sum();
+        told.push(format!("{} more {}", words::count(count), bytes(amount)));
     }
-    let whole = bytes_or_unknown(state.totals.rss.bytes());
+    let place = match found.is_of_node {
+        true => "at that instant",
+        false => "under that limit",
+    };
     let holds = format!(
-        "Held at that instant: {whole} (sum of RSS), {}.",
+        "Held {place}, anonymous and shared memory: {}.",
         told.join(" · ")
     );
     (!told.is_empty()).then_some(holds)

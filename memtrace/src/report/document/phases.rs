@@ -13,7 +13,7 @@ use crate::analyze::{
 use crate::model::{Bytes, DurationNs};
 use crate::report::Style;
 use crate::report::words::{self, change};
-use leaks::leaks;
+pub(super) use leaks::leaks;
 use serde_json::Value;
 
 /// What is told instead of the rest, for who asked for phases only.
@@ -49,7 +49,6 @@ pub(super) fn phases(analysis: &Analysis, style: &Style, top: usize) -> Option<S
     doubt(&mut section, &single);
     stage_table(&mut section, analysis, &stages);
     repeat_table(&mut section, analysis, &repeats);
-    leaks(&mut section, analysis, &stages);
     if shown.len() < phases.lines.len() {
         let rest = words::count(phases.lines.len() - shown.len());
         let told = format!("{rest} more that changed less: --phases shows all.");
@@ -372,14 +371,17 @@ fn pids_of(analysis: &Analysis, many: &Repeated) -> String {
 }
 
 /// `+12.0 MiB ±0.8 MiB`: the slope and its 95 % interval.
-fn per_step(slope: Option<Slope>) -> String {
+pub(super) fn per_step(slope: Option<Slope>) -> String {
     let Some(slope) = slope else {
         return words::UNKNOWN.to_owned();
     };
-    let [rise, margin] =
-        [slope.bytes_per_step, slope.margin_bytes].map(|bytes| Bytes(bytes.round() as i64));
+    let rise = Bytes(slope.bytes_per_step.round() as i64);
     let sign = if rise.0 > 0 { "+" } else { "" };
-    format!("{sign}{} ±{}", words::bytes(rise), words::bytes(margin))
+    format!(
+        "{sign}{} ±{}",
+        words::bytes(rise),
+        words::margin(slope.margin_bytes())
+    )
 }
 
 /// The short name of a device of `gpu_device`.

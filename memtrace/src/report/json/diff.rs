@@ -1,6 +1,7 @@
 //! The shape of a comparison in JSON.
 
-use crate::analyze::{Analysis, Change, Comparison, Ending, Kind};
+use super::view::Slope;
+use crate::analyze::{Analysis, Change, Comparison, Ending, Kind, StageChange};
 use crate::model::{Bytes, DurationNs};
 use crate::report::DiffReport;
 use serde::Serialize;
@@ -17,10 +18,23 @@ pub(super) struct Report<'a> {
     before: Recording<'a>,
     after: Recording<'a>,
     is_newly_failed: bool,
+    has_other_basis: bool,
     allowed_ratio: Option<f64>,
     excesses: Option<Vec<Excess<'a>>>,
     whole: Compared<'a>,
     roles: Vec<Compared<'a>>,
+    stages: Vec<Stage<'a>>,
+}
+
+/// A numbered phase that both have.
+#[derive(Serialize)]
+struct Stage<'a> {
+    name: &'a str,
+    has_risen: bool,
+    before: Option<Slope>,
+    after: Option<Slope>,
+    role: Option<&'a str>,
+    role_after: Option<Slope>,
 }
 
 #[derive(Serialize)]
@@ -94,10 +108,26 @@ impl<'a> Report<'a> {
             before: Recording::of(told.before),
             after: Recording::of(told.after),
             is_newly_failed: told.diff.is_newly_failed,
+            has_other_basis: told.diff.has_other_basis,
             allowed_ratio: limit.map(|(allowed, _)| *allowed),
             excesses: limit.map(|(_, excesses)| excesses.iter().map(excess).collect()),
             whole: Compared::of(&told.diff.whole),
             roles: roles.map(Compared::of).collect(),
+            stages: told.diff.stages.iter().map(Stage::of).collect(),
+        }
+    }
+}
+
+impl<'a> Stage<'a> {
+    fn of(stage: &'a StageChange) -> Self {
+        let role = stage.role.as_ref();
+        Self {
+            name: &stage.name,
+            has_risen: stage.has_risen_by(0.0),
+            before: stage.before.as_ref().map(Slope::of),
+            after: stage.after.as_ref().map(Slope::of),
+            role: role.map(|(name, _)| &**name),
+            role_after: role.map(|(_, slope)| Slope::of(slope)),
         }
     }
 }

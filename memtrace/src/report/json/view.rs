@@ -18,6 +18,7 @@ use leftovers::{LeftObject, Survivor};
 use mappings::Mappings;
 use oom::OomKill;
 use parts::{Composition, Cost, Endings, Growth, Instant, Loss, Tree};
+pub(super) use phases::Slope;
 use process::Process;
 use serde::Serialize;
 

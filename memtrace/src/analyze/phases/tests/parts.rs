@@ -382,7 +382,7 @@ fn what_overlapping_phases_of_one_line_gained_counts_once() {
         script.process(rank, Some(1), 0.0, "rank");
         script.mem(rank, 0.5, [10.0, 0.0, 0.0]);
     }
-    for step in 0..6_u32 {
+    for step in 0..10_u32 {
         let at = 1.0 + f64::from(step) * 5.0;
         for rank in 2..=4_u32 {
             script.numbered_mark(
@@ -405,8 +405,8 @@ fn what_overlapping_phases_of_one_line_gained_counts_once() {
     let [PhaseLine::Many(rollout)] = phases.lines.as_slice() else {
         panic!("one line, not {phases:?}");
     };
-    assert_eq!((rollout.count, rollout.process_count), (18, 3));
-    assert_eq!(mib(rollout.tree_delta), Some(120.0));
+    assert_eq!((rollout.count, rollout.process_count), (30, 3));
+    assert_eq!(mib(rollout.tree_delta), Some(200.0));
     let (process, slope) = rollout
         .steps
         .and_then(|steps| steps.grower)

@@ -1,18 +1,14 @@
-//! The sentences about what grows from step to step, and who grows most.
+//! The sentences about what grows from step to step, and who grows most: they stand among the
+//! first lines of a report.
 
-use super::super::{Section, Tone, pid};
+use super::super::{Section, Tone, pid_and_name};
 use super::device_name;
-use crate::analyze::{Analysis, PhaseForm, PhasePart, Repeated, Slope};
+use crate::analyze::{Analysis, PhaseForm, PhaseLine, PhasePart, Repeated, Slope, Verdict};
 use crate::model::Bytes;
 use crate::report::words;
 
 /// A rise by less than this over all steps is not worth an alarm.
 const WORTH_TELLING: f64 = 16.0 * 1024.0 * 1024.0;
-
-/// By how much a line rises over its steps.
-fn rise(slope: &Slope) -> f64 {
-    slope.bytes_per_step * slope.last_step.abs_diff(slope.first_step) as f64
-}
 
 /// The stage for which a figure surely grows, and most; one with a begin and an end rather than
 /// a mark for a moment, which only says when.
@@ -24,29 +20,40 @@ fn steepest<'a>(
         .iter()
         .filter_map(|&stage| Some((stage, slope_of(stage)?)));
     slopes
-        .filter(|(_, slope)| slope.is_growing() && rise(slope) >= WORTH_TELLING)
+        .filter(|(_, slope)| slope.is_growing() && slope.rise_bytes() >= WORTH_TELLING)
         .max_by(|(a_stage, a), (b_stage, b)| {
             let is_phase = |stage: &Repeated| stage.form != PhaseForm::Moment;
             let by_form = is_phase(a_stage).cmp(&is_phase(b_stage));
-            by_form.then(rise(a).total_cmp(&rise(b)))
+            by_form.then(a.rise_bytes().total_cmp(&b.rise_bytes()))
         })
 }
 
-/// What grows from step to step: memory of the tree, and what is in use on GPUs.
-pub(super) fn leaks(section: &mut Section, analysis: &Analysis, stages: &[&Repeated]) {
-    let slope = |stage: &Repeated| stage.steps?.tree;
-    if let Some((stage, slope)) = steepest(stages, slope) {
+/// What grows from step to step: memory of the tree, and what is in use on GPUs. `None` where
+/// nothing surely does.
+pub(in crate::report::document) fn leaks(analysis: &Analysis) -> Option<Section> {
+    let lines = analysis.phases.iter().flat_map(|phases| &phases.lines);
+    let stages: Vec<&Repeated> = lines
+        .filter_map(|line| match line {
+            PhaseLine::Many(many) => Some(many.as_ref()),
+            PhaseLine::One(_) => None,
+        })
+        .collect();
+    let host = steepest(&stages, |stage| stage.steps?.tree);
+    let gpu = steepest(&stages, |stage| stage.steps?.gpu);
+    let mut section = Section::new("Grows from step to step");
+    section.tone = Tone::Alert;
+    if let Some((stage, slope)) = host {
         let who = who_leaks(analysis, stage);
-        section.say(Tone::Alert, grows("the tree", stage, &slope, &who));
+        section.say(Tone::Strong, grows("the tree", stage, &slope, &who));
     }
-    let slope = |stage: &Repeated| stage.steps?.gpu;
-    if let Some((stage, slope)) = steepest(stages, slope) {
+    if let Some((stage, slope)) = gpu {
         let who = grower(&stage.devices).map_or_else(String::new, |(name, slope)| {
             let device = device_name(analysis, name);
             format!("; most of it on GPU {device} ({})", per_step_bytes(&slope))
         });
-        section.say(Tone::Alert, grows("all GPUs", stage, &slope, &who));
+        section.say(Tone::Strong, grows("all GPUs", stage, &slope, &who));
     }
+    (host.is_some() || gpu.is_some()).then_some(section)
 }
 
 /// Who grows most: the process that passes the steps, or a role that grows more.
@@ -54,23 +61,81 @@ fn who_leaks(analysis: &Analysis, stage: &Repeated) -> String {
     /// By a tenth more: the same memory, seen at a slightly other time, is no other grower.
     const MORE: f64 = 1.1;
     let own = stage.steps.and_then(|steps| {
-        let many = steps.grower.map(|(process, slope)| {
-            let process = &analysis.processes[process];
-            (
-                format!("process {} ({})", pid(process), process.name),
-                slope,
-            )
-        });
-        let one = || Some(("its own process".to_owned(), steps.own?));
-        let one = || one().filter(|_| stage.process_count < 2);
-        many.or_else(one).filter(|(_, slope)| slope.is_growing())
+        let one = || Some((stage.process?, steps.own?));
+        steps
+            .grower
+            .or_else(one)
+            .filter(|(_, slope)| slope.is_growing())
     });
     let own_rise = own.as_ref().map_or(0.0, |(_, slope)| slope.bytes_per_step);
-    let role = grower(&stage.roles).filter(|(_, role)| role.bytes_per_step > own_rise * MORE);
-    let role =
-        role.map(|(name, slope)| format!("; most of it in {name} ({})", per_step_bytes(&slope)));
-    let own = own.map(|(name, slope)| format!("; {name} by {}", per_step_bytes(&slope)));
-    role.unwrap_or_default() + &own.unwrap_or_default()
+    let role = stage.roles.iter();
+    let role = role.filter_map(|part| Some((part, part.slope.filter(Slope::is_growing)?)));
+    let role = role.max_by(|(_, a), (_, b)| a.bytes_per_step.total_cmp(&b.bytes_per_step));
+    let role = role.filter(|(_, role)| role.bytes_per_step > own_rise * MORE);
+    match (role, own) {
+        (Some((part, slope)), _) => format!(
+            "; most of it in {} ({})",
+            members(analysis, part, stage),
+            per_step_bytes(&slope)
+        ),
+        (None, Some((process, slope))) => {
+            let role = role_of(analysis, process);
+            let name = pid_and_name(analysis, process);
+            format!("; {role}{name} by {}", per_step_bytes(&slope))
+        }
+        (None, None) => String::new(),
+    }
+}
+
+/// `vLLM worker, ` where that is not the process's name anyway.
+fn role_of(analysis: &Analysis, process: usize) -> String {
+    let mut roles = analysis.roles.iter();
+    let role = roles.find(|role| role.role.is_some() && role.members.contains(&process));
+    let name = &analysis.processes[process].name;
+    match role.filter(|role| !name.starts_with(&*role.name)) {
+        Some(role) => format!("{}, ", role.name),
+        None => String::new(),
+    }
+}
+
+/// The role, and the process of it that can be told.
+fn members(analysis: &Analysis, part: &PhasePart, stage: &Repeated) -> String {
+    let role = analysis.roles.iter().find(|role| role.name == part.name);
+    let members = role
+        .into_iter()
+        .flat_map(|role| role.members.iter().copied());
+    let lived: Vec<usize> = members
+        .filter(|&place| {
+            let process = &analysis.processes[place];
+            process.start_boot_ns <= stage.end_boot_ns
+                && process
+                    .exit_boot_ns
+                    .is_none_or(|exit| exit > stage.begin_boot_ns)
+        })
+        .collect();
+    let grown = lived.iter().filter_map(|&place| {
+        let growth = analysis.processes[place].growth?;
+        (growth.verdict == Verdict::Growing).then_some((growth.rise_bytes, place))
+    });
+    let process = match lived.as_slice() {
+        [only] => Some(*only),
+        _ => grown.max().map(|(_, place)| place),
+    };
+    match (process, lived.len()) {
+        (Some(place), 1) => format!(
+            "{}{}",
+            role_of(analysis, place),
+            pid_and_name(analysis, place)
+        ),
+        (Some(place), count) => format!(
+            "{} × {}, above all {}",
+            words::count(count),
+            part.name,
+            pid_and_name(analysis, place)
+        ),
+        (None, count @ 2..) => format!("{} × {}", words::count(count), part.name),
+        (None, _) => part.name.to_string(),
+    }
 }
 
 fn per_step_bytes(slope: &Slope) -> String {
@@ -92,8 +157,8 @@ fn grows(of: &str, stage: &Repeated, slope: &Slope, parts: &str) -> String {
          {}{parts}.",
         stage.name,
         per_step_bytes(slope),
-        words::bytes(Bytes(slope.margin_bytes as i64)),
-        words::bytes(Bytes(rise(slope) as i64)),
+        words::margin(slope.margin_bytes()),
+        words::bytes(Bytes(slope.rise_bytes() as i64)),
         slope.first_step,
         slope.last_step,
     )

@@ -40,8 +40,13 @@ struct PostMortem<'a> {
     /// In the order of the growth of each grower, in nanoseconds.
     windows_ns: &'a [DurationNs],
     told_window_ns: Option<DurationNs>,
+    is_sudden: bool,
     grower_count: usize,
     growers: Vec<Grower<'a>>,
+    leak: Option<Leak<'a>>,
+    holders: Vec<Holder<'a>>,
+    grown_kind: Option<GrownKind>,
+    grown_object: Option<GrownObject<'a>>,
     kinds: Vec<Kind>,
     kinds_age_ns: DurationNs,
     limit_hit_count: Option<i64>,
@@ -49,14 +54,55 @@ struct PostMortem<'a> {
     waited_full_ns: Option<DurationNs>,
 }
 
+/// One process, or several small ones that are alike.
 #[derive(Serialize)]
-struct Grower<'a> {
+struct Who<'a> {
     name: &'a str,
     process_count: usize,
     pid: Option<Tgid>,
     upid: Option<Upid>,
+}
+
+#[derive(Serialize)]
+struct Grower<'a> {
+    #[serde(flatten)]
+    who: Who<'a>,
     bytes: Bytes,
     grown_bytes: &'a [Option<Bytes>],
+    copied_bytes: &'a [Option<Bytes>],
+}
+
+#[derive(Serialize)]
+struct Leak<'a> {
+    #[serde(flatten)]
+    who: Who<'a>,
+    window_ns: Option<DurationNs>,
+    grown_bytes: Bytes,
+}
+
+#[derive(Serialize)]
+struct Holder<'a> {
+    #[serde(flatten)]
+    who: Who<'a>,
+    bytes: Bytes,
+}
+
+#[derive(Serialize)]
+struct GrownKind {
+    kind: &'static str,
+    grown_bytes: Bytes,
+}
+
+#[derive(Serialize)]
+struct GrownObject<'a> {
+    name: Option<&'a str>,
+    device: &'a str,
+    inode: i64,
+    bytes: Bytes,
+    age_ns: DurationNs,
+    grown_bytes: Bytes,
+    is_mapped: bool,
+    held_by: Vec<Who<'a>>,
 }
 
 #[derive(Serialize)]
@@ -103,6 +149,7 @@ impl<'a> OomKill<'a> {
 impl<'a> PostMortem<'a> {
     fn of(analysis: &'a Analysis, found: &'a analyze::PostMortem) -> Self {
         let growers = found.growers.iter().take(MAX_OOM_HOLDERS);
+        let holders = found.holders();
         let pressure = found.pressure.as_ref();
         Self {
             is_of_node: found.is_of_node,
@@ -111,7 +158,42 @@ impl<'a> PostMortem<'a> {
             windows_ns: &found.windows,
             told_window_ns: found.told_window(),
             grower_count: found.growers.len(),
+            is_sudden: found.is_sudden,
             growers: growers.map(|one| Grower::of(analysis, one)).collect(),
+            leak: found.leak.and_then(|leak| {
+                Some(Leak {
+                    who: Who::of(analysis, found.growers.get(leak.grower)?),
+                    window_ns: found.windows.get(leak.window).copied(),
+                    grown_bytes: leak.grown_bytes,
+                })
+            }),
+            holders: holders
+                .iter()
+                .take(MAX_OOM_HOLDERS)
+                .map(|one| Holder {
+                    who: Who::of(analysis, one),
+                    bytes: one.bytes,
+                })
+                .collect(),
+            grown_kind: found.grown_kind.map(|(kind, grown_bytes)| GrownKind {
+                kind: kind_name(kind),
+                grown_bytes,
+            }),
+            grown_object: found.grown_object.as_ref().map(|object| GrownObject {
+                name: object.row.name.as_deref(),
+                device: &object.row.device,
+                inode: object.row.inode,
+                bytes: object.bytes,
+                age_ns: object.age_ns,
+                grown_bytes: object.grown_bytes,
+                is_mapped: object.is_mapped,
+                held_by: object
+                    .holders
+                    .iter()
+                    .take(MAX_OOM_HOLDERS)
+                    .map(|place| Who::process(analysis, *place))
+                    .collect(),
+            }),
             kinds: found.kinds.iter().map(Kind::of).collect(),
             kinds_age_ns: found.kinds_age_ns,
             limit_hit_count: pressure.and_then(|pressure| pressure.limit_hit_count),
@@ -121,36 +203,61 @@ impl<'a> PostMortem<'a> {
     }
 }
 
+impl<'a> Who<'a> {
+    fn of(analysis: &'a Analysis, grower: &'a analyze::Grower) -> Self {
+        match grower.members.as_slice() {
+            [only] => Self {
+                name: &grower.label,
+                ..Self::process(analysis, *only)
+            },
+            many => Self {
+                name: &grower.label,
+                process_count: many.len(),
+                pid: None,
+                upid: None,
+            },
+        }
+    }
+
+    fn process(analysis: &'a Analysis, place: usize) -> Self {
+        let process = &analysis.processes[place];
+        Self {
+            name: &process.name,
+            process_count: 1,
+            pid: process.tgid,
+            upid: Some(process.upid),
+        }
+    }
+}
+
 impl<'a> Grower<'a> {
     fn of(analysis: &'a Analysis, grower: &'a analyze::Grower) -> Self {
-        let only = match grower.members.as_slice() {
-            [only] => Some(&analysis.processes[*only]),
-            _ => None,
-        };
         Self {
-            name: &grower.label,
-            process_count: grower.members.len(),
-            pid: only.and_then(|process| process.tgid),
-            upid: only.map(|process| process.upid),
+            who: Who::of(analysis, grower),
             bytes: grower.bytes,
             grown_bytes: &grower.grown_bytes,
+            copied_bytes: &grower.copied_bytes,
         }
+    }
+}
+
+fn kind_name(kind: HeldKind) -> &'static str {
+    match kind {
+        HeldKind::Anonymous => "anonymous",
+        HeldKind::Shared => "shared",
+        HeldKind::PageCache => "page_cache",
+        HeldKind::Slab => "slab",
+        HeldKind::PageTables => "page_tables",
+        HeldKind::Kernel => "kernel",
+        HeldKind::Hugetlb => "hugetlb",
+        HeldKind::Swap => "swap",
     }
 }
 
 impl Kind {
     fn of(line: &analyze::KindLine) -> Self {
         Self {
-            kind: match line.kind {
-                HeldKind::Anonymous => "anonymous",
-                HeldKind::Shared => "shared",
-                HeldKind::PageCache => "page_cache",
-                HeldKind::Slab => "slab",
-                HeldKind::PageTables => "page_tables",
-                HeldKind::Kernel => "kernel",
-                HeldKind::Hugetlb => "hugetlb",
-                HeldKind::Swap => "swap",
-            },
+            kind: kind_name(line.kind),
             bytes: line.bytes,
             grown_bytes: line.grown_bytes,
             is_growth_partial: line.is_growth_partial,

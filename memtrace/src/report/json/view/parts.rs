@@ -259,7 +259,8 @@ impl Tree {
 #[derive(Serialize)]
 pub(super) struct Growth {
     bytes_per_hour: i64,
-    r_squared: f64,
+    low_bytes_per_hour: Option<i64>,
+    high_bytes_per_hour: Option<i64>,
     rise_bytes: Bytes,
     from: Instant,
     to: Instant,
@@ -270,8 +271,8 @@ impl Growth {
     pub(super) fn of(analysis: &Analysis, growth: &analyze::Growth) -> Self {
         Self {
             bytes_per_hour: growth.bytes_per_hour as i64,
-            // Digits beyond these differ between machines and say nothing.
-            r_squared: (growth.r_squared * 1e4).round() / 1e4,
+            low_bytes_per_hour: bounded(growth.low_bytes_per_hour),
+            high_bytes_per_hour: bounded(growth.high_bytes_per_hour),
             rise_bytes: growth.rise_bytes,
             from: Instant::of(&analysis.clock, growth.from_boot_ns),
             to: Instant::of(&analysis.clock, growth.to_boot_ns),
@@ -282,6 +283,11 @@ impl Growth {
             },
         }
     }
+}
+
+/// JSON has no infinity: an interval without a bound is null there.
+fn bounded(value: f64) -> Option<i64> {
+    value.is_finite().then_some(value as i64)
 }
 
 #[derive(Serialize)]

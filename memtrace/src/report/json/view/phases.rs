@@ -7,7 +7,8 @@ use crate::analyze::{self, Amounts, Analysis, PhaseLine};
 use crate::model::{BootNs, Bytes, DurationNs, Tgid, Upid};
 use serde::Serialize;
 use serde_json::{Map, Value};
-use steps::{Slope, Spread, Steps};
+pub(in crate::report::json) use steps::Slope;
+use steps::{Spread, Steps};
 
 /// All phases.
 #[derive(Serialize)]

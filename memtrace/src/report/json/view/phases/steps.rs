@@ -32,11 +32,10 @@ struct Grower {
 }
 
 #[derive(Serialize)]
-pub(super) struct Slope {
+pub(in crate::report::json) struct Slope {
     bytes_per_step: f64,
-    standard_error_bytes: f64,
-    low_bytes_per_step: f64,
-    high_bytes_per_step: f64,
+    low_bytes_per_step: Option<f64>,
+    high_bytes_per_step: Option<f64>,
     step_count: usize,
     first_step: i64,
     last_step: i64,
@@ -76,15 +75,19 @@ impl Steps {
 }
 
 impl Slope {
-    pub(super) fn of(slope: &analyze::Slope) -> Self {
+    pub(in crate::report::json) fn of(slope: &analyze::Slope) -> Self {
         Self {
             bytes_per_step: slope.bytes_per_step,
-            standard_error_bytes: slope.standard_error_bytes,
-            low_bytes_per_step: slope.bytes_per_step - slope.margin_bytes,
-            high_bytes_per_step: slope.bytes_per_step + slope.margin_bytes,
+            low_bytes_per_step: bounded(slope.low_bytes_per_step),
+            high_bytes_per_step: bounded(slope.high_bytes_per_step),
             step_count: slope.step_count,
             first_step: slope.first_step,
             last_step: slope.last_step,
         }
     }
+}
+
+/// JSON has no infinity: an interval without a bound is null there.
+fn bounded(value: f64) -> Option<f64> {
+    value.is_finite().then_some(value)
 }

@@ -1,0 +1,210 @@
+//! The shared object that filled a group: a file of a tmpfs, a memfd, a segment of System V. It
+//! grows in nobody's RSS while nobody maps it.
+
+use super::MAX_KILLS_EXAMINED;
+use super::windows::Windows;
+use crate::analyze::RowSource;
+use crate::analyze::balance::in_memory;
+use crate::analyze::roster::Roster;
+use crate::analyze::surroundings::is_within;
+use crate::model::tables::{LeftObjectRow, OomRow, ShmObjectRow};
+use crate::model::{BootNs, Bytes, DurationNs, Upid};
+use std::collections::HashMap;
+
+/// An object outlives the process that was killed, so what is read within this after the kill is
+/// what it was then, at most.
+const SEEN_LATER_NS: i64 = 10_000_000_000;
+
+/// An object with one part in so many of the growth explains a good part of it.
+const GOOD_PART: i64 = 4;
+/// What is read after a kill can be more than it was then, by one part in so many.
+const SLACK_PART: i64 = 8;
+
+/// Whether the group with the limit pays for an object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Charged {
+    Known(bool),
+    /// Nobody recorded was seen to have it.
+    Unknown,
+}
+
+/// A shared object at a kill.
+#[derive(Clone, Debug)]
+pub struct GrownObject {
+    /// What it is, as it was read last before the kill or first after it.
+    pub row: ShmObjectRow,
+    /// What it took of memory.
+    pub bytes: Bytes,
+    /// How much earlier than the kill that was read; zero when it was after it.
+    pub age_ns: DurationNs,
+    /// By how much it grew in the window that is told.
+    pub grown_bytes: Bytes,
+    /// Who has it, where it is known: the processes that map it, else the one that was seen to
+    /// have it open.
+    pub holders: Vec<usize>,
+    /// Whether those map it; else they have it open.
+    pub is_mapped: bool,
+}
+
+/// The objects around one kill, by device and inode: at the kill, and at the starts of its
+/// windows.
+#[derive(Default)]
+pub(super) struct Objects {
+    at: HashMap<(String, i64), Around>,
+}
+
+#[derive(Default)]
+struct Around {
+    at_kill: Option<ShmObjectRow>,
+    before: Vec<Option<(BootNs, Bytes)>>,
+}
+
+/// Reads the objects around every kill that is examined.
+pub(super) fn read<S: RowSource>(
+    source: &S,
+    kills: &[OomRow],
+    windows: &Windows,
+) -> Result<Vec<Objects>, S::Error> {
+    let examined = kills.iter().take(MAX_KILLS_EXAMINED);
+    let mut all: Vec<(&OomRow, Objects)> =
+        examined.map(|kill| (kill, Objects::default())).collect();
+    if !all.is_empty() {
+        source.scan(&[], |row: ShmObjectRow| {
+            for (kill, objects) in &mut all {
+                objects.take(kill.boot_ns, windows.before(kill.boot_ns), &row);
+            }
+        })?;
+        // A recording that ends with the kill looks at them once more.
+        source.scan(&[], |row: LeftObjectRow| {
+            for (kill, objects) in &mut all {
+                let later = row.boot_ns - kill.boot_ns;
+                if (0..=SEEN_LATER_NS).contains(&later.0) {
+                    objects.take_left(&row);
+                }
+            }
+        })?;
+    }
+    Ok(all.into_iter().map(|(_, objects)| objects).collect())
+}
+
+impl Objects {
+    fn take(&mut self, kill: BootNs, starts: &[BootNs], row: &ShmObjectRow) {
+        let key = (row.device.clone(), row.inode);
+        let around = self.at.entry(key).or_default();
+        around.before.resize(starts.len(), None);
+        let later = (row.boot_ns - kill).0;
+        let is_better = match &around.at_kill {
+            _ if later > SEEN_LATER_NS => false,
+            None => true,
+            // One that is gone tells nothing of what it was.
+            Some(kept) if kept.boot_ns <= kill => {
+                (kept.boot_ns..=kill).contains(&row.boot_ns)
+                    || (later > 0 && in_memory(row) > in_memory(kept))
+            }
+            Some(kept) => row.boot_ns < kept.boot_ns && in_memory(row).is_some(),
+        };
+        if is_better {
+            around.at_kill = Some(row.clone());
+        }
+        let Some(bytes) = in_memory(row) else { return };
+        for (kept, start) in around.before.iter_mut().zip(starts) {
+            let is_later = kept.is_none_or(|(at, _)| at <= row.boot_ns);
+            if row.boot_ns <= *start && is_later {
+                *kept = Some((row.boot_ns, bytes));
+            }
+        }
+    }
+
+    /// Takes an object that was found after the kill, at the end of the recording.
+    fn take_left(&mut self, row: &LeftObjectRow) {
+        let Some(device) = row.device.clone() else {
+            return;
+        };
+        let around = self.at.entry((device.clone(), row.inode)).or_default();
+        let known = around.at_kill.take();
+        if known
+            .as_ref()
+            .is_some_and(|known| in_memory(known) >= row.allocated_bytes)
+        {
+            around.at_kill = known;
+            return;
+        }
+        around.at_kill = Some(ShmObjectRow {
+            ts: row.ts,
+            boot_ns: row.boot_ns,
+            device,
+            inode: row.inode,
+            kind: row.kind,
+            name: Some(row.name.clone()),
+            is_deleted: false,
+            family: row.family,
+            creator_tgid: row.creator_tgid,
+            size_bytes: row.size_bytes,
+            allocated_bytes: row.allocated_bytes,
+            resident_bytes: None,
+            mapper_count: 0,
+            mappers: known
+                .as_ref()
+                .map_or_else(String::new, |known| known.mappers.clone()),
+            first_mapper_upid: known.as_ref().and_then(|known| known.first_mapper_upid),
+            first_opener_upid: known.as_ref().and_then(|known| known.first_opener_upid),
+            has_other_mapper: None,
+        });
+    }
+
+    /// The object that grew most in a window in which shared memory grew by `grown`. Whose object
+    /// nobody knows can be of another group: it is told only where none of a known process has a
+    /// good part of the growth, and not when it is more than the group's.
+    pub(super) fn grown_most(
+        &self,
+        kill: &OomRow,
+        (window, grown): (usize, Bytes),
+        roster: &Roster,
+    ) -> Option<GrownObject> {
+        let charged = |row: &ShmObjectRow| {
+            let first = row.first_mapper_upid.or(row.first_opener_upid);
+            let first = first.and_then(|upid| roster.find(upid));
+            let first = first.and_then(|place| roster.processes.get(place));
+            match (
+                &kill.memcg,
+                first.and_then(|process| process.cgroup.as_deref()),
+            ) {
+                (Some(memcg), Some(cgroup)) => Charged::Known(is_within(cgroup, memcg)),
+                (None, _) => Charged::Known(true),
+                (Some(_), None) => Charged::Unknown,
+            }
+        };
+        let all = self.at.values().filter_map(|around| {
+            let row = around.at_kill.as_ref()?;
+            let bytes = in_memory(row)?;
+            let before = around.before.get(window).copied().flatten();
+            let before = before.map_or(Bytes(0), |(_, bytes)| bytes);
+            let own = bytes - before;
+            let least = match charged(row) {
+                Charged::Known(true) => Bytes(1),
+                Charged::Known(false) => return None,
+                Charged::Unknown if own.0 > grown.0 + grown.0 / SLACK_PART => return None,
+                Charged::Unknown => Bytes(grown.0 / GOOD_PART),
+            };
+            let is_known = charged(row) == Charged::Known(true);
+            (own >= least).then_some((is_known && own.0 >= grown.0 / GOOD_PART, own, bytes, row))
+        });
+        let (_, grown_bytes, bytes, row) =
+            all.max_by_key(|(is_known, own, bytes, row)| (*is_known, *own, *bytes, row.inode))?;
+        let mappers = row.mappers.split(' ').filter_map(|upid| upid.parse().ok());
+        let mappers: Vec<usize> = mappers.filter_map(|upid| roster.find(Upid(upid))).collect();
+        let opener = row.first_opener_upid.and_then(|upid| roster.find(upid));
+        let is_mapped = !mappers.is_empty();
+        Some(GrownObject {
+            row: row.clone(),
+            bytes,
+            age_ns: DurationNs((kill.boot_ns - row.boot_ns).0.max(0)),
+            grown_bytes,
+            holders: match is_mapped {
+                true => mappers,
+                false => opener.into_iter().collect(),
+            },
+            is_mapped,
+        })
+    }
+}

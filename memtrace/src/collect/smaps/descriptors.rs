@@ -1,0 +1,162 @@
+//! Who has shared memory open without mapping it: a process that writes to a file of a tmpfs
+//! grows by nothing, so no reading of its memory is due when the file does.
+//!
+//! When the shared memory of the machine has moved, everybody's descriptors are looked at, some
+//! at a time.
+
+use super::backings::Backings;
+use super::budget::{Meter, Stopped};
+use super::files::Open;
+use super::mappings::{Backing, Device};
+use super::objects::Objects;
+use super::worker::Subject;
+use crate::host::clock;
+use crate::model::DurationNs;
+use rustix::fs::{AtFlags, CWD, StatxFlags};
+use std::path::{Path, PathBuf};
+
+/// A smaller move of the machine's shared memory fills no group.
+const MOVED_BYTES: u64 = 16 << 20;
+/// On a large machine so much comes and goes all the time, as a part of what there is.
+const MOVED_PART: u64 = 32;
+/// Looks take no more of a round than this.
+const LOOK_NS: i64 = 100_000_000;
+
+/// What was looked at.
+#[derive(Debug)]
+pub(super) struct Descriptors {
+    root: PathBuf,
+    /// The machine's shared memory at the last look.
+    seen_bytes: Option<u64>,
+    waiting: Vec<Subject>,
+}
+
+impl Descriptors {
+    /// `root` is where procfs is.
+    pub(super) fn new(root: &Path) -> Self {
+        Self {
+            root: root.to_owned(),
+            seen_bytes: None,
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Looks who has shared memory open, if there is reason to.
+    pub(super) fn look(
+        &mut self,
+        subjects: &[Subject],
+        objects: &mut Objects,
+        backings: &mut Backings,
+        meter: &mut Meter<'_>,
+    ) -> Result<(), Stopped> {
+        if self.waiting.is_empty() && self.has_moved() {
+            objects.list();
+            self.waiting = subjects.to_vec();
+        }
+        let until = clock::boot() + DurationNs(LOOK_NS);
+        while clock::boot() < until
+            && let Some(subject) = self.waiting.pop()
+        {
+            let open = self.open_of(&subject, backings);
+            objects.note_open(&subject, &open);
+            meter.pause()?;
+        }
+        Ok(())
+    }
+
+    fn has_moved(&mut self) -> bool {
+        let now = shared_bytes();
+        let Some(seen) = self.seen_bytes else {
+            // What is open by now shows at the first reading of each process.
+            self.seen_bytes = Some(now);
+            return false;
+        };
+        let has_moved = now.abs_diff(seen) >= MOVED_BYTES.max(seen / MOVED_PART);
+        if has_moved {
+            self.seen_bytes = Some(now);
+        }
+        has_moved
+    }
+
+    fn open_of(&self, subject: &Subject, backings: &mut Backings) -> Open {
+        let mut open = Open::new();
+        let dir = self.root.join(format!("{}/fd", subject.tgid));
+        for descriptor in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+            let way = descriptor.path();
+            let Ok(target) = std::fs::read_link(&way) else {
+                continue;
+            };
+            if !target.is_absolute() {
+                continue;
+            }
+            // Of a file system that does not answer, what is known of the file will do.
+            let flags = AtFlags::STATX_DONT_SYNC;
+            let Ok(known) = rustix::fs::statx(CWD, &way, flags, StatxFlags::BASIC_STATS) else {
+                continue;
+            };
+            let device = Device {
+                major: known.stx_dev_major,
+                minor: known.stx_dev_minor,
+            };
+            let path = target.to_string_lossy();
+            if let Some(Backing::Tmpfs | Backing::KernelTmpfs) =
+                backings.of_open_file(device, &way, &path)
+            {
+                open.insert((device, known.stx_ino), way);
+            }
+        }
+        open
+    }
+}
+
+/// Shared memory of the whole machine: tmpfs, memfd, System V, shared anonymous.
+fn shared_bytes() -> u64 {
+    let told = rustix::system::sysinfo();
+    #[allow(clippy::unnecessary_cast)]
+    let bytes = told.sharedram as u64 * u64::from(told.mem_unit);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collect::smaps::budget::Stop;
+    use crate::model::{Tgid, Upid};
+    use std::fs::File;
+    use std::io::Write;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_file_of_a_tmpfs_that_is_only_written_to_is_seen_open() {
+        let proc = tempfile::tempdir().unwrap();
+        let dir = proc.path().join("7/fd");
+        std::fs::create_dir_all(&dir).unwrap();
+        let memfd = rustix::fs::memfd_create("grows", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let mut file = File::from(memfd);
+        file.write_all(&vec![1; 2 << 20]).unwrap();
+        let own = std::os::fd::AsRawFd::as_raw_fd(&file);
+        symlink(format!("/proc/self/fd/{own}"), dir.join("3")).unwrap();
+        symlink("/etc/passwd", dir.join("4")).unwrap();
+        symlink("pipe:[17]", dir.join("5")).unwrap();
+        let descriptors = Descriptors::new(proc.path());
+        let subject = Subject {
+            upid: Upid(7),
+            tgid: Tgid(7),
+            image: 1,
+            is_unshared: false,
+        };
+        let mut backings = Backings::new(proc.path());
+        let open = descriptors.open_of(&subject, &mut backings);
+        let ways: Vec<_> = open.values().collect();
+        assert_eq!(ways, [&dir.join("3")]);
+        let stop = Stop::default();
+        let mut meter = Meter::new(1.0, &stop);
+        let mut objects = Objects::new(proc.path(), proc.path());
+        let mut descriptors = descriptors;
+        descriptors.waiting = vec![subject];
+        descriptors
+            .look(&[], &mut objects, &mut backings, &mut meter)
+            .unwrap();
+        assert_eq!(objects.first_openers(), [Some(Upid(7))]);
+    }
+}
