@@ -81,7 +81,7 @@ where
     S::Error: std::error::Error + 'static,
 {
     let cost = cost::read(source)?;
-    let losses = losses::read(source, info, cost.as_ref())?;
+    let mut losses = losses::read(source, info, cost.as_ref())?;
     let kills = oom::read(source)?;
     let mut roster = Roster::read(source, info)?;
 
@@ -104,6 +104,7 @@ where
     let end = clock.end();
     let who = (&mut roster, &groups);
     let (mut seen, execs) = pass(source, info, who, asked, end, &mut sizes)?;
+    losses.splice(0..0, roster.overflow());
     let clock = RunClock::new(
         info.clocks.clone(),
         hull(span_of(&clock), seen.span),

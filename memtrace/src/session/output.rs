@@ -31,6 +31,7 @@ enum Message {
     Flush,
     Sync,
     Finish(Box<RunInfo>),
+    Discard,
 }
 
 /// What the writing thread tells back.
@@ -56,12 +57,10 @@ impl Output {
         info: &RunInfo,
         owner: Option<(u32, u32)>,
     ) -> Result<Self, OutputError> {
-        let writer = Writer::create(dir, info)?;
-        if let Some((uid, gid)) = owner {
-            // A file system without owners is no reason not to record.
-            if let Err(error) = writer.set_owner(uid, gid) {
-                tracing::warn!("the recording stays root's: {error}");
-            }
+        let writer = Writer::create_for(dir, info, owner)?;
+        // A file system without owners is no reason not to record.
+        if !writer.is_given() {
+            tracing::warn!("the recording's directory can't be given to you");
         }
         let (sender, receiver) = sync_channel(BATCHES_MAX);
         let shared = Arc::new(Mutex::new(Shared::default()));
@@ -119,6 +118,12 @@ impl Output {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Removes a recording in which there is nothing of interest.
+    pub(super) fn discard(self) {
+        let _ = self.sender.send(Message::Discard);
+        let _ = self.thread.join();
+    }
+
     /// Closes the recording.
     pub(super) fn finish(self, info: RunInfo) -> Result<Stats, OutputError> {
         let _ = self.sender.send(Message::Finish(Box::new(info)));
@@ -154,6 +159,11 @@ fn write_all(
             // goes, and says so.
             Message::Finish(_) if has_failed => return Ok(writer.stats()),
             Message::Finish(info) => return writer.finish(*info),
+            Message::Discard => {
+                let stats = writer.stats();
+                writer.discard();
+                return Ok(stats);
+            }
             _ if has_failed => continue,
             Message::Rows(rows) => rows.iter().try_for_each(|row| writer.append(row)),
             Message::Flush => writer.flush(),

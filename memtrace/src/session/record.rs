@@ -375,11 +375,7 @@ impl Session {
 
     /// Gives up a recording whose command never ran.
     fn abandon(self) {
-        let dir = self.output.dir().to_owned();
-        if self.output.finish(self.info).is_ok() {
-            // Nothing of interest is in it.
-            let _ = std::fs::remove_dir_all(dir);
-        }
+        self.output.discard();
     }
 
     /// A last look, then the collectors go, then the files are closed. Where the disk was
