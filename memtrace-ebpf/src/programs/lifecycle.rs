@@ -27,7 +27,7 @@ pub fn adopt(task: Task, mm: Mm, start_boot_ns: u64, counts: &Counts, boot_ns: u
     if !enter(tgid, start_boot_ns, if owns_mm { mm } else { Mm(0) }) {
         return false;
     }
-    if owns_mm && !Space::follow(mm, tgid, start_boot_ns, counts, boot_ns) {
+    if owns_mm && !Space::follow(mm, tgid, start_boot_ns, counts, 0, boot_ns) {
         count_loss(LossClass::Members);
     }
     if tgid != config!(held_tgid) {
@@ -104,7 +104,9 @@ pub fn sched_process_fork(ctx: BtfTracePointContext) -> i32 {
     if !enter(tgid, start, if is_mm_shared { Mm(0) } else { mm }) {
         return 0;
     }
-    if !is_mm_shared && !Space::follow(mm, tgid, start, &event.counts, event.header.boot_ns) {
+    let inherited = event.counts.rss_pages();
+    let boot_ns = event.header.boot_ns;
+    if !is_mm_shared && !Space::follow(mm, tgid, start, &event.counts, inherited, boot_ns) {
         count_loss(LossClass::Members);
     }
     VmState::follow(tgid, start, mm);
@@ -158,7 +160,7 @@ pub fn sched_process_exec(ctx: BtfTracePointContext) -> i32 {
         }
     };
     if is_member {
-        if !Space::follow(mm, tgid, start, &counts, boot_ns) {
+        if !Space::follow(mm, tgid, start, &counts, 0, boot_ns) {
             count_loss(LossClass::Members);
         }
         VmState::follow(tgid, start, mm);
@@ -197,8 +199,9 @@ fn leave_image(member: &mut Member, tgid: u32) {
     let Some(space) = unfollow(Mm(member.mm), tgid) else {
         return;
     };
-    if space.is_recorders_copy == 0 && space.peak_pages > member.earlier_peak_pages {
-        member.earlier_peak_pages = space.peak_pages;
+    let left_peak_pages = space.left_peak_pages();
+    if space.is_recorders_copy == 0 && left_peak_pages > member.earlier_peak_pages {
+        member.earlier_peak_pages = left_peak_pages;
         member.earlier_peak_boot_ns = space.peak_boot_ns;
     }
 }
