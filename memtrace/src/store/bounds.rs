@@ -22,7 +22,7 @@ const UNCLOSED_SLACK_NS: i64 = 86_400_000_000_000;
 /// Rows that a table with a key can have: who runs when the recording starts, and 4,096 more a
 /// second. What reads them holds each.
 const KEYED: Rate = Rate {
-    base_rows: 98_304,
+    base_rows: 81_920,
     rows_per_s: 4_096,
     base_bytes: 64 << 20,
     bytes_per_s: 2 << 20,
