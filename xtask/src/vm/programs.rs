@@ -75,7 +75,10 @@ impl Programs {
         }
         std::fs::create_dir_all(into.join("deps"))?;
         for name in BINARIES {
-            strip(&sh::target_dir().join(PROFILE[1]).join(name), &into.join(name))?;
+            strip(
+                &sh::target_dir().join(PROFILE[1]).join(name),
+                &into.join(name),
+            )?;
         }
         let mut tests = Vec::new();
         for (name, binary) in test_binaries()? {
