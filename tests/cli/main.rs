@@ -5,6 +5,7 @@ mod diff;
 mod ends;
 mod export;
 mod full_disk;
+mod hostile;
 mod killed;
 mod lines;
 mod marks;

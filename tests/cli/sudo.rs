@@ -94,7 +94,13 @@ mod needs_root {
         need::require("root");
         let dir = home_of_tools()?;
         behind_sudo(dir.path(), "", "sleep 1.2")?;
-        let mut pending = vec![dir.path().join("recording")];
+        let count = all_are_nobodys(&dir.path().join("recording"))?;
+        assert!(count > 5, "{count} files and directories");
+        Ok(())
+    }
+
+    fn all_are_nobodys(recording: &Path) -> Result<usize> {
+        let mut pending = vec![recording.to_owned()];
         let mut count = 0;
         while let Some(path) = pending.pop() {
             let metadata = std::fs::symlink_metadata(&path)?;
@@ -107,7 +113,27 @@ mod needs_root {
                 }
             }
         }
-        assert!(count > 5, "{count} files and directories");
+        Ok(count)
+    }
+
+    #[test]
+    fn a_recovery_by_root_leaves_all_to_the_owner_of_the_recording() -> Result<()> {
+        need::require("root");
+        let mut recorder = Recorder::of_command(&["--kill-child"], &shell("echo; exec sleep 60"))?;
+        recorder.line()?;
+        recorder.signal(libc::SIGKILL)?;
+        let (recorded, _output) = recorder.wait_alone()?;
+        let path = recorded.path();
+        let owner = format!("{NOBODY}:{NOBODY}");
+        let given = Command::new("chown")
+            .arg("-R")
+            .arg(owner)
+            .arg(&path)
+            .status()?;
+        assert!(given.success());
+        let recover = memtrace(["recover".as_ref(), path.as_os_str()])?;
+        assert!(recover.status.success(), "{}", words(&recover));
+        assert!(all_are_nobodys(&path)? > 5);
         Ok(())
     }
 

@@ -3,10 +3,11 @@
 use super::RowSource;
 use super::endings::Ending;
 use super::groups::Groups;
+use super::losses::Loss;
 use super::name::{self, Interner, NameTrack};
 use super::peak::Peak;
 use super::process::Process;
-use crate::model::tables::{FirstSeenBy, ProcessRow, TitleRow};
+use crate::model::tables::{DiagKind, FirstSeenBy, ProcessRow, Severity, TitleRow};
 use crate::model::{BootNs, Role, RunInfo, Target, Upid};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +21,14 @@ pub(super) struct Roster {
     is_of_command: bool,
     index: HashMap<Upid, usize>,
     texts: Interner,
+    /// How many have a row of their own.
+    listed: usize,
+    has_overflown: bool,
 }
+
+/// So many without a row of their own are told apart. A recording that was cut off has some,
+/// of the last second; one that was made up could have as many as it has rows.
+const MAX_UNLISTED: usize = 32_768;
 
 impl Roster {
     /// Reads `process`. A process is written when it is born and again when it changes: the
@@ -40,6 +48,8 @@ impl Roster {
         let (processes, links): (Vec<_>, Vec<_>) = entries.into_iter().unzip();
         let mut roster = Self {
             index: index_of(&processes),
+            listed: processes.len(),
+            has_overflown: false,
             processes,
             command,
             is_of_command: matches!(info.target, Target::Command { .. }),
@@ -67,12 +77,17 @@ impl Roster {
     }
 
     /// The position of a process. One that has memory but no row of its own (a recording cut
-    /// off between the two) gets a place too, so that nobody is missing from the sums.
+    /// off between the two) gets a place too, so that nobody is missing from the sums; those of
+    /// which there can't be as many share the last.
     pub(super) fn position(&mut self, upid: Upid, boot_ns: BootNs) -> usize {
         if let Some(&position) = self.index.get(&upid) {
             return position;
         }
         let position = self.processes.len();
+        if position - self.listed >= MAX_UNLISTED {
+            self.has_overflown = true;
+            return position - 1;
+        }
         self.processes.push(Process {
             upid,
             tgid: None,
@@ -103,6 +118,21 @@ impl Roster {
         });
         self.index.insert(upid, position);
         position
+    }
+
+    /// That there were more processes without a row of their own than are told apart.
+    pub(super) fn overflow(&self) -> Option<Loss> {
+        self.has_overflown.then(|| Loss {
+            severity: Severity::Loss,
+            kind: Some(DiagKind::Limit),
+            subject: "mem".to_owned(),
+            count: None,
+            detail: format!(
+                "more than {MAX_UNLISTED} processes have memory and no row in process; the others \
+                 are told as one"
+            ),
+            span: None,
+        })
     }
 
     /// The position of a process that is known.

@@ -81,7 +81,7 @@ where
     S::Error: std::error::Error + 'static,
 {
     let cost = cost::read(source)?;
-    let losses = losses::read(source, info, cost.as_ref())?;
+    let mut losses = losses::read(source, info, cost.as_ref())?;
     let kills = oom::read(source)?;
     let mut roster = Roster::read(source, info)?;
 
@@ -114,6 +114,7 @@ where
     let who = (&mut roster, &groups);
     let readings = Surroundings::new(surroundings::times(source)?);
     let (mut seen, execs) = pass(source, info, who, asked, readings, end, &mut sizes)?;
+    losses.splice(0..0, roster.overflow());
     let clock = RunClock::new(
         info.clocks.clone(),
         hull(span_of(&clock), seen.span),

@@ -2,7 +2,7 @@
 
 use super::recorded::{Rows, open, recording_dir};
 use crate::analyze::{SampleOptions, sample};
-use crate::model::DurationNs;
+use crate::model::{BootNs, DurationNs, RunInfo};
 use crate::report::{samples, visible};
 use anyhow::{Context, bail};
 use clap::ValueEnum;
@@ -60,6 +60,7 @@ enum What {
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let dir = recording_dir(args.recording.as_deref())?;
     let (recording, last_boot_ns) = open(&dir)?;
+    check_count(recording.info(), last_boot_ns, args.interval)?;
     let target = args.output.as_deref().unwrap_or(Path::new("."));
     std::fs::create_dir_all(target)
         .with_context(|| format!("failed to make the directory {}", target.display()))?;
@@ -122,6 +123,30 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     say(&format!("memtrace: wrote {}\n", names.join(", ")));
     Ok(ExitCode::SUCCESS)
+}
+
+/// A sample takes some hundred bytes in each file.
+const MAX_SAMPLES: i64 = 10_000_000;
+
+/// That there are not too many regular samples: a recording says itself how long it is.
+fn check_count(
+    info: &RunInfo,
+    last_boot_ns: Option<BootNs>,
+    interval: DurationNs,
+) -> anyhow::Result<()> {
+    let readings = info.clocks.first().zip(info.clocks.last());
+    let Some((first, last)) = readings else {
+        return Ok(());
+    };
+    let end = last_boot_ns.unwrap_or(last.boot_ns).max(last.boot_ns);
+    let count = (end - first.boot_ns).0 / interval.0.max(1);
+    if count > MAX_SAMPLES {
+        bail!(
+            "the recording is so long that there would be {count} samples, of which {MAX_SAMPLES} \
+             are the most: give a longer --interval"
+        );
+    }
+    Ok(())
 }
 
 /// A file that gets its name when it is whole. Dropped before that it leaves nothing behind;

@@ -13,8 +13,8 @@ use std::process::ExitCode;
 ///
 /// Turns what is still in the recording's spool into Parquet, so that every tool can read
 /// it, and notes in `diag` that the recorder did not get to close it. `memtrace report`
-/// reads such a recording without this, too. Doing it twice does no harm; while the
-/// recorder is alive it is refused.
+/// reads such a recording without this, too. A file that can't be read in full is kept in
+/// `damaged`. Doing it twice does no harm; while the recorder is alive it is refused.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The recording [default: the newest recording here]

@@ -42,6 +42,7 @@ enum Message {
     Flush,
     Sync,
     Finish(Box<RunInfo>),
+    Discard,
 }
 
 /// What rows are written with.
@@ -51,6 +52,12 @@ trait Sink {
     fn sync(&mut self) -> Result<(), StoreError>;
     fn finish(self, info: RunInfo) -> Result<Stats, StoreError>;
     fn stats(&self) -> Stats;
+    /// Gives up what was written, where that can be done.
+    fn discard(self)
+    where
+        Self: Sized,
+    {
+    }
 }
 
 impl Sink for Writer {
@@ -68,6 +75,9 @@ impl Sink for Writer {
     }
     fn stats(&self) -> Stats {
         Self::stats(self)
+    }
+    fn discard(self) {
+        Self::discard(self);
     }
 }
 
@@ -99,12 +109,10 @@ impl Output {
         owner: Option<(u32, u32)>,
         ceiling: &Arc<Ceiling>,
     ) -> Result<Self, OutputError> {
-        let writer = Writer::create(dir, info)?;
-        if let Some((uid, gid)) = owner {
-            // A file system without owners is no reason not to record.
-            if let Err(error) = writer.set_owner(uid, gid) {
-                tracing::warn!("the recording stays root's: {error}");
-            }
+        let writer = Writer::create_for(dir, info, owner)?;
+        // A file system without owners is no reason not to record.
+        if !writer.is_given() {
+            tracing::warn!("the recording's directory can't be given to you");
         }
         Self::start(dir, writer, ceiling)
     }
@@ -186,6 +194,12 @@ impl Output {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Removes a recording in which there is nothing of interest.
+    pub(super) fn discard(self) {
+        let _ = self.sender.send(Message::Discard);
+        let _ = self.thread.join();
+    }
+
     /// For how long the disk has taken nothing of what it is to take; 0 while it does.
     fn stalled(&self) -> DurationNs {
         let since = self.lock().busy_since;
@@ -262,6 +276,11 @@ fn write_all(
             // goes, and says so.
             Message::Finish(_) if has_failed => return Ok(writer.stats()),
             Message::Finish(info) => return writer.finish(*info),
+            Message::Discard => {
+                let stats = writer.stats();
+                writer.discard();
+                return Ok(stats);
+            }
             _ if has_failed => Ok(()),
             Message::Rows(rows, _room) => rows.iter().try_for_each(|row| writer.append(row)),
             Message::Flush => writer.flush(),

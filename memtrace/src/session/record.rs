@@ -88,7 +88,7 @@ pub fn record(
         if let Some(held) = &mut held
             && let Err(error) = held.release()
         {
-            session.abandon().await;
+            session.abandon();
             return Err(error.into());
         }
         let end = session
@@ -431,12 +431,8 @@ impl Session {
     }
 
     /// Gives up a recording whose command never ran.
-    async fn abandon(self) {
-        let dir = self.output.dir().to_owned();
-        if self.output.finish(self.info, true).await.is_ok() {
-            // Nothing of interest is in it.
-            let _ = std::fs::remove_dir_all(dir);
-        }
+    fn abandon(self) {
+        self.output.discard();
     }
 
     /// A last look, then the collectors go, then the files are closed. Where the disk was

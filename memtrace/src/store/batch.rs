@@ -69,6 +69,11 @@ impl Projection {
         &self.schema
     }
 
+    /// The table.
+    pub(super) fn table(&self) -> &'static Table {
+        self.table
+    }
+
     /// Finds the columns in a file.
     ///
     /// # Errors
@@ -154,8 +159,24 @@ pub(super) fn times(batch: &RecordBatch) -> &[i64] {
     int64_values(batch, TIME_COLUMN).unwrap_or(&[])
 }
 
-/// Gives every row of a batch to `take_row`, and counts those that could not be made.
-pub(super) fn for_each_row<R: Row>(batch: &RecordBatch, take_row: &mut impl FnMut(R)) -> u64 {
+/// The longest text of a cell that is read. A mark takes up to 32 KiB, nothing else as much.
+const MAX_TEXT_BYTES: usize = 1 << 16;
+
+/// Rows that are not just what stands in their file.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Irregular {
+    /// Rows that could not be made, for a value that they must have.
+    pub(super) incomplete_rows: u64,
+    /// Texts that were cut.
+    pub(super) long_texts: u64,
+}
+
+/// Gives every row of a batch to `take_row`, and counts what is not regular.
+pub(super) fn for_each_row<R: Row>(
+    batch: &RecordBatch,
+    irregular: &mut Irregular,
+    take_row: &mut impl FnMut(R),
+) {
     let columns = R::TABLE.columns.iter();
     let columns = columns
         .map(|column| Cells::of(batch.column_by_name(column.name)))
@@ -164,17 +185,17 @@ pub(super) fn for_each_row<R: Row>(batch: &RecordBatch, take_row: &mut impl FnMu
         columns,
         next: 0,
         row: 0,
+        long_texts: 0,
     };
-    let mut incomplete_rows = 0;
     for row in 0..batch.num_rows() {
         row_cells.row = row;
         row_cells.next = 0;
         match R::take(&mut row_cells) {
             Ok(row) => take_row(row),
-            Err(_) => incomplete_rows += 1,
+            Err(_) => irregular.incomplete_rows += 1,
         }
     }
-    incomplete_rows
+    irregular.long_texts += row_cells.long_texts;
 }
 
 /// The cells of one column of a batch.
@@ -221,6 +242,7 @@ struct RowCells<'a> {
     columns: Vec<Cells<'a>>,
     next: usize,
     row: usize,
+    long_texts: u64,
 }
 
 impl<'a> RowCells<'a> {
@@ -273,10 +295,17 @@ impl CellSource for RowCells<'_> {
 
     fn utf8(&mut self) -> Option<&str> {
         let row = self.row;
-        match self.next_cells() {
-            Some(Cells::Utf8(array)) if array.is_valid(row) => Some(array.value(row)),
-            _ => None,
+        let text = match self.next_cells() {
+            Some(Cells::Utf8(array)) if array.is_valid(row) => array.value(row),
+            _ => return None,
+        };
+        if text.len() <= MAX_TEXT_BYTES {
+            return Some(text);
         }
+        self.long_texts += 1;
+        let mut boundaries = (0..=MAX_TEXT_BYTES).rev();
+        let end = boundaries.find(|&end| text.is_char_boundary(end))?;
+        text.get(..end)
     }
 }
 

@@ -9,7 +9,8 @@ use super::disk::Disk;
 use super::error::StoreError;
 use super::layout::{DAMAGED, SPOOL, list, list_half_written, part_path, segment_path, temporary};
 use super::part_writer::PartWriter;
-use super::problem::{Problem, Problems};
+use super::problem::Problem;
+use super::reading::Reading;
 use super::resequence::Resequencer;
 use super::sources::{Cut, Sources};
 use super::upsert::LastRows;
@@ -30,14 +31,14 @@ pub(super) enum Through {
     End,
 }
 
-/// Converts the segments of one table, and gives the damage met on the way.
+/// Converts the segments of one table; damage met on the way is noted in `reading`.
 pub(super) fn compact(
     disk: &Disk,
+    reading: &Reading,
     table: &'static Table,
     through: Through,
-) -> Result<Vec<Problem>, StoreError> {
-    let problems = Problems::default();
-    let mut sources = Sources::open(disk.dir(), table, &problems)?;
+) -> Result<(), StoreError> {
+    let mut sources = Sources::open(reading, table)?;
     if let Through::Segment(last) = through {
         sources.segments.retain(|segment| segment.seq <= last);
     }
@@ -46,16 +47,10 @@ pub(super) fn compact(
         drained: Vec::new(),
     };
     if let Some(seq) = number_of_new_part(&sources, table, through) {
-        let part = Conversion {
-            disk,
-            table,
-            seq,
-            problems: &problems,
-        };
+        let part = Conversion { disk, table, seq };
         replaced = part.run(&sources, through)?;
     }
-    replaced.remove(disk, table, through, &problems)?;
-    Ok(problems.list())
+    replaced.remove(disk, table, through, &reading.problems())
 }
 
 /// The number of the part to write; `None` when there is nothing to put in one.
@@ -83,7 +78,6 @@ struct Conversion<'a> {
     disk: &'a Disk,
     table: &'static Table,
     seq: u32,
-    problems: &'a Problems,
 }
 
 impl Conversion<'_> {
@@ -130,7 +124,7 @@ impl Conversion<'_> {
         let mut newest = Vec::new();
         for segment in &sources.segments {
             let mut newest_ns = i64::MIN;
-            for batch in sources.rows_of_segment(segment, &projection, self.problems) {
+            for batch in sources.rows_of_segment(segment, &projection) {
                 newest_ns = times(&batch).iter().copied().fold(newest_ns, i64::max);
                 write(resequencer.push(batch))?;
             }
@@ -168,10 +162,10 @@ impl Conversion<'_> {
         let projection = Projection::all(self.table);
         let pass = || {
             let parts = matches!(through, Through::End)
-                .then(|| sources.part_rows(&projection, self.problems))
+                .then(|| sources.part_rows(&projection))
                 .into_iter()
                 .flatten();
-            parts.chain(sources.segment_rows(&projection, self.problems))
+            parts.chain(sources.segment_rows(&projection))
         };
         for batch in LastRows::find(key, pass()).keep(key, pass()) {
             part.write(self.disk, &self.check(batch)?)?;
@@ -200,15 +194,14 @@ struct Replaced {
 }
 
 impl Replaced {
-    /// Removes the files whose rows are all in the newest part, or in parts before it. A
-    /// damaged file is put aside instead: someone may want the bytes that could not be
-    /// read.
+    /// Removes the files whose rows are all in the newest part, or in parts before it. One
+    /// that could not be read in full is put aside instead: someone may want the rest.
     fn remove(
         &self,
         disk: &Disk,
         table: &Table,
         through: Through,
-        problems: &Problems,
+        problems: &[Problem],
     ) -> Result<(), StoreError> {
         let Some(Cut { part, at_ns }) = self.cut else {
             return Ok(());
@@ -235,12 +228,8 @@ impl Replaced {
     }
 }
 
-fn remove_file(disk: &Disk, path: &Path, problems: &Problems) -> Result<(), StoreError> {
-    let is_damaged = problems
-        .list()
-        .iter()
-        .any(|problem| problem.file == path && problem.kind.is_damage());
-    if !is_damaged {
+fn remove_file(disk: &Disk, path: &Path, problems: &[Problem]) -> Result<(), StoreError> {
+    if !problems.iter().any(|problem| problem.file == path) {
         return disk.remove_file_if_there(path);
     }
     let damaged = Path::new(DAMAGED);

@@ -3,6 +3,7 @@
 use super::compact::{Through, compact};
 use super::disk::Disk;
 use super::error::StoreError;
+use super::reading::Reading;
 use crate::model::TABLES;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -81,8 +82,9 @@ fn convert_all(disk: &Disk, closed: &Receiver<Closed>, failure: &Mutex<Option<St
             continue;
         };
         // Damage in a segment written by this process is reported when the recording is
-        // read: the file is kept aside.
-        if let Err(error) = compact(disk, table, Through::Segment(seq)) {
+        // read: the file is put aside.
+        let reading = Reading::of_own(Arc::clone(disk.dir()));
+        if let Err(error) = compact(disk, &reading, table, Through::Segment(seq)) {
             *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
         }
     }

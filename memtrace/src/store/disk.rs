@@ -1,126 +1,133 @@
 //! Makes, names and removes the files of one recording, and counts what is written.
 
+use super::dir::{Dir, give};
 use super::error::StoreError;
-use std::fs::{DirBuilder, File, OpenOptions};
+use rustix::fs::Mode;
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, fchown, lchown};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 // Command lines and titles of every recorded process are in a recording, so it is
 // private to its owner, as perf.data is. The umask can take more away.
-const FILE_MODE: u32 = 0o600;
-const DIR_MODE: u32 = 0o700;
+const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+const DIR_MODE: Mode = Mode::RWXU;
 
-/// The directory of a recording. All paths are relative to it.
+/// The directory of a recording, to write to. All paths are relative to it.
 #[derive(Debug)]
 pub(super) struct Disk {
-    dir: PathBuf,
-    owner: OnceLock<(u32, u32)>,
+    dir: Arc<Dir>,
+    /// User and group that everything made here is given to.
+    owner: Option<(u32, u32)>,
     written_bytes: AtomicU64,
 }
 
 impl Disk {
-    /// Stands for an existing directory.
-    pub(super) fn new(dir: &Path) -> Self {
+    /// Stands for an existing directory. What root makes in it belongs to its owner.
+    pub(super) fn new(dir: Arc<Dir>) -> Self {
+        let is_root = rustix::process::geteuid().is_root();
         Self {
-            dir: dir.to_path_buf(),
-            owner: OnceLock::new(),
+            owner: dir.owner().ok().filter(|_| is_root),
+            dir,
             written_bytes: AtomicU64::new(0),
         }
     }
 
-    /// Makes the directory of a new recording, or takes an empty one.
-    pub(super) fn create(dir: &Path) -> Result<Self, StoreError> {
-        match DirBuilder::new().mode(DIR_MODE).create(dir) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let is_empty = std::fs::read_dir(dir).is_ok_and(|mut list| list.next().is_none());
-                if !is_empty {
-                    return Err(StoreError::NotEmpty {
-                        dir: dir.to_path_buf(),
-                    });
-                }
-            }
-            Err(error) => return Err(StoreError::io("create", dir, error)),
+    /// Makes the directory of a new recording, or takes an empty one. It belongs to `owner`,
+    /// as everything made in it; an empty one that was there keeps the owner it has.
+    pub(super) fn create(path: &Path, owner: Option<(u32, u32)>) -> Result<Self, StoreError> {
+        let is_taken = || StoreError::NotEmpty {
+            dir: path.to_path_buf(),
+        };
+        let (dir, is_new) = match Dir::create(path, DIR_MODE) {
+            Ok(made) => made,
+            Err(_) if path.symlink_metadata().is_ok() => return Err(is_taken()),
+            Err(error) => return Err(StoreError::io("create", path, error)),
+        };
+        let is_empty = dir.names(Path::new("")).is_ok_and(|names| names.is_empty());
+        if !is_empty {
+            return Err(is_taken());
         }
-        Ok(Self::new(dir))
+        if let Some(owner) = owner.filter(|_| is_new) {
+            // A recording that stays root's is better than none; `is_given` tells.
+            let _ = dir.give_to(owner);
+        }
+        Ok(Self {
+            dir: Arc::new(dir),
+            owner,
+            written_bytes: AtomicU64::new(0),
+        })
+    }
+
+    /// Whether the directory belongs to whom it should. A file system may have no owners.
+    pub(super) fn is_given(&self) -> bool {
+        self.owner.is_none() || self.dir.owner().ok() == self.owner
     }
 
     /// The directory.
-    pub(super) fn dir(&self) -> &Path {
+    pub(super) fn dir(&self) -> &Arc<Dir> {
         &self.dir
     }
 
-    /// A path of the recording as the system needs it.
+    /// A path of the recording as a message shows it.
     pub(super) fn full_path(&self, path: &Path) -> PathBuf {
-        self.dir.join(path)
+        self.dir.full_path(path)
     }
 
-    /// Gives everything made so far, and everything made from now on, to a user.
-    pub(super) fn set_owner(&self, uid: u32, gid: u32) -> Result<(), StoreError> {
-        let _ = self.owner.set((uid, gid));
-        chown_tree(&self.dir, uid, gid)
+    /// That the directory is still there. Files of one that was removed can be written for as
+    /// long as they are open, and nobody will ever read them.
+    pub(super) fn check_there(&self) -> Result<(), StoreError> {
+        match self.dir.is_removed() {
+            true => Err(StoreError::Removed {
+                dir: self.dir.path().to_path_buf(),
+            }),
+            false => Ok(()),
+        }
     }
 
     /// Makes a folder unless it is there.
     pub(super) fn create_dir(&self, path: &Path) -> Result<(), StoreError> {
-        let full_path = self.full_path(path);
-        match DirBuilder::new().mode(DIR_MODE).create(&full_path) {
-            Ok(()) => {
-                if let Some(&(uid, gid)) = self.owner.get() {
-                    // As for files below.
-                    let _ = lchown(&full_path, Some(uid), Some(gid));
-                }
-                Ok(())
-            }
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            Err(error) => Err(StoreError::io("create", &full_path, error)),
+        let made = self.dir.create_folder(path, DIR_MODE);
+        let made = made.map_err(|error| self.error("create", path, error))?;
+        if let Some((folder, owner)) = made.zip(self.owner) {
+            // As for files below.
+            let _ = give(folder, owner);
         }
+        Ok(())
     }
 
-    /// Makes a file that must not exist yet, not even as a symbolic link: the recorder may
-    /// run as root in a directory that belongs to someone else.
+    /// Makes a file that must not exist yet.
     pub(super) fn create_file(&self, path: &Path) -> Result<File, StoreError> {
-        let full_path = self.full_path(path);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(FILE_MODE)
-            .open(&full_path)
-            .map_err(|error| StoreError::io("create", &full_path, error))?;
-        if let Some(&(uid, gid)) = self.owner.get() {
-            // `set_owner` has reported whether this file system allows it. A file that
-            // stays root's is better than no file.
-            let _ = fchown(&file, Some(uid), Some(gid));
+        let file = self.dir.create_file(path, FILE_MODE);
+        let file = file.map_err(|error| self.error("create", path, error))?;
+        if let Some(owner) = self.owner {
+            // `is_given` tells whether this file system allows it. A file that stays root's
+            // is better than no file.
+            let _ = give(&file, owner);
         }
         Ok(file)
     }
 
     /// Gives a file that is synced to disk its final name, and makes the name last.
     pub(super) fn publish(&self, from: &Path, to: &Path) -> Result<(), StoreError> {
-        let full_path = self.full_path(to);
-        std::fs::rename(self.full_path(from), &full_path)
-            .map_err(|error| StoreError::io("rename a finished file to", &full_path, error))?;
+        let renamed = self.dir.rename(from, to);
+        renamed.map_err(|error| self.error("rename a finished file to", to, error))?;
         self.sync_dir_of(to)
     }
 
     /// Makes the names of the files beside `path` last through a crash of the machine.
     pub(super) fn sync_dir_of(&self, path: &Path) -> Result<(), StoreError> {
-        let full_path = self.full_path(path.parent().unwrap_or(Path::new("")));
-        File::open(&full_path)
-            .and_then(|dir| dir.sync_all())
-            .map_err(|error| StoreError::io("sync", &full_path, error))
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let synced = self.dir.sync(folder);
+        synced.map_err(|error| self.error("sync", folder, error))
     }
 
     /// Removes a file unless it is gone.
     pub(super) fn remove_file_if_there(&self, path: &Path) -> Result<(), StoreError> {
-        let full_path = self.full_path(path);
-        match std::fs::remove_file(&full_path) {
+        match self.dir.remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(StoreError::io("remove", &full_path, error))
+                Err(self.error("remove", path, error))
             }
             _ => Ok(()),
         }
@@ -128,18 +135,24 @@ impl Disk {
 
     /// Removes a folder unless it is gone, or holds something that is not ours.
     pub(super) fn remove_dir_if_empty(&self, path: &Path) -> Result<(), StoreError> {
-        let full_path = self.full_path(path);
-        match std::fs::remove_dir(&full_path) {
-            Ok(()) => Ok(()),
+        match self.dir.remove_folder(path) {
             Err(error)
-                if matches!(
+                if !matches!(
                     error.kind(),
                     io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty
                 ) =>
             {
-                Ok(())
+                Err(self.error("remove", path, error))
             }
-            Err(error) => Err(StoreError::io("remove", &full_path, error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// An error of the system, unless the reason for it is that the directory is gone.
+    fn error(&self, doing: &'static str, path: &Path, error: io::Error) -> StoreError {
+        match self.check_there() {
+            Err(removed) => removed,
+            Ok(()) => StoreError::io(doing, &self.full_path(path), error),
         }
     }
 
@@ -154,22 +167,6 @@ impl Disk {
     }
 }
 
-/// Changes the owner of a directory and of all below it, following no links.
-fn chown_tree(path: &Path, uid: u32, gid: u32) -> Result<(), StoreError> {
-    lchown(path, Some(uid), Some(gid))
-        .map_err(|error| StoreError::io("change the owner of", path, error))?;
-    let metadata =
-        std::fs::symlink_metadata(path).map_err(|error| StoreError::io("inspect", path, error))?;
-    if !metadata.is_dir() {
-        return Ok(());
-    }
-    let list_error = |error| StoreError::io("list", path, error);
-    for entry in std::fs::read_dir(path).map_err(list_error)? {
-        chown_tree(&entry.map_err(list_error)?.path(), uid, gid)?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,14 +176,14 @@ mod tests {
     fn a_directory_that_holds_something_is_not_taken() {
         let parent = tempfile::tempdir().unwrap();
         let dir = parent.path().join("run");
-        Disk::create(&dir).unwrap();
-        Disk::create(&dir).unwrap();
+        Disk::create(&dir, None).unwrap();
+        Disk::create(&dir, None).unwrap();
         std::fs::write(dir.join("mine"), b"").unwrap();
-        let error = Disk::create(&dir).unwrap_err();
+        let error = Disk::create(&dir, None).unwrap_err();
         assert!(matches!(error, StoreError::NotEmpty { .. }));
         let file = dir.join("mine");
         assert!(matches!(
-            Disk::create(&file).unwrap_err(),
+            Disk::create(&file, None).unwrap_err(),
             StoreError::NotEmpty { .. }
         ));
     }
@@ -194,7 +191,7 @@ mod tests {
     #[test]
     fn files_are_private_and_never_overwritten_nor_reached_through_a_link() {
         let dir = tempfile::tempdir().unwrap();
-        let disk = Disk::new(dir.path());
+        let disk = Disk::new(Arc::new(Dir::open(dir.path()).unwrap()));
         let file = disk.create_file(Path::new("a")).unwrap();
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o077, 0);
         disk.create_file(Path::new("a")).unwrap_err();

@@ -79,6 +79,20 @@ pub enum StoreError {
         /// What the system says.
         source: io::Error,
     },
+    /// The recording's directory was removed while it was written.
+    #[error("write {}: the directory was removed", dir.display())]
+    Removed {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// `run.json` is longer than any that memtrace writes, or its clock is out of this world.
+    #[error("understand {}: {reason}", path.display())]
+    Absurd {
+        /// The `run.json`.
+        path: PathBuf,
+        /// What does not fit.
+        reason: String,
+    },
     /// The disk took nothing for so long that it was given up.
     #[error(
         "write {}: the disk has taken nothing for {seconds} s; {waiting_bytes} bytes of rows that waited for it are not there",

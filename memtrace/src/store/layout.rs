@@ -3,9 +3,10 @@
 //! Segments and parts of a table carry a sequence number; the rule in the room's head
 //! says what follows from it.
 
+use super::dir::Dir;
 use super::error::StoreError;
-use super::run_file::{RUN_FILE, start_time};
-use std::ffi::OsStr;
+use super::run_file::start_time;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -46,34 +47,46 @@ pub(super) fn temporary(path: &Path) -> PathBuf {
 ///
 /// Segments are listed before parts: a live recorder makes the part before it removes
 /// the segment, so whichever of the two a row is in, this order meets it.
-pub(super) fn list(dir: &Path, table: &str) -> Result<TableFiles, StoreError> {
-    let segments = numbers_in(&dir.join(SPOOL), &format!("{table}-"), ".arrows")?;
-    let parts = numbers_in(&dir.join(table), "part-", ".parquet")?;
+pub(super) fn list(dir: &Dir, table: &str) -> Result<TableFiles, StoreError> {
+    let segments = numbers_in(dir, SPOOL, &format!("{table}-"), ".arrows")?;
+    let parts = numbers_in(dir, table, "part-", ".parquet")?;
     Ok(TableFiles { parts, segments })
 }
 
 /// Lists the parts of a table that were begun and never finished.
-pub(super) fn list_half_written(dir: &Path, table: &str) -> Result<Vec<PathBuf>, StoreError> {
-    let numbers = numbers_in(&dir.join(table), "part-", ".parquet.tmp")?;
+pub(super) fn list_half_written(dir: &Dir, table: &str) -> Result<Vec<PathBuf>, StoreError> {
+    let numbers = numbers_in(dir, table, "part-", ".parquet.tmp")?;
     let paths = numbers
         .into_iter()
         .map(|seq| temporary(&part_path(table, seq)));
     Ok(paths.collect())
 }
 
-fn numbers_in(dir: &Path, prefix: &str, suffix: &str) -> Result<Vec<u32>, StoreError> {
-    let listing = match std::fs::read_dir(dir) {
-        Ok(listing) => listing,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(StoreError::io("list", dir, error)),
-    };
-    let mut numbers = Vec::new();
-    for entry in listing {
-        let entry = entry.map_err(|error| StoreError::io("list", dir, error))?;
-        numbers.extend(number(&entry.file_name(), prefix, suffix));
-    }
+/// The files that were put aside, in the order of their names.
+pub(super) fn list_damaged(dir: &Dir) -> Result<Vec<PathBuf>, StoreError> {
+    let folder = Path::new(DAMAGED);
+    let mut names = names_in(dir, folder)?;
+    names.sort_unstable();
+    Ok(names.into_iter().map(|name| folder.join(name)).collect())
+}
+
+fn numbers_in(dir: &Dir, folder: &str, prefix: &str, suffix: &str) -> Result<Vec<u32>, StoreError> {
+    let names = names_in(dir, Path::new(folder))?;
+    let mut numbers: Vec<u32> = names
+        .iter()
+        .filter_map(|name| number(name, prefix, suffix))
+        .collect();
     numbers.sort_unstable();
     Ok(numbers)
+}
+
+/// The names in a folder; none where it is not there.
+pub(super) fn names_in(dir: &Dir, folder: &Path) -> Result<Vec<OsString>, StoreError> {
+    match dir.names(folder) {
+        Ok(names) => Ok(names),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(StoreError::io("list", &dir.full_path(folder), error)),
+    }
 }
 
 /// The number in a file name, when the name is exactly one that we give.
@@ -100,10 +113,9 @@ pub fn newest_recording(dir: &Path) -> Result<Option<PathBuf>, StoreError> {
             .to_str()
             .is_some_and(|name| name.starts_with(RECORDING_PREFIX));
         let path = entry.path();
-        if !path.join(RUN_FILE).is_file() {
+        let Ok(started) = Dir::open(&path).and_then(|dir| start_time(&dir)) else {
             continue;
-        }
-        let started = start_time(&path);
+        };
         if started.is_none() && !is_named_so {
             continue;
         }
@@ -143,10 +155,11 @@ mod tests {
         for name in ["part-00001.parquet", "part-00002.parquet.tmp"] {
             std::fs::write(table.join(name), b"").unwrap();
         }
-        let files = list(dir.path(), "mem").unwrap();
+        let dir = Dir::open(dir.path()).unwrap();
+        let files = list(&dir, "mem").unwrap();
         assert_eq!(files.segments, [2, 3, 100_000]);
         assert_eq!(files.parts, [1]);
-        assert_eq!(list(dir.path(), "oom").unwrap(), TableFiles::default());
+        assert_eq!(list(&dir, "oom").unwrap(), TableFiles::default());
     }
 
     #[test]

@@ -23,9 +23,12 @@
 
 mod append;
 mod batch;
+mod bounds;
+mod checksum;
 mod compact;
 mod compactor;
 mod contain;
+mod dir;
 mod disk;
 mod error;
 mod framing;
@@ -34,6 +37,7 @@ mod page_guard;
 mod part_reader;
 mod part_writer;
 mod problem;
+mod reading;
 mod recording;
 mod recover;
 mod resequence;
@@ -53,5 +57,5 @@ pub use layout::newest_recording;
 pub use problem::{Problem, ProblemKind};
 pub use recording::Recording;
 pub use recover::{RecoverReport, recover};
-pub use run_file::read as read_run_info;
+pub use run_file::read_run_info;
 pub use writer::{Stats, Writer};

@@ -3,11 +3,10 @@
 //! parquet allocates what a page header says its data unpacks to, and fills a dictionary
 //! of as many values as the header says it has: a flipped bit can ask for gigabytes. The
 //! headers are small and stand in a chain, so they are walked first, and a chunk with one
-//! that no part of ours can have is refused.
+//! that no part of ours can have is refused. A checksum tells damage, but whoever makes up a
+//! recording can make up that too.
 
 use parquet::file::metadata::ColumnChunkMetaData;
-use parquet::file::reader::ChunkReader;
-use std::io::Read;
 
 /// Pages are cut at 1 MiB; a batch of long texts can make one larger.
 const MAX_PAGE_BYTES: i64 = 1 << 26;
@@ -34,40 +33,54 @@ struct PageHeader {
     unpacked_bytes: Option<i64>,
     packed_bytes: Option<i64>,
     values: Option<i64>,
+    is_dictionary: bool,
 }
 
-/// Walks the pages of a chunk of a row group with `row_count` rows.
+/// What the pages of a chunk take when they are decoded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pages {
+    /// The largest page, unpacked.
+    pub(super) largest_bytes: u64,
+    /// The dictionary, unpacked: its longest text can stand in every row.
+    pub(super) dictionary_bytes: u64,
+    /// The fewest values of a page but the last.
+    pub(super) fewest_values: u64,
+}
+
+/// Walks the pages of a chunk of a row group with `row_count` rows. `bytes` are the chunk's.
 ///
 /// # Errors
 /// One line about what does not fit.
-pub(super) fn check_chunk<F: ChunkReader>(
-    file: &F,
+pub(super) fn check_chunk(
+    bytes: &[u8],
     chunk: &ColumnChunkMetaData,
     row_count: i64,
-) -> Result<(), String> {
+) -> Result<Pages, String> {
     if chunk.num_values() != row_count {
         return Err(format!(
             "a column of {} values for {row_count} rows",
             chunk.num_values()
         ));
     }
-    let (start, length) = chunk.byte_range();
-    let end = start
-        .checked_add(length)
-        .filter(|&end| end <= file.len())
-        .ok_or("a column beyond the end of the file")?;
-    let mut at = start;
-    while at < end {
-        let reader = file.get_read(at).map_err(|error| error.to_string())?;
-        let mut reader = ThriftReader {
-            bytes: reader.take(end - at),
-        };
+    let mut pages = Pages {
+        fewest_values: u64::MAX,
+        ..Pages::default()
+    };
+    let mut reader = ThriftReader { bytes };
+    while !reader.bytes.is_empty() {
         let header = reader.page_header()?;
-        let header_bytes = (end - at) - reader.bytes.limit();
-        at += header_bytes;
-        at += check_page(&header, end - at)?;
+        let packed = check_page(&header, reader.bytes.len() as u64)?;
+        reader.skip_bytes(packed)?;
+        let unpacked = header.unpacked_bytes.unwrap_or(0).unsigned_abs();
+        pages.largest_bytes = pages.largest_bytes.max(unpacked);
+        if header.is_dictionary {
+            pages.dictionary_bytes = pages.dictionary_bytes.max(unpacked);
+        } else if !reader.bytes.is_empty() {
+            let values = header.values.unwrap_or(0).unsigned_abs();
+            pages.fewest_values = pages.fewest_values.min(values);
+        }
     }
-    Ok(())
+    Ok(pages)
 }
 
 /// Gives the size of the page's data in the file.
@@ -88,11 +101,11 @@ fn check_page(header: &PageHeader, remaining: u64) -> Result<u64, String> {
 }
 
 /// Reads just as much of the Thrift compact protocol as a page header needs.
-struct ThriftReader<R> {
-    bytes: R,
+struct ThriftReader<'a> {
+    bytes: &'a [u8],
 }
 
-impl<R: Read> ThriftReader<R> {
+impl ThriftReader<'_> {
     fn page_header(&mut self) -> Result<PageHeader, String> {
         let mut header = PageHeader::default();
         self.fields(0, |reader, field, kind, depth| {
@@ -102,7 +115,10 @@ impl<R: Read> ThriftReader<R> {
                 // Data page (5), dictionary page (7), data page of version 2 (8): the
                 // first field of each is the number of values. Should a damaged header
                 // have two of them, the larger one counts.
-                (5 | 7 | 8, STRUCT) => header.values = header.values.max(reader.values(depth)?),
+                (5 | 7 | 8, STRUCT) => {
+                    header.is_dictionary |= field == 7;
+                    header.values = header.values.max(reader.values(depth)?);
+                }
                 // parquet reads these by their number, whatever their type says.
                 (2 | 3 | 5 | 7 | 8, _) => return Err(format!("field {field} of type {kind}")),
                 _ => reader.skip(kind, depth)?,
@@ -172,13 +188,10 @@ impl<R: Read> ThriftReader<R> {
     }
 
     fn skip_bytes(&mut self, count: u64) -> Result<(), String> {
-        let skipped = std::io::copy(&mut (&mut self.bytes).take(count), &mut std::io::sink())
-            .map_err(|error| error.to_string())?;
-        if skipped == count {
-            Ok(())
-        } else {
-            Err("a page header beyond its column".to_owned())
-        }
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        let rest = self.bytes.get(count..);
+        self.bytes = rest.ok_or("a page header beyond its column")?;
+        Ok(())
     }
 
     fn zigzag(&mut self) -> Result<i64, String> {
@@ -199,11 +212,11 @@ impl<R: Read> ThriftReader<R> {
     }
 
     fn byte(&mut self) -> Result<u8, String> {
-        let mut byte = [0];
-        self.bytes
-            .read_exact(&mut byte)
-            .map_err(|error| format!("a page header beyond its column: {error}"))?;
-        let [byte] = byte;
+        let (&byte, rest) = self
+            .bytes
+            .split_first()
+            .ok_or("a page header beyond its column")?;
+        self.bytes = rest;
         Ok(byte)
     }
 }

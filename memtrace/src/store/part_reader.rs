@@ -1,38 +1,51 @@
 //! Reads one Parquet part, row group by row group, damaged or not.
 
 use super::batch::{Binding, Projection};
+use super::checksum::{COLUMNS_KEY, Checked, UNKNOWN, check, crc32, digits, place_in_footer};
 use super::contain::contain;
-use super::page_guard::check_chunk;
-use super::part_writer::CUT_KEY;
-use super::problem::{ProblemKind, Problems};
+use super::dir::Dir;
+use super::page_guard::{Pages, check_chunk};
+use super::part_writer::{CUT_KEY, TAIL_BYTES};
+use super::problem::ProblemKind;
+use super::reading::Reading;
 use arrow_array::RecordBatch;
-use bytes::Bytes;
+use bytes::buf::Reader;
+use bytes::{Buf, Bytes};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
     ParquetRecordBatchReaderBuilder,
 };
+use parquet::basic::Type;
 use parquet::errors::ParquetError;
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaDataReader};
 use parquet::file::reader::{ChunkReader, Length};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Rows per batch. A row group is a multiple, so that no batch spans two.
-const BATCH_ROWS: usize = 8_192;
+const BATCH_ROWS: u64 = 8_192;
+/// A column chunk takes some hundred bytes of the footer.
+const MAX_FOOTER_BYTES: u64 = 1 << 24;
+/// What the columns of one row group may take, as they stand in the file: a row group of texts
+/// of 4 KiB takes half of that.
+const MAX_ROW_GROUP_BYTES: u64 = 1 << 28;
+/// What the texts of one batch may take.
+const MAX_BATCH_BYTES: u64 = 1 << 26;
 
 /// The batches of a part, in the form of a projection. A row group that can't be read
 /// becomes a problem, and iteration goes on behind it.
 pub(super) struct PartReader {
     file: PartFile,
     name: PathBuf,
-    metadata: ArrowReaderMetadata,
+    footer: Footer,
     binding: Binding,
     next_row_group: usize,
     batches: Option<ParquetRecordBatchReader>,
-    problems: Problems,
+    reading: Reading,
 }
 
 impl PartReader {
@@ -41,63 +54,101 @@ impl PartReader {
         file: io::Result<PartFile>,
         name: PathBuf,
         projection: &Projection,
-        problems: &Problems,
+        reading: &Reading,
     ) -> Option<Self> {
         let file = match file {
             Ok(file) => file,
             Err(error) => {
                 let reason = error.to_string();
-                problems.note(&name, ProblemKind::Unreadable { reason });
+                reading.note(&name, ProblemKind::Unreadable { reason });
                 return None;
             }
         };
-        let metadata = match read_footer(&file) {
-            Ok(metadata) => metadata,
+        let footer = match Footer::read(&file, reading) {
+            Ok(footer) => footer,
             Err(reason) => {
-                problems.note(&name, ProblemKind::Damaged { at_byte: 0, reason });
+                // Without its footer nothing of a part is found.
+                let kind = ProblemKind::Damaged {
+                    at_byte: 0,
+                    lost_bytes: crate::model::Bytes(file.len.cast_signed()),
+                    reason,
+                };
+                reading.note(&name, kind);
                 return None;
             }
         };
-        match projection.bind(metadata.schema()) {
+        match projection.bind(footer.metadata.schema()) {
             Ok(binding) => Some(Self {
                 file,
                 name,
-                metadata,
+                footer,
                 binding,
                 next_row_group: 0,
                 batches: None,
-                problems: problems.clone(),
+                reading: reading.clone(),
             }),
             Err(reason) => {
-                problems.note(&name, ProblemKind::WrongColumns { reason });
+                reading.note(&name, ProblemKind::WrongColumns { reason });
                 None
             }
         }
     }
 
+    /// Reads the columns of a row group and checks them before any of it is decoded.
     fn open_row_group(&self, index: usize) -> Result<ParquetRecordBatchReader, String> {
         let columns = self.binding.read();
-        let row_group = self.metadata.metadata().row_group(index);
+        let metadata = &self.footer.metadata;
+        let row_group = metadata.metadata().row_group(index);
+        let mut chunks = Chunks {
+            len: self.file.len,
+            chunks: Vec::with_capacity(columns.len()),
+        };
+        let mut room = MAX_ROW_GROUP_BYTES;
+        let mut batch_rows = BATCH_ROWS;
         for &column in columns {
             let chunk = row_group
                 .columns()
                 .get(column)
                 .ok_or("the footer lacks a column")?;
-            check_chunk(&self.file, chunk, row_group.num_rows())?;
+            let (start, length) = chunk.byte_range();
+            room = room
+                .checked_sub(length)
+                .ok_or("columns larger than memtrace writes")?;
+            let bytes = self.file.read(start, length)?;
+            let place = index * row_group.num_columns() + column;
+            self.footer.check(place, &bytes)?;
+            let pages = check_chunk(&bytes, chunk, row_group.num_rows())?;
+            batch_rows = batch_rows.min(fitting_rows(chunk, &pages));
+            chunks.chunks.push((start, bytes));
         }
-        let mask = ProjectionMask::roots(self.metadata.parquet_schema(), columns.iter().copied());
-        ParquetRecordBatchReaderBuilder::new_with_metadata(self.file.clone(), self.metadata.clone())
+        let mask = ProjectionMask::roots(metadata.parquet_schema(), columns.iter().copied());
+        ParquetRecordBatchReaderBuilder::new_with_metadata(chunks, metadata.clone())
             .with_row_groups(vec![index])
             .with_projection(mask)
-            .with_batch_size(BATCH_ROWS)
+            .with_batch_size(batch_rows as usize)
             .build()
             .map_err(|error| error.to_string())
     }
 
     fn note_damage(&self, index: usize, reason: String) {
-        self.problems
+        self.reading
             .note(&self.name, ProblemKind::DamagedBatch { index, reason });
     }
+}
+
+/// How many rows of a column can be in memory at once. A few bytes of a page can stand for any
+/// number of texts out of its dictionary, and a batch can span pages.
+fn fitting_rows(chunk: &ColumnChunkMetaData, pages: &Pages) -> u64 {
+    if chunk.column_type() != Type::BYTE_ARRAY {
+        return BATCH_ROWS;
+    }
+    let of_dictionary = MAX_BATCH_BYTES / pages.dictionary_bytes.max(1);
+    let is_one_page_enough = pages.largest_bytes * BATCH_ROWS <= MAX_BATCH_BYTES;
+    let of_pages = match is_one_page_enough {
+        true => BATCH_ROWS,
+        false => pages.fewest_values,
+    };
+    of_dictionary.min(of_pages).clamp(1, BATCH_ROWS)
 }
 
 impl Iterator for PartReader {
@@ -107,7 +158,7 @@ impl Iterator for PartReader {
         loop {
             let Some(batches) = &mut self.batches else {
                 let index = self.next_row_group;
-                if index >= self.metadata.metadata().num_row_groups() {
+                if index >= self.footer.metadata.metadata().num_row_groups() {
                     return None;
                 }
                 self.next_row_group += 1;
@@ -135,29 +186,77 @@ impl Iterator for PartReader {
 
 /// The cut of a part: the time up to which it holds the rows of its segment, or `None`
 /// inside when it holds all. Nothing when the part can't be read.
-pub(super) fn cut_of(path: &Path) -> Option<Option<i64>> {
-    let metadata = read_footer(&PartFile::open(path).ok()?).ok()?;
-    let file_metadata = metadata.metadata().file_metadata();
-    let cut = file_metadata
-        .key_value_metadata()
-        .into_iter()
-        .flatten()
-        .find(|entry| entry.key == CUT_KEY);
-    match cut {
-        Some(entry) => entry.value.as_ref()?.parse().ok().map(Some),
+pub(super) fn cut_of(path: &Path, reading: &Reading) -> Option<Option<i64>> {
+    let file = PartFile::open(&reading.dir, path).ok()?;
+    let footer = Footer::read(&file, reading).ok()?;
+    match footer.value(CUT_KEY) {
+        Some(cut) => cut.parse().ok().map(Some),
         None => Some(None),
     }
 }
 
-fn read_footer(file: &PartFile) -> Result<ArrowReaderMetadata, String> {
-    // Our columns follow from their Parquet types alone, so the Arrow schema that the
-    // writer embeds for other readers is one thing less to trust.
-    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-    contain(|| ArrowReaderMetadata::load(file, options))
+/// The footer of a part, as it was written.
+struct Footer {
+    metadata: ArrowReaderMetadata,
+    has_checksums: bool,
 }
 
-/// A part's file, read by position: parquet's own reader for `File` duplicates the
-/// descriptor and seeks for every page, twice.
+impl Footer {
+    fn read(file: &PartFile, reading: &Reading) -> Result<Self, String> {
+        let tail = file.read(file.len.saturating_sub(TAIL_BYTES), TAIL_BYTES)?;
+        let [l0, l1, l2, l3, b'P', b'A', b'R', b'1'] = tail[..] else {
+            return Err("it does not end as a Parquet file does".to_owned());
+        };
+        let length = u64::from(u32::from_le_bytes([l0, l1, l2, l3])) + TAIL_BYTES;
+        if length > MAX_FOOTER_BYTES {
+            return Err(format!("a footer of {length} bytes"));
+        }
+        let start = file.len.checked_sub(length);
+        let bytes = file.read(start.ok_or("a footer larger than the file")?, length)?;
+        let place = place_in_footer(&bytes);
+        let checked = place.map_or(Checked::Absent, |place| check(&bytes, place));
+        match checked {
+            Checked::Changed => return Err("the footer does not match its checksum".to_owned()),
+            Checked::Absent if reading.has_checksums => {
+                return Err("the footer has no checksum".to_owned());
+            }
+            Checked::Absent | Checked::Intact => {}
+        }
+        // Our columns follow from their Parquet types alone, so the Arrow schema that the
+        // writer embeds for other readers is one thing less to trust.
+        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+        let encoded = bytes.get(..bytes.len() - TAIL_BYTES as usize);
+        let metadata = contain(|| {
+            let metadata = ParquetMetaDataReader::decode_metadata(encoded.unwrap_or_default())?;
+            ArrowReaderMetadata::try_new(Arc::new(metadata), options)
+        })?;
+        Ok(Self {
+            metadata,
+            has_checksums: checked == Checked::Intact,
+        })
+    }
+
+    fn value(&self, key: &str) -> Option<&str> {
+        let metadata = self.metadata.metadata().file_metadata();
+        let mut entries = metadata.key_value_metadata().into_iter().flatten();
+        entries.find(|entry| entry.key == key)?.value.as_deref()
+    }
+
+    /// Compares the checksum of a column chunk; `place` counts them through all row groups.
+    fn check(&self, place: usize, bytes: &[u8]) -> Result<(), String> {
+        if !self.has_checksums {
+            return Ok(());
+        }
+        let width = UNKNOWN.len();
+        let stated = self.value(COLUMNS_KEY).unwrap_or_default();
+        match stated.get(place * width..(place + 1) * width) == Some(&digits(crc32(bytes))) {
+            true => Ok(()),
+            false => Err("a column does not match its checksum".to_owned()),
+        }
+    }
+}
+
+/// A part's file, read by position.
 #[derive(Clone, Debug)]
 pub(super) struct PartFile {
     file: Arc<File>,
@@ -166,67 +265,65 @@ pub(super) struct PartFile {
 
 impl PartFile {
     /// Opens a part.
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
+    pub(super) fn open(dir: &Dir, path: &Path) -> io::Result<Self> {
+        let file = dir.open_file(path)?;
         Ok(Self {
             len: file.metadata()?.len(),
             file: Arc::new(file),
         })
     }
+
+    fn read(&self, start: u64, length: u64) -> Result<Bytes, String> {
+        let is_inside = start
+            .checked_add(length)
+            .is_some_and(|end| end <= self.len && length <= MAX_ROW_GROUP_BYTES);
+        if !is_inside {
+            return Err("a column beyond the end of the file".to_owned());
+        }
+        let mut bytes = vec![0; length as usize];
+        let read = self.file.read_exact_at(&mut bytes, start);
+        read.map_err(|error| error.to_string())?;
+        Ok(bytes.into())
+    }
 }
 
-impl Length for PartFile {
+/// The columns of one row group, in memory: what was checked is what is decoded.
+struct Chunks {
+    len: u64,
+    chunks: Vec<(u64, Bytes)>,
+}
+
+impl Chunks {
+    /// The bytes of a chunk from a place in the file on.
+    fn from(&self, start: u64) -> Result<Bytes, ParquetError> {
+        let mut found = self.chunks.iter().filter_map(|(at, bytes)| {
+            let skipped = usize::try_from(start.checked_sub(*at)?).ok()?;
+            (skipped < bytes.len()).then(|| bytes.slice(skipped..))
+        });
+        found
+            .next()
+            .ok_or_else(|| ParquetError::EOF("outside of the columns".to_owned()))
+    }
+}
+
+impl Length for Chunks {
     fn len(&self) -> u64 {
         self.len
     }
 }
 
-impl ChunkReader for PartFile {
-    type T = PartCursor;
+impl ChunkReader for Chunks {
+    type T = Reader<Bytes>;
 
-    fn get_read(&self, start: u64) -> Result<PartCursor, ParquetError> {
-        Ok(PartCursor {
-            file: Arc::clone(&self.file),
-            at: start,
-            buffer: [0; CURSOR_BYTES],
-            filled: 0..0,
-        })
+    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+        Ok(self.from(start)?.reader())
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
-        let is_inside = start
-            .checked_add(length as u64)
-            .is_some_and(|end| end <= self.len);
-        if !is_inside {
-            return Err(ParquetError::EOF("beyond the end of the file".to_owned()));
+        let bytes = self.from(start)?;
+        match length <= bytes.len() {
+            true => Ok(bytes.slice(..length)),
+            false => Err(ParquetError::EOF("beyond its column".to_owned())),
         }
-        let mut bytes = vec![0; length];
-        self.file.read_exact_at(&mut bytes, start)?;
-        Ok(bytes.into())
-    }
-}
-
-/// The header of a page takes some tens of bytes.
-const CURSOR_BYTES: usize = 128;
-
-/// Reads a part from one position on; for the headers of pages, byte by byte.
-pub(super) struct PartCursor {
-    file: Arc<File>,
-    at: u64,
-    buffer: [u8; CURSOR_BYTES],
-    filled: std::ops::Range<usize>,
-}
-
-impl Read for PartCursor {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        if self.filled.is_empty() {
-            let count = self.file.read_at(&mut self.buffer, self.at)?;
-            self.at += count as u64;
-            self.filled = 0..count;
-        }
-        let ready = self.buffer.get(self.filled.clone()).unwrap_or(&[]);
-        let count = (&mut &*ready).read(out)?;
-        self.filled.start += count;
-        Ok(count)
     }
 }

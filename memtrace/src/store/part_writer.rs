@@ -1,5 +1,6 @@
 //! Writes one Parquet part.
 
+use super::checksum::{COLUMNS_KEY, FOOTER_KEY, UNKNOWN, digits, place_in_footer, seal};
 use super::disk::Disk;
 use super::error::StoreError;
 use super::layout::temporary;
@@ -13,6 +14,8 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Key of a part's cut in its metadata; see the rule in the room's head.
@@ -63,13 +66,20 @@ impl PartWriter {
     /// Closes the part and gives it its name, after which it lasts.
     pub(super) fn publish(mut self, disk: &Disk, cut_ns: Option<i64>) -> Result<(), StoreError> {
         let full_path = disk.full_path(&self.path);
+        let io_error = |error| StoreError::io("write", &full_path, error);
         if let Some(cut_ns) = cut_ns {
             let entry = KeyValue::new(CUT_KEY.to_owned(), cut_ns.to_string());
             self.writer.append_key_value_metadata(entry);
         }
-        self.writer
-            .finish()
-            .map_err(|error| StoreError::encode(&full_path, &error))?;
+        let encode = |error: ParquetError| StoreError::encode(&full_path, &error);
+        self.writer.flush().map_err(encode)?;
+        let columns = self.column_checksums().map_err(io_error)?;
+        for (key, value) in [(COLUMNS_KEY, columns), (FOOTER_KEY, UNKNOWN.to_owned())] {
+            let entry = KeyValue::new(key.to_owned(), value);
+            self.writer.append_key_value_metadata(entry);
+        }
+        self.writer.finish().map_err(encode)?;
+        seal_footer(self.writer.inner()).map_err(io_error)?;
         disk.count_written(self.writer.bytes_written() as u64);
         self.writer
             .inner()
@@ -77,6 +87,54 @@ impl PartWriter {
             .map_err(|error| StoreError::io("sync", &full_path, error))?;
         disk.publish(&temporary(&self.path), &self.path)
     }
+}
+
+/// The end of a part: the length of its footer, and `PAR1`.
+pub(super) const TAIL_BYTES: u64 = 8;
+/// Bytes of a column chunk that are read back at once.
+const READ_BYTES: usize = 1 << 16;
+
+impl PartWriter {
+    /// The checksums of all column chunks, read back from the file: parquet writes their pages
+    /// through a buffer of its own and does not say where in it one begins.
+    fn column_checksums(&mut self) -> io::Result<String> {
+        self.writer.sync()?;
+        let file = self.writer.inner();
+        let row_groups = self.writer.flushed_row_groups().iter();
+        let mut buffer = vec![0; READ_BYTES];
+        let mut text = String::new();
+        for chunk in row_groups.flat_map(|row_group| row_group.columns()) {
+            let (mut at, length) = chunk.byte_range();
+            let end = at + length;
+            let mut hasher = crc32fast::Hasher::new();
+            while at < end {
+                let count = READ_BYTES.min((end - at) as usize);
+                let bytes = buffer.get_mut(..count).unwrap_or_default();
+                file.read_exact_at(bytes, at)?;
+                hasher.update(bytes);
+                at += count as u64;
+            }
+            text.push_str(&digits(hasher.finalize()));
+        }
+        Ok(text)
+    }
+}
+
+/// Puts the checksum of a finished part's footer at its place.
+fn seal_footer(file: &File) -> io::Result<()> {
+    let len = file.metadata()?.len();
+    let mut tail = [0; TAIL_BYTES as usize];
+    file.read_exact_at(&mut tail, len.saturating_sub(TAIL_BYTES))?;
+    let [l0, l1, l2, l3, ..] = tail;
+    let footer_len = u64::from(u32::from_le_bytes([l0, l1, l2, l3])) + TAIL_BYTES;
+    let start = len.saturating_sub(footer_len);
+    let mut footer = vec![0; (len - start) as usize];
+    file.read_exact_at(&mut footer, start)?;
+    let place = place_in_footer(&footer)
+        .ok_or_else(|| io::Error::other("the footer has no room for its checksum"))?;
+    seal(&mut footer, place.clone());
+    let digits = footer.get(place.clone()).unwrap_or_default();
+    file.write_all_at(digits, start + place.start as u64)
 }
 
 /// How a table's columns are encoded.
@@ -100,6 +158,8 @@ fn properties(table: &Table) -> Result<WriterProperties, ParquetError> {
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?))
         .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
         .set_statistics_enabled(EnabledStatistics::Chunk)
+        // Without bounds of each page there is nothing that it could be used for.
+        .set_offset_index_disabled(true)
         .set_key_value_metadata(Some(metadata));
     for column in table.columns {
         let path = ColumnPath::from(column.name);

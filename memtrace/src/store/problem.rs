@@ -31,12 +31,36 @@ pub enum ProblemKind {
         /// What the decoder says.
         reason: String,
     },
-    /// The file could not be read from some point on.
+    /// A stretch of the file could not be read. What comes after it was, as far as it could be
+    /// found.
     Damaged {
         /// Where, in bytes from its start.
         at_byte: u64,
+        /// How many bytes.
+        lost_bytes: Bytes,
         /// What does not fit.
         reason: String,
+    },
+    /// The file was put aside when a recording was closed or converted, because it could not be
+    /// read in full.
+    PutAside,
+    /// It was changed after it was written. What it says is used.
+    Changed,
+    /// Rows are of a time that is not the recording's, or of more memory than there can be, and
+    /// were left out.
+    Outside {
+        /// How many.
+        count: u64,
+    },
+    /// There are more rows than a recording of this length can have; the rest was left out.
+    TooMany {
+        /// How many were read.
+        count: u64,
+    },
+    /// Texts are longer than any that memtrace writes, and were cut.
+    LongTexts {
+        /// How many.
+        count: u64,
     },
     /// The file's columns are not those of its table.
     WrongColumns {
@@ -55,14 +79,6 @@ pub enum ProblemKind {
     },
 }
 
-impl ProblemKind {
-    /// Whether the file holds bytes that should be kept for a closer look: true for
-    /// damage, false for the incomplete tail that every kill leaves.
-    pub(super) fn is_damage(&self) -> bool {
-        !matches!(self, Self::TruncatedTail { .. })
-    }
-}
-
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.file.display(), self.kind)
@@ -78,8 +94,32 @@ impl fmt::Display for ProblemKind {
             Self::DamagedBatch { index, reason } => {
                 write!(f, "batch {index} is damaged and left out: {reason}")
             }
-            Self::Damaged { at_byte, reason } => {
-                write!(f, "damaged and not read from byte {at_byte} on: {reason}")
+            Self::Damaged {
+                at_byte,
+                lost_bytes,
+                reason,
+            } => write!(
+                f,
+                "damaged at byte {at_byte}; {lost_bytes} bytes left out: {reason}"
+            ),
+            Self::PutAside => f.write_str(
+                "could not be read in full and was put aside; the rest of it is in the recording",
+            ),
+            Self::Changed => f.write_str(
+                "does not match its checksum: it was changed after it was written, and is used \
+                 as it is",
+            ),
+            Self::Outside { count } => write!(
+                f,
+                "{count} rows are of a time or an amount that can't be, and are left out"
+            ),
+            Self::TooMany { count } => write!(
+                f,
+                "more rows than a recording of this length can have; all but the first {count} \
+                 are left out"
+            ),
+            Self::LongTexts { count } => {
+                write!(f, "{count} texts are longer than memtrace writes, and cut")
             }
             Self::WrongColumns { reason } => write!(f, "not read: {reason}"),
             Self::IncompleteRows { count } => {
@@ -89,6 +129,10 @@ impl fmt::Display for ProblemKind {
         }
     }
 }
+
+/// Damage is told file by file and batch by batch; a recording made of damage would be told
+/// for ever.
+const MAX_PROBLEMS: usize = 1_000;
 
 /// Collects problems from the readers of one recording. Clones share one list.
 #[derive(Clone, Debug, Default)]
@@ -102,7 +146,15 @@ impl Problems {
             kind,
         };
         let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !list.contains(&problem) {
+        // How many rows are left out depends on the columns that were read.
+        if let ProblemKind::Outside { count } = problem.kind
+            && let Some(known) = list.iter_mut().find_map(|known| match &mut known.kind {
+                ProblemKind::Outside { count } if known.file == file => Some(count),
+                _ => None,
+            })
+        {
+            *known = count.max(*known);
+        } else if list.len() < MAX_PROBLEMS && !list.contains(&problem) {
             list.push(problem);
         }
     }

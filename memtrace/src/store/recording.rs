@@ -1,12 +1,18 @@
 //! Reads a recording: closed, still being written, or left behind by a killed recorder.
 
-use super::batch::{Projection, for_each_row, times};
+use super::batch::{Irregular, Projection, for_each_row, times};
+use super::bounds::Bounds;
+use super::checksum::Checked;
+use super::dir::Dir;
 use super::error::StoreError;
-use super::problem::{Problem, ProblemKind, Problems};
-use super::run_file::{is_locked, read};
+use super::layout::{SPOOL, list_damaged, names_in};
+use super::problem::{Problem, ProblemKind};
+use super::reading::Reading;
+use super::run_file::{RUN_FILE, is_locked, open_dir, read, written_at_ns};
 use super::sources::Sources;
 use crate::model::{BootNs, Row, RunInfo, RunState, TABLES, Table};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 /// An opened recording.
 ///
@@ -15,10 +21,9 @@ use std::path::{Path, PathBuf};
 /// names them.
 #[derive(Debug)]
 pub struct Recording {
-    dir: PathBuf,
     info: RunInfo,
     is_live: bool,
-    problems: Problems,
+    reading: Reading,
 }
 
 impl Recording {
@@ -28,20 +33,38 @@ impl Recording {
     /// When the directory holds no recording, or one of a schema that this version can't
     /// read.
     pub fn open(dir: &Path) -> Result<Self, StoreError> {
+        Self::of(Arc::new(open_dir(dir)?))
+    }
+
+    /// Reads what an opened directory says about itself.
+    pub(super) fn of(dir: Arc<Dir>) -> Result<Self, StoreError> {
         // Asked before the state is read: a recorder that finishes in between is seen as
         // live and closed, never as dead and unclosed.
-        let is_live = is_locked(dir);
+        let is_live = is_locked(&dir);
+        let run = read(&dir)?;
+        let mut reading = Reading::of(Arc::clone(&dir), &run);
+        reading.bounds = Bounds::of(&run.info, last_write_ns(&dir)?);
+        if run.checked == Checked::Changed {
+            reading.note(Path::new(RUN_FILE), ProblemKind::Changed);
+        }
+        for path in list_damaged(&dir)? {
+            reading.note(&path, ProblemKind::PutAside);
+        }
         Ok(Self {
-            dir: dir.to_path_buf(),
-            info: read(dir)?,
+            info: run.info,
             is_live,
-            problems: Problems::default(),
+            reading,
         })
     }
 
     /// The directory.
     pub fn dir(&self) -> &Path {
-        &self.dir
+        self.reading.dir.path()
+    }
+
+    /// How it is read.
+    pub(super) fn reading(&self) -> &Reading {
+        &self.reading
     }
 
     /// What the recording says about itself.
@@ -63,7 +86,7 @@ impl Recording {
 
     /// The damage met so far, by what was read so far.
     pub fn problems(&self) -> Vec<Problem> {
-        self.problems.list()
+        self.reading.problems()
     }
 
     /// All rows of a table, in order of `boot_ns`; of a table with a key, the last row of
@@ -107,15 +130,17 @@ impl Recording {
 
     fn last_boot_ns_of(&self, table: &'static Table) -> Result<Option<i64>, StoreError> {
         let projection = Projection::required(table);
-        let mut sources = Sources::open(&self.dir, table, &self.problems)?;
+        let mut sources = Sources::open(&self.reading, table)?;
         // Parts are in order of time, so the newest one has the latest row.
         let older = sources.parts.len().saturating_sub(1);
         sources.parts.drain(..older);
-        let parts = sources.part_rows(&projection, &self.problems);
-        let batches = parts.chain(sources.segment_rows(&projection, &self.problems));
-        Ok(batches
-            .filter_map(|batch| times(&batch).iter().copied().max())
-            .max())
+        let mut last = None;
+        for batch in sources.rows(&projection) {
+            // What can't be put in order is told when the rows are read.
+            let batch = batch.ok();
+            last = last.max(batch.and_then(|batch| times(&batch).iter().copied().max()));
+        }
+        Ok(last)
     }
 
     fn read<R: Row>(
@@ -123,23 +148,33 @@ impl Recording {
         projection: &Projection,
         mut take_row: impl FnMut(R),
     ) -> Result<(), StoreError> {
-        let sources = Sources::open(&self.dir, R::TABLE, &self.problems)?;
-        let mut incomplete_rows = 0;
-        for batch in sources.rows(projection, &self.problems) {
+        let sources = Sources::open(&self.reading, R::TABLE)?;
+        let note = |kind| self.reading.note(Path::new(R::TABLE.name), kind);
+        let mut irregular = Irregular::default();
+        for batch in sources.rows(projection) {
             match batch {
-                Ok(batch) => incomplete_rows += for_each_row(&batch, &mut take_row),
-                Err(error) => {
-                    let reason = error.to_string();
-                    let kind = ProblemKind::Unreadable { reason };
-                    self.problems.note(Path::new(R::TABLE.name), kind);
-                }
+                Ok(batch) => for_each_row(&batch, &mut irregular, &mut take_row),
+                Err(error) => note(ProblemKind::Unreadable {
+                    reason: error.to_string(),
+                }),
             }
         }
-        if incomplete_rows > 0 {
-            let count = incomplete_rows;
-            let kind = ProblemKind::IncompleteRows { count };
-            self.problems.note(Path::new(R::TABLE.name), kind);
+        if irregular.incomplete_rows > 0 {
+            let count = irregular.incomplete_rows;
+            note(ProblemKind::IncompleteRows { count });
+        }
+        if irregular.long_texts > 0 {
+            let count = irregular.long_texts;
+            note(ProblemKind::LongTexts { count });
         }
         Ok(())
     }
+}
+
+/// When the newest file of a recording was written that was not closed, on the wall clock.
+fn last_write_ns(dir: &Dir) -> Result<Option<i64>, StoreError> {
+    let spool = Path::new(SPOOL);
+    let segments = names_in(dir, spool)?.into_iter();
+    let times = segments.filter_map(|name| Some(dir.inspect(&spool.join(name)).ok()?.modified_ns));
+    Ok(times.chain(written_at_ns(dir)).max())
 }

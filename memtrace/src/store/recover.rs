@@ -7,12 +7,13 @@ use super::error::StoreError;
 use super::layout::{SPOOL, list, segment_path};
 use super::problem::Problem;
 use super::recording::Recording;
-use super::run_file::LockedRunFile;
+use super::run_file::{LockedRunFile, open_dir};
 use super::segment_writer::SegmentWriter;
 use super::writer::with_state;
 use crate::model::tables::{DiagKind, DiagRow, Severity};
 use crate::model::{BootNs, ClockOffset, Row, RunState, SCHEMA_VERSION, TABLES, WallNs};
 use std::path::Path;
+use std::sync::Arc;
 
 /// What a recovery found and did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,8 +34,9 @@ pub struct RecoverReport {
 /// When the recorder still lives, when the recording is of a newer schema, and when the
 /// files can't be read or written.
 pub fn recover(dir: &Path) -> Result<RecoverReport, StoreError> {
-    let lock = LockedRunFile::lock(dir)?;
-    let recording = Recording::open(dir)?;
+    let opened = Arc::new(open_dir(dir)?);
+    let lock = LockedRunFile::lock(&opened)?;
+    let recording = Recording::of(Arc::clone(&opened))?;
     let info = recording.info();
     if info.schema_version.minor > SCHEMA_VERSION.minor {
         return Err(StoreError::NewerSchema {
@@ -51,19 +53,27 @@ pub fn recover(dir: &Path) -> Result<RecoverReport, StoreError> {
             problems: recording.problems(),
         });
     }
-    let disk = Disk::new(dir);
+    let disk = Disk::new(opened);
     note_recovery(&disk, &recording, last_boot_ns)?;
-    let mut problems = recording.problems();
+    // What is left out of a report, for its time say, is still in the recording.
+    let reading = recording.reading().to_keep();
     for table in TABLES {
-        for problem in compact(&disk, table, Through::End)? {
-            if !problems.contains(&problem) {
-                problems.push(problem);
-            }
-        }
+        compact(&disk, &reading, table, Through::End)?;
     }
     disk.remove_dir_if_empty(Path::new(SPOOL))?;
-    let closed = LockedRunFile::write(&disk, &with_state(info.clone(), RunState::Recovered))?;
+    let info = with_state(info.clone(), RunState::Recovered);
+    // Its checksum says that all files have one, which the older ones of an old recording don't.
+    let closed = match reading.has_checksums {
+        true => LockedRunFile::write(&disk, &info)?,
+        false => LockedRunFile::write_unsealed(&disk, &info)?,
+    };
     drop((lock, closed));
+    let mut problems = recording.problems();
+    for problem in reading.problems() {
+        if !problems.contains(&problem) {
+            problems.push(problem);
+        }
+    }
     Ok(RecoverReport {
         was_closed: false,
         last_boot_ns,
@@ -99,8 +109,8 @@ fn note_recovery(
         kind: Some(DiagKind::Recovered),
         subject: "recording".to_owned(),
         count: None,
-        detail: "the recorder died before it could close the recording; up to a second \
-                 before its end may be missing"
+        detail: "the recorder died, or could write no more, before it could close the \
+                 recording: what came after this time is missing"
             .to_owned(),
     };
     let table = DiagRow::TABLE;

@@ -1,9 +1,12 @@
 //! Reads the complete batches of one spool segment, damaged or not.
 
 use super::batch::{Binding, Projection};
+use super::checksum::crc32;
 use super::contain::contain;
-use super::framing::{Frame, ReadAt, check_batch, frame_at};
-use super::problem::{ProblemKind, Problems};
+use super::framing::{Frame, Message, ReadAt, check_batch, frame_at, next_sealed};
+use super::problem::ProblemKind;
+use super::reading::Reading;
+use super::schema::table_schema;
 use crate::model::Bytes;
 use arrow_array::RecordBatch;
 use arrow_buffer::{Buffer, MutableBuffer};
@@ -12,21 +15,16 @@ use arrow_ipc::reader::RecordBatchDecoder;
 use arrow_ipc::root_as_message;
 use arrow_schema::{ArrowError, SchemaRef};
 use std::collections::HashMap;
-use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The batches of a segment, in the form of a projection. What can't be read becomes a
-/// problem, and iteration goes on behind it where the frame of the messages is intact.
+/// problem, and iteration goes on behind it where an intact frame is found.
 pub(super) struct SegmentReader<F> {
-    file: F,
-    name: PathBuf,
-    len: u64,
-    at: u64,
+    frames: Frames<F>,
     index: usize,
     schema: SchemaRef,
     binding: Binding,
-    problems: Problems,
 }
 
 impl<F: ReadAt> SegmentReader<F> {
@@ -37,48 +35,51 @@ impl<F: ReadAt> SegmentReader<F> {
         len: u64,
         name: PathBuf,
         projection: &Projection,
-        problems: &Problems,
+        reading: &Reading,
     ) -> Option<Self> {
-        let (metadata, body) = next_message(&file, 0, len, &name, problems)?;
-        let schema = contain(|| {
-            let message = root_as_message(&metadata).map_err(|error| error.to_string())?;
-            let schema = message
-                .header_as_schema()
-                .ok_or("does not start with a schema")?;
-            try_fb_to_schema(schema).map_err(|error| error.to_string())
-        });
-        let schema = match schema {
-            Ok(schema) => Arc::new(schema),
+        let mut frames = Frames {
+            file,
+            name,
+            len,
+            at: 0,
+            search_effort: 0,
+            reading: reading.clone(),
+        };
+        let schema = match frames.schema(projection) {
+            Ok(schema) => schema?,
             Err(reason) => {
-                problems.note(&name, ProblemKind::Damaged { at_byte: 0, reason });
+                frames.note_damage(0, len, reason);
                 return None;
             }
         };
         match projection.bind(&schema) {
             Ok(binding) => Some(Self {
-                file,
-                name,
-                len,
-                at: body.end,
+                frames,
                 index: 0,
                 schema,
                 binding,
-                problems: problems.clone(),
             }),
             Err(reason) => {
-                problems.note(&name, ProblemKind::WrongColumns { reason });
+                frames.note(ProblemKind::WrongColumns { reason });
                 None
             }
         }
     }
 
-    fn decode(&self, metadata: &[u8], body: Range<u64>) -> Result<RecordBatch, String> {
-        check_batch(metadata, body.end - body.start)?;
+    fn decode(&self, message: &Message) -> Result<RecordBatch, String> {
+        let Message { metadata, body, .. } = message;
+        check_batch(metadata, body.end - body.start, self.schema.fields().len())?;
         // The frame was checked: the body is in the file and below the limit.
         let mut bytes = MutableBuffer::from_len_zeroed((body.end - body.start) as usize);
-        self.file
-            .read_exact_at(&mut bytes, body.start)
+        let file = &self.frames.file;
+        file.read_exact_at(&mut bytes, body.start)
             .map_err(|error| error.to_string())?;
+        if message
+            .body_crc32
+            .is_some_and(|stated| crc32(&bytes) != stated)
+        {
+            return Err("it does not match its checksum".to_owned());
+        }
         let bytes = Buffer::from(bytes);
         contain(|| {
             let message = root_as_message(metadata)
@@ -105,42 +106,104 @@ impl<F: ReadAt> Iterator for SegmentReader<F> {
 
     fn next(&mut self) -> Option<RecordBatch> {
         loop {
-            let (metadata, body) =
-                next_message(&self.file, self.at, self.len, &self.name, &self.problems)?;
-            self.at = body.end;
+            let message = self.frames.next()?;
             let index = self.index;
             self.index += 1;
-            match self.decode(&metadata, body) {
+            match self.decode(&message) {
                 Ok(batch) => return Some(batch),
                 Err(reason) => self
-                    .problems
-                    .note(&self.name, ProblemKind::DamagedBatch { index, reason }),
+                    .frames
+                    .note(ProblemKind::DamagedBatch { index, reason }),
             }
         }
     }
 }
 
-fn next_message(
-    file: &impl ReadAt,
-    at: u64,
+/// The messages of a segment, one after the other.
+struct Frames<F> {
+    file: F,
+    name: PathBuf,
     len: u64,
-    name: &std::path::Path,
-    problems: &Problems,
-) -> Option<(Vec<u8>, Range<u64>)> {
-    let problem = match frame_at(file, at, len) {
-        Ok(Frame::Message { metadata, body }) => return Some((metadata, body)),
-        Ok(Frame::End) => return None,
-        Ok(Frame::Truncated) => ProblemKind::TruncatedTail {
-            lost_bytes: Bytes(i64::try_from(len - at).unwrap_or(i64::MAX)),
-        },
-        Ok(Frame::Damaged(reason)) => ProblemKind::Damaged {
-            at_byte: at,
+    at: u64,
+    search_effort: u64,
+    reading: Reading,
+}
+
+impl<F: ReadAt> Frames<F> {
+    /// Reads the schema, which comes first. Where it is damaged and the batches behind it are
+    /// not, it is that of this version's tables, if the recording is of this version too.
+    fn schema(&mut self, projection: &Projection) -> Result<Option<SchemaRef>, String> {
+        let Some(message) = self.next() else {
+            return Ok(None);
+        };
+        let schema = contain(|| {
+            let message = root_as_message(&message.metadata).map_err(|error| error.to_string())?;
+            let schema = message.header_as_schema().map(try_fb_to_schema);
+            schema.transpose().map_err(|error| error.to_string())
+        })?;
+        if let Some(schema) = schema {
+            return Ok(Some(Arc::new(schema)));
+        }
+        if message.start == 0 || !self.reading.is_of_this_version {
+            return Err("no schema comes before its batches".to_owned());
+        }
+        self.at = message.start;
+        Ok(Some(table_schema(projection.table())))
+    }
+
+    fn next(&mut self) -> Option<Message> {
+        loop {
+            let at = self.at;
+            let reason = match frame_at(&self.file, at, self.len) {
+                Ok(Frame::Message(message)) => {
+                    if message.body_crc32.is_some() || !self.reading.has_checksums {
+                        self.at = message.body.end;
+                        return Some(message);
+                    }
+                    Some("a batch without a checksum".to_owned())
+                }
+                Ok(Frame::End) => return None,
+                Ok(Frame::Truncated) => None,
+                Ok(Frame::Damaged(reason)) => Some(reason),
+                Err(error) => return self.fail(&error),
+            };
+            let next = next_sealed(&self.file, at + 1, self.len, &mut self.search_effort);
+            let next = match next {
+                Ok(next) => next,
+                Err(error) => return self.fail(&error),
+            };
+            match (next, reason) {
+                (None, None) => self.note(ProblemKind::TruncatedTail {
+                    lost_bytes: bytes(self.len - at),
+                }),
+                (next, reason) => {
+                    let reason = reason.unwrap_or_else(|| "a message is cut off".to_owned());
+                    self.note_damage(at, next.unwrap_or(self.len), reason);
+                }
+            }
+            self.at = next?;
+        }
+    }
+
+    fn fail(&self, error: &std::io::Error) -> Option<Message> {
+        let reason = error.to_string();
+        self.note(ProblemKind::Unreadable { reason });
+        None
+    }
+
+    fn note_damage(&self, from: u64, to: u64, reason: String) {
+        self.note(ProblemKind::Damaged {
+            at_byte: from,
+            lost_bytes: bytes(to - from),
             reason,
-        },
-        Err(error) => ProblemKind::Unreadable {
-            reason: error.to_string(),
-        },
-    };
-    problems.note(name, problem);
-    None
+        });
+    }
+
+    fn note(&self, kind: ProblemKind) {
+        self.reading.note(&self.name, kind);
+    }
+}
+
+fn bytes(count: u64) -> Bytes {
+    Bytes(i64::try_from(count).unwrap_or(i64::MAX))
 }

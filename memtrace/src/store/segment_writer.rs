@@ -2,6 +2,7 @@
 
 use super::disk::Disk;
 use super::error::StoreError;
+use super::framing::seal;
 use arrow_array::RecordBatch;
 use arrow_ipc::MetadataVersion;
 use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
@@ -33,9 +34,10 @@ impl SegmentWriter {
     /// Makes the file. It holds nothing before the first batch.
     pub(super) fn create(disk: &Disk, path: &Path, schema: &Schema) -> Result<Self, StoreError> {
         let full_path = disk.full_path(path);
-        let stream = IpcWriteOptions::try_new(ALIGNMENT, false, MetadataVersion::V5)
+        let mut stream = IpcWriteOptions::try_new(ALIGNMENT, false, MetadataVersion::V5)
             .and_then(|options| StreamWriter::try_new_with_options(Vec::new(), schema, options))
             .map_err(|error| StoreError::encode(&full_path, &error))?;
+        seal(stream.get_mut(), 0).map_err(|error| StoreError::encode(&full_path, &error))?;
         Ok(Self {
             file: disk.create_file(path)?,
             path: full_path,
@@ -112,9 +114,15 @@ impl SegmentWriter {
         encode: impl FnOnce(&mut StreamWriter<Vec<u8>>) -> Result<(), ArrowError>,
     ) -> Result<(), StoreError> {
         let whole = self.stream.get_ref().len();
-        encode(&mut self.stream).map_err(|error| {
-            self.stream.get_mut().truncate(whole);
-            StoreError::encode(&self.path, &error)
+        let encoded = encode(&mut self.stream).map_err(|error| error.to_string());
+        let stream = self.stream.get_mut();
+        let sealed = encoded.and_then(|()| seal(stream, whole).map_err(|error| error.to_string()));
+        sealed.map_err(|reason| {
+            stream.truncate(whole);
+            StoreError::Encode {
+                path: self.path.clone(),
+                reason,
+            }
         })
     }
 }

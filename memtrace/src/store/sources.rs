@@ -4,7 +4,8 @@ use super::batch::{Projection, times};
 use super::error::StoreError;
 use super::layout::{TableFiles, list, part_path, segment_path};
 use super::part_reader::{PartFile, PartReader, cut_of};
-use super::problem::{ProblemKind, Problems};
+use super::problem::ProblemKind;
+use super::reading::Reading;
 use super::resequence::Resequenced;
 use super::segment_reader::SegmentReader;
 use super::upsert::LastRows;
@@ -12,9 +13,10 @@ use crate::model::Table;
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_schema::ArrowError;
 use arrow_select::filter::filter_record_batch;
+use std::convert::Infallible;
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// A live recorder turns segments into parts while we look. Each try that loses that
 /// race sees newer files, and a segment takes minutes to fill.
@@ -23,7 +25,7 @@ const OPEN_ATTEMPTS: usize = 5;
 /// The files of a table as they were at one moment.
 #[derive(Debug)]
 pub(super) struct Sources {
-    dir: PathBuf,
+    reading: Reading,
     table: &'static Table,
     /// Parts in order.
     pub(super) parts: Vec<Part>,
@@ -59,61 +61,85 @@ pub(super) struct Segment {
 
 impl Sources {
     /// Finds the files of a table.
-    pub(super) fn open(
-        dir: &Path,
-        table: &'static Table,
-        problems: &Problems,
-    ) -> Result<Self, StoreError> {
+    pub(super) fn open(reading: &Reading, table: &'static Table) -> Result<Self, StoreError> {
         let mut attempts = 1..=OPEN_ATTEMPTS;
         loop {
             attempts.next();
             let opening = Opening {
-                dir,
+                reading,
                 table,
                 is_last_attempt: attempts.is_empty(),
-                problems,
             };
-            if let Ok(sources) = opening.open(&list(dir, table.name)?) {
+            if let Ok(sources) = opening.open(&list(&reading.dir, table.name)?) {
                 return Ok(sources);
             }
         }
     }
 
-    /// All rows: of a table with a key the last row of each key, else in order of time.
+    /// All rows within the bounds of the recording: of a table with a key the last row of each
+    /// key, else in order of time.
     pub(super) fn rows<'a>(
         &'a self,
         projection: &'a Projection,
-        problems: &'a Problems,
     ) -> Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>> + 'a> {
         let Some(key) = self.table.key else {
             let schema = projection.schema().clone();
-            let segments = Resequenced::new(self.segment_rows(projection, problems), schema);
-            return Box::new(self.part_rows(projection, problems).map(Ok).chain(segments));
+            let segments = Resequenced::new(self.segment_rows(projection), schema);
+            let rows = self.part_rows(projection).map(Ok).chain(segments);
+            return Box::new(self.allowed(rows));
         };
         // Both passes read the same columns: what is left out because of damage must be
         // the same in both.
         let pass = || {
-            self.part_rows(projection, problems)
-                .chain(self.segment_rows(projection, problems))
+            let rows = self
+                .part_rows(projection)
+                .chain(self.segment_rows(projection));
+            self.allowed(rows.map(Ok::<_, Infallible>)).flatten()
         };
         Box::new(LastRows::find(key, pass()).keep(key, pass()))
+    }
+
+    /// No more rows than a recording can have.
+    fn allowed<E>(
+        &self,
+        mut batches: impl Iterator<Item = Result<RecordBatch, E>>,
+    ) -> impl Iterator<Item = Result<RecordBatch, E>> {
+        let bounds = self.reading.bounds;
+        let mut allowance = bounds.map(|bounds| bounds.allowance(self.table));
+        let mut taken = 0;
+        let mut is_over = false;
+        std::iter::from_fn(move || {
+            if is_over {
+                return None;
+            }
+            let (batch, allowance) = match (batches.next()?, &mut allowance) {
+                (Ok(batch), Some(allowance)) => (batch, allowance),
+                (batch, _) => return Some(batch),
+            };
+            let fitting = allowance.take(&batch);
+            taken += fitting as u64;
+            is_over = fitting < batch.num_rows();
+            if is_over {
+                let kind = ProblemKind::TooMany { count: taken };
+                self.reading.note(Path::new(self.table.name), kind);
+            }
+            Some(Ok(batch.slice(0, fitting)))
+        })
     }
 
     /// The rows of the parts as they stand there.
     pub(super) fn part_rows<'a>(
         &'a self,
         projection: &'a Projection,
-        problems: &'a Problems,
     ) -> impl Iterator<Item = RecordBatch> + 'a {
         self.parts.iter().flat_map(move |part| {
             let name = part_path(self.table.name, part.seq);
             let file = match &part.file {
                 Some(file) => Ok(file.clone()),
-                None => PartFile::open(&self.dir.join(&name)),
+                None => PartFile::open(&self.reading.dir, &name),
             };
-            PartReader::open(file, name, projection, problems)
-                .into_iter()
-                .flatten()
+            let part = PartReader::open(file, name.clone(), projection, &self.reading);
+            self.reading.within(name, part.into_iter().flatten())
         })
     }
 
@@ -121,10 +147,9 @@ impl Sources {
     pub(super) fn segment_rows<'a>(
         &'a self,
         projection: &'a Projection,
-        problems: &'a Problems,
     ) -> impl Iterator<Item = RecordBatch> + 'a {
         let segments = self.segments.iter();
-        segments.flat_map(move |segment| self.rows_of_segment(segment, projection, problems))
+        segments.flat_map(move |segment| self.rows_of_segment(segment, projection))
     }
 
     /// The rows of one segment that are in no part, in order of arrival.
@@ -132,25 +157,24 @@ impl Sources {
         &self,
         segment: &'a Segment,
         projection: &'a Projection,
-        problems: &'a Problems,
     ) -> impl Iterator<Item = RecordBatch> + use<'a> {
         let name = segment_path(self.table.name, segment.seq);
-        SegmentReader::open(&segment.file, segment.len, name, projection, problems)
-            .into_iter()
-            .flatten()
-            .map(|batch| match segment.after_ns {
-                Some(after_ns) => later_than(batch, after_ns),
-                None => batch,
-            })
+        let file = &segment.file;
+        let reader =
+            SegmentReader::open(file, segment.len, name.clone(), projection, &self.reading);
+        let batches = self.reading.within(name, reader.into_iter().flatten());
+        batches.map(|batch| match segment.after_ns {
+            Some(after_ns) => later_than(batch, after_ns),
+            None => batch,
+        })
     }
 }
 
 /// One attempt at opening the files of a listing.
 struct Opening<'a> {
-    dir: &'a Path,
+    reading: &'a Reading,
     table: &'static Table,
     is_last_attempt: bool,
-    problems: &'a Problems,
 }
 
 /// A file of the listing is gone.
@@ -159,10 +183,10 @@ struct Gone;
 impl Opening<'_> {
     fn open(&self, files: &TableFiles) -> Result<Sources, Gone> {
         let cut = newest_cut(&files.parts, |seq| {
-            cut_of(&self.dir.join(part_path(self.table.name, seq)))
+            cut_of(&part_path(self.table.name, seq), self.reading)
         });
         let mut sources = Sources {
-            dir: self.dir.to_path_buf(),
+            reading: self.reading.clone(),
             table: self.table,
             parts: Vec::new(),
             cut,
@@ -170,7 +194,9 @@ impl Opening<'_> {
         };
         for &seq in &files.parts {
             let file = match self.table.key {
-                Some(_) => self.keep(&part_path(self.table.name, seq), PartFile::open)?,
+                Some(_) => self.keep(&part_path(self.table.name, seq), |path| {
+                    PartFile::open(&self.reading.dir, path)
+                })?,
                 None => None,
             };
             sources.parts.push(Part { seq, file });
@@ -178,7 +204,7 @@ impl Opening<'_> {
         for (seq, after_ns) in needed_segments(files, cut) {
             let path = segment_path(self.table.name, seq);
             let opened = self.keep(&path, |path| {
-                let file = File::open(path)?;
+                let file = self.reading.dir.open_file(path)?;
                 Ok((file.metadata()?.len(), file))
             })?;
             sources.segments.extend(opened.map(|(len, file)| Segment {
@@ -198,14 +224,14 @@ impl Opening<'_> {
         path: &Path,
         open: impl FnOnce(&Path) -> io::Result<T>,
     ) -> Result<Option<T>, Gone> {
-        match open(&self.dir.join(path)) {
+        match open(path) {
             Ok(file) => Ok(Some(file)),
             Err(error) if error.kind() == io::ErrorKind::NotFound && !self.is_last_attempt => {
                 Err(Gone)
             }
             Err(error) => {
                 let reason = error.to_string();
-                self.problems.note(path, ProblemKind::Unreadable { reason });
+                self.reading.note(path, ProblemKind::Unreadable { reason });
                 Ok(None)
             }
         }

@@ -5,9 +5,10 @@ use super::compact::{Through, compact};
 use super::compactor::Compactor;
 use super::disk::Disk;
 use super::error::StoreError;
-use super::layout::{SPOOL, segment_path};
+use super::layout::{SPOOL, names_in, segment_path};
 use super::part_writer::ROW_GROUP_ROWS;
-use super::run_file::LockedRunFile;
+use super::reading::Reading;
+use super::run_file::{LockedRunFile, RUN_FILE};
 use super::segment_writer::SegmentWriter;
 use crate::model::{Bytes, Record, RunInfo, RunState, SCHEMA_VERSION, TABLES, Table};
 use std::fmt;
@@ -71,15 +72,29 @@ impl Writer {
     /// When the directory exists and is not empty, when its parent does not exist, and
     /// when the system refuses.
     pub fn create(dir: &Path, info: &RunInfo) -> Result<Self, StoreError> {
-        Self::create_with(dir, info, Limits::default())
+        Self::create_for(dir, info, None)
+    }
+
+    /// The same, and everything in it belongs to a user and a group: those of the one who
+    /// called sudo. [`Writer::is_given`] tells whether the file system lets it.
+    ///
+    /// # Errors
+    /// As [`Writer::create`].
+    pub fn create_for(
+        dir: &Path,
+        info: &RunInfo,
+        owner: Option<(u32, u32)>,
+    ) -> Result<Self, StoreError> {
+        Self::create_with(dir, info, owner, Limits::default())
     }
 
     pub(super) fn create_with(
         dir: &Path,
         info: &RunInfo,
+        owner: Option<(u32, u32)>,
         limits: Limits,
     ) -> Result<Self, StoreError> {
-        let disk = Arc::new(Disk::create(dir)?);
+        let disk = Arc::new(Disk::create(dir, owner)?);
         let run_file = LockedRunFile::write(&disk, &with_state(info.clone(), RunState::Recording))?;
         disk.create_dir(Path::new(SPOOL))?;
         let compactor = Compactor::start(Arc::clone(&disk))
@@ -96,16 +111,12 @@ impl Writer {
 
     /// The directory of the recording.
     pub fn dir(&self) -> &Path {
-        self.disk.dir()
+        self.disk.dir().path()
     }
 
-    /// Gives the directory, all that is in it, and all that will be, to a user: the one
-    /// who called sudo.
-    ///
-    /// # Errors
-    /// When the system refuses. Writing goes on either way.
-    pub fn set_owner(&self, uid: u32, gid: u32) -> Result<(), StoreError> {
-        self.disk.set_owner(uid, gid)
+    /// Whether the directory belongs to the owner that was asked for.
+    pub fn is_given(&self) -> bool {
+        self.disk.is_given()
     }
 
     /// Adds a row. Rows of a table should come in order of `boot_ns`, give or take 2 s;
@@ -134,7 +145,7 @@ impl Writer {
     /// When rows can't be written; they wait for the next attempt. Also when a conversion
     /// in the background has failed; its rows stay in the spool and nothing is lost.
     pub fn flush(&mut self) -> Result<(), StoreError> {
-        let mut outcome = Ok(());
+        let mut outcome = self.disk.check_there();
         for table_index in 0..self.tables.len() {
             outcome = outcome.and(self.flush_table(table_index));
         }
@@ -196,13 +207,32 @@ impl Writer {
         self.compactor.stop();
         // What failed there is tried again here, so it does not count.
         let _ = self.compactor.take_failure();
+        let reading = Reading::of_own(Arc::clone(self.disk.dir()));
         for table in TABLES {
-            outcome = outcome.and(compact(&self.disk, table, Through::End).map(drop));
+            outcome = outcome.and(compact(&self.disk, &reading, table, Through::End));
         }
         outcome?;
         self.disk.remove_dir_if_empty(Path::new(SPOOL))?;
         self.run_file = LockedRunFile::write(&self.disk, &with_state(info, RunState::Closed))?;
         Ok(self.stats())
+    }
+}
+
+impl Writer {
+    /// Gives up a recording in which there is nothing of interest, and removes it.
+    pub fn discard(mut self) {
+        self.tables.clear();
+        self.compactor.stop();
+        let folders = TABLES.iter().map(|table| table.name).chain([SPOOL]);
+        for folder in folders.map(Path::new) {
+            for name in names_in(self.disk.dir(), folder).unwrap_or_default() {
+                let _ = self.disk.remove_file_if_there(&folder.join(name));
+            }
+            let _ = self.disk.remove_dir_if_empty(folder);
+        }
+        let _ = self.disk.remove_file_if_there(Path::new(RUN_FILE));
+        // It takes away nothing but an empty directory, whatever has the name by now.
+        let _ = std::fs::remove_dir(self.dir());
     }
 }
 

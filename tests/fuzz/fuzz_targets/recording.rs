@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Once;
 
 const RUN_JSON: &str = r#"{
-  "schema_version": {"major": 1, "minor": 0},
+  "schema_version": {"major": 2, "minor": 0},
   "memtrace_version": "", "state": "recording", "hostname": "", "kernel": "", "arch": "",
   "page_size_bytes": 4096, "cpu_count": 1, "mem_total_bytes": null,
   "target": {"kind": "all"}, "root_tgid": null, "backend": "", "backend_reason": "",

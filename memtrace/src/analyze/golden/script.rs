@@ -122,7 +122,8 @@ impl Script {
             kernel_maxrss_bytes: None,
         };
         self.processes.insert(tgid, row);
-        self.name(tgid, at, TitleSource::Exec, cmdline);
+        // One that ran before is named when it is first seen.
+        self.name(tgid, at.max(0.0), TitleSource::Exec, cmdline);
     }
 
     /// Changes what is known about a process.

@@ -65,7 +65,7 @@ labels! {
         BackOff = "back_off",
         /// The recording could not be written in full.
         Storage = "storage",
-        /// The recording was closed after the recorder died; the last second may be missing.
+        /// The recording was closed after the recorder died or could write no more; what came after this row's time is missing.
         Recovered = "recovered",
     }
 }

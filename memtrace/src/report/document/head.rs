@@ -125,19 +125,16 @@ pub(super) fn not_visible(analysis: &Analysis) -> Option<Section> {
         ),
         RunState::Recording => {
             let dir = analysis.path.as_deref().unwrap_or("DIR");
-            section.say(
-                Tone::Alert,
-                format!(
-                    "Not closed: the recorder was killed, or its disk was full. What it wrote is here, \
-                     but for at most the last second; `memtrace recover {dir}` closes it."
-                ),
+            let text = format!(
+                "Not closed: {} `memtrace recover {dir}` closes it.",
+                cut_off(analysis)
             );
+            section.say(Tone::Alert, text);
         }
-        RunState::Recovered => section.say(
-            Tone::Plain,
-            "Closed by `memtrace recover` after the recorder had died: the last second may be \
-             missing.",
-        ),
+        RunState::Recovered => {
+            let text = format!("Closed by `memtrace recover`: {}", cut_off(analysis));
+            section.say(Tone::Plain, text);
+        }
     }
     for problem in &analysis.problems {
         section.say(Tone::Alert, sentence(problem));
@@ -170,6 +167,16 @@ pub(super) fn not_visible(analysis: &Analysis) -> Option<Section> {
     }
     let is_empty = !section.blocks.iter().any(|b| matches!(b, Block::Line(..)));
     (!is_empty).then_some(section)
+}
+
+/// What is missing of a recording that its recorder did not close. It could not write down why.
+fn cut_off(analysis: &Analysis) -> String {
+    let clock = &analysis.clock;
+    let end = words::offset(clock, clock.end());
+    format!(
+        "the recorder's last row is of {end}. If it was killed then, at most a second is missing; \
+         if its disk was full, all that came later."
+    )
 }
 
 fn told(analysis: &Analysis, loss: &Loss) -> String {

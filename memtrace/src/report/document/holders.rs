@@ -54,7 +54,7 @@ pub(super) fn peak_in_short(analysis: &Analysis) -> Section {
 
 /// Whether a problem is with the files of the table `mem`: a problem opens with its file.
 fn is_of_mem(problem: &str) -> bool {
-    let starts = ["mem:", "mem/", "spool/mem-"];
+    let starts = ["mem:", "mem/", "spool/mem-", "damaged/mem-"];
     starts.iter().any(|start| problem.starts_with(start))
 }
 

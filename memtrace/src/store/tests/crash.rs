@@ -4,10 +4,13 @@ use super::*;
 use crate::model::Row;
 use crate::model::tables::{DiagKind, DiagRow};
 use crate::store::compact::{Through, compact};
+use crate::store::dir::Dir;
 use crate::store::disk::Disk;
 use crate::store::framing::{Frame, frame_at};
 use crate::store::layout::segment_path;
+use crate::store::reading::Reading;
 use crate::store::{ProblemKind, Recording, StoreError, recover};
+use std::sync::Arc;
 
 #[test]
 fn truncation_at_any_length_loses_no_complete_batch() {
@@ -51,8 +54,8 @@ fn truncation_at_any_length_loses_no_complete_batch() {
 fn ends_of_messages(stream: &[u8]) -> Vec<usize> {
     let mut ends = Vec::new();
     let mut at = 0;
-    while let Frame::Message { body, .. } = frame_at(&stream, at, stream.len() as u64).unwrap() {
-        at = body.end;
+    while let Frame::Message(message) = frame_at(&stream, at, stream.len() as u64).unwrap() {
+        at = message.body.end;
         ends.push(at as usize);
     }
     ends
@@ -61,7 +64,7 @@ fn ends_of_messages(stream: &[u8]) -> Vec<usize> {
 #[test]
 fn recovery_closes_what_a_killed_recorder_left_and_says_so_once() {
     let (_parent, dir) = new_dir();
-    let mut writer = Writer::create_with(&dir, &info(), SMALL).unwrap();
+    let mut writer = Writer::create_with(&dir, &info(), None, SMALL).unwrap();
     let rows: Vec<MemRow> = (0..237).map(|i| mem(i * 100, 1)).collect();
     append_all(&mut writer, &rows);
     append_all(&mut writer, &[process(1, "a"), process(1, "b")]);
@@ -152,7 +155,12 @@ fn a_crash_before_the_segments_of_a_new_part_are_removed_doubles_and_loses_no_ro
         assert_eq!(recording.problems(), [], "{when}");
     };
     check("before any conversion");
-    let disk = Disk::new(&dir);
+    let opened = Arc::new(Dir::open(&dir).unwrap());
+    let disk = Disk::new(Arc::clone(&opened));
+    let compact = |through| {
+        let reading = Reading::of_own(Arc::clone(&opened));
+        compact(&disk, &reading, MemRow::TABLE, through).unwrap();
+    };
     let spool = dir.join("spool");
     let steps = [
         Through::Segment(1),
@@ -164,14 +172,14 @@ fn a_crash_before_the_segments_of_a_new_part_are_removed_doubles_and_loses_no_ro
             .iter()
             .map(|name| (spool.join(name), std::fs::read(spool.join(name)).unwrap()))
             .collect();
-        compact(&disk, MemRow::TABLE, through).unwrap();
+        compact(through);
         check(&format!("after {through:?}"));
         for (path, bytes) in before {
             std::fs::write(path, bytes).unwrap();
         }
         check(&format!("after {through:?} without its last step"));
         // What repeats the step finds nothing to do but that.
-        compact(&disk, MemRow::TABLE, through).unwrap();
+        compact(through);
         check(&format!("after {through:?} twice"));
     }
     assert_eq!(files_below(&spool), Vec::<String>::new());

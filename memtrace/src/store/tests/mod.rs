@@ -2,7 +2,10 @@
 //! Parts of it are tested beside their code.
 
 mod crash;
+mod damage;
 mod full_disk;
+mod hostile;
+mod kills;
 mod round_trip;
 mod size;
 

@@ -73,7 +73,7 @@ fn rows_of_many_segments_come_in_order_of_time_whether_converted_or_not() {
     in_order.sort_by_key(|row| (row.boot_ns, row.upid));
 
     let (_parent, dir) = new_dir();
-    let mut writer = Writer::create_with(&dir, &info(), SMALL).unwrap();
+    let mut writer = Writer::create_with(&dir, &info(), None, SMALL).unwrap();
     for (i, row) in late.iter().enumerate() {
         writer.append(&(*row).into()).unwrap();
         if i % 300 == 299 {
@@ -94,7 +94,7 @@ fn rows_of_many_segments_come_in_order_of_time_whether_converted_or_not() {
 #[test]
 fn a_row_that_comes_much_too_late_is_kept() {
     let (_parent, dir) = new_dir();
-    let mut writer = Writer::create_with(&dir, &info(), SMALL).unwrap();
+    let mut writer = Writer::create_with(&dir, &info(), None, SMALL).unwrap();
     let rows: Vec<MemRow> = (0..200).map(|i| mem(10_000 + i * 1000, 1)).collect();
     append_all(&mut writer, &rows);
     append_all(&mut writer, &[mem(5, 1)]);
@@ -107,7 +107,7 @@ fn a_row_that_comes_much_too_late_is_kept() {
 #[test]
 fn later_rows_of_a_key_replace_earlier_ones_across_segments_and_parts() {
     let (_parent, dir) = new_dir();
-    let mut writer = Writer::create_with(&dir, &info(), SMALL).unwrap();
+    let mut writer = Writer::create_with(&dir, &info(), None, SMALL).unwrap();
     for round in 0..10 {
         for upid in 0..30 {
             let row = process(upid, &format!("{round}"));
@@ -218,11 +218,9 @@ fn every_file_belongs_to_the_owner_that_was_set() {
     } else {
         (own.uid(), own.gid())
     };
-    let mut writer = Writer::create_with(&dir, &info(), SMALL).unwrap();
-    append_all(&mut writer, &[mem(0, 1)]);
-    writer.flush().unwrap();
-    writer.set_owner(owner.0, owner.1).unwrap();
-    let rows: Vec<MemRow> = (1..300).map(|i| mem(i * 100, 1)).collect();
+    let mut writer = Writer::create_with(&dir, &info(), Some(owner), SMALL).unwrap();
+    assert!(writer.is_given());
+    let rows: Vec<MemRow> = (0..300).map(|i| mem(i * 100, 1)).collect();
     append_all(&mut writer, &rows);
     writer.finish(info()).unwrap();
     let folders = ["", "mem"].map(String::from);
