@@ -165,6 +165,7 @@ mod tests {
             mapper_count: 1,
             mappers: String::new(),
             first_mapper_upid: Some(Upid(mapper)),
+            opener_upid: None,
             has_other_mapper: None,
         })
     }

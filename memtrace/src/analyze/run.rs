@@ -2,6 +2,7 @@
 //! names and surroundings for the instants that the pass found.
 
 use super::analysis::{Analysis, TreeFinding};
+use super::before_exec::HeldCommand;
 use super::clock::RunClock;
 use super::composition::Composition;
 use super::cost::{self, RecorderCost};
@@ -9,7 +10,7 @@ use super::endings::Endings;
 use super::family::Family;
 use super::gpu::GpuTimeline;
 use super::groups::Groups;
-use super::held::HeldCommand;
+use super::held::HeldSum;
 use super::ledger::{High, Ledger, Seens, TreeSeen};
 use super::moment::{Moment, MomentError};
 use super::phases::{Gauges, Noted, PhaseError, Tellings, Timeline};
@@ -17,7 +18,7 @@ use super::reorder::{Reorder, Sample};
 use super::roster::Roster;
 use super::sharing::{Execs, Forks};
 use super::{Amounts, RowSource, books, leftovers, losses, mappings, oom, roles, surroundings};
-use crate::model::tables::{MemRow, MemSource};
+use crate::model::tables::{MemRow, MemSource, TitleRow, TitleSource};
 use crate::model::{BootNs, Bytes, RunInfo, RunState, Target};
 use std::collections::HashMap;
 
@@ -99,7 +100,13 @@ where
     let windows = oom::Windows::of(&kills, &clock, &roster.processes);
     let asked = instants.iter().copied().chain(windows.instants());
     let tellings = Tellings::new(phases.tellings(&roster.processes));
-    let asked = (asked.collect(), phases.gauges(info.interval_ns), tellings);
+    let programs = programs(source)?;
+    let held = HeldSum::read(source, &roster, &programs, clock.start())?;
+    let asked = (
+        asked.collect(),
+        phases.gauges(info.interval_ns),
+        (tellings, held),
+    );
     let mut sizes = mappings::Sizes::default();
     let end = clock.end();
     let who = (&mut roster, &groups);
@@ -162,6 +169,7 @@ where
     };
     let (phases, phase) = phases.told(noted, &clock, end);
 
+    let is_held_known = peak.as_ref().is_some_and(|peak| peak.held.is_some());
     let family = Family::of(&roster.processes);
     let at = match options.at {
         Some(Moment::Peak) => peak.clone(),
@@ -183,6 +191,8 @@ where
         endings: Endings::of(&roster.processes),
         leftovers: leftovers::read(source, &roster)?,
         family,
+        held_peak: seen.held_peak.filter(|_| is_held_known),
+        rss_peak: seen.rss_peak.map(|high| (high.bytes, high.boot_ns)),
         peak,
         at,
         roles,
@@ -199,13 +209,13 @@ fn pass<S: RowSource>(
     source: &S,
     info: &RunInfo,
     (roster, groups): (&mut Roster, &Groups),
-    (instants, gauges, tellings): (Vec<BootNs>, Gauges, Tellings),
+    (instants, gauges, sums): (Vec<BootNs>, Gauges, (Tellings, HeldSum)),
     end: BootNs,
     sizes: &mut mappings::Sizes,
 ) -> Result<(Seens, Execs), S::Error> {
     // Polling meets the command after its exec and has no rows that tell.
     let mut command = HeldCommand::new(roster.command.filter(|_| info.backend == "bpf"));
-    let mut ledger = Ledger::new(roster, groups, instants, gauges, tellings);
+    let mut ledger = Ledger::new(roster, groups, instants, gauges, sums);
     let mut reorder = Reorder::new();
     let mut execs = Execs::new();
     source.scan(MEM_COLUMNS, |row: MemRow| {
@@ -226,6 +236,17 @@ fn pass<S: RowSource>(
     command.finish(&mut |sample| reorder.push(sample, &mut |sample| ledger.take(sample)));
     reorder.finish(&mut |sample| ledger.take(sample));
     Ok((ledger.finish(end), execs))
+}
+
+/// When each process executed programs, as far as `title` tells: before the pass over memory.
+fn programs<S: RowSource>(source: &S) -> Result<Execs, S::Error> {
+    let mut execs = Execs::new();
+    source.scan(&["boot_ns", "upid", "source"], |row: TitleRow| {
+        if row.source == Some(TitleSource::Exec) {
+            execs.entry(row.upid).or_default().push(row.boot_ns);
+        }
+    })?;
+    Ok(execs)
 }
 
 fn resolve<E: std::error::Error + 'static>(

@@ -108,6 +108,7 @@ mod tests {
             mapper_count: 3,
             mappers: mappers.to_owned(),
             first_mapper_upid: Some(Upid(6)),
+            opener_upid: None,
             has_other_mapper: None,
         }
     }

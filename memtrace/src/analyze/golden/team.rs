@@ -73,6 +73,7 @@ fn object() -> ShmObjectRow {
             .map(|tgid| upid(Tgid(tgid)).to_string())
             .join(" "),
         first_mapper_upid: Some(upid(Tgid(110))),
+        opener_upid: None,
         has_other_mapper: None,
     }
 }

@@ -23,6 +23,8 @@ use std::path::{Path, PathBuf};
 const KEYFRAME_NS: i64 = 60_000_000_000;
 /// Files in /dev/shm are listed, and untraced processes asked for them, so often.
 const LIST_NS: i64 = 10_000_000_000;
+/// So few of them are listed at every round: listing them costs little.
+const FEW_FILES: usize = 256;
 /// The first list waits until processes were looked at: what they map is not nobody's.
 const FIRST_LIST_NS: i64 = 3_000_000_000;
 /// So many files of /dev/shm are looked at.
@@ -57,6 +59,7 @@ struct State {
     /// Where it is known apart from what is swapped out.
     resident: Option<Bytes>,
     mappers: Vec<Upid>,
+    opener: Option<Upid>,
     has_other_mapper: Option<bool>,
 }
 
@@ -70,6 +73,8 @@ struct Object {
     /// that mapped it, and whose descriptors may not be looked at.
     openers: BTreeMap<Upid, Option<PathBuf>>,
     first_mapper: Option<Upid>,
+    /// Who was first seen to have it open, where nobody was seen to map it.
+    first_opener: Option<Upid>,
     /// Where it was last listed in /dev/shm.
     listed: Option<PathBuf>,
     has_other_mapper: Option<bool>,
@@ -84,6 +89,8 @@ pub(super) struct Objects {
     objects: HashMap<Key, Object>,
     /// When the next list is due; `None` before the first call.
     next_list: Option<BootNs>,
+    /// How many files the last list had; `None` before the first.
+    listed_count: Option<usize>,
     /// Files of /dev/shm beyond [`LISTED_MAX`], at the last list.
     left_out: i64,
 }
@@ -96,6 +103,7 @@ impl Objects {
             shm_dir: shm_dir.to_owned(),
             objects: HashMap::new(),
             next_list: None,
+            listed_count: None,
             left_out: 0,
         }
     }
@@ -145,6 +153,7 @@ impl Objects {
         for (key, way) in ways {
             if let Some(object) = self.objects.get_mut(&key) {
                 object.openers.insert(subject.upid, way);
+                object.first_opener.get_or_insert(subject.upid);
             }
         }
     }
@@ -165,6 +174,8 @@ impl Objects {
             self.next_list = Some(now + DurationNs(LIST_NS));
             self.list();
             self.find_strangers(living, meter)?;
+        } else if self.listed_count.is_some_and(|count| count < FEW_FILES) {
+            self.list();
         }
         let segments = segments(&self.root);
         let mut gone = Vec::new();
@@ -185,6 +196,7 @@ impl Objects {
                 allocated,
                 resident,
                 mappers: object.mappers.keys().copied().collect(),
+                opener: object.opener(),
                 has_other_mapper: object.has_other_mapper,
             };
             let is_due = object
@@ -213,7 +225,9 @@ impl Objects {
             return;
         };
         let mut entries = entries.flatten();
+        let mut count = 0;
         for entry in entries.by_ref().take(LISTED_MAX) {
+            count += 1;
             let Ok(metadata) = entry.metadata() else {
                 continue;
             };
@@ -228,7 +242,42 @@ impl Objects {
                 .or_insert_with(|| Object::new(MappingKind::Tmpfs, Some(name)));
             object.listed = Some(path);
         }
+        self.listed_count = Some(count);
         self.left_out += i64::try_from(entries.count()).unwrap_or(i64::MAX);
+    }
+
+    /// Who has files of /dev/shm open that no recorded process maps: a file that is written and
+    /// never mapped is in nobody's RSS.
+    pub(super) fn find_openers(
+        &mut self,
+        subjects: &[Subject],
+        meter: &mut Meter<'_>,
+    ) -> Result<(), Stopped> {
+        let mut wanted: HashMap<PathBuf, Key> = HashMap::new();
+        for (key, object) in &self.objects {
+            let is_nobodys = object.first_mapper.is_none() && object.openers.is_empty();
+            if let Some(path) = object.listed.clone().filter(|_| is_nobodys) {
+                wanted.insert(path, *key);
+            }
+        }
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        for subject in subjects {
+            let descriptors = fs::read_dir(self.root.join(format!("{}/fd", subject.tgid)));
+            for descriptor in descriptors.into_iter().flatten().flatten() {
+                let way = descriptor.path();
+                let target = fs::read_link(&way).ok();
+                if let Some(key) = target.and_then(|target| wanted.get(&target))
+                    && let Some(object) = self.objects.get_mut(key)
+                {
+                    object.openers.insert(subject.upid, Some(way));
+                    object.first_opener.get_or_insert(subject.upid);
+                }
+            }
+            meter.pause()?;
+        }
+        Ok(())
     }
 
     /// Whether processes outside of the recording map files of /dev/shm that no recorded
@@ -286,10 +335,16 @@ impl Object {
             mappers: BTreeMap::new(),
             openers: BTreeMap::new(),
             first_mapper: None,
+            first_opener: None,
             listed: None,
             has_other_mapper: None,
             written: None,
         }
+    }
+
+    /// Whose it is, where nobody was seen to map it.
+    fn opener(&self) -> Option<Upid> {
+        self.first_opener.filter(|_| self.first_mapper.is_none())
     }
 
     /// What it takes, asked through a mapping, a descriptor, or its name.
@@ -374,6 +429,7 @@ impl Object {
             mapper_count: i64::try_from(state.mappers.len()).unwrap_or(i64::MAX),
             mappers: listed.join(" "),
             first_mapper_upid: self.first_mapper,
+            opener_upid: state.opener,
             has_other_mapper: state.has_other_mapper,
         }
     }

@@ -49,6 +49,19 @@ pub(super) struct Subject {
     pub(super) image: u64,
     /// Whether no other process could share its anonymous pages when it was listed.
     pub(super) is_unshared: bool,
+    /// How many recorded processes ran its program image then, copies that forks made of it.
+    pub(super) image_count: usize,
+}
+
+impl Subject {
+    /// How many can share its anonymous pages.
+    fn sharers(&self) -> usize {
+        if self.is_unshared {
+            queue::UNSHARED
+        } else {
+            self.image_count
+        }
+    }
 }
 
 /// What the thread tells.
@@ -189,6 +202,7 @@ impl Worker {
         let reading = clock::read();
         let (now, clock) = (reading.boot_ns, ClockOffset::at(reading));
         let mut rows = Vec::new();
+        self.objects.find_openers(subjects, meter)?;
         self.objects.write(&living, now, clock, meter, &mut rows)?;
         self.files.write(&living, clock, meter, &mut rows)?;
         let left_out = [
@@ -239,7 +253,7 @@ impl Worker {
         if is_left_alone || known.held == Held::default() {
             return None;
         }
-        queue::urgency(known.held, subject.is_unshared, known.last.as_ref(), now)
+        queue::urgency(known.held, subject.sharers(), known.last.as_ref(), now)
     }
 
     pub(super) fn read(
@@ -299,7 +313,7 @@ impl Worker {
                     shared: amount(counters.file + counters.shmem),
                 },
                 at: reading.at(),
-                was_unshared: subject.is_unshared,
+                sharers: subject.sharers(),
                 was_coarse: source == PssSource::Pagemap && look == Look::Coarse,
             });
         }

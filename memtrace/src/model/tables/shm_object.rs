@@ -38,6 +38,8 @@ table! {
         mappers: String,
         /// The recorded process that was first seen to map it; its cgroup most likely pays.
         first_mapper_upid: Option<Upid>,
+        /// The recorded process that was first seen to have it open, of an object that none was seen to map: who writes a file into a tmpfs. Null when nobody was.
+        opener_upid: Option<Upid>,
         /// Whether a process outside of the recording maps it; null when that was not looked up, which is done only for files in /dev/shm.
         has_other_mapper: Option<bool>,
     }
