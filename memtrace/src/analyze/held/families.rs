@@ -138,7 +138,8 @@ impl Families {
         if self.members.len() <= process {
             self.members.resize(process + 1, Member::default());
         }
-        if self.members[process].is_present {
+        let was_present = self.members[process].is_present;
+        if was_present {
             self.leave(process, anon.is_none());
         }
         let Some(anon) = anon else {
@@ -151,7 +152,7 @@ impl Families {
         if !is_founder {
             self.members[process].inherited.get_or_insert(anon.0);
         }
-        self.enter(process);
+        self.enter(process, !was_present);
     }
 
     /// What all hold.
@@ -167,7 +168,7 @@ impl Families {
         let member = &mut self.members[process];
         member.stay = Some(member.stay.map_or(1, |stay| stay + 1));
         if was_present {
-            self.enter(process);
+            self.enter(process, true);
         }
     }
 
@@ -191,7 +192,8 @@ impl Families {
         (member.anon - inherited).max(0)
     }
 
-    fn enter(&mut self, process: usize) {
+    /// Puts a member in; one that only changed what it holds is not new.
+    fn enter(&mut self, process: usize, is_new: bool) {
         self.members[process].is_present = true;
         let grown = self.grown(process);
         let Some(stay) = self.present(process) else {
@@ -205,7 +207,7 @@ impl Families {
         let place = stay.family as usize;
         let before = self.held_by(place);
         let family = &mut self.families[place];
-        if family.members.len() == 1 {
+        if is_new && family.members.len() == 1 {
             // A fork copies no page.
             family.last = Held::default();
             family.certain_then = family.anon;
