@@ -431,8 +431,8 @@ def test_of_a_process_only_its_last_row_counts(tmp_path: Path) -> None:
 def test_what_is_no_recording_says_so(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="is not a recording"):
         memtrace.load(tmp_path)
-    (tmp_path / "run.json").write_text('{"schema_version": {"major": 2}}')
-    with pytest.raises(ValueError, match="version 2"):
+    (tmp_path / "run.json").write_text('{"schema_version": {"major": 3}}')
+    with pytest.raises(ValueError, match="version 3"):
         memtrace.load(tmp_path)
 
 

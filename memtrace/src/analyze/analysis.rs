@@ -7,6 +7,7 @@ use super::endings::{Ending, Endings, common_name};
 use super::family::{Family, bundle_similar};
 use super::gpu::Gpus;
 use super::growth::Growth;
+use super::held::Held;
 use super::leftovers::Leftovers;
 use super::losses::Loss;
 use super::mappings::Mappings;
@@ -40,8 +41,14 @@ pub struct Analysis {
     pub processes: Vec<Process>,
     /// Who descends from whom.
     pub family: Family,
-    /// The instant at which all processes together held most; `None` without a row of memory.
+    /// The instant at which all processes together held most, every page once; `None` without a
+    /// row of memory.
     pub peak: Option<Composition>,
+    /// The most that they held, within what it can have been at any time; `None` where kinds of
+    /// memory are unknown.
+    pub held_peak: Option<Held>,
+    /// The highest sum of RSS, and when: a page that several map counts in each.
+    pub rss_peak: Option<(Bytes, BootNs)>,
     /// The instant that was asked for.
     pub at: Option<Composition>,
     /// The trees, the one with the highest peak first.
@@ -54,7 +61,7 @@ pub struct Analysis {
     pub phase: Option<PhaseFocus>,
     /// The growth of all processes together; `None` when too short to tell.
     pub growth: Option<Growth>,
-    /// The memory of all processes together over the recording.
+    /// What all processes together held over the recording, every page once.
     pub curve: Vec<SeriesPoint>,
     /// What processes did to their address spaces; `None` where nothing saw that, or they did
     /// nothing.

@@ -5,6 +5,7 @@ use super::balance::Balance;
 use super::endings::common_name;
 use super::family::bundle_similar;
 use super::gpu::{GpuHolder, GpuLedger};
+use super::held::HeldKinds;
 use super::ledger::{Around, Snapshot};
 use super::process::Process;
 use super::shares::Share;
@@ -17,8 +18,9 @@ use std::sync::Arc;
 pub struct Composition {
     /// The instant.
     pub boot_ns: BootNs,
-    /// The sum over all processes. RSS counts a shared page in every process that maps it, so
-    /// this is the upper end of what the tree can hold.
+    /// What they held, every page once; `None` where kinds of memory are unknown.
+    pub held: Option<HeldKinds>,
+    /// The sum over all processes, in which a shared page counts in every one that maps it.
     pub totals: Totals,
     /// Who holds memory, or may: the largest first, those of unknown size last.
     pub holders: Vec<Holder>,
@@ -71,6 +73,7 @@ impl Composition {
         });
         Self {
             boot_ns: snapshot.boot_ns,
+            held: snapshot.totals.anon.bytes().map(|_| snapshot.once),
             totals: snapshot.totals,
             holders,
             cgroups: Vec::new(),
@@ -95,22 +98,25 @@ impl Composition {
         Some(held.map(holder).collect())
     }
 
-    /// An estimate of the tree's memory with shared pages counted once: anonymous memory of all,
-    /// plus the largest file part and the largest shared part of any one process. `None` when
-    /// some process's kinds are unknown.
-    ///
-    /// The truth can lie on either side of it: copy-on-write pages of forks still count in every
-    /// sharer, and parts that are not shared with the largest are left out.
-    pub fn shared_counted_once(&self) -> Option<Bytes> {
-        let kinds = [&self.totals.anon, &self.totals.file, &self.totals.shmem];
-        if kinds.iter().any(|kind| kind.unknown_count() > 0) {
+    /// Mapped files, which the kernel can take back: no less than the largest part of any one
+    /// process, no more than all of them together. `None` when that of some is unknown.
+    pub fn mapped_files(&self) -> Option<(Bytes, Bytes)> {
+        if self.totals.file.unknown_count() > 0 {
             return None;
         }
-        let largest = |kind: fn(&Amounts) -> Option<Bytes>| {
-            let amounts = self.holders.iter().filter_map(|h| kind(&h.amounts));
-            amounts.max().unwrap_or(Bytes(0))
-        };
-        Some(self.totals.anon.bytes()? + largest(Amounts::file) + largest(Amounts::shmem))
+        let files = self
+            .holders
+            .iter()
+            .filter_map(|holder| holder.amounts.file());
+        Some((files.max().unwrap_or(Bytes(0)), self.totals.file.bytes()?))
+    }
+
+    /// What they held, every page once; the sum of RSS where that is unknown.
+    pub fn bytes(&self) -> Option<Bytes> {
+        match &self.held {
+            Some(held) => Some(held.all().bytes),
+            None => self.totals.rss.bytes(),
+        }
     }
 
     /// What a process held on GPUs then. `None` where it held nothing; `Some(None)` when

@@ -1,115 +1,156 @@
-//! Leaves out what the recorded command held before its exec.
-//!
-//! memtrace forks the command and holds it until the probes are attached. Until its exec that
-//! child is a copy of memtrace itself, whose memory is no part of what the person asked about.
+//! What all recorded processes hold together at an instant, every page once: anonymous memory,
+//! shared memory, files of a tmpfs. A running sum, moved along by the one pass over `mem`.
 
-use super::reorder::Sample;
-use crate::model::tables::MemSource;
-use crate::model::{BootNs, Upid};
+mod families;
+mod objects;
 
-/// The command is held for a moment only: a recording without its exec in this many rows lacks
-/// the row, and then everything counts.
-const MAX_ROWS: usize = 4_096;
+use super::roster::Roster;
+use super::sharing::Execs;
+use super::{Amounts, RowSource};
+use crate::model::tables::{PssRow, ShmObjectRow};
+use crate::model::{BootNs, Bytes, Upid};
+use families::{Families, Reading};
+use objects::{Courses, Objects};
 
-/// Holds the command's rows back until its exec shows which of them are memtrace's own.
-#[derive(Debug)]
-pub(super) struct HeldCommand {
-    command: Option<Upid>,
-    exec_boot_ns: Option<BootNs>,
-    held: Vec<Sample>,
-    row_count: usize,
+/// Memory that is held, every page once, and how well that is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// It is no less.
+    pub at_least: Bytes,
+    /// The best figure there is.
+    pub bytes: Bytes,
+    /// It is no more.
+    pub at_most: Bytes,
 }
 
-impl HeldCommand {
-    /// Nothing is held back when there is no command.
-    pub(super) fn new(command: Option<Upid>) -> Self {
+impl Held {
+    pub(super) fn exact(bytes: i64) -> Self {
+        let bytes = Bytes(bytes);
         Self {
-            command,
-            exec_boot_ns: None,
-            held: Vec::new(),
-            row_count: 0,
+            at_least: bytes,
+            bytes,
+            at_most: bytes,
         }
     }
 
-    /// Takes the next row and gives on what counts.
-    pub(super) fn push(
-        &mut self,
-        sample: Sample,
-        source: Option<MemSource>,
-        give: &mut impl FnMut(Sample),
-    ) {
-        if self.command != Some(sample.upid) {
-            self.row_count += 1;
-            if self.row_count > MAX_ROWS {
-                self.finish(give);
-            }
-            return give(sample);
-        }
-        if let Some(exec) = self.exec_boot_ns {
-            // A local maximum of the copy can arrive after the exec.
-            if sample.boot_ns >= exec {
-                give(sample);
-            }
-            return;
-        }
-        self.row_count += 1;
-        self.held.push(sample);
-        if source == Some(MemSource::Exec) {
-            self.exec_boot_ns = Some(sample.boot_ns);
-            let held = std::mem::take(&mut self.held);
-            let later = held.into_iter().filter(|row| row.boot_ns >= sample.boot_ns);
-            later.for_each(give);
-        } else if self.row_count > MAX_ROWS {
-            self.finish(give);
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            at_least: self.at_least + other.at_least,
+            bytes: self.bytes + other.bytes,
+            at_most: self.at_most + other.at_most,
         }
     }
 
-    /// Without an exec, everything counts.
-    pub(super) fn finish(&mut self, give: &mut impl FnMut(Sample)) {
-        if self.exec_boot_ns.is_none() {
-            self.command = None;
-            self.held.drain(..).for_each(give);
+    fn minus(self, other: Self) -> Self {
+        Self {
+            at_least: self.at_least - other.at_least,
+            bytes: self.bytes - other.bytes,
+            at_most: self.at_most - other.at_most,
+        }
+    }
+
+    /// The figure of this, within the bounds of both.
+    fn hull(self, other: Self) -> Self {
+        Self {
+            at_least: self.at_least.min(other.at_least),
+            bytes: self.bytes,
+            at_most: self.at_most.max(other.at_most),
+        }
+    }
+
+    /// The highest of each.
+    pub(super) fn highest(self, other: Self) -> Self {
+        Self {
+            at_least: self.at_least.max(other.at_least),
+            bytes: self.bytes.max(other.bytes),
+            at_most: self.at_most.max(other.at_most),
+        }
+    }
+
+    /// Whether the bounds are so far apart that they must be told beside the figure: by more than
+    /// one part in a hundred, to either side.
+    pub fn is_uncertain(&self) -> bool {
+        let far = (self.at_most - self.bytes).max(self.bytes - self.at_least);
+        far.0 > self.bytes.0 / 100 && far.0 > 1 << 20
+    }
+}
+
+/// Memory that is held, every page once, by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeldKinds {
+    /// Anonymous memory.
+    pub anon: Held,
+    /// Shared memory and files of a tmpfs.
+    pub shared: Held,
+}
+
+impl HeldKinds {
+    /// All of it.
+    pub fn all(&self) -> Held {
+        self.anon.plus(self.shared)
+    }
+}
+
+/// The running sum.
+#[derive(Debug)]
+pub(super) struct HeldSum {
+    families: Families,
+    objects: Objects,
+}
+
+impl HeldSum {
+    /// Reads `pss` and `shm_object`. Nobody holds anything yet.
+    pub(super) fn read<S: RowSource>(
+        source: &S,
+        roster: &Roster,
+        execs: &Execs,
+        start: BootNs,
+    ) -> Result<Self, S::Error> {
+        let mut readings = Vec::new();
+        source.scan(Reading::COLUMNS, |row: PssRow| {
+            let process = roster.find(row.upid);
+            readings.extend(process.and_then(|process| Reading::of(process, &row)));
+        })?;
+        let mut courses = Courses::default();
+        source.scan(Courses::COLUMNS, |row: ShmObjectRow| {
+            courses.take(row, |upid| roster.find(Upid(upid)));
+        })?;
+        Ok(Self {
+            families: Families::of(&roster.processes, execs, &readings),
+            objects: Objects::of(courses, start),
+        })
+    }
+
+    /// When it changes next without a row of `mem`, if that is before `until`.
+    pub(super) fn next_change(&self, until: BootNs) -> Option<BootNs> {
+        let next = [self.families.next_change(), self.objects.next_change()];
+        let next = next.into_iter().flatten().min();
+        next.filter(|next| *next < until)
+    }
+
+    /// Takes what changes without a row of `mem`, until and with an instant.
+    pub(super) fn pass(&mut self, until: BootNs) {
+        self.families.pass(until);
+        self.objects.pass(until);
+    }
+
+    /// A process holds something else from now on; `None` when it has ended. Where its kinds are
+    /// unknown all of it is taken to be anonymous.
+    pub(super) fn set(&mut self, process: usize, amounts: Option<&Amounts>) {
+        let anon = amounts.and_then(|amounts| amounts.anon().or(amounts.rss()));
+        self.families.set(process, anon);
+        let shmem = amounts.and_then(Amounts::shmem).unwrap_or(Bytes(0));
+        self.objects.set(process, shmem.0);
+    }
+
+    /// What is held.
+    pub(super) fn now(&self) -> HeldKinds {
+        HeldKinds {
+            anon: self.families.held(),
+            shared: self.objects.held(),
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::analyze::Amounts;
-
-    fn given(command: Option<i64>, rows: &[(i64, i64, MemSource)]) -> Vec<i64> {
-        let mut given = Vec::new();
-        let mut held = HeldCommand::new(command.map(Upid));
-        for &(upid, boot_ns, source) in rows {
-            let sample = Sample {
-                boot_ns: BootNs(boot_ns),
-                upid: Upid(upid),
-                amounts: Amounts::NONE,
-                vm_size: None,
-            };
-            held.push(sample, Some(source), &mut |row| given.push(row.boot_ns.0));
-        }
-        held.finish(&mut |row| given.push(row.boot_ns.0));
-        given
-    }
-
-    const ROWS: [(i64, i64, MemSource); 5] = [
-        (7, 1, MemSource::First),
-        (8, 2, MemSource::First),
-        (7, 5, MemSource::Exec),
-        (7, 3, MemSource::Peak),
-        (7, 6, MemSource::RssStat),
-    ];
-
-    #[test]
-    fn what_the_command_held_before_its_exec_is_left_out() {
-        assert_eq!(given(Some(7), &ROWS), [2, 5, 6]);
-    }
-
-    #[test]
-    fn without_an_exec_or_a_command_everything_counts() {
-        assert_eq!(given(Some(7), &ROWS[..2]), [2, 1]);
-        assert_eq!(given(None, &ROWS), [1, 2, 5, 3, 6]);
-    }
-}
+mod tests;

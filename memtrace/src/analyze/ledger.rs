@@ -1,5 +1,5 @@
 //! The one pass over `mem`: what each process holds at every instant, and the instant at which
-//! all of them together hold most.
+//! all of them together hold most, every page once.
 //!
 //! `mem` is a step function per process, so the total changes by the difference that a row
 //! makes, and a row costs the same whatever the number of processes. Rows of one time belong
@@ -19,6 +19,7 @@ pub(super) use slot::{CURVE_AFTER_NS, Seen};
 use super::amounts::{Amounts, Totals};
 use super::groups::Groups;
 use super::growth::{self, Growth};
+use super::held::{Held, HeldKinds, HeldSum};
 use super::phases::{Doubts, Gauge, Gauges, RoleGauges, Tellings};
 use super::reorder::Sample;
 use super::roles::RoleSums;
@@ -35,6 +36,8 @@ const TOTAL_BUCKETS: usize = 128;
 pub(super) struct Snapshot {
     pub(super) boot_ns: BootNs,
     pub(super) totals: Totals,
+    /// Every page once.
+    pub(super) once: HeldKinds,
     pub(super) held: Vec<(usize, Amounts)>,
     /// What moved from the reading of a cgroup before it to the one after it.
     pub(super) around: Option<Around>,
@@ -59,6 +62,10 @@ pub(super) struct TreeSeen {
 #[derive(Debug)]
 pub(super) struct Seens {
     pub(super) peak: Option<Snapshot>,
+    /// What was held at the peak, within what it can have been at any time.
+    pub(super) held_peak: Option<Held>,
+    /// The highest sum of RSS.
+    pub(super) rss_peak: Option<High>,
     pub(super) asked: Vec<Snapshot>,
     /// By position in the roster; `None` for a process without rows.
     pub(super) processes: Vec<Option<Seen>>,
@@ -99,12 +106,18 @@ pub(super) struct Ledger<'a> {
     touched_trees: Vec<u32>,
     roles: RoleSums,
     totals: Totals,
-    peak: Option<(BootNs, Totals)>,
+    held: HeldSum,
+    peak: Option<(BootNs, Totals, HeldKinds)>,
+    /// The highest that anything of it was.
+    held_peak: Option<Held>,
+    rss_peak: Option<High>,
     maximum: u32,
     now: Option<BootNs>,
     first: Option<BootNs>,
     row_count: u32,
+    /// Of the sum of RSS, for growth, and of what is held.
     curve: Option<Series>,
+    held_curve: Option<Series>,
     /// Of the sum, up to the end of the command where there is one, in the longest stretch
     /// without an OOM kill: a kill's fall says nothing of what led to it.
     growth: Option<Growth>,
@@ -129,7 +142,7 @@ impl<'a> Ledger<'a> {
         groups: &Groups,
         mut asked: Vec<BootNs>,
         mut gauges: Gauges,
-        tellings: Tellings,
+        (tellings, held): (Tellings, HeldSum),
         victims: HashSet<usize>,
         surroundings: Surroundings,
     ) -> Self {
@@ -152,12 +165,16 @@ impl<'a> Ledger<'a> {
             touched_trees: Vec::new(),
             roles: RoleSums::of(groups, roster.command_end(), gauges.roles),
             totals: Totals::default(),
+            held,
             peak: None,
+            held_peak: None,
+            rss_peak: None,
             maximum: 0,
             now: None,
             first: None,
             row_count: 0,
             curve: None,
+            held_curve: None,
             growth: None,
             stretch_from: None,
             stretch_ns: -1,
@@ -248,10 +265,11 @@ impl<'a> Ledger<'a> {
         if last.is_some() {
             self.gauge_until(BootNs(i64::MAX), end);
         }
-        let mut peak = self.peak.map(|(boot_ns, totals)| Snapshot {
+        let mut peak = self.peak.map(|(boot_ns, totals, once)| Snapshot {
             boot_ns,
             totals,
-            held: self.held(|slot| slot.at_maximum(self.maximum)),
+            once,
+            held: self.held_by(|slot| slot.at_maximum(self.maximum)),
             around: None,
         });
         let (around_peak, around_asked) = std::mem::take(&mut self.surroundings).finish(end);
@@ -277,6 +295,8 @@ impl<'a> Ledger<'a> {
         let own = own.filter_map(|(position, slot)| Some((position, *slot.gauge.take()?)));
         Seens {
             peak,
+            held_peak: self.held_peak,
+            rss_peak: self.rss_peak,
             asked: self.snapshots,
             processes,
             gauges: Gauges {
@@ -289,7 +309,7 @@ impl<'a> Ledger<'a> {
             trees: self.trees.iter().map(Tree::seen).collect(),
             roles: self.roles,
             growth: self.growth,
-            curve: self.curve.iter().flat_map(Series::points).collect(),
+            curve: self.held_curve.iter().flat_map(Series::points).collect(),
             span: self.first.zip(last),
         }
     }
@@ -333,7 +353,19 @@ impl<'a> Ledger<'a> {
         }
     }
 
+    /// What is held changes with readings, too, between rows of `mem`.
     fn move_to(&mut self, time: BootNs) {
+        while let Some(at) = self.held.next_change(time) {
+            if let Some(now) = self.now {
+                self.step_to(now.max(at));
+            }
+            self.held.pass(at);
+        }
+        self.step_to(time);
+        self.held.pass(time);
+    }
+
+    fn step_to(&mut self, time: BootNs) {
         let Some(now) = self.now else {
             self.now = Some(time);
             return;
@@ -346,6 +378,9 @@ impl<'a> Ledger<'a> {
         // Where nothing is known the curve has a gap.
         if let (Some(curve), Some(rss)) = (&mut self.curve, self.totals.rss.bytes()) {
             curve.hold(now, time, rss.0);
+            if let Some(curve) = &mut self.held_curve {
+                curve.hold(now, time, self.held.now().all().bytes.0);
+            }
         }
         self.gauge_until(time, now);
         self.surroundings.pass(time);
@@ -377,15 +412,17 @@ impl<'a> Ledger<'a> {
     /// All rows of one time are in: compares the totals with the maxima.
     fn settle(&mut self) {
         let Some(now) = self.now else { return };
-        let best = self
-            .peak
-            .as_ref()
-            .map_or(0, |(_, totals)| totals.rss_or_zero());
-        if self.totals.rss_or_zero() > best {
-            self.peak = Some((now, self.totals));
+        let once = self.held.now();
+        let all = once.all();
+        let best = self.held_peak.unwrap_or_default();
+        let is_first = self.peak.is_none() && self.totals.rss_or_zero() > 0;
+        if is_first || all.bytes > best.bytes {
+            self.peak = Some((now, self.totals, once));
             self.maximum += 1;
             self.surroundings.note_peak();
         }
+        self.held_peak = Some(best.highest(all));
+        raise(&mut self.rss_peak, self.totals.rss_or_zero(), now);
         self.roles.settle(now);
         while let Some(tree) = self.touched_trees.pop() {
             self.trees[tree as usize].settle(now);
@@ -402,13 +439,14 @@ impl<'a> Ledger<'a> {
             self.snapshots.push(Snapshot {
                 boot_ns: asked,
                 totals: self.totals,
-                held: self.held(|slot| slot.now),
+                once: self.held.now(),
+                held: self.held_by(|slot| slot.now),
                 around: None,
             });
         }
     }
 
-    fn held(&self, amounts: impl Fn(&Slot) -> Amounts) -> Vec<(usize, Amounts)> {
+    fn held_by(&self, amounts: impl Fn(&Slot) -> Amounts) -> Vec<(usize, Amounts)> {
         self.slots
             .iter()
             .map(amounts)
@@ -428,18 +466,18 @@ impl<'a> Ledger<'a> {
         if slot.is_present {
             self.totals.remove(&slot.now);
         }
-        let before = slot.now.rss_or_zero();
         let was = slot.is_present.then_some(slot.now);
         self.roles
             .change(position, was.as_ref(), amounts.as_ref(), time);
-        let held = slot.now;
+        let before = slot.now;
+        self.held.set(position, amounts.as_ref());
         slot.now = amounts.unwrap_or(Amounts::NONE);
         slot.is_present = amounts.is_some();
-        self.surroundings.note(time, position, held, slot.now);
+        self.surroundings.note(time, position, before, slot.now);
         if slot.is_present {
             self.totals.add(&slot.now);
         }
-        let difference = slot.now.rss_or_zero() - before;
+        let difference = slot.now.rss_or_zero() - before.rss_or_zero();
         if let Some(index) = slot.tree {
             let tree = &mut self.trees[index as usize];
             if slot.is_root {
@@ -455,6 +493,7 @@ impl<'a> Ledger<'a> {
         if self.first.is_none() {
             self.first = Some(time);
             self.curve = Some(Series::new(time, TOTAL_BUCKETS));
+            self.held_curve = Some(Series::new(time, TOTAL_BUCKETS));
         }
     }
 }

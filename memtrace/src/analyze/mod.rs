@@ -8,6 +8,7 @@
 mod amounts;
 mod analysis;
 mod balance;
+mod before_exec;
 mod books;
 mod clock;
 mod composition;
@@ -57,6 +58,7 @@ pub use gpu::{
     Audit, Contexts, Fall, GpuDevice, GpuHolder, GpuLedger, GpuLine, GpuPeak, GpuProcess, Gpus,
 };
 pub use growth::{Growth, Verdict};
+pub use held::{Held, HeldKinds};
 pub use leftovers::{LeftObject, Leftovers, Survivor};
 pub use losses::Loss;
 pub use mappings::{Mapping, Mappings, ProcessMappings};

@@ -3,6 +3,7 @@
 use super::endings::Ending;
 use super::growth::Growth;
 use super::peak::Peak;
+use crate::model::tables::FirstSeenBy;
 use crate::model::{BootNs, Bytes, Role, Tgid, Upid};
 use std::sync::Arc;
 
@@ -52,7 +53,11 @@ pub struct Process {
     pub start_boot_ns: BootNs,
     /// When the recording first saw it.
     pub first_seen_boot_ns: BootNs,
-    /// Anonymous memory that fork gave the address space it runs in; `None` when unknown.
+    /// Which observation saw it first.
+    pub first_seen_by: Option<FirstSeenBy>,
+    /// RSS that fork gave the address space it runs in; `None` when unknown.
+    pub inherited_rss_bytes: Option<Bytes>,
+    /// The anonymous part of that.
     pub inherited_anon_bytes: Option<Bytes>,
     /// When it ended.
     pub exit_boot_ns: Option<BootNs>,

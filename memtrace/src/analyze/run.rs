@@ -9,7 +9,8 @@ use super::endings::Endings;
 use super::family::Family;
 use super::gpu::GpuTimeline;
 use super::groups::Groups;
-use super::held::HeldCommand;
+use super::before_exec::HeldCommand;
+use super::held::HeldSum;
 use super::ledger::{High, Ledger, Seens, Surroundings, TreeSeen};
 use super::moment::{Moment, MomentError};
 use super::phases::{Gauges, Noted, PhaseError, Tellings, Timeline};
@@ -17,7 +18,7 @@ use super::reorder::{Reorder, Sample};
 use super::roster::Roster;
 use super::sharing::{Execs, Forks};
 use super::{Amounts, RowSource, books, leftovers, losses, mappings, oom, roles, surroundings};
-use crate::model::tables::{MemRow, MemSource};
+use crate::model::tables::{MemRow, MemSource, TitleRow, TitleSource};
 use crate::model::{BootNs, Bytes, RunInfo, RunState, Target};
 use std::collections::{HashMap, HashSet};
 
@@ -103,10 +104,12 @@ where
         .iter()
         .filter_map(|kill| roster.find(kill.victim_upid?));
     let victims: HashSet<usize> = victims.collect();
+    let programs = programs(source)?;
+    let held = HeldSum::read(source, &roster, &programs, clock.start())?;
     let asked = Asked {
         instants: asked.collect(),
         gauges: phases.gauges(info.interval_ns),
-        tellings,
+        sums: (tellings, held),
         victims,
     };
     let mut sizes = mappings::Sizes::default();
@@ -187,6 +190,7 @@ where
     };
     let (phases, phase) = phases.told(noted, &clock, end);
 
+    let is_held_known = peak.as_ref().is_some_and(|peak| peak.held.is_some());
     let family = Family::of(&roster.processes);
     let at = match options.at {
         Some(Moment::Peak) => peak.clone(),
@@ -208,6 +212,8 @@ where
         endings: Endings::of(&roster.processes),
         leftovers: leftovers::read(source, &roster)?,
         family,
+        held_peak: seen.held_peak.filter(|_| is_held_known),
+        rss_peak: seen.rss_peak.map(|high| (high.bytes, high.boot_ns)),
         peak,
         at,
         roles,
@@ -223,7 +229,7 @@ where
 struct Asked {
     instants: Vec<BootNs>,
     gauges: Gauges,
-    tellings: Tellings,
+    sums: (Tellings, HeldSum),
     victims: HashSet<usize>,
 }
 
@@ -244,7 +250,7 @@ fn pass<S: RowSource>(
         groups,
         asked.instants,
         asked.gauges,
-        asked.tellings,
+        asked.sums,
         asked.victims,
         readings,
     );
@@ -268,6 +274,17 @@ fn pass<S: RowSource>(
     command.finish(&mut |sample| reorder.push(sample, &mut |sample| ledger.take(sample)));
     reorder.finish(&mut |sample| ledger.take(sample));
     Ok((ledger.finish(end), execs))
+}
+
+/// When each process executed programs, as far as `title` tells: before the pass over memory.
+fn programs<S: RowSource>(source: &S) -> Result<Execs, S::Error> {
+    let mut execs = Execs::new();
+    source.scan(&["boot_ns", "upid", "source"], |row: TitleRow| {
+        if row.source == Some(TitleSource::Exec) {
+            execs.entry(row.upid).or_default().push(row.boot_ns);
+        }
+    })?;
+    Ok(execs)
 }
 
 fn resolve<E: std::error::Error + 'static>(

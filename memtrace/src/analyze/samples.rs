@@ -4,9 +4,9 @@
 
 mod told;
 
+use super::before_exec::HeldCommand;
 use super::clock::RunClock;
 use super::groups::Groups;
-use super::held::HeldCommand;
 use super::phases::{Tellings, Timeline};
 use super::process::Process;
 use super::reorder::{Reorder, Sample};

@@ -34,6 +34,7 @@ pub(crate) fn wall(seconds: f64) -> WallNs {
 }
 
 /// A run in the making.
+#[derive(Clone)]
 pub(crate) struct Script {
     pub(crate) info: RunInfo,
     pub(crate) rows: Rows,
@@ -142,6 +143,19 @@ impl Script {
             title: Some(title.to_owned()),
             role,
             source: Some(source),
+        });
+    }
+
+    /// A process that was a copy of its parent until now executes a program.
+    pub(crate) fn exec(&mut self, tgid: u32, at: f64, cmdline: &str) {
+        self.name(tgid, at, TitleSource::Exec, cmdline);
+    }
+
+    /// A process that began as a copy of its parent, with so much anonymous memory in MiB.
+    pub(crate) fn inherits(&mut self, tgid: u32, anon: f64) {
+        self.edit(tgid, |row| {
+            row.inherited_rss_bytes = Some(mib(anon));
+            row.inherited_anon_bytes = Some(mib(anon));
         });
     }
 

@@ -4,7 +4,7 @@ use super::script::{Script, boot, gib, mib, upid, wall};
 use crate::model::tables::{
     CacheSource, CachedFileRow, MappingKind, PssRow, PssSource, ShmFamily, ShmObjectRow,
 };
-use crate::model::{Bytes, DurationNs, Tgid};
+use crate::model::{Bytes, DurationNs, Record, Tgid, Upid};
 
 impl Script {
     /// A measured PSS of anonymous memory, in MiB: PSS and RSS.
@@ -57,6 +57,30 @@ impl Script {
         [size, allocated]: [f64; 2],
     ) {
         self.put(object_row(kind, mapper, at, name, [size, allocated]));
+    }
+
+    /// What a shared object takes from now on, in MiB, and who maps it.
+    pub(crate) fn shared_object(
+        &mut self,
+        mappers: std::ops::Range<u32>,
+        at: f64,
+        name: &str,
+        allocated: f64,
+    ) {
+        self.object(0, at, name, [allocated; 2]);
+        if let Some(Record::ShmObject(row)) = self.rows.0.last_mut() {
+            let upids: Vec<String> = mappers.map(|tgid| upid(Tgid(tgid)).to_string()).collect();
+            row.first_mapper_upid = upids.first().and_then(|upid| upid.parse().ok().map(Upid));
+            row.mapper_count = upids.len() as i64;
+            row.mappers = upids.join(" ");
+        }
+    }
+
+    /// A process was seen to have the last object open.
+    pub(crate) fn opened(&mut self, tgid: u32) {
+        if let Some(Record::ShmObject(row)) = self.rows.0.last_mut() {
+            row.first_opener_upid = Some(upid(Tgid(tgid)));
+        }
     }
 
     /// A cached file, in MiB.

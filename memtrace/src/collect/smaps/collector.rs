@@ -169,6 +169,7 @@ impl SmapsCollector {
             tgid: process.row().tgid,
             image: process.image(),
             is_unshared: self.is_unshared(world, process),
+            image_count: world.image_count(process),
         });
         let subjects = Arc::new(subjects.collect());
         *self

@@ -23,6 +23,8 @@ use std::path::{Path, PathBuf};
 const KEYFRAME_NS: i64 = 60_000_000_000;
 /// Files in /dev/shm are listed, and untraced processes asked for them, so often.
 const LIST_NS: i64 = 10_000_000_000;
+/// So few of them are listed at every round: listing them costs little.
+const FEW_FILES: usize = 256;
 /// The first list waits until processes were looked at: what they map is not nobody's.
 const FIRST_LIST_NS: i64 = 3_000_000_000;
 /// So many files of /dev/shm are looked at.
@@ -59,6 +61,7 @@ struct State {
     /// Where it is known apart from what is swapped out.
     resident: Option<Bytes>,
     mappers: Vec<Upid>,
+    opener: Option<Upid>,
     has_other_mapper: Option<bool>,
 }
 
@@ -88,6 +91,8 @@ pub(super) struct Objects {
     objects: HashMap<Key, Object>,
     /// When the next list is due; `None` before the first call.
     next_list: Option<BootNs>,
+    /// How many files the last list had; `None` before the first.
+    listed_count: Option<usize>,
     /// Files of /dev/shm beyond [`LISTED_MAX`], at the last list.
     left_out: i64,
 }
@@ -100,6 +105,7 @@ impl Objects {
             shm_dir: shm_dir.to_owned(),
             objects: HashMap::new(),
             next_list: None,
+            listed_count: None,
             left_out: 0,
         }
     }
@@ -185,6 +191,8 @@ impl Objects {
             self.next_list = Some(now + DurationNs(LIST_NS));
             self.list();
             self.find_strangers(living, meter)?;
+        } else if self.listed_count.is_some_and(|count| count < FEW_FILES) {
+            self.list();
         }
         let segments = segments(&self.root);
         let mut gone = Vec::new();
@@ -205,6 +213,7 @@ impl Objects {
                 allocated,
                 resident,
                 mappers: object.mappers.keys().copied().collect(),
+                opener: object.first_opener,
                 has_other_mapper: object.has_other_mapper,
             };
             let is_due = object
@@ -233,7 +242,9 @@ impl Objects {
             return;
         };
         let mut entries = entries.flatten();
+        let mut count = 0;
         for entry in entries.by_ref().take(LISTED_MAX) {
+            count += 1;
             let Ok(metadata) = entry.metadata() else {
                 continue;
             };
@@ -248,6 +259,7 @@ impl Objects {
                 .or_insert_with(|| Object::new(MappingKind::Tmpfs, Some(name)));
             object.listed = Some(path);
         }
+        self.listed_count = Some(count);
         self.left_out += i64::try_from(entries.count()).unwrap_or(i64::MAX);
     }
 
@@ -418,7 +430,7 @@ impl Object {
             mapper_count: i64::try_from(state.mappers.len()).unwrap_or(i64::MAX),
             mappers: listed.join(" "),
             first_mapper_upid: self.first_mapper,
-            first_opener_upid: self.first_opener,
+            first_opener_upid: state.opener,
             has_other_mapper: state.has_other_mapper,
         }
     }

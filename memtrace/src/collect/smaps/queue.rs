@@ -7,6 +7,8 @@ const WORTH: i64 = 1 << 20;
 /// What did not move is read again after so long, as if a tenth of it had: others that share
 /// it come and go.
 const STALE_NS: i64 = 60_000_000_000;
+/// What stands for "nobody else" among counts of sharers.
+pub(super) const UNSHARED: usize = 0;
 /// What a coarse look can be off by, as a part of the whole.
 const COARSE_PART: i64 = 20;
 
@@ -24,30 +26,27 @@ pub(super) struct Held {
 pub(super) struct Last {
     pub(super) held: Held,
     pub(super) at: BootNs,
-    /// Whether its anonymous pages could not be shared then.
-    pub(super) was_unshared: bool,
+    /// How many recorded processes could share its anonymous pages then, itself among them;
+    /// [`UNSHARED`] where it is known that nobody could.
+    pub(super) sharers: usize,
     /// Whether only a few of its pages were looked at, to have something of everyone soon.
     pub(super) was_coarse: bool,
 }
 
 /// How much is wrong with what is known of a process, in bytes; `None` when it is good
 /// enough.
-pub(super) fn urgency(
-    now: Held,
-    is_unshared: bool,
-    last: Option<&Last>,
-    at: BootNs,
-) -> Option<i64> {
+pub(super) fn urgency(now: Held, sharers: usize, last: Option<&Last>, at: BootNs) -> Option<i64> {
     let Some(last) = last else {
         return Some((now.anon + now.shared).0.max(1));
     };
-    if last.was_unshared != is_unshared {
+    // With each that comes or goes the parts of all others change.
+    if last.sharers != sharers {
         return Some(now.anon.0.max(1));
     }
     let moved = |now: Bytes, then: Bytes| (now - then).0.saturating_abs();
     let mut wrong = moved(now.shared, last.held.shared);
     let mut whole = now.shared.0;
-    if !is_unshared {
+    if sharers != UNSHARED {
         wrong = wrong.saturating_add(moved(now.anon, last.held.anon));
         whole = whole.saturating_add(now.anon.0);
     }
@@ -74,11 +73,11 @@ mod tests {
         }
     }
 
-    fn last(anon: i64, shared: i64, was_unshared: bool) -> Last {
+    fn last(anon: i64, shared: i64, sharers: usize) -> Last {
         Last {
             held: held(anon, shared),
             at: BootNs(0),
-            was_unshared,
+            sharers,
             was_coarse: false,
         }
     }
@@ -87,42 +86,50 @@ mod tests {
     fn a_coarse_look_is_followed_by_a_closer_one_when_all_others_were_looked_at() {
         let coarse = Last {
             was_coarse: true,
-            ..last(100, 10, false)
+            ..last(100, 10, 2)
         };
-        let again = urgency(held(100, 10), false, Some(&coarse), BootNs(1));
-        let never = urgency(held(10, 0), false, None, BootNs(1));
+        let again = urgency(held(100, 10), 2, Some(&coarse), BootNs(1));
+        let never = urgency(held(10, 0), 2, None, BootNs(1));
         assert!(again.is_some() && again < never, "{again:?} {never:?}");
     }
 
     #[test]
     fn a_process_that_was_never_read_is_as_urgent_as_it_is_large() {
-        assert_eq!(urgency(held(3, 4), true, None, BootNs(0)), Some(7 * MIB));
-        assert_eq!(urgency(held(0, 0), true, None, BootNs(0)), Some(1));
+        assert_eq!(
+            urgency(held(3, 4), UNSHARED, None, BootNs(0)),
+            Some(7 * MIB)
+        );
+        assert_eq!(urgency(held(0, 0), UNSHARED, None, BootNs(0)), Some(1));
     }
 
     #[test]
     fn growth_that_nobody_can_share_needs_no_reading() {
-        let last = last(100, 10, true);
-        assert_eq!(urgency(held(9000, 10), true, Some(&last), BootNs(1)), None);
-        let grown = urgency(held(9000, 30), true, Some(&last), BootNs(1));
+        let last = last(100, 10, UNSHARED);
+        assert_eq!(
+            urgency(held(9000, 10), UNSHARED, Some(&last), BootNs(1)),
+            None
+        );
+        let grown = urgency(held(9000, 30), UNSHARED, Some(&last), BootNs(1));
         assert_eq!(grown, Some(20 * MIB));
     }
 
     #[test]
     fn a_fork_makes_it_urgent_and_so_does_its_end() {
-        let alone = last(100, 10, true);
-        let forked = urgency(held(100, 10), false, Some(&alone), BootNs(1));
+        let alone = last(100, 10, UNSHARED);
+        let forked = urgency(held(100, 10), 2, Some(&alone), BootNs(1));
         assert_eq!(forked, Some(100 * MIB));
-        let together = last(100, 10, false);
-        let left = urgency(held(100, 10), true, Some(&together), BootNs(1));
+        let together = last(100, 10, 2);
+        let left = urgency(held(100, 10), UNSHARED, Some(&together), BootNs(1));
         assert_eq!(left, Some(100 * MIB));
+        let third = urgency(held(100, 10), 3, Some(&together), BootNs(1));
+        assert_eq!(third, Some(100 * MIB), "each has another part of it");
     }
 
     #[test]
     fn the_same_is_not_read_twice_until_it_is_stale() {
-        let last = last(100, 1000, false);
+        let last = last(100, 1000, 2);
         let at = |seconds: i64| BootNs(seconds * 1_000_000_000);
-        assert_eq!(urgency(held(100, 1002), false, Some(&last), at(59)), None);
-        assert!(urgency(held(100, 1000), false, Some(&last), at(61)).is_some());
+        assert_eq!(urgency(held(100, 1002), 2, Some(&last), at(59)), None);
+        assert!(urgency(held(100, 1000), 2, Some(&last), at(61)).is_some());
     }
 }

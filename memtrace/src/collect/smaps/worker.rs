@@ -53,6 +53,19 @@ pub(super) struct Subject {
     pub(super) image: u64,
     /// Whether no other process could share its anonymous pages when it was listed.
     pub(super) is_unshared: bool,
+    /// How many recorded processes ran its program image then, copies that forks made of it.
+    pub(super) image_count: usize,
+}
+
+impl Subject {
+    /// How many can share its anonymous pages.
+    fn sharers(&self) -> usize {
+        if self.is_unshared {
+            queue::UNSHARED
+        } else {
+            self.image_count
+        }
+    }
 }
 
 /// What the thread tells.
@@ -274,7 +287,7 @@ impl Worker {
         if is_left_alone || known.held == Held::default() {
             return None;
         }
-        queue::urgency(known.held, subject.is_unshared, known.last.as_ref(), now)
+        queue::urgency(known.held, subject.sharers(), known.last.as_ref(), now)
     }
 
     pub(super) fn read(
@@ -336,7 +349,7 @@ impl Worker {
                     shared: amount(before.file + before.shmem),
                 },
                 at: reading.at(),
-                was_unshared: subject.is_unshared,
+                sharers: subject.sharers(),
                 was_coarse: source == PssSource::Pagemap && look == Look::Coarse,
             });
         }

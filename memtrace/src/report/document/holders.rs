@@ -2,7 +2,7 @@
 
 use super::{Block, Section, Tone, figures, flexible, gpus, name, pid, words_in};
 use crate::analyze::{
-    Analysis, CgroupUse, Composition, Gpus, HolderGroup, SeriesPoint, TreeFinding, together,
+    Analysis, CgroupUse, Composition, Gpus, Held, HolderGroup, SeriesPoint, TreeFinding, together,
 };
 use crate::model::{Bytes, DurationNs, Target};
 use crate::report::words;
@@ -21,7 +21,7 @@ pub(super) fn peak(analysis: &Analysis, top: usize) -> Section {
             section.say(Tone::Plain, line);
         }
         notes(&mut section, analysis, peak);
-        section.blocks.extend(higher_alone(analysis, peak));
+        section.blocks.extend(higher_alone(analysis));
     }
     if let Some(line) = super::kills::elsewhere(analysis) {
         section.say(Tone::Quiet, line);
@@ -45,11 +45,28 @@ pub(super) fn peak_in_short(analysis: &Analysis) -> Section {
     let mark = if analysis.is_polled() { "≥ " } else { "" };
     let mut section = Section::new(format!(
         "Peak of {whole}: {mark}{} at {}",
-        bytes_or_unknown(peak.totals.rss.bytes()),
+        peak_in_words(analysis, peak),
         words::when(&analysis.clock, peak.boot_ns),
     ));
     section.blocks.extend(curve(analysis).map(Block::Drawing));
     section
+}
+
+/// The most that was held, with its bounds where they matter.
+fn peak_in_words(analysis: &Analysis, peak: &Composition) -> String {
+    match &analysis.held_peak {
+        Some(held) => held_in_words(held),
+        None => format!("{} of RSS", bytes_or_unknown(peak.totals.rss.bytes())),
+    }
+}
+
+fn held_in_words(held: &Held) -> String {
+    let figure = bytes(held.bytes);
+    if !held.is_uncertain() {
+        return figure;
+    }
+    let (least, most) = (bytes(held.at_least), bytes(held.at_most));
+    format!("{figure} (between {least} and {most})")
 }
 
 /// Whether a problem is with the files of the table `mem`: a problem opens with its file.
@@ -59,12 +76,12 @@ fn is_of_mem(problem: &str) -> bool {
 }
 
 /// A spike between two rows can lift one process above the peak of the whole series.
-fn higher_alone(analysis: &Analysis, peak: &Composition) -> Option<Block> {
+fn higher_alone(analysis: &Analysis) -> Option<Block> {
     let mut order = analysis.by_peak().into_iter();
     // What was before the recording is no part of its peak.
     let highest = order.find(|&process| !analysis.processes[process].peak.is_earlier)?;
     let alone = analysis.processes[highest].peak.rss_bytes?;
-    let together = peak.totals.rss.bytes()?;
+    let (together, _) = analysis.rss_peak?;
     let is_higher = alone > together && bytes(alone) != bytes(together);
     is_higher.then(|| {
         let line = format!(
@@ -79,15 +96,15 @@ fn higher_alone(analysis: &Analysis, peak: &Composition) -> Option<Block> {
 
 /// Who held memory at the instant that was asked for.
 pub(super) fn at(analysis: &Analysis, at: &Composition, top: usize) -> Section {
-    let peak = analysis
-        .peak
-        .as_ref()
-        .and_then(|peak| peak.totals.rss.bytes());
+    let peak = analysis.peak.as_ref().and_then(Composition::bytes);
+    let figure = match &at.held {
+        Some(held) => held_in_words(&held.all()),
+        None => format!("{} of RSS", bytes_or_unknown(at.totals.rss.bytes())),
+    };
     let mut section = Section::new(format!(
-        "At {}: {}, {} of the peak",
+        "At {}: {figure}, {} of the peak",
         words::when(&analysis.clock, at.boot_ns),
-        bytes_or_unknown(at.totals.rss.bytes()),
-        words::share(at.totals.rss.bytes(), peak),
+        words::share(at.bytes(), peak),
     ));
     table(&mut section, analysis, at, top);
     notes(&mut section, analysis, at);
@@ -197,8 +214,8 @@ fn notes(section: &mut Section, analysis: &Analysis, state: &Composition) {
             ),
         );
     }
-    if state.holders.len() > 1 {
-        section.say(Tone::Quiet, upper_bound(state));
+    if state.holders.len() > 1 || state.held.is_some() {
+        section.say(Tone::Quiet, what_it_is(analysis, state));
     }
     for cgroup in state.cgroups.iter().take(MAX_CGROUPS) {
         section.say(Tone::Plain, cgroup_line(cgroup, interval));
@@ -216,17 +233,43 @@ fn notes(section: &mut Section, analysis: &Analysis, state: &Composition) {
     }
 }
 
-fn upper_bound(state: &Composition) -> String {
-    let mut line = "A sum of RSS is an upper bound: pages that processes share, copy-on-write \
-                    pages after a fork too, count in each."
-        .to_owned();
-    if let Some(once) = state.shared_counted_once() {
+/// Of what the figure in the title is made, and the sum that other tools give.
+fn what_it_is(analysis: &Analysis, state: &Composition) -> String {
+    let mut line = String::new();
+    if let Some(held) = &state.held {
         line.push_str(&format!(
-            " Counting mapped files and shared memory once gives some {}.",
-            bytes(once)
+            "Every page once: anonymous {}, shared memory {}.",
+            bytes(held.anon.bytes),
+            bytes(held.shared.bytes)
         ));
+        match state.mapped_files() {
+            Some((least, most)) if bytes(least) == bytes(most) => {
+                line.push_str(&format!(" Mapped files beside it: {}.", bytes(least)));
+            }
+            Some((least, most)) => line.push_str(&format!(
+                " Mapped files beside it: {} to {}.",
+                bytes(least),
+                bytes(most)
+            )),
+            None => {}
+        }
     }
-    line
+    let sum = bytes_or_unknown(state.totals.rss.bytes());
+    line.push_str(&format!(
+        " The sum of RSS, which psutil would say, is {sum}: pages that processes share count in \
+         each."
+    ));
+    let is_peak = analysis
+        .peak
+        .as_ref()
+        .is_some_and(|peak| peak.boot_ns == state.boot_ns);
+    if let Some((highest, at)) = analysis.rss_peak.filter(|_| is_peak)
+        && Some(bytes(highest)) != state.totals.rss.bytes().map(bytes)
+    {
+        let when = words::offset(&analysis.clock, at);
+        line.push_str(&format!(" It was highest at {when}: {}.", bytes(highest)));
+    }
+    line.trim_start().to_owned()
 }
 
 fn cgroup_line(cgroup: &CgroupUse, interval: DurationNs) -> String {

@@ -11,7 +11,7 @@ mod phases;
 mod process;
 mod roles;
 
-use crate::analyze::{Analysis, SeriesPoint};
+use crate::analyze::{Analysis, Held, SeriesPoint};
 use crate::model::tables::Severity;
 use crate::model::{Bytes, DurationNs, RunState, SchemaVersion, Target};
 use leftovers::{LeftObject, Survivor};
@@ -23,7 +23,7 @@ use process::Process;
 use serde::Serialize;
 
 const FORMAT: &str = "memtrace-report";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The whole report.
 #[derive(Serialize)]
@@ -41,6 +41,9 @@ pub(super) struct Report<'a> {
     left_object_count: usize,
     left_objects: Vec<LeftObject<'a>>,
     peak: Option<Composition<'a>>,
+    held_peak: Option<HeldPeak>,
+    sum_of_rss_peak_bytes: Option<Bytes>,
+    sum_of_rss_peak_at: Option<Instant>,
     at: Option<Composition<'a>>,
     trees: Vec<Tree>,
     role_count: usize,
@@ -77,6 +80,24 @@ struct Recording<'a> {
     start: Instant,
     end: Instant,
     duration_ns: DurationNs,
+}
+
+/// The most that was held at once, every page once.
+#[derive(Serialize)]
+struct HeldPeak {
+    bytes: Bytes,
+    at_least_bytes: Bytes,
+    at_most_bytes: Bytes,
+}
+
+impl HeldPeak {
+    fn of(held: Held) -> Self {
+        Self {
+            bytes: held.bytes,
+            at_least_bytes: held.at_least,
+            at_most_bytes: held.at_most,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -128,6 +149,11 @@ impl<'a> Report<'a> {
                 .map(|one| LeftObject::of(analysis, one))
                 .collect(),
             peak: analysis.peak.as_ref().map(composition),
+            held_peak: analysis.held_peak.map(HeldPeak::of),
+            sum_of_rss_peak_bytes: analysis.rss_peak.map(|(bytes, _)| bytes),
+            sum_of_rss_peak_at: analysis
+                .rss_peak
+                .map(|(_, at)| Instant::of(&analysis.clock, at)),
             at: analysis.at.as_ref().map(composition),
             trees: analysis
                 .trees

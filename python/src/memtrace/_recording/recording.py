@@ -50,8 +50,11 @@ class Recording:
         self.problems: list[str] = []
         """What could not be read of the tables that were asked for, one sentence each."""
         major = self.run.get("schema_version", {}).get("major")
-        if major != 1:
-            raise ValueError(f"{self.path} has tables of version {major}, this reads version 1")
+        # In 2 `process.peak_rss_bytes` no longer has what a fork inherited and exec replaced.
+        if major not in (1, 2):
+            raise ValueError(
+                f"{self.path} has tables of version {major}, this reads versions 1 and 2"
+            )
         if self.run.get("state") == "recovered":
             self.problems.append(
                 "the recorder was killed; `memtrace recover` closed the recording, and its "
@@ -125,7 +128,9 @@ class Recording:
     def peak(self) -> Peak:
         """The highest sum of RSS over all processes at one instant, and who made it up.
 
-        It is not the sum of the processes' own peaks, which fall at different times.
+        It is what psutil would add up: a page that several processes map counts in each. What
+        they hold, every page once, is `held_peak` of `memtrace report -f json`. Nor is it the sum
+        of the processes' own peaks, which fall at different times.
         """
         time = self._peak_ns()
         wall = self._clock.to_wall(time)

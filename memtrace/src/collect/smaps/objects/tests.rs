@@ -87,6 +87,7 @@ impl Holder {
             tgid: Tgid(7),
             image: 1,
             is_unshared: false,
+            image_count: 1,
         };
         let mut tally = Tally::default();
         if let Some(line) = line {

@@ -105,13 +105,19 @@ impl<'a> Loss<'a> {
 pub(super) struct Composition<'a> {
     at: Instant,
     is_lower_bound: bool,
+    held_bytes: Option<Bytes>,
+    held_at_least_bytes: Option<Bytes>,
+    held_at_most_bytes: Option<Bytes>,
+    held_anon_bytes: Option<Bytes>,
+    held_shared_bytes: Option<Bytes>,
+    mapped_files_at_least_bytes: Option<Bytes>,
+    mapped_files_at_most_bytes: Option<Bytes>,
     sum_of_rss_bytes: Option<Bytes>,
     sum_of_anon_bytes: Option<Bytes>,
     sum_of_file_bytes: Option<Bytes>,
     sum_of_shmem_bytes: Option<Bytes>,
     sum_of_swap_bytes: Option<Bytes>,
     unknown_process_count: u32,
-    shared_counted_once_bytes: Option<Bytes>,
     holder_count: usize,
     holders: Vec<Holder<'a>>,
     cgroups: Vec<Cgroup<'a>>,
@@ -160,16 +166,24 @@ impl<'a> Composition<'a> {
         let sum = |sum: &Sum| sum.bytes();
         let totals = &state.totals;
         let listed = state.holders.iter().take(top.unwrap_or(usize::MAX));
+        let held = state.held.map(|held| held.all());
+        let files = state.mapped_files();
         Self {
             at: Instant::of(&analysis.clock, state.boot_ns),
             is_lower_bound: analysis.is_polled() || totals.rss.unknown_count() > 0,
+            held_bytes: held.map(|held| held.bytes),
+            held_at_least_bytes: held.map(|held| held.at_least),
+            held_at_most_bytes: held.map(|held| held.at_most),
+            held_anon_bytes: state.held.map(|held| held.anon.bytes),
+            held_shared_bytes: state.held.map(|held| held.shared.bytes),
+            mapped_files_at_least_bytes: files.map(|(least, _)| least),
+            mapped_files_at_most_bytes: files.map(|(_, most)| most),
             sum_of_rss_bytes: sum(&totals.rss),
             sum_of_anon_bytes: sum(&totals.anon),
             sum_of_file_bytes: sum(&totals.file),
             sum_of_shmem_bytes: sum(&totals.shmem),
             sum_of_swap_bytes: sum(&totals.swap),
             unknown_process_count: totals.rss.unknown_count(),
-            shared_counted_once_bytes: state.shared_counted_once(),
             holder_count: state.holders.len(),
             holders: listed.map(|holder| Holder::of(analysis, holder)).collect(),
             cgroups: state.cgroups.iter().map(Cgroup::of).collect(),

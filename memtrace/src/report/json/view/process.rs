@@ -32,6 +32,7 @@ pub(super) struct Process<'a> {
     exit_signal: Option<i32>,
     oom_killed: Option<bool>,
     peak: Peak,
+    inherited_rss_bytes: Option<Bytes>,
     kernel_maxrss_bytes: Option<Bytes>,
     growth: Option<Growth>,
 }
@@ -89,6 +90,7 @@ impl<'a> Process<'a> {
                 at: peak.boot_ns.map(instant),
                 series: Kinds::of(&peak.amounts),
             },
+            inherited_rss_bytes: process.inherited_rss_bytes,
             kernel_maxrss_bytes: process.kernel_maxrss_bytes,
             growth: process.growth.as_ref().map(|g| Growth::of(analysis, g)),
         }

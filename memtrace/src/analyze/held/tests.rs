@@ -1,0 +1,142 @@
+//! What a tree holds, every page once, over courses of forks, execs and readings.
+
+use super::*;
+use crate::analyze::Analysis;
+use crate::analyze::golden::Script;
+use crate::model::Record;
+
+const MIB: i64 = 1 << 20;
+
+fn mibs(held: &Held) -> [i64; 3] {
+    [held.at_least, held.bytes, held.at_most].map(|bytes| bytes.0 / MIB)
+}
+
+fn held_at(run: &Script, at: &str) -> [i64; 3] {
+    let state = run.clone().analyzed(Some(at)).at.expect("a state");
+    mibs(&state.held.expect("kinds are known").all())
+}
+
+/// A reading of every page of a process: PSS and RSS of anonymous memory, in MiB.
+fn read(run: &mut Script, tgid: u32, at: f64, amounts: [f64; 2]) {
+    run.pss(tgid, at, amounts, false);
+    if let Some(Record::Pss(row)) = run.rows.0.last_mut() {
+        row.sampled_share = None;
+    }
+}
+
+fn held_peak(analysis: &Analysis) -> [i64; 3] {
+    mibs(&analysis.held_peak.expect("a peak"))
+}
+
+/// A process of 600 MiB that forks at 5 s.
+fn forked() -> Script {
+    let mut run = Script::command(&["x"], 60.0);
+    run.process(500, None, 0.0, "x");
+    run.mem(500, 1.0, [600.0, 0.0, 0.0]);
+    run.process(501, Some(500), 5.0, "x");
+    run.inherits(501, 600.0);
+    run.mem(501, 5.1, [600.0, 0.0, 0.0]);
+    run
+}
+
+#[test]
+fn a_copy_that_exec_replaces_counts_only_what_it_grew_by() {
+    let mut run = forked();
+    run.mem(501, 5.5, [602.0, 0.0, 0.0]);
+    run.exec(501, 6.0, "sleep");
+    run.mem(501, 6.0, [1.0, 0.0, 0.0]);
+    let analysis = run.clone().analyzed(None);
+    assert_eq!(held_peak(&analysis), [602; 3]);
+    let (sum, _) = analysis.rss_peak.expect("a sum");
+    assert_eq!(sum.0 / MIB, 1202, "what psutil would say");
+    assert_eq!(held_at(&run, "+10s"), [601; 3]);
+}
+
+#[test]
+fn a_copy_that_never_executes_is_between_its_growth_and_its_rss() {
+    let mut run = forked();
+    run.mem(501, 8.0, [650.0, 0.0, 0.0]);
+    assert_eq!(held_at(&run, "+4s"), [600; 3]);
+    assert_eq!(held_at(&run, "+6s"), [600, 600, 1200]);
+    assert_eq!(held_at(&run, "+9s"), [650, 650, 1250]);
+    run.exit(501, 20.0, 0);
+    assert_eq!(held_at(&run, "+30s"), [600; 3], "alone again");
+}
+
+#[test]
+fn readings_of_all_tell_what_is_held_and_bound_the_time_between_them() {
+    let mut run = forked();
+    read(&mut run, 500, 7.0, [300.0, 600.0]);
+    read(&mut run, 501, 8.0, [300.0, 600.0]);
+    assert_eq!(held_at(&run, "+6s"), [600; 3], "nothing until the first");
+    assert_eq!(held_at(&run, "+9s"), [600; 3]);
+    // The copy wrote to half of what it inherited.
+    read(&mut run, 500, 20.0, [450.0, 600.0]);
+    read(&mut run, 501, 21.0, [450.0, 600.0]);
+    assert_eq!(held_at(&run, "+15s"), [600, 600, 750]);
+    assert_eq!(held_at(&run, "+22s"), [900; 3]);
+    run.mem(501, 25.0, [700.0, 0.0, 0.0]);
+    assert_eq!(held_at(&run, "+30s"), [1000; 3], "growth is its own");
+}
+
+#[test]
+fn readings_from_before_a_fork_say_nothing_of_the_time_after_it() {
+    let mut run = forked();
+    read(&mut run, 500, 7.0, [300.0, 600.0]);
+    read(&mut run, 501, 8.0, [300.0, 600.0]);
+    run.process(502, Some(500), 10.0, "x");
+    run.inherits(502, 600.0);
+    run.mem(502, 10.1, [600.0, 0.0, 0.0]);
+    assert_eq!(held_at(&run, "+12s"), [600, 600, 1800]);
+    for tgid in 500..503 {
+        read(&mut run, tgid, 13.0, [200.0, 600.0]);
+    }
+    assert_eq!(held_at(&run, "+12s"), [600; 3]);
+}
+
+#[test]
+fn what_a_copy_holds_when_its_parent_has_gone_still_counts() {
+    let mut run = forked();
+    run.process(502, Some(500), 6.0, "x");
+    run.inherits(502, 600.0);
+    run.mem(502, 6.1, [610.0, 0.0, 0.0]);
+    run.exit(500, 10.0, 0);
+    let [at_least, bytes, at_most] = held_at(&run, "+12s");
+    assert_eq!((at_least, at_most), (610, 1210));
+    assert!((at_least..=at_most).contains(&bytes), "{bytes}");
+}
+
+#[test]
+fn shared_memory_that_many_map_is_at_least_the_largest_part_until_its_object_is_known() {
+    let mut run = Script::command(&["x"], 60.0);
+    for tgid in 500..503 {
+        run.process(tgid, (tgid > 500).then_some(500), 0.0, "x");
+        run.mem(tgid, 10.0, [1.0, 0.0, 256.0]);
+    }
+    assert_eq!(held_at(&run, "+12s"), [259, 259, 771]);
+    run.shared_object(500..503, 11.0, "/dev/shm/a", 256.0);
+    assert_eq!(held_at(&run, "+10.5s"), [259; 3]);
+    assert_eq!(held_at(&run, "+12s"), [259; 3]);
+    run.shared_object(500..500, 30.0, "/dev/shm/a", 0.0);
+    for tgid in 500..503 {
+        run.mem(tgid, 29.5, [1.0, 0.0, 0.0]);
+    }
+    assert_eq!(held_at(&run, "+31s"), [3; 3]);
+}
+
+#[test]
+fn a_file_of_a_tmpfs_counts_for_certain_where_a_recorded_process_had_it_open() {
+    let mut run = Script::command(&["x"], 60.0);
+    run.process(500, None, 0.0, "x");
+    run.mem(500, 1.0, [1.0, 0.0, 0.0]);
+    run.shared_object(500..500, 20.0, "/dev/shm/f", 512.0);
+    assert_eq!(
+        held_at(&run, "+25s"),
+        [1, 1, 513],
+        "whose it is is not known"
+    );
+    run.opened(500);
+    assert_eq!(held_at(&run, "+25s"), [513; 3]);
+    let peak = run.analyzed(None).peak.expect("a peak");
+    assert_eq!(peak.boot_ns, crate::analyze::golden::boot(20.0));
+}
