@@ -203,6 +203,26 @@ impl World {
         upid
     }
 
+    /// Notes who forked a process that was entered without knowing: it, and whoever descends
+    /// from it, is of that one's tree.
+    pub fn note_parent(&mut self, upid: Upid, parent: Upid) {
+        let root = self.live.get(&parent).and_then(|row| row.row.root_upid);
+        let Some(process) = self.process_mut(upid) else {
+            return;
+        };
+        process.row_mut().parent_upid = Some(parent);
+        let of_its_tree: Vec<Upid> = self
+            .processes()
+            .filter(|process| process.row.root_upid == Some(upid))
+            .map(|process| process.row.upid)
+            .collect();
+        for descendant in of_its_tree {
+            if let Some(process) = self.process_mut(descendant) {
+                process.row_mut().root_upid = root;
+            }
+        }
+    }
+
     /// Notes that a process was seen executing a program.
     pub fn note_exec(&mut self, upid: Upid) {
         if let Some(process) = self.live.get_mut(&upid) {

@@ -18,6 +18,7 @@ mod shared;
 mod sharing;
 mod spikes;
 mod survivors;
+mod swarm;
 mod vm;
 
 pub use book::{Book, Score};
@@ -37,4 +38,5 @@ pub use shared::{clone_vm, zombie};
 pub use sharing::{inherited, large, object};
 pub use spikes::{spikes, spikes_after_churn};
 pub use survivors::survivors;
+pub use swarm::{renames, stopped, storm_at_attach};
 pub use vm::{missed_by_kretprobes, vm, vm_storm, vm_ways};

@@ -10,14 +10,16 @@ use super::peaks::{Peaks, Seen};
 use super::vm;
 use crate::collect::cgroup::CgroupPaths;
 use crate::collect::container_id;
-use crate::collect::procfs::{Identity, command_line};
-use crate::collect::{Birth, End, Targets, Tick, World, exit_row};
+use crate::collect::procfs::command_line;
+use crate::collect::{Birth, End, Process, Targets, Tick, World, exit_row};
+use crate::host::clock;
 use crate::model::{
-    BootNs, Bytes, FirstSeenBy, MemRow, MemSource, OomRow, Pages, ProcessRow, Record, Tgid,
-    TitleSource, Upid,
+    BootNs, Bytes, DurationNs, FirstSeenBy, MemRow, MemSource, OomRow, Pages, ProcessRow, Record,
+    Tgid, TitleSource, Upid,
 };
 use memtrace_abi::{
-    Comm, Counts, Exec, Exit, Fork, Oom, Sample, SampleCause, TaskSeen, VmCall, VmTotals,
+    Comm, Counts, Ended, EndedKey, Exec, Exit, Fork, Oom, Origin, Sample, SampleCause, TaskSeen,
+    VmCall, VmTotals,
 };
 use names::{executed_file, title};
 use std::collections::VecDeque;
@@ -35,6 +37,10 @@ pub(super) struct Apply {
     /// The command, as long as it is memtrace's own copy: what that holds is not its own.
     held: Option<Tgid>,
     pub(super) sums: vm::Sums,
+    /// Entered, and not yet looked up in /proc: when they were first seen.
+    unnamed: VecDeque<(Upid, BootNs)>,
+    /// Of so many that ended the last program is not known in full.
+    unnamed_ended: i64,
 }
 
 /// What an event knows of a process besides its memory.
@@ -54,6 +60,8 @@ impl Apply {
             matches: Vec::new(),
             held: None,
             sums: vm::Sums::default(),
+            unnamed: VecDeque::new(),
+            unnamed_ended: 0,
         }
     }
 
@@ -106,26 +114,36 @@ impl Apply {
         }
     }
 
-    /// A process that was already running; `identity` is what only /proc knows of it.
+    /// A process that the kernel found running: one that it did not follow before, or one whose
+    /// start found the ring full. What only /proc knows of it is looked up later, but of the
+    /// command that is held, whose command line is given.
     pub(super) fn seen(
         &mut self,
         task: &TaskSeen,
-        seen_by: FirstSeenBy,
-        identity: Option<Identity>,
+        held: Option<&str>,
         tick: &Tick,
         world: &mut World,
         out: &mut Vec<Record>,
     ) {
-        let at = boot(task.boot_ns);
+        // The ring may hold samples of one that was followed before, which are older than this.
+        let is_first_seen = task.is_adopted != 0;
+        let at = boot(if is_first_seen {
+            task.boot_ns
+        } else {
+            task.start_boot_ns
+        });
         let birth = Birth {
             tgid: Tgid(task.tgid),
             start: boot(task.start_boot_ns),
-            seen_by,
+            seen_by: match held {
+                Some(_) => FirstSeenBy::Command,
+                None if task.was_fork_seen != 0 => FirstSeenBy::Fork,
+                None => FirstSeenBy::Snapshot,
+            },
             parent: current(world, Tgid(task.parent_tgid), task.parent_start_boot_ns),
             comm: comm_text(&task.comm),
         };
-        let is_held = seen_by == FirstSeenBy::Command;
-        if is_held {
+        if held.is_some() {
             self.held = Some(birth.tgid);
         }
         let upid = world.enter(birth, at);
@@ -140,18 +158,164 @@ impl Apply {
                 comm: &task.comm,
             };
             self.describe(process.row_mut(), &particulars, at);
-            if let Some(identity) = identity {
-                process.row_mut().exe = identity.exe;
-                process.row_mut().cmdline = identity.cmdline;
-            }
-            if !is_held {
+            // It may have called exec since it was forked.
+            process.row_mut().exe = None;
+            process.row_mut().cmdline = held.map(str::to_owned);
+            if held.is_some() {
+                let shown = process.row().cmdline.clone();
+                out.push(title(process, shown, TitleSource::First, at, tick));
+            } else {
                 process.raise_peak(peak);
+                self.unnamed.push_back((upid, at));
             }
-            let shown = process.row().cmdline.clone();
-            out.push(title(process, shown, TitleSource::First, at, tick));
         }
-        if !is_held {
+        if held.is_none() && is_first_seen {
             out.push(self.mem(upid, &task.counts, at, MemSource::First, tick));
+        }
+    }
+
+    /// Looks up in /proc who was found running, for so much CPU time: it takes tens of
+    /// microseconds for each.
+    pub(super) fn name_some(
+        &mut self,
+        most: DurationNs,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) {
+        if self.unnamed.is_empty() {
+            return;
+        }
+        let started = clock::thread_cpu();
+        while clock::thread_cpu().0 - started.0 < most.0
+            && let Some((upid, at)) = self.unnamed.pop_front()
+        {
+            let Some(row) = world.process(upid).map(Process::row) else {
+                continue;
+            };
+            if row.exe.is_some() || row.cmdline.is_some() {
+                // It was seen calling exec meanwhile.
+                continue;
+            }
+            let identity = identity(row.tgid);
+            if let Some(process) = world.process_mut(upid) {
+                if let Some(identity) = identity {
+                    process.row_mut().exe = identity.exe;
+                    process.row_mut().cmdline = identity.cmdline;
+                }
+                let shown = process.row().cmdline.clone();
+                out.push(title(process, shown, TitleSource::First, at, tick));
+            }
+        }
+    }
+
+    /// What a process is called now, after names were lost.
+    pub(super) fn renamed(
+        &self,
+        upid: Upid,
+        task: &TaskSeen,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) {
+        let comm = comm_text(&task.comm);
+        if let Some(process) = world.process_mut(upid)
+            && process.row().comm != comm
+        {
+            process.row_mut().comm = comm;
+            let shown = identity(Tgid(task.tgid)).and_then(|found| found.cmdline);
+            let at = boot(task.boot_ns);
+            out.push(title(process, shown, TitleSource::Rename, at, tick));
+        }
+    }
+
+    /// The start of a process that has ended meanwhile, as its end tells it.
+    pub(super) fn late_start(
+        &mut self,
+        key: &EndedKey,
+        origin: &Origin,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) {
+        let tgid = Tgid(key.tgid);
+        if current(world, tgid, key.start_boot_ns).is_some() {
+            return;
+        }
+        let at = boot(key.start_boot_ns);
+        let seen_by = if origin.flags & Origin::FORKED != 0 {
+            FirstSeenBy::Fork
+        } else {
+            FirstSeenBy::Sample
+        };
+        let birth = Birth {
+            tgid,
+            start: at,
+            seen_by,
+            parent: current(world, Tgid(origin.parent_tgid), origin.parent_start_boot_ns),
+            comm: comm_text(&origin.comm),
+        };
+        let upid = world.enter(birth, at);
+        let has_executed = origin.flags & Origin::EXECED != 0;
+        if has_executed {
+            world.note_exec(upid);
+            self.unnamed_ended += 1;
+        }
+        if let Some(process) = world.process_mut(upid) {
+            let particulars = Particulars {
+                uid: origin.uid,
+                ns_tgid: origin.ns_tgid,
+                cgroup_id: origin.cgroup_id,
+                comm: &origin.comm,
+            };
+            self.describe(process.row_mut(), &particulars, at);
+            if has_executed {
+                let row = process.row_mut();
+                row.exe = None;
+                row.cmdline = kept_command_line(origin);
+                let shown = row.cmdline.clone();
+                out.push(title(process, shown, TitleSource::Exec, at, tick));
+            }
+        }
+    }
+
+    /// Of how many processes that ended the file they ran, and a long command line, were lost
+    /// since the last call.
+    pub(super) fn take_unnamed(&mut self) -> i64 {
+        std::mem::take(&mut self.unnamed_ended)
+    }
+
+    /// Adds what an end tells of a process that was entered without knowing where it comes from.
+    /// A name that it took and that was lost stands at the end.
+    fn complete(
+        &self,
+        upid: Upid,
+        origin: &Origin,
+        at: BootNs,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) {
+        let parent = current(world, Tgid(origin.parent_tgid), origin.parent_start_boot_ns);
+        let Some(row) = world.row(upid) else { return };
+        if row.parent_upid.is_none()
+            && origin.flags & Origin::FORKED != 0
+            && let Some(parent) = parent
+        {
+            world.note_parent(upid, parent);
+        }
+        if let Some(process) = world.process_mut(upid) {
+            let row = process.row_mut();
+            row.uid.get_or_insert(i64::from(origin.uid));
+            if row.cmdline.is_none() {
+                row.cmdline = kept_command_line(origin);
+            }
+            let comm = comm_text(&origin.comm);
+            if row.comm != comm && !comm.is_empty() {
+                row.comm = comm;
+                let shown = row.cmdline.clone();
+                out.push(title(process, shown, TitleSource::Rename, at, tick));
+            }
         }
     }
 
@@ -297,11 +461,35 @@ impl Apply {
 
     fn exit(&mut self, exit: &Exit, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
         let header = &exit.header;
-        let tgid = Tgid(header.tgid);
-        let at = boot(header.boot_ns);
-        let upid = self.resolve(tgid, header.start_boot_ns, FirstSeenBy::Sample, at, world);
-        let Some(upid) = upid else { return };
-        if exit.pending_peak_boot_ns != 0 {
+        let key = EndedKey {
+            start_boot_ns: header.start_boot_ns,
+            tgid: header.tgid,
+            reserved: 0,
+        };
+        // Where its start was lost: that there was a process of the same id shows its end only.
+        if !self.has_ended(Tgid(key.tgid), boot(key.start_boot_ns)) {
+            self.late_start(&key, &exit.ended.origin, tick, world, out);
+        }
+        self.end(&key, &exit.ended, Some(exit), tick, world, out);
+    }
+
+    /// The end of a process that is known. The event has what was not kept where the ring had no
+    /// room for it.
+    pub(super) fn end(
+        &mut self,
+        key: &EndedKey,
+        ended: &Ended,
+        event: Option<&Exit>,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) {
+        let tgid = Tgid(key.tgid);
+        let at = boot(ended.boot_ns);
+        let Some(upid) = current(world, tgid, key.start_boot_ns) else {
+            return;
+        };
+        if let Some(exit) = event.filter(|exit| exit.pending_peak_boot_ns != 0) {
             let [anon_pages, file_pages, shmem_pages] = exit.pending_peak;
             let counts = Counts {
                 anon_pages,
@@ -311,18 +499,19 @@ impl Apply {
             };
             let peak_at = boot(exit.pending_peak_boot_ns);
             let mut row = self.mem_row(upid, &counts, peak_at, MemSource::Peak, tick);
-            if exit.has_own_mm == 0 {
+            if ended.has_own_mm == 0 {
                 row.swap_bytes = None;
                 row.vm_size_bytes = None;
                 row.heap_bytes = None;
             }
             out.push(Record::Mem(row));
         }
-        if let Some(peak) = self.peaks.at_end(exit) {
+        self.complete(upid, &ended.origin, at, tick, world, out);
+        if let Some(peak) = self.peaks.at_end(ended) {
             world.settle_peak(upid, peak, self.peaks.noise);
         }
-        let maxrss = Pages(exit.maxrss_pages.max(exit.children_maxrss_pages));
         // Zero is no RSS that a process can have had: not set yet (before 6.16).
+        let maxrss = Pages(ended.maxrss_pages);
         let maxrss = (maxrss.0 > 0).then(|| maxrss.to_bytes(self.peaks.page_size));
         if let Some(process) = world.process_mut(upid) {
             process.row_mut().kernel_maxrss_bytes = maxrss;
@@ -332,10 +521,14 @@ impl Apply {
             upid,
             End {
                 at,
-                wait_status: Some(exit.wait_status),
+                wait_status: Some(ended.wait_status),
             },
         );
-        self.remember_end(tgid, boot(header.start_boot_ns));
+        self.remember_end(tgid, boot(key.start_boot_ns));
+    }
+
+    fn has_ended(&self, tgid: Tgid, start: BootNs) -> bool {
+        self.ended.iter().rev().any(|ended| *ended == (tgid, start))
     }
 
     fn vm_call(&mut self, call: &VmCall, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
@@ -405,7 +598,7 @@ impl Apply {
         {
             return (process.row().start_boot_ns == start).then_some(upid);
         }
-        if self.ended.iter().rev().any(|ended| *ended == (tgid, start)) {
+        if self.has_ended(tgid, start) {
             return None;
         }
         let identity = identity(tgid);
@@ -468,6 +661,12 @@ impl Apply {
             source: Some(source),
         }
     }
+}
+
+/// The command line of a process whose end tells it: `None` where it is longer than what the
+/// kernel kept.
+fn kept_command_line(origin: &Origin) -> Option<String> {
+    command_line(origin.args.get(..usize::from(origin.args_len))?)
 }
 
 pub(super) fn boot(ns: u64) -> BootNs {
