@@ -184,7 +184,8 @@ pub struct Member {
     pub start_boot_ns: u64,
     /// Address of its own mm_struct; 0 while it borrows another's.
     pub mm: u64,
-    /// Highest RSS of its own address spaces that are gone.
+    /// Highest RSS of its own address spaces that are gone; of a copy that fork made, only
+    /// what it grew by since.
     pub earlier_peak_pages: i64,
     /// When that was.
     pub earlier_peak_boot_ns: u64,

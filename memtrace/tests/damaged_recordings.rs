@@ -256,6 +256,8 @@ fn process(upid: i64) -> ProcessRow {
         peak_rss_source: None,
         peak_error_bytes: None,
         peak_rss_boot_ns: None,
+        inherited_rss_bytes: None,
+        inherited_anon_bytes: None,
         kernel_maxrss_bytes: None,
     }
 }

@@ -197,6 +197,8 @@ fn process(index: i64, end_ns: i64) -> ProcessRow {
         peak_rss_source: Some(PeakSource::KernelHiwater),
         peak_error_bytes: Some(Bytes(0)),
         peak_rss_boot_ns: None,
+        inherited_rss_bytes: None,
+        inherited_anon_bytes: None,
         kernel_maxrss_bytes: Some(Bytes(1 << 30)),
     }
 }

@@ -28,7 +28,7 @@ mod needs_bpf {
     }
 
     #[test]
-    fn a_vforked_child_is_not_charged_its_parents_memory() -> anyhow::Result<()> {
+    fn a_started_program_is_not_charged_the_memory_of_who_started_it() -> anyhow::Result<()> {
         need::require("bpf");
         all_hold(scenario::vforkchild(BPF)?);
         Ok(())

@@ -41,7 +41,8 @@ pub struct Ended {
     /// as it was kept up; the peak is the larger of this and `rss_pages`.
     pub hiwater_pages: i64,
     /// Highest RSS that the rss_stat program saw in the process's own address spaces that
-    /// are gone by now; zero when there is none.
+    /// are gone by now, of a copy that fork made only what it grew by since; zero when there
+    /// is none.
     pub earlier_peak_pages: i64,
     /// When that was; 0 when there is none.
     pub earlier_peak_boot_ns: u64,

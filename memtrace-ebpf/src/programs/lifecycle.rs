@@ -93,6 +93,7 @@ fn follow_running(seen: &TaskSeen, mm: Mm) -> u32 {
         seen.tgid,
         seen.start_boot_ns,
         &seen.counts,
+        0,
         seen.boot_ns,
     ) {
         count_loss(LossClass::Members);
@@ -124,6 +125,7 @@ fn follow_child(fork: &Fork, mm: Mm) -> u32 {
         header.tgid,
         header.start_boot_ns,
         &fork.counts,
+        fork.counts.rss_pages(),
         header.boot_ns,
     ) {
         count_loss(LossClass::Members);
@@ -246,7 +248,7 @@ pub fn sched_process_exec(ctx: BtfTracePointContext) -> i32 {
     };
     if is_member {
         note_exec(task, mm, cgroup_id);
-        if !Space::follow(mm, tgid, start, &counts, boot_ns) {
+        if !Space::follow(mm, tgid, start, &counts, 0, boot_ns) {
             count_loss(LossClass::Members);
         }
         VmState::follow(tgid, start, mm);
@@ -325,8 +327,9 @@ fn leave_image(member: &mut Member, tgid: u32) {
     let Some(space) = unfollow(Mm(member.mm), tgid) else {
         return;
     };
-    if space.is_recorders_copy == 0 && space.peak_pages > member.earlier_peak_pages {
-        member.earlier_peak_pages = space.peak_pages;
+    let left_peak_pages = space.left_peak_pages();
+    if space.is_recorders_copy == 0 && left_peak_pages > member.earlier_peak_pages {
+        member.earlier_peak_pages = left_peak_pages;
         member.earlier_peak_boot_ns = space.peak_boot_ns;
     }
 }

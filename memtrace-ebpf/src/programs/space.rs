@@ -28,6 +28,8 @@ pub struct Space {
     /// RSS when the time of the maximum was last taken, and that time.
     pub high_stamp_pages: i64,
     pub high_boot_ns: u64,
+    /// RSS that fork gave it: pages it shares copy-on-write with its parent. 0 after exec.
+    pub inherited_pages: i64,
     /// Highest RSS of this address space so far, at the last sample, and its time.
     pub peak_pages: i64,
     pub peak_boot_ns: u64,
@@ -56,9 +58,17 @@ fn drift(sent_pages: i64) -> i64 {
 }
 
 impl Space {
-    /// Starts to follow an address space whose memory was just sampled as `counts`.
+    /// Starts to follow an address space whose memory was just sampled as `counts`; of that,
+    /// `inherited_pages` came with a fork.
     #[inline(always)]
-    pub fn follow(mm: Mm, tgid: u32, start_boot_ns: u64, counts: &Counts, boot_ns: u64) -> bool {
+    pub fn follow(
+        mm: Mm,
+        tgid: u32,
+        start_boot_ns: u64,
+        counts: &Counts,
+        inherited_pages: i64,
+        boot_ns: u64,
+    ) -> bool {
         let mut space = Self {
             swept: *counts,
             sent_pages: 0,
@@ -68,6 +78,7 @@ impl Space {
             threshold_pages: 0,
             high_stamp_pages: 0,
             high_boot_ns: 0,
+            inherited_pages,
             peak_pages: 0,
             peak_boot_ns: 0,
             conforms_boot_ns: 0,
@@ -79,6 +90,13 @@ impl Space {
         };
         space.note_sample(counts, boot_ns, 0);
         SPACES.insert(mm.0, space, 0).is_ok()
+    }
+
+    /// The highest RSS of a space that exec leaves: of a copy that fork made, only what it grew
+    /// by since, for the rest are its parent's pages.
+    #[inline(always)]
+    pub fn left_peak_pages(&self) -> i64 {
+        self.peak_pages - self.inherited_pages
     }
 
     /// Whether this is still the state of that process's space.

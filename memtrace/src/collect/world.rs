@@ -179,6 +179,8 @@ impl World {
             peak_rss_source: None,
             peak_error_bytes: None,
             peak_rss_boot_ns: None,
+            inherited_rss_bytes: None,
+            inherited_anon_bytes: None,
             kernel_maxrss_bytes: None,
         };
         if let Some(parent) = parent {
@@ -226,6 +228,7 @@ impl World {
     /// Notes that a process was seen executing a program.
     pub fn note_exec(&mut self, upid: Upid) {
         if let Some(process) = self.live.get_mut(&upid) {
+            process.leave_copy();
             process.image = self.images.at_exec(process.image);
         }
     }

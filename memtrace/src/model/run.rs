@@ -7,7 +7,7 @@ use std::fmt;
 
 /// The version of the tables this build writes. A new nullable column raises the minor
 /// part, a changed meaning the major part.
-pub const SCHEMA_VERSION: SchemaVersion = SchemaVersion { major: 1, minor: 2 };
+pub const SCHEMA_VERSION: SchemaVersion = SchemaVersion { major: 2, minor: 0 };
 
 /// A version of the recording's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

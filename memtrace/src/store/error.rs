@@ -30,8 +30,8 @@ pub enum StoreError {
     },
     /// The recording's tables mean something else than this version knows.
     #[error(
-        "read {}: it was written by memtrace {memtrace_version} with schema {found}, and this memtrace reads schema {}.x; read it with that version or a newer one",
-        dir.display(), supported.major
+        "read {}: it was written by memtrace {memtrace_version} with schema {found}, and this memtrace reads schema {}.x; read it with that version{}",
+        dir.display(), supported.major, if found.major > supported.major { " or a newer one" } else { "" }
     )]
     UnsupportedSchema {
         /// The recording.

@@ -117,6 +117,8 @@ impl Script {
             peak_rss_source: Some(PeakSource::KernelHiwater),
             peak_error_bytes: Some(Bytes(0)),
             peak_rss_boot_ns: None,
+            inherited_rss_bytes: Some(Bytes(0)),
+            inherited_anon_bytes: Some(Bytes(0)),
             kernel_maxrss_bytes: None,
         };
         self.processes.insert(tgid, row);

@@ -360,6 +360,11 @@ impl Apply {
                 comm: &fork.comm,
             };
             self.describe(process.row_mut(), &particulars, at);
+            // Nothing, where it borrows its parent's address space until it calls exec.
+            let bytes = |pages| Some(Pages(pages).to_bytes(self.peaks.page_size));
+            let row = process.row_mut();
+            row.inherited_rss_bytes = bytes(fork.counts.rss_pages());
+            row.inherited_anon_bytes = bytes(fork.counts.anon_pages);
         }
         if fork.is_mm_shared == 0 {
             out.push(self.mem(upid, &fork.counts, at, MemSource::First, tick));

@@ -78,6 +78,18 @@ impl Process {
         }
     }
 
+    /// It leaves the address space that fork gave it for one of its own. Of what that held
+    /// counts only what it grew by since the fork: the rest are its parent's pages.
+    pub(super) fn leave_copy(&mut self) {
+        self.row.inherited_anon_bytes = Some(Bytes(0));
+        let inherited = self.row.inherited_rss_bytes.replace(Bytes(0));
+        let Some((peak, inherited)) = self.row.peak_rss_bytes.zip(inherited) else {
+            return;
+        };
+        self.row.peak_rss_bytes = Some((peak - inherited).max(Bytes(0)));
+        self.is_dirty = true;
+    }
+
     pub(super) fn set_peak(&mut self, peak: Peak) {
         self.has_new_peak = true;
         self.row.peak_rss_bytes = Some(peak.bytes);

@@ -49,7 +49,7 @@ table! {
         exit_signal: Option<i32>,
         /// True when the kernel's OOM killer chose it; null when OOM events could not be observed.
         oom_killed: Option<bool>,
-        /// Highest RSS (anonymous + file + shared memory) of the process's own address spaces. An address space borrowed through vfork never counts.
+        /// Highest RSS (anonymous + file + shared memory) of the process's own address spaces. An address space borrowed through vfork never counts. Of a copy that fork made and exec replaced only what it grew by since the fork counts; one that never called exec counts whole, see `inherited_rss_bytes`.
         peak_rss_bytes: Option<Bytes>,
         /// Where `peak_rss_bytes` comes from.
         peak_rss_source: Option<PeakSource>,
@@ -57,6 +57,10 @@ table! {
         peak_error_bytes: Option<Bytes>,
         /// When the peak was reached; null when only the kernel's high-water mark knows it, which carries no time.
         peak_rss_boot_ns: Option<BootNs>,
+        /// RSS that fork gave the address space it runs in: pages it shared copy-on-write with its parent then. What it held for itself at its peak is between `peak_rss_bytes` less this and `peak_rss_bytes`. Zero after exec; null when unknown: it was already running, or a poll saw it.
+        inherited_rss_bytes: Option<Bytes>,
+        /// Anonymous part of `inherited_rss_bytes`.
+        inherited_anon_bytes: Option<Bytes>,
         /// What wait4(2) reports as ru_maxrss, to the page: the highest RSS of the process or of any child it waited for, in every address space it used, borrowed ones (vfork) included. Null while it runs, and when unknown.
         kernel_maxrss_bytes: Option<Bytes>,
     }

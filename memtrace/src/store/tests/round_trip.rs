@@ -201,6 +201,11 @@ fn an_unknown_major_version_is_refused_and_a_newer_minor_one_is_read() {
     let error = Recording::open(&dir).unwrap_err();
     assert!(matches!(error, StoreError::UnsupportedSchema { .. }));
     assert!(error.to_string().contains("schema 99.0"), "{error}");
+    assert!(error.to_string().ends_with("or a newer one"), "{error}");
+    let older = serde_json::json!({"schema_version": {"major": 1, "minor": 2}});
+    std::fs::write(&path, older.to_string()).unwrap();
+    let error = Recording::open(&dir).unwrap_err().to_string();
+    assert!(error.ends_with("read it with that version"), "{error}");
 }
 
 #[test]

@@ -303,3 +303,24 @@ fn a_kill_of_another_process_of_the_same_id_marks_nobody() {
     assert_eq!(row.victim_rss_anon_bytes, Some(Bytes(6 * PAGE)));
     assert_eq!(bench.row(TGID).oom_killed, Some(true));
 }
+
+#[test]
+fn of_a_copy_that_exec_replaces_only_what_it_grew_by_counts() {
+    let mut bench = Bench::new();
+    bench.take(fork(TGID, 0, 0));
+    assert_eq!(bench.row(TGID).inherited_rss_bytes, Some(Bytes(5 * PAGE)));
+    bench.take(sample(TGID, 10, 7));
+    assert_eq!(bench.row(TGID).peak_rss_bytes, Some(Bytes(7 * PAGE)));
+    let exec = Exec {
+        header: header(TGID, 10, 25),
+        is_member: 1,
+        ..Exec::new_zeroed()
+    };
+    bench.take(Event::Exec(exec, b"/bin/true", b""));
+    assert_eq!(bench.row(TGID).inherited_rss_bytes, Some(Bytes(0)));
+    assert_eq!(bench.row(TGID).peak_rss_bytes, Some(Bytes(2 * PAGE)));
+    bench.take(sample(TGID, 10, 1));
+    bench.take(Event::Exec(exec, b"/bin/false", b""));
+    let peak = bench.row(TGID).peak_rss_bytes;
+    assert_eq!(peak, Some(Bytes(2 * PAGE)), "the program's own peak stays");
+}
