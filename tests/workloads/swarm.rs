@@ -32,8 +32,8 @@ fn run(args: &Args) -> io::Result<()> {
     let mut ended: Vec<Ended> = Vec::with_capacity(count);
     let mut running = 0;
     for index in 0..count {
-        if rate > 0 {
-            let due_ns = start_ns + (index as u64 * 1_000_000_000 / rate).cast_signed();
+        if let Some(pause_ns) = 1_000_000_000_u64.checked_div(rate) {
+            let due_ns = start_ns + (index as u64 * pause_ns).cast_signed();
             let early_ns = due_ns - sys::clock_ns(libc::CLOCK_MONOTONIC);
             if early_ns > 0 {
                 sys::sleep_ns(early_ns);

@@ -133,6 +133,14 @@ fn follow_child(fork: &Fork, mm: Mm) -> u32 {
     0
 }
 
+#[inline(never)]
+fn follow_executing(tgid: u32, start_boot_ns: u64, mm: Mm, counts: &Counts, boot_ns: u64) -> u32 {
+    if !Space::follow(mm, tgid, start_boot_ns, counts, 0, boot_ns) {
+        count_loss(LossClass::Members);
+    }
+    0
+}
+
 /// Enters a process that called exec inside a target cgroup.
 #[inline(never)]
 fn enter_executing(task: Task, start_boot_ns: u64, mm: Mm, cgroup_id: u64) -> bool {
@@ -248,9 +256,7 @@ pub fn sched_process_exec(ctx: BtfTracePointContext) -> i32 {
     };
     if is_member {
         note_exec(task, mm, cgroup_id);
-        if !Space::follow(mm, tgid, start, &counts, 0, boot_ns) {
-            count_loss(LossClass::Members);
-        }
+        follow_executing(tgid, start, mm, &counts, boot_ns);
         VmState::follow(tgid, start, mm);
     } else if config!(offers_strangers) == 0 {
         return 0;
@@ -321,17 +327,19 @@ fn note_exec(task: Task, mm: Mm, cgroup_id: u64) -> u32 {
     0
 }
 
-/// Folds the peak of the address space that exec left behind into the member's.
-#[inline(always)]
-fn leave_image(member: &mut Member, tgid: u32) {
+/// Folds the peak of the address space that exec left behind into the member's. A function with
+/// a stack of its own, as above.
+#[inline(never)]
+fn leave_image(member: &mut Member, tgid: u32) -> u32 {
     let Some(space) = unfollow(Mm(member.mm), tgid) else {
-        return;
+        return 0;
     };
     let left_peak_pages = space.left_peak_pages();
     if space.is_recorders_copy == 0 && left_peak_pages > member.earlier_peak_pages {
         member.earlier_peak_pages = left_peak_pages;
         member.earlier_peak_boot_ns = space.peak_boot_ns;
     }
+    0
 }
 
 /// Copies the name of the file that runs (for a script, its interpreter) behind the event.

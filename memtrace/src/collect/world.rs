@@ -44,7 +44,8 @@ pub struct Introduction {
 #[derive(Debug, Default)]
 pub struct World {
     by_tgid: HashMap<Tgid, Upid>,
-    live: HashMap<Upid, Process>,
+    /// Boxed: a map has room for up to twice as many as it holds.
+    live: HashMap<Upid, Box<Process>>,
     ended: Vec<ProcessRow>,
     listed: Vec<Upid>,
     last_upid: i64,
@@ -92,7 +93,7 @@ impl World {
 
     /// A living process.
     pub fn process(&self, upid: Upid) -> Option<&Process> {
-        self.live.get(&upid)
+        self.live.get(&upid).map(Box::as_ref)
     }
 
     /// A living process, to be changed.
@@ -102,7 +103,7 @@ impl World {
             process.is_listed = true;
             self.listed.push(upid);
         }
-        Some(process)
+        Some(process.as_mut())
     }
 
     /// What is known of a process that is alive, or that ended lately.
@@ -120,7 +121,7 @@ impl World {
 
     /// Every living process.
     pub fn processes(&self) -> impl Iterator<Item = &Process> {
-        self.live.values()
+        self.live.values().map(Box::as_ref)
     }
 
     /// How many processes are alive.
@@ -200,7 +201,7 @@ impl World {
             is_listed: true,
             image,
         };
-        self.live.insert(upid, process);
+        self.live.insert(upid, Box::new(process));
         self.listed.push(upid);
         upid
     }
@@ -251,7 +252,7 @@ impl World {
 
     /// Ends a process: it leaves the living, and its last row is written.
     pub fn end(&mut self, upid: Upid, end: End) {
-        let Some(mut process) = self.live.remove(&upid) else {
+        let Some(mut process) = self.live.remove(&upid).map(|process| *process) else {
             return;
         };
         if self.by_tgid.get(&process.row.tgid) == Some(&upid) {

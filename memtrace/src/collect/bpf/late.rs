@@ -12,7 +12,7 @@ use memtrace_abi::{Ended, EndedKey, TaskSeen};
 use std::cmp::Reverse;
 
 /// So many starts and ends are applied at a time: their rows go to the store before the next.
-const STEPS_MAX: usize = 16 * 1024;
+const STEPS_MAX: usize = 8 * 1024;
 
 /// What is known and not yet applied.
 #[derive(Default)]
@@ -105,7 +105,13 @@ impl BpfBackend {
         self.late.kept = kept;
         // The living after the dead: who dies in between was kept, or is in the ring.
         let first = self.late.ended.len();
-        self.late.ended.extend(self.programs.take_ended()?);
+        let ended = self.programs.take_ended()?;
+        if first == 0 {
+            // No second copy of what can be megabytes.
+            self.late.ended = ended;
+        } else {
+            self.late.ended.extend(ended);
+        }
         let ended = self.late.ended.iter().enumerate().skip(first);
         for (at, (key, ended)) in ended {
             let steps = [

@@ -1,7 +1,7 @@
 use super::super::layout::Counting;
 use super::*;
 use crate::model::{ClockOffset, PageSize, WallNs};
-use memtrace_abi::EventHeader;
+use memtrace_abi::{EventHeader, Origin};
 use zerocopy::FromZeros;
 
 const PAGE: i64 = 4096;
