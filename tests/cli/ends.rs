@@ -107,3 +107,36 @@ fn after_its_duration_a_recording_ends_and_the_command_goes_on() -> Result<()> {
     assert_eq!(process(&recorded, pid.parse()?)?.exit_boot_ns, None);
     end(&pid)
 }
+
+#[test]
+fn the_recorders_own_peak_is_not_that_of_the_program_that_started_it() -> Result<()> {
+    use memtrace::model::SelfCostRow;
+    use std::os::unix::process::CommandExt;
+    const HELD: usize = 200 << 20;
+    let dir = tempfile::tempdir()?;
+    let place = dir.path().join("recording");
+    let mut command = Command::new(program::memtrace()?);
+    command
+        .args(["record", "--quiet", "-o"])
+        .arg(&place)
+        .args(["--", "true"]);
+    let hold = || {
+        // SAFETY: a mapping of our own, which exec takes away, and writes inside of it.
+        unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            let start = libc::mmap(std::ptr::null_mut(), HELD, protection, flags, -1, 0);
+            if start == libc::MAP_FAILED {
+                return Err(std::io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: what it does is safe between fork and exec: one system call.
+    unsafe { command.pre_exec(hold) };
+    assert!(command.status()?.success());
+    let costs: Vec<SelfCostRow> = memtrace::store::Recording::open(&place)?.rows()?;
+    let peak = costs.iter().filter_map(|row| row.peak_rss_bytes).max();
+    assert!(peak.is_some_and(|peak| peak.0 < HELD as i64), "{peak:?}");
+    Ok(())
+}

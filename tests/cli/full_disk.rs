@@ -2,6 +2,76 @@
 
 use super::*;
 
+#[test]
+fn a_file_that_may_not_grow_ends_the_recording_and_not_the_command() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    // In units of 512 bytes.
+    let script = r#"
+        ulimit -f 64
+        exec "$1" record -o "$2" -- sh -c '"$0" forkstorm --count 1500 >/dev/null; exit 5' "$3"
+    "#;
+    let output = shell(script)
+        .arg("sh")
+        .arg(program::memtrace()?)
+        .arg(dir.path().join("recording"))
+        .arg(program::workload()?)
+        .output()?;
+    let text = words(&output);
+    assert_eq!(output.status.code(), Some(5), "{text}");
+    assert!(
+        text.contains("stopped recording: ") && text.contains("no space is left"),
+        "{text}"
+    );
+    Ok(())
+}
+
+mod needs_freeze {
+    use super::*;
+    use memtrace_tests::need;
+
+    /// The disk hangs: what is written to it waits for as long as it is frozen.
+    #[test]
+    fn a_disk_that_hangs_keeps_nobody_who_is_told_to_end_and_what_is_missing_is_told() -> Result<()>
+    {
+        need::require("freeze");
+        let dir = tempfile::tempdir()?;
+        let script = r#"
+            set -e
+            cd "$1"; mkdir disk; truncate -s 64M image; mkfs.ext4 -q image
+            mount -o loop image disk
+            sleep 60 & target=$!
+            "$2" record -p $target -o disk/recording 2>words & recorder=$!
+            while ! [ -e disk/recording/run.json ]; do sleep 0.05; done
+            sleep 0.5
+            fsfreeze -f disk
+            sleep 7
+            kill -TERM $recorder
+            sleep 1
+            # It can't be gone before the kernel lets its thread go, but it has said it.
+            cat words
+            fsfreeze -u disk
+            set +e
+            wait $recorder; echo "ended with $?"
+            kill $target
+            umount disk
+        "#;
+        let output = shell_with_own_mounts(script)
+            .arg(dir.path())
+            .arg(program::memtrace()?)
+            .output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            text.contains("the disk takes nothing"),
+            "{text} {}",
+            words(&output)
+        );
+        assert!(text.contains("stopped recording: "), "{text}");
+        assert!(text.contains("the disk has taken nothing for"), "{text}");
+        assert!(text.contains("ended with 1"), "{text}");
+        Ok(())
+    }
+}
+
 mod needs_mount {
     use super::*;
     use memtrace::store::Recording;

@@ -151,3 +151,89 @@ fn who_asks_nothing_that_is_known_finds_the_door_closed_and_keeps_nobody_waiting
     }
     Ok(())
 }
+
+#[test]
+fn what_a_program_says_that_it_held_is_no_more_than_the_kernel_bears_out() -> Result<()> {
+    let (recorder, path) = of_ourselves()?;
+    let socket = sender(&path)?;
+    let forged: [&[u8]; 3] = [
+        br#"{"v":1,"kind":"peak","name":"a","boot_ns":1,"attrs":{"hiwater_bytes":4611686018427387904}}"#,
+        br#"{"v":1,"kind":"instant","name":"a","boot_ns":1,"attrs":{"rss_bytes":1152921504606846976}}"#,
+        br#"{"v":1,"kind":"instant","name":"a","boot_ns":1,"dropped":18446744073709551615}"#,
+    ];
+    for bytes in forged {
+        socket.send(bytes)?;
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    let recorded = recorder.stop()?;
+    let diags: Vec<DiagRow> = recorded.recording.rows()?;
+    let counted = |kind| -> i64 {
+        let rows = diags.iter().filter(|row| row.kind == Some(kind));
+        rows.filter_map(|row| row.count).sum()
+    };
+    assert_eq!(counted(DiagKind::RefusedClaims), 3, "{diags:#?}");
+    assert_eq!(counted(DiagKind::LostEvents), 0, "{diags:#?}");
+    let own = process(&recorded, std::process::id())?;
+    assert!(
+        own.peak_rss_bytes.is_some_and(|peak| peak.0 < 1 << 40),
+        "{own:?}"
+    );
+    let place = recorded.path();
+    let output = memtrace(["report".as_ref(), place.as_os_str()])?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(!text.contains("PiB") && !text.contains("EiB"), "{text}");
+    assert!(
+        text.contains("figures that programs told of themselves"),
+        "{text}"
+    );
+    Ok(())
+}
+
+#[test]
+fn marks_of_the_largest_size_as_fast_as_they_come_leave_the_recorder_under_its_ceiling()
+-> Result<()> {
+    use memtrace::model::{RECORDER_BYTES_MAX, SelfCostRow};
+    let (recorder, path) = of_ourselves()?;
+    let until = std::time::Instant::now() + Duration::from_secs(2);
+    let senders: Vec<_> = (0..2)
+        .map(|_| {
+            let path = path.clone();
+            std::thread::spawn(move || -> Result<(i64, i64)> {
+                let socket = sender(&path)?;
+                socket.set_nonblocking(true)?;
+                let large = format!(r#","attrs":{{"x":"{}"}}"#, "y".repeat(32_000));
+                let bytes = message("large", &large);
+                let (mut sent, mut refused) = (0, 0);
+                while std::time::Instant::now() < until {
+                    match socket.send(&bytes) {
+                        Ok(_) => sent += 1,
+                        Err(_) => refused += 1,
+                    }
+                }
+                Ok((sent, refused))
+            })
+        })
+        .collect();
+    let mut sent = 0;
+    for sender in senders {
+        sent += sender.join().map_err(|_| anyhow::anyhow!("a sender"))??.0;
+    }
+    let recorded = recorder.stop()?;
+    let marks: Vec<MarkRow> = recorded.recording.rows()?;
+    let written = i64::try_from(marks.iter().filter(|row| row.name == "large").count())?;
+    let diags: Vec<DiagRow> = recorded.recording.rows()?;
+    let lost: i64 = diags
+        .iter()
+        .filter(|row| row.kind == Some(DiagKind::LostEvents))
+        .filter_map(|row| row.count)
+        .sum();
+    assert_eq!(written + lost, sent, "each is there or counted");
+    let costs: Vec<SelfCostRow> = recorded.recording.rows()?;
+    let peak = costs.iter().filter_map(|row| row.peak_rss_bytes).max();
+    assert!(
+        peak.is_some_and(|peak| peak < RECORDER_BYTES_MAX),
+        "{peak:?}"
+    );
+    println!("{sent} sent, {written} written, {lost} counted, peak {peak:?}");
+    Ok(())
+}

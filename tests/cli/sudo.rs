@@ -110,4 +110,67 @@ mod needs_root {
         assert!(count > 5, "{count} files and directories");
         Ok(())
     }
+
+    /// A file that root alone may read, and where anybody may put something.
+    fn secret(dir: &Path) -> Result<(std::path::PathBuf, std::path::PathBuf)> {
+        use std::os::unix::fs::PermissionsExt;
+        let secret = dir.join("secret");
+        std::fs::write(&secret, "INFO:     Application startup complete.\n")?;
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600))?;
+        let open = dir.join("open");
+        std::fs::create_dir(&open)?;
+        std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777))?;
+        Ok((secret, open))
+    }
+
+    #[test]
+    fn a_file_that_the_caller_names_is_read_with_the_callers_rights() -> Result<()> {
+        need::require("root");
+        let dir = home_of_tools()?;
+        let (secret, _) = secret(dir.path())?;
+        for option in [
+            "--marks-from",
+            "--roles",
+            "--marks-from-output --mark-rules",
+        ] {
+            let options = format!("{option} '{}'", secret.display());
+            let output = behind_sudo(dir.path(), &options, "true")?;
+            let text = words(&output);
+            assert_eq!(output.status.code(), Some(1), "{option}: {text}");
+            assert!(text.contains("opened as nobody, who called sudo"), "{text}");
+            assert!(!text.contains("Application"), "{text}");
+        }
+        let options = format!("--as-root --marks-from '{}'", secret.display());
+        let output = behind_sudo(dir.path(), &options, "true")?;
+        assert!(output.status.success(), "{}", words(&output));
+        Ok(())
+    }
+
+    #[test]
+    fn a_log_that_becomes_a_link_leads_where_the_caller_may_go() -> Result<()> {
+        use memtrace::model::{MarkRow, MarkSource};
+        need::require("root");
+        let dir = home_of_tools()?;
+        let (secret, open) = secret(dir.path())?;
+        let own = open.join("own");
+        let log = open.join("log");
+        let command = format!(
+            "sh -c 'ln -s \"{}\" \"{log}\"; sleep 0.5; \
+             echo \"INFO:     Application startup complete.\" >\"{own}\"; \
+             ln -sfn \"{own}\" \"{log}\"; sleep 0.5'",
+            secret.display(),
+            log = log.display(),
+            own = own.display(),
+        );
+        let options = format!("--marks-from '{}'", log.display());
+        let output = behind_sudo(dir.path(), &options, &command)?;
+        assert!(output.status.success(), "{}", words(&output));
+        let place = dir.path().join("recording");
+        let marks: Vec<MarkRow> = memtrace::store::Recording::open(&place)?.rows()?;
+        let marks = marks
+            .iter()
+            .filter(|row| row.source == Some(MarkSource::File));
+        assert_eq!(marks.count(), 1, "of the file that the caller may read");
+        Ok(())
+    }
 }

@@ -49,6 +49,11 @@ pub const NEEDS: &[Need] = &[
         probe: mount,
     },
     Need {
+        word: "freeze",
+        doc: "the right to mount a file system on a loop device and to freeze it",
+        probe: freeze,
+    },
+    Need {
         word: "cgroup2",
         doc: "the memory controller on the v2 hierarchy, with pressure (PSI)",
         probe: cgroup2,
@@ -160,6 +165,21 @@ fn root() -> Result<(), String> {
     match unsafe { libc::geteuid() } {
         0 => Ok(()),
         uid => Err(format!("this is user {uid}")),
+    }
+}
+
+fn freeze() -> Result<(), String> {
+    let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let script = "cd \"$1\" && mkdir disk && truncate -s 4M image && mkfs.ext4 -q image && \
+                  mount -o loop image disk && fsfreeze -f disk && fsfreeze -u disk && umount disk";
+    let tried = Command::new("unshare")
+        .args(["--mount", "sh", "-c", script, "sh"])
+        .arg(dir.path())
+        .output()
+        .map_err(|error| format!("unshare can't be run: {error}"))?;
+    match tried.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&tried.stderr).trim().to_owned()),
     }
 }
 

@@ -9,6 +9,7 @@ mod compiler;
 mod debian;
 mod deny;
 mod ebpf;
+mod lab;
 mod macos;
 mod memtrace;
 mod python;
@@ -43,6 +44,8 @@ enum Task {
     Memtrace(memtrace::Args),
     /// Measure what memtrace promises.
     Bench(bench::Args),
+    /// Hold memtrace against an independent tracer; print what was asked for and found.
+    Lab(lab::Args),
     /// Check licences and origins of dependencies.
     Deny(deny::Args),
     /// Type-check memtrace for macOS.
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Task::Schema(args) => schema::run(&args),
         Task::Memtrace(args) => memtrace::run(&args),
         Task::Bench(args) => bench::run(&args),
+        Task::Lab(args) => lab::run(&args),
         Task::Deny(args) => deny::run(&args),
         Task::Macos(args) => macos::run(&args),
         Task::Python(args) => python::run(&args),

@@ -1,5 +1,5 @@
 //! `cargo xtask python`: tests the Python package with the machine's Python, in an
-//! environment of its own, installed as a user installs it.
+//! environment of its own, installed as a user installs it, and checks the code of the lab.
 
 use crate::{debian, sh};
 use anyhow::{Result, bail};
@@ -44,17 +44,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             .args(["--no-deps", "--force-reinstall"])
             .arg(&package),
     )?;
-    let check = |program: &str, words: &[&str]| {
-        sh::run(
-            Command::new(bin.join(program))
-                .args(words)
-                .current_dir(&package),
-        )
+    let run_in = |dir: &Path, program: &str, words: &[&str]| {
+        sh::run(Command::new(bin.join(program)).args(words).current_dir(dir))
     };
-    check("pytest", &["--quiet"])?;
-    check("mypy", &[])?;
-    check("ruff", &["check"])?;
-    check("ruff", &["format", "--check"])
+    run_in(&package, "pytest", &["--quiet"])?;
+    for dir in [&package, &sh::root().join("tests/lab")] {
+        run_in(dir, "mypy", &[])?;
+        run_in(dir, "ruff", &["check"])?;
+        run_in(dir, "ruff", &["format", "--check"])?;
+    }
+    Ok(())
 }
 
 fn pip(bin: &Path) -> Command {

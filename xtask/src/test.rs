@@ -114,6 +114,22 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
+/// How many tests have this in their name.
+pub(crate) fn count_named(name: &str) -> Result<usize> {
+    let has_nextest = sh::capture(at_root().args(["nextest", "--version"])).is_ok();
+    Ok(list(has_nextest, &Chosen::Module(name.to_owned()))?.len())
+}
+
+/// Runs the tests that have this in their name, of those that can run here.
+pub(crate) fn run_named(name: &str) -> Result<()> {
+    run(&Args {
+        without: vec!["ray".to_owned()],
+        no_root: false,
+        no_skips: false,
+        runner: vec![name.to_owned()],
+    })
+}
+
 /// Ray in an environment of its own, as the tests of roles look for it.
 fn install_ray() -> Result<()> {
     let venv = sh::target_dir().join("ray");

@@ -136,7 +136,9 @@ pub(super) fn display(title: Option<&str>, comm: &str) -> String {
 /// What processes that do the same thing have in common: the program (and for an interpreter
 /// what it runs), with numbers masked.
 pub(super) fn shape(name: &str) -> String {
-    let mut words = name.split(' ').filter(|word| !word.is_empty());
+    // A snippet for an interpreter has line breaks.
+    let is_between = |c: char| c.is_whitespace() || c.is_control();
+    let mut words = name.split(is_between).filter(|word| !word.is_empty());
     let program = words.next().unwrap_or_default();
     if !is_interpreter(program) {
         return mask_numbers(program);
@@ -304,6 +306,7 @@ mod tests {
             ("cc1plus -quiet /tmp/a.cpp", "cc1plus"),
             ("python3 train.py --lr 3", "python3 train.py"),
             ("python3.12 -B -c from x import y", "python3.12 -B -c from"),
+            ("python3 -c \nimport sys\nif x", "python3 -c import"),
             ("pythonic tool", "pythonic"),
             ("VLLM::Worker_DP0_PP0_TP1", "VLLM::Worker_DP#_PP#_TP#"),
             ("", ""),

@@ -14,6 +14,7 @@ mod report;
 mod schema;
 mod values;
 
+use crate::host::give_up_capabilities;
 use crate::report::visible;
 use clap::{Parser, Subcommand};
 use std::io::{IsTerminal, Write};
@@ -49,6 +50,10 @@ enum Command {
 pub fn main() -> ExitCode {
     log_to_stderr();
     let cli = Cli::try_parse().unwrap_or_else(|error| record::advise(error).exit());
+    // What its file may do is for observing processes, not for reading files that a user names.
+    if !matches!(cli.command, Command::Record(_) | Command::Doctor(_)) {
+        give_up_capabilities();
+    }
     let outcome = match cli.command {
         Command::Record(args) => record::run(args),
         Command::Report(args) => report::run(args),

@@ -5,7 +5,7 @@ use super::values::{
     BackendChoice, BackendParser, ProbeParser, parse_duration, parse_interval, parse_percent,
     parse_regex, parse_size,
 };
-use crate::host::{HostFacts, ProbeChoice};
+use crate::host::{HostFacts, Person, ProbeChoice, as_person};
 use crate::model::{
     self, Bytes, DurationNs, Framework, GpuInfo, MarkRule, Rules, RunInfo, Target, Tgid,
 };
@@ -16,7 +16,8 @@ use crate::session::{
 use anyhow::{Context, bail};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::ffi::OsString;
-use std::io::{IsTerminal, Write};
+use std::io::{IsTerminal, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -158,7 +159,9 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let facts = HostFacts::read();
     let target = target(&args);
-    let roles = rules(args.roles.as_deref())?;
+    let person = Person::behind(&facts, args.as_root);
+    let person = person.as_ref();
+    let roles = rules(args.roles.as_deref(), person)?;
     let user = if args.as_root {
         CommandUser::same()
     } else {
@@ -184,11 +187,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             .context("failed to pass on what the command writes")?;
     }
     if args.marks_from_output || !args.marks_from.is_empty() {
-        let rules = mark_rules(args.mark_rules.as_deref())?;
+        let rules = mark_rules(args.mark_rules.as_deref(), person)?;
         args.marks_from
             .iter()
-            .try_for_each(|file| check_log(file))?;
-        marks.read_lines(rules, args.marks_from);
+            .try_for_each(|file| check_log(file, person))?;
+        marks.read_lines(rules, args.marks_from, person.cloned());
     }
     let options = Options {
         target,
@@ -241,29 +244,56 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// A file of rules is longer than this only by mistake.
+const RULES_BYTES_MAX: u64 = 4 << 20;
+
 /// The rules for lines that are marks.
-fn mark_rules(own: Option<&Path>) -> anyhow::Result<Vec<MarkRule>> {
+fn mark_rules(own: Option<&Path>, person: Option<&Person>) -> anyhow::Result<Vec<MarkRule>> {
     let Some(path) = own else {
         return Ok(model::builtin_mark_rules()?);
     };
     let shown = path.display().to_string();
-    let text = std::fs::read_to_string(path)
+    let text = read_rules(path, person)
         .with_context(|| format!("failed to read the rules for marks, {shown}"))?;
     Ok(model::mark_rules(&shown, &text)?)
 }
 
-/// A log file may appear later; what is there has to be one.
-fn check_log(path: &Path) -> anyhow::Result<()> {
-    let problem = match std::fs::metadata(path) {
-        Ok(metadata) if !metadata.is_file() => "it is no file",
-        Ok(_) => match std::fs::File::open(path) {
-            Ok(_) => return Ok(()),
-            Err(error) => return Err(error).with_context(|| no_log(path)),
-        },
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error).with_context(|| no_log(path)),
-    };
-    bail!("{}: {problem}", no_log(path))
+/// Reads a file that the person named, with that person's rights.
+fn read_rules(path: &Path, person: Option<&Person>) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let opened = as_person(person, || std::fs::File::open(path));
+    let read = opened.and_then(|file| file.take(RULES_BYTES_MAX + 1).read_to_string(&mut text));
+    read.map_err(|error| refused(error, person))?;
+    if text.len() as u64 > RULES_BYTES_MAX {
+        bail!("it has more than {RULES_BYTES_MAX} bytes");
+    }
+    Ok(text)
+}
+
+/// Says as whom a file was opened, where that is why it was refused.
+fn refused(error: std::io::Error, person: Option<&Person>) -> anyhow::Error {
+    match person {
+        Some(person) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            anyhow::anyhow!("{error}: {person}")
+        }
+        _ => error.into(),
+    }
+}
+
+/// A log file may appear later; what is there has to be one. It is opened without waiting: a
+/// FIFO would wait for its writer.
+fn check_log(path: &Path, person: Option<&Person>) -> anyhow::Result<()> {
+    let metadata = as_person(person, || {
+        let mut options = std::fs::File::options();
+        let file = options.read(true).custom_flags(libc::O_NONBLOCK);
+        file.open(path)?.metadata()
+    });
+    match metadata {
+        Ok(metadata) if !metadata.is_file() => bail!("{}: it is no file", no_log(path)),
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(refused(error, person)).with_context(|| no_log(path)),
+    }
 }
 
 fn no_log(path: &Path) -> String {
@@ -271,13 +301,13 @@ fn no_log(path: &Path) -> String {
 }
 
 /// The rules for roles, with those of a file first.
-fn rules(file: Option<&Path>) -> anyhow::Result<Rules> {
+fn rules(file: Option<&Path>, person: Option<&Person>) -> anyhow::Result<Rules> {
     let Some(path) = file else {
         return Ok(Rules::builtin()?);
     };
     let shown = path.display();
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("failed to read the rules in {shown}"))?;
+    let text =
+        read_rules(path, person).with_context(|| format!("failed to read the rules in {shown}"))?;
     Rules::with(&text).with_context(|| format!("the rules in {shown} can't be used"))
 }
 

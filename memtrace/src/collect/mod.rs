@@ -6,6 +6,7 @@
 
 #[cfg(target_os = "linux")]
 pub mod bpf;
+mod ceiling;
 #[cfg(target_os = "linux")]
 pub mod cgroup;
 mod container;
@@ -36,13 +37,14 @@ pub mod sysinfo;
 mod targets;
 mod world;
 
+pub use ceiling::{Ceiling, Part, Share};
 pub use container::container_id;
 #[cfg(target_os = "linux")]
 pub use ray::RayDrivers;
 pub use roles::Roles;
 pub use sections::{Reply, SectionNews, Sections};
 pub use targets::Targets;
-pub use world::{Birth, End, Introduction, Peak, Process, World, exit_row};
+pub use world::{Birth, End, Introduction, NAME_BYTES_KEPT, Peak, Process, World, exit_row};
 
 use crate::model::{
     BootNs, Bytes, ClockOffset, DiagKind, DiagRow, DurationNs, GpuInfo, Record, Severity, Upid,

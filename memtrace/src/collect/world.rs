@@ -4,15 +4,16 @@
 mod images;
 mod process;
 
-pub use process::{End, Peak, Process};
+pub use process::{End, NAME_BYTES_KEPT, Peak, Process};
 
-use super::{SectionNews, Tick};
+use super::{Ceiling, Part, SectionNews, Tick};
 use crate::model::{
     BootNs, Bytes, DurationNs, FirstSeenBy, MemRow, MemSource, ProcessRow, Record, Role, Tgid, Upid,
 };
 use images::Images;
 use process::{may_be_oom_killed, note_status};
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 /// How a process came to be known.
 #[derive(Clone, Debug)]
@@ -60,6 +61,11 @@ pub struct World {
     introduced: Vec<Introduction>,
     invited: Vec<Tgid>,
     section_news: Vec<SectionNews>,
+    ceiling: Arc<Ceiling>,
+    memory: Option<Bytes>,
+    peak_noise: Option<Bytes>,
+    /// Processes whose names were cut since this was last asked.
+    cut_names_count: i64,
     /// The latest of those whose last row was written, because news can come after a
     /// process's end: that it was killed, what waiting for it told.
     recently_ended: VecDeque<ProcessRow>,
@@ -200,6 +206,8 @@ impl World {
             has_new_peak: false,
             is_listed: true,
             image,
+            names: self.ceiling.charge(Part::Names, 0),
+            were_names_cut: false,
         };
         self.live.insert(upid, Box::new(process));
         self.listed.push(upid);
@@ -271,6 +279,47 @@ impl World {
         if let Some(process) = self.live.get_mut(&upid) {
             process.raise_peak(peak);
         }
+    }
+
+    /// Notes how much memory the machine has.
+    pub fn set_memory(&mut self, memory: Option<Bytes>) {
+        self.memory = memory;
+    }
+
+    /// How much memory the machine has; `None` when unknown.
+    pub fn memory(&self) -> Option<Bytes> {
+        self.memory
+    }
+
+    /// Notes that every peak is seen, between two looks too, and how far two readings of the
+    /// same one can be apart.
+    pub fn note_peaks_are_seen(&mut self, noise: Bytes) {
+        self.peak_noise = Some(noise);
+    }
+
+    /// Whether every peak is seen.
+    pub fn are_peaks_seen(&self) -> bool {
+        self.peak_noise.is_some()
+    }
+
+    /// Whether a process can have held so much until `at`: it is no more than was seen of it,
+    /// where every peak is seen, and than the machine has. `None` while that is not known yet.
+    pub fn can_have_held(&self, upid: Upid, bytes: Bytes, at: BootNs) -> Option<bool> {
+        if self.memory.is_some_and(|memory| bytes > memory) {
+            return Some(false);
+        }
+        let (Some(noise), Some(row)) = (self.peak_noise, self.row(upid)) else {
+            return Some(true);
+        };
+        let peak = row.peak_rss_bytes.unwrap_or_default();
+        let error = row.peak_error_bytes.unwrap_or_default().max(noise);
+        if bytes <= peak + error {
+            return Some(true);
+        }
+        // What it held last is seen at the next look, or at its end.
+        let is_all_seen =
+            row.exit_boot_ns.is_some() || self.snapshot_at.is_some_and(|seen| seen > at);
+        is_all_seen.then_some(false)
     }
 
     /// Sets a process's peak to what a better authority says at its end, also where that is
@@ -361,6 +410,9 @@ impl World {
             };
             process.is_listed = false;
             if process.is_dirty {
+                process.keep_names();
+                let were_cut = std::mem::take(&mut process.were_names_cut);
+                self.cut_names_count += i64::from(were_cut);
                 process.write(out);
             }
         }
@@ -405,6 +457,17 @@ impl World {
             },
         );
         Some(upid)
+    }
+
+    /// The memory that is shared out to whatever others decide the size of.
+    pub fn ceiling(&self) -> &Arc<Ceiling> {
+        &self.ceiling
+    }
+
+    /// Processes whose command line was cut since the last call, because those of all others
+    /// took all the room that there is.
+    pub fn take_cut_names(&mut self) -> i64 {
+        std::mem::take(&mut self.cut_names_count)
     }
 
     /// Processes that were ever entered.

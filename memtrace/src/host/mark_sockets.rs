@@ -2,12 +2,19 @@
 //! named after its process, in a directory that only its user or root can write.
 
 use crate::model::QUESTION_SOCKET_SUFFIX;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Root's, whose sockets belong to the user behind sudo.
 const SYSTEM: &str = "/run/memtrace";
+
+/// Another recorder that starts takes far less time than this.
+const LOCK_TRIES: u32 = 50;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// As whom this process acts.
 pub fn euid() -> u32 {
@@ -62,6 +69,56 @@ pub fn make_directory(directory: &Path) -> io::Result<()> {
     }
 }
 
+/// Removes the sockets of recorders that were killed: those of a directory where nobody takes
+/// what is sent. Of two recorders that start in one moment, only one does so; and while it does,
+/// the other waits with its own, or it could be taken for a dead one's with the same process id.
+/// Gives the right to do so back when what is answered is dropped.
+///
+/// # Errors
+/// When the directory can't be read.
+pub fn remove_dead(directory: &Path) -> io::Result<File> {
+    let here = File::open(directory)?;
+    for _ in 0..LOCK_TRIES {
+        match here.try_lock() {
+            Ok(()) => {
+                remove_dead_in(directory);
+                break;
+            }
+            // One that was stopped in the midst of it does not keep us.
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::Error(_)) => break,
+        }
+    }
+    Ok(here)
+}
+
+fn remove_dead_in(directory: &Path) {
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let marks = match name.strip_suffix(QUESTION_SOCKET_SUFFIX) {
+            Some(marks) => path.with_file_name(marks),
+            None => path.clone(),
+        };
+        // Of the two sockets of a recorder this is made first and removed first.
+        let is_dead = marks.extension().is_some_and(|word| word == "sock") && is_deaf(&marks);
+        if is_dead {
+            let _ = std::fs::remove_file(&path);
+        }
+    }
+}
+
+/// Whether nobody listens at a socket for datagrams. A connection to it disturbs nobody.
+fn is_deaf(socket: &Path) -> bool {
+    let probe = UnixDatagram::unbound().and_then(|probe| probe.connect(socket));
+    probe.is_err_and(|error| {
+        matches!(
+            error.kind(),
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound
+        )
+    })
+}
+
 /// The sockets of recordings that run for `uid`, as far as their files tell: a recorder
 /// that was killed leaves its file behind.
 pub fn of_user(uid: u32) -> Vec<PathBuf> {
@@ -79,4 +136,41 @@ pub fn of_user(uid: u32) -> Vec<PathBuf> {
         .collect();
     found.sort();
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_of_dead_recorders_go_and_those_of_living_ones_stay() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let name = |name: &str| dir.path().join(name);
+        let living = UnixDatagram::bind(name("1.sock")).expect("a socket");
+        for made in ["2.sock", "4.sock"] {
+            drop(UnixDatagram::bind(name(made)).expect("a socket"));
+        }
+        for made in ["1.sock.ask", "2.sock.ask", "3.sock.ask", "notes"] {
+            std::fs::write(name(made), "").expect("a file");
+        }
+        drop(remove_dead(dir.path()).expect("read"));
+        let mut left: Vec<String> = std::fs::read_dir(dir.path())
+            .expect("read")
+            .flatten()
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect();
+        left.sort();
+        assert_eq!(left, ["1.sock", "1.sock.ask", "notes"]);
+        drop(living);
+    }
+
+    #[test]
+    fn a_recorder_that_was_stopped_while_it_removed_keeps_nobody() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let stopped = File::open(dir.path()).expect("open");
+        stopped.lock().expect("locked");
+        drop(UnixDatagram::bind(dir.path().join("2.sock")).expect("a socket"));
+        drop(remove_dead(dir.path()).expect("read"));
+        assert!(dir.path().join("2.sock").exists(), "it is the other's turn");
+    }
 }

@@ -16,6 +16,7 @@ mod gpu;
 pub mod mark_sockets;
 #[cfg(target_os = "linux")]
 mod mounts;
+mod person;
 #[cfg(not(target_os = "linux"))]
 mod platform;
 #[cfg(target_os = "linux")]
@@ -32,5 +33,6 @@ pub use capability::{Capabilities, Capability};
 pub use cgroup::{CgroupVersion, MemoryHierarchy};
 pub use facts::{HidePid, HostFacts, Lockdown, SudoUser};
 pub use gpu::{GpuCall, NvmlSurvey};
+pub use person::{Person, as_person, give_up_capabilities};
 pub use plan::{Backend, Obstacle, Plan, PlanError};
 pub use probes::{ProbeChoice, ProbeCosts, ProbeObstacle, ProbeWay, Slowdown};

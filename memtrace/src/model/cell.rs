@@ -65,6 +65,10 @@ pub trait Cell: Sized {
     const NULLABLE: bool = false;
     /// The words a cell can hold, where the set is closed.
     const WORDS: &'static [(&'static str, &'static str)] = &[];
+    /// Bytes that it holds outside of its row.
+    fn heap_bytes(&self) -> usize {
+        0
+    }
     /// Writes this cell.
     fn put(&self, sink: &mut impl CellSink);
     /// Reads this cell.
@@ -143,6 +147,9 @@ number_cell!(
 impl Cell for String {
     const TYPE: ColumnType = ColumnType::Utf8;
     const UNIT: Option<&'static str> = None;
+    fn heap_bytes(&self) -> usize {
+        self.capacity()
+    }
     fn put(&self, sink: &mut impl CellSink) {
         sink.utf8(Some(self));
     }
@@ -155,6 +162,9 @@ impl Cell for Option<String> {
     const TYPE: ColumnType = ColumnType::Utf8;
     const UNIT: Option<&'static str> = None;
     const NULLABLE: bool = true;
+    fn heap_bytes(&self) -> usize {
+        self.as_ref().map_or(0, String::capacity)
+    }
     fn put(&self, sink: &mut impl CellSink) {
         sink.utf8(self.as_deref());
     }

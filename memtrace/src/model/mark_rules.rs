@@ -30,8 +30,10 @@ pub struct MarkRule {
     pub contains: Option<String>,
     /// What the line must match as well. Its named groups are attributes.
     pub pattern: Option<Regex>,
-    /// Phases that end here too, if the same log began them.
+    /// Phases of the line's process that end here too, if the same log began them.
     pub ends: Vec<String>,
+    /// The same, of the line's process and of all its descendants.
+    pub ends_in_tree: Vec<String>,
     /// Lines that the rule is for.
     pub examples: Vec<String>,
 }
@@ -82,6 +84,8 @@ struct WrittenRule {
     r#match: Option<Spanned<String>>,
     #[serde(default)]
     ends: Vec<String>,
+    #[serde(default)]
+    ends_in_tree: Vec<String>,
     #[serde(default)]
     examples: Vec<String>,
 }
@@ -161,6 +165,7 @@ impl WrittenRule {
             contains: self.contains.map(Spanned::into_inner),
             pattern,
             ends: self.ends,
+            ends_in_tree: self.ends_in_tree,
             examples: self.examples,
         })
     }
@@ -212,7 +217,8 @@ mod tests {
             begins.any(|rule| rule.name == *name)
         };
         for rule in &rules {
-            assert!(rule.ends.iter().all(begins), "{rule:?}");
+            let mut ended = rule.ends.iter().chain(&rule.ends_in_tree);
+            assert!(ended.all(begins), "{rule:?}");
             if rule.kind == MarkRuleKind::End {
                 assert!(begins(&rule.name), "{rule:?}");
             }

@@ -28,7 +28,10 @@ pub use question::{
     QUESTION_SOCKET_SUFFIX,
 };
 pub use roles::{Found, Looks, MAIN, Role, Rules, RulesError, says_little};
-pub use run::{Framework, GpuInfo, RunInfo, RunState, SCHEMA_VERSION, SchemaVersion, Target};
+pub use run::{
+    Framework, GpuInfo, RECORDER_BYTES_MAX, RunInfo, RunState, SCHEMA_VERSION, SchemaVersion,
+    Target,
+};
 pub use table::{Column, Row, Table};
 pub use tables::{
     CacheSource, CachedFileRow, CgroupMemRow, DiagKind, DiagRow, Fate, FirstSeenBy, LeftObjectRow,

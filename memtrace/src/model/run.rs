@@ -5,6 +5,9 @@ use super::units::{Bytes, DurationNs, Tgid};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+/// What the resident memory of a recorder stays under, whatever it records.
+pub const RECORDER_BYTES_MAX: Bytes = Bytes(256 << 20);
+
 /// The version of the tables this build writes. A new nullable column raises the minor
 /// part, a changed meaning the major part.
 pub const SCHEMA_VERSION: SchemaVersion = SchemaVersion { major: 2, minor: 0 };

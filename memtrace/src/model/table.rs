@@ -44,6 +44,8 @@ impl Table {
 pub trait Row: Sized {
     /// The table this row belongs to.
     const TABLE: &'static Table;
+    /// Bytes that it holds outside of itself.
+    fn heap_bytes(&self) -> usize;
     /// Writes every cell, left to right.
     fn put(&self, sink: &mut impl CellSink);
     /// Reads every cell, left to right.
@@ -82,6 +84,9 @@ macro_rules! table {
                     words: <$type as $crate::model::Cell>::WORDS,
                 }),+],
             };
+            fn heap_bytes(&self) -> usize {
+                0 $(+ $crate::model::Cell::heap_bytes(&self.$column))+
+            }
             fn put(&self, sink: &mut impl $crate::model::CellSink) {
                 $($crate::model::Cell::put(&self.$column, sink);)+
             }

@@ -4,9 +4,10 @@
 
 #[cfg(target_os = "linux")]
 use super::relay::Relays;
-use crate::collect::Collector;
 #[cfg(target_os = "linux")]
 use crate::collect::marks::{Followed, MarkCollector, MarkSocket, MarkSources, SocketError};
+use crate::collect::{Collector, World};
+use crate::host::Person;
 #[cfg(target_os = "linux")]
 use crate::model::MARK_SOCKET_VARIABLE;
 use crate::model::{MarkRule, Tgid};
@@ -107,20 +108,27 @@ impl Marks {
         Ok(())
     }
 
-    /// Takes marks from the lines of these files too, and of the output, by these rules.
-    pub fn read_lines(&mut self, rules: Vec<MarkRule>, files: Vec<PathBuf>) {
+    /// Takes marks from the lines of these files too, and of the output, by these rules. The
+    /// files are opened as the person who named them, where that is not who memtrace runs as.
+    pub fn read_lines(
+        &mut self,
+        rules: Vec<MarkRule>,
+        files: Vec<PathBuf>,
+        person: Option<Person>,
+    ) {
         #[cfg(target_os = "linux")]
         {
             self.sources.rules = rules;
             self.sources.files = files;
+            self.sources.person = person;
         }
         #[cfg(not(target_os = "linux"))]
-        let _ = (rules, files);
+        let _ = (rules, files, person);
     }
 
     /// Begins to listen; or says why not.
     #[cfg(target_os = "linux")]
-    pub(super) fn listen(mut self) -> Result<Listening, String> {
+    pub(super) fn listen(mut self, world: &World) -> Result<Listening, String> {
         let path = match self.socket {
             Ok(socket) => {
                 let path = socket.path().to_string_lossy().into_owned();
@@ -132,7 +140,8 @@ impl Marks {
         let logs = Logs {
             followed: self.sources.followed.clone(),
         };
-        let collector = MarkCollector::start(self.sources).map_err(|error| error.to_string())?;
+        let collector =
+            MarkCollector::start(self.sources, world).map_err(|error| error.to_string())?;
         Ok(Listening {
             collector: Box::new(collector),
             path,
@@ -142,7 +151,7 @@ impl Marks {
 
     /// Says why not.
     #[cfg(not(target_os = "linux"))]
-    pub(super) fn listen(self) -> Result<Listening, String> {
+    pub(super) fn listen(self, _: &World) -> Result<Listening, String> {
         Err("only Linux tells whose a message is".to_owned())
     }
 }

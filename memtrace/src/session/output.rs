@@ -1,16 +1,26 @@
 //! Where rows go: a thread of its own owns the store's writer, so that a slow disk never
-//! stops the collectors until the channel is full; then they wait and the kernel counts
-//! what is lost.
+//! stops the collectors until what waits takes all the room that there is for it; then they wait
+//! and the kernel counts what is lost. Nobody waits for the disk in a way that no signal ends: it
+//! can hang for ever.
 
-use crate::model::{Record, RunInfo};
+use crate::collect::{Ceiling, Part, Share};
+use crate::host::clock;
+use crate::model::{BootNs, DurationNs, Record, RunInfo};
 use crate::store::{Stats, StoreError, Writer};
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-/// Batches that may wait for the disk: some seconds of a busy tree.
-const BATCHES_MAX: usize = 64;
+/// A disk that takes nothing for so long is told of.
+const TOLD_AFTER: DurationNs = DurationNs(1_000_000_000);
+/// Who was told to end does not wait for a disk that has taken nothing for longer than this.
+/// Until then it may be one that is only slow.
+const GIVEN_UP_AFTER: DurationNs = DurationNs(5_000_000_000);
+/// How often a recording that ends looks whether all is written.
+const LOOK: Duration = Duration::from_millis(2);
 
 /// The recording could not be created or written.
 #[derive(Debug, thiserror::Error)]
@@ -27,10 +37,38 @@ pub enum OutputError {
 }
 
 enum Message {
-    Rows(Vec<Record>),
+    /// Rows, and the room that they take until they are written.
+    Rows(Vec<Record>, Share),
     Flush,
     Sync,
     Finish(Box<RunInfo>),
+}
+
+/// What rows are written with.
+trait Sink {
+    fn append(&mut self, row: &Record) -> Result<(), StoreError>;
+    fn flush(&mut self) -> Result<(), StoreError>;
+    fn sync(&mut self) -> Result<(), StoreError>;
+    fn finish(self, info: RunInfo) -> Result<Stats, StoreError>;
+    fn stats(&self) -> Stats;
+}
+
+impl Sink for Writer {
+    fn append(&mut self, row: &Record) -> Result<(), StoreError> {
+        Self::append(self, row)
+    }
+    fn flush(&mut self) -> Result<(), StoreError> {
+        Self::flush(self)
+    }
+    fn sync(&mut self) -> Result<(), StoreError> {
+        Self::sync(self)
+    }
+    fn finish(self, info: RunInfo) -> Result<Stats, StoreError> {
+        Self::finish(self, info)
+    }
+    fn stats(&self) -> Stats {
+        Self::stats(self)
+    }
 }
 
 /// What the writing thread tells back.
@@ -38,14 +76,18 @@ enum Message {
 struct Shared {
     stats: Stats,
     failure: Option<StoreError>,
+    /// Since when it is at what it does, other than closing the recording, which takes its time.
+    busy_since: Option<BootNs>,
 }
 
 /// The sending side.
 pub(super) struct Output {
     dir: PathBuf,
-    sender: SyncSender<Message>,
+    ceiling: Arc<Ceiling>,
+    sender: Sender<Message>,
     shared: Arc<Mutex<Shared>>,
     thread: JoinHandle<Result<Stats, StoreError>>,
+    is_stall_told: Cell<bool>,
 }
 
 impl Output {
@@ -55,6 +97,7 @@ impl Output {
         dir: &Path,
         info: &RunInfo,
         owner: Option<(u32, u32)>,
+        ceiling: &Arc<Ceiling>,
     ) -> Result<Self, OutputError> {
         let writer = Writer::create(dir, info)?;
         if let Some((uid, gid)) = owner {
@@ -63,7 +106,16 @@ impl Output {
                 tracing::warn!("the recording stays root's: {error}");
             }
         }
-        let (sender, receiver) = sync_channel(BATCHES_MAX);
+        Self::start(dir, writer, ceiling)
+    }
+
+    fn start(
+        dir: &Path,
+        sink: impl Sink + Send + 'static,
+        ceiling: &Arc<Ceiling>,
+    ) -> Result<Self, OutputError> {
+        // Bounded by the bytes of what is in it: see `has_room`.
+        let (sender, receiver) = channel();
         let shared = Arc::new(Mutex::new(Shared::default()));
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
@@ -71,13 +123,15 @@ impl Output {
             // Parquet and zstd need more than the loop; ONFAULT locking charges only
             // what is touched.
             .stack_size(1 << 20)
-            .spawn(move || write_all(writer, &receiver, &theirs))
+            .spawn(move || write_all(sink, &receiver, &theirs))
             .map_err(OutputError::Thread)?;
         Ok(Self {
             dir: dir.to_owned(),
+            ceiling: Arc::clone(ceiling),
             sender,
             shared,
             thread,
+            is_stall_told: Cell::new(false),
         })
     }
 
@@ -86,12 +140,25 @@ impl Output {
         &self.dir
     }
 
-    /// Hands a batch over; waits while the disk is behind. A batch sent after a failure is
-    /// dropped: [`Output::failure`] tells.
+    /// Hands a batch over, and never waits. Who sees that there is no room makes no more. A
+    /// batch sent after a failure is dropped: [`Output::failure`] tells.
     pub(super) fn send(&self, rows: Vec<Record>) {
         if !rows.is_empty() {
-            let _ = self.sender.send(Message::Rows(rows));
+            let texts: usize = rows.iter().map(Record::heap_bytes).sum();
+            let bytes = rows.capacity() * size_of::<Record>() + texts;
+            let room = self.ceiling.charge(Part::Rows, bytes);
+            let _ = self.sender.send(Message::Rows(rows, room));
         }
+    }
+
+    /// Whether more rows can wait for the disk.
+    pub(super) fn has_room(&self) -> bool {
+        !self.ceiling.is_full(Part::Rows)
+    }
+
+    /// Waits until more rows can wait. Cancel-safe.
+    pub(super) async fn room(&self) {
+        self.ceiling.room(Part::Rows).await;
     }
 
     /// Has what was sent survive the death of this process.
@@ -119,9 +186,47 @@ impl Output {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes the recording.
-    pub(super) fn finish(self, info: RunInfo) -> Result<Stats, OutputError> {
+    /// For how long the disk has taken nothing of what it is to take; 0 while it does.
+    fn stalled(&self) -> DurationNs {
+        let since = self.lock().busy_since;
+        since.map_or(DurationNs(0), |since| clock::boot() - since)
+    }
+
+    /// Says, once, that the disk takes nothing.
+    pub(super) fn tell_stall(&self) {
+        if self.stalled() >= TOLD_AFTER && !self.is_stall_told.replace(true) {
+            tracing::warn!(
+                "{}: the disk takes nothing; nothing more is recorded until it does",
+                self.dir.display()
+            );
+        }
+    }
+
+    /// Closes the recording. `is_asked`: somebody waits for our end, and so we don't wait for a
+    /// disk that hangs. The thread that does is left behind.
+    pub(super) async fn finish(self, info: RunInfo, is_asked: bool) -> Result<Stats, OutputError> {
+        let given_up_after = is_asked.then_some(GIVEN_UP_AFTER);
+        self.finish_within(info, given_up_after).await
+    }
+
+    async fn finish_within(
+        self,
+        info: RunInfo,
+        given_up_after: Option<DurationNs>,
+    ) -> Result<Stats, OutputError> {
         let _ = self.sender.send(Message::Finish(Box::new(info)));
+        while !self.thread.is_finished() {
+            let stalled = self.stalled();
+            if given_up_after.is_some_and(|longest| stalled >= longest) {
+                return Err(OutputError::Store(StoreError::Stalled {
+                    dir: self.dir,
+                    seconds: stalled.0 / 1_000_000_000,
+                    waiting_bytes: self.ceiling.taken(Part::Rows),
+                }));
+            }
+            self.tell_stall();
+            tokio::time::sleep(LOOK).await;
+        }
         let stats = match self.thread.join() {
             Ok(outcome) => outcome?,
             Err(_) => return Err(OutputError::Died(self.dir)),
@@ -143,23 +248,27 @@ impl Output {
 /// The thread: takes messages until it is told to finish. After a failure it goes on
 /// taking them, so that nobody waits for it, and keeps what is on disk.
 fn write_all(
-    mut writer: Writer,
+    mut writer: impl Sink,
     receiver: &Receiver<Message>,
     shared: &Mutex<Shared>,
 ) -> Result<Stats, StoreError> {
     let mut has_failed = false;
+    let lock = || shared.lock().unwrap_or_else(PoisonError::into_inner);
     for message in receiver {
+        let is_last = matches!(message, Message::Finish(_));
+        lock().busy_since = (!is_last).then(clock::boot);
         let outcome = match message {
             // Rows are missing: it must not pass for whole. Unclosed it reads as far as it
             // goes, and says so.
             Message::Finish(_) if has_failed => return Ok(writer.stats()),
             Message::Finish(info) => return writer.finish(*info),
-            _ if has_failed => continue,
-            Message::Rows(rows) => rows.iter().try_for_each(|row| writer.append(row)),
+            _ if has_failed => Ok(()),
+            Message::Rows(rows, _room) => rows.iter().try_for_each(|row| writer.append(row)),
             Message::Flush => writer.flush(),
             Message::Sync => writer.sync(),
         };
-        let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = lock();
+        shared.busy_since = None;
         shared.stats = writer.stats();
         if let Err(error) = outcome {
             has_failed = true;
@@ -205,6 +314,129 @@ fn free_name(name: String, is_taken: impl Fn(&Path) -> bool) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::{Bytes, DiagKind, RunState, SCHEMA_VERSION, Severity, Target};
+    use crate::session::record::tick;
+    use std::time::Instant;
+
+    /// A disk that takes nothing until it is let go.
+    struct Hung {
+        go: Receiver<()>,
+        stats: Stats,
+    }
+
+    impl Sink for Hung {
+        fn append(&mut self, _: &Record) -> Result<(), StoreError> {
+            if self.stats.row_count == 0 {
+                let _ = self.go.recv();
+            }
+            self.stats.row_count += 1;
+            Ok(())
+        }
+        fn flush(&mut self) -> Result<(), StoreError> {
+            Ok(())
+        }
+        fn sync(&mut self) -> Result<(), StoreError> {
+            Ok(())
+        }
+        fn finish(self, _: RunInfo) -> Result<Stats, StoreError> {
+            Ok(self.stats)
+        }
+        fn stats(&self) -> Stats {
+            self.stats
+        }
+    }
+
+    fn hung() -> (Output, Sender<()>) {
+        let (go, held) = channel();
+        let sink = Hung {
+            go: held,
+            stats: Stats::default(),
+        };
+        let output = Output::start(Path::new("there"), sink, &Arc::default());
+        (output.expect("a thread"), go)
+    }
+
+    fn row() -> Record {
+        let detail = "x".repeat(1 << 20);
+        tick(false).diag(Severity::Info, DiagKind::Backend, "", None, detail)
+    }
+
+    fn info() -> RunInfo {
+        RunInfo {
+            schema_version: SCHEMA_VERSION,
+            memtrace_version: String::new(),
+            state: RunState::Recording,
+            hostname: String::new(),
+            kernel: String::new(),
+            arch: String::new(),
+            page_size_bytes: Bytes(4096),
+            cpu_count: 1,
+            mem_total_bytes: None,
+            target: Target::All,
+            root_tgid: None,
+            backend: String::new(),
+            backend_reason: String::new(),
+            interval_ns: DurationNs(1),
+            clocks: Vec::new(),
+            command_exit_code: None,
+            mark_socket: None,
+            gpus: Vec::new(),
+            gpu_note: None,
+            host: serde_json::Value::Null,
+            plan: serde_json::Value::Null,
+        }
+    }
+
+    fn on_a_runtime<T>(work: impl Future<Output = T>) -> T {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().build().expect("a runtime");
+        runtime.block_on(work)
+    }
+
+    #[test]
+    fn what_waits_for_a_disk_that_hangs_takes_a_stated_number_of_bytes_and_nobody_waits() {
+        let (output, go) = hung();
+        let started = Instant::now();
+        let mut sent = 0;
+        while output.has_room() {
+            output.send(vec![row()]);
+            sent += 1;
+        }
+        assert!(started.elapsed() < Duration::from_secs(1));
+        assert_eq!(sent, Part::Rows.limit() >> 20);
+        on_a_runtime(async {
+            let wait = Duration::from_millis(20);
+            assert!(tokio::time::timeout(wait, output.room()).await.is_err());
+            let long = Duration::from_secs(30);
+            let (room, ()) = tokio::join!(tokio::time::timeout(long, output.room()), async {
+                go.send(()).expect("it hangs there");
+            });
+            room.expect("the disk takes it again");
+            let stats = output.finish(info(), true).await.expect("closed");
+            assert_eq!(stats.row_count, i64::try_from(sent).expect("few"));
+        });
+    }
+
+    #[test]
+    fn who_is_told_to_end_gives_up_a_disk_that_hangs_and_says_what_is_missing() {
+        let (output, go) = hung();
+        output.send(vec![row()]);
+        let longest = DurationNs(50_000_000);
+        let started = Instant::now();
+        let outcome = on_a_runtime(output.finish_within(info(), Some(longest)));
+        assert!(started.elapsed() < Duration::from_secs(1));
+        let error = outcome.expect_err("it hangs").to_string();
+        assert!(
+            error.contains("there: the disk has taken nothing"),
+            "{error}"
+        );
+        let numbers = error.split(|c: char| !c.is_ascii_digit());
+        let largest = numbers
+            .filter_map(|digits| digits.parse::<usize>().ok())
+            .max();
+        assert!(largest.is_some_and(|bytes| bytes > 1 << 20), "{error}");
+        drop(go);
+    }
 
     #[test]
     fn recordings_of_one_second_are_numbered() {

@@ -88,7 +88,7 @@ pub fn record(
         if let Some(held) = &mut held
             && let Err(error) = held.release()
         {
-            session.abandon();
+            session.abandon().await;
             return Err(error.into());
         }
         let end = session
@@ -109,10 +109,17 @@ pub fn record(
     })
 }
 
+/// While the disk is behind, how often is looked whether the recording is over.
+const BEHIND_PERIOD: DurationNs = DurationNs(200_000_000);
+/// The disk was behind for less than this: what is missing is less than a look or two.
+const BEHIND_LEAST: DurationNs = DurationNs(100_000_000);
+
 /// Why the loop ended.
 struct End {
     storage_failure: Option<StoreError>,
     is_command_running: bool,
+    /// A signal came: somebody waits for our end.
+    is_asked: bool,
 }
 
 /// A recording that is being made.
@@ -132,6 +139,8 @@ pub(super) struct Session {
     next_keyframe: BootNs,
     next_flush: BootNs,
     next_clock: BootNs,
+    /// Since when nothing is looked at, for the disk is behind.
+    behind_since: Option<BootNs>,
     /// The memory cgroup of the recorder, whose memory is in that group's figures.
     own_cgroup: Option<String>,
 }
@@ -170,9 +179,10 @@ impl Session {
         if let Some(held) = held {
             enter_command(held, &tick, &mut world);
         }
+        world.set_memory(facts.mem_total_bytes);
         let gpus = gpus.complete(options, &tick, &mut collectors, &mut batch)?;
         let mut logs = Logs::default();
-        let mark_socket = marks.listen().and_then(|listening| {
+        let mark_socket = marks.listen(&world).and_then(|listening| {
             // Behind the backend, which knows the processes that marks come from.
             collectors.push(listening.collector);
             logs = listening.logs;
@@ -212,7 +222,7 @@ impl Session {
         };
         let are_roots_main = matches!(options.target, Target::Command { .. } | Target::Pids { .. });
         let dir = super::output::directory(options.output.as_deref(), &info);
-        let output = Output::create(&dir, &info, owner)?;
+        let output = Output::create(&dir, &info, owner, world.ceiling())?;
         let now = clock::boot();
         Ok(Self {
             info,
@@ -236,6 +246,7 @@ impl Session {
             next_keyframe: now + KEYFRAME_PERIOD,
             next_flush: now,
             next_clock: now + CLOCK_PERIOD,
+            behind_since: None,
             own_cgroup: own_cgroup(),
         })
     }
@@ -262,9 +273,14 @@ impl Session {
         // It may have ended before its signal was listened to.
         let mut is_command_running = command.is_some_and(|command| !self.reap(command));
         let mut has_interrupted = false;
+        let mut is_asked = false;
         let mut settled = None;
         loop {
-            let mut until = self.next_turn();
+            let is_behind = self.is_disk_behind();
+            let mut until = match is_behind {
+                true => clock::boot() + BEHIND_PERIOD,
+                false => self.next_turn(),
+            };
             if let Some(deadline) = deadline {
                 until = BootNs(until.0.min(deadline.0));
             }
@@ -278,8 +294,11 @@ impl Session {
             }
             let pause = Duration::from_nanos((until - now).0.max(0).cast_unsigned());
             tokio::select! {
-                () = tokio::time::sleep(pause) => self.take_turns(&mut progress),
-                () = readable(wake.as_ref()) => self.drain(),
+                () = tokio::time::sleep(pause) => if !is_behind {
+                    self.take_turns(&mut progress);
+                },
+                () = readable(wake.as_ref()), if !is_behind => self.drain(),
+                () = self.output.room(), if is_behind => {}
                 request = signals.next() => match request {
                     Request::Child => {
                         if let Some(command) = command
@@ -289,10 +308,17 @@ impl Session {
                             is_command_running = false;
                         }
                     }
-                    Request::Stop => break,
+                    Request::Stop => {
+                        is_asked = true;
+                        break;
+                    }
                     // The command has ended, and we wait only for what it left.
-                    Request::PassOn(_) if settled.is_some() => break,
+                    Request::PassOn(_) if settled.is_some() => {
+                        is_asked = true;
+                        break;
+                    }
                     Request::PassOn(number) => {
+                        is_asked = true;
                         // A command may take its time to end, or not care: the second
                         // Ctrl-C ends the recording and leaves the command alone.
                         if number == libc::SIGINT && std::mem::replace(&mut has_interrupted, true) {
@@ -308,6 +334,7 @@ impl Session {
                 return Ok(End {
                     storage_failure: Some(failure),
                     is_command_running,
+                    is_asked,
                 });
             }
             let is_over = (ends_with_members && self.world.is_empty())
@@ -319,12 +346,42 @@ impl Session {
         Ok(End {
             storage_failure: None,
             is_command_running,
+            is_asked,
         })
+    }
+
+    /// Whether so much waits for the disk that nothing more is looked at until it takes some.
+    /// What happens meanwhile the kernel keeps or counts; for how long that was is told.
+    fn is_disk_behind(&mut self) -> bool {
+        let now = clock::boot();
+        if !self.output.has_room() {
+            self.behind_since.get_or_insert(now);
+            self.output.tell_stall();
+            return true;
+        }
+        self.end_of_behind(now);
+        false
+    }
+
+    fn end_of_behind(&mut self, now: BootNs) {
+        let behind = self.behind_since.take().map(|since| now - since);
+        if let Some(behind) = behind.filter(|behind| *behind >= BEHIND_LEAST) {
+            let detail = format!(
+                "the disk was behind: for {:.1} s nothing was looked at",
+                behind.0 as f64 / 1e9
+            );
+            let (severity, kind) = (Severity::Loss, DiagKind::Storage);
+            let told = tick(false).diag(severity, kind, "disk", None, detail);
+            self.batch.push(told);
+        }
     }
 
     /// Goes on observing while the session does something else.
     #[cfg(target_os = "linux")]
     pub(super) fn observe(&mut self) {
+        if self.is_disk_behind() {
+            return;
+        }
         self.drain();
         if self.next_turn() <= clock::boot() {
             self.take_turns(&mut |_| {});
@@ -374,9 +431,9 @@ impl Session {
     }
 
     /// Gives up a recording whose command never ran.
-    fn abandon(self) {
+    async fn abandon(self) {
         let dir = self.output.dir().to_owned();
-        if self.output.finish(self.info).is_ok() {
+        if self.output.finish(self.info, true).await.is_ok() {
             // Nothing of interest is in it.
             let _ = std::fs::remove_dir_all(dir);
         }
@@ -397,6 +454,9 @@ impl Session {
             // The collectors may have to wait, for a reader of the command's output say.
             signals_end_us_again();
         }
+        // Before anything is waited for.
+        self.output.tell_stall();
+        self.end_of_behind(tick.boot);
         let turns = std::mem::take(&mut self.turns);
         for mut turn in turns {
             if let Err(error) = turn
@@ -427,7 +487,7 @@ impl Session {
             leftovers,
         };
         signals_end_us_again();
-        match self.output.finish(self.info) {
+        match self.output.finish(self.info, end.is_asked).await {
             Ok(stats) => {
                 outcome.row_count = stats.row_count;
                 outcome.written_bytes = stats.written_bytes;
@@ -435,7 +495,7 @@ impl Session {
             }
             // The first failure says it; the rest follows from it.
             Err(_) if outcome.storage_failure.is_some() => Ok(outcome),
-            Err(OutputError::Store(failure)) if failure.is_disk_full() => {
+            Err(OutputError::Store(failure)) if failure.ends_with_what_is_there() => {
                 outcome.storage_failure = Some(failure);
                 Ok(outcome)
             }

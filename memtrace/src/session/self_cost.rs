@@ -26,7 +26,7 @@ pub(super) fn row(
         rss_anon_bytes: resident.map(|(_, anon)| anon),
         cgroup: own_cgroup.map(str::to_owned),
         upid: world.upid(Tgid(std::process::id())),
-        peak_rss_bytes: Some(max_resident(&usage)),
+        peak_rss_bytes: Some(own_peak().unwrap_or_else(|| max_resident(&usage))),
         bpf_run_ns: bpf.map(|(time, _)| time),
         bpf_run_count: bpf.map(|(_, count)| count),
         interval_ns: interval,
@@ -65,6 +65,23 @@ fn duration(time: libc::timeval) -> DurationNs {
     #[allow(clippy::useless_conversion)]
     let microseconds = i64::from(time.tv_usec);
     DurationNs(time.tv_sec * 1_000_000_000 + microseconds * 1_000)
+}
+
+/// The highest RSS of this program's own image (VmHWM). ru_maxrss is carried over by exec: it
+/// would be what the process that started memtrace held, where that was more. `None` where there
+/// is no /proc.
+fn own_peak() -> Option<Bytes> {
+    #[cfg(target_os = "linux")]
+    {
+        let status = std::fs::read_to_string("/proc/self/status").ok()?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))?;
+        let kib: i64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+        Some(Bytes(kib * 1024))
+    }
+    #[cfg(not(target_os = "linux"))]
+    None
 }
 
 /// Resident memory of this process, and the anonymous part of it; unknown where there is no

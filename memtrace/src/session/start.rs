@@ -3,8 +3,6 @@
 
 use super::Options;
 #[cfg(target_os = "linux")]
-use crate::collect::RayDrivers;
-#[cfg(target_os = "linux")]
 use crate::collect::bpf::{BpfBackend, BpfOptions, HeldCommand};
 #[cfg(target_os = "linux")]
 use crate::collect::cgroup::CgroupCollector;
@@ -16,14 +14,16 @@ use crate::collect::procfs::{self, ProcfsBackend, ProcfsOptions, descriptor_limi
 #[cfg(target_os = "linux")]
 use crate::collect::smaps::{SmapsCollector, SmapsOptions};
 use crate::collect::sysinfo::SysinfoBackend;
+#[cfg(target_os = "linux")]
+use crate::collect::{Ceiling, RayDrivers};
 use crate::collect::{Collector, Targets, Tick, World};
 use crate::host::{Backend, HostFacts, Plan, PlanError};
 #[cfg(target_os = "linux")]
 use crate::model::Framework;
 use crate::model::{DiagKind, Record, Severity, Target, Tgid};
+use std::path::{Path, PathBuf};
 #[cfg(target_os = "linux")]
-use std::path::Path;
-use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Part of the recorder's share of a CPU that goes to learning what the memory is.
 #[cfg(target_os = "linux")]
@@ -199,11 +199,19 @@ fn cgroup_directory(path: &str, facts: &HostFacts) -> Result<PathBuf, StartError
         .memory_hierarchy
         .as_ref()
         .ok_or_else(|| error("no cgroup hierarchy with the memory controller is mounted"))?;
-    let directory = if path.starts_with(&*hierarchy.mount_point.to_string_lossy()) {
+    let mount_point = &hierarchy.mount_point;
+    let given = if Path::new(path).starts_with(mount_point) {
         PathBuf::from(path)
     } else {
-        hierarchy.mount_point.join(path.trim_start_matches('/'))
+        mount_point.join(path.trim_start_matches('/'))
     };
+    // Not out of it again: what stands elsewhere is no cgroup, whatever its files are named.
+    let directory = given
+        .canonicalize()
+        .map_err(|_| error(&format!("{} is no cgroup", given.display())))?;
+    if !directory.starts_with(mount_point) {
+        return Err(error(&format!("{} is no cgroup", given.display())));
+    }
     if directory.join("cgroup.procs").exists() {
         Ok(directory)
     } else {
@@ -323,7 +331,7 @@ impl Request<'_> {
             _ => vec![self.sysinfo()?],
         };
         #[cfg(target_os = "linux")]
-        self.add_linux_collectors(backend, &mut collectors, tick, out);
+        self.add_linux_collectors(backend, &mut collectors, tick, world.ceiling(), out);
         collectors.push(Box::new(NodeCollector::new()));
         Ok(collectors)
     }
@@ -335,6 +343,7 @@ impl Request<'_> {
         backend: Backend,
         collectors: &mut Vec<Box<dyn Collector>>,
         tick: &Tick,
+        ceiling: &Arc<Ceiling>,
         out: &mut Vec<Record>,
     ) {
         if backend != Backend::Bpf
@@ -359,7 +368,7 @@ impl Request<'_> {
             );
             collectors.push(Box::new(RayDrivers::new(Path::new("/proc"), is_about_ray)));
         }
-        match self.smaps(backend) {
+        match self.smaps(backend, ceiling) {
             Ok(smaps) => collectors.push(Box::new(smaps)),
             Err(error) => {
                 let detail = format!("kinds of memory and PSS are unknown: {error}");
@@ -371,7 +380,7 @@ impl Request<'_> {
 
     /// What the memory of each process is.
     #[cfg(target_os = "linux")]
-    fn smaps(&self, backend: Backend) -> Result<SmapsCollector, String> {
+    fn smaps(&self, backend: Backend, ceiling: &Arc<Ceiling>) -> Result<SmapsCollector, String> {
         if !has_same_ids(backend, self.facts) {
             return Err("the kernel's process ids are not those of this /proc".to_owned());
         }
@@ -379,6 +388,7 @@ impl Request<'_> {
             root: PathBuf::from("/proc"),
             share: self.options.cpu_budget * ATTRIBUTION_SHARE,
             page_size: self.facts.page_size_bytes.0.cast_unsigned(),
+            ceiling: Arc::clone(ceiling),
         };
         SmapsCollector::start(options).map_err(|error| error.to_string())
     }

@@ -79,6 +79,19 @@ pub enum StoreError {
         /// What the system says.
         source: io::Error,
     },
+    /// The disk took nothing for so long that it was given up.
+    #[error(
+        "write {}: the disk has taken nothing for {seconds} s; {waiting_bytes} bytes of rows that waited for it are not there",
+        dir.display()
+    )]
+    Stalled {
+        /// The recording.
+        dir: PathBuf,
+        /// For how long.
+        seconds: i64,
+        /// What waited, in memory.
+        waiting_bytes: usize,
+    },
     /// The system refused an operation on a file.
     #[error("{doing} {}", path.display())]
     Io {
@@ -133,6 +146,11 @@ impl StoreError {
             path: path.to_path_buf(),
             reason: error.to_string(),
         }
+    }
+
+    /// Whether the disk takes no more, and what it took before stays as it is.
+    pub fn ends_with_what_is_there(&self) -> bool {
+        self.is_disk_full() || matches!(self, Self::Stalled { .. })
     }
 
     /// Whether no space was left.

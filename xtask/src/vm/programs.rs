@@ -16,6 +16,9 @@ const BINARIES: &[&str] = &[
     "memtrace-needs",
     "memtrace-guest",
 ];
+/// Optimised, since an emulated machine spends most of its time in these programs; and what
+/// `cargo memtrace` has built is not built again.
+const PROFILE: [&str; 2] = ["--profile", "quick"];
 /// The package whose tests run memtrace.
 const TESTS: &str = "memtrace-tests";
 /// Tests of the command line, and of a GPU library that a stand-in plays: the same on every
@@ -64,14 +67,18 @@ impl Programs {
     pub(super) fn build(filters: &[String], measures: bool) -> Result<Self> {
         let mut build = sh::cargo();
         build.current_dir(sh::root());
-        sh::run(build.args(["build", "--locked", "--workspace", "--bins"]))?;
+        build.args(["build", "--locked"]).args(PROFILE);
+        sh::run(build.args(["--workspace", "--bins"]))?;
         let into = dir()?.join("programs");
         if into.exists() {
             std::fs::remove_dir_all(&into)?;
         }
         std::fs::create_dir_all(into.join("deps"))?;
         for name in BINARIES {
-            strip(&sh::target_dir().join("debug").join(name), &into.join(name))?;
+            strip(
+                &sh::target_dir().join(PROFILE[1]).join(name),
+                &into.join(name),
+            )?;
         }
         let mut tests = Vec::new();
         for (name, binary) in test_binaries()? {
@@ -117,11 +124,12 @@ struct Target {
 }
 
 /// The integration tests of the tests crate, built: name and file. Built with the whole
-/// workspace, as the test command does, so that nothing is built twice.
+/// workspace, so that nothing is built twice.
 fn test_binaries() -> Result<Vec<(String, PathBuf)>> {
     let mut build = sh::cargo();
     build.current_dir(sh::root());
-    build.args(["test", "--no-run", "--locked", "--workspace"]);
+    build.args(["test", "--no-run", "--locked"]).args(PROFILE);
+    build.arg("--workspace");
     let messages = sh::capture(build.args(["--message-format", "json-render-diagnostics"]))?;
     let manifest = sh::root().join("tests/Cargo.toml");
     let mut binaries = Vec::new();

@@ -259,6 +259,7 @@ fn what_a_program_measured_of_itself_counts_where_the_rows_are_older() {
     script.mem(1, 0.5, [100.0, 10.0, 0.0]);
     script.mark(Some(1), 1.0, Begin, "free");
     script.mem(1, 2.0, [500.0, 10.0, 0.0]);
+    script.edit(1, |process| process.peak_rss_bytes = Some(Bytes(600 << 20)));
     let end = r#"{"begin_bytes":115343360,"end_bytes":125829120,"peak_bytes":629145600,"peak_source":"vm_hwm"}"#;
     script.said_mark(Some(1), 3.0, End, "free", end);
     script.said_mark(
@@ -308,6 +309,9 @@ fn what_a_program_measured_counts_by_role_and_by_process_and_in_the_peak_of_the_
     };
     script.said_mark(Some(1), 1.0, Begin, "load", &said(111, 101));
     script.mem(1, 2.0, [700.0, 10.0, 0.0]);
+    script.edit(1, |process| {
+        process.peak_rss_bytes = Some(Bytes(800_000_000))
+    });
     script.said_mark(Some(1), 3.0, End, "load", &said(212, 202));
     script.mem(1, 3.1, [202.0, 10.0, 0.0]);
     let options = Options {
@@ -367,13 +371,16 @@ fn what_a_process_never_held_by_the_kernels_mark_is_no_figure_of_it() {
         process.peak_rss_source = Some(crate::model::tables::PeakSource::KernelHiwater);
     });
     script.said_mark(Some(1), 1.0, Begin, "load", r#"{"rss_bytes":900000000}"#);
-    script.said_mark(Some(1), 2.0, End, "load", r#"{"rss_bytes":125829120}"#);
+    let end = r#"{"rss_bytes":125829120,"peak_bytes":4611686018427387904,"peak_source":"vm_hwm"}"#;
+    script.said_mark(Some(1), 2.0, End, "load", end);
     let phases = phases(script);
     let PhaseLine::One(load) = &phases.lines[0] else {
         panic!("{phases:?}");
     };
     assert_eq!(mib(load.own.and_then(|own| own.begin.rss())), Some(100.0));
     assert_eq!(mib(load.own.and_then(|own| own.end.rss())), Some(120.0));
+    assert_eq!(load.exact_peak, None);
+    assert_eq!(peak_mib(&load.tree), Some(120.0));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::focus::{Focus, PhaseError};
 use super::gauge::{Gauge, OPEN, Readings, in_order};
 use super::lines::{self, Group};
 use super::pair::{Span, pair};
-use super::told::{Telling, attributes, exact_peak, tellings};
+use super::told::{Telling, attributes, exact_peak, held, tellings};
 use super::{Phase, PhaseFocus, PhaseForm, Phases, Stretch, events};
 use crate::analyze::amounts::Amounts;
 use crate::analyze::composition::Composition;
@@ -272,9 +272,11 @@ impl Memory<'_> {
         }
     }
 
+    /// What its process said was its peak, as far as the process can have held that.
     fn exact_peak(&self, span: &Span) -> Option<(Bytes, BootNs)> {
-        span.process?;
-        Some((exact_peak(span)?, self.end_of(span)))
+        let process = self.processes.get(span.process?)?;
+        let peak = exact_peak(span).and_then(|peak| held(process, peak))?;
+        Some((peak, self.end_of(span)))
     }
 
     /// What the tree held at an instant above the baseline.
@@ -314,7 +316,7 @@ impl Memory<'_> {
             gpu: self.around.gpu(span),
             devices: self.around.devices(span),
             page_cache: self.around.page_cache(span),
-            exact_peak: exact_peak(span),
+            exact_peak: self.exact_peak(span).map(|(peak, _)| peak),
             attributes: attributes(span),
         }
     }

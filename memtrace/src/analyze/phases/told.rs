@@ -71,7 +71,7 @@ pub(super) fn tellings(spans: &[Span], processes: &[Process]) -> Vec<Telling> {
 
 /// What it told, as far as the kernel's own mark of its peak lets that be. An attribute of a
 /// program can have the name and mean something else.
-fn held(process: &Process, rss: Bytes) -> Option<Bytes> {
+pub(super) fn held(process: &Process, rss: Bytes) -> Option<Bytes> {
     let peak = process.peak;
     match (peak.rss_bytes, peak.bound) {
         (None, _) | (_, Bound::AtLeast) => Some(rss),

@@ -201,7 +201,8 @@ impl Apply {
             // An argument area that was not resident reads as nothing; /proc faults it in.
             row.cmdline =
                 command_line(args).or_else(|| identity(tgid).and_then(|found| found.cmdline));
-            let shown = row.cmdline.clone();
+            process.keep_names();
+            let shown = process.row().cmdline.clone();
             out.push(title(process, shown, TitleSource::Exec, at, tick));
         }
         out.push(self.mem(upid, &exec.counts, at, MemSource::Exec, tick));

@@ -155,6 +155,9 @@ impl BpfBackend {
             },
             counting: programs.counting,
         };
+        if peaks.counting != Counting::WithoutThreads {
+            world.note_peaks_are_seen(peaks.noise);
+        }
         let mut backend = Self {
             programs,
             ring,

@@ -1,10 +1,11 @@
 //! From received marks to rows: whose they are, and when they were.
 
-use super::inbox::{ASKED_MAX, Inbox, Received, WAITING_MAX};
+use super::inbox::{ASKED_MAX, Inbox, Received, Waits};
 use super::lines::{Followed, Follower, Lines, OutputReader, Passed, Rules};
 use super::questions::{Asked, Questions};
 use super::socket::{Listener, MarkSocket};
-use crate::collect::{CollectError, Collector, Peak, SectionNews, Tick, World};
+use crate::collect::{CollectError, Collector, Part, Peak, SectionNews, Tick, World};
+use crate::host::{Person, clock};
 use crate::model::{
     BootNs, Bytes, DiagKind, DurationNs, MarkKind, MarkRow, MarkRule, MarkSource, PeakSource,
     Record, Severity, Tgid, Upid,
@@ -24,8 +25,9 @@ const KNOWN_WITHIN: DurationNs = DurationNs(1_000_000_000);
 /// between reading the clock and sending. What lies after the arrival is no reading.
 const DELAY_MAX: DurationNs = DurationNs(60_000_000_000);
 
-/// The attribute of a [`MarkKind::Peak`] that holds the high-water mark.
-const HIWATER: &str = "hiwater_bytes";
+/// Marks whose sender is not known yet take no more of the room than this part, or whoever is
+/// recorded would find none beside a crowd of strangers.
+const UNKNOWN_PART: usize = 2;
 
 /// Where marks come from.
 #[derive(Debug, Default)]
@@ -40,6 +42,8 @@ pub struct MarkSources {
     pub command: Option<Tgid>,
     /// Log files.
     pub files: Vec<PathBuf>,
+    /// As whom they are opened, where that is not who this process is.
+    pub person: Option<Person>,
     /// Which of them were there.
     pub followed: Followed,
 }
@@ -66,9 +70,21 @@ pub struct MarkCollector {
     /// Who writes the output, and who that is.
     command: Option<(Tgid, Option<Upid>)>,
     /// Marks whose sender is not known yet.
-    unknown: Vec<Received>,
+    unknown: Vec<Waits>,
+    /// What processes say was their high-water mark, until it is known whether it can have been.
+    claims: HashMap<Upid, Claim>,
+    /// Claims that the kernel contradicts, and one of them.
+    refused: (u64, Option<String>),
     /// Questions of such.
     unknown_asked: Vec<Asked>,
+}
+
+/// A high-water mark that a process tells.
+#[derive(Clone, Copy, Debug)]
+struct Claim {
+    bytes: Bytes,
+    /// When the message came: it had held that much by then.
+    at: BootNs,
 }
 
 impl MarkCollector {
@@ -76,8 +92,9 @@ impl MarkCollector {
     ///
     /// # Errors
     /// When a thread can't be started, or the rules can't be used together.
-    pub fn start(mut sources: MarkSources) -> Result<Self, MarkSourceError> {
-        let inbox = Arc::new(Inbox::default());
+    pub fn start(mut sources: MarkSources, world: &World) -> Result<Self, MarkSourceError> {
+        let ceiling = Arc::clone(world.ceiling());
+        let inbox = Arc::new(Inbox::new(ceiling, world.memory(), clock::boot()));
         let rules = Arc::new(Rules::new(sources.rules)?);
         let lines =
             |source, writer| Lines::new(Arc::clone(&rules), source, writer, Arc::clone(&inbox));
@@ -97,7 +114,11 @@ impl MarkCollector {
             .collect();
         let follower = match files.is_empty() {
             true => None,
-            false => Some(Follower::start(files, sources.followed.clone())?),
+            false => Some(Follower::start(
+                files,
+                sources.followed.clone(),
+                sources.person,
+            )?),
         };
         Ok(Self {
             listener: listener.transpose()?,
@@ -108,6 +129,8 @@ impl MarkCollector {
             inbox,
             command: sources.command.map(|command| (command, None)),
             unknown: Vec::new(),
+            claims: HashMap::new(),
+            refused: (0, None),
             unknown_asked: Vec::new(),
         })
     }
@@ -119,31 +142,44 @@ impl MarkCollector {
         }
         let writer = self.command.and_then(|(_, upid)| upid);
         let waiting = self.inbox.take();
-        let marks = self.unknown.drain(..).chain(waiting.marks);
+        let marks: Vec<Waits> = self.unknown.drain(..).chain(waiting.marks).collect();
         let mut unknown = Vec::new();
         let mut known: HashMap<Tgid, bool> = HashMap::new();
-        for mark in marks {
-            let at = moment(&mark);
-            let is_of_process = !mark.message.is_of_recording;
-            let tgid = mark.tgid.filter(|_| is_of_process);
+        for waits in marks {
+            let mark = &waits.mark;
+            let at = moment(mark);
+            let tgid = mark.tgid.filter(|_| !mark.is_of_recording);
             let has_had = |tgid: &Tgid| *known.entry(*tgid).or_insert_with(|| world.has_had(*tgid));
-            let upid = tgid
-                .filter(has_had)
-                .and_then(|tgid| world.who_was(tgid, at));
-            let is_named = is_of_process && tgid.is_some();
+            let tgid = tgid.filter(has_had);
+            let upid = tgid.and_then(|tgid| world.who_was(tgid, at));
+            let is_named = !mark.is_of_recording && mark.tgid.is_some();
             let may_become_known = is_named && upid.is_none() && !is_last;
             if may_become_known && (tick.boot - mark.arrival).0 < KNOWN_WITHIN.0 {
-                unknown.push(mark);
+                unknown.push(waits);
                 continue;
             }
-            put(&mark, at, upid, writer, tick, world, out);
+            // Nobody had the id then: it is who had it when the message came.
+            let later = || Some((world.who_was(tgid?, mark.arrival)?, mark.arrival));
+            let (upid, at) = match upid {
+                Some(upid) => (Some(upid), at),
+                None => later().map_or((None, at), |(upid, at)| (Some(upid), at)),
+            };
+            self.put(waits.mark, at, upid, writer, tick, world, out);
         }
         // Those that have waited longest are strangers' most likely.
-        let over = unknown.len().saturating_sub(WAITING_MAX);
-        for mark in unknown.drain(..over) {
-            put(&mark, moment(&mark), None, writer, tick, world, out);
+        let mut room = Part::Marks.limit() / UNKNOWN_PART;
+        let fits = unknown.iter().rev().take_while(|waits: &&Waits| {
+            let rest = room.checked_sub(waits.room.bytes());
+            room = rest.unwrap_or(0);
+            rest.is_some()
+        });
+        let over = unknown.len() - fits.count();
+        for waits in unknown.drain(..over) {
+            let at = moment(&waits.mark);
+            self.put(waits.mark, at, None, writer, tick, world, out);
         }
         self.unknown = unknown;
+        self.judge(world);
         let asked = self.unknown_asked.drain(..).chain(waiting.asked);
         let mut asked: Vec<Asked> = asked
             .filter_map(|asked| ask(asked, tick, world))
@@ -189,42 +225,85 @@ impl MarkCollector {
                 out.push(tick.diag(Severity::Loss, kind, "mark", Some(count), detail));
             }
         }
+        let (refused, first) = std::mem::take(&mut self.refused);
+        let refused = refused.saturating_add(waiting.impossible_count);
+        if refused > 0 {
+            let first = first.map_or(String::new(), |first| format!("; the first: {first}"));
+            let detail = format!(
+                "figures that programs told of themselves are more than the kernel saw, or more \
+                 than can be, and left out{first}"
+            );
+            let count = i64::try_from(refused).unwrap_or(i64::MAX);
+            let (severity, kind) = (Severity::Degraded, DiagKind::RefusedClaims);
+            out.push(tick.diag(severity, kind, "mark", Some(count), detail));
+        }
     }
-}
 
-/// Writes a mark. `upid` is who it names, `writer` the command, whose output it may be.
-fn put(
-    mark: &Received,
-    at: BootNs,
-    upid: Option<Upid>,
-    writer: Option<Upid>,
-    tick: &Tick,
-    world: &mut World,
-    out: &mut Vec<Record>,
-) {
-    let (tgid, upid) = match (upid, mark.writer) {
-        (None, Some(command)) => (Some(command), writer),
-        (upid, _) => (mark.tgid, upid),
-    };
-    if let Some(peak) = told_peak(mark)
-        && let Some(upid) = upid
-    {
-        world.raise_peak(upid, peak);
+    /// Writes a mark. `upid` is who it names, `writer` the command, whose output it may be.
+    #[expect(clippy::too_many_arguments, reason = "all of them are of one turn")]
+    fn put(
+        &mut self,
+        mark: Received,
+        at: BootNs,
+        upid: Option<Upid>,
+        writer: Option<Upid>,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) {
+        let (tgid, upid) = match (upid, mark.writer) {
+            (None, Some(command)) => (Some(command), writer),
+            (upid, _) => (mark.tgid, upid),
+        };
+        if let Some(upid) = upid {
+            if let Some(bytes) = mark.hiwater.filter(|bytes| bytes.0 > 0) {
+                let claim = self.claims.entry(upid).or_insert(Claim { bytes, at });
+                claim.bytes = claim.bytes.max(bytes);
+                claim.at = claim.at.max(mark.arrival);
+            }
+            if let Some(news) = section_news(&mark, upid, at) {
+                world.note_section(news);
+            }
+        }
+        out.push(row(mark, at, tgid, upid, tick));
     }
-    if let Some(owner) = upid
-        && let Some(news) = section_news(mark, owner, at)
-    {
-        world.note_section(news);
+
+    /// Takes over the peaks that processes told, as far as the kernel bears them out.
+    fn judge(&mut self, world: &mut World) {
+        let refused = &mut self.refused;
+        self.claims.retain(|upid, claim| {
+            match world.can_have_held(*upid, claim.bytes, claim.at) {
+                None => return true,
+                // Where every peak is seen, what was seen is known better.
+                Some(true) if world.are_peaks_seen() => {}
+                Some(true) => world.raise_peak(
+                    *upid,
+                    Peak {
+                        bytes: claim.bytes,
+                        source: PeakSource::Told,
+                        error: None,
+                        at: None,
+                    },
+                ),
+                Some(false) => {
+                    refused.0 += 1;
+                    refused.1.get_or_insert_with(|| {
+                        let id = world.row(*upid).map_or(0, |row| row.tgid.0);
+                        format!("process {id} told a peak of {} bytes", claim.bytes.0)
+                    });
+                }
+            }
+            false
+        });
     }
-    out.push(row(mark, at, tgid, upid, tick));
 }
 
 /// What a mark says of a section whose descendants its process may ask about. Any end may be
 /// that of one: which those are, is known where their begins are.
 fn section_news(mark: &Received, owner: Upid, at: BootNs) -> Option<SectionNews> {
-    let span = mark.message.span?;
+    let span = mark.span?;
     match mark.kind {
-        MarkKind::Begin if mark.message.descendants => Some(SectionNews::Begin { owner, span, at }),
+        MarkKind::Begin if mark.has_descendants => Some(SectionNews::Begin { owner, span, at }),
         MarkKind::End => Some(SectionNews::End { owner, span, at }),
         _ => None,
     }
@@ -249,42 +328,25 @@ fn ask(asked: Asked, tick: &Tick, world: &mut World) -> Option<Asked> {
 
 /// When it was, by the sender's clock where that can be true. Lines are on our clock.
 fn moment(mark: &Received) -> BootNs {
-    if mark.source != MarkSource::Socket {
-        return BootNs(mark.message.boot_ns);
-    }
-    let told = BootNs(mark.message.boot_ns);
     let earliest = mark.arrival.0.saturating_sub(DELAY_MAX.0);
-    if (earliest..=mark.arrival.0).contains(&told.0) {
-        told
-    } else {
-        mark.arrival
+    let can_be = (earliest..=mark.arrival.0).contains(&mark.told_at.0);
+    match mark.source {
+        MarkSource::Socket if !can_be => mark.arrival,
+        _ => mark.told_at,
     }
 }
 
-fn told_peak(mark: &Received) -> Option<Peak> {
-    if mark.kind != MarkKind::Peak {
-        return None;
-    }
-    let bytes = mark.message.attrs.get(HIWATER)?.as_i64()?;
-    (bytes > 0).then_some(Peak {
-        bytes: Bytes(bytes),
-        source: PeakSource::Told,
-        error: None,
-        at: None,
-    })
-}
-
-fn row(mark: &Received, at: BootNs, tgid: Option<Tgid>, upid: Option<Upid>, tick: &Tick) -> Record {
+fn row(mark: Received, at: BootNs, tgid: Option<Tgid>, upid: Option<Upid>, tick: &Tick) -> Record {
     Record::Mark(MarkRow {
         ts: tick.clock.to_wall(at),
         boot_ns: at,
         upid,
         tgid,
-        name: mark.message.name.clone(),
+        name: mark.name,
         kind: Some(mark.kind),
-        span: mark.message.span,
+        span: mark.span,
         source: Some(mark.source),
-        attributes: mark.message.attributes(),
+        attributes: mark.attributes,
     })
 }
 
@@ -363,8 +425,8 @@ mod tests {
 
     #[test]
     fn a_mark_is_written_after_its_process_ended_and_is_not_that_of_the_next_with_its_id() {
-        let mut collector = MarkCollector::start(MarkSources::default()).unwrap();
         let (mut world, mut out) = (World::default(), Vec::new());
+        let mut collector = MarkCollector::start(MarkSources::default(), &world).unwrap();
         let mut enter = |start| {
             let birth = Birth {
                 tgid: Tgid(9),
@@ -402,27 +464,100 @@ mod tests {
                 _ => None,
             })
             .collect();
-        assert_eq!(upids, [Some(first), Some(second), None]);
+        // The last has a time at which nobody had the id, so its time is that of its arrival.
+        assert_eq!(upids, [Some(first), Some(second), Some(second)]);
     }
 
     #[test]
-    fn marks_of_strangers_wait_in_a_bounded_room_and_go_out_with_nobodys_identity() {
-        let mut collector = MarkCollector::start(MarkSources::default()).unwrap();
+    fn marks_of_strangers_leave_room_for_those_of_the_recorded() {
         let tick = tick(2);
         let (mut world, mut out) = (World::default(), Vec::new());
-        for count in [WAITING_MAX, 7] {
-            for _ in 0..count {
-                let kind = MarkKind::Instant;
-                let message = MarkMessage::new(kind, "a", BootNs(1));
-                let parsed = Ok((message, kind));
-                collector.inbox.receive(Some(Tgid(9)), BootNs(1), parsed);
-            }
-            collector.write(false, &tick, &mut world, &mut out);
-            assert_eq!(collector.unknown.len(), WAITING_MAX);
+        let mut collector = MarkCollector::start(MarkSources::default(), &world).unwrap();
+        let mut message = MarkMessage::new(MarkKind::Instant, "a", BootNs(1));
+        message
+            .attrs
+            .insert("x".to_owned(), "y".repeat(30_000).into());
+        let many = Part::Marks.limit() / 31_000;
+        for _ in 0..many {
+            let parsed = Ok((message.clone(), MarkKind::Instant));
+            collector.inbox.receive(Some(Tgid(9)), BootNs(1), parsed);
         }
-        assert_eq!(out.len(), 7);
+        collector.write(false, &tick, &mut world, &mut out);
+        let taken = world.ceiling().taken(Part::Marks);
+        assert!(
+            taken <= Part::Marks.limit() / UNKNOWN_PART && taken > 0,
+            "{taken}"
+        );
+        assert_eq!(out.len() + collector.unknown.len(), many);
         let is_nobodys =
             |record: &Record| matches!(record, Record::Mark(row) if row.upid.is_none());
-        assert!(out.iter().all(is_nobodys));
+        assert!(!out.is_empty() && out.iter().all(is_nobodys));
+    }
+
+    /// A process that was seen to hold 100 MiB, give or take one, and tells of a peak.
+    fn claims(bytes: i64, is_seen: bool) -> (Option<Peak>, Vec<Record>, usize) {
+        let (mut world, mut out) = (World::default(), Vec::new());
+        let mut collector = MarkCollector::start(MarkSources::default(), &world).unwrap();
+        world.set_memory(Some(Bytes(1 << 40)));
+        if is_seen {
+            world.note_peaks_are_seen(Bytes(1 << 20));
+        }
+        let birth = Birth {
+            tgid: Tgid(9),
+            start: BootNs(1),
+            seen_by: FirstSeenBy::Snapshot,
+            parent: None,
+            comm: String::new(),
+        };
+        let upid = world.enter(birth, BootNs(1));
+        let seen = Peak {
+            bytes: Bytes(100 << 20),
+            source: PeakSource::KernelHiwater,
+            error: Some(Bytes(0)),
+            at: None,
+        };
+        world.raise_peak(upid, seen);
+        let mut message = MarkMessage::new(MarkKind::Peak, "a", BootNs(5));
+        message
+            .attrs
+            .insert("hiwater_bytes".to_owned(), bytes.into());
+        let parsed = Ok((message, MarkKind::Peak));
+        collector.inbox.receive(Some(Tgid(9)), BootNs(6), parsed);
+        collector.write(false, &tick(7), &mut world, &mut out);
+        let waiting = collector.claims.len();
+        world.note_snapshot(BootNs(8), DurationNs(0));
+        collector.write(false, &tick(9), &mut world, &mut out);
+        assert_eq!(collector.claims.len(), 0);
+        let row = world.process(upid).unwrap().row();
+        let told = (row.peak_rss_source == Some(PeakSource::Told)).then(|| Peak {
+            bytes: row.peak_rss_bytes.unwrap(),
+            ..seen
+        });
+        out.retain(|record| matches!(record, Record::Diag(_)));
+        (told, out, waiting)
+    }
+
+    #[test]
+    fn a_peak_that_a_process_tells_is_taken_as_far_as_the_kernel_saw_it() {
+        let (told, diags, waiting) = claims((100 << 20) + 4096, true);
+        assert_eq!((told, waiting), (None, 0), "the kernel's own is as high");
+        assert_eq!(diags, []);
+
+        // What it held last may show at the next look only.
+        let (told, diags, waiting) = claims(1 << 30, true);
+        assert_eq!((told, waiting), (None, 1));
+        let [Record::Diag(diag)] = diags.as_slice() else {
+            panic!("{diags:?}");
+        };
+        assert_eq!(
+            (diag.kind, diag.count),
+            (Some(DiagKind::RefusedClaims), Some(1))
+        );
+        assert!(diag.detail.contains("process 9"), "{}", diag.detail);
+
+        // Who polls has seen no peak between two looks, but knows what the machine has.
+        assert!(claims(1 << 30, false).0.is_some());
+        let (told, diags, _) = claims(1 << 62, false);
+        assert_eq!((told, diags.len()), (None, 1));
     }
 }

@@ -1,15 +1,32 @@
 //! Marks that have arrived and are not written yet, and the count of what did not.
+//!
+//! What a message says is what its sender claims. Here is refused what no process of this machine
+//! can have done; what only its sender can't have done is for the collector, who knows it.
 
 use super::questions::Asked;
-use crate::model::{BootNs, MarkError, MarkKind, MarkMessage, MarkSource, Tgid};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Marks that may wait for the collector's next turn. At 32 bytes a name that is a few
-/// MiB; whoever sends more in a tenth of a second is told in `diag`.
-pub(super) const WAITING_MAX: usize = 32 * 1024;
+use crate::collect::{Ceiling, Part, Share};
+use crate::model::{BootNs, Bytes, MarkError, MarkKind, MarkMessage, MarkSource, Tgid};
+use serde_json::{Map, Value};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Questions that may wait, each with a descriptor of ours.
 pub(super) const ASKED_MAX: usize = 64;
+
+/// No message is sent in less than this.
+const SEND_NS: i64 = 100;
+
+/// The attribute of a [`MarkKind::Peak`] that holds the high-water mark.
+const HIWATER: &str = "hiwater_bytes";
+
+/// Attributes by which a process says what it held.
+const HELD: [&str; 6] = [
+    HIWATER,
+    "rss_bytes",
+    "rss_anon_bytes",
+    "begin_bytes",
+    "end_bytes",
+    "peak_bytes",
+];
 
 /// One mark and whose it is: of a message the kernel says so, of a line the line itself.
 #[derive(Debug)]
@@ -19,19 +36,71 @@ pub(super) struct Received {
     /// Whose it is where `tgid` is no recorded process: the command, of its output.
     pub(super) writer: Option<Tgid>,
     pub(super) arrival: BootNs,
+    /// When it was, as the sender says; of a line by our clock.
+    pub(super) told_at: BootNs,
     pub(super) kind: MarkKind,
-    pub(super) message: MarkMessage,
+    pub(super) name: String,
+    pub(super) span: Option<i64>,
+    /// As JSON: parsed it takes many times as much.
+    pub(super) attributes: Option<String>,
+    /// What the sender says its high-water mark was.
+    pub(super) hiwater: Option<Bytes>,
+    pub(super) is_of_recording: bool,
+    pub(super) has_descendants: bool,
     pub(super) source: MarkSource,
+}
+
+impl Received {
+    pub(super) fn new(
+        message: MarkMessage,
+        kind: MarkKind,
+        source: MarkSource,
+        arrival: BootNs,
+    ) -> Self {
+        let hiwater = || message.attrs.get(HIWATER)?.as_i64().map(Bytes);
+        Self {
+            tgid: None,
+            writer: None,
+            arrival,
+            told_at: BootNs(message.boot_ns),
+            kind,
+            span: message.span,
+            attributes: message.attributes().map(|mut text| {
+                // It is counted by what it takes.
+                text.shrink_to_fit();
+                text
+            }),
+            hiwater: (kind == MarkKind::Peak).then(hiwater).flatten(),
+            is_of_recording: message.is_of_recording,
+            has_descendants: message.descendants,
+            name: message.name,
+            source,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        let attributes = self.attributes.as_ref().map_or(0, String::capacity);
+        size_of::<Waits>() + self.name.capacity() + attributes
+    }
+}
+
+/// A mark with the room that it takes, for as long as it waits.
+#[derive(Debug)]
+pub(super) struct Waits {
+    pub(super) mark: Received,
+    pub(super) room: Share,
 }
 
 /// What came in since the last look.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    pub(super) marks: Vec<Received>,
+    pub(super) marks: Vec<Waits>,
     /// Marks for which there was no room.
     pub(super) overflow_count: u64,
     /// Marks that their senders could not deliver.
     pub(super) dropped_count: u64,
+    /// Claims that can't be true of any process here.
+    pub(super) impossible_count: u64,
     /// Datagrams that were no marks, and what was wrong with the first.
     pub(super) refused_count: u64,
     pub(super) first_refusal: Option<String>,
@@ -41,23 +110,27 @@ pub(super) struct Waiting {
     pub(super) asked: Vec<Asked>,
 }
 
-impl Waiting {
-    fn add(&mut self, mark: Received) {
-        if self.marks.len() < WAITING_MAX {
-            self.marks.push(mark);
-        } else {
-            self.overflow_count += 1;
-        }
-    }
-}
-
 /// Between the threads that receive and the collector that writes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Inbox {
+    ceiling: Arc<Ceiling>,
+    /// All the memory that this machine has; `None` where it is unknown.
+    memory: Option<Bytes>,
+    /// When the first message could be sent here.
+    since: BootNs,
     waiting: Mutex<Waiting>,
 }
 
 impl Inbox {
+    pub(super) fn new(ceiling: Arc<Ceiling>, memory: Option<Bytes>, since: BootNs) -> Self {
+        Self {
+            ceiling,
+            memory,
+            since,
+            waiting: Mutex::default(),
+        }
+    }
+
     /// Puts a datagram in, or counts it.
     pub(super) fn receive(
         &self,
@@ -65,20 +138,24 @@ impl Inbox {
         arrival: BootNs,
         parsed: Result<(MarkMessage, MarkKind), MarkError>,
     ) {
-        let mut waiting = self.lock();
         match parsed {
-            Ok((message, kind)) => {
-                waiting.dropped_count = waiting.dropped_count.saturating_add(message.dropped);
-                waiting.add(Received {
+            Ok((mut message, kind)) => {
+                let mut impossible = self.refuse(&mut message.attrs);
+                let time = (arrival - self.since).0.max(0).cast_unsigned();
+                let could_drop = message.dropped <= time / SEND_NS.cast_unsigned();
+                impossible += u64::from(!could_drop);
+                let dropped = if could_drop { message.dropped } else { 0 };
+                let mark = Received {
                     tgid,
-                    writer: None,
-                    arrival,
-                    kind,
-                    message,
-                    source: MarkSource::Socket,
-                });
+                    ..Received::new(message, kind, MarkSource::Socket, arrival)
+                };
+                let mut waiting = self.lock();
+                waiting.dropped_count = waiting.dropped_count.saturating_add(dropped);
+                waiting.impossible_count += impossible;
+                self.put(&mut waiting, mark);
             }
             Err(error) => {
+                let mut waiting = self.lock();
                 waiting.refused_count += 1;
                 waiting
                     .first_refusal
@@ -87,9 +164,32 @@ impl Inbox {
         }
     }
 
+    /// Takes out what is more than the machine has. Answers how many.
+    fn refuse(&self, attrs: &mut Map<String, Value>) -> u64 {
+        let Some(Bytes(memory)) = self.memory else {
+            return 0;
+        };
+        let is_impossible = |value: &Value| value.as_f64().is_some_and(|held| held > memory as f64);
+        let mut count = 0;
+        for name in HELD {
+            if attrs.get(name).is_some_and(is_impossible) {
+                attrs.remove(name);
+                count += 1;
+            }
+        }
+        count
+    }
+
     /// Puts a mark in, or counts it.
     pub(super) fn add(&self, mark: Received) {
-        self.lock().add(mark);
+        self.put(&mut self.lock(), mark);
+    }
+
+    fn put(&self, waiting: &mut Waiting, mark: Received) {
+        match self.ceiling.take(Part::Marks, mark.bytes()) {
+            Some(room) => waiting.marks.push(Waits { mark, room }),
+            None => waiting.overflow_count += 1,
+        }
     }
 
     /// Puts a question in, where there is room, and else says that there is none.
@@ -120,16 +220,18 @@ impl Inbox {
 }
 
 #[cfg(test)]
+impl Default for Inbox {
+    fn default() -> Self {
+        Self::new(Arc::default(), Some(Bytes(1 << 40)), BootNs(0))
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::DescendantsQuestion;
     use std::io::Read;
     use std::os::unix::net::UnixStream;
-
-    fn mark(name: &str) -> Result<(MarkMessage, MarkKind), MarkError> {
-        let message = MarkMessage::new(MarkKind::Instant, name, BootNs(1));
-        Ok((message, MarkKind::Instant))
-    }
 
     #[test]
     fn a_question_for_which_there_is_no_room_is_answered_that_the_recorder_is_busy() {
@@ -154,15 +256,49 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_no_room_for_is_counted() {
-        let inbox = Inbox::default();
-        for _ in 0..WAITING_MAX + 3 {
-            inbox.receive(None, BootNs(2), mark("a"));
+    fn marks_that_wait_take_a_stated_number_of_bytes_however_large_each_is() {
+        for length in [1, 30_000] {
+            let inbox = Inbox::default();
+            let mut message = MarkMessage::new(MarkKind::Instant, "a", BootNs(1));
+            message
+                .attrs
+                .insert("x".to_owned(), "y".repeat(length).into());
+            let more = 2 * Part::Marks.limit() / (length + size_of::<Waits>());
+            for _ in 0..more {
+                let parsed = Ok((message.clone(), MarkKind::Instant));
+                inbox.receive(None, BootNs(2), parsed);
+            }
+            assert!(inbox.ceiling.taken(Part::Marks) <= Part::Marks.limit());
+            let waiting = inbox.take();
+            let kept = waiting.marks.len();
+            assert!(kept > 0 && waiting.overflow_count > 0);
+            assert_eq!(kept as u64 + waiting.overflow_count, more as u64);
+            drop(waiting);
+            assert_eq!(inbox.ceiling.taken(Part::Marks), 0);
         }
+    }
+
+    #[test]
+    fn a_claim_that_no_process_of_this_machine_can_make_is_refused_and_counted() {
+        let inbox = Inbox::default();
+        let text = br#"{"v":1,"kind":"peak","name":"a","boot_ns":1,"dropped":18446744073709551615,
+            "attrs":{"hiwater_bytes":4611686018427387904,"rss_bytes":1e300,"peak_bytes":-5,
+                     "begin_bytes":4096,"file_bytes":4611686018427387904}}"#;
+        inbox.receive(Some(Tgid(1)), BootNs(1_000), MarkMessage::parse(text));
         let waiting = inbox.take();
-        assert_eq!(waiting.marks.len(), WAITING_MAX);
-        assert_eq!(waiting.overflow_count, 3);
-        assert_eq!(inbox.take().marks.len(), 0);
+        assert_eq!((waiting.impossible_count, waiting.dropped_count), (3, 0));
+        let mark = &waiting.marks[0].mark;
+        assert_eq!(mark.hiwater, None);
+        let kept = mark.attributes.as_deref().unwrap();
+        assert!(!kept.contains("hiwater") && !kept.contains("rss"), "{kept}");
+        assert!(
+            kept.contains("file_bytes") && kept.contains("begin_bytes"),
+            "{kept}"
+        );
+
+        let text = br#"{"v":1,"kind":"instant","name":"a","boot_ns":1,"dropped":10}"#;
+        inbox.receive(Some(Tgid(1)), BootNs(1_000), MarkMessage::parse(text));
+        assert_eq!(inbox.take().dropped_count, 10);
     }
 
     #[test]

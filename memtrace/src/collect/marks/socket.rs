@@ -59,6 +59,9 @@ impl MarkSocket {
             mark_sockets::make_directory(directory)
                 .map_err(|source| error("make the directory", directory, source))?;
         }
+        let directory = path.parent().map(mark_sockets::remove_dead).transpose();
+        // Until ours is bound nobody else removes any. Where it can't be read they stay.
+        let _alone = directory.ok();
         let questions_path = mark_sockets::questions_beside(&path);
         for path in [&path, &questions_path] {
             // A recorder with our process id left it behind.

@@ -1,8 +1,8 @@
 //! The session's side: tells the thread who is there, and takes what it found.
 
 use super::rows::Reading;
-use super::worker::{Desk, Found, LeftOut, Subject, Worker};
-use crate::collect::{CollectError, Collector, Process, Tick, World};
+use super::worker::{Desk, Found, LeftOut, Subject, Told, Worker};
+use crate::collect::{Ceiling, CollectError, Collector, Process, Tick, World};
 use crate::model::{DiagKind, DurationNs, Record, Severity};
 use std::collections::BTreeMap;
 use std::io;
@@ -31,13 +31,15 @@ pub struct SmapsOptions {
     pub share: f64,
     /// The size of a base page in bytes.
     pub page_size: u64,
+    /// Where there is room for what is found.
+    pub ceiling: Arc<Ceiling>,
 }
 
 /// Observes what the memory of each process is.
 #[derive(Debug)]
 pub struct SmapsCollector {
     desk: Arc<Desk>,
-    found: Receiver<Found>,
+    found: Receiver<Told>,
     thread: Option<JoinHandle<()>>,
     /// Readings of which it is not yet known whether a fork came before them.
     unjudged: Vec<Reading>,
@@ -58,7 +60,13 @@ impl SmapsCollector {
         let desk = Arc::new(Desk::default());
         let (tell, found) = sync_channel(FOUND_MAX);
         let share = options.share;
-        let worker = Worker::new(Arc::clone(&desk), tell, options.root, options.page_size);
+        let worker = Worker::new(
+            Arc::clone(&desk),
+            tell,
+            options.ceiling,
+            options.root,
+            options.page_size,
+        );
         let thread = std::thread::Builder::new()
             .name("memtrace-smaps".to_owned())
             .stack_size(STACK_BYTES)
@@ -80,7 +88,7 @@ impl SmapsCollector {
         for reading in unjudged {
             self.take_reading(reading, world, out);
         }
-        while let Ok(found) = self.found.try_recv() {
+        while let Ok((found, _room)) = self.found.try_recv() {
             match found {
                 Found::Reading(reading) => self.take_reading(*reading, world, out),
                 Found::Shared(rows) => out.extend(rows),
@@ -264,6 +272,7 @@ mod tests {
                 root: root.path().to_owned(),
                 share: 0.01,
                 page_size: 4096,
+                ceiling: Arc::default(),
             };
             let mut collector = SmapsCollector::start(options).unwrap();
             collector.has_ksm = false;

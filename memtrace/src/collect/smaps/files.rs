@@ -11,8 +11,11 @@ use super::worker::Subject;
 use crate::model::{
     BootNs, Bytes, CacheSource, CachedFileRow, ClockOffset, MappingKind, Record, Upid,
 };
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -27,6 +30,9 @@ const FILES_MAX: usize = 4096;
 /// What was too small to follow is asked again after this: files grow.
 const SMALL_NS: i64 = 60_000_000_000;
 
+/// The way to a file that is its path.
+const PATH: usize = 0;
+
 /// Descriptors of shared memory: the ways to it.
 pub(super) type Open = HashMap<Key, PathBuf>;
 
@@ -37,7 +43,7 @@ struct Used {
     size: u64,
     users: HashSet<Upid>,
     first_user: Upid,
-    /// Ways to it: through a mapping, a descriptor, or its path.
+    /// Ways to it: its path, and behind that links of /proc to a mapping or a descriptor.
     ways: Vec<PathBuf>,
     asked_at: Option<BootNs>,
     written: Option<(BootNs, i64, usize)>,
@@ -260,20 +266,9 @@ impl Files {
 impl Used {
     /// Opens the file for a moment. What another file's path leads to by now is not it.
     fn open(&mut self, key: Key) -> Option<File> {
-        for way in self.ways.iter().rev() {
-            let mut options = File::options();
-            let flags = libc::O_NOATIME | libc::O_NONBLOCK | libc::O_CLOEXEC;
-            let opened = options.read(true).custom_flags(flags).open(way);
-            // O_NOATIME is for the owner and for CAP_FOWNER.
-            let opened = opened.or_else(|_| {
-                let flags = libc::O_NONBLOCK | libc::O_CLOEXEC;
-                options.custom_flags(flags).open(way)
-            });
-            let Ok(file) = opened else { continue };
-            if let Ok(metadata) = file.metadata()
-                && key_of(&metadata) == key
-            {
-                self.size = metadata.size();
+        for (place, way) in self.ways.iter().enumerate().rev() {
+            if let Some(file) = open_known(way, place == PATH, key) {
+                self.size = file.metadata().ok()?.size();
                 return Some(file);
             }
         }
@@ -315,6 +310,42 @@ impl Used {
                 None => CacheSource::Mincore,
             }),
         }
+    }
+}
+
+/// Opens a regular file that is known by device and inode, and nothing else. A path is what a
+/// traced process made it: opening what it leads to by now can wait for a FIFO's writer, rewind
+/// a tape or start a mount. So it is first only found (O_PATH), looked at, and then opened
+/// through that descriptor, which can't lead elsewhere.
+fn open_known(way: &Path, is_path: bool, key: Key) -> Option<File> {
+    let found = File::from(find(way, is_path)?);
+    let metadata = found.metadata().ok()?;
+    if !metadata.is_file() || key_of(&metadata) != key {
+        return None;
+    }
+    let itself = format!("/proc/self/fd/{}", found.as_raw_fd());
+    let open = |flags| {
+        let flags = flags | libc::O_NONBLOCK | libc::O_NOCTTY;
+        let mut options = File::options();
+        options.read(true).custom_flags(flags).open(&itself)
+    };
+    // O_NOATIME is for the owner and for CAP_FOWNER.
+    open(libc::O_NOATIME).or_else(|_| open(0)).ok()
+}
+
+/// Finds what a path leads to, without opening it. Of /proc the links to mappings and
+/// descriptors lead to the very files; a path that a process told has none to follow.
+fn find(way: &Path, is_path: bool) -> Option<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    if !is_path {
+        return rustix::fs::open(way, flags, Mode::empty()).ok();
+    }
+    let flags = flags | OFlags::NOFOLLOW;
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    match rustix::fs::openat2(rustix::fs::CWD, way, flags, Mode::empty(), resolve) {
+        // Before Linux 5.6.
+        Err(Errno::NOSYS) => rustix::fs::open(way, flags, Mode::empty()).ok(),
+        found => found.ok(),
     }
 }
 
@@ -420,6 +451,38 @@ mod tests {
         assert_eq!((rows.len(), rows[0].cached_bytes), (1, None));
         assert!(fake.files.files.is_empty());
         assert_eq!(fake.written(), []);
+    }
+
+    #[test]
+    fn a_path_that_leads_elsewhere_by_now_is_not_opened() {
+        let fake = Fake::new();
+        let path = fake.file("weights");
+        let key = key_of(&fs::metadata(&path).unwrap());
+        assert!(open_known(&path, true, key).is_some());
+        // The very file, but by a link that somebody put there.
+        let link = fake.disk.path().join("link");
+        symlink(&path, &link).unwrap();
+        assert!(
+            open_known(&link, true, key).is_none(),
+            "a link is not followed"
+        );
+        let folder = fake.disk.path().join("folder");
+        symlink(fake.disk.path(), &folder).unwrap();
+        assert!(open_known(&folder.join("weights"), true, key).is_none());
+        // A FIFO in its place: whoever waits for a reader would find one.
+        fs::remove_file(&path).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
+        let key = key_of(&fs::metadata(&path).unwrap());
+        assert!(open_known(&path, true, key).is_none(), "no regular file");
+        let writer = File::options()
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(&path);
+        assert_eq!(
+            writer.err().and_then(|error| error.raw_os_error()),
+            Some(libc::ENXIO),
+            "nobody has opened it for reading"
+        );
     }
 
     #[test]

@@ -4,7 +4,8 @@ use super::facts::Status;
 use super::tally::Tally;
 use super::worker::Subject;
 use crate::model::{
-    BootNs, Bytes, DurationNs, MappingKind, MappingRow, PssRow, PssSource, Record, Upid, WallNs,
+    BootNs, Bytes, DurationNs, MappingKind, MappingRow, PssRow, PssSource, Record, Row, Upid,
+    WallNs,
 };
 
 /// Objects of a disk that a process holds less of share one row.
@@ -62,6 +63,12 @@ impl Reading {
             anon_seen: bytes(tally.total().anon),
             mappings: mapping_rows(moment, how, tally),
         }
+    }
+
+    /// What it takes in memory.
+    pub(super) fn bytes(&self) -> usize {
+        let texts: usize = self.mappings.iter().map(Row::heap_bytes).sum();
+        size_of::<Self>() + self.mappings.capacity() * size_of::<MappingRow>() + texts
     }
 
     /// When it ended.

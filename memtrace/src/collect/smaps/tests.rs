@@ -5,7 +5,7 @@ use super::pagemap::{Counters, Look};
 use super::rows::Reading;
 use super::tally::{Class, class};
 use super::text::ReadError;
-use super::worker::{Desk, Found, Subject, Worker};
+use super::worker::{Desk, Found, Subject, Told, Worker};
 use crate::model::{Bytes, MappingKind, MappingRow, PssRow, PssSource, Record, Tgid, Upid};
 use std::fmt::Write;
 use std::fs;
@@ -18,7 +18,7 @@ const MIB: usize = 1 << 20;
 struct Bench {
     desk: Arc<Desk>,
     worker: Worker,
-    found: Receiver<Found>,
+    found: Receiver<Told>,
 }
 
 impl Bench {
@@ -26,7 +26,13 @@ impl Bench {
         let desk = Arc::new(Desk::default());
         let (tell, found) = sync_channel(8);
         let page_size = rustix::param::page_size() as u64;
-        let worker = Worker::new(Arc::clone(&desk), tell, root.to_owned(), page_size);
+        let worker = Worker::new(
+            Arc::clone(&desk),
+            tell,
+            Arc::default(),
+            root.to_owned(),
+            page_size,
+        );
         Self {
             desk,
             worker,
@@ -38,7 +44,7 @@ impl Bench {
         let desk = Arc::clone(&self.desk);
         let mut meter = Meter::new(1.0, &desk.stop);
         self.worker.read(&subject(tgid), &mut meter)?;
-        let Ok(Found::Reading(reading)) = self.found.try_recv() else {
+        let Ok((Found::Reading(reading), _)) = self.found.try_recv() else {
             panic!("no reading");
         };
         let mut rows = reading.into_records(false);
@@ -67,7 +73,7 @@ pub(super) fn reading(subject: Subject) -> Reading {
     let mut meter = Meter::new(1.0, &desk.stop);
     bench.worker.read(&subject, &mut meter).unwrap();
     match bench.found.try_recv() {
-        Ok(Found::Reading(reading)) => *reading,
+        Ok((Found::Reading(reading), _)) => *reading,
         other => panic!("{other:?}"),
     }
 }

@@ -11,6 +11,7 @@ use super::rows::{How, Moment, Reading};
 use super::tally::Tally;
 use super::text::{self, ReadError};
 use crate::collect::kept::TextBuffer;
+use crate::collect::{Ceiling, Part, Share};
 use crate::host::clock;
 use crate::model::{BootNs, Bytes, ClockOffset, DurationNs, PssSource, Record, Tgid, Upid};
 use std::collections::{HashMap, HashSet};
@@ -37,6 +38,8 @@ const FIRST_NS: f64 = 5e5;
 /// caches.
 const WALK_NS_PER_MIB: f64 = 18_000.0;
 const MIB: f64 = (1 << 20) as f64;
+/// So long is rested where there is no room for what was found.
+const NO_ROOM: DurationNs = DurationNs(20_000_000);
 /// After a refusal a process is left alone for so long.
 const REFUSED_NS: i64 = 60_000_000_000;
 
@@ -73,6 +76,22 @@ pub(super) enum LeftOut {
     ShmFiles,
 }
 
+impl Found {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Reading(reading) => reading.bytes(),
+            Self::Shared(rows) => {
+                let texts: usize = rows.iter().map(Record::heap_bytes).sum();
+                rows.capacity() * size_of::<Record>() + texts
+            }
+            Self::LeftOut(..) | Self::Refused(_) => 0,
+        }
+    }
+}
+
+/// What was found, and the room that it takes until the session has it.
+pub(super) type Told = (Found, Share);
+
 /// What the thread and the session share.
 #[derive(Debug, Default)]
 pub(super) struct Desk {
@@ -93,7 +112,8 @@ struct Known {
 /// The thread's own state.
 pub(super) struct Worker {
     desk: Arc<Desk>,
-    tell: SyncSender<Found>,
+    tell: SyncSender<Told>,
+    ceiling: Arc<Ceiling>,
     root: PathBuf,
     page_size: u64,
     known: HashMap<Upid, Known>,
@@ -108,7 +128,8 @@ pub(super) struct Worker {
 impl Worker {
     pub(super) fn new(
         desk: Arc<Desk>,
-        tell: SyncSender<Found>,
+        tell: SyncSender<Told>,
+        ceiling: Arc<Ceiling>,
         root: PathBuf,
         page_size: u64,
     ) -> Self {
@@ -116,6 +137,7 @@ impl Worker {
         Self {
             desk,
             tell,
+            ceiling,
             objects: Objects::new(&root, Path::new("/dev/shm")),
             files: Files::new(&root),
             backings: Backings::new(&root),
@@ -209,9 +231,17 @@ impl Worker {
         Arc::clone(&shared.unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Tells it when there is room: the session does not take it while the disk hangs.
     fn tell(&self, found: Found) -> Result<(), Stopped> {
-        // The other end goes only when the recording ends.
-        self.tell.send(found).map_err(|_| Stopped)
+        // One that is larger than all that there is goes alone.
+        let bytes = found.bytes().min(Part::Findings.limit());
+        loop {
+            if let Some(room) = self.ceiling.take(Part::Findings, bytes) {
+                // The other end goes only when the recording ends.
+                return self.tell.send((found, room)).map_err(|_| Stopped);
+            }
+            self.desk.stop.rest(NO_ROOM)?;
+        }
     }
 
     fn scan(&mut self, subjects: &[Subject]) {

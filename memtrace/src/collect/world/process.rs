@@ -1,6 +1,7 @@
 //! One process as far as it is known: its row, its peak, and how it ended.
 
 use super::images::Image;
+use crate::collect::Share;
 use crate::model::{BootNs, Bytes, PeakSource, ProcessRow, Record};
 
 /// A peak of RSS and how well it is known.
@@ -36,7 +37,13 @@ pub struct Process {
     /// On the list of processes to look at when changes are written.
     pub(super) is_listed: bool,
     pub(super) image: Image,
+    /// What its names take, and whether they were cut for that since it was written.
+    pub(super) names: Share,
+    pub(super) were_names_cut: bool,
 }
+
+/// So much of a name is kept where there is no room for more.
+pub const NAME_BYTES_KEPT: usize = 256;
 
 impl Process {
     /// The row as it stands.
@@ -53,6 +60,18 @@ impl Process {
     /// The program image it runs: another one after exec, the parent's after fork.
     pub fn image(&self) -> u64 {
         self.image.id
+    }
+
+    /// Takes room for its names, and cuts them where there is none: at the latest before they
+    /// are written, and at once by whoever copies them.
+    pub fn keep_names(&mut self) {
+        let ProcessRow { cmdline, exe, .. } = &mut self.row;
+        let taken = |name: &Option<String>| name.as_ref().map_or(0, String::capacity);
+        if self.names.resize(taken(cmdline) + taken(exe)) {
+            return;
+        }
+        self.were_names_cut |= [cut(cmdline), cut(exe)].contains(&true);
+        self.names.force(taken(cmdline) + taken(exe));
     }
 
     pub(super) fn write(&mut self, out: &mut Vec<Record>) {
@@ -97,6 +116,20 @@ impl Process {
         self.row.peak_error_bytes = peak.error;
         self.row.peak_rss_boot_ns = peak.at;
     }
+}
+
+/// Cuts a name between characters. Answers whether it was longer.
+fn cut(name: &mut Option<String>) -> bool {
+    let Some(name) = name.as_mut().filter(|name| name.len() > NAME_BYTES_KEPT) else {
+        return false;
+    };
+    let mut end = NAME_BYTES_KEPT;
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    name.truncate(end);
+    name.shrink_to_fit();
+    true
 }
 
 /// SIGKILL, on every system that memtrace runs on.

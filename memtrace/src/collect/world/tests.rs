@@ -205,3 +205,34 @@ fn what_waiting_tells_is_kept_also_when_a_poll_saw_the_end_first() {
         assert_eq!(row.exit_boot_ns, Some(BootNs(1)));
     }
 }
+
+#[test]
+fn command_lines_of_all_that_live_take_a_stated_number_of_bytes_and_those_that_are_cut_are_counted()
+{
+    let mut world = World::default();
+    let long = "ü".repeat(10_000);
+    let fits = Part::Names.limit() / long.len();
+    let mut upids = Vec::new();
+    for tgid in 1..=fits + 3 {
+        let upid = enter(&mut world, u32::try_from(tgid).unwrap());
+        world.process_mut(upid).unwrap().row_mut().cmdline = Some(long.clone());
+        upids.push(upid);
+    }
+    world.write_changes(false, &mut Vec::new());
+    assert_eq!(world.take_cut_names(), 3);
+    let kept = |world: &World, upid| world.row(upid).unwrap().cmdline.as_ref().unwrap().len();
+    assert_eq!(kept(&world, upids[0]), long.len());
+    assert_eq!(kept(&world, upids[fits]), NAME_BYTES_KEPT);
+    // Whoever ends makes room.
+    for upid in upids {
+        end(&mut world, upid);
+    }
+    assert_eq!(world.ceiling().taken(Part::Names), 0);
+    let upid = enter(&mut world, 1);
+    world.process_mut(upid).unwrap().row_mut().cmdline = Some(long.clone());
+    world.write_changes(false, &mut Vec::new());
+    assert_eq!(
+        (world.take_cut_names(), kept(&world, upid)),
+        (0, long.len())
+    );
+}

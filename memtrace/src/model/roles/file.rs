@@ -32,7 +32,7 @@ pub enum RulesError {
     },
     /// A rule would match every process.
     #[error(
-        "line {line}: role {role:?} has nothing to match: give it a title, comm, cmdline, exe or parent"
+        "line {line}: role {role:?} has nothing to match: give it a title, command, comm, cmdline, exe or parent"
     )]
     MatchesAll {
         /// The line the rule starts on.
@@ -90,6 +90,7 @@ pub(super) struct Rule {
     pub(super) title: Option<Pattern>,
     pub(super) comm: Option<Pattern>,
     pub(super) cmdline: Option<Pattern>,
+    pub(super) command: Option<Pattern>,
     pub(super) exe: Option<Pattern>,
     pub(super) parent: Option<Pattern>,
     pub(super) is_forked: Option<bool>,
@@ -112,6 +113,7 @@ impl Rule {
             &self.title,
             &self.comm,
             &self.cmdline,
+            &self.command,
             &self.exe,
             &self.parent,
         ];

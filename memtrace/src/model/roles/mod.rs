@@ -4,6 +4,7 @@
 //! reads them, and answers what the looks of a process say of it; who follows a process through
 //! its titles is `collect::Roles`.
 
+mod command;
 mod file;
 mod rules;
 

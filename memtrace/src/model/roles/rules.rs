@@ -1,5 +1,6 @@
 //! The rules in force, and what they say of one process at one moment.
 
+use super::command::command;
 use super::file::{self, Rule, RulesError};
 use regex::Captures;
 use std::fmt;
@@ -123,6 +124,7 @@ impl Rule {
             (&self.title, title),
             (&self.comm, comm),
             (&self.cmdline, looks.cmdline),
+            (&self.command, title.map(command)),
             (&self.exe, looks.exe),
             (&self.parent, parent.map(|parent| parent.role.as_str())),
         ];
@@ -186,7 +188,9 @@ fn fill(template: &str, captured: &[Captures<'_>]) -> String {
         let Some((name, behind)) = after.split_once('}') else {
             break;
         };
-        filled.push_str(group(captured, name).unwrap_or_default());
+        let text = group(captured, name).unwrap_or_default();
+        // A title can have line breaks and worse; a role stands in one cell of a table.
+        filled.extend(text.chars().map(|c| if c.is_control() { ' ' } else { c }));
         rest = behind;
     }
     filled.push_str(rest);

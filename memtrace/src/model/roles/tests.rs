@@ -88,7 +88,19 @@ fn titles_and_command_lines_of_real_trees_are_known() {
         ("ray::trainer:Trainer.__init__", "Ray actor Trainer"),
         ("ray::rollout_worker.step", "Ray actor rollout_worker"),
         ("ray::reader", "Ray task reader"),
-        ("ray start --head", "Ray command line"),
+        ("ray start --head", "Ray start command"),
+        (
+            "/v/bin/python3 /v/bin/ray start --head --block",
+            "Ray start command",
+        ),
+        (
+            "python -m ray.util.client.server --address=127.0.0.1:6379 --mode=proxy",
+            "Ray client server",
+        ),
+        (
+            "python3 /s/ray/_private/workers/setup_worker.py -m ray.util.client.server --mode=proxy",
+            "Ray client server",
+        ),
         (
             "/v/bin/python /v/bin/torchrun --nproc-per-node 2 t.py",
             "PyTorch elastic agent",
@@ -100,6 +112,10 @@ fn titles_and_command_lines_of_real_trees_are_known() {
         (
             "python /t/torch/_inductor/compile_worker/__main__.py --workers=32",
             "PyTorch inductor compile worker",
+        ),
+        (
+            "/v/bin/python3 -c \nimport sys\nif sys.platform != \"linux\":\n    import torch\nfrom ctypes import cdll\ncdll.LoadLibrary(\"/tmp/torchinductor_root/ju/c.so\")\n",
+            "PyTorch inductor compile check",
         ),
         (
             "python3 -B -c from multiprocessing.resource_tracker import main;main(32)",
@@ -122,6 +138,39 @@ fn titles_and_command_lines_of_real_trees_are_known() {
     for (title, role) in cases {
         assert_eq!(role_of(title), role, "{title}");
     }
+}
+
+#[test]
+fn what_a_command_line_only_speaks_of_is_not_what_it_runs() {
+    for title in [
+        "pgrep -f vllm serve",
+        "pgrep -f /v/bin/vllm serve",
+        "grep -rn -m vllm.entrypoints. /srv",
+        "vim /v/bin/vllm serve",
+        "bash -c exec /v/bin/vllm serve m",
+        "tail -f python -m sglang.launch_server",
+        "less /s/sglang_router/README",
+        "watch ray status /bin/ray start",
+        "ps -C /v/bin/torchrun x",
+        "cat /t/torch/_inductor/compile_worker/__main__.py",
+        "grep from multiprocessing.spawn import -r .",
+        "sh -c python3 -c from multiprocessing.resource_tracker import main;main(32)",
+        "rg deepspeed.launcher.",
+    ] {
+        assert_eq!(role_of(title), "", "{title}");
+    }
+}
+
+#[test]
+fn a_role_has_no_line_breaks_whatever_a_title_has() {
+    let rules = "[[role]]\nrole = 'loop {kind}'\ntitle = '(?s)^loop-(?<kind>.*)$'\n";
+    let rules = Rules::with(rules).expect("rules of the form");
+    let looks = Looks {
+        title: Some("loop-a\nb\u{1b}[31m"),
+        ..Looks::default()
+    };
+    let found = rules.find(&looks).expect("a role");
+    assert_eq!(found.role.role, "loop a b [31m");
 }
 
 #[test]

@@ -59,6 +59,8 @@ labels! {
         PollingLimit = "polling_limit",
         /// More of a kind than memtrace follows.
         Limit = "limit",
+        /// What programs told of themselves and the kernel contradicts; it is left out.
+        RefusedClaims = "refused_claims",
         /// The recorder slowed down to keep its budget.
         BackOff = "back_off",
         /// The recording could not be written in full.

@@ -67,6 +67,11 @@ macro_rules! tables {
                 match self { $(Self::$variant(_) => Index::$variant as usize,)+ }
             }
 
+            /// Bytes that the row holds outside of itself.
+            pub fn heap_bytes(&self) -> usize {
+                match self { $(Self::$variant(row) => row.heap_bytes(),)+ }
+            }
+
             /// Writes the row's cells, left to right.
             pub fn put(&self, sink: &mut impl super::cell::CellSink) {
                 match self { $(Self::$variant(row) => row.put(sink),)+ }

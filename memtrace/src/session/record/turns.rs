@@ -3,7 +3,7 @@
 
 use super::movement::{LastAsked, Movement};
 use super::{Session, tick};
-use crate::collect::{Collector, Tick};
+use crate::collect::{Collector, NAME_BYTES_KEPT, Part, Tick};
 use crate::host::clock;
 use crate::model::{BootNs, DiagKind, DurationNs, Record, Severity};
 use crate::session::{Progress, self_cost};
@@ -100,6 +100,7 @@ impl Session {
             self.batch
                 .push(tick.diag(severity, DiagKind::BackOff, "budget", None, detail));
         }
+        self.tell_cut_names(&tick);
         let is_flush_due = now >= self.next_flush;
         self.hand_over(is_keyframe || is_flush_due);
         if is_flush_due {
@@ -157,6 +158,20 @@ impl Session {
         let cgroup = self.own_cgroup.as_deref();
         let row = self_cost::row(tick, &self.world, &self.output, interval, cgroup);
         self.output.send(vec![row]);
+    }
+
+    fn tell_cut_names(&mut self, tick: &Tick) {
+        let count = self.world.take_cut_names();
+        if count > 0 {
+            let detail = format!(
+                "the command lines of all processes that live take {} MiB; of more than that the \
+                 first {NAME_BYTES_KEPT} bytes are kept",
+                Part::Names.limit() >> 20
+            );
+            let (severity, kind) = (Severity::Degraded, DiagKind::Limit);
+            self.batch
+                .push(tick.diag(severity, kind, "process", Some(count), detail));
+        }
     }
 
     /// Reports a failure once per message.

@@ -58,6 +58,7 @@ impl Apply {
             // It may have called exec since it was forked.
             process.row_mut().exe = None;
             process.row_mut().cmdline = held.map(str::to_owned);
+            process.keep_names();
             if held.is_some() {
                 let shown = process.row().cmdline.clone();
                 out.push(title(process, shown, TitleSource::First, at, tick));
@@ -99,6 +100,7 @@ impl Apply {
                 if let Some(identity) = identity {
                     process.row_mut().exe = identity.exe;
                     process.row_mut().cmdline = identity.cmdline;
+                    process.keep_names();
                 }
                 let shown = process.row().cmdline.clone();
                 out.push(title(process, shown, TitleSource::First, at, tick));

@@ -5,7 +5,7 @@
 //! system, that look is all, and a mark can be late by it.
 
 use super::Lines;
-use crate::host::clock;
+use crate::host::{Person, as_person, clock};
 use crate::model::DurationNs;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often files are looked for.
 const LOOK: Timespec = Timespec {
@@ -39,6 +39,9 @@ const LOOK_BYTES: u64 = 16 << 20;
 
 /// At the end, for how long what files have by then is read.
 const PATIENCE: DurationNs = DurationNs(2_000_000_000);
+
+/// After this a thread that was told to end does not look any more: it hangs.
+const STUCK: Duration = Duration::from_secs(3);
 
 /// So much of what was read last is compared with what stands there now.
 const KNOWN_BYTES: usize = 64;
@@ -75,10 +78,12 @@ pub(in crate::collect::marks) struct Follower {
 }
 
 impl Follower {
-    /// Opens the files that are there, at their ends, and follows them and the others.
+    /// Opens the files that are there, at their ends, and follows them and the others, as the
+    /// person who named them.
     pub(in crate::collect::marks) fn start(
         files: Vec<(PathBuf, Lines)>,
         followed: Followed,
+        person: Option<Person>,
     ) -> io::Result<Self> {
         let is_over = Arc::new(AtomicBool::new(false));
         let theirs = Arc::clone(&is_over);
@@ -86,14 +91,23 @@ impl Follower {
         let watch = inotify::init(flags).ok();
         let files = files.into_iter();
         let mut logs: Vec<Log> = files.map(|(path, lines)| Log::new(path, lines)).collect();
-        for log in &mut logs {
-            log.open_at_end(watch.as_ref());
-            followed.note(&log.path, log.current.is_none());
-        }
+        as_person(person.as_ref(), || {
+            for log in &mut logs {
+                log.open_at_end(watch.as_ref());
+                followed.note(&log.path, log.current.is_none());
+            }
+            Ok(())
+        })?;
         let thread = std::thread::Builder::new()
             .name("memtrace-logs".to_owned())
             .stack_size(256 << 10)
-            .spawn(move || follow(logs, watch.as_ref(), &followed, &theirs))?;
+            .spawn(move || {
+                let became = person.map_or(Ok(()), |person| person.become_for_good());
+                match became {
+                    Ok(()) => follow(logs, watch.as_ref(), &followed, &theirs),
+                    Err(error) => tracing::warn!("log files are not followed: {error}"),
+                }
+            })?;
         Ok(Self {
             is_over,
             thread: Some(thread),
@@ -103,9 +117,20 @@ impl Follower {
     /// Takes what the files have by now, then nothing more.
     pub(in crate::collect::marks) fn stop(&mut self) {
         self.is_over.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
+        let asked = Instant::now();
+        while !thread.is_finished() {
+            if asked.elapsed() > STUCK {
+                // In a call that does not come back, to a file system that hangs. It owns
+                // nothing that the recording needs, and ends with this process.
+                tracing::warn!("a log file's file system does not answer");
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
+        let _ = thread.join();
     }
 }
 
@@ -354,9 +379,12 @@ mod tests {
 
         fn numbers(&self) -> Vec<i64> {
             let marks = self.inbox.take().marks.into_iter();
-            let number = |attrs: &serde_json::Map<_, serde_json::Value>| attrs["n"].as_i64();
+            let number = |text: &str| -> Option<i64> {
+                let attributes: serde_json::Value = serde_json::from_str(text).ok()?;
+                attributes["n"].as_i64()
+            };
             marks
-                .filter_map(|mark| number(&mark.message.attrs))
+                .filter_map(|waits| number(waits.mark.attributes.as_deref()?))
                 .collect()
         }
     }
@@ -459,7 +487,7 @@ mod tests {
         let followed = Followed::default();
         let other = (here.dir.path().join("other"), here.log().lines);
         let own = (here.path(), here.log().lines);
-        let mut follower = Follower::start(vec![own, other], followed.clone()).unwrap();
+        let mut follower = Follower::start(vec![own, other], followed.clone(), None).unwrap();
         assert_eq!(followed.absent().len(), 2);
         append(&here.path(), "n=1\nn=2");
         follower.stop();

@@ -42,7 +42,7 @@ impl Lines {
         inbox: Arc<Inbox>,
     ) -> Self {
         Self {
-            matcher: Matcher::new(rules),
+            matcher: Matcher::new(rules, writer),
             source,
             writer,
             inbox,
@@ -120,10 +120,7 @@ impl Lines {
             inbox.add(Received {
                 tgid: mark.tgid,
                 writer,
-                arrival,
-                kind: mark.kind,
-                message: mark.message,
-                source,
+                ..Received::new(mark.message, mark.kind, source, arrival)
             });
         });
     }
@@ -160,7 +157,11 @@ mod tests {
 
     fn names(inbox: &Inbox) -> Vec<String> {
         let marks = inbox.take().marks.into_iter();
-        marks.map(|mark| mark.message.name).collect()
+        marks.map(|waits| waits.mark.name).collect()
+    }
+
+    fn attributes(mark: &Received) -> serde_json::Value {
+        serde_json::from_str(mark.attributes.as_deref().unwrap()).unwrap()
     }
 
     #[test]
@@ -176,8 +177,8 @@ mod tests {
         }
         let marks = inbox.take().marks;
         assert_eq!(marks.len(), 1);
-        assert_eq!(marks[0].message.boot_ns, 4);
-        assert_eq!(marks[0].message.attrs["seconds"], 2.5);
+        assert_eq!(marks[0].mark.told_at, BootNs(4));
+        assert_eq!(attributes(&marks[0].mark)["seconds"], 2.5);
     }
 
     #[test]
@@ -189,7 +190,7 @@ mod tests {
         lines.end(BootNs(3));
         let marks = inbox.take().marks;
         assert_eq!(marks.len(), 1);
-        assert_eq!(marks[0].message.attrs["seconds"], 3);
+        assert_eq!(attributes(&marks[0].mark)["seconds"], 3);
     }
 
     #[test]

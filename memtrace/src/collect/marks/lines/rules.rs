@@ -1,14 +1,20 @@
 //! Lines held against the rules. Most lines fit none, so that is what must be cheap: one
 //! search for the texts of all rules at once goes over many lines, and only a line that has
 //! one of them is looked at by itself.
+//!
+//! A phase ends with a line of its own process, or with one of a process above it whose rule
+//! says so: a worker of vLLM tells that it loads, its engine that everything is loaded. Who is
+//! above whom is asked of the kernel when such a line comes, while both are there.
 
 use super::who::Who;
+use crate::collect::procfs::lineage;
 use crate::model::{BootNs, DurationNs, MarkKind, MarkMessage, MarkRule, MarkRuleKind, Tgid};
 use aho_corasick::{AhoCorasick, MatchKind};
 use memchr::memmem::Finder;
 use regex::bytes::{Regex, RegexSet};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -17,9 +23,6 @@ const KEPT_BYTES_MAX: usize = 512;
 
 /// Phases that one log may have open. Beyond that an end goes with its begin by name.
 const OPEN_MAX: usize = 4_096;
-
-/// No phase that a line tells of took longer.
-const SECONDS_MAX: f64 = 1e9;
 
 /// Rules that can't be used together.
 #[derive(Debug, thiserror::Error)]
@@ -73,19 +76,29 @@ pub(super) struct LineMark {
     pub(super) tgid: Option<Tgid>,
 }
 
+/// A process and its ancestors, as far as they can be read.
+type Lineage = fn(Tgid) -> Vec<Tgid>;
+
 /// The rules for one log, and what that log has open.
 pub(super) struct Matcher {
     rules: Arc<Rules>,
+    /// Who writes the lines that name no process, where that is known.
+    writer: Option<Tgid>,
+    lineage: Lineage,
     /// The spans of phases that this log began, the newest last.
     open: HashMap<(String, Who), Vec<i64>>,
+    open_count: usize,
     plain: Vec<u8>,
 }
 
 impl Matcher {
-    pub(super) fn new(rules: Arc<Rules>) -> Self {
+    pub(super) fn new(rules: Arc<Rules>, writer: Option<Tgid>) -> Self {
         Self {
             rules,
+            writer,
+            lineage: |tgid| lineage(Path::new("/proc"), tgid),
             open: HashMap::new(),
+            open_count: 0,
             plain: Vec::new(),
         }
     }
@@ -153,16 +166,12 @@ impl Matcher {
                 attrs.entry("rank").or_insert(Value::from(rank.as_str()));
             }
             attrs.entry("line").or_insert(Value::from(kept(line)));
-            for name in &rule.ends {
-                if let Some(span) = self.close(name, who) {
-                    each(mark(
-                        MarkKind::End,
-                        name,
-                        arrival,
-                        Some(span),
-                        who,
-                        Map::new(),
-                    ));
+            for name in rule.ends.iter().chain(&rule.ends_in_tree) {
+                self.end(name, who, arrival, each);
+            }
+            for name in &rule.ends_in_tree {
+                for descendant in self.descendants_with(name, who) {
+                    self.end(name, &descendant, arrival, each);
                 }
             }
             self.tell(rule, arrival, who, attrs, each);
@@ -191,9 +200,9 @@ impl Matcher {
                 each(mark(MarkKind::End, name, arrival, span, who, attrs));
             }
             MarkRuleKind::Took => match attrs.get("seconds").and_then(Value::as_f64) {
-                Some(seconds) if (0.0..SECONDS_MAX).contains(&seconds) => {
+                // Before the machine was started there was nothing.
+                Some(seconds) if (0.0..=arrival.0 as f64 / 1e9).contains(&seconds) => {
                     let begin = arrival + DurationNs(-((seconds * 1e9) as i64));
-                    let begin = BootNs(begin.0.max(0));
                     let span = Some(next_span());
                     each(mark(MarkKind::Begin, name, begin, span, who, Map::new()));
                     each(mark(MarkKind::End, name, arrival, span, who, attrs));
@@ -203,14 +212,31 @@ impl Matcher {
         }
     }
 
+    /// Ends the newest phase of that name that a process has open, if it has one.
+    fn end(&mut self, name: &str, who: &Who, at: BootNs, each: &mut impl FnMut(LineMark)) {
+        if let Some(span) = self.close(name, who) {
+            each(mark(MarkKind::End, name, at, Some(span), who, Map::new()));
+        }
+    }
+
+    /// The descendants of a line's process that have a phase of that name open.
+    fn descendants_with(&self, name: &str, who: &Who) -> Vec<Who> {
+        let Some(above) = who.here().or(self.writer.filter(|_| who.tgid.is_none())) else {
+            return Vec::new();
+        };
+        let is_below = |tgid: Tgid| tgid != above && (self.lineage)(tgid).contains(&above);
+        let open = self.open.keys().filter(|(open, _)| open == name);
+        open.filter(|(_, opener)| opener.here().is_some_and(is_below))
+            .map(|(_, opener)| opener.clone())
+            .collect()
+    }
+
     fn begin(&mut self, name: &str, who: &Who) -> Option<i64> {
-        if self.open.len() >= OPEN_MAX {
+        if self.open_count >= OPEN_MAX {
             return None;
         }
+        self.open_count += 1;
         let spans = self.open.entry((name.to_owned(), who.clone())).or_default();
-        if spans.len() >= OPEN_MAX {
-            return None;
-        }
         let span = next_span();
         spans.push(span);
         Some(span)
@@ -220,6 +246,7 @@ impl Matcher {
         let key = (name.to_owned(), who.clone());
         let spans = self.open.get_mut(&key)?;
         let span = spans.pop();
+        self.open_count -= usize::from(span.is_some());
         if spans.is_empty() {
             self.open.remove(&key);
         }
@@ -247,7 +274,7 @@ fn mark(
     LineMark {
         kind,
         message,
-        tgid: who.tgid.filter(|_| !who.is_elsewhere),
+        tgid: who.here(),
     }
 }
 
@@ -317,7 +344,22 @@ mod tests {
     type Told = (String, MarkKind, i64, Option<i64>, Option<u32>);
 
     fn told(rules: Vec<MarkRule>, lines: &[(i64, &str)]) -> Vec<Told> {
-        let mut matcher = Matcher::new(Arc::new(Rules::new(rules).unwrap()));
+        told_by(&mut matcher(rules), lines)
+    }
+
+    fn matcher(rules: Vec<MarkRule>) -> Matcher {
+        let mut matcher = Matcher::new(Arc::new(Rules::new(rules).unwrap()), None);
+        // A command, two engines below it, and two workers below each.
+        matcher.lineage = |Tgid(tgid)| match tgid {
+            31 | 32 => vec![Tgid(tgid), Tgid(30), Tgid(1)],
+            41 | 42 => vec![Tgid(tgid), Tgid(40), Tgid(1)],
+            30 | 40 => vec![Tgid(tgid), Tgid(1)],
+            _ => vec![Tgid(tgid)],
+        };
+        matcher
+    }
+
+    fn told_by(matcher: &mut Matcher, lines: &[(i64, &str)]) -> Vec<Told> {
         let mut told = Vec::new();
         for (at, line) in lines {
             let text = format!("{line}\n");
@@ -335,7 +377,7 @@ mod tests {
     }
 
     fn attributes(rules: Vec<MarkRule>, line: &str) -> Map<String, Value> {
-        let mut matcher = Matcher::new(Arc::new(Rules::new(rules).unwrap()));
+        let mut matcher = matcher(rules);
         let mut found = Map::new();
         matcher.look_at(line.as_bytes(), BootNs(1), |mark| {
             found = mark.message.attrs
@@ -394,7 +436,8 @@ mod tests {
         assert_eq!((marks[1].1, marks[1].2), (MarkKind::End, 10_000_000_000));
         assert_eq!(marks[0].3, marks[1].3);
         let early = told(builtin_mark_rules().unwrap(), &[(1, line)]);
-        assert_eq!(early[0].2, 0);
+        let kinds: Vec<_> = early.iter().map(|mark| mark.1).collect();
+        assert_eq!(kinds, [MarkKind::Instant], "before the machine was started");
     }
 
     #[test]
@@ -416,6 +459,80 @@ mod tests {
             ]
         );
         assert_eq!(marks[0].3, marks[1].3);
+    }
+
+    /// What ended: name, time and process, in the order of processes.
+    fn ended(told: &[Told]) -> Vec<(&str, i64, Option<u32>)> {
+        let ends = told.iter().filter(|mark| mark.1 == MarkKind::End);
+        let mut ended: Vec<_> = ends.map(|mark| (mark.0.as_str(), mark.2, mark.4)).collect();
+        ended.sort_by_key(|end| end.2);
+        ended
+    }
+
+    #[test]
+    fn what_workers_began_ends_with_the_line_of_their_engine_and_of_no_other() {
+        let begin = |pid: u32| format!("(Worker pid={pid}) INFO Starting to load model m...");
+        let sized = "(EngineCore_DP0 pid=30) INFO CPU KV cache size: 65,536 tokens";
+        let begins: Vec<String> = [31, 32, 41, 99].map(begin).to_vec();
+        let mut lines: Vec<(i64, &str)> = begins.iter().map(|line| (1, line.as_str())).collect();
+        lines.push((7, sized));
+        lines.push((8, sized));
+        let told = told(builtin_mark_rules().unwrap(), &lines);
+        let expected = [31, 32].map(|pid| ("vllm.load_model", 7, Some(pid)));
+        assert_eq!(ended(&told), expected);
+        let span_of = |kind, pid| {
+            let mut of = told
+                .iter()
+                .filter(|mark| (mark.1, mark.4) == (kind, Some(pid)));
+            of.next().unwrap().3
+        };
+        for pid in [31, 32] {
+            assert_eq!(span_of(MarkKind::Begin, pid), span_of(MarkKind::End, pid));
+        }
+    }
+
+    #[test]
+    fn a_line_that_names_no_process_ends_what_descendants_of_the_logs_writer_began() {
+        let lines = [
+            (
+                1,
+                "(VllmWorkerProcess pid=31) INFO Starting to load model m...",
+            ),
+            (2, "INFO Starting to load model m..."),
+            (
+                9,
+                "INFO init engine (profile, create kv cache, warmup model) took 9.8 seconds",
+            ),
+        ];
+        let of_command = |writer| {
+            let mut matcher = matcher(builtin_mark_rules().unwrap());
+            matcher.writer = writer;
+            let told = told_by(&mut matcher, &lines);
+            let loaded = ended(&told)
+                .into_iter()
+                .filter(|end| end.0 == "vllm.load_model");
+            loaded.map(|end| end.2).collect::<Vec<_>>()
+        };
+        assert_eq!(of_command(Some(Tgid(1))), [None, Some(31)]);
+        assert_eq!(of_command(None), [None], "who wrote a file is not known");
+    }
+
+    #[test]
+    fn a_worker_ends_nothing_of_its_siblings_and_a_process_of_another_machine_nothing_here() {
+        let lines = [
+            (1, "(Worker_TP0 pid=31) INFO Starting to load model m..."),
+            (1, "(Worker_TP1 pid=32) INFO Starting to load model m..."),
+            (
+                2,
+                "(Worker_TP0 pid=31) INFO Warming up model for the compilation...",
+            ),
+            (
+                3,
+                "(Engine pid=30, ip=10.0.0.3) INFO GPU KV cache size: 1 tokens",
+            ),
+        ];
+        let told = told(builtin_mark_rules().unwrap(), &lines);
+        assert_eq!(ended(&told), [("vllm.load_model", 2, Some(31))]);
     }
 
     #[test]

@@ -41,6 +41,11 @@ impl Who {
         who.rank = bracketed(rest, b'[', b']').and_then(|(inner, _)| rank(inner));
         who
     }
+
+    /// The process, where it is one of this machine.
+    pub(super) fn here(&self) -> Option<Tgid> {
+        self.tgid.filter(|_| !self.is_elsewhere)
+    }
 }
 
 fn bracketed(text: &[u8], open: u8, close: u8) -> Option<(&[u8], &[u8])> {

@@ -1,0 +1,62 @@
+"""`cargo xtask lab` runs this: trials of memtrace beside an independent tracer. Each finding is a
+line of JSON; what a person reads is made of them by the task."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+from checks import Finding
+from live import LIVE
+from trees import loops, trees
+from trial import Trial, run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--memtrace", type=Path, required=True)
+    parser.add_argument("--workload", type=Path, required=True)
+    parser.add_argument(
+        "--quick", action="store_true", help="processes and peaks only, of trees only"
+    )
+    parser.add_argument("--live", choices=sorted(LIVE))
+    parser.add_argument("--python", type=Path, help="the one that has ray or vllm")
+    parser.add_argument("--keep", type=Path, help="where recordings stay")
+    parser.add_argument("names", nargs="*", help="trials; all where none is given")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="memtrace-lab-") as directory:
+        try_each(args, Path(directory))
+
+
+def try_each(args: argparse.Namespace, directory: Path) -> None:
+    for trial in chosen(args, directory):
+        if args.names and trial.name not in args.names:
+            continue
+        print(f"{trial.name} …", file=sys.stderr, flush=True)
+        try:
+            for finding in run(trial, args.memtrace, args.keep, args.quick):
+                say(trial, finding)
+        except Exception as error:  # A trial that fails is a finding, and the others go on.
+            traceback.print_exc()
+            say(trial, Finding("the trial", "runs", f"{type(error).__name__}: {error}", "MISSED"))
+
+
+def chosen(args: argparse.Namespace, directory: Path) -> Iterator[Trial]:
+    if args.live:
+        yield from LIVE[args.live](args.python, directory)
+    else:
+        yield from trees(args.workload)
+        if not args.quick:
+            yield from loops(args.workload)
+
+
+def say(trial: Trial, finding: Finding) -> None:
+    print(json.dumps({"trial": trial.name, **finding._asdict()}), flush=True)
+
+
+main()

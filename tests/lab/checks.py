@@ -1,0 +1,172 @@
+"""What was seen held against what was recorded. A check gives rows of one form: what, what was
+asked for, what was found, and whether that will do."""
+
+from __future__ import annotations
+
+import bisect
+import os
+from collections import Counter
+from typing import Literal, NamedTuple
+
+from recording import Recording, Row
+from watch import Process, Watch
+
+MIB = 1 << 20
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+# What the figures of taskstats can be off by: since Linux 6.2 each of the three counters that RSS
+# is the sum of holds back up to a batch of pages on each CPU, and taskstats does not add these up.
+CPUS = os.cpu_count() or 1
+TASKSTATS_ERROR = 3 * max(32, 2 * CPUS) * CPUS * PAGE
+
+# A sum over many processes is no instant: each is read after the other. Where it moves by more than
+# this from one look to the next, two tracers need not agree.
+AT_REST = 0.01
+
+
+class Finding(NamedTuple):
+    """A row of the table."""
+
+    what: str
+    asked: str
+    found: str
+    verdict: Literal["ok", "MISSED", "unknown"]
+
+
+def verdict(is_met: bool) -> Literal["ok", "MISSED"]:
+    """The word for it."""
+    return "ok" if is_met else "MISSED"
+
+
+def members(watch: Watch, recording: Recording) -> list[Process]:
+    """Who belonged to the tree while it was recorded."""
+    begin, end = recording.span
+    return [
+        each
+        for each in watch.members()
+        if each.start_ns < end and (each.end_ns is None or each.end_ns > begin)
+    ]
+
+
+def has_ended(process: Process, recording: Recording) -> bool:
+    """Whether a process ended while it was recorded."""
+    return process.end_ns is not None and process.end_ns < recording.span[1]
+
+
+def matched(watch: Watch, recording: Recording) -> list[tuple[Process, Row]]:
+    """Each watched process with its row. Ids are used again, so both go by time."""
+    rows: dict[int, list[Row]] = {}
+    for row in sorted(recording.processes, key=lambda row: row["start_boot_ns"]):
+        rows.setdefault(row["tgid"], []).append(row)
+    pairs = []
+    for process in members(watch, recording):
+        if rows.get(process.tgid):
+            pairs.append((process, rows[process.tgid].pop(0)))
+    return pairs
+
+
+def processes(watch: Watch, recording: Recording) -> Finding:
+    """Nobody is missing, and nobody is there who did not belong to it."""
+    seen = Counter(process.tgid for process in members(watch, recording))
+    told = Counter(row["tgid"] for row in recording.processes)
+    missing, more = seen - told, told - seen
+    found = f"{told.total()} of {seen.total()}"
+    if missing:
+        found += f", without {some(missing)}"
+    if more:
+        found += f", and {some(more)} that the kernel's events do not know"
+    if not watch.is_complete():
+        return Finding("processes", "all", f"{found}; the kernel dropped events", "unknown")
+    return Finding("processes", "all, and no others", found, verdict(not missing and not more))
+
+
+def some(tgids: Counter[int]) -> str:
+    """A few of many."""
+    first = ", ".join(map(str, sorted(tgids)[:5]))
+    return first if len(tgids) <= 5 else f"{first} and {len(tgids) - 5} more"
+
+
+def endings(watch: Watch, recording: Recording) -> Finding:
+    """Exit codes and signals as wait4 gives them."""
+    ended = [pair for pair in matched(watch, recording) if has_ended(pair[0], recording)]
+    wrong = [
+        str(process.tgid)
+        for process, row in ended
+        if (row["exit_code"], row["exit_signal"]) != code_and_signal(process.status or 0)
+    ]
+    found = f"{len(ended) - len(wrong)} of {len(ended)}"
+    found += f", not of {', '.join(wrong[:5])}" if wrong else ""
+    return Finding("how they ended", "as the kernel says", found, verdict(not wrong))
+
+
+def code_and_signal(status: int) -> tuple[int | None, int | None]:
+    """What a status of wait4 says."""
+    return (None, os.WTERMSIG(status)) if os.WIFSIGNALED(status) else (status >> 8, None)
+
+
+def peaks(watch: Watch, recording: Recording) -> Finding:
+    """Each peak within the bound that stands beside it, of the kernel's high-water mark; of
+    processes with several images, which the kernel keeps for the last one only, not below it."""
+    known, wrong, worst = 0, [], 0
+    for process, row in matched(watch, recording):
+        peak = row["peak_rss_bytes"]
+        bound = (row["peak_error_bytes"] or 0) + TASKSTATS_ERROR
+        polls = [held for time, held in process.polls if time < recording.span[1]]
+        highest = max((held.hwm_bytes for held in polls), default=0)
+        truth = process.hiwater_bytes if has_ended(process, recording) else None
+        if peak is None or (truth is None and not highest):
+            continue
+        known += 1
+        above = peak - truth if truth is not None and process.execs <= 1 else 0
+        below = max(truth or 0, highest) - peak
+        worst = max(worst, above, below)
+        if above > bound or below > bound:
+            name = (row["cmdline"] or row["comm"])[:40]
+            wrong.append(
+                f"{process.tgid} {name} {peak / MIB:.1f} for {(truth or highest) / MIB:.1f} MiB"
+            )
+    found = f"{known - len(wrong)} of {known}, at most {worst >> 10} KiB off"
+    found += f"; not {'; '.join(wrong[:3])}" if wrong else ""
+    return Finding("peaks", "within their bound", found, verdict(known > 0 and not wrong))
+
+
+def sums(watch: Watch, recording: Recording) -> Finding:
+    """The sum of RSS, wherever it stood still for as long as a look at all processes takes."""
+    curve = recording.rss_of_tree
+    times = [time for time, _ in curve]
+    count, worst = 0, (0.0, "")
+    for before, poll, after in zip(watch.polls, watch.polls[1:], watch.polls[2:]):
+        first = bisect.bisect_right(times, before.begin_ns) - 1
+        last = bisect.bisect_right(times, after.end_ns)
+        told = [rss for _, rss in curve[max(first, 0) : last]]
+        three = [each.rss_bytes for each in (before, poll, after)]
+        is_at_rest = min(three) > 0 and max(three) - min(three) <= AT_REST * max(three)
+        if not is_at_rest or first < 0 or max(told) - min(told) > AT_REST * max(told):
+            continue
+        count += 1
+        at = curve[bisect.bisect_right(times, poll.end_ns) - 1][1]
+        gap = abs(at - poll.rss_bytes)
+        if gap / poll.rss_bytes > worst[0]:
+            worst = gap / poll.rss_bytes, f" ({at / MIB:.0f} for {poll.rss_bytes / MIB:.0f} MiB)"
+    asked = "within 2 % of /proc, where it rests"
+    # One or two can be the moment between two looks in which it moved and moved back.
+    if count < 3:
+        return Finding("sum of RSS", asked, "it hardly rested", "unknown")
+    found = f"at most {worst[0]:.1%} off at {count} instants{worst[1]}"
+    return Finding("sum of RSS", asked, found, verdict(worst[0] <= 0.02))
+
+
+def held(watch: Watch, recording: Recording) -> Finding:
+    """What the tree held at its highest, every page once, against what its cgroup was charged."""
+    asked = "the memory controller's anon + shmem within the bound"
+    if not watch.charges:
+        return Finding("held at the peak", asked, "no memory cgroup here", "unknown")
+    truth = max(charged.held_bytes for _, charged in watch.charges)
+    peak = recording.report["peak"] or {}
+    low, high = peak.get("held_at_least_bytes"), peak.get("held_at_most_bytes")
+    if low is None or high is None:
+        return Finding("held at the peak", asked, "no bound was told", "MISSED")
+    found = f"{low / MIB:.0f} to {high / MIB:.0f} for {truth / MIB:.0f} MiB"
+    # The controller counts in batches of 64 pages on each CPU.
+    slack = 64 * PAGE * CPUS
+    return Finding("held at the peak", asked, found, verdict(low - slack <= truth <= high + slack))

@@ -1,0 +1,131 @@
+//! `cargo xtask lab`: memtrace beside an independent tracer, which shares none of its code, on
+//! trees whose answers are known and, asked for by name, on live Ray, vLLM and training loops.
+//!
+//! The tracer and the trials are Python below tests/lab: they read the kernel's own events and the
+//! recording's Parquet by other ways than memtrace does. What damage and kills do to a recording,
+//! and what staged OOM kills are told as, are tests of their own; here they are run by name, so
+//! that one table says it all.
+
+mod finding;
+mod staged;
+
+use crate::sh;
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use finding::Finding;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// Options of `cargo xtask lab`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Names of trials; all where none is given.
+    names: Vec<String>,
+    /// Only synthetic trees, and of these only processes, their ends and peaks: less than a
+    /// minute.
+    #[arg(long, conflicts_with = "live")]
+    quick: bool,
+    /// Trials of real programs instead of synthetic trees.
+    #[arg(long)]
+    live: Option<Live>,
+    /// The Python that has these programs, and for `rl` the package in python/. For `ray` it is
+    /// the one that `cargo xtask test` installed, where none is given.
+    #[arg(long, value_name = "FILE", requires = "live")]
+    python: Option<PathBuf>,
+    /// Keep the recordings here, and what the commands wrote.
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Live {
+    /// A session that a driver starts, and a cluster that was there before.
+    Ray,
+    /// Servers: one process, two ranks, two engines, one that is killed, one in a Ray actor.
+    Vllm,
+    /// A training loop that starts its own server, with a leak and without.
+    Rl,
+}
+
+/// Builds, tries, and prints the table.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    sh::run(sh::cargo().current_dir(sh::root()).args([
+        "build",
+        "--locked",
+        "--workspace",
+        "--bins",
+    ]))?;
+    let mut findings = trials(args)?;
+    if !args.quick && args.live.is_none() && args.names.is_empty() {
+        findings.extend(staged::run()?);
+    }
+    print!("{}", finding::table(&findings));
+    let missed = findings.iter().filter(|finding| finding.is_missed());
+    match (findings.len(), missed.count()) {
+        (0, _) => bail!("no trial has that name"),
+        (_, 0) => Ok(()),
+        (count, missed) => bail!("{missed} of {count} rows are missed"),
+    }
+}
+
+fn trials(args: &Args) -> Result<Vec<Finding>> {
+    let python = sh::target_dir().join("python/bin/python3");
+    if sh::capture(Command::new(&python).args(["-c", "import pyarrow"])).is_err() {
+        bail!(
+            "{} has no pyarrow; run `cargo xtask python --install-tools`",
+            python.display()
+        );
+    }
+    let built = sh::target_dir().join("debug");
+    let mut lab = Command::new(python);
+    lab.arg(sh::root().join("tests/lab"))
+        .arg("--memtrace")
+        .arg(built.join("memtrace"))
+        .arg("--workload")
+        .arg(built.join("memtrace-workload"));
+    if let Some(live) = args.live {
+        lab.arg("--live").arg(word(live));
+        lab.arg("--python").arg(live_python(args, live)?);
+    }
+    if args.quick {
+        lab.arg("--quick");
+    }
+    if let Some(keep) = &args.keep {
+        lab.arg("--keep").arg(keep);
+    }
+    let mut lab = lab
+        .args(&args.names)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("failed to start the lab")?;
+    let output = lab.stdout.take().context("the lab has no output")?;
+    let findings = BufReader::new(output)
+        .lines()
+        .map(|line| Finding::of_line(&line?))
+        .collect();
+    let status = lab.wait()?;
+    if !status.success() {
+        bail!("the lab ended with {status}");
+    }
+    findings
+}
+
+fn live_python(args: &Args, live: Live) -> Result<PathBuf> {
+    match (&args.python, live) {
+        (Some(python), _) => Ok(python.clone()),
+        (None, Live::Ray) => Ok(sh::target_dir().join("ray/bin/python3")),
+        (None, Live::Vllm | Live::Rl) => {
+            bail!("give the Python that has vLLM with --python, for vLLM is not installed here")
+        }
+    }
+}
+
+fn word(live: Live) -> &'static str {
+    match live {
+        Live::Ray => "ray",
+        Live::Vllm => "vllm",
+        Live::Rl => "rl",
+    }
+}

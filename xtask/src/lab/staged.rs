@@ -1,0 +1,40 @@
+//! Trials that are tests of their own: damage, kills, and staged OOM kills.
+
+use super::finding::{Finding, Verdict};
+use crate::test;
+use anyhow::Result;
+
+/// What, what is asked for, and a part of the names of the tests that ask it.
+const STAGED: &[[&str; 3]] = &[
+    [
+        "recorder killed",
+        "readable, nothing older than a second is missing",
+        "a_killed_recorder",
+    ],
+    [
+        "staged OOM kills",
+        "cause, grower and largest holder right in each",
+        "oom_kill",
+    ],
+];
+
+/// Runs each; what the tests say goes to the terminal.
+pub(super) fn run() -> Result<Vec<Finding>> {
+    let findings = STAGED.iter().map(|[what, asked, name]| {
+        let count = test::count_named(name)?;
+        let (verdict, found) = match (count, test::run_named(name)) {
+            // A name that no test has any more must not read as passed.
+            (0, _) => (Verdict::Missed, format!("no test is named {name}")),
+            (_, Ok(())) => (Verdict::Met, format!("{count} tests passed")),
+            (_, Err(error)) => (Verdict::Missed, format!("{error:#}")),
+        };
+        Ok(Finding {
+            trial: "staged".to_owned(),
+            what: (*what).to_owned(),
+            asked: (*asked).to_owned(),
+            found,
+            verdict,
+        })
+    });
+    findings.collect()
+}
