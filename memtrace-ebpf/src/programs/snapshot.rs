@@ -1,14 +1,14 @@
 //! Who is running when recording starts: the task iterator; and what it takes to read their
 //! per-CPU counters.
 
-use crate::kernel::{Task, now, read};
+use crate::kernel::{Mm, Task, now, read};
 use crate::lifecycle::adopt;
 use crate::maps::{CPU_OFFSETS, LOSSES, MEMBERS, SCRATCH, config, layout};
 use aya_ebpf::helpers::generated::{bpf_map_lookup_percpu_elem, bpf_seq_write};
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
 use core::ffi::c_void;
-use memtrace_abi::event::{COMM_LEN, Origin, TaskSeen};
+use memtrace_abi::event::{COMM_LEN, Counts, Origin, TaskSeen};
 
 /// struct bpf_iter__task { struct bpf_iter_meta *meta; struct task_struct *task; }
 #[repr(C)]
@@ -29,6 +29,18 @@ struct IterMeta {
 fn is_member_tgid(tgid: u32) -> bool {
     // SAFETY: presence only.
     unsafe { MEMBERS.get(tgid) }.is_some()
+}
+
+/// Fills in memory and name. A function with a stack of its own, because the state of a new
+/// member must fit beside that of the iterator (512 bytes in all before 6.12).
+#[inline(never)]
+fn read_memory(seen: &mut TaskSeen, task: Task, mm: Mm) -> u32 {
+    let mut counts = mm.counts();
+    mm.settle(&mut counts);
+    seen.counts = counts;
+    seen.hiwater_pages = mm.hiwater_pages().max(counts.rss_pages());
+    task.leader().comm(&mut seen.comm);
+    0
 }
 
 /// Puts the process that forked a member in place of its present parent, where that was seen.
@@ -87,7 +99,7 @@ pub extern "C" fn task_iter(ctx: *const IterTask) -> i32 {
         start_boot_ns: task.process_start(),
         parent_start_boot_ns: parent.process_start(),
         boot_ns: now(),
-        counts: mm.counts(),
+        counts: Counts::default(),
         hiwater_pages: 0,
         cgroup_id: task.memory_cgroup(),
         uid: task.uid(),
@@ -98,9 +110,7 @@ pub extern "C" fn task_iter(ctx: *const IterTask) -> i32 {
         was_fork_seen: 0,
         reserved: 0,
     };
-    mm.settle(&mut seen.counts);
-    seen.hiwater_pages = mm.hiwater_pages().max(seen.counts.rss_pages());
-    task.leader().comm(&mut seen.comm);
+    read_memory(&mut seen, task, mm);
     if is_member && known_start.unwrap_or(0) == 0 {
         let is_followed = adopt(&seen, mm);
         seen.is_member = u32::from(is_followed);
