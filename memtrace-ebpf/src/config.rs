@@ -1,6 +1,7 @@
 //! What user space tells the programs: globals that are read-only once loaded, so that the
 //! verifier knows every value and removes the branches that this kernel does not need.
 
+use crate::event::Origin;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Most CPUs whose per-CPU counter parts are added up.
@@ -176,9 +177,7 @@ pub struct Layout {
 }
 
 /// A process of the recording, in the map of members.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct Member {
     /// Start of the process; 0 until the iterator has found it.
@@ -190,4 +189,6 @@ pub struct Member {
     pub earlier_peak_pages: i64,
     /// When that was.
     pub earlier_peak_boot_ns: u64,
+    /// What its end tells with it.
+    pub origin: Origin,
 }

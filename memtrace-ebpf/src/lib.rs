@@ -13,7 +13,7 @@ pub mod names;
 
 pub use config::{Config, Layout};
 pub use event::{
-    Comm, Counts, EventHeader, EventKind, Exec, Exit, Fork, Oom, Sample, SampleCause, TaskSeen,
-    VmCall, VmOp, VmSum, VmTotals,
+    Comm, Counts, Ended, EndedKey, EventHeader, EventKind, Exec, Exit, Fork, Oom, Origin, Sample,
+    SampleCause, TaskSeen, VmCall, VmOp, VmSum, VmTotals,
 };
 pub use loss::LossClass;

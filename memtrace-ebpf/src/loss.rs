@@ -4,7 +4,9 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum LossClass {
-    /// A fork, exec, exit or name event found the ring full.
+    /// An exit found the ring full, and the map that keeps ends meanwhile too; or an exec of a
+    /// process that is only offered to `--match` found the ring full. Forks and execs of members
+    /// are kept with the member and are not lost.
     Lifecycle = 0,
     /// A sample found the ring full, or nearly so: the last quarter is kept for lifecycle
     /// events. The next sweep sends the state that was missed.
@@ -16,16 +18,19 @@ pub enum LossClass {
     /// The sums of a process's calls on its address space were lost with its end, or never
     /// taken. An event that finds the ring nearly full is summed and not lost.
     Vm = 4,
+    /// A name event found the ring nearly full: the last quarter is kept for starts and ends.
+    Title = 5,
 }
 
 impl LossClass {
     /// Every class.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Lifecycle,
         Self::Sample,
         Self::Oom,
         Self::Members,
         Self::Vm,
+        Self::Title,
     ];
 
     /// Its name in a recording.
@@ -36,6 +41,7 @@ impl LossClass {
             Self::Oom => "oom",
             Self::Members => "members",
             Self::Vm => "vm",
+            Self::Title => "title",
         }
     }
 
@@ -43,7 +49,8 @@ impl LossClass {
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::Lifecycle => {
-                "starts, ends or names of processes were lost: the event ring was full"
+                "starts or ends of processes were lost: the event ring and the table that keeps \
+                 ends meanwhile were full"
             }
             Self::Sample => {
                 "samples came late: the event ring was nearly full; peaks are not affected"
@@ -53,6 +60,10 @@ impl LossClass {
             Self::Vm => {
                 "mmap, munmap, mremap, brk and madvise of some processes are missing from vm_summary: \
                  the event ring or the table of processes was full"
+            }
+            Self::Title => {
+                "names that processes took were lost: the event ring was nearly full; what each is \
+                 called since is known"
             }
         }
     }

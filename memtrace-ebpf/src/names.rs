@@ -12,6 +12,11 @@ pub const MOVED: &str = "MOVED";
 pub const TARGET_CGROUPS: &str = "TARGET_CGROUPS";
 /// What members did to their address spaces: tgid to sums.
 pub const VM_STATES: &str = "VM_STATES";
+/// Ends that found the ring full: [`crate::EndedKey`] to [`crate::Ended`].
+pub const ENDED: &str = "ENDED";
+/// Per-CPU counter of starts, execs and ends that found the ring full and are kept in
+/// [`MEMBERS`] and [`ENDED`].
+pub const KEPT: &str = "KEPT";
 /// Per-CPU counters by [`crate::LossClass`].
 pub const LOSSES: &str = "LOSSES";
 /// What to add to a per-CPU pointer to reach each CPU's part.

@@ -16,6 +16,7 @@ mod python;
 mod reading;
 mod stats;
 mod storms;
+mod swarm;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
@@ -64,6 +65,7 @@ const BENCHES: &[&[Bench]] = &[
     attribution::BENCHES,
     cost::BENCHES,
     storms::BENCHES,
+    swarm::BENCHES,
     marks::BENCHES,
     python::BENCHES,
     gpu::BENCHES,

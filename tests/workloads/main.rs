@@ -36,6 +36,7 @@ mod stall;
 mod steps;
 mod storm;
 mod survivors;
+mod swarm;
 mod sys;
 mod threads;
 mod titles;
@@ -84,6 +85,7 @@ const WORKLOADS: &[Workload] = &[
     stall::WORKLOAD,
     storm::WORKLOAD,
     survivors::WORKLOAD,
+    swarm::WORKLOAD,
     threads::WORKLOAD,
     titles::WORKLOAD,
     vforkchild::WORKLOAD,

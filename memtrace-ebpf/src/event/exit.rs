@@ -1,6 +1,6 @@
 //! The end of a process.
 
-use super::{Counts, EventHeader};
+use super::{Counts, EventHeader, Origin};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The last thread of a member ended.
@@ -9,15 +9,36 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub struct Exit {
     /// About the process.
     pub header: EventHeader,
+    /// Who it was and how it ended.
+    pub ended: Ended,
+    /// Memory at the end, per-CPU parts added in; zero without an own address space.
+    pub counts: Counts,
+    /// A local maximum that was not sent yet when the process ended: anonymous, file and
+    /// shared pages; zero when there is none.
+    pub pending_peak: [i64; 3],
+    /// When that was.
+    pub pending_peak_boot_ns: u64,
+}
+
+/// Who a process was and how it ended: complete without any other event. An end that finds
+/// the ring full is kept in a map, as this, by its [`EndedKey`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Ended {
+    /// Who it was.
+    pub origin: Origin,
+    /// When it ended.
+    pub boot_ns: u64,
     /// Wait status as wait(2) encodes it.
     pub wait_status: i32,
-    /// 1 when the address space could be read here and is the process's own; `counts` and
-    /// `hiwater_pages` are zero otherwise. Before 6.16 the kernel drops it earlier.
+    /// 1 when the address space could be read at the end and is the process's own;
+    /// `rss_pages` and `hiwater_pages` are zero otherwise. Before 6.16 the kernel drops it
+    /// earlier.
     pub has_own_mm: u32,
-    /// Memory at the end, per-CPU parts added in.
-    pub counts: Counts,
+    /// RSS at the end, per-CPU parts added in.
+    pub rss_pages: i64,
     /// mm->hiwater_rss: the kernel's own high-water mark of the last address space, as far
-    /// as it was kept up; the peak is the larger of this and `counts`.
+    /// as it was kept up; the peak is the larger of this and `rss_pages`.
     pub hiwater_pages: i64,
     /// Highest RSS that the rss_stat program saw in the process's own address spaces that
     /// are gone by now, of a copy that fork made only what it grew by since; zero when there
@@ -29,13 +50,28 @@ pub struct Exit {
     pub seen_peak_pages: i64,
     /// When that was; 0 when the program never ran for it.
     pub seen_peak_boot_ns: u64,
-    /// signal->maxrss: highest RSS of every address space the process used, in pages.
+    /// The larger of signal->maxrss, the highest RSS of every address space that the process
+    /// used, and signal->cmaxrss, the same of the children it waited for; in pages.
     pub maxrss_pages: i64,
-    /// signal->cmaxrss: the same of the children it waited for.
-    pub children_maxrss_pages: i64,
-    /// A local maximum that was not sent yet when the process ended: anonymous, file and
-    /// shared pages; zero when there is none.
-    pub pending_peak: [i64; 3],
-    /// When that was.
-    pub pending_peak_boot_ns: u64,
 }
+
+/// Which process ended: ids are used again within seconds on a busy machine.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
+)]
+#[repr(C)]
+pub struct EndedKey {
+    /// Its start.
+    pub start_boot_ns: u64,
+    /// Its process id.
+    pub tgid: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// What the kernel adds to key and value of an element of a hash that is allocated as it
+/// fills: its own header and the allocator's link (kernel/bpf/hashtab.c, memalloc.c).
+const ELEMENT_OVERHEAD: usize = 56;
+
+/// The kernel allocates in powers of two.
+const _: () = assert!(size_of::<EndedKey>() + size_of::<Ended>() + ELEMENT_OVERHEAD <= 256);

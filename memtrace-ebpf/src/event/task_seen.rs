@@ -10,11 +10,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub struct TaskSeen {
     /// Process id in the initial pid namespace.
     pub tgid: u32,
-    /// Its present parent; after reparenting not the process that forked it.
+    /// The process that forked it where that was seen; else its present parent, which after
+    /// reparenting is another.
     pub parent_tgid: u32,
     /// Start of the process.
     pub start_boot_ns: u64,
-    /// Start of its present parent.
+    /// Start of that parent.
     pub parent_start_boot_ns: u64,
     /// When it was read.
     pub boot_ns: u64,
@@ -32,6 +33,10 @@ pub struct TaskSeen {
     pub comm: [u8; COMM_LEN],
     /// 1 when it is a member.
     pub is_member: u32,
+    /// 1 when this visit made it one.
+    pub is_adopted: u32,
+    /// 1 when its fork was seen.
+    pub was_fork_seen: u32,
     /// Zero.
     pub reserved: u32,
 }

@@ -3,9 +3,10 @@
 
 use crate::kernel::{Mm, Task, now, read};
 use crate::maps::{
-    MEMBERS, SCRATCH, SCRATCH_LEN, SPACES, TARGET_CGROUPS, config, count_loss, layout,
+    ENDED, LEAVING, MEMBERS, SCRATCH, SCRATCH_LEN, SPACES, TARGET_CGROUPS, config, count_kept,
+    count_loss, layout,
 };
-use crate::ring::{header, send, send_scratch};
+use crate::ring::{header, is_nearly_full, send_scratch, try_send, try_send_bytes};
 use crate::space::Space;
 use crate::vm::VmState;
 use aya_ebpf::helpers::generated::{
@@ -16,22 +17,23 @@ use aya_ebpf::programs::{BtfTracePointContext, FEntryContext};
 use memtrace_abi::LossClass;
 use memtrace_abi::config::Member;
 use memtrace_abi::event::{
-    ARGS_MAX, COMM_LEN, Comm, Counts, EventKind, Exec, Exit, Fork, PATH_MAX,
+    ARGS_MAX, COMM_LEN, Comm, Counts, EndedKey, EventKind, Exec, Exit, Fork, ORIGIN_ARGS_LEN,
+    Origin, PATH_MAX, TaskSeen,
 };
 
 /// Enters a process that is already running. Answers whether it is followed now.
 #[inline(always)]
-pub fn adopt(task: Task, mm: Mm, start_boot_ns: u64, counts: &Counts, boot_ns: u64) -> bool {
-    let tgid = task.tgid();
+pub fn adopt(seen: &TaskSeen, mm: Mm) -> bool {
+    let tgid = seen.tgid;
     let owns_mm = !follows_other(mm, tgid);
-    if !enter(tgid, start_boot_ns, if owns_mm { mm } else { Mm(0) }) {
+    if !enter_running(seen, if owns_mm { mm } else { Mm(0) }) {
         return false;
     }
-    if owns_mm && !Space::follow(mm, tgid, start_boot_ns, counts, 0, boot_ns) {
-        count_loss(LossClass::Members);
+    if owns_mm {
+        follow_running(seen, mm);
     }
     if tgid != config!(held_tgid) {
-        VmState::follow(tgid, start_boot_ns, mm);
+        VmState::follow(tgid, seen.start_boot_ns, mm);
     } else if let Some(space) = SPACES.get_ptr_mut(mm.0) {
         // SAFETY: a map value; the held process runs nothing yet.
         unsafe { (*space).is_recorders_copy = 1 };
@@ -50,18 +52,111 @@ fn follows_other(mm: Mm, tgid: u32) -> bool {
 }
 
 #[inline(always)]
-fn enter(tgid: u32, start_boot_ns: u64, mm: Mm) -> bool {
+fn enter(tgid: u32, start_boot_ns: u64, mm: Mm, origin: Origin) -> bool {
     let member = Member {
         start_boot_ns,
         mm: mm.0,
         earlier_peak_pages: 0,
         earlier_peak_boot_ns: 0,
+        origin,
     };
     let is_entered = MEMBERS.insert(tgid, member, 0).is_ok();
     if !is_entered {
         count_loss(LossClass::Members);
     }
     is_entered
+}
+
+// A member and the state of its space are too large to be on the stack together with an
+// event: each of the following is a function with a stack of its own.
+
+#[inline(never)]
+fn enter_running(seen: &TaskSeen, mm: Mm) -> bool {
+    let origin = Origin {
+        parent_start_boot_ns: seen.parent_start_boot_ns,
+        cgroup_id: seen.cgroup_id,
+        parent_tgid: seen.parent_tgid,
+        uid: seen.uid,
+        ns_tgid: seen.ns_tgid,
+        flags: 0,
+        args_len: 0,
+        comm: seen.comm,
+        args: [0; ORIGIN_ARGS_LEN],
+    };
+    enter(seen.tgid, seen.start_boot_ns, mm, origin)
+}
+
+#[inline(never)]
+fn follow_running(seen: &TaskSeen, mm: Mm) -> u32 {
+    if !Space::follow(
+        mm,
+        seen.tgid,
+        seen.start_boot_ns,
+        &seen.counts,
+        0,
+        seen.boot_ns,
+    ) {
+        count_loss(LossClass::Members);
+    }
+    0
+}
+
+#[inline(never)]
+fn enter_child(fork: &Fork, mm: Mm) -> bool {
+    let origin = Origin {
+        parent_start_boot_ns: fork.parent_start_boot_ns,
+        cgroup_id: fork.cgroup_id,
+        parent_tgid: fork.parent_tgid,
+        uid: fork.uid,
+        ns_tgid: fork.ns_tgid,
+        flags: Origin::FORKED,
+        args_len: 0,
+        comm: fork.comm,
+        args: [0; ORIGIN_ARGS_LEN],
+    };
+    enter(fork.header.tgid, fork.header.start_boot_ns, mm, origin)
+}
+
+#[inline(never)]
+fn follow_child(fork: &Fork, mm: Mm) -> u32 {
+    let header = &fork.header;
+    if !Space::follow(
+        mm,
+        header.tgid,
+        header.start_boot_ns,
+        &fork.counts,
+        fork.counts.rss_pages(),
+        header.boot_ns,
+    ) {
+        count_loss(LossClass::Members);
+    }
+    0
+}
+
+#[inline(never)]
+fn follow_executing(tgid: u32, start_boot_ns: u64, mm: Mm, counts: &Counts, boot_ns: u64) -> u32 {
+    if !Space::follow(mm, tgid, start_boot_ns, counts, 0, boot_ns) {
+        count_loss(LossClass::Members);
+    }
+    0
+}
+
+/// Enters a process that called exec inside a target cgroup.
+#[inline(never)]
+fn enter_executing(task: Task, start_boot_ns: u64, mm: Mm, cgroup_id: u64) -> bool {
+    let parent = task.real_parent();
+    let origin = Origin {
+        parent_start_boot_ns: parent.process_start(),
+        cgroup_id,
+        parent_tgid: parent.tgid(),
+        uid: task.uid(),
+        ns_tgid: task.ns_tgid(),
+        flags: 0,
+        args_len: 0,
+        comm: [0; COMM_LEN],
+        args: [0; ORIGIN_ARGS_LEN],
+    };
+    enter(task.tgid(), start_boot_ns, mm, origin)
 }
 
 /// trace_sched_process_fork(struct task_struct *parent, struct task_struct *child), in the
@@ -101,16 +196,16 @@ pub fn sched_process_fork(ctx: BtfTracePointContext) -> i32 {
         mm.settle(&mut event.counts);
     }
     let start = event.header.start_boot_ns;
-    if !enter(tgid, start, if is_mm_shared { Mm(0) } else { mm }) {
+    if !enter_child(&event, if is_mm_shared { Mm(0) } else { mm }) {
         return 0;
     }
-    let inherited = event.counts.rss_pages();
-    let boot_ns = event.header.boot_ns;
-    if !is_mm_shared && !Space::follow(mm, tgid, start, &event.counts, inherited, boot_ns) {
-        count_loss(LossClass::Members);
+    if !is_mm_shared {
+        follow_child(&event, mm);
     }
     VmState::follow(tgid, start, mm);
-    send(event, LossClass::Lifecycle);
+    if !try_send(event) {
+        count_kept();
+    }
     0
 }
 
@@ -156,13 +251,12 @@ pub fn sched_process_exec(ctx: BtfTracePointContext) -> i32 {
                 // SAFETY: presence only.
                 || (config!(has_target_cgroups) != 0
                     && unsafe { TARGET_CGROUPS.get(cgroup_id) }.is_some());
-            is_target && enter(tgid, start, mm)
+            is_target && enter_executing(task, start, mm, cgroup_id)
         }
     };
     if is_member {
-        if !Space::follow(mm, tgid, start, &counts, 0, boot_ns) {
-            count_loss(LossClass::Members);
-        }
+        note_exec(task, mm, cgroup_id);
+        follow_executing(tgid, start, mm, &counts, boot_ns);
         VmState::follow(tgid, start, mm);
     } else if config!(offers_strangers) == 0 {
         return 0;
@@ -186,24 +280,66 @@ pub fn sched_process_exec(ctx: BtfTracePointContext) -> i32 {
     event.path_len = path_len as u32;
     let args_len = read_arguments(bytes, size_of::<Exec>() + path_len, mm);
     event.args_len = args_len as u32;
-    send_scratch(
-        size_of::<Exec>() + path_len + args_len,
-        LossClass::Lifecycle,
-    );
+    if !send_scratch(size_of::<Exec>() + path_len + args_len) {
+        if is_member {
+            count_kept();
+        } else {
+            count_loss(LossClass::Lifecycle);
+        }
+    }
     0
 }
 
-/// Folds the peak of the address space that exec left behind into the member's.
-#[inline(always)]
-fn leave_image(member: &mut Member, tgid: u32) {
+/// Keeps with a member what its new program is.
+#[inline(never)]
+fn note_exec(task: Task, mm: Mm, cgroup_id: u64) -> u32 {
+    let Some(member) = MEMBERS.get_ptr_mut(task.tgid()) else {
+        return 0;
+    };
+    // SAFETY: a map value that only this process's own events write.
+    let origin = unsafe { &mut (*member).origin };
+    origin.flags |= Origin::EXECED;
+    origin.uid = task.uid();
+    origin.cgroup_id = cgroup_id;
+    task.comm(&mut origin.comm);
+    let (begin, end) = mm.arguments();
+    let whole = if end > begin { end - begin } else { 0 };
+    let len = whole.min(ORIGIN_ARGS_LEN as u64);
+    // Through memory, as in `send_scratch`.
+    // SAFETY: a local value.
+    let len = unsafe { core::ptr::read_volatile(&raw const len) };
+    if len > ORIGIN_ARGS_LEN as u64 {
+        return 0;
+    }
+    // SAFETY: the destination has room for `len` bytes; the helper checks the source.
+    let failed = unsafe {
+        bpf_probe_read_user(
+            origin.args.as_mut_ptr().cast(),
+            len as u32,
+            begin as *const _,
+        )
+    };
+    origin.args_len = if failed == 0 {
+        whole.min(u64::from(u16::MAX)) as u16
+    } else {
+        0
+    };
+    0
+}
+
+/// Folds the peak of the address space that exec left behind into the member's. A function with
+/// a stack of its own, as above.
+#[inline(never)]
+fn leave_image(member: &mut Member, tgid: u32) -> u32 {
     let Some(space) = unfollow(Mm(member.mm), tgid) else {
-        return;
+        return 0;
     };
     let left_peak_pages = space.left_peak_pages();
     if space.is_recorders_copy == 0 && left_peak_pages > member.earlier_peak_pages {
         member.earlier_peak_pages = left_peak_pages;
         member.earlier_peak_boot_ns = space.peak_boot_ns;
     }
+    0
 }
 
 /// Copies the name of the file that runs (for a script, its interpreter) behind the event.
@@ -260,6 +396,25 @@ fn read_arguments(bytes: *mut u8, offset: usize, mm: Mm) -> usize {
     }
 }
 
+/// Keeps the new name of a member. Returns 1 where it is one.
+#[inline(never)]
+fn keep_comm(tgid: u32, name: *const u8) -> u32 {
+    match MEMBERS.get_ptr_mut(tgid) {
+        // SAFETY: a map value that only this process's own events write.
+        Some(member) => unsafe {
+            read_comm(&mut (*member).origin.comm, name);
+            1
+        },
+        None => 0,
+    }
+}
+
+#[inline(always)]
+fn read_comm(comm: &mut [u8; COMM_LEN], name: *const u8) {
+    // SAFETY: the destination is COMM_LEN bytes; the helper checks the source.
+    unsafe { bpf_probe_read_kernel_str(comm.as_mut_ptr().cast(), COMM_LEN as u32, name.cast()) };
+}
+
 /// trace_task_rename(struct task_struct *task, const char *comm), before the name is set.
 #[btf_tracepoint(function = "task_rename")]
 pub fn task_rename(ctx: BtfTracePointContext) -> i32 {
@@ -269,9 +424,19 @@ pub fn task_rename(ctx: BtfTracePointContext) -> i32 {
     if task.pid() != tgid {
         return 0;
     }
-    // SAFETY: presence only.
-    let is_member = unsafe { MEMBERS.get(tgid) }.is_some();
+    let is_member = keep_comm(tgid, name) != 0;
     if !is_member && config!(offers_strangers) == 0 {
+        return 0;
+    }
+    // SAFETY: the helper takes no arguments and cannot fail.
+    let is_own = unsafe { bpf_get_current_task() } == task.0;
+    if is_own && task.mm().arguments().1 == 0 {
+        // exec names the task before its new address space has arguments; the exec event
+        // tells it all.
+        return 0;
+    }
+    if is_nearly_full() {
+        count_loss(LossClass::Title);
         return 0;
     }
     let Some(scratch) = SCRATCH.get_ptr_mut(0) else {
@@ -283,24 +448,16 @@ pub fn task_rename(ctx: BtfTracePointContext) -> i32 {
     event.header = header(EventKind::Comm, tgid, task.process_start());
     event.comm = [0; COMM_LEN];
     event.is_member = u32::from(is_member);
-    // SAFETY: the destination is COMM_LEN bytes; the helper checks the source.
-    unsafe {
-        bpf_probe_read_kernel_str(event.comm.as_mut_ptr().cast(), COMM_LEN as u32, name.cast())
-    };
-    // SAFETY: the helper takes no arguments and cannot fail.
-    let is_own = unsafe { bpf_get_current_task() } == task.0;
+    read_comm(&mut event.comm, name);
     let args_len = if is_own {
         read_arguments(bytes, size_of::<Comm>(), task.mm())
     } else {
         0
     };
-    if is_own && task.mm().arguments().1 == 0 {
-        // exec names the task before its new address space has arguments; the exec event
-        // tells it all.
-        return 0;
-    }
     event.args_len = args_len as u32;
-    send_scratch(size_of::<Comm>() + args_len, LossClass::Lifecycle);
+    if !send_scratch(size_of::<Comm>() + args_len) {
+        count_loss(LossClass::Title);
+    }
     0
 }
 
@@ -339,43 +496,64 @@ fn end(task: Task) {
     let Some(member) = MEMBERS.get_ptr(tgid) else {
         return;
     };
-    // SAFETY: a map value that only this process's own events write.
-    let member = unsafe { *member };
+    let Some(leaving) = LEAVING.get_ptr_mut(0) else {
+        return;
+    };
+    // SAFETY: a map value that only this process's own events write, and this CPU's value of a
+    // per-CPU array that only this function uses.
+    let (member, event) = unsafe { (&*member, &mut *leaving) };
+    let own_mm = Mm(member.mm);
+    event.ended.origin = member.origin;
+    event.ended.earlier_peak_pages = member.earlier_peak_pages;
+    event.ended.earlier_peak_boot_ns = member.earlier_peak_boot_ns;
     // Two last threads can both see the group dead before 6.16: one of them removes.
     if MEMBERS.remove(tgid).is_err() {
         return;
     }
     VmState::leave(tgid);
+    event.header = header(EventKind::Exit, tgid, task.process_start());
     let (maxrss_pages, children_maxrss_pages) = task.maxrss_pages();
-    let mut event = Exit {
-        header: header(EventKind::Exit, tgid, task.process_start()),
-        wait_status: task.wait_status(),
-        has_own_mm: 0,
-        counts: Counts::default(),
-        hiwater_pages: 0,
-        earlier_peak_pages: member.earlier_peak_pages,
-        earlier_peak_boot_ns: member.earlier_peak_boot_ns,
-        seen_peak_pages: 0,
-        seen_peak_boot_ns: 0,
-        maxrss_pages,
-        children_maxrss_pages,
-        pending_peak: [0; 3],
-        pending_peak_boot_ns: 0,
-    };
+    let ended = &mut event.ended;
+    ended.boot_ns = event.header.boot_ns;
+    ended.wait_status = task.wait_status();
+    ended.maxrss_pages = maxrss_pages.max(children_maxrss_pages);
+    ended.has_own_mm = 0;
+    ended.hiwater_pages = 0;
+    ended.seen_peak_pages = 0;
+    ended.seen_peak_boot_ns = 0;
+    event.counts = Counts::default();
+    event.pending_peak = [0; 3];
+    event.pending_peak_boot_ns = 0;
     let mm = task.mm();
-    if member.mm != 0 && mm.0 == member.mm {
-        event.has_own_mm = 1;
-        event.counts = mm.counts();
-        mm.settle(&mut event.counts);
-        event.hiwater_pages = mm.hiwater_pages();
+    if !own_mm.is_null() && mm == own_mm {
+        ended.has_own_mm = 1;
+        ended.hiwater_pages = mm.hiwater_pages();
+        let mut counts = mm.counts();
+        mm.settle(&mut counts);
+        event.counts = counts;
     }
-    if let Some(space) = unfollow(Mm(member.mm), tgid) {
-        event.seen_peak_pages = space.peak_pages;
-        event.seen_peak_boot_ns = space.peak_boot_ns;
+    ended.rss_pages = event.counts.rss_pages();
+    if let Some(space) = unfollow(own_mm, tgid) {
+        ended.seen_peak_pages = space.peak_pages;
+        ended.seen_peak_boot_ns = space.peak_boot_ns;
         if space.rises_above_sent() {
             event.pending_peak = space.high;
             event.pending_peak_boot_ns = space.high_boot_ns;
         }
     }
-    send(event, LossClass::Lifecycle);
+    // SAFETY: the event as bytes; it has no padding.
+    let bytes = unsafe { core::slice::from_raw_parts(leaving.cast::<u8>(), size_of::<Exit>()) };
+    if try_send_bytes(bytes) {
+        return;
+    }
+    let key = EndedKey {
+        start_boot_ns: event.header.start_boot_ns,
+        tgid,
+        reserved: 0,
+    };
+    if ENDED.insert(key, &event.ended, 0).is_ok() {
+        count_kept();
+    } else {
+        count_loss(LossClass::Lifecycle);
+    }
 }

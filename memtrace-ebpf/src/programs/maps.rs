@@ -4,21 +4,37 @@ use crate::rss::LastSeen;
 use crate::space::Space;
 use crate::sweep::Sweeps;
 use crate::vm::VmState;
+use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, PerCpuArray, Queue, RingBuf};
 use memtrace_abi::config::{CPUS_MAX, Member};
 use memtrace_abi::event::{ARGS_MAX, PATH_MAX};
-use memtrace_abi::{Config, Layout, LossClass, VmOp};
+use memtrace_abi::{Config, Ended, EndedKey, Exit, Layout, LossClass, VmOp};
 
 /// Sizes marked "resized" are set by the loader from the plan.
 #[map]
 pub static EVENTS: RingBuf = RingBuf::with_byte_size(4096, 0); // resized
 
+/// Hashes are allocated as they fill. Before 6.1, where that is not safe in a program, the
+/// loader takes the flag away.
 #[map]
-pub static MEMBERS: HashMap<u32, Member> = HashMap::with_max_entries(1024, 0); // resized
+pub static MEMBERS: HashMap<u32, Member> = HashMap::with_max_entries(1024, BPF_F_NO_PREALLOC); // resized
 
 #[map]
-pub static SPACES: HashMap<u64, Space> = HashMap::with_max_entries(1024, 0); // resized
+pub static SPACES: HashMap<u64, Space> = HashMap::with_max_entries(1024, BPF_F_NO_PREALLOC); // resized
+
+/// Ends that found the ring full.
+#[map]
+pub static ENDED: HashMap<EndedKey, Ended> = HashMap::with_max_entries(1024, BPF_F_NO_PREALLOC); // resized
+
+/// How many starts, execs and ends found the ring full and are kept.
+#[map]
+pub static KEPT: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
+
+/// Room for the end of one process: too large for the stack. Not the scratch room, because
+/// `taskstats_exit` can be preempted by programs that use it.
+#[map]
+pub static LEAVING: PerCpuArray<Exit> = PerCpuArray::with_max_entries(1, 0);
 
 /// Spaces that saw a page come or go since the last sweep; at most MOVED_MAX.
 #[map]
@@ -31,14 +47,14 @@ pub static SWEEPS: Array<Sweeps> = Array::with_max_entries(1, 0);
 pub static LAST_SEEN: PerCpuArray<LastSeen> = PerCpuArray::with_max_entries(1, 0);
 
 #[map]
-pub static VM_STATES: HashMap<u32, VmState> = HashMap::with_max_entries(1, 0); // resized
+pub static VM_STATES: HashMap<u32, VmState> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC); // resized
 
 /// What a process begins with: zeroes, too many for the stack.
 #[map]
 pub static VM_FRESH: Array<VmState> = Array::with_max_entries(1, 0);
 
 #[map]
-pub static TARGET_CGROUPS: HashMap<u64, u8> = HashMap::with_max_entries(1024, 0);
+pub static TARGET_CGROUPS: HashMap<u64, u8> = HashMap::with_max_entries(1024, BPF_F_NO_PREALLOC); // resized
 
 #[map]
 pub static LOSSES: PerCpuArray<u64> = PerCpuArray::with_max_entries(LossClass::ALL.len() as u32, 0);
@@ -116,6 +132,15 @@ pub fn config_ptr() -> *const Config {
 #[inline(always)]
 pub fn layout_ptr() -> *const Layout {
     &raw const LAYOUT
+}
+
+/// Counts a start, exec or end that found the ring full and is kept.
+#[inline(always)]
+pub fn count_kept() {
+    if let Some(counter) = KEPT.get_ptr_mut(0) {
+        // SAFETY: as in `count_loss`.
+        unsafe { *counter += 1 };
+    }
 }
 
 /// Counts a loss.

@@ -29,9 +29,15 @@ pub fn fill() -> u64 {
     unsafe { bpf_ringbuf_query((&raw const EVENTS).cast_mut().cast(), BPF_RB_AVAIL_DATA) }
 }
 
-/// Sends a fixed-size event, or counts it as lost.
+/// Whether only the last quarter of the ring is left, which is for starts and ends.
 #[inline(always)]
-pub fn send<T: 'static>(event: T, class: LossClass) -> bool {
+pub fn is_nearly_full() -> bool {
+    fill() > config!(ring_bytes) / 4 * 3
+}
+
+/// Sends a fixed-size event. False where the ring is full.
+#[inline(always)]
+pub fn try_send<T: 'static>(event: T) -> bool {
     let fill = fill();
     match EVENTS.reserve::<T>(0) {
         Some(mut entry) => {
@@ -39,11 +45,18 @@ pub fn send<T: 'static>(event: T, class: LossClass) -> bool {
             entry.submit(wake_flag(fill));
             true
         }
-        None => {
-            count_loss(class);
-            false
-        }
+        None => false,
     }
+}
+
+/// Sends a fixed-size event, or counts it as lost.
+#[inline(always)]
+pub fn send<T: 'static>(event: T, class: LossClass) -> bool {
+    let is_sent = try_send(event);
+    if !is_sent {
+        count_loss(class);
+    }
+    is_sent
 }
 
 /// Sends a sample of an address space, whose local maximum stood at `high_pages` before it
@@ -59,7 +72,7 @@ pub fn send_sample(
     boot_ns: u64,
     cause: SampleCause,
 ) -> bool {
-    if fill() > config!(ring_bytes) / 4 * 3 {
+    if is_nearly_full() {
         count_loss(LossClass::Sample);
         return false;
     }
@@ -103,26 +116,29 @@ pub fn send_sample(
     true
 }
 
-/// Sends the first `len` bytes of the scratch room, or counts the event as lost.
+/// Sends the first `len` bytes of the scratch room. False where the ring is full.
 #[inline(always)]
-pub fn send_scratch(len: usize, class: LossClass) {
+pub fn send_scratch(len: usize) -> bool {
     let Some(scratch) = SCRATCH.get_ptr_mut(0) else {
-        return;
+        return false;
     };
     // Through memory, or the compiler, which knows the bound, leaves the check out, and the
     // verifier, which before 6.18 does not, refuses the length.
     // SAFETY: a local value.
     let len = unsafe { core::ptr::read_volatile(&raw const len) };
     if len > SCRATCH_LEN {
-        return;
+        return false;
     }
-    let flag = wake_flag(fill());
     // SAFETY: the scratch room is this CPU's own while the program runs, and `len` is
     // within it.
-    let bytes = unsafe { core::slice::from_raw_parts(scratch.cast::<u8>(), len) };
-    if EVENTS.output::<[u8]>(bytes, flag).is_err() {
-        count_loss(class);
-    }
+    try_send_bytes(unsafe { core::slice::from_raw_parts(scratch.cast::<u8>(), len) })
+}
+
+/// Sends an event that is laid out already. False where the ring is full.
+#[inline(always)]
+pub fn try_send_bytes(bytes: &[u8]) -> bool {
+    let flag = wake_flag(fill());
+    EVENTS.output::<[u8]>(bytes, flag).is_ok()
 }
 
 /// The header of an event that happens now.

@@ -1,14 +1,14 @@
 //! Who is running when recording starts: the task iterator; and what it takes to read their
 //! per-CPU counters.
 
-use crate::kernel::{Task, now, read};
+use crate::kernel::{Mm, Task, now, read};
 use crate::lifecycle::adopt;
 use crate::maps::{CPU_OFFSETS, LOSSES, MEMBERS, SCRATCH, config, layout};
 use aya_ebpf::helpers::generated::{bpf_map_lookup_percpu_elem, bpf_seq_write};
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
 use core::ffi::c_void;
-use memtrace_abi::event::{COMM_LEN, TaskSeen};
+use memtrace_abi::event::{COMM_LEN, Counts, Origin, TaskSeen};
 
 /// struct bpf_iter__task { struct bpf_iter_meta *meta; struct task_struct *task; }
 #[repr(C)]
@@ -29,6 +29,33 @@ struct IterMeta {
 fn is_member_tgid(tgid: u32) -> bool {
     // SAFETY: presence only.
     unsafe { MEMBERS.get(tgid) }.is_some()
+}
+
+/// Fills in memory and name. A function with a stack of its own, because the state of a new
+/// member must fit beside that of the iterator (512 bytes in all before 6.12).
+#[inline(never)]
+fn read_memory(seen: &mut TaskSeen, task: Task, mm: Mm) -> u32 {
+    let mut counts = mm.counts();
+    mm.settle(&mut counts);
+    seen.counts = counts;
+    seen.hiwater_pages = mm.hiwater_pages().max(counts.rss_pages());
+    task.leader().comm(&mut seen.comm);
+    0
+}
+
+/// Puts the process that forked a member in place of its present parent, where that was seen.
+#[inline(never)]
+fn tell_forker(seen: &mut TaskSeen) -> u32 {
+    if let Some(member) = MEMBERS.get_ptr(seen.tgid) {
+        // SAFETY: a map value; a stale element is another process's, which its start tells.
+        let member = unsafe { &*member };
+        if member.start_boot_ns == seen.start_boot_ns && member.origin.flags & Origin::FORKED != 0 {
+            seen.parent_tgid = member.origin.parent_tgid;
+            seen.parent_start_boot_ns = member.origin.parent_start_boot_ns;
+            seen.was_fork_seen = 1;
+        }
+    }
+    0
 }
 
 /// Visits every task. A process whose parent is a member becomes one itself; a member that
@@ -72,21 +99,24 @@ pub extern "C" fn task_iter(ctx: *const IterTask) -> i32 {
         start_boot_ns: task.process_start(),
         parent_start_boot_ns: parent.process_start(),
         boot_ns: now(),
-        counts: mm.counts(),
+        counts: Counts::default(),
         hiwater_pages: 0,
         cgroup_id: task.memory_cgroup(),
         uid: task.uid(),
         ns_tgid: task.ns_tgid(),
         comm: [0; COMM_LEN],
         is_member: u32::from(is_member),
+        is_adopted: 0,
+        was_fork_seen: 0,
         reserved: 0,
     };
-    mm.settle(&mut seen.counts);
-    seen.hiwater_pages = mm.hiwater_pages().max(seen.counts.rss_pages());
-    task.leader().comm(&mut seen.comm);
+    read_memory(&mut seen, task, mm);
     if is_member && known_start.unwrap_or(0) == 0 {
-        let is_followed = adopt(task, mm, seen.start_boot_ns, &seen.counts, seen.boot_ns);
+        let is_followed = adopt(&seen, mm);
         seen.is_member = u32::from(is_followed);
+        seen.is_adopted = seen.is_member;
+    } else {
+        tell_forker(&mut seen);
     }
     // SAFETY: `seq` is the iterator's seq_file; `seen` is initialised and of that size.
     unsafe {

@@ -42,7 +42,9 @@ pub struct Space {
     /// That process.
     pub tgid: u32,
     /// 1: memtrace's own copy, which the held command runs in until its exec.
-    pub is_recorders_copy: u32,
+    pub is_recorders_copy: u16,
+    /// The keyframe that it was last sampled for.
+    pub keyframe: u16,
 }
 
 /// See [`Space::stamp_pages`], on a machine of few CPUs.
@@ -84,6 +86,7 @@ impl Space {
             start_boot_ns,
             tgid,
             is_recorders_copy: 0,
+            keyframe: 0,
         };
         space.note_sample(counts, boot_ns, 0);
         SPACES.insert(mm.0, space, 0).is_ok()

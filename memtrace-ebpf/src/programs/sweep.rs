@@ -6,13 +6,13 @@
 //! that is mapped and not touched changes without it, and is found by the next full sweep.
 
 use crate::kernel::{Mm, now};
-use crate::maps::{MOVED, SPACES, SWEEPS};
-use crate::ring::send_sample;
+use crate::maps::{MOVED, SPACES, SWEEPS, count_loss};
+use crate::ring::{is_nearly_full, send_sample};
 use crate::space::Space;
 use aya_ebpf::helpers::generated::{bpf_for_each_map_elem, bpf_loop};
-use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
 use core::ffi::c_void;
+use memtrace_abi::LossClass;
 use memtrace_abi::config::MOVED_MAX;
 use memtrace_abi::event::{Counts, SampleCause};
 
@@ -68,20 +68,28 @@ fn begin() -> bool {
 #[repr(C)]
 struct Sweep {
     boot_ns: u64,
-    is_keyframe: u64,
+    /// The number of the keyframe; 0 where only what moved is sampled.
+    keyframe: u32,
+    /// 1: the ring filled up on the way.
+    is_cut_short: u32,
 }
 
-/// Samples every member whose counters moved since they were last looked at; all of them
-/// where the first argument is not 0. Run by user space through BPF_PROG_TEST_RUN (5.10),
-/// never attached. It walks the members' address spaces (bpf_for_each_map_elem, 5.13), so
-/// its cost does not grow with threads or with processes outside the recording. Samples of a
-/// sweep carry its start as their time, but for those of spaces that moved since.
-#[raw_tracepoint(tracepoint = "memtrace_sweep")]
-pub fn sweep(ctx: RawTracePointContext) -> i32 {
+/// Samples every member whose counters moved since they were last looked at; where the first
+/// argument is not 0 it is the number of a keyframe, and all of them are sampled. Returns 1
+/// where the ring filled up on the way: run again once it was read, it goes on with the rest.
+/// Run by user space through BPF_PROG_TEST_RUN (5.10), never attached. It walks the members'
+/// address spaces (bpf_for_each_map_elem, 5.13), so its cost does not grow with threads or
+/// with processes outside the recording. Samples of a sweep carry its start as their time,
+/// but for those of spaces that moved since. (aya's macro would return 0 whatever this
+/// returns.)
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "raw_tp/memtrace_sweep")]
+pub extern "C" fn sweep(ctx: *mut c_void) -> i32 {
     begin();
     let mut sweep = Sweep {
         boot_ns: now(),
-        is_keyframe: ctx.arg(0),
+        keyframe: RawTracePointContext::new(ctx).arg::<u64>(0) as u32,
+        is_cut_short: 0,
     };
     // SAFETY: the callback has the signature that the helper calls for a hash map, and the
     // context outlives the call.
@@ -93,19 +101,19 @@ pub fn sweep(ctx: RawTracePointContext) -> i32 {
             0,
         );
     }
-    0
+    sweep.is_cut_short as i32
 }
 
 /// As `sweep`, but visits only the spaces that are remembered as moved (bpf_loop, 5.17).
 /// Returns 1 where there were more than could be remembered: then a full sweep is due.
-/// (aya's macro would return 0 whatever this returns.)
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "raw_tp/memtrace_sweep_moved")]
 pub extern "C" fn sweep_moved(_ctx: *const c_void) -> i32 {
     let is_overfull = begin();
     let mut sweep = Sweep {
         boot_ns: now(),
-        is_keyframe: 0,
+        keyframe: 0,
+        is_cut_short: 0,
     };
     // SAFETY: the callback has the signature that the helper calls, and the context
     // outlives the call.
@@ -120,17 +128,20 @@ pub extern "C" fn sweep_moved(_ctx: *const c_void) -> i32 {
     i32::from(is_overfull)
 }
 
-/// Visits one element of the map. Returns 0: go on.
+/// Visits one element of the map. Returns 0 to go on, 1 when the ring has no more room.
 extern "C" fn visit_element(
     _map: *mut c_void,
     mm: *const u64,
     space: *mut Space,
-    sweep: *const Sweep,
+    sweep: *mut Sweep,
 ) -> i64 {
     // SAFETY: the helper passes a key, its value and the context given to it.
-    let (mm, space, sweep) = unsafe { (Mm(*mm), &mut *space, &*sweep) };
-    sample_if_moved(mm, space, sweep);
-    0
+    let (mm, space, sweep) = unsafe { (Mm(*mm), &mut *space, &mut *sweep) };
+    if sample_if_moved(mm, space, sweep) {
+        return 0;
+    }
+    sweep.is_cut_short = 1;
+    1
 }
 
 /// Visits the next address space that moved. Returns 0 to go on, 1 when it was the last.
@@ -145,15 +156,19 @@ extern "C" fn visit_moved(_index: u32, sweep: *const Sweep) -> i64 {
         // Whatever moves from here on is for the next sweep, also where it was noted after
         // this one had begun. No sweep has the number 0.
         space.moved_after = 0;
-        sample_if_moved(Mm(mm), space, sweep);
+        if !sample_if_moved(Mm(mm), space, sweep) {
+            // A full sweep finds it.
+            count_loss(LossClass::Sample);
+        }
     }
     0
 }
 
-/// Samples one address space if it moved, or if all are asked for.
+/// Samples one address space if it moved, or if all are asked for. False where the ring has no
+/// room for samples.
 #[inline(always)]
-fn sample_if_moved(mm: Mm, space: &mut Space, sweep: &Sweep) {
-    let is_keyframe = sweep.is_keyframe != 0;
+fn sample_if_moved(mm: Mm, space: &mut Space, sweep: &Sweep) -> bool {
+    let is_keyframe = sweep.keyframe != 0 && sweep.keyframe != u32::from(space.keyframe);
     let high_pages = space.high_pages;
     // What is read now is newer than a maximum or a sample since the sweep began, and must
     // not stand before it: a row holds until the next one.
@@ -166,10 +181,13 @@ fn sample_if_moved(mm: Mm, space: &mut Space, sweep: &Sweep) {
     let has_moved = has_moved(&counts, &space.swept);
     let owes_peak = space.owes_peak(counts.rss_pages(), boot_ns);
     if !has_moved && !owes_peak && !is_keyframe {
-        return;
+        return true;
     }
     if mm.users() <= 0 {
-        return;
+        return true;
+    }
+    if is_nearly_full() {
+        return false;
     }
     let swept = counts;
     mm.settle(&mut counts);
@@ -180,7 +198,11 @@ fn sample_if_moved(mm: Mm, space: &mut Space, sweep: &Sweep) {
     };
     if send_sample(mm, space, &counts, high_pages, boot_ns, cause) {
         space.swept = swept;
+        if is_keyframe {
+            space.keyframe = sweep.keyframe as u16;
+        }
     }
+    true
 }
 
 #[inline(always)]

@@ -45,7 +45,8 @@ pub struct Introduction {
 #[derive(Debug, Default)]
 pub struct World {
     by_tgid: HashMap<Tgid, Upid>,
-    live: HashMap<Upid, Process>,
+    /// Boxed: a map has room for up to twice as many as it holds.
+    live: HashMap<Upid, Box<Process>>,
     ended: Vec<ProcessRow>,
     listed: Vec<Upid>,
     last_upid: i64,
@@ -98,7 +99,7 @@ impl World {
 
     /// A living process.
     pub fn process(&self, upid: Upid) -> Option<&Process> {
-        self.live.get(&upid)
+        self.live.get(&upid).map(Box::as_ref)
     }
 
     /// A living process, to be changed.
@@ -108,7 +109,7 @@ impl World {
             process.is_listed = true;
             self.listed.push(upid);
         }
-        Some(process)
+        Some(process.as_mut())
     }
 
     /// What is known of a process that is alive, or that ended lately.
@@ -126,7 +127,7 @@ impl World {
 
     /// Every living process.
     pub fn processes(&self) -> impl Iterator<Item = &Process> {
-        self.live.values()
+        self.live.values().map(Box::as_ref)
     }
 
     /// How many processes are alive.
@@ -208,9 +209,29 @@ impl World {
             names: self.ceiling.charge(Part::Names, 0),
             were_names_cut: false,
         };
-        self.live.insert(upid, process);
+        self.live.insert(upid, Box::new(process));
         self.listed.push(upid);
         upid
+    }
+
+    /// Notes who forked a process that was entered without knowing: it, and whoever descends
+    /// from it, is of that one's tree.
+    pub fn note_parent(&mut self, upid: Upid, parent: Upid) {
+        let root = self.live.get(&parent).and_then(|row| row.row.root_upid);
+        let Some(process) = self.process_mut(upid) else {
+            return;
+        };
+        process.row_mut().parent_upid = Some(parent);
+        let of_its_tree: Vec<Upid> = self
+            .processes()
+            .filter(|process| process.row.root_upid == Some(upid))
+            .map(|process| process.row.upid)
+            .collect();
+        for descendant in of_its_tree {
+            if let Some(process) = self.process_mut(descendant) {
+                process.row_mut().root_upid = root;
+            }
+        }
     }
 
     /// Notes that a process was seen executing a program.
@@ -244,7 +265,7 @@ impl World {
 
     /// Ends a process: it leaves the living, and its last row is written.
     pub fn end(&mut self, upid: Upid, end: End) {
-        let Some(mut process) = self.live.remove(&upid) else {
+        let Some(mut process) = self.live.remove(&upid).map(|process| *process) else {
             return;
         };
         if self.by_tgid.get(&process.row.tgid) == Some(&upid) {

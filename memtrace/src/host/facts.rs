@@ -29,6 +29,10 @@ pub struct HostFacts {
     pub online_cpu_count: Option<u32>,
     /// CPUs that could come online: the length of a per-CPU array in the kernel.
     pub possible_cpu_count: Option<u32>,
+    /// The sysctl kernel.pid_max: the first process id that there can't be.
+    pub pid_max: Option<u32>,
+    /// The sysctl kernel.threads-max.
+    pub threads_max: Option<u32>,
     /// MemTotal.
     pub mem_total_bytes: Option<Bytes>,
     /// Size of the kernel's own type information, /sys/kernel/btf/vmlinux; `None` when
@@ -145,6 +149,8 @@ impl HostFacts {
             page_size_bytes: Bytes(4096),
             online_cpu_count: None,
             possible_cpu_count: None,
+            pid_max: None,
+            threads_max: None,
             mem_total_bytes: None,
             btf_bytes: None,
             program: None,

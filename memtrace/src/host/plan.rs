@@ -137,6 +137,8 @@ pub struct Plan {
     pub passed_over: Vec<(Backend, Obstacle)>,
     /// Most processes that can belong to the recording at once.
     pub members_max: u32,
+    /// Most ends of processes that the kernel keeps while nobody reads its events.
+    pub ended_max: u32,
     /// The ways to see mmap, munmap, mremap, brk and madvise, in the order in which they are
     /// tried; empty for none.
     pub probes: Vec<ProbeWay>,
@@ -167,10 +169,14 @@ pub enum PlanError {
     },
 }
 
-/// Room for members, on the smallest machine and for each CPU of a larger one. More room
-/// costs: a sweep walks every bucket of the kernel's hash table, filled or not.
-const MEMBERS_MIN: u32 = 8 * 1024;
-const MEMBERS_PER_CPU: u32 = 1024;
+/// Most processes that are followed at once, where the machine can have as many. The kernel
+/// allocates what it keeps of one (256 bytes each for process and address space, 512 for its
+/// calls where these are watched) when it comes; what a larger table costs is its buckets, 16
+/// bytes each, which a full sweep walks, filled or not.
+const MEMBERS_MAX: u32 = 64 * 1024;
+
+/// Ends that are kept while the recorder is stopped, 256 bytes each, allocated as they come.
+const ENDED_MAX: u32 = 64 * 1024;
 
 impl Plan {
     /// Decides. `asked` is a backend given by name; `None` takes the best.
@@ -190,16 +196,13 @@ impl Plan {
             },
             None => Self::best(facts, &mut passed_over),
         };
-        let cpus = facts
-            .possible_cpu_count
-            .or(facts.online_cpu_count)
-            .unwrap_or(1);
         let mut probes_passed_over = Vec::new();
         Ok(Self {
             backend,
             may_fall_back: asked.is_none(),
             passed_over,
-            members_max: MEMBERS_MIN.max(cpus.saturating_mul(MEMBERS_PER_CPU)),
+            members_max: members_max(facts),
+            ended_max: ENDED_MAX,
             probes: ways(facts, backend, probes, &mut probes_passed_over)?,
             are_probes_named: matches!(probes, ProbeChoice::Way(_)),
             probes_passed_over,
@@ -224,6 +227,16 @@ impl Plan {
             Some((better, obstacle)) => format!("{better} is not available: {obstacle}"),
         }
     }
+}
+
+/// No more than there can be: every process has an id, and a thread. The pids.max of our own
+/// cgroup is no bound, for whom we record may live in another one.
+fn members_max(facts: &HostFacts) -> u32 {
+    [facts.pid_max, facts.threads_max]
+        .into_iter()
+        .flatten()
+        .fold(MEMBERS_MAX, u32::min)
+        .max(1)
 }
 
 /// The ways that are going to be tried.
@@ -277,6 +290,19 @@ mod tests {
             is_initial_user_ns: Some(true),
             ..HostFacts::unknown()
         }
+    }
+
+    #[test]
+    fn there_is_room_for_every_process_that_the_machine_can_have() {
+        let mut facts = capable_linux();
+        let mut room = |pid_max, threads_max| {
+            (facts.pid_max, facts.threads_max) = (pid_max, threads_max);
+            plan(&facts, None).unwrap().members_max
+        };
+        assert_eq!(room(Some(32_768), Some(190_000)), 32_768);
+        assert_eq!(room(Some(4_194_304), Some(15_000)), 15_000);
+        assert_eq!(room(Some(4_194_304), Some(4_000_000)), MEMBERS_MAX);
+        assert_eq!(room(None, None), MEMBERS_MAX);
     }
 
     fn plan(facts: &HostFacts, asked: Option<Backend>) -> Result<Plan, PlanError> {

@@ -94,6 +94,8 @@ fn read_machine(tree: &Tree<'_>, facts: &mut HostFacts) {
     };
     facts.online_cpu_count = cpus("online");
     facts.possible_cpu_count = cpus("possible");
+    facts.pid_max = tree.number("proc/sys/kernel/pid_max");
+    facts.threads_max = tree.number("proc/sys/kernel/threads-max");
     facts.mem_total_bytes = tree.text("proc/meminfo").ok().and_then(|meminfo| {
         let kib: i64 = field(&meminfo, "MemTotal:")?.parse().ok()?;
         Some(Bytes(kib.checked_mul(1024)?))

@@ -409,6 +409,7 @@ impl Request<'_> {
             possible_cpus: self.facts.possible_cpu_count.unwrap_or(online),
             online_cpus: online,
             members_max: self.plan.members_max,
+            ended_max: self.plan.ended_max,
             probes: self.plan.probes.clone(),
             are_probes_named: self.plan.are_probes_named,
             vm_min: self.options.vm_min,

@@ -19,6 +19,7 @@ mod sharing;
 mod spikes;
 mod staged;
 mod survivors;
+mod swarm;
 mod vm;
 
 pub use book::{Book, Score};
@@ -39,4 +40,5 @@ pub use sharing::{inherited, large, object};
 pub use spikes::{spikes, spikes_after_churn};
 pub use staged::{Stage, staged};
 pub use survivors::survivors;
+pub use swarm::{renames, stopped, storm_at_attach};
 pub use vm::{missed_by_kretprobes, vm, vm_storm, vm_ways};

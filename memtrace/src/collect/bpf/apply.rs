@@ -1,5 +1,6 @@
 //! What an event means: rows of `mem`, `title` and `oom`, and changes to the world.
 
+mod found;
 mod names;
 
 pub(super) use names::comm_text;
@@ -10,14 +11,14 @@ use super::peaks::{Peaks, Seen};
 use super::vm;
 use crate::collect::cgroup::CgroupPaths;
 use crate::collect::container_id;
-use crate::collect::procfs::{Identity, command_line};
+use crate::collect::procfs::command_line;
 use crate::collect::{Birth, End, Targets, Tick, World, exit_row};
 use crate::model::{
     BootNs, Bytes, FirstSeenBy, MemRow, MemSource, OomRow, Pages, ProcessRow, Record, Tgid,
     TitleSource, Upid,
 };
 use memtrace_abi::{
-    Comm, Counts, Exec, Exit, Fork, Oom, Sample, SampleCause, TaskSeen, VmCall, VmTotals,
+    Comm, Counts, Ended, EndedKey, Exec, Exit, Fork, Oom, Sample, SampleCause, VmCall, VmTotals,
 };
 use names::{executed_file, title};
 use std::collections::VecDeque;
@@ -35,6 +36,10 @@ pub(super) struct Apply {
     /// The command, as long as it is memtrace's own copy: what that holds is not its own.
     held: Option<Tgid>,
     pub(super) sums: vm::Sums,
+    /// Entered, and not yet looked up in /proc: when they were first seen.
+    unnamed: VecDeque<(Upid, BootNs)>,
+    /// Of so many that ended the last program is not known in full.
+    unnamed_ended: i64,
 }
 
 /// What an event knows of a process besides its memory.
@@ -54,6 +59,8 @@ impl Apply {
             matches: Vec::new(),
             held: None,
             sums: vm::Sums::default(),
+            unnamed: VecDeque::new(),
+            unnamed_ended: 0,
         }
     }
 
@@ -103,56 +110,6 @@ impl Apply {
     fn stranger(&mut self, tgid: u32, comm: &[u8], args: &[u8], targets: &Targets) {
         if targets.matches_name(&comm_text(comm), command_line(args).as_deref()) {
             self.matches.push(Tgid(tgid));
-        }
-    }
-
-    /// A process that was already running; `identity` is what only /proc knows of it.
-    pub(super) fn seen(
-        &mut self,
-        task: &TaskSeen,
-        seen_by: FirstSeenBy,
-        identity: Option<Identity>,
-        tick: &Tick,
-        world: &mut World,
-        out: &mut Vec<Record>,
-    ) {
-        let at = boot(task.boot_ns);
-        let birth = Birth {
-            tgid: Tgid(task.tgid),
-            start: boot(task.start_boot_ns),
-            seen_by,
-            parent: current(world, Tgid(task.parent_tgid), task.parent_start_boot_ns),
-            comm: comm_text(&task.comm),
-        };
-        let is_held = seen_by == FirstSeenBy::Command;
-        if is_held {
-            self.held = Some(birth.tgid);
-        }
-        let upid = world.enter(birth, at);
-        let peak = self
-            .peaks
-            .of_kernel(task.hiwater_pages, &task.counts, Seen::NEVER);
-        if let Some(process) = world.process_mut(upid) {
-            let particulars = Particulars {
-                uid: task.uid,
-                ns_tgid: task.ns_tgid,
-                cgroup_id: task.cgroup_id,
-                comm: &task.comm,
-            };
-            self.describe(process.row_mut(), &particulars, at);
-            if let Some(identity) = identity {
-                process.row_mut().exe = identity.exe;
-                process.row_mut().cmdline = identity.cmdline;
-                process.keep_names();
-            }
-            if !is_held {
-                process.raise_peak(peak);
-            }
-            let shown = process.row().cmdline.clone();
-            out.push(title(process, shown, TitleSource::First, at, tick));
-        }
-        if !is_held {
-            out.push(self.mem(upid, &task.counts, at, MemSource::First, tick));
         }
     }
 
@@ -304,11 +261,35 @@ impl Apply {
 
     fn exit(&mut self, exit: &Exit, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
         let header = &exit.header;
-        let tgid = Tgid(header.tgid);
-        let at = boot(header.boot_ns);
-        let upid = self.resolve(tgid, header.start_boot_ns, FirstSeenBy::Sample, at, world);
-        let Some(upid) = upid else { return };
-        if exit.pending_peak_boot_ns != 0 {
+        let key = EndedKey {
+            start_boot_ns: header.start_boot_ns,
+            tgid: header.tgid,
+            reserved: 0,
+        };
+        // Where its start was lost: that there was a process of the same id shows its end only.
+        if !self.has_ended(Tgid(key.tgid), boot(key.start_boot_ns)) {
+            self.late_start(&key, &exit.ended.origin, tick, world, out);
+        }
+        self.end(&key, &exit.ended, Some(exit), tick, world, out);
+    }
+
+    /// The end of a process that is known. The event has what was not kept where the ring had no
+    /// room for it.
+    pub(super) fn end(
+        &mut self,
+        key: &EndedKey,
+        ended: &Ended,
+        event: Option<&Exit>,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) {
+        let tgid = Tgid(key.tgid);
+        let at = boot(ended.boot_ns);
+        let Some(upid) = current(world, tgid, key.start_boot_ns) else {
+            return;
+        };
+        if let Some(exit) = event.filter(|exit| exit.pending_peak_boot_ns != 0) {
             let [anon_pages, file_pages, shmem_pages] = exit.pending_peak;
             let counts = Counts {
                 anon_pages,
@@ -318,18 +299,19 @@ impl Apply {
             };
             let peak_at = boot(exit.pending_peak_boot_ns);
             let mut row = self.mem_row(upid, &counts, peak_at, MemSource::Peak, tick);
-            if exit.has_own_mm == 0 {
+            if ended.has_own_mm == 0 {
                 row.swap_bytes = None;
                 row.vm_size_bytes = None;
                 row.heap_bytes = None;
             }
             out.push(Record::Mem(row));
         }
-        if let Some(peak) = self.peaks.at_end(exit) {
+        self.complete(upid, &ended.origin, at, tick, world, out);
+        if let Some(peak) = self.peaks.at_end(ended) {
             world.settle_peak(upid, peak, self.peaks.noise);
         }
-        let maxrss = Pages(exit.maxrss_pages.max(exit.children_maxrss_pages));
         // Zero is no RSS that a process can have had: not set yet (before 6.16).
+        let maxrss = Pages(ended.maxrss_pages);
         let maxrss = (maxrss.0 > 0).then(|| maxrss.to_bytes(self.peaks.page_size));
         if let Some(process) = world.process_mut(upid) {
             process.row_mut().kernel_maxrss_bytes = maxrss;
@@ -339,10 +321,14 @@ impl Apply {
             upid,
             End {
                 at,
-                wait_status: Some(exit.wait_status),
+                wait_status: Some(ended.wait_status),
             },
         );
-        self.remember_end(tgid, boot(header.start_boot_ns));
+        self.remember_end(tgid, boot(key.start_boot_ns));
+    }
+
+    fn has_ended(&self, tgid: Tgid, start: BootNs) -> bool {
+        self.ended.iter().rev().any(|ended| *ended == (tgid, start))
     }
 
     fn vm_call(&mut self, call: &VmCall, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
@@ -412,7 +398,7 @@ impl Apply {
         {
             return (process.row().start_boot_ns == start).then_some(upid);
         }
-        if self.ended.iter().rev().any(|ended| *ended == (tgid, start)) {
+        if self.has_ended(tgid, start) {
             return None;
         }
         let identity = identity(tgid);

@@ -6,14 +6,18 @@ use super::backend::BpfBackend;
 use super::load::LoadError;
 use crate::collect::procfs::{self, Identity};
 use crate::collect::{End, Process, Targets, Tick, World, exit_row};
-use crate::model::{BootNs, FirstSeenBy, Record, Tgid, Upid};
+use crate::model::{BootNs, DurationNs, Record, Tgid, Upid};
 use memtrace_abi::TaskSeen;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
+/// So often the running processes are looked through in one go.
+const PASSES_MAX: usize = 4;
+/// CPU time for looking up in /proc who was found running when the recording starts.
+const NAMING_AT_START: DurationNs = DurationNs(250_000_000);
+
 impl BpfBackend {
-    /// Enters every running process that belongs. Forks are already followed, so passes
-    /// are repeated until one finds nobody new.
+    /// Enters every running process that belongs.
     pub(super) fn enter_running(
         &mut self,
         tick: &Tick,
@@ -31,36 +35,54 @@ impl BpfBackend {
             }
             Targets::Match(_) | Targets::All => {}
         }
-        self.complete(tick, world, out)
+        self.complete(tick, world, out)?;
+        self.apply.name_some(NAMING_AT_START, tick, world, out);
+        Ok(())
     }
 
-    /// Lets the kernel complete whoever was entered by id, with all descendants.
+    /// Lets the kernel complete whoever was entered by id, with all descendants. Forks of
+    /// members are followed already, so passes are repeated until one adopts nobody; not for
+    /// ever, because strangers that match can come faster than we look. Then the next turn goes
+    /// on.
     fn complete(
         &mut self,
         tick: &Tick,
         world: &mut World,
         out: &mut Vec<Record>,
     ) -> Result<(), LoadError> {
-        loop {
-            let mut seen = Vec::new();
-            self.programs.visit_tasks(|task| seen.push(*task))?;
+        let mut strangers = HashSet::new();
+        self.is_incomplete = true;
+        for _ in 0..PASSES_MAX {
+            let mut adopted = Vec::new();
+            let mut others = Vec::new();
+            self.programs.visit_tasks(|task| {
+                if task.is_adopted != 0 {
+                    adopted.push(*task);
+                } else if task.is_member == 0 {
+                    others.push(*task);
+                }
+            })?;
+            let mut has_new = !adopted.is_empty();
             // Parents first: a process is never older than the one that forked it.
-            seen.sort_by_key(|task| task.start_boot_ns);
-            let mut has_new = false;
-            for task in &seen {
-                if task.is_member != 0 {
-                    has_new |= current(world, Tgid(task.tgid), task.start_boot_ns).is_none();
-                    self.enter_seen(task, tick, world, out);
-                } else if self.matches_stranger(task) {
+            adopted.sort_by_key(|task| task.start_boot_ns);
+            for task in &adopted {
+                self.enter_seen(task, tick, world, out);
+            }
+            for task in &others {
+                if strangers.insert((task.tgid, task.start_boot_ns)) && self.matches_stranger(task)
+                {
                     self.enter(Tgid(task.tgid))?;
                     has_new = true;
                 }
             }
+            self.take_events(tick, world, out)?;
             if !has_new {
+                self.is_incomplete = false;
                 self.forget_vanished(world);
-                return Ok(());
+                break;
             }
         }
+        Ok(())
     }
 
     /// After a lost start or end the world is wrong until somebody looks: enters members
@@ -71,14 +93,22 @@ impl BpfBackend {
         world: &mut World,
         out: &mut Vec<Record>,
     ) -> Result<(), LoadError> {
-        if !std::mem::take(&mut self.has_lost_lifecycle) {
+        if !self.has_lost_lifecycle || !self.late.is_empty() {
             return Ok(());
         }
+        self.has_lost_lifecycle = false;
         self.complete(tick, world, out)?;
         let mut running = HashSet::new();
+        let mut unknown = Vec::new();
         self.programs.visit_tasks(|task| {
             running.insert((Tgid(task.tgid), BootNs(task.start_boot_ns.cast_signed())));
+            if task.is_member != 0 {
+                unknown.push(*task);
+            }
         })?;
+        for task in &unknown {
+            self.enter_seen(task, tick, world, out);
+        }
         let gone: Vec<(Upid, Tgid, BootNs)> = world
             .processes()
             .map(Process::row)
@@ -125,31 +155,20 @@ impl BpfBackend {
         self.options.targets.matches_name(&comm, title.as_deref())
     }
 
-    fn enter_seen(
+    pub(super) fn enter_seen(
         &mut self,
         task: &TaskSeen,
         tick: &Tick,
         world: &mut World,
         out: &mut Vec<Record>,
     ) {
-        let tgid = Tgid(task.tgid);
-        if current(world, tgid, task.start_boot_ns).is_some() {
+        if current(world, Tgid(task.tgid), task.start_boot_ns).is_some() {
             return;
         }
-        // What the kernel does not keep at hand: the file, the command line. Refused or
-        // vanished reads leave them unknown.
-        let mut identity = identity(tgid);
-        let held = self.options.held.as_ref().filter(|held| held.tgid == tgid);
-        if let (Some(held), Some(identity)) = (held, &mut identity) {
-            identity.exe = None;
-            identity.cmdline = Some(held.cmdline.clone());
-        }
-        let seen_by = if held.is_some() {
-            FirstSeenBy::Command
-        } else {
-            FirstSeenBy::Snapshot
-        };
-        self.apply.seen(task, seen_by, identity, tick, world, out);
+        let held = self.options.held.as_ref();
+        let held = held.filter(|held| held.tgid == Tgid(task.tgid));
+        let cmdline = held.map(|held| held.cmdline.as_str());
+        self.apply.seen(task, cmdline, tick, world, out);
     }
 
     /// Enters those who were found to match since the last call, and on cgroup targets
@@ -174,11 +193,30 @@ impl BpfBackend {
             let directory = directory.clone();
             has_new |= self.enter_cgroup(&directory, world)?;
         }
-        if has_new {
+        if has_new || self.is_incomplete {
             self.complete(tick, world, out)
         } else {
             Ok(())
         }
+    }
+
+    /// After names were lost: what the living are called now, and whether strangers match by it.
+    pub(super) fn look_at_names(
+        &mut self,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) -> Result<(), LoadError> {
+        if !std::mem::take(&mut self.has_lost_titles) {
+            return Ok(());
+        }
+        self.is_incomplete |= self.options.targets.can_adopt();
+        let apply = &self.apply;
+        self.programs.visit_tasks(|task| {
+            if let Some(upid) = current(world, Tgid(task.tgid), task.start_boot_ns) {
+                apply.renamed(upid, task, tick, world, out);
+            }
+        })
     }
 
     /// Enters the processes of a cgroup and of the groups below it, and has the kernel
@@ -250,6 +288,7 @@ impl CgroupScan {
 mod tests {
     use super::*;
     use crate::collect::Birth;
+    use crate::model::FirstSeenBy;
 
     #[test]
     fn a_cgroup_is_looked_through_once_a_second() {

@@ -3,6 +3,7 @@
 use super::apply::Apply;
 use super::decode::{DecodeError, decode};
 use super::kills::Kills;
+use super::late::Late;
 use super::layout::Counting;
 use super::load::{LoadError, Programs, Settings, Sweep};
 use super::misses::Misses;
@@ -37,6 +38,8 @@ pub struct BpfOptions {
     pub online_cpus: u32,
     /// Most processes that can belong to the recording at once.
     pub members_max: u32,
+    /// Most ends of processes that the kernel keeps while nobody reads its events.
+    pub ended_max: u32,
     /// Ways to see calls on address spaces, in the order in which they are tried.
     pub probes: Vec<ProbeWay>,
     /// Whether the one way there is must be had.
@@ -64,6 +67,10 @@ const DRIFT_INTERVAL_NS: u64 = 1_000_000;
 const DRIFT_BURST: u64 = 32;
 /// A full sweep finds what moved without a page that came or went: address space.
 const FULL_SWEEP_EVERY: DurationNs = DurationNs(1_000_000_000);
+/// CPU time per turn for looking up in /proc who was found running.
+const NAMING: DurationNs = DurationNs(20_000_000);
+/// A sweep fills the ring at most so often: half a million processes.
+const SWEEPS_MAX: usize = 32;
 const RING_BYTES: u64 = 2 << 20;
 /// The reader is woken when this much waits; else it comes by at every tick.
 const WAKE_BYTES: u64 = RING_BYTES / 8;
@@ -93,6 +100,16 @@ pub struct BpfBackend {
     pub(super) own_lineage: Vec<Tgid>,
     /// An event about the life of a process was lost since the last reconciliation.
     pub(super) has_lost_lifecycle: bool,
+    /// A name was lost since names were last looked at.
+    pub(super) has_lost_titles: bool,
+    /// Not everybody who runs and belongs is entered yet.
+    pub(super) is_incomplete: bool,
+    /// Starts and ends that found the ring full.
+    pub(super) late: Late,
+    /// The event that comes after what is late.
+    waiting: Option<Vec<u8>>,
+    /// A row of every process is due, because some have none.
+    pub(super) wants_keyframe: bool,
 }
 
 /// Events that could not be decoded since the last report.
@@ -156,6 +173,11 @@ impl BpfBackend {
             entered: Vec::new(),
             own_lineage,
             has_lost_lifecycle: false,
+            has_lost_titles: false,
+            is_incomplete: false,
+            late: Late::default(),
+            waiting: None,
+            wants_keyframe: false,
         };
         if backend.programs.sees_oom_kills || backend.kills.has_log() {
             world.observe_oom_kills();
@@ -164,8 +186,27 @@ impl BpfBackend {
         Ok(backend)
     }
 
-    /// Takes every event that is in the ring.
-    fn take_events(&mut self, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
+    /// Takes every event that is in the ring, and what found it full.
+    pub(super) fn take_events(
+        &mut self,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) -> Result<(), LoadError> {
+        self.look_for_late(world)?;
+        let mut reader = Reader {
+            late: &mut self.late,
+            apply: &mut self.apply,
+            kills: &mut self.kills,
+            undecoded: &mut self.undecoded,
+            targets: &self.options.targets,
+        };
+        if let Some(bytes) = self.waiting.take()
+            && !reader.take(&bytes, tick, world, out)
+        {
+            self.waiting = Some(bytes);
+            return Ok(());
+        }
         // No more than the ring holds: whoever fills it faster than we read must not keep us
         // from everything else. What is left wakes us again.
         let mut taken = 0;
@@ -173,34 +214,51 @@ impl BpfBackend {
             && let Some(item) = self.ring.next()
         {
             taken += item.len() as u64;
-            match decode(&item) {
-                Ok(event) => {
-                    let kill = self
-                        .apply
-                        .event(event, &self.options.targets, tick, world, out);
-                    if let Some(kill) = kill {
-                        self.kills.note(kill);
-                    }
-                }
-                Err(error) => {
-                    self.undecoded.count += 1;
-                    self.undecoded.first.get_or_insert(error);
-                }
+            if !reader.take(&item, tick, world, out) {
+                self.waiting = Some(item.to_vec());
+                return Ok(());
             }
         }
-        if taken < RING_BYTES {
+        let is_all_applied = reader.take_late(u64::MAX, tick, world, out);
+        if taken < RING_BYTES && is_all_applied {
             world.note_lifecycle_until(tick.boot);
         }
+        Ok(())
+    }
+
+    /// Samples members and takes what that sends, as often as it takes where they are more than
+    /// the ring has room for.
+    fn sweep(
+        &mut self,
+        scope: Sweep,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) -> Result<(), LoadError> {
+        let mut is_whole = self.programs.sweep(scope)?;
+        for _ in 1..SWEEPS_MAX {
+            if is_whole {
+                break;
+            }
+            self.take_events(tick, world, out)?;
+            if !self.late.is_empty() {
+                // The ring waits for it.
+                break;
+            }
+            is_whole = self.programs.go_on_sweeping(scope)?;
+        }
+        Ok(())
     }
 
     /// Whom this tick samples.
     fn scope(&mut self, tick: &Tick) -> Sweep {
         let since_full = tick.boot.0 - self.last_full_sweep.0;
-        if !tick.is_keyframe && since_full < FULL_SWEEP_EVERY.0 {
+        let is_keyframe = tick.is_keyframe || std::mem::take(&mut self.wants_keyframe);
+        if !is_keyframe && since_full < FULL_SWEEP_EVERY.0 {
             return Sweep::Moved;
         }
         self.last_full_sweep = tick.boot;
-        if tick.is_keyframe {
+        if is_keyframe {
             Sweep::Keyframe
         } else {
             Sweep::Full
@@ -223,13 +281,17 @@ impl BpfBackend {
         for ((class, now), then) in LossClass::ALL.iter().zip(losses).zip(self.losses) {
             let count = now.saturating_sub(then).cast_signed();
             if count > 0 {
-                if *class == LossClass::Lifecycle {
-                    self.has_lost_lifecycle = true;
-                    world.note_lost_lifecycle();
+                match class {
+                    LossClass::Lifecycle => {
+                        self.has_lost_lifecycle = true;
+                        world.note_lost_lifecycle();
+                    }
+                    LossClass::Title => self.has_lost_titles = true,
+                    _ => {}
                 }
                 world.add_lost_events(count);
                 let severity = match class {
-                    LossClass::Sample => Severity::Degraded,
+                    LossClass::Sample | LossClass::Title => Severity::Degraded,
                     _ => Severity::Loss,
                 };
                 out.push(tick.diag(
@@ -258,6 +320,54 @@ impl BpfBackend {
     }
 }
 
+/// Those parts of the backend that an event changes while the ring is borrowed.
+struct Reader<'a> {
+    late: &'a mut Late,
+    apply: &'a mut Apply,
+    kills: &'a mut Kills,
+    undecoded: &'a mut Undecoded,
+    targets: &'a Targets,
+}
+
+impl Reader<'_> {
+    /// Applies one event, after what is late and came before it. False where that was too much
+    /// for one turn, and the event must wait.
+    fn take(
+        &mut self,
+        bytes: &[u8],
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) -> bool {
+        let event = match decode(bytes) {
+            Ok(event) => event,
+            Err(error) => {
+                self.undecoded.count += 1;
+                self.undecoded.first.get_or_insert(error);
+                return true;
+            }
+        };
+        if !self.take_late(event.boot_ns(), tick, world, out) {
+            return false;
+        }
+        if let Some(kill) = self.apply.event(event, self.targets, tick, world, out) {
+            self.kills.note(kill);
+        }
+        true
+    }
+
+    /// Applies what is late and came before this.
+    fn take_late(
+        &mut self,
+        boot_ns: u64,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) -> bool {
+        self.late.apply_until(boot_ns, self.apply, tick, world, out)
+    }
+}
+
 impl Collector for BpfBackend {
     fn name(&self) -> &'static str {
         "bpf"
@@ -276,9 +386,9 @@ impl Collector for BpfBackend {
         self.cost.tick(&self.programs, world);
         let started = clock::thread_cpu();
         let scope = self.scope(tick);
-        let result = self.programs.sweep(scope).map_err(collect_error);
+        let result = self.sweep(scope, tick, world, out).map_err(collect_error);
         let summed = self.ask_for_sums(tick, world);
-        self.take_events(tick, world, out);
+        let taken = self.take_events(tick, world, out).map_err(collect_error);
         let reconciled = self.reconcile(tick, world, out).map_err(collect_error);
         let adopted = self
             .adopt_strangers(tick, world, out)
@@ -286,14 +396,22 @@ impl Collector for BpfBackend {
         self.kills.write(false, tick, world, out);
         if scope != Sweep::Moved {
             self.report_losses(tick, world, out);
+            self.report_unnamed(tick, out);
         }
+        let titled = self.look_at_names(tick, world, out).map_err(collect_error);
+        self.apply.name_some(NAMING, tick, world, out);
         if scope == Sweep::Keyframe && self.misses.write(&self.programs, tick, world, out) {
             self.has_lost_lifecycle = true;
             world.note_lost_lifecycle();
         }
         let cost = DurationNs(clock::thread_cpu().0 - started.0);
         world.note_snapshot(tick.boot, cost);
-        result.and(summed).and(reconciled).and(adopted)
+        result
+            .and(summed)
+            .and(taken)
+            .and(reconciled)
+            .and(adopted)
+            .and(titled)
     }
 
     fn wake_fd(&self) -> Option<OwnedFd> {
@@ -306,7 +424,7 @@ impl Collector for BpfBackend {
         world: &mut World,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
-        self.take_events(tick, world, out);
+        self.take_events(tick, world, out).map_err(collect_error)?;
         self.adopt_strangers(tick, world, out)
             .map_err(collect_error)
     }
@@ -322,7 +440,12 @@ impl Collector for BpfBackend {
             ..*tick
         };
         // The sums find room in a ring that was just emptied.
-        self.take_events(&last, world, out);
+        loop {
+            self.take_events(&last, world, out).map_err(collect_error)?;
+            if self.late.is_empty() && self.waiting.is_none() {
+                break;
+            }
+        }
         self.apply.sums.ask_again();
         let result = self.collect(&last, world, out);
         self.kills.write(true, &last, world, out);
@@ -353,6 +476,7 @@ pub(super) fn settings(options: &BpfOptions) -> Settings {
             vm_calls: super::calls::numbers(),
         },
         members_max: options.members_max,
+        ended_max: options.ended_max,
         possible_cpus: options.possible_cpus,
         probes: options.probes.clone(),
     }
@@ -408,66 +532,4 @@ fn collect_error(error: LoadError) -> CollectError {
 }
 
 #[cfg(test)]
-mod tests {
-    mod needs_bpf {
-        use super::super::*;
-        use std::io::Write;
-        use std::process::{Command, Stdio};
-
-        fn tick() -> Tick {
-            let reading = clock::read();
-            Tick {
-                boot: reading.boot_ns,
-                clock: crate::model::ClockOffset::at(reading),
-                is_keyframe: false,
-            }
-        }
-
-        #[test]
-        fn members_beyond_the_room_for_them_are_counted_as_lost() {
-            let mut parent = Command::new("sh")
-                .args(["-c", "read x; for i in 1 2 3 4 5 6 7 8; do sleep 9 >/dev/null & pids=\"$pids $!\"; done; echo; read x; kill $pids"])
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .spawn()
-                .unwrap();
-            let online = std::thread::available_parallelism().unwrap().get();
-            let possible = crate::host::HostFacts::read().possible_cpu_count;
-            let options = BpfOptions {
-                targets: Targets::Roots(vec![Tgid(parent.id())]),
-                held: None,
-                interval: DurationNs(100_000_000),
-                page_size: PageSize(4096),
-                possible_cpus: possible.unwrap(),
-                online_cpus: u32::try_from(online).unwrap(),
-                members_max: 4,
-                probes: Vec::new(),
-                are_probes_named: false,
-                vm_min: Bytes(1 << 20),
-                memory_hierarchy: None,
-            };
-            let (mut world, mut out) = (World::default(), Vec::new());
-            let mut backend = BpfBackend::start(options, &tick(), &mut world, &mut out).unwrap();
-            let mut input = parent.stdin.take().unwrap();
-            input.write_all(b"\n").unwrap();
-            std::io::Read::read_exact(parent.stdout.as_mut().unwrap(), &mut [0]).unwrap();
-            backend.collect(&tick(), &mut world, &mut out).unwrap();
-            drop(input);
-            parent.wait().unwrap();
-            // The map gives out no less than it was made for, and may have a few more.
-            assert!((4..9).contains(&world.len()), "{} processes", world.len());
-            let lost: i64 = out
-                .iter()
-                .filter_map(|record| match record {
-                    Record::Diag(row) if row.subject == LossClass::Members.as_str() => {
-                        assert_eq!(row.severity, Some(Severity::Loss));
-                        row.count
-                    }
-                    _ => None,
-                })
-                .sum();
-            assert!(lost >= 1, "{out:#?}");
-            assert_eq!(world.lost_event_count(), lost);
-        }
-    }
-}
+mod tests;

@@ -25,6 +25,23 @@ pub enum Event<'a> {
     VmTotals(VmTotals),
 }
 
+impl Event<'_> {
+    /// When it happened.
+    pub(super) fn boot_ns(&self) -> u64 {
+        let header = match self {
+            Self::Fork(event) => &event.header,
+            Self::Exec(event, ..) => &event.header,
+            Self::Exit(event) => &event.header,
+            Self::Comm(event, _) => &event.header,
+            Self::Sample(event) => &event.header,
+            Self::Oom(event) => &event.header,
+            Self::VmCall(event) => &event.header,
+            Self::VmTotals(event) => &event.header,
+        };
+        header.boot_ns
+    }
+}
+
 /// The bytes are no event of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {

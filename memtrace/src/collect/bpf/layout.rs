@@ -18,6 +18,7 @@ const WANTED: &[&str] = &[
     "signal_struct",
     "percpu_counter",
     "bpf_array",
+    "bpf_mem_alloc",
     "cred",
     "pid",
     "upid",
@@ -77,6 +78,9 @@ pub struct Resolved {
     /// A small BTF with the ids of what programs are attached to; see
     /// [`Btf::with_ids_only`].
     pub attach_btf: Vec<u8>,
+    /// Whether a program may allocate an element of a hash (6.1): before, the kernel warned of
+    /// it, and it was not safe in every context.
+    pub allocates_elements: bool,
     /// Whether the registers of a system call were found.
     pub has_calls: bool,
     /// The programs that this kernel has a place for and a use.
@@ -215,6 +219,7 @@ pub fn resolve(bytes: &[u8], possible_cpus: u32) -> Result<Resolved, LayoutError
         layout,
         counting,
         attach_btf: btf.with_ids_only(&attached_to),
+        allocates_elements: btf.struct_size("bpf_mem_alloc").is_some(),
         has_calls,
         offered,
         missing,

@@ -3,7 +3,9 @@
 //! know aya.
 
 use super::calls::{self, Calls};
+use super::ended::EndedMap;
 use super::layout::{self, Counting, LayoutError};
+use super::object::{OBJECT, preallocating};
 use super::probes::{MARK_VICTIM, On, Probe, TASK_ITERATOR};
 use crate::host::ProbeWay;
 use crate::model::Tgid;
@@ -13,22 +15,34 @@ use aya::programs::{
 };
 use aya::{Btf, Ebpf, EbpfError, EbpfLoader, Endianness};
 use memtrace_abi::config::{MOVED_MAX, Member};
-use memtrace_abi::{Config, LossClass, TaskSeen, names};
+use memtrace_abi::{Config, Ended, EndedKey, LossClass, TaskSeen, names};
+use std::borrow::Cow;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, BufReader, Read};
 use std::os::fd::{AsFd, AsRawFd};
-use zerocopy::{FromBytes, FromZeros, IntoBytes};
-
-/// The object that `cargo xtask ebpf` builds from memtrace-ebpf.
-static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/memtrace.bpf.o");
+use zerocopy::{FromZeros, IntoBytes};
 
 /// Insert only where there is nothing (include/uapi/linux/bpf.h).
 const BPF_NOEXIST: u64 = 1;
 
 const BTF_PATH: &str = "/sys/kernel/btf/vmlinux";
 
+/// Hashes that are allocated as they fill, where the kernel can do that.
+const HASHES: &[&str] = &[
+    names::MEMBERS,
+    names::SPACES,
+    names::ENDED,
+    names::VM_STATES,
+    names::TARGET_CGROUPS,
+];
+
+/// Most elements of a hash that has to be allocated up front.
+const PREALLOCATED_MAX: u32 = 8 * 1024;
+
 /// Programs that are not attached anywhere: user space runs them.
-const RUN_BY_US: &[&str] = &["learn_cpu", "sweep", "vm_totals"];
+const RUN_BY_US: &[&str] = &["learn_cpu", SWEEP, "vm_totals"];
+
+const SWEEP: &str = "sweep";
 
 /// Run by user space too, where the kernel can (bpf_loop, 5.17); else every sweep is full.
 const SWEEP_MOVED: &str = "sweep_moved";
@@ -69,6 +83,9 @@ pub enum LoadError {
     /// The object lacks something that the ABI names.
     #[error("the BPF object has no {0}")]
     Absent(&'static str),
+    /// The table that keeps ends of processes could not be read.
+    #[error("read the table of ends: {0}")]
+    Ended(#[source] std::io::Error),
     /// The way to see calls on address spaces that was asked for by name was refused.
     #[error(
         "the kernel refused --probes {}; take another way, or none: memtrace doctor says which \
@@ -88,6 +105,8 @@ pub struct Settings {
     pub config: Config,
     /// Most processes that can be members at once.
     pub members_max: u32,
+    /// Most ends of processes that are kept while the ring is full.
+    pub ended_max: u32,
     /// CPUs that exist or may appear.
     pub possible_cpus: u32,
     /// Ways to see calls on address spaces, in the order in which they are tried.
@@ -111,6 +130,9 @@ pub struct Programs {
     members: BpfHashMap<MapData, u32, [u8; size_of::<Member>()]>,
     target_cgroups: BpfHashMap<MapData, u64, u8>,
     losses: PerCpuArray<MapData, u64>,
+    kept: PerCpuArray<MapData, u64>,
+    ended: EndedMap,
+    keyframe: u16,
     /// In the order in which they are attached.
     loaded: Vec<&'static Probe>,
     /// Features that this kernel lacks, each a sentence.
@@ -136,21 +158,34 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
     let resolved = layout::resolve(&bytes, settings.possible_cpus)?;
     drop(bytes);
     let ring_bytes = u32::try_from(settings.config.ring_bytes).unwrap_or(u32::MAX);
+    let mut missing = resolved.missing;
+    let (object, most) = if resolved.allocates_elements {
+        (Cow::Borrowed(OBJECT), u32::MAX)
+    } else {
+        missing.push(format!(
+            "more than {PREALLOCATED_MAX} processes at once: this kernel can't allocate the table \
+             of processes as it fills"
+        ));
+        let bytes = preallocating(HASHES).ok_or(LoadError::Absent("table of processes"))?;
+        (Cow::Owned(bytes), PREALLOCATED_MAX)
+    };
+    let members_max = settings.members_max.min(most);
     let mut ebpf = EbpfLoader::new()
         .btf(None)
         .override_global(names::LAYOUT, resolved.layout.as_bytes(), true)
         .override_global(names::CONFIG, settings.config.as_bytes(), true)
         .map_max_entries(names::EVENTS, ring_bytes)
-        .map_max_entries(names::MEMBERS, settings.members_max)
-        .map_max_entries(names::SPACES, settings.members_max)
-        .map_max_entries(names::MOVED, (settings.members_max / 8).clamp(1, MOVED_MAX))
-        .map_max_entries(names::TARGET_CGROUPS, settings.members_max)
-        .map_max_entries(names::VM_STATES, vm_states_max(settings))
-        .load(OBJECT)?;
+        .map_max_entries(names::MEMBERS, members_max)
+        .map_max_entries(names::SPACES, members_max)
+        .map_max_entries(names::MOVED, (members_max / 8).clamp(1, MOVED_MAX))
+        .map_max_entries(names::TARGET_CGROUPS, members_max)
+        .map_max_entries(names::VM_STATES, vm_states_max(settings).min(most))
+        .map_max_entries(names::ENDED, settings.ended_max.min(most))
+        .load(&object)?;
+    drop(object);
     // Ids are all that aya asks the kernel's BTF for: there is nothing to relocate. Parsed
     // only now, because the loader parses the kernel's own for a moment, unasked.
     let btf = Btf::parse(&resolved.attach_btf, Endianness::default())?;
-    let mut missing = resolved.missing;
     let mut loaded = Vec::with_capacity(resolved.offered.len());
     for probe in resolved.offered {
         match (load_probe(&mut ebpf, probe, &btf), probe.without) {
@@ -191,12 +226,17 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
         BpfHashMap::try_from(map)
     })?;
     let losses = map(&mut ebpf, names::LOSSES, PerCpuArray::try_from)?;
+    let kept = map(&mut ebpf, names::KEPT, PerCpuArray::try_from)?;
+    let ended = EndedMap::new(ebpf.take_map(names::ENDED))?;
     Ok((
         Programs {
             ebpf,
             members,
             target_cgroups,
             losses,
+            kept,
+            ended,
+            keyframe: 0,
             loaded,
             missing,
             counting,
@@ -273,29 +313,61 @@ impl Programs {
         let attach = |error: &dyn std::fmt::Display| refused(TASK_ITERATOR, "attach", error);
         let id = iterator.attach().map_err(|error| attach(&error))?;
         let link = iterator.take_link(id).map_err(|error| attach(&error))?;
-        let mut file: File = link.into_file().map_err(|error| attach(&error))?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(LoadError::Iterator)?;
-        for chunk in bytes.chunks_exact(size_of::<TaskSeen>()) {
-            if let Ok(seen) = TaskSeen::read_from_bytes(chunk) {
-                visit(&seen);
+        let file: File = link.into_file().map_err(|error| attach(&error))?;
+        let mut file = BufReader::with_capacity(64 << 10, file);
+        let mut seen = TaskSeen::new_zeroed();
+        loop {
+            match file.read_exact(seen.as_mut_bytes()) {
+                Ok(()) => visit(&seen),
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+                Err(error) => return Err(LoadError::Iterator(error)),
             }
         }
-        Ok(())
     }
 
-    /// Samples members into the ring.
+    /// How many starts, execs and ends found the ring full so far and are kept.
+    pub fn kept(&self) -> u64 {
+        self.kept
+            .get(&0, 0)
+            .map_or(0, |counters| counters.iter().sum())
+    }
+
+    /// Takes the ends that are kept.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn take_ended(&mut self) -> Result<Vec<(EndedKey, Ended)>, LoadError> {
+        self.ended.take().map_err(LoadError::Ended)
+    }
+
+    /// Samples members into the ring. False where that had no room for all: once it was read,
+    /// [`Programs::go_on_sweeping`] does the rest.
     ///
     /// # Errors
     /// When the kernel refuses to run the program.
-    pub fn sweep(&mut self, scope: Sweep) -> Result<(), LoadError> {
+    pub fn sweep(&mut self, scope: Sweep) -> Result<bool, LoadError> {
         if scope == Sweep::Moved && is_loaded(&mut self.ebpf, SWEEP_MOVED) {
             let is_overfull = run(&mut self.ebpf, SWEEP_MOVED, 0)? != 0;
             if !is_overfull {
-                return Ok(());
+                return Ok(true);
             }
         }
-        run(&mut self.ebpf, "sweep", u64::from(scope == Sweep::Keyframe)).map(|_| ())
+        if scope == Sweep::Keyframe {
+            self.keyframe = self.keyframe.checked_add(1).unwrap_or(1);
+        }
+        self.go_on_sweeping(scope)
+    }
+
+    /// Samples members that the sweep before had no room for.
+    ///
+    /// # Errors
+    /// As for [`Programs::sweep`].
+    pub fn go_on_sweeping(&mut self, scope: Sweep) -> Result<bool, LoadError> {
+        let keyframe = match scope {
+            Sweep::Keyframe => self.keyframe,
+            Sweep::Moved | Sweep::Full => 0,
+        };
+        run(&mut self.ebpf, SWEEP, u64::from(keyframe)).map(|is_cut_short| is_cut_short == 0)
     }
 
     /// Has the sums of calls that had no event sent, of every process that added to them.

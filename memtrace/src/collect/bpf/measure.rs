@@ -33,6 +33,7 @@ pub fn probe_costs(way: ProbeWay, facts: &HostFacts, plan: &Plan) -> Result<Prob
         possible_cpus: facts.possible_cpu_count.unwrap_or(online),
         online_cpus: online,
         members_max: plan.members_max,
+        ended_max: 1, // nobody ends here
         probes: vec![way],
         are_probes_named: true,
         vm_min: Bytes(MAP_BYTES as i64),

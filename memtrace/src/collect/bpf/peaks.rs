@@ -4,7 +4,7 @@ use super::apply::boot;
 use super::layout::Counting;
 use crate::collect::Peak;
 use crate::model::{Bytes, PageSize, Pages, PeakSource};
-use memtrace_abi::{Counts, Exit};
+use memtrace_abi::{Counts, Ended};
 
 /// What this host's counters mean.
 #[derive(Clone, Copy, Debug)]
@@ -26,19 +26,19 @@ enum Moment {
 
 impl Peaks {
     /// The peak of a process that has ended: the highest over its own address spaces.
-    pub(super) fn at_end(&self, exit: &Exit) -> Option<Peak> {
+    pub(super) fn at_end(&self, ended: &Ended) -> Option<Peak> {
         let seen = Seen {
-            pages: exit.seen_peak_pages,
-            boot_ns: exit.seen_peak_boot_ns,
+            pages: ended.seen_peak_pages,
+            boot_ns: ended.seen_peak_boot_ns,
         };
-        let last = if exit.has_own_mm != 0 {
-            Some(self.of_mark(exit.hiwater_pages, &exit.counts, seen, Moment::Ended))
+        let last = if ended.has_own_mm != 0 {
+            Some(self.of_mark(ended.hiwater_pages, ended.rss_pages, seen, Moment::Ended))
         } else {
             self.of_probe(seen)
         };
         let earlier = self.of_probe(Seen {
-            pages: exit.earlier_peak_pages,
-            boot_ns: exit.earlier_peak_boot_ns,
+            pages: ended.earlier_peak_pages,
+            boot_ns: ended.earlier_peak_boot_ns,
         });
         match (last, earlier) {
             (Some(last), Some(earlier)) if earlier.bytes > last.bytes => Some(earlier),
@@ -49,7 +49,7 @@ impl Peaks {
 
     /// The peak so far of a process that runs.
     pub(super) fn of_kernel(&self, hiwater_pages: i64, counts: &Counts, seen: Seen) -> Peak {
-        self.of_mark(hiwater_pages, counts, seen, Moment::Running)
+        self.of_mark(hiwater_pages, counts.rss_pages(), seen, Moment::Running)
     }
 
     /// The kernel's own figure, as VmHWM shows it: the larger of the mark and the counters.
@@ -57,8 +57,7 @@ impl Peaks {
     /// from counters as they stood (update_hiwater_rss). And it is not taken at all where
     /// RSS falls without an unmapping (reclaim, truncation): where the probe saw more than
     /// noise explains, the probe is right.
-    fn of_mark(&self, hiwater_pages: i64, counts: &Counts, seen: Seen, moment: Moment) -> Peak {
-        let now = counts.rss_pages();
+    fn of_mark(&self, hiwater_pages: i64, now: i64, seen: Seen, moment: Moment) -> Peak {
         let pages = hiwater_pages.max(now);
         let bytes = Pages(pages).to_bytes(self.page_size);
         let excess = Pages(seen.pages - pages).to_bytes(self.page_size);
@@ -194,15 +193,15 @@ mod tests {
             None,
             "it runs"
         );
-        let mut exit = <Exit as zerocopy::FromZeros>::new_zeroed();
-        exit.has_own_mm = 1;
-        exit.hiwater_pages = 90;
-        exit.counts = counts(100);
-        let ended = peaks.at_end(&exit).unwrap();
+        let mut process = <Ended as zerocopy::FromZeros>::new_zeroed();
+        process.has_own_mm = 1;
+        process.hiwater_pages = 90;
+        process.rss_pages = 100;
+        let ended = peaks.at_end(&process).unwrap();
         assert_eq!(ended.bytes, Bytes(100 * 4096));
         assert_eq!(ended.error, Some(Bytes(0)));
-        exit.hiwater_pages = 200;
-        let marked_earlier = peaks.at_end(&exit).unwrap();
+        process.hiwater_pages = 200;
+        let marked_earlier = peaks.at_end(&process).unwrap();
         assert_eq!(marked_earlier.bytes, Bytes(200 * 4096));
         assert_eq!(marked_earlier.error, None);
     }

@@ -11,8 +11,10 @@ use std::path::Path;
 const PERIOD: DurationNs = DurationNs(1_000_000_000);
 /// So many are looked at each time, 10 to 20 µs each,
 const LEAST: usize = 16;
-/// or one part in so many, where that is more.
+/// or one part in so many, where that is more,
 const PART: usize = 32;
+/// and so many at most: a fifth of a percent of a CPU.
+const MOST: usize = 128;
 
 /// Looks at the processes in turn.
 #[derive(Debug, Default)]
@@ -53,7 +55,7 @@ impl Moves {
         alive.sort_unstable();
         let after = alive.partition_point(|&(upid, _)| upid <= self.last);
         alive.rotate_left(after);
-        alive.truncate(LEAST.max(alive.len() / PART));
+        alive.truncate((alive.len() / PART).clamp(LEAST, MOST));
         if let Some(&(upid, _)) = alive.last() {
             self.last = upid;
         }

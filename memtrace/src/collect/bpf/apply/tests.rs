@@ -1,7 +1,7 @@
 use super::super::layout::Counting;
 use super::*;
 use crate::model::{ClockOffset, PageSize, WallNs};
-use memtrace_abi::EventHeader;
+use memtrace_abi::{EventHeader, Origin};
 use zerocopy::FromZeros;
 
 const PAGE: i64 = 4096;
@@ -103,12 +103,86 @@ fn sample(tgid: u32, start_boot_ns: u64, pages: i64) -> Event<'static> {
 fn exit(tgid: u32, wait_status: i32) -> Exit {
     Exit {
         header: header(tgid, 10, 30),
-        wait_status,
-        has_own_mm: 1,
+        ended: Ended {
+            boot_ns: 30,
+            wait_status,
+            has_own_mm: 1,
+            rss_pages: 3,
+            hiwater_pages: 9,
+            ..Ended::new_zeroed()
+        },
         counts: counts(3),
-        hiwater_pages: 9,
         ..Exit::new_zeroed()
     }
+}
+
+/// The end of a child that called exec, as it is kept where the ring is full.
+fn kept(parent_tgid: u32, args: &[u8]) -> Ended {
+    let mut ended = exit(0, 7 << 8).ended;
+    ended.origin.parent_tgid = parent_tgid;
+    ended.origin.parent_start_boot_ns = 10;
+    ended.origin.flags = Origin::FORKED | Origin::EXECED;
+    ended.origin.comm[..4].copy_from_slice(b"true");
+    ended.origin.args_len = args.len() as u16;
+    let len = args.len().min(ended.origin.args.len());
+    ended.origin.args[..len].copy_from_slice(&args[..len]);
+    ended
+}
+
+#[test]
+fn an_end_alone_tells_all_of_a_process() {
+    for (args, cmdline) in [
+        (b"true\0-x".as_slice(), Some("true -x")),
+        (&[b'x'; 65], None),
+    ] {
+        let mut bench = Bench::new();
+        bench.take(fork(TGID, 0, 0));
+        let parent = bench.row(TGID).upid;
+        bench.take(Event::Exit(Exit {
+            header: header(TGID + 1, 20, 30),
+            ended: kept(TGID, args),
+            ..Exit::new_zeroed()
+        }));
+        bench.out.clear();
+        bench.world.write_changes(false, &mut bench.out);
+        let Some(Record::Process(row)) = bench.out.first() else {
+            panic!("{:?}", bench.out);
+        };
+        assert_eq!((row.tgid, row.parent_upid), (Tgid(TGID + 1), Some(parent)));
+        assert_eq!(
+            (row.comm.as_str(), row.cmdline.as_deref()),
+            ("true", cmdline)
+        );
+        assert_eq!((row.start_boot_ns, row.exit_code), (BootNs(20), Some(7)));
+        assert_eq!(row.exe, None, "which file it ran was not kept");
+        assert_eq!(bench.apply.take_unnamed(), 1);
+    }
+}
+
+#[test]
+fn where_a_process_comes_from_is_made_up_for_at_its_end() {
+    let mut bench = Bench::new();
+    bench.take(fork(TGID, 0, 0));
+    let parent = bench.row(TGID).upid;
+    // Its fork was lost.
+    bench.take(sample(TGID + 1, 10, 50));
+    bench.take(fork(TGID + 2, TGID + 1, 0));
+    assert_eq!(bench.row(TGID + 1).parent_upid, None);
+    bench.take(Event::Exit(Exit {
+        header: header(TGID + 1, 10, 30),
+        ended: kept(TGID, b"true"),
+        ..Exit::new_zeroed()
+    }));
+    assert_eq!(bench.row(TGID + 2).root_upid, Some(parent));
+    bench.out.clear();
+    bench.world.write_changes(false, &mut bench.out);
+    let Some(Record::Process(row)) = bench.out.first() else {
+        panic!("{:?}", bench.out);
+    };
+    assert_eq!(
+        (row.parent_upid, row.root_upid),
+        (Some(parent), Some(parent))
+    );
 }
 
 #[test]

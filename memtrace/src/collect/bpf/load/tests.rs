@@ -19,6 +19,7 @@ mod needs_bpf {
         Settings {
             config,
             members_max,
+            ended_max: 64,
             possible_cpus,
             probes: vec![ProbeWay::Syscalls],
         }
@@ -34,6 +35,23 @@ mod needs_bpf {
             assert_eq!(programs.missing, [""; 0], "{possible_cpus} CPUs");
             assert_eq!(programs.probe_way(), Some(ProbeWay::Syscalls));
         }
+    }
+
+    /// As on kernels before 6.1, where programs can't allocate.
+    #[test]
+    fn the_object_can_be_had_with_tables_that_are_allocated_up_front() {
+        let flags = |object: &[u8]| {
+            let ebpf = EbpfLoader::new().btf(None).load(object).unwrap();
+            let of_map = |name: &str| match ebpf.map(name) {
+                Some(aya::maps::Map::HashMap(data)) => data.info().unwrap().map_flags(),
+                other => panic!("{name}: {other:?}"),
+            };
+            HASHES.iter().map(|name| of_map(name)).collect::<Vec<u32>>()
+        };
+        const NO_PREALLOC: u32 = 1;
+        assert_eq!(flags(OBJECT), [NO_PREALLOC; HASHES.len()]);
+        let preallocating = preallocating(HASHES).unwrap();
+        assert_eq!(flags(&preallocating), [0; HASHES.len()]);
     }
 
     #[test]

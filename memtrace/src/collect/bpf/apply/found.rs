@@ -1,0 +1,226 @@
+//! Processes that no event of their start told: found running, or known by their end alone.
+
+use super::names::{comm_text, title};
+use super::{Apply, Particulars, boot};
+use crate::collect::bpf::attach::{current, identity};
+use crate::collect::bpf::peaks::Seen;
+use crate::collect::procfs::command_line;
+use crate::collect::{Birth, Process, Tick, World};
+use crate::host::clock;
+use crate::model::{BootNs, DurationNs, FirstSeenBy, MemSource, Record, Tgid, TitleSource, Upid};
+use memtrace_abi::{EndedKey, Origin, TaskSeen};
+
+impl Apply {
+    /// A process that the kernel found running: one that it did not follow before, or one whose
+    /// start found the ring full. What only /proc knows of it is looked up later, but of the
+    /// command that is held, whose command line is given.
+    pub(in crate::collect::bpf) fn seen(
+        &mut self,
+        task: &TaskSeen,
+        held: Option<&str>,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) {
+        // The ring may hold samples of one that was followed before, which are older than this.
+        let is_first_seen = task.is_adopted != 0;
+        let at = boot(if is_first_seen {
+            task.boot_ns
+        } else {
+            task.start_boot_ns
+        });
+        let birth = Birth {
+            tgid: Tgid(task.tgid),
+            start: boot(task.start_boot_ns),
+            seen_by: match held {
+                Some(_) => FirstSeenBy::Command,
+                None if task.was_fork_seen != 0 => FirstSeenBy::Fork,
+                None => FirstSeenBy::Snapshot,
+            },
+            parent: current(world, Tgid(task.parent_tgid), task.parent_start_boot_ns),
+            comm: comm_text(&task.comm),
+        };
+        if held.is_some() {
+            self.held = Some(birth.tgid);
+        }
+        let upid = world.enter(birth, at);
+        let peak = self
+            .peaks
+            .of_kernel(task.hiwater_pages, &task.counts, Seen::NEVER);
+        if let Some(process) = world.process_mut(upid) {
+            let particulars = Particulars {
+                uid: task.uid,
+                ns_tgid: task.ns_tgid,
+                cgroup_id: task.cgroup_id,
+                comm: &task.comm,
+            };
+            self.describe(process.row_mut(), &particulars, at);
+            // It may have called exec since it was forked.
+            process.row_mut().exe = None;
+            process.row_mut().cmdline = held.map(str::to_owned);
+            process.keep_names();
+            if held.is_some() {
+                let shown = process.row().cmdline.clone();
+                out.push(title(process, shown, TitleSource::First, at, tick));
+            } else {
+                process.raise_peak(peak);
+                self.unnamed.push_back((upid, at));
+            }
+        }
+        if held.is_none() && is_first_seen {
+            out.push(self.mem(upid, &task.counts, at, MemSource::First, tick));
+        }
+    }
+
+    /// Looks up in /proc who was found running, for so much CPU time: it takes tens of
+    /// microseconds for each.
+    pub(in crate::collect::bpf) fn name_some(
+        &mut self,
+        most: DurationNs,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) {
+        if self.unnamed.is_empty() {
+            return;
+        }
+        let started = clock::thread_cpu();
+        while clock::thread_cpu().0 - started.0 < most.0
+            && let Some((upid, at)) = self.unnamed.pop_front()
+        {
+            let Some(row) = world.process(upid).map(Process::row) else {
+                continue;
+            };
+            if row.exe.is_some() || row.cmdline.is_some() {
+                // It was seen calling exec meanwhile.
+                continue;
+            }
+            let identity = identity(row.tgid);
+            if let Some(process) = world.process_mut(upid) {
+                if let Some(identity) = identity {
+                    process.row_mut().exe = identity.exe;
+                    process.row_mut().cmdline = identity.cmdline;
+                    process.keep_names();
+                }
+                let shown = process.row().cmdline.clone();
+                out.push(title(process, shown, TitleSource::First, at, tick));
+            }
+        }
+    }
+
+    /// What a process is called now, after names were lost.
+    pub(in crate::collect::bpf) fn renamed(
+        &self,
+        upid: Upid,
+        task: &TaskSeen,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) {
+        let comm = comm_text(&task.comm);
+        if let Some(process) = world.process_mut(upid)
+            && process.row().comm != comm
+        {
+            process.row_mut().comm = comm;
+            let shown = identity(Tgid(task.tgid)).and_then(|found| found.cmdline);
+            let at = boot(task.boot_ns);
+            out.push(title(process, shown, TitleSource::Rename, at, tick));
+        }
+    }
+
+    /// The start of a process that has ended meanwhile, as its end tells it.
+    pub(in crate::collect::bpf) fn late_start(
+        &mut self,
+        key: &EndedKey,
+        origin: &Origin,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) {
+        let tgid = Tgid(key.tgid);
+        if current(world, tgid, key.start_boot_ns).is_some() {
+            return;
+        }
+        let at = boot(key.start_boot_ns);
+        let seen_by = if origin.flags & Origin::FORKED != 0 {
+            FirstSeenBy::Fork
+        } else {
+            FirstSeenBy::Sample
+        };
+        let birth = Birth {
+            tgid,
+            start: at,
+            seen_by,
+            parent: current(world, Tgid(origin.parent_tgid), origin.parent_start_boot_ns),
+            comm: comm_text(&origin.comm),
+        };
+        let upid = world.enter(birth, at);
+        let has_executed = origin.flags & Origin::EXECED != 0;
+        if has_executed {
+            world.note_exec(upid);
+            self.unnamed_ended += 1;
+        }
+        if let Some(process) = world.process_mut(upid) {
+            let particulars = Particulars {
+                uid: origin.uid,
+                ns_tgid: origin.ns_tgid,
+                cgroup_id: origin.cgroup_id,
+                comm: &origin.comm,
+            };
+            self.describe(process.row_mut(), &particulars, at);
+            if has_executed {
+                let row = process.row_mut();
+                row.exe = None;
+                row.cmdline = kept_command_line(origin);
+                let shown = row.cmdline.clone();
+                out.push(title(process, shown, TitleSource::Exec, at, tick));
+            }
+        }
+    }
+
+    /// Of how many processes that ended the file they ran, and a long command line, were lost
+    /// since the last call.
+    pub(in crate::collect::bpf) fn take_unnamed(&mut self) -> i64 {
+        std::mem::take(&mut self.unnamed_ended)
+    }
+
+    /// Adds what an end tells of a process that was entered without knowing where it comes from.
+    /// A name that it took and that was lost stands at the end.
+    pub(super) fn complete(
+        &self,
+        upid: Upid,
+        origin: &Origin,
+        at: BootNs,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) {
+        let parent = current(world, Tgid(origin.parent_tgid), origin.parent_start_boot_ns);
+        let Some(row) = world.row(upid) else { return };
+        if row.parent_upid.is_none()
+            && origin.flags & Origin::FORKED != 0
+            && let Some(parent) = parent
+        {
+            world.note_parent(upid, parent);
+        }
+        if let Some(process) = world.process_mut(upid) {
+            let row = process.row_mut();
+            row.uid.get_or_insert(i64::from(origin.uid));
+            if row.cmdline.is_none() {
+                row.cmdline = kept_command_line(origin);
+            }
+            let comm = comm_text(&origin.comm);
+            if row.comm != comm && !comm.is_empty() {
+                row.comm = comm;
+                let shown = row.cmdline.clone();
+                out.push(title(process, shown, TitleSource::Rename, at, tick));
+            }
+        }
+    }
+}
+
+/// The command line of a process whose end tells it: `None` where it is longer than what the
+/// kernel kept.
+fn kept_command_line(origin: &Origin) -> Option<String> {
+    command_line(origin.args.get(..usize::from(origin.args_len))?)
+}

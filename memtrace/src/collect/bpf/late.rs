@@ -1,0 +1,158 @@
+//! Starts and ends that found the ring full: the kernel kept them with the members and in a
+//! table, and here they are put between the events of the ring in the order in which they
+//! happened.
+
+use super::apply::Apply;
+use super::attach::current;
+use super::backend::BpfBackend;
+use super::load::LoadError;
+use crate::collect::{Tick, World};
+use crate::model::{DiagKind, Record, Severity, Tgid};
+use memtrace_abi::{Ended, EndedKey, TaskSeen};
+use std::cmp::Reverse;
+
+/// So many starts and ends are applied at a time: their rows go to the store before the next.
+const STEPS_MAX: usize = 8 * 1024;
+
+/// What is known and not yet applied.
+#[derive(Default)]
+pub(super) struct Late {
+    /// How many the kernel had kept when it was last asked.
+    kept: u64,
+    /// The latest last.
+    steps: Vec<Step>,
+    ended: Vec<(EndedKey, Ended)>,
+    running: Vec<TaskSeen>,
+    /// Steps that may still be applied in this turn.
+    left: usize,
+}
+
+/// One start or end. What it is about stands in the lists of [`Late`].
+#[derive(Clone, Copy)]
+struct Step {
+    boot_ns: u64,
+    what: What,
+}
+
+#[derive(Clone, Copy)]
+enum What {
+    /// The start of a process that has ended since.
+    Start(usize),
+    End(usize),
+    /// The start of one that runs.
+    Running(usize),
+}
+
+impl Late {
+    /// Whether all was applied.
+    pub(super) fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// Applies what happened until `boot_ns`. False where more did than one turn may take.
+    pub(super) fn apply_until(
+        &mut self,
+        boot_ns: u64,
+        apply: &mut Apply,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) -> bool {
+        while let Some(step) = self.steps.last().copied() {
+            if step.boot_ns > boot_ns {
+                return true;
+            }
+            if self.left == 0 {
+                return false;
+            }
+            self.left -= 1;
+            self.steps.pop();
+            match step.what {
+                What::Start(at) => {
+                    if let Some((key, ended)) = self.ended.get(at) {
+                        apply.late_start(key, &ended.origin, tick, world, out);
+                    }
+                }
+                What::End(at) => {
+                    if let Some((key, ended)) = self.ended.get(at) {
+                        apply.end(key, ended, None, tick, world, out);
+                    }
+                }
+                What::Running(at) => {
+                    if let Some(task) = self.running.get(at)
+                        && current(world, Tgid(task.tgid), task.start_boot_ns).is_none()
+                    {
+                        apply.seen(task, None, tick, world, out);
+                    }
+                }
+            }
+        }
+        self.ended = Vec::new();
+        self.running = Vec::new();
+        true
+    }
+}
+
+impl BpfBackend {
+    /// Finds out what found the ring full since the last call, and lets one more turn of it be
+    /// applied. One system call where nothing did.
+    pub(super) fn look_for_late(&mut self, world: &World) -> Result<(), LoadError> {
+        self.late.left = STEPS_MAX;
+        let kept = self.programs.kept();
+        if kept == self.late.kept {
+            return Ok(());
+        }
+        self.late.kept = kept;
+        // The living after the dead: who dies in between was kept, or is in the ring.
+        let first = self.late.ended.len();
+        let ended = self.programs.take_ended()?;
+        if first == 0 {
+            // No second copy of what can be megabytes.
+            self.late.ended = ended;
+        } else {
+            self.late.ended.extend(ended);
+        }
+        let ended = self.late.ended.iter().enumerate().skip(first);
+        for (at, (key, ended)) in ended {
+            let steps = [
+                (key.start_boot_ns, What::Start(at)),
+                (ended.boot_ns, What::End(at)),
+            ];
+            let steps = steps.map(|(boot_ns, what)| Step { boot_ns, what });
+            self.late.steps.extend(steps);
+        }
+        let late = &mut self.late;
+        self.programs.visit_tasks(|task| {
+            let is_known = current(world, Tgid(task.tgid), task.start_boot_ns).is_some();
+            if task.is_member != 0 && !is_known {
+                late.steps.push(Step {
+                    boot_ns: task.start_boot_ns,
+                    what: What::Running(late.running.len()),
+                });
+                late.running.push(*task);
+            }
+        })?;
+        // They are taken from the end of the list.
+        let is_end = |step: &Step| matches!(step.what, What::End(_));
+        late.steps
+            .sort_unstable_by_key(|step| Reverse((step.boot_ns, is_end(step))));
+        self.wants_keyframe = true;
+        Ok(())
+    }
+
+    /// Tells of how many processes something is missing.
+    pub(super) fn report_unnamed(&mut self, tick: &Tick, out: &mut Vec<Record>) {
+        let count = self.apply.take_unnamed();
+        if count > 0 {
+            out.push(tick.diag(
+                Severity::Degraded,
+                DiagKind::LostEvents,
+                "exec",
+                Some(count),
+                "the file that processes ran, and their command line where it is longer than 64 \
+                 bytes, are unknown: they ended while the event ring was full; their starts, ends \
+                 and peaks are known",
+            ));
+        }
+    }
+}

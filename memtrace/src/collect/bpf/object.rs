@@ -1,0 +1,26 @@
+//! The BPF object as it is loaded.
+
+use object::{Object, ObjectSection, ObjectSymbol};
+
+/// The object that `cargo xtask ebpf` builds from memtrace-ebpf. Its hashes are allocated as
+/// they fill.
+pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/memtrace.bpf.o");
+
+/// Where struct bpf_map_def has its map_flags (aya-ebpf's copy of it: type, sizes of key and
+/// value, max_entries, map_flags).
+const FLAGS_OFFSET: u64 = 16;
+
+/// The object with these hashes allocated up front, for kernels before 6.1. aya can change a
+/// map's size and not its flags. `None` where the object is not as expected.
+pub(super) fn preallocating(hashes: &[&str]) -> Option<Vec<u8>> {
+    let file = object::File::parse(OBJECT).ok()?;
+    let mut bytes = OBJECT.to_vec();
+    for name in hashes {
+        let symbol = file.symbols().find(|symbol| symbol.name() == Ok(name))?;
+        let section = file.section_by_index(symbol.section_index()?).ok()?;
+        let (start, _) = section.file_range()?;
+        let at = usize::try_from(start + symbol.address() + FLAGS_OFFSET).ok()?;
+        bytes.get_mut(at..at + 4)?.fill(0);
+    }
+    Some(bytes)
+}
