@@ -2,6 +2,7 @@
 //! names and surroundings for the instants that the pass found.
 
 use super::analysis::{Analysis, TreeFinding};
+use super::before_exec::HeldCommand;
 use super::clock::RunClock;
 use super::composition::Composition;
 use super::cost::{self, RecorderCost};
@@ -9,7 +10,6 @@ use super::endings::Endings;
 use super::family::Family;
 use super::gpu::GpuTimeline;
 use super::groups::Groups;
-use super::before_exec::HeldCommand;
 use super::held::HeldSum;
 use super::ledger::{High, Ledger, Seens, Surroundings, TreeSeen};
 use super::moment::{Moment, MomentError};

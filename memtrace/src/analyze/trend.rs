@@ -80,10 +80,9 @@ fn thinned(points: &[(f64, f64)]) -> Option<Vec<(f64, f64)>> {
     let size = points.len().div_ceil(MAX_POINTS);
     let mean = |chunk: &[(f64, f64)]| {
         let count = chunk.len() as f64;
-        let sum = chunk.iter().fold((0.0, 0.0), |(x, y), point| {
+        chunk.iter().fold((0.0, 0.0), |(x, y), point| {
             (x + point.0 / count, y + point.1 / count)
-        });
-        sum
+        })
     };
     (size > 1).then(|| points.chunks(size).map(mean).collect())
 }

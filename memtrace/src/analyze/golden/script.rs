@@ -312,7 +312,7 @@ impl Script {
         let comm = |tgid: u32| Some(self.processes[&tgid].comm.clone());
         let part = |part: f64| Bytes((limit.0 as f64 * part) as i64);
         let held = self.rows.0.iter().rev().find_map(|record| match record {
-            Record::Mem(row) if row.upid == upid(Tgid(victim)) => Some(row.clone()),
+            Record::Mem(row) if row.upid == upid(Tgid(victim)) => Some(*row),
             _ => None,
         });
         let row = OomRow {

@@ -143,6 +143,7 @@ mod tests {
             upid: Upid(7),
             tgid: Tgid(7),
             image: 1,
+            image_count: 1,
             is_unshared: false,
         };
         let mut backings = Backings::new(proc.path());
