@@ -26,7 +26,7 @@ def residuals(recording: Recording, group: str) -> Iterator[Finding]:
         if (ledger["cgroup"] or "").endswith(group):
             share = ledger["residual_bytes"] / max(ledger["current_bytes"], 1)
             found = f"{share:.2%} of {ledger['current_bytes'] / MIB:.0f} MiB"
-            is_dated = "not of the same instant" in recording.text
+            is_dated = bool(ledger["skew_ns"] or ledger["span_ns"] or ledger["ending"])
             found += ", and told that its parts are of different instants" if is_dated else ""
             is_met = abs(share) <= 0.01 or is_dated
             yield Finding("residual", "at most 1 %, or dated", found, verdict(is_met))

@@ -1,6 +1,6 @@
 //! Two recordings against each other, by role and kind, and from step to step.
 
-use super::amounts::Sum;
+use super::amounts::{Sum, Totals};
 use super::analysis::Analysis;
 use super::growth::Verdict;
 use super::peak::Bound;
@@ -351,25 +351,25 @@ fn slope(figures: &KindFigures) -> Option<Bytes> {
     })
 }
 
-/// All processes together: of the whole tree the peaks by kind are those at its peak of RSS.
+/// All processes together: the highest sum of RSS, and the kinds at the instant when they held
+/// the most.
 fn whole(before: &Analysis, after: &Analysis) -> Comparison {
     let figures = |analysis: &Analysis, kind: Kind| {
-        let peak = analysis.peak.as_ref();
-        let at_peak = peak.map(|peak| {
-            let totals = &peak.totals;
-            let sum: &Sum = match kind {
-                Kind::Rss => &totals.rss,
-                Kind::Anon => &totals.anon,
-                Kind::File => &totals.file,
-                Kind::Shmem => &totals.shmem,
-                Kind::Swap => &totals.swap,
-            };
-            (sum.bytes(), peak.boot_ns)
-        });
+        let at_peak = |kind: fn(&Totals) -> &Sum| {
+            let peak = analysis.peak.as_ref()?;
+            Some((kind(&peak.totals).bytes()?, peak.boot_ns))
+        };
+        let peak = match kind {
+            Kind::Rss => analysis.rss_peak,
+            Kind::Anon => at_peak(|totals| &totals.anon),
+            Kind::File => at_peak(|totals| &totals.file),
+            Kind::Shmem => at_peak(|totals| &totals.shmem),
+            Kind::Swap => at_peak(|totals| &totals.swap),
+        };
         let means = analysis.roles.iter().map(|role| role.kind(kind).mean_bytes);
         let known: Vec<Bytes> = means.flatten().collect();
         KindFigures {
-            peak: at_peak.and_then(|(bytes, at)| Some((bytes?, at))),
+            peak,
             mean_bytes: (!known.is_empty()).then(|| known.into_iter().sum()),
             growth: analysis.growth.filter(|_| kind == Kind::Rss),
         }

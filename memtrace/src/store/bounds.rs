@@ -19,20 +19,20 @@ const SLACK_NS: i64 = 60_000_000_000;
 /// clock that can be stepped.
 const UNCLOSED_SLACK_NS: i64 = 86_400_000_000_000;
 
-/// Rows that a table with a key can have: who runs when the recording starts, and 4,096 more a
+/// Rows that a table with a key can have: who runs when the recording starts, and 16,384 more a
 /// second. What reads them holds each.
 const KEYED: Rate = Rate {
     base_rows: 81_920,
-    rows_per_s: 4_096,
+    rows_per_s: 16_384,
     base_bytes: 64 << 20,
     bytes_per_s: 2 << 20,
 };
-/// Rows of any other table but `mem`.
+/// Rows of any other table but `mem`. Programs send up to some 100,000 marks a second.
 const OTHER: Rate = Rate {
     base_rows: 196_608,
-    rows_per_s: 16_384,
+    rows_per_s: 131_072,
     base_bytes: 64 << 20,
-    bytes_per_s: 4 << 20,
+    bytes_per_s: 8 << 20,
 };
 /// `mem` is read as a stream; what is held of it goes by the processes.
 const STREAM: Rate = Rate {

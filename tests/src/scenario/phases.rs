@@ -9,6 +9,8 @@ use serde_json::Value;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+/// A slope is told from eight steps on, and of these the first three count as warm-up.
+const STEPS: &str = "12";
 /// What every step keeps.
 const LEAK_BYTES: i64 = 4 << 20;
 
@@ -19,7 +21,9 @@ const LEAK_BYTES: i64 = 4 << 20;
 pub fn phases(words: &[&str]) -> Result<Vec<Score>> {
     let leak = LEAK_BYTES.to_string();
     let gap = gap()?.as_millis().to_string();
-    let phases = ["phases", "--leak", &leak, "--gap-ms", &gap];
+    let phases = [
+        "phases", "--steps", STEPS, "--leak", &leak, "--gap-ms", &gap,
+    ];
     let recorded = record(words, &workload::command(&phases)?)?;
     let output = Command::new(program::memtrace()?)
         .args(["report", "-f", "json"])

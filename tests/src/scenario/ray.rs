@@ -133,7 +133,7 @@ fn told(process: &ProcessRow, role: &str) -> String {
     )
 }
 
-/// The object is there once: as a shared object, and in the sum of what the roles hold.
+/// The object is there once: as a shared object, and in what the tree holds.
 fn store_counts_once(recorded: &Recorded, truth: &Value) -> Result<Vec<Score>> {
     let size = truth["object_bytes"].as_i64().context("no size")?;
     let is_near = |bytes: i64| (bytes - size).abs() * 50 <= size;
@@ -143,30 +143,32 @@ fn store_counts_once(recorded: &Recorded, truth: &Value) -> Result<Vec<Score>> {
         .filter(|row| row.family == Some(ShmFamily::RayPlasma));
     let allocated = plasma.filter_map(|row| row.allocated_bytes);
     let highest = allocated.map(|bytes| bytes.0).max().unwrap_or(0);
-    let output = Command::new(program::memtrace()?)
-        .args(["report", "--format", "json"])
-        .arg(recorded.path())
-        .output()?;
-    let report: Value = serde_json::from_slice(&output.stdout)?;
-    let of_roles = report["roles"]
-        .as_array()
-        .context("no roles in the report")?;
-    let sum = |field: &str| -> i64 {
-        let parts = of_roles.iter();
-        parts
-            .filter_map(|role| role["at_peak"][field].as_i64())
-            .sum()
-    };
-    let (once, in_rss) = (sum("own_shmem_bytes"), sum("sum_of_shmem_bytes"));
+    // When every reader has it mapped; the tree held it from before that on.
+    let report = self::report(recorded, &[])?;
+    let offset = &report["sum_of_rss_peak_at"]["offset_ns"];
+    let offset = offset.as_i64().context("no peak of the sum of RSS")?;
+    let moment = format!("+{}ms", offset / 1_000_000);
+    let report = self::report(recorded, &["--at", &moment])?;
+    let at = |field: &str| report["at"][field].as_i64().unwrap_or(0);
+    let (once, in_rss) = (at("held_shared_bytes"), at("sum_of_shmem_bytes"));
     Ok(vec![
         Score::of("the object store is one object", is_near(highest), || {
             format!("{highest} of {size}")
         }),
-        Score::of("the roles hold it once", is_near(once), || {
+        Score::of("what the tree holds has it once", is_near(once), || {
             format!("{once} of {size}")
         }),
         Score::of("RSS has it in every reader", in_rss >= 3 * size, || {
             format!("{in_rss} of {size}")
         }),
     ])
+}
+
+fn report(recorded: &Recorded, words: &[&str]) -> Result<Value> {
+    let output = Command::new(program::memtrace()?)
+        .args(["report", "--format", "json"])
+        .args(words)
+        .arg(recorded.path())
+        .output()?;
+    Ok(serde_json::from_slice(&output.stdout)?)
 }

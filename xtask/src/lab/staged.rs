@@ -24,7 +24,7 @@ const STAGED: &[[&str; 3]] = &[
     [
         "staged OOM kills",
         "cause, grower and largest holder right in each",
-        "oom_kill",
+        "needs_memcg::staged",
     ],
 ];
 

@@ -212,11 +212,19 @@ impl BpfBackend {
         }
         self.is_incomplete |= self.options.targets.can_adopt();
         let apply = &self.apply;
-        self.programs.visit_tasks(|task| {
-            if let Some(upid) = current(world, Tgid(task.tgid), task.start_boot_ns) {
-                apply.renamed(upid, task, tick, world, out);
+        // A member that this pass of the kernel makes one is new in no other.
+        let mut unknown = Vec::new();
+        let visited = self.programs.visit_tasks(|task| {
+            match current(world, Tgid(task.tgid), task.start_boot_ns) {
+                Some(upid) => apply.renamed(upid, task, tick, world, out),
+                None if task.is_member != 0 => unknown.push(*task),
+                None => {}
             }
-        })
+        });
+        for task in &unknown {
+            self.enter_seen(task, tick, world, out);
+        }
+        visited
     }
 
     /// Enters the processes of a cgroup and of the groups below it, and has the kernel

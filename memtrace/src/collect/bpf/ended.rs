@@ -23,9 +23,9 @@ impl EndedMap {
         }
     }
 
-    /// Takes everything out. What comes in meanwhile may stay.
-    pub(super) fn take(&mut self) -> io::Result<Vec<(EndedKey, Ended)>> {
-        let mut taken = Vec::new();
+    /// Moves everything out into `taken`, also what was moved before an error. What comes in
+    /// meanwhile may stay.
+    pub(super) fn take(&mut self, taken: &mut Vec<(EndedKey, Ended)>) -> io::Result<()> {
         let mut keys = vec![EndedKey::default(); BATCH];
         let mut values = vec![Ended::new_zeroed(); BATCH];
         let mut position = 0_u32;
@@ -51,7 +51,7 @@ impl EndedMap {
             let both = keys.iter().zip(&values).take(request.count as usize);
             taken.extend(both.map(|(key, value)| (*key, *value)));
             if is_last {
-                return Ok(taken);
+                return Ok(());
             }
             is_first = false;
         }

@@ -102,16 +102,9 @@ impl BpfBackend {
         if kept == self.late.kept {
             return Ok(());
         }
-        self.late.kept = kept;
         // The living after the dead: who dies in between was kept, or is in the ring.
         let first = self.late.ended.len();
-        let ended = self.programs.take_ended()?;
-        if first == 0 {
-            // No second copy of what can be megabytes.
-            self.late.ended = ended;
-        } else {
-            self.late.ended.extend(ended);
-        }
+        let taken = self.programs.take_ended(&mut self.late.ended);
         let ended = self.late.ended.iter().enumerate().skip(first);
         for (at, (key, ended)) in ended {
             let steps = [
@@ -122,7 +115,7 @@ impl BpfBackend {
             self.late.steps.extend(steps);
         }
         let late = &mut self.late;
-        self.programs.visit_tasks(|task| {
+        let visited = self.programs.visit_tasks(|task| {
             let is_known = current(world, Tgid(task.tgid), task.start_boot_ns).is_some();
             if task.is_member != 0 && !is_known {
                 late.steps.push(Step {
@@ -131,12 +124,16 @@ impl BpfBackend {
                 });
                 late.running.push(*task);
             }
-        })?;
+        });
         // They are taken from the end of the list.
         let is_end = |step: &Step| matches!(step.what, What::End(_));
         late.steps
             .sort_unstable_by_key(|step| Reverse((step.boot_ns, is_end(step))));
         self.wants_keyframe = true;
+        taken?;
+        visited?;
+        // Else the next call tries again.
+        self.late.kept = kept;
         Ok(())
     }
 

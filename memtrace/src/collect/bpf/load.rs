@@ -332,12 +332,12 @@ impl Programs {
             .map_or(0, |counters| counters.iter().sum())
     }
 
-    /// Takes the ends that are kept.
+    /// Moves the ends that are kept into `taken`.
     ///
     /// # Errors
-    /// When the kernel refuses.
-    pub fn take_ended(&mut self) -> Result<Vec<(EndedKey, Ended)>, LoadError> {
-        self.ended.take().map_err(LoadError::Ended)
+    /// When the kernel refuses; what was moved before that is in `taken`.
+    pub fn take_ended(&mut self, taken: &mut Vec<(EndedKey, Ended)>) -> Result<(), LoadError> {
+        self.ended.take(taken).map_err(LoadError::Ended)
     }
 
     /// Samples members into the ring. False where that had no room for all: once it was read,

@@ -141,7 +141,7 @@ fn in_words(figure: &Change) -> String {
 
 fn whole(told: &DiffReport<'_>) -> Section {
     let rss = told.diff.whole.kind(Kind::Rss);
-    let mut section = Section::new(format!("Peak of all together: {}", in_words(&rss.peak)));
+    let mut section = Section::new(format!("Peak of the sum of RSS: {}", in_words(&rss.peak)));
     section.say(Tone::Plain, format!("Mean: {}.", in_words(&rss.mean)));
     if told.has_gpu() {
         let line = format!("Peak on GPUs: {}.", in_words(&told.diff.whole.gpu_peak));

@@ -66,7 +66,12 @@ fn held_in_words(held: &Held) -> String {
         return figure;
     }
     let (least, most) = (bytes(held.at_least), bytes(held.at_most));
-    format!("{figure} (between {least} and {most})")
+    match (least == figure, most == figure) {
+        (true, true) => figure,
+        (true, false) => format!("{figure} (at most {most})"),
+        (false, true) => format!("{figure} (at least {least})"),
+        (false, false) => format!("{figure} (between {least} and {most})"),
+    }
 }
 
 /// Whether a problem is with the files of the table `mem`: a problem opens with its file.
@@ -85,7 +90,7 @@ fn higher_alone(analysis: &Analysis) -> Option<Block> {
     let is_higher = alone > together && bytes(alone) != bytes(together);
     is_higher.then(|| {
         let line = format!(
-            "{} alone reached {}: a spike between two rows of the series, so the true peak is \
+            "{} alone reached {}: a spike between two rows of the series, so the sum of RSS was \
              at least that.",
             super::pid_and_name(analysis, highest),
             bytes(alone)
@@ -366,7 +371,7 @@ pub(super) fn main_and_descendants(analysis: &Analysis, top: usize) -> Option<Se
         .and_then(|peak| peak.totals.rss.bytes());
     let mut section = Section::new(match analysis.trees.as_slice() {
         [tree] => format!(
-            "Of the peak, the main process held {}, its descendants {}",
+            "Of the sum of RSS at the peak, the main process held {}, its descendants {}",
             words::share(tree.root_at_peak, whole),
             words::share(tree.descendants_at_peak, whole),
         ),

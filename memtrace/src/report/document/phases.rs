@@ -97,7 +97,7 @@ fn explain(section: &mut Section, analysis: &Analysis) {
     section.say(
         Tone::Quiet,
         format!(
-            "TREE is what all recorded processes gained from begin to end, OWN what the process \
+            "TREE is what the sum of RSS of all recorded processes gained from begin to end, OWN what the process \
              did that marked it{gpu}; SO FAR counts from the {held} at {from}.{bound}{polled}"
         ),
     );
