@@ -112,8 +112,8 @@ fn survives(good: &Path, what: &str, bad: &Path) -> Result<()> {
         );
         assert!(!told.contains("panicked"), "{command}, {what}: {told}");
         let more = ran.took.saturating_sub(on_good.took);
-        // Without optimisation all takes several times as long.
-        let may = MORE_TIME * if cfg!(debug_assertions) { 10 } else { 1 };
+        // Without optimisation, and beside other tests, all takes many times as long.
+        let may = MORE_TIME * if cfg!(debug_assertions) { 30 } else { 1 };
         assert!(more <= may, "{command}, {what}: took {:?}", ran.took);
         // It reads the bad one twice.
         let read_count = if command == "diff" { 2 } else { 1 };
