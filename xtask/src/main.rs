@@ -11,7 +11,6 @@ mod deny;
 mod ebpf;
 mod lab;
 mod macos;
-mod memtrace;
 mod python;
 mod rooms;
 mod schema;
@@ -40,8 +39,6 @@ enum Task {
     Test(test::Args),
     /// Write docs/tables.md from the declared tables, or check it.
     Schema(schema::Args),
-    /// Build memtrace in release and run it; `cargo memtrace` for short.
-    Memtrace(memtrace::Args),
     /// Measure what memtrace promises.
     Bench(bench::Args),
     /// Hold memtrace against an independent tracer; print what was asked for and found.
@@ -62,7 +59,6 @@ fn main() -> ExitCode {
         Task::Rooms => rooms::run(),
         Task::Test(args) => test::run(&args),
         Task::Schema(args) => schema::run(&args),
-        Task::Memtrace(args) => memtrace::run(&args),
         Task::Bench(args) => bench::run(&args),
         Task::Lab(args) => lab::run(&args),
         Task::Deny(args) => deny::run(&args),

@@ -32,7 +32,9 @@ pub struct Exec {
     /// The process that forked it, as far as the kernel still knows (real_parent).
     pub parent_tgid: u32,
     /// Length of the file name that follows, at most [`PATH_MAX`].
-    pub path_len: u32,
+    pub path_len: u16,
     /// Length of the arguments that follow it, at most [`ARGS_MAX`].
-    pub args_len: u32,
+    pub args_len: u16,
+    /// Which exec of the member it is, as in [`Origin::execs`](super::Origin::execs).
+    pub execs: u32,
 }

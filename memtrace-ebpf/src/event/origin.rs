@@ -21,20 +21,16 @@ pub struct Origin {
     pub uid: u32,
     /// Process id in its own pid namespace; 0 when unknown.
     pub ns_tgid: u32,
-    /// Any of [`Origin::FORKED`] and [`Origin::EXECED`].
-    pub flags: u16,
-    /// Length of the whole argument area of its last exec; 0 when it could not be read. What
-    /// is longer than `args` is not kept.
-    pub args_len: u16,
+    /// How many execs of it were seen; past 65,535 it goes on from 1.
+    pub execs: u16,
+    /// 1 when its fork was seen.
+    pub was_fork_seen: u8,
+    /// Length of the whole argument area of its last exec, 255 where it is longer; 0 when it could
+    /// not be read. What is longer than `args` is not kept.
+    pub args_len: u8,
     /// Name, NUL-terminated.
     pub comm: [u8; COMM_LEN],
     /// The beginning of the argument area.
     pub args: [u8; ORIGIN_ARGS_LEN],
 }
 
-impl Origin {
-    /// Its fork was seen.
-    pub const FORKED: u16 = 1;
-    /// An exec of it was seen.
-    pub const EXECED: u16 = 2;
-}

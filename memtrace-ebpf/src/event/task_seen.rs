@@ -37,6 +37,6 @@ pub struct TaskSeen {
     pub is_adopted: u32,
     /// 1 when its fork was seen.
     pub was_fork_seen: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// How many execs of it were seen, as in [`Origin::execs`](super::Origin::execs).
+    pub execs: u32,
 }

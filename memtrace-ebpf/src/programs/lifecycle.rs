@@ -78,7 +78,8 @@ fn enter_running(seen: &TaskSeen, mm: Mm) -> bool {
         parent_tgid: seen.parent_tgid,
         uid: seen.uid,
         ns_tgid: seen.ns_tgid,
-        flags: 0,
+        execs: 0,
+        was_fork_seen: 0,
         args_len: 0,
         comm: seen.comm,
         args: [0; ORIGIN_ARGS_LEN],
@@ -109,7 +110,8 @@ fn enter_child(fork: &Fork, mm: Mm) -> bool {
         parent_tgid: fork.parent_tgid,
         uid: fork.uid,
         ns_tgid: fork.ns_tgid,
-        flags: Origin::FORKED,
+        execs: 0,
+        was_fork_seen: 1,
         args_len: 0,
         comm: fork.comm,
         args: [0; ORIGIN_ARGS_LEN],
@@ -151,7 +153,8 @@ fn enter_executing(task: Task, start_boot_ns: u64, mm: Mm, cgroup_id: u64) -> bo
         parent_tgid: parent.tgid(),
         uid: task.uid(),
         ns_tgid: task.ns_tgid(),
-        flags: 0,
+        execs: 0,
+        was_fork_seen: 0,
         args_len: 0,
         comm: [0; COMM_LEN],
         args: [0; ORIGIN_ARGS_LEN],
@@ -254,8 +257,9 @@ pub fn sched_process_exec(ctx: BtfTracePointContext) -> i32 {
             is_target && enter_executing(task, start, mm, cgroup_id)
         }
     };
+    let mut execs = 0;
     if is_member {
-        note_exec(task, mm, cgroup_id);
+        execs = note_exec(task, mm, cgroup_id);
         follow_executing(tgid, start, mm, &counts, boot_ns);
         VmState::follow(tgid, start, mm);
     } else if config!(offers_strangers) == 0 {
@@ -277,9 +281,10 @@ pub fn sched_process_exec(ctx: BtfTracePointContext) -> i32 {
     event.is_member = u32::from(is_member);
     event.parent_tgid = task.real_parent().tgid();
     let path_len = read_path(bytes, bprm);
-    event.path_len = path_len as u32;
+    event.path_len = path_len as u16;
+    event.execs = execs;
     let args_len = read_arguments(bytes, size_of::<Exec>() + path_len, mm);
-    event.args_len = args_len as u32;
+    event.args_len = args_len as u16;
     if !send_scratch(size_of::<Exec>() + path_len + args_len) {
         if is_member {
             count_kept();
@@ -290,7 +295,7 @@ pub fn sched_process_exec(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
-/// Keeps with a member what its new program is.
+/// Keeps with a member what its new program is. Answers which exec of it this is.
 #[inline(never)]
 fn note_exec(task: Task, mm: Mm, cgroup_id: u64) -> u32 {
     let Some(member) = MEMBERS.get_ptr_mut(task.tgid()) else {
@@ -298,7 +303,11 @@ fn note_exec(task: Task, mm: Mm, cgroup_id: u64) -> u32 {
     };
     // SAFETY: a map value that only this process's own events write.
     let origin = unsafe { &mut (*member).origin };
-    origin.flags |= Origin::EXECED;
+    let execs = match origin.execs.wrapping_add(1) {
+        0 => 1,
+        execs => execs,
+    };
+    origin.execs = execs;
     origin.uid = task.uid();
     origin.cgroup_id = cgroup_id;
     task.comm(&mut origin.comm);
@@ -309,7 +318,7 @@ fn note_exec(task: Task, mm: Mm, cgroup_id: u64) -> u32 {
     // SAFETY: a local value.
     let len = unsafe { core::ptr::read_volatile(&raw const len) };
     if len > ORIGIN_ARGS_LEN as u64 {
-        return 0;
+        return u32::from(execs);
     }
     // SAFETY: the destination has room for `len` bytes; the helper checks the source.
     let failed = unsafe {
@@ -320,11 +329,11 @@ fn note_exec(task: Task, mm: Mm, cgroup_id: u64) -> u32 {
         )
     };
     origin.args_len = if failed == 0 {
-        whole.min(u64::from(u16::MAX)) as u16
+        whole.min(u64::from(u8::MAX)) as u8
     } else {
         0
     };
-    0
+    u32::from(execs)
 }
 
 /// Folds the peak of the address space that exec left behind into the member's. A function with
@@ -472,7 +481,7 @@ pub fn sched_process_exit(ctx: BtfTracePointContext) -> i32 {
         task.live_threads() == 0
     };
     if is_group_dead {
-        end(task);
+        end(task, 0);
     }
     0
 }
@@ -484,23 +493,24 @@ pub fn sched_process_exit(ctx: BtfTracePointContext) -> i32 {
 #[fentry(function = "taskstats_exit")]
 pub fn taskstats_exit(ctx: FEntryContext) -> i32 {
     if ctx.arg::<i32>(1) != 0 {
-        end(Task(ctx.arg::<*const u8>(0) as u64));
+        end(Task(ctx.arg::<*const u8>(0) as u64), 1);
     }
     0
 }
 
-/// The last thread of a process ends.
+/// The last thread of a process ends. Each caller has a `room` of its own for the event: where
+/// the kernel preempts its own code, one can run in the middle of the other.
 #[inline(always)]
-fn end(task: Task) {
+fn end(task: Task, room: u32) {
     let tgid = task.tgid();
     let Some(member) = MEMBERS.get_ptr(tgid) else {
         return;
     };
-    let Some(leaving) = LEAVING.get_ptr_mut(0) else {
+    let Some(leaving) = LEAVING.get_ptr_mut(room) else {
         return;
     };
     // SAFETY: a map value that only this process's own events write, and this CPU's value of a
-    // per-CPU array that only this function uses.
+    // per-CPU array that only this caller uses.
     let (member, event) = unsafe { (&*member, &mut *leaving) };
     let own_mm = Mm(member.mm);
     event.ended.origin = member.origin;

@@ -31,10 +31,10 @@ pub static ENDED: HashMap<EndedKey, Ended> = HashMap::with_max_entries(1024, BPF
 #[map]
 pub static KEPT: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
 
-/// Room for the end of one process: too large for the stack. Not the scratch room, because
-/// `taskstats_exit` can be preempted by programs that use it.
+/// Room for the end of one process, for each of the two programs that see ends: too large for the
+/// stack. Not the scratch room, because `taskstats_exit` can be preempted by programs that use it.
 #[map]
-pub static LEAVING: PerCpuArray<Exit> = PerCpuArray::with_max_entries(1, 0);
+pub static LEAVING: PerCpuArray<Exit> = PerCpuArray::with_max_entries(2, 0);
 
 /// Spaces that saw a page come or go since the last sweep; at most MOVED_MAX.
 #[map]

@@ -8,7 +8,7 @@ use aya_ebpf::helpers::generated::{bpf_map_lookup_percpu_elem, bpf_seq_write};
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
 use core::ffi::c_void;
-use memtrace_abi::event::{COMM_LEN, Counts, Origin, TaskSeen};
+use memtrace_abi::event::{COMM_LEN, Counts, TaskSeen};
 
 /// struct bpf_iter__task { struct bpf_iter_meta *meta; struct task_struct *task; }
 #[repr(C)]
@@ -43,13 +43,18 @@ fn read_memory(seen: &mut TaskSeen, task: Task, mm: Mm) -> u32 {
     0
 }
 
-/// Puts the process that forked a member in place of its present parent, where that was seen.
+/// Adds what is kept with a member: its execs, and the process that forked it in place of its
+/// present parent, where that was seen.
 #[inline(never)]
-fn tell_forker(seen: &mut TaskSeen) -> u32 {
+fn tell_origin(seen: &mut TaskSeen) -> u32 {
     if let Some(member) = MEMBERS.get_ptr(seen.tgid) {
         // SAFETY: a map value; a stale element is another process's, which its start tells.
         let member = unsafe { &*member };
-        if member.start_boot_ns == seen.start_boot_ns && member.origin.flags & Origin::FORKED != 0 {
+        if member.start_boot_ns != seen.start_boot_ns {
+            return 0;
+        }
+        seen.execs = u32::from(member.origin.execs);
+        if member.origin.was_fork_seen != 0 {
             seen.parent_tgid = member.origin.parent_tgid;
             seen.parent_start_boot_ns = member.origin.parent_start_boot_ns;
             seen.was_fork_seen = 1;
@@ -108,7 +113,7 @@ pub extern "C" fn task_iter(ctx: *const IterTask) -> i32 {
         is_member: u32::from(is_member),
         is_adopted: 0,
         was_fork_seen: 0,
-        reserved: 0,
+        execs: 0,
     };
     read_memory(&mut seen, task, mm);
     if is_member && known_start.unwrap_or(0) == 0 {
@@ -116,7 +121,7 @@ pub extern "C" fn task_iter(ctx: *const IterTask) -> i32 {
         seen.is_member = u32::from(is_followed);
         seen.is_adopted = seen.is_member;
     } else {
-        tell_forker(&mut seen);
+        tell_origin(&mut seen);
     }
     // SAFETY: `seq` is the iterator's seq_file; `seen` is initialised and of that size.
     unsafe {

@@ -151,6 +151,11 @@ pub trait Collector {
         Ok(())
     }
 
+    /// Whether more is known than one drain took.
+    fn is_behind(&self) -> bool {
+        false
+    }
+
     /// The GPUs that it observes, or why it observes none; `None` for a collector of other
     /// things, and for one that has not been told yet.
     fn gpus(&self) -> Option<Result<Vec<GpuInfo>, String>> {

@@ -206,6 +206,7 @@ impl World {
             has_new_peak: false,
             is_listed: true,
             image,
+            execs: None,
             names: self.ceiling.charge(Part::Names, 0),
             were_names_cut: false,
         };
@@ -234,10 +235,11 @@ impl World {
         }
     }
 
-    /// Notes that a process was seen executing a program.
-    pub fn note_exec(&mut self, upid: Upid) {
+    /// Notes that a process was seen executing a program, its `execs`-th.
+    pub fn note_exec(&mut self, upid: Upid, execs: u32) {
         if let Some(process) = self.live.get_mut(&upid) {
             process.leave_copy();
+            process.execs = Some(execs);
             process.image = self.images.at_exec(process.image);
         }
     }

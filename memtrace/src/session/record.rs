@@ -455,10 +455,14 @@ impl Session {
         self.end_of_behind(tick.boot);
         let turns = std::mem::take(&mut self.turns);
         for mut turn in turns {
-            if let Err(error) = turn
-                .collector
-                .finish(&tick, &mut self.world, &mut self.batch)
-            {
+            let collector = &mut turn.collector;
+            let mut result = collector.drain(&tick, &mut self.world, &mut self.batch);
+            while result.is_ok() && collector.is_behind() {
+                self.hand_over(false);
+                result = collector.drain(&tick, &mut self.world, &mut self.batch);
+            }
+            let finished = collector.finish(&tick, &mut self.world, &mut self.batch);
+            if let Err(error) = result.and(finished) {
                 let name = turn.collector.name();
                 self.report(&tick, DiagKind::Unavailable, name, &error.to_string());
             }

@@ -20,14 +20,15 @@ const SLACK_NS: i64 = 60_000_000_000;
 const UNCLOSED_SLACK_NS: i64 = 86_400_000_000_000;
 
 /// Rows that a table with a key can have: who runs when the recording starts, and 16,384 more a
-/// second. What reads them holds each.
+/// second and CPU, of which each process has some until the recording is closed. What reads them
+/// holds each.
 const KEYED: Rate = Rate {
     base_rows: 81_920,
     rows_per_s: 16_384,
     base_bytes: 64 << 20,
     bytes_per_s: 2 << 20,
 };
-/// Rows of any other table but `mem`. Programs send up to some 100,000 marks a second.
+/// Rows of any other table but `mem`. Programs send up to some 100,000 marks a second in all.
 const OTHER: Rate = Rate {
     base_rows: 196_608,
     rows_per_s: 131_072,
@@ -41,6 +42,9 @@ const STREAM: Rate = Rate {
     base_bytes: 4 << 30,
     bytes_per_s: 256 << 20,
 };
+
+/// What a machine can have of CPUs; rates are those of one.
+const CPUS_MAX: u64 = 1024;
 
 /// What a process can have of memory and swap, by far: that of a thousand processes can be
 /// summed up.
@@ -72,6 +76,7 @@ pub(super) struct Bounds {
     last_ns: i64,
     /// How long the recording says that it is.
     length_ns: i64,
+    cpus: u64,
 }
 
 /// How much of a table may still be read.
@@ -100,6 +105,7 @@ impl Bounds {
             first_ns: boot_ns.saturating_sub(SLACK_NS),
             last_ns: end_ns.saturating_add(slack_ns),
             length_ns: end_ns.saturating_sub(boot_ns),
+            cpus: u64::from(info.cpu_count).clamp(1, CPUS_MAX),
         })
     }
 
@@ -111,6 +117,7 @@ impl Bounds {
             (None, _) => OTHER,
         };
         let seconds = (self.length_ns / 1_000_000_000).max(0).unsigned_abs();
+        let seconds = seconds.saturating_mul(self.cpus);
         let of = |base: u64, per_s: u64| base.saturating_add(per_s.saturating_mul(seconds));
         Allowance {
             rows: of(rate.base_rows, rate.rows_per_s),
@@ -195,6 +202,7 @@ mod tests {
         first_ns: 1_000,
         last_ns: 2_000,
         length_ns: 1_000,
+        cpus: 1,
     };
 
     fn batch(name: &str, values: Vec<Option<i64>>) -> RecordBatch {

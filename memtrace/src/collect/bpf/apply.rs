@@ -36,10 +36,18 @@ pub(super) struct Apply {
     /// The command, as long as it is memtrace's own copy: what that holds is not its own.
     held: Option<Tgid>,
     pub(super) sums: vm::Sums,
-    /// Entered, and not yet looked up in /proc: when they were first seen.
-    unnamed: VecDeque<(Upid, BootNs)>,
+    /// Whose program is not yet looked up in /proc.
+    unnamed: VecDeque<Unnamed>,
     /// Of so many that ended the last program is not known in full.
     unnamed_ended: i64,
+}
+
+/// Runs a program that no event told.
+struct Unnamed {
+    upid: Upid,
+    /// When it was first seen with it.
+    at: BootNs,
+    source: TitleSource,
 }
 
 /// What an event knows of a process besides its memory.
@@ -159,6 +167,7 @@ impl Apply {
             let row = process.row_mut();
             row.inherited_rss_bytes = bytes(fork.counts.rss_pages());
             row.inherited_anon_bytes = bytes(fork.counts.anon_pages);
+            process.set_execs(0);
         }
         if fork.is_mm_shared == 0 {
             out.push(self.mem(upid, &fork.counts, at, MemSource::First, tick));
@@ -187,7 +196,7 @@ impl Apply {
         if self.held == Some(tgid) {
             self.held = None;
         }
-        world.note_exec(upid);
+        world.note_exec(upid, exec.execs);
         if let Some(process) = world.process_mut(upid) {
             let particulars = Particulars {
                 uid: exec.uid,

@@ -414,6 +414,10 @@ impl Collector for BpfBackend {
             .and(titled)
     }
 
+    fn is_behind(&self) -> bool {
+        !self.late.is_empty() || self.waiting.is_some()
+    }
+
     fn wake_fd(&self) -> Option<OwnedFd> {
         self.ring.as_fd().try_clone_to_owned().ok()
     }
@@ -440,16 +444,11 @@ impl Collector for BpfBackend {
             ..*tick
         };
         // The sums find room in a ring that was just emptied.
-        loop {
-            self.take_events(&last, world, out).map_err(collect_error)?;
-            if self.late.is_empty() && self.waiting.is_none() {
-                break;
-            }
-        }
+        let taken = self.take_events(&last, world, out).map_err(collect_error);
         self.apply.sums.ask_again();
-        let result = self.collect(&last, world, out);
+        let collected = self.collect(&last, world, out);
         self.kills.write(true, &last, world, out);
-        result
+        taken.and(collected)
     }
 }
 

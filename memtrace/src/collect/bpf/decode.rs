@@ -88,7 +88,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
         Some(EventKind::VmTotals) => Event::VmTotals(whole(bytes).ok_or(wrong_length)?),
         Some(EventKind::Exec) => {
             let (exec, strings) = Exec::read_from_prefix(bytes).map_err(|_| wrong_length)?;
-            let (path_len, args_len) = (exec.path_len as usize, exec.args_len as usize);
+            let (path_len, args_len) = (usize::from(exec.path_len), usize::from(exec.args_len));
             if path_len > PATH_MAX || args_len > ARGS_MAX || strings.len() != path_len + args_len {
                 return Err(wrong_length);
             }

@@ -1,4 +1,4 @@
-//! Starts and ends that found the ring full: the kernel kept them with the members and in a
+//! Starts, execs and ends that found the ring full: the kernel kept them with the members and in a
 //! table, and here they are put between the events of the ring in the order in which they
 //! happened.
 
@@ -39,7 +39,7 @@ enum What {
     /// The start of a process that has ended since.
     Start(usize),
     End(usize),
-    /// The start of one that runs.
+    /// The start or an exec of one that runs.
     Running(usize),
 }
 
@@ -79,10 +79,12 @@ impl Late {
                     }
                 }
                 What::Running(at) => {
-                    if let Some(task) = self.running.get(at)
-                        && current(world, Tgid(task.tgid), task.start_boot_ns).is_none()
-                    {
-                        apply.seen(task, None, tick, world, out);
+                    let Some(task) = self.running.get(at) else {
+                        continue;
+                    };
+                    match current(world, Tgid(task.tgid), task.start_boot_ns) {
+                        Some(upid) => apply.seen_again(upid, task, tick, world, out),
+                        None => apply.seen(task, None, tick, world, out),
                     }
                 }
             }
@@ -116,10 +118,17 @@ impl BpfBackend {
         }
         let late = &mut self.late;
         let visited = self.programs.visit_tasks(|task| {
-            let is_known = current(world, Tgid(task.tgid), task.start_boot_ns).is_some();
-            if task.is_member != 0 && !is_known {
+            let known = current(world, Tgid(task.tgid), task.start_boot_ns);
+            let known = known.and_then(|upid| world.process(upid));
+            // An exec that is missing may still be in the ring.
+            let boot_ns = match known {
+                None => task.start_boot_ns,
+                Some(process) if process.execs() != Some(task.execs) => task.boot_ns,
+                Some(_) => return,
+            };
+            if task.is_member != 0 {
                 late.steps.push(Step {
-                    boot_ns: task.start_boot_ns,
+                    boot_ns,
                     what: What::Running(late.running.len()),
                 });
                 late.running.push(*task);

@@ -99,6 +99,8 @@ pub(super) struct Waiting {
     pub(super) overflow_count: u64,
     /// Marks that their senders could not deliver.
     pub(super) dropped_count: u64,
+    /// The same since the beginning.
+    claimed_drops: u64,
     /// Claims that can't be true of any process here.
     pub(super) impossible_count: u64,
     /// Datagrams that were no marks, and what was wrong with the first.
@@ -118,6 +120,7 @@ pub(super) struct Inbox {
     memory: Option<Bytes>,
     /// When the first message could be sent here.
     since: BootNs,
+    cpus: u64,
     waiting: Mutex<Waiting>,
 }
 
@@ -127,6 +130,7 @@ impl Inbox {
             ceiling,
             memory,
             since,
+            cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u64),
             waiting: Mutex::default(),
         }
     }
@@ -142,15 +146,21 @@ impl Inbox {
             Ok((mut message, kind)) => {
                 let mut impossible = self.refuse(&mut message.attrs);
                 let time = (arrival - self.since).0.max(0).cast_unsigned();
-                let could_drop = message.dropped <= time / SEND_NS.cast_unsigned();
-                impossible += u64::from(!could_drop);
-                let dropped = if could_drop { message.dropped } else { 0 };
+                let most = time / SEND_NS.cast_unsigned();
+                let dropped = message.dropped;
                 let mark = Received {
                     tgid,
                     ..Received::new(message, kind, MarkSource::Socket, arrival)
                 };
                 let mut waiting = self.lock();
-                waiting.dropped_count = waiting.dropped_count.saturating_add(dropped);
+                let all = waiting.claimed_drops.saturating_add(dropped);
+                // One sender can't have tried more often, and all together as often on each CPU.
+                if dropped <= most && all <= most.saturating_mul(self.cpus) {
+                    waiting.claimed_drops = all;
+                    waiting.dropped_count += dropped;
+                } else {
+                    impossible += 1;
+                }
                 waiting.impossible_count += impossible;
                 self.put(&mut waiting, mark);
             }
@@ -211,7 +221,12 @@ impl Inbox {
 
     /// Takes everything that waits.
     pub(super) fn take(&self) -> Waiting {
-        std::mem::take(&mut *self.lock())
+        let mut waiting = self.lock();
+        let rest = Waiting {
+            claimed_drops: waiting.claimed_drops,
+            ..Waiting::default()
+        };
+        std::mem::replace(&mut *waiting, rest)
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -299,6 +314,14 @@ mod tests {
         let text = br#"{"v":1,"kind":"instant","name":"a","boot_ns":1,"dropped":10}"#;
         inbox.receive(Some(Tgid(1)), BootNs(1_000), MarkMessage::parse(text));
         assert_eq!(inbox.take().dropped_count, 10);
+        // Nor can all of them together.
+        let before = inbox.lock().claimed_drops;
+        for _ in 0..10_000 {
+            inbox.receive(Some(Tgid(1)), BootNs(1_000), MarkMessage::parse(text));
+        }
+        let waiting = inbox.take();
+        assert!(waiting.impossible_count > 0 && waiting.dropped_count >= 10);
+        assert_eq!(waiting.claimed_drops, before + waiting.dropped_count);
     }
 
     #[test]

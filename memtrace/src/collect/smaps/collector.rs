@@ -279,7 +279,7 @@ mod tests {
             collector.has_ksm = false;
             let mut world = World::default();
             let parent = world.enter(birth(7, None), BootNs(0));
-            world.note_exec(parent);
+            world.note_exec(parent, 1);
             let reading = reading(Subject {
                 upid: parent,
                 image: world.process(parent).unwrap().image(),

@@ -37,6 +37,8 @@ pub struct Process {
     /// On the list of processes to look at when changes are written.
     pub(super) is_listed: bool,
     pub(super) image: Image,
+    /// How many execs of it are noted.
+    pub(super) execs: Option<u32>,
     /// What its names take, and whether they were cut for that since it was written.
     pub(super) names: Share,
     pub(super) were_names_cut: bool,
@@ -60,6 +62,17 @@ impl Process {
     /// The program image it runs: another one after exec, the parent's after fork.
     pub fn image(&self) -> u64 {
         self.image.id
+    }
+
+    /// How many execs of it are noted; `None` where it was found running a program, and the
+    /// number of that is not known.
+    pub fn execs(&self) -> Option<u32> {
+        self.execs
+    }
+
+    /// What is known of it is of after so many execs.
+    pub fn set_execs(&mut self, execs: u32) {
+        self.execs = Some(execs);
     }
 
     /// Takes room for its names, and cuts them where there is none: at the latest before they

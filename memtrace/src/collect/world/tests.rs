@@ -41,7 +41,7 @@ fn pages_are_unshared_from_exec_to_fork_and_again_when_the_child_is_gone() {
         world.is_only_one_of_its_image(process)
     };
     assert!(!is_alone(&world, parent), "its own parent is unknown");
-    world.note_exec(parent);
+    world.note_exec(parent, 1);
     assert!(is_alone(&world, parent));
     let fork = |tgid, seen_by| Birth {
         tgid: Tgid(tgid),
@@ -52,7 +52,7 @@ fn pages_are_unshared_from_exec_to_fork_and_again_when_the_child_is_gone() {
     };
     let child = world.enter(fork(2, FirstSeenBy::Fork), BootNs(0));
     assert!(!is_alone(&world, parent) && !is_alone(&world, child));
-    world.note_exec(child);
+    world.note_exec(child, 1);
     assert!(is_alone(&world, parent) && is_alone(&world, child));
     let worker = world.enter(fork(3, FirstSeenBy::Fork), BootNs(0));
     end(&mut world, parent);
@@ -63,7 +63,7 @@ fn pages_are_unshared_from_exec_to_fork_and_again_when_the_child_is_gone() {
 fn a_child_whose_fork_was_not_seen_is_never_taken_to_be_alone() {
     let mut world = World::default();
     let parent = enter(&mut world, 1);
-    world.note_exec(parent);
+    world.note_exec(parent, 1);
     let birth = Birth {
         tgid: Tgid(2),
         start: BootNs(0),

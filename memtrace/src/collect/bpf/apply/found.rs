@@ -1,7 +1,7 @@
 //! Processes that no event of their start told: found running, or known by their end alone.
 
 use super::names::{comm_text, title};
-use super::{Apply, Particulars, boot};
+use super::{Apply, Particulars, Unnamed, boot};
 use crate::collect::bpf::attach::{current, identity};
 use crate::collect::bpf::peaks::Seen;
 use crate::collect::procfs::command_line;
@@ -64,7 +64,12 @@ impl Apply {
                 out.push(title(process, shown, TitleSource::First, at, tick));
             } else {
                 process.raise_peak(peak);
-                self.unnamed.push_back((upid, at));
+                process.set_execs(task.execs);
+                self.unnamed.push_back(Unnamed {
+                    upid,
+                    at,
+                    source: TitleSource::First,
+                });
             }
         }
         if held.is_none() && is_first_seen {
@@ -86,7 +91,7 @@ impl Apply {
         }
         let started = clock::thread_cpu();
         while clock::thread_cpu().0 - started.0 < most.0
-            && let Some((upid, at)) = self.unnamed.pop_front()
+            && let Some(Unnamed { upid, at, source }) = self.unnamed.pop_front()
         {
             let Some(row) = world.process(upid).map(Process::row) else {
                 continue;
@@ -103,7 +108,7 @@ impl Apply {
                     process.keep_names();
                 }
                 let shown = process.row().cmdline.clone();
-                out.push(title(process, shown, TitleSource::First, at, tick));
+                out.push(title(process, shown, source, at, tick));
             }
         }
     }
@@ -142,7 +147,7 @@ impl Apply {
             return;
         }
         let at = boot(key.start_boot_ns);
-        let seen_by = if origin.flags & Origin::FORKED != 0 {
+        let seen_by = if origin.was_fork_seen != 0 {
             FirstSeenBy::Fork
         } else {
             FirstSeenBy::Sample
@@ -155,11 +160,6 @@ impl Apply {
             comm: comm_text(&origin.comm),
         };
         let upid = world.enter(birth, at);
-        let has_executed = origin.flags & Origin::EXECED != 0;
-        if has_executed {
-            world.note_exec(upid);
-            self.unnamed_ended += 1;
-        }
         if let Some(process) = world.process_mut(upid) {
             let particulars = Particulars {
                 uid: origin.uid,
@@ -168,14 +168,72 @@ impl Apply {
                 comm: &origin.comm,
             };
             self.describe(process.row_mut(), &particulars, at);
-            if has_executed {
-                let row = process.row_mut();
-                row.exe = None;
-                row.cmdline = kept_command_line(origin);
-                let shown = row.cmdline.clone();
-                out.push(title(process, shown, TitleSource::Exec, at, tick));
-            }
+            process.set_execs(0);
         }
+        self.late_exec(upid, origin, at, tick, world, out);
+    }
+
+    /// A program of a process that has ended meanwhile, as its end tells it; nothing where the
+    /// event of its exec did.
+    fn late_exec(
+        &mut self,
+        upid: Upid,
+        origin: &Origin,
+        at: BootNs,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) {
+        let execs = u32::from(origin.execs);
+        let noted = world.process(upid).and_then(Process::execs);
+        if noted.is_none_or(|noted| noted == execs) {
+            return;
+        }
+        world.note_exec(upid, execs);
+        self.unnamed_ended += 1;
+        if let Some(process) = world.process_mut(upid) {
+            let row = process.row_mut();
+            row.comm = comm_text(&origin.comm);
+            row.exe = None;
+            row.cmdline = kept_command_line(origin);
+            let shown = row.cmdline.clone();
+            out.push(title(process, shown, TitleSource::Exec, at, tick));
+        }
+    }
+
+    /// A known process that the kernel found running: where the event of its exec found the ring
+    /// full, what it runs now is looked up later.
+    pub(in crate::collect::bpf) fn seen_again(
+        &mut self,
+        upid: Upid,
+        task: &TaskSeen,
+        tick: &Tick,
+        world: &mut World,
+        out: &mut Vec<Record>,
+    ) {
+        if world.process(upid).and_then(Process::execs) == Some(task.execs) {
+            return;
+        }
+        let at = boot(task.boot_ns);
+        world.note_exec(upid, task.execs);
+        if let Some(process) = world.process_mut(upid) {
+            let particulars = Particulars {
+                uid: task.uid,
+                ns_tgid: task.ns_tgid,
+                cgroup_id: task.cgroup_id,
+                comm: &task.comm,
+            };
+            self.describe(process.row_mut(), &particulars, at);
+            let row = process.row_mut();
+            row.exe = None;
+            row.cmdline = None;
+            self.unnamed.push_back(Unnamed {
+                upid,
+                at,
+                source: TitleSource::Exec,
+            });
+        }
+        out.push(self.mem(upid, &task.counts, at, MemSource::Exec, tick));
     }
 
     /// Of how many processes that ended the file they ran, and a long command line, were lost
@@ -187,7 +245,7 @@ impl Apply {
     /// Adds what an end tells of a process that was entered without knowing where it comes from.
     /// A name that it took and that was lost stands at the end.
     pub(super) fn complete(
-        &self,
+        &mut self,
         upid: Upid,
         origin: &Origin,
         at: BootNs,
@@ -198,11 +256,12 @@ impl Apply {
         let parent = current(world, Tgid(origin.parent_tgid), origin.parent_start_boot_ns);
         let Some(row) = world.row(upid) else { return };
         if row.parent_upid.is_none()
-            && origin.flags & Origin::FORKED != 0
+            && origin.was_fork_seen != 0
             && let Some(parent) = parent
         {
             world.note_parent(upid, parent);
         }
+        self.late_exec(upid, origin, at, tick, world, out);
         if let Some(process) = world.process_mut(upid) {
             let row = process.row_mut();
             row.uid.get_or_insert(i64::from(origin.uid));

@@ -1,7 +1,7 @@
 use super::super::layout::Counting;
 use super::*;
-use crate::model::{ClockOffset, PageSize, WallNs};
-use memtrace_abi::{EventHeader, Origin};
+use crate::model::{ClockOffset, PageSize, TitleRow, WallNs};
+use memtrace_abi::{EventHeader, TaskSeen};
 use zerocopy::FromZeros;
 
 const PAGE: i64 = 4096;
@@ -36,6 +36,20 @@ impl Bench {
     fn row(&self, tgid: u32) -> &ProcessRow {
         let upid = self.world.upid(Tgid(tgid)).unwrap();
         self.world.process(upid).unwrap().row()
+    }
+
+    /// The kernel finds it running.
+    fn seen_again(&mut self, upid: Upid, task: &TaskSeen) {
+        let (world, out) = (&mut self.world, &mut self.out);
+        self.apply.seen_again(upid, task, &tick(), world, out);
+    }
+
+    fn titles(&self) -> Vec<TitleRow> {
+        let of_title = |record: &Record| match record {
+            Record::Title(row) => Some(row.clone()),
+            _ => None,
+        };
+        self.out.iter().filter_map(of_title).collect()
     }
 
     /// The rows of `mem` so far: where they come from, and RSS in pages.
@@ -121,9 +135,10 @@ fn kept(parent_tgid: u32, args: &[u8]) -> Ended {
     let mut ended = exit(0, 7 << 8).ended;
     ended.origin.parent_tgid = parent_tgid;
     ended.origin.parent_start_boot_ns = 10;
-    ended.origin.flags = Origin::FORKED | Origin::EXECED;
+    ended.origin.was_fork_seen = 1;
+    ended.origin.execs = 1;
     ended.origin.comm[..4].copy_from_slice(b"true");
-    ended.origin.args_len = args.len() as u16;
+    ended.origin.args_len = args.len() as u8;
     let len = args.len().min(ended.origin.args.len());
     ended.origin.args[..len].copy_from_slice(&args[..len]);
     ended
@@ -157,6 +172,53 @@ fn an_end_alone_tells_all_of_a_process() {
         assert_eq!(row.exe, None, "which file it ran was not kept");
         assert_eq!(bench.apply.take_unnamed(), 1);
     }
+}
+
+#[test]
+fn an_exec_that_was_lost_is_known_by_the_end_or_by_who_still_runs() {
+    let mut bench = Bench::new();
+    bench.take(fork(TGID, 0, 0));
+    bench.take(fork(TGID + 1, TGID, 0));
+    for tgid in [TGID, TGID + 1] {
+        let exec = Exec {
+            header: header(tgid, 10, 25),
+            is_member: 1,
+            execs: 1,
+            ..Exec::new_zeroed()
+        };
+        bench.take(Event::Exec(exec, b"/bin/sh", b"sh\0-c\0true"));
+    }
+    let upid = bench.row(TGID).upid;
+    let mut task = TaskSeen {
+        tgid: TGID,
+        start_boot_ns: 10,
+        boot_ns: 40,
+        counts: counts(2),
+        execs: 1,
+        ..TaskSeen::new_zeroed()
+    };
+    let titles = bench.titles().len();
+    for _ in 0..2 {
+        bench.seen_again(upid, &task);
+    }
+    assert_eq!(bench.titles().len(), titles, "nothing was lost");
+    task.execs = 3;
+    for _ in 0..2 {
+        bench.seen_again(upid, &task);
+    }
+    let row = bench.row(TGID);
+    assert_eq!((&row.exe, &row.cmdline), (&None, &None), "until it is looked up");
+    assert_eq!(bench.memory().last(), Some(&(MemSource::Exec, 2)));
+    assert_eq!(bench.apply.unnamed.len(), 1);
+
+    let mut ended = exit(TGID + 1, 0);
+    ended.ended.origin = kept(TGID, b"true\0-x").origin;
+    ended.ended.origin.execs = 2;
+    bench.take(Event::Exit(ended));
+    let last = bench.titles().pop().unwrap();
+    assert_eq!(last.source, Some(TitleSource::Exec));
+    assert_eq!((last.comm.as_str(), last.title.as_deref()), ("true", Some("true -x")));
+    assert_eq!(bench.apply.take_unnamed(), 1);
 }
 
 #[test]
