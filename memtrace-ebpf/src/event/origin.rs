@@ -33,4 +33,3 @@ pub struct Origin {
     /// The beginning of the argument area.
     pub args: [u8; ORIGIN_ARGS_LEN],
 }
-

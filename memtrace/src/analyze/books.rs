@@ -99,7 +99,7 @@ impl<'a> Books<'a> {
         books
     }
 
-    /// A process that was never measured shares as those do that were.
+    /// A process that was never measured shares what it was forked with as those do that were.
     fn ratio_of_alike(&self, process: usize) -> Option<f64> {
         let (pss, rss) = self.ratios.get(&alike(&self.known.processes[process]))?;
         (*rss > 0.0).then(|| (pss / rss).clamp(0.0, 1.0))
@@ -321,7 +321,11 @@ impl<'a> Books<'a> {
                 anon_at(row, now, at, is_shared)
             }
             None => match self.ratio_of_alike(process) {
-                Some(ratio) => (Bytes((now.0 as f64 * ratio) as i64), Basis::Estimated, None),
+                Some(ratio) => {
+                    let inherited = self.known.processes[process].inherited_anon_bytes;
+                    let bytes = of_the_inherited(now, inherited, ratio);
+                    (bytes, Basis::Estimated, None)
+                }
                 None => (now, Basis::UpperBound, None),
             },
         };
@@ -409,6 +413,13 @@ fn anon_at(
         (false, false) => Basis::Estimated,
     };
     (bytes, basis, Some(row.boot_ns))
+}
+
+/// Its part of what a fork gave it, and all that it grew by since: nobody else has touched that.
+/// Where it is not known what the fork gave it, that is taken to be all.
+fn of_the_inherited(now: Bytes, inherited: Option<Bytes>, ratio: f64) -> Bytes {
+    let inherited = inherited.map_or(now, |inherited| inherited.min(now));
+    now - inherited + Bytes((inherited.0 as f64 * ratio) as i64)
 }
 
 /// v2 tells the parts, and since 5.18 the sum, in which sockets are not; v1 has one figure.

@@ -27,7 +27,10 @@ fn command(cargo: OsString, words: &[OsString], asks_sudo: bool) -> Command {
     let mut command = Command::new(cargo);
     command.args(["run", "--quiet", "--locked", "--profile", "quick"]);
     command.arg("--manifest-path");
-    command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../memtrace/Cargo.toml"));
+    command.arg(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../memtrace/Cargo.toml"
+    ));
     if asks_sudo {
         command.args(["--config", "target.'cfg(unix)'.runner = 'sudo'"]);
     }
@@ -57,7 +60,9 @@ mod tests {
             let command = command("cargo".into(), &words, asks_sudo);
             let all: Vec<_> = command.get_args().collect();
             assert_eq!(all[all.len() - 3..], ["--", "record", "-a"]);
-            let is_asked = all.iter().any(|word| word.to_string_lossy().contains("sudo"));
+            let is_asked = all
+                .iter()
+                .any(|word| word.to_string_lossy().contains("sudo"));
             assert_eq!(is_asked, asks_sudo);
         }
     }

@@ -137,7 +137,7 @@ fn more_processes_than_there_can_have_been_are_told_and_left_out() {
     writer.finish(info).unwrap();
     let recording = Recording::open(&dir).unwrap();
     let count = recording.rows::<ProcessRow>().unwrap().len();
-assert_eq!(count, 81_920 + 2 * 16_384, "of one second and two CPUs");
+    assert_eq!(count, 81_920 + 2 * 16_384, "of one second and two CPUs");
     let told = ProblemKind::TooMany {
         count: count as u64,
     };

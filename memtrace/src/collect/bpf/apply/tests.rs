@@ -207,7 +207,11 @@ fn an_exec_that_was_lost_is_known_by_the_end_or_by_who_still_runs() {
         bench.seen_again(upid, &task);
     }
     let row = bench.row(TGID);
-    assert_eq!((&row.exe, &row.cmdline), (&None, &None), "until it is looked up");
+    assert_eq!(
+        (&row.exe, &row.cmdline),
+        (&None, &None),
+        "until it is looked up"
+    );
     assert_eq!(bench.memory().last(), Some(&(MemSource::Exec, 2)));
     assert_eq!(bench.apply.unnamed.len(), 1);
 
@@ -217,7 +221,10 @@ fn an_exec_that_was_lost_is_known_by_the_end_or_by_who_still_runs() {
     bench.take(Event::Exit(ended));
     let last = bench.titles().pop().unwrap();
     assert_eq!(last.source, Some(TitleSource::Exec));
-    assert_eq!((last.comm.as_str(), last.title.as_deref()), ("true", Some("true -x")));
+    assert_eq!(
+        (last.comm.as_str(), last.title.as_deref()),
+        ("true", Some("true -x"))
+    );
     assert_eq!(bench.apply.take_unnamed(), 1);
 }
 
