@@ -355,6 +355,16 @@ mod needs_bpf {
         }
 
         #[test]
+        fn what_a_tree_holds_is_what_its_group_is_charged_within_the_stated_bound()
+        -> anyhow::Result<()> {
+            need::require("bpf");
+            need::require("memcg");
+            let words = ["--backend", "bpf", "--budget", "100"];
+            all_hold(scenario::holdings(&words, 512 << 20)?);
+            Ok(())
+        }
+
+        #[test]
         fn the_books_of_a_sudden_peak_close() -> anyhow::Result<()> {
             need::require("bpf");
             need::require("memcg");

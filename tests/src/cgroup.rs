@@ -58,6 +58,22 @@ impl MemoryGroup {
         &self.dir
     }
 
+    /// What the group is charged for anonymous and shared memory, in bytes: every page once.
+    ///
+    /// # Errors
+    /// When memory.stat can't be read, or lacks a line.
+    pub fn charged_bytes(&self) -> Result<i64> {
+        let text = std::fs::read_to_string(self.dir.join("memory.stat"))?;
+        let line = |key: &str| {
+            let mut lines = text.lines().filter_map(|line| line.split_once(' '));
+            lines.find_map(|(name, value)| (name == key).then(|| value.parse::<i64>().ok())?)
+        };
+        // v1 calls it rss, which is no RSS: mapped files are not in it.
+        let anon = line("rss").or_else(|| line("anon"));
+        let all = anon.zip(line("shmem")).map(|(anon, shmem)| anon + shmem);
+        all.with_context(|| format!("no such lines in memory.stat of {}", self.dir.display()))
+    }
+
     /// The same command, but started inside the group.
     pub fn inside(&self, command: &Command) -> Command {
         let mut inside = Command::new("/bin/sh");

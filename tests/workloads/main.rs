@@ -18,6 +18,7 @@ mod daemons;
 mod exec_from_thread;
 mod execs;
 mod forkstorm;
+mod holdings;
 mod household;
 mod hwm;
 mod idle;
@@ -67,6 +68,7 @@ const WORKLOADS: &[Workload] = &[
     exec_from_thread::WORKLOAD,
     execs::WORKLOAD,
     forkstorm::WORKLOAD,
+    holdings::WORKLOAD,
     household::WORKLOAD,
     hwm::WORKLOAD,
     idle::WORKLOAD,

@@ -26,7 +26,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.install_tools && find().is_none() {
         sh::run(
             sh::cargo()
-                .args(["install", "--locked", "--version", VERSION, "--root"])
+                // It runs for seconds: not worth minutes of optimising.
+                .env("CARGO_PROFILE_DEV_OPT_LEVEL", "0")
+                .args([
+                    "install",
+                    "--debug",
+                    "--locked",
+                    "--version",
+                    VERSION,
+                    "--root",
+                ])
                 .arg(sh::target_dir().join("tools"))
                 .arg("cargo-deny"),
         )?;

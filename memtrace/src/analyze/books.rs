@@ -322,9 +322,9 @@ impl<'a> Books<'a> {
             }
             None => match self.ratio_of_alike(process) {
                 Some(ratio) => {
-                    let inherited = self.known.processes[process].inherited_anon_bytes;
-                    let bytes = of_the_inherited(now, inherited, ratio);
-                    (bytes, Basis::Estimated, None)
+                    let given = given_by_fork(&self.known.processes[process], now);
+                    let part = Bytes((given.0 as f64 * ratio) as i64);
+                    (now - given + part, Basis::Estimated, None)
                 }
                 None => (now, Basis::UpperBound, None),
             },
@@ -355,7 +355,7 @@ fn alike(process: &Process) -> Alike<'_> {
     (process.parent, &process.shape)
 }
 
-/// PSS to RSS of anonymous memory, by those that were forked for the same purpose.
+/// PSS to RSS of anonymous memory that a fork gave, by those that were forked for the same purpose.
 fn ratios<'a>(
     processes: &'a [Process],
     forks: &Forks,
@@ -371,9 +371,11 @@ fn ratios<'a>(
             continue;
         }
         if let (Some(pss), Some(rss)) = (row.pss_anon_bytes, row.rss_anon_bytes) {
+            let given = given_by_fork(process, rss);
+            let grown = rss - given;
             let (all_pss, all_rss) = sums.entry(alike(process)).or_default();
-            *all_pss += pss.0 as f64;
-            *all_rss += rss.0 as f64;
+            *all_pss += (pss - grown).max(Bytes(0)).0 as f64;
+            *all_rss += given.0 as f64;
         }
     }
     sums
@@ -415,11 +417,11 @@ fn anon_at(
     (bytes, basis, Some(row.boot_ns))
 }
 
-/// Its part of what a fork gave it, and all that it grew by since: nobody else has touched that.
-/// Where it is not known what the fork gave it, that is taken to be all.
-fn of_the_inherited(now: Bytes, inherited: Option<Bytes>, ratio: f64) -> Bytes {
-    let inherited = inherited.map_or(now, |inherited| inherited.min(now));
-    now - inherited + Bytes((inherited.0 as f64 * ratio) as i64)
+/// So much of the anonymous memory of a process came with its fork, and is shared with others;
+/// what it grew by since is its own. Where that is not known it is taken to be all.
+fn given_by_fork(process: &Process, anon: Bytes) -> Bytes {
+    let inherited = process.inherited_anon_bytes;
+    inherited.map_or(anon, |inherited| inherited.min(anon))
 }
 
 /// v2 tells the parts, and since 5.18 the sum, in which sockets are not; v1 has one figure.

@@ -166,6 +166,7 @@ mod tests {
             mappers: String::new(),
             first_mapper_upid: Some(Upid(mapper)),
             first_opener_upid: None,
+            unchanged_until_boot_ns: None,
             has_other_mapper: None,
         })
     }

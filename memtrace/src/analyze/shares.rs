@@ -109,6 +109,7 @@ mod tests {
             mappers: mappers.to_owned(),
             first_mapper_upid: Some(Upid(6)),
             first_opener_upid: None,
+            unchanged_until_boot_ns: None,
             has_other_mapper: None,
         }
     }

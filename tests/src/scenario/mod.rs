@@ -2,6 +2,7 @@
 //! that every score is full; the benchmark prints them.
 
 mod book;
+mod holdings;
 mod identities;
 mod ledger;
 mod marks;
@@ -23,6 +24,7 @@ mod swarm;
 mod vm;
 
 pub use book::{Book, Score};
+pub use holdings::holdings;
 pub use identities::{daemons, exec_from_thread, execs, titles};
 pub use ledger::{ledger, mortal, sudden, total};
 pub use marks::{Marks, marks};

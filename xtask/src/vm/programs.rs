@@ -16,9 +16,6 @@ const BINARIES: &[&str] = &[
     "memtrace-needs",
     "memtrace-guest",
 ];
-/// Optimised, since an emulated machine spends most of its time in these programs; and what
-/// `cargo memtrace` has built is not built again.
-const PROFILE: [&str; 2] = ["--profile", "quick"];
 /// The package whose tests run memtrace.
 const TESTS: &str = "memtrace-tests";
 /// Tests of the command line, and of a GPU library that a stand-in plays: the same on every
@@ -64,24 +61,22 @@ pub(super) struct Programs {
 impl Programs {
     /// Builds everything, keeps a copy without debugging information, and lists the tests
     /// that the filters choose.
-    pub(super) fn build(filters: &[String], measures: bool) -> Result<Self> {
+    pub(super) fn build(profile: &str, filters: &[String], measures: bool) -> Result<Self> {
         let mut build = sh::cargo();
         build.current_dir(sh::root());
-        build.args(["build", "--locked"]).args(PROFILE);
-        sh::run(build.args(["--workspace", "--bins"]))?;
+        build.args(["build", "--locked", "--profile", profile, "--workspace"]);
+        sh::run(build.args(BINARIES.iter().flat_map(|name| ["--bin", name])))?;
+        let built = sh::target_dir().join(if profile == "dev" { "debug" } else { profile });
         let into = dir()?.join("programs");
         if into.exists() {
             std::fs::remove_dir_all(&into)?;
         }
         std::fs::create_dir_all(into.join("deps"))?;
         for name in BINARIES {
-            strip(
-                &sh::target_dir().join(PROFILE[1]).join(name),
-                &into.join(name),
-            )?;
+            strip(&built.join(name), &into.join(name))?;
         }
         let mut tests = Vec::new();
-        for (name, binary) in test_binaries()? {
+        for (name, binary) in test_binaries(profile)? {
             let copy = into.join("deps").join(&name);
             strip(&binary, &copy)?;
             tests.extend(list(&copy)?.into_iter().filter(|test| {
@@ -125,10 +120,10 @@ struct Target {
 
 /// The integration tests of the tests crate, built: name and file. Built with the whole
 /// workspace, so that nothing is built twice.
-fn test_binaries() -> Result<Vec<(String, PathBuf)>> {
+fn test_binaries(profile: &str) -> Result<Vec<(String, PathBuf)>> {
     let mut build = sh::cargo();
     build.current_dir(sh::root());
-    build.args(["test", "--no-run", "--locked"]).args(PROFILE);
+    build.args(["test", "--no-run", "--locked", "--profile", profile]);
     // Not the unit tests: nobody runs those there.
     build.args(["--workspace", "--test", "*"]);
     let messages = sh::capture(build.args(["--message-format", "json-render-diagnostics"]))?;

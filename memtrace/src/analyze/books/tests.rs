@@ -216,13 +216,3 @@ fn an_object_that_could_not_be_asked_is_told_by_the_neighbouring_reading() {
     assert_eq!(books.unknown_object_count, 0);
     assert_eq!(books.objects_age_ns, Some(DurationNs(5_000_000_000)));
 }
-
-#[test]
-fn what_a_process_grew_by_since_its_fork_is_its_own_and_the_rest_is_shared_as_by_its_kind() {
-    let part =
-        |now, inherited: Option<i64>| of_the_inherited(Bytes(now), inherited.map(Bytes), 0.25).0;
-    assert_eq!(part(1_000, Some(40)), 960 + 10);
-    assert_eq!(part(30, Some(40)), 7, "some of it was given back");
-    assert_eq!(part(1_000, Some(0)), 1_000, "it called exec");
-    assert_eq!(part(1_000, None), 250);
-}

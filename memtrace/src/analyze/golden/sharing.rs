@@ -125,6 +125,7 @@ fn object_row(
         mappers: String::new(),
         first_mapper_upid: Some(upid(Tgid(mapper))),
         first_opener_upid: None,
+        unchanged_until_boot_ns: None,
         has_other_mapper: None,
     }
 }
@@ -137,6 +138,7 @@ pub(super) fn shared() -> Script {
     run.mem(500, 1.0, [2048.0, 100.0, 1024.0]);
     for worker in 501..504 {
         run.process(worker, Some(500), 5.0, "ray::Rollout.step");
+        run.inherits(worker, 2048.0);
         run.mem(worker, 6.0, [2560.0, 100.0, 1024.0]);
     }
     for tgid in 500..504 {

@@ -74,6 +74,7 @@ fn object() -> ShmObjectRow {
             .join(" "),
         first_mapper_upid: Some(upid(Tgid(110))),
         first_opener_upid: None,
+        unchanged_until_boot_ns: None,
         has_other_mapper: None,
     }
 }

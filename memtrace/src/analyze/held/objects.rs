@@ -10,7 +10,8 @@ use crate::model::{BootNs, Bytes, DurationNs, MappingKind};
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
-/// A change is told of by the next look, which comes within this time.
+/// A change is told of by the next look, which comes within this time where it is not known when
+/// the one before was.
 const LOOK: DurationNs = DurationNs(3_000_000_000);
 
 /// What an object takes from a time on, and who maps it.
@@ -60,10 +61,22 @@ pub(super) struct Objects {
     changes: Vec<(BootNs, Change)>,
 }
 
+/// What an object takes, by a row.
+#[derive(Clone, Debug)]
+struct Look {
+    at: BootNs,
+    bytes: i64,
+    mappers: Rc<[usize]>,
+    /// Whether somebody could be asked.
+    is_known: bool,
+    /// Since when it may have been so.
+    since: Option<BootNs>,
+}
+
 /// The rows of an object.
 #[derive(Debug, Default)]
 struct Course {
-    rows: Vec<(BootNs, i64, Rc<[usize]>)>,
+    rows: Vec<Look>,
     is_trees: bool,
     is_others: bool,
 }
@@ -83,6 +96,7 @@ impl Courses {
         "mappers",
         "first_mapper_upid",
         "first_opener_upid",
+        "unchanged_until_boot_ns",
         "has_other_mapper",
     ];
 
@@ -103,11 +117,16 @@ impl Courses {
         course.is_others |= row.has_other_mapper == Some(true);
         let last = course.rows.last();
         let mappers = match last {
-            Some((_, _, last)) if *last == mappers => Rc::clone(last),
+            Some(last) if last.mappers == mappers => Rc::clone(&last.mappers),
             _ => mappers,
         };
-        let bytes = bytes.map_or_else(|| last.map_or(0, |(_, bytes, _)| *bytes), |b| b.0);
-        course.rows.push((row.boot_ns, bytes, mappers));
+        course.rows.push(Look {
+            at: row.boot_ns,
+            bytes: bytes.map_or_else(|| last.map_or(0, |last| last.bytes), |bytes| bytes.0),
+            is_known: bytes.is_some(),
+            mappers,
+            since: row.unchanged_until_boot_ns,
+        });
     }
 }
 
@@ -115,47 +134,38 @@ impl Course {
     /// Of a file of a tmpfs that nobody recorded had open when it was looked at, it is not known
     /// whose it is, unless it was there before.
     fn changes(self, object: usize, start: BootNs, give: &mut impl FnMut(BootNs, Change)) {
-        let Some((first, ..)) = self.rows.first() else {
+        let Some(first) = self.rows.first() else {
             return;
         };
-        let is_new = (*first - start).0 > 2 * LOOK.0;
+        let is_new = first.since.is_some() || (first.at - start).0 > 2 * LOOK.0;
         if !self.is_trees && (self.is_others || !is_new) {
             return;
         }
-        let held = |bytes: i64| match self.is_trees {
-            true => Held::exact(bytes),
-            false => Held {
-                at_most: Bytes(bytes),
-                ..Held::default()
-            },
+        let held = |bytes: i64, is_known: bool| Held {
+            at_least: Bytes(if self.is_trees && is_known { bytes } else { 0 }),
+            bytes: Bytes(if self.is_trees { bytes } else { 0 }),
+            at_most: Bytes(bytes),
         };
-        let mut before: Option<(BootNs, i64, Rc<[usize]>)> = None;
-        for (at, bytes, mappers) in self.rows.iter().cloned() {
-            let from = before
-                .as_ref()
-                .map_or(start, |(at, ..)| *at)
-                .max(BootNs(at.0 - LOOK.0));
-            let (old, old_mappers) = match &before {
-                Some((_, bytes, mappers)) => (Some(*bytes), mappers),
-                None => (None, &mappers),
-            };
-            let mut between = held(old.unwrap_or(0)).hull(held(bytes));
-            between.bytes = held(old.unwrap_or(0)).bytes;
+        let mut before: Option<&Look> = None;
+        for look in &self.rows {
+            let is = held(look.bytes, look.is_known);
+            let was = before.map_or(held(0, true), |before| held(before.bytes, before.is_known));
+            let since = look.since.unwrap_or(BootNs(look.at.0 - LOOK.0));
             let change = Change {
                 object,
-                held: between,
-                is_awaited: old.is_none() && !mappers.is_empty(),
-                mappers: Rc::clone(old_mappers),
+                held: was.hull(is),
+                is_awaited: before.is_none() && !look.mappers.is_empty(),
+                mappers: Rc::clone(before.map_or(&look.mappers, |before| &before.mappers)),
             };
-            give(from, change);
+            give(before.map_or(start, |before| before.at).max(since), change);
             let change = Change {
                 object,
-                held: held(bytes),
+                held: is,
                 is_awaited: false,
-                mappers: Rc::clone(&mappers),
+                mappers: Rc::clone(&look.mappers),
             };
-            give(at, change);
-            before = Some((at, bytes, mappers));
+            give(look.at, change);
+            before = Some(look);
         }
     }
 }

@@ -148,6 +148,7 @@ impl Objects {
                 .map_or_else(String::new, |known| known.mappers.clone()),
             first_mapper_upid: known.as_ref().and_then(|known| known.first_mapper_upid),
             first_opener_upid: known.as_ref().and_then(|known| known.first_opener_upid),
+            unchanged_until_boot_ns: None,
             has_other_mapper: None,
         });
     }

@@ -227,6 +227,7 @@ fn a_file_of_a_tmpfs_that_nobody_maps_is_named_with_who_has_it_open() {
         mappers: String::new(),
         first_mapper_upid: None,
         first_opener_upid: opener.map(|tgid| upid(Tgid(tgid))),
+        unchanged_until_boot_ns: None,
         has_other_mapper: None,
     };
     run.put(object(1, 20.0, 900, None));

@@ -89,15 +89,19 @@ impl SmapsCollector {
             self.take_reading(reading, world, out);
         }
         while let Ok((found, _room)) = self.found.try_recv() {
-            match found {
-                Found::Reading(reading) => self.take_reading(*reading, world, out),
-                Found::Shared(rows) => out.extend(rows),
-                Found::LeftOut(what, count) => {
-                    self.left_out.entry(what).or_insert(Some(count));
-                }
-                Found::Refused(message) => {
-                    self.refused.get_or_insert((0, message)).0 += 1;
-                }
+            self.take(found, world, out);
+        }
+    }
+
+    fn take(&mut self, found: Found, world: &World, out: &mut Vec<Record>) {
+        match found {
+            Found::Reading(reading) => self.take_reading(*reading, world, out),
+            Found::Shared(rows) => out.extend(rows),
+            Found::LeftOut(what, count) => {
+                self.left_out.entry(what).or_insert(Some(count));
+            }
+            Found::Refused(message) => {
+                self.refused.get_or_insert((0, message)).0 += 1;
             }
         }
     }
@@ -179,10 +183,12 @@ impl SmapsCollector {
             .unwrap_or_else(PoisonError::into_inner) = subjects;
     }
 
-    fn stop(&mut self) {
+    /// Ends the thread. Gives what it told meanwhile.
+    fn stop(&mut self) -> Vec<Told> {
         self.desk.stop.set();
+        let mut last = Vec::new();
         let Some(thread) = self.thread.take() else {
-            return;
+            return last;
         };
         let asked = Instant::now();
         while !thread.is_finished() {
@@ -190,12 +196,14 @@ impl SmapsCollector {
                 // In a read that does not come back, from a file system that hangs for one.
                 // It owns nothing that the recording needs, and ends with this process.
                 tracing::warn!("a reading of smaps or of a file does not come back");
-                return;
+                return last;
             }
             // It can be waiting for room to tell something.
-            let _ = self.found.recv_timeout(Duration::from_millis(1));
+            last.extend(self.found.recv_timeout(Duration::from_millis(1)));
         }
         let _ = thread.join();
+        last.extend(self.found.try_iter());
+        last
     }
 }
 
@@ -233,13 +241,15 @@ impl Collector for SmapsCollector {
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
         self.take_found(world, out);
+        for (found, _room) in self.stop() {
+            self.take(found, world, out);
+        }
         // Of these it is not going to be known: they stay as they were measured.
         for reading in self.unjudged.drain(..) {
             out.extend(reading.into_records(false));
         }
         self.tell_refusals(tick, out);
         self.tell_left_out(tick, out);
-        self.stop();
         Ok(())
     }
 }

@@ -50,7 +50,7 @@ impl Descriptors {
         meter: &mut Meter<'_>,
     ) -> Result<(), Stopped> {
         if self.waiting.is_empty() && self.has_moved() {
-            objects.list();
+            objects.list(clock::boot());
             self.waiting = subjects.to_vec();
         }
         let until = clock::boot() + DurationNs(LOOK_NS);

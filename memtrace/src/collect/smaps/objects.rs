@@ -25,6 +25,8 @@ const KEYFRAME_NS: i64 = 60_000_000_000;
 const LIST_NS: i64 = 10_000_000_000;
 /// So few of them are listed at every round: listing them costs little.
 const FEW_FILES: usize = 256;
+/// So few of them are looked at between the rounds, too.
+const VERY_FEW_FILES: usize = 32;
 /// The first list waits until processes were looked at: what they map is not nobody's.
 const FIRST_LIST_NS: i64 = 3_000_000_000;
 /// So many files of /dev/shm are looked at.
@@ -80,6 +82,8 @@ struct Object {
     /// Where it was last listed in /dev/shm.
     listed: Option<PathBuf>,
     has_other_mapper: Option<bool>,
+    /// The last look at it, or at where it would have been seen.
+    looked: Option<BootNs>,
     written: Option<(BootNs, State)>,
 }
 
@@ -93,6 +97,8 @@ pub(super) struct Objects {
     next_list: Option<BootNs>,
     /// How many files the last list had; `None` before the first.
     listed_count: Option<usize>,
+    /// When that was.
+    listed_at: BootNs,
     /// Files of /dev/shm beyond [`LISTED_MAX`], at the last list.
     left_out: i64,
 }
@@ -106,6 +112,7 @@ impl Objects {
             objects: HashMap::new(),
             next_list: None,
             listed_count: None,
+            listed_at: BootNs(0),
             left_out: 0,
         }
     }
@@ -189,10 +196,10 @@ impl Objects {
             .get_or_insert(now + DurationNs(FIRST_LIST_NS));
         if now >= next_list {
             self.next_list = Some(now + DurationNs(LIST_NS));
-            self.list();
+            self.list(now);
             self.find_strangers(living, meter)?;
         } else if self.listed_count.is_some_and(|count| count < FEW_FILES) {
-            self.list();
+            self.list(now);
         }
         let segments = segments(&self.root);
         let mut gone = Vec::new();
@@ -200,33 +207,9 @@ impl Objects {
             object.mappers.retain(|upid, _| living.contains(upid));
             object.openers.retain(|upid, _| living.contains(upid));
             let segment = segments.get(&key.1).copied();
-            let Taken {
-                is_deleted,
-                size,
-                allocated,
-                resident,
-            } = object.taken(&self.root, *key, segment);
-            object.is_deleted = is_deleted;
-            let state = State {
-                is_deleted,
-                size,
-                allocated,
-                resident,
-                mappers: object.mappers.keys().copied().collect(),
-                opener: object.first_opener,
-                has_other_mapper: object.has_other_mapper,
-            };
-            let is_due = object
-                .written
-                .as_ref()
-                .is_none_or(|(at, written)| *written != state || (now - *at).0 >= KEYFRAME_NS);
-            if is_due {
-                out.push(Record::ShmObject(object.row(*key, &state, now, clock)));
-                let is_held = !object.mappers.is_empty() || !object.openers.is_empty();
-                if !is_held && (allocated.is_none() || allocated == Some(Bytes(0))) {
-                    gone.push(*key);
-                }
-                object.written = Some((now, state));
+            let state = object.look(&self.root, *key, segment);
+            if object.write(*key, state, now, clock, out) {
+                gone.push(*key);
             }
             meter.pause()?;
         }
@@ -236,11 +219,37 @@ impl Objects {
         Ok(())
     }
 
+    /// Looks at files of /dev/shm that nobody recorded maps, where there are few: of what they
+    /// take no counter of a process tells. Writes those that changed.
+    pub(super) fn glance(&mut self, now: BootNs, clock: ClockOffset, out: &mut Vec<Record>) {
+        if self.listed_count.is_none_or(|count| count > VERY_FEW_FILES) {
+            return;
+        }
+        self.list(now);
+        let mut gone = Vec::new();
+        for (key, object) in &mut self.objects {
+            if object.listed.is_none() || !object.mappers.is_empty() {
+                continue;
+            }
+            let state = object.look(&self.root, *key, None);
+            if object.write(*key, state, now, clock, out) {
+                gone.push(*key);
+            }
+        }
+        for key in gone {
+            self.objects.remove(&key);
+        }
+    }
+
     /// The files in /dev/shm. One that is not mounted has none.
-    pub(super) fn list(&mut self) {
+    pub(super) fn list(&mut self, now: BootNs) {
         let Ok(entries) = fs::read_dir(&self.shm_dir) else {
             return;
         };
+        // A list that was cut says nothing of what it does not have.
+        let is_whole = |count: usize| count < LISTED_MAX;
+        let looked = self.listed_count.filter(|count| is_whole(*count));
+        let looked = looked.map(|_| self.listed_at);
         let mut entries = entries.flatten();
         let mut count = 0;
         for entry in entries.by_ref().take(LISTED_MAX) {
@@ -256,10 +265,14 @@ impl Objects {
             let object = self
                 .objects
                 .entry(key_of(&metadata))
-                .or_insert_with(|| Object::new(MappingKind::Tmpfs, Some(name)));
+                .or_insert_with(|| Object {
+                    looked,
+                    ..Object::new(MappingKind::Tmpfs, Some(name))
+                });
             object.listed = Some(path);
         }
         self.listed_count = Some(count);
+        self.listed_at = now;
         self.left_out += i64::try_from(entries.count()).unwrap_or(i64::MAX);
     }
 
@@ -328,8 +341,52 @@ impl Object {
             first_opener: None,
             listed: None,
             has_other_mapper: None,
+            looked: None,
             written: None,
         }
+    }
+
+    /// What is to be said of it now.
+    fn look(&mut self, root: &Path, key: Key, segment: Option<Segment>) -> State {
+        let taken = self.taken(root, key, segment);
+        self.is_deleted = taken.is_deleted;
+        State {
+            is_deleted: taken.is_deleted,
+            size: taken.size,
+            allocated: taken.allocated,
+            resident: taken.resident,
+            mappers: self.mappers.keys().copied().collect(),
+            opener: self.first_opener,
+            has_other_mapper: self.has_other_mapper,
+        }
+    }
+
+    /// Writes it where that is due. Answers whether it is gone.
+    fn write(
+        &mut self,
+        key: Key,
+        state: State,
+        now: BootNs,
+        clock: ClockOffset,
+        out: &mut Vec<Record>,
+    ) -> bool {
+        let looked = self.looked.replace(now);
+        let is_due = self
+            .written
+            .as_ref()
+            .is_none_or(|(at, written)| *written != state || (now - *at).0 >= KEYFRAME_NS);
+        if !is_due {
+            return false;
+        }
+        let mut row = self.row(key, &state, now, clock);
+        row.unchanged_until_boot_ns = looked;
+        out.push(Record::ShmObject(row));
+        let is_held = !self.mappers.is_empty() || !self.openers.is_empty();
+        let takes_nothing = state
+            .allocated
+            .is_none_or(|allocated| allocated == Bytes(0));
+        self.written = Some((now, state));
+        !is_held && takes_nothing
     }
 
     /// One that a descriptor leads to; `None` where it takes too little to be followed.
@@ -348,8 +405,39 @@ impl Object {
         Some(Self::new(kind, Some(name)))
     }
 
-    /// What it takes, asked through a mapping, a descriptor, or its name.
-    fn taken(&self, root: &Path, key: Key, segment: Option<Segment>) -> Taken {
+    /// What it takes.
+    fn taken(&mut self, root: &Path, key: Key, segment: Option<Segment>) -> Taken {
+        if let Some(taken) = self.asked(root, key, segment) {
+            return taken;
+        }
+        // Whoever has ended is not waited for, also where that is not known yet.
+        self.mappers
+            .retain(|_, mapper| has_address_space(root, mapper.tgid));
+        self.openers
+            .retain(|_, way| way.as_deref().is_none_or(|way| !is_missing(way)));
+        let is_name_gone = self
+            .listed
+            .as_deref()
+            .is_some_and(|path| is_other(path, key));
+        // A descriptor is enough to keep it. A memfd's can be anybody's; then nobody says.
+        let is_gone = self.mappers.is_empty()
+            && self.openers.is_empty()
+            && match self.kind {
+                MappingKind::Sysv | MappingKind::SharedAnonymous => true,
+                _ => is_name_gone,
+            };
+        let amount = is_gone.then_some(Bytes(0));
+        Taken {
+            is_deleted: self.is_deleted || is_name_gone,
+            size: amount,
+            allocated: amount,
+            resident: amount,
+        }
+    }
+
+    /// What it takes, asked through a mapping, a descriptor, or its name; `None` where there is
+    /// nobody to ask.
+    fn asked(&self, root: &Path, key: Key, segment: Option<Segment>) -> Option<Taken> {
         let segment = segment
             .filter(|_| self.kind == MappingKind::Sysv)
             .map(|segment| Taken {
@@ -380,30 +468,10 @@ impl Object {
                 let is_same = |segment: &Taken| {
                     (segment.size, segment.allocated) == (found.size, found.allocated)
                 };
-                return segment.filter(is_same).unwrap_or(found);
+                return Some(segment.filter(is_same).unwrap_or(found));
             }
         }
-        if let Some(segment) = segment {
-            return segment;
-        }
-        let is_name_gone = self
-            .listed
-            .as_deref()
-            .is_some_and(|path| is_other(path, key));
-        // A descriptor is enough to keep it. A memfd's can be anybody's; then nobody says.
-        let is_gone = self.mappers.is_empty()
-            && self.openers.is_empty()
-            && match self.kind {
-                MappingKind::Sysv | MappingKind::SharedAnonymous => true,
-                _ => is_name_gone,
-            };
-        let amount = is_gone.then_some(Bytes(0));
-        Taken {
-            is_deleted: self.is_deleted || is_name_gone,
-            size: amount,
-            allocated: amount,
-            resident: amount,
-        }
+        segment
     }
 
     fn row(&self, key: Key, state: &State, now: BootNs, clock: ClockOffset) -> ShmObjectRow {
@@ -431,6 +499,7 @@ impl Object {
             mappers: listed.join(" "),
             first_mapper_upid: self.first_mapper,
             first_opener_upid: state.opener,
+            unchanged_until_boot_ns: None,
             has_other_mapper: state.has_other_mapper,
         }
     }
@@ -442,6 +511,18 @@ fn is_other(path: &Path, key: Key) -> bool {
         Ok(metadata) => key_of(&metadata) != key,
         Err(error) => error.kind() == io::ErrorKind::NotFound,
     }
+}
+
+/// Whether a process has memory still: one that has ended has none, also before its parent has
+/// waited for it.
+fn has_address_space(root: &Path, tgid: Tgid) -> bool {
+    !is_missing(&root.join(format!("{tgid}/exe")))
+}
+
+/// Whether a link leads nowhere because it is not there.
+fn is_missing(link: &Path) -> bool {
+    let target = fs::read_link(link);
+    target.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 /// What names the object of a file.

@@ -23,6 +23,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Time between two looks at who has moved, at least.
 const SCAN_NS: i64 = 1_000_000_000;
+/// Between two looks at what nobody maps.
+const GLANCE_NS: i64 = 100_000_000;
 /// Looks take no more than this part of what may be spent.
 const SCAN_PART: f64 = 0.1;
 /// What is less than this part of all that is not known can wait: a crowd of small
@@ -134,6 +136,8 @@ pub(super) struct Worker {
     backings: Backings,
     page_counts: Option<File>,
     objects: Objects,
+    /// When files that nobody maps were last looked at.
+    glanced: BootNs,
     files: Files,
     descriptors: Descriptors,
     walk_ns_per_mib: f64,
@@ -154,6 +158,7 @@ impl Worker {
             tell,
             ceiling,
             objects: Objects::new(&root, Path::new("/dev/shm")),
+            glanced: BootNs(0),
             files: Files::new(&root),
             descriptors: Descriptors::new(&root),
             backings: Backings::new(&root),
@@ -171,16 +176,47 @@ impl Worker {
         let desk = Arc::clone(&self.desk);
         let mut meter = Meter::new(share, &desk.stop);
         let mut scan_ns = SCAN_NS;
-        loop {
+        let mut turn = || -> Result<(), Stopped> {
             let next_scan = clock::boot() + DurationNs(scan_ns);
-            let Ok(scan_cost) = self.round(next_scan, &mut meter) else {
-                return;
-            };
-            scan_ns = SCAN_NS.max((scan_cost.0 as f64 / (share * SCAN_PART)) as i64);
-            let rest = next_scan - clock::boot();
-            if meter.pause().is_err() || desk.stop.rest(rest).is_err() {
-                return;
+            let cost = self.round(next_scan, &mut meter)?;
+            scan_ns = SCAN_NS.max((cost.0 as f64 / (share * SCAN_PART)) as i64);
+            meter.pause()?;
+            self.rest(next_scan, &desk.stop)
+        };
+        while turn().is_ok() {}
+        // What is left of files that nobody maps, when all that used them has ended.
+        let _ = self.glance();
+    }
+
+    /// Waits for the next round, with an eye on files that no counter of a process tells of.
+    fn rest(&mut self, next_scan: BootNs, stop: &Stop) -> Result<(), Stopped> {
+        loop {
+            let left = next_scan - clock::boot();
+            stop.rest(left.min(DurationNs(GLANCE_NS)))?;
+            if left.0 <= GLANCE_NS {
+                return Ok(());
             }
+            self.glance()?;
+        }
+    }
+
+    /// Between other work.
+    fn glance_if_due(&mut self) -> Result<(), Stopped> {
+        match (clock::boot() - self.glanced).0 < GLANCE_NS {
+            true => Ok(()),
+            false => self.glance(),
+        }
+    }
+
+    fn glance(&mut self) -> Result<(), Stopped> {
+        let reading = clock::read();
+        let (now, clock) = (reading.boot_ns, ClockOffset::at(reading));
+        self.glanced = now;
+        let mut rows = Vec::new();
+        self.objects.glance(now, clock, &mut rows);
+        match rows.is_empty() {
+            true => Ok(()),
+            false => self.tell(Found::Shared(rows)),
         }
     }
 
@@ -206,6 +242,7 @@ impl Worker {
                 break;
             }
             let is_small = bytes < all / SMALL_PART;
+            self.glance_if_due()?;
             meter.set_pace(if is_small { SMALL_PACE } else { 1.0 });
             match self.read(&subject, meter) {
                 Ok(()) | Err(ReadError::Gone) => {}

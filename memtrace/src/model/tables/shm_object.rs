@@ -40,6 +40,8 @@ table! {
         first_mapper_upid: Option<Upid>,
         /// The recorded process that was first seen to have it open without mapping it: who writes to a file of a tmpfs. Null when none was.
         first_opener_upid: Option<Upid>,
+        /// When it was last looked at before: until then the row before this one held, and before its first row it took nothing. Null where nobody had looked.
+        unchanged_until_boot_ns: Option<BootNs>,
         /// Whether a process outside of the recording maps it; null when that was not looked up, which is done only for files in /dev/shm.
         has_other_mapper: Option<bool>,
     }

@@ -54,6 +54,36 @@ fn a_file_that_nobody_maps_is_told_until_it_is_removed() {
     assert_eq!(written(&mut objects, 100), []);
 }
 
+#[test]
+fn a_row_says_until_when_it_was_otherwise() {
+    let (proc, shm) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let path = shm.path().join("psm_new");
+    let mut objects = Objects::new(proc.path(), shm.path());
+    written(&mut objects, 0);
+    written(&mut objects, 4);
+    fs::write(&path, vec![1; 8192]).unwrap();
+    let mut glanced = |seconds: i64| {
+        let clock = ClockOffset::at(ClockReading {
+            boot_ns: BootNs(0),
+            monotonic_ns: 0,
+            wall_ns: WallNs(0),
+        });
+        let mut out = Vec::new();
+        objects.glance(BootNs(seconds * 1_000_000_000), clock, &mut out);
+        let of = |record| match record {
+            Record::ShmObject(row) => (row.allocated_bytes, row.unchanged_until_boot_ns),
+            other => panic!("{other:?}"),
+        };
+        out.into_iter().map(of).collect::<Vec<_>>()
+    };
+    let until = |seconds: i64| Some(BootNs(seconds * 1_000_000_000));
+    assert_eq!(glanced(5), [(Some(Bytes(8192)), until(4))]);
+    assert_eq!(glanced(6), []);
+    fs::remove_file(&path).unwrap();
+    assert_eq!(glanced(7), [(Some(Bytes(0)), until(6))]);
+    assert_eq!(glanced(8), []);
+}
+
 /// A process that maps and opens objects, with links as procfs has them: they lead to a
 /// file also when it has no name any more.
 struct Holder {
@@ -72,6 +102,7 @@ impl Holder {
         let own = format!("/proc/self/fd/{}", file.as_raw_fd());
         fs::create_dir_all(proc.path().join("7/map_files")).unwrap();
         symlink(&own, proc.path().join("7/map_files/1000-3000")).unwrap();
+        symlink(&own, proc.path().join("7/exe")).unwrap();
         symlink(&own, proc.path().join("3")).unwrap();
         Self {
             objects: Objects::new(proc.path(), shm_dir),

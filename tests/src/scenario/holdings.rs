@@ -1,0 +1,147 @@
+//! What a tree holds, every page once, against what its memory cgroup is charged.
+
+use super::book::{Score, no_loss};
+use crate::cgroup::MemoryGroup;
+use crate::program;
+use crate::recorder::{Recorded, Recorder};
+use crate::workload::Running;
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Between two looks at the group.
+const PACE: Duration = Duration::from_millis(250);
+/// What the kernel's figures for a group lag by: it adds up what CPUs keep for themselves only
+/// from time to time.
+const LAG_BYTES: i64 = 2 << 20;
+/// What stands for so long is to be known.
+const STANDS: Duration = Duration::from_secs(1);
+
+/// What the group was charged at a time.
+struct Look {
+    boot_ns: i64,
+    bytes: i64,
+}
+
+/// What the report says was held then.
+struct Told {
+    at_least: i64,
+    bytes: i64,
+    at_most: i64,
+}
+
+/// A tree that holds memory of every kind that several processes can hold, one after the other.
+///
+/// # Errors
+/// When the run itself fails.
+pub fn holdings(words: &[&str], size: u64) -> Result<Vec<Score>> {
+    let group = MemoryGroup::new("memtrace-holdings", 8 << 30)?;
+    let size_word = size.to_string();
+    let options = ["holdings", "--bytes", &size_word, "--held", "1"];
+    let mut tree = Running::start_in(&group, &options)?;
+    let pid = tree.pid().to_string();
+    let recorder = Recorder::start(&[words, &["--quiet", "-p", &pid]].concat())?;
+    tree.go()?;
+    let is_over = AtomicBool::new(false);
+    let (looks, ended) = std::thread::scope(|scope| {
+        let looks = scope.spawn(|| looks(&group, &is_over));
+        let ended = tree.finish();
+        is_over.store(true, Ordering::Relaxed);
+        (looks.join(), ended)
+    });
+    ended?;
+    let looks = match looks {
+        Ok(looks) => looks?,
+        Err(_) => bail!("the group could not be looked at"),
+    };
+    let recorded = recorder.stop()?;
+    let mut within = Score::new("what is held is within the stated bound");
+    let mut known = Score::new("what has stood for a second is known to 2 %");
+    let start = report(&recorded, "peak")?["recording"]["start"]["boot_ns"]
+        .as_i64()
+        .context("no start")?;
+    let told: Vec<Told> = looks
+        .iter()
+        .map(|look| told(&recorded, look.boot_ns - start))
+        .collect::<Result<_>>()?;
+    for (place, look) in looks.iter().enumerate() {
+        let near = |other: &Look| (other.bytes - look.bytes).abs() * 100 <= look.bytes;
+        let around = place.saturating_sub(1)..(place + 2).min(looks.len());
+        // The report and the look are of two instants: what moves is between its neighbours.
+        let is_still = looks[around.clone()].iter().all(near);
+        let range = if is_still { place..place + 1 } else { around };
+        let at_least = told[range.clone()].iter().map(|told| told.at_least).min();
+        let at_most = told[range].iter().map(|told| told.at_most).max();
+        let Some((at_least, at_most)) = at_least.zip(at_most) else {
+            continue;
+        };
+        let is_within = (at_least - LAG_BYTES..=at_most + LAG_BYTES).contains(&look.bytes);
+        let seconds = || (look.boot_ns - start) as f64 / 1e9;
+        let of = &told[place];
+        let in_words = || {
+            format!(
+                "at +{:.2}s: charged {}, told {} ({} to {})",
+                seconds(),
+                look.bytes,
+                of.bytes,
+                of.at_least,
+                of.at_most
+            )
+        };
+        within.case(is_within, in_words);
+        let mut before = looks[..place].iter().rev();
+        let has_stood = before
+            .by_ref()
+            .take_while(|earlier| near(earlier))
+            .any(|earlier| look.boot_ns - earlier.boot_ns >= STANDS.as_nanos() as i64);
+        // How long the last one stood is not known.
+        let stands = has_stood && is_still && place + 1 < looks.len();
+        if stands && look.bytes >= size.cast_signed() {
+            let far = (of.at_most - of.bytes).max(of.bytes - of.at_least);
+            known.case(far * 50 <= look.bytes, in_words);
+        }
+    }
+    Ok(vec![within, known, no_loss(&recorded)?])
+}
+
+fn looks(group: &MemoryGroup, is_over: &AtomicBool) -> Result<Vec<Look>> {
+    let mut looks = Vec::new();
+    while !is_over.load(Ordering::Relaxed) {
+        let begin = Instant::now();
+        looks.push(Look {
+            boot_ns: memtrace::host::clock::boot().0,
+            bytes: group.charged_bytes()?,
+        });
+        sleep(PACE.saturating_sub(begin.elapsed()));
+    }
+    Ok(looks)
+}
+
+fn told(recorded: &Recorded, offset_ns: i64) -> Result<Told> {
+    let moment = format!("+{:.6}s", offset_ns.max(0) as f64 / 1e9);
+    let report = report(recorded, &moment)?;
+    let amount = |key: &str| {
+        let told = report["at"][key].as_i64();
+        told.with_context(|| format!("the report has no {key} at {moment}"))
+    };
+    Ok(Told {
+        at_least: amount("held_at_least_bytes")?,
+        bytes: amount("held_bytes")?,
+        at_most: amount("held_at_most_bytes")?,
+    })
+}
+
+fn report(recorded: &Recorded, moment: &str) -> Result<Value> {
+    let output = Command::new(program::memtrace()?)
+        .arg("report")
+        .arg(recorded.path())
+        .args(["--format", "json", "--at", moment])
+        .output()?;
+    if !output.status.success() {
+        bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
