@@ -42,6 +42,13 @@ pub(crate) const BENCHES: &[Bench] = &[
         },
     },
     Bench {
+        name: "held-once",
+        run: |effort| {
+            let size = effort.pick(128, 512) << 20;
+            Ok(rows("held-once", scenario::holdings(WORDS, size)?))
+        },
+    },
+    Bench {
         name: "pss-heap",
         run: |effort| large(effort, "pss-heap", 1),
     },

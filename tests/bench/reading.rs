@@ -11,6 +11,7 @@ use memtrace::model::{
 };
 use memtrace::store::Writer;
 use memtrace_tests::program;
+use memtrace_tests::scenario::{self, Excess, Hostile};
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -24,6 +25,10 @@ pub(crate) const BENCHES: &[Bench] = &[
     Bench {
         name: "export-10m",
         run: export,
+    },
+    Bench {
+        name: "hostile",
+        run: hostile,
     },
 ];
 
@@ -55,6 +60,24 @@ fn export(effort: Effort) -> Result<Vec<Measured>> {
     Ok(vec![
         Measured::estimate_at_most("export-10m", &time, "s", 3.0, seconds),
         Measured::estimate_at_most("export-10m", &memory, "MiB", 300.0, mebibytes),
+    ])
+}
+
+/// Every command on every kind of hostile recording.
+fn hostile(effort: Effort) -> Result<Vec<Measured>> {
+    let rows = effort.pick(150_000, 3_000_000);
+    let mut most = Excess::default();
+    for kind in Hostile::ALL {
+        let excess = scenario::hostile(kind, rows).with_context(|| format!("{kind:?}"))?;
+        most = most.max(excess);
+    }
+    let what = |what: &str| format!("{what} of a hostile recording beyond a good one");
+    let mebibytes = most.rss_bytes as f64 / f64::from(1 << 20);
+    let (time, memory) = (what("time"), what("peak RSS"));
+    let seconds = most.time.as_secs_f64();
+    Ok(vec![
+        Measured::at_most("hostile", &time, "s", 2.0, seconds),
+        Measured::at_most("hostile", &memory, "MiB", 200.0, mebibytes),
     ])
 }
 

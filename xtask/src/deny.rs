@@ -27,7 +27,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         sh::run(
             sh::cargo()
                 // It runs for seconds: not worth minutes of optimising.
-                .env("CARGO_PROFILE_DEV_OPT_LEVEL", "0")
                 .args([
                     "install",
                     "--debug",

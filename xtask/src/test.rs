@@ -114,10 +114,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// How many tests have this in their name.
-pub(crate) fn count_named(name: &str) -> Result<usize> {
+/// How many tests have this in their name, and how many of them can't run here.
+pub(crate) fn count_named(name: &str) -> Result<[usize; 2]> {
     let has_nextest = sh::capture(at_root().args(["nextest", "--version"])).is_ok();
-    Ok(list(has_nextest, &Chosen::Module(name.to_owned()))?.len())
+    let names = list(has_nextest, &Chosen::Module(name.to_owned()))?;
+    let needs = needs()?.into_iter();
+    let missing: Vec<String> = needs
+        .filter(|need| need.missing.is_some())
+        .map(|need| module(&need))
+        .collect();
+    let can_not = |name: &&String| missing.iter().any(|module| name.contains(module.as_str()));
+    Ok([names.len(), names.iter().filter(can_not).count()])
 }
 
 /// Runs the tests that have this in their name, of those that can run here.

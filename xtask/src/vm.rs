@@ -40,10 +40,6 @@ pub(crate) struct Args {
     /// the run has failed.
     #[arg(long, value_name = "MINUTES", default_value_t = 10)]
     patience: u64,
-    /// The cargo profile of what runs there. An emulated machine spends most of its time in these
-    /// programs, so they are worth optimising.
-    #[arg(long, value_name = "PROFILE", default_value = "quick")]
-    profile: String,
     /// Measure too what the ways to see mmap and brk cost there (`memtrace doctor --measure`).
     /// In an emulated machine such ratios are those of the emulation.
     #[arg(long)]
@@ -66,7 +62,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         debian::install(&["qemu-system-x86", "binutils"])?;
     }
     let kernels = kernels(&args.kernels)?;
-    let programs = Programs::build(&args.profile, &args.tests, args.measure)?;
+    let programs = Programs::build(&args.tests, args.measure)?;
     if args.list {
         kernels
             .iter()

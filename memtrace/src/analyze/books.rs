@@ -221,9 +221,7 @@ impl<'a> Books<'a> {
                 }
         });
         let recorder_bytes = recorder.map(|recorder| recorder.anon_bytes);
-        let is_of_scope = |row: &&ShmObjectRow| {
-            is_inside(row.first_mapper_upid.or(row.first_opener_upid)) || scope == Scope::Node
-        };
+        let is_of_scope = |row: &&ShmObjectRow| is_inside(row.first_user()) || scope == Scope::Node;
         let unknown_object_count = self.unknown_objects().filter(is_of_scope).count();
         let objects = self.all_there().filter(is_of_scope);
         let mut objects: Vec<ShmObjectRow> = objects.cloned().collect();
@@ -297,6 +295,13 @@ impl<'a> Books<'a> {
 
     fn was_there(&self, row: &ShmObjectRow) -> bool {
         let later = row.boot_ns - self.boot_ns;
+        if row
+            .unchanged_until_boot_ns
+            .is_some_and(|until| until >= self.boot_ns)
+            && later.0 > 0
+        {
+            return false;
+        }
         let held_shared = |upid: Upid| {
             let mut holders = self.holders.iter();
             holders.any(|holder| {

@@ -9,6 +9,7 @@ pub mod bpf;
 mod ceiling;
 #[cfg(target_os = "linux")]
 pub mod cgroup;
+pub mod clocks;
 mod container;
 #[cfg(target_os = "linux")]
 mod fields;

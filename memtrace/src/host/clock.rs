@@ -11,6 +11,51 @@ pub fn read() -> ClockReading {
     }
 }
 
+/// The same, again where this thread was interrupted between them: of a few attempts the one that
+/// took least.
+pub fn read_together() -> ClockReading {
+    const ATTEMPTS: usize = 5;
+    let attempts = (0..ATTEMPTS).map(|_| {
+        let reading = read();
+        ((boot() - reading.boot_ns).0, reading)
+    });
+    let best = attempts.min_by_key(|(took, _)| *took);
+    best.map_or_else(read, |(_, reading)| reading)
+}
+
+/// How well the wall clock is kept, as the kernel tells.
+#[derive(Clone, Copy, Debug)]
+pub struct Discipline {
+    /// Whether it takes the clock to be synchronized.
+    pub is_synchronized: bool,
+    /// The bound that it assumes for the error.
+    pub max_error: DurationNs,
+    /// What whoever synchronizes takes the error to be.
+    pub estimated_error: DurationNs,
+}
+
+/// How well the wall clock is kept (adjtimex(2), which needs no right to be asked). `None` where
+/// the platform has no such call, or it is refused.
+pub fn discipline() -> Option<Discipline> {
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: all zeroes is a valid timex, and asks for nothing to be set.
+        let mut timex: libc::timex = unsafe { std::mem::zeroed() };
+        // SAFETY: `timex` is a valid timex.
+        if unsafe { libc::adjtimex(&raw mut timex) } < 0 {
+            return None;
+        }
+        let microseconds = |count: i64| DurationNs(count.saturating_mul(1_000));
+        Some(Discipline {
+            is_synchronized: timex.status & libc::STA_UNSYNC == 0,
+            max_error: microseconds(timex.maxerror),
+            estimated_error: microseconds(timex.esterror),
+        })
+    }
+    #[cfg(not(target_os = "linux"))]
+    None
+}
+
 /// Now, on the clock of the recording.
 pub fn boot() -> BootNs {
     // macOS has no CLOCK_BOOTTIME; its CLOCK_MONOTONIC goes on during sleep, as that does.

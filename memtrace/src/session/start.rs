@@ -6,6 +6,7 @@ use super::Options;
 use crate::collect::bpf::{BpfBackend, BpfOptions, HeldCommand};
 #[cfg(target_os = "linux")]
 use crate::collect::cgroup::CgroupCollector;
+use crate::collect::clocks::ClockCollector;
 use crate::collect::node::NodeCollector;
 #[cfg(target_os = "linux")]
 use crate::collect::oom::{KmsgReader, OomCollector};
@@ -333,6 +334,7 @@ impl Request<'_> {
         #[cfg(target_os = "linux")]
         self.add_linux_collectors(backend, &mut collectors, tick, world.ceiling(), out);
         collectors.push(Box::new(NodeCollector::new()));
+        collectors.push(Box::new(ClockCollector::new()));
         Ok(collectors)
     }
 

@@ -3,6 +3,7 @@
 
 mod book;
 mod holdings;
+mod hostile;
 mod identities;
 mod ledger;
 mod marks;
@@ -25,6 +26,7 @@ mod vm;
 
 pub use book::{Book, Score};
 pub use holdings::holdings;
+pub use hostile::{Excess, Hostile, hostile};
 pub use identities::{daemons, exec_from_thread, execs, titles};
 pub use ledger::{ledger, mortal, sudden, total};
 pub use marks::{Marks, marks};

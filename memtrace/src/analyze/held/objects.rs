@@ -112,8 +112,9 @@ impl Courses {
             .filter_map(|upid| upid.parse().ok())
             .filter_map(find)
             .collect();
+        let is_trees = row.first_user().is_some();
         let course = self.0.entry((row.device, row.inode)).or_default();
-        course.is_trees |= row.first_mapper_upid.is_some() || row.first_opener_upid.is_some();
+        course.is_trees |= is_trees;
         course.is_others |= row.has_other_mapper == Some(true);
         let last = course.rows.last();
         let mappers = match last {

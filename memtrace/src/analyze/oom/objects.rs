@@ -163,7 +163,7 @@ impl Objects {
         roster: &Roster,
     ) -> Option<GrownObject> {
         let charged = |row: &ShmObjectRow| {
-            let first = row.first_mapper_upid.or(row.first_opener_upid);
+            let first = row.first_user();
             let first = first.and_then(|upid| roster.find(upid));
             let first = first.and_then(|place| roster.processes.get(place));
             match (

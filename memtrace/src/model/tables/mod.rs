@@ -2,6 +2,7 @@
 
 mod cached_file;
 mod cgroup_mem;
+mod clock;
 mod diag;
 mod gpu_device;
 mod gpu_process;
@@ -22,6 +23,7 @@ mod vm_summary;
 
 pub use cached_file::{CacheSource, CachedFileRow};
 pub use cgroup_mem::CgroupMemRow;
+pub use clock::ClockRow;
 pub use diag::{DiagKind, DiagRow, Severity};
 pub use gpu_device::{GpuDeviceRow, GpuSource};
 pub use gpu_process::{GpuProcessRow, GpuUse};
@@ -98,6 +100,7 @@ tables! {
     NodeMem(NodeMemRow),
     GpuDevice(GpuDeviceRow),
     GpuProcess(GpuProcessRow),
+    Clock(ClockRow),
     SelfCost(SelfCostRow),
     Diag(DiagRow),
 }

@@ -47,6 +47,14 @@ table! {
     }
 }
 
+impl ShmObjectRow {
+    /// The recorded process whose cgroup most likely pays for it: who was first seen to map it,
+    /// or else to have it open.
+    pub fn first_user(&self) -> Option<Upid> {
+        self.first_mapper_upid.or(self.first_opener_upid)
+    }
+}
+
 labels! {
     /// Programs that are known by the names of their shared memory.
     pub enum ShmFamily {
