@@ -9,6 +9,7 @@ use crate::model::{
     Looks, MAIN, ProcessRow, Record, Role, Rules, Tgid, TitleRow, TitleSource, Upid, trim_title,
 };
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 /// Ended processes are remembered for late news of them, and for the children they left.
 const ENDED_MAX: usize = 1024;
@@ -32,16 +33,19 @@ pub struct Roles {
     looks: usize,
 }
 
+/// A name, once for all processes that came to it by fork.
+type Name = Arc<str>;
+
 /// What is known of one process.
 #[derive(Debug)]
 struct Known {
     tgid: Tgid,
     parent: Option<Upid>,
     is_root: bool,
-    comm: String,
-    title: Option<String>,
-    cmdline: Option<String>,
-    exe: Option<String>,
+    comm: Name,
+    title: Option<Name>,
+    cmdline: Option<Name>,
+    exe: Option<Name>,
     /// While it runs in the program it was forked in: the names it came with.
     inherited: Option<Names>,
     role: Option<Role>,
@@ -56,8 +60,14 @@ struct Known {
 
 #[derive(Debug)]
 struct Names {
-    comm: String,
-    titles: [Option<String>; 2],
+    comm: Name,
+    titles: [Option<Name>; 2],
+}
+
+/// A name, that of somebody else where it is the same.
+fn name(text: &str, others: &[Option<&Name>]) -> Name {
+    let same = others.iter().flatten().find(|other| &****other == text);
+    same.map_or_else(|| Arc::from(text), |same| Arc::clone(same))
 }
 
 impl Roles {
@@ -108,9 +118,10 @@ impl Roles {
     fn meet(&mut self, row: &ProcessRow) {
         let has_ended = row.exit_boot_ns.is_some();
         if let Some(known) = self.known.get_mut(&row.upid) {
-            if known.exe != row.exe || known.cmdline != row.cmdline {
-                known.exe.clone_from(&row.exe);
-                known.cmdline.clone_from(&row.cmdline);
+            let names = [known.exe.as_deref(), known.cmdline.as_deref()];
+            if names != [row.exe.as_deref(), row.cmdline.as_deref()] {
+                known.exe = row.exe.as_deref().map(Name::from);
+                known.cmdline = row.cmdline.as_deref().map(Name::from);
                 known.is_judged = false;
             }
             if has_ended && !std::mem::replace(&mut known.has_ended, true) {
@@ -120,9 +131,16 @@ impl Roles {
         }
         let parent = row.parent_upid.and_then(|parent| self.known.get(&parent));
         let is_like = |parent: &&Known| {
-            let titles = [&parent.cmdline, &parent.title];
-            parent.exe == row.exe && titles.contains(&&row.cmdline)
+            let titles = [parent.cmdline.as_deref(), parent.title.as_deref()];
+            parent.exe.as_deref() == row.exe.as_deref() && titles.contains(&row.cmdline.as_deref())
         };
+        let cmdline = row.cmdline.as_deref().map(|cmdline| {
+            let of_parent = parent.map(|parent| [parent.cmdline.as_ref(), parent.title.as_ref()]);
+            name(cmdline, &of_parent.unwrap_or_default())
+        });
+        let exe = row.exe.as_deref();
+        let exe = exe.map(|exe| name(exe, &[parent.and_then(|parent| parent.exe.as_ref())]));
+        let comm = name(&row.comm, &[parent.map(|parent| &parent.comm)]);
         let inherited = parent.filter(is_like).map(|parent| Names {
             comm: parent.comm.clone(),
             titles: [parent.cmdline.clone(), parent.title.clone()],
@@ -131,10 +149,10 @@ impl Roles {
             tgid: row.tgid,
             parent: row.parent_upid,
             is_root: row.root_upid == Some(row.upid),
-            comm: row.comm.clone(),
-            title: row.cmdline.clone(),
-            cmdline: row.cmdline.clone(),
-            exe: row.exe.clone(),
+            comm,
+            title: cmdline.clone(),
+            cmdline,
+            exe,
             inherited,
             role: None,
             weight: 0,
@@ -159,9 +177,10 @@ impl Roles {
         let Some(known) = self.known.get_mut(&row.upid) else {
             return;
         };
-        known.comm.clone_from(&row.comm);
-        if row.title.is_some() {
-            known.title.clone_from(&row.title);
+        known.comm = name(&row.comm, &[Some(&known.comm)]);
+        if let Some(title) = &row.title {
+            let own = [known.title.as_ref(), known.cmdline.as_ref()];
+            known.title = Some(name(title, &own));
         }
         if row.source == Some(TitleSource::Exec) {
             known.inherited = None;
@@ -264,7 +283,7 @@ impl Roles {
 
 impl Known {
     fn looks(&self) -> Looks<'_> {
-        let own = |title: &Option<String>| match &self.inherited {
+        let own = |title: &Option<Name>| match &self.inherited {
             Some(names) => !names.titles.contains(title),
             None => true,
         };

@@ -40,8 +40,10 @@ impl Budget {
     }
 }
 
+/// What is done while a meter rests.
+type Between<'a> = Box<dyn FnMut() -> Result<(), Stopped> + 'a>;
+
 /// Meters the CPU time of this thread against a budget, and rests where it is used up.
-#[derive(Debug)]
 pub(super) struct Meter<'a> {
     budget: Budget,
     stop: &'a Stop,
@@ -49,6 +51,7 @@ pub(super) struct Meter<'a> {
     total: DurationNs,
     /// Above 0 and at most 1.
     pace: f64,
+    between: Option<(DurationNs, Between<'a>)>,
 }
 
 impl<'a> Meter<'a> {
@@ -59,6 +62,36 @@ impl<'a> Meter<'a> {
             metered: clock::thread_cpu(),
             total: DurationNs(0),
             pace: 1.0,
+            between: None,
+        }
+    }
+
+    /// The same with something that is done so often however long it has to rest: little, for it
+    /// waits for no budget.
+    pub(super) fn with_between(
+        self,
+        every: DurationNs,
+        between: impl FnMut() -> Result<(), Stopped> + 'a,
+    ) -> Self {
+        Self {
+            between: Some((every, Box::new(between))),
+            ..self
+        }
+    }
+
+    /// Rests so long.
+    pub(super) fn rest(&mut self, time: DurationNs) -> Result<(), Stopped> {
+        let Some((every, between)) = &mut self.between else {
+            return self.stop.rest(time);
+        };
+        let until = clock::boot() + time;
+        loop {
+            between()?;
+            let left = until - clock::boot();
+            self.stop.rest(left.min(*every))?;
+            if left <= *every {
+                return Ok(());
+            }
         }
     }
 
@@ -70,7 +103,7 @@ impl<'a> Meter<'a> {
         self.total.0 += cost.0;
         let charged = DurationNs((cost.0 as f64 / self.pace) as i64);
         match self.budget.spend(charged, clock::boot()) {
-            Some(rest) => self.stop.rest(rest),
+            Some(rest) => self.rest(rest),
             None => Ok(()),
         }
     }

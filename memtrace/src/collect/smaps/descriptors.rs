@@ -8,12 +8,13 @@ use super::backings::Backings;
 use super::budget::{Meter, Stopped};
 use super::files::Open;
 use super::mappings::{Backing, Device};
-use super::objects::Objects;
+use super::objects::{Objects, lock};
 use super::worker::Subject;
 use crate::host::clock;
 use crate::model::DurationNs;
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 /// A smaller move of the machine's shared memory fills no group.
 const MOVED_BYTES: u64 = 16 << 20;
@@ -45,12 +46,12 @@ impl Descriptors {
     pub(super) fn look(
         &mut self,
         subjects: &[Subject],
-        objects: &mut Objects,
+        objects: &Mutex<Objects>,
         backings: &mut Backings,
         meter: &mut Meter<'_>,
     ) -> Result<(), Stopped> {
         if self.waiting.is_empty() && self.has_moved() {
-            objects.list(clock::boot());
+            lock(objects).list(clock::boot());
             self.waiting = subjects.to_vec();
         }
         let until = clock::boot() + DurationNs(LOOK_NS);
@@ -58,7 +59,7 @@ impl Descriptors {
             && let Some(subject) = self.waiting.pop()
         {
             let open = self.open_of(&subject, backings);
-            objects.note_open(&subject, &open);
+            lock(objects).note_open(&subject, &open);
             meter.pause()?;
         }
         Ok(())
@@ -152,12 +153,12 @@ mod tests {
         assert_eq!(ways, [&dir.join("3")]);
         let stop = Stop::default();
         let mut meter = Meter::new(1.0, &stop);
-        let mut objects = Objects::new(proc.path(), proc.path());
+        let objects = Mutex::new(Objects::new(proc.path(), proc.path()));
         let mut descriptors = descriptors;
         descriptors.waiting = vec![subject];
         descriptors
-            .look(&[], &mut objects, &mut backings, &mut meter)
+            .look(&[], &objects, &mut backings, &mut meter)
             .unwrap();
-        assert_eq!(objects.first_openers(), [Some(Upid(7))]);
+        assert_eq!(lock(&objects).first_openers(), [Some(Upid(7))]);
     }
 }

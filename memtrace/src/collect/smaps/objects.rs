@@ -10,6 +10,7 @@ use super::mappings::{Device, Header};
 use super::sysv::{Segment, segments};
 use super::tally::{Class, Tally, class};
 use super::worker::Subject;
+use crate::host::clock;
 use crate::model::{
     BootNs, Bytes, ClockOffset, DurationNs, MappingKind, Record, ShmObjectRow, Tgid, Upid,
 };
@@ -18,6 +19,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// An unchanged object is written again so often: a reader need not look further back.
 const KEYFRAME_NS: i64 = 60_000_000_000;
@@ -97,8 +99,9 @@ pub(super) struct Objects {
     next_list: Option<BootNs>,
     /// How many files the last list had; `None` before the first.
     listed_count: Option<usize>,
-    /// When that was.
+    /// When that was, and by the clock of file systems.
     listed_at: BootNs,
+    listed_wall: Option<i64>,
     /// Files of /dev/shm beyond [`LISTED_MAX`], at the last list.
     left_out: i64,
 }
@@ -113,6 +116,7 @@ impl Objects {
             next_list: None,
             listed_count: None,
             listed_at: BootNs(0),
+            listed_wall: None,
             left_out: 0,
         }
     }
@@ -182,25 +186,55 @@ impl Objects {
         }
     }
 
+    /// Lists /dev/shm where that is due. Gives the recorded processes that map anything, where it
+    /// is to be found out who else maps what they don't.
+    pub(super) fn list_if_due(
+        &mut self,
+        living: &HashSet<Upid>,
+        now: BootNs,
+    ) -> Option<HashSet<Tgid>> {
+        let next_list = *self
+            .next_list
+            .get_or_insert(now + DurationNs(FIRST_LIST_NS));
+        if now < next_list {
+            if self.listed_count.is_some_and(|count| count < FEW_FILES) {
+                self.list(now);
+            }
+            return None;
+        }
+        self.next_list = Some(now + DurationNs(LIST_NS));
+        self.list(now);
+        let objects = self.objects.values();
+        let mappers = objects.clone().flat_map(|object| &object.mappers);
+        let recorded = mappers
+            .filter(|(upid, _)| living.contains(upid))
+            .map(|(_, mapper)| mapper.tgid)
+            .collect();
+        objects
+            .into_iter()
+            .any(Object::may_be_a_strangers)
+            .then_some(recorded)
+    }
+
+    /// Takes who maps files of /dev/shm outside of the recording.
+    pub(super) fn note_strangers(&mut self, strangers: &Strangers) {
+        for (key, object) in &mut self.objects {
+            object.has_other_mapper = match strangers.mapped.contains(key) {
+                true => Some(true),
+                false if strangers.has_refusal || !object.may_be_a_strangers() => None,
+                false => Some(false),
+            };
+        }
+    }
+
     /// Asks every object for its size, and writes those that changed.
     pub(super) fn write(
         &mut self,
         living: &HashSet<Upid>,
         now: BootNs,
         clock: ClockOffset,
-        meter: &mut Meter<'_>,
         out: &mut Vec<Record>,
-    ) -> Result<(), Stopped> {
-        let next_list = *self
-            .next_list
-            .get_or_insert(now + DurationNs(FIRST_LIST_NS));
-        if now >= next_list {
-            self.next_list = Some(now + DurationNs(LIST_NS));
-            self.list(now);
-            self.find_strangers(living, meter)?;
-        } else if self.listed_count.is_some_and(|count| count < FEW_FILES) {
-            self.list(now);
-        }
+    ) {
         let segments = segments(&self.root);
         let mut gone = Vec::new();
         for (key, object) in &mut self.objects {
@@ -211,12 +245,10 @@ impl Objects {
             if object.write(*key, state, now, clock, out) {
                 gone.push(*key);
             }
-            meter.pause()?;
         }
         for key in gone {
             self.objects.remove(&key);
         }
-        Ok(())
     }
 
     /// Looks at files of /dev/shm that nobody recorded maps, where there are few: of what they
@@ -225,10 +257,14 @@ impl Objects {
         if self.listed_count.is_none_or(|count| count > VERY_FEW_FILES) {
             return;
         }
-        self.list(now);
+        if self.has_changed() {
+            self.list(now);
+        } else {
+            self.listed_at = now;
+        }
         let mut gone = Vec::new();
         for (key, object) in &mut self.objects {
-            if object.listed.is_none() || !object.mappers.is_empty() {
+            if !object.may_be_a_strangers() {
                 continue;
             }
             let state = object.look(&self.root, *key, None);
@@ -241,11 +277,23 @@ impl Objects {
         }
     }
 
+    /// Whether files may have come to /dev/shm or gone since it was last listed. The kernel notes
+    /// such times by its ticks, of 10 ms at the most.
+    fn has_changed(&self) -> bool {
+        const TICK_NS: i64 = 10_000_000;
+        let Some(listed) = self.listed_wall else {
+            return true;
+        };
+        let modified = fs::metadata(&self.shm_dir).map(|metadata| modified_ns(&metadata));
+        modified.is_ok_and(|modified| modified >= listed - TICK_NS)
+    }
+
     /// The files in /dev/shm. One that is not mounted has none.
     pub(super) fn list(&mut self, now: BootNs) {
         let Ok(entries) = fs::read_dir(&self.shm_dir) else {
             return;
         };
+        self.listed_wall = Some(clock::read().wall_ns.0);
         // A list that was cut says nothing of what it does not have.
         let is_whole = |count: usize| count < LISTED_MAX;
         let looked = self.listed_count.filter(|count| is_whole(*count));
@@ -282,51 +330,48 @@ impl Objects {
         let objects = self.objects.values();
         objects.map(|object| object.first_opener).collect()
     }
+}
 
-    /// Whether processes outside of the recording map files of /dev/shm that no recorded
-    /// process does: they tell a leak from somebody else's.
-    fn find_strangers(
-        &mut self,
-        living: &HashSet<Upid>,
+/// Who maps files of /dev/shm outside of the recording: they tell a leak from somebody else's.
+pub(super) struct Strangers {
+    mapped: HashSet<Key>,
+    /// Some process may not be looked at.
+    has_refusal: bool,
+}
+
+impl Strangers {
+    /// Looks at every process of a procfs but those that are `recorded`.
+    pub(super) fn find(
+        root: &Path,
+        recorded: &HashSet<Tgid>,
         meter: &mut Meter<'_>,
-    ) -> Result<(), Stopped> {
-        let recorded: HashSet<Tgid> = self
-            .objects
-            .values()
-            .flat_map(|object| &object.mappers)
-            .filter(|(upid, _)| living.contains(upid))
-            .map(|(_, mapper)| mapper.tgid)
-            .collect();
-        let is_asked = |object: &Object| object.listed.is_some() && object.mappers.is_empty();
-        if !self.objects.values().any(is_asked) {
-            return Ok(());
-        }
-        let mut mapped: HashSet<Key> = HashSet::new();
-        let mut has_refusal = false;
-        for tgid in processes(&self.root) {
+    ) -> Result<Self, Stopped> {
+        let mut found = Self {
+            mapped: HashSet::new(),
+            has_refusal: false,
+        };
+        for tgid in processes(root) {
             if recorded.contains(&tgid) {
                 continue;
             }
-            match fs::read(self.root.join(format!("{tgid}/maps"))) {
-                Ok(text) => mapped.extend(
+            match fs::read(root.join(format!("{tgid}/maps"))) {
+                Ok(text) => found.mapped.extend(
                     text.split(|byte| *byte == b'\n')
                         .filter_map(Header::parse)
                         .filter(|header| header.path.starts_with(b"/dev/shm/"))
                         .map(|header| (header.device, header.inode)),
                 ),
-                Err(error) => has_refusal |= error.kind() == io::ErrorKind::PermissionDenied,
+                Err(error) => found.has_refusal |= error.kind() == io::ErrorKind::PermissionDenied,
             }
             meter.pause()?;
         }
-        for (key, object) in &mut self.objects {
-            object.has_other_mapper = match mapped.contains(key) {
-                true => Some(true),
-                false if has_refusal || !is_asked(object) => None,
-                false => Some(false),
-            };
-        }
-        Ok(())
+        Ok(found)
     }
+}
+
+/// The objects, whoever else has them.
+pub(super) fn lock(objects: &Mutex<Objects>) -> MutexGuard<'_, Objects> {
+    objects.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Object {
@@ -344,6 +389,11 @@ impl Object {
             looked: None,
             written: None,
         }
+    }
+
+    /// Whether it is a file that nobody recorded maps.
+    fn may_be_a_strangers(&self) -> bool {
+        self.listed.is_some() && self.mappers.is_empty()
     }
 
     /// What is to be said of it now.
@@ -528,6 +578,10 @@ fn is_missing(link: &Path) -> bool {
 /// What names the object of a file.
 pub(in crate::collect) fn key_of(metadata: &fs::Metadata) -> Key {
     (Device::of(metadata.dev()), metadata.ino())
+}
+
+fn modified_ns(metadata: &fs::Metadata) -> i64 {
+    metadata.mtime().saturating_mul(1_000_000_000) + metadata.mtime_nsec()
 }
 
 fn amount(bytes: u64) -> Option<Bytes> {

@@ -5,7 +5,7 @@ use super::budget::{Meter, Stop, Stopped};
 use super::descriptors::Descriptors;
 use super::facts::{Status, statm};
 use super::files::Files;
-use super::objects::Objects;
+use super::objects::{Objects, Strangers, lock};
 use super::pagemap::{self, Counters, Look, PageFiles};
 use super::queue::{self, Held, Last};
 use super::rows::{How, Moment, Reading};
@@ -108,6 +108,12 @@ impl Found {
 /// What was found, and the room that it takes until the session has it.
 pub(super) type Told = (Found, Share);
 
+/// Now, and how to tell wall time from it.
+fn moment() -> (BootNs, ClockOffset) {
+    let reading = clock::read();
+    (reading.boot_ns, ClockOffset::at(reading))
+}
+
 /// What the thread and the session share.
 #[derive(Debug, Default)]
 pub(super) struct Desk {
@@ -125,19 +131,47 @@ struct Known {
     is_there: bool,
 }
 
-/// The thread's own state.
-pub(super) struct Worker {
+/// The way to the session.
+#[derive(Clone)]
+struct Teller {
     desk: Arc<Desk>,
     tell: SyncSender<Told>,
     ceiling: Arc<Ceiling>,
+}
+
+impl Teller {
+    /// Tells it when there is room: the session does not take it while the disk hangs.
+    fn tell(&self, found: Found) -> Result<(), Stopped> {
+        // One that is larger than all that there is goes alone.
+        let bytes = found.bytes().min(Part::Findings.limit());
+        loop {
+            if let Some(room) = self.ceiling.take(Part::Findings, bytes) {
+                // The other end goes only when the recording ends.
+                return self.tell.send((found, room)).map_err(|_| Stopped);
+            }
+            self.desk.stop.rest(NO_ROOM)?;
+        }
+    }
+
+    /// Rows of what is of no one process, if there are any.
+    fn tell_shared(&self, rows: Vec<Record>) -> Result<(), Stopped> {
+        match rows.is_empty() {
+            true => Ok(()),
+            false => self.tell(Found::Shared(rows)),
+        }
+    }
+}
+
+/// The thread's own state.
+pub(super) struct Worker {
+    desk: Arc<Desk>,
+    teller: Teller,
     root: PathBuf,
     page_size: u64,
     known: HashMap<Upid, Known>,
     backings: Backings,
     page_counts: Option<File>,
-    objects: Objects,
-    /// When files that nobody maps were last looked at.
-    glanced: BootNs,
+    objects: Arc<Mutex<Objects>>,
     files: Files,
     descriptors: Descriptors,
     walk_ns_per_mib: f64,
@@ -154,11 +188,13 @@ impl Worker {
     ) -> Self {
         let page_counts = File::open(root.join("kpagecount")).ok();
         Self {
+            teller: Teller {
+                desk: Arc::clone(&desk),
+                tell,
+                ceiling,
+            },
             desk,
-            tell,
-            ceiling,
-            objects: Objects::new(&root, Path::new("/dev/shm")),
-            glanced: BootNs(0),
+            objects: Arc::new(Mutex::new(Objects::new(&root, Path::new("/dev/shm")))),
             files: Files::new(&root),
             descriptors: Descriptors::new(&root),
             backings: Backings::new(&root),
@@ -174,50 +210,29 @@ impl Worker {
     /// Reads until the order to stop comes.
     pub(super) fn run(mut self, share: f64) {
         let desk = Arc::clone(&self.desk);
-        let mut meter = Meter::new(share, &desk.stop);
+        let (objects, teller) = (Arc::clone(&self.objects), self.teller.clone());
+        let glance = move || {
+            let (now, clock) = moment();
+            let mut rows = Vec::new();
+            lock(&objects).glance(now, clock, &mut rows);
+            teller.tell_shared(rows)
+        };
+        let mut meter = Meter::new(share, &desk.stop).with_between(DurationNs(GLANCE_NS), glance);
         let mut scan_ns = SCAN_NS;
         let mut turn = || -> Result<(), Stopped> {
             let next_scan = clock::boot() + DurationNs(scan_ns);
             let cost = self.round(next_scan, &mut meter)?;
             scan_ns = SCAN_NS.max((cost.0 as f64 / (share * SCAN_PART)) as i64);
             meter.pause()?;
-            self.rest(next_scan, &desk.stop)
+            meter.rest(next_scan - clock::boot())
         };
         while turn().is_ok() {}
-        // What is left of files that nobody maps, when all that used them has ended.
-        let _ = self.glance();
-    }
-
-    /// Waits for the next round, with an eye on files that no counter of a process tells of.
-    fn rest(&mut self, next_scan: BootNs, stop: &Stop) -> Result<(), Stopped> {
-        loop {
-            let left = next_scan - clock::boot();
-            stop.rest(left.min(DurationNs(GLANCE_NS)))?;
-            if left.0 <= GLANCE_NS {
-                return Ok(());
-            }
-            self.glance()?;
-        }
-    }
-
-    /// Between other work.
-    fn glance_if_due(&mut self) -> Result<(), Stopped> {
-        match (clock::boot() - self.glanced).0 < GLANCE_NS {
-            true => Ok(()),
-            false => self.glance(),
-        }
-    }
-
-    fn glance(&mut self) -> Result<(), Stopped> {
-        let reading = clock::read();
-        let (now, clock) = (reading.boot_ns, ClockOffset::at(reading));
-        self.glanced = now;
+        // What is left when all that used it has ended.
+        let (now, clock) = moment();
+        let living = self.living(&self.subjects());
         let mut rows = Vec::new();
-        self.objects.glance(now, clock, &mut rows);
-        match rows.is_empty() {
-            true => Ok(()),
-            false => self.tell(Found::Shared(rows)),
-        }
+        lock(&self.objects).write(&living, now, clock, &mut rows);
+        let _ = self.teller.tell_shared(rows);
     }
 
     /// Looks who has moved, and reads the most urgent until the next look is due. Answers
@@ -229,7 +244,7 @@ impl Worker {
         let scan_cost = DurationNs(clock::thread_cpu().0 - before.0);
         meter.pause()?;
         self.descriptors
-            .look(&subjects, &mut self.objects, &mut self.backings, meter)?;
+            .look(&subjects, &self.objects, &mut self.backings, meter)?;
         let now = clock::boot();
         let mut urgent: Vec<(i64, Subject)> = subjects
             .iter()
@@ -242,7 +257,6 @@ impl Worker {
                 break;
             }
             let is_small = bytes < all / SMALL_PART;
-            self.glance_if_due()?;
             meter.set_pace(if is_small { SMALL_PACE } else { 1.0 });
             match self.read(&subject, meter) {
                 Ok(()) | Err(ReadError::Gone) => {}
@@ -251,7 +265,7 @@ impl Worker {
                     if let Some(known) = self.known.get_mut(&subject.upid) {
                         known.refused_at = Some(clock::boot());
                     }
-                    self.tell(Found::Refused(refused.to_string()))?;
+                    self.teller.tell(Found::Refused(refused.to_string()))?;
                 }
             }
         }
@@ -262,41 +276,35 @@ impl Worker {
 
     /// What objects and files take by now.
     fn write_shared(&mut self, subjects: &[Subject], meter: &mut Meter<'_>) -> Result<(), Stopped> {
-        let living: HashSet<Upid> = subjects.iter().map(|subject| subject.upid).collect();
-        let reading = clock::read();
-        let (now, clock) = (reading.boot_ns, ClockOffset::at(reading));
+        let living = self.living(subjects);
+        let recorded = lock(&self.objects).list_if_due(&living, clock::boot());
+        if let Some(recorded) = recorded {
+            let strangers = Strangers::find(&self.root, &recorded, meter)?;
+            lock(&self.objects).note_strangers(&strangers);
+        }
+        let (now, clock) = moment();
         let mut rows = Vec::new();
-        self.objects.write(&living, now, clock, meter, &mut rows)?;
+        lock(&self.objects).write(&living, now, clock, &mut rows);
+        self.teller.tell_shared(std::mem::take(&mut rows))?;
+        meter.pause()?;
         self.files.write(&living, clock, meter, &mut rows)?;
         let left_out = [
             (LeftOut::CachedFiles, self.files.take_left_out()),
-            (LeftOut::ShmFiles, self.objects.take_left_out()),
+            (LeftOut::ShmFiles, lock(&self.objects).take_left_out()),
         ];
         for (what, count) in left_out.into_iter().filter(|(_, count)| *count > 0) {
-            self.tell(Found::LeftOut(what, count))?;
+            self.teller.tell(Found::LeftOut(what, count))?;
         }
-        if rows.is_empty() {
-            return Ok(());
-        }
-        self.tell(Found::Shared(rows))
+        self.teller.tell_shared(rows)
+    }
+
+    fn living(&self, subjects: &[Subject]) -> HashSet<Upid> {
+        subjects.iter().map(|subject| subject.upid).collect()
     }
 
     fn subjects(&self) -> Arc<Vec<Subject>> {
         let shared = self.desk.subjects.lock();
         Arc::clone(&shared.unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Tells it when there is room: the session does not take it while the disk hangs.
-    fn tell(&self, found: Found) -> Result<(), Stopped> {
-        // One that is larger than all that there is goes alone.
-        let bytes = found.bytes().min(Part::Findings.limit());
-        loop {
-            if let Some(room) = self.ceiling.take(Part::Findings, bytes) {
-                // The other end goes only when the recording ends.
-                return self.tell.send((found, room)).map_err(|_| Stopped);
-            }
-            self.desk.stop.rest(NO_ROOM)?;
-        }
     }
 
     fn scan(&mut self, subjects: &[Subject]) {
@@ -363,7 +371,7 @@ impl Worker {
         let open = self
             .files
             .enter(subject, &tally, &mut self.backings, meter)?;
-        self.objects.enter(subject, &tally, open.as_ref());
+        lock(&self.objects).enter(subject, &tally, open.as_ref());
         let ended = clock::read();
         let moment = Moment {
             ts: ClockOffset::at(ended).to_wall(ended.boot_ns),
@@ -390,7 +398,7 @@ impl Worker {
                 was_coarse: source == PssSource::Pagemap && look == Look::Coarse,
             });
         }
-        self.tell(Found::Reading(Box::new(reading)))?;
+        self.teller.tell(Found::Reading(Box::new(reading)))?;
         Ok(())
     }
 
