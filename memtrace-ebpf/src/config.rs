@@ -189,6 +189,8 @@ pub struct Member {
     pub earlier_peak_pages: i64,
     /// When that was.
     pub earlier_peak_boot_ns: u64,
+    /// When the last of its execs that were seen was; 0 where none was.
+    pub exec_boot_ns: u64,
     /// What its end tells with it.
     pub origin: Origin,
 }

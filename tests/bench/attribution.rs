@@ -45,7 +45,17 @@ pub(crate) const BENCHES: &[Bench] = &[
         name: "held-once",
         run: |effort| {
             let size = effort.pick(128, 512) << 20;
-            Ok(rows("held-once", scenario::holdings(WORDS, size)?))
+            let words = ["--budget", "100"];
+            Ok(rows("held-once", scenario::holdings(&words, size)?.into()))
+        },
+    },
+    Bench {
+        name: "held-default",
+        // What forks share is known when it was read, for which the default budget takes its time.
+        run: |effort| {
+            let size = effort.pick(128, 512) << 20;
+            let [within, _, lossless] = scenario::holdings(WORDS, size)?;
+            Ok(rows("held-default", vec![within, lossless]))
         },
     },
     Bench {

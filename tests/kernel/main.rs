@@ -360,7 +360,7 @@ mod needs_bpf {
             need::require("bpf");
             need::require("memcg");
             let words = ["--backend", "bpf", "--budget", "100"];
-            all_hold(scenario::holdings(&words, 512 << 20)?);
+            all_hold(scenario::holdings(&words, 512 << 20)?.into());
             Ok(())
         }
 

@@ -19,6 +19,8 @@ pub struct TaskSeen {
     pub parent_start_boot_ns: u64,
     /// When it was read.
     pub boot_ns: u64,
+    /// When the last of its execs that were seen was; 0 where none was.
+    pub exec_boot_ns: u64,
     /// Its memory.
     pub counts: Counts,
     /// The larger of mm->hiwater_rss and the counters.

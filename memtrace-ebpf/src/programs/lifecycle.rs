@@ -58,6 +58,7 @@ fn enter(tgid: u32, start_boot_ns: u64, mm: Mm, origin: Origin) -> bool {
         mm: mm.0,
         earlier_peak_pages: 0,
         earlier_peak_boot_ns: 0,
+        exec_boot_ns: 0,
         origin,
     };
     let is_entered = MEMBERS.insert(tgid, member, 0).is_ok();
@@ -259,7 +260,7 @@ pub fn sched_process_exec(ctx: BtfTracePointContext) -> i32 {
     };
     let mut execs = 0;
     if is_member {
-        execs = note_exec(task, mm, cgroup_id);
+        execs = note_exec(task, mm, cgroup_id, boot_ns);
         follow_executing(tgid, start, mm, &counts, boot_ns);
         VmState::follow(tgid, start, mm);
     } else if config!(offers_strangers) == 0 {
@@ -297,12 +298,14 @@ pub fn sched_process_exec(ctx: BtfTracePointContext) -> i32 {
 
 /// Keeps with a member what its new program is. Answers which exec of it this is.
 #[inline(never)]
-fn note_exec(task: Task, mm: Mm, cgroup_id: u64) -> u32 {
+fn note_exec(task: Task, mm: Mm, cgroup_id: u64, boot_ns: u64) -> u32 {
     let Some(member) = MEMBERS.get_ptr_mut(task.tgid()) else {
         return 0;
     };
     // SAFETY: a map value that only this process's own events write.
-    let origin = unsafe { &mut (*member).origin };
+    let member = unsafe { &mut *member };
+    member.exec_boot_ns = boot_ns;
+    let origin = &mut member.origin;
     let execs = match origin.execs.wrapping_add(1) {
         0 => 1,
         execs => execs,

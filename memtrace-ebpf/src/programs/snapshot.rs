@@ -54,6 +54,7 @@ fn tell_origin(seen: &mut TaskSeen) -> u32 {
             return 0;
         }
         seen.execs = u32::from(member.origin.execs);
+        seen.exec_boot_ns = member.exec_boot_ns;
         if member.origin.was_fork_seen != 0 {
             seen.parent_tgid = member.origin.parent_tgid;
             seen.parent_start_boot_ns = member.origin.parent_start_boot_ns;
@@ -104,6 +105,7 @@ pub extern "C" fn task_iter(ctx: *const IterTask) -> i32 {
         start_boot_ns: task.process_start(),
         parent_start_boot_ns: parent.process_start(),
         boot_ns: now(),
+        exec_boot_ns: 0,
         counts: Counts::default(),
         hiwater_pages: 0,
         cgroup_id: task.memory_cgroup(),

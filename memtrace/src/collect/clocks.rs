@@ -2,22 +2,51 @@
 //! by several programs, can be laid side by side.
 
 use super::{CollectError, Collector, Tick, World};
-use crate::host::clock;
-use crate::model::{ClockOffset, ClockReading, ClockRow, DurationNs, Record};
+use crate::host::clock::{self, Discipline};
+use crate::model::{BootNs, ClockOffset, ClockReading, ClockRow, DurationNs, Record};
 
-/// Between two looks. A look is four system calls that the kernel answers without being entered.
+/// Between two looks.
 const PERIOD: DurationNs = DurationNs(1_000_000_000);
 /// Between two rows.
 const ROW_NS: i64 = 60_000_000_000;
-/// The kernel slews the wall clock by half a millisecond a second at most (MAXFREQ): what moves
-/// it further in a second has set it.
-const STEP_NS: i64 = 10_000_000;
+/// Slewing moves both clocks alike; what moves one against the other by more than it takes to read
+/// them has set the wall clock.
+const STEP_NS: i64 = 1_000_000;
+
+/// What one look sees.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    reading: ClockReading,
+    discipline: Option<Discipline>,
+}
+
+impl Look {
+    fn now() -> Self {
+        Self {
+            reading: clock::read_together(),
+            discipline: clock::discipline(),
+        }
+    }
+
+    fn row(self, step_ns: Option<DurationNs>) -> Record {
+        let (reading, discipline) = (self.reading, self.discipline);
+        Record::Clock(ClockRow {
+            ts: reading.wall_ns,
+            boot_ns: reading.boot_ns,
+            monotonic_ns: DurationNs(reading.monotonic_ns),
+            step_ns,
+            is_synchronized: discipline.map(|found| found.is_synchronized),
+            max_error_ns: discipline.map(|found| found.max_error),
+            estimated_error_ns: discipline.map(|found| found.estimated_error),
+        })
+    }
+}
 
 /// Reads the clocks.
 #[derive(Debug, Default)]
 pub struct ClockCollector {
-    last: Option<ClockReading>,
-    written: Option<ClockReading>,
+    last: Option<Look>,
+    written: Option<BootNs>,
 }
 
 impl ClockCollector {
@@ -26,25 +55,26 @@ impl ClockCollector {
         Self::default()
     }
 
-    /// Takes a reading, and writes what is due of it.
-    fn take(&mut self, reading: ClockReading, is_last: bool, out: &mut Vec<Record>) {
-        let last = self.last.replace(reading);
+    /// Takes a look, and writes what is due of it.
+    fn take(&mut self, look: Look, is_last: bool, out: &mut Vec<Record>) {
+        let reading = look.reading;
+        let last = self.last.replace(look);
         // Where the wall clock would stand now, had nobody set it.
         let step = last.map(|last| {
-            let expected = ClockOffset::at(last).to_wall(reading.boot_ns);
+            let expected = ClockOffset::at(last.reading).to_wall(reading.boot_ns);
             DurationNs(reading.wall_ns.0 - expected.0)
         });
         let step = step.filter(|step| step.0.abs() >= STEP_NS);
         if step.is_some() {
-            let before = last.filter(|_| last != self.written);
-            out.extend(before.map(|before| row(before, None)));
+            let before = last.filter(|last| self.written != Some(last.reading.boot_ns));
+            out.extend(before.map(|before| before.row(None)));
         }
         let is_due = self
             .written
-            .is_none_or(|written| (reading.boot_ns - written.boot_ns).0 >= ROW_NS);
+            .is_none_or(|written| (reading.boot_ns - written).0 >= ROW_NS);
         if is_due || is_last || step.is_some() {
-            out.push(row(reading, step));
-            self.written = Some(reading);
+            out.push(look.row(step));
+            self.written = Some(reading.boot_ns);
         }
     }
 }
@@ -64,7 +94,7 @@ impl Collector for ClockCollector {
         _world: &mut World,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
-        self.take(clock::read_together(), false, out);
+        self.take(Look::now(), false, out);
         Ok(())
     }
 
@@ -74,28 +104,15 @@ impl Collector for ClockCollector {
         _world: &mut World,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
-        self.take(clock::read_together(), true, out);
+        self.take(Look::now(), true, out);
         Ok(())
     }
-}
-
-fn row(reading: ClockReading, step_ns: Option<DurationNs>) -> Record {
-    let discipline = clock::discipline();
-    Record::Clock(ClockRow {
-        ts: reading.wall_ns,
-        boot_ns: reading.boot_ns,
-        monotonic_ns: DurationNs(reading.monotonic_ns),
-        step_ns,
-        is_synchronized: discipline.map(|found| found.is_synchronized),
-        max_error_ns: discipline.map(|found| found.max_error),
-        estimated_error_ns: discipline.map(|found| found.estimated_error),
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{BootNs, WallNs};
+    use crate::model::WallNs;
 
     const SECOND: i64 = 1_000_000_000;
 
@@ -114,7 +131,11 @@ mod tests {
                 monotonic_ns: second * SECOND,
                 wall_ns: WallNs(1_000 * SECOND + second * SECOND + moved),
             };
-            collector.take(reading, second == seconds, &mut out);
+            let look = Look {
+                reading,
+                discipline: None,
+            };
+            collector.take(look, second == seconds, &mut out);
         }
         let of = |record| match record {
             Record::Clock(row) => (row.boot_ns.0 / SECOND, row.step_ns.map(|step| step.0)),
@@ -129,9 +150,9 @@ mod tests {
             rows(130, &[]),
             [(0, None), (60, None), (120, None), (130, None)]
         );
-        // Half a millisecond a second is slewing.
-        let slewed: Vec<_> = (1..20).map(|second| (second, 500_000)).collect();
-        assert_eq!(rows(20, &slewed), [(0, None), (20, None)]);
+        // A look takes a while.
+        let jitter: Vec<_> = (1..20).map(|second| (second, 20_000)).collect();
+        assert_eq!(rows(20, &jitter), [(0, None), (20, None)]);
     }
 
     #[test]

@@ -45,7 +45,9 @@ pub fn discipline() -> Option<Discipline> {
         if unsafe { libc::adjtimex(&raw mut timex) } < 0 {
             return None;
         }
-        let microseconds = |count: i64| DurationNs(count.saturating_mul(1_000));
+        // 32 bits wide on some platforms.
+        #[allow(clippy::useless_conversion)]
+        let microseconds = |count: libc::c_long| DurationNs(i64::from(count).saturating_mul(1_000));
         Some(Discipline {
             is_synchronized: timex.status & libc::STA_UNSYNC == 0,
             max_error: microseconds(timex.maxerror),

@@ -457,7 +457,10 @@ impl Session {
         for mut turn in turns {
             let collector = &mut turn.collector;
             let mut result = collector.drain(&tick, &mut self.world, &mut self.batch);
-            while result.is_ok() && collector.is_behind() {
+            for _ in 0..LAST_DRAINS_MAX {
+                if result.is_err() || !collector.is_behind() {
+                    break;
+                }
                 self.hand_over(false);
                 result = collector.drain(&tick, &mut self.world, &mut self.batch);
             }
@@ -503,6 +506,10 @@ impl Session {
         }
     }
 }
+
+/// So often what came meanwhile is taken at the end: more than the kernel can have kept, and an
+/// end also where a storm of forks goes on.
+const LAST_DRAINS_MAX: usize = 64;
 
 fn own_cgroup() -> Option<String> {
     #[cfg(target_os = "linux")]

@@ -28,7 +28,7 @@ const KEYED: Rate = Rate {
     base_bytes: 64 << 20,
     bytes_per_s: 2 << 20,
 };
-/// Rows of any other table but `mem`. Programs send up to some 100,000 marks a second in all.
+/// Rows of any other table but `mem`. Programs send up to some 100,000 marks a second and CPU.
 const OTHER: Rate = Rate {
     base_rows: 196_608,
     rows_per_s: 131_072,

@@ -33,11 +33,12 @@ struct Told {
     at_most: i64,
 }
 
-/// A tree that holds memory of every kind that several processes can hold, one after the other.
+/// A tree that holds memory of every kind that several processes can hold, one after the other:
+/// whether what is told is within its bounds, whether it is known well, and that nothing was lost.
 ///
 /// # Errors
 /// When the run itself fails.
-pub fn holdings(words: &[&str], size: u64) -> Result<Vec<Score>> {
+pub fn holdings(words: &[&str], size: u64) -> Result<[Score; 3]> {
     let group = MemoryGroup::new("memtrace-holdings", 8 << 30)?;
     let size_word = size.to_string();
     let options = ["holdings", "--bytes", &size_word, "--held", "1"];
@@ -104,7 +105,7 @@ pub fn holdings(words: &[&str], size: u64) -> Result<Vec<Score>> {
             known.case(far * 50 <= look.bytes, in_words);
         }
     }
-    Ok(vec![within, known, no_loss(&recorded)?])
+    Ok([within, known, no_loss(&recorded)?])
 }
 
 fn looks(group: &MemoryGroup, is_over: &AtomicBool) -> Result<Vec<Look>> {

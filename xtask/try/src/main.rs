@@ -6,6 +6,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
 /// Becomes `cargo run`, and so memtrace: its exit code and its signals are those of the program.
@@ -26,11 +27,11 @@ fn main() -> ExitCode {
 fn command(cargo: OsString, words: &[OsString], asks_sudo: bool) -> Command {
     let mut command = Command::new(cargo);
     command.args(["run", "--quiet", "--locked", "--profile", "quick"]);
-    command.arg("--manifest-path");
-    command.arg(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../memtrace/Cargo.toml"
-    ));
+    // As cargo says at run time: a checkout can have moved since it was built.
+    let here = std::env::var_os("CARGO_MANIFEST_DIR");
+    let here = here.unwrap_or_else(|| OsString::from(env!("CARGO_MANIFEST_DIR")));
+    let manifest = PathBuf::from(here).join("../../memtrace/Cargo.toml");
+    command.arg("--manifest-path").arg(manifest);
     if asks_sudo {
         command.args(["--config", "target.'cfg(unix)'.runner = 'sudo'"]);
     }

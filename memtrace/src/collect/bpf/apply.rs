@@ -12,7 +12,7 @@ use super::vm;
 use crate::collect::cgroup::CgroupPaths;
 use crate::collect::container_id;
 use crate::collect::procfs::command_line;
-use crate::collect::{Birth, End, Targets, Tick, World, exit_row};
+use crate::collect::{Birth, End, Process, Targets, Tick, World, exit_row};
 use crate::model::{
     BootNs, Bytes, FirstSeenBy, MemRow, MemSource, OomRow, Pages, ProcessRow, Record, Tgid,
     TitleSource, Upid,
@@ -196,7 +196,14 @@ impl Apply {
         if self.held == Some(tgid) {
             self.held = None;
         }
-        world.note_exec(upid, exec.execs);
+        // Where a later one found the ring full, or the kernel was asked between the exec and its
+        // event, it is noted already.
+        let noted = world.process(upid).and_then(Process::execs);
+        match noted {
+            Some(noted) if noted > exec.execs => return,
+            Some(noted) if noted == exec.execs => {}
+            _ => world.note_exec(upid, exec.execs),
+        }
         if let Some(process) = world.process_mut(upid) {
             let particulars = Particulars {
                 uid: exec.uid,

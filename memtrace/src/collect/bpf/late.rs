@@ -39,8 +39,10 @@ enum What {
     /// The start of a process that has ended since.
     Start(usize),
     End(usize),
-    /// The start or an exec of one that runs.
+    /// The start of one that runs.
     Running(usize),
+    /// The last exec of one that runs.
+    RunningExec(usize),
 }
 
 impl Late {
@@ -79,12 +81,17 @@ impl Late {
                     }
                 }
                 What::Running(at) => {
-                    let Some(task) = self.running.get(at) else {
-                        continue;
-                    };
-                    match current(world, Tgid(task.tgid), task.start_boot_ns) {
-                        Some(upid) => apply.seen_again(upid, task, tick, world, out),
-                        None => apply.seen(task, None, tick, world, out),
+                    if let Some(task) = self.running.get(at)
+                        && current(world, Tgid(task.tgid), task.start_boot_ns).is_none()
+                    {
+                        apply.seen(task, None, tick, world, out);
+                    }
+                }
+                What::RunningExec(at) => {
+                    if let Some(task) = self.running.get(at)
+                        && let Some(upid) = current(world, Tgid(task.tgid), task.start_boot_ns)
+                    {
+                        apply.seen_again(upid, task, tick, world, out);
                     }
                 }
             }
@@ -93,6 +100,11 @@ impl Late {
         self.running = Vec::new();
         true
     }
+}
+
+/// Behind the event of an exec, if there is one.
+fn after_exec(boot_ns: u64) -> u64 {
+    boot_ns + 1
 }
 
 impl BpfBackend {
@@ -121,18 +133,20 @@ impl BpfBackend {
             let known = current(world, Tgid(task.tgid), task.start_boot_ns);
             let known = known.and_then(|upid| world.process(upid));
             // An exec that is missing may still be in the ring.
-            let boot_ns = match known {
-                None => task.start_boot_ns,
-                Some(process) if process.execs() != Some(task.execs) => task.boot_ns,
-                Some(_) => return,
-            };
-            if task.is_member != 0 {
-                late.steps.push(Step {
-                    boot_ns,
-                    what: What::Running(late.running.len()),
-                });
-                late.running.push(*task);
+            let is_behind = known.is_none_or(|process| process.execs() != Some(task.execs));
+            if task.is_member == 0 || !is_behind {
+                return;
             }
+            let at = late.running.len();
+            let start = known
+                .is_none()
+                .then_some((task.start_boot_ns, What::Running(at)));
+            let exec =
+                (task.execs != 0).then(|| (after_exec(task.exec_boot_ns), What::RunningExec(at)));
+            let steps = start.into_iter().chain(exec);
+            late.steps
+                .extend(steps.map(|(boot_ns, what)| Step { boot_ns, what }));
+            late.running.push(*task);
         });
         // They are taken from the end of the list.
         let is_end = |step: &Step| matches!(step.what, What::End(_));

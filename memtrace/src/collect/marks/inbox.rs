@@ -130,7 +130,7 @@ impl Inbox {
             ceiling,
             memory,
             since,
-            cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u64),
+            cpus: online_cpus(),
             waiting: Mutex::default(),
         }
     }
@@ -239,6 +239,13 @@ impl Default for Inbox {
     fn default() -> Self {
         Self::new(Arc::default(), Some(Bytes(1 << 40)), BootNs(0))
     }
+}
+
+/// Of the machine: senders may run where this program may not.
+fn online_cpus() -> u64 {
+    // SAFETY: it takes a number and no pointer.
+    let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    u64::try_from(cpus).map_or(1, |cpus| cpus.max(1))
 }
 
 #[cfg(test)]

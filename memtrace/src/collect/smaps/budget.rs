@@ -52,6 +52,8 @@ pub(super) struct Meter<'a> {
     /// Above 0 and at most 1.
     pace: f64,
     between: Option<(DurationNs, Between<'a>)>,
+    /// When that is due again.
+    next_between: BootNs,
 }
 
 impl<'a> Meter<'a> {
@@ -63,6 +65,7 @@ impl<'a> Meter<'a> {
             total: DurationNs(0),
             pace: 1.0,
             between: None,
+            next_between: BootNs(0),
         }
     }
 
@@ -86,7 +89,14 @@ impl<'a> Meter<'a> {
         };
         let until = clock::boot() + time;
         loop {
-            between()?;
+            let now = clock::boot();
+            if now >= self.next_between {
+                self.next_between = now + *every;
+                let before = clock::thread_cpu();
+                between()?;
+                // It is no part of the work that rests.
+                self.metered.0 += clock::thread_cpu().0 - before.0;
+            }
             let left = until - clock::boot();
             self.stop.rest(left.min(*every))?;
             if left <= *every {

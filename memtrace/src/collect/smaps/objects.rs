@@ -99,9 +99,12 @@ pub(super) struct Objects {
     next_list: Option<BootNs>,
     /// How many files the last list had; `None` before the first.
     listed_count: Option<usize>,
-    /// When that was, and by the clock of file systems.
+    /// When that was.
     listed_at: BootNs,
-    listed_wall: Option<i64>,
+    /// When it was by the wall clock, and what the directory had as its last change.
+    listed_change: Option<(i64, i64)>,
+    /// Whether some file was empty: what is written to it changes nothing of the directory.
+    has_empty: bool,
     /// Files of /dev/shm beyond [`LISTED_MAX`], at the last list.
     left_out: i64,
 }
@@ -116,7 +119,8 @@ impl Objects {
             next_list: None,
             listed_count: None,
             listed_at: BootNs(0),
-            listed_wall: None,
+            listed_change: None,
+            has_empty: false,
             left_out: 0,
         }
     }
@@ -186,13 +190,9 @@ impl Objects {
         }
     }
 
-    /// Lists /dev/shm where that is due. Gives the recorded processes that map anything, where it
-    /// is to be found out who else maps what they don't.
-    pub(super) fn list_if_due(
-        &mut self,
-        living: &HashSet<Upid>,
-        now: BootNs,
-    ) -> Option<HashSet<Tgid>> {
+    /// Lists /dev/shm where that is due. Gives what is to be found out then: who else maps what
+    /// no recorded process does.
+    pub(super) fn list_if_due(&mut self, living: &HashSet<Upid>, now: BootNs) -> Option<Wanted> {
         let next_list = *self
             .next_list
             .get_or_insert(now + DurationNs(FIRST_LIST_NS));
@@ -204,24 +204,24 @@ impl Objects {
         }
         self.next_list = Some(now + DurationNs(LIST_NS));
         self.list(now);
-        let objects = self.objects.values();
-        let mappers = objects.clone().flat_map(|object| &object.mappers);
+        let mappers = self.objects.values().flat_map(|object| &object.mappers);
         let recorded = mappers
             .filter(|(upid, _)| living.contains(upid))
             .map(|(_, mapper)| mapper.tgid)
             .collect();
-        objects
-            .into_iter()
-            .any(Object::may_be_a_strangers)
-            .then_some(recorded)
+        let asked = self.objects.iter();
+        let asked = asked.filter(|(_, object)| object.may_be_a_strangers());
+        let asked: HashSet<Key> = asked.map(|(key, _)| *key).collect();
+        (!asked.is_empty()).then_some(Wanted { recorded, asked })
     }
 
     /// Takes who maps files of /dev/shm outside of the recording.
     pub(super) fn note_strangers(&mut self, strangers: &Strangers) {
         for (key, object) in &mut self.objects {
+            let is_asked = strangers.asked.contains(key) && object.may_be_a_strangers();
             object.has_other_mapper = match strangers.mapped.contains(key) {
                 true => Some(true),
-                false if strangers.has_refusal || !object.may_be_a_strangers() => None,
+                false if strangers.has_refusal || !is_asked => None,
                 false => Some(false),
             };
         }
@@ -281,19 +281,22 @@ impl Objects {
     /// such times by its ticks, of 10 ms at the most.
     fn has_changed(&self) -> bool {
         const TICK_NS: i64 = 10_000_000;
-        let Some(listed) = self.listed_wall else {
+        let Some((listed, changed)) = self.listed_change else {
             return true;
         };
-        let modified = fs::metadata(&self.shm_dir).map(|metadata| modified_ns(&metadata));
-        modified.is_ok_and(|modified| modified >= listed - TICK_NS)
+        let now = fs::metadata(&self.shm_dir).map(|metadata| modified_ns(&metadata));
+        self.has_empty || now.is_ok_and(|now| now != changed || now >= listed - TICK_NS)
     }
 
     /// The files in /dev/shm. One that is not mounted has none.
     pub(super) fn list(&mut self, now: BootNs) {
+        let wall = clock::read().wall_ns.0;
+        let changed = fs::metadata(&self.shm_dir).map(|metadata| modified_ns(&metadata));
         let Ok(entries) = fs::read_dir(&self.shm_dir) else {
             return;
         };
-        self.listed_wall = Some(clock::read().wall_ns.0);
+        self.listed_change = changed.ok().map(|changed| (wall, changed));
+        self.has_empty = false;
         // A list that was cut says nothing of what it does not have.
         let is_whole = |count: usize| count < LISTED_MAX;
         let looked = self.listed_count.filter(|count| is_whole(*count));
@@ -305,7 +308,11 @@ impl Objects {
             let Ok(metadata) = entry.metadata() else {
                 continue;
             };
-            if !metadata.is_file() || metadata.blocks() == 0 {
+            if !metadata.is_file() {
+                continue;
+            }
+            if metadata.blocks() == 0 {
+                self.has_empty = true;
                 continue;
             }
             let path = entry.path();
@@ -332,26 +339,34 @@ impl Objects {
     }
 }
 
+/// What is to be found out of files of /dev/shm.
+pub(super) struct Wanted {
+    recorded: HashSet<Tgid>,
+    asked: HashSet<Key>,
+}
+
 /// Who maps files of /dev/shm outside of the recording: they tell a leak from somebody else's.
 pub(super) struct Strangers {
+    asked: HashSet<Key>,
     mapped: HashSet<Key>,
     /// Some process may not be looked at.
     has_refusal: bool,
 }
 
 impl Strangers {
-    /// Looks at every process of a procfs but those that are `recorded`.
+    /// Looks at every process of a procfs but those that are recorded.
     pub(super) fn find(
         root: &Path,
-        recorded: &HashSet<Tgid>,
+        wanted: Wanted,
         meter: &mut Meter<'_>,
     ) -> Result<Self, Stopped> {
         let mut found = Self {
+            asked: wanted.asked,
             mapped: HashSet::new(),
             has_refusal: false,
         };
         for tgid in processes(root) {
-            if recorded.contains(&tgid) {
+            if wanted.recorded.contains(&tgid) {
                 continue;
             }
             match fs::read(root.join(format!("{tgid}/maps"))) {
@@ -564,9 +579,14 @@ fn is_other(path: &Path, key: Key) -> bool {
 }
 
 /// Whether a process has memory still: one that has ended has none, also before its parent has
-/// waited for it.
+/// waited for it. One whose first thread has ended has it by another.
 fn has_address_space(root: &Path, tgid: Tgid) -> bool {
-    !is_missing(&root.join(format!("{tgid}/exe")))
+    if !is_missing(&root.join(format!("{tgid}/exe"))) {
+        return true;
+    }
+    let threads = fs::read_dir(root.join(format!("{tgid}/task")));
+    let mut threads = threads.into_iter().flatten().flatten();
+    threads.any(|thread| !is_missing(&thread.path().join("exe")))
 }
 
 /// Whether a link leads nowhere because it is not there.

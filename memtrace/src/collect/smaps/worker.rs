@@ -277,9 +277,9 @@ impl Worker {
     /// What objects and files take by now.
     fn write_shared(&mut self, subjects: &[Subject], meter: &mut Meter<'_>) -> Result<(), Stopped> {
         let living = self.living(subjects);
-        let recorded = lock(&self.objects).list_if_due(&living, clock::boot());
-        if let Some(recorded) = recorded {
-            let strangers = Strangers::find(&self.root, &recorded, meter)?;
+        let wanted = lock(&self.objects).list_if_due(&living, clock::boot());
+        if let Some(wanted) = wanted {
+            let strangers = Strangers::find(&self.root, wanted, meter)?;
             lock(&self.objects).note_strangers(&strangers);
         }
         let (now, clock) = moment();

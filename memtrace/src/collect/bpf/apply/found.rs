@@ -59,12 +59,15 @@ impl Apply {
             process.row_mut().exe = None;
             process.row_mut().cmdline = held.map(str::to_owned);
             process.keep_names();
+            // Where it was followed before, its execs are told by themselves.
+            process.set_execs(if is_first_seen { task.execs } else { 0 });
             if held.is_some() {
                 let shown = process.row().cmdline.clone();
                 out.push(title(process, shown, TitleSource::First, at, tick));
             } else {
                 process.raise_peak(peak);
-                process.set_execs(task.execs);
+            }
+            if held.is_none() && process.execs() == Some(task.execs) {
                 self.unnamed.push_back(Unnamed {
                     upid,
                     at,
@@ -170,6 +173,7 @@ impl Apply {
             self.describe(process.row_mut(), &particulars, at);
             process.set_execs(0);
         }
+        // Most call it right after their fork; when it was is not kept.
         self.late_exec(upid, origin, at, tick, world, out);
     }
 
@@ -211,10 +215,22 @@ impl Apply {
         world: &mut World,
         out: &mut Vec<Record>,
     ) {
-        if world.process(upid).and_then(Process::execs) == Some(task.execs) {
+        let Some(process) = world.process_mut(upid) else {
             return;
+        };
+        match process.execs() {
+            Some(execs) if execs == task.execs => return,
+            Some(_) => {}
+            // Its program was looked up when it was found.
+            None => {
+                process.set_execs(task.execs);
+                return;
+            }
         }
-        let at = boot(task.boot_ns);
+        if self.held == Some(Tgid(task.tgid)) {
+            self.held = None;
+        }
+        let at = boot(task.exec_boot_ns);
         world.note_exec(upid, task.execs);
         if let Some(process) = world.process_mut(upid) {
             let particulars = Particulars {
@@ -233,7 +249,8 @@ impl Apply {
                 source: TitleSource::Exec,
             });
         }
-        out.push(self.mem(upid, &task.counts, at, MemSource::Exec, tick));
+        let read = boot(task.boot_ns);
+        out.push(self.mem(upid, &task.counts, read, MemSource::Snapshot, tick));
     }
 
     /// Of how many processes that ended the file they ran, and a long command line, were lost

@@ -193,6 +193,7 @@ fn an_exec_that_was_lost_is_known_by_the_end_or_by_who_still_runs() {
         tgid: TGID,
         start_boot_ns: 10,
         boot_ns: 40,
+        exec_boot_ns: 25,
         counts: counts(2),
         execs: 1,
         ..TaskSeen::new_zeroed()
@@ -203,6 +204,7 @@ fn an_exec_that_was_lost_is_known_by_the_end_or_by_who_still_runs() {
     }
     assert_eq!(bench.titles().len(), titles, "nothing was lost");
     task.execs = 3;
+    task.exec_boot_ns = 35;
     for _ in 0..2 {
         bench.seen_again(upid, &task);
     }
@@ -212,7 +214,7 @@ fn an_exec_that_was_lost_is_known_by_the_end_or_by_who_still_runs() {
         (&None, &None),
         "until it is looked up"
     );
-    assert_eq!(bench.memory().last(), Some(&(MemSource::Exec, 2)));
+    assert_eq!(bench.memory().last(), Some(&(MemSource::Snapshot, 2)));
     assert_eq!(bench.apply.unnamed.len(), 1);
 
     let mut ended = exit(TGID + 1, 0);
@@ -383,13 +385,15 @@ fn of_a_copy_that_exec_replaces_only_what_it_grew_by_counts() {
     let exec = Exec {
         header: header(TGID, 10, 25),
         is_member: 1,
+        execs: 1,
         ..Exec::new_zeroed()
     };
     bench.take(Event::Exec(exec, b"/bin/true", b""));
     assert_eq!(bench.row(TGID).inherited_rss_bytes, Some(Bytes(0)));
     assert_eq!(bench.row(TGID).peak_rss_bytes, Some(Bytes(2 * PAGE)));
     bench.take(sample(TGID, 10, 1));
-    bench.take(Event::Exec(exec, b"/bin/false", b""));
+    let again = Exec { execs: 2, ..exec };
+    bench.take(Event::Exec(again, b"/bin/false", b""));
     let peak = bench.row(TGID).peak_rss_bytes;
     assert_eq!(peak, Some(Bytes(2 * PAGE)), "the program's own peak stays");
 }

@@ -22,9 +22,9 @@ fn written_with(objects: &mut Objects, seconds: i64, living: &[Upid]) -> Vec<Shm
     let mut out = Vec::new();
     let now = BootNs(seconds * 1_000_000_000);
     let living = living.iter().copied().collect();
-    if let Some(recorded) = objects.list_if_due(&living, now) {
+    if let Some(wanted) = objects.list_if_due(&living, now) {
         let root = objects.root.clone();
-        let strangers = Strangers::find(&root, &recorded, &mut meter).unwrap();
+        let strangers = Strangers::find(&root, wanted, &mut meter).unwrap();
         objects.note_strangers(&strangers);
     }
     objects.write(&living, now, clock, &mut out);
