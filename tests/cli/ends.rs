@@ -25,10 +25,11 @@ fn the_commands_exit_code_is_passed_through_and_recorded() -> Result<()> {
                 "{backend}"
             );
             assert!(row.kernel_maxrss_bytes.is_some(), "{backend}");
-            assert!(
-                row.cmdline.is_some_and(|line| line.contains("echo $$")),
-                "{backend}"
-            );
+            let is_named = row
+                .cmdline
+                .as_deref()
+                .is_some_and(|line| line.contains("echo $$"));
+            assert!(is_named, "{backend}: {:?}", row.cmdline);
         }
     }
     Ok(())
