@@ -20,6 +20,7 @@ fn survives(kind: Hostile) -> Result<()> {
         time,
         rss_bytes,
         written_bytes,
+        ..
     } = excess;
     let is_bounded = time <= MORE_TIME && rss_bytes <= MORE_BYTES && written_bytes <= MORE_OUTPUT;
     assert!(is_bounded, "{excess:?}");

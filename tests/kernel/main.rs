@@ -225,12 +225,7 @@ mod needs_bpf {
             .filter_map(|row| row.count)
             .sum();
         assert_eq!(told, i64::try_from(unnamed)?, "{diags:#?}");
-        let path = recorded.path();
-        let report = Command::new(program::memtrace()?)
-            .arg("report")
-            .arg(path)
-            .output()?;
-        let text = String::from_utf8(report.stdout)?;
+        let text = recorded.report_text(&[])?;
         let head: Vec<&str> = text.lines().take(24).collect();
         let is_told = head
             .iter()

@@ -49,6 +49,32 @@ impl Recorded {
         place(&self.dir)
     }
 
+    /// A report of it, as text on lines that are never too short, with these words beside.
+    ///
+    /// # Errors
+    /// When the report fails, with what it said.
+    pub fn report_text(&self, words: &[&str]) -> Result<String> {
+        let output = Command::new(program::memtrace()?)
+            .arg("report")
+            .arg(self.path())
+            .args(words)
+            .env("COLUMNS", "10000")
+            .output()?;
+        if !output.status.success() {
+            bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// The same as JSON.
+    ///
+    /// # Errors
+    /// As for the text.
+    pub fn report(&self, words: &[&str]) -> Result<serde_json::Value> {
+        let text = self.report_text(&[&["--format", "json"], words].concat())?;
+        Ok(serde_json::from_str(&text)?)
+    }
+
     /// What memtrace has said.
     ///
     /// # Errors

@@ -118,23 +118,23 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 pub(crate) fn count_named(name: &str) -> Result<[usize; 2]> {
     let has_nextest = sh::capture(at_root().args(["nextest", "--version"])).is_ok();
     let names = list(has_nextest, &Chosen::Module(name.to_owned()))?;
-    let needs = needs()?.into_iter();
-    let missing: Vec<String> = needs
-        .filter(|need| need.missing.is_some())
-        .map(|need| module(&need))
-        .collect();
-    let can_not = |name: &&String| missing.iter().any(|module| name.contains(module.as_str()));
+    let missing = missing(&named(name), needs()?)?;
+    let can_not = |name: &&String| missing.iter().any(|need| name.contains(&module(need)));
     Ok([names.len(), names.iter().filter(can_not).count()])
 }
 
 /// Runs the tests that have this in their name, of those that can run here.
 pub(crate) fn run_named(name: &str) -> Result<()> {
-    run(&Args {
+    run(&named(name))
+}
+
+fn named(name: &str) -> Args {
+    Args {
         without: vec!["ray".to_owned()],
         no_root: false,
         no_skips: false,
         runner: vec![name.to_owned()],
-    })
+    }
 }
 
 /// Ray in an environment of its own, as the tests of roles look for it.

@@ -50,6 +50,21 @@ impl Amounts {
         }
     }
 
+    /// What there is beyond other amounts, by kind; nothing where there is less.
+    pub(super) fn beyond(&self, other: &Self) -> Self {
+        let rest = |amount: i64, other: i64| match (amount, other) {
+            (UNKNOWN, _) | (_, UNKNOWN) => UNKNOWN,
+            _ => (amount - other).max(0),
+        };
+        Self {
+            rss: rest(self.rss, other.rss),
+            anon: rest(self.anon, other.anon),
+            file: rest(self.file, other.file),
+            shmem: rest(self.shmem, other.shmem),
+            swap: rest(self.swap, other.swap),
+        }
+    }
+
     /// Resident memory in all.
     pub fn rss(&self) -> Option<Bytes> {
         unpack(self.rss)

@@ -295,10 +295,9 @@ impl<'a> Books<'a> {
 
     fn was_there(&self, row: &ShmObjectRow) -> bool {
         let later = row.boot_ns - self.boot_ns;
-        if row
-            .unchanged_until_boot_ns
-            .is_some_and(|until| until >= self.boot_ns)
-            && later.0 > 0
+        if later.0 > 0
+            && let Some(until) = row.unchanged_until_boot_ns
+            && until >= self.boot_ns
         {
             return false;
         }

@@ -196,6 +196,7 @@ impl<'a> Ledger<'a> {
                 })
             });
             let mut slot = Slot::new(tree, root == Some(position));
+            slot.copy_until = ledger.roster.processes[position].copy_until;
             slot.gauge = gauges.own.remove(&position).map(Box::new);
             ledger.slots.push(slot);
         }
@@ -348,7 +349,7 @@ impl<'a> Ledger<'a> {
                 self.move_to(at);
             }
             let slot = &self.slots[position];
-            let held = slot.is_present.then_some(slot.now);
+            let held = slot.is_present.then_some(slot.in_roles);
             self.roles.turn(position, group, held.as_ref(), at);
         }
     }
@@ -466,9 +467,10 @@ impl<'a> Ledger<'a> {
         if slot.is_present {
             self.totals.remove(&slot.now);
         }
-        let was = slot.is_present.then_some(slot.now);
-        self.roles
-            .change(position, was.as_ref(), amounts.as_ref(), time);
+        let was = slot.is_present.then_some(slot.in_roles);
+        let is = amounts.map(|amounts| slot.own(amounts));
+        slot.in_roles = is.unwrap_or(Amounts::NONE);
+        self.roles.change(position, was.as_ref(), is.as_ref(), time);
         let before = slot.now;
         self.held.set(position, amounts.as_ref());
         slot.now = amounts.unwrap_or(Amounts::NONE);

@@ -59,6 +59,9 @@ pub struct Process {
     pub inherited_rss_bytes: Option<Bytes>,
     /// The anonymous part of that.
     pub inherited_anon_bytes: Option<Bytes>,
+    /// Until when it was a copy of its parent, which fork made and exec replaced; `None` where it
+    /// was none, or stays one. Of what a copy holds its own is what it grew by.
+    pub(super) copy_until: Option<BootNs>,
     /// When it ended.
     pub exit_boot_ns: Option<BootNs>,
     /// How it ended.

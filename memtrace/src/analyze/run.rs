@@ -16,7 +16,7 @@ use super::moment::{Moment, MomentError};
 use super::phases::{Gauges, Noted, PhaseError, Tellings, Timeline};
 use super::reorder::{Reorder, Sample};
 use super::roster::Roster;
-use super::sharing::{Execs, Forks};
+use super::sharing::{self, Execs, Forks};
 use super::{Amounts, RowSource, books, leftovers, losses, mappings, oom, roles, surroundings};
 use crate::model::tables::{MemRow, MemSource, TitleRow, TitleSource};
 use crate::model::{BootNs, Bytes, RunInfo, RunState, Target};
@@ -105,6 +105,9 @@ where
         .filter_map(|kill| roster.find(kill.victim_upid?));
     let victims: HashSet<usize> = victims.collect();
     let programs = programs(source)?;
+    for process in &mut roster.processes {
+        process.copy_until = sharing::copy_until(process, &programs);
+    }
     let held = HeldSum::read(source, &roster, &programs, clock.start())?;
     let asked = Asked {
         instants: asked.collect(),

@@ -5,11 +5,18 @@
 //! before that.
 
 use super::process::Process;
-use crate::model::{BootNs, Upid};
+use crate::model::{BootNs, FirstSeenBy, Upid};
 use std::collections::HashMap;
 
 /// When each process executed programs under observation.
 pub(super) type Execs = HashMap<Upid, Vec<BootNs>>;
+
+/// Until when a process that fork made was a copy, by its first exec.
+pub(super) fn copy_until(process: &Process, execs: &Execs) -> Option<BootNs> {
+    let first = execs.get(&process.upid)?.iter().copied().min();
+    let is_copy = process.first_seen_by == Some(FirstSeenBy::Fork);
+    first.filter(|first| is_copy && *first > process.start_boot_ns)
+}
 
 /// Who was forked by whom, and for how long it shared its parent's pages.
 #[derive(Debug)]

@@ -34,6 +34,10 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use turns::{CLOCK_PERIOD, KEYFRAME_PERIOD, Turn};
 
+/// So often what came meanwhile is taken at the end: more than the kernel can have kept, and an
+/// end also where a storm of forks goes on.
+const LAST_DRAINS_MAX: usize = 64;
+
 /// After its command has ended a recording goes on for so long while descendants are there:
 /// most are on their way down (vLLM's workers take 1 to 2 s).
 const SETTLE: DurationNs = DurationNs(2_000_000_000);
@@ -506,10 +510,6 @@ impl Session {
         }
     }
 }
-
-/// So often what came meanwhile is taken at the end: more than the kernel can have kept, and an
-/// end also where a storm of forks goes on.
-const LAST_DRAINS_MAX: usize = 64;
 
 fn own_cgroup() -> Option<String> {
     #[cfg(target_os = "linux")]

@@ -2,12 +2,9 @@
 
 use super::book::{Score, no_loss};
 use crate::cgroup::MemoryGroup;
-use crate::program;
 use crate::recorder::{Recorded, Recorder};
 use crate::workload::Running;
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -61,7 +58,7 @@ pub fn holdings(words: &[&str], size: u64) -> Result<[Score; 3]> {
     let recorded = recorder.stop()?;
     let mut within = Score::new("what is held is within the stated bound");
     let mut known = Score::new("what has stood for a second is known to 2 %");
-    let start = report(&recorded, "peak")?["recording"]["start"]["boot_ns"]
+    let start = recorded.report(&["--at", "peak"])?["recording"]["start"]["boot_ns"]
         .as_i64()
         .context("no start")?;
     let told: Vec<Told> = looks
@@ -123,7 +120,7 @@ fn looks(group: &MemoryGroup, is_over: &AtomicBool) -> Result<Vec<Look>> {
 
 fn told(recorded: &Recorded, offset_ns: i64) -> Result<Told> {
     let moment = format!("+{:.6}s", offset_ns.max(0) as f64 / 1e9);
-    let report = report(recorded, &moment)?;
+    let report = recorded.report(&["--at", &moment])?;
     let amount = |key: &str| {
         let told = report["at"][key].as_i64();
         told.with_context(|| format!("the report has no {key} at {moment}"))
@@ -133,16 +130,4 @@ fn told(recorded: &Recorded, offset_ns: i64) -> Result<Told> {
         bytes: amount("held_bytes")?,
         at_most: amount("held_at_most_bytes")?,
     })
-}
-
-fn report(recorded: &Recorded, moment: &str) -> Result<Value> {
-    let output = Command::new(program::memtrace()?)
-        .arg("report")
-        .arg(recorded.path())
-        .args(["--format", "json", "--at", moment])
-        .output()?;
-    if !output.status.success() {
-        bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
-    }
-    Ok(serde_json::from_slice(&output.stdout)?)
 }

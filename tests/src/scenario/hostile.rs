@@ -25,6 +25,8 @@ const COMMANDS: [&str; 4] = ["report", "diff", "export", "recover"];
 pub struct Excess {
     /// Time.
     pub time: Duration,
+    /// The command that took it.
+    pub slowest: &'static str,
     /// Its peak RSS, for each recording that it reads.
     pub rss_bytes: i64,
     /// Bytes of the files that it writes.
@@ -35,8 +37,10 @@ impl Excess {
     /// The highest of each.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
+        let slower = if self.time >= other.time { self } else { other };
         Self {
-            time: self.time.max(other.time),
+            time: slower.time,
+            slowest: slower.slowest,
             rss_bytes: self.rss_bytes.max(other.rss_bytes),
             written_bytes: self.written_bytes.max(other.written_bytes),
         }
@@ -191,6 +195,7 @@ fn survives(good: &Path, what: &str, bad: &Path) -> Result<Excess> {
         let read_count = if command == "diff" { 2 } else { 1 };
         most = most.max(Excess {
             time: ran.took.saturating_sub(on_good.took),
+            slowest: command,
             rss_bytes: (ran.max_rss - on_good.max_rss) / read_count,
             written_bytes: ran.written_bytes.saturating_sub(on_good.written_bytes),
         });

@@ -4,7 +4,6 @@
 use super::book::Score;
 use super::settle::Settle;
 use crate::cgroup::MemoryGroup;
-use crate::program;
 use crate::recorder::{Recorded, Recorder, record};
 use crate::workload::{self, Running};
 use anyhow::{Context, Result, bail};
@@ -16,7 +15,6 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 use std::{io, ptr};
@@ -293,15 +291,7 @@ pub fn mortal(words: &[&str], bytes: i64, count: usize) -> Result<Vec<Score>> {
 
 /// The books of the first cgroup in a report at an instant.
 fn cgroup_ledger(recorded: &Recorded, moment: &str) -> Result<Value> {
-    let output = Command::new(program::memtrace()?)
-        .arg("report")
-        .arg(recorded.path())
-        .args(["--format", "json", "--at", moment])
-        .output()?;
-    if !output.status.success() {
-        bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
-    }
-    let report: Value = serde_json::from_slice(&output.stdout)?;
+    let report = recorded.report(&["--at", moment])?;
     let ledgers = report["at"]["ledgers"].as_array();
     let of_cgroup = ledgers
         .into_iter()

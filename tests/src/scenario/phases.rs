@@ -4,8 +4,7 @@ use super::book::Score;
 use crate::program;
 use crate::recorder::record;
 use crate::workload::{self, number};
-use anyhow::{Context, Result, bail};
-use serde_json::Value;
+use anyhow::{Context, Result};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -25,14 +24,7 @@ pub fn phases(words: &[&str]) -> Result<Vec<Score>> {
         "phases", "--steps", STEPS, "--leak", &leak, "--gap-ms", &gap,
     ];
     let recorded = record(words, &workload::command(&phases)?)?;
-    let output = Command::new(program::memtrace()?)
-        .args(["report", "-f", "json"])
-        .arg(recorded.path())
-        .output()?;
-    if !output.status.success() {
-        bail!("{}", String::from_utf8_lossy(&output.stderr));
-    }
-    let report: Value = serde_json::from_slice(&output.stdout)?;
+    let report = recorded.report(&[])?;
     let lines = report["phases"]["lines"].as_array();
     let lines = lines.context("the report has no phases")?;
     let line = |name: &str| {

@@ -144,11 +144,11 @@ fn store_counts_once(recorded: &Recorded, truth: &Value) -> Result<Vec<Score>> {
     let allocated = plasma.filter_map(|row| row.allocated_bytes);
     let highest = allocated.map(|bytes| bytes.0).max().unwrap_or(0);
     // When every reader has it mapped; the tree held it from before that on.
-    let report = self::report(recorded, &[])?;
+    let report = recorded.report(&[])?;
     let offset = &report["sum_of_rss_peak_at"]["offset_ns"];
     let offset = offset.as_i64().context("no peak of the sum of RSS")?;
     let moment = format!("+{}ms", offset / 1_000_000);
-    let report = self::report(recorded, &["--at", &moment])?;
+    let report = recorded.report(&["--at", &moment])?;
     let at = |field: &str| report["at"][field].as_i64().unwrap_or(0);
     let (once, in_rss) = (at("held_shared_bytes"), at("sum_of_shmem_bytes"));
     Ok(vec![
@@ -162,13 +162,4 @@ fn store_counts_once(recorded: &Recorded, truth: &Value) -> Result<Vec<Score>> {
             format!("{in_rss} of {size}")
         }),
     ])
-}
-
-fn report(recorded: &Recorded, words: &[&str]) -> Result<Value> {
-    let output = Command::new(program::memtrace()?)
-        .args(["report", "--format", "json"])
-        .args(words)
-        .arg(recorded.path())
-        .output()?;
-    Ok(serde_json::from_slice(&output.stdout)?)
 }

@@ -2,12 +2,10 @@
 
 use super::book::Score;
 use crate::cgroup::MemoryGroup;
-use crate::program;
-use crate::recorder::{Recorded, record};
+use crate::recorder::record;
 use crate::workload::{self, number};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde_json::Value;
-use std::process::Command;
 
 /// A process grows in a group of 300 MiB until the kernel kills another one.
 ///
@@ -25,7 +23,7 @@ pub fn scapegoat(words: &[&str]) -> Result<Vec<Score>> {
     let (victim, culprit) = (number(truth, "victim")?, number(truth, "culprit")?);
     let (held, grown) = (number(truth, "held_bytes")?, number(truth, "grown_bytes")?);
 
-    let told: Value = serde_json::from_str(&report(&recorded, "json")?)?;
+    let told: Value = recorded.report(&[])?;
     let kills = told["oom_kills"].as_array().context("no oom_kills")?;
     let kill = kills.iter().find(|kill| kill["victim_pid"] == victim);
     let kill = kill.with_context(|| format!("no kill of {victim} in {kills:?}"))?;
@@ -49,7 +47,7 @@ pub fn scapegoat(words: &[&str]) -> Result<Vec<Score>> {
             ruled_out.case(kind["is_ruled_out"] == true, || kind.to_string());
         }
     }
-    let text = report(&recorded, "text")?;
+    let text = recorded.report_text(&[])?;
     let answer = [
         format!("  {victim} "),
         " was killed because".to_owned(),
@@ -94,17 +92,4 @@ pub fn scapegoat(words: &[&str]) -> Result<Vec<Score>> {
             || text.clone(),
         ),
     ])
-}
-
-fn report(recorded: &Recorded, format: &str) -> Result<String> {
-    let output = Command::new(program::memtrace()?)
-        .arg("report")
-        .arg(recorded.path())
-        .args(["--format", format])
-        .env("COLUMNS", "10000")
-        .output()?;
-    if !output.status.success() {
-        bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
-    }
-    Ok(String::from_utf8(output.stdout)?)
 }

@@ -3,13 +3,11 @@
 
 use super::book::Score;
 use crate::cgroup::MemoryGroup;
-use crate::program;
 use crate::recorder::{Recorded, record, record_in};
 use crate::workload;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 const LIMIT_BYTES: i64 = 256 << 20;
 
@@ -99,8 +97,8 @@ pub fn staged(words: &[&str], stage: Stage) -> Result<Vec<Score>> {
             run(record(words, &group.inside(&command))?)?
         }
     };
-    let told: Value = serde_json::from_str(&report(&recorded, "json")?)?;
-    let text = report(&recorded, "text")?;
+    let told: Value = recorded.report(&[])?;
+    let text = recorded.report_text(&[])?;
     let kills = told["oom_kills"].as_array().context("no oom_kills")?;
     let is_of_group = |kill: &&Value| {
         let cgroup = kill["cgroup"].as_str().unwrap_or_default();
@@ -228,17 +226,4 @@ fn sum(found: &Value) -> Score {
         (LIMIT_BYTES / 4..=LIMIT_BYTES).contains(&sum),
         || format!("{sum}: {found}"),
     )
-}
-
-fn report(recorded: &Recorded, format: &str) -> Result<String> {
-    let output = Command::new(program::memtrace()?)
-        .arg("report")
-        .arg(recorded.path())
-        .args(["--format", format])
-        .env("COLUMNS", "10000")
-        .output()?;
-    if !output.status.success() {
-        bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
-    }
-    Ok(String::from_utf8(output.stdout)?)
 }

@@ -35,6 +35,11 @@ pub(super) struct Slot {
     pub(super) tree: Option<u32>,
     pub(super) is_root: bool,
     pub(super) is_present: bool,
+    pub(super) copy_until: Option<BootNs>,
+    /// What fork gave it, while it is a copy that exec is going to replace.
+    pub(super) given: Option<Box<Amounts>>,
+    /// What the sums by role have of it.
+    pub(super) in_roles: Amounts,
     pub(super) has_ended: bool,
     pub(super) curve: Option<Box<Series>>,
     pub(super) gauge: Option<Box<Gauge<Amounts>>>,
@@ -56,6 +61,9 @@ impl Slot {
             tree,
             is_root,
             is_present: false,
+            copy_until: None,
+            given: None,
+            in_roles: Amounts::NONE,
             has_ended: false,
             curve: None,
             gauge: None,
@@ -69,12 +77,25 @@ impl Slot {
             self.first_boot_ns = boot_ns;
             self.changed_boot_ns = boot_ns;
         }
+        if !self.copy_until.is_some_and(|until| boot_ns < until) {
+            self.given = None;
+        } else if self.row_count == 0 {
+            self.given = Some(Box::new(amounts));
+        }
         self.row_count = self.row_count.saturating_add(1);
+        let own = self.own(amounts);
         // None < Some: any known amount is above the unknown one.
-        if amounts.rss() > self.highest.rss() {
-            self.highest = amounts;
+        if own.rss() > self.highest.rss() {
+            self.highest = own;
             self.highest_boot_ns = boot_ns;
         }
+    }
+
+    /// Its own part of what it holds: of a copy that exec replaces what it grew by since the fork,
+    /// for the rest are its parent's pages.
+    pub(super) fn own(&self, amounts: Amounts) -> Amounts {
+        let given = self.given.as_deref();
+        given.map_or(amounts, |given| amounts.beyond(given))
     }
 
     pub(super) fn hold_until(&mut self, time: BootNs) {

@@ -2,9 +2,10 @@
 
 use super::*;
 use crate::analyze::golden::{Script, boot, mem_row, upid};
+use crate::analyze::peak::Bound;
 use crate::analyze::{Analysis, Basis, Verdict};
 use crate::model::tables::{TitleRow, TitleSource};
-use crate::model::{Tgid, WallNs};
+use crate::model::{Record, Tgid, WallNs};
 
 fn role<'a>(analysis: &'a Analysis, name: &str) -> Option<&'a RoleFinding> {
     analysis.roles.iter().find(|role| &*role.name == name)
@@ -89,6 +90,32 @@ fn what_a_program_held_before_an_exec_is_its_own_roles() {
     assert_eq!(peak(&analysis, "rollout"), Some(300));
     assert!(peak(&analysis, "sleep") >= Some(5));
     assert_eq!(&*analysis.processes[1].name, "rollout");
+}
+
+#[test]
+fn of_a_copy_that_exec_replaces_only_what_it_grew_by_is_its_own_and_its_roles() {
+    let mut run = Script::command(&["a"], 100.0);
+    run.process(1, None, 0.0, "a");
+    run.mem(1, 0.5, [600.0, 0.0, 0.0]);
+    run.process(2, Some(1), 1.0, "cc x.c");
+    // It was named when it was entered; its exec came later.
+    run.rows
+        .0
+        .retain(|record| !matches!(record, Record::Title(row) if row.upid == upid(Tgid(2))));
+    run.exec(2, 1.5, "cc x.c");
+    for (at, mib) in [(1.0, 600.0), (1.2, 607.0), (1.5, 1.0), (2.0, 5.0)] {
+        run.mem(2, at, [mib, 0.0, 0.0]);
+    }
+    run.edit(2, |row| row.peak_rss_bytes = Some(Bytes(7 << 20)));
+    let analysis = run.analyzed(None);
+    let child = &analysis.processes[1];
+    assert_eq!(child.peak.rss_bytes, Some(Bytes(7 << 20)));
+    assert_ne!(
+        child.peak.bound,
+        Bound::AtLeast,
+        "it was never seen above that"
+    );
+    assert_eq!(peak(&analysis, "cc"), Some(7));
 }
 
 #[test]

@@ -18,7 +18,8 @@ use crate::model::{
     TitleSource, Upid,
 };
 use memtrace_abi::{
-    Comm, Counts, Ended, EndedKey, Exec, Exit, Fork, Oom, Sample, SampleCause, VmCall, VmTotals,
+    Comm, Counts, Ended, EndedKey, Exec, Exit, Fork, Oom, Origin, Sample, SampleCause, TaskSeen,
+    VmCall, VmTotals,
 };
 use names::{executed_file, title};
 use std::collections::VecDeque;
@@ -57,6 +58,24 @@ struct Particulars<'a> {
     cgroup_id: u64,
     comm: &'a [u8],
 }
+
+/// Every event, and what the kernel keeps, names them alike.
+macro_rules! particulars_of {
+    ($($event:ty),+) => {
+        $(impl<'a> From<&'a $event> for Particulars<'a> {
+            fn from(event: &'a $event) -> Self {
+                Self {
+                    uid: event.uid,
+                    ns_tgid: event.ns_tgid,
+                    cgroup_id: event.cgroup_id,
+                    comm: &event.comm,
+                }
+            }
+        })+
+    };
+}
+
+particulars_of!(Fork, Exec, TaskSeen, Origin);
 
 impl Apply {
     pub(super) fn new(peaks: Peaks, cgroups: Option<CgroupPaths>) -> Self {
@@ -155,13 +174,7 @@ impl Apply {
         };
         let upid = world.enter(birth, at);
         if let Some(process) = world.process_mut(upid) {
-            let particulars = Particulars {
-                uid: fork.uid,
-                ns_tgid: fork.ns_tgid,
-                cgroup_id: fork.cgroup_id,
-                comm: &fork.comm,
-            };
-            self.describe(process.row_mut(), &particulars, at);
+            self.describe(process.row_mut(), &fork.into(), at);
             // Nothing, where it borrows its parent's address space until it calls exec.
             let bytes = |pages| Some(Pages(pages).to_bytes(self.peaks.page_size));
             let row = process.row_mut();
@@ -199,19 +212,13 @@ impl Apply {
         // Where a later one found the ring full, or the kernel was asked between the exec and its
         // event, it is noted already.
         let noted = world.process(upid).and_then(Process::execs);
-        match noted {
-            Some(noted) if noted > exec.execs => return,
-            Some(noted) if noted == exec.execs => {}
+        match noted.map(|noted| later_execs(noted, exec.execs)) {
+            Some(0) => {}
+            Some(later) if later > 0 => return,
             _ => world.note_exec(upid, exec.execs),
         }
         if let Some(process) = world.process_mut(upid) {
-            let particulars = Particulars {
-                uid: exec.uid,
-                ns_tgid: exec.ns_tgid,
-                cgroup_id: exec.cgroup_id,
-                comm: &exec.comm,
-            };
-            self.describe(process.row_mut(), &particulars, at);
+            self.describe(process.row_mut(), &exec.into(), at);
             let row = process.row_mut();
             row.exe = executed_file(tgid, path);
             // An argument area that was not resident reads as nothing; /proc faults it in.
@@ -481,6 +488,11 @@ impl Apply {
 
 pub(super) fn boot(ns: u64) -> BootNs {
     BootNs(ns.cast_signed())
+}
+
+/// By how many execs the first number is later than the second; the kernel counts them in 16 bits.
+fn later_execs(noted: u32, told: u32) -> i16 {
+    (noted.wrapping_sub(told) as u16).cast_signed()
 }
 
 #[cfg(test)]

@@ -133,7 +133,7 @@ impl BpfBackend {
             let known = current(world, Tgid(task.tgid), task.start_boot_ns);
             let known = known.and_then(|upid| world.process(upid));
             // An exec that is missing may still be in the ring.
-            let is_behind = known.is_none_or(|process| process.execs() != Some(task.execs));
+            let is_behind = known.is_none_or(|process| process.execs().unwrap_or(0) != task.execs);
             if task.is_member == 0 || !is_behind {
                 return;
             }

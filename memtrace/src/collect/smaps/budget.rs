@@ -40,7 +40,7 @@ impl Budget {
     }
 }
 
-/// What is done while a meter rests.
+/// What is done between two pieces of work.
 type Between<'a> = Box<dyn FnMut() -> Result<(), Stopped> + 'a>;
 
 /// Meters the CPU time of this thread against a budget, and rests where it is used up.
@@ -69,8 +69,8 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// The same with something that is done so often however long it has to rest: little, for it
-    /// waits for no budget.
+    /// The same with something that is done so often, between two pieces of work and while it rests:
+    /// little, for it waits for no budget.
     pub(super) fn with_between(
         self,
         every: DurationNs,
@@ -84,25 +84,33 @@ impl<'a> Meter<'a> {
 
     /// Rests so long.
     pub(super) fn rest(&mut self, time: DurationNs) -> Result<(), Stopped> {
-        let Some((every, between)) = &mut self.between else {
-            return self.stop.rest(time);
-        };
         let until = clock::boot() + time;
         loop {
-            let now = clock::boot();
-            if now >= self.next_between {
-                self.next_between = now + *every;
-                let before = clock::thread_cpu();
-                between()?;
-                // It is no part of the work that rests.
-                self.metered.0 += clock::thread_cpu().0 - before.0;
-            }
+            self.do_between()?;
             let left = until - clock::boot();
-            self.stop.rest(left.min(*every))?;
-            if left <= *every {
+            let step = self.between.as_ref().map_or(left, |(every, _)| *every);
+            self.stop.rest(left.min(step))?;
+            if left <= step {
                 return Ok(());
             }
         }
+    }
+
+    /// Does what is to be done in between, where it is due.
+    fn do_between(&mut self) -> Result<(), Stopped> {
+        let now = clock::boot();
+        if now < self.next_between {
+            return Ok(());
+        }
+        let Some((every, between)) = &mut self.between else {
+            return Ok(());
+        };
+        self.next_between = now + *every;
+        let before = clock::thread_cpu();
+        between()?;
+        // It is no part of the work that is metered.
+        self.metered.0 += clock::thread_cpu().0 - before.0;
+        Ok(())
     }
 
     /// Called between two pieces of work, with no lock of another process held.
@@ -114,7 +122,7 @@ impl<'a> Meter<'a> {
         let charged = DurationNs((cost.0 as f64 / self.pace) as i64);
         match self.budget.spend(charged, clock::boot()) {
             Some(rest) => self.rest(rest),
-            None => Ok(()),
+            None => self.do_between(),
         }
     }
 

@@ -7,7 +7,8 @@
 //! hold the lock for a short time only: `text` (of smaps) where the process is small, `pagemap`
 //! in pieces where it is large. `mappings` and `tally` are what both have in common.
 //! What readings show of shared objects and of files is followed by `objects` and `files`;
-//! `descriptors` looks who has shared memory open and does not map it.
+//! `descriptors` looks who has shared memory open and does not map it, `other_mappers` who maps it
+//! outside of the recording.
 
 mod backings;
 mod budget;
@@ -19,6 +20,7 @@ mod families;
 mod files;
 mod mappings;
 mod objects;
+mod other_mappers;
 mod pagemap;
 mod queue;
 mod rows;
@@ -33,5 +35,6 @@ mod worker;
 pub use collector::{SmapsCollector, SmapsOptions};
 pub(in crate::collect) use families::recognise;
 pub(in crate::collect) use mappings::{Device, Header};
-pub(in crate::collect) use objects::{Key, key_of, processes};
+pub(in crate::collect) use objects::{Key, key_of};
+pub(in crate::collect) use other_mappers::processes;
 pub(in crate::collect) use sysv::segments;

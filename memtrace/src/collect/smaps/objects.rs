@@ -3,10 +3,10 @@
 //! They are asked for their size through a mapping of a living process (map_files), never
 //! through a descriptor of our own that is kept: that would keep a deleted one alive.
 
-use super::budget::{Meter, Stopped};
 use super::families::recognise;
 use super::files::Open;
-use super::mappings::{Device, Header};
+use super::mappings::Device;
+use super::other_mappers::{OtherMappers, Wanted};
 use super::sysv::{Segment, segments};
 use super::tally::{Class, Tally, class};
 use super::worker::Subject;
@@ -210,18 +210,18 @@ impl Objects {
             .map(|(_, mapper)| mapper.tgid)
             .collect();
         let asked = self.objects.iter();
-        let asked = asked.filter(|(_, object)| object.may_be_a_strangers());
+        let asked = asked.filter(|(_, object)| object.is_unmapped_file());
         let asked: HashSet<Key> = asked.map(|(key, _)| *key).collect();
         (!asked.is_empty()).then_some(Wanted { recorded, asked })
     }
 
     /// Takes who maps files of /dev/shm outside of the recording.
-    pub(super) fn note_strangers(&mut self, strangers: &Strangers) {
+    pub(super) fn note_other_mappers(&mut self, others: &OtherMappers) {
         for (key, object) in &mut self.objects {
-            let is_asked = strangers.asked.contains(key) && object.may_be_a_strangers();
-            object.has_other_mapper = match strangers.mapped.contains(key) {
+            let is_asked = others.asked.contains(key) && object.is_unmapped_file();
+            object.has_other_mapper = match others.mapped.contains(key) {
                 true => Some(true),
-                false if strangers.has_refusal || !is_asked => None,
+                false if others.has_refusal || !is_asked => None,
                 false => Some(false),
             };
         }
@@ -264,7 +264,7 @@ impl Objects {
         }
         let mut gone = Vec::new();
         for (key, object) in &mut self.objects {
-            if !object.may_be_a_strangers() {
+            if !object.is_unmapped_file() {
                 continue;
             }
             let state = object.look(&self.root, *key, None);
@@ -339,51 +339,6 @@ impl Objects {
     }
 }
 
-/// What is to be found out of files of /dev/shm.
-pub(super) struct Wanted {
-    recorded: HashSet<Tgid>,
-    asked: HashSet<Key>,
-}
-
-/// Who maps files of /dev/shm outside of the recording: they tell a leak from somebody else's.
-pub(super) struct Strangers {
-    asked: HashSet<Key>,
-    mapped: HashSet<Key>,
-    /// Some process may not be looked at.
-    has_refusal: bool,
-}
-
-impl Strangers {
-    /// Looks at every process of a procfs but those that are recorded.
-    pub(super) fn find(
-        root: &Path,
-        wanted: Wanted,
-        meter: &mut Meter<'_>,
-    ) -> Result<Self, Stopped> {
-        let mut found = Self {
-            asked: wanted.asked,
-            mapped: HashSet::new(),
-            has_refusal: false,
-        };
-        for tgid in processes(root) {
-            if wanted.recorded.contains(&tgid) {
-                continue;
-            }
-            match fs::read(root.join(format!("{tgid}/maps"))) {
-                Ok(text) => found.mapped.extend(
-                    text.split(|byte| *byte == b'\n')
-                        .filter_map(Header::parse)
-                        .filter(|header| header.path.starts_with(b"/dev/shm/"))
-                        .map(|header| (header.device, header.inode)),
-                ),
-                Err(error) => found.has_refusal |= error.kind() == io::ErrorKind::PermissionDenied,
-            }
-            meter.pause()?;
-        }
-        Ok(found)
-    }
-}
-
 /// The objects, whoever else has them.
 pub(super) fn lock(objects: &Mutex<Objects>) -> MutexGuard<'_, Objects> {
     objects.lock().unwrap_or_else(PoisonError::into_inner)
@@ -407,7 +362,7 @@ impl Object {
     }
 
     /// Whether it is a file that nobody recorded maps.
-    fn may_be_a_strangers(&self) -> bool {
+    fn is_unmapped_file(&self) -> bool {
         self.listed.is_some() && self.mappers.is_empty()
     }
 
@@ -443,9 +398,7 @@ impl Object {
         if !is_due {
             return false;
         }
-        let mut row = self.row(key, &state, now, clock);
-        row.unchanged_until_boot_ns = looked;
-        out.push(Record::ShmObject(row));
+        out.push(Record::ShmObject(self.row(key, &state, looked, now, clock)));
         let is_held = !self.mappers.is_empty() || !self.openers.is_empty();
         let takes_nothing = state
             .allocated
@@ -539,7 +492,14 @@ impl Object {
         segment
     }
 
-    fn row(&self, key: Key, state: &State, now: BootNs, clock: ClockOffset) -> ShmObjectRow {
+    fn row(
+        &self,
+        key: Key,
+        state: &State,
+        looked: Option<BootNs>,
+        now: BootNs,
+        clock: ClockOffset,
+    ) -> ShmObjectRow {
         let (family, creator) = self.name.as_deref().map(recognise).unwrap_or_default();
         let listed: Vec<String> = state
             .mappers
@@ -564,7 +524,7 @@ impl Object {
             mappers: listed.join(" "),
             first_mapper_upid: self.first_mapper,
             first_opener_upid: state.opener,
-            unchanged_until_boot_ns: None,
+            unchanged_until_boot_ns: looked,
             has_other_mapper: state.has_other_mapper,
         }
     }
@@ -606,13 +566,6 @@ fn modified_ns(metadata: &fs::Metadata) -> i64 {
 
 fn amount(bytes: u64) -> Option<Bytes> {
     i64::try_from(bytes).ok().map(Bytes)
-}
-
-/// Every process of a procfs.
-pub(in crate::collect) fn processes(root: &Path) -> Vec<Tgid> {
-    let entries = fs::read_dir(root).into_iter().flatten().flatten();
-    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Tgid));
-    ids.collect()
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use super::budget::{Meter, Stop, Stopped};
 use super::descriptors::Descriptors;
 use super::facts::{Status, statm};
 use super::files::Files;
-use super::objects::{Objects, Strangers, lock};
+use super::objects::{Objects, lock};
+use super::other_mappers::OtherMappers;
 use super::pagemap::{self, Counters, Look, PageFiles};
 use super::queue::{self, Held, Last};
 use super::rows::{How, Moment, Reading};
@@ -107,6 +108,10 @@ impl Found {
 
 /// What was found, and the room that it takes until the session has it.
 pub(super) type Told = (Found, Share);
+
+fn living(subjects: &[Subject]) -> HashSet<Upid> {
+    subjects.iter().map(|subject| subject.upid).collect()
+}
 
 /// Now, and how to tell wall time from it.
 fn moment() -> (BootNs, ClockOffset) {
@@ -229,7 +234,7 @@ impl Worker {
         while turn().is_ok() {}
         // What is left when all that used it has ended.
         let (now, clock) = moment();
-        let living = self.living(&self.subjects());
+        let living = living(&self.subjects());
         let mut rows = Vec::new();
         lock(&self.objects).write(&living, now, clock, &mut rows);
         let _ = self.teller.tell_shared(rows);
@@ -276,11 +281,11 @@ impl Worker {
 
     /// What objects and files take by now.
     fn write_shared(&mut self, subjects: &[Subject], meter: &mut Meter<'_>) -> Result<(), Stopped> {
-        let living = self.living(subjects);
+        let living = living(subjects);
         let wanted = lock(&self.objects).list_if_due(&living, clock::boot());
         if let Some(wanted) = wanted {
-            let strangers = Strangers::find(&self.root, wanted, meter)?;
-            lock(&self.objects).note_strangers(&strangers);
+            let others = OtherMappers::find(&self.root, wanted, meter)?;
+            lock(&self.objects).note_other_mappers(&others);
         }
         let (now, clock) = moment();
         let mut rows = Vec::new();
@@ -296,10 +301,6 @@ impl Worker {
             self.teller.tell(Found::LeftOut(what, count))?;
         }
         self.teller.tell_shared(rows)
-    }
-
-    fn living(&self, subjects: &[Subject]) -> HashSet<Upid> {
-        subjects.iter().map(|subject| subject.upid).collect()
     }
 
     fn subjects(&self) -> Arc<Vec<Subject>> {

@@ -1,7 +1,7 @@
 //! Processes that no event of their start told: found running, or known by their end alone.
 
 use super::names::{comm_text, title};
-use super::{Apply, Particulars, Unnamed, boot};
+use super::{Apply, Unnamed, boot};
 use crate::collect::bpf::attach::{current, identity};
 use crate::collect::bpf::peaks::Seen;
 use crate::collect::procfs::command_line;
@@ -48,13 +48,7 @@ impl Apply {
             .peaks
             .of_kernel(task.hiwater_pages, &task.counts, Seen::NEVER);
         if let Some(process) = world.process_mut(upid) {
-            let particulars = Particulars {
-                uid: task.uid,
-                ns_tgid: task.ns_tgid,
-                cgroup_id: task.cgroup_id,
-                comm: &task.comm,
-            };
-            self.describe(process.row_mut(), &particulars, at);
+            self.describe(process.row_mut(), &task.into(), at);
             // It may have called exec since it was forked.
             process.row_mut().exe = None;
             process.row_mut().cmdline = held.map(str::to_owned);
@@ -164,13 +158,7 @@ impl Apply {
         };
         let upid = world.enter(birth, at);
         if let Some(process) = world.process_mut(upid) {
-            let particulars = Particulars {
-                uid: origin.uid,
-                ns_tgid: origin.ns_tgid,
-                cgroup_id: origin.cgroup_id,
-                comm: &origin.comm,
-            };
-            self.describe(process.row_mut(), &particulars, at);
+            self.describe(process.row_mut(), &origin.into(), at);
             process.set_execs(0);
         }
         // Most call it right after their fork; when it was is not kept.
@@ -233,13 +221,7 @@ impl Apply {
         let at = boot(task.exec_boot_ns);
         world.note_exec(upid, task.execs);
         if let Some(process) = world.process_mut(upid) {
-            let particulars = Particulars {
-                uid: task.uid,
-                ns_tgid: task.ns_tgid,
-                cgroup_id: task.cgroup_id,
-                comm: &task.comm,
-            };
-            self.describe(process.row_mut(), &particulars, at);
+            self.describe(process.row_mut(), &task.into(), at);
             let row = process.row_mut();
             row.exe = None;
             row.cmdline = None;

@@ -114,6 +114,15 @@ fn sample(tgid: u32, start_boot_ns: u64, pages: i64) -> Event<'static> {
     })
 }
 
+fn exec(tgid: u32, execs: u32) -> Exec {
+    Exec {
+        header: header(tgid, 10, 25),
+        is_member: 1,
+        execs,
+        ..Exec::new_zeroed()
+    }
+}
+
 fn exit(tgid: u32, wait_status: i32) -> Exit {
     Exit {
         header: header(tgid, 10, 30),
@@ -180,13 +189,7 @@ fn an_exec_that_was_lost_is_known_by_the_end_or_by_who_still_runs() {
     bench.take(fork(TGID, 0, 0));
     bench.take(fork(TGID + 1, TGID, 0));
     for tgid in [TGID, TGID + 1] {
-        let exec = Exec {
-            header: header(tgid, 10, 25),
-            is_member: 1,
-            execs: 1,
-            ..Exec::new_zeroed()
-        };
-        bench.take(Event::Exec(exec, b"/bin/sh", b"sh\0-c\0true"));
+        bench.take(Event::Exec(exec(tgid, 1), b"/bin/sh", b"sh\0-c\0true"));
     }
     let upid = bench.row(TGID).upid;
     let mut task = TaskSeen {
@@ -228,6 +231,17 @@ fn an_exec_that_was_lost_is_known_by_the_end_or_by_who_still_runs() {
         ("true", Some("true -x"))
     );
     assert_eq!(bench.apply.take_unnamed(), 1);
+}
+
+#[test]
+fn an_exec_that_comes_behind_a_later_one_changes_nothing_also_where_the_count_begins_anew() {
+    assert_eq!([later_execs(3, 3), later_execs(3, 1)], [0, 2]);
+    assert_eq!([later_execs(1, 3), later_execs(65_535, 1)], [-2, -2]);
+    let mut bench = Bench::new();
+    bench.take(fork(TGID, 0, 0));
+    bench.take(Event::Exec(exec(TGID, 2), b"/bin/sh", b"sh"));
+    bench.take(Event::Exec(exec(TGID, 1), b"/bin/env", b"env\0sh"));
+    assert_eq!(bench.row(TGID).cmdline.as_deref(), Some("sh"));
 }
 
 #[test]
@@ -382,18 +396,11 @@ fn of_a_copy_that_exec_replaces_only_what_it_grew_by_counts() {
     assert_eq!(bench.row(TGID).inherited_rss_bytes, Some(Bytes(5 * PAGE)));
     bench.take(sample(TGID, 10, 7));
     assert_eq!(bench.row(TGID).peak_rss_bytes, Some(Bytes(7 * PAGE)));
-    let exec = Exec {
-        header: header(TGID, 10, 25),
-        is_member: 1,
-        execs: 1,
-        ..Exec::new_zeroed()
-    };
-    bench.take(Event::Exec(exec, b"/bin/true", b""));
+    bench.take(Event::Exec(exec(TGID, 1), b"/bin/true", b""));
     assert_eq!(bench.row(TGID).inherited_rss_bytes, Some(Bytes(0)));
     assert_eq!(bench.row(TGID).peak_rss_bytes, Some(Bytes(2 * PAGE)));
     bench.take(sample(TGID, 10, 1));
-    let again = Exec { execs: 2, ..exec };
-    bench.take(Event::Exec(again, b"/bin/false", b""));
+    bench.take(Event::Exec(exec(TGID, 2), b"/bin/false", b""));
     let peak = bench.row(TGID).peak_rss_bytes;
     assert_eq!(peak, Some(Bytes(2 * PAGE)), "the program's own peak stays");
 }

@@ -1,7 +1,7 @@
 //! Objects as they come, lose their names and go.
 
-use super::super::budget::Stop;
-use super::super::mappings::Backing;
+use super::super::budget::{Meter, Stop};
+use super::super::mappings::{Backing, Header};
 use super::*;
 use crate::model::{ClockReading, WallNs};
 use std::os::fd::AsRawFd;
@@ -24,8 +24,8 @@ fn written_with(objects: &mut Objects, seconds: i64, living: &[Upid]) -> Vec<Shm
     let living = living.iter().copied().collect();
     if let Some(wanted) = objects.list_if_due(&living, now) {
         let root = objects.root.clone();
-        let strangers = Strangers::find(&root, wanted, &mut meter).unwrap();
-        objects.note_strangers(&strangers);
+        let others = OtherMappers::find(&root, wanted, &mut meter).unwrap();
+        objects.note_other_mappers(&others);
     }
     objects.write(&living, now, clock, &mut out);
     let row = |record| match record {
