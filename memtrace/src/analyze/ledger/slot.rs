@@ -77,7 +77,7 @@ impl Slot {
             self.first_boot_ns = boot_ns;
             self.changed_boot_ns = boot_ns;
         }
-        if !self.copy_until.is_some_and(|until| boot_ns < until) {
+        if self.copy_until.is_none_or(|until| boot_ns >= until) {
             self.given = None;
         } else if self.row_count == 0 {
             self.given = Some(Box::new(amounts));
