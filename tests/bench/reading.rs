@@ -10,8 +10,8 @@ use memtrace::model::{
     WallNs,
 };
 use memtrace::store::Writer;
-use memtrace_tests::program;
 use memtrace_tests::scenario::{self, Excess, Hostile};
+use memtrace_tests::{own_peak, program};
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -92,12 +92,6 @@ fn read(effort: Effort, words: impl Fn(&Path) -> Vec<&OsStr>) -> Result<(i64, [E
     let recording = dir.path().join("recording");
     let rows = effort.pick(1_000_000, 10_000_000);
     write(&recording, rows / PROCESSES).context("failed to write the recording")?;
-    // Until its exec a child counts as its own peak what this process has resident.
-    #[cfg(target_env = "gnu")]
-    // SAFETY: it gives free memory back to the kernel, and takes no pointer.
-    unsafe {
-        libc::malloc_trim(0)
-    };
     let words = words(dir.path());
     let (mut seconds, mut mebibytes) = (Vec::new(), Vec::new());
     for _ in 0..effort.pick(1, 5) {
@@ -113,6 +107,7 @@ fn read(effort: Effort, words: impl Fn(&Path) -> Vec<&OsStr>) -> Result<(i64, [E
 
 /// Wall time in seconds and peak RSS in MiB of one run.
 fn run(words: &[&OsStr], recording: &Path) -> Result<(f64, f64)> {
+    own_peak::forget();
     let start = Instant::now();
     let child = Command::new(program::memtrace()?)
         .args(words)

@@ -4,6 +4,7 @@
 pub mod cgroup;
 pub mod gpu;
 pub mod need;
+pub mod own_peak;
 pub mod program;
 pub mod recorder;
 pub mod scenario;

@@ -37,6 +37,8 @@ pub(super) struct Series {
     width_ns: i64,
     capacity: usize,
     buckets: Vec<Bucket>,
+    /// The bucket that was last added to, and where it begins and ends.
+    latest: (usize, i64, i64),
 }
 
 impl Series {
@@ -47,6 +49,7 @@ impl Series {
             width_ns: FIRST_WIDTH_NS,
             capacity: capacity.max(2),
             buckets: Vec::new(),
+            latest: (0, 0, 0),
         }
     }
 
@@ -56,13 +59,20 @@ impl Series {
         if to.0 <= from {
             return;
         }
+        // Most rows come long before the bucket is over.
+        let (index, begin, end) = self.latest;
+        if from >= begin && to.0 <= end {
+            return self.add(index, (to.0 - from) as f64 / 1e9, bytes as f64);
+        }
         let last_ns = to.0 - 1 - self.start_ns;
         while last_ns / self.width_ns >= self.capacity as i64 {
             self.widen();
         }
         while from < to.0 {
             let index = (from - self.start_ns) / self.width_ns;
-            let bucket_end = self.start_ns + (index + 1) * self.width_ns;
+            let begin = self.start_ns + index * self.width_ns;
+            let bucket_end = begin + self.width_ns;
+            self.latest = (index as usize, begin, bucket_end);
             let until = bucket_end.min(to.0);
             self.add(index as usize, (until - from) as f64 / 1e9, bytes as f64);
             from = until;
@@ -81,6 +91,7 @@ impl Series {
 
     fn widen(&mut self) {
         self.width_ns *= 2;
+        self.latest = (0, 0, 0);
         self.buckets = self
             .buckets
             .chunks(2)

@@ -1,6 +1,7 @@
 //! Recordings that someone made to do harm: whatever stands in place of a file or a folder, and
 //! whatever the rows say, each command ends soon, with the rest or with an error.
 
+use crate::own_peak;
 use crate::program;
 use crate::recorder::{Recorded, Recorder, record};
 use anyhow::{Context, Result, ensure};
@@ -120,6 +121,7 @@ fn run(command: &str, dir: &Path) -> Result<Ran> {
     };
     memtrace.stdin(Stdio::null());
     memtrace.stdout(file.try_clone()?).stderr(file);
+    own_peak::forget();
     let start = Instant::now();
     let mut child = memtrace.spawn()?;
     let pid = i32::try_from(child.id())?;

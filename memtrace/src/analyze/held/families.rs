@@ -139,12 +139,15 @@ impl Families {
             self.members.resize(process + 1, Member::default());
         }
         let was_present = self.members[process].is_present;
-        if was_present {
-            self.leave(process, anon.is_none());
-        }
         let Some(anon) = anon else {
+            if was_present {
+                self.leave(process);
+            }
             return;
         };
+        if was_present {
+            return self.change(process, anon.0);
+        }
         let member = &mut self.members[process];
         member.anon = anon.0;
         let stay = *member.stay.get_or_insert(0);
@@ -152,7 +155,7 @@ impl Families {
         if !is_founder {
             self.members[process].inherited.get_or_insert(anon.0);
         }
-        self.enter(process, !was_present);
+        self.enter(process);
     }
 
     /// What all hold.
@@ -163,12 +166,12 @@ impl Families {
     fn exec(&mut self, process: usize) {
         let was_present = self.members[process].is_present;
         if was_present {
-            self.leave(process, true);
+            self.leave(process);
         }
         let member = &mut self.members[process];
         member.stay = Some(member.stay.map_or(1, |stay| stay + 1));
         if was_present {
-            self.enter(process, true);
+            self.enter(process);
         }
     }
 
@@ -192,8 +195,28 @@ impl Families {
         (member.anon - inherited).max(0)
     }
 
-    /// Puts a member in; one that only changed what it holds is not new.
-    fn enter(&mut self, process: usize, is_new: bool) {
+    /// A member holds something else.
+    fn change(&mut self, process: usize, anon: i64) {
+        let stay = self.present(process);
+        let place = stay.filter(|stay| !stay.is_replaced);
+        let place = place.map(|stay| stay.family as usize);
+        let before = place.map_or_else(Held::default, |place| self.held_by(place));
+        let grown_before = self.grown(process);
+        let more = anon - std::mem::replace(&mut self.members[process].anon, anon);
+        let grown = self.grown(process) - grown_before;
+        let after = match place {
+            Some(place) => {
+                self.families[place].anon += more;
+                self.families[place].grown += grown;
+                self.held_by(place)
+            }
+            None => Held::exact(if stay.is_some() { grown } else { more }),
+        };
+        self.sum = self.sum.minus(before).plus(after);
+    }
+
+    /// Puts a member in.
+    fn enter(&mut self, process: usize) {
         self.members[process].is_present = true;
         let grown = self.grown(process);
         let Some(stay) = self.present(process) else {
@@ -207,7 +230,7 @@ impl Families {
         let place = stay.family as usize;
         let before = self.held_by(place);
         let family = &mut self.families[place];
-        if is_new && family.members.len() == 1 {
+        if family.members.len() == 1 {
             // A fork copies no page.
             family.last = Held::default();
             family.certain_then = family.anon;
@@ -218,8 +241,8 @@ impl Families {
         self.sum = self.sum.minus(before).plus(self.held_by(place));
     }
 
-    /// Takes a member out; it comes back with another amount where it is not `for_good`.
-    fn leave(&mut self, process: usize, for_good: bool) {
+    /// Takes a member out.
+    fn leave(&mut self, process: usize) {
         self.members[process].is_present = false;
         let (anon, grown) = (self.members[process].anon, self.grown(process));
         let Some(stay) = self.present(process) else {
@@ -234,10 +257,8 @@ impl Families {
         let before = self.held_by(place);
         let family = &mut self.families[place];
         family.members.remove(&process);
-        if for_good {
-            // With it went the pages that it alone had.
-            family.last.at_least = Bytes(0);
-        }
+        // With it went the pages that it alone had.
+        family.last.at_least = Bytes(0);
         family.anon -= anon;
         family.grown -= grown;
         self.sum = self.sum.minus(before).plus(self.held_by(place));

@@ -21,6 +21,8 @@ pub(in crate::collect) struct Stat {
     /// Whether its main thread is on its way out: set at the begin of do_exit(), long before a
     /// large address space is torn down and the state becomes that of a zombie.
     pub(in crate::collect) is_exiting: bool,
+    /// Page faults that took no I/O, of all its threads so far.
+    pub(in crate::collect) minor_faults: u64,
     /// Threads that have not been released; at least one while the process is a zombie.
     pub(super) thread_count: u32,
     /// Its start in clock ticks since boot.
@@ -50,7 +52,8 @@ impl Stat {
         let state = *fields.next()?.first()?; // 3
         let ppid = number(fields.next()?)?; // 4
         let flags: u32 = number(fields.nth(4)?)?; // 9
-        let thread_count = number(fields.nth(10)?)?; // 20
+        let minor_faults = number(fields.next()?)?; // 10
+        let thread_count = number(fields.nth(9)?)?; // 20
         let start_ticks = number(fields.nth(1)?)?; // 22
         let vsize = number(fields.next()?)?; // 23
         let rss = number(fields.next()?)?; // 24
@@ -62,6 +65,7 @@ impl Stat {
             ppid: Tgid(ppid),
             is_kernel_thread: flags & PF_KTHREAD != 0,
             is_exiting: flags & PF_EXITING != 0,
+            minor_faults,
             thread_count,
             start_ticks,
             size: (vsize, rss),
@@ -123,6 +127,7 @@ mod tests {
                 ppid: Tgid(17),
                 is_kernel_thread: false,
                 is_exiting: false,
+                minor_faults: 120,
                 thread_count: 3,
                 start_ticks: 123_456,
                 size: (9_000_000, 250),

@@ -19,6 +19,9 @@ pub(super) struct Held {
     pub(super) anon: Bytes,
     /// Mapped files and shared memory.
     pub(super) shared: Bytes,
+    /// As many pages as it had page faults so far, where it has many that it can share since a
+    /// fork: a write to one of those makes a copy, and changes no amount.
+    pub(super) faulted: Bytes,
 }
 
 /// The last reading of a process.
@@ -47,7 +50,11 @@ pub(super) fn urgency(now: Held, sharers: usize, last: Option<&Last>, at: BootNs
     let mut wrong = moved(now.shared, last.held.shared);
     let mut whole = now.shared.0;
     if sharers != UNSHARED {
-        wrong = wrong.saturating_add(moved(now.anon, last.held.anon));
+        let grown = moved(now.anon, last.held.anon);
+        wrong = wrong.saturating_add(grown);
+        // Nobody knows which of them made copies.
+        let faults = (now.faulted - last.held.faulted).0 - grown;
+        wrong = wrong.saturating_add(faults.clamp(0, now.anon.0));
         whole = whole.saturating_add(now.anon.0);
     }
     if (at - last.at).0 >= STALE_NS {
@@ -70,6 +77,7 @@ mod tests {
         Held {
             anon: Bytes(anon * MIB),
             shared: Bytes(shared * MIB),
+            faulted: Bytes(0),
         }
     }
 
@@ -100,6 +108,26 @@ mod tests {
             Some(7 * MIB)
         );
         assert_eq!(urgency(held(0, 0), UNSHARED, None, BootNs(0)), Some(1));
+    }
+
+    #[test]
+    fn faults_of_pages_that_a_fork_shares_make_it_urgent() {
+        let shared = last(100, 10, 2);
+        let faulted = |mib: i64, sharers: usize, last: &Last| {
+            let now = Held {
+                faulted: Bytes(mib * MIB),
+                ..held(100, 10)
+            };
+            urgency(now, sharers, Some(last), BootNs(1))
+        };
+        assert_eq!(faulted(50, 2, &shared), Some(50 * MIB));
+        assert_eq!(
+            faulted(5_000, 2, &shared),
+            Some(100 * MIB),
+            "no more than it has"
+        );
+        assert_eq!(faulted(1, 2, &shared), None);
+        assert_eq!(faulted(50, UNSHARED, &last(100, 10, UNSHARED)), None);
     }
 
     #[test]

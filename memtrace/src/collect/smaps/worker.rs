@@ -13,6 +13,7 @@ use super::rows::{How, Moment, Reading};
 use super::tally::Tally;
 use super::text::{self, ReadError};
 use crate::collect::kept::TextBuffer;
+use crate::collect::procfs::Stat;
 use crate::collect::{Ceiling, Part, Share};
 use crate::host::clock;
 use crate::model::{BootNs, Bytes, ClockOffset, DurationNs, PssSource, Record, Tgid, Upid};
@@ -24,6 +25,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Time between two looks at who has moved, at least.
 const SCAN_NS: i64 = 1_000_000_000;
+/// Of who can share less than this since a fork no faults are counted: that takes a look of its own.
+const FAULTS_MIN_BYTES: i64 = 16 << 20;
 /// Between two looks at what nobody maps.
 const GLANCE_NS: i64 = 100_000_000;
 /// Looks take no more than this part of what may be spent.
@@ -316,15 +319,27 @@ impl Worker {
             let path = self.root.join(format!("{}/statm", subject.tgid));
             let held = self.buffer.read_once(&path).ok();
             let held = held.and_then(|text| statm(text, self.page_size));
+            let mut held = held.unwrap_or_default();
+            if subject.sharers() > 1 && held.anon.0 >= FAULTS_MIN_BYTES {
+                held.faulted = self.faulted(subject);
+            }
             let known = self.known.entry(subject.upid).or_default();
             known.is_there = true;
-            known.held = held.unwrap_or_default();
+            known.held = held;
             if known.image != subject.image {
                 known.image = subject.image;
                 known.last = None;
             }
         }
         self.known.retain(|_, known| known.is_there);
+    }
+
+    /// As many pages as a process had minor faults; nothing where it has ended.
+    fn faulted(&mut self, subject: &Subject) -> Bytes {
+        let path = self.root.join(format!("{}/stat", subject.tgid));
+        let stat = self.buffer.read_once(&path).ok().and_then(Stat::parse);
+        let bytes = stat.map_or(0, |stat| stat.minor_faults.saturating_mul(self.page_size));
+        Bytes(i64::try_from(bytes).unwrap_or(i64::MAX))
     }
 
     fn urgency(&self, subject: &Subject, now: BootNs) -> Option<i64> {
@@ -393,6 +408,7 @@ impl Worker {
                 held: Held {
                     anon: amount(before.anon),
                     shared: amount(before.file + before.shmem),
+                    faulted: known.held.faulted,
                 },
                 at: reading.at(),
                 sharers: subject.sharers(),
