@@ -40,6 +40,10 @@ pub(crate) struct Args {
     /// the run has failed.
     #[arg(long, value_name = "MINUTES", default_value_t = 10)]
     patience: u64,
+    /// How memtrace and its tests are built. An emulated machine spends most of its time in them,
+    /// so that an optimised build pays for many tests; for a few that of the other tests does.
+    #[arg(long, default_value = "quick")]
+    profile: String,
     /// Measure too what the ways to see mmap and brk cost there (`memtrace doctor --measure`).
     /// In an emulated machine such ratios are those of the emulation.
     #[arg(long)]
@@ -62,7 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         debian::install(&["qemu-system-x86", "binutils"])?;
     }
     let kernels = kernels(&args.kernels)?;
-    let programs = Programs::build(&args.tests, args.measure)?;
+    let programs = Programs::build(&args.profile, &args.tests, args.measure)?;
     if args.list {
         kernels
             .iter()

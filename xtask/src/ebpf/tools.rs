@@ -85,7 +85,8 @@ pub(super) fn install() -> Result<()> {
     if find_bpf_linker().is_err() {
         sh::run(
             sh::cargo()
-                .args(["install", "--locked", "--no-default-features"])
+                // LLVM does its work; its own code is not worth the time to optimise.
+                .args(["install", "--debug", "--locked", "--no-default-features"])
                 .args(["--features", &format!("llvm-{LLVM_MAJOR}")])
                 .args(["--version", BPF_LINKER_VERSION, "--root"])
                 .arg(tools_dir())

@@ -16,8 +16,6 @@ const BINARIES: &[&str] = &[
     "memtrace-needs",
     "memtrace-guest",
 ];
-/// Optimised, since an emulated machine spends most of its time in these programs.
-const PROFILE: &str = "quick";
 /// The package whose tests run memtrace.
 const TESTS: &str = "memtrace-tests";
 /// Tests of the command line, and of a GPU library that a stand-in plays: the same on every
@@ -63,12 +61,13 @@ pub(super) struct Programs {
 impl Programs {
     /// Builds everything, keeps a copy without debugging information, and lists the tests
     /// that the filters choose.
-    pub(super) fn build(filters: &[String], measures: bool) -> Result<Self> {
+    pub(super) fn build(profile: &str, filters: &[String], measures: bool) -> Result<Self> {
         let mut build = sh::cargo();
         build.current_dir(sh::root());
-        build.args(["build", "--locked", "--profile", PROFILE, "--workspace"]);
+        build.args(["build", "--locked", "--profile", profile, "--workspace"]);
         sh::run(build.args(BINARIES.iter().flat_map(|name| ["--bin", name])))?;
-        let built = sh::target_dir().join(PROFILE);
+        // The one profile whose directory is named otherwise.
+        let built = sh::target_dir().join(if profile == "dev" { "debug" } else { profile });
         let into = dir()?.join("programs");
         if into.exists() {
             std::fs::remove_dir_all(&into)?;
@@ -78,7 +77,7 @@ impl Programs {
             strip(&built.join(name), &into.join(name))?;
         }
         let mut tests = Vec::new();
-        for (name, binary) in test_binaries()? {
+        for (name, binary) in test_binaries(profile)? {
             let copy = into.join("deps").join(&name);
             strip(&binary, &copy)?;
             tests.extend(list(&copy)?.into_iter().filter(|test| {
@@ -122,10 +121,10 @@ struct Target {
 
 /// The integration tests of the tests crate, built: name and file. Built with the whole
 /// workspace, so that nothing is built twice.
-fn test_binaries() -> Result<Vec<(String, PathBuf)>> {
+fn test_binaries(profile: &str) -> Result<Vec<(String, PathBuf)>> {
     let mut build = sh::cargo();
     build.current_dir(sh::root());
-    build.args(["test", "--no-run", "--locked", "--profile", PROFILE]);
+    build.args(["test", "--no-run", "--locked", "--profile", profile]);
     // Not the unit tests: nobody runs those there.
     build.args(["--workspace", "--test", "*"]);
     let messages = sh::capture(build.args(["--message-format", "json-render-diagnostics"]))?;
