@@ -228,8 +228,7 @@ fn first_row(upid: i64, random: &mut Random) -> MemRow {
         swap_bytes: Some(Bytes(0)),
         vm_size_bytes: Some(Bytes(PAGE * random.below(1 << 24))),
         heap_bytes: Some(Bytes(PAGE * random.below(1 << 14))),
-        footprint_bytes: None,
-        source: None,
+        ..MemRow::default()
     }
 }
 

@@ -235,12 +235,9 @@ fn mem(i: i64) -> MemRow {
         rss_bytes: Some(Bytes(i * i * 4096)),
         rss_anon_bytes: (i % 3 == 0).then_some(Bytes(i * 4096)),
         rss_file_bytes: Some(Bytes(i % 7)),
-        rss_shmem_bytes: None,
-        swap_bytes: None,
         vm_size_bytes: Some(Bytes(1 << 40)),
-        heap_bytes: None,
-        footprint_bytes: None,
         source: Some(MemSource::Snapshot),
+        ..MemRow::default()
     }
 }
 
@@ -248,32 +245,14 @@ fn process(upid: i64) -> ProcessRow {
     ProcessRow {
         upid: Upid(upid),
         tgid: Tgid(7),
-        ns_tgid: None,
-        parent_upid: None,
-        root_upid: None,
         comm: format!("comm-{upid}"),
         exe: Some("/usr/bin/python3".to_owned()),
         cmdline: Some(format!("python3 -m worker --rank {upid}")),
         uid: Some(1000),
-        cgroup: None,
-        container_id: None,
-        role: None,
-        framework: None,
-        rank: None,
         start_boot_ns: BootNs(0),
         first_seen_boot_ns: BootNs(0),
-        first_seen_by: None,
-        exit_boot_ns: None,
-        exit_code: None,
-        exit_signal: None,
         oom_killed: Some(false),
-        peak_rss_bytes: None,
-        peak_rss_source: None,
-        peak_error_bytes: None,
-        peak_rss_boot_ns: None,
-        inherited_rss_bytes: None,
-        inherited_anon_bytes: None,
-        kernel_maxrss_bytes: None,
+        ..ProcessRow::default()
     }
 }
 
@@ -281,24 +260,8 @@ fn node_mem(i: i64) -> NodeMemRow {
     NodeMemRow {
         ts: WallNs(i),
         boot_ns: BootNs(i),
-        mem_total_bytes: None,
-        mem_free_bytes: None,
-        mem_available_bytes: None,
-        buffers_bytes: None,
-        cached_bytes: None,
-        anon_bytes: None,
-        mapped_bytes: None,
-        shmem_bytes: None,
-        slab_reclaimable_bytes: None,
-        slab_unreclaimable_bytes: None,
-        kernel_stack_bytes: None,
-        page_tables_bytes: None,
-        percpu_bytes: None,
-        hugetlb_bytes: None,
-        swap_total_bytes: None,
-        swap_free_bytes: None,
         psi_some_ns: Some(DurationNs(1)),
-        psi_full_ns: None,
+        ..NodeMemRow::default()
     }
 }
 

@@ -195,7 +195,6 @@ fn process(index: i64, end_ns: i64) -> ProcessRow {
     ProcessRow {
         upid: Upid(index + 1),
         tgid: Tgid(u32::try_from(index).unwrap_or(0) + 1_000),
-        ns_tgid: None,
         parent_upid: (index > 0).then_some(Upid(1)),
         root_upid: Some(Upid(1)),
         comm: format!("worker-{}", index % 20),
@@ -203,24 +202,17 @@ fn process(index: i64, end_ns: i64) -> ProcessRow {
         cmdline: Some(format!("worker --rank {index}")),
         uid: Some(0),
         cgroup: Some("/bench".to_owned()),
-        container_id: None,
-        role: None,
-        framework: None,
-        rank: None,
         start_boot_ns: BootNs(START_NS),
         first_seen_boot_ns: BootNs(START_NS),
         first_seen_by: Some(FirstSeenBy::Snapshot),
         exit_boot_ns: Some(BootNs(end_ns)),
         exit_code: Some(0),
-        exit_signal: None,
         oom_killed: Some(false),
         peak_rss_bytes: Some(Bytes(1 << 30)),
         peak_rss_source: Some(PeakSource::KernelHiwater),
         peak_error_bytes: Some(Bytes(0)),
-        peak_rss_boot_ns: None,
-        inherited_rss_bytes: None,
-        inherited_anon_bytes: None,
         kernel_maxrss_bytes: Some(Bytes(1 << 30)),
+        ..ProcessRow::default()
     }
 }
 

@@ -138,12 +138,8 @@ mod tests {
             inode,
             kind: Some(kind),
             name: String::new(),
-            family: None,
-            creator_tgid: None,
-            uid: None,
-            size_bytes: None,
-            allocated_bytes: None,
             is_certain: true,
+            ..LeftObjectRow::default()
         };
         LeftObject { row, owner: None }
     }
@@ -155,19 +151,11 @@ mod tests {
             device: device.to_owned(),
             inode,
             kind: Some(kind),
-            name: None,
             is_deleted: false,
-            family: None,
-            creator_tgid: None,
-            size_bytes: None,
-            allocated_bytes: None,
-            resident_bytes: None,
             mapper_count: 1,
             mappers: String::new(),
             first_mapper_upid: Some(Upid(mapper)),
-            first_opener_upid: None,
-            unchanged_until_boot_ns: None,
-            has_other_mapper: None,
+            ..ShmObjectRow::default()
         })
     }
 

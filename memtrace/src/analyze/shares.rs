@@ -97,20 +97,13 @@ mod tests {
             boot_ns: BootNs(0),
             device: "0:25".to_owned(),
             inode: 1,
-            kind: None,
-            name: None,
             is_deleted: false,
-            family: None,
-            creator_tgid: None,
-            size_bytes: None,
             allocated_bytes: Some(Bytes(300)),
             resident_bytes: Some(Bytes(300)),
             mapper_count: 3,
             mappers: mappers.to_owned(),
             first_mapper_upid: Some(Upid(6)),
-            first_opener_upid: None,
-            unchanged_until_boot_ns: None,
-            has_other_mapper: None,
+            ..ShmObjectRow::default()
         }
     }
 

@@ -126,9 +126,8 @@ mod tests {
                 rss_anon_bytes: Some(Bytes(1 << 30)),
                 rss_file_bytes: Some(Bytes(256 << 20)),
                 rss_shmem_bytes: Some(Bytes(0)),
-                swap_bytes: None,
-                gpu_bytes: None,
                 fate: Some(fate),
+                ..SurvivorRow::default()
             },
             name: name.to_owned(),
         }
@@ -138,16 +137,12 @@ mod tests {
         LeftObjectRow {
             ts: WallNs(0),
             boot_ns: BootNs(0),
-            device: None,
             inode: 65,
             kind: Some(kind),
             name: name.to_owned(),
-            family: None,
-            creator_tgid: None,
-            uid: None,
-            size_bytes: None,
             allocated_bytes: Some(Bytes(64 << 20)),
             is_certain: true,
+            ..LeftObjectRow::default()
         }
     }
 

@@ -163,32 +163,14 @@ impl World {
         let mut row = ProcessRow {
             upid,
             tgid: birth.tgid,
-            ns_tgid: None,
             parent_upid: birth.parent,
             root_upid: Some(upid),
             comm: birth.comm,
-            exe: None,
-            cmdline: None,
-            uid: None,
-            cgroup: None,
-            container_id: None,
-            role: None,
-            framework: None,
-            rank: None,
             start_boot_ns: birth.start,
             first_seen_boot_ns: now,
             first_seen_by: Some(birth.seen_by),
-            exit_boot_ns: None,
-            exit_code: None,
-            exit_signal: None,
             oom_killed: self.are_oom_kills_observed.then_some(false),
-            peak_rss_bytes: None,
-            peak_rss_source: None,
-            peak_error_bytes: None,
-            peak_rss_boot_ns: None,
-            inherited_rss_bytes: None,
-            inherited_anon_bytes: None,
-            kernel_maxrss_bytes: None,
+            ..ProcessRow::default()
         };
         if let Some(parent) = parent {
             // What fork copies: the child runs its parent's program until it calls exec.

@@ -66,7 +66,7 @@ macro_rules! table {
         }
     ) => {
         $(#[doc = $doc])+
-        #[derive(Clone, Debug, PartialEq)]
+        #[derive(Clone, Debug, Default, PartialEq)]
         $(#[derive($($derive),+)])?
         pub struct $row { $($(#[doc = $column_doc])+ pub $column: $type,)+ }
 

@@ -267,13 +267,9 @@ fn mem(info: &RunInfo, upid: i64) -> MemRow {
         upid: Upid(upid),
         rss_bytes: Some(Bytes(4096)),
         rss_anon_bytes: Some(Bytes(4096)),
-        rss_file_bytes: None,
-        rss_shmem_bytes: None,
-        swap_bytes: None,
         vm_size_bytes: Some(Bytes(8192)),
-        heap_bytes: None,
-        footprint_bytes: None,
         source: Some(MemSource::Snapshot),
+        ..MemRow::default()
     }
 }
 
@@ -328,13 +324,11 @@ fn marks(rows: i64) -> Result<Excess> {
         let mark = MarkRow {
             ts: now(info).wall_ns,
             boot_ns: now(info).boot_ns,
-            upid: None,
-            tgid: None,
             name: format!("step {row} {}", "x".repeat(4_000)),
             kind: Some(MarkKind::Begin),
             span: Some(row),
             source: Some(MarkSource::Socket),
-            attributes: None,
+            ..MarkRow::default()
         };
         // More text than there can be: by number alone so many can be.
         (row < rows / 5).then(|| mark.into())

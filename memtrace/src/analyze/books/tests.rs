@@ -10,23 +10,14 @@ fn row(pss: i64, rss: i64, is_anon_unshared: bool) -> PssRow {
         ts: WallNs(0),
         boot_ns: BootNs(100),
         upid: Upid(1),
-        pss_bytes: None,
         pss_anon_bytes: Some(Bytes(pss)),
-        pss_file_bytes: None,
-        pss_shmem_bytes: None,
-        uss_bytes: None,
         rss_anon_bytes: Some(Bytes(rss)),
-        rss_file_bytes: None,
-        rss_shmem_bytes: None,
-        swap_bytes: None,
-        huge_bytes: None,
-        hugetlb_bytes: None,
         is_anon_unshared,
         source: Some(PssSource::Smaps),
-        sampled_share: None,
         cost_ns: DurationNs(0),
         span_ns: DurationNs(0),
         rss_moved_bytes: Some(Bytes(0)),
+        ..PssRow::default()
     }
 }
 

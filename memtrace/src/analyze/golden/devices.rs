@@ -12,7 +12,6 @@ pub(crate) fn card(index: i32, at: f64, used: f64) -> GpuDeviceRow {
         ts: wall(at),
         boot_ns: boot(at),
         device: format!("GPU-{index}a7b"),
-        parent_device: None,
         device_index: Some(index),
         name: Some("NVIDIA H100 80GB HBM3".to_owned()),
         source: Some(GpuSource::Nvml),
@@ -21,13 +20,12 @@ pub(crate) fn card(index: i32, at: f64, used: f64) -> GpuDeviceRow {
         reserved_bytes: Some(gib(RESERVED)),
         free_bytes: Some(gib(TOTAL - used - RESERVED)),
         is_unified: Some(false),
-        numa_node: None,
         utilization_percent: Some(90),
         memory_call_ns: Some(DurationNs(11_600)),
         process_call_ns: Some(DurationNs(4_491_000)),
         call_total_ns: Some(DurationNs((at * 4e6) as i64)),
         call_count: Some((at * 12.0) as i64),
-        error: None,
+        ..GpuDeviceRow::default()
     }
 }
 
@@ -38,17 +36,10 @@ pub(crate) fn on_card(index: i32, tgid: u32, at: f64, used: Option<Bytes>) -> Gp
         device: format!("GPU-{index}a7b"),
         upid: Some(upid(Tgid(tgid))),
         tgid: Tgid(tgid),
-        comm: None,
-        cmdline: None,
         source: Some(GpuSource::Nvml),
         kind: Some(GpuUse::Compute),
         used_bytes: used,
-        peak_bytes: None,
-        host_bytes: None,
-        gpu_instance_id: None,
-        compute_instance_id: None,
-        client_id: None,
-        sharer_count: None,
+        ..GpuProcessRow::default()
     }
 }
 

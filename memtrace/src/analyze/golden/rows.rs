@@ -109,13 +109,7 @@ pub(crate) fn mem_row(upid: i64, boot_ns: i64, rss: Option<i64>) -> MemRow {
         boot_ns: BootNs(boot_ns),
         upid: Upid(upid),
         rss_bytes: rss.map(Bytes),
-        rss_anon_bytes: None,
-        rss_file_bytes: None,
-        rss_shmem_bytes: None,
-        swap_bytes: None,
-        vm_size_bytes: None,
-        heap_bytes: None,
-        footprint_bytes: None,
         source: Some(MemSource::Snapshot),
+        ..MemRow::default()
     }
 }

@@ -102,25 +102,15 @@ impl Script {
             exe: Some(program.to_owned()),
             cmdline: Some(cmdline.to_owned()),
             uid: Some(1000),
-            cgroup: None,
-            container_id: None,
-            role: None,
-            framework: None,
-            rank: None,
             start_boot_ns: boot(at),
             first_seen_boot_ns: boot(at),
             first_seen_by: Some(FirstSeenBy::Fork),
-            exit_boot_ns: None,
-            exit_code: None,
-            exit_signal: None,
             oom_killed: Some(false),
-            peak_rss_bytes: None,
             peak_rss_source: Some(PeakSource::KernelHiwater),
             peak_error_bytes: Some(Bytes(0)),
-            peak_rss_boot_ns: None,
             inherited_rss_bytes: Some(Bytes(0)),
             inherited_anon_bytes: Some(Bytes(0)),
-            kernel_maxrss_bytes: None,
+            ..ProcessRow::default()
         };
         self.processes.insert(tgid, row);
         // One that ran before is named when it is first seen.
@@ -360,23 +350,13 @@ impl Script {
             anon_bytes: Some(gib(anon)),
             file_bytes: Some(gib(current - anon - 0.125)),
             shmem_bytes: Some(gib(shmem)),
-            file_mapped_bytes: None,
-            inactive_file_bytes: None,
             kernel_bytes: Some(gib(0.125)),
             slab_bytes: Some(gib(0.03125)),
             slab_reclaimable_bytes: Some(gib(0.015625)),
             pagetables_bytes: Some(gib(0.0625)),
-            kernel_stack_bytes: None,
-            percpu_bytes: None,
-            sock_bytes: None,
-            swap_bytes: None,
             max_event_count: Some(0),
             oom_kill_count: Some(0),
-            other_process_count: None,
-            other_anon_bytes: None,
-            psi_some_ns: None,
-            psi_full_ns: None,
-            span_ns: None,
+            ..CgroupMemRow::default()
         });
     }
 
@@ -392,23 +372,10 @@ impl Script {
             ts: wall(at),
             boot_ns: boot(at),
             mem_total_bytes: total,
-            mem_free_bytes: None,
             mem_available_bytes: Some(available),
-            buffers_bytes: None,
-            cached_bytes: None,
-            anon_bytes: None,
-            mapped_bytes: None,
-            shmem_bytes: None,
-            slab_reclaimable_bytes: None,
-            slab_unreclaimable_bytes: None,
-            kernel_stack_bytes: None,
-            page_tables_bytes: None,
-            percpu_bytes: None,
-            hugetlb_bytes: None,
             swap_total_bytes: Some(Bytes(0)),
             swap_free_bytes: Some(Bytes(0)),
-            psi_some_ns: None,
-            psi_full_ns: None,
+            ..NodeMemRow::default()
         }
     }
 

@@ -13,23 +13,15 @@ impl Script {
             ts: wall(at),
             boot_ns: boot(at),
             upid: upid(Tgid(tgid)),
-            pss_bytes: None,
             pss_anon_bytes: Some(mib(pss)),
-            pss_file_bytes: None,
-            pss_shmem_bytes: None,
-            uss_bytes: None,
             rss_anon_bytes: Some(mib(rss)),
-            rss_file_bytes: None,
-            rss_shmem_bytes: None,
-            swap_bytes: None,
-            huge_bytes: None,
-            hugetlb_bytes: None,
             is_anon_unshared,
             source: Some(PssSource::Pagemap),
             sampled_share: Some(0.25),
             cost_ns: DurationNs(2_000_000),
             span_ns: DurationNs(400_000_000),
             rss_moved_bytes: Some(Bytes(0)),
+            ..PssRow::default()
         });
     }
 
@@ -117,16 +109,12 @@ fn object_row(
         name: Some(name.to_owned()),
         is_deleted: false,
         family: name.contains("plasma").then_some(ShmFamily::RayPlasma),
-        creator_tgid: None,
         size_bytes: Some(mib(size)),
         allocated_bytes: Some(mib(allocated)),
-        resident_bytes: None,
         mapper_count: 3,
         mappers: String::new(),
         first_mapper_upid: Some(upid(Tgid(mapper))),
-        first_opener_upid: None,
-        unchanged_until_boot_ns: None,
-        has_other_mapper: None,
+        ..ShmObjectRow::default()
     }
 }
 

@@ -64,7 +64,6 @@ fn object() -> ShmObjectRow {
         name: Some("/dev/shm/plasmaA".to_owned()),
         is_deleted: false,
         family: Some(ShmFamily::RayPlasma),
-        creator_tgid: None,
         size_bytes: Some(Bytes(600 << 20)),
         allocated_bytes: Some(mib(256.0)),
         resident_bytes: Some(mib(256.0)),
@@ -73,9 +72,7 @@ fn object() -> ShmObjectRow {
             .map(|tgid| upid(Tgid(tgid)).to_string())
             .join(" "),
         first_mapper_upid: Some(upid(Tgid(110))),
-        first_opener_upid: None,
-        unchanged_until_boot_ns: None,
-        has_other_mapper: None,
+        ..ShmObjectRow::default()
     }
 }
 

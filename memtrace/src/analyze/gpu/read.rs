@@ -400,21 +400,7 @@ fn nameless(row: &GpuProcessRow) -> GpuDeviceRow {
         ts: row.ts,
         boot_ns: row.boot_ns,
         device: row.device.clone(),
-        parent_device: None,
-        device_index: None,
-        name: None,
         source: row.source,
-        total_bytes: None,
-        used_bytes: None,
-        reserved_bytes: None,
-        free_bytes: None,
-        is_unified: None,
-        numa_node: None,
-        utilization_percent: None,
-        memory_call_ns: None,
-        process_call_ns: None,
-        call_total_ns: None,
-        call_count: None,
-        error: None,
+        ..GpuDeviceRow::default()
     }
 }

@@ -141,15 +141,13 @@ impl Objects {
             creator_tgid: row.creator_tgid,
             size_bytes: row.size_bytes,
             allocated_bytes: row.allocated_bytes,
-            resident_bytes: None,
             mapper_count: 0,
             mappers: known
                 .as_ref()
                 .map_or_else(String::new, |known| known.mappers.clone()),
             first_mapper_upid: known.as_ref().and_then(|known| known.first_mapper_upid),
             first_opener_upid: known.as_ref().and_then(|known| known.first_opener_upid),
-            unchanged_until_boot_ns: None,
-            has_other_mapper: None,
+            ..ShmObjectRow::default()
         });
     }
 

@@ -218,17 +218,12 @@ fn a_file_of_a_tmpfs_that_nobody_maps_is_named_with_who_has_it_open() {
         kind: Some(MappingKind::Tmpfs),
         name: Some(format!("/dev/shm/file{inode}")),
         is_deleted: false,
-        family: None,
-        creator_tgid: None,
         size_bytes: Some(Bytes(mib << 20)),
         allocated_bytes: Some(Bytes(mib << 20)),
-        resident_bytes: None,
         mapper_count: 0,
         mappers: String::new(),
-        first_mapper_upid: None,
         first_opener_upid: opener.map(|tgid| upid(Tgid(tgid))),
-        unchanged_until_boot_ns: None,
-        has_other_mapper: None,
+        ..ShmObjectRow::default()
     };
     run.put(object(1, 20.0, 900, None));
     // Of another group, and larger than all that this one has.
@@ -272,12 +267,11 @@ fn a_file_that_is_left_after_the_kill_is_as_large_as_it_was_found_then() {
         inode: 9,
         kind: Some(MappingKind::Tmpfs),
         name: "/dev/shm/dump".to_owned(),
-        family: None,
-        creator_tgid: None,
         uid: Some(1000),
         size_bytes: Some(Bytes(1_400 << 20)),
         allocated_bytes: Some(Bytes(1_400 << 20)),
         is_certain: true,
+        ..LeftObjectRow::default()
     });
     let analysis = run.analyzed(None);
     let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");

@@ -119,16 +119,15 @@ impl SharedMemory {
         left.map(|(id, segment)| LeftObjectRow {
             ts: tick.wall(),
             boot_ns: tick.boot,
-            device: None,
             inode: i64::try_from(id).unwrap_or(i64::MAX),
             kind: Some(MappingKind::Sysv),
             name: format!("0x{:08x}", segment.key),
-            family: None,
             creator_tgid: segment.creator,
             uid: segment.uid,
             size_bytes: segment.size,
             allocated_bytes: Some(segment.resident + segment.swapped),
             is_certain: true,
+            ..LeftObjectRow::default()
         })
         .collect()
     }

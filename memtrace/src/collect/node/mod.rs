@@ -21,23 +21,6 @@ fn unknown(tick: &Tick) -> NodeMemRow {
     NodeMemRow {
         ts: tick.wall(),
         boot_ns: tick.boot,
-        mem_total_bytes: None,
-        mem_free_bytes: None,
-        mem_available_bytes: None,
-        buffers_bytes: None,
-        cached_bytes: None,
-        anon_bytes: None,
-        mapped_bytes: None,
-        shmem_bytes: None,
-        slab_reclaimable_bytes: None,
-        slab_unreclaimable_bytes: None,
-        kernel_stack_bytes: None,
-        page_tables_bytes: None,
-        percpu_bytes: None,
-        hugetlb_bytes: None,
-        swap_total_bytes: None,
-        swap_free_bytes: None,
-        psi_some_ns: None,
-        psi_full_ns: None,
+        ..NodeMemRow::default()
     }
 }

@@ -259,9 +259,8 @@ impl ProcfsBackend {
             boot_ns: tick.boot,
             upid,
             comm: stat.comm.clone(),
-            title: None,
-            role: None,
             source: Some(TitleSource::First),
+            ..TitleRow::default()
         }));
         let parent = self.members.get(&stat.ppid);
         let is_inspectable = parent.is_some_and(|parent| parent.is_inspectable);

@@ -100,14 +100,9 @@ impl Member {
             boot_ns: tick.boot,
             upid: self.upid,
             rss_bytes: amounts.rss,
-            rss_anon_bytes: None,
-            rss_file_bytes: None,
-            rss_shmem_bytes: None,
-            swap_bytes: None,
-            vm_size_bytes: None,
-            heap_bytes: None,
             footprint_bytes: amounts.footprint,
             source: Some(source),
+            ..MemRow::default()
         }));
     }
 

@@ -68,12 +68,10 @@ fn mem(boot_ms: i64, upid: i64) -> MemRow {
         rss_bytes: Some(Bytes(boot_ms * 4096 + upid)),
         rss_anon_bytes: Some(Bytes(boot_ms * 4096)),
         rss_file_bytes: Some(Bytes(upid)),
-        rss_shmem_bytes: None,
         swap_bytes: (boot_ms % 2 == 0).then_some(Bytes(0)),
         vm_size_bytes: Some(Bytes(i64::MAX)),
-        heap_bytes: None,
-        footprint_bytes: None,
         source: Some(MemSource::Snapshot),
+        ..MemRow::default()
     }
 }
 
@@ -81,32 +79,16 @@ fn process(upid: i64, comm: &str) -> ProcessRow {
     ProcessRow {
         upid: Upid(upid),
         tgid: Tgid(upid.unsigned_abs() as u32),
-        ns_tgid: None,
         parent_upid: Some(Upid(1)),
-        root_upid: None,
         comm: comm.to_owned(),
         exe: Some("/bin/ünï".to_owned()),
-        cmdline: None,
         uid: Some(0),
-        cgroup: None,
-        container_id: None,
-        role: None,
-        framework: None,
-        rank: None,
         start_boot_ns: BootNs(upid),
         first_seen_boot_ns: BootNs(upid),
         first_seen_by: Some(FirstSeenBy::Fork),
-        exit_boot_ns: None,
         exit_code: Some(-1),
-        exit_signal: None,
         oom_killed: Some(true),
-        peak_rss_bytes: None,
-        peak_rss_source: None,
-        peak_error_bytes: None,
-        peak_rss_boot_ns: None,
-        inherited_rss_bytes: None,
-        inherited_anon_bytes: None,
-        kernel_maxrss_bytes: None,
+        ..ProcessRow::default()
     }
 }
 

@@ -256,11 +256,10 @@ fn rows_of_every_type_survive_the_spool_and_parquet() {
     let diag = DiagRow {
         ts: WallNs(i64::MIN),
         boot_ns: BootNs(-5),
-        severity: None,
-        kind: None,
         subject: "\u{1F980}".repeat(1000),
         count: Some(i64::MIN),
         detail: String::new(),
+        ..DiagRow::default()
     };
     append_all(&mut writer, std::slice::from_ref(&diag));
     writer.flush().unwrap();

@@ -222,21 +222,10 @@ fn device(name: &str, at: f64, used: Option<i64>) -> Record {
         boot_ns: boot(at),
         device: name.to_owned(),
         parent_device: name.strip_suffix("/1").map(str::to_owned),
-        device_index: None,
-        name: None,
         source: Some(GpuSource::Nvml),
-        total_bytes: None,
         used_bytes: used.map(Bytes),
-        reserved_bytes: None,
-        free_bytes: None,
         is_unified: Some(name == "unified"),
-        numa_node: None,
-        utilization_percent: None,
-        memory_call_ns: None,
-        process_call_ns: None,
-        call_total_ns: None,
-        call_count: None,
-        error: None,
+        ..GpuDeviceRow::default()
     }
     .into()
 }

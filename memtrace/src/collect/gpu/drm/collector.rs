@@ -165,22 +165,14 @@ impl DrmCollector {
             ts: tick.wall(),
             boot_ns: tick.boot,
             device: card.info.device.clone(),
-            parent_device: None,
             device_index: card.info.index.and_then(|index| i32::try_from(index).ok()),
             name: card.info.name.clone(),
             source: Some(GpuSource::Drm),
             total_bytes: total,
             used_bytes: used,
-            reserved_bytes: None,
             free_bytes: total.zip(used).map(|(total, used)| total - used),
-            is_unified: None,
-            numa_node: None,
             utilization_percent: busy,
-            memory_call_ns: None,
-            process_call_ns: None,
-            call_total_ns: None,
-            call_count: None,
-            error: None,
+            ..GpuDeviceRow::default()
         }))
     }
 }
