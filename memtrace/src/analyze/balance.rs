@@ -2,6 +2,7 @@
 //! objects and files, against what the kernel says is in use. What is left is the residual,
 //! a line of its own.
 
+use crate::model::label::labels;
 use crate::model::tables::{CachedFileRow, ShmObjectRow};
 use crate::model::{Bytes, DurationNs};
 
@@ -14,18 +15,19 @@ pub enum Scope {
     Node,
 }
 
-/// How well an amount is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Basis {
-    /// Nobody shares it: the kernel's counter is the amount.
-    Exact,
-    /// Measured, and little has moved since.
-    Measured,
-    /// Measured at another time, and what RSS moved since then added; or never measured, but
-    /// others that were forked for the same purpose were.
-    Estimated,
-    /// Never measured: pages that others share count in full.
-    UpperBound,
+labels! {
+    /// How well an amount is known.
+    pub enum Basis {
+        /// Nobody shares it: the kernel's counter is the amount.
+        Exact = "exact",
+        /// Measured, and little has moved since.
+        Measured = "measured",
+        /// Measured at another time, and what RSS moved since then added; or never measured, but
+        /// others that were forked for the same purpose were.
+        Estimated = "estimated",
+        /// Never measured: pages that others share count in full.
+        UpperBound = "upper_bound" | "at most",
+    }
 }
 
 /// What a process holds of anonymous memory, shared pages divided.
@@ -62,25 +64,26 @@ pub struct Elsewhere {
     pub files: Vec<CachedFileRow>,
 }
 
-/// Parts of the kernel's own memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KernelPart {
-    /// All of it in one: what v1 tells.
-    All,
-    /// Slab.
-    Slab,
-    /// Page tables.
-    PageTables,
-    /// Kernel stacks.
-    Stacks,
-    /// Per-CPU memory.
-    PerCpu,
-    /// Socket buffers.
-    Sockets,
-    /// The pool of hugetlb pages, used or not.
-    Hugetlb,
-    /// What the kernel counts as its own beyond these.
-    Other,
+labels! {
+    /// Parts of the kernel's own memory.
+    pub enum KernelPart {
+        /// All of it in one: what v1 tells.
+        All = "all",
+        /// Slab.
+        Slab = "slab",
+        /// Page tables.
+        PageTables = "page_tables" | "page tables",
+        /// Kernel stacks.
+        Stacks = "stacks",
+        /// Per-CPU memory.
+        PerCpu = "per_cpu" | "per-CPU",
+        /// Socket buffers.
+        Sockets = "sockets",
+        /// The pool of hugetlb pages, used or not.
+        Hugetlb = "hugetlb" | "hugetlb pool",
+        /// What the kernel counts as its own beyond these.
+        Other = "other",
+    }
 }
 
 /// The books at an instant. The lines add up to `current_bytes` with the residual.

@@ -1,6 +1,7 @@
 //! How processes ended.
 
 use super::process::Process;
+use super::signal::signal_name;
 use crate::model::tables::ProcessRow;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -65,13 +66,67 @@ impl Ending {
 
     /// Whether the OOM killer did it.
     pub fn is_oom_kill(self) -> bool {
-        matches!(
-            self,
+        self.by_oom_killer() == Some(true)
+    }
+
+    /// How it ended, for a column: `exit 0`, `SIGKILL`, `OOM kill`.
+    pub fn shown(self) -> String {
+        match self {
+            Self::Running => "running".to_owned(),
+            Self::Exited(code) => format!("exit {code}"),
             Self::Killed {
                 by_oom_killer: Some(true),
                 ..
+            } => "OOM kill".to_owned(),
+            Self::Killed { signal, .. } => {
+                signal_name(signal).map_or_else(|| format!("signal {signal}"), str::to_owned)
             }
-        )
+            Self::Unknown => "?".to_owned(),
+        }
+    }
+
+    /// The same with what a person should know about it.
+    pub fn shown_in_full(self) -> String {
+        let shown = self.shown();
+        match self {
+            Self::Killed {
+                signal: SIGKILL,
+                by_oom_killer: Some(false),
+            } => format!("{shown} (no OOM kill recorded)"),
+            Self::Killed {
+                signal: SIGKILL,
+                by_oom_killer: None,
+            } => format!("{shown} (OOM kill or not: unknown)"),
+            Self::Exited(code) => match signal_name(code - 128) {
+                Some(name) => format!("{shown} (128 + {name})"),
+                None => shown,
+            },
+            _ => shown,
+        }
+    }
+
+    /// The exit code, where it exited by itself.
+    pub fn exit_code(self) -> Option<i32> {
+        match self {
+            Self::Exited(code) => Some(code),
+            _ => None,
+        }
+    }
+
+    /// The number of the signal that ended it.
+    pub fn exit_signal(self) -> Option<i32> {
+        match self {
+            Self::Killed { signal, .. } => Some(signal),
+            _ => None,
+        }
+    }
+
+    /// Whether the OOM killer sent that signal; `None` where none did, or that is unknown.
+    pub fn by_oom_killer(self) -> Option<bool> {
+        match self {
+            Self::Killed { by_oom_killer, .. } => by_oom_killer,
+            _ => None,
+        }
     }
 
     /// What to read first.
@@ -180,5 +235,19 @@ pub(super) fn common_name(processes: &[Process], members: &[usize]) -> Arc<str> 
         Arc::clone(&first.shape)
     } else {
         Arc::from("various")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exit_code_above_128_names_the_signal_it_stands_for() {
+        assert_eq!(
+            Ending::Exited(137).shown_in_full(),
+            "exit 137 (128 + SIGKILL)"
+        );
+        assert_eq!(Ending::Exited(1).shown_in_full(), "exit 1");
     }
 }

@@ -3,6 +3,7 @@
 
 use super::series::SeriesPoint;
 use super::trend::Trend;
+use crate::model::label::labels;
 use crate::model::{BootNs, Bytes, DurationNs};
 
 /// The begin of a life that is warm-up: imports, loading, caches that fill. It is the first
@@ -39,15 +40,16 @@ pub struct Growth {
     pub verdict: Verdict,
 }
 
-/// What a slope means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It rose steadily and was still rising at the end.
-    Growing,
-    /// It fell steadily.
-    Shrinking,
-    /// The line does not describe it: flat, noisy, a step, or a ramp that levelled off.
-    NoTrend,
+labels! {
+    /// What a slope means.
+    pub enum Verdict {
+        /// It rose steadily and was still rising at the end.
+        Growing = "growing",
+        /// It fell steadily.
+        Shrinking = "shrinking",
+        /// The line does not describe it: flat, noisy, a step, or a ramp that levelled off.
+        NoTrend = "no_trend",
+    }
 }
 
 impl Growth {

@@ -79,7 +79,6 @@ pub use samples::{
 };
 pub use series::SeriesPoint;
 pub use shares::Share;
-pub use signal::signal_name;
 pub use surroundings::{CgroupUse, NodeUse, RecorderUse};
 
 use crate::model::Row;

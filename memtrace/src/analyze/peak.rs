@@ -47,12 +47,41 @@ pub enum PeakOrigin {
     Series,
 }
 
+impl Bound {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Within(Bytes(0)) => "exact",
+            Self::Within(_) => "within_error",
+            Self::AtLeast => "at_least",
+            Self::AtMost => "at_most",
+            Self::About => "about",
+        }
+    }
+
+    /// How far away the truth is at most, where that is known.
+    pub fn error(self) -> Option<Bytes> {
+        match self {
+            Self::Within(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
 impl PeakOrigin {
     /// The word for it: that of the process table, or "series".
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Process(source) => source.as_str(),
             Self::Series => "series",
+        }
+    }
+
+    /// The words for it that a person reads.
+    pub fn shown(self) -> &'static str {
+        match self {
+            Self::Process(source) => source.shown(),
+            Self::Series => "the recorded series",
         }
     }
 }

@@ -32,6 +32,7 @@ pub(super) use timeline::{Gauges, Noted, Timeline};
 pub(super) use told::Tellings;
 
 use super::amounts::Amounts;
+use crate::model::label::labels;
 use crate::model::{BootNs, Bytes, DurationNs};
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -123,47 +124,27 @@ pub struct Phase {
     pub attributes: Map<String, Value>,
 }
 
-/// What a phase is made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PhaseForm {
-    /// Marks for its begin and its end.
-    Marked,
-    /// A mark for a moment.
-    Moment,
-    /// A title that the process had meanwhile.
-    Title,
-}
-
-impl PhaseForm {
-    /// The word for it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Marked => "phase",
-            Self::Moment => "instant",
-            Self::Title => "title",
-        }
+labels! {
+    /// What a phase is made of.
+    pub enum PhaseForm {
+        /// Marks for its begin and its end.
+        Marked = "phase",
+        /// A mark for a moment.
+        Moment = "instant",
+        /// A title that the process had meanwhile.
+        Title = "title",
     }
 }
 
-/// What ended a phase.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PhaseEnd {
-    /// Its mark or the next title.
-    Marked,
-    /// It was open when its process ended.
-    Process,
-    /// It was open when the recording ended.
-    Recording,
-}
-
-impl PhaseEnd {
-    /// The word for it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Marked => "mark",
-            Self::Process => "process_end",
-            Self::Recording => "recording_end",
-        }
+labels! {
+    /// What ended a phase.
+    pub enum PhaseEnd {
+        /// Its mark or the next title.
+        Marked = "mark",
+        /// It was open when its process ended.
+        Process = "process_end",
+        /// It was open when the recording ended.
+        Recording = "recording_end",
     }
 }
 

@@ -1,4 +1,5 @@
-//! Closed sets of words that stand in table cells: sources, severities, kinds.
+//! Closed sets of words that stand in table cells and in the JSON of a report: sources,
+//! severities, kinds. A person may read other words for them.
 
 /// One word out of a closed set, as it is written into a recording.
 ///
@@ -9,15 +10,17 @@ pub trait Label: Copy + Sized + 'static {
     const WORDS: &'static [(&'static str, &'static str)];
     /// The word as stored.
     fn as_str(self) -> &'static str;
+    /// The words for it that a person reads.
+    fn shown(self) -> &'static str;
     /// The label for a stored word.
     fn from_word(word: &str) -> Option<Self>;
 }
 
 /// Declares an enum whose variants are written as words; each word has a doc line, which
-/// `memtrace schema` prints.
+/// `memtrace schema` prints. Where a person reads other words, they stand after a bar.
 macro_rules! labels {
     ($(#[doc = $doc:literal])* pub enum $name:ident {
-        $($(#[doc = $variant_doc:literal])+ $variant:ident = $word:literal,)+
+        $($(#[doc = $variant_doc:literal])+ $variant:ident = $word:literal $(| $shown:literal)?,)+
     }) => {
         $(#[doc = $doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,10 +32,31 @@ macro_rules! labels {
             fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word,)+ }
             }
+            fn shown(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $crate::model::label::shown!($word $($shown)?),)+
+                }
+            }
             fn from_word(word: &str) -> Option<Self> {
                 match word { $($word => Some(Self::$variant),)+ _ => None }
+            }
+        }
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.serialize_str($crate::model::Label::as_str(*self))
             }
         }
     };
 }
 pub(crate) use labels;
+
+macro_rules! shown {
+    ($word:literal) => {
+        $word
+    };
+    ($word:literal $shown:literal) => {
+        $shown
+    };
+}
+pub(crate) use shown;

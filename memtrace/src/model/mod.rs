@@ -6,7 +6,7 @@
 
 mod cell;
 mod clock;
-mod label;
+pub(crate) mod label;
 mod mark;
 mod mark_rules;
 mod question;

@@ -3,7 +3,7 @@
 use super::visible::visible;
 use super::{DiffReport, Format, Style, words};
 use crate::analyze::{
-    Analysis, Bound, Change, Comparison, Composition, Ending, Kind, KindChange, Process,
+    Analysis, Change, Comparison, Composition, Ending, Kind, KindChange, Process,
 };
 use crate::model::{Bytes, Label};
 use std::collections::HashMap;
@@ -56,28 +56,24 @@ const COLUMNS: &[(&str, Cell)] = &[
     }),
     ("ended", |row| match row.process.ending {
         Ending::Unknown => None,
-        ending => Some(words::ending(ending)),
+        ending => Some(ending.shown()),
     }),
-    ("exit_code", |row| match row.process.ending {
-        Ending::Exited(code) => Some(code.to_string()),
-        _ => None,
+    ("exit_code", |row| {
+        Some(row.process.ending.exit_code()?.to_string())
     }),
-    ("exit_signal", |row| match row.process.ending {
-        Ending::Killed { signal, .. } => Some(signal.to_string()),
-        _ => None,
+    ("exit_signal", |row| {
+        Some(row.process.ending.exit_signal()?.to_string())
     }),
-    ("oom_killed", |row| match row.process.ending {
-        Ending::Killed { by_oom_killer, .. } => by_oom_killer.map(|oom| oom.to_string()),
-        _ => None,
+    ("oom_killed", |row| {
+        Some(row.process.ending.by_oom_killer()?.to_string())
     }),
     ("peak_rss_bytes", |row| amount(row.process.peak.rss_bytes)),
     ("peak_bound", |row| {
         row.process.peak.rss_bytes?;
-        Some(bound_word(row.process.peak.bound).to_owned())
+        Some(row.process.peak.bound.as_str().to_owned())
     }),
-    ("peak_error_bytes", |row| match row.process.peak.bound {
-        Bound::Within(error) => Some(error.to_string()),
-        _ => None,
+    ("peak_error_bytes", |row| {
+        amount(row.process.peak.bound.error())
     }),
     ("peak_source", |row| {
         Some(row.process.peak.origin?.as_str().to_owned())
@@ -259,17 +255,6 @@ fn held(state: &Composition) -> HashMap<usize, Option<Bytes>> {
 
 fn amount(bytes: Option<Bytes>) -> Option<String> {
     Some(bytes?.to_string())
-}
-
-/// The word for a bound, in CSV and JSON.
-pub(super) fn bound_word(bound: Bound) -> &'static str {
-    match bound {
-        Bound::Within(Bytes(0)) => "exact",
-        Bound::Within(_) => "within_error",
-        Bound::AtLeast => "at_least",
-        Bound::AtMost => "at_most",
-        Bound::About => "about",
-    }
 }
 
 /// A cell that a spreadsheet shows and does not run. A text that starts like a formula gets an

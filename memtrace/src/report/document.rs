@@ -178,7 +178,7 @@ fn common_ending(analysis: &Analysis, members: &[usize]) -> String {
         .iter()
         .map(|&place| analysis.processes[place].ending);
     match endings.next() {
-        Some(first) if endings.all(|ending| ending == first) => words::ending(first),
+        Some(first) if endings.all(|ending| ending == first) => first.shown(),
         Some(_) => "various".to_owned(),
         None => String::new(),
     }

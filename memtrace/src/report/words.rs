@@ -1,6 +1,6 @@
 //! Figures, times and states in words.
 
-use crate::analyze::{Amounts, Bound, Ending, Peak, RunClock, signal_name};
+use crate::analyze::{Amounts, Bound, Peak, RunClock};
 use crate::model::{BootNs, Bytes, DurationNs, WallNs};
 
 /// What stands where nothing is known.
@@ -179,44 +179,6 @@ pub(super) fn peak_time(peak: &Peak, offset: impl Fn(BootNs) -> String) -> Optio
     peak.boot_ns.map(offset).or(earlier)
 }
 
-/// How a process ended, for a column: `exit 0`, `SIGKILL`, `OOM kill`.
-pub(super) fn ending(ending: Ending) -> String {
-    match ending {
-        Ending::Running => "running".to_owned(),
-        Ending::Exited(code) => format!("exit {code}"),
-        Ending::Killed {
-            by_oom_killer: Some(true),
-            ..
-        } => "OOM kill".to_owned(),
-        Ending::Killed { signal: number, .. } => signal(number),
-        Ending::Unknown => UNKNOWN.to_owned(),
-    }
-}
-
-/// How a process ended, with what a person should know about it.
-pub(super) fn ending_in_full(how: Ending) -> String {
-    let told = ending(how);
-    match how {
-        Ending::Killed {
-            signal: 9,
-            by_oom_killer: Some(false),
-        } => format!("{told} (no OOM kill recorded)"),
-        Ending::Killed {
-            signal: 9,
-            by_oom_killer: None,
-        } => format!("{told} (OOM kill or not: unknown)"),
-        Ending::Exited(code) => match signal_name(code - 128) {
-            Some(name) => format!("{told} (128 + {name})"),
-            None => told,
-        },
-        _ => told,
-    }
-}
-
-fn signal(number: i32) -> String {
-    signal_name(number).map_or_else(|| format!("signal {number}"), str::to_owned)
-}
-
 /// The kinds of an amount, largest first: `anon 9.1 GiB, shmem 1.0 GiB`.
 pub(super) fn kinds(anon: Option<Bytes>, file: Option<Bytes>, shmem: Option<Bytes>) -> String {
     let mut kinds = [("anon", anon), ("file", file), ("shmem", shmem)];
@@ -322,14 +284,5 @@ mod tests {
         assert_eq!(count(1_204_567), "1,204,567");
         assert_eq!(count(-12), "-12");
         assert_eq!(processes(1), "1 process");
-    }
-
-    #[test]
-    fn an_exit_code_above_128_names_the_signal_it_stands_for() {
-        assert_eq!(
-            ending_in_full(Ending::Exited(137)),
-            "exit 137 (128 + SIGKILL)"
-        );
-        assert_eq!(ending_in_full(Ending::Exited(1)), "exit 1");
     }
 }

@@ -4,6 +4,7 @@
 use super::MAX_KILLS_EXAMINED;
 use super::Windows;
 use crate::analyze::RowSource;
+use crate::model::label::labels;
 use crate::model::tables::{CgroupMemRow, NodeMemRow, OomRow};
 use crate::model::{BootNs, Bytes, DurationNs};
 
@@ -15,25 +16,26 @@ const SMALL_PART: i64 = 20;
 /// length is one of the start.
 const PROMPT_PART: i64 = 100;
 
-/// Kinds of memory as the kernel counts them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeldKind {
-    /// Anonymous memory.
-    Anonymous,
-    /// Shared memory: tmpfs, memfd, System V.
-    Shared,
-    /// Page cache, shared memory aside.
-    PageCache,
-    /// Slab.
-    Slab,
-    /// Page tables.
-    PageTables,
-    /// The kernel's own: all of it where its parts are not known, else what is none of them.
-    Kernel,
-    /// The pool of hugetlb pages.
-    Hugetlb,
-    /// What was swapped out, which is no part of what is in use.
-    Swap,
+labels! {
+    /// Kinds of memory as the kernel counts them.
+    pub enum HeldKind {
+        /// Anonymous memory.
+        Anonymous = "anonymous" | "anonymous memory",
+        /// Shared memory: tmpfs, memfd, System V.
+        Shared = "shared" | "shared memory",
+        /// Page cache, shared memory aside.
+        PageCache = "page_cache" | "page cache",
+        /// Slab.
+        Slab = "slab",
+        /// Page tables.
+        PageTables = "page_tables" | "page tables",
+        /// The kernel's own: all of it where its parts are not known, else what is none of them.
+        Kernel = "kernel" | "other kernel memory",
+        /// The pool of hugetlb pages.
+        Hugetlb = "hugetlb" | "the hugetlb pool",
+        /// What was swapped out, which is no part of what is in use.
+        Swap = "swap" | "swap in use",
+    }
 }
 
 /// One kind at a kill.

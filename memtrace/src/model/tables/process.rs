@@ -88,18 +88,18 @@ labels! {
     /// Where a peak comes from.
     pub enum PeakSource {
         /// The kernel's high-water mark of the process's address space (mm->hiwater_rss and its counters, read at exit or in a snapshot).
-        KernelHiwater = "kernel_hiwater",
+        KernelHiwater = "kernel_hiwater" | "the kernel's high-water mark",
         /// The highest value that the rss_stat probe saw.
-        RssStat = "rss_stat",
+        RssStat = "rss_stat" | "the kernel's rss_stat events",
         /// VmHWM in /proc/PID/status, as last read; growth after that is not in it.
-        VmHwm = "vm_hwm",
+        VmHwm = "vm_hwm" | "VmHWM as last read",
         /// VmHWM as the process itself read it, right before it had the kernel reset it (a `peak` mark).
-        Told = "told",
+        Told = "told" | "VmHWM as the process told it",
         /// ru_maxrss from wait4(2); only for the command that memtrace started.
-        Wait4 = "wait4",
+        Wait4 = "wait4" | "wait4's ru_maxrss",
         /// The highest value that a poll happened to see.
-        Poll = "poll",
+        Poll = "poll" | "polling",
         /// The platform's lifetime maximum of the physical footprint (macOS).
-        Footprint = "footprint",
+        Footprint = "footprint" | "the platform's footprint",
     }
 }

@@ -40,16 +40,16 @@ labels! {
     /// What became of a process that was alive at the end of a recording.
     pub enum Fate {
         /// It was left alone.
-        Left = "left",
+        Left = "left" | "lives on",
         /// `--kill-survivors` sent SIGTERM, or others did, and it ended.
-        Terminated = "terminated",
+        Terminated = "terminated" | "ended (SIGTERM)",
         /// `--kill-survivors` had to send SIGKILL.
-        Killed = "killed",
+        Killed = "killed" | "ended (SIGKILL)",
         /// It was to be ended, and the kernel refused the signal.
-        Refused = "refused",
+        Refused = "refused" | "lives on, the kernel refused the signal",
         /// It was to be ended, and memtrace could not make sure that the process with this id is still the one that was recorded.
-        Unsure = "unsure",
+        Unsure = "unsure" | "not ended, its identity is not sure",
         /// It was still there after SIGKILL: it waits in the kernel.
-        Stuck = "stuck",
+        Stuck = "stuck" | "still there after SIGKILL",
     }
 }

@@ -128,7 +128,7 @@ impl Lines {
     }
 
     fn anon(&mut self, analysis: &Analysis, balance: &Balance) {
-        let line = |line: &AnonLine| (pid_and_name(analysis, line.process), basis(line.basis));
+        let line = |line: &AnonLine| (pid_and_name(analysis, line.process), line.basis.shown());
         let name = ("anonymous", balance.unknown_process_count);
         self.group(name, &balance.anon, |line| line.bytes, line);
         // That there are none is worth no line.
@@ -204,33 +204,9 @@ impl Lines {
         );
         for (part, amount) in &balance.kernel {
             if *part != KernelPart::All && amount.0 > 0 {
-                self.push("", kernel_part(*part).to_owned(), Some(*amount), "");
+                self.push("", part.shown().to_owned(), Some(*amount), "");
             }
         }
-    }
-}
-
-/// Names of the kernel's parts.
-fn kernel_part(part: KernelPart) -> &'static str {
-    match part {
-        KernelPart::All => "all",
-        KernelPart::Slab => "slab",
-        KernelPart::PageTables => "page tables",
-        KernelPart::Stacks => "stacks",
-        KernelPart::PerCpu => "per-CPU",
-        KernelPart::Sockets => "sockets",
-        KernelPart::Hugetlb => "hugetlb pool",
-        KernelPart::Other => "other",
-    }
-}
-
-/// How well an amount is known, in a word.
-fn basis(basis: Basis) -> &'static str {
-    match basis {
-        Basis::Exact => "exact",
-        Basis::Measured => "measured",
-        Basis::Estimated => "estimated",
-        Basis::UpperBound => "at most",
     }
 }
 

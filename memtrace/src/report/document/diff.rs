@@ -86,7 +86,7 @@ fn recording(name: &str, analysis: &Analysis) -> String {
     let info = &analysis.info;
     let path = analysis.path.as_deref().unwrap_or("recording");
     let ending = match analysis.command_ending() {
-        Some(ending) => format!(", {}", words::ending_in_full(ending)),
+        Some(ending) => format!(", {}", ending.shown_in_full()),
         None => String::new(),
     };
     format!(

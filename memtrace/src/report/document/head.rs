@@ -64,7 +64,7 @@ fn run_line(analysis: &Analysis) -> String {
         parts.push(format!("recorded for {}", words::duration(recorded)));
     }
     match (&info.target, analysis.command_ending()) {
-        (_, Some(ending)) => parts.push(words::ending_in_full(ending)),
+        (_, Some(ending)) => parts.push(ending.shown_in_full()),
         (Target::Command { .. }, None) if is_still_running(analysis) => {
             parts.push("still running".to_owned());
         }

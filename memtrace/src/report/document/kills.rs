@@ -6,7 +6,7 @@ use crate::analyze::{
     Analysis, Grower, GrownObject, HeldKind, KindLine, Leak, OomFinding, PostMortem, Pressure,
 };
 use crate::model::tables::OomRow;
-use crate::model::{Bytes, DurationNs};
+use crate::model::{Bytes, DurationNs, Label};
 use crate::report::visible::visible;
 use crate::report::words;
 use crate::report::words::{bytes, bytes_or_unknown};
@@ -141,7 +141,7 @@ fn growth(analysis: &Analysis, found: &PostMortem) -> Vec<String> {
         let grown = bytes(grown);
         let mut parts = vec![format!(
             "{} grew by {grown} in the {window} before, more than any process",
-            kind_name(kind)
+            kind.shown()
         )];
         let object = found.grown_object.as_ref();
         parts.extend(object.map(|object| object_words(analysis, object)));
@@ -235,19 +235,6 @@ fn grower_name(analysis: &Analysis, grower: &Grower) -> String {
     }
 }
 
-fn kind_name(kind: HeldKind) -> &'static str {
-    match kind {
-        HeldKind::Anonymous => "anonymous memory",
-        HeldKind::Shared => "shared memory",
-        HeldKind::PageCache => "page cache",
-        HeldKind::Slab => "slab",
-        HeldKind::PageTables => "page tables",
-        HeldKind::Kernel => "other kernel memory",
-        HeldKind::Hugetlb => "the hugetlb pool",
-        HeldKind::Swap => "swap in use",
-    }
-}
-
 /// Who grew, in each window.
 fn growers_table(section: &mut Section, analysis: &Analysis, found: &PostMortem) {
     let mut columns = vec![flexible("WHO GREW BEFORE")];
@@ -320,7 +307,7 @@ fn kinds_table(section: &mut Section, found: &PostMortem) {
             _ => words::share(Some(line.bytes), found.in_use_bytes),
         };
         vec![
-            kind_name(line.kind).to_owned(),
+            line.kind.shown().to_owned(),
             words::bytes_or_dash(Some(line.bytes)),
             share,
             match line.is_growth_partial {

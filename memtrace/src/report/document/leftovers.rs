@@ -84,20 +84,9 @@ fn row(analysis: &Analysis, one: &Survivor, has_gpu: bool) -> Vec<String> {
     if has_gpu {
         cells.push(bytes_or_dash(row.gpu_bytes));
     }
-    cells.extend([parent, fate(row.fate).to_owned()]);
+    let fate = row.fate.map_or(words::UNKNOWN, Label::shown);
+    cells.extend([parent, fate.to_owned()]);
     cells
-}
-
-fn fate(fate: Option<Fate>) -> &'static str {
-    match fate {
-        Some(Fate::Left) => "lives on",
-        Some(Fate::Terminated) => "ended (SIGTERM)",
-        Some(Fate::Killed) => "ended (SIGKILL)",
-        Some(Fate::Refused) => "lives on, the kernel refused the signal",
-        Some(Fate::Unsure) => "not ended, its identity is not sure",
-        Some(Fate::Stuck) => "still there after SIGKILL",
-        None => words::UNKNOWN,
-    }
 }
 
 /// Shared memory without an owner; `None` when there is none.

@@ -1,8 +1,7 @@
 //! The processes by their own peak, and how they ended.
 
 use super::{Section, Tone, figures, flexible, name, pid, words_in};
-use crate::analyze::{Analysis, Bound, Ending, PeakOrigin, Process};
-use crate::model::tables::PeakSource;
+use crate::analyze::{Analysis, Bound, Ending, Process};
 use crate::report::words;
 use std::collections::BTreeSet;
 
@@ -99,27 +98,14 @@ fn exactness(analysis: &Analysis, shown: &[Vec<usize>]) -> String {
             .map(|&position| &analysis.processes[position].peak)
     };
     let sources: BTreeSet<&str> = peaks()
-        .filter_map(|peak| peak.origin)
-        .map(|origin| match origin {
-            PeakOrigin::Process(PeakSource::KernelHiwater) => "the kernel's high-water mark",
-            PeakOrigin::Process(PeakSource::RssStat) => "the kernel's rss_stat events",
-            PeakOrigin::Process(PeakSource::VmHwm) => "VmHWM as last read",
-            PeakOrigin::Process(PeakSource::Told) => "VmHWM as the process told it",
-            PeakOrigin::Process(PeakSource::Wait4) => "wait4's ru_maxrss",
-            PeakOrigin::Process(PeakSource::Poll) => "polling",
-            PeakOrigin::Process(PeakSource::Footprint) => "the platform's footprint",
-            PeakOrigin::Series => "the recorded series",
-        })
+        .filter_map(|peak| Some(peak.origin?.shown()))
         .collect();
     let sources: Vec<&str> = sources.into_iter().collect();
     let mut line = match sources.as_slice() {
         [] => "Where the peaks come from is unknown".to_owned(),
         sources => format!("Peaks are from {}", sources.join(", ")),
     };
-    let errors = peaks().filter_map(|peak| match peak.bound {
-        Bound::Within(error) => Some(error),
-        _ => None,
-    });
+    let errors = peaks().filter_map(|peak| peak.bound.error());
     if let Some(error) = errors.max() {
         line.push_str(&match error.0 {
             0 => ", exact".to_owned(),
@@ -185,7 +171,7 @@ pub(super) fn endings(analysis: &Analysis, top: usize) -> Option<Section> {
             (Some(at), _) => format!("from {at}"),
             (None, _) => words::UNKNOWN.to_owned(),
         };
-        vec![words::ending_in_full(group.ending), pid, name, at]
+        vec![group.ending.shown_in_full(), pid, name, at]
     });
     section.table(columns, rows.collect());
     if endings.notable.len() > top {

@@ -65,7 +65,7 @@ fn one(analysis: &Analysis, branches: &[bool], position: usize, held: String) ->
         pid(process),
         words::peak(&process.peak),
         held,
-        words::ending(process.ending),
+        process.ending.shown(),
     ]
 }
 

@@ -134,14 +134,7 @@ impl<'a> Stage<'a> {
 
 impl<'a> Recording<'a> {
     fn of(analysis: &'a Analysis) -> Self {
-        let (exit_code, exit_signal, oom_killed) = match analysis.command_ending() {
-            Some(Ending::Exited(code)) => (Some(code), None, None),
-            Some(Ending::Killed {
-                signal,
-                by_oom_killer,
-            }) => (None, Some(signal), by_oom_killer),
-            _ => (None, None, None),
-        };
+        let ending = analysis.command_ending();
         let models = analysis.gpu_models().into_iter();
         Self {
             path: analysis.path.as_deref(),
@@ -151,9 +144,9 @@ impl<'a> Recording<'a> {
             process_count: analysis.processes.len(),
             is_lower_bound: analysis.is_polled(),
             has_command_failed: analysis.has_command_failed(),
-            exit_code,
-            exit_signal,
-            oom_killed,
+            exit_code: ending.and_then(Ending::exit_code),
+            exit_signal: ending.and_then(Ending::exit_signal),
+            oom_killed: ending.and_then(Ending::by_oom_killer),
             gpus: models.map(|(name, count)| Model { name, count }).collect(),
         }
     }

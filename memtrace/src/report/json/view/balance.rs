@@ -54,7 +54,7 @@ struct Anon<'a> {
     upid: Upid,
     name: &'a str,
     bytes: Bytes,
-    basis: &'static str,
+    basis: Basis,
     age_ns: Option<DurationNs>,
 }
 
@@ -85,7 +85,7 @@ struct File<'a> {
 
 #[derive(Serialize)]
 struct Part {
-    part: &'static str,
+    part: KernelPart,
     bytes: Bytes,
 }
 
@@ -171,12 +171,7 @@ impl<'a> Anon<'a> {
             upid: process.upid,
             name: &process.name,
             bytes: line.bytes,
-            basis: match line.basis {
-                Basis::Exact => "exact",
-                Basis::Measured => "measured",
-                Basis::Estimated => "estimated",
-                Basis::UpperBound => "upper_bound",
-            },
+            basis: line.basis,
             age_ns: line.age_ns,
         }
     }
@@ -229,16 +224,7 @@ impl<'a> File<'a> {
 impl Part {
     fn of((part, bytes): &(KernelPart, Bytes)) -> Self {
         Self {
-            part: match part {
-                KernelPart::All => "all",
-                KernelPart::Slab => "slab",
-                KernelPart::PageTables => "page_tables",
-                KernelPart::Stacks => "stacks",
-                KernelPart::PerCpu => "per_cpu",
-                KernelPart::Sockets => "sockets",
-                KernelPart::Hugetlb => "hugetlb",
-                KernelPart::Other => "other",
-            },
+            part: *part,
             bytes: *bytes,
         }
     }

@@ -89,7 +89,7 @@ struct Holder<'a> {
 
 #[derive(Serialize)]
 struct GrownKind {
-    kind: &'static str,
+    kind: HeldKind,
     grown_bytes: Bytes,
 }
 
@@ -107,7 +107,7 @@ struct GrownObject<'a> {
 
 #[derive(Serialize)]
 struct Kind {
-    kind: &'static str,
+    kind: HeldKind,
     bytes: Bytes,
     grown_bytes: Option<Bytes>,
     is_growth_partial: bool,
@@ -175,10 +175,9 @@ impl<'a> PostMortem<'a> {
                     bytes: one.bytes,
                 })
                 .collect(),
-            grown_kind: found.grown_kind.map(|(kind, grown_bytes)| GrownKind {
-                kind: kind_name(kind),
-                grown_bytes,
-            }),
+            grown_kind: found
+                .grown_kind
+                .map(|(kind, grown_bytes)| GrownKind { kind, grown_bytes }),
             grown_object: found.grown_object.as_ref().map(|object| GrownObject {
                 name: object.row.name.as_deref(),
                 device: &object.row.device,
@@ -241,23 +240,10 @@ impl<'a> Grower<'a> {
     }
 }
 
-fn kind_name(kind: HeldKind) -> &'static str {
-    match kind {
-        HeldKind::Anonymous => "anonymous",
-        HeldKind::Shared => "shared",
-        HeldKind::PageCache => "page_cache",
-        HeldKind::Slab => "slab",
-        HeldKind::PageTables => "page_tables",
-        HeldKind::Kernel => "kernel",
-        HeldKind::Hugetlb => "hugetlb",
-        HeldKind::Swap => "swap",
-    }
-}
-
 impl Kind {
     fn of(line: &analyze::KindLine) -> Self {
         Self {
-            kind: kind_name(line.kind),
+            kind: line.kind,
             bytes: line.bytes,
             grown_bytes: line.grown_bytes,
             is_growth_partial: line.is_growth_partial,

@@ -278,7 +278,7 @@ pub(super) struct Growth {
     rise_bytes: Bytes,
     from: Instant,
     to: Instant,
-    verdict: &'static str,
+    verdict: Verdict,
 }
 
 impl Growth {
@@ -290,11 +290,7 @@ impl Growth {
             rise_bytes: growth.rise_bytes,
             from: Instant::of(&analysis.clock, growth.from_boot_ns),
             to: Instant::of(&analysis.clock, growth.to_boot_ns),
-            verdict: match growth.verdict {
-                Verdict::Growing => "growing",
-                Verdict::Shrinking => "shrinking",
-                Verdict::NoTrend => "no_trend",
-            },
+            verdict: growth.verdict,
         }
     }
 }

@@ -3,7 +3,7 @@
 mod steps;
 
 use super::parts::{Instant, Kinds};
-use crate::analyze::{self, Amounts, Analysis, PhaseLine};
+use crate::analyze::{self, Amounts, Analysis, PhaseEnd, PhaseForm, PhaseLine};
 use crate::model::{BootNs, Bytes, DurationNs, Tgid, Upid};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -60,14 +60,14 @@ enum Line<'a> {
 #[derive(Serialize)]
 struct Phase<'a> {
     name: &'a str,
-    kind: &'static str,
+    kind: PhaseForm,
     pid: Option<Tgid>,
     upid: Option<Upid>,
     depth: usize,
     step: Option<i64>,
     begin: Option<Instant>,
     end: Instant,
-    ended_by: &'static str,
+    ended_by: PhaseEnd,
     is_after_exit: bool,
     duration_ns: Option<DurationNs>,
     tree: Stretch,
@@ -145,7 +145,7 @@ struct Delta {
 #[derive(Serialize)]
 struct Repeated<'a> {
     name: &'a str,
-    kind: &'static str,
+    kind: PhaseForm,
     pid: Option<Tgid>,
     upid: Option<Upid>,
     process_count: usize,
@@ -283,14 +283,14 @@ impl<'a> Phase<'a> {
         });
         Self {
             name: &phase.name,
-            kind: phase.form.as_str(),
+            kind: phase.form,
             pid,
             upid,
             depth: phase.depth,
             step: phase.step,
             begin: phase.begin_boot_ns.map(instant),
             end: instant(phase.end_boot_ns),
-            ended_by: phase.ended_by.as_str(),
+            ended_by: phase.ended_by,
             is_after_exit: phase.is_after_exit,
             duration_ns: phase.duration(),
             tree: Stretch::of(analysis, &phase.tree),
@@ -344,7 +344,7 @@ impl<'a> Repeated<'a> {
         let (pid, upid) = identity(analysis, many.process);
         Self {
             name: &many.name,
-            kind: many.form.as_str(),
+            kind: many.form,
             pid,
             upid,
             process_count: many.process_count,

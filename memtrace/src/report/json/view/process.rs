@@ -1,9 +1,8 @@
 //! A process in the JSON report.
 
 use super::parts::{Growth, Instant, Kinds};
-use crate::analyze::{Analysis, Bound, Ending};
+use crate::analyze::{Analysis, Ending};
 use crate::model::{BootNs, Bytes, Tgid, Upid};
-use crate::report::csv::bound_word;
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -81,11 +80,8 @@ impl<'a> Process<'a> {
             oom_killed,
             peak: Peak {
                 rss_bytes: peak.rss_bytes,
-                bound: peak.rss_bytes.map(|_| bound_word(peak.bound)),
-                error_bytes: match peak.bound {
-                    Bound::Within(error) => Some(error),
-                    _ => None,
-                },
+                bound: peak.rss_bytes.map(|_| peak.bound.as_str()),
+                error_bytes: peak.bound.error(),
                 source: peak.origin.map(|origin| origin.as_str()),
                 at: peak.boot_ns.map(instant),
                 series: Kinds::of(&peak.amounts),
