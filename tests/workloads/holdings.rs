@@ -15,6 +15,8 @@ pub(crate) const WORKLOAD: Workload = Workload {
 };
 
 const BETWEEN_NS: i64 = 600_000_000;
+/// So late do children write that a recorder has read them before.
+const LATE_NS: i64 = 1_200_000_000;
 
 fn run(args: &Args) -> io::Result<()> {
     let bytes = args.size("bytes", 512 << 20)?;
@@ -44,6 +46,7 @@ fn run(args: &Args) -> io::Result<()> {
     end(&readers)?;
 
     let writers = idle::start(2, |_| {
+        sys::sleep_ns(LATE_NS);
         own.touch(bytes);
         Ok(())
     })?;

@@ -326,7 +326,10 @@ impl<'a> Books<'a> {
             }
             None => match self.ratio_of_alike(process) {
                 Some(ratio) => {
-                    let given = given_by_fork(&self.known.processes[process], now);
+                    // What it grew by since the fork is its own; where that is not known, all is shared.
+                    let given = self.known.processes[process]
+                        .inherited(now, at)
+                        .unwrap_or(now);
                     let part = Bytes((given.0 as f64 * ratio) as i64);
                     (now - given + part, Basis::Estimated, None)
                 }
@@ -375,7 +378,7 @@ fn ratios<'a>(
             continue;
         }
         if let (Some(pss), Some(rss)) = (row.pss_anon_bytes, row.rss_anon_bytes) {
-            let given = given_by_fork(process, rss);
+            let given = process.inherited(rss, row.boot_ns).unwrap_or(rss);
             let grown = rss - given;
             let (all_pss, all_rss) = sums.entry(alike(process)).or_default();
             *all_pss += (pss - grown).max(Bytes(0)).0 as f64;
@@ -419,13 +422,6 @@ fn anon_at(
         (false, false) => Basis::Estimated,
     };
     (bytes, basis, Some(row.boot_ns))
-}
-
-/// So much of the anonymous memory of a process came with its fork, and is shared with others;
-/// what it grew by since is its own. Where that is not known it is taken to be all.
-fn given_by_fork(process: &Process, anon: Bytes) -> Bytes {
-    let inherited = process.inherited_anon_bytes;
-    inherited.map_or(anon, |inherited| inherited.min(anon))
 }
 
 /// v2 tells the parts, and since 5.18 the sum, in which sockets are not; v1 has one figure.

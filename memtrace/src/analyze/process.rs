@@ -73,3 +73,17 @@ pub struct Process {
     /// How it grew; `None` when too short to tell.
     pub growth: Option<Growth>,
 }
+
+impl Process {
+    /// Of so much anonymous memory at an instant, what fork had given it: all that a copy has
+    /// which exec replaces later. `None` where nobody knows.
+    pub(super) fn inherited(&self, anon: Bytes, at: BootNs) -> Option<Bytes> {
+        match self.copy_until {
+            Some(until) if at < until => Some(anon),
+            _ => {
+                let inherited = self.inherited_anon_bytes?;
+                Some(inherited.min(anon).max(Bytes(0)))
+            }
+        }
+    }
+}

@@ -243,6 +243,8 @@ proptest! {
             script.edit(tgid, |process| {
                 process.start_boot_ns = BootNs(0);
                 process.first_seen_boot_ns = BootNs(0);
+                // Nobody is a copy.
+                process.first_seen_by = Some(FirstSeenBy::Command);
                 process.exit_boot_ns = end;
             });
         }

@@ -17,9 +17,10 @@ const LAG_BYTES: i64 = 2 << 20;
 /// What stands for so long is to be known.
 const STANDS: Duration = Duration::from_secs(1);
 
-/// What the group was charged at a time.
+/// What the group was charged at some time from `boot_ns` to `until_ns`.
 struct Look {
     boot_ns: i64,
+    until_ns: i64,
     bytes: i64,
 }
 
@@ -63,7 +64,15 @@ pub fn holdings(words: &[&str], size: u64) -> Result<[Score; 3]> {
         .context("no start")?;
     let told: Vec<Told> = looks
         .iter()
-        .map(|look| told(&recorded, look.boot_ns - start))
+        .map(|look| {
+            let told = |boot_ns: i64| told(&recorded, boot_ns - start);
+            let (begun, done) = (told(look.boot_ns)?, told(look.until_ns)?);
+            Ok(Told {
+                at_least: begun.at_least.min(done.at_least),
+                bytes: begun.bytes,
+                at_most: begun.at_most.max(done.at_most),
+            })
+        })
         .collect::<Result<_>>()?;
     for (place, look) in looks.iter().enumerate() {
         let near = |other: &Look| (other.bytes - look.bytes).abs() * 100 <= look.bytes;
@@ -109,9 +118,12 @@ fn looks(group: &MemoryGroup, is_over: &AtomicBool) -> Result<Vec<Look>> {
     let mut looks = Vec::new();
     while !is_over.load(Ordering::Relaxed) {
         let begin = Instant::now();
+        let boot_ns = memtrace::host::clock::boot().0;
+        let bytes = group.charged_bytes()?;
         looks.push(Look {
-            boot_ns: memtrace::host::clock::boot().0,
-            bytes: group.charged_bytes()?,
+            boot_ns,
+            until_ns: memtrace::host::clock::boot().0,
+            bytes,
         });
         sleep(PACE.saturating_sub(begin.elapsed()));
     }

@@ -139,6 +139,11 @@ impl Script {
     /// A process that was a copy of its parent until now executes a program.
     pub(crate) fn exec(&mut self, tgid: u32, at: f64, cmdline: &str) {
         self.name(tgid, at, TitleSource::Exec, cmdline);
+        // As the recorder has it: what fork gave it is gone.
+        self.edit(tgid, |row| {
+            row.inherited_rss_bytes = row.inherited_rss_bytes.map(|_| mib(0.0));
+            row.inherited_anon_bytes = row.inherited_anon_bytes.map(|_| mib(0.0));
+        });
     }
 
     /// A process that began as a copy of its parent, with so much anonymous memory in MiB.

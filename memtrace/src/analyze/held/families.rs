@@ -86,10 +86,13 @@ impl Families {
     /// Nobody holds anything yet. `readings`: every measured PSS, in any order.
     pub(super) fn of(processes: &[Process], execs: &Execs, readings: &[Reading]) -> Self {
         let (stays, count) = stays(processes, execs);
-        let mut inherited: Vec<Option<i64>> = processes
-            .iter()
-            .map(|process| process.inherited_anon_bytes.map(|bytes| bytes.0))
-            .collect();
+        // The row of one that an exec replaced tells of what it became.
+        let is_replaced = |stays: &Vec<Stay>| stays.first().is_some_and(|stay| stay.is_replaced);
+        let inherited = processes.iter().zip(&stays).map(|(process, stays)| {
+            let inherited = process.inherited_anon_bytes.map(|bytes| bytes.0);
+            inherited.filter(|_| !is_replaced(stays))
+        });
+        let mut inherited: Vec<Option<i64>> = inherited.collect();
         let mut events = Vec::new();
         for (process, stays) in stays.iter().enumerate() {
             let later = stays.iter().skip(1);

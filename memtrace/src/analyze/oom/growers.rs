@@ -72,14 +72,15 @@ struct Own {
 }
 
 impl Own {
-    fn of(process: &Process, amounts: &Amounts) -> Option<Self> {
+    fn of(process: &Process, amounts: &Amounts, at: BootNs) -> Option<Self> {
         let (anon, shared) = match (amounts.anon(), amounts.shmem()) {
             (Some(anon), Some(shared)) => (anon.0, shared.0),
             // Where kinds are unknown.
             _ => (amounts.rss()?.0, 0),
         };
-        let inherited = process.inherited_anon_bytes.map_or(0, |bytes| bytes.0);
-        let inherited = inherited.clamp(0, anon.max(0));
+        let inherited = process
+            .inherited(Bytes(anon), at)
+            .map_or(0, |bytes| bytes.0);
         Some(Self {
             alone: anon - inherited,
             inherited,
@@ -105,7 +106,8 @@ impl Held {
         let holders = state.composition.holders.iter();
         let own = holders.filter_map(|holder| {
             let process = &processes[holder.process];
-            let own = Own::of(process, &holder.amounts).filter(|_| is_concerned(process))?;
+            let own = Own::of(process, &holder.amounts, state.boot_ns);
+            let own = own.filter(|_| is_concerned(process))?;
             Some((holder.process, own))
         });
         let mut held = Self {
@@ -167,10 +169,8 @@ pub(super) fn growers(
         && let (Some(anon), Some(shared)) =
             (kill.victim_rss_anon_bytes, kill.victim_rss_shmem_bytes)
     {
-        let inherited = processes[victim]
-            .inherited_anon_bytes
-            .map_or(0, |bytes| bytes.0);
-        let inherited = inherited.clamp(0, anon.0.max(0));
+        let inherited = processes[victim].inherited(anon, at_kill.boot_ns);
+        let inherited = inherited.map_or(0, |bytes| bytes.0);
         *own = Own {
             alone: anon.0 - inherited,
             inherited,

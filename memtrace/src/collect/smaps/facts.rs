@@ -41,6 +41,6 @@ pub(super) fn statm(text: &[u8], page_size: u64) -> Option<Held> {
     Some(Held {
         anon: amount(resident - shared),
         shared: amount(shared),
-        faulted: Bytes(0),
+        copied: Bytes(0),
     })
 }

@@ -19,9 +19,9 @@ pub(super) struct Held {
     pub(super) anon: Bytes,
     /// Mapped files and shared memory.
     pub(super) shared: Bytes,
-    /// As many pages as it had page faults so far, where it has many that it can share since a
-    /// fork: a write to one of those makes a copy, and changes no amount.
-    pub(super) faulted: Bytes,
+    /// Page faults so far that added no memory, in pages, of all that can share anonymous pages with
+    /// it: a write to a shared page makes a copy, which changes no amount but the parts of all.
+    pub(super) copied: Bytes,
 }
 
 /// The last reading of a process.
@@ -50,11 +50,9 @@ pub(super) fn urgency(now: Held, sharers: usize, last: Option<&Last>, at: BootNs
     let mut wrong = moved(now.shared, last.held.shared);
     let mut whole = now.shared.0;
     if sharers != UNSHARED {
-        let grown = moved(now.anon, last.held.anon);
-        wrong = wrong.saturating_add(grown);
-        // Nobody knows which of them made copies.
-        let faults = (now.faulted - last.held.faulted).0 - grown;
-        wrong = wrong.saturating_add(faults.clamp(0, now.anon.0));
+        wrong = wrong.saturating_add(moved(now.anon, last.held.anon));
+        let copied = (now.copied - last.held.copied).0;
+        wrong = wrong.saturating_add(copied.clamp(0, now.anon.0));
         whole = whole.saturating_add(now.anon.0);
     }
     if (at - last.at).0 >= STALE_NS {
@@ -77,7 +75,7 @@ mod tests {
         Held {
             anon: Bytes(anon * MIB),
             shared: Bytes(shared * MIB),
-            faulted: Bytes(0),
+            copied: Bytes(0),
         }
     }
 
@@ -111,23 +109,23 @@ mod tests {
     }
 
     #[test]
-    fn faults_of_pages_that_a_fork_shares_make_it_urgent() {
+    fn copies_of_pages_that_a_fork_shares_make_it_urgent() {
         let shared = last(100, 10, 2);
-        let faulted = |mib: i64, sharers: usize, last: &Last| {
+        let copied = |mib: i64, sharers: usize, last: &Last| {
             let now = Held {
-                faulted: Bytes(mib * MIB),
+                copied: Bytes(mib * MIB),
                 ..held(100, 10)
             };
             urgency(now, sharers, Some(last), BootNs(1))
         };
-        assert_eq!(faulted(50, 2, &shared), Some(50 * MIB));
+        assert_eq!(copied(50, 2, &shared), Some(50 * MIB));
         assert_eq!(
-            faulted(5_000, 2, &shared),
+            copied(5_000, 2, &shared),
             Some(100 * MIB),
             "no more than it has"
         );
-        assert_eq!(faulted(1, 2, &shared), None);
-        assert_eq!(faulted(50, UNSHARED, &last(100, 10, UNSHARED)), None);
+        assert_eq!(copied(1, 2, &shared), None);
+        assert_eq!(copied(50, UNSHARED, &last(100, 10, UNSHARED)), None);
     }
 
     #[test]

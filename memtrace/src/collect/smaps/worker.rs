@@ -24,7 +24,7 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Time between two looks at who has moved, at least.
-const SCAN_NS: i64 = 1_000_000_000;
+const SCAN_NS: i64 = 500_000_000;
 /// Of who can share less than this since a fork no faults are counted: that takes a look of its own.
 const FAULTS_MIN_BYTES: i64 = 16 << 20;
 /// Between two looks at what nobody maps.
@@ -315,13 +315,15 @@ impl Worker {
         for known in self.known.values_mut() {
             known.is_there = false;
         }
+        let mut copied: HashMap<u64, Bytes> = HashMap::new();
         for subject in subjects {
             let path = self.root.join(format!("{}/statm", subject.tgid));
             let held = self.buffer.read_once(&path).ok();
             let held = held.and_then(|text| statm(text, self.page_size));
-            let mut held = held.unwrap_or_default();
+            let held = held.unwrap_or_default();
             if subject.sharers() > 1 && held.anon.0 >= FAULTS_MIN_BYTES {
-                held.faulted = self.faulted(subject);
+                let copied = copied.entry(subject.image).or_default();
+                *copied = *copied + self.faulted(subject) - held.anon;
             }
             let known = self.known.entry(subject.upid).or_default();
             known.is_there = true;
@@ -330,6 +332,9 @@ impl Worker {
                 known.image = subject.image;
                 known.last = None;
             }
+        }
+        for known in self.known.values_mut() {
+            known.held.copied = copied.get(&known.image).copied().unwrap_or_default();
         }
         self.known.retain(|_, known| known.is_there);
     }
@@ -408,7 +413,7 @@ impl Worker {
                 held: Held {
                     anon: amount(before.anon),
                     shared: amount(before.file + before.shmem),
-                    faulted: known.held.faulted,
+                    copied: known.held.copied,
                 },
                 at: reading.at(),
                 sharers: subject.sharers(),
