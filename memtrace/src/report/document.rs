@@ -11,16 +11,21 @@ mod kills;
 mod leftovers;
 mod mappings;
 mod phases;
-mod processes;
+pub(super) mod processes;
 mod roles;
 mod tree;
 
 use super::Style;
+use super::table::{Cell, Table, TableOf};
 use super::words;
-use crate::analyze::{Analysis, Process};
+use crate::analyze::{Analysis, Peak, Process};
+use crate::model::BootNs;
 
 /// How many processes are listed unless the person says otherwise.
 const DEFAULT_TOP: usize = 10;
+
+/// What is said of a list that is cut.
+const MORE_IN_JSON: &str = " more: see `--format json`.";
 
 /// A report in the order in which it is read.
 #[derive(Debug, Default)]
@@ -58,22 +63,13 @@ pub(super) enum Block {
     Table(Table),
 }
 
-/// A table with at most one column that gives way when space is short.
-#[derive(Debug)]
-pub(super) struct Table {
-    pub(super) columns: Vec<Column>,
-    pub(super) rows: Vec<Vec<String>>,
-}
-
 /// A column.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Column {
-    pub(super) title: &'static str,
-    pub(super) is_left: bool,
-    /// Its cells may be shortened in the middle.
-    pub(super) is_flexible: bool,
-    /// Columns of a higher rank are left out first where space is short; 0 always stays.
-    pub(super) rank: u8,
+    title: &'static str,
+    is_left: bool,
+    is_flexible: bool,
+    rank: u8,
 }
 
 /// A column of figures.
@@ -115,14 +111,60 @@ impl Section {
         }
     }
 
-    fn say(&mut self, tone: Tone, line: impl Into<String>) {
+    /// A section about something that is wrong.
+    fn alarming(title: impl Into<String>) -> Self {
+        Self {
+            tone: Tone::Alert,
+            ..Self::new(title)
+        }
+    }
+
+    fn tell(&mut self, tone: Tone, line: impl Into<String>) {
         self.blocks.push(Block::Line(tone, line.into()));
     }
 
-    fn table(&mut self, columns: Vec<Column>, rows: Vec<Vec<String>>) {
-        if !rows.is_empty() {
-            self.blocks.push(Block::Table(Table { columns, rows }));
+    fn say(&mut self, line: impl Into<String>) {
+        self.tell(Tone::Plain, line);
+    }
+
+    fn strong(&mut self, line: impl Into<String>) {
+        self.tell(Tone::Strong, line);
+    }
+
+    fn alert(&mut self, line: impl Into<String>) {
+        self.tell(Tone::Alert, line);
+    }
+
+    fn quiet(&mut self, line: impl Into<String>) {
+        self.tell(Tone::Quiet, line);
+    }
+
+    fn table(&mut self, table: impl Into<Table>) {
+        let table = table.into();
+        if table.row_count() > 0 {
+            self.blocks.push(Block::Table(table));
         }
+    }
+
+    /// What is said of those that a list leaves out, when there are any.
+    fn rest(&mut self, all: usize, top: usize, count: impl Fn(usize) -> String, words: &str) {
+        if all > top {
+            self.quiet(count(all - top) + words);
+        }
+    }
+
+    fn old_table(&mut self, columns: Vec<Column>, rows: Vec<Vec<String>>) {
+        let mut table = TableOf::of(rows);
+        for (place, column) in columns.into_iter().enumerate() {
+            let heading = ("", column.title);
+            let get = |row: &Vec<String>| row[place].clone();
+            table = match (column.is_left, column.is_flexible) {
+                (false, _) => table.figures(heading, column.rank, get),
+                (true, false) => table.words(heading, column.rank, get),
+                (true, true) => table.flexible(heading, get),
+            };
+        }
+        self.table(table);
     }
 }
 
@@ -163,6 +205,52 @@ pub(super) fn build(analysis: &Analysis, style: &Style) -> Document {
     sections.extend(mappings::mappings(analysis, top));
     sections.extend(processes::endings(analysis, top));
     Document { sections }
+}
+
+/// Id and name of a process, for two columns.
+fn who(analysis: &Analysis, position: usize) -> [Cell; 2] {
+    bundle(analysis, &[position], String::new())
+}
+
+/// The process id, or how many processes stand in one line.
+fn pids(analysis: &Analysis, members: &[usize]) -> Cell {
+    match members {
+        [only] => Cell::known(analysis.processes[*only].tgid),
+        many => words::times(many.len()).into(),
+    }
+}
+
+/// Several processes in one line: how many, and what they are called. One alone is told as usual.
+fn bundle(analysis: &Analysis, members: &[usize], label: String) -> [Cell; 2] {
+    let label = match members {
+        [only] => name(analysis, *only),
+        _ => label,
+    };
+    [pids(analysis, members), label.into()]
+}
+
+/// The peak of a process with its bound, for a column.
+fn peak(peak: &Peak) -> Cell {
+    Cell::Bytes(peak.rss_bytes).shown_as(words::peak(peak))
+}
+
+/// When a process had its peak, for a column; `None` when unknown.
+fn peak_time(analysis: &Analysis, peak: &Peak) -> Option<Cell> {
+    let time = peak.boot_ns.map(|boot| at(analysis, boot));
+    time.or_else(|| {
+        peak.is_earlier
+            .then(|| Cell::Absent.shown_as("before".to_owned()))
+    })
+}
+
+/// A time that there may not be, for a column.
+fn at_if_any(analysis: &Analysis, boot: Option<BootNs>) -> Cell {
+    boot.map_or_else(|| "".into(), |boot| at(analysis, boot))
+}
+
+/// A time, for a column.
+fn at(analysis: &Analysis, boot: impl Into<Option<BootNs>>) -> Cell {
+    Cell::At(boot.into().map(|boot| analysis.clock.offset(boot)))
 }
 
 /// The process id, for a column.

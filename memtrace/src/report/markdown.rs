@@ -1,6 +1,7 @@
 //! The report as Markdown, for an issue or a chat.
 
-use super::document::{self, Block, Document, Table, Tone};
+use super::document::{self, Block, Document, Tone};
+use super::table::{Column, Table};
 use super::visible::visible;
 use super::{DiffReport, Format, Style};
 use crate::analyze::Analysis;
@@ -56,15 +57,16 @@ fn write_block(block: &Block, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn write_table(table: &Table, out: &mut dyn Write) -> io::Result<()> {
-    let titles = table.columns.iter().map(|column| column.title.to_owned());
-    write_row(titles, out)?;
-    let rules = table.columns.iter().map(|column| match column.is_left {
+    let columns: Vec<(&str, &Column)> = table.shown().collect();
+    write_row(columns.iter().map(|(title, _)| (*title).to_owned()), out)?;
+    let rules = columns.iter().map(|(_, column)| match column.is_left {
         true => "---",
         false => "---:",
     });
     writeln!(out, "| {} |", rules.collect::<Vec<_>>().join(" | "))?;
-    for row in &table.rows {
-        write_row(row.iter().map(|cell| escape(cell)), out)?;
+    for row in 0..table.row_count() {
+        let cells = columns.iter().map(|(_, column)| &column.cells[row]);
+        write_row(cells.map(|cell| escape(&cell.shown())), out)?;
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ mod document;
 mod json;
 mod markdown;
 pub mod samples;
+mod table;
 mod text;
 mod visible;
 mod words;

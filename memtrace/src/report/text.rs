@@ -1,6 +1,7 @@
 //! The report for a terminal.
 
-use super::document::{self, Block, Column, Document, Section, Table, Tone};
+use super::document::{self, Block, Document, Section, Tone};
+use super::table::{Cell, Column, Table};
 use super::visible::{columns, shorten, visible};
 use super::{DiffReport, Format, Style};
 use crate::analyze::Analysis;
@@ -86,45 +87,54 @@ fn write_table(
     has_color: bool,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let rows: Vec<Vec<String>> = table
-        .rows
-        .iter()
-        .map(|row| row.iter().map(|cell| visible(cell).into_owned()).collect())
-        .collect();
-    let layout = Layout::of(&table.columns, &rows, width);
-    let titles: Vec<String> = table.columns.iter().map(|c| c.title.to_owned()).collect();
-    let title = layout.line(&table.columns, &titles);
+    let layout = Layout::of(table, width);
+    let title = layout.line(|shown| shown.title);
     writeln!(out, "{INDENT}{}", paint(&title, Tone::Quiet, has_color))?;
-    for row in &rows {
-        writeln!(out, "{INDENT}{}", layout.line(&table.columns, row))?;
+    for row in 0..table.row_count() {
+        writeln!(out, "{INDENT}{}", layout.line(|shown| &shown.cells[row]))?;
     }
     Ok(())
 }
 
-/// Which columns are shown, and how wide.
-struct Layout {
-    /// `None` for a column that is left out.
-    widths: Vec<Option<usize>>,
+/// The columns that there is room for.
+struct Layout<'a> {
+    columns: Vec<Shown<'a>>,
 }
 
-impl Layout {
-    fn of(table_columns: &[Column], rows: &[Vec<String>], width: usize) -> Self {
-        let natural = |(place, column): (usize, &Column)| {
-            let cells = rows.iter().filter_map(|row| row.get(place));
-            let widest = cells.map(|cell| columns(cell)).max().unwrap_or(0);
-            Some(widest.max(columns(column.title)))
+/// A column as it is shown.
+struct Shown<'a> {
+    column: &'a Column,
+    title: &'a str,
+    cells: Vec<String>,
+    width: usize,
+}
+
+impl<'a> Layout<'a> {
+    fn of(table: &'a Table, width: usize) -> Self {
+        let natural = |(title, column): (&'a str, &'a Column)| {
+            let cells = column.cells.iter().map(Cell::shown);
+            let cells: Vec<String> = cells.map(|cell| visible(&cell).into_owned()).collect();
+            let widest = cells.iter().map(|cell| columns(cell)).max().unwrap_or(0);
+            Shown {
+                column,
+                title,
+                cells,
+                width: widest.max(columns(title)),
+            }
         };
         let mut layout = Self {
-            widths: table_columns.iter().enumerate().map(natural).collect(),
+            columns: table.shown().map(natural).collect(),
         };
-        while let Some(wanted) = layout.flexible_overrun(table_columns, width) {
-            let last = (0..table_columns.len())
-                .filter(|&place| layout.widths[place].is_some() && table_columns[place].rank > 0)
-                .max_by_key(|&place| table_columns[place].rank);
-            match last {
-                Some(place) if wanted < MIN_FLEXIBLE => layout.widths[place] = None,
-                _ => {
-                    layout.shrink(table_columns, wanted);
+        while let Some(wanted) = layout.flexible_overrun(width) {
+            let ranks = layout.columns.iter().map(|shown| shown.column.rank);
+            let last = ranks.enumerate().max_by_key(|&(_, rank)| rank);
+            match last.filter(|&(_, rank)| rank > 0 && wanted < MIN_FLEXIBLE) {
+                Some((place, _)) => drop(layout.columns.remove(place)),
+                None => {
+                    let mut shown = layout.columns.iter_mut();
+                    if let Some(flexible) = shown.find(|shown| shown.column.is_flexible) {
+                        flexible.width = wanted.max(columns(flexible.title));
+                    }
                     break;
                 }
             }
@@ -133,40 +143,27 @@ impl Layout {
     }
 
     /// The room for the flexible column, when it is less than that column wants.
-    fn flexible_overrun(&self, table_columns: &[Column], width: usize) -> Option<usize> {
-        let shown = self.widths.iter().flatten();
-        let gaps = GAP.len() * shown.clone().count().saturating_sub(1);
-        let total = shown.sum::<usize>() + gaps;
+    fn flexible_overrun(&self, width: usize) -> Option<usize> {
+        let gaps = GAP.len() * self.columns.len().saturating_sub(1);
+        let total = self.columns.iter().map(|shown| shown.width).sum::<usize>() + gaps;
         let over = total.checked_sub(width).filter(|&over| over > 0)?;
-        let flexible = table_columns.iter().position(|column| column.is_flexible);
-        let natural = flexible.and_then(|place| self.widths[place]).unwrap_or(0);
-        Some(natural.saturating_sub(over))
+        let flexible = self.columns.iter().find(|shown| shown.column.is_flexible);
+        Some(flexible.map_or(0, |shown| shown.width).saturating_sub(over))
     }
 
-    fn shrink(&mut self, table_columns: &[Column], room: usize) {
-        for (column, width) in table_columns.iter().zip(&mut self.widths) {
-            if let (true, Some(width)) = (column.is_flexible, width) {
-                *width = room.max(columns(column.title));
-            }
-        }
-    }
-
-    fn line(&self, table_columns: &[Column], cells: &[String]) -> String {
+    fn line(&self, cell: impl for<'s> Fn(&'s Shown<'a>) -> &'s str) -> String {
         let mut line = String::new();
-        for ((column, cell), width) in table_columns.iter().zip(cells).zip(&self.widths) {
-            let Some(width) = *width else { continue };
+        for shown in &self.columns {
             if !line.is_empty() {
                 line.push_str(GAP);
             }
-            let cell = shorten(cell, width);
-            let padding = " ".repeat(width - columns(&cell));
-            if column.is_left {
-                line.push_str(&cell);
-                line.push_str(&padding);
-            } else {
-                line.push_str(&padding);
-                line.push_str(&cell);
-            }
+            let cell = shorten(cell(shown), shown.width);
+            let padding = " ".repeat(shown.width - columns(&cell));
+            let (first, second) = match shown.column.is_left {
+                true => (&*cell, &*padding),
+                false => (&*padding, &*cell),
+            };
+            line.extend([first, second]);
         }
         line.truncate(line.trim_end().len());
         line

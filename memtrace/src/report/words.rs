@@ -1,6 +1,6 @@
 //! Figures, times and states in words.
 
-use crate::analyze::{Amounts, Bound, Peak, RunClock};
+use crate::analyze::{Bound, Peak, RunClock};
 use crate::model::{BootNs, Bytes, DurationNs, WallNs};
 
 /// What stands where nothing is known.
@@ -120,7 +120,12 @@ pub(super) fn interval(length: DurationNs) -> String {
 
 /// `+83.2s`: since the start of the recording.
 pub(super) fn offset(clock: &RunClock, boot: BootNs) -> String {
-    let text = duration(clock.offset(boot));
+    after(clock.offset(boot))
+}
+
+/// `+83.2s`: so long after the start of the recording.
+pub(super) fn after(offset: DurationNs) -> String {
+    let text = duration(offset);
     match text.strip_prefix('-') {
         // A command is forked just before its recording begins.
         Some("0.000s") => "+0s".to_owned(),
@@ -173,12 +178,6 @@ pub(super) fn peak(peak: &Peak) -> String {
     }
 }
 
-/// When a process had its peak, for a column.
-pub(super) fn peak_time(peak: &Peak, offset: impl Fn(BootNs) -> String) -> Option<String> {
-    let earlier = peak.is_earlier.then(|| "before".to_owned());
-    peak.boot_ns.map(offset).or(earlier)
-}
-
 /// The kinds of an amount, largest first: `anon 9.1 GiB, shmem 1.0 GiB`.
 pub(super) fn kinds(anon: Option<Bytes>, file: Option<Bytes>, shmem: Option<Bytes>) -> String {
     let mut kinds = [("anon", anon), ("file", file), ("shmem", shmem)];
@@ -189,11 +188,6 @@ pub(super) fn kinds(anon: Option<Bytes>, file: Option<Bytes>, shmem: Option<Byte
         .map(|(kind, amount)| format!("{kind} {}", bytes_or_unknown(*amount)))
         .collect();
     told.join(", ")
-}
-
-/// The kinds of what one process holds, for three columns.
-pub(super) fn kind_cells(amounts: &Amounts) -> [String; 3] {
-    [amounts.anon(), amounts.file(), amounts.shmem()].map(bytes_or_dash)
 }
 
 /// `1 more role`, `12 more roles`.
@@ -217,6 +211,11 @@ pub(super) fn count(number: impl TryInto<i64>) -> String {
         grouped.insert(0, '-');
     }
     grouped
+}
+
+/// `12 ×`.
+pub(super) fn times(number: usize) -> String {
+    format!("{} ×", count(number))
 }
 
 /// `1 process`, `12 processes`.

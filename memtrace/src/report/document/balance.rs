@@ -1,7 +1,7 @@
 //! The ledger: what is in use by line, the residual one of them.
 
 use super::holders::aged;
-use super::{Section, Tone, figures, flexible, pid_and_name, words_in};
+use super::{Section, figures, flexible, pid_and_name, words_in};
 use crate::analyze::{
     Analysis, AnonLine, Balance, Basis, Composition, KernelPart, Scope, in_memory,
 };
@@ -45,11 +45,11 @@ pub(super) fn ledger(analysis: &Analysis, state: &Composition, top: usize) -> Op
     lines.kernel(balance);
     let what = doubt(balance).unwrap_or_default();
     lines.push("residual", what, balance.residual_bytes, "");
-    section.table(columns, lines.rows);
-    section.say(Tone::Plain, around(balance));
+    section.old_table(columns, lines.rows);
+    section.say(around(balance));
     let beside = [huge(balance), elsewhere(balance)];
     for line in beside.into_iter().flatten() {
-        section.say(Tone::Plain, line);
+        section.say(line);
     }
     let unsure = [
         ending(analysis, balance),
@@ -58,14 +58,14 @@ pub(super) fn ledger(analysis: &Analysis, state: &Composition, top: usize) -> Op
         unknown_objects(analysis, balance),
     ];
     for line in unsure.into_iter().flatten() {
-        section.say(Tone::Quiet, line);
+        section.quiet(line);
     }
     for other in state
         .balances
         .iter()
         .filter(|other| other.scope != balance.scope)
     {
-        section.say(Tone::Plain, in_short(other));
+        section.say(in_short(other));
     }
     Some(section)
 }

@@ -1,13 +1,15 @@
 //! Two recordings against each other.
 
 use super::phases::per_step;
-use super::{Document, Section, Tone, figures, flexible, words_in};
-use crate::analyze::{Analysis, Change, Comparison, Excess, Kind, Loss, StageChange};
+use super::{Document, Section};
+use crate::analyze::{Analysis, Change, Comparison, Excess, Kind, KindChange, Loss, StageChange};
 use crate::model::Bytes;
 use crate::model::tables::Severity;
+use crate::report::table::{Cell, Table, TableOf};
 use crate::report::visible::visible;
-use crate::report::words::{bytes, bytes_or_dash, bytes_or_unknown, change, percent};
+use crate::report::words::{bytes, bytes_or_unknown, change, percent};
 use crate::report::{DiffReport, Style, words};
+use std::iter::once;
 
 /// A change of less is not worth a line of its own.
 const MIN_CHANGE: i64 = 1 << 20;
@@ -30,36 +32,33 @@ pub(in crate::report) fn build(told: &DiffReport<'_>, style: &Style) -> Document
 
 fn head(told: &DiffReport<'_>) -> Section {
     let mut section = Section::new("memtrace diff");
-    section.say(Tone::Plain, recording("A", told.before));
-    section.say(Tone::Plain, recording("B", told.after));
+    section.say(recording("A", told.before));
+    section.say(recording("B", told.after));
     if told.diff.is_newly_failed {
-        section.say(
-            Tone::Alert,
+        section.alert(
             "The command of B failed: what it did not get to do is missing from its figures.",
         );
     }
     if told.before.is_polled() || told.after.is_polled() {
-        section.say(
-            Tone::Quiet,
+        section.quiet(
             "Peaks of a recording made by polling are lower bounds: what lies between two polls \
              is not in them.",
         );
     }
     if told.diff.has_other_basis {
-        section.say(
-            Tone::Alert,
+        section.alert(
             "A and B were not observed in the same way: a rise of RSS between them can be one of \
              seeing more, and fails nothing.",
         );
     }
     if let Some(line) = other_gpus(told) {
-        section.say(Tone::Alert, line);
+        section.alert(line);
     }
     for (name, analysis) in [("A", told.before), ("B", told.after)] {
         let is_loss = |loss: &Loss| loss.severity != Severity::Info;
         if analysis.losses.iter().any(is_loss) || !analysis.problems.is_empty() {
             let line = format!("{name} lost or could not see something: see its own report.");
-            section.say(Tone::Alert, line);
+            section.alert(line);
         }
     }
     section
@@ -106,10 +105,9 @@ fn verdict(told: &DiffReport<'_>) -> Option<Section> {
     if excesses.is_empty() {
         return Some(Section::new(format!("Nothing rose by more than {allowed}")));
     }
-    let mut section = Section::new(format!("Rose by more than {allowed}"));
-    section.tone = Tone::Alert;
+    let mut section = Section::alarming(format!("Rose by more than {allowed}"));
     for excess in excesses {
-        section.say(Tone::Plain, excess_line(excess));
+        section.say(excess_line(excess));
     }
     Some(section)
 }
@@ -142,10 +140,10 @@ fn in_words(figure: &Change) -> String {
 fn whole(told: &DiffReport<'_>) -> Section {
     let rss = told.diff.whole.kind(Kind::Rss);
     let mut section = Section::new(format!("Peak of the sum of RSS: {}", in_words(&rss.peak)));
-    section.say(Tone::Plain, format!("Mean: {}.", in_words(&rss.mean)));
+    section.say(format!("Mean: {}.", in_words(&rss.mean)));
     if told.has_gpu() {
         let line = format!("Peak on GPUs: {}.", in_words(&told.diff.whole.gpu_peak));
-        section.say(Tone::Plain, line);
+        section.say(line);
     }
     if let (Some(before), Some(after)) = (rss.slope.before, rss.slope.after) {
         let slope = |bytes: Bytes| match bytes.0 {
@@ -153,7 +151,7 @@ fn whole(told: &DiffReport<'_>) -> Section {
             slope => words::slope(slope as f64),
         };
         let line = format!("Growth: {} → {}.", slope(before), slope(after));
-        section.say(Tone::Plain, line);
+        section.say(line);
     }
     section
 }
@@ -164,8 +162,7 @@ fn leaks(told: &DiffReport<'_>) -> Option<Section> {
     let risen: Vec<&StageChange> = stages.filter(|stage| stage.has_risen_by(0.0)).collect();
     // Stages of one loop rise together.
     let most = risen.first()?;
-    let mut section = Section::new("Grows from step to step, more than before");
-    section.tone = Tone::Alert;
+    let mut section = Section::alarming("Grows from step to step, more than before");
     let role = most.role.as_ref().map(|(name, slope)| {
         let bytes = bytes(Bytes(slope.bytes_per_step as i64));
         format!("; most of it in {name} ({bytes})")
@@ -177,7 +174,7 @@ fn leaks(told: &DiffReport<'_>) -> Option<Section> {
         per_step(most.after),
         role.unwrap_or_default()
     );
-    section.say(Tone::Strong, line);
+    section.strong(line);
     Some(section)
 }
 
@@ -185,24 +182,17 @@ fn leaks(told: &DiffReport<'_>) -> Option<Section> {
 fn stages(told: &DiffReport<'_>, top: usize) -> Option<Section> {
     let stages = told.diff.stages.iter();
     let known = stages.filter(|stage| stage.before.is_some() || stage.after.is_some());
-    let columns = vec![
-        flexible("STAGE"),
-        figures("PER STEP A", 0),
-        figures("PER STEP B", 0),
-    ];
-    let row = |stage: &StageChange| {
-        vec![
-            stage.name.to_string(),
-            per_step(stage.before),
-            per_step(stage.after),
-        ]
-    };
-    let rows: Vec<Vec<String>> = known.take(top).map(row).collect();
-    if rows.is_empty() {
+    let shown: Vec<&StageChange> = known.take(top).collect();
+    if shown.is_empty() {
         return None;
     }
     let mut section = Section::new("From step to step, the tree's sum of RSS");
-    section.table(columns, rows);
+    section.table(
+        TableOf::of(shown)
+            .flexible("stage", |stage| stage.name.to_string())
+            .figures("per_step_a", 0, |stage| per_step(stage.before))
+            .figures("per_step_b", 0, |stage| per_step(stage.after)),
+    );
     Some(section)
 }
 
@@ -227,29 +217,28 @@ fn roles(told: &DiffReport<'_>, top: usize) -> Section {
         return Section::new(format!("By role: nothing changed by {share:.0}%"));
     }
     let mut section = Section::new("By role, sums of RSS");
-    let columns = vec![
-        flexible("ROLE"),
-        words_in("COUNT", 3),
-        figures("PEAK A", 1),
-        figures("PEAK B", 0),
-        figures("CHANGE", 0),
-        figures("", 2),
-        figures("MEAN", 4),
-        figures("GROWTH A", 6),
-        figures("GROWTH B", 5),
-    ];
-    let rows = moved.iter().take(top).map(|role| role_row(role));
-    section.table(columns, rows.collect());
-    let shown = moved.len().min(top);
-    let rest = told.diff.roles.len() - shown;
-    if rest > 0 {
-        let line = format!("{} changed less.", words::more_roles(rest));
-        section.say(Tone::Quiet, line);
-    }
-    section.say(
-        Tone::Quiet,
-        "MEAN is the change of the mean over the whole recording, of a command from its exec to its end. A dash is no change, or no \
-         steady growth.",
+    let rss = |role: &Comparison| *role.kind(Kind::Rss);
+    section.table(
+        TableOf::of(moved.iter().take(top))
+            .flexible("role", |role| role.name.to_string())
+            .words("count", 3, |role| counts(role))
+            .held("peak_a_bytes", 1, |role| rss(role).peak.before)
+            .held("peak_b_bytes", 0, |role| rss(role).peak.after)
+            .change("change_bytes", 0, |role| rss(role).peak.difference())
+            .figures(("change", ""), 2, |role| change_share(&rss(role).peak))
+            .change("mean_bytes", 4, |role| rss(role).mean.difference())
+            .figures("growth_a_bytes_per_hour", 6, |role| {
+                slope(rss(role).slope.before)
+            })
+            .figures("growth_b_bytes_per_hour", 5, |role| {
+                slope(rss(role).slope.after)
+            }),
+    );
+    let (all, shown) = (told.diff.roles.len(), moved.len().min(top));
+    section.rest(all, shown, words::more_roles, " changed less.");
+    section.quiet(
+        "MEAN is the change of the mean over the whole recording, of a command from its exec to \
+         its end. A dash is no change, or no steady growth.",
     );
     section
 }
@@ -270,44 +259,16 @@ fn on_gpus(told: &DiffReport<'_>, top: usize) -> Option<Section> {
         std::cmp::Reverse(moved.map(|bytes| bytes.0.abs()))
     });
     let mut section = Section::new("By role, the highest on all GPUs together");
-    let columns = vec![
-        flexible("ROLE"),
-        figures("GPU A", 0),
-        figures("GPU B", 0),
-        figures("CHANGE", 1),
-        figures("", 2),
-    ];
-    let rows = roles.iter().take(top).map(|role| {
-        let gpu = role.gpu_peak;
-        vec![
-            role.name.to_string(),
-            bytes_or_dash(gpu.before),
-            bytes_or_dash(gpu.after),
-            change(gpu.difference()),
-            share_of_change(&gpu),
-        ]
-    });
-    section.table(columns, rows.collect());
-    if let Some(rest) = roles.len().checked_sub(top).filter(|&rest| rest > 0) {
-        let line = format!("{} changed less.", words::more_roles(rest));
-        section.say(Tone::Quiet, line);
-    }
+    section.table(
+        TableOf::of(roles.iter().take(top))
+            .flexible("role", |role| role.name.to_string())
+            .held("gpu_a_bytes", 0, |role| role.gpu_peak.before)
+            .held("gpu_b_bytes", 0, |role| role.gpu_peak.after)
+            .change("change_bytes", 1, |role| role.gpu_peak.difference())
+            .figures(("change", ""), 2, |role| change_share(&role.gpu_peak)),
+    );
+    section.rest(roles.len(), top, words::more_roles, " changed less.");
     Some(section)
-}
-
-fn role_row(role: &Comparison) -> Vec<String> {
-    let rss = role.kind(Kind::Rss);
-    vec![
-        role.name.to_string(),
-        counts(role),
-        bytes_or_dash(rss.peak.before),
-        bytes_or_dash(rss.peak.after),
-        change(rss.peak.difference()),
-        share_of_change(&rss.peak),
-        change(rss.mean.difference()),
-        slope(rss.slope.before),
-        slope(rss.slope.after),
-    ]
 }
 
 fn counts(role: &Comparison) -> String {
@@ -318,7 +279,7 @@ fn counts(role: &Comparison) -> String {
     }
 }
 
-fn share_of_change(figure: &Change) -> String {
+fn change_share(figure: &Change) -> String {
     match figure.difference() {
         Some(Bytes(0)) => String::new(),
         _ if figure.before == Some(Bytes(0)) => "new".to_owned(),
@@ -326,11 +287,11 @@ fn share_of_change(figure: &Change) -> String {
     }
 }
 
-fn slope(bytes_per_hour: Option<Bytes>) -> String {
+fn slope(bytes_per_hour: Option<Bytes>) -> Cell {
+    let rate = Cell::Rate(bytes_per_hour.map(|slope| slope.0 as f64));
     match bytes_per_hour {
-        Some(Bytes(0)) => "-".to_owned(),
-        Some(slope) => words::slope(slope.0 as f64),
-        None => words::UNKNOWN.to_owned(),
+        Some(Bytes(0)) => rate.shown_as("-".to_owned()),
+        _ => rate,
     }
 }
 
@@ -352,37 +313,48 @@ fn kinds(told: &DiffReport<'_>, top: usize) -> Option<Section> {
     }
     lines.sort_by_key(|(role, kind)| std::cmp::Reverse(moved(&role.kind(*kind).peak)));
     let mut section = Section::new("By role and kind");
-    let columns = vec![
-        flexible("ROLE"),
-        words_in("KIND", 0),
-        figures("PEAK A", 1),
-        figures("PEAK B", 0),
-        figures("CHANGE", 0),
-        figures("", 2),
-        figures("MEAN", 3),
-        figures("GROWTH B", 4),
-    ];
-    let rows = lines.iter().take(top).map(|(role, kind)| {
-        let figures = role.kind(*kind);
-        vec![
-            role.name.to_string(),
-            kind.as_str().to_owned(),
-            bytes_or_dash(figures.peak.before),
-            bytes_or_dash(figures.peak.after),
-            change(figures.peak.difference()),
-            share_of_change(&figures.peak),
-            change(figures.mean.difference()),
-            slope(figures.slope.after),
-        ]
-    });
-    section.table(columns, rows.collect());
-    if lines.len() > top {
-        let line = format!(
-            "{} more changed by at least {}.",
-            words::count(lines.len() - top),
-            bytes(Bytes(MIN_CHANGE))
-        );
-        section.say(Tone::Quiet, line);
-    }
+    let shown = lines.iter().take(top);
+    section.table(table(shown.map(|(role, kind)| (*role, Some(*kind)))));
+    let told = format!(" more changed by at least {}.", bytes(Bytes(MIN_CHANGE)));
+    section.rest(lines.len(), top, words::count, &told);
     Some(section)
+}
+
+/// Every figure of all processes and of each role, for programs.
+pub(in crate::report) fn figures(told: &DiffReport<'_>, top: usize) -> Table {
+    let gpu = told.has_gpu().then_some(None);
+    let kinds = || Kind::ALL.map(Some).into_iter().chain(gpu);
+    let roles = once(&told.diff.whole).chain(told.diff.roles.iter().take(top));
+    table(roles.flat_map(|role| kinds().map(move |kind| (role, kind))))
+}
+
+/// A line for a role and a kind of memory; without a kind for all GPUs, of which only the peak is
+/// compared.
+fn table<'a>(lines: impl Iterator<Item = (&'a Comparison, Option<Kind>)>) -> Table {
+    let on_gpus = |role: &Comparison| KindChange {
+        peak: role.gpu_peak,
+        ..KindChange::default()
+    };
+    let lines = lines.map(|(role, kind)| {
+        let figures = kind.map_or_else(|| on_gpus(role), |kind| *role.kind(kind));
+        (figures, kind, role)
+    });
+    let count = |count: Option<usize>| count.map(|count| count.to_string());
+    TableOf::of(lines)
+        .flexible("role", |(.., role)| role.name.to_string())
+        .words("kind", 0, |(_, kind, _)| kind.map_or("gpu", Kind::as_str))
+        .data("processes_a", |(.., role)| count(role.process_counts.0))
+        .data("processes_b", |(.., role)| count(role.process_counts.1))
+        .held("peak_a_bytes", 1, |(of, ..)| of.peak.before)
+        .held("peak_b_bytes", 0, |(of, ..)| of.peak.after)
+        .change(("", "CHANGE"), 0, |(of, ..)| of.peak.difference())
+        .figures(("", ""), 2, |(of, ..)| change_share(&of.peak))
+        .change(("", "MEAN"), 3, |(of, ..)| of.mean.difference())
+        .data("mean_a_bytes", |(of, ..)| of.mean.before)
+        .data("mean_b_bytes", |(of, ..)| of.mean.after)
+        .data("growth_a_bytes_per_hour", |(of, ..)| slope(of.slope.before))
+        .figures("growth_b_bytes_per_hour", 4, |(of, ..)| {
+            slope(of.slope.after)
+        })
+        .into()
 }

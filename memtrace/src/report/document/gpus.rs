@@ -7,7 +7,7 @@ use super::{Section, Tone, figures, flexible, pid, pid_and_name, words_in};
 use crate::analyze::{Analysis, Composition, GpuDevice, GpuHolder, GpuLedger, GpuProcess, Gpus};
 use crate::model::{Bytes, DurationNs};
 use crate::report::visible::visible;
-use crate::report::words::{self, bytes, bytes_at_least, bytes_or_dash, bytes_or_unknown};
+use crate::report::words::{self, bytes, bytes_at_least, bytes_or_unknown};
 use std::collections::BTreeMap;
 
 /// So much that no process explains is worth a line of its own.
@@ -41,20 +41,17 @@ pub(super) fn gpus(analysis: &Analysis, top: usize) -> Option<Section> {
     say_some(&mut section, Tone::Alert, left.collect());
     moved::tell(&mut section, analysis, gpus);
     if let Some(contexts) = gpus.contexts.filter(|contexts| contexts.count > 1) {
-        section.say(
-            Tone::Plain,
-            format!(
-                "Contexts: {} (a process on a device counts one). The smallest amount seen is \
+        section.say(format!(
+            "Contexts: {} (a process on a device counts one). The smallest amount seen is \
                  {}, so contexts alone take at most {} together.",
-                words::count(contexts.count),
-                bytes(contexts.smallest_bytes),
-                bytes(contexts.at_most_bytes()),
-            ),
-        );
+            words::count(contexts.count),
+            bytes(contexts.smallest_bytes),
+            bytes(contexts.at_most_bytes()),
+        ));
     }
     let quiet = [late(analysis, gpus), cost(analysis, gpus)];
     for line in quiet.into_iter().flatten() {
-        section.say(Tone::Quiet, line);
+        section.quiet(line);
     }
     Some(section)
 }
@@ -66,7 +63,7 @@ pub(super) fn gpus_at(analysis: &Analysis, at: &Composition, top: usize) -> Opti
     let mut section = Section::new(format!("GPU memory at {offset}"));
     let ledgers: Vec<&GpuLedger> = at.gpus.iter().collect();
     if ledgers.is_empty() {
-        section.say(Tone::Plain, "No GPU had been read by then.");
+        section.say("No GPU had been read by then.");
         return Some(section);
     }
     ledger_table(&mut section, analysis, gpus, &ledgers, top, false);
@@ -144,13 +141,10 @@ fn ledger_table(
         }
         Some(cells)
     });
-    section.table(columns, rows.collect());
+    section.old_table(columns, rows.collect());
     if rest > 0 {
         let devices = if rest == 1 { "device" } else { "devices" };
-        section.say(
-            Tone::Quiet,
-            format!("{rest} more {devices}: see --format json."),
-        );
+        section.quiet(format!("{rest} more {devices}: see --format json."));
     }
 }
 
@@ -222,9 +216,9 @@ fn process_table(section: &mut Section, analysis: &Analysis, gpus: &Gpus, top: u
             },
         ]
     });
-    section.table(columns, rows.collect());
+    section.old_table(columns, rows.collect());
     if let Some(line) = more_processes(gpus.processes.get(top..).unwrap_or_default()) {
-        section.say(Tone::Quiet, line);
+        section.quiet(line);
     }
 }
 
@@ -281,7 +275,7 @@ fn line_table(
             bytes_or_unknown(rss),
         ]
     });
-    section.table(columns, rows.collect());
+    section.old_table(columns, rows.collect());
 }
 
 /// What to know before adding these figures to others.
@@ -301,14 +295,11 @@ fn remarks(section: &mut Section, analysis: &Analysis, gpus: &Gpus, ledgers: &[&
         .map(|ledger| ledger.unknown_count())
         .sum();
     if unknown > 0 {
-        section.say(
-            Tone::Alert,
-            format!(
-                "The driver does not tell what {} on a GPU {}: that is in UNATTRIBUTED.",
-                words::processes(unknown),
-                if unknown == 1 { "holds" } else { "hold" },
-            ),
-        );
+        section.alert(format!(
+            "The driver does not tell what {} on a GPU {}: that is in UNATTRIBUTED.",
+            words::processes(unknown),
+            if unknown == 1 { "holds" } else { "hold" },
+        ));
     }
     let devices = || gpus.devices.iter().enumerate();
     let mut failed: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
@@ -342,10 +333,10 @@ fn remarks(section: &mut Section, analysis: &Analysis, gpus: &Gpus, ledgers: &[&
 fn say_some(section: &mut Section, tone: Tone, lines: Vec<String>) {
     let rest = lines.len().saturating_sub(DEVICES_MIN);
     for line in lines.into_iter().take(DEVICES_MIN) {
-        section.say(tone, line);
+        section.tell(tone, line);
     }
     if rest > 0 {
-        section.say(tone, format!("The same of {rest} more: see --format json."));
+        section.tell(tone, format!("The same of {rest} more: see --format json."));
     }
 }
 
@@ -455,14 +446,6 @@ fn cost(analysis: &Analysis, gpus: &Gpus) -> Option<String> {
         longest(|device| device.memory_call).unwrap_or_else(unknown),
         longest(|device| device.process_call).unwrap_or_else(unknown),
     ))
-}
-
-/// What a group of processes holds on GPUs, for a column.
-pub(super) fn together(state: &Composition, members: impl Iterator<Item = usize>) -> String {
-    let held: Option<Bytes> = members
-        .filter_map(|process| state.gpu_held_by(process))
-        .sum();
-    bytes_or_dash(held)
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! What grows over time, and how fast.
 
-use super::{Section, Tone, figures, flexible, name, pid, pid_and_name};
+use super::{Section, Tone, pid_and_name, who};
 use crate::analyze::{Analysis, Growth, Verdict};
 use crate::model::{Bytes, DurationNs};
+use crate::report::table::{Cell, TableOf};
 use crate::report::words;
 
 /// Time to the limit beyond which an extrapolation is idle.
@@ -25,33 +26,29 @@ pub(super) fn growth(analysis: &Analysis, top: usize) -> Option<Section> {
         .collect();
     growing.sort_by_key(|(_, growth)| std::cmp::Reverse(growth.rise_bytes));
     let mut section = Section::new(format!("Growth: {}", headline(analysis, all, &growing)));
+    let shown = growing.iter().take(top);
     section.table(
-        vec![
-            figures("PID", 0),
-            flexible("PROCESS"),
-            figures("GROWS BY", 0),
-            figures("ROSE", 1),
-            figures("OVER", 2),
-            figures("±", 3),
-        ],
-        growing
-            .iter()
-            .take(top)
-            .map(|(position, growth)| row(analysis, *position, growth))
-            .collect(),
+        TableOf::of(shown.map(|(position, growth)| (*position, *growth)))
+            .who(|(position, _)| who(analysis, *position))
+            .figures(("growth_bytes_per_hour", "GROWS BY"), 0, |(_, growth)| {
+                Cell::Rate(Some(growth.bytes_per_hour))
+            })
+            .figures("rose_bytes", 1, |(_, growth)| growth.rise_bytes)
+            .figures("over_s", 2, |(_, growth)| {
+                Cell::Took(Some(growth.to_boot_ns - growth.from_boot_ns))
+            })
+            .figures(("margin_bytes_per_hour", "±"), 3, |(_, growth)| {
+                margin(growth)
+            }),
     );
     if let Some(line) = time_to_limit(analysis, all) {
-        section.say(Tone::Alert, line);
+        section.alert(line);
     }
-    if growing.len() > top {
-        let rest = words::processes(growing.len() - top);
-        section.say(Tone::Quiet, format!("{rest} more."));
-    }
+    section.rest(growing.len(), top, words::processes, " more.");
     if growing.is_empty() && all.verdict == Verdict::NoTrend {
         return Some(section);
     }
-    section.say(
-        Tone::Quiet,
+    section.quiet(
         "The trend of each life after its warm-up (a quarter, and a minute at least); told only \
          where it is sure, ± being its 95 % interval, and memory was still rising at the end.",
     );
@@ -77,20 +74,11 @@ fn headline(analysis: &Analysis, all: &Growth, growing: &[(usize, &Growth)]) -> 
     }
 }
 
-fn row(analysis: &Analysis, position: usize, growth: &Growth) -> Vec<String> {
-    vec![
-        pid(&analysis.processes[position]),
-        name(analysis, position),
-        words::slope(growth.bytes_per_hour),
-        words::bytes(growth.rise_bytes),
-        words::duration(growth.to_boot_ns - growth.from_boot_ns),
-        margin(growth),
-    ]
-}
-
 /// Half of the interval of the slope.
-fn margin(growth: &Growth) -> String {
-    format!("{}/h", words::margin(growth.margin_bytes_per_hour()))
+pub(super) fn margin(growth: &Growth) -> Cell {
+    let margin = growth.margin_bytes_per_hour();
+    Cell::Rate(Some(margin).filter(|margin| margin.is_finite()))
+        .shown_as(format!("{}/h", words::margin(margin)))
 }
 
 /// When the cgroup that holds most reaches its limit at this rate, counted from the peak.

@@ -18,13 +18,10 @@ const MAX_COMMAND: usize = 180;
 pub(super) fn about(analysis: &Analysis, style: &Style) -> Section {
     let mut section = Section::new(format!("memtrace: {}", target(&analysis.info.target)));
     if let Some(path) = analysis.path.as_deref().filter(|_| style.has_path) {
-        section.say(
-            Tone::Plain,
-            format!("Read from {path}, the newest recording here"),
-        );
+        section.say(format!("Read from {path}, the newest recording here"));
     }
-    section.say(Tone::Plain, run_line(analysis));
-    section.say(Tone::Quiet, recorder_line(analysis));
+    section.say(run_line(analysis));
+    section.quiet(recorder_line(analysis));
     section
 }
 
@@ -119,25 +116,24 @@ pub(super) fn not_visible(analysis: &Analysis) -> Option<Section> {
     section.tone = Tone::Alert;
     match analysis.info.state {
         RunState::Closed => {}
-        RunState::Recording if analysis.is_live => section.say(
-            Tone::Plain,
-            "Still being recorded: this is what was written so far.",
-        ),
+        RunState::Recording if analysis.is_live => {
+            section.say("Still being recorded: this is what was written so far.")
+        }
         RunState::Recording => {
             let dir = analysis.path.as_deref().unwrap_or("DIR");
             let text = format!(
                 "Not closed: {} `memtrace recover {dir}` closes it.",
                 cut_off(analysis)
             );
-            section.say(Tone::Alert, text);
+            section.alert(text);
         }
         RunState::Recovered => {
             let text = format!("Closed by `memtrace recover`: {}", cut_off(analysis));
-            section.say(Tone::Plain, text);
+            section.say(text);
         }
     }
     for problem in &analysis.problems {
-        section.say(Tone::Alert, sentence(problem));
+        section.alert(sentence(problem));
     }
     if analysis.is_polled() {
         let info = &analysis.info;
@@ -145,7 +141,7 @@ pub(super) fn not_visible(analysis: &Analysis) -> Option<Section> {
             "Recorded with {}, not bpf: {}",
             info.backend, info.backend_reason
         );
-        section.say(Tone::Plain, sentence(&told));
+        section.say(sentence(&told));
     }
     let missing: Vec<&Loss> = analysis
         .losses
@@ -159,11 +155,11 @@ pub(super) fn not_visible(analysis: &Analysis) -> Option<Section> {
             Severity::Loss => Tone::Alert,
             Severity::Degraded | Severity::Info => Tone::Plain,
         };
-        section.say(tone, told(analysis, loss));
+        section.tell(tone, told(analysis, loss));
     }
     if missing.len() > MAX_LINES {
         let rest = missing.len() - MAX_LINES;
-        section.say(Tone::Quiet, format!("{rest} more: see `--format json`."));
+        section.quiet(format!("{rest} more: see `--format json`."));
     }
     let is_empty = !section.blocks.iter().any(|b| matches!(b, Block::Line(..)));
     (!is_empty).then_some(section)

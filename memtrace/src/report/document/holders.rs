@@ -1,12 +1,14 @@
 //! Who holds the memory at an instant, and the main process against its descendants.
 
-use super::{Block, Section, Tone, figures, flexible, gpus, name, pid, words_in};
+use super::{Block, Section, Tone, bundle, gpus, peak_time, pid};
 use crate::analyze::{
-    Analysis, CgroupUse, Composition, Gpus, Held, HolderGroup, SeriesPoint, TreeFinding, together,
+    Analysis, CgroupUse, Composition, Gpus, Held, HolderGroup, SeriesPoint, Sum, Totals,
+    TreeFinding, together,
 };
 use crate::model::{Bytes, DurationNs, Target};
+use crate::report::table::{Cell, TableOf};
 use crate::report::words;
-use crate::report::words::{bytes, bytes_or_dash, bytes_or_unknown};
+use crate::report::words::{bytes, bytes_or_unknown};
 
 /// Columns of the curve.
 const CURVE_WIDTH: usize = 60;
@@ -18,13 +20,13 @@ pub(super) fn peak(analysis: &Analysis, top: usize) -> Section {
     if let Some(peak) = &analysis.peak {
         table(&mut section, analysis, peak, top);
         if let Some(line) = gpus::highest(analysis) {
-            section.say(Tone::Plain, line);
+            section.say(line);
         }
         notes(&mut section, analysis, peak);
         section.blocks.extend(higher_alone(analysis));
     }
     if let Some(line) = super::kills::elsewhere(analysis) {
-        section.say(Tone::Quiet, line);
+        section.quiet(line);
     }
     section
 }
@@ -35,9 +37,9 @@ pub(super) fn peak_in_short(analysis: &Analysis) -> Section {
     let Some(peak) = &analysis.peak else {
         let mut section = Section::new(format!("Peak of {whole}: unknown"));
         if analysis.problems.iter().any(|problem| is_of_mem(problem)) {
-            section.say(Tone::Alert, "The rows of memory could not be read.");
+            section.alert("The rows of memory could not be read.");
         } else {
-            section.say(Tone::Plain, "No memory was recorded for any process.");
+            section.say("No memory was recorded for any process.");
         }
         return section;
     };
@@ -132,78 +134,46 @@ fn table(section: &mut Section, analysis: &Analysis, state: &Composition, top: u
     let mut holders = state.holders.iter();
     let has_gpu = analysis.gpus.as_ref().is_some_and(Gpus::has_recorded)
         && holders.any(|held| state.gpu_held_by(held.process).is_some());
-    let mut columns = vec![
-        figures("PID", 0),
-        flexible("PROCESS"),
-        figures("RSS", 0),
-        figures("SHARE", 0),
-        figures("ANON", 1),
-        figures("FILE", 3),
-        figures("SHMEM", 2),
-    ];
-    if has_swap {
-        columns.push(figures("SWAP", 1));
-    }
-    let width = columns.len();
-    if has_gpu {
-        columns.push(figures("GPU", 0));
-    }
     let whole = state.totals.rss.bytes();
-    let mut rows: Vec<Vec<String>> = groups
-        .iter()
-        .take(top)
-        .map(|group| row(analysis, group, whole))
-        .collect();
     let rest = groups.get(top..).unwrap_or_default();
-    if !rest.is_empty() {
-        let count = rest.iter().map(|group| group.members.len()).sum();
-        rows.push(rest_row(rest, count, whole));
-    }
     let lines = groups.iter().take(top).map(std::slice::from_ref);
-    for (row, groups) in rows.iter_mut().zip(lines.chain([rest])) {
-        row.truncate(width);
-        if has_gpu {
-            let members = groups.iter().flat_map(|group| &group.members);
-            row.push(gpus::together(state, members.map(|held| held.process)));
-        }
-    }
-    section.table(columns, rows);
-}
-
-fn row(analysis: &Analysis, group: &HolderGroup, whole: Option<Bytes>) -> Vec<String> {
-    let (pid, name) = match group.members.as_slice() {
-        [only] => (
-            pid(&analysis.processes[only.process]),
-            name(analysis, only.process),
-        ),
-        many => {
-            let largest = many.first().and_then(|holder| holder.amounts.rss());
-            let largest = bytes_or_unknown(largest);
-            let label = format!("{} (largest {largest})", group.label);
-            (format!("{} ×", words::count(many.len())), label)
-        }
+    let lines = lines.chain((!rest.is_empty()).then_some(rest));
+    let held = |groups: &[HolderGroup], of: fn(&Totals) -> &Sum| {
+        together(groups.iter().map(|group| of(&group.totals).bytes()))
     };
-    let totals = &group.totals;
-    let rss = totals.rss.bytes();
-    let mut cells = vec![pid, name, bytes_or_unknown(rss), words::share(rss, whole)];
-    let kinds = [&totals.anon, &totals.file, &totals.shmem, &totals.swap];
-    cells.extend(kinds.map(|kind| bytes_or_dash(kind.bytes())));
-    cells
+    section.table(
+        TableOf::of(lines)
+            .who(|groups| who_held(analysis, groups))
+            .figures("rss_bytes", 0, |groups| held(groups, |all| &all.rss))
+            .figures("share", 0, |groups| {
+                Cell::Share(held(groups, |all| &all.rss), whole)
+            })
+            .held("anon_bytes", 1, |groups| held(groups, |all| &all.anon))
+            .held("file_bytes", 3, |groups| held(groups, |all| &all.file))
+            .held("shmem_bytes", 2, |groups| held(groups, |all| &all.shmem))
+            .held("swap_bytes", 1, |groups| held(groups, |all| &all.swap))
+            .only_if(has_swap)
+            .held("gpu_bytes", 0, |groups| {
+                let members = groups.iter().flat_map(|group| &group.members);
+                let on_gpus = members.filter_map(|held| state.gpu_held_by(held.process));
+                on_gpus.sum::<Option<Bytes>>()
+            })
+            .only_if(has_gpu),
+    );
 }
 
-fn rest_row(rest: &[HolderGroup], count: usize, whole: Option<Bytes>) -> Vec<String> {
-    let sum = |kind: fn(&HolderGroup) -> Option<Bytes>| together(rest.iter().map(kind));
-    let rss = sum(|group| group.totals.rss.bytes());
-    vec![
-        format!("{} ×", words::count(count)),
-        "all others".to_owned(),
-        bytes_or_unknown(rss),
-        words::share(rss, whole),
-        bytes_or_dash(sum(|group| group.totals.anon.bytes())),
-        bytes_or_dash(sum(|group| group.totals.file.bytes())),
-        bytes_or_dash(sum(|group| group.totals.shmem.bytes())),
-        bytes_or_dash(sum(|group| group.totals.swap.bytes())),
-    ]
+/// Who has a line: a process, several that do the same, or all the others.
+fn who_held(analysis: &Analysis, groups: &[HolderGroup]) -> [Cell; 2] {
+    let members = groups.iter().flat_map(|group| &group.members);
+    let places: Vec<usize> = members.map(|held| held.process).collect();
+    let label = match groups {
+        [group] => {
+            let largest = group.members.first().and_then(|held| held.amounts.rss());
+            format!("{} (largest {})", group.label, bytes_or_unknown(largest))
+        }
+        _ => "all others".to_owned(),
+    };
+    bundle(analysis, &places, label)
 }
 
 fn notes(section: &mut Section, analysis: &Analysis, state: &Composition) {
@@ -211,30 +181,24 @@ fn notes(section: &mut Section, analysis: &Analysis, state: &Composition) {
     let totals = &state.totals;
     let unknown = totals.rss.unknown_count();
     if unknown > 0 {
-        section.say(
-            Tone::Alert,
-            format!(
-                "Of {} the memory could not be read; it is not in the sum.",
-                words::processes(unknown as usize)
-            ),
-        );
+        section.alert(format!(
+            "Of {} the memory could not be read; it is not in the sum.",
+            words::processes(unknown as usize)
+        ));
     }
     if state.holders.len() > 1 || state.held.is_some() {
-        section.say(Tone::Quiet, what_it_is(analysis, state));
+        section.quiet(what_it_is(analysis, state));
     }
     for cgroup in state.cgroups.iter().take(MAX_CGROUPS) {
-        section.say(Tone::Plain, cgroup_line(cgroup, interval));
+        section.say(cgroup_line(cgroup, interval));
     }
     if let Some(node) = &state.node {
         let available = bytes_or_unknown(node.row.mem_available_bytes);
         let total = bytes_or_unknown(node.row.mem_total_bytes);
-        section.say(
-            Tone::Plain,
-            format!(
-                "Node: {available} of {total} available{}.",
-                aged(node.age_ns, interval)
-            ),
-        );
+        section.say(format!(
+            "Node: {available} of {total} available{}.",
+            aged(node.age_ns, interval)
+        ));
     }
 }
 
@@ -377,54 +341,57 @@ pub(super) fn main_and_descendants(analysis: &Analysis, top: usize) -> Option<Se
         ),
         _ => "The trees, main process against descendants".to_owned(),
     });
-    let columns = vec![
-        words_in("", 0),
-        flexible("WHO"),
-        figures("AT THE PEAK", 0),
-        figures("SHARE", 2),
-        figures("OWN PEAK", 1),
-        figures("AT", 3),
-    ];
-    let trees = analysis.trees.iter().take(top);
-    let rows = trees.flat_map(|tree| tree_rows(analysis, tree)).collect();
-    section.table(columns, rows);
-    if analysis.trees.len() > top {
-        let rest = analysis.trees.len() - top;
-        section.say(Tone::Quiet, format!("{} more trees.", words::count(rest)));
-    }
-    Some(section)
-}
-
-fn tree_rows(analysis: &Analysis, tree: &TreeFinding) -> Vec<Vec<String>> {
-    let (clock, root) = (&analysis.clock, &analysis.processes[tree.root]);
-    let whole = analysis
-        .peak
-        .as_ref()
-        .and_then(|peak| peak.totals.rss.bytes());
-    let at = |boot| words::offset(clock, boot);
-    let main = vec![
-        "main".to_owned(),
-        format!("{} {}", pid(root), root.name),
-        bytes_or_unknown(tree.root_at_peak),
-        words::share(tree.root_at_peak, whole),
-        words::peak(&root.peak),
-        words::peak_time(&root.peak, at).unwrap_or_default(),
-    ];
-    if tree.descendant_count == 0 {
-        return vec![main];
-    }
+    let mains = analysis.trees.iter().take(top).map(|tree| (tree, true));
+    let lines = mains.flat_map(|line| {
+        let has_descendants = line.0.descendant_count > 0;
+        [Some(line), has_descendants.then_some((line.0, false))]
+    });
+    let root = |tree: &TreeFinding| &analysis.processes[tree.root];
     let mark = if analysis.is_polled() { "≥ " } else { "" };
-    let descendants = vec![
-        "descendants".to_owned(),
-        format!("{} together", words::processes(tree.descendant_count)),
-        bytes_or_dash(tree.descendants_at_peak),
-        words::share(tree.descendants_at_peak, whole),
-        tree.descendants_peak.map_or_else(
-            || "-".to_owned(),
-            |(peak, _)| format!("{mark}{}", bytes(peak)),
-        ),
-        tree.descendants_peak
-            .map_or_else(String::new, |(_, boot)| at(boot)),
-    ];
-    vec![main, descendants]
+    let held = |tree: &TreeFinding, is_main| match is_main {
+        true => tree.root_at_peak,
+        false => tree.descendants_at_peak,
+    };
+    section.table(
+        TableOf::of(lines.flatten())
+            .words(("part", ""), 0, |(_, is_main)| match is_main {
+                true => "main",
+                false => "descendants",
+            })
+            .flexible("who", |(tree, is_main)| match is_main {
+                true => format!("{} {}", pid(root(tree)), root(tree).name),
+                false => format!("{} together", words::processes(tree.descendant_count)),
+            })
+            .figures(
+                ("at_peak_bytes", "AT THE PEAK"),
+                0,
+                |(tree, is_main)| match is_main {
+                    true => Cell::Bytes(tree.root_at_peak),
+                    false => Cell::Held(tree.descendants_at_peak),
+                },
+            )
+            .figures("share", 2, |(tree, is_main)| {
+                Cell::Share(held(tree, *is_main), whole)
+            })
+            .figures("own_peak_bytes", 1, |(tree, is_main)| {
+                match (is_main, tree.descendants_peak) {
+                    (true, _) => super::peak(&root(tree).peak),
+                    (false, Some((peak, _))) => {
+                        Cell::from(peak).shown_as(format!("{mark}{}", bytes(peak)))
+                    }
+                    (false, None) => "-".into(),
+                }
+            })
+            .figures("at_s", 3, |(tree, is_main)| {
+                let time = match is_main {
+                    true => peak_time(analysis, &root(tree).peak),
+                    false => tree
+                        .descendants_peak
+                        .map(|(_, boot)| super::at(analysis, boot)),
+                };
+                time.unwrap_or_else(|| "".into())
+            }),
+    );
+    section.rest(analysis.trees.len(), top, words::count, " more trees.");
+    Some(section)
 }

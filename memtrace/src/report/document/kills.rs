@@ -41,34 +41,31 @@ pub(super) fn oom_kills(analysis: &Analysis, top: usize) -> Option<Section> {
     for (place, kill) in kills.into_iter().take(top).enumerate() {
         if count > 1 {
             let when = words::when(&analysis.clock, kill.row.boot_ns);
-            section.say(
-                Tone::Alert,
-                format!("{}, at {when}", victim(analysis, kill)),
-            );
+            section.alert(format!("{}, at {when}", victim(analysis, kill)));
         }
         let post_mortem = kill.post_mortem.as_ref();
         if let Some(found) = post_mortem {
-            section.say(Tone::Strong, answer(analysis, kill, found));
+            section.strong(answer(analysis, kill, found));
         }
-        section.say(Tone::Plain, victim_line(&kill.row));
-        section.say(Tone::Plain, cause_line(analysis, kill));
+        section.say(victim_line(&kill.row));
+        section.say(cause_line(analysis, kill));
         if let Some(line) = post_mortem.and_then(|found| holders_line(analysis, found)) {
-            section.say(Tone::Plain, line);
+            section.say(line);
         }
         if let Some(found) = post_mortem.filter(|_| place < MAX_EXPLAINED) {
             growers_table(&mut section, analysis, found);
             kinds_table(&mut section, found);
             if let Some(line) = approach_line(found) {
-                section.say(Tone::Plain, line);
+                section.say(line);
             }
             let offset = words::offset(&analysis.clock, kill.row.boot_ns);
             let told = format!("Everyone at that instant: `memtrace report --at {offset}`.");
-            section.say(Tone::Quiet, told);
+            section.quiet(told);
         }
     }
     if count > top {
         let rest = words::count(count - top);
-        section.say(Tone::Quiet, format!("{rest} more: see `--format json`."));
+        section.quiet(format!("{rest} more: see `--format json`."));
     }
     Some(section)
 }
@@ -255,20 +252,17 @@ fn growers_table(section: &mut Section, analysis: &Analysis, found: &PostMortem)
         cells.push(bytes(grower.bytes));
         cells
     });
-    section.table(columns, rows.collect());
+    section.old_table(columns, rows.collect());
     if found
         .windows
         .iter()
         .any(|length| window_title(*length).is_none())
     {
         let longest = found.windows.last().copied().unwrap_or_default();
-        section.say(
-            Tone::Quiet,
-            format!(
-                "SINCE START: the recording covers {} before the kill.",
-                words::duration(longest)
-            ),
-        );
+        section.quiet(format!(
+            "SINCE START: the recording covers {} before the kill.",
+            words::duration(longest)
+        ));
     }
 }
 
@@ -320,10 +314,10 @@ fn kinds_table(section: &mut Section, found: &PostMortem) {
     // Most machines have no such pool, and then it is no answer to anything.
     let is_told = |line: &&KindLine| line.kind != HeldKind::Hugetlb || line.bytes.0 != 0;
     let lines = found.kinds.iter().filter(is_told);
-    section.table(columns, lines.map(row).collect());
+    section.old_table(columns, lines.map(row).collect());
     if found.kinds.is_empty() {
         let line = "What was in use by kind is unknown: nothing was read before the kill.";
-        section.say(Tone::Quiet, line);
+        section.quiet(line);
     }
 }
 

@@ -1,12 +1,13 @@
 //! What outlived the tree, and shared memory that nobody owns any more.
 
-use super::{Section, Tone, figures, flexible, pid_and_name, words_in};
+use super::{MORE_IN_JSON, Section, pid_and_name};
 use crate::analyze::{Analysis, LeftObject, Survivor, together};
-use crate::model::tables::Fate;
+use crate::model::tables::{Fate, LeftObjectRow, SurvivorRow};
 use crate::model::{Bytes, Label, MappingKind};
+use crate::report::table::{Cell, TableOf};
 use crate::report::visible::visible;
 use crate::report::words;
-use crate::report::words::{bytes, bytes_at_least, bytes_or_dash, bytes_or_unknown};
+use crate::report::words::{bytes, bytes_at_least, bytes_or_unknown};
 
 /// Processes that outlived the root of their tree; `None` when there were none.
 pub(super) fn survivors(analysis: &Analysis, top: usize) -> Option<Section> {
@@ -20,33 +21,29 @@ pub(super) fn survivors(analysis: &Analysis, top: usize) -> Option<Section> {
         true => on_gpus(all),
         false => String::new(),
     };
-    let mut section = Section::new(format!(
+    let mut section = Section::alarming(format!(
         "Survivors: {} outlived the root of the tree, {} in all (sum of RSS and swap){on_gpus}",
         words::processes(all.len()),
         bytes_or_unknown(held)
     ));
-    section.tone = Tone::Alert;
-    let mut columns = vec![
-        flexible("PROCESS"),
-        figures("ANON", 0),
-        figures("SHMEM", 1),
-        figures("FILE", 2),
-        figures("SWAP", 3),
-    ];
-    if has_gpu {
-        columns.push(figures("GPU", 0));
-    }
-    columns.extend([words_in("CHILD OF", 2), words_in("NOW", 0)]);
-    let rows = all.iter().take(top);
-    let rows = rows.map(|one| row(analysis, one, has_gpu)).collect();
-    section.table(columns, rows);
-    if all.len() > top {
-        let rest = words::count(all.len() - top);
-        section.say(Tone::Quiet, format!("{rest} more: see `--format json`."));
-    }
+    section.table(
+        TableOf::of(all.iter().take(top))
+            .flexible("process", |one| match one.process {
+                Some(position) => pid_and_name(analysis, position),
+                None => one.row.tgid.to_string(),
+            })
+            .held("anon_bytes", 0, |one| one.row.rss_anon_bytes)
+            .held("shmem_bytes", 1, |one| one.row.rss_shmem_bytes)
+            .held("file_bytes", 2, |one| one.row.rss_file_bytes)
+            .held("swap_bytes", 3, |one| one.row.swap_bytes)
+            .held("gpu_bytes", 0, |one| one.row.gpu_bytes)
+            .only_if(has_gpu)
+            .words("child_of", 2, |one| parent(&one.row))
+            .words("now", 0, |one| Cell::known(one.row.fate.map(Label::shown))),
+    );
+    section.rest(all.len(), top, words::count, MORE_IN_JSON);
     if all.iter().any(|one| one.row.fate == Some(Fate::Left)) {
-        section.say(
-            Tone::Quiet,
+        section.quiet(
             "`memtrace record --kill-survivors` ends such processes when the recording ends.",
         );
     }
@@ -63,30 +60,12 @@ fn on_gpus(all: &[Survivor]) -> String {
     }
 }
 
-fn row(analysis: &Analysis, one: &Survivor, has_gpu: bool) -> Vec<String> {
-    let row = &one.row;
-    let name = match one.process {
-        Some(position) => pid_and_name(analysis, position),
-        None => row.tgid.to_string(),
-    };
-    let parent = match (row.parent_tgid, &row.parent_comm) {
-        (Some(tgid), Some(comm)) => format!("{tgid} {}", visible(comm)),
-        (Some(tgid), None) => tgid.to_string(),
-        (None, _) => words::UNKNOWN.to_owned(),
-    };
-    let mut cells = vec![
-        name,
-        bytes_or_dash(row.rss_anon_bytes),
-        bytes_or_dash(row.rss_shmem_bytes),
-        bytes_or_dash(row.rss_file_bytes),
-        bytes_or_dash(row.swap_bytes),
-    ];
-    if has_gpu {
-        cells.push(bytes_or_dash(row.gpu_bytes));
-    }
-    let fate = row.fate.map_or(words::UNKNOWN, Label::shown);
-    cells.extend([parent, fate.to_owned()]);
-    cells
+fn parent(row: &SurvivorRow) -> Option<String> {
+    let tgid = row.parent_tgid?;
+    Some(match &row.parent_comm {
+        Some(comm) => format!("{tgid} {}", visible(comm)),
+        None => tgid.to_string(),
+    })
 }
 
 /// Shared memory without an owner; `None` when there is none.
@@ -95,51 +74,36 @@ pub(super) fn objects(analysis: &Analysis, top: usize) -> Option<Section> {
     if all.is_empty() {
         return None;
     }
-    let mut section = Section::new(format!(
+    let mut section = Section::alarming(format!(
         "Shared memory left without an owner: {}, {}",
         words::objects(all.len()),
         bytes(analysis.leftovers.objects_bytes())
     ));
-    section.tone = Tone::Alert;
-    let columns = vec![
-        flexible("OBJECT"),
-        figures("ALLOCATED", 0),
-        figures("SIZE", 1),
-        words_in("WHOSE", 2),
-        words_in("MADE BY", 1),
-    ];
-    let shown = all.iter().take(top);
-    section.table(columns, shown.map(|one| object(analysis, one)).collect());
-    if all.len() > top {
-        let rest = words::count(all.len() - top);
-        section.say(Tone::Quiet, format!("{rest} more: see `--format json`."));
-    }
+    section.table(
+        TableOf::of(all.iter().take(top))
+            .flexible("object", |one| object(&one.row))
+            .figures("allocated_bytes", 0, |one| one.row.allocated_bytes)
+            .figures("size_bytes", 1, |one| one.row.size_bytes)
+            .words("whose", 2, |one| one.row.family.map_or("", Label::as_str))
+            .words("made_by", 1, |one| maker(analysis, one)),
+    );
+    section.rest(all.len(), top, words::count, MORE_IN_JSON);
     if all.iter().any(|one| !one.row.is_certain) {
-        section.say(
-            Tone::Quiet,
+        section.quiet(
             "Not every process could be looked into: one of them may still have these files.",
         );
     }
     Some(section)
 }
 
-fn object(analysis: &Analysis, one: &LeftObject) -> Vec<String> {
-    let row = &one.row;
-    let name = match row.kind {
+fn object(row: &LeftObjectRow) -> String {
+    match row.kind {
         Some(MappingKind::Sysv) => format!("SysV segment {} (ipcrm -m {0})", row.inode),
         _ => visible(&row.name).into_owned(),
-    };
-    let owner = match (one.owner, row.creator_tgid) {
-        (Some(position), _) => pid_and_name(analysis, position),
-        (None, Some(tgid)) => format!("{tgid}, not recorded"),
-        (None, None) => words::UNKNOWN.to_owned(),
-    };
-    let family = row.family.map(Label::as_str);
-    vec![
-        name,
-        bytes_or_unknown(row.allocated_bytes),
-        bytes_or_unknown(row.size_bytes),
-        family.unwrap_or_default().to_owned(),
-        owner,
-    ]
+    }
+}
+
+fn maker(analysis: &Analysis, one: &LeftObject) -> Option<String> {
+    let recorded = one.owner.map(|position| pid_and_name(analysis, position));
+    recorded.or_else(|| Some(format!("{}, not recorded", one.row.creator_tgid?)))
 }

@@ -1,10 +1,11 @@
 //! Address space: who reserves how much and touches how little of it, who churns, what the
 //! largest mappings are.
 
-use super::{Section, Tone, figures, flexible, name, pid, pid_and_name};
+use super::{Section, at, pid_and_name, pids, who};
 use crate::analyze::{Analysis, Mapping, ProcessMappings};
 use crate::model::Bytes;
 use crate::model::tables::{DiagKind, DiagRow};
+use crate::report::table::TableOf;
 use crate::report::words;
 
 /// The largest mappings that are listed.
@@ -29,47 +30,31 @@ pub(super) fn mappings(analysis: &Analysis, top: usize) -> Option<Section> {
         headline(analysis, processes.first()?)
     ));
     section.table(
-        vec![
-            figures("PID", 0),
-            flexible("PROCESS"),
-            figures("RESERVED", 0),
-            figures("PEAK RSS", 0),
-            figures("MAPPED", 2),
-            figures("ANON", 5),
-            figures("UNMAPPED", 4),
-            figures("PER SECOND", 3),
-            figures("GIVEN BACK", 2),
-            figures("HEAP", 1),
-        ],
-        processes
-            .iter()
-            .take(top)
-            .map(|sums| row(analysis, sums))
-            .collect(),
+        TableOf::of(processes.iter().take(top))
+            .who(|sums| who(analysis, sums.process))
+            .figures("reserved_bytes", 0, |sums| sums.reserved_bytes)
+            .figures("peak_rss_bytes", 0, |sums| sums.resident_bytes)
+            .held("mapped_bytes", 2, |sums| sums.mapped_bytes)
+            .held("anon_bytes", 5, |sums| sums.anon_bytes)
+            .held("unmapped_bytes", 4, |sums| sums.unmapped_bytes)
+            .held("per_second_bytes", 3, |sums| {
+                sums.churn_bytes_per_second.map(|rate| Bytes(rate as i64))
+            })
+            .held("given_back_bytes", 2, |sums| sums.returned_bytes)
+            .held("heap_bytes", 1, |sums| sums.heap_bytes),
     );
-    if processes.len() > top {
-        let rest = words::processes(processes.len() - top);
-        section.say(Tone::Quiet, format!("{rest} more."));
-    }
+    section.rest(processes.len(), top, words::processes, " more.");
     if !found.largest.is_empty() {
-        section.say(Tone::Plain, "The largest mappings:");
-        section.table(
-            vec![
-                figures("SIZE", 0),
-                figures("AT", 0),
-                figures("PID", 0),
-                flexible("WHAT"),
-            ],
-            found
-                .largest
-                .iter()
-                .take(LARGEST_MAX)
-                .map(|mapping| mapping_row(analysis, mapping))
-                .collect(),
-        );
+        section.say("The largest mappings:");
     }
-    section.say(
-        Tone::Quiet,
+    section.table(
+        TableOf::of(found.largest.iter().take(LARGEST_MAX))
+            .figures("size_bytes", 0, |mapping| mapping.length_bytes)
+            .figures("at_s", 0, |mapping| at(analysis, mapping.boot_ns))
+            .figures("pid", 0, |mapping| pids(analysis, &[mapping.process]))
+            .flexible("what", |mapping| what(mapping)),
+    );
+    section.quiet(
         "Address space is no memory: it becomes resident when it is touched. MAPPED and UNMAPPED \
          add up mmap, mremap and munmap, PER SECOND both for each second; GIVEN BACK is what \
          madvise named; HEAP is growth by brk, beside which allocators map anonymous memory \
@@ -113,34 +98,11 @@ fn headline(analysis: &Analysis, first: &ProcessMappings) -> String {
     }
 }
 
-fn row(analysis: &Analysis, sums: &ProcessMappings) -> Vec<String> {
-    let moved = |amount: Bytes| words::bytes_or_dash(Some(amount));
-    let churn = sums.churn_bytes_per_second.map(|rate| Bytes(rate as i64));
-    vec![
-        pid(&analysis.processes[sums.process]),
-        name(analysis, sums.process),
-        words::bytes_or_unknown(sums.reserved_bytes),
-        words::bytes_or_unknown(sums.resident_bytes),
-        moved(sums.mapped_bytes),
-        moved(sums.anon_bytes),
-        moved(sums.unmapped_bytes),
-        words::bytes_or_dash(churn),
-        moved(sums.returned_bytes),
-        moved(sums.heap_bytes),
-    ]
-}
-
-fn mapping_row(analysis: &Analysis, mapping: &Mapping) -> Vec<String> {
-    let what = match (&mapping.file, mapping.is_anonymous) {
-        (Some(file), _) => file.clone(),
-        (None, true) if mapping.is_reserved => "reserved, neither readable nor writable".to_owned(),
-        (None, true) => "anonymous".to_owned(),
-        (None, false) => "a file of unknown name".to_owned(),
-    };
-    vec![
-        words::bytes(mapping.length_bytes),
-        words::offset(&analysis.clock, mapping.boot_ns),
-        pid(&analysis.processes[mapping.process]),
-        what,
-    ]
+fn what(mapping: &Mapping) -> &str {
+    match (&mapping.file, mapping.is_anonymous) {
+        (Some(file), _) => file,
+        (None, true) if mapping.is_reserved => "reserved, neither readable nor writable",
+        (None, true) => "anonymous",
+        (None, false) => "a file of unknown name",
+    }
 }

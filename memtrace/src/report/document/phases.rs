@@ -5,7 +5,7 @@ mod log;
 mod one;
 
 use super::gpus::short;
-use super::{Column, Section, Tone, figures, flexible, pid, words_in};
+use super::{Column, Section, figures, flexible, pid, words_in};
 use crate::analyze::{
     Amounts, Analysis, Level, Phase, PhaseEnd, PhaseForm, PhaseLine, Repeated, Slope, Stretch,
     Uncertain,
@@ -52,7 +52,7 @@ pub(super) fn phases(analysis: &Analysis, style: &Style, top: usize) -> Option<S
     if shown.len() < phases.lines.len() {
         let rest = words::count(phases.lines.len() - shown.len());
         let told = format!("{rest} more that changed less: --phases shows all.");
-        section.say(Tone::Quiet, told);
+        section.quiet(told);
     }
     explain(&mut section, analysis);
     Some(section)
@@ -61,7 +61,6 @@ pub(super) fn phases(analysis: &Analysis, style: &Style, top: usize) -> Option<S
 fn unmarked() -> Section {
     let mut section = Section::new("Phases: nothing was marked");
     section.say(
-        Tone::Plain,
         "`memtrace mark NAME --begin` and `--end` mark a phase from outside; a traced program \
          does so through the socket in MEMTRACE_SOCKET.",
     );
@@ -92,18 +91,16 @@ fn explain(section: &mut Section, analysis: &Analysis) {
             more => format!(" and {} more", words::count(more)),
         };
         let told = format!("Not instrumented, for the installed version has no {first}{more}.");
-        section.say(Tone::Quiet, told);
+        section.quiet(told);
     }
-    section.say(
-        Tone::Quiet,
-        format!(
+    section.quiet(format!(
             "TREE is what the sum of RSS of all recorded processes gained from begin to end, OWN what the process \
              did that marked it{gpu}; SO FAR counts from the {held} at {from}.{bound}{polled}"
         ),
     );
     if phases.has_too_many_for_roles && analysis.phase.is_none() {
         let told = "Too many marks to tell them by role; --phase NAME does for one name.";
-        section.say(Tone::Quiet, told);
+        section.quiet(told);
     }
 }
 
@@ -165,7 +162,7 @@ fn table(section: &mut Section, analysis: &Analysis, phases: &[&Phase], has_attr
         row
     });
     let (columns, rows) = filled(columns, rows.collect());
-    section.table(columns, rows);
+    section.old_table(columns, rows);
 }
 
 fn doubt(section: &mut Section, phases: &[&Phase]) {
@@ -173,8 +170,7 @@ fn doubt(section: &mut Section, phases: &[&Phase]) {
         |phase: &&Phase| phase.tree_uncertain.is_any() || phase.own_uncertain.is_any();
     let mut stretches = phases.iter().filter(|phase| !is_end_of_nothing(phase));
     if stretches.any(is_uncertain) {
-        section.say(
-            Tone::Quiet,
+        section.quiet(
             "~ where memory moved around a mark that does not tell what its process held: on \
              which side of the mark is not known. `memtrace.phase` tells it.",
         );
@@ -359,7 +355,7 @@ fn stage_table(section: &mut Section, analysis: &Analysis, stages: &[&Repeated])
         ])
     });
     let (columns, rows) = filled(columns, rows.collect());
-    section.table(columns, rows);
+    section.old_table(columns, rows);
 }
 
 /// The process of all of them, or how many there are.
@@ -428,7 +424,7 @@ fn repeat_table(section: &mut Section, analysis: &Analysis, repeats: &[&Repeated
         ]
     });
     let (columns, rows) = filled(columns, rows.collect());
-    section.table(columns, rows);
+    section.old_table(columns, rows);
 }
 
 /// A moment that nothing came before is the end of no stretch.

@@ -1,9 +1,12 @@
 //! The processes by their own peak, and how they ended.
 
-use super::{Section, Tone, figures, flexible, name, pid, words_in};
-use crate::analyze::{Analysis, Bound, Ending, Process};
+use super::growth::margin;
+use super::{Section, at, bundle, common_ending, name, peak, peak_time, pids};
+use crate::analyze::{Analysis, Bound, Composition, Ending, Process};
+use crate::model::{Bytes, Label};
+use crate::report::table::{Cell, Table, TableOf};
 use crate::report::words;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 /// The processes with the highest peaks; `None` when there are none.
 pub(super) fn by_peak(analysis: &Analysis, top: usize) -> Option<Section> {
@@ -12,81 +15,153 @@ pub(super) fn by_peak(analysis: &Analysis, top: usize) -> Option<Section> {
         return None;
     }
     let mut section = Section::new("Processes by their own peak");
-    let columns = vec![
-        figures("PID", 0),
-        flexible("PROCESS"),
-        figures("PEAK", 0),
-        figures("AT", 1),
-        figures("ANON", 3),
-        figures("FILE", 5),
-        figures("SHMEM", 4),
-        figures("STARTED", 6),
-        figures("LIVED", 2),
-        words_in("ENDED", 0),
-    ];
     let shown = &lines[..lines.len().min(top)];
-    section.table(
-        columns,
-        shown.iter().map(|members| row(analysis, members)).collect(),
-    );
+    section.table(table(analysis, shown.iter().map(Vec::as_slice)));
     if let Some(&next) = lines.get(top).and_then(|members| members.first()) {
         let rest = lines[top..].iter().map(Vec::len).sum();
         let peak = words::peak(&analysis.processes[next].peak);
         let told = format!("{} more, the largest {peak}.", words::processes(rest));
-        section.say(Tone::Quiet, told);
+        section.quiet(told);
     }
-    section.say(Tone::Quiet, exactness(analysis, shown));
+    section.quiet(exactness(analysis, shown));
     let mut largest = shown.iter().filter_map(|members| members.first());
     if largest.any(|&process| analysis.processes[process].peak.is_earlier) {
         let told = "AT before: that peak was reached before the recording; no row comes near it.";
-        section.say(Tone::Quiet, told);
+        section.quiet(told);
     }
     Some(section)
 }
 
-/// A process, or the largest of several similar ones.
-fn row(analysis: &Analysis, members: &[usize]) -> Vec<String> {
-    let Some(&largest) = members.first() else {
-        return Vec::new();
-    };
-    let (process, clock) = (&analysis.processes[largest], &analysis.clock);
-    let (pid, name) = match members {
-        [only] => {
-            let method = process.method.as_deref().unwrap_or_default();
-            (pid(process), format!("{}{method}", name(analysis, *only)))
-        }
-        many => {
-            let label = analysis.common_name(many);
-            (
-                format!("{} ×", words::count(many.len())),
-                format!("{label} (the largest)"),
+/// A line for each process, or for several similar ones: then that of the largest.
+pub(in crate::report) fn table<'a>(
+    analysis: &'a Analysis,
+    lines: impl Iterator<Item = &'a [usize]>,
+) -> Table {
+    let clock = &analysis.clock;
+    let upid = |place: usize| analysis.processes[place].upid;
+    let role = |one: &'a Process| one.role.as_ref();
+    let kills = analysis.ooms.iter().filter(|kill| !kill.is_elsewhere);
+    let at_oom = held(kills.filter_map(|kill| kill.holders.as_ref()).next());
+    let (at_peak, at_time) = (held(analysis.peak.as_ref()), held(analysis.at.as_ref()));
+    let lines = lines.filter_map(|members| {
+        let &place = members.first()?;
+        Some((&analysis.processes[place], place, members))
+    });
+    TableOf::of(lines)
+        .figures("pid", 0, |(.., members)| pids(analysis, members))
+        .data("upid", |(one, ..)| one.upid.to_string())
+        .data("parent_upid", |(one, ..)| Cell::known(one.parent.map(upid)))
+        .data("root_upid", |(one, ..)| Cell::known(one.root.map(upid)))
+        .flexible(("name", "PROCESS"), |(one, _, members)| {
+            name_of(analysis, members, one)
+        })
+        .data("framework", |(one, ..)| role(one)?.framework.clone())
+        .data("role", |(one, ..)| Some(role(one)?.role.clone()))
+        .data("rank", |(one, ..)| role(one)?.rank.clone())
+        .data("comm", |(one, ..)| one.comm.to_string())
+        .data("start", |(one, ..)| {
+            words::rfc3339(clock.to_wall(one.start_boot_ns)?)
+        })
+        .data("start_s", |(one, ..)| at(analysis, one.start_boot_ns))
+        .data("end_s", |(one, ..)| at(analysis, one.exit_boot_ns))
+        .data("ended", |(one, ..)| match one.ending {
+            Ending::Unknown => None,
+            ending => Some(ending.shown()),
+        })
+        .data("exit_code", |(one, ..)| Cell::known(one.ending.exit_code()))
+        .data("exit_signal", |(one, ..)| {
+            Cell::known(one.ending.exit_signal())
+        })
+        .data("oom_killed", |(one, ..)| {
+            Cell::known(one.ending.by_oom_killer())
+        })
+        .figures(("peak_rss_bytes", "PEAK"), 0, |(one, ..)| peak(&one.peak))
+        .data("peak_bound", |(one, ..)| {
+            Cell::known(one.peak.rss_bytes.map(|_| one.peak.bound.as_str()))
+        })
+        .data("peak_error_bytes", |(one, ..)| one.peak.bound.error())
+        .data("peak_source", |(one, ..)| {
+            Cell::known(one.peak.origin.map(|origin| origin.as_str()))
+        })
+        .figures(("peak_s", "AT"), 1, |(one, ..)| {
+            peak_time(analysis, &one.peak).unwrap_or(Cell::At(None))
+        })
+        .held(("peak_anon_bytes", "ANON"), 3, |(one, ..)| {
+            one.peak.amounts.anon()
+        })
+        .held(("peak_file_bytes", "FILE"), 5, |(one, ..)| {
+            one.peak.amounts.file()
+        })
+        .held(("peak_shmem_bytes", "SHMEM"), 4, |(one, ..)| {
+            one.peak.amounts.shmem()
+        })
+        .figures(("", "STARTED"), 6, |(one, ..)| {
+            at(analysis, one.start_boot_ns)
+        })
+        .figures(("", "LIVED"), 2, |(one, ..)| lived(analysis, one))
+        .words(("", "ENDED"), 0, |(.., members)| {
+            common_ending(analysis, members)
+        })
+        .data("rss_at_tree_peak_bytes", |(_, place, _)| at_peak(*place))
+        .data("rss_at_time_bytes", |(_, place, _)| at_time(*place))
+        .data("gpu_peak_bytes", |(_, place, _)| {
+            analysis.gpus.as_ref()?.peak_of(*place)
+        })
+        .data("gpu_at_tree_peak_bytes", |(_, place, _)| {
+            let peak = analysis.peak.as_ref().filter(|_| analysis.gpus.is_some())?;
+            peak.gpu_held_by(*place).unwrap_or(Some(Bytes(0)))
+        })
+        .data("rss_at_oom_bytes", |(_, place, _)| at_oom(*place))
+        .data("outlived_root", |(one, ..)| {
+            let mut outlived = analysis.leftovers.outlived.iter();
+            let survivor = outlived.find(|survivor| survivor.row.upid == one.upid);
+            Cell::known(
+                survivor
+                    .and_then(|survivor| survivor.row.fate)
+                    .map(Label::as_str),
             )
-        }
-    };
-    let offset = |boot| words::offset(clock, boot);
-    let at = words::peak_time(&process.peak, offset);
-    let [anon, file, shmem] = words::kind_cells(&process.peak.amounts);
-    vec![
-        pid,
-        name,
-        words::peak(&process.peak),
-        at.unwrap_or_else(|| words::UNKNOWN.to_owned()),
-        anon,
-        file,
-        shmem,
-        offset(process.start_boot_ns),
-        lived(analysis, process),
-        super::common_ending(analysis, members),
-    ]
+        })
+        .data("growth_bytes_per_hour", |(one, ..)| {
+            Cell::Rate(one.growth.map(|growth| growth.bytes_per_hour))
+        })
+        .data("growth_margin_bytes_per_hour", |(one, ..)| {
+            one.growth.as_ref().map(margin)
+        })
+        .data("cgroup", |(one, ..)| Cell::known(one.cgroup.as_deref()))
+        .data("cmdline", |(one, ..)| Cell::known(one.cmdline.as_deref()))
+        .into()
 }
 
-fn lived(analysis: &Analysis, process: &Process) -> String {
-    let begin = analysis.begin_of(process);
-    match (process.exit_boot_ns, process.ending) {
-        (Some(end), _) => words::duration(end - begin.min(end)),
-        (None, Ending::Running) => words::duration(analysis.clock.end() - begin),
-        (None, _) => words::UNKNOWN.to_owned(),
+/// What a process held at some instant; `None` when that is unknown, or there is no such instant.
+fn held(state: Option<&Composition>) -> impl Fn(usize) -> Option<Bytes> {
+    let holders = state.map(|state| {
+        let holders = state.holders.iter();
+        let holders = holders.map(|holder| (holder.process, holder.amounts.rss()));
+        holders.collect::<HashMap<usize, Option<Bytes>>>()
+    });
+    move |place| {
+        let held = holders.as_ref()?.get(&place);
+        held.copied().unwrap_or(Some(Bytes(0)))
     }
+}
+
+/// What stands for a process, or for several similar ones.
+fn name_of(analysis: &Analysis, members: &[usize], largest: &Process) -> Cell {
+    let shown = match members {
+        [only] => name(analysis, *only) + largest.method.as_deref().unwrap_or_default(),
+        many => format!("{} (the largest)", analysis.common_name(many)),
+    };
+    let data = largest.name.to_string();
+    Cell::Both { shown, data }
+}
+
+fn lived(analysis: &Analysis, process: &Process) -> Cell {
+    let begin = analysis.begin_of(process);
+    Cell::Took(match (process.exit_boot_ns, process.ending) {
+        (Some(end), _) => Some(end - begin.min(end)),
+        (None, Ending::Running) => Some(analysis.clock.end() - begin),
+        (None, _) => None,
+    })
 }
 
 /// One sentence on where the peaks come from.
@@ -146,40 +221,23 @@ pub(super) fn endings(analysis: &Analysis, top: usize) -> Option<Section> {
         .map(|(count, what)| format!("{} {what}", words::count(*count)))
         .collect();
     let mut section = Section::new(format!("How they ended: {}", told.join(", ")));
-    let columns = vec![
-        words_in("HOW", 0),
-        figures("PID", 0),
-        flexible("PROCESS"),
-        figures("AT", 1),
-    ];
-    let rows = endings.notable.iter().take(top).map(|group| {
-        let first = group
-            .members
-            .first()
-            .map(|&position| &analysis.processes[position]);
-        let (pid, name) = match group.members.as_slice() {
-            [only] => (pid(&analysis.processes[*only]), name(analysis, *only)),
-            many => (
-                format!("{} ×", words::count(many.len())),
-                group.label.to_string(),
-            ),
-        };
-        let at = first.and_then(|process| process.exit_boot_ns);
-        let at = at.map(|boot| words::offset(&analysis.clock, boot));
-        let at = match (at, group.members.len()) {
-            (Some(at), 1) => at,
-            (Some(at), _) => format!("from {at}"),
-            (None, _) => words::UNKNOWN.to_owned(),
-        };
-        vec![group.ending.shown_in_full(), pid, name, at]
-    });
-    section.table(columns, rows.collect());
-    if endings.notable.len() > top {
-        let rest = words::count(endings.notable.len() - top);
-        section.say(
-            Tone::Quiet,
-            format!("{rest} more kinds of ending: see `--format json`."),
-        );
-    }
+    section.table(
+        TableOf::of(endings.notable.iter().take(top))
+            .words("how", 0, |group| group.ending.shown_in_full())
+            .who(|group| bundle(analysis, &group.members, group.label.to_string()))
+            .figures("at_s", 1, |group| {
+                let first = group.members.first();
+                let at = at(
+                    analysis,
+                    first.and_then(|&one| analysis.processes[one].exit_boot_ns),
+                );
+                match (&at, group.members.len()) {
+                    (Cell::At(Some(_)), 2..) => at.shown_as(format!("from {}", at.shown())),
+                    _ => at,
+                }
+            }),
+    );
+    let more = " more kinds of ending: see `--format json`.";
+    section.rest(endings.notable.len(), top, words::count, more);
     Some(section)
 }

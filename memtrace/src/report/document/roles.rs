@@ -1,10 +1,11 @@
 //! The processes by role.
 
-use super::{Column, Section, Tone, figures, flexible, words_in};
-use crate::analyze::{Analysis, Basis, Kind, RoleFinding, RoleOnGpus, RoleShares};
-use crate::model::{Bytes, MAIN};
+use super::{Section, at_if_any};
+use crate::analyze::{Analysis, Basis, Kind, RoleAtPeak, RoleFinding, RoleShares};
+use crate::model::{BootNs, Bytes, MAIN};
+use crate::report::table::{Cell, TableOf};
 use crate::report::words;
-use crate::report::words::{bytes_at_least, bytes_or_dash, bytes_or_unknown};
+use crate::report::words::bytes_or_unknown;
 use std::collections::HashSet;
 
 /// Who holds what by role; `None` where no rule knew any process, or there is but one role.
@@ -18,21 +19,50 @@ pub(super) fn by_role(analysis: &Analysis, top: usize) -> Option<Section> {
         has_gpu: roles.iter().any(|role| role.gpu.is_some()),
     };
     let mut section = Section::new("By role");
-    let shown = &roles[..roles.len().min(top)];
-    let rows = shown.iter().map(|role| row(analysis, role, told));
-    section.table(columns(told), rows.collect());
+    section.table(
+        TableOf::of(roles.iter().take(top))
+            .flexible("role", |role| role.name.to_string())
+            .words("count", 1, count)
+            .figures("host_bytes", 0, |role| host(role))
+            .only_if(told.has_shares)
+            .held("anon_bytes", 2, |role| match shares(role) {
+                Some(shares) => shares.anon_bytes,
+                None => at_peak(role).totals.anon.bytes(),
+            })
+            .held("shmem_bytes", 3, |role| match shares(role) {
+                Some(shares) => shares.shmem_bytes,
+                None => at_peak(role).totals.shmem.bytes(),
+            })
+            .held(("rss_bytes", "RSS SUM"), 0, |role| {
+                at_peak(role).totals.rss.bytes()
+            })
+            .figures("own_peak_bytes", 0, |role| {
+                peak(role).map(|(bytes, _)| bytes)
+            })
+            .figures(("own_peak_at_s", "AT"), 4, |role| {
+                let peak = peak(role).filter(|(bytes, _)| bytes.0 > 0);
+                at_if_any(analysis, peak.map(|(_, boot)| boot))
+            })
+            .figures("mean_bytes", 5, |role| role.kind(Kind::Rss).mean_bytes)
+            .held("gpu_bytes", 2, |role| match role.gpu {
+                Some(gpu) => gpu.at_peak_bytes,
+                None => Some(Bytes(0)),
+            })
+            .only_if(told.has_gpu)
+            .figures("gpu_peak_bytes", 0, |role| gpu_peak(role))
+            .only_if(told.has_gpu)
+            .figures(("gpu_peak_at_s", "AT"), 4, |role| {
+                let highest = role.gpu.and_then(|gpu| gpu.highest.peak);
+                at_if_any(analysis, highest.map(|(_, boot)| boot))
+            })
+            .only_if(told.has_gpu),
+    );
     if let Some(next) = roles.get(top) {
-        let peak = next.kind(Kind::Rss).peak.map(|(bytes, _)| bytes);
-        section.say(
-            Tone::Quiet,
-            format!(
-                "{}, the largest with a peak of {}.",
-                words::more_roles(roles.len() - top),
-                bytes_or_unknown(peak)
-            ),
-        );
+        let largest = bytes_or_unknown(peak(next).map(|(bytes, _)| bytes));
+        let words = format!(", the largest with a peak of {largest}.");
+        section.rest(roles.len(), top, words::more_roles, &words);
     }
-    section.say(Tone::Quiet, remark(analysis, told));
+    section.quiet(remark(analysis, told));
     Some(section)
 }
 
@@ -52,80 +82,41 @@ fn shares(role: &RoleFinding) -> Option<RoleShares> {
     role.at_peak.as_ref()?.shares
 }
 
-/// What is held at the peak, then what the role reached over the recording.
-fn columns(told: Told) -> Vec<Column> {
-    let mut columns = vec![flexible("ROLE"), words_in("COUNT", 1)];
-    if told.has_shares {
-        columns.push(figures("HOST", 0));
-    }
-    columns.extend([
-        figures("ANON", 2),
-        figures("SHMEM", 3),
-        figures("RSS SUM", 0),
-        figures("OWN PEAK", 0),
-        figures("AT", 4),
-        figures("MEAN", 5),
-    ]);
-    if told.has_gpu {
-        columns.extend([figures("GPU", 2), figures("GPU PEAK", 0), figures("AT", 4)]);
-    }
-    columns
+fn at_peak(role: &RoleFinding) -> RoleAtPeak {
+    role.at_peak.unwrap_or_default()
 }
 
-fn row(analysis: &Analysis, role: &RoleFinding, told: Told) -> Vec<String> {
-    let at_peak = role.at_peak.unwrap_or_default();
+fn peak(role: &RoleFinding) -> Option<(Bytes, BootNs)> {
+    role.kind(Kind::Rss).peak
+}
+
+/// How many there are at the peak, of all that there ever were.
+fn count(role: &&RoleFinding) -> String {
     let total = role.members.len();
-    let count = match at_peak.process_count {
+    match at_peak(role).process_count {
         count if count == total => words::count(total),
         count => format!("{} of {}", words::count(count), words::count(total)),
-    };
-    let rss = role.kind(Kind::Rss);
-    let totals = &at_peak.totals;
-    let shares = at_peak.shares.filter(|_| told.has_shares);
-    let (anon, shmem) = match shares {
-        Some(shares) => (shares.anon_bytes, shares.shmem_bytes),
-        None => (totals.anon.bytes(), totals.shmem.bytes()),
-    };
-    let mut cells = vec![role.name.to_string(), count];
-    if told.has_shares {
-        cells.push(shares.map_or_else(|| words::UNKNOWN.to_owned(), host));
     }
-    let at = rss.peak.filter(|(bytes, _)| bytes.0 > 0);
-    cells.extend([
-        bytes_or_dash(anon),
-        bytes_or_dash(shmem),
-        bytes_or_dash(totals.rss.bytes()),
-        bytes_or_unknown(rss.peak.map(|(bytes, _)| bytes)),
-        at.map_or_else(String::new, |(_, at)| words::offset(&analysis.clock, at)),
-        bytes_or_unknown(rss.mean_bytes),
-    ]);
-    if told.has_gpu {
-        cells.extend(match role.gpu {
-            Some(gpu) => on_gpus(analysis, gpu),
-            None => ["-".to_owned(), "-".to_owned(), String::new()],
-        });
-    }
-    cells
 }
 
-/// What they held on GPUs at the peak of all, the highest of it, and when that was.
-fn on_gpus(analysis: &Analysis, gpu: RoleOnGpus) -> [String; 3] {
-    let highest = gpu.highest.peak;
-    let amount = highest.map(|(bytes, _)| bytes);
-    [
-        bytes_or_dash(gpu.at_peak_bytes),
-        match gpu.highest.is_lower_bound {
-            true => bytes_at_least(amount),
-            false => bytes_or_unknown(amount),
-        },
-        highest.map_or_else(String::new, |(_, at)| words::offset(&analysis.clock, at)),
-    ]
+/// The highest that it held on all GPUs together.
+fn gpu_peak(role: &RoleFinding) -> Cell {
+    let Some(highest) = role.gpu.map(|gpu| gpu.highest) else {
+        return "-".into();
+    };
+    let bytes = highest.peak.map(|(bytes, _)| bytes);
+    Cell::bounded(bytes, highest.is_lower_bound)
 }
 
-fn host(shares: RoleShares) -> String {
+fn host(role: &RoleFinding) -> Cell {
+    let Some(shares) = shares(role) else {
+        return Cell::Bytes(None);
+    };
     match (shares.host_bytes(), shares.known_bytes) {
-        (None, known) if known.0 > 0 => format!("≥{}", words::bytes(known)),
-        (host, _) => bytes_or_dash(host),
+        (None, known) if known.0 > 0 => {
+            Cell::AtLeast(Some(known)).shown_as(format!("≥{}", words::bytes(known)))
+        }
+        (host, _) => Cell::Held(host),
     }
 }
 

@@ -1,72 +1,67 @@
 //! The tree of processes.
 
-use super::{Section, figures, flexible, name, pid, words_in};
+use super::{Section, common_ending, name, peak, pids};
 use crate::analyze::{Analysis, TreeLine};
+use crate::model::Bytes;
+use crate::report::table::{Cell, TableOf};
 use crate::report::words;
 use std::collections::HashMap;
+use std::slice;
 
 /// The tree view, the heaviest branch first; `None` when there are no processes.
 pub(super) fn tree(analysis: &Analysis) -> Option<Section> {
-    let peak = analysis.peak.as_ref();
-    let whole = peak.and_then(|peak| peak.totals.rss.bytes());
+    let all = analysis.peak.as_ref();
+    let whole = all.and_then(|peak| peak.totals.rss.bytes());
     let lines = analysis.family.lines(&analysis.processes, whole);
     if lines.is_empty() {
         return None;
     }
-    let at_peak: HashMap<usize, _> = peak
+    let at_peak: HashMap<usize, _> = all
         .iter()
         .flat_map(|peak| &peak.holders)
         .map(|holder| (holder.process, holder.amounts.rss()))
         .collect();
-    let held = |position: usize| match at_peak.get(&position) {
-        Some(rss) => words::bytes_or_dash(*rss),
-        None => "-".to_owned(),
-    };
+    let held = |process| at_peak.get(process).copied().unwrap_or(Some(Bytes(0)));
     let mut section = Section::new("Tree");
-    let columns = vec![
-        flexible("PROCESS"),
-        figures("PID", 0),
-        figures("OWN PEAK", 0),
-        figures("AT THE PEAK", 1),
-        words_in("ENDED", 2),
-    ];
-    let rows = lines.iter().map(|line| match line {
-        TreeLine::One { branches, process } => one(analysis, branches, *process, held(*process)),
-        TreeLine::Many {
-            branches,
-            label,
-            members,
-            descendant_count,
-            heaviest,
-        } => {
-            let below = match descendant_count {
-                0 => String::new(),
-                below => format!(", with {} below", words::count(*below)),
-            };
-            let count = words::count(members.len());
-            let peak = heaviest.map_or_else(|| words::UNKNOWN.to_owned(), words::bytes);
-            vec![
-                format!("{}{label}{below}", indent(branches)),
-                format!("{count} ×"),
-                format!("max {peak}"),
-                String::new(),
-                super::common_ending(analysis, members),
-            ]
-        }
-    });
-    section.table(columns, rows.collect());
+    section.table(
+        TableOf::of(&lines)
+            .flexible("process", |line| match line {
+                TreeLine::One { branches, process } => indent(branches) + &name(analysis, *process),
+                TreeLine::Many {
+                    branches,
+                    label,
+                    descendant_count,
+                    ..
+                } => match descendant_count {
+                    0 => format!("{}{label}", indent(branches)),
+                    below => {
+                        let below = words::count(*below);
+                        format!("{}{label}, with {below} below", indent(branches))
+                    }
+                },
+            })
+            .figures("pid", 0, |line| pids(analysis, members(line)))
+            .figures("own_peak_bytes", 0, |line| match line {
+                TreeLine::One { process, .. } => peak(&analysis.processes[*process].peak),
+                TreeLine::Many { heaviest, .. } => {
+                    let heaviest = Cell::Bytes(*heaviest);
+                    heaviest.shown_as(format!("max {}", heaviest.shown()))
+                }
+            })
+            .figures(("at_peak_bytes", "AT THE PEAK"), 1, |line| match line {
+                TreeLine::One { process, .. } => Cell::Held(held(process)),
+                TreeLine::Many { .. } => "".into(),
+            })
+            .words("ended", 2, |line| common_ending(analysis, members(line))),
+    );
     Some(section)
 }
 
-fn one(analysis: &Analysis, branches: &[bool], position: usize, held: String) -> Vec<String> {
-    let process = &analysis.processes[position];
-    vec![
-        format!("{}{}", indent(branches), name(analysis, position)),
-        pid(process),
-        words::peak(&process.peak),
-        held,
-        process.ending.shown(),
-    ]
+fn members(line: &TreeLine) -> &[usize] {
+    match line {
+        TreeLine::One { process, .. } => slice::from_ref(process),
+        TreeLine::Many { members, .. } => members,
+    }
 }
 
 fn indent(branches: &[bool]) -> String {

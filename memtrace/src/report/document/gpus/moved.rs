@@ -16,7 +16,7 @@ const NOTHING: f64 = 0.01;
 /// Tells all of it.
 pub(super) fn tell(section: &mut Section, analysis: &Analysis, gpus: &Gpus) {
     for fall in &gpus.falls {
-        section.say(Tone::Plain, fell(analysis, gpus, fall));
+        section.say(fell(analysis, gpus, fall));
     }
     for audit in &gpus.audits {
         let share = share(audit);
@@ -27,11 +27,11 @@ pub(super) fn tell(section: &mut Section, analysis: &Analysis, gpus: &Gpus) {
             } else {
                 Tone::Plain
             };
-            section.say(tone, audited(analysis, gpus, audit));
+            section.tell(tone, audited(analysis, gpus, audit));
         }
     }
     if let Some(line) = still_held(analysis, gpus) {
-        section.say(Tone::Alert, line);
+        section.alert(line);
     }
 }
 

@@ -44,14 +44,14 @@ pub(in crate::report::document) fn leaks(analysis: &Analysis) -> Option<Section>
     section.tone = Tone::Alert;
     if let Some((stage, slope)) = host {
         let who = who_leaks(analysis, stage);
-        section.say(Tone::Strong, grows("the tree", stage, &slope, &who));
+        section.strong(grows("the tree", stage, &slope, &who));
     }
     if let Some((stage, slope)) = gpu {
         let who = grower(&stage.devices).map_or_else(String::new, |(name, slope)| {
             let device = device_name(analysis, name);
             format!("; most of it on GPU {device} ({})", per_step_bytes(&slope))
         });
-        section.say(Tone::Strong, grows("all GPUs", stage, &slope, &who));
+        section.strong(grows("all GPUs", stage, &slope, &who));
     }
     (host.is_some() || gpu.is_some()).then_some(section)
 }

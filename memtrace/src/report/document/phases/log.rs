@@ -65,7 +65,7 @@ pub(super) fn log(analysis: &Analysis) -> Section {
         row
     });
     let rows = rows.collect();
-    section.table(columns, rows);
+    section.old_table(columns, rows);
     section
 }
 

@@ -1,7 +1,7 @@
 //! The phases of one name: each of them, then who gained and lost over all of them, by role, on
 //! GPUs, and process by process.
 
-use super::super::{Section, Tone, figures, flexible, name, pid, words_in};
+use super::super::{Section, figures, flexible, name, pid, words_in};
 use super::{device_name, doubt, explain, per_step, repeat_table, stage_table, table};
 use crate::analyze::{Amounts, Analysis, GpuChange, Level, Phase, PhaseFocus, PhasePart, Stretch};
 use crate::model::Bytes;
@@ -32,7 +32,7 @@ pub(super) fn one(analysis: &Analysis, focus: &PhaseFocus, top: usize) -> Vec<Se
     if shown.len() < focus.phases.len() {
         let rest = words::count(focus.phases.len() - shown.len());
         let told = format!("{rest} more between the first and the last: --top N shows N.");
-        section.say(Tone::Quiet, told);
+        section.quiet(told);
     }
     explain(&mut section, analysis);
     let parts = [by_role(focus, top), around(analysis, focus)];
@@ -109,13 +109,12 @@ fn by_role(focus: &PhaseFocus, top: usize) -> Option<Section> {
         }
         rows.push(row);
     }
-    section.table(columns, rows);
+    section.old_table(columns, rows);
     if focus.roles.len() > top {
         let rest = words::more_roles(focus.roles.len() - top);
-        section.say(Tone::Quiet, format!("{rest} that changed less."));
+        section.quiet(format!("{rest} that changed less."));
     }
-    section.say(
-        Tone::Quiet,
+    section.quiet(
         "Who had the role by then; a process that took another within is a loss of the one and a \
          gain of the other. Shared pages count in every process that maps them.",
     );
@@ -197,12 +196,12 @@ fn around(analysis: &Analysis, focus: &PhaseFocus) -> Option<Section> {
         }
         rows.push(row);
     }
-    section.table(columns, rows);
+    section.old_table(columns, rows);
     let lists = match focus.devices.len() {
         0 => "",
         _ => "; what is on GPUs by role and process by the last list that the driver gave",
     };
-    section.say(Tone::Quiet, format!("By the last readings before{lists}."));
+    section.quiet(format!("By the last readings before{lists}."));
     Some(section)
 }
 
@@ -253,10 +252,10 @@ fn holders(analysis: &Analysis, focus: &PhaseFocus, top: usize) -> Section {
         }
         row
     });
-    section.table(columns, rows.collect());
+    section.old_table(columns, rows.collect());
     if focus.holders.len() > top {
         let rest = words::processes(focus.holders.len() - top);
-        section.say(Tone::Quiet, format!("{rest} more that changed less."));
+        section.quiet(format!("{rest} more that changed less."));
     }
     section
 }

@@ -1,0 +1,289 @@
+//! Tables: a column is declared once, and what text, Markdown and CSV show follows from that.
+
+use super::words;
+use crate::model::{Bytes, DurationNs};
+
+/// A table, column by column.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    pub(super) columns: Vec<Column>,
+}
+
+/// A column with its cells, one for each row.
+#[derive(Debug)]
+pub(super) struct Column {
+    /// Its name with its unit, for programs; empty where it is for people only.
+    pub(super) name: &'static str,
+    /// What stands above it; `None` where it is for programs only.
+    pub(super) title: Option<String>,
+    pub(super) is_left: bool,
+    /// Its cells may be shortened in the middle. At most one column of a table is so.
+    pub(super) is_flexible: bool,
+    /// Columns of a higher rank are left out first where space is short; 0 always stays.
+    pub(super) rank: u8,
+    pub(super) cells: Vec<Cell>,
+}
+
+/// A value of a table. A person and a program read it in different words.
+#[derive(Clone, Debug)]
+pub(super) enum Cell {
+    /// Does not apply. People see no column of nothing else.
+    Absent,
+    Text(String),
+    /// A text that is not always known.
+    Known(Option<String>),
+    Bytes(Option<Bytes>),
+    /// An amount where zero would be noise.
+    Held(Option<Bytes>),
+    /// An amount that is more by what is not known.
+    AtLeast(Option<Bytes>),
+    Change(Option<Bytes>),
+    /// Bytes per hour.
+    Rate(Option<f64>),
+    /// A part of a whole.
+    Share(Option<Bytes>, Option<Bytes>),
+    /// A length of time.
+    Took(Option<DurationNs>),
+    /// A time since the start of the recording.
+    At(Option<DurationNs>),
+    /// Words for people, and what stands in their place for programs.
+    Both {
+        shown: String,
+        data: String,
+    },
+}
+
+impl Cell {
+    /// The same value, told to people in other words.
+    pub(super) fn shown_as(&self, shown: String) -> Self {
+        let data = self.data();
+        Self::Both { shown, data }
+    }
+
+    /// What there is to tell, if it is known.
+    pub(super) fn known(value: Option<impl ToString>) -> Self {
+        Self::Known(value.map(|value| value.to_string()))
+    }
+
+    /// An amount that may be a lower bound.
+    pub(super) fn bounded(bytes: Option<Bytes>, is_lower_bound: bool) -> Self {
+        match is_lower_bound {
+            true => Self::AtLeast(bytes),
+            false => Self::Bytes(bytes),
+        }
+    }
+
+    /// For people: amounts in units that read well, and a mark where something is unknown.
+    pub(super) fn shown(&self) -> String {
+        let unknown = || words::UNKNOWN.to_owned();
+        match self {
+            Self::Absent => String::new(),
+            Self::Text(text) | Self::Both { shown: text, .. } => text.clone(),
+            Self::Known(text) => text.clone().unwrap_or_else(unknown),
+            Self::Bytes(bytes) => words::bytes_or_unknown(*bytes),
+            Self::Held(bytes) => words::bytes_or_dash(*bytes),
+            Self::AtLeast(bytes) => words::bytes_at_least(*bytes),
+            Self::Change(bytes) => words::change(*bytes),
+            Self::Rate(rate) => rate.map_or_else(unknown, words::slope),
+            Self::Share(part, whole) => words::share(*part, *whole),
+            Self::Took(length) => length.map_or_else(unknown, words::duration),
+            Self::At(offset) => offset.map_or_else(unknown, words::after),
+        }
+    }
+
+    /// For programs: bytes, seconds, parts of one; empty where something is unknown.
+    pub(super) fn data(&self) -> String {
+        let figure = match self {
+            Self::Absent => None,
+            Self::Text(text) | Self::Both { data: text, .. } => Some(text.clone()),
+            Self::Known(text) => text.clone(),
+            Self::Bytes(bytes) | Self::Held(bytes) | Self::AtLeast(bytes) | Self::Change(bytes) => {
+                bytes.map(|bytes| bytes.to_string())
+            }
+            Self::Rate(rate) => rate.map(|rate| format!("{rate:.0}")),
+            Self::Share(Some(part), Some(whole)) if whole.0 > 0 => {
+                Some(format!("{:.6}", part.0 as f64 / whole.0 as f64))
+            }
+            Self::Share(..) => None,
+            Self::Took(time) | Self::At(time) => {
+                time.map(|time| format!("{:.6}", time.as_secs_f64()))
+            }
+        };
+        figure.unwrap_or_default()
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<Option<String>> for Cell {
+    fn from(text: Option<String>) -> Self {
+        Self::Known(text)
+    }
+}
+
+impl From<Bytes> for Cell {
+    fn from(bytes: Bytes) -> Self {
+        Self::Bytes(Some(bytes))
+    }
+}
+
+impl From<Option<Bytes>> for Cell {
+    fn from(bytes: Option<Bytes>) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+impl From<Option<Self>> for Cell {
+    fn from(cell: Option<Self>) -> Self {
+        cell.unwrap_or(Self::Absent)
+    }
+}
+
+/// The name of a column and what stands above it: the name without its unit, unless said.
+pub(super) struct Heading(&'static str, Option<String>);
+
+impl From<&'static str> for Heading {
+    fn from(name: &'static str) -> Self {
+        let units = ["_bytes_per_hour", "_bytes", "_s"];
+        let bare = units.iter().find_map(|unit| name.strip_suffix(unit));
+        let title = bare.unwrap_or(name).replace('_', " ").to_uppercase();
+        Self(name, Some(title))
+    }
+}
+
+impl From<(&'static str, &'static str)> for Heading {
+    fn from((name, title): (&'static str, &'static str)) -> Self {
+        Self(name, Some(title.to_owned()))
+    }
+}
+
+/// A table in the making: its rows, and the columns so far.
+pub(super) struct TableOf<R> {
+    rows: Vec<R>,
+    table: Table,
+}
+
+impl<R> TableOf<R> {
+    pub(super) fn of(rows: impl IntoIterator<Item = R>) -> Self {
+        Self {
+            rows: rows.into_iter().collect(),
+            table: Table::default(),
+        }
+    }
+
+    /// A column of figures.
+    pub(super) fn figures<C: Into<Cell>>(
+        self,
+        heading: impl Into<Heading>,
+        rank: u8,
+        get: impl Fn(&R) -> C,
+    ) -> Self {
+        self.column(heading.into(), (false, false, rank), get)
+    }
+
+    /// A column of amounts in which zero would be noise.
+    pub(super) fn held<B: Into<Option<Bytes>>>(
+        self,
+        heading: impl Into<Heading>,
+        rank: u8,
+        get: impl Fn(&R) -> B,
+    ) -> Self {
+        self.figures(heading, rank, |row| Cell::Held(get(row).into()))
+    }
+
+    /// A column of changes.
+    pub(super) fn change<B: Into<Option<Bytes>>>(
+        self,
+        heading: impl Into<Heading>,
+        rank: u8,
+        get: impl Fn(&R) -> B,
+    ) -> Self {
+        self.figures(heading, rank, |row| Cell::Change(get(row).into()))
+    }
+
+    /// Shows the last column to people only if it says anything.
+    pub(super) fn only_if(mut self, says_anything: bool) -> Self {
+        if let Some(last) = self.table.columns.last_mut().filter(|_| !says_anything) {
+            last.title = None;
+        }
+        self
+    }
+
+    /// A column of words.
+    pub(super) fn words<C: Into<Cell>>(
+        self,
+        heading: impl Into<Heading>,
+        rank: u8,
+        get: impl Fn(&R) -> C,
+    ) -> Self {
+        self.column(heading.into(), (true, false, rank), get)
+    }
+
+    /// The column that gives way when space is short.
+    pub(super) fn flexible<C: Into<Cell>>(
+        self,
+        heading: impl Into<Heading>,
+        get: impl Fn(&R) -> C,
+    ) -> Self {
+        self.column(heading.into(), (true, true, 0), get)
+    }
+
+    /// Two columns that say who it is: the process id, and a name.
+    pub(super) fn who(self, get: impl Fn(&R) -> [Cell; 2]) -> Self {
+        self.figures("pid", 0, |row| get(row)[0].clone())
+            .flexible("process", |row| get(row)[1].clone())
+    }
+
+    fn column<C: Into<Cell>>(
+        mut self,
+        Heading(name, title): Heading,
+        (is_left, is_flexible, rank): (bool, bool, u8),
+        get: impl Fn(&R) -> C,
+    ) -> Self {
+        let cells = self.rows.iter().map(|row| get(row).into()).collect();
+        self.table.columns.push(Column {
+            name,
+            title,
+            is_left,
+            is_flexible,
+            rank,
+            cells,
+        });
+        self
+    }
+
+    /// A column for programs only.
+    pub(super) fn data<C: Into<Cell>>(self, name: &'static str, get: impl Fn(&R) -> C) -> Self {
+        self.column(Heading(name, None), (false, false, 0), get)
+    }
+}
+
+impl<R> From<TableOf<R>> for Table {
+    fn from(making: TableOf<R>) -> Self {
+        making.table
+    }
+}
+
+impl Table {
+    pub(super) fn row_count(&self) -> usize {
+        self.columns.first().map_or(0, |column| column.cells.len())
+    }
+
+    /// The columns for people: their titles, and those of which some cell applies.
+    pub(super) fn shown(&self) -> impl Iterator<Item = (&str, &Column)> {
+        let titled = self.columns.iter();
+        let titled = titled.filter_map(|column| Some((column.title.as_deref()?, column)));
+        let applies = |cell: &Cell| !matches!(cell, Cell::Absent);
+        titled.filter(move |(_, column)| column.cells.iter().any(applies))
+    }
+}
