@@ -1,10 +1,13 @@
 //! The whole analysis, on hand-made runs and against a slow way that is plainly right.
 
-use super::golden::{RUNS, Script, boot, mem_row, upid};
+use super::golden::{RUNS, Rows, Script, boot, mem_row, upid};
 use super::*;
 use crate::model::tables::{FirstSeenBy, MemSource};
-use crate::model::{BootNs, Bytes, Record, Tgid};
+use crate::model::{BootNs, Bytes, DurationNs, Record, Tgid};
 use proptest::prelude::*;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
 
 fn run(name: &str) -> Script {
     let (_, script, _) = RUNS
@@ -190,6 +193,70 @@ fn an_instant_outside_of_the_recording_is_an_error() {
         },
     );
     assert!(matches!(outcome, Err(AnalyzeError::Moment(_))));
+}
+
+/// Rows that count how often each table is read.
+struct Counted<'a>(&'a Rows, RefCell<BTreeMap<&'static str, usize>>);
+
+impl RowSource for Counted<'_> {
+    type Error = Infallible;
+
+    fn scan<R: Row>(&self, columns: &[&str], each: impl FnMut(R)) -> Result<(), Infallible> {
+        *self.1.borrow_mut().entry(R::TABLE.name).or_default() += 1;
+        self.0.scan(columns, each)
+    }
+}
+
+/// Tables that a report reads more often than once.
+const READ_AGAIN: &[(&str, usize)] = &[
+    ("cgroup_mem", 3),
+    ("gpu_device", 3),
+    ("gpu_process", 2),
+    ("left_object", 2),
+    ("mark", 2),
+    ("node_mem", 3),
+    ("pss", 2),
+    ("self_cost", 2),
+    ("shm_object", 3),
+    ("title", 4),
+];
+
+#[test]
+fn a_report_reads_no_table_more_often_than_is_known() {
+    let mut most: BTreeMap<&str, usize> = BTreeMap::new();
+    for (_, script, at) in RUNS {
+        let (info, rows, _) = script().recorded();
+        let counted = Counted(&rows, RefCell::default());
+        let at = at.map(|at| at.parse().expect("a moment"));
+        let options = Options {
+            at,
+            ..Options::default()
+        };
+        analyze(&info, &counted, options).expect("a run that can be analysed");
+        for (table, count) in counted.1.into_inner() {
+            let highest = most.entry(table).or_default();
+            *highest = count.max(*highest);
+        }
+    }
+    most.retain(|_, count| *count > 1);
+    assert_eq!(most.into_iter().collect::<Vec<_>>(), READ_AGAIN);
+}
+
+#[test]
+fn report_and_export_find_the_same_highest_rss() {
+    for (name, script, _) in RUNS {
+        let (info, rows, _) = script().recorded();
+        let options = SampleOptions {
+            interval: DurationNs(1_000_000_000),
+            top: 0,
+            last_boot_ns: None,
+        };
+        let (_, summary) = sample(&info, &rows, options, |_, _| true).expect("samples");
+        let exported = summary.total.map(|peak| (peak.bytes, peak.boot_ns));
+        let exported = exported.filter(|(bytes, _)| bytes.0 > 0);
+        let told = script().analyzed(None).rss_peak;
+        assert_eq!(exported, told, "{name}");
+    }
 }
 
 /// The same by looking at every process at every instant.

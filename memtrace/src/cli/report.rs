@@ -213,9 +213,11 @@ mod tests {
         String::from_utf8(out).expect("a report is UTF-8")
     }
 
-    /// Writes a run as a recorder would; one that was cut off stays unclosed.
+    /// Writes a run as a recorder would, its rows up to two seconds late; one that was cut off
+    /// stays unclosed.
     fn store(dir: &Path, script: fn() -> analyze::golden::Script) {
         let (info, rows, _) = script().recorded();
+        let rows = rows.arrived(|time| time / 1_000 * 7_919 % 2_000_000_000);
         let mut writer = Writer::create(dir, &info).expect("a new recording");
         for record in &rows.0 {
             writer.append(record).expect("a row");

@@ -33,6 +33,29 @@ impl RowSource for Rows {
     }
 }
 
+impl Rows {
+    /// The rows as a recorder gets them: in the order of time, but those of an instant as much
+    /// later as `late` says, in ns.
+    pub(crate) fn arrived(mut self, late: impl Fn(i64) -> i64) -> Self {
+        self.0.sort_by_cached_key(|row| {
+            let time = time_of(row).unwrap_or(0);
+            time + late(time)
+        });
+        self
+    }
+}
+
+/// The time of a row; `None` in a table with a key.
+fn time_of(record: &Record) -> Option<i64> {
+    let time = TABLES[record.table_index()].column_index("boot_ns")?;
+    let mut cells = Cells::default();
+    record.put(&mut cells);
+    match cells.0.get(time) {
+        Some(Value::Integer(time)) => Some(*time),
+        _ => None,
+    }
+}
+
 #[derive(Debug)]
 enum Value {
     Null,
