@@ -242,11 +242,6 @@ def test_a_process_between_two_instants_shows_by_its_maximum(tmp_path: Path) -> 
     assert rows == [(2 * SECOND, 0, 80)]
 
 
-def test_what_the_command_held_before_its_exec_is_left_out(tmp_path: Path) -> None:
-    path = write(tmp_path, [(1, 1, 900, "first"), (2, 1, 10, "exec")], [(1, None)])
-    assert memtrace.load(path).peak().rss_bytes == 10
-
-
 def test_an_unknown_amount_stays_unknown(tmp_path: Path) -> None:
     path = write(tmp_path, [(1, 1, None, "first"), (1, 2, 5, "first")], [(1, None), (2, None)])
     recording = memtrace.load(path)

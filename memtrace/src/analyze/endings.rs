@@ -64,11 +64,6 @@ impl Ending {
         !matches!(self, Self::Running | Self::Exited(0) | Self::Unknown)
     }
 
-    /// Whether the OOM killer did it.
-    pub fn is_oom_kill(self) -> bool {
-        self.by_oom_killer() == Some(true)
-    }
-
     /// How it ended, for a column: `exit 0`, `SIGKILL`, `OOM kill`.
     pub fn shown(self) -> String {
         match self {

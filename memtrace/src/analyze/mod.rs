@@ -8,7 +8,6 @@
 mod amounts;
 mod analysis;
 mod balance;
-mod before_exec;
 mod books;
 mod clock;
 mod composition;

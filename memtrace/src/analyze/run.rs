@@ -2,7 +2,6 @@
 //! names and surroundings for the instants that the pass found.
 
 use super::analysis::{Analysis, TreeFinding};
-use super::before_exec::HeldCommand;
 use super::clock::RunClock;
 use super::composition::Composition;
 use super::cost::{self, RecorderCost};
@@ -119,7 +118,7 @@ where
     let end = clock.end();
     let who = (&mut roster, &groups);
     let readings = Surroundings::new(surroundings::times(source)?);
-    let (mut seen, execs) = pass(source, info, who, asked, readings, end, &mut sizes)?;
+    let (mut seen, execs) = pass(source, who, asked, readings, end, &mut sizes)?;
     losses.splice(0..0, roster.overflow());
     let clock = RunClock::new(
         info.clocks.clone(),
@@ -239,15 +238,12 @@ struct Asked {
 /// The one pass over `mem`. Gives also when each process executed programs.
 fn pass<S: RowSource>(
     source: &S,
-    info: &RunInfo,
     (roster, groups): (&mut Roster, &Groups),
     asked: Asked,
     readings: Surroundings,
     end: BootNs,
     sizes: &mut mappings::Sizes,
 ) -> Result<(Seens, Execs), S::Error> {
-    // Polling meets the command after its exec and has no rows that tell.
-    let mut command = HeldCommand::new(roster.command.filter(|_| info.backend == "bpf"));
     let mut ledger = Ledger::new(
         roster,
         groups,
@@ -270,11 +266,8 @@ fn pass<S: RowSource>(
             amounts: Amounts::of(&row),
             vm_size: row.vm_size_bytes,
         };
-        command.push(sample, row.source, &mut |sample| {
-            reorder.push(sample, &mut |sample| ledger.take(sample));
-        });
+        reorder.push(sample, &mut |sample| ledger.take(sample));
     })?;
-    command.finish(&mut |sample| reorder.push(sample, &mut |sample| ledger.take(sample)));
     reorder.finish(&mut |sample| ledger.take(sample));
     Ok((ledger.finish(end), execs))
 }

@@ -4,7 +4,6 @@
 
 mod told;
 
-use super::before_exec::HeldCommand;
 use super::clock::RunClock;
 use super::groups::Groups;
 use super::phases::{Tellings, Timeline};
@@ -126,7 +125,6 @@ pub fn sample<S: RowSource>(
     let told = Told::read(source)?;
     let phases = Timeline::read(source, &mut roster)?;
     let tellings = Tellings::new(phases.tellings(&roster.processes));
-    let mut command = HeldCommand::new(roster.command.filter(|_| info.backend == "bpf"));
     let mut state = State::new(&roster, clock, (told, tellings), options);
     let mut reorder = Reorder::new();
     source.scan(MEM_COLUMNS, |row: MemRow| {
@@ -136,15 +134,11 @@ pub fn sample<S: RowSource>(
             amounts: Amounts::of(&row),
             vm_size: row.vm_size_bytes,
         };
-        command.push(sample, row.source, &mut |sample| {
-            reorder.push(sample, &mut |sample| {
-                state.take(&mut roster, sample, &mut each)
-            });
+        reorder.push(sample, &mut |sample| {
+            state.take(&mut roster, sample, &mut each)
         });
     })?;
-    let mut take = |sample| state.take(&mut roster, sample, &mut each);
-    command.finish(&mut |sample| reorder.push(sample, &mut take));
-    reorder.finish(&mut take);
+    reorder.finish(&mut |sample| state.take(&mut roster, sample, &mut each));
     let end = state.samples.clock.end() + DurationNs(1);
     state.tell_until(end, &mut each);
     state.advance(end, &mut each);

@@ -2,8 +2,7 @@
 
 use super::golden::{RUNS, Rows, Script, boot, mem_row, upid};
 use super::*;
-use crate::model::tables::{FirstSeenBy, MemSource};
-use crate::model::{BootNs, Bytes, DurationNs, Record, Tgid};
+use crate::model::{BootNs, Bytes, DurationNs, FirstSeenBy, Record, Tgid};
 use proptest::prelude::*;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -41,26 +40,6 @@ fn the_peak_is_the_highest_sum_at_one_instant_not_the_sum_of_peaks() {
     let peak = script.analyzed(None).peak.expect("a peak");
     assert_eq!(mib(peak.totals.rss.bytes()), 110);
     assert_eq!(peak.holders.len(), 2);
-}
-
-#[test]
-fn what_the_held_command_held_before_its_exec_is_no_part_of_the_tree() {
-    let mut script = Script::command(&["a"], 10.0);
-    script.process(1, None, 0.0, "a");
-    script.edit(1, |process| {
-        process.first_seen_by = Some(FirstSeenBy::Command);
-        process.peak_rss_source = None;
-    });
-    script.mem(1, 0.1, [900.0, 0.0, 0.0]);
-    let mut exec = mem_row(upid(Tgid(1)).0, boot(0.2).0, Some(3 << 20));
-    exec.source = Some(MemSource::Exec);
-    script.rows.0.push(exec.into());
-    script.mem(1, 1.0, [50.0, 0.0, 0.0]);
-    script.edit(1, |process| process.peak_rss_bytes = None);
-    let analysis = script.analyzed(None);
-    assert_eq!(mib(process(&analysis, 1).peak.rss_bytes), 50);
-    assert_eq!(mib(analysis.trees[0].tree_peak.map(|(peak, _)| peak)), 50);
-    assert_eq!(mib(analysis.peak.expect("a peak").totals.rss.bytes()), 50);
 }
 
 #[test]
@@ -155,7 +134,8 @@ fn an_oom_kill_names_who_held_the_memory_and_not_only_the_victim() {
     let groups = held.groups(&analysis.processes);
     assert_eq!(groups[0].label.as_ref(), "pt_data_worker");
     assert_eq!(groups[0].members.len(), 16);
-    assert!(process(&analysis, 510).ending.is_oom_kill());
+    let ending = process(&analysis, 510).ending;
+    assert_eq!(ending.by_oom_killer(), Some(true));
     assert_eq!(analysis.endings.oom_killed_count, 1);
 }
 

@@ -225,18 +225,11 @@ class Recording:
     @cached_property
     def _curves(self) -> dict[int, steps.Steps]:
         process, mem = self["process"], self["mem"]
-        upids = process.column("upid")
-        ends = {
-            upid: end for upid, end in zip(upids, process.column("exit_boot_ns")) if end is not None
-        }
-        command = None
-        if self.run.get("target", {}).get("kind") == "command":
-            root = self.run.get("root_tgid")
-            mine = zip(upids, process.column("tgid"), process.column("parent_upid"))
-            command = next((u for u, tgid, parent in mine if tgid == root and parent is None), None)
+        ends = zip(process.column("upid"), process.column("exit_boot_ns"))
         amounts = zip(*(mem.column(name) for name in _AMOUNTS))
-        rows = zip(mem.column("boot_ns"), mem.column("upid"), mem.column("source"), amounts)
-        return steps.curves(rows, ends, command, self._told())
+        rows = zip(mem.column("boot_ns"), mem.column("upid"), amounts)
+        known = {upid: end for upid, end in ends if end is not None}
+        return steps.curves(rows, known, self._told())
 
     def _told(self) -> dict[int, list[Telling]]:
         """What processes measured of themselves, by upid: newer than their rows."""

@@ -1,7 +1,6 @@
 """Memory as a step function: a row holds until the next row of the same process.
 
-After its end a process holds nothing. What a recorded command held before its exec is left
-out: until then it is a copy of memtrace.
+After its end a process holds nothing.
 """
 
 from __future__ import annotations
@@ -36,20 +35,15 @@ class Steps(NamedTuple):
 
 
 def curves(
-    rows: Iterator[tuple[int, int, str | None, Amounts]],
+    rows: Iterator[tuple[int, int, Amounts]],
     ends: dict[int, int],
-    command_upid: int | None,
     told: dict[int, list[Telling]],
 ) -> dict[int, Steps]:
-    """The curves by upid, of rows in order of time: (boot_ns, upid, source, amounts). What a
+    """The curves by upid, of rows in order of time: (boot_ns, upid, amounts). What a
     process told of itself counts as a row of its time."""
     found: dict[int, Steps] = {}
-    for time, upid, source, amounts in rows:
+    for time, upid, amounts in rows:
         steps = found.setdefault(upid, Steps([], []))
-        if upid == command_upid and source == "exec":
-            command_upid = None
-            steps.times.clear()
-            steps.held.clear()
         if time < ends.get(upid, time + 1):
             if steps.times and steps.times[-1] == time:
                 steps.held[-1] = amounts
