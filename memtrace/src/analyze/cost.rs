@@ -36,9 +36,7 @@ pub(super) fn read<S: RowSource>(source: &S) -> Result<Option<RecorderCost>, S::
         peak_rss = peak_rss.max(row.peak_rss_bytes).max(row.rss_bytes);
         match &mut ends {
             None => ends = Some((row.clone(), row)),
-            Some((_, last)) if row.boot_ns >= last.boot_ns => *last = row,
-            Some((first, _)) if row.boot_ns < first.boot_ns => *first = row,
-            Some(_) => {}
+            Some((_, last)) => *last = row,
         }
     })?;
     Ok(ends.map(|(first, last)| summary(&first, &last, peak_rss)))

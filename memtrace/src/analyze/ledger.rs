@@ -21,10 +21,10 @@ use super::groups::Groups;
 use super::growth::{self, Growth};
 use super::held::{Held, HeldKinds, HeldSum};
 use super::phases::{Doubts, Gauge, Gauges, RoleGauges, Tellings};
-use super::reorder::Sample;
 use super::roles::RoleSums;
 use super::roster::Roster;
 use super::series::{Series, SeriesPoint};
+use crate::model::tables::MemRow;
 use crate::model::{BootNs, Bytes};
 use slot::Slot;
 use std::collections::HashSet;
@@ -204,23 +204,22 @@ impl<'a> Ledger<'a> {
     }
 
     /// Takes the next row.
-    pub(super) fn take(&mut self, sample: Sample) {
-        // A row that comes too late even for the window still counts, from now on.
-        let time = self
-            .now
-            .map_or(sample.boot_ns, |now| now.max(sample.boot_ns));
+    pub(super) fn take(&mut self, row: &MemRow) {
+        // In a storm of rows one can come too late for its place. It still counts, from now on.
+        let time = self.now.map_or(row.boot_ns, |now| now.max(row.boot_ns));
+        let amounts = Amounts::of(row);
         self.tell_until(time);
         self.end_processes_until(time);
         self.move_to(time);
-        let position = self.roster.position(sample.upid, sample.boot_ns);
+        let position = self.roster.position(row.upid, row.boot_ns);
         if position == self.slots.len() {
             self.slots.push(Slot::new(None, false));
         }
-        self.slots[position].saw(sample.amounts, sample.boot_ns);
+        self.slots[position].saw(amounts, row.boot_ns);
         self.row_count = self.row_count.saturating_add(1);
         if !self.slots[position].has_ended {
-            self.doubt(position, &sample.amounts, time);
-            self.change(position, Some(sample.amounts), time);
+            self.doubt(position, &amounts, time);
+            self.change(position, Some(amounts), time);
         }
     }
 

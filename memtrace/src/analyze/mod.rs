@@ -31,7 +31,6 @@ mod oom;
 mod peak;
 mod phases;
 mod process;
-mod reorder;
 mod roles;
 mod roster;
 mod run;
@@ -91,7 +90,8 @@ pub trait RowSource {
     /// read as null. An empty list stands for all columns. A table that the recording does not
     /// have is an empty one.
     ///
-    /// Rows of `mem` come in the order of their time, or nearly so: see [`analyze`].
+    /// They come in the order of time, those of one time in the order of processes and of
+    /// arrival; of a table with a key, the last row of each.
     ///
     /// # Errors
     /// When the recording can't be read.

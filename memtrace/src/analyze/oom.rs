@@ -100,11 +100,10 @@ impl PostMortem {
     }
 }
 
-/// Reads `oom`, in the order of time.
+/// Reads `oom`.
 pub(super) fn read<S: RowSource>(source: &S) -> Result<Vec<OomRow>, S::Error> {
     let mut rows: Vec<OomRow> = Vec::new();
     source.scan(&[], |row| rows.push(row))?;
-    rows.sort_by_key(|row| row.boot_ns);
     Ok(rows)
 }
 

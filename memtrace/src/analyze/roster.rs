@@ -31,19 +31,17 @@ pub(super) struct Roster {
 const MAX_UNLISTED: usize = 32_768;
 
 impl Roster {
-    /// Reads `process`. A process is written when it is born and again when it changes: the
-    /// last row of each counts.
+    /// Reads `process`.
     pub(super) fn read<S: RowSource>(source: &S, info: &RunInfo) -> Result<Self, S::Error> {
         let mut texts = Interner::default();
-        let mut newest: HashMap<Upid, (Process, Links)> = HashMap::new();
+        let mut entries: Vec<(Process, Links)> = Vec::new();
         let mut command = None;
         source.scan(&[], |row: ProcessRow| {
             if row.first_seen_by == Some(FirstSeenBy::Command) {
                 command = Some(row.upid);
             }
-            newest.insert(row.upid, (process_of(&row, &mut texts), Links::of(&row)));
+            entries.push((process_of(&row, &mut texts), Links::of(&row)));
         })?;
-        let mut entries: Vec<_> = newest.into_values().collect();
         entries.sort_by_key(|(process, _)| (process.start_boot_ns, process.upid));
         let (processes, links): (Vec<_>, Vec<_>) = entries.into_iter().unzip();
         let mut roster = Self {

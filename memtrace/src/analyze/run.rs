@@ -13,10 +13,9 @@ use super::held::HeldSum;
 use super::ledger::{High, Ledger, Seens, Surroundings, TreeSeen};
 use super::moment::{Moment, MomentError};
 use super::phases::{Gauges, Noted, PhaseError, Tellings, Timeline};
-use super::reorder::{Reorder, Sample};
 use super::roster::Roster;
 use super::sharing::{self, Execs, Forks};
-use super::{Amounts, RowSource, books, leftovers, losses, mappings, oom, roles, surroundings};
+use super::{RowSource, books, leftovers, losses, mappings, oom, roles, surroundings};
 use crate::model::tables::{MemRow, MemSource, TitleRow, TitleSource};
 use crate::model::{BootNs, Bytes, RunInfo, RunState, Target};
 use std::collections::{HashMap, HashSet};
@@ -67,7 +66,7 @@ pub enum AnalyzeError<E: std::error::Error + 'static> {
 /// Reads a recording and says what there is to know.
 ///
 /// Every table is read once, as a stream. Memory grows with the number of processes, not with
-/// the number of rows. Rows of `mem` may come out of order by some ten thousand rows.
+/// the number of rows.
 ///
 /// # Errors
 /// When the rows can't be read, or the instant that was asked for is not part of the recording.
@@ -253,22 +252,14 @@ fn pass<S: RowSource>(
         asked.victims,
         readings,
     );
-    let mut reorder = Reorder::new();
     let mut execs = Execs::new();
     source.scan(MEM_COLUMNS, |row: MemRow| {
         if row.source == Some(MemSource::Exec) {
             execs.entry(row.upid).or_default().push(row.boot_ns);
         }
         sizes.note(row.upid, row.vm_size_bytes);
-        let sample = Sample {
-            boot_ns: row.boot_ns,
-            upid: row.upid,
-            amounts: Amounts::of(&row),
-            vm_size: row.vm_size_bytes,
-        };
-        reorder.push(sample, &mut |sample| ledger.take(sample));
+        ledger.take(&row);
     })?;
-    reorder.finish(&mut |sample| ledger.take(sample));
     Ok((ledger.finish(end), execs))
 }
 

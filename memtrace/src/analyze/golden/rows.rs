@@ -3,8 +3,8 @@
 
 use crate::analyze::RowSource;
 use crate::model::tables::{MemRow, MemSource};
-use crate::model::{BootNs, Bytes, CellSink, CellSource, Record, Row, TABLES, Upid, WallNs};
-use std::collections::VecDeque;
+use crate::model::{BootNs, Bytes, CellSink, CellSource, Record, Row, TABLES, Table, Upid, WallNs};
+use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 
 #[derive(Clone, Debug, Default)]
@@ -14,14 +14,21 @@ impl RowSource for Rows {
     type Error = Infallible;
 
     fn scan<R: Row>(&self, columns: &[&str], mut each: impl FnMut(R)) -> Result<(), Infallible> {
-        for record in &self.0 {
-            let table = TABLES[record.table_index()];
-            if table.name != R::TABLE.name {
-                continue;
+        let rows = self.0.iter();
+        let mut rows: Vec<&Record> = rows
+            .filter(|row| table_of(row).name == R::TABLE.name)
+            .collect();
+        match R::TABLE.key {
+            Some(key) => {
+                let last: HashMap<_, _> =
+                    rows.iter().map(|row| (integer(row, key), *row)).collect();
+                rows.retain(|row| std::ptr::eq(*row, last[&integer(row, key)]));
             }
-            let mut cells = Cells::default();
-            record.put(&mut cells);
-            for (cell, column) in cells.0.iter_mut().zip(table.columns) {
+            None => rows.sort_by_cached_key(|row| (integer(row, "boot_ns"), integer(row, "upid"))),
+        }
+        for row in rows {
+            let mut cells = Cells::of(row);
+            for (cell, column) in cells.0.iter_mut().zip(R::TABLE.columns) {
                 let is_wanted = columns.is_empty() || columns.contains(&column.name);
                 if !is_wanted && column.nullable {
                     *cell = Value::Null;
@@ -38,22 +45,25 @@ impl Rows {
     /// later as `late` says, in ns.
     pub(crate) fn arrived(mut self, late: impl Fn(i64) -> i64) -> Self {
         self.0.sort_by_cached_key(|row| {
-            let time = time_of(row).unwrap_or(0);
+            let time = integer(row, "boot_ns").unwrap_or(0);
             time + late(time)
         });
         self
     }
 }
 
-/// The time of a row; `None` in a table with a key.
-fn time_of(record: &Record) -> Option<i64> {
-    let time = TABLES[record.table_index()].column_index("boot_ns")?;
-    let mut cells = Cells::default();
-    record.put(&mut cells);
-    match cells.0.get(time) {
-        Some(Value::Integer(time)) => Some(*time),
-        _ => None,
-    }
+fn table_of(row: &Record) -> &'static Table {
+    TABLES[row.table_index()]
+}
+
+/// A number of a row; `None` where it is unknown, or the table has no such column.
+fn integer(row: &Record, column: &str) -> Option<i64> {
+    let column = table_of(row).column_index(column)?;
+    Cells::of(row)
+        .0
+        .drain(column..)
+        .next()
+        .and_then(Value::integer)
 }
 
 #[derive(Debug)]
@@ -67,16 +77,28 @@ enum Value {
 #[derive(Debug, Default)]
 struct Cells(VecDeque<Value>, String);
 
+impl Value {
+    fn integer(self) -> Option<i64> {
+        match self {
+            Self::Integer(value) => Some(value),
+            _ => None,
+        }
+    }
+}
+
 impl Cells {
+    fn of(row: &Record) -> Self {
+        let mut cells = Self::default();
+        row.put(&mut cells);
+        cells
+    }
+
     fn push(&mut self, value: Option<Value>) {
         self.0.push_back(value.unwrap_or(Value::Null));
     }
 
     fn integer(&mut self) -> Option<i64> {
-        match self.0.pop_front() {
-            Some(Value::Integer(value)) => Some(value),
-            _ => None,
-        }
+        self.0.pop_front().and_then(Value::integer)
     }
 }
 

@@ -114,12 +114,13 @@ struct Before {
 
 impl Before {
     fn note(&mut self, (start, kill): (BootNs, BootNs), at: BootNs, kinds: Kinds) {
-        later(&mut self.until, start, at, kinds);
+        if at <= start {
+            self.until = Some((at, kinds));
+        }
         let length = (kill - start).0;
         let middle = BootNs(start.0 + length / 2);
         self.late = BootNs(start.0 + length / PROMPT_PART);
-        let is_first = self.since.is_none_or(|(kept, _)| at < kept);
-        if at > start && at <= kill && is_first {
+        if at > start && at <= kill && self.since.is_none() {
             self.since = Some((at, kinds));
             self.is_since_late = at > middle;
         }
@@ -177,14 +178,6 @@ pub(super) fn read<S: RowSource>(
 /// Whether the whole machine was out of memory.
 pub(super) fn is_of_node(kill: &OomRow) -> bool {
     kill.memcg.is_none() && kill.constraint.as_deref() == Some("CONSTRAINT_NONE")
-}
-
-/// Keeps the last reading that is no later than an instant. A kill frees memory, so what
-/// comes after it tells nothing of what was before.
-fn later(kept: &mut Option<(BootNs, Kinds)>, until: BootNs, at: BootNs, kinds: Kinds) {
-    if at <= until && kept.is_none_or(|(kept, _)| kept <= at) {
-        *kept = Some((at, kinds));
-    }
 }
 
 impl Kinds {
@@ -335,7 +328,10 @@ impl Around {
 
     fn note(&mut self, kill: &OomRow, windows: &Windows, at: BootNs, kinds: Kinds) {
         let kill = kill.boot_ns;
-        later(&mut self.read, kill, at, kinds);
+        // A kill frees memory, so what comes after it tells nothing of what was before.
+        if at <= kill {
+            self.read = Some((at, kinds));
+        }
         for (before, start) in self.before.iter_mut().zip(windows.before(kill)) {
             before.note((*start, kill), at, kinds);
         }

@@ -56,7 +56,7 @@ pub(super) struct Objects {
 #[derive(Default)]
 struct Around {
     at_kill: Option<ShmObjectRow>,
-    before: Vec<Option<(BootNs, Bytes)>>,
+    before: Vec<Option<Bytes>>,
 }
 
 /// Reads the objects around every kill that is examined.
@@ -97,20 +97,16 @@ impl Objects {
             _ if later > SEEN_LATER_NS => false,
             None => true,
             // One that is gone tells nothing of what it was.
-            Some(kept) if kept.boot_ns <= kill => {
-                (kept.boot_ns..=kill).contains(&row.boot_ns)
-                    || (later > 0 && in_memory(row) > in_memory(kept))
-            }
-            Some(kept) => row.boot_ns < kept.boot_ns && in_memory(row).is_some(),
+            Some(kept) if kept.boot_ns <= kill => later <= 0 || in_memory(row) > in_memory(kept),
+            Some(_) => false,
         };
         if is_better {
             around.at_kill = Some(row.clone());
         }
         let Some(bytes) = in_memory(row) else { return };
         for (kept, start) in around.before.iter_mut().zip(starts) {
-            let is_later = kept.is_none_or(|(at, _)| at <= row.boot_ns);
-            if row.boot_ns <= *start && is_later {
-                *kept = Some((row.boot_ns, bytes));
+            if row.boot_ns <= *start {
+                *kept = Some(bytes);
             }
         }
     }
@@ -177,7 +173,7 @@ impl Objects {
             let row = around.at_kill.as_ref()?;
             let bytes = in_memory(row)?;
             let before = around.before.get(window).copied().flatten();
-            let before = before.map_or(Bytes(0), |(_, bytes)| bytes);
+            let before = before.unwrap_or(Bytes(0));
             let own = bytes - before;
             let least = match charged(row) {
                 Charged::Known(true) => Bytes(1),

@@ -150,13 +150,9 @@ impl<V: Gauged> Follow<V> {
     }
 
     fn take(&mut self, at: BootNs, held: V) {
-        let mut since = at;
-        if let Some((from, before)) = self.now {
-            // One that comes late counts from now on.
-            since = from.max(at);
-            self.gauge.hold(from, since, before);
+        if let Some((from, before)) = self.now.replace((at, held)) {
+            self.gauge.hold(from, at, before);
         }
-        self.now = Some((since, held));
     }
 
     fn read(mut self) -> Readings<V> {

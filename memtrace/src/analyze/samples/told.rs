@@ -48,9 +48,9 @@ impl Told {
                     .push((row.boot_ns, NodeReading { total, available }));
             }
         })?;
+        // A line of a log can be read long after it was written.
         told.marks.sort_by_key(|(at, _)| *at);
         told.heaps.sort_by_key(|(at, _)| *at);
-        told.nodes.sort_by_key(|(at, _)| *at);
         Ok(told)
     }
 }

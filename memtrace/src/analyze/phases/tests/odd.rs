@@ -46,22 +46,22 @@ fn an_end_without_a_begin_has_no_length_no_gain_and_the_memory_of_its_end() {
 #[test]
 fn a_begin_without_an_end_lasts_as_long_as_its_process_or_the_recording() {
     let mut run = run();
+    run.mark(None, 2.5, Begin, "test");
     run.mark(Some(1), 2.5, Begin, "serve");
     run.mark(Some(2), 2.5, Begin, "work");
     run.kill(2, 5.5, 9);
-    run.mark(None, 2.5, Begin, "test");
     let phases = phases(run);
     let told: Vec<_> = all(&phases)
         .iter()
         .map(|phase| (&*phase.name, phase.ended_by, phase.end_boot_ns))
         .collect();
     let expected = [
+        ("test", PhaseEnd::Recording, boot(20.0)),
         ("serve", PhaseEnd::Recording, boot(20.0)),
         ("work", PhaseEnd::Process, BootNs(boot(5.5).0 - 1)),
-        ("test", PhaseEnd::Recording, boot(20.0)),
     ];
     assert_eq!(told, expected);
-    assert_eq!(gained(all(&phases)[0]), Some(70.0));
+    assert_eq!(gained(all(&phases)[1]), Some(70.0));
 }
 
 #[test]
