@@ -119,24 +119,26 @@ impl Section {
         }
     }
 
-    fn tell(&mut self, tone: Tone, line: impl Into<String>) {
-        self.blocks.push(Block::Line(tone, line.into()));
+    /// Says what there is to say: one line, none, or several.
+    fn tell(&mut self, tone: Tone, lines: impl IntoIterator<Item = String>) {
+        let lines = lines.into_iter().map(|line| Block::Line(tone, line));
+        self.blocks.extend(lines);
     }
 
     fn say(&mut self, line: impl Into<String>) {
-        self.tell(Tone::Plain, line);
+        self.tell(Tone::Plain, [line.into()]);
     }
 
     fn strong(&mut self, line: impl Into<String>) {
-        self.tell(Tone::Strong, line);
+        self.tell(Tone::Strong, [line.into()]);
     }
 
     fn alert(&mut self, line: impl Into<String>) {
-        self.tell(Tone::Alert, line);
+        self.tell(Tone::Alert, [line.into()]);
     }
 
     fn quiet(&mut self, line: impl Into<String>) {
-        self.tell(Tone::Quiet, line);
+        self.tell(Tone::Quiet, [line.into()]);
     }
 
     fn table(&mut self, table: impl Into<Table>) {

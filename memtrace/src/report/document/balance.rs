@@ -1,18 +1,21 @@
 //! The ledger: what is in use by line, the residual one of them.
 
 use super::holders::aged;
-use super::{Section, figures, flexible, pid_and_name, words_in};
+use super::{Section, Tone, pid_and_name};
 use crate::analyze::{
     Analysis, AnonLine, Balance, Basis, Composition, KernelPart, Scope, in_memory,
 };
 use crate::model::tables::{CachedFileRow, ShmObjectRow};
 use crate::model::{Bytes, DurationNs, Label};
+use crate::report::table::{Cell, TableOf};
 use crate::report::visible::visible;
 use crate::report::words;
 use crate::report::words::{bytes, bytes_or_unknown};
 
 /// Processes, objects and files that get a line of their own in each group of lines.
 const MAX_LINES: usize = 5;
+/// How well a sum is known that the kernel keeps.
+const KERNELS_SUM: &str = "kernel's sum";
 /// A smaller part of what is in use gets no line of its own.
 const SMALL_PART: i64 = 200;
 
@@ -27,13 +30,6 @@ pub(super) fn ledger(analysis: &Analysis, state: &Composition, top: usize) -> Op
         bytes_or_unknown(balance.current_bytes),
         read_at(balance, analysis.info.interval_ns),
     ));
-    let columns = vec![
-        words_in("", 0),
-        flexible("WHAT"),
-        figures("BYTES", 0),
-        figures("SHARE", 1),
-        words_in("KNOWN", 2),
-    ];
     let mut lines = Lines {
         whole: balance.current_bytes,
         max: top.min(MAX_LINES),
@@ -45,28 +41,31 @@ pub(super) fn ledger(analysis: &Analysis, state: &Composition, top: usize) -> Op
     lines.kernel(balance);
     let what = doubt(balance).unwrap_or_default();
     lines.push("residual", what, balance.residual_bytes, "");
-    section.old_table(columns, lines.rows);
+    section.table(
+        TableOf::of(lines.rows)
+            .words(("group", ""), 0, |line| line.group.clone())
+            .flexible("what", |line| line.what.clone())
+            .figures("bytes", 0, |line| {
+                Cell::bounded(line.bytes, line.is_lower_bound)
+            })
+            .figures("share", 1, |line| {
+                Cell::Share(line.bytes, balance.current_bytes)
+            })
+            .words("known", 2, |line| line.known),
+    );
     section.say(around(balance));
     let beside = [huge(balance), elsewhere(balance)];
-    for line in beside.into_iter().flatten() {
-        section.say(line);
-    }
+    section.tell(Tone::Plain, beside.into_iter().flatten());
     let unsure = [
         ending(analysis, balance),
         doubts(balance),
         objects_of_another_time(balance),
         unknown_objects(analysis, balance),
     ];
-    for line in unsure.into_iter().flatten() {
-        section.quiet(line);
-    }
-    for other in state
-        .balances
-        .iter()
-        .filter(|other| other.scope != balance.scope)
-    {
-        section.say(in_short(other));
-    }
+    section.tell(Tone::Quiet, unsure.into_iter().flatten());
+    let others = state.balances.iter();
+    let others = others.filter(|other| other.scope != balance.scope);
+    section.tell(Tone::Plain, others.map(in_short));
     Some(section)
 }
 
@@ -78,21 +77,37 @@ fn scope(scope: &Scope) -> String {
     }
 }
 
+/// A line of a ledger.
+struct Line {
+    group: String,
+    what: String,
+    bytes: Option<Bytes>,
+    is_lower_bound: bool,
+    /// How well it is known.
+    known: &'static str,
+}
+
 struct Lines {
     whole: Option<Bytes>,
     max: usize,
-    rows: Vec<Vec<String>>,
+    rows: Vec<Line>,
 }
 
 impl Lines {
-    fn push(&mut self, group: &str, what: String, amount: Option<Bytes>, known: &str) {
-        self.rows.push(vec![
-            group.to_owned(),
-            what,
-            bytes_or_unknown(amount),
-            words::share(amount, self.whole),
-            known.to_owned(),
-        ]);
+    fn push(
+        &mut self,
+        group: impl Into<String>,
+        what: impl Into<String>,
+        bytes: Option<Bytes>,
+        known: &'static str,
+    ) {
+        self.rows.push(Line {
+            group: group.into(),
+            what: what.into(),
+            bytes,
+            is_lower_bound: false,
+            known,
+        });
     }
 
     /// A group of lines: the sum, then the largest ones.
@@ -105,9 +120,9 @@ impl Lines {
     ) {
         let sum: Bytes = all.iter().map(&amount).sum();
         let told = Some(sum).filter(|sum| unknown_count == 0 || sum.0 > 0);
-        self.push(name, String::new(), told, "");
-        if let (true, Some(row)) = (unknown_count > 0, self.rows.last_mut()) {
-            row[2] = words::bytes_at_least(told);
+        self.push(name, "", told, "");
+        if let Some(row) = self.rows.last_mut() {
+            row.is_lower_bound = unknown_count > 0;
         }
         let least = self.whole.map_or(0, |whole| whole.0 / SMALL_PART);
         let told: Vec<&T> = all
@@ -136,13 +151,12 @@ impl Lines {
         if let Some(others) = others.filter(|_| balance.other_process_count != Some(0)) {
             let (what, known) = match balance.other_process_count {
                 Some(count) => (format!("{} not recorded", processes(count)), "at most"),
-                None => ("processes not recorded".to_owned(), "kernel's sum"),
+                None => ("processes not recorded".to_owned(), KERNELS_SUM),
             };
-            self.push(&what, String::new(), Some(others), known);
+            self.push(what, "", Some(others), known);
         }
         if balance.recorder_bytes.is_some() {
-            let what = String::new();
-            self.push("memtrace itself", what, balance.recorder_bytes, "measured");
+            self.push("memtrace itself", "", balance.recorder_bytes, "measured");
         }
     }
 
@@ -151,8 +165,7 @@ impl Lines {
         let unknown_count = balance.unknown_object_count;
         let name = ("shared memory, once", unknown_count);
         if !balance.elsewhere.objects.is_empty() {
-            let all = balance.other_shared_bytes;
-            self.push("shared memory", String::new(), all, "kernel's sum");
+            self.push("shared memory", "", balance.other_shared_bytes, KERNELS_SUM);
             return;
         }
         self.group(name, &balance.objects, amount, |row| (object(row), ""));
@@ -167,12 +180,7 @@ impl Lines {
             Some(Bytes(..0)) => "of these, not charged here",
             _ => "shared memory, other",
         };
-        self.push(
-            title,
-            String::new(),
-            balance.other_shared_bytes,
-            "kernel's sum",
-        );
+        self.push(title, "", balance.other_shared_bytes, KERNELS_SUM);
     }
 
     fn files(&mut self, balance: &Balance) {
@@ -180,8 +188,7 @@ impl Lines {
         let name = ("page cache, files in use", 0);
         // Where others pay for them there is but the kernel's sum.
         if !balance.elsewhere.files.is_empty() {
-            let all = balance.other_files_bytes;
-            self.push("page cache", String::new(), all, "kernel's sum");
+            self.push("page cache", "", balance.other_files_bytes, KERNELS_SUM);
             return;
         }
         self.group(name, &balance.files, amount, |row| {
@@ -192,19 +199,14 @@ impl Lines {
             Some(Bytes(..0)) => "of these files, not charged here",
             _ => "page cache, other files",
         };
-        self.push(title, String::new(), others, "kernel's sum");
+        self.push(title, "", others, KERNELS_SUM);
     }
 
     fn kernel(&mut self, balance: &Balance) {
-        self.push(
-            "kernel",
-            String::new(),
-            balance.known_kernel_bytes(),
-            "kernel's sum",
-        );
+        self.push("kernel", "", balance.known_kernel_bytes(), KERNELS_SUM);
         for (part, amount) in &balance.kernel {
             if *part != KernelPart::All && amount.0 > 0 {
-                self.push("", part.shown().to_owned(), Some(*amount), "");
+                self.push("", part.shown(), Some(*amount), "");
             }
         }
     }

@@ -3,11 +3,12 @@
 
 mod moved;
 
-use super::{Section, Tone, figures, flexible, pid, pid_and_name, words_in};
+use super::{Section, Tone, at, peak, pid_and_name, who};
 use crate::analyze::{Analysis, Composition, GpuDevice, GpuHolder, GpuLedger, GpuProcess, Gpus};
 use crate::model::{Bytes, DurationNs};
+use crate::report::table::{Cell, TableOf};
 use crate::report::visible::visible;
-use crate::report::words::{self, bytes, bytes_at_least, bytes_or_unknown};
+use crate::report::words::{self, bytes, bytes_at_least};
 use std::collections::BTreeMap;
 
 /// So much that no process explains is worth a line of its own.
@@ -50,9 +51,7 @@ pub(super) fn gpus(analysis: &Analysis, top: usize) -> Option<Section> {
         ));
     }
     let quiet = [late(analysis, gpus), cost(analysis, gpus)];
-    for line in quiet.into_iter().flatten() {
-        section.quiet(line);
-    }
+    section.tell(Tone::Quiet, quiet.into_iter().flatten());
     Some(section)
 }
 
@@ -109,39 +108,26 @@ fn ledger_table(
     top: usize,
     has_time: bool,
 ) {
-    let mut columns = vec![
-        words_in("GPU", 0),
-        flexible("NAME"),
-        figures("USED", 0),
-        figures("OF", 2),
-        figures("PROCESSES", 0),
-        figures("RESERVED", 1),
-        figures("UNATTRIBUTED", 0),
-    ];
-    if has_time {
-        columns.push(figures("AT", 3));
-    }
     let (told, rest) = most_used(ledgers, top);
-    let rows = told.iter().filter_map(|ledger| {
-        let device = gpus.devices.get(ledger.device)?;
-        let mut cells = vec![
-            short(gpus, ledger.device),
-            device_name(device),
-            bytes_or_unknown(ledger.used_bytes),
-            bytes_or_unknown(ledger.total_bytes),
-            match ledger.unknown_count() {
-                0 => bytes(ledger.processes_bytes()),
-                _ => bytes_at_least(Some(ledger.processes_bytes())),
-            },
-            bytes_or_unknown(ledger.reserved_bytes),
-            bytes_or_unknown(ledger.unattributed_bytes),
-        ];
-        if has_time {
-            cells.push(words::offset(&analysis.clock, ledger.boot_ns));
-        }
-        Some(cells)
-    });
-    section.old_table(columns, rows.collect());
+    let known = told.into_iter();
+    let known = known.filter_map(|ledger| Some((ledger, gpus.devices.get(ledger.device)?)));
+    section.table(
+        TableOf::of(known)
+            .words("gpu", 0, |(ledger, _)| short(gpus, ledger.device))
+            .flexible("name", |(_, device)| device_name(device))
+            .figures("used_bytes", 0, |(ledger, _)| ledger.used_bytes)
+            .figures(("total_bytes", "OF"), 2, |(ledger, _)| ledger.total_bytes)
+            .figures("processes_bytes", 0, |(ledger, _)| {
+                let is_lower_bound = ledger.unknown_count() > 0;
+                Cell::bounded(Some(ledger.processes_bytes()), is_lower_bound)
+            })
+            .figures("reserved_bytes", 1, |(ledger, _)| ledger.reserved_bytes)
+            .figures("unattributed_bytes", 0, |(ledger, _)| {
+                ledger.unattributed_bytes
+            })
+            .figures("at_s", 3, |(ledger, _)| at(analysis, ledger.boot_ns))
+            .only_if(has_time),
+    );
     if rest > 0 {
         let devices = if rest == 1 { "device" } else { "devices" };
         section.quiet(format!("{rest} more {devices}: see --format json."));
@@ -162,15 +148,15 @@ fn most_used<'a>(ledgers: &[&'a GpuLedger], top: usize) -> (Vec<&'a GpuLedger>, 
 }
 
 /// Id and name of a holder, for two columns.
-fn holder_cells(analysis: &Analysis, holder: &GpuHolder) -> [String; 2] {
+fn holder_cells(analysis: &Analysis, holder: &GpuHolder) -> [Cell; 2] {
     match holder {
-        GpuHolder::Process(place) => [
-            pid(&analysis.processes[*place]),
-            super::name(analysis, *place),
-        ],
+        GpuHolder::Process(place) => who(analysis, *place),
         GpuHolder::Foreign { tgid, comm } => {
-            let name = comm.as_deref().map_or("[not in this /proc]", |comm| comm);
-            [tgid.to_string(), format!("{name} (not recorded)")]
+            let name = comm.as_deref().unwrap_or("[not in this /proc]");
+            [
+                Cell::known(Some(tgid)),
+                format!("{name} (not recorded)").into(),
+            ]
         }
     }
 }
@@ -188,38 +174,23 @@ fn holder(analysis: &Analysis, holder: &GpuHolder) -> String {
 
 /// Who held most on GPUs, beside what it held on the host.
 fn process_table(section: &mut Section, analysis: &Analysis, gpus: &Gpus, top: usize) {
-    let columns = vec![
-        figures("PID", 0),
-        flexible("PROCESS"),
-        words_in("ON GPU", 1),
-        figures("GPU PEAK", 0),
-        figures("AT", 2),
-        figures("HOST PEAK", 0),
-    ];
-    let rows = gpus.processes.iter().take(top).map(|process| {
-        let [pid, name] = holder_cells(analysis, &process.holder);
-        let at = process
-            .peak_boot_ns
-            .map(|boot| words::offset(&analysis.clock, boot));
-        vec![
-            pid,
-            name,
-            shorts(gpus, process.devices.iter().copied()),
-            match process.is_lower_bound {
-                true => bytes_at_least(process.peak_bytes),
-                false => bytes_or_unknown(process.peak_bytes),
-            },
-            at.unwrap_or_else(|| words::UNKNOWN.to_owned()),
-            match process.holder {
-                GpuHolder::Process(place) => words::peak(&analysis.processes[place].peak),
-                GpuHolder::Foreign { .. } => words::UNKNOWN.to_owned(),
-            },
-        ]
-    });
-    section.old_table(columns, rows.collect());
-    if let Some(line) = more_processes(gpus.processes.get(top..).unwrap_or_default()) {
-        section.quiet(line);
-    }
+    section.table(
+        TableOf::of(gpus.processes.iter().take(top))
+            .who(|process| holder_cells(analysis, &process.holder))
+            .words("on_gpu", 1, |process| {
+                shorts(gpus, process.devices.iter().copied())
+            })
+            .figures("gpu_peak_bytes", 0, |process| {
+                Cell::bounded(process.peak_bytes, process.is_lower_bound)
+            })
+            .figures("at_s", 2, |process| at(analysis, process.peak_boot_ns))
+            .figures("host_peak_bytes", 0, |process| match process.holder {
+                GpuHolder::Process(place) => peak(&analysis.processes[place].peak),
+                GpuHolder::Foreign { .. } => Cell::Bytes(None),
+            }),
+    );
+    let rest = gpus.processes.get(top..).unwrap_or_default();
+    section.tell(Tone::Quiet, more_processes(rest));
 }
 
 /// Of those that have no line: they come after the others, and last those of which the driver
@@ -242,40 +213,30 @@ fn line_table(
     at: &Composition,
     top: usize,
 ) {
-    let columns = vec![
-        words_in("GPU", 0),
-        figures("PID", 0),
-        flexible("PROCESS"),
-        figures("ON GPU", 0),
-        figures("HOST RSS", 0),
-    ];
     let whole = at.gpus.iter().filter(|ledger| !ledger.is_divided);
     let lines = whole.flat_map(|ledger| ledger.lines.iter().map(move |line| (ledger, line)));
     let mut lines: Vec<_> = lines.collect();
     lines.sort_by_key(|(ledger, line)| (std::cmp::Reverse(line.bytes), ledger.device));
-    let rows = lines.iter().take(top).map(|(ledger, line)| {
-        let [pid, name] = holder_cells(analysis, &line.holder);
-        let rss = match line.holder {
-            GpuHolder::Process(place) => {
-                let held = at.holders.iter().find(|held| held.process == place);
-                held.map_or(Some(Bytes(0)), |held| held.amounts.rss())
-            }
-            GpuHolder::Foreign { .. } => None,
-        };
-        let shared = if line.is_counted_elsewhere {
-            " (shared)"
-        } else {
-            ""
-        };
-        vec![
-            short(gpus, ledger.device),
-            pid,
-            format!("{name}{shared}"),
-            bytes_or_unknown(line.bytes),
-            bytes_or_unknown(rss),
-        ]
-    });
-    section.old_table(columns, rows.collect());
+    let rss = |place| {
+        let held = at.holders.iter().find(|held| held.process == place);
+        held.map_or(Some(Bytes(0)), |held| held.amounts.rss())
+    };
+    section.table(
+        TableOf::of(lines.iter().take(top))
+            .words("gpu", 0, |(ledger, _)| short(gpus, ledger.device))
+            .who(|(_, line)| {
+                let [pid, name] = holder_cells(analysis, &line.holder);
+                match line.is_counted_elsewhere {
+                    true => [pid, format!("{} (shared)", name.shown()).into()],
+                    false => [pid, name],
+                }
+            })
+            .figures("on_gpu_bytes", 0, |(_, line)| line.bytes)
+            .figures("host_rss_bytes", 0, |(_, line)| match line.holder {
+                GpuHolder::Process(place) => rss(place),
+                GpuHolder::Foreign { .. } => None,
+            }),
+    );
 }
 
 /// What to know before adding these figures to others.
@@ -332,12 +293,9 @@ fn remarks(section: &mut Section, analysis: &Analysis, gpus: &Gpus, ledgers: &[&
 /// Lines of one kind, a device each; of many devices only some.
 fn say_some(section: &mut Section, tone: Tone, lines: Vec<String>) {
     let rest = lines.len().saturating_sub(DEVICES_MIN);
-    for line in lines.into_iter().take(DEVICES_MIN) {
-        section.tell(tone, line);
-    }
-    if rest > 0 {
-        section.tell(tone, format!("The same of {rest} more: see --format json."));
-    }
+    section.tell(tone, lines.into_iter().take(DEVICES_MIN));
+    let told = format!("The same of {rest} more: see --format json.");
+    section.tell(tone, (rest > 0).then_some(told));
 }
 
 /// Memory that is used, and no process is told to hold it.

@@ -1,6 +1,6 @@
 //! What was recorded, how it ended, what it cost; and what is missing.
 
-use super::{Block, Section, Tone};
+use super::{Block, MORE_IN_JSON, Section, Tone};
 use crate::analyze::{Analysis, Ending, Loss};
 use crate::model::tables::{DiagKind, Severity};
 use crate::model::{BootNs, DurationNs, RunState, Target};
@@ -112,8 +112,7 @@ fn recorder_line(analysis: &Analysis) -> String {
 
 /// What to know before trusting an absence; `None` when there is nothing.
 pub(super) fn not_visible(analysis: &Analysis) -> Option<Section> {
-    let mut section = Section::new("Lost or not visible");
-    section.tone = Tone::Alert;
+    let mut section = Section::alarming("Lost or not visible");
     match analysis.info.state {
         RunState::Closed => {}
         RunState::Recording if analysis.is_live => {
@@ -155,12 +154,9 @@ pub(super) fn not_visible(analysis: &Analysis) -> Option<Section> {
             Severity::Loss => Tone::Alert,
             Severity::Degraded | Severity::Info => Tone::Plain,
         };
-        section.tell(tone, told(analysis, loss));
+        section.tell(tone, [told(analysis, loss)]);
     }
-    if missing.len() > MAX_LINES {
-        let rest = missing.len() - MAX_LINES;
-        section.quiet(format!("{rest} more: see `--format json`."));
-    }
+    section.rest(missing.len(), MAX_LINES, words::count, MORE_IN_JSON);
     let is_empty = !section.blocks.iter().any(|b| matches!(b, Block::Line(..)));
     (!is_empty).then_some(section)
 }

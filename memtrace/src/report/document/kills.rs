@@ -1,12 +1,13 @@
 //! OOM kills: who was killed, at whose limit, who held the memory, who had grown, and what it
 //! was not.
 
-use super::{Section, Tone, figures, flexible, pid_and_name, words_in};
+use super::{MORE_IN_JSON, Section, Tone, pid_and_name};
 use crate::analyze::{
     Analysis, Grower, GrownObject, HeldKind, KindLine, Leak, OomFinding, PostMortem, Pressure,
 };
 use crate::model::tables::OomRow;
 use crate::model::{Bytes, DurationNs, Label};
+use crate::report::table::{Cell, TableOf};
 use crate::report::visible::visible;
 use crate::report::words;
 use crate::report::words::{bytes, bytes_or_unknown};
@@ -29,7 +30,7 @@ pub(super) fn oom_kills(analysis: &Analysis, top: usize) -> Option<Section> {
     if count == 0 {
         return None;
     }
-    let mut section = Section::new(match kills.as_slice() {
+    let mut section = Section::alarming(match kills.as_slice() {
         [only] => format!(
             "OOM kill: {} at {}",
             victim(analysis, only),
@@ -37,7 +38,6 @@ pub(super) fn oom_kills(analysis: &Analysis, top: usize) -> Option<Section> {
         ),
         _ => format!("OOM kills: {}", words::count(count)),
     });
-    section.tone = Tone::Alert;
     for (place, kill) in kills.into_iter().take(top).enumerate() {
         if count > 1 {
             let when = words::when(&analysis.clock, kill.row.boot_ns);
@@ -49,24 +49,18 @@ pub(super) fn oom_kills(analysis: &Analysis, top: usize) -> Option<Section> {
         }
         section.say(victim_line(&kill.row));
         section.say(cause_line(analysis, kill));
-        if let Some(line) = post_mortem.and_then(|found| holders_line(analysis, found)) {
-            section.say(line);
-        }
+        let holders = post_mortem.and_then(|found| holders_line(analysis, found));
+        section.tell(Tone::Plain, holders);
         if let Some(found) = post_mortem.filter(|_| place < MAX_EXPLAINED) {
             growers_table(&mut section, analysis, found);
             kinds_table(&mut section, found);
-            if let Some(line) = approach_line(found) {
-                section.say(line);
-            }
+            section.tell(Tone::Plain, approach_line(found));
             let offset = words::offset(&analysis.clock, kill.row.boot_ns);
             let told = format!("Everyone at that instant: `memtrace report --at {offset}`.");
             section.quiet(told);
         }
     }
-    if count > top {
-        let rest = words::count(count - top);
-        section.quiet(format!("{rest} more: see `--format json`."));
-    }
+    section.rest(count, top, words::count, MORE_IN_JSON);
     Some(section)
 }
 
@@ -234,29 +228,26 @@ fn grower_name(analysis: &Analysis, grower: &Grower) -> String {
 
 /// Who grew, in each window.
 fn growers_table(section: &mut Section, analysis: &Analysis, found: &PostMortem) {
-    let mut columns = vec![flexible("WHO GREW BEFORE")];
-    columns.extend(found.windows.iter().enumerate().map(|(place, length)| {
-        let rank = if Some(place) == found.told { 0 } else { 2 };
-        figures(window_title(*length).unwrap_or("SINCE START"), rank)
-    }));
-    columns.push(figures("HELD", 1));
     let has_grown = |grower: &&Grower| {
         let mut grown = grower.grown_bytes.iter().flatten();
         grown.any(|grown| grown.0 > 0)
     };
-    let rows = found.growers.iter().filter(has_grown).take(MAX_GROWERS);
-    let rows = rows.map(|grower| {
-        let mut cells = vec![grower_name(analysis, grower)];
-        let grown = grower.grown_bytes.iter();
-        cells.extend(grown.map(|grown| words::change(*grown)));
-        cells.push(bytes(grower.bytes));
-        cells
+    let grown = found.growers.iter().filter(has_grown).take(MAX_GROWERS);
+    let mut table = TableOf::of(grown).flexible(("process", "WHO GREW BEFORE"), |grower| {
+        grower_name(analysis, grower)
     });
-    section.old_table(columns, rows.collect());
+    for (place, length) in found.windows.iter().enumerate() {
+        let rank = if Some(place) == found.told { 0 } else { 2 };
+        let heading = window_heading(*length).unwrap_or(("since_start_bytes", "SINCE START"));
+        table = table.change(heading, rank, |grower| {
+            grower.grown_bytes.get(place).copied().flatten()
+        });
+    }
+    section.table(table.figures("held_bytes", 1, |grower| grower.bytes));
     if found
         .windows
         .iter()
-        .any(|length| window_title(*length).is_none())
+        .any(|length| window_heading(*length).is_none())
     {
         let longest = found.windows.last().copied().unwrap_or_default();
         section.quiet(format!(
@@ -268,53 +259,48 @@ fn growers_table(section: &mut Section, analysis: &Analysis, found: &PostMortem)
 
 /// `60s`; of a window that is cut its own length.
 fn window_words(length: DurationNs) -> String {
-    match window_title(length) {
+    match window_heading(length) {
         Some(_) => words::interval(length),
         None => words::duration(length),
     }
 }
 
 /// `None` for a window that is cut at the start of the recording.
-fn window_title(length: DurationNs) -> Option<&'static str> {
+fn window_heading(length: DurationNs) -> Option<(&'static str, &'static str)> {
     match length.0 {
-        1_000_000_000 => Some("IN 1s"),
-        10_000_000_000 => Some("IN 10s"),
-        60_000_000_000 => Some("IN 60s"),
-        600_000_000_000 => Some("IN 600s"),
+        1_000_000_000 => Some(("in_1s_bytes", "IN 1s")),
+        10_000_000_000 => Some(("in_10s_bytes", "IN 10s")),
+        60_000_000_000 => Some(("in_60s_bytes", "IN 60s")),
+        600_000_000_000 => Some(("in_600s_bytes", "IN 600s")),
         _ => None,
     }
 }
 
 /// What was in use by kind, and what that rules out.
 fn kinds_table(section: &mut Section, found: &PostMortem) {
-    let columns = vec![
-        flexible("KIND"),
-        figures("AT THE KILL", 0),
-        figures("SHARE", 1),
-        figures("GREW", 0),
-        words_in("", 0),
-    ];
-    let row = |line: &KindLine| {
-        // What is swapped out is no part of what is in use.
-        let share = match line.kind {
-            HeldKind::Swap => String::new(),
-            _ => words::share(Some(line.bytes), found.in_use_bytes),
-        };
-        vec![
-            line.kind.shown().to_owned(),
-            words::bytes_or_dash(Some(line.bytes)),
-            share,
-            match line.is_growth_partial {
-                true => format!("≥ {}", words::change(line.grown_bytes)),
-                false => words::change(line.grown_bytes),
-            },
-            if line.is_ruled_out { "ruled out" } else { "" }.to_owned(),
-        ]
-    };
     // Most machines have no such pool, and then it is no answer to anything.
     let is_told = |line: &&KindLine| line.kind != HeldKind::Hugetlb || line.bytes.0 != 0;
-    let lines = found.kinds.iter().filter(is_told);
-    section.old_table(columns, lines.map(row).collect());
+    section.table(
+        TableOf::of(found.kinds.iter().filter(is_told))
+            .flexible("kind", |line| line.kind.shown())
+            .held(("at_kill_bytes", "AT THE KILL"), 0, |line| line.bytes)
+            .figures("share", 1, |line| match line.kind {
+                // What is swapped out is no part of what is in use.
+                HeldKind::Swap => "".into(),
+                _ => Cell::Share(Some(line.bytes), found.in_use_bytes),
+            })
+            .figures("grew_bytes", 0, |line| {
+                let grown = Cell::Change(line.grown_bytes);
+                match line.is_growth_partial {
+                    true => grown.shown_as(format!("≥ {}", grown.shown())),
+                    false => grown,
+                }
+            })
+            .words(("is_ruled_out", ""), 0, |line| match line.is_ruled_out {
+                true => "ruled out",
+                false => "",
+            }),
+    );
     if found.kinds.is_empty() {
         let line = "What was in use by kind is unknown: nothing was read before the kill.";
         section.quiet(line);

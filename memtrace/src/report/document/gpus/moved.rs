@@ -27,7 +27,7 @@ pub(super) fn tell(section: &mut Section, analysis: &Analysis, gpus: &Gpus) {
             } else {
                 Tone::Plain
             };
-            section.tell(tone, audited(analysis, gpus, audit));
+            section.tell(tone, [audited(analysis, gpus, audit)]);
         }
     }
     if let Some(line) = still_held(analysis, gpus) {

@@ -1,7 +1,7 @@
 //! The sentences about what grows from step to step, and who grows most: they stand among the
 //! first lines of a report.
 
-use super::super::{Section, Tone, pid_and_name};
+use super::super::{Section, pid_and_name};
 use super::device_name;
 use crate::analyze::{Analysis, PhaseForm, PhaseLine, PhasePart, Repeated, Slope, Verdict};
 use crate::model::Bytes;
@@ -40,8 +40,7 @@ pub(in crate::report::document) fn leaks(analysis: &Analysis) -> Option<Section>
         .collect();
     let host = steepest(&stages, |stage| stage.steps?.tree);
     let gpu = steepest(&stages, |stage| stage.steps?.gpu);
-    let mut section = Section::new("Grows from step to step");
-    section.tone = Tone::Alert;
+    let mut section = Section::alarming("Grows from step to step");
     if let Some((stage, slope)) = host {
         let who = who_leaks(analysis, stage);
         section.strong(grows("the tree", stage, &slope, &who));
