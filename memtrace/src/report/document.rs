@@ -16,7 +16,7 @@ mod roles;
 mod tree;
 
 use super::Style;
-use super::table::{Cell, Table, TableOf};
+use super::table::{Cell, Table};
 use super::words;
 use crate::analyze::{Analysis, Peak, Process};
 use crate::model::BootNs;
@@ -61,45 +61,6 @@ pub(super) enum Block {
     /// A drawing that must not be wrapped.
     Drawing(String),
     Table(Table),
-}
-
-/// A column.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Column {
-    title: &'static str,
-    is_left: bool,
-    is_flexible: bool,
-    rank: u8,
-}
-
-/// A column of figures.
-const fn figures(title: &'static str, rank: u8) -> Column {
-    Column {
-        title,
-        is_left: false,
-        is_flexible: false,
-        rank,
-    }
-}
-
-/// A column of words.
-const fn words_in(title: &'static str, rank: u8) -> Column {
-    Column {
-        title,
-        is_left: true,
-        is_flexible: false,
-        rank,
-    }
-}
-
-/// The column that gives way.
-const fn flexible(title: &'static str) -> Column {
-    Column {
-        title,
-        is_left: true,
-        is_flexible: true,
-        rank: 0,
-    }
 }
 
 impl Section {
@@ -153,20 +114,6 @@ impl Section {
         if all > top {
             self.quiet(count(all - top) + words);
         }
-    }
-
-    fn old_table(&mut self, columns: Vec<Column>, rows: Vec<Vec<String>>) {
-        let mut table = TableOf::of(rows);
-        for (place, column) in columns.into_iter().enumerate() {
-            let heading = ("", column.title);
-            let get = |row: &Vec<String>| row[place].clone();
-            table = match (column.is_left, column.is_flexible) {
-                (false, _) => table.figures(heading, column.rank, get),
-                (true, false) => table.words(heading, column.rank, get),
-                (true, true) => table.flexible(heading, get),
-            };
-        }
-        self.table(table);
     }
 }
 

@@ -33,6 +33,37 @@ fn every_format_tells_every_run_as_agreed() {
 }
 
 #[test]
+fn every_column_has_a_name_of_its_own_that_tells_the_unit() {
+    use document::Block;
+    use table::Cell;
+    let style = Style {
+        has_tree: true,
+        has_phases: true,
+        ..Style::default()
+    };
+    for (run, script, at) in RUNS {
+        let sections = document::build(&script().analyzed(*at), &style).sections;
+        for block in sections.iter().flat_map(|section| &section.blocks) {
+            let Block::Table(table) = block else { continue };
+            let mut names = std::collections::HashSet::new();
+            for column in table.columns.iter().filter(|one| !one.name.is_empty()) {
+                let name = column.name;
+                assert!(names.insert(name), "{run}: {name} twice");
+                let tells = |cell: &Cell| match cell {
+                    Cell::Bytes(_) | Cell::Held(_) | Cell::AtLeast(_) | Cell::Change(_) => {
+                        name.contains("bytes")
+                    }
+                    Cell::Rate(_) => name.ends_with("_bytes_per_hour"),
+                    Cell::Took(_) | Cell::At(_) => name.ends_with("_s"),
+                    _ => true,
+                };
+                assert!(column.cells.iter().all(tells), "{run}: {name}");
+            }
+        }
+    }
+}
+
+#[test]
 fn what_a_killed_process_leaves_on_a_gpu_is_told_where_it_ended_and_at_the_end() {
     let analysis = crate::analyze::golden::left_by_a_killed().analyzed(None);
     let text = written(&text::Text, &analysis, &Style::default());

@@ -170,8 +170,8 @@ fn leaks(told: &DiffReport<'_>) -> Option<Section> {
     let line = format!(
         "Memory of the tree at the end of {}: {} per step in A, {} in B{}.",
         most.name,
-        per_step(most.before),
-        per_step(most.after),
+        per_step(most.before).shown(),
+        per_step(most.after).shown(),
         role.unwrap_or_default()
     );
     section.strong(line);
@@ -190,8 +190,12 @@ fn stages(told: &DiffReport<'_>, top: usize) -> Option<Section> {
     section.table(
         TableOf::of(shown)
             .flexible("stage", |stage| stage.name.to_string())
-            .figures("per_step_a", 0, |stage| per_step(stage.before))
-            .figures("per_step_b", 0, |stage| per_step(stage.after)),
+            .figures(("a_bytes_per_step", "PER STEP A"), 0, |stage| {
+                per_step(stage.before)
+            })
+            .figures(("b_bytes_per_step", "PER STEP B"), 0, |stage| {
+                per_step(stage.after)
+            }),
     );
     Some(section)
 }

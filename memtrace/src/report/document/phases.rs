@@ -5,13 +5,13 @@ mod log;
 mod one;
 
 use super::gpus::short;
-use super::{Column, Section, figures, flexible, pid, words_in};
+use super::{Section, at, pids};
 use crate::analyze::{
-    Amounts, Analysis, Level, Phase, PhaseEnd, PhaseForm, PhaseLine, Repeated, Slope, Stretch,
-    Uncertain,
+    Amounts, Analysis, Level, Phase, PhaseEnd, PhaseForm, PhaseLine, Repeated, Slope, Uncertain,
 };
-use crate::model::{Bytes, DurationNs};
+use crate::model::{BootNs, Bytes, DurationNs};
 use crate::report::Style;
+use crate::report::table::{Cell, TableOf};
 use crate::report::words::{self, change};
 pub(super) use leaks::leaks;
 use serde_json::Value;
@@ -49,11 +49,8 @@ pub(super) fn phases(analysis: &Analysis, style: &Style, top: usize) -> Option<S
     doubt(&mut section, &single);
     stage_table(&mut section, analysis, &stages);
     repeat_table(&mut section, analysis, &repeats);
-    if shown.len() < phases.lines.len() {
-        let rest = words::count(phases.lines.len() - shown.len());
-        let told = format!("{rest} more that changed less: --phases shows all.");
-        section.quiet(told);
-    }
+    let told = " more that changed less: --phases shows all.";
+    section.rest(phases.lines.len(), shown.len(), words::count, told);
     explain(&mut section, analysis);
     Some(section)
 }
@@ -94,10 +91,10 @@ fn explain(section: &mut Section, analysis: &Analysis) {
         section.quiet(told);
     }
     section.quiet(format!(
-            "TREE is what the sum of RSS of all recorded processes gained from begin to end, OWN what the process \
-             did that marked it{gpu}; SO FAR counts from the {held} at {from}.{bound}{polled}"
-        ),
-    );
+        "TREE is what the sum of RSS of all recorded processes gained from begin to end, OWN what \
+         the process did that marked it{gpu}; SO FAR counts from the {held} at \
+         {from}.{bound}{polled}"
+    ));
     if phases.has_too_many_for_roles && analysis.phase.is_none() {
         let told = "Too many marks to tell them by role; --phase NAME does for one name.";
         section.quiet(told);
@@ -132,37 +129,47 @@ fn heaviest(lines: &[PhaseLine], top: usize) -> Vec<&PhaseLine> {
 }
 
 fn table(section: &mut Section, analysis: &Analysis, phases: &[&Phase], has_attributes: bool) {
-    let columns = vec![
-        figures("BEGIN", 0),
-        flexible("PHASE"),
-        figures("PID", 3),
-        figures("TOOK", 1),
-        figures("TREE", 0),
-        figures("OWN", 0),
-        figures("SO FAR", 1),
-        figures("PEAK", 2),
-        figures("GPU", 0),
-        figures("GPU PEAK", 4),
-        figures("OWN PEAK", 3),
-        figures("OWN ANON", 5),
-        figures("OWN FILE", 7),
-        figures("OWN SHMEM", 6),
-        figures("AT BEGIN", 9),
-        figures("AT END", 9),
-        words_in("MOST OF IT", 8),
-        figures("PAGE CACHE", 8),
-        words_in("SAID", 10),
-    ];
-    let rows = phases.iter().map(|phase| {
-        let mut row = row(analysis, phase);
-        row.push(match has_attributes {
-            true => attributes(phase).trim_start().to_owned(),
-            false => String::new(),
-        });
-        row
-    });
-    let (columns, rows) = filled(columns, rows.collect());
-    section.old_table(columns, rows);
+    let begin = |phase: &Phase| phase.begin_boot_ns.unwrap_or(phase.end_boot_ns);
+    let own = |phase: &Phase, kind| Some(gained(phase, phase.own?.delta(kind)));
+    let level = |phase: &Phase, level: Option<Level>| Some(gained(phase, level?.delta()));
+    section.table(
+        TableOf::of(phases)
+            .figures("begin_s", 0, |phase| at(analysis, begin(phase)))
+            .flexible("phase", |phase| label(phase))
+            .figures("pid", 3, |phase| pid_of(analysis, phase.process))
+            .figures("took_s", 1, |phase| took(phase))
+            .figures("tree_bytes", 0, |phase| {
+                let tree = gained(phase, phase.tree.rss_delta());
+                about(phase, phase.tree_uncertain, tree)
+            })
+            .figures("own_bytes", 0, |phase| {
+                let own = own(phase, Amounts::rss);
+                own.map(|own| about(phase, phase.own_uncertain, own))
+            })
+            .change("so_far_bytes", 1, |phase| phase.since_baseline)
+            .figures("peak_bytes", 2, |phase| highest(phase.tree.peak))
+            .figures("gpu_bytes", 0, |phase| level(phase, phase.gpu))
+            .figures("gpu_peak_bytes", 4, |phase| {
+                phase.gpu.map(|gpu| Cell::Bytes(highest(gpu.peak)))
+            })
+            .figures("own_peak_bytes", 3, |phase| {
+                phase.own.map(|own| Cell::Bytes(highest(own.peak)))
+            })
+            .figures("own_anon_bytes", 5, |phase| own(phase, Amounts::anon))
+            .figures("own_file_bytes", 7, |phase| own(phase, Amounts::file))
+            .figures("own_shmem_bytes", 6, |phase| own(phase, Amounts::shmem))
+            .figures("at_begin_bytes", 9, |phase| phase.tree.begin.rss())
+            .figures("at_end_bytes", 9, |phase| phase.tree.end.rss())
+            .words("most_of_it", 8, |phase| most_of_it(phase))
+            .figures("page_cache_bytes", 8, |phase| {
+                level(phase, phase.page_cache)
+            })
+            .words("said", 10, |phase| {
+                let said = attributes(phase);
+                (!said.is_empty()).then(|| Cell::from(said.trim_start()))
+            })
+            .only_if(has_attributes),
+    );
 }
 
 fn doubt(section: &mut Section, phases: &[&Phase]) {
@@ -177,81 +184,31 @@ fn doubt(section: &mut Section, phases: &[&Phase]) {
     }
 }
 
-/// Only the columns that say anything.
-fn filled(columns: Vec<Column>, rows: Vec<Vec<String>>) -> (Vec<Column>, Vec<Vec<String>>) {
-    let is_filled: Vec<bool> = (0..columns.len())
-        .map(|place| {
-            rows.iter()
-                .any(|row| row.get(place).is_some_and(|cell| !cell.is_empty()))
-        })
-        .collect();
-    let kept = |place: usize| is_filled.get(place).copied().unwrap_or(true);
-    let columns = columns
-        .into_iter()
-        .enumerate()
-        .filter(|(place, _)| kept(*place));
-    let rows = rows.into_iter().map(|row| {
-        let cells = row
-            .into_iter()
-            .enumerate()
-            .filter(|(place, _)| kept(*place));
-        cells.map(|(_, cell)| cell).collect()
-    });
-    (columns.map(|(_, column)| column).collect(), rows.collect())
+/// What was gained from begin to end, where there are both.
+fn gained(phase: &Phase, change: Option<Bytes>) -> Cell {
+    match is_end_of_nothing(phase) {
+        true => Cell::Absent.shown_as("-".to_owned()),
+        false => Cell::Change(change),
+    }
 }
 
-fn row(analysis: &Analysis, phase: &Phase) -> Vec<String> {
-    let begin = phase.begin_boot_ns.unwrap_or(phase.end_boot_ns);
-    let change = |bytes| match is_end_of_nothing(phase) {
-        true => "-".to_owned(),
-        false => change(bytes),
-    };
-    let level = |level: Option<Level>| level.map_or_else(String::new, |told| change(told.delta()));
-    let own = |kind| {
-        let own = phase.own.as_ref();
-        own.map_or_else(String::new, |own| change(own.delta(kind)))
-    };
-    let gpu_peak = phase
-        .gpu
-        .map(|gpu| words::bytes_or_unknown(gpu.peak.map(|(peak, _)| peak)));
-    vec![
-        words::offset(&analysis.clock, begin),
-        label(phase),
-        pid_of(analysis, phase.process),
-        took(phase),
-        about(phase, phase.tree_uncertain, change(phase.tree.rss_delta())),
-        about(phase, phase.own_uncertain, own(Amounts::rss)),
-        words::change(phase.since_baseline),
-        peak(&phase.tree),
-        level(phase.gpu),
-        gpu_peak.unwrap_or_default(),
-        phase.own.as_ref().map_or_else(String::new, peak),
-        own(Amounts::anon),
-        own(Amounts::file),
-        own(Amounts::shmem),
-        words::bytes_or_unknown(phase.tree.begin.rss()),
-        words::bytes_or_unknown(phase.tree.end.rss()),
-        most_of_it(phase),
-        level(phase.page_cache),
-    ]
+fn highest(peak: Option<(Bytes, BootNs)>) -> Option<Bytes> {
+    peak.map(|(bytes, _)| bytes)
 }
 
 /// A change that may be off.
-fn about(phase: &Phase, uncertain: Uncertain, change: String) -> String {
-    match uncertain.is_any() && !change.is_empty() && !is_end_of_nothing(phase) {
-        true => format!("~{change}"),
+fn about(phase: &Phase, uncertain: Uncertain, change: Cell) -> Cell {
+    match uncertain.is_any() && !is_end_of_nothing(phase) {
+        true => change.shown_as(format!("~{}", change.shown())),
         false => change,
     }
 }
 
 /// The role that gained or lost most, where there are several to choose from.
-fn most_of_it(phase: &Phase) -> String {
-    let most = phase.roles.first().filter(|_| phase.roles.len() > 1);
-    let most = most.and_then(|most| Some((&most.name, most.stretch.rss_delta()?)));
-    match most {
-        Some((name, delta)) if delta.0 != 0 => format!("{name} {}", change(Some(delta))),
-        _ => String::new(),
-    }
+fn most_of_it(phase: &Phase) -> Option<Cell> {
+    let most = phase.roles.first().filter(|_| phase.roles.len() > 1)?;
+    let delta = most.stretch.rss_delta().filter(|delta| delta.0 != 0);
+    Some(format!("{} {}", most.name, change(Some(delta?))).into())
 }
 
 /// ` gib=12.66 seconds=31.5`: what its marks say, but for what other columns show.
@@ -305,79 +262,72 @@ fn label(phase: &Phase) -> String {
     format!("{indent}{}{step}{odd}", phase.name)
 }
 
-fn pid_of(analysis: &Analysis, process: Option<usize>) -> String {
-    process.map_or_else(|| "-".to_owned(), |place| pid(&analysis.processes[place]))
+fn pid_of(analysis: &Analysis, process: Option<usize>) -> Cell {
+    process.map_or_else(|| "-".into(), |place| pids(analysis, &[place]))
 }
 
-fn took(phase: &Phase) -> String {
+fn took(phase: &Phase) -> Cell {
     match phase.duration() {
-        Some(length) => words::duration(length),
-        None if is_end_of_nothing(phase) => "-".to_owned(),
-        None => words::UNKNOWN.to_owned(),
+        None if is_end_of_nothing(phase) => Cell::Absent.shown_as("-".to_owned()),
+        length => Cell::Took(length),
     }
 }
 
-fn peak(stretch: &Stretch) -> String {
-    words::bytes_or_unknown(stretch.peak.map(|(bytes, _)| bytes))
-}
-
 fn stage_table(section: &mut Section, analysis: &Analysis, stages: &[&Repeated]) {
-    let columns = vec![
-        flexible("STAGE"),
-        figures("PID", 4),
-        figures("STEPS", 0),
-        figures("MEAN TIME", 3),
-        figures("MEAN AT END", 1),
-        figures("P95", 2),
-        figures("TREE, PER STEP", 0),
-        figures("OWN, PER STEP", 0),
-        figures("GPU, PER STEP", 0),
-    ];
-    let rows = stages.iter().filter_map(|stage| {
-        let steps = stage.steps?;
-        let mean_ns = stage.total_ns.0 / i64::try_from(stage.count.max(1)).unwrap_or(1);
-        let end = stage.tree.end;
-        let end_mean = end.map(|end| Bytes(end.mean_bytes as i64));
-        let beside = |measures: Option<_>, slope| match measures {
-            Some(_) => per_step(slope),
-            None => String::new(),
-        };
-        Some(vec![
-            stage.name.to_string(),
-            pids_of(analysis, stage),
-            format!("{}-{}", steps.first, steps.last),
-            words::duration(DurationNs(mean_ns)),
-            words::bytes_or_unknown(end_mean),
-            words::bytes_or_unknown(end.map(|end| end.p95)),
-            per_step(steps.tree),
-            beside(stage.own, steps.own),
-            beside(stage.gpu, steps.gpu),
-        ])
-    });
-    let (columns, rows) = filled(columns, rows.collect());
-    section.old_table(columns, rows);
+    let mean = |stage: &Repeated| {
+        DurationNs(stage.total_ns.0 / i64::try_from(stage.count.max(1)).unwrap_or(1))
+    };
+    let steps = stages.iter();
+    let steps = steps.filter_map(|stage| Some((*stage, stage.tree.end, stage.steps?)));
+    section.table(
+        TableOf::of(steps)
+            .flexible("stage", |(stage, ..)| stage.name.to_string())
+            .figures("pid", 4, |(stage, ..)| pids_of(analysis, stage))
+            .figures("steps", 0, |(.., steps)| {
+                format!("{}-{}", steps.first, steps.last)
+            })
+            .figures("mean_time_s", 3, |(stage, ..)| {
+                Cell::Took(Some(mean(stage)))
+            })
+            .figures("mean_at_end_bytes", 1, |(_, end, _)| {
+                end.map(|end| Bytes(end.mean_bytes as i64))
+            })
+            .figures("p95_bytes", 2, |(_, end, _)| end.map(|end| end.p95))
+            .figures(
+                ("tree_bytes_per_step", "TREE, PER STEP"),
+                0,
+                |(.., steps)| per_step(steps.tree),
+            )
+            .figures(
+                ("own_bytes_per_step", "OWN, PER STEP"),
+                0,
+                |(stage, _, steps)| stage.own.map(|_| per_step(steps.own)),
+            )
+            .figures(
+                ("gpu_bytes_per_step", "GPU, PER STEP"),
+                0,
+                |(stage, _, steps)| stage.gpu.map(|_| per_step(steps.gpu)),
+            ),
+    );
 }
 
 /// The process of all of them, or how many there are.
-fn pids_of(analysis: &Analysis, many: &Repeated) -> String {
+fn pids_of(analysis: &Analysis, many: &Repeated) -> Cell {
     match (many.process, many.process_count) {
-        (None, count @ 1..) => format!("{} ×", words::count(count)),
+        (None, count @ 1..) => words::times(count).into(),
         (process, _) => pid_of(analysis, process),
     }
 }
 
 /// `+12.0 MiB ±0.8 MiB`: the slope and its 95 % interval.
-pub(super) fn per_step(slope: Option<Slope>) -> String {
+pub(super) fn per_step(slope: Option<Slope>) -> Cell {
     let Some(slope) = slope else {
-        return words::UNKNOWN.to_owned();
+        return Cell::Known(None);
     };
     let rise = Bytes(slope.bytes_per_step.round() as i64);
     let sign = if rise.0 > 0 { "+" } else { "" };
-    format!(
-        "{sign}{} ±{}",
-        words::bytes(rise),
-        words::margin(slope.margin_bytes())
-    )
+    let margin = words::margin(slope.margin_bytes());
+    Cell::from(rise).shown_as(format!("{sign}{} ±{margin}", words::bytes(rise)))
 }
 
 /// The short name of a device of `gpu_device`.
@@ -391,40 +341,27 @@ fn device_name(analysis: &Analysis, device: &str) -> String {
 }
 
 fn repeat_table(section: &mut Section, analysis: &Analysis, repeats: &[&Repeated]) {
-    let columns = vec![
-        figures("BEGIN", 3),
-        flexible("PHASE"),
-        figures("PID", 4),
-        figures("TIMES", 0),
-        figures("TOOK", 1),
-        figures("GAINED", 0),
-        figures("MEAN", 1),
-        figures("P95", 2),
-        figures("PEAK", 5),
-        figures("GPU", 0),
-    ];
-    let rows = repeats.iter().map(|many| {
-        let measures = many.own.unwrap_or(many.tree);
-        let delta = measures.delta;
-        vec![
-            words::offset(&analysis.clock, many.begin_boot_ns),
-            many.name.to_string(),
-            pids_of(analysis, many),
-            words::count(many.count),
-            words::duration(many.total_ns),
-            change(
-                many.own
-                    .map_or(many.tree_delta, |_| delta.map(|delta| delta.sum)),
-            ),
-            change(delta.map(|delta| Bytes(delta.mean_bytes as i64))),
-            change(delta.map(|delta| delta.p95)),
-            words::bytes_or_unknown(many.tree.peak.map(|(bytes, _)| bytes)),
-            many.gpu
-                .map_or_else(String::new, |_| change(many.gpu_delta)),
-        ]
-    });
-    let (columns, rows) = filled(columns, rows.collect());
-    section.old_table(columns, rows);
+    let delta = |many: &Repeated| many.own.unwrap_or(many.tree).delta;
+    section.table(
+        TableOf::of(repeats)
+            .figures("begin_s", 3, |many| at(analysis, many.begin_boot_ns))
+            .flexible("phase", |many| many.name.to_string())
+            .figures("pid", 4, |many| pids_of(analysis, many))
+            .figures("times", 0, |many| words::count(many.count))
+            .figures("took_s", 1, |many| Cell::Took(Some(many.total_ns)))
+            .change("gained_bytes", 0, |many| match many.own {
+                Some(own) => own.delta.map(|delta| delta.sum),
+                None => many.tree_delta,
+            })
+            .change("mean_bytes", 1, |many| {
+                delta(many).map(|delta| Bytes(delta.mean_bytes as i64))
+            })
+            .change("p95_bytes", 2, |many| delta(many).map(|delta| delta.p95))
+            .figures("peak_bytes", 5, |many| highest(many.tree.peak))
+            .figures("gpu_bytes", 0, |many| {
+                many.gpu.map(|_| Cell::Change(many.gpu_delta))
+            }),
+    );
 }
 
 /// A moment that nothing came before is the end of no stretch.

@@ -1,9 +1,10 @@
 //! The phases as a log, in the order of their ends.
 
-use super::super::{Section, figures, flexible};
+use super::super::{Section, at};
 use super::{attributes, is_end_of_nothing, label, pid_of, took, unmarked};
-use crate::analyze::{Analysis, Level, Measures, Phase, PhaseLine};
-use crate::model::Bytes;
+use crate::analyze::{Analysis, Level, Phase, PhaseLine};
+use crate::model::{BootNs, Bytes};
+use crate::report::table::{Cell, TableOf};
 use crate::report::words;
 
 /// Phases as they ended, with what each added and the sum so far, in MiB.
@@ -16,69 +17,70 @@ pub(super) fn log(analysis: &Analysis) -> Section {
         words::bytes_or_unknown(phases.baseline.rss()),
         words::offset(&analysis.clock, phases.baseline_boot_ns),
     ));
-    let mut columns = vec![
-        figures("ENDED", 0),
-        figures("TOOK", 1),
-        flexible("PHASE"),
-        figures("PID", 3),
-        figures("OWN MiB", 2),
-        figures("DELTA MiB", 0),
-        figures("SUM MiB", 0),
-    ];
-    if phases.has_gpu() {
-        columns.push(figures("GPU MiB", 0));
-    }
     let mut lines: Vec<&PhaseLine> = phases.lines.iter().collect();
-    lines.sort_by_key(|line| match line {
-        PhaseLine::One(phase) => phase.end_boot_ns,
-        PhaseLine::Many(many) => many.end_boot_ns,
-    });
-    let rows = lines.into_iter().map(|line| match line {
-        PhaseLine::One(phase) => vec![
-            words::offset(&analysis.clock, phase.end_boot_ns),
-            took(phase),
-            label(phase) + &attributes(phase),
-            pid_of(analysis, phase.process),
-            phase
-                .own
-                .map_or_else(String::new, |own| gained(phase, own.rss_delta())),
-            gained(phase, phase.tree.rss_delta()),
-            mebibytes(phase.since_baseline),
-            gained(phase, phase.gpu.as_ref().and_then(Level::delta)),
-        ],
-        PhaseLine::Many(many) => {
-            let own = |own: Measures| mebibytes(own.delta.map(|delta| delta.sum));
-            vec![
-                words::offset(&analysis.clock, many.end_boot_ns),
-                words::duration(many.total_ns),
-                format!("{} ({} ×)", many.name, words::count(many.count)),
-                pid_of(analysis, many.process),
-                many.own.map_or_else(String::new, own),
-                mebibytes(many.tree_delta),
-                mebibytes(many.since_baseline),
-                mebibytes(many.gpu_delta),
-            ]
-        }
-    });
-    let rows = rows.map(|mut row: Vec<String>| {
-        row.truncate(columns.len());
-        row
-    });
-    let rows = rows.collect();
-    section.old_table(columns, rows);
+    lines.sort_by_key(|line| end(line));
+    section.table(
+        TableOf::of(lines)
+            .figures("ended_s", 0, |line| at(analysis, end(line)))
+            .figures("took_s", 1, |line| match line {
+                PhaseLine::One(phase) => took(phase),
+                PhaseLine::Many(many) => Cell::Took(Some(many.total_ns)),
+            })
+            .flexible("phase", |line| match line {
+                PhaseLine::One(phase) => label(phase) + &attributes(phase),
+                PhaseLine::Many(many) => {
+                    format!("{} ({} ×)", many.name, words::count(many.count))
+                }
+            })
+            .figures("pid", 3, |line| match line {
+                PhaseLine::One(phase) => pid_of(analysis, phase.process),
+                PhaseLine::Many(many) => pid_of(analysis, many.process),
+            })
+            .figures(("own_bytes", "OWN MiB"), 2, |line| match line {
+                PhaseLine::One(phase) => match phase.own {
+                    Some(own) => gained(phase, own.rss_delta()),
+                    None => "".into(),
+                },
+                PhaseLine::Many(many) => match many.own {
+                    Some(own) => mebibytes(own.delta.map(|delta| delta.sum)),
+                    None => "".into(),
+                },
+            })
+            .figures(("delta_bytes", "DELTA MiB"), 0, |line| match line {
+                PhaseLine::One(phase) => gained(phase, phase.tree.rss_delta()),
+                PhaseLine::Many(many) => mebibytes(many.tree_delta),
+            })
+            .figures(("sum_bytes", "SUM MiB"), 0, |line| match line {
+                PhaseLine::One(phase) => mebibytes(phase.since_baseline),
+                PhaseLine::Many(many) => mebibytes(many.since_baseline),
+            })
+            .figures(("gpu_bytes", "GPU MiB"), 0, |line| match line {
+                PhaseLine::One(phase) => gained(phase, phase.gpu.as_ref().and_then(Level::delta)),
+                PhaseLine::Many(many) => mebibytes(many.gpu_delta),
+            })
+            .only_if(phases.has_gpu()),
+    );
     section
 }
 
-fn gained(phase: &Phase, bytes: Option<Bytes>) -> String {
+fn end(line: &PhaseLine) -> BootNs {
+    match line {
+        PhaseLine::One(phase) => phase.end_boot_ns,
+        PhaseLine::Many(many) => many.end_boot_ns,
+    }
+}
+
+fn gained(phase: &Phase, bytes: Option<Bytes>) -> Cell {
     match is_end_of_nothing(phase) {
-        true => "-".to_owned(),
+        true => "-".into(),
         false => mebibytes(bytes),
     }
 }
 
-fn mebibytes(bytes: Option<Bytes>) -> String {
-    bytes.map_or_else(
-        || words::UNKNOWN.to_owned(),
-        |bytes| format!("{:+.1}", bytes.0 as f64 / (1024.0 * 1024.0)),
-    )
+fn mebibytes(bytes: Option<Bytes>) -> Cell {
+    let cell = Cell::Change(bytes);
+    match bytes {
+        Some(bytes) => cell.shown_as(format!("{:+.1}", bytes.0 as f64 / (1024.0 * 1024.0))),
+        None => cell,
+    }
 }

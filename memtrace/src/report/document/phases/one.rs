@@ -1,11 +1,15 @@
 //! The phases of one name: each of them, then who gained and lost over all of them, by role, on
 //! GPUs, and process by process.
 
-use super::super::{Section, figures, flexible, name, pid, words_in};
-use super::{device_name, doubt, explain, per_step, repeat_table, stage_table, table};
-use crate::analyze::{Amounts, Analysis, GpuChange, Level, Phase, PhaseFocus, PhasePart, Stretch};
+use super::super::{Section, who};
+use super::{device_name, doubt, explain, highest, per_step, repeat_table, stage_table, table};
+use crate::analyze::{Amounts, Analysis, GpuChange, Phase, PhaseFocus, PhasePart, Slope, Stretch};
 use crate::model::Bytes;
-use crate::report::words::{self, bytes_or_dash, bytes_or_unknown, change};
+use crate::report::table::{Cell, TableOf};
+use crate::report::words;
+
+/// The column of what grows from step to step.
+const PER_STEP: (&str, &str) = ("bytes_per_step", "PER STEP");
 
 /// All sections.
 pub(super) fn one(analysis: &Analysis, focus: &PhaseFocus, top: usize) -> Vec<Section> {
@@ -29,11 +33,8 @@ pub(super) fn one(analysis: &Analysis, focus: &PhaseFocus, top: usize) -> Vec<Se
     let shown = both_ends(&focus.phases, top);
     table(&mut section, analysis, &shown, true);
     doubt(&mut section, &shown);
-    if shown.len() < focus.phases.len() {
-        let rest = words::count(focus.phases.len() - shown.len());
-        let told = format!("{rest} more between the first and the last: --top N shows N.");
-        section.quiet(told);
-    }
+    let told = " more between the first and the last: --top N shows N.";
+    section.rest(focus.phases.len(), shown.len(), words::count, told);
     explain(&mut section, analysis);
     let parts = [by_role(focus, top), around(analysis, focus)];
     let mut sections = vec![section];
@@ -62,58 +63,38 @@ fn ends(focus: &PhaseFocus) -> &'static str {
 /// Host and GPUs by role; `None` where there is nothing to tell apart.
 fn by_role(focus: &PhaseFocus, top: usize) -> Option<Section> {
     let has_gpu = focus.roles.iter().any(|role| role.gpu.is_some());
-    let has_steps = has_steps(focus);
     if focus.roles.is_empty() {
         return None;
     }
     let mut section = Section::new(format!("By role, {}", ends(focus)));
-    let mut columns = vec![
-        flexible("ROLE"),
-        figures("BEGIN", 2),
-        figures("END", 1),
-        figures("CHANGE", 0),
-        figures("ANON", 1),
-        figures("FILE", 3),
-        figures("SHMEM", 2),
-        figures("PEAK", 4),
-    ];
-    if has_gpu {
-        columns.extend([figures("ON GPU", 1), figures("GPU CHANGE", 0)]);
-    }
-    if has_steps {
-        columns.push(figures("PER STEP", 0));
-    }
-    let rows = focus.roles.iter().take(top).map(|role| {
-        let mut row = vec![role.name.to_string()];
-        row.extend(host_cells(&role.stretch));
-        if has_gpu {
-            row.extend(gpu_cells(role.gpu));
-        }
-        if has_steps {
-            let roles = focus.line.iter().flat_map(|line| &line.roles);
-            row.push(slope_of(roles, &role.name));
-        }
-        row
+    let roles = focus.roles.iter().take(top).map(|role| {
+        let roles = focus.line.iter().flat_map(|line| &line.roles);
+        (
+            &*role.name,
+            role.stretch,
+            role.gpu,
+            slope_of(roles, &role.name),
+        )
     });
-    let mut rows: Vec<Vec<String>> = rows.collect();
-    if focus.roles.len() > 1 {
-        let mut row = vec!["all".to_owned()];
-        row.extend(host_cells(&focus.tree));
-        if has_gpu {
-            let all = focus.roles.iter().map(|role| role.gpu);
-            row.extend(gpu_cells(all.fold(Some([Some(Bytes(0)); 2]), together)));
-        }
-        if has_steps {
-            let steps = focus.line.as_ref().and_then(|line| line.steps);
-            row.push(per_step(steps.and_then(|steps| steps.tree)));
-        }
-        rows.push(row);
-    }
-    section.old_table(columns, rows);
-    if focus.roles.len() > top {
-        let rest = words::more_roles(focus.roles.len() - top);
-        section.quiet(format!("{rest} that changed less."));
-    }
+    let all = (focus.roles.len() > 1).then(|| {
+        let gpu = focus.roles.iter().map(|role| role.gpu);
+        let gpu = gpu.fold(Some([Some(Bytes(0)); 2]), together);
+        let steps = focus.line.as_ref().and_then(|line| line.steps);
+        ("all", focus.tree, gpu, steps.and_then(|steps| steps.tree))
+    });
+    let table = TableOf::of(roles.chain(all)).flexible("role", |(name, ..)| *name);
+    let table = host(table, [2, 1], |(_, stretch, ..)| *stretch);
+    let table = table.figures("peak_bytes", 4, |(_, stretch, ..)| match stretch.peak {
+        Some((peak, _)) => peak.into(),
+        None => Cell::from(""),
+    });
+    section.table(
+        on_gpu(table, 1, has_gpu, |(.., gpu, _)| *gpu)
+            .figures(PER_STEP, 0, |(.., slope)| per_step(*slope))
+            .only_if(has_steps(focus)),
+    );
+    let less = " that changed less.";
+    section.rest(focus.roles.len(), top, words::more_roles, less);
     section.quiet(
         "Who had the role by then; a process that took another within is a loss of the one and a \
          gain of the other. Shared pages count in every process that maps them.",
@@ -126,26 +107,34 @@ fn has_steps(focus: &PhaseFocus) -> bool {
     line.is_some_and(|line| line.steps.is_some())
 }
 
-/// From begin to the kinds and the peak.
-fn host_cells(stretch: &Stretch) -> [String; 7] {
-    [
-        bytes_or_dash(stretch.begin.rss()),
-        bytes_or_dash(stretch.end.rss()),
-        change(stretch.rss_delta()),
-        change(stretch.delta(Amounts::anon)),
-        change(stretch.delta(Amounts::file)),
-        change(stretch.delta(Amounts::shmem)),
-        stretch
-            .peak
-            .map_or_else(String::new, |(peak, _)| words::bytes(peak)),
-    ]
+/// What they held at both ends, and how it changed. The ranks are those of what was held at the
+/// begin and of the kinds.
+fn host<R>(table: TableOf<R>, [begin, kinds]: [u8; 2], get: impl Fn(&R) -> Stretch) -> TableOf<R> {
+    table
+        .held("begin_bytes", begin, |row| get(row).begin.rss())
+        .held("end_bytes", 1, |row| get(row).end.rss())
+        .change("change_bytes", 0, |row| get(row).rss_delta())
+        .change("anon_bytes", kinds, |row| get(row).delta(Amounts::anon))
+        .change("file_bytes", kinds + 2, |row| get(row).delta(Amounts::file))
+        .change("shmem_bytes", kinds + 1, |row| {
+            get(row).delta(Amounts::shmem)
+        })
 }
 
-/// On GPUs at the end, and the change until then.
-fn gpu_cells(on_gpu: Option<GpuChange>) -> [String; 2] {
-    let [begin, end] = on_gpu.unwrap_or_default();
-    let delta = begin.zip(end).map(|(begin, end)| end - begin);
-    [bytes_or_dash(end), change(delta)]
+/// What they held on GPUs at the end, and the change until then.
+fn on_gpu<R>(
+    table: TableOf<R>,
+    rank: u8,
+    has_gpu: bool,
+    get: impl Fn(&R) -> Option<GpuChange>,
+) -> TableOf<R> {
+    let ends = |row: &R| get(row).unwrap_or_default();
+    let delta = |[begin, end]: GpuChange| Some(end? - begin?);
+    table
+        .held("on_gpu_bytes", rank, |row| ends(row)[1])
+        .only_if(has_gpu)
+        .change("gpu_change_bytes", 0, |row| delta(ends(row)))
+        .only_if(has_gpu)
 }
 
 fn together(a: Option<GpuChange>, b: Option<GpuChange>) -> Option<GpuChange> {
@@ -154,9 +143,9 @@ fn together(a: Option<GpuChange>, b: Option<GpuChange>) -> Option<GpuChange> {
     Some([sum(0), sum(1)])
 }
 
-fn slope_of<'a>(parts: impl IntoIterator<Item = &'a PhasePart>, name: &str) -> String {
-    let part = parts.into_iter().find(|part| &*part.name == name);
-    per_step(part.and_then(|part| part.slope))
+fn slope_of<'a>(parts: impl IntoIterator<Item = &'a PhasePart>, name: &str) -> Option<Slope> {
+    let mut parts = parts.into_iter();
+    parts.find(|part| &*part.name == name)?.slope
 }
 
 /// Memory of the devices, and the page cache; `None` where neither was recorded.
@@ -168,35 +157,24 @@ fn around(analysis: &Analysis, focus: &PhaseFocus) -> Option<Section> {
         0 => "Around it",
         _ => "On each GPU, and around it",
     });
-    let mut columns = vec![
-        words_in("MEMORY OF", 0),
-        figures("BEGIN", 1),
-        figures("END", 1),
-        figures("CHANGE", 0),
-        figures("PEAK", 2),
-    ];
-    let has_steps = has_steps(focus) && !focus.devices.is_empty();
-    if has_steps {
-        columns.push(figures("PER STEP", 0));
-    }
-    let rows = focus.devices.iter().map(|device| {
-        let name = device_name(analysis, &device.device);
-        let mut row = level_cells(format!("GPU {name}"), &device.level);
-        if has_steps {
-            let devices = focus.line.iter().flat_map(|line| &line.devices);
-            row.push(slope_of(devices, &device.device));
-        }
-        row
+    let devices = focus.devices.iter().map(|device| {
+        let devices = focus.line.iter().flat_map(|line| &line.devices);
+        let slope = per_step(slope_of(devices, &device.device));
+        let name = format!("GPU {}", device_name(analysis, &device.device));
+        (name, &device.level, slope)
     });
-    let mut rows: Vec<Vec<String>> = rows.collect();
-    if let Some(cache) = &focus.page_cache {
-        let mut row = level_cells("page cache of the machine".to_owned(), cache);
-        if has_steps {
-            row.push(String::new());
-        }
-        rows.push(row);
-    }
-    section.old_table(columns, rows);
+    let cache = focus.page_cache.iter();
+    let cache = cache.map(|cache| ("page cache of the machine".to_owned(), cache, "".into()));
+    section.table(
+        TableOf::of(devices.chain(cache))
+            .words("memory_of", 0, |(name, ..)| name.clone())
+            .figures("begin_bytes", 1, |(_, level, _)| level.begin)
+            .figures("end_bytes", 1, |(_, level, _)| level.end)
+            .change("change_bytes", 0, |(_, level, _)| level.delta())
+            .figures("peak_bytes", 2, |(_, level, _)| highest(level.peak))
+            .figures(PER_STEP, 0, |(.., slope)| slope.clone())
+            .only_if(has_steps(focus) && !focus.devices.is_empty()),
+    );
     let lists = match focus.devices.len() {
         0 => "",
         _ => "; what is on GPUs by role and process by the last list that the driver gave",
@@ -205,57 +183,18 @@ fn around(analysis: &Analysis, focus: &PhaseFocus) -> Option<Section> {
     Some(section)
 }
 
-fn level_cells(name: String, level: &Level) -> Vec<String> {
-    vec![
-        name,
-        bytes_or_unknown(level.begin),
-        bytes_or_unknown(level.end),
-        change(level.delta()),
-        bytes_or_unknown(level.peak.map(|(peak, _)| peak)),
-    ]
-}
-
 fn holders(analysis: &Analysis, focus: &PhaseFocus, top: usize) -> Section {
     let mut section = Section::new(format!("Who held what {}", ends(focus)));
     let has_gpu = focus.holders.iter().any(|holder| holder.gpu.is_some());
-    let mut columns = vec![
-        figures("PID", 0),
-        flexible("PROCESS"),
-        figures("BEGIN", 1),
-        figures("END", 1),
-        figures("CHANGE", 0),
-        figures("ANON", 2),
-        figures("FILE", 4),
-        figures("SHMEM", 3),
-    ];
-    if has_gpu {
-        columns.extend([figures("ON GPU", 2), figures("GPU CHANGE", 0)]);
-    }
-    let rows = focus.holders.iter().take(top).map(|holder| {
-        let stretch = Stretch {
-            begin: holder.before,
-            end: holder.after,
-            peak: None,
-        };
-        let mut row = vec![
-            pid(&analysis.processes[holder.process]),
-            name(analysis, holder.process),
-            bytes_or_dash(holder.before.rss()),
-            bytes_or_dash(holder.after.rss()),
-            change(stretch.rss_delta()),
-            change(stretch.delta(Amounts::anon)),
-            change(stretch.delta(Amounts::file)),
-            change(stretch.delta(Amounts::shmem)),
-        ];
-        if has_gpu {
-            row.extend(gpu_cells(holder.gpu));
-        }
-        row
+    let shown = TableOf::of(focus.holders.iter().take(top));
+    let table = shown.who(|holder| who(analysis, holder.process));
+    let table = host(table, [1, 2], |holder| Stretch {
+        begin: holder.before,
+        end: holder.after,
+        peak: None,
     });
-    section.old_table(columns, rows.collect());
-    if focus.holders.len() > top {
-        let rest = words::processes(focus.holders.len() - top);
-        section.quiet(format!("{rest} more that changed less."));
-    }
+    section.table(on_gpu(table, 2, has_gpu, |holder| holder.gpu));
+    let less = " more that changed less.";
+    section.rest(focus.holders.len(), top, words::processes, less);
     section
 }
