@@ -159,6 +159,13 @@ pub(super) fn times(batch: &RecordBatch) -> &[i64] {
     int64_values(batch, TIME_COLUMN).unwrap_or(&[])
 }
 
+/// Bytes that the rows of a batch take, without those that it was cut from.
+pub(super) fn slice_bytes(batch: &RecordBatch) -> usize {
+    let columns = batch.columns().iter();
+    let bytes = columns.map(|column| column.to_data().get_slice_memory_size().unwrap_or(0));
+    bytes.sum()
+}
+
 /// The longest text of a cell that is read. A mark takes up to 32 KiB, nothing else as much.
 const MAX_TEXT_BYTES: usize = 1 << 16;
 

@@ -4,6 +4,7 @@
 //! memory and walks its time step by step. So rows of another time, and of more memory than any
 //! machine has, are left out, and no more rows are taken than a recorder can have written in the time that the recording says it took.
 
+use super::batch::slice_bytes;
 use super::schema::TIME_COLUMN;
 use crate::model::{ClockOffset, RunInfo, RunState, Table, WallNs};
 use arrow_array::cast::AsArray;
@@ -174,12 +175,7 @@ impl Allowance {
     /// Takes a batch off; gives how many of its rows there was room for.
     pub(super) fn take(&mut self, batch: &RecordBatch) -> usize {
         let rows = batch.num_rows() as u64;
-        let bytes: usize = batch
-            .columns()
-            .iter()
-            .map(|column| column.to_data().get_slice_memory_size().unwrap_or(0))
-            .sum();
-        let bytes = bytes as u64;
+        let bytes = slice_bytes(batch) as u64;
         let fitting = match bytes > self.bytes {
             true => 0,
             false => rows.min(self.rows),

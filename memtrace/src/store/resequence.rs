@@ -6,7 +6,7 @@
 //! by process, then by arrival. A row that comes later than the window allows is never
 //! dropped: it leaves with the next rows, out of order.
 
-use super::batch::{int64_values, times};
+use super::batch::{int64_values, slice_bytes, times};
 use super::schema::TIE_COLUMN;
 use arrow_array::{RecordBatch, UInt32Array};
 use arrow_schema::{ArrowError, SchemaRef};
@@ -15,11 +15,11 @@ use arrow_select::take::take_record_batch;
 
 /// How long rows are held back: the disorder that collectors may cause, with a margin.
 const WINDOW_NS: i64 = 3_000_000_000;
-/// Rows that are gathered before they are sorted together.
-const CHUNK_ROWS: usize = 4_096;
-/// Rows that are held back at most. The recorder converts segments within its memory
-/// budget; where more rows than this arrive per window, the window shrinks.
-const MAX_HELD_ROWS: usize = 32_768;
+/// What is gathered before it is sorted together.
+const RUN_BYTES: usize = 512 << 10;
+/// What is held back at most: some 80,000 rows of `mem`. The recorder converts segments within
+/// its memory budget; where more than this arrives per window, the window shrinks.
+const MAX_HELD_BYTES: usize = 8 << 20;
 
 /// Holds rows back and gives them out in order.
 ///
@@ -27,11 +27,21 @@ const MAX_HELD_ROWS: usize = 32_768;
 #[derive(Debug)]
 pub(super) struct Resequencer {
     schema: SchemaRef,
-    held: Vec<RecordBatch>,
-    held_rows: usize,
-    drain_at_rows: usize,
+    /// What came since the last run was sorted.
+    fresh: Vec<RecordBatch>,
+    fresh_bytes: usize,
+    /// In the order of arrival.
+    runs: Vec<Run>,
     newest_ns: i64,
     watermark_ns: i64,
+}
+
+/// Rows in order of time that came one after the other.
+#[derive(Debug)]
+struct Run {
+    rows: RecordBatch,
+    /// How many have left and still take memory.
+    left_count: usize,
 }
 
 impl Resequencer {
@@ -39,9 +49,9 @@ impl Resequencer {
     pub(super) fn new(schema: SchemaRef, watermark_ns: i64) -> Self {
         Self {
             schema,
-            held: Vec::new(),
-            held_rows: 0,
-            drain_at_rows: CHUNK_ROWS,
+            fresh: Vec::new(),
+            fresh_bytes: 0,
+            runs: Vec::new(),
             newest_ns: i64::MIN,
             watermark_ns,
         }
@@ -56,9 +66,9 @@ impl Resequencer {
     pub(super) fn push(&mut self, batch: RecordBatch) -> Result<Option<RecordBatch>, ArrowError> {
         let newest = times(&batch).iter().copied().max();
         self.newest_ns = self.newest_ns.max(newest.unwrap_or(i64::MIN));
-        self.held_rows += batch.num_rows();
-        self.held.push(batch);
-        if self.held_rows < self.drain_at_rows {
+        self.fresh_bytes += slice_bytes(&batch);
+        self.fresh.push(batch);
+        if self.fresh_bytes < RUN_BYTES {
             return Ok(None);
         }
         self.drain()
@@ -66,9 +76,8 @@ impl Resequencer {
 
     /// Gives out the rows that are older than the window.
     pub(super) fn drain(&mut self) -> Result<Option<RecordBatch>, ArrowError> {
-        self.watermark_ns = self
-            .watermark_ns
-            .max(self.newest_ns.saturating_sub(WINDOW_NS));
+        let window = self.newest_ns.saturating_sub(WINDOW_NS);
+        self.watermark_ns = self.watermark_ns.max(window);
         self.release()
     }
 
@@ -79,23 +88,50 @@ impl Resequencer {
     }
 
     fn release(&mut self) -> Result<Option<RecordBatch>, ArrowError> {
-        let sorted = sorted_by_time(&concat_batches(&self.schema, &self.held)?)?;
-        let times = times(&sorted);
-        let too_many = times.len().saturating_sub(MAX_HELD_ROWS / 2);
-        if times.len() > MAX_HELD_ROWS
-            && let Some(&forced) = times.get(too_many)
-        {
-            self.watermark_ns = self.watermark_ns.max(forced);
+        self.runs.push(Run {
+            rows: sorted_by_time(&concat_batches(&self.schema, &self.fresh)?)?,
+            left_count: 0,
+        });
+        self.fresh.clear();
+        self.fresh_bytes = 0;
+        let forced = self.time_of_excess().unwrap_or(i64::MIN);
+        self.watermark_ns = self.watermark_ns.max(forced);
+        let mut ready = Vec::new();
+        for run in &mut self.runs {
+            ready.push(run.take_until(self.watermark_ns)?);
         }
-        let ready = times.partition_point(|&time| time <= self.watermark_ns);
-        let kept = sorted.slice(ready, sorted.num_rows() - ready);
-        self.held_rows = kept.num_rows();
-        self.drain_at_rows = self.held_rows + CHUNK_ROWS;
-        self.held.clear();
-        if kept.num_rows() > 0 {
-            self.held.push(kept);
+        self.runs.retain(|run| run.rows.num_rows() > 0);
+        ready.retain(|rows| rows.num_rows() > 0);
+        let ready = sorted_by_time(&concat_batches(&self.schema, &ready)?)?;
+        Ok((ready.num_rows() > 0).then_some(ready))
+    }
+
+    /// The time until which rows must leave, where more is held than may be.
+    fn time_of_excess(&self) -> Option<i64> {
+        let held_bytes: usize = self.runs.iter().map(|run| slice_bytes(&run.rows)).sum();
+        let excess_bytes = held_bytes.checked_sub(MAX_HELD_BYTES)?;
+        let runs = self.runs.iter();
+        let mut times: Vec<i64> = runs.flat_map(|run| times(&run.rows)).copied().collect();
+        let excess_rows = times.len() * excess_bytes / held_bytes;
+        let (_, last, _) = times.select_nth_unstable(excess_rows.checked_sub(1)?);
+        Some(*last)
+    }
+}
+
+impl Run {
+    fn take_until(&mut self, time_ns: i64) -> Result<RecordBatch, ArrowError> {
+        let ready = times(&self.rows).partition_point(|&time| time <= time_ns);
+        let taken = self.rows.slice(0, ready);
+        let rest = self.rows.num_rows() - ready;
+        self.rows = self.rows.slice(ready, rest);
+        self.left_count += ready;
+        // A slice keeps all of what it was cut from in memory.
+        if self.left_count > rest {
+            let rest: UInt32Array = (0..rest as u32).collect();
+            self.rows = take_record_batch(&self.rows, &rest)?;
+            self.left_count = 0;
         }
-        Ok((ready > 0).then(|| sorted.slice(0, ready)))
+        Ok(taken)
     }
 }
 
@@ -159,7 +195,7 @@ impl<I: Iterator<Item = RecordBatch>> Iterator for Resequenced<I> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow_array::Int64Array;
+    use arrow_array::{ArrayRef, Int64Array, StringArray};
     use proptest::prelude::*;
     use std::sync::Arc;
 
@@ -207,21 +243,44 @@ mod tests {
         assert_eq!(resequencer.finish().unwrap(), None);
     }
 
+    /// Rows of about 1 KiB, of which every tenth comes so much late.
+    fn storm(late_ns: i64) -> (Vec<RecordBatch>, Vec<i64>) {
+        const STEP_NS: i64 = 250_000;
+        let times: Vec<i64> = (0..40_000)
+            .map(|row| row * STEP_NS - if row % 10 == 0 { late_ns } else { 0 })
+            .collect();
+        let text = "x".repeat(1_000);
+        let batches = times.chunks(64).map(|times| {
+            let texts = StringArray::from(vec![text.as_str(); times.len()]);
+            let times = Int64Array::from(times.to_vec());
+            RecordBatch::try_from_iter([
+                ("boot_ns", Arc::new(times) as ArrayRef),
+                ("title", Arc::new(texts) as ArrayRef),
+            ])
+            .unwrap()
+        });
+        (batches.collect(), times)
+    }
+
     #[test]
-    fn no_more_rows_are_held_than_the_limit_however_many_come_at_once() {
-        let mut resequencer = Resequencer::new(batch(&[]).schema(), i64::MIN);
-        let mut left = 0;
-        for chunk in 0..40 {
-            let rows: Vec<(i64, i64)> = (0..4096).map(|i| (chunk * 4096 + i, 1)).collect();
-            left += resequencer
-                .push(batch(&rows))
-                .unwrap()
-                .map_or(0, |batch| batch.num_rows());
-            assert!(resequencer.held_rows <= MAX_HELD_ROWS + CHUNK_ROWS);
+    fn a_storm_is_held_back_within_bounds_and_put_in_order_as_far_as_that_reaches() {
+        for (late_ns, is_in_order) in [(1_000_000_000, true), (2_900_000_000, false)] {
+            let (batches, mut expected) = storm(late_ns);
+            let mut resequencer = Resequencer::new(batches[0].schema(), i64::MIN);
+            let mut left: Vec<i64> = Vec::new();
+            for batch in batches {
+                let released = resequencer.push(batch).unwrap();
+                left.extend(released.iter().flat_map(times));
+                let runs = resequencer.runs.iter();
+                let held: usize = runs.map(|run| slice_bytes(&run.rows)).sum();
+                assert!(held <= MAX_HELD_BYTES + RUN_BYTES, "{held}");
+            }
+            left.extend(times(&resequencer.finish().unwrap().unwrap()));
+            assert_eq!(left.is_sorted(), is_in_order);
+            left.sort_unstable();
+            expected.sort_unstable();
+            assert_eq!(left, expected);
         }
-        assert!(left > 0);
-        left += resequencer.finish().unwrap().unwrap().num_rows();
-        assert_eq!(left, 40 * 4096);
     }
 
     proptest! {
