@@ -1,8 +1,9 @@
 //! Amounts of one process's memory at an instant, and their sum over many processes.
 //! Unknown stays apart from zero in both.
 
-use crate::model::Bytes;
 use crate::model::tables::MemRow;
+use crate::model::{Bytes, Kind, Label, PerKind};
+use serde::{Serialize, Serializer};
 
 /// Stands for "unknown" inside [`Amounts`]. `Option<i64>` would double the size of what is
 /// kept three times for each process.
@@ -10,84 +11,62 @@ const UNKNOWN: i64 = i64::MIN;
 
 /// What one process holds, by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Amounts {
-    rss: i64,
-    anon: i64,
-    file: i64,
-    shmem: i64,
-    swap: i64,
-}
+pub struct Amounts(PerKind<i64>);
 
 impl Amounts {
     /// Nothing: before the first row and after the end.
-    pub const NONE: Self = Self {
-        rss: 0,
-        anon: 0,
-        file: 0,
-        shmem: 0,
-        swap: 0,
-    };
+    pub const NONE: Self = Self(PerKind::all(0));
 
     /// Nothing is known.
-    pub const UNKNOWN: Self = Self {
-        rss: UNKNOWN,
-        anon: UNKNOWN,
-        file: UNKNOWN,
-        shmem: UNKNOWN,
-        swap: UNKNOWN,
-    };
+    pub const UNKNOWN: Self = Self(PerKind::all(UNKNOWN));
 
     /// The amounts of a row. The kernel's per-CPU counters can read below zero for a moment;
     /// that counts as zero.
     pub fn of(row: &MemRow) -> Self {
-        let pack = |bytes: Option<Bytes>| bytes.map_or(UNKNOWN, |bytes| bytes.0.max(0));
-        Self {
-            rss: pack(row.rss_bytes),
-            anon: pack(row.rss_anon_bytes),
-            file: pack(row.rss_file_bytes),
-            shmem: pack(row.rss_shmem_bytes),
-            swap: pack(row.swap_bytes),
-        }
+        Self::by(|kind| Some(kind.of(row)?.max(Bytes(0))))
     }
 
-    /// What there is beyond other amounts, by kind; nothing where there is less.
-    pub(super) fn beyond(&self, other: &Self) -> Self {
-        let rest = |amount: i64, other: i64| match (amount, other) {
-            (UNKNOWN, _) | (_, UNKNOWN) => UNKNOWN,
-            _ => (amount - other).max(0),
-        };
-        Self {
-            rss: rest(self.rss, other.rss),
-            anon: rest(self.anon, other.anon),
-            file: rest(self.file, other.file),
-            shmem: rest(self.shmem, other.shmem),
-            swap: rest(self.swap, other.swap),
-        }
+    fn by(amount: impl Fn(Kind) -> Option<Bytes>) -> Self {
+        Self(PerKind::of(|kind| {
+            amount(kind).map_or(UNKNOWN, |bytes| bytes.0)
+        }))
+    }
+
+    /// Of one kind.
+    pub fn get(&self, kind: Kind) -> Option<Bytes> {
+        let amount = self.0[kind];
+        (amount != UNKNOWN).then_some(Bytes(amount))
     }
 
     /// Resident memory in all.
     pub fn rss(&self) -> Option<Bytes> {
-        unpack(self.rss)
+        self.get(Kind::Rss)
     }
 
     /// Resident anonymous memory.
     pub fn anon(&self) -> Option<Bytes> {
-        unpack(self.anon)
+        self.get(Kind::Anon)
     }
 
     /// Resident pages of mapped files.
     pub fn file(&self) -> Option<Bytes> {
-        unpack(self.file)
+        self.get(Kind::File)
     }
 
     /// Resident shared memory.
     pub fn shmem(&self) -> Option<Bytes> {
-        unpack(self.shmem)
+        self.get(Kind::Shmem)
     }
 
-    /// Memory swapped out.
-    pub fn swap(&self) -> Option<Bytes> {
-        unpack(self.swap)
+    /// What they grew by since they were others.
+    pub fn since(&self, before: &Self) -> Self {
+        Self::by(|kind| Some(self.get(kind)? - before.get(kind)?))
+    }
+
+    /// What there is beyond other amounts, by kind; nothing where there is less.
+    pub(super) fn beyond(&self, other: &Self) -> Self {
+        let more = self.since(other);
+        Self::by(|kind| Some(more.get(kind)?.max(Bytes(0))))
     }
 
     /// The same with RSS, and what of it is anonymous, as the process itself measured them.
@@ -95,54 +74,37 @@ impl Amounts {
     pub(super) fn measured(self, rss: Bytes, anon: Option<Bytes>) -> Self {
         /// The probe notes a smaller move only at the next snapshot.
         const NEAR: i64 = 1 << 20;
-        let is_near = |a: i64, b: i64| a != UNKNOWN && a.abs_diff(b) <= NEAR as u64;
-        let shared = match self {
-            Self { file, shmem, .. } if file == UNKNOWN || shmem == UNKNOWN => UNKNOWN,
-            Self { file, shmem, .. } => file + shmem,
-        };
+        let is_near = |a: Option<Bytes>, b: Bytes| a.is_some_and(|a| (a - b).0.abs() <= NEAR);
+        let shared = self.file().zip(self.shmem()).map(|(a, b)| a + b);
         let (is_as_it_was, anon) = match anon {
-            Some(anon) => (is_near(shared, rss.0 - anon.0), anon.0),
-            None if is_near(self.rss, rss.0) => (true, self.anon),
-            None => (false, UNKNOWN),
+            Some(anon) => (is_near(shared, rss - anon), Some(anon)),
+            None if is_near(self.rss(), rss) => (true, self.anon()),
+            None => (false, None),
         };
-        let kept = |kind: i64| if is_as_it_was { kind } else { UNKNOWN };
-        Self {
-            rss: rss.0,
-            anon,
-            file: kept(self.file),
-            shmem: kept(self.shmem),
-            swap: self.swap,
-        }
+        Self::by(|kind| match kind {
+            Kind::Rss => Some(rss),
+            Kind::Anon => anon,
+            Kind::File | Kind::Shmem => self.get(kind).filter(|_| is_as_it_was),
+            Kind::Swap => self.get(kind),
+        })
     }
 
     /// A sum without one of its parts; what is unknown was no part of it.
     pub(super) fn less(self, part: &Self) -> Self {
-        let less = |sum: i64, part: i64| match sum {
-            UNKNOWN => UNKNOWN,
-            sum => sum - known(part),
-        };
-        Self {
-            rss: less(self.rss, part.rss),
-            anon: less(self.anon, part.anon),
-            file: less(self.file, part.file),
-            shmem: less(self.shmem, part.shmem),
-            swap: less(self.swap, part.swap),
-        }
+        Self::by(|kind| Some(self.get(kind)? - part.get(kind).unwrap_or_default()))
     }
 
     /// Resident memory, with unknown taken as zero: for running sums only, where the unknown
     /// are counted beside.
     pub(super) fn rss_or_zero(&self) -> i64 {
-        known(self.rss)
+        self.rss().unwrap_or_default().0
     }
 }
 
-fn unpack(value: i64) -> Option<Bytes> {
-    (value != UNKNOWN).then_some(Bytes(value))
-}
-
-fn known(value: i64) -> i64 {
-    if value == UNKNOWN { 0 } else { value }
+impl Serialize for Amounts {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(Kind::ALL.iter().map(|kind| (kind.key(), self.get(*kind))))
+    }
 }
 
 /// A sum over processes of which some may be unknown.
@@ -164,80 +126,60 @@ impl Sum {
         self.unknown_count
     }
 
-    fn add(&mut self, value: i64) {
-        if value == UNKNOWN {
-            self.unknown_count += 1;
-        } else {
-            self.known_count += 1;
-            self.bytes = self.bytes.saturating_add(value);
+    fn add(&mut self, value: Option<Bytes>) {
+        match value {
+            None => self.unknown_count += 1,
+            Some(value) => {
+                self.known_count += 1;
+                self.bytes = self.bytes.saturating_add(value.0);
+            }
         }
     }
 
-    fn remove(&mut self, value: i64) {
-        if value == UNKNOWN {
-            self.unknown_count = self.unknown_count.saturating_sub(1);
-        } else {
-            self.known_count = self.known_count.saturating_sub(1);
-            self.bytes = self.bytes.saturating_sub(value);
+    fn remove(&mut self, value: Option<Bytes>) {
+        match value {
+            None => self.unknown_count = self.unknown_count.saturating_sub(1),
+            Some(value) => {
+                self.known_count = self.known_count.saturating_sub(1);
+                self.bytes = self.bytes.saturating_sub(value.0);
+            }
         }
     }
 }
 
 /// The sum of the amounts of several processes, kind by kind. Shared pages count once in
 /// every process that maps them, as RSS does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Resident memory in all.
-    pub rss: Sum,
-    /// Resident anonymous memory.
-    pub anon: Sum,
-    /// Resident pages of mapped files.
-    pub file: Sum,
-    /// Resident shared memory.
-    pub shmem: Sum,
-    /// Memory swapped out.
-    pub swap: Sum,
-}
+pub type Totals = PerKind<Sum>;
 
 impl Totals {
     /// Adds one process.
     pub fn add(&mut self, amounts: &Amounts) {
-        self.rss.add(amounts.rss);
-        self.anon.add(amounts.anon);
-        self.file.add(amounts.file);
-        self.shmem.add(amounts.shmem);
-        self.swap.add(amounts.swap);
+        for &kind in Kind::ALL {
+            self[kind].add(amounts.get(kind));
+        }
     }
 
     /// Takes one process away that was added with the same amounts.
     pub(super) fn remove(&mut self, amounts: &Amounts) {
-        self.rss.remove(amounts.rss);
-        self.anon.remove(amounts.anon);
-        self.file.remove(amounts.file);
-        self.shmem.remove(amounts.shmem);
-        self.swap.remove(amounts.swap);
+        for &kind in Kind::ALL {
+            self[kind].remove(amounts.get(kind));
+        }
     }
 
     /// The sums of what is known, as amounts. A kind that is unknown of a process whose RSS is in
     /// the sum is unknown of all together.
     pub(super) fn amounts(&self) -> Amounts {
-        let pack = |sum: Sum| sum.bytes().map_or(UNKNOWN, |bytes| bytes.0);
-        let kind = |sum: Sum| match sum.unknown_count > self.rss.unknown_count {
-            true => UNKNOWN,
-            false => pack(sum),
-        };
-        Amounts {
-            rss: pack(self.rss),
-            anon: kind(self.anon),
-            file: kind(self.file),
-            shmem: kind(self.shmem),
-            swap: kind(self.swap),
-        }
+        let unknown = self[Kind::Rss].unknown_count;
+        Amounts::by(|kind| {
+            self[kind]
+                .bytes()
+                .filter(|_| self[kind].unknown_count <= unknown)
+        })
     }
 
     /// The sum of the known RSS, zero when none is: for comparing instants.
     pub(super) fn rss_or_zero(&self) -> i64 {
-        self.rss.bytes
+        self[Kind::Rss].bytes
     }
 }
 
@@ -253,12 +195,12 @@ mod tests {
     fn an_unknown_amount_is_counted_and_not_summed_as_zero() {
         let mut totals = Totals::default();
         totals.add(&Amounts::of(&row(None)));
-        assert_eq!(totals.rss.bytes(), None);
+        assert_eq!(totals[Kind::Rss].bytes(), None);
         totals.add(&Amounts::of(&row(Some(5))));
-        assert_eq!(totals.rss.bytes(), Some(Bytes(5)));
-        assert_eq!(totals.rss.unknown_count(), 1);
+        assert_eq!(totals[Kind::Rss].bytes(), Some(Bytes(5)));
+        assert_eq!(totals[Kind::Rss].unknown_count(), 1);
         totals.remove(&Amounts::of(&row(None)));
-        assert_eq!(totals.rss.unknown_count(), 0);
+        assert_eq!(totals[Kind::Rss].unknown_count(), 0);
     }
 
     #[test]
@@ -275,14 +217,15 @@ mod tests {
     #[test]
     fn what_a_process_measured_keeps_the_kinds_that_still_add_up() {
         const MIB: i64 = 1 << 20;
-        let held = Amounts {
-            rss: 110 * MIB,
-            anon: 100 * MIB,
-            file: 8 * MIB,
-            shmem: 2 * MIB,
-            swap: MIB,
-        };
-        let kinds = |held: Amounts| [held.anon(), held.file(), held.shmem(), held.swap()];
+        let held = Amounts::of(&MemRow {
+            rss_bytes: Some(Bytes(110 * MIB)),
+            rss_anon_bytes: Some(Bytes(100 * MIB)),
+            rss_file_bytes: Some(Bytes(8 * MIB)),
+            rss_shmem_bytes: Some(Bytes(2 * MIB)),
+            swap_bytes: Some(Bytes(MIB)),
+            ..MemRow::default()
+        });
+        let kinds = |held: Amounts| [held.anon(), held.file(), held.shmem(), held.get(Kind::Swap)];
         let mib = |mib: i64| Some(Bytes(mib * MIB));
         let freed = held.measured(Bytes(30 * MIB), mib(20));
         assert_eq!(freed.rss(), mib(30));

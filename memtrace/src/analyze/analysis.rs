@@ -16,7 +16,7 @@ use super::phases::{PhaseFocus, Phases};
 use super::process::Process;
 use super::roles::RoleFinding;
 use super::series::SeriesPoint;
-use crate::model::{BootNs, Bytes, DurationNs, RunInfo, Target};
+use crate::model::{BootNs, Bytes, DurationNs, Kind, RunInfo, Target};
 use std::sync::Arc;
 
 /// All that a report tells.
@@ -111,7 +111,10 @@ impl Analysis {
     /// that do the same thing and matter little, the largest first in each.
     pub fn lines_by_peak(&self) -> Vec<Vec<usize>> {
         let peak_of = |position: usize| self.processes[position].peak.rss_bytes;
-        let whole = self.peak.as_ref().and_then(|peak| peak.totals.rss.bytes());
+        let whole = self
+            .peak
+            .as_ref()
+            .and_then(|peak| peak.totals[Kind::Rss].bytes());
         let order = self.by_peak().into_iter();
         let (main, others): (Vec<usize>, Vec<usize>) =
             order.partition(|&position| self.processes[position].is_main);

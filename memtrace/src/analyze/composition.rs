@@ -10,7 +10,7 @@ use super::ledger::{Around, Snapshot};
 use super::process::Process;
 use super::shares::Share;
 use super::surroundings::{CgroupUse, NodeUse, RecorderUse};
-use crate::model::{BootNs, Bytes};
+use crate::model::{BootNs, Bytes, Kind};
 use std::sync::Arc;
 
 /// The memory of all recorded processes at one instant.
@@ -73,7 +73,7 @@ impl Composition {
         });
         Self {
             boot_ns: snapshot.boot_ns,
-            held: snapshot.totals.anon.bytes().map(|_| snapshot.once),
+            held: snapshot.totals[Kind::Anon].bytes().map(|_| snapshot.once),
             totals: snapshot.totals,
             holders,
             cgroups: Vec::new(),
@@ -101,21 +101,24 @@ impl Composition {
     /// Mapped files, which the kernel can take back: no less than the largest part of any one
     /// process, no more than all of them together. `None` when that of some is unknown.
     pub fn mapped_files(&self) -> Option<(Bytes, Bytes)> {
-        if self.totals.file.unknown_count() > 0 {
+        if self.totals[Kind::File].unknown_count() > 0 {
             return None;
         }
         let files = self
             .holders
             .iter()
             .filter_map(|holder| holder.amounts.file());
-        Some((files.max().unwrap_or(Bytes(0)), self.totals.file.bytes()?))
+        Some((
+            files.max().unwrap_or(Bytes(0)),
+            self.totals[Kind::File].bytes()?,
+        ))
     }
 
     /// What they held, every page once; the sum of RSS where that is unknown.
     pub fn bytes(&self) -> Option<Bytes> {
         match &self.held {
             Some(held) => Some(held.all().bytes),
-            None => self.totals.rss.bytes(),
+            None => self.totals[Kind::Rss].bytes(),
         }
     }
 
@@ -158,14 +161,14 @@ impl Composition {
             &others,
             |holder| &processes[holder.process].shape,
             |holder| holder.amounts.rss_or_zero(),
-            self.totals.rss.bytes(),
+            self.totals[Kind::Rss].bytes(),
         );
         let single = main.into_iter().chain(single).map(|holder| vec![holder]);
         let mut groups: Vec<HolderGroup> = single
             .chain(bundles)
             .map(|members| HolderGroup::of(processes, members))
             .collect();
-        groups.sort_by_key(|group| std::cmp::Reverse(group.totals.rss.bytes()));
+        groups.sort_by_key(|group| std::cmp::Reverse(group.totals[Kind::Rss].bytes()));
         groups
     }
 }

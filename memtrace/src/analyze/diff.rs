@@ -1,13 +1,13 @@
 //! Two recordings against each other, by role and kind, and from step to step.
 
-use super::amounts::{Sum, Totals};
 use super::analysis::Analysis;
+use super::composition::Composition;
 use super::growth::Verdict;
 use super::peak::Bound;
 use super::phases::{PhaseLine, Repeated, Slope};
 use super::process::Process;
-use super::roles::{Kind, KindFigures, RoleFinding};
-use crate::model::{Bytes, DurationNs};
+use super::roles::{KindFigures, RoleFinding};
+use crate::model::{Bytes, DurationNs, Kind, PerKind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -83,8 +83,8 @@ pub struct Comparison {
     pub name: Arc<str>,
     /// How many processes it had in the whole recording; `None` where the role is missing.
     pub process_counts: (Option<usize>, Option<usize>),
-    /// By [`Kind::ALL`].
-    pub kinds: [KindChange; Kind::ALL.len()],
+    /// The change of each kind.
+    pub kinds: PerKind<KindChange>,
     /// The highest that was held on all GPUs together; unknown where a recording has no GPU,
     /// or the driver did not tell all of it.
     pub gpu_peak: Change,
@@ -156,7 +156,7 @@ impl Change {
 impl Comparison {
     /// The change of a kind.
     pub fn kind(&self, kind: Kind) -> &KindChange {
-        &self.kinds[kind as usize]
+        &self.kinds[kind]
     }
 }
 
@@ -313,7 +313,7 @@ fn compared(
     Comparison {
         name: Arc::from(name),
         process_counts: (before.map(count), after.map(count)),
-        kinds: Kind::ALL.map(change),
+        kinds: PerKind::of(change),
         gpu_peak: Change {
             before: on_gpus(before, recordings.0),
             after: on_gpus(after, recordings.1),
@@ -355,16 +355,10 @@ fn slope(figures: &KindFigures) -> Option<Bytes> {
 /// the most.
 fn whole(before: &Analysis, after: &Analysis) -> Comparison {
     let figures = |analysis: &Analysis, kind: Kind| {
-        let at_peak = |kind: fn(&Totals) -> &Sum| {
-            let peak = analysis.peak.as_ref()?;
-            Some((kind(&peak.totals).bytes()?, peak.boot_ns))
-        };
+        let at_peak = |peak: &Composition| Some((peak.totals[kind].bytes()?, peak.boot_ns));
         let peak = match kind {
             Kind::Rss => analysis.rss_peak,
-            Kind::Anon => at_peak(|totals| &totals.anon),
-            Kind::File => at_peak(|totals| &totals.file),
-            Kind::Shmem => at_peak(|totals| &totals.shmem),
-            Kind::Swap => at_peak(|totals| &totals.swap),
+            _ => analysis.peak.as_ref().and_then(at_peak),
         };
         let means = analysis.roles.iter().map(|role| role.kind(kind).mean_bytes);
         let known: Vec<Bytes> = means.flatten().collect();
@@ -383,8 +377,9 @@ fn whole(before: &Analysis, after: &Analysis) -> Comparison {
     Comparison {
         name: Arc::from("all"),
         process_counts: (count(before), count(after)),
-        kinds: Kind::ALL
-            .map(|kind| kind_change(Some(figures(before, kind)), Some(figures(after, kind)))),
+        kinds: PerKind::of(|kind| {
+            kind_change(Some(figures(before, kind)), Some(figures(after, kind)))
+        }),
         gpu_peak: Change {
             before: on_gpus(before),
             after: on_gpus(after),

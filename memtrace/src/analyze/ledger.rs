@@ -25,7 +25,7 @@ use super::roles::RoleSums;
 use super::roster::Roster;
 use super::series::{Series, SeriesPoint};
 use crate::model::tables::MemRow;
-use crate::model::{BootNs, Bytes};
+use crate::model::{BootNs, Bytes, Kind};
 use slot::Slot;
 use std::collections::HashSet;
 
@@ -376,7 +376,7 @@ impl<'a> Ledger<'a> {
         self.settle();
         self.keep_asked_until(time, false);
         // Where nothing is known the curve has a gap.
-        if let (Some(curve), Some(rss)) = (&mut self.curve, self.totals.rss.bytes()) {
+        if let (Some(curve), Some(rss)) = (&mut self.curve, self.totals[Kind::Rss].bytes()) {
             curve.hold(now, time, rss.0);
             if let Some(curve) = &mut self.held_curve {
                 curve.hold(now, time, self.held.now().all().bytes.0);
@@ -404,7 +404,7 @@ impl<'a> Ledger<'a> {
             return;
         }
         self.gauge.hold(from, time, self.totals.amounts());
-        if self.totals.rss.unknown_count() > 0 {
+        if self.totals[Kind::Rss].unknown_count() > 0 {
             self.gauge.note_unknown();
         }
     }

@@ -69,7 +69,7 @@ pub use phases::{
     Steps, Stretch, Uncertain,
 };
 pub use process::Process;
-pub use roles::{Kind, KindFigures, RoleAtPeak, RoleFinding, RoleOnGpus, RoleShares};
+pub use roles::{KindFigures, RoleAtPeak, RoleFinding, RoleOnGpus, RoleShares};
 pub use run::{AnalyzeError, Options, analyze};
 pub use samples::{
     LabelledPeak, MemorySample, NodeReading, PythonHeap, SampleOptions, SampleSummary, Samples,

@@ -22,7 +22,7 @@ use super::process::Process;
 use super::roster::Roster;
 use super::surroundings::is_within;
 use crate::model::tables::OomRow;
-use crate::model::{BootNs, Bytes, DurationNs};
+use crate::model::{BootNs, Bytes, DurationNs, Kind};
 use growers::State;
 
 /// The state of the tree is kept for this many kills; a crash loop can have thousands, and
@@ -174,9 +174,9 @@ impl Read<'_> {
         let at_kill = self.around.at_kill(row.boot_ns);
         let known = at_kill.map_or_else(Default::default, |(known, _)| known);
         let in_use = row.memcg_usage_bytes.or(known.in_use);
-        let whole = in_use.or(self.holders.totals.rss.bytes());
+        let whole = in_use.or(self.holders.totals[Kind::Rss].bytes());
         let recorder = self.recorder(row);
-        let anon = |kinds: &kinds::Kinds| Some(kinds.anon_of_recorded()? - recorder);
+        let anon = |kinds: &kinds::Account| Some(kinds.anon_of_recorded()? - recorder);
         let now = State {
             boot_ns: row.boot_ns,
             composition: self.holders,
@@ -236,7 +236,7 @@ impl Read<'_> {
     fn before(
         &self,
         row: &OomRow,
-        anon: impl Fn(&kinds::Kinds) -> Option<Bytes>,
+        anon: impl Fn(&kinds::Account) -> Option<Bytes>,
     ) -> Option<Vec<State<'_>>> {
         let starts = self.starts.iter().enumerate();
         let states = starts.map(|(window, start)| {

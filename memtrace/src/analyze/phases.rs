@@ -160,14 +160,14 @@ pub struct Stretch {
 }
 
 impl Stretch {
-    /// What one kind grew by.
-    pub fn delta(&self, kind: fn(&Amounts) -> Option<Bytes>) -> Option<Bytes> {
-        Some(kind(&self.end)? - kind(&self.begin)?)
+    /// What each kind grew by.
+    pub fn delta(&self) -> Amounts {
+        self.end.since(&self.begin)
     }
 
     /// What RSS grew by.
     pub fn rss_delta(&self) -> Option<Bytes> {
-        self.delta(Amounts::rss)
+        self.delta().rss()
     }
 }
 

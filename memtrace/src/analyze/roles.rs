@@ -12,51 +12,10 @@ use super::phases::RoleGauges;
 use super::process::Process;
 use super::series::Series;
 use super::shares::Share;
-use crate::model::{BootNs, Bytes, Role};
+use crate::model::{BootNs, Bytes, Kind, Label, PerKind, Role};
 use std::sync::Arc;
 
 const BUCKETS: usize = 64;
-
-/// A kind of memory as the kernel counts it for each process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// Resident memory in all.
-    Rss,
-    /// Resident anonymous memory.
-    Anon,
-    /// Resident pages of mapped files.
-    File,
-    /// Resident shared memory.
-    Shmem,
-    /// Memory swapped out.
-    Swap,
-}
-
-impl Kind {
-    /// Every kind; resident memory in all comes first.
-    pub const ALL: [Self; 5] = [Self::Rss, Self::Anon, Self::File, Self::Shmem, Self::Swap];
-
-    /// Its name.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Rss => "rss",
-            Self::Anon => "anon",
-            Self::File => "file",
-            Self::Shmem => "shmem",
-            Self::Swap => "swap",
-        }
-    }
-
-    fn of(self, amounts: &Amounts) -> Option<Bytes> {
-        match self {
-            Self::Rss => amounts.rss(),
-            Self::Anon => amounts.anon(),
-            Self::File => amounts.file(),
-            Self::Shmem => amounts.shmem(),
-            Self::Swap => amounts.swap(),
-        }
-    }
-}
 
 /// What was found out about one kind over the recording. A page that several processes share
 /// counts in each of them.
@@ -83,8 +42,8 @@ pub struct RoleFinding {
     pub members: Vec<usize>,
     /// What they held at the peak of all processes; `None` without a peak.
     pub at_peak: Option<RoleAtPeak>,
-    /// By [`Kind::ALL`].
-    pub kinds: [KindFigures; Kind::ALL.len()],
+    /// What was found out about each kind.
+    pub kinds: PerKind<KindFigures>,
     /// What they held on GPUs; `None` where none of them was on one.
     pub gpu: Option<RoleOnGpus>,
 }
@@ -154,7 +113,7 @@ impl RoleAtPeak {
 impl RoleFinding {
     /// What was found out about a kind.
     pub fn kind(&self, kind: Kind) -> &KindFigures {
-        &self.kinds[kind as usize]
+        &self.kinds[kind]
     }
 }
 
@@ -180,7 +139,7 @@ struct RoleSum {
     there_until: BootNs,
     row_count: u32,
     is_touched: bool,
-    kinds: [KindSum; Kind::ALL.len()],
+    kinds: PerKind<KindSum>,
 }
 
 #[derive(Debug, Default)]
@@ -253,8 +212,8 @@ impl RoleSums {
         if let Some(after) = after {
             sum.now.add(after);
             sum.member_count += 1;
-            for kind in Kind::ALL {
-                sum.kinds[kind as usize].is_known |= kind.of(after).is_some();
+            for &kind in Kind::ALL {
+                sum.kinds[kind].is_known |= after.get(kind).is_some();
             }
         }
     }
@@ -265,9 +224,9 @@ impl RoleSums {
             let sum = &mut self.sums[group as usize];
             sum.is_touched = false;
             let amounts = sum.now.amounts();
-            for kind in Kind::ALL {
-                if let Some(bytes) = kind.of(&amounts) {
-                    raise(&mut sum.kinds[kind as usize].high, bytes.0, now);
+            for &kind in Kind::ALL {
+                if let Some(bytes) = amounts.get(kind) {
+                    raise(&mut sum.kinds[kind].high, bytes.0, now);
                 }
             }
         }
@@ -278,7 +237,7 @@ impl RoleSums {
         mut self,
         start: BootNs,
         end: BootNs,
-    ) -> (Vec<[KindFigures; Kind::ALL.len()]>, RoleGauges) {
+    ) -> (Vec<PerKind<KindFigures>>, RoleGauges) {
         for (group, sum) in (0..).zip(&mut self.sums) {
             if let Some((from, held)) = sum.hold_until(end, self.until) {
                 self.gauges.hold(group, from, BootNs(i64::MAX), held);
@@ -301,11 +260,11 @@ impl RoleSum {
         let seconds = (counted - from).as_secs_f64().max(0.0);
         // A build has thousands of programs that live for an instant.
         let is_old = (time - first).0 >= CURVE_AFTER_NS;
-        for kind in Kind::ALL {
-            let Some(bytes) = kind.of(&amounts) else {
+        for &kind in Kind::ALL {
+            let Some(bytes) = amounts.get(kind) else {
                 continue;
             };
-            let sum = &mut self.kinds[kind as usize];
+            let sum = &mut self.kinds[kind];
             // Most roles never have a page of swap or of shared memory, and no curve of it.
             if is_old && bytes.0 > 0 && sum.curve.is_none() {
                 let mut curve = Series::new(first, BUCKETS);
@@ -326,9 +285,9 @@ impl RoleSum {
         Some((from, amounts))
     }
 
-    fn figures(&self, seconds: f64) -> [KindFigures; Kind::ALL.len()] {
-        Kind::ALL.map(|kind| {
-            let sum = &self.kinds[kind as usize];
+    fn figures(&self, seconds: f64) -> PerKind<KindFigures> {
+        PerKind::of(|kind| {
+            let sum = &self.kinds[kind];
             let growth = self.first.zip(sum.curve.as_ref());
             let zero = self.first.filter(|_| sum.is_known).map(|at| (Bytes(0), at));
             KindFigures {
@@ -347,7 +306,7 @@ impl RoleSum {
 pub(super) fn findings(
     groups: &Groups,
     processes: &[Process],
-    kinds: Vec<[KindFigures; Kind::ALL.len()]>,
+    kinds: Vec<PerKind<KindFigures>>,
     peak: Option<&Composition>,
     gpus: Option<&Gpus>,
 ) -> Vec<RoleFinding> {
@@ -357,9 +316,9 @@ pub(super) fn findings(
         ..RoleAtPeak::default()
     };
     // Nothing was summed up for those who were met during the pass.
-    let kinds = kinds.into_iter().chain(std::iter::repeat(
-        <[KindFigures; Kind::ALL.len()]>::default(),
-    ));
+    let kinds = kinds
+        .into_iter()
+        .chain(std::iter::repeat(PerKind::default()));
     let found = groups.list.iter().zip(groups.members()).zip(kinds);
     let mut found: Vec<RoleFinding> = found
         .map(|((group, members), kinds)| RoleFinding {
@@ -413,14 +372,14 @@ pub(super) fn findings(
             && let Some(of_process) = peak.rss_bytes.zip(peak.boot_ns)
             && matches!(peak.bound, Bound::Within(_))
         {
-            role.kinds[Kind::Rss as usize].peak = Some(of_process);
+            role.kinds[Kind::Rss].peak = Some(of_process);
         }
     }
     // What a process became in the end counts only where it was that.
     found.retain(|role| !role.members.is_empty());
     let order = |finding: &RoleFinding| {
         let at_peak = finding.at_peak.as_ref().map(|at_peak| {
-            let rss = at_peak.totals.rss.bytes();
+            let rss = at_peak.totals[Kind::Rss].bytes();
             at_peak.host_bytes().or(rss)
         });
         (

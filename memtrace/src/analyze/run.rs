@@ -17,22 +17,15 @@ use super::roster::Roster;
 use super::sharing::{self, Execs, Forks};
 use super::{RowSource, books, leftovers, losses, mappings, oom, roles, surroundings};
 use crate::model::tables::{MemRow, MemSource, TitleRow, TitleSource};
-use crate::model::{BootNs, Bytes, RunInfo, RunState, Target};
+use crate::model::{BootNs, Bytes, Kind, Label, RunInfo, RunState, Target};
 use std::collections::{HashMap, HashSet};
 
 /// What the pass needs of a row of `mem`.
-pub(super) const MEM_COLUMNS: &[&str] = &[
-    "ts",
-    "boot_ns",
-    "upid",
-    "rss_bytes",
-    "rss_anon_bytes",
-    "rss_file_bytes",
-    "rss_shmem_bytes",
-    "swap_bytes",
-    "vm_size_bytes",
-    "source",
-];
+pub(super) fn mem_columns() -> Vec<&'static str> {
+    let others = ["ts", "boot_ns", "upid", "vm_size_bytes", "source"];
+    let kinds = Kind::ALL.iter().map(|kind| kind.column());
+    others.into_iter().chain(kinds).collect()
+}
 
 /// What to look at beside the peak.
 #[derive(Clone, Debug, Default)]
@@ -253,7 +246,7 @@ fn pass<S: RowSource>(
         readings,
     );
     let mut execs = Execs::new();
-    source.scan(MEM_COLUMNS, |row: MemRow| {
+    source.scan(&mem_columns(), |row: MemRow| {
         if row.source == Some(MemSource::Exec) {
             execs.entry(row.upid).or_default().push(row.boot_ns);
         }

@@ -9,7 +9,7 @@ use super::groups::Groups;
 use super::phases::{Tellings, Timeline};
 use super::process::Process;
 use super::roster::Roster;
-use super::run::{MEM_COLUMNS, noted_clock};
+use super::run::{mem_columns, noted_clock};
 use super::{RowSource, cost};
 use crate::model::tables::MemRow;
 use crate::model::{BootNs, Bytes, DurationNs, RunInfo};
@@ -125,7 +125,7 @@ pub fn sample<S: RowSource>(
     let phases = Timeline::read(source, &mut roster)?;
     let tellings = Tellings::new(phases.tellings(&roster.processes));
     let mut state = State::new(&roster, clock, (told, tellings), options);
-    source.scan(MEM_COLUMNS, |row: MemRow| {
+    source.scan(&mem_columns(), |row: MemRow| {
         state.take(&mut roster, &row, &mut each);
     })?;
     let end = state.samples.clock.end() + DurationNs(1);

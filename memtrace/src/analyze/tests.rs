@@ -2,7 +2,7 @@
 
 use super::golden::{RUNS, Rows, Script, boot, mem_row, upid};
 use super::*;
-use crate::model::{BootNs, Bytes, DurationNs, FirstSeenBy, Record, Tgid};
+use crate::model::{BootNs, Bytes, DurationNs, FirstSeenBy, Kind, Record, Tgid};
 use proptest::prelude::*;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ fn the_peak_is_the_highest_sum_at_one_instant_not_the_sum_of_peaks() {
     script.mem(1, 2.0, [20.0, 0.0, 0.0]);
     script.mem(2, 3.0, [80.0, 0.0, 0.0]);
     let peak = script.analyzed(None).peak.expect("a peak");
-    assert_eq!(mib(peak.totals.rss.bytes()), 110);
+    assert_eq!(mib(peak.totals[Kind::Rss].bytes()), 110);
     assert_eq!(peak.holders.len(), 2);
 }
 
@@ -73,7 +73,7 @@ fn rows_of_one_time_belong_together() {
     script.mem(2, 2.0, [100.0, 0.0, 0.0]);
     script.mem(1, 2.0, [5.0, 0.0, 0.0]);
     let peak = script.analyzed(None).peak.expect("a peak");
-    assert_eq!(mib(peak.totals.rss.bytes()), 110);
+    assert_eq!(mib(peak.totals[Kind::Rss].bytes()), 110);
 }
 
 #[test]
@@ -84,8 +84,14 @@ fn a_local_maximum_that_arrives_late_stands_at_its_own_time() {
     script.mem(1, 3.0, [12.0, 0.0, 0.0]);
     script.mem(1, 2.0, [500.0, 0.0, 0.0]);
     let analysis = script.analyzed(Some("+2.5s"));
-    assert_eq!(mib(analysis.peak.expect("a peak").totals.rss.bytes()), 500);
-    assert_eq!(mib(analysis.at.expect("a state").totals.rss.bytes()), 500);
+    assert_eq!(
+        mib(analysis.peak.expect("a peak").totals[Kind::Rss].bytes()),
+        500
+    );
+    assert_eq!(
+        mib(analysis.at.expect("a state").totals[Kind::Rss].bytes()),
+        500
+    );
 }
 
 #[test]
@@ -99,8 +105,14 @@ fn a_process_holds_nothing_after_its_end_even_without_a_last_row() {
     script.mem(1, 3.0, [200.0, 0.0, 0.0]);
     script.mem(2, 4.0, [300.0, 0.0, 0.0]);
     let analysis = script.analyzed(Some("+5s"));
-    assert_eq!(mib(analysis.peak.expect("a peak").totals.rss.bytes()), 300);
-    assert_eq!(mib(analysis.at.expect("a state").totals.rss.bytes()), 200);
+    assert_eq!(
+        mib(analysis.peak.expect("a peak").totals[Kind::Rss].bytes()),
+        300
+    );
+    assert_eq!(
+        mib(analysis.at.expect("a state").totals[Kind::Rss].bytes()),
+        200
+    );
 }
 
 #[test]
@@ -144,8 +156,8 @@ fn memory_without_a_process_row_still_counts() {
     let analysis = run("cut_off").analyzed(None);
     assert_eq!(analysis.processes.len(), 2);
     let peak = analysis.peak.as_ref().expect("a peak");
-    assert_eq!(mib(peak.totals.rss.bytes()), 773);
-    assert_eq!(peak.totals.anon.unknown_count(), 1);
+    assert_eq!(mib(peak.totals[Kind::Rss].bytes()), 773);
+    assert_eq!(peak.totals[Kind::Anon].unknown_count(), 1);
     assert_eq!(analysis.clock.duration().as_secs_f64(), 41.0);
 }
 
@@ -153,7 +165,7 @@ fn memory_without_a_process_row_still_counts() {
 fn what_could_not_be_read_is_unknown_and_not_zero() {
     let analysis = run("polled").analyzed(Some("+35s"));
     let state = analysis.at.as_ref().expect("a state");
-    assert_eq!(state.totals.rss.unknown_count(), 1);
+    assert_eq!(state.totals[Kind::Rss].unknown_count(), 1);
     let helper = process(&analysis, 3051);
     assert_eq!(helper.peak.rss_bytes, None);
     assert_eq!(helper.ending, Ending::Unknown);
@@ -309,7 +321,7 @@ proptest! {
                     Some((tgid(holder.process), holder.amounts.rss()?.0))
                 });
                 let found = Naive {
-                    peak: (peak.boot_ns.0, peak.totals.rss.bytes().map_or(0, |bytes| bytes.0)),
+                    peak: (peak.boot_ns.0, peak.totals[Kind::Rss].bytes().map_or(0, |bytes| bytes.0)),
                     held: held.collect(),
                     descendants: analysis.trees[0].descendants_peak.map_or(0, |(bytes, _)| bytes.0),
                 };

@@ -8,6 +8,8 @@
 pub trait Label: Copy + Sized + 'static {
     /// Every word of the set with its meaning, in the order of declaration.
     const WORDS: &'static [(&'static str, &'static str)];
+    /// Every label, in the same order.
+    const ALL: &'static [Self];
     /// The word as stored.
     fn as_str(self) -> &'static str;
     /// The words for it that a person reads.
@@ -29,6 +31,7 @@ macro_rules! labels {
         impl $crate::model::Label for $name {
             const WORDS: &'static [(&'static str, &'static str)] =
                 &[$(($word, concat!($($variant_doc),+))),+];
+            const ALL: &'static [Self] = &[$(Self::$variant),+];
             fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word,)+ }
             }

@@ -6,7 +6,7 @@
 
 use super::batch::slice_bytes;
 use super::schema::TIME_COLUMN;
-use crate::model::{ClockOffset, RunInfo, RunState, Table, WallNs};
+use crate::model::{ClockOffset, Kind, Label, RunInfo, RunState, Table, WallNs};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, BooleanArray, RecordBatch};
@@ -50,16 +50,8 @@ const CPUS_MAX: u64 = 1024;
 /// What a process can have of memory and swap, by far: that of a thousand processes can be
 /// summed up.
 const MAX_RESIDENT_BYTES: i64 = 1 << 53;
-/// The columns that say so.
-const RESIDENT: [&str; 7] = [
-    "rss_bytes",
-    "rss_anon_bytes",
-    "rss_file_bytes",
-    "rss_shmem_bytes",
-    "swap_bytes",
-    "footprint_bytes",
-    "peak_rss_bytes",
-];
+/// The columns that say so beside those of the kinds of memory.
+const RESIDENT: [&str; 2] = ["footprint_bytes", "peak_rss_bytes"];
 
 /// How many rows a table can have by the length of the recording.
 #[derive(Clone, Copy, Debug)]
@@ -166,7 +158,8 @@ impl Bounds {
         if column.ends_with(TIME_COLUMN) {
             return Some(-SLACK_NS..self.last_ns);
         }
-        let is_resident = RESIDENT.contains(&column);
+        let is_kind = Kind::ALL.iter().any(|kind| kind.column() == column);
+        let is_resident = is_kind || RESIDENT.contains(&column);
         is_resident.then_some(-MAX_RESIDENT_BYTES..MAX_RESIDENT_BYTES)
     }
 }

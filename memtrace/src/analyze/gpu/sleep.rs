@@ -5,7 +5,7 @@ use super::falls::before;
 use super::ledger::{GpuHolder, GpuLedger};
 use crate::analyze::composition::Composition;
 use crate::analyze::phases::stage;
-use crate::model::{BootNs, Bytes, DurationNs};
+use crate::model::{BootNs, Bytes, DurationNs, Kind};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -121,9 +121,9 @@ impl Audit {
             .sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
         if let Some((before, after)) = host_before.zip(host_after) {
             let gained = |of: fn(&Composition) -> Option<Bytes>| Some(of(after)? - of(before)?);
-            self.anon_bytes = gained(|state| state.totals.anon.bytes());
-            self.shmem_bytes = gained(|state| state.totals.shmem.bytes());
-            self.file_bytes = gained(|state| state.totals.file.bytes());
+            self.anon_bytes = gained(|state| state.totals[Kind::Anon].bytes());
+            self.shmem_bytes = gained(|state| state.totals[Kind::Shmem].bytes());
+            self.file_bytes = gained(|state| state.totals[Kind::File].bytes());
         }
     }
 }

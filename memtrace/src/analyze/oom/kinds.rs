@@ -6,7 +6,7 @@ use super::Windows;
 use crate::analyze::RowSource;
 use crate::model::label::labels;
 use crate::model::tables::{CgroupMemRow, NodeMemRow, OomRow};
-use crate::model::{BootNs, Bytes, DurationNs};
+use crate::model::{BootNs, Bytes, DurationNs, Label};
 
 /// A kind that held less than one part in so many of what was in use, and grew by less, is
 /// ruled out.
@@ -17,7 +17,7 @@ const SMALL_PART: i64 = 20;
 const PROMPT_PART: i64 = 100;
 
 labels! {
-    /// Kinds of memory as the kernel counts them.
+    /// Account of memory as the kernel counts them.
     pub enum HeldKind {
         /// Anonymous memory.
         Anonymous = "anonymous" | "anonymous memory",
@@ -54,21 +54,17 @@ pub struct KindLine {
     pub is_ruled_out: bool,
 }
 
+/// Amounts of each kind, as far as they are known.
+type PerHeldKind = [Option<Bytes>; HeldKind::ALL.len()];
+
 /// The kernel's amounts at one instant.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Kinds {
+pub(super) struct Account {
     pub(super) in_use: Option<Bytes>,
-    anon: Option<Bytes>,
-    shared: Option<Bytes>,
-    cache: Option<Bytes>,
-    slab: Option<Bytes>,
+    held: PerHeldKind,
     slab_reclaimable: Option<Bytes>,
-    page_tables: Option<Bytes>,
-    kernel: Option<Bytes>,
-    /// Whether slab and page tables were known and are no part of `kernel`.
+    /// Whether slab and page tables were known and are no part of the kernel's.
     kernel_without: [bool; 2],
-    hugetlb: Option<Bytes>,
-    swap: Option<Bytes>,
     limit_hits: Option<i64>,
     waited: [Option<DurationNs>; 2],
     /// Processes in the group that are not recorded, and their anonymous memory.
@@ -91,9 +87,9 @@ pub struct Pressure {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Around {
     /// The last reading before the kill.
-    read: Option<(BootNs, Kinds)>,
+    read: Option<(BootNs, Account)>,
     /// The kernel's own account of the instant, from its log.
-    logged: Kinds,
+    logged: Account,
     /// The readings at the starts of the windows, the shortest window first.
     before: Vec<Before>,
 }
@@ -104,16 +100,16 @@ struct Before {
     /// From when on a later reading tells the start no more.
     late: BootNs,
     /// The last reading up to the start.
-    until: Option<(BootNs, Kinds)>,
+    until: Option<(BootNs, Account)>,
     /// The first one after it: at the start of a recording there is no earlier one.
-    since: Option<(BootNs, Kinds)>,
+    since: Option<(BootNs, Account)>,
     /// Whether that is late in the window: it says which kinds are known, and how many others
     /// there are.
     is_since_late: bool,
 }
 
 impl Before {
-    fn note(&mut self, (start, kill): (BootNs, BootNs), at: BootNs, kinds: Kinds) {
+    fn note(&mut self, (start, kill): (BootNs, BootNs), at: BootNs, kinds: Account) {
         if at <= start {
             self.until = Some((at, kinds));
         }
@@ -126,21 +122,21 @@ impl Before {
         }
     }
 
-    fn kinds(&self) -> Option<Kinds> {
+    fn kinds(&self) -> Option<Account> {
         let since = self.since.filter(|_| !self.is_since_late);
         self.until.or(since).map(|(_, kinds)| kinds)
     }
 
     /// What the group held at the start of the window, and whether a part of what came since
     /// is missing. One that `is_new` had no recorded process before.
-    fn base(&self, is_new: bool) -> (Kinds, bool) {
+    fn base(&self, is_new: bool) -> (Account, bool) {
         match (self.until, self.since) {
             (Some((_, kinds)), _) => (kinds, false),
             (None, Some((_, kinds))) if is_new && kinds.other_process_count == Some(0) => {
                 (kinds.emptied(), false)
             }
             (None, Some((at, kinds))) if !self.is_since_late => (kinds, at > self.late),
-            (None, _) => (Kinds::default(), false),
+            (None, _) => (Account::default(), false),
         }
     }
 }
@@ -159,14 +155,14 @@ pub(super) fn read<S: RowSource>(
         source.scan(&[], |row: CgroupMemRow| {
             for (kill, around) in &mut around {
                 if kill.memcg.as_deref() == Some(&row.cgroup) {
-                    around.note(kill, windows, row.boot_ns, Kinds::of_cgroup(&row));
+                    around.note(kill, windows, row.boot_ns, Account::of_cgroup(&row));
                 }
             }
         })?;
         source.scan(&[], |row: NodeMemRow| {
             for (kill, around) in &mut around {
                 if is_of_node(kill) {
-                    around.note(kill, windows, row.boot_ns, Kinds::of_node(&row));
+                    around.note(kill, windows, row.boot_ns, Account::of_node(&row));
                 }
             }
         })?;
@@ -180,41 +176,43 @@ pub(super) fn is_of_node(kill: &OomRow) -> bool {
     kill.memcg.is_none() && kill.constraint.as_deref() == Some("CONSTRAINT_NONE")
 }
 
-impl Kinds {
+impl Account {
     fn logged(kill: &OomRow) -> Self {
-        let parts = sum(&[kill.memcg_slab_bytes, kill.memcg_pagetables_bytes]);
+        let parts = [kill.memcg_slab_bytes, kill.memcg_pagetables_bytes];
         Self {
             in_use: kill.memcg_usage_bytes,
-            anon: kill.memcg_anon_bytes,
-            shared: kill.memcg_shmem_bytes,
-            cache: less(kill.memcg_file_bytes, kill.memcg_shmem_bytes),
-            slab: kill.memcg_slab_bytes,
+            held: by_kind(|kind| match kind {
+                HeldKind::Anonymous => kill.memcg_anon_bytes,
+                HeldKind::Shared => kill.memcg_shmem_bytes,
+                HeldKind::PageCache => less(kill.memcg_file_bytes, kill.memcg_shmem_bytes),
+                HeldKind::Slab => kill.memcg_slab_bytes,
+                HeldKind::PageTables => kill.memcg_pagetables_bytes,
+                HeldKind::Kernel => kernel_without(kill.memcg_kernel_bytes, parts),
+                HeldKind::Hugetlb => None,
+                HeldKind::Swap => kill.memcg_swap_bytes,
+            }),
             slab_reclaimable: kill.memcg_slab_reclaimable_bytes,
-            page_tables: kill.memcg_pagetables_bytes,
-            kernel: kill.memcg_kernel_bytes.map(|all| all - parts),
-            kernel_without: [
-                kill.memcg_slab_bytes.is_some(),
-                kill.memcg_pagetables_bytes.is_some(),
-            ],
-            swap: kill.memcg_swap_bytes,
+            kernel_without: parts.map(|part| part.is_some()),
             ..Self::default()
         }
     }
 
     fn of_cgroup(row: &CgroupMemRow) -> Self {
-        let parts = sum(&[row.slab_bytes, row.pagetables_bytes]);
+        let parts = [row.slab_bytes, row.pagetables_bytes];
         Self {
             in_use: row.current_bytes,
-            anon: row.anon_bytes,
-            shared: row.shmem_bytes,
-            cache: less(row.file_bytes, row.shmem_bytes),
-            slab: row.slab_bytes,
+            held: by_kind(|kind| match kind {
+                HeldKind::Anonymous => row.anon_bytes,
+                HeldKind::Shared => row.shmem_bytes,
+                HeldKind::PageCache => less(row.file_bytes, row.shmem_bytes),
+                HeldKind::Slab => row.slab_bytes,
+                HeldKind::PageTables => row.pagetables_bytes,
+                HeldKind::Kernel => kernel_without(row.kernel_bytes, parts),
+                HeldKind::Hugetlb => None,
+                HeldKind::Swap => row.swap_bytes,
+            }),
             slab_reclaimable: row.slab_reclaimable_bytes,
-            page_tables: row.pagetables_bytes,
-            kernel: row.kernel_bytes.map(|all| all - parts),
-            kernel_without: [row.slab_bytes.is_some(), row.pagetables_bytes.is_some()],
-            hugetlb: None,
-            swap: row.swap_bytes,
+            kernel_without: parts.map(|part| part.is_some()),
             limit_hits: row.max_event_count,
             waited: [row.psi_some_ns, row.psi_full_ns],
             other_process_count: row.other_process_count,
@@ -223,53 +221,44 @@ impl Kinds {
     }
 
     fn of_node(row: &NodeMemRow) -> Self {
-        let slab = row.slab_reclaimable_bytes.zip(row.slab_unreclaimable_bytes);
-        let buffers = row.buffers_bytes.unwrap_or(Bytes(0));
-        let cached = row.cached_bytes.map(|cached| cached + buffers);
+        let sum = |a: Option<Bytes>, b: Option<Bytes>| Some(a? + b?);
+        let cached = sum(row.cached_bytes, row.buffers_bytes.or(Some(Bytes(0))));
         Self {
             in_use: less(row.mem_total_bytes, row.mem_free_bytes),
-            anon: row.anon_bytes,
-            shared: row.shmem_bytes,
-            cache: less(cached, row.shmem_bytes),
-            slab: slab.map(|(a, b)| a + b),
+            held: by_kind(|kind| match kind {
+                HeldKind::Anonymous => row.anon_bytes,
+                HeldKind::Shared => row.shmem_bytes,
+                HeldKind::PageCache => less(cached, row.shmem_bytes),
+                HeldKind::Slab => sum(row.slab_reclaimable_bytes, row.slab_unreclaimable_bytes),
+                HeldKind::PageTables => row.page_tables_bytes,
+                HeldKind::Kernel => sum(row.kernel_stack_bytes, row.percpu_bytes),
+                HeldKind::Hugetlb => row.hugetlb_bytes,
+                HeldKind::Swap => less(row.swap_total_bytes, row.swap_free_bytes),
+            }),
             slab_reclaimable: row.slab_reclaimable_bytes,
-            page_tables: row.page_tables_bytes,
-            kernel: row
-                .kernel_stack_bytes
-                .zip(row.percpu_bytes)
-                .map(|(a, b)| a + b),
             kernel_without: [true; 2],
-            hugetlb: row.hugetlb_bytes,
-            swap: less(row.swap_total_bytes, row.swap_free_bytes),
-            limit_hits: None,
             waited: [row.psi_some_ns, row.psi_full_ns],
-            other_process_count: None,
-            other_anon: None,
+            ..Self::default()
         }
+    }
+
+    fn get(&self, kind: HeldKind) -> Option<Bytes> {
+        self.held[kind as usize]
     }
 
     /// What is known here, and else there.
     fn or(self, other: Self) -> Self {
+        let [some, full] = self.waited;
         Self {
             in_use: self.in_use.or(other.in_use),
-            anon: self.anon.or(other.anon),
-            shared: self.shared.or(other.shared),
-            cache: self.cache.or(other.cache),
-            slab: self.slab.or(other.slab),
+            held: by_kind(|kind| self.get(kind).or(other.get(kind))),
             slab_reclaimable: self.slab_reclaimable.or(other.slab_reclaimable),
-            page_tables: self.page_tables.or(other.page_tables),
-            kernel: self.kernel.or(other.kernel),
-            kernel_without: match self.kernel {
+            kernel_without: match self.get(HeldKind::Kernel) {
                 Some(_) => self.kernel_without,
                 None => other.kernel_without,
             },
-            hugetlb: self.hugetlb.or(other.hugetlb),
-            swap: self.swap.or(other.swap),
             limit_hits: self.limit_hits.or(other.limit_hits),
-            waited: [
-                self.waited[0].or(other.waited[0]),
-                self.waited[1].or(other.waited[1]),
-            ],
+            waited: [some.or(other.waited[0]), full.or(other.waited[1])],
             other_process_count: self.other_process_count.or(other.other_process_count),
             other_anon: self.other_anon.or(other.other_anon),
         }
@@ -282,7 +271,7 @@ impl Kinds {
             None | Some(0) => Bytes(0),
             Some(_) => self.other_anon?,
         };
-        Some(self.anon? - others)
+        Some(self.get(HeldKind::Anonymous)? - others)
     }
 
     /// The same kinds, of which nothing is held.
@@ -290,43 +279,32 @@ impl Kinds {
         let none = |amount: Option<Bytes>| amount.map(|_| Bytes(0));
         Self {
             in_use: none(self.in_use),
-            anon: none(self.anon),
-            shared: none(self.shared),
-            cache: none(self.cache),
-            slab: none(self.slab),
+            held: self.held.map(none),
             slab_reclaimable: none(self.slab_reclaimable),
-            page_tables: none(self.page_tables),
-            kernel: none(self.kernel),
-            hugetlb: none(self.hugetlb),
-            swap: none(self.swap),
             ..self
         }
     }
+}
 
-    fn each(&self) -> [(HeldKind, Option<Bytes>); 8] {
-        [
-            (HeldKind::Anonymous, self.anon),
-            (HeldKind::Shared, self.shared),
-            (HeldKind::PageCache, self.cache),
-            (HeldKind::Slab, self.slab),
-            (HeldKind::PageTables, self.page_tables),
-            (HeldKind::Kernel, self.kernel),
-            (HeldKind::Hugetlb, self.hugetlb),
-            (HeldKind::Swap, self.swap),
-        ]
-    }
+fn by_kind(amount: impl Fn(HeldKind) -> Option<Bytes>) -> PerHeldKind {
+    std::array::from_fn(|place| amount(HeldKind::ALL[place]))
+}
+
+/// The kernel's own memory without the parts of it that are known.
+fn kernel_without(all: Option<Bytes>, parts: [Option<Bytes>; 2]) -> Option<Bytes> {
+    Some(all? - parts.into_iter().flatten().sum())
 }
 
 impl Around {
     fn of(kill: &OomRow, windows: &Windows) -> Self {
         Self {
             read: None,
-            logged: Kinds::logged(kill),
+            logged: Account::logged(kill),
             before: vec![Before::default(); windows.before(kill.boot_ns).len()],
         }
     }
 
-    fn note(&mut self, kill: &OomRow, windows: &Windows, at: BootNs, kinds: Kinds) {
+    fn note(&mut self, kill: &OomRow, windows: &Windows, at: BootNs, kinds: Account) {
         let kill = kill.boot_ns;
         // A kill frees memory, so what comes after it tells nothing of what was before.
         if at <= kill {
@@ -339,10 +317,10 @@ impl Around {
 
     /// The amounts at the kill, and by how much they were read earlier: the kernel's log
     /// tells those of the instant.
-    pub(super) fn at_kill(&self, kill: BootNs) -> Option<(Kinds, DurationNs)> {
-        match (self.logged.anon, self.read) {
+    pub(super) fn at_kill(&self, kill: BootNs) -> Option<(Account, DurationNs)> {
+        match (self.logged.get(HeldKind::Anonymous), self.read) {
             (Some(_), read) => {
-                let read = read.map_or_else(Kinds::default, |(_, kinds)| kinds);
+                let read = read.map_or_else(Account::default, |(_, kinds)| kinds);
                 Some((self.logged.or(read), DurationNs(0)))
             }
             (None, Some((at, kinds))) => Some((kinds, kill - at)),
@@ -351,7 +329,7 @@ impl Around {
     }
 
     /// The amounts at the start of a window, as far as they were read by then.
-    pub(super) fn before(&self, window: usize) -> Option<Kinds> {
+    pub(super) fn before(&self, window: usize) -> Option<Account> {
         self.before.get(window)?.until.map(|(_, kinds)| kinds)
     }
 
@@ -359,20 +337,22 @@ impl Around {
     /// a group that `is_new` had no recorded process.
     pub(super) fn lines(
         &self,
-        at_kill: &Kinds,
+        at_kill: &Account,
         window: Option<usize>,
         is_new: bool,
     ) -> Vec<KindLine> {
         let before = window.and_then(|window| self.before.get(window));
         let (before, is_partial) = before.copied().unwrap_or_default().base(is_new);
         let is_kernel_alike = at_kill.kernel_without == before.kernel_without;
-        let whole = at_kill.in_use.or(at_kill.anon).unwrap_or(Bytes(0));
+        let whole = at_kill.in_use.or(at_kill.get(HeldKind::Anonymous));
+        let whole = whole.unwrap_or_default();
         let small = Bytes(whole.0 / SMALL_PART);
-        let kinds = at_kill.each().into_iter().zip(before.each());
+        let kinds = HeldKind::ALL.iter();
         kinds
-            .filter_map(|((kind, now), (_, before))| {
-                let bytes = now?;
-                let before = before.filter(|_| kind != HeldKind::Kernel || is_kernel_alike);
+            .filter_map(|&kind| {
+                let bytes = at_kill.get(kind)?;
+                let is_alike = kind != HeldKind::Kernel || is_kernel_alike;
+                let before = before.get(kind).filter(|_| is_alike);
                 let grown_bytes = before.map(|before| bytes - before);
                 // What is left of a fall tells nothing of what came before it.
                 let grown_bytes = grown_bytes.filter(|grown| !is_partial || grown.0 > 0);
@@ -405,14 +385,10 @@ impl Around {
 }
 
 /// What the kernel could have taken back without swapping, by its own account.
-pub(super) fn reclaimable(kinds: &Kinds) -> Option<Bytes> {
-    Some(kinds.cache? + kinds.slab_reclaimable.unwrap_or(Bytes(0)))
+pub(super) fn reclaimable(kinds: &Account) -> Option<Bytes> {
+    Some(kinds.get(HeldKind::PageCache)? + kinds.slab_reclaimable.unwrap_or_default())
 }
 
 fn less(all: Option<Bytes>, part: Option<Bytes>) -> Option<Bytes> {
     Some(all? - part?)
-}
-
-fn sum(parts: &[Option<Bytes>]) -> Bytes {
-    parts.iter().copied().flatten().sum()
 }

@@ -4,9 +4,7 @@ mod odd;
 mod parts;
 
 use crate::analyze::golden::Script;
-use crate::analyze::{
-    Amounts, AnalyzeError, Options, PhaseEnd, PhaseLine, Phases, Stretch, analyze,
-};
+use crate::analyze::{AnalyzeError, Options, PhaseEnd, PhaseLine, Phases, Stretch, analyze};
 use crate::model::Bytes;
 use crate::model::tables::MarkKind::{self, Begin, End, Instant, Peak};
 use proptest::prelude::*;
@@ -42,11 +40,11 @@ fn a_phase_knows_what_the_tree_and_its_own_process_gained_and_their_peak() {
     };
     let own = load.own.expect("its own memory");
     assert_eq!(mib(own.rss_delta()), Some(220.0));
-    assert_eq!(mib(own.delta(Amounts::anon)), Some(200.0));
-    assert_eq!(mib(own.delta(Amounts::file)), Some(20.0));
+    assert_eq!(mib(own.delta().anon()), Some(200.0));
+    assert_eq!(mib(own.delta().file()), Some(20.0));
     assert_eq!(peak_mib(&own), Some(710.0));
     assert_eq!(mib(load.tree.rss_delta()), Some(284.0));
-    assert_eq!(mib(load.tree.delta(Amounts::shmem)), Some(64.0));
+    assert_eq!(mib(load.tree.delta().shmem()), Some(64.0));
     assert_eq!(peak_mib(&load.tree), Some(764.0));
     assert_eq!(mib(load.since_baseline), Some(284.0));
     assert_eq!(mib(phases.baseline.rss()), Some(164.0));
@@ -279,11 +277,7 @@ fn what_a_program_measured_of_itself_counts_where_the_rows_are_older() {
         Some(10.0),
         "it gave 390 MiB back at its end"
     );
-    assert_eq!(
-        own.delta(Amounts::anon),
-        None,
-        "of which kinds is not known"
-    );
+    assert_eq!(own.delta().anon(), None, "of which kinds is not known");
     assert_eq!(peak_mib(&own), Some(600.0));
     assert_eq!(mib(free.exact_peak), Some(600.0));
     assert_eq!(mib(free.tree.rss_delta()), Some(10.0));
@@ -324,13 +318,10 @@ fn what_a_program_measured_counts_by_role_and_by_process_and_in_the_peak_of_the_
     let load = &focus.phases[0];
     assert_eq!(mib(load.own.and_then(|own| own.rss_delta())), Some(101.0));
     assert_eq!(
-        mib(load.own.and_then(|own| own.delta(Amounts::anon))),
+        mib(load.own.and_then(|own| own.delta().anon())),
         Some(101.0)
     );
-    assert_eq!(
-        mib(load.own.and_then(|own| own.delta(Amounts::file))),
-        Some(0.0)
-    );
+    assert_eq!(mib(load.own.and_then(|own| own.delta().file())), Some(0.0));
     assert_eq!(mib(load.tree.rss_delta()), Some(131.0));
     assert_eq!(
         load.tree.peak.map(|(bytes, _)| bytes),
@@ -358,7 +349,7 @@ fn what_a_program_measured_counts_by_role_and_by_process_and_in_the_peak_of_the_
         .find(|role| mib(role.stretch.begin.rss()) == Some(111.0));
     let main = main.expect("the role of the process that marked it");
     assert_eq!(mib(main.stretch.rss_delta()), Some(101.0));
-    assert_eq!(mib(main.stretch.delta(Amounts::anon)), Some(101.0));
+    assert_eq!(mib(main.stretch.delta().anon()), Some(101.0));
 }
 
 #[test]

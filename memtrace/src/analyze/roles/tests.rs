@@ -5,7 +5,7 @@ use crate::analyze::golden::{Script, boot, mem_row, upid};
 use crate::analyze::peak::Bound;
 use crate::analyze::{Analysis, Basis, Verdict};
 use crate::model::tables::{TitleRow, TitleSource};
-use crate::model::{Record, Tgid, WallNs};
+use crate::model::{Kind, Record, Tgid, WallNs};
 
 fn role<'a>(analysis: &'a Analysis, name: &str) -> Option<&'a RoleFinding> {
     analysis.roles.iter().find(|role| &*role.name == name)
@@ -143,7 +143,7 @@ fn a_kind_that_was_never_known_stays_unknown_after_the_end() {
     assert_eq!(peak(&analysis, "b"), Some(64));
     assert_eq!(*ended.kind(Kind::Anon), KindFigures::default());
     let at_peak = ended.at_peak.expect("a peak");
-    assert_eq!(at_peak.totals.anon.bytes(), None);
+    assert_eq!(at_peak.totals[Kind::Anon].bytes(), None);
     assert_eq!(at_peak.host_bytes(), None);
 }
 

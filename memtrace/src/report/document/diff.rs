@@ -2,9 +2,9 @@
 
 use super::phases::per_step;
 use super::{Document, Section};
-use crate::analyze::{Analysis, Change, Comparison, Excess, Kind, KindChange, Loss, StageChange};
-use crate::model::Bytes;
+use crate::analyze::{Analysis, Change, Comparison, Excess, KindChange, Loss, StageChange};
 use crate::model::tables::Severity;
+use crate::model::{Bytes, Kind, Label};
 use crate::report::table::{Cell, Table, TableOf};
 use crate::report::visible::visible;
 use crate::report::words::{bytes, bytes_or_unknown, change, percent};
@@ -306,7 +306,7 @@ fn kinds(told: &DiffReport<'_>, top: usize) -> Option<Section> {
         .diff
         .roles
         .iter()
-        .flat_map(|role| Kind::ALL.map(|kind| (role, kind)))
+        .flat_map(|role| Kind::ALL.iter().map(move |kind| (role, *kind)))
         .filter(|(role, kind)| {
             let figures = role.kind(*kind);
             *kind != Kind::Rss && (has_changed(&figures.peak) || has_changed(&figures.mean))
@@ -327,7 +327,7 @@ fn kinds(told: &DiffReport<'_>, top: usize) -> Option<Section> {
 /// Every figure of all processes and of each role, for programs.
 pub(in crate::report) fn figures(told: &DiffReport<'_>, top: usize) -> Table {
     let gpu = told.has_gpu().then_some(None);
-    let kinds = || Kind::ALL.map(Some).into_iter().chain(gpu);
+    let kinds = || Kind::ALL.iter().copied().map(Some).chain(gpu);
     let roles = once(&told.diff.whole).chain(told.diff.roles.iter().take(top));
     table(roles.flat_map(|role| kinds().map(move |kind| (role, kind))))
 }

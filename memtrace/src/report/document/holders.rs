@@ -2,10 +2,9 @@
 
 use super::{Block, Section, Tone, bundle, gpus, peak_time, pid};
 use crate::analyze::{
-    Analysis, CgroupUse, Composition, Gpus, Held, HolderGroup, SeriesPoint, Sum, Totals,
-    TreeFinding, together,
+    Analysis, CgroupUse, Composition, Gpus, Held, HolderGroup, SeriesPoint, TreeFinding, together,
 };
-use crate::model::{Bytes, DurationNs, Target};
+use crate::model::{Bytes, DurationNs, Kind, Target};
 use crate::report::table::{Cell, TableOf};
 use crate::report::words;
 use crate::report::words::{bytes, bytes_or_unknown};
@@ -58,7 +57,10 @@ pub(super) fn peak_in_short(analysis: &Analysis) -> Section {
 fn peak_in_words(analysis: &Analysis, peak: &Composition) -> String {
     match &analysis.held_peak {
         Some(held) => held_in_words(held),
-        None => format!("{} of RSS", bytes_or_unknown(peak.totals.rss.bytes())),
+        None => format!(
+            "{} of RSS",
+            bytes_or_unknown(peak.totals[Kind::Rss].bytes())
+        ),
     }
 }
 
@@ -106,7 +108,7 @@ pub(super) fn at(analysis: &Analysis, at: &Composition, top: usize) -> Section {
     let peak = analysis.peak.as_ref().and_then(Composition::bytes);
     let figure = match &at.held {
         Some(held) => held_in_words(&held.all()),
-        None => format!("{} of RSS", bytes_or_unknown(at.totals.rss.bytes())),
+        None => format!("{} of RSS", bytes_or_unknown(at.totals[Kind::Rss].bytes())),
     };
     let mut section = Section::new(format!(
         "At {}: {figure}, {} of the peak",
@@ -130,28 +132,30 @@ fn table(section: &mut Section, analysis: &Analysis, state: &Composition, top: u
     let groups = state.groups(&analysis.processes);
     // A line for all others would say less of a single one.
     let top = top + usize::from(groups.len() == top + 1);
-    let has_swap = state.totals.swap.bytes().is_some_and(|swap| swap.0 > 0);
+    let has_swap = state.totals[Kind::Swap]
+        .bytes()
+        .is_some_and(|swap| swap.0 > 0);
     let mut holders = state.holders.iter();
     let has_gpu = analysis.gpus.as_ref().is_some_and(Gpus::has_recorded)
         && holders.any(|held| state.gpu_held_by(held.process).is_some());
-    let whole = state.totals.rss.bytes();
+    let whole = state.totals[Kind::Rss].bytes();
     let rest = groups.get(top..).unwrap_or_default();
     let lines = groups.iter().take(top).map(std::slice::from_ref);
     let lines = lines.chain((!rest.is_empty()).then_some(rest));
-    let held = |groups: &[HolderGroup], of: fn(&Totals) -> &Sum| {
-        together(groups.iter().map(|group| of(&group.totals).bytes()))
+    let held = |groups: &[HolderGroup], kind: Kind| {
+        together(groups.iter().map(|group| group.totals[kind].bytes()))
     };
     section.table(
         TableOf::of(lines)
             .who(|groups| who_held(analysis, groups))
-            .figures("rss_bytes", 0, |groups| held(groups, |all| &all.rss))
+            .figures("rss_bytes", 0, |groups| held(groups, Kind::Rss))
             .figures("share", 0, |groups| {
-                Cell::Share(held(groups, |all| &all.rss), whole)
+                Cell::Share(held(groups, Kind::Rss), whole)
             })
-            .held("anon_bytes", 1, |groups| held(groups, |all| &all.anon))
-            .held("file_bytes", 3, |groups| held(groups, |all| &all.file))
-            .held("shmem_bytes", 2, |groups| held(groups, |all| &all.shmem))
-            .held("swap_bytes", 1, |groups| held(groups, |all| &all.swap))
+            .held("anon_bytes", 1, |groups| held(groups, Kind::Anon))
+            .held("file_bytes", 3, |groups| held(groups, Kind::File))
+            .held("shmem_bytes", 2, |groups| held(groups, Kind::Shmem))
+            .held("swap_bytes", 1, |groups| held(groups, Kind::Swap))
             .only_if(has_swap)
             .held("gpu_bytes", 0, |groups| {
                 let members = groups.iter().flat_map(|group| &group.members);
@@ -179,7 +183,7 @@ fn who_held(analysis: &Analysis, groups: &[HolderGroup]) -> [Cell; 2] {
 fn notes(section: &mut Section, analysis: &Analysis, state: &Composition) {
     let interval = analysis.info.interval_ns;
     let totals = &state.totals;
-    let unknown = totals.rss.unknown_count();
+    let unknown = totals[Kind::Rss].unknown_count();
     if unknown > 0 {
         section.alert(format!(
             "Of {} the memory could not be read; it is not in the sum.",
@@ -223,7 +227,7 @@ fn what_it_is(analysis: &Analysis, state: &Composition) -> String {
             None => {}
         }
     }
-    let sum = bytes_or_unknown(state.totals.rss.bytes());
+    let sum = bytes_or_unknown(state.totals[Kind::Rss].bytes());
     line.push_str(&format!(
         " The sum of RSS, which psutil would say, is {sum}: pages that processes share count in \
          each."
@@ -233,7 +237,7 @@ fn what_it_is(analysis: &Analysis, state: &Composition) -> String {
         .as_ref()
         .is_some_and(|peak| peak.boot_ns == state.boot_ns);
     if let Some((highest, at)) = analysis.rss_peak.filter(|_| is_peak)
-        && Some(bytes(highest)) != state.totals.rss.bytes().map(bytes)
+        && Some(bytes(highest)) != state.totals[Kind::Rss].bytes().map(bytes)
     {
         let when = words::offset(&analysis.clock, at);
         line.push_str(&format!(" It was highest at {when}: {}.", bytes(highest)));
@@ -332,7 +336,7 @@ pub(super) fn main_and_descendants(analysis: &Analysis, top: usize) -> Option<Se
     let whole = analysis
         .peak
         .as_ref()
-        .and_then(|peak| peak.totals.rss.bytes());
+        .and_then(|peak| peak.totals[Kind::Rss].bytes());
     let mut section = Section::new(match analysis.trees.as_slice() {
         [tree] => format!(
             "Of the sum of RSS at the peak, the main process held {}, its descendants {}",

@@ -7,9 +7,9 @@ mod one;
 use super::gpus::short;
 use super::{Section, at, pids};
 use crate::analyze::{
-    Amounts, Analysis, Level, Phase, PhaseEnd, PhaseForm, PhaseLine, Repeated, Slope, Uncertain,
+    Analysis, Level, Phase, PhaseEnd, PhaseForm, PhaseLine, Repeated, Slope, Uncertain,
 };
-use crate::model::{BootNs, Bytes, DurationNs};
+use crate::model::{BootNs, Bytes, DurationNs, Kind};
 use crate::report::Style;
 use crate::report::table::{Cell, TableOf};
 use crate::report::words::{self, change};
@@ -130,7 +130,7 @@ fn heaviest(lines: &[PhaseLine], top: usize) -> Vec<&PhaseLine> {
 
 fn table(section: &mut Section, analysis: &Analysis, phases: &[&Phase], has_attributes: bool) {
     let begin = |phase: &Phase| phase.begin_boot_ns.unwrap_or(phase.end_boot_ns);
-    let own = |phase: &Phase, kind| Some(gained(phase, phase.own?.delta(kind)));
+    let own = |phase: &Phase, kind| Some(gained(phase, phase.own?.delta().get(kind)));
     let level = |phase: &Phase, level: Option<Level>| Some(gained(phase, level?.delta()));
     section.table(
         TableOf::of(phases)
@@ -143,7 +143,7 @@ fn table(section: &mut Section, analysis: &Analysis, phases: &[&Phase], has_attr
                 about(phase, phase.tree_uncertain, tree)
             })
             .figures("own_bytes", 0, |phase| {
-                let own = own(phase, Amounts::rss);
+                let own = own(phase, Kind::Rss);
                 own.map(|own| about(phase, phase.own_uncertain, own))
             })
             .change("so_far_bytes", 1, |phase| phase.since_baseline)
@@ -155,9 +155,9 @@ fn table(section: &mut Section, analysis: &Analysis, phases: &[&Phase], has_attr
             .figures("own_peak_bytes", 3, |phase| {
                 phase.own.map(|own| Cell::Bytes(highest(own.peak)))
             })
-            .figures("own_anon_bytes", 5, |phase| own(phase, Amounts::anon))
-            .figures("own_file_bytes", 7, |phase| own(phase, Amounts::file))
-            .figures("own_shmem_bytes", 6, |phase| own(phase, Amounts::shmem))
+            .figures("own_anon_bytes", 5, |phase| own(phase, Kind::Anon))
+            .figures("own_file_bytes", 7, |phase| own(phase, Kind::File))
+            .figures("own_shmem_bytes", 6, |phase| own(phase, Kind::Shmem))
             .figures("at_begin_bytes", 9, |phase| phase.tree.begin.rss())
             .figures("at_end_bytes", 9, |phase| phase.tree.end.rss())
             .words("most_of_it", 8, |phase| most_of_it(phase))

@@ -1,8 +1,8 @@
 //! The processes by role.
 
 use super::{Section, at_if_any};
-use crate::analyze::{Analysis, Basis, Kind, RoleAtPeak, RoleFinding, RoleShares};
-use crate::model::{BootNs, Bytes, MAIN};
+use crate::analyze::{Analysis, Basis, RoleAtPeak, RoleFinding, RoleShares};
+use crate::model::{BootNs, Bytes, Kind, MAIN};
 use crate::report::table::{Cell, TableOf};
 use crate::report::words;
 use crate::report::words::bytes_or_unknown;
@@ -27,14 +27,14 @@ pub(super) fn by_role(analysis: &Analysis, top: usize) -> Option<Section> {
             .only_if(told.has_shares)
             .held("anon_bytes", 2, |role| match shares(role) {
                 Some(shares) => shares.anon_bytes,
-                None => at_peak(role).totals.anon.bytes(),
+                None => at_peak(role).totals[Kind::Anon].bytes(),
             })
             .held("shmem_bytes", 3, |role| match shares(role) {
                 Some(shares) => shares.shmem_bytes,
-                None => at_peak(role).totals.shmem.bytes(),
+                None => at_peak(role).totals[Kind::Shmem].bytes(),
             })
             .held(("rss_bytes", "RSS SUM"), 0, |role| {
-                at_peak(role).totals.rss.bytes()
+                at_peak(role).totals[Kind::Rss].bytes()
             })
             .figures("own_peak_bytes", 0, |role| {
                 peak(role).map(|(bytes, _)| bytes)

@@ -2,7 +2,7 @@
 
 use super::{Section, common_ending, name, peak, pids};
 use crate::analyze::{Analysis, TreeLine};
-use crate::model::Bytes;
+use crate::model::{Bytes, Kind};
 use crate::report::table::{Cell, TableOf};
 use crate::report::words;
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use std::slice;
 /// The tree view, the heaviest branch first; `None` when there are no processes.
 pub(super) fn tree(analysis: &Analysis) -> Option<Section> {
     let all = analysis.peak.as_ref();
-    let whole = all.and_then(|peak| peak.totals.rss.bytes());
+    let whole = all.and_then(|peak| peak.totals[Kind::Rss].bytes());
     let lines = analysis.family.lines(&analysis.processes, whole);
     if lines.is_empty() {
         return None;

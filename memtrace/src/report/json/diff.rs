@@ -1,11 +1,10 @@
 //! The shape of a comparison in JSON.
 
 use super::view::Slope;
-use crate::analyze::{Analysis, Change, Comparison, Ending, Kind, StageChange};
-use crate::model::{Bytes, DurationNs};
+use crate::analyze::{Analysis, Change, Comparison, Ending, StageChange};
+use crate::model::{Bytes, DurationNs, PerKind};
 use crate::report::DiffReport;
 use serde::Serialize;
-use std::collections::BTreeMap;
 
 const FORMAT: &str = "memtrace-diff";
 const VERSION: u32 = 1;
@@ -72,7 +71,7 @@ struct Compared<'a> {
     name: &'a str,
     process_count_before: Option<usize>,
     process_count_after: Option<usize>,
-    kinds: BTreeMap<&'static str, Figures>,
+    kinds: PerKind<Figures>,
     gpu_peak: Figure,
 }
 
@@ -154,20 +153,19 @@ impl<'a> Recording<'a> {
 
 impl<'a> Compared<'a> {
     fn of(role: &'a Comparison) -> Self {
-        let figures = |kind: Kind| {
+        let figures = |kind| {
             let change = role.kind(kind);
-            let figures = Figures {
+            Figures {
                 peak: Figure::of(&change.peak),
                 mean: Figure::of(&change.mean),
                 bytes_per_hour: Figure::of(&change.slope),
-            };
-            (kind.as_str(), figures)
+            }
         };
         Self {
             name: &role.name,
             process_count_before: role.process_counts.0,
             process_count_after: role.process_counts.1,
-            kinds: Kind::ALL.into_iter().map(figures).collect(),
+            kinds: PerKind::of(figures),
             gpu_peak: Figure::of(&role.gpu_peak),
         }
     }

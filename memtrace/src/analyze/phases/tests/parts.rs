@@ -2,7 +2,7 @@
 
 use super::mib;
 use crate::analyze::golden::{RUNS, Script, boot};
-use crate::analyze::{Amounts, Analysis, Options, Phase, PhaseLine, PhasePart, Phases, analyze};
+use crate::analyze::{Analysis, Options, Phase, PhaseLine, PhasePart, Phases, analyze};
 use crate::model::tables::MarkKind::{Begin, End};
 use crate::model::tables::{GpuDeviceRow, GpuSource, TitleRow, TitleSource};
 use crate::model::{Bytes, Record, Tgid, WallNs};
@@ -27,7 +27,7 @@ fn roles(phase: &Phase) -> Vec<Told<'_>> {
     let roles = phase.roles.iter().map(|role| {
         let stretch = &role.stretch;
         let peak = stretch.peak.map(|(bytes, _)| bytes);
-        let (rss, anon) = (stretch.rss_delta(), stretch.delta(Amounts::anon));
+        let (rss, anon) = (stretch.rss_delta(), stretch.delta().anon());
         (&*role.name, mib(rss), mib(anon), mib(peak))
     });
     roles.collect()

@@ -3,7 +3,7 @@
 
 use super::super::{Section, who};
 use super::{device_name, doubt, explain, highest, per_step, repeat_table, stage_table, table};
-use crate::analyze::{Amounts, Analysis, GpuChange, Phase, PhaseFocus, PhasePart, Slope, Stretch};
+use crate::analyze::{Analysis, GpuChange, Phase, PhaseFocus, PhasePart, Slope, Stretch};
 use crate::model::Bytes;
 use crate::report::table::{Cell, TableOf};
 use crate::report::words;
@@ -114,11 +114,9 @@ fn host<R>(table: TableOf<R>, [begin, kinds]: [u8; 2], get: impl Fn(&R) -> Stret
         .held("begin_bytes", begin, |row| get(row).begin.rss())
         .held("end_bytes", 1, |row| get(row).end.rss())
         .change("change_bytes", 0, |row| get(row).rss_delta())
-        .change("anon_bytes", kinds, |row| get(row).delta(Amounts::anon))
-        .change("file_bytes", kinds + 2, |row| get(row).delta(Amounts::file))
-        .change("shmem_bytes", kinds + 1, |row| {
-            get(row).delta(Amounts::shmem)
-        })
+        .change("anon_bytes", kinds, |row| get(row).delta().anon())
+        .change("file_bytes", kinds + 2, |row| get(row).delta().file())
+        .change("shmem_bytes", kinds + 1, |row| get(row).delta().shmem())
 }
 
 /// What they held on GPUs at the end, and the change until then.

@@ -3,7 +3,7 @@
 use super::balance::Balance;
 use super::gpus::Gpu;
 use crate::analyze::{self, Amounts, Analysis, RunClock, Sum, Verdict};
-use crate::model::{BootNs, Bytes, DurationNs, Label, Tgid, Upid};
+use crate::model::{BootNs, Bytes, DurationNs, Kind, Label, Tgid, Upid};
 use crate::report::words;
 use serde::Serialize;
 
@@ -21,28 +21,6 @@ impl Instant {
             time: clock.to_wall(boot_ns).and_then(words::rfc3339),
             boot_ns,
             offset_ns: clock.offset(boot_ns),
-        }
-    }
-}
-
-/// Memory by kind.
-#[derive(Serialize)]
-pub(super) struct Kinds {
-    rss_bytes: Option<Bytes>,
-    anon_bytes: Option<Bytes>,
-    file_bytes: Option<Bytes>,
-    shmem_bytes: Option<Bytes>,
-    swap_bytes: Option<Bytes>,
-}
-
-impl Kinds {
-    pub(super) fn of(amounts: &Amounts) -> Self {
-        Self {
-            rss_bytes: amounts.rss(),
-            anon_bytes: amounts.anon(),
-            file_bytes: amounts.file(),
-            shmem_bytes: amounts.shmem(),
-            swap_bytes: amounts.swap(),
         }
     }
 }
@@ -132,7 +110,7 @@ struct Holder<'a> {
     upid: Upid,
     name: &'a str,
     #[serde(flatten)]
-    kinds: Kinds,
+    amounts: Amounts,
 }
 
 #[derive(Serialize)]
@@ -170,7 +148,7 @@ impl<'a> Composition<'a> {
         let files = state.mapped_files();
         Self {
             at: Instant::of(&analysis.clock, state.boot_ns),
-            is_lower_bound: analysis.is_polled() || totals.rss.unknown_count() > 0,
+            is_lower_bound: analysis.is_polled() || totals[Kind::Rss].unknown_count() > 0,
             held_bytes: held.map(|held| held.bytes),
             held_at_least_bytes: held.map(|held| held.at_least),
             held_at_most_bytes: held.map(|held| held.at_most),
@@ -178,12 +156,12 @@ impl<'a> Composition<'a> {
             held_shared_bytes: state.held.map(|held| held.shared.bytes),
             mapped_files_at_least_bytes: files.map(|(least, _)| least),
             mapped_files_at_most_bytes: files.map(|(_, most)| most),
-            sum_of_rss_bytes: sum(&totals.rss),
-            sum_of_anon_bytes: sum(&totals.anon),
-            sum_of_file_bytes: sum(&totals.file),
-            sum_of_shmem_bytes: sum(&totals.shmem),
-            sum_of_swap_bytes: sum(&totals.swap),
-            unknown_process_count: totals.rss.unknown_count(),
+            sum_of_rss_bytes: sum(&totals[Kind::Rss]),
+            sum_of_anon_bytes: sum(&totals[Kind::Anon]),
+            sum_of_file_bytes: sum(&totals[Kind::File]),
+            sum_of_shmem_bytes: sum(&totals[Kind::Shmem]),
+            sum_of_swap_bytes: sum(&totals[Kind::Swap]),
+            unknown_process_count: totals[Kind::Rss].unknown_count(),
             holder_count: state.holders.len(),
             holders: listed.map(|holder| Holder::of(analysis, holder)).collect(),
             cgroups: state.cgroups.iter().map(Cgroup::of).collect(),
@@ -209,7 +187,7 @@ impl<'a> Holder<'a> {
             pid: process.tgid,
             upid: process.upid,
             name: &process.name,
-            kinds: Kinds::of(&holder.amounts),
+            amounts: holder.amounts,
         }
     }
 }

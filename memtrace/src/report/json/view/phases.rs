@@ -2,7 +2,7 @@
 
 mod steps;
 
-use super::parts::{Instant, Kinds};
+use super::parts::Instant;
 use crate::analyze::{self, Amounts, Analysis, PhaseEnd, PhaseForm, PhaseLine};
 use crate::model::{BootNs, Bytes, DurationNs, Tgid, Upid};
 use serde::Serialize;
@@ -14,7 +14,7 @@ use steps::{Spread, Steps};
 #[derive(Serialize)]
 pub(super) struct Phases<'a> {
     baseline_at: Instant,
-    baseline: Kinds,
+    baseline: Amounts,
     is_lower_bound: bool,
     peak_is_lower_bound: bool,
     has_too_many_for_roles: bool,
@@ -85,9 +85,9 @@ struct Phase<'a> {
 
 #[derive(Serialize)]
 struct Stretch {
-    begin: Kinds,
-    end: Kinds,
-    delta: Delta,
+    begin: Amounts,
+    end: Amounts,
+    delta: Amounts,
     peak_rss_bytes: Option<Bytes>,
     peak_at: Option<Instant>,
 }
@@ -131,15 +131,6 @@ struct Device<'a> {
     device: &'a str,
     #[serde(flatten)]
     level: Level,
-}
-
-#[derive(Serialize)]
-struct Delta {
-    rss_bytes: Option<Bytes>,
-    anon_bytes: Option<Bytes>,
-    file_bytes: Option<Bytes>,
-    shmem_bytes: Option<Bytes>,
-    swap_bytes: Option<Bytes>,
 }
 
 #[derive(Serialize)]
@@ -195,8 +186,8 @@ struct HolderChange<'a> {
     pid: Option<Tgid>,
     upid: Upid,
     name: &'a str,
-    begin: Kinds,
-    end: Kinds,
+    begin: Amounts,
+    end: Amounts,
     rss_delta_bytes: Option<Bytes>,
     #[serde(flatten)]
     gpu: OnGpus,
@@ -209,7 +200,7 @@ impl<'a> Phases<'a> {
         let lines = phases.lines.iter().take(top.unwrap_or(usize::MAX));
         Some(Self {
             baseline_at: Instant::of(&analysis.clock, phases.baseline_boot_ns),
-            baseline: Kinds::of(&phases.baseline),
+            baseline: phases.baseline,
             is_lower_bound: phases.is_lower_bound,
             peak_is_lower_bound: analysis.is_polled(),
             has_too_many_for_roles: phases.has_too_many_for_roles,
@@ -324,15 +315,9 @@ impl Stretch {
     fn of(analysis: &Analysis, stretch: &analyze::Stretch) -> Self {
         let (peak_rss_bytes, peak_at) = peak(analysis, stretch.peak);
         Self {
-            begin: Kinds::of(&stretch.begin),
-            end: Kinds::of(&stretch.end),
-            delta: Delta {
-                rss_bytes: stretch.rss_delta(),
-                anon_bytes: stretch.delta(Amounts::anon),
-                file_bytes: stretch.delta(Amounts::file),
-                shmem_bytes: stretch.delta(Amounts::shmem),
-                swap_bytes: stretch.delta(Amounts::swap),
-            },
+            begin: stretch.begin,
+            end: stretch.end,
+            delta: stretch.delta(),
             peak_rss_bytes,
             peak_at,
         }
@@ -385,8 +370,8 @@ impl<'a> HolderChange<'a> {
             pid: process.tgid,
             upid: process.upid,
             name: &process.name,
-            begin: Kinds::of(&change.before),
-            end: Kinds::of(&change.after),
+            begin: change.before,
+            end: change.after,
             rss_delta_bytes: change.rss_delta(),
             gpu: OnGpus::of(change.gpu),
         }

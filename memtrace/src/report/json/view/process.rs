@@ -1,7 +1,7 @@
 //! A process in the JSON report.
 
-use super::parts::{Growth, Instant, Kinds};
-use crate::analyze::{Analysis, Ending};
+use super::parts::{Growth, Instant};
+use crate::analyze::{Amounts, Analysis, Ending};
 use crate::model::{BootNs, Bytes, Tgid, Upid};
 use serde::Serialize;
 
@@ -43,7 +43,7 @@ struct Peak {
     error_bytes: Option<Bytes>,
     source: Option<&'static str>,
     at: Option<Instant>,
-    series: Kinds,
+    series: Amounts,
 }
 
 impl<'a> Process<'a> {
@@ -84,7 +84,7 @@ impl<'a> Process<'a> {
                 error_bytes: peak.bound.error(),
                 source: peak.origin.map(|origin| origin.as_str()),
                 at: peak.boot_ns.map(instant),
-                series: Kinds::of(&peak.amounts),
+                series: peak.amounts,
             },
             inherited_rss_bytes: process.inherited_rss_bytes,
             kernel_maxrss_bytes: process.kernel_maxrss_bytes,

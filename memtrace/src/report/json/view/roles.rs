@@ -1,10 +1,9 @@
 //! The processes by role in the JSON report.
 
 use super::parts::{Growth, Instant};
-use crate::analyze::{self, Analysis, Kind, KindFigures, RoleFinding, RoleOnGpus};
-use crate::model::{Bytes, Upid};
+use crate::analyze::{self, Analysis, KindFigures, RoleFinding, RoleOnGpus};
+use crate::model::{Bytes, Kind, PerKind, Upid};
 use serde::Serialize;
-use std::collections::BTreeMap;
 
 #[derive(Serialize)]
 pub(super) struct RoleGroup<'a> {
@@ -14,7 +13,7 @@ pub(super) struct RoleGroup<'a> {
     process_count: usize,
     upids: Vec<Upid>,
     at_peak: Option<AtPeak>,
-    kinds: BTreeMap<&'static str, Figures>,
+    kinds: PerKind<Figures>,
     gpu: Option<OnGpus>,
 }
 
@@ -56,7 +55,6 @@ impl<'a> RoleGroup<'a> {
     fn of(analysis: &'a Analysis, finding: &'a RoleFinding) -> Self {
         let role = finding.role.as_ref();
         let members = finding.members.iter();
-        let figures = |kind: Kind| (kind.as_str(), Figures::of(analysis, finding.kind(kind)));
         Self {
             name: &finding.name,
             framework: role.and_then(|role| role.framework.as_deref()),
@@ -66,7 +64,7 @@ impl<'a> RoleGroup<'a> {
                 .map(|&member| analysis.processes[member].upid)
                 .collect(),
             at_peak: finding.at_peak.as_ref().map(AtPeak::of),
-            kinds: Kind::ALL.into_iter().map(figures).collect(),
+            kinds: PerKind::of(|kind| Figures::of(analysis, finding.kind(kind))),
             gpu: finding.gpu.map(|gpu| OnGpus::of(analysis, gpu)),
         }
     }
@@ -89,10 +87,10 @@ impl AtPeak {
         let totals = &at_peak.totals;
         Self {
             process_count: at_peak.process_count,
-            sum_of_rss_bytes: totals.rss.bytes(),
-            sum_of_anon_bytes: totals.anon.bytes(),
-            sum_of_file_bytes: totals.file.bytes(),
-            sum_of_shmem_bytes: totals.shmem.bytes(),
+            sum_of_rss_bytes: totals[Kind::Rss].bytes(),
+            sum_of_anon_bytes: totals[Kind::Anon].bytes(),
+            sum_of_file_bytes: totals[Kind::File].bytes(),
+            sum_of_shmem_bytes: totals[Kind::Shmem].bytes(),
             host_bytes: at_peak.host_bytes(),
             own_anon_bytes: at_peak.shares.and_then(|shares| shares.anon_bytes),
             own_shmem_bytes: at_peak.shares.and_then(|shares| shares.shmem_bytes),

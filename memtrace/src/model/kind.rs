@@ -1,0 +1,83 @@
+//! The kinds of a process's memory: the one list of them.
+
+use super::label::{Label, labels};
+use super::{Bytes, MemRow};
+use serde::{Serialize, Serializer};
+use std::ops::{Index, IndexMut};
+
+/// Declares the kinds: for each its column of `mem`, its word, and its title in a table.
+macro_rules! kinds {
+    ($($(#[doc = $doc:literal])+ $kind:ident in $column:ident = $word:literal | $title:literal,)+) => {
+        labels! {
+            /// A kind of memory as the kernel counts it for each process.
+            pub enum Kind { $($(#[doc = $doc])+ $kind = $word | $title,)+ }
+        }
+
+        impl Kind {
+            /// What a row of `mem` says of it.
+            pub fn of(self, row: &MemRow) -> Option<Bytes> {
+                match self { $(Self::$kind => row.$column,)+ }
+            }
+
+            /// Its column of `mem`.
+            pub fn column(self) -> &'static str {
+                match self { $(Self::$kind => stringify!($column),)+ }
+            }
+
+            /// Its key among amounts by kind.
+            pub fn key(self) -> &'static str {
+                match self { $(Self::$kind => concat!($word, "_bytes"),)+ }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// Resident memory in all.
+    Rss in rss_bytes = "rss" | "RSS",
+    /// Resident anonymous memory.
+    Anon in rss_anon_bytes = "anon" | "ANON",
+    /// Resident pages of mapped files.
+    File in rss_file_bytes = "file" | "FILE",
+    /// Resident shared memory.
+    Shmem in rss_shmem_bytes = "shmem" | "SHMEM",
+    /// Memory swapped out.
+    Swap in swap_bytes = "swap" | "SWAP",
+}
+
+/// A value for each kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PerKind<T>([T; Kind::ALL.len()]);
+
+impl<T> PerKind<T> {
+    /// The values that a function gives.
+    pub fn of(value: impl Fn(Kind) -> T) -> Self {
+        Self(std::array::from_fn(|place| value(Kind::ALL[place])))
+    }
+}
+
+impl<T: Copy> PerKind<T> {
+    /// The same value for all kinds.
+    pub const fn all(value: T) -> Self {
+        Self([value; Kind::ALL.len()])
+    }
+}
+
+impl<T> Index<Kind> for PerKind<T> {
+    type Output = T;
+    fn index(&self, kind: Kind) -> &T {
+        &self.0[kind as usize]
+    }
+}
+
+impl<T> IndexMut<Kind> for PerKind<T> {
+    fn index_mut(&mut self, kind: Kind) -> &mut T {
+        &mut self.0[kind as usize]
+    }
+}
+
+impl<T: Serialize> Serialize for PerKind<T> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(Kind::ALL.iter().zip(&self.0))
+    }
+}
