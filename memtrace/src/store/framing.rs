@@ -12,6 +12,7 @@
 //! of the metadata are a mark, the CRC-32 of the body, and that of all before itself.
 
 use super::checksum::crc32;
+use arrow_buffer::{Buffer, MutableBuffer};
 use arrow_ipc::root_as_message;
 use std::fs::File;
 use std::io;
@@ -272,10 +273,29 @@ pub(super) fn next_sealed(
     Ok(None)
 }
 
+impl Message {
+    /// Reads the body of a batch of so many columns, for arrow: all that arrow trusts is checked.
+    ///
+    /// # Errors
+    /// One line about what can't be read or does not fit.
+    pub(super) fn batch_body(&self, file: &impl ReadAt, columns: usize) -> Result<Buffer, String> {
+        // The frame was checked: the body is in the file and below the limit.
+        let length = self.body.end - self.body.start;
+        check_batch(&self.metadata, length, columns)?;
+        let mut body = MutableBuffer::from_len_zeroed(length as usize);
+        let read = file.read_exact_at(&mut body, self.body.start);
+        read.map_err(|error| error.to_string())?;
+        match self.body_crc32.is_none_or(|stated| crc32(&body) == stated) {
+            true => Ok(body.into()),
+            false => Err("it does not match its checksum".to_owned()),
+        }
+    }
+}
+
 /// Whether a message carries what a segment of ours may hold after its schema: a batch
 /// of so many columns whose buffers are in its body and not compressed. (A compressed buffer
 /// states the size it unpacks to, and arrow allocates that.)
-pub(super) fn check_batch(metadata: &[u8], body_len: u64, columns: usize) -> Result<(), String> {
+fn check_batch(metadata: &[u8], body_len: u64, columns: usize) -> Result<(), String> {
     let message = root_as_message(metadata).map_err(|error| error.to_string())?;
     let Some(batch) = message.header_as_record_batch() else {
         return Err(format!("a message of type {:?}", message.header_type()));

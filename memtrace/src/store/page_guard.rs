@@ -1,4 +1,5 @@
-//! Checks the page headers of a Parquet column chunk before parquet decodes its pages.
+//! The columns of a row group of a Parquet file, whose page headers are checked before parquet
+//! decodes the pages.
 //!
 //! parquet allocates what a page header says its data unpacks to, and fills a dictionary
 //! of as many values as the header says it has: a flipped bit can ask for gigabytes. The
@@ -6,8 +7,20 @@
 //! that no part of ours can have is refused. A checksum tells damage, but whoever makes up a
 //! recording can make up that too.
 
-use parquet::file::metadata::ColumnChunkMetaData;
+use bytes::buf::Reader;
+use bytes::{Buf, Bytes};
+use parquet::basic::Type;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
+use parquet::file::reader::{ChunkReader, Length};
 
+/// Rows per batch. A row group is a multiple, so that no batch spans two.
+const BATCH_ROWS: u64 = 8_192;
+/// What the columns of one row group may take, as they stand in the file: a row group of texts
+/// of 4 KiB takes half of that.
+pub(super) const MAX_ROW_GROUP_BYTES: u64 = 1 << 28;
+/// What the texts of one batch may take.
+const MAX_BATCH_BYTES: u64 = 1 << 26;
 /// Pages are cut at 1 MiB; a batch of long texts can make one larger.
 const MAX_PAGE_BYTES: i64 = 1 << 26;
 /// A page holds at most one row group.
@@ -27,6 +40,97 @@ const DOUBLE: u8 = 7;
 const BINARY: u8 = 8;
 const STRUCT: u8 = 12;
 
+/// The columns of one row group, in memory: what was checked is what is decoded.
+pub(super) struct Chunks {
+    chunks: Vec<(u64, Bytes)>,
+    batch_rows: u64,
+}
+
+impl Chunks {
+    /// Reads columns with `read`, by column, place and length, and checks their pages.
+    ///
+    /// # Errors
+    /// One line about what can't be read or does not fit.
+    pub(super) fn open(
+        row_group: &RowGroupMetaData,
+        columns: &[usize],
+        read: impl Fn(usize, u64, u64) -> Result<Bytes, String>,
+    ) -> Result<Self, String> {
+        let mut chunks = Vec::with_capacity(columns.len());
+        let mut room = MAX_ROW_GROUP_BYTES;
+        let mut batch_rows = BATCH_ROWS;
+        for &column in columns {
+            let chunk = row_group.columns().get(column);
+            let chunk = chunk.ok_or("the footer lacks a column")?;
+            let (start, length) = chunk.byte_range();
+            let rest = room.checked_sub(length);
+            room = rest.ok_or("columns larger than memtrace writes")?;
+            let bytes = read(column, start, length)?;
+            let pages = check_chunk(&bytes, chunk, row_group.num_rows())?;
+            batch_rows = batch_rows.min(fitting_rows(chunk, &pages));
+            chunks.push((start, bytes));
+        }
+        Ok(Self { chunks, batch_rows })
+    }
+
+    /// How many rows can be in memory at once.
+    pub(super) fn batch_rows(&self) -> usize {
+        self.batch_rows as usize
+    }
+
+    /// The bytes of a chunk from a place in the file on.
+    fn from(&self, start: u64) -> Result<Bytes, ParquetError> {
+        let mut found = self.chunks.iter().filter_map(|(at, bytes)| {
+            let skipped = usize::try_from(start.checked_sub(*at)?).ok()?;
+            (skipped < bytes.len()).then(|| bytes.slice(skipped..))
+        });
+        found
+            .next()
+            .ok_or_else(|| ParquetError::EOF("outside of the columns".to_owned()))
+    }
+}
+
+impl Length for Chunks {
+    fn len(&self) -> u64 {
+        let ends = self
+            .chunks
+            .iter()
+            .map(|(at, bytes)| at + bytes.len() as u64);
+        ends.max().unwrap_or(0)
+    }
+}
+
+impl ChunkReader for Chunks {
+    type T = Reader<Bytes>;
+
+    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+        Ok(self.from(start)?.reader())
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        let bytes = self.from(start)?;
+        match length <= bytes.len() {
+            true => Ok(bytes.slice(..length)),
+            false => Err(ParquetError::EOF("beyond its column".to_owned())),
+        }
+    }
+}
+
+/// How many rows of a column can be in memory at once. A few bytes of a page can stand for any
+/// number of texts out of its dictionary, and a batch can span pages.
+fn fitting_rows(chunk: &ColumnChunkMetaData, pages: &Pages) -> u64 {
+    if chunk.column_type() != Type::BYTE_ARRAY {
+        return BATCH_ROWS;
+    }
+    let of_dictionary = MAX_BATCH_BYTES / pages.dictionary_bytes.max(1);
+    let is_one_page_enough = pages.largest_bytes * BATCH_ROWS <= MAX_BATCH_BYTES;
+    let of_pages = match is_one_page_enough {
+        true => BATCH_ROWS,
+        false => pages.fewest_values,
+    };
+    of_dictionary.min(of_pages).clamp(1, BATCH_ROWS)
+}
+
 /// What is checked of a page header.
 #[derive(Debug, Default)]
 struct PageHeader {
@@ -38,24 +142,17 @@ struct PageHeader {
 
 /// What the pages of a chunk take when they are decoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Pages {
+struct Pages {
     /// The largest page, unpacked.
-    pub(super) largest_bytes: u64,
+    largest_bytes: u64,
     /// The dictionary, unpacked: its longest text can stand in every row.
-    pub(super) dictionary_bytes: u64,
+    dictionary_bytes: u64,
     /// The fewest values of a page but the last.
-    pub(super) fewest_values: u64,
+    fewest_values: u64,
 }
 
 /// Walks the pages of a chunk of a row group with `row_count` rows. `bytes` are the chunk's.
-///
-/// # Errors
-/// One line about what does not fit.
-pub(super) fn check_chunk(
-    bytes: &[u8],
-    chunk: &ColumnChunkMetaData,
-    row_count: i64,
-) -> Result<Pages, String> {
+fn check_chunk(bytes: &[u8], chunk: &ColumnChunkMetaData, row_count: i64) -> Result<Pages, String> {
     if chunk.num_values() != row_count {
         return Err(format!(
             "a column of {} values for {row_count} rows",

@@ -4,37 +4,26 @@ use super::batch::{Binding, Projection};
 use super::checksum::{COLUMNS_KEY, Checked, UNKNOWN, check, crc32, digits, place_in_footer};
 use super::contain::contain;
 use super::dir::Dir;
-use super::page_guard::{Pages, check_chunk};
+use super::page_guard::{Chunks, MAX_ROW_GROUP_BYTES};
 use super::part_writer::{CUT_KEY, TAIL_BYTES};
 use super::problem::ProblemKind;
 use super::reading::Reading;
 use arrow_array::RecordBatch;
-use bytes::buf::Reader;
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
     ParquetRecordBatchReaderBuilder,
 };
-use parquet::basic::Type;
-use parquet::errors::ParquetError;
-use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaDataReader};
-use parquet::file::reader::{ChunkReader, Length};
+use parquet::file::metadata::ParquetMetaDataReader;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Rows per batch. A row group is a multiple, so that no batch spans two.
-const BATCH_ROWS: u64 = 8_192;
 /// A column chunk takes some hundred bytes of the footer.
 const MAX_FOOTER_BYTES: u64 = 1 << 24;
-/// What the columns of one row group may take, as they stand in the file: a row group of texts
-/// of 4 KiB takes half of that.
-const MAX_ROW_GROUP_BYTES: u64 = 1 << 28;
-/// What the texts of one batch may take.
-const MAX_BATCH_BYTES: u64 = 1 << 26;
 
 /// The batches of a part, in the form of a projection. A row group that can't be read
 /// becomes a problem, and iteration goes on behind it.
@@ -99,33 +88,18 @@ impl PartReader {
         let columns = self.binding.read();
         let metadata = &self.footer.metadata;
         let row_group = metadata.metadata().row_group(index);
-        let mut chunks = Chunks {
-            len: self.file.len,
-            chunks: Vec::with_capacity(columns.len()),
-        };
-        let mut room = MAX_ROW_GROUP_BYTES;
-        let mut batch_rows = BATCH_ROWS;
-        for &column in columns {
-            let chunk = row_group
-                .columns()
-                .get(column)
-                .ok_or("the footer lacks a column")?;
-            let (start, length) = chunk.byte_range();
-            room = room
-                .checked_sub(length)
-                .ok_or("columns larger than memtrace writes")?;
+        let chunks = Chunks::open(row_group, columns, |column, start, length| {
             let bytes = self.file.read(start, length)?;
             let place = index * row_group.num_columns() + column;
             self.footer.check(place, &bytes)?;
-            let pages = check_chunk(&bytes, chunk, row_group.num_rows())?;
-            batch_rows = batch_rows.min(fitting_rows(chunk, &pages));
-            chunks.chunks.push((start, bytes));
-        }
+            Ok(bytes)
+        })?;
+        let batch_rows = chunks.batch_rows();
         let mask = ProjectionMask::roots(metadata.parquet_schema(), columns.iter().copied());
         ParquetRecordBatchReaderBuilder::new_with_metadata(chunks, metadata.clone())
             .with_row_groups(vec![index])
             .with_projection(mask)
-            .with_batch_size(batch_rows as usize)
+            .with_batch_size(batch_rows)
             .build()
             .map_err(|error| error.to_string())
     }
@@ -134,21 +108,6 @@ impl PartReader {
         self.reading
             .note(&self.name, ProblemKind::DamagedBatch { index, reason });
     }
-}
-
-/// How many rows of a column can be in memory at once. A few bytes of a page can stand for any
-/// number of texts out of its dictionary, and a batch can span pages.
-fn fitting_rows(chunk: &ColumnChunkMetaData, pages: &Pages) -> u64 {
-    if chunk.column_type() != Type::BYTE_ARRAY {
-        return BATCH_ROWS;
-    }
-    let of_dictionary = MAX_BATCH_BYTES / pages.dictionary_bytes.max(1);
-    let is_one_page_enough = pages.largest_bytes * BATCH_ROWS <= MAX_BATCH_BYTES;
-    let of_pages = match is_one_page_enough {
-        true => BATCH_ROWS,
-        false => pages.fewest_values,
-    };
-    of_dictionary.min(of_pages).clamp(1, BATCH_ROWS)
 }
 
 impl Iterator for PartReader {
@@ -284,46 +243,5 @@ impl PartFile {
         let read = self.file.read_exact_at(&mut bytes, start);
         read.map_err(|error| error.to_string())?;
         Ok(bytes.into())
-    }
-}
-
-/// The columns of one row group, in memory: what was checked is what is decoded.
-struct Chunks {
-    len: u64,
-    chunks: Vec<(u64, Bytes)>,
-}
-
-impl Chunks {
-    /// The bytes of a chunk from a place in the file on.
-    fn from(&self, start: u64) -> Result<Bytes, ParquetError> {
-        let mut found = self.chunks.iter().filter_map(|(at, bytes)| {
-            let skipped = usize::try_from(start.checked_sub(*at)?).ok()?;
-            (skipped < bytes.len()).then(|| bytes.slice(skipped..))
-        });
-        found
-            .next()
-            .ok_or_else(|| ParquetError::EOF("outside of the columns".to_owned()))
-    }
-}
-
-impl Length for Chunks {
-    fn len(&self) -> u64 {
-        self.len
-    }
-}
-
-impl ChunkReader for Chunks {
-    type T = Reader<Bytes>;
-
-    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
-        Ok(self.from(start)?.reader())
-    }
-
-    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
-        let bytes = self.from(start)?;
-        match length <= bytes.len() {
-            true => Ok(bytes.slice(..length)),
-            false => Err(ParquetError::EOF("beyond its column".to_owned())),
-        }
     }
 }

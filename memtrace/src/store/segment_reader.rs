@@ -1,15 +1,13 @@
 //! Reads the complete batches of one spool segment, damaged or not.
 
 use super::batch::{Binding, Projection};
-use super::checksum::crc32;
 use super::contain::contain;
-use super::framing::{Frame, Message, ReadAt, check_batch, frame_at, next_sealed};
+use super::framing::{Frame, Message, ReadAt, frame_at, next_sealed};
 use super::problem::ProblemKind;
 use super::reading::Reading;
 use super::schema::table_schema;
 use crate::model::Bytes;
 use arrow_array::RecordBatch;
-use arrow_buffer::{Buffer, MutableBuffer};
 use arrow_ipc::convert::try_fb_to_schema;
 use arrow_ipc::reader::RecordBatchDecoder;
 use arrow_ipc::root_as_message;
@@ -67,28 +65,15 @@ impl<F: ReadAt> SegmentReader<F> {
     }
 
     fn decode(&self, message: &Message) -> Result<RecordBatch, String> {
-        let Message { metadata, body, .. } = message;
-        check_batch(metadata, body.end - body.start, self.schema.fields().len())?;
-        // The frame was checked: the body is in the file and below the limit.
-        let mut bytes = MutableBuffer::from_len_zeroed((body.end - body.start) as usize);
-        let file = &self.frames.file;
-        file.read_exact_at(&mut bytes, body.start)
-            .map_err(|error| error.to_string())?;
-        if message
-            .body_crc32
-            .is_some_and(|stated| crc32(&bytes) != stated)
-        {
-            return Err("it does not match its checksum".to_owned());
-        }
-        let bytes = Buffer::from(bytes);
+        let body = message.batch_body(&self.frames.file, self.schema.fields().len())?;
         contain(|| {
-            let message = root_as_message(metadata)
+            let message = root_as_message(&message.metadata)
                 .map_err(|error| ArrowError::IpcError(error.to_string()))?;
             let header = message
                 .header_as_record_batch()
                 .ok_or_else(|| ArrowError::IpcError("no batch".to_owned()))?;
             let batch = RecordBatchDecoder::try_new(
-                &bytes,
+                &body,
                 header,
                 Arc::clone(&self.schema),
                 &HashMap::new(),
