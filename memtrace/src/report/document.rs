@@ -27,12 +27,6 @@ const DEFAULT_TOP: usize = 10;
 /// What is said of a list that is cut.
 const MORE_IN_JSON: &str = " more: see `--format json`.";
 
-/// A report in the order in which it is read.
-#[derive(Debug, Default)]
-pub(super) struct Document {
-    pub(super) sections: Vec<Section>,
-}
-
 /// A heading with what belongs to it.
 #[derive(Debug)]
 pub(super) struct Section {
@@ -119,14 +113,14 @@ impl Section {
 
 /// Writes a report down. What was lost comes first, then the OOM kills, what grows from step to
 /// step and what was left behind, then the peak.
-pub(super) fn build(analysis: &Analysis, style: &Style) -> Document {
+pub(super) fn build(analysis: &Analysis, style: &Style) -> Vec<Section> {
     let top = style.top.unwrap_or(DEFAULT_TOP);
     let mut sections = vec![head::about(analysis, style)];
     sections.extend(head::not_visible(analysis));
     let tree = || style.has_tree.then(|| tree::tree(analysis)).flatten();
     if let Some(only) = phases::instead(analysis, style, top) {
         sections.extend(only);
-        return Document { sections };
+        return sections;
     }
     if let Some(at) = &analysis.at {
         // Who asks for an instant has read the rest.
@@ -135,7 +129,7 @@ pub(super) fn build(analysis: &Analysis, style: &Style) -> Document {
         sections.extend(gpus::gpus_at(analysis, at, top));
         sections.push(holders::peak_in_short(analysis));
         sections.extend(tree());
-        return Document { sections };
+        return sections;
     }
     sections.extend(kills::oom_kills(analysis, top));
     sections.extend(phases::leaks(analysis));
@@ -153,7 +147,7 @@ pub(super) fn build(analysis: &Analysis, style: &Style) -> Document {
     sections.extend(growth::growth(analysis, top));
     sections.extend(mappings::mappings(analysis, top));
     sections.extend(processes::endings(analysis, top));
-    Document { sections }
+    sections
 }
 
 /// Id and name of a process, for two columns.

@@ -1,7 +1,7 @@
 //! The report as Markdown, for an issue or a chat.
 
-use super::document::{self, Block, Document, Tone};
-use super::table::{Column, Table};
+use super::document::{self, Block, Section, Tone};
+use super::table::{Column, Layout, Table};
 use super::visible::visible;
 use super::{DiffReport, Format, Style};
 use crate::analyze::Analysis;
@@ -21,7 +21,7 @@ impl Format for Markdown {
     }
 
     fn write(&self, analysis: &Analysis, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        write_document(&document::build(analysis, style), out)
+        write_sections(&document::build(analysis, style), out)
     }
 
     fn write_diff(
@@ -30,12 +30,12 @@ impl Format for Markdown {
         style: &Style,
         out: &mut dyn Write,
     ) -> io::Result<()> {
-        write_document(&document::diff::build(told, style), out)
+        write_sections(&document::diff::build(told, style), out)
     }
 }
 
-fn write_document(document: &Document, out: &mut dyn Write) -> io::Result<()> {
-    for (place, section) in document.sections.iter().enumerate() {
+fn write_sections(sections: &[Section], out: &mut dyn Write) -> io::Result<()> {
+    for (place, section) in sections.iter().enumerate() {
         let level = if place == 0 { "#" } else { "##" };
         let gap = if place == 0 { "" } else { "\n" };
         writeln!(out, "{gap}{level} {}", escape(&section.title))?;
@@ -59,9 +59,9 @@ fn write_block(block: &Block, out: &mut dyn Write) -> io::Result<()> {
 fn write_table(table: &Table, out: &mut dyn Write) -> io::Result<()> {
     let columns: Vec<(&str, &Column)> = table.shown().collect();
     write_row(columns.iter().map(|(title, _)| (*title).to_owned()), out)?;
-    let rules = columns.iter().map(|(_, column)| match column.is_left {
-        true => "---",
-        false => "---:",
+    let rules = columns.iter().map(|(_, column)| match column.layout {
+        Layout::Figures => "---:",
+        Layout::Words | Layout::Flexible => "---",
     });
     writeln!(out, "| {} |", rules.collect::<Vec<_>>().join(" | "))?;
     for row in 0..table.row_count() {

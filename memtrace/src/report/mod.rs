@@ -1,7 +1,7 @@
 //! Speaks: findings go in, text comes out. No I/O of its own: it writes into what it is given.
 //!
-//! `text` and `md` render one [`document`], so they say the same; `json` and `csv` are for
-//! programs and come straight from the findings. To add a format: one file, one line in
+//! `text` and `md` render one [`document`], so they say the same, and `csv` writes one [`table`]
+//! of it; `json` comes straight from the findings. To add a format: one file, one line in
 //! [`FORMATS`].
 
 mod csv;

@@ -16,12 +16,21 @@ pub(super) struct Column {
     pub(super) name: &'static str,
     /// What stands above it; `None` where it is for programs only.
     pub(super) title: Option<String>,
-    pub(super) is_left: bool,
-    /// Its cells may be shortened in the middle. At most one column of a table is so.
-    pub(super) is_flexible: bool,
+    pub(super) layout: Layout,
     /// Columns of a higher rank are left out first where space is short; 0 always stays.
     pub(super) rank: u8,
     pub(super) cells: Vec<Cell>,
+}
+
+/// How the cells of a column stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// On the right.
+    Figures,
+    /// On the left.
+    Words,
+    /// On the left, shortened in the middle where space is short: one column of a table at most.
+    Flexible,
 }
 
 /// A value of a table. A person and a program read it in different words.
@@ -29,9 +38,8 @@ pub(super) struct Column {
 pub(super) enum Cell {
     /// Does not apply. People see no column of nothing else.
     Absent,
-    Text(String),
-    /// A text that is not always known.
-    Known(Option<String>),
+    /// Words, or that they are unknown.
+    Text(Option<String>),
     Bytes(Option<Bytes>),
     /// An amount where zero would be noise.
     Held(Option<Bytes>),
@@ -62,7 +70,7 @@ impl Cell {
 
     /// What there is to tell, if it is known.
     pub(super) fn known(value: Option<impl ToString>) -> Self {
-        Self::Known(value.map(|value| value.to_string()))
+        Self::Text(value.map(|value| value.to_string()))
     }
 
     /// An amount that may be a lower bound.
@@ -78,8 +86,8 @@ impl Cell {
         let unknown = || words::UNKNOWN.to_owned();
         match self {
             Self::Absent => String::new(),
-            Self::Text(text) | Self::Both { shown: text, .. } => text.clone(),
-            Self::Known(text) => text.clone().unwrap_or_else(unknown),
+            Self::Text(text) => text.clone().unwrap_or_else(unknown),
+            Self::Both { shown, .. } => shown.clone(),
             Self::Bytes(bytes) => words::bytes_or_unknown(*bytes),
             Self::Held(bytes) => words::bytes_or_dash(*bytes),
             Self::AtLeast(bytes) => words::bytes_at_least(*bytes),
@@ -95,8 +103,8 @@ impl Cell {
     pub(super) fn data(&self) -> String {
         let figure = match self {
             Self::Absent => None,
-            Self::Text(text) | Self::Both { data: text, .. } => Some(text.clone()),
-            Self::Known(text) => text.clone(),
+            Self::Text(text) => text.clone(),
+            Self::Both { data, .. } => Some(data.clone()),
             Self::Bytes(bytes) | Self::Held(bytes) | Self::AtLeast(bytes) | Self::Change(bytes) => {
                 bytes.map(|bytes| bytes.to_string())
             }
@@ -115,19 +123,19 @@ impl Cell {
 
 impl From<String> for Cell {
     fn from(text: String) -> Self {
-        Self::Text(text)
+        Self::Text(Some(text))
     }
 }
 
 impl From<&str> for Cell {
     fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
+        Self::Text(Some(text.to_owned()))
     }
 }
 
 impl From<Option<String>> for Cell {
     fn from(text: Option<String>) -> Self {
-        Self::Known(text)
+        Self::Text(text)
     }
 }
 
@@ -188,7 +196,7 @@ impl<R> TableOf<R> {
         rank: u8,
         get: impl Fn(&R) -> C,
     ) -> Self {
-        self.column(heading.into(), (false, false, rank), get)
+        self.column(heading.into(), Layout::Figures, rank, get)
     }
 
     /// A column of amounts in which zero would be noise.
@@ -226,7 +234,7 @@ impl<R> TableOf<R> {
         rank: u8,
         get: impl Fn(&R) -> C,
     ) -> Self {
-        self.column(heading.into(), (true, false, rank), get)
+        self.column(heading.into(), Layout::Words, rank, get)
     }
 
     /// The column that gives way when space is short.
@@ -235,7 +243,7 @@ impl<R> TableOf<R> {
         heading: impl Into<Heading>,
         get: impl Fn(&R) -> C,
     ) -> Self {
-        self.column(heading.into(), (true, true, 0), get)
+        self.column(heading.into(), Layout::Flexible, 0, get)
     }
 
     /// Two columns that say who it is: the process id, and a name.
@@ -247,15 +255,15 @@ impl<R> TableOf<R> {
     fn column<C: Into<Cell>>(
         mut self,
         Heading(name, title): Heading,
-        (is_left, is_flexible, rank): (bool, bool, u8),
+        layout: Layout,
+        rank: u8,
         get: impl Fn(&R) -> C,
     ) -> Self {
         let cells = self.rows.iter().map(|row| get(row).into()).collect();
         self.table.columns.push(Column {
             name,
             title,
-            is_left,
-            is_flexible,
+            layout,
             rank,
             cells,
         });
@@ -264,7 +272,7 @@ impl<R> TableOf<R> {
 
     /// A column for programs only.
     pub(super) fn data<C: Into<Cell>>(self, name: &'static str, get: impl Fn(&R) -> C) -> Self {
-        self.column(Heading(name, None), (false, false, 0), get)
+        self.column(Heading(name, None), Layout::Words, 0, get)
     }
 }
 

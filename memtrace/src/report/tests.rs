@@ -42,7 +42,7 @@ fn every_column_has_a_name_of_its_own_that_tells_the_unit() {
         ..Style::default()
     };
     for (run, script, at) in RUNS {
-        let sections = document::build(&script().analyzed(*at), &style).sections;
+        let sections = document::build(&script().analyzed(*at), &style);
         for block in sections.iter().flat_map(|section| &section.blocks) {
             let Block::Table(table) = block else { continue };
             let mut names = std::collections::HashSet::new();

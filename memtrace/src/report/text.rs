@@ -1,7 +1,7 @@
 //! The report for a terminal.
 
-use super::document::{self, Block, Document, Section, Tone};
-use super::table::{Cell, Column, Table};
+use super::document::{self, Block, Section, Tone};
+use super::table::{Cell, Column, Layout, Table};
 use super::visible::{columns, shorten, visible};
 use super::{DiffReport, Format, Style};
 use crate::analyze::Analysis;
@@ -28,7 +28,7 @@ impl Format for Text {
     }
 
     fn write(&self, analysis: &Analysis, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        write_document(&document::build(analysis, style), style, out)
+        write_sections(&document::build(analysis, style), style, out)
     }
 
     fn write_diff(
@@ -37,13 +37,13 @@ impl Format for Text {
         style: &Style,
         out: &mut dyn Write,
     ) -> io::Result<()> {
-        write_document(&document::diff::build(told, style), style, out)
+        write_sections(&document::diff::build(told, style), style, out)
     }
 }
 
-fn write_document(document: &Document, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+fn write_sections(sections: &[Section], style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let width = style.width.max(MIN_WIDTH);
-    for (place, section) in document.sections.iter().enumerate() {
+    for (place, section) in sections.iter().enumerate() {
         if place > 0 {
             writeln!(out)?;
         }
@@ -87,17 +87,17 @@ fn write_table(
     has_color: bool,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let layout = Layout::of(table, width);
-    let title = layout.line(|shown| shown.title);
+    let fitted = Fitted::of(table, width);
+    let title = fitted.line(|shown| shown.title);
     writeln!(out, "{INDENT}{}", paint(&title, Tone::Quiet, has_color))?;
     for row in 0..table.row_count() {
-        writeln!(out, "{INDENT}{}", layout.line(|shown| &shown.cells[row]))?;
+        writeln!(out, "{INDENT}{}", fitted.line(|shown| &shown.cells[row]))?;
     }
     Ok(())
 }
 
 /// The columns that there is room for.
-struct Layout<'a> {
+struct Fitted<'a> {
     columns: Vec<Shown<'a>>,
 }
 
@@ -109,7 +109,13 @@ struct Shown<'a> {
     width: usize,
 }
 
-impl<'a> Layout<'a> {
+impl Shown<'_> {
+    fn is_flexible(&self) -> bool {
+        self.column.layout == Layout::Flexible
+    }
+}
+
+impl<'a> Fitted<'a> {
     fn of(table: &'a Table, width: usize) -> Self {
         let natural = |(title, column): (&'a str, &'a Column)| {
             let cells = column.cells.iter().map(Cell::shown);
@@ -122,32 +128,30 @@ impl<'a> Layout<'a> {
                 width: widest.max(columns(title)),
             }
         };
-        let mut layout = Self {
+        let mut fitted = Self {
             columns: table.shown().map(natural).collect(),
         };
-        while let Some(wanted) = layout.flexible_overrun(width) {
-            let ranks = layout.columns.iter().map(|shown| shown.column.rank);
+        while let Some(room) = fitted.room_for_flexible(width) {
+            let ranks = fitted.columns.iter().map(|shown| shown.column.rank);
             let last = ranks.enumerate().max_by_key(|&(_, rank)| rank);
-            match last.filter(|&(_, rank)| rank > 0 && wanted < MIN_FLEXIBLE) {
-                Some((place, _)) => drop(layout.columns.remove(place)),
-                None => {
-                    let mut shown = layout.columns.iter_mut();
-                    if let Some(flexible) = shown.find(|shown| shown.column.is_flexible) {
-                        flexible.width = wanted.max(columns(flexible.title));
-                    }
-                    break;
-                }
+            if let Some((place, 1..)) = last.filter(|_| room < MIN_FLEXIBLE) {
+                fitted.columns.remove(place);
+                continue;
             }
+            if let Some(flexible) = fitted.columns.iter_mut().find(|one| one.is_flexible()) {
+                flexible.width = room.max(columns(flexible.title));
+            }
+            break;
         }
-        layout
+        fitted
     }
 
     /// The room for the flexible column, when it is less than that column wants.
-    fn flexible_overrun(&self, width: usize) -> Option<usize> {
+    fn room_for_flexible(&self, width: usize) -> Option<usize> {
         let gaps = GAP.len() * self.columns.len().saturating_sub(1);
         let total = self.columns.iter().map(|shown| shown.width).sum::<usize>() + gaps;
         let over = total.checked_sub(width).filter(|&over| over > 0)?;
-        let flexible = self.columns.iter().find(|shown| shown.column.is_flexible);
+        let flexible = self.columns.iter().find(|shown| shown.is_flexible());
         Some(flexible.map_or(0, |shown| shown.width).saturating_sub(over))
     }
 
@@ -159,9 +163,9 @@ impl<'a> Layout<'a> {
             }
             let cell = shorten(cell(shown), shown.width);
             let padding = " ".repeat(shown.width - columns(&cell));
-            let (first, second) = match shown.column.is_left {
-                true => (&*cell, &*padding),
-                false => (&*padding, &*cell),
+            let (first, second) = match shown.column.layout {
+                Layout::Figures => (&*padding, &*cell),
+                Layout::Words | Layout::Flexible => (&*cell, &*padding),
             };
             line.extend([first, second]);
         }

@@ -1,7 +1,7 @@
 //! Two recordings against each other.
 
 use super::phases::per_step;
-use super::{Document, Section};
+use super::{Section, Tone};
 use crate::analyze::{Analysis, Change, Comparison, Excess, KindChange, Loss, StageChange};
 use crate::model::tables::Severity;
 use crate::model::{Bytes, Kind, Label};
@@ -17,7 +17,7 @@ const MIN_CHANGE: i64 = 1 << 20;
 const MIN_CHANGE_SHARE: f64 = 0.02;
 
 /// Writes a comparison down: the whole, the roles, then kinds within roles.
-pub(in crate::report) fn build(told: &DiffReport<'_>, style: &Style) -> Document {
+pub(in crate::report) fn build(told: &DiffReport<'_>, style: &Style) -> Vec<Section> {
     let top = style.top.unwrap_or(super::DEFAULT_TOP);
     let mut sections = vec![head(told)];
     sections.extend(verdict(told));
@@ -27,7 +27,7 @@ pub(in crate::report) fn build(told: &DiffReport<'_>, style: &Style) -> Document
     sections.extend(stages(told, top));
     sections.extend(on_gpus(told, top));
     sections.extend(kinds(told, top));
-    Document { sections }
+    sections
 }
 
 fn head(told: &DiffReport<'_>) -> Section {
@@ -51,9 +51,7 @@ fn head(told: &DiffReport<'_>) -> Section {
              seeing more, and fails nothing.",
         );
     }
-    if let Some(line) = other_gpus(told) {
-        section.alert(line);
-    }
+    section.tell(Tone::Alert, other_gpus(told));
     for (name, analysis) in [("A", told.before), ("B", told.after)] {
         let is_loss = |loss: &Loss| loss.severity != Severity::Info;
         if analysis.losses.iter().any(is_loss) || !analysis.problems.is_empty() {

@@ -41,9 +41,7 @@ pub(super) fn growth(analysis: &Analysis, top: usize) -> Option<Section> {
                 margin(growth)
             }),
     );
-    if let Some(line) = time_to_limit(analysis, all) {
-        section.alert(line);
-    }
+    section.tell(Tone::Alert, time_to_limit(analysis, all));
     section.rest(growing.len(), top, words::processes, " more.");
     if growing.is_empty() && all.verdict == Verdict::NoTrend {
         return Some(section);

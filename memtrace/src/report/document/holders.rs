@@ -18,15 +18,11 @@ pub(super) fn peak(analysis: &Analysis, top: usize) -> Section {
     let mut section = peak_in_short(analysis);
     if let Some(peak) = &analysis.peak {
         table(&mut section, analysis, peak, top);
-        if let Some(line) = gpus::highest(analysis) {
-            section.say(line);
-        }
+        section.tell(Tone::Plain, gpus::highest(analysis));
         notes(&mut section, analysis, peak);
-        section.blocks.extend(higher_alone(analysis));
+        section.tell(Tone::Alert, higher_alone(analysis));
     }
-    if let Some(line) = super::kills::elsewhere(analysis) {
-        section.quiet(line);
-    }
+    section.tell(Tone::Quiet, super::kills::elsewhere(analysis));
     section
 }
 
@@ -85,7 +81,7 @@ fn is_of_mem(problem: &str) -> bool {
 }
 
 /// A spike between two rows can lift one process above the peak of the whole series.
-fn higher_alone(analysis: &Analysis) -> Option<Block> {
+fn higher_alone(analysis: &Analysis) -> Option<String> {
     let mut order = analysis.by_peak().into_iter();
     // What was before the recording is no part of its peak.
     let highest = order.find(|&process| !analysis.processes[process].peak.is_earlier)?;
@@ -93,13 +89,12 @@ fn higher_alone(analysis: &Analysis) -> Option<Block> {
     let (together, _) = analysis.rss_peak?;
     let is_higher = alone > together && bytes(alone) != bytes(together);
     is_higher.then(|| {
-        let line = format!(
+        format!(
             "{} alone reached {}: a spike between two rows of the series, so the sum of RSS was \
              at least that.",
             super::pid_and_name(analysis, highest),
             bytes(alone)
-        );
-        Block::Line(Tone::Alert, line)
+        )
     })
 }
 

@@ -322,7 +322,7 @@ fn pids_of(analysis: &Analysis, many: &Repeated) -> Cell {
 /// `+12.0 MiB ±0.8 MiB`: the slope and its 95 % interval.
 pub(super) fn per_step(slope: Option<Slope>) -> Cell {
     let Some(slope) = slope else {
-        return Cell::Known(None);
+        return Cell::Text(None);
     };
     let rise = Bytes(slope.bytes_per_step.round() as i64);
     let sign = if rise.0 > 0 { "+" } else { "" };

@@ -30,9 +30,7 @@ pub(super) fn tell(section: &mut Section, analysis: &Analysis, gpus: &Gpus) {
             section.tell(tone, [audited(analysis, gpus, audit)]);
         }
     }
-    if let Some(line) = still_held(analysis, gpus) {
-        section.alert(line);
-    }
+    section.tell(Tone::Alert, still_held(analysis, gpus));
 }
 
 /// What moved as a part of what could.
