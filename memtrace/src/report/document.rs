@@ -158,7 +158,7 @@ fn who(analysis: &Analysis, position: usize) -> [Cell; 2] {
 /// The process id, or how many processes stand in one line.
 fn pids(analysis: &Analysis, members: &[usize]) -> Cell {
     match members {
-        [only] => Cell::known(analysis.processes[*only].tgid),
+        [only] => pid(&analysis.processes[*only]),
         many => words::times(many.len()).into(),
     }
 }
@@ -179,11 +179,10 @@ fn peak(peak: &Peak) -> Cell {
 
 /// When a process had its peak, for a column; `None` when unknown.
 fn peak_time(analysis: &Analysis, peak: &Peak) -> Option<Cell> {
-    let time = peak.boot_ns.map(|boot| at(analysis, boot));
-    time.or_else(|| {
-        peak.is_earlier
-            .then(|| Cell::Absent.shown_as("before".to_owned()))
-    })
+    match peak.boot_ns {
+        Some(boot) => Some(at(analysis, boot)),
+        None => peak.is_earlier.then(|| Cell::shown_only("before")),
+    }
 }
 
 /// A time that there may not be, for a column.
@@ -197,10 +196,8 @@ fn at(analysis: &Analysis, boot: impl Into<Option<BootNs>>) -> Cell {
 }
 
 /// The process id, for a column.
-fn pid(process: &Process) -> String {
-    process
-        .tgid
-        .map_or_else(|| words::UNKNOWN.to_owned(), |tgid| tgid.to_string())
+fn pid(process: &Process) -> Cell {
+    Cell::known(process.tgid)
 }
 
 /// How several processes ended, if in one way.
@@ -230,5 +227,5 @@ fn pid_and_name(analysis: &Analysis, position: usize) -> String {
     const WIDTH: usize = 48;
     let name = super::visible::visible(&analysis.processes[position].name).into_owned();
     let name = super::visible::shorten(&name, WIDTH);
-    format!("{} {name}", pid(&analysis.processes[position]))
+    format!("{} {name}", pid(&analysis.processes[position]).shown())
 }

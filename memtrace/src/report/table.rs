@@ -62,6 +62,11 @@ pub(super) enum Cell {
 }
 
 impl Cell {
+    /// Words for people that mean nothing to a program.
+    pub(super) fn shown_only(shown: &str) -> Self {
+        Self::Absent.shown_as(shown.to_owned())
+    }
+
     /// The same value, told to people in other words.
     pub(super) fn shown_as(&self, shown: String) -> Self {
         let data = self.data();

@@ -190,12 +190,6 @@ pub(super) fn kinds(anon: Option<Bytes>, file: Option<Bytes>, shmem: Option<Byte
     told.join(", ")
 }
 
-/// `1 more role`, `12 more roles`.
-pub(super) fn more_roles(number: usize) -> String {
-    let noun = if number == 1 { "role" } else { "roles" };
-    format!("{} more {noun}", count(number))
-}
-
 /// `1,204`.
 pub(super) fn count(number: impl TryInto<i64>) -> String {
     let number = number.try_into().unwrap_or(i64::MAX);
@@ -220,14 +214,21 @@ pub(super) fn times(number: usize) -> String {
 
 /// `1 process`, `12 processes`.
 pub(super) fn processes(number: usize) -> String {
-    let noun = if number == 1 { "process" } else { "processes" };
-    format!("{} {noun}", count(number))
+    counted(number, "process", "processes")
 }
 
 /// `1 object`, `12 objects`.
 pub(super) fn objects(number: usize) -> String {
-    let noun = if number == 1 { "object" } else { "objects" };
-    format!("{} {noun}", count(number))
+    counted(number, "object", "objects")
+}
+
+/// `1 more role`, `12 more roles`.
+pub(super) fn more_roles(number: usize) -> String {
+    counted(number, "more role", "more roles")
+}
+
+fn counted(number: usize, one: &str, many: &str) -> String {
+    format!("{} {}", count(number), if number == 1 { one } else { many })
 }
 
 #[cfg(test)]

@@ -358,7 +358,7 @@ pub(super) fn main_and_descendants(analysis: &Analysis, top: usize) -> Option<Se
                 false => "descendants",
             })
             .flexible("who", |(tree, is_main)| match is_main {
-                true => format!("{} {}", pid(root(tree)), root(tree).name),
+                true => format!("{} {}", pid(root(tree)).shown(), root(tree).name),
                 false => format!("{} together", words::processes(tree.descendant_count)),
             })
             .figures(
@@ -378,7 +378,7 @@ pub(super) fn main_and_descendants(analysis: &Analysis, top: usize) -> Option<Se
                     (false, Some((peak, _))) => {
                         Cell::from(peak).shown_as(format!("{mark}{}", bytes(peak)))
                     }
-                    (false, None) => "-".into(),
+                    (false, None) => Cell::shown_only("-"),
                 }
             })
             .figures("at_s", 3, |(tree, is_main)| {

@@ -187,7 +187,7 @@ fn doubt(section: &mut Section, phases: &[&Phase]) {
 /// What was gained from begin to end, where there are both.
 fn gained(phase: &Phase, change: Option<Bytes>) -> Cell {
     match is_end_of_nothing(phase) {
-        true => Cell::Absent.shown_as("-".to_owned()),
+        true => Cell::shown_only("-"),
         false => Cell::Change(change),
     }
 }
@@ -263,12 +263,12 @@ fn label(phase: &Phase) -> String {
 }
 
 fn pid_of(analysis: &Analysis, process: Option<usize>) -> Cell {
-    process.map_or_else(|| "-".into(), |place| pids(analysis, &[place]))
+    process.map_or_else(|| Cell::shown_only("-"), |place| pids(analysis, &[place]))
 }
 
 fn took(phase: &Phase) -> Cell {
     match phase.duration() {
-        None if is_end_of_nothing(phase) => Cell::Absent.shown_as("-".to_owned()),
+        None if is_end_of_nothing(phase) => Cell::shown_only("-"),
         length => Cell::Took(length),
     }
 }

@@ -102,7 +102,7 @@ fn count(role: &&RoleFinding) -> String {
 /// The highest that it held on all GPUs together.
 fn gpu_peak(role: &RoleFinding) -> Cell {
     let Some(highest) = role.gpu.map(|gpu| gpu.highest) else {
-        return "-".into();
+        return Cell::shown_only("-");
     };
     let bytes = highest.peak.map(|(bytes, _)| bytes);
     Cell::bounded(bytes, highest.is_lower_bound)

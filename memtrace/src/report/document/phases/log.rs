@@ -72,7 +72,7 @@ fn end(line: &PhaseLine) -> BootNs {
 
 fn gained(phase: &Phase, bytes: Option<Bytes>) -> Cell {
     match is_end_of_nothing(phase) {
-        true => "-".into(),
+        true => Cell::shown_only("-"),
         false => mebibytes(bytes),
     }
 }
