@@ -47,7 +47,7 @@ impl Format for Csv {
 
 /// The first line.
 fn write_names(table: &Table, out: &mut dyn Write) -> io::Result<()> {
-    write_line(columns(table).map(|column| column.name.to_owned()), out)
+    write_line(columns(table).map(|column| column.name.clone()), out)
 }
 
 fn write_rows(table: &Table, out: &mut dyn Write) -> io::Result<()> {
@@ -103,7 +103,7 @@ mod tests {
             .collect();
         let run = crate::analyze::golden::Script::command(&["a"], 30.0);
         let table = processes::table(&run.analyzed(None), [].into_iter());
-        let names: Vec<&str> = columns(&table).map(|column| column.name).collect();
+        let names: Vec<&str> = columns(&table).map(|column| &*column.name).collect();
         assert_eq!(described, names);
     }
 

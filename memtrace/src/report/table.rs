@@ -1,7 +1,7 @@
 //! Tables: a column is declared once, and what text, Markdown and CSV show follows from that.
 
 use super::words;
-use crate::model::{Bytes, DurationNs};
+use crate::model::{Bytes, DurationNs, Kind, Label};
 
 /// A table, column by column.
 #[derive(Debug, Default)]
@@ -13,7 +13,7 @@ pub(super) struct Table {
 #[derive(Debug)]
 pub(super) struct Column {
     /// Its name with its unit, for programs; empty where it is for people only.
-    pub(super) name: &'static str,
+    pub(super) name: String,
     /// What stands above it; `None` where it is for programs only.
     pub(super) title: Option<String>,
     pub(super) layout: Layout,
@@ -163,20 +163,20 @@ impl From<Option<Self>> for Cell {
 }
 
 /// The name of a column and what stands above it: the name without its unit, unless said.
-pub(super) struct Heading(&'static str, Option<String>);
+pub(super) struct Heading(String, Option<String>);
 
-impl From<&'static str> for Heading {
-    fn from(name: &'static str) -> Self {
+impl From<&str> for Heading {
+    fn from(name: &str) -> Self {
         let units = ["_bytes_per_hour", "_bytes", "_s"];
         let bare = units.iter().find_map(|unit| name.strip_suffix(unit));
         let title = bare.unwrap_or(name).replace('_', " ").to_uppercase();
-        Self(name, Some(title))
+        Self(name.to_owned(), Some(title))
     }
 }
 
-impl From<(&'static str, &'static str)> for Heading {
-    fn from((name, title): (&'static str, &'static str)) -> Self {
-        Self(name, Some(title.to_owned()))
+impl From<(&str, &str)> for Heading {
+    fn from((name, title): (&str, &str)) -> Self {
+        Self(name.to_owned(), Some(title.to_owned()))
     }
 }
 
@@ -222,6 +222,23 @@ impl<R> TableOf<R> {
         get: impl Fn(&R) -> B,
     ) -> Self {
         self.figures(heading, rank, |row| Cell::Change(get(row).into()))
+    }
+
+    /// The kinds of resident memory, a column each; what stands before each name and each title.
+    pub(super) fn kinds<C: Into<Cell>>(
+        self,
+        (name, title): (&str, &str),
+        rank: u8,
+        get: impl Fn(&R, Kind) -> C,
+    ) -> Self {
+        let kinds = [(Kind::Anon, 0), (Kind::File, 2), (Kind::Shmem, 1)];
+        kinds.into_iter().fold(self, |table, (kind, later)| {
+            let (name, title) = (
+                format!("{name}{}", kind.key()),
+                format!("{title}{}", kind.shown()),
+            );
+            table.figures((&*name, &*title), rank + later, |row| get(row, kind))
+        })
     }
 
     /// Shows the last column to people only if it says anything.
@@ -276,8 +293,8 @@ impl<R> TableOf<R> {
     }
 
     /// A column for programs only.
-    pub(super) fn data<C: Into<Cell>>(self, name: &'static str, get: impl Fn(&R) -> C) -> Self {
-        self.column(Heading(name, None), Layout::Words, 0, get)
+    pub(super) fn data<C: Into<Cell>>(self, name: &str, get: impl Fn(&R) -> C) -> Self {
+        self.column(Heading(name.to_owned(), None), Layout::Words, 0, get)
     }
 }
 

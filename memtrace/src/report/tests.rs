@@ -47,7 +47,7 @@ fn every_column_has_a_name_of_its_own_that_tells_the_unit() {
             let Block::Table(table) = block else { continue };
             let mut names = std::collections::HashSet::new();
             for column in table.columns.iter().filter(|one| !one.name.is_empty()) {
-                let name = column.name;
+                let name = &column.name;
                 assert!(names.insert(name), "{run}: {name} twice");
                 let tells = |cell: &Cell| match cell {
                     Cell::Bytes(_) | Cell::Held(_) | Cell::AtLeast(_) | Cell::Change(_) => {

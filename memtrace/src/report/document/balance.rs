@@ -230,6 +230,20 @@ fn object(row: &ShmObjectRow) -> String {
     }
 }
 
+/// An object with what it has in memory.
+fn sized_object(row: &ShmObjectRow) -> String {
+    format!("{} in {}", bytes_or_unknown(in_memory(row)), object(row))
+}
+
+/// The first few, and how many more there are.
+fn some<T>(all: &[T], name: impl Fn(&T) -> String) -> String {
+    let names: Vec<String> = all.iter().take(MAX_LINES).map(name).collect();
+    match all.len() - names.len() {
+        0 => names.join(", "),
+        more => format!("{} and {} more", names.join(", "), words::count(more)),
+    }
+}
+
 /// What stands beside the books: the limit, and what could be taken back.
 fn around(balance: &Balance) -> String {
     let limit = match (balance.limit_bytes, &balance.scope) {
@@ -249,20 +263,12 @@ fn around(balance: &Balance) -> String {
 /// Shared objects of huge pages, which stand beside the books.
 fn huge(balance: &Balance) -> Option<String> {
     let all = &balance.huge_objects;
-    let largest: Vec<String> = all
-        .iter()
-        .take(MAX_LINES)
-        .map(|row| format!("{} in {}", bytes_or_unknown(in_memory(row)), object(row)))
-        .collect();
-    let more = match all.len().saturating_sub(MAX_LINES) {
-        0 => String::new(),
-        more => format!(" and {} more", words::count(more)),
-    };
+    let largest = some(all, sized_object);
     let place = match balance.scope {
         Scope::Cgroup(_) => "Hugetlb pages, in none of these lines",
         Scope::Node => "Of the hugetlb pool",
     };
-    (!all.is_empty()).then(|| format!("{place}: {}{more}.", largest.join(", ")))
+    (!all.is_empty()).then(|| format!("{place}: {largest}."))
 }
 
 /// What is less than exact.
@@ -354,25 +360,16 @@ fn elsewhere(balance: &Balance) -> Option<String> {
     let beside = &balance.elsewhere;
     let objects: Bytes = beside.objects.iter().filter_map(in_memory).sum();
     let files: Bytes = beside.files.iter().filter_map(|row| row.cached_bytes).sum();
-    let amount = |row: &ShmObjectRow| bytes_or_unknown(in_memory(row));
-    let largest = beside.objects.iter().take(MAX_LINES);
-    let largest_objects = largest.map(|row| format!("{} in {}", amount(row), object(row)));
-    let largest = beside.files.iter().take(MAX_LINES);
-    let largest_files = largest.map(|row| {
-        let cached = bytes_or_unknown(row.cached_bytes);
-        format!("{cached} of {}", visible(&row.path))
-    });
-    let of_all = |names: Vec<String>, count: usize| match count.saturating_sub(names.len()) {
-        0 => names.join(", "),
-        more => format!("{} and {} more", names.join(", "), words::count(more)),
-    };
     let mut told = Vec::new();
     if objects.0 > 0 {
-        let names = of_all(largest_objects.collect(), beside.objects.len());
+        let names = some(&beside.objects, sized_object);
         told.push(format!("shared objects of {} ({names})", bytes(objects)));
     }
     if files.0 > 0 {
-        let names = of_all(largest_files.collect(), beside.files.len());
+        let names = some(&beside.files, |row| {
+            let cached = bytes_or_unknown(row.cached_bytes);
+            format!("{cached} of {}", visible(&row.path))
+        });
         told.push(format!("{} of cached files ({names})", bytes(files)));
     }
     let why = match balance.scope {

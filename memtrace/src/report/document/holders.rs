@@ -147,9 +147,7 @@ fn table(section: &mut Section, analysis: &Analysis, state: &Composition, top: u
             .figures("share", 0, |groups| {
                 Cell::Share(held(groups, Kind::Rss), whole)
             })
-            .held("anon_bytes", 1, |groups| held(groups, Kind::Anon))
-            .held("file_bytes", 3, |groups| held(groups, Kind::File))
-            .held("shmem_bytes", 2, |groups| held(groups, Kind::Shmem))
+            .kinds(("", ""), 1, |groups, kind| Cell::Held(held(groups, kind)))
             .held("swap_bytes", 1, |groups| held(groups, Kind::Swap))
             .only_if(has_swap)
             .held("gpu_bytes", 0, |groups| {

@@ -155,9 +155,7 @@ fn table(section: &mut Section, analysis: &Analysis, phases: &[&Phase], has_attr
             .figures("own_peak_bytes", 3, |phase| {
                 phase.own.map(|own| Cell::Bytes(highest(own.peak)))
             })
-            .figures("own_anon_bytes", 5, |phase| own(phase, Kind::Anon))
-            .figures("own_file_bytes", 7, |phase| own(phase, Kind::File))
-            .figures("own_shmem_bytes", 6, |phase| own(phase, Kind::Shmem))
+            .kinds(("own_", "OWN "), 5, |phase, kind| own(phase, kind))
             .figures("at_begin_bytes", 9, |phase| phase.tree.begin.rss())
             .figures("at_end_bytes", 9, |phase| phase.tree.end.rss())
             .words("most_of_it", 8, |phase| most_of_it(phase))

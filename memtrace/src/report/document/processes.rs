@@ -86,14 +86,8 @@ pub(in crate::report) fn table<'a>(
         .figures(("peak_s", "AT"), 1, |(one, ..)| {
             peak_time(analysis, &one.peak).unwrap_or(Cell::At(None))
         })
-        .held(("peak_anon_bytes", "ANON"), 3, |(one, ..)| {
-            one.peak.amounts.anon()
-        })
-        .held(("peak_file_bytes", "FILE"), 5, |(one, ..)| {
-            one.peak.amounts.file()
-        })
-        .held(("peak_shmem_bytes", "SHMEM"), 4, |(one, ..)| {
-            one.peak.amounts.shmem()
+        .kinds(("peak_", ""), 3, |(one, ..), kind| {
+            Cell::Held(one.peak.amounts.get(kind))
         })
         .figures(("", "STARTED"), 6, |(one, ..)| {
             at(analysis, one.start_boot_ns)

@@ -114,9 +114,9 @@ fn host<R>(table: TableOf<R>, [begin, kinds]: [u8; 2], get: impl Fn(&R) -> Stret
         .held("begin_bytes", begin, |row| get(row).begin.rss())
         .held("end_bytes", 1, |row| get(row).end.rss())
         .change("change_bytes", 0, |row| get(row).rss_delta())
-        .change("anon_bytes", kinds, |row| get(row).delta().anon())
-        .change("file_bytes", kinds + 2, |row| get(row).delta().file())
-        .change("shmem_bytes", kinds + 1, |row| get(row).delta().shmem())
+        .kinds(("", ""), kinds, |row, kind| {
+            Cell::Change(get(row).delta().get(kind))
+        })
 }
 
 /// What they held on GPUs at the end, and the change until then.
