@@ -145,7 +145,7 @@ mod tests {
     }
 
     fn seen(device: &str, inode: i64, kind: MappingKind, mapper: i64) -> Record {
-        Record::ShmObject(ShmObjectRow {
+        Record::from(ShmObjectRow {
             ts: WallNs(0),
             boot_ns: boot(1.0),
             device: device.to_owned(),

@@ -50,7 +50,7 @@ fn a_kill_among_strangers_is_elsewhere() {
         if let Record::Oom(row) = record {
             row.victim_upid = None;
             row.trigger_upid = None;
-            strangers.push(row.clone());
+            strangers.push(*row.clone());
         }
     }
     for mut row in strangers {

@@ -25,7 +25,7 @@ pub struct Roles {
     rules: Rules,
     /// Whether the roots of the recording are processes that the person named.
     are_roots_main: bool,
-    known: HashMap<Upid, Known>,
+    known: HashMap<Upid, Box<Known>>,
     ended: VecDeque<Upid>,
     /// Told what they are before their own rows came.
     introduced: HashMap<Tgid, Introduction>,
@@ -130,6 +130,7 @@ impl Roles {
             return;
         }
         let parent = row.parent_upid.and_then(|parent| self.known.get(&parent));
+        let parent = parent.map(Box::as_ref);
         let is_like = |parent: &&Known| {
             let titles = [parent.cmdline.as_deref(), parent.title.as_deref()];
             parent.exe.as_deref() == row.exe.as_deref() && titles.contains(&row.cmdline.as_deref())
@@ -167,7 +168,7 @@ impl Roles {
         {
             known.take(introduction.role, WEIGHT_TOLD);
         }
-        self.known.insert(row.upid, known);
+        self.known.insert(row.upid, Box::new(known));
         if has_ended {
             self.ended.push_back(row.upid);
         }
@@ -189,7 +190,10 @@ impl Roles {
             known.has_asked_environment = false;
         }
         self.judge(row.upid, world);
-        row.role = self.known.get(&row.upid).and_then(Known::role_word);
+        row.role = self
+            .known
+            .get(&row.upid)
+            .and_then(|known| known.role_word());
     }
 
     fn complete(&mut self, row: &mut ProcessRow) {

@@ -392,7 +392,7 @@ impl World {
         self.recently_ended.extend(self.ended.iter().cloned());
         let too_many = self.recently_ended.len().saturating_sub(RECENTLY_ENDED_MAX);
         self.recently_ended.drain(..too_many);
-        out.extend(self.ended.drain(..).map(Record::Process));
+        out.extend(self.ended.drain(..).map(Record::from));
         for upid in self.listed.drain(..) {
             let Some(process) = self.live.get_mut(&upid) else {
                 continue;

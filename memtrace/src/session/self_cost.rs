@@ -17,7 +17,7 @@ pub(super) fn row(
     let usage = usage();
     let stats = output.stats();
     let bpf = world.bpf_run_time();
-    Record::SelfCost(SelfCostRow {
+    Record::from(SelfCostRow {
         ts: tick.wall(),
         boot_ns: tick.boot,
         cpu_user_ns: duration(usage.ru_utime),

@@ -66,7 +66,7 @@ impl Kills {
             }
             let is_done = found.is_some() || !has_log || is_late(row.boot_ns);
             if is_done {
-                out.push(Record::Oom(row.clone()));
+                out.push(row.clone().into());
             }
             !is_done
         });
@@ -75,7 +75,7 @@ impl Kills {
         let late: Vec<(BootNs, KernelOom)> = late;
         for (_, kill) in late {
             let victim = world.note_oom_kill(kill.victim_tgid, None);
-            out.push(Record::Oom(kill.into_row(victim, tick)));
+            out.push(kill.into_row(victim, tick).into());
         }
     }
 }

@@ -279,7 +279,7 @@ impl Collector for CgroupCollector {
                 Ok(Some((reading, at))) => {
                     let state = (reading, watched.others);
                     let rows = watched.rows(path, version, state, at, tick.is_keyframe);
-                    out.extend(rows.into_iter().map(Record::CgroupMem));
+                    out.extend(rows.into_iter().map(Record::from));
                     true
                 }
                 Ok(None) => true,

@@ -144,7 +144,7 @@ impl GpuCollector {
             }
             Found::Device(row) => {
                 self.hang.stands(&row);
-                out.push(Record::GpuDevice(*row));
+                out.push((*row).into());
             }
             Found::Processes(device, stamp, listed) => {
                 self.take_processes(&device, stamp, &listed, world, out);

@@ -100,7 +100,7 @@ impl Hang {
             counts.open_for(now).filter(|_| is_its)
         };
         out.extend(self.rows.values().map(|row| {
-            Record::GpuDevice(GpuDeviceRow {
+            Record::from(GpuDeviceRow {
                 ts: stamp.ts,
                 boot_ns: stamp.boot,
                 used_bytes: None,

@@ -126,7 +126,7 @@ fn closing(key: &Key, value: Value, stamp: Stamp) -> Record {
 /// A row; of a peak that accounting mode tells there is no step function.
 pub(super) fn row(key: &Key, value: &Value, stamp: Stamp) -> Record {
     let id = |id: Option<u32>| id.and_then(|id| i32::try_from(id).ok());
-    Record::GpuProcess(GpuProcessRow {
+    Record::from(GpuProcessRow {
         ts: stamp.ts,
         boot_ns: stamp.boot,
         device: key.device.to_string(),

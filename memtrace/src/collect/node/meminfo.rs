@@ -128,7 +128,7 @@ impl Collector for NodeCollector {
             }
         }
         row.ts = tick.clock.to_wall(row.boot_ns);
-        out.push(Record::NodeMem(row));
+        out.push(row.into());
         Ok(())
     }
 }
@@ -155,7 +155,7 @@ mod tests {
         let mut collector = NodeCollector::at(root);
         collector.collect(&tick, &mut World::default(), &mut out)?;
         match out.pop() {
-            Some(Record::NodeMem(row)) => Ok(row),
+            Some(Record::NodeMem(row)) => Ok(*row),
             other => panic!("{other:?}"),
         }
     }

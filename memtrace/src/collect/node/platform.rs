@@ -52,7 +52,7 @@ impl Collector for NodeCollector {
         row.mem_available_bytes = amount(system.available_memory());
         row.swap_total_bytes = amount(system.total_swap());
         row.swap_free_bytes = amount(system.free_swap());
-        out.push(Record::NodeMem(row));
+        out.push(row.into());
         Ok(())
     }
 }

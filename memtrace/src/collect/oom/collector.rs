@@ -55,7 +55,7 @@ impl Collector for OomCollector {
                 .is_initial_pid_ns
                 .then(|| world.note_oom_kill(kill.victim_tgid, None))
                 .flatten();
-            out.push(Record::Oom(kill.into_row(victim, tick)));
+            out.push(kill.into_row(victim, tick).into());
         }
         Ok(())
     }

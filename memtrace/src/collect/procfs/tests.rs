@@ -63,7 +63,7 @@ impl Recording {
 
     fn processes(&self) -> Vec<ProcessRow> {
         let process = |record: &Record| match record {
-            Record::Process(row) => Some(row.clone()),
+            Record::Process(row) => Some(*row.clone()),
             _ => None,
         };
         self.rows.iter().filter_map(process).collect()

@@ -72,7 +72,7 @@ impl Stage {
             for row in self.batch.drain(..) {
                 match row {
                     Record::Process(row) => {
-                        self.written.insert(row.upid, row);
+                        self.written.insert(row.upid, *row);
                     }
                     Record::Title(row) => self.titles.push(row),
                     _ => {}

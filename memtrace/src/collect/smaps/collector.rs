@@ -7,6 +7,7 @@ use crate::model::{DiagKind, DurationNs, Record, Severity};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
@@ -230,7 +231,10 @@ impl Collector for SmapsCollector {
         self.take_found(world, out);
         self.tell_refusals(tick, out);
         self.tell_left_out(tick, out);
-        self.tell_who_is_there(world);
+        // Of many processes a list takes its time, and the thread looks at them rarely.
+        if (tick.boot + PERIOD).0 >= self.desk.next_scan_ns.load(Ordering::Relaxed) {
+            self.tell_who_is_there(world);
+        }
         Ok(())
     }
 
@@ -241,6 +245,7 @@ impl Collector for SmapsCollector {
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
         self.take_found(world, out);
+        self.tell_who_is_there(world);
         for (found, _room) in self.stop() {
             self.take(found, world, out);
         }
@@ -320,7 +325,7 @@ mod tests {
                 None => self.collector.take_found(&self.world, &mut out),
             }
             match out.into_iter().next()? {
-                Record::Pss(row) => Some(row),
+                Record::Pss(row) => Some(*row),
                 other => panic!("{other:?}"),
             }
         }

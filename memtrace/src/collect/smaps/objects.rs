@@ -398,7 +398,7 @@ impl Object {
         if !is_due {
             return false;
         }
-        out.push(Record::ShmObject(self.row(key, &state, looked, now, clock)));
+        out.push(self.row(key, &state, looked, now, clock).into());
         let is_held = !self.mappers.is_empty() || !self.openers.is_empty();
         let takes_nothing = state
             .allocated

@@ -91,7 +91,7 @@ impl Reading {
             pss.uss_bytes = own.map(|own| own.max(Bytes(0)));
         }
         let mappings = self.mappings.into_iter().map(Record::Mapping);
-        std::iter::once(Record::Pss(pss)).chain(mappings)
+        std::iter::once(Record::from(pss)).chain(mappings)
     }
 }
 

@@ -55,7 +55,7 @@ impl Bench {
             Record::Mapping(row) => row,
             other => panic!("{other:?}"),
         });
-        Ok((pss, mappings.collect()))
+        Ok((*pss, mappings.collect()))
     }
 }
 

@@ -20,6 +20,7 @@ use crate::model::{BootNs, Bytes, ClockOffset, DurationNs, PssSource, Record, Tg
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -126,6 +127,8 @@ fn moment() -> (BootNs, ClockOffset) {
 #[derive(Debug, Default)]
 pub(super) struct Desk {
     pub(super) subjects: Mutex<Arc<Vec<Subject>>>,
+    /// When the thread looks at them next, on the boot clock.
+    pub(super) next_scan_ns: AtomicI64,
     pub(super) stop: Stop,
 }
 
@@ -229,6 +232,7 @@ impl Worker {
         let mut scan_ns = SCAN_NS;
         let mut turn = || -> Result<(), Stopped> {
             let next_scan = clock::boot() + DurationNs(scan_ns);
+            desk.next_scan_ns.store(next_scan.0, Ordering::Relaxed);
             let cost = self.round(next_scan, &mut meter)?;
             scan_ns = SCAN_NS.max((cost.0 as f64 / (share * SCAN_PART)) as i64);
             meter.pause()?;

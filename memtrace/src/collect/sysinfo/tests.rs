@@ -74,7 +74,7 @@ impl Recording {
 
     fn rows_of(&self, tgid: Tgid) -> Vec<ProcessRow> {
         let row = |record: &Record| match record {
-            Record::Process(row) if row.tgid == tgid => Some(row.clone()),
+            Record::Process(row) if row.tgid == tgid => Some(*row.clone()),
             _ => None,
         };
         self.rows.iter().filter_map(row).collect()

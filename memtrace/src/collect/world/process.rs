@@ -90,7 +90,7 @@ impl Process {
     pub(super) fn write(&mut self, out: &mut Vec<Record>) {
         self.is_dirty = false;
         self.has_new_peak = false;
-        out.push(Record::Process(self.row.clone()));
+        out.push(self.row.clone().into());
     }
 
     /// Raises the peak to `peak` where that is higher, or equally high and better known.

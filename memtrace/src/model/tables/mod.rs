@@ -44,17 +44,27 @@ pub use vm_summary::VmSummaryRow;
 
 use super::table::{Row, Table};
 
+/// How a row lies in a [`Record`].
+macro_rules! held {
+    ($row:ident) => { $row };
+    ($row:ident $boxed:ident) => { $boxed<$row> };
+}
+
 macro_rules! tables {
-    ($($variant:ident($row:ident),)+) => {
-        /// One row of any table: what collectors send and the store writes.
+    ($($variant:ident($row:ident) $(in $boxed:ident)?,)+) => {
+        /// One row of any table: what collectors send and the store writes. Wide rows, of which
+        /// there are few, lie outside of it: a batch holds tens of thousands of the others.
         #[derive(Clone, Debug, PartialEq)]
         pub enum Record {
-            $(#[doc = concat!("A row of [`", stringify!($row), "`].")] $variant($row),)+
+            $(
+                #[doc = concat!("A row of [`", stringify!($row), "`].")]
+                $variant(held!($row $($boxed)?)),
+            )+
         }
 
         $(impl From<$row> for Record {
             fn from(row: $row) -> Self {
-                Self::$variant(row)
+                Self::$variant(row.into())
             }
         })+
 
@@ -83,25 +93,25 @@ macro_rules! tables {
 }
 
 tables! {
-    Process(ProcessRow),
+    Process(ProcessRow) in Box,
     Title(TitleRow),
     Mem(MemRow),
-    Pss(PssRow),
+    Pss(PssRow) in Box,
     Mapping(MappingRow),
-    ShmObject(ShmObjectRow),
+    ShmObject(ShmObjectRow) in Box,
     CachedFile(CachedFileRow),
     LeftObject(LeftObjectRow),
     Survivor(SurvivorRow),
     Mark(MarkRow),
     VmEvent(VmEventRow),
     VmSummary(VmSummaryRow),
-    Oom(OomRow),
-    CgroupMem(CgroupMemRow),
-    NodeMem(NodeMemRow),
-    GpuDevice(GpuDeviceRow),
-    GpuProcess(GpuProcessRow),
+    Oom(OomRow) in Box,
+    CgroupMem(CgroupMemRow) in Box,
+    NodeMem(NodeMemRow) in Box,
+    GpuDevice(GpuDeviceRow) in Box,
+    GpuProcess(GpuProcessRow) in Box,
     Clock(ClockRow),
-    SelfCost(SelfCostRow),
+    SelfCost(SelfCostRow) in Box,
     Diag(DiagRow),
 }
 

@@ -62,7 +62,7 @@ impl Fake {
             .collect(&tick, &mut self.world, &mut out)
             .unwrap();
         let row = |record| match record {
-            Record::CgroupMem(row) => Some(row),
+            Record::CgroupMem(row) => Some(*row),
             _ => None,
         };
         out.into_iter().filter_map(row).collect()

@@ -161,7 +161,7 @@ impl DrmCollector {
         self.last
             .insert(Arc::clone(device), (tick.boot, used, busy));
         let total = card.info.total_bytes;
-        Some(Record::GpuDevice(GpuDeviceRow {
+        Some(Record::from(GpuDeviceRow {
             ts: tick.wall(),
             boot_ns: tick.boot,
             device: card.info.device.clone(),
@@ -310,7 +310,7 @@ mod tests {
         let mut out = Vec::new();
         collector.collect(&tick(at), world, &mut out).unwrap();
         let rows = out.into_iter().filter_map(|record| match record {
-            Record::GpuProcess(row) => Some(row),
+            Record::GpuProcess(row) => Some(*row),
             _ => None,
         });
         let mut rows: Vec<_> = rows.collect();

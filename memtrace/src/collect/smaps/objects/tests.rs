@@ -29,7 +29,7 @@ fn written_with(objects: &mut Objects, seconds: i64, living: &[Upid]) -> Vec<Shm
     }
     objects.write(&living, now, clock, &mut out);
     let row = |record| match record {
-        Record::ShmObject(row) => row,
+        Record::ShmObject(row) => *row,
         other => panic!("{other:?}"),
     };
     out.into_iter().map(row).collect()
