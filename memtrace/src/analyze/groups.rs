@@ -1,9 +1,7 @@
 //! Which processes are counted together by role, and since when: what a process held while it was
 //! something else belongs to what it was then.
 
-use super::RowSource;
 use super::process::Process;
-use super::roster::Roster;
 use crate::model::tables::{TitleRow, TitleSource};
 use crate::model::{BootNs, Role, says_little};
 use std::cmp::Reverse;
@@ -39,24 +37,24 @@ pub(super) struct Groups {
 #[derive(Debug, Default)]
 struct Track(Vec<(BootNs, Option<Arc<str>>)>);
 
-impl Groups {
-    /// Reads `title`. A recording older than roles has none there: its processes are what they
-    /// are in the end.
-    pub(super) fn read<S: RowSource>(source: &S, roster: &Roster) -> Result<Self, S::Error> {
-        let mut tracks: HashMap<usize, Track> = HashMap::new();
-        source.scan(&[], |row: TitleRow| {
-            let word = row.role.as_deref().filter(|role| !says_little(role));
-            let Some(position) = roster.find(row.upid) else {
-                return;
-            };
-            if word.is_some() || tracks.contains_key(&position) {
-                tracks.entry(position).or_default().take(&row, word);
-            }
-        })?;
-        Ok(Self::of(&roster.processes, tracks))
-    }
+/// Those of every process. A recording older than roles has none: its processes are what they
+/// are in the end.
+#[derive(Debug, Default)]
+pub(super) struct RoleTracks(HashMap<usize, Track>);
 
-    fn of(processes: &[Process], mut tracks: HashMap<usize, Track>) -> Self {
+impl RoleTracks {
+    /// Takes the next title of a process.
+    pub(super) fn take(&mut self, process: usize, row: &TitleRow) {
+        let word = row.role.as_deref().filter(|role| !says_little(role));
+        if word.is_some() || self.0.contains_key(&process) {
+            self.0.entry(process).or_default().take(row, word);
+        }
+    }
+}
+
+impl Groups {
+    /// Those of processes with these roles.
+    pub(super) fn of(processes: &[Process], mut tracks: RoleTracks) -> Self {
         let mut groups = Self::default();
         let others = beyond(processes, PROGRAMS_MAX);
         for (position, process) in processes.iter().enumerate() {
@@ -66,7 +64,7 @@ impl Groups {
             };
             let mut steps = Vec::new();
             let mut next = last;
-            let track = tracks.remove(&position).unwrap_or_default();
+            let track = tracks.0.remove(&position).unwrap_or_default();
             for (at, word) in track.0.into_iter().rev() {
                 if let Some(word) = word {
                     next = groups.of_word(&word, process, last);

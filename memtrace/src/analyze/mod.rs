@@ -41,6 +41,7 @@ mod sharing;
 mod signal;
 mod standing;
 mod surroundings;
+mod titles;
 mod trend;
 
 pub use amounts::{Amounts, Sum, Totals};

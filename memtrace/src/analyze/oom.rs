@@ -18,6 +18,7 @@ pub(super) use windows::Windows;
 
 use super::RowSource;
 use super::composition::Composition;
+use super::leftovers::LeftObject;
 use super::process::Process;
 use super::roster::Roster;
 use super::surroundings::is_within;
@@ -113,17 +114,18 @@ pub(super) fn instants(rows: &[OomRow]) -> impl Iterator<Item = BootNs> + '_ {
 }
 
 /// Puts names, the state of the tree and what led to it to the kills. `states` are those at
-/// the kills, `earlier` those at the starts of the windows.
+/// the kills, `earlier` those at the starts of the windows, `left` the objects that were found
+/// when the recording ended.
 pub(super) fn explain<S: RowSource>(
     source: &S,
     rows: Vec<OomRow>,
     windows: &Windows,
     roster: &Roster,
-    states: &[Composition],
-    earlier: &[&Composition],
+    (states, earlier): (&[Composition], &[&Composition]),
+    left: &[LeftObject],
 ) -> Result<Vec<OomFinding>, S::Error> {
     let around = kinds::read(source, &rows, windows)?;
-    let objects = objects::read(source, &rows, windows)?;
+    let objects = objects::read(source, &rows, windows, left)?;
     let mut around = around.into_iter().zip(objects);
     let findings = rows.into_iter().map(|row| {
         let victim = row.victim_upid.and_then(|upid| roster.find(upid));

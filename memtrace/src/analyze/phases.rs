@@ -24,6 +24,7 @@ mod told;
 pub(super) use by_role::RoleGauges;
 pub(super) use doubts::Doubts;
 pub use doubts::Uncertain;
+pub(super) use events::{Calls, Marks};
 pub use focus::{GpuChange, HolderChange, PhaseError, PhaseFocus, RoleChange};
 pub(super) use gauge::Gauge;
 pub(super) use number::stage;

@@ -12,11 +12,12 @@ use super::groups::Groups;
 use super::held::HeldSum;
 use super::ledger::{High, Ledger, Seens, Surroundings, TreeSeen};
 use super::moment::{Moment, MomentError};
-use super::phases::{Gauges, Noted, PhaseError, Tellings, Timeline};
+use super::phases::{Gauges, Marks, Noted, PhaseError, Tellings, Timeline};
 use super::roster::Roster;
 use super::sharing::{self, Execs, Forks};
+use super::titles::Titles;
 use super::{RowSource, books, leftovers, losses, mappings, oom, roles, surroundings};
-use crate::model::tables::{MemRow, MemSource, TitleRow, TitleSource};
+use crate::model::tables::{MemRow, MemSource};
 use crate::model::{BootNs, Bytes, Kind, Label, RunInfo, RunState, Target};
 use std::collections::{HashMap, HashSet};
 
@@ -79,8 +80,10 @@ where
 
     let clock = noted_clock(info, options.last_boot_ns, cost.as_ref(), &roster);
     let at = resolve(options.at, &clock)?;
-    let mut phases = Timeline::read(source, &mut roster)?;
-    let mut groups = Groups::read(source, &roster)?;
+    let marks = Marks::read(source, &mut roster)?;
+    let titles = Titles::read(source, &roster)?;
+    let mut phases = Timeline::of(marks, titles.calls, &roster.processes);
+    let mut groups = Groups::of(&roster.processes, titles.roles);
     if let Some(name) = &options.phase {
         phases.focus_on(name).map_err(AnalyzeError::Phase)?;
     }
@@ -95,11 +98,10 @@ where
         .iter()
         .filter_map(|kill| roster.find(kill.victim_upid?));
     let victims: HashSet<usize> = victims.collect();
-    let programs = programs(source)?;
     for process in &mut roster.processes {
-        process.copy_until = sharing::copy_until(process, &programs);
+        process.copy_until = sharing::copy_until(process, &titles.execs);
     }
-    let held = HeldSum::read(source, &roster, &programs, clock.start())?;
+    let held = HeldSum::read(source, &roster, &titles.execs, clock.start())?;
     let asked = Asked {
         instants: asked.collect(),
         gauges: phases.gauges(info.interval_ns),
@@ -156,10 +158,18 @@ where
     };
     books::complete(source, known, &mut all)?;
     groups.complete(&roster.processes);
-    let gpus = gpus.told(source, (&roster, &groups), clock.end(), &mut all)?;
+    let gpus = gpus.told(
+        source,
+        (&roster, &groups),
+        phases.marks(),
+        clock.end(),
+        &mut all,
+    )?;
 
     let earlier: Vec<&Composition> = earlier.iter().chain(&states).collect();
-    let ooms = oom::explain(source, kills, &windows, &roster, &states, &earlier)?;
+    let leftovers = leftovers::read(source, &roster)?;
+    let left = &leftovers.objects;
+    let ooms = oom::explain(source, kills, &windows, &roster, (&states, &earlier), left)?;
     // Until its exec the command is held, and everyone else is there because of it.
     let execs_of_command = command.and_then(|command| execs.get(&command));
     let command_begin = execs_of_command.and_then(|execs| execs.iter().min().copied());
@@ -204,7 +214,7 @@ where
         command_begin,
         ooms,
         endings: Endings::of(&roster.processes),
-        leftovers: leftovers::read(source, &roster)?,
+        leftovers,
         family,
         held_peak: seen.held_peak.filter(|_| is_held_known),
         rss_peak: seen.rss_peak.map(|high| (high.bytes, high.boot_ns)),
@@ -254,17 +264,6 @@ fn pass<S: RowSource>(
         ledger.take(&row);
     })?;
     Ok((ledger.finish(end), execs))
-}
-
-/// When each process executed programs, as far as `title` tells: before the pass over memory.
-fn programs<S: RowSource>(source: &S) -> Result<Execs, S::Error> {
-    let mut execs = Execs::new();
-    source.scan(&["boot_ns", "upid", "source"], |row: TitleRow| {
-        if row.source == Some(TitleSource::Exec) {
-            execs.entry(row.upid).or_default().push(row.boot_ns);
-        }
-    })?;
-    Ok(execs)
 }
 
 fn resolve<E: std::error::Error + 'static>(

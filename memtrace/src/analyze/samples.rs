@@ -6,10 +6,11 @@ mod told;
 
 use super::clock::RunClock;
 use super::groups::Groups;
-use super::phases::{Tellings, Timeline};
+use super::phases::{Marks, Tellings, Timeline};
 use super::process::Process;
 use super::roster::Roster;
 use super::run::{mem_columns, noted_clock};
+use super::titles::Titles;
 use super::{RowSource, cost};
 use crate::model::tables::MemRow;
 use crate::model::{BootNs, Bytes, DurationNs, RunInfo};
@@ -118,11 +119,13 @@ pub fn sample<S: RowSource>(
 ) -> Result<(Samples, SampleSummary), S::Error> {
     let cost = cost::read(source)?;
     let mut roster = Roster::read(source, info)?;
-    let groups = Groups::read(source, &roster)?;
+    let marks = Marks::read(source, &mut roster)?;
+    let titles = Titles::read(source, &roster)?;
+    let groups = Groups::of(&roster.processes, titles.roles);
     roster.name(source, &groups)?;
     let clock = noted_clock(info, options.last_boot_ns, cost.as_ref(), &roster);
     let told = Told::read(source)?;
-    let phases = Timeline::read(source, &mut roster)?;
+    let phases = Timeline::of(marks, titles.calls, &roster.processes);
     let tellings = Tellings::new(phases.tellings(&roster.processes));
     let mut state = State::new(&roster, clock, (told, tellings), options);
     source.scan(&mem_columns(), |row: MemRow| {

@@ -204,13 +204,11 @@ const READ_AGAIN: &[(&str, usize)] = &[
     ("cgroup_mem", 3),
     ("gpu_device", 3),
     ("gpu_process", 2),
-    ("left_object", 2),
-    ("mark", 2),
     ("node_mem", 3),
     ("pss", 2),
     ("self_cost", 2),
     ("shm_object", 3),
-    ("title", 4),
+    ("title", 2),
 ];
 
 #[test]

@@ -60,9 +60,12 @@ impl Fall {
         self.devices.iter().map(|(_, bytes)| *bytes).sum()
     }
 
-    /// Whether a mark at that time can belong to it.
-    pub(super) fn is_near(&self, mark: BootNs) -> bool {
-        mark >= BootNs(self.from.0 - MARK_BEFORE_NS.0) && mark <= self.to
+    /// Of all marks in the order of time, those that can belong to it.
+    pub(super) fn near<'a>(&self, marks: &'a [(BootNs, Arc<str>)]) -> &'a [(BootNs, Arc<str>)] {
+        let from = BootNs(self.from.0 - MARK_BEFORE_NS.0);
+        let first = marks.partition_point(|(at, _)| *at < from);
+        let end = marks.partition_point(|(at, _)| *at <= self.to);
+        marks.get(first..end).unwrap_or_default()
     }
 
     /// Completes it with who held what before and after.

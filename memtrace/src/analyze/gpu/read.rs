@@ -11,7 +11,7 @@ use crate::analyze::RowSource;
 use crate::analyze::composition::Composition;
 use crate::analyze::groups::Groups;
 use crate::analyze::roster::Roster;
-use crate::model::tables::{GpuDeviceRow, GpuProcessRow, GpuSource, MarkRow};
+use crate::model::tables::{GpuDeviceRow, GpuProcessRow, GpuSource};
 use crate::model::{BootNs, Bytes, DurationNs};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -154,6 +154,7 @@ impl GpuTimeline {
         mut self,
         source: &S,
         (roster, groups): (&Roster, &Groups),
+        marks: &[(BootNs, Arc<str>)],
         end: BootNs,
         states: &mut [&mut Composition],
     ) -> Result<Option<Gpus>, S::Error> {
@@ -216,7 +217,7 @@ impl GpuTimeline {
         for ledger in at(end).into_iter().flatten() {
             self.devices[ledger.device].at_end = Some(ledger.clone());
         }
-        let falls = self.explained_falls(source, states, &at, roster)?;
+        let falls = self.explained_falls(marks, states, &at, roster);
         let audits = self.explained_audits(states, &at);
         let contexts = tracks.smallest.map(|smallest_bytes| {
             let peaks = self
@@ -246,35 +247,25 @@ impl GpuTimeline {
         }))
     }
 
-    fn explained_falls<'b, S: RowSource>(
+    fn explained_falls<'b>(
         &self,
-        source: &S,
+        marks: &[(BootNs, Arc<str>)],
         states: &[&mut Composition],
         at: &impl Fn(BootNs) -> Option<&'b Vec<GpuLedger>>,
         roster: &Roster,
-    ) -> Result<Vec<Fall>, S::Error> {
+    ) -> Vec<Fall> {
         let mut falls = self.falls.clone();
         for fall in &mut falls {
             let books = |boot| at(boot).map_or(&[][..], |books| books);
             let host = (host(states, fall.host_from), host(states, fall.to));
             fall.explain((books(fall.from), books(fall.to)), host, &roster.processes);
-        }
-        let mut near: Vec<Vec<(i64, Arc<str>)>> = vec![Vec::new(); falls.len()];
-        source.scan(&["boot_ns", "name"], |row: MarkRow| {
-            for (fall, near) in falls.iter().zip(&mut near) {
-                if fall.is_near(row.boot_ns) {
-                    let distance = (row.boot_ns - fall.from).0.abs();
-                    near.push((distance, Arc::from(row.name.as_str())));
-                    near.sort();
-                    near.truncate(MARKS_MAX);
-                }
-            }
-        })?;
-        for (fall, near) in falls.iter_mut().zip(near) {
-            fall.marks = near.into_iter().map(|(_, name)| name).collect();
+            let mut near = fall.near(marks).to_vec();
+            near.sort_by_key(|(at, name)| ((*at - fall.from).0.abs(), Arc::clone(name)));
+            let nearest = near.into_iter().take(MARKS_MAX);
+            fall.marks = nearest.map(|(_, name)| name).collect();
             fall.marks.dedup();
         }
-        Ok(falls)
+        falls
     }
 
     fn explained_audits<'b>(

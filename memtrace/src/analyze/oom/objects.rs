@@ -5,6 +5,7 @@ use super::MAX_KILLS_EXAMINED;
 use super::windows::Windows;
 use crate::analyze::RowSource;
 use crate::analyze::balance::in_memory;
+use crate::analyze::leftovers::LeftObject;
 use crate::analyze::roster::Roster;
 use crate::analyze::surroundings::is_within;
 use crate::model::tables::{LeftObjectRow, OomRow, ShmObjectRow};
@@ -64,6 +65,7 @@ pub(super) fn read<S: RowSource>(
     source: &S,
     kills: &[OomRow],
     windows: &Windows,
+    left: &[LeftObject],
 ) -> Result<Vec<Objects>, S::Error> {
     let examined = kills.iter().take(MAX_KILLS_EXAMINED);
     let mut all: Vec<(&OomRow, Objects)> =
@@ -75,14 +77,14 @@ pub(super) fn read<S: RowSource>(
             }
         })?;
         // A recording that ends with the kill looks at them once more.
-        source.scan(&[], |row: LeftObjectRow| {
+        for LeftObject { row, .. } in left {
             for (kill, objects) in &mut all {
                 let later = row.boot_ns - kill.boot_ns;
                 if (0..=SEEN_LATER_NS).contains(&later.0) {
-                    objects.take_left(&row);
+                    objects.take_left(row);
                 }
             }
-        })?;
+        }
     }
     Ok(all.into_iter().map(|(_, objects)| objects).collect())
 }

@@ -5,7 +5,7 @@ use crate::analyze::RowSource;
 use crate::analyze::name::Interner;
 use crate::analyze::roster::Roster;
 use crate::model::tables::{MarkKind, MarkRow, TitleRow};
-use crate::model::trim_title;
+use crate::model::{BootNs, trim_title};
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -20,9 +20,6 @@ const MARK_COLUMNS: &[&str] = &[
     "span",
     "attributes",
 ];
-
-/// What they need of a row of `title`.
-const TITLE_COLUMNS: &[&str] = &["ts", "boot_ns", "upid", "comm", "title"];
 
 /// Ray gives a worker the title of what it runs. `ray::Actor.method` is a call; without a dot it
 /// can be a task or an actor that waits, which look the same.
@@ -40,23 +37,40 @@ const ATTRIBUTES_MAX: usize = 4_096;
 /// The attribute that numbers a phase.
 const STEP: &str = "step";
 
-/// What marks and titles say.
-pub(super) struct Read {
-    /// Everything that begins, ends or is a phase, in the order of time.
+/// What marks say.
+#[derive(Debug, Default)]
+pub(in crate::analyze) struct Marks {
+    /// Everything that begins, ends or is a phase.
     pub(super) events: Vec<Event>,
     /// What is not there to be instrumented.
-    pub(super) missing: Vec<Arc<str>>,
+    pub(super) missing: BTreeSet<Arc<str>>,
+    /// Every mark with its name, in the order of time.
+    pub(super) names: Vec<(BootNs, Arc<str>)>,
 }
 
-/// Reads `mark` and `title`.
-pub(super) fn read<S: RowSource>(source: &S, roster: &mut Roster) -> Result<Read, S::Error> {
-    let mut texts = Interner::default();
-    let mut events = Vec::new();
-    let mut missing: BTreeSet<Arc<str>> = BTreeSet::new();
-    source.scan(MARK_COLUMNS, |row: MarkRow| {
+impl Marks {
+    /// Reads `mark`.
+    pub(in crate::analyze) fn read<S: RowSource>(
+        source: &S,
+        roster: &mut Roster,
+    ) -> Result<Self, S::Error> {
+        let mut texts = Interner::default();
+        let mut marks = Self::default();
+        source.scan(MARK_COLUMNS, |row: MarkRow| {
+            marks.take(row, roster, &mut texts)
+        })?;
+        // A line of a log can be read long after it was written.
+        marks.names.sort_by_key(|(at, _)| *at);
+        Ok(marks)
+    }
+
+    fn take(&mut self, row: MarkRow, roster: &mut Roster, texts: &mut Interner) {
+        let name = texts.intern(&row.name);
+        self.names.push((row.boot_ns, Arc::clone(&name)));
         if row.name.starts_with(OWN) {
             if row.name == MISSING {
-                missing.extend(target_of(row.attributes.as_deref(), &mut texts));
+                let target = target_of(row.attributes.as_deref(), texts);
+                self.missing.extend(target);
             }
             return;
         }
@@ -67,11 +81,11 @@ pub(super) fn read<S: RowSource>(source: &S, roster: &mut Roster) -> Result<Read
             Some(MarkKind::Peak) | None => return,
         };
         let process = row.upid.map(|upid| roster.position(upid, row.boot_ns));
-        events.push(Event {
+        self.events.push(Event {
             boot_ns: row.boot_ns,
             process,
             what,
-            name: texts.intern(&row.name),
+            name,
             span: row.span,
             step: row.attributes.as_deref().and_then(step_of),
             attributes: row
@@ -79,34 +93,38 @@ pub(super) fn read<S: RowSource>(source: &S, roster: &mut Roster) -> Result<Read
                 .filter(|text| text.len() <= ATTRIBUTES_MAX)
                 .map(|text| texts.intern(&text)),
         });
-    })?;
-    let mut called: HashMap<usize, bool> = HashMap::new();
-    source.scan(TITLE_COLUMNS, |row: TitleRow| {
+    }
+}
+
+/// Titles that stand for a call, and those that end one.
+#[derive(Debug, Default)]
+pub(in crate::analyze) struct Calls {
+    pub(super) events: Vec<Event>,
+    /// By process: whether its last title was a call.
+    called: HashMap<usize, bool>,
+    texts: Interner,
+}
+
+impl Calls {
+    /// Takes the next title of a process.
+    pub(in crate::analyze) fn take(&mut self, process: usize, row: &TitleRow) {
         let title = row.title.as_deref().map(trim_title).unwrap_or_default();
-        let is_call = title
-            .strip_prefix(RAY)
-            .is_some_and(|call| call.contains('.'));
-        let Some(position) = roster.find(row.upid) else {
-            return;
-        };
+        let call = title.strip_prefix(RAY);
+        let is_call = call.is_some_and(|call| call.contains('.'));
         // Most titles neither begin nor end a call.
-        if is_call || called.get(&position) == Some(&true) {
-            called.insert(position, is_call);
-            events.push(Event {
+        if is_call || self.called.get(&process) == Some(&true) {
+            self.called.insert(process, is_call);
+            self.events.push(Event {
                 boot_ns: row.boot_ns,
-                process: Some(position),
+                process: Some(process),
                 what: What::Title { is_call },
-                name: texts.intern(title),
+                name: self.texts.intern(title),
                 span: None,
                 step: None,
                 attributes: None,
             });
         }
-    })?;
-    // Stable: marks of one time stay in the order of arrival.
-    events.sort_by_key(|event| event.boot_ns);
-    let missing = missing.into_iter().collect();
-    Ok(Read { events, missing })
+    }
 }
 
 fn target_of(attributes: Option<&str>, texts: &mut Interner) -> Option<Arc<str>> {

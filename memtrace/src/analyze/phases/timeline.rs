@@ -4,18 +4,18 @@
 use super::around::Around;
 use super::by_role::{RoleGauges, Roles};
 use super::doubts::{Doubts, Uncertain};
+use super::events::{Calls, Marks};
 use super::focus::{Focus, PhaseError};
 use super::gauge::{Gauge, OPEN, Readings, in_order};
 use super::lines::{self, Group};
 use super::pair::{Span, pair};
 use super::told::{Telling, attributes, exact_peak, held, tellings};
-use super::{Phase, PhaseFocus, PhaseForm, Phases, Stretch, events};
+use super::{Phase, PhaseFocus, PhaseForm, Phases, Stretch};
 use crate::analyze::amounts::Amounts;
 use crate::analyze::composition::Composition;
 use crate::analyze::gpu::Named;
 use crate::analyze::groups::Groups;
 use crate::analyze::process::Process;
-use crate::analyze::roster::Roster;
 use crate::analyze::{RowSource, RunClock};
 use crate::model::{BootNs, Bytes, DurationNs};
 use std::collections::{HashMap, HashSet};
@@ -62,26 +62,33 @@ pub(in crate::analyze) struct Timeline {
     /// Where phases begin and end.
     boundaries: Arc<[BootNs]>,
     missing: Vec<Arc<str>>,
+    marks: Vec<(BootNs, Arc<str>)>,
     focus: Option<Focus>,
 }
 
 impl Timeline {
-    /// Reads `mark` and `title`.
-    pub(in crate::analyze) fn read<S: RowSource>(
-        source: &S,
-        roster: &mut Roster,
-    ) -> Result<Self, S::Error> {
-        let read = events::read(source, roster)?;
-        let spans = pair(read.events, |place| roster.processes[place].exit_boot_ns);
+    /// Pairs what marks and titles say.
+    pub(in crate::analyze) fn of(marks: Marks, calls: Calls, processes: &[Process]) -> Self {
+        let mut events = marks.events;
+        events.extend(calls.events);
+        // Stable: marks of one time stay in the order of arrival.
+        events.sort_by_key(|event| event.boot_ns);
+        let spans = pair(events, |place| processes[place].exit_boot_ns);
         let groups = lines::group(&spans);
         let boundaries = spans.iter().flat_map(Span::boundaries).collect();
-        Ok(Self {
+        Self {
             spans,
             groups,
             boundaries: in_order(boundaries),
-            missing: read.missing,
+            missing: marks.missing.into_iter().collect(),
+            marks: marks.names,
             focus: None,
-        })
+        }
+    }
+
+    /// Every mark with its name, in the order of time.
+    pub(in crate::analyze) fn marks(&self) -> &[(BootNs, Arc<str>)] {
+        &self.marks
     }
 
     /// Keeps an eye on the phases of a name.

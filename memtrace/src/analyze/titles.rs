@@ -1,0 +1,36 @@
+//! What the rows of `title` say before the pass over memory: roles, calls, programs that were
+//! executed. Names come after it, with the peaks: see [`Roster::name`].
+
+use super::RowSource;
+use super::groups::RoleTracks;
+use super::phases::Calls;
+use super::roster::Roster;
+use super::sharing::Execs;
+use crate::model::tables::{TitleRow, TitleSource};
+
+/// What is kept of the titles.
+#[derive(Debug, Default)]
+pub(super) struct Titles {
+    pub(super) roles: RoleTracks,
+    pub(super) calls: Calls,
+    pub(super) execs: Execs,
+}
+
+impl Titles {
+    /// Reads `title`.
+    pub(super) fn read<S: RowSource>(source: &S, roster: &Roster) -> Result<Self, S::Error> {
+        let mut titles = Self::default();
+        source.scan(&[], |row: TitleRow| {
+            let Some(position) = roster.find(row.upid) else {
+                return;
+            };
+            titles.roles.take(position, &row);
+            titles.calls.take(position, &row);
+            if row.source == Some(TitleSource::Exec) {
+                let execs = titles.execs.entry(row.upid).or_default();
+                execs.push(row.boot_ns);
+            }
+        })?;
+        Ok(titles)
+    }
+}
