@@ -16,10 +16,10 @@ mod roles;
 mod tree;
 
 use super::Style;
-use super::table::{Cell, Table};
+use super::table::{Cell, Table, TableOf};
 use super::words;
 use crate::analyze::{Analysis, Peak, Process};
-use crate::model::BootNs;
+use crate::model::{BootNs, Bytes};
 
 /// How many processes are listed unless the person says otherwise.
 const DEFAULT_TOP: usize = 10;
@@ -96,8 +96,7 @@ impl Section {
         self.tell(Tone::Quiet, [line.into()]);
     }
 
-    fn table(&mut self, table: impl Into<Table>) {
-        let table = table.into();
+    fn table(&mut self, table: Table) {
         if table.row_count() > 0 {
             self.blocks.push(Block::Table(table));
         }
@@ -108,6 +107,12 @@ impl Section {
         if all > top {
             self.quiet(count(all - top) + words);
         }
+    }
+}
+
+impl<R> TableOf<R> {
+    fn add_to(self, section: &mut Section) {
+        section.table(self.done());
     }
 }
 
@@ -185,9 +190,14 @@ fn peak_time(analysis: &Analysis, peak: &Peak) -> Option<Cell> {
     }
 }
 
-/// A time that there may not be, for a column.
-fn at_if_any(analysis: &Analysis, boot: Option<BootNs>) -> Cell {
-    boot.map_or_else(|| "".into(), |boot| at(analysis, boot))
+/// How much a peak was.
+fn highest(peak: Option<(Bytes, BootNs)>) -> Option<Bytes> {
+    peak.map(|(bytes, _)| bytes)
+}
+
+/// When a peak was, for a column; nothing where there is none.
+fn reached(analysis: &Analysis, peak: Option<(Bytes, BootNs)>) -> Cell {
+    peak.map_or_else(|| "".into(), |(_, boot)| at(analysis, boot))
 }
 
 /// A time, for a column.

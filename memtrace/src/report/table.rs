@@ -126,40 +126,24 @@ impl Cell {
     }
 }
 
-impl From<String> for Cell {
-    fn from(text: String) -> Self {
-        Self::Text(Some(text))
-    }
+/// What a column may be filled with.
+macro_rules! cells {
+    ($($from:ty => |$value:ident| $cell:expr,)+) => {
+        $(impl From<$from> for Cell {
+            fn from($value: $from) -> Self {
+                $cell
+            }
+        })+
+    };
 }
 
-impl From<&str> for Cell {
-    fn from(text: &str) -> Self {
-        Self::Text(Some(text.to_owned()))
-    }
-}
-
-impl From<Option<String>> for Cell {
-    fn from(text: Option<String>) -> Self {
-        Self::Text(text)
-    }
-}
-
-impl From<Bytes> for Cell {
-    fn from(bytes: Bytes) -> Self {
-        Self::Bytes(Some(bytes))
-    }
-}
-
-impl From<Option<Bytes>> for Cell {
-    fn from(bytes: Option<Bytes>) -> Self {
-        Self::Bytes(bytes)
-    }
-}
-
-impl From<Option<Self>> for Cell {
-    fn from(cell: Option<Self>) -> Self {
-        cell.unwrap_or(Self::Absent)
-    }
+cells! {
+    String => |text| Self::Text(Some(text)),
+    &str => |text| Self::Text(Some(text.to_owned())),
+    Option<String> => |text| Self::Text(text),
+    Bytes => |bytes| Self::Bytes(Some(bytes)),
+    Option<Bytes> => |bytes| Self::Bytes(bytes),
+    Option<Self> => |cell| cell.unwrap_or(Self::Absent),
 }
 
 /// The name of a column and what stands above it: the name without its unit, unless said.
@@ -296,11 +280,9 @@ impl<R> TableOf<R> {
     pub(super) fn data<C: Into<Cell>>(self, name: &str, get: impl Fn(&R) -> C) -> Self {
         self.column(Heading(name.to_owned(), None), Layout::Words, 0, get)
     }
-}
 
-impl<R> From<TableOf<R>> for Table {
-    fn from(making: TableOf<R>) -> Self {
-        making.table
+    pub(super) fn done(self) -> Table {
+        self.table
     }
 }
 
@@ -315,5 +297,71 @@ impl Table {
         let titled = titled.filter_map(|column| Some((column.title.as_deref()?, column)));
         let applies = |cell: &Cell| !matches!(cell, Cell::Absent);
         titled.filter(move |(_, column)| column.cells.iter().any(applies))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_title_is_the_name_without_its_unit_unless_another_is_given() {
+        let table = TableOf::of([1])
+            .figures("own_peak_bytes", 0, |_| Bytes(1))
+            .figures("at_s", 0, |_| Cell::At(None))
+            .figures(("growth_bytes_per_hour", "GROWS BY"), 0, |_| Bytes(1))
+            .data("upid", |_| "1")
+            .kinds(("own_", "OWN "), 3, |_, _| Bytes(1))
+            .done();
+        let titles: Vec<&str> = table.shown().map(|(title, _)| title).collect();
+        let own = ["OWN ANON", "OWN FILE", "OWN SHMEM"];
+        assert_eq!(titles[..3], ["OWN PEAK", "AT", "GROWS BY"]);
+        assert_eq!(titles[3..], own);
+        let ranks: Vec<u8> = table.columns.iter().map(|column| column.rank).collect();
+        assert_eq!(ranks[4..], [3, 5, 4]);
+    }
+
+    #[test]
+    fn a_column_that_applies_to_no_row_is_for_programs_only() {
+        let table = TableOf::of([1, 2])
+            .figures("a_bytes", 0, |_| None::<Cell>)
+            .figures("b_bytes", 0, |row| (*row == 1).then_some(Cell::Held(None)))
+            .held("c_bytes", 0, |_| Bytes(1))
+            .only_if(false)
+            .done();
+        let titles: Vec<&str> = table.shown().map(|(title, _)| title).collect();
+        assert_eq!(titles, ["B"]);
+        assert_eq!(table.columns.len(), 3);
+    }
+
+    #[test]
+    fn people_read_words_and_programs_the_figure() {
+        let mebibyte = Some(Bytes(1 << 20));
+        let cases = [
+            (Cell::Bytes(mebibyte), "1.0 MiB", "1048576"),
+            (Cell::Bytes(None), "?", ""),
+            (Cell::Held(Some(Bytes(0))), "-", "0"),
+            (Cell::AtLeast(mebibyte), "≥ 1.0 MiB", "1048576"),
+            (
+                Cell::Share(Some(Bytes(1)), Some(Bytes(4))),
+                "25%",
+                "0.250000",
+            ),
+            (
+                Cell::Took(Some(DurationNs(1_500_000_000))),
+                "1.5s",
+                "1.500000",
+            ),
+            (
+                Cell::At(Some(DurationNs(1_500_000_000))),
+                "+1.5s",
+                "1.500000",
+            ),
+            (Cell::shown_only("-"), "-", ""),
+            (Cell::known(None::<i32>), "?", ""),
+        ];
+        for (cell, shown, data) in cases {
+            assert_eq!((&*cell.shown(), &*cell.data()), (shown, data), "{cell:?}");
+        }
     }
 }

@@ -41,18 +41,17 @@ pub(super) fn ledger(analysis: &Analysis, state: &Composition, top: usize) -> Op
     lines.kernel(balance);
     let what = doubt(balance).unwrap_or_default();
     lines.push("residual", what, balance.residual_bytes, "");
-    section.table(
-        TableOf::of(lines.rows)
-            .words(("group", ""), 0, |line| line.group.clone())
-            .flexible("what", |line| line.what.clone())
-            .figures("bytes", 0, |line| {
-                Cell::bounded(line.bytes, line.is_lower_bound)
-            })
-            .figures("share", 1, |line| {
-                Cell::Share(line.bytes, balance.current_bytes)
-            })
-            .words("known", 2, |line| line.known),
-    );
+    TableOf::of(lines.rows)
+        .words(("group", ""), 0, |line| line.group.clone())
+        .flexible("what", |line| line.what.clone())
+        .figures("bytes", 0, |line| {
+            Cell::bounded(line.bytes, line.is_lower_bound)
+        })
+        .figures("share", 1, |line| {
+            Cell::Share(line.bytes, balance.current_bytes)
+        })
+        .words("known", 2, |line| line.known)
+        .add_to(&mut section);
     section.say(around(balance));
     let beside = [huge(balance), elsewhere(balance)];
     section.tell(Tone::Plain, beside.into_iter().flatten());

@@ -185,16 +185,15 @@ fn stages(told: &DiffReport<'_>, top: usize) -> Option<Section> {
         return None;
     }
     let mut section = Section::new("From step to step, the tree's sum of RSS");
-    section.table(
-        TableOf::of(shown)
-            .flexible("stage", |stage| stage.name.to_string())
-            .figures(("a_bytes_per_step", "PER STEP A"), 0, |stage| {
-                per_step(stage.before)
-            })
-            .figures(("b_bytes_per_step", "PER STEP B"), 0, |stage| {
-                per_step(stage.after)
-            }),
-    );
+    TableOf::of(shown)
+        .flexible("stage", |stage| stage.name.to_string())
+        .figures(("a_bytes_per_step", "PER STEP A"), 0, |stage| {
+            per_step(stage.before)
+        })
+        .figures(("b_bytes_per_step", "PER STEP B"), 0, |stage| {
+            per_step(stage.after)
+        })
+        .add_to(&mut section);
     Some(section)
 }
 
@@ -220,22 +219,21 @@ fn roles(told: &DiffReport<'_>, top: usize) -> Section {
     }
     let mut section = Section::new("By role, sums of RSS");
     let rss = |role: &Comparison| *role.kind(Kind::Rss);
-    section.table(
-        TableOf::of(moved.iter().take(top))
-            .flexible("role", |role| role.name.to_string())
-            .words("count", 3, |role| counts(role))
-            .held("peak_a_bytes", 1, |role| rss(role).peak.before)
-            .held("peak_b_bytes", 0, |role| rss(role).peak.after)
-            .change("change_bytes", 0, |role| rss(role).peak.difference())
-            .figures(("change", ""), 2, |role| change_share(&rss(role).peak))
-            .change("mean_bytes", 4, |role| rss(role).mean.difference())
-            .figures("growth_a_bytes_per_hour", 6, |role| {
-                slope(rss(role).slope.before)
-            })
-            .figures("growth_b_bytes_per_hour", 5, |role| {
-                slope(rss(role).slope.after)
-            }),
-    );
+    TableOf::of(moved.iter().take(top))
+        .flexible("role", |role| role.name.to_string())
+        .words("count", 3, |role| counts(role))
+        .held("peak_a_bytes", 1, |role| rss(role).peak.before)
+        .held("peak_b_bytes", 0, |role| rss(role).peak.after)
+        .change("change_bytes", 0, |role| rss(role).peak.difference())
+        .figures(("change", ""), 2, |role| change_share(&rss(role).peak))
+        .change("mean_bytes", 4, |role| rss(role).mean.difference())
+        .figures("growth_a_bytes_per_hour", 6, |role| {
+            slope(rss(role).slope.before)
+        })
+        .figures("growth_b_bytes_per_hour", 5, |role| {
+            slope(rss(role).slope.after)
+        })
+        .add_to(&mut section);
     let (all, shown) = (told.diff.roles.len(), moved.len().min(top));
     section.rest(all, shown, words::more_roles, " changed less.");
     section.quiet(
@@ -261,14 +259,13 @@ fn on_gpus(told: &DiffReport<'_>, top: usize) -> Option<Section> {
         std::cmp::Reverse(moved.map(|bytes| bytes.0.abs()))
     });
     let mut section = Section::new("By role, the highest on all GPUs together");
-    section.table(
-        TableOf::of(roles.iter().take(top))
-            .flexible("role", |role| role.name.to_string())
-            .held("gpu_a_bytes", 0, |role| role.gpu_peak.before)
-            .held("gpu_b_bytes", 0, |role| role.gpu_peak.after)
-            .change("change_bytes", 1, |role| role.gpu_peak.difference())
-            .figures(("change", ""), 2, |role| change_share(&role.gpu_peak)),
-    );
+    TableOf::of(roles.iter().take(top))
+        .flexible("role", |role| role.name.to_string())
+        .held("gpu_a_bytes", 0, |role| role.gpu_peak.before)
+        .held("gpu_b_bytes", 0, |role| role.gpu_peak.after)
+        .change("change_bytes", 1, |role| role.gpu_peak.difference())
+        .figures(("change", ""), 2, |role| change_share(&role.gpu_peak))
+        .add_to(&mut section);
     section.rest(roles.len(), top, words::more_roles, " changed less.");
     Some(section)
 }
@@ -358,5 +355,5 @@ fn table<'a>(lines: impl Iterator<Item = (&'a Comparison, Option<Kind>)>) -> Tab
         .figures("growth_b_bytes_per_hour", 4, |(of, ..)| {
             slope(of.slope.after)
         })
-        .into()
+        .done()
 }

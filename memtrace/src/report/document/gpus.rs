@@ -43,8 +43,8 @@ pub(super) fn gpus(analysis: &Analysis, top: usize) -> Option<Section> {
     moved::tell(&mut section, analysis, gpus);
     if let Some(contexts) = gpus.contexts.filter(|contexts| contexts.count > 1) {
         section.say(format!(
-            "Contexts: {} (a process on a device counts one). The smallest amount seen is \
-                 {}, so contexts alone take at most {} together.",
+            "Contexts: {} (a process on a device counts one). The smallest amount seen is {}, so \
+             contexts alone take at most {} together.",
             words::count(contexts.count),
             bytes(contexts.smallest_bytes),
             bytes(contexts.at_most_bytes()),
@@ -111,23 +111,22 @@ fn ledger_table(
     let (told, rest) = most_used(ledgers, top);
     let known = told.into_iter();
     let known = known.filter_map(|ledger| Some((ledger, gpus.devices.get(ledger.device)?)));
-    section.table(
-        TableOf::of(known)
-            .words("gpu", 0, |(ledger, _)| short(gpus, ledger.device))
-            .flexible("name", |(_, device)| device_name(device))
-            .figures("used_bytes", 0, |(ledger, _)| ledger.used_bytes)
-            .figures(("total_bytes", "OF"), 2, |(ledger, _)| ledger.total_bytes)
-            .figures("processes_bytes", 0, |(ledger, _)| {
-                let is_lower_bound = ledger.unknown_count() > 0;
-                Cell::bounded(Some(ledger.processes_bytes()), is_lower_bound)
-            })
-            .figures("reserved_bytes", 1, |(ledger, _)| ledger.reserved_bytes)
-            .figures("unattributed_bytes", 0, |(ledger, _)| {
-                ledger.unattributed_bytes
-            })
-            .figures("at_s", 3, |(ledger, _)| at(analysis, ledger.boot_ns))
-            .only_if(has_time),
-    );
+    TableOf::of(known)
+        .words("gpu", 0, |(ledger, _)| short(gpus, ledger.device))
+        .flexible("name", |(_, device)| device_name(device))
+        .figures("used_bytes", 0, |(ledger, _)| ledger.used_bytes)
+        .figures(("total_bytes", "OF"), 2, |(ledger, _)| ledger.total_bytes)
+        .figures("processes_bytes", 0, |(ledger, _)| {
+            let is_lower_bound = ledger.unknown_count() > 0;
+            Cell::bounded(Some(ledger.processes_bytes()), is_lower_bound)
+        })
+        .figures("reserved_bytes", 1, |(ledger, _)| ledger.reserved_bytes)
+        .figures("unattributed_bytes", 0, |(ledger, _)| {
+            ledger.unattributed_bytes
+        })
+        .figures("at_s", 3, |(ledger, _)| at(analysis, ledger.boot_ns))
+        .only_if(has_time)
+        .add_to(section);
     if rest > 0 {
         let devices = if rest == 1 { "device" } else { "devices" };
         section.quiet(format!("{rest} more {devices}: see --format json."));
@@ -174,21 +173,20 @@ fn holder(analysis: &Analysis, holder: &GpuHolder) -> String {
 
 /// Who held most on GPUs, beside what it held on the host.
 fn process_table(section: &mut Section, analysis: &Analysis, gpus: &Gpus, top: usize) {
-    section.table(
-        TableOf::of(gpus.processes.iter().take(top))
-            .who(|process| holder_cells(analysis, &process.holder))
-            .words("on_gpu", 1, |process| {
-                shorts(gpus, process.devices.iter().copied())
-            })
-            .figures("gpu_peak_bytes", 0, |process| {
-                Cell::bounded(process.peak_bytes, process.is_lower_bound)
-            })
-            .figures("at_s", 2, |process| at(analysis, process.peak_boot_ns))
-            .figures("host_peak_bytes", 0, |process| match process.holder {
-                GpuHolder::Process(place) => peak(&analysis.processes[place].peak),
-                GpuHolder::Foreign { .. } => Cell::Bytes(None),
-            }),
-    );
+    TableOf::of(gpus.processes.iter().take(top))
+        .who(|process| holder_cells(analysis, &process.holder))
+        .words("on_gpu", 1, |process| {
+            shorts(gpus, process.devices.iter().copied())
+        })
+        .figures("gpu_peak_bytes", 0, |process| {
+            Cell::bounded(process.peak_bytes, process.is_lower_bound)
+        })
+        .figures("at_s", 2, |process| at(analysis, process.peak_boot_ns))
+        .figures("host_peak_bytes", 0, |process| match process.holder {
+            GpuHolder::Process(place) => peak(&analysis.processes[place].peak),
+            GpuHolder::Foreign { .. } => Cell::Bytes(None),
+        })
+        .add_to(section);
     let rest = gpus.processes.get(top..).unwrap_or_default();
     section.tell(Tone::Quiet, more_processes(rest));
 }
@@ -221,22 +219,21 @@ fn line_table(
         let held = at.holders.iter().find(|held| held.process == place);
         held.map_or(Some(Bytes(0)), |held| held.amounts.rss())
     };
-    section.table(
-        TableOf::of(lines.iter().take(top))
-            .words("gpu", 0, |(ledger, _)| short(gpus, ledger.device))
-            .who(|(_, line)| {
-                let [pid, name] = holder_cells(analysis, &line.holder);
-                match line.is_counted_elsewhere {
-                    true => [pid, format!("{} (shared)", name.shown()).into()],
-                    false => [pid, name],
-                }
-            })
-            .figures("on_gpu_bytes", 0, |(_, line)| line.bytes)
-            .figures("host_rss_bytes", 0, |(_, line)| match line.holder {
-                GpuHolder::Process(place) => rss(place),
-                GpuHolder::Foreign { .. } => None,
-            }),
-    );
+    TableOf::of(lines.iter().take(top))
+        .words("gpu", 0, |(ledger, _)| short(gpus, ledger.device))
+        .who(|(_, line)| {
+            let [pid, name] = holder_cells(analysis, &line.holder);
+            match line.is_counted_elsewhere {
+                true => [pid, format!("{} (shared)", name.shown()).into()],
+                false => [pid, name],
+            }
+        })
+        .figures("on_gpu_bytes", 0, |(_, line)| line.bytes)
+        .figures("host_rss_bytes", 0, |(_, line)| match line.holder {
+            GpuHolder::Process(place) => rss(place),
+            GpuHolder::Foreign { .. } => None,
+        })
+        .add_to(section);
 }
 
 /// What to know before adding these figures to others.

@@ -27,20 +27,19 @@ pub(super) fn growth(analysis: &Analysis, top: usize) -> Option<Section> {
     growing.sort_by_key(|(_, growth)| std::cmp::Reverse(growth.rise_bytes));
     let mut section = Section::new(format!("Growth: {}", headline(analysis, all, &growing)));
     let shown = growing.iter().take(top);
-    section.table(
-        TableOf::of(shown.map(|(position, growth)| (*position, *growth)))
-            .who(|(position, _)| who(analysis, *position))
-            .figures(("growth_bytes_per_hour", "GROWS BY"), 0, |(_, growth)| {
-                Cell::Rate(Some(growth.bytes_per_hour))
-            })
-            .figures("rose_bytes", 1, |(_, growth)| growth.rise_bytes)
-            .figures("over_s", 2, |(_, growth)| {
-                Cell::Took(Some(growth.to_boot_ns - growth.from_boot_ns))
-            })
-            .figures(("margin_bytes_per_hour", "±"), 3, |(_, growth)| {
-                margin(growth)
-            }),
-    );
+    TableOf::of(shown.map(|(position, growth)| (*position, *growth)))
+        .who(|(position, _)| who(analysis, *position))
+        .figures(("growth_bytes_per_hour", "GROWS BY"), 0, |(_, growth)| {
+            Cell::Rate(Some(growth.bytes_per_hour))
+        })
+        .figures("rose_bytes", 1, |(_, growth)| growth.rise_bytes)
+        .figures("over_s", 2, |(_, growth)| {
+            Cell::Took(Some(growth.to_boot_ns - growth.from_boot_ns))
+        })
+        .figures(("margin_bytes_per_hour", "±"), 3, |(_, growth)| {
+            margin(growth)
+        })
+        .add_to(&mut section);
     section.tell(Tone::Alert, time_to_limit(analysis, all));
     section.rest(growing.len(), top, words::processes, " more.");
     if growing.is_empty() && all.verdict == Verdict::NoTrend {

@@ -1,6 +1,6 @@
 //! Who holds the memory at an instant, and the main process against its descendants.
 
-use super::{Block, Section, Tone, bundle, gpus, peak_time, pid};
+use super::{Block, Section, Tone, bundle, gpus, peak_time, pid, reached};
 use crate::analyze::{
     Analysis, CgroupUse, Composition, Gpus, Held, HolderGroup, SeriesPoint, TreeFinding, together,
 };
@@ -140,23 +140,22 @@ fn table(section: &mut Section, analysis: &Analysis, state: &Composition, top: u
     let held = |groups: &[HolderGroup], kind: Kind| {
         together(groups.iter().map(|group| group.totals[kind].bytes()))
     };
-    section.table(
-        TableOf::of(lines)
-            .who(|groups| who_held(analysis, groups))
-            .figures("rss_bytes", 0, |groups| held(groups, Kind::Rss))
-            .figures("share", 0, |groups| {
-                Cell::Share(held(groups, Kind::Rss), whole)
-            })
-            .kinds(("", ""), 1, |groups, kind| Cell::Held(held(groups, kind)))
-            .held("swap_bytes", 1, |groups| held(groups, Kind::Swap))
-            .only_if(has_swap)
-            .held("gpu_bytes", 0, |groups| {
-                let members = groups.iter().flat_map(|group| &group.members);
-                let on_gpus = members.filter_map(|held| state.gpu_held_by(held.process));
-                on_gpus.sum::<Option<Bytes>>()
-            })
-            .only_if(has_gpu),
-    );
+    TableOf::of(lines)
+        .who(|groups| who_held(analysis, groups))
+        .figures("rss_bytes", 0, |groups| held(groups, Kind::Rss))
+        .figures("share", 0, |groups| {
+            Cell::Share(held(groups, Kind::Rss), whole)
+        })
+        .kinds(("", ""), 1, |groups, kind| Cell::Held(held(groups, kind)))
+        .held("swap_bytes", 1, |groups| held(groups, Kind::Swap))
+        .only_if(has_swap)
+        .held("gpu_bytes", 0, |groups| {
+            let members = groups.iter().flat_map(|group| &group.members);
+            let on_gpus = members.filter_map(|held| state.gpu_held_by(held.process));
+            on_gpus.sum::<Option<Bytes>>()
+        })
+        .only_if(has_gpu)
+        .add_to(section);
 }
 
 /// Who has a line: a process, several that do the same, or all the others.
@@ -349,46 +348,40 @@ pub(super) fn main_and_descendants(analysis: &Analysis, top: usize) -> Option<Se
         true => tree.root_at_peak,
         false => tree.descendants_at_peak,
     };
-    section.table(
-        TableOf::of(lines.flatten())
-            .words(("part", ""), 0, |(_, is_main)| match is_main {
-                true => "main",
-                false => "descendants",
-            })
-            .flexible("who", |(tree, is_main)| match is_main {
-                true => format!("{} {}", pid(root(tree)).shown(), root(tree).name),
-                false => format!("{} together", words::processes(tree.descendant_count)),
-            })
-            .figures(
-                ("at_peak_bytes", "AT THE PEAK"),
-                0,
-                |(tree, is_main)| match is_main {
-                    true => Cell::Bytes(tree.root_at_peak),
-                    false => Cell::Held(tree.descendants_at_peak),
-                },
-            )
-            .figures("share", 2, |(tree, is_main)| {
-                Cell::Share(held(tree, *is_main), whole)
-            })
-            .figures("own_peak_bytes", 1, |(tree, is_main)| {
-                match (is_main, tree.descendants_peak) {
-                    (true, _) => super::peak(&root(tree).peak),
-                    (false, Some((peak, _))) => {
-                        Cell::from(peak).shown_as(format!("{mark}{}", bytes(peak)))
-                    }
-                    (false, None) => Cell::shown_only("-"),
+    TableOf::of(lines.flatten())
+        .words(("part", ""), 0, |(_, is_main)| match is_main {
+            true => "main",
+            false => "descendants",
+        })
+        .flexible("who", |(tree, is_main)| match is_main {
+            true => format!("{} {}", pid(root(tree)).shown(), root(tree).name),
+            false => format!("{} together", words::processes(tree.descendant_count)),
+        })
+        .figures(
+            ("at_peak_bytes", "AT THE PEAK"),
+            0,
+            |(tree, is_main)| match is_main {
+                true => Cell::Bytes(tree.root_at_peak),
+                false => Cell::Held(tree.descendants_at_peak),
+            },
+        )
+        .figures("share", 2, |(tree, is_main)| {
+            Cell::Share(held(tree, *is_main), whole)
+        })
+        .figures("own_peak_bytes", 1, |(tree, is_main)| {
+            match (is_main, tree.descendants_peak) {
+                (true, _) => super::peak(&root(tree).peak),
+                (false, Some((peak, _))) => {
+                    Cell::from(peak).shown_as(format!("{mark}{}", bytes(peak)))
                 }
-            })
-            .figures("at_s", 3, |(tree, is_main)| {
-                let time = match is_main {
-                    true => peak_time(analysis, &root(tree).peak),
-                    false => tree
-                        .descendants_peak
-                        .map(|(_, boot)| super::at(analysis, boot)),
-                };
-                time.unwrap_or_else(|| "".into())
-            }),
-    );
+                (false, None) => Cell::shown_only("-"),
+            }
+        })
+        .figures("at_s", 3, |(tree, is_main)| match is_main {
+            true => peak_time(analysis, &root(tree).peak).unwrap_or_else(|| "".into()),
+            false => reached(analysis, tree.descendants_peak),
+        })
+        .add_to(&mut section);
     section.rest(analysis.trees.len(), top, words::count, " more trees.");
     Some(section)
 }

@@ -243,7 +243,9 @@ fn growers_table(section: &mut Section, analysis: &Analysis, found: &PostMortem)
             grower.grown_bytes.get(place).copied().flatten()
         });
     }
-    section.table(table.figures("held_bytes", 1, |grower| grower.bytes));
+    table
+        .figures("held_bytes", 1, |grower| grower.bytes)
+        .add_to(section);
     if found
         .windows
         .iter()
@@ -280,27 +282,26 @@ fn window_heading(length: DurationNs) -> Option<(&'static str, &'static str)> {
 fn kinds_table(section: &mut Section, found: &PostMortem) {
     // Most machines have no such pool, and then it is no answer to anything.
     let is_told = |line: &&KindLine| line.kind != HeldKind::Hugetlb || line.bytes.0 != 0;
-    section.table(
-        TableOf::of(found.kinds.iter().filter(is_told))
-            .flexible("kind", |line| line.kind.shown())
-            .held(("at_kill_bytes", "AT THE KILL"), 0, |line| line.bytes)
-            .figures("share", 1, |line| match line.kind {
-                // What is swapped out is no part of what is in use.
-                HeldKind::Swap => "".into(),
-                _ => Cell::Share(Some(line.bytes), found.in_use_bytes),
-            })
-            .figures("grew_bytes", 0, |line| {
-                let grown = Cell::Change(line.grown_bytes);
-                match line.is_growth_partial {
-                    true => grown.shown_as(format!("≥ {}", grown.shown())),
-                    false => grown,
-                }
-            })
-            .words(("is_ruled_out", ""), 0, |line| match line.is_ruled_out {
-                true => "ruled out",
-                false => "",
-            }),
-    );
+    TableOf::of(found.kinds.iter().filter(is_told))
+        .flexible("kind", |line| line.kind.shown())
+        .held(("at_kill_bytes", "AT THE KILL"), 0, |line| line.bytes)
+        .figures("share", 1, |line| match line.kind {
+            // What is swapped out is no part of what is in use.
+            HeldKind::Swap => "".into(),
+            _ => Cell::Share(Some(line.bytes), found.in_use_bytes),
+        })
+        .figures("grew_bytes", 0, |line| {
+            let grown = Cell::Change(line.grown_bytes);
+            match line.is_growth_partial {
+                true => grown.shown_as(format!("≥ {}", grown.shown())),
+                false => grown,
+            }
+        })
+        .words(("is_ruled_out", ""), 0, |line| match line.is_ruled_out {
+            true => "ruled out",
+            false => "",
+        })
+        .add_to(section);
     if found.kinds.is_empty() {
         let line = "What was in use by kind is unknown: nothing was read before the kill.";
         section.quiet(line);

@@ -26,21 +26,20 @@ pub(super) fn survivors(analysis: &Analysis, top: usize) -> Option<Section> {
         words::processes(all.len()),
         bytes_or_unknown(held)
     ));
-    section.table(
-        TableOf::of(all.iter().take(top))
-            .flexible("process", |one| match one.process {
-                Some(position) => pid_and_name(analysis, position),
-                None => one.row.tgid.to_string(),
-            })
-            .held("anon_bytes", 0, |one| one.row.rss_anon_bytes)
-            .held("shmem_bytes", 1, |one| one.row.rss_shmem_bytes)
-            .held("file_bytes", 2, |one| one.row.rss_file_bytes)
-            .held("swap_bytes", 3, |one| one.row.swap_bytes)
-            .held("gpu_bytes", 0, |one| one.row.gpu_bytes)
-            .only_if(has_gpu)
-            .words("child_of", 2, |one| parent(&one.row))
-            .words("now", 0, |one| Cell::known(one.row.fate.map(Label::shown))),
-    );
+    TableOf::of(all.iter().take(top))
+        .flexible("process", |one| match one.process {
+            Some(position) => pid_and_name(analysis, position),
+            None => one.row.tgid.to_string(),
+        })
+        .held("anon_bytes", 0, |one| one.row.rss_anon_bytes)
+        .held("shmem_bytes", 1, |one| one.row.rss_shmem_bytes)
+        .held("file_bytes", 2, |one| one.row.rss_file_bytes)
+        .held("swap_bytes", 3, |one| one.row.swap_bytes)
+        .held("gpu_bytes", 0, |one| one.row.gpu_bytes)
+        .only_if(has_gpu)
+        .words("child_of", 2, |one| parent(&one.row))
+        .words("now", 0, |one| Cell::known(one.row.fate.map(Label::shown)))
+        .add_to(&mut section);
     section.rest(all.len(), top, words::count, MORE_IN_JSON);
     if all.iter().any(|one| one.row.fate == Some(Fate::Left)) {
         section.quiet(
@@ -79,14 +78,13 @@ pub(super) fn objects(analysis: &Analysis, top: usize) -> Option<Section> {
         words::objects(all.len()),
         bytes(analysis.leftovers.objects_bytes())
     ));
-    section.table(
-        TableOf::of(all.iter().take(top))
-            .flexible("object", |one| object(&one.row))
-            .figures("allocated_bytes", 0, |one| one.row.allocated_bytes)
-            .figures("size_bytes", 1, |one| one.row.size_bytes)
-            .words("whose", 2, |one| one.row.family.map_or("", Label::as_str))
-            .words("made_by", 1, |one| maker(analysis, one)),
-    );
+    TableOf::of(all.iter().take(top))
+        .flexible("object", |one| object(&one.row))
+        .figures("allocated_bytes", 0, |one| one.row.allocated_bytes)
+        .figures("size_bytes", 1, |one| one.row.size_bytes)
+        .words("whose", 2, |one| one.row.family.map_or("", Label::as_str))
+        .words("made_by", 1, |one| maker(analysis, one))
+        .add_to(&mut section);
     section.rest(all.len(), top, words::count, MORE_IN_JSON);
     if all.iter().any(|one| !one.row.is_certain) {
         section.quiet(

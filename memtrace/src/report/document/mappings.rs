@@ -29,31 +29,29 @@ pub(super) fn mappings(analysis: &Analysis, top: usize) -> Option<Section> {
         "Address space: {}",
         headline(analysis, processes.first()?)
     ));
-    section.table(
-        TableOf::of(processes.iter().take(top))
-            .who(|sums| who(analysis, sums.process))
-            .figures("reserved_bytes", 0, |sums| sums.reserved_bytes)
-            .figures("peak_rss_bytes", 0, |sums| sums.resident_bytes)
-            .held("mapped_bytes", 2, |sums| sums.mapped_bytes)
-            .held("anon_bytes", 5, |sums| sums.anon_bytes)
-            .held("unmapped_bytes", 4, |sums| sums.unmapped_bytes)
-            .held("per_second_bytes", 3, |sums| {
-                sums.churn_bytes_per_second.map(|rate| Bytes(rate as i64))
-            })
-            .held("given_back_bytes", 2, |sums| sums.returned_bytes)
-            .held("heap_bytes", 1, |sums| sums.heap_bytes),
-    );
+    TableOf::of(processes.iter().take(top))
+        .who(|sums| who(analysis, sums.process))
+        .figures("reserved_bytes", 0, |sums| sums.reserved_bytes)
+        .figures("peak_rss_bytes", 0, |sums| sums.resident_bytes)
+        .held("mapped_bytes", 2, |sums| sums.mapped_bytes)
+        .held("anon_bytes", 5, |sums| sums.anon_bytes)
+        .held("unmapped_bytes", 4, |sums| sums.unmapped_bytes)
+        .held("per_second_bytes", 3, |sums| {
+            sums.churn_bytes_per_second.map(|rate| Bytes(rate as i64))
+        })
+        .held("given_back_bytes", 2, |sums| sums.returned_bytes)
+        .held("heap_bytes", 1, |sums| sums.heap_bytes)
+        .add_to(&mut section);
     section.rest(processes.len(), top, words::processes, " more.");
     if !found.largest.is_empty() {
         section.say("The largest mappings:");
     }
-    section.table(
-        TableOf::of(found.largest.iter().take(LARGEST_MAX))
-            .figures("size_bytes", 0, |mapping| mapping.length_bytes)
-            .figures("at_s", 0, |mapping| at(analysis, mapping.boot_ns))
-            .figures("pid", 0, |mapping| pids(analysis, &[mapping.process]))
-            .flexible("what", |mapping| what(mapping)),
-    );
+    TableOf::of(found.largest.iter().take(LARGEST_MAX))
+        .figures("size_bytes", 0, |mapping| mapping.length_bytes)
+        .figures("at_s", 0, |mapping| at(analysis, mapping.boot_ns))
+        .figures("pid", 0, |mapping| pids(analysis, &[mapping.process]))
+        .flexible("what", |mapping| what(mapping))
+        .add_to(&mut section);
     section.quiet(
         "Address space is no memory: it becomes resident when it is touched. MAPPED and UNMAPPED \
          add up mmap, mremap and munmap, PER SECOND both for each second; GIVEN BACK is what \

@@ -5,11 +5,11 @@ mod log;
 mod one;
 
 use super::gpus::short;
-use super::{Section, at, pids};
+use super::{Section, at, highest, pids};
 use crate::analyze::{
     Analysis, Level, Phase, PhaseEnd, PhaseForm, PhaseLine, Repeated, Slope, Uncertain,
 };
-use crate::model::{BootNs, Bytes, DurationNs, Kind};
+use crate::model::{Bytes, DurationNs, Kind};
 use crate::report::Style;
 use crate::report::table::{Cell, TableOf};
 use crate::report::words::{self, change};
@@ -132,42 +132,41 @@ fn table(section: &mut Section, analysis: &Analysis, phases: &[&Phase], has_attr
     let begin = |phase: &Phase| phase.begin_boot_ns.unwrap_or(phase.end_boot_ns);
     let own = |phase: &Phase, kind| Some(gained(phase, phase.own?.delta().get(kind)));
     let level = |phase: &Phase, level: Option<Level>| Some(gained(phase, level?.delta()));
-    section.table(
-        TableOf::of(phases)
-            .figures("begin_s", 0, |phase| at(analysis, begin(phase)))
-            .flexible("phase", |phase| label(phase))
-            .figures("pid", 3, |phase| pid_of(analysis, phase.process))
-            .figures("took_s", 1, |phase| took(phase))
-            .figures("tree_bytes", 0, |phase| {
-                let tree = gained(phase, phase.tree.rss_delta());
-                about(phase, phase.tree_uncertain, tree)
-            })
-            .figures("own_bytes", 0, |phase| {
-                let own = own(phase, Kind::Rss);
-                own.map(|own| about(phase, phase.own_uncertain, own))
-            })
-            .change("so_far_bytes", 1, |phase| phase.since_baseline)
-            .figures("peak_bytes", 2, |phase| highest(phase.tree.peak))
-            .figures("gpu_bytes", 0, |phase| level(phase, phase.gpu))
-            .figures("gpu_peak_bytes", 4, |phase| {
-                phase.gpu.map(|gpu| Cell::Bytes(highest(gpu.peak)))
-            })
-            .figures("own_peak_bytes", 3, |phase| {
-                phase.own.map(|own| Cell::Bytes(highest(own.peak)))
-            })
-            .kinds(("own_", "OWN "), 5, |phase, kind| own(phase, kind))
-            .figures("at_begin_bytes", 9, |phase| phase.tree.begin.rss())
-            .figures("at_end_bytes", 9, |phase| phase.tree.end.rss())
-            .words("most_of_it", 8, |phase| most_of_it(phase))
-            .figures("page_cache_bytes", 8, |phase| {
-                level(phase, phase.page_cache)
-            })
-            .words("said", 10, |phase| {
-                let said = attributes(phase);
-                (!said.is_empty()).then(|| Cell::from(said.trim_start()))
-            })
-            .only_if(has_attributes),
-    );
+    TableOf::of(phases)
+        .figures("begin_s", 0, |phase| at(analysis, begin(phase)))
+        .flexible("phase", |phase| label(phase))
+        .figures("pid", 3, |phase| pid_of(analysis, phase.process))
+        .figures("took_s", 1, |phase| took(phase))
+        .figures("tree_bytes", 0, |phase| {
+            let tree = gained(phase, phase.tree.rss_delta());
+            about(phase, phase.tree_uncertain, tree)
+        })
+        .figures("own_bytes", 0, |phase| {
+            let own = own(phase, Kind::Rss);
+            own.map(|own| about(phase, phase.own_uncertain, own))
+        })
+        .change("so_far_bytes", 1, |phase| phase.since_baseline)
+        .figures("peak_bytes", 2, |phase| highest(phase.tree.peak))
+        .figures("gpu_bytes", 0, |phase| level(phase, phase.gpu))
+        .figures("gpu_peak_bytes", 4, |phase| {
+            phase.gpu.map(|gpu| Cell::Bytes(highest(gpu.peak)))
+        })
+        .figures("own_peak_bytes", 3, |phase| {
+            phase.own.map(|own| Cell::Bytes(highest(own.peak)))
+        })
+        .kinds(("own_", "OWN "), 5, |phase, kind| own(phase, kind))
+        .figures("at_begin_bytes", 9, |phase| phase.tree.begin.rss())
+        .figures("at_end_bytes", 9, |phase| phase.tree.end.rss())
+        .words("most_of_it", 8, |phase| most_of_it(phase))
+        .figures("page_cache_bytes", 8, |phase| {
+            level(phase, phase.page_cache)
+        })
+        .words("said", 10, |phase| {
+            let said = attributes(phase);
+            (!said.is_empty()).then(|| Cell::from(said.trim_start()))
+        })
+        .only_if(has_attributes)
+        .add_to(section);
 }
 
 fn doubt(section: &mut Section, phases: &[&Phase]) {
@@ -188,10 +187,6 @@ fn gained(phase: &Phase, change: Option<Bytes>) -> Cell {
         true => Cell::shown_only("-"),
         false => Cell::Change(change),
     }
-}
-
-fn highest(peak: Option<(Bytes, BootNs)>) -> Option<Bytes> {
-    peak.map(|(bytes, _)| bytes)
 }
 
 /// A change that may be off.
@@ -277,36 +272,35 @@ fn stage_table(section: &mut Section, analysis: &Analysis, stages: &[&Repeated])
     };
     let steps = stages.iter();
     let steps = steps.filter_map(|stage| Some((*stage, stage.tree.end, stage.steps?)));
-    section.table(
-        TableOf::of(steps)
-            .flexible("stage", |(stage, ..)| stage.name.to_string())
-            .figures("pid", 4, |(stage, ..)| pids_of(analysis, stage))
-            .figures("steps", 0, |(.., steps)| {
-                format!("{}-{}", steps.first, steps.last)
-            })
-            .figures("mean_time_s", 3, |(stage, ..)| {
-                Cell::Took(Some(mean(stage)))
-            })
-            .figures("mean_at_end_bytes", 1, |(_, end, _)| {
-                end.map(|end| Bytes(end.mean_bytes as i64))
-            })
-            .figures("p95_bytes", 2, |(_, end, _)| end.map(|end| end.p95))
-            .figures(
-                ("tree_bytes_per_step", "TREE, PER STEP"),
-                0,
-                |(.., steps)| per_step(steps.tree),
-            )
-            .figures(
-                ("own_bytes_per_step", "OWN, PER STEP"),
-                0,
-                |(stage, _, steps)| stage.own.map(|_| per_step(steps.own)),
-            )
-            .figures(
-                ("gpu_bytes_per_step", "GPU, PER STEP"),
-                0,
-                |(stage, _, steps)| stage.gpu.map(|_| per_step(steps.gpu)),
-            ),
-    );
+    TableOf::of(steps)
+        .flexible("stage", |(stage, ..)| stage.name.to_string())
+        .figures("pid", 4, |(stage, ..)| pids_of(analysis, stage))
+        .figures("steps", 0, |(.., steps)| {
+            format!("{}-{}", steps.first, steps.last)
+        })
+        .figures("mean_time_s", 3, |(stage, ..)| {
+            Cell::Took(Some(mean(stage)))
+        })
+        .figures("mean_at_end_bytes", 1, |(_, end, _)| {
+            end.map(|end| Bytes(end.mean_bytes as i64))
+        })
+        .figures("p95_bytes", 2, |(_, end, _)| end.map(|end| end.p95))
+        .figures(
+            ("tree_bytes_per_step", "TREE, PER STEP"),
+            0,
+            |(.., steps)| per_step(steps.tree),
+        )
+        .figures(
+            ("own_bytes_per_step", "OWN, PER STEP"),
+            0,
+            |(stage, _, steps)| stage.own.map(|_| per_step(steps.own)),
+        )
+        .figures(
+            ("gpu_bytes_per_step", "GPU, PER STEP"),
+            0,
+            |(stage, _, steps)| stage.gpu.map(|_| per_step(steps.gpu)),
+        )
+        .add_to(section);
 }
 
 /// The process of all of them, or how many there are.
@@ -340,26 +334,25 @@ fn device_name(analysis: &Analysis, device: &str) -> String {
 
 fn repeat_table(section: &mut Section, analysis: &Analysis, repeats: &[&Repeated]) {
     let delta = |many: &Repeated| many.own.unwrap_or(many.tree).delta;
-    section.table(
-        TableOf::of(repeats)
-            .figures("begin_s", 3, |many| at(analysis, many.begin_boot_ns))
-            .flexible("phase", |many| many.name.to_string())
-            .figures("pid", 4, |many| pids_of(analysis, many))
-            .figures("times", 0, |many| words::count(many.count))
-            .figures("took_s", 1, |many| Cell::Took(Some(many.total_ns)))
-            .change("gained_bytes", 0, |many| match many.own {
-                Some(own) => own.delta.map(|delta| delta.sum),
-                None => many.tree_delta,
-            })
-            .change("mean_bytes", 1, |many| {
-                delta(many).map(|delta| Bytes(delta.mean_bytes as i64))
-            })
-            .change("p95_bytes", 2, |many| delta(many).map(|delta| delta.p95))
-            .figures("peak_bytes", 5, |many| highest(many.tree.peak))
-            .figures("gpu_bytes", 0, |many| {
-                many.gpu.map(|_| Cell::Change(many.gpu_delta))
-            }),
-    );
+    TableOf::of(repeats)
+        .figures("begin_s", 3, |many| at(analysis, many.begin_boot_ns))
+        .flexible("phase", |many| many.name.to_string())
+        .figures("pid", 4, |many| pids_of(analysis, many))
+        .figures("times", 0, |many| words::count(many.count))
+        .figures("took_s", 1, |many| Cell::Took(Some(many.total_ns)))
+        .change("gained_bytes", 0, |many| match many.own {
+            Some(own) => own.delta.map(|delta| delta.sum),
+            None => many.tree_delta,
+        })
+        .change("mean_bytes", 1, |many| {
+            delta(many).map(|delta| Bytes(delta.mean_bytes as i64))
+        })
+        .change("p95_bytes", 2, |many| delta(many).map(|delta| delta.p95))
+        .figures("peak_bytes", 5, |many| highest(many.tree.peak))
+        .figures("gpu_bytes", 0, |many| {
+            many.gpu.map(|_| Cell::Change(many.gpu_delta))
+        })
+        .add_to(section);
 }
 
 /// A moment that nothing came before is the end of no stretch.

@@ -123,7 +123,7 @@ pub(in crate::report) fn table<'a>(
         })
         .data("cgroup", |(one, ..)| Cell::known(one.cgroup.as_deref()))
         .data("cmdline", |(one, ..)| Cell::known(one.cmdline.as_deref()))
-        .into()
+        .done()
 }
 
 /// What a process held at some instant; `None` when that is unknown, or there is no such instant.
@@ -215,22 +215,21 @@ pub(super) fn endings(analysis: &Analysis, top: usize) -> Option<Section> {
         .map(|(count, what)| format!("{} {what}", words::count(*count)))
         .collect();
     let mut section = Section::new(format!("How they ended: {}", told.join(", ")));
-    section.table(
-        TableOf::of(endings.notable.iter().take(top))
-            .words("how", 0, |group| group.ending.shown_in_full())
-            .who(|group| bundle(analysis, &group.members, group.label.to_string()))
-            .figures("at_s", 1, |group| {
-                let first = group.members.first();
-                let at = at(
-                    analysis,
-                    first.and_then(|&one| analysis.processes[one].exit_boot_ns),
-                );
-                match (&at, group.members.len()) {
-                    (Cell::At(Some(_)), 2..) => at.shown_as(format!("from {}", at.shown())),
-                    _ => at,
-                }
-            }),
-    );
+    TableOf::of(endings.notable.iter().take(top))
+        .words("how", 0, |group| group.ending.shown_in_full())
+        .who(|group| bundle(analysis, &group.members, group.label.to_string()))
+        .figures("at_s", 1, |group| {
+            let first = group.members.first();
+            let at = at(
+                analysis,
+                first.and_then(|&one| analysis.processes[one].exit_boot_ns),
+            );
+            match (&at, group.members.len()) {
+                (Cell::At(Some(_)), 2..) => at.shown_as(format!("from {}", at.shown())),
+                _ => at,
+            }
+        })
+        .add_to(&mut section);
     let more = " more kinds of ending: see `--format json`.";
     section.rest(endings.notable.len(), top, words::count, more);
     Some(section)

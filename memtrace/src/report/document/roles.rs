@@ -1,6 +1,6 @@
 //! The processes by role.
 
-use super::{Section, at_if_any};
+use super::{Section, highest, reached};
 use crate::analyze::{Analysis, Basis, RoleAtPeak, RoleFinding, RoleShares};
 use crate::model::{BootNs, Bytes, Kind, MAIN};
 use crate::report::table::{Cell, TableOf};
@@ -19,46 +19,41 @@ pub(super) fn by_role(analysis: &Analysis, top: usize) -> Option<Section> {
         has_gpu: roles.iter().any(|role| role.gpu.is_some()),
     };
     let mut section = Section::new("By role");
-    section.table(
-        TableOf::of(roles.iter().take(top))
-            .flexible("role", |role| role.name.to_string())
-            .words("count", 1, count)
-            .figures("host_bytes", 0, |role| host(role))
-            .only_if(told.has_shares)
-            .held("anon_bytes", 2, |role| match shares(role) {
-                Some(shares) => shares.anon_bytes,
-                None => at_peak(role).totals[Kind::Anon].bytes(),
-            })
-            .held("shmem_bytes", 3, |role| match shares(role) {
-                Some(shares) => shares.shmem_bytes,
-                None => at_peak(role).totals[Kind::Shmem].bytes(),
-            })
-            .held(("rss_bytes", "RSS SUM"), 0, |role| {
-                at_peak(role).totals[Kind::Rss].bytes()
-            })
-            .figures("own_peak_bytes", 0, |role| {
-                peak(role).map(|(bytes, _)| bytes)
-            })
-            .figures(("own_peak_at_s", "AT"), 4, |role| {
-                let peak = peak(role).filter(|(bytes, _)| bytes.0 > 0);
-                at_if_any(analysis, peak.map(|(_, boot)| boot))
-            })
-            .figures("mean_bytes", 5, |role| role.kind(Kind::Rss).mean_bytes)
-            .held("gpu_bytes", 2, |role| match role.gpu {
-                Some(gpu) => gpu.at_peak_bytes,
-                None => Some(Bytes(0)),
-            })
-            .only_if(told.has_gpu)
-            .figures("gpu_peak_bytes", 0, |role| gpu_peak(role))
-            .only_if(told.has_gpu)
-            .figures(("gpu_peak_at_s", "AT"), 4, |role| {
-                let highest = role.gpu.and_then(|gpu| gpu.highest.peak);
-                at_if_any(analysis, highest.map(|(_, boot)| boot))
-            })
-            .only_if(told.has_gpu),
-    );
+    TableOf::of(roles.iter().take(top))
+        .flexible("role", |role| role.name.to_string())
+        .words("count", 1, count)
+        .figures("host_bytes", 0, |role| host(role))
+        .only_if(told.has_shares)
+        .held("anon_bytes", 2, |role| match shares(role) {
+            Some(shares) => shares.anon_bytes,
+            None => at_peak(role).totals[Kind::Anon].bytes(),
+        })
+        .held("shmem_bytes", 3, |role| match shares(role) {
+            Some(shares) => shares.shmem_bytes,
+            None => at_peak(role).totals[Kind::Shmem].bytes(),
+        })
+        .held(("rss_bytes", "RSS SUM"), 0, |role| {
+            at_peak(role).totals[Kind::Rss].bytes()
+        })
+        .figures("own_peak_bytes", 0, |role| highest(peak(role)))
+        .figures(("own_peak_at_s", "AT"), 4, |role| {
+            reached(analysis, peak(role).filter(|(bytes, _)| bytes.0 > 0))
+        })
+        .figures("mean_bytes", 5, |role| role.kind(Kind::Rss).mean_bytes)
+        .held("gpu_bytes", 2, |role| match role.gpu {
+            Some(gpu) => gpu.at_peak_bytes,
+            None => Some(Bytes(0)),
+        })
+        .only_if(told.has_gpu)
+        .figures("gpu_peak_bytes", 0, |role| gpu_peak(role))
+        .only_if(told.has_gpu)
+        .figures(("gpu_peak_at_s", "AT"), 4, |role| {
+            reached(analysis, role.gpu.and_then(|gpu| gpu.highest.peak))
+        })
+        .only_if(told.has_gpu)
+        .add_to(&mut section);
     if let Some(next) = roles.get(top) {
-        let largest = bytes_or_unknown(peak(next).map(|(bytes, _)| bytes));
+        let largest = bytes_or_unknown(highest(peak(next)));
         let words = format!(", the largest with a peak of {largest}.");
         section.rest(roles.len(), top, words::more_roles, &words);
     }
@@ -101,11 +96,10 @@ fn count(role: &&RoleFinding) -> String {
 
 /// The highest that it held on all GPUs together.
 fn gpu_peak(role: &RoleFinding) -> Cell {
-    let Some(highest) = role.gpu.map(|gpu| gpu.highest) else {
+    let Some(gpu) = role.gpu else {
         return Cell::shown_only("-");
     };
-    let bytes = highest.peak.map(|(bytes, _)| bytes);
-    Cell::bounded(bytes, highest.is_lower_bound)
+    Cell::bounded(highest(gpu.highest.peak), gpu.highest.is_lower_bound)
 }
 
 fn host(role: &RoleFinding) -> Cell {

@@ -23,37 +23,36 @@ pub(super) fn tree(analysis: &Analysis) -> Option<Section> {
         .collect();
     let held = |process| at_peak.get(process).copied().unwrap_or(Some(Bytes(0)));
     let mut section = Section::new("Tree");
-    section.table(
-        TableOf::of(&lines)
-            .flexible("process", |line| match line {
-                TreeLine::One { branches, process } => indent(branches) + &name(analysis, *process),
-                TreeLine::Many {
-                    branches,
-                    label,
-                    descendant_count,
-                    ..
-                } => match descendant_count {
-                    0 => format!("{}{label}", indent(branches)),
-                    below => {
-                        let below = words::count(*below);
-                        format!("{}{label}, with {below} below", indent(branches))
-                    }
-                },
-            })
-            .figures("pid", 0, |line| pids(analysis, members(line)))
-            .figures("own_peak_bytes", 0, |line| match line {
-                TreeLine::One { process, .. } => peak(&analysis.processes[*process].peak),
-                TreeLine::Many { heaviest, .. } => {
-                    let heaviest = Cell::Bytes(*heaviest);
-                    heaviest.shown_as(format!("max {}", heaviest.shown()))
+    TableOf::of(&lines)
+        .flexible("process", |line| match line {
+            TreeLine::One { branches, process } => indent(branches) + &name(analysis, *process),
+            TreeLine::Many {
+                branches,
+                label,
+                descendant_count,
+                ..
+            } => match descendant_count {
+                0 => format!("{}{label}", indent(branches)),
+                below => {
+                    let below = words::count(*below);
+                    format!("{}{label}, with {below} below", indent(branches))
                 }
-            })
-            .figures(("at_peak_bytes", "AT THE PEAK"), 1, |line| match line {
-                TreeLine::One { process, .. } => Cell::Held(held(process)),
-                TreeLine::Many { .. } => "".into(),
-            })
-            .words("ended", 2, |line| common_ending(analysis, members(line))),
-    );
+            },
+        })
+        .figures("pid", 0, |line| pids(analysis, members(line)))
+        .figures("own_peak_bytes", 0, |line| match line {
+            TreeLine::One { process, .. } => peak(&analysis.processes[*process].peak),
+            TreeLine::Many { heaviest, .. } => {
+                let heaviest = Cell::Bytes(*heaviest);
+                heaviest.shown_as(format!("max {}", heaviest.shown()))
+            }
+        })
+        .figures(("at_peak_bytes", "AT THE PEAK"), 1, |line| match line {
+            TreeLine::One { process, .. } => Cell::Held(held(process)),
+            TreeLine::Many { .. } => "".into(),
+        })
+        .words("ended", 2, |line| common_ending(analysis, members(line)))
+        .add_to(&mut section);
     Some(section)
 }
 

@@ -19,47 +19,46 @@ pub(super) fn log(analysis: &Analysis) -> Section {
     ));
     let mut lines: Vec<&PhaseLine> = phases.lines.iter().collect();
     lines.sort_by_key(|line| end(line));
-    section.table(
-        TableOf::of(lines)
-            .figures("ended_s", 0, |line| at(analysis, end(line)))
-            .figures("took_s", 1, |line| match line {
-                PhaseLine::One(phase) => took(phase),
-                PhaseLine::Many(many) => Cell::Took(Some(many.total_ns)),
-            })
-            .flexible("phase", |line| match line {
-                PhaseLine::One(phase) => label(phase) + &attributes(phase),
-                PhaseLine::Many(many) => {
-                    format!("{} ({} ×)", many.name, words::count(many.count))
-                }
-            })
-            .figures("pid", 3, |line| match line {
-                PhaseLine::One(phase) => pid_of(analysis, phase.process),
-                PhaseLine::Many(many) => pid_of(analysis, many.process),
-            })
-            .figures(("own_bytes", "OWN MiB"), 2, |line| match line {
-                PhaseLine::One(phase) => match phase.own {
-                    Some(own) => gained(phase, own.rss_delta()),
-                    None => "".into(),
-                },
-                PhaseLine::Many(many) => match many.own {
-                    Some(own) => mebibytes(own.delta.map(|delta| delta.sum)),
-                    None => "".into(),
-                },
-            })
-            .figures(("delta_bytes", "DELTA MiB"), 0, |line| match line {
-                PhaseLine::One(phase) => gained(phase, phase.tree.rss_delta()),
-                PhaseLine::Many(many) => mebibytes(many.tree_delta),
-            })
-            .figures(("sum_bytes", "SUM MiB"), 0, |line| match line {
-                PhaseLine::One(phase) => mebibytes(phase.since_baseline),
-                PhaseLine::Many(many) => mebibytes(many.since_baseline),
-            })
-            .figures(("gpu_bytes", "GPU MiB"), 0, |line| match line {
-                PhaseLine::One(phase) => gained(phase, phase.gpu.as_ref().and_then(Level::delta)),
-                PhaseLine::Many(many) => mebibytes(many.gpu_delta),
-            })
-            .only_if(phases.has_gpu()),
-    );
+    TableOf::of(lines)
+        .figures("ended_s", 0, |line| at(analysis, end(line)))
+        .figures("took_s", 1, |line| match line {
+            PhaseLine::One(phase) => took(phase),
+            PhaseLine::Many(many) => Cell::Took(Some(many.total_ns)),
+        })
+        .flexible("phase", |line| match line {
+            PhaseLine::One(phase) => label(phase) + &attributes(phase),
+            PhaseLine::Many(many) => {
+                format!("{} ({} ×)", many.name, words::count(many.count))
+            }
+        })
+        .figures("pid", 3, |line| match line {
+            PhaseLine::One(phase) => pid_of(analysis, phase.process),
+            PhaseLine::Many(many) => pid_of(analysis, many.process),
+        })
+        .figures(("own_bytes", "OWN MiB"), 2, |line| match line {
+            PhaseLine::One(phase) => match phase.own {
+                Some(own) => gained(phase, own.rss_delta()),
+                None => "".into(),
+            },
+            PhaseLine::Many(many) => match many.own {
+                Some(own) => mebibytes(own.delta.map(|delta| delta.sum)),
+                None => "".into(),
+            },
+        })
+        .figures(("delta_bytes", "DELTA MiB"), 0, |line| match line {
+            PhaseLine::One(phase) => gained(phase, phase.tree.rss_delta()),
+            PhaseLine::Many(many) => mebibytes(many.tree_delta),
+        })
+        .figures(("sum_bytes", "SUM MiB"), 0, |line| match line {
+            PhaseLine::One(phase) => mebibytes(phase.since_baseline),
+            PhaseLine::Many(many) => mebibytes(many.since_baseline),
+        })
+        .figures(("gpu_bytes", "GPU MiB"), 0, |line| match line {
+            PhaseLine::One(phase) => gained(phase, phase.gpu.as_ref().and_then(Level::delta)),
+            PhaseLine::Many(many) => mebibytes(many.gpu_delta),
+        })
+        .only_if(phases.has_gpu())
+        .add_to(&mut section);
     section
 }
 

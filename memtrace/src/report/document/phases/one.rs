@@ -1,8 +1,8 @@
 //! The phases of one name: each of them, then who gained and lost over all of them, by role, on
 //! GPUs, and process by process.
 
-use super::super::{Section, who};
-use super::{device_name, doubt, explain, highest, per_step, repeat_table, stage_table, table};
+use super::super::{Section, highest, who};
+use super::{device_name, doubt, explain, per_step, repeat_table, stage_table, table};
 use crate::analyze::{Analysis, GpuChange, Phase, PhaseFocus, PhasePart, Slope, Stretch};
 use crate::model::Bytes;
 use crate::report::table::{Cell, TableOf};
@@ -88,11 +88,10 @@ fn by_role(focus: &PhaseFocus, top: usize) -> Option<Section> {
         Some((peak, _)) => peak.into(),
         None => Cell::from(""),
     });
-    section.table(
-        on_gpu(table, 1, has_gpu, |(.., gpu, _)| *gpu)
-            .figures(PER_STEP, 0, |(.., slope)| per_step(*slope))
-            .only_if(has_steps(focus)),
-    );
+    on_gpu(table, 1, has_gpu, |(.., gpu, _)| *gpu)
+        .figures(PER_STEP, 0, |(.., slope)| per_step(*slope))
+        .only_if(has_steps(focus))
+        .add_to(&mut section);
     let less = " that changed less.";
     section.rest(focus.roles.len(), top, words::more_roles, less);
     section.quiet(
@@ -163,16 +162,15 @@ fn around(analysis: &Analysis, focus: &PhaseFocus) -> Option<Section> {
     });
     let cache = focus.page_cache.iter();
     let cache = cache.map(|cache| ("page cache of the machine".to_owned(), cache, "".into()));
-    section.table(
-        TableOf::of(devices.chain(cache))
-            .words("memory_of", 0, |(name, ..)| name.clone())
-            .figures("begin_bytes", 1, |(_, level, _)| level.begin)
-            .figures("end_bytes", 1, |(_, level, _)| level.end)
-            .change("change_bytes", 0, |(_, level, _)| level.delta())
-            .figures("peak_bytes", 2, |(_, level, _)| highest(level.peak))
-            .figures(PER_STEP, 0, |(.., slope)| slope.clone())
-            .only_if(has_steps(focus) && !focus.devices.is_empty()),
-    );
+    TableOf::of(devices.chain(cache))
+        .words("memory_of", 0, |(name, ..)| name.clone())
+        .figures("begin_bytes", 1, |(_, level, _)| level.begin)
+        .figures("end_bytes", 1, |(_, level, _)| level.end)
+        .change("change_bytes", 0, |(_, level, _)| level.delta())
+        .figures("peak_bytes", 2, |(_, level, _)| highest(level.peak))
+        .figures(PER_STEP, 0, |(.., slope)| slope.clone())
+        .only_if(has_steps(focus) && !focus.devices.is_empty())
+        .add_to(&mut section);
     let lists = match focus.devices.len() {
         0 => "",
         _ => "; what is on GPUs by role and process by the last list that the driver gave",
@@ -191,7 +189,7 @@ fn holders(analysis: &Analysis, focus: &PhaseFocus, top: usize) -> Section {
         end: holder.after,
         peak: None,
     });
-    section.table(on_gpu(table, 2, has_gpu, |holder| holder.gpu));
+    on_gpu(table, 2, has_gpu, |holder| holder.gpu).add_to(&mut section);
     let less = " more that changed less.";
     section.rest(focus.holders.len(), top, words::processes, less);
     section
