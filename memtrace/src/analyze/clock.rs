@@ -1,6 +1,6 @@
 //! The span of a recording and its two clocks: offsets since the start, and wall time.
 
-use crate::model::{BootNs, ClockOffset, ClockReading, DurationNs, WallNs};
+use crate::model::{BootNs, ClockOffset, ClockReading, DurationNs, Instant, WallNs};
 
 /// When a recording began and ended, and what the wall clock showed meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +55,15 @@ impl RunClock {
     /// The time since the start of the recording.
     pub fn offset(&self, boot: BootNs) -> DurationNs {
         boot - self.start
+    }
+
+    /// An instant on every clock.
+    pub fn at(&self, boot_ns: BootNs) -> Instant {
+        Instant {
+            boot_ns,
+            offset_ns: self.offset(boot_ns),
+            wall_ns: self.to_wall(boot_ns),
+        }
     }
 
     /// The wall time (UTC) of an instant, by the last clock reading before it; `None` when the

@@ -3,9 +3,10 @@
 use super::RowSource;
 use crate::model::tables::SelfCostRow;
 use crate::model::{BootNs, Bytes, DurationNs};
+use serde::Serialize;
 
 /// The recorder's own cost over the recording.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RecorderCost {
     /// CPU time of the recorder, user and system.
     pub cpu_ns: DurationNs,
@@ -25,6 +26,7 @@ pub struct RecorderCost {
     /// The interval at the end; longer than asked for when the recorder backed off.
     pub interval_ns: DurationNs,
     /// The first and the last row.
+    #[serde(skip)]
     pub(super) span: (BootNs, BootNs),
 }
 

@@ -3,6 +3,7 @@
 use super::process::Process;
 use super::signal::signal_name;
 use crate::model::tables::ProcessRow;
+use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -159,7 +160,7 @@ pub struct EndingGroup {
 }
 
 /// How the processes of a recording ended.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Endings {
     /// Running when the recording stopped.
     pub running_count: usize,
@@ -174,6 +175,7 @@ pub struct Endings {
     /// Ended, and how is unknown.
     pub unknown_count: usize,
     /// The endings a person should read about, the gravest first.
+    #[serde(skip)]
     pub notable: Vec<EndingGroup>,
 }
 

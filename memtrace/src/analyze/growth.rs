@@ -1,10 +1,12 @@
 //! Whether memory grows steadily, and how fast: the trend of a curve after its warm-up, and a
 //! verdict that noise, a single step and a start-up do not pass.
 
+use super::clock::RunClock;
 use super::series::SeriesPoint;
 use super::trend::Trend;
 use crate::model::label::labels;
-use crate::model::{BootNs, Bytes, DurationNs};
+use crate::model::{BootNs, Bytes, DurationNs, Instant};
+use serde::{Serialize, Serializer};
 
 /// The begin of a life that is warm-up: imports, loading, caches that fill. It is the first
 /// quarter, and this at least, for a program that imports an ML framework takes the better part of
@@ -22,20 +24,23 @@ const MIN_RISE_BYTES: f64 = 16.0 * 1024.0 * 1024.0;
 const MIN_RISE_SHARE: f64 = 0.02;
 
 /// The trend of a curve after its warm-up.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Growth {
     /// The slope.
+    #[serde(serialize_with = "whole")]
     pub bytes_per_hour: f64,
     /// The lower end of its 95 % interval; infinite where there is none.
+    #[serde(serialize_with = "whole")]
     pub low_bytes_per_hour: f64,
     /// The upper end of it.
+    #[serde(serialize_with = "whole")]
     pub high_bytes_per_hour: f64,
     /// The slope times the length of the window.
     pub rise_bytes: Bytes,
     /// The start of the window.
-    pub from_boot_ns: BootNs,
+    pub from: Instant,
     /// The end of the window.
-    pub to_boot_ns: BootNs,
+    pub to: Instant,
     /// What to make of it.
     pub verdict: Verdict,
 }
@@ -58,12 +63,25 @@ impl Growth {
         (self.high_bytes_per_hour - self.low_bytes_per_hour) / 2.0
     }
 
+    pub(super) fn settled(self, clock: &RunClock) -> Self {
+        Self {
+            from: clock.at(self.from.boot_ns),
+            to: clock.at(self.to.boot_ns),
+            ..self
+        }
+    }
+
     /// The time until `headroom` is used up at this rate; `None` when it does not grow.
     pub fn time_to_fill(&self, headroom: Bytes) -> Option<DurationNs> {
         let hours = headroom.0 as f64 / self.bytes_per_hour;
         (self.verdict == Verdict::Growing && hours.is_finite() && hours >= 0.0)
             .then_some(DurationNs((hours * 3.6e12) as i64))
     }
+}
+
+/// JSON has no infinity: an interval without a bound is null there.
+fn whole<S: Serializer>(value: &f64, to: S) -> Result<S::Ok, S::Error> {
+    value.is_finite().then_some(*value as i64).serialize(to)
 }
 
 /// The trend of a stretch from `first` to `last` after its warm-up; `None` when it is too short, or
@@ -94,8 +112,8 @@ pub(super) fn fit(
         low_bytes_per_hour: trend.low,
         high_bytes_per_hour: trend.high,
         rise_bytes: Bytes(rise as i64),
-        from_boot_ns: from,
-        to_boot_ns: last,
+        from: Instant::unsettled(from),
+        to: Instant::unsettled(last),
         verdict: judge(&trend, &points, rise),
     })
 }

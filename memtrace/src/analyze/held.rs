@@ -11,15 +11,18 @@ use crate::model::tables::{PssRow, ShmObjectRow};
 use crate::model::{BootNs, Bytes, Upid};
 use families::{Families, Reading};
 use objects::{Courses, Objects};
+use serde::Serialize;
 
 /// Memory that is held, every page once, and how well that is known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Held {
     /// It is no less.
+    #[serde(rename = "at_least_bytes")]
     pub at_least: Bytes,
     /// The best figure there is.
     pub bytes: Bytes,
     /// It is no more.
+    #[serde(rename = "at_most_bytes")]
     pub at_most: Bytes,
 }
 

@@ -1,13 +1,15 @@
 //! What was lost or not visible, from `diag`, one finding per kind and subject.
 
 use super::RowSource;
+use super::clock::RunClock;
 use super::cost::RecorderCost;
 use crate::model::tables::{DiagKind, DiagRow, Severity};
-use crate::model::{BootNs, RunInfo};
+use crate::model::{Instant, RunInfo};
+use serde::Serialize;
 use std::collections::HashMap;
 
 /// Something a reader must know before trusting an absence.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Loss {
     /// How much it matters; a severity that this version does not know counts as a loss.
     pub severity: Severity,
@@ -19,8 +21,10 @@ pub struct Loss {
     pub count: Option<i64>,
     /// One sentence, of the last of the gravest rows.
     pub detail: String,
-    /// When first, and when last; `None` for what is known of the recording as a whole.
-    pub span: Option<(BootNs, BootNs)>,
+    /// When first; `None` for what is known of the recording as a whole.
+    pub first: Option<Instant>,
+    /// When last.
+    pub last: Option<Instant>,
 }
 
 /// Reads `diag`: losses first, then what was degraded, then what is good to know.
@@ -28,16 +32,18 @@ pub(super) fn read<S: RowSource>(
     source: &S,
     info: &RunInfo,
     cost: Option<&RecorderCost>,
+    clock: &RunClock,
 ) -> Result<Vec<Loss>, S::Error> {
     let mut losses: Vec<Loss> = Vec::new();
     let mut places: HashMap<(Option<DiagKind>, String), usize> = HashMap::new();
     source.scan(&[], |row: DiagRow| {
+        let boot_ns = row.boot_ns;
         let place = *places
             .entry((row.kind, row.subject.clone()))
             .or_insert(losses.len());
         match losses.get_mut(place) {
-            Some(loss) => loss.repeat(row),
-            None => losses.push(Loss::first(row)),
+            Some(loss) => loss.repeat(row, clock.at(boot_ns)),
+            None => losses.push(Loss::first(row, clock.at(boot_ns))),
         }
     })?;
     losses.extend(uncounted(&losses, cost));
@@ -48,18 +54,19 @@ pub(super) fn read<S: RowSource>(
 }
 
 impl Loss {
-    fn first(row: DiagRow) -> Self {
+    fn first(row: DiagRow, at: Instant) -> Self {
         Self {
             severity: row.severity.unwrap_or(Severity::Loss),
             kind: row.kind,
             subject: row.subject,
             count: row.count,
             detail: row.detail,
-            span: Some((row.boot_ns, row.boot_ns)),
+            first: Some(at),
+            last: Some(at),
         }
     }
 
-    fn repeat(&mut self, row: DiagRow) {
+    fn repeat(&mut self, row: DiagRow, at: Instant) {
         let severity = row.severity.unwrap_or(Severity::Loss);
         if severity >= self.severity {
             self.severity = severity;
@@ -69,9 +76,8 @@ impl Loss {
             (Some(so_far), Some(more)) => Some(so_far.saturating_add(more)),
             (so_far, more) => so_far.or(more),
         };
-        self.span = self
-            .span
-            .map(|(first, last)| (first.min(row.boot_ns), last.max(row.boot_ns)));
+        self.first = self.first.min(Some(at));
+        self.last = self.last.max(Some(at));
     }
 }
 
@@ -95,7 +101,8 @@ fn uncounted(losses: &[Loss], cost: Option<&RecorderCost>) -> Option<Loss> {
         subject: "events of unknown class".to_owned(),
         count: Some(missing),
         detail: "the recorder counted them, and no row says more".to_owned(),
-        span: None,
+        first: None,
+        last: None,
     })
 }
 
@@ -112,13 +119,15 @@ fn polling(losses: &[Loss], info: &RunInfo) -> Option<Loss> {
         detail: "a process that lives less than the interval, and a peak between two polls, can \
                  be missed"
             .to_owned(),
-        span: None,
+        first: None,
+        last: None,
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::BootNs;
     use crate::model::{Bytes, DurationNs};
 
     fn cost(lost_event_count: i64) -> RecorderCost {
@@ -146,11 +155,12 @@ mod tests {
             count: None,
             detail: detail.to_owned(),
         };
-        let mut loss = Loss::first(row(5, Severity::Degraded, "every 200 ms"));
-        loss.repeat(row(9, Severity::Info, "every 100 ms again"));
+        let [early, late] = [5, 9].map(|at| Instant::unsettled(BootNs(at)));
+        let mut loss = Loss::first(row(5, Severity::Degraded, "every 200 ms"), early);
+        loss.repeat(row(9, Severity::Info, "every 100 ms again"), late);
         assert_eq!(loss.detail, "every 200 ms");
         assert_eq!(loss.severity, Severity::Degraded);
-        assert_eq!(loss.span, Some((BootNs(5), BootNs(9))));
+        assert_eq!((loss.first, loss.last), (Some(early), Some(late)));
     }
 
     #[test]
@@ -161,7 +171,8 @@ mod tests {
             subject: "sample".to_owned(),
             count: Some(5),
             detail: String::new(),
-            span: None,
+            first: None,
+            last: None,
         };
         let losses = [degraded];
         assert_eq!(uncounted(&losses, Some(&cost(5))), None);

@@ -2,6 +2,7 @@
 //! the recording their highest, their mean and their growth, kind by kind.
 
 use super::amounts::{Amounts, Totals};
+use super::clock::RunClock;
 use super::composition::Composition;
 use super::gpu::{GpuPeak, Gpus};
 use super::groups::Groups;
@@ -237,6 +238,7 @@ impl RoleSums {
         mut self,
         start: BootNs,
         end: BootNs,
+        clock: &RunClock,
     ) -> (Vec<PerKind<KindFigures>>, RoleGauges) {
         for (group, sum) in (0..).zip(&mut self.sums) {
             if let Some((from, held)) = sum.hold_until(end, self.until) {
@@ -245,7 +247,7 @@ impl RoleSums {
         }
         let mean_end = self.until.map_or(end, |until| until.min(end));
         let seconds = (mean_end - start).as_secs_f64();
-        let figures = self.sums.iter().map(|sum| sum.figures(seconds));
+        let figures = self.sums.iter().map(|sum| sum.figures(seconds, clock));
         (figures.collect(), self.gauges)
     }
 }
@@ -285,7 +287,7 @@ impl RoleSum {
         Some((from, amounts))
     }
 
-    fn figures(&self, seconds: f64) -> PerKind<KindFigures> {
+    fn figures(&self, seconds: f64, clock: &RunClock) -> PerKind<KindFigures> {
         PerKind::of(|kind| {
             let sum = &self.kinds[kind];
             let growth = self.first.zip(sum.curve.as_ref());
@@ -295,7 +297,9 @@ impl RoleSum {
                 mean_bytes: (sum.is_known && seconds > 0.0)
                     .then(|| Bytes((sum.byte_seconds / seconds) as i64)),
                 growth: growth.and_then(|(first, curve)| {
-                    growth::fit(curve.points(), (first, self.there_until), self.row_count)
+                    let life = (first, self.there_until);
+                    let growth = growth::fit(curve.points(), life, self.row_count)?;
+                    Some(growth.settled(clock))
                 }),
             }
         })

@@ -132,7 +132,8 @@ impl Roster {
                 "more than {MAX_UNLISTED} processes have memory and no row in process; the others \
                  are told as one"
             ),
-            span: None,
+            first: None,
+            last: None,
         })
     }
 

@@ -74,7 +74,6 @@ where
     S::Error: std::error::Error + 'static,
 {
     let cost = cost::read(source)?;
-    let mut losses = losses::read(source, info, cost.as_ref())?;
     let kills = oom::read(source)?;
     let mut roster = Roster::read(source, info)?;
 
@@ -113,13 +112,15 @@ where
     let who = (&mut roster, &groups);
     let readings = Surroundings::new(surroundings::times(source)?);
     let (mut seen, execs) = pass(source, who, asked, readings, end, &mut sizes)?;
-    losses.splice(0..0, roster.overflow());
     let clock = RunClock::new(
         info.clocks.clone(),
         hull(span_of(&clock), seen.span),
         is_closed(info),
     );
 
+    let mut losses = losses::read(source, info, cost.as_ref(), &clock)?;
+    losses.splice(0..0, roster.overflow());
+    let growth = seen.growth.map(|growth| growth.settled(&clock));
     let command = roster.command;
     let at_end = seen.processes.iter();
     let at_end: Vec<Option<Bytes>> = at_end.map(|seen| seen.as_ref()?.at_end.anon()).collect();
@@ -129,7 +130,7 @@ where
             let ran_before = process.start_boot_ns < clock.start() && command != Some(process.upid);
             let peak = process.peak;
             process.peak = peak.with_series(seen.highest, seen.highest_boot_ns, ran_before);
-            process.growth = seen.growth;
+            process.growth = seen.growth.map(|growth| growth.settled(&clock));
         }
     }
     let mappings = mappings::read(source, &sizes, &mut roster)?;
@@ -174,7 +175,7 @@ where
     let execs_of_command = command.and_then(|command| execs.get(&command));
     let command_begin = execs_of_command.and_then(|execs| execs.iter().min().copied());
     let begin = command_begin.unwrap_or(clock.start());
-    let (kinds, by_role) = seen.roles.finish(begin, end.max(clock.end()));
+    let (kinds, by_role) = seen.roles.finish(begin, end.max(clock.end()), &clock);
     let roles = roles::findings(
         &groups,
         &roster.processes,
@@ -223,7 +224,7 @@ where
         roles,
         phases,
         phase,
-        growth: seen.growth,
+        growth,
         curve: seen.curve,
         processes: roster.processes,
     })

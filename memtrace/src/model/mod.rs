@@ -6,6 +6,7 @@
 
 mod cell;
 mod clock;
+mod instant;
 mod kind;
 pub(crate) mod label;
 mod mark;
@@ -19,6 +20,7 @@ mod units;
 
 pub use cell::{Cell, CellError, CellSink, CellSource, ColumnType};
 pub use clock::{ClockOffset, ClockReading};
+pub use instant::Instant;
 pub use kind::{Kind, PerKind};
 pub use label::Label;
 pub use mark::{MARK_BYTES_MAX, MARK_SOCKET_VARIABLE, MARK_VERSION, MarkError, MarkMessage};

@@ -5,7 +5,6 @@
 
 use super::csv::quote;
 use super::json::{write_line, write_object};
-use super::words;
 use crate::analyze::{LabelledPeak, MemorySample, Process, SampleSummary, Samples};
 use crate::model::{BootNs, Bytes};
 use serde_json::json;
@@ -252,7 +251,7 @@ fn in_code(text: &str) -> String {
 
 /// RFC 3339 in UTC, with the offset that every version of Python's `fromisoformat` reads.
 fn time(samples: &Samples, at: BootNs) -> Option<String> {
-    let text = words::rfc3339(samples.clock.to_wall(at)?)?;
+    let text = samples.clock.to_wall(at)?.rfc3339()?;
     let (seconds, _) = text.split_at_checked("2026-03-01T12:01:44".len())?;
     Some(format!("{seconds}+00:00"))
 }

@@ -235,7 +235,8 @@ fn a_command_that_still_ran_and_a_recovery_are_told_once() {
         subject: "recording".to_owned(),
         count: None,
         detail: "closed after its recorder died".to_owned(),
-        span: None,
+        first: None,
+        last: None,
     });
     let report = written(&text::Text, &analysis, &Style::default());
     assert!(report.contains("exit code unknown"), "{report}");

@@ -152,11 +152,6 @@ pub(super) fn date_and_time(wall: WallNs) -> Option<String> {
     Some(format!("{} UTC", timestamp(wall)?.strftime("%F %T")))
 }
 
-/// RFC 3339, in UTC.
-pub(super) fn rfc3339(wall: WallNs) -> Option<String> {
-    Some(timestamp(wall)?.to_string())
-}
-
 fn timestamp(wall: WallNs) -> Option<jiff::Timestamp> {
     jiff::Timestamp::from_nanosecond(i128::from(wall.0)).ok()
 }

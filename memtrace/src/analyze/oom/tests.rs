@@ -314,7 +314,7 @@ fn the_leak_of_the_tree_before_a_kill_is_told_though_its_sum_falls_by_it() {
         (mib_per_hour - 4.0 * 3_600.0).abs() < 200.0,
         "{mib_per_hour}"
     );
-    assert!(growth.to_boot_ns <= boot(602.1));
+    assert!(growth.to.boot_ns <= boot(602.1));
 }
 
 #[test]

@@ -216,7 +216,7 @@ fn growth_ends_with_the_command_and_with_the_last_of_a_role() {
     run.edit(3, |row| row.exit_boot_ns = Some(boot(160.5)));
     let analysis = run.analyzed(None);
     let growth = analysis.growth.expect("long enough to tell");
-    assert!(growth.to_boot_ns <= boot(200.5), "{growth:?}");
+    assert!(growth.to.boot_ns <= boot(200.5), "{growth:?}");
     let of = |name| role(&analysis, name).and_then(|role| role.kind(Kind::Rss).growth);
     for (name, mib_per_second) in [("a", 10.0), ("c", 5.0)] {
         let growth = of(name).unwrap_or_else(|| panic!("growth of {name}"));

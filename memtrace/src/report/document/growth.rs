@@ -34,7 +34,7 @@ pub(super) fn growth(analysis: &Analysis, top: usize) -> Option<Section> {
         })
         .figures("rose_bytes", 1, |(_, growth)| growth.rise_bytes)
         .figures("over_s", 2, |(_, growth)| {
-            Cell::Took(Some(growth.to_boot_ns - growth.from_boot_ns))
+            Cell::Took(Some(growth.to.boot_ns - growth.from.boot_ns))
         })
         .figures(("margin_bytes_per_hour", "±"), 3, |(_, growth)| {
             margin(growth)

@@ -3,7 +3,7 @@
 use super::{Block, MORE_IN_JSON, Section, Tone};
 use crate::analyze::{Analysis, Ending, Loss};
 use crate::model::tables::{DiagKind, Severity};
-use crate::model::{BootNs, DurationNs, RunState, Target};
+use crate::model::{DurationNs, Instant, RunState, Target};
 use crate::report::visible::shorten;
 use crate::report::{Style, words};
 
@@ -154,7 +154,7 @@ pub(super) fn not_visible(analysis: &Analysis) -> Option<Section> {
             Severity::Loss => Tone::Alert,
             Severity::Degraded | Severity::Info => Tone::Plain,
         };
-        section.tell(tone, [told(analysis, loss)]);
+        section.tell(tone, [told(loss)]);
     }
     section.rest(missing.len(), MAX_LINES, words::count, MORE_IN_JSON);
     let is_empty = !section.blocks.iter().any(|b| matches!(b, Block::Line(..)));
@@ -171,7 +171,7 @@ fn cut_off(analysis: &Analysis) -> String {
     )
 }
 
-fn told(analysis: &Analysis, loss: &Loss) -> String {
+fn told(loss: &Loss) -> String {
     let mut line = match (loss.severity, loss.count) {
         (Severity::Loss, Some(count)) => format!("Lost {} × ", words::count(count)),
         (Severity::Loss, None) => "Lost: ".to_owned(),
@@ -184,17 +184,15 @@ fn told(analysis: &Analysis, loss: &Loss) -> String {
     } else {
         line.push_str(&format!("{}: {}", loss.subject, loss.detail));
     }
-    let clock = &analysis.clock;
     // What could not be seen from the begin needs no time.
-    let has_span = |(first, _): &(BootNs, BootNs)| {
-        let is_of_all =
-            loss.kind == Some(DiagKind::Unavailable) && (*first - clock.start()).0 < START_NS;
+    let has_span = |first: &Instant| {
+        let is_of_all = loss.kind == Some(DiagKind::Unavailable) && first.offset_ns.0 < START_NS;
         let is_timed = matches!(loss.kind, Some(DiagKind::BackOff | DiagKind::Unavailable));
         loss.severity == Severity::Loss || (is_timed && !is_of_all)
     };
-    if let Some((first, last)) = loss.span.filter(has_span) {
-        let first_offset = words::offset(clock, first);
-        let last_offset = words::offset(clock, last);
+    if let Some((first, last)) = loss.first.filter(has_span).zip(loss.last) {
+        let first_offset = words::after(first.offset_ns);
+        let last_offset = words::after(last.offset_ns);
         if first_offset == last_offset {
             line.push_str(&format!(" ({first_offset})"));
         } else {

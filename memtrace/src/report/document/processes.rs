@@ -60,7 +60,7 @@ pub(in crate::report) fn table<'a>(
         .data("rank", |(one, ..)| role(one)?.rank.clone())
         .data("comm", |(one, ..)| one.comm.to_string())
         .data("start", |(one, ..)| {
-            words::rfc3339(clock.to_wall(one.start_boot_ns)?)
+            clock.to_wall(one.start_boot_ns)?.rfc3339()
         })
         .data("start_s", |(one, ..)| at(analysis, one.start_boot_ns))
         .data("end_s", |(one, ..)| at(analysis, one.exit_boot_ns))

@@ -11,13 +11,13 @@ mod phases;
 mod process;
 mod roles;
 
-use crate::analyze::{Analysis, Held, SeriesPoint};
+use crate::analyze::{Analysis, Endings, Growth, Held, Loss, RecorderCost, SeriesPoint};
 use crate::model::tables::Severity;
-use crate::model::{Bytes, DurationNs, RunState, SchemaVersion, Target};
+use crate::model::{Bytes, DurationNs, Instant, RunState, SchemaVersion, Target};
 use leftovers::{LeftObject, Survivor};
 use mappings::Mappings;
 use oom::OomKill;
-use parts::{Composition, Cost, Endings, Growth, Instant, Loss, Tree};
+use parts::{Composition, Tree};
 pub(super) use phases::Slope;
 use process::Process;
 use serde::Serialize;
@@ -32,16 +32,16 @@ pub(super) struct Report<'a> {
     version: u32,
     memtrace_version: &'static str,
     recording: Recording<'a>,
-    cost: Option<Cost>,
-    losses: Vec<Loss<'a>>,
-    notes: Vec<Loss<'a>>,
+    cost: Option<&'a RecorderCost>,
+    losses: Vec<&'a Loss>,
+    notes: Vec<&'a Loss>,
     oom_kills: Vec<OomKill<'a>>,
     survivor_count: usize,
     survivors: Vec<Survivor<'a>>,
     left_object_count: usize,
     left_objects: Vec<LeftObject<'a>>,
     peak: Option<Composition<'a>>,
-    held_peak: Option<HeldPeak>,
+    held_peak: Option<Held>,
     sum_of_rss_peak_bytes: Option<Bytes>,
     sum_of_rss_peak_at: Option<Instant>,
     at: Option<Composition<'a>>,
@@ -54,7 +54,7 @@ pub(super) struct Report<'a> {
     address_space: Option<Mappings<'a>>,
     gpu: Option<gpus::Gpus<'a>>,
     curve: Vec<CurvePoint>,
-    endings: Endings,
+    endings: &'a Endings,
     process_count: usize,
     processes: Vec<Process<'a>>,
 }
@@ -82,24 +82,6 @@ struct Recording<'a> {
     duration_ns: DurationNs,
 }
 
-/// The most that was held at once, every page once.
-#[derive(Serialize)]
-struct HeldPeak {
-    bytes: Bytes,
-    at_least_bytes: Bytes,
-    at_most_bytes: Bytes,
-}
-
-impl HeldPeak {
-    fn of(held: Held) -> Self {
-        Self {
-            bytes: held.bytes,
-            at_least_bytes: held.at_least,
-            at_most_bytes: held.at_most,
-        }
-    }
-}
-
 #[derive(Serialize)]
 struct CurvePoint {
     offset_ns: DurationNs,
@@ -115,8 +97,7 @@ impl<'a> Report<'a> {
         let listed = order.iter().take(most);
         let told = |is_wanted: fn(Severity) -> bool| {
             let losses = analysis.losses.iter();
-            let wanted = losses.filter(|loss| is_wanted(loss.severity));
-            wanted.map(|loss| Loss::of(analysis, loss)).collect()
+            losses.filter(|loss| is_wanted(loss.severity)).collect()
         };
         let composition = |state| Composition::of(analysis, state, top);
         Self {
@@ -124,7 +105,7 @@ impl<'a> Report<'a> {
             version: VERSION,
             memtrace_version: env!("CARGO_PKG_VERSION"),
             recording: Recording::of(analysis),
-            cost: analysis.cost.as_ref().map(Cost::of),
+            cost: analysis.cost.as_ref(),
             losses: told(|severity| severity != Severity::Info),
             notes: told(|severity| severity == Severity::Info),
             oom_kills: analysis
@@ -149,11 +130,9 @@ impl<'a> Report<'a> {
                 .map(|one| LeftObject::of(analysis, one))
                 .collect(),
             peak: analysis.peak.as_ref().map(composition),
-            held_peak: analysis.held_peak.map(HeldPeak::of),
+            held_peak: analysis.held_peak,
             sum_of_rss_peak_bytes: analysis.rss_peak.map(|(bytes, _)| bytes),
-            sum_of_rss_peak_at: analysis
-                .rss_peak
-                .map(|(_, at)| Instant::of(&analysis.clock, at)),
+            sum_of_rss_peak_at: analysis.rss_peak.map(|(_, at)| analysis.clock.at(at)),
             at: analysis.at.as_ref().map(composition),
             trees: analysis
                 .trees
@@ -164,7 +143,7 @@ impl<'a> Report<'a> {
             roles: roles::of(analysis, most),
             phases: phases::Phases::of(analysis, top),
             phase: phases::Focus::of(analysis, top),
-            growth: analysis.growth.as_ref().map(|g| Growth::of(analysis, g)),
+            growth: analysis.growth,
             address_space: Mappings::of(analysis, top),
             gpu: gpus::Gpus::of(analysis, top),
             curve: analysis
@@ -172,7 +151,7 @@ impl<'a> Report<'a> {
                 .iter()
                 .map(|point| CurvePoint::of(analysis, point))
                 .collect(),
-            endings: Endings::of(&analysis.endings),
+            endings: &analysis.endings,
             process_count: analysis.processes.len(),
             processes: listed.map(|&place| Process::of(analysis, place)).collect(),
         }
@@ -199,8 +178,8 @@ impl<'a> Recording<'a> {
             backend: &info.backend,
             backend_reason: &info.backend_reason,
             interval_ns: info.interval_ns,
-            start: Instant::of(clock, clock.start()),
-            end: Instant::of(clock, clock.end()),
+            start: clock.at(clock.start()),
+            end: clock.at(clock.end()),
             duration_ns: clock.duration(),
         }
     }

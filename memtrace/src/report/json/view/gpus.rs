@@ -1,8 +1,7 @@
 //! GPUs in the JSON report.
 
-use super::parts::Instant;
 use crate::analyze::{self, Analysis, GpuHolder};
-use crate::model::{Bytes, DurationNs, Label, Tgid, Upid};
+use crate::model::{Bytes, DurationNs, Instant, Label, Tgid, Upid};
 use serde::Serialize;
 
 /// The GPUs of a recording.
@@ -202,7 +201,7 @@ impl<'a> Gpu<'a> {
         let lines = ledger.lines.iter().take(top.unwrap_or(usize::MAX));
         Self {
             device: device(gpus, ledger.device),
-            at: Instant::of(&analysis.clock, ledger.boot_ns),
+            at: analysis.clock.at(ledger.boot_ns),
             age_ns: ledger.age_ns,
             total_bytes: ledger.total_bytes,
             used_bytes: ledger.used_bytes,
@@ -232,7 +231,7 @@ impl<'a> Gpus<'a> {
     /// `None` without a GPU.
     pub(super) fn of(analysis: &'a Analysis, top: Option<usize>) -> Option<Self> {
         let gpus = analysis.gpus.as_ref()?;
-        let instant = |boot| Instant::of(&analysis.clock, boot);
+        let instant = |boot| analysis.clock.at(boot);
         let listed = gpus.processes.iter().take(top.unwrap_or(usize::MAX));
         Some(Self {
             devices: gpus
@@ -306,7 +305,7 @@ impl<'a> Gpus<'a> {
 
 impl<'a> Sleep<'a> {
     fn of(analysis: &'a Analysis, gpus: &'a analyze::Gpus, audit: &'a analyze::Audit) -> Self {
-        let instant = |boot| Instant::of(&analysis.clock, boot);
+        let instant = |boot| analysis.clock.at(boot);
         let devices = audit.devices.iter();
         let holders = audit.holders.iter();
         Self {
@@ -337,7 +336,7 @@ impl<'a> Sleep<'a> {
 
 impl<'a> Fall<'a> {
     fn of(analysis: &'a Analysis, gpus: &'a analyze::Gpus, fall: &'a analyze::Fall) -> Self {
-        let instant = |boot| Instant::of(&analysis.clock, boot);
+        let instant = |boot| analysis.clock.at(boot);
         let devices = fall.devices.iter();
         let left = fall.left.iter();
         Self {

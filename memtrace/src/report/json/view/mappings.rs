@@ -1,8 +1,7 @@
 //! Address space in the JSON report.
 
-use super::parts::Instant;
 use crate::analyze::{self, Analysis};
-use crate::model::{Bytes, Tgid, Upid};
+use crate::model::{Bytes, Instant, Tgid, Upid};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -82,7 +81,7 @@ impl<'a> Mapping<'a> {
         Self {
             upid: process.upid,
             pid: process.tgid,
-            at: Instant::of(&analysis.clock, mapping.boot_ns),
+            at: analysis.clock.at(mapping.boot_ns),
             length_bytes: mapping.length_bytes,
             file: mapping.file.as_deref(),
             is_anonymous: mapping.is_anonymous,

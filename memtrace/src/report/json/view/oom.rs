@@ -1,8 +1,8 @@
 //! OOM kills in the JSON report.
 
-use super::parts::{Composition, Instant};
+use super::parts::Composition;
 use crate::analyze::{self, Analysis, HeldKind};
-use crate::model::{Bytes, DurationNs, Tgid, Upid};
+use crate::model::{Bytes, DurationNs, Instant, Tgid, Upid};
 use serde::Serialize;
 
 /// The holders and growers told with each OOM kill.
@@ -120,7 +120,7 @@ impl<'a> OomKill<'a> {
         let victim = kill.victim.map(|position| &analysis.processes[position]);
         let held = kill.holders.as_ref();
         Self {
-            at: Instant::of(&analysis.clock, row.boot_ns),
+            at: analysis.clock.at(row.boot_ns),
             victim_pid: row.victim_tgid,
             victim_upid: row.victim_upid,
             victim_comm: row.victim_comm.as_deref(),

@@ -2,81 +2,9 @@
 
 use super::balance::Balance;
 use super::gpus::Gpu;
-use crate::analyze::{self, Amounts, Analysis, RunClock, Sum, Verdict};
-use crate::model::{BootNs, Bytes, DurationNs, Kind, Label, Tgid, Upid};
-use crate::report::words;
+use crate::analyze::{self, Amounts, Analysis, Sum};
+use crate::model::{BootNs, Bytes, DurationNs, Instant, Kind, Tgid, Upid};
 use serde::Serialize;
-
-/// A time on both clocks.
-#[derive(Serialize)]
-pub(super) struct Instant {
-    time: Option<String>,
-    boot_ns: BootNs,
-    offset_ns: DurationNs,
-}
-
-impl Instant {
-    pub(super) fn of(clock: &RunClock, boot_ns: BootNs) -> Self {
-        Self {
-            time: clock.to_wall(boot_ns).and_then(words::rfc3339),
-            boot_ns,
-            offset_ns: clock.offset(boot_ns),
-        }
-    }
-}
-
-#[derive(Serialize)]
-pub(super) struct Cost {
-    cpu_ns: DurationNs,
-    cpu_share: Option<f64>,
-    peak_rss_bytes: Option<Bytes>,
-    bpf_run_ns: Option<DurationNs>,
-    written_bytes: Bytes,
-    row_count: i64,
-    lost_event_count: i64,
-    interval_ns: DurationNs,
-}
-
-impl Cost {
-    pub(super) fn of(cost: &analyze::RecorderCost) -> Self {
-        Self {
-            cpu_ns: cost.cpu_ns,
-            cpu_share: cost.cpu_share,
-            peak_rss_bytes: cost.peak_rss_bytes,
-            bpf_run_ns: cost.bpf_run_ns,
-            written_bytes: cost.written_bytes,
-            row_count: cost.row_count,
-            lost_event_count: cost.lost_event_count,
-            interval_ns: cost.interval_ns,
-        }
-    }
-}
-
-#[derive(Serialize)]
-pub(super) struct Loss<'a> {
-    severity: &'static str,
-    kind: Option<&'static str>,
-    subject: &'a str,
-    count: Option<i64>,
-    detail: &'a str,
-    first: Option<Instant>,
-    last: Option<Instant>,
-}
-
-impl<'a> Loss<'a> {
-    pub(super) fn of(analysis: &Analysis, loss: &'a analyze::Loss) -> Self {
-        let instant = |boot| Instant::of(&analysis.clock, boot);
-        Self {
-            severity: loss.severity.as_str(),
-            kind: loss.kind.map(Label::as_str),
-            subject: &loss.subject,
-            count: loss.count,
-            detail: &loss.detail,
-            first: loss.span.map(|(first, _)| instant(first)),
-            last: loss.span.map(|(_, last)| instant(last)),
-        }
-    }
-}
 
 /// Who held the memory at an instant.
 #[derive(Serialize)]
@@ -147,7 +75,7 @@ impl<'a> Composition<'a> {
         let held = state.held.map(|held| held.all());
         let files = state.mapped_files();
         Self {
-            at: Instant::of(&analysis.clock, state.boot_ns),
+            at: analysis.clock.at(state.boot_ns),
             is_lower_bound: analysis.is_polled() || totals[Kind::Rss].unknown_count() > 0,
             held_bytes: held.map(|held| held.bytes),
             held_at_least_bytes: held.map(|held| held.at_least),
@@ -230,9 +158,7 @@ impl Tree {
     pub(super) fn of(analysis: &Analysis, tree: &analyze::TreeFinding) -> Self {
         let root = &analysis.processes[tree.root];
         let bytes = |high: Option<(Bytes, BootNs)>| high.map(|(bytes, _)| bytes);
-        let at = |high: Option<(Bytes, BootNs)>| {
-            high.map(|(_, boot)| Instant::of(&analysis.clock, boot))
-        };
+        let at = |high: Option<(Bytes, BootNs)>| high.map(|(_, boot)| analysis.clock.at(boot));
         Self {
             root_pid: root.tgid,
             root_upid: root.upid,
@@ -244,59 +170,6 @@ impl Tree {
             descendants_peak_at: at(tree.descendants_peak),
             tree_peak_bytes: bytes(tree.tree_peak),
             tree_peak_at: at(tree.tree_peak),
-        }
-    }
-}
-
-#[derive(Serialize)]
-pub(super) struct Growth {
-    bytes_per_hour: i64,
-    low_bytes_per_hour: Option<i64>,
-    high_bytes_per_hour: Option<i64>,
-    rise_bytes: Bytes,
-    from: Instant,
-    to: Instant,
-    verdict: Verdict,
-}
-
-impl Growth {
-    pub(super) fn of(analysis: &Analysis, growth: &analyze::Growth) -> Self {
-        Self {
-            bytes_per_hour: growth.bytes_per_hour as i64,
-            low_bytes_per_hour: bounded(growth.low_bytes_per_hour),
-            high_bytes_per_hour: bounded(growth.high_bytes_per_hour),
-            rise_bytes: growth.rise_bytes,
-            from: Instant::of(&analysis.clock, growth.from_boot_ns),
-            to: Instant::of(&analysis.clock, growth.to_boot_ns),
-            verdict: growth.verdict,
-        }
-    }
-}
-
-/// JSON has no infinity: an interval without a bound is null there.
-fn bounded(value: f64) -> Option<i64> {
-    value.is_finite().then_some(value as i64)
-}
-
-#[derive(Serialize)]
-pub(super) struct Endings {
-    running_count: usize,
-    exited_zero_count: usize,
-    exited_nonzero_count: usize,
-    killed_count: usize,
-    oom_killed_count: usize,
-    unknown_count: usize,
-}
-
-impl Endings {
-    pub(super) fn of(endings: &analyze::Endings) -> Self {
-        Self {
-            running_count: endings.running_count,
-            exited_zero_count: endings.exited_zero_count,
-            exited_nonzero_count: endings.exited_nonzero_count,
-            killed_count: endings.killed_count,
-            oom_killed_count: endings.oom_killed_count,
-            unknown_count: endings.unknown_count,
         }
     }
 }

@@ -2,9 +2,8 @@
 
 mod steps;
 
-use super::parts::Instant;
 use crate::analyze::{self, Amounts, Analysis, PhaseEnd, PhaseForm, PhaseLine};
-use crate::model::{BootNs, Bytes, DurationNs, Tgid, Upid};
+use crate::model::{BootNs, Bytes, DurationNs, Instant, Tgid, Upid};
 use serde::Serialize;
 use serde_json::{Map, Value};
 pub(in crate::report::json) use steps::Slope;
@@ -199,7 +198,7 @@ impl<'a> Phases<'a> {
         let phases = analysis.phases.as_ref()?;
         let lines = phases.lines.iter().take(top.unwrap_or(usize::MAX));
         Some(Self {
-            baseline_at: Instant::of(&analysis.clock, phases.baseline_boot_ns),
+            baseline_at: analysis.clock.at(phases.baseline_boot_ns),
             baseline: phases.baseline,
             is_lower_bound: phases.is_lower_bound,
             peak_is_lower_bound: analysis.is_polled(),
@@ -229,8 +228,8 @@ impl<'a> Focus<'a> {
             line: focus.line.as_ref().map(|line| Repeated::of(analysis, line)),
             count: focus.phases.len(),
             phases: phases.map(|phase| Phase::of(analysis, phase)).collect(),
-            begin: Instant::of(&analysis.clock, focus.begin_boot_ns),
-            end: Instant::of(&analysis.clock, focus.end_boot_ns),
+            begin: analysis.clock.at(focus.begin_boot_ns),
+            end: analysis.clock.at(focus.end_boot_ns),
             tree: Stretch::of(analysis, &focus.tree),
             roles: roles.collect(),
             gpu: focus.gpu.as_ref().map(|gpu| Level::of(analysis, gpu)),
@@ -266,7 +265,7 @@ fn identity(analysis: &Analysis, process: Option<usize>) -> (Option<Tgid>, Optio
 
 impl<'a> Phase<'a> {
     fn of(analysis: &Analysis, phase: &'a analyze::Phase) -> Self {
-        let instant = |boot: BootNs| Instant::of(&analysis.clock, boot);
+        let instant = |boot: BootNs| analysis.clock.at(boot);
         let (pid, upid) = identity(analysis, phase.process);
         let roles = phase.roles.iter().map(|role| Role {
             name: &role.name,
@@ -335,8 +334,8 @@ impl<'a> Repeated<'a> {
             process_count: many.process_count,
             count: many.count,
             open_count: many.open_count,
-            begin: Instant::of(&analysis.clock, many.begin_boot_ns),
-            end: Instant::of(&analysis.clock, many.end_boot_ns),
+            begin: analysis.clock.at(many.begin_boot_ns),
+            end: analysis.clock.at(many.end_boot_ns),
             total_ns: many.total_ns,
             tree: Measures::of(analysis, &many.tree),
             own: many.own.as_ref().map(|own| Measures::of(analysis, own)),
@@ -448,5 +447,5 @@ impl Figures {
 
 fn peak(analysis: &Analysis, peak: Option<(Bytes, BootNs)>) -> (Option<Bytes>, Option<Instant>) {
     let (bytes, at) = peak.unzip();
-    (bytes, at.map(|at| Instant::of(&analysis.clock, at)))
+    (bytes, at.map(|at| analysis.clock.at(at)))
 }

@@ -1,8 +1,7 @@
 //! A process in the JSON report.
 
-use super::parts::{Growth, Instant};
-use crate::analyze::{Amounts, Analysis, Ending};
-use crate::model::{BootNs, Bytes, Tgid, Upid};
+use crate::analyze::{Amounts, Analysis, Ending, Growth};
+use crate::model::{BootNs, Bytes, Instant, Tgid, Upid};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -50,7 +49,7 @@ impl<'a> Process<'a> {
     pub(super) fn of(analysis: &'a Analysis, position: usize) -> Self {
         let process = &analysis.processes[position];
         let upid = |position: usize| analysis.processes[position].upid;
-        let instant = |boot: BootNs| Instant::of(&analysis.clock, boot);
+        let instant = |boot: BootNs| analysis.clock.at(boot);
         let (ended, exit_code, exit_signal, oom_killed) = ending(process.ending);
         let peak = &process.peak;
         let role = process.role.as_ref();
@@ -88,7 +87,7 @@ impl<'a> Process<'a> {
             },
             inherited_rss_bytes: process.inherited_rss_bytes,
             kernel_maxrss_bytes: process.kernel_maxrss_bytes,
-            growth: process.growth.as_ref().map(|g| Growth::of(analysis, g)),
+            growth: process.growth,
         }
     }
 }

@@ -1,8 +1,7 @@
 //! The processes by role in the JSON report.
 
-use super::parts::{Growth, Instant};
-use crate::analyze::{self, Analysis, KindFigures, RoleFinding, RoleOnGpus};
-use crate::model::{Bytes, Kind, PerKind, Upid};
+use crate::analyze::{self, Analysis, Growth, KindFigures, RoleFinding, RoleOnGpus};
+use crate::model::{Bytes, Instant, Kind, PerKind, Upid};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -76,7 +75,7 @@ impl OnGpus {
         Self {
             peak_bytes: highest.map(|(bytes, _)| bytes),
             peak_is_lower_bound: gpu.highest.is_lower_bound,
-            peak_at: highest.map(|(_, at)| Instant::of(&analysis.clock, at)),
+            peak_at: highest.map(|(_, at)| analysis.clock.at(at)),
             at_peak_bytes: gpu.at_peak_bytes,
         }
     }
@@ -102,12 +101,9 @@ impl Figures {
     fn of(analysis: &Analysis, figures: &KindFigures) -> Self {
         Self {
             peak_bytes: figures.peak.map(|(bytes, _)| bytes),
-            peak_at: figures.peak.map(|(_, at)| Instant::of(&analysis.clock, at)),
+            peak_at: figures.peak.map(|(_, at)| analysis.clock.at(at)),
             mean_bytes: figures.mean_bytes,
-            growth: figures
-                .growth
-                .as_ref()
-                .map(|growth| Growth::of(analysis, growth)),
+            growth: figures.growth,
         }
     }
 }
