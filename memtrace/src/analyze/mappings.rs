@@ -2,9 +2,12 @@
 //! how fast they map and unmap, what they gave back, and the largest mappings.
 
 use super::RowSource;
+use super::clock::RunClock;
 use super::roster::Roster;
+use super::who::Who;
 use crate::model::tables::{VmEventRow, VmOp, VmSummaryRow};
-use crate::model::{BootNs, Bytes, Upid};
+use crate::model::{BootNs, Bytes, Instant, Upid};
+use serde::Serialize;
 use std::collections::HashMap;
 
 /// How many of the largest mappings are kept.
@@ -13,33 +16,40 @@ const LARGEST_MAX: usize = 20;
 const MAP_ANONYMOUS: i32 = 0x20;
 
 /// Address space over the recording.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Mappings {
-    /// Processes that changed their address space, the one that reserves most first.
+    /// How many processes changed their address space; `processes` may list fewer.
+    pub process_count: usize,
+    /// Those processes, the one that reserves most first.
     pub processes: Vec<ProcessMappings>,
     /// The largest mappings that were made, the largest first.
+    #[serde(rename = "largest_mappings")]
     pub largest: Vec<Mapping>,
 }
 
 /// What one process did.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ProcessMappings {
-    /// The process, as an index into [`super::Analysis::processes`].
+    /// Which process.
+    #[serde(flatten)]
+    pub who: Who,
+    /// The same, as an index into [`super::Analysis::processes`].
+    #[serde(skip)]
     pub process: usize,
     /// The largest its address space was seen; `None` when unknown.
     pub reserved_bytes: Option<Bytes>,
     /// Its peak RSS; `None` when unknown.
-    pub resident_bytes: Option<Bytes>,
+    pub peak_rss_bytes: Option<Bytes>,
     /// Bytes that mmap mapped and mremap added.
     pub mapped_bytes: Bytes,
     /// Of those, anonymous memory, as far as single calls tell.
-    pub anon_bytes: Bytes,
+    pub anon_mapped_bytes: Bytes,
     /// Bytes that munmap and mremap took away.
     pub unmapped_bytes: Bytes,
     /// Bytes that madvise gave back to the kernel, resident or not.
     pub returned_bytes: Bytes,
     /// Growth of the heap by brk, what it shrank taken off.
-    pub heap_bytes: Bytes,
+    pub heap_growth_bytes: Bytes,
     /// Calls of all kinds.
     pub call_count: i64,
     /// Mapped and unmapped bytes for each second in which it called; `None` when that is
@@ -48,12 +58,16 @@ pub struct ProcessMappings {
 }
 
 /// One mapping.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Mapping {
-    /// The process.
+    /// Who made it.
+    #[serde(flatten)]
+    pub who: Who,
+    /// The same, as an index into [`super::Analysis::processes`].
+    #[serde(skip)]
     pub process: usize,
     /// When.
-    pub boot_ns: BootNs,
+    pub at: Instant,
     /// Its length.
     pub length_bytes: Bytes,
     /// The file's name without directories; `None` for anonymous memory, and where unknown.
@@ -62,6 +76,14 @@ pub struct Mapping {
     pub is_anonymous: bool,
     /// Whether it may be neither read nor written: address space that is only reserved.
     pub is_reserved: bool,
+}
+
+impl Mappings {
+    /// With at most so many processes.
+    pub fn cut(mut self, top: usize) -> Self {
+        self.processes.truncate(top);
+        self
+    }
 }
 
 /// The largest size of each address space, from the rows of `mem`.
@@ -93,7 +115,7 @@ impl Account {
                 sums.mapped_bytes = sums.mapped_bytes + added;
                 sums.unmapped_bytes = sums.unmapped_bytes + removed;
             }
-            Some(VmOp::Brk) => sums.heap_bytes = sums.heap_bytes + added - removed,
+            Some(VmOp::Brk) => sums.heap_growth_bytes = sums.heap_growth_bytes + added - removed,
             Some(VmOp::Madvise) => sums.returned_bytes = sums.returned_bytes + removed,
             None => {}
         }
@@ -110,6 +132,7 @@ pub(super) fn read<S: RowSource>(
     source: &S,
     sizes: &Sizes,
     roster: &mut Roster,
+    clock: &RunClock,
 ) -> Result<Option<Mappings>, S::Error> {
     let mut accounts: HashMap<Upid, Account> = HashMap::new();
     let mut largest: Vec<(Upid, Mapping)> = Vec::new();
@@ -130,7 +153,8 @@ pub(super) fn read<S: RowSource>(
         if row.op == Some(VmOp::Mmap) && grown > Bytes(0) {
             let entry = mapping(row, grown);
             if entry.1.is_anonymous {
-                account.sums.anon_bytes = account.sums.anon_bytes + grown;
+                let sums = &mut account.sums;
+                sums.anon_mapped_bytes = sums.anon_mapped_bytes + grown;
             }
             keep_largest(&mut largest, entry);
         }
@@ -146,9 +170,10 @@ pub(super) fn read<S: RowSource>(
             let seconds = (last - first).0 as f64 / 1e9;
             let moved = (account.sums.mapped_bytes + account.sums.unmapped_bytes).0;
             ProcessMappings {
+                who: Who::from(&roster.processes[process]),
                 process,
                 reserved_bytes: sizes.0.get(&upid).copied(),
-                resident_bytes: roster.processes[process].peak.rss_bytes,
+                peak_rss_bytes: roster.processes[process].peak.rss_bytes,
                 churn_bytes_per_second: (seconds >= 1.0).then(|| moved as f64 / seconds),
                 ..account.sums
             }
@@ -160,12 +185,21 @@ pub(super) fn read<S: RowSource>(
     });
     let largest = largest
         .into_iter()
-        .map(|(upid, mapping)| Mapping {
-            process: roster.position(upid, mapping.boot_ns),
-            ..mapping
+        .map(|(upid, mapping)| {
+            let process = roster.position(upid, mapping.at.boot_ns);
+            Mapping {
+                who: Who::from(&roster.processes[process]),
+                process,
+                at: clock.at(mapping.at.boot_ns),
+                ..mapping
+            }
         })
         .collect();
-    Ok(Some(Mappings { processes, largest }))
+    Ok(Some(Mappings {
+        process_count: processes.len(),
+        processes,
+        largest,
+    }))
 }
 
 /// What a call of madvise gave back: MADV_DONTNEED, MADV_FREE, MADV_REMOVE, MADV_PAGEOUT,
@@ -180,8 +214,9 @@ fn returned(row: &VmEventRow) -> Bytes {
 fn mapping(row: VmEventRow, length_bytes: Bytes) -> (Upid, Mapping) {
     let is_anonymous = row.flags.is_some_and(|flags| flags & MAP_ANONYMOUS != 0);
     let mapping = Mapping {
+        who: Who::default(),
         process: 0,
-        boot_ns: row.boot_ns,
+        at: Instant::unsettled(row.boot_ns),
         length_bytes,
         file: row.file,
         is_anonymous,

@@ -43,6 +43,7 @@ mod standing;
 mod surroundings;
 mod titles;
 mod trend;
+mod who;
 
 pub use amounts::{Amounts, Sum, Totals};
 pub use analysis::{Analysis, TreeFinding};
@@ -79,6 +80,7 @@ pub use samples::{
 pub use series::SeriesPoint;
 pub use shares::Share;
 pub use surroundings::{CgroupUse, NodeUse, RecorderUse};
+pub use who::Who;
 
 use crate::model::Row;
 

@@ -133,13 +133,13 @@ where
             process.growth = seen.growth.map(|growth| growth.settled(&clock));
         }
     }
-    let mappings = mappings::read(source, &sizes, &mut roster)?;
     for kill in &kills {
         if let Some(victim) = kill.victim_upid.and_then(|upid| roster.find(upid)) {
             roster.processes[victim].ending.note_oom_kill();
         }
     }
     roster.name(source, &groups)?;
+    let mappings = mappings::read(source, &sizes, &mut roster, &clock)?;
 
     let mut peak = seen.peak.take().map(Composition::of);
     // Of the starts of windows nothing but the holders is asked.

@@ -1,11 +1,11 @@
 //! Address space: who reserves how much and touches how little of it, who churns, what the
 //! largest mappings are.
 
-use super::{Section, at, pid_and_name, pids, who};
+use super::{Section, pid_and_name, pids, who};
 use crate::analyze::{Analysis, Mapping, ProcessMappings};
 use crate::model::Bytes;
 use crate::model::tables::{DiagKind, DiagRow};
-use crate::report::table::TableOf;
+use crate::report::table::{Cell, TableOf};
 use crate::report::words;
 
 /// The largest mappings that are listed.
@@ -32,15 +32,15 @@ pub(super) fn mappings(analysis: &Analysis, top: usize) -> Option<Section> {
     TableOf::of(processes.iter().take(top))
         .who(|sums| who(analysis, sums.process))
         .figures("reserved_bytes", 0, |sums| sums.reserved_bytes)
-        .figures("peak_rss_bytes", 0, |sums| sums.resident_bytes)
+        .figures("peak_rss_bytes", 0, |sums| sums.peak_rss_bytes)
         .held("mapped_bytes", 2, |sums| sums.mapped_bytes)
-        .held("anon_bytes", 5, |sums| sums.anon_bytes)
+        .held("anon_bytes", 5, |sums| sums.anon_mapped_bytes)
         .held("unmapped_bytes", 4, |sums| sums.unmapped_bytes)
         .held("per_second_bytes", 3, |sums| {
             sums.churn_bytes_per_second.map(|rate| Bytes(rate as i64))
         })
         .held("given_back_bytes", 2, |sums| sums.returned_bytes)
-        .held("heap_bytes", 1, |sums| sums.heap_bytes)
+        .held("heap_bytes", 1, |sums| sums.heap_growth_bytes)
         .add_to(&mut section);
     section.rest(processes.len(), top, words::processes, " more.");
     if !found.largest.is_empty() {
@@ -48,7 +48,7 @@ pub(super) fn mappings(analysis: &Analysis, top: usize) -> Option<Section> {
     }
     TableOf::of(found.largest.iter().take(LARGEST_MAX))
         .figures("size_bytes", 0, |mapping| mapping.length_bytes)
-        .figures("at_s", 0, |mapping| at(analysis, mapping.boot_ns))
+        .figures("at_s", 0, |mapping| Cell::At(Some(mapping.at.offset_ns)))
         .figures("pid", 0, |mapping| pids(analysis, &[mapping.process]))
         .flexible("what", |mapping| what(mapping))
         .add_to(&mut section);
@@ -75,17 +75,17 @@ fn unseen(analysis: &Analysis) -> Option<Section> {
 fn matters(sums: &ProcessMappings) -> bool {
     let unused = sums
         .reserved_bytes
-        .map(|reserved| reserved - sums.resident_bytes.unwrap_or(Bytes(0)));
+        .map(|reserved| reserved - sums.peak_rss_bytes.unwrap_or(Bytes(0)));
     let moved = sums.mapped_bytes + sums.unmapped_bytes;
     unused.is_some_and(|unused| unused >= MATTERS)
         || moved >= MATTERS
         || sums.returned_bytes >= MATTERS
-        || sums.heap_bytes >= MATTERS
+        || sums.heap_growth_bytes >= MATTERS
 }
 
 fn headline(analysis: &Analysis, first: &ProcessMappings) -> String {
     let who = pid_and_name(analysis, first.process);
-    match (first.reserved_bytes, first.resident_bytes) {
+    match (first.reserved_bytes, first.peak_rss_bytes) {
         (Some(reserved), Some(resident)) => format!(
             "{who} reserves {}, held {} at most",
             words::bytes(reserved),

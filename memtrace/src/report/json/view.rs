@@ -4,18 +4,16 @@
 mod balance;
 mod gpus;
 mod leftovers;
-mod mappings;
 mod oom;
 mod parts;
 mod phases;
 mod process;
 mod roles;
 
-use crate::analyze::{Analysis, Endings, Growth, Held, Loss, RecorderCost, SeriesPoint};
+use crate::analyze::{Analysis, Endings, Growth, Held, Loss, Mappings, RecorderCost, SeriesPoint};
 use crate::model::tables::Severity;
 use crate::model::{Bytes, DurationNs, Instant, RunState, SchemaVersion, Target};
 use leftovers::{LeftObject, Survivor};
-use mappings::Mappings;
 use oom::OomKill;
 use parts::{Composition, Tree};
 pub(super) use phases::Slope;
@@ -51,7 +49,7 @@ pub(super) struct Report<'a> {
     phases: Option<phases::Phases<'a>>,
     phase: Option<phases::Focus<'a>>,
     growth: Option<Growth>,
-    address_space: Option<Mappings<'a>>,
+    address_space: Option<Mappings>,
     gpu: Option<gpus::Gpus<'a>>,
     curve: Vec<CurvePoint>,
     endings: &'a Endings,
@@ -144,7 +142,7 @@ impl<'a> Report<'a> {
             phases: phases::Phases::of(analysis, top),
             phase: phases::Focus::of(analysis, top),
             growth: analysis.growth,
-            address_space: Mappings::of(analysis, top),
+            address_space: analysis.mappings.clone().map(|found| found.cut(most)),
             gpu: gpus::Gpus::of(analysis, top),
             curve: analysis
                 .curve
