@@ -8,6 +8,8 @@ use super::phases::{PhaseLine, Repeated, Slope};
 use super::process::Process;
 use super::roles::{KindFigures, RoleFinding};
 use crate::model::{Bytes, DurationNs, Kind, PerKind};
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -18,7 +20,7 @@ const MIN_SHARE: i64 = 20;
 const MIN_RISE_BYTES: f64 = 16.0 * 1024.0 * 1024.0;
 
 /// What two recordings have in common, and what not.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Diff {
     /// The command of the second did not end well, and that of the first did: whatever it did
     /// not get to do costs no memory.
@@ -35,7 +37,7 @@ pub struct Diff {
 }
 
 /// How the memory at the end of a numbered phase changes from step to step, before and after.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct StageChange {
     /// Its name; `<N>` stands for the number.
     pub name: Arc<str>,
@@ -43,8 +45,12 @@ pub struct StageChange {
     pub before: Option<Slope>,
     /// In the second.
     pub after: Option<Slope>,
-    /// The role that surely grows most in the second, and by how much a step.
-    pub role: Option<(Arc<str>, Slope)>,
+    /// Whether it surely grows by more than before.
+    pub has_risen: bool,
+    /// The role that surely grows most in the second.
+    pub role: Option<Arc<str>>,
+    /// By how much a step.
+    pub role_after: Option<Slope>,
 }
 
 impl StageChange {
@@ -77,12 +83,14 @@ impl StageChange {
 }
 
 /// One role, or all processes, before and after.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
     /// The role's name; "all" for the whole.
     pub name: Arc<str>,
-    /// How many processes it had in the whole recording; `None` where the role is missing.
-    pub process_counts: (Option<usize>, Option<usize>),
+    /// How many processes it had in the whole first recording; `None` where the role is missing.
+    pub process_count_before: Option<usize>,
+    /// The same in the second.
+    pub process_count_after: Option<usize>,
     /// The change of each kind.
     pub kinds: PerKind<KindChange>,
     /// The highest that was held on all GPUs together; unknown where a recording has no GPU,
@@ -90,12 +98,13 @@ pub struct Comparison {
     pub gpu_peak: Change,
     /// By how much the sums of RSS can be off, before and after: the errors of the kernel's
     /// counters that each recording states.
+    #[serde(skip)]
     pub error: (Bytes, Bytes),
 }
 
 /// Figures of one kind before and after. Of a role that a recording does not have, peak and
 /// mean are zero there; what was not known stays unknown.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct KindChange {
     /// The highest simultaneous sum.
     pub peak: Change,
@@ -103,6 +112,7 @@ pub struct KindChange {
     pub mean: Change,
     /// The slope per hour where it is a steady one, zero where there is none, unknown where a
     /// recording is too short to tell.
+    #[serde(rename = "bytes_per_hour")]
     pub slope: Change,
 }
 
@@ -116,13 +126,14 @@ pub struct Change {
 }
 
 /// A figure that rose by more than was allowed.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Excess {
     /// The role, or "all"; of "per_step" the numbered phase.
     pub name: Arc<str>,
     /// "peak" or "mean" of RSS, "gpu_peak", or "per_step".
     pub figure: &'static str,
     /// Before and after.
+    #[serde(flatten)]
     pub change: Change,
 }
 
@@ -153,6 +164,19 @@ impl Change {
     }
 }
 
+impl Serialize for Change {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        // Digits beyond these differ between machines and say nothing.
+        let ratio = self.ratio().map(|ratio| (ratio * 1e4).round() / 1e4);
+        let mut figures = to.serialize_struct("Change", 4)?;
+        figures.serialize_field("before_bytes", &self.before)?;
+        figures.serialize_field("after_bytes", &self.after)?;
+        figures.serialize_field("change_bytes", &self.difference())?;
+        figures.serialize_field("change_ratio", &ratio)?;
+        figures.end()
+    }
+}
+
 impl Comparison {
     /// The change of a kind.
     pub fn kind(&self, kind: Kind) -> &KindChange {
@@ -161,6 +185,12 @@ impl Comparison {
 }
 
 impl Diff {
+    /// With at most so many roles.
+    pub fn cut(mut self, top: usize) -> Self {
+        self.roles.truncate(top);
+        self
+    }
+
     /// Compares two recordings, role by role.
     pub fn of(before: &Analysis, after: &Analysis) -> Self {
         let mut names: BTreeMap<&str, (Option<&RoleFinding>, Option<&RoleFinding>)> =
@@ -268,17 +298,23 @@ fn stages(before: &Analysis, after: &Analysis) -> Vec<StageChange> {
                 let slope = part.slope.filter(Slope::is_growing)?;
                 Some((Arc::clone(&part.name), slope))
             });
-            StageChange {
+            let most = sure.max_by(|(_, a), (_, b)| a.bytes_per_step.total_cmp(&b.bytes_per_step));
+            let (role, role_after) = most.unzip();
+            let mut stage = StageChange {
                 name: Arc::clone(&after.name),
                 before: before.steps.and_then(|steps| steps.tree),
                 after: after.steps.and_then(|steps| steps.tree),
-                role: sure.max_by(|(_, a), (_, b)| a.bytes_per_step.total_cmp(&b.bytes_per_step)),
-            }
+                has_risen: false,
+                role,
+                role_after,
+            };
+            stage.has_risen = stage.has_risen_by(0.0);
+            stage
         })
         .collect();
     stages.sort_by(|a, b| {
         let by_rise = b.difference().total_cmp(&a.difference());
-        b.has_risen_by(0.0).cmp(&a.has_risen_by(0.0)).then(by_rise)
+        b.has_risen.cmp(&a.has_risen).then(by_rise)
     });
     stages
 }
@@ -312,7 +348,8 @@ fn compared(
     };
     Comparison {
         name: Arc::from(name),
-        process_counts: (before.map(count), after.map(count)),
+        process_count_before: before.map(count),
+        process_count_after: after.map(count),
         kinds: PerKind::of(change),
         gpu_peak: Change {
             before: on_gpus(before, recordings.0),
@@ -376,7 +413,8 @@ fn whole(before: &Analysis, after: &Analysis) -> Comparison {
     let on_gpus = |analysis: &Analysis| analysis.gpus.as_ref()?.recorded.certain_bytes();
     Comparison {
         name: Arc::from("all"),
-        process_counts: (count(before), count(after)),
+        process_count_before: count(before),
+        process_count_after: count(after),
         kinds: PerKind::of(|kind| {
             kind_change(Some(figures(before, kind)), Some(figures(after, kind)))
         }),
@@ -426,7 +464,8 @@ mod tests {
     fn a_role_that_is_new_has_nothing_before() {
         let diff = diff();
         let loader = role(&diff, "PyTorch DataLoader worker");
-        assert_eq!(loader.process_counts, (None, Some(1)));
+        let counts = (loader.process_count_before, loader.process_count_after);
+        assert_eq!(counts, (None, Some(1)));
         assert_eq!(loader.kind(Kind::Anon).peak.before, Some(Bytes(0)));
         assert_eq!(loader.kind(Kind::Rss).peak.ratio(), None);
     }

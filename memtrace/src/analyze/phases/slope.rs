@@ -1,6 +1,7 @@
 //! How much an amount changes from step to step, and how sure that is.
 
 use crate::analyze::trend::Trend;
+use serde::Serialize;
 
 /// Fewer steps than this after the warm-up, and chance draws a line through anything: of four, one
 /// loop in eight rises three times in a row.
@@ -14,11 +15,11 @@ const MIN_WARM_UP: usize = 2;
 
 /// The trend of amounts over the numbers of their steps (see [`Trend`] for the formula), the
 /// warm-up left out.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Slope {
     /// The slope.
     pub bytes_per_step: f64,
-    /// The lower end of its 95 % interval; infinite where there is none.
+    /// The lower end of its 95 % interval; infinite, and null in JSON, where there is none.
     pub low_bytes_per_step: f64,
     /// The upper end of it.
     pub high_bytes_per_step: f64,
@@ -30,6 +31,7 @@ pub struct Slope {
     pub last_step: i64,
     /// Whether the interval stays away from half of the slope, and the later half of the steps
     /// goes on as the whole does.
+    #[serde(skip)]
     is_sure: bool,
 }
 

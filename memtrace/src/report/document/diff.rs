@@ -157,14 +157,18 @@ fn whole(told: &DiffReport<'_>) -> Section {
 /// What grows from step to step in B, and did not in A; `None` where nothing does.
 fn leaks(told: &DiffReport<'_>) -> Option<Section> {
     let stages = told.diff.stages.iter();
-    let risen: Vec<&StageChange> = stages.filter(|stage| stage.has_risen_by(0.0)).collect();
+    let risen: Vec<&StageChange> = stages.filter(|stage| stage.has_risen).collect();
     // Stages of one loop rise together.
     let most = risen.first()?;
     let mut section = Section::alarming("Grows from step to step, more than before");
-    let role = most.role.as_ref().map(|(name, slope)| {
-        let bytes = bytes(Bytes(slope.bytes_per_step as i64));
-        format!("; most of it in {name} ({bytes})")
-    });
+    let role = most
+        .role
+        .as_ref()
+        .zip(most.role_after)
+        .map(|(name, slope)| {
+            let bytes = bytes(Bytes(slope.bytes_per_step as i64));
+            format!("; most of it in {name} ({bytes})")
+        });
     let line = format!(
         "Memory of the tree at the end of {}: {} per step in A, {} in B{}.",
         most.name,
@@ -272,7 +276,7 @@ fn on_gpus(told: &DiffReport<'_>, top: usize) -> Option<Section> {
 
 fn counts(role: &Comparison) -> String {
     let count = |count: Option<usize>| count.map_or_else(|| "-".to_owned(), words::count);
-    match role.process_counts {
+    match (role.process_count_before, role.process_count_after) {
         (before, after) if before == after => count(before),
         (before, after) => format!("{} → {}", count(before), count(after)),
     }
@@ -342,8 +346,8 @@ fn table<'a>(lines: impl Iterator<Item = (&'a Comparison, Option<Kind>)>) -> Tab
     TableOf::of(lines)
         .flexible("role", |(.., role)| role.name.to_string())
         .words("kind", 0, |(_, kind, _)| kind.map_or("gpu", Kind::as_str))
-        .data("processes_a", |(.., role)| count(role.process_counts.0))
-        .data("processes_b", |(.., role)| count(role.process_counts.1))
+        .data("processes_a", |(.., role)| count(role.process_count_before))
+        .data("processes_b", |(.., role)| count(role.process_count_after))
         .held("peak_a_bytes", 1, |(of, ..)| of.peak.before)
         .held("peak_b_bytes", 0, |(of, ..)| of.peak.after)
         .change(("", "CHANGE"), 0, |(of, ..)| of.peak.difference())

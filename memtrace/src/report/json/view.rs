@@ -16,7 +16,6 @@ use crate::model::{Bytes, DurationNs, Instant, RunState, SchemaVersion, Target};
 use leftovers::{LeftObject, Survivor};
 use oom::OomKill;
 use parts::{Composition, Tree};
-pub(super) use phases::Slope;
 use process::Process;
 use serde::Serialize;
 

@@ -2,11 +2,10 @@
 
 mod steps;
 
-use crate::analyze::{self, Amounts, Analysis, PhaseEnd, PhaseForm, PhaseLine};
+use crate::analyze::{self, Amounts, Analysis, PhaseEnd, PhaseForm, PhaseLine, Slope};
 use crate::model::{BootNs, Bytes, DurationNs, Instant, Tgid, Upid};
 use serde::Serialize;
 use serde_json::{Map, Value};
-pub(in crate::report::json) use steps::Slope;
 use steps::{Spread, Steps};
 
 /// All phases.
@@ -427,7 +426,7 @@ impl<'a> Part<'a> {
         let parts = parts.iter().map(|part| Self {
             name: &part.name,
             figures: Figures::of(analysis, &part.measures),
-            slope: part.slope.as_ref().map(Slope::of),
+            slope: part.slope,
         });
         parts.collect()
     }

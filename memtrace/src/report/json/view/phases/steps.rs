@@ -1,6 +1,6 @@
 //! Phases that share a line: how they spread, and how they grow from step to step.
 
-use crate::analyze::{self, Analysis};
+use crate::analyze::{self, Analysis, Slope};
 use crate::model::{Bytes, Tgid, Upid};
 use serde::Serialize;
 
@@ -31,16 +31,6 @@ struct Grower {
     slope: Slope,
 }
 
-#[derive(Serialize)]
-pub(in crate::report::json) struct Slope {
-    bytes_per_step: f64,
-    low_bytes_per_step: Option<f64>,
-    high_bytes_per_step: Option<f64>,
-    step_count: usize,
-    first_step: i64,
-    last_step: i64,
-}
-
 impl Spread {
     pub(super) fn of(spread: &analyze::Spread) -> Self {
         Self {
@@ -59,35 +49,17 @@ impl Steps {
             Grower {
                 pid: process.tgid,
                 upid: process.upid,
-                slope: Slope::of(slope),
+                slope: *slope,
             }
         });
         Self {
             first: steps.first,
             last: steps.last,
             count: steps.count,
-            tree: steps.tree.as_ref().map(Slope::of),
-            own: steps.own.as_ref().map(Slope::of),
-            gpu: steps.gpu.as_ref().map(Slope::of),
+            tree: steps.tree,
+            own: steps.own,
+            gpu: steps.gpu,
             grower,
         }
     }
-}
-
-impl Slope {
-    pub(in crate::report::json) fn of(slope: &analyze::Slope) -> Self {
-        Self {
-            bytes_per_step: slope.bytes_per_step,
-            low_bytes_per_step: bounded(slope.low_bytes_per_step),
-            high_bytes_per_step: bounded(slope.high_bytes_per_step),
-            step_count: slope.step_count,
-            first_step: slope.first_step,
-            last_step: slope.last_step,
-        }
-    }
-}
-
-/// JSON has no infinity: an interval without a bound is null there.
-fn bounded(value: f64) -> Option<f64> {
-    value.is_finite().then_some(value)
 }
