@@ -33,14 +33,6 @@ pub(super) fn bytes_at_least(amount: Option<Bytes>) -> String {
     }
 }
 
-/// An amount for a column in which zero would be noise.
-pub(super) fn bytes_or_dash(amount: Option<Bytes>) -> String {
-    match amount {
-        Some(Bytes(0)) => "-".to_owned(),
-        amount => bytes_or_unknown(amount),
-    }
-}
-
 /// `+1.2 GiB`, `-64.0 MiB`: a change, with a dash where there is none.
 pub(super) fn change(amount: Option<Bytes>) -> String {
     match amount {

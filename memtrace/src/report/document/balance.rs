@@ -30,8 +30,9 @@ pub(super) fn ledger(analysis: &Analysis, state: &Composition, top: usize) -> Op
         bytes_or_unknown(balance.current_bytes),
         read_at(balance, analysis.info.interval_ns),
     ));
+    let whole = balance.current_bytes;
     let mut lines = Lines {
-        whole: balance.current_bytes,
+        whole,
         max: top.min(MAX_LINES),
         rows: Vec::new(),
     };
@@ -47,9 +48,7 @@ pub(super) fn ledger(analysis: &Analysis, state: &Composition, top: usize) -> Op
         .figures("bytes", 0, |line| {
             Cell::bounded(line.bytes, line.is_lower_bound)
         })
-        .figures("share", 1, |line| {
-            Cell::Share(line.bytes, balance.current_bytes)
-        })
+        .figures("share", 1, |line| Cell::Share(line.bytes, whole))
         .words("known", 2, |line| line.known)
         .add_to(&mut section);
     section.say(around(balance));

@@ -112,19 +112,17 @@ fn ledger_table(
     let known = told.into_iter();
     let known = known.filter_map(|ledger| Some((ledger, gpus.devices.get(ledger.device)?)));
     TableOf::of(known)
-        .words("gpu", 0, |(ledger, _)| short(gpus, ledger.device))
+        .words("gpu", 0, |(of, _)| short(gpus, of.device))
         .flexible("name", |(_, device)| device_name(device))
-        .figures("used_bytes", 0, |(ledger, _)| ledger.used_bytes)
-        .figures(("total_bytes", "OF"), 2, |(ledger, _)| ledger.total_bytes)
-        .figures("processes_bytes", 0, |(ledger, _)| {
-            let is_lower_bound = ledger.unknown_count() > 0;
-            Cell::bounded(Some(ledger.processes_bytes()), is_lower_bound)
+        .figures("used_bytes", 0, |(of, _)| of.used_bytes)
+        .figures(("total_bytes", "OF"), 2, |(of, _)| of.total_bytes)
+        .figures("processes_bytes", 0, |(of, _)| {
+            let is_lower_bound = of.unknown_count() > 0;
+            Cell::bounded(Some(of.processes_bytes()), is_lower_bound)
         })
-        .figures("reserved_bytes", 1, |(ledger, _)| ledger.reserved_bytes)
-        .figures("unattributed_bytes", 0, |(ledger, _)| {
-            ledger.unattributed_bytes
-        })
-        .figures("at_s", 3, |(ledger, _)| at(analysis, ledger.boot_ns))
+        .figures("reserved_bytes", 1, |(of, _)| of.reserved_bytes)
+        .figures("unattributed_bytes", 0, |(of, _)| of.unattributed_bytes)
+        .figures("at_s", 3, |(of, _)| at(analysis, of.boot_ns))
         .only_if(has_time)
         .add_to(section);
     if rest > 0 {

@@ -140,12 +140,11 @@ fn table(section: &mut Section, analysis: &Analysis, state: &Composition, top: u
     let held = |groups: &[HolderGroup], kind: Kind| {
         together(groups.iter().map(|group| group.totals[kind].bytes()))
     };
+    let rss = |groups: &[HolderGroup]| held(groups, Kind::Rss);
     TableOf::of(lines)
         .who(|groups| who_held(analysis, groups))
-        .figures("rss_bytes", 0, |groups| held(groups, Kind::Rss))
-        .figures("share", 0, |groups| {
-            Cell::Share(held(groups, Kind::Rss), whole)
-        })
+        .figures("rss_bytes", 0, |groups| rss(groups))
+        .figures("share", 0, |groups| Cell::Share(rss(groups), whole))
         .kinds(("", ""), 1, |groups, kind| Cell::Held(held(groups, kind)))
         .held("swap_bytes", 1, |groups| held(groups, Kind::Swap))
         .only_if(has_swap)

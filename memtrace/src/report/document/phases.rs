@@ -268,7 +268,8 @@ fn took(phase: &Phase) -> Cell {
 
 fn stage_table(section: &mut Section, analysis: &Analysis, stages: &[&Repeated]) {
     let mean = |stage: &Repeated| {
-        DurationNs(stage.total_ns.0 / i64::try_from(stage.count.max(1)).unwrap_or(1))
+        let count = i64::try_from(stage.count.max(1)).unwrap_or(1);
+        Cell::Took(Some(DurationNs(stage.total_ns.0 / count)))
     };
     let steps = stages.iter();
     let steps = steps.filter_map(|stage| Some((*stage, stage.tree.end, stage.steps?)));
@@ -278,9 +279,7 @@ fn stage_table(section: &mut Section, analysis: &Analysis, stages: &[&Repeated])
         .figures("steps", 0, |(.., steps)| {
             format!("{}-{}", steps.first, steps.last)
         })
-        .figures("mean_time_s", 3, |(stage, ..)| {
-            Cell::Took(Some(mean(stage)))
-        })
+        .figures("mean_time_s", 3, |(stage, ..)| mean(stage))
         .figures("mean_at_end_bytes", 1, |(_, end, _)| {
             end.map(|end| Bytes(end.mean_bytes as i64))
         })

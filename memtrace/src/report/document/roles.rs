@@ -19,6 +19,7 @@ pub(super) fn by_role(analysis: &Analysis, top: usize) -> Option<Section> {
         has_gpu: roles.iter().any(|role| role.gpu.is_some()),
     };
     let mut section = Section::new("By role");
+    let held = |role: &RoleFinding, kind| at_peak(role).totals[kind].bytes();
     TableOf::of(roles.iter().take(top))
         .flexible("role", |role| role.name.to_string())
         .words("count", 1, count)
@@ -26,15 +27,13 @@ pub(super) fn by_role(analysis: &Analysis, top: usize) -> Option<Section> {
         .only_if(told.has_shares)
         .held("anon_bytes", 2, |role| match shares(role) {
             Some(shares) => shares.anon_bytes,
-            None => at_peak(role).totals[Kind::Anon].bytes(),
+            None => held(role, Kind::Anon),
         })
         .held("shmem_bytes", 3, |role| match shares(role) {
             Some(shares) => shares.shmem_bytes,
-            None => at_peak(role).totals[Kind::Shmem].bytes(),
+            None => held(role, Kind::Shmem),
         })
-        .held(("rss_bytes", "RSS SUM"), 0, |role| {
-            at_peak(role).totals[Kind::Rss].bytes()
-        })
+        .held(("rss_bytes", "RSS SUM"), 0, |role| held(role, Kind::Rss))
         .figures("own_peak_bytes", 0, |role| highest(peak(role)))
         .figures(("own_peak_at_s", "AT"), 4, |role| {
             reached(analysis, peak(role).filter(|(bytes, _)| bytes.0 > 0))
