@@ -3,10 +3,10 @@
 //! Every test here needs the machine to offer something; see `memtrace_tests::need`.
 
 use memtrace::model::{DiagKind, DiagRow, ProcessRow};
+use memtrace_tests::need;
 use memtrace_tests::recorder::Recorder;
 use memtrace_tests::scenario::{self, Score, Settle};
 use memtrace_tests::workload::Running;
-use memtrace_tests::need;
 use std::process::Command;
 
 /// Fails with every score that is not full.

@@ -16,6 +16,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -98,16 +99,20 @@ impl Follower {
             }
             Ok(())
         })?;
+        let (tell, told) = sync_channel(1);
         let thread = std::thread::Builder::new()
             .name("memtrace-logs".to_owned())
             .stack_size(256 << 10)
             .spawn(move || {
                 let became = person.map_or(Ok(()), |person| person.become_for_good());
-                match became {
-                    Ok(()) => follow(logs, watch.as_ref(), &followed, &theirs),
-                    Err(error) => tracing::warn!("log files are not followed: {error}"),
+                let is_ready = became.is_ok();
+                let is_heard = tell.send(became).is_ok();
+                if is_ready && is_heard {
+                    follow(logs, watch.as_ref(), &followed, &theirs);
                 }
             })?;
+        told.recv()
+            .map_err(|_| io::Error::other("the thread that follows log files has ended"))??;
         Ok(Self {
             is_over,
             thread: Some(thread),
