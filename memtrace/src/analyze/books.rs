@@ -177,9 +177,7 @@ impl<'a> Books<'a> {
         let objects = balance.objects_bytes();
         balance.other_shared_bytes = row.shmem_bytes.map(|all| all - objects);
         let named = balance.files_bytes();
-        let buffers = row.buffers_bytes.unwrap_or(Bytes(0));
-        let cache = row.cached_bytes.zip(row.shmem_bytes);
-        let cache = cache.map(|(cached, shmem)| cached + buffers - shmem);
+        let cache = row.page_cache_bytes();
         balance.other_files_bytes = cache.map(|cache| cache - named);
         let slab = row.slab_reclaimable_bytes.zip(row.slab_unreclaimable_bytes);
         balance.kernel = known(&[

@@ -116,12 +116,7 @@ impl Fall {
             .iter()
             .filter_map(|(holder, _)| has_ended(holder))
             .collect();
-        if let Some((before, after)) = host_before.zip(host_after) {
-            let gained = |of: fn(&Composition) -> Option<Bytes>| Some(of(after)? - of(before)?);
-            self.anon_bytes = gained(|state| state.totals[Kind::Anon].bytes());
-            self.shmem_bytes = gained(|state| state.totals[Kind::Shmem].bytes());
-            self.file_bytes = gained(|state| state.totals[Kind::File].bytes());
-        }
+        [self.anon_bytes, self.shmem_bytes, self.file_bytes] = gained(host_before, host_after);
     }
 
     /// By how much more is used after it that no process explains.
@@ -195,6 +190,15 @@ impl Watch {
 /// From when on the machine's memory is looked at for what left a device after `from`.
 pub(super) fn before(from: BootNs) -> BootNs {
     BootNs(from.0 - AROUND_NS.0)
+}
+
+/// By how much anonymous memory, shared memory and mapped files grew on the host.
+pub(super) fn gained(
+    before: Option<&Composition>,
+    after: Option<&Composition>,
+) -> [Option<Bytes>; 3] {
+    let of = |kind| Some(after?.totals[kind].bytes()? - before?.totals[kind].bytes()?);
+    [Kind::Anon, Kind::Shmem, Kind::File].map(of)
 }
 
 /// Falls of several devices at one time are one.

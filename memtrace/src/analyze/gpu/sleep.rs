@@ -1,11 +1,11 @@
 //! The sleep audit: what a mark that names a sleep, or a waking, did to the memory of GPUs.
 //! A sharp fall is told without a mark too; here the answer can be that nothing left.
 
-use super::falls::before;
+use super::falls::{before, gained};
 use super::ledger::{GpuHolder, GpuLedger};
 use crate::analyze::composition::Composition;
 use crate::analyze::phases::stage;
-use crate::model::{BootNs, Bytes, DurationNs, Kind};
+use crate::model::{BootNs, Bytes, DurationNs};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -119,12 +119,7 @@ impl Audit {
             .collect();
         self.holders
             .sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
-        if let Some((before, after)) = host_before.zip(host_after) {
-            let gained = |of: fn(&Composition) -> Option<Bytes>| Some(of(after)? - of(before)?);
-            self.anon_bytes = gained(|state| state.totals[Kind::Anon].bytes());
-            self.shmem_bytes = gained(|state| state.totals[Kind::Shmem].bytes());
-            self.file_bytes = gained(|state| state.totals[Kind::File].bytes());
-        }
+        [self.anon_bytes, self.shmem_bytes, self.file_bytes] = gained(host_before, host_after);
     }
 }
 

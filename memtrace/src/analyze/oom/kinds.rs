@@ -222,13 +222,12 @@ impl Account {
 
     fn of_node(row: &NodeMemRow) -> Self {
         let sum = |a: Option<Bytes>, b: Option<Bytes>| Some(a? + b?);
-        let cached = sum(row.cached_bytes, row.buffers_bytes.or(Some(Bytes(0))));
         Self {
             in_use: less(row.mem_total_bytes, row.mem_free_bytes),
             held: by_kind(|kind| match kind {
                 HeldKind::Anonymous => row.anon_bytes,
                 HeldKind::Shared => row.shmem_bytes,
-                HeldKind::PageCache => less(cached, row.shmem_bytes),
+                HeldKind::PageCache => row.page_cache_bytes(),
                 HeldKind::Slab => sum(row.slab_reclaimable_bytes, row.slab_unreclaimable_bytes),
                 HeldKind::PageTables => row.page_tables_bytes,
                 HeldKind::Kernel => sum(row.kernel_stack_bytes, row.percpu_bytes),

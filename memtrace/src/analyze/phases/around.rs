@@ -72,14 +72,11 @@ impl Around {
         let mut cache = Follow::new(instants);
         let mut is_cache_known = false;
         source.scan(NODE_COLUMNS, |row: NodeMemRow| {
-            let buffers = row.buffers_bytes.unwrap_or(Bytes(0));
-            let cached = row.cached_bytes.zip(row.shmem_bytes);
-            let cached = cached.map(|(cached, shmem)| cached + buffers - shmem);
-            is_cache_known |= cached.is_some();
             let reading = Reading {
                 at: row.boot_ns,
-                bytes: cached,
+                bytes: row.page_cache_bytes(),
             };
+            is_cache_known |= reading.bytes.is_some();
             cache.take(row.boot_ns, reading);
         })?;
         let (devices, gpu) = devices.read();

@@ -48,3 +48,11 @@ table! {
         psi_full_ns: Option<DurationNs>,
     }
 }
+
+impl NodeMemRow {
+    /// Files in the page cache, those of a tmpfs left out.
+    pub fn page_cache_bytes(&self) -> Option<Bytes> {
+        let cached = self.cached_bytes? + self.buffers_bytes.unwrap_or(Bytes(0));
+        Some(cached - self.shmem_bytes?)
+    }
+}
