@@ -16,7 +16,8 @@ use super::phases::{PhaseFocus, Phases};
 use super::process::Process;
 use super::roles::RoleFinding;
 use super::series::SeriesPoint;
-use crate::model::{BootNs, Bytes, DurationNs, Kind, RunInfo, Target};
+use crate::model::{BootNs, Bytes, DurationNs, Instant, Kind, RunInfo, Target, Tgid, Upid};
+use serde::Serialize;
 use std::sync::Arc;
 
 /// All that a report tells.
@@ -80,20 +81,33 @@ pub struct Analysis {
 }
 
 /// The main process of a tree against all that descends from it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct TreeFinding {
-    /// The main process.
+    /// The main process, as an index into [`Analysis::processes`].
+    #[serde(skip)]
     pub root: usize,
-    /// What it held at the peak of all processes; `None` when unknown.
-    pub root_at_peak: Option<Bytes>,
-    /// What its descendants held then; `None` when there is no peak.
-    pub descendants_at_peak: Option<Bytes>,
-    /// The highest its descendants held together, and when.
-    pub descendants_peak: Option<(Bytes, BootNs)>,
-    /// The highest it held together with its descendants, and when.
-    pub tree_peak: Option<(Bytes, BootNs)>,
+    /// Its process id; `None` when only its memory was recorded.
+    pub root_pid: Option<Tgid>,
+    /// Its identity in the recording.
+    pub root_upid: Upid,
+    /// What it is called.
+    pub root_name: Arc<str>,
     /// How many processes descended from it.
     pub descendant_count: usize,
+    /// What it held at the peak of all processes; `None` when unknown.
+    pub root_at_peak_bytes: Option<Bytes>,
+    /// What its descendants held then; `None` when there is no peak.
+    pub descendants_at_peak_bytes: Option<Bytes>,
+    /// The highest it held at any time.
+    pub root_peak_bytes: Option<Bytes>,
+    /// The highest its descendants held together.
+    pub descendants_peak_bytes: Option<Bytes>,
+    /// When.
+    pub descendants_peak_at: Option<Instant>,
+    /// The highest it held together with its descendants.
+    pub tree_peak_bytes: Option<Bytes>,
+    /// When.
+    pub tree_peak_at: Option<Instant>,
 }
 
 impl Analysis {

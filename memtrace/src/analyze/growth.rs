@@ -79,8 +79,8 @@ impl Growth {
     }
 }
 
-/// JSON has no infinity: an interval without a bound is null there.
-fn whole<S: Serializer>(value: &f64, to: S) -> Result<S::Ok, S::Error> {
+/// Bytes as an integer, as everywhere in JSON; null where there is no bound.
+pub(super) fn whole<S: Serializer>(value: &f64, to: S) -> Result<S::Ok, S::Error> {
     value.is_finite().then_some(*value as i64).serialize(to)
 }
 

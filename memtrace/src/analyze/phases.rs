@@ -33,8 +33,10 @@ pub(super) use timeline::{Gauges, Noted, Timeline};
 pub(super) use told::Tellings;
 
 use super::amounts::Amounts;
+use super::growth::whole;
 use crate::model::label::labels;
 use crate::model::{BootNs, Bytes, DurationNs};
+use serde::Serialize;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
@@ -307,15 +309,18 @@ pub struct Measures {
 }
 
 /// Amounts of which each is one of many.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
     /// How many are known.
     pub known_count: usize,
     /// Their sum.
+    #[serde(rename = "sum_bytes")]
     pub sum: Bytes,
     /// Their mean.
+    #[serde(serialize_with = "whole")]
     pub mean_bytes: f64,
     /// The smallest that 95 % of them do not exceed (nearest rank).
+    #[serde(rename = "p95_bytes")]
     pub p95: Bytes,
 }
 

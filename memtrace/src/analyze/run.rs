@@ -20,6 +20,7 @@ use super::{RowSource, books, leftovers, losses, mappings, oom, roles, surroundi
 use crate::model::tables::{MemRow, MemSource};
 use crate::model::{BootNs, Bytes, Kind, Label, RunInfo, RunState, Target};
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 /// What the pass needs of a row of `mem`.
 pub(super) fn mem_columns() -> Vec<&'static str> {
@@ -201,6 +202,7 @@ where
         Some(Moment::Peak) => peak.clone(),
         _ => at.and_then(|at| states.iter().find(|state| state.boot_ns == at).cloned()),
     };
+    let trees = trees(&seen.trees, peak.as_ref(), &roster, &clock);
     Ok(Analysis {
         info: info.clone(),
         clock,
@@ -209,7 +211,7 @@ where
         problems: Vec::new(),
         losses,
         cost,
-        trees: trees(&seen.trees, peak.as_ref(), &roster),
+        trees,
         mappings,
         gpus,
         command_begin,
@@ -309,7 +311,12 @@ fn hull(a: Option<(BootNs, BootNs)>, b: Option<(BootNs, BootNs)>) -> Option<(Boo
     }
 }
 
-fn trees(seen: &[TreeSeen], peak: Option<&Composition>, roster: &Roster) -> Vec<TreeFinding> {
+fn trees(
+    seen: &[TreeSeen],
+    peak: Option<&Composition>,
+    roster: &Roster,
+    clock: &RunClock,
+) -> Vec<TreeFinding> {
     let mut descendant_counts: HashMap<usize, usize> = HashMap::new();
     for (position, process) in roster.processes.iter().enumerate() {
         if let Some(root) = process.root.filter(|&root| root != position) {
@@ -331,18 +338,26 @@ fn trees(seen: &[TreeSeen], peak: Option<&Composition>, roster: &Roster) -> Vec<
         }
     }
     let nothing = peak.map(|_| Bytes(0));
-    let high = |high: Option<High>| high.map(|high| (high.bytes, high.boot_ns));
-    let mut trees: Vec<TreeFinding> = seen
-        .iter()
-        .map(|tree| TreeFinding {
+    let bytes = |high: Option<High>| high.map(|high| high.bytes);
+    let at = |high: Option<High>| high.map(|high| clock.at(high.boot_ns));
+    let finding = |tree: &TreeSeen| {
+        let root = &roster.processes[tree.root];
+        TreeFinding {
             root: tree.root,
-            root_at_peak: roots_held.get(&tree.root).copied().unwrap_or(nothing),
-            descendants_at_peak: descendants_held.get(&tree.root).copied().or(nothing),
-            descendants_peak: high(tree.descendants),
-            tree_peak: high(tree.tree),
+            root_pid: root.tgid,
+            root_upid: root.upid,
+            root_name: Arc::clone(&root.name),
             descendant_count: descendant_counts.get(&tree.root).copied().unwrap_or(0),
-        })
-        .collect();
-    trees.sort_by_key(|tree| std::cmp::Reverse(tree.tree_peak.map(|(bytes, _)| bytes)));
+            root_at_peak_bytes: roots_held.get(&tree.root).copied().unwrap_or(nothing),
+            descendants_at_peak_bytes: descendants_held.get(&tree.root).copied().or(nothing),
+            root_peak_bytes: root.peak.rss_bytes,
+            descendants_peak_bytes: bytes(tree.descendants),
+            descendants_peak_at: at(tree.descendants),
+            tree_peak_bytes: bytes(tree.tree),
+            tree_peak_at: at(tree.tree),
+        }
+    };
+    let mut trees: Vec<TreeFinding> = seen.iter().map(finding).collect();
+    trees.sort_by_key(|tree| std::cmp::Reverse(tree.tree_peak_bytes));
     trees
 }

@@ -121,8 +121,8 @@ fn which_of_the_two_it_is_shows_at_once() {
     let [tree] = analysis.trees.as_slice() else {
         panic!("one tree, not {}", analysis.trees.len());
     };
-    assert_eq!(mib(tree.root_at_peak), 2_150);
-    assert_eq!(mib(tree.descendants_at_peak), 12_325);
+    assert_eq!(mib(tree.root_at_peak_bytes), 2_150);
+    assert_eq!(mib(tree.descendants_at_peak_bytes), 12_325);
     assert_eq!(tree.descendant_count, 17);
 }
 
@@ -321,7 +321,7 @@ proptest! {
                 let found = Naive {
                     peak: (peak.boot_ns.0, peak.totals[Kind::Rss].bytes().map_or(0, |bytes| bytes.0)),
                     held: held.collect(),
-                    descendants: analysis.trees[0].descendants_peak.map_or(0, |(bytes, _)| bytes.0),
+                    descendants: analysis.trees[0].descendants_peak_bytes.map_or(0, |bytes| bytes.0),
                 };
                 prop_assert_eq!(found, expected);
             }

@@ -7,6 +7,7 @@ use crate::analyze::RowSource;
 use crate::model::label::labels;
 use crate::model::tables::{CgroupMemRow, NodeMemRow, OomRow};
 use crate::model::{BootNs, Bytes, DurationNs, Label};
+use serde::Serialize;
 
 /// A kind that held less than one part in so many of what was in use, and grew by less, is
 /// ruled out.
@@ -39,7 +40,7 @@ labels! {
 }
 
 /// One kind at a kill.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct KindLine {
     /// Which.
     pub kind: HeldKind,

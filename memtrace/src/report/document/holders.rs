@@ -1,6 +1,6 @@
 //! Who holds the memory at an instant, and the main process against its descendants.
 
-use super::{Block, Section, Tone, bundle, gpus, peak_time, pid, reached};
+use super::{Block, Section, Tone, bundle, gpus, peak_time, pid};
 use crate::analyze::{
     Analysis, CgroupUse, Composition, Gpus, Held, HolderGroup, SeriesPoint, TreeFinding, together,
 };
@@ -331,8 +331,8 @@ pub(super) fn main_and_descendants(analysis: &Analysis, top: usize) -> Option<Se
     let mut section = Section::new(match analysis.trees.as_slice() {
         [tree] => format!(
             "Of the sum of RSS at the peak, the main process held {}, its descendants {}",
-            words::share(tree.root_at_peak, whole),
-            words::share(tree.descendants_at_peak, whole),
+            words::share(tree.root_at_peak_bytes, whole),
+            words::share(tree.descendants_at_peak_bytes, whole),
         ),
         _ => "The trees, main process against descendants".to_owned(),
     });
@@ -344,8 +344,8 @@ pub(super) fn main_and_descendants(analysis: &Analysis, top: usize) -> Option<Se
     let root = |tree: &TreeFinding| &analysis.processes[tree.root];
     let mark = if analysis.is_polled() { "≥ " } else { "" };
     let held = |tree: &TreeFinding, is_main| match is_main {
-        true => tree.root_at_peak,
-        false => tree.descendants_at_peak,
+        true => tree.root_at_peak_bytes,
+        false => tree.descendants_at_peak_bytes,
     };
     TableOf::of(lines.flatten())
         .words(("part", ""), 0, |(_, is_main)| match is_main {
@@ -360,25 +360,26 @@ pub(super) fn main_and_descendants(analysis: &Analysis, top: usize) -> Option<Se
             ("at_peak_bytes", "AT THE PEAK"),
             0,
             |(tree, is_main)| match is_main {
-                true => Cell::Bytes(tree.root_at_peak),
-                false => Cell::Held(tree.descendants_at_peak),
+                true => Cell::Bytes(tree.root_at_peak_bytes),
+                false => Cell::Held(tree.descendants_at_peak_bytes),
             },
         )
         .figures("share", 2, |(tree, is_main)| {
             Cell::Share(held(tree, *is_main), whole)
         })
         .figures("own_peak_bytes", 1, |(tree, is_main)| {
-            match (is_main, tree.descendants_peak) {
+            match (is_main, tree.descendants_peak_bytes) {
                 (true, _) => super::peak(&root(tree).peak),
-                (false, Some((peak, _))) => {
-                    Cell::from(peak).shown_as(format!("{mark}{}", bytes(peak)))
-                }
+                (false, Some(peak)) => Cell::from(peak).shown_as(format!("{mark}{}", bytes(peak))),
                 (false, None) => Cell::shown_only("-"),
             }
         })
         .figures("at_s", 3, |(tree, is_main)| match is_main {
             true => peak_time(analysis, &root(tree).peak).unwrap_or_else(|| "".into()),
-            false => reached(analysis, tree.descendants_peak),
+            false => match tree.descendants_peak_at {
+                Some(at) => Cell::At(Some(at.offset_ns)),
+                None => "".into(),
+            },
         })
         .add_to(&mut section);
     section.rest(analysis.trees.len(), top, words::count, " more trees.");

@@ -10,12 +10,14 @@ mod phases;
 mod process;
 mod roles;
 
-use crate::analyze::{Analysis, Endings, Growth, Held, Loss, Mappings, RecorderCost, SeriesPoint};
+use crate::analyze::{
+    Analysis, Endings, Growth, Held, Loss, Mappings, RecorderCost, SeriesPoint, TreeFinding,
+};
 use crate::model::tables::Severity;
 use crate::model::{Bytes, DurationNs, Instant, RunState, SchemaVersion, Target};
 use leftovers::{LeftObject, Survivor};
 use oom::OomKill;
-use parts::{Composition, Tree};
+use parts::Composition;
 use process::Process;
 use serde::Serialize;
 
@@ -42,7 +44,7 @@ pub(super) struct Report<'a> {
     sum_of_rss_peak_bytes: Option<Bytes>,
     sum_of_rss_peak_at: Option<Instant>,
     at: Option<Composition<'a>>,
-    trees: Vec<Tree>,
+    trees: &'a [TreeFinding],
     role_count: usize,
     roles: Vec<roles::RoleGroup<'a>>,
     phases: Option<phases::Phases<'a>>,
@@ -131,11 +133,7 @@ impl<'a> Report<'a> {
             sum_of_rss_peak_bytes: analysis.rss_peak.map(|(bytes, _)| bytes),
             sum_of_rss_peak_at: analysis.rss_peak.map(|(_, at)| analysis.clock.at(at)),
             at: analysis.at.as_ref().map(composition),
-            trees: analysis
-                .trees
-                .iter()
-                .map(|tree| Tree::of(analysis, tree))
-                .collect(),
+            trees: &analysis.trees,
             role_count: analysis.roles.len(),
             roles: roles::of(analysis, most),
             phases: phases::Phases::of(analysis, top),

@@ -1,7 +1,7 @@
 //! OOM kills in the JSON report.
 
 use super::parts::Composition;
-use crate::analyze::{self, Analysis, HeldKind};
+use crate::analyze::{self, Analysis, HeldKind, KindLine};
 use crate::model::{Bytes, DurationNs, Instant, Tgid, Upid};
 use serde::Serialize;
 
@@ -47,7 +47,7 @@ struct PostMortem<'a> {
     holders: Vec<Holder<'a>>,
     grown_kind: Option<GrownKind>,
     grown_object: Option<GrownObject<'a>>,
-    kinds: Vec<Kind>,
+    kinds: &'a [KindLine],
     kinds_age_ns: DurationNs,
     limit_hit_count: Option<i64>,
     waited_some_ns: Option<DurationNs>,
@@ -103,15 +103,6 @@ struct GrownObject<'a> {
     grown_bytes: Bytes,
     is_mapped: bool,
     held_by: Vec<Who<'a>>,
-}
-
-#[derive(Serialize)]
-struct Kind {
-    kind: HeldKind,
-    bytes: Bytes,
-    grown_bytes: Option<Bytes>,
-    is_growth_partial: bool,
-    is_ruled_out: bool,
 }
 
 impl<'a> OomKill<'a> {
@@ -193,7 +184,7 @@ impl<'a> PostMortem<'a> {
                     .map(|place| Who::process(analysis, *place))
                     .collect(),
             }),
-            kinds: found.kinds.iter().map(Kind::of).collect(),
+            kinds: &found.kinds,
             kinds_age_ns: found.kinds_age_ns,
             limit_hit_count: pressure.and_then(|pressure| pressure.limit_hit_count),
             waited_some_ns: pressure.and_then(|pressure| pressure.some_ns),
@@ -236,18 +227,6 @@ impl<'a> Grower<'a> {
             bytes: grower.bytes,
             grown_bytes: &grower.grown_bytes,
             copied_bytes: &grower.copied_bytes,
-        }
-    }
-}
-
-impl Kind {
-    fn of(line: &analyze::KindLine) -> Self {
-        Self {
-            kind: line.kind,
-            bytes: line.bytes,
-            grown_bytes: line.grown_bytes,
-            is_growth_partial: line.is_growth_partial,
-            is_ruled_out: line.is_ruled_out,
         }
     }
 }

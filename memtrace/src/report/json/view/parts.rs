@@ -3,7 +3,7 @@
 use super::balance::Balance;
 use super::gpus::Gpu;
 use crate::analyze::{self, Amounts, Analysis, Sum};
-use crate::model::{BootNs, Bytes, DurationNs, Instant, Kind, Tgid, Upid};
+use crate::model::{Bytes, DurationNs, Instant, Kind, Tgid, Upid};
 use serde::Serialize;
 
 /// Who held the memory at an instant.
@@ -135,41 +135,6 @@ impl<'a> Cgroup<'a> {
             limited_by: cgroup.limited_by.as_deref(),
             oom_kill_count: row.oom_kill_count,
             age_ns: cgroup.age_ns,
-        }
-    }
-}
-
-/// A main process against its descendants.
-#[derive(Serialize)]
-pub(super) struct Tree {
-    root_pid: Option<Tgid>,
-    root_upid: Upid,
-    descendant_count: usize,
-    root_at_peak_bytes: Option<Bytes>,
-    descendants_at_peak_bytes: Option<Bytes>,
-    root_peak_bytes: Option<Bytes>,
-    descendants_peak_bytes: Option<Bytes>,
-    descendants_peak_at: Option<Instant>,
-    tree_peak_bytes: Option<Bytes>,
-    tree_peak_at: Option<Instant>,
-}
-
-impl Tree {
-    pub(super) fn of(analysis: &Analysis, tree: &analyze::TreeFinding) -> Self {
-        let root = &analysis.processes[tree.root];
-        let bytes = |high: Option<(Bytes, BootNs)>| high.map(|(bytes, _)| bytes);
-        let at = |high: Option<(Bytes, BootNs)>| high.map(|(_, boot)| analysis.clock.at(boot));
-        Self {
-            root_pid: root.tgid,
-            root_upid: root.upid,
-            descendant_count: tree.descendant_count,
-            root_at_peak_bytes: tree.root_at_peak,
-            descendants_at_peak_bytes: tree.descendants_at_peak,
-            root_peak_bytes: root.peak.rss_bytes,
-            descendants_peak_bytes: bytes(tree.descendants_peak),
-            descendants_peak_at: at(tree.descendants_peak),
-            tree_peak_bytes: bytes(tree.tree_peak),
-            tree_peak_at: at(tree.tree_peak),
         }
     }
 }

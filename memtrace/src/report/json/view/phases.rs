@@ -2,11 +2,11 @@
 
 mod steps;
 
-use crate::analyze::{self, Amounts, Analysis, PhaseEnd, PhaseForm, PhaseLine, Slope};
+use crate::analyze::{self, Amounts, Analysis, PhaseEnd, PhaseForm, PhaseLine, Slope, Spread};
 use crate::model::{BootNs, Bytes, DurationNs, Instant, Tgid, Upid};
 use serde::Serialize;
 use serde_json::{Map, Value};
-use steps::{Spread, Steps};
+use steps::Steps;
 
 /// All phases.
 #[derive(Serialize)]
@@ -353,8 +353,8 @@ impl Measures {
     fn of(analysis: &Analysis, measures: &analyze::Measures) -> Self {
         let (peak_rss_bytes, peak_at) = peak(analysis, measures.peak);
         Self {
-            delta: measures.delta.as_ref().map(Spread::of),
-            end: measures.end.as_ref().map(Spread::of),
+            delta: measures.delta,
+            end: measures.end,
             peak_rss_bytes,
             peak_at,
         }
@@ -436,8 +436,8 @@ impl Figures {
     fn of(analysis: &Analysis, measures: &analyze::Measures) -> Self {
         let (peak_bytes, peak_at) = peak(analysis, measures.peak);
         Self {
-            delta: measures.delta.as_ref().map(Spread::of),
-            end: measures.end.as_ref().map(Spread::of),
+            delta: measures.delta,
+            end: measures.end,
             peak_bytes,
             peak_at,
         }

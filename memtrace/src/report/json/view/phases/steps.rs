@@ -1,16 +1,8 @@
 //! Phases that share a line: how they spread, and how they grow from step to step.
 
 use crate::analyze::{self, Analysis, Slope};
-use crate::model::{Bytes, Tgid, Upid};
+use crate::model::{Tgid, Upid};
 use serde::Serialize;
-
-#[derive(Serialize)]
-pub(super) struct Spread {
-    known_count: usize,
-    sum_bytes: Bytes,
-    mean_bytes: i64,
-    p95_bytes: Bytes,
-}
 
 #[derive(Serialize)]
 pub(super) struct Steps {
@@ -29,17 +21,6 @@ struct Grower {
     pid: Option<Tgid>,
     upid: Upid,
     slope: Slope,
-}
-
-impl Spread {
-    pub(super) fn of(spread: &analyze::Spread) -> Self {
-        Self {
-            known_count: spread.known_count,
-            sum_bytes: spread.sum,
-            mean_bytes: spread.mean_bytes as i64,
-            p95_bytes: spread.p95,
-        }
-    }
 }
 
 impl Steps {
