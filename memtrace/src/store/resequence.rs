@@ -16,7 +16,7 @@ use arrow_select::take::take_record_batch;
 /// How long rows are held back: the disorder that collectors may cause, with a margin.
 const WINDOW_NS: i64 = 3_000_000_000;
 /// What is gathered before it is sorted together.
-const RUN_BYTES: usize = 512 << 10;
+const RUN_BYTES: usize = 256 << 10;
 /// What is held back at most: some 80,000 rows of `mem`. The recorder converts segments within
 /// its memory budget; where more than this arrives per window, the window shrinks.
 const MAX_HELD_BYTES: usize = 8 << 20;
