@@ -389,6 +389,8 @@ impl World {
     /// Appends a row of `process` for everything that is new, changed or ended since the
     /// last call; where peaks are due also for every peak that rose.
     pub fn write_changes(&mut self, are_peaks_due: bool, out: &mut Vec<Record>) {
+        // A batch lives for a moment: room for as much again would be the larger part of it.
+        out.reserve_exact(self.ended.len() + self.listed.len());
         self.recently_ended.extend(self.ended.iter().cloned());
         let too_many = self.recently_ended.len().saturating_sub(RECENTLY_ENDED_MAX);
         self.recently_ended.drain(..too_many);

@@ -279,6 +279,8 @@ impl Session {
         let mut has_interrupted = false;
         let mut is_asked = false;
         let mut settled = None;
+        // Of many processes what attaching found is much, and goes out before more is added.
+        self.hand_over(false);
         loop {
             let is_behind = self.is_disk_behind();
             let mut until = match is_behind {
