@@ -476,6 +476,7 @@ impl Session {
                 self.report(&tick, DiagKind::Unavailable, name, &error.to_string());
             }
             gpus::note(turn.collector.as_ref(), &mut self.info);
+            self.hand_over(false);
         }
         self.hand_over(true);
         self.note_cost(&tick);
