@@ -11,8 +11,10 @@ use std::io::{self, Write};
 #[derive(Debug)]
 pub(super) struct Csv;
 
-/// So many processes are laid out at a time.
+/// So many processes are laid out at a time, at least,
 const CHUNK: usize = 1_000;
+/// and in so many tables at most: each looks through all that is held.
+const TABLES_MAX: usize = 16;
 
 impl Format for Csv {
     fn name(&self) -> &'static str {
@@ -27,7 +29,7 @@ impl Format for Csv {
         let order = analysis.by_peak();
         let shown = &order[..order.len().min(style.top.unwrap_or(usize::MAX))];
         write_names(&processes::table(analysis, [].into_iter()), out)?;
-        for part in shown.chunks(CHUNK) {
+        for part in shown.chunks(CHUNK.max(shown.len().div_ceil(TABLES_MAX))) {
             write_rows(&processes::table(analysis, part.chunks(1)), out)?;
         }
         Ok(())

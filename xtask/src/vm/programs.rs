@@ -66,7 +66,7 @@ impl Programs {
         build.current_dir(sh::root());
         build.args(["build", "--locked", "--profile", profile, "--workspace"]);
         sh::run(build.args(BINARIES.iter().flat_map(|name| ["--bin", name])))?;
-        // The one profile whose directory is named otherwise.
+        // Its directory is named otherwise.
         let built = sh::target_dir().join(if profile == "dev" { "debug" } else { profile });
         let into = dir()?.join("programs");
         if into.exists() {

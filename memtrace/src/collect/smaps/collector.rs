@@ -3,7 +3,7 @@
 use super::rows::Reading;
 use super::worker::{Desk, Found, LeftOut, Subject, Told, Worker};
 use crate::collect::{Ceiling, CollectError, Collector, Process, Tick, World};
-use crate::model::{DiagKind, DurationNs, Record, Severity};
+use crate::model::{BootNs, DiagKind, DurationNs, Record, Severity};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -50,6 +50,7 @@ pub struct SmapsCollector {
     left_out: BTreeMap<LeftOut, Option<i64>>,
     /// Merging of equal pages shares what no fork did.
     has_ksm: bool,
+    last_turn: BootNs,
 }
 
 impl SmapsCollector {
@@ -81,6 +82,7 @@ impl SmapsCollector {
             is_refusal_told: false,
             left_out: BTreeMap::new(),
             has_ksm: has_ksm(),
+            last_turn: BootNs(0),
         })
     }
 
@@ -231,8 +233,11 @@ impl Collector for SmapsCollector {
         self.take_found(world, out);
         self.tell_refusals(tick, out);
         self.tell_left_out(tick, out);
-        // Of many processes a list takes its time, and the thread looks at them rarely.
-        if (tick.boot + PERIOD).0 >= self.desk.next_scan_ns.load(Ordering::Relaxed) {
+        // Of many processes a list takes its time, and the thread looks at them rarely. The next
+        // turn can come twice as late as this one did.
+        let since = tick.boot - std::mem::replace(&mut self.last_turn, tick.boot);
+        let until = tick.boot + DurationNs(2 * since.0.max(PERIOD.0));
+        if until.0 >= self.desk.next_scan_ns.load(Ordering::Relaxed) {
             self.tell_who_is_there(world);
         }
         Ok(())

@@ -138,6 +138,8 @@ struct Known {
     last: Option<Last>,
     image: u64,
     held: Held,
+    /// Page faults at the last look, in pages; `None` where they are not counted.
+    faulted: Option<Bytes>,
     refused_at: Option<BootNs>,
     is_there: bool,
 }
@@ -180,6 +182,8 @@ pub(super) struct Worker {
     root: PathBuf,
     page_size: u64,
     known: HashMap<Upid, Known>,
+    /// By program image: page faults that added no memory, in pages.
+    copied: HashMap<u64, Bytes>,
     backings: Backings,
     page_counts: Option<File>,
     objects: Arc<Mutex<Objects>>,
@@ -212,6 +216,7 @@ impl Worker {
             root,
             page_size,
             known: HashMap::new(),
+            copied: HashMap::new(),
             page_counts,
             walk_ns_per_mib: WALK_NS_PER_MIB,
             buffer: TextBuffer::default(),
@@ -319,42 +324,52 @@ impl Worker {
         for known in self.known.values_mut() {
             known.is_there = false;
         }
-        let mut copied: HashMap<u64, Bytes> = HashMap::new();
         for subject in subjects {
             let path = self.root.join(format!("{}/statm", subject.tgid));
             let held = self.buffer.read_once(&path).ok();
             let held = held.and_then(|text| statm(text, self.page_size));
             let held = held.unwrap_or_default();
-            if subject.sharers() > 1 && held.anon.0 >= FAULTS_MIN_BYTES {
-                let copied = copied.entry(subject.image).or_default();
-                *copied = *copied + self.faulted(subject) - held.anon;
-            }
+            let counted = self.known.get(&subject.upid).and_then(|one| one.faulted);
+            let is_counted = counted.is_some() || held.anon.0 >= FAULTS_MIN_BYTES;
+            let faulted = match subject.sharers() > 1 && is_counted {
+                true => self.faulted(subject),
+                false => None,
+            };
             let known = self.known.entry(subject.upid).or_default();
+            let before = std::mem::replace(&mut known.held, held);
+            if let Some((now, then)) = faulted.zip(counted) {
+                let grown = (held.anon + held.shared - before.anon - before.shared).max(Bytes(0));
+                let copied = self.copied.entry(subject.image).or_default();
+                *copied = *copied + (now - then - grown).max(Bytes(0));
+            }
             known.is_there = true;
-            known.held = held;
+            known.faulted = faulted;
             if known.image != subject.image {
                 known.image = subject.image;
                 known.last = None;
             }
         }
-        for known in self.known.values_mut() {
-            known.held.copied = copied.get(&known.image).copied().unwrap_or_default();
-        }
         self.known.retain(|_, known| known.is_there);
+        let images: HashSet<u64> = subjects.iter().map(|subject| subject.image).collect();
+        self.copied.retain(|image, _| images.contains(image));
+        for known in self.known.values_mut() {
+            known.held.copied = self.copied.get(&known.image).copied().unwrap_or_default();
+        }
     }
 
-    /// As many pages as a process had minor faults; nothing where it has ended.
-    fn faulted(&mut self, subject: &Subject) -> Bytes {
+    /// As many pages as a process had minor faults; `None` where it has ended.
+    fn faulted(&mut self, subject: &Subject) -> Option<Bytes> {
         let path = self.root.join(format!("{}/stat", subject.tgid));
-        let stat = self.buffer.read_once(&path).ok().and_then(Stat::parse);
-        let bytes = stat.map_or(0, |stat| stat.minor_faults.saturating_mul(self.page_size));
-        Bytes(i64::try_from(bytes).unwrap_or(i64::MAX))
+        let stat = self.buffer.read_once(&path).ok().and_then(Stat::parse)?;
+        let bytes = stat.minor_faults.saturating_mul(self.page_size);
+        Some(Bytes(i64::try_from(bytes).unwrap_or(i64::MAX)))
     }
 
     fn urgency(&self, subject: &Subject, now: BootNs) -> Option<i64> {
         let known = self.known.get(&subject.upid)?;
         let is_left_alone = known.refused_at.is_some_and(|at| (now - at).0 < REFUSED_NS);
-        if is_left_alone || known.held == Held::default() {
+        let has_nothing = known.held.anon + known.held.shared == Bytes(0);
+        if is_left_alone || has_nothing {
             return None;
         }
         queue::urgency(known.held, subject.sharers(), known.last.as_ref(), now)

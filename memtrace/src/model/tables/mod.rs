@@ -50,6 +50,16 @@ macro_rules! held {
     ($row:ident $boxed:ident) => { $boxed<$row> };
 }
 
+/// Bytes of the row itself that lie outside of the [`Record`].
+macro_rules! outside {
+    ($row:ident) => {
+        0
+    };
+    ($row:ident $boxed:ident) => {
+        size_of::<$row>()
+    };
+}
+
 macro_rules! tables {
     ($($variant:ident($row:ident) $(in $boxed:ident)?,)+) => {
         /// One row of any table: what collectors send and the store writes. Wide rows, of which
@@ -79,9 +89,9 @@ macro_rules! tables {
                 match self { $(Self::$variant(_) => Index::$variant as usize,)+ }
             }
 
-            /// Bytes that the row holds outside of itself.
+            /// Bytes that it holds outside of itself.
             pub fn heap_bytes(&self) -> usize {
-                match self { $(Self::$variant(row) => row.heap_bytes(),)+ }
+                match self { $(Self::$variant(row) => outside!($row $($boxed)?) + row.heap_bytes(),)+ }
             }
 
             /// Writes the row's cells, left to right.
