@@ -324,7 +324,7 @@ impl<'a> Books<'a> {
             }
             None => match self.ratio_of_alike(process) {
                 Some(ratio) => {
-                    // What it grew by since the fork is its own; where that is not known, all is shared.
+                    // What it grew by since the fork is its own. Where that is unknown, all is shared.
                     let given = self.known.processes[process]
                         .inherited(now, at)
                         .unwrap_or(now);

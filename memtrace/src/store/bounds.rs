@@ -2,7 +2,8 @@
 //!
 //! A recording may come from anywhere, and what reads it holds processes, marks and names in
 //! memory and walks its time step by step. So rows of another time, and of more memory than any
-//! machine has, are left out, and no more rows are taken than a recorder can have written in the time that the recording says it took.
+//! machine has, are left out, and no more rows are taken than a recorder can have written in the
+//! time that the recording says it took.
 
 use super::batch::slice_bytes;
 use super::schema::TIME_COLUMN;

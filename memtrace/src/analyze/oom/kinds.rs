@@ -101,7 +101,7 @@ struct Before {
     /// From when on a later reading tells the start no more.
     late: BootNs,
     /// The last reading up to the start.
-    until: Option<(BootNs, Account)>,
+    until: Option<Account>,
     /// The first one after it: at the start of a recording there is no earlier one.
     since: Option<(BootNs, Account)>,
     /// Whether that is late in the window: it says which kinds are known, and how many others
@@ -112,7 +112,7 @@ struct Before {
 impl Before {
     fn note(&mut self, (start, kill): (BootNs, BootNs), at: BootNs, kinds: Account) {
         if at <= start {
-            self.until = Some((at, kinds));
+            self.until = Some(kinds);
         }
         let length = (kill - start).0;
         let middle = BootNs(start.0 + length / 2);
@@ -125,14 +125,14 @@ impl Before {
 
     fn kinds(&self) -> Option<Account> {
         let since = self.since.filter(|_| !self.is_since_late);
-        self.until.or(since).map(|(_, kinds)| kinds)
+        self.until.or(since.map(|(_, kinds)| kinds))
     }
 
     /// What the group held at the start of the window, and whether a part of what came since
     /// is missing. One that `is_new` had no recorded process before.
     fn base(&self, is_new: bool) -> (Account, bool) {
         match (self.until, self.since) {
-            (Some((_, kinds)), _) => (kinds, false),
+            (Some(kinds), _) => (kinds, false),
             (None, Some((_, kinds))) if is_new && kinds.other_process_count == Some(0) => {
                 (kinds.emptied(), false)
             }
@@ -330,7 +330,7 @@ impl Around {
 
     /// The amounts at the start of a window, as far as they were read by then.
     pub(super) fn before(&self, window: usize) -> Option<Account> {
-        self.before.get(window)?.until.map(|(_, kinds)| kinds)
+        self.before.get(window)?.until
     }
 
     /// Every kind that is known, and what it gained since the start of a window, before which

@@ -69,8 +69,8 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// The same with something that is done so often, between two pieces of work and while it rests:
-    /// little, for it waits for no budget.
+    /// The same with something that is done so often, between two pieces of work and while it
+    /// rests: little, for it waits for no budget.
     pub(super) fn with_between(
         self,
         every: DurationNs,

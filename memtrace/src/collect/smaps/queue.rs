@@ -19,8 +19,8 @@ pub(super) struct Held {
     pub(super) anon: Bytes,
     /// Mapped files and shared memory.
     pub(super) shared: Bytes,
-    /// Page faults so far that added no memory, in pages, of all that can share anonymous pages with
-    /// it: a write to a shared page makes a copy, which changes no amount but the parts of all.
+    /// Page faults so far that added no memory, in pages, of all that can share anonymous pages
+    /// with it: a write to a shared page makes a copy, which changes no amount but the parts of all.
     pub(super) copied: Bytes,
 }
 

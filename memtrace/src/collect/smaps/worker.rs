@@ -26,7 +26,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Time between two looks at who has moved, at least.
 const SCAN_NS: i64 = 500_000_000;
-/// Of who can share less than this since a fork no faults are counted: that takes a look of its own.
+/// Faults are counted of those who can share as much as this since a fork: it takes a look of its
+/// own.
 const FAULTS_MIN_BYTES: i64 = 16 << 20;
 /// Between two looks at what nobody maps.
 const GLANCE_NS: i64 = 100_000_000;
