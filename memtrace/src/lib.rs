@@ -6,6 +6,7 @@
 //! * [`collect`] observes processes, cgroups and the node;
 //! * [`model`] names what was seen: ids, units, tables;
 //! * [`store`] keeps it: the crash-safe spool, Parquet, the reader;
+//! * [`sweep`] adds memory up as time goes by: processes, sums of them, their highest;
 //! * [`analyze`] thinks: rows in, findings out, no I/O;
 //! * [`report`] speaks: findings in, text out, no I/O;
 //! * [`session`] conducts one recording from start to stop;
@@ -21,3 +22,4 @@ pub mod model;
 pub mod report;
 pub mod session;
 pub mod store;
+pub mod sweep;

@@ -15,8 +15,8 @@ use super::oom::OomFinding;
 use super::phases::{PhaseFocus, Phases};
 use super::process::Process;
 use super::roles::RoleFinding;
-use super::series::SeriesPoint;
 use crate::model::{BootNs, Bytes, DurationNs, Instant, Kind, RunInfo, Target, Tgid, Upid};
+use crate::sweep::SeriesPoint;
 use serde::Serialize;
 use std::sync::Arc;
 

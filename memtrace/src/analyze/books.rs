@@ -8,9 +8,10 @@ use super::process::Process;
 use super::sharing::Forks;
 use super::standing::Standing;
 use super::surroundings::{CgroupUse, NodeUse, is_within};
-use super::{Amounts, RowSource, standing};
+use super::{RowSource, standing};
 use crate::model::tables::{CachedFileRow, PssRow, ShmObjectRow};
 use crate::model::{BootNs, Bytes, DurationNs, MappingKind, Upid};
+use crate::sweep::Amounts;
 use std::borrow::Cow;
 use std::collections::HashMap;
 

@@ -1,6 +1,5 @@
 //! Who holds the memory at one instant.
 
-use super::amounts::{Amounts, Totals};
 use super::balance::Balance;
 use super::endings::common_name;
 use super::family::bundle_similar;
@@ -11,6 +10,7 @@ use super::process::Process;
 use super::shares::Share;
 use super::surroundings::{CgroupUse, NodeUse, RecorderUse};
 use crate::model::{BootNs, Bytes, Kind};
+use crate::sweep::{Amounts, Totals};
 use std::sync::Arc;
 
 /// The memory of all recorded processes at one instant.

@@ -2,10 +2,10 @@
 //! verdict that noise, a single step and a start-up do not pass.
 
 use super::clock::RunClock;
-use super::series::SeriesPoint;
 use super::trend::Trend;
 use crate::model::label::labels;
 use crate::model::{BootNs, Bytes, DurationNs, Instant};
+use crate::sweep::SeriesPoint;
 use serde::{Serialize, Serializer};
 
 /// The begin of a life that is warm-up: imports, loading, caches that fill. It is the first
@@ -132,8 +132,8 @@ fn judge(trend: &Trend, points: &[(f64, f64)], rise: f64) -> Verdict {
 
 #[cfg(test)]
 mod tests {
-    use super::super::series::Series;
     use super::*;
+    use crate::sweep::Series;
 
     const S: i64 = 1_000_000_000;
     const MIB: f64 = 1024.0 * 1024.0;

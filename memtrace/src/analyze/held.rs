@@ -4,11 +4,12 @@
 mod families;
 mod objects;
 
+use super::RowSource;
 use super::roster::Roster;
 use super::sharing::Execs;
-use super::{Amounts, RowSource};
 use crate::model::tables::{PssRow, ShmObjectRow};
 use crate::model::{BootNs, Bytes, Upid};
+use crate::sweep::Amounts;
 use families::{Families, Reading};
 use objects::{Courses, Objects};
 use serde::Serialize;

@@ -16,16 +16,15 @@ mod slot;
 pub(super) use around::{Around, Surroundings};
 pub(super) use slot::{CURVE_AFTER_NS, Seen};
 
-use super::amounts::{Amounts, Totals};
 use super::groups::Groups;
 use super::growth::{self, Growth};
 use super::held::{Held, HeldKinds, HeldSum};
-use super::phases::{Doubts, Gauge, Gauges, RoleGauges, Tellings};
+use super::phases::{Doubts, Gauges, RoleGauges, Tellings};
 use super::roles::RoleSums;
 use super::roster::Roster;
-use super::series::{Series, SeriesPoint};
 use crate::model::tables::MemRow;
 use crate::model::{BootNs, Bytes, Kind};
+use crate::sweep::{Amounts, Gauge, Series, SeriesPoint, Totals};
 use slot::Slot;
 use std::collections::HashSet;
 

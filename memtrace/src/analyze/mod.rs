@@ -5,7 +5,6 @@
 //! `report` turns the findings into text; `store` is where rows come from, through
 //! [`RowSource`].
 
-mod amounts;
 mod analysis;
 mod balance;
 mod books;
@@ -35,7 +34,6 @@ mod roles;
 mod roster;
 mod run;
 mod samples;
-mod series;
 mod shares;
 mod sharing;
 mod signal;
@@ -45,7 +43,6 @@ mod titles;
 mod trend;
 mod who;
 
-pub use amounts::{Amounts, Sum, Totals};
 pub use analysis::{Analysis, TreeFinding};
 pub use balance::{AnonLine, Balance, Basis, Elsewhere, EndingLine, KernelPart, Scope, in_memory};
 pub use clock::RunClock;
@@ -77,10 +74,11 @@ pub use samples::{
     LabelledPeak, MemorySample, NodeReading, PythonHeap, SampleOptions, SampleSummary, Samples,
     sample,
 };
-pub use series::SeriesPoint;
 pub use shares::Share;
 pub use surroundings::{CgroupUse, NodeUse, RecorderUse};
 pub use who::Who;
+
+pub use crate::sweep::{Amounts, SeriesPoint, Sum, Totals};
 
 use crate::model::Row;
 

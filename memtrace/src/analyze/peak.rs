@@ -1,8 +1,8 @@
 //! The peak of one process, and what is known about its exactness.
 
-use super::amounts::Amounts;
 use crate::model::tables::{PeakSource, ProcessRow};
 use crate::model::{BootNs, Bytes, Label};
+use crate::sweep::Amounts;
 
 /// A mark that exceeds the series by less than one part in so many is that of its highest row.
 const NEAR_PART: i64 = 100;

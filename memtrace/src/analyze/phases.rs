@@ -2,7 +2,7 @@
 //! stretches of time with the memory at their begin, at their end, and at their highest.
 //!
 //! [`timeline`](timeline::Timeline) reads and pairs them before the one pass over `mem`;
-//! [`gauge`] notes the memory at their boundaries during it, and nothing else: no list of
+//! a [`Gauge`](crate::sweep::Gauge) notes the memory at their boundaries during it, and nothing else: no list of
 //! processes for each mark. Afterwards they become lines: one each, or one for many of one
 //! name, with a slope where they are numbered.
 
@@ -11,7 +11,6 @@ mod by_role;
 mod doubts;
 mod events;
 mod focus;
-mod gauge;
 mod lines;
 mod number;
 mod pair;
@@ -26,16 +25,15 @@ pub(super) use doubts::Doubts;
 pub use doubts::Uncertain;
 pub(super) use events::{Calls, Marks};
 pub use focus::{GpuChange, HolderChange, PhaseError, PhaseFocus, RoleChange};
-pub(super) use gauge::Gauge;
 pub(super) use number::stage;
 pub use slope::Slope;
 pub(super) use timeline::{Gauges, Noted, Timeline};
 pub(super) use told::Tellings;
 
-use super::amounts::Amounts;
 use super::growth::whole;
 use crate::model::label::labels;
 use crate::model::{BootNs, Bytes, DurationNs};
+use crate::sweep::Amounts;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::sync::Arc;

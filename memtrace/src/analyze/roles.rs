@@ -1,7 +1,6 @@
 //! The memory of processes of one role together: what they held at the peak of all, and over
 //! the recording their highest, their mean and their growth, kind by kind.
 
-use super::amounts::{Amounts, Totals};
 use super::clock::RunClock;
 use super::composition::Composition;
 use super::gpu::{GpuPeak, Gpus};
@@ -11,9 +10,9 @@ use super::ledger::{CURVE_AFTER_NS, High, raise};
 use super::peak::Bound;
 use super::phases::RoleGauges;
 use super::process::Process;
-use super::series::Series;
 use super::shares::Share;
 use crate::model::{BootNs, Bytes, Kind, Label, PerKind, Role};
+use crate::sweep::{Amounts, Series, Totals};
 use std::sync::Arc;
 
 const BUCKETS: usize = 64;

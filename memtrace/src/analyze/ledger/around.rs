@@ -4,8 +4,8 @@
 //! The pass keeps the changes since the last reading, and gives them, together with those up to
 //! the next one, to every snapshot in between.
 
-use crate::analyze::amounts::Amounts;
 use crate::model::{BootNs, DurationNs};
+use crate::sweep::Amounts;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -1,10 +1,8 @@
 //! One process in the books.
 
-use crate::analyze::amounts::Amounts;
 use crate::analyze::growth::{self, Growth};
-use crate::analyze::phases::Gauge;
-use crate::analyze::series::Series;
 use crate::model::BootNs;
+use crate::sweep::{Amounts, Gauge, Series};
 
 /// A process's curve is kept once it has lived this long: what comes before is warm-up, and left
 /// out of its growth.

@@ -1,12 +1,12 @@
 //! What else a phase costs at the same instants: memory of GPUs, and the machine's page cache.
 //! Both are read from time to time, and a reading holds until the next.
 
-use super::gauge::{Gauge, Gauged, Readings};
 use super::pair::Span;
 use super::{DeviceLevel, Level};
 use crate::analyze::RowSource;
 use crate::model::tables::{GpuDeviceRow, NodeMemRow};
 use crate::model::{BootNs, Bytes};
+use crate::sweep::{Gauge, Gauged, Readings};
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -3,13 +3,12 @@
 //! A role's memory at an instant is that of the processes that had the role then. One that takes
 //! another role within a phase is a loss of the one and a gain of the other.
 
-use super::gauge::{Gauge, Readings};
 use super::pair::Span;
 use super::{RoleStretch, Stretch};
-use crate::analyze::amounts::Amounts;
 use crate::analyze::groups::Groups;
 use crate::analyze::process::Process;
 use crate::model::BootNs;
+use crate::sweep::{Amounts, Gauge, Readings};
 use std::cmp::Reverse;
 use std::sync::Arc;
 

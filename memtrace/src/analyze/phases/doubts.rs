@@ -6,8 +6,8 @@
 //! step explains, it is not known on which side of the boundary the memory moved. A polling
 //! backend has no rows between two looks at all.
 
-use crate::analyze::amounts::Amounts;
 use crate::model::{BootNs, Bytes, DurationNs};
+use crate::sweep::Amounts;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 

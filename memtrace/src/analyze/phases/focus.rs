@@ -1,13 +1,12 @@
 //! The phases of one name: each of them, and who held what before the first and after the last.
 
-use super::gauge::OPEN;
 use super::lines::{self, Group};
-use super::pair::Span;
+use super::pair::{OPEN, Span};
 use super::timeline::Memory;
 use super::{DeviceLevel, Level, Phase, Repeated, Stretch};
-use crate::analyze::amounts::Amounts;
 use crate::analyze::composition::Composition;
 use crate::model::{BootNs, Bytes};
+use crate::sweep::Amounts;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -3,11 +3,13 @@
 //! Within one process an end closes the begin of its span; without a span it closes the newest
 //! open begin of its name. Marks that belong to no recorded process are paired among themselves.
 
-use super::gauge::OPEN;
 use super::{PhaseEnd, PhaseForm};
 use crate::model::{BootNs, DurationNs};
 use std::collections::HashMap;
 use std::sync::Arc;
+
+/// The end of what is still open at the end of the recording.
+pub(super) const OPEN: BootNs = BootNs(i64::MAX - 1);
 
 /// Something that begins, ends or is a phase.
 #[derive(Clone, Debug)]

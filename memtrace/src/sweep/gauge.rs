@@ -4,19 +4,16 @@
 //! instants. The maximum over any stretch is then a question to a tree of maxima, so that phases
 //! inside phases do not multiply the work.
 
-use crate::analyze::amounts::Amounts;
+use super::Amounts;
 use crate::model::{BootNs, Bytes};
 use std::cmp::Reverse;
 use std::sync::Arc;
-
-/// The end of what is still open at the end of the recording.
-pub(super) const OPEN: BootNs = BootNs(i64::MAX - 1);
 
 /// The highest first, of two as high the earlier.
 type High = Option<(i64, Reverse<i64>)>;
 
 /// What a gauge can note.
-pub(in crate::analyze) trait Gauged: Copy + PartialEq {
+pub(crate) trait Gauged: Copy + PartialEq {
     /// Nothing is known.
     const UNKNOWN: Self;
 
@@ -41,7 +38,7 @@ impl Gauged for Option<Bytes> {
 }
 
 /// Instants in order, each once.
-pub(in crate::analyze) fn in_order(mut instants: Vec<BootNs>) -> Arc<[BootNs]> {
+pub(crate) fn in_order(mut instants: Vec<BootNs>) -> Arc<[BootNs]> {
     instants.sort_unstable();
     instants.dedup();
     instants.into()
@@ -49,7 +46,7 @@ pub(in crate::analyze) fn in_order(mut instants: Vec<BootNs>) -> Arc<[BootNs]> {
 
 /// One step function at its instants.
 #[derive(Debug)]
-pub(in crate::analyze) struct Gauge<V> {
+pub(crate) struct Gauge<V> {
     instants: Arc<[BootNs]>,
     steps: Vec<Step<V>>,
     /// The first instant that is not reached.
@@ -69,7 +66,7 @@ struct Step<V> {
 
 impl<V: Gauged> Gauge<V> {
     /// A gauge for these instants.
-    pub(in crate::analyze) fn new(instants: Arc<[BootNs]>) -> Self {
+    pub(crate) fn new(instants: Arc<[BootNs]>) -> Self {
         Self {
             instants,
             steps: Vec::new(),
@@ -80,17 +77,17 @@ impl<V: Gauged> Gauge<V> {
     }
 
     /// Whether there is anything to note.
-    pub(in crate::analyze) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.instants.is_empty()
     }
 
     /// How many changes were noted.
-    pub(in crate::analyze) fn step_count(&self) -> usize {
+    pub(crate) fn step_count(&self) -> usize {
         self.steps.len()
     }
 
     /// The amounts were held from `from` until `until`, which is no longer part of it.
-    pub(in crate::analyze) fn hold(&mut self, from: BootNs, until: BootNs, amounts: V) {
+    pub(crate) fn hold(&mut self, from: BootNs, until: BootNs, amounts: V) {
         if until <= from {
             return;
         }
@@ -139,26 +136,26 @@ impl<V: Gauged> Gauge<V> {
     }
 
     /// The amounts are held from `from` to the end.
-    pub(in crate::analyze) fn hold_to_the_end(&mut self, from: BootNs, amounts: V) {
+    pub(crate) fn hold_to_the_end(&mut self, from: BootNs, amounts: V) {
         self.hold(from, BootNs(i64::MAX), amounts);
     }
 
     /// What was noted of the time before is not all that there was.
-    pub(super) fn forget_before(&mut self, instant: BootNs) {
+    pub(crate) fn forget_before(&mut self, instant: BootNs) {
         self.known_from = instant;
     }
 
     /// Some process's memory is not part of what is held.
-    pub(in crate::analyze) fn note_unknown(&mut self) {
+    pub(crate) fn note_unknown(&mut self) {
         self.is_partly_unknown = true;
     }
 
-    pub(super) fn is_partly_unknown(&self) -> bool {
+    pub(crate) fn is_partly_unknown(&self) -> bool {
         self.is_partly_unknown
     }
 
     /// What was noted, for questions.
-    pub(super) fn read(self) -> Readings<V> {
+    pub(crate) fn read(self) -> Readings<V> {
         let count = self.steps.len();
         let mut readings = Readings {
             instants: self.instants,
@@ -177,7 +174,7 @@ impl<V: Gauged> Gauge<V> {
 
 /// What a gauge noted.
 #[derive(Debug)]
-pub(super) struct Readings<V> {
+pub(crate) struct Readings<V> {
     instants: Arc<[BootNs]>,
     known_from: BootNs,
     steps: Vec<Step<V>>,
@@ -206,13 +203,13 @@ impl<V: Gauged> Readings<V> {
     }
 
     /// What was held at an instant, with all that was written for that instant.
-    pub(super) fn at(&self, instant: BootNs) -> V {
+    pub(crate) fn at(&self, instant: BootNs) -> V {
         let step = self.place(instant).and_then(|place| self.step(place));
         step.map_or(V::UNKNOWN, |step| self.steps[step].at)
     }
 
     /// The highest from an instant to another, both included.
-    pub(super) fn peak(&self, from: BootNs, to: BootNs) -> Option<(Bytes, BootNs)> {
+    pub(crate) fn peak(&self, from: BootNs, to: BootNs) -> Option<(Bytes, BootNs)> {
         let (first, last) = (self.place(from)?, self.place(to)?);
         let at_end = self.at(to).height().map(|bytes| (bytes.0, Reverse(to.0)));
         let within = match first < last {
@@ -229,7 +226,7 @@ impl<V: Gauged> Readings<V> {
     }
 
     /// The highest ever.
-    pub(super) fn highest(&self) -> Option<Bytes> {
+    pub(crate) fn highest(&self) -> Option<Bytes> {
         let (bytes, _) = self.highest_between(0, self.steps.len())?;
         Some(Bytes(bytes))
     }
@@ -257,11 +254,14 @@ impl<V: Gauged> Readings<V> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analyze::golden::mem_row;
+    use crate::model::tables::MemRow;
     use proptest::prelude::*;
 
     fn amounts(bytes: i64) -> Amounts {
-        Amounts::of(&mem_row(1, 0, Some(bytes)))
+        Amounts::of(&MemRow {
+            rss_bytes: Some(Bytes(bytes)),
+            ..MemRow::default()
+        })
     }
 
     fn noted(instants: &[i64], held: &[(i64, i64)]) -> Readings<Amounts> {
@@ -285,20 +285,20 @@ mod tests {
         let readings = noted(&[5, 10, 20, 25, 90], &[(10, 100), (20, 300), (30, 200)]);
         let read = [5, 10, 20, 25, 90].map(|at| bytes_at(&readings, at));
         assert_eq!(read, [None, Some(100), Some(300), Some(300), Some(200)]);
-        assert_eq!(bytes_at(&readings, OPEN.0), None);
+        assert_eq!(bytes_at(&readings, i64::MAX - 1), None);
     }
 
     #[test]
     fn a_spike_inside_of_a_stretch_is_its_peak_and_one_outside_is_not() {
         let held = [(0, 10), (12, 500), (13, 20), (30, 900)];
-        let readings = noted(&[10, 20, 25, OPEN.0], &held);
+        let readings = noted(&[10, 20, 25, i64::MAX - 1], &held);
         let peak = |from: i64, to: i64| {
             let (bytes, at) = readings.peak(BootNs(from), BootNs(to))?;
             Some((bytes.0, at.0))
         };
         assert_eq!(peak(10, 20), Some((500, 12)));
         assert_eq!(peak(20, 25), Some((20, 20)));
-        assert_eq!(peak(10, OPEN.0), Some((900, 30)));
+        assert_eq!(peak(10, i64::MAX - 1), Some((900, 30)));
         assert_eq!(peak(25, 25), Some((20, 25)));
     }
 

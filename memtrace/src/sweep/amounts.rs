@@ -64,14 +64,14 @@ impl Amounts {
     }
 
     /// What there is beyond other amounts, by kind; nothing where there is less.
-    pub(super) fn beyond(&self, other: &Self) -> Self {
+    pub(crate) fn beyond(&self, other: &Self) -> Self {
         let more = self.since(other);
         Self::by(|kind| Some(more.get(kind)?.max(Bytes(0))))
     }
 
     /// The same with RSS, and what of it is anonymous, as the process itself measured them.
     /// Kinds that no longer add up to it are unknown.
-    pub(super) fn measured(self, rss: Bytes, anon: Option<Bytes>) -> Self {
+    pub(crate) fn measured(self, rss: Bytes, anon: Option<Bytes>) -> Self {
         /// The probe notes a smaller move only at the next snapshot.
         const NEAR: i64 = 1 << 20;
         let is_near = |a: Option<Bytes>, b: Bytes| a.is_some_and(|a| (a - b).0.abs() <= NEAR);
@@ -90,13 +90,13 @@ impl Amounts {
     }
 
     /// A sum without one of its parts; what is unknown was no part of it.
-    pub(super) fn less(self, part: &Self) -> Self {
+    pub(crate) fn less(self, part: &Self) -> Self {
         Self::by(|kind| Some(self.get(kind)? - part.get(kind).unwrap_or_default()))
     }
 
     /// Resident memory, with unknown taken as zero: for running sums only, where the unknown
     /// are counted beside.
-    pub(super) fn rss_or_zero(&self) -> i64 {
+    pub(crate) fn rss_or_zero(&self) -> i64 {
         self.rss().unwrap_or_default().0
     }
 }
@@ -160,7 +160,7 @@ impl Totals {
     }
 
     /// Takes one process away that was added with the same amounts.
-    pub(super) fn remove(&mut self, amounts: &Amounts) {
+    pub(crate) fn remove(&mut self, amounts: &Amounts) {
         for &kind in Kind::ALL {
             self[kind].remove(amounts.get(kind));
         }
@@ -168,7 +168,7 @@ impl Totals {
 
     /// The sums of what is known, as amounts. A kind that is unknown of a process whose RSS is in
     /// the sum is unknown of all together.
-    pub(super) fn amounts(&self) -> Amounts {
+    pub(crate) fn amounts(&self) -> Amounts {
         let unknown = self[Kind::Rss].unknown_count;
         Amounts::by(|kind| {
             self[kind]
@@ -178,7 +178,7 @@ impl Totals {
     }
 
     /// The sum of the known RSS, zero when none is: for comparing instants.
-    pub(super) fn rss_or_zero(&self) -> i64 {
+    pub(crate) fn rss_or_zero(&self) -> i64 {
         self[Kind::Rss].bytes
     }
 }
@@ -188,7 +188,10 @@ mod tests {
     use super::*;
 
     fn row(rss: Option<i64>) -> MemRow {
-        crate::analyze::golden::mem_row(1, 0, rss)
+        MemRow {
+            rss_bytes: rss.map(Bytes),
+            ..MemRow::default()
+        }
     }
 
     #[test]

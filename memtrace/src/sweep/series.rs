@@ -32,7 +32,7 @@ pub struct SeriesPoint {
 
 /// A curve that is built segment by segment, forward in time.
 #[derive(Clone, Debug)]
-pub(super) struct Series {
+pub(crate) struct Series {
     start_ns: i64,
     width_ns: i64,
     capacity: usize,
@@ -43,7 +43,7 @@ pub(super) struct Series {
 
 impl Series {
     /// An empty curve from `start` on, in at most `capacity` buckets.
-    pub(super) fn new(start: BootNs, capacity: usize) -> Self {
+    pub(crate) fn new(start: BootNs, capacity: usize) -> Self {
         Self {
             start_ns: start.0,
             width_ns: FIRST_WIDTH_NS,
@@ -54,7 +54,7 @@ impl Series {
     }
 
     /// The curve held `bytes` from `from` until `to`.
-    pub(super) fn hold(&mut self, from: BootNs, to: BootNs, bytes: i64) {
+    pub(crate) fn hold(&mut self, from: BootNs, to: BootNs, bytes: i64) {
         let mut from = from.0.max(self.start_ns);
         if to.0 <= from {
             return;
@@ -106,7 +106,7 @@ impl Series {
     }
 
     /// The buckets in which the curve is known, in order.
-    pub(super) fn points(&self) -> impl Iterator<Item = SeriesPoint> + '_ {
+    pub(crate) fn points(&self) -> impl Iterator<Item = SeriesPoint> + '_ {
         self.buckets
             .iter()
             .enumerate()

@@ -1,0 +1,12 @@
+//! Goes over memory as a step function of time: what processes hold at an instant, their sums,
+//! and what is measured while time goes by. It knows no table and no name: `analyze` says who
+//! belongs together and what is asked, and makes findings of the answers.
+
+mod amounts;
+mod gauge;
+mod series;
+
+pub use amounts::{Amounts, Sum, Totals};
+pub(crate) use gauge::{Gauge, Gauged, Readings, in_order};
+pub(crate) use series::Series;
+pub use series::SeriesPoint;
