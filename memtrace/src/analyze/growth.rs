@@ -5,13 +5,13 @@ use super::clock::RunClock;
 use super::trend::Trend;
 use crate::model::label::labels;
 use crate::model::{BootNs, Bytes, DurationNs, Instant};
-use crate::sweep::SeriesPoint;
+use crate::sweep::{CURVE_AFTER, SeriesPoint};
 use serde::{Serialize, Serializer};
 
 /// The begin of a life that is warm-up: imports, loading, caches that fill. It is the first
 /// quarter, and this at least, for a program that imports an ML framework takes the better part of
 /// a minute to do so, and that is no growth per hour.
-pub(super) const WARM_UP_NS: i64 = 60_000_000_000;
+const WARM_UP_NS: i64 = CURVE_AFTER.0;
 const WARM_UP_PART: i64 = 4;
 /// Below this length after the warm-up, a slope per hour says nothing.
 const MIN_WINDOW_NS: i64 = 60_000_000_000;

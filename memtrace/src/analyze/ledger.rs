@@ -14,17 +14,16 @@ mod around;
 mod slot;
 
 pub(super) use around::{Around, Surroundings};
-pub(super) use slot::{CURVE_AFTER_NS, Seen};
+pub(super) use slot::Seen;
 
 use super::groups::Groups;
 use super::growth::{self, Growth};
 use super::held::{Held, HeldKinds, HeldSum};
 use super::phases::{Doubts, Gauges, RoleGauges, Tellings};
-use super::roles::RoleSums;
 use super::roster::Roster;
 use crate::model::tables::MemRow;
 use crate::model::{BootNs, Bytes, Kind};
-use crate::sweep::{Amounts, Gauge, Series, SeriesPoint, Totals};
+use crate::sweep::{Amounts, Gauge, High, Lane, LaneId, Lanes, Series, SeriesPoint, Totals};
 use slot::Slot;
 use std::collections::HashSet;
 
@@ -40,13 +39,6 @@ pub(super) struct Snapshot {
     pub(super) held: Vec<(usize, Amounts)>,
     /// What moved from the reading of a cgroup before it to the one after it.
     pub(super) around: Option<Around>,
-}
-
-/// A highest value and its time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct High {
-    pub(super) bytes: Bytes,
-    pub(super) boot_ns: BootNs,
 }
 
 /// What the pass found out about the tree below one root.
@@ -71,22 +63,22 @@ pub(super) struct Seens {
     pub(super) trees: Vec<TreeSeen>,
     pub(super) growth: Option<Growth>,
     pub(super) curve: Vec<SeriesPoint>,
-    /// The sums by role.
-    pub(super) roles: RoleSums,
+    pub(super) lanes: Lanes,
+    /// The sum of each role.
+    pub(super) roles: Vec<LaneId>,
     /// The memory at the boundaries of phases.
     pub(super) gauges: Gauges,
+    pub(super) role_gauges: RoleGauges,
     /// The first and the last row.
     pub(super) span: Option<(BootNs, BootNs)>,
 }
 
+/// The sums of a tree.
 #[derive(Debug)]
 struct Tree {
     root: usize,
-    main: i64,
-    descendants: i64,
-    tree_high: Option<High>,
-    descendants_high: Option<High>,
-    is_touched: bool,
+    all: LaneId,
+    descendants: LaneId,
 }
 
 /// The books during the pass.
@@ -102,8 +94,9 @@ pub(super) struct Ledger<'a> {
     asked: Vec<BootNs>,
     snapshots: Vec<Snapshot>,
     trees: Vec<Tree>,
-    touched_trees: Vec<u32>,
-    roles: RoleSums,
+    lanes: Lanes,
+    /// By group.
+    roles: Vec<LaneId>,
     totals: Totals,
     held: HeldSum,
     peak: Option<(BootNs, Totals, HeldKinds)>,
@@ -154,6 +147,10 @@ impl<'a> Ledger<'a> {
             .filter_map(|(position, process)| Some((process.exit_boot_ns?, position)))
             .collect();
         ends.sort_unstable_by(|a, b| b.cmp(a));
+        let mut lanes = Lanes::default();
+        let until = roster.command_end();
+        let role = |_: &_| lanes.add(Lane::of_kinds(until).noted_at(&gauges.roles));
+        let roles = groups.list.iter().map(role).collect();
         let mut ledger = Self {
             slots: Vec::with_capacity(roster.processes.len()),
             ends,
@@ -161,8 +158,8 @@ impl<'a> Ledger<'a> {
             asked,
             snapshots: Vec::new(),
             trees: Vec::new(),
-            touched_trees: Vec::new(),
-            roles: RoleSums::of(groups, roster.command_end(), gauges.roles),
+            lanes,
+            roles,
             totals: Totals::default(),
             held,
             peak: None,
@@ -189,12 +186,24 @@ impl<'a> Ledger<'a> {
         for position in 0..ledger.roster.processes.len() {
             let root = ledger.roster.processes[position].root;
             let tree = root.map(|root| {
-                *tree_of_root.entry(root).or_insert_with(|| {
-                    ledger.trees.push(Tree::below(root));
-                    ledger.trees.len() as u32 - 1
-                })
+                let place = *tree_of_root.entry(root).or_insert_with(|| {
+                    let [all, descendants] = [0; 2].map(|_| ledger.lanes.add(Lane::of_rss()));
+                    ledger.trees.push(Tree {
+                        root,
+                        all,
+                        descendants,
+                    });
+                    ledger.trees.len() - 1
+                });
+                &ledger.trees[place]
             });
-            let mut slot = Slot::new(tree, root == Some(position));
+            let descendants = tree.filter(|tree| tree.root != position);
+            let in_trees = [
+                tree.map(|tree| tree.all),
+                descendants.map(|tree| tree.descendants),
+            ];
+            let group = groups.first.get(position);
+            let mut slot = Slot::new(in_trees, group.map(|&group| ledger.roles[group as usize]));
             slot.copy_until = ledger.roster.processes[position].copy_until;
             slot.gauge = gauges.own.remove(&position).map(Box::new);
             ledger.slots.push(slot);
@@ -212,7 +221,7 @@ impl<'a> Ledger<'a> {
         self.move_to(time);
         let position = self.roster.position(row.upid, row.boot_ns);
         if position == self.slots.len() {
-            self.slots.push(Slot::new(None, false));
+            self.slots.push(Slot::new([None; 2], None));
         }
         self.slots[position].saw(amounts, row.boot_ns);
         self.row_count = self.row_count.saturating_add(1);
@@ -292,6 +301,17 @@ impl<'a> Ledger<'a> {
             .collect();
         let own = self.slots.iter_mut().enumerate();
         let own = own.filter_map(|(position, slot)| Some((position, *slot.gauge.take()?)));
+        self.lanes.finish(end);
+        let gauges = self.roles.iter().map(|&role| self.lanes.take_gauge(role));
+        let gauges: Vec<_> = gauges.collect();
+        let role_gauges = (!self.lanes.has_too_many_steps()).then_some(gauges);
+        let lanes = &self.lanes;
+        let trees = self.trees.iter().map(|tree| TreeSeen {
+            root: tree.root,
+            tree: lanes.get(tree.all).highest(Kind::Rss),
+            descendants: lanes.get(tree.descendants).highest(Kind::Rss),
+        });
+        let trees = trees.collect();
         Seens {
             peak,
             held_peak: self.held_peak,
@@ -301,12 +321,13 @@ impl<'a> Ledger<'a> {
             gauges: Gauges {
                 own: own.collect(),
                 tree: self.gauge,
-                // The sums by role have them until they are finished.
-                roles: RoleGauges::default(),
+                roles: std::sync::Arc::default(),
                 doubts: self.doubts,
             },
-            trees: self.trees.iter().map(Tree::seen).collect(),
+            trees,
+            role_gauges,
             roles: self.roles,
+            lanes: self.lanes,
             growth: self.growth,
             curve: self.held_curve.iter().flat_map(Series::points).collect(),
             span: self.first.zip(last),
@@ -346,9 +367,15 @@ impl<'a> Ledger<'a> {
             if self.now.is_some() {
                 self.move_to(at);
             }
-            let slot = &self.slots[position];
-            let held = slot.is_present.then_some(slot.in_roles);
-            self.roles.turn(position, group, held.as_ref(), at);
+            let slot = &mut self.slots[position];
+            let role = self.roles[group as usize];
+            let before = slot.in_role.replace(role);
+            if slot.is_present {
+                if let Some(before) = before {
+                    self.lanes.change(before, Some(&slot.own_now), None, at);
+                }
+                self.lanes.change(role, None, Some(&slot.own_now), at);
+            }
         }
     }
 
@@ -421,11 +448,8 @@ impl<'a> Ledger<'a> {
             self.surroundings.note_peak();
         }
         self.held_peak = Some(best.highest(all));
-        raise(&mut self.rss_peak, self.totals.rss_or_zero(), now);
-        self.roles.settle(now);
-        while let Some(tree) = self.touched_trees.pop() {
-            self.trees[tree as usize].settle(now);
-        }
+        High::raise(&mut self.rss_peak, Bytes(self.totals.rss_or_zero()), now);
+        self.lanes.settle(now);
     }
 
     fn keep_asked_until(&mut self, time: BootNs, is_inclusive: bool) {
@@ -462,74 +486,26 @@ impl<'a> Ledger<'a> {
             slot.saved_at_maximum = self.maximum;
         }
         slot.hold_until(time);
-        if slot.is_present {
-            self.totals.remove(&slot.now);
-        }
-        let was = slot.is_present.then_some(slot.in_roles);
-        let is = amounts.map(|amounts| slot.own(amounts));
-        slot.in_roles = is.unwrap_or(Amounts::NONE);
-        self.roles.change(position, was.as_ref(), is.as_ref(), time);
         let before = slot.now;
+        let was = Some(&before).filter(|_| slot.is_present);
+        self.totals.replace(was, amounts.as_ref());
+        for lane in slot.in_trees.into_iter().flatten() {
+            self.lanes.change(lane, was, amounts.as_ref(), time);
+        }
+        let own = amounts.map(|amounts| slot.own(amounts));
+        if let Some(role) = slot.in_role {
+            let was = Some(&slot.own_now).filter(|_| slot.is_present);
+            self.lanes.change(role, was, own.as_ref(), time);
+        }
+        slot.own_now = own.unwrap_or(Amounts::NONE);
         self.held.set(position, amounts.as_ref());
         slot.now = amounts.unwrap_or(Amounts::NONE);
         slot.is_present = amounts.is_some();
         self.surroundings.note(time, position, before, slot.now);
-        if slot.is_present {
-            self.totals.add(&slot.now);
-        }
-        let difference = slot.now.rss_or_zero() - before.rss_or_zero();
-        if let Some(index) = slot.tree {
-            let tree = &mut self.trees[index as usize];
-            if slot.is_root {
-                tree.main += difference;
-            } else {
-                tree.descendants += difference;
-            }
-            if !tree.is_touched {
-                tree.is_touched = true;
-                self.touched_trees.push(index);
-            }
-        }
         if self.first.is_none() {
             self.first = Some(time);
             self.curve = Some(Series::new(time, TOTAL_BUCKETS));
             self.held_curve = Some(Series::new(time, TOTAL_BUCKETS));
         }
-    }
-}
-
-impl Tree {
-    fn below(root: usize) -> Self {
-        Self {
-            root,
-            main: 0,
-            descendants: 0,
-            tree_high: None,
-            descendants_high: None,
-            is_touched: false,
-        }
-    }
-
-    fn settle(&mut self, now: BootNs) {
-        self.is_touched = false;
-        raise(&mut self.tree_high, self.main + self.descendants, now);
-        raise(&mut self.descendants_high, self.descendants, now);
-    }
-
-    fn seen(&self) -> TreeSeen {
-        TreeSeen {
-            root: self.root,
-            tree: self.tree_high,
-            descendants: self.descendants_high,
-        }
-    }
-}
-
-pub(super) fn raise(high: &mut Option<High>, bytes: i64, boot_ns: BootNs) {
-    if bytes > high.map_or(0, |high| high.bytes.0) {
-        *high = Some(High {
-            bytes: Bytes(bytes),
-            boot_ns,
-        });
     }
 }

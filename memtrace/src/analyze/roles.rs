@@ -6,16 +6,12 @@ use super::composition::Composition;
 use super::gpu::{GpuPeak, Gpus};
 use super::groups::Groups;
 use super::growth::{self, Growth};
-use super::ledger::{CURVE_AFTER_NS, High, raise};
 use super::peak::Bound;
-use super::phases::RoleGauges;
 use super::process::Process;
 use super::shares::Share;
-use crate::model::{BootNs, Bytes, Kind, Label, PerKind, Role};
-use crate::sweep::{Amounts, Series, Totals};
+use crate::model::{BootNs, Bytes, Kind, PerKind, Role};
+use crate::sweep::{Lane, Totals};
 use std::sync::Arc;
-
-const BUCKETS: usize = 64;
 
 /// What was found out about one kind over the recording. A page that several processes share
 /// counts in each of them.
@@ -117,192 +113,25 @@ impl RoleFinding {
     }
 }
 
-/// The sums of every role during the pass over memory.
-#[derive(Debug, Default)]
-pub(super) struct RoleSums {
-    group_of: Vec<u32>,
-    sums: Vec<RoleSum>,
-    touched: Vec<u32>,
-    /// Where means end.
-    until: Option<BootNs>,
-    /// What they held where phases begin and end.
-    gauges: RoleGauges,
-}
-
-#[derive(Debug, Default)]
-struct RoleSum {
-    now: Totals,
-    first: Option<BootNs>,
-    held_until: BootNs,
-    /// Processes that are there, and until when one was.
-    member_count: usize,
-    there_until: BootNs,
-    row_count: u32,
-    is_touched: bool,
-    kinds: PerKind<KindSum>,
-}
-
-#[derive(Debug, Default)]
-struct KindSum {
-    high: Option<High>,
-    byte_seconds: f64,
-    is_known: bool,
-    curve: Option<Box<Series>>,
-}
-
-impl RoleSums {
-    /// Means count up to `until`, where it is given; what each group holds is noted in `gauges`.
-    pub(super) fn of(groups: &Groups, until: Option<BootNs>, gauges: RoleGauges) -> Self {
-        let mut sums = Vec::new();
-        sums.resize_with(groups.list.len(), RoleSum::default);
-        Self {
-            group_of: groups.first.clone(),
-            sums,
-            touched: Vec::new(),
-            until,
-            gauges,
+/// What was found out about each kind of what some processes held together, over a recording
+/// whose means are of so many seconds.
+pub(super) fn figures(lane: &Lane, seconds: f64, clock: &RunClock) -> PerKind<KindFigures> {
+    let Some((course, first)) = lane.course().zip(lane.first()) else {
+        return PerKind::default();
+    };
+    PerKind::of(|kind| {
+        let of_kind = course.kind(kind);
+        let highest = lane.highest(kind).map(|high| (high.bytes, high.boot_ns));
+        let growth = of_kind.curve().and_then(|curve| {
+            let life = (first, course.there_until());
+            growth::fit(curve.points(), life, course.change_count())
+        });
+        KindFigures {
+            peak: highest.or(of_kind.is_known().then_some((Bytes(0), first))),
+            mean_bytes: of_kind.mean(seconds),
+            growth: growth.map(|growth| growth.settled(clock)),
         }
-    }
-
-    /// A process that holds `held` belongs to another group from `time` on.
-    pub(super) fn turn(
-        &mut self,
-        process: usize,
-        group: u32,
-        held: Option<&Amounts>,
-        time: BootNs,
-    ) {
-        if held.is_some() {
-            self.change(process, held, None, time);
-        }
-        if let Some(now) = self.group_of.get_mut(process) {
-            *now = group;
-        }
-        if held.is_some() {
-            self.change(process, None, held, time);
-        }
-    }
-
-    /// A process held `before` and holds `after` from `time` on; `None` when it is not there.
-    pub(super) fn change(
-        &mut self,
-        process: usize,
-        before: Option<&Amounts>,
-        after: Option<&Amounts>,
-        time: BootNs,
-    ) {
-        // One without a row of its own came after the groups were made.
-        let Some(&group) = self.group_of.get(process) else {
-            return;
-        };
-        let sum = &mut self.sums[group as usize];
-        if !sum.is_touched {
-            if let Some((from, held)) = sum.hold_until(time, self.until) {
-                self.gauges.hold(group, from, time, held);
-            }
-            sum.is_touched = true;
-            self.touched.push(group);
-        }
-        sum.first.get_or_insert(time);
-        sum.row_count = sum.row_count.saturating_add(1);
-        if let Some(before) = before {
-            sum.now.remove(before);
-            sum.member_count -= 1;
-        }
-        if let Some(after) = after {
-            sum.now.add(after);
-            sum.member_count += 1;
-            for &kind in Kind::ALL {
-                sum.kinds[kind].is_known |= after.get(kind).is_some();
-            }
-        }
-    }
-
-    /// All rows of one time are in.
-    pub(super) fn settle(&mut self, now: BootNs) {
-        for group in self.touched.drain(..) {
-            let sum = &mut self.sums[group as usize];
-            sum.is_touched = false;
-            let amounts = sum.now.amounts();
-            for &kind in Kind::ALL {
-                if let Some(bytes) = amounts.get(kind) {
-                    raise(&mut sum.kinds[kind].high, bytes.0, now);
-                }
-            }
-        }
-    }
-
-    /// The figures of every group, and what was noted of them.
-    pub(super) fn finish(
-        mut self,
-        start: BootNs,
-        end: BootNs,
-        clock: &RunClock,
-    ) -> (Vec<PerKind<KindFigures>>, RoleGauges) {
-        for (group, sum) in (0..).zip(&mut self.sums) {
-            if let Some((from, held)) = sum.hold_until(end, self.until) {
-                self.gauges.hold(group, from, BootNs(i64::MAX), held);
-            }
-        }
-        let mean_end = self.until.map_or(end, |until| until.min(end));
-        let seconds = (mean_end - start).as_secs_f64();
-        let figures = self.sums.iter().map(|sum| sum.figures(seconds, clock));
-        (figures.collect(), self.gauges)
-    }
-}
-
-impl RoleSum {
-    /// Since when it held what until now.
-    fn hold_until(&mut self, time: BootNs, until: Option<BootNs>) -> Option<(BootNs, Amounts)> {
-        let from = std::mem::replace(&mut self.held_until, time);
-        let first = self.first?;
-        let amounts = self.now.amounts();
-        let counted = until.map_or(time, |until| until.min(time));
-        let seconds = (counted - from).as_secs_f64().max(0.0);
-        // A build has thousands of programs that live for an instant.
-        let is_old = (time - first).0 >= CURVE_AFTER_NS;
-        for &kind in Kind::ALL {
-            let Some(bytes) = amounts.get(kind) else {
-                continue;
-            };
-            let sum = &mut self.kinds[kind];
-            // Most roles never have a page of swap or of shared memory, and no curve of it.
-            if is_old && bytes.0 > 0 && sum.curve.is_none() {
-                let mut curve = Series::new(first, BUCKETS);
-                if sum.byte_seconds == 0.0 {
-                    curve.hold(first, from, 0);
-                }
-                sum.curve = Some(Box::new(curve));
-            }
-            sum.byte_seconds += bytes.0 as f64 * seconds;
-            // Where nobody is there the curve has a gap: that is not a fall.
-            if let Some(curve) = sum.curve.as_mut().filter(|_| self.member_count > 0) {
-                curve.hold(from, counted, bytes.0);
-            }
-        }
-        if self.member_count > 0 {
-            self.there_until = counted;
-        }
-        Some((from, amounts))
-    }
-
-    fn figures(&self, seconds: f64, clock: &RunClock) -> PerKind<KindFigures> {
-        PerKind::of(|kind| {
-            let sum = &self.kinds[kind];
-            let growth = self.first.zip(sum.curve.as_ref());
-            let zero = self.first.filter(|_| sum.is_known).map(|at| (Bytes(0), at));
-            KindFigures {
-                peak: (sum.high.map(|high| (high.bytes, high.boot_ns))).or(zero),
-                mean_bytes: (sum.is_known && seconds > 0.0)
-                    .then(|| Bytes((sum.byte_seconds / seconds) as i64)),
-                growth: growth.and_then(|(first, curve)| {
-                    let life = (first, self.there_until);
-                    let growth = growth::fit(curve.points(), life, self.row_count)?;
-                    Some(growth.settled(clock))
-                }),
-            }
-        })
-    }
+    })
 }
 
 /// The roles of a recording, the one that held most at the peak first.

@@ -10,7 +10,7 @@ use super::family::Family;
 use super::gpu::GpuTimeline;
 use super::groups::Groups;
 use super::held::HeldSum;
-use super::ledger::{High, Ledger, Seens, Surroundings, TreeSeen};
+use super::ledger::{Ledger, Seens, Surroundings, TreeSeen};
 use super::moment::{Moment, MomentError};
 use super::phases::{Gauges, Marks, Noted, PhaseError, Tellings, Timeline};
 use super::roster::Roster;
@@ -19,6 +19,7 @@ use super::titles::Titles;
 use super::{RowSource, books, leftovers, losses, mappings, oom, roles, surroundings};
 use crate::model::tables::{MemRow, MemSource};
 use crate::model::{BootNs, Bytes, Kind, Label, RunInfo, RunState, Target};
+use crate::sweep::High;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -176,7 +177,15 @@ where
     let execs_of_command = command.and_then(|command| execs.get(&command));
     let command_begin = execs_of_command.and_then(|execs| execs.iter().min().copied());
     let begin = command_begin.unwrap_or(clock.start());
-    let (kinds, by_role) = seen.roles.finish(begin, end.max(clock.end()), &clock);
+    let last = end.max(clock.end());
+    let means_until = roster
+        .command_end()
+        .map_or(last, |command| command.min(last));
+    let seconds = (means_until - begin).as_secs_f64();
+    let sums = seen.roles.iter().map(|&role| seen.lanes.get(role));
+    let kinds = sums
+        .map(|sum| roles::figures(sum, seconds, &clock))
+        .collect();
     let roles = roles::findings(
         &groups,
         &roster.processes,
@@ -185,10 +194,8 @@ where
         gpus.as_ref(),
     );
     let noted = Noted {
-        gauges: Gauges {
-            roles: by_role,
-            ..seen.gauges
-        },
+        gauges: seen.gauges,
+        roles: seen.role_gauges,
         around: phases.around(source)?,
         processes: &roster.processes,
         groups: &groups,

@@ -159,10 +159,20 @@ impl Totals {
         }
     }
 
-    /// Takes one process away that was added with the same amounts.
-    pub(crate) fn remove(&mut self, amounts: &Amounts) {
+    /// A process that was added with `before` holds `after`; `None` when it is not there.
+    pub(crate) fn replace(&mut self, before: Option<&Amounts>, after: Option<&Amounts>) {
         for &kind in Kind::ALL {
-            self[kind].remove(amounts.get(kind));
+            let [before, after] = [before, after].map(|amounts| amounts.map(|held| held.get(kind)));
+            let sum = &mut self[kind];
+            match (before, after) {
+                (Some(Some(before)), Some(Some(after))) => {
+                    sum.bytes = sum.bytes.saturating_add(after.0 - before.0);
+                }
+                (before, after) => {
+                    before.into_iter().for_each(|before| sum.remove(before));
+                    after.into_iter().for_each(|after| sum.add(after));
+                }
+            }
         }
     }
 
@@ -202,7 +212,7 @@ mod tests {
         totals.add(&Amounts::of(&row(Some(5))));
         assert_eq!(totals[Kind::Rss].bytes(), Some(Bytes(5)));
         assert_eq!(totals[Kind::Rss].unknown_count(), 1);
-        totals.remove(&Amounts::of(&row(None)));
+        totals.replace(Some(&Amounts::of(&row(None))), None);
         assert_eq!(totals[Kind::Rss].unknown_count(), 0);
     }
 

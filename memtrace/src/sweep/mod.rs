@@ -4,9 +4,11 @@
 
 mod amounts;
 mod gauge;
+mod lane;
 mod series;
 
 pub use amounts::{Amounts, Sum, Totals};
 pub(crate) use gauge::{Gauge, Gauged, Readings, in_order};
+pub(crate) use lane::{CURVE_AFTER, High, Lane, LaneId, Lanes};
 pub(crate) use series::Series;
 pub use series::SeriesPoint;

@@ -2,11 +2,8 @@
 
 use crate::analyze::growth::{self, Growth};
 use crate::model::BootNs;
-use crate::sweep::{Amounts, Gauge, Series};
+use crate::sweep::{Amounts, CURVE_AFTER, Gauge, LaneId, Series};
 
-/// A process's curve is kept once it has lived this long: what comes before is warm-up, and left
-/// out of its growth.
-pub(in crate::analyze) const CURVE_AFTER_NS: i64 = growth::WARM_UP_NS;
 const PROCESS_BUCKETS: usize = 64;
 
 /// What the pass found out about one process.
@@ -30,14 +27,15 @@ pub(super) struct Slot {
     pub(super) first_boot_ns: BootNs,
     pub(super) changed_boot_ns: BootNs,
     pub(super) row_count: u32,
-    pub(super) tree: Option<u32>,
-    pub(super) is_root: bool,
+    /// The sums that it is part of with all it holds, and the one with its own part of that.
+    pub(super) in_trees: [Option<LaneId>; 2],
+    pub(super) in_role: Option<LaneId>,
     pub(super) is_present: bool,
     pub(super) copy_until: Option<BootNs>,
     /// What fork gave it, while it is a copy that exec is going to replace.
     pub(super) given: Option<Box<Amounts>>,
-    /// What the sums by role have of it.
-    pub(super) in_roles: Amounts,
+    /// Its own part of what it holds.
+    pub(super) own_now: Amounts,
     pub(super) has_ended: bool,
     pub(super) curve: Option<Box<Series>>,
     pub(super) gauge: Option<Box<Gauge<Amounts>>>,
@@ -46,7 +44,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    pub(super) fn new(tree: Option<u32>, is_root: bool) -> Self {
+    pub(super) fn new(in_trees: [Option<LaneId>; 2], in_role: Option<LaneId>) -> Self {
         Self {
             now: Amounts::NONE,
             saved: Amounts::NONE,
@@ -56,12 +54,12 @@ impl Slot {
             first_boot_ns: BootNs(0),
             changed_boot_ns: BootNs(0),
             row_count: 0,
-            tree,
-            is_root,
+            in_trees,
+            in_role,
             is_present: false,
             copy_until: None,
             given: None,
-            in_roles: Amounts::NONE,
+            own_now: Amounts::NONE,
             has_ended: false,
             curve: None,
             gauge: None,
@@ -99,7 +97,7 @@ impl Slot {
     pub(super) fn hold_until(&mut self, time: BootNs) {
         let from = self.changed_boot_ns;
         self.changed_boot_ns = time;
-        if self.curve.is_none() && (time - self.first_boot_ns).0 >= CURVE_AFTER_NS {
+        if self.curve.is_none() && time - self.first_boot_ns >= CURVE_AFTER {
             self.curve = Some(Box::new(Series::new(from, PROCESS_BUCKETS)));
         }
         if let (Some(curve), Some(rss)) = (&mut self.curve, self.now.rss()) {

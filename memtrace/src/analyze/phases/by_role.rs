@@ -18,54 +18,8 @@ const ROLES_MAX: usize = 16;
 /// What the rest is called, as programs beyond so many are.
 const OTHERS: &str = "others";
 
-/// Changes that are noted: some 100 MiB. A hundred thousand phases and dozens of roles can make
-/// more, which would not fit into the memory that a report may take.
-const STEPS_MAX: usize = 1_000_000;
-
-/// Where the pass over memory notes what roles held.
-#[derive(Debug, Default)]
-pub(in crate::analyze) struct RoleGauges {
-    instants: Arc<[BootNs]>,
-    by_group: Vec<Option<Gauge<Amounts>>>,
-    step_count: usize,
-    is_given_up: bool,
-}
-
-impl RoleGauges {
-    pub(super) fn new(instants: Arc<[BootNs]>) -> Self {
-        Self {
-            instants,
-            ..Self::default()
-        }
-    }
-
-    /// A group held the amounts from `from` until `until`.
-    pub(in crate::analyze) fn hold(
-        &mut self,
-        group: u32,
-        from: BootNs,
-        until: BootNs,
-        amounts: Amounts,
-    ) {
-        if self.instants.is_empty() {
-            return;
-        }
-        let place = group as usize;
-        if self.by_group.len() <= place {
-            self.by_group.resize_with(place + 1, || None);
-        }
-        let gauge = self.by_group[place].get_or_insert_with(|| Gauge::new(self.instants.clone()));
-        let before = gauge.step_count();
-        gauge.hold(from, until, amounts);
-        self.step_count += gauge.step_count() - before;
-        if self.step_count > STEPS_MAX {
-            *self = Self {
-                is_given_up: true,
-                ..Self::default()
-            };
-        }
-    }
-}
+/// What the pass noted of each group; `None` where there was too much to note.
+pub(in crate::analyze) type RoleGauges = Option<Vec<Option<Gauge<Amounts>>>>;
 
 /// What the pass noted of roles.
 pub(super) struct Roles<'a> {
@@ -85,8 +39,8 @@ struct Role {
 impl<'a> Roles<'a> {
     pub(super) fn of(gauges: RoleGauges, groups: &'a Groups, processes: &[Process]) -> Self {
         let since = groups.since(processes);
-        let is_given_up = gauges.is_given_up;
-        let gauges = gauges.by_group.into_iter().enumerate();
+        let is_given_up = gauges.is_none();
+        let gauges = gauges.into_iter().flatten().enumerate();
         let told = gauges.filter_map(|(group, gauge)| {
             let name = &groups.list.get(group)?.name;
             let is_rest = **name == *OTHERS;

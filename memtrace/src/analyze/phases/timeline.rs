@@ -33,8 +33,8 @@ pub(in crate::analyze) struct Gauges {
     pub(in crate::analyze) tree: Gauge<Amounts>,
     /// By position in the roster: the processes that have phases.
     pub(in crate::analyze) own: HashMap<usize, Gauge<Amounts>>,
-    /// The processes by role.
-    pub(in crate::analyze) roles: RoleGauges,
+    /// The instants at which what each role holds is noted.
+    pub(in crate::analyze) roles: Arc<[BootNs]>,
     /// Where any of these is not to be relied on.
     pub(in crate::analyze) doubts: Doubts,
 }
@@ -43,6 +43,8 @@ pub(in crate::analyze) struct Gauges {
 pub(in crate::analyze) struct Noted<'a> {
     /// Memory of processes.
     pub(in crate::analyze) gauges: Gauges,
+    /// Memory by role.
+    pub(in crate::analyze) roles: RoleGauges,
     /// What else there was.
     pub(in crate::analyze) around: Around,
     /// By position in the roster.
@@ -138,12 +140,12 @@ impl Timeline {
                 .map(|(process, instants)| (process, Gauge::new(in_order(instants))))
                 .collect(),
             doubts: Doubts::new(Arc::clone(&self.boundaries), interval),
-            roles: RoleGauges::new(match &self.focus {
+            roles: match &self.focus {
                 Some(focus) if self.has_only_focus_by_role() => {
                     in_order(focus.boundaries(&self.spans).collect())
                 }
                 _ => Arc::clone(&self.boundaries),
-            }),
+            },
         }
     }
 
@@ -181,7 +183,7 @@ impl Timeline {
             baseline: tree.at(baseline_boot_ns),
             tree,
             own: own.map(|(place, gauge)| (place, gauge.read())).collect(),
-            roles: Roles::of(gauges.roles, noted.groups, noted.processes),
+            roles: Roles::of(noted.roles, noted.groups, noted.processes),
             around: noted.around,
             processes: noted.processes,
             doubts: gauges.doubts,
