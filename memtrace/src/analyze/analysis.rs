@@ -111,6 +111,13 @@ pub struct TreeFinding {
 }
 
 impl Analysis {
+    /// Leaves at most so many in lists of findings; how many there were is told beside them.
+    pub fn cut(&mut self, top: usize) {
+        if let Some(mappings) = &mut self.mappings {
+            mappings.processes.truncate(top);
+        }
+    }
+
     /// The processes by their own peak, the highest first, those of unknown peak last.
     pub fn by_peak(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.processes.len()).collect();

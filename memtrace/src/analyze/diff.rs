@@ -185,12 +185,6 @@ impl Comparison {
 }
 
 impl Diff {
-    /// With at most so many roles.
-    pub fn cut(mut self, top: usize) -> Self {
-        self.roles.truncate(top);
-        self
-    }
-
     /// Compares two recordings, role by role.
     pub fn of(before: &Analysis, after: &Analysis) -> Self {
         let mut names: BTreeMap<&str, (Option<&RoleFinding>, Option<&RoleFinding>)> =

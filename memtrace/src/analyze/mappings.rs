@@ -78,14 +78,6 @@ pub struct Mapping {
     pub is_reserved: bool,
 }
 
-impl Mappings {
-    /// With at most so many processes.
-    pub fn cut(mut self, top: usize) -> Self {
-        self.processes.truncate(top);
-        self
-    }
-}
-
 /// The largest size of each address space, from the rows of `mem`.
 #[derive(Debug, Default)]
 pub(super) struct Sizes(HashMap<Upid, Bytes>);

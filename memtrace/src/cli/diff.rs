@@ -2,7 +2,7 @@
 
 use super::report::{Writing, analyzed};
 use crate::analyze::Diff;
-use crate::report::DiffReport;
+use crate::report::{DiffReport, Report};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -54,16 +54,16 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let limit = args
         .fail_above
         .map(|allowed| (allowed, diff.excesses(allowed)));
-    let told = DiffReport {
-        before: &before,
-        after: &after,
-        diff: &diff,
+    let mut told = DiffReport {
+        before,
+        after,
+        diff,
         limit,
     };
     let style = args.writing.style();
     args.writing
-        .write(|out| format.write_diff(&told, &style, out))?;
-    let has_failed = diff.is_newly_failed;
+        .write(|out| format.write(Report::Diff(&mut told), &style, out))?;
+    let has_failed = told.diff.is_newly_failed;
     let is_above = told
         .limit
         .is_some_and(|(_, excesses)| has_failed || !excesses.is_empty());

@@ -4,7 +4,7 @@ use super::output::has_color;
 use super::recorded::{Rows, open, recording_dir};
 use crate::analyze::{self, Moment};
 use crate::model::{RunInfo, SCHEMA_VERSION, TABLES};
-use crate::report::{FORMATS, Format, Style, visible};
+use crate::report::{FORMATS, Format, Report, Style, visible};
 use anyhow::{Context, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use std::fs::File;
@@ -120,7 +120,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         );
     }
     let dir = recording_dir(args.recording.as_deref())?;
-    let analysis = analyzed(&dir, args.at, args.phase)?;
+    let mut analysis = analyzed(&dir, args.at, args.phase)?;
     let style = Style {
         has_tree: args.tree,
         has_phases: args.phases,
@@ -129,7 +129,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         ..args.writing.style()
     };
     args.writing
-        .write(|out| format.write(&analysis, &style, out))?;
+        .write(|out| format.write(Report::One(&mut analysis), &style, out))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -208,7 +208,11 @@ mod tests {
     fn told(analysis: &analyze::Analysis) -> String {
         let mut out = Vec::new();
         FORMATS[0]
-            .write(analysis, &Style::default(), &mut out)
+            .write(
+                Report::One(&mut analysis.clone()),
+                &Style::default(),
+                &mut out,
+            )
             .expect("a Vec takes it");
         String::from_utf8(out).expect("a report is UTF-8")
     }

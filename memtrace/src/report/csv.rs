@@ -3,8 +3,7 @@
 use super::document::{diff, processes};
 use super::table::{Column, Table};
 use super::visible::visible;
-use super::{DiffReport, Format, Style};
-use crate::analyze::Analysis;
+use super::{Format, Report, Style};
 use std::io::{self, Write};
 
 /// One line per process.
@@ -25,25 +24,23 @@ impl Format for Csv {
         "one line per process, of a diff per role and kind (RFC 4180)"
     }
 
-    fn write(&self, analysis: &Analysis, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    fn write(&self, report: Report<'_>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        let top = style.top.unwrap_or(usize::MAX);
+        let analysis = match report {
+            Report::One(analysis) => analysis,
+            Report::Diff(told) => {
+                let table = diff::figures(told, top);
+                write_names(&table, out)?;
+                return write_rows(&table, out);
+            }
+        };
         let order = analysis.by_peak();
-        let shown = &order[..order.len().min(style.top.unwrap_or(usize::MAX))];
+        let shown = &order[..order.len().min(top)];
         write_names(&processes::table(analysis, [].into_iter()), out)?;
         for part in shown.chunks(CHUNK.max(shown.len().div_ceil(TABLES_MAX))) {
             write_rows(&processes::table(analysis, part.chunks(1)), out)?;
         }
         Ok(())
-    }
-
-    fn write_diff(
-        &self,
-        told: &DiffReport<'_>,
-        style: &Style,
-        out: &mut dyn Write,
-    ) -> io::Result<()> {
-        let table = diff::figures(told, style.top.unwrap_or(usize::MAX));
-        write_names(&table, out)?;
-        write_rows(&table, out)
     }
 }
 

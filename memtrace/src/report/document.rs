@@ -15,9 +15,8 @@ pub(super) mod processes;
 mod roles;
 mod tree;
 
-use super::Style;
 use super::table::{Cell, Table, TableOf};
-use super::words;
+use super::{Report, Style, words};
 use crate::analyze::{Analysis, Peak, Process};
 use crate::model::{BootNs, Bytes};
 
@@ -118,7 +117,14 @@ impl<R> TableOf<R> {
 
 /// Writes a report down. What was lost comes first, then the OOM kills, what grows from step to
 /// step and what was left behind, then the peak.
-pub(super) fn build(analysis: &Analysis, style: &Style) -> Vec<Section> {
+pub(super) fn build(report: &Report<'_>, style: &Style) -> Vec<Section> {
+    match report {
+        Report::One(analysis) => of_one(analysis, style),
+        Report::Diff(told) => diff::build(told, style),
+    }
+}
+
+fn of_one(analysis: &Analysis, style: &Style) -> Vec<Section> {
     let top = style.top.unwrap_or(DEFAULT_TOP);
     let mut sections = vec![head::about(analysis, style)];
     sections.extend(head::not_visible(analysis));

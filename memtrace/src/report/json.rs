@@ -7,8 +7,7 @@ mod diff;
 mod safe;
 mod view;
 
-use super::{DiffReport, Format, Style};
-use crate::analyze::Analysis;
+use super::{Format, Report, Style};
 use safe::Safe;
 use serde::Serialize;
 use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
@@ -27,17 +26,11 @@ impl Format for Json {
         "one versioned object for programs, with every figure"
     }
 
-    fn write(&self, analysis: &Analysis, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        write_object(&view::Report::of(analysis, style.top), out)
-    }
-
-    fn write_diff(
-        &self,
-        told: &DiffReport<'_>,
-        style: &Style,
-        out: &mut dyn Write,
-    ) -> io::Result<()> {
-        write_object(&diff::Report::of(told, style.top), out)
+    fn write(&self, report: Report<'_>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        match report {
+            Report::One(analysis) => write_object(&view::Report::of(analysis, style.top), out),
+            Report::Diff(told) => write_object(&diff::Report::of(told, style.top), out),
+        }
     }
 }
 

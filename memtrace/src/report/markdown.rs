@@ -1,10 +1,9 @@
 //! The report as Markdown, for an issue or a chat.
 
-use super::document::{self, Block, Section, Tone};
+use super::document::{self, Block, Tone};
 use super::table::{Column, Layout, Table};
 use super::visible::visible;
-use super::{DiffReport, Format, Style};
-use crate::analyze::Analysis;
+use super::{Format, Report, Style};
 use std::io::{self, Write};
 
 /// GitHub-flavoured Markdown.
@@ -20,31 +19,18 @@ impl Format for Markdown {
         "Markdown, for an issue or a chat"
     }
 
-    fn write(&self, analysis: &Analysis, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        write_sections(&document::build(analysis, style), out)
-    }
-
-    fn write_diff(
-        &self,
-        told: &DiffReport<'_>,
-        style: &Style,
-        out: &mut dyn Write,
-    ) -> io::Result<()> {
-        write_sections(&document::diff::build(told, style), out)
-    }
-}
-
-fn write_sections(sections: &[Section], out: &mut dyn Write) -> io::Result<()> {
-    for (place, section) in sections.iter().enumerate() {
-        let level = if place == 0 { "#" } else { "##" };
-        let gap = if place == 0 { "" } else { "\n" };
-        writeln!(out, "{gap}{level} {}", escape(&section.title))?;
-        for block in &section.blocks {
-            writeln!(out)?;
-            write_block(block, out)?;
+    fn write(&self, report: Report<'_>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        for (place, section) in document::build(&report, style).iter().enumerate() {
+            let level = if place == 0 { "#" } else { "##" };
+            let gap = if place == 0 { "" } else { "\n" };
+            writeln!(out, "{gap}{level} {}", escape(&section.title))?;
+            for block in &section.blocks {
+                writeln!(out)?;
+                write_block(block, out)?;
+            }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 fn write_block(block: &Block, out: &mut dyn Write) -> io::Result<()> {

@@ -59,38 +59,37 @@ pub trait Format: Sync {
     fn name(&self) -> &'static str;
     /// What it is for, in one line.
     fn doc(&self) -> &'static str;
-    /// Writes a report.
+    /// Writes a report. Lists that `style` cuts may be cut in place.
     ///
     /// # Errors
     /// When `out` can't be written to.
-    fn write(&self, analysis: &Analysis, style: &Style, out: &mut dyn io::Write) -> io::Result<()>;
-    /// Writes a comparison of two recordings.
-    ///
-    /// # Errors
-    /// As for [`Format::write`].
-    fn write_diff(
-        &self,
-        told: &DiffReport<'_>,
-        style: &Style,
-        out: &mut dyn io::Write,
-    ) -> io::Result<()>;
+    fn write(&self, report: Report<'_>, style: &Style, out: &mut dyn io::Write) -> io::Result<()>;
+}
+
+/// What can be written.
+#[derive(Debug)]
+pub enum Report<'a> {
+    /// A recording.
+    One(&'a mut Analysis),
+    /// Two recordings against each other.
+    Diff(&'a mut DiffReport),
 }
 
 /// What there is to tell of two recordings.
 #[derive(Debug)]
-pub struct DiffReport<'a> {
+pub struct DiffReport {
     /// The first.
-    pub before: &'a Analysis,
+    pub before: Analysis,
     /// The second.
-    pub after: &'a Analysis,
+    pub after: Analysis,
     /// What changed from one to the other.
-    pub diff: &'a Diff,
+    pub diff: Diff,
     /// By which part of itself a figure may rise, and those that rose by more; `None` where
     /// that was not asked.
     pub limit: Option<(f64, Vec<Excess>)>,
 }
 
-impl DiffReport<'_> {
+impl DiffReport {
     /// Whether either of them has GPUs.
     pub fn has_gpu(&self) -> bool {
         self.before.gpus.is_some() || self.after.gpus.is_some()

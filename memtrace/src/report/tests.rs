@@ -7,10 +7,13 @@ use crate::model::RunState;
 use crate::model::tables::{DiagKind, Severity};
 
 fn written(format: &dyn Format, analysis: &Analysis, style: &Style) -> String {
+    said(format, Report::One(&mut analysis.clone()), style)
+}
+
+fn said(format: &dyn Format, report: Report<'_>, style: &Style) -> String {
     let mut out = Vec::new();
-    format
-        .write(analysis, style, &mut out)
-        .expect("a Vec can be written to");
+    let written = format.write(report, style, &mut out);
+    written.expect("a Vec can be written to");
     String::from_utf8(out).expect("a report is UTF-8")
 }
 
@@ -42,7 +45,7 @@ fn every_column_has_a_name_of_its_own_that_tells_the_unit() {
         ..Style::default()
     };
     for (run, script, at) in RUNS {
-        let sections = document::build(&script().analyzed(*at), &style);
+        let sections = document::build(&Report::One(&mut script().analyzed(*at)), &style);
         for block in sections.iter().flat_map(|section| &section.blocks) {
             let Block::Table(table) = block else { continue };
             let mut names = std::collections::HashSet::new();
@@ -115,21 +118,17 @@ fn gpus_that_differ_are_told_and_compared_in_every_format_however_narrow() {
     };
     let told = |before: &Analysis, after: &Analysis, format: &dyn Format| {
         let diff = crate::analyze::Diff::of(before, after);
-        let told = DiffReport {
-            before,
-            after,
-            diff: &diff,
+        let mut told = DiffReport {
+            before: before.clone(),
+            after: after.clone(),
+            diff,
             limit: None,
         };
         let style = Style {
             width: 60,
             ..Style::default()
         };
-        let mut out = Vec::new();
-        format
-            .write_diff(&told, &style, &mut out)
-            .expect("a Vec can be written to");
-        String::from_utf8(out).expect("a report is UTF-8")
+        said(format, Report::Diff(&mut told), &style)
     };
     let (before, after) = (run(10.0, "H100"), run(20.0, "B200"));
     let text = told(&before, &after, &text::Text);
@@ -150,18 +149,14 @@ fn every_format_tells_what_changed_between_two_runs() {
     let before = ray_with_vllm().analyzed(None);
     let after = ray_with_vllm_later().analyzed(None);
     let diff = crate::analyze::Diff::of(&before, &after);
-    let told = DiffReport {
-        before: &before,
-        after: &after,
-        diff: &diff,
+    let mut told = DiffReport {
         limit: Some((0.05, diff.excesses(0.05))),
+        before,
+        after,
+        diff,
     };
     for format in FORMATS {
-        let mut out = Vec::new();
-        format
-            .write_diff(&told, &Style::default(), &mut out)
-            .expect("a Vec can be written to");
-        let report = String::from_utf8(out).expect("a report is UTF-8");
+        let report = said(*format, Report::Diff(&mut told), &Style::default());
         insta::assert_snapshot!(format!("diff.{}", format.name()), report);
     }
     for width in [60, 80, 120] {
@@ -169,11 +164,7 @@ fn every_format_tells_what_changed_between_two_runs() {
             width,
             ..Style::default()
         };
-        let mut out = Vec::new();
-        text::Text
-            .write_diff(&told, &style, &mut out)
-            .expect("a Vec");
-        let report = String::from_utf8(out).expect("a report is UTF-8");
+        let report = said(&text::Text, Report::Diff(&mut told), &style);
         for line in report.lines() {
             assert!(visible::columns(line) <= width, "{width}: {line}");
         }

@@ -3,8 +3,7 @@
 use super::document::{self, Block, Section, Tone};
 use super::table::{Cell, Column, Layout, Table};
 use super::visible::{columns, shorten, visible};
-use super::{DiffReport, Format, Style};
-use crate::analyze::Analysis;
+use super::{Format, Report, Style};
 use std::io::{self, Write};
 
 /// A name in less than this says nothing; rather a column is left out.
@@ -27,29 +26,16 @@ impl Format for Text {
         "for a terminal, fitted to its width"
     }
 
-    fn write(&self, analysis: &Analysis, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        write_sections(&document::build(analysis, style), style, out)
-    }
-
-    fn write_diff(
-        &self,
-        told: &DiffReport<'_>,
-        style: &Style,
-        out: &mut dyn Write,
-    ) -> io::Result<()> {
-        write_sections(&document::diff::build(told, style), style, out)
-    }
-}
-
-fn write_sections(sections: &[Section], style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    let width = style.width.max(MIN_WIDTH);
-    for (place, section) in sections.iter().enumerate() {
-        if place > 0 {
-            writeln!(out)?;
+    fn write(&self, report: Report<'_>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        let width = style.width.max(MIN_WIDTH);
+        for (place, section) in document::build(&report, style).iter().enumerate() {
+            if place > 0 {
+                writeln!(out)?;
+            }
+            write_section(section, width, style, out)?;
         }
-        write_section(section, width, style, out)?;
+        Ok(())
     }
-    Ok(())
 }
 
 fn write_section(

@@ -17,7 +17,7 @@ const MIN_CHANGE: i64 = 1 << 20;
 const MIN_CHANGE_SHARE: f64 = 0.02;
 
 /// Writes a comparison down: the whole, the roles, then kinds within roles.
-pub(in crate::report) fn build(told: &DiffReport<'_>, style: &Style) -> Vec<Section> {
+pub(in crate::report) fn build(told: &DiffReport, style: &Style) -> Vec<Section> {
     let top = style.top.unwrap_or(super::DEFAULT_TOP);
     let mut sections = vec![head(told)];
     sections.extend(verdict(told));
@@ -30,10 +30,10 @@ pub(in crate::report) fn build(told: &DiffReport<'_>, style: &Style) -> Vec<Sect
     sections
 }
 
-fn head(told: &DiffReport<'_>) -> Section {
+fn head(told: &DiffReport) -> Section {
     let mut section = Section::new("memtrace diff");
-    section.say(recording("A", told.before));
-    section.say(recording("B", told.after));
+    section.say(recording("A", &told.before));
+    section.say(recording("B", &told.after));
     if told.diff.is_newly_failed {
         section.alert(
             "The command of B failed: what it did not get to do is missing from its figures.",
@@ -52,7 +52,7 @@ fn head(told: &DiffReport<'_>) -> Section {
         );
     }
     section.tell(Tone::Alert, other_gpus(told));
-    for (name, analysis) in [("A", told.before), ("B", told.after)] {
+    for (name, analysis) in [("A", &told.before), ("B", &told.after)] {
         let is_loss = |loss: &Loss| loss.severity != Severity::Info;
         if analysis.losses.iter().any(is_loss) || !analysis.problems.is_empty() {
             let line = format!("{name} lost or could not see something: see its own report.");
@@ -63,8 +63,8 @@ fn head(told: &DiffReport<'_>) -> Section {
 }
 
 /// Devices that are not the same: what is held on them does not compare.
-fn other_gpus(told: &DiffReport<'_>) -> Option<String> {
-    let [before, after] = [told.before, told.after].map(Analysis::gpu_models);
+fn other_gpus(told: &DiffReport) -> Option<String> {
+    let [before, after] = [&told.before, &told.after].map(Analysis::gpu_models);
     let named = |models: &[(&str, usize)]| {
         let models = models.iter();
         let models = models.map(|(name, count)| format!("{count} × {}", visible(name)));
@@ -96,7 +96,7 @@ fn recording(name: &str, analysis: &Analysis) -> String {
 }
 
 /// What rose by more than was allowed; `None` where nothing was said about that.
-fn verdict(told: &DiffReport<'_>) -> Option<Section> {
+fn verdict(told: &DiffReport) -> Option<Section> {
     let (allowed, excesses) = told.limit.as_ref()?;
     let allowed = percent(Some(*allowed));
     let allowed = allowed.trim_start_matches('+');
@@ -135,7 +135,7 @@ fn in_words(figure: &Change) -> String {
     }
 }
 
-fn whole(told: &DiffReport<'_>) -> Section {
+fn whole(told: &DiffReport) -> Section {
     let rss = told.diff.whole.kind(Kind::Rss);
     let mut section = Section::new(format!("Peak of the sum of RSS: {}", in_words(&rss.peak)));
     section.say(format!("Mean: {}.", in_words(&rss.mean)));
@@ -155,7 +155,7 @@ fn whole(told: &DiffReport<'_>) -> Section {
 }
 
 /// What grows from step to step in B, and did not in A; `None` where nothing does.
-fn leaks(told: &DiffReport<'_>) -> Option<Section> {
+fn leaks(told: &DiffReport) -> Option<Section> {
     let stages = told.diff.stages.iter();
     let risen: Vec<&StageChange> = stages.filter(|stage| stage.has_risen).collect();
     // Stages of one loop rise together.
@@ -181,7 +181,7 @@ fn leaks(told: &DiffReport<'_>) -> Option<Section> {
 }
 
 /// The slopes of numbered phases that both have; `None` where neither has enough steps.
-fn stages(told: &DiffReport<'_>, top: usize) -> Option<Section> {
+fn stages(told: &DiffReport, top: usize) -> Option<Section> {
     let stages = told.diff.stages.iter();
     let known = stages.filter(|stage| stage.before.is_some() || stage.after.is_some());
     let shown: Vec<&StageChange> = known.take(top).collect();
@@ -210,7 +210,7 @@ fn has_changed(figure: &Change) -> bool {
     difference >= MIN_CHANGE && is_share
 }
 
-fn roles(told: &DiffReport<'_>, top: usize) -> Section {
+fn roles(told: &DiffReport, top: usize) -> Section {
     let roles = told.diff.roles.iter();
     let moved = |role: &&Comparison| {
         let rss = role.kind(Kind::Rss);
@@ -248,7 +248,7 @@ fn roles(told: &DiffReport<'_>, top: usize) -> Section {
 }
 
 /// The roles that were on GPUs.
-fn on_gpus(told: &DiffReport<'_>, top: usize) -> Option<Section> {
+fn on_gpus(told: &DiffReport, top: usize) -> Option<Section> {
     let is_there = |figure: &Change| {
         let amounts = [figure.before, figure.after];
         amounts.into_iter().flatten().any(|bytes| bytes.0 > 0)
@@ -299,7 +299,7 @@ fn slope(bytes_per_hour: Option<Bytes>) -> Cell {
 }
 
 /// The kinds within roles whose peak changed most.
-fn kinds(told: &DiffReport<'_>, top: usize) -> Option<Section> {
+fn kinds(told: &DiffReport, top: usize) -> Option<Section> {
     let moved = |figure: &Change| figure.difference().map_or(0, |bytes| bytes.0.abs());
     let mut lines: Vec<(&Comparison, Kind)> = told
         .diff
@@ -324,7 +324,7 @@ fn kinds(told: &DiffReport<'_>, top: usize) -> Option<Section> {
 }
 
 /// Every figure of all processes and of each role, for programs.
-pub(in crate::report) fn figures(told: &DiffReport<'_>, top: usize) -> Table {
+pub(in crate::report) fn figures(told: &DiffReport, top: usize) -> Table {
     let gpu = told.has_gpu().then_some(None);
     let kinds = || Kind::ALL.iter().copied().map(Some).chain(gpu);
     let roles = once(&told.diff.whole).chain(told.diff.roles.iter().take(top));

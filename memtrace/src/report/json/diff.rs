@@ -18,7 +18,7 @@ pub(super) struct Report<'a> {
     allowed_ratio: Option<f64>,
     excesses: Option<&'a [Excess]>,
     #[serde(flatten)]
-    diff: Diff,
+    diff: &'a Diff,
 }
 
 #[derive(Serialize)]
@@ -45,17 +45,18 @@ struct Model<'a> {
 
 impl<'a> Report<'a> {
     /// At most `top` roles, or all of them.
-    pub(super) fn of(told: &'a DiffReport<'_>, top: Option<usize>) -> Self {
+    pub(super) fn of(told: &'a mut DiffReport, top: Option<usize>) -> Self {
+        told.diff.roles.truncate(top.unwrap_or(usize::MAX));
         let limit = told.limit.as_ref();
         Self {
             format: FORMAT,
             version: VERSION,
             memtrace_version: env!("CARGO_PKG_VERSION"),
-            before: Recording::of(told.before),
-            after: Recording::of(told.after),
+            before: Recording::of(&told.before),
+            after: Recording::of(&told.after),
             allowed_ratio: limit.map(|(allowed, _)| *allowed),
             excesses: limit.map(|(_, excesses)| excesses.as_slice()),
-            diff: told.diff.clone().cut(top.unwrap_or(usize::MAX)),
+            diff: &told.diff,
         }
     }
 }

@@ -50,7 +50,7 @@ pub(super) struct Report<'a> {
     phases: Option<phases::Phases<'a>>,
     phase: Option<phases::Focus<'a>>,
     growth: Option<Growth>,
-    address_space: Option<Mappings>,
+    address_space: Option<&'a Mappings>,
     gpu: Option<gpus::Gpus<'a>>,
     curve: Vec<CurvePoint>,
     endings: &'a Endings,
@@ -90,7 +90,11 @@ struct CurvePoint {
 
 impl<'a> Report<'a> {
     /// The report with at most `top` processes, roles and leftovers, or all of them.
-    pub(super) fn of(analysis: &'a Analysis, top: Option<usize>) -> Self {
+    pub(super) fn of(analysis: &'a mut Analysis, top: Option<usize>) -> Self {
+        if let Some(top) = top {
+            analysis.cut(top);
+        }
+        let analysis = &*analysis;
         let order = analysis.by_peak();
         let most = top.unwrap_or(usize::MAX);
         let listed = order.iter().take(most);
@@ -139,7 +143,7 @@ impl<'a> Report<'a> {
             phases: phases::Phases::of(analysis, top),
             phase: phases::Focus::of(analysis, top),
             growth: analysis.growth,
-            address_space: analysis.mappings.clone().map(|found| found.cut(most)),
+            address_space: analysis.mappings.as_ref(),
             gpu: gpus::Gpus::of(analysis, top),
             curve: analysis
                 .curve
