@@ -116,6 +116,13 @@ impl Analysis {
         if let Some(mappings) = &mut self.mappings {
             mappings.processes.truncate(top);
         }
+        if let Some(phases) = &mut self.phases {
+            phases.lines.truncate(top);
+        }
+        if let Some(phase) = &mut self.phase {
+            phase.phases.truncate(top);
+            phase.holders.truncate(top);
+        }
     }
 
     /// The processes by their own peak, the highest first, those of unknown peak last.
@@ -199,10 +206,5 @@ impl Analysis {
             *models.entry(name).or_insert(0) += 1;
         }
         models.into_iter().collect()
-    }
-
-    /// Whether peaks between two observations can be missing from the series.
-    pub fn is_polled(&self) -> bool {
-        self.info.backend != "bpf"
     }
 }

@@ -258,7 +258,10 @@ impl Diff {
 
 /// How memory was observed: whether every peak was seen, and else how often it was polled.
 fn basis(analysis: &Analysis) -> Option<DurationNs> {
-    analysis.is_polled().then_some(analysis.info.interval_ns)
+    analysis
+        .info
+        .is_polled()
+        .then_some(analysis.info.interval_ns)
 }
 
 /// By how much a sum over some processes can be off of which so many lived at once.
@@ -278,7 +281,7 @@ fn stages(before: &Analysis, after: &Analysis) -> Vec<StageChange> {
     fn numbered(analysis: &Analysis) -> impl Iterator<Item = &Repeated> {
         let lines = analysis.phases.iter().flat_map(|phases| &phases.lines);
         lines.filter_map(|line| match line {
-            PhaseLine::Many(many) => many.steps.map(|_| many.as_ref()),
+            PhaseLine::Many(many) => Some(many.as_ref()).filter(|many| many.steps.is_some()),
             PhaseLine::One(_) => None,
         })
     }
@@ -296,8 +299,8 @@ fn stages(before: &Analysis, after: &Analysis) -> Vec<StageChange> {
             let (role, role_after) = most.unzip();
             let mut stage = StageChange {
                 name: Arc::clone(&after.name),
-                before: before.steps.and_then(|steps| steps.tree),
-                after: after.steps.and_then(|steps| steps.tree),
+                before: before.steps.as_ref().and_then(|steps| steps.tree),
+                after: after.steps.as_ref().and_then(|steps| steps.tree),
                 has_risen: false,
                 role,
                 role_after,

@@ -20,6 +20,7 @@ mod gpu;
 mod groups;
 mod growth;
 mod held;
+mod keys;
 mod ledger;
 mod leftovers;
 mod losses;
@@ -56,6 +57,7 @@ pub use gpu::{
 };
 pub use growth::{Growth, Verdict};
 pub use held::{Held, HeldKinds};
+pub use keys::High;
 pub use leftovers::{LeftObject, Leftovers, Survivor};
 pub use losses::Loss;
 pub use mappings::{Mapping, Mappings, ProcessMappings};
@@ -65,7 +67,7 @@ pub use peak::{Bound, Peak, PeakOrigin};
 pub use phases::{
     DeviceLevel, GpuChange, HolderChange, Level, Measures, Phase, PhaseEnd, PhaseError, PhaseFocus,
     PhaseForm, PhaseLine, PhasePart, Phases, Repeated, RoleChange, RoleStretch, Slope, Spread,
-    Steps, Stretch, Uncertain,
+    StepGrower, Steps, Stretch, Uncertain,
 };
 pub use process::Process;
 pub use roles::{KindFigures, RoleAtPeak, RoleFinding, RoleOnGpus, RoleShares};

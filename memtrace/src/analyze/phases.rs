@@ -31,28 +31,34 @@ pub(super) use timeline::{Gauges, Noted, Timeline};
 pub(super) use told::Tellings;
 
 use super::growth::whole;
+use super::keys::{self, High};
+use super::who::Who;
 use crate::model::label::labels;
-use crate::model::{BootNs, Bytes, DurationNs};
+use crate::model::{Bytes, DurationNs, Instant};
 use crate::sweep::Amounts;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
 /// The phases of a recording.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Phases {
     /// The begin of the first phase, from which totals count.
-    pub baseline_boot_ns: BootNs,
+    pub baseline_at: Instant,
     /// What all recorded processes held then.
     pub baseline: Amounts,
     /// Whether some process's memory was unknown at a boundary, and is not in the sums.
     pub is_lower_bound: bool,
+    /// Whether peaks between two observations can be missing.
+    pub peak_is_lower_bound: bool,
     /// Whether there were too many to tell them by role.
     pub has_too_many_for_roles: bool,
     /// How many phases and moments there are, also those that share a line.
     pub count: usize,
     /// How many processes they belong to.
     pub process_count: usize,
+    /// How many lines they make; `lines` may hold fewer.
+    pub line_count: usize,
     /// Each phase, or many of one name, in order of their first begin.
     pub lines: Vec<PhaseLine>,
     /// What was asked to be instrumented and is not there in the installed version.
@@ -70,7 +76,8 @@ impl Phases {
 }
 
 /// One line of the table of phases.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
 pub enum PhaseLine {
     /// One.
     One(Box<Phase>),
@@ -79,26 +86,30 @@ pub enum PhaseLine {
 }
 
 /// A phase, or the stretch that leads up to a moment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Phase {
     /// Its name.
     pub name: Arc<str>,
-    /// Whose it is; `None` for that of a person, which belongs to the whole recording.
-    pub process: Option<usize>,
+    /// Whose it is; nobody for that of a person, which belongs to the whole recording.
+    #[serde(flatten, serialize_with = "keys::process")]
+    pub who: Who,
     /// What it is.
+    #[serde(rename = "kind")]
     pub form: PhaseForm,
     /// How many phases of its process were open when it began.
     pub depth: usize,
     /// Its number, from its name or its attribute `step`.
     pub step: Option<i64>,
     /// When it began; for a moment, the previous mark of its process. `None` when there was none.
-    pub begin_boot_ns: Option<BootNs>,
+    pub begin: Option<Instant>,
     /// When it ended.
-    pub end_boot_ns: BootNs,
+    pub end: Instant,
     /// What ended it.
     pub ended_by: PhaseEnd,
     /// Whether it was marked after the end of its process.
     pub is_after_exit: bool,
+    /// How long it took; `None` when its begin is unknown.
+    pub duration_ns: Option<DurationNs>,
     /// All recorded processes together.
     pub tree: Stretch,
     /// Its own process; `None` for that of a person.
@@ -108,7 +119,7 @@ pub struct Phase {
     /// The same of its own process.
     pub own_uncertain: Uncertain,
     /// What the tree held at its end above the baseline.
-    pub since_baseline: Option<Bytes>,
+    pub since_baseline_bytes: Option<Bytes>,
     /// All recorded processes by their roles, what changed most first; of many phases those
     /// that matter most have it, else it is empty.
     pub roles: Vec<RoleStretch>,
@@ -120,7 +131,7 @@ pub struct Phase {
     pub page_cache: Option<Level>,
     /// The highest RSS of its process within, as the kernel kept it, where the program asked
     /// (`memtrace.peak`).
-    pub exact_peak: Option<Bytes>,
+    pub exact_peak_bytes: Option<Bytes>,
     /// The attributes of its marks.
     pub attributes: Map<String, Value>,
 }
@@ -150,89 +161,91 @@ labels! {
 }
 
 /// The memory over a stretch of time.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Stretch {
     /// At its begin.
     pub begin: Amounts,
     /// At its end.
     pub end: Amounts,
+    /// What each kind grew by.
+    pub delta: Amounts,
     /// The highest RSS from begin to end, and when.
-    pub peak: Option<(Bytes, BootNs)>,
+    #[serde(flatten, serialize_with = "keys::peak_rss")]
+    pub peak: Option<High>,
 }
 
 impl Stretch {
-    /// What each kind grew by.
-    pub fn delta(&self) -> Amounts {
-        self.end.since(&self.begin)
-    }
-
-    /// What RSS grew by.
-    pub fn rss_delta(&self) -> Option<Bytes> {
-        self.delta().rss()
+    fn of(begin: Amounts, end: Amounts, peak: Option<High>) -> Self {
+        Self {
+            begin,
+            end,
+            delta: end.since(&begin),
+            peak,
+        }
     }
 }
 
 /// What the processes of one role held over a phase: those that had it at its begin, and those
 /// that had it at its end.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RoleStretch {
     /// What they are called, as in [`RoleFinding`](super::RoleFinding); "others" for all beyond
     /// the largest.
     pub name: Arc<str>,
     /// What they held, shared pages in each of them.
+    #[serde(flatten)]
     pub stretch: Stretch,
 }
 
 /// An amount over a stretch of time, by the last readings before.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Level {
     /// At its begin.
-    pub begin: Option<Bytes>,
+    pub begin_bytes: Option<Bytes>,
     /// At its end.
-    pub end: Option<Bytes>,
+    pub end_bytes: Option<Bytes>,
+    /// What it grew by.
+    pub delta_bytes: Option<Bytes>,
     /// The highest from begin to end, and when.
-    pub peak: Option<(Bytes, BootNs)>,
+    #[serde(flatten, serialize_with = "keys::peak")]
+    pub peak: Option<High>,
 }
 
 /// What was in use on a GPU over a phase.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DeviceLevel {
     /// As in `gpu_device`.
     pub device: Arc<str>,
     /// What was in use.
+    #[serde(flatten)]
     pub level: Level,
 }
 
 impl Level {
-    /// What it grew by.
-    pub fn delta(&self) -> Option<Bytes> {
-        Some(self.end? - self.begin?)
+    fn of([begin_bytes, end_bytes]: [Option<Bytes>; 2], peak: Option<High>) -> Self {
+        Self {
+            begin_bytes,
+            end_bytes,
+            delta_bytes: end_bytes.zip(begin_bytes).map(|(end, begin)| end - begin),
+            peak,
+        }
     }
 }
 
 impl Stretch {
     /// RSS alone.
     fn level(&self) -> Level {
-        Level {
-            begin: self.begin.rss(),
-            end: self.end.rss(),
-            peak: self.peak,
-        }
+        Level::of([self.begin.rss(), self.end.rss()], self.peak)
     }
 }
 
 impl Phase {
-    /// How long it took.
-    pub fn duration(&self) -> Option<DurationNs> {
-        Some(self.end_boot_ns - self.begin_boot_ns?)
-    }
-
     /// The largest change of any memory.
     fn weight(&self) -> i64 {
         let deltas = [
-            self.tree.rss_delta(),
-            self.own.and_then(|own| own.rss_delta()),
-            self.gpu.and_then(|gpu| gpu.delta()),
+            self.tree.delta.rss(),
+            self.own.and_then(|own| own.delta.rss()),
+            self.gpu.and_then(|gpu| gpu.delta_bytes),
         ];
         let sizes = deltas.into_iter().flatten();
         sizes
@@ -243,13 +256,18 @@ impl Phase {
 }
 
 /// Many phases of one name, or of names that differ by a number.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Repeated {
     /// The name; `<N>` stands for the number.
     pub name: Arc<str>,
     /// What they are, as the first is.
+    #[serde(rename = "kind")]
     pub form: PhaseForm,
     /// The process they all belong to, where it is one.
+    #[serde(flatten, serialize_with = "keys::process")]
+    pub who: Who,
+    /// The same, as an index into [`super::Analysis::processes`].
+    #[serde(skip)]
     pub process: Option<usize>,
     /// How many processes they belong to.
     pub process_count: usize,
@@ -258,22 +276,24 @@ pub struct Repeated {
     /// How many of them nobody ended.
     pub open_count: usize,
     /// The first begin.
-    pub begin_boot_ns: BootNs,
+    pub begin: Instant,
     /// The last end.
-    pub end_boot_ns: BootNs,
+    pub end: Instant,
     /// Their durations together.
     pub total_ns: DurationNs,
     /// All recorded processes together.
+    #[serde(serialize_with = "of_rss")]
     pub tree: Measures,
     /// The process of each; `None` for those of a person.
+    #[serde(serialize_with = "of_rss")]
     pub own: Option<Measures>,
     /// What the tree gained while any of them was open: where they overlap, each by itself gained
     /// the same.
-    pub tree_delta: Option<Bytes>,
+    pub tree_delta_bytes: Option<Bytes>,
     /// What came into use on all GPUs while any of them was open.
-    pub gpu_delta: Option<Bytes>,
+    pub gpu_delta_bytes: Option<Bytes>,
     /// What the tree held at the last end above the baseline.
-    pub since_baseline: Option<Bytes>,
+    pub since_baseline_bytes: Option<Bytes>,
     /// All recorded processes by their roles, what changed most first.
     pub roles: Vec<PhasePart>,
     /// All GPUs together; `None` where none told what is in use.
@@ -285,25 +305,44 @@ pub struct Repeated {
 }
 
 /// The part of one role or of one GPU in many phases.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PhasePart {
     /// The role, or the device as in `gpu_device`.
     pub name: Arc<str>,
     /// Its figures.
+    #[serde(flatten)]
     pub measures: Measures,
     /// Where they are numbered: what it held at their ends, over their number.
     pub slope: Option<Slope>,
 }
 
 /// Figures of many phases.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Measures {
     /// What it grew by in each: RSS, or what was in use on a GPU.
     pub delta: Option<Spread>,
     /// What it was at the end of each.
     pub end: Option<Spread>,
-    /// The highest within any.
-    pub peak: Option<(Bytes, BootNs)>,
+    /// The highest within any, and when.
+    #[serde(flatten, serialize_with = "keys::peak")]
+    pub peak: Option<High>,
+}
+
+/// Figures of RSS: the key of the peak says so.
+fn of_rss<S: Serializer>(
+    measures: &(impl Copy + Into<Option<Measures>>),
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct OfRss {
+        delta: Option<Spread>,
+        end: Option<Spread>,
+        #[serde(flatten, serialize_with = "keys::peak_rss")]
+        peak: Option<High>,
+    }
+    let measures: Option<Measures> = (*measures).into();
+    let of_rss = measures.map(|Measures { delta, end, peak }| OfRss { delta, end, peak });
+    of_rss.serialize(to)
 }
 
 /// Amounts of which each is one of many.
@@ -323,7 +362,7 @@ pub struct Spread {
 }
 
 /// Numbered phases.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Steps {
     /// The lowest number.
     pub first: i64,
@@ -336,20 +375,25 @@ pub struct Steps {
     /// RSS of their own process at their ends, over their number.
     pub own: Option<Slope>,
     /// Of several processes that pass them, the one that surely grows most.
-    pub grower: Option<(usize, Slope)>,
+    pub grower: Option<StepGrower>,
     /// What was in use on all GPUs at their ends, over their number.
     pub gpu: Option<Slope>,
 }
 
-impl PhaseLine {
-    /// Its first begin; for what began before the recording, its end.
-    pub fn begin_boot_ns(&self) -> BootNs {
-        match self {
-            Self::One(phase) => phase.begin_boot_ns.unwrap_or(phase.end_boot_ns),
-            Self::Many(many) => many.begin_boot_ns,
-        }
-    }
+/// A process that grows from step to step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StepGrower {
+    /// Which process.
+    #[serde(flatten)]
+    pub who: Who,
+    /// The same, as an index into [`super::Analysis::processes`].
+    #[serde(skip)]
+    pub process: usize,
+    /// Its RSS at the ends of steps, over their number.
+    pub slope: Slope,
+}
 
+impl PhaseLine {
     /// How much it matters: what its process, the tree or GPUs grew or shrank by, the largest.
     pub fn weight(&self) -> i64 {
         let size = |bytes: Option<Bytes>| bytes.map_or(0, |bytes| bytes.0.saturating_abs());
@@ -357,8 +401,8 @@ impl PhaseLine {
             Self::One(phase) => phase.weight(),
             Self::Many(many) => {
                 let sum = |measures: Measures| measures.delta.map(|delta| delta.sum);
-                let host = many.own.map_or(many.tree_delta, sum);
-                size(host).max(size(many.gpu_delta))
+                let host = many.own.map_or(many.tree_delta_bytes, sum);
+                size(host).max(size(many.gpu_delta_bytes))
             }
         }
     }

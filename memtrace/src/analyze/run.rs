@@ -196,7 +196,8 @@ where
     let noted = Noted {
         gauges: seen.gauges,
         roles: seen.role_gauges,
-        around: phases.around(source)?,
+        around: phases.around(source, &clock)?,
+        is_polled: info.is_polled(),
         processes: &roster.processes,
         groups: &groups,
         states: &states,

@@ -193,3 +193,10 @@ pub struct RunInfo {
     /// What was decided from them.
     pub plan: serde_json::Value,
 }
+
+impl RunInfo {
+    /// Whether peaks between two observations can be missing.
+    pub fn is_polled(&self) -> bool {
+        self.backend != "bpf"
+    }
+}

@@ -197,7 +197,7 @@ fn peak_time(analysis: &Analysis, peak: &Peak) -> Option<Cell> {
 }
 
 /// How much a peak was.
-fn highest(peak: Option<(Bytes, BootNs)>) -> Option<Bytes> {
+fn highest<At>(peak: Option<(Bytes, At)>) -> Option<Bytes> {
     peak.map(|(bytes, _)| bytes)
 }
 

@@ -1,7 +1,7 @@
 //! Tables: a column is declared once, and what text, Markdown and CSV show follows from that.
 
 use super::words;
-use crate::model::{Bytes, DurationNs, Kind, Label};
+use crate::model::{Bytes, DurationNs, Instant, Kind, Label};
 
 /// A table, column by column.
 #[derive(Debug, Default)]
@@ -143,6 +143,7 @@ cells! {
     Option<String> => |text| Self::Text(text),
     Bytes => |bytes| Self::Bytes(Some(bytes)),
     Option<Bytes> => |bytes| Self::Bytes(bytes),
+    Instant => |at| Self::At(Some(at.offset_ns)),
     Option<Self> => |cell| cell.unwrap_or(Self::Absent),
 }
 

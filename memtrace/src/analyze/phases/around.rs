@@ -3,7 +3,7 @@
 
 use super::pair::Span;
 use super::{DeviceLevel, Level};
-use crate::analyze::RowSource;
+use crate::analyze::{RowSource, RunClock};
 use crate::model::tables::{GpuDeviceRow, NodeMemRow};
 use crate::model::{BootNs, Bytes};
 use crate::sweep::{Gauge, Gauged, Readings};
@@ -32,8 +32,9 @@ const NODE_COLUMNS: &[&str] = &[
 type Known = Readings<Option<Bytes>>;
 
 /// GPUs and the page cache at the boundaries of phases.
-#[derive(Debug, Default)]
-pub(in crate::analyze) struct Around {
+#[derive(Debug)]
+pub(in crate::analyze) struct Around<'a> {
+    clock: &'a RunClock,
     devices: Vec<(Arc<str>, Known)>,
     /// All devices together; `None` where none ever told.
     gpu: Option<Known>,
@@ -58,14 +59,20 @@ impl Gauged for Reading {
     }
 }
 
-impl Around {
+impl<'a> Around<'a> {
     /// Reads `gpu_device` and `node_mem`.
     pub(super) fn read<S: RowSource>(
         source: &S,
         instants: &Arc<[BootNs]>,
+        clock: &'a RunClock,
     ) -> Result<Self, S::Error> {
         if instants.is_empty() {
-            return Ok(Self::default());
+            return Ok(Self {
+                clock,
+                devices: Vec::new(),
+                gpu: None,
+                page_cache: None,
+            });
         }
         let mut devices = Devices::new(instants);
         source.scan(DEVICE_COLUMNS, |row: GpuDeviceRow| devices.take(&row))?;
@@ -81,6 +88,7 @@ impl Around {
         })?;
         let (devices, gpu) = devices.read();
         Ok(Self {
+            clock,
             devices,
             gpu,
             page_cache: is_cache_known.then(|| cache.read()),
@@ -89,7 +97,7 @@ impl Around {
 
     /// What was in use on all devices together.
     pub(super) fn gpu(&self, span: &Span) -> Option<Level> {
-        self.gpu.as_ref().map(|gpu| level(gpu, span))
+        self.gpu.as_ref().map(|gpu| self.level(gpu, span))
     }
 
     /// What was in use on each device.
@@ -107,7 +115,7 @@ impl Around {
         let (name, readings) = self.devices.get(place)?;
         Some(DeviceLevel {
             device: Arc::clone(name),
-            level: level(readings, span),
+            level: self.level(readings, span),
         })
     }
 
@@ -115,19 +123,16 @@ impl Around {
     pub(super) fn page_cache(&self, span: &Span) -> Option<Level> {
         let cache = self.page_cache.as_ref()?;
         let [begin, end] = [span.begin?, span.end].map(|at| cache.at(at));
-        (begin.at != end.at).then(|| Level {
-            begin: begin.bytes,
-            end: end.bytes,
-            peak: cache.peak(span.begin.unwrap_or(span.end), span.end),
-        })
+        let ends = [begin.bytes, end.bytes];
+        (begin.at != end.at).then(|| Level::of(ends, span.peak(cache, self.clock)))
     }
-}
 
-fn level(readings: &Known, span: &Span) -> Level {
-    Level {
-        begin: span.begin.and_then(|begin| readings.at(begin)),
-        end: readings.at(span.end),
-        peak: readings.peak(span.begin.unwrap_or(span.end), span.end),
+    fn level(&self, readings: &Known, span: &Span) -> Level {
+        let begin = span.begin.and_then(|begin| readings.at(begin));
+        Level::of(
+            [begin, readings.at(span.end)],
+            span.peak(readings, self.clock),
+        )
     }
 }
 

@@ -5,6 +5,7 @@
 
 use super::pair::Span;
 use super::{RoleStretch, Stretch};
+use crate::analyze::RunClock;
 use crate::analyze::groups::Groups;
 use crate::analyze::process::Process;
 use crate::model::BootNs;
@@ -23,6 +24,7 @@ pub(in crate::analyze) type RoleGauges = Option<Vec<Option<Gauge<Amounts>>>>;
 
 /// What the pass noted of roles.
 pub(super) struct Roles<'a> {
+    clock: &'a RunClock,
     groups: &'a Groups,
     told: Vec<Role>,
     is_given_up: bool,
@@ -37,7 +39,12 @@ struct Role {
 }
 
 impl<'a> Roles<'a> {
-    pub(super) fn of(gauges: RoleGauges, groups: &'a Groups, processes: &[Process]) -> Self {
+    pub(super) fn of(
+        gauges: RoleGauges,
+        groups: &'a Groups,
+        processes: &[Process],
+        clock: &'a RunClock,
+    ) -> Self {
         let since = groups.since(processes);
         let is_given_up = gauges.is_none();
         let gauges = gauges.into_iter().flatten().enumerate();
@@ -55,6 +62,7 @@ impl<'a> Roles<'a> {
         told.sort_by_key(|role| (Reverse(role.readings.highest()), role.group));
         told.truncate(ROLES_MAX);
         Self {
+            clock,
             groups,
             told,
             is_given_up,
@@ -101,7 +109,7 @@ impl<'a> Roles<'a> {
         tree: impl FnOnce() -> Stretch,
     ) -> Stretch {
         match self.told.get(role) {
-            Some(role) => role.stretch(span),
+            Some(role) => role.stretch(span, self.clock),
             None => self.rest(span, &tree()),
         }
     }
@@ -115,7 +123,7 @@ impl<'a> Roles<'a> {
         let mut roles: Vec<RoleStretch> =
             roles.filter(|role| role.stretch.is_something()).collect();
         roles.sort_by_key(|role| {
-            let delta = role.stretch.rss_delta();
+            let delta = role.stretch.delta.rss();
             let size = delta.map(|delta| delta.0.saturating_abs());
             Reverse((size, role.stretch.end.rss()))
         });
@@ -130,11 +138,7 @@ impl<'a> Roles<'a> {
             begin = begin.less(&held_first);
             end = end.less(&held_last);
         }
-        Stretch {
-            begin,
-            end,
-            peak: None,
-        }
+        Stretch::of(begin, end, None)
     }
 }
 
@@ -147,14 +151,10 @@ impl Role {
         [span.begin.map_or(Amounts::UNKNOWN, at), at(span.end)]
     }
 
-    fn stretch(&self, span: &Span) -> Stretch {
+    fn stretch(&self, span: &Span, clock: &RunClock) -> Stretch {
         let [begin, end] = self.ends(span);
-        let peak = self.readings.peak(span.begin.unwrap_or(span.end), span.end);
-        Stretch {
-            begin,
-            end,
-            peak: peak.filter(|(bytes, _)| bytes.0 > 0),
-        }
+        let peak = span.peak(&self.readings, clock);
+        Stretch::of(begin, end, peak.filter(|(bytes, _)| bytes.0 > 0))
     }
 }
 

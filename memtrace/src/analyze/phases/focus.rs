@@ -5,8 +5,10 @@ use super::pair::{OPEN, Span};
 use super::timeline::Memory;
 use super::{DeviceLevel, Level, Phase, Repeated, Stretch};
 use crate::analyze::composition::Composition;
-use crate::model::{BootNs, Bytes};
+use crate::analyze::who::Who;
+use crate::model::{BootNs, Bytes, Instant};
 use crate::sweep::Amounts;
+use serde::{Serialize, Serializer};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -51,18 +53,20 @@ pub(super) struct Focus {
 }
 
 /// The phases of one name.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct PhaseFocus {
     /// The name.
     pub name: Arc<str>,
     /// The line that they share, where they do.
     pub line: Option<Repeated>,
+    /// How many there are; `phases` may hold fewer.
+    pub count: usize,
     /// Each of them, in the order of time.
     pub phases: Vec<Phase>,
     /// The begin of the first.
-    pub begin_boot_ns: BootNs,
+    pub begin: Instant,
     /// The end of the last.
-    pub end_boot_ns: BootNs,
+    pub end: Instant,
     /// All recorded processes from the begin of the first to the end of the last.
     pub tree: Stretch,
     /// The same by role, what changed most first.
@@ -74,18 +78,22 @@ pub struct PhaseFocus {
     pub devices: Vec<DeviceLevel>,
     /// The machine's page cache.
     pub page_cache: Option<Level>,
-    /// Who held something before or after, what changed most first.
+    /// How many processes held something before or after; `holders` may list fewer.
+    pub holder_count: usize,
+    /// Those processes, what changed most first.
     pub holders: Vec<HolderChange>,
 }
 
 /// What the processes of a role held, on the host and on GPUs.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RoleChange {
     /// What they are called.
     pub name: Arc<str>,
     /// On the host: those that had the role at the begin, and those that had it at the end.
+    #[serde(flatten)]
     pub stretch: Stretch,
     /// On GPUs; `None` where none was recorded.
+    #[serde(flatten, serialize_with = "on_gpus")]
     pub gpu: Option<GpuChange>,
 }
 
@@ -93,24 +101,29 @@ pub struct RoleChange {
 /// where it did not tell.
 pub type GpuChange = [Option<Bytes>; 2];
 
-/// What a process held at the begin of the first phase and at the end of the last.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct HolderChange {
-    /// Which process.
-    pub process: usize,
-    /// At the begin.
-    pub before: Amounts,
-    /// At the end.
-    pub after: Amounts,
-    /// On GPUs; `None` where none was recorded.
-    pub gpu: Option<GpuChange>,
+fn on_gpus<S: Serializer>(change: &Option<GpuChange>, to: S) -> Result<S::Ok, S::Error> {
+    let keys = ["gpu_begin_bytes", "gpu_end_bytes"];
+    to.collect_map(keys.into_iter().zip(change.unwrap_or_default()))
 }
 
-impl HolderChange {
-    /// What it grew by.
-    pub fn rss_delta(&self) -> Option<Bytes> {
-        Some(self.after.rss()? - self.before.rss()?)
-    }
+/// What a process held at the begin of the first phase and at the end of the last.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HolderChange {
+    /// Which process.
+    #[serde(flatten)]
+    pub who: Who,
+    /// The same, as an index into [`crate::analyze::Analysis::processes`].
+    #[serde(skip)]
+    pub process: usize,
+    /// At the begin.
+    pub begin: Amounts,
+    /// At the end.
+    pub end: Amounts,
+    /// What its RSS grew by.
+    pub rss_delta_bytes: Option<Bytes>,
+    /// On GPUs; `None` where none was recorded.
+    #[serde(flatten, serialize_with = "on_gpus")]
+    pub gpu: Option<GpuChange>,
 }
 
 impl RoleChange {
@@ -198,18 +211,21 @@ impl Focus {
         let members = || self.members.iter().map(|&place| &spans[place]);
         let mut phases: Vec<Phase> = members().map(|span| memory.phase(span)).collect();
         memory.tell_roles(phases.iter_mut().zip(members()));
+        let holders = changes(states, memory);
         Some(PhaseFocus {
             name: Arc::clone(&self.name),
             line: group.map(|group| lines::repeated(spans, group, memory)),
+            count: phases.len(),
             phases,
-            begin_boot_ns,
-            end_boot_ns,
+            begin: memory.clock.at(begin_boot_ns),
+            end: memory.clock.at(end_boot_ns),
             tree: memory.tree(&whole),
             roles: roles(&whole, memory, states),
             gpu: memory.around.gpu(&whole),
             devices: memory.around.devices(&whole),
             page_cache: memory.around.page_cache(&whole),
-            holders: changes(states, memory),
+            holder_count: holders.len(),
+            holders,
         })
     }
 }
@@ -231,7 +247,7 @@ fn roles(whole: &Span, memory: &Memory, states: [Option<&Composition>; 2]) -> Ve
     });
     let mut roles: Vec<RoleChange> = roles.filter(RoleChange::is_something).collect();
     roles.sort_by_key(|role| {
-        let deltas = [role.stretch.rss_delta(), gpu_delta(role.gpu)];
+        let deltas = [role.stretch.delta.rss(), gpu_delta(role.gpu)];
         let end = role.stretch.end.rss();
         Reverse((deltas.map(size).into_iter().max(), end))
     });
@@ -267,16 +283,18 @@ fn changes(states: [Option<&Composition>; 2], memory: &Memory) -> Vec<HolderChan
     let has_gpus = states.iter().flatten().any(|state| !state.gpus.is_empty());
     let held = held.into_iter();
     let mut changes: Vec<HolderChange> = held
-        .map(|(process, [before, after])| HolderChange {
+        .map(|(process, [begin, end])| HolderChange {
+            who: memory.who(Some(process)),
             process,
-            before,
-            after,
+            begin,
+            end,
+            rss_delta_bytes: end.since(&begin).rss(),
             gpu: has_gpus
                 .then(|| states.map(|state| state?.gpu_held_by_those(|holder| holder == process))),
         })
         .collect();
     changes.sort_by_key(|change| {
-        let deltas = [change.rss_delta(), gpu_delta(change.gpu)];
+        let deltas = [change.rss_delta_bytes, gpu_delta(change.gpu)];
         (Reverse(deltas.map(size).into_iter().max()), change.process)
     });
     changes

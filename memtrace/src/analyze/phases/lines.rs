@@ -4,8 +4,8 @@ use super::pair::Span;
 use super::slope::Slope;
 use super::timeline::Memory;
 use super::{
-    Level, Measures, PhaseEnd, PhaseForm, PhaseLine, PhasePart, Repeated, Spread, Steps, Stretch,
-    number,
+    Level, Measures, PhaseEnd, PhaseForm, PhaseLine, PhasePart, Repeated, Spread, StepGrower,
+    Steps, Stretch, number,
 };
 use crate::model::{BootNs, Bytes, DurationNs};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -135,26 +135,29 @@ pub(super) fn repeated(spans: &[Span], group: &Group, memory: &Memory) -> Repeat
     Repeated {
         name: Arc::clone(&group.name),
         form: members().next().map_or(PhaseForm::Marked, |span| span.form),
+        who: memory.who(only),
         process: only,
         process_count: processes.iter().flatten().count(),
         count: group.members.len(),
         open_count: members()
             .filter(|span| span.ended_by != PhaseEnd::Marked)
             .count(),
-        begin_boot_ns: begins.min().unwrap_or(BootNs(0)),
-        end_boot_ns: last.map_or(BootNs(0), |span| memory.end_of(span)),
+        begin: memory.clock.at(begins.min().unwrap_or_default()),
+        end: memory
+            .clock
+            .at(last.map_or(BootNs(0), |span| memory.end_of(span))),
         total_ns: DurationNs(durations.fold(0, i64::saturating_add)),
         tree: Measures::of(&tree),
         own: is_any(&own).then(|| Measures::of(&own)),
-        tree_delta: sum(open.iter().map(|span| memory.tree(span).rss_delta())),
-        gpu_delta: sum(open.iter().map(|span| memory.around.gpu(span)?.delta())),
-        since_baseline: last.and_then(|span| memory.since_baseline(span)),
+        tree_delta_bytes: sum(open.iter().map(|span| memory.tree(span).delta.rss())),
+        gpu_delta_bytes: sum(open.iter().map(|span| memory.around.gpu(span)?.delta_bytes)),
+        since_baseline_bytes: last.and_then(|span| memory.since_baseline(span)),
         roles: roles(spans, group, memory),
         gpu: is_any(&gpu).then(|| Measures::of(&gpu)),
         devices: devices(spans, group, memory),
         steps: group
             .is_numbered()
-            .then(|| steps(spans, group, [&tree, &own, &gpu])),
+            .then(|| steps(spans, group, memory, [&tree, &own, &gpu])),
     }
 }
 
@@ -235,7 +238,12 @@ impl PhasePart {
     }
 }
 
-fn steps(spans: &[Span], group: &Group, [tree, own, gpu]: [&[Option<Level>]; 3]) -> Steps {
+fn steps(
+    spans: &[Span],
+    group: &Group,
+    memory: &Memory,
+    [tree, own, gpu]: [&[Option<Level>]; 3],
+) -> Steps {
     let numbers: HashSet<i64> = group.numbers.iter().copied().collect();
     Steps {
         first: numbers.iter().min().copied().unwrap_or(0),
@@ -243,13 +251,18 @@ fn steps(spans: &[Span], group: &Group, [tree, own, gpu]: [&[Option<Level>]; 3])
         count: numbers.len(),
         tree: slope(&group.numbers, tree),
         own: slope(&group.numbers, own),
-        grower: grower(spans, group, own),
+        grower: grower(spans, group, memory, own),
         gpu: slope(&group.numbers, gpu),
     }
 }
 
 /// Of several processes that pass the steps, the one that surely grows most.
-fn grower(spans: &[Span], group: &Group, own: &[Option<Level>]) -> Option<(usize, Slope)> {
+fn grower(
+    spans: &[Span],
+    group: &Group,
+    memory: &Memory,
+    own: &[Option<Level>],
+) -> Option<StepGrower> {
     type Series = (Vec<i64>, Vec<Option<Level>>);
     let mut processes: BTreeMap<usize, Series> = BTreeMap::new();
     let numbered = group.members.iter().zip(&group.numbers).zip(own);
@@ -267,7 +280,12 @@ fn grower(spans: &[Span], group: &Group, own: &[Option<Level>]) -> Option<(usize
         let slope = slope(numbers, levels).filter(Slope::is_growing)?;
         Some((*process, slope))
     });
-    slopes.max_by(|(_, a), (_, b)| a.bytes_per_step.total_cmp(&b.bytes_per_step))
+    let most = slopes.max_by(|(_, a), (_, b)| a.bytes_per_step.total_cmp(&b.bytes_per_step));
+    most.map(|(process, slope)| StepGrower {
+        who: memory.who(Some(process)),
+        process,
+        slope,
+    })
 }
 
 /// One point for each number, the mean of its phases: ranks that pass a step together are no
@@ -275,7 +293,7 @@ fn grower(spans: &[Span], group: &Group, own: &[Option<Level>]) -> Option<(usize
 fn slope(numbers: &[i64], levels: &[Option<Level>]) -> Option<Slope> {
     let mut points: BTreeMap<i64, (f64, f64)> = BTreeMap::new();
     for (&number, level) in numbers.iter().zip(levels) {
-        if let Some(bytes) = level.and_then(|level| level.end) {
+        if let Some(bytes) = level.and_then(|level| level.end_bytes) {
             let (sum, count) = points.entry(number).or_default();
             *sum += bytes.0 as f64;
             *count += 1.0;
@@ -293,8 +311,8 @@ impl Measures {
         let known = || levels.iter().flatten();
         let highest = known().filter_map(|level| level.peak);
         Self {
-            delta: Spread::of(known().filter_map(Level::delta)),
-            end: Spread::of(known().filter_map(|level| level.end)),
+            delta: Spread::of(known().filter_map(|level| level.delta_bytes)),
+            end: Spread::of(known().filter_map(|level| level.end_bytes)),
             peak: highest.max_by_key(|&(bytes, at)| (bytes, std::cmp::Reverse(at))),
         }
     }

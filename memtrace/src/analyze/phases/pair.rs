@@ -4,7 +4,10 @@
 //! open begin of its name. Marks that belong to no recorded process are paired among themselves.
 
 use super::{PhaseEnd, PhaseForm};
+use crate::analyze::RunClock;
+use crate::analyze::keys::High;
 use crate::model::{BootNs, DurationNs};
+use crate::sweep::{Gauged, Readings};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -70,6 +73,12 @@ impl Span {
             })
         });
         whole.or_else(|| Some(first.clone()))
+    }
+
+    /// The highest within, and when.
+    pub(super) fn peak<V: Gauged>(&self, of: &Readings<V>, clock: &RunClock) -> Option<High> {
+        let (bytes, at) = of.peak(self.begin.unwrap_or(self.end), self.end)?;
+        Some((bytes, clock.at(at)))
     }
 
     /// Where it begins and ends.

@@ -39,14 +39,14 @@ fn a_phase_knows_what_the_tree_and_its_own_process_gained_and_their_peak() {
         panic!("one phase, not {phases:?}");
     };
     let own = load.own.expect("its own memory");
-    assert_eq!(mib(own.rss_delta()), Some(220.0));
-    assert_eq!(mib(own.delta().anon()), Some(200.0));
-    assert_eq!(mib(own.delta().file()), Some(20.0));
+    assert_eq!(mib(own.delta.rss()), Some(220.0));
+    assert_eq!(mib(own.delta.anon()), Some(200.0));
+    assert_eq!(mib(own.delta.file()), Some(20.0));
     assert_eq!(peak_mib(&own), Some(710.0));
-    assert_eq!(mib(load.tree.rss_delta()), Some(284.0));
-    assert_eq!(mib(load.tree.delta().shmem()), Some(64.0));
+    assert_eq!(mib(load.tree.delta.rss()), Some(284.0));
+    assert_eq!(mib(load.tree.delta.shmem()), Some(64.0));
     assert_eq!(peak_mib(&load.tree), Some(764.0));
-    assert_eq!(mib(load.since_baseline), Some(284.0));
+    assert_eq!(mib(load.since_baseline_bytes), Some(284.0));
     assert_eq!(mib(phases.baseline.rss()), Some(164.0));
 }
 
@@ -66,7 +66,7 @@ fn what_came_so_far_is_counted_from_where_memory_is_known() {
         let PhaseLine::One(phase) = line else {
             panic!("single phases, not {phases:?}");
         };
-        assert_eq!(mib(phase.since_baseline), Some(600.0));
+        assert_eq!(mib(phase.since_baseline_bytes), Some(600.0));
     }
 }
 
@@ -85,7 +85,7 @@ fn what_its_process_takes_down_with_it_is_measured_before_that() {
         panic!("two phases, not {phases:?}");
     };
     assert_eq!(load.ended_by, PhaseEnd::Process);
-    assert_eq!(mib(load.own.and_then(|own| own.rss_delta())), Some(30.0));
+    assert_eq!(mib(load.own.and_then(|own| own.delta.rss())), Some(30.0));
     assert!(late.is_after_exit);
     assert_eq!(mib(late.own.and_then(|own| own.end.rss())), Some(0.0));
 }
@@ -106,7 +106,7 @@ fn what_a_person_marks_belongs_to_the_whole_recording() {
         panic!("{phases:?}");
     };
     assert_eq!(test.own, None);
-    assert_eq!(mib(test.tree.rss_delta()), Some(30.0));
+    assert_eq!(mib(test.tree.delta.rss()), Some(30.0));
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn memory_before_the_first_row_of_a_process_is_unknown_and_not_zero() {
     let PhaseLine::One(load) = &phases.lines[0] else {
         panic!("{phases:?}");
     };
-    assert_eq!(load.tree.rss_delta(), None);
+    assert_eq!(load.tree.delta.rss(), None);
     assert_eq!(load.own.and_then(|own| own.begin.rss()), None);
     assert_eq!(mib(load.tree.end.rss()), Some(50.0));
 }
@@ -149,7 +149,7 @@ fn a_leak_per_step_is_a_figure_with_its_confidence() {
         "step_<N>_after_rollout",
     ];
     assert_eq!(names, expected);
-    let after = stages[3].steps.expect("steps");
+    let after = stages[3].steps.as_ref().expect("steps");
     assert_eq!((after.first, after.last, after.count), (0, 39, 40));
     let slope = after.own.expect("a slope");
     let leak = 12.0 * f64::from(1 << 20);
@@ -273,15 +273,15 @@ fn what_a_program_measured_of_itself_counts_where_the_rows_are_older() {
     };
     let own = free.own.expect("its own memory");
     assert_eq!(
-        mib(own.rss_delta()),
+        mib(own.delta.rss()),
         Some(10.0),
         "it gave 390 MiB back at its end"
     );
-    assert_eq!(own.delta().anon(), None, "of which kinds is not known");
+    assert_eq!(own.delta.anon(), None, "of which kinds is not known");
     assert_eq!(peak_mib(&own), Some(600.0));
-    assert_eq!(mib(free.exact_peak), Some(600.0));
-    assert_eq!(mib(free.tree.rss_delta()), Some(10.0));
-    assert_eq!(mib(free.since_baseline), Some(10.0));
+    assert_eq!(mib(free.exact_peak_bytes), Some(600.0));
+    assert_eq!(mib(free.tree.delta.rss()), Some(10.0));
+    assert_eq!(mib(free.since_baseline_bytes), Some(10.0));
     assert_eq!(free.attributes["peak_source"], "vm_hwm");
     assert_eq!(phases.missing.as_slice(), [std::sync::Arc::from("a:b")]);
 }
@@ -316,13 +316,10 @@ fn what_a_program_measured_counts_by_role_and_by_process_and_in_the_peak_of_the_
     let focus = analyze(&info, &rows, options).expect("findings").phase;
     let focus = focus.expect("the phase");
     let load = &focus.phases[0];
-    assert_eq!(mib(load.own.and_then(|own| own.rss_delta())), Some(101.0));
-    assert_eq!(
-        mib(load.own.and_then(|own| own.delta().anon())),
-        Some(101.0)
-    );
-    assert_eq!(mib(load.own.and_then(|own| own.delta().file())), Some(0.0));
-    assert_eq!(mib(load.tree.rss_delta()), Some(131.0));
+    assert_eq!(mib(load.own.and_then(|own| own.delta.rss())), Some(101.0));
+    assert_eq!(mib(load.own.and_then(|own| own.delta.anon())), Some(101.0));
+    assert_eq!(mib(load.own.and_then(|own| own.delta.file())), Some(0.0));
+    assert_eq!(mib(load.tree.delta.rss()), Some(131.0));
     assert_eq!(
         load.tree.peak.map(|(bytes, _)| bytes),
         Some(Bytes(800_000_000))
@@ -333,8 +330,8 @@ fn what_a_program_measured_counts_by_role_and_by_process_and_in_the_peak_of_the_
         .map(|holder| {
             (
                 holder.process,
-                mib(holder.before.rss()),
-                mib(holder.after.rss()),
+                mib(holder.begin.rss()),
+                mib(holder.end.rss()),
             )
         })
         .collect();
@@ -348,8 +345,8 @@ fn what_a_program_measured_counts_by_role_and_by_process_and_in_the_peak_of_the_
         .iter()
         .find(|role| mib(role.stretch.begin.rss()) == Some(111.0));
     let main = main.expect("the role of the process that marked it");
-    assert_eq!(mib(main.stretch.rss_delta()), Some(101.0));
-    assert_eq!(mib(main.stretch.delta().anon()), Some(101.0));
+    assert_eq!(mib(main.stretch.delta.rss()), Some(101.0));
+    assert_eq!(mib(main.stretch.delta.anon()), Some(101.0));
 }
 
 #[test]
@@ -370,7 +367,7 @@ fn what_a_process_never_held_by_the_kernels_mark_is_no_figure_of_it() {
     };
     assert_eq!(mib(load.own.and_then(|own| own.begin.rss())), Some(100.0));
     assert_eq!(mib(load.own.and_then(|own| own.end.rss())), Some(120.0));
-    assert_eq!(load.exact_peak, None);
+    assert_eq!(load.exact_peak_bytes, None);
     assert_eq!(peak_mib(&load.tree), Some(120.0));
 }
 

@@ -13,7 +13,9 @@ use super::{Phase, PhaseFocus, PhaseForm, Phases, Stretch};
 use crate::analyze::composition::Composition;
 use crate::analyze::gpu::Named;
 use crate::analyze::groups::Groups;
+use crate::analyze::keys::High;
 use crate::analyze::process::Process;
+use crate::analyze::who::Who;
 use crate::analyze::{RowSource, RunClock};
 use crate::model::{BootNs, Bytes, DurationNs};
 use crate::sweep::{Amounts, Gauge, Readings, in_order};
@@ -46,11 +48,13 @@ pub(in crate::analyze) struct Noted<'a> {
     /// Memory by role.
     pub(in crate::analyze) roles: RoleGauges,
     /// What else there was.
-    pub(in crate::analyze) around: Around,
+    pub(in crate::analyze) around: Around<'a>,
     /// By position in the roster.
     pub(in crate::analyze) processes: &'a [Process],
     /// Their roles.
     pub(in crate::analyze) groups: &'a Groups,
+    /// Whether peaks between two observations can be missing.
+    pub(in crate::analyze) is_polled: bool,
     /// What everybody held at [`Timeline::instants`].
     pub(in crate::analyze) states: &'a [Composition],
 }
@@ -154,8 +158,12 @@ impl Timeline {
     }
 
     /// Reads what is to be told beside processes; nothing where there are no phases.
-    pub(in crate::analyze) fn around<S: RowSource>(&self, source: &S) -> Result<Around, S::Error> {
-        Around::read(source, &self.boundaries)
+    pub(in crate::analyze) fn around<'a, S: RowSource>(
+        &self,
+        source: &S,
+        clock: &'a RunClock,
+    ) -> Result<Around<'a>, S::Error> {
+        Around::read(source, &self.boundaries, clock)
     }
 
     /// The phases with their memory; `None` when there are none.
@@ -183,11 +191,11 @@ impl Timeline {
             baseline: tree.at(baseline_boot_ns),
             tree,
             own: own.map(|(place, gauge)| (place, gauge.read())).collect(),
-            roles: Roles::of(noted.roles, noted.groups, noted.processes),
+            roles: Roles::of(noted.roles, noted.groups, noted.processes, clock),
             around: noted.around,
             processes: noted.processes,
             doubts: gauges.doubts,
-            end: clock.end(),
+            clock,
         };
         let count_of = |spans: &[Span]| {
             let processes: HashSet<usize> = spans.iter().filter_map(|span| span.process).collect();
@@ -199,14 +207,17 @@ impl Timeline {
         if self.has_only_focus_by_role() {
             memory.roles.give_up();
         }
+        let lines = lines::lines(&self.spans, &self.groups, &memory);
         let phases = Phases {
-            baseline_boot_ns,
+            baseline_at: clock.at(baseline_boot_ns),
             baseline: memory.baseline,
             is_lower_bound,
+            peak_is_lower_bound: noted.is_polled,
             has_too_many_for_roles: memory.roles.is_given_up(),
             count: self.spans.len(),
             process_count: count_of(&self.spans),
-            lines: lines::lines(&self.spans, &self.groups, &memory),
+            line_count: lines.len(),
+            lines,
             missing: self.missing.clone(),
         };
         (Some(phases), focus)
@@ -218,12 +229,11 @@ pub(super) struct Memory<'a> {
     tree: Readings<Amounts>,
     own: HashMap<usize, Readings<Amounts>>,
     pub(super) roles: Roles<'a>,
-    pub(super) around: Around,
+    pub(super) around: Around<'a>,
     baseline: Amounts,
     processes: &'a [Process],
     doubts: Doubts,
-    /// The end of the recording.
-    end: BootNs,
+    pub(super) clock: &'a RunClock,
 }
 
 impl Memory<'_> {
@@ -234,10 +244,17 @@ impl Memory<'_> {
         })
     }
 
+    /// Who that is; nobody where it is no process.
+    pub(super) fn who(&self, process: Option<usize>) -> Who {
+        process.map_or_else(Who::default, |place| Who::from(&self.processes[place]))
+    }
+
     /// When a span ended.
     pub(super) fn end_of(&self, span: &Span) -> BootNs {
         match span.end {
-            OPEN => self.end.max(span.begin.unwrap_or(self.end)),
+            OPEN => span
+                .begin
+                .map_or(self.clock.end(), |begin| begin.max(self.clock.end())),
             end => end,
         }
     }
@@ -281,10 +298,10 @@ impl Memory<'_> {
     }
 
     /// What its process said was its peak, as far as the process can have held that.
-    fn exact_peak(&self, span: &Span) -> Option<(Bytes, BootNs)> {
+    fn exact_peak(&self, span: &Span) -> Option<High> {
         let process = self.processes.get(span.process?)?;
         let peak = exact_peak(span).and_then(|peak| held(process, peak))?;
-        Some((peak, self.end_of(span)))
+        Some((peak, self.clock.at(self.end_of(span))))
     }
 
     /// What the tree held at an instant above the baseline.
@@ -293,38 +310,37 @@ impl Memory<'_> {
     }
 
     fn stretch(&self, readings: &Readings<Amounts>, span: &Span) -> Stretch {
-        let begin = span.begin;
-        let peak = readings.peak(begin.unwrap_or(span.end), span.end);
-        let end = self.end_of(span);
-        Stretch {
-            begin: begin.map_or(Amounts::UNKNOWN, |begin| readings.at(begin)),
-            end: readings.at(span.end),
-            peak: peak.map(|(bytes, at)| (bytes, at.min(end))),
-        }
+        let begin = span.begin.map_or(Amounts::UNKNOWN, |at| readings.at(at));
+        let end = self.clock.at(self.end_of(span));
+        let peak = span.peak(readings, self.clock);
+        let peak = peak.map(|(bytes, at)| (bytes, at.min(end)));
+        Stretch::of(begin, readings.at(span.end), peak)
     }
 
     /// A span with its memory, but not by role.
     pub(super) fn phase(&self, span: &Span) -> Phase {
+        let end = self.end_of(span);
         Phase {
             name: span.name.clone(),
-            process: span.process,
+            who: self.who(span.process),
             form: span.form,
             depth: span.depth,
             step: span.step,
-            begin_boot_ns: span.begin,
-            end_boot_ns: self.end_of(span),
+            begin: span.begin.map(|begin| self.clock.at(begin)),
+            end: self.clock.at(end),
             ended_by: span.ended_by,
             is_after_exit: span.is_after_exit,
+            duration_ns: span.begin.map(|begin| end - begin),
             tree: self.tree(span),
             own: self.own(span),
             tree_uncertain: self.tree_uncertain(span),
             own_uncertain: self.own_uncertain(span),
-            since_baseline: self.since_baseline(span),
+            since_baseline_bytes: self.since_baseline(span),
             roles: Vec::new(),
             gpu: self.around.gpu(span),
             devices: self.around.devices(span),
             page_cache: self.around.page_cache(span),
-            exact_peak: self.exact_peak(span).map(|(peak, _)| peak),
+            exact_peak_bytes: self.exact_peak(span).map(|(peak, _)| peak),
             attributes: attributes(span),
         }
     }

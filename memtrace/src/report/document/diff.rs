@@ -39,7 +39,7 @@ fn head(told: &DiffReport) -> Section {
             "The command of B failed: what it did not get to do is missing from its figures.",
         );
     }
-    if told.before.is_polled() || told.after.is_polled() {
+    if told.before.info.is_polled() || told.after.info.is_polled() {
         section.quiet(
             "Peaks of a recording made by polling are lower bounds: what lies between two polls \
              is not in them.",

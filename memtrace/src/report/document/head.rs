@@ -134,7 +134,7 @@ pub(super) fn not_visible(analysis: &Analysis) -> Option<Section> {
     for problem in &analysis.problems {
         section.alert(sentence(problem));
     }
-    if analysis.is_polled() {
+    if analysis.info.is_polled() {
         let info = &analysis.info;
         let told = format!(
             "Recorded with {}, not bpf: {}",

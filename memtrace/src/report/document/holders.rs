@@ -39,7 +39,11 @@ pub(super) fn peak_in_short(analysis: &Analysis) -> Section {
         return section;
     };
     // Polling sees a part of the peaks only.
-    let mark = if analysis.is_polled() { "≥ " } else { "" };
+    let mark = if analysis.info.is_polled() {
+        "≥ "
+    } else {
+        ""
+    };
     let mut section = Section::new(format!(
         "Peak of {whole}: {mark}{} at {}",
         peak_in_words(analysis, peak),
@@ -342,7 +346,11 @@ pub(super) fn main_and_descendants(analysis: &Analysis, top: usize) -> Option<Se
         [Some(line), has_descendants.then_some((line.0, false))]
     });
     let root = |tree: &TreeFinding| &analysis.processes[tree.root];
-    let mark = if analysis.is_polled() { "≥ " } else { "" };
+    let mark = if analysis.info.is_polled() {
+        "≥ "
+    } else {
+        ""
+    };
     let held = |tree: &TreeFinding, is_main| match is_main {
         true => tree.root_at_peak_bytes,
         false => tree.descendants_at_peak_bytes,

@@ -5,9 +5,9 @@ mod log;
 mod one;
 
 use super::gpus::short;
-use super::{Section, at, highest, pids};
+use super::{Section, highest};
 use crate::analyze::{
-    Analysis, Level, Phase, PhaseEnd, PhaseForm, PhaseLine, Repeated, Slope, Uncertain,
+    Analysis, Level, Phase, PhaseEnd, PhaseForm, PhaseLine, Repeated, Slope, Uncertain, Who,
 };
 use crate::model::{Bytes, DurationNs, Kind};
 use crate::report::Style;
@@ -45,10 +45,10 @@ pub(super) fn phases(analysis: &Analysis, style: &Style, top: usize) -> Option<S
     let many: Vec<&Repeated> = shown.iter().filter_map(|line| many(line)).collect();
     let (stages, repeats): (Vec<&Repeated>, Vec<&Repeated>) =
         many.into_iter().partition(|many| many.steps.is_some());
-    table(&mut section, analysis, &single, style.has_phases);
+    table(&mut section, &single, style.has_phases);
     doubt(&mut section, &single);
-    stage_table(&mut section, analysis, &stages);
-    repeat_table(&mut section, analysis, &repeats);
+    stage_table(&mut section, &stages);
+    repeat_table(&mut section, &repeats);
     let told = " more that changed less: --phases shows all.";
     section.rest(phases.lines.len(), shown.len(), words::count, told);
     explain(&mut section, analysis);
@@ -68,13 +68,13 @@ fn explain(section: &mut Section, analysis: &Analysis) {
     let Some(phases) = &analysis.phases else {
         return;
     };
-    let from = words::offset(&analysis.clock, phases.baseline_boot_ns);
+    let from = words::after(phases.baseline_at.offset_ns);
     let held = words::bytes_or_unknown(phases.baseline.rss());
     let bound = match phases.is_lower_bound {
         true => " Some process's memory is unknown and not part of it.",
         false => "",
     };
-    let polled = match analysis.is_polled() {
+    let polled = match phases.peak_is_lower_bound {
         true => " PEAK is the highest that was polled, and at least that.",
         false => "",
     };
@@ -128,24 +128,23 @@ fn heaviest(lines: &[PhaseLine], top: usize) -> Vec<&PhaseLine> {
     places.into_iter().map(|place| &lines[place]).collect()
 }
 
-fn table(section: &mut Section, analysis: &Analysis, phases: &[&Phase], has_attributes: bool) {
-    let begin = |phase: &Phase| phase.begin_boot_ns.unwrap_or(phase.end_boot_ns);
-    let own = |phase: &Phase, kind| Some(gained(phase, phase.own?.delta().get(kind)));
-    let level = |phase: &Phase, level: Option<Level>| Some(gained(phase, level?.delta()));
+fn table(section: &mut Section, phases: &[&Phase], has_attributes: bool) {
+    let own = |phase: &Phase, kind| Some(gained(phase, phase.own?.delta.get(kind)));
+    let level = |phase: &Phase, level: Option<Level>| Some(gained(phase, level?.delta_bytes));
     TableOf::of(phases)
-        .figures("begin_s", 0, |phase| at(analysis, begin(phase)))
+        .figures("begin_s", 0, |phase| phase.begin.unwrap_or(phase.end))
         .flexible("phase", |phase| label(phase))
-        .figures("pid", 3, |phase| pid_of(analysis, phase.process))
+        .figures("pid", 3, |phase| pid_of(&phase.who))
         .figures("took_s", 1, |phase| took(phase))
         .figures("tree_bytes", 0, |phase| {
-            let tree = gained(phase, phase.tree.rss_delta());
+            let tree = gained(phase, phase.tree.delta.rss());
             about(phase, phase.tree_uncertain, tree)
         })
         .figures("own_bytes", 0, |phase| {
             let own = own(phase, Kind::Rss);
             own.map(|own| about(phase, phase.own_uncertain, own))
         })
-        .change("so_far_bytes", 1, |phase| phase.since_baseline)
+        .change("so_far_bytes", 1, |phase| phase.since_baseline_bytes)
         .figures("peak_bytes", 2, |phase| highest(phase.tree.peak))
         .figures("gpu_bytes", 0, |phase| level(phase, phase.gpu))
         .figures("gpu_peak_bytes", 4, |phase| {
@@ -200,7 +199,7 @@ fn about(phase: &Phase, uncertain: Uncertain, change: Cell) -> Cell {
 /// The role that gained or lost most, where there are several to choose from.
 fn most_of_it(phase: &Phase) -> Option<Cell> {
     let most = phase.roles.first().filter(|_| phase.roles.len() > 1)?;
-    let delta = most.stretch.rss_delta().filter(|delta| delta.0 != 0);
+    let delta = most.stretch.delta.rss().filter(|delta| delta.0 != 0);
     Some(format!("{} {}", most.name, change(Some(delta?))).into())
 }
 
@@ -241,7 +240,7 @@ fn attributes(phase: &Phase) -> String {
 fn label(phase: &Phase) -> String {
     const MAX_INDENT: usize = 8;
     let indent = "  ".repeat(phase.depth.min(MAX_INDENT));
-    let odd = match (phase.ended_by, phase.begin_boot_ns) {
+    let odd = match (phase.ended_by, phase.begin) {
         _ if phase.is_after_exit => " (after its process ended)",
         (PhaseEnd::Process, _) => " (until its process ended)",
         (PhaseEnd::Recording, _) => " (open)",
@@ -255,27 +254,31 @@ fn label(phase: &Phase) -> String {
     format!("{indent}{}{step}{odd}", phase.name)
 }
 
-fn pid_of(analysis: &Analysis, process: Option<usize>) -> Cell {
-    process.map_or_else(|| Cell::shown_only("-"), |place| pids(analysis, &[place]))
+/// Its process id; a dash where it belongs to no process.
+fn pid_of(who: &Who) -> Cell {
+    match who.upid {
+        Some(_) => Cell::known(who.pid),
+        None => Cell::shown_only("-"),
+    }
 }
 
 fn took(phase: &Phase) -> Cell {
-    match phase.duration() {
+    match phase.duration_ns {
         None if is_end_of_nothing(phase) => Cell::shown_only("-"),
         length => Cell::Took(length),
     }
 }
 
-fn stage_table(section: &mut Section, analysis: &Analysis, stages: &[&Repeated]) {
+fn stage_table(section: &mut Section, stages: &[&Repeated]) {
     let mean = |stage: &Repeated| {
         let count = i64::try_from(stage.count.max(1)).unwrap_or(1);
         Cell::Took(Some(DurationNs(stage.total_ns.0 / count)))
     };
     let steps = stages.iter();
-    let steps = steps.filter_map(|stage| Some((*stage, stage.tree.end, stage.steps?)));
+    let steps = steps.filter_map(|stage| Some((*stage, stage.tree.end, stage.steps.as_ref()?)));
     TableOf::of(steps)
         .flexible("stage", |(stage, ..)| stage.name.to_string())
-        .figures("pid", 4, |(stage, ..)| pids_of(analysis, stage))
+        .figures("pid", 4, |(stage, ..)| pids_of(stage))
         .figures("steps", 0, |(.., steps)| {
             format!("{}-{}", steps.first, steps.last)
         })
@@ -303,10 +306,10 @@ fn stage_table(section: &mut Section, analysis: &Analysis, stages: &[&Repeated])
 }
 
 /// The process of all of them, or how many there are.
-fn pids_of(analysis: &Analysis, many: &Repeated) -> Cell {
-    match (many.process, many.process_count) {
+fn pids_of(many: &Repeated) -> Cell {
+    match (many.who.upid, many.process_count) {
         (None, count @ 1..) => words::times(count).into(),
-        (process, _) => pid_of(analysis, process),
+        _ => pid_of(&many.who),
     }
 }
 
@@ -331,17 +334,17 @@ fn device_name(analysis: &Analysis, device: &str) -> String {
     place.map_or_else(|| device.to_owned(), |(gpus, place)| short(gpus, place))
 }
 
-fn repeat_table(section: &mut Section, analysis: &Analysis, repeats: &[&Repeated]) {
+fn repeat_table(section: &mut Section, repeats: &[&Repeated]) {
     let delta = |many: &Repeated| many.own.unwrap_or(many.tree).delta;
     TableOf::of(repeats)
-        .figures("begin_s", 3, |many| at(analysis, many.begin_boot_ns))
+        .figures("begin_s", 3, |many| many.begin)
         .flexible("phase", |many| many.name.to_string())
-        .figures("pid", 4, |many| pids_of(analysis, many))
+        .figures("pid", 4, |many| pids_of(many))
         .figures("times", 0, |many| words::count(many.count))
         .figures("took_s", 1, |many| Cell::Took(Some(many.total_ns)))
         .change("gained_bytes", 0, |many| match many.own {
             Some(own) => own.delta.map(|delta| delta.sum),
-            None => many.tree_delta,
+            None => many.tree_delta_bytes,
         })
         .change("mean_bytes", 1, |many| {
             delta(many).map(|delta| Bytes(delta.mean_bytes as i64))
@@ -349,12 +352,12 @@ fn repeat_table(section: &mut Section, analysis: &Analysis, repeats: &[&Repeated
         .change("p95_bytes", 2, |many| delta(many).map(|delta| delta.p95))
         .figures("peak_bytes", 5, |many| highest(many.tree.peak))
         .figures("gpu_bytes", 0, |many| {
-            many.gpu.map(|_| Cell::Change(many.gpu_delta))
+            many.gpu.map(|_| Cell::Change(many.gpu_delta_bytes))
         })
         .add_to(section);
 }
 
 /// A moment that nothing came before is the end of no stretch.
 fn is_end_of_nothing(phase: &Phase) -> bool {
-    phase.form == PhaseForm::Moment && phase.begin_boot_ns.is_none()
+    phase.form == PhaseForm::Moment && phase.begin.is_none()
 }

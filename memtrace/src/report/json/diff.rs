@@ -71,7 +71,7 @@ impl<'a> Recording<'a> {
             backend: &analysis.info.backend,
             duration_ns: analysis.clock.duration(),
             process_count: analysis.processes.len(),
-            is_lower_bound: analysis.is_polled(),
+            is_lower_bound: analysis.info.is_polled(),
             has_command_failed: analysis.has_command_failed(),
             exit_code: ending.and_then(Ending::exit_code),
             exit_signal: ending.and_then(Ending::exit_signal),

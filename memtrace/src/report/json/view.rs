@@ -6,12 +6,12 @@ mod gpus;
 mod leftovers;
 mod oom;
 mod parts;
-mod phases;
 mod process;
 mod roles;
 
 use crate::analyze::{
-    Analysis, Endings, Growth, Held, Loss, Mappings, RecorderCost, SeriesPoint, TreeFinding,
+    Analysis, Endings, Growth, Held, Loss, Mappings, PhaseFocus, Phases, RecorderCost, SeriesPoint,
+    TreeFinding,
 };
 use crate::model::tables::Severity;
 use crate::model::{Bytes, DurationNs, Instant, RunState, SchemaVersion, Target};
@@ -47,8 +47,8 @@ pub(super) struct Report<'a> {
     trees: &'a [TreeFinding],
     role_count: usize,
     roles: Vec<roles::RoleGroup<'a>>,
-    phases: Option<phases::Phases<'a>>,
-    phase: Option<phases::Focus<'a>>,
+    phases: Option<&'a Phases>,
+    phase: Option<&'a PhaseFocus>,
     growth: Option<Growth>,
     address_space: Option<&'a Mappings>,
     gpu: Option<gpus::Gpus<'a>>,
@@ -140,8 +140,8 @@ impl<'a> Report<'a> {
             trees: &analysis.trees,
             role_count: analysis.roles.len(),
             roles: roles::of(analysis, most),
-            phases: phases::Phases::of(analysis, top),
-            phase: phases::Focus::of(analysis, top),
+            phases: analysis.phases.as_ref(),
+            phase: analysis.phase.as_ref(),
             growth: analysis.growth,
             address_space: analysis.mappings.as_ref(),
             gpu: gpus::Gpus::of(analysis, top),

@@ -27,7 +27,7 @@ fn all(phases: &Phases) -> Vec<&Phase> {
 }
 
 fn gained(phase: &Phase) -> Option<f64> {
-    mib(phase.own.and_then(|own| own.rss_delta()))
+    mib(phase.own.and_then(|own| own.delta.rss()))
 }
 
 #[test]
@@ -37,7 +37,11 @@ fn an_end_without_a_begin_has_no_length_no_gain_and_the_memory_of_its_end() {
     let phases = phases(run);
     let load = all(&phases)[0];
     assert_eq!(
-        (load.begin_boot_ns, load.duration(), gained(load)),
+        (
+            load.begin.map(|begin| begin.boot_ns),
+            load.duration_ns,
+            gained(load)
+        ),
         (None, None, None)
     );
     assert_eq!(mib(load.own.and_then(|own| own.end.rss())), Some(130.0));
@@ -53,7 +57,7 @@ fn a_begin_without_an_end_lasts_as_long_as_its_process_or_the_recording() {
     let phases = phases(run);
     let told: Vec<_> = all(&phases)
         .iter()
-        .map(|phase| (&*phase.name, phase.ended_by, phase.end_boot_ns))
+        .map(|phase| (&*phase.name, phase.ended_by, phase.end.boot_ns))
         .collect();
     let expected = [
         ("test", PhaseEnd::Recording, boot(20.0)),
@@ -76,12 +80,12 @@ fn one_name_nested_and_in_two_processes_is_told_of_each_by_itself() {
     let phases = phases(run);
     let told: Vec<_> = all(&phases)
         .iter()
-        .map(|phase| (phase.process, phase.depth, gained(phase)))
+        .map(|phase| (phase.who.pid.map(|tgid| tgid.0), phase.depth, gained(phase)))
         .collect();
     let expected = [
-        (Some(0), 0, Some(50.0)),
-        (Some(1), 0, Some(0.0)),
-        (Some(0), 1, Some(10.0)),
+        (Some(1), 0, Some(50.0)),
+        (Some(2), 0, Some(0.0)),
+        (Some(1), 1, Some(10.0)),
     ];
     assert_eq!(told, expected);
 }
@@ -93,7 +97,7 @@ fn a_phase_of_no_length_gained_nothing_and_has_the_memory_of_its_instant() {
     run.mark(Some(1), 3.0, End, "noop");
     let phases = phases(run);
     let noop = all(&phases)[0];
-    assert_eq!(noop.duration(), Some(DurationNs(0)));
+    assert_eq!(noop.duration_ns, Some(DurationNs(0)));
     assert_eq!(gained(noop), Some(0.0));
     let own = noop.own.expect("its own memory");
     let peak = own.peak.map(|(bytes, _)| bytes);
@@ -104,7 +108,7 @@ fn a_phase_of_no_length_gained_nothing_and_has_the_memory_of_its_instant() {
     assert!(
         noop.roles
             .iter()
-            .all(|role| mib(role.stretch.rss_delta()) == Some(0.0))
+            .all(|role| mib(role.stretch.delta.rss()) == Some(0.0))
     );
 }
 
@@ -134,10 +138,10 @@ fn what_began_before_the_recording_has_its_time_and_no_memory_of_then() {
     run.mark(Some(1), 2.5, End, "up");
     let phases = phases(run);
     let up = all(&phases)[0];
-    assert_eq!(up.duration(), Some(DurationNs(32_500_000_000)));
-    assert_eq!((up.tree.rss_delta(), gained(up)), (None, None));
+    assert_eq!(up.duration_ns, Some(DurationNs(32_500_000_000)));
+    assert_eq!((up.tree.delta.rss(), gained(up)), (None, None));
     assert_eq!(mib(up.own.and_then(|own| own.end.rss())), Some(120.0));
-    assert_eq!(phases.baseline_boot_ns, boot(2.5));
+    assert_eq!(phases.baseline_at.boot_ns, boot(2.5));
 }
 
 #[test]

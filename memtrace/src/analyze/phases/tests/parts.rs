@@ -27,7 +27,7 @@ fn roles(phase: &Phase) -> Vec<Told<'_>> {
     let roles = phase.roles.iter().map(|role| {
         let stretch = &role.stretch;
         let peak = stretch.peak.map(|(bytes, _)| bytes);
-        let (rss, anon) = (stretch.rss_delta(), stretch.delta().anon());
+        let (rss, anon) = (stretch.delta.rss(), stretch.delta.anon());
         (&*role.name, mib(rss), mib(anon), mib(peak))
     });
     roles.collect()
@@ -54,8 +54,8 @@ fn a_phase_is_told_by_role_with_the_peak_of_each() {
         ("python3 rl.py", Some(0.0), Some(0.0), Some(1_020.0)),
     ];
     assert_eq!(roles(load), expected);
-    let sum: Option<Bytes> = load.roles.iter().map(|role| role.stretch.rss_delta()).sum();
-    assert_eq!(sum, load.tree.rss_delta(), "the roles add up to the tree");
+    let sum: Option<Bytes> = load.roles.iter().map(|role| role.stretch.delta.rss()).sum();
+    assert_eq!(sum, load.tree.delta.rss(), "the roles add up to the tree");
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn who_takes_another_role_within_is_a_loss_of_the_one_and_a_gain_of_the_other() 
         changed,
         [("scorer", Some(552.0)), ("data loader", Some(-552.0))]
     );
-    assert_eq!(by_hand.tree.rss_delta(), Some(Bytes(0)));
+    assert_eq!(by_hand.tree.delta.rss(), Some(Bytes(0)));
 }
 
 #[test]
@@ -129,11 +129,11 @@ fn beyond_the_largest_roles_the_rest_is_told_together_and_the_sum_stays() {
     // 2 to 26: the fifteen largest of forty and `a` stand for themselves.
     let expected = f64::from((2..27).sum::<u32>());
     assert_eq!(
-        mib(others.and_then(|role| role.stretch.rss_delta())),
+        mib(others.and_then(|role| role.stretch.delta.rss())),
         Some(expected)
     );
-    let sum: Option<Bytes> = grow.roles.iter().map(|role| role.stretch.rss_delta()).sum();
-    assert_eq!(sum, grow.tree.rss_delta());
+    let sum: Option<Bytes> = grow.roles.iter().map(|role| role.stretch.delta.rss()).sum();
+    assert_eq!(sum, grow.tree.delta.rss());
 }
 
 #[test]
@@ -150,8 +150,8 @@ fn what_a_program_measured_of_itself_is_its_roles_too() {
     let analysis = run.analyzed(None);
     let phases = analysis.phases.expect("phases");
     let free = one(&phases, "free");
-    assert_eq!(mib(free.roles[0].stretch.rss_delta()), Some(20.0));
-    assert_eq!(free.tree.rss_delta(), free.roles[0].stretch.rss_delta());
+    assert_eq!(mib(free.roles[0].stretch.delta.rss()), Some(20.0));
+    assert_eq!(free.tree.delta.rss(), free.roles[0].stretch.delta.rss());
 }
 
 #[test]
@@ -161,17 +161,17 @@ fn a_phase_knows_what_came_into_use_on_each_gpu_and_in_the_page_cache() {
     let load = one(&phases, "load_model");
     let gib = |bytes: Option<Bytes>| mib(bytes).map(|mib| mib / 1024.0);
     let gpu = load.gpu.expect("GPUs");
-    assert_eq!(gib(gpu.delta()), Some(14.0));
+    assert_eq!(gib(gpu.delta_bytes), Some(14.0));
     assert_eq!(gib(gpu.peak.map(|(bytes, _)| bytes)), Some(16.25));
     let each: Vec<_> = load
         .devices
         .iter()
-        .map(|device| gib(device.level.delta()))
+        .map(|device| gib(device.level.delta_bytes))
         .collect();
     assert_eq!(each, [Some(7.0), Some(7.0)]);
     let cache = load.page_cache.expect("the page cache");
     assert_eq!(
-        (gib(cache.begin), gib(cache.end)),
+        (gib(cache.begin_bytes), gib(cache.end_bytes)),
         (Some(19.75), Some(32.75))
     );
 }
@@ -195,7 +195,11 @@ fn steps_tell_which_role_and_which_gpu_keep_something() {
     assert_eq!(&*rollout.roles[0].name, "vLLM worker");
     assert_eq!(per_step(&rollout.roles), [24, 0, 0, 0]);
     assert_eq!(per_step(&rollout.devices), [0, 128]);
-    let gpu = rollout.steps.and_then(|steps| steps.gpu).expect("a slope");
+    let gpu = rollout
+        .steps
+        .as_ref()
+        .and_then(|steps| steps.gpu)
+        .expect("a slope");
     assert!(gpu.is_growing());
 }
 
@@ -212,8 +216,8 @@ fn who_is_asked_about_is_told_by_role_on_the_host_and_on_gpus() {
         focus.holders[0].gpu,
         Some([Some(Bytes(1 << 29)), Some(Bytes(15 << 29))])
     );
-    assert_eq!(focus.gpu.and_then(|gpu| gpu.delta()), gib(14));
-    assert_eq!(mib(focus.tree.rss_delta()), Some(1_180.0));
+    assert_eq!(focus.gpu.and_then(|gpu| gpu.delta_bytes), gib(14));
+    assert_eq!(mib(focus.tree.delta.rss()), Some(1_180.0));
 }
 
 fn device(name: &str, at: f64, used: Option<i64>) -> Record {
@@ -259,7 +263,7 @@ fn gpus_are_summed_where_each_is_known_and_none_is_counted_twice() {
     let phases = analysis.phases.expect("phases");
     let gpu = |name: &str| {
         let level = one(&phases, name).gpu.expect("GPUs");
-        [level.begin, level.end].map(|bytes| bytes.map(|bytes| bytes.0))
+        [level.begin_bytes, level.end_bytes].map(|bytes| bytes.map(|bytes| bytes.0))
     };
     // The second device can have been in use before it was first read.
     assert_eq!(gpu("early"), [None, Some(15)]);
@@ -353,7 +357,7 @@ fn of_too_many_phases_those_that_are_asked_for_are_told_by_role() {
     let focus = asked.phase.expect("the phase");
     let role = &focus.roles[0];
     assert_eq!(
-        (&*role.name, mib(role.stretch.rss_delta())),
+        (&*role.name, mib(role.stretch.delta.rss())),
         ("trainer", Some(200.0))
     );
     assert_eq!(focus.phases[0].roles.len(), 1);
@@ -395,14 +399,12 @@ fn what_overlapping_phases_of_one_line_gained_counts_once() {
         panic!("one line, not {phases:?}");
     };
     assert_eq!((rollout.count, rollout.process_count), (30, 3));
-    assert_eq!(mib(rollout.tree_delta), Some(200.0));
-    let (process, slope) = rollout
-        .steps
-        .and_then(|steps| steps.grower)
-        .expect("a grower");
-    assert_eq!(process, 2);
+    assert_eq!(mib(rollout.tree_delta_bytes), Some(200.0));
+    let steps = rollout.steps.as_ref().expect("steps");
+    let grower = steps.grower.as_ref().expect("a grower");
+    assert_eq!(grower.process, 2);
     assert_eq!(
-        mib(Some(Bytes(slope.bytes_per_step.round() as i64))),
+        mib(Some(Bytes(grower.slope.bytes_per_step.round() as i64))),
         Some(20.0)
     );
 }

@@ -38,8 +38,8 @@ pub(in crate::report::document) fn leaks(analysis: &Analysis) -> Option<Section>
             PhaseLine::One(_) => None,
         })
         .collect();
-    let host = steepest(&stages, |stage| stage.steps?.tree);
-    let gpu = steepest(&stages, |stage| stage.steps?.gpu);
+    let host = steepest(&stages, |stage| stage.steps.as_ref()?.tree);
+    let gpu = steepest(&stages, |stage| stage.steps.as_ref()?.gpu);
     let mut section = Section::alarming("Grows from step to step");
     if let Some((stage, slope)) = host {
         let who = who_leaks(analysis, stage);
@@ -59,12 +59,11 @@ pub(in crate::report::document) fn leaks(analysis: &Analysis) -> Option<Section>
 fn who_leaks(analysis: &Analysis, stage: &Repeated) -> String {
     /// By a tenth more: the same memory, seen at a slightly other time, is no other grower.
     const MORE: f64 = 1.1;
-    let own = stage.steps.and_then(|steps| {
+    let own = stage.steps.as_ref().and_then(|steps| {
         let one = || Some((stage.process?, steps.own?));
-        steps
-            .grower
-            .or_else(one)
-            .filter(|(_, slope)| slope.is_growing())
+        let grower = steps.grower.as_ref();
+        let grower = grower.map(|grower| (grower.process, grower.slope));
+        grower.or_else(one).filter(|(_, slope)| slope.is_growing())
     });
     let own_rise = own.as_ref().map_or(0.0, |(_, slope)| slope.bytes_per_step);
     let role = stage.roles.iter();
@@ -106,10 +105,10 @@ fn members(analysis: &Analysis, part: &PhasePart, stage: &Repeated) -> String {
     let lived: Vec<usize> = members
         .filter(|&place| {
             let process = &analysis.processes[place];
-            process.start_boot_ns <= stage.end_boot_ns
+            process.start_boot_ns <= stage.end.boot_ns
                 && process
                     .exit_boot_ns
-                    .is_none_or(|exit| exit > stage.begin_boot_ns)
+                    .is_none_or(|exit| exit > stage.begin.boot_ns)
         })
         .collect();
     let grown = lived.iter().filter_map(|&place| {

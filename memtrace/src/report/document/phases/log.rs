@@ -1,9 +1,9 @@
 //! The phases as a log, in the order of their ends.
 
-use super::super::{Section, at};
+use super::super::Section;
 use super::{attributes, is_end_of_nothing, label, pid_of, took, unmarked};
-use crate::analyze::{Analysis, Level, Phase, PhaseLine};
-use crate::model::{BootNs, Bytes};
+use crate::analyze::{Analysis, Phase, PhaseLine};
+use crate::model::{Bytes, Instant};
 use crate::report::table::{Cell, TableOf};
 use crate::report::words;
 
@@ -15,12 +15,12 @@ pub(super) fn log(analysis: &Analysis) -> Section {
     let mut section = Section::new(format!(
         "Phases as they ended, above the {} at {}",
         words::bytes_or_unknown(phases.baseline.rss()),
-        words::offset(&analysis.clock, phases.baseline_boot_ns),
+        words::after(phases.baseline_at.offset_ns),
     ));
     let mut lines: Vec<&PhaseLine> = phases.lines.iter().collect();
     lines.sort_by_key(|line| end(line));
     TableOf::of(lines)
-        .figures("ended_s", 0, |line| at(analysis, end(line)))
+        .figures("ended_s", 0, |line| end(line))
         .figures("took_s", 1, |line| match line {
             PhaseLine::One(phase) => took(phase),
             PhaseLine::Many(many) => Cell::Took(Some(many.total_ns)),
@@ -32,12 +32,12 @@ pub(super) fn log(analysis: &Analysis) -> Section {
             }
         })
         .figures("pid", 3, |line| match line {
-            PhaseLine::One(phase) => pid_of(analysis, phase.process),
-            PhaseLine::Many(many) => pid_of(analysis, many.process),
+            PhaseLine::One(phase) => pid_of(&phase.who),
+            PhaseLine::Many(many) => pid_of(&many.who),
         })
         .figures(("own_bytes", "OWN MiB"), 2, |line| match line {
             PhaseLine::One(phase) => match phase.own {
-                Some(own) => gained(phase, own.rss_delta()),
+                Some(own) => gained(phase, own.delta.rss()),
                 None => "".into(),
             },
             PhaseLine::Many(many) => match many.own {
@@ -46,26 +46,26 @@ pub(super) fn log(analysis: &Analysis) -> Section {
             },
         })
         .figures(("delta_bytes", "DELTA MiB"), 0, |line| match line {
-            PhaseLine::One(phase) => gained(phase, phase.tree.rss_delta()),
-            PhaseLine::Many(many) => mebibytes(many.tree_delta),
+            PhaseLine::One(phase) => gained(phase, phase.tree.delta.rss()),
+            PhaseLine::Many(many) => mebibytes(many.tree_delta_bytes),
         })
         .figures(("sum_bytes", "SUM MiB"), 0, |line| match line {
-            PhaseLine::One(phase) => mebibytes(phase.since_baseline),
-            PhaseLine::Many(many) => mebibytes(many.since_baseline),
+            PhaseLine::One(phase) => mebibytes(phase.since_baseline_bytes),
+            PhaseLine::Many(many) => mebibytes(many.since_baseline_bytes),
         })
         .figures(("gpu_bytes", "GPU MiB"), 0, |line| match line {
-            PhaseLine::One(phase) => gained(phase, phase.gpu.as_ref().and_then(Level::delta)),
-            PhaseLine::Many(many) => mebibytes(many.gpu_delta),
+            PhaseLine::One(phase) => gained(phase, phase.gpu.and_then(|gpu| gpu.delta_bytes)),
+            PhaseLine::Many(many) => mebibytes(many.gpu_delta_bytes),
         })
         .only_if(phases.has_gpu())
         .add_to(&mut section);
     section
 }
 
-fn end(line: &PhaseLine) -> BootNs {
+fn end(line: &PhaseLine) -> Instant {
     match line {
-        PhaseLine::One(phase) => phase.end_boot_ns,
-        PhaseLine::Many(many) => many.end_boot_ns,
+        PhaseLine::One(phase) => phase.end,
+        PhaseLine::Many(many) => many.end,
     }
 }
 

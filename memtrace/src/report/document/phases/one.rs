@@ -3,8 +3,8 @@
 
 use super::super::{Section, highest, who};
 use super::{device_name, doubt, explain, per_step, repeat_table, stage_table, table};
-use crate::analyze::{Analysis, GpuChange, Phase, PhaseFocus, PhasePart, Slope, Stretch};
-use crate::model::Bytes;
+use crate::analyze::{Amounts, Analysis, GpuChange, Phase, PhaseFocus, PhasePart, Slope};
+use crate::model::{Bytes, Kind};
 use crate::report::table::{Cell, TableOf};
 use crate::report::words;
 
@@ -21,17 +21,17 @@ pub(super) fn one(analysis: &Analysis, focus: &PhaseFocus, top: usize) -> Vec<Se
             1 => "once".to_owned(),
             count => format!("{} times", words::count(count)),
         },
-        words::when(clock, focus.begin_boot_ns),
-        words::when(clock, focus.end_boot_ns),
+        words::when(clock, focus.begin.boot_ns),
+        words::when(clock, focus.end.boot_ns),
     ));
     if let Some(many) = &focus.line {
         match many.steps {
-            Some(_) => stage_table(&mut section, analysis, &[many]),
-            None => repeat_table(&mut section, analysis, &[many]),
+            Some(_) => stage_table(&mut section, &[many]),
+            None => repeat_table(&mut section, &[many]),
         }
     }
     let shown = both_ends(&focus.phases, top);
-    table(&mut section, analysis, &shown, true);
+    table(&mut section, &shown, true);
     doubt(&mut section, &shown);
     let told = " more between the first and the last: --top N shows N.";
     section.rest(focus.phases.len(), shown.len(), words::count, told);
@@ -79,11 +79,13 @@ fn by_role(focus: &PhaseFocus, top: usize) -> Option<Section> {
     let all = (focus.roles.len() > 1).then(|| {
         let gpu = focus.roles.iter().map(|role| role.gpu);
         let gpu = gpu.fold(Some([Some(Bytes(0)); 2]), together);
-        let steps = focus.line.as_ref().and_then(|line| line.steps);
+        let steps = focus.line.as_ref().and_then(|line| line.steps.as_ref());
         ("all", focus.tree, gpu, steps.and_then(|steps| steps.tree))
     });
     let table = TableOf::of(roles.chain(all)).flexible("role", |(name, ..)| *name);
-    let table = host(table, [2, 1], |(_, stretch, ..)| *stretch);
+    let table = host(table, [2, 1], |(_, stretch, ..)| {
+        [stretch.begin, stretch.end]
+    });
     let table = table.figures("peak_bytes", 4, |(_, stretch, ..)| match stretch.peak {
         Some((peak, _)) => peak.into(),
         None => Cell::from(""),
@@ -108,14 +110,20 @@ fn has_steps(focus: &PhaseFocus) -> bool {
 
 /// What they held at both ends, and how it changed. The ranks are those of what was held at the
 /// begin and of the kinds.
-fn host<R>(table: TableOf<R>, [begin, kinds]: [u8; 2], get: impl Fn(&R) -> Stretch) -> TableOf<R> {
+fn host<R>(
+    table: TableOf<R>,
+    [begin, kinds]: [u8; 2],
+    get: impl Fn(&R) -> [Amounts; 2],
+) -> TableOf<R> {
+    let delta = |row: &R, kind| {
+        let [begin, end] = get(row);
+        end.since(&begin).get(kind)
+    };
     table
-        .held("begin_bytes", begin, |row| get(row).begin.rss())
-        .held("end_bytes", 1, |row| get(row).end.rss())
-        .change("change_bytes", 0, |row| get(row).rss_delta())
-        .kinds(("", ""), kinds, |row, kind| {
-            Cell::Change(get(row).delta().get(kind))
-        })
+        .held("begin_bytes", begin, |row| get(row)[0].rss())
+        .held("end_bytes", 1, |row| get(row)[1].rss())
+        .change("change_bytes", 0, |row| delta(row, Kind::Rss))
+        .kinds(("", ""), kinds, |row, kind| Cell::Change(delta(row, kind)))
 }
 
 /// What they held on GPUs at the end, and the change until then.
@@ -164,9 +172,9 @@ fn around(analysis: &Analysis, focus: &PhaseFocus) -> Option<Section> {
     let cache = cache.map(|cache| ("page cache of the machine".to_owned(), cache, "".into()));
     TableOf::of(devices.chain(cache))
         .words("memory_of", 0, |(name, ..)| name.clone())
-        .figures("begin_bytes", 1, |(_, level, _)| level.begin)
-        .figures("end_bytes", 1, |(_, level, _)| level.end)
-        .change("change_bytes", 0, |(_, level, _)| level.delta())
+        .figures("begin_bytes", 1, |(_, level, _)| level.begin_bytes)
+        .figures("end_bytes", 1, |(_, level, _)| level.end_bytes)
+        .change("change_bytes", 0, |(_, level, _)| level.delta_bytes)
         .figures("peak_bytes", 2, |(_, level, _)| highest(level.peak))
         .figures(PER_STEP, 0, |(.., slope)| slope.clone())
         .only_if(has_steps(focus) && !focus.devices.is_empty())
@@ -184,11 +192,7 @@ fn holders(analysis: &Analysis, focus: &PhaseFocus, top: usize) -> Section {
     let has_gpu = focus.holders.iter().any(|holder| holder.gpu.is_some());
     let shown = TableOf::of(focus.holders.iter().take(top));
     let table = shown.who(|holder| who(analysis, holder.process));
-    let table = host(table, [1, 2], |holder| Stretch {
-        begin: holder.before,
-        end: holder.after,
-        peak: None,
-    });
+    let table = host(table, [1, 2], |holder| [holder.begin, holder.end]);
     on_gpu(table, 2, has_gpu, |holder| holder.gpu).add_to(&mut section);
     let less = " more that changed less.";
     section.rest(focus.holders.len(), top, words::processes, less);

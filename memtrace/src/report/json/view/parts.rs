@@ -76,7 +76,7 @@ impl<'a> Composition<'a> {
         let files = state.mapped_files();
         Self {
             at: analysis.clock.at(state.boot_ns),
-            is_lower_bound: analysis.is_polled() || totals[Kind::Rss].unknown_count() > 0,
+            is_lower_bound: analysis.info.is_polled() || totals[Kind::Rss].unknown_count() > 0,
             held_bytes: held.map(|held| held.bytes),
             held_at_least_bytes: held.map(|held| held.at_least),
             held_at_most_bytes: held.map(|held| held.at_most),

@@ -1,0 +1,36 @@
+//! How a finding stands in the JSON object that it is part of, where its keys differ by place.
+
+use super::who::Who;
+use crate::model::{Bytes, Instant};
+use serde::Serializer;
+use serde::ser::SerializeMap;
+
+/// An amount at its highest, and when.
+pub type High = (Bytes, Instant);
+
+/// `peak_bytes` and `peak_at`.
+pub(super) fn peak<S: Serializer>(high: &Option<High>, to: S) -> Result<S::Ok, S::Error> {
+    named_peak("peak_bytes", *high, to)
+}
+
+/// `peak_rss_bytes` and `peak_at`.
+pub(super) fn peak_rss<S: Serializer>(high: &Option<High>, to: S) -> Result<S::Ok, S::Error> {
+    named_peak("peak_rss_bytes", *high, to)
+}
+
+fn named_peak<S: Serializer>(key: &str, high: Option<High>, to: S) -> Result<S::Ok, S::Error> {
+    let (bytes, at) = high.unzip();
+    let mut keys = to.serialize_map(Some(2))?;
+    keys.serialize_entry(key, &bytes)?;
+    keys.serialize_entry("peak_at", &at)?;
+    keys.end()
+}
+
+/// `pid`, `upid` and `process_name`, where `name` is another's.
+pub(super) fn process<S: Serializer>(who: &Who, to: S) -> Result<S::Ok, S::Error> {
+    let mut keys = to.serialize_map(Some(3))?;
+    keys.serialize_entry("pid", &who.pid)?;
+    keys.serialize_entry("upid", &who.upid)?;
+    keys.serialize_entry("process_name", &who.name)?;
+    keys.end()
+}
