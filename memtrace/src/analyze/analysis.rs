@@ -20,6 +20,9 @@ use crate::sweep::SeriesPoint;
 use serde::Serialize;
 use std::sync::Arc;
 
+/// So many lines of each list at an OOM kill are told, however many were asked for.
+const KILL_LINES_MAX: usize = 20;
+
 /// All that a report tells.
 #[derive(Clone, Debug)]
 pub struct Analysis {
@@ -113,6 +116,23 @@ pub struct TreeFinding {
 impl Analysis {
     /// Leaves at most so many in lists of findings; how many there were is told beside them.
     pub fn cut(&mut self, top: usize) {
+        if let Some(gpus) = &mut self.gpus {
+            gpus.processes.truncate(top);
+            for device in &mut gpus.devices {
+                let ledgers = [&mut device.peak, &mut device.at_end];
+                for ledger in ledgers.into_iter().flatten() {
+                    ledger.lines.truncate(top);
+                }
+            }
+        }
+        for state in [&mut self.peak, &mut self.at].into_iter().flatten() {
+            state.cut(top);
+        }
+        for kill in &mut self.ooms {
+            if let Some(held) = &mut kill.holders {
+                held.cut(KILL_LINES_MAX);
+            }
+        }
         if let Some(mappings) = &mut self.mappings {
             mappings.processes.truncate(top);
         }

@@ -3,7 +3,7 @@
 use super::balance::Balance;
 use super::endings::common_name;
 use super::family::bundle_similar;
-use super::gpu::{GpuHolder, GpuLedger};
+use super::gpu::GpuLedger;
 use super::held::HeldKinds;
 use super::ledger::{Around, Snapshot};
 use super::process::Process;
@@ -114,6 +114,13 @@ impl Composition {
         ))
     }
 
+    /// Leaves at most so many lines in each list.
+    pub(super) fn cut(&mut self, top: usize) {
+        for ledger in &mut self.gpus {
+            ledger.lines.truncate(top);
+        }
+    }
+
     /// What they held, every page once; the sum of RSS where that is unknown.
     pub fn bytes(&self) -> Option<Bytes> {
         match &self.held {
@@ -143,10 +150,9 @@ impl Composition {
     pub(super) fn gpu_held_by_those(&self, is_wanted: impl Fn(usize) -> bool) -> Option<Bytes> {
         let ledgers = self.gpus.iter().filter(|ledger| !ledger.is_divided);
         let lines = ledgers.flat_map(|ledger| &ledger.lines);
-        let wanted = lines.filter(|line| match line.holder {
-            GpuHolder::Process(process) => !line.is_counted_elsewhere && is_wanted(process),
-            GpuHolder::Foreign { .. } => false,
-        });
+        let is_wanted = |process: Option<usize>| process.is_some_and(&is_wanted);
+        let wanted =
+            lines.filter(|line| !line.is_counted_elsewhere && is_wanted(line.holder.process));
         let held: Option<Bytes> = wanted.map(|line| line.bytes).sum();
         held.filter(|_| !self.gpus.is_empty())
     }

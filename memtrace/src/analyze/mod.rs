@@ -53,7 +53,8 @@ pub use diff::{Change, Comparison, Diff, Excess, KindChange, StageChange};
 pub use endings::{Ending, EndingGroup, Endings};
 pub use family::{Family, TreeLine};
 pub use gpu::{
-    Audit, Contexts, Fall, GpuDevice, GpuHolder, GpuLedger, GpuLine, GpuPeak, GpuProcess, Gpus,
+    Audit, Contexts, Fall, GpuDevice, GpuHolder, GpuLedger, GpuLine, GpuPart, GpuPeak, GpuProcess,
+    Gpus, HostGain,
 };
 pub use growth::{Growth, Verdict};
 pub use held::{Held, HeldKinds};

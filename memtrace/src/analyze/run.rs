@@ -161,13 +161,7 @@ where
     };
     books::complete(source, known, &mut all)?;
     groups.complete(&roster.processes);
-    let gpus = gpus.told(
-        source,
-        (&roster, &groups),
-        phases.marks(),
-        clock.end(),
-        &mut all,
-    )?;
+    let gpus = gpus.told(source, (&roster, &groups), phases.marks(), &clock, &mut all)?;
 
     let earlier: Vec<&Composition> = earlier.iter().chain(&states).collect();
     let leftovers = leftovers::read(source, &roster)?;

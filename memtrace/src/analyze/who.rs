@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::sync::Arc;
 
 /// A process, as a finding names it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Who {
     /// Its process id; `None` when only its memory was recorded.
     pub pid: Option<Tgid>,

@@ -18,7 +18,7 @@ mod tree;
 use super::table::{Cell, Table, TableOf};
 use super::{Report, Style, words};
 use crate::analyze::{Analysis, Peak, Process};
-use crate::model::{BootNs, Bytes};
+use crate::model::{BootNs, Bytes, Instant};
 
 /// How many processes are listed unless the person says otherwise.
 const DEFAULT_TOP: usize = 10;
@@ -202,8 +202,8 @@ fn highest<At>(peak: Option<(Bytes, At)>) -> Option<Bytes> {
 }
 
 /// When a peak was, for a column; nothing where there is none.
-fn reached(analysis: &Analysis, peak: Option<(Bytes, BootNs)>) -> Cell {
-    peak.map_or_else(|| "".into(), |(_, boot)| at(analysis, boot))
+fn reached(at: Option<Instant>) -> Cell {
+    at.map_or_else(|| "".into(), Cell::from)
 }
 
 /// A time, for a column.

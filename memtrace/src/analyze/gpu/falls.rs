@@ -2,10 +2,11 @@
 //! memory in the same second. A model that is put to sleep is such a fall; so is the end of
 //! a process, which is told apart.
 
-use super::ledger::{GpuHolder, GpuLedger};
+use super::ledger::{GpuHolder, GpuLedger, GpuPart};
 use crate::analyze::composition::Composition;
 use crate::analyze::process::Process;
-use crate::model::{BootNs, Bytes, DurationNs, Kind};
+use crate::model::{BootNs, Bytes, DurationNs, Instant, Kind, Upid};
+use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -27,44 +28,74 @@ const LEAST_PART: i64 = 20;
 const FALLS_MAX: usize = 5;
 
 /// A fall on one device or several at once.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Fall {
     /// Just before it.
-    pub from: BootNs,
+    pub from: Instant,
     /// From when on the machine's memory was looked at: a second before.
+    #[serde(skip)]
     pub host_from: BootNs,
     /// A second after its last step, or the end of the recording.
-    pub to: BootNs,
-    /// By how much each device fell, by its position.
-    pub devices: Vec<(usize, Bytes)>,
+    pub to: Instant,
+    /// By how much all devices fell.
+    pub bytes: Bytes,
+    /// By how much each of them did.
+    pub devices: Vec<DeviceFall>,
     /// Who held less after it, and by how much; the largest first.
-    pub left: Vec<(GpuHolder, Bytes)>,
+    pub left: Vec<GpuPart>,
     /// What of that stayed on the devices and no process is told to hold any longer; `None`
     /// where it is nothing to speak of, or not known.
     pub stayed_bytes: Option<Bytes>,
     /// Processes that held memory of those devices and ended meanwhile.
-    pub ended: Vec<usize>,
-    /// What the recorded processes gained in anonymous memory meanwhile; `None` when unknown.
-    pub anon_bytes: Option<Bytes>,
-    /// The same of shared memory, where pinned memory is.
-    pub shmem_bytes: Option<Bytes>,
-    /// The same of mapped files.
-    pub file_bytes: Option<Bytes>,
+    pub ended: Vec<Upid>,
+    /// What came to the host meanwhile.
+    #[serde(flatten)]
+    pub host: HostGain,
     /// Marks around its begin, the nearest first.
     pub marks: Vec<Arc<str>>,
 }
 
-impl Fall {
-    /// By how much all devices fell.
-    pub fn bytes(&self) -> Bytes {
-        self.devices.iter().map(|(_, bytes)| *bytes).sum()
-    }
+/// By how much one device fell.
+#[derive(Clone, Debug, Serialize)]
+pub struct DeviceFall {
+    /// The device, as in `gpu_device`.
+    pub device: Arc<str>,
+    /// By how much.
+    pub bytes: Bytes,
+}
 
+/// What the recorded processes gained on the host while memory of a device moved; `None` when
+/// unknown.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct HostGain {
+    /// Anonymous memory.
+    #[serde(rename = "host_anon_change_bytes")]
+    pub anon_bytes: Option<Bytes>,
+    /// Shared memory, where pinned memory is.
+    #[serde(rename = "host_shmem_change_bytes")]
+    pub shmem_bytes: Option<Bytes>,
+    /// Mapped files.
+    #[serde(rename = "host_file_change_bytes")]
+    pub file_bytes: Option<Bytes>,
+}
+
+impl HostGain {
+    pub(super) fn of(before: Option<&Composition>, after: Option<&Composition>) -> Self {
+        let of = |kind| Some(after?.totals[kind].bytes()? - before?.totals[kind].bytes()?);
+        Self {
+            anon_bytes: of(Kind::Anon),
+            shmem_bytes: of(Kind::Shmem),
+            file_bytes: of(Kind::File),
+        }
+    }
+}
+
+impl Fall {
     /// Of all marks in the order of time, those that can belong to it.
     pub(super) fn near<'a>(&self, marks: &'a [(BootNs, Arc<str>)]) -> &'a [(BootNs, Arc<str>)] {
-        let from = BootNs(self.from.0 - MARK_BEFORE_NS.0);
+        let from = BootNs(self.from.boot_ns.0 - MARK_BEFORE_NS.0);
         let first = marks.partition_point(|(at, _)| *at < from);
-        let end = marks.partition_point(|(at, _)| *at <= self.to);
+        let end = marks.partition_point(|(at, _)| *at <= self.to.boot_ns);
         marks.get(first..end).unwrap_or_default()
     }
 
@@ -78,11 +109,7 @@ impl Fall {
         let mut left: HashMap<GpuHolder, i64> = HashMap::new();
         for (ledgers, sign) in [(before, 1), (after, -1)] {
             for ledger in ledgers {
-                if !self
-                    .devices
-                    .iter()
-                    .any(|(device, _)| *device == ledger.device)
-                {
+                if !self.devices.iter().any(|fell| fell.device == ledger.device) {
                     continue;
                 }
                 for line in ledger
@@ -98,37 +125,39 @@ impl Fall {
         self.left = left
             .into_iter()
             .filter(|(_, bytes)| *bytes > 0)
-            .map(|(holder, bytes)| (holder, Bytes(bytes)))
+            .map(|(holder, bytes)| GpuPart {
+                holder,
+                bytes: Some(Bytes(bytes)),
+            })
             .collect();
-        self.left
-            .sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        self.left.sort_by(|a, b| {
+            let place = |part: &GpuPart| part.holder.process.unwrap_or(usize::MAX);
+            let by_place = || (place(a), &a.holder.who).cmp(&(place(b), &b.holder.who));
+            b.bytes.cmp(&a.bytes).then_with(by_place)
+        });
         self.stayed_bytes = self.stayed(before, after);
-        let has_ended = |holder: &GpuHolder| match holder {
-            GpuHolder::Process(place) => processes
-                .get(*place)
-                .and_then(|process| process.exit_boot_ns)
-                .is_some_and(|exit| exit.0 >= self.from.0 - END_BEFORE_NS.0 && exit <= self.to)
-                .then_some(*place),
-            GpuHolder::Foreign { .. } => None,
-        };
-        self.ended = self
-            .left
-            .iter()
-            .filter_map(|(holder, _)| has_ended(holder))
-            .collect();
-        [self.anon_bytes, self.shmem_bytes, self.file_bytes] = gained(host_before, host_after);
+        let ended = self.left.iter().filter_map(|part| {
+            let process = &processes[part.holder.process?];
+            let exit = process.exit_boot_ns?;
+            let is_meanwhile = exit.0 >= self.from.boot_ns.0 - END_BEFORE_NS.0;
+            (is_meanwhile && exit <= self.to.boot_ns).then_some(process.upid)
+        });
+        self.ended = ended.collect();
+        self.host = HostGain::of(host_before, host_after);
     }
 
     /// By how much more is used after it that no process explains.
     fn stayed(&self, before: &[GpuLedger], after: &[GpuLedger]) -> Option<Bytes> {
-        let unexplained = |ledgers: &[GpuLedger], device: usize| {
-            let mut own = ledgers.iter().filter(|ledger| ledger.device == device);
-            let ledger = own.next().filter(|ledger| ledger.unknown_count() == 0);
+        let unexplained = |ledgers: &[GpuLedger], fell: &DeviceFall| {
+            let mut own = ledgers.iter().filter(|ledger| ledger.device == fell.device);
+            let ledger = own
+                .next()
+                .filter(|ledger| ledger.unknown_process_count == 0);
             ledger?.unattributed_bytes
         };
         let devices = self.devices.iter();
-        let more = devices.map(|(device, _)| {
-            let (then, now) = (unexplained(before, *device)?, unexplained(after, *device)?);
+        let more = devices.map(|fell| {
+            let (then, now) = (unexplained(before, fell)?, unexplained(after, fell)?);
             Some((now - then).max(Bytes(0)))
         });
         more.sum::<Option<Bytes>>().filter(|more| *more >= LEAST)
@@ -192,49 +221,41 @@ pub(super) fn before(from: BootNs) -> BootNs {
     BootNs(from.0 - AROUND_NS.0)
 }
 
-/// By how much anonymous memory, shared memory and mapped files grew on the host.
-pub(super) fn gained(
-    before: Option<&Composition>,
-    after: Option<&Composition>,
-) -> [Option<Bytes>; 3] {
-    let of = |kind| Some(after?.totals[kind].bytes()? - before?.totals[kind].bytes()?);
-    [Kind::Anon, Kind::Shmem, Kind::File].map(of)
-}
-
-/// Falls of several devices at one time are one.
+/// Falls of several devices at one time are one. They come device by device.
 pub(super) fn together(
-    found: impl IntoIterator<Item = (usize, (BootNs, BootNs, Bytes))>,
+    found: impl IntoIterator<Item = (Arc<str>, (BootNs, BootNs, Bytes))>,
     end: BootNs,
 ) -> Vec<Fall> {
     let mut found: Vec<_> = found.into_iter().collect();
-    found.sort_by_key(|(device, (from, ..))| (*from, *device));
+    found.sort_by_key(|(_, (from, ..))| *from);
     let mut falls: Vec<Fall> = Vec::new();
     for (device, (from, step, bytes)) in found {
         let to = BootNs((step + AROUND_NS).0.min(end.0.max(step.0)));
+        let (from, to) = (Instant::unsettled(from), Instant::unsettled(to));
         match falls.last_mut().filter(|last| from <= last.to) {
             Some(last) => {
                 last.to = last.to.max(to);
-                match last.devices.iter_mut().find(|(known, _)| *known == device) {
-                    Some((_, known)) => *known = *known + bytes,
-                    None => last.devices.push((device, bytes)),
+                last.bytes = last.bytes + bytes;
+                match last.devices.iter_mut().find(|one| one.device == device) {
+                    Some(known) => known.bytes = known.bytes + bytes,
+                    None => last.devices.push(DeviceFall { device, bytes }),
                 }
             }
             None => falls.push(Fall {
                 from,
-                host_from: before(from),
+                host_from: before(from.boot_ns),
                 to,
-                devices: vec![(device, bytes)],
+                bytes,
+                devices: vec![DeviceFall { device, bytes }],
                 left: Vec::new(),
                 stayed_bytes: None,
                 ended: Vec::new(),
-                anon_bytes: None,
-                shmem_bytes: None,
-                file_bytes: None,
+                host: HostGain::default(),
                 marks: Vec::new(),
             }),
         }
     }
-    falls.sort_by_key(|fall| std::cmp::Reverse(fall.bytes()));
+    falls.sort_by_key(|fall| std::cmp::Reverse(fall.bytes));
     falls.truncate(FALLS_MAX);
     falls.sort_by_key(|fall| fall.from);
     falls
@@ -277,11 +298,16 @@ mod tests {
     #[test]
     fn falls_of_all_devices_at_once_are_told_together() {
         let fall = |ms: i64| (BootNs(ms * MS - 1), BootNs(ms * MS), Bytes(GIB));
-        let found = [(0, fall(1_000)), (1, fall(1_400)), (0, fall(60_000))];
+        let device = |name: &str| Arc::<str>::from(name);
+        let found = [
+            (device("a"), fall(1_000)),
+            (device("b"), fall(1_400)),
+            (device("a"), fall(60_000)),
+        ];
         let falls = together(found, BootNs(60_200 * MS));
         let told: Vec<_> = falls
             .iter()
-            .map(|fall| (fall.devices.len(), fall.to.0 / MS))
+            .map(|fall| (fall.devices.len(), fall.to.boot_ns.0 / MS))
             .collect();
         assert_eq!(told, [(2, 2_400), (1, 60_200)]);
     }

@@ -1,26 +1,34 @@
 //! The books of one device at one instant.
 
+use crate::analyze::who::Who;
 use crate::model::tables::GpuUse;
-use crate::model::{BootNs, Bytes, DurationNs, Tgid};
+use crate::model::{Bytes, DurationNs, Instant};
+use serde::Serialize;
 use std::sync::Arc;
 
 /// A GPU's memory at an instant. What processes hold, what is reserved and what nothing
 /// explains add up to what is used: the last is what is left over.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct GpuLedger {
-    /// The position of the device.
-    pub device: usize,
+    /// The device, as in `gpu_device`.
+    pub device: Arc<str>,
+    /// Its position among the devices.
+    #[serde(skip)]
+    pub place: usize,
     /// Whether it is divided into MIG instances: its lines are theirs, and stand in their
     /// books too.
+    #[serde(skip)]
     pub is_divided: bool,
     /// The instant.
-    pub boot_ns: BootNs,
+    pub at: Instant,
     /// How much earlier the device was read.
     pub age_ns: DurationNs,
     /// Memory in all.
     pub total_bytes: Option<Bytes>,
     /// Memory that is not free; `None` when unknown.
     pub used_bytes: Option<Bytes>,
+    /// What processes are told to hold, each piece of memory once.
+    pub processes_bytes: Bytes,
     /// Kept by driver and firmware; `None` where it is not told apart, and then part of what
     /// nothing explains.
     pub reserved_bytes: Option<Bytes>,
@@ -30,15 +38,19 @@ pub struct GpuLedger {
     /// Below zero where processes are told to hold more than is used. `None` where it is not
     /// known what is used.
     pub unattributed_bytes: Option<Bytes>,
+    /// Processes of which it is not known what they hold.
+    pub unknown_process_count: usize,
     /// Who has the device open without being told to hold anything, where memory is
     /// unexplained.
+    #[serde(rename = "open_in")]
     pub candidates: Vec<GpuHolder>,
 }
 
 /// One line of the books.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GpuLine {
     /// Who.
+    #[serde(flatten)]
     pub holder: GpuHolder,
     /// How much; `None` where the driver can't tell.
     pub bytes: Option<Bytes>,
@@ -66,40 +78,35 @@ pub(super) fn is_context(kind: Option<GpuUse>) -> bool {
 }
 
 /// A process that holds memory of a device.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum GpuHolder {
-    /// One of the recording, by its position.
-    Process(usize),
-    /// Any other.
-    Foreign {
-        /// Its id as the driver told it.
-        tgid: Tgid,
-        /// The kernel's name for it; `None` where /proc does not show it.
-        comm: Option<Arc<str>>,
-    },
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+pub struct GpuHolder {
+    /// Which process. Of one that is not recorded: the id that the driver told, and the kernel's
+    /// name for it; `None` where /proc does not show it.
+    #[serde(flatten)]
+    pub who: Who,
+    /// The same, as an index into [`crate::analyze::Analysis::processes`]; `None` for one that is
+    /// not recorded.
+    #[serde(skip)]
+    pub process: Option<usize>,
+}
+
+/// What one process has of an amount.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GpuPart {
+    /// Who.
+    #[serde(flatten)]
+    pub holder: GpuHolder,
+    /// How much; `None` when unknown.
+    pub bytes: Option<Bytes>,
 }
 
 impl GpuLedger {
-    /// What processes are told to hold, each piece of memory once.
-    pub fn processes_bytes(&self) -> Bytes {
-        let counted = self.lines.iter().filter(|line| !line.is_counted_elsewhere);
-        counted.filter_map(|line| line.bytes).sum()
-    }
-
-    /// Processes of which it is not known what they hold.
-    pub fn unknown_count(&self) -> usize {
-        self.lines
-            .iter()
-            .filter(|line| line.bytes.is_none())
-            .count()
-    }
-
     /// What one process holds here. `None` where it holds nothing; `Some(None)` when unknown.
     pub fn held_by(&self, process: usize) -> Option<Option<Bytes>> {
         let mut own = self
             .lines
             .iter()
-            .filter(|line| line.holder == GpuHolder::Process(process))
+            .filter(|line| line.holder.process == Some(process))
             .peekable();
         own.peek()?;
         Some(own.map(|line| line.bytes).sum())
@@ -108,9 +115,12 @@ impl GpuLedger {
     /// Closes the books.
     pub(super) fn close(&mut self) {
         self.lines.sort_by_key(|line| std::cmp::Reverse(line.bytes));
-        let rest =
-            |used: Bytes| used - self.reserved_bytes.unwrap_or(Bytes(0)) - self.processes_bytes();
-        self.unattributed_bytes = self.used_bytes.map(rest);
+        let counted = self.lines.iter().filter(|line| !line.is_counted_elsewhere);
+        self.processes_bytes = counted.filter_map(|line| line.bytes).sum();
+        let unknown = self.lines.iter().filter(|line| line.bytes.is_none());
+        self.unknown_process_count = unknown.count();
+        let told = self.reserved_bytes.unwrap_or(Bytes(0)) + self.processes_bytes;
+        self.unattributed_bytes = self.used_bytes.map(|used| used - told);
     }
 }
 
@@ -125,22 +135,28 @@ mod tests {
         lines: &[(Option<i64>, bool)],
     ) -> GpuLedger {
         let line = |(place, (bytes, is_shared)): (usize, &(Option<i64>, bool))| GpuLine {
-            holder: GpuHolder::Process(place),
+            holder: GpuHolder {
+                process: Some(place),
+                ..GpuHolder::default()
+            },
             bytes: bytes.map(Bytes),
             host_bytes: None,
             kind: None,
             is_counted_elsewhere: *is_shared,
         };
         let mut ledger = GpuLedger {
-            device: 0,
+            device: Arc::from("GPU-0"),
+            place: 0,
             is_divided: false,
-            boot_ns: BootNs(0),
+            at: Instant::default(),
             age_ns: DurationNs(0),
             total_bytes: None,
             used_bytes: used.map(Bytes),
             reserved_bytes: reserved.map(Bytes),
+            processes_bytes: Bytes(0),
             lines: lines.iter().enumerate().map(line).collect(),
             unattributed_bytes: None,
+            unknown_process_count: 0,
             candidates: Vec::new(),
         };
         ledger.close();
@@ -154,9 +170,9 @@ mod tests {
             Some(10),
             &[(Some(50), false), (None, false), (Some(50), true)],
         );
-        assert_eq!(books.processes_bytes(), Bytes(50));
+        assert_eq!(books.processes_bytes, Bytes(50));
         assert_eq!(books.unattributed_bytes, Some(Bytes(40)));
-        assert_eq!(books.unknown_count(), 1);
+        assert_eq!(books.unknown_process_count, 1);
         assert_eq!(books.held_by(1), Some(None));
         assert_eq!(books.held_by(7), None);
     }
@@ -176,7 +192,7 @@ mod tests {
                 (proptest::option::of(0..1_i64 << 38), any::<bool>()), 0..12),
         ) {
             let books = ledger(Some(used), reserved, &lines);
-            let sum = books.processes_bytes()
+            let sum = books.processes_bytes
                 + books.reserved_bytes.unwrap_or(Bytes(0))
                 + books.unattributed_bytes.unwrap_or(Bytes(0));
             prop_assert_eq!(sum, Bytes(used));

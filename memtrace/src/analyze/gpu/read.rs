@@ -7,12 +7,12 @@ use super::ledger::GpuLedger;
 use super::sleep::{Audit, Holders, Named, Sleeps, has_moments};
 use super::track::{Books, Tracks};
 use super::{Contexts, GpuDevice, Gpus};
-use crate::analyze::RowSource;
 use crate::analyze::composition::Composition;
 use crate::analyze::groups::Groups;
 use crate::analyze::roster::Roster;
+use crate::analyze::{RowSource, RunClock};
 use crate::model::tables::{GpuDeviceRow, GpuProcessRow, GpuSource};
-use crate::model::{BootNs, Bytes, DurationNs};
+use crate::model::{BootNs, Bytes, DurationNs, Instant};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -55,12 +55,10 @@ impl GpuTimeline {
         };
         let mut sleeps = Sleeps::of(&named, &holders, end);
         let mut watches: Vec<Watch> = Vec::new();
-        let mut parents: Vec<Option<String>> = Vec::new();
         source.scan(&[], |row: GpuDeviceRow| {
             let place = timeline.place(&row);
             if place == watches.len() {
                 watches.push(Watch::default());
-                parents.push(row.parent_device.clone());
             }
             watches[place].take(row.boot_ns, row.used_bytes, row.total_bytes);
             if row.parent_device.is_none() {
@@ -68,19 +66,19 @@ impl GpuTimeline {
             }
             timeline.take(place, &row);
         })?;
-        for (device, parent) in timeline.devices.iter_mut().zip(&parents) {
-            device.parent = parent
-                .as_ref()
-                .and_then(|name| timeline.places.get(name))
-                .copied();
+        for device in &mut timeline.devices {
+            let parent = device.parent_device.take();
+            device.parent_device = parent.filter(|name| timeline.places.contains_key(&**name));
         }
         let devices = &timeline.devices;
         let found = watches.into_iter().enumerate().flat_map(|(place, watch)| {
-            let found = watch.finish(devices[place].total_bytes);
+            let device = &devices[place];
+            let found = watch.finish(device.total_bytes);
             // The instances of a device tell of its falls.
-            let is_divided = devices.iter().any(|device| device.parent == Some(place));
+            let is_divided = devices.iter().any(|one| one.is_part_of(device));
             let found = if is_divided { Vec::new() } else { found };
-            found.into_iter().map(move |fall| (place, fall))
+            let found = found.into_iter();
+            found.map(|fall| (Arc::clone(&device.device), fall))
         });
         let falls = together(found, end);
         timeline.falls = falls;
@@ -96,8 +94,8 @@ impl GpuTimeline {
         self.places.insert(row.device.clone(), place);
         self.peaks.push(None);
         self.devices.push(GpuDevice {
-            device: row.device.clone(),
-            parent: None,
+            device: Arc::from(row.device.as_str()),
+            parent_device: row.parent_device.as_deref().map(Arc::from),
             index: row.device_index,
             name: row.name.clone(),
             total_bytes: None,
@@ -106,8 +104,8 @@ impl GpuTimeline {
             peak: None,
             at_end: None,
             error: None,
-            memory_call: None,
-            process_call: None,
+            longest_memory_call_ns: None,
+            longest_process_call_ns: None,
         });
         place
     }
@@ -118,8 +116,10 @@ impl GpuTimeline {
         device.is_unified |= row.is_unified == Some(true);
         device.numa_node = row.numa_node.or(device.numa_node);
         device.error.clone_from(&row.error);
-        device.memory_call = device.memory_call.max(row.memory_call_ns);
-        device.process_call = device.process_call.max(row.process_call_ns);
+        let longest = &mut device.longest_memory_call_ns;
+        *longest = row.memory_call_ns.max(*longest);
+        let longest = &mut device.longest_process_call_ns;
+        *longest = row.process_call_ns.max(*longest);
         self.calls = row.call_total_ns.zip(row.call_count).max(self.calls);
         self.known_from = self.known_from.or(Some(row.boot_ns)).min(Some(row.boot_ns));
         let peak = &mut self.peaks[place];
@@ -142,9 +142,12 @@ impl GpuTimeline {
     /// Instants at which everybody's memory is wanted: around each fall and each sleep.
     pub(in crate::analyze) fn instants(&self) -> impl Iterator<Item = BootNs> {
         let falls = self.falls.iter();
-        let falls = falls.map(|fall| [fall.host_from, fall.from, fall.to]);
+        let falls = falls.map(|fall| [fall.host_from, fall.from.boot_ns, fall.to.boot_ns]);
         let audits = self.audits.iter();
-        let audits = audits.map(|audit| [audit.host_from, audit.from, audit.to, audit.host_to]);
+        let audits = audits.map(|audit| {
+            let (from, to) = (audit.from.boot_ns, audit.to.boot_ns);
+            [audit.host_from, from, to, audit.host_to]
+        });
         falls.flatten().chain(audits.flatten())
     }
 
@@ -155,9 +158,10 @@ impl GpuTimeline {
         source: &S,
         (roster, groups): (&Roster, &Groups),
         marks: &[(BootNs, Arc<str>)],
-        end: BootNs,
+        clock: &RunClock,
         states: &mut [&mut Composition],
     ) -> Result<Option<Gpus>, S::Error> {
+        let end = clock.end();
         let mut instants: Vec<BootNs> = states.iter().map(|state| state.boot_ns).collect();
         // Lists of processes are read after the device: those that were read while it still
         // held its highest tell best who held it.
@@ -188,8 +192,8 @@ impl GpuTimeline {
         if self.devices.is_empty() {
             return Ok(None);
         }
-        let tracks = tracks.finish(end);
-        let books = self.books(source, &instants, &tracks)?;
+        let tracks = tracks.finish(&self.devices, roster, clock);
+        let books = self.books(source, &instants, &tracks, clock)?;
         let at = |boot: BootNs| {
             instants
                 .binary_search(&boot)
@@ -206,31 +210,31 @@ impl GpuTimeline {
                 .map_or(end, |until| BootNs(until.0 - 1))
                 .max(high.at);
             let mut ledgers = at(until).into_iter().flatten();
-            self.devices[place].peak =
-                ledgers.find(|ledger| ledger.device == place).map(|ledger| {
-                    let mut ledger = ledger.clone();
-                    ledger.boot_ns = high.at;
-                    ledger.age_ns = DurationNs(0);
-                    ledger
-                });
+            self.devices[place].peak = ledgers.find(|ledger| ledger.place == place).map(|ledger| {
+                let mut ledger = ledger.clone();
+                ledger.at = clock.at(high.at);
+                ledger.age_ns = DurationNs(0);
+                ledger
+            });
         }
         for ledger in at(end).into_iter().flatten() {
-            self.devices[ledger.device].at_end = Some(ledger.clone());
+            self.devices[ledger.place].at_end = Some(ledger.clone());
         }
-        let falls = self.explained_falls(marks, states, &at, roster);
-        let audits = self.explained_audits(states, &at);
+        let falls = self.explained_falls(marks, states, &at, (roster, clock));
+        let audits = self.explained_audits(states, &at, clock);
         let contexts = tracks.smallest.map(|smallest_bytes| {
             let peaks = self
                 .devices
                 .iter()
                 .filter_map(|device| device.peak.as_ref());
             let whole = peaks.filter(|ledger| !ledger.is_divided);
+            let lines = whole.flat_map(|ledger| &ledger.lines);
+            let count = lines.filter(|line| line.is_context()).count();
+            let times = i64::try_from(count).unwrap_or(i64::MAX);
             Contexts {
-                count: whole
-                    .flat_map(|ledger| &ledger.lines)
-                    .filter(|line| line.is_context())
-                    .count(),
+                count,
                 smallest_bytes,
+                at_most_bytes: Bytes(smallest_bytes.0.saturating_mul(times)),
             }
         });
         Ok(Some(Gpus {
@@ -238,10 +242,10 @@ impl GpuTimeline {
             contexts: contexts.filter(|contexts| contexts.count > 0),
             recorded: tracks.recorded,
             roles: tracks.roles,
-            known_from: self.known_from,
+            known_from: self.known_from.map(|from| clock.at(from)),
             falls,
             audits,
-            call_time: self.calls.map(|(time, _)| time),
+            call_time_ns: self.calls.map(|(time, _)| time),
             call_count: self.calls.map(|(_, count)| count),
             devices: self.devices,
         }))
@@ -252,15 +256,17 @@ impl GpuTimeline {
         marks: &[(BootNs, Arc<str>)],
         states: &[&mut Composition],
         at: &impl Fn(BootNs) -> Option<&'b Vec<GpuLedger>>,
-        roster: &Roster,
+        (roster, clock): (&Roster, &RunClock),
     ) -> Vec<Fall> {
         let mut falls = self.falls.clone();
         for fall in &mut falls {
             let books = |boot| at(boot).map_or(&[][..], |books| books);
-            let host = (host(states, fall.host_from), host(states, fall.to));
-            fall.explain((books(fall.from), books(fall.to)), host, &roster.processes);
+            let (from, to) = (fall.from.boot_ns, fall.to.boot_ns);
+            (fall.from, fall.to) = (clock.at(from), clock.at(to));
+            let host = (host(states, fall.host_from), host(states, to));
+            fall.explain((books(from), books(to)), host, &roster.processes);
             let mut near = fall.near(marks).to_vec();
-            near.sort_by_key(|(at, name)| ((*at - fall.from).0.abs(), Arc::clone(name)));
+            near.sort_by_key(|(at, name)| ((*at - from).0.abs(), Arc::clone(name)));
             let nearest = near.into_iter().take(MARKS_MAX);
             fall.marks = nearest.map(|(_, name)| name).collect();
             fall.marks.dedup();
@@ -272,11 +278,13 @@ impl GpuTimeline {
         &self,
         states: &[&mut Composition],
         at: &impl Fn(BootNs) -> Option<&'b Vec<GpuLedger>>,
+        clock: &RunClock,
     ) -> Vec<Audit> {
         let mut audits = self.audits.clone();
         let books = |boot| at(boot).map_or(&[][..], |books| books);
         for audit in &mut audits {
-            let (from, to) = (audit.from, audit.to);
+            let (from, to) = (audit.from.boot_ns, audit.to.boot_ns);
+            (audit.from, audit.to) = (clock.at(from), clock.at(to));
             audit.explain(
                 (books(from), books(to)),
                 (host(states, audit.host_from), host(states, audit.host_to)),
@@ -294,6 +302,7 @@ impl GpuTimeline {
         source: &S,
         instants: &[BootNs],
         tracks: &Books,
+        clock: &RunClock,
     ) -> Result<Vec<Vec<GpuLedger>>, S::Error> {
         let mut standing = vec![vec![None; self.devices.len()]; instants.len()];
         source.scan(&[], |row: GpuDeviceRow| {
@@ -314,8 +323,9 @@ impl GpuTimeline {
         let moments = standing.iter().zip(instants).enumerate();
         let books = moments.map(|(moment, (told, &at))| {
             let devices = told.iter().enumerate();
-            let ledgers =
-                devices.filter_map(|(place, told)| self.ledger(place, *told, (moment, at), tracks));
+            let ledgers = devices.filter_map(|(place, told)| {
+                self.ledger(place, *told, (moment, clock.at(at)), tracks)
+            });
             ledgers.collect()
         });
         Ok(books.collect())
@@ -326,12 +336,13 @@ impl GpuTimeline {
         &self,
         place: usize,
         told: Option<Told>,
-        (moment, at): (usize, BootNs),
+        (moment, at): (usize, Instant),
         tracks: &Books,
     ) -> Option<GpuLedger> {
         let mut lines = tracks.lines(moment, place);
+        let device = &self.devices[place];
         let devices = self.devices.iter().enumerate();
-        let instances = devices.filter(|(_, device)| device.parent == Some(place));
+        let instances = devices.filter(|(_, one)| one.is_part_of(device));
         let mut is_divided = false;
         for (instance, _) in instances {
             is_divided = true;
@@ -341,15 +352,18 @@ impl GpuTimeline {
             return None;
         }
         let mut ledger = GpuLedger {
-            device: place,
+            device: Arc::clone(&device.device),
+            place,
             is_divided,
-            boot_ns: at,
-            age_ns: told.map_or(DurationNs(0), |told| at - told.boot),
+            at,
+            age_ns: told.map_or(DurationNs(0), |told| at.boot_ns - told.boot),
             total_bytes: told.and_then(|told| told.total),
             used_bytes: told.and_then(|told| told.used),
             reserved_bytes: told.and_then(|told| told.reserved),
+            processes_bytes: Bytes(0),
             lines,
             unattributed_bytes: None,
+            unknown_process_count: 0,
             candidates: tracks.candidates(moment, place),
         };
         ledger.close();

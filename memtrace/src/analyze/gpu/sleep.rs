@@ -1,11 +1,12 @@
 //! The sleep audit: what a mark that names a sleep, or a waking, did to the memory of GPUs.
 //! A sharp fall is told without a mark too; here the answer can be that nothing left.
 
-use super::falls::{before, gained};
-use super::ledger::{GpuHolder, GpuLedger};
+use super::falls::{HostGain, before};
+use super::ledger::{GpuHolder, GpuLedger, GpuPart};
 use crate::analyze::composition::Composition;
 use crate::analyze::phases::stage;
-use crate::model::{BootNs, Bytes, DurationNs};
+use crate::model::{BootNs, Bytes, DurationNs, Instant};
+use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -35,8 +36,9 @@ const NOTHING: f64 = 0.01;
 /// So many names are told.
 const NAMES_MAX: usize = 4;
 
-/// What the marks of one name did, or of names that differ by the number of a step. The figures are those of the one of them that did least.
-#[derive(Clone, Debug)]
+/// What the marks of one name did, or of names that differ by the number of a step. The figures
+/// are those of the one of them that did least.
+#[derive(Clone, Debug, Serialize)]
 pub struct Audit {
     /// The mark.
     pub name: Arc<str>,
@@ -45,43 +47,48 @@ pub struct Audit {
     /// How many marks of that name there are; those of several processes at once are one.
     pub count: usize,
     /// Just before memory moved.
-    pub from: BootNs,
+    pub from: Instant,
     /// From when on the machine's memory was looked at: a second before.
+    #[serde(skip)]
     pub host_from: BootNs,
     /// When it had.
-    pub to: BootNs,
+    pub to: Instant,
     /// Until when the machine's memory was looked at: a second after it had; where it did not,
     /// the end of the time that was looked at.
+    #[serde(skip)]
     pub host_to: BootNs,
-    /// The devices that recorded processes were on, by their position.
-    pub devices: Vec<usize>,
+    /// The devices that recorded processes were on.
+    pub devices: Vec<Arc<str>>,
     /// What recorded processes held on them before, and after; unknown where the driver does
     /// not tell of each.
     pub before_bytes: Option<Bytes>,
     /// The same after it.
     pub after_bytes: Option<Bytes>,
+    /// What left the devices, or came back to them; `None` when unknown.
+    pub moved_bytes: Option<Bytes>,
     /// Who of them held how much after it, the largest first.
-    pub holders: Vec<(GpuHolder, Option<Bytes>)>,
-    /// What the recorded processes gained in anonymous memory meanwhile; `None` when unknown.
-    pub anon_bytes: Option<Bytes>,
-    /// The same of shared memory, where pinned memory is.
-    pub shmem_bytes: Option<Bytes>,
-    /// The same of mapped files.
-    pub file_bytes: Option<Bytes>,
-    /// What was used on all devices together before, and after.
-    pub used_bytes: (Bytes, Bytes),
+    pub holders: Vec<GpuPart>,
+    /// What came to the host meanwhile.
+    #[serde(flatten)]
+    pub host: HostGain,
+    /// What was used on all devices together before.
+    pub used_before_bytes: Bytes,
+    /// The same after it.
+    pub used_after_bytes: Bytes,
     /// What all devices together changed by at the one that did most, in the sense of the name.
-    pub most_bytes: Bytes,
+    pub most_moved_bytes: Bytes,
 }
 
+/// Recorded processes by their place, with what each holds on devices.
+type Held<'a> = BTreeMap<usize, (&'a GpuHolder, Option<Bytes>)>;
+
 impl Audit {
-    /// What left the devices, or came back to them; `None` when unknown.
-    pub fn moved_bytes(&self) -> Option<Bytes> {
-        let (before, after) = self.before_bytes.zip(self.after_bytes)?;
-        Some(match self.is_return {
+    /// By how much an amount changed in the sense of the name.
+    pub fn moved(&self, before: Bytes, after: Bytes) -> Bytes {
+        match self.is_return {
             true => after - before,
             false => before - after,
-        })
+        }
     }
 
     /// Completes it with who held what before and after.
@@ -90,36 +97,39 @@ impl Audit {
         (before, after): (&[GpuLedger], &[GpuLedger]),
         (host_before, host_after): (Option<&Composition>, Option<&Composition>),
     ) {
-        let recorded = |ledgers: &[GpuLedger]| {
-            let mut held: BTreeMap<usize, Option<Bytes>> = BTreeMap::new();
-            let mut devices = Vec::new();
+        fn recorded(ledgers: &[GpuLedger]) -> (Held<'_>, BTreeMap<usize, Arc<str>>) {
+            let mut held = Held::new();
+            let mut devices = BTreeMap::new();
             for ledger in ledgers.iter().filter(|ledger| !ledger.is_divided) {
                 for line in &ledger.lines {
-                    let GpuHolder::Process(process) = line.holder else {
+                    let Some(process) = line.holder.process else {
                         continue;
                     };
-                    devices.push(ledger.device);
+                    devices.insert(ledger.place, Arc::clone(&ledger.device));
                     if !line.is_counted_elsewhere {
-                        let sum = held.entry(process).or_insert(Some(Bytes(0)));
+                        let nothing = (&line.holder, Some(Bytes(0)));
+                        let (_, sum) = held.entry(process).or_insert(nothing);
                         *sum = sum.zip(line.bytes).map(|(sum, bytes)| sum + bytes);
                     }
                 }
             }
             (held, devices)
-        };
-        let ((before, first), (after, then)) = (recorded(before), recorded(after));
-        self.devices = first.into_iter().chain(then).collect();
-        self.devices.sort_unstable();
-        self.devices.dedup();
-        self.before_bytes = before.values().copied().sum();
-        self.after_bytes = after.values().copied().sum();
-        let holders = after.into_iter();
-        self.holders = holders
-            .map(|(process, bytes)| (GpuHolder::Process(process), bytes))
-            .collect();
+        }
+        let ((before, mut devices), (after, then)) = (recorded(before), recorded(after));
+        devices.extend(then);
+        self.devices = devices.into_values().collect();
+        self.before_bytes = before.values().map(|(_, bytes)| *bytes).sum();
+        self.after_bytes = after.values().map(|(_, bytes)| *bytes).sum();
+        let both = self.before_bytes.zip(self.after_bytes);
+        self.moved_bytes = both.map(|(before, after)| self.moved(before, after));
+        let holders = after.into_values().map(|(holder, bytes)| GpuPart {
+            holder: holder.clone(),
+            bytes,
+        });
+        self.holders = holders.collect();
         self.holders
-            .sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
-        [self.anon_bytes, self.shmem_bytes, self.file_bytes] = gained(host_before, host_after);
+            .sort_by_key(|part| std::cmp::Reverse(part.bytes));
+        self.host = HostGain::of(host_before, host_after);
     }
 }
 
@@ -375,32 +385,32 @@ impl Sleeps {
                 name: Arc::clone(&window.name),
                 is_return: window.is_return,
                 count: 1,
-                from,
+                from: Instant::unsettled(from),
                 host_from: before(from),
                 // Lists of processes are read a little later than the device.
-                to: match is_no_return {
+                to: Instant::unsettled(match is_no_return {
                     true => from,
                     false => last.last.min(later),
-                },
+                }),
                 host_to,
                 devices: Vec::new(),
                 before_bytes: None,
                 after_bytes: None,
+                moved_bytes: None,
                 holders: Vec::new(),
-                anon_bytes: None,
-                shmem_bytes: None,
-                file_bytes: None,
-                used_bytes: (held, after),
-                most_bytes: moved,
+                host: HostGain::default(),
+                used_before_bytes: held,
+                used_after_bytes: after,
+                most_moved_bytes: moved,
             };
             let is_same = |one: &Audit| stage(&one.name) == stage(&audit.name);
             match audits.iter_mut().find(|(_, one)| is_same(one)) {
                 Some((least, known)) => {
-                    let (count, most) = (known.count + 1, known.most_bytes.max(moved));
+                    let (count, most) = (known.count + 1, known.most_moved_bytes.max(moved));
                     if share < *least {
                         (*least, *known) = (share, audit);
                     }
-                    (known.count, known.most_bytes) = (count, most);
+                    (known.count, known.most_moved_bytes) = (count, most);
                 }
                 None => audits.push((share, audit)),
             }

@@ -1,8 +1,10 @@
 //! What processes hold on all GPUs together, and the highest of it: each process, the
 //! processes of each role, and all that are recorded.
 
+use crate::analyze::RunClock;
 use crate::analyze::groups::Groups;
-use crate::model::{BootNs, Bytes};
+use crate::model::{BootNs, Bytes, Instant};
+use serde::Serialize;
 use std::collections::HashMap;
 
 /// A sum that changes with time.
@@ -46,10 +48,12 @@ impl Sum {
 
 /// The highest that some processes held on all GPUs together. Memory of a DRM client that
 /// several of them share counts in each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct GpuPeak {
-    /// How much, and when; `None` where they were never told to hold anything.
-    pub peak: Option<(Bytes, BootNs)>,
+    /// How much; `None` where they were never told to hold anything.
+    pub bytes: Option<Bytes>,
+    /// When.
+    pub at: Option<Instant>,
     /// Whether it can have been more: for some time the driver did not tell of a process, or
     /// accounting mode knows a higher peak of one than was seen.
     pub is_lower_bound: bool,
@@ -58,8 +62,7 @@ pub struct GpuPeak {
 impl GpuPeak {
     /// How much; `None` where it can have been more.
     pub fn certain_bytes(&self) -> Option<Bytes> {
-        let told = self.peak.map_or(Bytes(0), |(bytes, _)| bytes);
-        (!self.is_lower_bound).then_some(told)
+        (!self.is_lower_bound).then_some(self.bytes.unwrap_or_default())
     }
 }
 
@@ -155,9 +158,11 @@ impl Sums {
     pub(super) fn finish(
         self,
         accounted: impl Iterator<Item = (usize, Bytes)>,
+        clock: &RunClock,
     ) -> (Vec<Option<GpuPeak>>, GpuPeak) {
         let told = |sum: Sum| GpuPeak {
-            peak: sum.peak,
+            bytes: sum.peak.map(|(bytes, _)| bytes),
+            at: sum.peak.map(|(_, at)| clock.at(at)),
             is_lower_bound: sum.has_been_unknown,
         };
         let mut groups: Vec<Option<GpuPeak>> =
@@ -168,7 +173,7 @@ impl Sums {
             let in_group = group.and_then(|group| groups.get_mut(group as usize));
             let in_group = in_group.map(Option::get_or_insert_default);
             for peak in in_group.into_iter().chain([&mut all]) {
-                peak.is_lower_bound |= peak.peak.is_none_or(|(bytes, _)| bytes < highest);
+                peak.is_lower_bound |= peak.bytes.is_none_or(|bytes| bytes < highest);
             }
         }
         (groups, all)

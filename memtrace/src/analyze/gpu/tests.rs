@@ -140,7 +140,7 @@ fn a_peak_is_a_lower_bound_where_the_driver_did_not_tell_or_accounting_knows_of_
     assert_eq!(known.certain_bytes(), Some(gib(10.0)));
     let unknown = peak(on_card(0, 1, 5.0, None));
     assert_eq!(unknown.certain_bytes(), None);
-    assert_eq!(unknown.peak.map(|(bytes, _)| bytes), Some(gib(10.0)));
+    assert_eq!(unknown.bytes, Some(gib(10.0)));
     let accounted = peak(GpuProcessRow {
         source: Some(GpuSource::Accounting),
         peak_bytes: Some(gib(12.0)),

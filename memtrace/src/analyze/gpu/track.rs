@@ -1,11 +1,13 @@
 //! Follows `gpu_process`: what each process held on each device at chosen instants, its
 //! highest, and its last.
 
-use super::GpuProcess;
 use super::ledger::{GpuHolder, GpuLine, is_context};
 use super::sums::{GpuPeak, Sum, Sums};
+use super::{GpuDevice, GpuProcess};
+use crate::analyze::RunClock;
 use crate::analyze::groups::Groups;
 use crate::analyze::roster::Roster;
+use crate::analyze::who::Who;
 use crate::model::tables::{GpuProcessRow, GpuSource, GpuUse};
 use crate::model::{BootNs, Bytes, DurationNs, Tgid};
 use std::collections::HashMap;
@@ -92,12 +94,16 @@ impl Tracks {
 
     fn holder(&mut self, row: &GpuProcessRow, roster: &Roster) -> usize {
         let recorded = row.upid.and_then(|upid| roster.find(upid));
-        let holder = match recorded {
-            Some(place) => GpuHolder::Process(place),
-            None => GpuHolder::Foreign {
-                tgid: row.tgid,
-                comm: row.comm.as_deref().map(Arc::from),
+        let holder = GpuHolder {
+            who: match recorded {
+                Some(place) => Who::from(&roster.processes[place]),
+                None => Who {
+                    pid: Some(row.tgid),
+                    upid: None,
+                    name: row.comm.as_deref().map(Arc::from),
+                },
             },
+            process: recorded,
         };
         let next = self.holders.len();
         let place = *self.places.entry(holder.clone()).or_insert(next);
@@ -171,12 +177,12 @@ impl Tracks {
         if let Some(before) = before {
             self.note_smallest(before, step.boot);
             self.holders[before.holder].sum.remove(before.used);
-            if let GpuHolder::Process(process) = self.holders[before.holder].holder {
+            if let Some(process) = self.holders[before.holder].holder.process {
                 self.sums.change(process, Some(before.used), None);
             }
         }
         self.holders[step.holder].sum.add(step.used);
-        if let GpuHolder::Process(process) = self.holders[step.holder].holder {
+        if let Some(process) = self.holders[step.holder].holder.process {
             self.sums.change(process, None, Some(step.used));
         }
         self.pending.1.push(step.holder);
@@ -203,7 +209,12 @@ impl Tracks {
         self.pending.0 = boot;
     }
 
-    pub(super) fn finish(mut self, end: BootNs) -> Books {
+    pub(super) fn finish(
+        mut self,
+        devices: &[GpuDevice],
+        roster: &Roster,
+        clock: &RunClock,
+    ) -> Books {
         self.settle(BootNs(i64::MAX));
         let last: Vec<Step> = self
             .tracks
@@ -212,29 +223,32 @@ impl Tracks {
             .map(|(_, track)| track.now)
             .collect();
         for step in last {
-            self.note_smallest(step, end);
+            self.note_smallest(step, clock.end());
         }
         let seen = self.holders.iter().filter(|held| !held.devices.is_empty());
         let mut processes: Vec<GpuProcess> = seen
             .map(|held| {
                 let peak = held.sum.peak.map(|(bytes, _)| bytes);
                 let is_own = peak >= held.accounted;
+                let at = held.sum.peak.filter(|_| is_own).map(|(_, boot)| boot);
+                let names = held.devices.iter();
+                let names = names.map(|&place| Arc::clone(&devices[place].device));
+                let process = held.holder.process.map(|place| &roster.processes[place]);
                 GpuProcess {
                     holder: held.holder.clone(),
-                    devices: held.devices.clone(),
+                    devices: names.collect(),
                     peak_bytes: peak.max(held.accounted),
-                    is_lower_bound: held.sum.has_been_unknown,
-                    peak_boot_ns: held.sum.peak.filter(|_| is_own).map(|(_, boot)| boot),
+                    peak_is_lower_bound: held.sum.has_been_unknown,
+                    peak_at: at.map(|at| clock.at(at)),
                     at_end_bytes: held.sum.now(),
+                    host_peak_bytes: process.and_then(|process| process.peak.rss_bytes),
                 }
             })
             .collect();
         processes.sort_by_key(|process| std::cmp::Reverse(process.peak_bytes));
-        let accounted = self.holders.iter().filter_map(|held| match held.holder {
-            GpuHolder::Process(process) => Some((process, held.accounted?)),
-            GpuHolder::Foreign { .. } => None,
-        });
-        let (roles, recorded) = self.sums.finish(accounted);
+        let accounted = self.holders.iter();
+        let accounted = accounted.filter_map(|held| Some((held.holder.process?, held.accounted?)));
+        let (roles, recorded) = self.sums.finish(accounted, clock);
         Books {
             roles,
             recorded,

@@ -3,13 +3,16 @@
 
 mod moved;
 
-use super::{Section, Tone, at, peak, pid_and_name, who};
-use crate::analyze::{Analysis, Composition, GpuDevice, GpuHolder, GpuLedger, GpuProcess, Gpus};
+use super::{Section, Tone, peak, pid_and_name, who};
+use crate::analyze::{
+    Analysis, Composition, GpuDevice, GpuHolder, GpuLedger, GpuPart, GpuProcess, Gpus,
+};
 use crate::model::{Bytes, DurationNs};
 use crate::report::table::{Cell, TableOf};
 use crate::report::visible::visible;
 use crate::report::words::{self, bytes, bytes_at_least};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// So much that no process explains is worth a line of its own.
 const UNEXPLAINED: Bytes = Bytes(256 << 20);
@@ -38,7 +41,7 @@ pub(super) fn gpus(analysis: &Analysis, top: usize) -> Option<Section> {
     process_table(&mut section, analysis, gpus, top);
     remarks(&mut section, analysis, gpus, &ledgers);
     let left = gpus.devices.iter().filter_map(GpuDevice::left_at_end);
-    let left = left.map(|ledger| at_the_end(analysis, gpus, ledger));
+    let left = left.map(|ledger| at_the_end(analysis, ledger));
     say_some(&mut section, Tone::Alert, left.collect());
     moved::tell(&mut section, analysis, gpus);
     if let Some(contexts) = gpus.contexts.filter(|contexts| contexts.count > 1) {
@@ -47,10 +50,10 @@ pub(super) fn gpus(analysis: &Analysis, top: usize) -> Option<Section> {
              contexts alone take at most {} together.",
             words::count(contexts.count),
             bytes(contexts.smallest_bytes),
-            bytes(contexts.at_most_bytes()),
+            bytes(contexts.at_most_bytes),
         ));
     }
-    let quiet = [late(analysis, gpus), cost(analysis, gpus)];
+    let quiet = [late(gpus), cost(analysis, gpus)];
     section.tell(Tone::Quiet, quiet.into_iter().flatten());
     Some(section)
 }
@@ -66,27 +69,26 @@ pub(super) fn gpus_at(analysis: &Analysis, at: &Composition, top: usize) -> Opti
         return Some(section);
     }
     ledger_table(&mut section, analysis, gpus, &ledgers, top, false);
-    line_table(&mut section, analysis, gpus, at, top);
+    line_table(&mut section, analysis, at, top);
     remarks(&mut section, analysis, gpus, &ledgers);
     Some(section)
 }
 
-/// `0`, or `0:1` for an instance of it.
-pub(super) fn short(gpus: &Gpus, device: usize) -> String {
-    let Some(told) = gpus.devices.get(device) else {
-        return words::UNKNOWN.to_owned();
-    };
-    let own = told
-        .index
-        .map_or_else(|| visible(&told.device).into_owned(), |i| i.to_string());
-    match told.parent {
-        Some(parent) => format!("{}:{own}", short(gpus, parent)),
+/// A device of `gpu_device`: `0`, or `0:1` for an instance of it.
+pub(super) fn short(analysis: &Analysis, device: &str) -> String {
+    let mut devices = analysis.gpus.iter().flat_map(|gpus| &gpus.devices);
+    let told = devices.find(|told| &*told.device == device);
+    let index = told.and_then(|told| told.index);
+    let own = index.map_or_else(|| visible(device).into_owned(), |index| index.to_string());
+    match told.and_then(|told| told.parent_device.as_deref()) {
+        Some(parent) => format!("{}:{own}", short(analysis, parent)),
         None => own,
     }
 }
 
-fn shorts(gpus: &Gpus, devices: impl Iterator<Item = usize>) -> String {
-    let names: Vec<String> = devices.map(|device| short(gpus, device)).collect();
+fn shorts<'a>(analysis: &Analysis, devices: impl IntoIterator<Item = &'a Arc<str>>) -> String {
+    let devices = devices.into_iter();
+    let names: Vec<String> = devices.map(|device| short(analysis, device)).collect();
     match names.len() {
         // An own instance of every small model of a big machine.
         count if count > 8 => format!("{count} of them"),
@@ -110,19 +112,18 @@ fn ledger_table(
 ) {
     let (told, rest) = most_used(ledgers, top);
     let known = told.into_iter();
-    let known = known.filter_map(|ledger| Some((ledger, gpus.devices.get(ledger.device)?)));
+    let known = known.filter_map(|ledger| Some((ledger, gpus.devices.get(ledger.place)?)));
     TableOf::of(known)
-        .words("gpu", 0, |(of, _)| short(gpus, of.device))
+        .words("gpu", 0, |(of, _)| short(analysis, &of.device))
         .flexible("name", |(_, device)| device_name(device))
         .figures("used_bytes", 0, |(of, _)| of.used_bytes)
         .figures(("total_bytes", "OF"), 2, |(of, _)| of.total_bytes)
         .figures("processes_bytes", 0, |(of, _)| {
-            let is_lower_bound = of.unknown_count() > 0;
-            Cell::bounded(Some(of.processes_bytes()), is_lower_bound)
+            Cell::bounded(Some(of.processes_bytes), of.unknown_process_count > 0)
         })
         .figures("reserved_bytes", 1, |(of, _)| of.reserved_bytes)
         .figures("unattributed_bytes", 0, |(of, _)| of.unattributed_bytes)
-        .figures("at_s", 3, |(of, _)| at(analysis, of.boot_ns))
+        .figures("at_s", 3, |(of, _)| of.at)
         .only_if(has_time)
         .add_to(section);
     if rest > 0 {
@@ -146,43 +147,51 @@ fn most_used<'a>(ledgers: &[&'a GpuLedger], top: usize) -> (Vec<&'a GpuLedger>, 
 
 /// Id and name of a holder, for two columns.
 fn holder_cells(analysis: &Analysis, holder: &GpuHolder) -> [Cell; 2] {
-    match holder {
-        GpuHolder::Process(place) => who(analysis, *place),
-        GpuHolder::Foreign { tgid, comm } => {
-            let name = comm.as_deref().unwrap_or("[not in this /proc]");
-            [
-                Cell::known(Some(tgid)),
-                format!("{name} (not recorded)").into(),
-            ]
-        }
+    if let Some(place) = holder.process {
+        return who(analysis, place);
     }
+    let name = holder.who.name.as_deref().unwrap_or("[not in this /proc]");
+    let pid = Cell::known(holder.who.pid);
+    [pid, format!("{name} (not recorded)").into()]
 }
 
 /// A holder inside a sentence.
 fn holder(analysis: &Analysis, holder: &GpuHolder) -> String {
-    match holder {
-        GpuHolder::Process(place) => pid_and_name(analysis, *place),
-        GpuHolder::Foreign { tgid, comm } => match comm {
-            Some(comm) => format!("{tgid} {}", visible(comm)),
-            None => format!("{tgid} (not in this /proc)"),
-        },
+    if let Some(place) = holder.process {
+        return pid_and_name(analysis, place);
     }
+    let pid = Cell::known(holder.who.pid).shown();
+    match &holder.who.name {
+        Some(name) => format!("{pid} {}", visible(name)),
+        None => format!("{pid} (not in this /proc)"),
+    }
+}
+
+/// Those who have a part of something, inside a sentence.
+fn parts<'a>(analysis: &Analysis, parts: impl Iterator<Item = &'a GpuPart>) -> String {
+    let told = parts.take(NAMES_MAX).map(|part| {
+        let bytes = words::bytes_or_unknown(part.bytes);
+        format!("{} {bytes}", holder(analysis, &part.holder))
+    });
+    told.collect::<Vec<_>>().join(", ")
 }
 
 /// Who held most on GPUs, beside what it held on the host.
 fn process_table(section: &mut Section, analysis: &Analysis, gpus: &Gpus, top: usize) {
     TableOf::of(gpus.processes.iter().take(top))
         .who(|process| holder_cells(analysis, &process.holder))
-        .words("on_gpu", 1, |process| {
-            shorts(gpus, process.devices.iter().copied())
-        })
+        .words("on_gpu", 1, |process| shorts(analysis, &process.devices))
         .figures("gpu_peak_bytes", 0, |process| {
-            Cell::bounded(process.peak_bytes, process.is_lower_bound)
+            Cell::bounded(process.peak_bytes, process.peak_is_lower_bound)
         })
-        .figures("at_s", 2, |process| at(analysis, process.peak_boot_ns))
-        .figures("host_peak_bytes", 0, |process| match process.holder {
-            GpuHolder::Process(place) => peak(&analysis.processes[place].peak),
-            GpuHolder::Foreign { .. } => Cell::Bytes(None),
+        .figures("at_s", 2, |process| {
+            Cell::At(process.peak_at.map(|at| at.offset_ns))
+        })
+        .figures("host_peak_bytes", 0, |process| {
+            match process.holder.process {
+                Some(place) => peak(&analysis.processes[place].peak),
+                None => Cell::Bytes(None),
+            }
         })
         .add_to(section);
     let rest = gpus.processes.get(top..).unwrap_or_default();
@@ -192,7 +201,8 @@ fn process_table(section: &mut Section, analysis: &Analysis, gpus: &Gpus, top: u
 /// Of those that have no line: they come after the others, and last those of which the driver
 /// tells nothing.
 fn more_processes(rest: &[GpuProcess]) -> Option<String> {
-    let is_unsure = |process: &GpuProcess| process.peak_bytes.is_none() || process.is_lower_bound;
+    let is_unsure =
+        |process: &GpuProcess| process.peak_bytes.is_none() || process.peak_is_lower_bound;
     let or_unknown = match rest.iter().any(is_unsure) {
         true => ", or what the driver does not tell",
         false => "",
@@ -202,23 +212,17 @@ fn more_processes(rest: &[GpuProcess]) -> Option<String> {
 }
 
 /// Every line of the books at an instant, beside what the process held on the host.
-fn line_table(
-    section: &mut Section,
-    analysis: &Analysis,
-    gpus: &Gpus,
-    at: &Composition,
-    top: usize,
-) {
+fn line_table(section: &mut Section, analysis: &Analysis, at: &Composition, top: usize) {
     let whole = at.gpus.iter().filter(|ledger| !ledger.is_divided);
     let lines = whole.flat_map(|ledger| ledger.lines.iter().map(move |line| (ledger, line)));
     let mut lines: Vec<_> = lines.collect();
-    lines.sort_by_key(|(ledger, line)| (std::cmp::Reverse(line.bytes), ledger.device));
+    lines.sort_by_key(|(ledger, line)| (std::cmp::Reverse(line.bytes), ledger.place));
     let rss = |place| {
         let held = at.holders.iter().find(|held| held.process == place);
         held.map_or(Some(Bytes(0)), |held| held.amounts.rss())
     };
     TableOf::of(lines.iter().take(top))
-        .words("gpu", 0, |(ledger, _)| short(gpus, ledger.device))
+        .words("gpu", 0, |(ledger, _)| short(analysis, &ledger.device))
         .who(|(_, line)| {
             let [pid, name] = holder_cells(analysis, &line.holder);
             match line.is_counted_elsewhere {
@@ -227,9 +231,8 @@ fn line_table(
             }
         })
         .figures("on_gpu_bytes", 0, |(_, line)| line.bytes)
-        .figures("host_rss_bytes", 0, |(_, line)| match line.holder {
-            GpuHolder::Process(place) => rss(place),
-            GpuHolder::Foreign { .. } => None,
+        .figures("host_rss_bytes", 0, |(_, line)| {
+            line.holder.process.and_then(rss)
         })
         .add_to(section);
 }
@@ -241,14 +244,12 @@ fn remarks(section: &mut Section, analysis: &Analysis, gpus: &Gpus, ledgers: &[&
     if whole.len() > DEVICES_MIN {
         whole.sort_by_key(|ledger| std::cmp::Reverse(ledger.unattributed_bytes));
     }
-    let ghosts = whole
-        .iter()
-        .filter_map(|ledger| ghost(analysis, gpus, ledger));
+    let ghosts = whole.iter().filter_map(|ledger| ghost(analysis, ledger));
     say_some(section, Tone::Alert, ghosts.collect());
     let unknown: usize = ledgers
         .iter()
         .filter(|ledger| !ledger.is_divided)
-        .map(|ledger| ledger.unknown_count())
+        .map(|ledger| ledger.unknown_process_count)
         .sum();
     if unknown > 0 {
         section.alert(format!(
@@ -257,29 +258,28 @@ fn remarks(section: &mut Section, analysis: &Analysis, gpus: &Gpus, ledgers: &[&
             if unknown == 1 { "holds" } else { "hold" },
         ));
     }
-    let devices = || gpus.devices.iter().enumerate();
-    let mut failed: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    for (place, device) in devices() {
+    let mut failed: BTreeMap<&str, Vec<&Arc<str>>> = BTreeMap::new();
+    for device in &gpus.devices {
         if let Some(error) = device.error.as_deref() {
-            failed.entry(error).or_default().push(place);
+            failed.entry(error).or_default().push(&device.device);
         }
     }
-    let failed = failed.into_iter().map(|(error, places)| {
+    let failed = failed.into_iter().map(|(error, devices)| {
         format!(
             "GPU {} did not answer when last asked: {}.",
-            shorts(gpus, places.into_iter()),
+            shorts(analysis, devices),
             visible(error)
         )
     });
     say_some(section, Tone::Alert, failed.collect());
-    let unified = devices().filter(|(_, device)| device.is_unified);
-    let unified = unified.map(|(place, device)| {
+    let unified = gpus.devices.iter().filter(|device| device.is_unified);
+    let unified = unified.map(|device| {
         let node = device.numa_node;
         let node = node.map_or(String::new(), |node| format!(" (NUMA node {node})"));
         format!(
             "The memory of GPU {} is the machine's own{node}: it is in the node's books too, and \
              counts once.",
-            short(gpus, place)
+            short(analysis, &device.device)
         )
     });
     say_some(section, Tone::Plain, unified.collect());
@@ -294,7 +294,7 @@ fn say_some(section: &mut Section, tone: Tone, lines: Vec<String>) {
 }
 
 /// Memory that is used, and no process is told to hold it.
-fn ghost(analysis: &Analysis, gpus: &Gpus, ledger: &GpuLedger) -> Option<String> {
+fn ghost(analysis: &Analysis, ledger: &GpuLedger) -> Option<String> {
     let rest = ledger
         .unattributed_bytes
         .filter(|rest| *rest >= UNEXPLAINED)?;
@@ -302,28 +302,23 @@ fn ghost(analysis: &Analysis, gpus: &Gpus, ledger: &GpuLedger) -> Option<String>
     let is_empty = ledger.lines.is_empty();
     // Beside processes the driver has buffers of its own; what processes of unknown size hold
     // is told elsewhere.
-    let is_much = is_empty || (rest >= MUCH_UNEXPLAINED && ledger.unknown_count() == 0);
+    let is_much = is_empty || (rest >= MUCH_UNEXPLAINED && ledger.unknown_process_count == 0);
     if ledger.candidates.is_empty() && !(is_much && has_reserved) {
         return None;
     }
-    Some(unexplained(analysis, gpus, ledger, ("is used", rest)))
+    Some(unexplained(analysis, ledger, ("is used", rest)))
 }
 
 /// The same of what was left at the end.
-fn at_the_end(analysis: &Analysis, gpus: &Gpus, ledger: &GpuLedger) -> String {
+fn at_the_end(analysis: &Analysis, ledger: &GpuLedger) -> String {
     let rest = ledger.unattributed_bytes.unwrap_or(Bytes(0));
     let used = "was still used when the recording ended";
-    unexplained(analysis, gpus, ledger, (used, rest))
+    unexplained(analysis, ledger, (used, rest))
 }
 
-fn unexplained(
-    analysis: &Analysis,
-    gpus: &Gpus,
-    ledger: &GpuLedger,
-    (used, rest): (&str, Bytes),
-) -> String {
+fn unexplained(analysis: &Analysis, ledger: &GpuLedger, (used, rest): (&str, Bytes)) -> String {
     let is_empty = ledger.lines.is_empty();
-    let (gpu, rest) = (short(gpus, ledger.device), bytes(rest));
+    let (gpu, rest) = (short(analysis, &ledger.device), bytes(rest));
     let what = match is_empty {
         true => format!("GPU {gpu}: {rest} {used} and no process is told to hold it"),
         false => format!("GPU {gpu}: {rest} {used} beyond what processes are told to hold"),
@@ -357,31 +352,29 @@ fn names(analysis: &Analysis, holders: &[GpuHolder]) -> String {
 pub(super) fn highest(analysis: &Analysis) -> Option<String> {
     let gpus = analysis.gpus.as_ref().filter(|gpus| gpus.has_recorded())?;
     let recorded = gpus.recorded;
-    let (amount, at) = recorded.peak?;
+    let (amount, at) = recorded.bytes.zip(recorded.at)?;
     let amount = match recorded.is_lower_bound {
         true => bytes_at_least(Some(amount)),
         false => bytes(amount),
     };
-    let at = words::offset(&analysis.clock, at);
+    let at = words::after(at.offset_ns);
     Some(format!(
         "On GPUs the most that recorded processes held at one time was {amount}, at {at}."
     ))
 }
 
 /// From when on anything is known, where that is not from the begin.
-fn late(analysis: &Analysis, gpus: &Gpus) -> Option<String> {
-    let from = gpus.known_from?;
-    (from - analysis.clock.start() >= LATE).then(|| {
-        format!(
-            "GPU memory is known from {} on: what was held before is not.",
-            words::offset(&analysis.clock, from)
-        )
+fn late(gpus: &Gpus) -> Option<String> {
+    let from = gpus.known_from?.offset_ns;
+    (from >= LATE).then(|| {
+        let from = words::after(from);
+        format!("GPU memory is known from {from} on: what was held before is not.")
     })
 }
 
 /// What the calls of the driver's library took.
 fn cost(analysis: &Analysis, gpus: &Gpus) -> Option<String> {
-    let (time, count) = (gpus.call_time?, gpus.call_count?);
+    let (time, count) = (gpus.call_time_ns?, gpus.call_count?);
     let whole = analysis.clock.duration().0.max(1);
     let share = time.0 as f64 * 100.0 / whole as f64;
     let longest = |of: fn(&GpuDevice) -> Option<DurationNs>| {
@@ -396,8 +389,8 @@ fn cost(analysis: &Analysis, gpus: &Gpus) -> Option<String> {
         "Calls of the driver's library, which take its lock: {} of them, {share:.2}% of the time; \
          the longest for memory {}, for processes {}.",
         words::count(count),
-        longest(|device| device.memory_call).unwrap_or_else(unknown),
-        longest(|device| device.process_call).unwrap_or_else(unknown),
+        longest(|device| device.longest_memory_call_ns).unwrap_or_else(unknown),
+        longest(|device| device.longest_process_call_ns).unwrap_or_else(unknown),
     ))
 }
 

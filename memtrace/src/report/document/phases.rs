@@ -4,7 +4,6 @@ mod leaks;
 mod log;
 mod one;
 
-use super::gpus::short;
 use super::{Section, highest};
 use crate::analyze::{
     Analysis, Level, Phase, PhaseEnd, PhaseForm, PhaseLine, Repeated, Slope, Uncertain, Who,
@@ -322,16 +321,6 @@ pub(super) fn per_step(slope: Option<Slope>) -> Cell {
     let sign = if rise.0 > 0 { "+" } else { "" };
     let margin = words::margin(slope.margin_bytes());
     Cell::from(rise).shown_as(format!("{sign}{} ±{margin}", words::bytes(rise)))
-}
-
-/// The short name of a device of `gpu_device`.
-fn device_name(analysis: &Analysis, device: &str) -> String {
-    let gpus = analysis.gpus.as_ref();
-    let place = gpus.and_then(|gpus| {
-        let mut devices = gpus.devices.iter();
-        Some((gpus, devices.position(|known| known.device == device)?))
-    });
-    place.map_or_else(|| device.to_owned(), |(gpus, place)| short(gpus, place))
 }
 
 fn repeat_table(section: &mut Section, repeats: &[&Repeated]) {

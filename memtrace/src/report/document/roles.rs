@@ -36,7 +36,8 @@ pub(super) fn by_role(analysis: &Analysis, top: usize) -> Option<Section> {
         .held(("rss_bytes", "RSS SUM"), 0, |role| held(role, Kind::Rss))
         .figures("own_peak_bytes", 0, |role| highest(peak(role)))
         .figures(("own_peak_at_s", "AT"), 4, |role| {
-            reached(analysis, peak(role).filter(|(bytes, _)| bytes.0 > 0))
+            let peak = peak(role).filter(|(bytes, _)| bytes.0 > 0);
+            reached(peak.map(|(_, at)| analysis.clock.at(at)))
         })
         .figures("mean_bytes", 5, |role| role.kind(Kind::Rss).mean_bytes)
         .held("gpu_bytes", 2, |role| match role.gpu {
@@ -47,7 +48,7 @@ pub(super) fn by_role(analysis: &Analysis, top: usize) -> Option<Section> {
         .figures("gpu_peak_bytes", 0, |role| gpu_peak(role))
         .only_if(told.has_gpu)
         .figures(("gpu_peak_at_s", "AT"), 4, |role| {
-            reached(analysis, role.gpu.and_then(|gpu| gpu.highest.peak))
+            reached(role.gpu.and_then(|gpu| gpu.highest.at))
         })
         .only_if(told.has_gpu)
         .add_to(&mut section);
@@ -98,7 +99,7 @@ fn gpu_peak(role: &RoleFinding) -> Cell {
     let Some(gpu) = role.gpu else {
         return Cell::shown_only("-");
     };
-    Cell::bounded(highest(gpu.highest.peak), gpu.highest.is_lower_bound)
+    Cell::bounded(gpu.highest.bytes, gpu.highest.is_lower_bound)
 }
 
 fn host(role: &RoleFinding) -> Cell {

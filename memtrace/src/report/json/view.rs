@@ -2,7 +2,6 @@
 //! a version; new ones may come. docs/report-json.md describes each.
 
 mod balance;
-mod gpus;
 mod leftovers;
 mod oom;
 mod parts;
@@ -10,8 +9,8 @@ mod process;
 mod roles;
 
 use crate::analyze::{
-    Analysis, Endings, Growth, Held, Loss, Mappings, PhaseFocus, Phases, RecorderCost, SeriesPoint,
-    TreeFinding,
+    Analysis, Endings, Gpus, Growth, Held, Loss, Mappings, PhaseFocus, Phases, RecorderCost,
+    SeriesPoint, TreeFinding,
 };
 use crate::model::tables::Severity;
 use crate::model::{Bytes, DurationNs, Instant, RunState, SchemaVersion, Target};
@@ -51,7 +50,7 @@ pub(super) struct Report<'a> {
     phase: Option<&'a PhaseFocus>,
     growth: Option<Growth>,
     address_space: Option<&'a Mappings>,
-    gpu: Option<gpus::Gpus<'a>>,
+    gpu: Option<&'a Gpus>,
     curve: Vec<CurvePoint>,
     endings: &'a Endings,
     process_count: usize,
@@ -91,12 +90,10 @@ struct CurvePoint {
 impl<'a> Report<'a> {
     /// The report with at most `top` processes, roles and leftovers, or all of them.
     pub(super) fn of(analysis: &'a mut Analysis, top: Option<usize>) -> Self {
-        if let Some(top) = top {
-            analysis.cut(top);
-        }
+        let most = top.unwrap_or(usize::MAX);
+        analysis.cut(most);
         let analysis = &*analysis;
         let order = analysis.by_peak();
-        let most = top.unwrap_or(usize::MAX);
         let listed = order.iter().take(most);
         let told = |is_wanted: fn(Severity) -> bool| {
             let losses = analysis.losses.iter();
@@ -144,7 +141,7 @@ impl<'a> Report<'a> {
             phase: analysis.phase.as_ref(),
             growth: analysis.growth,
             address_space: analysis.mappings.as_ref(),
-            gpu: gpus::Gpus::of(analysis, top),
+            gpu: analysis.gpus.as_ref(),
             curve: analysis
                 .curve
                 .iter()

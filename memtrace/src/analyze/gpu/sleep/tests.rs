@@ -36,7 +36,7 @@ fn audits_beside(
     }
     let audits = sleeps.finish(END).into_iter();
     let told = audits.map(|audit| {
-        let (before, after) = audit.used_bytes;
+        let (before, after) = (audit.used_before_bytes, audit.used_after_bytes);
         (
             audit.name.to_string(),
             audit.count,

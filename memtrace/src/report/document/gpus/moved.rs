@@ -1,8 +1,8 @@
 //! What moved between a device and the machine's memory: sharp falls, sleeps that were marked,
 //! and who is still there at the end.
 
-use super::{NAMES_MAX, holder, shorts};
-use crate::analyze::{Analysis, Audit, Fall, GpuHolder, Gpus};
+use super::{NAMES_MAX, parts, shorts};
+use crate::analyze::{Analysis, Audit, Fall, Gpus, HostGain};
 use crate::model::Bytes;
 use crate::report::document::{Section, Tone, pid_and_name};
 use crate::report::visible::visible;
@@ -16,7 +16,7 @@ const NOTHING: f64 = 0.01;
 /// Tells all of it.
 pub(super) fn tell(section: &mut Section, analysis: &Analysis, gpus: &Gpus) {
     for fall in &gpus.falls {
-        section.say(fell(analysis, gpus, fall));
+        section.say(fell(analysis, fall));
     }
     for audit in &gpus.audits {
         let share = share(audit);
@@ -27,7 +27,7 @@ pub(super) fn tell(section: &mut Section, analysis: &Analysis, gpus: &Gpus) {
             } else {
                 Tone::Plain
             };
-            section.tell(tone, [audited(analysis, gpus, audit)]);
+            section.tell(tone, [audited(analysis, audit)]);
         }
     }
     section.tell(Tone::Alert, still_held(analysis, gpus));
@@ -40,26 +40,26 @@ fn share(audit: &Audit) -> Option<f64> {
     } else {
         audit.before_bytes?
     };
-    Some(audit.moved_bytes()?.0 as f64 / whole.0.max(1) as f64)
+    Some(audit.moved_bytes?.0 as f64 / whole.0.max(1) as f64)
 }
 
 fn is_told_by_a_fall(gpus: &Gpus, audit: &Audit, share: Option<f64>) -> bool {
-    let is_same = |fall: &Fall| fall.from <= audit.host_to && audit.from <= fall.to;
+    let is_same = |fall: &Fall| fall.from.boot_ns <= audit.host_to && audit.from <= fall.to;
     let is_whole = share.is_some_and(|share| share >= NEARLY_ALL);
     audit.count == 1 && !audit.is_return && is_whole && gpus.falls.iter().any(is_same)
 }
 
 /// What a mark did: how much of what was held left, who still holds it, what came to the host.
-fn audited(analysis: &Analysis, gpus: &Gpus, audit: &Audit) -> String {
+fn audited(analysis: &Analysis, audit: &Audit) -> String {
     let name = visible(&audit.name);
-    let at = words::offset(&analysis.clock, audit.from);
-    let devices = shorts(gpus, audit.devices.iter().copied());
+    let at = words::after(audit.from.offset_ns);
+    let devices = shorts(analysis, &audit.devices);
     let verb = if audit.is_return {
         "brought back"
     } else {
         "freed"
     };
-    let of = match (audit.before_bytes, audit.after_bytes, audit.moved_bytes()) {
+    let of = match (audit.before_bytes, audit.after_bytes, audit.moved_bytes) {
         (Some(before), Some(_), Some(moved)) if !audit.is_return => {
             format!("{} of {}", signed(moved), bytes(before))
         }
@@ -68,33 +68,25 @@ fn audited(analysis: &Analysis, gpus: &Gpus, audit: &Audit) -> String {
         }
         // The driver does not tell of each process.
         _ => {
-            let (before, after) = audit.used_bytes;
-            let moved = if audit.is_return {
-                after - before
-            } else {
-                before - after
-            };
+            let before = audit.used_before_bytes;
+            let moved = audit.moved(before, audit.used_after_bytes);
             format!("{} of the {} used by all", signed(moved), bytes(before))
         }
     };
     let length = words::duration(audit.host_to - audit.host_from);
     let mut line = format!(
         "{name} at {at} {verb} {of} on GPU {devices}; on the host within {length}: {}.",
-        on_host([audit.shmem_bytes, audit.anon_bytes, audit.file_bytes])
+        on_host(&audit.host)
     );
-    let left: Vec<String> = audit
-        .holders
-        .iter()
-        .filter(|(_, held)| *held != Some(Bytes(0)))
-        .take(NAMES_MAX)
-        .map(|(who, held)| format!("{} {}", holder(analysis, who), bytes_or_unknown(*held)))
-        .collect();
+    let holders = audit.holders.iter();
+    let left = holders.filter(|part| part.bytes != Some(Bytes(0)));
+    let left = parts(analysis, left);
     if !left.is_empty() && !audit.is_return {
-        line.push_str(&format!(" Still held by {}.", left.join(", ")));
+        line.push_str(&format!(" Still held by {left}."));
     }
     if audit.count > 1 {
         let count = words::count(audit.count);
-        let most = signed(audit.most_bytes);
+        let most = signed(audit.most_moved_bytes);
         line.push_str(&format!(
             " It did least of {count} of that name; the most was {most}."
         ));
@@ -111,8 +103,13 @@ fn signed(amount: Bytes) -> String {
 }
 
 /// What shmem, anon and file gained.
-fn on_host(changes: [Option<Bytes>; 3]) -> String {
-    let kinds = ["shmem", "anon", "file"].into_iter().zip(changes);
+fn on_host(host: &HostGain) -> String {
+    let kinds = [
+        ("shmem", host.shmem_bytes),
+        ("anon", host.anon_bytes),
+        ("file", host.file_bytes),
+    ]
+    .into_iter();
     let told = kinds.map(|(kind, amount)| match amount {
         Some(Bytes(0)) => format!("{kind} ±0"),
         amount => format!("{kind} {}", change(amount)),
@@ -121,34 +118,28 @@ fn on_host(changes: [Option<Bytes>; 3]) -> String {
 }
 
 /// A sharp fall: what left the device, and what came to the host.
-fn fell(analysis: &Analysis, gpus: &Gpus, fall: &Fall) -> String {
-    let devices = shorts(gpus, fall.devices.iter().map(|(device, _)| *device));
-    let left = fall
-        .left
-        .iter()
-        .take(NAMES_MAX)
-        .map(|(who, amount)| format!("{} {}", holder(analysis, who), bytes(*amount)));
-    let left: Vec<String> = left.collect();
-    let left = match left.as_slice() {
+fn fell(analysis: &Analysis, fall: &Fall) -> String {
+    let devices = shorts(analysis, fall.devices.iter().map(|one| &one.device));
+    let left = match fall.left.as_slice() {
         [] => String::new(),
-        told => format!(" ({})", told.join(", ")),
+        left => format!(" ({})", parts(analysis, left.iter())),
     };
-    let offset = words::offset(&analysis.clock, fall.from);
-    let amount = bytes(fall.bytes());
+    let offset = words::after(fall.from.offset_ns);
+    let amount = bytes(fall.bytes);
     let mut line = format!("At {offset} {amount} left GPU {devices}{left}");
     if !fall.ended.is_empty() {
         let ended = words::processes(fall.ended.len());
         line.push_str(&format!(", with the end of {ended}"));
     }
     if let Some(stayed) = fall.stayed_bytes {
-        let held = bytes(fall.left.iter().map(|(_, amount)| *amount).sum());
+        let held = bytes(fall.left.iter().filter_map(|part| part.bytes).sum());
         line.push_str(&format!(
             "; of {held} {} stayed, held by nobody",
             bytes(stayed)
         ));
     }
-    let host = on_host([fall.shmem_bytes, fall.anon_bytes, fall.file_bytes]);
-    let length = words::duration(fall.to - fall.host_from);
+    let host = on_host(&fall.host);
+    let length = words::duration(fall.to.boot_ns - fall.host_from);
     line.push_str(&format!("; on the host within {length}: {host}."));
     if let [nearest, ..] = fall.marks.as_slice() {
         line.push_str(&format!(" Mark: {}.", visible(nearest)));
@@ -160,13 +151,10 @@ fn fell(analysis: &Analysis, gpus: &Gpus, fall: &Fall) -> String {
 fn still_held(analysis: &Analysis, gpus: &Gpus) -> Option<String> {
     analysis.info.command_exit_code?;
     let has_ended = |place: usize| analysis.processes[place].exit_boot_ns.is_some();
-    let held = gpus
-        .processes
-        .iter()
-        .filter_map(|process| match process.holder {
-            GpuHolder::Process(place) => Some((place, gpus.held_at_end(place)?)),
-            GpuHolder::Foreign { .. } => None,
-        });
+    let held = gpus.processes.iter().filter_map(|process| {
+        let place = process.holder.process?;
+        Some((place, gpus.held_at_end(place)?))
+    });
     // Survivors have a section of their own.
     let is_told = |place: usize| {
         let mut outlived = analysis.leftovers.outlived.iter();

@@ -1,20 +1,23 @@
 //! Many devices, and processes of which not all is known.
 
 use super::*;
-use crate::model::BootNs;
+use crate::model::Instant;
 use crate::report::document::Block;
 
 fn used(device: usize, used: Option<i64>) -> GpuLedger {
     GpuLedger {
-        device,
+        device: Arc::from(""),
+        place: device,
         is_divided: false,
-        boot_ns: BootNs(0),
+        at: Instant::default(),
         age_ns: DurationNs(0),
         total_bytes: None,
         used_bytes: used.map(Bytes),
+        processes_bytes: Bytes(0),
         reserved_bytes: None,
         lines: Vec::new(),
         unattributed_bytes: None,
+        unknown_process_count: 0,
         candidates: Vec::new(),
     }
 }
@@ -26,11 +29,11 @@ fn of_many_devices_those_that_used_most_have_a_line_and_the_others_are_counted()
         .collect();
     let all: Vec<&GpuLedger> = all.iter().collect();
     let (told, rest) = most_used(&all, 3);
-    let told: Vec<usize> = told.iter().map(|ledger| ledger.device).collect();
+    let told: Vec<usize> = told.iter().map(|ledger| ledger.place).collect();
     assert_eq!(told, [55, 54, 53, 52, 51, 50, 49, 48]);
     assert_eq!(rest, 48);
     let (told, rest) = most_used(&all[..8], 3);
-    let told: Vec<usize> = told.iter().map(|ledger| ledger.device).collect();
+    let told: Vec<usize> = told.iter().map(|ledger| ledger.place).collect();
     assert_eq!(told, [0, 1, 2, 3, 4, 5, 6, 7]);
     assert_eq!(rest, 0);
 }
@@ -50,12 +53,13 @@ fn of_lines_that_each_of_many_devices_has_some_are_told() {
 #[test]
 fn who_is_left_out_held_less_only_where_that_is_known() {
     let held = |peak: Option<i64>, is_lower_bound| GpuProcess {
-        holder: GpuHolder::Process(0),
-        devices: vec![0],
+        holder: GpuHolder::default(),
+        devices: Vec::new(),
         peak_bytes: peak.map(Bytes),
-        is_lower_bound,
-        peak_boot_ns: None,
+        peak_is_lower_bound: is_lower_bound,
+        peak_at: None,
         at_end_bytes: None,
+        host_peak_bytes: None,
     };
     let told = "2 processes more held less, or what the driver does not tell.";
     assert_eq!(more_processes(&[]), None);

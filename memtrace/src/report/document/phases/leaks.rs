@@ -1,8 +1,8 @@
 //! The sentences about what grows from step to step, and who grows most: they stand among the
 //! first lines of a report.
 
+use super::super::gpus::short;
 use super::super::{Section, pid_and_name};
-use super::device_name;
 use crate::analyze::{Analysis, PhaseForm, PhaseLine, PhasePart, Repeated, Slope, Verdict};
 use crate::model::Bytes;
 use crate::report::words;
@@ -47,7 +47,7 @@ pub(in crate::report::document) fn leaks(analysis: &Analysis) -> Option<Section>
     }
     if let Some((stage, slope)) = gpu {
         let who = grower(&stage.devices).map_or_else(String::new, |(name, slope)| {
-            let device = device_name(analysis, name);
+            let device = short(analysis, name);
             format!("; most of it on GPU {device} ({})", per_step_bytes(&slope))
         });
         section.strong(grows("all GPUs", stage, &slope, &who));

@@ -1,8 +1,9 @@
 //! The phases of one name: each of them, then who gained and lost over all of them, by role, on
 //! GPUs, and process by process.
 
+use super::super::gpus::short;
 use super::super::{Section, highest, who};
-use super::{device_name, doubt, explain, per_step, repeat_table, stage_table, table};
+use super::{doubt, explain, per_step, repeat_table, stage_table, table};
 use crate::analyze::{Amounts, Analysis, GpuChange, Phase, PhaseFocus, PhasePart, Slope};
 use crate::model::{Bytes, Kind};
 use crate::report::table::{Cell, TableOf};
@@ -165,7 +166,7 @@ fn around(analysis: &Analysis, focus: &PhaseFocus) -> Option<Section> {
     let devices = focus.devices.iter().map(|device| {
         let devices = focus.line.iter().flat_map(|line| &line.devices);
         let slope = per_step(slope_of(devices, &device.device));
-        let name = format!("GPU {}", device_name(analysis, &device.device));
+        let name = format!("GPU {}", short(analysis, &device.device));
         (name, &device.level, slope)
     });
     let cache = focus.page_cache.iter();

@@ -1,8 +1,7 @@
 //! The parts of the JSON report beside the processes.
 
 use super::balance::Balance;
-use super::gpus::Gpu;
-use crate::analyze::{self, Amounts, Analysis, Sum};
+use crate::analyze::{self, Amounts, Analysis, GpuLedger, Sum};
 use crate::model::{Bytes, DurationNs, Instant, Kind, Tgid, Upid};
 use serde::Serialize;
 
@@ -29,7 +28,7 @@ pub(super) struct Composition<'a> {
     cgroups: Vec<Cgroup<'a>>,
     node: Option<Node>,
     ledgers: Vec<Balance<'a>>,
-    gpus: Vec<Gpu<'a>>,
+    gpus: &'a [GpuLedger],
 }
 
 #[derive(Serialize)]
@@ -103,7 +102,7 @@ impl<'a> Composition<'a> {
                 .iter()
                 .map(|balance| Balance::of(analysis, balance, top))
                 .collect(),
-            gpus: Gpu::all(analysis, &state.gpus, top),
+            gpus: &state.gpus,
         }
     }
 }

@@ -64,18 +64,17 @@ impl<'a> RoleGroup<'a> {
                 .collect(),
             at_peak: finding.at_peak.as_ref().map(AtPeak::of),
             kinds: PerKind::of(|kind| Figures::of(analysis, finding.kind(kind))),
-            gpu: finding.gpu.map(|gpu| OnGpus::of(analysis, gpu)),
+            gpu: finding.gpu.map(OnGpus::of),
         }
     }
 }
 
 impl OnGpus {
-    fn of(analysis: &Analysis, gpu: RoleOnGpus) -> Self {
-        let highest = gpu.highest.peak;
+    fn of(gpu: RoleOnGpus) -> Self {
         Self {
-            peak_bytes: highest.map(|(bytes, _)| bytes),
+            peak_bytes: gpu.highest.bytes,
             peak_is_lower_bound: gpu.highest.is_lower_bound,
-            peak_at: highest.map(|(_, at)| analysis.clock.at(at)),
+            peak_at: gpu.highest.at,
             at_peak_bytes: gpu.at_peak_bytes,
         }
     }
