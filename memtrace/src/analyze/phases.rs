@@ -20,15 +20,14 @@ mod tests;
 mod timeline;
 mod told;
 
-pub(super) use by_role::RoleGauges;
 pub(super) use doubts::Doubts;
 pub use doubts::Uncertain;
 pub(super) use events::{Calls, Marks};
 pub use focus::{GpuChange, HolderChange, PhaseError, PhaseFocus, RoleChange};
 pub(super) use number::stage;
 pub use slope::Slope;
-pub(super) use timeline::{Gauges, Noted, Timeline};
-pub(super) use told::Tellings;
+pub(super) use timeline::{Boundaries, Gauges, Noted, Timeline};
+pub(super) use told::{Telling, Tellings};
 
 use super::growth::whole;
 use super::keys::{self, High};

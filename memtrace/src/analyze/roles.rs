@@ -116,19 +116,20 @@ impl RoleFinding {
 /// What was found out about each kind of what some processes held together, over a recording
 /// whose means are of so many seconds.
 pub(super) fn figures(lane: &Lane, seconds: f64, clock: &RunClock) -> PerKind<KindFigures> {
-    let Some((course, first)) = lane.course().zip(lane.first()) else {
+    let Some((course, first)) = lane.course.as_ref().zip(lane.first) else {
         return PerKind::default();
     };
     PerKind::of(|kind| {
-        let of_kind = course.kind(kind);
-        let highest = lane.highest(kind).map(|high| (high.bytes, high.boot_ns));
-        let growth = of_kind.curve().and_then(|curve| {
-            let life = (first, course.there_until());
-            growth::fit(curve.points(), life, course.change_count())
+        let of_kind = &course.kinds[kind];
+        let highest = lane.highest[kind].map(|high| (high.bytes, high.boot_ns));
+        let growth = of_kind.curve.as_ref().and_then(|curve| {
+            let life = (first, course.there_until);
+            growth::fit(curve.points(), life, course.change_count)
         });
+        let mean = Bytes((of_kind.byte_seconds / seconds) as i64);
         KindFigures {
-            peak: highest.or(of_kind.is_known().then_some((Bytes(0), first))),
-            mean_bytes: of_kind.mean(seconds),
+            peak: highest.or(of_kind.is_known.then_some((Bytes(0), first))),
+            mean_bytes: (of_kind.is_known && seconds > 0.0).then_some(mean),
             growth: growth.map(|growth| growth.settled(clock)),
         }
     })

@@ -10,16 +10,17 @@ use super::family::Family;
 use super::gpu::GpuTimeline;
 use super::groups::Groups;
 use super::held::HeldSum;
-use super::ledger::{Ledger, Seens, Surroundings, TreeSeen};
 use super::moment::{Moment, MomentError};
-use super::phases::{Gauges, Marks, Noted, PhaseError, Tellings, Timeline};
+use super::near::NearReadings;
+use super::pass::{Asked, Pass, Tree};
+use super::phases::{Marks, Noted, PhaseError, Tellings, Timeline};
 use super::roster::Roster;
 use super::sharing::{self, Execs, Forks};
 use super::titles::Titles;
 use super::{RowSource, books, leftovers, losses, mappings, oom, roles, surroundings};
 use crate::model::tables::{MemRow, MemSource};
 use crate::model::{BootNs, Bytes, Kind, Label, RunInfo, RunState, Target};
-use crate::sweep::High;
+use crate::sweep::{High, Lanes};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -105,15 +106,24 @@ where
     let held = HeldSum::read(source, &roster, &titles.execs, clock.start())?;
     let asked = Asked {
         instants: asked.collect(),
-        gauges: phases.gauges(info.interval_ns),
-        sums: (tellings, held),
+        boundaries: phases.to_note(info.interval_ns),
+        tellings,
+        held,
         victims,
+        near: NearReadings::new(surroundings::times(source)?),
     };
     let mut sizes = mappings::Sizes::default();
+    let mut execs = Execs::new();
     let end = clock.end();
-    let who = (&mut roster, &groups);
-    let readings = Surroundings::new(surroundings::times(source)?);
-    let (mut seen, execs) = pass(source, who, asked, readings, end, &mut sizes)?;
+    let mut pass = Pass::new(&mut roster, &groups, asked);
+    source.scan(&mem_columns(), |row: MemRow| {
+        if row.source == Some(MemSource::Exec) {
+            execs.entry(row.upid).or_default().push(row.boot_ns);
+        }
+        sizes.note(row.upid, row.vm_size_bytes);
+        pass.take(&row);
+    })?;
+    let mut seen = pass.finish(end);
     let clock = RunClock::new(
         info.clocks.clone(),
         hull(span_of(&clock), seen.span),
@@ -124,15 +134,16 @@ where
     losses.splice(0..0, roster.overflow());
     let growth = seen.growth.map(|growth| growth.settled(&clock));
     let command = roster.command;
-    let at_end = seen.processes.iter();
-    let at_end: Vec<Option<Bytes>> = at_end.map(|seen| seen.as_ref()?.at_end.anon()).collect();
-    for (process, seen) in roster.processes.iter_mut().zip(seen.processes.drain(..)) {
-        if let Some(seen) = seen {
+    let tracks = seen.state.processes.iter();
+    let at_end = tracks.map(|track| track.at_end.anon().filter(|_| track.row_count > 0));
+    let at_end: Vec<Option<Bytes>> = at_end.collect();
+    for (process, track) in roster.processes.iter_mut().zip(&seen.state.processes) {
+        if track.row_count > 0 {
             // The command is forked just before its recording begins.
             let ran_before = process.start_boot_ns < clock.start() && command != Some(process.upid);
             let peak = process.peak;
-            process.peak = peak.with_series(seen.highest, seen.highest_boot_ns, ran_before);
-            process.growth = seen.growth.map(|growth| growth.settled(&clock));
+            process.peak = peak.with_series(track.highest, track.highest_boot_ns, ran_before);
+            process.growth = process.growth.map(|growth| growth.settled(&clock));
         }
     }
     for kill in &kills {
@@ -176,7 +187,7 @@ where
         .command_end()
         .map_or(last, |command| command.min(last));
     let seconds = (means_until - begin).as_secs_f64();
-    let sums = seen.roles.iter().map(|&role| seen.lanes.get(role));
+    let sums = seen.roles.iter().map(|&role| &seen.state.lanes[role]);
     let kinds = sums
         .map(|sum| roles::figures(sum, seconds, &clock))
         .collect();
@@ -189,7 +200,6 @@ where
     );
     let noted = Noted {
         gauges: seen.gauges,
-        roles: seen.role_gauges,
         around: phases.around(source, &clock)?,
         is_polled: info.is_polled(),
         processes: &roster.processes,
@@ -204,7 +214,12 @@ where
         Some(Moment::Peak) => peak.clone(),
         _ => at.and_then(|at| states.iter().find(|state| state.boot_ns == at).cloned()),
     };
-    let trees = trees(&seen.trees, peak.as_ref(), &roster, &clock);
+    let trees = trees(
+        (&seen.trees, &seen.state.lanes),
+        peak.as_ref(),
+        &roster,
+        &clock,
+    );
     Ok(Analysis {
         info: info.clone(),
         clock,
@@ -222,7 +237,7 @@ where
         leftovers,
         family,
         held_peak: seen.held_peak.filter(|_| is_held_known),
-        rss_peak: seen.rss_peak.map(|high| (high.bytes, high.boot_ns)),
+        rss_peak: seen.state.all.highest[Kind::Rss].map(|high| (high.bytes, high.boot_ns)),
         peak,
         at,
         roles,
@@ -232,43 +247,6 @@ where
         curve: seen.curve,
         processes: roster.processes,
     })
-}
-
-/// What the pass is to look out for.
-struct Asked {
-    instants: Vec<BootNs>,
-    gauges: Gauges,
-    sums: (Tellings, HeldSum),
-    victims: HashSet<usize>,
-}
-
-/// The one pass over `mem`. Gives also when each process executed programs.
-fn pass<S: RowSource>(
-    source: &S,
-    (roster, groups): (&mut Roster, &Groups),
-    asked: Asked,
-    readings: Surroundings,
-    end: BootNs,
-    sizes: &mut mappings::Sizes,
-) -> Result<(Seens, Execs), S::Error> {
-    let mut ledger = Ledger::new(
-        roster,
-        groups,
-        asked.instants,
-        asked.gauges,
-        asked.sums,
-        asked.victims,
-        readings,
-    );
-    let mut execs = Execs::new();
-    source.scan(&mem_columns(), |row: MemRow| {
-        if row.source == Some(MemSource::Exec) {
-            execs.entry(row.upid).or_default().push(row.boot_ns);
-        }
-        sizes.note(row.upid, row.vm_size_bytes);
-        ledger.take(&row);
-    })?;
-    Ok((ledger.finish(end), execs))
 }
 
 fn resolve<E: std::error::Error + 'static>(
@@ -314,7 +292,7 @@ fn hull(a: Option<(BootNs, BootNs)>, b: Option<(BootNs, BootNs)>) -> Option<(Boo
 }
 
 fn trees(
-    seen: &[TreeSeen],
+    (seen, lanes): (&[Tree], &Lanes),
     peak: Option<&Composition>,
     roster: &Roster,
     clock: &RunClock,
@@ -342,7 +320,9 @@ fn trees(
     let nothing = peak.map(|_| Bytes(0));
     let bytes = |high: Option<High>| high.map(|high| high.bytes);
     let at = |high: Option<High>| high.map(|high| clock.at(high.boot_ns));
-    let finding = |tree: &TreeSeen| {
+    let finding = |tree: &Tree| {
+        let [all, descendants] =
+            [tree.all, tree.descendants].map(|lane| lanes[lane].highest[Kind::Rss]);
         let root = &roster.processes[tree.root];
         TreeFinding {
             root: tree.root,
@@ -353,10 +333,10 @@ fn trees(
             root_at_peak_bytes: roots_held.get(&tree.root).copied().unwrap_or(nothing),
             descendants_at_peak_bytes: descendants_held.get(&tree.root).copied().or(nothing),
             root_peak_bytes: root.peak.rss_bytes,
-            descendants_peak_bytes: bytes(tree.descendants),
-            descendants_peak_at: at(tree.descendants),
-            tree_peak_bytes: bytes(tree.tree),
-            tree_peak_at: at(tree.tree),
+            descendants_peak_bytes: bytes(descendants),
+            descendants_peak_at: at(descendants),
+            tree_peak_bytes: bytes(all),
+            tree_peak_at: at(all),
         }
     };
     let mut trees: Vec<TreeFinding> = seen.iter().map(finding).collect();

@@ -179,12 +179,14 @@ impl Totals {
     /// The sums of what is known, as amounts. A kind that is unknown of a process whose RSS is in
     /// the sum is unknown of all together.
     pub(crate) fn amounts(&self) -> Amounts {
-        let unknown = self[Kind::Rss].unknown_count;
-        Amounts::by(|kind| {
-            self[kind]
-                .bytes()
-                .filter(|_| self[kind].unknown_count <= unknown)
-        })
+        Amounts::by(|kind| self.known(kind))
+    }
+
+    /// The sum of one kind, by the same rule.
+    pub(crate) fn known(&self, kind: Kind) -> Option<Bytes> {
+        let sum = &self[kind];
+        sum.bytes()
+            .filter(|_| sum.unknown_count <= self[Kind::Rss].unknown_count)
     }
 
     /// The sum of the known RSS, zero when none is: for comparing instants.

@@ -6,6 +6,7 @@
 
 use super::{Amounts, Gauge, Series, Totals};
 use crate::model::{BootNs, Bytes, DurationNs, Kind, Label, PerKind};
+use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
 const BUCKETS: usize = 64;
@@ -37,107 +38,111 @@ impl High {
 /// A sum over processes.
 #[derive(Debug)]
 pub(crate) struct Lane {
-    now: Totals,
+    /// What they hold now.
+    pub(crate) now: Totals,
+    /// The highest of each kind, where anything was ever held; only of RSS where no course is
+    /// kept.
+    pub(crate) highest: PerKind<Option<High>>,
+    /// When the first process came; `None` when none ever did.
+    pub(crate) first: Option<BootNs>,
+    /// How it went, where that was asked for.
+    pub(crate) course: Option<Box<Course>>,
     member_count: usize,
-    /// The kinds of which the highest is kept.
-    kinds: &'static [Kind],
-    highest: PerKind<Option<High>>,
     /// What it held from `since` on, when all rows of that time were in.
     settled: Amounts,
     since: BootNs,
-    /// When the first process came; `None` when none ever did.
-    first: Option<BootNs>,
-    course: Option<Box<Course>>,
     gauge: Option<Gauge<Amounts>>,
     is_touched: bool,
 }
 
 /// How a sum went over time.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Course {
+    /// How many changes it is of.
+    pub(crate) change_count: u32,
+    /// Until when there was a process.
+    pub(crate) there_until: BootNs,
+    pub(crate) kinds: PerKind<KindCourse>,
     /// Nothing after this counts.
     until: Option<BootNs>,
-    /// Until when there was a process.
-    there_until: BootNs,
-    change_count: u32,
-    kinds: PerKind<KindCourse>,
 }
 
 /// How one kind of it went.
 #[derive(Debug, Default)]
 pub(crate) struct KindCourse {
-    byte_seconds: f64,
+    pub(crate) byte_seconds: f64,
     /// Whether it was ever known of a process.
-    is_known: bool,
-    curve: Option<Box<Series>>,
+    pub(crate) is_known: bool,
+    /// Since the first process came; `None` for what was never more than nothing.
+    pub(crate) curve: Option<Box<Series>>,
 }
 
 impl Lane {
-    /// Only the highest RSS is kept.
-    pub(crate) fn of_rss() -> Self {
+    /// The highest RSS is kept, and what is held at these instants.
+    pub(crate) fn of_rss(instants: &Arc<[BootNs]>) -> Self {
+        let gauge = Gauge::new(Arc::clone(instants));
         Self {
             now: Totals::default(),
-            member_count: 0,
-            kinds: &[Kind::Rss],
             highest: PerKind::default(),
-            settled: Amounts::NONE,
-            since: BootNs(0),
             first: None,
             course: None,
-            gauge: None,
+            member_count: 0,
+            settled: Amounts::NONE,
+            since: BootNs(0),
+            gauge: Some(gauge).filter(|gauge| !gauge.is_empty()),
             is_touched: false,
         }
     }
 
-    /// The highest of every kind, and how each went until an instant.
-    pub(crate) fn of_kinds(until: Option<BootNs>) -> Self {
+    /// The same of every kind, and how each went until an instant.
+    pub(crate) fn of_kinds(instants: &Arc<[BootNs]>, until: Option<BootNs>) -> Self {
         let course = Course {
             until,
-            there_until: BootNs(0),
-            change_count: 0,
-            kinds: PerKind::default(),
+            ..Course::default()
         };
         Self {
-            kinds: Kind::ALL,
             course: Some(Box::new(course)),
-            ..Self::of_rss()
+            ..Self::of_rss(instants)
         }
     }
 
-    /// The same, with what is held at these instants.
-    pub(crate) fn noted_at(self, instants: &Arc<[BootNs]>) -> Self {
-        let gauge = Gauge::new(Arc::clone(instants));
-        Self {
-            gauge: Some(gauge).filter(|gauge| !gauge.is_empty()),
-            ..self
+    /// What was held at its instants; `None` where there is nothing to tell.
+    pub(crate) fn take_gauge(&mut self) -> Option<Gauge<Amounts>> {
+        self.gauge.take().filter(|_| self.first.is_some())
+    }
+
+    fn step_count(&self) -> usize {
+        self.gauge.as_ref().map_or(0, Gauge::step_count)
+    }
+
+    /// Something is going to change at this time. Answers whether that is the first change then.
+    fn touch(&mut self, time: BootNs) -> bool {
+        let is_first = !std::mem::replace(&mut self.is_touched, true);
+        if is_first {
+            self.hold_until(time);
         }
+        is_first
     }
 
-    /// The highest simultaneous sum of a kind; `None` where nothing was ever held.
-    pub(crate) fn highest(&self, kind: Kind) -> Option<High> {
-        self.highest[kind]
-    }
-
-    /// When the first process came; `None` when none ever did.
-    pub(crate) fn first(&self) -> Option<BootNs> {
-        self.first
-    }
-
-    /// How it went, where that was asked for.
-    pub(crate) fn course(&self) -> Option<&Course> {
-        self.course.as_deref()
-    }
-
-    /// A process held `before` and holds `after` from `time` on; `None` when it is not there.
-    fn change(&mut self, before: Option<&Amounts>, after: Option<&Amounts>, time: BootNs) {
+    /// A process holds `before` and is going to hold `after` from `time` on; `None` when it is
+    /// not there.
+    pub(super) fn change(
+        &mut self,
+        before: Option<&Amounts>,
+        after: Option<&Amounts>,
+        time: BootNs,
+    ) {
+        self.touch(time);
         self.first.get_or_insert(time);
         self.now.replace(before, after);
         self.member_count += usize::from(after.is_some());
         self.member_count -= usize::from(before.is_some());
         if let Some(course) = &mut self.course {
             course.change_count = course.change_count.saturating_add(1);
-            for &kind in Kind::ALL {
-                course.kinds[kind].is_known |= after.is_some_and(|after| after.get(kind).is_some());
+            if let Some(after) = after {
+                for &kind in Kind::ALL {
+                    course.kinds[kind].is_known |= after.get(kind).is_some();
+                }
             }
         }
     }
@@ -148,6 +153,9 @@ impl Lane {
         let Some(first) = self.first else { return };
         if let Some(gauge) = &mut self.gauge {
             gauge.hold(from, time, self.settled);
+            if self.now[Kind::Rss].unknown_count() > 0 {
+                gauge.note_unknown();
+            }
         }
         if let Some(course) = &mut self.course {
             let is_there = self.member_count > 0;
@@ -156,33 +164,34 @@ impl Lane {
     }
 
     /// All rows of one time are in.
-    fn settle(&mut self, now: BootNs) {
-        self.is_touched = false;
-        self.settled = self.now.amounts();
-        for &kind in self.kinds {
-            if let Some(bytes) = self.settled.get(kind) {
+    pub(super) fn settle(&mut self, now: BootNs) {
+        if !std::mem::take(&mut self.is_touched) {
+            return;
+        }
+        if self.course.is_some() || self.gauge.is_some() {
+            self.settled = self.now.amounts();
+        }
+        let kinds = match self.course {
+            Some(_) => Kind::ALL,
+            None => &[Kind::Rss],
+        };
+        for &kind in kinds {
+            if let Some(bytes) = self.now.known(kind) {
                 High::raise(&mut self.highest[kind], bytes, now);
             }
+        }
+    }
+
+    /// The recording is over, and all rows are in.
+    pub(super) fn finish(&mut self, end: BootNs) {
+        self.hold_until(end);
+        if let Some(gauge) = &mut self.gauge {
+            gauge.hold_to_the_end(end, self.settled);
         }
     }
 }
 
 impl Course {
-    /// How many rows it is of.
-    pub(crate) fn change_count(&self) -> u32 {
-        self.change_count
-    }
-
-    /// Until when there was a process.
-    pub(crate) fn there_until(&self) -> BootNs {
-        self.there_until
-    }
-
-    /// How one kind went.
-    pub(crate) fn kind(&self, kind: Kind) -> &KindCourse {
-        &self.kinds[kind]
-    }
-
     fn hold(
         &mut self,
         first: BootNs,
@@ -195,10 +204,8 @@ impl Course {
         for &kind in Kind::ALL {
             let course = &mut self.kinds[kind];
             // Most sums never have a page of swap or of shared memory, and no curve of it.
-            let Some(bytes) = held
-                .get(kind)
-                .filter(|bytes| bytes.0 > 0 || course.curve.is_some())
-            else {
+            let is_none = |bytes: Bytes| bytes.0 == 0 && course.curve.is_none();
+            let Some(bytes) = held.get(kind).filter(|bytes| !is_none(*bytes)) else {
                 continue;
             };
             if course.curve.is_none() && time - first >= CURVE_AFTER {
@@ -220,26 +227,8 @@ impl Course {
     }
 }
 
-impl KindCourse {
-    /// What it comes to over so many seconds; `None` when it was never known.
-    pub(crate) fn mean(&self, seconds: f64) -> Option<Bytes> {
-        let mean = Bytes((self.byte_seconds / seconds) as i64);
-        (self.is_known && seconds > 0.0).then_some(mean)
-    }
-
-    /// Whether it was ever known of a process.
-    pub(crate) fn is_known(&self) -> bool {
-        self.is_known
-    }
-
-    /// Since the first process came; `None` for what was never more than nothing.
-    pub(crate) fn curve(&self) -> Option<&Series> {
-        self.curve.as_deref()
-    }
-}
-
 /// A place among the sums.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LaneId(u32);
 
 /// Many sums, of which few change at a time.
@@ -247,8 +236,9 @@ pub(crate) struct LaneId(u32);
 pub(crate) struct Lanes {
     list: Vec<Lane>,
     touched: Vec<LaneId>,
-    gauge_steps: usize,
-    has_too_many_steps: bool,
+    gauge_step_count: usize,
+    /// Whether there was so much to note at instants that nothing is kept of it.
+    pub(crate) has_too_many_steps: bool,
 }
 
 impl Lanes {
@@ -258,70 +248,50 @@ impl Lanes {
         LaneId(self.list.len() as u32 - 1)
     }
 
-    /// One of them.
-    pub(crate) fn get(&self, lane: LaneId) -> &Lane {
-        &self.list[lane.0 as usize]
-    }
-
-    /// What was noted at its instants; `None` where there was nothing to note.
-    pub(crate) fn take_gauge(&mut self, lane: LaneId) -> Option<Gauge<Amounts>> {
-        let lane = &mut self.list[lane.0 as usize];
-        lane.gauge.take().filter(|_| lane.first.is_some())
-    }
-
-    /// Whether there was so much to note at instants that nothing was kept of it.
-    pub(crate) fn has_too_many_steps(&self) -> bool {
-        self.has_too_many_steps
-    }
-
-    /// A process of a sum held `before` and holds `after` from `time` on; `None` when it is not
-    /// there.
-    pub(crate) fn change(
+    /// A process of a sum holds something else from `time` on, as in [`Lane::change`].
+    pub(super) fn change(
         &mut self,
         place: LaneId,
         before: Option<&Amounts>,
         after: Option<&Amounts>,
         time: BootNs,
     ) {
-        let lane = &mut self.list[place.0 as usize];
-        if !lane.is_touched {
-            lane.is_touched = true;
+        let lane = &mut self[place];
+        let step_count = lane.step_count();
+        if lane.touch(time) {
+            self.gauge_step_count += self[place].step_count() - step_count;
             self.touched.push(place);
-            self.hold_until(place, time);
-        }
-        self.list[place.0 as usize].change(before, after, time);
-    }
-
-    fn hold_until(&mut self, place: LaneId, time: BootNs) {
-        let lane = &mut self.list[place.0 as usize];
-        let steps = |lane: &Lane| lane.gauge.as_ref().map_or(0, Gauge::step_count);
-        let before = steps(lane);
-        lane.hold_until(time);
-        self.gauge_steps += steps(lane) - before;
-        if self.gauge_steps > GAUGE_STEPS_MAX {
-            self.has_too_many_steps = true;
-            self.gauge_steps = 0;
-            for lane in &mut self.list {
-                lane.gauge = None;
+            if self.gauge_step_count > GAUGE_STEPS_MAX {
+                self.has_too_many_steps = true;
+                self.gauge_step_count = 0;
+                self.list.iter_mut().for_each(|lane| lane.gauge = None);
             }
         }
+        self[place].change(before, after, time);
     }
 
     /// All rows of one time are in.
-    pub(crate) fn settle(&mut self, now: BootNs) {
+    pub(super) fn settle(&mut self, now: BootNs) {
         for lane in self.touched.drain(..) {
             self.list[lane.0 as usize].settle(now);
         }
     }
 
-    /// The recording is over.
-    pub(crate) fn finish(&mut self, end: BootNs) {
-        for place in 0..self.list.len() {
-            self.hold_until(LaneId(place as u32), end);
-            let lane = &mut self.list[place];
-            if let Some(gauge) = &mut lane.gauge {
-                gauge.hold_to_the_end(end, lane.settled);
-            }
-        }
+    /// The recording is over, and all rows are in.
+    pub(super) fn finish(&mut self, end: BootNs) {
+        self.list.iter_mut().for_each(|lane| lane.finish(end));
+    }
+}
+
+impl Index<LaneId> for Lanes {
+    type Output = Lane;
+    fn index(&self, lane: LaneId) -> &Lane {
+        &self.list[lane.0 as usize]
+    }
+}
+
+impl IndexMut<LaneId> for Lanes {
+    fn index_mut(&mut self, lane: LaneId) -> &mut Lane {
+        &mut self.list[lane.0 as usize]
     }
 }

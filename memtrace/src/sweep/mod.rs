@@ -3,12 +3,18 @@
 //! belongs together and what is asked, and makes findings of the answers.
 
 mod amounts;
+mod engine;
 mod gauge;
 mod lane;
+mod latest;
 mod series;
+mod track;
 
 pub use amounts::{Amounts, Sum, Totals};
+pub(crate) use engine::{Change, Observe, Planned, State, Sweep};
 pub(crate) use gauge::{Gauge, Gauged, Readings, in_order};
 pub(crate) use lane::{CURVE_AFTER, High, Lane, LaneId, Lanes};
+use latest::Latest;
 pub(crate) use series::Series;
 pub use series::SeriesPoint;
+pub(crate) use track::{Member, Track};

@@ -19,9 +19,6 @@ const ROLES_MAX: usize = 16;
 /// What the rest is called, as programs beyond so many are.
 const OTHERS: &str = "others";
 
-/// What the pass noted of each group; `None` where there was too much to note.
-pub(in crate::analyze) type RoleGauges = Option<Vec<Option<Gauge<Amounts>>>>;
-
 /// What the pass noted of roles.
 pub(super) struct Roles<'a> {
     clock: &'a RunClock,
@@ -40,7 +37,7 @@ struct Role {
 
 impl<'a> Roles<'a> {
     pub(super) fn of(
-        gauges: RoleGauges,
+        gauges: Option<Vec<Option<Gauge<Amounts>>>>,
         groups: &'a Groups,
         processes: &[Process],
         clock: &'a RunClock,

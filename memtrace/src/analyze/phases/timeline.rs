@@ -2,7 +2,7 @@
 //! one pass over `mem`.
 
 use super::around::Around;
-use super::by_role::{RoleGauges, Roles};
+use super::by_role::Roles;
 use super::doubts::{Doubts, Uncertain};
 use super::events::{Calls, Marks};
 use super::focus::{Focus, PhaseError};
@@ -28,16 +28,28 @@ const BY_ROLE_MAX: usize = 1_000;
 /// Beyond so many begins and ends, who asks for the phases of one name gets only those by role.
 const BOUNDARIES_MAX: usize = 20_000;
 
-/// Where the pass over memory notes what phases need.
+/// What the pass over memory is to note for phases: who is looked at when.
 #[derive(Debug)]
-pub(in crate::analyze) struct Gauges {
+pub(in crate::analyze) struct Boundaries {
     /// All processes together.
-    pub(in crate::analyze) tree: Gauge<Amounts>,
+    pub(in crate::analyze) all: Arc<[BootNs]>,
     /// By position in the roster: the processes that have phases.
-    pub(in crate::analyze) own: HashMap<usize, Gauge<Amounts>>,
-    /// The instants at which what each role holds is noted.
+    pub(in crate::analyze) own: HashMap<usize, Arc<[BootNs]>>,
+    /// Each role.
     pub(in crate::analyze) roles: Arc<[BootNs]>,
     /// Where any of these is not to be relied on.
+    pub(in crate::analyze) doubts: Doubts,
+}
+
+/// What the pass noted.
+#[derive(Debug)]
+pub(in crate::analyze) struct Gauges {
+    /// All processes together; `None` where nothing was ever held.
+    pub(in crate::analyze) tree: Option<Gauge<Amounts>>,
+    /// By position in the roster.
+    pub(in crate::analyze) own: HashMap<usize, Gauge<Amounts>>,
+    /// By group; `None` where there was too much to note.
+    pub(in crate::analyze) roles: Option<Vec<Option<Gauge<Amounts>>>>,
     pub(in crate::analyze) doubts: Doubts,
 }
 
@@ -45,8 +57,6 @@ pub(in crate::analyze) struct Gauges {
 pub(in crate::analyze) struct Noted<'a> {
     /// Memory of processes.
     pub(in crate::analyze) gauges: Gauges,
-    /// Memory by role.
-    pub(in crate::analyze) roles: RoleGauges,
     /// What else there was.
     pub(in crate::analyze) around: Around<'a>,
     /// By position in the roster.
@@ -130,7 +140,7 @@ impl Timeline {
     }
 
     /// What the pass is to note, of rows that come at least once in an interval.
-    pub(in crate::analyze) fn gauges(&self, interval: DurationNs) -> Gauges {
+    pub(in crate::analyze) fn to_note(&self, interval: DurationNs) -> Boundaries {
         let mut own: HashMap<usize, Vec<BootNs>> = HashMap::new();
         for span in &self.spans {
             if let Some(process) = span.process {
@@ -138,10 +148,10 @@ impl Timeline {
             }
         }
         let own = own.into_iter();
-        Gauges {
-            tree: Gauge::new(Arc::clone(&self.boundaries)),
+        Boundaries {
+            all: Arc::clone(&self.boundaries),
             own: own
-                .map(|(process, instants)| (process, Gauge::new(in_order(instants))))
+                .map(|(process, instants)| (process, in_order(instants)))
                 .collect(),
             doubts: Doubts::new(Arc::clone(&self.boundaries), interval),
             roles: match &self.focus {
@@ -177,9 +187,11 @@ impl Timeline {
             return (None, None);
         };
         let Noted { gauges, states, .. } = noted;
-        let is_lower_bound = gauges.tree.is_partly_unknown();
+        let tree = gauges.tree;
+        let tree = tree.unwrap_or_else(|| Gauge::new(Arc::default()));
+        let is_lower_bound = tree.is_partly_unknown();
         let own = gauges.own.into_iter();
-        let tree = gauges.tree.read();
+        let tree = tree.read();
         let instants = self.spans.iter().flat_map(|span| {
             let end = Some(span.end).filter(|end| *end != OPEN);
             span.begin.into_iter().chain(end)
@@ -191,7 +203,7 @@ impl Timeline {
             baseline: tree.at(baseline_boot_ns),
             tree,
             own: own.map(|(place, gauge)| (place, gauge.read())).collect(),
-            roles: Roles::of(noted.roles, noted.groups, noted.processes, clock),
+            roles: Roles::of(gauges.roles, noted.groups, noted.processes, clock),
             around: noted.around,
             processes: noted.processes,
             doubts: gauges.doubts,

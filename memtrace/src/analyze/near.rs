@@ -5,7 +5,7 @@
 //! the next one, to every snapshot in between.
 
 use crate::model::{BootNs, DurationNs};
-use crate::sweep::Amounts;
+use crate::sweep::{Amounts, Change};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -14,18 +14,9 @@ const TOGETHER: DurationNs = DurationNs(20_000_000);
 /// So many changes are kept; in a storm of forks the stretch around an instant is shorter.
 const CHANGES_MAX: usize = 1 << 15;
 
-/// A process holds something else from here on; nothing before its first row and after its end.
-#[derive(Clone, Copy, Debug)]
-struct Change {
-    boot_ns: BootNs,
-    process: usize,
-    before: Amounts,
-    after: Amounts,
-}
-
 /// All that moved in a stretch of time.
 #[derive(Clone, Debug)]
-pub(in crate::analyze) struct Around {
+pub(super) struct Around {
     from: BootNs,
     to: BootNs,
     changes: Arc<[Change]>,
@@ -34,7 +25,7 @@ pub(in crate::analyze) struct Around {
 impl Around {
     /// What processes held at another instant than `at`, where they held `held`; `None` outside
     /// of the stretch.
-    pub(in crate::analyze) fn held_at(
+    pub(super) fn held_at(
         &self,
         held: impl Iterator<Item = (usize, Amounts)>,
         at: BootNs,
@@ -46,11 +37,11 @@ impl Around {
         let mut all: BTreeMap<usize, Amounts> = held.collect();
         let undone = self.changes.iter().rev();
         for change in undone.filter(|change| wanted < change.boot_ns && change.boot_ns <= at) {
-            all.insert(change.process, change.before);
+            all.insert(change.process, change.before.unwrap_or(Amounts::NONE));
         }
         let done = self.changes.iter();
         for change in done.filter(|change| at < change.boot_ns && change.boot_ns <= wanted) {
-            all.insert(change.process, change.after);
+            all.insert(change.process, change.after.unwrap_or(Amounts::NONE));
         }
         let held = all.into_iter();
         Some(
@@ -62,7 +53,7 @@ impl Around {
 
 /// Follows the changes during the pass.
 #[derive(Debug, Default)]
-pub(in crate::analyze) struct Surroundings {
+pub(super) struct NearReadings {
     has_readings: bool,
     /// Readings that were made in one go, the latest first.
     readings: Vec<(BootNs, BootNs)>,
@@ -77,9 +68,9 @@ pub(in crate::analyze) struct Surroundings {
     asked: BTreeMap<usize, Around>,
 }
 
-impl Surroundings {
+impl NearReadings {
     /// `readings` are the times of all of them.
-    pub(in crate::analyze) fn new(mut readings: Vec<BootNs>) -> Self {
+    pub(super) fn new(mut readings: Vec<BootNs>) -> Self {
         readings.sort_unstable();
         let mut together: Vec<(BootNs, BootNs)> = Vec::new();
         for at in readings {
@@ -102,30 +93,19 @@ impl Surroundings {
         }
     }
 
-    pub(super) fn note(
-        &mut self,
-        boot_ns: BootNs,
-        process: usize,
-        before: Amounts,
-        after: Amounts,
-    ) {
+    pub(super) fn note(&mut self, change: &Change) {
         if !self.has_readings {
             return;
         }
         if self.changes.len() >= CHANGES_MAX {
-            self.close(boot_ns);
+            self.close(change.boot_ns);
             self.changes.clear();
             self.from = None;
             self.before_reading = self.before_reading.map(|_| 0);
         }
         // What held before that time is not known from here.
-        self.from.get_or_insert(boot_ns);
-        self.changes.push(Change {
-            boot_ns,
-            process,
-            before,
-            after,
-        });
+        self.from.get_or_insert(change.boot_ns);
+        self.changes.push(*change);
     }
 
     /// The latest state is that of the peak so far.
@@ -185,30 +165,40 @@ mod tests {
     use super::*;
     use crate::analyze::golden::mem_row;
 
+    fn change(ms: i64, before: Option<Amounts>, bytes: i64) -> Change {
+        Change {
+            boot_ns: BootNs(ms * 1_000_000),
+            process: 0,
+            before,
+            after: Some(holds(bytes)),
+            since: BootNs(0),
+        }
+    }
+
     fn holds(bytes: i64) -> Amounts {
         Amounts::of(&mem_row(1, 0, Some(bytes)))
     }
 
     /// Process 0 holds as many bytes as it is late, at every full ten, and the peak is at `peak`.
-    fn around(readings: &[i64], peak: i64, until: i64) -> (Surroundings, Amounts) {
+    fn around(readings: &[i64], peak: i64, until: i64) -> (NearReadings, Amounts) {
         let readings = readings.iter().map(|at| BootNs(at * 1_000_000)).collect();
-        let mut surroundings = Surroundings::new(readings);
+        let mut near = NearReadings::new(readings);
         let mut held = (Amounts::NONE, Amounts::NONE);
         for time in (10..=until).step_by(10) {
-            surroundings.pass(BootNs(time * 1_000_000));
-            surroundings.note(BootNs(time * 1_000_000), 0, held.0, holds(time));
+            near.pass(BootNs(time * 1_000_000));
+            near.note(&change(time, Some(held.0), time));
             held.0 = holds(time);
             if time == peak {
-                surroundings.note_peak();
+                near.note_peak();
                 held.1 = held.0;
             }
         }
-        (surroundings, held.1)
+        (near, held.1)
     }
 
     fn at(readings: &[i64], peak: i64, wanted: i64) -> Option<i64> {
-        let (surroundings, held) = around(readings, peak, 1_000);
-        let (peak_around, _) = surroundings.finish(BootNs(2_000_000_000));
+        let (near, held) = around(readings, peak, 1_000);
+        let (peak_around, _) = near.finish(BootNs(2_000_000_000));
         let ms = |ms: i64| BootNs(ms * 1_000_000);
         let held = [(0, held)].into_iter();
         let state = peak_around?.held_at(held, ms(peak), ms(wanted))?;
@@ -248,12 +238,12 @@ mod tests {
     fn a_state_that_was_asked_for_is_between_its_own_readings_also_where_nothing_moves() {
         let ms = |ms: i64| BootNs(ms * 1_000_000);
         let readings = [100, 300, 500, 700].map(ms).to_vec();
-        let mut surroundings = Surroundings::new(readings);
-        surroundings.note(ms(10), 0, Amounts::NONE, holds(10));
-        surroundings.pass(ms(400));
-        surroundings.note_asked(0);
-        surroundings.pass(ms(900));
-        let (_, asked) = surroundings.finish(ms(1_000));
+        let mut near = NearReadings::new(readings);
+        near.note(&change(10, None, 10));
+        near.pass(ms(400));
+        near.note_asked(0);
+        near.pass(ms(900));
+        let (_, asked) = near.finish(ms(1_000));
         let around = &asked[&0];
         for (wanted, is_told) in [(299, false), (300, true), (500, true), (501, false)] {
             let held = [(0, holds(10))].into_iter();

@@ -1,0 +1,378 @@
+//! The one pass over `mem` for a report: the instant at which all processes together hold most,
+//! every page once, and what is asked of the time around it.
+
+use super::groups::Groups;
+use super::growth::{self, Growth};
+use super::held::{Held, HeldKinds, HeldSum};
+use super::near::{Around, NearReadings};
+use super::phases::{Boundaries, Doubts, Gauges, Telling, Tellings};
+use super::roster::Roster;
+use crate::model::tables::MemRow;
+use crate::model::{BootNs, Kind};
+use crate::sweep::{
+    Amounts, Change, Lane, LaneId, Member, Observe, Planned, Series, SeriesPoint, State, Sweep,
+    Totals, Track,
+};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+const BUCKETS: usize = 128;
+
+/// Who held what at an instant.
+#[derive(Clone, Debug)]
+pub(super) struct Snapshot {
+    pub(super) boot_ns: BootNs,
+    pub(super) totals: Totals,
+    /// Every page once.
+    pub(super) once: HeldKinds,
+    pub(super) held: Vec<(usize, Amounts)>,
+    /// What moved from the reading of a cgroup before it to the one after it.
+    pub(super) around: Option<Around>,
+}
+
+/// What the pass is to look out for.
+pub(super) struct Asked {
+    /// Instants of which everybody's memory is kept.
+    pub(super) instants: Vec<BootNs>,
+    pub(super) boundaries: Boundaries,
+    /// What processes measured of themselves counts as rows.
+    pub(super) tellings: Tellings,
+    pub(super) held: HeldSum,
+    /// Victims of the OOM killer.
+    pub(super) victims: HashSet<usize>,
+    pub(super) near: NearReadings,
+}
+
+/// What the pass found.
+#[derive(Debug)]
+pub(super) struct Passed {
+    pub(super) peak: Option<Snapshot>,
+    /// What was held at the peak, within what it can have been at any time.
+    pub(super) held_peak: Option<Held>,
+    pub(super) asked: Vec<Snapshot>,
+    /// Every process, by position in the roster, and every sum.
+    pub(super) state: State,
+    /// The sum of each role.
+    pub(super) roles: Vec<LaneId>,
+    pub(super) trees: Vec<Tree>,
+    pub(super) growth: Option<Growth>,
+    pub(super) curve: Vec<SeriesPoint>,
+    /// The memory at the boundaries of phases.
+    pub(super) gauges: Gauges,
+    /// The first and the last row.
+    pub(super) span: Option<(BootNs, BootNs)>,
+}
+
+/// The sums of the tree below one root.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tree {
+    pub(super) root: usize,
+    pub(super) all: LaneId,
+    pub(super) descendants: LaneId,
+}
+
+/// The pass.
+pub(super) struct Pass<'a> {
+    sweep: Sweep<Notes<'a>>,
+    tellings: Tellings,
+    roles: Vec<LaneId>,
+    trees: Vec<Tree>,
+}
+
+impl<'a> Pass<'a> {
+    /// Nobody holds anything yet.
+    pub(super) fn new(roster: &'a mut Roster, groups: &Groups, asked: Asked) -> Self {
+        let mut boundaries = asked.boundaries;
+        let mut instants = asked.instants;
+        instants.sort_unstable_by(|a, b| b.cmp(a));
+        instants.dedup();
+        let until = roster.command_end();
+        let notes = Notes {
+            roster,
+            asked: instants,
+            snapshots: Vec::new(),
+            held: asked.held,
+            peak: None,
+            held_peak: None,
+            curves: None,
+            row_count: 0,
+            victims: asked.victims,
+            is_over: false,
+            doubts: boundaries.doubts,
+            near: asked.near,
+        };
+        let mut sweep = Sweep::new(notes, Lane::of_rss(&boundaries.all));
+        let role = |_: &_| {
+            sweep
+                .state
+                .lanes
+                .add(Lane::of_kinds(&boundaries.roles, until))
+        };
+        let roles: Vec<LaneId> = groups.list.iter().map(role).collect();
+        let mut trees: Vec<Tree> = Vec::new();
+        let mut tree_of_root = HashMap::new();
+        let mut planned = Vec::new();
+        for position in 0..sweep.observer.roster.processes.len() {
+            let process = &sweep.observer.roster.processes[position];
+            let tree = process.root.map(|root| {
+                let place = *tree_of_root.entry(root).or_insert_with(|| {
+                    let mut lane = || sweep.state.lanes.add(Lane::of_rss(&Arc::default()));
+                    trees.push(Tree {
+                        root,
+                        all: lane(),
+                        descendants: lane(),
+                    });
+                    trees.len() - 1
+                });
+                let tree = &trees[place];
+                let is_root = root == position;
+                [Some(tree.all), (!is_root).then_some(tree.descendants)]
+            });
+            let exit = process.exit_boot_ns;
+            planned.extend(exit.map(|exit| (exit, Planned::End(position))));
+            let member = Member {
+                whole: tree.unwrap_or_default(),
+                own: groups
+                    .first
+                    .get(position)
+                    .map(|group| roles[*group as usize]),
+                copy_until: process.copy_until,
+                instants: boundaries.own.remove(&position),
+            };
+            sweep.enter(member);
+        }
+        let turns = groups.turns().into_iter();
+        let turns = turns.map(|(at, process, group)| {
+            let lane = roles[group as usize];
+            (at, Planned::Move(process, lane))
+        });
+        sweep.plan(turns.chain(planned));
+        Self {
+            sweep,
+            tellings: asked.tellings,
+            roles,
+            trees,
+        }
+    }
+
+    /// Takes the next row.
+    pub(super) fn take(&mut self, row: &MemRow) {
+        self.tell_until(
+            self.sweep
+                .last()
+                .map_or(row.boot_ns, |now| now.max(row.boot_ns)),
+        );
+        let position = self.sweep.observer.roster.position(row.upid, row.boot_ns);
+        if position == self.sweep.state.processes.len() {
+            self.sweep.enter(Member::default());
+        }
+        self.sweep.row(row.boot_ns, position, Amounts::of(row));
+        let row_count = &mut self.sweep.observer.row_count;
+        *row_count = row_count.saturating_add(1);
+    }
+
+    /// Takes what processes measured of themselves before an instant.
+    fn tell_until(&mut self, time: BootNs) {
+        while let Some(Telling {
+            boot_ns,
+            process,
+            rss,
+            anon,
+        }) = self.tellings.before(time)
+        {
+            self.sweep.measured(boot_ns, process, rss, anon);
+        }
+    }
+
+    /// The recording is over.
+    pub(super) fn finish(mut self, end: BootNs) -> Passed {
+        let last = self.sweep.last();
+        let end = last.map_or(end, |last| last.max(end));
+        self.tell_until(end);
+        self.sweep.finish(end);
+        let Sweep {
+            observer: mut notes,
+            mut state,
+            ..
+        } = self.sweep;
+        notes.keep_asked(|asked| asked <= end, &state);
+        notes.end_stretch(end);
+        let (around_peak, around_asked) = notes.near.finish(end);
+        let peak = notes.peak.map(|(boot_ns, totals, once)| Snapshot {
+            boot_ns,
+            totals,
+            once,
+            held: state.at_maximum(),
+            around: around_peak,
+        });
+        for (place, around) in around_asked {
+            if let Some(snapshot) = notes.snapshots.get_mut(place) {
+                snapshot.around = Some(around);
+            }
+        }
+        for (process, track) in notes.roster.processes.iter_mut().zip(&state.processes) {
+            let end = process.exit_boot_ns.unwrap_or(end);
+            process.growth = process.growth.or(grown(track, end));
+        }
+        let own = state.processes.iter_mut().enumerate();
+        let own = own.filter_map(|(position, track)| Some((position, *track.gauge.take()?)));
+        let own = own.collect();
+        let by_role = self.roles.iter();
+        let by_role = by_role.map(|role| state.lanes[*role].take_gauge());
+        let by_role = by_role.collect();
+        let curves = notes.curves.as_ref();
+        Passed {
+            peak,
+            held_peak: notes.held_peak,
+            asked: notes.snapshots,
+            roles: self.roles,
+            trees: self.trees,
+            growth: curves.and_then(|curves| curves.growth),
+            curve: curves.map_or_else(Vec::new, |curves| curves.held.points().collect()),
+            gauges: Gauges {
+                tree: state.all.take_gauge(),
+                own,
+                roles: (!state.lanes.has_too_many_steps).then_some(by_role),
+                doubts: notes.doubts,
+            },
+            span: curves.map(|curves| curves.first).zip(last),
+            state,
+        }
+    }
+}
+
+/// What is noted beside sums of rows.
+#[derive(Debug)]
+struct Notes<'a> {
+    roster: &'a mut Roster,
+    /// Instants that were asked for, the latest first.
+    asked: Vec<BootNs>,
+    snapshots: Vec<Snapshot>,
+    held: HeldSum,
+    peak: Option<(BootNs, Totals, HeldKinds)>,
+    /// The highest that anything of it was.
+    held_peak: Option<Held>,
+    /// `None` before the first row.
+    curves: Option<Curves>,
+    row_count: u32,
+    victims: HashSet<usize>,
+    /// Whether the command has ended.
+    is_over: bool,
+    doubts: Doubts,
+    near: NearReadings,
+}
+
+impl Observe for Notes<'_> {
+    fn next_change(&self, until: BootNs) -> Option<BootNs> {
+        self.held.next_change(until)
+    }
+
+    fn pass(&mut self, until: BootNs) {
+        self.held.pass(until);
+    }
+
+    fn changed(&mut self, change: &Change) {
+        self.curves
+            .get_or_insert_with(|| Curves::new(change.boot_ns));
+        if let (Some(before), Some(after)) = (&change.before, &change.after) {
+            let (from, to) = ((change.since, before), (change.boot_ns, after));
+            self.doubts.note(change.process, from, to);
+        }
+        self.held.set(change.process, change.after.as_ref());
+        self.near.note(change);
+    }
+
+    fn holds(&mut self, from: BootNs, until: BootNs, state: &State) -> bool {
+        let totals = state.totals();
+        let once = self.held.now();
+        let all = once.all();
+        let best = self.held_peak.unwrap_or_default();
+        let is_first = self.peak.is_none() && totals.rss_or_zero() > 0;
+        let is_maximum = is_first || all.bytes > best.bytes;
+        if is_maximum {
+            self.peak = Some((from, *totals, once));
+            self.near.note_peak();
+        }
+        self.held_peak = Some(best.highest(all));
+        self.keep_asked(|asked| asked < until, state);
+        // Where nothing is known the curve has a gap.
+        if let (Some(curves), Some(rss)) = (&mut self.curves, totals[Kind::Rss].bytes()) {
+            curves.rss.hold(from, until, rss.0);
+            curves.held.hold(from, until, all.bytes.0);
+        }
+        self.near.pass(until);
+        is_maximum
+    }
+
+    fn ended(&mut self, process: usize, at: BootNs, track: &Track) {
+        let is_command = self.roster.is_command(process);
+        if is_command || self.victims.contains(&process) {
+            self.end_stretch(at);
+            // What is left running after a command says nothing of its growth.
+            self.is_over |= is_command;
+        }
+        self.roster.processes[process].growth = grown(track, at);
+    }
+}
+
+impl Notes<'_> {
+    fn end_stretch(&mut self, end: BootNs) {
+        if let (Some(curves), false) = (&mut self.curves, self.is_over) {
+            curves.end_stretch(end, self.row_count);
+        }
+    }
+
+    fn keep_asked(&mut self, is_due: impl Fn(BootNs) -> bool, state: &State) {
+        while let Some(asked) = self.asked.pop_if(|asked| is_due(*asked)) {
+            self.near.pass(asked);
+            self.near.note_asked(self.snapshots.len());
+            self.snapshots.push(Snapshot {
+                boot_ns: asked,
+                totals: *state.totals(),
+                once: self.held.now(),
+                held: state.now(),
+                around: None,
+            });
+        }
+    }
+}
+
+fn grown(track: &Track, end: BootNs) -> Option<Growth> {
+    let points = track.curve.as_ref()?.points();
+    growth::fit(points, (track.first, end), track.row_count)
+}
+
+/// How the sum of all processes went.
+#[derive(Debug)]
+struct Curves {
+    first: BootNs,
+    rss: Series,
+    /// Every page once.
+    held: Series,
+    /// Of RSS, up to the end of the command where there is one, in the longest stretch without an
+    /// OOM kill: a kill's fall says nothing of what led to it.
+    growth: Option<Growth>,
+    stretch_from: BootNs,
+    longest_ns: i64,
+}
+
+impl Curves {
+    fn new(first: BootNs) -> Self {
+        Self {
+            first,
+            rss: Series::new(first, BUCKETS),
+            held: Series::new(first, BUCKETS),
+            growth: None,
+            stretch_from: first,
+            longest_ns: -1,
+        }
+    }
+
+    fn end_stretch(&mut self, end: BootNs, row_count: u32) {
+        let from = std::mem::replace(&mut self.stretch_from, end);
+        if (end - from).0 > self.longest_ns {
+            self.longest_ns = (end - from).0;
+            self.growth = growth::fit(self.rss.points(), (from, end), row_count);
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The sweep: what each process holds at every instant, and the sums of it.
+//!
+//! `mem` is a step function per process, so a sum changes by the difference that a row makes, and
+//! a row costs the same whatever the number of processes.
+
+use super::track::Member;
+use super::{Amounts, Lane, LaneId, Lanes, Totals, Track};
+use crate::model::{BootNs, Bytes};
+
+/// What is known to happen at a time. At one time they come in this order, and before its rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Planned {
+    /// What a process holds for itself is part of another sum from then on.
+    Move(usize, LaneId),
+    /// A process ends.
+    End(usize),
+}
+
+/// A process holds something else from a time on. `None` stands for nobody: before the first row
+/// and after the end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change {
+    pub(crate) boot_ns: BootNs,
+    pub(crate) process: usize,
+    pub(crate) before: Option<Amounts>,
+    pub(crate) after: Option<Amounts>,
+    /// The time of the row before this one.
+    pub(crate) since: BootNs,
+}
+
+/// Looks on, for what is no sum over processes.
+pub(crate) trait Observe {
+    /// When something of its own happens next, if that is before a time.
+    fn next_change(&self, _until: BootNs) -> Option<BootNs> {
+        None
+    }
+
+    /// Takes what is its own until and with a time.
+    fn pass(&mut self, _until: BootNs) {}
+
+    /// Somebody holds something else.
+    fn changed(&mut self, change: &Change);
+
+    /// All rows of a time are in, and this holds from then on until another. Answers whether it
+    /// is a maximum, of which [`State::at_maximum`] tells later who held what.
+    fn holds(&mut self, from: BootNs, until: BootNs, state: &State) -> bool;
+
+    /// A process has ended. Its curve is for the observer alone.
+    fn ended(&mut self, _process: usize, _at: BootNs, _track: &Track) {}
+}
+
+/// What everybody holds.
+#[derive(Debug)]
+pub(crate) struct State {
+    /// The sum over all processes.
+    pub(crate) all: Lane,
+    pub(crate) lanes: Lanes,
+    pub(crate) processes: Vec<Track>,
+    maximum: u32,
+}
+
+impl State {
+    /// The sum over all processes.
+    pub(crate) fn totals(&self) -> &Totals {
+        &self.all.now
+    }
+
+    /// Who holds anything, or may.
+    pub(crate) fn now(&self) -> Vec<(usize, Amounts)> {
+        self.those(|track| track.held.now())
+    }
+
+    /// Who held anything at the newest maximum, or may have.
+    pub(crate) fn at_maximum(&self) -> Vec<(usize, Amounts)> {
+        self.those(|track| track.held.at(self.maximum))
+    }
+
+    fn those(&self, amounts: impl Fn(&Track) -> Amounts) -> Vec<(usize, Amounts)> {
+        let all = self.processes.iter().map(amounts).enumerate();
+        all.filter(|(_, held)| held.rss() != Some(Bytes(0)))
+            .collect()
+    }
+}
+
+/// Goes over rows in the order of time.
+#[derive(Debug)]
+pub(crate) struct Sweep<O> {
+    pub(crate) observer: O,
+    pub(crate) state: State,
+    /// The latest first.
+    planned: Vec<(BootNs, Planned)>,
+    /// The time of the rows that are being taken; `None` before the first one.
+    now: Option<BootNs>,
+}
+
+impl<O: Observe> Sweep<O> {
+    /// Nobody is there yet.
+    pub(crate) fn new(observer: O, all: Lane) -> Self {
+        let state = State {
+            all,
+            lanes: Lanes::default(),
+            processes: Vec::new(),
+            maximum: 0,
+        };
+        Self {
+            observer,
+            state,
+            planned: Vec::new(),
+            now: None,
+        }
+    }
+
+    /// Adds a process; its place is how many there were.
+    pub(crate) fn enter(&mut self, member: Member) {
+        self.state.processes.push(Track::new(member));
+    }
+
+    /// Says what is going to happen.
+    pub(crate) fn plan(&mut self, planned: impl Iterator<Item = (BootNs, Planned)>) {
+        self.planned.extend(planned);
+        self.planned.sort_unstable_by(|a, b| b.cmp(a));
+    }
+
+    /// The time of the last row.
+    pub(crate) fn last(&self) -> Option<BootNs> {
+        self.now
+    }
+
+    /// A process holds this from a time on. In a storm of rows one can come too late for its
+    /// place: it counts from now on.
+    pub(crate) fn row(&mut self, boot_ns: BootNs, process: usize, held: Amounts) {
+        let time = self.now.map_or(boot_ns, |now| now.max(boot_ns));
+        self.carry_out(time);
+        self.move_to(time);
+        self.now = Some(time);
+        let track = &mut self.state.processes[process];
+        track.saw(held, boot_ns);
+        if !track.has_ended {
+            self.change(process, Some(held), time);
+        }
+    }
+
+    /// A process measured itself. Before its first row it is not there: until its exec, a command
+    /// is not even itself.
+    pub(crate) fn measured(&mut self, at: BootNs, process: usize, rss: Bytes, anon: Option<Bytes>) {
+        self.carry_out(at);
+        let held = self.state.processes.get(process).and_then(Track::held);
+        if let Some(held) = held {
+            self.row(at, process, held.measured(rss, anon));
+        }
+    }
+
+    /// Takes what is planned until and with a time.
+    fn carry_out(&mut self, time: BootNs) {
+        while let Some((at, planned)) = self.planned.pop_if(|(at, _)| *at <= time) {
+            let at = self.now.map_or(at, |now| now.max(at));
+            self.move_to(at);
+            match planned {
+                Planned::Move(process, lane) => self.move_between(process, lane, at),
+                Planned::End(process) => self.end(process, at),
+            }
+        }
+    }
+
+    /// The recording is over, and this is all.
+    pub(crate) fn finish(&mut self, end: BootNs) {
+        self.carry_out(end);
+        self.move_to(end);
+        self.settle(end);
+        self.state.all.finish(end);
+        self.state.lanes.finish(end);
+        for track in &mut self.state.processes {
+            track.finish(end);
+        }
+    }
+
+    fn move_to(&mut self, time: BootNs) {
+        while let Some(at) = self.observer.next_change(time) {
+            self.step_to(at);
+            self.observer.pass(at);
+        }
+        self.step_to(time);
+        self.observer.pass(time);
+    }
+
+    fn step_to(&mut self, time: BootNs) {
+        if self.now.is_some_and(|now| now < time) {
+            self.settle(time);
+        }
+    }
+
+    /// All rows of one time are in, and what they say holds until another.
+    fn settle(&mut self, until: BootNs) {
+        let Some(now) = self.now else { return };
+        self.now = Some(until);
+        let state = &mut self.state;
+        state.all.settle(now);
+        state.lanes.settle(now);
+        state.maximum += u32::from(self.observer.holds(now, until, state));
+    }
+
+    fn end(&mut self, process: usize, at: BootNs) {
+        let track = &mut self.state.processes[process];
+        track.has_ended = true;
+        track.at_end = track.held.now();
+        if track.is_present {
+            self.change(process, None, at);
+        }
+        let track = &mut self.state.processes[process];
+        self.observer.ended(process, at, track);
+        // Its memory is for the next one.
+        track.curve = None;
+    }
+
+    fn move_between(&mut self, process: usize, lane: LaneId, at: BootNs) {
+        let track = &mut self.state.processes[process];
+        let before = track.in_own.replace(lane);
+        if track.is_present {
+            let lanes = &mut self.state.lanes;
+            if let Some(before) = before {
+                lanes.change(before, Some(&track.own), None, at);
+            }
+            lanes.change(lane, None, Some(&track.own), at);
+        }
+    }
+
+    /// A process holds something else from `time` on; `None` when it has ended.
+    fn change(&mut self, process: usize, after: Option<Amounts>, time: BootNs) {
+        let State {
+            all,
+            lanes,
+            processes,
+            maximum,
+        } = &mut self.state;
+        let track = &mut processes[process];
+        let before = track.held();
+        self.observer.changed(&Change {
+            boot_ns: time,
+            process,
+            before,
+            after,
+            since: track.since,
+        });
+        track.hold_until(time);
+        all.change(before.as_ref(), after.as_ref(), time);
+        for lane in track.in_whole.into_iter().flatten() {
+            lanes.change(lane, before.as_ref(), after.as_ref(), time);
+        }
+        let own = after.map(|after| track.own_of(after));
+        if let Some(lane) = track.in_own {
+            let before = before.map(|_| track.own);
+            lanes.change(lane, before.as_ref(), own.as_ref(), time);
+        }
+        track.own = own.unwrap_or(Amounts::NONE);
+        track.held.set(after.unwrap_or(Amounts::NONE), *maximum);
+        track.is_present = after.is_some();
+    }
+}

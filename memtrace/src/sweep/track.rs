@@ -1,0 +1,132 @@
+//! One process during the sweep.
+
+use super::{Amounts, CURVE_AFTER, Gauge, LaneId, Latest, Series};
+use crate::model::{BootNs, Kind};
+use std::sync::Arc;
+
+const BUCKETS: usize = 64;
+
+/// What is measured of a process, and where it counts.
+#[derive(Debug, Default)]
+pub(crate) struct Member {
+    /// The sums that it is part of with all it holds.
+    pub(crate) whole: [Option<LaneId>; 2],
+    /// The sum that it is part of with its own part of that.
+    pub(crate) own: Option<LaneId>,
+    /// Until then it is a copy that exec replaces: its own is only what it grew by since the
+    /// fork, for the rest are its parent's pages.
+    pub(crate) copy_until: Option<BootNs>,
+    /// The instants at which what it holds is noted.
+    pub(crate) instants: Option<Arc<[BootNs]>>,
+}
+
+/// What is known of a process.
+#[derive(Debug)]
+pub(crate) struct Track {
+    /// The highest that was its own of what it held, and when.
+    pub(crate) highest: Amounts,
+    pub(crate) highest_boot_ns: BootNs,
+    /// What it held when it ended; nothing while it runs.
+    pub(crate) at_end: Amounts,
+    /// Rows, also those after its end.
+    pub(crate) row_count: u32,
+    /// When its first row was.
+    pub(crate) first: BootNs,
+    /// What was noted at its instants.
+    pub(crate) gauge: Option<Box<Gauge<Amounts>>>,
+    /// RSS, once it has lived for so long.
+    pub(crate) curve: Option<Box<Series>>,
+    /// What it holds. Before its first row and after its end that is nothing.
+    pub(super) held: Latest<Amounts>,
+    pub(super) own: Amounts,
+    pub(super) since: BootNs,
+    pub(super) is_present: bool,
+    pub(super) has_ended: bool,
+    pub(super) in_whole: [Option<LaneId>; 2],
+    pub(super) in_own: Option<LaneId>,
+    copy_until: Option<BootNs>,
+    /// What fork gave it, while it is a copy.
+    given: Option<Box<Amounts>>,
+}
+
+impl Track {
+    pub(super) fn new(member: Member) -> Self {
+        Self {
+            highest: Amounts::UNKNOWN,
+            highest_boot_ns: BootNs(0),
+            at_end: Amounts::NONE,
+            row_count: 0,
+            first: BootNs(0),
+            gauge: member.instants.map(|at| Box::new(Gauge::new(at))),
+            curve: None,
+            held: Latest::new(Amounts::NONE),
+            own: Amounts::NONE,
+            since: BootNs(0),
+            is_present: false,
+            has_ended: false,
+            in_whole: member.whole,
+            in_own: member.own,
+            copy_until: member.copy_until,
+            given: None,
+        }
+    }
+
+    /// What it holds; `None` before its first row and after its end.
+    pub(crate) fn held(&self) -> Option<Amounts> {
+        self.is_present.then(|| self.held.now())
+    }
+
+    /// A row was read.
+    pub(super) fn saw(&mut self, amounts: Amounts, boot_ns: BootNs) {
+        if self.row_count == 0 {
+            self.first = boot_ns;
+            self.since = boot_ns;
+        }
+        if self.copy_until.is_none_or(|until| boot_ns >= until) {
+            self.given = None;
+        } else if self.row_count == 0 {
+            self.given = Some(Box::new(amounts));
+        }
+        self.row_count = self.row_count.saturating_add(1);
+        let own = self.own_of(amounts);
+        // None < Some: any known amount is above the unknown one.
+        if own.rss() > self.highest.rss() {
+            self.highest = own;
+            self.highest_boot_ns = boot_ns;
+        }
+    }
+
+    /// Its own part of what it holds.
+    pub(super) fn own_of(&self, amounts: Amounts) -> Amounts {
+        let given = self.given.as_deref();
+        given.map_or(amounts, |given| amounts.beyond(given))
+    }
+
+    /// Takes in what it held until `time`.
+    pub(super) fn hold_until(&mut self, time: BootNs) {
+        let from = std::mem::replace(&mut self.since, time);
+        if self.curve.is_none() && time - self.first >= CURVE_AFTER {
+            self.curve = Some(Box::new(Series::new(from, BUCKETS)));
+        }
+        let held = self.held.now();
+        if let (Some(curve), Some(rss)) = (&mut self.curve, held.get(Kind::Rss)) {
+            curve.hold(from, time, rss.0);
+        }
+        if let (Some(gauge), true) = (&mut self.gauge, self.is_present) {
+            gauge.hold(from, time, held);
+        }
+    }
+
+    /// The recording is over.
+    pub(super) fn finish(&mut self, end: BootNs) {
+        if self.row_count == 0 {
+            return;
+        }
+        if self.is_present {
+            self.hold_until(end);
+        }
+        if let Some(gauge) = &mut self.gauge {
+            gauge.hold_to_the_end(self.since, self.held.now());
+        }
+    }
+}
