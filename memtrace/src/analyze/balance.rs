@@ -2,9 +2,11 @@
 //! objects and files, against what the kernel says is in use. What is left is the residual,
 //! a line of its own.
 
+use super::who::Who;
 use crate::model::label::labels;
-use crate::model::tables::{CachedFileRow, ShmObjectRow};
-use crate::model::{Bytes, DurationNs};
+use crate::model::tables::{CachedFileRow, MappingKind, ShmFamily, ShmObjectRow};
+use crate::model::{Bytes, DurationNs, Tgid};
+use serde::{Serialize, Serializer};
 
 /// Whose books.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,9 +33,13 @@ labels! {
 }
 
 /// What a process holds of anonymous memory, shared pages divided.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct AnonLine {
     /// Which process.
+    #[serde(flatten)]
+    pub who: Who,
+    /// The same, as an index into [`super::Analysis::processes`].
+    #[serde(skip)]
     pub process: usize,
     /// How much.
     pub bytes: Bytes,
@@ -45,9 +51,13 @@ pub struct AnonLine {
 }
 
 /// A process that ended shortly before what is in use was read.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct EndingLine {
     /// Which process.
+    #[serde(flatten)]
+    pub who: Who,
+    /// The same, as an index into [`super::Analysis::processes`].
+    #[serde(skip)]
     pub process: usize,
     /// The anonymous memory it held at its end.
     pub bytes: Bytes,
@@ -55,13 +65,95 @@ pub struct EndingLine {
     pub ago_ns: DurationNs,
 }
 
+/// A shared object that takes memory.
+#[derive(Clone, Debug, Serialize)]
+pub struct SharedObject {
+    /// What it is.
+    pub kind: Option<MappingKind>,
+    /// Its name as the kernel tells it.
+    pub name: Option<String>,
+    /// Whose it is by its name; `None` when the name says nothing.
+    pub family: Option<ShmFamily>,
+    /// Device of its file system.
+    pub device: String,
+    /// Inode; of a System V segment also its id.
+    pub inode: i64,
+    /// Whether it has no name any more, or never had one.
+    pub is_deleted: bool,
+    /// Apparent size.
+    pub size_bytes: Option<Bytes>,
+    /// Memory and swap it takes.
+    pub allocated_bytes: Option<Bytes>,
+    /// Part of that which is in memory, where it is told apart.
+    pub resident_bytes: Option<Bytes>,
+    /// Recorded processes that map it.
+    pub mapper_count: i64,
+    /// Whether others map it; `None` when unknown.
+    pub has_other_mapper: Option<bool>,
+    /// The id of its creator by its name; `None` when the name says nothing.
+    pub creator_pid: Option<Tgid>,
+}
+
+impl SharedObject {
+    pub(super) fn of(row: &ShmObjectRow) -> Self {
+        Self {
+            kind: row.kind,
+            name: row.name.clone(),
+            family: row.family,
+            device: row.device.clone(),
+            inode: row.inode,
+            is_deleted: row.is_deleted,
+            size_bytes: row.size_bytes,
+            allocated_bytes: row.allocated_bytes,
+            resident_bytes: row.resident_bytes,
+            mapper_count: row.mapper_count,
+            has_other_mapper: row.has_other_mapper,
+            creator_pid: row.creator_tgid,
+        }
+    }
+
+    /// What it takes of memory: what of it is swapped out is told apart where it can be.
+    pub fn in_memory(&self) -> Option<Bytes> {
+        self.resident_bytes.or(self.allocated_bytes)
+    }
+}
+
+/// A file in the page cache.
+#[derive(Clone, Debug, Serialize)]
+pub struct CachedFile {
+    /// Its path as the process sees it.
+    pub path: String,
+    /// Length of the file.
+    pub size_bytes: Bytes,
+    /// Part of it that is in the page cache; `None` when unknown.
+    pub cached_bytes: Option<Bytes>,
+    /// Part of that which is yet to be written to the disk; `None` when unknown.
+    pub dirty_bytes: Option<Bytes>,
+    /// Recorded processes that had it mapped or open when they were last looked at.
+    pub user_count: i64,
+}
+
+impl CachedFile {
+    pub(super) fn of(row: &CachedFileRow) -> Self {
+        Self {
+            path: row.path.clone(),
+            size_bytes: row.size_bytes,
+            cached_bytes: row.cached_bytes,
+            dirty_bytes: row.dirty_bytes,
+            user_count: row.user_count,
+        }
+    }
+}
+
 /// Objects and files that stand beside the books, the largest first.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Elsewhere {
     /// Shared objects.
-    pub objects: Vec<ShmObjectRow>,
+    #[serde(rename = "shared_elsewhere")]
+    pub objects: Vec<SharedObject>,
     /// Files.
-    pub files: Vec<CachedFileRow>,
+    #[serde(rename = "files_elsewhere")]
+    pub files: Vec<CachedFile>,
 }
 
 labels! {
@@ -86,10 +178,20 @@ labels! {
     }
 }
 
+/// How much a part of the kernel's own memory takes.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct KernelLine {
+    /// Which part.
+    pub part: KernelPart,
+    /// How much.
+    pub bytes: Bytes,
+}
+
 /// The books at an instant. The lines add up to `current_bytes` with the residual.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Balance {
     /// Whose.
+    #[serde(flatten, serialize_with = "scope")]
     pub scope: Scope,
     /// What the kernel says is in use: memory.current, usage_in_bytes, MemTotal - MemFree.
     pub current_bytes: Option<Bytes>,
@@ -99,8 +201,15 @@ pub struct Balance {
     pub skew_ns: DurationNs,
     /// Over how long a time that was read; zero where it was at once.
     pub span_ns: DurationNs,
-    /// Anonymous memory by process, the largest first.
+    /// Anonymous memory of recorded processes; `None` where there are some, and nothing is known
+    /// of any.
+    pub anonymous_bytes: Option<Bytes>,
+    /// The same by process, the largest first.
+    #[serde(rename = "anonymous")]
     pub anon: Vec<AnonLine>,
+    /// Of those lines that are measured, how much earlier than the instant the farthest was,
+    /// below zero when later.
+    pub oldest_age_ns: Option<DurationNs>,
     /// Processes in the scope of which nothing is known.
     pub unknown_process_count: usize,
     /// Shared objects in the scope of which no allocation is known.
@@ -120,24 +229,33 @@ pub struct Balance {
     /// Processes that ended shortly before, and what each held then, the largest first: the
     /// kernel frees an address space after the end is told, and what is not freed yet is in use.
     pub ending: Vec<EndingLine>,
-    /// Shared objects, each once, the largest first.
-    pub objects: Vec<ShmObjectRow>,
+    /// Shared objects; `None` where there are some, and nothing is known of any.
+    pub shared_bytes: Option<Bytes>,
+    /// The same by object, each once, the largest first.
+    #[serde(rename = "shared")]
+    pub objects: Vec<SharedObject>,
     /// Shared objects of huge pages, the largest first. They are in no line of the books but
     /// the node's hugetlb pool.
-    pub huge_objects: Vec<ShmObjectRow>,
+    #[serde(rename = "hugetlb")]
+    pub huge_objects: Vec<SharedObject>,
     /// Shared memory of no such object, by the kernel's sum; a little below zero when the
     /// objects were read at another time.
     pub other_shared_bytes: Option<Bytes>,
-    /// Page cache of files that recorded processes use, the largest first.
-    pub files: Vec<CachedFileRow>,
+    /// Page cache of files that recorded processes use.
+    pub files_bytes: Bytes,
+    /// The same by file, the largest first.
+    pub files: Vec<CachedFile>,
     /// Page cache of all other files, by the kernel's sum; a little below zero when the files
     /// were read at another time.
     pub other_files_bytes: Option<Bytes>,
     /// What processes here use and others pay for, in no line of the books: objects and files
     /// that are more than the kernel's sum for the scope, or in part swapped out.
+    #[serde(flatten)]
     pub elsewhere: Elsewhere,
-    /// The kernel's own memory.
-    pub kernel: Vec<(KernelPart, Bytes)>,
+    /// The kernel's own memory; `None` where it tells nothing of it.
+    pub kernel_bytes: Option<Bytes>,
+    /// The same by its parts.
+    pub kernel: Vec<KernelLine>,
     /// What is in use and was not attributed; below zero when too much was.
     pub residual_bytes: Option<Bytes>,
     /// The lowest limit that holds here.
@@ -146,42 +264,28 @@ pub struct Balance {
     pub reclaimable_bytes: Option<Bytes>,
 }
 
+fn scope<S: Serializer>(scope: &Scope, to: S) -> Result<S::Ok, S::Error> {
+    let (scope, cgroup) = match scope {
+        Scope::Cgroup(path) => ("cgroup", Some(path.as_str())),
+        Scope::Node => ("node", None),
+    };
+    to.collect_map([("scope", Some(scope)), ("cgroup", cgroup)])
+}
+
 impl Balance {
-    /// Anonymous memory of recorded processes.
-    pub fn anon_bytes(&self) -> Bytes {
-        self.anon.iter().map(|line| line.bytes).sum()
-    }
-
-    /// The same; `None` where there are some, and nothing is known of any.
-    pub fn known_anon_bytes(&self) -> Option<Bytes> {
-        let is_known = self.unknown_process_count == 0 || !self.anon.is_empty();
-        is_known.then(|| self.anon_bytes())
-    }
-
-    /// Shared objects; `None` where there are some, and nothing is known of any.
-    pub fn known_objects_bytes(&self) -> Option<Bytes> {
-        let is_known = self.unknown_object_count == 0 || !self.objects.is_empty();
-        is_known.then(|| self.objects_bytes())
-    }
-
-    /// The kernel's own memory; `None` where it tells nothing of it.
-    pub fn known_kernel_bytes(&self) -> Option<Bytes> {
-        (!self.kernel.is_empty()).then(|| self.kernel_bytes())
-    }
-
-    /// Shared objects.
-    pub fn objects_bytes(&self) -> Bytes {
-        self.objects.iter().filter_map(in_memory).sum()
-    }
-
-    /// Files that recorded processes use.
-    pub fn files_bytes(&self) -> Bytes {
-        self.files.iter().filter_map(|row| row.cached_bytes).sum()
-    }
-
-    /// The kernel's own memory.
-    pub fn kernel_bytes(&self) -> Bytes {
-        self.kernel.iter().map(|(_, bytes)| *bytes).sum()
+    /// Leaves at most so many lines of each kind.
+    pub(super) fn cut(&mut self, top: usize) {
+        self.anon.truncate(top);
+        self.ending.truncate(top);
+        for objects in [
+            &mut self.objects,
+            &mut self.huge_objects,
+            &mut self.elsewhere.objects,
+        ] {
+            objects.truncate(top);
+        }
+        self.files.truncate(top);
+        self.elsewhere.files.truncate(top);
     }
 
     /// The residual as a part of what is in use.
@@ -213,42 +317,61 @@ impl Balance {
 
     /// Moves out of the books what is more than the kernel's sums for the scope: what others pay
     /// for. What is more by so little that it may have moved between two readings stays.
-    pub(super) fn set_apart(&mut self) {
+    fn set_apart(&mut self) {
         let slack = self.current_bytes.map_or(0, |current| current.0 / 100);
         let is_beyond = |rest: Option<Bytes>| rest.is_some_and(|rest| rest.0 < -slack);
         if is_beyond(self.other_shared_bytes) {
-            let all = self.objects_bytes();
+            let all = sum(&self.objects, SharedObject::in_memory);
             self.other_shared_bytes = self.other_shared_bytes.map(|rest| rest + all);
             self.elsewhere.objects = std::mem::take(&mut self.objects);
         }
         if is_beyond(self.other_files_bytes) {
-            let all = self.files_bytes();
+            let all = sum(&self.files, |file| file.cached_bytes);
             self.other_files_bytes = self.other_files_bytes.map(|rest| rest + all);
             self.elsewhere.files = std::mem::take(&mut self.files);
         }
     }
 
-    /// The greatest age of a measured line, either way.
-    pub fn oldest(&self) -> Option<DurationNs> {
+    /// Adds up what is attributed so far: the lines of processes, objects and files.
+    pub(super) fn add_up(&mut self) {
+        let is_known = self.unknown_process_count == 0 || !self.anon.is_empty();
+        let anon = sum(&self.anon, |line| Some(line.bytes));
+        self.anonymous_bytes = is_known.then_some(anon);
+        let is_known = self.unknown_object_count == 0 || !self.objects.is_empty();
+        let objects = sum(&self.objects, SharedObject::in_memory);
+        self.shared_bytes = is_known.then_some(objects);
+        self.files_bytes = sum(&self.files, |file| file.cached_bytes);
         let ages = self.anon.iter().filter_map(|line| line.age_ns);
-        ages.max_by_key(|age| age.0.saturating_abs())
+        self.oldest_age_ns = ages.max_by_key(|age| age.0.saturating_abs());
     }
 
     /// Strikes the balance: what is left when everything is attributed.
     pub(super) fn close(&mut self) {
-        let attributed = self.anon_bytes()
-            + self.other_processes_bytes.unwrap_or(Bytes(0))
-            + self.recorder_bytes.unwrap_or(Bytes(0))
-            + self.objects_bytes()
-            + self.other_shared_bytes.unwrap_or(Bytes(0))
-            + self.files_bytes()
-            + self.other_files_bytes.unwrap_or(Bytes(0))
-            + self.kernel_bytes();
+        self.set_apart();
+        self.add_up();
+        let kernel = sum(&self.kernel, |line| Some(line.bytes));
+        self.kernel_bytes = (!self.kernel.is_empty()).then_some(kernel);
+        let attributed = [
+            self.anonymous_bytes,
+            self.other_processes_bytes,
+            self.recorder_bytes,
+            self.shared_bytes,
+            self.other_shared_bytes,
+            Some(self.files_bytes),
+            self.other_files_bytes,
+            self.kernel_bytes,
+        ];
+        let attributed: Bytes = attributed.into_iter().flatten().sum();
         self.residual_bytes = self.current_bytes.map(|current| current - attributed);
     }
 }
 
-/// What an object takes of memory: what of it is swapped out is told apart where it can be.
-pub fn in_memory(row: &ShmObjectRow) -> Option<Bytes> {
+/// The sum of what is known.
+fn sum<T>(all: &[T], amount: impl Fn(&T) -> Option<Bytes>) -> Bytes {
+    all.iter().filter_map(amount).sum()
+}
+
+/// What an object takes of memory, as [`SharedObject::in_memory`].
+pub(super) fn in_memory(row: &ShmObjectRow) -> Option<Bytes> {
     row.resident_bytes.or(row.allocated_bytes)
 }

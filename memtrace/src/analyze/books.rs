@@ -1,19 +1,21 @@
 //! Draws up a [`Balance`]: who held what at an instant, from the readings around it.
 
 use super::balance::{
-    AnonLine, Balance, Basis, Elsewhere, EndingLine, KernelPart, Scope, in_memory,
+    AnonLine, Balance, Basis, CachedFile, Elsewhere, EndingLine, KernelLine, KernelPart, Scope,
+    SharedObject, in_memory,
 };
-use super::composition::{Composition, Holder};
+use super::composition::Composition;
 use super::process::Process;
 use super::sharing::Forks;
 use super::standing::Standing;
 use super::surroundings::{CgroupUse, NodeUse, is_within};
+use super::who::Who;
 use super::{RowSource, standing};
-use crate::model::tables::{CachedFileRow, PssRow, ShmObjectRow};
+use crate::model::tables::{PssRow, ShmObjectRow};
 use crate::model::{BootNs, Bytes, DurationNs, MappingKind, Upid};
 use crate::sweep::Amounts;
-use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// A measured value still counts as one while RSS has moved by less than one part in so many.
 const MOVED_PART: i64 = 100;
@@ -44,7 +46,7 @@ pub(super) fn complete<S: RowSource>(
     known: Known<'_>,
     compositions: &mut [&mut Composition],
 ) -> Result<(), S::Error> {
-    let instants: Vec<BootNs> = compositions.iter().map(|c| c.boot_ns).collect();
+    let instants: Vec<BootNs> = compositions.iter().map(|c| c.at.boot_ns).collect();
     let Some(standings) = standing::read(source, &instants)? else {
         return Ok(());
     };
@@ -53,9 +55,10 @@ pub(super) fn complete<S: RowSource>(
         .filter_map(|process| Some((process.upid, process.cgroup.as_deref()?)))
         .collect();
     for (composition, standing) in compositions.iter_mut().zip(standings) {
+        let holders = composition.holders.iter();
         let books = Books {
-            boot_ns: composition.boot_ns,
-            holders: Cow::Borrowed(&composition.holders),
+            boot_ns: composition.at.boot_ns,
+            holders: holders.map(|one| (one.process, one.amounts)).collect(),
             composition,
             known,
             cgroup_of: &cgroup_of,
@@ -79,7 +82,7 @@ pub(super) fn complete<S: RowSource>(
 pub(super) struct Books<'a> {
     /// The instant, and who held memory then.
     boot_ns: BootNs,
-    holders: Cow<'a, [Holder]>,
+    holders: Arc<[(usize, Amounts)]>,
     composition: &'a Composition,
     known: Known<'a>,
     cgroup_of: &'a HashMap<Upid, &'a str>,
@@ -92,10 +95,10 @@ impl<'a> Books<'a> {
     /// who holds it, are of the same instant then.
     fn read_at(&self, age: DurationNs) -> Books<'a> {
         let mut books = self.clone();
-        let at = BootNs(self.composition.boot_ns.0 - age.0);
+        let at = BootNs(self.composition.at.boot_ns.0 - age.0);
         if let Some(holders) = self.composition.holders_at(at) {
             books.boot_ns = at;
-            books.holders = Cow::Owned(holders);
+            books.holders = holders.into();
         }
         books
     }
@@ -120,16 +123,15 @@ impl<'a> Books<'a> {
         balance.span_ns = span.unwrap_or(DurationNs(0));
         balance.other_processes_bytes = row.other_anon_bytes;
         balance.other_process_count = row.other_process_count;
-        let objects = balance.objects_bytes();
+        let objects = balance.shared_bytes.unwrap_or_default();
         balance.other_shared_bytes = row.shmem_bytes.map(|all| all - objects);
-        let named = balance.files_bytes();
+        let named = balance.files_bytes;
         let cache = row.file_bytes.zip(row.shmem_bytes);
         balance.other_files_bytes = cache.map(|(file, shmem)| file - shmem - named);
         balance.kernel = kernel_of_cgroup(group);
         balance.limit_bytes = group.effective_limit_bytes;
         let slab = row.slab_reclaimable_bytes.unwrap_or(Bytes(0));
         balance.reclaimable_bytes = cache.map(|(file, shmem)| file - shmem + slab);
-        balance.set_apart();
         balance.close();
         balance
     }
@@ -141,7 +143,7 @@ impl<'a> Books<'a> {
         age: DurationNs,
         is_inside: impl Fn(Option<Upid>) -> bool,
     ) {
-        let read = BootNs(self.composition.boot_ns.0 - age.0);
+        let read = BootNs(self.composition.at.boot_ns.0 - age.0);
         balance.age_ns = age;
         balance.skew_ns = self.boot_ns - read;
         let least = balance.current_bytes.map_or(0, |current| current.0 / 100);
@@ -150,6 +152,7 @@ impl<'a> Books<'a> {
             .enumerate()
             .filter_map(|(place, (process, held))| {
                 let line = EndingLine {
+                    who: Who::from(process),
                     process: place,
                     bytes: held.filter(|held| held.0 > least)?,
                     ago_ns: read - process.exit_boot_ns?,
@@ -170,14 +173,15 @@ impl<'a> Books<'a> {
         balance.current_bytes = in_use.map(|(total, free)| total - free);
         self.date(&mut balance, node.age_ns, |_| true);
         if !self.known.is_everyone_recorded {
-            let anon = balance.anon_bytes() + balance.recorder_bytes.unwrap_or(Bytes(0));
+            let anon = balance.anonymous_bytes.unwrap_or_default()
+                + balance.recorder_bytes.unwrap_or(Bytes(0));
             // Less than nothing shows that the two are not of the same instant.
             let others = row.anon_bytes.map(|all| all - anon);
             balance.other_processes_bytes = others.filter(|others| others.0 >= 0);
         }
-        let objects = balance.objects_bytes();
+        let objects = balance.shared_bytes.unwrap_or_default();
         balance.other_shared_bytes = row.shmem_bytes.map(|all| all - objects);
-        let named = balance.files_bytes();
+        let named = balance.files_bytes;
         let cache = row.page_cache_bytes();
         balance.other_files_bytes = cache.map(|cache| cache - named);
         let slab = row.slab_reclaimable_bytes.zip(row.slab_unreclaimable_bytes);
@@ -191,7 +195,6 @@ impl<'a> Books<'a> {
         balance.limit_bytes = row.mem_total_bytes;
         let slab = row.slab_reclaimable_bytes.unwrap_or(Bytes(0));
         balance.reclaimable_bytes = cache.map(|cache| cache + slab);
-        balance.set_apart();
         balance.close();
         balance
     }
@@ -200,12 +203,12 @@ impl<'a> Books<'a> {
     fn attributed(&self, scope: Scope, is_inside: impl Fn(Option<Upid>) -> bool) -> Balance {
         let mut anon = Vec::new();
         let mut unknown_process_count = 0;
-        for holder in self.holders.iter() {
-            let upid = self.known.processes[holder.process].upid;
+        for (process, amounts) in self.holders.iter() {
+            let upid = self.known.processes[*process].upid;
             if !is_inside(Some(upid)) && scope != Scope::Node {
                 continue;
             }
-            match self.anon_line(holder.process, &holder.amounts) {
+            match self.anon_line(*process, amounts) {
                 Some(line) => anon.push(line),
                 None => unknown_process_count += 1,
             }
@@ -223,28 +226,31 @@ impl<'a> Books<'a> {
         let is_of_scope = |row: &&ShmObjectRow| is_inside(row.first_user()) || scope == Scope::Node;
         let unknown_object_count = self.unknown_objects().filter(is_of_scope).count();
         let objects = self.all_there().filter(is_of_scope);
-        let mut objects: Vec<ShmObjectRow> = objects.cloned().collect();
-        let order = |row: &ShmObjectRow| (in_memory(row).map(std::cmp::Reverse), row.inode);
+        let mut objects: Vec<SharedObject> = objects.map(SharedObject::of).collect();
+        let order =
+            |object: &SharedObject| (object.in_memory().map(std::cmp::Reverse), object.inode);
         objects.sort_by_key(order);
-        let ages = objects.iter().filter_map(|row| {
-            let key = (row.device.clone(), row.inode);
+        let ages = objects.iter().filter_map(|object| {
+            let key = (object.device.clone(), object.inode);
             Some(self.boot_ns - *self.standing.amounts_of.get(&key)?)
         });
         let objects_age_ns = ages.max_by_key(|age| age.0.saturating_abs());
-        let (huge_objects, objects) = objects.into_iter().partition(is_huge);
+        let (huge_objects, objects) = objects.into_iter().partition(|object| is_huge(object.kind));
         let files = self.standing.files.iter().filter(|row| {
             let is_inside = is_inside(row.first_user_upid) || scope == Scope::Node;
             is_inside && is_some(row.cached_bytes)
         });
-        let mut files: Vec<CachedFileRow> = files.cloned().collect();
+        let mut files: Vec<CachedFile> = files.map(CachedFile::of).collect();
         files.sort_by(|a, b| (b.cached_bytes, &a.path).cmp(&(a.cached_bytes, &b.path)));
-        Balance {
+        let mut balance = Balance {
             scope,
             current_bytes: None,
             age_ns: DurationNs(0),
             skew_ns: DurationNs(0),
             span_ns: DurationNs(0),
+            anonymous_bytes: None,
             anon,
+            oldest_age_ns: None,
             unknown_process_count,
             unknown_object_count,
             objects_age_ns,
@@ -252,17 +258,22 @@ impl<'a> Books<'a> {
             other_process_count: None,
             recorder_bytes,
             ending: Vec::new(),
+            shared_bytes: None,
             objects,
             huge_objects,
             other_shared_bytes: None,
+            files_bytes: Bytes(0),
             files,
             other_files_bytes: None,
             elsewhere: Elsewhere::default(),
+            kernel_bytes: None,
             kernel: Vec::new(),
             residual_bytes: None,
             limit_bytes: None,
             reclaimable_bytes: None,
-        }
+        };
+        balance.add_up();
+        balance
     }
 
     pub(super) fn composition(&self) -> &Composition {
@@ -275,7 +286,7 @@ impl<'a> Books<'a> {
 
     /// The objects that had memory at the instant, in pages that RSS counts.
     pub(super) fn objects_there(&self) -> impl Iterator<Item = &ShmObjectRow> {
-        self.all_there().filter(|row| !is_huge(row))
+        self.all_there().filter(|row| !is_huge(row.kind))
     }
 
     /// Those of huge pages among them, too.
@@ -288,7 +299,10 @@ impl<'a> Books<'a> {
     fn unknown_objects(&self) -> impl Iterator<Item = &ShmObjectRow> {
         let objects = self.standing.objects.iter();
         objects.filter(|row| {
-            in_memory(row).is_none() && row.mapper_count > 0 && !is_huge(row) && self.was_there(row)
+            in_memory(row).is_none()
+                && row.mapper_count > 0
+                && !is_huge(row.kind)
+                && self.was_there(row)
         })
     }
 
@@ -302,9 +316,9 @@ impl<'a> Books<'a> {
         }
         let held_shared = |upid: Upid| {
             let mut holders = self.holders.iter();
-            holders.any(|holder| {
-                let is_mapper = self.known.processes[holder.process].upid == upid;
-                is_mapper && holder.amounts.shmem().is_some_and(|held| held.0 > 0)
+            holders.any(|(process, amounts)| {
+                let is_mapper = self.known.processes[*process].upid == upid;
+                is_mapper && amounts.shmem().is_some_and(|held| held.0 > 0)
             })
         };
         later.0 <= 0 || (later.0 <= LAG_NS && row.first_mapper_upid.is_some_and(held_shared))
@@ -336,6 +350,7 @@ impl<'a> Books<'a> {
             },
         };
         Some(AnonLine {
+            who: Who::from(&self.known.processes[process]),
             process,
             bytes,
             basis,
@@ -346,8 +361,8 @@ impl<'a> Books<'a> {
 
 /// A cgroup is not charged for hugetlb pages among its memory, and on the node the whole pool
 /// is the kernel's: such an object is in no sum of shared memory.
-fn is_huge(row: &ShmObjectRow) -> bool {
-    row.kind == Some(MappingKind::Hugetlb)
+fn is_huge(kind: Option<MappingKind>) -> bool {
+    kind == Some(MappingKind::Hugetlb)
 }
 
 fn is_some(bytes: Option<Bytes>) -> bool {
@@ -424,7 +439,7 @@ fn anon_at(
 }
 
 /// v2 tells the parts, and since 5.18 the sum, in which sockets are not; v1 has one figure.
-fn kernel_of_cgroup(group: &CgroupUse) -> Vec<(KernelPart, Bytes)> {
+fn kernel_of_cgroup(group: &CgroupUse) -> Vec<KernelLine> {
     let row = &group.row;
     if row.version == 1 {
         return known(&[(KernelPart::All, row.kernel_bytes)]);
@@ -435,7 +450,7 @@ fn kernel_of_cgroup(group: &CgroupUse) -> Vec<(KernelPart, Bytes)> {
         (KernelPart::Stacks, row.kernel_stack_bytes),
         (KernelPart::PerCpu, row.percpu_bytes),
     ]);
-    let named: Bytes = parts.iter().map(|(_, bytes)| *bytes).sum();
+    let named: Bytes = parts.iter().map(|line| line.bytes).sum();
     let other = row.kernel_bytes.map(|all| all - named);
     parts.extend(known(&[
         (KernelPart::Other, other.filter(|other| other.0 > 0)),
@@ -444,11 +459,12 @@ fn kernel_of_cgroup(group: &CgroupUse) -> Vec<(KernelPart, Bytes)> {
     parts
 }
 
-fn known(parts: &[(KernelPart, Option<Bytes>)]) -> Vec<(KernelPart, Bytes)> {
-    parts
-        .iter()
-        .filter_map(|(part, bytes)| Some((*part, (*bytes)?)))
-        .collect()
+fn known(parts: &[(KernelPart, Option<Bytes>)]) -> Vec<KernelLine> {
+    let lines = parts.iter().filter_map(|&(part, bytes)| {
+        let bytes = bytes?;
+        Some(KernelLine { part, bytes })
+    });
+    lines.collect()
 }
 
 #[cfg(test)]

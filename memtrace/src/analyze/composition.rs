@@ -1,6 +1,7 @@
 //! Who holds the memory at one instant.
 
 use super::balance::Balance;
+use super::clock::RunClock;
 use super::endings::common_name;
 use super::family::bundle_similar;
 use super::gpu::GpuLedger;
@@ -10,72 +11,131 @@ use super::pass::Snapshot;
 use super::process::Process;
 use super::shares::Share;
 use super::surroundings::{CgroupUse, NodeUse, RecorderUse};
-use crate::model::{BootNs, Bytes, Kind};
+use super::who::Who;
+use crate::model::{BootNs, Bytes, Instant, Kind, Label};
 use crate::sweep::{Amounts, Totals};
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 use std::sync::Arc;
 
 /// The memory of all recorded processes at one instant.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Composition {
     /// The instant.
-    pub boot_ns: BootNs,
+    pub at: Instant,
+    /// Whether it can have been more: the memory of some process is unknown, or peaks between two
+    /// observations can be missing.
+    pub is_lower_bound: bool,
     /// What they held, every page once; `None` where kinds of memory are unknown.
+    #[serde(flatten, serialize_with = "held_keys")]
     pub held: Option<HeldKinds>,
+    /// Mapped files, which the kernel can take back: no less than the largest part of any one
+    /// process. `None` when that of some is unknown.
+    pub mapped_files_at_least_bytes: Option<Bytes>,
+    /// And no more than all of them together.
+    pub mapped_files_at_most_bytes: Option<Bytes>,
     /// The sum over all processes, in which a shared page counts in every one that maps it.
+    #[serde(flatten, serialize_with = "total_keys")]
     pub totals: Totals,
-    /// Who holds memory, or may: the largest first, those of unknown size last.
+    /// How many processes hold memory, or may; `holders` may list fewer.
+    pub holder_count: usize,
+    /// Those processes, the largest first, those of unknown size last.
     pub holders: Vec<Holder>,
     /// The cgroups the holders live in, as they stood then.
     pub cgroups: Vec<CgroupUse>,
     /// The node as it stood then.
     pub node: Option<NodeUse>,
     /// The recorder as it stood then.
+    #[serde(skip)]
     pub recorder: Option<RecorderUse>,
     /// The books of those cgroups and of the node; empty for a recording that does not know
     /// what is shared.
+    #[serde(rename = "ledgers")]
     pub balances: Vec<Balance>,
     /// What each holder has when shared pages are divided; `None` for the same recordings.
+    #[serde(skip)]
     pub shares: Option<Vec<Share>>,
     /// The books of each GPU as they stood then.
     pub gpus: Vec<GpuLedger>,
+    #[serde(skip)]
     around: Option<Around>,
 }
 
+fn held_keys<S: Serializer>(held: &Option<HeldKinds>, to: S) -> Result<S::Ok, S::Error> {
+    let all = held.map(|held| held.all());
+    to.collect_map([
+        ("held_bytes", all.map(|all| all.bytes)),
+        ("held_at_least_bytes", all.map(|all| all.at_least)),
+        ("held_at_most_bytes", all.map(|all| all.at_most)),
+        ("held_anon_bytes", held.map(|held| held.anon.bytes)),
+        ("held_shared_bytes", held.map(|held| held.shared.bytes)),
+    ])
+}
+
+fn total_keys<S: Serializer>(totals: &Totals, to: S) -> Result<S::Ok, S::Error> {
+    let mut keys = to.serialize_map(None)?;
+    for &kind in Kind::ALL {
+        keys.serialize_entry(&format!("sum_of_{}", kind.key()), &totals[kind].bytes())?;
+    }
+    let unknown_count = totals[Kind::Rss].unknown_count();
+    keys.serialize_entry("unknown_process_count", &unknown_count)?;
+    keys.end()
+}
+
 /// What one process held.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Holder {
     /// Which process.
+    #[serde(flatten)]
+    pub who: Who,
+    /// The same, as an index into [`super::Analysis::processes`].
+    #[serde(skip)]
     pub process: usize,
     /// What it held.
+    #[serde(flatten)]
     pub amounts: Amounts,
 }
 
 /// One line of the table of holders: a process, or several that do the same thing.
 #[derive(Clone, Debug)]
-pub struct HolderGroup {
+pub struct HolderGroup<'a> {
     /// What they are called.
     pub label: Arc<str>,
     /// Who, the largest first.
-    pub members: Vec<Holder>,
+    pub members: Vec<&'a Holder>,
     /// What they held together.
     pub totals: Totals,
 }
 
 impl Composition {
-    pub(super) fn of(snapshot: Snapshot) -> Self {
-        let mut holders: Vec<Holder> = snapshot
-            .held
-            .into_iter()
-            .map(|(process, amounts)| Holder { process, amounts })
-            .collect();
+    pub(super) fn of(
+        snapshot: Snapshot,
+        processes: &[Process],
+        clock: &RunClock,
+        is_polled: bool,
+    ) -> Self {
+        let holder = |(process, amounts)| Holder {
+            who: Who::from(&processes[process]),
+            process,
+            amounts,
+        };
+        let mut holders: Vec<Holder> = snapshot.held.into_iter().map(holder).collect();
         holders.sort_by(|a, b| {
             let order = b.amounts.rss().cmp(&a.amounts.rss());
             order.then(a.process.cmp(&b.process))
         });
+        let totals = snapshot.totals;
+        let files = holders.iter().filter_map(|holder| holder.amounts.file());
+        let files = (files.max().unwrap_or_default(), totals[Kind::File].bytes());
+        let files = Some(files).filter(|_| totals[Kind::File].unknown_count() == 0);
         Self {
-            boot_ns: snapshot.boot_ns,
-            held: snapshot.totals[Kind::Anon].bytes().map(|_| snapshot.once),
-            totals: snapshot.totals,
+            at: clock.at(snapshot.boot_ns),
+            is_lower_bound: is_polled || totals[Kind::Rss].unknown_count() > 0,
+            held: totals[Kind::Anon].bytes().map(|_| snapshot.once),
+            mapped_files_at_least_bytes: files.map(|(least, _)| least),
+            mapped_files_at_most_bytes: files.and_then(|(_, most)| most),
+            totals,
+            holder_count: holders.len(),
             holders,
             cgroups: Vec::new(),
             node: None,
@@ -88,35 +148,21 @@ impl Composition {
     }
 
     /// Who held memory at an instant near this one, in no order; `None` where that is not known.
-    pub(super) fn holders_at(&self, at: BootNs) -> Option<Vec<Holder>> {
+    pub(super) fn holders_at(&self, at: BootNs) -> Option<Vec<(usize, Amounts)>> {
         let held = self
             .holders
             .iter()
             .map(|holder| (holder.process, holder.amounts));
         let around = self.around.as_ref()?;
-        let held = around.held_at(held, self.boot_ns, at)?.into_iter();
-        let holder = |(process, amounts)| Holder { process, amounts };
-        Some(held.map(holder).collect())
-    }
-
-    /// Mapped files, which the kernel can take back: no less than the largest part of any one
-    /// process, no more than all of them together. `None` when that of some is unknown.
-    pub fn mapped_files(&self) -> Option<(Bytes, Bytes)> {
-        if self.totals[Kind::File].unknown_count() > 0 {
-            return None;
-        }
-        let files = self
-            .holders
-            .iter()
-            .filter_map(|holder| holder.amounts.file());
-        Some((
-            files.max().unwrap_or(Bytes(0)),
-            self.totals[Kind::File].bytes()?,
-        ))
+        around.held_at(held, self.at.boot_ns, at)
     }
 
     /// Leaves at most so many lines in each list.
     pub(super) fn cut(&mut self, top: usize) {
+        self.holders.truncate(top);
+        for balance in &mut self.balances {
+            balance.cut(top);
+        }
         for ledger in &mut self.gpus {
             ledger.lines.truncate(top);
         }
@@ -159,8 +205,8 @@ impl Composition {
     }
 
     /// The holders as lines of a table, similar ones together, the largest first.
-    pub fn groups(&self, processes: &[Process]) -> Vec<HolderGroup> {
-        let (main, others): (Vec<Holder>, Vec<Holder>) = self
+    pub fn groups(&self, processes: &[Process]) -> Vec<HolderGroup<'_>> {
+        let (main, others): (Vec<&Holder>, Vec<&Holder>) = self
             .holders
             .iter()
             .partition(|holder| processes[holder.process].is_main);
@@ -171,7 +217,7 @@ impl Composition {
             self.totals[Kind::Rss].bytes(),
         );
         let single = main.into_iter().chain(single).map(|holder| vec![holder]);
-        let mut groups: Vec<HolderGroup> = single
+        let mut groups: Vec<HolderGroup<'_>> = single
             .chain(bundles)
             .map(|members| HolderGroup::of(processes, members))
             .collect();
@@ -180,8 +226,8 @@ impl Composition {
     }
 }
 
-impl HolderGroup {
-    fn of(processes: &[Process], members: Vec<Holder>) -> Self {
+impl<'a> HolderGroup<'a> {
+    fn of(processes: &[Process], members: Vec<&'a Holder>) -> Self {
         let mut totals = Totals::default();
         for holder in &members {
             totals.add(&holder.amounts);

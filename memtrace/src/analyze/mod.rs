@@ -46,7 +46,10 @@ mod trend;
 mod who;
 
 pub use analysis::{Analysis, TreeFinding};
-pub use balance::{AnonLine, Balance, Basis, Elsewhere, EndingLine, KernelPart, Scope, in_memory};
+pub use balance::{
+    AnonLine, Balance, Basis, CachedFile, Elsewhere, EndingLine, KernelLine, KernelPart, Scope,
+    SharedObject,
+};
 pub use clock::RunClock;
 pub use composition::{Composition, Holder, HolderGroup, together};
 pub use cost::RecorderCost;

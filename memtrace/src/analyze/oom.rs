@@ -130,7 +130,7 @@ pub(super) fn explain<S: RowSource>(
     let findings = rows.into_iter().map(|row| {
         let victim = row.victim_upid.and_then(|upid| roster.find(upid));
         let trigger = row.trigger_upid.and_then(|upid| roster.find(upid));
-        let holders = states.iter().find(|state| state.boot_ns == row.boot_ns);
+        let holders = states.iter().find(|state| state.at.boot_ns == row.boot_ns);
         let around = holders.zip(around.next());
         let post_mortem = around.map(|(holders, (around, objects))| {
             let read = Read {
@@ -246,7 +246,7 @@ impl Read<'_> {
             let kinds = self.around.before(window).filter(|_| row.memcg.is_some());
             Some(State {
                 boot_ns: *start,
-                composition: earlier.find(|state| state.boot_ns == *start)?,
+                composition: earlier.find(|state| state.at.boot_ns == *start)?,
                 anon: kinds.as_ref().and_then(&anon),
             })
         });

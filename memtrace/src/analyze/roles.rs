@@ -165,7 +165,7 @@ pub(super) fn findings(
         .collect();
     if let Some(peak) = peak {
         let mut at_peak = |process: usize, add: &dyn Fn(&mut RoleAtPeak)| {
-            let place = groups.at(process, peak.boot_ns);
+            let place = groups.at(process, peak.at.boot_ns);
             let place = place.and_then(|place| found.get_mut(place));
             if let Some(at_peak) = place.and_then(|role| role.at_peak.as_mut()) {
                 add(at_peak);
@@ -191,7 +191,7 @@ pub(super) fn findings(
             role.gpu = highest.map(|highest| RoleOnGpus {
                 highest,
                 at_peak_bytes: peak.and_then(|peak| {
-                    let is_of = |process| groups.at(process, peak.boot_ns) == Some(place);
+                    let is_of = |process| groups.at(process, peak.at.boot_ns) == Some(place);
                     peak.gpu_held_by_those(is_of)
                 }),
             });

@@ -154,11 +154,12 @@ where
     roster.name(source, &groups)?;
     let mappings = mappings::read(source, &sizes, &mut roster, &clock)?;
 
-    let mut peak = seen.peak.take().map(Composition::of);
+    let state = |snapshot| Composition::of(snapshot, &roster.processes, &clock, info.is_polled());
+    let mut peak = seen.peak.take().map(state);
     // Of the starts of windows nothing but the holders is asked.
-    let states = seen.asked.drain(..).map(Composition::of);
+    let states = seen.asked.drain(..).map(state);
     let (mut states, earlier): (Vec<Composition>, Vec<Composition>) =
-        states.partition(|state| instants.contains(&state.boot_ns));
+        states.partition(|state| instants.contains(&state.at.boot_ns));
     let mut all: Vec<&mut Composition> = peak.iter_mut().chain(&mut states).collect();
     surroundings::complete(source, &roster.processes, &kills, &mut all)?;
     let is_everyone_recorded = matches!(info.target, Target::All);
@@ -212,7 +213,7 @@ where
     let family = Family::of(&roster.processes);
     let at = match options.at {
         Some(Moment::Peak) => peak.clone(),
-        _ => at.and_then(|at| states.iter().find(|state| state.boot_ns == at).cloned()),
+        _ => at.and_then(|at| states.iter().find(|state| state.at.boot_ns == at).cloned()),
     };
     let trees = trees(
         (&seen.trees, &seen.state.lanes),

@@ -46,7 +46,7 @@ impl Books<'_> {
             let part = parts.get(&self.upid(holder.process).0).copied();
             Share {
                 process: holder.process,
-                anon_bytes: line.map(|line| line.bytes),
+                anon_bytes: line.as_ref().map(|line| line.bytes),
                 anon_basis: line.map_or(Basis::UpperBound, |line| line.basis),
                 shmem_bytes: part.map(Bytes).or_else(|| unattributed(holder)),
             }
@@ -88,6 +88,7 @@ mod tests {
     use super::*;
     use crate::analyze::Amounts;
     use crate::analyze::golden::mem_row;
+    use crate::analyze::who::Who;
     use crate::model::tables::MemRow;
     use crate::model::{BootNs, Upid, WallNs};
 
@@ -110,6 +111,7 @@ mod tests {
     #[test]
     fn shared_memory_of_no_known_object_is_unknown_not_nothing() {
         let held = |shmem| Holder {
+            who: Who::default(),
             process: 0,
             amounts: Amounts::of(&MemRow {
                 rss_shmem_bytes: shmem,

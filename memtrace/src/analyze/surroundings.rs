@@ -5,28 +5,57 @@ use super::composition::Composition;
 use super::process::Process;
 use crate::model::tables::{CgroupMemRow, NodeMemRow, OomRow, SelfCostRow};
 use crate::model::{BootNs, Bytes, DurationNs};
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 
 /// A cgroup at an instant.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct CgroupUse {
     /// The row nearest to the instant, the earlier of two that are as near.
+    #[serde(flatten, serialize_with = "cgroup_keys")]
     pub row: CgroupMemRow,
     /// How much earlier than the instant the row is; below zero when it is later.
     pub age_ns: DurationNs,
     /// The lowest limit of the group and the recorded groups above it.
+    #[serde(rename = "limit_bytes")]
     pub effective_limit_bytes: Option<Bytes>,
     /// The group that sets that limit.
     pub limited_by: Option<String>,
 }
 
 /// The node at an instant.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct NodeUse {
     /// The row nearest to the instant, the earlier of two that are as near.
+    #[serde(flatten, serialize_with = "node_keys")]
     pub row: NodeMemRow,
     /// How much earlier than the instant the row is; below zero when it is later.
     pub age_ns: DurationNs,
+}
+
+fn cgroup_keys<S: Serializer>(row: &CgroupMemRow, to: S) -> Result<S::Ok, S::Error> {
+    let mut keys = to.serialize_map(None)?;
+    keys.serialize_entry("path", &row.cgroup)?;
+    for (key, bytes) in [
+        ("current_bytes", row.current_bytes),
+        ("anon_bytes", row.anon_bytes),
+        ("file_bytes", row.file_bytes),
+        ("shmem_bytes", row.shmem_bytes),
+        ("kernel_bytes", row.kernel_bytes),
+        ("swap_bytes", row.swap_bytes),
+    ] {
+        keys.serialize_entry(key, &bytes)?;
+    }
+    keys.serialize_entry("oom_kill_count", &row.oom_kill_count)?;
+    keys.end()
+}
+
+fn node_keys<S: Serializer>(row: &NodeMemRow, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map([
+        ("mem_total_bytes", row.mem_total_bytes),
+        ("mem_available_bytes", row.mem_available_bytes),
+    ])
 }
 
 /// The recorder at an instant.
@@ -196,7 +225,7 @@ pub(super) fn complete<S: RowSource>(
     compositions: &mut [&mut Composition],
 ) -> Result<(), S::Error> {
     let kills = kills.get(..MAX_KILLS).unwrap_or(kills);
-    let instants: Vec<BootNs> = compositions.iter().map(|c| c.boot_ns).collect();
+    let instants: Vec<BootNs> = compositions.iter().map(|c| c.at.boot_ns).collect();
     let mut groups: BTreeMap<String, GroupTrack> = BTreeMap::new();
     source.scan(&[], |row: CgroupMemRow| {
         if !groups.contains_key(&row.cgroup) {
@@ -235,7 +264,7 @@ pub(super) fn complete<S: RowSource>(
         composition.recorder = recorder.kept.and_then(|(_, recorder)| recorder);
         composition.cgroups = cgroups_of(composition, processes, &groups, place);
         composition.node = node.kept.map(|((_, _, boot_ns), row)| NodeUse {
-            age_ns: composition.boot_ns - boot_ns,
+            age_ns: composition.at.boot_ns - boot_ns,
             row,
         });
     }
@@ -269,7 +298,7 @@ fn cgroups_of(
                 .min_by_key(|&(limit, _)| limit);
             Some(CgroupUse {
                 row: row.clone(),
-                age_ns: composition.boot_ns - boot_ns,
+                age_ns: composition.at.boot_ns - boot_ns,
                 effective_limit_bytes: limit.map(|(limit, _)| limit),
                 limited_by: limit.map(|(_, above)| above.to_owned()),
             })

@@ -319,7 +319,7 @@ proptest! {
                     Some((tgid(holder.process), holder.amounts.rss()?.0))
                 });
                 let found = Naive {
-                    peak: (peak.boot_ns.0, peak.totals[Kind::Rss].bytes().map_or(0, |bytes| bytes.0)),
+                    peak: (peak.at.boot_ns.0, peak.totals[Kind::Rss].bytes().map_or(0, |bytes| bytes.0)),
                     held: held.collect(),
                     descendants: analysis.trees[0].descendants_peak_bytes.map_or(0, |bytes| bytes.0),
                 };

@@ -86,14 +86,18 @@ fn objects_of_huge_pages_stand_beside_the_books() {
     for balance in &state.balances {
         let huge: Vec<_> = balance.huge_objects.iter().map(|row| &row.name).collect();
         assert_eq!(huge, [&Some("/memfd:kv".to_owned())]);
-        assert!(balance.objects.iter().all(|row| !is_huge(row)));
+        assert!(balance.objects.iter().all(|row| !is_huge(row.kind)));
         let in_use = balance.current_bytes.expect("what is in use");
-        let lines = balance.anon_bytes()
-            + balance.objects.iter().filter_map(in_memory).sum()
+        let lines = balance.anonymous_bytes.unwrap_or_default()
+            + balance
+                .objects
+                .iter()
+                .filter_map(SharedObject::in_memory)
+                .sum()
             + balance.other_shared_bytes.unwrap()
-            + balance.files_bytes()
+            + balance.files_bytes
             + balance.other_files_bytes.unwrap()
-            + balance.kernel_bytes()
+            + balance.kernel_bytes.unwrap_or_default()
             + balance.residual_bytes.unwrap();
         assert_eq!(lines, in_use);
     }
@@ -149,7 +153,7 @@ fn a_ledger_is_of_the_time_of_its_reading_sum_and_lines() {
         run.mem(500, 10.05, [1024.0, 0.0, 0.0]);
         run.cgroup(10.1, PATH, [1.125, 1.0, 0.0], None);
         let books = of_group(run, at);
-        assert_eq!(books.anon_bytes(), gib(1.0), "{at}");
+        assert_eq!(books.anonymous_bytes, Some(gib(1.0)), "{at}");
         assert_eq!(books.residual_bytes, Some(Bytes(0)), "{at}");
         let age = DurationNs(age_ms * 1_000_000);
         assert_eq!((books.age_ns, books.skew_ns), (age, DurationNs(0)), "{at}");
@@ -203,7 +207,7 @@ fn an_object_that_could_not_be_asked_is_told_by_the_neighbouring_reading() {
     run.unasked_object(500, 9.0, "/dev/shm/plasmaA");
     run.cgroup(10.0, PATH, [1.625, 1.0, 0.5], None);
     let books = of_group(run, "+10s");
-    assert_eq!(books.objects_bytes(), gib(0.5));
+    assert_eq!(books.shared_bytes, Some(gib(0.5)));
     assert_eq!(books.unknown_object_count, 0);
     assert_eq!(books.objects_age_ns, Some(DurationNs(5_000_000_000)));
 }

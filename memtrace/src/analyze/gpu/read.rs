@@ -162,7 +162,7 @@ impl GpuTimeline {
         states: &mut [&mut Composition],
     ) -> Result<Option<Gpus>, S::Error> {
         let end = clock.end();
-        let mut instants: Vec<BootNs> = states.iter().map(|state| state.boot_ns).collect();
+        let mut instants: Vec<BootNs> = states.iter().map(|state| state.at.boot_ns).collect();
         // Lists of processes are read after the device: those that were read while it still
         // held its highest tell best who held it.
         let at_peaks: Vec<BootNs> = self
@@ -201,7 +201,7 @@ impl GpuTimeline {
                 .and_then(|i| books.get(i))
         };
         for state in states.iter_mut() {
-            state.gpus = at(state.boot_ns).cloned().unwrap_or_default();
+            state.gpus = at(state.at.boot_ns).cloned().unwrap_or_default();
         }
         for (place, high) in self.peaks.iter().enumerate() {
             let Some(high) = high else { continue };
@@ -386,7 +386,7 @@ fn holders<S: RowSource>(source: &S, roster: &Roster) -> Result<Holders, S::Erro
 
 /// What everybody held on the host at an instant.
 fn host<'s>(states: &'s [&mut Composition], boot: BootNs) -> Option<&'s Composition> {
-    let state = states.iter().find(|state| state.boot_ns == boot);
+    let state = states.iter().find(|state| state.at.boot_ns == boot);
     state.map(|state| &**state)
 }
 

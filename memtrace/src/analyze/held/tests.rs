@@ -138,5 +138,5 @@ fn a_file_of_a_tmpfs_counts_for_certain_where_a_recorded_process_had_it_open() {
     run.opened(500);
     assert_eq!(held_at(&run, "+25s"), [513; 3]);
     let peak = run.analyzed(None).peak.expect("a peak");
-    assert_eq!(peak.boot_ns, crate::analyze::golden::boot(20.0));
+    assert_eq!(peak.at.boot_ns, crate::analyze::golden::boot(20.0));
 }

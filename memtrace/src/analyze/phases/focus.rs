@@ -205,7 +205,7 @@ impl Focus {
     ) -> Option<PhaseFocus> {
         let whole = self.whole(spans)?;
         let [begin_boot_ns, end_boot_ns] = self.span(spans, end);
-        let state = |at: BootNs| states.iter().find(|state| state.boot_ns == at);
+        let state = |at: BootNs| states.iter().find(|state| state.at.boot_ns == at);
         let states = [state(begin_boot_ns), state(end_boot_ns)];
         let group = self.group.and_then(|place| groups.get(place));
         let members = || self.members.iter().map(|&place| &spans[place]);
@@ -240,7 +240,7 @@ fn roles(whole: &Span, memory: &Memory, states: [Option<&Composition>; 2]) -> Ve
         gpu: has_gpus.then(|| {
             states.map(|state| {
                 let state = state?;
-                let is_of = |process| memory.roles.role_of(process, state.boot_ns) == role;
+                let is_of = |process| memory.roles.role_of(process, state.at.boot_ns) == role;
                 state.gpu_held_by_those(is_of)
             })
         }),
@@ -268,7 +268,7 @@ fn changes(states: [Option<&Composition>; 2], memory: &Memory) -> Vec<HolderChan
     // Who was there and has no row yet holds something that nobody knows.
     let absent = |process: usize| {
         states.map(|state| match state {
-            Some(state) if memory.was_there(process, state.boot_ns) => Amounts::UNKNOWN,
+            Some(state) if memory.was_there(process, state.at.boot_ns) => Amounts::UNKNOWN,
             _ => Amounts::NONE,
         })
     };

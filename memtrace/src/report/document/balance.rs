@@ -3,9 +3,8 @@
 use super::holders::aged;
 use super::{Section, Tone, pid_and_name};
 use crate::analyze::{
-    Analysis, AnonLine, Balance, Basis, Composition, KernelPart, Scope, in_memory,
+    Analysis, AnonLine, Balance, Basis, CachedFile, Composition, KernelPart, Scope, SharedObject,
 };
-use crate::model::tables::{CachedFileRow, ShmObjectRow};
 use crate::model::{Bytes, DurationNs, Label};
 use crate::report::table::{Cell, TableOf};
 use crate::report::visible::visible;
@@ -26,7 +25,7 @@ pub(super) fn ledger(analysis: &Analysis, state: &Composition, top: usize) -> Op
     let mut section = Section::new(format!(
         "{} at {}: {} in use{}",
         scope(&balance.scope),
-        words::offset(&analysis.clock, state.boot_ns),
+        words::after(state.at.offset_ns),
         bytes_or_unknown(balance.current_bytes),
         read_at(balance, analysis.info.interval_ns),
     ));
@@ -159,14 +158,14 @@ impl Lines {
     }
 
     fn objects(&mut self, balance: &Balance) {
-        let amount = |row: &ShmObjectRow| in_memory(row).unwrap_or(Bytes(0));
+        let amount = |one: &SharedObject| one.in_memory().unwrap_or(Bytes(0));
         let unknown_count = balance.unknown_object_count;
         let name = ("shared memory, once", unknown_count);
         if !balance.elsewhere.objects.is_empty() {
             self.push("shared memory", "", balance.other_shared_bytes, KERNELS_SUM);
             return;
         }
-        self.group(name, &balance.objects, amount, |row| (object(row), ""));
+        self.group(name, &balance.objects, amount, |one| (object(one), ""));
         if unknown_count > 0 {
             let what = format!("{} of unknown amount", words::objects(unknown_count));
             self.push("", what, None, "");
@@ -182,15 +181,15 @@ impl Lines {
     }
 
     fn files(&mut self, balance: &Balance) {
-        let amount = |row: &CachedFileRow| row.cached_bytes.unwrap_or(Bytes(0));
+        let amount = |file: &CachedFile| file.cached_bytes.unwrap_or(Bytes(0));
         let name = ("page cache, files in use", 0);
         // Where others pay for them there is but the kernel's sum.
         if !balance.elsewhere.files.is_empty() {
             self.push("page cache", "", balance.other_files_bytes, KERNELS_SUM);
             return;
         }
-        self.group(name, &balance.files, amount, |row| {
-            (visible(&row.path).into_owned(), "")
+        self.group(name, &balance.files, amount, |file| {
+            (visible(&file.path).into_owned(), "")
         });
         let others = balance.other_files_bytes;
         let title = match others {
@@ -201,10 +200,10 @@ impl Lines {
     }
 
     fn kernel(&mut self, balance: &Balance) {
-        self.push("kernel", "", balance.known_kernel_bytes(), KERNELS_SUM);
-        for (part, amount) in &balance.kernel {
-            if *part != KernelPart::All && amount.0 > 0 {
-                self.push("", part.shown(), Some(*amount), "");
+        self.push("kernel", "", balance.kernel_bytes, KERNELS_SUM);
+        for line in &balance.kernel {
+            if line.part != KernelPart::All && line.bytes.0 > 0 {
+                self.push("", line.part.shown(), Some(line.bytes), "");
             }
         }
     }
@@ -214,23 +213,23 @@ fn processes(count: i64) -> String {
     words::processes(usize::try_from(count).unwrap_or(0))
 }
 
-fn object(row: &ShmObjectRow) -> String {
-    let name = row.name.as_deref().map(visible);
+fn object(object: &SharedObject) -> String {
+    let name = object.name.as_deref().map(visible);
     let name = name.as_deref().unwrap_or("without a name");
-    let mappers = match row.mapper_count {
+    let mappers = match object.mapper_count {
         0 => "mapped by none".to_owned(),
         1 => "1 process".to_owned(),
         count => format!("{count} processes"),
     };
-    match row.family {
+    match object.family {
         Some(family) => format!("{name} ({}, {mappers})", family.as_str()),
         None => format!("{name} ({mappers})"),
     }
 }
 
 /// An object with what it has in memory.
-fn sized_object(row: &ShmObjectRow) -> String {
-    format!("{} in {}", bytes_or_unknown(in_memory(row)), object(row))
+fn sized_object(one: &SharedObject) -> String {
+    format!("{} in {}", bytes_or_unknown(one.in_memory()), object(one))
 }
 
 /// The first few, and how many more there are.
@@ -286,7 +285,7 @@ fn doubts(balance: &Balance) -> Option<String> {
             bytes(at_most)
         ));
     }
-    if let Some(oldest) = balance.oldest() {
+    if let Some(oldest) = balance.oldest_age_ns {
         let age = words::duration(DurationNs(oldest.0.saturating_abs()));
         let side = if oldest.0 < 0 { "later" } else { "earlier" };
         parts.push(format!("the oldest measurement was {age} {side}"));
@@ -356,7 +355,8 @@ fn ending(analysis: &Analysis, balance: &Balance) -> Option<String> {
 /// What is used here and paid for by others.
 fn elsewhere(balance: &Balance) -> Option<String> {
     let beside = &balance.elsewhere;
-    let objects: Bytes = beside.objects.iter().filter_map(in_memory).sum();
+    let objects = beside.objects.iter();
+    let objects: Bytes = objects.filter_map(SharedObject::in_memory).sum();
     let files: Bytes = beside.files.iter().filter_map(|row| row.cached_bytes).sum();
     let mut told = Vec::new();
     if objects.0 > 0 {
@@ -416,10 +416,10 @@ fn unknown_objects(analysis: &Analysis, balance: &Balance) -> Option<String> {
 /// Books that get one line.
 fn in_short(balance: &Balance) -> String {
     let anon = match balance.unknown_process_count {
-        0 => bytes_or_unknown(balance.known_anon_bytes()),
-        _ => words::bytes_at_least(balance.known_anon_bytes()),
+        0 => bytes_or_unknown(balance.anonymous_bytes),
+        _ => words::bytes_at_least(balance.anonymous_bytes),
     };
-    let named = balance.objects_bytes();
+    let named = balance.shared_bytes.unwrap_or_default();
     let shared = match balance.other_shared_bytes {
         Some(others) => bytes(named + others),
         None => words::bytes_at_least(Some(named)),
@@ -437,12 +437,9 @@ fn in_short(balance: &Balance) -> String {
         parts.insert(1, format!("{who} {}", bytes(others)));
     }
     let cache = balance.other_files_bytes;
-    let cache = cache.map(|others| others + balance.files_bytes());
+    let cache = cache.map(|others| others + balance.files_bytes);
     parts.push(format!("page cache {}", bytes_or_unknown(cache)));
-    parts.push(format!(
-        "kernel {}",
-        bytes_or_unknown(balance.known_kernel_bytes())
-    ));
+    parts.push(format!("kernel {}", bytes_or_unknown(balance.kernel_bytes)));
     let doubt = doubt(balance).map_or_else(String::new, |doubt| format!(" ({doubt})"));
     parts.push(format!(
         "residual {}{doubt}",

@@ -61,7 +61,7 @@ pub(super) fn gpus(analysis: &Analysis, top: usize) -> Option<Section> {
 /// Each device at the instant that was asked for; `None` without a GPU.
 pub(super) fn gpus_at(analysis: &Analysis, at: &Composition, top: usize) -> Option<Section> {
     let gpus = analysis.gpus.as_ref()?;
-    let offset = words::offset(&analysis.clock, at.boot_ns);
+    let offset = words::after(at.at.offset_ns);
     let mut section = Section::new(format!("GPU memory at {offset}"));
     let ledgers: Vec<&GpuLedger> = at.gpus.iter().collect();
     if ledgers.is_empty() {

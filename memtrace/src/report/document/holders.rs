@@ -47,7 +47,7 @@ pub(super) fn peak_in_short(analysis: &Analysis) -> Section {
     let mut section = Section::new(format!(
         "Peak of {whole}: {mark}{} at {}",
         peak_in_words(analysis, peak),
-        words::when(&analysis.clock, peak.boot_ns),
+        words::when(&analysis.clock, peak.at.boot_ns),
     ));
     section.blocks.extend(curve(analysis).map(Block::Drawing));
     section
@@ -111,7 +111,7 @@ pub(super) fn at(analysis: &Analysis, at: &Composition, top: usize) -> Section {
     };
     let mut section = Section::new(format!(
         "At {}: {figure}, {} of the peak",
-        words::when(&analysis.clock, at.boot_ns),
+        words::when(&analysis.clock, at.at.boot_ns),
         words::share(at.bytes(), peak),
     ));
     table(&mut section, analysis, at, top);
@@ -141,10 +141,10 @@ fn table(section: &mut Section, analysis: &Analysis, state: &Composition, top: u
     let rest = groups.get(top..).unwrap_or_default();
     let lines = groups.iter().take(top).map(std::slice::from_ref);
     let lines = lines.chain((!rest.is_empty()).then_some(rest));
-    let held = |groups: &[HolderGroup], kind: Kind| {
+    let held = |groups: &[HolderGroup<'_>], kind: Kind| {
         together(groups.iter().map(|group| group.totals[kind].bytes()))
     };
-    let rss = |groups: &[HolderGroup]| held(groups, Kind::Rss);
+    let rss = |groups: &[HolderGroup<'_>]| held(groups, Kind::Rss);
     TableOf::of(lines)
         .who(|groups| who_held(analysis, groups))
         .figures("rss_bytes", 0, |groups| rss(groups))
@@ -162,7 +162,7 @@ fn table(section: &mut Section, analysis: &Analysis, state: &Composition, top: u
 }
 
 /// Who has a line: a process, several that do the same, or all the others.
-fn who_held(analysis: &Analysis, groups: &[HolderGroup]) -> [Cell; 2] {
+fn who_held(analysis: &Analysis, groups: &[HolderGroup<'_>]) -> [Cell; 2] {
     let members = groups.iter().flat_map(|group| &group.members);
     let places: Vec<usize> = members.map(|held| held.process).collect();
     let label = match groups {
@@ -210,7 +210,8 @@ fn what_it_is(analysis: &Analysis, state: &Composition) -> String {
             bytes(held.anon.bytes),
             bytes(held.shared.bytes)
         ));
-        match state.mapped_files() {
+        let least = state.mapped_files_at_least_bytes;
+        match least.zip(state.mapped_files_at_most_bytes) {
             Some((least, most)) if bytes(least) == bytes(most) => {
                 line.push_str(&format!(" Mapped files beside it: {}.", bytes(least)));
             }
@@ -230,7 +231,7 @@ fn what_it_is(analysis: &Analysis, state: &Composition) -> String {
     let is_peak = analysis
         .peak
         .as_ref()
-        .is_some_and(|peak| peak.boot_ns == state.boot_ns);
+        .is_some_and(|peak| peak.at.boot_ns == state.at.boot_ns);
     if let Some((highest, at)) = analysis.rss_peak.filter(|_| is_peak)
         && Some(bytes(highest)) != state.totals[Kind::Rss].bytes().map(bytes)
     {

@@ -1,22 +1,19 @@
 //! The shape of the JSON report. A field is never renamed and never changes its meaning within
 //! a version; new ones may come. docs/report-json.md describes each.
 
-mod balance;
 mod leftovers;
 mod oom;
-mod parts;
 mod process;
 mod roles;
 
 use crate::analyze::{
-    Analysis, Endings, Gpus, Growth, Held, Loss, Mappings, PhaseFocus, Phases, RecorderCost,
-    SeriesPoint, TreeFinding,
+    Analysis, Composition, Endings, Gpus, Growth, Held, Loss, Mappings, PhaseFocus, Phases,
+    RecorderCost, SeriesPoint, TreeFinding,
 };
 use crate::model::tables::Severity;
 use crate::model::{Bytes, DurationNs, Instant, RunState, SchemaVersion, Target};
 use leftovers::{LeftObject, Survivor};
 use oom::OomKill;
-use parts::Composition;
 use process::Process;
 use serde::Serialize;
 
@@ -38,11 +35,11 @@ pub(super) struct Report<'a> {
     survivors: Vec<Survivor<'a>>,
     left_object_count: usize,
     left_objects: Vec<LeftObject<'a>>,
-    peak: Option<Composition<'a>>,
+    peak: Option<&'a Composition>,
     held_peak: Option<Held>,
     sum_of_rss_peak_bytes: Option<Bytes>,
     sum_of_rss_peak_at: Option<Instant>,
-    at: Option<Composition<'a>>,
+    at: Option<&'a Composition>,
     trees: &'a [TreeFinding],
     role_count: usize,
     roles: Vec<roles::RoleGroup<'a>>,
@@ -99,7 +96,6 @@ impl<'a> Report<'a> {
             let losses = analysis.losses.iter();
             losses.filter(|loss| is_wanted(loss.severity)).collect()
         };
-        let composition = |state| Composition::of(analysis, state, top);
         Self {
             format: FORMAT,
             version: VERSION,
@@ -129,11 +125,11 @@ impl<'a> Report<'a> {
                 .take(most)
                 .map(|one| LeftObject::of(analysis, one))
                 .collect(),
-            peak: analysis.peak.as_ref().map(composition),
+            peak: analysis.peak.as_ref(),
             held_peak: analysis.held_peak,
             sum_of_rss_peak_bytes: analysis.rss_peak.map(|(bytes, _)| bytes),
             sum_of_rss_peak_at: analysis.rss_peak.map(|(_, at)| analysis.clock.at(at)),
-            at: analysis.at.as_ref().map(composition),
+            at: analysis.at.as_ref(),
             trees: &analysis.trees,
             role_count: analysis.roles.len(),
             roles: roles::of(analysis, most),

@@ -1,7 +1,6 @@
 //! OOM kills in the JSON report.
 
-use super::parts::Composition;
-use crate::analyze::{self, Analysis, HeldKind, KindLine};
+use crate::analyze::{self, Analysis, Composition, HeldKind, KindLine};
 use crate::model::{Bytes, DurationNs, Instant, Tgid, Upid};
 use serde::Serialize;
 
@@ -27,7 +26,7 @@ pub(super) struct OomKill<'a> {
     cgroup_limit_bytes: Option<Bytes>,
     cgroup_usage_bytes: Option<Bytes>,
     is_elsewhere: bool,
-    held: Option<Composition<'a>>,
+    held: Option<&'a Composition>,
     post_mortem: Option<PostMortem<'a>>,
 }
 
@@ -109,7 +108,6 @@ impl<'a> OomKill<'a> {
     pub(super) fn of(analysis: &'a Analysis, kill: &'a analyze::OomFinding) -> Self {
         let row = &kill.row;
         let victim = kill.victim.map(|position| &analysis.processes[position]);
-        let held = kill.holders.as_ref();
         Self {
             at: analysis.clock.at(row.boot_ns),
             victim_pid: row.victim_tgid,
@@ -128,7 +126,7 @@ impl<'a> OomKill<'a> {
             cgroup_limit_bytes: row.memcg_limit_bytes,
             cgroup_usage_bytes: row.memcg_usage_bytes,
             is_elsewhere: kill.is_elsewhere,
-            held: held.map(|state| Composition::of(analysis, state, Some(MAX_OOM_HOLDERS))),
+            held: kill.holders.as_ref(),
             post_mortem: kill
                 .post_mortem
                 .as_ref()
