@@ -132,6 +132,9 @@ impl Analysis {
             if let Some(held) = &mut kill.holders {
                 held.cut(KILL_LINES_MAX);
             }
+            if let Some(found) = &mut kill.post_mortem {
+                found.cut(KILL_LINES_MAX);
+            }
         }
         if let Some(mappings) = &mut self.mappings {
             mappings.processes.truncate(top);

@@ -67,7 +67,10 @@ pub use leftovers::{LeftObject, Leftovers, Survivor};
 pub use losses::Loss;
 pub use mappings::{Mapping, Mappings, ProcessMappings};
 pub use moment::{Moment, MomentError, ParseMomentError};
-pub use oom::{Grower, GrownObject, HeldKind, KindLine, Leak, OomFinding, PostMortem, Pressure};
+pub use oom::{
+    Grower, GrownKind, GrownObject, HeldKind, KindLine, Leak, LimitHolder, OomFinding, PostMortem,
+    Pressure,
+};
 pub use peak::{Bound, Peak, PeakOrigin};
 pub use phases::{
     DeviceLevel, GpuChange, HolderChange, Level, Measures, Phase, PhaseEnd, PhaseError, PhaseFocus,
@@ -83,7 +86,7 @@ pub use samples::{
 };
 pub use shares::Share;
 pub use surroundings::{CgroupUse, NodeUse, RecorderUse};
-pub use who::Who;
+pub use who::{Bundle, Who};
 
 pub use crate::sweep::{Amounts, SeriesPoint, Sum, Totals};
 

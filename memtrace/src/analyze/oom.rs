@@ -17,38 +17,75 @@ pub use told::Leak;
 pub(super) use windows::Windows;
 
 use super::RowSource;
+use super::clock::RunClock;
 use super::composition::Composition;
 use super::leftovers::LeftObject;
 use super::process::Process;
 use super::roster::Roster;
 use super::surroundings::is_within;
+use super::who::Bundle;
 use crate::model::tables::OomRow;
-use crate::model::{BootNs, Bytes, DurationNs, Kind};
+use crate::model::{BootNs, Bytes, DurationNs, Instant, Kind};
 use growers::State;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use std::sync::Arc;
 
 /// The state of the tree is kept for this many kills; a crash loop can have thousands, and
 /// they tell the same story.
 const MAX_KILLS_EXAMINED: usize = 16;
+
 /// One kill.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct OomFinding {
+    /// When.
+    pub at: Instant,
     /// What the kernel told.
+    #[serde(flatten, serialize_with = "kill_keys")]
     pub row: OomRow,
-    /// The victim, where it is part of the recording.
+    /// What the victim is called; `None` where it is not part of the recording.
+    pub victim_name: Option<Arc<str>>,
+    /// The victim, as an index into [`super::Analysis::processes`].
+    #[serde(skip)]
     pub victim: Option<usize>,
-    /// Whose allocation triggered the kill, where it is part of the recording.
+    /// The same of the process whose allocation triggered the kill.
+    #[serde(skip)]
     pub trigger: Option<usize>,
     /// Whether it concerns others only: victim and trigger are strangers, and so is the cgroup
     /// whose limit was hit. A machine out of memory concerns everyone.
     pub is_elsewhere: bool,
     /// Who held the memory; `None` beyond the first kills of a long series.
+    #[serde(rename = "held")]
     pub holders: Option<Composition>,
     /// What led to it; `None` beyond the first kills of a long series.
     pub post_mortem: Option<PostMortem>,
 }
 
+fn kill_keys<S: Serializer>(row: &OomRow, to: S) -> Result<S::Ok, S::Error> {
+    let mut keys = to.serialize_map(None)?;
+    keys.serialize_entry("victim_pid", &row.victim_tgid)?;
+    keys.serialize_entry("victim_upid", &row.victim_upid)?;
+    keys.serialize_entry("victim_comm", &row.victim_comm)?;
+    keys.serialize_entry("victim_oom_score_adj", &row.victim_oom_score_adj)?;
+    keys.serialize_entry("trigger_pid", &row.trigger_tgid)?;
+    keys.serialize_entry("trigger_upid", &row.trigger_upid)?;
+    keys.serialize_entry("trigger_comm", &row.trigger_comm)?;
+    keys.serialize_entry("constraint", &row.constraint)?;
+    keys.serialize_entry("cgroup", &row.memcg)?;
+    for (key, bytes) in [
+        ("victim_anon_bytes", row.victim_rss_anon_bytes),
+        ("victim_file_bytes", row.victim_rss_file_bytes),
+        ("victim_shmem_bytes", row.victim_rss_shmem_bytes),
+        ("cgroup_limit_bytes", row.memcg_limit_bytes),
+        ("cgroup_usage_bytes", row.memcg_usage_bytes),
+    ] {
+        keys.serialize_entry(key, &bytes)?;
+    }
+    keys.end()
+}
+
 /// What led to a kill.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct PostMortem {
     /// Whether the whole machine was out of memory; else a cgroup, or the memory nodes that a
     /// cpuset or a memory policy allows, as far as is known.
@@ -56,18 +93,26 @@ pub struct PostMortem {
     /// What was in use in the group, or on the node.
     pub in_use_bytes: Option<Bytes>,
     /// The lengths of the windows in which growth is told, the shortest first.
+    #[serde(rename = "windows_ns")]
     pub windows: Vec<DurationNs>,
     /// The window to tell first: the one that led into the limit.
+    #[serde(skip)]
     pub told: Option<usize>,
+    /// Its length.
+    pub told_window_ns: Option<DurationNs>,
     /// Whether who grew most in it did so all at once, in the last moments.
     pub is_sudden: bool,
     /// A slower growth that went on beside it.
     pub leak: Option<Leak>,
+    /// How many lines of growers there are; `growers` may hold fewer.
+    pub grower_count: usize,
     /// Who held memory under that limit, by growth in the window that is told.
     pub growers: Vec<Grower>,
+    /// The same by what they held, the largest first.
+    pub holders: Vec<LimitHolder>,
     /// The kind, other than anonymous memory, that grew by more than any process did: nobody
     /// has it resident, or it is the kernel's.
-    pub grown_kind: Option<(HeldKind, Bytes)>,
+    pub grown_kind: Option<GrownKind>,
     /// The shared object that grew most, where shared memory did.
     pub grown_object: Option<GrownObject>,
     /// What was in use by kind, by the kernel's account; empty when it is unknown.
@@ -77,7 +122,27 @@ pub struct PostMortem {
     /// What the kernel could have taken back without swapping.
     pub reclaimable_bytes: Option<Bytes>,
     /// How hard memory was to get in the window that is told.
-    pub pressure: Option<Pressure>,
+    #[serde(flatten)]
+    pub pressure: Pressure,
+}
+
+/// Who held memory under a limit.
+#[derive(Clone, Debug, Serialize)]
+pub struct LimitHolder {
+    /// Who.
+    #[serde(flatten)]
+    pub who: Bundle,
+    /// What they held that the kernel could not simply drop.
+    pub bytes: Bytes,
+}
+
+/// A kind of memory that grew.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct GrownKind {
+    /// Which.
+    pub kind: HeldKind,
+    /// By how much, in the window that is told.
+    pub grown_bytes: Bytes,
 }
 
 impl PostMortem {
@@ -88,16 +153,12 @@ impl PostMortem {
         (grown.0 > 0).then_some((grower, grown))
     }
 
-    /// Who held memory under the limit, the largest first.
-    pub fn holders(&self) -> Vec<&Grower> {
-        let mut holders: Vec<&Grower> = self.growers.iter().collect();
-        holders.sort_by_key(|holder| (std::cmp::Reverse(holder.bytes), holder.members.first()));
-        holders
-    }
-
-    /// The length of the window that is told.
-    pub fn told_window(&self) -> Option<DurationNs> {
-        self.windows.get(self.told?).copied()
+    pub(super) fn cut(&mut self, top: usize) {
+        self.growers.truncate(top);
+        self.holders.truncate(top);
+        if let Some(object) = &mut self.grown_object {
+            object.held_by.truncate(top);
+        }
     }
 }
 
@@ -120,7 +181,7 @@ pub(super) fn explain<S: RowSource>(
     source: &S,
     rows: Vec<OomRow>,
     windows: &Windows,
-    roster: &Roster,
+    (roster, clock): (&Roster, &RunClock),
     (states, earlier): (&[Composition], &[&Composition]),
     left: &[LeftObject],
 ) -> Result<Vec<OomFinding>, S::Error> {
@@ -143,6 +204,8 @@ pub(super) fn explain<S: RowSource>(
             read.post_mortem((&row, victim), roster)
         });
         OomFinding {
+            at: clock.at(row.boot_ns),
+            victim_name: victim.map(|place| Arc::clone(&roster.processes[place].name)),
             victim,
             trigger,
             is_elsewhere: victim.is_none()
@@ -212,25 +275,39 @@ impl Read<'_> {
         }
         let window = told.map(|told| told.window);
         let grown_kind = told.and_then(|told| match told.winner? {
-            (told::Winner::Kind(kind), grown) => Some((kind, grown)),
+            (told::Winner::Kind(kind), grown_bytes) => Some(GrownKind { kind, grown_bytes }),
             (told::Winner::Grower(_), _) => None,
         });
-        let shared = grown_kind.filter(|(kind, _)| *kind == HeldKind::Shared);
-        let shared = window.zip(shared.map(|(_, grown)| grown));
+        let shared = grown_kind.filter(|grown| grown.kind == HeldKind::Shared);
+        let shared = window.zip(shared.map(|grown| grown.grown_bytes));
+        let holders = growers.iter().map(|grower| LimitHolder {
+            who: grower.who.clone(),
+            bytes: grower.bytes,
+        });
+        let mut holders: Vec<LimitHolder> = holders.collect();
+        holders.sort_by_key(|one| {
+            (
+                std::cmp::Reverse(one.bytes),
+                one.who.members.first().copied(),
+            )
+        });
         PostMortem {
             is_of_node: kinds::is_of_node(row),
             in_use_bytes: in_use,
             told: window,
+            told_window_ns: window.map(|window| windows[window]),
             is_sudden: told.is_some_and(|told| told.is_sudden),
             leak: told.and_then(|told| told::leak(&growers, &told, &windows, whole)),
             grown_kind,
             grown_object: shared.and_then(|grown| self.objects.grown_most(row, grown, roster)),
             kinds: kinds(window),
             windows,
+            grower_count: growers.len(),
             growers,
+            holders,
             kinds_age_ns: at_kill.map_or(DurationNs(0), |(_, age)| age),
             reclaimable_bytes: kinds::reclaimable(&known),
-            pressure: self.around.pressure(window),
+            pressure: self.around.pressure(window).unwrap_or_default(),
         }
     }
 

@@ -178,7 +178,14 @@ where
     let earlier: Vec<&Composition> = earlier.iter().chain(&states).collect();
     let leftovers = leftovers::read(source, &roster)?;
     let left = &leftovers.objects;
-    let ooms = oom::explain(source, kills, &windows, &roster, (&states, &earlier), left)?;
+    let ooms = oom::explain(
+        source,
+        kills,
+        &windows,
+        (&roster, &clock),
+        (&states, &earlier),
+        left,
+    )?;
     // Until its exec the command is held, and everyone else is there because of it.
     let execs_of_command = command.and_then(|command| execs.get(&command));
     let command_begin = execs_of_command.and_then(|execs| execs.iter().min().copied());

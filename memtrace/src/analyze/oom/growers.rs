@@ -8,10 +8,11 @@
 
 use crate::analyze::Amounts;
 use crate::analyze::composition::Composition;
-use crate::analyze::endings::common_name;
 use crate::analyze::process::Process;
+use crate::analyze::who::Bundle;
 use crate::model::tables::OomRow;
 use crate::model::{BootNs, Bytes};
+use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -20,14 +21,14 @@ use std::sync::Arc;
 const OWN_LINE_PART: i64 = 20;
 
 /// A process, or several small ones that do the same thing.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Grower {
-    /// What they are called.
-    pub label: Arc<str>,
-    /// What they have in common with others that do the same thing.
-    pub shape: Arc<str>,
     /// Who, the one that grew most first.
-    pub members: Vec<usize>,
+    #[serde(flatten)]
+    pub who: Bundle,
+    /// What they have in common with others that do the same thing.
+    #[serde(skip)]
+    pub shape: Arc<str>,
     /// What they held at the kill that the kernel could not simply drop: anonymous memory of
     /// all, each page once, and the largest shared part of any one.
     pub bytes: Bytes,
@@ -217,7 +218,7 @@ pub(super) fn growers(
         let grown = grower.grown_bytes.last().copied().flatten();
         (
             std::cmp::Reverse((grown, grower.bytes)),
-            grower.members.first().copied(),
+            grower.who.members.first().copied(),
         )
     });
     growers
@@ -258,9 +259,8 @@ fn together(processes: &[Process], group: &[One], windows: usize) -> Grower {
         grown.collect()
     };
     Grower {
-        label: common_name(processes, &members),
         shape: first.map_or_else(|| Arc::from(""), |first| Arc::clone(&first.shape)),
-        members,
+        who: Bundle::of(processes, members),
         bytes: Bytes(all(now)),
         grown_bytes: since(|parts| parts.alone + parts.copied + parts.shared),
         copied_bytes: since(|parts| parts.copied),

@@ -74,13 +74,15 @@ pub(super) struct Account {
 }
 
 /// How hard memory was to get before a kill.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Pressure {
     /// How often the limit was hit.
     pub limit_hit_count: Option<i64>,
     /// For how long some task waited for memory.
+    #[serde(rename = "waited_some_ns")]
     pub some_ns: Option<DurationNs>,
     /// For how long all tasks did.
+    #[serde(rename = "waited_full_ns")]
     pub full_ns: Option<DurationNs>,
 }
 

@@ -8,8 +8,10 @@ use crate::analyze::balance::in_memory;
 use crate::analyze::leftovers::LeftObject;
 use crate::analyze::roster::Roster;
 use crate::analyze::surroundings::is_within;
+use crate::analyze::who::Bundle;
 use crate::model::tables::{LeftObjectRow, OomRow, ShmObjectRow};
 use crate::model::{BootNs, Bytes, DurationNs, Upid};
+use serde::Serialize;
 use std::collections::HashMap;
 
 /// An object outlives the process that was killed, so what is read within this after the kill is
@@ -29,11 +31,15 @@ enum Charged {
     Unknown,
 }
 
-/// A shared object at a kill.
-#[derive(Clone, Debug)]
+/// A shared object at a kill, as it was read last before it or first after it.
+#[derive(Clone, Debug, Serialize)]
 pub struct GrownObject {
-    /// What it is, as it was read last before the kill or first after it.
-    pub row: ShmObjectRow,
+    /// Its name as the kernel tells it.
+    pub name: Option<String>,
+    /// Device of its file system.
+    pub device: String,
+    /// Inode; of a System V segment also its id.
+    pub inode: i64,
     /// What it took of memory.
     pub bytes: Bytes,
     /// How much earlier than the kill that was read; zero when it was after it.
@@ -42,7 +48,7 @@ pub struct GrownObject {
     pub grown_bytes: Bytes,
     /// Who has it, where it is known: the processes that map it, else the one that was seen to
     /// have it open.
-    pub holders: Vec<usize>,
+    pub held_by: Vec<Bundle>,
     /// Whether those map it; else they have it open.
     pub is_mapped: bool,
 }
@@ -192,15 +198,21 @@ impl Objects {
         let mappers: Vec<usize> = mappers.filter_map(|upid| roster.find(Upid(upid))).collect();
         let opener = row.first_opener_upid.and_then(|upid| roster.find(upid));
         let is_mapped = !mappers.is_empty();
+        let holders = match is_mapped {
+            true => mappers,
+            false => opener.into_iter().collect(),
+        };
+        let holders = holders.into_iter();
         Some(GrownObject {
-            row: row.clone(),
+            name: row.name.clone(),
+            device: row.device.clone(),
+            inode: row.inode,
             bytes,
             age_ns: DurationNs((kill.boot_ns - row.boot_ns).0.max(0)),
             grown_bytes,
-            holders: match is_mapped {
-                true => mappers,
-                false => opener.into_iter().collect(),
-            },
+            held_by: holders
+                .map(|place| Bundle::of(&roster.processes, vec![place]))
+                .collect(),
             is_mapped,
         })
     }

@@ -34,11 +34,11 @@ fn only(analysis: &Analysis) -> &OomFinding {
 fn culprit(analysis: &Analysis) -> Option<(u32, i64, f64)> {
     let found = only(analysis).post_mortem.as_ref()?;
     let (grower, grown) = found.culprit()?;
-    let [only] = grower.members.as_slice() else {
+    let [only] = grower.who.members.as_slice() else {
         return None;
     };
     let tgid = analysis.processes[*only].tgid?;
-    Some((tgid.0, grown.0 >> 20, found.told_window()?.as_secs_f64()))
+    Some((tgid.0, grown.0 >> 20, found.told_window_ns?.as_secs_f64()))
 }
 
 #[test]
@@ -128,12 +128,11 @@ fn a_spike_is_told_apart_from_the_leak_beside_it() {
     assert_eq!(culprit(&analysis), Some((1, 900, 1.0)));
     let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
     assert!(found.is_sudden);
-    let leak = found.leak.expect("a leak");
-    let leaks = &found.growers[leak.grower];
-    assert_eq!(&*leaks.label, "leaky");
+    let leak = found.leak.as_ref().expect("a leak");
+    assert_eq!(&*leak.who.name, "leaky");
     assert_eq!(
-        (leak.grown_bytes.0 >> 20, leak.window),
-        (890, 3),
+        (leak.grown_bytes.0 >> 20, leak.window_ns),
+        (890, found.windows[3]),
         "{leak:?}"
     );
 }
@@ -145,8 +144,8 @@ fn a_spike_is_told_apart_from_the_leak_of_the_same_process() {
     assert_eq!((tgid, window), (2, 1.0));
     assert!((900..=910).contains(&grown), "{grown}");
     let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
-    let leak = found.leak.expect("a leak");
-    assert!(found.is_sudden && leak.grower == 0, "{leak:?}");
+    let leak = found.leak.as_ref().expect("a leak");
+    assert!(found.is_sudden && leak.is_first, "{leak:?}");
     assert!(
         (870..=890).contains(&(leak.grown_bytes.0 >> 20)),
         "{leak:?}"
@@ -171,7 +170,7 @@ fn children_that_write_to_what_they_inherited_grew_by_the_copies_alone() {
     let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
     let (grower, grown) = found.culprit().expect("a culprit");
     // 3,000 MiB of anonymous memory, of which parent, leak and victim have 1,600 alone.
-    assert_eq!(grower.members.len(), 5);
+    assert_eq!(grower.who.members.len(), 5);
     assert!((1_398..=1_400).contains(&(grown.0 >> 20)), "{grown:?}");
     assert!(grower.is_by_copies(found.told.expect("a window")));
     let held: i64 = found.growers.iter().map(|one| one.bytes.0 >> 20).sum();
@@ -194,7 +193,7 @@ fn those_who_matter_have_a_line_each_and_small_ones_share_one() {
     let analysis = run.analyzed(None);
     let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
     let of_loaders = found.growers.iter().filter(|one| &*one.shape == "loader");
-    let sizes: Vec<usize> = of_loaders.map(|one| one.members.len()).collect();
+    let sizes: Vec<usize> = of_loaders.map(|one| one.who.process_count).collect();
     assert_eq!(sizes, [1, 1, 2]);
 }
 
@@ -234,17 +233,13 @@ fn a_file_of_a_tmpfs_that_nobody_maps_is_named_with_who_has_it_open() {
     let analysis = run.analyzed(None);
     let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
     assert_eq!(
-        found.grown_kind.map(|(kind, _)| kind),
+        found.grown_kind.map(|grown| grown.kind),
         Some(HeldKind::Shared)
     );
     let object = found.grown_object.as_ref().expect("an object");
-    assert_eq!(object.row.name.as_deref(), Some("/dev/shm/file2"));
+    assert_eq!(object.name.as_deref(), Some("/dev/shm/file2"));
     assert_eq!(object.grown_bytes.0 >> 20, 1_400);
-    let who: Vec<_> = object
-        .holders
-        .iter()
-        .map(|&place| analysis.processes[place].tgid)
-        .collect();
+    let who: Vec<_> = object.held_by.iter().map(|one| one.pid).collect();
     assert_eq!(who, [Some(Tgid(2))]);
     assert!(!object.is_mapped);
 }
@@ -276,12 +271,12 @@ fn a_file_that_is_left_after_the_kill_is_as_large_as_it_was_found_then() {
     let analysis = run.analyzed(None);
     let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
     let object = found.grown_object.as_ref().expect("an object");
-    assert_eq!(object.row.name.as_deref(), Some("/dev/shm/dump"));
+    assert_eq!(object.name.as_deref(), Some("/dev/shm/dump"));
     assert_eq!(
         (object.bytes.0 >> 20, object.age_ns),
         (1_400, DurationNs(0))
     );
-    assert!(object.holders.is_empty());
+    assert!(object.held_by.is_empty());
 }
 
 #[test]
@@ -329,7 +324,10 @@ fn shared_memory_counts_once_in_those_who_grew_together() {
     let analysis = run.analyzed(None);
     let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
     let (grower, grown) = found.culprit().expect("a culprit");
-    assert_eq!((grower.members.len(), grown.0 >> 20), (4, 4 * 100 + 512));
+    assert_eq!(
+        (grower.who.members.len(), grown.0 >> 20),
+        (4, 4 * 100 + 512)
+    );
 }
 
 #[test]
@@ -384,7 +382,8 @@ fn a_kind_that_no_process_holds_is_named_when_it_grew_most() {
     let analysis = run.expect("the run").1().analyzed(None);
     let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
     assert!(found.is_of_node);
-    let kind = found.grown_kind.map(|(kind, grown)| (kind, grown.0 >> 30));
+    let kind = found.grown_kind;
+    let kind = kind.map(|grown| (grown.kind, grown.grown_bytes.0 >> 30));
     assert_eq!(kind, Some((HeldKind::Shared, 453)));
 }
 

@@ -3,7 +3,9 @@
 use super::growers::Grower;
 use super::kinds::{HeldKind, KindLine};
 use super::windows::SUDDEN;
+use crate::analyze::who::Bundle;
 use crate::model::{Bytes, DurationNs};
+use serde::Serialize;
 
 /// Growth in the shortest window is told when it is one part in so many of what was in use: less
 /// comes and goes within a second anywhere.
@@ -36,12 +38,16 @@ pub(super) struct Told {
 }
 
 /// A slower growth than the one that met the limit, and which went on until then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Leak {
-    /// A place among the growers.
-    pub grower: usize,
-    /// The window in which it is told.
-    pub window: usize,
+    /// Who.
+    #[serde(flatten)]
+    pub who: Bundle,
+    /// Whether it is the first of the growers.
+    #[serde(skip)]
+    pub is_first: bool,
+    /// The length of the window in which it is told.
+    pub window_ns: DurationNs,
     /// By how much; of the one that met the limit itself, before that.
     pub grown_bytes: Bytes,
 }
@@ -150,9 +156,10 @@ pub(super) fn leak(
             leaks.max_by_key(|(grown, place)| (*grown, std::cmp::Reverse(*place)))?;
         let of_told = growers.first().filter(|_| of_culprit(0));
         let is_more = told.is_sudden || of_told.is_none_or(|told| grown >= told.grown(window));
-        is_more.then_some(Leak {
-            grower: place,
-            window,
+        is_more.then(|| Leak {
+            who: growers[place].who.clone(),
+            is_first: place == 0,
+            window_ns: windows[window],
             grown_bytes: grown,
         })
     })

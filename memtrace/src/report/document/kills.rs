@@ -3,7 +3,8 @@
 
 use super::{MORE_IN_JSON, Section, Tone, pid_and_name};
 use crate::analyze::{
-    Analysis, Grower, GrownObject, HeldKind, KindLine, Leak, OomFinding, PostMortem, Pressure,
+    Analysis, Bundle, Grower, GrownObject, HeldKind, KindLine, Leak, OomFinding, PostMortem,
+    Pressure,
 };
 use crate::model::tables::OomRow;
 use crate::model::{Bytes, DurationNs, Label};
@@ -55,7 +56,7 @@ pub(super) fn oom_kills(analysis: &Analysis, top: usize) -> Option<Section> {
             growers_table(&mut section, analysis, found);
             kinds_table(&mut section, found);
             section.tell(Tone::Plain, approach_line(found));
-            let offset = words::offset(&analysis.clock, kill.row.boot_ns);
+            let offset = words::after(kill.at.offset_ns);
             let told = format!("Everyone at that instant: `memtrace report --at {offset}`.");
             section.quiet(told);
         }
@@ -111,11 +112,12 @@ fn answer(analysis: &Analysis, kill: &OomFinding, found: &PostMortem) -> String 
         victim(analysis, kill)
     )];
     parts.extend(growth(analysis, found));
-    parts.extend(found.leak.map(|leak| leak_words(analysis, found, &leak)));
+    let leak = found.leak.as_ref();
+    parts.extend(leak.map(|leak| leak_words(analysis, found, leak)));
     let held = victim_bytes(row);
     let is_culprit = kill.victim.is_some_and(|victim| {
         let culprit = found.culprit().filter(|_| found.grown_kind.is_none());
-        culprit.is_some_and(|(grower, _)| grower.members == [victim])
+        culprit.is_some_and(|(grower, _)| grower.who.members == [victim])
     });
     let who = if is_culprit { "it" } else { "the victim" };
     parts.extend(held.map(|held| format!("{who} held {}", bytes(held))));
@@ -124,15 +126,15 @@ fn answer(analysis: &Analysis, kill: &OomFinding, found: &PostMortem) -> String 
 
 /// What grew when the limit was met, as parts of a sentence.
 fn growth(analysis: &Analysis, found: &PostMortem) -> Vec<String> {
-    let Some((told, length)) = found.told.zip(found.told_window()) else {
+    let Some((told, length)) = found.told.zip(found.told_window_ns) else {
         return Vec::new();
     };
     let window = window_words(length);
-    if let Some((kind, grown)) = found.grown_kind {
-        let grown = bytes(grown);
+    if let Some(grown) = found.grown_kind {
         let mut parts = vec![format!(
-            "{} grew by {grown} in the {window} before, more than any process",
-            kind.shown()
+            "{} grew by {} in the {window} before, more than any process",
+            grown.kind.shown(),
+            bytes(grown.grown_bytes)
         )];
         let object = found.grown_object.as_ref();
         parts.extend(object.map(|object| object_words(analysis, object)));
@@ -141,7 +143,7 @@ fn growth(analysis: &Analysis, found: &PostMortem) -> Vec<String> {
     let Some((grower, grown)) = found.culprit() else {
         return vec![format!("no process grew in the {window} before")];
     };
-    let name = grower_name(analysis, grower);
+    let name = name(analysis, &grower.who);
     let mut told_of = match found.is_sudden {
         true => format!(
             "{name} grew suddenly, by {} in the {window} before",
@@ -158,7 +160,7 @@ fn growth(analysis: &Analysis, found: &PostMortem) -> Vec<String> {
     });
     let (mut count, mut more) = (0, Bytes(0));
     for other in alike {
-        count += other.members.len();
+        count += other.who.process_count;
         more = more
             + other
                 .grown_bytes
@@ -176,34 +178,32 @@ fn growth(analysis: &Analysis, found: &PostMortem) -> Vec<String> {
 
 /// A slower growth beside the one that met the limit.
 fn leak_words(analysis: &Analysis, found: &PostMortem, leak: &Leak) -> String {
-    let window = found.windows.get(leak.window).copied().unwrap_or_default();
-    let (window, grown) = (window_words(window), bytes(leak.grown_bytes));
-    let is_itself = leak.grower == 0 && found.grown_kind.is_none();
-    match found.growers.get(leak.grower).filter(|_| !is_itself) {
-        Some(grower) => format!(
+    let (window, grown) = (window_words(leak.window_ns), bytes(leak.grown_bytes));
+    match leak.is_first && found.grown_kind.is_none() {
+        true => format!("slower, it had grown by {grown} before that, within {window}"),
+        false => format!(
             "slower, {} had grown by {grown} in the {window} before",
-            grower_name(analysis, grower)
+            name(analysis, &leak.who)
         ),
-        None => format!("slower, it had grown by {grown} before that, within {window}"),
     }
 }
 
 /// The object that took the memory, and who has it.
 fn object_words(analysis: &Analysis, object: &GrownObject) -> String {
-    let name = object.row.name.as_deref().map(visible);
-    let name = name.as_deref().unwrap_or("an object without a name");
+    let object_name = object.name.as_deref().map(visible);
+    let object_name = object_name.as_deref().unwrap_or("an object without a name");
     let (grown, all) = (bytes(object.grown_bytes), bytes(object.bytes));
     let deed = if object.is_mapped {
         "mapped"
     } else {
         "held open"
     };
-    let who = match object.holders.as_slice() {
+    let who = match object.held_by.as_slice() {
         [] => "nobody recorded has it open".to_owned(),
-        [only] => format!("{deed} by {}", pid_and_name(analysis, *only)),
+        [only] => format!("{deed} by {}", name(analysis, only)),
         [first, rest @ ..] => format!(
             "{deed} by {} and {} more",
-            pid_and_name(analysis, *first),
+            name(analysis, first),
             words::count(rest.len())
         ),
     };
@@ -211,7 +211,7 @@ fn object_words(analysis: &Analysis, object: &GrownObject) -> String {
         age if age < 1.0 => String::new(),
         _ => format!(" when read {} before", words::duration(object.age_ns)),
     };
-    format!("most of it in {name} (+{grown} to {all}{age}), {who}")
+    format!("most of it in {object_name} (+{grown} to {all}{age}), {who}")
 }
 
 /// Anonymous and shared memory: what its end could give back.
@@ -219,10 +219,10 @@ fn victim_bytes(row: &OomRow) -> Option<Bytes> {
     Some(row.victim_rss_anon_bytes? + row.victim_rss_shmem_bytes?)
 }
 
-fn grower_name(analysis: &Analysis, grower: &Grower) -> String {
-    match grower.members.as_slice() {
+fn name(analysis: &Analysis, who: &Bundle) -> String {
+    match who.members.as_slice() {
         [only] => pid_and_name(analysis, *only),
-        many => format!("{} × {}", words::count(many.len()), grower.label),
+        many => format!("{} × {}", words::count(many.len()), who.name),
     }
 }
 
@@ -234,7 +234,7 @@ fn growers_table(section: &mut Section, analysis: &Analysis, found: &PostMortem)
     };
     let grown = found.growers.iter().filter(has_grown).take(MAX_GROWERS);
     let mut table = TableOf::of(grown).flexible(("process", "WHO GREW BEFORE"), |grower| {
-        grower_name(analysis, grower)
+        name(analysis, &grower.who)
     });
     for (place, length) in found.windows.iter().enumerate() {
         let rank = if Some(place) == found.told { 0 } else { 2 };
@@ -321,8 +321,8 @@ fn approach_line(found: &PostMortem) -> Option<String> {
             "up to {amount} of what was in use could be reclaimed without swap"
         ));
     }
-    if let (Some(pressure), Some(window)) = (&found.pressure, found.told_window()) {
-        parts.extend(waited(pressure, window));
+    if let Some(window) = found.told_window_ns {
+        parts.extend(waited(&found.pressure, window));
     }
     let mut line = parts.join("; ");
     if let Some(first) = line.get(..1).map(str::to_uppercase) {
@@ -413,15 +413,15 @@ fn bound(row: &OomRow) -> String {
 
 /// Who held most of what the kernel could not simply drop.
 fn holders_line(analysis: &Analysis, found: &PostMortem) -> Option<String> {
-    let holders = found.holders();
+    let holders = &found.holders;
     let mut told: Vec<String> = holders
         .iter()
         .take(MAX_HOLDERS)
-        .map(|holder| format!("{} {}", grower_name(analysis, holder), bytes(holder.bytes)))
+        .map(|holder| format!("{} {}", name(analysis, &holder.who), bytes(holder.bytes)))
         .collect();
     let rest = holders.get(MAX_HOLDERS..).unwrap_or_default();
     if !rest.is_empty() {
-        let count: usize = rest.iter().map(|holder| holder.members.len()).sum();
+        let count: usize = rest.iter().map(|holder| holder.who.process_count).sum();
         let amount: Bytes = rest.iter().map(|holder| holder.bytes).sum();
         told.push(format!("{} more {}", words::count(count), bytes(amount)));
     }

@@ -2,18 +2,16 @@
 //! a version; new ones may come. docs/report-json.md describes each.
 
 mod leftovers;
-mod oom;
 mod process;
 mod roles;
 
 use crate::analyze::{
-    Analysis, Composition, Endings, Gpus, Growth, Held, Loss, Mappings, PhaseFocus, Phases,
-    RecorderCost, SeriesPoint, TreeFinding,
+    Analysis, Composition, Endings, Gpus, Growth, Held, Loss, Mappings, OomFinding, PhaseFocus,
+    Phases, RecorderCost, SeriesPoint, TreeFinding,
 };
 use crate::model::tables::Severity;
 use crate::model::{Bytes, DurationNs, Instant, RunState, SchemaVersion, Target};
 use leftovers::{LeftObject, Survivor};
-use oom::OomKill;
 use process::Process;
 use serde::Serialize;
 
@@ -30,7 +28,7 @@ pub(super) struct Report<'a> {
     cost: Option<&'a RecorderCost>,
     losses: Vec<&'a Loss>,
     notes: Vec<&'a Loss>,
-    oom_kills: Vec<OomKill<'a>>,
+    oom_kills: &'a [OomFinding],
     survivor_count: usize,
     survivors: Vec<Survivor<'a>>,
     left_object_count: usize,
@@ -104,11 +102,7 @@ impl<'a> Report<'a> {
             cost: analysis.cost.as_ref(),
             losses: told(|severity| severity != Severity::Info),
             notes: told(|severity| severity == Severity::Info),
-            oom_kills: analysis
-                .ooms
-                .iter()
-                .map(|kill| OomKill::of(analysis, kill))
-                .collect(),
+            oom_kills: &analysis.ooms,
             survivor_count: analysis.leftovers.outlived.len(),
             survivors: analysis
                 .leftovers
