@@ -116,6 +116,8 @@ pub struct TreeFinding {
 impl Analysis {
     /// Leaves at most so many in lists of findings; how many there were is told beside them.
     pub fn cut(&mut self, top: usize) {
+        self.leftovers.outlived.truncate(top);
+        self.leftovers.objects.truncate(top);
         if let Some(gpus) = &mut self.gpus {
             gpus.processes.truncate(top);
             for device in &mut gpus.devices {

@@ -26,11 +26,20 @@ fn named_peak<S: Serializer>(key: &str, high: Option<High>, to: S) -> Result<S::
     keys.end()
 }
 
+/// `owner_pid`, `owner_upid` and `owner_name`.
+pub(super) fn owner<S: Serializer>(who: &Who, to: S) -> Result<S::Ok, S::Error> {
+    named(["owner_pid", "owner_upid", "owner_name"], who, to)
+}
+
 /// `pid`, `upid` and `process_name`, where `name` is another's.
 pub(super) fn process<S: Serializer>(who: &Who, to: S) -> Result<S::Ok, S::Error> {
+    named(["pid", "upid", "process_name"], who, to)
+}
+
+fn named<S: Serializer>(names: [&str; 3], who: &Who, to: S) -> Result<S::Ok, S::Error> {
     let mut keys = to.serialize_map(Some(3))?;
-    keys.serialize_entry("pid", &who.pid)?;
-    keys.serialize_entry("upid", &who.upid)?;
-    keys.serialize_entry("process_name", &who.name)?;
+    keys.serialize_entry(names[0], &who.pid)?;
+    keys.serialize_entry(names[1], &who.upid)?;
+    keys.serialize_entry(names[2], &who.name)?;
     keys.end()
 }

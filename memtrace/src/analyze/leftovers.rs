@@ -1,37 +1,86 @@
 //! What was left of the tree at the end of the recording: `survivor` and `left_object`.
 
-use super::RowSource;
 use super::process::Process;
 use super::roster::Roster;
+use super::who::Who;
+use super::{RowSource, keys};
 use crate::model::tables::{LeftObjectRow, ShmObjectRow, SurvivorRow};
 use crate::model::{Bytes, Upid};
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// What was left behind.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Leftovers {
-    /// Processes that outlived the root of their tree, the one that held most first.
+    /// How many processes outlived the root of their tree; `outlived` may list fewer.
+    pub survivor_count: usize,
+    /// Those processes, the one that held most first.
+    #[serde(rename = "survivors")]
     pub outlived: Vec<Survivor>,
-    /// Shared memory without an owner, the largest first.
+    /// How many objects of shared memory have no owner; `objects` may list fewer.
+    pub left_object_count: usize,
+    /// Those objects, the largest first.
+    #[serde(rename = "left_objects")]
     pub objects: Vec<LeftObject>,
 }
 
 /// A process that outlived the root of its tree.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Survivor {
     /// What was recorded of it.
+    #[serde(flatten, serialize_with = "survivor_keys")]
     pub row: SurvivorRow,
-    /// The process.
+    /// What it is called; `None` where it has no row in `process`.
+    pub name: Option<Arc<str>>,
+    /// The same, as an index into [`super::Analysis::processes`].
+    #[serde(skip)]
     pub process: Option<usize>,
 }
 
 /// Shared memory that nobody had mapped or open any more.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct LeftObject {
     /// What was recorded of it.
+    #[serde(flatten, serialize_with = "object_keys")]
     pub row: LeftObjectRow,
     /// The process that made it, or the first that was seen to map it.
-    pub owner: Option<usize>,
+    #[serde(flatten, serialize_with = "keys::owner")]
+    pub owner: Who,
+    /// The same, as an index into [`super::Analysis::processes`].
+    #[serde(skip)]
+    pub process: Option<usize>,
+}
+
+fn survivor_keys<S: Serializer>(row: &SurvivorRow, to: S) -> Result<S::Ok, S::Error> {
+    let mut keys = to.serialize_map(None)?;
+    keys.serialize_entry("pid", &row.tgid)?;
+    keys.serialize_entry("upid", &row.upid)?;
+    keys.serialize_entry("parent_pid", &row.parent_tgid)?;
+    keys.serialize_entry("parent_comm", &row.parent_comm)?;
+    keys.serialize_entry("anon_bytes", &row.rss_anon_bytes)?;
+    keys.serialize_entry("file_bytes", &row.rss_file_bytes)?;
+    keys.serialize_entry("shmem_bytes", &row.rss_shmem_bytes)?;
+    keys.serialize_entry("swap_bytes", &row.swap_bytes)?;
+    keys.serialize_entry("gpu_bytes", &row.gpu_bytes)?;
+    keys.serialize_entry("fate", &row.fate)?;
+    keys.end()
+}
+
+fn object_keys<S: Serializer>(row: &LeftObjectRow, to: S) -> Result<S::Ok, S::Error> {
+    let mut keys = to.serialize_map(None)?;
+    keys.serialize_entry("kind", &row.kind)?;
+    keys.serialize_entry("name", &row.name)?;
+    keys.serialize_entry("device", &row.device)?;
+    keys.serialize_entry("inode", &row.inode)?;
+    keys.serialize_entry("family", &row.family)?;
+    keys.serialize_entry("creator_pid", &row.creator_tgid)?;
+    keys.serialize_entry("uid", &row.uid)?;
+    keys.serialize_entry("size_bytes", &row.size_bytes)?;
+    keys.serialize_entry("allocated_bytes", &row.allocated_bytes)?;
+    keys.serialize_entry("is_certain", &row.is_certain)?;
+    keys.end()
 }
 
 impl Survivor {
@@ -44,11 +93,6 @@ impl Survivor {
 }
 
 impl Leftovers {
-    /// Whether nothing was left.
-    pub fn is_empty(&self) -> bool {
-        self.outlived.is_empty() && self.objects.is_empty()
-    }
-
     /// What the objects take together.
     pub fn objects_bytes(&self) -> Bytes {
         let allocated = self
@@ -65,14 +109,21 @@ pub(super) fn read<S: RowSource>(source: &S, roster: &Roster) -> Result<Leftover
     source.scan(&[], |row: SurvivorRow| {
         if row.has_root_ended {
             let process = roster.find(row.upid);
-            left.outlived.push(Survivor { row, process });
+            let name = process.map(|place| Arc::clone(&roster.processes[place].name));
+            left.outlived.push(Survivor { row, name, process });
         }
     })?;
     left.outlived
         .sort_by_key(|one| (std::cmp::Reverse(one.held_bytes()), one.row.upid));
     source.scan(&[], |row: LeftObjectRow| {
-        left.objects.push(LeftObject { row, owner: None });
+        left.objects.push(LeftObject {
+            row,
+            owner: Who::default(),
+            process: None,
+        });
     })?;
+    left.survivor_count = left.outlived.len();
+    left.left_object_count = left.objects.len();
     if left.objects.is_empty() {
         return Ok(left);
     }
@@ -89,7 +140,10 @@ pub(super) fn read<S: RowSource>(source: &S, roster: &Roster) -> Result<Leftover
         };
         let mapper = mappers.get(&key(row.device.as_deref(), row.inode));
         let mapper = mapper.and_then(|upid| roster.find(*upid));
-        object.owner = creator().or(mapper);
+        object.process = creator().or(mapper);
+        if let Some(place) = object.process {
+            object.owner = Who::from(&roster.processes[place]);
+        }
     }
     left.objects
         .sort_by_key(|one| (std::cmp::Reverse(one.row.allocated_bytes), one.row.inode));
@@ -141,7 +195,11 @@ mod tests {
             is_certain: true,
             ..LeftObjectRow::default()
         };
-        LeftObject { row, owner: None }
+        LeftObject {
+            row,
+            owner: Who::default(),
+            process: None,
+        }
     }
 
     fn seen(device: &str, inode: i64, kind: MappingKind, mapper: i64) -> Record {

@@ -102,6 +102,6 @@ fn object(row: &LeftObjectRow) -> String {
 }
 
 fn maker(analysis: &Analysis, one: &LeftObject) -> Option<String> {
-    let recorded = one.owner.map(|position| pid_and_name(analysis, position));
+    let recorded = one.process.map(|position| pid_and_name(analysis, position));
     recorded.or_else(|| Some(format!("{}, not recorded", one.row.creator_tgid?)))
 }

@@ -1,17 +1,15 @@
 //! The shape of the JSON report. A field is never renamed and never changes its meaning within
 //! a version; new ones may come. docs/report-json.md describes each.
 
-mod leftovers;
 mod process;
 mod roles;
 
 use crate::analyze::{
-    Analysis, Composition, Endings, Gpus, Growth, Held, Loss, Mappings, OomFinding, PhaseFocus,
-    Phases, RecorderCost, SeriesPoint, TreeFinding,
+    Analysis, Composition, Endings, Gpus, Growth, Held, Leftovers, Loss, Mappings, OomFinding,
+    PhaseFocus, Phases, RecorderCost, SeriesPoint, TreeFinding,
 };
 use crate::model::tables::Severity;
 use crate::model::{Bytes, DurationNs, Instant, RunState, SchemaVersion, Target};
-use leftovers::{LeftObject, Survivor};
 use process::Process;
 use serde::Serialize;
 
@@ -29,10 +27,8 @@ pub(super) struct Report<'a> {
     losses: Vec<&'a Loss>,
     notes: Vec<&'a Loss>,
     oom_kills: &'a [OomFinding],
-    survivor_count: usize,
-    survivors: Vec<Survivor<'a>>,
-    left_object_count: usize,
-    left_objects: Vec<LeftObject<'a>>,
+    #[serde(flatten)]
+    leftovers: &'a Leftovers,
     peak: Option<&'a Composition>,
     held_peak: Option<Held>,
     sum_of_rss_peak_bytes: Option<Bytes>,
@@ -103,22 +99,7 @@ impl<'a> Report<'a> {
             losses: told(|severity| severity != Severity::Info),
             notes: told(|severity| severity == Severity::Info),
             oom_kills: &analysis.ooms,
-            survivor_count: analysis.leftovers.outlived.len(),
-            survivors: analysis
-                .leftovers
-                .outlived
-                .iter()
-                .take(most)
-                .map(|one| Survivor::of(analysis, one))
-                .collect(),
-            left_object_count: analysis.leftovers.objects.len(),
-            left_objects: analysis
-                .leftovers
-                .objects
-                .iter()
-                .take(most)
-                .map(|one| LeftObject::of(analysis, one))
-                .collect(),
+            leftovers: &analysis.leftovers,
             peak: analysis.peak.as_ref(),
             held_peak: analysis.held_peak,
             sum_of_rss_peak_bytes: analysis.rss_peak.map(|(bytes, _)| bytes),
