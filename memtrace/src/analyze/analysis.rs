@@ -8,6 +8,7 @@ use super::family::{Family, bundle_similar};
 use super::gpu::Gpus;
 use super::growth::Growth;
 use super::held::Held;
+use super::keys::High;
 use super::leftovers::Leftovers;
 use super::losses::Loss;
 use super::mappings::Mappings;
@@ -52,7 +53,7 @@ pub struct Analysis {
     /// memory are unknown.
     pub held_peak: Option<Held>,
     /// The highest sum of RSS, and when: a page that several map counts in each.
-    pub rss_peak: Option<(Bytes, BootNs)>,
+    pub rss_peak: Option<High>,
     /// The instant that was asked for.
     pub at: Option<Composition>,
     /// The trees, the one with the highest peak first.
@@ -116,6 +117,7 @@ pub struct TreeFinding {
 impl Analysis {
     /// Leaves at most so many in lists of findings; how many there were is told beside them.
     pub fn cut(&mut self, top: usize) {
+        self.roles.truncate(top);
         self.leftovers.outlived.truncate(top);
         self.leftovers.objects.truncate(top);
         if let Some(gpus) = &mut self.gpus {

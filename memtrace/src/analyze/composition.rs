@@ -6,15 +6,15 @@ use super::endings::common_name;
 use super::family::bundle_similar;
 use super::gpu::GpuLedger;
 use super::held::HeldKinds;
+use super::keys;
 use super::near::Around;
 use super::pass::Snapshot;
 use super::process::Process;
 use super::shares::Share;
 use super::surroundings::{CgroupUse, NodeUse, RecorderUse};
 use super::who::Who;
-use crate::model::{BootNs, Bytes, Instant, Kind, Label};
+use crate::model::{BootNs, Bytes, Instant, Kind};
 use crate::sweep::{Amounts, Totals};
-use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub struct Composition {
     /// And no more than all of them together.
     pub mapped_files_at_most_bytes: Option<Bytes>,
     /// The sum over all processes, in which a shared page counts in every one that maps it.
-    #[serde(flatten, serialize_with = "total_keys")]
+    #[serde(flatten, serialize_with = "keys::totals")]
     pub totals: Totals,
     /// How many processes hold memory, or may; `holders` may list fewer.
     pub holder_count: usize,
@@ -70,16 +70,6 @@ fn held_keys<S: Serializer>(held: &Option<HeldKinds>, to: S) -> Result<S::Ok, S:
         ("held_anon_bytes", held.map(|held| held.anon.bytes)),
         ("held_shared_bytes", held.map(|held| held.shared.bytes)),
     ])
-}
-
-fn total_keys<S: Serializer>(totals: &Totals, to: S) -> Result<S::Ok, S::Error> {
-    let mut keys = to.serialize_map(None)?;
-    for &kind in Kind::ALL {
-        keys.serialize_entry(&format!("sum_of_{}", kind.key()), &totals[kind].bytes())?;
-    }
-    let unknown_count = totals[Kind::Rss].unknown_count();
-    keys.serialize_entry("unknown_process_count", &unknown_count)?;
-    keys.end()
 }
 
 /// What one process held.

@@ -329,7 +329,7 @@ fn compared(
             None => Some(Bytes(0)),
         }
     };
-    let count = |role: &RoleFinding| role.members.len();
+    let count = |role: &RoleFinding| role.process_count;
     let error_of = |role: Option<&RoleFinding>, recording: &Analysis| {
         let Some(role) = role else { return Bytes(0) };
         let members = role
@@ -389,7 +389,7 @@ fn slope(figures: &KindFigures) -> Option<Bytes> {
 /// the most.
 fn whole(before: &Analysis, after: &Analysis) -> Comparison {
     let figures = |analysis: &Analysis, kind: Kind| {
-        let at_peak = |peak: &Composition| Some((peak.totals[kind].bytes()?, peak.at.boot_ns));
+        let at_peak = |peak: &Composition| Some((peak.totals[kind].bytes()?, peak.at));
         let peak = match kind {
             Kind::Rss => analysis.rss_peak,
             _ => analysis.peak.as_ref().and_then(at_peak),

@@ -1,7 +1,8 @@
 //! How a finding stands in the JSON object that it is part of, where its keys differ by place.
 
 use super::who::Who;
-use crate::model::{Bytes, Instant};
+use crate::model::{Bytes, Instant, Kind, Label};
+use crate::sweep::Totals;
 use serde::Serializer;
 use serde::ser::SerializeMap;
 
@@ -23,6 +24,17 @@ fn named_peak<S: Serializer>(key: &str, high: Option<High>, to: S) -> Result<S::
     let mut keys = to.serialize_map(Some(2))?;
     keys.serialize_entry(key, &bytes)?;
     keys.serialize_entry("peak_at", &at)?;
+    keys.end()
+}
+
+/// `sum_of_rss_bytes` and so on for each kind, and `unknown_process_count`.
+pub(super) fn totals<S: Serializer>(totals: &Totals, to: S) -> Result<S::Ok, S::Error> {
+    let mut keys = to.serialize_map(None)?;
+    for &kind in Kind::ALL {
+        keys.serialize_entry(&format!("sum_of_{}", kind.key()), &totals[kind].bytes())?;
+    }
+    let unknown_count = totals[Kind::Rss].unknown_count();
+    keys.serialize_entry("unknown_process_count", &unknown_count)?;
     keys.end()
 }
 

@@ -6,19 +6,23 @@ use super::composition::Composition;
 use super::gpu::{GpuPeak, Gpus};
 use super::groups::Groups;
 use super::growth::{self, Growth};
+use super::keys::{self, High};
 use super::peak::Bound;
 use super::process::Process;
 use super::shares::Share;
-use crate::model::{BootNs, Bytes, Kind, PerKind, Role};
+use crate::model::{Bytes, Kind, PerKind, Role, Upid};
 use crate::sweep::{Lane, Totals};
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 use std::sync::Arc;
 
 /// What was found out about one kind over the recording. A page that several processes share
 /// counts in each of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct KindFigures {
     /// The highest simultaneous sum, and when; `None` when it was never known.
-    pub peak: Option<(Bytes, BootNs)>,
+    #[serde(flatten, serialize_with = "keys::peak")]
+    pub peak: Option<High>,
     /// The mean over the whole recording, so that the means of all roles add up; `None` when it
     /// was never known. The recording of a command counts up to the command's end: what is left
     /// behind says nothing about how it ran.
@@ -28,13 +32,19 @@ pub struct KindFigures {
 }
 
 /// The processes of one role.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct RoleFinding {
     /// What they are called: "vLLM worker"; the program for those without a role.
     pub name: Arc<str>,
     /// The role, without a rank; `None` for those that no rule knew.
+    #[serde(flatten, serialize_with = "role_keys")]
     pub role: Option<Role>,
-    /// Who ever was one, in the order in which they started.
+    /// How many processes ever were one.
+    pub process_count: usize,
+    /// Those processes, in the order in which they started.
+    pub upids: Vec<Upid>,
+    /// The same, as indices into [`super::Analysis::processes`].
+    #[serde(skip)]
     pub members: Vec<usize>,
     /// What they held at the peak of all processes; `None` without a peak.
     pub at_peak: Option<RoleAtPeak>,
@@ -45,9 +55,10 @@ pub struct RoleFinding {
 }
 
 /// What the processes of a role held on all GPUs together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RoleOnGpus {
     /// The highest over the recording, at its own time.
+    #[serde(flatten, serialize_with = "highest_keys")]
     pub highest: GpuPeak,
     /// What they held at the peak of all processes, which is one of RSS, each piece of memory
     /// once; `None` when unknown.
@@ -55,15 +66,47 @@ pub struct RoleOnGpus {
 }
 
 /// What the processes of a role held at one instant.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct RoleAtPeak {
     /// How many of them held anything.
     pub process_count: usize,
     /// What they held, shared pages in each.
+    #[serde(flatten, serialize_with = "keys::totals")]
     pub totals: Totals,
     /// Their part of memory with each page once; `None` where the recording does not know what
     /// is shared.
+    #[serde(flatten, serialize_with = "share_keys")]
     pub shares: Option<RoleShares>,
+}
+
+fn role_keys<S: Serializer>(role: &Option<Role>, to: S) -> Result<S::Ok, S::Error> {
+    let role = role.as_ref();
+    to.collect_map([
+        ("framework", role.and_then(|role| role.framework.as_deref())),
+        ("role", role.map(|role| role.role.as_str())),
+    ])
+}
+
+fn highest_keys<S: Serializer>(highest: &GpuPeak, to: S) -> Result<S::Ok, S::Error> {
+    let mut keys = to.serialize_map(None)?;
+    keys.serialize_entry("peak_bytes", &highest.bytes)?;
+    keys.serialize_entry("peak_is_lower_bound", &highest.is_lower_bound)?;
+    keys.serialize_entry("peak_at", &highest.at)?;
+    keys.end()
+}
+
+fn share_keys<S: Serializer>(shares: &Option<RoleShares>, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map([
+        ("host_bytes", shares.and_then(|shares| shares.host_bytes())),
+        (
+            "own_anon_bytes",
+            shares.and_then(|shares| shares.anon_bytes),
+        ),
+        (
+            "own_shmem_bytes",
+            shares.and_then(|shares| shares.shmem_bytes),
+        ),
+    ])
 }
 
 /// What the processes of a role held of what exists, each page once.
@@ -121,14 +164,14 @@ pub(super) fn figures(lane: &Lane, seconds: f64, clock: &RunClock) -> PerKind<Ki
     };
     PerKind::of(|kind| {
         let of_kind = &course.kinds[kind];
-        let highest = lane.highest[kind].map(|high| (high.bytes, high.boot_ns));
+        let highest = lane.highest[kind].map(|high| (high.bytes, clock.at(high.boot_ns)));
         let growth = of_kind.curve.as_ref().and_then(|curve| {
             let life = (first, course.there_until);
             growth::fit(curve.points(), life, course.change_count)
         });
         let mean = Bytes((of_kind.byte_seconds / seconds) as i64);
         KindFigures {
-            peak: highest.or(of_kind.is_known.then_some((Bytes(0), first))),
+            peak: highest.or(of_kind.is_known.then_some((Bytes(0), clock.at(first)))),
             mean_bytes: (of_kind.is_known && seconds > 0.0).then_some(mean),
             growth: growth.map(|growth| growth.settled(clock)),
         }
@@ -142,6 +185,7 @@ pub(super) fn findings(
     kinds: Vec<PerKind<KindFigures>>,
     peak: Option<&Composition>,
     gpus: Option<&Gpus>,
+    clock: &RunClock,
 ) -> Vec<RoleFinding> {
     let has_shares = peak.is_some_and(|peak| peak.shares.is_some());
     let nothing = RoleAtPeak {
@@ -157,6 +201,8 @@ pub(super) fn findings(
         .map(|((group, members), kinds)| RoleFinding {
             name: Arc::clone(&group.name),
             role: group.role.clone(),
+            process_count: members.len(),
+            upids: members.iter().map(|&place| processes[place].upid).collect(),
             members,
             at_peak: peak.map(|_| nothing),
             kinds,
@@ -202,10 +248,10 @@ pub(super) fn findings(
         if let [only] = role.members[..]
             && groups.is_always_one(only)
             && let Some(peak) = processes.get(only).map(|process| process.peak)
-            && let Some(of_process) = peak.rss_bytes.zip(peak.boot_ns)
+            && let Some((bytes, boot_ns)) = peak.rss_bytes.zip(peak.boot_ns)
             && matches!(peak.bound, Bound::Within(_))
         {
-            role.kinds[Kind::Rss].peak = Some(of_process);
+            role.kinds[Kind::Rss].peak = Some((bytes, clock.at(boot_ns)));
         }
     }
     // What a process became in the end counts only where it was that.

@@ -205,6 +205,7 @@ where
         kinds,
         peak.as_ref(),
         gpus.as_ref(),
+        &clock,
     );
     let noted = Noted {
         gauges: seen.gauges,
@@ -228,6 +229,8 @@ where
         &roster,
         &clock,
     );
+    let rss_peak = seen.state.all.highest[Kind::Rss];
+    let rss_peak = rss_peak.map(|high| (high.bytes, clock.at(high.boot_ns)));
     Ok(Analysis {
         info: info.clone(),
         clock,
@@ -245,7 +248,7 @@ where
         leftovers,
         family,
         held_peak: seen.held_peak.filter(|_| is_held_known),
-        rss_peak: seen.state.all.highest[Kind::Rss].map(|high| (high.bytes, high.boot_ns)),
+        rss_peak,
         peak,
         at,
         roles,

@@ -244,7 +244,10 @@ fn report_and_export_find_the_same_highest_rss() {
         let (_, summary) = sample(&info, &rows, options, |_, _| true).expect("samples");
         let exported = summary.total.map(|peak| (peak.bytes, peak.boot_ns));
         let exported = exported.filter(|(bytes, _)| bytes.0 > 0);
-        let told = script().analyzed(None).rss_peak;
+        let told = script()
+            .analyzed(None)
+            .rss_peak
+            .map(|(bytes, at)| (bytes, at.boot_ns));
         assert_eq!(exported, told, "{name}");
     }
 }

@@ -17,7 +17,7 @@ mod tree;
 
 use super::table::{Cell, Table, TableOf};
 use super::{Report, Style, words};
-use crate::analyze::{Analysis, Peak, Process};
+use crate::analyze::{Analysis, High, Peak, Process};
 use crate::model::{BootNs, Bytes, Instant};
 
 /// How many processes are listed unless the person says otherwise.
@@ -197,7 +197,7 @@ fn peak_time(analysis: &Analysis, peak: &Peak) -> Option<Cell> {
 }
 
 /// How much a peak was.
-fn highest<At>(peak: Option<(Bytes, At)>) -> Option<Bytes> {
+fn highest(peak: Option<High>) -> Option<Bytes> {
     peak.map(|(bytes, _)| bytes)
 }
 

@@ -235,7 +235,7 @@ fn what_it_is(analysis: &Analysis, state: &Composition) -> String {
     if let Some((highest, at)) = analysis.rss_peak.filter(|_| is_peak)
         && Some(bytes(highest)) != state.totals[Kind::Rss].bytes().map(bytes)
     {
-        let when = words::offset(&analysis.clock, at);
+        let when = words::after(at.offset_ns);
         line.push_str(&format!(" It was highest at {when}: {}.", bytes(highest)));
     }
     line.trim_start().to_owned()

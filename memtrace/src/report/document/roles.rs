@@ -1,8 +1,8 @@
 //! The processes by role.
 
 use super::{Section, highest, reached};
-use crate::analyze::{Analysis, Basis, RoleAtPeak, RoleFinding, RoleShares};
-use crate::model::{BootNs, Bytes, Kind, MAIN};
+use crate::analyze::{Analysis, Basis, High, RoleAtPeak, RoleFinding, RoleShares};
+use crate::model::{Bytes, Kind, MAIN};
 use crate::report::table::{Cell, TableOf};
 use crate::report::words;
 use crate::report::words::bytes_or_unknown;
@@ -37,7 +37,7 @@ pub(super) fn by_role(analysis: &Analysis, top: usize) -> Option<Section> {
         .figures("own_peak_bytes", 0, |role| highest(peak(role)))
         .figures(("own_peak_at_s", "AT"), 4, |role| {
             let peak = peak(role).filter(|(bytes, _)| bytes.0 > 0);
-            reached(peak.map(|(_, at)| analysis.clock.at(at)))
+            reached(peak.map(|(_, at)| at))
         })
         .figures("mean_bytes", 5, |role| role.kind(Kind::Rss).mean_bytes)
         .held("gpu_bytes", 2, |role| match role.gpu {
@@ -81,13 +81,13 @@ fn at_peak(role: &RoleFinding) -> RoleAtPeak {
     role.at_peak.unwrap_or_default()
 }
 
-fn peak(role: &RoleFinding) -> Option<(Bytes, BootNs)> {
+fn peak(role: &RoleFinding) -> Option<High> {
     role.kind(Kind::Rss).peak
 }
 
 /// How many there are at the peak, of all that there ever were.
 fn count(role: &&RoleFinding) -> String {
-    let total = role.members.len();
+    let total = role.process_count;
     match at_peak(role).process_count {
         count if count == total => words::count(total),
         count => format!("{} of {}", words::count(count), words::count(total)),

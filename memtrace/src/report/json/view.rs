@@ -2,11 +2,10 @@
 //! a version; new ones may come. docs/report-json.md describes each.
 
 mod process;
-mod roles;
 
 use crate::analyze::{
     Analysis, Composition, Endings, Gpus, Growth, Held, Leftovers, Loss, Mappings, OomFinding,
-    PhaseFocus, Phases, RecorderCost, SeriesPoint, TreeFinding,
+    PhaseFocus, Phases, RecorderCost, RoleFinding, SeriesPoint, TreeFinding,
 };
 use crate::model::tables::Severity;
 use crate::model::{Bytes, DurationNs, Instant, RunState, SchemaVersion, Target};
@@ -36,7 +35,7 @@ pub(super) struct Report<'a> {
     at: Option<&'a Composition>,
     trees: &'a [TreeFinding],
     role_count: usize,
-    roles: Vec<roles::RoleGroup<'a>>,
+    roles: &'a [RoleFinding],
     phases: Option<&'a Phases>,
     phase: Option<&'a PhaseFocus>,
     growth: Option<Growth>,
@@ -82,6 +81,7 @@ impl<'a> Report<'a> {
     /// The report with at most `top` processes, roles and leftovers, or all of them.
     pub(super) fn of(analysis: &'a mut Analysis, top: Option<usize>) -> Self {
         let most = top.unwrap_or(usize::MAX);
+        let role_count = analysis.roles.len();
         analysis.cut(most);
         let analysis = &*analysis;
         let order = analysis.by_peak();
@@ -103,11 +103,11 @@ impl<'a> Report<'a> {
             peak: analysis.peak.as_ref(),
             held_peak: analysis.held_peak,
             sum_of_rss_peak_bytes: analysis.rss_peak.map(|(bytes, _)| bytes),
-            sum_of_rss_peak_at: analysis.rss_peak.map(|(_, at)| analysis.clock.at(at)),
+            sum_of_rss_peak_at: analysis.rss_peak.map(|(_, at)| at),
             at: analysis.at.as_ref(),
             trees: &analysis.trees,
-            role_count: analysis.roles.len(),
-            roles: roles::of(analysis, most),
+            role_count,
+            roles: &analysis.roles,
             phases: analysis.phases.as_ref(),
             phase: analysis.phase.as_ref(),
             growth: analysis.growth,
