@@ -216,13 +216,13 @@ impl Analysis {
         self.command_ending()?;
         let mut processes = self.processes.iter();
         let main = processes.find(|process| process.is_main)?;
-        Some(main.exit_boot_ns? - self.begin_of(main).min(main.exit_boot_ns?))
+        Some(main.exit_boot_ns()? - self.begin_of(main).min(main.exit_boot_ns()?))
     }
 
     /// When a process began to be what it is: the recorded command only when it was let go.
     pub fn begin_of(&self, process: &Process) -> BootNs {
         let command = self.command_begin.filter(|_| process.is_main);
-        command.unwrap_or(process.start_boot_ns)
+        command.unwrap_or(process.start.boot_ns)
     }
 
     /// The GPUs by the name of the product, how many of each; those without a name are "GPU".

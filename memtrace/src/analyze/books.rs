@@ -155,7 +155,7 @@ impl<'a> Books<'a> {
                     who: Who::from(process),
                     process: place,
                     bytes: held.filter(|held| held.0 > least)?,
-                    ago_ns: read - process.exit_boot_ns?,
+                    ago_ns: read - process.exit_boot_ns()?,
                 };
                 let is_recent = (0..=ENDING_NS).contains(&line.ago_ns.0);
                 (is_recent && is_inside(Some(process.upid))).then_some(line)

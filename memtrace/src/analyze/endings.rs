@@ -3,7 +3,8 @@
 use super::process::Process;
 use super::signal::signal_name;
 use crate::model::tables::ProcessRow;
-use serde::Serialize;
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -23,6 +24,23 @@ pub enum Ending {
     },
     /// It ended, and how is unknown; or no row of `process` tells about it.
     Unknown,
+}
+
+impl Serialize for Ending {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let (ended, oom_killed) = match *self {
+            Self::Running => ("running", None),
+            Self::Exited(_) => ("exited", Some(false)),
+            Self::Killed { by_oom_killer, .. } => ("killed", by_oom_killer),
+            Self::Unknown => ("unknown", None),
+        };
+        let mut keys = to.serialize_struct("Ending", 4)?;
+        keys.serialize_field("ended", ended)?;
+        keys.serialize_field("exit_code", &self.exit_code())?;
+        keys.serialize_field("exit_signal", &self.exit_signal())?;
+        keys.serialize_field("oom_killed", &oom_killed)?;
+        keys.end()
+    }
 }
 
 const SIGKILL: i32 = 9;

@@ -158,7 +158,7 @@ impl Groups {
             *first = Some(first.map_or(at, |first| first.min(at)));
         };
         for (place, (&first, process)) in self.first.iter().zip(processes).enumerate() {
-            note(first, process.start_boot_ns);
+            note(first, process.start.boot_ns);
             for &(at, group) in self.steps.get(&place).into_iter().flatten() {
                 note(group, at);
             }

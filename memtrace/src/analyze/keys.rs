@@ -1,7 +1,7 @@
 //! How a finding stands in the JSON object that it is part of, where its keys differ by place.
 
 use super::who::Who;
-use crate::model::{Bytes, Instant, Kind, Label};
+use crate::model::{Bytes, Instant, Kind, Label, Role};
 use crate::sweep::Totals;
 use serde::Serializer;
 use serde::ser::SerializeMap;
@@ -36,6 +36,16 @@ pub(super) fn totals<S: Serializer>(totals: &Totals, to: S) -> Result<S::Ok, S::
     let unknown_count = totals[Kind::Rss].unknown_count();
     keys.serialize_entry("unknown_process_count", &unknown_count)?;
     keys.end()
+}
+
+/// `framework`, `role` and `rank`.
+pub(super) fn role<S: Serializer>(role: &Option<Role>, to: S) -> Result<S::Ok, S::Error> {
+    let role = role.as_ref();
+    to.collect_map([
+        ("framework", role.and_then(|role| role.framework.as_deref())),
+        ("role", role.map(|role| role.role.as_str())),
+        ("rank", role.and_then(|role| role.rank.as_deref())),
+    ])
 }
 
 /// `owner_pid`, `owner_upid` and `owner_name`.

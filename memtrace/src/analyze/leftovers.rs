@@ -132,7 +132,7 @@ pub(super) fn read<S: RowSource>(source: &S, roster: &Roster) -> Result<Leftover
         let row = &object.row;
         let creator = || {
             let made = |process: &Process| {
-                process.tgid == row.creator_tgid && process.start_boot_ns <= row.boot_ns
+                process.tgid == row.creator_tgid && process.start.boot_ns <= row.boot_ns
             };
             // Ids are used again: the latest.
             row.creator_tgid

@@ -353,7 +353,7 @@ fn is_new(
     row.memcg.is_some()
         && members.all(|process| {
             let is_command = roster.command == Some(process.upid);
-            is_command || process.start_boot_ns >= start || !is_concerned(process)
+            is_command || process.start.boot_ns >= start || !is_concerned(process)
         })
 }
 

@@ -128,7 +128,7 @@ impl<'a> Pass<'a> {
                 let is_root = root == position;
                 [Some(tree.all), (!is_root).then_some(tree.descendants)]
             });
-            let exit = process.exit_boot_ns;
+            let exit = process.exit_boot_ns();
             planned.extend(exit.map(|exit| (exit, Planned::End(position))));
             let member = Member {
                 whole: tree.unwrap_or_default(),
@@ -211,7 +211,7 @@ impl<'a> Pass<'a> {
             }
         }
         for (process, track) in notes.roster.processes.iter_mut().zip(&state.processes) {
-            let end = process.exit_boot_ns.unwrap_or(end);
+            let end = process.exit_boot_ns().unwrap_or(end);
             process.growth = process.growth.or(grown(track, end));
         }
         let own = state.processes.iter_mut().enumerate();

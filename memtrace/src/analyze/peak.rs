@@ -1,8 +1,10 @@
 //! The peak of one process, and what is known about its exactness.
 
 use crate::model::tables::{PeakSource, ProcessRow};
-use crate::model::{BootNs, Bytes, Label};
+use crate::model::{BootNs, Bytes, Instant, Label};
 use crate::sweep::Amounts;
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
 
 /// A mark that exceeds the series by less than one part in so many is that of its highest row.
 const NEAR_PART: i64 = 100;
@@ -17,12 +19,26 @@ pub struct Peak {
     /// Where it comes from; `None` when the recording does not say.
     pub origin: Option<PeakOrigin>,
     /// When it was reached, as far as the series tells.
-    pub boot_ns: Option<BootNs>,
+    pub at: Option<Instant>,
     /// The kinds at the highest row of the series; their sum can lie below the peak.
     pub amounts: Amounts,
     /// Whether it was reached before the recording, as far as is known: the process ran
     /// already, and no row comes near. Time and kinds are unknown then.
     pub is_earlier: bool,
+}
+
+impl Serialize for Peak {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let bound = self.rss_bytes.map(|_| self.bound.as_str());
+        let mut keys = to.serialize_struct("Peak", 6)?;
+        keys.serialize_field("rss_bytes", &self.rss_bytes)?;
+        keys.serialize_field("bound", &bound)?;
+        keys.serialize_field("error_bytes", &self.bound.error())?;
+        keys.serialize_field("source", &self.origin.map(PeakOrigin::as_str))?;
+        keys.serialize_field("at", &self.at)?;
+        keys.serialize_field("series", &self.amounts)?;
+        keys.end()
+    }
 }
 
 /// How a figure relates to the truth.
@@ -93,7 +109,7 @@ impl Peak {
             rss_bytes: row.peak_rss_bytes,
             bound: bound(row.peak_rss_source, row.peak_error_bytes),
             origin: row.peak_rss_source.map(PeakOrigin::Process),
-            boot_ns: row.peak_rss_boot_ns,
+            at: row.peak_rss_boot_ns.map(Instant::unsettled),
             amounts: Amounts::UNKNOWN,
             is_earlier: false,
         }
@@ -104,7 +120,7 @@ impl Peak {
         rss_bytes: None,
         bound: Bound::AtLeast,
         origin: None,
-        boot_ns: None,
+        at: None,
         amounts: Amounts::UNKNOWN,
         is_earlier: false,
     };
@@ -135,11 +151,11 @@ impl Peak {
                 // No process was ever seen above its own peak.
                 self.rss_bytes = Some(known.max(seen));
                 let near = allowance.max(Bytes(known.0 / NEAR_PART));
-                if ran_before && self.boot_ns.is_none() && known > seen + near {
+                if ran_before && self.at.is_none() && known > seen + near {
                     self.is_earlier = true;
                     self.amounts = Amounts::UNKNOWN;
                 } else {
-                    self.boot_ns = self.boot_ns.or(Some(boot_ns));
+                    self.at = self.at.or(Some(Instant::unsettled(boot_ns)));
                 }
                 self
             }
@@ -147,7 +163,7 @@ impl Peak {
                 rss_bytes: Some(seen),
                 bound: Bound::AtLeast,
                 origin: Some(PeakOrigin::Series),
-                boot_ns: Some(boot_ns),
+                at: Some(Instant::unsettled(boot_ns)),
                 amounts: highest,
                 is_earlier: false,
             },
@@ -185,6 +201,10 @@ mod tests {
         }
     }
 
+    fn time(peak: &Peak) -> Option<BootNs> {
+        peak.at.map(|at| at.boot_ns)
+    }
+
     fn seen(bytes: i64) -> Amounts {
         Amounts::of(&mem_row(1, 0, Some(bytes)))
     }
@@ -195,7 +215,7 @@ mod tests {
             known(100, PeakSource::KernelHiwater, Some(8)).with_series(seen(95), BootNs(7), false);
         assert_eq!(peak.rss_bytes, Some(Bytes(100)));
         assert_eq!(peak.bound, Bound::Within(Bytes(8)));
-        assert_eq!(peak.boot_ns, Some(BootNs(7)));
+        assert_eq!(time(&peak), Some(BootNs(7)));
     }
 
     #[test]
@@ -204,15 +224,15 @@ mod tests {
         let peak = mark.with_series(seen(63), BootNs(7), true);
         assert_eq!(peak.rss_bytes, Some(Bytes(313)));
         assert!(peak.is_earlier);
-        assert_eq!((peak.boot_ns, peak.amounts), (None, Amounts::UNKNOWN));
+        assert_eq!((time(&peak), peak.amounts), (None, Amounts::UNKNOWN));
         let near = mark.with_series(seen(306), BootNs(7), true);
-        assert_eq!((near.boot_ns, near.is_earlier), (Some(BootNs(7)), false));
+        assert_eq!((time(&near), near.is_earlier), (Some(BootNs(7)), false));
         let dated = Peak {
-            boot_ns: Some(BootNs(3)),
+            at: Some(Instant::unsettled(BootNs(3))),
             ..mark
         };
         let dated = dated.with_series(seen(63), BootNs(7), true);
-        assert_eq!((dated.boot_ns, dated.is_earlier), (Some(BootNs(3)), false));
+        assert_eq!((time(&dated), dated.is_earlier), (Some(BootNs(3)), false));
     }
 
     #[test]

@@ -1,39 +1,55 @@
 //! What is known about one process.
 
+use super::clock::RunClock;
 use super::endings::Ending;
 use super::growth::Growth;
+use super::keys;
 use super::peak::Peak;
 use crate::model::tables::FirstSeenBy;
-use crate::model::{BootNs, Bytes, Role, Tgid, Upid};
+use crate::model::{BootNs, Bytes, Instant, Role, Tgid, Upid};
+use serde::Serialize;
 use std::sync::Arc;
 
 /// One process of the recording. Indices point into [`super::Analysis::processes`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Process {
     /// Its identity.
     pub upid: Upid,
     /// Its process id; `None` when only its memory was recorded, and no row of `process`.
+    #[serde(rename = "pid")]
     pub tgid: Option<Tgid>,
     /// Its process id in its own pid namespace.
+    #[serde(rename = "ns_pid")]
     pub ns_tgid: Option<Tgid>,
-    /// The process that forked it.
+    /// The process that forked it; `None` where that is not recorded.
+    pub parent_upid: Option<Upid>,
+    /// The same as an index.
+    #[serde(skip)]
     pub parent: Option<usize>,
     /// The root of its tree.
+    pub root_upid: Option<Upid>,
+    /// The same as an index.
+    #[serde(skip)]
     pub root: Option<usize>,
     /// Whether it is the root of the only tree: what the person thinks of as the program.
+    #[serde(skip)]
     pub is_main: bool,
     /// What to call it: its role, else its title or command line at its peak, shortened.
     pub name: Arc<str>,
     /// The method of an actor that ran at its own peak: `.step`. It is no part of the name, since
     /// it ends before the process does.
+    #[serde(skip)]
     pub method: Option<Arc<str>>,
     /// What it shares with processes that do the same thing.
+    #[serde(skip)]
     pub shape: Arc<str>,
     /// What it is to its framework; `None` when no rule knew it, or the recording is older than
     /// roles.
+    #[serde(flatten, serialize_with = "keys::role")]
     pub role: Option<Role>,
     /// Those that it is counted with by role in the end: the role without the rank, else what its command
     /// line shares with others.
+    #[serde(skip)]
     pub group: Arc<str>,
     /// The kernel's name for it.
     pub comm: Arc<str>,
@@ -42,6 +58,7 @@ pub struct Process {
     /// The command line of the last exec.
     pub cmdline: Option<Arc<str>>,
     /// The last title.
+    #[serde(rename = "last_title")]
     pub title: Option<Arc<str>>,
     /// Its user.
     pub uid: Option<i64>,
@@ -50,21 +67,25 @@ pub struct Process {
     /// Its container.
     pub container_id: Option<Arc<str>>,
     /// When it started.
-    pub start_boot_ns: BootNs,
+    pub start: Instant,
     /// When the recording first saw it.
-    pub first_seen_boot_ns: BootNs,
+    pub first_seen: Instant,
     /// Which observation saw it first.
+    #[serde(skip)]
     pub first_seen_by: Option<FirstSeenBy>,
     /// RSS that fork gave the address space it runs in; `None` when unknown.
     pub inherited_rss_bytes: Option<Bytes>,
     /// The anonymous part of that.
+    #[serde(skip)]
     pub inherited_anon_bytes: Option<Bytes>,
     /// Until when it was a copy of its parent, which fork made and exec replaced; `None` where it
     /// was none, or stays one. Of what a copy holds its own is what it grew by.
+    #[serde(skip)]
     pub(super) copy_until: Option<BootNs>,
     /// When it ended.
-    pub exit_boot_ns: Option<BootNs>,
+    pub end: Option<Instant>,
     /// How it ended.
+    #[serde(flatten)]
     pub ending: Ending,
     /// Its own peak.
     pub peak: Peak,
@@ -75,6 +96,22 @@ pub struct Process {
 }
 
 impl Process {
+    /// When it ended, on CLOCK_BOOTTIME.
+    pub fn exit_boot_ns(&self) -> Option<BootNs> {
+        self.end.map(|end| end.boot_ns)
+    }
+
+    /// Gives its instants their offset and wall time.
+    pub(super) fn settle(&mut self, clock: &RunClock) {
+        let ends = self.end.iter_mut().chain(&mut self.peak.at);
+        for at in [&mut self.start, &mut self.first_seen]
+            .into_iter()
+            .chain(ends)
+        {
+            *at = clock.at(at.boot_ns);
+        }
+    }
+
     /// Of so much anonymous memory at an instant, what fork had given it: all that a copy has
     /// which exec replaces later. `None` where nobody knows.
     pub(super) fn inherited(&self, anon: Bytes, at: BootNs) -> Option<Bytes> {

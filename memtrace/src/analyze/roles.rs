@@ -185,7 +185,6 @@ pub(super) fn findings(
     kinds: Vec<PerKind<KindFigures>>,
     peak: Option<&Composition>,
     gpus: Option<&Gpus>,
-    clock: &RunClock,
 ) -> Vec<RoleFinding> {
     let has_shares = peak.is_some_and(|peak| peak.shares.is_some());
     let nothing = RoleAtPeak {
@@ -248,10 +247,10 @@ pub(super) fn findings(
         if let [only] = role.members[..]
             && groups.is_always_one(only)
             && let Some(peak) = processes.get(only).map(|process| process.peak)
-            && let Some((bytes, boot_ns)) = peak.rss_bytes.zip(peak.boot_ns)
+            && let Some(of_process) = peak.rss_bytes.zip(peak.at)
             && matches!(peak.bound, Bound::Within(_))
         {
-            role.kinds[Kind::Rss].peak = Some((bytes, clock.at(boot_ns)));
+            role.kinds[Kind::Rss].peak = Some(of_process);
         }
     }
     // What a process became in the end counts only where it was that.

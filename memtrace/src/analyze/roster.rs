@@ -8,7 +8,7 @@ use super::name::{self, Interner, NameTrack};
 use super::peak::Peak;
 use super::process::Process;
 use crate::model::tables::{DiagKind, FirstSeenBy, ProcessRow, Severity, TitleRow};
-use crate::model::{BootNs, Role, RunInfo, Target, Upid};
+use crate::model::{BootNs, Instant, Role, RunInfo, Target, Upid};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl Roster {
             }
             entries.push((process_of(&row, &mut texts), Links::of(&row)));
         })?;
-        entries.sort_by_key(|(process, _)| (process.start_boot_ns, process.upid));
+        entries.sort_by_key(|(process, _)| (process.start, process.upid));
         let (processes, links): (Vec<_>, Vec<_>) = entries.into_iter().unzip();
         let mut roster = Self {
             index: index_of(&processes),
@@ -60,11 +60,14 @@ impl Roster {
     fn link(&mut self, links: &[Links], info: &RunInfo) {
         let main = main_process(&self.processes, links, info);
         for (position, link) in links.iter().enumerate() {
-            let parent = link.parent.and_then(|upid| self.index.get(&upid)).copied();
-            let root = link.root.and_then(|upid| self.index.get(&upid)).copied();
+            let find = |upid: Option<Upid>| self.find(upid?);
+            let parent = find(link.parent).filter(|&parent| parent != position);
+            let root = find(link.root).or(main);
+            let upid_of = |place: Option<usize>| Some(self.processes[place?].upid);
+            let (parent_upid, root_upid) = (upid_of(parent), upid_of(root));
             let process = &mut self.processes[position];
-            process.parent = parent.filter(|&parent| parent != position);
-            process.root = root.or(main);
+            (process.parent, process.parent_upid) = (parent, parent_upid);
+            (process.root, process.root_upid) = (root, root_upid);
         }
         let mut roots = self.processes.iter().filter_map(|process| process.root);
         if let Some(root) = roots.next()
@@ -90,7 +93,9 @@ impl Roster {
             upid,
             tgid: None,
             ns_tgid: None,
+            parent_upid: None,
             parent: None,
+            root_upid: None,
             root: None,
             is_main: false,
             name: self.texts.intern("[unknown]"),
@@ -105,13 +110,13 @@ impl Roster {
             uid: None,
             cgroup: None,
             container_id: None,
-            start_boot_ns: boot_ns,
-            first_seen_boot_ns: boot_ns,
+            start: Instant::unsettled(boot_ns),
+            first_seen: Instant::unsettled(boot_ns),
             first_seen_by: None,
             inherited_rss_bytes: None,
             inherited_anon_bytes: None,
             copy_until: None,
-            exit_boot_ns: None,
+            end: None,
             ending: Ending::Unknown,
             peak: Peak::UNKNOWN,
             kernel_maxrss_bytes: None,
@@ -150,7 +155,7 @@ impl Roster {
     /// When the command that was recorded ended; `None` for other targets, and while it runs.
     pub(super) fn command_end(&self) -> Option<BootNs> {
         let command = (0..self.processes.len()).find(|&position| self.is_command(position))?;
-        self.processes[command].exit_boot_ns
+        self.processes[command].exit_boot_ns()
     }
 
     /// Reads `title` and gives every process its name. The peaks must be known by now.
@@ -163,7 +168,7 @@ impl Roster {
         let (processes, index, texts) = (&self.processes, &self.index, &mut self.texts);
         source.scan(&[], |row: TitleRow| {
             if let Some(&position) = index.get(&row.upid) {
-                let peak = processes[position].peak.boot_ns;
+                let peak = processes[position].peak.at.map(|at| at.boot_ns);
                 tracks.entry(position).or_default().take(&row, peak, texts);
             }
         })?;
@@ -173,8 +178,8 @@ impl Roster {
             }
             let track = tracks.remove(&position).unwrap_or_default();
             let title = track.at_peak().or(process.cmdline.as_ref());
-            let then = process.peak.boot_ns;
-            let then = then.and_then(|peak| groups.then(position, peak));
+            let then = process.peak.at;
+            let then = then.and_then(|peak| groups.then(position, peak.boot_ns));
             let label = match then {
                 Some(then) => then.role.as_ref().map(|role| {
                     let rank = process.role.as_ref().filter(|last| last.role == role.role);
@@ -266,7 +271,9 @@ fn process_of(row: &ProcessRow, texts: &mut Interner) -> Process {
         upid: row.upid,
         tgid: Some(row.tgid),
         ns_tgid: row.ns_tgid,
+        parent_upid: None,
         parent: None,
+        root_upid: None,
         root: None,
         is_main: false,
         name: Arc::clone(&comm),
@@ -281,13 +288,13 @@ fn process_of(row: &ProcessRow, texts: &mut Interner) -> Process {
         uid: row.uid,
         cgroup,
         container_id,
-        start_boot_ns: row.start_boot_ns,
-        first_seen_boot_ns: row.first_seen_boot_ns,
+        start: Instant::unsettled(row.start_boot_ns),
+        first_seen: Instant::unsettled(row.first_seen_boot_ns),
         first_seen_by: row.first_seen_by,
         inherited_rss_bytes: row.inherited_rss_bytes,
         inherited_anon_bytes: row.inherited_anon_bytes,
         copy_until: None,
-        exit_boot_ns: row.exit_boot_ns,
+        end: row.exit_boot_ns.map(Instant::unsettled),
         ending: Ending::of(row),
         peak: Peak::of(row),
         kernel_maxrss_bytes: row.kernel_maxrss_bytes,

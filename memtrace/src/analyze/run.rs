@@ -140,7 +140,7 @@ where
     for (process, track) in roster.processes.iter_mut().zip(&seen.state.processes) {
         if track.row_count > 0 {
             // The command is forked just before its recording begins.
-            let ran_before = process.start_boot_ns < clock.start() && command != Some(process.upid);
+            let ran_before = process.start.boot_ns < clock.start() && command != Some(process.upid);
             let peak = process.peak;
             process.peak = peak.with_series(track.highest, track.highest_boot_ns, ran_before);
             process.growth = process.growth.map(|growth| growth.settled(&clock));
@@ -153,6 +153,9 @@ where
     }
     roster.name(source, &groups)?;
     let mappings = mappings::read(source, &sizes, &mut roster, &clock)?;
+    for process in &mut roster.processes {
+        process.settle(&clock);
+    }
 
     let state = |snapshot| Composition::of(snapshot, &roster.processes, &clock, info.is_polled());
     let mut peak = seen.peak.take().map(state);
@@ -205,7 +208,6 @@ where
         kinds,
         peak.as_ref(),
         gpus.as_ref(),
-        &clock,
     );
     let noted = Noted {
         gauges: seen.gauges,
@@ -281,7 +283,7 @@ pub(super) fn noted_clock(
     roster: &Roster,
 ) -> RunClock {
     let seen = roster.processes.iter().flat_map(|process| {
-        let instants = [Some(process.first_seen_boot_ns), process.exit_boot_ns];
+        let instants = [Some(process.first_seen.boot_ns), process.exit_boot_ns()];
         instants.map(|instant| instant.map(|instant| (instant, instant)))
     });
     let last = last.map(|last| (last, last));

@@ -173,7 +173,7 @@ impl State {
         let processes = &roster.processes;
         let positions = processes.iter().enumerate();
         let mut ends: Vec<(BootNs, usize)> = positions
-            .filter_map(|(position, process)| Some((process.exit_boot_ns?, position)))
+            .filter_map(|(position, process)| Some((process.exit_boot_ns()?, position)))
             .collect();
         ends.sort_unstable_by(|a, b| b.cmp(a));
         Self {

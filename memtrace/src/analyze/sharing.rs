@@ -15,7 +15,7 @@ pub(super) type Execs = HashMap<Upid, Vec<BootNs>>;
 pub(super) fn copy_until(process: &Process, execs: &Execs) -> Option<BootNs> {
     let first = execs.get(&process.upid)?.iter().copied().min();
     let is_copy = process.first_seen_by == Some(FirstSeenBy::Fork);
-    first.filter(|first| is_copy && *first > process.start_boot_ns)
+    first.filter(|first| is_copy && *first > process.start.boot_ns)
 }
 
 /// Who was forked by whom, and for how long it shared its parent's pages.
@@ -42,7 +42,7 @@ impl Forks {
                 let own = execs.get(&process.upid).into_iter().flatten().copied();
                 let mut begins: Vec<BootNs> = own.collect();
                 begins.sort_unstable();
-                begins.insert(0, process.start_boot_ns);
+                begins.insert(0, process.start.boot_ns);
                 begins
             })
             .collect();
@@ -54,10 +54,10 @@ impl Forks {
             let exec = images
                 .get(position)
                 .and_then(|begins| begins.get(1).copied());
-            let ends = [exec, process.exit_boot_ns].into_iter().flatten();
+            let ends = [exec, process.exit_boot_ns()].into_iter().flatten();
             children.entry(parent).or_default().push(Sharer {
                 process: position,
-                from: process.start_boot_ns,
+                from: process.start.boot_ns,
                 until: ends.min(),
             });
         }

@@ -119,7 +119,7 @@ struct Freed {
 impl Freed {
     fn by(kill: &OomRow, victim: Option<&Process>) -> Self {
         let killed = kill.boot_ns;
-        let end = victim.and_then(|victim| victim.exit_boot_ns);
+        let end = victim.and_then(|victim| victim.exit_boot_ns());
         let end = end.filter(|end| (0..=DYING_NS).contains(&(*end - killed).0));
         Self {
             killed,

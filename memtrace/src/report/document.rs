@@ -18,7 +18,7 @@ mod tree;
 use super::table::{Cell, Table, TableOf};
 use super::{Report, Style, words};
 use crate::analyze::{Analysis, High, Peak, Process};
-use crate::model::{BootNs, Bytes, Instant};
+use crate::model::{Bytes, Instant};
 
 /// How many processes are listed unless the person says otherwise.
 const DEFAULT_TOP: usize = 10;
@@ -189,9 +189,9 @@ fn peak(peak: &Peak) -> Cell {
 }
 
 /// When a process had its peak, for a column; `None` when unknown.
-fn peak_time(analysis: &Analysis, peak: &Peak) -> Option<Cell> {
-    match peak.boot_ns {
-        Some(boot) => Some(at(analysis, boot)),
+fn peak_time(peak: &Peak) -> Option<Cell> {
+    match peak.at {
+        Some(at) => Some(at.into()),
         None => peak.is_earlier.then(|| Cell::shown_only("before")),
     }
 }
@@ -204,11 +204,6 @@ fn highest(peak: Option<High>) -> Option<Bytes> {
 /// When a peak was, for a column; nothing where there is none.
 fn reached(at: Option<Instant>) -> Cell {
     at.map_or_else(|| "".into(), Cell::from)
-}
-
-/// A time, for a column.
-fn at(analysis: &Analysis, boot: impl Into<Option<BootNs>>) -> Cell {
-    Cell::At(boot.into().map(|boot| analysis.clock.offset(boot)))
 }
 
 /// The process id, for a column.

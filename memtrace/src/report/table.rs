@@ -144,6 +144,7 @@ cells! {
     Bytes => |bytes| Self::Bytes(Some(bytes)),
     Option<Bytes> => |bytes| Self::Bytes(bytes),
     Instant => |at| Self::At(Some(at.offset_ns)),
+    Option<Instant> => |at| Self::At(at.map(|at| at.offset_ns)),
     Option<Self> => |cell| cell.unwrap_or(Self::Absent),
 }
 

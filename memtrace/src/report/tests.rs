@@ -411,7 +411,8 @@ fn a_command_is_told_apart_from_the_wait_for_what_it_left() {
     let main = processes
         .find(|process| process.is_main)
         .expect("a main process");
-    main.exit_boot_ns = Some(main.start_boot_ns + crate::model::DurationNs(730_000_000));
+    let end = main.start.boot_ns + crate::model::DurationNs(730_000_000);
+    main.end = Some(crate::model::Instant::unsettled(end));
     main.ending = Ending::Killed {
         signal: 9,
         by_oom_killer: Some(true),

@@ -138,7 +138,7 @@ impl Fall {
         self.stayed_bytes = self.stayed(before, after);
         let ended = self.left.iter().filter_map(|part| {
             let process = &processes[part.holder.process?];
-            let exit = process.exit_boot_ns?;
+            let exit = process.exit_boot_ns()?;
             let is_meanwhile = exit.0 >= self.from.boot_ns.0 - END_BEFORE_NS.0;
             (is_meanwhile && exit <= self.to.boot_ns).then_some(process.upid)
         });

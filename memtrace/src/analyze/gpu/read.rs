@@ -377,7 +377,7 @@ fn holders<S: RowSource>(source: &S, roster: &Roster) -> Result<Holders, S::Erro
     source.scan(&["upid", "source"], |row: GpuProcessRow| {
         let is_told = row.source != Some(GpuSource::Descriptor);
         if let Some(place) = row.upid.filter(|_| is_told).and_then(|id| roster.find(id)) {
-            let exit = roster.processes[place].exit_boot_ns;
+            let exit = roster.processes[place].exit_boot_ns();
             holders.0.insert(place, exit);
         }
     })?;

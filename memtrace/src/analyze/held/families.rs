@@ -369,7 +369,7 @@ fn stays(processes: &[Process], execs: &Execs) -> (Vec<Vec<Stay>>, usize) {
         }
     };
     for process in processes {
-        let start = process.start_boot_ns;
+        let start = process.start.boot_ns;
         let mut begins: Vec<BootNs> = execs.get(&process.upid).cloned().unwrap_or_default();
         begins.retain(|begin| *begin > start);
         begins.sort_unstable();
@@ -428,7 +428,7 @@ fn courses<'a>(
     let mut steps: BTreeMap<u32, Vec<(BootNs, Step, usize)>> = BTreeMap::new();
     for (process, stays) in stays.iter().enumerate() {
         let ends = stays.iter().skip(1).map(|stay| Some(stay.from));
-        let ends = ends.chain([processes[process].exit_boot_ns]);
+        let ends = ends.chain([processes[process].exit_boot_ns()]);
         for (stay, end) in stays.iter().zip(ends).filter(|(stay, _)| !stay.is_replaced) {
             let steps = steps.entry(stay.family).or_default();
             steps.push((stay.from, Step::Join, process));

@@ -194,7 +194,7 @@ pub(super) fn growers(
                     Some(Parts::of(*own, part))
                 }
                 // It was there, and nobody had looked yet.
-                None if process.start_boot_ns < *start && process.first_seen_boot_ns > *start => {
+                None if process.start.boot_ns < *start && process.first_seen.boot_ns > *start => {
                     None
                 }
                 None => Some(Parts::default()),

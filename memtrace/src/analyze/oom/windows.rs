@@ -68,8 +68,8 @@ fn covered_from(clock: &RunClock, processes: &[Process]) -> BootNs {
     let start = clock.start();
     let found = processes
         .iter()
-        .filter(|process| process.start_boot_ns < start)
-        .map(|process| process.first_seen_boot_ns)
+        .filter(|process| process.start.boot_ns < start)
+        .map(|process| process.first_seen.boot_ns)
         .filter(|seen| (*seen - start).0 < ATTACH_NS);
     found.max().unwrap_or(start).max(start)
 }

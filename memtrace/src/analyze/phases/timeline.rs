@@ -88,7 +88,7 @@ impl Timeline {
         events.extend(calls.events);
         // Stable: marks of one time stay in the order of arrival.
         events.sort_by_key(|event| event.boot_ns);
-        let spans = pair(events, |place| processes[place].exit_boot_ns);
+        let spans = pair(events, |place| processes[place].exit_boot_ns());
         let groups = lines::group(&spans);
         let boundaries = spans.iter().flat_map(Span::boundaries).collect();
         Self {
@@ -252,7 +252,7 @@ impl Memory<'_> {
     /// Whether a process lived at an instant.
     pub(super) fn was_there(&self, process: usize, at: BootNs) -> bool {
         self.processes.get(process).is_some_and(|process| {
-            process.start_boot_ns <= at && process.exit_boot_ns.is_none_or(|exit| at < exit)
+            process.start.boot_ns <= at && process.exit_boot_ns().is_none_or(|exit| at < exit)
         })
     }
 

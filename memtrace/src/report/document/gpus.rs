@@ -184,9 +184,7 @@ fn process_table(section: &mut Section, analysis: &Analysis, gpus: &Gpus, top: u
         .figures("gpu_peak_bytes", 0, |process| {
             Cell::bounded(process.peak_bytes, process.peak_is_lower_bound)
         })
-        .figures("at_s", 2, |process| {
-            Cell::At(process.peak_at.map(|at| at.offset_ns))
-        })
+        .figures("at_s", 2, |process| process.peak_at)
         .figures("host_peak_bytes", 0, |process| {
             match process.holder.process {
                 Some(place) => peak(&analysis.processes[place].peak),

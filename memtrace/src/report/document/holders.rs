@@ -384,7 +384,7 @@ pub(super) fn main_and_descendants(analysis: &Analysis, top: usize) -> Option<Se
             }
         })
         .figures("at_s", 3, |(tree, is_main)| match is_main {
-            true => peak_time(analysis, &root(tree).peak).unwrap_or_else(|| "".into()),
+            true => peak_time(&root(tree).peak).unwrap_or_else(|| "".into()),
             false => match tree.descendants_peak_at {
                 Some(at) => Cell::At(Some(at.offset_ns)),
                 None => "".into(),

@@ -1,7 +1,7 @@
 //! The processes by their own peak, and how they ended.
 
 use super::growth::margin;
-use super::{Section, at, bundle, common_ending, name, peak, peak_time, pids};
+use super::{Section, bundle, common_ending, name, peak, peak_time, pids};
 use crate::analyze::{Analysis, Bound, Composition, Ending, Process};
 use crate::model::{Bytes, Label};
 use crate::report::table::{Cell, Table, TableOf};
@@ -37,8 +37,6 @@ pub(in crate::report) fn table<'a>(
     analysis: &'a Analysis,
     lines: impl Iterator<Item = &'a [usize]>,
 ) -> Table {
-    let clock = &analysis.clock;
-    let upid = |place: usize| analysis.processes[place].upid;
     let role = |one: &'a Process| one.role.as_ref();
     let kills = analysis.ooms.iter().filter(|kill| !kill.is_elsewhere);
     let at_oom = held(kills.filter_map(|kill| kill.holders.as_ref()).next());
@@ -50,8 +48,8 @@ pub(in crate::report) fn table<'a>(
     TableOf::of(lines)
         .figures("pid", 0, |(.., members)| pids(analysis, members))
         .data("upid", |(one, ..)| one.upid.to_string())
-        .data("parent_upid", |(one, ..)| Cell::known(one.parent.map(upid)))
-        .data("root_upid", |(one, ..)| Cell::known(one.root.map(upid)))
+        .data("parent_upid", |(one, ..)| Cell::known(one.parent_upid))
+        .data("root_upid", |(one, ..)| Cell::known(one.root_upid))
         .flexible(("name", "PROCESS"), |(one, _, members)| {
             name_of(analysis, members, one)
         })
@@ -59,11 +57,9 @@ pub(in crate::report) fn table<'a>(
         .data("role", |(one, ..)| Some(role(one)?.role.clone()))
         .data("rank", |(one, ..)| role(one)?.rank.clone())
         .data("comm", |(one, ..)| one.comm.to_string())
-        .data("start", |(one, ..)| {
-            clock.to_wall(one.start_boot_ns)?.rfc3339()
-        })
-        .data("start_s", |(one, ..)| at(analysis, one.start_boot_ns))
-        .data("end_s", |(one, ..)| at(analysis, one.exit_boot_ns))
+        .data("start", |(one, ..)| one.start.wall_ns?.rfc3339())
+        .data("start_s", |(one, ..)| one.start)
+        .data("end_s", |(one, ..)| one.end)
         .data("ended", |(one, ..)| match one.ending {
             Ending::Unknown => None,
             ending => Some(ending.shown()),
@@ -84,14 +80,12 @@ pub(in crate::report) fn table<'a>(
             Cell::known(one.peak.origin.map(|origin| origin.as_str()))
         })
         .figures(("peak_s", "AT"), 1, |(one, ..)| {
-            peak_time(analysis, &one.peak).unwrap_or(Cell::At(None))
+            peak_time(&one.peak).unwrap_or(Cell::At(None))
         })
         .kinds(("peak_", ""), 3, |(one, ..), kind| {
             Cell::Held(one.peak.amounts.get(kind))
         })
-        .figures(("", "STARTED"), 6, |(one, ..)| {
-            at(analysis, one.start_boot_ns)
-        })
+        .figures(("", "STARTED"), 6, |(one, ..)| one.start)
         .figures(("", "LIVED"), 2, |(one, ..)| lived(analysis, one))
         .words(("", "ENDED"), 0, |(.., members)| {
             common_ending(analysis, members)
@@ -151,7 +145,7 @@ fn name_of(analysis: &Analysis, members: &[usize], largest: &Process) -> Cell {
 
 fn lived(analysis: &Analysis, process: &Process) -> Cell {
     let begin = analysis.begin_of(process);
-    Cell::Took(match (process.exit_boot_ns, process.ending) {
+    Cell::Took(match (process.exit_boot_ns(), process.ending) {
         (Some(end), _) => Some(end - begin.min(end)),
         (None, Ending::Running) => Some(analysis.clock.end() - begin),
         (None, _) => None,
@@ -220,10 +214,7 @@ pub(super) fn endings(analysis: &Analysis, top: usize) -> Option<Section> {
         .who(|group| bundle(analysis, &group.members, group.label.to_string()))
         .figures("at_s", 1, |group| {
             let first = group.members.first();
-            let at = at(
-                analysis,
-                first.and_then(|&one| analysis.processes[one].exit_boot_ns),
-            );
+            let at = Cell::from(first.and_then(|&one| analysis.processes[one].end));
             match (&at, group.members.len()) {
                 (Cell::At(Some(_)), 2..) => at.shown_as(format!("from {}", at.shown())),
                 _ => at,

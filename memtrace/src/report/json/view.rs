@@ -1,15 +1,12 @@
 //! The shape of the JSON report. A field is never renamed and never changes its meaning within
 //! a version; new ones may come. docs/report-json.md describes each.
 
-mod process;
-
 use crate::analyze::{
     Analysis, Composition, Endings, Gpus, Growth, Held, Leftovers, Loss, Mappings, OomFinding,
-    PhaseFocus, Phases, RecorderCost, RoleFinding, SeriesPoint, TreeFinding,
+    PhaseFocus, Phases, Process, RecorderCost, RoleFinding, SeriesPoint, TreeFinding,
 };
 use crate::model::tables::Severity;
 use crate::model::{Bytes, DurationNs, Instant, RunState, SchemaVersion, Target};
-use process::Process;
 use serde::Serialize;
 
 const FORMAT: &str = "memtrace-report";
@@ -44,7 +41,7 @@ pub(super) struct Report<'a> {
     curve: Vec<CurvePoint>,
     endings: &'a Endings,
     process_count: usize,
-    processes: Vec<Process<'a>>,
+    processes: Vec<&'a Process>,
 }
 
 #[derive(Serialize)]
@@ -120,7 +117,7 @@ impl<'a> Report<'a> {
                 .collect(),
             endings: &analysis.endings,
             process_count: analysis.processes.len(),
-            processes: listed.map(|&place| Process::of(analysis, place)).collect(),
+            processes: listed.map(|&place| &analysis.processes[place]).collect(),
         }
     }
 }

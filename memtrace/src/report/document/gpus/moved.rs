@@ -150,7 +150,7 @@ fn fell(analysis: &Analysis, fall: &Fall) -> String {
 /// Who survived on a GPU, after the command had ended.
 fn still_held(analysis: &Analysis, gpus: &Gpus) -> Option<String> {
     analysis.info.command_exit_code?;
-    let has_ended = |place: usize| analysis.processes[place].exit_boot_ns.is_some();
+    let has_ended = |place: usize| analysis.processes[place].exit_boot_ns().is_some();
     let held = gpus.processes.iter().filter_map(|process| {
         let place = process.holder.process?;
         Some((place, gpus.held_at_end(place)?))

@@ -105,9 +105,9 @@ fn members(analysis: &Analysis, part: &PhasePart, stage: &Repeated) -> String {
     let lived: Vec<usize> = members
         .filter(|&place| {
             let process = &analysis.processes[place];
-            process.start_boot_ns <= stage.end.boot_ns
+            process.start.boot_ns <= stage.end.boot_ns
                 && process
-                    .exit_boot_ns
+                    .exit_boot_ns()
                     .is_none_or(|exit| exit > stage.begin.boot_ns)
         })
         .collect();
