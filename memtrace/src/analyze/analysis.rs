@@ -8,7 +8,7 @@ use super::family::{Family, bundle_similar};
 use super::gpu::Gpus;
 use super::growth::Growth;
 use super::held::Held;
-use super::keys::High;
+use super::keys::{self, High};
 use super::leftovers::Leftovers;
 use super::losses::Loss;
 use super::mappings::Mappings;
@@ -17,34 +17,42 @@ use super::phases::{PhaseFocus, Phases};
 use super::process::Process;
 use super::roles::RoleFinding;
 use crate::model::{BootNs, Bytes, DurationNs, Instant, Kind, RunInfo, Target, Tgid, Upid};
-use crate::sweep::SeriesPoint;
 use serde::Serialize;
 use std::sync::Arc;
 
 /// So many lines of each list at an OOM kill are told, however many were asked for.
 const KILL_LINES_MAX: usize = 20;
 
-/// All that a report tells.
-#[derive(Clone, Debug)]
+/// All that a report tells. Its JSON is the object of the report for programs, but for what that
+/// says of the recording, its losses and its processes.
+#[derive(Clone, Debug, Serialize)]
 pub struct Analysis {
     /// What the recording says about itself.
+    #[serde(skip)]
     pub info: RunInfo,
     /// When it was.
+    #[serde(skip)]
     pub clock: RunClock,
     /// The recording's place; `None` when unknown.
+    #[serde(skip)]
     pub path: Option<String>,
     /// Whether a recorder was still writing to it.
+    #[serde(skip)]
     pub is_live: bool,
     /// What is wrong with the recording's files, one sentence each. Known only after reading,
     /// so whoever reads them fills it in.
+    #[serde(skip)]
     pub problems: Vec<String>,
     /// What was lost or not visible.
+    #[serde(skip)]
     pub losses: Vec<Loss>,
     /// What the recording cost.
     pub cost: Option<RecorderCost>,
     /// Every process, in the order in which they started.
+    #[serde(skip)]
     pub processes: Vec<Process>,
     /// Who descends from whom.
+    #[serde(skip)]
     pub family: Family,
     /// The instant at which all processes together held most, every page once; `None` without a
     /// row of memory.
@@ -53,6 +61,7 @@ pub struct Analysis {
     /// memory are unknown.
     pub held_peak: Option<Held>,
     /// The highest sum of RSS, and when: a page that several map counts in each.
+    #[serde(flatten, serialize_with = "keys::rss_peak")]
     pub rss_peak: Option<High>,
     /// The instant that was asked for.
     pub at: Option<Composition>,
@@ -67,21 +76,37 @@ pub struct Analysis {
     /// The growth of all processes together; `None` when too short to tell.
     pub growth: Option<Growth>,
     /// What all processes together held over the recording, every page once.
-    pub curve: Vec<SeriesPoint>,
+    pub curve: Vec<CurvePoint>,
     /// What processes did to their address spaces; `None` where nothing saw that, or they did
     /// nothing.
+    #[serde(rename = "address_space")]
     pub mappings: Option<Mappings>,
     /// What is known of GPUs; `None` without any.
+    #[serde(rename = "gpu")]
     pub gpus: Option<Gpus>,
     /// When the command that was recorded began to run, its exec done; `None` for other targets,
     /// and with a polling backend, which does not see it.
+    #[serde(skip)]
     pub command_begin: Option<BootNs>,
     /// Kills by the OOM killer.
+    #[serde(rename = "oom_kills")]
     pub ooms: Vec<OomFinding>,
     /// How processes ended.
     pub endings: Endings,
     /// What was left of the tree when the recording ended.
+    #[serde(flatten)]
     pub leftovers: Leftovers,
+}
+
+/// One bucket of the curve.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct CurvePoint {
+    /// Its middle, since the start of the recording.
+    pub offset_ns: DurationNs,
+    /// The time-weighted mean.
+    pub mean_bytes: Bytes,
+    /// The highest.
+    pub max_bytes: Bytes,
 }
 
 /// The main process of a tree against all that descends from it.

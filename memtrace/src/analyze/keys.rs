@@ -11,19 +11,28 @@ pub type High = (Bytes, Instant);
 
 /// `peak_bytes` and `peak_at`.
 pub(super) fn peak<S: Serializer>(high: &Option<High>, to: S) -> Result<S::Ok, S::Error> {
-    named_peak("peak_bytes", *high, to)
+    named_peak(["peak_bytes", "peak_at"], *high, to)
 }
 
 /// `peak_rss_bytes` and `peak_at`.
 pub(super) fn peak_rss<S: Serializer>(high: &Option<High>, to: S) -> Result<S::Ok, S::Error> {
-    named_peak("peak_rss_bytes", *high, to)
+    named_peak(["peak_rss_bytes", "peak_at"], *high, to)
 }
 
-fn named_peak<S: Serializer>(key: &str, high: Option<High>, to: S) -> Result<S::Ok, S::Error> {
+/// `sum_of_rss_peak_bytes` and `sum_of_rss_peak_at`.
+pub(super) fn rss_peak<S: Serializer>(high: &Option<High>, to: S) -> Result<S::Ok, S::Error> {
+    named_peak(["sum_of_rss_peak_bytes", "sum_of_rss_peak_at"], *high, to)
+}
+
+fn named_peak<S: Serializer>(
+    names: [&str; 2],
+    high: Option<High>,
+    to: S,
+) -> Result<S::Ok, S::Error> {
     let (bytes, at) = high.unzip();
     let mut keys = to.serialize_map(Some(2))?;
-    keys.serialize_entry(key, &bytes)?;
-    keys.serialize_entry("peak_at", &at)?;
+    keys.serialize_entry(names[0], &bytes)?;
+    keys.serialize_entry(names[1], &at)?;
     keys.end()
 }
 

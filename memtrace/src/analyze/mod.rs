@@ -45,7 +45,7 @@ mod titles;
 mod trend;
 mod who;
 
-pub use analysis::{Analysis, TreeFinding};
+pub use analysis::{Analysis, CurvePoint, TreeFinding};
 pub use balance::{
     AnonLine, Balance, Basis, CachedFile, Elsewhere, EndingLine, KernelLine, KernelPart, Scope,
     SharedObject,
@@ -88,7 +88,7 @@ pub use shares::Share;
 pub use surroundings::{CgroupUse, NodeUse, RecorderUse};
 pub use who::{Bundle, Who};
 
-pub use crate::sweep::{Amounts, SeriesPoint, Sum, Totals};
+pub use crate::sweep::{Amounts, Sum, Totals};
 
 use crate::model::Row;
 

@@ -1,7 +1,7 @@
 //! The order in which a recording is read: who there was, the one pass over memory, then
 //! names and surroundings for the instants that the pass found.
 
-use super::analysis::{Analysis, TreeFinding};
+use super::analysis::{Analysis, CurvePoint, TreeFinding};
 use super::clock::RunClock;
 use super::composition::Composition;
 use super::cost::{self, RecorderCost};
@@ -231,6 +231,12 @@ where
         &roster,
         &clock,
     );
+    let curve = seen.curve.iter().map(|point| CurvePoint {
+        offset_ns: clock.offset(point.boot_ns),
+        mean_bytes: Bytes(point.mean_bytes as i64),
+        max_bytes: point.max_bytes,
+    });
+    let curve = curve.collect();
     let rss_peak = seen.state.all.highest[Kind::Rss];
     let rss_peak = rss_peak.map(|high| (high.bytes, clock.at(high.boot_ns)));
     Ok(Analysis {
@@ -257,7 +263,7 @@ where
         phases,
         phase,
         growth,
-        curve: seen.curve,
+        curve,
         processes: roster.processes,
     })
 }

@@ -1,7 +1,7 @@
 //! Figures, times and states in words.
 
 use crate::analyze::{Bound, Peak, RunClock};
-use crate::model::{BootNs, Bytes, DurationNs, WallNs};
+use crate::model::{Bytes, DurationNs, Instant, WallNs};
 
 /// What stands where nothing is known.
 pub(super) const UNKNOWN: &str = "?";
@@ -110,11 +110,6 @@ pub(super) fn interval(length: DurationNs) -> String {
     }
 }
 
-/// `+83.2s`: since the start of the recording.
-pub(super) fn offset(clock: &RunClock, boot: BootNs) -> String {
-    after(clock.offset(boot))
-}
-
 /// `+83.2s`: so long after the start of the recording.
 pub(super) fn after(offset: DurationNs) -> String {
     let text = duration(offset);
@@ -127,10 +122,10 @@ pub(super) fn after(offset: DurationNs) -> String {
 }
 
 /// `12:03:07 UTC (+83.2s)`; with the date where the recording is longer than a day.
-pub(super) fn when(clock: &RunClock, boot: BootNs) -> String {
-    let offset = offset(clock, boot);
+pub(super) fn when(clock: &RunClock, at: Instant) -> String {
+    let offset = after(at.offset_ns);
     let is_long = clock.duration().as_secs_f64() >= 86_400.0;
-    match clock.to_wall(boot).and_then(timestamp) {
+    match at.wall_ns.and_then(timestamp) {
         Some(time) => {
             let pattern = if is_long { "%F %T" } else { "%T" };
             format!("{} UTC ({offset})", time.strftime(pattern))

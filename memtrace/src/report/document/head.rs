@@ -164,7 +164,7 @@ pub(super) fn not_visible(analysis: &Analysis) -> Option<Section> {
 /// What is missing of a recording that its recorder did not close. It could not write down why.
 fn cut_off(analysis: &Analysis) -> String {
     let clock = &analysis.clock;
-    let end = words::offset(clock, clock.end());
+    let end = words::after(clock.duration());
     format!(
         "the recorder's last row is of {end}. If it was killed then, at most a second is missing; \
          if its disk was full, all that came later."

@@ -1,8 +1,8 @@
 //! Who holds the memory at an instant, and the main process against its descendants.
 
-use super::{Block, Section, Tone, bundle, gpus, peak_time, pid};
+use super::{Block, Section, Tone, bundle, gpus, peak_time, pid, reached};
 use crate::analyze::{
-    Analysis, CgroupUse, Composition, Gpus, Held, HolderGroup, SeriesPoint, TreeFinding, together,
+    Analysis, CgroupUse, Composition, CurvePoint, Gpus, Held, HolderGroup, TreeFinding, together,
 };
 use crate::model::{Bytes, DurationNs, Kind, Target};
 use crate::report::table::{Cell, TableOf};
@@ -47,7 +47,7 @@ pub(super) fn peak_in_short(analysis: &Analysis) -> Section {
     let mut section = Section::new(format!(
         "Peak of {whole}: {mark}{} at {}",
         peak_in_words(analysis, peak),
-        words::when(&analysis.clock, peak.at.boot_ns),
+        words::when(&analysis.clock, peak.at),
     ));
     section.blocks.extend(curve(analysis).map(Block::Drawing));
     section
@@ -111,7 +111,7 @@ pub(super) fn at(analysis: &Analysis, at: &Composition, top: usize) -> Section {
     };
     let mut section = Section::new(format!(
         "At {}: {figure}, {} of the peak",
-        words::when(&analysis.clock, at.at.boot_ns),
+        words::when(&analysis.clock, at.at),
         words::share(at.bytes(), peak),
     ));
     table(&mut section, analysis, at, top);
@@ -285,8 +285,8 @@ pub(super) fn aged(age: DurationNs, interval: DurationNs) -> String {
 /// height.
 fn curve(analysis: &Analysis) -> Option<String> {
     const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    let (clock, points) = (&analysis.clock, &analysis.curve);
-    let length = clock.duration().0;
+    let points = &analysis.curve;
+    let length = analysis.clock.duration().0;
     let highest = points.iter().map(|point| point.max_bytes.0).max()?;
     if points.len() < 8 || length <= 0 || highest <= 0 {
         return None;
@@ -294,20 +294,18 @@ fn curve(analysis: &Analysis) -> Option<String> {
     let width = CURVE_WIDTH.min(points.len());
     let mut slices: Vec<Option<Bytes>> = vec![None; width];
     for point in points {
-        let place = clock.offset(point.boot_ns).0.max(0) as f64 / length as f64;
+        let place = point.offset_ns.0.max(0) as f64 / length as f64;
         let slice = ((place * width as f64) as usize).min(width - 1);
         slices[slice] = slices[slice].max(Some(point.max_bytes));
     }
     // A slice without the middle of a point can still lie within one.
     let gaps = points
         .windows(2)
-        .map(|two| (two[1].boot_ns - two[0].boot_ns).0);
+        .map(|two| two[1].offset_ns.0 - two[0].offset_ns.0);
     let reach = gaps.min().unwrap_or(0) / 2;
     for (place, slice) in slices.iter_mut().enumerate() {
         let middle = ((place as f64 + 0.5) / width as f64 * length as f64) as i64;
-        let covers = |point: &&SeriesPoint| {
-            (clock.offset(point.boot_ns).0 - middle).saturating_abs() <= reach
-        };
+        let covers = |point: &&CurvePoint| (point.offset_ns.0 - middle).saturating_abs() <= reach;
         *slice = slice.or_else(|| Some(points.iter().find(covers)?.max_bytes));
     }
     let level = |bytes: Bytes| {
@@ -319,7 +317,10 @@ fn curve(analysis: &Analysis) -> Option<String> {
         .into_iter()
         .map(|bytes| bytes.map_or(' ', level))
         .collect();
-    Some(format!("0s {drawn} {}", words::duration(clock.duration())))
+    Some(format!(
+        "0s {drawn} {}",
+        words::duration(analysis.clock.duration())
+    ))
 }
 
 /// Which of the two it is: the main process or what it started.
@@ -385,10 +386,7 @@ pub(super) fn main_and_descendants(analysis: &Analysis, top: usize) -> Option<Se
         })
         .figures("at_s", 3, |(tree, is_main)| match is_main {
             true => peak_time(&root(tree).peak).unwrap_or_else(|| "".into()),
-            false => match tree.descendants_peak_at {
-                Some(at) => Cell::At(Some(at.offset_ns)),
-                None => "".into(),
-            },
+            false => reached(tree.descendants_peak_at),
         })
         .add_to(&mut section);
     section.rest(analysis.trees.len(), top, words::count, " more trees.");

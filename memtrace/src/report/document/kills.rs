@@ -35,13 +35,13 @@ pub(super) fn oom_kills(analysis: &Analysis, top: usize) -> Option<Section> {
         [only] => format!(
             "OOM kill: {} at {}",
             victim(analysis, only),
-            words::when(&analysis.clock, only.row.boot_ns)
+            words::when(&analysis.clock, only.at)
         ),
         _ => format!("OOM kills: {}", words::count(count)),
     });
     for (place, kill) in kills.into_iter().take(top).enumerate() {
         if count > 1 {
-            let when = words::when(&analysis.clock, kill.row.boot_ns);
+            let when = words::when(&analysis.clock, kill.at);
             section.alert(format!("{}, at {when}", victim(analysis, kill)));
         }
         let post_mortem = kill.post_mortem.as_ref();

@@ -5,7 +5,7 @@ use super::{Section, pid_and_name, pids, who};
 use crate::analyze::{Analysis, Mapping, ProcessMappings};
 use crate::model::Bytes;
 use crate::model::tables::{DiagKind, DiagRow};
-use crate::report::table::{Cell, TableOf};
+use crate::report::table::TableOf;
 use crate::report::words;
 
 /// The largest mappings that are listed.
@@ -48,7 +48,7 @@ pub(super) fn mappings(analysis: &Analysis, top: usize) -> Option<Section> {
     }
     TableOf::of(found.largest.iter().take(LARGEST_MAX))
         .figures("size_bytes", 0, |mapping| mapping.length_bytes)
-        .figures("at_s", 0, |mapping| Cell::At(Some(mapping.at.offset_ns)))
+        .figures("at_s", 0, |mapping| mapping.at)
         .figures("pid", 0, |mapping| pids(analysis, &[mapping.process]))
         .flexible("what", |mapping| what(mapping))
         .add_to(&mut section);

@@ -1,10 +1,7 @@
 //! The shape of the JSON report. A field is never renamed and never changes its meaning within
 //! a version; new ones may come. docs/report-json.md describes each.
 
-use crate::analyze::{
-    Analysis, Composition, Endings, Gpus, Growth, Held, Leftovers, Loss, Mappings, OomFinding,
-    PhaseFocus, Phases, Process, RecorderCost, RoleFinding, SeriesPoint, TreeFinding,
-};
+use crate::analyze::{Analysis, Loss, Process};
 use crate::model::tables::Severity;
 use crate::model::{Bytes, DurationNs, Instant, RunState, SchemaVersion, Target};
 use serde::Serialize;
@@ -19,27 +16,11 @@ pub(super) struct Report<'a> {
     version: u32,
     memtrace_version: &'static str,
     recording: Recording<'a>,
-    cost: Option<&'a RecorderCost>,
     losses: Vec<&'a Loss>,
     notes: Vec<&'a Loss>,
-    oom_kills: &'a [OomFinding],
     #[serde(flatten)]
-    leftovers: &'a Leftovers,
-    peak: Option<&'a Composition>,
-    held_peak: Option<Held>,
-    sum_of_rss_peak_bytes: Option<Bytes>,
-    sum_of_rss_peak_at: Option<Instant>,
-    at: Option<&'a Composition>,
-    trees: &'a [TreeFinding],
+    findings: &'a Analysis,
     role_count: usize,
-    roles: &'a [RoleFinding],
-    phases: Option<&'a Phases>,
-    phase: Option<&'a PhaseFocus>,
-    growth: Option<Growth>,
-    address_space: Option<&'a Mappings>,
-    gpu: Option<&'a Gpus>,
-    curve: Vec<CurvePoint>,
-    endings: &'a Endings,
     process_count: usize,
     processes: Vec<&'a Process>,
 }
@@ -67,13 +48,6 @@ struct Recording<'a> {
     duration_ns: DurationNs,
 }
 
-#[derive(Serialize)]
-struct CurvePoint {
-    offset_ns: DurationNs,
-    mean_bytes: i64,
-    max_bytes: Bytes,
-}
-
 impl<'a> Report<'a> {
     /// The report with at most `top` processes, roles and leftovers, or all of them.
     pub(super) fn of(analysis: &'a mut Analysis, top: Option<usize>) -> Self {
@@ -92,30 +66,10 @@ impl<'a> Report<'a> {
             version: VERSION,
             memtrace_version: env!("CARGO_PKG_VERSION"),
             recording: Recording::of(analysis),
-            cost: analysis.cost.as_ref(),
             losses: told(|severity| severity != Severity::Info),
             notes: told(|severity| severity == Severity::Info),
-            oom_kills: &analysis.ooms,
-            leftovers: &analysis.leftovers,
-            peak: analysis.peak.as_ref(),
-            held_peak: analysis.held_peak,
-            sum_of_rss_peak_bytes: analysis.rss_peak.map(|(bytes, _)| bytes),
-            sum_of_rss_peak_at: analysis.rss_peak.map(|(_, at)| at),
-            at: analysis.at.as_ref(),
-            trees: &analysis.trees,
+            findings: analysis,
             role_count,
-            roles: &analysis.roles,
-            phases: analysis.phases.as_ref(),
-            phase: analysis.phase.as_ref(),
-            growth: analysis.growth,
-            address_space: analysis.mappings.as_ref(),
-            gpu: analysis.gpus.as_ref(),
-            curve: analysis
-                .curve
-                .iter()
-                .map(|point| CurvePoint::of(analysis, point))
-                .collect(),
-            endings: &analysis.endings,
             process_count: analysis.processes.len(),
             processes: listed.map(|&place| &analysis.processes[place]).collect(),
         }
@@ -145,16 +99,6 @@ impl<'a> Recording<'a> {
             start: clock.at(clock.start()),
             end: clock.at(clock.end()),
             duration_ns: clock.duration(),
-        }
-    }
-}
-
-impl CurvePoint {
-    fn of(analysis: &Analysis, point: &SeriesPoint) -> Self {
-        Self {
-            offset_ns: analysis.clock.offset(point.boot_ns),
-            mean_bytes: point.mean_bytes as i64,
-            max_bytes: point.max_bytes,
         }
     }
 }

@@ -22,8 +22,8 @@ pub(super) fn one(analysis: &Analysis, focus: &PhaseFocus, top: usize) -> Vec<Se
             1 => "once".to_owned(),
             count => format!("{} times", words::count(count)),
         },
-        words::when(clock, focus.begin.boot_ns),
-        words::when(clock, focus.end.boot_ns),
+        words::when(clock, focus.begin),
+        words::when(clock, focus.end),
     ));
     if let Some(many) = &focus.line {
         match many.steps {
