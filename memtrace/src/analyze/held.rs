@@ -9,7 +9,7 @@ use super::roster::Roster;
 use super::sharing::Execs;
 use crate::model::tables::{PssRow, ShmObjectRow};
 use crate::model::{BootNs, Bytes, Upid};
-use crate::sweep::Amounts;
+use crate::sweep::{Amounts, Change};
 use families::{Families, Reading};
 use objects::{Courses, Objects};
 use serde::Serialize;
@@ -138,13 +138,18 @@ impl HeldSum {
         self.objects.pass(until);
     }
 
-    /// A process holds something else from now on; `None` when it has ended. Where its kinds are
-    /// unknown all of it is taken to be anonymous.
-    pub(super) fn set(&mut self, process: usize, amounts: Option<&Amounts>) {
-        let anon = amounts.and_then(|amounts| amounts.anon().or(amounts.rss()));
-        self.families.set(process, anon);
-        let shmem = amounts.and_then(Amounts::shmem).unwrap_or(Bytes(0));
-        self.objects.set(process, shmem.0);
+    /// A process holds something else from now on. Where its kinds are unknown all of it is taken
+    /// to be anonymous.
+    pub(super) fn change(&mut self, change: &Change) {
+        let anon = change.after.as_ref();
+        let anon = anon.and_then(|held| held.anon().or(held.rss()));
+        self.families.set(change.process, anon);
+        let shmem = |held: &Option<Amounts>| held.as_ref().and_then(Amounts::shmem);
+        let [before, after] = [&change.before, &change.after].map(shmem);
+        if before.unwrap_or_default() != after.unwrap_or_default() {
+            let shmem = after.unwrap_or_default();
+            self.objects.set(change.process, shmem.0);
+        }
     }
 
     /// What is held.

@@ -78,16 +78,16 @@ pub struct Mapping {
     pub is_reserved: bool,
 }
 
-/// The largest size of each address space, from the rows of `mem`.
+/// The largest size of each address space, from the rows of `mem`, by position in the roster.
 #[derive(Debug, Default)]
-pub(super) struct Sizes(HashMap<Upid, Bytes>);
+pub(super) struct Sizes(Vec<Option<Bytes>>);
 
 impl Sizes {
-    pub(super) fn note(&mut self, upid: Upid, size: Option<Bytes>) {
-        if let Some(size) = size {
-            let highest = self.0.entry(upid).or_insert(size);
-            *highest = (*highest).max(size);
+    pub(super) fn note(&mut self, process: usize, size: Option<Bytes>) {
+        if self.0.len() <= process {
+            self.0.resize(process + 1, None);
         }
+        self.0[process] = self.0[process].max(size);
     }
 }
 
@@ -164,7 +164,7 @@ pub(super) fn read<S: RowSource>(
             ProcessMappings {
                 who: Who::from(&roster.processes[process]),
                 process,
-                reserved_bytes: sizes.0.get(&upid).copied(),
+                reserved_bytes: sizes.0.get(process).copied().flatten(),
                 peak_rss_bytes: roster.processes[process].peak.rss_bytes,
                 churn_bytes_per_second: (seconds >= 1.0).then(|| moved as f64 / seconds),
                 ..account.sums

@@ -14,7 +14,6 @@ use crate::sweep::{
     Totals, Track,
 };
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 
 const BUCKETS: usize = 128;
 
@@ -101,12 +100,12 @@ impl<'a> Pass<'a> {
             doubts: boundaries.doubts,
             near: asked.near,
         };
-        let mut sweep = Sweep::new(notes, Lane::of_rss(&boundaries.all));
+        let mut sweep = Sweep::new(notes, Lane::of_kinds(&boundaries.all));
         let role = |_: &_| {
             sweep
                 .state
                 .lanes
-                .add(Lane::of_kinds(&boundaries.roles, until))
+                .add(Lane::of_kinds(&boundaries.roles).with_course(until))
         };
         let roles: Vec<LaneId> = groups.list.iter().map(role).collect();
         let mut trees: Vec<Tree> = Vec::new();
@@ -116,7 +115,7 @@ impl<'a> Pass<'a> {
             let process = &sweep.observer.roster.processes[position];
             let tree = process.root.map(|root| {
                 let place = *tree_of_root.entry(root).or_insert_with(|| {
-                    let mut lane = || sweep.state.lanes.add(Lane::of_rss(&Arc::default()));
+                    let mut lane = || sweep.state.lanes.add(Lane::of_rss());
                     trees.push(Tree {
                         root,
                         all: lane(),
@@ -155,8 +154,8 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Takes the next row.
-    pub(super) fn take(&mut self, row: &MemRow) {
+    /// Takes the next row. Answers whose it is.
+    pub(super) fn take(&mut self, row: &MemRow) -> usize {
         self.tell_until(
             self.sweep
                 .last()
@@ -169,6 +168,7 @@ impl<'a> Pass<'a> {
         self.sweep.row(row.boot_ns, position, Amounts::of(row));
         let row_count = &mut self.sweep.observer.row_count;
         *row_count = row_count.saturating_add(1);
+        position
     }
 
     /// Takes what processes measured of themselves before an instant.
@@ -278,7 +278,7 @@ impl Observe for Notes<'_> {
             let (from, to) = ((change.since, before), (change.boot_ns, after));
             self.doubts.note(change.process, from, to);
         }
-        self.held.set(change.process, change.after.as_ref());
+        self.held.change(change);
         self.near.note(change);
     }
 

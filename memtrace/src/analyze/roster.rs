@@ -19,7 +19,7 @@ pub(super) struct Roster {
     /// The command that memtrace started and held until the probes were attached.
     pub(super) command: Option<Upid>,
     is_of_command: bool,
-    index: HashMap<Upid, usize>,
+    index: Places,
     texts: Interner,
     /// How many have a row of their own.
     listed: usize,
@@ -45,7 +45,7 @@ impl Roster {
         entries.sort_by_key(|(process, _)| (process.start, process.upid));
         let (processes, links): (Vec<_>, Vec<_>) = entries.into_iter().unzip();
         let mut roster = Self {
-            index: index_of(&processes),
+            index: Places::of(&processes),
             listed: processes.len(),
             has_overflown: false,
             processes,
@@ -81,7 +81,7 @@ impl Roster {
     /// off between the two) gets a place too, so that nobody is missing from the sums; those of
     /// which there can't be as many share the last.
     pub(super) fn position(&mut self, upid: Upid, boot_ns: BootNs) -> usize {
-        if let Some(&position) = self.index.get(&upid) {
+        if let Some(position) = self.index.get(upid) {
             return position;
         }
         let position = self.processes.len();
@@ -122,7 +122,7 @@ impl Roster {
             kernel_maxrss_bytes: None,
             growth: None,
         });
-        self.index.insert(upid, position);
+        self.index.others.insert(upid, position);
         position
     }
 
@@ -144,7 +144,7 @@ impl Roster {
 
     /// The position of a process that is known.
     pub(super) fn find(&self, upid: Upid) -> Option<usize> {
-        self.index.get(&upid).copied()
+        self.index.get(upid)
     }
 
     /// Whether it is the command that was recorded.
@@ -167,7 +167,7 @@ impl Roster {
         let mut tracks: HashMap<usize, NameTrack> = HashMap::new();
         let (processes, index, texts) = (&self.processes, &self.index, &mut self.texts);
         source.scan(&[], |row: TitleRow| {
-            if let Some(&position) = index.get(&row.upid) {
+            if let Some(position) = index.get(row.upid) {
                 let peak = processes[position].peak.at.map(|at| at.boot_ns);
                 tracks.entry(position).or_default().take(&row, peak, texts);
             }
@@ -227,11 +227,45 @@ impl Links {
     }
 }
 
-fn index_of(processes: &[Process]) -> HashMap<Upid, usize> {
-    let positions = processes.iter().enumerate();
-    positions
-        .map(|(position, process)| (process.upid, position))
-        .collect()
+/// The position of every process by its identity. Every row asks for one, and a recorder counts
+/// its processes from one on: those are found by counting.
+#[derive(Debug)]
+struct Places {
+    lowest: i64,
+    counted: Vec<Option<u32>>,
+    others: HashMap<Upid, usize>,
+}
+
+impl Places {
+    fn of(processes: &[Process]) -> Self {
+        let lowest = processes.iter().map(|process| process.upid.0).min();
+        let mut places = Self {
+            lowest: lowest.unwrap_or_default(),
+            counted: vec![None; 2 * processes.len()],
+            others: HashMap::new(),
+        };
+        for (position, process) in processes.iter().enumerate() {
+            match places.count(process.upid) {
+                Some(count) if count < places.counted.len() => {
+                    places.counted[count] = Some(position as u32);
+                }
+                _ => {
+                    places.others.insert(process.upid, position);
+                }
+            }
+        }
+        places
+    }
+
+    fn count(&self, upid: Upid) -> Option<usize> {
+        usize::try_from(upid.0.checked_sub(self.lowest)?).ok()
+    }
+
+    fn get(&self, upid: Upid) -> Option<usize> {
+        let counted = self.count(upid).and_then(|count| *self.counted.get(count)?);
+        let other = || self.others.get(&upid).copied();
+        counted.map(|place| place as usize).or_else(other)
+    }
 }
 
 /// The one root that the recording is about, where there is one: its pid can have been reused,

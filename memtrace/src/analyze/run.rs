@@ -120,8 +120,7 @@ where
         if row.source == Some(MemSource::Exec) {
             execs.entry(row.upid).or_default().push(row.boot_ns);
         }
-        sizes.note(row.upid, row.vm_size_bytes);
-        pass.take(&row);
+        sizes.note(pass.take(&row), row.vm_size_bytes);
     })?;
     let mut seen = pass.finish(end);
     let clock = RunClock::new(

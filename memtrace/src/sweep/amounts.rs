@@ -126,6 +126,11 @@ impl Sum {
         self.unknown_count
     }
 
+    /// Whether the amount of any process is known.
+    pub(crate) fn is_known(&self) -> bool {
+        self.known_count > 0
+    }
+
     fn add(&mut self, value: Option<Bytes>) {
         match value {
             None => self.unknown_count += 1,
@@ -159,9 +164,15 @@ impl Totals {
         }
     }
 
-    /// A process that was added with `before` holds `after`; `None` when it is not there.
-    pub(crate) fn replace(&mut self, before: Option<&Amounts>, after: Option<&Amounts>) {
-        for &kind in Kind::ALL {
+    /// A process that was added with `before` holds `after` of these kinds; `None` when it is not
+    /// there.
+    pub(crate) fn replace(
+        &mut self,
+        kinds: &[Kind],
+        before: Option<&Amounts>,
+        after: Option<&Amounts>,
+    ) {
+        for &kind in kinds {
             let [before, after] = [before, after].map(|amounts| amounts.map(|held| held.get(kind)));
             let sum = &mut self[kind];
             match (before, after) {
@@ -214,7 +225,7 @@ mod tests {
         totals.add(&Amounts::of(&row(Some(5))));
         assert_eq!(totals[Kind::Rss].bytes(), Some(Bytes(5)));
         assert_eq!(totals[Kind::Rss].unknown_count(), 1);
-        totals.replace(Some(&Amounts::of(&row(None))), None);
+        totals.replace(Kind::ALL, Some(&Amounts::of(&row(None))), None);
         assert_eq!(totals[Kind::Rss].unknown_count(), 0);
     }
 

@@ -256,3 +256,133 @@ impl<O: Observe> Sweep<O> {
         track.is_present = after.is_some();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Kind;
+    use crate::model::tables::MemRow;
+    use std::sync::Arc;
+
+    /// What was held, from when until when.
+    #[derive(Debug, Default)]
+    struct Seen(Vec<(i64, i64, i64)>);
+
+    impl Observe for Seen {
+        fn changed(&mut self, _change: &Change) {}
+
+        fn holds(&mut self, from: BootNs, until: BootNs, state: &State) -> bool {
+            let held = state.totals().rss_or_zero();
+            let is_maximum = self.0.iter().all(|(.., before)| *before < held);
+            self.0.push((from.0, until.0, held));
+            is_maximum
+        }
+    }
+
+    fn holds(bytes: i64) -> Amounts {
+        Amounts::of(&MemRow {
+            rss_bytes: Some(Bytes(bytes)),
+            ..MemRow::default()
+        })
+    }
+
+    /// Two processes, each in a sum of its own, until `planned` says otherwise.
+    fn swept(
+        planned: impl FnOnce([LaneId; 2]) -> Vec<(i64, Planned)>,
+        rows: &[(i64, usize, i64)],
+    ) -> (Sweep<Seen>, [LaneId; 2]) {
+        let none = Arc::default();
+        let mut sweep = Sweep::new(Seen::default(), Lane::of_kinds(&none));
+        let lanes = [0; 2].map(|_| {
+            let lane = Lane::of_kinds(&none).with_course(Some(BootNs(50)));
+            sweep.state.lanes.add(lane)
+        });
+        for lane in lanes {
+            sweep.enter(Member {
+                own: Some(lane),
+                ..Member::default()
+            });
+        }
+        let planned = planned(lanes).into_iter();
+        sweep.plan(planned.map(|(at, planned)| (BootNs(at), planned)));
+        for &(at, process, bytes) in rows {
+            sweep.row(BootNs(at), process, holds(bytes));
+        }
+        sweep.finish(BootNs(100));
+        (sweep, lanes)
+    }
+
+    fn highest(sweep: &Sweep<Seen>, lane: LaneId) -> Option<(i64, i64)> {
+        let high = sweep.state.lanes[lane].highest[Kind::Rss]?;
+        Some((high.bytes.0, high.boot_ns.0))
+    }
+
+    #[test]
+    fn rows_of_one_time_belong_together_and_late_ones_count_from_then_on() {
+        let rows = [(10, 0, 5), (10, 1, 7), (20, 0, 1), (20, 1, 9), (15, 0, 2)];
+        let (sweep, _) = swept(|_| Vec::new(), &rows);
+        let held = [(10, 20, 12), (20, 100, 11), (100, 100, 11)];
+        assert_eq!(sweep.observer.0, held);
+        assert_eq!(sweep.state.at_maximum(), [(0, holds(5)), (1, holds(7))]);
+        assert_eq!(sweep.state.now(), [(0, holds(2)), (1, holds(9))]);
+    }
+
+    #[test]
+    fn who_ends_is_gone_before_the_rows_of_that_time_and_does_not_come_back() {
+        let ends = |_| vec![(20, Planned::End(0))];
+        let rows = [(10, 0, 5), (20, 0, 6), (20, 1, 7), (30, 0, 8)];
+        let (sweep, [first, second]) = swept(ends, &rows);
+        let held: Vec<i64> = sweep.observer.0.iter().map(|(.., held)| *held).collect();
+        assert_eq!(held, [5, 7, 7, 7]);
+        assert_eq!(highest(&sweep, first), Some((5, 10)));
+        assert_eq!(highest(&sweep, second), Some((7, 20)));
+        let track = &sweep.state.processes[0];
+        assert_eq!((track.at_end, track.row_count), (holds(5), 3));
+        assert_eq!(
+            track.highest,
+            holds(8),
+            "a row tells of its process also then"
+        );
+    }
+
+    #[test]
+    fn what_a_process_holds_goes_along_to_another_sum_and_means_end_where_they_shall() {
+        let moves = |[_, second]: [LaneId; 2]| vec![(30, Planned::Move(0, second))];
+        let (sweep, lanes) = swept(moves, &[(10, 0, 5), (20, 1, 2)]);
+        assert_eq!(highest(&sweep, lanes[0]), Some((5, 10)));
+        assert_eq!(highest(&sweep, lanes[1]), Some((7, 30)));
+        let byte_ns = lanes.map(|lane| {
+            let course = sweep.state.lanes[lane].course.as_ref().expect("a course");
+            (course.kinds[Kind::Rss].byte_seconds * 1e9).round() as i64
+        });
+        assert_eq!(byte_ns, [5 * 20, 2 * 10 + 7 * 20]);
+    }
+
+    #[test]
+    fn what_a_process_measured_counts_once_it_has_a_row() {
+        let (mut sweep, _) = swept(|_| Vec::new(), &[(10, 0, 5)]);
+        sweep.measured(BootNs(110), 1, Bytes(9), None);
+        sweep.measured(BootNs(120), 0, Bytes(6), None);
+        assert_eq!(sweep.state.now(), [(0, holds(6))]);
+    }
+
+    #[test]
+    fn of_a_copy_that_exec_replaces_only_what_it_grew_by_is_its_own() {
+        let mut sweep = Sweep::new(Seen::default(), Lane::of_rss());
+        let lane = sweep.state.lanes.add(Lane::of_rss());
+        sweep.enter(Member {
+            own: Some(lane),
+            copy_until: Some(BootNs(30)),
+            ..Member::default()
+        });
+        for (at, bytes) in [(10, 600), (20, 607), (30, 1), (40, 5)] {
+            sweep.row(BootNs(at), 0, holds(bytes));
+        }
+        sweep.finish(BootNs(100));
+        assert_eq!(highest(&sweep, lane), Some((7, 20)));
+        assert_eq!(
+            sweep.state.all.highest[Kind::Rss].map(|high| high.bytes.0),
+            Some(607)
+        );
+    }
+}

@@ -38,8 +38,9 @@ impl High {
 /// A sum over processes.
 #[derive(Debug)]
 pub(crate) struct Lane {
-    /// What they hold now.
+    /// What they hold now, of the kinds that are added up.
     pub(crate) now: Totals,
+    kinds: &'static [Kind],
     /// The highest of each kind, where anything was ever held; only of RSS where no course is
     /// kept.
     pub(crate) highest: PerKind<Option<High>>,
@@ -78,31 +79,41 @@ pub(crate) struct KindCourse {
 }
 
 impl Lane {
-    /// The highest RSS is kept, and what is held at these instants.
-    pub(crate) fn of_rss(instants: &Arc<[BootNs]>) -> Self {
-        let gauge = Gauge::new(Arc::clone(instants));
+    /// RSS alone, of which the highest is kept.
+    pub(crate) fn of_rss() -> Self {
         Self {
             now: Totals::default(),
+            kinds: &[Kind::Rss],
             highest: PerKind::default(),
             first: None,
             course: None,
             member_count: 0,
             settled: Amounts::NONE,
             since: BootNs(0),
-            gauge: Some(gauge).filter(|gauge| !gauge.is_empty()),
+            gauge: None,
             is_touched: false,
         }
     }
 
-    /// The same of every kind, and how each went until an instant.
-    pub(crate) fn of_kinds(instants: &Arc<[BootNs]>, until: Option<BootNs>) -> Self {
+    /// All kinds, and what is held of them at these instants.
+    pub(crate) fn of_kinds(instants: &Arc<[BootNs]>) -> Self {
+        let gauge = Gauge::new(Arc::clone(instants));
+        Self {
+            kinds: Kind::ALL,
+            gauge: Some(gauge).filter(|gauge| !gauge.is_empty()),
+            ..Self::of_rss()
+        }
+    }
+
+    /// With the highest of every kind, and how each went until an instant.
+    pub(crate) fn with_course(self, until: Option<BootNs>) -> Self {
         let course = Course {
             until,
             ..Course::default()
         };
         Self {
             course: Some(Box::new(course)),
-            ..Self::of_rss(instants)
+            ..self
         }
     }
 
@@ -134,16 +145,11 @@ impl Lane {
     ) {
         self.touch(time);
         self.first.get_or_insert(time);
-        self.now.replace(before, after);
+        self.now.replace(self.kinds, before, after);
         self.member_count += usize::from(after.is_some());
         self.member_count -= usize::from(before.is_some());
         if let Some(course) = &mut self.course {
             course.change_count = course.change_count.saturating_add(1);
-            if let Some(after) = after {
-                for &kind in Kind::ALL {
-                    course.kinds[kind].is_known |= after.get(kind).is_some();
-                }
-            }
         }
     }
 
@@ -171,12 +177,15 @@ impl Lane {
         if self.course.is_some() || self.gauge.is_some() {
             self.settled = self.now.amounts();
         }
-        let kinds = match self.course {
-            Some(_) => Kind::ALL,
-            None => &[Kind::Rss],
+        let Some(course) = &mut self.course else {
+            if let Some(bytes) = self.now[Kind::Rss].bytes() {
+                High::raise(&mut self.highest[Kind::Rss], bytes, now);
+            }
+            return;
         };
-        for &kind in kinds {
-            if let Some(bytes) = self.now.known(kind) {
+        for &kind in Kind::ALL {
+            course.kinds[kind].is_known |= self.now[kind].is_known();
+            if let Some(bytes) = self.settled.get(kind) {
                 High::raise(&mut self.highest[kind], bytes, now);
             }
         }

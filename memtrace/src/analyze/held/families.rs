@@ -200,6 +200,9 @@ impl Families {
 
     /// A member holds something else.
     fn change(&mut self, process: usize, anon: i64) {
+        if self.members[process].anon == anon {
+            return;
+        }
         let stay = self.present(process);
         let place = stay.filter(|stay| !stay.is_replaced);
         let place = place.map(|stay| stay.family as usize);
