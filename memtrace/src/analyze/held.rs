@@ -3,15 +3,18 @@
 
 mod families;
 mod objects;
+mod readings;
+mod stays;
 
 use super::RowSource;
 use super::roster::Roster;
 use super::sharing::Execs;
-use crate::model::tables::{PssRow, ShmObjectRow};
+use crate::model::tables::{CowRow, PssRow, ShmObjectRow};
 use crate::model::{BootNs, Bytes, Upid};
 use crate::sweep::{Amounts, Change};
-use families::{Families, Reading};
+use families::Families;
 use objects::{Courses, Objects};
+use readings::{Copied, Reading};
 use serde::Serialize;
 
 /// Memory that is held, every page once, and how well that is known.
@@ -103,7 +106,7 @@ pub(super) struct HeldSum {
 }
 
 impl HeldSum {
-    /// Reads `pss` and `shm_object`. Nobody holds anything yet.
+    /// Reads `pss`, `cow` and `shm_object`. Nobody holds anything yet.
     pub(super) fn read<S: RowSource>(
         source: &S,
         roster: &Roster,
@@ -115,12 +118,20 @@ impl HeldSum {
             let process = roster.find(row.upid);
             readings.extend(process.and_then(|process| Reading::of(process, &row)));
         })?;
+        let mut copies = Vec::new();
+        source.scan(&[], |row: CowRow| {
+            copies.extend(
+                roster
+                    .find(row.upid)
+                    .map(|process| Copied::of(process, &row)),
+            );
+        })?;
         let mut courses = Courses::default();
         source.scan(Courses::COLUMNS, |row: ShmObjectRow| {
             courses.take(row, |upid| roster.find(Upid(upid)));
         })?;
         Ok(Self {
-            families: Families::of(&roster.processes, execs, &readings),
+            families: Families::of(&roster.processes, execs, &readings, &copies),
             objects: Objects::of(courses, start),
         })
     }

@@ -1,8 +1,13 @@
-//! The order to stop, which a collector gives to a thread of its own.
+//! What a collector and a thread of its own share: above all the order to stop.
 
 use crate::model::DurationNs;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+/// What threads share, also where one of them has panicked.
+pub(super) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The recording ends: what is being read is no longer wanted.
 #[derive(Debug, thiserror::Error)]
@@ -18,15 +23,17 @@ pub(super) struct Stop {
 
 impl Stop {
     pub(super) fn set(&self) {
-        *self.is_set.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *lock(&self.is_set) = true;
         self.wake.notify_all();
     }
 
     /// Rests, or less when the order comes.
     pub(super) fn rest(&self, time: DurationNs) -> Result<(), Stopped> {
-        let guard = self.is_set.lock().unwrap_or_else(PoisonError::into_inner);
         let time = Duration::from_nanos(time.0.max(0).cast_unsigned());
-        let waited = self.wake.wait_timeout_while(guard, time, |is_set| !*is_set);
+        let is_set = lock(&self.is_set);
+        let waited = self
+            .wake
+            .wait_timeout_while(is_set, time, |is_set| !*is_set);
         let (is_set, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if *is_set { Err(Stopped) } else { Ok(()) }
     }

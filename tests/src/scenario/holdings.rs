@@ -16,6 +16,8 @@ const PACE: Duration = Duration::from_millis(250);
 const LAG_BYTES: i64 = 2 << 20;
 /// What stands for so long is to be known.
 const STANDS: Duration = Duration::from_secs(1);
+/// Until so long before it changes: whether something was copied is looked at twice a second.
+const LOOKS: Duration = Duration::from_millis(600);
 
 /// What the group was charged at some time from `boot_ns` to `until_ns`.
 struct Look {
@@ -74,12 +76,18 @@ pub fn holdings(words: &[&str], size: u64) -> Result<[Score; 3]> {
             })
         })
         .collect::<Result<_>>()?;
-    for (place, look) in looks.iter().enumerate() {
-        let near = |other: &Look| (other.bytes - look.bytes).abs() * 100 <= look.bytes;
-        let around = place.saturating_sub(1)..(place + 2).min(looks.len());
+    // Of the first and the last it is not known how what is charged moves.
+    for (place, look) in looks.iter().enumerate().skip(1) {
+        let Some(around) = looks.get(place - 1..place + 2) else {
+            break;
+        };
+        let far = |other: &Look| (other.bytes - look.bytes).abs();
+        let near = |other: &Look| far(other) * 100 <= look.bytes;
         // The report and the look are of two instants: what moves is between its neighbours.
-        let is_still = looks[around.clone()].iter().all(near);
-        let range = if is_still { place..place + 1 } else { around };
+        let range = match around.iter().all(|other| far(other) <= LAG_BYTES) {
+            true => place..place + 1,
+            false => place - 1..place + 2,
+        };
         let at_least = told[range.clone()].iter().map(|told| told.at_least).min();
         let at_most = told[range].iter().map(|told| told.at_most).max();
         let Some((at_least, at_most)) = at_least.zip(at_most) else {
@@ -99,16 +107,16 @@ pub fn holdings(words: &[&str], size: u64) -> Result<[Score; 3]> {
             )
         };
         within.case(is_within, in_words);
-        let mut before = looks[..place].iter().rev();
-        let has_stood = before
-            .by_ref()
-            .take_while(|earlier| near(earlier))
-            .any(|earlier| look.boot_ns - earlier.boot_ns >= STANDS.as_nanos() as i64);
-        // How long the last one stood is not known.
-        let stands = has_stood && is_still && place + 1 < looks.len();
+        let reaches = |other: &Look, far: Duration| {
+            (look.boot_ns - other.boot_ns).abs() >= far.as_nanos() as i64
+        };
+        let mut before = looks[..place].iter().rev().take_while(|other| near(other));
+        let mut after = looks[place..].iter().take_while(|other| near(other));
+        let has_stood = before.any(|earlier| reaches(earlier, STANDS));
+        let stands = has_stood && after.any(|later| reaches(later, LOOKS));
         if stands && look.bytes >= size.cast_signed() {
-            let far = (of.at_most - of.bytes).max(of.bytes - of.at_least);
-            known.case(far * 50 <= look.bytes, in_words);
+            let bound = (of.at_most - of.bytes).max(of.bytes - of.at_least);
+            known.case(bound * 50 <= look.bytes, in_words);
         }
     }
     Ok([within, known, no_loss(&recorded)?])

@@ -5,39 +5,17 @@
 //! since the fork. Beyond that a family can hold *extra* pages: those that a member wrote to and
 //! so has a copy of, and those that the eldest has dropped and a copy still holds. No counter
 //! tells of them. It is none at a fork, and known when every member's PSS was read since the
-//! last one came or went; between two such instants it is taken to be between the two.
+//! last one came or went; between two such instants it is taken to be between the two. From the
+//! last of them until one comes or goes, and while one after the other is read, it can be more by
+//! what page faults copied.
 
 use super::Held;
+use super::readings::{self, Copied, Extra, News, Reading};
+use super::stays::{Stay, stays};
 use crate::analyze::process::Process;
 use crate::analyze::sharing::Execs;
-use crate::model::tables::{FirstSeenBy, PssRow};
 use crate::model::{BootNs, Bytes};
-use std::collections::{BTreeMap, BTreeSet};
-
-/// Of pages that a reading did not look at the PSS is estimated, and taken to be off by one part
-/// in so many.
-const SAMPLED_PART: i64 = 200;
-
-/// Since when a process runs what it runs.
-#[derive(Clone, Copy, Debug)]
-struct Stay {
-    from: BootNs,
-    family: u32,
-    /// A copy that exec replaces: it is no member, only what it grew by counts.
-    is_replaced: bool,
-    /// Whether exec made it, or nobody knows of whom it could be a copy.
-    is_founder: bool,
-}
-
-/// What comes to be known of a family.
-#[derive(Clone, Copy, Debug)]
-struct News {
-    family: u32,
-    /// The extra pages at this instant.
-    now: Option<Held>,
-    /// The extra pages at the next instant at which they are known, if nobody leaves before.
-    next: Option<Held>,
-}
+use std::collections::BTreeSet;
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
@@ -84,7 +62,12 @@ pub(super) struct Families {
 
 impl Families {
     /// Nobody holds anything yet. `readings`: every measured PSS, in any order.
-    pub(super) fn of(processes: &[Process], execs: &Execs, readings: &[Reading]) -> Self {
+    pub(super) fn of(
+        processes: &[Process],
+        execs: &Execs,
+        readings: &[Reading],
+        copies: &[Copied],
+    ) -> Self {
         let (stays, count) = stays(processes, execs);
         // The row of one that an exec replaced tells of what it became.
         let is_replaced = |stays: &Vec<Stay>| stays.first().is_some_and(|stay| stay.is_replaced);
@@ -98,8 +81,8 @@ impl Families {
             let later = stays.iter().skip(1);
             events.extend(later.map(|stay| (stay.from, Event::Exec(process))));
         }
-        let courses = courses(processes, &stays, readings, &mut inherited);
-        events.extend(courses.map(|(at, news)| (at, Event::Family(news))));
+        let news = readings::news(processes, &stays, readings, copies, &mut inherited);
+        events.extend(news.map(|(at, news)| (at, Event::Family(news))));
         // Stable: those of one instant stay in their order.
         events.sort_by_key(|(at, _)| *at);
         events.reverse();
@@ -276,13 +259,14 @@ impl Families {
         let before = self.held_by(place);
         let certain = self.certain(place);
         let family = &mut self.families[place];
-        match news.now {
-            Some(now) => {
+        match news.extra {
+            Extra::Read(now) => {
                 family.last = now;
                 family.is_measured = true;
                 family.certain_then = certain;
             }
-            None => family.is_measured = false,
+            Extra::Bound(now) => family.last = now,
+            Extra::Unknown => family.is_measured = false,
         }
         family.next = news.next;
         self.sum = self.sum.minus(before).plus(self.held_by(place));
@@ -323,242 +307,4 @@ impl Families {
             at_most: within(extra.at_most),
         })
     }
-}
-
-/// A measured PSS of anonymous memory.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Reading {
-    process: usize,
-    at: BootNs,
-    pss: i64,
-    rss: i64,
-    error: i64,
-}
-
-impl Reading {
-    pub(super) const COLUMNS: &[&str] = &[
-        "boot_ns",
-        "upid",
-        "pss_anon_bytes",
-        "rss_anon_bytes",
-        "sampled_share",
-    ];
-
-    /// `None` where the row does not tell.
-    pub(super) fn of(process: usize, row: &PssRow) -> Option<Self> {
-        let pss = row.pss_anon_bytes?.0;
-        let unseen = 1.0 - row.sampled_share.unwrap_or(1.0).clamp(0.0, 1.0);
-        Some(Self {
-            process,
-            at: row.boot_ns,
-            pss,
-            rss: row.rss_anon_bytes?.0,
-            error: (pss as f64 * unseen) as i64 / SAMPLED_PART,
-        })
-    }
-}
-
-/// Who is of which family since when, and how many families there are.
-fn stays(processes: &[Process], execs: &Execs) -> (Vec<Vec<Stay>>, usize) {
-    let mut all: Vec<Vec<Stay>> = Vec::with_capacity(processes.len());
-    let mut count = 0;
-    let mut founder = |from| {
-        count += 1;
-        Stay {
-            from,
-            family: count - 1,
-            is_replaced: false,
-            is_founder: true,
-        }
-    };
-    for process in processes {
-        let start = process.start.boot_ns;
-        let mut begins: Vec<BootNs> = execs.get(&process.upid).cloned().unwrap_or_default();
-        begins.retain(|begin| *begin > start);
-        begins.sort_unstable();
-        let mut stays = Vec::with_capacity(begins.len() + 1);
-        let of_parent = process.parent.filter(|_| is_copy(process, processes));
-        let of_parent = of_parent.and_then(|parent| all.get(parent));
-        let of_parent = of_parent.and_then(|stays| stay_at(stays, start));
-        stays.push(match of_parent {
-            Some(parent) => Stay {
-                from: start,
-                family: parent.family,
-                is_replaced: !begins.is_empty(),
-                is_founder: false,
-            },
-            None => founder(start),
-        });
-        stays.extend(begins.into_iter().map(&mut founder));
-        all.push(stays);
-    }
-    (all, count as usize)
-}
-
-fn stay_at(stays: &[Stay], at: BootNs) -> Option<Stay> {
-    let past = stays.partition_point(|stay| stay.from <= at);
-    stays.get(past.max(1) - 1).copied()
-}
-
-/// Whether it is a copy of its parent, or can be: one that was not seen to begin, and runs the
-/// same file.
-fn is_copy(process: &Process, processes: &[Process]) -> bool {
-    match process.first_seen_by {
-        Some(FirstSeenBy::Fork) => true,
-        Some(FirstSeenBy::Command) => false,
-        _ => {
-            let parent = process.parent.and_then(|parent| processes.get(parent));
-            parent.is_some_and(|parent| parent.exe.is_some() && parent.exe == process.exe)
-        }
-    }
-}
-
-/// What happens to a member of a family, in this order where it is at one time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Step {
-    Leave,
-    Join,
-    Read(usize),
-}
-
-/// What comes to be known of the families that ever have two members.
-fn courses<'a>(
-    processes: &'a [Process],
-    stays: &'a [Vec<Stay>],
-    readings: &'a [Reading],
-    inherited: &'a mut [Option<i64>],
-) -> impl Iterator<Item = (BootNs, News)> + 'a {
-    let mut steps: BTreeMap<u32, Vec<(BootNs, Step, usize)>> = BTreeMap::new();
-    for (process, stays) in stays.iter().enumerate() {
-        let ends = stays.iter().skip(1).map(|stay| Some(stay.from));
-        let ends = ends.chain([processes[process].exit_boot_ns()]);
-        for (stay, end) in stays.iter().zip(ends).filter(|(stay, _)| !stay.is_replaced) {
-            let steps = steps.entry(stay.family).or_default();
-            steps.push((stay.from, Step::Join, process));
-            steps.extend(end.map(|end| (end, Step::Leave, process)));
-        }
-    }
-    steps.retain(|_, steps| steps.iter().filter(|step| step.1 == Step::Join).count() > 1);
-    for (place, reading) in readings.iter().enumerate() {
-        let stay = stays.get(reading.process);
-        let stay = stay.and_then(|stays| stay_at(stays, reading.at));
-        if let Some(stay) = stay.filter(|stay| !stay.is_replaced)
-            && let Some(steps) = steps.get_mut(&stay.family)
-        {
-            if !stay.is_founder {
-                inherited[reading.process].get_or_insert(reading.rss);
-            }
-            steps.push((reading.at, Step::Read(place), reading.process));
-        }
-    }
-    let inherited: &[Option<i64>] = inherited;
-    steps.into_iter().flat_map(move |(family, mut steps)| {
-        steps.sort_unstable();
-        course(
-            family,
-            &steps,
-            |process| {
-                let is_founder = stays[process]
-                    .iter()
-                    .any(|stay| stay.family == family && stay.is_founder);
-                if is_founder {
-                    0
-                } else {
-                    inherited[process].unwrap_or(0)
-                }
-            },
-            readings,
-        )
-    })
-}
-
-fn around(extra: i64, error: i64) -> Held {
-    Held {
-        at_least: Bytes((extra - error).max(0)),
-        bytes: Bytes(extra.max(0)),
-        at_most: Bytes(extra.max(0) + error),
-    }
-}
-
-/// The readings of those who are there, since the last one came or went.
-#[derive(Default)]
-struct Round {
-    members: BTreeSet<usize>,
-    /// By process: what was read, and what of it the process had grown by.
-    read: BTreeMap<usize, (Reading, i64)>,
-    pss: i64,
-    grown: i64,
-    error: i64,
-}
-
-impl Round {
-    fn begin(&mut self) {
-        self.read.clear();
-        (self.pss, self.grown, self.error) = (0, 0, 0);
-    }
-
-    fn take(&mut self, reading: Reading, grown: i64) {
-        if !self.members.contains(&reading.process) {
-            return;
-        }
-        if let Some((old, grown)) = self.read.insert(reading.process, (reading, grown)) {
-            self.pss -= old.pss;
-            self.error -= old.error;
-            self.grown -= grown;
-        }
-        self.pss += reading.pss;
-        self.error += reading.error;
-        self.grown += grown;
-    }
-
-    /// The extra pages, where every member was read.
-    fn extra(&self) -> Option<Held> {
-        let is_whole = self.members.len() > 1 && self.read.len() == self.members.len();
-        let (eldest, grown) = self.read.get(self.members.first()?)?;
-        let certain = self.grown - grown + eldest.rss;
-        is_whole.then(|| around(self.pss - certain, self.error))
-    }
-}
-
-fn course(
-    family: u32,
-    steps: &[(BootNs, Step, usize)],
-    inherited: impl Fn(usize) -> i64,
-    readings: &[Reading],
-) -> Vec<(BootNs, News)> {
-    let mut round = Round::default();
-    let mut told: Vec<(BootNs, Step, Option<Held>)> = Vec::new();
-    for &(at, step, process) in steps {
-        match step {
-            Step::Join => {
-                round.members.insert(process);
-                round.begin();
-            }
-            Step::Leave => {
-                round.members.remove(&process);
-                round.begin();
-            }
-            Step::Read(place) => {
-                let reading = readings[place];
-                let grown = (reading.rss - inherited(process)).max(0);
-                round.take(reading, grown);
-                if round.extra().is_none() {
-                    continue;
-                }
-            }
-        }
-        told.push((at, step, round.extra()));
-    }
-    let mut next = None;
-    let mut news: Vec<(BootNs, News)> = Vec::with_capacity(told.len());
-    for (at, step, now) in told.into_iter().rev() {
-        news.push((at, News { family, now, next }));
-        next = match step {
-            Step::Leave => None,
-            Step::Join => next,
-            Step::Read(_) => now,
-        };
-    }
-    news.reverse();
-    news
 }

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::analyze::Analysis;
-use crate::analyze::golden::Script;
-use crate::model::Record;
+use crate::analyze::golden::{Script, boot, upid, wall};
+use crate::model::{Record, Tgid};
 
 const MIB: i64 = 1 << 20;
 
@@ -77,6 +77,63 @@ fn readings_of_all_tell_what_is_held_and_bound_the_time_between_them() {
     assert_eq!(held_at(&run, "+22s"), [900; 3]);
     run.mem(501, 25.0, [700.0, 0.0, 0.0]);
     assert_eq!(held_at(&run, "+30s"), [1000; 3], "growth is its own");
+}
+
+/// What all that can share pages with a process can have copied by then, in MiB; they were looked
+/// at half a second before.
+fn copied(run: &mut Script, tgid: u32, at: f64, amount: i64) {
+    run.put(CowRow {
+        ts: wall(at),
+        boot_ns: boot(at),
+        upid: upid(Tgid(tgid)),
+        copied_bytes: Bytes(amount * MIB),
+        unchanged_until_boot_ns: boot(at - 0.5),
+    });
+}
+
+#[test]
+fn what_is_copied_after_the_last_reading_is_within_the_upper_bound() {
+    let mut run = forked();
+    copied(&mut run, 500, 6.5, 50);
+    read(&mut run, 500, 7.0, [300.0, 600.0]);
+    read(&mut run, 501, 8.0, [300.0, 600.0]);
+    copied(&mut run, 500, 10.5, 80);
+    copied(&mut run, 500, 12.0, 150);
+    run.exit(501, 20.0, 0);
+    let mut again = run.clone();
+    read(&mut again, 500, 14.0, [350.0, 600.0]);
+    read(&mut again, 501, 15.0, [350.0, 600.0]);
+    assert_eq!(held_at(&run, "+13s"), [600, 600, 700]);
+    assert_eq!(held_at(&run, "+21s"), [600; 3], "alone again");
+    assert_eq!(held_at(&again, "+13s"), [600, 600, 700]);
+    assert_eq!(held_at(&again, "+16s"), [700; 3]);
+    for run in [run, again] {
+        assert_eq!(held_at(&run, "+9s"), [600; 3], "nothing was copied by +10s");
+        assert_eq!(held_at(&run, "+10.2s"), [600, 600, 630]);
+        assert_eq!(held_at(&run, "+11s"), [600, 600, 630]);
+    }
+}
+
+#[test]
+fn what_is_copied_while_one_after_the_other_is_read_is_within_the_upper_bound() {
+    let mut run = forked();
+    read(&mut run, 501, 7.0, [300.0, 600.0]);
+    copied(&mut run, 500, 8.0, 200);
+    read(&mut run, 500, 9.0, [400.0, 600.0]);
+    assert_eq!(held_at(&run, "+10s"), [700, 700, 900]);
+    read(&mut run, 501, 12.0, [400.0, 600.0]);
+    assert_eq!(held_at(&run, "+10s"), [700, 700, 800]);
+    assert_eq!(held_at(&run, "+13s"), [800; 3]);
+}
+
+#[test]
+fn a_reading_that_began_before_a_fork_says_nothing_of_the_time_after_it() {
+    let mut run = forked();
+    read(&mut run, 500, 5.2, [600.0, 600.0]);
+    read(&mut run, 501, 6.0, [300.0, 600.0]);
+    assert_eq!(held_at(&run, "+7s"), [600, 600, 1200]);
+    read(&mut run, 500, 8.0, [300.0, 600.0]);
+    assert_eq!(held_at(&run, "+9s"), [600; 3]);
 }
 
 #[test]

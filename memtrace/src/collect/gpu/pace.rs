@@ -2,10 +2,11 @@
 //! more than their share of the time. Their time counts and not their CPU time: whoever
 //! works on the GPU waits for the same lock.
 
+use crate::collect::stop::lock;
 use crate::host::clock;
 use crate::model::{BootNs, DurationNs};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The middle of so many rounds counts: one call that waited for the driver, or for a CPU, is
 /// no reason to slow down.
@@ -117,7 +118,7 @@ impl Calls {
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Counts) -> T) -> T {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut lock(&self.0))
     }
 }
 

@@ -4,10 +4,11 @@
 //! can have done; what only its sender can't have done is for the collector, who knows it.
 
 use super::questions::Asked;
+use crate::collect::stop::lock;
 use crate::collect::{Ceiling, Part, Share};
 use crate::model::{BootNs, Bytes, MarkError, MarkKind, MarkMessage, MarkSource, Tgid};
 use serde_json::{Map, Value};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Questions that may wait, each with a descriptor of ours.
 pub(super) const ASKED_MAX: usize = 64;
@@ -230,7 +231,7 @@ impl Inbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.waiting)
     }
 }
 

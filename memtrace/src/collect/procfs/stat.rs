@@ -28,7 +28,7 @@ pub(in crate::collect) struct Stat {
     /// Its start in clock ticks since boot.
     pub(super) start_ticks: i64,
     /// Address space in bytes and resident pages: together they tell that memory moved.
-    pub(super) size: (u64, i64),
+    pub(in crate::collect) size: (u64, i64),
     /// Where the arguments lie. Placed at random by exec, so another place is another
     /// program image. `None` when the kernel does not tell: no right to ptrace it, or no
     /// memory left.

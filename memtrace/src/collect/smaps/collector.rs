@@ -2,14 +2,15 @@
 
 use super::rows::Reading;
 use super::worker::{Desk, Found, LeftOut, Subject, Told, Worker};
+use crate::collect::stop::lock;
 use crate::collect::{Ceiling, CollectError, Collector, Process, Tick, World};
 use crate::model::{BootNs, DiagKind, DurationNs, Record, Severity};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -179,11 +180,7 @@ impl SmapsCollector {
             image_count: world.image_count(process),
         });
         let subjects = Arc::new(subjects.collect());
-        *self
-            .desk
-            .subjects
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = subjects;
+        *lock(&self.desk.subjects) = subjects;
     }
 
     /// Ends the thread. Gives what it told meanwhile.

@@ -14,6 +14,7 @@ mod backings;
 mod budget;
 mod cache;
 mod collector;
+mod cow;
 mod descriptors;
 mod facts;
 mod families;

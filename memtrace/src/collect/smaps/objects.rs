@@ -19,7 +19,6 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// An unchanged object is written again so often: a reader need not look further back.
 const KEYFRAME_NS: i64 = 60_000_000_000;
@@ -99,6 +98,8 @@ pub(super) struct Objects {
     next_list: Option<BootNs>,
     /// How many files the last list had; `None` before the first.
     listed_count: Option<usize>,
+    /// What they lie on.
+    listed_device: Option<Device>,
     /// When that was.
     listed_at: BootNs,
     /// When it was by the wall clock, and what the directory had as its last change.
@@ -118,6 +119,7 @@ impl Objects {
             objects: HashMap::new(),
             next_list: None,
             listed_count: None,
+            listed_device: None,
             listed_at: BootNs(0),
             listed_change: None,
             has_empty: false,
@@ -148,10 +150,11 @@ impl Objects {
             let Some(inode) = key.inode.filter(|_| is_shared) else {
                 continue;
             };
-            let object = self
-                .objects
-                .entry(inode)
-                .or_insert_with(|| Object::new(key.kind, mapped.path.clone()));
+            let looked = self.missing_at(inode).filter(|_| !mapped.is_deleted);
+            let object = self.objects.entry(inode).or_insert_with(|| Object {
+                looked,
+                ..Object::new(key.kind, mapped.path.clone())
+            });
             object.is_deleted = mapped.is_deleted;
             object.first_mapper.get_or_insert(subject.upid);
             let mapper = Mapper {
@@ -176,8 +179,9 @@ impl Objects {
     pub(super) fn note_open(&mut self, subject: &Subject, open: &Open) {
         for (key, way) in open {
             if !self.objects.contains_key(key)
-                && let Some(object) = Object::open(way)
+                && let Some(mut object) = Object::open(way)
             {
+                object.looked = self.missing_at(*key).filter(|_| !object.is_deleted);
                 self.objects.insert(*key, object);
             }
             let Some(object) = self.objects.get_mut(key) else {
@@ -188,6 +192,13 @@ impl Objects {
                 object.first_opener.get_or_insert(subject.upid);
             }
         }
+    }
+
+    /// When a new object took nothing yet: a file of /dev/shm that was not in the last list.
+    fn missing_at(&self, key: Key) -> Option<BootNs> {
+        // A list that was cut says nothing of what it does not have.
+        let is_whole = self.listed_count.is_some_and(|count| count < LISTED_MAX);
+        (is_whole && self.listed_device == Some(key.0)).then_some(self.listed_at)
     }
 
     /// Lists /dev/shm where that is due. Gives what is to be found out then: who else maps what
@@ -291,16 +302,14 @@ impl Objects {
     /// The files in /dev/shm. One that is not mounted has none.
     pub(super) fn list(&mut self, now: BootNs) {
         let wall = clock::read().wall_ns.0;
-        let changed = fs::metadata(&self.shm_dir).map(|metadata| modified_ns(&metadata));
+        let dir = fs::metadata(&self.shm_dir).ok();
         let Ok(entries) = fs::read_dir(&self.shm_dir) else {
             return;
         };
-        self.listed_change = changed.ok().map(|changed| (wall, changed));
+        let changed = dir.as_ref().map(modified_ns);
+        self.listed_change = changed.map(|changed| (wall, changed));
+        self.listed_device = dir.map(|dir| Device::of(dir.dev()));
         self.has_empty = false;
-        // A list that was cut says nothing of what it does not have.
-        let is_whole = |count: usize| count < LISTED_MAX;
-        let looked = self.listed_count.filter(|count| is_whole(*count));
-        let looked = looked.map(|_| self.listed_at);
         let mut entries = entries.flatten();
         let mut count = 0;
         for entry in entries.by_ref().take(LISTED_MAX) {
@@ -317,13 +326,12 @@ impl Objects {
             }
             let path = entry.path();
             let name = path.to_string_lossy().into_owned();
-            let object = self
-                .objects
-                .entry(key_of(&metadata))
-                .or_insert_with(|| Object {
-                    looked,
-                    ..Object::new(MappingKind::Tmpfs, Some(name))
-                });
+            let key = key_of(&metadata);
+            let looked = self.missing_at(key);
+            let object = self.objects.entry(key).or_insert_with(|| Object {
+                looked,
+                ..Object::new(MappingKind::Tmpfs, Some(name))
+            });
             object.listed = Some(path);
         }
         self.listed_count = Some(count);
@@ -337,11 +345,6 @@ impl Objects {
         let objects = self.objects.values();
         objects.map(|object| object.first_opener).collect()
     }
-}
-
-/// The objects, whoever else has them.
-pub(super) fn lock(objects: &Mutex<Objects>) -> MutexGuard<'_, Objects> {
-    objects.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Object {
@@ -419,8 +422,11 @@ impl Object {
             true => MappingKind::Memfd,
             false => MappingKind::Tmpfs,
         };
-        let name = name.strip_suffix(DELETED).unwrap_or(&name).to_owned();
-        Some(Self::new(kind, Some(name)))
+        let named = name.strip_suffix(DELETED);
+        Some(Self {
+            is_deleted: named.is_some(),
+            ..Self::new(kind, Some(named.unwrap_or(&name).to_owned()))
+        })
     }
 
     /// What it takes.

@@ -2,10 +2,11 @@
 
 use super::backings::Backings;
 use super::budget::{Meter, Stop, Stopped};
+use super::cow::Cow;
 use super::descriptors::Descriptors;
 use super::facts::{Status, statm};
 use super::files::Files;
-use super::objects::{Objects, lock};
+use super::objects::Objects;
 use super::other_mappers::OtherMappers;
 use super::pagemap::{self, Counters, Look, PageFiles};
 use super::queue::{self, Held, Last};
@@ -13,7 +14,7 @@ use super::rows::{How, Moment, Reading};
 use super::tally::Tally;
 use super::text::{self, ReadError};
 use crate::collect::kept::TextBuffer;
-use crate::collect::procfs::Stat;
+use crate::collect::stop::lock;
 use crate::collect::{Ceiling, Part, Share};
 use crate::host::clock;
 use crate::model::{BootNs, Bytes, ClockOffset, DurationNs, PssSource, Record, Tgid, Upid};
@@ -22,14 +23,11 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Time between two looks at who has moved, at least.
 const SCAN_NS: i64 = 500_000_000;
-/// Faults are counted of those who can share as much as this since a fork: it takes a look of its
-/// own.
-const FAULTS_MIN_BYTES: i64 = 16 << 20;
-/// Between two looks at what nobody maps.
+/// Between two looks at what nobody maps, and whether one at what was copied is due.
 const GLANCE_NS: i64 = 100_000_000;
 /// Looks take no more than this part of what may be spent.
 const SCAN_PART: f64 = 0.1;
@@ -67,7 +65,7 @@ pub(super) struct Subject {
 
 impl Subject {
     /// How many can share its anonymous pages.
-    fn sharers(&self) -> usize {
+    pub(super) fn sharers(&self) -> usize {
         if self.is_unshared {
             queue::UNSHARED
         } else {
@@ -133,14 +131,18 @@ pub(super) struct Desk {
     pub(super) stop: Stop,
 }
 
+impl Desk {
+    fn subjects(&self) -> Arc<Vec<Subject>> {
+        Arc::clone(&lock(&self.subjects))
+    }
+}
+
 /// What is known of a process between two readings.
 #[derive(Debug, Default)]
 struct Known {
     last: Option<Last>,
     image: u64,
     held: Held,
-    /// Page faults at the last look, in pages; `None` where they are not counted.
-    faulted: Option<Bytes>,
     refused_at: Option<BootNs>,
     is_there: bool,
 }
@@ -183,8 +185,7 @@ pub(super) struct Worker {
     root: PathBuf,
     page_size: u64,
     known: HashMap<Upid, Known>,
-    /// By program image: page faults that added no memory, in pages.
-    copied: HashMap<u64, Bytes>,
+    cow: Arc<Mutex<Cow>>,
     backings: Backings,
     page_counts: Option<File>,
     objects: Arc<Mutex<Objects>>,
@@ -211,13 +212,13 @@ impl Worker {
             },
             desk,
             objects: Arc::new(Mutex::new(Objects::new(&root, Path::new("/dev/shm")))),
+            cow: Arc::new(Mutex::new(Cow::new(&root, page_size))),
             files: Files::new(&root),
             descriptors: Descriptors::new(&root),
             backings: Backings::new(&root),
             root,
             page_size,
             known: HashMap::new(),
-            copied: HashMap::new(),
             page_counts,
             walk_ns_per_mib: WALK_NS_PER_MIB,
             buffer: TextBuffer::default(),
@@ -227,11 +228,14 @@ impl Worker {
     /// Reads until the order to stop comes.
     pub(super) fn run(mut self, share: f64) {
         let desk = Arc::clone(&self.desk);
-        let (objects, teller) = (Arc::clone(&self.objects), self.teller.clone());
+        let (objects, cow) = (Arc::clone(&self.objects), Arc::clone(&self.cow));
+        let teller = self.teller.clone();
         let glance = move || {
             let (now, clock) = moment();
             let mut rows = Vec::new();
             lock(&objects).glance(now, clock, &mut rows);
+            let subjects = teller.desk.subjects();
+            lock(&cow).look(&subjects, share * SCAN_PART, now, clock, &mut rows);
             teller.tell_shared(rows)
         };
         let mut meter = Meter::new(share, &desk.stop).with_between(DurationNs(GLANCE_NS), glance);
@@ -247,7 +251,7 @@ impl Worker {
         while turn().is_ok() {}
         // What is left when all that used it has ended.
         let (now, clock) = moment();
-        let living = living(&self.subjects());
+        let living = living(&self.desk.subjects());
         let mut rows = Vec::new();
         lock(&self.objects).write(&living, now, clock, &mut rows);
         let _ = self.teller.tell_shared(rows);
@@ -256,7 +260,7 @@ impl Worker {
     /// Looks who has moved, and reads the most urgent until the next look is due. Answers
     /// what looking cost.
     fn round(&mut self, next_scan: BootNs, meter: &mut Meter<'_>) -> Result<DurationNs, Stopped> {
-        let subjects = self.subjects();
+        let subjects = self.desk.subjects();
         let before = clock::thread_cpu();
         self.scan(&subjects);
         let scan_cost = DurationNs(clock::thread_cpu().0 - before.0);
@@ -316,54 +320,27 @@ impl Worker {
         self.teller.tell_shared(rows)
     }
 
-    fn subjects(&self) -> Arc<Vec<Subject>> {
-        let shared = self.desk.subjects.lock();
-        Arc::clone(&shared.unwrap_or_else(PoisonError::into_inner))
-    }
-
     fn scan(&mut self, subjects: &[Subject]) {
         for known in self.known.values_mut() {
             known.is_there = false;
         }
+        let cow = lock(&self.cow);
         for subject in subjects {
             let path = self.root.join(format!("{}/statm", subject.tgid));
             let held = self.buffer.read_once(&path).ok();
             let held = held.and_then(|text| statm(text, self.page_size));
-            let held = held.unwrap_or_default();
-            let counted = self.known.get(&subject.upid).and_then(|one| one.faulted);
-            let is_counted = counted.is_some() || held.anon.0 >= FAULTS_MIN_BYTES;
-            let faulted = match subject.sharers() > 1 && is_counted {
-                true => self.faulted(subject),
-                false => None,
-            };
             let known = self.known.entry(subject.upid).or_default();
-            let before = std::mem::replace(&mut known.held, held);
-            if let Some((now, then)) = faulted.zip(counted) {
-                let grown = (held.anon + held.shared - before.anon - before.shared).max(Bytes(0));
-                let copied = self.copied.entry(subject.image).or_default();
-                *copied = *copied + (now - then - grown).max(Bytes(0));
-            }
+            known.held = Held {
+                copied: cow.copied(subject.image),
+                ..held.unwrap_or_default()
+            };
             known.is_there = true;
-            known.faulted = faulted;
             if known.image != subject.image {
                 known.image = subject.image;
                 known.last = None;
             }
         }
         self.known.retain(|_, known| known.is_there);
-        let images: HashSet<u64> = subjects.iter().map(|subject| subject.image).collect();
-        self.copied.retain(|image, _| images.contains(image));
-        for known in self.known.values_mut() {
-            known.held.copied = self.copied.get(&known.image).copied().unwrap_or_default();
-        }
-    }
-
-    /// As many pages as a process had minor faults; `None` where it has ended.
-    fn faulted(&mut self, subject: &Subject) -> Option<Bytes> {
-        let path = self.root.join(format!("{}/stat", subject.tgid));
-        let stat = self.buffer.read_once(&path).ok().and_then(Stat::parse)?;
-        let bytes = stat.minor_faults.saturating_mul(self.page_size);
-        Some(Bytes(i64::try_from(bytes).unwrap_or(i64::MAX)))
     }
 
     fn urgency(&self, subject: &Subject, now: BootNs) -> Option<i64> {

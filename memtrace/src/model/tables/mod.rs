@@ -3,6 +3,7 @@
 mod cached_file;
 mod cgroup_mem;
 mod clock;
+mod cow;
 mod diag;
 mod gpu_device;
 mod gpu_process;
@@ -24,6 +25,7 @@ mod vm_summary;
 pub use cached_file::{CacheSource, CachedFileRow};
 pub use cgroup_mem::CgroupMemRow;
 pub use clock::ClockRow;
+pub use cow::CowRow;
 pub use diag::{DiagKind, DiagRow, Severity};
 pub use gpu_device::{GpuDeviceRow, GpuSource};
 pub use gpu_process::{GpuProcessRow, GpuUse};
@@ -107,6 +109,7 @@ tables! {
     Title(TitleRow),
     Mem(MemRow),
     Pss(PssRow) in Box,
+    Cow(CowRow),
     Mapping(MappingRow),
     ShmObject(ShmObjectRow) in Box,
     CachedFile(CachedFileRow),

@@ -5,6 +5,7 @@
 //! system, that look is all, and a mark can be late by it.
 
 use super::Lines;
+use crate::collect::stop::lock;
 use crate::host::{Person, as_person, clock};
 use crate::model::DurationNs;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,7 +18,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -56,14 +57,14 @@ pub struct Followed {
 impl Followed {
     /// Those that never appeared.
     pub fn absent(&self) -> Vec<PathBuf> {
-        let absent = self.absent.lock().unwrap_or_else(PoisonError::into_inner);
+        let absent = lock(&self.absent);
         let mut absent: Vec<PathBuf> = absent.iter().cloned().collect();
         absent.sort();
         absent
     }
 
     fn note(&self, path: &PathBuf, is_absent: bool) {
-        let mut absent = self.absent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut absent = lock(&self.absent);
         if is_absent {
             absent.insert(path.clone());
         } else {

@@ -196,6 +196,21 @@ fn a_removed_file_that_lives_on_as_a_descriptor_is_unknown_or_what_that_tells() 
 }
 
 #[test]
+fn a_file_that_a_process_shows_first_was_not_there_when_they_were_listed() {
+    let (elsewhere, shm) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for (line, until) in [
+        (SHARED.to_owned(), Some(BootNs(4_000_000_000))),
+        (format!("{SHARED} (deleted)"), None),
+    ] {
+        let mut holder = Holder::of(&elsewhere.path().join("a"), shm.path());
+        assert_eq!((holder.written(0), holder.written(4)), (None, None));
+        holder.read(Some(&line), Some(&Open::new()));
+        let row = holder.written(5).unwrap();
+        assert_eq!(row.unchanged_until_boot_ns, until);
+    }
+}
+
+#[test]
 fn private_huge_pages_are_no_object_and_shared_ones_are() {
     let shm = tempfile::tempdir().unwrap();
     let mut holder = Holder::of(&shm.path().join("a"), Path::new("/nowhere"));

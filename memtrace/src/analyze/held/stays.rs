@@ -1,0 +1,72 @@
+//! Who runs what one exec made, and whose copy it is.
+
+use crate::analyze::process::Process;
+use crate::analyze::sharing::Execs;
+use crate::model::BootNs;
+use crate::model::tables::FirstSeenBy;
+
+/// Since when a process runs what it runs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stay {
+    pub(super) from: BootNs,
+    pub(super) family: u32,
+    /// A copy that exec replaces: it is no member, only what it grew by counts.
+    pub(super) is_replaced: bool,
+    /// Whether exec made it, or nobody knows of whom it could be a copy.
+    pub(super) is_founder: bool,
+}
+
+/// Who is of which family since when, and how many families there are.
+pub(super) fn stays(processes: &[Process], execs: &Execs) -> (Vec<Vec<Stay>>, usize) {
+    let mut all: Vec<Vec<Stay>> = Vec::with_capacity(processes.len());
+    let mut count = 0;
+    let mut founder = |from| {
+        count += 1;
+        Stay {
+            from,
+            family: count - 1,
+            is_replaced: false,
+            is_founder: true,
+        }
+    };
+    for process in processes {
+        let start = process.start.boot_ns;
+        let mut begins: Vec<BootNs> = execs.get(&process.upid).cloned().unwrap_or_default();
+        begins.retain(|begin| *begin > start);
+        begins.sort_unstable();
+        let mut stays = Vec::with_capacity(begins.len() + 1);
+        let of_parent = process.parent.filter(|_| is_copy(process, processes));
+        let of_parent = of_parent.and_then(|parent| all.get(parent));
+        let of_parent = of_parent.and_then(|stays| stay_at(stays, start));
+        stays.push(match of_parent {
+            Some(parent) => Stay {
+                from: start,
+                family: parent.family,
+                is_replaced: !begins.is_empty(),
+                is_founder: false,
+            },
+            None => founder(start),
+        });
+        stays.extend(begins.into_iter().map(&mut founder));
+        all.push(stays);
+    }
+    (all, count as usize)
+}
+
+pub(super) fn stay_at(stays: &[Stay], at: BootNs) -> Option<Stay> {
+    let past = stays.partition_point(|stay| stay.from <= at);
+    stays.get(past.max(1) - 1).copied()
+}
+
+/// Whether it is a copy of its parent, or can be: one that was not seen to begin, and runs the
+/// same file.
+fn is_copy(process: &Process, processes: &[Process]) -> bool {
+    match process.first_seen_by {
+        Some(FirstSeenBy::Fork) => true,
+        Some(FirstSeenBy::Command) => false,
+        _ => {
+            let parent = process.parent.and_then(|parent| processes.get(parent));
+            parent.is_some_and(|parent| parent.exe.is_some() && parent.exe == process.exe)
+        }
+    }
+}
