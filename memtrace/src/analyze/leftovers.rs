@@ -32,11 +32,9 @@ pub struct Survivor {
     /// What was recorded of it.
     #[serde(flatten, serialize_with = "survivor_keys")]
     pub row: SurvivorRow,
-    /// What it is called; `None` where it has no row in `process`.
-    pub name: Option<Arc<str>>,
-    /// The same, as an index into [`super::Analysis::processes`].
-    #[serde(skip)]
-    pub process: Option<usize>,
+    /// Which process; without a name where it has no row in `process`.
+    #[serde(flatten)]
+    pub who: Who,
 }
 
 /// Shared memory that nobody had mapped or open any more.
@@ -48,15 +46,10 @@ pub struct LeftObject {
     /// The process that made it, or the first that was seen to map it.
     #[serde(flatten, serialize_with = "keys::owner")]
     pub owner: Who,
-    /// The same, as an index into [`super::Analysis::processes`].
-    #[serde(skip)]
-    pub process: Option<usize>,
 }
 
 fn survivor_keys<S: Serializer>(row: &SurvivorRow, to: S) -> Result<S::Ok, S::Error> {
     let mut keys = to.serialize_map(None)?;
-    keys.serialize_entry("pid", &row.tgid)?;
-    keys.serialize_entry("upid", &row.upid)?;
     keys.serialize_entry("parent_pid", &row.parent_tgid)?;
     keys.serialize_entry("parent_comm", &row.parent_comm)?;
     keys.serialize_entry("anon_bytes", &row.rss_anon_bytes)?;
@@ -109,18 +102,20 @@ pub(super) fn read<S: RowSource>(source: &S, roster: &Roster) -> Result<Leftover
     source.scan(&[], |row: SurvivorRow| {
         if row.has_root_ended {
             let process = roster.find(row.upid);
-            let name = process.map(|place| Arc::clone(&roster.processes[place].name));
-            left.outlived.push(Survivor { row, name, process });
+            let who = Who {
+                pid: Some(row.tgid),
+                upid: Some(row.upid),
+                name: process.map(|place| Arc::clone(&roster.processes[place].name)),
+                is_main: false,
+            };
+            left.outlived.push(Survivor { row, who });
         }
     })?;
     left.outlived
         .sort_by_key(|one| (std::cmp::Reverse(one.held_bytes()), one.row.upid));
     source.scan(&[], |row: LeftObjectRow| {
-        left.objects.push(LeftObject {
-            row,
-            owner: Who::default(),
-            process: None,
-        });
+        let owner = Who::default();
+        left.objects.push(LeftObject { row, owner });
     })?;
     left.survivor_count = left.outlived.len();
     left.left_object_count = left.objects.len();
@@ -140,8 +135,7 @@ pub(super) fn read<S: RowSource>(source: &S, roster: &Roster) -> Result<Leftover
         };
         let mapper = mappers.get(&key(row.device.as_deref(), row.inode));
         let mapper = mapper.and_then(|upid| roster.find(*upid));
-        object.process = creator().or(mapper);
-        if let Some(place) = object.process {
+        if let Some(place) = creator().or(mapper) {
             object.owner = Who::from(&roster.processes[place]);
         }
     }
@@ -195,11 +189,8 @@ mod tests {
             is_certain: true,
             ..LeftObjectRow::default()
         };
-        LeftObject {
-            row,
-            owner: Who::default(),
-            process: None,
-        }
+        let owner = Who::default();
+        LeftObject { row, owner }
     }
 
     fn seen(device: &str, inode: i64, kind: MappingKind, mapper: i64) -> Record {

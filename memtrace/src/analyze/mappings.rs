@@ -33,9 +33,6 @@ pub struct ProcessMappings {
     /// Which process.
     #[serde(flatten)]
     pub who: Who,
-    /// The same, as an index into [`super::Analysis::processes`].
-    #[serde(skip)]
-    pub process: usize,
     /// The largest its address space was seen; `None` when unknown.
     pub reserved_bytes: Option<Bytes>,
     /// Its peak RSS; `None` when unknown.
@@ -63,9 +60,6 @@ pub struct Mapping {
     /// Who made it.
     #[serde(flatten)]
     pub who: Who,
-    /// The same, as an index into [`super::Analysis::processes`].
-    #[serde(skip)]
-    pub process: usize,
     /// When.
     pub at: Instant,
     /// Its length.
@@ -154,34 +148,34 @@ pub(super) fn read<S: RowSource>(
     if accounts.is_empty() {
         return Ok(None);
     }
-    let mut processes: Vec<ProcessMappings> = accounts
+    let mut processes: Vec<(usize, ProcessMappings)> = accounts
         .into_iter()
         .map(|(upid, account)| {
             let (first, last) = account.span.unwrap_or_default();
             let process = roster.position(upid, first);
             let seconds = (last - first).0 as f64 / 1e9;
             let moved = (account.sums.mapped_bytes + account.sums.unmapped_bytes).0;
-            ProcessMappings {
+            let sums = ProcessMappings {
                 who: Who::from(&roster.processes[process]),
-                process,
                 reserved_bytes: sizes.0.get(process).copied().flatten(),
                 peak_rss_bytes: roster.processes[process].peak.rss_bytes,
                 churn_bytes_per_second: (seconds >= 1.0).then(|| moved as f64 / seconds),
                 ..account.sums
-            }
+            };
+            (process, sums)
         })
         .collect();
-    processes.sort_by_key(|sums| {
+    processes.sort_by_key(|(process, sums)| {
         let moved = sums.mapped_bytes + sums.unmapped_bytes;
-        std::cmp::Reverse((sums.reserved_bytes, moved, std::cmp::Reverse(sums.process)))
+        std::cmp::Reverse((sums.reserved_bytes, moved, std::cmp::Reverse(*process)))
     });
+    let processes: Vec<ProcessMappings> = processes.into_iter().map(|(_, sums)| sums).collect();
     let largest = largest
         .into_iter()
         .map(|(upid, mapping)| {
             let process = roster.position(upid, mapping.at.boot_ns);
             Mapping {
                 who: Who::from(&roster.processes[process]),
-                process,
                 at: clock.at(mapping.at.boot_ns),
                 ..mapping
             }
@@ -207,7 +201,6 @@ fn mapping(row: VmEventRow, length_bytes: Bytes) -> (Upid, Mapping) {
     let is_anonymous = row.flags.is_some_and(|flags| flags & MAP_ANONYMOUS != 0);
     let mapping = Mapping {
         who: Who::default(),
-        process: 0,
         at: Instant::unsettled(row.boot_ns),
         length_bytes,
         file: row.file,

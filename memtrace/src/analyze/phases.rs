@@ -265,9 +265,6 @@ pub struct Repeated {
     /// The process they all belong to, where it is one.
     #[serde(flatten, serialize_with = "keys::process")]
     pub who: Who,
-    /// The same, as an index into [`super::Analysis::processes`].
-    #[serde(skip)]
-    pub process: Option<usize>,
     /// How many processes they belong to.
     pub process_count: usize,
     /// How many there are.
@@ -385,9 +382,6 @@ pub struct StepGrower {
     /// Which process.
     #[serde(flatten)]
     pub who: Who,
-    /// The same, as an index into [`super::Analysis::processes`].
-    #[serde(skip)]
-    pub process: usize,
     /// Its RSS at the ends of steps, over their number.
     pub slope: Slope,
 }

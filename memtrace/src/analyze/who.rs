@@ -15,6 +15,9 @@ pub struct Who {
     pub upid: Option<Upid>,
     /// What it is called; `None` when that is unknown.
     pub name: Option<Arc<str>>,
+    /// Whether it is what the person thinks of as the program.
+    #[serde(skip)]
+    pub is_main: bool,
 }
 
 impl From<&Process> for Who {
@@ -23,6 +26,7 @@ impl From<&Process> for Who {
             pid: process.tgid,
             upid: Some(process.upid),
             name: Some(Arc::clone(&process.name)),
+            is_main: process.is_main,
         }
     }
 }
@@ -30,14 +34,11 @@ impl From<&Process> for Who {
 /// A process, or several that do the same thing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Bundle {
-    /// What they are called.
-    pub name: Arc<str>,
+    /// One alone; of several what they are called.
+    #[serde(flatten)]
+    pub who: Who,
     /// How many they are.
     pub process_count: usize,
-    /// The process id of one alone; `None` when only its memory was recorded.
-    pub pid: Option<Tgid>,
-    /// The identity of one alone.
-    pub upid: Option<Upid>,
     /// Who, as indices into [`super::Analysis::processes`].
     #[serde(skip)]
     pub members: Vec<usize>,
@@ -45,15 +46,15 @@ pub struct Bundle {
 
 impl Bundle {
     pub(super) fn of(processes: &[Process], members: Vec<usize>) -> Self {
-        let only = match members.as_slice() {
-            [only] => Some(&processes[*only]),
-            _ => None,
-        };
         Self {
-            name: common_name(processes, &members),
+            who: match members.as_slice() {
+                [only] => Who::from(&processes[*only]),
+                many => Who {
+                    name: Some(common_name(processes, many)),
+                    ..Who::default()
+                },
+            },
             process_count: members.len(),
-            pid: only.and_then(|process| process.tgid),
-            upid: only.map(|process| process.upid),
             members,
         }
     }

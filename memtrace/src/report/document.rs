@@ -17,7 +17,7 @@ mod tree;
 
 use super::table::{Cell, Table, TableOf};
 use super::{Report, Style, words};
-use crate::analyze::{Analysis, High, Peak, Process};
+use crate::analyze::{Analysis, High, Peak, Who};
 use crate::model::{Bytes, Instant};
 
 /// How many processes are listed unless the person says otherwise.
@@ -162,25 +162,24 @@ fn of_one(analysis: &Analysis, style: &Style) -> Vec<Section> {
 }
 
 /// Id and name of a process, for two columns.
-fn who(analysis: &Analysis, position: usize) -> [Cell; 2] {
-    bundle(analysis, &[position], String::new())
+fn who(who: &Who) -> [Cell; 2] {
+    [Cell::known(who.pid), name(who).into()]
 }
 
 /// The process id, or how many processes stand in one line.
 fn pids(analysis: &Analysis, members: &[usize]) -> Cell {
     match members {
-        [only] => pid(&analysis.processes[*only]),
+        [only] => Cell::known(analysis.processes[*only].tgid),
         many => words::times(many.len()).into(),
     }
 }
 
 /// Several processes in one line: how many, and what they are called. One alone is told as usual.
 fn bundle(analysis: &Analysis, members: &[usize], label: String) -> [Cell; 2] {
-    let label = match members {
-        [only] => name(analysis, *only),
-        _ => label,
-    };
-    [pids(analysis, members), label.into()]
+    match members {
+        [only] => who(&Who::from(&analysis.processes[*only])),
+        many => [words::times(many.len()).into(), label.into()],
+    }
 }
 
 /// The peak of a process with its bound, for a column.
@@ -206,11 +205,6 @@ fn reached(at: Option<Instant>) -> Cell {
     at.map_or_else(|| "".into(), Cell::from)
 }
 
-/// The process id, for a column.
-fn pid(process: &Process) -> Cell {
-    Cell::known(process.tgid)
-}
-
 /// How several processes ended, if in one way.
 fn common_ending(analysis: &Analysis, members: &[usize]) -> String {
     let mut endings = members
@@ -224,19 +218,18 @@ fn common_ending(analysis: &Analysis, members: &[usize]) -> String {
 }
 
 /// The name of a process, marked where it is the main one.
-fn name(analysis: &Analysis, position: usize) -> String {
-    let process = &analysis.processes[position];
-    if process.is_main {
-        format!("{} (main)", process.name)
-    } else {
-        process.name.to_string()
+fn name(who: &Who) -> String {
+    let name = who.name.as_deref().unwrap_or_default();
+    match who.is_main {
+        true => format!("{name} (main)"),
+        false => name.to_owned(),
     }
 }
 
 /// `22924 VLLM::Worker_TP0`: a process inside a sentence, its name kept short.
-fn pid_and_name(analysis: &Analysis, position: usize) -> String {
+fn in_words(who: &Who) -> String {
     const WIDTH: usize = 48;
-    let name = super::visible::visible(&analysis.processes[position].name).into_owned();
+    let name = super::visible::visible(who.name.as_deref().unwrap_or_default()).into_owned();
     let name = super::visible::shorten(&name, WIDTH);
-    format!("{} {name}", pid(&analysis.processes[position]).shown())
+    format!("{} {name}", Cell::known(who.pid).shown())
 }

@@ -101,6 +101,7 @@ impl Tracks {
                     pid: Some(row.tgid),
                     upid: None,
                     name: row.comm.as_deref().map(Arc::from),
+                    is_main: false,
                 },
             },
             process: recorded,

@@ -129,7 +129,7 @@ fn a_spike_is_told_apart_from_the_leak_beside_it() {
     let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
     assert!(found.is_sudden);
     let leak = found.leak.as_ref().expect("a leak");
-    assert_eq!(&*leak.who.name, "leaky");
+    assert_eq!(leak.who.who.name.as_deref(), Some("leaky"));
     assert_eq!(
         (leak.grown_bytes.0 >> 20, leak.window_ns),
         (890, found.windows[3]),
@@ -239,7 +239,7 @@ fn a_file_of_a_tmpfs_that_nobody_maps_is_named_with_who_has_it_open() {
     let object = found.grown_object.as_ref().expect("an object");
     assert_eq!(object.name.as_deref(), Some("/dev/shm/file2"));
     assert_eq!(object.grown_bytes.0 >> 20, 1_400);
-    let who: Vec<_> = object.held_by.iter().map(|one| one.pid).collect();
+    let who: Vec<_> = object.held_by.iter().map(|one| one.who.pid).collect();
     assert_eq!(who, [Some(Tgid(2))]);
     assert!(!object.is_mapped);
 }

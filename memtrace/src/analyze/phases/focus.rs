@@ -112,9 +112,6 @@ pub struct HolderChange {
     /// Which process.
     #[serde(flatten)]
     pub who: Who,
-    /// The same, as an index into [`crate::analyze::Analysis::processes`].
-    #[serde(skip)]
-    pub process: usize,
     /// At the begin.
     pub begin: Amounts,
     /// At the end.
@@ -285,7 +282,6 @@ fn changes(states: [Option<&Composition>; 2], memory: &Memory) -> Vec<HolderChan
     let mut changes: Vec<HolderChange> = held
         .map(|(process, [begin, end])| HolderChange {
             who: memory.who(Some(process)),
-            process,
             begin,
             end,
             rss_delta_bytes: end.since(&begin).rss(),
@@ -293,9 +289,10 @@ fn changes(states: [Option<&Composition>; 2], memory: &Memory) -> Vec<HolderChan
                 .then(|| states.map(|state| state?.gpu_held_by_those(|holder| holder == process))),
         })
         .collect();
+    // Stable: of as much, in the order in which they started.
     changes.sort_by_key(|change| {
         let deltas = [change.rss_delta_bytes, gpu_delta(change.gpu)];
-        (Reverse(deltas.map(size).into_iter().max()), change.process)
+        Reverse(deltas.map(size).into_iter().max())
     });
     changes
 }

@@ -136,7 +136,6 @@ pub(super) fn repeated(spans: &[Span], group: &Group, memory: &Memory) -> Repeat
         name: Arc::clone(&group.name),
         form: members().next().map_or(PhaseForm::Marked, |span| span.form),
         who: memory.who(only),
-        process: only,
         process_count: processes.iter().flatten().count(),
         count: group.members.len(),
         open_count: members()
@@ -283,7 +282,6 @@ fn grower(
     let most = slopes.max_by(|(_, a), (_, b)| a.bytes_per_step.total_cmp(&b.bytes_per_step));
     most.map(|(process, slope)| StepGrower {
         who: memory.who(Some(process)),
-        process,
         slope,
     })
 }

@@ -329,17 +329,20 @@ fn what_a_program_measured_counts_by_role_and_by_process_and_in_the_peak_of_the_
         .iter()
         .map(|holder| {
             (
-                holder.process,
+                holder.who.pid.map(|tgid| tgid.0),
                 mib(holder.begin.rss()),
                 mib(holder.end.rss()),
             )
         })
         .collect();
     assert!(
-        changes.contains(&(0, Some(111.0), Some(212.0))),
+        changes.contains(&(Some(1), Some(111.0), Some(212.0))),
         "{changes:?}"
     );
-    assert!(changes.contains(&(1, None, Some(30.0))), "{changes:?}");
+    assert!(
+        changes.contains(&(Some(2), None, Some(30.0))),
+        "{changes:?}"
+    );
     let main = focus
         .roles
         .iter()

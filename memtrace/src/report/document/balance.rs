@@ -1,7 +1,7 @@
 //! The ledger: what is in use by line, the residual one of them.
 
 use super::holders::aged;
-use super::{Section, Tone, pid_and_name};
+use super::{Section, Tone, in_words};
 use crate::analyze::{
     Analysis, AnonLine, Balance, Basis, CachedFile, Composition, KernelPart, Scope, SharedObject,
 };
@@ -35,7 +35,7 @@ pub(super) fn ledger(analysis: &Analysis, state: &Composition, top: usize) -> Op
         max: top.min(MAX_LINES),
         rows: Vec::new(),
     };
-    lines.anon(analysis, balance);
+    lines.anon(balance);
     lines.objects(balance);
     lines.files(balance);
     lines.kernel(balance);
@@ -54,7 +54,7 @@ pub(super) fn ledger(analysis: &Analysis, state: &Composition, top: usize) -> Op
     let beside = [huge(balance), elsewhere(balance)];
     section.tell(Tone::Plain, beside.into_iter().flatten());
     let unsure = [
-        ending(analysis, balance),
+        ending(balance),
         doubts(balance),
         objects_of_another_time(balance),
         unknown_objects(analysis, balance),
@@ -139,8 +139,8 @@ impl Lines {
         }
     }
 
-    fn anon(&mut self, analysis: &Analysis, balance: &Balance) {
-        let line = |line: &AnonLine| (pid_and_name(analysis, line.process), line.basis.shown());
+    fn anon(&mut self, balance: &Balance) {
+        let line = |line: &AnonLine| (in_words(&line.who), line.basis.shown());
         let name = ("anonymous", balance.unknown_process_count);
         self.group(name, &balance.anon, |line| line.bytes, line);
         // That there are none is worth no line.
@@ -329,7 +329,7 @@ fn doubt(balance: &Balance) -> Option<String> {
 }
 
 /// Who ended shortly before, and can be what is left over.
-fn ending(analysis: &Analysis, balance: &Balance) -> Option<String> {
+fn ending(balance: &Balance) -> Option<String> {
     let told: Vec<String> = balance
         .may_be_ending()
         .iter()
@@ -337,7 +337,7 @@ fn ending(analysis: &Analysis, balance: &Balance) -> Option<String> {
         .map(|line| {
             format!(
                 "{} with {} {} before",
-                pid_and_name(analysis, line.process),
+                in_words(&line.who),
                 bytes(line.bytes),
                 words::duration(line.ago_ns)
             )

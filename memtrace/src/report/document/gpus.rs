@@ -3,7 +3,7 @@
 
 mod moved;
 
-use super::{Section, Tone, peak, pid_and_name, who};
+use super::{Section, Tone, in_words, peak, who};
 use crate::analyze::{
     Analysis, Composition, GpuDevice, GpuHolder, GpuLedger, GpuPart, GpuProcess, Gpus,
 };
@@ -146,9 +146,9 @@ fn most_used<'a>(ledgers: &[&'a GpuLedger], top: usize) -> (Vec<&'a GpuLedger>, 
 }
 
 /// Id and name of a holder, for two columns.
-fn holder_cells(analysis: &Analysis, holder: &GpuHolder) -> [Cell; 2] {
-    if let Some(place) = holder.process {
-        return who(analysis, place);
+fn holder_cells(holder: &GpuHolder) -> [Cell; 2] {
+    if holder.process.is_some() {
+        return who(&holder.who);
     }
     let name = holder.who.name.as_deref().unwrap_or("[not in this /proc]");
     let pid = Cell::known(holder.who.pid);
@@ -156,9 +156,9 @@ fn holder_cells(analysis: &Analysis, holder: &GpuHolder) -> [Cell; 2] {
 }
 
 /// A holder inside a sentence.
-fn holder(analysis: &Analysis, holder: &GpuHolder) -> String {
-    if let Some(place) = holder.process {
-        return pid_and_name(analysis, place);
+fn holder(holder: &GpuHolder) -> String {
+    if holder.process.is_some() {
+        return in_words(&holder.who);
     }
     let pid = Cell::known(holder.who.pid).shown();
     match &holder.who.name {
@@ -168,10 +168,10 @@ fn holder(analysis: &Analysis, holder: &GpuHolder) -> String {
 }
 
 /// Those who have a part of something, inside a sentence.
-fn parts<'a>(analysis: &Analysis, parts: impl Iterator<Item = &'a GpuPart>) -> String {
+fn parts<'a>(parts: impl Iterator<Item = &'a GpuPart>) -> String {
     let told = parts.take(NAMES_MAX).map(|part| {
         let bytes = words::bytes_or_unknown(part.bytes);
-        format!("{} {bytes}", holder(analysis, &part.holder))
+        format!("{} {bytes}", holder(&part.holder))
     });
     told.collect::<Vec<_>>().join(", ")
 }
@@ -179,7 +179,7 @@ fn parts<'a>(analysis: &Analysis, parts: impl Iterator<Item = &'a GpuPart>) -> S
 /// Who held most on GPUs, beside what it held on the host.
 fn process_table(section: &mut Section, analysis: &Analysis, gpus: &Gpus, top: usize) {
     TableOf::of(gpus.processes.iter().take(top))
-        .who(|process| holder_cells(analysis, &process.holder))
+        .who(|process| holder_cells(&process.holder))
         .words("on_gpu", 1, |process| shorts(analysis, &process.devices))
         .figures("gpu_peak_bytes", 0, |process| {
             Cell::bounded(process.peak_bytes, process.peak_is_lower_bound)
@@ -222,7 +222,7 @@ fn line_table(section: &mut Section, analysis: &Analysis, at: &Composition, top:
     TableOf::of(lines.iter().take(top))
         .words("gpu", 0, |(ledger, _)| short(analysis, &ledger.device))
         .who(|(_, line)| {
-            let [pid, name] = holder_cells(analysis, &line.holder);
+            let [pid, name] = holder_cells(&line.holder);
             match line.is_counted_elsewhere {
                 true => [pid, format!("{} (shared)", name.shown()).into()],
                 false => [pid, name],
@@ -327,16 +327,13 @@ fn unexplained(analysis: &Analysis, ledger: &GpuLedger, (used, rest): (&str, Byt
              context that was not torn down, or the driver itself",
             if is_empty { "" } else { " else" }
         ),
-        open => format!("the device is open in {}", names(analysis, open)),
+        open => format!("the device is open in {}", names(open)),
     };
     format!("{what}; {who}.")
 }
 
-fn names(analysis: &Analysis, holders: &[GpuHolder]) -> String {
-    let told = holders
-        .iter()
-        .take(NAMES_MAX)
-        .map(|one| holder(analysis, one));
+fn names(holders: &[GpuHolder]) -> String {
+    let told = holders.iter().take(NAMES_MAX).map(|one| holder(one));
     let mut told: Vec<String> = told.collect();
     let rest = holders.len().saturating_sub(NAMES_MAX);
     if rest > 0 {

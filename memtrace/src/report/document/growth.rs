@@ -1,7 +1,7 @@
 //! What grows over time, and how fast.
 
-use super::{Section, Tone, pid_and_name, who};
-use crate::analyze::{Analysis, Growth, Verdict};
+use super::{Section, Tone, in_words, who};
+use crate::analyze::{Analysis, Growth, Verdict, Who};
 use crate::model::{Bytes, DurationNs};
 use crate::report::table::{Cell, TableOf};
 use crate::report::words;
@@ -17,18 +17,14 @@ pub(super) fn growth(analysis: &Analysis, top: usize) -> Option<Section> {
         section.tone = Tone::Plain;
         return Some(section);
     };
-    let mut growing: Vec<(usize, &Growth)> = analysis
-        .processes
-        .iter()
-        .enumerate()
-        .filter_map(|(position, process)| Some((position, process.growth.as_ref()?)))
-        .filter(|(_, growth)| growth.verdict == Verdict::Growing)
-        .collect();
+    let grown = analysis.processes.iter();
+    let grown = grown.filter_map(|process| Some((Who::from(process), process.growth?)));
+    let growing = grown.filter(|(_, growth)| growth.verdict == Verdict::Growing);
+    let mut growing: Vec<(Who, Growth)> = growing.collect();
     growing.sort_by_key(|(_, growth)| std::cmp::Reverse(growth.rise_bytes));
-    let mut section = Section::new(format!("Growth: {}", headline(analysis, all, &growing)));
-    let shown = growing.iter().take(top);
-    TableOf::of(shown.map(|(position, growth)| (*position, *growth)))
-        .who(|(position, _)| who(analysis, *position))
+    let mut section = Section::new(format!("Growth: {}", headline(all, &growing)));
+    TableOf::of(growing.iter().take(top))
+        .who(|(grown, _)| who(grown))
         .figures(("growth_bytes_per_hour", "GROWS BY"), 0, |(_, growth)| {
             Cell::Rate(Some(growth.bytes_per_hour))
         })
@@ -52,14 +48,14 @@ pub(super) fn growth(analysis: &Analysis, top: usize) -> Option<Section> {
     Some(section)
 }
 
-fn headline(analysis: &Analysis, all: &Growth, growing: &[(usize, &Growth)]) -> String {
+fn headline(all: &Growth, growing: &[(Who, Growth)]) -> String {
     let each = match growing {
         [] => "no process grows steadily".to_owned(),
-        [(only, _)] => format!("{} grows steadily", pid_and_name(analysis, *only)),
+        [(only, _)] => format!("{} grows steadily", in_words(only)),
         [(most, _), ..] => format!(
             "{} processes grow steadily, {} most",
             words::count(growing.len()),
-            pid_and_name(analysis, *most)
+            in_words(most)
         ),
     };
     match (all.verdict, growing.len()) {

@@ -1,8 +1,9 @@
 //! Who holds the memory at an instant, and the main process against its descendants.
 
-use super::{Block, Section, Tone, bundle, gpus, peak_time, pid, reached};
+use super::{Block, Section, Tone, bundle, gpus, peak_time, reached};
 use crate::analyze::{
-    Analysis, CgroupUse, Composition, CurvePoint, Gpus, Held, HolderGroup, TreeFinding, together,
+    Analysis, CgroupUse, Composition, CurvePoint, Gpus, Held, HolderGroup, TreeFinding, Who,
+    together,
 };
 use crate::model::{Bytes, DurationNs, Kind, Target};
 use crate::report::table::{Cell, TableOf};
@@ -96,7 +97,7 @@ fn higher_alone(analysis: &Analysis) -> Option<String> {
         format!(
             "{} alone reached {}: a spike between two rows of the series, so the sum of RSS was \
              at least that.",
-            super::pid_and_name(analysis, highest),
+            super::in_words(&Who::from(&analysis.processes[highest])),
             bytes(alone)
         )
     })
@@ -363,7 +364,7 @@ pub(super) fn main_and_descendants(analysis: &Analysis, top: usize) -> Option<Se
             false => "descendants",
         })
         .flexible("who", |(tree, is_main)| match is_main {
-            true => format!("{} {}", pid(root(tree)).shown(), root(tree).name),
+            true => format!("{} {}", Cell::known(tree.root_pid).shown(), tree.root_name),
             false => format!("{} together", words::processes(tree.descendant_count)),
         })
         .figures(

@@ -1,10 +1,10 @@
 //! OOM kills: who was killed, at whose limit, who held the memory, who had grown, and what it
 //! was not.
 
-use super::{MORE_IN_JSON, Section, Tone, pid_and_name};
+use super::{MORE_IN_JSON, Section, Tone, in_words};
 use crate::analyze::{
     Analysis, Bundle, Grower, GrownObject, HeldKind, KindLine, Leak, OomFinding, PostMortem,
-    Pressure,
+    Pressure, Who,
 };
 use crate::model::tables::OomRow;
 use crate::model::{Bytes, DurationNs, Label};
@@ -50,10 +50,10 @@ pub(super) fn oom_kills(analysis: &Analysis, top: usize) -> Option<Section> {
         }
         section.say(victim_line(&kill.row));
         section.say(cause_line(analysis, kill));
-        let holders = post_mortem.and_then(|found| holders_line(analysis, found));
+        let holders = post_mortem.and_then(|found| holders_line(found));
         section.tell(Tone::Plain, holders);
         if let Some(found) = post_mortem.filter(|_| place < MAX_EXPLAINED) {
-            growers_table(&mut section, analysis, found);
+            growers_table(&mut section, found);
             kinds_table(&mut section, found);
             section.tell(Tone::Plain, approach_line(found));
             let offset = words::after(kill.at.offset_ns);
@@ -84,7 +84,7 @@ pub(super) fn elsewhere(analysis: &Analysis) -> Option<String> {
 
 fn victim(analysis: &Analysis, kill: &OomFinding) -> String {
     match kill.victim {
-        Some(position) => pid_and_name(analysis, position),
+        Some(position) => in_words(&Who::from(&analysis.processes[position])),
         None => format!(
             "{} {} (not part of this recording)",
             kill.row.victim_tgid,
@@ -111,9 +111,9 @@ fn answer(analysis: &Analysis, kill: &OomFinding, found: &PostMortem) -> String 
         "{} was killed because {because}",
         victim(analysis, kill)
     )];
-    parts.extend(growth(analysis, found));
+    parts.extend(growth(found));
     let leak = found.leak.as_ref();
-    parts.extend(leak.map(|leak| leak_words(analysis, found, leak)));
+    parts.extend(leak.map(|leak| leak_words(found, leak)));
     let held = victim_bytes(row);
     let is_culprit = kill.victim.is_some_and(|victim| {
         let culprit = found.culprit().filter(|_| found.grown_kind.is_none());
@@ -125,7 +125,7 @@ fn answer(analysis: &Analysis, kill: &OomFinding, found: &PostMortem) -> String 
 }
 
 /// What grew when the limit was met, as parts of a sentence.
-fn growth(analysis: &Analysis, found: &PostMortem) -> Vec<String> {
+fn growth(found: &PostMortem) -> Vec<String> {
     let Some((told, length)) = found.told.zip(found.told_window_ns) else {
         return Vec::new();
     };
@@ -137,13 +137,13 @@ fn growth(analysis: &Analysis, found: &PostMortem) -> Vec<String> {
             bytes(grown.grown_bytes)
         )];
         let object = found.grown_object.as_ref();
-        parts.extend(object.map(|object| object_words(analysis, object)));
+        parts.extend(object.map(|object| object_words(object)));
         return parts;
     }
     let Some((grower, grown)) = found.culprit() else {
         return vec![format!("no process grew in the {window} before")];
     };
-    let name = name(analysis, &grower.who);
+    let name = name(&grower.who);
     let mut told_of = match found.is_sudden {
         true => format!(
             "{name} grew suddenly, by {} in the {window} before",
@@ -177,19 +177,19 @@ fn growth(analysis: &Analysis, found: &PostMortem) -> Vec<String> {
 }
 
 /// A slower growth beside the one that met the limit.
-fn leak_words(analysis: &Analysis, found: &PostMortem, leak: &Leak) -> String {
+fn leak_words(found: &PostMortem, leak: &Leak) -> String {
     let (window, grown) = (window_words(leak.window_ns), bytes(leak.grown_bytes));
     match leak.is_first && found.grown_kind.is_none() {
         true => format!("slower, it had grown by {grown} before that, within {window}"),
         false => format!(
             "slower, {} had grown by {grown} in the {window} before",
-            name(analysis, &leak.who)
+            name(&leak.who)
         ),
     }
 }
 
 /// The object that took the memory, and who has it.
-fn object_words(analysis: &Analysis, object: &GrownObject) -> String {
+fn object_words(object: &GrownObject) -> String {
     let object_name = object.name.as_deref().map(visible);
     let object_name = object_name.as_deref().unwrap_or("an object without a name");
     let (grown, all) = (bytes(object.grown_bytes), bytes(object.bytes));
@@ -200,10 +200,10 @@ fn object_words(analysis: &Analysis, object: &GrownObject) -> String {
     };
     let who = match object.held_by.as_slice() {
         [] => "nobody recorded has it open".to_owned(),
-        [only] => format!("{deed} by {}", name(analysis, only)),
+        [only] => format!("{deed} by {}", name(only)),
         [first, rest @ ..] => format!(
             "{deed} by {} and {} more",
-            name(analysis, first),
+            name(first),
             words::count(rest.len())
         ),
     };
@@ -219,23 +219,23 @@ fn victim_bytes(row: &OomRow) -> Option<Bytes> {
     Some(row.victim_rss_anon_bytes? + row.victim_rss_shmem_bytes?)
 }
 
-fn name(analysis: &Analysis, who: &Bundle) -> String {
-    match who.members.as_slice() {
-        [only] => pid_and_name(analysis, *only),
-        many => format!("{} × {}", words::count(many.len()), who.name),
+fn name(of: &Bundle) -> String {
+    let name = of.who.name.as_deref().unwrap_or_default();
+    match of.process_count {
+        1 => in_words(&of.who),
+        count => format!("{} × {name}", words::count(count)),
     }
 }
 
 /// Who grew, in each window.
-fn growers_table(section: &mut Section, analysis: &Analysis, found: &PostMortem) {
+fn growers_table(section: &mut Section, found: &PostMortem) {
     let has_grown = |grower: &&Grower| {
         let mut grown = grower.grown_bytes.iter().flatten();
         grown.any(|grown| grown.0 > 0)
     };
     let grown = found.growers.iter().filter(has_grown).take(MAX_GROWERS);
-    let mut table = TableOf::of(grown).flexible(("process", "WHO GREW BEFORE"), |grower| {
-        name(analysis, &grower.who)
-    });
+    let mut table =
+        TableOf::of(grown).flexible(("process", "WHO GREW BEFORE"), |grower| name(&grower.who));
     for (place, length) in found.windows.iter().enumerate() {
         let rank = if Some(place) == found.told { 0 } else { 2 };
         let heading = window_heading(*length).unwrap_or(("since_start_bytes", "SINCE START"));
@@ -373,7 +373,7 @@ fn victim_line(row: &OomRow) -> String {
 fn cause_line(analysis: &Analysis, kill: &OomFinding) -> String {
     let row = &kill.row;
     let trigger = match (kill.trigger, row.trigger_tgid, &row.trigger_comm) {
-        (Some(position), _, _) => pid_and_name(analysis, position),
+        (Some(position), _, _) => in_words(&Who::from(&analysis.processes[position])),
         (None, Some(tgid), comm) => {
             format!("{tgid} {}", comm.as_deref().unwrap_or(words::UNKNOWN))
         }
@@ -412,12 +412,12 @@ fn bound(row: &OomRow) -> String {
 }
 
 /// Who held most of what the kernel could not simply drop.
-fn holders_line(analysis: &Analysis, found: &PostMortem) -> Option<String> {
+fn holders_line(found: &PostMortem) -> Option<String> {
     let holders = &found.holders;
     let mut told: Vec<String> = holders
         .iter()
         .take(MAX_HOLDERS)
-        .map(|holder| format!("{} {}", name(analysis, &holder.who), bytes(holder.bytes)))
+        .map(|holder| format!("{} {}", name(&holder.who), bytes(holder.bytes)))
         .collect();
     let rest = holders.get(MAX_HOLDERS..).unwrap_or_default();
     if !rest.is_empty() {

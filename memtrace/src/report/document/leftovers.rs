@@ -1,6 +1,6 @@
 //! What outlived the tree, and shared memory that nobody owns any more.
 
-use super::{MORE_IN_JSON, Section, pid_and_name};
+use super::{MORE_IN_JSON, Section, in_words};
 use crate::analyze::{Analysis, LeftObject, Survivor, together};
 use crate::model::tables::{Fate, LeftObjectRow, SurvivorRow};
 use crate::model::{Bytes, Label, MappingKind};
@@ -27,8 +27,8 @@ pub(super) fn survivors(analysis: &Analysis, top: usize) -> Option<Section> {
         bytes_or_unknown(held)
     ));
     TableOf::of(all.iter().take(top))
-        .flexible("process", |one| match one.process {
-            Some(position) => pid_and_name(analysis, position),
+        .flexible("process", |one| match one.who.name {
+            Some(_) => in_words(&one.who),
             None => one.row.tgid.to_string(),
         })
         .held("anon_bytes", 0, |one| one.row.rss_anon_bytes)
@@ -83,7 +83,7 @@ pub(super) fn objects(analysis: &Analysis, top: usize) -> Option<Section> {
         .figures("allocated_bytes", 0, |one| one.row.allocated_bytes)
         .figures("size_bytes", 1, |one| one.row.size_bytes)
         .words("whose", 2, |one| one.row.family.map_or("", Label::as_str))
-        .words("made_by", 1, |one| maker(analysis, one))
+        .words("made_by", 1, |one| maker(one))
         .add_to(&mut section);
     section.rest(all.len(), top, words::count, MORE_IN_JSON);
     if all.iter().any(|one| !one.row.is_certain) {
@@ -101,7 +101,7 @@ fn object(row: &LeftObjectRow) -> String {
     }
 }
 
-fn maker(analysis: &Analysis, one: &LeftObject) -> Option<String> {
-    let recorded = one.process.map(|position| pid_and_name(analysis, position));
+fn maker(one: &LeftObject) -> Option<String> {
+    let recorded = one.owner.upid.map(|_| in_words(&one.owner));
     recorded.or_else(|| Some(format!("{}, not recorded", one.row.creator_tgid?)))
 }

@@ -1,11 +1,11 @@
 //! Address space: who reserves how much and touches how little of it, who churns, what the
 //! largest mappings are.
 
-use super::{Section, pid_and_name, pids, who};
+use super::{Section, in_words, who};
 use crate::analyze::{Analysis, Mapping, ProcessMappings};
 use crate::model::Bytes;
 use crate::model::tables::{DiagKind, DiagRow};
-use crate::report::table::TableOf;
+use crate::report::table::{Cell, TableOf};
 use crate::report::words;
 
 /// The largest mappings that are listed.
@@ -25,12 +25,9 @@ pub(super) fn mappings(analysis: &Analysis, top: usize) -> Option<Section> {
         .iter()
         .filter(|sums| matters(sums))
         .collect();
-    let mut section = Section::new(format!(
-        "Address space: {}",
-        headline(analysis, processes.first()?)
-    ));
+    let mut section = Section::new(format!("Address space: {}", headline(processes.first()?)));
     TableOf::of(processes.iter().take(top))
-        .who(|sums| who(analysis, sums.process))
+        .who(|sums| who(&sums.who))
         .figures("reserved_bytes", 0, |sums| sums.reserved_bytes)
         .figures("peak_rss_bytes", 0, |sums| sums.peak_rss_bytes)
         .held("mapped_bytes", 2, |sums| sums.mapped_bytes)
@@ -49,7 +46,7 @@ pub(super) fn mappings(analysis: &Analysis, top: usize) -> Option<Section> {
     TableOf::of(found.largest.iter().take(LARGEST_MAX))
         .figures("size_bytes", 0, |mapping| mapping.length_bytes)
         .figures("at_s", 0, |mapping| mapping.at)
-        .figures("pid", 0, |mapping| pids(analysis, &[mapping.process]))
+        .figures("pid", 0, |mapping| Cell::known(mapping.who.pid))
         .flexible("what", |mapping| what(mapping))
         .add_to(&mut section);
     section.quiet(
@@ -83,8 +80,8 @@ fn matters(sums: &ProcessMappings) -> bool {
         || sums.heap_growth_bytes >= MATTERS
 }
 
-fn headline(analysis: &Analysis, first: &ProcessMappings) -> String {
-    let who = pid_and_name(analysis, first.process);
+fn headline(first: &ProcessMappings) -> String {
+    let who = in_words(&first.who);
     match (first.reserved_bytes, first.peak_rss_bytes) {
         (Some(reserved), Some(resident)) => format!(
             "{who} reserves {}, held {} at most",

@@ -2,7 +2,7 @@
 
 use super::growth::margin;
 use super::{Section, bundle, common_ending, name, peak, peak_time, pids};
-use crate::analyze::{Analysis, Bound, Composition, Ending, Process};
+use crate::analyze::{Analysis, Bound, Composition, Ending, Process, Who};
 use crate::model::{Bytes, Label};
 use crate::report::table::{Cell, Table, TableOf};
 use crate::report::words;
@@ -136,7 +136,7 @@ fn held(state: Option<&Composition>) -> impl Fn(usize) -> Option<Bytes> {
 /// What stands for a process, or for several similar ones.
 fn name_of(analysis: &Analysis, members: &[usize], largest: &Process) -> Cell {
     let shown = match members {
-        [only] => name(analysis, *only) + largest.method.as_deref().unwrap_or_default(),
+        [_] => name(&Who::from(largest)) + largest.method.as_deref().unwrap_or_default(),
         many => format!("{} (the largest)", analysis.common_name(many)),
     };
     let data = largest.name.to_string();

@@ -1,7 +1,7 @@
 //! The tree of processes.
 
 use super::{Section, common_ending, name, peak, pids};
-use crate::analyze::{Analysis, TreeLine};
+use crate::analyze::{Analysis, TreeLine, Who};
 use crate::model::{Bytes, Kind};
 use crate::report::table::{Cell, TableOf};
 use crate::report::words;
@@ -25,7 +25,9 @@ pub(super) fn tree(analysis: &Analysis) -> Option<Section> {
     let mut section = Section::new("Tree");
     TableOf::of(&lines)
         .flexible("process", |line| match line {
-            TreeLine::One { branches, process } => indent(branches) + &name(analysis, *process),
+            TreeLine::One { branches, process } => {
+                indent(branches) + &name(&Who::from(&analysis.processes[*process]))
+            }
             TreeLine::Many {
                 branches,
                 label,

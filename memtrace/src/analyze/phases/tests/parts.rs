@@ -402,7 +402,7 @@ fn what_overlapping_phases_of_one_line_gained_counts_once() {
     assert_eq!(mib(rollout.tree_delta_bytes), Some(200.0));
     let steps = rollout.steps.as_ref().expect("steps");
     let grower = steps.grower.as_ref().expect("a grower");
-    assert_eq!(grower.process, 2);
+    assert_eq!(grower.who.pid, Some(crate::model::Tgid(3)));
     assert_eq!(
         mib(Some(Bytes(grower.slope.bytes_per_step.round() as i64))),
         Some(20.0)

@@ -2,9 +2,9 @@
 //! and who is still there at the end.
 
 use super::{NAMES_MAX, parts, shorts};
-use crate::analyze::{Analysis, Audit, Fall, Gpus, HostGain};
+use crate::analyze::{Analysis, Audit, Fall, Gpus, HostGain, Who};
 use crate::model::Bytes;
-use crate::report::document::{Section, Tone, pid_and_name};
+use crate::report::document::{Section, Tone, in_words};
 use crate::report::visible::visible;
 use crate::report::words::{self, bytes, bytes_or_unknown, change};
 
@@ -80,7 +80,7 @@ fn audited(analysis: &Analysis, audit: &Audit) -> String {
     );
     let holders = audit.holders.iter();
     let left = holders.filter(|part| part.bytes != Some(Bytes(0)));
-    let left = parts(analysis, left);
+    let left = parts(left);
     if !left.is_empty() && !audit.is_return {
         line.push_str(&format!(" Still held by {left}."));
     }
@@ -122,7 +122,7 @@ fn fell(analysis: &Analysis, fall: &Fall) -> String {
     let devices = shorts(analysis, fall.devices.iter().map(|one| &one.device));
     let left = match fall.left.as_slice() {
         [] => String::new(),
-        left => format!(" ({})", parts(analysis, left.iter())),
+        left => format!(" ({})", parts(left.iter())),
     };
     let offset = words::after(fall.from.offset_ns);
     let amount = bytes(fall.bytes);
@@ -158,7 +158,8 @@ fn still_held(analysis: &Analysis, gpus: &Gpus) -> Option<String> {
     // Survivors have a section of their own.
     let is_told = |place: usize| {
         let mut outlived = analysis.leftovers.outlived.iter();
-        !has_ended(place) && outlived.any(|one| one.process == Some(place))
+        let upid = analysis.processes[place].upid;
+        !has_ended(place) && outlived.any(|one| one.row.upid == upid)
     };
     let held = held.filter(|(place, _)| !is_told(*place));
     // Of one that has ended, an amount that is not known is most likely none.
@@ -171,7 +172,7 @@ fn still_held(analysis: &Analysis, gpus: &Gpus) -> Option<String> {
             } else {
                 ""
             };
-            let who = pid_and_name(analysis, place);
+            let who = in_words(&Who::from(&analysis.processes[place]));
             format!("{who} {}{ended}", bytes_or_unknown(held))
         })
         .collect();

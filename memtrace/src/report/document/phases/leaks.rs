@@ -2,8 +2,10 @@
 //! first lines of a report.
 
 use super::super::gpus::short;
-use super::super::{Section, pid_and_name};
-use crate::analyze::{Analysis, PhaseForm, PhaseLine, PhasePart, Repeated, Slope, Verdict};
+use super::super::{Section, in_words};
+use crate::analyze::{
+    Analysis, PhaseForm, PhaseLine, PhasePart, Repeated, RoleFinding, Slope, Verdict, Who,
+};
 use crate::model::Bytes;
 use crate::report::words;
 
@@ -60,9 +62,9 @@ fn who_leaks(analysis: &Analysis, stage: &Repeated) -> String {
     /// By a tenth more: the same memory, seen at a slightly other time, is no other grower.
     const MORE: f64 = 1.1;
     let own = stage.steps.as_ref().and_then(|steps| {
-        let one = || Some((stage.process?, steps.own?));
+        let one = || Some((&stage.who, steps.own?)).filter(|(who, _)| who.upid.is_some());
         let grower = steps.grower.as_ref();
-        let grower = grower.map(|grower| (grower.process, grower.slope));
+        let grower = grower.map(|grower| (&grower.who, grower.slope));
         grower.or_else(one).filter(|(_, slope)| slope.is_growing())
     });
     let own_rise = own.as_ref().map_or(0.0, |(_, slope)| slope.bytes_per_step);
@@ -76,9 +78,8 @@ fn who_leaks(analysis: &Analysis, stage: &Repeated) -> String {
             members(analysis, part, stage),
             per_step_bytes(&slope)
         ),
-        (None, Some((process, slope))) => {
-            let role = role_of(analysis, process);
-            let name = pid_and_name(analysis, process);
+        (None, Some((who, slope))) => {
+            let (role, name) = (role_of(analysis, who), in_words(who));
             format!("; {role}{name} by {}", per_step_bytes(&slope))
         }
         (None, None) => String::new(),
@@ -86,10 +87,11 @@ fn who_leaks(analysis: &Analysis, stage: &Repeated) -> String {
 }
 
 /// `vLLM worker, ` where that is not the process's name anyway.
-fn role_of(analysis: &Analysis, process: usize) -> String {
+fn role_of(analysis: &Analysis, who: &Who) -> String {
+    let is_of = |role: &&RoleFinding| who.upid.is_some_and(|upid| role.upids.contains(&upid));
     let mut roles = analysis.roles.iter();
-    let role = roles.find(|role| role.role.is_some() && role.members.contains(&process));
-    let name = &analysis.processes[process].name;
+    let role = roles.find(|role| role.role.is_some() && is_of(role));
+    let name = who.name.as_deref().unwrap_or_default();
     match role.filter(|role| !name.starts_with(&*role.name)) {
         Some(role) => format!("{}, ", role.name),
         None => String::new(),
@@ -119,17 +121,14 @@ fn members(analysis: &Analysis, part: &PhasePart, stage: &Repeated) -> String {
         [only] => Some(*only),
         _ => grown.max().map(|(_, place)| place),
     };
+    let process = process.map(|place| Who::from(&analysis.processes[place]));
     match (process, lived.len()) {
-        (Some(place), 1) => format!(
-            "{}{}",
-            role_of(analysis, place),
-            pid_and_name(analysis, place)
-        ),
-        (Some(place), count) => format!(
+        (Some(who), 1) => role_of(analysis, &who) + &in_words(&who),
+        (Some(who), count) => format!(
             "{} × {}, above all {}",
             words::count(count),
             part.name,
-            pid_and_name(analysis, place)
+            in_words(&who)
         ),
         (None, count @ 2..) => format!("{} × {}", words::count(count), part.name),
         (None, _) => part.name.to_string(),

@@ -40,7 +40,7 @@ pub(super) fn one(analysis: &Analysis, focus: &PhaseFocus, top: usize) -> Vec<Se
     let parts = [by_role(focus, top), around(analysis, focus)];
     let mut sections = vec![section];
     sections.extend(parts.into_iter().flatten());
-    sections.push(holders(analysis, focus, top));
+    sections.push(holders(focus, top));
     sections
 }
 
@@ -188,11 +188,11 @@ fn around(analysis: &Analysis, focus: &PhaseFocus) -> Option<Section> {
     Some(section)
 }
 
-fn holders(analysis: &Analysis, focus: &PhaseFocus, top: usize) -> Section {
+fn holders(focus: &PhaseFocus, top: usize) -> Section {
     let mut section = Section::new(format!("Who held what {}", ends(focus)));
     let has_gpu = focus.holders.iter().any(|holder| holder.gpu.is_some());
     let shown = TableOf::of(focus.holders.iter().take(top));
-    let table = shown.who(|holder| who(analysis, holder.process));
+    let table = shown.who(|holder| who(&holder.who));
     let table = host(table, [1, 2], |holder| [holder.begin, holder.end]);
     on_gpu(table, 2, has_gpu, |holder| holder.gpu).add_to(&mut section);
     let less = " more that changed less.";
