@@ -2,8 +2,8 @@
 //!
 //! [`analyze`] is the entry. It reads each table once, as a stream: the `mem` table can hold
 //! ten million rows, and a report is read on machines smaller than the one that was recorded.
-//! `report` turns the findings into text; `store` is where rows come from, through
-//! [`RowSource`].
+//! Findings are serde types, and are the JSON report: a key is never renamed within its version.
+//! `report` turns them into text; `store` is where rows come from, through [`RowSource`].
 
 mod analysis;
 mod balance;

@@ -1,7 +1,7 @@
 //! The report for programs: one JSON object, versioned, described in docs/report-json.md.
 //!
-//! Bytes and nanoseconds are integers, unknown is null. Its shape is declared in [`view`],
-//! apart from the findings, so that these can change without breaking those who read it.
+//! Bytes and nanoseconds are integers, unknown is null. It is the findings themselves; [`view`] adds
+//! what it says of the recording, its losses and its processes.
 
 mod diff;
 mod safe;

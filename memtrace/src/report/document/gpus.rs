@@ -333,7 +333,7 @@ fn unexplained(analysis: &Analysis, ledger: &GpuLedger, (used, rest): (&str, Byt
 }
 
 fn names(holders: &[GpuHolder]) -> String {
-    let told = holders.iter().take(NAMES_MAX).map(|one| holder(one));
+    let told = holders.iter().take(NAMES_MAX).map(holder);
     let mut told: Vec<String> = told.collect();
     let rest = holders.len().saturating_sub(NAMES_MAX);
     if rest > 0 {

@@ -50,7 +50,7 @@ pub(super) fn oom_kills(analysis: &Analysis, top: usize) -> Option<Section> {
         }
         section.say(victim_line(&kill.row));
         section.say(cause_line(analysis, kill));
-        let holders = post_mortem.and_then(|found| holders_line(found));
+        let holders = post_mortem.and_then(holders_line);
         section.tell(Tone::Plain, holders);
         if let Some(found) = post_mortem.filter(|_| place < MAX_EXPLAINED) {
             growers_table(&mut section, found);
@@ -137,7 +137,7 @@ fn growth(found: &PostMortem) -> Vec<String> {
             bytes(grown.grown_bytes)
         )];
         let object = found.grown_object.as_ref();
-        parts.extend(object.map(|object| object_words(object)));
+        parts.extend(object.map(object_words));
         return parts;
     }
     let Some((grower, grown)) = found.culprit() else {

@@ -1,5 +1,5 @@
-//! The shape of the JSON report. A field is never renamed and never changes its meaning within
-//! a version; new ones may come. docs/report-json.md describes each.
+//! The object of the JSON report. A key is never renamed and never changes its meaning within a
+//! version; new ones may come. docs/report-json.md describes each.
 
 use crate::analyze::{Analysis, Loss, Process};
 use crate::model::tables::Severity;
