@@ -90,7 +90,7 @@ impl Reading {
             pss.pss_bytes = sum_of(&pss);
             pss.uss_bytes = own.map(|own| own.max(Bytes(0)));
         }
-        let mappings = self.mappings.into_iter().map(Record::Mapping);
+        let mappings = self.mappings.into_iter().map(Record::from);
         std::iter::once(Record::from(pss)).chain(mappings)
     }
 }

@@ -52,7 +52,7 @@ impl Bench {
             panic!("no row of pss");
         };
         let mappings = rows.map(|row| match row {
-            Record::Mapping(row) => row,
+            Record::Mapping(row) => *row,
             other => panic!("{other:?}"),
         });
         Ok((*pss, mappings.collect()))

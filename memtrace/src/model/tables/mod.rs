@@ -110,7 +110,7 @@ tables! {
     Mem(MemRow),
     Pss(PssRow) in Box,
     Cow(CowRow),
-    Mapping(MappingRow),
+    Mapping(MappingRow) in Box,
     ShmObject(ShmObjectRow) in Box,
     CachedFile(CachedFileRow),
     LeftObject(LeftObjectRow),
