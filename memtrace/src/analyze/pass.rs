@@ -5,7 +5,7 @@ use super::groups::Groups;
 use super::growth::{self, Growth};
 use super::held::{Held, HeldKinds, HeldSum};
 use super::near::{Around, NearReadings};
-use super::phases::{Boundaries, Doubts, Gauges, Telling, Tellings};
+use super::phases::{Boundaries, Doubts, Gauges, Tellings};
 use super::roster::Roster;
 use crate::model::tables::MemRow;
 use crate::model::{BootNs, Kind};
@@ -156,11 +156,7 @@ impl<'a> Pass<'a> {
 
     /// Takes the next row. Answers whose it is.
     pub(super) fn take(&mut self, row: &MemRow) -> usize {
-        self.tell_until(
-            self.sweep
-                .last()
-                .map_or(row.boot_ns, |now| now.max(row.boot_ns)),
-        );
+        self.tellings.tell(&mut self.sweep, row.boot_ns);
         let position = self.sweep.observer.roster.position(row.upid, row.boot_ns);
         if position == self.sweep.state.processes.len() {
             self.sweep.enter(Member::default());
@@ -171,24 +167,11 @@ impl<'a> Pass<'a> {
         position
     }
 
-    /// Takes what processes measured of themselves before an instant.
-    fn tell_until(&mut self, time: BootNs) {
-        while let Some(Telling {
-            boot_ns,
-            process,
-            rss,
-            anon,
-        }) = self.tellings.before(time)
-        {
-            self.sweep.measured(boot_ns, process, rss, anon);
-        }
-    }
-
     /// The recording is over.
     pub(super) fn finish(mut self, end: BootNs) -> Passed {
         let last = self.sweep.last();
-        let end = last.map_or(end, |last| last.max(end));
-        self.tell_until(end);
+        let end = self.sweep.time_of(end);
+        self.tellings.tell(&mut self.sweep, end);
         self.sweep.finish(end);
         let Sweep {
             observer: mut notes,

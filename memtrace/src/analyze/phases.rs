@@ -27,7 +27,7 @@ pub use focus::{GpuChange, HolderChange, PhaseError, PhaseFocus, RoleChange};
 pub(super) use number::stage;
 pub use slope::Slope;
 pub(super) use timeline::{Boundaries, Gauges, Noted, Timeline};
-pub(super) use told::{Telling, Tellings};
+pub(super) use told::Tellings;
 
 use super::growth::whole;
 use super::keys::{self, High};

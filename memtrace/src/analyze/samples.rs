@@ -14,7 +14,8 @@ use super::titles::Titles;
 use super::{RowSource, cost};
 use crate::model::tables::MemRow;
 use crate::model::{BootNs, Bytes, DurationNs, RunInfo};
-use std::collections::BTreeSet;
+use crate::sweep::{Amounts, Change, Lane, Member, Observe, Planned, State, Sweep, Track};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use told::{Told, latest};
 
@@ -115,7 +116,7 @@ pub fn sample<S: RowSource>(
     info: &RunInfo,
     source: &S,
     options: SampleOptions,
-    mut each: impl FnMut(&Samples, &MemorySample<'_>) -> bool,
+    each: impl FnMut(&Samples, &MemorySample<'_>) -> bool,
 ) -> Result<(Samples, SampleSummary), S::Error> {
     let cost = cost::read(source)?;
     let mut roster = Roster::read(source, info)?;
@@ -126,230 +127,171 @@ pub fn sample<S: RowSource>(
     let clock = noted_clock(info, options.last_boot_ns, cost.as_ref(), &roster);
     let told = Told::read(source)?;
     let phases = Timeline::of(marks, titles.calls, &roster.processes);
-    let tellings = Tellings::new(phases.tellings(&roster.processes));
-    let mut state = State::new(&roster, clock, (told, tellings), options);
+    let mut tellings = Tellings::new(phases.tellings(&roster.processes));
+    let main = roster.processes.iter().position(|process| process.is_main);
+    let end = clock.end() + DurationNs(1);
+    let sampler = Sampler {
+        next_regular: clock.start(),
+        samples: Samples {
+            processes: roster.processes.clone(),
+            main,
+            clock,
+        },
+        options,
+        each,
+        summary: SampleSummary::default(),
+        holding: BTreeMap::new(),
+        main_rss: None,
+        main_vm_size: None,
+        told,
+        past: [0; 3],
+        last_label: Arc::from(REGULAR),
+        is_enough: false,
+    };
+    let mut sweep = Sweep::new(sampler, Lane::of_rss());
+    let mut ends = Vec::new();
+    for (position, process) in roster.processes.iter().enumerate() {
+        sweep.enter(Member::default());
+        ends.extend(
+            process
+                .exit_boot_ns()
+                .map(|exit| (exit, Planned::End(position))),
+        );
+    }
+    sweep.plan(ends.into_iter());
     source.scan(&mem_columns(), |row: MemRow| {
-        state.take(&mut roster, &row, &mut each);
+        tellings.tell(&mut sweep, row.boot_ns);
+        let position = roster.position(row.upid, row.boot_ns);
+        if position == sweep.state.processes.len() {
+            let met = roster.processes[position].clone();
+            sweep.observer.samples.processes.push(met);
+            sweep.enter(Member::default());
+        }
+        if sweep.last().is_none() {
+            sweep.observer.give_until(row.boot_ns, &sweep.state);
+        }
+        sweep.row(row.boot_ns, position, Amounts::of(&row));
+        let is_there = sweep.state.processes[position].held().is_some();
+        if main == Some(position) && is_there {
+            let size = &mut sweep.observer.main_vm_size;
+            *size = row.vm_size_bytes.or(*size);
+        }
     })?;
-    let end = state.samples.clock.end() + DurationNs(1);
-    state.tell_until(end, &mut each);
-    state.advance(end, &mut each);
-    Ok((state.samples, state.summary))
+    tellings.tell(&mut sweep, end);
+    sweep.finish(end);
+    sweep.observer.give_until(end, &sweep.state);
+    let Sampler {
+        samples,
+        mut summary,
+        ..
+    } = sweep.observer;
+    let highest = sweep.state.processes.iter().zip(&samples.processes);
+    summary.processes = highest
+        .map(|(track, process)| {
+            let at_end = process.exit_boot_ns().map(|_| Bytes(0));
+            track.highest.rss().max(at_end)
+        })
+        .collect();
+    Ok((samples, summary))
 }
 
-struct State {
+/// Takes samples while the sweep goes on.
+struct Sampler<F> {
     samples: Samples,
     summary: SampleSummary,
     options: SampleOptions,
-    /// By position: what each holds, as far as it is known.
-    held: Vec<Option<Bytes>>,
-    has_ended: Vec<bool>,
-    /// Those but the main process that hold something.
-    holding: BTreeSet<usize>,
+    each: F,
+    /// What those but the main process hold, where that is anything.
+    holding: BTreeMap<usize, Bytes>,
+    main_rss: Option<Bytes>,
     main_vm_size: Option<Bytes>,
-    main_rss: i64,
-    total_rss: i64,
-    /// When processes end, the last first.
-    ends: Vec<(BootNs, usize)>,
     told: Told,
-    /// What processes measured of themselves.
-    tellings: Tellings,
     /// How many of each are past.
     past: [usize; 3],
     next_regular: BootNs,
-    /// The time of the rows that are being taken.
-    now: Option<BootNs>,
     last_label: Arc<str>,
     is_enough: bool,
 }
 
-impl State {
-    fn new(
-        roster: &Roster,
-        clock: RunClock,
-        (told, tellings): (Told, Tellings),
-        options: SampleOptions,
-    ) -> Self {
-        let processes = &roster.processes;
-        let positions = processes.iter().enumerate();
-        let mut ends: Vec<(BootNs, usize)> = positions
-            .filter_map(|(position, process)| Some((process.exit_boot_ns()?, position)))
-            .collect();
-        ends.sort_unstable_by(|a, b| b.cmp(a));
-        Self {
-            held: vec![None; processes.len()],
-            has_ended: vec![false; processes.len()],
-            holding: BTreeSet::new(),
-            summary: SampleSummary {
-                processes: vec![None; processes.len()],
-                ..SampleSummary::default()
-            },
-            next_regular: clock.start(),
-            samples: Samples {
-                // For the one who takes samples; the list itself comes at the end.
-                processes: processes.clone(),
-                main: processes.iter().position(|process| process.is_main),
-                clock,
-            },
-            options,
-            main_vm_size: None,
-            main_rss: 0,
-            total_rss: 0,
-            ends,
-            told,
-            tellings,
-            past: [0; 3],
-            now: None,
-            last_label: Arc::from(REGULAR),
-            is_enough: false,
-        }
-    }
-
-    fn take(
-        &mut self,
-        roster: &mut Roster,
-        row: &MemRow,
-        each: &mut impl FnMut(&Samples, &MemorySample<'_>) -> bool,
-    ) {
-        let position = roster.position(row.upid, row.boot_ns);
-        while self.held.len() < roster.processes.len() {
-            self.samples
-                .processes
-                .push(roster.processes[self.held.len()].clone());
-            self.held.push(None);
-            self.has_ended.push(false);
-            self.summary.processes.push(None);
-        }
-        self.tell_until(row.boot_ns, each);
-        if self.now.is_none_or(|now| now < row.boot_ns) {
-            self.advance(row.boot_ns, each);
-        }
-        if !self.has_ended[position] {
-            self.set(position, row.rss_bytes);
-            if self.samples.main == Some(position) {
-                self.main_vm_size = row.vm_size_bytes.or(self.main_vm_size);
-            }
-        }
-    }
-
-    /// Takes what processes measured of themselves before an instant; of a process without a row
-    /// it is not known yet whether it is itself.
-    fn tell_until(
-        &mut self,
-        until: BootNs,
-        each: &mut impl FnMut(&Samples, &MemorySample<'_>) -> bool,
-    ) {
-        while let Some(telling) = self.tellings.before(until) {
-            if self.now.is_none_or(|now| now < telling.boot_ns) {
-                self.advance(telling.boot_ns, each);
-            }
-            let is_held = self.held.get(telling.process).is_some_and(Option::is_some);
-            if is_held && !self.has_ended[telling.process] {
-                self.set(telling.process, Some(telling.rss));
-            }
-        }
-    }
-
-    /// Gives every sample before an instant, and forgets who ended by then.
-    fn advance(
-        &mut self,
-        until: BootNs,
-        each: &mut impl FnMut(&Samples, &MemorySample<'_>) -> bool,
-    ) {
-        self.note_peaks();
-        loop {
-            let end = self.ends.last().map(|(at, _)| *at);
-            let mark = self.told.marks.get(self.past[0]).map(|(at, _)| *at);
-            let next = [end, mark, Some(self.next_regular)];
-            let Some(next) = next
-                .into_iter()
-                .flatten()
-                .min()
-                .filter(|next| *next < until)
-            else {
-                break;
+impl<F: FnMut(&Samples, &MemorySample<'_>) -> bool> Observe for Sampler<F> {
+    fn changed(&mut self, change: &Change) {
+        let rss = change.after.as_ref().map_or(Some(Bytes(0)), Amounts::rss);
+        if self.samples.main == Some(change.process) {
+            self.main_rss = rss;
+        } else {
+            match rss {
+                None | Some(Bytes(0)) => self.holding.remove(&change.process),
+                Some(rss) => self.holding.insert(change.process, rss),
             };
-            if end == Some(next) {
-                if let Some((_, position)) = self.ends.pop() {
-                    self.set(position, Some(Bytes(0)));
-                    self.has_ended[position] = true;
-                    if self.samples.main == Some(position) {
-                        self.main_vm_size = self.main_vm_size.map(|_| Bytes(0));
-                    }
-                }
-            } else if mark == Some(next) {
-                let label = Arc::clone(&self.told.marks[self.past[0]].1);
-                self.past[0] += 1;
-                self.give(next, &label, each);
-                self.last_label = label;
-            } else {
-                self.next_regular = next + self.options.interval;
-                self.give(next, REGULAR, each);
-            }
         }
-        self.now = Some(until);
     }
 
-    fn set(&mut self, position: usize, rss: Option<Bytes>) {
-        let before = self.held[position].map_or(0, |bytes| bytes.0);
-        let after = rss.map_or(0, |bytes| bytes.0);
-        self.held[position] = rss;
-        self.total_rss += after - before;
-        if self.samples.main == Some(position) {
-            self.main_rss = after;
-        } else if after > 0 && before == 0 {
-            self.holding.insert(position);
-        } else if after == 0 && before > 0 {
-            self.holding.remove(&position);
-        }
-        let highest = &mut self.summary.processes[position];
-        *highest = (*highest).max(rss);
-    }
-
-    fn note_peaks(&mut self) {
-        let Some(now) = self.now else {
-            return;
-        };
+    fn holds(&mut self, from: BootNs, until: BootNs, state: &State) -> bool {
+        let total = state.totals().rss_or_zero();
+        let main = self.main_rss.unwrap_or_default().0;
         let label = &self.last_label;
         let raise = |peak: &mut Option<LabelledPeak>, bytes: i64| {
             if peak.as_ref().is_none_or(|peak| peak.bytes.0 < bytes) {
                 *peak = Some(LabelledPeak {
                     bytes: Bytes(bytes),
-                    boot_ns: now,
+                    boot_ns: from,
                     label: Arc::clone(label),
                 });
             }
         };
         if self.samples.main.is_some() {
-            raise(&mut self.summary.main, self.main_rss);
+            raise(&mut self.summary.main, main);
         }
-        raise(&mut self.summary.children, self.total_rss - self.main_rss);
-        raise(&mut self.summary.total, self.total_rss);
+        raise(&mut self.summary.children, total - main);
+        raise(&mut self.summary.total, total);
+        self.give_until(until, state);
+        false
     }
 
-    fn give(
-        &mut self,
-        at: BootNs,
-        label: &str,
-        each: &mut impl FnMut(&Samples, &MemorySample<'_>) -> bool,
-    ) {
+    fn ended(&mut self, process: usize, _at: BootNs, _track: &Track) {
+        if self.samples.main == Some(process) {
+            self.main_rss = Some(Bytes(0));
+            self.main_vm_size = self.main_vm_size.map(|_| Bytes(0));
+        }
+    }
+}
+
+impl<F: FnMut(&Samples, &MemorySample<'_>) -> bool> Sampler<F> {
+    /// Gives every sample before an instant.
+    fn give_until(&mut self, until: BootNs, state: &State) {
+        loop {
+            let mark = self.told.marks.get(self.past[0]);
+            let mark = mark.filter(|(at, _)| *at < until && *at <= self.next_regular);
+            if let Some((at, label)) = mark.cloned() {
+                self.past[0] += 1;
+                self.give(at, &label, state);
+                self.last_label = label;
+            } else if self.next_regular < until {
+                let at = self.next_regular;
+                self.next_regular = at + self.options.interval;
+                self.give(at, REGULAR, state);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn give(&mut self, at: BootNs, label: &str, state: &State) {
         if self.is_enough {
             return;
         }
-        let node = latest(&self.told.nodes, &mut self.past[1], at);
-        let python_heap = latest(&self.told.heaps, &mut self.past[2], at);
-        let main = self.samples.main;
+        let main = self.main_rss.unwrap_or_default().0;
         let sample = MemorySample {
             boot_ns: at,
             label,
-            main_rss: main.and_then(|main| self.held[main]),
-            main_vm_size: self.main_vm_size.filter(|_| main.is_some()),
-            children_rss: Bytes(self.total_rss - self.main_rss),
-            node,
-            python_heap,
+            main_rss: self.main_rss,
+            main_vm_size: self.main_vm_size,
+            children_rss: Bytes(state.totals().rss_or_zero() - main),
+            node: latest(&self.told.nodes, &mut self.past[1], at),
+            python_heap: latest(&self.told.heaps, &mut self.past[2], at),
             top_children: self.top_children(),
         };
-        self.is_enough = !each(&self.samples, &sample);
+        self.is_enough = !(self.each)(&self.samples, &sample);
     }
 
     /// Those beside the main process that hold most, the largest first.
@@ -359,9 +301,8 @@ impl State {
             return Vec::new();
         }
         let holding = self.holding.iter();
-        let mut children: Vec<(usize, Bytes)> = holding
-            .filter_map(|&position| Some((position, self.held[position]?)))
-            .collect();
+        let mut children: Vec<(usize, Bytes)> =
+            holding.map(|(position, rss)| (*position, *rss)).collect();
         let order = |(position, rss): &(usize, Bytes)| (std::cmp::Reverse(*rss), *position);
         children.select_nth_unstable_by_key(top - 1, order);
         children.truncate(top);

@@ -126,10 +126,15 @@ impl<O: Observe> Sweep<O> {
         self.now
     }
 
-    /// A process holds this from a time on. In a storm of rows one can come too late for its
-    /// place: it counts from now on.
+    /// From when on a row counts. In a storm of rows one can come too late for its place: it
+    /// counts from now on.
+    pub(crate) fn time_of(&self, boot_ns: BootNs) -> BootNs {
+        self.now.map_or(boot_ns, |now| now.max(boot_ns))
+    }
+
+    /// A process holds this from a time on.
     pub(crate) fn row(&mut self, boot_ns: BootNs, process: usize, held: Amounts) {
-        let time = self.now.map_or(boot_ns, |now| now.max(boot_ns));
+        let time = self.time_of(boot_ns);
         self.carry_out(time);
         self.move_to(time);
         self.now = Some(time);
@@ -153,7 +158,7 @@ impl<O: Observe> Sweep<O> {
     /// Takes what is planned until and with a time.
     fn carry_out(&mut self, time: BootNs) {
         while let Some((at, planned)) = self.planned.pop_if(|(at, _)| *at <= time) {
-            let at = self.now.map_or(at, |now| now.max(at));
+            let at = self.time_of(at);
             self.move_to(at);
             match planned {
                 Planned::Move(process, lane) => self.move_between(process, lane, at),

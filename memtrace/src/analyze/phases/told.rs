@@ -8,6 +8,7 @@ use super::pair::Span;
 use crate::analyze::peak::Bound;
 use crate::analyze::process::Process;
 use crate::model::{BootNs, Bytes};
+use crate::sweep::{Observe, Sweep};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
@@ -39,9 +40,12 @@ impl Tellings {
         }
     }
 
-    /// The next one before an instant: a row of the same time is no newer.
-    pub(in crate::analyze) fn before(&mut self, instant: BootNs) -> Option<Telling> {
-        self.waiting.next_if(|telling| telling.boot_ns < instant)
+    /// Tells those before a row: one of the same time is no newer.
+    pub(in crate::analyze) fn tell<O: Observe>(&mut self, sweep: &mut Sweep<O>, row: BootNs) {
+        let until = sweep.time_of(row);
+        while let Some(told) = self.waiting.next_if(|telling| telling.boot_ns < until) {
+            sweep.measured(told.boot_ns, told.process, told.rss, told.anon);
+        }
     }
 }
 
