@@ -9,8 +9,8 @@ use serde::{Serialize, Serializer};
 /// kept three times for each process.
 const UNKNOWN: i64 = i64::MIN;
 
-/// What one process holds, by kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What one process holds, by kind: nothing by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amounts(PerKind<i64>);
 
 impl Amounts {

@@ -219,7 +219,7 @@ impl<O: Observe> Sweep<O> {
 
     fn move_between(&mut self, process: usize, lane: LaneId, at: BootNs) {
         let track = &mut self.state.processes[process];
-        let before = track.in_own.replace(lane);
+        let before = track.member.own.replace(lane);
         if track.is_present {
             let lanes = &mut self.state.lanes;
             if let Some(before) = before {
@@ -248,11 +248,11 @@ impl<O: Observe> Sweep<O> {
         });
         track.hold_until(time);
         all.change(before.as_ref(), after.as_ref(), time);
-        for lane in track.in_whole.into_iter().flatten() {
+        for lane in track.member.whole.into_iter().flatten() {
             lanes.change(lane, before.as_ref(), after.as_ref(), time);
         }
         let own = after.map(|after| track.own_of(after));
-        if let Some(lane) = track.in_own {
+        if let Some(lane) = track.member.own {
             let before = before.map(|_| track.own);
             lanes.change(lane, before.as_ref(), own.as_ref(), time);
         }

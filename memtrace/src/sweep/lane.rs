@@ -36,7 +36,7 @@ impl High {
 }
 
 /// A sum over processes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Lane {
     /// What they hold now, of the kinds that are added up.
     pub(crate) now: Totals,
@@ -82,16 +82,8 @@ impl Lane {
     /// RSS alone, of which the highest is kept.
     pub(crate) fn of_rss() -> Self {
         Self {
-            now: Totals::default(),
             kinds: &[Kind::Rss],
-            highest: PerKind::default(),
-            first: None,
-            course: None,
-            member_count: 0,
-            settled: Amounts::NONE,
-            since: BootNs(0),
-            gauge: None,
-            is_touched: false,
+            ..Self::default()
         }
     }
 
@@ -101,7 +93,7 @@ impl Lane {
         Self {
             kinds: Kind::ALL,
             gauge: Some(gauge).filter(|gauge| !gauge.is_empty()),
-            ..Self::of_rss()
+            ..Self::default()
         }
     }
 

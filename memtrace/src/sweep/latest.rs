@@ -2,7 +2,7 @@
 
 /// Marks are numbered from 1, and cost nothing: a value that changes first keeps what it was, if
 /// it has not since the newest mark. So a state of many values is kept without copying it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Latest<V> {
     now: V,
     kept: V,
@@ -10,14 +10,6 @@ pub(crate) struct Latest<V> {
 }
 
 impl<V: Copy> Latest<V> {
-    pub(crate) fn new(now: V) -> Self {
-        Self {
-            now,
-            kept: now,
-            kept_at: 0,
-        }
-    }
-
     /// It is another from now on; the newest mark has this number.
     pub(crate) fn set(&mut self, now: V, mark: u32) {
         if self.kept_at != mark {
@@ -47,7 +39,7 @@ mod tests {
 
     #[test]
     fn a_value_is_told_as_it_was_at_the_newest_mark_however_often_it_changed_since() {
-        let mut value = Latest::new(1);
+        let mut value = Latest::default();
         value.set(2, 0);
         assert_eq!(value.at(1), 2);
         value.set(3, 1);

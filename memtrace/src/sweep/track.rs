@@ -21,7 +21,7 @@ pub(crate) struct Member {
 }
 
 /// What is known of a process.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Track {
     /// The highest that was its own of what it held, and when.
     pub(crate) highest: Amounts,
@@ -42,32 +42,19 @@ pub(crate) struct Track {
     pub(super) since: BootNs,
     pub(super) is_present: bool,
     pub(super) has_ended: bool,
-    pub(super) in_whole: [Option<LaneId>; 2],
-    pub(super) in_own: Option<LaneId>,
-    copy_until: Option<BootNs>,
+    pub(super) member: Member,
     /// What fork gave it, while it is a copy.
     given: Option<Box<Amounts>>,
 }
 
 impl Track {
-    pub(super) fn new(member: Member) -> Self {
+    pub(super) fn new(mut member: Member) -> Self {
+        let instants = member.instants.take();
         Self {
             highest: Amounts::UNKNOWN,
-            highest_boot_ns: BootNs(0),
-            at_end: Amounts::NONE,
-            row_count: 0,
-            first: BootNs(0),
-            gauge: member.instants.map(|at| Box::new(Gauge::new(at))),
-            curve: None,
-            held: Latest::new(Amounts::NONE),
-            own: Amounts::NONE,
-            since: BootNs(0),
-            is_present: false,
-            has_ended: false,
-            in_whole: member.whole,
-            in_own: member.own,
-            copy_until: member.copy_until,
-            given: None,
+            gauge: instants.map(|at| Box::new(Gauge::new(at))),
+            member,
+            ..Self::default()
         }
     }
 
@@ -82,7 +69,7 @@ impl Track {
             self.first = boot_ns;
             self.since = boot_ns;
         }
-        if self.copy_until.is_none_or(|until| boot_ns >= until) {
+        if self.member.copy_until.is_none_or(|until| boot_ns >= until) {
             self.given = None;
         } else if self.row_count == 0 {
             self.given = Some(Box::new(amounts));
