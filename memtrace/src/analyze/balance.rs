@@ -218,7 +218,8 @@ pub struct Balance {
     /// later; the farthest. `None` where every object could be asked.
     pub objects_age_ns: Option<DurationNs>,
     /// Anonymous memory of processes that are not recorded. In a cgroup what their counters
-    /// say, added up, so that copy-on-write pages count in every sharer; on the node the
+    /// said when they were counted, added up, so that copy-on-write pages count in every sharer,
+    /// and no more than the lines above leave of the group's; on the node the
     /// kernel's sum less the lines above, where not all processes were recorded; unknown when
     /// the lines above are more than that sum.
     pub other_processes_bytes: Option<Bytes>,
@@ -345,10 +346,17 @@ impl Balance {
         self.oldest_age_ns = ages.max_by_key(|age| age.0.saturating_abs());
     }
 
-    /// Strikes the balance: what is left when everything is attributed.
-    pub(super) fn close(&mut self) {
+    /// Strikes the balance: what is left when everything is attributed. `anon` is the kernel's
+    /// sum of anonymous memory: those that are not recorded hold no more of it than the others
+    /// leave, whatever they held when they were counted.
+    pub(super) fn close(&mut self, anon: Option<Bytes>) {
         self.set_apart();
         self.add_up();
+        if let Some((anon, others)) = anon.zip(self.other_processes_bytes) {
+            let own = self.recorder_bytes.unwrap_or_default();
+            let left = anon - self.anonymous_bytes.unwrap_or_default() - own;
+            self.other_processes_bytes = Some(others.min(left.max(Bytes(0))));
+        }
         let kernel = sum(&self.kernel, |line| Some(line.bytes));
         self.kernel_bytes = (!self.kernel.is_empty()).then_some(kernel);
         let attributed = [

@@ -132,7 +132,7 @@ impl<'a> Books<'a> {
         balance.limit_bytes = group.effective_limit_bytes;
         let slab = row.slab_reclaimable_bytes.unwrap_or(Bytes(0));
         balance.reclaimable_bytes = cache.map(|(file, shmem)| file - shmem + slab);
-        balance.close();
+        balance.close(row.anon_bytes);
         balance
     }
 
@@ -195,7 +195,7 @@ impl<'a> Books<'a> {
         balance.limit_bytes = row.mem_total_bytes;
         let slab = row.slab_reclaimable_bytes.unwrap_or(Bytes(0));
         balance.reclaimable_bytes = cache.map(|cache| cache + slab);
-        balance.close();
+        balance.close(None);
         balance
     }
 

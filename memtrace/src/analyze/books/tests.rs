@@ -3,7 +3,7 @@
 use super::*;
 use crate::analyze::golden::{RUNS, Script};
 use crate::model::tables::PssSource;
-use crate::model::{Tgid, WallNs};
+use crate::model::{Record, Tgid, WallNs};
 
 fn row(pss: i64, rss: i64, is_anon_unshared: bool) -> PssRow {
     PssRow {
@@ -158,6 +158,28 @@ fn a_ledger_is_of_the_time_of_its_reading_sum_and_lines() {
         let age = DurationNs(age_ms * 1_000_000);
         assert_eq!((books.age_ns, books.skew_ns), (age, DurationNs(0)), "{at}");
     }
+}
+
+#[test]
+fn those_who_are_not_recorded_hold_no_more_than_the_group_has_beyond_the_others() {
+    let run = |others: f64| {
+        let mut run = alone();
+        run.cgroup(10.0, PATH, [1.625, 1.5, 0.0], None);
+        if let Some(Record::CgroupMem(row)) = run.rows.0.last_mut() {
+            (row.other_process_count, row.other_anon_bytes) = (Some(13), Some(gib(others)));
+        }
+        of_group(run, "+10s")
+    };
+    let books = run(0.25);
+    assert_eq!(books.other_processes_bytes, Some(gib(0.25)));
+    assert_eq!(books.residual_bytes, Some(gib(0.25)));
+    let books = run(4.0);
+    assert_eq!(
+        books.other_processes_bytes,
+        Some(gib(0.5)),
+        "they held it 10 s ago"
+    );
+    assert_eq!(books.residual_bytes, Some(Bytes(0)));
 }
 
 #[test]
