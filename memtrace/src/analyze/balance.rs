@@ -355,7 +355,10 @@ impl Balance {
         if let Some((anon, others)) = anon.zip(self.other_processes_bytes) {
             let own = self.recorder_bytes.unwrap_or_default();
             let left = anon - self.anonymous_bytes.unwrap_or_default() - own;
-            self.other_processes_bytes = Some(others.min(left.max(Bytes(0))));
+            // Else some of the others were charged elsewhere, and what is left is not known.
+            if left.0 >= 0 {
+                self.other_processes_bytes = Some(others.min(left));
+            }
         }
         let kernel = sum(&self.kernel, |line| Some(line.bytes));
         self.kernel_bytes = (!self.kernel.is_empty()).then_some(kernel);

@@ -180,6 +180,17 @@ fn those_who_are_not_recorded_hold_no_more_than_the_group_has_beyond_the_others(
         "they held it 10 s ago"
     );
     assert_eq!(books.residual_bytes, Some(Bytes(0)));
+    let mut moved_in = alone();
+    moved_in.cgroup(10.0, PATH, [0.625, 0.5, 0.0], None);
+    if let Some(Record::CgroupMem(row)) = moved_in.rows.0.last_mut() {
+        (row.other_process_count, row.other_anon_bytes) = (Some(13), Some(gib(0.25)));
+    }
+    let books = of_group(moved_in, "+10s");
+    assert_eq!(
+        books.other_processes_bytes,
+        Some(gib(0.25)),
+        "charged elsewhere"
+    );
 }
 
 #[test]

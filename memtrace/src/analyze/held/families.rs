@@ -44,8 +44,12 @@ struct Family {
     last: Held,
     /// Whether `last` was measured and nobody came or went since.
     is_measured: bool,
-    /// The certain part when `last` was known.
+    /// The certain part when `last` was known, and what all held.
     certain_then: i64,
+    anon_then: i64,
+    /// By how much either has been below that since: pages that were given back can have been
+    /// extra ones, and what the eldest gave back a copy can still hold.
+    dropped: i64,
     next: Option<Held>,
 }
 
@@ -197,6 +201,7 @@ impl Families {
             Some(place) => {
                 self.families[place].anon += more;
                 self.families[place].grown += grown;
+                self.note_drop(place);
                 self.held_by(place)
             }
             None => Held::exact(if stay.is_some() { grown } else { more }),
@@ -219,11 +224,14 @@ impl Families {
         let place = stay.family as usize;
         let before = self.held_by(place);
         let family = &mut self.families[place];
-        if family.members.len() == 1 {
+        if family.members.len() == 1 && !family.is_measured {
             // A fork copies no page.
             family.last = Held::default();
-            family.certain_then = family.anon;
+            (family.certain_then, family.anon_then) = (family.anon, family.anon);
+            family.dropped = 0;
         }
+        family.anon_then += self.members[process].anon;
+        family.certain_then += grown;
         family.members.insert(process);
         family.anon += self.members[process].anon;
         family.grown += grown;
@@ -246,6 +254,7 @@ impl Families {
         let before = self.held_by(place);
         let family = &mut self.families[place];
         family.members.remove(&process);
+        family.anon_then -= anon;
         // With it went the pages that it alone had.
         family.last.at_least = Bytes(0);
         family.anon -= anon;
@@ -263,7 +272,8 @@ impl Families {
             Extra::Read(now) => {
                 family.last = now;
                 family.is_measured = true;
-                family.certain_then = certain;
+                (family.certain_then, family.anon_then) = (certain, family.anon);
+                family.dropped = 0;
             }
             Extra::Bound(now) => family.last = now,
             Extra::Unknown => family.is_measured = false,
@@ -281,6 +291,13 @@ impl Families {
         family.grown - self.grown(eldest) + self.members[eldest].anon
     }
 
+    fn note_drop(&mut self, place: usize) {
+        let certain = self.certain(place);
+        let family = &mut self.families[place];
+        let below = (family.certain_then - certain).max(family.anon_then - family.anon);
+        family.dropped = family.dropped.max(below);
+    }
+
     fn held_by(&self, place: usize) -> Held {
         let family = &self.families[place];
         if family.members.len() < 2 {
@@ -288,10 +305,9 @@ impl Families {
         }
         let certain = self.certain(place);
         let room = (family.anon - certain).max(0);
-        // What the eldest dropped, a copy can still hold.
-        let dropped = (family.certain_then - certain).max(0);
         let mut extra = family.last;
-        extra.at_most = extra.at_most + Bytes(dropped);
+        extra.at_least = (extra.at_least - Bytes(family.dropped)).max(Bytes(0));
+        extra.at_most = extra.at_most + Bytes(family.dropped);
         match family.next {
             Some(next) => extra = extra.hull(next),
             None if family.is_measured => {}

@@ -25,7 +25,7 @@ pub(super) struct News {
 pub(super) enum Extra {
     /// All members have been read by now.
     Read(Held),
-    /// By the same readings as before, with other bounds.
+    /// Nothing new was read; copies since then move the upper bound.
     Bound(Held),
     /// One came or went.
     Unknown,
@@ -68,7 +68,7 @@ impl Reading {
     }
 }
 
-/// What processes can have copied so far, all that can share pages with one.
+/// What a process can have copied so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Copied {
     process: usize,
@@ -89,20 +89,46 @@ impl Copied {
     }
 }
 
-/// What a family can have copied so far, in order of time.
+/// What a family can have copied, in order of time.
 #[derive(Debug, Default)]
-struct Copies(Vec<Copied>);
+struct Copies {
+    /// So much by then, at least: what was found by then.
+    found: Vec<(BootNs, i64)>,
+    /// So much right after, at most: what the look after that found.
+    possible: Vec<(BootNs, i64)>,
+}
 
 impl Copies {
-    /// What from one instant until right after another, at most.
+    fn of(mut copied: Vec<Copied>) -> Self {
+        copied.sort_unstable_by_key(|one| (one.process, one.until));
+        let mut copies = Self::default();
+        let mut before: Option<&Copied> = None;
+        for one in &copied {
+            let before = before.replace(one);
+            let before = before.filter(|before| before.process == one.process);
+            let more = (one.bytes - before.map_or(Bytes(0), |before| before.bytes)).0;
+            copies.found.push((one.until, more));
+            copies.possible.push((one.from, more));
+        }
+        for steps in [&mut copies.found, &mut copies.possible] {
+            steps.sort_unstable();
+            let mut sum: i64 = 0;
+            for (_, more) in steps {
+                sum = sum.saturating_add(*more);
+                *more = sum;
+            }
+        }
+        copies
+    }
+
+    /// From one instant until right after another, at most.
     fn between(&self, from: BootNs, until: BootNs) -> Bytes {
-        let bytes = |count: usize| match count.checked_sub(1) {
-            Some(last) => self.0[last].bytes,
-            None => Bytes(0),
+        let sum = |steps: &[(BootNs, i64)], at: BootNs| {
+            let past = steps.partition_point(|(step, _)| *step <= at);
+            past.checked_sub(1).map_or(0, |last| steps[last].1)
         };
-        let before = bytes(self.0.partition_point(|copied| copied.until <= from));
-        let after = bytes(self.0.partition_point(|copied| copied.from <= until));
-        (after - before).max(Bytes(0))
+        let copied = sum(&self.possible, until).saturating_sub(sum(&self.found, from));
+        Bytes(copied.max(0))
     }
 }
 
@@ -127,7 +153,11 @@ pub(super) fn news<'a>(
     for (process, stays) in stays.iter().enumerate() {
         let ends = stays.iter().skip(1).map(|stay| Some(stay.from));
         let ends = ends.chain([processes[process].exit_boot_ns()]);
-        for (stay, end) in stays.iter().zip(ends).filter(|(stay, _)| !stay.is_replaced) {
+        for (stay, end) in stays.iter().zip(ends) {
+            // One that was not there for any time leaves before it joins.
+            if stay.is_replaced || end.is_some_and(|end| end <= stay.from) {
+                continue;
+            }
             let steps = steps.entry(stay.family).or_default();
             steps.push((stay.from, Step::Join, process));
             steps.extend(end.map(|end| (end, Step::Leave, process)));
@@ -147,21 +177,19 @@ pub(super) fn news<'a>(
         }
     }
     let inherited: &[Option<i64>] = inherited;
-    let mut copied: HashMap<u32, Copies> = HashMap::new();
+    let mut copied: HashMap<u32, Vec<Copied>> = HashMap::new();
     for one in copies {
         let stay = stays.get(one.process);
         if let Some(stay) = stay.and_then(|stays| stay_at(stays, one.until))
             && let Some(steps) = steps.get_mut(&stay.family)
         {
             steps.push((one.from, Step::Copied, one.process));
-            let copies = copied.entry(stay.family).or_default();
-            copies.0.push(*one);
+            copied.entry(stay.family).or_default().push(*one);
         }
     }
     steps.into_iter().flat_map(move |(family, mut steps)| {
         steps.sort_unstable();
-        let mut copies = copied.remove(&family).unwrap_or_default();
-        copies.0.sort_unstable_by_key(|copied| copied.until);
+        let copies = Copies::of(copied.remove(&family).unwrap_or_default());
         course(
             family,
             &steps,
@@ -197,6 +225,9 @@ struct Round {
     members: BTreeSet<usize>,
     /// By process: what was read, and what of it the process had grown by.
     read: BTreeMap<usize, (Reading, i64)>,
+    /// When each of these readings began.
+    from: BTreeSet<(BootNs, usize)>,
+    rss: i64,
     pss: i64,
     grown: i64,
     error: i64,
@@ -206,7 +237,8 @@ impl Round {
     fn begin(&mut self, at: BootNs) {
         self.begun = at;
         self.read.clear();
-        (self.pss, self.grown, self.error) = (0, 0, 0);
+        self.from.clear();
+        (self.rss, self.pss, self.grown, self.error) = (0, 0, 0, 0);
     }
 
     fn take(&mut self, reading: Reading, grown: i64) {
@@ -215,36 +247,49 @@ impl Round {
             return;
         }
         if let Some((old, grown)) = self.read.insert(reading.process, (reading, grown)) {
+            self.from.remove(&(old.from, old.process));
+            self.rss -= old.rss;
             self.pss -= old.pss;
             self.error -= old.error;
             self.grown -= grown;
         }
+        self.from.insert((reading.from, reading.process));
+        self.rss += reading.rss;
         self.pss += reading.pss;
         self.error += reading.error;
         self.grown += grown;
     }
 
-    /// When the first reading of them began.
-    fn from(&self) -> Option<BootNs> {
-        self.read.values().map(|(reading, _)| reading.from).min()
-    }
-
-    /// The extra pages, where every member was read.
-    fn extra(&self) -> Option<Held> {
+    /// What they tell, where every member was read.
+    fn measured(&self) -> Option<Measured> {
         let is_whole = self.members.len() > 1 && self.read.len() == self.members.len();
         let (eldest, grown) = self.read.get(self.members.first()?)?;
         let certain = self.grown - grown + eldest.rss;
-        is_whole.then(|| around(self.pss - certain, self.error))
+        let (from, _) = self.from.first()?;
+        is_whole.then(|| Measured {
+            extra: around(self.pss - certain, self.error),
+            from: *from,
+            rss: self.rss,
+        })
     }
+}
+
+/// What readings of all members tell.
+#[derive(Clone, Copy)]
+struct Measured {
+    /// The extra pages, as if all had been read at once and nothing copied since.
+    extra: Held,
+    /// When the first was read.
+    from: BootNs,
+    /// What all held, shared pages in each.
+    rss: i64,
 }
 
 /// A member came or went, all have been read by now, or more was copied since.
 struct Turn {
     at: BootNs,
     step: Step,
-    /// The extra pages, as if all had been read at once and nothing copied since, and when the
-    /// first was read.
-    measured: Option<(Held, BootNs)>,
+    measured: Option<Measured>,
 }
 
 fn course(
@@ -273,23 +318,26 @@ fn course(
             }
             Step::Copied => {}
         }
-        let measured = round.extra().zip(round.from());
+        let measured = round.measured();
         if measured.is_some() || matches!(step, Step::Join | Step::Leave) {
             turns.push(Turn { at, step, measured });
         }
     }
-    let mut next: Option<(BootNs, Held)> = None;
+    let mut next: Option<(BootNs, Held, i64)> = None;
     let news = turns.iter().rev().map(|turn| {
-        let bounded = turn.measured.map(|(measured, from)| {
-            let most = |until| measured.at_most + copies.between(from, until);
-            // What is found when those who copied were read again bounds it, too.
-            let found = next.map_or(Bytes(i64::MAX), |(_, next)| next.at_most);
+        let bounded = turn.measured.map(|measured| {
+            let extra = measured.extra;
+            let most = |until| extra.at_most + copies.between(measured.from, until);
+            // Where nothing was given back until all are read again, it is no more than they
+            // then have.
+            let again = next.filter(|(.., rss)| *rss >= measured.rss);
+            let found = again.map_or(Bytes(i64::MAX), |(_, next, _)| next.at_most);
             let now = Held {
-                at_most: found.clamp(measured.at_most, most(turn.at)),
-                ..measured
+                at_most: found.clamp(extra.at_most, most(turn.at)),
+                ..extra
             };
-            // What is found beyond all that was counted came at any time until then.
-            let is_counted = next.is_some_and(|(at, next)| next.at_least <= most(at));
+            // More is found than was counted: it came at any time until then.
+            let is_counted = next.is_some_and(|(at, next, _)| next.at_least <= most(at));
             (now, is_counted)
         });
         let now = bounded.map(|(now, _)| now);
@@ -301,15 +349,19 @@ fn course(
                 (Some(now), _) => Extra::Read(now),
                 (None, _) => Extra::Unknown,
             },
-            next: next.map(|(_, next)| Held {
+            next: next.map(|(_, next, _)| Held {
                 at_most: counted.map_or(next.at_most, |(now, _)| now.at_most),
                 ..next
             }),
         };
         next = match turn.step {
             Step::Leave => None,
-            Step::Join | Step::Copied => next,
-            Step::Read(_) => now.map(|now| (turn.at, now)),
+            // What a new one holds says nothing of what others gave back.
+            Step::Join => next.map(|(at, next, _)| (at, next, i64::MIN)),
+            Step::Copied => next,
+            Step::Read(_) => now
+                .zip(turn.measured)
+                .map(|(now, measured)| (turn.at, now, measured.rss)),
         };
         (turn.at, news)
     });

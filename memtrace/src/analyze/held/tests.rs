@@ -127,6 +127,53 @@ fn what_is_copied_while_one_after_the_other_is_read_is_within_the_upper_bound() 
 }
 
 #[test]
+fn what_was_given_back_since_a_reading_lowers_one_bound_and_raises_the_other() {
+    let mut refilled = forked();
+    for (tgid, at) in [(500, 7.0), (501, 8.0)] {
+        read(&mut refilled, tgid, at, [300.0, 600.0]);
+    }
+    refilled.mem(500, 10.0, [300.0, 0.0, 0.0]);
+    refilled.mem(500, 12.0, [600.0, 0.0, 0.0]);
+    // The copy can still hold what the eldest gave back.
+    assert_eq!(held_at(&refilled, "+13s"), [600, 600, 900]);
+    let mut copies = forked();
+    for (tgid, at) in [(500, 7.0), (501, 8.0)] {
+        read(&mut copies, tgid, at, [450.0, 600.0]);
+    }
+    assert_eq!(held_at(&copies, "+9s"), [900; 3]);
+    // Its copies, or what it shared.
+    copies.mem(501, 10.0, [300.0, 0.0, 0.0]);
+    assert_eq!(held_at(&copies, "+11s"), [600, 900, 900]);
+}
+
+#[test]
+fn a_later_reading_bounds_nothing_that_was_given_back_before_it() {
+    let mut run = forked();
+    for (tgid, at) in [(500, 7.0), (501, 8.0)] {
+        read(&mut run, tgid, at, [300.0, 600.0]);
+    }
+    copied(&mut run, 501, 10.0, 300);
+    run.mem(501, 12.0, [300.0, 0.0, 0.0]);
+    read(&mut run, 500, 14.0, [450.0, 600.0]);
+    read(&mut run, 501, 15.0, [150.0, 300.0]);
+    assert_eq!(held_at(&run, "+11s"), [600, 600, 900]);
+    assert_eq!(held_at(&run, "+16s"), [600; 3]);
+}
+
+#[test]
+fn copies_of_several_processes_add_up() {
+    let mut run = forked();
+    for (tgid, at) in [(500, 7.0), (501, 8.0)] {
+        read(&mut run, tgid, at, [300.0, 600.0]);
+    }
+    copied(&mut run, 500, 10.0, 100);
+    copied(&mut run, 501, 10.2, 50);
+    copied(&mut run, 500, 11.0, 120);
+    assert_eq!(held_at(&run, "+9s"), [600; 3]);
+    assert_eq!(held_at(&run, "+12s"), [600, 600, 770]);
+}
+
+#[test]
 fn a_reading_that_began_before_a_fork_says_nothing_of_the_time_after_it() {
     let mut run = forked();
     read(&mut run, 500, 5.2, [600.0, 600.0]);

@@ -92,7 +92,7 @@ impl Stat {
     }
 
     /// When it started.
-    pub(super) fn start(&self) -> BootNs {
+    pub(in crate::collect) fn start(&self) -> BootNs {
         start_of(self.start_ticks)
     }
 }

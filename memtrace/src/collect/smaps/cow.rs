@@ -17,19 +17,15 @@ const MIN_BYTES: i64 = 16 << 20;
 const STEP_BYTES: i64 = 1 << 20;
 
 /// A process at the last look.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Counted {
     image: u64,
     /// As many pages as it had minor faults.
     faulted: Bytes,
     rss: Bytes,
-}
-
-/// All that run one program image, since one of them was first counted.
-#[derive(Debug, Default)]
-struct Copied {
-    bytes: Bytes,
-    /// What of it was written.
+    /// What it can have copied.
+    copied: Bytes,
+    /// What of that was written.
     written: Bytes,
     looked_at: BootNs,
 }
@@ -41,7 +37,9 @@ pub(super) struct Cow {
     page_size: i64,
     buffer: TextBuffer,
     processes: HashMap<Upid, Counted>,
-    images: HashMap<u64, Copied>,
+    /// What all that run a program image can have copied, also those that have ended.
+    images: HashMap<u64, Bytes>,
+    last_look: BootNs,
     next_look: BootNs,
 }
 
@@ -54,14 +52,19 @@ impl Cow {
             buffer: TextBuffer::default(),
             processes: HashMap::new(),
             images: HashMap::new(),
+            last_look: BootNs(0),
             next_look: BootNs(0),
         }
     }
 
     /// What all that run a program image can have copied so far.
     pub(super) fn copied(&self, image: u64) -> Bytes {
-        let copied = self.images.get(&image);
-        copied.map_or(Bytes(0), |copied| copied.bytes)
+        self.images.get(&image).copied().unwrap_or_default()
+    }
+
+    /// The next look is due.
+    pub(super) fn hurry(&mut self) {
+        self.next_look = BootNs(0);
     }
 
     /// Looks at them where that is due, and writes what was copied. `share` of one core is what
@@ -80,32 +83,29 @@ impl Cow {
         let before = clock::thread_cpu();
         let mut counted = HashMap::with_capacity(self.processes.len());
         for subject in subjects.iter().filter(|subject| subject.sharers() > 1) {
-            if let Some(process) = self.count(subject) {
-                counted.insert(subject.upid, process);
-            }
-        }
-        self.processes = counted;
-        let images: HashSet<u64> = subjects.iter().map(|subject| subject.image).collect();
-        self.images.retain(|image, _| images.contains(image));
-        for subject in subjects {
-            let Some(copied) = self.images.get_mut(&subject.image) else {
+            let Some(mut process) = self.count(subject) else {
                 continue;
             };
-            if (copied.bytes - copied.written).0 >= STEP_BYTES {
-                copied.written = copied.bytes;
+            if (process.copied - process.written).0 >= STEP_BYTES {
+                process.written = process.copied;
                 let row = CowRow {
                     ts: clock.to_wall(now),
                     boot_ns: now,
                     upid: subject.upid,
-                    copied_bytes: copied.bytes,
-                    unchanged_until_boot_ns: copied.looked_at,
+                    copied_bytes: process.copied,
+                    unchanged_until_boot_ns: process.looked_at,
                 };
                 out.push(row.into());
             }
-            copied.looked_at = now;
+            process.looked_at = now;
+            counted.insert(subject.upid, process);
         }
+        self.processes = counted;
+        let images: HashSet<u64> = subjects.iter().map(|subject| subject.image).collect();
+        self.images.retain(|image, _| images.contains(image));
         let cost = clock::thread_cpu().0 - before.0;
         let rest = LOOK_NS.max((cost as f64 / share) as i64);
+        self.last_look = now;
         self.next_look = now + DurationNs(rest);
     }
 
@@ -115,23 +115,32 @@ impl Cow {
         let path = self.root.join(format!("{}/stat", subject.tgid));
         let stat = self.buffer.read_once(&path).ok().and_then(Stat::parse)?;
         let bytes = |pages: i64| Bytes(pages.saturating_mul(self.page_size));
-        let now = Counted {
-            image: subject.image,
-            faulted: bytes(i64::try_from(stat.minor_faults).ok()?),
-            rss: bytes(stat.size.1),
-        };
-        let before = self.processes.get(&subject.upid);
+        let faulted = bytes(i64::try_from(stat.minor_faults).ok()?);
+        let rss = bytes(stat.size.1);
+        let before = self.processes.remove(&subject.upid);
         let before = before.filter(|before| before.image == subject.image);
-        if before.is_none() && now.rss.0 < MIN_BYTES {
-            return None;
-        }
-        let copied = self.images.entry(subject.image).or_default();
-        if let Some(before) = before {
-            let grown = (now.rss - before.rss).max(Bytes(0));
-            let more = now.faulted - before.faulted - grown;
-            copied.bytes = copied.bytes + more.max(Bytes(0));
-        }
-        Some(now)
+        let mut process = match before {
+            Some(before) => before,
+            None if rss.0 < MIN_BYTES => return None,
+            None => {
+                // Of a copy that came since the last look all faults are new.
+                let is_new = self.last_look.0 > 0 && stat.start() >= self.last_look;
+                Counted {
+                    image: subject.image,
+                    faulted: if is_new { Bytes(0) } else { faulted },
+                    rss,
+                    looked_at: self.last_look,
+                    ..Counted::default()
+                }
+            }
+        };
+        let grown = (rss - process.rss).max(Bytes(0));
+        let more = (faulted - process.faulted - grown).max(Bytes(0));
+        (process.faulted, process.rss) = (faulted, rss);
+        process.copied = process.copied + more;
+        let of_all = self.images.entry(subject.image).or_default();
+        *of_all = *of_all + more;
+        Some(process)
     }
 }
 
@@ -143,12 +152,14 @@ mod tests {
 
     const PAGE: i64 = 4096;
 
-    /// What a look says, after each process was given faults and resident pages.
-    fn looked(cow: &mut Cow, seconds: i64, processes: &[(u32, i64, i64)]) -> Vec<(i64, i64)> {
+    /// What a look says, after each process was given faults and resident pages: who, how many
+    /// pages, and since when.
+    fn looked(cow: &mut Cow, at_ms: i64, processes: &[(u32, i64, i64)]) -> Vec<(i64, i64, i64)> {
         let mut subjects = Vec::new();
         for (tgid, faults, rss) in processes {
             let dir = cow.root.join(tgid.to_string());
             fs::create_dir_all(&dir).unwrap();
+            // Everybody began 1 s after the machine.
             let stat = format!(
                 "{tgid} (x) S 1 1 1 0 -1 0 {faults} 0 0 0 0 0 0 0 20 0 1 0 100 4096 {rss} 0"
             );
@@ -158,7 +169,7 @@ mod tests {
                 tgid: Tgid(*tgid),
                 image: 1,
                 is_unshared: false,
-                image_count: processes.len(),
+                image_count: 2,
             });
         }
         let clock = ClockOffset::at(ClockReading {
@@ -167,40 +178,51 @@ mod tests {
             wall_ns: WallNs(0),
         });
         let mut out = Vec::new();
-        cow.next_look = BootNs(0);
-        cow.look(&subjects, 1.0, BootNs(seconds), clock, &mut out);
+        cow.hurry();
+        cow.look(&subjects, 1.0, BootNs(at_ms * 1_000_000), clock, &mut out);
         let row = |record| match record {
-            Record::Cow(row) => (row.copied_bytes.0 / PAGE, row.unchanged_until_boot_ns.0),
+            Record::Cow(row) => {
+                let since = row.unchanged_until_boot_ns.0 / 1_000_000;
+                (row.upid.0, row.copied_bytes.0 / PAGE, since)
+            }
             other => panic!("{other:?}"),
         };
         out.into_iter().map(row).collect()
     }
 
-    #[test]
-    fn faults_of_all_that_add_no_memory_are_told_in_steps() {
+    fn cow() -> (tempfile::TempDir, Cow) {
         let root = tempfile::tempdir().unwrap();
-        let mut cow = Cow::new(root.path(), PAGE.cast_unsigned());
-        assert_eq!(
-            looked(&mut cow, 1, &[(7, 9_000, 5_000), (8, 10, 5_000)]),
-            []
-        );
-        let both = [(7, 9_000, 5_000), (8, 1_010, 5_000)];
-        assert_eq!(looked(&mut cow, 2, &both), [(1_000, 1)]);
-        let both = [(7, 9_100, 5_000), (8, 1_110, 5_000)];
-        assert_eq!(looked(&mut cow, 3, &both), [], "less than a step");
-        // Of 1,000 faults 900 brought new pages.
-        let both = [(7, 10_100, 5_900), (8, 1_110, 5_000)];
-        assert_eq!(looked(&mut cow, 4, &both), [(1_300, 3)]);
-        assert_eq!(cow.copied(1), Bytes(1_300 * PAGE));
+        let cow = Cow::new(root.path(), PAGE.cast_unsigned());
+        (root, cow)
     }
 
     #[test]
-    fn who_is_alone_or_holds_little_is_not_counted() {
-        let root = tempfile::tempdir().unwrap();
-        let mut cow = Cow::new(root.path(), PAGE.cast_unsigned());
-        assert_eq!(looked(&mut cow, 1, &[(7, 0, 9_000)]), []);
-        assert_eq!(looked(&mut cow, 2, &[(7, 9_000, 9_000)]), []);
-        assert_eq!(looked(&mut cow, 3, &[(7, 9_000, 100), (8, 0, 100)]), []);
-        assert_eq!(looked(&mut cow, 4, &[(7, 9_900, 100), (8, 900, 100)]), []);
+    fn faults_that_add_no_memory_are_told_in_steps() {
+        let (_root, mut cow) = cow();
+        let mut look = |at_ms, seven, eight| looked(&mut cow, at_ms, &[seven, eight]);
+        assert_eq!(look(2_000, (7, 9_000, 5_000), (8, 10, 5_000)), []);
+        let told = look(2_500, (7, 9_000, 5_000), (8, 1_010, 5_000));
+        assert_eq!(told, [(8, 1_000, 2_000)]);
+        let told = look(3_000, (7, 9_100, 5_000), (8, 1_110, 5_000));
+        assert_eq!(told, [], "less than a step");
+        // Of 1,300 faults 900 brought new pages.
+        let told = look(3_500, (7, 10_400, 5_900), (8, 1_110, 5_000));
+        assert_eq!(told, [(7, 500, 3_000)]);
+        assert_eq!(cow.copied(1), Bytes(1_600 * PAGE));
+    }
+
+    #[test]
+    fn of_a_copy_that_came_since_the_last_look_all_faults_count() {
+        let (_root, mut cow) = cow();
+        assert_eq!(looked(&mut cow, 900, &[(7, 9_000, 5_000)]), []);
+        let both = [(7, 9_000, 5_000), (8, 700, 5_000)];
+        assert_eq!(looked(&mut cow, 1_400, &both), [(8, 700, 900)]);
+    }
+
+    #[test]
+    fn who_holds_little_is_not_counted() {
+        let (_root, mut cow) = cow();
+        assert_eq!(looked(&mut cow, 2_000, &[(7, 9_000, 100)]), []);
+        assert_eq!(looked(&mut cow, 2_500, &[(7, 9_900, 100)]), []);
     }
 }

@@ -150,7 +150,8 @@ impl Objects {
             let Some(inode) = key.inode.filter(|_| is_shared) else {
                 continue;
             };
-            let looked = self.missing_at(inode).filter(|_| !mapped.is_deleted);
+            let looked = self.missing_at(inode, mapped.path.as_deref());
+            let looked = looked.filter(|_| !mapped.is_deleted);
             let object = self.objects.entry(inode).or_insert_with(|| Object {
                 looked,
                 ..Object::new(key.kind, mapped.path.clone())
@@ -181,7 +182,8 @@ impl Objects {
             if !self.objects.contains_key(key)
                 && let Some(mut object) = Object::open(way)
             {
-                object.looked = self.missing_at(*key).filter(|_| !object.is_deleted);
+                let looked = self.missing_at(*key, object.name.as_deref());
+                object.looked = looked.filter(|_| !object.is_deleted);
                 self.objects.insert(*key, object);
             }
             let Some(object) = self.objects.get_mut(key) else {
@@ -195,10 +197,12 @@ impl Objects {
     }
 
     /// When a new object took nothing yet: a file of /dev/shm that was not in the last list.
-    fn missing_at(&self, key: Key) -> Option<BootNs> {
+    fn missing_at(&self, key: Key, path: Option<&str>) -> Option<BootNs> {
         // A list that was cut says nothing of what it does not have.
         let is_whole = self.listed_count.is_some_and(|count| count < LISTED_MAX);
-        (is_whole && self.listed_device == Some(key.0)).then_some(self.listed_at)
+        let directory = path.and_then(|path| Path::new(path).parent());
+        let is_there = directory == Some(&self.shm_dir) && self.listed_device == Some(key.0);
+        (is_whole && is_there).then_some(self.listed_at)
     }
 
     /// Lists /dev/shm where that is due. Gives what is to be found out then: who else maps what
@@ -327,7 +331,7 @@ impl Objects {
             let path = entry.path();
             let name = path.to_string_lossy().into_owned();
             let key = key_of(&metadata);
-            let looked = self.missing_at(key);
+            let looked = self.missing_at(key, Some(&name));
             let object = self.objects.entry(key).or_insert_with(|| Object {
                 looked,
                 ..Object::new(MappingKind::Tmpfs, Some(name))

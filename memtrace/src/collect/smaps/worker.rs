@@ -254,6 +254,9 @@ impl Worker {
         let living = living(&self.desk.subjects());
         let mut rows = Vec::new();
         lock(&self.objects).write(&living, now, clock, &mut rows);
+        let mut cow = lock(&self.cow);
+        cow.hurry();
+        cow.look(&self.desk.subjects(), 1.0, now, clock, &mut rows);
         let _ = self.teller.tell_shared(rows);
     }
 

@@ -198,9 +198,11 @@ fn a_removed_file_that_lives_on_as_a_descriptor_is_unknown_or_what_that_tells() 
 #[test]
 fn a_file_that_a_process_shows_first_was_not_there_when_they_were_listed() {
     let (elsewhere, shm) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let there = SHARED.replace("/dev/shm", shm.path().to_str().unwrap());
     for (line, until) in [
-        (SHARED.to_owned(), Some(BootNs(4_000_000_000))),
-        (format!("{SHARED} (deleted)"), None),
+        (format!("{there} (deleted)"), None),
+        (there.replace("/a", "/below/a"), None),
+        (there, Some(BootNs(4_000_000_000))),
     ] {
         let mut holder = Holder::of(&elsewhere.path().join("a"), shm.path());
         assert_eq!((holder.written(0), holder.written(4)), (None, None));
