@@ -8,7 +8,7 @@ use super::family::{Family, bundle_similar};
 use super::gpu::Gpus;
 use super::growth::Growth;
 use super::held::Held;
-use super::keys::{self, High};
+use super::keys::{self, PeakAt};
 use super::leftovers::Leftovers;
 use super::losses::Loss;
 use super::mappings::Mappings;
@@ -62,7 +62,7 @@ pub struct Analysis {
     pub held_peak: Option<Held>,
     /// The highest sum of RSS, and when: a page that several map counts in each.
     #[serde(flatten, serialize_with = "keys::rss_peak")]
-    pub rss_peak: Option<High>,
+    pub rss_peak: Option<PeakAt>,
     /// The instant that was asked for.
     pub at: Option<Composition>,
     /// The trees, the one with the highest peak first.

@@ -381,8 +381,3 @@ impl Balance {
 fn sum<T>(all: &[T], amount: impl Fn(&T) -> Option<Bytes>) -> Bytes {
     all.iter().filter_map(amount).sum()
 }
-
-/// What an object takes of memory, as [`SharedObject::in_memory`].
-pub(super) fn in_memory(row: &ShmObjectRow) -> Option<Bytes> {
-    row.resident_bytes.or(row.allocated_bytes)
-}

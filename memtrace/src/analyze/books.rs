@@ -2,7 +2,7 @@
 
 use super::balance::{
     AnonLine, Balance, Basis, CachedFile, Elsewhere, EndingLine, KernelLine, KernelPart, Scope,
-    SharedObject, in_memory,
+    SharedObject,
 };
 use super::composition::Composition;
 use super::process::Process;
@@ -292,14 +292,14 @@ impl<'a> Books<'a> {
     /// Those of huge pages among them, too.
     fn all_there(&self) -> impl Iterator<Item = &ShmObjectRow> {
         let objects = self.standing.objects.iter();
-        objects.filter(|row| is_some(in_memory(row)) && self.was_there(row))
+        objects.filter(|row| is_some(row.in_memory_bytes()) && self.was_there(row))
     }
 
     /// Objects that are mapped and could not be asked for what they take.
     fn unknown_objects(&self) -> impl Iterator<Item = &ShmObjectRow> {
         let objects = self.standing.objects.iter();
         objects.filter(|row| {
-            in_memory(row).is_none()
+            row.in_memory_bytes().is_none()
                 && row.mapper_count > 0
                 && !is_huge(row.kind)
                 && self.was_there(row)

@@ -7,26 +7,26 @@ use serde::Serializer;
 use serde::ser::SerializeMap;
 
 /// An amount at its highest, and when.
-pub type High = (Bytes, Instant);
+pub type PeakAt = (Bytes, Instant);
 
 /// `peak_bytes` and `peak_at`.
-pub(super) fn peak<S: Serializer>(high: &Option<High>, to: S) -> Result<S::Ok, S::Error> {
+pub(super) fn peak<S: Serializer>(high: &Option<PeakAt>, to: S) -> Result<S::Ok, S::Error> {
     named_peak(["peak_bytes", "peak_at"], *high, to)
 }
 
 /// `peak_rss_bytes` and `peak_at`.
-pub(super) fn peak_rss<S: Serializer>(high: &Option<High>, to: S) -> Result<S::Ok, S::Error> {
+pub(super) fn peak_rss<S: Serializer>(high: &Option<PeakAt>, to: S) -> Result<S::Ok, S::Error> {
     named_peak(["peak_rss_bytes", "peak_at"], *high, to)
 }
 
 /// `sum_of_rss_peak_bytes` and `sum_of_rss_peak_at`.
-pub(super) fn rss_peak<S: Serializer>(high: &Option<High>, to: S) -> Result<S::Ok, S::Error> {
+pub(super) fn rss_peak<S: Serializer>(high: &Option<PeakAt>, to: S) -> Result<S::Ok, S::Error> {
     named_peak(["sum_of_rss_peak_bytes", "sum_of_rss_peak_at"], *high, to)
 }
 
 fn named_peak<S: Serializer>(
     names: [&str; 2],
-    high: Option<High>,
+    high: Option<PeakAt>,
     to: S,
 ) -> Result<S::Ok, S::Error> {
     let (bytes, at) = high.unzip();

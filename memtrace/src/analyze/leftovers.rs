@@ -76,15 +76,6 @@ fn object_keys<S: Serializer>(row: &LeftObjectRow, to: S) -> Result<S::Ok, S::Er
     keys.end()
 }
 
-impl Survivor {
-    /// Resident memory, and what was swapped out; `None` when a kind is unknown.
-    pub fn held_bytes(&self) -> Option<Bytes> {
-        let row = &self.row;
-        let rss = row.rss_anon_bytes? + row.rss_file_bytes? + row.rss_shmem_bytes?;
-        Some(rss + row.swap_bytes.unwrap_or(Bytes(0)))
-    }
-}
-
 impl Leftovers {
     /// What the objects take together.
     pub fn objects_bytes(&self) -> Bytes {
@@ -112,7 +103,7 @@ pub(super) fn read<S: RowSource>(source: &S, roster: &Roster) -> Result<Leftover
         }
     })?;
     left.outlived
-        .sort_by_key(|one| (std::cmp::Reverse(one.held_bytes()), one.row.upid));
+        .sort_by_key(|one| (std::cmp::Reverse(one.row.held_bytes()), one.row.upid));
     source.scan(&[], |row: LeftObjectRow| {
         let owner = Who::default();
         left.objects.push(LeftObject { row, owner });

@@ -62,7 +62,7 @@ pub use gpu::{
 };
 pub use growth::{Growth, Verdict};
 pub use held::{Held, HeldKinds};
-pub use keys::High;
+pub use keys::PeakAt;
 pub use leftovers::{LeftObject, Leftovers, Survivor};
 pub use losses::Loss;
 pub use mappings::{Mapping, Mappings, ProcessMappings};

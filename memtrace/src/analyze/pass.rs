@@ -136,6 +136,7 @@ impl<'a> Pass<'a> {
                     .get(position)
                     .map(|group| roles[*group as usize]),
                 copy_until: process.copy_until,
+                has_curve: true,
                 instants: boundaries.own.remove(&position),
             };
             sweep.enter(member);
@@ -159,7 +160,10 @@ impl<'a> Pass<'a> {
         self.tellings.tell(&mut self.sweep, row.boot_ns);
         let position = self.sweep.observer.roster.position(row.upid, row.boot_ns);
         if position == self.sweep.state.processes.len() {
-            self.sweep.enter(Member::default());
+            self.sweep.enter(Member {
+                has_curve: true,
+                ..Member::default()
+            });
         }
         self.sweep.row(row.boot_ns, position, Amounts::of(row));
         let row_count = &mut self.sweep.observer.row_count;

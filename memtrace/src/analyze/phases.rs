@@ -30,7 +30,7 @@ pub(super) use timeline::{Boundaries, Gauges, Noted, Timeline};
 pub(super) use told::Tellings;
 
 use super::growth::whole;
-use super::keys::{self, High};
+use super::keys::{self, PeakAt};
 use super::who::Who;
 use crate::model::label::labels;
 use crate::model::{Bytes, DurationNs, Instant};
@@ -170,11 +170,11 @@ pub struct Stretch {
     pub delta: Amounts,
     /// The highest RSS from begin to end, and when.
     #[serde(flatten, serialize_with = "keys::peak_rss")]
-    pub peak: Option<High>,
+    pub peak: Option<PeakAt>,
 }
 
 impl Stretch {
-    fn of(begin: Amounts, end: Amounts, peak: Option<High>) -> Self {
+    fn of(begin: Amounts, end: Amounts, peak: Option<PeakAt>) -> Self {
         Self {
             begin,
             end,
@@ -207,7 +207,7 @@ pub struct Level {
     pub delta_bytes: Option<Bytes>,
     /// The highest from begin to end, and when.
     #[serde(flatten, serialize_with = "keys::peak")]
-    pub peak: Option<High>,
+    pub peak: Option<PeakAt>,
 }
 
 /// What was in use on a GPU over a phase.
@@ -221,7 +221,7 @@ pub struct DeviceLevel {
 }
 
 impl Level {
-    fn of([begin_bytes, end_bytes]: [Option<Bytes>; 2], peak: Option<High>) -> Self {
+    fn of([begin_bytes, end_bytes]: [Option<Bytes>; 2], peak: Option<PeakAt>) -> Self {
         Self {
             begin_bytes,
             end_bytes,
@@ -321,7 +321,7 @@ pub struct Measures {
     pub end: Option<Spread>,
     /// The highest within any, and when.
     #[serde(flatten, serialize_with = "keys::peak")]
-    pub peak: Option<High>,
+    pub peak: Option<PeakAt>,
 }
 
 /// Figures of RSS: the key of the peak says so.
@@ -334,7 +334,7 @@ fn of_rss<S: Serializer>(
         delta: Option<Spread>,
         end: Option<Spread>,
         #[serde(flatten, serialize_with = "keys::peak_rss")]
-        peak: Option<High>,
+        peak: Option<PeakAt>,
     }
     let measures: Option<Measures> = (*measures).into();
     let of_rss = measures.map(|Measures { delta, end, peak }| OfRss { delta, end, peak });

@@ -6,7 +6,7 @@ use super::composition::Composition;
 use super::gpu::{GpuPeak, Gpus};
 use super::groups::Groups;
 use super::growth::{self, Growth};
-use super::keys::{self, High};
+use super::keys::{self, PeakAt};
 use super::peak::Bound;
 use super::process::Process;
 use super::shares::Share;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 pub struct KindFigures {
     /// The highest simultaneous sum, and when; `None` when it was never known.
     #[serde(flatten, serialize_with = "keys::peak")]
-    pub peak: Option<High>,
+    pub peak: Option<PeakAt>,
     /// The mean over the whole recording, so that the means of all roles add up; `None` when it
     /// was never known. The recording of a command counts up to the command's end: what is left
     /// behind says nothing about how it ran.

@@ -1,7 +1,7 @@
 //! What each process holds when a page that several share is divided among them, so that the
 //! parts add up to what exists.
 
-use super::balance::{Basis, in_memory};
+use super::balance::Basis;
 use super::books::Books;
 use super::composition::Holder;
 use crate::model::Bytes;
@@ -62,7 +62,7 @@ fn unattributed(holder: &Holder) -> Option<Bytes> {
 
 /// Divides what an object takes of memory among its mappers.
 fn divide(object: &ShmObjectRow, shmem: &HashMap<i64, i64>) -> Vec<(i64, i64)> {
-    let object_bytes = in_memory(object).map_or(0, |bytes| bytes.0);
+    let object_bytes = object.in_memory_bytes().map_or(0, |bytes| bytes.0);
     let mappers = object
         .mappers
         .split(' ')

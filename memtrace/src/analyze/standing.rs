@@ -2,7 +2,6 @@
 //! `pss`, `shm_object`, `cached_file`.
 
 use super::RowSource;
-use super::balance::in_memory;
 use crate::model::tables::{CachedFileRow, PssRow, ShmObjectRow};
 use crate::model::{BootNs, Upid};
 use std::collections::HashMap;
@@ -77,7 +76,7 @@ pub(super) fn read<S: RowSource>(
         for kept in &mut objects {
             kept.take(key(), row.boot_ns, row.clone());
         }
-        if in_memory(&row).is_some_and(|bytes| bytes.0 > 0) {
+        if row.in_memory_bytes().is_some_and(|bytes| bytes.0 > 0) {
             for told in &mut told {
                 told.take(key(), row.boot_ns, row.clone());
             }
@@ -118,7 +117,7 @@ fn with_amounts(
     let told = told.into_kept();
     let mut amounts_of = HashMap::new();
     let rows = objects.into_rows().map(|(key, mut row)| {
-        if in_memory(&row).is_none()
+        if row.in_memory_bytes().is_none()
             && row.mapper_count > 0
             && let Some((at, neighbour)) = told.get(&key)
         {

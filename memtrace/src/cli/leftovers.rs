@@ -1,7 +1,7 @@
 //! What a recording left behind, in a line or two.
 
 use crate::model::tables::Fate;
-use crate::model::{Bytes, MappingKind, SurvivorRow};
+use crate::model::{Bytes, MappingKind};
 use crate::report::amount;
 use crate::session::{Leftovers, Outlived};
 
@@ -26,9 +26,10 @@ pub(super) fn words(left: &Leftovers) -> Vec<String> {
         ));
     }
     if !lives_on.is_empty() {
-        let all: Bytes = lives_on.iter().filter_map(|one| held(&one.row)).sum();
+        let all: Bytes = lives_on.iter().filter_map(|one| one.row.held_bytes()).sum();
         let named = named(&lives_on, |one| {
-            let held = held(&one.row).map_or_else(String::new, |held| format!(" {}", amount(held)));
+            let held = one.row.held_bytes();
+            let held = held.map_or_else(String::new, |held| format!(" {}", amount(held)));
             let gpu = gpu("and", one);
             format!("{}{held}{gpu}{}", name(one), why(one.row.fate))
         });
@@ -76,12 +77,6 @@ fn name(one: &Outlived) -> String {
     format!("{} {}", one.row.tgid, one.name)
 }
 
-/// What counts in its RSS, swap included.
-fn held(row: &SurvivorRow) -> Option<Bytes> {
-    let rss = row.rss_anon_bytes? + row.rss_file_bytes? + row.rss_shmem_bytes?;
-    Some(rss + row.swap_bytes.unwrap_or(Bytes(0)))
-}
-
 /// What it held on GPUs, where it held anything.
 fn gpu(and: &str, one: &Outlived) -> String {
     match one.row.gpu_bytes {
@@ -111,7 +106,7 @@ fn named<T>(all: &[T], name: impl Fn(&T) -> String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{BootNs, LeftObjectRow, Tgid, Upid, WallNs};
+    use crate::model::{BootNs, LeftObjectRow, SurvivorRow, Tgid, Upid, WallNs};
 
     fn outlived(tgid: u32, name: &str, fate: Fate) -> Outlived {
         Outlived {

@@ -17,7 +17,7 @@ mod tree;
 
 use super::table::{Cell, Table, TableOf};
 use super::{Report, Style, words};
-use crate::analyze::{Analysis, High, Peak, Who};
+use crate::analyze::{Analysis, Peak, PeakAt, Who};
 use crate::model::{Bytes, Instant};
 
 /// How many processes are listed unless the person says otherwise.
@@ -196,7 +196,7 @@ fn peak_time(peak: &Peak) -> Option<Cell> {
 }
 
 /// How much a peak was.
-fn highest(peak: Option<High>) -> Option<Bytes> {
+fn highest(peak: Option<PeakAt>) -> Option<Bytes> {
     peak.map(|(bytes, _)| bytes)
 }
 

@@ -16,6 +16,8 @@ pub(crate) struct Member {
     /// Until then it is a copy that exec replaces: its own is only what it grew by since the
     /// fork, for the rest are its parent's pages.
     pub(crate) copy_until: Option<BootNs>,
+    /// Whether a curve is kept of it.
+    pub(crate) has_curve: bool,
     /// The instants at which what it holds is noted.
     pub(crate) instants: Option<Arc<[BootNs]>>,
 }
@@ -92,7 +94,8 @@ impl Track {
     /// Takes in what it held until `time`.
     pub(super) fn hold_until(&mut self, time: BootNs) {
         let from = std::mem::replace(&mut self.since, time);
-        if self.curve.is_none() && time - self.first >= CURVE_AFTER {
+        let is_due = self.member.has_curve && time - self.first >= CURVE_AFTER;
+        if is_due && self.curve.is_none() {
             self.curve = Some(Box::new(Series::new(from, BUCKETS)));
         }
         let held = self.held.now();

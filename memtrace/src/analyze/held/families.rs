@@ -47,6 +47,8 @@ struct Family {
     /// The certain part when `last` was known, and what all held.
     certain_then: i64,
     anon_then: i64,
+    /// Since one left: the extra pages right before, at most, and what can have been copied.
+    left: Option<(i64, Bytes)>,
     /// By how much either has been below that since: pages that were given back can have been
     /// extra ones, and what the eldest gave back a copy can still hold.
     dropped: i64,
@@ -252,6 +254,7 @@ impl Families {
         }
         let place = stay.family as usize;
         let before = self.held_by(place);
+        let certain = self.certain(place);
         let family = &mut self.families[place];
         family.members.remove(&process);
         family.anon_then -= anon;
@@ -259,6 +262,14 @@ impl Families {
         family.last.at_least = Bytes(0);
         family.anon -= anon;
         family.grown -= grown;
+        let is_eldest = family.members.first().is_some_and(|next| *next > process);
+        let less = certain - self.certain(place);
+        let family = &mut self.families[place];
+        family.certain_then -= less;
+        // What the eldest shared with others is theirs from now on, but all together is no more.
+        if let (Some((most, _)), true) = (&mut family.left, is_eldest) {
+            *most += less;
+        }
         self.sum = self.sum.minus(before).plus(self.held_by(place));
     }
 
@@ -277,6 +288,18 @@ impl Families {
             }
             Extra::Bound(now) => family.last = now,
             Extra::Unknown => family.is_measured = false,
+            Extra::Left(copied) => {
+                family.is_measured = false;
+                family.left = Some((before.at_most.0 - certain, copied));
+            }
+            Extra::Copied(copied) => {
+                if let Some((_, since)) = &mut family.left {
+                    *since = copied;
+                }
+            }
+        }
+        if matches!(news.extra, Extra::Read(_) | Extra::Unknown) {
+            family.left = None;
         }
         family.next = news.next;
         self.sum = self.sum.minus(before).plus(self.held_by(place));
@@ -292,6 +315,9 @@ impl Families {
     }
 
     fn note_drop(&mut self, place: usize) {
+        if self.families[place].members.len() < 2 {
+            return;
+        }
         let certain = self.certain(place);
         let family = &mut self.families[place];
         let below = (family.certain_then - certain).max(family.anon_then - family.anon);
@@ -313,7 +339,8 @@ impl Families {
             None if family.is_measured => {}
             None => {
                 extra.at_least = Bytes(0);
-                extra.at_most = Bytes(room);
+                let most = family.left.map(|(most, copied)| Bytes(most) + copied);
+                extra.at_most = most.map_or(Bytes(room), |most| most + Bytes(family.dropped));
             }
         }
         let within = |bytes: Bytes| Bytes(bytes.0.clamp(0, room));

@@ -4,7 +4,6 @@
 //! of those who map it tells at once that there is more, but not of which object.
 
 use super::Held;
-use crate::analyze::balance::in_memory;
 use crate::model::tables::ShmObjectRow;
 use crate::model::{BootNs, Bytes, DurationNs, MappingKind};
 use std::collections::{BTreeMap, HashMap};
@@ -106,7 +105,7 @@ impl Courses {
         if row.kind == Some(MappingKind::Hugetlb) {
             return;
         }
-        let bytes = in_memory(&row);
+        let bytes = row.in_memory_bytes();
         let upids = row.mappers.split(' ');
         let mappers: Rc<[usize]> = upids
             .filter_map(|upid| upid.parse().ok())

@@ -27,8 +27,12 @@ pub(super) enum Extra {
     Read(Held),
     /// Nothing new was read; copies since then move the upper bound.
     Bound(Held),
-    /// One came or went.
+    /// One came.
     Unknown,
+    /// Since one left: no more than before, and what can have been copied since.
+    Left(Bytes),
+    /// As much more has been copied since then.
+    Copied(Bytes),
 }
 
 /// A measured PSS of anonymous memory.
@@ -290,6 +294,8 @@ struct Turn {
     at: BootNs,
     step: Step,
     measured: Option<Measured>,
+    /// What can have been copied since the last one came or went.
+    copied: Bytes,
 }
 
 fn course(
@@ -319,8 +325,13 @@ fn course(
             Step::Copied => {}
         }
         let measured = round.measured();
-        if measured.is_some() || matches!(step, Step::Join | Step::Leave) {
-            turns.push(Turn { at, step, measured });
+        if measured.is_some() || !matches!(step, Step::Read(_)) {
+            turns.push(Turn {
+                at,
+                step,
+                measured,
+                copied: copies.between(round.begun, at),
+            });
         }
     }
     let mut next: Option<(BootNs, Held, i64)> = None;
@@ -347,6 +358,8 @@ fn course(
             extra: match (now, turn.step) {
                 (Some(now), Step::Copied) => Extra::Bound(now),
                 (Some(now), _) => Extra::Read(now),
+                (None, Step::Leave) => Extra::Left(turn.copied),
+                (None, Step::Copied) => Extra::Copied(turn.copied),
                 (None, _) => Extra::Unknown,
             },
             next: next.map(|(_, next, _)| Held {

@@ -24,6 +24,13 @@ fn read(run: &mut Script, tgid: u32, at: f64, amounts: [f64; 2]) {
     }
 }
 
+/// Both were read by 8 s, at the same amounts.
+fn read_both(run: &mut Script, amounts: [f64; 2]) {
+    for (tgid, at) in [(500, 7.0), (501, 8.0)] {
+        read(run, tgid, at, amounts);
+    }
+}
+
 fn held_peak(analysis: &Analysis) -> [i64; 3] {
     mibs(&analysis.held_peak.expect("a peak"))
 }
@@ -66,8 +73,7 @@ fn a_copy_that_never_executes_is_between_its_growth_and_its_rss() {
 #[test]
 fn readings_of_all_tell_what_is_held_and_bound_the_time_between_them() {
     let mut run = forked();
-    read(&mut run, 500, 7.0, [300.0, 600.0]);
-    read(&mut run, 501, 8.0, [300.0, 600.0]);
+    read_both(&mut run, [300.0, 600.0]);
     assert_eq!(held_at(&run, "+6s"), [600; 3], "nothing until the first");
     assert_eq!(held_at(&run, "+9s"), [600; 3]);
     // The copy wrote to half of what it inherited.
@@ -95,8 +101,7 @@ fn copied(run: &mut Script, tgid: u32, at: f64, amount: i64) {
 fn what_is_copied_after_the_last_reading_is_within_the_upper_bound() {
     let mut run = forked();
     copied(&mut run, 500, 6.5, 50);
-    read(&mut run, 500, 7.0, [300.0, 600.0]);
-    read(&mut run, 501, 8.0, [300.0, 600.0]);
+    read_both(&mut run, [300.0, 600.0]);
     copied(&mut run, 500, 10.5, 80);
     copied(&mut run, 500, 12.0, 150);
     run.exit(501, 20.0, 0);
@@ -129,17 +134,13 @@ fn what_is_copied_while_one_after_the_other_is_read_is_within_the_upper_bound() 
 #[test]
 fn what_was_given_back_since_a_reading_lowers_one_bound_and_raises_the_other() {
     let mut refilled = forked();
-    for (tgid, at) in [(500, 7.0), (501, 8.0)] {
-        read(&mut refilled, tgid, at, [300.0, 600.0]);
-    }
+    read_both(&mut refilled, [300.0, 600.0]);
     refilled.mem(500, 10.0, [300.0, 0.0, 0.0]);
     refilled.mem(500, 12.0, [600.0, 0.0, 0.0]);
     // The copy can still hold what the eldest gave back.
     assert_eq!(held_at(&refilled, "+13s"), [600, 600, 900]);
     let mut copies = forked();
-    for (tgid, at) in [(500, 7.0), (501, 8.0)] {
-        read(&mut copies, tgid, at, [450.0, 600.0]);
-    }
+    read_both(&mut copies, [450.0, 600.0]);
     assert_eq!(held_at(&copies, "+9s"), [900; 3]);
     // Its copies, or what it shared.
     copies.mem(501, 10.0, [300.0, 0.0, 0.0]);
@@ -149,9 +150,7 @@ fn what_was_given_back_since_a_reading_lowers_one_bound_and_raises_the_other() {
 #[test]
 fn a_later_reading_bounds_nothing_that_was_given_back_before_it() {
     let mut run = forked();
-    for (tgid, at) in [(500, 7.0), (501, 8.0)] {
-        read(&mut run, tgid, at, [300.0, 600.0]);
-    }
+    read_both(&mut run, [300.0, 600.0]);
     copied(&mut run, 501, 10.0, 300);
     run.mem(501, 12.0, [300.0, 0.0, 0.0]);
     read(&mut run, 500, 14.0, [450.0, 600.0]);
@@ -163,14 +162,39 @@ fn a_later_reading_bounds_nothing_that_was_given_back_before_it() {
 #[test]
 fn copies_of_several_processes_add_up() {
     let mut run = forked();
-    for (tgid, at) in [(500, 7.0), (501, 8.0)] {
-        read(&mut run, tgid, at, [300.0, 600.0]);
-    }
+    read_both(&mut run, [300.0, 600.0]);
     copied(&mut run, 500, 10.0, 100);
     copied(&mut run, 501, 10.2, 50);
     copied(&mut run, 500, 11.0, 120);
     assert_eq!(held_at(&run, "+9s"), [600; 3]);
     assert_eq!(held_at(&run, "+12s"), [600, 600, 770]);
+}
+
+#[test]
+fn when_one_leaves_the_others_hold_no_more_than_all_did() {
+    let mut run = forked();
+    run.process(502, Some(500), 5.0, "x");
+    run.inherits(502, 600.0);
+    run.mem(502, 5.1, [600.0, 0.0, 0.0]);
+    for (tgid, at) in [(500, 7.0), (501, 7.5), (502, 8.0)] {
+        read(&mut run, tgid, at, [250.0, 600.0]);
+    }
+    assert_eq!(held_at(&run, "+9s"), [750; 3]);
+    let mut eldest = run.clone();
+    run.exit(501, 20.0, 0);
+    assert_eq!(held_at(&run, "+21s"), [600, 750, 750]);
+    copied(&mut run, 502, 25.0, 40);
+    assert_eq!(held_at(&run, "+26s"), [600, 750, 790]);
+    eldest.exit(500, 20.0, 0);
+    assert_eq!(held_at(&eldest, "+21s"), [600, 750, 750]);
+    run.process(503, Some(500), 30.0, "x");
+    run.inherits(503, 600.0);
+    run.mem(503, 30.1, [600.0, 0.0, 0.0]);
+    assert_eq!(
+        held_at(&run, "+31s"),
+        [600, 750, 1800],
+        "one comes, and nobody was read since"
+    );
 }
 
 #[test]
@@ -186,8 +210,7 @@ fn a_reading_that_began_before_a_fork_says_nothing_of_the_time_after_it() {
 #[test]
 fn readings_from_before_a_fork_say_nothing_of_the_time_after_it() {
     let mut run = forked();
-    read(&mut run, 500, 7.0, [300.0, 600.0]);
-    read(&mut run, 501, 8.0, [300.0, 600.0]);
+    read_both(&mut run, [300.0, 600.0]);
     run.process(502, Some(500), 10.0, "x");
     run.inherits(502, 600.0);
     run.mem(502, 10.1, [600.0, 0.0, 0.0]);

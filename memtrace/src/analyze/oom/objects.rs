@@ -4,7 +4,6 @@
 use super::MAX_KILLS_EXAMINED;
 use super::windows::Windows;
 use crate::analyze::RowSource;
-use crate::analyze::balance::in_memory;
 use crate::analyze::leftovers::LeftObject;
 use crate::analyze::roster::Roster;
 use crate::analyze::surroundings::is_within;
@@ -105,13 +104,17 @@ impl Objects {
             _ if later > SEEN_LATER_NS => false,
             None => true,
             // One that is gone tells nothing of what it was.
-            Some(kept) if kept.boot_ns <= kill => later <= 0 || in_memory(row) > in_memory(kept),
+            Some(kept) if kept.boot_ns <= kill => {
+                later <= 0 || row.in_memory_bytes() > kept.in_memory_bytes()
+            }
             Some(_) => false,
         };
         if is_better {
             around.at_kill = Some(row.clone());
         }
-        let Some(bytes) = in_memory(row) else { return };
+        let Some(bytes) = row.in_memory_bytes() else {
+            return;
+        };
         for (kept, start) in around.before.iter_mut().zip(starts) {
             if row.boot_ns <= *start {
                 *kept = Some(bytes);
@@ -128,7 +131,7 @@ impl Objects {
         let known = around.at_kill.take();
         if known
             .as_ref()
-            .is_some_and(|known| in_memory(known) >= row.allocated_bytes)
+            .is_some_and(|known| known.in_memory_bytes() >= row.allocated_bytes)
         {
             around.at_kill = known;
             return;
@@ -179,7 +182,7 @@ impl Objects {
         };
         let all = self.at.values().filter_map(|around| {
             let row = around.at_kill.as_ref()?;
-            let bytes = in_memory(row)?;
+            let bytes = row.in_memory_bytes()?;
             let before = around.before.get(window).copied().flatten();
             let before = before.unwrap_or(Bytes(0));
             let own = bytes - before;

@@ -5,7 +5,7 @@
 
 use super::{PhaseEnd, PhaseForm};
 use crate::analyze::RunClock;
-use crate::analyze::keys::High;
+use crate::analyze::keys::PeakAt;
 use crate::model::{BootNs, DurationNs};
 use crate::sweep::{Gauged, Readings};
 use std::collections::HashMap;
@@ -76,7 +76,7 @@ impl Span {
     }
 
     /// The highest within, and when.
-    pub(super) fn peak<V: Gauged>(&self, of: &Readings<V>, clock: &RunClock) -> Option<High> {
+    pub(super) fn peak<V: Gauged>(&self, of: &Readings<V>, clock: &RunClock) -> Option<PeakAt> {
         let (bytes, at) = of.peak(self.begin.unwrap_or(self.end), self.end)?;
         Some((bytes, clock.at(at)))
     }

@@ -13,7 +13,7 @@ use super::{Phase, PhaseFocus, PhaseForm, Phases, Stretch};
 use crate::analyze::composition::Composition;
 use crate::analyze::gpu::Named;
 use crate::analyze::groups::Groups;
-use crate::analyze::keys::High;
+use crate::analyze::keys::PeakAt;
 use crate::analyze::process::Process;
 use crate::analyze::who::Who;
 use crate::analyze::{RowSource, RunClock};
@@ -310,7 +310,7 @@ impl Memory<'_> {
     }
 
     /// What its process said was its peak, as far as the process can have held that.
-    fn exact_peak(&self, span: &Span) -> Option<High> {
+    fn exact_peak(&self, span: &Span) -> Option<PeakAt> {
         let process = self.processes.get(span.process?)?;
         let peak = exact_peak(span).and_then(|peak| held(process, peak))?;
         Some((peak, self.clock.at(self.end_of(span))))

@@ -16,13 +16,19 @@ const MIN_BYTES: i64 = 16 << 20;
 /// A growth of this much has a row.
 const STEP_BYTES: i64 = 1 << 20;
 
-/// A process at the last look.
+/// As many pages as a process had minor faults, and those that it has.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    faulted: Bytes,
+    rss: Bytes,
+}
+
+/// A process by the last look.
 #[derive(Debug, Default)]
 struct Counted {
     image: u64,
-    /// As many pages as it had minor faults.
-    faulted: Bytes,
-    rss: Bytes,
+    /// `None` while nobody shares with it: what it faults then is no copy.
+    seen: Option<Seen>,
     /// What it can have copied.
     copied: Bytes,
     /// What of that was written.
@@ -33,13 +39,16 @@ struct Counted {
 /// Counts them.
 #[derive(Debug)]
 pub(super) struct Cow {
+    /// Who is to be looked at from now on, beside those that were before.
+    watched: HashSet<Upid>,
     root: PathBuf,
     page_size: i64,
     buffer: TextBuffer,
     processes: HashMap<Upid, Counted>,
     /// What all that run a program image can have copied, also those that have ended.
     images: HashMap<u64, Bytes>,
-    last_look: BootNs,
+    /// `None` before the first look.
+    begun: Option<BootNs>,
     next_look: BootNs,
 }
 
@@ -47,12 +56,13 @@ impl Cow {
     /// `root` is where procfs is.
     pub(super) fn new(root: &Path, page_size: u64) -> Self {
         Self {
+            watched: HashSet::new(),
             root: root.to_owned(),
             page_size: page_size.cast_signed(),
             buffer: TextBuffer::default(),
             processes: HashMap::new(),
             images: HashMap::new(),
-            last_look: BootNs(0),
+            begun: None,
             next_look: BootNs(0),
         }
     }
@@ -60,6 +70,16 @@ impl Cow {
     /// What all that run a program image can have copied so far.
     pub(super) fn copied(&self, image: u64) -> Bytes {
         self.images.get(&image).copied().unwrap_or_default()
+    }
+
+    /// A process holds so much: where others can share that, it is looked at. For a new one that
+    /// is done at once: what it copied until then is no copy since its first reading.
+    pub(super) fn note(&mut self, subject: &Subject, held: Bytes) {
+        let is_new = !self.processes.contains_key(&subject.upid);
+        if is_new && subject.sharers() > 1 && held.0 >= MIN_BYTES {
+            self.watched.insert(subject.upid);
+            self.hurry();
+        }
     }
 
     /// The next look is due.
@@ -81,9 +101,20 @@ impl Cow {
             return;
         }
         let before = clock::thread_cpu();
+        self.begun.get_or_insert(now);
         let mut counted = HashMap::with_capacity(self.processes.len());
-        for subject in subjects.iter().filter(|subject| subject.sharers() > 1) {
-            let Some(mut process) = self.count(subject) else {
+        for subject in subjects {
+            let process = self.processes.remove(&subject.upid);
+            let process = process.filter(|process| process.image == subject.image);
+            if subject.sharers() <= 1 {
+                let mut process = process.unwrap_or_default();
+                (process.image, process.seen) = (subject.image, None);
+                counted.insert(subject.upid, process);
+                continue;
+            }
+            let is_small = process.is_none() && !self.watched.contains(&subject.upid);
+            let process = (!is_small).then(|| self.count(subject, process)).flatten();
+            let Some(mut process) = process else {
                 continue;
             };
             if (process.copied - process.written).0 >= STEP_BYTES {
@@ -101,45 +132,43 @@ impl Cow {
             counted.insert(subject.upid, process);
         }
         self.processes = counted;
+        self.watched.clear();
         let images: HashSet<u64> = subjects.iter().map(|subject| subject.image).collect();
         self.images.retain(|image, _| images.contains(image));
         let cost = clock::thread_cpu().0 - before.0;
         let rest = LOOK_NS.max((cost as f64 / share) as i64);
-        self.last_look = now;
         self.next_look = now + DurationNs(rest);
     }
 
-    /// Adds what a process can have copied since the last look. `None` where it has ended, or
-    /// holds too little.
-    fn count(&mut self, subject: &Subject) -> Option<Counted> {
+    /// Adds what a process can have copied since the last look. `None` where it has ended.
+    fn count(&mut self, subject: &Subject, process: Option<Counted>) -> Option<Counted> {
         let path = self.root.join(format!("{}/stat", subject.tgid));
         let stat = self.buffer.read_once(&path).ok().and_then(Stat::parse)?;
         let bytes = |pages: i64| Bytes(pages.saturating_mul(self.page_size));
-        let faulted = bytes(i64::try_from(stat.minor_faults).ok()?);
-        let rss = bytes(stat.size.1);
-        let before = self.processes.remove(&subject.upid);
-        let before = before.filter(|before| before.image == subject.image);
-        let mut process = match before {
-            Some(before) => before,
-            None if rss.0 < MIN_BYTES => return None,
-            None => {
-                // Of a copy that came since the last look all faults are new.
-                let is_new = self.last_look.0 > 0 && stat.start() >= self.last_look;
-                Counted {
-                    image: subject.image,
-                    faulted: if is_new { Bytes(0) } else { faulted },
-                    rss,
-                    looked_at: self.last_look,
-                    ..Counted::default()
-                }
-            }
+        let now = Seen {
+            faulted: bytes(i64::try_from(stat.minor_faults).ok()?),
+            rss: bytes(stat.size.1),
         };
-        let grown = (rss - process.rss).max(Bytes(0));
-        let more = (faulted - process.faulted - grown).max(Bytes(0));
-        (process.faulted, process.rss) = (faulted, rss);
-        process.copied = process.copied + more;
-        let of_all = self.images.entry(subject.image).or_default();
-        *of_all = *of_all + more;
+        let mut process = process.unwrap_or_else(|| {
+            // Of a copy that came after the first look all faults count.
+            let is_new = self.begun.is_some_and(|begun| stat.start() >= begun);
+            Counted {
+                image: subject.image,
+                seen: is_new.then_some(Seen {
+                    faulted: Bytes(0),
+                    ..now
+                }),
+                looked_at: stat.start(),
+                ..Counted::default()
+            }
+        });
+        if let Some(before) = process.seen.replace(now) {
+            let grown = (now.rss - before.rss).max(Bytes(0));
+            let more = (now.faulted - before.faulted - grown).max(Bytes(0));
+            process.copied = process.copied + more;
+            let of_all = self.images.entry(subject.image).or_default();
+            *of_all = *of_all + more;
+        }
         Some(process)
     }
 }
@@ -155,6 +184,16 @@ mod tests {
     /// What a look says, after each process was given faults and resident pages: who, how many
     /// pages, and since when.
     fn looked(cow: &mut Cow, at_ms: i64, processes: &[(u32, i64, i64)]) -> Vec<(i64, i64, i64)> {
+        looked_among(cow, at_ms, processes, 2)
+    }
+
+    /// The same where so many can share their pages.
+    fn looked_among(
+        cow: &mut Cow,
+        at_ms: i64,
+        processes: &[(u32, i64, i64)],
+        image_count: usize,
+    ) -> Vec<(i64, i64, i64)> {
         let mut subjects = Vec::new();
         for (tgid, faults, rss) in processes {
             let dir = cow.root.join(tgid.to_string());
@@ -169,8 +208,11 @@ mod tests {
                 tgid: Tgid(*tgid),
                 image: 1,
                 is_unshared: false,
-                image_count: 2,
+                image_count,
             });
+        }
+        for (subject, (.., rss)) in subjects.iter().zip(processes) {
+            cow.note(subject, Bytes(rss * PAGE));
         }
         let clock = ClockOffset::at(ClockReading {
             boot_ns: BootNs(0),
@@ -212,11 +254,27 @@ mod tests {
     }
 
     #[test]
-    fn of_a_copy_that_came_since_the_last_look_all_faults_count() {
+    fn of_a_copy_that_came_later_all_faults_count() {
         let (_root, mut cow) = cow();
-        assert_eq!(looked(&mut cow, 900, &[(7, 9_000, 5_000)]), []);
-        let both = [(7, 9_000, 5_000), (8, 700, 5_000)];
-        assert_eq!(looked(&mut cow, 1_400, &both), [(8, 700, 900)]);
+        assert_eq!(looked(&mut cow, 900, &[]), []);
+        let told = looked(&mut cow, 1_400, &[(8, 700, 5_000)]);
+        assert_eq!(told, [(8, 700, 1_000)]);
+    }
+
+    #[test]
+    fn what_a_process_faults_alone_is_no_copy() {
+        let (_root, mut cow) = cow();
+        let mut look = |at_ms, faults, sharers| {
+            let process = [(7, faults, 5_000)];
+            looked_among(&mut cow, at_ms, &process, sharers)
+        };
+        assert_eq!(look(900, 0, 1), []);
+        assert_eq!(look(1_400, 5_000, 1), []);
+        assert_eq!(look(1_900, 9_000, 2), []);
+        assert_eq!(look(2_400, 9_700, 2), [(7, 700, 1_900)]);
+        assert_eq!(look(2_900, 20_000, 1), []);
+        assert_eq!(look(3_400, 20_500, 2), []);
+        assert_eq!(look(3_900, 21_000, 2), [(7, 1_200, 3_400)]);
     }
 
     #[test]
@@ -224,5 +282,9 @@ mod tests {
         let (_root, mut cow) = cow();
         assert_eq!(looked(&mut cow, 2_000, &[(7, 9_000, 100)]), []);
         assert_eq!(looked(&mut cow, 2_500, &[(7, 9_900, 100)]), []);
+        // Whoever was counted once goes on to be.
+        assert_eq!(looked(&mut cow, 3_000, &[(7, 9_900, 5_000)]), []);
+        let told = looked(&mut cow, 3_500, &[(7, 10_900, 100)]);
+        assert_eq!(told, [(7, 1_000, 3_000)]);
     }
 }

@@ -169,6 +169,14 @@ impl Teller {
         }
     }
 
+    /// Tells what was copied, where it is time to look. `share` of one core is what that may take.
+    fn tell_copies(&self, cow: &Mutex<Cow>, share: f64) -> Result<(), Stopped> {
+        let (now, clock) = moment();
+        let mut rows = Vec::new();
+        lock(cow).look(&self.desk.subjects(), share, now, clock, &mut rows);
+        self.tell_shared(rows)
+    }
+
     /// Rows of what is of no one process, if there are any.
     fn tell_shared(&self, rows: Vec<Record>) -> Result<(), Stopped> {
         match rows.is_empty() {
@@ -234,16 +242,15 @@ impl Worker {
             let (now, clock) = moment();
             let mut rows = Vec::new();
             lock(&objects).glance(now, clock, &mut rows);
-            let subjects = teller.desk.subjects();
-            lock(&cow).look(&subjects, share * SCAN_PART, now, clock, &mut rows);
-            teller.tell_shared(rows)
+            teller.tell_shared(rows)?;
+            teller.tell_copies(&cow, share * SCAN_PART)
         };
         let mut meter = Meter::new(share, &desk.stop).with_between(DurationNs(GLANCE_NS), glance);
         let mut scan_ns = SCAN_NS;
         let mut turn = || -> Result<(), Stopped> {
             let next_scan = clock::boot() + DurationNs(scan_ns);
             desk.next_scan_ns.store(next_scan.0, Ordering::Relaxed);
-            let cost = self.round(next_scan, &mut meter)?;
+            let cost = self.round(next_scan, share, &mut meter)?;
             scan_ns = SCAN_NS.max((cost.0 as f64 / (share * SCAN_PART)) as i64);
             meter.pause()?;
             meter.rest(next_scan - clock::boot())
@@ -254,18 +261,23 @@ impl Worker {
         let living = living(&self.desk.subjects());
         let mut rows = Vec::new();
         lock(&self.objects).write(&living, now, clock, &mut rows);
-        let mut cow = lock(&self.cow);
-        cow.hurry();
-        cow.look(&self.desk.subjects(), 1.0, now, clock, &mut rows);
         let _ = self.teller.tell_shared(rows);
+        lock(&self.cow).hurry();
+        let _ = self.teller.tell_copies(&self.cow, share);
     }
 
     /// Looks who has moved, and reads the most urgent until the next look is due. Answers
     /// what looking cost.
-    fn round(&mut self, next_scan: BootNs, meter: &mut Meter<'_>) -> Result<DurationNs, Stopped> {
+    fn round(
+        &mut self,
+        next_scan: BootNs,
+        share: f64,
+        meter: &mut Meter<'_>,
+    ) -> Result<DurationNs, Stopped> {
         let subjects = self.desk.subjects();
         let before = clock::thread_cpu();
         self.scan(&subjects);
+        self.teller.tell_copies(&self.cow, share * SCAN_PART)?;
         let scan_cost = DurationNs(clock::thread_cpu().0 - before.0);
         meter.pause()?;
         self.descriptors
@@ -327,15 +339,17 @@ impl Worker {
         for known in self.known.values_mut() {
             known.is_there = false;
         }
-        let cow = lock(&self.cow);
+        let mut cow = lock(&self.cow);
         for subject in subjects {
             let path = self.root.join(format!("{}/statm", subject.tgid));
             let held = self.buffer.read_once(&path).ok();
             let held = held.and_then(|text| statm(text, self.page_size));
+            let held = held.unwrap_or_default();
+            cow.note(subject, held.anon + held.shared);
             let known = self.known.entry(subject.upid).or_default();
             known.held = Held {
                 copied: cow.copied(subject.image),
-                ..held.unwrap_or_default()
+                ..held
             };
             known.is_there = true;
             if known.image != subject.image {

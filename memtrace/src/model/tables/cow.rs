@@ -13,9 +13,9 @@ table! {
         boot_ns: BootNs,
         /// The process, one of several that forks made of one program.
         upid: Upid,
-        /// What it can have copied since it was first looked at with 16 MiB or more: its minor page faults times the page size, less what its RSS grew by between two looks. Counts up.
+        /// What it can have copied: its minor page faults times the page size, less what its RSS grew by between two looks; since its start where that was recorded, else since the first look. Counted of those that once held 16 MiB, while others can share with them. Counts up, from 0 again after an exec.
         copied_bytes: Bytes,
-        /// The look before: by then it had not grown by 1 MiB since the last row.
+        /// The look before, or the process's start: by then it had not grown by 1 MiB since the last row.
         unchanged_until_boot_ns: BootNs,
     }
 }

@@ -55,6 +55,13 @@ impl ShmObjectRow {
     }
 }
 
+impl ShmObjectRow {
+    /// What it takes of memory, what is swapped out aside where that is known apart.
+    pub fn in_memory_bytes(&self) -> Option<Bytes> {
+        self.resident_bytes.or(self.allocated_bytes)
+    }
+}
+
 labels! {
     /// Programs that are known by the names of their shared memory.
     pub enum ShmFamily {

@@ -36,6 +36,14 @@ table! {
     }
 }
 
+impl SurvivorRow {
+    /// Resident memory, and what was swapped out; `None` when a kind is unknown.
+    pub fn held_bytes(&self) -> Option<Bytes> {
+        let rss = self.rss_anon_bytes? + self.rss_file_bytes? + self.rss_shmem_bytes?;
+        Some(rss + self.swap_bytes.unwrap_or(Bytes(0)))
+    }
+}
+
 labels! {
     /// What became of a process that was alive at the end of a recording.
     pub enum Fate {

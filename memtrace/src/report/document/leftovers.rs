@@ -15,7 +15,7 @@ pub(super) fn survivors(analysis: &Analysis, top: usize) -> Option<Section> {
     if all.is_empty() {
         return None;
     }
-    let held = together(all.iter().map(Survivor::held_bytes));
+    let held = together(all.iter().map(|one| one.row.held_bytes()));
     let has_gpu = analysis.gpus.is_some();
     let on_gpus = match has_gpu {
         true => on_gpus(all),

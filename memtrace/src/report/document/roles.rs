@@ -1,7 +1,7 @@
 //! The processes by role.
 
 use super::{Section, highest, reached};
-use crate::analyze::{Analysis, Basis, High, RoleAtPeak, RoleFinding, RoleShares};
+use crate::analyze::{Analysis, Basis, PeakAt, RoleAtPeak, RoleFinding, RoleShares};
 use crate::model::{Bytes, Kind, MAIN};
 use crate::report::table::{Cell, TableOf};
 use crate::report::words;
@@ -81,7 +81,7 @@ fn at_peak(role: &RoleFinding) -> RoleAtPeak {
     role.at_peak.unwrap_or_default()
 }
 
-fn peak(role: &RoleFinding) -> Option<High> {
+fn peak(role: &RoleFinding) -> Option<PeakAt> {
     role.kind(Kind::Rss).peak
 }
 
