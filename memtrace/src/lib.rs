@@ -7,8 +7,8 @@
 //! * [`model`] names what was seen: ids, units, tables;
 //! * [`store`] keeps it: the crash-safe spool, Parquet, the reader;
 //! * [`sweep`] adds memory up as time goes by: processes, sums of them, their highest;
-//! * [`analyze`] thinks: rows in, findings out, no I/O;
-//! * [`report`] speaks: findings in, text out, no I/O;
+//! * [`report`] lays out lines and tables as text, Markdown, CSV and JSON, no I/O;
+//! * [`analyze`] thinks: rows in, findings and what they say out, no I/O;
 //! * [`session`] conducts one recording from start to stop;
 //! * [`cli`] talks to the person.
 //!

@@ -1,6 +1,7 @@
 //! The span of a recording and its two clocks: offsets since the start, and wall time.
 
 use crate::model::{BootNs, ClockOffset, ClockReading, DurationNs, Instant, WallNs};
+use crate::report::words;
 
 /// When a recording began and ended, and what the wall clock showed meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +65,11 @@ impl RunClock {
             offset_ns: self.offset(boot_ns),
             wall_ns: self.to_wall(boot_ns),
         }
+    }
+
+    /// `12:03:07 UTC (+83.2s)`; with the date where the recording is longer than a day.
+    pub fn when(&self, at: Instant) -> String {
+        words::when(at, self.duration())
     }
 
     /// The wall time (UTC) of an instant, by the last clock reading before it; `None` when the

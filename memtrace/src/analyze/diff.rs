@@ -1,5 +1,8 @@
 //! Two recordings against each other, by role and kind, and from step to step.
 
+mod report;
+mod told;
+
 use super::analysis::Analysis;
 use super::composition::Composition;
 use super::growth::Verdict;
@@ -12,6 +15,8 @@ use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+pub use report::DiffReport;
 
 /// A role that never holds this part of the whole in either recording fails no comparison:
 /// small ones come and go.

@@ -1,9 +1,9 @@
-//! Thinks: the rows of a recording go in, findings come out. No I/O, no words for people.
+//! Thinks: the rows of a recording go in, findings come out, with what each says of itself. No I/O.
 //!
 //! [`analyze`] is the entry. It reads each table once, as a stream: the `mem` table can hold
 //! ten million rows, and a report is read on machines smaller than the one that was recorded.
 //! Findings are serde types, and are the JSON report: a key is never renamed within its version.
-//! `report` turns them into text; `store` is where rows come from, through [`RowSource`].
+//! `report` lays out what they say; `store` is where rows come from, through [`RowSource`].
 
 mod analysis;
 mod balance;
@@ -32,10 +32,12 @@ mod pass;
 mod peak;
 mod phases;
 mod process;
+mod report;
 mod roles;
 mod roster;
 mod run;
 mod samples;
+mod sections;
 mod shares;
 mod sharing;
 mod signal;
@@ -53,7 +55,7 @@ pub use balance::{
 pub use clock::RunClock;
 pub use composition::{Composition, Holder, HolderGroup, together};
 pub use cost::RecorderCost;
-pub use diff::{Change, Comparison, Diff, Excess, KindChange, StageChange};
+pub use diff::{Change, Comparison, Diff, DiffReport, Excess, KindChange, StageChange};
 pub use endings::{Ending, EndingGroup, Endings};
 pub use family::{Family, TreeLine};
 pub use gpu::{
@@ -82,7 +84,7 @@ pub use roles::{KindFigures, RoleAtPeak, RoleFinding, RoleOnGpus, RoleShares};
 pub use run::{AnalyzeError, Options, analyze};
 pub use samples::{
     LabelledPeak, MemorySample, NodeReading, PythonHeap, SampleOptions, SampleSummary, Samples,
-    sample,
+    files as sample_files, sample,
 };
 pub use shares::Share;
 pub use surroundings::{CgroupUse, NodeUse, RecorderUse};

@@ -2,6 +2,7 @@
 
 use crate::model::tables::{PeakSource, ProcessRow};
 use crate::model::{BootNs, Bytes, Instant, Label};
+use crate::report::words;
 use crate::sweep::Amounts;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
@@ -112,6 +113,23 @@ impl Peak {
             at: row.peak_rss_boot_ns.map(Instant::unsettled),
             amounts: Amounts::UNKNOWN,
             is_earlier: false,
+        }
+    }
+
+    /// What it was, with what is known about its exactness: `≥ 1.2 GiB`.
+    pub fn in_words(&self) -> String {
+        let Some(rss) = self.rss_bytes else {
+            return words::UNKNOWN.to_owned();
+        };
+        let figure = words::bytes(rss);
+        match self.bound {
+            // An error that the rounding of the figure hides is not worth a mark, nor is one on
+            // the zero of a kernel thread.
+            Bound::Within(error) if error.0 <= rss.0 / 100 || rss.0 == 0 => figure,
+            Bound::Within(error) => format!("{figure} ±{}", words::bytes(error)),
+            Bound::AtLeast => format!("≥ {figure}"),
+            Bound::AtMost => format!("≤ {figure}"),
+            Bound::About => format!("~ {figure}"),
         }
     }
 

@@ -2,6 +2,7 @@
 //! profilers that poll. One pass over `mem`; what is kept grows with processes, marks and
 //! readings of the node, not with the rows of `mem`.
 
+pub mod files;
 mod told;
 
 use super::clock::RunClock;

@@ -1,8 +1,7 @@
 //! `memtrace diff`: two recordings against each other, and an exit code for CI.
 
 use super::report::{Writing, analyzed};
-use crate::analyze::Diff;
-use crate::report::{DiffReport, Report};
+use crate::analyze::{Diff, DiffReport};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -62,7 +61,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let style = args.writing.style();
     args.writing
-        .write(|out| format.write(Report::Diff(&mut told), &style, out))?;
+        .write(|out| format.write(&mut told, &style, out))?;
     let has_failed = told.diff.is_newly_failed;
     let is_above = told
         .limit

@@ -1,9 +1,9 @@
 //! `memtrace export`: a recording as the files of other profilers, for scripts made for those.
 
 use super::recorded::{Rows, open, recording_dir};
-use crate::analyze::{SampleOptions, sample};
+use crate::analyze::{SampleOptions, sample, sample_files};
 use crate::model::{BootNs, DurationNs, RunInfo};
-use crate::report::{samples, visible};
+use crate::report::visible;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use std::io::{self, BufWriter, Write};
@@ -81,19 +81,19 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         last_boot_ns,
     };
     let mut outcome = match &mut csv {
-        Some(csv) => samples::csv_head(&mut csv.file),
+        Some(csv) => sample_files::csv_head(&mut csv.file),
         None => Ok(()),
     };
     let read = sample(recording.info(), &Rows(&recording), options, |all, one| {
         if outcome.is_ok()
             && let Some(csv) = &mut csv
         {
-            outcome = samples::csv_line(&mut csv.file, all, one);
+            outcome = sample_files::csv_line(&mut csv.file, all, one);
         }
         if outcome.is_ok()
             && let Some(jsonl) = &mut jsonl
         {
-            outcome = samples::json_line(&mut jsonl.file, all, one);
+            outcome = sample_files::json_line(&mut jsonl.file, all, one);
         }
         outcome.is_ok()
     });
@@ -102,11 +102,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         read.with_context(|| format!("failed to read the recording {}", visible(&shown)))?;
     outcome
         .and_then(|()| match &mut json {
-            Some(json) => samples::summary_json(&mut json.file, &all, &summary),
+            Some(json) => sample_files::summary_json(&mut json.file, &all, &summary),
             None => Ok(()),
         })
         .and_then(|()| match &mut markdown {
-            Some(markdown) => samples::summary_markdown(&mut markdown.file, &all, &summary),
+            Some(markdown) => sample_files::summary_markdown(&mut markdown.file, &all, &summary),
             None => Ok(()),
         })
         .and_then(|()| {

@@ -2,7 +2,7 @@
 
 use crate::model::tables::Fate;
 use crate::model::{Bytes, MappingKind};
-use crate::report::amount;
+use crate::report::words::bytes as amount;
 use crate::session::{Leftovers, Outlived};
 
 /// Named in a line; the report has all.

@@ -4,7 +4,7 @@ use super::output::has_color;
 use super::recorded::{Rows, open, recording_dir};
 use crate::analyze::{self, Moment};
 use crate::model::{RunInfo, SCHEMA_VERSION, TABLES};
-use crate::report::{FORMATS, Format, Report, Style, visible};
+use crate::report::{FORMATS, Format, Style, visible};
 use anyhow::{Context, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use std::fs::File;
@@ -129,7 +129,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         ..args.writing.style()
     };
     args.writing
-        .write(|out| format.write(Report::One(&mut analysis), &style, out))?;
+        .write(|out| format.write(&mut analysis, &style, out))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -208,11 +208,7 @@ mod tests {
     fn told(analysis: &analyze::Analysis) -> String {
         let mut out = Vec::new();
         FORMATS[0]
-            .write(
-                Report::One(&mut analysis.clone()),
-                &Style::default(),
-                &mut out,
-            )
+            .write(&mut analysis.clone(), &Style::default(), &mut out)
             .expect("a Vec takes it");
         String::from_utf8(out).expect("a report is UTF-8")
     }

@@ -1,13 +1,10 @@
 //! The report for programs: one JSON object, versioned, described in docs/report-json.md.
 //!
-//! Bytes and nanoseconds are integers, unknown is null. It is the findings themselves; [`view`] adds
-//! what it says of the recording, its losses and its processes.
+//! Bytes and nanoseconds are integers, unknown is null. It is the findings themselves.
 
-mod diff;
 mod safe;
-mod view;
 
-use super::{Format, Report, Style};
+use super::{Format, Style, Written};
 use safe::Safe;
 use serde::Serialize;
 use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
@@ -26,21 +23,23 @@ impl Format for Json {
         "one versioned object for programs, with every figure"
     }
 
-    fn write(&self, report: Report<'_>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        match report {
-            Report::One(analysis) => write_object(&view::Report::of(analysis, style.top), out),
-            Report::Diff(told) => write_object(&diff::Report::of(told, style.top), out),
-        }
+    fn write(
+        &self,
+        report: &mut dyn Written,
+        style: &Style,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        report.json(style, out)
     }
 }
 
 /// Writes an object for people and programs.
-pub(super) fn write_object(view: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write_object(view: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
     write_as::<PrettyFormatter<'_>>(view, out)
 }
 
 /// Writes an object as one line.
-pub(super) fn write_line(view: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write_line(view: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
     write_as::<CompactFormatter>(view, out)
 }
 

@@ -1,9 +1,9 @@
 //! The report as Markdown, for an issue or a chat.
 
-use super::document::{self, Block, Tone};
 use super::table::{Column, Layout, Table};
+use super::told::{Block, Tone};
 use super::visible::visible;
-use super::{Format, Report, Style};
+use super::{Format, Style, Written};
 use std::io::{self, Write};
 
 /// GitHub-flavoured Markdown.
@@ -19,8 +19,13 @@ impl Format for Markdown {
         "Markdown, for an issue or a chat"
     }
 
-    fn write(&self, report: Report<'_>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        for (place, section) in document::build(&report, style).iter().enumerate() {
+    fn write(
+        &self,
+        report: &mut dyn Written,
+        style: &Style,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        for (place, section) in report.told(style).iter().enumerate() {
             let level = if place == 0 { "#" } else { "##" };
             let gap = if place == 0 { "" } else { "\n" };
             writeln!(out, "{gap}{level} {}", escape(&section.title))?;

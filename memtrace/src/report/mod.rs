@@ -1,24 +1,27 @@
-//! Speaks: findings go in, text comes out. No I/O of its own: it writes into what it is given.
+//! Lays out: what findings say of themselves goes in, text comes out. It knows no finding, and does
+//! no I/O of its own: it writes into what it is given.
 //!
-//! `text` and `md` render one [`document`], so they say the same, and `csv` writes one [`table`]
-//! of it; `json` comes straight from the findings. To add a format: one file, one line in
+//! `text` and `md` render what is [`Told`], so they say the same, and `csv` writes a [`Table`] of
+//! it; `json` comes straight from the findings. To add a format: one file, one line in
 //! [`FORMATS`].
 
 mod csv;
-mod document;
 mod json;
 mod markdown;
-pub mod samples;
 mod table;
 mod text;
+mod told;
 mod visible;
-mod words;
+pub(crate) mod words;
 
-use crate::analyze::{Analysis, Diff, Excess};
+pub(crate) use csv::quote;
+pub(crate) use json::{write_line, write_object};
 use std::io;
-
-pub(crate) use visible::visible;
-pub(crate) use words::bytes as amount;
+pub use table::{Cell, Column, Heading, Layout, Table, TableOf};
+pub use told::{Block, Told, Tone};
+#[cfg(test)]
+pub(crate) use visible::{columns, is_hidden};
+pub(crate) use visible::{shorten, visible};
 
 /// How a report is to look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,41 +66,26 @@ pub trait Format: Sync {
     ///
     /// # Errors
     /// When `out` can't be written to.
-    fn write(&self, report: Report<'_>, style: &Style, out: &mut dyn io::Write) -> io::Result<()>;
+    fn write(
+        &self,
+        report: &mut dyn Written,
+        style: &Style,
+        out: &mut dyn io::Write,
+    ) -> io::Result<()>;
 }
 
-/// What can be written.
-#[derive(Debug)]
-pub enum Report<'a> {
-    /// A recording.
-    One(&'a mut Analysis),
-    /// Two recordings against each other.
-    Diff(&'a mut DiffReport),
-}
-
-/// What there is to tell of two recordings.
-#[derive(Debug)]
-pub struct DiffReport {
-    /// The first.
-    pub before: Analysis,
-    /// The second.
-    pub after: Analysis,
-    /// What changed from one to the other.
-    pub diff: Diff,
-    /// By which part of itself a figure may rise, and those that rose by more; `None` where
-    /// that was not asked.
-    pub limit: Option<(f64, Vec<Excess>)>,
-}
-
-impl DiffReport {
-    /// Whether either of them has GPUs.
-    pub fn has_gpu(&self) -> bool {
-        self.before.gpus.is_some() || self.after.gpus.is_some()
-    }
+/// What can be written: the report of a recording, or a comparison of two.
+pub trait Written {
+    /// What it tells people.
+    fn told(&self, style: &Style) -> Vec<Told>;
+    /// Its figures as one table for programs, in parts that have the same columns: one at least.
+    fn tables<'a>(&'a self, style: &Style) -> Box<dyn Iterator<Item = Table> + 'a>;
+    /// Writes all of it as one object. Lists that `style` cuts may be cut in place.
+    ///
+    /// # Errors
+    /// When `out` can't be written to.
+    fn json(&mut self, style: &Style, out: &mut dyn io::Write) -> io::Result<()>;
 }
 
 /// Every format; the first is the default.
 pub static FORMATS: &[&dyn Format] = &[&text::Text, &markdown::Markdown, &json::Json, &csv::Csv];
-
-#[cfg(test)]
-mod tests;

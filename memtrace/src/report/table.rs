@@ -5,26 +5,29 @@ use crate::model::{Bytes, DurationNs, Instant, Kind, Label};
 
 /// A table, column by column.
 #[derive(Debug, Default)]
-pub(super) struct Table {
-    pub(super) columns: Vec<Column>,
+pub struct Table {
+    /// Its columns, all of one length.
+    pub columns: Vec<Column>,
 }
 
 /// A column with its cells, one for each row.
 #[derive(Debug)]
-pub(super) struct Column {
+pub struct Column {
     /// Its name with its unit, for programs; empty where it is for people only.
-    pub(super) name: String,
+    pub name: String,
     /// What stands above it; `None` where it is for programs only.
-    pub(super) title: Option<String>,
-    pub(super) layout: Layout,
+    pub title: Option<String>,
+    /// How its cells stand.
+    pub layout: Layout,
     /// Columns of a higher rank are left out first where space is short; 0 always stays.
-    pub(super) rank: u8,
-    pub(super) cells: Vec<Cell>,
+    pub rank: u8,
+    /// What it is filled with.
+    pub cells: Vec<Cell>,
 }
 
 /// How the cells of a column stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Layout {
+pub enum Layout {
     /// On the right.
     Figures,
     /// On the left.
@@ -35,16 +38,18 @@ pub(super) enum Layout {
 
 /// A value of a table. A person and a program read it in different words.
 #[derive(Clone, Debug)]
-pub(super) enum Cell {
+pub enum Cell {
     /// Does not apply. People see no column of nothing else.
     Absent,
     /// Words, or that they are unknown.
     Text(Option<String>),
+    /// An amount.
     Bytes(Option<Bytes>),
     /// An amount where zero would be noise.
     Held(Option<Bytes>),
     /// An amount that is more by what is not known.
     AtLeast(Option<Bytes>),
+    /// By how much an amount changed.
     Change(Option<Bytes>),
     /// Bytes per hour.
     Rate(Option<f64>),
@@ -56,30 +61,32 @@ pub(super) enum Cell {
     At(Option<DurationNs>),
     /// Words for people, and what stands in their place for programs.
     Both {
+        /// For people.
         shown: String,
+        /// For programs.
         data: String,
     },
 }
 
 impl Cell {
     /// Words for people that mean nothing to a program.
-    pub(super) fn shown_only(shown: &str) -> Self {
+    pub fn shown_only(shown: &str) -> Self {
         Self::Absent.shown_as(shown.to_owned())
     }
 
     /// The same value, told to people in other words.
-    pub(super) fn shown_as(&self, shown: String) -> Self {
+    pub fn shown_as(&self, shown: String) -> Self {
         let data = self.data();
         Self::Both { shown, data }
     }
 
     /// What there is to tell, if it is known.
-    pub(super) fn known(value: Option<impl ToString>) -> Self {
+    pub fn known(value: Option<impl ToString>) -> Self {
         Self::Text(value.map(|value| value.to_string()))
     }
 
     /// An amount that may be a lower bound.
-    pub(super) fn bounded(bytes: Option<Bytes>, is_lower_bound: bool) -> Self {
+    pub fn bounded(bytes: Option<Bytes>, is_lower_bound: bool) -> Self {
         match is_lower_bound {
             true => Self::AtLeast(bytes),
             false => Self::Bytes(bytes),
@@ -87,7 +94,7 @@ impl Cell {
     }
 
     /// For people: amounts in units that read well, and a mark where something is unknown.
-    pub(super) fn shown(&self) -> String {
+    pub fn shown(&self) -> String {
         let unknown = || words::UNKNOWN.to_owned();
         match self {
             Self::Absent => String::new(),
@@ -105,7 +112,7 @@ impl Cell {
     }
 
     /// For programs: bytes, seconds, parts of one; empty where something is unknown.
-    pub(super) fn data(&self) -> String {
+    pub fn data(&self) -> String {
         let figure = match self {
             Self::Absent => None,
             Self::Text(text) => text.clone(),
@@ -149,7 +156,8 @@ cells! {
 }
 
 /// The name of a column and what stands above it: the name without its unit, unless said.
-pub(super) struct Heading(String, Option<String>);
+#[derive(Debug)]
+pub struct Heading(String, Option<String>);
 
 impl From<&str> for Heading {
     fn from(name: &str) -> Self {
@@ -167,13 +175,15 @@ impl From<(&str, &str)> for Heading {
 }
 
 /// A table in the making: its rows, and the columns so far.
-pub(super) struct TableOf<R> {
+#[derive(Debug)]
+pub struct TableOf<R> {
     rows: Vec<R>,
     table: Table,
 }
 
 impl<R> TableOf<R> {
-    pub(super) fn of(rows: impl IntoIterator<Item = R>) -> Self {
+    /// A table of so many rows, without a column yet.
+    pub fn of(rows: impl IntoIterator<Item = R>) -> Self {
         Self {
             rows: rows.into_iter().collect(),
             table: Table::default(),
@@ -181,7 +191,7 @@ impl<R> TableOf<R> {
     }
 
     /// A column of figures.
-    pub(super) fn figures<C: Into<Cell>>(
+    pub fn figures<C: Into<Cell>>(
         self,
         heading: impl Into<Heading>,
         rank: u8,
@@ -191,7 +201,7 @@ impl<R> TableOf<R> {
     }
 
     /// A column of amounts in which zero would be noise.
-    pub(super) fn held<B: Into<Option<Bytes>>>(
+    pub fn held<B: Into<Option<Bytes>>>(
         self,
         heading: impl Into<Heading>,
         rank: u8,
@@ -201,7 +211,7 @@ impl<R> TableOf<R> {
     }
 
     /// A column of changes.
-    pub(super) fn change<B: Into<Option<Bytes>>>(
+    pub fn change<B: Into<Option<Bytes>>>(
         self,
         heading: impl Into<Heading>,
         rank: u8,
@@ -211,7 +221,7 @@ impl<R> TableOf<R> {
     }
 
     /// The kinds of resident memory, a column each; what stands before each name and each title.
-    pub(super) fn kinds<C: Into<Cell>>(
+    pub fn kinds<C: Into<Cell>>(
         self,
         (name, title): (&str, &str),
         rank: u8,
@@ -228,7 +238,7 @@ impl<R> TableOf<R> {
     }
 
     /// Shows the last column to people only if it says anything.
-    pub(super) fn only_if(mut self, says_anything: bool) -> Self {
+    pub fn only_if(mut self, says_anything: bool) -> Self {
         if let Some(last) = self.table.columns.last_mut().filter(|_| !says_anything) {
             last.title = None;
         }
@@ -236,7 +246,7 @@ impl<R> TableOf<R> {
     }
 
     /// A column of words.
-    pub(super) fn words<C: Into<Cell>>(
+    pub fn words<C: Into<Cell>>(
         self,
         heading: impl Into<Heading>,
         rank: u8,
@@ -246,7 +256,7 @@ impl<R> TableOf<R> {
     }
 
     /// The column that gives way when space is short.
-    pub(super) fn flexible<C: Into<Cell>>(
+    pub fn flexible<C: Into<Cell>>(
         self,
         heading: impl Into<Heading>,
         get: impl Fn(&R) -> C,
@@ -255,7 +265,7 @@ impl<R> TableOf<R> {
     }
 
     /// Two columns that say who it is: the process id, and a name.
-    pub(super) fn who(self, get: impl Fn(&R) -> [Cell; 2]) -> Self {
+    pub fn who(self, get: impl Fn(&R) -> [Cell; 2]) -> Self {
         self.figures("pid", 0, |row| get(row)[0].clone())
             .flexible("process", |row| get(row)[1].clone())
     }
@@ -279,22 +289,24 @@ impl<R> TableOf<R> {
     }
 
     /// A column for programs only.
-    pub(super) fn data<C: Into<Cell>>(self, name: &str, get: impl Fn(&R) -> C) -> Self {
+    pub fn data<C: Into<Cell>>(self, name: &str, get: impl Fn(&R) -> C) -> Self {
         self.column(Heading(name.to_owned(), None), Layout::Words, 0, get)
     }
 
-    pub(super) fn done(self) -> Table {
+    /// The table, finished.
+    pub fn done(self) -> Table {
         self.table
     }
 }
 
 impl Table {
-    pub(super) fn row_count(&self) -> usize {
+    /// How many rows it has.
+    pub fn row_count(&self) -> usize {
         self.columns.first().map_or(0, |column| column.cells.len())
     }
 
     /// The columns for people: their titles, and those of which some cell applies.
-    pub(super) fn shown(&self) -> impl Iterator<Item = (&str, &Column)> {
+    pub fn shown(&self) -> impl Iterator<Item = (&str, &Column)> {
         let titled = self.columns.iter();
         let titled = titled.filter_map(|column| Some((column.title.as_deref()?, column)));
         let applies = |cell: &Cell| !matches!(cell, Cell::Absent);

@@ -1,9 +1,9 @@
 //! The report for a terminal.
 
-use super::document::{self, Block, Section, Tone};
 use super::table::{Cell, Column, Layout, Table};
+use super::told::{Block, Told, Tone};
 use super::visible::{columns, shorten, visible};
-use super::{Format, Report, Style};
+use super::{Format, Style, Written};
 use std::io::{self, Write};
 
 /// A name in less than this says nothing; rather a column is left out.
@@ -26,9 +26,14 @@ impl Format for Text {
         "for a terminal, fitted to its width"
     }
 
-    fn write(&self, report: Report<'_>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    fn write(
+        &self,
+        report: &mut dyn Written,
+        style: &Style,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
         let width = style.width.max(MIN_WIDTH);
-        for (place, section) in document::build(&report, style).iter().enumerate() {
+        for (place, section) in report.told(style).iter().enumerate() {
             if place > 0 {
                 writeln!(out)?;
             }
@@ -39,7 +44,7 @@ impl Format for Text {
 }
 
 fn write_section(
-    section: &Section,
+    section: &Told,
     width: usize,
     style: &Style,
     out: &mut dyn Write,

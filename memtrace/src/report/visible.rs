@@ -34,7 +34,7 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
 
 /// C0, DEL and C1 controls, line and paragraph separators, marks of direction, characters
 /// without width (which can make two names look the same), and tags.
-pub(super) fn is_hidden(c: char) -> bool {
+pub(crate) fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c,
             '\u{00ad}' | '\u{034f}' | '\u{061c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}'
@@ -44,13 +44,13 @@ pub(super) fn is_hidden(c: char) -> bool {
 }
 
 /// The columns that a text takes on a terminal.
-pub(super) fn columns(text: &str) -> usize {
+pub(crate) fn columns(text: &str) -> usize {
     text.width()
 }
 
 /// The text in at most `width` columns. The middle is left out: a command line says most at
 /// its start (the program) and at its end (the last arguments).
-pub(super) fn shorten(text: &str, width: usize) -> Cow<'_, str> {
+pub(crate) fn shorten(text: &str, width: usize) -> Cow<'_, str> {
     if columns(text) <= width {
         return Cow::Borrowed(text);
     }

@@ -1,10 +1,9 @@
 //! Figures, times and states in words.
 
-use crate::analyze::{Bound, Peak, RunClock};
 use crate::model::{Bytes, DurationNs, Instant, WallNs};
 
 /// What stands where nothing is known.
-pub(super) const UNKNOWN: &str = "?";
+pub(crate) const UNKNOWN: &str = "?";
 
 /// `14.2 GiB`: powers of 1024, one decimal below 100.
 pub(crate) fn bytes(amount: Bytes) -> String {
@@ -21,12 +20,12 @@ pub(crate) fn bytes(amount: Bytes) -> String {
 }
 
 /// An amount, or that it is unknown.
-pub(super) fn bytes_or_unknown(amount: Option<Bytes>) -> String {
+pub(crate) fn bytes_or_unknown(amount: Option<Bytes>) -> String {
     amount.map_or_else(|| UNKNOWN.to_owned(), bytes)
 }
 
 /// An amount that is more by what is not known: `≥ 1.2 GiB`, and nothing if all is unknown.
-pub(super) fn bytes_at_least(amount: Option<Bytes>) -> String {
+pub(crate) fn bytes_at_least(amount: Option<Bytes>) -> String {
     match amount {
         None | Some(Bytes(0)) => UNKNOWN.to_owned(),
         Some(amount) => format!("≥ {}", bytes(amount)),
@@ -34,7 +33,7 @@ pub(super) fn bytes_at_least(amount: Option<Bytes>) -> String {
 }
 
 /// `+1.2 GiB`, `-64.0 MiB`: a change, with a dash where there is none.
-pub(super) fn change(amount: Option<Bytes>) -> String {
+pub(crate) fn change(amount: Option<Bytes>) -> String {
     match amount {
         Some(Bytes(0)) => "-".to_owned(),
         Some(amount) if amount.0 > 0 => format!("+{}", bytes(amount)),
@@ -43,13 +42,13 @@ pub(super) fn change(amount: Option<Bytes>) -> String {
 }
 
 /// `+312 MiB/h`.
-pub(super) fn slope(bytes_per_hour: f64) -> String {
+pub(crate) fn slope(bytes_per_hour: f64) -> String {
     let sign = if bytes_per_hour < 0.0 { "-" } else { "+" };
     format!("{sign}{}/h", bytes(Bytes(bytes_per_hour.abs() as i64)))
 }
 
 /// Half of an interval, which has no bound where too few points tell.
-pub(super) fn margin(amount: f64) -> String {
+pub(crate) fn margin(amount: f64) -> String {
     match amount.is_finite() {
         true => bytes(Bytes(amount.round() as i64)),
         false => UNKNOWN.to_owned(),
@@ -57,7 +56,7 @@ pub(super) fn margin(amount: f64) -> String {
 }
 
 /// `+17%`, `-3%`: a change as a part of what was.
-pub(super) fn percent(ratio: Option<f64>) -> String {
+pub(crate) fn percent(ratio: Option<f64>) -> String {
     let Some(ratio) = ratio else {
         return UNKNOWN.to_owned();
     };
@@ -68,7 +67,7 @@ pub(super) fn percent(ratio: Option<f64>) -> String {
 }
 
 /// `36%` of a whole; `>999%` where it is none.
-pub(super) fn share(part: Option<Bytes>, whole: Option<Bytes>) -> String {
+pub(crate) fn share(part: Option<Bytes>, whole: Option<Bytes>) -> String {
     let (Some(part), Some(whole)) = (part, whole) else {
         return UNKNOWN.to_owned();
     };
@@ -85,7 +84,7 @@ pub(super) fn share(part: Option<Bytes>, whole: Option<Bytes>) -> String {
 }
 
 /// `83.2s`, `14m23s`, `3h05m12s`, `2d03h05m`: what `--at` takes after a plus.
-pub(super) fn duration(length: DurationNs) -> String {
+pub(crate) fn duration(length: DurationNs) -> String {
     let seconds = length.as_secs_f64().abs();
     let sign = if length.0 < 0 { "-" } else { "" };
     let whole = seconds.round() as i64;
@@ -102,7 +101,7 @@ pub(super) fn duration(length: DurationNs) -> String {
 }
 
 /// `1s`, `100ms`: a length of time that someone chose.
-pub(super) fn interval(length: DurationNs) -> String {
+pub(crate) fn interval(length: DurationNs) -> String {
     let millis = length.0 / 1_000_000;
     match millis {
         millis if millis % 1_000 == 0 => format!("{}s", millis / 1_000),
@@ -111,7 +110,7 @@ pub(super) fn interval(length: DurationNs) -> String {
 }
 
 /// `+83.2s`: so long after the start of the recording.
-pub(super) fn after(offset: DurationNs) -> String {
+pub(crate) fn after(offset: DurationNs) -> String {
     let text = duration(offset);
     match text.strip_prefix('-') {
         // A command is forked just before its recording begins.
@@ -121,10 +120,10 @@ pub(super) fn after(offset: DurationNs) -> String {
     }
 }
 
-/// `12:03:07 UTC (+83.2s)`; with the date where the recording is longer than a day.
-pub(super) fn when(clock: &RunClock, at: Instant) -> String {
+/// `12:03:07 UTC (+83.2s)`; with the date in a recording of that length that is longer than a day.
+pub(crate) fn when(at: Instant, recorded: DurationNs) -> String {
     let offset = after(at.offset_ns);
-    let is_long = clock.duration().as_secs_f64() >= 86_400.0;
+    let is_long = recorded.as_secs_f64() >= 86_400.0;
     match at.wall_ns.and_then(timestamp) {
         Some(time) => {
             let pattern = if is_long { "%F %T" } else { "%T" };
@@ -135,7 +134,7 @@ pub(super) fn when(clock: &RunClock, at: Instant) -> String {
 }
 
 /// `2026-03-01 12:01:44 UTC`.
-pub(super) fn date_and_time(wall: WallNs) -> Option<String> {
+pub(crate) fn date_and_time(wall: WallNs) -> Option<String> {
     Some(format!("{} UTC", timestamp(wall)?.strftime("%F %T")))
 }
 
@@ -143,25 +142,8 @@ fn timestamp(wall: WallNs) -> Option<jiff::Timestamp> {
     jiff::Timestamp::from_nanosecond(i128::from(wall.0)).ok()
 }
 
-/// The peak of a process with what is known about its exactness: `≥ 1.2 GiB`.
-pub(super) fn peak(peak: &Peak) -> String {
-    let Some(rss) = peak.rss_bytes else {
-        return UNKNOWN.to_owned();
-    };
-    let figure = bytes(rss);
-    match peak.bound {
-        // An error that the rounding of the figure hides is not worth a mark, nor is one on
-        // the zero of a kernel thread.
-        Bound::Within(error) if error.0 <= rss.0 / 100 || rss.0 == 0 => figure,
-        Bound::Within(error) => format!("{figure} ±{}", bytes(error)),
-        Bound::AtLeast => format!("≥ {figure}"),
-        Bound::AtMost => format!("≤ {figure}"),
-        Bound::About => format!("~ {figure}"),
-    }
-}
-
 /// The kinds of an amount, largest first: `anon 9.1 GiB, shmem 1.0 GiB`.
-pub(super) fn kinds(anon: Option<Bytes>, file: Option<Bytes>, shmem: Option<Bytes>) -> String {
+pub(crate) fn kinds(anon: Option<Bytes>, file: Option<Bytes>, shmem: Option<Bytes>) -> String {
     let mut kinds = [("anon", anon), ("file", file), ("shmem", shmem)];
     kinds.sort_by_key(|&(_, amount)| std::cmp::Reverse(amount));
     let told: Vec<String> = kinds
@@ -173,7 +155,7 @@ pub(super) fn kinds(anon: Option<Bytes>, file: Option<Bytes>, shmem: Option<Byte
 }
 
 /// `1,204`.
-pub(super) fn count(number: impl TryInto<i64>) -> String {
+pub(crate) fn count(number: impl TryInto<i64>) -> String {
     let number = number.try_into().unwrap_or(i64::MAX);
     let digits = number.unsigned_abs().to_string();
     let mut grouped = String::new();
@@ -190,22 +172,22 @@ pub(super) fn count(number: impl TryInto<i64>) -> String {
 }
 
 /// `12 ×`.
-pub(super) fn times(number: usize) -> String {
+pub(crate) fn times(number: usize) -> String {
     format!("{} ×", count(number))
 }
 
 /// `1 process`, `12 processes`.
-pub(super) fn processes(number: usize) -> String {
+pub(crate) fn processes(number: usize) -> String {
     counted(number, "process", "processes")
 }
 
 /// `1 object`, `12 objects`.
-pub(super) fn objects(number: usize) -> String {
+pub(crate) fn objects(number: usize) -> String {
     counted(number, "object", "objects")
 }
 
 /// `1 more role`, `12 more roles`.
-pub(super) fn more_roles(number: usize) -> String {
+pub(crate) fn more_roles(number: usize) -> String {
     counted(number, "more role", "more roles")
 }
 

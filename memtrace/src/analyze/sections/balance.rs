@@ -1,0 +1,452 @@
+//! The ledger: what is in use by line, the residual one of them.
+
+use super::holders::aged;
+use super::in_words;
+use crate::analyze::{
+    Analysis, AnonLine, Balance, Basis, CachedFile, Composition, KernelPart, Scope, SharedObject,
+};
+use crate::model::{Bytes, DurationNs, Label};
+use crate::report::words::{bytes, bytes_or_unknown};
+use crate::report::{Cell, TableOf, Told, Tone, visible, words};
+
+/// Processes, objects and files that get a line of their own in each group of lines.
+const MAX_LINES: usize = 5;
+/// How well a sum is known that the kernel keeps.
+const KERNELS_SUM: &str = "kernel's sum";
+/// A smaller part of what is in use gets no line of its own.
+const SMALL_PART: i64 = 200;
+
+/// The ledger of the cgroup that holds most of the tree; of the node where there is none.
+pub(super) fn ledger(analysis: &Analysis, state: &Composition, top: usize) -> Option<Told> {
+    let told = |balance: &&Balance| balance.current_bytes.is_some();
+    let balance = state.balances.iter().find(told)?;
+    let mut section = Told::new(format!(
+        "{} at {}: {} in use{}",
+        scope(&balance.scope),
+        words::after(state.at.offset_ns),
+        bytes_or_unknown(balance.current_bytes),
+        read_at(balance, analysis.info.interval_ns),
+    ));
+    let whole = balance.current_bytes;
+    let mut lines = Lines {
+        whole,
+        max: top.min(MAX_LINES),
+        rows: Vec::new(),
+    };
+    lines.anon(balance);
+    lines.objects(balance);
+    lines.files(balance);
+    lines.kernel(balance);
+    let what = doubt(balance).unwrap_or_default();
+    lines.push("residual", what, balance.residual_bytes, "");
+    TableOf::of(lines.rows)
+        .words(("group", ""), 0, |line| line.group.clone())
+        .flexible("what", |line| line.what.clone())
+        .figures("bytes", 0, |line| {
+            Cell::bounded(line.bytes, line.is_lower_bound)
+        })
+        .figures("share", 1, |line| Cell::Share(line.bytes, whole))
+        .words("known", 2, |line| line.known)
+        .add_to(&mut section);
+    section.say(around(balance));
+    let beside = [huge(balance), elsewhere(balance)];
+    section.tell(Tone::Plain, beside.into_iter().flatten());
+    let unsure = [
+        ending(balance),
+        doubts(balance),
+        objects_of_another_time(balance),
+        unknown_objects(analysis, balance),
+    ];
+    section.tell(Tone::Quiet, unsure.into_iter().flatten());
+    let others = state.balances.iter();
+    let others = others.filter(|other| other.scope != balance.scope);
+    section.tell(Tone::Plain, others.map(in_short));
+    Some(section)
+}
+
+/// Whose books, as the first word of a line.
+fn scope(scope: &Scope) -> String {
+    match scope {
+        Scope::Cgroup(path) => format!("Ledger of cgroup {}", visible(path)),
+        Scope::Node => "Ledger of the node".to_owned(),
+    }
+}
+
+/// A line of a ledger.
+struct Line {
+    group: String,
+    what: String,
+    bytes: Option<Bytes>,
+    is_lower_bound: bool,
+    /// How well it is known.
+    known: &'static str,
+}
+
+struct Lines {
+    whole: Option<Bytes>,
+    max: usize,
+    rows: Vec<Line>,
+}
+
+impl Lines {
+    fn push(
+        &mut self,
+        group: impl Into<String>,
+        what: impl Into<String>,
+        bytes: Option<Bytes>,
+        known: &'static str,
+    ) {
+        self.rows.push(Line {
+            group: group.into(),
+            what: what.into(),
+            bytes,
+            is_lower_bound: false,
+            known,
+        });
+    }
+
+    /// A group of lines: the sum, then the largest ones.
+    fn group<T>(
+        &mut self,
+        (name, unknown_count): (&str, usize),
+        all: &[T],
+        amount: impl Fn(&T) -> Bytes,
+        line: impl Fn(&T) -> (String, &'static str),
+    ) {
+        let sum: Bytes = all.iter().map(&amount).sum();
+        let told = Some(sum).filter(|sum| unknown_count == 0 || sum.0 > 0);
+        self.push(name, "", told, "");
+        if let Some(row) = self.rows.last_mut() {
+            row.is_lower_bound = unknown_count > 0;
+        }
+        let least = self.whole.map_or(0, |whole| whole.0 / SMALL_PART);
+        let told: Vec<&T> = all
+            .iter()
+            .take_while(|one| amount(one).0 >= least.max(1))
+            .take(self.max)
+            .collect();
+        for one in &told {
+            let (what, known) = line(one);
+            self.push("", what, Some(amount(one)), known);
+        }
+        let rest = all.get(told.len()..).unwrap_or_default();
+        if !rest.is_empty() && !told.is_empty() {
+            let count = words::count(rest.len());
+            let amount = rest.iter().map(&amount).sum();
+            self.push("", format!("{count} more"), Some(amount), "");
+        }
+    }
+
+    fn anon(&mut self, balance: &Balance) {
+        let line = |line: &AnonLine| (in_words(&line.who), line.basis.shown());
+        let name = ("anonymous", balance.unknown_process_count);
+        self.group(name, &balance.anon, |line| line.bytes, line);
+        // That there are none is worth no line.
+        let others = balance.other_processes_bytes;
+        if let Some(others) = others.filter(|_| balance.other_process_count != Some(0)) {
+            let (what, known) = match balance.other_process_count {
+                Some(count) => (format!("{} not recorded", processes(count)), "at most"),
+                None => ("processes not recorded".to_owned(), KERNELS_SUM),
+            };
+            self.push(what, "", Some(others), known);
+        }
+        if balance.recorder_bytes.is_some() {
+            self.push("memtrace itself", "", balance.recorder_bytes, "measured");
+        }
+    }
+
+    fn objects(&mut self, balance: &Balance) {
+        let amount = |one: &SharedObject| one.in_memory().unwrap_or(Bytes(0));
+        let unknown_count = balance.unknown_object_count;
+        let name = ("shared memory, once", unknown_count);
+        if !balance.elsewhere.objects.is_empty() {
+            self.push("shared memory", "", balance.other_shared_bytes, KERNELS_SUM);
+            return;
+        }
+        self.group(name, &balance.objects, amount, |one| (object(one), ""));
+        if unknown_count > 0 {
+            let what = format!("{} of unknown amount", words::objects(unknown_count));
+            self.push("", what, None, "");
+        }
+        if balance.other_shared_bytes == Some(Bytes(0)) {
+            return;
+        }
+        let title = match balance.other_shared_bytes {
+            Some(Bytes(..0)) => "of these, not charged here",
+            _ => "shared memory, other",
+        };
+        self.push(title, "", balance.other_shared_bytes, KERNELS_SUM);
+    }
+
+    fn files(&mut self, balance: &Balance) {
+        let amount = |file: &CachedFile| file.cached_bytes.unwrap_or(Bytes(0));
+        let name = ("page cache, files in use", 0);
+        // Where others pay for them there is but the kernel's sum.
+        if !balance.elsewhere.files.is_empty() {
+            self.push("page cache", "", balance.other_files_bytes, KERNELS_SUM);
+            return;
+        }
+        self.group(name, &balance.files, amount, |file| {
+            (visible(&file.path).into_owned(), "")
+        });
+        let others = balance.other_files_bytes;
+        let title = match others {
+            Some(Bytes(..0)) => "of these files, not charged here",
+            _ => "page cache, other files",
+        };
+        self.push(title, "", others, KERNELS_SUM);
+    }
+
+    fn kernel(&mut self, balance: &Balance) {
+        self.push("kernel", "", balance.kernel_bytes, KERNELS_SUM);
+        for line in &balance.kernel {
+            if line.part != KernelPart::All && line.bytes.0 > 0 {
+                self.push("", line.part.shown(), Some(line.bytes), "");
+            }
+        }
+    }
+}
+
+fn processes(count: i64) -> String {
+    words::processes(usize::try_from(count).unwrap_or(0))
+}
+
+fn object(object: &SharedObject) -> String {
+    let name = object.name.as_deref().map(visible);
+    let name = name.as_deref().unwrap_or("without a name");
+    let mappers = match object.mapper_count {
+        0 => "mapped by none".to_owned(),
+        1 => "1 process".to_owned(),
+        count => format!("{count} processes"),
+    };
+    match object.family {
+        Some(family) => format!("{name} ({}, {mappers})", family.as_str()),
+        None => format!("{name} ({mappers})"),
+    }
+}
+
+/// An object with what it has in memory.
+fn sized_object(one: &SharedObject) -> String {
+    format!("{} in {}", bytes_or_unknown(one.in_memory()), object(one))
+}
+
+/// The first few, and how many more there are.
+fn some<T>(all: &[T], name: impl Fn(&T) -> String) -> String {
+    let names: Vec<String> = all.iter().take(MAX_LINES).map(name).collect();
+    match all.len() - names.len() {
+        0 => names.join(", "),
+        more => format!("{} and {} more", names.join(", "), words::count(more)),
+    }
+}
+
+/// What stands beside the books: the limit, and what could be taken back.
+fn around(balance: &Balance) -> String {
+    let limit = match (balance.limit_bytes, &balance.scope) {
+        (Some(limit), Scope::Cgroup(_)) => format!("Limit {}", bytes(limit)),
+        (Some(total), Scope::Node) => format!("Of {}", bytes(total)),
+        (None, _) => "No limit".to_owned(),
+    };
+    match balance.reclaimable_bytes {
+        Some(amount) => format!(
+            "{limit}; of what is in use, up to {} can be reclaimed without swap.",
+            bytes(amount)
+        ),
+        None => format!("{limit}."),
+    }
+}
+
+/// Shared objects of huge pages, which stand beside the books.
+fn huge(balance: &Balance) -> Option<String> {
+    let all = &balance.huge_objects;
+    let largest = some(all, sized_object);
+    let place = match balance.scope {
+        Scope::Cgroup(_) => "Hugetlb pages, in none of these lines",
+        Scope::Node => "Of the hugetlb pool",
+    };
+    (!all.is_empty()).then(|| format!("{place}: {largest}."))
+}
+
+/// What is less than exact.
+fn doubts(balance: &Balance) -> Option<String> {
+    let sum = |wanted: Basis| -> Bytes {
+        let lines = balance.anon.iter().filter(|line| line.basis == wanted);
+        lines.map(|line| line.bytes).sum()
+    };
+    let mut parts = Vec::new();
+    let (estimated, at_most) = (sum(Basis::Estimated), sum(Basis::UpperBound));
+    if estimated.0 > 0 {
+        parts.push(format!("{} is an estimate", bytes(estimated)));
+    }
+    if at_most.0 > 0 {
+        parts.push(format!(
+            "{} was never measured and can count shared pages twice",
+            bytes(at_most)
+        ));
+    }
+    if let Some(oldest) = balance.oldest_age_ns {
+        let age = words::duration(DurationNs(oldest.0.saturating_abs()));
+        let side = if oldest.0 < 0 { "later" } else { "earlier" };
+        parts.push(format!("the oldest measurement was {age} {side}"));
+    }
+    if balance.unknown_process_count > 0 {
+        parts.push(format!(
+            "of {} nothing is known",
+            words::processes(balance.unknown_process_count)
+        ));
+    }
+    (!parts.is_empty()).then(|| format!("Of anonymous memory, {}.", parts.join("; ")))
+}
+
+/// When what is in use was read, where that is not the instant itself.
+fn read_at(balance: &Balance, interval: DurationNs) -> String {
+    let is_near = balance.age_ns.0.saturating_abs() <= interval.0 / 10;
+    match balance.skew_ns.0 {
+        0 if is_near => String::new(),
+        0 => format!(", all of it {}", aside(balance.age_ns)),
+        _ => aged(balance.age_ns, interval),
+    }
+}
+
+/// `0.040s earlier`.
+fn aside(age: DurationNs) -> String {
+    let distance = words::duration(DurationNs(age.0.saturating_abs()));
+    let side = if age.0 < 0 { "later" } else { "earlier" };
+    format!("{distance} {side}")
+}
+
+/// What stands beside a residual that is more of time than of memory.
+fn doubt(balance: &Balance) -> Option<String> {
+    if balance.is_of_two_instants() {
+        return Some(match balance.skew_ns.0 {
+            0 => format!("read over {}", words::duration(balance.span_ns)),
+            _ => format!("in use was read {}", aside(balance.skew_ns)),
+        });
+    }
+    let is_ending = !balance.may_be_ending().is_empty();
+    is_ending.then(|| "not given back yet".to_owned())
+}
+
+/// Who ended shortly before, and can be what is left over.
+fn ending(balance: &Balance) -> Option<String> {
+    let told: Vec<String> = balance
+        .may_be_ending()
+        .iter()
+        .take(MAX_LINES)
+        .map(|line| {
+            format!(
+                "{} with {} {} before",
+                in_words(&line.who),
+                bytes(line.bytes),
+                words::duration(line.ago_ns)
+            )
+        })
+        .collect();
+    (!told.is_empty()).then(|| {
+        format!(
+            "Ended shortly before this was read, so that what was not given back yet is in the \
+             residual: {}.",
+            told.join(", ")
+        )
+    })
+}
+
+/// What is used here and paid for by others.
+fn elsewhere(balance: &Balance) -> Option<String> {
+    let beside = &balance.elsewhere;
+    let objects = beside.objects.iter();
+    let objects: Bytes = objects.filter_map(SharedObject::in_memory).sum();
+    let files: Bytes = beside.files.iter().filter_map(|row| row.cached_bytes).sum();
+    let mut told = Vec::new();
+    if objects.0 > 0 {
+        let names = some(&beside.objects, sized_object);
+        told.push(format!("shared objects of {} ({names})", bytes(objects)));
+    }
+    if files.0 > 0 {
+        let names = some(&beside.files, |row| {
+            let cached = bytes_or_unknown(row.cached_bytes);
+            format!("{cached} of {}", visible(&row.path))
+        });
+        told.push(format!("{} of cached files ({names})", bytes(files)));
+    }
+    let why = match balance.scope {
+        Scope::Cgroup(_) => "charged to other groups or swapped out",
+        Scope::Node => "swapped out or read at another time",
+    };
+    (!told.is_empty()).then(|| {
+        format!(
+            "Used here, in part {why}, and in no line above: {}.",
+            told.join(", and ")
+        )
+    })
+}
+
+/// Objects that could not be asked at the time.
+fn objects_of_another_time(balance: &Balance) -> Option<String> {
+    let age = balance.objects_age_ns?;
+    Some(format!(
+        "Of a shared object the size was told {}: those who had it mapped then were gone, or had \
+         moved it, when it was asked for.",
+        aside(age)
+    ))
+}
+
+/// Why the size of some objects is unknown.
+fn unknown_objects(analysis: &Analysis, balance: &Balance) -> Option<String> {
+    if balance.unknown_object_count == 0 {
+        return None;
+    }
+    let held = analysis.info.host["capabilities"].as_array();
+    let may_ask = held.is_some_and(|held| {
+        let names = ["CAP_CHECKPOINT_RESTORE", "CAP_SYS_ADMIN"];
+        held.iter()
+            .any(|one| one.as_str().is_some_and(|one| names.contains(&one)))
+    });
+    Some(match may_ask {
+        true => "Those who had the unknown objects mapped were gone, or had moved them, whenever \
+                 they were asked for."
+            .to_owned(),
+        false => "A deleted shared object is asked for its size through a process that has it, \
+                  which takes CAP_CHECKPOINT_RESTORE (memtrace doctor)."
+            .to_owned(),
+    })
+}
+
+/// Books that get one line.
+fn in_short(balance: &Balance) -> String {
+    let anon = match balance.unknown_process_count {
+        0 => bytes_or_unknown(balance.anonymous_bytes),
+        _ => words::bytes_at_least(balance.anonymous_bytes),
+    };
+    let named = balance.shared_bytes.unwrap_or_default();
+    let shared = match balance.other_shared_bytes {
+        Some(others) => bytes(named + others),
+        None => words::bytes_at_least(Some(named)),
+    };
+    let mut parts = vec![format!("anonymous {anon}"), format!("shared {shared}")];
+    if let Some(own) = balance.recorder_bytes {
+        parts.insert(1, format!("memtrace itself {}", bytes(own)));
+    }
+    if let Some(others) = balance.other_processes_bytes.filter(|others| others.0 != 0) {
+        // The kernel's sum has those of unknown amount too.
+        let who = match (balance.unknown_process_count, &balance.scope) {
+            (1.., Scope::Node) => "other processes, and those of unknown amount,",
+            _ => "processes not recorded",
+        };
+        parts.insert(1, format!("{who} {}", bytes(others)));
+    }
+    let cache = balance.other_files_bytes;
+    let cache = cache.map(|others| others + balance.files_bytes);
+    parts.push(format!("page cache {}", bytes_or_unknown(cache)));
+    parts.push(format!("kernel {}", bytes_or_unknown(balance.kernel_bytes)));
+    let doubt = doubt(balance).map_or_else(String::new, |doubt| format!(" ({doubt})"));
+    parts.push(format!(
+        "residual {}{doubt}",
+        bytes_or_unknown(balance.residual_bytes)
+    ));
+    format!(
+        "{}: {} in use: {}.",
+        scope(&balance.scope),
+        bytes_or_unknown(balance.current_bytes),
+        parts.join(", ")
+    )
+}

@@ -1,0 +1,394 @@
+//! Who holds the memory at an instant, and the main process against its descendants.
+
+use super::{bundle, gpus, peak_time, reached};
+use crate::analyze::{
+    Analysis, CgroupUse, Composition, CurvePoint, Gpus, Held, HolderGroup, TreeFinding, Who,
+    together,
+};
+use crate::model::{Bytes, DurationNs, Kind, Target};
+use crate::report::words::{bytes, bytes_or_unknown};
+use crate::report::{Block, Cell, TableOf, Told, Tone, words};
+
+/// Columns of the curve.
+const CURVE_WIDTH: usize = 60;
+const MAX_CGROUPS: usize = 2;
+
+/// The simultaneous peak and who made it up.
+pub(super) fn peak(analysis: &Analysis, top: usize) -> Told {
+    let mut section = peak_in_short(analysis);
+    if let Some(peak) = &analysis.peak {
+        table(&mut section, analysis, peak, top);
+        section.tell(Tone::Plain, gpus::highest(analysis));
+        notes(&mut section, analysis, peak);
+        section.tell(Tone::Alert, higher_alone(analysis));
+    }
+    section.tell(Tone::Quiet, super::kills::elsewhere(analysis));
+    section
+}
+
+/// The simultaneous peak in one line, with the curve of the recording.
+pub(super) fn peak_in_short(analysis: &Analysis) -> Told {
+    let whole = whole(analysis);
+    let Some(peak) = &analysis.peak else {
+        let mut section = Told::new(format!("Peak of {whole}: unknown"));
+        if analysis.problems.iter().any(|problem| is_of_mem(problem)) {
+            section.alert("The rows of memory could not be read.");
+        } else {
+            section.say("No memory was recorded for any process.");
+        }
+        return section;
+    };
+    // Polling sees a part of the peaks only.
+    let mark = if analysis.info.is_polled() {
+        "≥ "
+    } else {
+        ""
+    };
+    let mut section = Told::new(format!(
+        "Peak of {whole}: {mark}{} at {}",
+        peak_in_words(analysis, peak),
+        analysis.clock.when(peak.at),
+    ));
+    section.blocks.extend(curve(analysis).map(Block::Drawing));
+    section
+}
+
+/// The most that was held, with its bounds where they matter.
+fn peak_in_words(analysis: &Analysis, peak: &Composition) -> String {
+    match &analysis.held_peak {
+        Some(held) => held_in_words(held),
+        None => format!(
+            "{} of RSS",
+            bytes_or_unknown(peak.totals[Kind::Rss].bytes())
+        ),
+    }
+}
+
+fn held_in_words(held: &Held) -> String {
+    let figure = bytes(held.bytes);
+    if !held.is_uncertain() {
+        return figure;
+    }
+    let (least, most) = (bytes(held.at_least), bytes(held.at_most));
+    match (least == figure, most == figure) {
+        (true, true) => figure,
+        (true, false) => format!("{figure} (at most {most})"),
+        (false, true) => format!("{figure} (at least {least})"),
+        (false, false) => format!("{figure} (between {least} and {most})"),
+    }
+}
+
+/// Whether a problem is with the files of the table `mem`: a problem opens with its file.
+fn is_of_mem(problem: &str) -> bool {
+    let starts = ["mem:", "mem/", "spool/mem-", "damaged/mem-"];
+    starts.iter().any(|start| problem.starts_with(start))
+}
+
+/// A spike between two rows can lift one process above the peak of the whole series.
+fn higher_alone(analysis: &Analysis) -> Option<String> {
+    let mut order = analysis.by_peak().into_iter();
+    // What was before the recording is no part of its peak.
+    let highest = order.find(|&process| !analysis.processes[process].peak.is_earlier)?;
+    let alone = analysis.processes[highest].peak.rss_bytes?;
+    let (together, _) = analysis.rss_peak?;
+    let is_higher = alone > together && bytes(alone) != bytes(together);
+    is_higher.then(|| {
+        format!(
+            "{} alone reached {}: a spike between two rows of the series, so the sum of RSS was \
+             at least that.",
+            super::in_words(&Who::from(&analysis.processes[highest])),
+            bytes(alone)
+        )
+    })
+}
+
+/// Who held memory at the instant that was asked for.
+pub(super) fn at(analysis: &Analysis, at: &Composition, top: usize) -> Told {
+    let peak = analysis.peak.as_ref().and_then(Composition::bytes);
+    let figure = match &at.held {
+        Some(held) => held_in_words(&held.all()),
+        None => format!("{} of RSS", bytes_or_unknown(at.totals[Kind::Rss].bytes())),
+    };
+    let mut section = Told::new(format!(
+        "At {}: {figure}, {} of the peak",
+        analysis.clock.when(at.at),
+        words::share(at.bytes(), peak),
+    ));
+    table(&mut section, analysis, at, top);
+    notes(&mut section, analysis, at);
+    section
+}
+
+fn whole(analysis: &Analysis) -> String {
+    match (&analysis.info.target, analysis.trees.len()) {
+        (Target::All, _) => "all processes together".to_owned(),
+        (_, 0 | 1) => "the tree".to_owned(),
+        (_, trees) => format!("{trees} trees together"),
+    }
+}
+
+fn table(section: &mut Told, analysis: &Analysis, state: &Composition, top: usize) {
+    let groups = state.groups(&analysis.processes);
+    // A line for all others would say less of a single one.
+    let top = top + usize::from(groups.len() == top + 1);
+    let has_swap = state.totals[Kind::Swap]
+        .bytes()
+        .is_some_and(|swap| swap.0 > 0);
+    let mut holders = state.holders.iter();
+    let has_gpu = analysis.gpus.as_ref().is_some_and(Gpus::has_recorded)
+        && holders.any(|held| state.gpu_held_by(held.process).is_some());
+    let whole = state.totals[Kind::Rss].bytes();
+    let rest = groups.get(top..).unwrap_or_default();
+    let lines = groups.iter().take(top).map(std::slice::from_ref);
+    let lines = lines.chain((!rest.is_empty()).then_some(rest));
+    let held = |groups: &[HolderGroup<'_>], kind: Kind| {
+        together(groups.iter().map(|group| group.totals[kind].bytes()))
+    };
+    let rss = |groups: &[HolderGroup<'_>]| held(groups, Kind::Rss);
+    TableOf::of(lines)
+        .who(|groups| who_held(analysis, groups))
+        .figures("rss_bytes", 0, |groups| rss(groups))
+        .figures("share", 0, |groups| Cell::Share(rss(groups), whole))
+        .kinds(("", ""), 1, |groups, kind| Cell::Held(held(groups, kind)))
+        .held("swap_bytes", 1, |groups| held(groups, Kind::Swap))
+        .only_if(has_swap)
+        .held("gpu_bytes", 0, |groups| {
+            let members = groups.iter().flat_map(|group| &group.members);
+            let on_gpus = members.filter_map(|held| state.gpu_held_by(held.process));
+            on_gpus.sum::<Option<Bytes>>()
+        })
+        .only_if(has_gpu)
+        .add_to(section);
+}
+
+/// Who has a line: a process, several that do the same, or all the others.
+fn who_held(analysis: &Analysis, groups: &[HolderGroup<'_>]) -> [Cell; 2] {
+    let members = groups.iter().flat_map(|group| &group.members);
+    let places: Vec<usize> = members.map(|held| held.process).collect();
+    let label = match groups {
+        [group] => {
+            let largest = group.members.first().and_then(|held| held.amounts.rss());
+            format!("{} (largest {})", group.label, bytes_or_unknown(largest))
+        }
+        _ => "all others".to_owned(),
+    };
+    bundle(analysis, &places, label)
+}
+
+fn notes(section: &mut Told, analysis: &Analysis, state: &Composition) {
+    let interval = analysis.info.interval_ns;
+    let totals = &state.totals;
+    let unknown = totals[Kind::Rss].unknown_count();
+    if unknown > 0 {
+        section.alert(format!(
+            "Of {} the memory could not be read; it is not in the sum.",
+            words::processes(unknown as usize)
+        ));
+    }
+    if state.holders.len() > 1 || state.held.is_some() {
+        section.quiet(what_it_is(analysis, state));
+    }
+    for cgroup in state.cgroups.iter().take(MAX_CGROUPS) {
+        section.say(cgroup_line(cgroup, interval));
+    }
+    if let Some(node) = &state.node {
+        let available = bytes_or_unknown(node.row.mem_available_bytes);
+        let total = bytes_or_unknown(node.row.mem_total_bytes);
+        section.say(format!(
+            "Node: {available} of {total} available{}.",
+            aged(node.age_ns, interval)
+        ));
+    }
+}
+
+/// Of what the figure in the title is made, and the sum that other tools give.
+fn what_it_is(analysis: &Analysis, state: &Composition) -> String {
+    let mut line = String::new();
+    if let Some(held) = &state.held {
+        line.push_str(&format!(
+            "Every page once: anonymous {}, shared memory {}.",
+            bytes(held.anon.bytes),
+            bytes(held.shared.bytes)
+        ));
+        let least = state.mapped_files_at_least_bytes;
+        match least.zip(state.mapped_files_at_most_bytes) {
+            Some((least, most)) if bytes(least) == bytes(most) => {
+                line.push_str(&format!(" Mapped files beside it: {}.", bytes(least)));
+            }
+            Some((least, most)) => line.push_str(&format!(
+                " Mapped files beside it: {} to {}.",
+                bytes(least),
+                bytes(most)
+            )),
+            None => {}
+        }
+    }
+    let sum = bytes_or_unknown(state.totals[Kind::Rss].bytes());
+    line.push_str(&format!(
+        " The sum of RSS, which psutil would say, is {sum}: pages that processes share count in \
+         each."
+    ));
+    let is_peak = analysis
+        .peak
+        .as_ref()
+        .is_some_and(|peak| peak.at.boot_ns == state.at.boot_ns);
+    if let Some((highest, at)) = analysis.rss_peak.filter(|_| is_peak)
+        && Some(bytes(highest)) != state.totals[Kind::Rss].bytes().map(bytes)
+    {
+        let when = words::after(at.offset_ns);
+        line.push_str(&format!(" It was highest at {when}: {}.", bytes(highest)));
+    }
+    line.trim_start().to_owned()
+}
+
+fn cgroup_line(cgroup: &CgroupUse, interval: DurationNs) -> String {
+    let row = &cgroup.row;
+    let mut parts = Vec::new();
+    for (kind, amount) in [
+        ("anon", row.anon_bytes),
+        ("page cache and shmem", row.file_bytes),
+        ("kernel", row.kernel_bytes),
+    ] {
+        parts.extend(amount.map(|amount| format!("{kind} {}", bytes(amount))));
+    }
+    let limit = match (&cgroup.effective_limit_bytes, &cgroup.limited_by) {
+        (Some(limit), Some(path)) if *path == row.cgroup => {
+            format!(", limit {}", bytes(*limit))
+        }
+        (Some(limit), Some(path)) => format!(", limit {} (set by {path})", bytes(*limit)),
+        _ => ", no limit".to_owned(),
+    };
+    let kinds = if parts.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", parts.join(", "))
+    };
+    format!(
+        "Cgroup {}: {} in use{kinds}{limit}{}.",
+        row.cgroup,
+        bytes_or_unknown(row.current_bytes),
+        aged(cgroup.age_ns, interval)
+    )
+}
+
+/// A reading further away than one interval is told with its distance.
+pub(super) fn aged(age: DurationNs, interval: DurationNs) -> String {
+    let distance = words::duration(DurationNs(age.0.saturating_abs()));
+    match age.0 {
+        age if age > interval.0 => format!(", read {distance} earlier"),
+        age if age < -interval.0 => format!(", read {distance} later"),
+        _ => String::new(),
+    }
+}
+
+/// The memory of all over the recording, one character per slice of time, its maximum at full
+/// height.
+fn curve(analysis: &Analysis) -> Option<String> {
+    const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let points = &analysis.curve;
+    let length = analysis.clock.duration().0;
+    let highest = points.iter().map(|point| point.max_bytes.0).max()?;
+    if points.len() < 8 || length <= 0 || highest <= 0 {
+        return None;
+    }
+    let width = CURVE_WIDTH.min(points.len());
+    let mut slices: Vec<Option<Bytes>> = vec![None; width];
+    for point in points {
+        let place = point.offset_ns.0.max(0) as f64 / length as f64;
+        let slice = ((place * width as f64) as usize).min(width - 1);
+        slices[slice] = slices[slice].max(Some(point.max_bytes));
+    }
+    // A slice without the middle of a point can still lie within one.
+    let gaps = points
+        .windows(2)
+        .map(|two| two[1].offset_ns.0 - two[0].offset_ns.0);
+    let reach = gaps.min().unwrap_or(0) / 2;
+    for (place, slice) in slices.iter_mut().enumerate() {
+        let middle = ((place as f64 + 0.5) / width as f64 * length as f64) as i64;
+        let covers = |point: &&CurvePoint| (point.offset_ns.0 - middle).saturating_abs() <= reach;
+        *slice = slice.or_else(|| Some(points.iter().find(covers)?.max_bytes));
+    }
+    let level = |bytes: Bytes| {
+        let level = (bytes.0 as f64 / highest as f64 * 8.0).ceil() as usize;
+        LEVELS[level.clamp(1, 8) - 1]
+    };
+    // Unknown time is a blank.
+    let drawn: String = slices
+        .into_iter()
+        .map(|bytes| bytes.map_or(' ', level))
+        .collect();
+    Some(format!(
+        "0s {drawn} {}",
+        words::duration(analysis.clock.duration())
+    ))
+}
+
+/// Which of the two it is: the main process or what it started.
+pub(super) fn main_and_descendants(analysis: &Analysis, top: usize) -> Option<Told> {
+    let has_descendants = analysis.trees.iter().any(|tree| tree.descendant_count > 0);
+    let is_told = !matches!(analysis.info.target, Target::All) && has_descendants;
+    if !is_told || analysis.peak.is_none() {
+        return None;
+    }
+    let whole = analysis
+        .peak
+        .as_ref()
+        .and_then(|peak| peak.totals[Kind::Rss].bytes());
+    let mut section = Told::new(match analysis.trees.as_slice() {
+        [tree] => format!(
+            "Of the sum of RSS at the peak, the main process held {}, its descendants {}",
+            words::share(tree.root_at_peak_bytes, whole),
+            words::share(tree.descendants_at_peak_bytes, whole),
+        ),
+        _ => "The trees, main process against descendants".to_owned(),
+    });
+    let mains = analysis.trees.iter().take(top).map(|tree| (tree, true));
+    let lines = mains.flat_map(|line| {
+        let has_descendants = line.0.descendant_count > 0;
+        [Some(line), has_descendants.then_some((line.0, false))]
+    });
+    let root = |tree: &TreeFinding| &analysis.processes[tree.root];
+    let mark = if analysis.info.is_polled() {
+        "≥ "
+    } else {
+        ""
+    };
+    let held = |tree: &TreeFinding, is_main| match is_main {
+        true => tree.root_at_peak_bytes,
+        false => tree.descendants_at_peak_bytes,
+    };
+    TableOf::of(lines.flatten())
+        .words(("part", ""), 0, |(_, is_main)| match is_main {
+            true => "main",
+            false => "descendants",
+        })
+        .flexible("who", |(tree, is_main)| match is_main {
+            true => format!("{} {}", Cell::known(tree.root_pid).shown(), tree.root_name),
+            false => format!("{} together", words::processes(tree.descendant_count)),
+        })
+        .figures(
+            ("at_peak_bytes", "AT THE PEAK"),
+            0,
+            |(tree, is_main)| match is_main {
+                true => Cell::Bytes(tree.root_at_peak_bytes),
+                false => Cell::Held(tree.descendants_at_peak_bytes),
+            },
+        )
+        .figures("share", 2, |(tree, is_main)| {
+            Cell::Share(held(tree, *is_main), whole)
+        })
+        .figures("own_peak_bytes", 1, |(tree, is_main)| {
+            match (is_main, tree.descendants_peak_bytes) {
+                (true, _) => super::peak(&root(tree).peak),
+                (false, Some(peak)) => Cell::from(peak).shown_as(format!("{mark}{}", bytes(peak))),
+                (false, None) => Cell::shown_only("-"),
+            }
+        })
+        .figures("at_s", 3, |(tree, is_main)| match is_main {
+            true => peak_time(&root(tree).peak).unwrap_or_else(|| "".into()),
+            false => reached(tree.descendants_peak_at),
+        })
+        .add_to(&mut section);
+    section.rest(analysis.trees.len(), top, words::count, " more trees.");
+    Some(section)
+}

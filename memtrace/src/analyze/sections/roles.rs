@@ -1,0 +1,170 @@
+//! The processes by role.
+
+use super::{highest, reached};
+use crate::analyze::{Analysis, Basis, PeakAt, RoleAtPeak, RoleFinding, RoleShares};
+use crate::model::{Bytes, Kind, MAIN};
+use crate::report::words::bytes_or_unknown;
+use crate::report::{Cell, TableOf, Told, words};
+use std::collections::HashSet;
+
+/// Who holds what by role; `None` where no rule knew any process, or there is but one role.
+pub(super) fn by_role(analysis: &Analysis, top: usize) -> Option<Told> {
+    let roles = &analysis.roles;
+    if !is_told(roles) {
+        return None;
+    }
+    let beside = Beside {
+        has_shares: roles.iter().any(|role| shares(role).is_some()),
+        has_gpu: roles.iter().any(|role| role.gpu.is_some()),
+    };
+    let mut section = Told::new("By role");
+    let held = |role: &RoleFinding, kind| at_peak(role).totals[kind].bytes();
+    TableOf::of(roles.iter().take(top))
+        .flexible("role", |role| role.name.to_string())
+        .words("count", 1, count)
+        .figures("host_bytes", 0, |role| host(role))
+        .only_if(beside.has_shares)
+        .held("anon_bytes", 2, |role| match shares(role) {
+            Some(shares) => shares.anon_bytes,
+            None => held(role, Kind::Anon),
+        })
+        .held("shmem_bytes", 3, |role| match shares(role) {
+            Some(shares) => shares.shmem_bytes,
+            None => held(role, Kind::Shmem),
+        })
+        .held(("rss_bytes", "RSS SUM"), 0, |role| held(role, Kind::Rss))
+        .figures("own_peak_bytes", 0, |role| highest(peak(role)))
+        .figures(("own_peak_at_s", "AT"), 4, |role| {
+            let peak = peak(role).filter(|(bytes, _)| bytes.0 > 0);
+            reached(peak.map(|(_, at)| at))
+        })
+        .figures("mean_bytes", 5, |role| role.kind(Kind::Rss).mean_bytes)
+        .held("gpu_bytes", 2, |role| match role.gpu {
+            Some(gpu) => gpu.at_peak_bytes,
+            None => Some(Bytes(0)),
+        })
+        .only_if(beside.has_gpu)
+        .figures("gpu_peak_bytes", 0, |role| gpu_peak(role))
+        .only_if(beside.has_gpu)
+        .figures(("gpu_peak_at_s", "AT"), 4, |role| {
+            reached(role.gpu.and_then(|gpu| gpu.highest.at))
+        })
+        .only_if(beside.has_gpu)
+        .add_to(&mut section);
+    if let Some(next) = roles.get(top) {
+        let largest = bytes_or_unknown(highest(peak(next)));
+        let words = format!(", the largest with a peak of {largest}.");
+        section.rest(roles.len(), top, words::more_roles, &words);
+    }
+    section.quiet(remark(analysis, beside));
+    Some(section)
+}
+
+/// What there is to tell beside RSS.
+#[derive(Clone, Copy)]
+struct Beside {
+    has_shares: bool,
+    has_gpu: bool,
+}
+
+fn is_told(roles: &[RoleFinding]) -> bool {
+    let is_known = |role: &RoleFinding| role.role.as_ref().is_some_and(|role| role.role != MAIN);
+    roles.len() > 1 && roles.iter().any(is_known)
+}
+
+fn shares(role: &RoleFinding) -> Option<RoleShares> {
+    role.at_peak.as_ref()?.shares
+}
+
+fn at_peak(role: &RoleFinding) -> RoleAtPeak {
+    role.at_peak.unwrap_or_default()
+}
+
+fn peak(role: &RoleFinding) -> Option<PeakAt> {
+    role.kind(Kind::Rss).peak
+}
+
+/// How many there are at the peak, of all that there ever were.
+fn count(role: &&RoleFinding) -> String {
+    let total = role.process_count;
+    match at_peak(role).process_count {
+        count if count == total => words::count(total),
+        count => format!("{} of {}", words::count(count), words::count(total)),
+    }
+}
+
+/// The highest that it held on all GPUs together.
+fn gpu_peak(role: &RoleFinding) -> Cell {
+    let Some(gpu) = role.gpu else {
+        return Cell::shown_only("-");
+    };
+    Cell::bounded(gpu.highest.bytes, gpu.highest.is_lower_bound)
+}
+
+fn host(role: &RoleFinding) -> Cell {
+    let Some(shares) = shares(role) else {
+        return Cell::Bytes(None);
+    };
+    match (shares.host_bytes(), shares.known_bytes) {
+        (None, known) if known.0 > 0 => {
+            Cell::AtLeast(Some(known)).shown_as(format!("≥{}", words::bytes(known)))
+        }
+        (host, _) => Cell::Held(host),
+    }
+}
+
+fn remark(analysis: &Analysis, beside: Beside) -> String {
+    let when = "COUNT to RSS SUM are at the peak of all; OWN PEAK and MEAN are sums of RSS, too.";
+    let when = match beside.has_gpu {
+        true => &format!(
+            "{when} GPU is at that same peak, and GPU PEAK the highest on all GPUs together, at \
+             its own time."
+        ),
+        false => when,
+    };
+    if !beside.has_shares {
+        return format!("{when} Shared pages count in every process that maps them.");
+    }
+    let shares = || {
+        let shares = analysis.peak.iter().filter_map(|peak| peak.shares.as_ref());
+        shares.flatten()
+    };
+    let unsure: Bytes = shares()
+        .filter(|share| share.anon_basis == Basis::UpperBound)
+        .filter_map(|share| share.anon_bytes)
+        .sum();
+    let unsure = match unsure.0 {
+        0 => String::new(),
+        _ => format!(" Of ANON, {} was never measured.", words::bytes(unsure)),
+    };
+    let strange = match unattributed(analysis).0 {
+        0 => String::new(),
+        bytes => format!(
+            " Shared memory in mappings that were not read by then is in no role: {} as a sum of RSS.",
+            words::bytes(Bytes(bytes))
+        ),
+    };
+    format!(
+        "HOST is ANON and SHMEM with every page once: what processes share is divided among \
+         them.{unsure}{strange} {when}"
+    )
+}
+
+/// What processes of unknown shares have of shared memory, in each of them.
+fn unattributed(analysis: &Analysis) -> Bytes {
+    let Some((peak, shares)) = analysis
+        .peak
+        .as_ref()
+        .and_then(|peak| Some((peak, peak.shares.as_ref()?)))
+    else {
+        return Bytes(0);
+    };
+    let unknown: HashSet<usize> = shares
+        .iter()
+        .filter(|share| share.shmem_bytes.is_none())
+        .map(|share| share.process)
+        .collect();
+    let holders = peak.holders.iter();
+    let holders = holders.filter(|holder| unknown.contains(&holder.process));
+    holders.filter_map(|holder| holder.amounts.shmem()).sum()
+}

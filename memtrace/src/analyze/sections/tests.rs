@@ -1,0 +1,461 @@
+//! Every format on every golden run.
+
+use super::*;
+use crate::analyze::golden::{RUNS, ray_with_vllm, ray_with_vllm_later};
+use crate::analyze::{DiffReport, Ending, Loss};
+use crate::model::RunState;
+use crate::model::tables::{DiagKind, Severity};
+use crate::report::{Block, FORMATS, Format, Written, columns, is_hidden};
+
+fn format(name: &str) -> &'static dyn Format {
+    let mut formats = FORMATS.iter();
+    *formats
+        .find(|format| format.name() == name)
+        .expect("a format")
+}
+
+fn written(format: &dyn Format, analysis: &Analysis, style: &Style) -> String {
+    said(format, &mut analysis.clone(), style)
+}
+
+fn said(format: &dyn Format, report: &mut dyn Written, style: &Style) -> String {
+    let mut out = Vec::new();
+    let written = format.write(report, style, &mut out);
+    written.expect("a Vec can be written to");
+    String::from_utf8(out).expect("a report is UTF-8")
+}
+
+#[test]
+fn every_format_tells_every_run_as_agreed() {
+    for (name, script, at) in RUNS {
+        let analysis = script().analyzed(*at);
+        for format in FORMATS {
+            // Runs with thousands of processes are cut, and show that `--top` is heard.
+            let top = (analysis.processes.len() > 100).then_some(12);
+            let style = Style {
+                top,
+                has_tree: true,
+                ..Style::default()
+            };
+            let report = written(*format, &analysis, &style);
+            insta::assert_snapshot!(format!("{name}.{}", format.name()), report);
+        }
+    }
+}
+
+#[test]
+fn every_column_has_a_name_of_its_own_that_tells_the_unit() {
+    let style = Style {
+        has_tree: true,
+        has_phases: true,
+        ..Style::default()
+    };
+    for (run, script, at) in RUNS {
+        let sections = build(&script().analyzed(*at), &style);
+        for block in sections.iter().flat_map(|section| &section.blocks) {
+            let Block::Table(table) = block else { continue };
+            let mut names = std::collections::HashSet::new();
+            for column in table.columns.iter().filter(|one| !one.name.is_empty()) {
+                let name = &column.name;
+                assert!(names.insert(name), "{run}: {name} twice");
+                let tells = |cell: &Cell| match cell {
+                    Cell::Bytes(_) | Cell::Held(_) | Cell::AtLeast(_) | Cell::Change(_) => {
+                        name.contains("bytes")
+                    }
+                    Cell::Rate(_) => name.ends_with("_bytes_per_hour"),
+                    Cell::Took(_) | Cell::At(_) => name.ends_with("_s"),
+                    _ => true,
+                };
+                assert!(column.cells.iter().all(tells), "{run}: {name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_killed_process_leaves_on_a_gpu_is_told_where_it_ended_and_at_the_end() {
+    let analysis = crate::analyze::golden::left_by_a_killed().analyzed(None);
+    let text = written(FORMATS[0], &analysis, &Style::default());
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        "GPU 0: 20.4 GiB was still used when the recording ended",
+        "of 61.1 GiB 20.1 GiB stayed, held by nobody",
+    ] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+}
+
+#[test]
+fn what_could_not_be_seen_from_some_time_on_is_told_with_the_time() {
+    use crate::analyze::golden::{Script, boot};
+    let told = |at: f64| {
+        let mut run = Script::command(&["a"], 30.0);
+        run.process(1, None, 0.0, "a");
+        run.mem(1, 1.0, [10.0, 1.0, 0.0]);
+        run.put(crate::model::DiagRow {
+            ts: crate::model::WallNs(boot(at).0),
+            boot_ns: boot(at),
+            severity: Some(Severity::Degraded),
+            kind: Some(DiagKind::Unavailable),
+            subject: "GPU-0".to_owned(),
+            count: None,
+            detail: "its memory is unknown from here on: Unknown Error".to_owned(),
+        });
+        written(FORMATS[0], &run.analyzed(None), &Style::default())
+    };
+    assert!(told(12.0).contains("Unknown Error (+12.0s)."));
+    assert!(told(0.5).contains("Unknown Error.\n"));
+}
+
+#[test]
+fn gpus_that_differ_are_told_and_compared_in_every_format_however_narrow() {
+    use crate::analyze::golden::{Script, card, gib, on_card};
+    use crate::model::tables::GpuDeviceRow;
+    let run = |held: f64, name: &str| {
+        let mut run = Script::command(&["a"], 30.0);
+        run.process(1, None, 0.0, "a");
+        run.mem(1, 1.0, [10.0, 1.0, 0.0]);
+        run.put(GpuDeviceRow {
+            name: Some(name.to_owned()),
+            ..card(0, 2.0, held)
+        });
+        run.put(on_card(0, 1, 2.0, Some(gib(held))));
+        run.analyzed(None)
+    };
+    let told = |before: &Analysis, after: &Analysis, format: &dyn Format| {
+        let diff = crate::analyze::Diff::of(before, after);
+        let mut told = DiffReport {
+            before: before.clone(),
+            after: after.clone(),
+            diff,
+            limit: None,
+        };
+        let style = Style {
+            width: 60,
+            ..Style::default()
+        };
+        said(format, &mut told, &style)
+    };
+    let (before, after) = (run(10.0, "H100"), run(20.0, "B200"));
+    let text = told(&before, &after, FORMATS[0]);
+    assert!(text.contains("1 × H100 in A, 1 × B200 in B"), "{text}");
+    assert!(text.contains("GPU A     GPU B"), "{text}");
+    assert!(text.contains("10.0 GiB  20.0 GiB"), "{text}");
+    let csv = told(&before, &after, format("csv"));
+    let line = format!("gpu,1,1,{},{},,,,", gib(10.0), gib(20.0));
+    assert!(csv.contains(&line), "{csv}");
+    let json = told(&before, &after, format("json"));
+    assert!(json.contains("\"B200\""), "{json}");
+    let same = told(&before, &run(20.0, "H100"), FORMATS[0]);
+    assert!(!same.contains("Other GPUs"), "{same}");
+}
+
+#[test]
+fn every_format_tells_what_changed_between_two_runs() {
+    let before = ray_with_vllm().analyzed(None);
+    let after = ray_with_vllm_later().analyzed(None);
+    let diff = crate::analyze::Diff::of(&before, &after);
+    let mut told = DiffReport {
+        limit: Some((0.05, diff.excesses(0.05))),
+        before,
+        after,
+        diff,
+    };
+    for format in FORMATS {
+        let report = said(*format, &mut told, &Style::default());
+        insta::assert_snapshot!(format!("diff.{}", format.name()), report);
+    }
+    for width in [60, 80, 120] {
+        let style = Style {
+            width,
+            ..Style::default()
+        };
+        let report = said(FORMATS[0], &mut told, &style);
+        for line in report.lines() {
+            assert!(columns(line) <= width, "{width}: {line}");
+        }
+    }
+}
+
+#[test]
+fn the_text_fits_a_narrow_and_a_wide_terminal() {
+    for (name, script, at) in RUNS {
+        let analysis = script().analyzed(*at);
+        for width in [60, 80, 100, 120, 200] {
+            let style = Style {
+                width,
+                has_tree: true,
+                ..Style::default()
+            };
+            let report = written(FORMATS[0], &analysis, &style);
+            for line in report.lines() {
+                let columns = columns(line);
+                assert!(
+                    columns <= width,
+                    "{name} at {width}: {columns} columns: {line}"
+                );
+            }
+            if width == 80 {
+                insta::assert_snapshot!(format!("{name}.80.text"), report);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_recording_that_was_not_named_is_named_in_the_head() {
+    let analysis = RUNS[0].1().analyzed(None);
+    let style = Style {
+        has_path: true,
+        ..Style::default()
+    };
+    let report = written(FORMATS[0], &analysis, &style);
+    let second = report.lines().nth(1).expect("a second line");
+    assert!(second.contains("memtrace-gpu-node-7-"), "{second}");
+}
+
+#[test]
+fn a_command_that_still_ran_and_a_recovery_are_told_once() {
+    let mut analysis = RUNS[0].1().analyzed(None);
+    analysis.info.command_exit_code = None;
+    let main = analysis
+        .processes
+        .iter_mut()
+        .find(|process| process.is_main);
+    main.expect("a main process").ending = Ending::Running;
+    let report = written(FORMATS[0], &analysis, &Style::default());
+    assert!(report.contains("still running"), "{report}");
+    analysis.info.state = RunState::Recovered;
+    analysis.losses.push(Loss {
+        severity: Severity::Degraded,
+        kind: Some(DiagKind::Recovered),
+        subject: "recording".to_owned(),
+        count: None,
+        detail: "closed after its recorder died".to_owned(),
+        first: None,
+        last: None,
+    });
+    let report = written(FORMATS[0], &analysis, &Style::default());
+    assert!(report.contains("exit code unknown"), "{report}");
+    assert!(report.contains("Closed by `memtrace recover`"), "{report}");
+    assert!(!report.contains("after its recorder died"), "{report}");
+}
+
+#[test]
+fn nothing_that_a_terminal_would_act_on_reaches_any_format() {
+    for (name, script, at) in RUNS {
+        let analysis = script().analyzed(*at);
+        for format in FORMATS {
+            let report = written(
+                *format,
+                &analysis,
+                &Style {
+                    has_tree: true,
+                    ..Style::default()
+                },
+            );
+            let report = report.replace("\r\n", "\n").replace('\n', "");
+            let hidden = report.find(is_hidden);
+            assert_eq!(hidden, None, "{name} as {}", format.name());
+        }
+    }
+}
+
+#[test]
+fn colours_come_only_when_asked_for_and_change_no_letter() {
+    let analysis = RUNS[0].1().analyzed(None);
+    let plain = written(FORMATS[0], &analysis, &Style::default());
+    let style = Style {
+        has_color: true,
+        ..Style::default()
+    };
+    let coloured = written(FORMATS[0], &analysis, &style);
+    assert!(coloured.contains("\x1b[1m"));
+    let mut stripped = String::new();
+    let mut rest = coloured.as_str();
+    while let Some((before, after)) = rest.split_once('\x1b') {
+        stripped.push_str(before);
+        rest = after.split_once('m').map_or("", |(_, after)| after);
+    }
+    stripped.push_str(rest);
+    assert_eq!(stripped, plain);
+}
+
+#[test]
+fn the_list_of_formats_has_unique_names_and_a_line_on_each() {
+    let mut names: Vec<&str> = FORMATS.iter().map(|format| format.name()).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), FORMATS.len());
+    assert!(FORMATS.iter().all(|format| !format.doc().is_empty()));
+}
+
+#[test]
+fn the_first_screen_of_the_text_is_the_answer() {
+    let analysis = RUNS[0].1().analyzed(None);
+    let report = written(
+        FORMATS[0],
+        &analysis,
+        &Style {
+            width: 80,
+            ..Style::default()
+        },
+    );
+    let screen: Vec<&str> = report.lines().take(25).collect();
+    let screen = screen.join("\n");
+    for answer in [
+        "Peak of the tree",
+        "VLLM::Worker_TP0",
+        "main",
+        "descendants",
+        "GiB",
+    ] {
+        assert!(screen.contains(answer), "{answer} is not in\n{screen}");
+    }
+}
+
+/// A run of that name, with an eye on a phase.
+fn with_phase(name: &str, phase: Option<&str>) -> Analysis {
+    let run = RUNS.iter().find(|(run, _, _)| *run == name);
+    run.expect("a run of that name").1().analyzed_with(None, phase)
+}
+
+#[test]
+fn phases_are_told_in_full_one_by_one_and_as_a_log() {
+    let all = Style {
+        has_phases: true,
+        ..Style::default()
+    };
+    let log = Style {
+        is_startup_log: true,
+        ..Style::default()
+    };
+    let plain = Style::default();
+    let cases: [(&str, &str, Option<&str>, &Style); 10] = [
+        ("all", "vllm_start_up", None, &all),
+        ("log", "vllm_start_up", None, &log),
+        ("one", "vllm_start_up", Some("load_model"), &plain),
+        ("log", "steps_that_leak", None, &log),
+        (
+            "stage",
+            "steps_that_leak",
+            Some("step_*_after_rollout"),
+            &plain,
+        ),
+        (
+            "calls",
+            "steps_that_leak",
+            Some("ray::Rollout.generate"),
+            &plain,
+        ),
+        ("all", "phases_on_gpus", None, &all),
+        ("log", "phases_on_gpus", None, &log),
+        ("one", "phases_on_gpus", Some("load_model"), &plain),
+        ("stage", "phases_on_gpus", Some("rollout"), &plain),
+    ];
+    for (case, run, phase, style) in cases {
+        let analysis = with_phase(run, phase);
+        for width in [80, 100, 200] {
+            let style = Style { width, ..*style };
+            let report = written(FORMATS[0], &analysis, &style);
+            let widest = report.lines().map(columns).max();
+            assert!(widest.is_some_and(|widest| widest <= width), "{report}");
+            if width == 100 {
+                insta::assert_snapshot!(format!("{run}.{case}.text"), report);
+            } else if width == 200 && run == "phases_on_gpus" {
+                insta::assert_snapshot!(format!("{run}.{case}.200.text"), report);
+            }
+        }
+    }
+    let one = with_phase("vllm_start_up", Some("capture_graphs"));
+    let report = written(format("json"), &one, &Style::default());
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    insta::assert_snapshot!("vllm_start_up.one.json", format!("{:#}", report["phase"]));
+    let stage = with_phase("phases_on_gpus", Some("rollout"));
+    let report = written(format("json"), &stage, &Style::default());
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    let told = &report["phase"];
+    let part = format!("{:#}\n{:#}", told["line"]["roles"], told["line"]["devices"]);
+    insta::assert_snapshot!("phases_on_gpus.stage.json", part);
+}
+
+#[test]
+fn the_sentence_about_a_leak_names_who_leaks_most() {
+    use crate::model::tables::MarkKind::{Begin, End};
+    let mut run = crate::analyze::golden::Script::command(&["a"], 100.0);
+    run.process(1, None, 0.0, "a");
+    run.process(2, Some(1), 0.0, "leaky");
+    for step in 0..20_u32 {
+        let at = 1.0 + f64::from(step) * 4.0;
+        run.numbered_mark(Some(1), at, Begin, "step", Some(step));
+        run.mem(1, at + 0.1, [100.0 + f64::from(step), 0.0, 0.0]);
+        run.mem(2, at + 0.2, [100.0 + f64::from(step) * 2.0, 0.0, 0.0]);
+        run.numbered_mark(Some(1), at + 2.0, End, "step", Some(step));
+    }
+    let report = written(FORMATS[0], &run.analyzed(None), &Style::default());
+    let report = report.split_whitespace().collect::<Vec<_>>().join(" ");
+    let told = "from step 5 to 19; most of it in 2 leaky (2.0 MiB).";
+    assert!(report.contains(told), "{report}");
+}
+
+#[test]
+fn without_marks_there_is_no_word_of_phases_unless_asked() {
+    let analysis = with_phase("trainer_with_vllm", None);
+    let told = |style: Style| written(FORMATS[0], &analysis, &style);
+    assert!(!told(Style::default()).contains("Phase"));
+    let asked = Style {
+        has_phases: true,
+        ..Style::default()
+    };
+    assert!(told(asked).contains("nothing was marked"));
+}
+
+#[test]
+fn a_command_is_told_apart_from_the_wait_for_what_it_left() {
+    let mut analysis = ray_with_vllm().analyzed(None);
+    let mut processes = analysis.processes.iter_mut();
+    let main = processes
+        .find(|process| process.is_main)
+        .expect("a main process");
+    let end = main.start.boot_ns + crate::model::DurationNs(730_000_000);
+    main.end = Some(crate::model::Instant::unsettled(end));
+    main.ending = Ending::Killed {
+        signal: 9,
+        by_oom_killer: Some(true),
+    };
+    analysis.info.command_exit_code = Some(137);
+    let report = written(FORMATS[0], &analysis, &Style::default());
+    let told = "ran 0.730s · recorded for 10m00s · OOM kill";
+    assert!(report.contains(told), "{report}");
+}
+
+#[test]
+fn json_has_as_many_roles_as_were_asked_for() {
+    let analysis = ray_with_vllm().analyzed(None);
+    let style = Style {
+        top: Some(1),
+        ..Style::default()
+    };
+    let report = written(format("json"), &analysis, &style);
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    assert_eq!(report["roles"].as_array().map(Vec::len), Some(1));
+    assert_eq!(report["role_count"], analysis.roles.len());
+}
+
+#[test]
+fn every_column_is_described_in_its_order() {
+    let described: Vec<&str> = include_str!("../../../../docs/report.md")
+        .lines()
+        .skip_while(|line| *line != "| column | meaning |")
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("` |"))
+        .map(|(name, _)| name)
+        .collect();
+    let run = crate::analyze::golden::Script::command(&["a"], 30.0);
+    let csv = written(format("csv"), &run.analyzed(None), &Style::default());
+    let names: Vec<&str> = csv
+        .lines()
+        .take(1)
+        .flat_map(|line| line.split(','))
+        .collect();
+    assert_eq!(described, names);
+}

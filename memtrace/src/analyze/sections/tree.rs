@@ -1,0 +1,76 @@
+//! The tree of processes.
+
+use super::{common_ending, name, peak, pids};
+use crate::analyze::{Analysis, TreeLine, Who};
+use crate::model::{Bytes, Kind};
+use crate::report::{Cell, TableOf, Told, words};
+use std::collections::HashMap;
+use std::slice;
+
+/// The tree view, the heaviest branch first; `None` when there are no processes.
+pub(super) fn tree(analysis: &Analysis) -> Option<Told> {
+    let all = analysis.peak.as_ref();
+    let whole = all.and_then(|peak| peak.totals[Kind::Rss].bytes());
+    let lines = analysis.family.lines(&analysis.processes, whole);
+    if lines.is_empty() {
+        return None;
+    }
+    let at_peak: HashMap<usize, _> = all
+        .iter()
+        .flat_map(|peak| &peak.holders)
+        .map(|holder| (holder.process, holder.amounts.rss()))
+        .collect();
+    let held = |process| at_peak.get(process).copied().unwrap_or(Some(Bytes(0)));
+    let mut section = Told::new("Tree");
+    TableOf::of(&lines)
+        .flexible("process", |line| match line {
+            TreeLine::One { branches, process } => {
+                indent(branches) + &name(&Who::from(&analysis.processes[*process]))
+            }
+            TreeLine::Many {
+                branches,
+                label,
+                descendant_count,
+                ..
+            } => match descendant_count {
+                0 => format!("{}{label}", indent(branches)),
+                below => {
+                    let below = words::count(*below);
+                    format!("{}{label}, with {below} below", indent(branches))
+                }
+            },
+        })
+        .figures("pid", 0, |line| pids(analysis, members(line)))
+        .figures("own_peak_bytes", 0, |line| match line {
+            TreeLine::One { process, .. } => peak(&analysis.processes[*process].peak),
+            TreeLine::Many { heaviest, .. } => {
+                let heaviest = Cell::Bytes(*heaviest);
+                heaviest.shown_as(format!("max {}", heaviest.shown()))
+            }
+        })
+        .figures(("at_peak_bytes", "AT THE PEAK"), 1, |line| match line {
+            TreeLine::One { process, .. } => Cell::Held(held(process)),
+            TreeLine::Many { .. } => "".into(),
+        })
+        .words("ended", 2, |line| common_ending(analysis, members(line)))
+        .add_to(&mut section);
+    Some(section)
+}
+
+fn members(line: &TreeLine) -> &[usize] {
+    match line {
+        TreeLine::One { process, .. } => slice::from_ref(process),
+        TreeLine::Many { members, .. } => members,
+    }
+}
+
+fn indent(branches: &[bool]) -> String {
+    let mut indent = String::new();
+    if let Some((goes_on, above)) = branches.split_last() {
+        for branch in above {
+            indent.push_str(if *branch { "│ " } else { "  " });
+        }
+        indent.push_str(if *goes_on { "├ " } else { "└ " });
+    }
+    indent
+}

@@ -1,0 +1,105 @@
+//! What a report says, before it is laid out: headings, lines and tables, which `text` and `md`
+//! render.
+
+use super::table::{Table, TableOf};
+
+/// A heading with what belongs to it.
+#[derive(Debug)]
+pub struct Told {
+    /// The heading.
+    pub title: String,
+    /// How that wants to be read.
+    pub tone: Tone,
+    /// What stands below it.
+    pub blocks: Vec<Block>,
+}
+
+/// How a line wants to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tone {
+    /// As it is.
+    Plain,
+    /// The answer.
+    Strong,
+    /// Something is wrong, or missing.
+    Alert,
+    /// A remark on what stands above.
+    Quiet,
+}
+
+/// What stands below a heading.
+#[derive(Debug)]
+pub enum Block {
+    /// A sentence or more.
+    Line(Tone, String),
+    /// A drawing that must not be wrapped.
+    Drawing(String),
+    /// Rows of figures and words.
+    Table(Table),
+}
+
+impl Told {
+    /// A heading, with nothing below it yet.
+    pub fn new(title: impl Into<String>) -> Self {
+        Self {
+            title: title.into(),
+            tone: Tone::Strong,
+            blocks: Vec::new(),
+        }
+    }
+
+    /// The same about something that is wrong.
+    pub fn alarming(title: impl Into<String>) -> Self {
+        Self {
+            tone: Tone::Alert,
+            ..Self::new(title)
+        }
+    }
+
+    /// Says what there is to say: one line, none, or several.
+    pub fn tell(&mut self, tone: Tone, lines: impl IntoIterator<Item = String>) {
+        let lines = lines.into_iter().map(|line| Block::Line(tone, line));
+        self.blocks.extend(lines);
+    }
+
+    /// Says a line.
+    pub fn say(&mut self, line: impl Into<String>) {
+        self.tell(Tone::Plain, [line.into()]);
+    }
+
+    /// Says a line that is the answer.
+    pub fn strong(&mut self, line: impl Into<String>) {
+        self.tell(Tone::Strong, [line.into()]);
+    }
+
+    /// Says what is wrong.
+    pub fn alert(&mut self, line: impl Into<String>) {
+        self.tell(Tone::Alert, [line.into()]);
+    }
+
+    /// Remarks on what stands above.
+    pub fn quiet(&mut self, line: impl Into<String>) {
+        self.tell(Tone::Quiet, [line.into()]);
+    }
+
+    /// Shows a table, unless it has no rows.
+    pub fn table(&mut self, table: Table) {
+        if table.row_count() > 0 {
+            self.blocks.push(Block::Table(table));
+        }
+    }
+
+    /// What is said of those that a list leaves out, when there are any.
+    pub fn rest(&mut self, all: usize, top: usize, count: impl Fn(usize) -> String, words: &str) {
+        if all > top {
+            self.quiet(count(all - top) + words);
+        }
+    }
+}
+
+impl<R> TableOf<R> {
+    /// Shows the table below a heading, unless it has no rows.
+    pub fn add_to(self, told: &mut Told) {
+        told.table(self.done());
+    }
+}
