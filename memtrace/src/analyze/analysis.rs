@@ -3,7 +3,7 @@
 use super::clock::RunClock;
 use super::composition::Composition;
 use super::cost::RecorderCost;
-use super::endings::{Ending, Endings, common_name};
+use super::endings::{Ending, common_name};
 use super::family::{Family, bundle_similar};
 use super::gpu::Gpus;
 use super::growth::Growth;
@@ -16,15 +16,17 @@ use super::oom::OomFinding;
 use super::phases::{PhaseFocus, Phases};
 use super::process::Process;
 use super::roles::RoleFinding;
+use super::who::Who;
 use crate::model::{BootNs, Bytes, DurationNs, Instant, Kind, RunInfo, Target, Tgid, Upid};
+use crate::report::{Cell, words};
 use serde::Serialize;
 use std::sync::Arc;
 
 /// So many lines of each list at an OOM kill are told, however many were asked for.
 const KILL_LINES_MAX: usize = 20;
 
-/// All that a report tells. Its JSON is the object of the report for programs, but for what that
-/// says of the recording, its losses and its processes.
+/// What the sections of a report look at. Its JSON is a part of the object of the report for
+/// programs, but for what that says of the recording, its losses and its processes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Analysis {
     /// What the recording says about itself.
@@ -91,8 +93,6 @@ pub struct Analysis {
     /// Kills by the OOM killer.
     #[serde(rename = "oom_kills")]
     pub ooms: Vec<OomFinding>,
-    /// How processes ended.
-    pub endings: Endings,
     /// What was left of the tree when the recording ended.
     #[serde(flatten)]
     pub leftovers: Leftovers,
@@ -216,6 +216,33 @@ impl Analysis {
     /// What to call the processes of a line: the name of all, or what they have in common.
     pub fn common_name(&self, members: &[usize]) -> Arc<str> {
         common_name(&self.processes, members)
+    }
+
+    /// The process id, or how many processes stand in one line.
+    pub(super) fn pids(&self, members: &[usize]) -> Cell {
+        match members {
+            [only] => Cell::known(self.processes[*only].tgid),
+            many => words::times(many.len()).into(),
+        }
+    }
+
+    /// Several processes in one line: how many, and what they are called. One alone is told as
+    /// usual.
+    pub(super) fn bundle(&self, members: &[usize], label: String) -> [Cell; 2] {
+        match members {
+            [only] => Who::from(&self.processes[*only]).cells(),
+            many => [words::times(many.len()).into(), label.into()],
+        }
+    }
+
+    /// How several processes ended, if in one way.
+    pub(super) fn common_ending(&self, members: &[usize]) -> String {
+        let mut endings = members.iter().map(|&place| self.processes[place].ending);
+        match endings.next() {
+            Some(first) if endings.all(|ending| ending == first) => first.shown(),
+            Some(_) => "various".to_owned(),
+            None => String::new(),
+        }
     }
 
     /// How the command that was recorded ended; `None` for other targets, and when unknown.

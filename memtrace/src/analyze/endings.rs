@@ -5,7 +5,6 @@ use super::signal::signal_name;
 use crate::model::tables::ProcessRow;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// How one process ended.
@@ -144,7 +143,7 @@ impl Ending {
     }
 
     /// What to read first.
-    fn gravity(self) -> u8 {
+    pub(super) fn gravity(self) -> u8 {
         match self {
             Self::Killed {
                 by_oom_killer: Some(true),
@@ -162,77 +161,6 @@ impl Ending {
             Self::Exited(_) => 3,
             Self::Unknown => 5,
             Self::Running => 6,
-        }
-    }
-}
-
-/// Processes of one kind that ended in the same way.
-#[derive(Clone, Debug)]
-pub struct EndingGroup {
-    /// How.
-    pub ending: Ending,
-    /// What they are called: the name of the only one, else what they have in common.
-    pub label: Arc<str>,
-    /// Who, in the order in which they started.
-    pub members: Vec<usize>,
-}
-
-/// How the processes of a recording ended.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Endings {
-    /// Running when the recording stopped.
-    pub running_count: usize,
-    /// Exit code 0.
-    pub exited_zero_count: usize,
-    /// Any other exit code.
-    pub exited_nonzero_count: usize,
-    /// Ended by a signal, the OOM killer's aside.
-    pub killed_count: usize,
-    /// Ended by the OOM killer.
-    pub oom_killed_count: usize,
-    /// Ended, and how is unknown.
-    pub unknown_count: usize,
-    /// The endings a person should read about, the gravest first.
-    #[serde(skip)]
-    pub notable: Vec<EndingGroup>,
-}
-
-impl Endings {
-    pub(super) fn of(processes: &[Process]) -> Self {
-        let mut endings = Self::default();
-        let mut groups: HashMap<(Ending, &str), Vec<usize>> = HashMap::new();
-        for (position, process) in processes.iter().enumerate() {
-            *endings.counter(process.ending) += 1;
-            if process.ending.is_notable() {
-                let key = (process.ending, process.shape.as_ref());
-                groups.entry(key).or_default().push(position);
-            }
-        }
-        endings.notable = groups
-            .into_iter()
-            .map(|((ending, _), members)| EndingGroup {
-                ending,
-                label: common_name(processes, &members),
-                members,
-            })
-            .collect();
-        endings
-            .notable
-            .sort_by_key(|group| (group.ending.gravity(), group.members.first().copied()));
-        endings
-    }
-
-    fn counter(&mut self, ending: Ending) -> &mut usize {
-        match ending {
-            Ending::Running => &mut self.running_count,
-            Ending::Exited(0) => &mut self.exited_zero_count,
-            Ending::Exited(_) => &mut self.exited_nonzero_count,
-            Ending::Killed {
-                by_oom_killer: Some(true),
-                ..
-            } => &mut self.oom_killed_count,
-            Ending::Killed { .. } => &mut self.killed_count,
-            Ending::Unknown => &mut self.unknown_count,
         }
     }
 }

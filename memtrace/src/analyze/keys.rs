@@ -9,6 +9,11 @@ use serde::ser::SerializeMap;
 /// An amount at its highest, and when.
 pub type PeakAt = (Bytes, Instant);
 
+/// How much it was.
+pub(super) fn highest(peak: Option<PeakAt>) -> Option<Bytes> {
+    peak.map(|(bytes, _)| bytes)
+}
+
 /// `peak_bytes` and `peak_at`.
 pub(super) fn peak<S: Serializer>(high: &Option<PeakAt>, to: S) -> Result<S::Ok, S::Error> {
     named_peak(["peak_bytes", "peak_at"], *high, to)

@@ -37,6 +37,7 @@ mod roles;
 mod roster;
 mod run;
 mod samples;
+mod section;
 mod sections;
 mod shares;
 mod sharing;
@@ -56,7 +57,7 @@ pub use clock::RunClock;
 pub use composition::{Composition, Holder, HolderGroup, together};
 pub use cost::RecorderCost;
 pub use diff::{Change, Comparison, Diff, DiffReport, Excess, KindChange, StageChange};
-pub use endings::{Ending, EndingGroup, Endings};
+pub use endings::Ending;
 pub use family::{Family, TreeLine};
 pub use gpu::{
     Audit, Contexts, Fall, GpuDevice, GpuHolder, GpuLedger, GpuLine, GpuPart, GpuPeak, GpuProcess,
@@ -86,6 +87,7 @@ pub use samples::{
     LabelledPeak, MemorySample, NodeReading, PythonHeap, SampleOptions, SampleSummary, Samples,
     files as sample_files, sample,
 };
+pub use sections::{Report, SECTIONS, SectionInfo};
 pub use shares::Share;
 pub use surroundings::{CgroupUse, NodeUse, RecorderUse};
 pub use who::{Bundle, Who};

@@ -2,7 +2,7 @@
 
 use crate::model::tables::{PeakSource, ProcessRow};
 use crate::model::{BootNs, Bytes, Instant, Label};
-use crate::report::words;
+use crate::report::{Cell, words};
 use crate::sweep::Amounts;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
@@ -130,6 +130,19 @@ impl Peak {
             Bound::AtLeast => format!("≥ {figure}"),
             Bound::AtMost => format!("≤ {figure}"),
             Bound::About => format!("~ {figure}"),
+        }
+    }
+
+    /// The same for a column.
+    pub(super) fn cell(&self) -> Cell {
+        Cell::Bytes(self.rss_bytes).shown_as(self.in_words())
+    }
+
+    /// When it was reached, for a column; `None` when unknown.
+    pub(super) fn time_cell(&self) -> Option<Cell> {
+        match self.at {
+            Some(at) => Some(at.into()),
+            None => self.is_earlier.then(|| Cell::shown_only("before")),
         }
     }
 

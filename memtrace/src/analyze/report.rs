@@ -1,33 +1,42 @@
 //! The object of the JSON report. A key is never renamed and never changes its meaning within a
 //! version; new ones may come. docs/report-json.md describes each.
 
-use super::{Analysis, Loss, Process, sections};
+use super::section::{Parts, View};
+use super::sections::{Report, SECTIONS, SectionInfo};
+use super::{Analysis, Loss, Process};
 use crate::model::tables::Severity;
 use crate::model::{Bytes, DurationNs, Instant, RunState, SchemaVersion, Target};
-use crate::report::{Style, Table, Told, Written, write_object};
+use crate::report::{Style, Told, Written, write_object};
 use serde::Serialize;
 use std::io;
 
 const FORMAT: &str = "memtrace-report";
 const VERSION: u32 = 2;
 
-impl Written for Analysis {
+impl Written for Report {
     fn told(&self, style: &Style) -> Vec<Told> {
-        sections::build(self, style)
+        let view = View::of(&self.analysis, style);
+        let sections = SECTIONS.iter();
+        let sections = sections.filter(|section| section.modes.contains(&view.mode));
+        sections
+            .flat_map(|section| (section.tell)(self, &view))
+            .collect()
     }
 
-    fn tables<'a>(&'a self, style: &Style) -> Box<dyn Iterator<Item = Table> + 'a> {
-        Box::new(sections::processes::tables(self, style.top))
+    fn tables<'a>(&'a self, style: &Style) -> Parts<'a> {
+        let section = SectionInfo::named(SectionInfo::MAIN_TABLE).into_iter();
+        let top = style.top.unwrap_or(usize::MAX);
+        Box::new(section.flat_map(move |section| (section.tables)(self, top)))
     }
 
     fn json(&mut self, style: &Style, out: &mut dyn io::Write) -> io::Result<()> {
-        write_object(&Report::of(self, style.top), out)
+        write_object(&Object::of(self, style.top), out)
     }
 }
 
-/// The whole report.
+/// The whole object.
 #[derive(Serialize)]
-struct Report<'a> {
+struct Object<'a> {
     format: &'static str,
     version: u32,
     memtrace_version: &'static str,
@@ -35,7 +44,7 @@ struct Report<'a> {
     losses: Vec<&'a Loss>,
     notes: Vec<&'a Loss>,
     #[serde(flatten)]
-    findings: &'a Analysis,
+    report: &'a Report,
     role_count: usize,
     process_count: usize,
     processes: Vec<&'a Process>,
@@ -64,13 +73,14 @@ struct Recording<'a> {
     duration_ns: DurationNs,
 }
 
-impl<'a> Report<'a> {
+impl<'a> Object<'a> {
     /// The report with at most `top` processes, roles and leftovers, or all of them.
-    fn of(analysis: &'a mut Analysis, top: Option<usize>) -> Self {
+    fn of(report: &'a mut Report, top: Option<usize>) -> Self {
         let most = top.unwrap_or(usize::MAX);
-        let role_count = analysis.roles.len();
-        analysis.cut(most);
-        let analysis = &*analysis;
+        let role_count = report.analysis.roles.len();
+        report.analysis.cut(most);
+        let report = &*report;
+        let analysis = &report.analysis;
         let order = analysis.by_peak();
         let listed = order.iter().take(most);
         let told = |is_wanted: fn(Severity) -> bool| {
@@ -84,7 +94,7 @@ impl<'a> Report<'a> {
             recording: Recording::of(analysis),
             losses: told(|severity| severity != Severity::Info),
             notes: told(|severity| severity == Severity::Info),
-            findings: analysis,
+            report,
             role_count,
             process_count: analysis.processes.len(),
             processes: listed.map(|&place| &analysis.processes[place]).collect(),

@@ -5,7 +5,6 @@ use super::analysis::{Analysis, CurvePoint, TreeFinding};
 use super::clock::RunClock;
 use super::composition::Composition;
 use super::cost::{self, RecorderCost};
-use super::endings::Endings;
 use super::family::Family;
 use super::gpu::GpuTimeline;
 use super::groups::Groups;
@@ -15,6 +14,7 @@ use super::near::NearReadings;
 use super::pass::{Asked, Pass, Tree};
 use super::phases::{Marks, Noted, PhaseError, Tellings, Timeline};
 use super::roster::Roster;
+use super::sections::Report;
 use super::sharing::{self, Execs, Forks};
 use super::titles::Titles;
 use super::{RowSource, books, leftovers, losses, mappings, oom, roles, surroundings};
@@ -71,7 +71,7 @@ pub fn analyze<S>(
     info: &RunInfo,
     source: &S,
     options: Options,
-) -> Result<Analysis, AnalyzeError<S::Error>>
+) -> Result<Report, AnalyzeError<S::Error>>
 where
     S: RowSource,
     S::Error: std::error::Error + 'static,
@@ -238,7 +238,7 @@ where
     let curve = curve.collect();
     let rss_peak = seen.state.all.highest[Kind::Rss];
     let rss_peak = rss_peak.map(|high| (high.bytes, clock.at(high.boot_ns)));
-    Ok(Analysis {
+    let analysis = Analysis {
         info: info.clone(),
         clock,
         path: options.path,
@@ -251,7 +251,6 @@ where
         gpus,
         command_begin,
         ooms,
-        endings: Endings::of(&roster.processes),
         leftovers,
         family,
         held_peak: seen.held_peak.filter(|_| is_held_known),
@@ -264,7 +263,8 @@ where
         growth,
         curve,
         processes: roster.processes,
-    })
+    };
+    Ok(Report::find(source, analysis)?)
 }
 
 fn resolve<E: std::error::Error + 'static>(

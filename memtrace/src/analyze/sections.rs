@@ -1,139 +1,117 @@
-//! The sections of a report: what each says of the findings, in lines and tables. [`build`] puts
-//! them in order.
+//! The sections of a report, one file each: what it finds, what it says, its table, its keys in
+//! JSON. To add one: a file, and a line in the list.
 
-mod balance;
+mod about;
+mod address_space;
+mod at;
+mod endings;
 mod gpus;
 mod growth;
-mod head;
-mod holders;
-mod kills;
-mod leftovers;
-mod mappings;
+mod ledger;
+mod missing;
+mod oom_kills;
+mod orphaned_shm;
+mod peak;
 pub(super) mod phases;
-pub(super) mod processes;
+mod processes;
 mod roles;
+mod steps;
+mod survivors;
 mod tree;
+mod trees;
 
-use crate::analyze::{Analysis, Peak, PeakAt, Who};
-use crate::model::{Bytes, Instant};
-use crate::report::{Cell, Style, Told, shorten, visible, words};
+use super::section::{Mode, Parts, Section, View};
+use super::{Analysis, RowSource};
+use crate::report::Told;
+use serde::Serialize;
 
-/// How many processes are listed unless the person says otherwise.
-pub(super) const DEFAULT_TOP: usize = 10;
+/// A section, as the command line and the formats know it.
+#[derive(Debug)]
+pub struct SectionInfo {
+    /// Its name.
+    pub name: &'static str,
+    /// What it shows, in one line.
+    pub doc: &'static str,
+    /// The keys of the JSON object that it tells of.
+    pub keys: &'static [&'static str],
+    /// Whether it has a table for programs.
+    pub has_table: bool,
+    pub(super) modes: &'static [Mode],
+    pub(super) tables: fn(&Report, usize) -> Parts<'_>,
+    pub(super) tell: fn(&Report, &View<'_>) -> Vec<Told>,
+}
 
-/// What is said of a list that is cut.
-const MORE_IN_JSON: &str = " more: see `--format json`.";
+macro_rules! sections {
+    ($($field:ident: $section:ty,)+) => {
+        /// What there is to tell of a recording.
+        #[derive(Clone, Debug, Serialize)]
+        pub struct Report {
+            /// What the sections look at.
+            #[serde(flatten)]
+            pub analysis: Analysis,
+            $(#[serde(flatten)]
+            $field: $section,)+
+        }
 
-/// Writes a report down. What was lost comes first, then the OOM kills, what grows from step to
-/// step and what was left behind, then the peak.
-pub(super) fn build(analysis: &Analysis, style: &Style) -> Vec<Told> {
-    let top = style.top.unwrap_or(DEFAULT_TOP);
-    let mut sections = vec![head::about(analysis, style)];
-    sections.extend(head::not_visible(analysis));
-    let tree = || style.has_tree.then(|| tree::tree(analysis)).flatten();
-    if let Some(only) = phases::instead(analysis, style, top) {
-        sections.extend(only);
-        return sections;
+        impl Report {
+            /// Lets each section look for what it alone tells.
+            pub(super) fn find<S: RowSource>(
+                source: &S,
+                analysis: Analysis,
+            ) -> Result<Self, S::Error> {
+                Ok(Self {
+                    $($field: <$section>::find(source, &analysis)?,)+
+                    analysis,
+                })
+            }
+        }
+
+        /// Every section, in the order in which a person reads them.
+        pub static SECTIONS: &[SectionInfo] = &[$(SectionInfo {
+            name: <$section>::NAME,
+            doc: <$section>::DOC,
+            keys: <$section>::KEYS,
+            modes: <$section>::MODES,
+            has_table: <$section>::TABLES.is_some(),
+            tables: |report, top| match <$section>::TABLES {
+                Some(tables) => tables(&report.$field, &report.analysis, top),
+                None => Box::new(std::iter::empty()),
+            },
+            tell: |report, view| report.$field.tell(&report.analysis, view),
+        },)+];
+    };
+}
+
+sections! {
+    about: about::About,
+    missing: missing::Missing,
+    phase: phases::one::NamedPhase,
+    at: at::At,
+    oom_kills: oom_kills::OomKills,
+    steps: steps::Steps,
+    survivors: survivors::Survivors,
+    orphaned_shm: orphaned_shm::OrphanedShm,
+    peak: peak::Peak,
+    ledger: ledger::Ledger,
+    roles: roles::Roles,
+    gpus: gpus::GpuMemory,
+    trees: trees::Trees,
+    phases: phases::Phases,
+    processes: processes::Processes,
+    tree: tree::Tree,
+    growth: growth::Growths,
+    address_space: address_space::AddressSpace,
+    endings: endings::Endings,
+}
+
+impl SectionInfo {
+    /// The section whose table a report is for programs that read tables.
+    pub(super) const MAIN_TABLE: &'static str = processes::Processes::NAME;
+
+    /// The section of that name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        SECTIONS.iter().find(|section| section.name == name)
     }
-    if let Some(at) = &analysis.at {
-        // Who asks for an instant has read the rest.
-        sections.push(holders::at(analysis, at, top));
-        sections.extend(balance::ledger(analysis, at, top));
-        sections.extend(gpus::gpus_at(analysis, at, top));
-        sections.push(holders::peak_in_short(analysis));
-        sections.extend(tree());
-        return sections;
-    }
-    sections.extend(kills::oom_kills(analysis, top));
-    sections.extend(phases::leaks(analysis));
-    sections.extend(leftovers::survivors(analysis, top));
-    sections.extend(leftovers::objects(analysis, top));
-    sections.push(holders::peak(analysis, top));
-    let peak = analysis.peak.as_ref();
-    sections.extend(peak.and_then(|peak| balance::ledger(analysis, peak, top)));
-    sections.extend(roles::by_role(analysis, top));
-    sections.extend(gpus::gpus(analysis, top));
-    sections.extend(holders::main_and_descendants(analysis, top));
-    sections.extend(phases::phases(analysis, style, top));
-    sections.extend(processes::by_peak(analysis, top));
-    sections.extend(tree());
-    sections.extend(growth::growth(analysis, top));
-    sections.extend(mappings::mappings(analysis, top));
-    sections.extend(processes::endings(analysis, top));
-    sections
-}
-
-/// Id and name of a process, for two columns.
-fn who(who: &Who) -> [Cell; 2] {
-    [Cell::known(who.pid), name(who).into()]
-}
-
-/// The process id, or how many processes stand in one line.
-fn pids(analysis: &Analysis, members: &[usize]) -> Cell {
-    match members {
-        [only] => Cell::known(analysis.processes[*only].tgid),
-        many => words::times(many.len()).into(),
-    }
-}
-
-/// Several processes in one line: how many, and what they are called. One alone is told as usual.
-fn bundle(analysis: &Analysis, members: &[usize], label: String) -> [Cell; 2] {
-    match members {
-        [only] => who(&Who::from(&analysis.processes[*only])),
-        many => [words::times(many.len()).into(), label.into()],
-    }
-}
-
-/// The peak of a process with its bound, for a column.
-fn peak(peak: &Peak) -> Cell {
-    Cell::Bytes(peak.rss_bytes).shown_as(peak.in_words())
-}
-
-/// When a process had its peak, for a column; `None` when unknown.
-fn peak_time(peak: &Peak) -> Option<Cell> {
-    match peak.at {
-        Some(at) => Some(at.into()),
-        None => peak.is_earlier.then(|| Cell::shown_only("before")),
-    }
-}
-
-/// How much a peak was.
-fn highest(peak: Option<PeakAt>) -> Option<Bytes> {
-    peak.map(|(bytes, _)| bytes)
-}
-
-/// When a peak was, for a column; nothing where there is none.
-fn reached(at: Option<Instant>) -> Cell {
-    at.map_or_else(|| "".into(), Cell::from)
-}
-
-/// How several processes ended, if in one way.
-fn common_ending(analysis: &Analysis, members: &[usize]) -> String {
-    let mut endings = members
-        .iter()
-        .map(|&place| analysis.processes[place].ending);
-    match endings.next() {
-        Some(first) if endings.all(|ending| ending == first) => first.shown(),
-        Some(_) => "various".to_owned(),
-        None => String::new(),
-    }
-}
-
-/// The name of a process, marked where it is the main one.
-fn name(who: &Who) -> String {
-    let name = who.name.as_deref().unwrap_or_default();
-    match who.is_main {
-        true => format!("{name} (main)"),
-        false => name.to_owned(),
-    }
-}
-
-/// `22924 VLLM::Worker_TP0`: a process inside a sentence, its name kept short.
-fn in_words(who: &Who) -> String {
-    const WIDTH: usize = 48;
-    let name = visible(who.name.as_deref().unwrap_or_default()).into_owned();
-    let name = shorten(&name, WIDTH);
-    format!("{} {name}", Cell::known(who.pid).shown())
 }
 
 #[cfg(test)]

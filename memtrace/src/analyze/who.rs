@@ -3,6 +3,7 @@
 use super::endings::common_name;
 use super::process::Process;
 use crate::model::{Tgid, Upid};
+use crate::report::{Cell, shorten, visible, words};
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -18,6 +19,30 @@ pub struct Who {
     /// Whether it is what the person thinks of as the program.
     #[serde(skip)]
     pub is_main: bool,
+}
+
+impl Who {
+    /// Its name, marked where it is the main one.
+    pub(super) fn shown(&self) -> String {
+        let name = self.name.as_deref().unwrap_or_default();
+        match self.is_main {
+            true => format!("{name} (main)"),
+            false => name.to_owned(),
+        }
+    }
+
+    /// Its process id and its name, for two columns.
+    pub(super) fn cells(&self) -> [Cell; 2] {
+        [Cell::known(self.pid), self.shown().into()]
+    }
+
+    /// `22924 VLLM::Worker_TP0`: inside a sentence, its name kept short.
+    pub(super) fn in_words(&self) -> String {
+        const WIDTH: usize = 48;
+        let name = visible(self.name.as_deref().unwrap_or_default());
+        let name = shorten(&name, WIDTH);
+        format!("{} {name}", Cell::known(self.pid).shown())
+    }
 }
 
 impl From<&Process> for Who {
@@ -45,6 +70,15 @@ pub struct Bundle {
 }
 
 impl Bundle {
+    /// Inside of a sentence: as one process, or how many and what they are called.
+    pub(super) fn in_words(&self) -> String {
+        let name = self.who.name.as_deref().unwrap_or_default();
+        match self.process_count {
+            1 => self.who.in_words(),
+            count => format!("{} {name}", words::times(count)),
+        }
+    }
+
     pub(super) fn of(processes: &[Process], members: Vec<usize>) -> Self {
         Self {
             who: match members.as_slice() {

@@ -48,7 +48,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             after.unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
         ]
     });
-    let (before, after) = (before?, after?);
+    let (before, after) = (before?.analysis, after?.analysis);
     let diff = Diff::of(&before, &after);
     let limit = args
         .fail_above

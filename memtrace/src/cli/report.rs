@@ -120,7 +120,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         );
     }
     let dir = recording_dir(args.recording.as_deref())?;
-    let mut analysis = analyzed(&dir, args.at, args.phase)?;
+    let mut report = analyzed(&dir, args.at, args.phase)?;
     let style = Style {
         has_tree: args.tree,
         has_phases: args.phases,
@@ -129,7 +129,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         ..args.writing.style()
     };
     args.writing
-        .write(|out| format.write(&mut analysis, &style, out))?;
+        .write(|out| format.write(&mut report, &style, out))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -137,7 +137,7 @@ pub(super) fn analyzed(
     dir: &Path,
     at: Option<Moment>,
     phase: Option<String>,
-) -> anyhow::Result<analyze::Analysis> {
+) -> anyhow::Result<analyze::Report> {
     let (recording, last_boot_ns) = open(dir)?;
     let shown = dir.display().to_string();
     let shown = visible(&shown);
@@ -149,7 +149,7 @@ pub(super) fn analyzed(
         is_live: recording.is_live(),
         last_boot_ns,
     };
-    let mut analysis = match analyze::analyze(recording.info(), &Rows(&recording), options) {
+    let mut report = match analyze::analyze(recording.info(), &Rows(&recording), options) {
         Err(analyze::AnalyzeError::Moment(error)) => {
             return Err(error).context("--at can't be answered");
         }
@@ -160,13 +160,12 @@ pub(super) fn analyzed(
     };
     // Damage shows only while reading.
     let problems = recording.problems();
-    analysis.problems = problems.iter().map(ToString::to_string).collect();
+    let told = &mut report.analysis.problems;
+    *told = problems.iter().map(ToString::to_string).collect();
     if recording.is_closed() {
-        analysis
-            .problems
-            .extend(missing_tables(dir, recording.info()));
+        told.extend(missing_tables(dir, recording.info()));
     }
-    Ok(analysis)
+    Ok(report)
 }
 
 /// A closed recording has a file of each table, also of an empty one. One of an older schema can
@@ -205,10 +204,10 @@ mod tests {
     use crate::model::RunState;
     use crate::store::Writer;
 
-    fn told(analysis: &analyze::Analysis) -> String {
+    fn told(report: &analyze::Report) -> String {
         let mut out = Vec::new();
         FORMATS[0]
-            .write(&mut analysis.clone(), &Style::default(), &mut out)
+            .write(&mut report.clone(), &Style::default(), &mut out)
             .expect("a Vec takes it");
         String::from_utf8(out).expect("a report is UTF-8")
     }
@@ -237,13 +236,14 @@ mod tests {
             store(&dir, *script);
             let moment = at.map(|at| at.parse().expect("a moment"));
             let mut stored = analyzed(&dir, moment, None).expect("a recording that can be read");
-            let mut direct = script().analyzed(*at);
-            stored.path.clone_from(&direct.path);
-            if stored.info.state == RunState::Closed {
-                assert!(stored.problems.is_empty(), "{:?}", stored.problems);
+            let mut direct = script().reported(*at, None);
+            stored.analysis.path.clone_from(&direct.analysis.path);
+            if stored.analysis.info.state == RunState::Closed {
+                let problems = &stored.analysis.problems;
+                assert!(problems.is_empty(), "{problems:?}");
             }
             // Damage is the store's to find; these files have none.
-            direct.problems.clear();
+            direct.analysis.problems.clear();
             assert_eq!(told(&stored), told(&direct), "{name}");
         }
     }

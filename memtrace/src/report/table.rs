@@ -85,6 +85,11 @@ impl Cell {
         Self::Text(value.map(|value| value.to_string()))
     }
 
+    /// An instant; nothing where there is none.
+    pub fn reached(at: Option<Instant>) -> Self {
+        at.map_or_else(|| "".into(), Self::from)
+    }
+
     /// An amount that may be a lower bound.
     pub fn bounded(bytes: Option<Bytes>, is_lower_bound: bool) -> Self {
         match is_lower_bound {

@@ -1,7 +1,7 @@
 //! Two recordings against each other.
 
 use super::DiffReport;
-use crate::analyze::sections::DEFAULT_TOP;
+use crate::analyze::section::DEFAULT_TOP;
 use crate::analyze::sections::phases::per_step;
 use crate::report::{Cell, Style, Table, TableOf, Told, Tone, visible, words};
 

@@ -1,7 +1,7 @@
 //! A small language to write runs in: seconds since the start, MiB, pids.
 
 use super::rows::Rows;
-use crate::analyze::{Analysis, Options, analyze};
+use crate::analyze::{Analysis, Options, Report, analyze};
 use crate::model::tables::{
     CgroupMemRow, DiagKind, DiagRow, FirstSeenBy, MarkKind, MarkRow, MarkSource, MemRow, MemSource,
     NodeMemRow, OomRow, PeakSource, ProcessRow, SelfCostRow, Severity, TitleRow, TitleSource,
@@ -442,6 +442,11 @@ impl Script {
 
     /// The findings, with an eye on a phase.
     pub(crate) fn analyzed_with(self, at: Option<&str>, phase: Option<&str>) -> Analysis {
+        self.reported(at, phase).analysis
+    }
+
+    /// The report, with an eye on a phase.
+    pub(crate) fn reported(self, at: Option<&str>, phase: Option<&str>) -> Report {
         let at = at.map(|at| at.parse().expect("a moment"));
         let (info, rows, problems) = self.recorded();
         let path = Some("memtrace-gpu-node-7-20260301T120144Z".to_owned());
@@ -451,11 +456,9 @@ impl Script {
             path,
             ..Options::default()
         };
-        let analysis = analyze(&info, &rows, options).expect("a run that can be analysed");
-        Analysis {
-            problems,
-            ..analysis
-        }
+        let mut report = analyze(&info, &rows, options).expect("a run that can be analysed");
+        report.analysis.problems = problems;
+        report
     }
 }
 

@@ -313,7 +313,10 @@ fn what_a_program_measured_counts_by_role_and_by_process_and_in_the_peak_of_the_
         ..Options::default()
     };
     let (info, rows, _) = script.recorded();
-    let focus = analyze(&info, &rows, options).expect("findings").phase;
+    let focus = analyze(&info, &rows, options)
+        .expect("findings")
+        .analysis
+        .phase;
     let focus = focus.expect("the phase");
     let load = &focus.phases[0];
     assert_eq!(mib(load.own.and_then(|own| own.delta.rss())), Some(101.0));

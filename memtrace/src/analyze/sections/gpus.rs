@@ -3,13 +3,14 @@
 
 mod moved;
 
-use super::{in_words, peak, who};
+use crate::analyze::section::{Section, View};
 use crate::analyze::{
     Analysis, Composition, GpuDevice, GpuHolder, GpuLedger, GpuPart, GpuProcess, Gpus,
 };
 use crate::model::{Bytes, DurationNs};
 use crate::report::words::{self, bytes, bytes_at_least};
 use crate::report::{Cell, TableOf, Told, Tone, visible};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -24,41 +25,51 @@ const MUCH_UNEXPLAINED: Bytes = Bytes(1 << 30);
 /// So many devices are told of however few lines were asked for.
 const DEVICES_MIN: usize = 8;
 
-/// Each device at its own peak; `None` without a GPU.
-pub(super) fn gpus(analysis: &Analysis, top: usize) -> Option<Told> {
-    let gpus = analysis.gpus.as_ref()?;
-    let mut section = Told::new(match gpus.devices.len() {
-        1 => "GPU memory, at the device's own peak".to_owned(),
-        count => format!("GPU memory of {count} devices, each at its own peak"),
-    });
-    let ledgers: Vec<&GpuLedger> = gpus
-        .devices
-        .iter()
-        .filter_map(|device| device.peak.as_ref())
-        .collect();
-    ledger_table(&mut section, analysis, gpus, &ledgers, top, true);
-    process_table(&mut section, analysis, gpus, top);
-    remarks(&mut section, analysis, gpus, &ledgers);
-    let left = gpus.devices.iter().filter_map(GpuDevice::left_at_end);
-    let left = left.map(|ledger| at_the_end(analysis, ledger));
-    say_some(&mut section, Tone::Alert, left.collect());
-    moved::tell(&mut section, analysis, gpus);
-    if let Some(contexts) = gpus.contexts.filter(|contexts| contexts.count > 1) {
-        section.say(format!(
-            "Contexts: {} (a process on a device counts one). The smallest amount seen is {}, so \
-             contexts alone take at most {} together.",
-            words::count(contexts.count),
-            bytes(contexts.smallest_bytes),
-            bytes(contexts.at_most_bytes),
-        ));
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct GpuMemory;
+
+impl Section for GpuMemory {
+    const NAME: &'static str = "gpus";
+    const DOC: &'static str = "memory of GPUs: each device at its own peak, and who held it";
+    const KEYS: &'static [&'static str] = &["gpu"];
+
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
+        let Some(gpus) = &analysis.gpus else {
+            return Vec::new();
+        };
+        let mut section = Told::new(match gpus.devices.len() {
+            1 => "GPU memory, at the device's own peak".to_owned(),
+            count => format!("GPU memory of {count} devices, each at its own peak"),
+        });
+        let ledgers: Vec<&GpuLedger> = gpus
+            .devices
+            .iter()
+            .filter_map(|device| device.peak.as_ref())
+            .collect();
+        ledger_table(&mut section, analysis, gpus, &ledgers, view.top, true);
+        process_table(&mut section, analysis, gpus, view.top);
+        remarks(&mut section, analysis, gpus, &ledgers);
+        let left = gpus.devices.iter().filter_map(GpuDevice::left_at_end);
+        let left = left.map(|ledger| at_the_end(analysis, ledger));
+        say_some(&mut section, Tone::Alert, left.collect());
+        moved::tell(&mut section, analysis, gpus);
+        if let Some(contexts) = gpus.contexts.filter(|contexts| contexts.count > 1) {
+            section.say(format!(
+                "Contexts: {} (a process on a device counts one). The smallest amount seen is {}, so \
+                 contexts alone take at most {} together.",
+                words::count(contexts.count),
+                bytes(contexts.smallest_bytes),
+                bytes(contexts.at_most_bytes),
+            ));
+        }
+        let quiet = [late(gpus), cost(analysis, gpus)];
+        section.tell(Tone::Quiet, quiet.into_iter().flatten());
+        vec![section]
     }
-    let quiet = [late(gpus), cost(analysis, gpus)];
-    section.tell(Tone::Quiet, quiet.into_iter().flatten());
-    Some(section)
 }
 
 /// Each device at the instant that was asked for; `None` without a GPU.
-pub(super) fn gpus_at(analysis: &Analysis, at: &Composition, top: usize) -> Option<Told> {
+pub(super) fn at(analysis: &Analysis, at: &Composition, top: usize) -> Option<Told> {
     let gpus = analysis.gpus.as_ref()?;
     let offset = words::after(at.at.offset_ns);
     let mut section = Told::new(format!("GPU memory at {offset}"));
@@ -147,7 +158,7 @@ fn most_used<'a>(ledgers: &[&'a GpuLedger], top: usize) -> (Vec<&'a GpuLedger>, 
 /// Id and name of a holder, for two columns.
 fn holder_cells(holder: &GpuHolder) -> [Cell; 2] {
     if holder.process.is_some() {
-        return who(&holder.who);
+        return holder.who.cells();
     }
     let name = holder.who.name.as_deref().unwrap_or("[not in this /proc]");
     let pid = Cell::known(holder.who.pid);
@@ -157,7 +168,7 @@ fn holder_cells(holder: &GpuHolder) -> [Cell; 2] {
 /// A holder inside a sentence.
 fn holder(holder: &GpuHolder) -> String {
     if holder.process.is_some() {
-        return in_words(&holder.who);
+        return holder.who.in_words();
     }
     let pid = Cell::known(holder.who.pid).shown();
     match &holder.who.name {
@@ -186,7 +197,7 @@ fn process_table(section: &mut Told, analysis: &Analysis, gpus: &Gpus, top: usiz
         .figures("at_s", 2, |process| process.peak_at)
         .figures("host_peak_bytes", 0, |process| {
             match process.holder.process {
-                Some(place) => peak(&analysis.processes[place].peak),
+                Some(place) => analysis.processes[place].peak.cell(),
                 None => Cell::Bytes(None),
             }
         })

@@ -1,60 +1,72 @@
 //! What grows over time, and how fast.
 
-use super::{in_words, who};
+use crate::analyze::section::{Section, View};
 use crate::analyze::{Analysis, Growth, Verdict, Who};
 use crate::model::{Bytes, DurationNs};
 use crate::report::{Cell, TableOf, Told, Tone, words};
+use serde::Serialize;
 
 /// Time to the limit beyond which an extrapolation is idle.
 const FAR_NS: i64 = 30 * 86_400 * 1_000_000_000;
 
-/// Growth of all together and of each process; `None` when there is no memory to speak of.
-pub(super) fn growth(analysis: &Analysis, top: usize) -> Option<Told> {
-    analysis.peak.as_ref()?;
-    let Some(all) = &analysis.growth else {
-        let mut section = Told::new("Growth: too short, or too few rows, to tell");
-        section.tone = Tone::Plain;
-        return Some(section);
-    };
-    let grown = analysis.processes.iter();
-    let grown = grown.filter_map(|process| Some((Who::from(process), process.growth?)));
-    let growing = grown.filter(|(_, growth)| growth.verdict == Verdict::Growing);
-    let mut growing: Vec<(Who, Growth)> = growing.collect();
-    growing.sort_by_key(|(_, growth)| std::cmp::Reverse(growth.rise_bytes));
-    let mut section = Told::new(format!("Growth: {}", headline(all, &growing)));
-    TableOf::of(growing.iter().take(top))
-        .who(|(grown, _)| who(grown))
-        .figures(("growth_bytes_per_hour", "GROWS BY"), 0, |(_, growth)| {
-            Cell::Rate(Some(growth.bytes_per_hour))
-        })
-        .figures("rose_bytes", 1, |(_, growth)| growth.rise_bytes)
-        .figures("over_s", 2, |(_, growth)| {
-            Cell::Took(Some(growth.to.boot_ns - growth.from.boot_ns))
-        })
-        .figures(("margin_bytes_per_hour", "±"), 3, |(_, growth)| {
-            margin(growth)
-        })
-        .add_to(&mut section);
-    section.tell(Tone::Alert, time_to_limit(analysis, all));
-    section.rest(growing.len(), top, words::processes, " more.");
-    if growing.is_empty() && all.verdict == Verdict::NoTrend {
-        return Some(section);
+/// Growth of all together and of each process.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Growths;
+
+impl Section for Growths {
+    const NAME: &'static str = "growth";
+    const DOC: &'static str = "what grows steadily, and how fast";
+    const KEYS: &'static [&'static str] = &["growth"];
+
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
+        if analysis.peak.is_none() {
+            return Vec::new();
+        }
+        let Some(all) = &analysis.growth else {
+            let mut section = Told::new("Growth: too short, or too few rows, to tell");
+            section.tone = Tone::Plain;
+            return vec![section];
+        };
+        let grown = analysis.processes.iter();
+        let grown = grown.filter_map(|process| Some((Who::from(process), process.growth?)));
+        let growing = grown.filter(|(_, growth)| growth.verdict == Verdict::Growing);
+        let mut growing: Vec<(Who, Growth)> = growing.collect();
+        growing.sort_by_key(|(_, growth)| std::cmp::Reverse(growth.rise_bytes));
+        let mut section = Told::new(format!("Growth: {}", headline(all, &growing)));
+        TableOf::of(growing.iter().take(view.top))
+            .who(|(grown, _)| grown.cells())
+            .figures(("growth_bytes_per_hour", "GROWS BY"), 0, |(_, growth)| {
+                Cell::Rate(Some(growth.bytes_per_hour))
+            })
+            .figures("rose_bytes", 1, |(_, growth)| growth.rise_bytes)
+            .figures("over_s", 2, |(_, growth)| {
+                Cell::Took(Some(growth.to.boot_ns - growth.from.boot_ns))
+            })
+            .figures(("margin_bytes_per_hour", "±"), 3, |(_, growth)| {
+                margin(growth)
+            })
+            .add_to(&mut section);
+        section.tell(Tone::Alert, time_to_limit(analysis, all));
+        section.rest(growing.len(), view.top, words::processes, " more.");
+        if growing.is_empty() && all.verdict == Verdict::NoTrend {
+            return vec![section];
+        }
+        section.quiet(
+            "The trend of each life after its warm-up (a quarter, and a minute at least); told only \
+             where it is sure, ± being its 95 % interval, and memory was still rising at the end.",
+        );
+        vec![section]
     }
-    section.quiet(
-        "The trend of each life after its warm-up (a quarter, and a minute at least); told only \
-         where it is sure, ± being its 95 % interval, and memory was still rising at the end.",
-    );
-    Some(section)
 }
 
 fn headline(all: &Growth, growing: &[(Who, Growth)]) -> String {
     let each = match growing {
         [] => "no process grows steadily".to_owned(),
-        [(only, _)] => format!("{} grows steadily", in_words(only)),
+        [(only, _)] => format!("{} grows steadily", only.in_words()),
         [(most, _), ..] => format!(
             "{} processes grow steadily, {} most",
             words::count(growing.len()),
-            in_words(most)
+            most.in_words()
         ),
     };
     match (all.verdict, growing.len()) {

@@ -1,56 +1,61 @@
 //! What named phases cost: the table, the phases of one name, and a log of them.
 
-mod leaks;
 mod log;
-mod one;
+pub(super) mod one;
 
-use super::highest;
+use crate::analyze::keys::highest;
+use crate::analyze::section::{Mode, Section, View};
 use crate::analyze::{
     Analysis, Level, Phase, PhaseEnd, PhaseForm, PhaseLine, Repeated, Slope, Uncertain, Who,
 };
 use crate::model::{Bytes, DurationNs, Kind};
 use crate::report::words::{self, change};
-use crate::report::{Cell, Style, TableOf, Told};
-pub(super) use leaks::leaks;
+use crate::report::{Cell, TableOf, Told};
+use serde::Serialize;
 use serde_json::Value;
 
-/// What is told instead of the rest, for who asked for phases only.
-pub(super) fn instead(analysis: &Analysis, style: &Style, top: usize) -> Option<Vec<Told>> {
-    if let Some(focus) = &analysis.phase {
-        return Some(one::one(analysis, focus, top));
-    }
-    style.is_startup_log.then(|| vec![log::log(analysis)])
-}
+/// The phases in order of time: those that mattered most, or all; or a log of them.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Phases;
 
-/// The phases in order of time: those that mattered most, or all. `None` when nothing was marked.
-pub(super) fn phases(analysis: &Analysis, style: &Style, top: usize) -> Option<Told> {
-    let Some(phases) = &analysis.phases else {
-        return style.has_phases.then(unmarked);
-    };
-    let mut section = Told::new(format!(
-        "Phases: {} in {}",
-        words::count(phases.count),
-        match phases.process_count {
-            0 => "the whole recording".to_owned(),
-            count => words::processes(count),
+impl Section for Phases {
+    const NAME: &'static str = "phases";
+    const DOC: &'static str = "what named phases cost";
+    const KEYS: &'static [&'static str] = &["phases"];
+    const MODES: &'static [Mode] = &[Mode::Whole, Mode::Startup];
+
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
+        if view.mode == Mode::Startup {
+            return vec![log::log(analysis)];
         }
-    ));
-    let shown = match style.has_phases {
-        true => phases.lines.iter().collect(),
-        false => heaviest(&phases.lines, top),
-    };
-    let single: Vec<&Phase> = shown.iter().filter_map(|line| single(line)).collect();
-    let many: Vec<&Repeated> = shown.iter().filter_map(|line| many(line)).collect();
-    let (stages, repeats): (Vec<&Repeated>, Vec<&Repeated>) =
-        many.into_iter().partition(|many| many.steps.is_some());
-    table(&mut section, &single, style.has_phases);
-    doubt(&mut section, &single);
-    stage_table(&mut section, &stages);
-    repeat_table(&mut section, &repeats);
-    let told = " more that changed less: --phases shows all.";
-    section.rest(phases.lines.len(), shown.len(), words::count, told);
-    explain(&mut section, analysis);
-    Some(section)
+        let Some(phases) = &analysis.phases else {
+            return view.style.has_phases.then(unmarked).into_iter().collect();
+        };
+        let mut section = Told::new(format!(
+            "Phases: {} in {}",
+            words::count(phases.count),
+            match phases.process_count {
+                0 => "the whole recording".to_owned(),
+                count => words::processes(count),
+            }
+        ));
+        let shown = match view.style.has_phases {
+            true => phases.lines.iter().collect(),
+            false => heaviest(&phases.lines, view.top),
+        };
+        let single: Vec<&Phase> = shown.iter().filter_map(|line| single(line)).collect();
+        let many: Vec<&Repeated> = shown.iter().filter_map(|line| many(line)).collect();
+        let (stages, repeats): (Vec<&Repeated>, Vec<&Repeated>) =
+            many.into_iter().partition(|many| many.steps.is_some());
+        table(&mut section, &single, view.style.has_phases);
+        doubt(&mut section, &single);
+        stage_table(&mut section, &stages);
+        repeat_table(&mut section, &repeats);
+        let told = " more that changed less: --phases shows all.";
+        section.rest(phases.lines.len(), shown.len(), words::count, told);
+        explain(&mut section, analysis);
+        vec![section]
+    }
 }
 
 fn unmarked() -> Told {

@@ -1,34 +1,45 @@
-//! The processes by their own peak, and how they ended.
+//! The processes by their own peak.
 
 use super::growth::margin;
-use super::{bundle, common_ending, name, peak, peak_time, pids};
+use crate::analyze::section::{Parts, Section, Tables, View};
 use crate::analyze::{Analysis, Bound, Composition, Ending, Process, Who};
 use crate::model::{Bytes, Label};
 use crate::report::{Cell, Table, TableOf, Told, words};
+use serde::Serialize;
 use std::collections::{BTreeSet, HashMap};
 
-/// The processes with the highest peaks; `None` when there are none.
-pub(super) fn by_peak(analysis: &Analysis, top: usize) -> Option<Told> {
-    let lines = analysis.lines_by_peak();
-    if lines.is_empty() {
-        return None;
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Processes;
+
+impl Section for Processes {
+    const NAME: &'static str = "processes";
+    const DOC: &'static str = "the processes by their own peak";
+    const KEYS: &'static [&'static str] = &["process_count", "processes"];
+    const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| tables(analysis, top));
+
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
+        let lines = analysis.lines_by_peak();
+        if lines.is_empty() {
+            return Vec::new();
+        }
+        let mut section = Told::new("Processes by their own peak");
+        let shown = &lines[..lines.len().min(view.top)];
+        section.table(table(analysis, shown.iter().map(Vec::as_slice)));
+        if let Some(&next) = lines.get(view.top).and_then(|members| members.first()) {
+            let rest = lines[view.top..].iter().map(Vec::len).sum();
+            let peak = analysis.processes[next].peak.in_words();
+            let told = format!("{} more, the largest {peak}.", words::processes(rest));
+            section.quiet(told);
+        }
+        section.quiet(exactness(analysis, shown));
+        let mut largest = shown.iter().filter_map(|members| members.first());
+        if largest.any(|&process| analysis.processes[process].peak.is_earlier) {
+            let told =
+                "AT before: that peak was reached before the recording; no row comes near it.";
+            section.quiet(told);
+        }
+        vec![section]
     }
-    let mut section = Told::new("Processes by their own peak");
-    let shown = &lines[..lines.len().min(top)];
-    section.table(table(analysis, shown.iter().map(Vec::as_slice)));
-    if let Some(&next) = lines.get(top).and_then(|members| members.first()) {
-        let rest = lines[top..].iter().map(Vec::len).sum();
-        let peak = analysis.processes[next].peak.in_words();
-        let told = format!("{} more, the largest {peak}.", words::processes(rest));
-        section.quiet(told);
-    }
-    section.quiet(exactness(analysis, shown));
-    let mut largest = shown.iter().filter_map(|members| members.first());
-    if largest.any(|&process| analysis.processes[process].peak.is_earlier) {
-        let told = "AT before: that peak was reached before the recording; no row comes near it.";
-        section.quiet(told);
-    }
-    Some(section)
 }
 
 /// So many processes are laid out at a time, at least,
@@ -37,18 +48,15 @@ const CHUNK: usize = 1_000;
 const TABLES_MAX: usize = 16;
 
 /// A line for each of the `top` processes, in parts of one table.
-pub(in crate::analyze) fn tables(
-    analysis: &Analysis,
-    top: Option<usize>,
-) -> impl Iterator<Item = Table> {
+fn tables(analysis: &Analysis, top: usize) -> Parts<'_> {
     let mut order = analysis.by_peak();
-    order.truncate(top.unwrap_or(usize::MAX));
+    order.truncate(top);
     let size = CHUNK.max(order.len().div_ceil(TABLES_MAX));
     let begins = (0..order.len().max(1)).step_by(size);
-    begins.map(move |begin| {
+    Box::new(begins.map(move |begin| {
         let end = order.len().min(begin + size);
         table(analysis, order[begin..end].chunks(1))
-    })
+    }))
 }
 
 /// A line for each process, or for several similar ones: then that of the largest.
@@ -62,7 +70,7 @@ fn table<'a>(analysis: &'a Analysis, lines: impl Iterator<Item = &'a [usize]>) -
         Some((&analysis.processes[place], place, members))
     });
     TableOf::of(lines)
-        .figures("pid", 0, |(.., members)| pids(analysis, members))
+        .figures("pid", 0, |(.., members)| analysis.pids(members))
         .data("upid", |(one, ..)| one.upid.to_string())
         .data("parent_upid", |(one, ..)| Cell::known(one.parent_upid))
         .data("root_upid", |(one, ..)| Cell::known(one.root_upid))
@@ -87,7 +95,7 @@ fn table<'a>(analysis: &'a Analysis, lines: impl Iterator<Item = &'a [usize]>) -
         .data("oom_killed", |(one, ..)| {
             Cell::known(one.ending.by_oom_killer())
         })
-        .figures(("peak_rss_bytes", "PEAK"), 0, |(one, ..)| peak(&one.peak))
+        .figures(("peak_rss_bytes", "PEAK"), 0, |(one, ..)| one.peak.cell())
         .data("peak_bound", |(one, ..)| {
             Cell::known(one.peak.rss_bytes.map(|_| one.peak.bound.as_str()))
         })
@@ -96,7 +104,7 @@ fn table<'a>(analysis: &'a Analysis, lines: impl Iterator<Item = &'a [usize]>) -
             Cell::known(one.peak.origin.map(|origin| origin.as_str()))
         })
         .figures(("peak_s", "AT"), 1, |(one, ..)| {
-            peak_time(&one.peak).unwrap_or(Cell::At(None))
+            one.peak.time_cell().unwrap_or(Cell::At(None))
         })
         .kinds(("peak_", ""), 3, |(one, ..), kind| {
             Cell::Held(one.peak.amounts.get(kind))
@@ -104,7 +112,7 @@ fn table<'a>(analysis: &'a Analysis, lines: impl Iterator<Item = &'a [usize]>) -
         .figures(("", "STARTED"), 6, |(one, ..)| one.start)
         .figures(("", "LIVED"), 2, |(one, ..)| lived(analysis, one))
         .words(("", "ENDED"), 0, |(.., members)| {
-            common_ending(analysis, members)
+            analysis.common_ending(members)
         })
         .data("rss_at_tree_peak_bytes", |(_, place, _)| at_peak(*place))
         .data("rss_at_time_bytes", |(_, place, _)| at_time(*place))
@@ -152,7 +160,7 @@ fn held(state: Option<&Composition>) -> impl Fn(usize) -> Option<Bytes> {
 /// What stands for a process, or for several similar ones.
 fn name_of(analysis: &Analysis, members: &[usize], largest: &Process) -> Cell {
     let shown = match members {
-        [_] => name(&Who::from(largest)) + largest.method.as_deref().unwrap_or_default(),
+        [_] => Who::from(largest).shown() + largest.method.as_deref().unwrap_or_default(),
         many => format!("{} (the largest)", analysis.common_name(many)),
     };
     let data = largest.name.to_string();
@@ -203,41 +211,4 @@ fn exactness(analysis: &Analysis, shown: &[Vec<usize>]) -> String {
     }
     line.push('.');
     line
-}
-
-/// How the processes ended; `None` when there are none.
-pub(super) fn endings(analysis: &Analysis, top: usize) -> Option<Told> {
-    let endings = &analysis.endings;
-    if analysis.processes.is_empty() {
-        return None;
-    }
-    let counts = [
-        (endings.oom_killed_count, "killed by the OOM killer"),
-        (endings.killed_count, "ended by a signal"),
-        (endings.exited_nonzero_count, "exited with an error"),
-        (endings.exited_zero_count, "exited 0"),
-        (endings.running_count, "running at the end"),
-        (endings.unknown_count, "of unknown end"),
-    ];
-    let told: Vec<String> = counts
-        .iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| format!("{} {what}", words::count(*count)))
-        .collect();
-    let mut section = Told::new(format!("How they ended: {}", told.join(", ")));
-    TableOf::of(endings.notable.iter().take(top))
-        .words("how", 0, |group| group.ending.shown_in_full())
-        .who(|group| bundle(analysis, &group.members, group.label.to_string()))
-        .figures("at_s", 1, |group| {
-            let first = group.members.first();
-            let at = Cell::from(first.and_then(|&one| analysis.processes[one].end));
-            match (&at, group.members.len()) {
-                (Cell::At(Some(_)), 2..) => at.shown_as(format!("from {}", at.shown())),
-                _ => at,
-            }
-        })
-        .add_to(&mut section);
-    let more = " more kinds of ending: see `--format json`.";
-    section.rest(endings.notable.len(), top, words::count, more);
-    Some(section)
 }

@@ -1,63 +1,74 @@
 //! The processes by role.
 
-use super::{highest, reached};
+use crate::analyze::keys::highest;
+use crate::analyze::section::{Section, View};
 use crate::analyze::{Analysis, Basis, PeakAt, RoleAtPeak, RoleFinding, RoleShares};
 use crate::model::{Bytes, Kind, MAIN};
 use crate::report::words::bytes_or_unknown;
 use crate::report::{Cell, TableOf, Told, words};
+use serde::Serialize;
 use std::collections::HashSet;
 
-/// Who holds what by role; `None` where no rule knew any process, or there is but one role.
-pub(super) fn by_role(analysis: &Analysis, top: usize) -> Option<Told> {
-    let roles = &analysis.roles;
-    if !is_told(roles) {
-        return None;
+/// Who holds what by role; nothing where no rule knew any process, or there is but one role.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Roles;
+
+impl Section for Roles {
+    const NAME: &'static str = "roles";
+    const DOC: &'static str = "the processes by role";
+    const KEYS: &'static [&'static str] = &["role_count", "roles"];
+
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
+        let roles = &analysis.roles;
+        if !is_told(roles) {
+            return Vec::new();
+        }
+        let beside = Beside {
+            has_shares: roles.iter().any(|role| shares(role).is_some()),
+            has_gpu: roles.iter().any(|role| role.gpu.is_some()),
+        };
+        let mut section = Told::new("By role");
+        let held = |role: &RoleFinding, kind| at_peak(role).totals[kind].bytes();
+        TableOf::of(roles.iter().take(view.top))
+            .flexible("role", |role| role.name.to_string())
+            .words("count", 1, count)
+            .figures("host_bytes", 0, |role| host(role))
+            .only_if(beside.has_shares)
+            .held("anon_bytes", 2, |role| match shares(role) {
+                Some(shares) => shares.anon_bytes,
+                None => held(role, Kind::Anon),
+            })
+            .held("shmem_bytes", 3, |role| match shares(role) {
+                Some(shares) => shares.shmem_bytes,
+                None => held(role, Kind::Shmem),
+            })
+            .held(("rss_bytes", "RSS SUM"), 0, |role| held(role, Kind::Rss))
+            .figures("own_peak_bytes", 0, |role| highest(peak(role)))
+            .figures(("own_peak_at_s", "AT"), 4, |role| {
+                let peak = peak(role).filter(|(bytes, _)| bytes.0 > 0);
+                Cell::reached(peak.map(|(_, at)| at))
+            })
+            .figures("mean_bytes", 5, |role| role.kind(Kind::Rss).mean_bytes)
+            .held("gpu_bytes", 2, |role| match role.gpu {
+                Some(gpu) => gpu.at_peak_bytes,
+                None => Some(Bytes(0)),
+            })
+            .only_if(beside.has_gpu)
+            .figures("gpu_peak_bytes", 0, |role| gpu_peak(role))
+            .only_if(beside.has_gpu)
+            .figures(("gpu_peak_at_s", "AT"), 4, |role| {
+                Cell::reached(role.gpu.and_then(|gpu| gpu.highest.at))
+            })
+            .only_if(beside.has_gpu)
+            .add_to(&mut section);
+        if let Some(next) = roles.get(view.top) {
+            let largest = bytes_or_unknown(highest(peak(next)));
+            let words = format!(", the largest with a peak of {largest}.");
+            section.rest(roles.len(), view.top, words::more_roles, &words);
+        }
+        section.quiet(remark(analysis, beside));
+        vec![section]
     }
-    let beside = Beside {
-        has_shares: roles.iter().any(|role| shares(role).is_some()),
-        has_gpu: roles.iter().any(|role| role.gpu.is_some()),
-    };
-    let mut section = Told::new("By role");
-    let held = |role: &RoleFinding, kind| at_peak(role).totals[kind].bytes();
-    TableOf::of(roles.iter().take(top))
-        .flexible("role", |role| role.name.to_string())
-        .words("count", 1, count)
-        .figures("host_bytes", 0, |role| host(role))
-        .only_if(beside.has_shares)
-        .held("anon_bytes", 2, |role| match shares(role) {
-            Some(shares) => shares.anon_bytes,
-            None => held(role, Kind::Anon),
-        })
-        .held("shmem_bytes", 3, |role| match shares(role) {
-            Some(shares) => shares.shmem_bytes,
-            None => held(role, Kind::Shmem),
-        })
-        .held(("rss_bytes", "RSS SUM"), 0, |role| held(role, Kind::Rss))
-        .figures("own_peak_bytes", 0, |role| highest(peak(role)))
-        .figures(("own_peak_at_s", "AT"), 4, |role| {
-            let peak = peak(role).filter(|(bytes, _)| bytes.0 > 0);
-            reached(peak.map(|(_, at)| at))
-        })
-        .figures("mean_bytes", 5, |role| role.kind(Kind::Rss).mean_bytes)
-        .held("gpu_bytes", 2, |role| match role.gpu {
-            Some(gpu) => gpu.at_peak_bytes,
-            None => Some(Bytes(0)),
-        })
-        .only_if(beside.has_gpu)
-        .figures("gpu_peak_bytes", 0, |role| gpu_peak(role))
-        .only_if(beside.has_gpu)
-        .figures(("gpu_peak_at_s", "AT"), 4, |role| {
-            reached(role.gpu.and_then(|gpu| gpu.highest.at))
-        })
-        .only_if(beside.has_gpu)
-        .add_to(&mut section);
-    if let Some(next) = roles.get(top) {
-        let largest = bytes_or_unknown(highest(peak(next)));
-        let words = format!(", the largest with a peak of {largest}.");
-        section.rest(roles.len(), top, words::more_roles, &words);
-    }
-    section.quiet(remark(analysis, beside));
-    Some(section)
 }
 
 /// What there is to tell beside RSS.

@@ -5,7 +5,7 @@ use crate::analyze::golden::{RUNS, ray_with_vllm, ray_with_vllm_later};
 use crate::analyze::{DiffReport, Ending, Loss};
 use crate::model::RunState;
 use crate::model::tables::{DiagKind, Severity};
-use crate::report::{Block, FORMATS, Format, Written, columns, is_hidden};
+use crate::report::{Block, Cell, FORMATS, Format, Style, Written, columns, is_hidden};
 
 fn format(name: &str) -> &'static dyn Format {
     let mut formats = FORMATS.iter();
@@ -14,8 +14,8 @@ fn format(name: &str) -> &'static dyn Format {
         .expect("a format")
 }
 
-fn written(format: &dyn Format, analysis: &Analysis, style: &Style) -> String {
-    said(format, &mut analysis.clone(), style)
+fn written(format: &dyn Format, report: &Report, style: &Style) -> String {
+    said(format, &mut report.clone(), style)
 }
 
 fn said(format: &dyn Format, report: &mut dyn Written, style: &Style) -> String {
@@ -28,16 +28,16 @@ fn said(format: &dyn Format, report: &mut dyn Written, style: &Style) -> String 
 #[test]
 fn every_format_tells_every_run_as_agreed() {
     for (name, script, at) in RUNS {
-        let analysis = script().analyzed(*at);
+        let reported = script().reported(*at, None);
         for format in FORMATS {
             // Runs with thousands of processes are cut, and show that `--top` is heard.
-            let top = (analysis.processes.len() > 100).then_some(12);
+            let top = (reported.analysis.processes.len() > 100).then_some(12);
             let style = Style {
                 top,
                 has_tree: true,
                 ..Style::default()
             };
-            let report = written(*format, &analysis, &style);
+            let report = written(*format, &reported, &style);
             insta::assert_snapshot!(format!("{name}.{}", format.name()), report);
         }
     }
@@ -51,7 +51,7 @@ fn every_column_has_a_name_of_its_own_that_tells_the_unit() {
         ..Style::default()
     };
     for (run, script, at) in RUNS {
-        let sections = build(&script().analyzed(*at), &style);
+        let sections = script().reported(*at, None).told(&style);
         for block in sections.iter().flat_map(|section| &section.blocks) {
             let Block::Table(table) = block else { continue };
             let mut names = std::collections::HashSet::new();
@@ -74,8 +74,8 @@ fn every_column_has_a_name_of_its_own_that_tells_the_unit() {
 
 #[test]
 fn what_a_killed_process_leaves_on_a_gpu_is_told_where_it_ended_and_at_the_end() {
-    let analysis = crate::analyze::golden::left_by_a_killed().analyzed(None);
-    let text = written(FORMATS[0], &analysis, &Style::default());
+    let reported = crate::analyze::golden::left_by_a_killed().reported(None, None);
+    let text = written(FORMATS[0], &reported, &Style::default());
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in [
         "GPU 0: 20.4 GiB was still used when the recording ended",
@@ -101,7 +101,7 @@ fn what_could_not_be_seen_from_some_time_on_is_told_with_the_time() {
             count: None,
             detail: "its memory is unknown from here on: Unknown Error".to_owned(),
         });
-        written(FORMATS[0], &run.analyzed(None), &Style::default())
+        written(FORMATS[0], &run.reported(None, None), &Style::default())
     };
     assert!(told(12.0).contains("Unknown Error (+12.0s)."));
     assert!(told(0.5).contains("Unknown Error.\n"));
@@ -180,14 +180,14 @@ fn every_format_tells_what_changed_between_two_runs() {
 #[test]
 fn the_text_fits_a_narrow_and_a_wide_terminal() {
     for (name, script, at) in RUNS {
-        let analysis = script().analyzed(*at);
+        let reported = script().reported(*at, None);
         for width in [60, 80, 100, 120, 200] {
             let style = Style {
                 width,
                 has_tree: true,
                 ..Style::default()
             };
-            let report = written(FORMATS[0], &analysis, &style);
+            let report = written(FORMATS[0], &reported, &style);
             for line in report.lines() {
                 let columns = columns(line);
                 assert!(
@@ -204,29 +204,30 @@ fn the_text_fits_a_narrow_and_a_wide_terminal() {
 
 #[test]
 fn a_recording_that_was_not_named_is_named_in_the_head() {
-    let analysis = RUNS[0].1().analyzed(None);
+    let reported = RUNS[0].1().reported(None, None);
     let style = Style {
         has_path: true,
         ..Style::default()
     };
-    let report = written(FORMATS[0], &analysis, &style);
+    let report = written(FORMATS[0], &reported, &style);
     let second = report.lines().nth(1).expect("a second line");
     assert!(second.contains("memtrace-gpu-node-7-"), "{second}");
 }
 
 #[test]
 fn a_command_that_still_ran_and_a_recovery_are_told_once() {
-    let mut analysis = RUNS[0].1().analyzed(None);
-    analysis.info.command_exit_code = None;
-    let main = analysis
+    let mut reported = RUNS[0].1().reported(None, None);
+    reported.analysis.info.command_exit_code = None;
+    let main = reported
+        .analysis
         .processes
         .iter_mut()
         .find(|process| process.is_main);
     main.expect("a main process").ending = Ending::Running;
-    let report = written(FORMATS[0], &analysis, &Style::default());
+    let report = written(FORMATS[0], &reported, &Style::default());
     assert!(report.contains("still running"), "{report}");
-    analysis.info.state = RunState::Recovered;
-    analysis.losses.push(Loss {
+    reported.analysis.info.state = RunState::Recovered;
+    reported.analysis.losses.push(Loss {
         severity: Severity::Degraded,
         kind: Some(DiagKind::Recovered),
         subject: "recording".to_owned(),
@@ -235,7 +236,7 @@ fn a_command_that_still_ran_and_a_recovery_are_told_once() {
         first: None,
         last: None,
     });
-    let report = written(FORMATS[0], &analysis, &Style::default());
+    let report = written(FORMATS[0], &reported, &Style::default());
     assert!(report.contains("exit code unknown"), "{report}");
     assert!(report.contains("Closed by `memtrace recover`"), "{report}");
     assert!(!report.contains("after its recorder died"), "{report}");
@@ -244,11 +245,11 @@ fn a_command_that_still_ran_and_a_recovery_are_told_once() {
 #[test]
 fn nothing_that_a_terminal_would_act_on_reaches_any_format() {
     for (name, script, at) in RUNS {
-        let analysis = script().analyzed(*at);
+        let reported = script().reported(*at, None);
         for format in FORMATS {
             let report = written(
                 *format,
-                &analysis,
+                &reported,
                 &Style {
                     has_tree: true,
                     ..Style::default()
@@ -263,13 +264,13 @@ fn nothing_that_a_terminal_would_act_on_reaches_any_format() {
 
 #[test]
 fn colours_come_only_when_asked_for_and_change_no_letter() {
-    let analysis = RUNS[0].1().analyzed(None);
-    let plain = written(FORMATS[0], &analysis, &Style::default());
+    let reported = RUNS[0].1().reported(None, None);
+    let plain = written(FORMATS[0], &reported, &Style::default());
     let style = Style {
         has_color: true,
         ..Style::default()
     };
-    let coloured = written(FORMATS[0], &analysis, &style);
+    let coloured = written(FORMATS[0], &reported, &style);
     assert!(coloured.contains("\x1b[1m"));
     let mut stripped = String::new();
     let mut rest = coloured.as_str();
@@ -292,10 +293,10 @@ fn the_list_of_formats_has_unique_names_and_a_line_on_each() {
 
 #[test]
 fn the_first_screen_of_the_text_is_the_answer() {
-    let analysis = RUNS[0].1().analyzed(None);
+    let reported = RUNS[0].1().reported(None, None);
     let report = written(
         FORMATS[0],
-        &analysis,
+        &reported,
         &Style {
             width: 80,
             ..Style::default()
@@ -315,9 +316,9 @@ fn the_first_screen_of_the_text_is_the_answer() {
 }
 
 /// A run of that name, with an eye on a phase.
-fn with_phase(name: &str, phase: Option<&str>) -> Analysis {
+fn with_phase(name: &str, phase: Option<&str>) -> Report {
     let run = RUNS.iter().find(|(run, _, _)| *run == name);
-    run.expect("a run of that name").1().analyzed_with(None, phase)
+    run.expect("a run of that name").1().reported(None, phase)
 }
 
 #[test]
@@ -354,10 +355,10 @@ fn phases_are_told_in_full_one_by_one_and_as_a_log() {
         ("stage", "phases_on_gpus", Some("rollout"), &plain),
     ];
     for (case, run, phase, style) in cases {
-        let analysis = with_phase(run, phase);
+        let reported = with_phase(run, phase);
         for width in [80, 100, 200] {
             let style = Style { width, ..*style };
-            let report = written(FORMATS[0], &analysis, &style);
+            let report = written(FORMATS[0], &reported, &style);
             let widest = report.lines().map(columns).max();
             assert!(widest.is_some_and(|widest| widest <= width), "{report}");
             if width == 100 {
@@ -392,7 +393,7 @@ fn the_sentence_about_a_leak_names_who_leaks_most() {
         run.mem(2, at + 0.2, [100.0 + f64::from(step) * 2.0, 0.0, 0.0]);
         run.numbered_mark(Some(1), at + 2.0, End, "step", Some(step));
     }
-    let report = written(FORMATS[0], &run.analyzed(None), &Style::default());
+    let report = written(FORMATS[0], &run.reported(None, None), &Style::default());
     let report = report.split_whitespace().collect::<Vec<_>>().join(" ");
     let told = "from step 5 to 19; most of it in 2 leaky (2.0 MiB).";
     assert!(report.contains(told), "{report}");
@@ -400,8 +401,8 @@ fn the_sentence_about_a_leak_names_who_leaks_most() {
 
 #[test]
 fn without_marks_there_is_no_word_of_phases_unless_asked() {
-    let analysis = with_phase("trainer_with_vllm", None);
-    let told = |style: Style| written(FORMATS[0], &analysis, &style);
+    let reported = with_phase("trainer_with_vllm", None);
+    let told = |style: Style| written(FORMATS[0], &reported, &style);
     assert!(!told(Style::default()).contains("Phase"));
     let asked = Style {
         has_phases: true,
@@ -412,8 +413,8 @@ fn without_marks_there_is_no_word_of_phases_unless_asked() {
 
 #[test]
 fn a_command_is_told_apart_from_the_wait_for_what_it_left() {
-    let mut analysis = ray_with_vllm().analyzed(None);
-    let mut processes = analysis.processes.iter_mut();
+    let mut reported = ray_with_vllm().reported(None, None);
+    let mut processes = reported.analysis.processes.iter_mut();
     let main = processes
         .find(|process| process.is_main)
         .expect("a main process");
@@ -423,23 +424,23 @@ fn a_command_is_told_apart_from_the_wait_for_what_it_left() {
         signal: 9,
         by_oom_killer: Some(true),
     };
-    analysis.info.command_exit_code = Some(137);
-    let report = written(FORMATS[0], &analysis, &Style::default());
+    reported.analysis.info.command_exit_code = Some(137);
+    let report = written(FORMATS[0], &reported, &Style::default());
     let told = "ran 0.730s · recorded for 10m00s · OOM kill";
     assert!(report.contains(told), "{report}");
 }
 
 #[test]
 fn json_has_as_many_roles_as_were_asked_for() {
-    let analysis = ray_with_vllm().analyzed(None);
+    let reported = ray_with_vllm().reported(None, None);
     let style = Style {
         top: Some(1),
         ..Style::default()
     };
-    let report = written(format("json"), &analysis, &style);
+    let report = written(format("json"), &reported, &style);
     let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
     assert_eq!(report["roles"].as_array().map(Vec::len), Some(1));
-    assert_eq!(report["role_count"], analysis.roles.len());
+    assert_eq!(report["role_count"], reported.analysis.roles.len());
 }
 
 #[test]
@@ -451,7 +452,7 @@ fn every_column_is_described_in_its_order() {
         .map(|(name, _)| name)
         .collect();
     let run = crate::analyze::golden::Script::command(&["a"], 30.0);
-    let csv = written(format("csv"), &run.analyzed(None), &Style::default());
+    let csv = written(format("csv"), &run.reported(None, None), &Style::default());
     let names: Vec<&str> = csv
         .lines()
         .take(1)

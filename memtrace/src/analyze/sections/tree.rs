@@ -1,60 +1,73 @@
 //! The tree of processes.
 
-use super::{common_ending, name, peak, pids};
+use crate::analyze::section::{Mode, Section, View};
 use crate::analyze::{Analysis, TreeLine, Who};
 use crate::model::{Bytes, Kind};
 use crate::report::{Cell, TableOf, Told, words};
+use serde::Serialize;
 use std::collections::HashMap;
 use std::slice;
 
-/// The tree view, the heaviest branch first; `None` when there are no processes.
-pub(super) fn tree(analysis: &Analysis) -> Option<Told> {
-    let all = analysis.peak.as_ref();
-    let whole = all.and_then(|peak| peak.totals[Kind::Rss].bytes());
-    let lines = analysis.family.lines(&analysis.processes, whole);
-    if lines.is_empty() {
-        return None;
-    }
-    let at_peak: HashMap<usize, _> = all
-        .iter()
-        .flat_map(|peak| &peak.holders)
-        .map(|holder| (holder.process, holder.amounts.rss()))
-        .collect();
-    let held = |process| at_peak.get(process).copied().unwrap_or(Some(Bytes(0)));
-    let mut section = Told::new("Tree");
-    TableOf::of(&lines)
-        .flexible("process", |line| match line {
-            TreeLine::One { branches, process } => {
-                indent(branches) + &name(&Who::from(&analysis.processes[*process]))
-            }
-            TreeLine::Many {
-                branches,
-                label,
-                descendant_count,
-                ..
-            } => match descendant_count {
-                0 => format!("{}{label}", indent(branches)),
-                below => {
-                    let below = words::count(*below);
-                    format!("{}{label}, with {below} below", indent(branches))
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Tree;
+
+impl Section for Tree {
+    const NAME: &'static str = "tree";
+    const DOC: &'static str = "who descends from whom";
+    const KEYS: &'static [&'static str] = &["process_count", "processes"];
+    const MODES: &'static [Mode] = &[Mode::Whole, Mode::At];
+
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
+        if !view.style.has_tree {
+            return Vec::new();
+        }
+        let all = analysis.peak.as_ref();
+        let whole = all.and_then(|peak| peak.totals[Kind::Rss].bytes());
+        let lines = analysis.family.lines(&analysis.processes, whole);
+        if lines.is_empty() {
+            return Vec::new();
+        }
+        let at_peak: HashMap<usize, _> = all
+            .iter()
+            .flat_map(|peak| &peak.holders)
+            .map(|holder| (holder.process, holder.amounts.rss()))
+            .collect();
+        let held = |process| at_peak.get(process).copied().unwrap_or(Some(Bytes(0)));
+        let mut section = Told::new("Tree");
+        TableOf::of(&lines)
+            .flexible("process", |line| match line {
+                TreeLine::One { branches, process } => {
+                    indent(branches) + &Who::from(&analysis.processes[*process]).shown()
                 }
-            },
-        })
-        .figures("pid", 0, |line| pids(analysis, members(line)))
-        .figures("own_peak_bytes", 0, |line| match line {
-            TreeLine::One { process, .. } => peak(&analysis.processes[*process].peak),
-            TreeLine::Many { heaviest, .. } => {
-                let heaviest = Cell::Bytes(*heaviest);
-                heaviest.shown_as(format!("max {}", heaviest.shown()))
-            }
-        })
-        .figures(("at_peak_bytes", "AT THE PEAK"), 1, |line| match line {
-            TreeLine::One { process, .. } => Cell::Held(held(process)),
-            TreeLine::Many { .. } => "".into(),
-        })
-        .words("ended", 2, |line| common_ending(analysis, members(line)))
-        .add_to(&mut section);
-    Some(section)
+                TreeLine::Many {
+                    branches,
+                    label,
+                    descendant_count,
+                    ..
+                } => match descendant_count {
+                    0 => format!("{}{label}", indent(branches)),
+                    below => {
+                        let below = words::count(*below);
+                        format!("{}{label}, with {below} below", indent(branches))
+                    }
+                },
+            })
+            .figures("pid", 0, |line| analysis.pids(members(line)))
+            .figures("own_peak_bytes", 0, |line| match line {
+                TreeLine::One { process, .. } => analysis.processes[*process].peak.cell(),
+                TreeLine::Many { heaviest, .. } => {
+                    let heaviest = Cell::Bytes(*heaviest);
+                    heaviest.shown_as(format!("max {}", heaviest.shown()))
+                }
+            })
+            .figures(("at_peak_bytes", "AT THE PEAK"), 1, |line| match line {
+                TreeLine::One { process, .. } => Cell::Held(held(process)),
+                TreeLine::Many { .. } => "".into(),
+            })
+            .words("ended", 2, |line| analysis.common_ending(members(line)))
+            .add_to(&mut section);
+        vec![section]
+    }
 }
 
 fn members(line: &TreeLine) -> &[usize] {

@@ -289,7 +289,7 @@ fn without_gpus_there_is_no_word_of_them() {
         phase: Some("load".to_owned()),
         ..Options::default()
     };
-    let analysis = analyze(&info, &rows, options).expect("findings");
+    let analysis = analyze(&info, &rows, options).expect("findings").analysis;
     let focus = analysis.phase.expect("the phase");
     assert_eq!(
         (focus.gpu, focus.devices.len(), focus.page_cache),
@@ -348,7 +348,7 @@ fn of_too_many_phases_those_that_are_asked_for_are_told_by_role() {
             phase: phase.map(str::to_owned),
             ..Options::default()
         };
-        analyze(&info, &rows, options).expect("findings")
+        analyze(&info, &rows, options).expect("findings").analysis
     };
     let all = told(None).phases.expect("phases");
     assert!(!all.has_too_many_for_roles, "one role takes little room");

@@ -2,7 +2,6 @@
 //! and who is still there at the end.
 
 use super::{NAMES_MAX, parts, shorts};
-use crate::analyze::sections::in_words;
 use crate::analyze::{Analysis, Audit, Fall, Gpus, HostGain, Who};
 use crate::model::Bytes;
 use crate::report::words::{self, bytes, bytes_or_unknown, change};
@@ -172,7 +171,7 @@ fn still_held(analysis: &Analysis, gpus: &Gpus) -> Option<String> {
             } else {
                 ""
             };
-            let who = in_words(&Who::from(&analysis.processes[place]));
+            let who = Who::from(&analysis.processes[place]).in_words();
             format!("{who} {}{ended}", bytes_or_unknown(held))
         })
         .collect();

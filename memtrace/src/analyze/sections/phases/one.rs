@@ -2,45 +2,59 @@
 //! GPUs, and process by process.
 
 use super::super::gpus::short;
-use super::super::{highest, who};
 use super::{doubt, explain, per_step, repeat_table, stage_table, table};
+use crate::analyze::keys::highest;
+use crate::analyze::section::{Mode, Section, View};
 use crate::analyze::{Amounts, Analysis, GpuChange, Phase, PhaseFocus, PhasePart, Slope};
 use crate::model::{Bytes, Kind};
 use crate::report::{Cell, TableOf, Told, words};
+use serde::Serialize;
 
 /// The column of what grows from step to step.
 const PER_STEP: (&str, &str) = ("bytes_per_step", "PER STEP");
 
-/// All sections.
-pub(super) fn one(analysis: &Analysis, focus: &PhaseFocus, top: usize) -> Vec<Told> {
-    let clock = &analysis.clock;
-    let mut section = Told::new(format!(
-        "Phase {}: {} from {} to {}",
-        focus.name,
-        match focus.phases.len() {
-            1 => "once".to_owned(),
-            count => format!("{} times", words::count(count)),
-        },
-        clock.when(focus.begin),
-        clock.when(focus.end),
-    ));
-    if let Some(many) = &focus.line {
-        match many.steps {
-            Some(_) => stage_table(&mut section, &[many]),
-            None => repeat_table(&mut section, &[many]),
+#[derive(Clone, Debug, Default, Serialize)]
+pub(in crate::analyze::sections) struct NamedPhase;
+
+impl Section for NamedPhase {
+    const NAME: &'static str = "phase";
+    const DOC: &'static str = "the phases of the name that --phase gives: who gained, who lost";
+    const KEYS: &'static [&'static str] = &["phase"];
+    const MODES: &'static [Mode] = &[Mode::Phase];
+
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
+        let Some(focus) = &analysis.phase else {
+            return Vec::new();
+        };
+        let clock = &analysis.clock;
+        let mut section = Told::new(format!(
+            "Phase {}: {} from {} to {}",
+            focus.name,
+            match focus.phases.len() {
+                1 => "once".to_owned(),
+                count => format!("{} times", words::count(count)),
+            },
+            clock.when(focus.begin),
+            clock.when(focus.end),
+        ));
+        if let Some(many) = &focus.line {
+            match many.steps {
+                Some(_) => stage_table(&mut section, &[many]),
+                None => repeat_table(&mut section, &[many]),
+            }
         }
+        let shown = both_ends(&focus.phases, view.top);
+        table(&mut section, &shown, true);
+        doubt(&mut section, &shown);
+        let told = " more between the first and the last: --top N shows N.";
+        section.rest(focus.phases.len(), shown.len(), words::count, told);
+        explain(&mut section, analysis);
+        let parts = [by_role(focus, view.top), around(analysis, focus)];
+        let mut sections = vec![section];
+        sections.extend(parts.into_iter().flatten());
+        sections.push(holders(focus, view.top));
+        sections
     }
-    let shown = both_ends(&focus.phases, top);
-    table(&mut section, &shown, true);
-    doubt(&mut section, &shown);
-    let told = " more between the first and the last: --top N shows N.";
-    section.rest(focus.phases.len(), shown.len(), words::count, told);
-    explain(&mut section, analysis);
-    let parts = [by_role(focus, top), around(analysis, focus)];
-    let mut sections = vec![section];
-    sections.extend(parts.into_iter().flatten());
-    sections.push(holders(focus, top));
-    sections
 }
 
 /// The first ones and the last ones, so many in all: what changed lies between them.
@@ -191,7 +205,7 @@ fn holders(focus: &PhaseFocus, top: usize) -> Told {
     let mut section = Told::new(format!("Who held what {}", ends(focus)));
     let has_gpu = focus.holders.iter().any(|holder| holder.gpu.is_some());
     let shown = TableOf::of(focus.holders.iter().take(top));
-    let table = shown.who(|holder| who(&holder.who));
+    let table = shown.who(|holder| holder.who.cells());
     let table = host(table, [1, 2], |holder| [holder.begin, holder.end]);
     on_gpu(table, 2, has_gpu, |holder| holder.gpu).add_to(&mut section);
     let less = " more that changed less.";

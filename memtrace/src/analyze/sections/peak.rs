@@ -1,33 +1,49 @@
-//! Who holds the memory at an instant, and the main process against its descendants.
+//! Who held the memory when most was held.
 
-use super::{bundle, gpus, peak_time, reached};
+use super::{gpus, oom_kills};
+use crate::analyze::section::{Section, View};
 use crate::analyze::{
-    Analysis, CgroupUse, Composition, CurvePoint, Gpus, Held, HolderGroup, TreeFinding, Who,
-    together,
+    Analysis, CgroupUse, Composition, CurvePoint, Gpus, Held, HolderGroup, Who, together,
 };
 use crate::model::{Bytes, DurationNs, Kind, Target};
 use crate::report::words::{bytes, bytes_or_unknown};
 use crate::report::{Block, Cell, TableOf, Told, Tone, words};
+use serde::Serialize;
 
 /// Columns of the curve.
 const CURVE_WIDTH: usize = 60;
 const MAX_CGROUPS: usize = 2;
 
-/// The simultaneous peak and who made it up.
-pub(super) fn peak(analysis: &Analysis, top: usize) -> Told {
-    let mut section = peak_in_short(analysis);
-    if let Some(peak) = &analysis.peak {
-        table(&mut section, analysis, peak, top);
-        section.tell(Tone::Plain, gpus::highest(analysis));
-        notes(&mut section, analysis, peak);
-        section.tell(Tone::Alert, higher_alone(analysis));
+/// The instant at which all together held most, and who made it up.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Peak;
+
+impl Section for Peak {
+    const NAME: &'static str = "peak";
+    const DOC: &'static str = "the instant at which most was held, and who held it";
+    const KEYS: &'static [&'static str] = &[
+        "peak",
+        "held_peak",
+        "sum_of_rss_peak_bytes",
+        "sum_of_rss_peak_at",
+        "curve",
+    ];
+
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
+        let mut section = in_short(analysis);
+        if let Some(peak) = &analysis.peak {
+            table(&mut section, analysis, peak, view.top);
+            section.tell(Tone::Plain, gpus::highest(analysis));
+            notes(&mut section, analysis, peak);
+            section.tell(Tone::Alert, higher_alone(analysis));
+        }
+        section.tell(Tone::Quiet, oom_kills::elsewhere(analysis));
+        vec![section]
     }
-    section.tell(Tone::Quiet, super::kills::elsewhere(analysis));
-    section
 }
 
 /// The simultaneous peak in one line, with the curve of the recording.
-pub(super) fn peak_in_short(analysis: &Analysis) -> Told {
+pub(super) fn in_short(analysis: &Analysis) -> Told {
     let whole = whole(analysis);
     let Some(peak) = &analysis.peak else {
         let mut section = Told::new(format!("Peak of {whole}: unknown"));
@@ -64,7 +80,7 @@ fn peak_in_words(analysis: &Analysis, peak: &Composition) -> String {
     }
 }
 
-fn held_in_words(held: &Held) -> String {
+pub(super) fn held_in_words(held: &Held) -> String {
     let figure = bytes(held.bytes);
     if !held.is_uncertain() {
         return figure;
@@ -96,27 +112,10 @@ fn higher_alone(analysis: &Analysis) -> Option<String> {
         format!(
             "{} alone reached {}: a spike between two rows of the series, so the sum of RSS was \
              at least that.",
-            super::in_words(&Who::from(&analysis.processes[highest])),
+            Who::from(&analysis.processes[highest]).in_words(),
             bytes(alone)
         )
     })
-}
-
-/// Who held memory at the instant that was asked for.
-pub(super) fn at(analysis: &Analysis, at: &Composition, top: usize) -> Told {
-    let peak = analysis.peak.as_ref().and_then(Composition::bytes);
-    let figure = match &at.held {
-        Some(held) => held_in_words(&held.all()),
-        None => format!("{} of RSS", bytes_or_unknown(at.totals[Kind::Rss].bytes())),
-    };
-    let mut section = Told::new(format!(
-        "At {}: {figure}, {} of the peak",
-        analysis.clock.when(at.at),
-        words::share(at.bytes(), peak),
-    ));
-    table(&mut section, analysis, at, top);
-    notes(&mut section, analysis, at);
-    section
 }
 
 fn whole(analysis: &Analysis) -> String {
@@ -127,7 +126,7 @@ fn whole(analysis: &Analysis) -> String {
     }
 }
 
-fn table(section: &mut Told, analysis: &Analysis, state: &Composition, top: usize) {
+pub(super) fn table(section: &mut Told, analysis: &Analysis, state: &Composition, top: usize) {
     let groups = state.groups(&analysis.processes);
     // A line for all others would say less of a single one.
     let top = top + usize::from(groups.len() == top + 1);
@@ -172,10 +171,10 @@ fn who_held(analysis: &Analysis, groups: &[HolderGroup<'_>]) -> [Cell; 2] {
         }
         _ => "all others".to_owned(),
     };
-    bundle(analysis, &places, label)
+    analysis.bundle(&places, label)
 }
 
-fn notes(section: &mut Told, analysis: &Analysis, state: &Composition) {
+pub(super) fn notes(section: &mut Told, analysis: &Analysis, state: &Composition) {
     let interval = analysis.info.interval_ns;
     let totals = &state.totals;
     let unknown = totals[Kind::Rss].unknown_count();
@@ -321,74 +320,4 @@ fn curve(analysis: &Analysis) -> Option<String> {
         "0s {drawn} {}",
         words::duration(analysis.clock.duration())
     ))
-}
-
-/// Which of the two it is: the main process or what it started.
-pub(super) fn main_and_descendants(analysis: &Analysis, top: usize) -> Option<Told> {
-    let has_descendants = analysis.trees.iter().any(|tree| tree.descendant_count > 0);
-    let is_told = !matches!(analysis.info.target, Target::All) && has_descendants;
-    if !is_told || analysis.peak.is_none() {
-        return None;
-    }
-    let whole = analysis
-        .peak
-        .as_ref()
-        .and_then(|peak| peak.totals[Kind::Rss].bytes());
-    let mut section = Told::new(match analysis.trees.as_slice() {
-        [tree] => format!(
-            "Of the sum of RSS at the peak, the main process held {}, its descendants {}",
-            words::share(tree.root_at_peak_bytes, whole),
-            words::share(tree.descendants_at_peak_bytes, whole),
-        ),
-        _ => "The trees, main process against descendants".to_owned(),
-    });
-    let mains = analysis.trees.iter().take(top).map(|tree| (tree, true));
-    let lines = mains.flat_map(|line| {
-        let has_descendants = line.0.descendant_count > 0;
-        [Some(line), has_descendants.then_some((line.0, false))]
-    });
-    let root = |tree: &TreeFinding| &analysis.processes[tree.root];
-    let mark = if analysis.info.is_polled() {
-        "≥ "
-    } else {
-        ""
-    };
-    let held = |tree: &TreeFinding, is_main| match is_main {
-        true => tree.root_at_peak_bytes,
-        false => tree.descendants_at_peak_bytes,
-    };
-    TableOf::of(lines.flatten())
-        .words(("part", ""), 0, |(_, is_main)| match is_main {
-            true => "main",
-            false => "descendants",
-        })
-        .flexible("who", |(tree, is_main)| match is_main {
-            true => format!("{} {}", Cell::known(tree.root_pid).shown(), tree.root_name),
-            false => format!("{} together", words::processes(tree.descendant_count)),
-        })
-        .figures(
-            ("at_peak_bytes", "AT THE PEAK"),
-            0,
-            |(tree, is_main)| match is_main {
-                true => Cell::Bytes(tree.root_at_peak_bytes),
-                false => Cell::Held(tree.descendants_at_peak_bytes),
-            },
-        )
-        .figures("share", 2, |(tree, is_main)| {
-            Cell::Share(held(tree, *is_main), whole)
-        })
-        .figures("own_peak_bytes", 1, |(tree, is_main)| {
-            match (is_main, tree.descendants_peak_bytes) {
-                (true, _) => super::peak(&root(tree).peak),
-                (false, Some(peak)) => Cell::from(peak).shown_as(format!("{mark}{}", bytes(peak))),
-                (false, None) => Cell::shown_only("-"),
-            }
-        })
-        .figures("at_s", 3, |(tree, is_main)| match is_main {
-            true => peak_time(&root(tree).peak).unwrap_or_else(|| "".into()),
-            false => reached(tree.descendants_peak_at),
-        })
-        .add_to(&mut section);
-    section.rest(analysis.trees.len(), top, words::count, " more trees.");
-    Some(section)
 }

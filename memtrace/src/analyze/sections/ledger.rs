@@ -1,13 +1,14 @@
 //! The ledger: what is in use by line, the residual one of them.
 
-use super::holders::aged;
-use super::in_words;
+use super::peak::aged;
+use crate::analyze::section::{Section, View};
 use crate::analyze::{
     Analysis, AnonLine, Balance, Basis, CachedFile, Composition, KernelPart, Scope, SharedObject,
 };
 use crate::model::{Bytes, DurationNs, Label};
 use crate::report::words::{bytes, bytes_or_unknown};
 use crate::report::{Cell, TableOf, Told, Tone, visible, words};
+use serde::Serialize;
 
 /// Processes, objects and files that get a line of their own in each group of lines.
 const MAX_LINES: usize = 5;
@@ -15,6 +16,22 @@ const MAX_LINES: usize = 5;
 const KERNELS_SUM: &str = "kernel's sum";
 /// A smaller part of what is in use gets no line of its own.
 const SMALL_PART: i64 = 200;
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Ledger;
+
+impl Section for Ledger {
+    const NAME: &'static str = "ledger";
+    const DOC: &'static str =
+        "what was in use at the peak, line by line, with what nothing explains";
+    const KEYS: &'static [&'static str] = &["peak"];
+
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
+        let peak = analysis.peak.as_ref();
+        let told = peak.and_then(|peak| ledger(analysis, peak, view.top));
+        told.into_iter().collect()
+    }
+}
 
 /// The ledger of the cgroup that holds most of the tree; of the node where there is none.
 pub(super) fn ledger(analysis: &Analysis, state: &Composition, top: usize) -> Option<Told> {
@@ -138,7 +155,7 @@ impl Lines {
     }
 
     fn anon(&mut self, balance: &Balance) {
-        let line = |line: &AnonLine| (in_words(&line.who), line.basis.shown());
+        let line = |line: &AnonLine| (line.who.in_words(), line.basis.shown());
         let name = ("anonymous", balance.unknown_process_count);
         self.group(name, &balance.anon, |line| line.bytes, line);
         // That there are none is worth no line.
@@ -335,7 +352,7 @@ fn ending(balance: &Balance) -> Option<String> {
         .map(|line| {
             format!(
                 "{} with {} {} before",
-                in_words(&line.who),
+                line.who.in_words(),
                 bytes(line.bytes),
                 words::duration(line.ago_ns)
             )

@@ -1,13 +1,14 @@
 //! The sentences about what grows from step to step, and who grows most: they stand among the
 //! first lines of a report.
 
-use super::super::gpus::short;
-use super::super::in_words;
+use super::gpus::short;
+use crate::analyze::section::{Section, View};
 use crate::analyze::{
     Analysis, PhaseForm, PhaseLine, PhasePart, Repeated, RoleFinding, Slope, Verdict, Who,
 };
 use crate::model::Bytes;
 use crate::report::{Told, words};
+use serde::Serialize;
 
 /// A rise by less than this over all steps is not worth an alarm.
 const WORTH_TELLING: f64 = 16.0 * 1024.0 * 1024.0;
@@ -30,31 +31,42 @@ fn steepest<'a>(
         })
 }
 
-/// What grows from step to step: memory of the tree, and what is in use on GPUs. `None` where
-/// nothing surely does.
-pub(in crate::analyze::sections) fn leaks(analysis: &Analysis) -> Option<Told> {
-    let lines = analysis.phases.iter().flat_map(|phases| &phases.lines);
-    let stages: Vec<&Repeated> = lines
-        .filter_map(|line| match line {
-            PhaseLine::Many(many) => Some(many.as_ref()),
-            PhaseLine::One(_) => None,
-        })
-        .collect();
-    let host = steepest(&stages, |stage| stage.steps.as_ref()?.tree);
-    let gpu = steepest(&stages, |stage| stage.steps.as_ref()?.gpu);
-    let mut section = Told::alarming("Grows from step to step");
-    if let Some((stage, slope)) = host {
-        let who = who_leaks(analysis, stage);
-        section.strong(grows("the tree", stage, &slope, &who));
+/// What surely grows from step to step: memory of the tree, and what is in use on GPUs.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Steps;
+
+impl Section for Steps {
+    const NAME: &'static str = "steps";
+    const DOC: &'static str = "what grows from step to step, and who grows most";
+    const KEYS: &'static [&'static str] = &["phases"];
+
+    fn tell(&self, analysis: &Analysis, _: &View<'_>) -> Vec<Told> {
+        let lines = analysis.phases.iter().flat_map(|phases| &phases.lines);
+        let stages: Vec<&Repeated> = lines
+            .filter_map(|line| match line {
+                PhaseLine::Many(many) => Some(many.as_ref()),
+                PhaseLine::One(_) => None,
+            })
+            .collect();
+        let host = steepest(&stages, |stage| stage.steps.as_ref()?.tree);
+        let gpu = steepest(&stages, |stage| stage.steps.as_ref()?.gpu);
+        let mut section = Told::alarming("Grows from step to step");
+        if let Some((stage, slope)) = host {
+            let who = who_leaks(analysis, stage);
+            section.strong(grows("the tree", stage, &slope, &who));
+        }
+        if let Some((stage, slope)) = gpu {
+            let who = grower(&stage.devices).map_or_else(String::new, |(name, slope)| {
+                let device = short(analysis, name);
+                format!("; most of it on GPU {device} ({})", per_step_bytes(&slope))
+            });
+            section.strong(grows("all GPUs", stage, &slope, &who));
+        }
+        match host.is_some() || gpu.is_some() {
+            true => vec![section],
+            false => Vec::new(),
+        }
     }
-    if let Some((stage, slope)) = gpu {
-        let who = grower(&stage.devices).map_or_else(String::new, |(name, slope)| {
-            let device = short(analysis, name);
-            format!("; most of it on GPU {device} ({})", per_step_bytes(&slope))
-        });
-        section.strong(grows("all GPUs", stage, &slope, &who));
-    }
-    (host.is_some() || gpu.is_some()).then_some(section)
 }
 
 /// Who grows most: the process that passes the steps, or a role that grows more.
@@ -79,7 +91,7 @@ fn who_leaks(analysis: &Analysis, stage: &Repeated) -> String {
             per_step_bytes(&slope)
         ),
         (None, Some((who, slope))) => {
-            let (role, name) = (role_of(analysis, who), in_words(who));
+            let (role, name) = (role_of(analysis, who), who.in_words());
             format!("; {role}{name} by {}", per_step_bytes(&slope))
         }
         (None, None) => String::new(),
@@ -123,12 +135,12 @@ fn members(analysis: &Analysis, part: &PhasePart, stage: &Repeated) -> String {
     };
     let process = process.map(|place| Who::from(&analysis.processes[place]));
     match (process, lived.len()) {
-        (Some(who), 1) => role_of(analysis, &who) + &in_words(&who),
+        (Some(who), 1) => role_of(analysis, &who) + &who.in_words(),
         (Some(who), count) => format!(
             "{} × {}, above all {}",
             words::count(count),
             part.name,
-            in_words(&who)
+            who.in_words()
         ),
         (None, count @ 2..) => format!("{} × {}", words::count(count), part.name),
         (None, _) => part.name.to_string(),

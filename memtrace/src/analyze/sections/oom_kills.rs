@@ -1,15 +1,15 @@
 //! OOM kills: who was killed, at whose limit, who held the memory, who had grown, and what it
 //! was not.
 
-use super::{MORE_IN_JSON, in_words};
+use crate::analyze::section::{MORE_IN_JSON, Section, View};
 use crate::analyze::{
-    Analysis, Bundle, Grower, GrownObject, HeldKind, KindLine, Leak, OomFinding, PostMortem,
-    Pressure, Who,
+    Analysis, Grower, GrownObject, HeldKind, KindLine, Leak, OomFinding, PostMortem, Pressure, Who,
 };
 use crate::model::tables::OomRow;
 use crate::model::{Bytes, DurationNs, Label};
 use crate::report::words::{bytes, bytes_or_unknown};
 use crate::report::{Cell, TableOf, Told, Tone, visible, words};
+use serde::Serialize;
 
 /// Holders named in one line.
 const MAX_HOLDERS: usize = 3;
@@ -18,49 +18,57 @@ const MAX_GROWERS: usize = 5;
 /// So many kills are told with what led to them; the others in short.
 const MAX_EXPLAINED: usize = 3;
 
-/// The kills, first to last; `None` when there were none.
-pub(super) fn oom_kills(analysis: &Analysis, top: usize) -> Option<Told> {
-    let kills: Vec<&OomFinding> = analysis
-        .ooms
-        .iter()
-        .filter(|kill| !kill.is_elsewhere)
-        .collect();
-    let count = kills.len();
-    if count == 0 {
-        return None;
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct OomKills;
+
+impl Section for OomKills {
+    const NAME: &'static str = "oom-kills";
+    const DOC: &'static str = "kills by the OOM killer, and what led to them";
+    const KEYS: &'static [&'static str] = &["oom_kills"];
+
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
+        let kills: Vec<&OomFinding> = analysis
+            .ooms
+            .iter()
+            .filter(|kill| !kill.is_elsewhere)
+            .collect();
+        let count = kills.len();
+        if count == 0 {
+            return Vec::new();
+        }
+        let mut section = Told::alarming(match kills.as_slice() {
+            [only] => format!(
+                "OOM kill: {} at {}",
+                victim(analysis, only),
+                analysis.clock.when(only.at)
+            ),
+            _ => format!("OOM kills: {}", words::count(count)),
+        });
+        for (place, kill) in kills.into_iter().take(view.top).enumerate() {
+            if count > 1 {
+                let when = analysis.clock.when(kill.at);
+                section.alert(format!("{}, at {when}", victim(analysis, kill)));
+            }
+            let post_mortem = kill.post_mortem.as_ref();
+            if let Some(found) = post_mortem {
+                section.strong(answer(analysis, kill, found));
+            }
+            section.say(victim_line(&kill.row));
+            section.say(cause_line(analysis, kill));
+            let holders = post_mortem.and_then(holders_line);
+            section.tell(Tone::Plain, holders);
+            if let Some(found) = post_mortem.filter(|_| place < MAX_EXPLAINED) {
+                growers_table(&mut section, found);
+                kinds_table(&mut section, found);
+                section.tell(Tone::Plain, approach_line(found));
+                let offset = words::after(kill.at.offset_ns);
+                let told = format!("Everyone at that instant: `memtrace report --at {offset}`.");
+                section.quiet(told);
+            }
+        }
+        section.rest(count, view.top, words::count, MORE_IN_JSON);
+        vec![section]
     }
-    let mut section = Told::alarming(match kills.as_slice() {
-        [only] => format!(
-            "OOM kill: {} at {}",
-            victim(analysis, only),
-            analysis.clock.when(only.at)
-        ),
-        _ => format!("OOM kills: {}", words::count(count)),
-    });
-    for (place, kill) in kills.into_iter().take(top).enumerate() {
-        if count > 1 {
-            let when = analysis.clock.when(kill.at);
-            section.alert(format!("{}, at {when}", victim(analysis, kill)));
-        }
-        let post_mortem = kill.post_mortem.as_ref();
-        if let Some(found) = post_mortem {
-            section.strong(answer(analysis, kill, found));
-        }
-        section.say(victim_line(&kill.row));
-        section.say(cause_line(analysis, kill));
-        let holders = post_mortem.and_then(holders_line);
-        section.tell(Tone::Plain, holders);
-        if let Some(found) = post_mortem.filter(|_| place < MAX_EXPLAINED) {
-            growers_table(&mut section, found);
-            kinds_table(&mut section, found);
-            section.tell(Tone::Plain, approach_line(found));
-            let offset = words::after(kill.at.offset_ns);
-            let told = format!("Everyone at that instant: `memtrace report --at {offset}`.");
-            section.quiet(told);
-        }
-    }
-    section.rest(count, top, words::count, MORE_IN_JSON);
-    Some(section)
 }
 
 /// The kills that concern nobody in the recording, in one line.
@@ -82,7 +90,7 @@ pub(super) fn elsewhere(analysis: &Analysis) -> Option<String> {
 
 fn victim(analysis: &Analysis, kill: &OomFinding) -> String {
     match kill.victim {
-        Some(position) => in_words(&Who::from(&analysis.processes[position])),
+        Some(position) => Who::from(&analysis.processes[position]).in_words(),
         None => format!(
             "{} {} (not part of this recording)",
             kill.row.victim_tgid,
@@ -141,7 +149,7 @@ fn growth(found: &PostMortem) -> Vec<String> {
     let Some((grower, grown)) = found.culprit() else {
         return vec![format!("no process grew in the {window} before")];
     };
-    let name = name(&grower.who);
+    let name = grower.who.in_words();
     let mut told_of = match found.is_sudden {
         true => format!(
             "{name} grew suddenly, by {} in the {window} before",
@@ -181,7 +189,7 @@ fn leak_words(found: &PostMortem, leak: &Leak) -> String {
         true => format!("slower, it had grown by {grown} before that, within {window}"),
         false => format!(
             "slower, {} had grown by {grown} in the {window} before",
-            name(&leak.who)
+            leak.who.in_words()
         ),
     }
 }
@@ -198,10 +206,10 @@ fn object_words(object: &GrownObject) -> String {
     };
     let who = match object.held_by.as_slice() {
         [] => "nobody recorded has it open".to_owned(),
-        [only] => format!("{deed} by {}", name(only)),
+        [only] => format!("{deed} by {}", only.in_words()),
         [first, rest @ ..] => format!(
             "{deed} by {} and {} more",
-            name(first),
+            first.in_words(),
             words::count(rest.len())
         ),
     };
@@ -217,14 +225,6 @@ fn victim_bytes(row: &OomRow) -> Option<Bytes> {
     Some(row.victim_rss_anon_bytes? + row.victim_rss_shmem_bytes?)
 }
 
-fn name(of: &Bundle) -> String {
-    let name = of.who.name.as_deref().unwrap_or_default();
-    match of.process_count {
-        1 => in_words(&of.who),
-        count => format!("{} × {name}", words::count(count)),
-    }
-}
-
 /// Who grew, in each window.
 fn growers_table(section: &mut Told, found: &PostMortem) {
     let has_grown = |grower: &&Grower| {
@@ -232,8 +232,9 @@ fn growers_table(section: &mut Told, found: &PostMortem) {
         grown.any(|grown| grown.0 > 0)
     };
     let grown = found.growers.iter().filter(has_grown).take(MAX_GROWERS);
-    let mut table =
-        TableOf::of(grown).flexible(("process", "WHO GREW BEFORE"), |grower| name(&grower.who));
+    let mut table = TableOf::of(grown).flexible(("process", "WHO GREW BEFORE"), |grower| {
+        grower.who.in_words()
+    });
     for (place, length) in found.windows.iter().enumerate() {
         let rank = if Some(place) == found.told { 0 } else { 2 };
         let heading = window_heading(*length).unwrap_or(("since_start_bytes", "SINCE START"));
@@ -371,7 +372,7 @@ fn victim_line(row: &OomRow) -> String {
 fn cause_line(analysis: &Analysis, kill: &OomFinding) -> String {
     let row = &kill.row;
     let trigger = match (kill.trigger, row.trigger_tgid, &row.trigger_comm) {
-        (Some(position), _, _) => in_words(&Who::from(&analysis.processes[position])),
+        (Some(position), _, _) => Who::from(&analysis.processes[position]).in_words(),
         (None, Some(tgid), comm) => {
             format!("{tgid} {}", comm.as_deref().unwrap_or(words::UNKNOWN))
         }
@@ -415,7 +416,7 @@ fn holders_line(found: &PostMortem) -> Option<String> {
     let mut told: Vec<String> = holders
         .iter()
         .take(MAX_HOLDERS)
-        .map(|holder| format!("{} {}", name(&holder.who), bytes(holder.bytes)))
+        .map(|holder| format!("{} {}", holder.who.in_words(), bytes(holder.bytes)))
         .collect();
     let rest = holders.get(MAX_HOLDERS..).unwrap_or_default();
     if !rest.is_empty() {

@@ -1,0 +1,115 @@
+//! Address space: who reserves how much and touches how little of it, who churns, what the
+//! largest mappings are.
+
+use crate::analyze::section::{Section, View};
+use crate::analyze::{Analysis, Mapping, ProcessMappings};
+use crate::model::Bytes;
+use crate::model::tables::{DiagKind, DiagRow};
+use crate::report::{Cell, TableOf, Told, words};
+use serde::Serialize;
+
+/// The largest mappings that are listed.
+const LARGEST_MAX: usize = 5;
+
+/// Below this much of anything an address space is of no interest.
+const MATTERS: Bytes = Bytes(1 << 30);
+
+/// What processes did to their address spaces, or that it was not seen; nothing where it is of no
+/// interest, and where a polling backend saw nothing, which is said with its limits.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct AddressSpace;
+
+impl Section for AddressSpace {
+    const NAME: &'static str = "address-space";
+    const DOC: &'static str = "what processes reserve, map and give back";
+    const KEYS: &'static [&'static str] = &["address_space"];
+
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
+        let Some(found) = analysis.mappings.as_ref() else {
+            return unseen(analysis).into_iter().collect();
+        };
+        let processes: Vec<&ProcessMappings> = found
+            .processes
+            .iter()
+            .filter(|sums| matters(sums))
+            .collect();
+        let Some(first) = processes.first() else {
+            return Vec::new();
+        };
+        let mut section = Told::new(format!("Address space: {}", headline(first)));
+        TableOf::of(processes.iter().take(view.top))
+            .who(|sums| sums.who.cells())
+            .figures("reserved_bytes", 0, |sums| sums.reserved_bytes)
+            .figures("peak_rss_bytes", 0, |sums| sums.peak_rss_bytes)
+            .held("mapped_bytes", 2, |sums| sums.mapped_bytes)
+            .held("anon_bytes", 5, |sums| sums.anon_mapped_bytes)
+            .held("unmapped_bytes", 4, |sums| sums.unmapped_bytes)
+            .held("per_second_bytes", 3, |sums| {
+                sums.churn_bytes_per_second.map(|rate| Bytes(rate as i64))
+            })
+            .held("given_back_bytes", 2, |sums| sums.returned_bytes)
+            .held("heap_bytes", 1, |sums| sums.heap_growth_bytes)
+            .add_to(&mut section);
+        section.rest(processes.len(), view.top, words::processes, " more.");
+        if !found.largest.is_empty() {
+            section.say("The largest mappings:");
+        }
+        TableOf::of(found.largest.iter().take(LARGEST_MAX))
+            .figures("size_bytes", 0, |mapping| mapping.length_bytes)
+            .figures("at_s", 0, |mapping| mapping.at)
+            .figures("pid", 0, |mapping| Cell::known(mapping.who.pid))
+            .flexible("what", |mapping| what(mapping))
+            .add_to(&mut section);
+        section.quiet(
+            "Address space is no memory: it becomes resident when it is touched. MAPPED and UNMAPPED \
+             add up mmap, mremap and munmap, PER SECOND both for each second; GIVEN BACK is what \
+             madvise named; HEAP is growth by brk, beside which allocators map anonymous memory \
+             (ANON).",
+        );
+        vec![section]
+    }
+}
+
+fn unseen(analysis: &Analysis) -> Option<Told> {
+    let is_said = analysis
+        .losses
+        .iter()
+        .any(|loss| loss.subject == DiagRow::PROBES && loss.kind == Some(DiagKind::Unavailable));
+    is_said.then(|| {
+        Told::new("Address space: mmap, brk and madvise were not seen (see memtrace doctor)")
+    })
+}
+
+/// Whether a process reserves much that it does not touch, or moves much about.
+fn matters(sums: &ProcessMappings) -> bool {
+    let unused = sums
+        .reserved_bytes
+        .map(|reserved| reserved - sums.peak_rss_bytes.unwrap_or(Bytes(0)));
+    let moved = sums.mapped_bytes + sums.unmapped_bytes;
+    unused.is_some_and(|unused| unused >= MATTERS)
+        || moved >= MATTERS
+        || sums.returned_bytes >= MATTERS
+        || sums.heap_growth_bytes >= MATTERS
+}
+
+fn headline(first: &ProcessMappings) -> String {
+    let who = first.who.in_words();
+    match (first.reserved_bytes, first.peak_rss_bytes) {
+        (Some(reserved), Some(resident)) => format!(
+            "{who} reserves {}, held {} at most",
+            words::bytes(reserved),
+            words::bytes(resident)
+        ),
+        (Some(reserved), None) => format!("{who} reserves {}", words::bytes(reserved)),
+        (None, _) => format!("{who} mapped {}", words::bytes(first.mapped_bytes)),
+    }
+}
+
+fn what(mapping: &Mapping) -> &str {
+    match (&mapping.file, mapping.is_anonymous) {
+        (Some(file), _) => file,
+        (None, true) if mapping.is_reserved => "reserved, neither readable nor writable",
+        (None, true) => "anonymous",
+        (None, false) => "a file of unknown name",
+    }
+}

@@ -1,0 +1,42 @@
+//! Who held the memory at the instant that was asked for, with its ledger and its GPUs.
+
+use super::{gpus, ledger, peak};
+use crate::analyze::section::{Mode, Section, View};
+use crate::analyze::{Analysis, Composition};
+use crate::model::Kind;
+use crate::report::words::bytes_or_unknown;
+use crate::report::{Told, words};
+use serde::Serialize;
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct At;
+
+impl Section for At {
+    const NAME: &'static str = "at";
+    const DOC: &'static str = "who held the memory at the instant that --at gives";
+    const KEYS: &'static [&'static str] = &["at"];
+    const MODES: &'static [Mode] = &[Mode::At];
+
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
+        let Some(at) = &analysis.at else {
+            return Vec::new();
+        };
+        let highest = analysis.peak.as_ref().and_then(Composition::bytes);
+        let figure = match &at.held {
+            Some(held) => peak::held_in_words(&held.all()),
+            None => format!("{} of RSS", bytes_or_unknown(at.totals[Kind::Rss].bytes())),
+        };
+        let mut section = Told::new(format!(
+            "At {}: {figure}, {} of the peak",
+            analysis.clock.when(at.at),
+            words::share(at.bytes(), highest),
+        ));
+        peak::table(&mut section, analysis, at, view.top);
+        peak::notes(&mut section, analysis, at);
+        let mut told = vec![section];
+        told.extend(ledger::ledger(analysis, at, view.top));
+        told.extend(gpus::at(analysis, at, view.top));
+        told.push(peak::in_short(analysis));
+        told
+    }
+}

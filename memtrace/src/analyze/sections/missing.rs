@@ -1,0 +1,126 @@
+//! What is missing: what was lost, and what could not be seen.
+
+use crate::analyze::section::{MORE_IN_JSON, Mode, Section, View};
+use crate::analyze::{Analysis, Loss};
+use crate::model::tables::{DiagKind, Severity};
+use crate::model::{Instant, RunState};
+use crate::report::{Block, Told, Tone, words};
+use serde::Serialize;
+
+/// More losses than this, and the rest is a number: the answer must stay on the first screen.
+const MAX_LINES: usize = 5;
+/// What could not be seen from this time on was not seen from the begin.
+const START_NS: i64 = 1_000_000_000;
+
+/// What to know before trusting an absence.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Missing;
+
+impl Section for Missing {
+    const NAME: &'static str = "missing";
+    const DOC: &'static str = "what was lost or not visible";
+    const KEYS: &'static [&'static str] = &["losses", "notes"];
+    const MODES: &'static [Mode] = Mode::ALL;
+
+    fn tell(&self, analysis: &Analysis, _: &View<'_>) -> Vec<Told> {
+        let mut section = Told::alarming("Lost or not visible");
+        match analysis.info.state {
+            RunState::Closed => {}
+            RunState::Recording if analysis.is_live => {
+                section.say("Still being recorded: this is what was written so far.")
+            }
+            RunState::Recording => {
+                let dir = analysis.path.as_deref().unwrap_or("DIR");
+                let text = format!(
+                    "Not closed: {} `memtrace recover {dir}` closes it.",
+                    cut_off(analysis)
+                );
+                section.alert(text);
+            }
+            RunState::Recovered => {
+                let text = format!("Closed by `memtrace recover`: {}", cut_off(analysis));
+                section.say(text);
+            }
+        }
+        for problem in &analysis.problems {
+            section.alert(sentence(problem));
+        }
+        if analysis.info.is_polled() {
+            let info = &analysis.info;
+            let told = format!(
+                "Recorded with {}, not bpf: {}",
+                info.backend, info.backend_reason
+            );
+            section.say(sentence(&told));
+        }
+        let missing: Vec<&Loss> = analysis
+            .losses
+            .iter()
+            .filter(|loss| loss.severity != Severity::Info)
+            // The state says so above.
+            .filter(|loss| loss.kind != Some(DiagKind::Recovered))
+            .collect();
+        for loss in missing.iter().take(MAX_LINES) {
+            let tone = match loss.severity {
+                Severity::Loss => Tone::Alert,
+                Severity::Degraded | Severity::Info => Tone::Plain,
+            };
+            section.tell(tone, [told(loss)]);
+        }
+        section.rest(missing.len(), MAX_LINES, words::count, MORE_IN_JSON);
+        let is_empty = !section.blocks.iter().any(|b| matches!(b, Block::Line(..)));
+        match is_empty {
+            true => Vec::new(),
+            false => vec![section],
+        }
+    }
+}
+
+/// What is missing of a recording that its recorder did not close. It could not write down why.
+fn cut_off(analysis: &Analysis) -> String {
+    let clock = &analysis.clock;
+    let end = words::after(clock.duration());
+    format!(
+        "the recorder's last row is of {end}. If it was killed then, at most a second is missing; \
+         if its disk was full, all that came later."
+    )
+}
+
+fn told(loss: &Loss) -> String {
+    let mut line = match (loss.severity, loss.count) {
+        (Severity::Loss, Some(count)) => format!("Lost {} × ", words::count(count)),
+        (Severity::Loss, None) => "Lost: ".to_owned(),
+        (_, Some(count)) => format!("{} × ", words::count(count)),
+        (_, None) => String::new(),
+    };
+    // Details name their subject where a sentence needs it.
+    if loss.count.is_none() && loss.detail.contains(&loss.subject) {
+        line.push_str(&loss.detail);
+    } else {
+        line.push_str(&format!("{}: {}", loss.subject, loss.detail));
+    }
+    // What could not be seen from the begin needs no time.
+    let has_span = |first: &Instant| {
+        let is_of_all = loss.kind == Some(DiagKind::Unavailable) && first.offset_ns.0 < START_NS;
+        let is_timed = matches!(loss.kind, Some(DiagKind::BackOff | DiagKind::Unavailable));
+        loss.severity == Severity::Loss || (is_timed && !is_of_all)
+    };
+    if let Some((first, last)) = loss.first.filter(has_span).zip(loss.last) {
+        let first_offset = words::after(first.offset_ns);
+        let last_offset = words::after(last.offset_ns);
+        if first_offset == last_offset {
+            line.push_str(&format!(" ({first_offset})"));
+        } else {
+            line.push_str(&format!(" ({first_offset} to {last_offset})"));
+        }
+    }
+    sentence(&line)
+}
+
+fn sentence(text: &str) -> String {
+    if text.ends_with(['.', '!', '?']) {
+        text.to_owned()
+    } else {
+        format!("{text}.")
+    }
+}

@@ -1,0 +1,56 @@
+//! Shared memory left without an owner.
+
+use crate::analyze::section::{MORE_IN_JSON, Section, View};
+use crate::analyze::{Analysis, LeftObject};
+use crate::model::tables::LeftObjectRow;
+use crate::model::{Label, MappingKind};
+use crate::report::words::bytes;
+use crate::report::{TableOf, Told, visible, words};
+use serde::Serialize;
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct OrphanedShm;
+
+impl Section for OrphanedShm {
+    const NAME: &'static str = "orphaned-shm";
+    const DOC: &'static str = "shared memory left without an owner";
+    const KEYS: &'static [&'static str] = &["left_object_count", "left_objects"];
+
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
+        let all = &analysis.leftovers.objects;
+        if all.is_empty() {
+            return Vec::new();
+        }
+        let mut section = Told::alarming(format!(
+            "Shared memory left without an owner: {}, {}",
+            words::objects(all.len()),
+            bytes(analysis.leftovers.objects_bytes())
+        ));
+        TableOf::of(all.iter().take(view.top))
+            .flexible("object", |one| object(&one.row))
+            .figures("allocated_bytes", 0, |one| one.row.allocated_bytes)
+            .figures("size_bytes", 1, |one| one.row.size_bytes)
+            .words("whose", 2, |one| one.row.family.map_or("", Label::as_str))
+            .words("made_by", 1, |one| maker(one))
+            .add_to(&mut section);
+        section.rest(all.len(), view.top, words::count, MORE_IN_JSON);
+        if all.iter().any(|one| !one.row.is_certain) {
+            section.quiet(
+                "Not every process could be looked into: one of them may still have these files.",
+            );
+        }
+        vec![section]
+    }
+}
+
+fn object(row: &LeftObjectRow) -> String {
+    match row.kind {
+        Some(MappingKind::Sysv) => format!("SysV segment {} (ipcrm -m {0})", row.inode),
+        _ => visible(&row.name).into_owned(),
+    }
+}
+
+fn maker(one: &LeftObject) -> Option<String> {
+    let recorded = one.owner.upid.map(|_| one.owner.in_words());
+    recorded.or_else(|| Some(format!("{}, not recorded", one.row.creator_tgid?)))
+}

@@ -1,0 +1,75 @@
+//! Processes that outlived the root of their tree.
+
+use crate::analyze::section::{MORE_IN_JSON, Section, View};
+use crate::analyze::{Analysis, Survivor, together};
+use crate::model::tables::{Fate, SurvivorRow};
+use crate::model::{Bytes, Label};
+use crate::report::words::{bytes, bytes_at_least, bytes_or_unknown};
+use crate::report::{Cell, TableOf, Told, visible, words};
+use serde::Serialize;
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Survivors;
+
+impl Section for Survivors {
+    const NAME: &'static str = "survivors";
+    const DOC: &'static str = "processes that outlived the root of their tree";
+    const KEYS: &'static [&'static str] = &["survivor_count", "survivors"];
+
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
+        let all = &analysis.leftovers.outlived;
+        if all.is_empty() {
+            return Vec::new();
+        }
+        let held = together(all.iter().map(|one| one.row.held_bytes()));
+        let has_gpu = analysis.gpus.is_some();
+        let on_gpus = match has_gpu {
+            true => on_gpus(all),
+            false => String::new(),
+        };
+        let mut section = Told::alarming(format!(
+            "Survivors: {} outlived the root of the tree, {} in all (sum of RSS and swap){on_gpus}",
+            words::processes(all.len()),
+            bytes_or_unknown(held)
+        ));
+        TableOf::of(all.iter().take(view.top))
+            .flexible("process", |one| match one.who.name {
+                Some(_) => one.who.in_words(),
+                None => one.row.tgid.to_string(),
+            })
+            .held("anon_bytes", 0, |one| one.row.rss_anon_bytes)
+            .held("shmem_bytes", 1, |one| one.row.rss_shmem_bytes)
+            .held("file_bytes", 2, |one| one.row.rss_file_bytes)
+            .held("swap_bytes", 3, |one| one.row.swap_bytes)
+            .held("gpu_bytes", 0, |one| one.row.gpu_bytes)
+            .only_if(has_gpu)
+            .words("child_of", 2, |one| parent(&one.row))
+            .words("now", 0, |one| Cell::known(one.row.fate.map(Label::shown)))
+            .add_to(&mut section);
+        section.rest(all.len(), view.top, words::count, MORE_IN_JSON);
+        if all.iter().any(|one| one.row.fate == Some(Fate::Left)) {
+            section.quiet(
+                "`memtrace record --kill-survivors` ends such processes when the recording ends.",
+            );
+        }
+        vec![section]
+    }
+}
+
+/// What they hold on GPUs, for the title.
+fn on_gpus(all: &[Survivor]) -> String {
+    let known: Bytes = all.iter().filter_map(|one| one.row.gpu_bytes).sum();
+    match all.iter().any(|one| one.row.gpu_bytes.is_none()) {
+        true => format!(", {} on GPUs", bytes_at_least(Some(known))),
+        false if known.0 == 0 => String::new(),
+        false => format!(", {} on GPUs", bytes(known)),
+    }
+}
+
+fn parent(row: &SurvivorRow) -> Option<String> {
+    let tgid = row.parent_tgid?;
+    Some(match &row.parent_comm {
+        Some(comm) => format!("{tgid} {}", visible(comm)),
+        None => tgid.to_string(),
+    })
+}
