@@ -222,7 +222,7 @@ impl Analysis {
     pub(super) fn pids(&self, members: &[usize]) -> Cell {
         match members {
             [only] => Cell::known(self.processes[*only].tgid),
-            many => words::times(many.len()).into(),
+            many => Cell::shown_only(&words::times(many.len())),
         }
     }
 
@@ -231,7 +231,7 @@ impl Analysis {
     pub(super) fn bundle(&self, members: &[usize], label: String) -> [Cell; 2] {
         match members {
             [only] => Who::from(&self.processes[*only]).cells(),
-            many => [words::times(many.len()).into(), label.into()],
+            many => [self.pids(many), label.into()],
         }
     }
 

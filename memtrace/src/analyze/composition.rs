@@ -217,7 +217,7 @@ impl Composition {
 }
 
 impl<'a> HolderGroup<'a> {
-    fn of(processes: &[Process], members: Vec<&'a Holder>) -> Self {
+    pub(super) fn of(processes: &[Process], members: Vec<&'a Holder>) -> Self {
         let mut totals = Totals::default();
         for holder in &members {
             totals.add(&holder.amounts);

@@ -8,14 +8,24 @@ use crate::model::tables::Severity;
 use crate::model::{Bytes, DurationNs, Instant, RunState, SchemaVersion, Target};
 use crate::report::{Style, Told, Written, write_object};
 use serde::Serialize;
+use serde_json::Value;
 use std::io;
 
 const FORMAT: &str = "memtrace-report";
 const VERSION: u32 = 2;
+/// The keys that tell what object it is.
+const HEAD: [&str; 3] = ["format", "version", "memtrace_version"];
 
 impl Written for Report {
     fn told(&self, style: &Style) -> Vec<Told> {
         let view = View::of(&self.analysis, style);
+        if let Some(section) = style.section.and_then(SectionInfo::named) {
+            let told = (section.tell)(self, &view);
+            let nothing = || vec![Told::new(format!("{}: nothing to tell", section.name))];
+            return Some(told)
+                .filter(|told| !told.is_empty())
+                .unwrap_or_else(nothing);
+        }
         let sections = SECTIONS.iter();
         let sections = sections.filter(|section| section.modes.contains(&view.mode));
         sections
@@ -24,13 +34,29 @@ impl Written for Report {
     }
 
     fn tables<'a>(&'a self, style: &Style) -> Parts<'a> {
-        let section = SectionInfo::named(SectionInfo::MAIN_TABLE).into_iter();
+        let section =
+            SectionInfo::named(style.section.unwrap_or(SectionInfo::MAIN_TABLE)).into_iter();
         let top = style.top.unwrap_or(usize::MAX);
         Box::new(section.flat_map(move |section| (section.tables)(self, top)))
     }
 
     fn json(&mut self, style: &Style, out: &mut dyn io::Write) -> io::Result<()> {
-        write_object(&Object::of(self, style.top), out)
+        let object = Object::of(self, style.top);
+        match style.section.and_then(SectionInfo::named) {
+            Some(section) => write_object(&section.only(&object)?, out),
+            None => write_object(&object, out),
+        }
+    }
+}
+
+impl SectionInfo {
+    /// Of the whole object what this section tells of.
+    fn only(&self, object: &Object<'_>) -> serde_json::Result<Value> {
+        let mut value = serde_json::to_value(object)?;
+        if let Some(keys) = value.as_object_mut() {
+            keys.retain(|key, _| HEAD.contains(&&**key) || self.keys.contains(&&**key));
+        }
+        Ok(value)
     }
 }
 

@@ -4,6 +4,7 @@ use super::RowSource;
 use super::analysis::Analysis;
 use crate::report::{Style, Table, Told};
 use serde::Serialize;
+use std::iter::once;
 
 /// How many lines a list has unless the person says otherwise.
 pub(super) const DEFAULT_TOP: usize = 10;
@@ -43,6 +44,11 @@ pub(super) type Tables<S> = for<'a> fn(&'a S, &'a Analysis, usize) -> Parts<'a>;
 /// The parts of one table: each has the same columns.
 pub(super) type Parts<'a> = Box<dyn Iterator<Item = Table> + 'a>;
 
+/// A table in one part.
+pub(super) fn one_part(table: Table) -> Parts<'static> {
+    Box::new(once(table))
+}
+
 /// What a report is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
@@ -75,6 +81,8 @@ pub(super) struct View<'a> {
     /// How many lines a list has.
     pub(super) top: usize,
     pub(super) mode: Mode,
+    /// Whether one section was asked for, and nothing else.
+    pub(super) is_alone: bool,
     pub(super) style: &'a Style,
 }
 
@@ -83,6 +91,7 @@ impl<'a> View<'a> {
         Self {
             top: style.top.unwrap_or(DEFAULT_TOP),
             mode: Mode::of(analysis, style),
+            is_alone: style.section.is_some(),
             style,
         }
     }

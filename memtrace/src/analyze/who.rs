@@ -33,7 +33,8 @@ impl Who {
 
     /// Its process id and its name, for two columns.
     pub(super) fn cells(&self) -> [Cell; 2] {
-        [Cell::known(self.pid), self.shown().into()]
+        let name = Cell::known(self.name.as_deref());
+        [Cell::known(self.pid), name.shown_as(self.shown())]
     }
 
     /// `22924 VLLM::Worker_TP0`: inside a sentence, its name kept short.

@@ -1,8 +1,8 @@
 //! `memtrace report`: reads a recording, on any machine, and says who held the memory.
 
-use super::output::has_color;
+use super::output::{has_color, print};
 use super::recorded::{Rows, open, recording_dir};
-use crate::analyze::{self, Moment};
+use crate::analyze::{self, Moment, SECTIONS, SectionInfo};
 use crate::model::{RunInfo, SCHEMA_VERSION, TABLES};
 use crate::report::{FORMATS, Format, Style, visible};
 use anyhow::{Context, bail};
@@ -34,6 +34,12 @@ pub(super) struct Args {
     /// it was marked, or `step_*_rollout` for all of that stage
     #[arg(long, value_name = "NAME", conflicts_with_all = ["at", "phases", "style"])]
     phase: Option<String>,
+    /// Write only that section; csv has the tables of those that have one
+    #[arg(long, value_name = "NAME", value_parser = section_names())]
+    section: Option<String>,
+    /// Name the sections of a report, a line each, and read no recording
+    #[arg(long, exclusive = true)]
+    list_sections: bool,
     /// Write something other than the whole report, as text or md
     #[arg(long, value_name = "STYLE", conflicts_with = "at")]
     style: Option<Special>,
@@ -110,9 +116,46 @@ fn format_names() -> impl TypedValueParser<Value = String> {
     )
 }
 
+fn section_names() -> impl TypedValueParser<Value = String> {
+    let sections = SECTIONS.iter();
+    PossibleValuesParser::new(
+        sections.map(|section| PossibleValue::new(section.name).help(section.doc)),
+    )
+}
+
+/// A line for each section; those with a table are marked.
+fn list_sections() -> String {
+    let lines = SECTIONS.iter().map(|section| {
+        let mark = if section.has_table { " [csv]" } else { "" };
+        format!("{:<15}{}{mark}\n", section.name, section.doc)
+    });
+    lines.collect()
+}
+
+/// That a section has a table, where one is asked for.
+fn check_table(section: &SectionInfo) -> anyhow::Result<()> {
+    if section.has_table {
+        return Ok(());
+    }
+    let others = SECTIONS.iter().filter(|section| section.has_table);
+    let others: Vec<&str> = others.map(|section| section.name).collect();
+    bail!(
+        "the section {} has no table for csv; these have one: {}",
+        section.name,
+        others.join(", ")
+    );
+}
+
 /// Writes the report.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if args.list_sections {
+        return print(&list_sections()).context("failed to list the sections");
+    }
     let format = args.writing.format()?;
+    let section = args.section.as_deref().and_then(SectionInfo::named);
+    if let Some(section) = section.filter(|_| format.name() == "csv") {
+        check_table(section)?;
+    }
     if args.style.is_some() && !matches!(format.name(), "text" | "md") {
         bail!(
             "--style is for text and md; {} has the phases anyway",
@@ -126,6 +169,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         has_phases: args.phases,
         is_startup_log: args.style == Some(Special::Startup),
         has_path: args.recording.is_none(),
+        section: section.map(|section| section.name),
         ..args.writing.style()
     };
     args.writing
@@ -261,6 +305,17 @@ mod tests {
             "{report}"
         );
         assert!(report.contains("could not be read"), "{report}");
+    }
+
+    #[test]
+    fn a_section_without_a_table_names_those_that_have_one() {
+        let named = |name| SectionInfo::named(name).expect("a section");
+        let error = check_table(named("oom-kills")).expect_err("no table");
+        let message = error.to_string();
+        let begin = "the section oom-kills has no table for csv; these have one: phase, at, surv";
+        assert!(message.starts_with(begin), "{message}");
+        check_table(named("survivors")).expect("a table");
+        assert_eq!(list_sections().lines().count(), SECTIONS.len());
     }
 
     #[test]

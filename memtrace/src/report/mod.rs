@@ -38,6 +38,8 @@ pub struct Style {
     pub has_phases: bool,
     /// Whether to write the phases as a log and nothing else, in `text` and `md`.
     pub is_startup_log: bool,
+    /// The name of the only section to write; all of them without.
+    pub section: Option<&'static str>,
     /// Whether to say which recording it is, in `text` and `md`: the person did not name it.
     pub has_path: bool,
 }
@@ -51,6 +53,7 @@ impl Default for Style {
             has_tree: false,
             has_phases: false,
             is_startup_log: false,
+            section: None,
             has_path: false,
         }
     }

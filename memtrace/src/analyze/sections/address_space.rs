@@ -1,11 +1,11 @@
 //! Address space: who reserves how much and touches how little of it, who churns, what the
 //! largest mappings are.
 
-use crate::analyze::section::{Section, View};
+use crate::analyze::section::{Section, Tables, View, one_part};
 use crate::analyze::{Analysis, Mapping, ProcessMappings};
 use crate::model::Bytes;
 use crate::model::tables::{DiagKind, DiagRow};
-use crate::report::{Cell, TableOf, Told, words};
+use crate::report::{Cell, Table, TableOf, Told, words};
 use serde::Serialize;
 
 /// The largest mappings that are listed.
@@ -23,6 +23,10 @@ impl Section for AddressSpace {
     const NAME: &'static str = "address-space";
     const DOC: &'static str = "what processes reserve, map and give back";
     const KEYS: &'static [&'static str] = &["address_space"];
+    const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| {
+        let processes = analysis.mappings.iter().flat_map(|found| &found.processes);
+        one_part(table(processes.take(top)))
+    });
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
         let Some(found) = analysis.mappings.as_ref() else {
@@ -37,19 +41,7 @@ impl Section for AddressSpace {
             return Vec::new();
         };
         let mut section = Told::new(format!("Address space: {}", headline(first)));
-        TableOf::of(processes.iter().take(view.top))
-            .who(|sums| sums.who.cells())
-            .figures("reserved_bytes", 0, |sums| sums.reserved_bytes)
-            .figures("peak_rss_bytes", 0, |sums| sums.peak_rss_bytes)
-            .held("mapped_bytes", 2, |sums| sums.mapped_bytes)
-            .held("anon_bytes", 5, |sums| sums.anon_mapped_bytes)
-            .held("unmapped_bytes", 4, |sums| sums.unmapped_bytes)
-            .held("per_second_bytes", 3, |sums| {
-                sums.churn_bytes_per_second.map(|rate| Bytes(rate as i64))
-            })
-            .held("given_back_bytes", 2, |sums| sums.returned_bytes)
-            .held("heap_bytes", 1, |sums| sums.heap_growth_bytes)
-            .add_to(&mut section);
+        section.table(table(processes.iter().copied().take(view.top)));
         section.rest(processes.len(), view.top, words::processes, " more.");
         if !found.largest.is_empty() {
             section.say("The largest mappings:");
@@ -68,6 +60,23 @@ impl Section for AddressSpace {
         );
         vec![section]
     }
+}
+
+fn table<'a>(processes: impl Iterator<Item = &'a ProcessMappings>) -> Table {
+    TableOf::of(processes)
+        .who(|sums| sums.who.cells())
+        .data("upid", |sums| Cell::known(sums.who.upid))
+        .figures("reserved_bytes", 0, |sums| sums.reserved_bytes)
+        .figures("peak_rss_bytes", 0, |sums| sums.peak_rss_bytes)
+        .held("mapped_bytes", 2, |sums| sums.mapped_bytes)
+        .held("anon_bytes", 5, |sums| sums.anon_mapped_bytes)
+        .held("unmapped_bytes", 4, |sums| sums.unmapped_bytes)
+        .held("per_second_bytes", 3, |sums| {
+            sums.churn_bytes_per_second.map(|rate| Bytes(rate as i64))
+        })
+        .held("given_back_bytes", 2, |sums| sums.returned_bytes)
+        .held("heap_bytes", 1, |sums| sums.heap_growth_bytes)
+        .done()
 }
 
 fn unseen(analysis: &Analysis) -> Option<Told> {

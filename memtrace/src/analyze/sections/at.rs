@@ -1,7 +1,7 @@
 //! Who held the memory at the instant that was asked for, with its ledger and its GPUs.
 
 use super::{gpus, ledger, peak};
-use crate::analyze::section::{Mode, Section, View};
+use crate::analyze::section::{Mode, Section, Tables, View, one_part};
 use crate::analyze::{Analysis, Composition};
 use crate::model::Kind;
 use crate::report::words::bytes_or_unknown;
@@ -16,6 +16,8 @@ impl Section for At {
     const DOC: &'static str = "who held the memory at the instant that --at gives";
     const KEYS: &'static [&'static str] = &["at"];
     const MODES: &'static [Mode] = &[Mode::At];
+    const TABLES: Option<Tables<Self>> =
+        Some(|_, analysis, top| one_part(peak::holders(analysis, analysis.at.as_ref(), top)));
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
         let Some(at) = &analysis.at else {

@@ -1,8 +1,8 @@
 //! How processes ended.
 
-use crate::analyze::section::{Section, View};
+use crate::analyze::section::{Section, Tables, View, one_part};
 use crate::analyze::{Analysis, Ending, RowSource};
-use crate::report::{Cell, TableOf, Told, words};
+use crate::report::{Cell, Table, TableOf, Told, words};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -49,6 +49,8 @@ impl Section for Endings {
     const NAME: &'static str = "endings";
     const DOC: &'static str = "how processes ended";
     const KEYS: &'static [&'static str] = &["endings"];
+    const TABLES: Option<Tables<Self>> =
+        Some(|found, analysis, top| one_part(found.table(analysis, top)));
 
     fn find<S: RowSource>(_source: &S, analysis: &Analysis) -> Result<Self, S::Error> {
         let processes = &analysis.processes;
@@ -90,8 +92,18 @@ impl Section for Endings {
             .map(|(count, what)| format!("{} {what}", words::count(*count)))
             .collect();
         let mut section = Told::new(format!("How they ended: {}", told.join(", ")));
-        TableOf::of(self.notable.iter().take(view.top))
+        section.table(self.table(analysis, view.top));
+        let more = " more kinds of ending: see `--format json`.";
+        section.rest(self.notable.len(), view.top, words::count, more);
+        vec![section]
+    }
+}
+
+impl Endings {
+    fn table(&self, analysis: &Analysis, top: usize) -> Table {
+        TableOf::of(self.notable.iter().take(top))
             .words("how", 0, |group| group.ending.shown_in_full())
+            .data("process_count", |group| group.members.len().to_string())
             .who(|group| analysis.bundle(&group.members, group.label.to_string()))
             .figures("at_s", 1, |group| {
                 let first = group.members.first();
@@ -101,10 +113,7 @@ impl Section for Endings {
                     _ => at,
                 }
             })
-            .add_to(&mut section);
-        let more = " more kinds of ending: see `--format json`.";
-        section.rest(self.notable.len(), view.top, words::count, more);
-        vec![section]
+            .done()
     }
 }
 

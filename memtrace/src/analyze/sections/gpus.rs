@@ -3,13 +3,13 @@
 
 mod moved;
 
-use crate::analyze::section::{Section, View};
+use crate::analyze::section::{Section, Tables, View, one_part};
 use crate::analyze::{
     Analysis, Composition, GpuDevice, GpuHolder, GpuLedger, GpuPart, GpuProcess, Gpus,
 };
 use crate::model::{Bytes, DurationNs};
 use crate::report::words::{self, bytes, bytes_at_least};
-use crate::report::{Cell, TableOf, Told, Tone, visible};
+use crate::report::{Cell, Table, TableOf, Told, Tone, visible};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,6 +32,10 @@ impl Section for GpuMemory {
     const NAME: &'static str = "gpus";
     const DOC: &'static str = "memory of GPUs: each device at its own peak, and who held it";
     const KEYS: &'static [&'static str] = &["gpu"];
+    const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| {
+        let ledgers = analysis.gpus.as_ref().map(at_peaks).unwrap_or_default();
+        one_part(table(analysis, &ledgers[..ledgers.len().min(top)], true))
+    });
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
         let Some(gpus) = &analysis.gpus else {
@@ -41,12 +45,8 @@ impl Section for GpuMemory {
             1 => "GPU memory, at the device's own peak".to_owned(),
             count => format!("GPU memory of {count} devices, each at its own peak"),
         });
-        let ledgers: Vec<&GpuLedger> = gpus
-            .devices
-            .iter()
-            .filter_map(|device| device.peak.as_ref())
-            .collect();
-        ledger_table(&mut section, analysis, gpus, &ledgers, view.top, true);
+        let ledgers = at_peaks(gpus);
+        ledger_table(&mut section, analysis, &ledgers, view.top, true);
         process_table(&mut section, analysis, gpus, view.top);
         remarks(&mut section, analysis, gpus, &ledgers);
         let left = gpus.devices.iter().filter_map(GpuDevice::left_at_end);
@@ -68,6 +68,12 @@ impl Section for GpuMemory {
     }
 }
 
+/// Each device at its own peak.
+fn at_peaks(gpus: &Gpus) -> Vec<&GpuLedger> {
+    let devices = gpus.devices.iter();
+    devices.filter_map(|device| device.peak.as_ref()).collect()
+}
+
 /// Each device at the instant that was asked for; `None` without a GPU.
 pub(super) fn at(analysis: &Analysis, at: &Composition, top: usize) -> Option<Told> {
     let gpus = analysis.gpus.as_ref()?;
@@ -78,7 +84,7 @@ pub(super) fn at(analysis: &Analysis, at: &Composition, top: usize) -> Option<To
         section.say("No GPU had been read by then.");
         return Some(section);
     }
-    ledger_table(&mut section, analysis, gpus, &ledgers, top, false);
+    ledger_table(&mut section, analysis, &ledgers, top, false);
     line_table(&mut section, analysis, at, top);
     remarks(&mut section, analysis, gpus, &ledgers);
     Some(section)
@@ -115,16 +121,25 @@ fn device_name(device: &GpuDevice) -> String {
 fn ledger_table(
     section: &mut Told,
     analysis: &Analysis,
-    gpus: &Gpus,
     ledgers: &[&GpuLedger],
     top: usize,
     has_time: bool,
 ) {
     let (told, rest) = most_used(ledgers, top);
-    let known = told.into_iter();
-    let known = known.filter_map(|ledger| Some((ledger, gpus.devices.get(ledger.place)?)));
+    section.table(table(analysis, &told, has_time));
+    if rest > 0 {
+        let devices = if rest == 1 { "device" } else { "devices" };
+        section.quiet(format!("{rest} more {devices}: see --format json."));
+    }
+}
+
+fn table(analysis: &Analysis, ledgers: &[&GpuLedger], has_time: bool) -> Table {
+    let devices = analysis.gpus.as_ref().map(|gpus| &gpus.devices);
+    let known = ledgers.iter();
+    let known = known.filter_map(|ledger| Some((ledger, devices?.get(ledger.place)?)));
     TableOf::of(known)
         .words("gpu", 0, |(of, _)| short(analysis, &of.device))
+        .data("device", |(of, _)| of.device.to_string())
         .flexible("name", |(_, device)| device_name(device))
         .figures("used_bytes", 0, |(of, _)| of.used_bytes)
         .figures(("total_bytes", "OF"), 2, |(of, _)| of.total_bytes)
@@ -135,11 +150,7 @@ fn ledger_table(
         .figures("unattributed_bytes", 0, |(of, _)| of.unattributed_bytes)
         .figures("at_s", 3, |(of, _)| of.at)
         .only_if(has_time)
-        .add_to(section);
-    if rest > 0 {
-        let devices = if rest == 1 { "device" } else { "devices" };
-        section.quiet(format!("{rest} more {devices}: see --format json."));
-    }
+        .done()
 }
 
 /// The devices that have a line, and how many have none. In their own order where all have

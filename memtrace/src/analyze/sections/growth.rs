@@ -1,9 +1,9 @@
 //! What grows over time, and how fast.
 
-use crate::analyze::section::{Section, View};
+use crate::analyze::section::{Section, Tables, View, one_part};
 use crate::analyze::{Analysis, Growth, Verdict, Who};
 use crate::model::{Bytes, DurationNs};
-use crate::report::{Cell, TableOf, Told, Tone, words};
+use crate::report::{Cell, Table, TableOf, Told, Tone, words};
 use serde::Serialize;
 
 /// Time to the limit beyond which an extrapolation is idle.
@@ -17,6 +17,8 @@ impl Section for Growths {
     const NAME: &'static str = "growth";
     const DOC: &'static str = "what grows steadily, and how fast";
     const KEYS: &'static [&'static str] = &["growth"];
+    const TABLES: Option<Tables<Self>> =
+        Some(|_, analysis, top| one_part(table(&growing(analysis), top)));
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
         if analysis.peak.is_none() {
@@ -27,25 +29,9 @@ impl Section for Growths {
             section.tone = Tone::Plain;
             return vec![section];
         };
-        let grown = analysis.processes.iter();
-        let grown = grown.filter_map(|process| Some((Who::from(process), process.growth?)));
-        let growing = grown.filter(|(_, growth)| growth.verdict == Verdict::Growing);
-        let mut growing: Vec<(Who, Growth)> = growing.collect();
-        growing.sort_by_key(|(_, growth)| std::cmp::Reverse(growth.rise_bytes));
+        let growing = growing(analysis);
         let mut section = Told::new(format!("Growth: {}", headline(all, &growing)));
-        TableOf::of(growing.iter().take(view.top))
-            .who(|(grown, _)| grown.cells())
-            .figures(("growth_bytes_per_hour", "GROWS BY"), 0, |(_, growth)| {
-                Cell::Rate(Some(growth.bytes_per_hour))
-            })
-            .figures("rose_bytes", 1, |(_, growth)| growth.rise_bytes)
-            .figures("over_s", 2, |(_, growth)| {
-                Cell::Took(Some(growth.to.boot_ns - growth.from.boot_ns))
-            })
-            .figures(("margin_bytes_per_hour", "±"), 3, |(_, growth)| {
-                margin(growth)
-            })
-            .add_to(&mut section);
+        section.table(table(&growing, view.top));
         section.tell(Tone::Alert, time_to_limit(analysis, all));
         section.rest(growing.len(), view.top, words::processes, " more.");
         if growing.is_empty() && all.verdict == Verdict::NoTrend {
@@ -57,6 +43,33 @@ impl Section for Growths {
         );
         vec![section]
     }
+}
+
+/// The processes that grow steadily, the one that grew most first.
+fn growing(analysis: &Analysis) -> Vec<(Who, Growth)> {
+    let grown = analysis.processes.iter();
+    let grown = grown.filter_map(|process| Some((Who::from(process), process.growth?)));
+    let growing = grown.filter(|(_, growth)| growth.verdict == Verdict::Growing);
+    let mut growing: Vec<(Who, Growth)> = growing.collect();
+    growing.sort_by_key(|(_, growth)| std::cmp::Reverse(growth.rise_bytes));
+    growing
+}
+
+fn table(growing: &[(Who, Growth)], top: usize) -> Table {
+    TableOf::of(growing.iter().take(top))
+        .who(|(grown, _)| grown.cells())
+        .data("upid", |(grown, _)| Cell::known(grown.upid))
+        .figures(("growth_bytes_per_hour", "GROWS BY"), 0, |(_, growth)| {
+            Cell::Rate(Some(growth.bytes_per_hour))
+        })
+        .figures("rose_bytes", 1, |(_, growth)| growth.rise_bytes)
+        .figures("over_s", 2, |(_, growth)| {
+            Cell::Took(Some(growth.to.boot_ns - growth.from.boot_ns))
+        })
+        .figures(("margin_bytes_per_hour", "±"), 3, |(_, growth)| {
+            margin(growth)
+        })
+        .done()
 }
 
 fn headline(all: &Growth, growing: &[(Who, Growth)]) -> String {

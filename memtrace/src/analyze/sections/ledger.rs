@@ -1,13 +1,13 @@
 //! The ledger: what is in use by line, the residual one of them.
 
 use super::peak::aged;
-use crate::analyze::section::{Section, View};
+use crate::analyze::section::{Section, Tables, View, one_part};
 use crate::analyze::{
     Analysis, AnonLine, Balance, Basis, CachedFile, Composition, KernelPart, Scope, SharedObject,
 };
 use crate::model::{Bytes, DurationNs, Label};
 use crate::report::words::{bytes, bytes_or_unknown};
-use crate::report::{Cell, TableOf, Told, Tone, visible, words};
+use crate::report::{Cell, Table, TableOf, Told, Tone, visible, words};
 use serde::Serialize;
 
 /// Processes, objects and files that get a line of their own in each group of lines.
@@ -25,6 +25,10 @@ impl Section for Ledger {
     const DOC: &'static str =
         "what was in use at the peak, line by line, with what nothing explains";
     const KEYS: &'static [&'static str] = &["peak"];
+    const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| {
+        let balance = analysis.peak.as_ref().and_then(told);
+        one_part(table(balance, top))
+    });
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
         let peak = analysis.peak.as_ref();
@@ -35,8 +39,7 @@ impl Section for Ledger {
 
 /// The ledger of the cgroup that holds most of the tree; of the node where there is none.
 pub(super) fn ledger(analysis: &Analysis, state: &Composition, top: usize) -> Option<Told> {
-    let told = |balance: &&Balance| balance.current_bytes.is_some();
-    let balance = state.balances.iter().find(told)?;
+    let balance = told(state)?;
     let mut section = Told::new(format!(
         "{} at {}: {} in use{}",
         scope(&balance.scope),
@@ -44,27 +47,7 @@ pub(super) fn ledger(analysis: &Analysis, state: &Composition, top: usize) -> Op
         bytes_or_unknown(balance.current_bytes),
         read_at(balance, analysis.info.interval_ns),
     ));
-    let whole = balance.current_bytes;
-    let mut lines = Lines {
-        whole,
-        max: top.min(MAX_LINES),
-        rows: Vec::new(),
-    };
-    lines.anon(balance);
-    lines.objects(balance);
-    lines.files(balance);
-    lines.kernel(balance);
-    let what = doubt(balance).unwrap_or_default();
-    lines.push("residual", what, balance.residual_bytes, "");
-    TableOf::of(lines.rows)
-        .words(("group", ""), 0, |line| line.group.clone())
-        .flexible("what", |line| line.what.clone())
-        .figures("bytes", 0, |line| {
-            Cell::bounded(line.bytes, line.is_lower_bound)
-        })
-        .figures("share", 1, |line| Cell::Share(line.bytes, whole))
-        .words("known", 2, |line| line.known)
-        .add_to(&mut section);
+    section.table(table(Some(balance), top.min(MAX_LINES)));
     section.say(around(balance));
     let beside = [huge(balance), elsewhere(balance)];
     section.tell(Tone::Plain, beside.into_iter().flatten());
@@ -79,6 +62,39 @@ pub(super) fn ledger(analysis: &Analysis, state: &Composition, top: usize) -> Op
     let others = others.filter(|other| other.scope != balance.scope);
     section.tell(Tone::Plain, others.map(in_short));
     Some(section)
+}
+
+/// The books that are told line by line.
+fn told(state: &Composition) -> Option<&Balance> {
+    let mut balances = state.balances.iter();
+    balances.find(|balance| balance.current_bytes.is_some())
+}
+
+/// The lines, with at most so many in each group.
+fn table(balance: Option<&Balance>, max: usize) -> Table {
+    let whole = balance.and_then(|balance| balance.current_bytes);
+    let mut lines = Lines {
+        whole,
+        max,
+        rows: Vec::new(),
+    };
+    if let Some(balance) = balance {
+        lines.anon(balance);
+        lines.objects(balance);
+        lines.files(balance);
+        lines.kernel(balance);
+        let what = doubt(balance).unwrap_or_default();
+        lines.push("residual", what, balance.residual_bytes, "");
+    }
+    TableOf::of(lines.rows)
+        .words(("group", ""), 0, |line| line.group.clone())
+        .flexible("what", |line| line.what.clone())
+        .figures("bytes", 0, |line| {
+            Cell::bounded(line.bytes, line.is_lower_bound)
+        })
+        .figures("share", 1, |line| Cell::Share(line.bytes, whole))
+        .words("known", 2, |line| line.known)
+        .done()
 }
 
 /// Whose books, as the first word of a line.

@@ -1,11 +1,11 @@
 //! Shared memory left without an owner.
 
-use crate::analyze::section::{MORE_IN_JSON, Section, View};
+use crate::analyze::section::{MORE_IN_JSON, Section, Tables, View, one_part};
 use crate::analyze::{Analysis, LeftObject};
 use crate::model::tables::LeftObjectRow;
 use crate::model::{Label, MappingKind};
 use crate::report::words::bytes;
-use crate::report::{TableOf, Told, visible, words};
+use crate::report::{Table, TableOf, Told, visible, words};
 use serde::Serialize;
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -15,6 +15,7 @@ impl Section for OrphanedShm {
     const NAME: &'static str = "orphaned-shm";
     const DOC: &'static str = "shared memory left without an owner";
     const KEYS: &'static [&'static str] = &["left_object_count", "left_objects"];
+    const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| one_part(table(analysis, top)));
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
         let all = &analysis.leftovers.objects;
@@ -26,13 +27,7 @@ impl Section for OrphanedShm {
             words::objects(all.len()),
             bytes(analysis.leftovers.objects_bytes())
         ));
-        TableOf::of(all.iter().take(view.top))
-            .flexible("object", |one| object(&one.row))
-            .figures("allocated_bytes", 0, |one| one.row.allocated_bytes)
-            .figures("size_bytes", 1, |one| one.row.size_bytes)
-            .words("whose", 2, |one| one.row.family.map_or("", Label::as_str))
-            .words("made_by", 1, |one| maker(one))
-            .add_to(&mut section);
+        section.table(table(analysis, view.top));
         section.rest(all.len(), view.top, words::count, MORE_IN_JSON);
         if all.iter().any(|one| !one.row.is_certain) {
             section.quiet(
@@ -41,6 +36,18 @@ impl Section for OrphanedShm {
         }
         vec![section]
     }
+}
+
+fn table(analysis: &Analysis, top: usize) -> Table {
+    TableOf::of(analysis.leftovers.objects.iter().take(top))
+        .flexible("object", |one| object(&one.row))
+        .data("device", |one| one.row.device.clone())
+        .data("inode", |one| one.row.inode.to_string())
+        .figures("allocated_bytes", 0, |one| one.row.allocated_bytes)
+        .figures("size_bytes", 1, |one| one.row.size_bytes)
+        .words("whose", 2, |one| one.row.family.map_or("", Label::as_str))
+        .words("made_by", 1, |one| maker(one))
+        .done()
 }
 
 fn object(row: &LeftObjectRow) -> String {

@@ -1,13 +1,13 @@
 //! Who held the memory when most was held.
 
 use super::{gpus, oom_kills};
-use crate::analyze::section::{Section, View};
+use crate::analyze::section::{Section, Tables, View, one_part};
 use crate::analyze::{
     Analysis, CgroupUse, Composition, CurvePoint, Gpus, Held, HolderGroup, Who, together,
 };
 use crate::model::{Bytes, DurationNs, Kind, Target};
 use crate::report::words::{bytes, bytes_or_unknown};
-use crate::report::{Block, Cell, TableOf, Told, Tone, words};
+use crate::report::{Block, Cell, Table, TableOf, Told, Tone, words};
 use serde::Serialize;
 
 /// Columns of the curve.
@@ -28,6 +28,8 @@ impl Section for Peak {
         "sum_of_rss_peak_at",
         "curve",
     ];
+    const TABLES: Option<Tables<Self>> =
+        Some(|_, analysis, top| one_part(holders(analysis, analysis.peak.as_ref(), top)));
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
         let mut section = in_short(analysis);
@@ -126,38 +128,62 @@ fn whole(analysis: &Analysis) -> String {
     }
 }
 
+/// Who held memory then: a line for each that matters, one for all others.
 pub(super) fn table(section: &mut Told, analysis: &Analysis, state: &Composition, top: usize) {
     let groups = state.groups(&analysis.processes);
     // A line for all others would say less of a single one.
     let top = top + usize::from(groups.len() == top + 1);
-    let has_swap = state.totals[Kind::Swap]
-        .bytes()
-        .is_some_and(|swap| swap.0 > 0);
-    let mut holders = state.holders.iter();
-    let has_gpu = analysis.gpus.as_ref().is_some_and(Gpus::has_recorded)
-        && holders.any(|held| state.gpu_held_by(held.process).is_some());
-    let whole = state.totals[Kind::Rss].bytes();
     let rest = groups.get(top..).unwrap_or_default();
     let lines = groups.iter().take(top).map(std::slice::from_ref);
     let lines = lines.chain((!rest.is_empty()).then_some(rest));
+    section.table(lines_of(analysis, Some(state), lines));
+}
+
+/// The same for programs: a line for each process.
+pub(super) fn holders(analysis: &Analysis, state: Option<&Composition>, top: usize) -> Table {
+    let holders = state.into_iter().flat_map(|state| &state.holders);
+    let each = holders.take(top);
+    let each = each.map(|holder| HolderGroup::of(&analysis.processes, vec![holder]));
+    let each: Vec<HolderGroup<'_>> = each.collect();
+    lines_of(analysis, state, each.iter().map(std::slice::from_ref))
+}
+
+fn lines_of<'a>(
+    analysis: &Analysis,
+    state: Option<&Composition>,
+    lines: impl Iterator<Item = &'a [HolderGroup<'a>]>,
+) -> Table {
+    let whole = |kind: Kind| state?.totals[kind].bytes();
+    let on_gpus = |process| state?.gpu_held_by(process);
+    let has_gpu = analysis.gpus.as_ref().is_some_and(Gpus::has_recorded)
+        && state.is_some_and(|state| {
+            let mut holders = state.holders.iter();
+            holders.any(|held| on_gpus(held.process).is_some())
+        });
     let held = |groups: &[HolderGroup<'_>], kind: Kind| {
         together(groups.iter().map(|group| group.totals[kind].bytes()))
     };
     let rss = |groups: &[HolderGroup<'_>]| held(groups, Kind::Rss);
     TableOf::of(lines)
         .who(|groups| who_held(analysis, groups))
+        .data("upid", |groups| match groups {
+            [group] => Cell::known(group.members.first().and_then(|held| held.who.upid)),
+            _ => Cell::Absent,
+        })
         .figures("rss_bytes", 0, |groups| rss(groups))
-        .figures("share", 0, |groups| Cell::Share(rss(groups), whole))
+        .figures("share", 0, |groups| {
+            Cell::Share(rss(groups), whole(Kind::Rss))
+        })
         .kinds(("", ""), 1, |groups, kind| Cell::Held(held(groups, kind)))
         .held("swap_bytes", 1, |groups| held(groups, Kind::Swap))
-        .only_if(has_swap)
+        .only_if(whole(Kind::Swap).is_some_and(|swap| swap.0 > 0))
         .held("gpu_bytes", 0, |groups| {
             let members = groups.iter().flat_map(|group| &group.members);
-            let on_gpus = members.filter_map(|held| state.gpu_held_by(held.process));
-            on_gpus.sum::<Option<Bytes>>()
+            let held = members.filter_map(|held| on_gpus(held.process));
+            held.sum::<Option<Bytes>>()
         })
         .only_if(has_gpu)
-        .add_to(section);
+        .done()
 }
 
 /// Who has a line: a process, several that do the same, or all the others.

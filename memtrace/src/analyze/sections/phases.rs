@@ -4,13 +4,13 @@ mod log;
 pub(super) mod one;
 
 use crate::analyze::keys::highest;
-use crate::analyze::section::{Mode, Section, View};
+use crate::analyze::section::{Mode, Section, Tables, View, one_part};
 use crate::analyze::{
     Analysis, Level, Phase, PhaseEnd, PhaseForm, PhaseLine, Repeated, Slope, Uncertain, Who,
 };
 use crate::model::{Bytes, DurationNs, Kind};
 use crate::report::words::{self, change};
-use crate::report::{Cell, TableOf, Told};
+use crate::report::{Cell, Table, TableOf, Told};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -23,13 +23,16 @@ impl Section for Phases {
     const DOC: &'static str = "what named phases cost";
     const KEYS: &'static [&'static str] = &["phases"];
     const MODES: &'static [Mode] = &[Mode::Whole, Mode::Startup];
+    const TABLES: Option<Tables<Self>> =
+        Some(|_, analysis, top| one_part(log::table(analysis.phases.as_ref(), top)));
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
         if view.mode == Mode::Startup {
             return vec![log::log(analysis)];
         }
         let Some(phases) = &analysis.phases else {
-            return view.style.has_phases.then(unmarked).into_iter().collect();
+            let is_asked = view.style.has_phases || view.is_alone;
+            return is_asked.then(unmarked).into_iter().collect();
         };
         let mut section = Told::new(format!(
             "Phases: {} in {}",
@@ -47,7 +50,7 @@ impl Section for Phases {
         let many: Vec<&Repeated> = shown.iter().filter_map(|line| many(line)).collect();
         let (stages, repeats): (Vec<&Repeated>, Vec<&Repeated>) =
             many.into_iter().partition(|many| many.steps.is_some());
-        table(&mut section, &single, view.style.has_phases);
+        section.table(table(&single, view.style.has_phases));
         doubt(&mut section, &single);
         stage_table(&mut section, &stages);
         repeat_table(&mut section, &repeats);
@@ -131,12 +134,14 @@ fn heaviest(lines: &[PhaseLine], top: usize) -> Vec<&PhaseLine> {
     places.into_iter().map(|place| &lines[place]).collect()
 }
 
-fn table(section: &mut Told, phases: &[&Phase], has_attributes: bool) {
+fn table(phases: &[&Phase], has_attributes: bool) -> Table {
     let own = |phase: &Phase, kind| Some(gained(phase, phase.own?.delta.get(kind)));
     let level = |phase: &Phase, level: Option<Level>| Some(gained(phase, level?.delta_bytes));
     TableOf::of(phases)
         .figures("begin_s", 0, |phase| phase.begin.unwrap_or(phase.end))
-        .flexible("phase", |phase| label(phase))
+        .flexible("phase", |phase| {
+            Cell::from(&*phase.name).shown_as(label(phase))
+        })
         .figures("pid", 3, |phase| pid_of(&phase.who))
         .figures("took_s", 1, |phase| took(phase))
         .figures("tree_bytes", 0, |phase| {
@@ -168,7 +173,7 @@ fn table(section: &mut Told, phases: &[&Phase], has_attributes: bool) {
             (!said.is_empty()).then(|| Cell::from(said.trim_start()))
         })
         .only_if(has_attributes)
-        .add_to(section);
+        .done()
 }
 
 fn doubt(section: &mut Told, phases: &[&Phase]) {

@@ -1,11 +1,11 @@
 //! The processes by role.
 
 use crate::analyze::keys::highest;
-use crate::analyze::section::{Section, View};
+use crate::analyze::section::{Section, Tables, View, one_part};
 use crate::analyze::{Analysis, Basis, PeakAt, RoleAtPeak, RoleFinding, RoleShares};
 use crate::model::{Bytes, Kind, MAIN};
 use crate::report::words::bytes_or_unknown;
-use crate::report::{Cell, TableOf, Told, words};
+use crate::report::{Cell, Table, TableOf, Told, words};
 use serde::Serialize;
 use std::collections::HashSet;
 
@@ -17,50 +17,19 @@ impl Section for Roles {
     const NAME: &'static str = "roles";
     const DOC: &'static str = "the processes by role";
     const KEYS: &'static [&'static str] = &["role_count", "roles"];
+    const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| {
+        let roles = &analysis.roles;
+        one_part(table(roles, Beside::of(roles), top))
+    });
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
         let roles = &analysis.roles;
         if !is_told(roles) {
             return Vec::new();
         }
-        let beside = Beside {
-            has_shares: roles.iter().any(|role| shares(role).is_some()),
-            has_gpu: roles.iter().any(|role| role.gpu.is_some()),
-        };
+        let beside = Beside::of(roles);
         let mut section = Told::new("By role");
-        let held = |role: &RoleFinding, kind| at_peak(role).totals[kind].bytes();
-        TableOf::of(roles.iter().take(view.top))
-            .flexible("role", |role| role.name.to_string())
-            .words("count", 1, count)
-            .figures("host_bytes", 0, |role| host(role))
-            .only_if(beside.has_shares)
-            .held("anon_bytes", 2, |role| match shares(role) {
-                Some(shares) => shares.anon_bytes,
-                None => held(role, Kind::Anon),
-            })
-            .held("shmem_bytes", 3, |role| match shares(role) {
-                Some(shares) => shares.shmem_bytes,
-                None => held(role, Kind::Shmem),
-            })
-            .held(("rss_bytes", "RSS SUM"), 0, |role| held(role, Kind::Rss))
-            .figures("own_peak_bytes", 0, |role| highest(peak(role)))
-            .figures(("own_peak_at_s", "AT"), 4, |role| {
-                let peak = peak(role).filter(|(bytes, _)| bytes.0 > 0);
-                Cell::reached(peak.map(|(_, at)| at))
-            })
-            .figures("mean_bytes", 5, |role| role.kind(Kind::Rss).mean_bytes)
-            .held("gpu_bytes", 2, |role| match role.gpu {
-                Some(gpu) => gpu.at_peak_bytes,
-                None => Some(Bytes(0)),
-            })
-            .only_if(beside.has_gpu)
-            .figures("gpu_peak_bytes", 0, |role| gpu_peak(role))
-            .only_if(beside.has_gpu)
-            .figures(("gpu_peak_at_s", "AT"), 4, |role| {
-                Cell::reached(role.gpu.and_then(|gpu| gpu.highest.at))
-            })
-            .only_if(beside.has_gpu)
-            .add_to(&mut section);
+        section.table(table(roles, beside, view.top));
         if let Some(next) = roles.get(view.top) {
             let largest = bytes_or_unknown(highest(peak(next)));
             let words = format!(", the largest with a peak of {largest}.");
@@ -71,11 +40,57 @@ impl Section for Roles {
     }
 }
 
+fn table(roles: &[RoleFinding], beside: Beside, top: usize) -> Table {
+    let held = |role: &RoleFinding, kind| at_peak(role).totals[kind].bytes();
+    TableOf::of(roles.iter().take(top))
+        .flexible("role", |role| role.name.to_string())
+        .words("count", 1, count)
+        .data("process_count", |role| role.process_count.to_string())
+        .figures("host_bytes", 0, |role| host(role))
+        .only_if(beside.has_shares)
+        .held("anon_bytes", 2, |role| match shares(role) {
+            Some(shares) => shares.anon_bytes,
+            None => held(role, Kind::Anon),
+        })
+        .held("shmem_bytes", 3, |role| match shares(role) {
+            Some(shares) => shares.shmem_bytes,
+            None => held(role, Kind::Shmem),
+        })
+        .held(("rss_bytes", "RSS SUM"), 0, |role| held(role, Kind::Rss))
+        .figures("own_peak_bytes", 0, |role| highest(peak(role)))
+        .figures(("own_peak_at_s", "AT"), 4, |role| {
+            let peak = peak(role).filter(|(bytes, _)| bytes.0 > 0);
+            Cell::reached(peak.map(|(_, at)| at))
+        })
+        .figures("mean_bytes", 5, |role| role.kind(Kind::Rss).mean_bytes)
+        .held("gpu_bytes", 2, |role| match role.gpu {
+            Some(gpu) => gpu.at_peak_bytes,
+            None => Some(Bytes(0)),
+        })
+        .only_if(beside.has_gpu)
+        .figures("gpu_peak_bytes", 0, |role| gpu_peak(role))
+        .only_if(beside.has_gpu)
+        .figures(("gpu_peak_at_s", "AT"), 4, |role| {
+            Cell::reached(role.gpu.and_then(|gpu| gpu.highest.at))
+        })
+        .only_if(beside.has_gpu)
+        .done()
+}
+
 /// What there is to tell beside RSS.
 #[derive(Clone, Copy)]
 struct Beside {
     has_shares: bool,
     has_gpu: bool,
+}
+
+impl Beside {
+    fn of(roles: &[RoleFinding]) -> Self {
+        Self {
+            has_shares: roles.iter().any(|role| shares(role).is_some()),
+            has_gpu: roles.iter().any(|role| role.gpu.is_some()),
+        }
+    }
 }
 
 fn is_told(roles: &[RoleFinding]) -> bool {
@@ -96,12 +111,13 @@ fn peak(role: &RoleFinding) -> Option<PeakAt> {
 }
 
 /// How many there are at the peak, of all that there ever were.
-fn count(role: &&RoleFinding) -> String {
-    let total = role.process_count;
-    match at_peak(role).process_count {
-        count if count == total => words::count(total),
-        count => format!("{} of {}", words::count(count), words::count(total)),
-    }
+fn count(role: &&RoleFinding) -> Cell {
+    let (count, total) = (at_peak(role).process_count, role.process_count);
+    let shown = match count == total {
+        true => words::count(total),
+        false => format!("{} of {}", words::count(count), words::count(total)),
+    };
+    Cell::from(count.to_string()).shown_as(shown)
 }
 
 /// The highest that it held on all GPUs together.

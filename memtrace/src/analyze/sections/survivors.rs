@@ -1,11 +1,11 @@
 //! Processes that outlived the root of their tree.
 
-use crate::analyze::section::{MORE_IN_JSON, Section, View};
+use crate::analyze::section::{MORE_IN_JSON, Section, Tables, View, one_part};
 use crate::analyze::{Analysis, Survivor, together};
 use crate::model::tables::{Fate, SurvivorRow};
 use crate::model::{Bytes, Label};
 use crate::report::words::{bytes, bytes_at_least, bytes_or_unknown};
-use crate::report::{Cell, TableOf, Told, visible, words};
+use crate::report::{Cell, Table, TableOf, Told, visible, words};
 use serde::Serialize;
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -15,6 +15,7 @@ impl Section for Survivors {
     const NAME: &'static str = "survivors";
     const DOC: &'static str = "processes that outlived the root of their tree";
     const KEYS: &'static [&'static str] = &["survivor_count", "survivors"];
+    const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| one_part(table(analysis, top)));
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
         let all = &analysis.leftovers.outlived;
@@ -22,8 +23,7 @@ impl Section for Survivors {
             return Vec::new();
         }
         let held = together(all.iter().map(|one| one.row.held_bytes()));
-        let has_gpu = analysis.gpus.is_some();
-        let on_gpus = match has_gpu {
+        let on_gpus = match analysis.gpus.is_some() {
             true => on_gpus(all),
             false => String::new(),
         };
@@ -32,20 +32,7 @@ impl Section for Survivors {
             words::processes(all.len()),
             bytes_or_unknown(held)
         ));
-        TableOf::of(all.iter().take(view.top))
-            .flexible("process", |one| match one.who.name {
-                Some(_) => one.who.in_words(),
-                None => one.row.tgid.to_string(),
-            })
-            .held("anon_bytes", 0, |one| one.row.rss_anon_bytes)
-            .held("shmem_bytes", 1, |one| one.row.rss_shmem_bytes)
-            .held("file_bytes", 2, |one| one.row.rss_file_bytes)
-            .held("swap_bytes", 3, |one| one.row.swap_bytes)
-            .held("gpu_bytes", 0, |one| one.row.gpu_bytes)
-            .only_if(has_gpu)
-            .words("child_of", 2, |one| parent(&one.row))
-            .words("now", 0, |one| Cell::known(one.row.fate.map(Label::shown)))
-            .add_to(&mut section);
+        section.table(table(analysis, view.top));
         section.rest(all.len(), view.top, words::count, MORE_IN_JSON);
         if all.iter().any(|one| one.row.fate == Some(Fate::Left)) {
             section.quiet(
@@ -54,6 +41,28 @@ impl Section for Survivors {
         }
         vec![section]
     }
+}
+
+fn table(analysis: &Analysis, top: usize) -> Table {
+    TableOf::of(analysis.leftovers.outlived.iter().take(top))
+        .flexible("process", |one| match one.who.name {
+            Some(_) => one.who.in_words(),
+            None => one.row.tgid.to_string(),
+        })
+        .data("pid", |one| Cell::known(one.who.pid))
+        .data("upid", |one| Cell::known(one.who.upid))
+        .held("anon_bytes", 0, |one| one.row.rss_anon_bytes)
+        .held("shmem_bytes", 1, |one| one.row.rss_shmem_bytes)
+        .held("file_bytes", 2, |one| one.row.rss_file_bytes)
+        .held("swap_bytes", 3, |one| one.row.swap_bytes)
+        .held("gpu_bytes", 0, |one| one.row.gpu_bytes)
+        .only_if(analysis.gpus.is_some())
+        .words("child_of", 2, |one| parent(&one.row))
+        .words("now", 0, |one| match one.row.fate {
+            Some(fate) => Cell::from(fate.as_str()).shown_as(fate.shown().to_owned()),
+            None => Cell::Text(None),
+        })
+        .done()
 }
 
 /// What they hold on GPUs, for the title.

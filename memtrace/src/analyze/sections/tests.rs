@@ -5,7 +5,9 @@ use crate::analyze::golden::{RUNS, ray_with_vllm, ray_with_vllm_later};
 use crate::analyze::{DiffReport, Ending, Loss};
 use crate::model::RunState;
 use crate::model::tables::{DiagKind, Severity};
-use crate::report::{Block, Cell, FORMATS, Format, Style, Written, columns, is_hidden};
+use crate::report::{Block, Cell, FORMATS, Format, Style, Table, Written, columns, is_hidden};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 fn format(name: &str) -> &'static dyn Format {
     let mut formats = FORMATS.iter();
@@ -43,6 +45,24 @@ fn every_format_tells_every_run_as_agreed() {
     }
 }
 
+/// That each column of a table has a name of its own, which tells the unit of its cells.
+fn check_names(table: &Table, place: &str) {
+    let mut names = HashSet::new();
+    for column in table.columns.iter().filter(|one| !one.name.is_empty()) {
+        let name = &column.name;
+        assert!(names.insert(name), "{place}: {name} twice");
+        let tells = |cell: &Cell| match cell {
+            Cell::Bytes(_) | Cell::Held(_) | Cell::AtLeast(_) | Cell::Change(_) => {
+                name.contains("bytes")
+            }
+            Cell::Rate(_) => name.ends_with("_bytes_per_hour"),
+            Cell::Took(_) | Cell::At(_) => name.ends_with("_s"),
+            _ => true,
+        };
+        assert!(column.cells.iter().all(tells), "{place}: {name}");
+    }
+}
+
 #[test]
 fn every_column_has_a_name_of_its_own_that_tells_the_unit() {
     let style = Style {
@@ -51,23 +71,96 @@ fn every_column_has_a_name_of_its_own_that_tells_the_unit() {
         ..Style::default()
     };
     for (run, script, at) in RUNS {
-        let sections = script().reported(*at, None).told(&style);
-        for block in sections.iter().flat_map(|section| &section.blocks) {
-            let Block::Table(table) = block else { continue };
-            let mut names = std::collections::HashSet::new();
-            for column in table.columns.iter().filter(|one| !one.name.is_empty()) {
-                let name = &column.name;
-                assert!(names.insert(name), "{run}: {name} twice");
-                let tells = |cell: &Cell| match cell {
-                    Cell::Bytes(_) | Cell::Held(_) | Cell::AtLeast(_) | Cell::Change(_) => {
-                        name.contains("bytes")
-                    }
-                    Cell::Rate(_) => name.ends_with("_bytes_per_hour"),
-                    Cell::Took(_) | Cell::At(_) => name.ends_with("_s"),
-                    _ => true,
-                };
-                assert!(column.cells.iter().all(tells), "{run}: {name}");
+        let reported = script().reported(*at, None);
+        for block in reported.told(&style).iter().flat_map(|told| &told.blocks) {
+            if let Block::Table(table) = block {
+                check_names(table, run);
             }
+        }
+        for section in SECTIONS {
+            let tables = (section.tables)(&reported, 12);
+            tables.for_each(|table| check_names(&table, &format!("{run}, {}", section.name)));
+        }
+    }
+}
+
+#[test]
+fn sections_have_unique_names_a_line_on_each_and_together_every_key() {
+    let mut names = HashSet::new();
+    assert!(SECTIONS.iter().all(|section| names.insert(section.name)));
+    assert!(SECTIONS.iter().all(|section| !section.doc.is_empty()));
+    let reported = ray_with_vllm().reported(None, None);
+    let json = written(format("json"), &reported, &Style::default());
+    let json: BTreeMap<String, Value> = serde_json::from_str(&json).expect("JSON");
+    let head = ["format", "version", "memtrace_version"];
+    let keys = SECTIONS.iter().flat_map(|section| section.keys);
+    let keys: BTreeSet<&str> = keys.copied().chain(head).collect();
+    assert_eq!(
+        json.keys().map(String::as_str).collect::<BTreeSet<_>>(),
+        keys
+    );
+}
+
+#[test]
+fn a_section_alone_says_what_it_says_in_the_whole_report() {
+    for (run, script, at) in RUNS {
+        let reported = script().reported(*at, None);
+        let all = Style {
+            top: Some(12),
+            has_tree: true,
+            has_phases: true,
+            ..Style::default()
+        };
+        let text = written(FORMATS[0], &reported, &all);
+        let json = written(format("json"), &reported, &all);
+        let json: BTreeMap<String, Value> = serde_json::from_str(&json).expect("JSON");
+        let mode = View::of(&reported.analysis, &all).mode;
+        for section in SECTIONS {
+            let name = section.name;
+            let style = Style {
+                section: Some(name),
+                ..all
+            };
+            let alone = written(FORMATS[0], &reported, &style);
+            let is_nothing = alone == format!("{name}: nothing to tell\n");
+            let is_there = section.modes.contains(&mode);
+            assert!(
+                !is_there || is_nothing || text.contains(&alone),
+                "{run}: {alone}"
+            );
+            let alone = written(format("json"), &reported, &style);
+            let alone: BTreeMap<String, Value> = serde_json::from_str(&alone).expect("JSON");
+            assert_eq!(alone.len(), 3 + section.keys.len(), "{run}: {name}");
+            assert!(
+                alone.iter().all(|(key, value)| json[key] == *value),
+                "{run}: {name}"
+            );
+        }
+    }
+}
+
+#[test]
+fn csv_has_the_table_of_a_section() {
+    let cases = [
+        ("left_behind", &["survivors", "orphaned-shm"][..]),
+        ("oom_kill", &["peak", "endings"]),
+        ("shared", &["ledger"]),
+        ("vllm_on_gpus", &["roles", "gpus"]),
+        ("vllm_start_up", &["phases", "trees"]),
+        ("address_space", &["address-space"]),
+        ("steps_that_leak", &["growth"]),
+        ("nothing", &["peak", "at", "phase"]),
+    ];
+    for (name, sections) in cases {
+        let run = RUNS.iter().find(|(run, ..)| *run == name);
+        let reported = run.expect("a run of that name").1().reported(None, None);
+        for section in sections {
+            let style = Style {
+                section: Some(section),
+                ..Style::default()
+            };
+            let csv = written(format("csv"), &reported, &style);
+            insta::assert_snapshot!(format!("{name}.{section}.csv"), csv);
         }
     }
 }

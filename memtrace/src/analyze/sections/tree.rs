@@ -18,7 +18,7 @@ impl Section for Tree {
     const MODES: &'static [Mode] = &[Mode::Whole, Mode::At];
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
-        if !view.style.has_tree {
+        if !view.style.has_tree && !view.is_alone {
             return Vec::new();
         }
         let all = analysis.peak.as_ref();

@@ -1,10 +1,10 @@
 //! Which of the two it is: the main process or what it started.
 
-use crate::analyze::section::{Section, View};
+use crate::analyze::section::{Section, Tables, View, one_part};
 use crate::analyze::{Analysis, TreeFinding};
-use crate::model::{Kind, Target};
+use crate::model::{Bytes, Kind, Target};
 use crate::report::words::bytes;
-use crate::report::{Cell, TableOf, Told, words};
+use crate::report::{Cell, Table, TableOf, Told, words};
 use serde::Serialize;
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -14,6 +14,7 @@ impl Section for Trees {
     const NAME: &'static str = "trees";
     const DOC: &'static str = "main process against descendants";
     const KEYS: &'static [&'static str] = &["trees"];
+    const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| one_part(table(analysis, top)));
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
         let has_descendants = analysis.trees.iter().any(|tree| tree.descendant_count > 0);
@@ -21,10 +22,7 @@ impl Section for Trees {
         if !is_told || analysis.peak.is_none() {
             return Vec::new();
         }
-        let whole = analysis
-            .peak
-            .as_ref()
-            .and_then(|peak| peak.totals[Kind::Rss].bytes());
+        let whole = whole_rss(analysis);
         let mut section = Told::new(match analysis.trees.as_slice() {
             [tree] => format!(
                 "Of the sum of RSS at the peak, the main process held {}, its descendants {}",
@@ -33,60 +31,65 @@ impl Section for Trees {
             ),
             _ => "The trees, main process against descendants".to_owned(),
         });
-        let mains = analysis
-            .trees
-            .iter()
-            .take(view.top)
-            .map(|tree| (tree, true));
-        let lines = mains.flat_map(|line| {
-            let has_descendants = line.0.descendant_count > 0;
-            [Some(line), has_descendants.then_some((line.0, false))]
-        });
-        let root = |tree: &TreeFinding| &analysis.processes[tree.root];
-        let mark = if analysis.info.is_polled() {
-            "≥ "
-        } else {
-            ""
-        };
-        let held = |tree: &TreeFinding, is_main| match is_main {
-            true => tree.root_at_peak_bytes,
-            false => tree.descendants_at_peak_bytes,
-        };
-        TableOf::of(lines.flatten())
-            .words(("part", ""), 0, |(_, is_main)| match is_main {
-                true => "main",
-                false => "descendants",
-            })
-            .flexible("who", |(tree, is_main)| match is_main {
-                true => format!("{} {}", Cell::known(tree.root_pid).shown(), tree.root_name),
-                false => format!("{} together", words::processes(tree.descendant_count)),
-            })
-            .figures(
-                ("at_peak_bytes", "AT THE PEAK"),
-                0,
-                |(tree, is_main)| match is_main {
-                    true => Cell::Bytes(tree.root_at_peak_bytes),
-                    false => Cell::Held(tree.descendants_at_peak_bytes),
-                },
-            )
-            .figures("share", 2, |(tree, is_main)| {
-                Cell::Share(held(tree, *is_main), whole)
-            })
-            .figures("own_peak_bytes", 1, |(tree, is_main)| {
-                match (is_main, tree.descendants_peak_bytes) {
-                    (true, _) => root(tree).peak.cell(),
-                    (false, Some(peak)) => {
-                        Cell::from(peak).shown_as(format!("{mark}{}", bytes(peak)))
-                    }
-                    (false, None) => Cell::shown_only("-"),
-                }
-            })
-            .figures("at_s", 3, |(tree, is_main)| match is_main {
-                true => root(tree).peak.time_cell().unwrap_or_else(|| "".into()),
-                false => Cell::reached(tree.descendants_peak_at),
-            })
-            .add_to(&mut section);
+        section.table(table(analysis, view.top));
         section.rest(analysis.trees.len(), view.top, words::count, " more trees.");
         vec![section]
     }
+}
+
+fn table(analysis: &Analysis, top: usize) -> Table {
+    let whole = whole_rss(analysis);
+    let mains = analysis.trees.iter().take(top).map(|tree| (tree, true));
+    let lines = mains.flat_map(|line| {
+        let has_descendants = line.0.descendant_count > 0;
+        [Some(line), has_descendants.then_some((line.0, false))]
+    });
+    let root = |tree: &TreeFinding| &analysis.processes[tree.root];
+    let mark = if analysis.info.is_polled() {
+        "≥ "
+    } else {
+        ""
+    };
+    let held = |tree: &TreeFinding, is_main| match is_main {
+        true => tree.root_at_peak_bytes,
+        false => tree.descendants_at_peak_bytes,
+    };
+    TableOf::of(lines.flatten())
+        .words(("part", ""), 0, |(_, is_main)| match is_main {
+            true => "main",
+            false => "descendants",
+        })
+        .data("root_upid", |(tree, _)| tree.root_upid.to_string())
+        .flexible("who", |(tree, is_main)| match is_main {
+            true => format!("{} {}", Cell::known(tree.root_pid).shown(), tree.root_name),
+            false => format!("{} together", words::processes(tree.descendant_count)),
+        })
+        .figures(
+            ("at_peak_bytes", "AT THE PEAK"),
+            0,
+            |(tree, is_main)| match is_main {
+                true => Cell::Bytes(tree.root_at_peak_bytes),
+                false => Cell::Held(tree.descendants_at_peak_bytes),
+            },
+        )
+        .figures("share", 2, |(tree, is_main)| {
+            Cell::Share(held(tree, *is_main), whole)
+        })
+        .figures("own_peak_bytes", 1, |(tree, is_main)| {
+            match (is_main, tree.descendants_peak_bytes) {
+                (true, _) => root(tree).peak.cell(),
+                (false, Some(peak)) => Cell::from(peak).shown_as(format!("{mark}{}", bytes(peak))),
+                (false, None) => Cell::shown_only("-"),
+            }
+        })
+        .figures("at_s", 3, |(tree, is_main)| match is_main {
+            true => root(tree).peak.time_cell().unwrap_or_else(|| "".into()),
+            false => Cell::reached(tree.descendants_peak_at),
+        })
+        .done()
+}
+
+/// The sum of RSS at the peak.
+fn whole_rss(analysis: &Analysis) -> Option<Bytes> {
+    analysis.peak.as_ref()?.totals[Kind::Rss].bytes()
 }

@@ -1,9 +1,9 @@
 //! The phases as a log, in the order of their ends.
 
 use super::{attributes, is_end_of_nothing, label, pid_of, took, unmarked};
-use crate::analyze::{Analysis, Phase, PhaseLine};
+use crate::analyze::{Analysis, Phase, PhaseLine, Phases};
 use crate::model::{Bytes, Instant};
-use crate::report::{Cell, TableOf, Told, words};
+use crate::report::{Cell, Table, TableOf, Told, words};
 
 /// Phases as they ended, with what each added and the sum so far, in MiB.
 pub(super) fn log(analysis: &Analysis) -> Told {
@@ -15,8 +15,16 @@ pub(super) fn log(analysis: &Analysis) -> Told {
         words::bytes_or_unknown(phases.baseline.rss()),
         words::after(phases.baseline_at.offset_ns),
     ));
-    let mut lines: Vec<&PhaseLine> = phases.lines.iter().collect();
+    section.table(table(Some(phases), usize::MAX));
+    section
+}
+
+/// A line for each phase, and for those that are told as one.
+pub(super) fn table(phases: Option<&Phases>, top: usize) -> Table {
+    let lines = phases.iter().flat_map(|phases| &phases.lines);
+    let mut lines: Vec<&PhaseLine> = lines.collect();
     lines.sort_by_key(|line| end(line));
+    lines.truncate(top);
     TableOf::of(lines)
         .figures("ended_s", 0, |line| end(line))
         .figures("took_s", 1, |line| match line {
@@ -24,10 +32,17 @@ pub(super) fn log(analysis: &Analysis) -> Told {
             PhaseLine::Many(many) => Cell::Took(Some(many.total_ns)),
         })
         .flexible("phase", |line| match line {
-            PhaseLine::One(phase) => label(phase) + &attributes(phase),
-            PhaseLine::Many(many) => {
-                format!("{} ({} ×)", many.name, words::count(many.count))
+            PhaseLine::One(phase) => {
+                Cell::from(&*phase.name).shown_as(label(phase) + &attributes(phase))
             }
+            PhaseLine::Many(many) => {
+                let shown = format!("{} ({} ×)", many.name, words::count(many.count));
+                Cell::from(&*many.name).shown_as(shown)
+            }
+        })
+        .data("times", |line| match line {
+            PhaseLine::One(_) => "1".to_owned(),
+            PhaseLine::Many(many) => many.count.to_string(),
         })
         .figures("pid", 3, |line| match line {
             PhaseLine::One(phase) => pid_of(&phase.who),
@@ -55,9 +70,8 @@ pub(super) fn log(analysis: &Analysis) -> Told {
             PhaseLine::One(phase) => gained(phase, phase.gpu.and_then(|gpu| gpu.delta_bytes)),
             PhaseLine::Many(many) => mebibytes(many.gpu_delta_bytes),
         })
-        .only_if(phases.has_gpu())
-        .add_to(&mut section);
-    section
+        .only_if(phases.is_some_and(Phases::has_gpu))
+        .done()
 }
 
 fn end(line: &PhaseLine) -> Instant {

@@ -4,7 +4,7 @@
 use super::super::gpus::short;
 use super::{doubt, explain, per_step, repeat_table, stage_table, table};
 use crate::analyze::keys::highest;
-use crate::analyze::section::{Mode, Section, View};
+use crate::analyze::section::{Mode, Section, Tables, View, one_part};
 use crate::analyze::{Amounts, Analysis, GpuChange, Phase, PhaseFocus, PhasePart, Slope};
 use crate::model::{Bytes, Kind};
 use crate::report::{Cell, TableOf, Told, words};
@@ -21,6 +21,11 @@ impl Section for NamedPhase {
     const DOC: &'static str = "the phases of the name that --phase gives: who gained, who lost";
     const KEYS: &'static [&'static str] = &["phase"];
     const MODES: &'static [Mode] = &[Mode::Phase];
+    const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| {
+        let phases = analysis.phase.iter().flat_map(|focus| &focus.phases);
+        let phases: Vec<&Phase> = phases.take(top).collect();
+        one_part(table(&phases, true))
+    });
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
         let Some(focus) = &analysis.phase else {
@@ -44,7 +49,7 @@ impl Section for NamedPhase {
             }
         }
         let shown = both_ends(&focus.phases, view.top);
-        table(&mut section, &shown, true);
+        section.table(table(&shown, true));
         doubt(&mut section, &shown);
         let told = " more between the first and the last: --top N shows N.";
         section.rest(focus.phases.len(), shown.len(), words::count, told);
