@@ -15,7 +15,7 @@ impl Format for Csv {
     }
 
     fn doc(&self) -> &'static str {
-        "one line per process, of a diff per role and kind (RFC 4180)"
+        "one line per process, of a section its table, of a diff per role and kind (RFC 4180)"
     }
 
     fn write(
