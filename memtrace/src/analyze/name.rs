@@ -195,7 +195,7 @@ mod tests {
             boot_ns: BootNs(at),
             upid: Upid(1),
             comm: "python3".to_owned(),
-            title: Some(title.to_owned()),
+            title: Some(title.into()),
             role: None,
             source: Some(source),
         }

@@ -285,7 +285,7 @@ fn main_process(processes: &[Process], links: &[Links], info: &RunInfo) -> Optio
 }
 
 fn process_of(row: &ProcessRow, texts: &mut Interner) -> Process {
-    let mut keep = |text: &Option<String>| -> Option<Arc<str>> {
+    let mut keep = |text: &Option<Arc<str>>| -> Option<Arc<str>> {
         text.as_deref().map(|text| texts.intern(text))
     };
     let (exe, cmdline) = (keep(&row.exe), keep(&row.cmdline));

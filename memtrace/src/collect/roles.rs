@@ -64,12 +64,6 @@ struct Names {
     titles: [Option<Name>; 2],
 }
 
-/// A name, that of somebody else where it is the same.
-fn name(text: &str, others: &[Option<&Name>]) -> Name {
-    let same = others.iter().flatten().find(|other| &****other == text);
-    same.map_or_else(|| Arc::from(text), |same| Arc::clone(same))
-}
-
 impl Roles {
     /// Nobody is known yet. `are_roots_main`: the recording starts from a command, or from
     /// processes that were given by id.
@@ -120,8 +114,8 @@ impl Roles {
         if let Some(known) = self.known.get_mut(&row.upid) {
             let names = [known.exe.as_deref(), known.cmdline.as_deref()];
             if names != [row.exe.as_deref(), row.cmdline.as_deref()] {
-                known.exe = row.exe.as_deref().map(Name::from);
-                known.cmdline = row.cmdline.as_deref().map(Name::from);
+                known.exe.clone_from(&row.exe);
+                known.cmdline.clone_from(&row.cmdline);
                 known.is_judged = false;
             }
             if has_ended && !std::mem::replace(&mut known.has_ended, true) {
@@ -135,13 +129,10 @@ impl Roles {
             let titles = [parent.cmdline.as_deref(), parent.title.as_deref()];
             parent.exe.as_deref() == row.exe.as_deref() && titles.contains(&row.cmdline.as_deref())
         };
-        let cmdline = row.cmdline.as_deref().map(|cmdline| {
-            let of_parent = parent.map(|parent| [parent.cmdline.as_ref(), parent.title.as_ref()]);
-            name(cmdline, &of_parent.unwrap_or_default())
-        });
-        let exe = row.exe.as_deref();
-        let exe = exe.map(|exe| name(exe, &[parent.and_then(|parent| parent.exe.as_ref())]));
-        let comm = name(&row.comm, &[parent.map(|parent| &parent.comm)]);
+        let comm = match parent.filter(|parent| *parent.comm == *row.comm) {
+            Some(parent) => Arc::clone(&parent.comm),
+            None => row.comm.as_str().into(),
+        };
         let inherited = parent.filter(is_like).map(|parent| Names {
             comm: parent.comm.clone(),
             titles: [parent.cmdline.clone(), parent.title.clone()],
@@ -151,9 +142,9 @@ impl Roles {
             parent: row.parent_upid,
             is_root: row.root_upid == Some(row.upid),
             comm,
-            title: cmdline.clone(),
-            cmdline,
-            exe,
+            title: row.cmdline.clone(),
+            cmdline: row.cmdline.clone(),
+            exe: row.exe.clone(),
             inherited,
             role: None,
             weight: 0,
@@ -178,10 +169,11 @@ impl Roles {
         let Some(known) = self.known.get_mut(&row.upid) else {
             return;
         };
-        known.comm = name(&row.comm, &[Some(&known.comm)]);
-        if let Some(title) = &row.title {
-            let own = [known.title.as_ref(), known.cmdline.as_ref()];
-            known.title = Some(name(title, &own));
+        if *known.comm != *row.comm {
+            known.comm = row.comm.as_str().into();
+        }
+        if row.title.is_some() {
+            known.title.clone_from(&row.title);
         }
         if row.source == Some(TitleSource::Exec) {
             known.inherited = None;

@@ -13,6 +13,7 @@ pub mod clock;
 pub mod doctor;
 mod facts;
 mod gpu;
+mod heap;
 pub mod mark_sockets;
 #[cfg(target_os = "linux")]
 mod mounts;
@@ -33,6 +34,7 @@ pub use capability::{Capabilities, Capability};
 pub use cgroup::{CgroupVersion, MemoryHierarchy};
 pub use facts::{HidePid, HostFacts, Lockdown, SudoUser};
 pub use gpu::{GpuCall, NvmlSurvey};
+pub(crate) use heap::release_free_memory;
 pub use person::{Person, as_person, give_up_capabilities};
 pub use plan::{Backend, Obstacle, Plan, PlanError};
 pub use probes::{ProbeChoice, ProbeCosts, ProbeObstacle, ProbeWay, Slowdown};

@@ -2,6 +2,7 @@
 
 use super::label::Label;
 use super::units::{BootNs, Bytes, DurationNs, Tgid, Upid, WallNs};
+use std::sync::Arc;
 
 /// The physical types a recording uses. All integers are signed: unsigned columns are
 /// where readers of Parquet disagree.
@@ -144,34 +145,41 @@ number_cell!(
     |n: i32| Tgid(n.cast_unsigned())
 );
 
-impl Cell for String {
-    const TYPE: ColumnType = ColumnType::Utf8;
-    const UNIT: Option<&'static str> = None;
-    fn heap_bytes(&self) -> usize {
-        self.capacity()
-    }
-    fn put(&self, sink: &mut impl CellSink) {
-        sink.utf8(Some(self));
-    }
-    fn take(source: &mut impl CellSource) -> Result<Self, CellError> {
-        source.utf8().map(str::to_owned).ok_or(CellError("String"))
-    }
+macro_rules! text_cell {
+    ($type:ty, $bytes:expr) => {
+        impl Cell for $type {
+            const TYPE: ColumnType = ColumnType::Utf8;
+            const UNIT: Option<&'static str> = None;
+            fn heap_bytes(&self) -> usize {
+                $bytes(self)
+            }
+            fn put(&self, sink: &mut impl CellSink) {
+                sink.utf8(Some(self));
+            }
+            fn take(source: &mut impl CellSource) -> Result<Self, CellError> {
+                source.utf8().map(Self::from).ok_or(CellError("text"))
+            }
+        }
+        impl Cell for Option<$type> {
+            const TYPE: ColumnType = ColumnType::Utf8;
+            const UNIT: Option<&'static str> = None;
+            const NULLABLE: bool = true;
+            fn heap_bytes(&self) -> usize {
+                self.as_ref().map_or(0, $bytes)
+            }
+            fn put(&self, sink: &mut impl CellSink) {
+                sink.utf8(self.as_deref());
+            }
+            fn take(source: &mut impl CellSource) -> Result<Self, CellError> {
+                Ok(source.utf8().map(<$type>::from))
+            }
+        }
+    };
 }
 
-impl Cell for Option<String> {
-    const TYPE: ColumnType = ColumnType::Utf8;
-    const UNIT: Option<&'static str> = None;
-    const NULLABLE: bool = true;
-    fn heap_bytes(&self) -> usize {
-        self.as_ref().map_or(0, String::capacity)
-    }
-    fn put(&self, sink: &mut impl CellSink) {
-        sink.utf8(self.as_deref());
-    }
-    fn take(source: &mut impl CellSource) -> Result<Self, CellError> {
-        Ok(source.utf8().map(str::to_owned))
-    }
-}
+text_cell!(String, String::capacity);
+// Counted with every row that shares it.
+text_cell!(Arc<str>, |text: &Arc<str>| text.len());
 
 /// A label cell. A word from a newer recording reads as `None`.
 impl<L: Label> Cell for Option<L> {

@@ -2,6 +2,8 @@
 //! last to be killed for memory, its pages stay resident, and it may keep many files open.
 //! Done after the command was forked, which keeps its own settings.
 
+use crate::host::release_free_memory;
+
 /// Protects this process as far as it is permitted. What is refused is left as it was: a
 /// recorder without privilege runs unprotected.
 /// `may_lock_all` says whether memory may be locked without a limit: under one, a mapping
@@ -25,6 +27,16 @@ pub(super) fn protect(may_lock_all: bool) {
     // SAFETY: a signal that is to be ignored.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     raise_descriptor_limit();
+}
+
+/// Gives back what was freed: the recorder has nothing left to protect.
+pub(super) fn release() {
+    #[cfg(target_os = "linux")]
+    // SAFETY: takes nothing. What is locked could not be given back.
+    unsafe {
+        libc::munlockall()
+    };
+    release_free_memory();
 }
 
 fn raise_descriptor_limit() {

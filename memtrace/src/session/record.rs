@@ -497,6 +497,9 @@ impl Session {
             leftovers,
         };
         signals_end_us_again();
+        // Closing the files takes memory of its own.
+        drop((self.world, self.roles, self.sections));
+        super::limits::release();
         match self.output.finish(self.info, end.is_asked).await {
             Ok(stats) => {
                 outcome.row_count = stats.row_count;

@@ -294,7 +294,7 @@ fn processes(rows: i64) -> Result<Excess> {
     of_rows("too many processes", |info, row| {
         let process = ProcessRow {
             upid: Upid(row),
-            cmdline: Some(format!("/usr/bin/process --number {row}")),
+            cmdline: Some(format!("/usr/bin/process --number {row}").into()),
             start_boot_ns: now(info).boot_ns,
             first_seen_boot_ns: now(info).boot_ns,
             exit_boot_ns: None,
@@ -311,7 +311,7 @@ fn titles(rows: i64) -> Result<Excess> {
             boot_ns: now(info).boot_ns,
             upid: Upid(row % 1_000),
             comm: "title".to_owned(),
-            title: Some(format!("title {row} {}", "x".repeat(200))),
+            title: Some(format!("title {row} {}", "x".repeat(200)).into()),
             role: None,
             source: Some(TitleSource::Rename),
         };

@@ -57,7 +57,7 @@ pub fn execs(words: &[&str]) -> Result<Vec<Score>> {
         let truth = truth.trim_end_matches('\0').replace('\0', " ");
         let found = process.and_then(|row| row.cmdline.clone());
         cmdlines.case(found.as_deref() == Some(truth.as_str()), || {
-            let length = found.as_ref().map(String::len);
+            let length = found.as_ref().map(|found| found.len());
             format!("pid {pid}: length {length:?}, truth {}", truth.len())
         });
     }

@@ -61,7 +61,7 @@ fn a_claim_that_came_too_late_for_a_fork_is_an_upper_bound_while_the_child_lives
         run.process(500, None, 0.0, "x");
         run.process(501, Some(500), 5.0, "x");
         for tgid in [500, 501] {
-            run.edit(tgid, |row| row.cgroup = Some("/pod".to_owned()));
+            run.edit(tgid, |row| row.cgroup = Some("/pod".into()));
             run.mem(tgid, 6.0, [200.0, 0.0, 0.0]);
         }
         // The recorder had not heard of the fork.
@@ -129,7 +129,7 @@ const PATH: &str = "/pod";
 fn alone() -> Script {
     let mut run = Script::command(&["x"], 60.0);
     run.process(500, None, 0.0, "x");
-    run.edit(500, |row| row.cgroup = Some(PATH.to_owned()));
+    run.edit(500, |row| row.cgroup = Some(PATH.into()));
     run.mem(500, 1.0, [1024.0, 0.0, 0.0]);
     run.pss(500, 2.0, [1024.0, 1024.0], true);
     run
@@ -198,7 +198,7 @@ fn what_a_process_that_has_just_ended_has_not_given_back_is_told() {
     let ended = |at: f64| {
         let mut run = alone();
         run.process(501, Some(500), 5.0, "x");
-        run.edit(501, |row| row.cgroup = Some(PATH.to_owned()));
+        run.edit(501, |row| row.cgroup = Some(PATH.into()));
         run.mem(501, 6.0, [1024.0, 0.0, 0.0]);
         run.pss(501, 7.0, [1024.0, 1024.0], true);
         run.exit(501, 10.0, 0);

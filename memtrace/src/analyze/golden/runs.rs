@@ -99,7 +99,7 @@ pub(crate) fn trainer_with_vllm() -> Script {
     let job = "/slurm/job_4711";
     for tgid in [22837, 22845, 22877, 22878, 22924, 22925] {
         run.edit(tgid, |process| {
-            process.cgroup = Some(format!("{job}/step_0"))
+            process.cgroup = Some(format!("{job}/step_0").into())
         });
     }
     run.cgroup(83.0, "/slurm/job_4711/step_0", [13.2, 12.2, 0.375], None);
@@ -140,7 +140,7 @@ fn oom_kill() -> Script {
     run.mem(510, 70.0, [9_318.0, 110.0, 1_024.0]);
     let pod = "/kubepods/burstable/pod7f3a/trainer";
     for tgid in (600..616).chain([510]) {
-        run.edit(tgid, |process| process.cgroup = Some(pod.to_owned()));
+        run.edit(tgid, |process| process.cgroup = Some(pod.into()));
     }
     for (at, current) in [(22.0, 31.0), (32.0, 35.0), (82.0, 60.0), (92.0, 64.0)] {
         run.cgroup(at, pod, [current, current - 2.5, 1.0], Some(gib(64.0)));

@@ -130,7 +130,7 @@ pub(super) fn shared() -> Script {
         run.mem(worker, 6.0, [2560.0, 100.0, 1024.0]);
     }
     for tgid in 500..504 {
-        run.edit(tgid, |row| row.cgroup = Some("/pod/ray".to_owned()));
+        run.edit(tgid, |row| row.cgroup = Some("/pod/ray".into()));
     }
     run.pss(500, 8.0, [512.0, 2048.0], false);
     run.pss(501, 9.0, [1024.0, 2560.0], false);

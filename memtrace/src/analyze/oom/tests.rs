@@ -14,7 +14,7 @@ fn run(seconds: f64) -> Script {
     for (tgid, name) in [(1, "serve"), (2, "leaky"), (3, "victim")] {
         run.process(tgid, (tgid > 1).then_some(1), 0.0, name);
         run.edit(tgid, |process| {
-            process.cgroup = Some(format!("{POD}/{name}"))
+            process.cgroup = Some(format!("{POD}/{name}").into())
         });
     }
     run.mem(1, 0.5, [2_000.0, 100.0, 0.0]);
@@ -77,7 +77,7 @@ fn a_window_is_cut_at_the_start_of_the_recording() {
 #[test]
 fn who_lives_under_another_limit_is_not_to_blame() {
     let mut run = run(120.0);
-    run.edit(2, |process| process.cgroup = Some("/elsewhere".to_owned()));
+    run.edit(2, |process| process.cgroup = Some("/elsewhere".into()));
     run.mem(2, 95.0, [1_300.0, 10.0, 0.0]);
     run.mem(1, 96.0, [2_300.0, 100.0, 0.0]);
     run.oom(3, 1, 100.0, POD, LIMIT);
@@ -159,7 +159,7 @@ fn children_that_write_to_what_they_inherited_grew_by_the_copies_alone() {
     for child in 10..15 {
         run.process(child, Some(1), 90.0, "serve");
         run.edit(child, |process| {
-            process.cgroup = Some(POD.to_owned());
+            process.cgroup = Some(POD.into());
             process.inherited_anon_bytes = Some(Bytes(1_000 << 20));
         });
         // Nothing of its own: all pages are the parent's, and stay as many when they are copied.
@@ -185,7 +185,7 @@ fn those_who_matter_have_a_line_each_and_small_ones_share_one() {
     let mut run = run(120.0);
     for (loader, grown) in [(10, 600.0), (11, 500.0), (12, 20.0), (13, 10.0)] {
         run.process(loader, Some(1), 50.0, "loader");
-        run.edit(loader, |process| process.cgroup = Some(POD.to_owned()));
+        run.edit(loader, |process| process.cgroup = Some(POD.into()));
         run.mem(loader, 51.0, [10.0, 0.0, 0.0]);
         run.mem(loader, 95.0, [10.0 + grown, 0.0, 0.0]);
     }
@@ -285,7 +285,7 @@ fn the_leak_of_the_tree_before_a_kill_is_told_though_its_sum_falls_by_it() {
     run.process(1, None, 0.0, "serve");
     run.process(2, Some(1), 1.0, "worker");
     for tgid in [1, 2] {
-        run.edit(tgid, |process| process.cgroup = Some(POD.to_owned()));
+        run.edit(tgid, |process| process.cgroup = Some(POD.into()));
     }
     run.mem(1, 0.5, [500.0, 100.0, 0.0]);
     for second in 0..600 {
@@ -317,7 +317,7 @@ fn shared_memory_counts_once_in_those_who_grew_together() {
     let mut run = run(120.0);
     for loader in 10..14 {
         run.process(loader, Some(1), 90.0, "loader");
-        run.edit(loader, |process| process.cgroup = Some(POD.to_owned()));
+        run.edit(loader, |process| process.cgroup = Some(POD.into()));
         run.mem(loader, 95.0, [100.0, 0.0, 512.0]);
     }
     run.oom(3, 1, 100.0, POD, LIMIT);
@@ -335,7 +335,7 @@ fn a_process_that_was_found_late_has_unknown_growth() {
     let mut run = run(120.0);
     run.process(9, None, -500.0, "adopted");
     run.edit(9, |process| {
-        process.cgroup = Some(POD.to_owned());
+        process.cgroup = Some(POD.into());
         process.first_seen_boot_ns = boot(95.0);
     });
     run.mem(9, 95.0, [1_500.0, 0.0, 0.0]);

@@ -73,14 +73,14 @@ fn what_a_program_held_before_an_exec_is_its_own_roles() {
     run.mem(2, 2.0, [300.0, 0.0, 0.0]);
     run.edit(2, |row| {
         row.role = None;
-        row.cmdline = Some("sleep 9".to_owned());
+        row.cmdline = Some("sleep 9".into());
     });
     let exec = TitleRow {
         ts: WallNs(0),
         boot_ns: boot(10.0),
         upid: upid(Tgid(2)),
         comm: "sleep".to_owned(),
-        title: Some("sleep 9".to_owned()),
+        title: Some("sleep 9".into()),
         role: None,
         source: Some(TitleSource::Exec),
     };

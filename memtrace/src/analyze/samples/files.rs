@@ -355,7 +355,7 @@ mod tests {
         );
         for tgid in [400, 410] {
             run.edit(tgid, |row| {
-                row.cmdline = Some(hostile.to_owned());
+                row.cmdline = Some(hostile.into());
                 row.comm = hostile.to_owned();
             });
         }

@@ -23,6 +23,7 @@ use memtrace_abi::{
 };
 use names::{executed_file, title};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Ended processes are remembered for a while, so that a sample that was on its way when
 /// the end was seen does not bring them back to life.
@@ -151,7 +152,7 @@ impl Apply {
         // be wrong.
         let path = paths.resolve(particulars.cgroup_id, now);
         if row.cgroup != path {
-            row.container_id = path.as_deref().and_then(container_id).map(str::to_owned);
+            row.container_id = path.as_deref().and_then(container_id).map(Arc::from);
             row.cgroup = path;
         }
     }
@@ -220,10 +221,11 @@ impl Apply {
         if let Some(process) = world.process_mut(upid) {
             self.describe(process.row_mut(), &exec.into(), at);
             let row = process.row_mut();
-            row.exe = executed_file(tgid, path);
+            row.exe = executed_file(tgid, path).map(Arc::from);
             // An argument area that was not resident reads as nothing; /proc faults it in.
-            row.cmdline =
+            let cmdline =
                 command_line(args).or_else(|| identity(tgid).and_then(|found| found.cmdline));
+            row.cmdline = cmdline.map(Arc::from);
             process.keep_names();
             let shown = process.row().cmdline.clone();
             out.push(title(process, shown, TitleSource::Exec, at, tick));
@@ -248,7 +250,7 @@ impl Apply {
             process.row_mut().comm = comm_text(&comm.comm);
             out.push(title(
                 process,
-                command_line(args),
+                command_line(args).map(Arc::from),
                 TitleSource::Rename,
                 at,
                 tick,
@@ -442,8 +444,8 @@ impl Apply {
         );
         if let (Some(process), Some(identity)) = (world.process_mut(upid), identity) {
             let row = process.row_mut();
-            row.exe = identity.exe;
-            row.cmdline = identity.cmdline;
+            row.exe = identity.exe.map(Arc::from);
+            row.cmdline = identity.cmdline.map(Arc::from);
             row.uid = identity.uid;
         }
         Some(upid)

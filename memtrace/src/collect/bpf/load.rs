@@ -219,7 +219,7 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
     // Its thousands of small allocations are gone; give the pages back before the resident
     // memory of the recorder is locked.
     drop(btf);
-    release_free_memory();
+    crate::host::release_free_memory();
     let ring = map(&mut ebpf, names::EVENTS, RingBuf::try_from)?;
     let members = map(&mut ebpf, names::MEMBERS, BpfHashMap::try_from)?;
     let target_cgroups = map(&mut ebpf, names::TARGET_CGROUPS, |map| {
@@ -556,14 +556,6 @@ pub(super) fn refused(
         }
     };
     LoadError::Program { name, step, reason }
-}
-
-fn release_free_memory() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: malloc_trim only returns free memory to the kernel.
-    unsafe {
-        libc::malloc_trim(0);
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::group::{Group, Reading, Removed};
 use super::moves::Moves;
 use super::others::{self, Others};
 use crate::collect::kept::TextBuffer;
-use crate::collect::{CollectError, Collector, Tick, World};
+use crate::collect::{CollectError, Collector, Process, Tick, World};
 use crate::host::{MemoryHierarchy, clock};
 use crate::model::{BootNs, CgroupMemRow, DiagKind, DurationNs, Record, Severity, Tgid, WallNs};
 use std::collections::{BTreeMap, HashSet};
@@ -165,7 +165,12 @@ impl CgroupCollector {
             let directory = self.hierarchy.directory(path);
             if let Some(directory) = directory.filter(|_| watched.is_count_due(now)) {
                 watched.others_at = Some(now);
-                watched.others = others::look(&directory, proc, &self.recorded, &mut self.buffer);
+                let is_in_it = |process: &&Process| process.row().cgroup.as_deref() == Some(path);
+                let mut recorded_in_it = world.processes().filter(is_in_it);
+                watched.others = match recorded_in_it.nth(others::PROCESSES_MAX) {
+                    Some(_) => None,
+                    None => others::look(&directory, proc, &self.recorded, &mut self.buffer),
+                };
             }
         }
     }
@@ -178,8 +183,9 @@ impl CgroupCollector {
             let Some(path) = process.row().cgroup.as_deref() else {
                 continue;
             };
-            // Most processes share a few groups: this spares most of them the look-up.
-            if holders.last() == Some(&path) {
+            // Most processes share a few groups, and the text of their path: this spares most of
+            // them the look-up.
+            if holders.last().is_some_and(|last| std::ptr::eq(*last, path)) {
                 continue;
             }
             match self.groups.get_mut(path) {

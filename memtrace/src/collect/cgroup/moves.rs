@@ -40,9 +40,9 @@ impl Moves {
         for (upid, tgid) in self.next(world) {
             if let Some(path) = group(tgid, proc, hierarchy, buffer)
                 && let Some(process) = world.process_mut(upid)
-                && process.row().cgroup.as_ref() != Some(&path)
+                && process.row().cgroup.as_deref() != Some(path.as_str())
             {
-                set_cgroup(process.row_mut(), Some(path));
+                set_cgroup(process.row_mut(), &path);
             }
         }
     }
@@ -52,11 +52,14 @@ impl Moves {
             .processes()
             .map(|process| (process.row().upid, process.row().tgid))
             .collect();
-        alive.sort_unstable();
-        let after = alive.partition_point(|&(upid, _)| upid <= self.last);
-        alive.rotate_left(after);
-        alive.truncate((alive.len() / PART).clamp(LEAST, MOST));
-        if let Some(&(upid, _)) = alive.last() {
+        let count = (alive.len() / PART).clamp(LEAST, MOST);
+        let had_turn = self.last;
+        let order = |&(upid, _): &(Upid, Tgid)| (upid <= had_turn, upid);
+        if count < alive.len() {
+            alive.select_nth_unstable_by_key(count, order);
+            alive.truncate(count);
+        }
+        if let Some(&(upid, _)) = alive.iter().max_by_key(|process| order(process)) {
             self.last = upid;
         }
         alive
@@ -124,7 +127,12 @@ mod tests {
         let upid = enter(&mut world, 7);
         let mut buffer = TextBuffer::default();
         Moves::default().follow(BootNs(0), &mut world, proc.path(), &hierarchy, &mut buffer);
-        world.row(upid).unwrap().cgroup.clone()
+        world
+            .row(upid)
+            .unwrap()
+            .cgroup
+            .as_deref()
+            .map(str::to_owned)
     }
 
     fn enter(world: &mut World, tgid: u32) -> Upid {
@@ -137,7 +145,7 @@ mod tests {
         };
         let upid = world.enter(birth, BootNs(0));
         let process = world.process_mut(upid).unwrap();
-        set_cgroup(process.row_mut(), Some("/a".to_owned()));
+        set_cgroup(process.row_mut(), "/a");
         upid
     }
 

@@ -8,8 +8,8 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// More processes than this are not looked at: 10 µs each, every 10 s.
-const PROCESSES_MAX: usize = 1_024;
+/// Where a group has more processes than this they are not looked at: 10 µs each, every 10 s.
+pub(super) const PROCESSES_MAX: usize = 1_024;
 /// More groups than this below one are not looked at either.
 const GROUPS_MAX: usize = 256;
 

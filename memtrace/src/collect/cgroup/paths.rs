@@ -5,6 +5,7 @@ use crate::model::{BootNs, DurationNs};
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
+use std::sync::Arc;
 
 /// The least time between two walks of the hierarchy.
 const WALK_PERIOD: DurationNs = DurationNs(1_000_000_000);
@@ -34,7 +35,7 @@ pub struct CgroupPaths {
 
 #[derive(Debug)]
 struct Known {
-    path: String,
+    path: Arc<str>,
     /// When it was last asked for or found.
     used_at: BootNs,
 }
@@ -55,7 +56,7 @@ impl CgroupPaths {
     /// the hierarchy, at most once a second, and less often where that takes long; `None` when
     /// the group is not there, or came and went between two walks. A path that was seen is
     /// kept for a while: rows about a group outlive it.
-    pub fn resolve(&mut self, id: u64, now: BootNs) -> Option<String> {
+    pub fn resolve(&mut self, id: u64, now: BootNs) -> Option<Arc<str>> {
         if let Some(known) = self.known.get_mut(&id) {
             known.used_at = known.used_at.max(now);
             return Some(known.path.clone());
@@ -121,6 +122,7 @@ impl CgroupPaths {
         if let Some(path) = self.hierarchy.path(directory) {
             // When it was last asked for is what counts, but for one that is new.
             let used_at = self.known.get(&id).map_or(now, |known| known.used_at);
+            let path = Arc::from(path);
             self.known.insert(id, Known { path, used_at });
         }
     }
@@ -168,7 +170,7 @@ mod tests {
         let mount = tempfile::tempdir().unwrap();
         let mut paths = paths_below(mount.path());
         for id in 0..2 * KNOWN_MAX as u64 {
-            let path = format!("/gone/{id}");
+            let path = format!("/gone/{id}").into();
             let used_at = BootNs(id.cast_signed());
             paths.known.insert(id, Known { path, used_at });
             paths.absent.insert(id, BootNs(0));

@@ -10,6 +10,7 @@ use crate::collect::kept::TextBuffer;
 use crate::model::{BootNs, ProcessRow, Tgid};
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 /// What /proc tells about one process. A part that was refused or had already gone is
 /// `None`.
@@ -93,14 +94,14 @@ impl Identity {
     /// line or a cgroup that is gone is that of a process on its way out, and stays.
     pub fn fill(&self, row: &mut ProcessRow) {
         row.comm.clone_from(&self.comm);
-        row.exe.clone_from(&self.exe);
+        set_text(&mut row.exe, self.exe.as_deref());
         if self.cmdline.is_some() {
-            row.cmdline.clone_from(&self.cmdline);
+            set_text(&mut row.cmdline, self.cmdline.as_deref());
         }
         row.uid = self.uid;
         row.ns_tgid = self.ns_tgid;
-        if self.cgroup.is_some() {
-            set_cgroup(row, self.cgroup.clone());
+        if let Some(cgroup) = &self.cgroup {
+            set_cgroup(row, cgroup);
         }
     }
 }
@@ -119,9 +120,16 @@ fn memory_cgroup(dir: &ProcDir, buffer: &mut TextBuffer) -> Option<String> {
 }
 
 /// Writes a cgroup, and the container that its path names, into a row of `process`.
-pub(in crate::collect) fn set_cgroup(row: &mut ProcessRow, cgroup: Option<String>) {
-    row.container_id = cgroup.as_deref().and_then(container_id).map(str::to_owned);
-    row.cgroup = cgroup;
+pub(in crate::collect) fn set_cgroup(row: &mut ProcessRow, cgroup: &str) {
+    set_text(&mut row.container_id, container_id(cgroup));
+    set_text(&mut row.cgroup, Some(cgroup));
+}
+
+/// Sets a text. Where it stays the same it stays shared with whom it came from.
+pub(in crate::collect) fn set_text(text: &mut Option<Arc<str>>, new: Option<&str>) {
+    if text.as_deref() != new {
+        *text = new.map(Arc::from);
+    }
 }
 
 /// A process and its ancestors, nearest first, as far as they can be read.
@@ -219,5 +227,20 @@ mod tests {
         assert_eq!(identity.exe.as_deref(), exe.to_str());
         assert_eq!(identity.ppid, Tgid(std::os::unix::process::parent_id()));
         assert!(!identity.is_kernel_thread);
+    }
+
+    #[test]
+    fn a_text_that_stays_the_same_stays_shared() {
+        let parents: Arc<str> = "/usr/bin/python3".into();
+        let mut text = Some(Arc::clone(&parents));
+        set_text(&mut text, Some("/usr/bin/python3"));
+        assert!(
+            text.as_ref()
+                .is_some_and(|text| Arc::ptr_eq(text, &parents))
+        );
+        set_text(&mut text, Some("/usr/bin/sleep"));
+        assert_eq!(text.as_deref(), Some("/usr/bin/sleep"));
+        set_text(&mut text, None);
+        assert_eq!(text, None);
     }
 }

@@ -15,6 +15,7 @@ use crate::model::{
     Upid,
 };
 use std::path::Path;
+use std::sync::Arc;
 
 /// The high-water mark and the cgroup are read this often also when nothing moved: a
 /// spike between two looks can leave the memory as it was, and a process can be moved.
@@ -281,7 +282,7 @@ impl Member {
             boot_ns: poll.tick.boot,
             upid: self.upid,
             comm: self.names.comm.clone(),
-            title: self.names.title.clone(),
+            title: self.names.title.as_deref().map(Arc::from),
             role: None,
             source: Some(source),
         }));

@@ -24,8 +24,8 @@ mod text;
 
 pub use backend::{ProcfsBackend, ProcfsOptions, descriptor_limit};
 pub use cgroup_procs::below as processes_below;
-pub(super) use identity::set_cgroup;
 pub use identity::{Identity, IdentityError, identity, lineage};
+pub(super) use identity::{set_cgroup, set_text};
 pub use now::{Now, now};
 pub(super) use stat::Stat;
 pub(super) use text::memory_cgroup;

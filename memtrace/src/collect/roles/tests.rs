@@ -45,15 +45,15 @@ impl Stage {
         let row = process.row_mut();
         row.comm = title.chars().take(15).collect();
         if source == TitleSource::Exec {
-            row.cmdline = Some(title.to_owned());
-            row.exe = title.split(' ').next().map(str::to_owned);
+            row.cmdline = Some(title.into());
+            row.exe = title.split(' ').next().map(Into::into);
         }
         self.batch.push(Record::Title(TitleRow {
             ts: WallNs(0),
             boot_ns: BootNs(0),
             upid,
             comm: row.comm.clone(),
-            title: Some(title.to_owned()),
+            title: Some(title.into()),
             role: None,
             source: Some(source),
         }));
@@ -258,7 +258,7 @@ fn the_rules_are_asked_once_for_each_change_of_a_process_without_a_role() {
     assert_eq!(stage.written[&other].peak_rss_bytes, Some(Bytes(49 << 20)));
     assert_eq!(stage.roles.looks, asked);
     let process = stage.world.process_mut(other).expect("a living process");
-    process.row_mut().cmdline = Some("cat other".to_owned());
+    process.row_mut().cmdline = Some("cat other".into());
     stage.write();
     assert_eq!(stage.roles.looks, asked + 1, "another command line");
     stage.name(child, TitleSource::Exec, "/r/raylet/raylet --x");

@@ -8,6 +8,8 @@ use crate::model::{
     Upid, WallNs,
 };
 use ::sysinfo::Process;
+use std::path::Path;
+use std::sync::Arc;
 
 /// sysinfo gives start times in whole seconds, and on Linux counts them from a boot time
 /// that it also knows in whole seconds only.
@@ -60,10 +62,9 @@ impl Member {
         };
         let row = known.row_mut();
         row.comm.clone_from(&self.comm);
-        row.exe = process
-            .exe()
-            .map(|path| path.to_string_lossy().into_owned());
-        row.cmdline.clone_from(&self.title);
+        let exe = process.exe().map(Path::to_string_lossy);
+        row.exe = exe.as_deref().map(Arc::from);
+        row.cmdline = self.title.as_deref().map(Arc::from);
         #[cfg(unix)]
         {
             row.uid = process.user_id().map(|uid| i64::from(**uid));
@@ -131,7 +132,7 @@ impl Member {
             boot_ns: tick.boot,
             upid: self.upid,
             comm: self.comm.clone(),
-            title: self.title.clone(),
+            title: self.title.as_deref().map(Arc::from),
             role: None,
             source: Some(source),
         }));

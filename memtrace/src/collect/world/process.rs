@@ -3,6 +3,7 @@
 use super::images::Image;
 use crate::collect::Share;
 use crate::model::{BootNs, Bytes, PeakSource, ProcessRow, Record};
+use std::sync::Arc;
 
 /// A peak of RSS and how well it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +80,7 @@ impl Process {
     /// are written, and at once by whoever copies them.
     pub fn keep_names(&mut self) {
         let ProcessRow { cmdline, exe, .. } = &mut self.row;
-        let taken = |name: &Option<String>| name.as_ref().map_or(0, String::capacity);
+        let taken = |name: &Option<Arc<str>>| name.as_ref().map_or(0, |name| name.len());
         if self.names.resize(taken(cmdline) + taken(exe)) {
             return;
         }
@@ -132,16 +133,15 @@ impl Process {
 }
 
 /// Cuts a name between characters. Answers whether it was longer.
-fn cut(name: &mut Option<String>) -> bool {
-    let Some(name) = name.as_mut().filter(|name| name.len() > NAME_BYTES_KEPT) else {
+fn cut(name: &mut Option<Arc<str>>) -> bool {
+    let Some(long) = name.as_ref().filter(|name| name.len() > NAME_BYTES_KEPT) else {
         return false;
     };
     let mut end = NAME_BYTES_KEPT;
-    while !name.is_char_boundary(end) {
+    while !long.is_char_boundary(end) {
         end -= 1;
     }
-    name.truncate(end);
-    name.shrink_to_fit();
+    *name = long.get(..end).map(Arc::from);
     true
 }
 

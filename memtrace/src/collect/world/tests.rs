@@ -215,7 +215,7 @@ fn command_lines_of_all_that_live_take_a_stated_number_of_bytes_and_those_that_a
     let mut upids = Vec::new();
     for tgid in 1..=fits + 3 {
         let upid = enter(&mut world, u32::try_from(tgid).unwrap());
-        world.process_mut(upid).unwrap().row_mut().cmdline = Some(long.clone());
+        world.process_mut(upid).unwrap().row_mut().cmdline = Some(long.clone().into());
         upids.push(upid);
     }
     world.write_changes(false, &mut Vec::new());
@@ -229,7 +229,7 @@ fn command_lines_of_all_that_live_take_a_stated_number_of_bytes_and_those_that_a
     }
     assert_eq!(world.ceiling().taken(Part::Names), 0);
     let upid = enter(&mut world, 1);
-    world.process_mut(upid).unwrap().row_mut().cmdline = Some(long.clone());
+    world.process_mut(upid).unwrap().row_mut().cmdline = Some(long.clone().into());
     world.write_changes(false, &mut Vec::new());
     assert_eq!(
         (world.take_cut_names(), kept(&world, upid)),

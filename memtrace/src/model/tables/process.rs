@@ -3,6 +3,7 @@
 use crate::model::label::labels;
 use crate::model::table::table;
 use crate::model::{BootNs, Bytes, Tgid, Upid};
+use std::sync::Arc;
 
 table! {
     /// One row per process that ever belonged to the recording, also one that lived for a millisecond.
@@ -20,15 +21,15 @@ table! {
         /// Name as the kernel keeps it, cut at 15 bytes; the last one seen.
         comm: String,
         /// File that was executed last; null when unknown.
-        exe: Option<String>,
+        exe: Option<Arc<str>>,
         /// Command line of the last exec, arguments joined by spaces, cut at 4,096 bytes; null when unknown. Titles set later are in `title`.
-        cmdline: Option<String>,
+        cmdline: Option<Arc<str>>,
         /// Real user id at the last exec or when first seen; null when unknown.
         uid: Option<i64>,
         /// Memory cgroup, as a path below its hierarchy's mount point; null when unknown.
-        cgroup: Option<String>,
+        cgroup: Option<Arc<str>>,
         /// Container id found in the cgroup path; null when there is none.
-        container_id: Option<String>,
+        container_id: Option<Arc<str>>,
         /// What it is to its framework: "worker", "actor Trainer"; the last role of the most weight that its names told since its last exec. Null when no rule knows it (docs/roles.md).
         role: Option<String>,
         /// The framework it belongs to, "vLLM" or "Ray" for example; a helper belongs to the one that started it. Null when none is known.

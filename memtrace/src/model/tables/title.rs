@@ -3,6 +3,7 @@
 use crate::model::label::labels;
 use crate::model::table::table;
 use crate::model::{BootNs, Upid, WallNs};
+use std::sync::Arc;
 
 table! {
     /// A name or title that a process took. Holds until the next row of the same upid.
@@ -16,7 +17,7 @@ table! {
         /// The kernel's name for it, cut at 15 bytes.
         comm: String,
         /// The argument area at that moment: the command line, or the title that the program wrote over it (setproctitle). Null when it could not be read.
-        title: Option<String>,
+        title: Option<Arc<str>>,
         /// What the process is from here on, as `process.role` in its words; a title that says less (an idle worker's) keeps the role that the process had. Null when no rule knows it.
         role: Option<String>,
         /// What caused the row.

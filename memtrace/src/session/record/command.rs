@@ -21,7 +21,7 @@ pub(super) fn enter_command(held: &Held, tick: &Tick, world: &mut World) {
         None => world.enter(birth, tick.boot),
     };
     if let Some(process) = world.process_mut(upid) {
-        process.row_mut().cmdline = Some(held.argv().join(" "));
+        process.row_mut().cmdline = Some(held.argv().join(" ").into());
     }
 }
 

@@ -81,7 +81,7 @@ fn process(upid: i64, comm: &str) -> ProcessRow {
         tgid: Tgid(upid.unsigned_abs() as u32),
         parent_upid: Some(Upid(1)),
         comm: comm.to_owned(),
-        exe: Some("/bin/ünï".to_owned()),
+        exe: Some("/bin/ünï".into()),
         uid: Some(0),
         start_boot_ns: BootNs(upid),
         first_seen_boot_ns: BootNs(upid),

@@ -313,7 +313,7 @@ fn a_title_of_a_role_moves_what_is_held_at_its_very_instant() {
         boot_ns: boot(7.0),
         upid: crate::analyze::golden::upid(Tgid(1)),
         comm: "a".to_owned(),
-        title: Some("a".to_owned()),
+        title: Some("a".into()),
         role: None,
         source: Some(TitleSource::Exec),
     };

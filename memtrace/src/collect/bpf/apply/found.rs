@@ -4,11 +4,12 @@ use super::names::{comm_text, title};
 use super::{Apply, Unnamed, boot};
 use crate::collect::bpf::attach::{current, identity};
 use crate::collect::bpf::peaks::Seen;
-use crate::collect::procfs::command_line;
+use crate::collect::procfs::{command_line, set_text};
 use crate::collect::{Birth, Process, Tick, World};
 use crate::host::clock;
 use crate::model::{BootNs, DurationNs, FirstSeenBy, MemSource, Record, Tgid, TitleSource, Upid};
 use memtrace_abi::{EndedKey, Origin, TaskSeen};
+use std::sync::Arc;
 
 impl Apply {
     /// A process that the kernel found running: one that it did not follow before, or one whose
@@ -51,7 +52,7 @@ impl Apply {
             self.describe(process.row_mut(), &task.into(), at);
             // It may have called exec since it was forked.
             process.row_mut().exe = None;
-            process.row_mut().cmdline = held.map(str::to_owned);
+            process.row_mut().cmdline = held.map(Arc::from);
             process.keep_names();
             // Where it was followed before, its execs are told by themselves.
             process.set_execs(if is_first_seen { task.execs } else { 0 });
@@ -98,10 +99,16 @@ impl Apply {
                 continue;
             }
             let identity = identity(row.tgid);
+            // Most run what their parent runs.
+            let parent = row.parent_upid.and_then(|parent| world.row(parent));
+            let parent = parent.map(|parent| (parent.exe.clone(), parent.cmdline.clone()));
+            let (mut exe, mut cmdline) = parent.unwrap_or_default();
             if let Some(process) = world.process_mut(upid) {
                 if let Some(identity) = identity {
-                    process.row_mut().exe = identity.exe;
-                    process.row_mut().cmdline = identity.cmdline;
+                    set_text(&mut exe, identity.exe.as_deref());
+                    set_text(&mut cmdline, identity.cmdline.as_deref());
+                    let row = process.row_mut();
+                    (row.exe, row.cmdline) = (exe, cmdline);
                     process.keep_names();
                 }
                 let shown = process.row().cmdline.clone();
@@ -125,6 +132,7 @@ impl Apply {
         {
             process.row_mut().comm = comm;
             let shown = identity(Tgid(task.tgid)).and_then(|found| found.cmdline);
+            let shown = shown.map(Arc::from);
             let at = boot(task.boot_ns);
             out.push(title(process, shown, TitleSource::Rename, at, tick));
         }
@@ -187,7 +195,7 @@ impl Apply {
             let row = process.row_mut();
             row.comm = comm_text(&origin.comm);
             row.exe = None;
-            row.cmdline = kept_command_line(origin);
+            row.cmdline = kept_command_line(origin).map(Arc::from);
             let shown = row.cmdline.clone();
             out.push(title(process, shown, TitleSource::Exec, at, tick));
         }
@@ -265,7 +273,7 @@ impl Apply {
             let row = process.row_mut();
             row.uid.get_or_insert(i64::from(origin.uid));
             if row.cmdline.is_none() {
-                row.cmdline = kept_command_line(origin);
+                row.cmdline = kept_command_line(origin).map(Arc::from);
             }
             let comm = comm_text(&origin.comm);
             if row.comm != comm && !comm.is_empty() {

@@ -3,6 +3,7 @@
 use crate::collect::bpf::attach::identity;
 use crate::collect::{Process, Tick};
 use crate::model::{BootNs, Record, Tgid, TitleRow, TitleSource};
+use std::sync::Arc;
 
 /// A NUL-terminated name. What is not UTF-8 becomes U+FFFD.
 pub(in crate::collect::bpf) fn comm_text(bytes: &[u8]) -> String {
@@ -23,7 +24,7 @@ pub(super) fn executed_file(tgid: Tgid, path: &[u8]) -> Option<String> {
 /// A row of `title`.
 pub(super) fn title(
     process: &Process,
-    shown: Option<String>,
+    shown: Option<Arc<str>>,
     source: TitleSource,
     at: BootNs,
     tick: &Tick,

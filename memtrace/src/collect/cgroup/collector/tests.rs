@@ -52,7 +52,7 @@ impl Fake {
         };
         let upid = self.world.enter(birth, BootNs(0));
         let process = self.world.process_mut(upid).unwrap();
-        process.row_mut().cgroup = Some(cgroup.to_owned());
+        process.row_mut().cgroup = Some(cgroup.into());
     }
 
     fn collect(&mut self, seconds: i64, is_keyframe: bool) -> Vec<CgroupMemRow> {
