@@ -29,6 +29,7 @@ pub mod procfs;
 #[cfg(target_os = "linux")]
 mod ray;
 mod roles;
+mod section_news;
 mod sections;
 #[cfg(target_os = "linux")]
 pub mod smaps;
@@ -43,7 +44,8 @@ pub use container::container_id;
 #[cfg(target_os = "linux")]
 pub use ray::RayDrivers;
 pub use roles::Roles;
-pub use sections::{Reply, SectionNews, Sections};
+pub use section_news::{Reply, SectionNews};
+pub use sections::Sections;
 pub use targets::Targets;
 pub use world::{Birth, End, Introduction, NAME_BYTES_KEPT, Peak, Process, World, exit_row};
 

@@ -48,10 +48,10 @@ struct Known {
     exe: Option<Name>,
     /// While it runs in the program it was forked in: the names it came with.
     inherited: Option<Names>,
-    role: Option<Role>,
+    role: Option<Arc<Role>>,
     weight: u8,
     /// The nearest role above, and whether that is the parent's; kept for when those are gone.
-    above: Option<(Role, bool)>,
+    above: Option<(Arc<Role>, bool)>,
     has_asked_environment: bool,
     /// Whether the rules were asked since its names changed.
     is_judged: bool,
@@ -223,7 +223,7 @@ impl Roles {
     /// Asks the rules what a process is. Answers what that makes of its parent.
     fn judge_alone(&mut self, upid: Upid) -> Option<(Upid, Role)> {
         let above = self.above(upid);
-        let above = above.map(|(role, is_near)| (role.clone(), is_near));
+        let above = above.map(|(role, is_near)| (Arc::clone(role), is_near));
         #[cfg(test)]
         {
             self.looks += 1;
@@ -234,10 +234,10 @@ impl Roles {
         let found = self.rules.find(&known.looks());
         let Some(mut found) = found else {
             if self.are_roots_main && known.is_root && known.role.is_none() {
-                known.role = Some(Role {
+                known.role = Some(Arc::new(Role {
                     role: MAIN.to_owned(),
                     ..Role::default()
-                });
+                }));
             }
             return None;
         };
@@ -264,7 +264,7 @@ impl Roles {
     }
 
     /// The role of the parent or, where it has none, of the nearest ancestor that has one.
-    fn above(&self, upid: Upid) -> Option<(&Role, bool)> {
+    fn above(&self, upid: Upid) -> Option<(&Arc<Role>, bool)> {
         let mut at = self.known.get(&upid)?.parent;
         for distance in 0..ANCESTORS_MAX {
             let known = self.known.get(&at?)?;
@@ -294,7 +294,7 @@ impl Known {
             title: title.and_then(|title| title.as_deref()).map(trim_title),
             cmdline: cmdline.and_then(|cmdline| cmdline.as_deref()),
             exe: self.exe.as_deref(),
-            parent: self.above.as_ref().map(|(role, _)| role),
+            parent: self.above.as_ref().map(|(role, _)| role.as_ref()),
             is_parent_near: self.above.as_ref().is_some_and(|(_, is_near)| *is_near),
             is_forked: self.inherited.is_some(),
         }
@@ -311,7 +311,7 @@ impl Known {
         {
             role.rank.clone_from(&had.rank);
         }
-        self.role = Some(role);
+        self.role = Some(Arc::new(role));
         self.weight = weight;
         true
     }

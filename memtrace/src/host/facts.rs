@@ -130,14 +130,6 @@ pub enum HidePid {
 }
 
 impl HostFacts {
-    /// Reads the facts of this machine.
-    pub fn read() -> Self {
-        #[cfg(target_os = "linux")]
-        return super::read::host_facts();
-        #[cfg(not(target_os = "linux"))]
-        super::platform::host_facts()
-    }
-
     /// A host about which nothing is known: where every reader starts, and what tests of
     /// decisions fill in.
     pub fn unknown() -> Self {

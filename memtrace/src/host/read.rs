@@ -12,20 +12,22 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// The facts of this machine.
-pub(super) fn host_facts() -> HostFacts {
-    let mut facts = facts_below(Path::new("/"), &|name| std::env::var(name).ok());
-    let uname = rustix::system::uname();
-    facts.hostname = uname.nodename().to_string_lossy().into_owned();
-    facts.kernel = uname.release().to_string_lossy().into_owned();
-    facts.arch = uname.machine().to_string_lossy().into_owned();
-    if let Ok(bytes) = i64::try_from(rustix::param::page_size()) {
-        facts.page_size_bytes = Bytes(bytes);
+impl HostFacts {
+    /// Reads the facts of this machine.
+    pub fn read() -> Self {
+        let mut facts = facts_below(Path::new("/"), &|name| std::env::var(name).ok());
+        let uname = rustix::system::uname();
+        facts.hostname = uname.nodename().to_string_lossy().into_owned();
+        facts.kernel = uname.release().to_string_lossy().into_owned();
+        facts.arch = uname.machine().to_string_lossy().into_owned();
+        if let Ok(bytes) = i64::try_from(rustix::param::page_size()) {
+            facts.page_size_bytes = Bytes(bytes);
+        }
+        let files = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        facts.nofile_soft = Some(files.current.unwrap_or(u64::MAX));
+        facts.nofile_hard = Some(files.maximum.unwrap_or(u64::MAX));
+        facts
     }
-    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    facts.nofile_soft = Some(files.current.unwrap_or(u64::MAX));
-    facts.nofile_hard = Some(files.maximum.unwrap_or(u64::MAX));
-    facts
 }
 
 /// What the files below `root` and the environment tell.

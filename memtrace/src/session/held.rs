@@ -3,13 +3,14 @@
 //! memtrace: same user, signal mask, limits and descriptors.
 
 use super::marks::Marks;
+use super::pipe::pipe;
 use super::user::CommandUser;
 use crate::host::clock;
 use crate::model::{BootNs, Bytes, Tgid};
 use std::ffi::{CString, OsString, c_char};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -283,21 +284,6 @@ fn is_executable(path: &std::path::Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     std::fs::metadata(path)
         .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
-}
-
-/// A pipe whose ends close on exec.
-pub(super) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
-    let mut ends = [0; 2];
-    // SAFETY: room for two descriptors, which are owned from here on.
-    unsafe {
-        if libc::pipe(ends.as_mut_ptr()) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        for end in ends {
-            libc::fcntl(end, libc::F_SETFD, libc::FD_CLOEXEC);
-        }
-        Ok((OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
-    }
 }
 
 /// How the command ended.

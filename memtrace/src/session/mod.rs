@@ -1,6 +1,7 @@
 //! One recording, from the command that is held to the Parquet that is closed: starts the
 //! collectors, drains them, stops them in order.
 
+mod course;
 mod gpus;
 mod held;
 mod limits;
@@ -8,6 +9,7 @@ mod marks;
 mod outcome;
 mod output;
 mod pace;
+mod pipe;
 mod record;
 #[cfg(target_os = "linux")]
 mod relay;
@@ -18,12 +20,12 @@ mod survivors;
 mod trial;
 mod user;
 
+pub use course::record;
 pub use gpus::survey_gpus;
 pub use held::{CommandError, Held};
 pub use marks::Marks;
 pub use outcome::{Outcome, Progress, RecordError};
 pub use output::OutputError;
-pub use record::record;
 pub use start::StartError;
 pub use survivors::{Leftovers, Outlived};
 pub use trial::probe_costs;

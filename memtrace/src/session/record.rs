@@ -1,5 +1,5 @@
-//! The course of a recording: facts, plan, collectors, loop, end. One task on one thread
-//! asks every collector in turn; the writing thread has the disk.
+//! A recording that is being made: its collectors, the loop that asks each in turn, its end.
+//! One task on one thread does all that; the writing thread has the disk.
 
 mod command;
 mod movement;
@@ -11,13 +11,11 @@ use super::output::Output;
 use super::pace::Pace;
 use super::signals::{Request, Signals, pass_on, signals_end_us_again};
 use super::start::{self, Started};
-#[cfg(target_os = "linux")]
-use super::survivors::Watch;
-use super::{Held, Leftovers, Marks, Options, OutputError, StartError, gpus, limits};
+use super::{Held, Leftovers, Marks, Options, OutputError, gpus};
 #[cfg(target_os = "linux")]
 use crate::collect::procfs;
 use crate::collect::{Roles, Sections, Targets, Tick, World, exit_row};
-use crate::host::{Backend, Capability, HostFacts, Plan, clock};
+use crate::host::{Backend, HostFacts, Plan, clock};
 use crate::model::{
     BootNs, Bytes, ClockOffset, DescendantsSource, DiagKind, DurationNs, Record, RunInfo, RunState,
     SCHEMA_VERSION, Severity, Target, Tgid,
@@ -42,84 +40,13 @@ const LAST_DRAINS_MAX: usize = 64;
 /// most are on their way down (vLLM's workers take 1 to 2 s).
 const SETTLE: DurationNs = DurationNs(2_000_000_000);
 
-/// Makes a recording. `held` is the command of [`Target::Command`]; `announce` is told
-/// where the recording goes and what was decided, `progress` once a second how far it is.
-///
-/// # Errors
-/// When the recording can't be started, or not closed. A disk that fills up in between is
-/// no error: the recording stops there, the command goes on, and the outcome tells.
-pub fn record(
-    options: &Options,
-    facts: &HostFacts,
-    mut held: Option<Held>,
-    marks: Marks,
-    owner: Option<(u32, u32)>,
-    announce: impl FnOnce(&RunInfo, &std::path::Path),
-    progress: impl FnMut(&Progress),
-) -> Result<Outcome, RecordError> {
-    let plan =
-        Plan::from_facts(facts, options.backend, options.probes).map_err(StartError::from)?;
-    let command = held.as_ref().map(Held::tgid);
-    let targets = start::targets(&options.target, command, facts)?;
-    let may_lock_all = facts
-        .capabilities
-        .is_some_and(|held| held.has(Capability::IPC_LOCK));
-    limits::protect(may_lock_all);
-    // Before signals are taken over, and before there are events to drain: it can wait.
-    let gpus = gpus::Starting::begin(options, facts);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(RecordError::Loop)?;
-    runtime.block_on(async {
-        let mut signals = Signals::listen(held.is_some()).map_err(RecordError::Loop)?;
-        let mut session = Session::start(
-            options,
-            facts,
-            &plan,
-            &targets,
-            held.as_ref(),
-            gpus,
-            marks,
-            owner,
-        )?;
-        #[cfg(target_os = "linux")]
-        let watch = {
-            let is_exact = start::has_exact_identities(&session.info.backend, facts);
-            Watch::start(is_exact, targets.clone())
-        };
-        announce(&session.info, session.output.dir());
-        if let Some(held) = &mut held
-            && let Err(error) = held.release()
-        {
-            session.abandon();
-            return Err(error.into());
-        }
-        let end = session
-            .run(options, command, &mut signals, progress)
-            .await?;
-        #[cfg(target_os = "linux")]
-        let leftovers = watch
-            .look(
-                &mut session,
-                &options.target,
-                options.kills_survivors,
-                &mut signals,
-            )
-            .await;
-        #[cfg(not(target_os = "linux"))]
-        let leftovers = Leftovers::default();
-        session.finish(end, leftovers, command, &mut signals).await
-    })
-}
-
 /// While the disk is behind, how often is looked whether the recording is over.
 const BEHIND_PERIOD: DurationNs = DurationNs(200_000_000);
 /// The disk was behind for less than this: what is missing is less than a look or two.
 const BEHIND_LEAST: DurationNs = DurationNs(100_000_000);
 
 /// Why the loop ended.
-struct End {
+pub(super) struct End {
     storage_failure: Option<StoreError>,
     is_command_running: bool,
     /// A signal came: somebody waits for our end.
@@ -128,8 +55,8 @@ struct End {
 
 /// A recording that is being made.
 pub(super) struct Session {
-    info: RunInfo,
-    output: Output,
+    pub(super) info: RunInfo,
+    pub(super) output: Output,
     world: World,
     logs: Logs,
     roles: Roles,
@@ -154,7 +81,7 @@ impl Session {
         clippy::too_many_arguments,
         reason = "a session needs all that is there before it"
     )]
-    fn start(
+    pub(super) fn start(
         options: &Options,
         facts: &HostFacts,
         plan: &Plan,
@@ -257,7 +184,7 @@ impl Session {
 
     /// The loop, until the target ends, a signal or the duration says so, or the disk is
     /// full.
-    async fn run(
+    pub(super) async fn run(
         &mut self,
         options: &Options,
         command: Option<Tgid>,
@@ -437,13 +364,13 @@ impl Session {
     }
 
     /// Gives up a recording whose command never ran.
-    fn abandon(self) {
+    pub(super) fn abandon(self) {
         self.output.discard();
     }
 
     /// A last look, then the collectors go, then the files are closed. Where the disk was
     /// full the command goes on without us; its end is awaited for its exit code.
-    async fn finish(
+    pub(super) async fn finish(
         mut self,
         end: End,
         leftovers: Leftovers,

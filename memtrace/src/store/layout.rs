@@ -5,7 +5,6 @@
 
 use super::dir::Dir;
 use super::error::StoreError;
-use super::run_file::start_time;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,8 +13,6 @@ use std::path::{Path, PathBuf};
 pub(super) const SPOOL: &str = "spool";
 /// The folder for files that could not be read in full.
 pub(super) const DAMAGED: &str = "damaged";
-/// What the directory of a recording starts with unless the person named it.
-const RECORDING_PREFIX: &str = "memtrace-";
 
 /// The numbers of a table's files in ascending order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -95,38 +92,6 @@ fn number(name: &OsStr, prefix: &str, suffix: &str) -> Option<u32> {
     let is_number = digits.len() >= 5 && digits.bytes().all(|byte| byte.is_ascii_digit());
     let seq = is_number.then(|| digits.parse().ok())??;
     (format!("{seq:05}") == digits).then_some(seq)
-}
-
-/// Finds the recording in `dir` that was started last: among the directories with a
-/// `run.json` of memtrace, whatever their names, by the start time in it. Where that can't be
-/// read, a directory named `memtrace-*` counts still, as the oldest.
-///
-/// # Errors
-/// When `dir` can't be listed. Directories that can't be read are passed over.
-pub fn newest_recording(dir: &Path) -> Result<Option<PathBuf>, StoreError> {
-    let listing = std::fs::read_dir(dir).map_err(|error| StoreError::io("list", dir, error))?;
-    let mut newest = None;
-    for entry in listing {
-        let entry = entry.map_err(|error| StoreError::io("list", dir, error))?;
-        let is_named_so = entry
-            .file_name()
-            .to_str()
-            .is_some_and(|name| name.starts_with(RECORDING_PREFIX));
-        let path = entry.path();
-        let Ok(started) = Dir::open(&path).and_then(|dir| start_time(&dir)) else {
-            continue;
-        };
-        if started.is_none() && !is_named_so {
-            continue;
-        }
-        // The name decides between recordings of the same instant, so that the answer
-        // does not depend on the order of the listing.
-        let candidate = (started, path);
-        if newest.as_ref().is_none_or(|best| candidate > *best) {
-            newest = Some(candidate);
-        }
-    }
-    Ok(newest.map(|(_, path)| path))
 }
 
 #[cfg(test)]

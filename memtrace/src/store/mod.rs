@@ -33,6 +33,7 @@ mod disk;
 mod error;
 mod framing;
 mod layout;
+mod newest;
 mod page_guard;
 mod part_reader;
 mod part_writer;
@@ -53,7 +54,7 @@ mod writer;
 mod tests;
 
 pub use error::StoreError;
-pub use layout::newest_recording;
+pub use newest::newest_recording;
 pub use problem::{Problem, ProblemKind};
 pub use recording::Recording;
 pub use recover::{RecoverReport, recover};

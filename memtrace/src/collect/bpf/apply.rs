@@ -3,10 +3,8 @@
 mod found;
 mod names;
 
-pub(super) use names::comm_text;
-
-use super::attach::{current, identity};
-use super::decode::Event;
+use super::decode::{Event, boot, comm_text};
+use super::known::{current, identity};
 use super::peaks::{Peaks, Seen};
 use super::vm;
 use crate::collect::cgroup::CgroupPaths;
@@ -486,10 +484,6 @@ impl Apply {
             source: Some(source),
         }
     }
-}
-
-pub(super) fn boot(ns: u64) -> BootNs {
-    BootNs(ns.cast_signed())
 }
 
 /// By how many execs the first number is later than the second; the kernel counts them in 16 bits.

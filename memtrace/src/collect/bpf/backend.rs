@@ -1,14 +1,17 @@
 //! The running backend: what it is asked to do, and the order in which it does it.
 
+mod attach;
+mod late;
+
 use super::apply::Apply;
 use super::decode::{DecodeError, decode};
+use super::error::LoadError;
 use super::kills::Kills;
-use super::late::Late;
 use super::layout::Counting;
-use super::load::{LoadError, Programs, Settings, Sweep};
+use super::load::{Programs, Settings, Sweep};
 use super::misses::Misses;
 use super::peaks::Peaks;
-use super::{attach, cost, load};
+use super::{cost, load};
 use crate::collect::cgroup::CgroupPaths;
 use crate::collect::procfs::lineage;
 use crate::collect::{CollectError, Collector, Targets, Tick, World};
@@ -17,6 +20,7 @@ use crate::model::{
     BootNs, Bytes, DiagKind, DiagRow, DurationNs, PageSize, Pages, Record, Severity, Tgid,
 };
 use aya::maps::{MapData, RingBuf};
+use late::Late;
 use memtrace_abi::{Config, LossClass};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -83,33 +87,33 @@ pub(super) const VM_BURST: u64 = 2_000;
 
 /// The running backend.
 pub struct BpfBackend {
-    pub(super) programs: Programs,
-    pub(super) ring: RingBuf<MapData>,
-    pub(super) apply: Apply,
-    pub(super) options: BpfOptions,
-    pub(super) losses: [u64; LossClass::ALL.len()],
+    programs: Programs,
+    ring: RingBuf<MapData>,
+    apply: Apply,
+    options: BpfOptions,
+    losses: [u64; LossClass::ALL.len()],
     undecoded: Undecoded,
     misses: Misses,
-    pub(super) cost: cost::RunTime,
-    pub(super) kills: Kills,
-    pub(super) cgroup_scan: attach::CgroupScan,
+    cost: cost::RunTime,
+    kills: Kills,
+    cgroup_scan: attach::CgroupScan,
     last_full_sweep: BootNs,
     /// Entered by id and not yet found by the kernel.
-    pub(super) entered: Vec<Tgid>,
+    entered: Vec<Tgid>,
     /// This process and its ancestors: a pattern stands in their command lines too.
-    pub(super) own_lineage: Vec<Tgid>,
+    own_lineage: Vec<Tgid>,
     /// An event about the life of a process was lost since the last reconciliation.
-    pub(super) has_lost_lifecycle: bool,
+    has_lost_lifecycle: bool,
     /// A name was lost since names were last looked at.
-    pub(super) has_lost_titles: bool,
+    has_lost_titles: bool,
     /// Not everybody who runs and belongs is entered yet.
-    pub(super) is_incomplete: bool,
+    is_incomplete: bool,
     /// Starts and ends that found the ring full.
-    pub(super) late: Late,
+    late: Late,
     /// The event that comes after what is late.
     waiting: Option<Vec<u8>>,
     /// A row of every process is due, because some have none.
-    pub(super) wants_keyframe: bool,
+    wants_keyframe: bool,
 }
 
 /// Events that could not be decoded since the last report.
@@ -187,7 +191,7 @@ impl BpfBackend {
     }
 
     /// Takes every event that is in the ring, and what found it full.
-    pub(super) fn take_events(
+    fn take_events(
         &mut self,
         tick: &Tick,
         world: &mut World,

@@ -1,8 +1,9 @@
 //! Loading and attaching the programs that see mmap, munmap, mremap, brk and madvise, by the
 //! first way that the kernel accepts.
 
-use super::load::{LoadError, program, refused};
-use super::misses::Kretprobe;
+use super::error::{LoadError, refused};
+use super::kretprobe::Kretprobe;
+use super::program::program;
 use crate::host::ProbeWay;
 use crate::host::btf::Btf as KernelBtf;
 use aya::programs::{BtfTracePoint, FExit, KProbe};

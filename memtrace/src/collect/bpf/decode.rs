@@ -1,5 +1,6 @@
 //! Bytes from the ring to one event, or a counted error: exact length, known kind.
 
+use crate::model::BootNs;
 use memtrace_abi::event::{ARGS_MAX, PATH_MAX};
 use memtrace_abi::{Comm, EventHeader, EventKind, Exec, Exit, Fork, Oom, Sample, VmCall, VmTotals};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
@@ -109,6 +110,17 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
 
 fn whole<T: FromBytes + KnownLayout + Immutable>(bytes: &[u8]) -> Option<T> {
     T::read_from_bytes(bytes).ok()
+}
+
+/// A time that the kernel told.
+pub(super) fn boot(ns: u64) -> BootNs {
+    BootNs(ns.cast_signed())
+}
+
+/// A NUL-terminated name. What is not UTF-8 becomes U+FFFD.
+pub(super) fn comm_text(bytes: &[u8]) -> String {
+    let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(name).into_owned()
 }
 
 #[cfg(test)]

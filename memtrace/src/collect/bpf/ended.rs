@@ -1,6 +1,6 @@
 //! The map that keeps ends of processes while the ring is full, taken many at a time.
 
-use super::load::LoadError;
+use super::error::LoadError;
 use crate::host::bpf;
 use aya::maps::{Map, MapData};
 use memtrace_abi::{Ended, EndedKey, names};

@@ -3,11 +3,11 @@
 //! is named in the error.
 
 use super::calls;
+use super::error::LayoutError;
 use super::probes::{BEFORE_EXIT, PROBES, Probe};
 use crate::host::btf::{Btf, BtfError, Field};
 use memtrace_abi::Layout;
 use memtrace_abi::config::CPUS_MAX;
-use std::borrow::Cow;
 use zerocopy::FromZeros;
 
 /// The types that are looked up.
@@ -37,23 +37,6 @@ const MM_FILEPAGES: u32 = 0;
 const MM_ANONPAGES: u32 = 1;
 const MM_SWAPENTS: u32 = 2;
 const MM_SHMEMPAGES: u32 = 3;
-
-/// Why the layout could not be had.
-#[derive(Debug, thiserror::Error)]
-pub enum LayoutError {
-    /// The kernel's BTF can't be understood.
-    #[error("kernel BTF: {0}")]
-    Btf(#[from] BtfError),
-    /// Something that nothing works without is not where it is looked for.
-    #[error("this kernel's BTF has no {0}")]
-    Missing(Cow<'static, str>),
-}
-
-impl LayoutError {
-    fn missing(what: impl Into<Cow<'static, str>>) -> Self {
-        Self::Missing(what.into())
-    }
-}
 
 /// What stands between a counter of an address space as it is read and the truth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,16 +4,16 @@
 
 use super::calls::{self, Calls};
 use super::ended::EndedMap;
-use super::layout::{self, Counting, LayoutError};
+use super::error::{BTF_PATH, LoadError, refused};
+use super::layout::{self, Counting};
 use super::object::{OBJECT, preallocating};
 use super::probes::{MARK_VICTIM, On, Probe, TASK_ITERATOR};
+use super::program::program;
 use crate::host::ProbeWay;
 use crate::model::Tgid;
 use aya::maps::{Array, HashMap as BpfHashMap, MapData, MapError, PerCpuArray, RingBuf};
-use aya::programs::{
-    BtfTracePoint, FEntry, Iter, ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun,
-};
-use aya::{Btf, Ebpf, EbpfError, EbpfLoader, Endianness};
+use aya::programs::{BtfTracePoint, FEntry, Iter, RawTracePoint, RawTracePointRunOptions, TestRun};
+use aya::{Btf, Ebpf, EbpfLoader, Endianness};
 use memtrace_abi::config::{MOVED_MAX, Member};
 use memtrace_abi::{Config, Ended, EndedKey, LossClass, TaskSeen, names};
 use std::borrow::Cow;
@@ -24,8 +24,6 @@ use zerocopy::{FromZeros, IntoBytes};
 
 /// Insert only where there is nothing (include/uapi/linux/bpf.h).
 const BPF_NOEXIST: u64 = 1;
-
-const BTF_PATH: &str = "/sys/kernel/btf/vmlinux";
 
 /// Hashes that are allocated as they fill, where the kernel can do that.
 const HASHES: &[&str] = &[
@@ -46,57 +44,6 @@ const SWEEP: &str = "sweep";
 
 /// Run by user space too, where the kernel can (bpf_loop, 5.17); else every sweep is full.
 const SWEEP_MOVED: &str = "sweep_moved";
-
-/// Why the programs could not be loaded.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    /// The kernel's BTF could not be read.
-    #[error("read {BTF_PATH}: {0}")]
-    ReadBtf(#[source] std::io::Error),
-    /// The kernel's structures are not as expected.
-    #[error(transparent)]
-    Layout(#[from] LayoutError),
-    /// The kernel's BTF could not be parsed for attaching.
-    #[error("kernel BTF: {0}")]
-    AttachBtf(#[from] aya::BtfError),
-    /// The object or its maps were refused.
-    #[error("load the BPF object: {0}")]
-    Object(#[from] EbpfError),
-    /// A program was refused.
-    #[error("{step} BPF program {name}: {reason}")]
-    Program {
-        /// Name of the program.
-        name: &'static str,
-        /// "load" or "attach".
-        step: &'static str,
-        /// What the kernel said.
-        reason: String,
-    },
-    /// A map is not as the ABI says; the object is from another version.
-    #[error("BPF map {name}: {source}")]
-    Map {
-        /// Name of the map.
-        name: &'static str,
-        /// What is wrong.
-        source: MapError,
-    },
-    /// The object lacks something that the ABI names.
-    #[error("the BPF object has no {0}")]
-    Absent(&'static str),
-    /// The table that keeps ends of processes could not be read.
-    #[error("read the table of ends: {0}")]
-    Ended(#[source] std::io::Error),
-    /// The way to see calls on address spaces that was asked for by name was refused.
-    #[error(
-        "the kernel refused --probes {}; take another way, or none: memtrace doctor says which \
-         there are",
-        .0.trim_end_matches('.')
-    )]
-    Probes(String),
-    /// The task iterator's descriptor could not be read.
-    #[error("read the task iterator: {0}")]
-    Iterator(#[source] std::io::Error),
-}
 
 /// What the programs are told.
 #[derive(Clone, Debug)]
@@ -510,14 +457,6 @@ fn is_loaded(ebpf: &mut Ebpf, name: &'static str) -> bool {
         .is_some_and(|program| program.fd().is_ok())
 }
 
-pub(super) fn program<'a, P>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut P, LoadError>
-where
-    &'a mut P: TryFrom<&'a mut aya::programs::Program, Error = ProgramError>,
-{
-    let program = ebpf.program_mut(name).ok_or(LoadError::Absent(name))?;
-    program.try_into().map_err(|_| LoadError::Absent(name))
-}
-
 fn map<M>(
     ebpf: &mut Ebpf,
     name: &'static str,
@@ -525,37 +464,6 @@ fn map<M>(
 ) -> Result<M, LoadError> {
     let map = ebpf.take_map(name).ok_or(LoadError::Absent(name))?;
     convert(map).map_err(|source| LoadError::Map { name, source })
-}
-
-/// A refusal as one line. Where the verifier refused, its log is hundreds of lines: the
-/// last few say why, the rest goes to the debug log.
-pub(super) fn refused(
-    name: &'static str,
-    step: &'static str,
-    error: &dyn std::fmt::Display,
-) -> LoadError {
-    let text = error.to_string();
-    tracing::debug!("{step} {name}: {text}");
-    let reason = match text.split_once("Verifier output:") {
-        None => text,
-        Some((refusal, log)) => {
-            let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
-            let verdict = lines
-                .iter()
-                .position(|line| {
-                    line.starts_with("verification time") || line.starts_with("processed")
-                })
-                .and_then(|statistics| lines.get(statistics.saturating_sub(1)))
-                .or(lines.last())
-                .copied()
-                .unwrap_or_default();
-            match verdict.trim() {
-                "" => refusal.trim_end().to_owned(),
-                verdict => format!("{} verifier: {verdict}", refusal.trim_end()),
-            }
-        }
-    };
-    LoadError::Program { name, step, reason }
 }
 
 #[cfg(test)]

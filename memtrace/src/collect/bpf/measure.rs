@@ -2,7 +2,8 @@
 //! the programs attached as in a recording, on calls of our own.
 
 use super::backend::{BpfOptions, VM_BURST, settings};
-use super::load::{self, LoadError, Programs};
+use super::error::LoadError;
+use super::load::{self, Programs};
 use crate::collect::Targets;
 use crate::host::{HostFacts, Plan, ProbeCosts, ProbeWay, Slowdown, clock};
 use crate::model::{Bytes, DurationNs, Tgid};

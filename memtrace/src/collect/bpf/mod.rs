@@ -2,21 +2,22 @@
 //! iterator for what was already running, a sweep at every tick for the rest.
 //!
 //! `load` knows aya, `layout` the kernel's structures, `probes` what is attached, `decode`
-//! the bytes of an event, `apply` what an event means, `late` what the ring had no room for
-//! (`ended` takes it out of the kernel), `attach` who belongs; `object` is what is loaded, `peaks` what a
-//! peak is, `kills` OOM kills, `calls` how calls on address spaces are seen, `vm` their rows,
-//! `misses` what the programs did not get to see, `measure` what they cost those who call,
-//! `backend` the order of it all.
+//! the bytes of an event, `apply` what an event means, `ended` what the kernel keeps of those
+//! for which the ring had no room; `object` is what is loaded, `peaks` what a peak is, `kills`
+//! OOM kills, `calls` how calls on address spaces are seen, `vm` their rows, `misses` what the
+//! programs did not get to see, `measure` what they cost those who call, `backend` the order of
+//! it all (`attach` who belongs, `late` what the ring had no room for).
 
 mod apply;
-mod attach;
 mod backend;
 mod calls;
 mod cost;
 mod decode;
 mod ended;
+mod error;
 mod kills;
-mod late;
+mod known;
+mod kretprobe;
 mod layout;
 mod load;
 mod measure;
@@ -24,10 +25,11 @@ mod misses;
 mod object;
 mod peaks;
 mod probes;
+mod program;
 mod vm;
 
 pub use backend::{BpfBackend, BpfOptions, HeldCommand};
 pub use decode::{DecodeError, decode};
+pub use error::LoadError;
 pub use layout::reduced_btf;
-pub use load::LoadError;
 pub use measure::probe_costs;

@@ -1,6 +1,6 @@
 //! The peak of a process: out of what the kernel accounts and what the rss_stat program saw.
 
-use super::apply::boot;
+use super::decode::boot;
 use super::layout::Counting;
 use crate::collect::Peak;
 use crate::model::{Bytes, PageSize, Pages, PeakSource};

@@ -1,6 +1,6 @@
 //! Rows of `vm_event` and `vm_summary`.
 
-use super::apply::{boot, comm_text};
+use super::decode::{boot, comm_text};
 use crate::collect::{Tick, World};
 use crate::model::{BootNs, Bytes, Record, Upid, VmEventRow, VmOp as OpLabel, VmSummaryRow};
 use memtrace_abi::{VmCall, VmOp, VmSum, VmTotals};

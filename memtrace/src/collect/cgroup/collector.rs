@@ -1,9 +1,10 @@
 //! Writes `cgroup_mem`: the groups of the recorded processes, and the groups above them
 //! that have a limit.
 
-use super::group::{Group, Reading, Removed};
+use super::group::{Group, Removed};
 use super::moves::Moves;
 use super::others::{self, Others};
+use super::reading::Reading;
 use crate::collect::kept::TextBuffer;
 use crate::collect::{CollectError, Collector, Process, Tick, World};
 use crate::host::{MemoryHierarchy, clock};

@@ -1,43 +1,15 @@
 //! One memory cgroup under observation: its kept files, whatever the version.
 
+use super::reading::{Reading, Source};
 use super::{v1, v2};
 use crate::collect::kept::{KeptFile, TextBuffer};
 use crate::host::CgroupVersion;
-use crate::model::{Bytes, DurationNs};
 use std::io;
 use std::path::{Path, PathBuf};
-
-/// What a group's files say, in the terms of the table `cgroup_mem`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Reading {
-    pub(super) current: Option<Bytes>,
-    pub(super) peak: Option<Bytes>,
-    pub(super) limit: Option<Bytes>,
-    pub(super) anon: Option<Bytes>,
-    pub(super) file: Option<Bytes>,
-    pub(super) shmem: Option<Bytes>,
-    pub(super) file_mapped: Option<Bytes>,
-    pub(super) inactive_file: Option<Bytes>,
-    pub(super) kernel: Option<Bytes>,
-    pub(super) slab: Option<Bytes>,
-    pub(super) slab_reclaimable: Option<Bytes>,
-    pub(super) pagetables: Option<Bytes>,
-    pub(super) kernel_stack: Option<Bytes>,
-    pub(super) percpu: Option<Bytes>,
-    pub(super) sock: Option<Bytes>,
-    pub(super) swap: Option<Bytes>,
-    pub(super) max_event_count: Option<i64>,
-    pub(super) oom_kill_count: Option<i64>,
-    pub(super) psi_some: Option<DurationNs>,
-    pub(super) psi_full: Option<DurationNs>,
-}
 
 /// The group was removed.
 #[derive(Debug)]
 pub(super) struct Removed;
-
-/// One file of a version and how its text enters a reading.
-pub(super) type Source = (&'static str, fn(&[u8], &mut Reading));
 
 /// The file that holds the limit comes first in each list.
 fn sources(version: CgroupVersion) -> &'static [Source] {

@@ -6,6 +6,7 @@ mod group;
 mod moves;
 mod others;
 mod paths;
+mod reading;
 mod v1;
 mod v2;
 

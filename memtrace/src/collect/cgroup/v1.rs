@@ -1,6 +1,6 @@
 //! The files of a v1 memory cgroup (Documentation/admin-guide/cgroup-v1/memory.rst).
 
-use super::group::{Reading, Source};
+use super::reading::{Reading, Source};
 use crate::collect::fields::{bytes, number, pairs};
 use crate::model::Bytes;
 

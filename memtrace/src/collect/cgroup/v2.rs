@@ -1,6 +1,6 @@
 //! The files of a v2 memory cgroup (Documentation/admin-guide/cgroup-v2.rst).
 
-use super::group::{Reading, Source};
+use super::reading::{Reading, Source};
 use crate::collect::fields::{bytes, number, pairs, pressure};
 
 /// Every file that is read. The root of the hierarchy has only memory.stat and

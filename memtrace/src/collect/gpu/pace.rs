@@ -14,6 +14,12 @@ const ROUNDS: usize = 7;
 /// Fewer have no middle: the first call of all is slow where the driver was not loaded.
 const ROUNDS_LEAST: usize = 3;
 
+/// The lists of processes are read at least this often, where the driver's pace allows it.
+pub(super) const LIST_PERIOD: DurationNs = DurationNs(1_000_000_000);
+/// A row of each device at least this often; also when lists that were empty are read again,
+/// and what accounting mode remembers.
+pub(super) const KEYFRAME_PERIOD: DurationNs = DurationNs(10_000_000_000);
+
 /// A call that takes longer hangs: what was known before it is not known any longer.
 pub(super) const HANG: DurationNs = DurationNs(1_000_000_000);
 

@@ -7,7 +7,7 @@ use super::library;
 use super::list::{Buffer, Entry, List};
 use super::memory::{DeviceMemory, bytes};
 use super::merge::{Listed, merge};
-use super::pace::{Asked, Calls, HANG, Pace};
+use super::pace::{Asked, Calls, HANG, KEYFRAME_PERIOD, LIST_PERIOD, Pace};
 use super::steps::Stamp;
 use super::turn::Turn;
 use crate::collect::stop::{Stop, Stopped};
@@ -21,11 +21,6 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 const SECOND: i64 = 1_000_000_000;
-/// The lists of processes are read at least this often, where the driver's pace allows it.
-pub(super) const LIST_PERIOD: DurationNs = DurationNs(SECOND);
-/// A row of each device at least this often; also when lists that were empty are read again,
-/// and what accounting mode remembers.
-pub(super) const KEYFRAME_PERIOD: DurationNs = DurationNs(10 * SECOND);
 /// A device that has fallen off the bus is asked again this often.
 const LOST_PERIOD: DurationNs = DurationNs(10 * SECOND);
 /// Of all time, calls for the devices' memory may take so much.

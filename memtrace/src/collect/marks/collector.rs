@@ -1,8 +1,9 @@
 //! From received marks to rows: whose they are, and when they were.
 
+use super::asked::Asked;
 use super::inbox::{ASKED_MAX, Inbox, Received, Waits};
 use super::lines::{Followed, Follower, Lines, OutputReader, Passed, Rules};
-use super::questions::{Asked, Questions};
+use super::questions::Questions;
 use super::socket::{Listener, MarkSocket};
 use crate::collect::{CollectError, Collector, Part, Peak, SectionNews, Tick, World};
 use crate::host::{Person, clock};

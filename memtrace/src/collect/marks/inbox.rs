@@ -3,7 +3,7 @@
 //! What a message says is what its sender claims. Here is refused what no process of this machine
 //! can have done; what only its sender can't have done is for the collector, who knows it.
 
-use super::questions::Asked;
+use super::asked::Asked;
 use crate::collect::stop::lock;
 use crate::collect::{Ceiling, Part, Share};
 use crate::model::{BootNs, Bytes, MarkError, MarkKind, MarkMessage, MarkSource, Tgid};

@@ -3,6 +3,7 @@
 //! time of a line is that of its arrival. The collector writes them, each with its process.
 //! What a process asks about its sections comes beside them.
 
+mod asked;
 mod collector;
 mod inbox;
 mod lines;

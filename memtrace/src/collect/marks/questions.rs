@@ -2,15 +2,16 @@
 //! who asks and to nobody else, also where it is in a network namespace of its own, and it
 //! learns at once when the recorder is gone. Whose question it is, the kernel tells.
 
+use super::asked::Asked;
 use super::inbox::Inbox;
 use crate::host::clock;
-use crate::model::{BootNs, DescendantsAnswer, DescendantsQuestion, QUESTION_BYTES_MAX, Tgid};
+use crate::model::{DescendantsQuestion, QUESTION_BYTES_MAX, Tgid};
 use rustix::fs::{Mode, fchmod};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
-    AddressFamily, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, bind, listen,
-    send, shutdown, socket_with,
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, bind, listen, shutdown,
+    socket_with,
 };
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -25,32 +26,6 @@ const BACKLOG: i32 = 64;
 
 /// A question comes right behind its connection. Nobody else is kept waiting for longer.
 const PATIENCE: Duration = Duration::from_millis(50);
-
-/// A question and who waits for the answer.
-#[derive(Debug)]
-pub(super) struct Asked {
-    pub(super) tgid: Tgid,
-    pub(super) at: BootNs,
-    pub(super) question: DescendantsQuestion,
-    pub(super) stream: UnixStream,
-}
-
-impl Asked {
-    /// Says that there is no room for it.
-    pub(super) fn refuse(&self) {
-        let answer = DescendantsAnswer::unknown("the recorder is busy: too many questions wait");
-        Self::reply(&self.stream, &answer);
-    }
-
-    /// Answers without waiting: who does not read has no room for the answer, and has none.
-    pub(super) fn reply(stream: &UnixStream, answer: &DescendantsAnswer) {
-        if let Ok(mut line) = serde_json::to_vec(answer) {
-            line.push(b'\n');
-            // Who asked may be gone by now.
-            let _ = send(stream, &line, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
-        }
-    }
-}
 
 /// A bound socket that only its owner, and root, can connect to.
 pub(super) fn open(path: &Path) -> Result<UnixListener, Errno> {

@@ -1,7 +1,8 @@
 //! The session's side: tells the thread who is there, and takes what it found.
 
 use super::rows::Reading;
-use super::worker::{Desk, Found, LeftOut, Subject, Told, Worker};
+use super::subject::Subject;
+use super::worker::{Desk, Found, LeftOut, Told, Worker};
 use crate::collect::stop::lock;
 use crate::collect::{Ceiling, CollectError, Collector, Process, Tick, World};
 use crate::model::{BootNs, DiagKind, DurationNs, Record, Severity};

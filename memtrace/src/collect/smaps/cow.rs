@@ -1,7 +1,7 @@
 //! How much those that share memory since a fork can have copied: page faults that added no
 //! memory. `cow`.
 
-use super::worker::Subject;
+use super::subject::Subject;
 use crate::collect::kept::TextBuffer;
 use crate::collect::procfs::Stat;
 use crate::host::clock;

@@ -6,10 +6,10 @@
 
 use super::backings::Backings;
 use super::budget::{Meter, Stopped};
-use super::files::Open;
+use super::key::Open;
 use super::mappings::{Backing, Device};
 use super::objects::Objects;
-use super::worker::Subject;
+use super::subject::Subject;
 use crate::collect::stop::lock;
 use crate::host::clock;
 use crate::model::DurationNs;

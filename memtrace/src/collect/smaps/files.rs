@@ -4,10 +4,10 @@
 use super::backings::Backings;
 use super::budget::{Meter, Stopped};
 use super::cache;
+use super::key::{Key, Open, key_of};
 use super::mappings::Backing;
-use super::objects::{Key, key_of};
+use super::subject::Subject;
 use super::tally::Tally;
-use super::worker::Subject;
 use crate::model::{
     BootNs, Bytes, CacheSource, CachedFileRow, ClockOffset, MappingKind, Record, Upid,
 };
@@ -32,9 +32,6 @@ const SMALL_NS: i64 = 60_000_000_000;
 
 /// The way to a file that is its path.
 const PATH: usize = 0;
-
-/// Descriptors of shared memory: the ways to it.
-pub(super) type Open = HashMap<Key, PathBuf>;
 
 /// A file of a disk or of the network.
 #[derive(Debug)]

@@ -19,6 +19,7 @@ mod descriptors;
 mod facts;
 mod families;
 mod files;
+mod key;
 mod mappings;
 mod objects;
 mod other_mappers;
@@ -26,6 +27,7 @@ mod pagemap;
 mod queue;
 mod rows;
 mod scale;
+mod subject;
 mod sysv;
 mod tally;
 #[cfg(test)]
@@ -35,7 +37,7 @@ mod worker;
 
 pub use collector::{SmapsCollector, SmapsOptions};
 pub(in crate::collect) use families::recognise;
+pub(in crate::collect) use key::{Key, key_of};
 pub(in crate::collect) use mappings::{Device, Header};
-pub(in crate::collect) use objects::{Key, key_of};
 pub(in crate::collect) use other_mappers::processes;
 pub(in crate::collect) use sysv::segments;

@@ -4,12 +4,12 @@
 //! through a descriptor of our own that is kept: that would keep a deleted one alive.
 
 use super::families::recognise;
-use super::files::Open;
+use super::key::{Key, Open, key_of};
 use super::mappings::Device;
 use super::other_mappers::{OtherMappers, Wanted};
+use super::subject::Subject;
 use super::sysv::{Segment, segments};
 use super::tally::{Class, Tally, class};
-use super::worker::Subject;
 use crate::host::clock;
 use crate::model::{
     BootNs, Bytes, ClockOffset, DurationNs, MappingKind, Record, ShmObjectRow, Tgid, Upid,
@@ -36,9 +36,6 @@ const LISTED_MAX: usize = 4096;
 const OPEN_MIN_BYTES: u64 = 1 << 20;
 /// So many upids stand in a row.
 const MAPPERS_MAX: usize = 100;
-
-/// Names an object.
-pub(in crate::collect) type Key = (Device, u64);
 
 /// A process that maps an object, and where.
 #[derive(Clone, Copy, Debug)]
@@ -563,11 +560,6 @@ fn has_address_space(root: &Path, tgid: Tgid) -> bool {
 fn is_missing(link: &Path) -> bool {
     let target = fs::read_link(link);
     target.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
-}
-
-/// What names the object of a file.
-pub(in crate::collect) fn key_of(metadata: &fs::Metadata) -> Key {
-    (Device::of(metadata.dev()), metadata.ino())
 }
 
 fn modified_ns(metadata: &fs::Metadata) -> i64 {

@@ -1,8 +1,8 @@
 //! Who maps files of /dev/shm outside of the recording.
 
 use super::budget::{Meter, Stopped};
+use super::key::Key;
 use super::mappings::Header;
-use super::objects::Key;
 use crate::model::Tgid;
 use std::collections::HashSet;
 use std::fs;

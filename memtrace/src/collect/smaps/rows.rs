@@ -1,8 +1,8 @@
 //! The rows of one reading: `pss` and `mapping`.
 
 use super::facts::Status;
+use super::subject::Subject;
 use super::tally::Tally;
-use super::worker::Subject;
 use crate::model::{
     BootNs, Bytes, DurationNs, MappingKind, MappingRow, PssRow, PssSource, Record, Row, Upid,
     WallNs,

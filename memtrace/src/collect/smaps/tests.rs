@@ -3,9 +3,10 @@
 use super::budget::Meter;
 use super::pagemap::{Counters, Look};
 use super::rows::Reading;
+use super::subject::Subject;
 use super::tally::{Class, class};
 use super::text::ReadError;
-use super::worker::{Desk, Found, Subject, Told, Worker};
+use super::worker::{Desk, Found, Told, Worker};
 use crate::model::{Bytes, MappingKind, MappingRow, PssRow, PssSource, Record, Tgid, Upid};
 use std::fmt::Write;
 use std::fs;

@@ -11,13 +11,14 @@ use super::other_mappers::OtherMappers;
 use super::pagemap::{self, Counters, Look, PageFiles};
 use super::queue::{self, Held, Last};
 use super::rows::{How, Moment, Reading};
+use super::subject::Subject;
 use super::tally::Tally;
 use super::text::{self, ReadError};
 use crate::collect::kept::TextBuffer;
 use crate::collect::stop::lock;
 use crate::collect::{Ceiling, Part, Share};
 use crate::host::clock;
-use crate::model::{BootNs, Bytes, ClockOffset, DurationNs, PssSource, Record, Tgid, Upid};
+use crate::model::{BootNs, Bytes, ClockOffset, DurationNs, PssSource, Record, Upid};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -49,30 +50,6 @@ const MIB: f64 = (1 << 20) as f64;
 const NO_ROOM: DurationNs = DurationNs(20_000_000);
 /// After a refusal a process is left alone for so long.
 const REFUSED_NS: i64 = 60_000_000_000;
-
-/// A process to be read.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Subject {
-    pub(super) upid: Upid,
-    pub(super) tgid: Tgid,
-    /// Changes when it executes another program.
-    pub(super) image: u64,
-    /// Whether no other process could share its anonymous pages when it was listed.
-    pub(super) is_unshared: bool,
-    /// How many recorded processes ran its program image then, copies that forks made of it.
-    pub(super) image_count: usize,
-}
-
-impl Subject {
-    /// How many can share its anonymous pages.
-    pub(super) fn sharers(&self) -> usize {
-        if self.is_unshared {
-            queue::UNSHARED
-        } else {
-            self.image_count
-        }
-    }
-}
 
 /// What the thread tells.
 #[derive(Debug)]
@@ -192,7 +169,8 @@ pub(super) struct Worker {
     teller: Teller,
     root: PathBuf,
     page_size: u64,
-    known: HashMap<Upid, Known>,
+    /// Boxed: a map has room for up to twice as many as it holds.
+    known: HashMap<Upid, Box<Known>>,
     cow: Arc<Mutex<Cow>>,
     backings: Backings,
     page_counts: Option<File>,

@@ -80,7 +80,8 @@ impl Watch {
 /// Those that were met at the end; more can come while others are ended.
 #[derive(Default)]
 struct Left {
-    found: HashMap<Upid, Survivor>,
+    /// Boxed: a map has room for up to twice as many as it holds.
+    found: HashMap<Upid, Box<Survivor>>,
 }
 
 impl Left {
@@ -91,7 +92,7 @@ impl Left {
         let new = survivors(proc, world, &watch.targets, is_known, &tick(false));
         for mut survivor in new {
             survivor.row.gpu_bytes = session.held_on_gpus(survivor.upid());
-            self.found.insert(survivor.upid(), survivor);
+            self.found.insert(survivor.upid(), Box::new(survivor));
         }
     }
 

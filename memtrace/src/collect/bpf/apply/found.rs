@@ -1,8 +1,9 @@
 //! Processes that no event of their start told: found running, or known by their end alone.
 
-use super::names::{comm_text, title};
-use super::{Apply, Unnamed, boot};
-use crate::collect::bpf::attach::{current, identity};
+use super::names::title;
+use super::{Apply, Unnamed};
+use crate::collect::bpf::decode::{boot, comm_text};
+use crate::collect::bpf::known::{current, identity};
 use crate::collect::bpf::peaks::Seen;
 use crate::collect::procfs::{command_line, set_text};
 use crate::collect::{Birth, Process, Tick, World};

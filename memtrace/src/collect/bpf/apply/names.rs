@@ -1,15 +1,9 @@
 //! Names as events tell them.
 
-use crate::collect::bpf::attach::identity;
+use crate::collect::bpf::known::identity;
 use crate::collect::{Process, Tick};
 use crate::model::{BootNs, Record, Tgid, TitleRow, TitleSource};
 use std::sync::Arc;
-
-/// A NUL-terminated name. What is not UTF-8 becomes U+FFFD.
-pub(in crate::collect::bpf) fn comm_text(bytes: &[u8]) -> String {
-    let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
-    String::from_utf8_lossy(name).into_owned()
-}
 
 /// The file that exec was called with. A relative name is looked up while the process
 /// lives, since nothing later tells from where it was meant.

@@ -2,10 +2,10 @@
 //! table, and here they are put between the events of the ring in the order in which they
 //! happened.
 
-use super::apply::Apply;
-use super::attach::current;
-use super::backend::BpfBackend;
-use super::load::LoadError;
+use super::BpfBackend;
+use crate::collect::bpf::apply::Apply;
+use crate::collect::bpf::error::LoadError;
+use crate::collect::bpf::known::current;
 use crate::collect::{Tick, World};
 use crate::model::{DiagKind, Record, Severity, Tgid};
 use memtrace_abi::{Ended, EndedKey, TaskSeen};

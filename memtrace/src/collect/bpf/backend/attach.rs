@@ -1,10 +1,10 @@
 //! Who belongs: processes that are running when recording starts, and those that come to
 //! belong later by a new name or inside a cgroup.
 
-use super::apply::comm_text;
-use super::backend::BpfBackend;
-use super::load::LoadError;
-use crate::collect::procfs::{self, Identity};
+use super::BpfBackend;
+use crate::collect::bpf::decode::comm_text;
+use crate::collect::bpf::error::LoadError;
+use crate::collect::bpf::known::{current, identity};
 use crate::collect::{End, Process, Targets, Tick, World, exit_row};
 use crate::model::{BootNs, DurationNs, Record, Tgid, Upid};
 use memtrace_abi::TaskSeen;
@@ -260,18 +260,6 @@ impl BpfBackend {
     }
 }
 
-/// What only /proc knows of a process; nothing where it has gone or reads are refused.
-pub(super) fn identity(tgid: Tgid) -> Option<Identity> {
-    procfs::identity(Path::new("/proc"), tgid).ok().flatten()
-}
-
-/// The process with this id, if it is the one that started then.
-pub(super) fn current(world: &World, tgid: Tgid, start_boot_ns: u64) -> Option<Upid> {
-    let upid = world.upid(tgid)?;
-    let start = world.process(upid)?.row().start_boot_ns;
-    (start == BootNs(start_boot_ns.cast_signed())).then_some(upid)
-}
-
 /// How often a cgroup is looked through for processes that were moved in.
 #[derive(Default)]
 pub(super) struct CgroupScan {
@@ -295,8 +283,6 @@ impl CgroupScan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collect::Birth;
-    use crate::model::FirstSeenBy;
 
     #[test]
     fn a_cgroup_is_looked_through_once_a_second() {
@@ -311,21 +297,5 @@ mod tests {
         ];
         let due = times.map(|at| scan.is_due(BootNs(at)));
         assert_eq!(due, [true, false, false, true, false, true]);
-    }
-
-    #[test]
-    fn a_process_is_known_by_its_id_and_its_start() {
-        let mut world = World::default();
-        let birth = Birth {
-            tgid: Tgid(7),
-            start: BootNs(10),
-            seen_by: FirstSeenBy::Fork,
-            parent: None,
-            comm: String::new(),
-        };
-        let upid = world.enter(birth, BootNs(11));
-        assert_eq!(current(&world, Tgid(7), 10), Some(upid));
-        assert_eq!(current(&world, Tgid(7), 11), None);
-        assert_eq!(current(&world, Tgid(8), 10), None);
     }
 }

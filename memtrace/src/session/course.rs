@@ -1,0 +1,83 @@
+//! The course of a recording: facts, plan, the command, the loop, who is left, the end.
+
+#[cfg(not(target_os = "linux"))]
+use super::Leftovers;
+use super::outcome::{Outcome, Progress, RecordError};
+use super::record::Session;
+use super::signals::Signals;
+#[cfg(target_os = "linux")]
+use super::survivors::Watch;
+use super::{Held, Marks, Options, StartError, gpus, limits, start};
+use crate::host::{Capability, HostFacts, Plan};
+use crate::model::RunInfo;
+
+/// Makes a recording. `held` is the command of [`Target::Command`]; `announce` is told
+/// where the recording goes and what was decided, `progress` once a second how far it is.
+///
+/// # Errors
+/// When the recording can't be started, or not closed. A disk that fills up in between is
+/// no error: the recording stops there, the command goes on, and the outcome tells.
+pub fn record(
+    options: &Options,
+    facts: &HostFacts,
+    mut held: Option<Held>,
+    marks: Marks,
+    owner: Option<(u32, u32)>,
+    announce: impl FnOnce(&RunInfo, &std::path::Path),
+    progress: impl FnMut(&Progress),
+) -> Result<Outcome, RecordError> {
+    let plan =
+        Plan::from_facts(facts, options.backend, options.probes).map_err(StartError::from)?;
+    let command = held.as_ref().map(Held::tgid);
+    let targets = start::targets(&options.target, command, facts)?;
+    let may_lock_all = facts
+        .capabilities
+        .is_some_and(|held| held.has(Capability::IPC_LOCK));
+    limits::protect(may_lock_all);
+    // Before signals are taken over, and before there are events to drain: it can wait.
+    let gpus = gpus::Starting::begin(options, facts);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(RecordError::Loop)?;
+    runtime.block_on(async {
+        let mut signals = Signals::listen(held.is_some()).map_err(RecordError::Loop)?;
+        let mut session = Session::start(
+            options,
+            facts,
+            &plan,
+            &targets,
+            held.as_ref(),
+            gpus,
+            marks,
+            owner,
+        )?;
+        #[cfg(target_os = "linux")]
+        let watch = {
+            let is_exact = start::has_exact_identities(&session.info.backend, facts);
+            Watch::start(is_exact, targets.clone())
+        };
+        announce(&session.info, session.output.dir());
+        if let Some(held) = &mut held
+            && let Err(error) = held.release()
+        {
+            session.abandon();
+            return Err(error.into());
+        }
+        let end = session
+            .run(options, command, &mut signals, progress)
+            .await?;
+        #[cfg(target_os = "linux")]
+        let leftovers = watch
+            .look(
+                &mut session,
+                &options.target,
+                options.kills_survivors,
+                &mut signals,
+            )
+            .await;
+        #[cfg(not(target_os = "linux"))]
+        let leftovers = Leftovers::default();
+        session.finish(end, leftovers, command, &mut signals).await
+    })
+}
