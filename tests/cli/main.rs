@@ -4,6 +4,7 @@
 mod diff;
 mod ends;
 mod export;
+mod findings;
 mod full_disk;
 mod hostile;
 mod killed;

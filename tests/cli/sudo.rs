@@ -94,8 +94,10 @@ mod needs_root {
         need::require("root");
         let dir = home_of_tools()?;
         behind_sudo(dir.path(), "", "sleep 1.2")?;
-        let count = all_are_nobodys(&dir.path().join("recording"))?;
+        let recording = dir.path().join("recording");
+        let count = all_are_nobodys(&recording)?;
         assert!(count > 5, "{count} files and directories");
+        assert!(recording.join("phase/part-00001.parquet").is_file());
         Ok(())
     }
 

@@ -33,6 +33,7 @@ mod peak;
 mod phases;
 mod process;
 mod report;
+mod role_mem;
 mod roles;
 mod roster;
 mod run;
@@ -82,7 +83,7 @@ pub use phases::{
 };
 pub use process::Process;
 pub use roles::{KindFigures, RoleAtPeak, RoleFinding, RoleOnGpus, RoleShares};
-pub use run::{AnalyzeError, Options, analyze};
+pub use run::{AnalyzeError, Options, analyze, analyze_into};
 pub use samples::{
     LabelledPeak, MemorySample, NodeReading, PythonHeap, SampleOptions, SampleSummary, Samples,
     files as sample_files, sample,

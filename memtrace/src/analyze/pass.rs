@@ -6,16 +6,23 @@ use super::growth::{self, Growth};
 use super::held::{Held, HeldKinds, HeldSum};
 use super::near::{Around, NearReadings};
 use super::phases::{Boundaries, Doubts, Gauges, Tellings};
+use super::process::Process;
+use super::role_mem::RoleHeld;
 use super::roster::Roster;
 use crate::model::tables::MemRow;
 use crate::model::{BootNs, Kind};
 use crate::sweep::{
-    Amounts, Change, Lane, LaneId, Member, Observe, Planned, Series, SeriesPoint, State, Sweep,
-    Totals, Track,
+    Amounts, Change, Kept, Lane, LaneId, Lanes, Member, Observe, Planned, Series, SeriesPoint,
+    Stack, State, Sweep, Totals, Track,
 };
 use std::collections::{HashMap, HashSet};
 
 const BUCKETS: usize = 128;
+
+/// What descends from a process is added up for so many of those above it.
+const ABOVE_MAX: usize = 256;
+/// In sums of what descends from a process, processes count so many times in all.
+const BELOW_MAX: usize = 1_000_000;
 
 /// Who held what at an instant.
 #[derive(Clone, Debug)]
@@ -40,6 +47,8 @@ pub(super) struct Asked {
     /// Victims of the OOM killer.
     pub(super) victims: HashSet<usize>,
     pub(super) near: NearReadings,
+    /// Whether what is only for tables is wanted.
+    pub(super) has_tables: bool,
 }
 
 /// What the pass found.
@@ -58,6 +67,8 @@ pub(super) struct Passed {
     pub(super) curve: Vec<SeriesPoint>,
     /// The memory at the boundaries of phases.
     pub(super) gauges: Gauges,
+    /// The memory of each role over time, where that is wanted.
+    pub(super) by_role: Vec<Kept<RoleHeld>>,
     /// The first and the last row.
     pub(super) span: Option<(BootNs, BootNs)>,
 }
@@ -76,6 +87,9 @@ pub(super) struct Pass<'a> {
     tellings: Tellings,
     roles: Vec<LaneId>,
     trees: Vec<Tree>,
+    /// By position: the sum of what descends from a process that has phases.
+    below: HashMap<usize, LaneId>,
+    has_tables: bool,
 }
 
 impl<'a> Pass<'a> {
@@ -99,6 +113,7 @@ impl<'a> Pass<'a> {
             is_over: false,
             doubts: boundaries.doubts,
             near: asked.near,
+            by_role: asked.has_tables.then(|| Stack::new(groups.list.len())),
         };
         let mut sweep = Sweep::new(notes, Lane::of_kinds(&boundaries.all));
         let role = |_: &_| {
@@ -108,6 +123,13 @@ impl<'a> Pass<'a> {
                 .add(Lane::of_kinds(&boundaries.roles).with_course(until))
         };
         let roles: Vec<LaneId> = groups.list.iter().map(role).collect();
+        let owners = boundaries.own.iter().filter(|_| asked.has_tables);
+        let below = owners.map(|(&owner, instants)| {
+            let lane = Lane::of_rss().with_gauge(instants);
+            (owner, sweep.state.lanes.add(lane))
+        });
+        let mut below: HashMap<usize, LaneId> = below.collect();
+        let mut below_count = 0;
         let mut trees: Vec<Tree> = Vec::new();
         let mut tree_of_root = HashMap::new();
         let mut planned = Vec::new();
@@ -127,10 +149,15 @@ impl<'a> Pass<'a> {
                 let is_root = root == position;
                 [Some(tree.all), (!is_root).then_some(tree.descendants)]
             });
+            let above = above(&sweep.observer.roster.processes, position, &below);
+            below_count += above.len();
+            if below_count > BELOW_MAX {
+                below.clear();
+            }
             let exit = process.exit_boot_ns();
             planned.extend(exit.map(|exit| (exit, Planned::End(position))));
             let member = Member {
-                whole: tree.unwrap_or_default(),
+                whole: tree.into_iter().flatten().flatten().chain(above).collect(),
                 own: groups
                     .first
                     .get(position)
@@ -152,6 +179,8 @@ impl<'a> Pass<'a> {
             tellings: asked.tellings,
             roles,
             trees,
+            below,
+            has_tables: asked.has_tables && below_count <= BELOW_MAX,
         }
     }
 
@@ -207,6 +236,11 @@ impl<'a> Pass<'a> {
         let by_role = self.roles.iter();
         let by_role = by_role.map(|role| state.lanes[*role].take_gauge());
         let by_role = by_role.collect();
+        let lanes = &mut state.lanes;
+        let is_known = self.has_tables && !lanes.has_too_many_sums_of_rss;
+        let below = self.below.into_iter().filter(|_| is_known);
+        let below = below.filter_map(|(owner, lane)| Some((owner, lanes[lane].take_gauge()?)));
+        let below = below.collect();
         let curves = notes.curves.as_ref();
         Passed {
             peak,
@@ -219,13 +253,32 @@ impl<'a> Pass<'a> {
             gauges: Gauges {
                 tree: state.all.take_gauge(),
                 own,
+                below: is_known.then_some(below),
                 roles: (!state.lanes.has_too_many_steps).then_some(by_role),
                 doubts: notes.doubts,
             },
             span: curves.map(|curves| curves.first).zip(last),
+            by_role: notes.by_role.map_or_else(Vec::new, Stack::finish),
             state,
         }
     }
+}
+
+/// The sums of what descends from those above a process.
+fn above(processes: &[Process], position: usize, below: &HashMap<usize, LaneId>) -> Vec<LaneId> {
+    let mut found: Vec<LaneId> = Vec::new();
+    if below.is_empty() {
+        return found;
+    }
+    let parent = |place: &usize| processes.get(*place)?.parent;
+    for above in std::iter::successors(parent(&position), parent).take(ABOVE_MAX) {
+        match below.get(&above) {
+            // In a recording that was made up someone can be above itself.
+            Some(lane) if found.contains(lane) => break,
+            lane => found.extend(lane),
+        }
+    }
+    found
 }
 
 /// What is noted beside sums of rows.
@@ -247,6 +300,8 @@ struct Notes<'a> {
     is_over: bool,
     doubts: Doubts,
     near: NearReadings,
+    /// Where it is wanted for tables.
+    by_role: Option<Stack<RoleHeld>>,
 }
 
 impl Observe for Notes<'_> {
@@ -288,6 +343,10 @@ impl Observe for Notes<'_> {
             curves.held.hold(from, until, all.bytes.0);
         }
         self.near.pass(until);
+        if let Some(by_role) = &mut self.by_role {
+            note_roles(by_role, from, &state.lanes);
+            by_role.note(from, [all.bytes.0, totals.rss_or_zero()]);
+        }
         is_maximum
     }
 
@@ -321,6 +380,13 @@ impl Notes<'_> {
                 around: None,
             });
         }
+    }
+}
+
+/// Roles were given the first places among the sums.
+fn note_roles(by_role: &mut Stack<RoleHeld>, at: BootNs, lanes: &Lanes) {
+    for &lane in lanes.settled() {
+        by_role.set(at, lane.place(), RoleHeld::of(&lanes[lane]));
     }
 }
 

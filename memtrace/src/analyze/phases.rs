@@ -14,6 +14,7 @@ mod focus;
 mod lines;
 mod number;
 mod pair;
+mod row;
 mod slope;
 #[cfg(test)]
 mod tests;
@@ -32,7 +33,7 @@ pub(super) use told::Tellings;
 use super::growth::whole;
 use super::keys::{self, PeakAt};
 use super::who::Who;
-use crate::model::label::labels;
+pub use crate::model::tables::{PhaseEnd, PhaseForm};
 use crate::model::{Bytes, DurationNs, Instant};
 use crate::sweep::Amounts;
 use serde::{Serialize, Serializer};
@@ -133,30 +134,6 @@ pub struct Phase {
     pub exact_peak_bytes: Option<Bytes>,
     /// The attributes of its marks.
     pub attributes: Map<String, Value>,
-}
-
-labels! {
-    /// What a phase is made of.
-    pub enum PhaseForm {
-        /// Marks for its begin and its end.
-        Marked = "phase",
-        /// A mark for a moment.
-        Moment = "instant",
-        /// A title that the process had meanwhile.
-        Title = "title",
-    }
-}
-
-labels! {
-    /// What ended a phase.
-    pub enum PhaseEnd {
-        /// Its mark or the next title.
-        Marked = "mark",
-        /// It was open when its process ended.
-        Process = "process_end",
-        /// It was open when the recording ended.
-        Recording = "recording_end",
-    }
 }
 
 /// The memory over a stretch of time.

@@ -17,8 +17,8 @@ use super::roster::Roster;
 use super::sections::Report;
 use super::sharing::{self, Execs, Forks};
 use super::titles::Titles;
-use super::{RowSource, books, leftovers, losses, mappings, oom, roles, surroundings};
-use crate::model::tables::{MemRow, MemSource};
+use super::{RowSource, books, leftovers, losses, mappings, oom, role_mem, roles, surroundings};
+use crate::model::tables::{Finding, MemRow, MemSource};
 use crate::model::{BootNs, Bytes, Kind, Label, RunInfo, RunState, Target};
 use crate::sweep::{High, Lanes};
 use std::collections::{HashMap, HashSet};
@@ -76,6 +76,23 @@ where
     S: RowSource,
     S::Error: std::error::Error + 'static,
 {
+    analyze_into(info, source, options, None)
+}
+
+/// The same, with what stands in tables beside the recording: `save` gets their rows.
+///
+/// # Errors
+/// As [`analyze`].
+pub fn analyze_into<S>(
+    info: &RunInfo,
+    source: &S,
+    options: Options,
+    mut save: Option<&mut dyn FnMut(Finding)>,
+) -> Result<Report, AnalyzeError<S::Error>>
+where
+    S: RowSource,
+    S::Error: std::error::Error + 'static,
+{
     let cost = cost::read(source)?;
     let kills = oom::read(source)?;
     let mut roster = Roster::read(source, info)?;
@@ -111,6 +128,7 @@ where
         held,
         victims,
         near: NearReadings::new(surroundings::times(source)?),
+        has_tables: save.is_some(),
     };
     let mut sizes = mappings::Sizes::default();
     let mut execs = Execs::new();
@@ -175,7 +193,10 @@ where
     };
     books::complete(source, known, &mut all)?;
     groups.complete(&roster.processes);
-    let gpus = gpus.told(source, (&roster, &groups), phases.marks(), &clock, &mut all)?;
+    let by_role: Vec<BootNs> = seen.by_role.iter().map(|(at, _)| *at).collect();
+    let of_roles = (&roster, &groups, by_role.as_slice());
+    let gpus = gpus.told(source, of_roles, phases.marks(), &clock, &mut all)?;
+    let (gpus, on_gpus) = gpus.unzip();
 
     let earlier: Vec<&Composition> = earlier.iter().chain(&states).collect();
     let leftovers = leftovers::read(source, &roster)?;
@@ -208,7 +229,15 @@ where
         peak.as_ref(),
         gpus.as_ref(),
     );
+    if let Some(save) = &mut save {
+        let gpus_from = gpus.as_ref().and_then(|gpus| gpus.known_from);
+        let gpus_from = gpus_from.map(|from| from.boot_ns);
+        let on_gpus = on_gpus.unwrap_or_default();
+        let rows = role_mem::rows(seen.by_role, on_gpus, gpus_from, &groups, &clock);
+        rows.for_each(|row| save(row.into()));
+    }
     let noted = Noted {
+        save: save.map(|save| save as &mut dyn FnMut(Finding)),
         gauges: seen.gauges,
         around: phases.around(source, &clock)?,
         is_polled: info.is_polled(),

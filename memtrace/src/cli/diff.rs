@@ -40,8 +40,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let format = args.writing.format()?;
     // Beside each other: most of the time goes into reading.
     let [before, after] = std::thread::scope(|scope| {
-        let after = scope.spawn(|| analyzed(&args.after, None, None));
-        let before = analyzed(&args.before, None, None);
+        let after = scope.spawn(|| analyzed(&args.after, None, None, false));
+        let before = analyzed(&args.before, None, None, false);
         let after = after.join();
         [
             before,

@@ -1,5 +1,7 @@
 //! `memtrace record`: what to record, where to, and what is said meanwhile.
 
+mod findings;
+
 use super::leftovers;
 use super::values::{
     BackendChoice, BackendParser, ProbeParser, parse_duration, parse_interval, parse_percent,
@@ -146,6 +148,11 @@ pub(super) struct Args {
     #[arg(long)]
     as_root: bool,
 
+    /// Do not save phases and the memory of roles as tables once the recording is closed: what
+    /// `memtrace report --save-findings` does
+    #[arg(long)]
+    no_findings: bool,
+
     /// Say nothing but errors
     #[arg(short, long)]
     quiet: bool,
@@ -207,7 +214,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         cpu_budget: args.budget / 100.0,
         kills_survivors: args.kill_survivors,
     };
-    let is_quiet = args.quiet;
+    let (is_quiet, saves_findings) = (args.quiet, !args.no_findings);
     // A command's own output belongs to the terminal; a line of ours would run into it.
     let has_progress = !is_quiet && !has_command && std::io::stderr().is_terminal();
     let has_nvidia_device = facts.has_nvidia_device == Some(true);
@@ -238,7 +245,13 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         let _ = write!(std::io::stderr(), "\r\x1b[K");
     }
     match outcome {
-        Ok(outcome) => Ok(finish(&outcome, is_quiet)),
+        Ok(outcome) => {
+            let status = finish(&outcome, is_quiet);
+            if saves_findings && outcome.storage_failure.is_none() && outcome.process_count > 0 {
+                save_findings(&outcome, person, is_quiet);
+            }
+            Ok(status)
+        }
         Err(RecordError::Command(error)) => Ok(command_failed(&error)),
         Err(error) => Err(error).context("failed to record"),
     }
@@ -383,6 +396,17 @@ fn finish(outcome: &Outcome, is_quiet: bool) -> ExitCode {
         // A script that goes on to read the recording should not find out there.
         None if outcome.process_count == 0 => ExitCode::FAILURE,
         None => ExitCode::SUCCESS,
+    }
+}
+
+fn save_findings(outcome: &Outcome, person: Option<&Person>, is_quiet: bool) {
+    match findings::save(outcome, person) {
+        Err(reason) if !is_quiet => say(&format!(
+            "phases and roles are not saved as tables: {reason}; for them: memtrace report \
+             --save-findings {}",
+            outcome.dir.display()
+        )),
+        _ => {}
     }
 }
 

@@ -3,8 +3,9 @@
 use super::output::{has_color, print};
 use super::recorded::{Rows, open, recording_dir};
 use crate::analyze::{self, Moment, SECTIONS, SectionInfo};
-use crate::model::{RunInfo, SCHEMA_VERSION, TABLES};
+use crate::model::{Finding, RunInfo, SCHEMA_VERSION, TABLES};
 use crate::report::{FORMATS, Format, Style, visible};
+use crate::store::FindingsWriter;
 use anyhow::{Context, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use std::fs::File;
@@ -43,6 +44,11 @@ pub(super) struct Args {
     /// Write something other than the whole report, as text or md
     #[arg(long, value_name = "STYLE", conflicts_with = "at")]
     style: Option<Special>,
+    /// Also save phases and the memory of roles as tables in the recording, `phase` and
+    /// `role_mem`, for programs that read tables. `record` does that by itself up to 10,000,000
+    /// rows
+    #[arg(long)]
+    save_findings: bool,
 }
 
 /// How and where to write.
@@ -163,7 +169,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         );
     }
     let dir = recording_dir(args.recording.as_deref())?;
-    let mut report = analyzed(&dir, args.at, args.phase)?;
+    let mut report = analyzed(&dir, args.at, args.phase, args.save_findings)?;
     let style = Style {
         has_tree: args.tree,
         has_phases: args.phases,
@@ -181,6 +187,7 @@ pub(super) fn analyzed(
     dir: &Path,
     at: Option<Moment>,
     phase: Option<String>,
+    saves: bool,
 ) -> anyhow::Result<analyze::Report> {
     let (recording, last_boot_ns) = open(dir)?;
     let shown = dir.display().to_string();
@@ -193,7 +200,17 @@ pub(super) fn analyzed(
         is_live: recording.is_live(),
         last_boot_ns,
     };
-    let mut report = match analyze::analyze(recording.info(), &Rows(&recording), options) {
+    let saving = "failed to save phases and roles as tables";
+    let mut writer = saves
+        .then(|| FindingsWriter::create(&recording))
+        .transpose()
+        .context(saving)?;
+    let mut append = writer.as_mut().map(|writer| |row| writer.append(&row));
+    let save = append
+        .as_mut()
+        .map(|append| append as &mut dyn FnMut(Finding));
+    let report = analyze::analyze_into(recording.info(), &Rows(&recording), options, save);
+    let mut report = match report {
         Err(analyze::AnalyzeError::Moment(error)) => {
             return Err(error).context("--at can't be answered");
         }
@@ -202,6 +219,9 @@ pub(super) fn analyzed(
         }
         analyzed => analyzed.with_context(doing)?,
     };
+    if let Some(writer) = writer {
+        writer.finish().context(saving)?;
+    }
     // Damage shows only while reading.
     let problems = recording.problems();
     let told = &mut report.analysis.problems;
@@ -245,12 +265,16 @@ fn width() -> usize {
 mod tests {
     use super::*;
     use crate::analyze::golden::RUNS;
-    use crate::model::RunState;
-    use crate::store::Writer;
+    use crate::model::{FINDINGS, RunState};
+    use crate::store::{Writer, recover};
 
     fn told(report: &analyze::Report) -> String {
+        written(report, FORMATS[0])
+    }
+
+    fn written(report: &analyze::Report, format: &dyn Format) -> String {
         let mut out = Vec::new();
-        FORMATS[0]
+        format
             .write(&mut report.clone(), &Style::default(), &mut out)
             .expect("a Vec takes it");
         String::from_utf8(out).expect("a report is UTF-8")
@@ -279,7 +303,8 @@ mod tests {
             let dir = root.path().join(name);
             store(&dir, *script);
             let moment = at.map(|at| at.parse().expect("a moment"));
-            let mut stored = analyzed(&dir, moment, None).expect("a recording that can be read");
+            let mut stored =
+                analyzed(&dir, moment, None, false).expect("a recording that can be read");
             let mut direct = script().reported(*at, None);
             stored.analysis.path.clone_from(&direct.analysis.path);
             if stored.analysis.info.state == RunState::Closed {
@@ -292,13 +317,42 @@ mod tests {
         }
     }
 
+    /// `cargo xtask python` has them kept, and reads them with the Python package.
+    #[test]
+    fn findings_saved_beside_a_recording_change_nothing_of_what_is_told() {
+        let root = tempfile::tempdir().expect("a directory");
+        let kept = std::env::var_os("MEMTRACE_GOLDEN_DIR").map(PathBuf::from);
+        let root = kept.as_deref().unwrap_or(root.path());
+        let json = FORMATS.iter().find(|format| format.name() == "json");
+        let json = *json.expect("a format");
+        for (name, script, _) in RUNS {
+            let dir = root.join(name);
+            store(&dir, *script);
+            if script().info.state != RunState::Closed {
+                let refused = analyzed(&dir, None, None, true).expect_err("it is not closed");
+                let refused = format!("{refused:#}");
+                assert!(refused.contains("memtrace recover"), "{refused}");
+                recover(&dir).expect("it can be closed");
+            }
+            let saved = analyzed(&dir, None, None, true).expect("findings");
+            let beside = analyzed(&dir, None, None, false).expect("findings once more");
+            let report = written(&saved, json);
+            assert_eq!(report, written(&beside, json), "{name}");
+            for table in FINDINGS {
+                let files = std::fs::read_dir(dir.join(table.name)).expect("a folder");
+                assert_eq!(files.count(), 1, "{name}: one part of {}", table.name);
+            }
+            std::fs::write(root.join(format!("{name}.json")), report).expect("a report");
+        }
+    }
+
     #[test]
     fn a_table_without_a_file_is_a_problem_and_mem_is_not_called_empty() {
         let root = tempfile::tempdir().expect("a directory");
         let dir = root.path().join("run");
         store(&dir, RUNS[0].1);
         std::fs::remove_dir_all(dir.join("mem")).expect("a table");
-        let analysis = analyzed(&dir, None, None).expect("a recording that can be read");
+        let analysis = analyzed(&dir, None, None, false).expect("a recording that can be read");
         let report = told(&analysis);
         assert!(
             report.contains("mem: no file of this table is here"),
@@ -321,7 +375,7 @@ mod tests {
     #[test]
     fn a_directory_without_a_recording_says_so_and_names_it() {
         let empty = tempfile::tempdir().expect("a directory");
-        let error = analyzed(empty.path(), None, None).expect_err("no recording");
+        let error = analyzed(empty.path(), None, None, false).expect_err("no recording");
         let message = format!("{error:#}");
         assert!(message.contains("not a recording"), "{message}");
         assert!(
@@ -332,7 +386,8 @@ mod tests {
 
     #[test]
     fn a_path_that_is_not_there_is_told_without_its_escape_codes() {
-        let error = analyzed(Path::new("/nope\x1b[2J"), None, None).expect_err("no directory");
+        let error =
+            analyzed(Path::new("/nope\x1b[2J"), None, None, false).expect_err("no directory");
         assert_eq!(format!("{error:#}"), "no such directory: /nope\\x1b[2J");
     }
 
@@ -342,7 +397,10 @@ mod tests {
         let dir = root.path().join("run");
         store(&dir, RUNS[0].1);
         let at = Some("+9h".parse().expect("a moment"));
-        let message = format!("{:#}", analyzed(&dir, at, None).expect_err("too late"));
+        let message = format!(
+            "{:#}",
+            analyzed(&dir, at, None, false).expect_err("too late")
+        );
         assert!(message.contains("--at"), "{message}");
         assert!(message.contains("after the recording"), "{message}");
     }

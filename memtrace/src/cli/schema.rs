@@ -4,7 +4,9 @@
 //! output of `memtrace schema --format md`.
 
 use super::output::print;
-use crate::model::{BUILTIN_MARK_RULES, Column, ColumnType, SCHEMA_VERSION, TABLES, Table};
+use crate::model::{
+    BUILTIN_MARK_RULES, Column, ColumnType, FINDINGS, SCHEMA_VERSION, TABLES, Table,
+};
 use anyhow::Context;
 use clap::ValueEnum;
 use serde_json::{Value, json};
@@ -37,7 +39,12 @@ enum Format {
 }
 
 fn table_names() -> clap::builder::PossibleValuesParser {
-    TABLES.iter().map(|table| table.name).into()
+    all_tables().map(|table| table.name).into()
+}
+
+/// Those of a recording, then those of findings.
+fn all_tables() -> impl Iterator<Item = &'static Table> {
+    TABLES.iter().chain(FINDINGS).copied()
 }
 
 /// Runs the command.
@@ -47,11 +54,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let is_wanted =
         |table: &Table| args.tables.is_empty() || args.tables.iter().any(|name| name == table.name);
-    let tables: Vec<&Table> = TABLES
-        .iter()
-        .copied()
-        .filter(|table| is_wanted(table))
-        .collect();
+    let tables: Vec<&Table> = all_tables().filter(|table| is_wanted(table)).collect();
     let text = match args.format {
         Format::Text => text(&tables),
         Format::Md => markdown(&tables),
@@ -149,15 +152,40 @@ fn wrap(out: &mut String, indent: usize, text: &str) {
     out.push('\n');
 }
 
+/// What the page begins with: one line for each question, which the tests of the Python package
+/// run.
+const QUESTIONS: &str = include_str!("questions.md");
+
+const FINDINGS_DOC: &str = "\
+What `memtrace report` finds, for programs that read tables: `memtrace report --save-findings DIR` \
+writes these beside the others, and `memtrace record` does it by itself when a recording of up to \
+10,000,000 rows has closed. A recording is whole without them. `memtrace.findings_of` in the \
+metadata of their files says what recording they are of: CRC-32 of `run.json`, then for each part \
+of the other tables, in the order of names and numbers, of a line break, its path, a space and its \
+size. The Python package refuses those of another.";
+
 fn markdown(tables: &[&Table]) -> String {
     let mut out = format!(
         "# The tables of a recording\n\n\
          Schema version {SCHEMA_VERSION}. Written by `memtrace schema --format md`; edit the \
          declarations in `memtrace/src/model/tables` instead.\n\n\
-         Each table is a folder of Parquet files. Null means unknown, never zero.\n"
+         Each table is a folder of Parquet files. Null means unknown, never zero.\n\n\
+         {QUESTIONS}"
     );
+    let findings = |table: &Table| FINDINGS.iter().any(|one| one.name == table.name);
+    let (findings, tables): (Vec<&Table>, Vec<&Table>) =
+        tables.iter().partition(|table| findings(table));
+    describe(&mut out, &tables, "##");
+    if !findings.is_empty() {
+        let _ = writeln!(out, "\n## Findings\n\n{FINDINGS_DOC}");
+        describe(&mut out, &findings, "###");
+    }
+    out
+}
+
+fn describe(out: &mut String, tables: &[&Table], heading: &str) {
     for table in tables {
-        let _ = writeln!(out, "\n## {}\n\n{}", table.name, table.doc.trim());
+        let _ = writeln!(out, "\n{heading} {}\n\n{}", table.name, table.doc.trim());
         if let Some(key) = table.key {
             let _ = writeln!(out, "\nA finished recording has one row per `{key}`.");
         }
@@ -184,7 +212,6 @@ fn markdown(tables: &[&Table]) -> String {
             }
         }
     }
-    out
 }
 
 fn json(tables: &[&Table]) -> Value {
@@ -221,15 +248,16 @@ mod tests {
     fn the_page_in_docs_is_what_the_command_prints() {
         let page = include_str!("../../../docs/tables.md");
         assert!(
-            page == markdown(TABLES),
+            page == markdown(&all_tables().collect::<Vec<_>>()),
             "docs/tables.md is out of date; run: memtrace schema --format md > docs/tables.md"
         );
     }
 
     #[test]
     fn every_column_is_in_every_form() {
-        let (text, json) = (text(TABLES), json(TABLES));
-        for (table, json) in TABLES.iter().zip(json["tables"].as_array().unwrap()) {
+        let tables: Vec<&Table> = all_tables().collect();
+        let (text, json) = (text(&tables), json(&tables));
+        for (table, json) in tables.iter().zip(json["tables"].as_array().unwrap()) {
             assert_eq!(
                 json["columns"].as_array().unwrap().len(),
                 table.columns.len()

@@ -35,6 +35,6 @@ pub use cgroup::{CgroupVersion, MemoryHierarchy};
 pub use facts::{HidePid, HostFacts, Lockdown, SudoUser};
 pub use gpu::{GpuCall, NvmlSurvey};
 pub(crate) use heap::release_free_memory;
-pub use person::{Person, as_person, give_up_capabilities};
+pub use person::{Person, as_person, give_up_capabilities, give_up_rights_in_child};
 pub use plan::{Backend, Obstacle, Plan, PlanError};
 pub use probes::{ProbeChoice, ProbeCosts, ProbeObstacle, ProbeWay, Slowdown};

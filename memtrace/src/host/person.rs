@@ -71,6 +71,30 @@ impl Person {
         Ok(action())
     }
 
+    /// In a forked child: becomes that person, for good.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn become_in_child(&self) -> io::Result<()> {
+        let check = |result: libc::c_int| match result {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        };
+        // SAFETY: plain numbers, and a list with its length. Groups first, while we still may;
+        // who has capabilities of a file is that person already.
+        unsafe {
+            if libc::getuid() != self.uid {
+                check(libc::setgroups(
+                    self.groups.len() as _,
+                    self.groups.as_ptr(),
+                ))?;
+                check(libc::setgid(self.gid))?;
+                check(libc::setuid(self.uid))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Gives the person's rights to this thread for as long as it runs.
     ///
     /// # Errors
@@ -115,19 +139,38 @@ impl fmt::Display for Person {
 pub fn give_up_capabilities() {
     #[cfg(target_os = "linux")]
     {
-        use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
-        let none = CapabilitySet::empty();
-        let sets = CapabilitySets {
-            effective: none,
-            permitted: none,
-            inheritable: none,
-        };
         if !rustix::process::geteuid().is_root()
-            && let Err(error) = set_capabilities(None, sets)
+            && let Err(error) = give_up_all()
         {
             tracing::warn!("capabilities stay: {error}");
         }
     }
+}
+
+/// In a forked child: gives up every capability, also those that exec would give to root or by the
+/// program's file.
+///
+/// # Errors
+/// When the system refuses.
+pub fn give_up_rights_in_child() -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        rustix::thread::set_no_new_privs(true)?;
+        give_up_all()?;
+    }
+    Ok(())
+}
+
+#[cfg(target_os = "linux")]
+fn give_up_all() -> rustix::io::Result<()> {
+    use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+    let none = CapabilitySet::empty();
+    let sets = CapabilitySets {
+        effective: none,
+        permitted: none,
+        inheritable: none,
+    };
+    set_capabilities(None, sets)
 }
 
 /// The groups of a user, from wherever this machine keeps them.

@@ -38,10 +38,10 @@ pub use run::{
 };
 pub use table::{Column, Row, Table};
 pub use tables::{
-    CacheSource, CachedFileRow, CgroupMemRow, ClockRow, CowRow, DiagKind, DiagRow, Fate,
-    FirstSeenBy, LeftObjectRow, MappingKind, MappingRow, MarkKind, MarkRow, MarkSource, MemRow,
-    MemSource, NodeMemRow, OomRow, PeakSource, ProcessRow, PssRow, PssSource, Record, SelfCostRow,
-    Severity, ShmFamily, ShmObjectRow, SurvivorRow, TABLES, TitleRow, TitleSource, VmEventRow,
-    VmOp, VmSummaryRow, trim_title,
+    CacheSource, CachedFileRow, CgroupMemRow, ClockRow, CowRow, DiagKind, DiagRow, FINDINGS, Fate,
+    Finding, FirstSeenBy, LeftObjectRow, MappingKind, MappingRow, MarkKind, MarkRow, MarkSource,
+    MemRow, MemSource, NodeMemRow, OomRow, PeakSource, PhaseEnd, PhaseForm, PhaseRow, ProcessRow,
+    PssRow, PssSource, Record, RoleMemRow, SelfCostRow, Severity, ShmFamily, ShmObjectRow,
+    SurvivorRow, TABLES, TitleRow, TitleSource, VmEventRow, VmOp, VmSummaryRow, trim_title,
 };
 pub use units::{BootNs, Bytes, DurationNs, PageSize, Pages, Tgid, Upid, WallNs};

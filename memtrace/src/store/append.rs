@@ -45,7 +45,12 @@ impl RowBuffer {
 
     /// Adds a row of this buffer's table.
     pub(super) fn push(&mut self, record: &Record) {
-        record.put(&mut RowSink {
+        self.push_cells(|sink| record.put(sink));
+    }
+
+    /// Adds a row whose cells are put by a function.
+    pub(super) fn push_cells(&mut self, put: impl FnOnce(&mut RowSink<'_>)) {
+        put(&mut RowSink {
             columns: self.columns.iter_mut(),
             text_bytes: &mut self.text_bytes,
         });
@@ -135,7 +140,7 @@ impl ColumnBuffer {
 ///
 /// Table, row and buffer come from one declaration, so a cell always meets a column of
 /// its type; were it not so, the columns would differ in length, and `take` would say so.
-struct RowSink<'a> {
+pub(super) struct RowSink<'a> {
     columns: IterMut<'a, ColumnBuffer>,
     text_bytes: &'a mut usize,
 }

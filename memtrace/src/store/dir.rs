@@ -76,6 +76,12 @@ impl Dir {
         Ok((Self { fd, path }, is_new))
     }
 
+    /// Waits until nobody else has it locked, and locks it for as long as this value lives. Where
+    /// the file system has no locks, nothing happens.
+    pub(super) fn lock(&self) {
+        let _ = fs::flock(&self.fd, fs::FlockOperation::LockExclusive);
+    }
+
     /// The path by which it was opened, for messages.
     pub(super) fn path(&self) -> &Path {
         &self.path
@@ -208,6 +214,8 @@ pub(super) struct Inspected {
     inode: u64,
     /// Time of the last change of the contents, in ns since the Unix epoch.
     pub(super) modified_ns: i64,
+    /// Bytes in it.
+    pub(super) size: u64,
 }
 
 impl Inspected {
@@ -225,6 +233,7 @@ impl Inspected {
         Self {
             device: stat.st_dev as u64,
             inode: stat.st_ino as u64,
+            size: stat.st_size.cast_unsigned(),
             modified_ns: seconds
                 .saturating_mul(1_000_000_000)
                 .saturating_add(stat.st_mtime_nsec as i64),

@@ -62,6 +62,15 @@ pub enum StoreError {
         /// The recording.
         dir: PathBuf,
     },
+    /// What was found in a recording that was never closed would not stay true.
+    #[error(
+        "save the findings of {}: it was never closed; do that first: memtrace recover {}",
+        dir.display(), dir.display()
+    )]
+    Unclosed {
+        /// The recording.
+        dir: PathBuf,
+    },
     /// A projection named a column that the table does not have.
     #[error("read {table}: it has no column {column}")]
     NoSuchColumn {

@@ -46,8 +46,13 @@ pub(super) fn temporary(path: &Path) -> PathBuf {
 /// the segment, so whichever of the two a row is in, this order meets it.
 pub(super) fn list(dir: &Dir, table: &str) -> Result<TableFiles, StoreError> {
     let segments = numbers_in(dir, SPOOL, &format!("{table}-"), ".arrows")?;
-    let parts = numbers_in(dir, table, "part-", ".parquet")?;
+    let parts = parts_of(dir, table)?;
     Ok(TableFiles { parts, segments })
+}
+
+/// The numbers of a table's parts in ascending order.
+pub(super) fn parts_of(dir: &Dir, table: &str) -> Result<Vec<u32>, StoreError> {
+    numbers_in(dir, table, "part-", ".parquet")
 }
 
 /// Lists the parts of a table that were begun and never finished.

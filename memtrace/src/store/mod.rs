@@ -7,6 +7,7 @@
 //! spool/<table>-00001.arrows        Arrow IPC streams, while recording
 //! <table>/part-00001.parquet        the same rows, once a segment was converted
 //! damaged/                          files that could not be read in full, put aside
+//! phase/, role_mem/                 what a report found, as tables; the recording is whole without
 //! ```
 //!
 //! Rows go to the spool first, because a Parquet file has no footer, and so cannot be
@@ -31,6 +32,7 @@ mod contain;
 mod dir;
 mod disk;
 mod error;
+mod findings;
 mod framing;
 mod layout;
 mod newest;
@@ -54,6 +56,7 @@ mod writer;
 mod tests;
 
 pub use error::StoreError;
+pub use findings::FindingsWriter;
 pub use newest::newest_recording;
 pub use problem::{Problem, ProblemKind};
 pub use recording::Recording;

@@ -63,20 +63,24 @@ impl PartWriter {
             .map_err(|error| StoreError::encode(&disk.full_path(&self.path), &error))
     }
 
+    /// Puts a text into the metadata.
+    pub(super) fn note(&mut self, key: &str, value: String) {
+        let entry = KeyValue::new(key.to_owned(), value);
+        self.writer.append_key_value_metadata(entry);
+    }
+
     /// Closes the part and gives it its name, after which it lasts.
     pub(super) fn publish(mut self, disk: &Disk, cut_ns: Option<i64>) -> Result<(), StoreError> {
         let full_path = disk.full_path(&self.path);
         let io_error = |error| StoreError::io("write", &full_path, error);
         if let Some(cut_ns) = cut_ns {
-            let entry = KeyValue::new(CUT_KEY.to_owned(), cut_ns.to_string());
-            self.writer.append_key_value_metadata(entry);
+            self.note(CUT_KEY, cut_ns.to_string());
         }
         let encode = |error: ParquetError| StoreError::encode(&full_path, &error);
         self.writer.flush().map_err(encode)?;
         let columns = self.column_checksums().map_err(io_error)?;
         for (key, value) in [(COLUMNS_KEY, columns), (FOOTER_KEY, UNKNOWN.to_owned())] {
-            let entry = KeyValue::new(key.to_owned(), value);
-            self.writer.append_key_value_metadata(entry);
+            self.note(key, value);
         }
         self.writer.finish().map_err(encode)?;
         seal_footer(self.writer.inner()).map_err(io_error)?;

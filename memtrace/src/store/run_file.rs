@@ -256,7 +256,8 @@ pub(super) fn start_time(dir: &Dir) -> io::Result<Option<WallNs>> {
     Ok(clocks.and_then(|clocks| clocks.clocks.first().map(|clock| clock.wall_ns)))
 }
 
-fn contents(dir: &Dir) -> io::Result<Vec<u8>> {
+/// The bytes of `run.json`.
+pub(super) fn contents(dir: &Dir) -> io::Result<Vec<u8>> {
     let file = dir.open_file(Path::new(RUN_FILE))?;
     let mut json = Vec::new();
     file.take(MAX_RUN_FILE_BYTES + 1).read_to_end(&mut json)?;

@@ -248,7 +248,7 @@ impl<O: Observe> Sweep<O> {
         });
         track.hold_until(time);
         all.change(before.as_ref(), after.as_ref(), time);
-        for lane in track.member.whole.into_iter().flatten() {
+        for &lane in &track.member.whole {
             lanes.change(lane, before.as_ref(), after.as_ref(), time);
         }
         let own = after.map(|after| track.own_of(after));

@@ -48,7 +48,8 @@ pub(crate) struct Lane {
     pub(crate) first: Option<BootNs>,
     /// How it went, where that was asked for.
     pub(crate) course: Option<Box<Course>>,
-    member_count: usize,
+    /// How many processes it is of.
+    pub(crate) member_count: usize,
     /// What it held from `since` on, when all rows of that time were in.
     settled: Amounts,
     since: BootNs,
@@ -89,11 +90,18 @@ impl Lane {
 
     /// All kinds, and what is held of them at these instants.
     pub(crate) fn of_kinds(instants: &Arc<[BootNs]>) -> Self {
-        let gauge = Gauge::new(Arc::clone(instants));
         Self {
             kinds: Kind::ALL,
+            ..Self::of_rss().with_gauge(instants)
+        }
+    }
+
+    /// With what is held at these instants.
+    pub(crate) fn with_gauge(self, instants: &Arc<[BootNs]>) -> Self {
+        let gauge = Gauge::new(Arc::clone(instants));
+        Self {
             gauge: Some(gauge).filter(|gauge| !gauge.is_empty()),
-            ..Self::default()
+            ..self
         }
     }
 
@@ -232,14 +240,24 @@ impl Course {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LaneId(u32);
 
+impl LaneId {
+    /// How many were added before it.
+    pub(crate) fn place(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// Many sums, of which few change at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Lanes {
     list: Vec<Lane>,
     touched: Vec<LaneId>,
+    settled: Vec<LaneId>,
     gauge_step_count: usize,
     /// Whether there was so much to note at instants that nothing is kept of it.
     pub(crate) has_too_many_steps: bool,
+    /// The same of sums of RSS alone.
+    pub(crate) has_too_many_sums_of_rss: bool,
 }
 
 impl Lanes {
@@ -263,9 +281,7 @@ impl Lanes {
             self.gauge_step_count += self[place].step_count() - step_count;
             self.touched.push(place);
             if self.gauge_step_count > GAUGE_STEPS_MAX {
-                self.has_too_many_steps = true;
-                self.gauge_step_count = 0;
-                self.list.iter_mut().for_each(|lane| lane.gauge = None);
+                self.forget_gauges();
             }
         }
         self[place].change(before, after, time);
@@ -273,9 +289,30 @@ impl Lanes {
 
     /// All rows of one time are in.
     pub(super) fn settle(&mut self, now: BootNs) {
-        for lane in self.touched.drain(..) {
-            self.list[lane.0 as usize].settle(now);
+        self.settled.clear();
+        std::mem::swap(&mut self.touched, &mut self.settled);
+        for lane in &self.settled {
+            self.list[lane.place()].settle(now);
         }
+    }
+
+    /// Those that changed at the time that was settled last.
+    pub(crate) fn settled(&self) -> &[LaneId] {
+        &self.settled
+    }
+
+    /// Keeps nothing of what was noted: at first of sums of RSS alone, which say least.
+    fn forget_gauges(&mut self) {
+        let is_alone = |lane: &Lane| lane.kinds.len() == 1 && lane.gauge.is_some();
+        let has_others = self.list.iter().any(is_alone);
+        self.has_too_many_sums_of_rss |= has_others;
+        self.has_too_many_steps |= !has_others;
+        for lane in &mut self.list {
+            if !has_others || is_alone(lane) {
+                lane.gauge = None;
+            }
+        }
+        self.gauge_step_count = self.list.iter().map(Lane::step_count).sum();
     }
 
     /// The recording is over, and all rows are in.
@@ -287,12 +324,12 @@ impl Lanes {
 impl Index<LaneId> for Lanes {
     type Output = Lane;
     fn index(&self, lane: LaneId) -> &Lane {
-        &self.list[lane.0 as usize]
+        &self.list[lane.place()]
     }
 }
 
 impl IndexMut<LaneId> for Lanes {
     fn index_mut(&mut self, lane: LaneId) -> &mut Lane {
-        &mut self.list[lane.0 as usize]
+        &mut self.list[lane.place()]
     }
 }

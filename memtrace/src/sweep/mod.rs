@@ -8,6 +8,7 @@ mod gauge;
 mod lane;
 mod latest;
 mod series;
+mod stack;
 mod track;
 
 pub use amounts::{Amounts, Sum, Totals};
@@ -17,4 +18,5 @@ pub(crate) use lane::{CURVE_AFTER, High, Lane, LaneId, Lanes};
 use latest::Latest;
 pub(crate) use series::Series;
 pub use series::SeriesPoint;
+pub(crate) use stack::{Kept, Stack};
 pub(crate) use track::{Member, Track};

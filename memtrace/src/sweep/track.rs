@@ -10,7 +10,7 @@ const BUCKETS: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Member {
     /// The sums that it is part of with all it holds.
-    pub(crate) whole: [Option<LaneId>; 2],
+    pub(crate) whole: Box<[LaneId]>,
     /// The sum that it is part of with its own part of that.
     pub(crate) own: Option<LaneId>,
     /// Until then it is a copy that exec replaces: its own is only what it grew by since the

@@ -217,6 +217,7 @@ impl Script {
             process.peak_rss_bytes = process.peak_rss_bytes.max(Some(rss));
         });
         self.put(MemRow {
+            ts: wall(at),
             rss_bytes: Some(rss),
             rss_anon_bytes: Some(mib(anon)),
             rss_file_bytes: Some(mib(file)),
@@ -236,6 +237,7 @@ impl Script {
     /// The size of a process's address space, in GiB.
     pub(crate) fn reserves(&mut self, tgid: u32, at: f64, size: f64) {
         self.put(MemRow {
+            ts: wall(at),
             vm_size_bytes: Some(gib(size)),
             ..super::mem_row(upid(Tgid(tgid)).0, boot(at).0, None)
         });
@@ -281,6 +283,7 @@ impl Script {
         self.edit(tgid, |process| process.exit_boot_ns = Some(boot(at)));
         let zero = Some(Bytes(0));
         self.put(MemRow {
+            ts: wall(at),
             rss_anon_bytes: zero,
             rss_file_bytes: zero,
             rss_shmem_bytes: zero,

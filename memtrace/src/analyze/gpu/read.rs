@@ -9,6 +9,7 @@ use super::track::{Books, Tracks};
 use super::{Contexts, GpuDevice, Gpus};
 use crate::analyze::composition::Composition;
 use crate::analyze::groups::Groups;
+use crate::analyze::role_mem::RoleOnGpusStep;
 use crate::analyze::roster::Roster;
 use crate::analyze::{RowSource, RunClock};
 use crate::model::tables::{GpuDeviceRow, GpuProcessRow, GpuSource};
@@ -151,16 +152,16 @@ impl GpuTimeline {
         falls.flatten().chain(audits.flatten())
     }
 
-    /// Reads who held what, and completes the states with the books of each device. `None`
-    /// for a recording without GPUs.
+    /// Reads who held what, and completes the states with the books of each device; and tells
+    /// what each role held at the instants of `by_role`. `None` for a recording without GPUs.
     pub(in crate::analyze) fn told<S: RowSource>(
         mut self,
         source: &S,
-        (roster, groups): (&Roster, &Groups),
+        (roster, groups, by_role): (&Roster, &Groups, &[BootNs]),
         marks: &[(BootNs, Arc<str>)],
         clock: &RunClock,
         states: &mut [&mut Composition],
-    ) -> Result<Option<Gpus>, S::Error> {
+    ) -> Result<Option<(Gpus, Vec<RoleOnGpusStep>)>, S::Error> {
         let end = clock.end();
         let mut instants: Vec<BootNs> = states.iter().map(|state| state.at.boot_ns).collect();
         // Lists of processes are read after the device: those that were read while it still
@@ -180,7 +181,7 @@ impl GpuTimeline {
         instants.extend(self.instants());
         instants.sort_unstable();
         instants.dedup();
-        let mut tracks = Tracks::new(instants.clone(), groups);
+        let mut tracks = Tracks::new(instants.clone(), groups, by_role);
         source.scan(&[], |row: GpuProcessRow| {
             // A device without a row of its own is one all the same.
             let device = match self.places.get(&row.device) {
@@ -237,7 +238,7 @@ impl GpuTimeline {
                 at_most_bytes: Bytes(smallest_bytes.0.saturating_mul(times)),
             }
         });
-        Ok(Some(Gpus {
+        let gpus = Gpus {
             processes: tracks.processes,
             contexts: contexts.filter(|contexts| contexts.count > 0),
             recorded: tracks.recorded,
@@ -248,7 +249,8 @@ impl GpuTimeline {
             call_time_ns: self.calls.map(|(time, _)| time),
             call_count: self.calls.map(|(_, count)| count),
             devices: self.devices,
-        }))
+        };
+        Ok(Some((gpus, tracks.by_role)))
     }
 
     fn explained_falls<'b>(

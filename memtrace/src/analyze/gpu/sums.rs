@@ -3,9 +3,10 @@
 
 use crate::analyze::RunClock;
 use crate::analyze::groups::Groups;
+use crate::analyze::role_mem::RoleOnGpusStep;
 use crate::model::{BootNs, Bytes, Instant};
 use serde::Serialize;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// A sum that changes with time.
 #[derive(Clone, Copy, Debug, Default)]
@@ -77,11 +78,20 @@ pub(super) struct Sums {
     groups: Vec<Option<Sum>>,
     all: Sum,
     touched: Vec<u32>,
+    /// Instants at which what each role holds is wanted, the latest first.
+    asked: Vec<BootNs>,
+    /// Roles that changed since the last of them.
+    changed: BTreeSet<u32>,
+    pub(super) steps: Vec<RoleOnGpusStep>,
 }
 
 impl Sums {
-    pub(super) fn of(groups: &Groups) -> Self {
+    /// `asked` are instants in order.
+    pub(super) fn of(groups: &Groups, asked: impl DoubleEndedIterator<Item = BootNs>) -> Self {
         Self {
+            asked: asked.rev().collect(),
+            changed: BTreeSet::new(),
+            steps: Vec::new(),
             group_of: groups.first.clone(),
             turns: groups.turns(),
             processes: HashMap::new(),
@@ -102,6 +112,7 @@ impl Sums {
         let group = self.group_of.get(process).copied();
         let in_group = group.and_then(|group| {
             self.touched.push(group);
+            self.changed.insert(group);
             let sum = self.groups.get_mut(group as usize)?;
             Some(sum.get_or_insert_default())
         });
@@ -127,13 +138,31 @@ impl Sums {
         }
     }
 
-    /// Time moves on: who has another role by then takes along what it holds.
-    pub(super) fn turn_until(&mut self, boot: BootNs) {
+    /// Time moves on.
+    pub(super) fn move_to(&mut self, boot: BootNs) {
+        while let Some(at) = self.asked.pop_if(|at| *at < boot) {
+            self.turn_until(at);
+            for role in std::mem::take(&mut self.changed) {
+                let role = role as usize;
+                let sum = self.groups.get(role).copied().flatten();
+                self.steps.push(RoleOnGpusStep {
+                    boot_ns: at,
+                    role,
+                    bytes: sum.unwrap_or_default().now(),
+                });
+            }
+        }
+        self.turn_until(boot);
+    }
+
+    /// Who has another role by then takes along what it holds.
+    fn turn_until(&mut self, boot: BootNs) {
         while let Some((at, process, group)) = self.turns.pop_if(|(at, ..)| *at <= boot) {
             let Some(own) = self.group_of.get_mut(process) else {
                 continue;
             };
             let before = std::mem::replace(own, group);
+            self.changed.extend([before, group]);
             let Some(held) = self.processes.get(&process).copied() else {
                 continue;
             };

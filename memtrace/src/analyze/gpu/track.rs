@@ -6,6 +6,7 @@ use super::sums::{GpuPeak, Sum, Sums};
 use super::{GpuDevice, GpuProcess};
 use crate::analyze::RunClock;
 use crate::analyze::groups::Groups;
+use crate::analyze::role_mem::RoleOnGpusStep;
 use crate::analyze::roster::Roster;
 use crate::analyze::who::Who;
 use crate::model::tables::{GpuProcessRow, GpuSource, GpuUse};
@@ -77,13 +78,16 @@ pub(super) struct Books {
     pub(super) roles: Vec<Option<GpuPeak>>,
     /// The peak of all recorded processes together.
     pub(super) recorded: GpuPeak,
+    /// What each role held at the instants that were asked for.
+    pub(super) by_role: Vec<RoleOnGpusStep>,
 }
 
 impl Tracks {
-    pub(super) fn new(instants: Vec<BootNs>, groups: &Groups) -> Self {
+    /// `by_role` are instants, in order, at which what each role holds is wanted.
+    pub(super) fn new(instants: Vec<BootNs>, groups: &Groups, by_role: &[BootNs]) -> Self {
         Self {
             instants,
-            sums: Sums::of(groups),
+            sums: Sums::of(groups, by_role.iter().copied()),
             tracks: HashMap::new(),
             holders: Vec::new(),
             places: HashMap::new(),
@@ -206,7 +210,7 @@ impl Tracks {
             self.holders[place].sum.note(self.pending.0);
         }
         self.sums.settle(self.pending.0);
-        self.sums.turn_until(boot);
+        self.sums.move_to(boot);
         self.pending.0 = boot;
     }
 
@@ -249,8 +253,10 @@ impl Tracks {
         processes.sort_by_key(|process| std::cmp::Reverse(process.peak_bytes));
         let accounted = self.holders.iter();
         let accounted = accounted.filter_map(|held| Some((held.holder.process?, held.accounted?)));
+        let by_role = std::mem::take(&mut self.sums.steps);
         let (roles, recorded) = self.sums.finish(accounted, clock);
         Books {
+            by_role,
             roles,
             recorded,
             tracks: self.tracks,

@@ -8,6 +8,7 @@ use super::events::{Calls, Marks};
 use super::focus::{Focus, PhaseError};
 use super::lines::{self, Group};
 use super::pair::{OPEN, Span, pair};
+use super::row;
 use super::told::{Telling, attributes, exact_peak, held, tellings};
 use super::{Phase, PhaseFocus, PhaseForm, Phases, Stretch};
 use crate::analyze::composition::Composition;
@@ -17,6 +18,7 @@ use crate::analyze::keys::PeakAt;
 use crate::analyze::process::Process;
 use crate::analyze::who::Who;
 use crate::analyze::{RowSource, RunClock};
+use crate::model::tables::{Finding, PhaseRow};
 use crate::model::{BootNs, Bytes, DurationNs};
 use crate::sweep::{Amounts, Gauge, Readings, in_order};
 use std::collections::{HashMap, HashSet};
@@ -48,6 +50,8 @@ pub(in crate::analyze) struct Gauges {
     pub(in crate::analyze) tree: Option<Gauge<Amounts>>,
     /// By position in the roster.
     pub(in crate::analyze) own: HashMap<usize, Gauge<Amounts>>,
+    /// Of what descends from each of these; `None` where that is not wanted, or was too much.
+    pub(in crate::analyze) below: Option<HashMap<usize, Gauge<Amounts>>>,
     /// By group; `None` where there was too much to note.
     pub(in crate::analyze) roles: Option<Vec<Option<Gauge<Amounts>>>>,
     pub(in crate::analyze) doubts: Doubts,
@@ -67,6 +71,8 @@ pub(in crate::analyze) struct Noted<'a> {
     pub(in crate::analyze) is_polled: bool,
     /// What everybody held at [`Timeline::instants`].
     pub(in crate::analyze) states: &'a [Composition],
+    /// Where each phase goes as a row.
+    pub(in crate::analyze) save: Option<&'a mut dyn FnMut(Finding)>,
 }
 
 /// The phases, and those that were asked for by name.
@@ -199,16 +205,23 @@ impl Timeline {
         // A phase can begin before anything is known of memory.
         let known = instants.filter(|instant| tree.at(*instant).rss().is_some());
         let baseline_boot_ns = known.min().or(first.begin).unwrap_or(first.end);
+        let read = |(place, gauge): (usize, Gauge<Amounts>)| (place, gauge.read());
+        let below = gauges.below.map(|below| below.into_iter().map(read));
         let mut memory = Memory {
+            below: below.map(Iterator::collect),
             baseline: tree.at(baseline_boot_ns),
             tree,
-            own: own.map(|(place, gauge)| (place, gauge.read())).collect(),
+            own: own.map(read).collect(),
             roles: Roles::of(gauges.roles, noted.groups, noted.processes, clock),
             around: noted.around,
             processes: noted.processes,
             doubts: gauges.doubts,
             clock,
         };
+        if let Some(save) = noted.save {
+            let rows = self.spans.iter().map(|span| memory.row(span));
+            rows.for_each(|row| save(row.into()));
+        }
         let count_of = |spans: &[Span]| {
             let processes: HashSet<usize> = spans.iter().filter_map(|span| span.process).collect();
             processes.len()
@@ -240,6 +253,7 @@ impl Timeline {
 pub(super) struct Memory<'a> {
     tree: Readings<Amounts>,
     own: HashMap<usize, Readings<Amounts>>,
+    below: Option<HashMap<usize, Readings<Amounts>>>,
     pub(super) roles: Roles<'a>,
     pub(super) around: Around<'a>,
     baseline: Amounts,
@@ -355,6 +369,20 @@ impl Memory<'_> {
             exact_peak_bytes: self.exact_peak(span).map(|(peak, _)| peak),
             attributes: attributes(span),
         }
+    }
+
+    /// A span with its memory, as a row of a table.
+    fn row(&self, span: &Span) -> PhaseRow {
+        let process = span.process.and_then(|place| self.processes.get(place));
+        row::of(&self.phase(span), process, self.child_peak(span))
+    }
+
+    /// The highest of what descends from its process; `None` where that is not known.
+    fn child_peak(&self, span: &Span) -> Option<Bytes> {
+        let below = self.below.as_ref()?.get(&span.process?);
+        let peak = below.and_then(|below| span.peak(below, self.clock));
+        // Before the first of them nothing is known because nobody was there.
+        Some(peak.map_or(Bytes(0), |(bytes, _)| bytes))
     }
 
     /// Tells phases by role: those that changed most, where there are many.

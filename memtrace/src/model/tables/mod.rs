@@ -13,8 +13,10 @@ mod mark;
 mod mem;
 mod node_mem;
 mod oom;
+mod phase;
 mod process;
 mod pss;
+mod role_mem;
 mod self_cost;
 mod shm_object;
 mod survivor;
@@ -35,8 +37,10 @@ pub use mark::{MarkKind, MarkRow, MarkSource};
 pub use mem::{MemRow, MemSource};
 pub use node_mem::NodeMemRow;
 pub use oom::OomRow;
+pub use phase::{PhaseEnd, PhaseForm, PhaseRow};
 pub use process::{FirstSeenBy, PeakSource, ProcessRow};
 pub use pss::{PssRow, PssSource};
+pub use role_mem::RoleMemRow;
 pub use self_cost::SelfCostRow;
 pub use shm_object::{ShmFamily, ShmObjectRow};
 pub use survivor::{Fate, SurvivorRow};
@@ -63,28 +67,32 @@ macro_rules! outside {
 }
 
 macro_rules! tables {
-    ($($variant:ident($row:ident) $(in $boxed:ident)?,)+) => {
-        /// One row of any table: what collectors send and the store writes. Wide rows, of which
-        /// there are few, lie outside of it: a batch holds tens of thousands of the others.
+    (
+        $(#[doc = $doc:literal])+
+        $record:ident of $(#[doc = $list_doc:literal])+ $list:ident {
+            $($variant:ident($row:ident) $(in $boxed:ident)?,)+
+        }
+    ) => {
+        $(#[doc = $doc])+
         #[derive(Clone, Debug, PartialEq)]
-        pub enum Record {
+        pub enum $record {
             $(
                 #[doc = concat!("A row of [`", stringify!($row), "`].")]
                 $variant(held!($row $($boxed)?)),
             )+
         }
 
-        $(impl From<$row> for Record {
+        $(impl From<$row> for $record {
             fn from(row: $row) -> Self {
                 Self::$variant(row.into())
             }
         })+
 
-        /// Every table of a recording.
-        pub static TABLES: &[&Table] = &[$(<$row as Row>::TABLE),+];
+        $(#[doc = $list_doc])+
+        pub static $list: &[&Table] = &[$(<$row as Row>::TABLE),+];
 
-        impl Record {
-            /// The table this row belongs to, as an index into [`TABLES`].
+        impl $record {
+            #[doc = concat!("The table this row belongs to, as an index into [`", stringify!($list), "`].")]
             pub fn table_index(&self) -> usize {
                 #[derive(Clone, Copy)]
                 enum Index { $($variant),+ }
@@ -105,27 +113,44 @@ macro_rules! tables {
 }
 
 tables! {
-    Process(ProcessRow) in Box,
-    Title(TitleRow),
-    Mem(MemRow),
-    Pss(PssRow) in Box,
-    Cow(CowRow),
-    Mapping(MappingRow) in Box,
-    ShmObject(ShmObjectRow) in Box,
-    CachedFile(CachedFileRow),
-    LeftObject(LeftObjectRow),
-    Survivor(SurvivorRow),
-    Mark(MarkRow),
-    VmEvent(VmEventRow),
-    VmSummary(VmSummaryRow),
-    Oom(OomRow) in Box,
-    CgroupMem(CgroupMemRow) in Box,
-    NodeMem(NodeMemRow) in Box,
-    GpuDevice(GpuDeviceRow) in Box,
-    GpuProcess(GpuProcessRow) in Box,
-    Clock(ClockRow),
-    SelfCost(SelfCostRow) in Box,
-    Diag(DiagRow),
+    /// One row of any table: what collectors send and the store writes. Wide rows, of which
+    /// there are few, lie outside of it: a batch holds tens of thousands of the others.
+    Record of
+    /// Every table of a recording.
+    TABLES {
+        Process(ProcessRow) in Box,
+        Title(TitleRow),
+        Mem(MemRow),
+        Pss(PssRow) in Box,
+        Cow(CowRow),
+        Mapping(MappingRow) in Box,
+        ShmObject(ShmObjectRow) in Box,
+        CachedFile(CachedFileRow),
+        LeftObject(LeftObjectRow),
+        Survivor(SurvivorRow),
+        Mark(MarkRow),
+        VmEvent(VmEventRow),
+        VmSummary(VmSummaryRow),
+        Oom(OomRow) in Box,
+        CgroupMem(CgroupMemRow) in Box,
+        NodeMem(NodeMemRow) in Box,
+        GpuDevice(GpuDeviceRow) in Box,
+        GpuProcess(GpuProcessRow) in Box,
+        Clock(ClockRow),
+        SelfCost(SelfCostRow) in Box,
+        Diag(DiagRow),
+    }
+}
+
+tables! {
+    /// One row of a table of findings.
+    Finding of
+    /// Every table that `memtrace report --save-findings` writes beside those of a recording: what
+    /// the report finds, for programs that read tables.
+    FINDINGS {
+        Phase(PhaseRow) in Box,
+        RoleMem(RoleMemRow),
+    }
 }
 
 #[cfg(test)]
@@ -136,7 +161,7 @@ mod tests {
     #[test]
     fn every_table_and_column_is_named_once_and_documented() {
         let mut tables = HashSet::new();
-        for table in TABLES {
+        for table in TABLES.iter().chain(FINDINGS) {
             assert!(tables.insert(table.name), "two tables named {}", table.name);
             assert!(!table.doc.trim().is_empty(), "{} has no doc", table.name);
             let mut columns = HashSet::new();
@@ -159,12 +184,12 @@ mod tests {
 
     #[test]
     fn a_name_that_ends_in_a_unit_has_that_unit() {
-        for table in TABLES {
+        for table in TABLES.iter().chain(FINDINGS) {
             for column in table.columns {
                 for unit in ["bytes", "ns"] {
                     assert_eq!(
                         column.name.ends_with(&format!("_{unit}")),
-                        column.unit == Some(unit) && column.name != "ts",
+                        column.unit == Some(unit) && !column.name.ends_with("ts"),
                         "{}.{}",
                         table.name,
                         column.name
