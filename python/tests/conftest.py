@@ -90,3 +90,13 @@ def run_python(*arguments: str, **environment: str) -> subprocess.CompletedProce
         timeout=60,
         check=False,
     )
+
+
+@pytest.fixture(scope="session")
+def golden() -> Path:
+    """The recordings that the tests of the reports are made on, with their findings beside each
+    and the report in JSON, as `cargo xtask python` has memtrace write them."""
+    place = os.environ.get("MEMTRACE_GOLDEN_DIR")
+    if place is None:
+        pytest.skip("run `cargo xtask python`, which has memtrace write the golden recordings")
+    return Path(place)

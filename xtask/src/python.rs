@@ -9,6 +9,11 @@ use std::process::Command;
 /// What checks the code beside its tests.
 const CHECKERS: &[&str] = &["mypy", "ruff"];
 
+/// Where the golden recordings are, for the test that writes them and for those that read them.
+const GOLDEN_DIR: &str = "MEMTRACE_GOLDEN_DIR";
+/// The test that writes them.
+const WRITES_GOLDEN: &str = "findings_saved_beside_a_recording";
+
 /// Options of `cargo xtask python`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -44,8 +49,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             .args(["--no-deps", "--force-reinstall"])
             .arg(&package),
     )?;
+    let golden = venv.join("golden");
+    write_golden(&golden)?;
     let run_in = |dir: &Path, program: &str, words: &[&str]| {
-        sh::run(Command::new(bin.join(program)).args(words).current_dir(dir))
+        let mut command = Command::new(bin.join(program));
+        sh::run(
+            command
+                .args(words)
+                .env(GOLDEN_DIR, &golden)
+                .current_dir(dir),
+        )
     };
     run_in(&package, "pytest", &["--quiet"])?;
     for dir in [&package, &sh::root().join("tests/lab")] {
@@ -54,6 +67,34 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         run_in(dir, "ruff", &["format", "--check"])?;
     }
     Ok(())
+}
+
+/// Has memtrace's own tests write the recordings that reports are tested on, with their findings
+/// and reports: the package is held against them.
+fn write_golden(dir: &Path) -> Result<()> {
+    if dir.exists() {
+        std::fs::remove_dir_all(dir)?;
+    }
+    std::fs::create_dir(dir)?;
+    let words = [
+        "test",
+        "--quiet",
+        "--locked",
+        "--package",
+        "memtrace",
+        "--lib",
+        WRITES_GOLDEN,
+    ];
+    let mut test = sh::cargo();
+    test.args(words)
+        .env(GOLDEN_DIR, dir)
+        .current_dir(sh::root());
+    sh::run(&mut test)?;
+    // A filter that finds no test succeeds as well.
+    match std::fs::read_dir(dir)?.next() {
+        Some(_) => Ok(()),
+        None => bail!("{WRITES_GOLDEN} wrote no recordings"),
+    }
 }
 
 fn pip(bin: &Path) -> Command {

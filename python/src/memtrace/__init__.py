@@ -9,6 +9,7 @@ from __future__ import annotations
 import os as _os
 from typing import TYPE_CHECKING
 
+from ._errors import FindingsError
 from ._gpu import GpuPeak
 from ._heap import PythonHeap, python_heap
 from ._instrument import instrument
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "FindingsError",
     "GpuPeak",
     "PythonHeap",
+    "duckdb_macros",
     "instrument",
     "is_recording",
     "load",
@@ -38,3 +41,13 @@ def load(path: str | _os.PathLike[str]) -> Recording:
     from ._recording.recording import Recording
 
     return Recording(path)
+
+
+def duckdb_macros() -> str:
+    """Macros for DuckDB that read the tables of a recording as step functions, as SQL.
+
+    ``duckdb.execute(memtrace.duckdb_macros())``; docs/tables.md shows what they answer.
+    """
+    path = _os.path.join(_os.path.dirname(__file__), "duckdb.sql")
+    with open(path, encoding="utf-8") as file:
+        return file.read()

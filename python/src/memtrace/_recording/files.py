@@ -28,13 +28,28 @@ def tables_in(directory: Path) -> list[str]:
     return sorted(names - {"spool", "damaged"})
 
 
+def parts(folder: Path) -> list[Path]:
+    """The Parquet files of a table, in order."""
+    return [path for _, path in _numbered(folder, _PART, 1)]
+
+
+def metadata(path: Path, key: bytes) -> str | None:
+    """A text that the metadata of a Parquet file has."""
+    arrow()
+    import pyarrow.parquet
+
+    with pyarrow.parquet.ParquetFile(path) as file:
+        value = (file.metadata.metadata or {}).get(key)
+    return None if value is None else value.decode()
+
+
 def read(directory: Path, name: str, problems: list[str]) -> Table:
     """Reads a table. What can't be read becomes a sentence in `problems`."""
     pa = arrow()
-    parts = _numbered(directory / name, _PART, 1)
+    numbered = _numbered(directory / name, _PART, 1)
     segments = _numbered(directory / "spool", _SEGMENT, 2, name)
     frames, newest, cut = [], -1, None
-    for number, path in parts:
+    for number, path in numbered:
         try:
             frame, part_cut = _part(path)
         except Exception as error:
@@ -102,7 +117,7 @@ def _later(frame: Any, cut: int) -> Any:
 
 def _last_of_each(frame: Any, key: str) -> Any:
     last = {value: row for row, value in enumerate(frame.column(key).to_pylist())}
-    return frame.take(sorted(last.values()))
+    return frame.take(arrow().array(sorted(last.values()), "int64"))
 
 
 def _in_order(frame: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .processes import Process
 from .table import Table
 
 _KEY = ("device", "tgid", "gpu_instance_id", "compute_instance_id", "client_id")
@@ -11,6 +12,10 @@ _SHOWN = (
     ("device", "string"),
     ("upid", "int64"),
     ("tgid", "int32"),
+    ("name", "string"),
+    ("framework", "string"),
+    ("role", "string"),
+    ("rank", "string"),
     ("comm", "string"),
     ("kind", "string"),
     ("used_bytes", "int64"),
@@ -48,13 +53,14 @@ def _standing(table: Table | None, time: int) -> list[dict[str, Any]]:
     return found
 
 
-def at(table: Table | None, process: Table, time: int) -> Table:
+def at(table: Table | None, processes: dict[int, Process], time: int) -> Table:
     """Who held memory of which device at a time on CLOCK_BOOTTIME."""
     found = _standing(table, time)
-    # Only of processes that are not recorded the driver's name is all there is.
-    names = dict(zip(process.column("upid"), process.column("comm")))
     for row in found:
-        row["comm"] = names.get(row["upid"], row["comm"])
+        # Of processes that are not recorded the driver's name is all there is.
+        row["name"] = row["comm"]
+        if row["upid"] in processes:
+            row.update(processes[row["upid"]]._asdict())
     return Table.of("gpu_at", {name: (kind, [row[name] for row in found]) for name, kind in _SHOWN})
 
 

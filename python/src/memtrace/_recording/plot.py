@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .._errors import FindingsError
 from .clock import SECOND
+from .steps import Steps
 
 if TYPE_CHECKING:
     from .recording import Recording
@@ -18,24 +20,25 @@ _SHADED = 400
 _NAMES_ACROSS = 70
 
 
-def plot(recording: Recording, top: int, ax: Any) -> Any:
-    """Stacks the RSS of the `top` largest processes and of the others, and shades phases."""
+def plot(recording: Recording, top: int, ax: Any, is_by_role: bool) -> Any:
+    """Stacks the RSS of the `top` largest and of the others, and shades phases."""
     if ax is None:
         import matplotlib.pyplot
 
         _, ax = matplotlib.pyplot.subplots(figsize=(10, 5), layout="constrained")
     start, end = recording.start_ns, recording.end_ns
-    ticks = range(start, end + 1, max((end - start) // _TICKS, 1))
-    curves = recording.curves()
-    by_size = sorted(curves, key=lambda upid: -(curves[upid].highest(start, end) or 0))
-    unit, unit_name = (GIB, "GiB") if recording.peak().rss_bytes >= GIB else (MIB, "MiB")
+    highest = recording.peak()
+    curves = _roles(recording) if is_by_role else _processes(recording)
+    # The peak keeps its height.
+    ticks = sorted({*range(start, end + 1, max((end - start) // _TICKS, 1)), highest.boot_ns})
+    by_size = sorted(curves, key=lambda each: -(each[1].highest(start, end) or 0))
+    unit, unit_name = (GIB, "GiB") if highest.rss_bytes >= GIB else (MIB, "MiB")
 
-    def series(upids: list[int]) -> list[float]:
-        held = ([curves[upid].at(tick) or (0,) for upid in upids] for tick in ticks)
+    def series(those: list[tuple[str, Steps]]) -> list[float]:
+        held = ([curve.at(tick) or (0,) for _, curve in those] for tick in ticks)
         return [sum(amounts[0] or 0 for amounts in each) / unit for each in held]
 
-    names = recording.names()
-    layers = [(names.get(upid, str(upid)), series([upid])) for upid in by_size[:top]]
+    layers = [(each[0], series([each])) for each in by_size[:top]]
     if by_size[top:]:
         layers.append((f"{len(by_size) - top} others", series(by_size[top:])))
     seconds = [(tick - start) / SECOND for tick in ticks]
@@ -49,7 +52,6 @@ def plot(recording: Recording, top: int, ax: Any) -> Any:
         step="post",
         linewidth=0,
     )
-    highest = recording.peak()
     at = (highest.boot_ns - start) / SECOND
     ax.plot([at], [highest.rss_bytes / unit], "kv", markersize=5)
     ax.annotate(
@@ -68,12 +70,37 @@ def plot(recording: Recording, top: int, ax: Any) -> Any:
     return ax
 
 
+def _processes(recording: Recording) -> list[tuple[str, Steps]]:
+    names = recording.names()
+    return [(names.get(upid, str(upid)), curve) for upid, curve in recording.curves().items()]
+
+
+def _roles(recording: Recording) -> list[tuple[str, Steps]]:
+    curves: dict[str, Steps] = {}
+    rows = map(recording["role_mem"].column, ("name", "boot_ns", "rss_bytes"))
+    for name, time, rss in zip(*rows):
+        curve = curves.setdefault(name, Steps([], []))
+        curve.times.append(time)
+        curve.held.append((rss,))
+    return list(curves.items())
+
+
 def _shade_phases(recording: Recording, ax: Any) -> None:
     """Shades the longest phases, and names those of them that leave each other room."""
-    phases = recording.phases()
-    ends = (recording.end_ns if end is None else end for end in phases.column("end_boot_ns"))
+    try:
+        phases = recording.phases()
+    except FindingsError as error:
+        recording.problems.append(f"phases are not drawn: {error}")
+        return
     spans = sorted(
-        zip(phases.column("name"), phases.column("begin_boot_ns"), ends),
+        (
+            (name, begin, end)
+            for name, begin, end, kind in zip(
+                *map(phases.column, ("name", "begin_boot_ns", "end_boot_ns", "kind"))
+            )
+            # An instant is no stretch, and of an end alone nobody knows the begin.
+            if begin is not None and kind != "instant"
+        ),
         key=lambda span: (span[1] - span[2], span[1]),
     )
     apart = (recording.end_ns - recording.start_ns) / _NAMES_ACROSS

@@ -9,12 +9,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from . import files, gpus, plot, steps
+from . import files, findings, gpus, plot, processes, steps
 from .clock import Clock, Moment, length_ns
-from .phases import Mark, Phase, Telling, paired, tellings
+from .processes import Process
 from .table import Table
 
 _AMOUNTS = steps.AMOUNTS
+_ROLE = (
+    ("name", "string"),
+    ("framework", "string"),
+    ("role", "string"),
+    ("process_count", "int64"),
+    *((name, "int64") for name in _AMOUNTS),
+    ("gpu_bytes", "int64"),
+)
 
 
 class Peak(NamedTuple):
@@ -74,9 +82,11 @@ class Recording:
 
     def __getitem__(self, name: str) -> Table:
         if name not in self._tables:
-            if name not in self.tables:
+            is_finding = name in findings.NAMES
+            if name not in self.tables and not is_finding:
                 raise KeyError(f"no table {name!r}; there are: {', '.join(self.tables)}")
-            self._tables[name] = files.read(self.path, name, self.problems)
+            read = findings.read if is_finding else files.read
+            self._tables[name] = read(self.path, name, self.problems)
         return self._tables[name]
 
     def __getattr__(self, name: str) -> Table:
@@ -104,19 +114,21 @@ class Recording:
         """When it ended."""
         return self._clock.end_ns
 
-    def at(self, moment: Moment) -> Table:
-        """Who held what at a moment, the largest first.
+    def at(self, moment: Moment, by: str = "process") -> Table:
+        """Who held what at a moment, the largest first: by process, or by role.
 
         A number is seconds since the start; see also `datetime`, `timedelta`, and text as
-        ``+83.2s``, ``2026-03-01T12:03:07Z`` and ``peak``.
+        ``+83.2s``, ``2026-03-01T12:03:07Z`` and ``peak``. Roles are read from the findings
+        of the report (`FindingsError` where they are not saved).
         """
-        return self._at(self._time_of(moment))
+        time = self._time_of(moment)
+        return self._roles_at(time) if _is_by_role(by) else self._at(time)
 
     def gpu_at(self, moment: Moment) -> Table:
         """Who held memory of which GPU at a moment, the largest first; `used_bytes` is None
         where the driver does not tell. Without a GPU the table is empty."""
         time = self._time_of(moment)
-        return gpus.at(self._table_or_none("gpu_process"), self["process"], time)
+        return gpus.at(self._table_or_none("gpu_process"), self._processes, time)
 
     def gpu_devices_at(self, moment: Moment) -> Table:
         """The memory of each GPU at a moment; what its processes hold, what is reserved and
@@ -151,67 +163,40 @@ class Recording:
         ticks = range(self.start_ns, self.end_ns + step, step)
         rows: list[tuple[Any, ...]] = []
         for upid, curve in self.curves().items():
+            who = self._process(upid)[: len(processes.COLUMNS)]
             for tick, amounts, highest in steps.resampled(curve, ticks):
-                rows.append((self._clock.to_wall(tick), tick, upid, *amounts, highest))
+                rows.append((self._clock.to_wall(tick), tick, *who, *amounts, highest))
         rows.sort(key=lambda row: row[1:3])
-        names = ("ts", "boot_ns", "upid", *_AMOUNTS, "rss_max_bytes")
-        columns = list(zip(*rows)) or [()] * len(names)
+        amounts_of = tuple((name, "int64") for name in (*_AMOUNTS, "rss_max_bytes"))
+        kinds = (("ts", "timestamp"), ("boot_ns", "int64"), *processes.COLUMNS, *amounts_of)
+        columns = list(zip(*rows)) or [()] * len(kinds)
         return Table.of(
             "resample",
-            {
-                name: ("timestamp" if name == "ts" else "int64", list(values))
-                for name, values in zip(names, columns)
-            },
+            {name: (kind, list(values)) for (name, kind), values in zip(kinds, columns)},
         )
 
     def phases(self) -> Table:
-        """The phases, in the order in which they began, with the memory of their process and
-        of all processes together at both ends and at most, and the highest sum over all that
-        descends from its process.
+        """What each named phase cost, as the report finds it: the table `phase`.
 
-        A phase without an end is still open: it has no end, and its peak goes to the end
-        of the recording. Without marks the table is empty.
+        In the order in which they began, with the memory of their process, of all that
+        descends from it, of all processes together, of GPUs and of the page cache. Without
+        marks and named calls the table is empty; where the findings of the report are not
+        saved, `FindingsError` says how to get them.
         """
-        found = paired(self._marks())
-        nothing = steps.Steps([], [])
-        columns: dict[str, tuple[str, list[Any]]] = {
-            "name": ("string", [phase.name for phase in found]),
-            "upid": ("int64", [phase.upid for phase in found]),
-            "tgid": ("int32", [phase.tgid for phase in found]),
-            "begin_ts": ("timestamp", [self._clock.to_wall(phase.begin_ns) for phase in found]),
-            "begin_boot_ns": ("int64", [phase.begin_ns for phase in found]),
-            "end_boot_ns": ("int64", [phase.end_ns for phase in found]),
-            "duration_ns": (
-                "int64",
-                [None if p.end_ns is None else p.end_ns - p.begin_ns for p in found],
-            ),
-        }
-        own = [self.curves().get(-1 if p.upid is None else p.upid, nothing) for p in found]
-        for prefix, curves in (("", own), ("tree_", [self._total] * len(found))):
-            memory = [self._memory_of(phase, curve) for phase, curve in zip(found, curves)]
-            for place, column in enumerate(("begin", "end", "delta", "peak")):
-                values = [figures[place] for figures in memory]
-                columns[f"{prefix}rss_{column}_bytes"] = ("int64", values)
-        peaks = [self._descendants_peak(phase) for phase in found]
-        columns["child_rss_peak_bytes"] = ("int64", peaks)
-        columns["attributes"] = ("string", [phase.attributes for phase in found])
-        return Table.of("phases", columns)
+        return self["phase"]
 
-    def plot(self, top: int = 8, ax: Any = None) -> Any:
-        """Draws RSS over time, stacked by process, with the phases, on matplotlib's axes.
+    def plot(self, top: int = 8, ax: Any = None, by: str = "process") -> Any:
+        """Draws RSS over time, stacked by process or by role, with the phases, on matplotlib's
+        axes.
 
-        Returns the axes; `ax` draws on existing ones.
+        Returns the axes; `ax` draws on existing ones. Roles are read from the findings of the
+        report, and so are phases: where those are not saved, `problems` says so.
         """
-        return plot.plot(self, top, ax)
+        return plot.plot(self, top, ax, _is_by_role(by))
 
     def names(self) -> dict[int, str]:
-        """A short name for each process, by upid: its pid and its command line or comm."""
-        table = self["process"]
-        columns = (table.column(name) for name in ("upid", "tgid", "comm", "cmdline"))
-        return {
-            upid: f"{tgid} {_short(cmdline or comm or '?')}"
-            for upid, tgid, comm, cmdline in zip(*columns)
-        }
+        """A short name for each process, by upid: its pid and its role or command line."""
+        return {upid: f"{who.tgid} {who.name}" for upid, who in self._processes.items()}
 
     def curves(self) -> dict[int, steps.Steps]:
         """The memory of each process as a step function, by upid."""
@@ -231,12 +216,16 @@ class Recording:
         known = {upid: end for upid, end in ends if end is not None}
         return steps.curves(rows, known, self._told())
 
-    def _told(self) -> dict[int, list[Telling]]:
+    def _told(self) -> dict[int, list[steps.Telling]]:
         """What processes measured of themselves, by upid: newer than their rows."""
-        told: dict[int, list[Telling]] = {}
-        marks = self._marks()
-        known = self._peaks_of_processes() if marks else {}
-        for telling in tellings(marks, paired(marks)):
+        told: dict[int, list[steps.Telling]] = {}
+        marks = self._table_or_none("mark")
+        if marks is None:
+            return told
+        rows = zip(*map(marks.column, ("boot_ns", "upid", "attributes")))
+        found = steps.tellings(rows)
+        known = self._peaks_of_processes() if found else {}
+        for telling in found:
             peak = known.get(telling.upid)
             if peak is None:
                 told.setdefault(telling.upid, []).append(telling)
@@ -272,82 +261,45 @@ class Recording:
     def _table_or_none(self, name: str) -> Table | None:
         return self[name] if name in self.tables else None
 
-    def _marks(self) -> list[Mark]:
-        if "mark" not in self.tables:
-            return []
-        mark = self["mark"]
-        return [Mark(*row) for row in zip(*map(mark.column, Mark._fields))]
-
-    def _memory_of(self, phase: Phase, curve: steps.Steps) -> tuple[int | None, ...]:
-        begin = (curve.at(phase.begin_ns) or (None,))[0]
-        end = None if phase.end_ns is None else (curve.at(phase.end_ns) or (None,))[0]
-        delta = None if begin is None or end is None else end - begin
-        last = self.end_ns if phase.end_ns is None else phase.end_ns
-        return begin, end, delta, curve.highest(phase.begin_ns, last)
-
-    def _descendants_peak(self, phase: Phase) -> int | None:
-        if phase.upid is None:
-            return None
-        curve = self._below(phase.upid)
-        last = self.end_ns if phase.end_ns is None else phase.end_ns
-        # Before the first of them nothing is known because nothing was there.
-        return curve.highest(phase.begin_ns, last) or 0
-
-    def _below(self, upid: int) -> steps.Steps:
-        """The sum over all descendants of a process."""
-        if upid not in self._sums_below:
-            below: set[int] = set()
-            waiting = list(self._children.get(upid, ()))
-            while waiting:
-                child = waiting.pop()
-                if child not in below:
-                    below.add(child)
-                    waiting.extend(self._children.get(child, ()))
-            curves = {each: curve for each, curve in self.curves().items() if each in below}
-            self._sums_below[upid] = steps.total(curves)
-        return self._sums_below[upid]
-
     @cached_property
-    def _sums_below(self) -> dict[int, steps.Steps]:
-        return {}
+    def _processes(self) -> dict[int, Process]:
+        return processes.of(self["process"])
 
-    @cached_property
-    def _children(self) -> dict[int, list[int]]:
-        children: dict[int, list[int]] = {}
-        process = self["process"]
-        for upid, parent in zip(process.column("upid"), process.column("parent_upid")):
-            if parent is not None:
-                children.setdefault(parent, []).append(upid)
-        return children
+    def _process(self, upid: int) -> Process:
+        return self._processes.get(upid) or processes.unknown(upid)
+
+    def _roles_at(self, time: int) -> Table:
+        table = self["role_mem"]
+        held = {
+            row[1]: row[1:]
+            for row in zip(*map(table.column, ("boot_ns", *(name for name, _ in _ROLE))))
+            if row[0] <= time
+        }
+        rows = [row for row in held.values() if row[3]]
+        rows.sort(key=lambda row: (row[4] is None, -(row[4] or 0), row[0]))
+        columns = list(zip(*rows)) or [()] * len(_ROLE)
+        return Table.of(
+            "at", {name: (kind, list(values)) for (name, kind), values in zip(_ROLE, columns)}
+        )
 
     def _at(self, time: int) -> Table:
-        process = self["process"]
-        facts = {
-            upid: rest
-            for upid, *rest in zip(
-                *(process.column(n) for n in ("upid", "tgid", "comm", "cmdline"))
-            )
-        }
         held = [
-            (upid, amounts)
+            (self._process(upid), amounts)
             for upid, curve in self.curves().items()
             for amounts in (curve.at(time),)
             if amounts is not None and amounts is not steps.NOTHING
         ]
-        held.sort(key=lambda each: (each[1][0] is None, -(each[1][0] or 0), each[0]))
-        known = [facts.get(upid, (None, None, None)) for upid, _ in held]
+        held.sort(key=lambda each: (each[1][0] is None, -(each[1][0] or 0), each[0].upid))
         columns: dict[str, tuple[str, list[Any]]] = {
-            "upid": ("int64", [upid for upid, _ in held]),
-            "tgid": ("int32", [tgid for tgid, _, _ in known]),
-            "comm": ("string", [comm for _, comm, _ in known]),
-            "cmdline": ("string", [cmdline for _, _, cmdline in known]),
+            name: (kind, [getattr(who, name) for who, _ in held])
+            for name, kind in (*processes.COLUMNS, ("comm", "string"), ("cmdline", "string"))
         }
         for place, name in enumerate(_AMOUNTS):
             columns[name] = ("int64", [amounts[place] for _, amounts in held])
         return Table.of("at", columns)
 
 
-def _short(command: str) -> str:
-    program, _, rest = " ".join(command.split()).partition(" ")
-    text = f"{os.path.basename(program) or program} {rest}".strip()
-    return text if len(text) <= 48 else f"{text[:47]}…"
+def _is_by_role(by: str) -> bool:
+    if by not in ("process", "role"):
+        raise ValueError(f"by is 'process' or 'role', not {by!r}")
+    return by == "role"

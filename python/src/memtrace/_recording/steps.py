@@ -6,10 +6,9 @@ After its end a process holds nothing.
 from __future__ import annotations
 
 import bisect
+import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Optional
-
-from .phases import Telling
 
 AMOUNTS = ("rss_bytes", "rss_anon_bytes", "rss_file_bytes", "rss_shmem_bytes", "swap_bytes")
 Amounts = tuple[Optional[int], ...]
@@ -32,6 +31,40 @@ class Steps(NamedTuple):
         first = max(bisect.bisect_right(self.times, begin) - 1, 0)
         last = bisect.bisect_right(self.times, end)
         return max((rss for rss, *_ in self.held[first:last] if rss is not None), default=None)
+
+
+class Telling(NamedTuple):
+    """What a process held at a time, as it measured itself."""
+
+    boot_ns: int
+    upid: int
+    rss_bytes: int
+    anon_bytes: int | None
+
+
+def tellings(marks: Iterator[tuple[int, int | None, str | None]]) -> list[Telling]:
+    """What processes measured of themselves at their marks: (boot_ns, upid, attributes)."""
+    told = []
+    for time, upid, attributes in marks:
+        if upid is not None and attributes and '"rss_bytes"' in attributes:
+            said = _members(attributes)
+            rss, anon = _bytes(said, "rss_bytes"), _bytes(said, "rss_anon_bytes")
+            if rss:
+                told.append(Telling(time, upid, rss, anon))
+    return told
+
+
+def _members(attributes: str) -> dict[str, Any]:
+    try:
+        said = json.loads(attributes)
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _bytes(said: dict[str, Any], name: str) -> int | None:
+    figure = said.get(name)
+    return figure if type(figure) is int and figure >= 0 else None
 
 
 def curves(

@@ -1,0 +1,86 @@
+-- Macros for DuckDB that read the tables of a recording as the step functions that they are: a row
+-- of `mem` holds until the next row of the same process, so GROUP BY ts adds up those that happened
+-- to change, not those that held memory. `rec` is the recording's directory; instants are boot_ns.
+--
+--     .read duckdb.sql                              -- in the shell of DuckDB
+--     duckdb.execute(memtrace.duckdb_macros())      -- in Python
+--
+--     FROM held_at('REC', boot_ns_at('REC', TIMESTAMPTZ '2026-03-01 12:03:07Z'));
+
+-- Who each process is: its role with its framework and its rank, else its command line.
+CREATE OR REPLACE MACRO processes(rec) AS TABLE
+SELECT
+    upid, tgid,
+    CASE WHEN role <> 'main' THEN concat_ws(' ', framework, role, rank)
+         ELSE coalesce(cmdline, comm) END AS name,
+    framework, role, rank, exit_boot_ns
+FROM read_parquet(rec || '/process/*.parquet');
+
+-- What a process held from each instant on: nothing from its end on.
+CREATE OR REPLACE MACRO steps(rec) AS TABLE
+SELECT upid, boot_ns, rss_bytes, rss_anon_bytes, rss_file_bytes, rss_shmem_bytes, swap_bytes
+FROM (
+    SELECT mem.* FROM read_parquet(rec || '/mem/*.parquet', file_row_number = true) mem
+    LEFT JOIN processes(rec) process USING (upid)
+    WHERE mem.boot_ns < coalesce(process.exit_boot_ns, mem.boot_ns + 1)
+    QUALIFY row_number() OVER (PARTITION BY mem.upid, mem.boot_ns ORDER BY file_row_number DESC) = 1
+)
+UNION ALL
+SELECT upid, exit_boot_ns, 0, 0, 0, 0, 0 FROM processes(rec) WHERE exit_boot_ns IS NOT NULL;
+
+-- boot_ns at an instant of the wall clock.
+CREATE OR REPLACE MACRO boot_ns_at(rec, instant) AS (
+    SELECT arg_max(
+        boot_ns + (epoch_us(instant::TIMESTAMPTZ) - epoch_us(ts::TIMESTAMPTZ)) * 1000, boot_ns
+    )
+    FROM read_parquet(rec || '/mem/*.parquet')
+    WHERE ts::TIMESTAMPTZ <= instant::TIMESTAMPTZ
+);
+
+-- What each process held at an instant, the largest first.
+CREATE OR REPLACE MACRO held_at(rec, instant) AS TABLE
+SELECT upid, tgid, name, framework, role, rank, step.* EXCLUDE (upid, boot_ns)
+FROM steps(rec) step LEFT JOIN processes(rec) process USING (upid)
+WHERE boot_ns <= instant AND instant < coalesce(exit_boot_ns, instant + 1)
+QUALIFY row_number() OVER (PARTITION BY upid ORDER BY boot_ns DESC) = 1
+ORDER BY rss_bytes DESC NULLS LAST, upid;
+
+-- The sum of RSS over all processes from each instant on: an upper bound, since pages that
+-- processes share count in each. What is unknown counts as nothing.
+CREATE OR REPLACE MACRO sum_over_time(rec) AS TABLE
+SELECT boot_ns, (sum(sum(grown)) OVER (ORDER BY boot_ns))::BIGINT AS rss_bytes
+FROM (
+    SELECT boot_ns, coalesce(rss_bytes, 0)
+        - lag(coalesce(rss_bytes, 0), 1, 0) OVER (PARTITION BY upid ORDER BY boot_ns) AS grown
+    FROM steps(rec)
+)
+GROUP BY boot_ns
+ORDER BY boot_ns;
+
+-- When that sum was highest.
+CREATE OR REPLACE MACRO peak_boot_ns(rec) AS (
+    SELECT boot_ns FROM sum_over_time(rec) ORDER BY rss_bytes DESC, boot_ns LIMIT 1
+);
+
+-- What each role held at an instant, the largest first (findings: see `memtrace report
+-- --save-findings`).
+CREATE OR REPLACE MACRO roles_at(rec, instant) AS TABLE
+SELECT name, framework, role, process_count, rss_bytes, rss_anon_bytes, rss_file_bytes,
+    rss_shmem_bytes, swap_bytes, gpu_bytes
+FROM read_parquet(rec || '/role_mem/*.parquet')
+WHERE boot_ns <= instant
+QUALIFY row_number() OVER (PARTITION BY name ORDER BY boot_ns DESC) = 1 AND process_count > 0
+ORDER BY rss_bytes DESC NULLS LAST, name;
+
+-- Who held memory of which GPU at an instant, the largest first.
+CREATE OR REPLACE MACRO gpu_at(rec, instant) AS TABLE
+SELECT device, upid, gpu.tgid, coalesce(name, comm) AS name, framework, role, rank, kind,
+    used_bytes, host_bytes, client_id
+FROM read_parquet(rec || '/gpu_process/*.parquet', file_row_number = true) gpu
+LEFT JOIN processes(rec) process USING (upid)
+WHERE boot_ns <= instant AND source IN ('nvml', 'drm')
+QUALIFY row_number() OVER (
+    PARTITION BY device, gpu.tgid, gpu_instance_id, compute_instance_id, client_id
+    ORDER BY boot_ns DESC, file_row_number DESC
+) = 1 AND (used_bytes IS NULL OR used_bytes <> 0 OR host_bytes <> 0)
+ORDER BY used_bytes DESC NULLS LAST, device, gpu.tgid;

@@ -1,0 +1,151 @@
+"""The report and what this package reads agree, over every recording that reports are tested on:
+phases, peaks, and sums by process and by role."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import memtrace
+
+pytest.importorskip("pyarrow")
+duckdb = pytest.importorskip("duckdb")
+pytest.importorskip("polars")
+
+NAMES = sorted(path.stem for path in Path(os.environ.get("MEMTRACE_GOLDEN_DIR", "")).glob("*.json"))
+KINDS = ("rss", "anon", "file", "shmem", "swap")
+COLUMNS = ("rss_bytes", "rss_anon_bytes", "rss_file_bytes", "rss_shmem_bytes", "swap_bytes")
+
+
+@pytest.fixture(params=NAMES or ["none are written"])
+def told(request: pytest.FixtureRequest, golden: Path) -> tuple[Any, Any]:
+    """A recording as this package reads it, and the report of it."""
+    report = json.loads((golden / f"{request.param}.json").read_text())
+    return memtrace.load(golden / request.param), report
+
+
+def rows(frame: Any, *columns: str) -> list[tuple[Any, ...]]:
+    return list(zip(*map(frame.column, columns)))
+
+
+def moment(recording: Any, at: Any) -> float:
+    return float(at["boot_ns"] - recording.start_ns) / 1e9
+
+
+def test_the_sum_of_rss_was_highest_then(told: tuple[Any, Any]) -> None:
+    recording, report = told
+    bytes_, at = report["sum_of_rss_peak_bytes"], report["sum_of_rss_peak_at"]
+    if bytes_ is None:
+        with pytest.raises(ValueError, match="no memory"):
+            recording.peak()
+        return
+    peak = recording.peak()
+    assert (peak.rss_bytes, peak.boot_ns) == (bytes_, at["boot_ns"])
+    with duckdb.connect() as connection:
+        connection.execute(memtrace.duckdb_macros())
+        path = str(recording.path)
+        sums = connection.sql(f"FROM sum_over_time('{path}')").pl().rows()
+        assert (max(rss for _, rss in sums), peak.boot_ns) == (bytes_, min_of_max(sums))
+
+
+def min_of_max(sums: list[tuple[int, int]]) -> int:
+    return min(at for at, rss in sums if rss == max(rss for _, rss in sums))
+
+
+def test_everybody_held_then_what_the_report_says(told: tuple[Any, Any]) -> None:
+    recording, report = told
+    for state in filter(None, (report["peak"], report["at"])):
+        held = rows(recording.at(moment(recording, state["at"])), "upid", *COLUMNS)
+        held = [row for row in held if row[1] != 0]
+        keys = [f"{kind}_bytes" for kind in KINDS]
+        assert held == [tuple(each[key] for key in ("upid", *keys)) for each in state["holders"]]
+        assert sum(row[1] or 0 for row in held) == (state["sum_of_rss_bytes"] or 0)
+
+
+def test_every_role_held_at_the_peak_what_the_report_says(told: tuple[Any, Any]) -> None:
+    recording, report = told
+    if report["peak"] is None:
+        return
+    frame = recording.at(moment(recording, report["peak"]["at"]), by="role")
+    held = {row[0]: row[1:] for row in rows(frame, "name", "process_count", *COLUMNS) if row[2]}
+    expected = {
+        role["name"]: (
+            role["at_peak"]["process_count"],
+            *(role["at_peak"][f"sum_of_{kind}_bytes"] for kind in KINDS),
+        )
+        for role in report["roles"]
+        # Of whom only memory was recorded, the table has no role.
+        if role["at_peak"]["sum_of_rss_bytes"] and role["name"] != "[unknown]"
+    }
+    assert held == expected
+
+
+def test_a_phase_cost_what_the_report_says(told: tuple[Any, Any]) -> None:
+    recording, report = told
+    phases = recording.phases().to_arrow().to_pylist()
+    told_phases = report["phases"]
+    assert len(phases) == (told_phases["count"] if told_phases else 0)
+    for line in told_phases["lines"] if told_phases else ():
+        if "count" in line:
+            many(line, phases)
+        else:
+            one(line, phases)
+
+
+def boot_ns(at: Any) -> int | None:
+    return None if at is None else int(at["boot_ns"])
+
+
+def one(line: Any, phases: list[Any]) -> None:
+    times = (boot_ns(line["begin"]), line["end"]["boot_ns"])
+    (phase,) = (
+        phase
+        for phase in phases
+        if (phase["name"], phase["upid"]) == (line["name"], line["upid"])
+        and (phase["begin_boot_ns"], phase["end_boot_ns"]) == times
+    )
+    for key in ("kind", "depth", "step", "duration_ns", "ended_by", "exact_peak_bytes"):
+        assert phase[key] == line[key], key
+    assert (phase["tgid"], phase["process_name"]) == (line["pid"], line["process_name"])
+    assert json.loads(phase["attributes"] or "{}") == line["attributes"]
+    for prefix, stretch in (("", line["own"]), ("tree_", line["tree"])):
+        for place in ("begin", "end", "delta") if stretch else ():
+            assert phase[f"{prefix}rss_{place}_bytes"] == stretch[place]["rss_bytes"]
+        for place in ("begin", "end") if stretch else ():
+            assert phase[f"{prefix}rss_anon_{place}_bytes"] == stretch[place]["anon_bytes"]
+        if stretch:
+            assert phase[f"{prefix}rss_peak_bytes"] == stretch["peak_rss_bytes"]
+            assert phase[f"{prefix}rss_peak_boot_ns"] == boot_ns(stretch["peak_at"])
+    for prefix in ("gpu", "page_cache"):
+        for place in ("begin", "end", "peak"):
+            expected = line[prefix] and line[prefix][f"{place}_bytes"]
+            assert phase[f"{prefix}_{place}_bytes"] == expected, (prefix, place)
+
+
+def many(line: Any, phases: list[Any]) -> None:
+    """A line for many phases: they are those between its begin and its end that share its name,
+    but for a number."""
+    before, _, after = line["name"].partition("<N>")
+    mine = [
+        phase
+        for phase in phases
+        if phase["name"].startswith(before)
+        and phase["name"].endswith(after)
+        and line["upid"] in (None, phase["upid"])
+        and line["begin"]["boot_ns"] <= (phase["begin_boot_ns"] or phase["end_boot_ns"])
+        and phase["end_boot_ns"] <= line["end"]["boot_ns"]
+        and phase["kind"] == line["kind"]
+    ]
+    assert len(mine) == line["count"], line["name"]
+    for prefix, measures in (("", line["own"]), ("tree_", line["tree"])):
+        if measures and measures["delta"]:
+            deltas = [phase[f"{prefix}rss_delta_bytes"] for phase in mine]
+            known = [delta for delta in deltas if delta is not None]
+            told = measures["delta"]
+            assert (len(known), sum(known)) == (told["known_count"], told["sum_bytes"])
+            highest = max(phase[f"{prefix}rss_peak_bytes"] or 0 for phase in mine)
+            assert highest == measures["peak_rss_bytes"]
