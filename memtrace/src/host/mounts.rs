@@ -1,62 +1,25 @@
 //! The mount table of this process, /proc/self/mountinfo.
-//!
-//! Parsed here rather than with the procfs crate: that one leaves `\040` in paths as it
-//! is, and one line that it does not understand loses the whole table.
 
+use procfs::process::MountInfo;
 use std::path::PathBuf;
 
-/// One mounted file system.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mount {
-    /// The part of the file system that the mount shows as its top.
-    pub(super) root: String,
-    /// Where it is mounted.
-    pub(super) mount_point: PathBuf,
-    /// Type of the file system.
-    pub(super) fs_type: String,
-    /// Options of the file system, comma-separated.
-    pub(super) super_options: String,
-}
-
-impl Mount {
-    /// The value of an option of the form `name=value`, or "" for a bare `name`.
-    pub(super) fn option(&self, name: &str) -> Option<&str> {
-        self.super_options.split(',').find_map(|option| {
-            let (key, value) = option.split_once('=').unwrap_or((option, ""));
-            (key == name).then_some(value)
-        })
-    }
-}
-
-/// The mounts in the order in which they were made; lines that are not understood are
-/// left out.
-pub(super) fn parse_mountinfo(text: &[u8]) -> Vec<Mount> {
-    text.split(|byte| *byte == b'\n')
-        .filter_map(parse_line)
-        .collect()
-}
-
-/// One line: `22 27 0:21 ROOT MOUNT_POINT OPTIONS [TAG…] - FS_TYPE SOURCE SUPER_OPTIONS`
-/// (show_mountinfo() in fs/proc_namespace.c).
-fn parse_line(line: &[u8]) -> Option<Mount> {
-    let mut fields = line.split(|byte| *byte == b' ');
-    let root = fields.nth(3)?;
-    let mount_point = fields.next()?;
-    let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
-    let fs_type = rest.next()?;
-    let super_options = rest.nth(1)?;
-    Some(Mount {
-        root: unescape(root),
-        mount_point: PathBuf::from(unescape(mount_point)),
-        fs_type: unescape(fs_type),
-        super_options: unescape(super_options),
-    })
+/// The mounts in the order in which they were made. Line by line, so that one that is not
+/// understood does not lose the others.
+pub(super) fn parse_mountinfo(text: &[u8]) -> Vec<MountInfo> {
+    let lines = text.split(|byte| *byte == b'\n');
+    let mounts = lines.filter_map(|line| {
+        let mut mount = MountInfo::from_line(&String::from_utf8_lossy(line)).ok()?;
+        mount.root = unescape(&mount.root);
+        mount.mount_point = PathBuf::from(unescape(mount.mount_point.to_str()?));
+        Some(mount)
+    });
+    mounts.collect()
 }
 
 /// Turns `\040` and its like back into the byte (mangle_path() in fs/seq_file.c).
-fn unescape(field: &[u8]) -> String {
+fn unescape(field: &str) -> String {
     let mut bytes = Vec::with_capacity(field.len());
-    let mut rest = field;
+    let mut rest = field.as_bytes();
     while let Some((&byte, tail)) = rest.split_first() {
         match octal(rest) {
             Some(escaped) => {
@@ -98,22 +61,23 @@ mod tests {
         assert_eq!(mount.mount_point, PathBuf::from("/mnt 2"));
         assert_eq!(mount.root, "/mnt1");
         assert_eq!(mount.fs_type, "ext3");
-        assert_eq!(mount.option("hidepid"), Some("invisible"));
-        assert_eq!(mount.option("memory"), Some(""));
-        assert_eq!(mount.option("mem"), None);
+        let option = |name| mount.super_options.get(name).map(Option::as_deref);
+        assert_eq!(option("hidepid"), Some(Some("invisible")));
+        assert_eq!(option("memory"), Some(None));
+        assert_eq!(option("mem"), None);
     }
 
     #[test]
     fn a_line_that_is_cut_off_does_not_lose_the_others() {
-        let text = b"36 35 98:0 / /a rw -\n22 27 0:21 / /proc rw - proc proc rw\n";
-        assert_eq!(parse_mountinfo(text).len(), 1);
+        let text = b"36 35 98:0 / /a rw -\n37 35 98:0 / /b rw - ext4 /dev/\xff rw\n22 27 0:21 / /proc rw - proc proc rw\n";
+        assert_eq!(parse_mountinfo(text).len(), 2);
     }
 
     proptest! {
         #[test]
         fn arbitrary_bytes_never_panic(text in proptest::collection::vec(any::<u8>(), 0..300)) {
             let _ = parse_mountinfo(&text);
-            let _ = unescape(&text);
+            let _ = unescape(&String::from_utf8_lossy(&text));
         }
     }
 }

@@ -6,8 +6,9 @@
 use super::capability::Capabilities;
 use super::cgroup::{CgroupVersion, MemoryHierarchy};
 use super::facts::{HidePid, HostFacts, Lockdown, SudoUser};
-use super::mounts::{Mount, parse_mountinfo};
+use super::mounts::parse_mountinfo;
 use crate::model::Bytes;
+use procfs::process::MountInfo;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -227,7 +228,7 @@ fn read_mounts(tree: &Tree<'_>, facts: &mut HostFacts) {
     facts.hidepid = mounts
         .iter()
         .rfind(|mount| mount.fs_type == "proc" && mount.mount_point == Path::new("/proc"))
-        .map(|proc| hidepid(proc.option("hidepid")));
+        .map(|proc| hidepid(proc.super_options.get("hidepid").and_then(Option::as_deref)));
     match tracefs(tree, &mounts) {
         Ok(directory) => facts.tracefs = Some(directory),
         Err(reason) => facts.note_unread("tracefs", reason),
@@ -252,7 +253,7 @@ fn hidepid(option: Option<&str>) -> HidePid {
 }
 
 /// The first tracefs that can be read; else why none can.
-fn tracefs(tree: &Tree<'_>, mounts: &[Mount]) -> Result<PathBuf, String> {
+fn tracefs(tree: &Tree<'_>, mounts: &[MountInfo]) -> Result<PathBuf, String> {
     let mut reason = "not mounted".to_owned();
     for mount in mounts.iter().filter(|mount| mount.fs_type == "tracefs") {
         let below = mount
@@ -269,17 +270,19 @@ fn tracefs(tree: &Tree<'_>, mounts: &[Mount]) -> Result<PathBuf, String> {
 
 /// The controller can be on one hierarchy only. A v1 mount that names it decides; else
 /// the v2 hierarchy, if it lists it.
-fn memory_hierarchy(tree: &Tree<'_>, mounts: &[Mount]) -> Option<MemoryHierarchy> {
-    let found = |mount: &Mount, version| MemoryHierarchy {
+fn memory_hierarchy(tree: &Tree<'_>, mounts: &[MountInfo]) -> Option<MemoryHierarchy> {
+    let found = |mount: &MountInfo, version| MemoryHierarchy {
         version,
         mount_point: mount.mount_point.clone(),
         root: mount.root.clone(),
     };
-    let is_v1 = |mount: &&Mount| mount.fs_type == "cgroup" && mount.option("memory").is_some();
+    let is_v1 = |mount: &&MountInfo| {
+        mount.fs_type == "cgroup" && mount.super_options.contains_key("memory")
+    };
     if let Some(mount) = mounts.iter().find(is_v1) {
         return Some(found(mount, CgroupVersion::V1));
     }
-    let is_v2 = |mount: &&Mount| {
+    let is_v2 = |mount: &&MountInfo| {
         let below = mount
             .mount_point
             .strip_prefix("/")

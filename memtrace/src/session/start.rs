@@ -166,14 +166,13 @@ fn check_process(tgid: Tgid) -> Result<(), StartError> {
     }
     // /proc also answers to the ids of threads.
     #[cfg(target_os = "linux")]
-    if let Ok(status) = std::fs::read_to_string(format!("/proc/{tgid}/status"))
-        && let Some(line) = status.lines().find_map(|line| line.strip_prefix("Tgid:"))
-        && let Ok(process) = line.trim().parse().map(Tgid)
-        && process != tgid
+    if let Ok(process) = ::procfs::process::Process::new(tgid.0.cast_signed())
+        && let Ok(status) = process.status()
+        && status.tgid != process.pid()
     {
         return Err(StartError::IsThread {
             tid: tgid,
-            tgid: process,
+            tgid: Tgid(status.tgid.cast_unsigned()),
         });
     }
     #[cfg(target_os = "linux")]

@@ -138,24 +138,15 @@ fn home_of(uid: u32) -> Option<OsString> {
 fn caller_path(uid: u32) -> Option<OsString> {
     #[cfg(target_os = "linux")]
     {
-        use std::os::unix::ffi::OsStringExt;
-        use std::os::unix::fs::MetadataExt;
-        let mut below = std::process::id();
-        while below > 1 {
-            let status = std::fs::read_to_string(format!("/proc/{below}/status")).ok()?;
-            let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
-            let tgid: u32 = parent.trim().parse().ok()?;
-            let is_users = std::fs::metadata(format!("/proc/{tgid}")).ok()?.uid() == uid;
-            if is_users {
-                let environment = std::fs::read(format!("/proc/{below}/environ")).ok()?;
-                return environment
-                    .split(|byte| *byte == 0)
-                    .find_map(|entry| entry.strip_prefix(b"PATH="))
-                    .map(|path| OsString::from_vec(path.to_vec()));
+        let mut below = procfs::process::Process::myself().ok()?;
+        loop {
+            // Above the first process there is none.
+            let parent = procfs::process::Process::new(below.stat().ok()?.ppid).ok()?;
+            if parent.uid().ok()? == uid {
+                return below.environ().ok()?.remove(OsStr::new("PATH"));
             }
-            below = tgid;
+            below = parent;
         }
-        None
     }
     #[cfg(not(target_os = "linux"))]
     {
