@@ -1,5 +1,5 @@
-//! `cargo xtask schema`: writes docs/tables.md from the tables that memtrace declares;
-//! `--check` compares.
+//! `cargo xtask schema`: writes docs/tables.md from the tables that memtrace declares, and
+//! docs/report.schema.json from its findings; `--check` compares.
 
 use crate::sh;
 use anyhow::{Context, Result, bail};
@@ -7,24 +7,37 @@ use anyhow::{Context, Result, bail};
 /// Options of `cargo xtask schema`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Compare with the committed page; change nothing.
+    /// Compare with the committed pages; change nothing.
     #[arg(long)]
     check: bool,
 }
 
-/// Writes or compares the page.
+/// Every page, and what `memtrace` prints it with.
+const PAGES: &[(&str, &[&str])] = &[
+    ("docs/tables.md", &["schema", "--format", "md"]),
+    ("docs/report.schema.json", &["schema", "--report"]),
+];
+
+/// Writes or compares the pages.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let page = sh::root().join("docs/tables.md");
+    for (name, command) in PAGES {
+        page(name, command, args.check)?;
+    }
+    Ok(())
+}
+
+fn page(name: &str, command: &[&str], is_check: bool) -> Result<()> {
+    let page = sh::root().join(name);
     let fresh = sh::capture(
         sh::cargo()
             .current_dir(sh::root())
             .args(["run", "--quiet", "--locked", "--package", "memtrace", "--"])
-            .args(["schema", "--format", "md"]),
+            .args(command),
     )?;
     if fresh.trim().is_empty() {
-        bail!("`memtrace schema --format md` printed nothing");
+        bail!("`memtrace {}` printed nothing", command.join(" "));
     }
-    if !args.check {
+    if !is_check {
         return std::fs::write(&page, &fresh)
             .with_context(|| format!("failed to write {}", page.display()));
     }
@@ -37,10 +50,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             .position(|(committed, fresh)| committed != fresh)
             .unwrap_or_else(|| committed.lines().count().min(fresh.lines().count()));
         bail!(
-            "docs/tables.md differs from the declared tables at line {}; run `cargo xtask schema`",
+            "{name} differs from what memtrace declares at line {}; run `cargo xtask schema`",
             line + 1
         );
     }
-    println!("docs/tables.md is what the tables declare");
+    println!("{name} is what memtrace declares");
     Ok(())
 }

@@ -19,6 +19,7 @@ use super::roles::RoleFinding;
 use super::who::Who;
 use crate::model::{BootNs, Bytes, DurationNs, Instant, Kind, RunInfo, Target, Tgid, Upid};
 use crate::report::{Cell, words};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ const KILL_LINES_MAX: usize = 20;
 
 /// What the sections of a report look at. Its JSON is a part of the object of the report for
 /// programs, but for what that says of the recording, its losses and its processes.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Analysis {
     /// What the recording says about itself.
     #[serde(skip)]
@@ -63,7 +64,7 @@ pub struct Analysis {
     /// memory are unknown.
     pub held_peak: Option<Held>,
     /// The highest sum of RSS, and when: a page that several map counts in each.
-    #[serde(flatten, serialize_with = "keys::rss_peak")]
+    #[serde(flatten, with = "keys::SumOfRssKeys")]
     pub rss_peak: Option<PeakAt>,
     /// The instant that was asked for.
     pub at: Option<Composition>,
@@ -99,7 +100,7 @@ pub struct Analysis {
 }
 
 /// One bucket of the curve.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct CurvePoint {
     /// Its middle, since the start of the recording.
     pub offset_ns: DurationNs,
@@ -110,7 +111,7 @@ pub struct CurvePoint {
 }
 
 /// The main process of a tree against all that descends from it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct TreeFinding {
     /// The main process, as an index into [`Analysis::processes`].
     #[serde(skip)]

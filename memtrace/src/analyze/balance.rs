@@ -3,10 +3,12 @@
 //! a line of its own.
 
 use super::who::Who;
+use crate::model::keys::keys;
 use crate::model::label::labels;
 use crate::model::tables::{CachedFileRow, MappingKind, ShmFamily, ShmObjectRow};
 use crate::model::{Bytes, DurationNs, Tgid};
-use serde::{Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 /// Whose books.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +35,7 @@ labels! {
 }
 
 /// What a process holds of anonymous memory, shared pages divided.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct AnonLine {
     /// Which process.
     #[serde(flatten)]
@@ -51,7 +53,7 @@ pub struct AnonLine {
 }
 
 /// A process that ended shortly before what is in use was read.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct EndingLine {
     /// Which process.
     #[serde(flatten)]
@@ -66,7 +68,7 @@ pub struct EndingLine {
 }
 
 /// A shared object that takes memory.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct SharedObject {
     /// What it is.
     pub kind: Option<MappingKind>,
@@ -119,7 +121,7 @@ impl SharedObject {
 }
 
 /// A file in the page cache.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct CachedFile {
     /// Its path as the process sees it.
     pub path: String,
@@ -146,7 +148,7 @@ impl CachedFile {
 }
 
 /// Objects and files that stand beside the books, the largest first.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct Elsewhere {
     /// Shared objects.
     #[serde(rename = "shared_elsewhere")]
@@ -179,7 +181,7 @@ labels! {
 }
 
 /// How much a part of the kernel's own memory takes.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct KernelLine {
     /// Which part.
     pub part: KernelPart,
@@ -188,10 +190,10 @@ pub struct KernelLine {
 }
 
 /// The books at an instant. The lines add up to `current_bytes` with the residual.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Balance {
     /// Whose.
-    #[serde(flatten, serialize_with = "scope")]
+    #[serde(flatten, with = "ScopeKeys")]
     pub scope: Scope,
     /// What the kernel says is in use: memory.current, usage_in_bytes, MemTotal - MemFree.
     pub current_bytes: Option<Bytes>,
@@ -265,12 +267,19 @@ pub struct Balance {
     pub reclaimable_bytes: Option<Bytes>,
 }
 
-fn scope<S: Serializer>(scope: &Scope, to: S) -> Result<S::Ok, S::Error> {
-    let (scope, cgroup) = match scope {
-        Scope::Cgroup(path) => ("cgroup", Some(path.as_str())),
-        Scope::Node => ("node", None),
-    };
-    to.collect_map([("scope", Some(scope)), ("cgroup", cgroup)])
+keys! {
+    ScopeKeys of scope: Scope {
+        /// `cgroup`, or `node`.
+        scope: &'static str = match scope {
+            Scope::Cgroup(_) => "cgroup",
+            Scope::Node => "node",
+        },
+        /// Its path, of a cgroup.
+        cgroup: Option<String> = match scope {
+            Scope::Cgroup(path) => Some(path.clone()),
+            Scope::Node => None,
+        },
+    }
 }
 
 impl Balance {

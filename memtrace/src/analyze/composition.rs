@@ -13,13 +13,15 @@ use super::process::Process;
 use super::shares::Share;
 use super::surroundings::{CgroupUse, NodeUse, RecorderUse};
 use super::who::Who;
+use crate::model::keys::keys;
 use crate::model::{BootNs, Bytes, Instant, Kind};
 use crate::sweep::{Amounts, Totals};
-use serde::{Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::sync::Arc;
 
 /// The memory of all recorded processes at one instant.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Composition {
     /// The instant.
     pub at: Instant,
@@ -27,7 +29,7 @@ pub struct Composition {
     /// observations can be missing.
     pub is_lower_bound: bool,
     /// What they held, every page once; `None` where kinds of memory are unknown.
-    #[serde(flatten, serialize_with = "held_keys")]
+    #[serde(flatten, with = "HeldKeys")]
     pub held: Option<HeldKinds>,
     /// Mapped files, which the kernel can take back: no less than the largest part of any one
     /// process. `None` when that of some is unknown.
@@ -35,7 +37,7 @@ pub struct Composition {
     /// And no more than all of them together.
     pub mapped_files_at_most_bytes: Option<Bytes>,
     /// The sum over all processes, in which a shared page counts in every one that maps it.
-    #[serde(flatten, serialize_with = "keys::totals")]
+    #[serde(flatten, with = "keys::TotalsKeys")]
     pub totals: Totals,
     /// How many processes hold memory, or may; `holders` may list fewer.
     pub holder_count: usize,
@@ -61,19 +63,23 @@ pub struct Composition {
     around: Option<Around>,
 }
 
-fn held_keys<S: Serializer>(held: &Option<HeldKinds>, to: S) -> Result<S::Ok, S::Error> {
-    let all = held.map(|held| held.all());
-    to.collect_map([
-        ("held_bytes", all.map(|all| all.bytes)),
-        ("held_at_least_bytes", all.map(|all| all.at_least)),
-        ("held_at_most_bytes", all.map(|all| all.at_most)),
-        ("held_anon_bytes", held.map(|held| held.anon.bytes)),
-        ("held_shared_bytes", held.map(|held| held.shared.bytes)),
-    ])
+keys! {
+    HeldKeys of held: Option<HeldKinds> {
+        /// What they held, every page once; null where kinds of memory are unknown.
+        held_bytes: Option<Bytes> = held.map(|held| held.all().bytes),
+        /// No less than this.
+        held_at_least_bytes: Option<Bytes> = held.map(|held| held.all().at_least),
+        /// No more than this.
+        held_at_most_bytes: Option<Bytes> = held.map(|held| held.all().at_most),
+        /// Of that anonymous memory.
+        held_anon_bytes: Option<Bytes> = held.map(|held| held.anon.bytes),
+        /// Of that shared memory.
+        held_shared_bytes: Option<Bytes> = held.map(|held| held.shared.bytes),
+    }
 }
 
 /// What one process held.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Holder {
     /// Which process.
     #[serde(flatten)]

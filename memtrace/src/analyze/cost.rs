@@ -3,10 +3,11 @@
 use super::RowSource;
 use crate::model::tables::SelfCostRow;
 use crate::model::{BootNs, Bytes, DurationNs};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The recorder's own cost over the recording.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RecorderCost {
     /// CPU time of the recorder, user and system.
     pub cpu_ns: DurationNs,

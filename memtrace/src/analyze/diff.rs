@@ -10,13 +10,15 @@ use super::peak::Bound;
 use super::phases::{PhaseLine, Repeated, Slope};
 use super::process::Process;
 use super::roles::{KindFigures, RoleFinding};
+use crate::model::keys::keys;
 use crate::model::{Bytes, DurationNs, Kind, PerKind};
-use serde::ser::SerializeStruct;
-use serde::{Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use report::DiffReport;
+pub(super) use report::Object;
 
 /// A role that never holds this part of the whole in either recording fails no comparison:
 /// small ones come and go.
@@ -25,7 +27,7 @@ const MIN_SHARE: i64 = 20;
 const MIN_RISE_BYTES: f64 = 16.0 * 1024.0 * 1024.0;
 
 /// What two recordings have in common, and what not.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Diff {
     /// The command of the second did not end well, and that of the first did: whatever it did
     /// not get to do costs no memory.
@@ -42,7 +44,7 @@ pub struct Diff {
 }
 
 /// How the memory at the end of a numbered phase changes from step to step, before and after.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct StageChange {
     /// Its name; `<N>` stands for the number.
     pub name: Arc<str>,
@@ -88,7 +90,7 @@ impl StageChange {
 }
 
 /// One role, or all processes, before and after.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Comparison {
     /// The role's name; "all" for the whole.
     pub name: Arc<str>,
@@ -109,7 +111,7 @@ pub struct Comparison {
 
 /// Figures of one kind before and after. Of a role that a recording does not have, peak and
 /// mean are zero there; what was not known stays unknown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct KindChange {
     /// The highest simultaneous sum.
     pub peak: Change,
@@ -131,7 +133,7 @@ pub struct Change {
 }
 
 /// A figure that rose by more than was allowed.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Excess {
     /// The role, or "all"; of "per_step" the numbered phase.
     pub name: Arc<str>,
@@ -169,16 +171,19 @@ impl Change {
     }
 }
 
-impl Serialize for Change {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        // Digits beyond these differ between machines and say nothing.
-        let ratio = self.ratio().map(|ratio| (ratio * 1e4).round() / 1e4);
-        let mut figures = to.serialize_struct("Change", 4)?;
-        figures.serialize_field("before_bytes", &self.before)?;
-        figures.serialize_field("after_bytes", &self.after)?;
-        figures.serialize_field("change_bytes", &self.difference())?;
-        figures.serialize_field("change_ratio", &ratio)?;
-        figures.end()
+keys! {
+    as
+    /// A figure before and after.
+    ChangeKeys of change: Change {
+        /// In the first recording.
+        before_bytes: Option<Bytes> = change.before,
+        /// In the second.
+        after_bytes: Option<Bytes> = change.after,
+        /// What it rose by.
+        change_bytes: Option<Bytes> = change.difference(),
+        /// The same as a part of what was. Digits beyond four differ between machines and say
+        /// nothing.
+        change_ratio: Option<f64> = change.ratio().map(|ratio| (ratio * 1e4).round() / 1e4),
     }
 }
 

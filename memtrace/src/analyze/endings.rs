@@ -2,9 +2,8 @@
 
 use super::process::Process;
 use super::signal::signal_name;
+use crate::model::keys::keys;
 use crate::model::tables::ProcessRow;
-use serde::ser::SerializeStruct;
-use serde::{Serialize, Serializer};
 use std::sync::Arc;
 
 /// How one process ended.
@@ -25,26 +24,37 @@ pub enum Ending {
     Unknown,
 }
 
-impl Serialize for Ending {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let (ended, oom_killed) = match *self {
-            Self::Running => ("running", None),
-            Self::Exited(_) => ("exited", Some(false)),
-            Self::Killed { by_oom_killer, .. } => ("killed", by_oom_killer),
-            Self::Unknown => ("unknown", None),
-        };
-        let mut keys = to.serialize_struct("Ending", 4)?;
-        keys.serialize_field("ended", ended)?;
-        keys.serialize_field("exit_code", &self.exit_code())?;
-        keys.serialize_field("exit_signal", &self.exit_signal())?;
-        keys.serialize_field("oom_killed", &oom_killed)?;
-        keys.end()
+keys! {
+    as
+    /// How a process ended.
+    EndingKeys of ending: Ending {
+        /// `running` when no end was seen, `exited`, `killed`, `unknown`.
+        ended: &'static str = ending.as_str(),
+        /// Where it exited by itself.
+        exit_code: Option<i32> = ending.exit_code(),
+        /// The number of the signal that ended it.
+        exit_signal: Option<i32> = ending.exit_signal(),
+        /// Whether that was the OOM killer's; null where it is unknown or does not apply.
+        oom_killed: Option<bool> = match ending {
+            Ending::Exited(_) => Some(false),
+            other => other.by_oom_killer(),
+        },
     }
 }
 
 const SIGKILL: i32 = 9;
 
 impl Ending {
+    /// The word for it.
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Exited(_) => "exited",
+            Self::Killed { .. } => "killed",
+            Self::Unknown => "unknown",
+        }
+    }
+
     pub(super) fn of(row: &ProcessRow) -> Self {
         match (row.exit_signal, row.exit_code, row.oom_killed) {
             (Some(signal), _, by_oom_killer) => Self::Killed {

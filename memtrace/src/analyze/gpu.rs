@@ -18,6 +18,7 @@ pub(super) use sleep::Named;
 pub use sums::GpuPeak;
 
 use crate::model::{Bytes, DurationNs, Instant};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ use std::sync::Arc;
 const LEFT_LEAST: Bytes = Bytes(256 << 20);
 
 /// The GPUs of a recording.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Gpus {
     /// Every device, in the order of first sight.
     pub devices: Vec<GpuDevice>,
@@ -53,7 +54,7 @@ pub struct Gpus {
 }
 
 /// A device.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct GpuDevice {
     /// As in `gpu_device`.
     pub device: Arc<str>,
@@ -97,7 +98,7 @@ impl GpuDevice {
 }
 
 /// A process on GPUs.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct GpuProcess {
     /// Who.
     #[serde(flatten)]
@@ -117,7 +118,7 @@ pub struct GpuProcess {
 }
 
 /// What contexts alone take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Contexts {
     /// A process that computes on a device counts one, at the device's peak.
     pub count: usize,

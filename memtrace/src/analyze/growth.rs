@@ -6,6 +6,7 @@ use super::trend::Trend;
 use crate::model::label::labels;
 use crate::model::{BootNs, Bytes, DurationNs, Instant};
 use crate::sweep::{CURVE_AFTER, SeriesPoint};
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
 /// The begin of a life that is warm-up: imports, loading, caches that fill. It is the first
@@ -24,16 +25,19 @@ const MIN_RISE_BYTES: f64 = 16.0 * 1024.0 * 1024.0;
 const MIN_RISE_SHARE: f64 = 0.02;
 
 /// The trend of a curve after its warm-up.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Growth {
     /// The slope.
     #[serde(serialize_with = "whole")]
+    #[schemars(with = "Option<i64>")]
     pub bytes_per_hour: f64,
     /// The lower end of its 95 % interval; infinite where there is none.
     #[serde(serialize_with = "whole")]
+    #[schemars(with = "Option<i64>")]
     pub low_bytes_per_hour: f64,
     /// The upper end of it.
     #[serde(serialize_with = "whole")]
+    #[schemars(with = "Option<i64>")]
     pub high_bytes_per_hour: f64,
     /// The slope times the length of the window.
     pub rise_bytes: Bytes,

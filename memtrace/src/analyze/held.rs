@@ -15,10 +15,11 @@ use crate::sweep::{Amounts, Change};
 use families::Families;
 use objects::{Courses, Objects};
 use readings::{Copied, Reading};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Memory that is held, every page once, and how well that is known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Held {
     /// It is no less.
     #[serde(rename = "at_least_bytes")]

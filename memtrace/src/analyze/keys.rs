@@ -1,10 +1,15 @@
 //! How a finding stands in the JSON object that it is part of, where its keys differ by place.
 
 use super::who::Who;
-use crate::model::{Bytes, Instant, Kind, Label, Role};
+use crate::model::keys::keys;
+use crate::model::{Bytes, Instant, Kind, Label, Role, Tgid, Upid};
 use crate::sweep::Totals;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serializer;
 use serde::ser::SerializeMap;
+use serde_json::{Value, json};
+use std::borrow::Cow;
+use std::sync::Arc;
 
 /// An amount at its highest, and when.
 pub type PeakAt = (Bytes, Instant);
@@ -14,68 +19,101 @@ pub(super) fn highest(peak: Option<PeakAt>) -> Option<Bytes> {
     peak.map(|(bytes, _)| bytes)
 }
 
-/// `peak_bytes` and `peak_at`.
-pub(super) fn peak<S: Serializer>(high: &Option<PeakAt>, to: S) -> Result<S::Ok, S::Error> {
-    named_peak(["peak_bytes", "peak_at"], *high, to)
+keys! {
+    PeakAtKeys of high: Option<PeakAt> {
+        /// The highest; null when unknown.
+        peak_bytes: Option<Bytes> = high.map(|(bytes, _)| bytes),
+        /// When it was.
+        peak_at: Option<Instant> = high.map(|(_, at)| at),
+    }
 }
 
-/// `peak_rss_bytes` and `peak_at`.
-pub(super) fn peak_rss<S: Serializer>(high: &Option<PeakAt>, to: S) -> Result<S::Ok, S::Error> {
-    named_peak(["peak_rss_bytes", "peak_at"], *high, to)
+keys! {
+    PeakRssKeys of high: Option<PeakAt> {
+        /// The highest RSS; null when unknown.
+        peak_rss_bytes: Option<Bytes> = high.map(|(bytes, _)| bytes),
+        /// When it was.
+        peak_at: Option<Instant> = high.map(|(_, at)| at),
+    }
 }
 
-/// `sum_of_rss_peak_bytes` and `sum_of_rss_peak_at`.
-pub(super) fn rss_peak<S: Serializer>(high: &Option<PeakAt>, to: S) -> Result<S::Ok, S::Error> {
-    named_peak(["sum_of_rss_peak_bytes", "sum_of_rss_peak_at"], *high, to)
-}
-
-fn named_peak<S: Serializer>(
-    names: [&str; 2],
-    high: Option<PeakAt>,
-    to: S,
-) -> Result<S::Ok, S::Error> {
-    let (bytes, at) = high.unzip();
-    let mut keys = to.serialize_map(Some(2))?;
-    keys.serialize_entry(names[0], &bytes)?;
-    keys.serialize_entry(names[1], &at)?;
-    keys.end()
+keys! {
+    SumOfRssKeys of high: Option<PeakAt> {
+        /// The highest sum of RSS: a page that several map counts in each.
+        sum_of_rss_peak_bytes: Option<Bytes> = high.map(|(bytes, _)| bytes),
+        /// When it was.
+        sum_of_rss_peak_at: Option<Instant> = high.map(|(_, at)| at),
+    }
 }
 
 /// `sum_of_rss_bytes` and so on for each kind, and `unknown_process_count`.
-pub(super) fn totals<S: Serializer>(totals: &Totals, to: S) -> Result<S::Ok, S::Error> {
-    let mut keys = to.serialize_map(None)?;
-    for &kind in Kind::ALL {
-        keys.serialize_entry(&format!("sum_of_{}", kind.key()), &totals[kind].bytes())?;
+pub(super) struct TotalsKeys;
+
+impl TotalsKeys {
+    const UNKNOWN: &'static str = "unknown_process_count";
+
+    fn name(kind: Kind) -> String {
+        format!("sum_of_{}", kind.key())
     }
-    let unknown_count = totals[Kind::Rss].unknown_count();
-    keys.serialize_entry("unknown_process_count", &unknown_count)?;
-    keys.end()
+
+    pub(super) fn serialize<S: Serializer>(totals: &Totals, to: S) -> Result<S::Ok, S::Error> {
+        let mut keys = to.serialize_map(None)?;
+        for &kind in Kind::ALL {
+            keys.serialize_entry(&Self::name(kind), &totals[kind].bytes())?;
+        }
+        keys.serialize_entry(Self::UNKNOWN, &totals[Kind::Rss].unknown_count())?;
+        keys.end()
+    }
 }
 
-/// `framework`, `role` and `rank`.
-pub(super) fn role<S: Serializer>(role: &Option<Role>, to: S) -> Result<S::Ok, S::Error> {
-    let role = role.as_ref();
-    to.collect_map([
-        ("framework", role.and_then(|role| role.framework.as_deref())),
-        ("role", role.map(|role| role.role.as_str())),
-        ("rank", role.and_then(|role| role.rank.as_deref())),
-    ])
+impl JsonSchema for TotalsKeys {
+    fn schema_name() -> Cow<'static, str> {
+        "Totals".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let bytes = generator.subschema_for::<Option<Bytes>>();
+        let mut schema = Kind::schema(Self::name, bytes);
+        let unknown = json!({"type": "integer", "description": "How many of them are in no sum."});
+        if let Some(keys) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+            keys.insert(Self::UNKNOWN.to_owned(), unknown);
+        }
+        if let Some(keys) = schema.get_mut("required").and_then(Value::as_array_mut) {
+            keys.push(Self::UNKNOWN.into());
+        }
+        schema
+    }
 }
 
-/// `owner_pid`, `owner_upid` and `owner_name`.
-pub(super) fn owner<S: Serializer>(who: &Who, to: S) -> Result<S::Ok, S::Error> {
-    named(["owner_pid", "owner_upid", "owner_name"], who, to)
+keys! {
+    RoleKeys of role: Option<Role> {
+        /// What it belongs to: Ray, vLLM; null when no rule knows it.
+        framework: Option<String> = role.as_ref().and_then(|role| role.framework.clone()),
+        /// What it is there.
+        role: Option<String> = role.as_ref().map(|role| role.role.clone()),
+        /// Which of several.
+        rank: Option<String> = role.as_ref().and_then(|role| role.rank.clone()),
+    }
 }
 
-/// `pid`, `upid` and `process_name`, where `name` is another's.
-pub(super) fn process<S: Serializer>(who: &Who, to: S) -> Result<S::Ok, S::Error> {
-    named(["pid", "upid", "process_name"], who, to)
+keys! {
+    OwnerKeys of who: Who {
+        /// Process id of the recorded process that made it, or was first seen to map it.
+        owner_pid: Option<Tgid> = who.pid,
+        /// Its identity in the recording.
+        owner_upid: Option<Upid> = who.upid,
+        /// What it is called.
+        owner_name: Option<Arc<str>> = who.name.clone(),
+    }
 }
 
-fn named<S: Serializer>(names: [&str; 3], who: &Who, to: S) -> Result<S::Ok, S::Error> {
-    let mut keys = to.serialize_map(Some(3))?;
-    keys.serialize_entry(names[0], &who.pid)?;
-    keys.serialize_entry(names[1], &who.upid)?;
-    keys.serialize_entry(names[2], &who.name)?;
-    keys.end()
+keys! {
+    ProcessKeys of who: Who {
+        /// Process id of whose it is; null for that of a person.
+        pid: Option<Tgid> = who.pid,
+        /// Its identity in the recording.
+        upid: Option<Upid> = who.upid,
+        /// What it is called.
+        process_name: Option<Arc<str>> = who.name.clone(),
+    }
 }

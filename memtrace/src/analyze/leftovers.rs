@@ -4,15 +4,16 @@ use super::process::Process;
 use super::roster::Roster;
 use super::who::Who;
 use super::{RowSource, keys};
+use crate::model::keys::keys;
 use crate::model::tables::{LeftObjectRow, ShmObjectRow, SurvivorRow};
-use crate::model::{Bytes, Upid};
-use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
+use crate::model::{Bytes, Fate, MappingKind, ShmFamily, Tgid, Upid};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// What was left behind.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct Leftovers {
     /// How many processes outlived the root of their tree; `outlived` may list fewer.
     pub survivor_count: usize,
@@ -27,10 +28,10 @@ pub struct Leftovers {
 }
 
 /// A process that outlived the root of its tree.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Survivor {
     /// What was recorded of it.
-    #[serde(flatten, serialize_with = "survivor_keys")]
+    #[serde(flatten, with = "SurvivorKeys")]
     pub row: SurvivorRow,
     /// Which process; without a name where it has no row in `process`.
     #[serde(flatten)]
@@ -38,42 +39,60 @@ pub struct Survivor {
 }
 
 /// Shared memory that nobody had mapped or open any more.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct LeftObject {
     /// What was recorded of it.
-    #[serde(flatten, serialize_with = "object_keys")]
+    #[serde(flatten, with = "ObjectKeys")]
     pub row: LeftObjectRow,
     /// The process that made it, or the first that was seen to map it.
-    #[serde(flatten, serialize_with = "keys::owner")]
+    #[serde(flatten, with = "keys::OwnerKeys")]
     pub owner: Who,
 }
 
-fn survivor_keys<S: Serializer>(row: &SurvivorRow, to: S) -> Result<S::Ok, S::Error> {
-    let mut keys = to.serialize_map(None)?;
-    keys.serialize_entry("parent_pid", &row.parent_tgid)?;
-    keys.serialize_entry("parent_comm", &row.parent_comm)?;
-    keys.serialize_entry("anon_bytes", &row.rss_anon_bytes)?;
-    keys.serialize_entry("file_bytes", &row.rss_file_bytes)?;
-    keys.serialize_entry("shmem_bytes", &row.rss_shmem_bytes)?;
-    keys.serialize_entry("swap_bytes", &row.swap_bytes)?;
-    keys.serialize_entry("gpu_bytes", &row.gpu_bytes)?;
-    keys.serialize_entry("fate", &row.fate)?;
-    keys.end()
+keys! {
+    SurvivorKeys of row: SurvivorRow {
+        /// Process id of its parent at the end.
+        parent_pid: Option<Tgid> = row.parent_tgid,
+        /// The kernel's name for that.
+        parent_comm: Option<String> = row.parent_comm.clone(),
+        /// Anonymous memory.
+        anon_bytes: Option<Bytes> = row.rss_anon_bytes,
+        /// Resident pages of mapped files.
+        file_bytes: Option<Bytes> = row.rss_file_bytes,
+        /// Resident shared memory.
+        shmem_bytes: Option<Bytes> = row.rss_shmem_bytes,
+        /// Memory swapped out.
+        swap_bytes: Option<Bytes> = row.swap_bytes,
+        /// What it holds on GPUs; null when the driver does not tell.
+        gpu_bytes: Option<Bytes> = row.gpu_bytes,
+        /// What became of it.
+        fate: Option<Fate> = row.fate,
+    }
 }
 
-fn object_keys<S: Serializer>(row: &LeftObjectRow, to: S) -> Result<S::Ok, S::Error> {
-    let mut keys = to.serialize_map(None)?;
-    keys.serialize_entry("kind", &row.kind)?;
-    keys.serialize_entry("name", &row.name)?;
-    keys.serialize_entry("device", &row.device)?;
-    keys.serialize_entry("inode", &row.inode)?;
-    keys.serialize_entry("family", &row.family)?;
-    keys.serialize_entry("creator_pid", &row.creator_tgid)?;
-    keys.serialize_entry("uid", &row.uid)?;
-    keys.serialize_entry("size_bytes", &row.size_bytes)?;
-    keys.serialize_entry("allocated_bytes", &row.allocated_bytes)?;
-    keys.serialize_entry("is_certain", &row.is_certain)?;
-    keys.end()
+keys! {
+    ObjectKeys of row: LeftObjectRow {
+        /// What it is.
+        kind: Option<MappingKind> = row.kind,
+        /// Path of the file, or the key of the segment in hexadecimal.
+        name: String = row.name.clone(),
+        /// Device of its file system; null for a System V segment.
+        device: Option<String> = row.device.clone(),
+        /// Inode; of a System V segment its id.
+        inode: i64 = row.inode,
+        /// Whose it is by its name; null when the name says nothing.
+        family: Option<ShmFamily> = row.family,
+        /// Process id of its creator; null when nothing tells.
+        creator_pid: Option<Tgid> = row.creator_tgid,
+        /// User it belongs to.
+        uid: Option<i64> = row.uid,
+        /// Apparent size.
+        size_bytes: Option<Bytes> = row.size_bytes,
+        /// Memory and swap it takes.
+        allocated_bytes: Option<Bytes> = row.allocated_bytes,
+        /// Whether every process could be looked into; false: one of the others may have it.
+        is_certain: bool = row.is_certain,
+    }
 }
 
 impl Leftovers {

@@ -5,11 +5,12 @@ use super::clock::RunClock;
 use super::cost::RecorderCost;
 use crate::model::tables::{DiagKind, DiagRow, Severity};
 use crate::model::{Instant, RunInfo};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashMap;
 
 /// Something a reader must know before trusting an absence.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Loss {
     /// How much it matters; a severity that this version does not know counts as a loss.
     pub severity: Severity,

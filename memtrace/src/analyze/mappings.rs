@@ -7,6 +7,7 @@ use super::roster::Roster;
 use super::who::Who;
 use crate::model::tables::{VmEventRow, VmOp, VmSummaryRow};
 use crate::model::{BootNs, Bytes, Instant, Upid};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -16,7 +17,7 @@ const LARGEST_MAX: usize = 20;
 const MAP_ANONYMOUS: i32 = 0x20;
 
 /// Address space over the recording.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct Mappings {
     /// How many processes changed their address space; `processes` may list fewer.
     pub process_count: usize,
@@ -28,7 +29,7 @@ pub struct Mappings {
 }
 
 /// What one process did.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct ProcessMappings {
     /// Which process.
     #[serde(flatten)]
@@ -55,7 +56,7 @@ pub struct ProcessMappings {
 }
 
 /// One mapping.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Mapping {
     /// Who made it.
     #[serde(flatten)]

@@ -82,6 +82,7 @@ pub use phases::{
     StepGrower, Steps, Stretch, Uncertain,
 };
 pub use process::Process;
+pub use report::json_schema;
 pub use roles::{KindFigures, RoleAtPeak, RoleFinding, RoleOnGpus, RoleShares};
 pub use run::{AnalyzeError, Options, analyze, analyze_into};
 pub use samples::{

@@ -24,11 +24,12 @@ use super::process::Process;
 use super::roster::Roster;
 use super::surroundings::is_within;
 use super::who::Bundle;
+use crate::model::keys::keys;
 use crate::model::tables::OomRow;
-use crate::model::{BootNs, Bytes, DurationNs, Instant, Kind};
+use crate::model::{BootNs, Bytes, DurationNs, Instant, Kind, Tgid, Upid};
 use growers::State;
-use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::sync::Arc;
 
 /// The state of the tree is kept for this many kills; a crash loop can have thousands, and
@@ -36,12 +37,12 @@ use std::sync::Arc;
 const MAX_KILLS_EXAMINED: usize = 16;
 
 /// One kill.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct OomFinding {
     /// When.
     pub at: Instant,
     /// What the kernel told.
-    #[serde(flatten, serialize_with = "kill_keys")]
+    #[serde(flatten, with = "KillKeys")]
     pub row: OomRow,
     /// What the victim is called; `None` where it is not part of the recording.
     pub victim_name: Option<Arc<str>>,
@@ -61,31 +62,41 @@ pub struct OomFinding {
     pub post_mortem: Option<PostMortem>,
 }
 
-fn kill_keys<S: Serializer>(row: &OomRow, to: S) -> Result<S::Ok, S::Error> {
-    let mut keys = to.serialize_map(None)?;
-    keys.serialize_entry("victim_pid", &row.victim_tgid)?;
-    keys.serialize_entry("victim_upid", &row.victim_upid)?;
-    keys.serialize_entry("victim_comm", &row.victim_comm)?;
-    keys.serialize_entry("victim_oom_score_adj", &row.victim_oom_score_adj)?;
-    keys.serialize_entry("trigger_pid", &row.trigger_tgid)?;
-    keys.serialize_entry("trigger_upid", &row.trigger_upid)?;
-    keys.serialize_entry("trigger_comm", &row.trigger_comm)?;
-    keys.serialize_entry("constraint", &row.constraint)?;
-    keys.serialize_entry("cgroup", &row.memcg)?;
-    for (key, bytes) in [
-        ("victim_anon_bytes", row.victim_rss_anon_bytes),
-        ("victim_file_bytes", row.victim_rss_file_bytes),
-        ("victim_shmem_bytes", row.victim_rss_shmem_bytes),
-        ("cgroup_limit_bytes", row.memcg_limit_bytes),
-        ("cgroup_usage_bytes", row.memcg_usage_bytes),
-    ] {
-        keys.serialize_entry(key, &bytes)?;
+keys! {
+    KillKeys of row: OomRow {
+        /// Process id of who was killed.
+        victim_pid: Tgid = row.victim_tgid,
+        /// Its identity in the recording; null where it is not part of that.
+        victim_upid: Option<Upid> = row.victim_upid,
+        /// The kernel's name for it.
+        victim_comm: Option<String> = row.victim_comm.clone(),
+        /// Its oom_score_adj.
+        victim_oom_score_adj: Option<i32> = row.victim_oom_score_adj,
+        /// Process id of whose allocation met the limit.
+        trigger_pid: Option<Tgid> = row.trigger_tgid,
+        /// Its identity in the recording.
+        trigger_upid: Option<Upid> = row.trigger_upid,
+        /// The kernel's name for it.
+        trigger_comm: Option<String> = row.trigger_comm.clone(),
+        /// Which limit was met, in the kernel's word; null where the kernel log can't be read.
+        constraint: Option<String> = row.constraint.clone(),
+        /// The cgroup whose limit was met.
+        cgroup: Option<String> = row.memcg.clone(),
+        /// Anonymous memory of the victim, as the kernel told.
+        victim_anon_bytes: Option<Bytes> = row.victim_rss_anon_bytes,
+        /// Its mapped files.
+        victim_file_bytes: Option<Bytes> = row.victim_rss_file_bytes,
+        /// Its shared memory.
+        victim_shmem_bytes: Option<Bytes> = row.victim_rss_shmem_bytes,
+        /// The limit that was met.
+        cgroup_limit_bytes: Option<Bytes> = row.memcg_limit_bytes,
+        /// What was in use of it.
+        cgroup_usage_bytes: Option<Bytes> = row.memcg_usage_bytes,
     }
-    keys.end()
 }
 
 /// What led to a kill.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PostMortem {
     /// Whether the whole machine was out of memory; else a cgroup, or the memory nodes that a
     /// cpuset or a memory policy allows, as far as is known.
@@ -127,7 +138,7 @@ pub struct PostMortem {
 }
 
 /// Who held memory under a limit.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct LimitHolder {
     /// Who.
     #[serde(flatten)]
@@ -137,7 +148,7 @@ pub struct LimitHolder {
 }
 
 /// A kind of memory that grew.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct GrownKind {
     /// Which.
     pub kind: HeldKind,

@@ -1,11 +1,10 @@
 //! The peak of one process, and what is known about its exactness.
 
+use crate::model::keys::keys;
 use crate::model::tables::{PeakSource, ProcessRow};
 use crate::model::{BootNs, Bytes, Instant, Label};
 use crate::report::{Cell, words};
 use crate::sweep::Amounts;
-use serde::ser::SerializeStruct;
-use serde::{Serialize, Serializer};
 
 /// A mark that exceeds the series by less than one part in so many is that of its highest row.
 const NEAR_PART: i64 = 100;
@@ -28,17 +27,22 @@ pub struct Peak {
     pub is_earlier: bool,
 }
 
-impl Serialize for Peak {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let bound = self.rss_bytes.map(|_| self.bound.as_str());
-        let mut keys = to.serialize_struct("Peak", 6)?;
-        keys.serialize_field("rss_bytes", &self.rss_bytes)?;
-        keys.serialize_field("bound", &bound)?;
-        keys.serialize_field("error_bytes", &self.bound.error())?;
-        keys.serialize_field("source", &self.origin.map(PeakOrigin::as_str))?;
-        keys.serialize_field("at", &self.at)?;
-        keys.serialize_field("series", &self.amounts)?;
-        keys.end()
+keys! {
+    as
+    /// The peak of a process.
+    PeakKeys of peak: Peak {
+        /// RSS; null when unknown.
+        rss_bytes: Option<Bytes> = peak.rss_bytes,
+        /// How it relates to the truth: `exact`, `within_error`, `at_least`, `at_most`, `about`.
+        bound: Option<&'static str> = peak.rss_bytes.map(|_| peak.bound.as_str()),
+        /// How far away the truth is at most, with `exact` and `within_error`.
+        error_bytes: Option<Bytes> = peak.bound.error(),
+        /// Where it comes from: `peak_rss_source` of the process table, or `series`.
+        source: Option<&'static str> = peak.origin.map(PeakOrigin::as_str),
+        /// When it was reached, as far as the series tells.
+        at: Option<Instant> = peak.at,
+        /// The kinds at the highest row of the series; their sum can lie below the peak.
+        series: Amounts = peak.amounts,
     }
 }
 

@@ -36,12 +36,13 @@ use super::who::Who;
 pub use crate::model::tables::{PhaseEnd, PhaseForm};
 use crate::model::{Bytes, DurationNs, Instant};
 use crate::sweep::Amounts;
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
 /// The phases of a recording.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Phases {
     /// The begin of the first phase, from which totals count.
     pub baseline_at: Instant,
@@ -76,7 +77,7 @@ impl Phases {
 }
 
 /// One line of the table of phases.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum PhaseLine {
     /// One.
@@ -86,12 +87,12 @@ pub enum PhaseLine {
 }
 
 /// A phase, or the stretch that leads up to a moment.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Phase {
     /// Its name.
     pub name: Arc<str>,
     /// Whose it is; nobody for that of a person, which belongs to the whole recording.
-    #[serde(flatten, serialize_with = "keys::process")]
+    #[serde(flatten, with = "keys::ProcessKeys")]
     pub who: Who,
     /// What it is.
     #[serde(rename = "kind")]
@@ -137,7 +138,7 @@ pub struct Phase {
 }
 
 /// The memory over a stretch of time.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Stretch {
     /// At its begin.
     pub begin: Amounts,
@@ -146,7 +147,7 @@ pub struct Stretch {
     /// What each kind grew by.
     pub delta: Amounts,
     /// The highest RSS from begin to end, and when.
-    #[serde(flatten, serialize_with = "keys::peak_rss")]
+    #[serde(flatten, with = "keys::PeakRssKeys")]
     pub peak: Option<PeakAt>,
 }
 
@@ -163,7 +164,7 @@ impl Stretch {
 
 /// What the processes of one role held over a phase: those that had it at its begin, and those
 /// that had it at its end.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RoleStretch {
     /// What they are called, as in [`RoleFinding`](super::RoleFinding); "others" for all beyond
     /// the largest.
@@ -174,7 +175,7 @@ pub struct RoleStretch {
 }
 
 /// An amount over a stretch of time, by the last readings before.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Level {
     /// At its begin.
     pub begin_bytes: Option<Bytes>,
@@ -183,12 +184,12 @@ pub struct Level {
     /// What it grew by.
     pub delta_bytes: Option<Bytes>,
     /// The highest from begin to end, and when.
-    #[serde(flatten, serialize_with = "keys::peak")]
+    #[serde(flatten, with = "keys::PeakAtKeys")]
     pub peak: Option<PeakAt>,
 }
 
 /// What was in use on a GPU over a phase.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct DeviceLevel {
     /// As in `gpu_device`.
     pub device: Arc<str>,
@@ -232,7 +233,7 @@ impl Phase {
 }
 
 /// Many phases of one name, or of names that differ by a number.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Repeated {
     /// The name; `<N>` stands for the number.
     pub name: Arc<str>,
@@ -240,7 +241,7 @@ pub struct Repeated {
     #[serde(rename = "kind")]
     pub form: PhaseForm,
     /// The process they all belong to, where it is one.
-    #[serde(flatten, serialize_with = "keys::process")]
+    #[serde(flatten, with = "keys::ProcessKeys")]
     pub who: Who,
     /// How many processes they belong to.
     pub process_count: usize,
@@ -256,9 +257,11 @@ pub struct Repeated {
     pub total_ns: DurationNs,
     /// All recorded processes together.
     #[serde(serialize_with = "of_rss")]
+    #[schemars(with = "OfRss")]
     pub tree: Measures,
     /// The process of each; `None` for those of a person.
     #[serde(serialize_with = "of_rss")]
+    #[schemars(with = "Option<OfRss>")]
     pub own: Option<Measures>,
     /// What the tree gained while any of them was open: where they overlap, each by itself gained
     /// the same.
@@ -278,7 +281,7 @@ pub struct Repeated {
 }
 
 /// The part of one role or of one GPU in many phases.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct PhasePart {
     /// The role, or the device as in `gpu_device`.
     pub name: Arc<str>,
@@ -290,15 +293,24 @@ pub struct PhasePart {
 }
 
 /// Figures of many phases.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Measures {
     /// What it grew by in each: RSS, or what was in use on a GPU.
     pub delta: Option<Spread>,
     /// What it was at the end of each.
     pub end: Option<Spread>,
     /// The highest within any, and when.
-    #[serde(flatten, serialize_with = "keys::peak")]
+    #[serde(flatten, with = "keys::PeakAtKeys")]
     pub peak: Option<PeakAt>,
+}
+
+/// Figures of RSS.
+#[derive(Serialize, JsonSchema)]
+struct OfRss {
+    delta: Option<Spread>,
+    end: Option<Spread>,
+    #[serde(flatten, with = "keys::PeakRssKeys")]
+    peak: Option<PeakAt>,
 }
 
 /// Figures of RSS: the key of the peak says so.
@@ -306,20 +318,13 @@ fn of_rss<S: Serializer>(
     measures: &(impl Copy + Into<Option<Measures>>),
     to: S,
 ) -> Result<S::Ok, S::Error> {
-    #[derive(Serialize)]
-    struct OfRss {
-        delta: Option<Spread>,
-        end: Option<Spread>,
-        #[serde(flatten, serialize_with = "keys::peak_rss")]
-        peak: Option<PeakAt>,
-    }
     let measures: Option<Measures> = (*measures).into();
     let of_rss = measures.map(|Measures { delta, end, peak }| OfRss { delta, end, peak });
     of_rss.serialize(to)
 }
 
 /// Amounts of which each is one of many.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Spread {
     /// How many are known.
     pub known_count: usize,
@@ -328,6 +333,7 @@ pub struct Spread {
     pub sum: Bytes,
     /// Their mean.
     #[serde(serialize_with = "whole")]
+    #[schemars(with = "Option<i64>")]
     pub mean_bytes: f64,
     /// The smallest that 95 % of them do not exceed (nearest rank).
     #[serde(rename = "p95_bytes")]
@@ -335,7 +341,7 @@ pub struct Spread {
 }
 
 /// Numbered phases.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Steps {
     /// The lowest number.
     pub first: i64,
@@ -354,7 +360,7 @@ pub struct Steps {
 }
 
 /// A process that grows from step to step.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct StepGrower {
     /// Which process.
     #[serde(flatten)]

@@ -7,11 +7,12 @@ use super::keys;
 use super::peak::Peak;
 use crate::model::tables::FirstSeenBy;
 use crate::model::{BootNs, Bytes, Instant, Role, Tgid, Upid};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
 
 /// One process of the recording. Indices point into [`super::Analysis::processes`].
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Process {
     /// Its identity.
     pub upid: Upid,
@@ -45,7 +46,7 @@ pub struct Process {
     pub shape: Arc<str>,
     /// What it is to its framework; `None` when no rule knew it, or the recording is older than
     /// roles.
-    #[serde(flatten, serialize_with = "keys::role")]
+    #[serde(flatten, with = "keys::RoleKeys")]
     pub role: Option<Role>,
     /// Those that it is counted with by role in the end: the role without the rank, else what its command
     /// line shares with others.

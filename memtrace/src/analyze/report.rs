@@ -3,12 +3,15 @@
 
 use super::section::{Parts, View};
 use super::sections::{Report, SECTIONS, SectionInfo};
-use super::{Analysis, Loss, Process};
+use super::{Analysis, Loss, Process, diff};
 use crate::model::tables::Severity;
 use crate::model::{Bytes, DurationNs, Instant, RunState, SchemaVersion, Target};
 use crate::report::{Style, Told, Written, write_object};
+use schemars::generate::SchemaSettings;
+use schemars::transform::RecursiveTransform;
+use schemars::{JsonSchema, Schema};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io;
 
 const FORMAT: &str = "memtrace-report";
@@ -49,6 +52,33 @@ impl Written for Report {
     }
 }
 
+/// The JSON Schema of what `memtrace report` and `memtrace diff` write as JSON.
+pub fn json_schema() -> Value {
+    let settings = SchemaSettings::draft2020_12().for_serialize();
+    let settings = settings.with_transform(RecursiveTransform(in_words_of_json));
+    let mut generator = settings.into_generator();
+    let objects = [
+        generator.subschema_for::<Object<'_>>(),
+        generator.subschema_for::<diff::Object<'_>>(),
+    ];
+    json!({
+        "$schema": generator.settings().meta_schema,
+        "title": "JSON of memtrace report and memtrace diff",
+        "oneOf": objects,
+        "$defs": generator.take_definitions(true),
+    })
+}
+
+/// What is said of a field in the code, for a reader of JSON.
+fn in_words_of_json(schema: &mut Schema) {
+    // Of numbers it tells how Rust keeps them.
+    schema.remove("format");
+    if let Some(Value::String(doc)) = schema.get_mut("description") {
+        *doc = doc.replace('\n', " ").replace("`None`", "null");
+        *doc = doc.replace("[`", "`").replace("`]", "`");
+    }
+}
+
 impl SectionInfo {
     /// Of the whole object what this section tells of.
     fn only(&self, object: &Object<'_>) -> serde_json::Result<Value> {
@@ -60,42 +90,70 @@ impl SectionInfo {
     }
 }
 
-/// The whole object.
-#[derive(Serialize)]
+/// What `memtrace report` writes.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Report")]
 struct Object<'a> {
+    #[schemars(extend("const" = FORMAT))]
     format: &'static str,
+    #[schemars(extend("const" = VERSION))]
     version: u32,
+    /// The memtrace that wrote the report.
     memtrace_version: &'static str,
     recording: Recording<'a>,
+    /// What was lost or not visible, the gravest first.
     losses: Vec<&'a Loss>,
+    /// What is good to know about the recording and is no loss.
     notes: Vec<&'a Loss>,
     #[serde(flatten)]
     report: &'a Report,
+    /// How many roles there are; `roles` may list fewer.
     role_count: usize,
+    /// How many processes there are; `processes` may list fewer.
     process_count: usize,
+    /// The processes, the one with the highest peak first.
     processes: Vec<&'a Process>,
 }
 
-#[derive(Serialize)]
+/// What was recorded.
+#[derive(Serialize, JsonSchema)]
 struct Recording<'a> {
+    /// Where it is.
     path: Option<&'a str>,
+    /// Whether a recorder was still writing to it.
     is_live: bool,
+    /// Version of its tables.
     schema_version: SchemaVersion,
+    /// The memtrace that recorded it.
     memtrace_version: &'a str,
     state: RunState,
+    /// Damage in its files, one sentence each.
     problems: &'a [String],
+    /// The host that was recorded.
     hostname: &'a str,
+    /// Its kernel.
     kernel: &'a str,
+    /// Its architecture.
     arch: &'a str,
+    /// Its CPUs.
     cpu_count: u32,
+    /// Its memory; null when unknown.
     mem_total_bytes: Option<Bytes>,
+    /// What was to be recorded.
     target: &'a Target,
+    /// The exit code of the command, 128 + n for signal n; null for other targets.
     command_exit_code: Option<i32>,
+    /// How it was observed: `bpf`, `procfs`, `sysinfo`.
     backend: &'a str,
+    /// Why by that one.
     backend_reason: &'a str,
+    /// Time between two readings.
     interval_ns: DurationNs,
+    /// Its start.
     start: Instant,
+    /// Its end.
     end: Instant,
+    /// How long it is.
     duration_ns: DurationNs,
 }
 

@@ -10,18 +10,19 @@ use super::keys::{self, PeakAt};
 use super::peak::Bound;
 use super::process::Process;
 use super::shares::Share;
-use crate::model::{Bytes, Kind, PerKind, Role, Upid};
+use crate::model::keys::keys;
+use crate::model::{Bytes, Instant, Kind, PerKind, Role, Upid};
 use crate::sweep::{Lane, Totals};
-use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::sync::Arc;
 
 /// What was found out about one kind over the recording. A page that several processes share
 /// counts in each of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct KindFigures {
     /// The highest simultaneous sum, and when; `None` when it was never known.
-    #[serde(flatten, serialize_with = "keys::peak")]
+    #[serde(flatten, with = "keys::PeakAtKeys")]
     pub peak: Option<PeakAt>,
     /// The mean over the whole recording, so that the means of all roles add up; `None` when it
     /// was never known. The recording of a command counts up to the command's end: what is left
@@ -32,12 +33,12 @@ pub struct KindFigures {
 }
 
 /// The processes of one role.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct RoleFinding {
     /// What they are called: "vLLM worker"; the program for those without a role.
     pub name: Arc<str>,
     /// The role, without a rank; `None` for those that no rule knew.
-    #[serde(flatten, serialize_with = "role_keys")]
+    #[serde(flatten, with = "RoleNameKeys")]
     pub role: Option<Role>,
     /// How many processes ever were one.
     pub process_count: usize,
@@ -55,10 +56,10 @@ pub struct RoleFinding {
 }
 
 /// What the processes of a role held on all GPUs together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RoleOnGpus {
     /// The highest over the recording, at its own time.
-    #[serde(flatten, serialize_with = "highest_keys")]
+    #[serde(flatten, with = "HighestKeys")]
     pub highest: GpuPeak,
     /// What they held at the peak of all processes, which is one of RSS, each piece of memory
     /// once; `None` when unknown.
@@ -66,47 +67,48 @@ pub struct RoleOnGpus {
 }
 
 /// What the processes of a role held at one instant.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
 pub struct RoleAtPeak {
     /// How many of them held anything.
     pub process_count: usize,
     /// What they held, shared pages in each.
-    #[serde(flatten, serialize_with = "keys::totals")]
+    #[serde(flatten, with = "keys::TotalsKeys")]
     pub totals: Totals,
     /// Their part of memory with each page once; `None` where the recording does not know what
     /// is shared.
-    #[serde(flatten, serialize_with = "share_keys")]
+    #[serde(flatten, with = "ShareKeys")]
     pub shares: Option<RoleShares>,
 }
 
-fn role_keys<S: Serializer>(role: &Option<Role>, to: S) -> Result<S::Ok, S::Error> {
-    let role = role.as_ref();
-    to.collect_map([
-        ("framework", role.and_then(|role| role.framework.as_deref())),
-        ("role", role.map(|role| role.role.as_str())),
-    ])
+keys! {
+    RoleNameKeys of role: Option<Role> {
+        /// What it belongs to: Ray, vLLM; null when no rule knows it.
+        framework: Option<String> = role.as_ref().and_then(|role| role.framework.clone()),
+        /// The role, without a rank; null for those that no rule knew.
+        role: Option<String> = role.as_ref().map(|role| role.role.clone()),
+    }
 }
 
-fn highest_keys<S: Serializer>(highest: &GpuPeak, to: S) -> Result<S::Ok, S::Error> {
-    let mut keys = to.serialize_map(None)?;
-    keys.serialize_entry("peak_bytes", &highest.bytes)?;
-    keys.serialize_entry("peak_is_lower_bound", &highest.is_lower_bound)?;
-    keys.serialize_entry("peak_at", &highest.at)?;
-    keys.end()
+keys! {
+    HighestKeys of highest: GpuPeak {
+        /// The highest over the recording.
+        peak_bytes: Option<Bytes> = highest.bytes,
+        /// Whether it can have been more.
+        peak_is_lower_bound: bool = highest.is_lower_bound,
+        /// When it was.
+        peak_at: Option<Instant> = highest.at,
+    }
 }
 
-fn share_keys<S: Serializer>(shares: &Option<RoleShares>, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_map([
-        ("host_bytes", shares.and_then(|shares| shares.host_bytes())),
-        (
-            "own_anon_bytes",
-            shares.and_then(|shares| shares.anon_bytes),
-        ),
-        (
-            "own_shmem_bytes",
-            shares.and_then(|shares| shares.shmem_bytes),
-        ),
-    ])
+keys! {
+    ShareKeys of shares: Option<RoleShares> {
+        /// Anonymous and shared memory, each page once; null when that of any is unknown.
+        host_bytes: Option<Bytes> = shares.and_then(|shares| shares.host_bytes()),
+        /// Of that anonymous memory.
+        own_anon_bytes: Option<Bytes> = shares.and_then(|shares| shares.anon_bytes),
+        /// Of that shared memory.
+        own_shmem_bytes: Option<Bytes> = shares.and_then(|shares| shares.shmem_bytes),
+    }
 }
 
 /// What the processes of a role held of what exists, each page once.

@@ -23,6 +23,7 @@ mod trees;
 use super::section::{Mode, Parts, Section, View};
 use super::{Analysis, RowSource};
 use crate::report::Told;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// A section, as the command line and the formats know it.
@@ -44,7 +45,7 @@ pub struct SectionInfo {
 macro_rules! sections {
     ($($field:ident: $section:ty,)+) => {
         /// What there is to tell of a recording.
-        #[derive(Clone, Debug, Serialize)]
+        #[derive(Clone, Debug, Serialize, JsonSchema)]
         pub struct Report {
             /// What the sections look at.
             #[serde(flatten)]

@@ -3,17 +3,18 @@
 use super::RowSource;
 use super::composition::Composition;
 use super::process::Process;
+use crate::model::keys::keys;
 use crate::model::tables::{CgroupMemRow, NodeMemRow, OomRow, SelfCostRow};
 use crate::model::{BootNs, Bytes, DurationNs};
-use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// A cgroup at an instant.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct CgroupUse {
     /// The row nearest to the instant, the earlier of two that are as near.
-    #[serde(flatten, serialize_with = "cgroup_keys")]
+    #[serde(flatten, with = "CgroupKeys")]
     pub row: CgroupMemRow,
     /// How much earlier than the instant the row is; below zero when it is later.
     pub age_ns: DurationNs,
@@ -25,37 +26,43 @@ pub struct CgroupUse {
 }
 
 /// The node at an instant.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct NodeUse {
     /// The row nearest to the instant, the earlier of two that are as near.
-    #[serde(flatten, serialize_with = "node_keys")]
+    #[serde(flatten, with = "NodeKeys")]
     pub row: NodeMemRow,
     /// How much earlier than the instant the row is; below zero when it is later.
     pub age_ns: DurationNs,
 }
 
-fn cgroup_keys<S: Serializer>(row: &CgroupMemRow, to: S) -> Result<S::Ok, S::Error> {
-    let mut keys = to.serialize_map(None)?;
-    keys.serialize_entry("path", &row.cgroup)?;
-    for (key, bytes) in [
-        ("current_bytes", row.current_bytes),
-        ("anon_bytes", row.anon_bytes),
-        ("file_bytes", row.file_bytes),
-        ("shmem_bytes", row.shmem_bytes),
-        ("kernel_bytes", row.kernel_bytes),
-        ("swap_bytes", row.swap_bytes),
-    ] {
-        keys.serialize_entry(key, &bytes)?;
+keys! {
+    CgroupKeys of row: CgroupMemRow {
+        /// Its path below the mount of its hierarchy.
+        path: String = row.cgroup.clone(),
+        /// What is in use.
+        current_bytes: Option<Bytes> = row.current_bytes,
+        /// Anonymous memory.
+        anon_bytes: Option<Bytes> = row.anon_bytes,
+        /// Page cache, tmpfs and shared memory.
+        file_bytes: Option<Bytes> = row.file_bytes,
+        /// Of that tmpfs and shared memory.
+        shmem_bytes: Option<Bytes> = row.shmem_bytes,
+        /// The kernel's own memory.
+        kernel_bytes: Option<Bytes> = row.kernel_bytes,
+        /// Memory swapped out.
+        swap_bytes: Option<Bytes> = row.swap_bytes,
+        /// OOM kills so far.
+        oom_kill_count: Option<i64> = row.oom_kill_count,
     }
-    keys.serialize_entry("oom_kill_count", &row.oom_kill_count)?;
-    keys.end()
 }
 
-fn node_keys<S: Serializer>(row: &NodeMemRow, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_map([
-        ("mem_total_bytes", row.mem_total_bytes),
-        ("mem_available_bytes", row.mem_available_bytes),
-    ])
+keys! {
+    NodeKeys of row: NodeMemRow {
+        /// All memory of the machine.
+        mem_total_bytes: Option<Bytes> = row.mem_total_bytes,
+        /// What is available without swapping.
+        mem_available_bytes: Option<Bytes> = row.mem_available_bytes,
+    }
 }
 
 /// The recorder at an instant.

@@ -4,11 +4,12 @@ use super::endings::common_name;
 use super::process::Process;
 use crate::model::{Tgid, Upid};
 use crate::report::{Cell, shorten, visible, words};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
 
 /// A process, as a finding names it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 pub struct Who {
     /// Its process id; `None` when only its memory was recorded.
     pub pid: Option<Tgid>,
@@ -58,7 +59,7 @@ impl From<&Process> for Who {
 }
 
 /// A process, or several that do the same thing.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Bundle {
     /// One alone; of several what they are called.
     #[serde(flatten)]

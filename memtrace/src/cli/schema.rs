@@ -1,9 +1,12 @@
-//! `memtrace schema`: the tables of a recording, as this build writes them.
+//! `memtrace schema`: the tables of a recording, as this build writes them, and the JSON of its
+//! reports.
 //!
-//! Everything here is read from the declarations in `model::tables`; docs/tables.md is the
-//! output of `memtrace schema --format md`.
+//! Everything here is read from the declarations in `model::tables` and from the findings;
+//! docs/tables.md is the output of `memtrace schema --format md`, docs/report.schema.json that of
+//! `memtrace schema --report`.
 
 use super::output::print;
+use crate::analyze::json_schema;
 use crate::model::{
     BUILTIN_MARK_RULES, Column, ColumnType, FINDINGS, SCHEMA_VERSION, TABLES, Table,
 };
@@ -26,6 +29,9 @@ pub(super) struct Args {
     /// --mark-rules` is written
     #[arg(long, conflicts_with_all = ["tables", "format"])]
     mark_rules: bool,
+    /// Print the JSON Schema of `report -f json` and `diff -f json`
+    #[arg(long, conflicts_with_all = ["tables", "format", "mark_rules"])]
+    report: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -51,6 +57,10 @@ fn all_tables() -> impl Iterator<Item = &'static Table> {
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.mark_rules {
         return print(BUILTIN_MARK_RULES).context("failed to print the rules");
+    }
+    if args.report {
+        let schema = serde_json::to_string_pretty(&json_schema())? + "\n";
+        return print(&schema).context("failed to print the schema");
     }
     let is_wanted =
         |table: &Table| args.tables.is_empty() || args.tables.iter().any(|name| name == table.name);

@@ -1,8 +1,7 @@
 //! An instant of a recording, on every clock by which a reader may look for it.
 
+use super::keys::keys;
 use super::{BootNs, DurationNs, WallNs};
-use serde::ser::SerializeStruct;
-use serde::{Serialize, Serializer};
 
 /// An instant of a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,13 +32,17 @@ impl WallNs {
     }
 }
 
-impl Serialize for Instant {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut clocks = to.serialize_struct("Instant", 4)?;
-        clocks.serialize_field("time", &self.wall_ns.and_then(WallNs::rfc3339))?;
-        clocks.serialize_field("boot_ns", &self.boot_ns)?;
-        clocks.serialize_field("offset_ns", &self.offset_ns)?;
-        clocks.serialize_field("offset_s", &self.offset_ns.as_secs_f64())?;
-        clocks.end()
+keys! {
+    as
+    /// An instant, on every clock by which a reader may look for it.
+    InstantKeys of at: Instant {
+        /// RFC 3339 in UTC; null when the recording holds no clock reading.
+        time: Option<String> = at.wall_ns.and_then(WallNs::rfc3339),
+        /// CLOCK_BOOTTIME of the recorded host, as in every table.
+        boot_ns: BootNs = at.boot_ns,
+        /// Since the start of the recording; below zero before it.
+        offset_ns: DurationNs = at.offset_ns,
+        /// The same in seconds.
+        offset_s: f64 = at.offset_ns.as_secs_f64(),
     }
 }

@@ -2,7 +2,10 @@
 
 use super::label::{Label, labels};
 use super::{Bytes, MemRow};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
+use serde_json::Value;
+use std::borrow::Cow;
 use std::ops::{Index, IndexMut};
 
 /// Declares the kinds: for each its column of `mem`, its word, and its title in a table.
@@ -22,6 +25,19 @@ macro_rules! kinds {
             /// Its column of `mem`.
             pub fn column(self) -> &'static str {
                 match self { $(Self::$kind => stringify!($column),)+ }
+            }
+
+            /// An object with a key for each kind.
+            pub(crate) fn schema(name: impl Fn(Self) -> String, value: Schema) -> Schema {
+                let kinds = Self::ALL.iter().zip(Self::WORDS);
+                let keys = kinds.map(|(kind, (_, doc))| {
+                    let mut value = value.clone();
+                    value.insert("description".to_owned(), doc.trim().into());
+                    (name(*kind), value.to_value())
+                });
+                let keys: serde_json::Map<String, Value> = keys.collect();
+                let required: Vec<&String> = keys.keys().collect();
+                json_schema!({"type": "object", "required": required, "properties": keys})
             }
 
             /// Its key among amounts by kind.
@@ -73,6 +89,17 @@ impl<T> Index<Kind> for PerKind<T> {
 impl<T> IndexMut<Kind> for PerKind<T> {
     fn index_mut(&mut self, kind: Kind) -> &mut T {
         &mut self.0[kind as usize]
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for PerKind<T> {
+    fn schema_name() -> Cow<'static, str> {
+        format!("{}PerKind", T::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let value = generator.subschema_for::<T>();
+        Kind::schema(|kind| kind.as_str().to_owned(), value)
     }
 }
 

@@ -50,6 +50,23 @@ macro_rules! labels {
                 to.serialize_str($crate::model::Label::as_str(*self))
             }
         }
+
+        impl schemars::JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                let words = <Self as $crate::model::Label>::WORDS.iter();
+                let words = words.map(|(word, doc)| {
+                    serde_json::json!({"const": word, "description": doc.trim()})
+                });
+                schemars::json_schema!({
+                    "description": concat!($($doc),*).trim(),
+                    "oneOf": words.collect::<Vec<_>>(),
+                })
+            }
+        }
     };
 }
 pub(crate) use labels;

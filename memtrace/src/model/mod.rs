@@ -7,6 +7,7 @@
 mod cell;
 mod clock;
 mod instant;
+pub(crate) mod keys;
 mod kind;
 pub(crate) mod label;
 mod mark;

@@ -2,6 +2,7 @@
 
 use super::clock::ClockReading;
 use super::units::{Bytes, DurationNs, Tgid};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -13,7 +14,7 @@ pub const RECORDER_BYTES_MAX: Bytes = Bytes(256 << 20);
 pub const SCHEMA_VERSION: SchemaVersion = SchemaVersion { major: 2, minor: 0 };
 
 /// A version of the recording's tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SchemaVersion {
     /// A reader refuses a major version that it does not know.
     pub major: u32,
@@ -28,7 +29,7 @@ impl fmt::Display for SchemaVersion {
 }
 
 /// Which processes a recording is about.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Target {
     /// A command that memtrace started, and its descendants.
@@ -64,7 +65,7 @@ pub enum Target {
 }
 
 /// A framework whose processes can be asked for by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Framework {
     /// Ray clusters, as far as they run on this node.
@@ -131,7 +132,7 @@ impl GpuInfo {
 }
 
 /// How far a recording came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
     /// Being written, or left behind by a recorder that was killed.

@@ -3,7 +3,9 @@
 
 use crate::model::tables::MemRow;
 use crate::model::{Bytes, Kind, Label, PerKind};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
+use std::borrow::Cow;
 
 /// Stands for "unknown" inside [`Amounts`]. `Option<i64>` would double the size of what is
 /// kept three times for each process.
@@ -98,6 +100,17 @@ impl Amounts {
     /// are counted beside.
     pub(crate) fn rss_or_zero(&self) -> i64 {
         self.rss().unwrap_or_default().0
+    }
+}
+
+impl JsonSchema for Amounts {
+    fn schema_name() -> Cow<'static, str> {
+        "Amounts".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let bytes = generator.subschema_for::<Option<Bytes>>();
+        Kind::schema(|kind| kind.key().to_owned(), bytes)
     }
 }
 

@@ -4,6 +4,7 @@ use super::{Diff, Excess, told};
 use crate::analyze::{Analysis, Ending};
 use crate::model::DurationNs;
 use crate::report::{Style, Table, Told, Written, write_object};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::io;
 use std::iter::once;
@@ -47,38 +48,62 @@ impl Written for DiffReport {
     }
 }
 
-#[derive(Serialize)]
-struct Object<'a> {
+/// What `memtrace diff` writes.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Diff")]
+pub(in crate::analyze) struct Object<'a> {
+    #[schemars(extend("const" = FORMAT))]
     format: &'static str,
+    #[schemars(extend("const" = VERSION))]
     version: u32,
+    /// The memtrace that compared.
     memtrace_version: &'static str,
+    /// The first recording.
     before: Recording<'a>,
+    /// The second.
     after: Recording<'a>,
+    /// By which part of itself a figure may rise; null where that was not asked.
     allowed_ratio: Option<f64>,
+    /// The figures that rose by more.
     excesses: Option<&'a [Excess]>,
     #[serde(flatten)]
     diff: &'a Diff,
 }
 
-#[derive(Serialize)]
+/// One of two recordings that are compared.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ComparedRecording")]
 struct Recording<'a> {
+    /// Where it is.
     path: Option<&'a str>,
+    /// The host that was recorded.
     hostname: &'a str,
+    /// How it was observed: `bpf`, `procfs`, `sysinfo`.
     backend: &'a str,
+    /// How long it is.
     duration_ns: DurationNs,
+    /// How many processes it has.
     process_count: usize,
+    /// Whether its peaks are lower bounds, for it was polled.
     is_lower_bound: bool,
+    /// Whether its command did not end well; null when unknown.
     has_command_failed: Option<bool>,
+    /// The exit code of its command.
     exit_code: Option<i32>,
+    /// The signal that ended its command.
     exit_signal: Option<i32>,
+    /// Whether that was the OOM killer's.
     oom_killed: Option<bool>,
+    /// Its GPUs by the name of the product.
     gpus: Vec<Model<'a>>,
 }
 
 /// Devices of one name.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Model<'a> {
+    /// What they are.
     name: &'a str,
+    /// How many there are.
     count: usize,
 }
 

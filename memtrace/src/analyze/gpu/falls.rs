@@ -6,6 +6,7 @@ use super::ledger::{GpuHolder, GpuLedger, GpuPart};
 use crate::analyze::composition::Composition;
 use crate::analyze::process::Process;
 use crate::model::{BootNs, Bytes, DurationNs, Instant, Kind, Upid};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ const LEAST_PART: i64 = 20;
 const FALLS_MAX: usize = 5;
 
 /// A fall on one device or several at once.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Fall {
     /// Just before it.
     pub from: Instant,
@@ -56,7 +57,7 @@ pub struct Fall {
 }
 
 /// By how much one device fell.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct DeviceFall {
     /// The device, as in `gpu_device`.
     pub device: Arc<str>,
@@ -66,7 +67,7 @@ pub struct DeviceFall {
 
 /// What the recorded processes gained on the host while memory of a device moved; `None` when
 /// unknown.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
 pub struct HostGain {
     /// Anonymous memory.
     #[serde(rename = "host_anon_change_bytes")]

@@ -3,12 +3,13 @@
 use crate::analyze::who::Who;
 use crate::model::tables::GpuUse;
 use crate::model::{Bytes, DurationNs, Instant};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
 
 /// A GPU's memory at an instant. What processes hold, what is reserved and what nothing
 /// explains add up to what is used: the last is what is left over.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct GpuLedger {
     /// The device, as in `gpu_device`.
     pub device: Arc<str>,
@@ -47,7 +48,7 @@ pub struct GpuLedger {
 }
 
 /// One line of the books.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct GpuLine {
     /// Who.
     #[serde(flatten)]
@@ -78,7 +79,7 @@ pub(super) fn is_context(kind: Option<GpuUse>) -> bool {
 }
 
 /// A process that holds memory of a device.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 pub struct GpuHolder {
     /// Which process. Of one that is not recorded: the id that the driver told, and the kernel's
     /// name for it; `None` where /proc does not show it.
@@ -91,7 +92,7 @@ pub struct GpuHolder {
 }
 
 /// What one process has of an amount.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct GpuPart {
     /// Who.
     #[serde(flatten)]

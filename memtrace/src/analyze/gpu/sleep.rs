@@ -6,6 +6,7 @@ use super::ledger::{GpuHolder, GpuLedger, GpuPart};
 use crate::analyze::composition::Composition;
 use crate::analyze::phases::stage;
 use crate::model::{BootNs, Bytes, DurationNs, Instant};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -38,7 +39,7 @@ const NAMES_MAX: usize = 4;
 
 /// What the marks of one name did, or of names that differ by the number of a step. The figures
 /// are those of the one of them that did least.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Audit {
     /// The mark.
     pub name: Arc<str>,

@@ -5,6 +5,7 @@ use crate::analyze::RunClock;
 use crate::analyze::groups::Groups;
 use crate::analyze::role_mem::RoleOnGpusStep;
 use crate::model::{BootNs, Bytes, Instant};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap};
 
@@ -49,7 +50,7 @@ impl Sum {
 
 /// The highest that some processes held on all GPUs together. Memory of a DRM client that
 /// several of them share counts in each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct GpuPeak {
     /// How much; `None` where they were never told to hold anything.
     pub bytes: Option<Bytes>,

@@ -12,6 +12,7 @@ use crate::analyze::process::Process;
 use crate::analyze::who::Bundle;
 use crate::model::tables::OomRow;
 use crate::model::{BootNs, Bytes};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 const OWN_LINE_PART: i64 = 20;
 
 /// A process, or several small ones that do the same thing.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Grower {
     /// Who, the one that grew most first.
     #[serde(flatten)]

@@ -7,6 +7,7 @@ use crate::analyze::RowSource;
 use crate::model::label::labels;
 use crate::model::tables::{CgroupMemRow, NodeMemRow, OomRow};
 use crate::model::{BootNs, Bytes, DurationNs, Label};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// A kind that held less than one part in so many of what was in use, and grew by less, is
@@ -40,7 +41,7 @@ labels! {
 }
 
 /// One kind at a kill.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct KindLine {
     /// Which.
     pub kind: HeldKind,
@@ -74,7 +75,7 @@ pub(super) struct Account {
 }
 
 /// How hard memory was to get before a kill.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
 pub struct Pressure {
     /// How often the limit was hit.
     pub limit_hit_count: Option<i64>,

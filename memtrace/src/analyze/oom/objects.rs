@@ -10,6 +10,7 @@ use crate::analyze::surroundings::is_within;
 use crate::analyze::who::Bundle;
 use crate::model::tables::{LeftObjectRow, OomRow, ShmObjectRow};
 use crate::model::{BootNs, Bytes, DurationNs, Upid};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -31,7 +32,7 @@ enum Charged {
 }
 
 /// A shared object at a kill, as it was read last before it or first after it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct GrownObject {
     /// Its name as the kernel tells it.
     pub name: Option<String>,

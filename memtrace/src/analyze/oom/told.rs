@@ -5,6 +5,7 @@ use super::kinds::{HeldKind, KindLine};
 use super::windows::SUDDEN;
 use crate::analyze::who::Bundle;
 use crate::model::{Bytes, DurationNs};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Growth in the shortest window is told when it is one part in so many of what was in use: less
@@ -38,7 +39,7 @@ pub(super) struct Told {
 }
 
 /// A slower growth than the one that met the limit, and which went on until then.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Leak {
     /// Who.
     #[serde(flatten)]

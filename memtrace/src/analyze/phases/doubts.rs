@@ -8,6 +8,7 @@
 
 use crate::model::{BootNs, Bytes, DurationNs};
 use crate::sweep::Amounts;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ const LEAST_BYTES: i64 = 4 << 20;
 const LEAST_PART: i64 = 32;
 
 /// Whether what is told of a phase's begin and end may be off.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Uncertain {
     /// At its begin.
     pub begin: bool,

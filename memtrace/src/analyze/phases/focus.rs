@@ -6,9 +6,11 @@ use super::timeline::Memory;
 use super::{DeviceLevel, Level, Phase, Repeated, Stretch};
 use crate::analyze::composition::Composition;
 use crate::analyze::who::Who;
+use crate::model::keys::keys;
 use crate::model::{BootNs, Bytes, Instant};
 use crate::sweep::Amounts;
-use serde::{Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -53,7 +55,7 @@ pub(super) struct Focus {
 }
 
 /// The phases of one name.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PhaseFocus {
     /// The name.
     pub name: Arc<str>,
@@ -85,7 +87,7 @@ pub struct PhaseFocus {
 }
 
 /// What the processes of a role held, on the host and on GPUs.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RoleChange {
     /// What they are called.
     pub name: Arc<str>,
@@ -93,7 +95,7 @@ pub struct RoleChange {
     #[serde(flatten)]
     pub stretch: Stretch,
     /// On GPUs; `None` where none was recorded.
-    #[serde(flatten, serialize_with = "on_gpus")]
+    #[serde(flatten, with = "OnGpusKeys")]
     pub gpu: Option<GpuChange>,
 }
 
@@ -101,13 +103,17 @@ pub struct RoleChange {
 /// where it did not tell.
 pub type GpuChange = [Option<Bytes>; 2];
 
-fn on_gpus<S: Serializer>(change: &Option<GpuChange>, to: S) -> Result<S::Ok, S::Error> {
-    let keys = ["gpu_begin_bytes", "gpu_end_bytes"];
-    to.collect_map(keys.into_iter().zip(change.unwrap_or_default()))
+keys! {
+    OnGpusKeys of change: Option<GpuChange> {
+        /// On GPUs at the begin; null when unknown.
+        gpu_begin_bytes: Option<Bytes> = change.and_then(|[begin, _]| begin),
+        /// On GPUs at the end.
+        gpu_end_bytes: Option<Bytes> = change.and_then(|[_, end]| end),
+    }
 }
 
 /// What a process held at the begin of the first phase and at the end of the last.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct HolderChange {
     /// Which process.
     #[serde(flatten)]
@@ -119,7 +125,7 @@ pub struct HolderChange {
     /// What its RSS grew by.
     pub rss_delta_bytes: Option<Bytes>,
     /// On GPUs; `None` where none was recorded.
-    #[serde(flatten, serialize_with = "on_gpus")]
+    #[serde(flatten, with = "OnGpusKeys")]
     pub gpu: Option<GpuChange>,
 }
 

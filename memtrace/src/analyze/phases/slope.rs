@@ -1,6 +1,7 @@
 //! How much an amount changes from step to step, and how sure that is.
 
 use crate::analyze::trend::Trend;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Fewer steps than this after the warm-up, and chance draws a line through anything: of four, one
@@ -15,7 +16,7 @@ const MIN_WARM_UP: usize = 2;
 
 /// The trend of amounts over the numbers of their steps (see [`Trend`] for the formula), the
 /// warm-up left out.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Slope {
     /// The slope.
     pub bytes_per_step: f64,

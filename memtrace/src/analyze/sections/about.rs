@@ -4,6 +4,7 @@ use crate::analyze::section::{Mode, Section, View};
 use crate::analyze::{Analysis, Ending};
 use crate::model::{DurationNs, RunState, Target};
 use crate::report::{Told, shorten, words};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// From the start of a recording until its command runs, and from its end until the recording's.
@@ -11,8 +12,8 @@ const START_NS: i64 = 1_000_000_000;
 /// Columns for the command: a script can be one of its arguments.
 const MAX_COMMAND: usize = 180;
 
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct About;
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(super) struct About {}
 
 impl Section for About {
     const NAME: &'static str = "about";

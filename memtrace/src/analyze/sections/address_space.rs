@@ -6,6 +6,7 @@ use crate::analyze::{Analysis, Mapping, ProcessMappings};
 use crate::model::Bytes;
 use crate::model::tables::{DiagKind, DiagRow};
 use crate::report::{Cell, Table, TableOf, Told, words};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The largest mappings that are listed.
@@ -16,8 +17,8 @@ const MATTERS: Bytes = Bytes(1 << 30);
 
 /// What processes did to their address spaces, or that it was not seen; nothing where it is of no
 /// interest, and where a polling backend saw nothing, which is said with its limits.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct AddressSpace;
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(super) struct AddressSpace {}
 
 impl Section for AddressSpace {
     const NAME: &'static str = "address-space";

@@ -6,10 +6,11 @@ use crate::analyze::{Analysis, Composition};
 use crate::model::Kind;
 use crate::report::words::bytes_or_unknown;
 use crate::report::{Told, words};
+use schemars::JsonSchema;
 use serde::Serialize;
 
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct At;
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(super) struct At {}
 
 impl Section for At {
     const NAME: &'static str = "at";

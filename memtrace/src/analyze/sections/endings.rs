@@ -3,12 +3,13 @@
 use crate::analyze::section::{Section, Tables, View, one_part};
 use crate::analyze::{Analysis, Ending, RowSource};
 use crate::report::{Cell, Table, TableOf, Told, words};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// How the processes of a recording ended.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub(super) struct Endings {
     /// How many ended how.
     endings: Counts,
@@ -18,7 +19,7 @@ pub(super) struct Endings {
 }
 
 /// How many ended how.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 struct Counts {
     /// Running when the recording stopped.
     running_count: usize,

@@ -10,6 +10,7 @@ use crate::analyze::{
 use crate::model::{Bytes, DurationNs};
 use crate::report::words::{self, bytes, bytes_at_least};
 use crate::report::{Cell, Table, TableOf, Told, Tone, visible};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,8 +26,8 @@ const MUCH_UNEXPLAINED: Bytes = Bytes(1 << 30);
 /// So many devices are told of however few lines were asked for.
 const DEVICES_MIN: usize = 8;
 
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct GpuMemory;
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(super) struct GpuMemory {}
 
 impl Section for GpuMemory {
     const NAME: &'static str = "gpus";

@@ -4,14 +4,15 @@ use crate::analyze::section::{Section, Tables, View, one_part};
 use crate::analyze::{Analysis, Growth, Verdict, Who};
 use crate::model::{Bytes, DurationNs};
 use crate::report::{Cell, Table, TableOf, Told, Tone, words};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Time to the limit beyond which an extrapolation is idle.
 const FAR_NS: i64 = 30 * 86_400 * 1_000_000_000;
 
 /// Growth of all together and of each process.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Growths;
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(super) struct Growths {}
 
 impl Section for Growths {
     const NAME: &'static str = "growth";

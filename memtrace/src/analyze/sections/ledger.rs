@@ -8,6 +8,7 @@ use crate::analyze::{
 use crate::model::{Bytes, DurationNs, Label};
 use crate::report::words::{bytes, bytes_or_unknown};
 use crate::report::{Cell, Table, TableOf, Told, Tone, visible, words};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Processes, objects and files that get a line of their own in each group of lines.
@@ -17,8 +18,8 @@ const KERNELS_SUM: &str = "kernel's sum";
 /// A smaller part of what is in use gets no line of its own.
 const SMALL_PART: i64 = 200;
 
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Ledger;
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(super) struct Ledger {}
 
 impl Section for Ledger {
     const NAME: &'static str = "ledger";

@@ -5,6 +5,7 @@ use crate::analyze::{Analysis, Loss};
 use crate::model::tables::{DiagKind, Severity};
 use crate::model::{Instant, RunState};
 use crate::report::{Block, Told, Tone, words};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// More losses than this, and the rest is a number: the answer must stay on the first screen.
@@ -13,8 +14,8 @@ const MAX_LINES: usize = 5;
 const START_NS: i64 = 1_000_000_000;
 
 /// What to know before trusting an absence.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Missing;
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(super) struct Missing {}
 
 impl Section for Missing {
     const NAME: &'static str = "missing";

@@ -9,6 +9,7 @@ use crate::model::tables::OomRow;
 use crate::model::{Bytes, DurationNs, Label};
 use crate::report::words::{bytes, bytes_or_unknown};
 use crate::report::{Cell, TableOf, Told, Tone, visible, words};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Holders named in one line.
@@ -18,8 +19,8 @@ const MAX_GROWERS: usize = 5;
 /// So many kills are told with what led to them; the others in short.
 const MAX_EXPLAINED: usize = 3;
 
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct OomKills;
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(super) struct OomKills {}
 
 impl Section for OomKills {
     const NAME: &'static str = "oom-kills";

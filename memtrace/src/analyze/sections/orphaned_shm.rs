@@ -6,10 +6,11 @@ use crate::model::tables::LeftObjectRow;
 use crate::model::{Label, MappingKind};
 use crate::report::words::bytes;
 use crate::report::{Table, TableOf, Told, visible, words};
+use schemars::JsonSchema;
 use serde::Serialize;
 
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct OrphanedShm;
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(super) struct OrphanedShm {}
 
 impl Section for OrphanedShm {
     const NAME: &'static str = "orphaned-shm";

@@ -8,6 +8,7 @@ use crate::analyze::{
 use crate::model::{Bytes, DurationNs, Kind, Target};
 use crate::report::words::{bytes, bytes_or_unknown};
 use crate::report::{Block, Cell, Table, TableOf, Told, Tone, words};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Columns of the curve.
@@ -15,8 +16,8 @@ const CURVE_WIDTH: usize = 60;
 const MAX_CGROUPS: usize = 2;
 
 /// The instant at which all together held most, and who made it up.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Peak;
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(super) struct Peak {}
 
 impl Section for Peak {
     const NAME: &'static str = "peak";

@@ -11,12 +11,13 @@ use crate::analyze::{
 use crate::model::{Bytes, DurationNs, Kind};
 use crate::report::words::{self, change};
 use crate::report::{Cell, Table, TableOf, Told};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
 /// The phases in order of time: those that mattered most, or all; or a log of them.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Phases;
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(super) struct Phases {}
 
 impl Section for Phases {
     const NAME: &'static str = "phases";

@@ -5,11 +5,12 @@ use crate::analyze::section::{Parts, Section, Tables, View};
 use crate::analyze::{Analysis, Bound, Composition, Ending, Process, Who};
 use crate::model::{Bytes, Label};
 use crate::report::{Cell, Table, TableOf, Told, words};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap};
 
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Processes;
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(super) struct Processes {}
 
 impl Section for Processes {
     const NAME: &'static str = "processes";

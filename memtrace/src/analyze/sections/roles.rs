@@ -6,12 +6,13 @@ use crate::analyze::{Analysis, Basis, PeakAt, RoleAtPeak, RoleFinding, RoleShare
 use crate::model::{Bytes, Kind, MAIN};
 use crate::report::words::bytes_or_unknown;
 use crate::report::{Cell, Table, TableOf, Told, words};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashSet;
 
 /// Who holds what by role; nothing where no rule knew any process, or there is but one role.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Roles;
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(super) struct Roles {}
 
 impl Section for Roles {
     const NAME: &'static str = "roles";

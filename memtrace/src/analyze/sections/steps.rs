@@ -8,6 +8,7 @@ use crate::analyze::{
 };
 use crate::model::Bytes;
 use crate::report::{Told, words};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// A rise by less than this over all steps is not worth an alarm.
@@ -32,8 +33,8 @@ fn steepest<'a>(
 }
 
 /// What surely grows from step to step: memory of the tree, and what is in use on GPUs.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Steps;
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(super) struct Steps {}
 
 impl Section for Steps {
     const NAME: &'static str = "steps";

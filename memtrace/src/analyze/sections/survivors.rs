@@ -6,10 +6,11 @@ use crate::model::tables::{Fate, SurvivorRow};
 use crate::model::{Bytes, Label};
 use crate::report::words::{bytes, bytes_at_least, bytes_or_unknown};
 use crate::report::{Cell, Table, TableOf, Told, visible, words};
+use schemars::JsonSchema;
 use serde::Serialize;
 
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Survivors;
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(super) struct Survivors {}
 
 impl Section for Survivors {
     const NAME: &'static str = "survivors";

@@ -4,12 +4,13 @@ use crate::analyze::section::{Mode, Section, View};
 use crate::analyze::{Analysis, TreeLine, Who};
 use crate::model::{Bytes, Kind};
 use crate::report::{Cell, TableOf, Told, words};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::slice;
 
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Tree;
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(super) struct Tree {}
 
 impl Section for Tree {
     const NAME: &'static str = "tree";

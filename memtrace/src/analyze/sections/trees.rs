@@ -5,10 +5,11 @@ use crate::analyze::{Analysis, TreeFinding};
 use crate::model::{Bytes, Kind, Target};
 use crate::report::words::bytes;
 use crate::report::{Cell, Table, TableOf, Told, words};
+use schemars::JsonSchema;
 use serde::Serialize;
 
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Trees;
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(super) struct Trees {}
 
 impl Section for Trees {
     const NAME: &'static str = "trees";

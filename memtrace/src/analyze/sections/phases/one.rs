@@ -8,13 +8,14 @@ use crate::analyze::section::{Mode, Section, Tables, View, one_part};
 use crate::analyze::{Amounts, Analysis, GpuChange, Phase, PhaseFocus, PhasePart, Slope};
 use crate::model::{Bytes, Kind};
 use crate::report::{Cell, TableOf, Told, words};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The column of what grows from step to step.
 const PER_STEP: (&str, &str) = ("bytes_per_step", "PER STEP");
 
-#[derive(Clone, Debug, Default, Serialize)]
-pub(in crate::analyze::sections) struct NamedPhase;
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(in crate::analyze::sections) struct NamedPhase {}
 
 impl Section for NamedPhase {
     const NAME: &'static str = "phase";
