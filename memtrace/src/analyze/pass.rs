@@ -5,7 +5,7 @@ use super::groups::Groups;
 use super::growth::{self, Growth};
 use super::held::{Held, HeldKinds, HeldSum};
 use super::near::{Around, NearReadings};
-use super::phases::{Boundaries, Doubts, Gauges, Tellings};
+use super::phases::{Boundaries, Doubts, Gauges};
 use super::process::Process;
 use super::role_mem::RoleHeld;
 use super::roster::Roster;
@@ -41,8 +41,6 @@ pub(super) struct Asked {
     /// Instants of which everybody's memory is kept.
     pub(super) instants: Vec<BootNs>,
     pub(super) boundaries: Boundaries,
-    /// What processes measured of themselves counts as rows.
-    pub(super) tellings: Tellings,
     pub(super) held: HeldSum,
     /// Victims of the OOM killer.
     pub(super) victims: HashSet<usize>,
@@ -84,7 +82,6 @@ pub(super) struct Tree {
 /// The pass.
 pub(super) struct Pass<'a> {
     sweep: Sweep<Notes<'a>>,
-    tellings: Tellings,
     roles: Vec<LaneId>,
     trees: Vec<Tree>,
     /// By position: the sum of what descends from a process that has phases.
@@ -176,7 +173,6 @@ impl<'a> Pass<'a> {
         sweep.plan(turns.chain(planned));
         Self {
             sweep,
-            tellings: asked.tellings,
             roles,
             trees,
             below,
@@ -184,9 +180,15 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// Takes what a process measured of itself.
+    pub(super) fn take_report(&mut self, row: &MemRow) {
+        if let Some((position, rss, anon)) = self.sweep.observer.roster.self_reported(row) {
+            self.sweep.measured(row.boot_ns, position, rss, anon);
+        }
+    }
+
     /// Takes the next row. Answers whose it is.
     pub(super) fn take(&mut self, row: &MemRow) -> usize {
-        self.tellings.tell(&mut self.sweep, row.boot_ns);
         let position = self.sweep.observer.roster.position(row.upid, row.boot_ns);
         if position == self.sweep.state.processes.len() {
             self.sweep.enter(Member {
@@ -204,7 +206,6 @@ impl<'a> Pass<'a> {
     pub(super) fn finish(mut self, end: BootNs) -> Passed {
         let last = self.sweep.last();
         let end = self.sweep.time_of(end);
-        self.tellings.tell(&mut self.sweep, end);
         self.sweep.finish(end);
         let Sweep {
             observer: mut notes,

@@ -7,6 +7,7 @@
 //! name, with a slope where they are numbered.
 
 mod around;
+mod attributes;
 mod by_role;
 mod doubts;
 mod events;
@@ -19,7 +20,6 @@ mod slope;
 #[cfg(test)]
 mod tests;
 mod timeline;
-mod told;
 
 pub(super) use doubts::Doubts;
 pub use doubts::Uncertain;
@@ -28,7 +28,6 @@ pub use focus::{GpuChange, HolderChange, PhaseError, PhaseFocus, RoleChange};
 pub(super) use number::stage;
 pub use slope::Slope;
 pub(super) use timeline::{Boundaries, Gauges, Noted, Timeline};
-pub(super) use told::Tellings;
 
 use super::growth::whole;
 use super::keys::{self, PeakAt};

@@ -4,7 +4,7 @@ use super::clock::RunClock;
 use super::endings::Ending;
 use super::growth::Growth;
 use super::keys;
-use super::peak::Peak;
+use super::peak::{Bound, Peak};
 use crate::model::tables::FirstSeenBy;
 use crate::model::{BootNs, Bytes, Instant, Role, Tgid, Upid};
 use schemars::JsonSchema;
@@ -110,6 +110,18 @@ impl Process {
             .chain(ends)
         {
             *at = clock.at(at.boot_ns);
+        }
+    }
+
+    /// What it says that it held, as far as the kernel's own mark of its peak lets that be. An
+    /// attribute of a program can have the name and mean something else.
+    pub(super) fn can_have_held(&self, rss: Bytes) -> Option<Bytes> {
+        match (self.peak.rss_bytes, self.peak.bound) {
+            (None, _) | (_, Bound::AtLeast) => Some(rss),
+            // The kernel's cheap counters are off by some pages for each CPU.
+            (Some(Bytes(peak)), _) => {
+                (rss.0 <= peak.saturating_add(peak / 8)).then(|| Bytes(rss.0.min(peak)))
+            }
         }
     }
 

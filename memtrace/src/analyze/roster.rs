@@ -7,8 +7,8 @@ use super::losses::Loss;
 use super::name::{self, Interner, NameTrack};
 use super::peak::Peak;
 use super::process::Process;
-use crate::model::tables::{DiagKind, FirstSeenBy, ProcessRow, Severity, TitleRow};
-use crate::model::{BootNs, Instant, Role, RunInfo, Target, Upid};
+use crate::model::tables::{DiagKind, FirstSeenBy, MemRow, ProcessRow, Severity, TitleRow};
+use crate::model::{BootNs, Bytes, Instant, Role, RunInfo, Target, Upid};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -124,6 +124,14 @@ impl Roster {
         });
         self.index.others.insert(upid, position);
         position
+    }
+
+    /// Of a row that a process made by measuring itself: who that is, RSS and anonymous memory, as
+    /// far as they can be; `None` where they can't.
+    pub(super) fn self_reported(&self, row: &MemRow) -> Option<(usize, Bytes, Option<Bytes>)> {
+        let position = self.find(row.upid)?;
+        let rss = self.processes[position].can_have_held(row.rss_bytes?)?;
+        Some((position, rss, row.rss_anon_bytes.map(|anon| anon.min(rss))))
     }
 
     /// That there were more processes without a row of their own than are told apart.

@@ -12,7 +12,7 @@ use super::held::HeldSum;
 use super::moment::{Moment, MomentError};
 use super::near::NearReadings;
 use super::pass::{Asked, Pass, Tree};
-use super::phases::{Marks, Noted, PhaseError, Tellings, Timeline};
+use super::phases::{Marks, Noted, PhaseError, Timeline};
 use super::roster::Roster;
 use super::sections::Report;
 use super::sharing::{self, Execs, Forks};
@@ -112,7 +112,6 @@ where
     let instants: Vec<BootNs> = instants.chain(gpus.instants()).collect();
     let windows = oom::Windows::of(&kills, &clock, &roster.processes);
     let asked = instants.iter().copied().chain(windows.instants());
-    let tellings = Tellings::new(phases.tellings(&roster.processes));
     let victims = kills
         .iter()
         .filter_map(|kill| roster.find(kill.victim_upid?));
@@ -124,7 +123,6 @@ where
     let asked = Asked {
         instants: asked.collect(),
         boundaries: phases.to_note(info.interval_ns),
-        tellings,
         held,
         victims,
         near: NearReadings::new(surroundings::times(source)?),
@@ -135,8 +133,10 @@ where
     let end = clock.end();
     let mut pass = Pass::new(&mut roster, &groups, asked);
     source.scan(&mem_columns(), |row: MemRow| {
-        if row.source == Some(MemSource::Exec) {
-            execs.entry(row.upid).or_default().push(row.boot_ns);
+        match row.source {
+            Some(MemSource::SelfReported) => return pass.take_report(&row),
+            Some(MemSource::Exec) => execs.entry(row.upid).or_default().push(row.boot_ns),
+            _ => {}
         }
         sizes.note(pass.take(&row), row.vm_size_bytes);
     })?;

@@ -7,13 +7,12 @@ mod told;
 
 use super::clock::RunClock;
 use super::groups::Groups;
-use super::phases::{Marks, Tellings, Timeline};
 use super::process::Process;
 use super::roster::Roster;
 use super::run::{mem_columns, noted_clock};
 use super::titles::Titles;
 use super::{RowSource, cost};
-use crate::model::tables::MemRow;
+use crate::model::tables::{MemRow, MemSource};
 use crate::model::{BootNs, Bytes, DurationNs, RunInfo};
 use crate::sweep::{Amounts, Change, Lane, Member, Observe, Planned, State, Sweep, Track};
 use std::collections::BTreeMap;
@@ -121,14 +120,11 @@ pub fn sample<S: RowSource>(
 ) -> Result<(Samples, SampleSummary), S::Error> {
     let cost = cost::read(source)?;
     let mut roster = Roster::read(source, info)?;
-    let marks = Marks::read(source, &mut roster)?;
     let titles = Titles::read(source, &roster)?;
     let groups = Groups::of(&roster.processes, titles.roles);
     roster.name(source, &groups)?;
     let clock = noted_clock(info, options.last_boot_ns, cost.as_ref(), &roster);
     let told = Told::read(source)?;
-    let phases = Timeline::of(marks, titles.calls, &roster.processes);
-    let mut tellings = Tellings::new(phases.tellings(&roster.processes));
     let main = roster.processes.iter().position(|process| process.is_main);
     let end = clock.end() + DurationNs(1);
     let sampler = Sampler {
@@ -161,7 +157,12 @@ pub fn sample<S: RowSource>(
     }
     sweep.plan(ends.into_iter());
     source.scan(&mem_columns(), |row: MemRow| {
-        tellings.tell(&mut sweep, row.boot_ns);
+        if row.source == Some(MemSource::SelfReported) {
+            if let Some((position, rss, anon)) = roster.self_reported(&row) {
+                sweep.measured(row.boot_ns, position, rss, anon);
+            }
+            return;
+        }
         let position = roster.position(row.upid, row.boot_ns);
         if position == sweep.state.processes.len() {
             let met = roster.processes[position].clone();
@@ -178,7 +179,6 @@ pub fn sample<S: RowSource>(
             *size = row.vm_size_bytes.or(*size);
         }
     })?;
-    tellings.tell(&mut sweep, end);
     sweep.finish(end);
     sweep.observer.give_until(end, &sweep.state);
     let Sampler {

@@ -264,7 +264,7 @@ fn width() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analyze::golden::RUNS;
+    use crate::analyze::golden::{RUNS, measured_by_itself};
     use crate::model::{FINDINGS, RunState};
     use crate::store::{Writer, recover};
 
@@ -325,7 +325,8 @@ mod tests {
         let root = kept.as_deref().unwrap_or(root.path());
         let json = FORMATS.iter().find(|format| format.name() == "json");
         let json = *json.expect("a format");
-        for (name, script, _) in RUNS {
+        let more = ("measured_by_itself", measured_by_itself as fn() -> _, None);
+        for (name, script, _) in RUNS.iter().chain([&more]) {
             let dir = root.join(name);
             store(&dir, *script);
             if script().info.state != RunState::Closed {

@@ -139,6 +139,8 @@ impl Sections {
         for row in rows {
             match row {
                 Record::Process(row) => self.meet(row),
+                // What a process says of itself is not what the recorder saw.
+                Record::Mem(row) if row.source == Some(MemSource::SelfReported) => {}
                 Record::Mem(row) => self.waiting.push(step(row)),
                 _ => {}
             }

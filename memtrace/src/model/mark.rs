@@ -1,8 +1,8 @@
 //! Marks on their way: the message that programs send to a recording's socket. The format
 //! is documented in docs/marks.md and versioned.
 
-use super::tables::MarkKind;
-use super::{BootNs, Label};
+use super::tables::{MarkKind, MemRow, MemSource};
+use super::{BootNs, Bytes, Label, Upid, WallNs};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -53,6 +53,41 @@ pub struct MarkMessage {
 )]
 fn is_zero(count: &u64) -> bool {
     *count == 0
+}
+
+/// What a process measured of itself: RSS in all, and its anonymous part where it told that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SelfReport {
+    /// Resident memory in all.
+    pub rss: Bytes,
+    /// What of it is anonymous.
+    pub anon: Option<Bytes>,
+}
+
+impl SelfReport {
+    /// By the attributes of a mark, as the Python package sends them.
+    pub fn of(attributes: &Map<String, Value>) -> Option<Self> {
+        let bytes = |name: &str| {
+            let bytes = attributes.get(name)?.as_i64()?;
+            (bytes > 0).then_some(Bytes(bytes))
+        };
+        let rss = bytes("rss_bytes")?;
+        let anon = bytes("rss_anon_bytes").filter(|anon| *anon <= rss);
+        Some(Self { rss, anon })
+    }
+
+    /// The row of memory that it is.
+    pub fn row(self, upid: Upid, boot_ns: BootNs, ts: WallNs) -> MemRow {
+        MemRow {
+            ts,
+            boot_ns,
+            upid,
+            rss_bytes: Some(self.rss),
+            rss_anon_bytes: self.anon,
+            source: Some(MemSource::SelfReported),
+            ..MemRow::default()
+        }
+    }
 }
 
 /// Bytes that are no message of this version.

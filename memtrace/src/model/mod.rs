@@ -24,7 +24,9 @@ pub use clock::{ClockOffset, ClockReading};
 pub use instant::Instant;
 pub use kind::{Kind, PerKind};
 pub use label::Label;
-pub use mark::{MARK_BYTES_MAX, MARK_SOCKET_VARIABLE, MARK_VERSION, MarkError, MarkMessage};
+pub use mark::{
+    MARK_BYTES_MAX, MARK_SOCKET_VARIABLE, MARK_VERSION, MarkError, MarkMessage, SelfReport,
+};
 pub use mark_rules::{
     BUILTIN_MARK_RULES, MarkRule, MarkRuleError, MarkRuleKind, builtin_mark_rules, mark_rules,
 };

@@ -13,17 +13,26 @@ SELECT
     upid, tgid,
     CASE WHEN role <> 'main' THEN concat_ws(' ', framework, role, rank)
          ELSE coalesce(cmdline, comm) END AS name,
-    framework, role, rank, exit_boot_ns
+    framework, role, rank, exit_boot_ns,
+    CASE WHEN peak_rss_source IN ('kernel_hiwater', 'footprint', 'told', 'wait4')
+         THEN peak_rss_bytes END AS peak_bytes
 FROM read_parquet(rec || '/process/*.parquet');
 
--- What a process held from each instant on: nothing from its end on.
+-- What a process held from each instant on: nothing from its end on. What it measured of itself
+-- counts after its first row, and up to the peak that the kernel knows; other kinds are unknown then.
 CREATE OR REPLACE MACRO steps(rec) AS TABLE
 SELECT upid, boot_ns, rss_bytes, rss_anon_bytes, rss_file_bytes, rss_shmem_bytes, swap_bytes
 FROM (
-    SELECT mem.* FROM read_parquet(rec || '/mem/*.parquet', file_row_number = true) mem
+    SELECT mem.* REPLACE (
+        CASE WHEN source = 'self' THEN least(rss_bytes, peak_bytes) ELSE rss_bytes END AS rss_bytes
+    )
+    FROM read_parquet(rec || '/mem/*.parquet', file_row_number = true) mem
     LEFT JOIN processes(rec) process USING (upid)
     WHERE mem.boot_ns < coalesce(process.exit_boot_ns, mem.boot_ns + 1)
-    QUALIFY row_number() OVER (PARTITION BY mem.upid, mem.boot_ns ORDER BY file_row_number DESC) = 1
+        AND (source IS DISTINCT FROM 'self' OR rss_bytes <= coalesce(peak_bytes * 1.125, rss_bytes))
+    QUALIFY row_number() OVER (PARTITION BY upid, mem.boot_ns ORDER BY file_row_number DESC) = 1
+        AND count(*) FILTER (source IS DISTINCT FROM 'self')
+            OVER (PARTITION BY upid ORDER BY mem.boot_ns) > 0
 )
 UNION ALL
 SELECT upid, exit_boot_ns, 0, 0, 0, 0, 0 FROM processes(rec) WHERE exit_boot_ns IS NOT NULL;

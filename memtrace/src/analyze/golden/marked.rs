@@ -2,6 +2,7 @@
 
 use super::devices::{card, on_card};
 use super::script::{Script, gib};
+use crate::model::Bytes;
 use crate::model::tables::MarkKind::{Begin, End, Instant};
 use crate::model::tables::NodeMemRow;
 
@@ -61,6 +62,35 @@ pub(crate) fn vllm_start_up() -> Script {
     run.kill(420, 61.0, 9);
     run.kill(410, 61.5, 9);
     run.exit(400, 74.0, 0);
+    run
+}
+
+/// A program measures itself at its marks, and one of them says more than it can have held: what
+/// the rows do not know.
+pub(crate) fn measured_by_itself() -> Script {
+    let mut run = Script::command(&["python3", "train.py"], 20.0);
+    run.process(800, None, 0.0, "/usr/bin/python3 train.py");
+    run.process(810, Some(800), 1.0, "/usr/bin/python3 worker.py");
+    let said = |run: &mut Script, tgid, at, kind, [rss, anon]: [u64; 2]| {
+        let (rss, anon) = (rss << 20, anon << 20);
+        let said = format!("{{\"rss_bytes\":{rss},\"rss_anon_bytes\":{anon}}}");
+        run.said_mark(Some(tgid), at, kind, "load", &said);
+    };
+    // Before its first row.
+    said(&mut run, 810, 1.5, Instant, [900, 800]);
+    run.mem(800, 0.5, [100.0, 10.0, 0.0]);
+    run.mem(810, 2.0, [30.0, 5.0, 1.0]);
+    said(&mut run, 800, 3.0, Begin, [110, 100]);
+    run.mem(800, 4.0, [700.0, 10.0, 0.0]);
+    said(&mut run, 800, 5.0, End, [250, 180]);
+    said(&mut run, 810, 6.0, Instant, [60, 54]);
+    said(&mut run, 810, 7.0, Instant, [9_000, 9_000]);
+    run.mem(800, 9.0, [200.0, 20.0, 0.0]);
+    run.edit(810, |process| {
+        process.peak_rss_bytes = Some(Bytes(64 << 20))
+    });
+    run.exit(810, 15.0, 0);
+    run.exit(800, 19.0, 0);
     run
 }
 

@@ -8,8 +8,8 @@ use crate::model::tables::{
     VmEventRow, VmOp, VmSummaryRow,
 };
 use crate::model::{
-    BootNs, Bytes, ClockReading, DurationNs, Record, RunInfo, RunState, SCHEMA_VERSION, Target,
-    Tgid, Upid, WallNs,
+    BootNs, Bytes, ClockReading, DurationNs, Record, RunInfo, RunState, SCHEMA_VERSION, SelfReport,
+    Target, Tgid, Upid, WallNs,
 };
 use std::collections::BTreeMap;
 
@@ -197,10 +197,17 @@ impl Script {
         name: &str,
         attributes: Option<String>,
     ) {
+        let upid = tgid.map(|tgid| upid(Tgid(tgid)));
+        let said = attributes.as_deref().map(serde_json::from_str);
+        if let (Some(upid), Some(Ok(said))) = (upid, said)
+            && let Some(held) = SelfReport::of(&said)
+        {
+            self.put(held.row(upid, boot(at), wall(at)));
+        }
         self.put(MarkRow {
             ts: wall(at),
             boot_ns: boot(at),
-            upid: tgid.map(|tgid| upid(Tgid(tgid))),
+            upid,
             tgid: tgid.map(Tgid),
             name: name.to_owned(),
             kind: Some(kind),

@@ -255,10 +255,10 @@ fn what_a_program_measured_of_itself_counts_where_the_rows_are_older() {
     let mut script = Script::command(&["a"], 20.0);
     script.process(1, None, 0.0, "a");
     script.mem(1, 0.5, [100.0, 10.0, 0.0]);
-    script.mark(Some(1), 1.0, Begin, "free");
+    script.said_mark(Some(1), 1.0, Begin, "free", r#"{"rss_bytes":115343360}"#);
     script.mem(1, 2.0, [500.0, 10.0, 0.0]);
     script.edit(1, |process| process.peak_rss_bytes = Some(Bytes(600 << 20)));
-    let end = r#"{"begin_bytes":115343360,"end_bytes":125829120,"peak_bytes":629145600,"peak_source":"vm_hwm"}"#;
+    let end = r#"{"rss_bytes":125829120,"peak_bytes":629145600,"peak_source":"vm_hwm"}"#;
     script.said_mark(Some(1), 3.0, End, "free", end);
     script.said_mark(
         Some(1),

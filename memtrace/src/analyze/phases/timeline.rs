@@ -2,6 +2,7 @@
 //! one pass over `mem`.
 
 use super::around::Around;
+use super::attributes::{attributes, exact_peak};
 use super::by_role::Roles;
 use super::doubts::{Doubts, Uncertain};
 use super::events::{Calls, Marks};
@@ -9,7 +10,6 @@ use super::focus::{Focus, PhaseError};
 use super::lines::{self, Group};
 use super::pair::{OPEN, Span, pair};
 use super::row;
-use super::told::{Telling, attributes, exact_peak, held, tellings};
 use super::{Phase, PhaseFocus, PhaseForm, Phases, Stretch};
 use crate::analyze::composition::Composition;
 use crate::analyze::gpu::Named;
@@ -138,11 +138,6 @@ impl Timeline {
             begin: span.begin.filter(|_| span.form != PhaseForm::Moment),
             end: span.end,
         })
-    }
-
-    /// What processes measured of themselves, in the order of time.
-    pub(in crate::analyze) fn tellings(&self, processes: &[Process]) -> Vec<Telling> {
-        tellings(&self.spans, processes)
     }
 
     /// What the pass is to note, of rows that come at least once in an interval.
@@ -326,7 +321,7 @@ impl Memory<'_> {
     /// What its process said was its peak, as far as the process can have held that.
     fn exact_peak(&self, span: &Span) -> Option<PeakAt> {
         let process = self.processes.get(span.process?)?;
-        let peak = exact_peak(span).and_then(|peak| held(process, peak))?;
+        let peak = exact_peak(span).and_then(|peak| process.can_have_held(peak))?;
         Some((peak, self.clock.at(self.end_of(span))))
     }
 

@@ -9,7 +9,7 @@ use crate::collect::{CollectError, Collector, Part, Peak, SectionNews, Tick, Wor
 use crate::host::{Person, clock};
 use crate::model::{
     BootNs, Bytes, DiagKind, DurationNs, MarkKind, MarkRow, MarkRule, MarkSource, PeakSource,
-    Record, Severity, Tgid, Upid,
+    Record, SelfReport, Severity, Tgid, Upid,
 };
 use std::collections::HashMap;
 use std::io;
@@ -25,6 +25,9 @@ const KNOWN_WITHIN: DurationNs = DurationNs(1_000_000_000);
 /// A sender's clock is believed this far before the arrival: it may have been stopped
 /// between reading the clock and sending. What lies after the arrival is no reading.
 const DELAY_MAX: DurationNs = DurationNs(60_000_000_000);
+
+/// Later rows would not find their place among those that are written already.
+const LATE_MAX: DurationNs = DurationNs(2_000_000_000);
 
 /// Marks whose sender is not known yet take no more of the room than this part, or whoever is
 /// recorded would find none beside a crowd of strangers.
@@ -262,6 +265,9 @@ impl MarkCollector {
                 claim.bytes = claim.bytes.max(bytes);
                 claim.at = claim.at.max(mark.arrival);
             }
+            if let Some(held) = mark.held {
+                self.report(held, upid, at, tick, world, out);
+            }
             if let Some(news) = section_news(&mark, upid, at) {
                 world.note_section(news);
             }
@@ -269,9 +275,36 @@ impl MarkCollector {
         out.push(row(mark, at, tgid, upid, tick));
     }
 
+    /// Writes what a process says that it held, unless the kernel contradicts it, or it comes too
+    /// late for its place among the rows of memory.
+    fn report(
+        &mut self,
+        held: SelfReport,
+        upid: Upid,
+        at: BootNs,
+        tick: &Tick,
+        world: &World,
+        out: &mut Vec<Record>,
+    ) {
+        if world.can_have_held(upid, held.rss, at) == Some(false) {
+            self.refuse(upid, held.rss, "RSS", world);
+        } else if (tick.boot - at).0 <= LATE_MAX.0 {
+            out.push(held.row(upid, at, tick.clock.to_wall(at)).into());
+        }
+    }
+
+    fn refuse(&mut self, upid: Upid, bytes: Bytes, what: &str, world: &World) {
+        let (count, first) = &mut self.refused;
+        *count += 1;
+        first.get_or_insert_with(|| {
+            let id = world.row(upid).map_or(0, |row| row.tgid.0);
+            format!("process {id} told {what} of {} bytes", bytes.0)
+        });
+    }
+
     /// Takes over the peaks that processes told, as far as the kernel bears them out.
     fn judge(&mut self, world: &mut World) {
-        let refused = &mut self.refused;
+        let mut refused = Vec::new();
         self.claims.retain(|upid, claim| {
             match world.can_have_held(*upid, claim.bytes, claim.at) {
                 None => return true,
@@ -286,16 +319,13 @@ impl MarkCollector {
                         at: None,
                     },
                 ),
-                Some(false) => {
-                    refused.0 += 1;
-                    refused.1.get_or_insert_with(|| {
-                        let id = world.row(*upid).map_or(0, |row| row.tgid.0);
-                        format!("process {id} told a peak of {} bytes", claim.bytes.0)
-                    });
-                }
+                Some(false) => refused.push((*upid, claim.bytes)),
             }
             false
         });
+        for (upid, bytes) in refused {
+            self.refuse(upid, bytes, "a peak", world);
+        }
     }
 }
 
@@ -409,7 +439,7 @@ impl Collector for MarkCollector {
 mod tests {
     use super::*;
     use crate::collect::{Birth, End};
-    use crate::model::{ClockOffset, ClockReading, FirstSeenBy, MarkMessage, WallNs};
+    use crate::model::{ClockOffset, ClockReading, FirstSeenBy, MarkMessage, MemRow, WallNs};
 
     fn tick(boot: i64) -> Tick {
         let clock = ClockOffset::at(ClockReading {
@@ -493,6 +523,57 @@ mod tests {
         let is_nobodys =
             |record: &Record| matches!(record, Record::Mark(row) if row.upid.is_none());
         assert!(!out.is_empty() && out.iter().all(is_nobodys));
+    }
+
+    #[test]
+    fn what_a_process_measured_is_a_row_of_memory_unless_it_is_late_or_cannot_be() {
+        let (mut world, mut out) = (World::default(), Vec::new());
+        let mut collector = MarkCollector::start(MarkSources::default(), &world).unwrap();
+        world.set_memory(Some(Bytes(1 << 40)));
+        let birth = Birth {
+            tgid: Tgid(9),
+            start: BootNs(1),
+            seen_by: FirstSeenBy::Snapshot,
+            parent: None,
+            comm: String::new(),
+        };
+        let upid = world.enter(birth, BootNs(1));
+        let late = LATE_MAX.0 + 100;
+        for (boot, rss, kind) in [
+            (late, 700, MarkKind::Begin),
+            (late, 1_i64 << 50, MarkKind::End),
+            (late, 600, MarkKind::Peak),
+            (50, 500, MarkKind::End),
+        ] {
+            let mut message = MarkMessage::new(kind, "a", BootNs(boot));
+            message.attrs.insert("rss_bytes".to_owned(), rss.into());
+            message
+                .attrs
+                .insert("rss_anon_bytes".to_owned(), 300.into());
+            let parsed = Ok((message, kind));
+            collector
+                .inbox
+                .receive(Some(Tgid(9)), BootNs(late + 1), parsed);
+        }
+        collector.write(false, &tick(late + 2), &mut world, &mut out);
+        let rows: Vec<&MemRow> = out
+            .iter()
+            .filter_map(|record| match record {
+                Record::Mem(row) => Some(row),
+                _ => None,
+            })
+            .collect();
+        let expected = SelfReport {
+            rss: Bytes(700),
+            anon: Some(Bytes(300)),
+        };
+        let at = BootNs(late);
+        assert_eq!(rows, [&expected.row(upid, at, tick(0).clock.to_wall(at))]);
+        let is_refusal = |record: &Record| {
+            matches!(record, Record::Diag(diag)
+                if diag.kind == Some(DiagKind::RefusedClaims) && diag.count == Some(1))
+        };
+        assert!(out.iter().any(is_refusal), "{out:?}");
     }
 
     /// A process that was seen to hold 100 MiB, give or take one, and tells of a peak.

@@ -6,7 +6,7 @@
 use super::asked::Asked;
 use crate::collect::stop::lock;
 use crate::collect::{Ceiling, Part, Share};
-use crate::model::{BootNs, Bytes, MarkError, MarkKind, MarkMessage, MarkSource, Tgid};
+use crate::model::{BootNs, Bytes, MarkError, MarkKind, MarkMessage, MarkSource, SelfReport, Tgid};
 use serde_json::{Map, Value};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -46,6 +46,8 @@ pub(super) struct Received {
     pub(super) attributes: Option<String>,
     /// What the sender says its high-water mark was.
     pub(super) hiwater: Option<Bytes>,
+    /// What it says that it held.
+    pub(super) held: Option<SelfReport>,
     pub(super) is_of_recording: bool,
     pub(super) has_descendants: bool,
     pub(super) source: MarkSource,
@@ -71,6 +73,9 @@ impl Received {
                 text.shrink_to_fit();
                 text
             }),
+            held: (kind != MarkKind::Peak && source == MarkSource::Socket)
+                .then(|| SelfReport::of(&message.attrs))
+                .flatten(),
             hiwater: (kind == MarkKind::Peak).then(hiwater).flatten(),
             is_of_recording: message.is_of_recording,
             has_descendants: message.descendants,

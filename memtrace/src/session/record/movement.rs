@@ -1,7 +1,7 @@
 //! How far the memory of the recorded processes has moved, so that what it is held against is
 //! read again when it has, and not a second later.
 
-use crate::model::{BootNs, Bytes, DurationNs, Record, Upid};
+use crate::model::{BootNs, Bytes, DurationNs, MemSource, Record, Upid};
 use std::collections::HashMap;
 
 /// A reading is out of date when the sum has moved by one part in so many,
@@ -24,7 +24,9 @@ impl Movement {
     /// Takes in what was added to the batch since the last call.
     pub(super) fn note(&mut self, batch: &[Record]) {
         for record in batch.iter().skip(self.noted) {
-            if let Record::Mem(row) = record {
+            if let Record::Mem(row) = record
+                && row.source != Some(MemSource::SelfReported)
+            {
                 let now = row.rss_bytes.unwrap_or_default();
                 let before = match now {
                     Bytes(0) => self.held.remove(&row.upid),

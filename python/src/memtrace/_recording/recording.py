@@ -212,28 +212,9 @@ class Recording:
         process, mem = self["process"], self["mem"]
         ends = zip(process.column("upid"), process.column("exit_boot_ns"))
         amounts = zip(*(mem.column(name) for name in _AMOUNTS))
-        rows = zip(mem.column("boot_ns"), mem.column("upid"), amounts)
+        rows = zip(*(mem.column(name) for name in ("boot_ns", "upid", "source")), amounts)
         known = {upid: end for upid, end in ends if end is not None}
-        return steps.curves(rows, known, self._told())
-
-    def _told(self) -> dict[int, list[steps.Telling]]:
-        """What processes measured of themselves, by upid: newer than their rows."""
-        told: dict[int, list[steps.Telling]] = {}
-        marks = self._table_or_none("mark")
-        if marks is None:
-            return told
-        rows = zip(*map(marks.column, ("boot_ns", "upid", "attributes")))
-        found = steps.tellings(rows)
-        known = self._peaks_of_processes() if found else {}
-        for telling in found:
-            peak = known.get(telling.upid)
-            if peak is None:
-                told.setdefault(telling.upid, []).append(telling)
-            # An attribute of a program can have the name and mean something else.
-            elif telling.rss_bytes <= peak + peak // 8:
-                held = telling._replace(rss_bytes=min(telling.rss_bytes, peak))
-                told.setdefault(telling.upid, []).append(held)
-        return told
+        return steps.curves(rows, known, self._peaks_of_processes())
 
     def _peaks_of_processes(self) -> dict[int, int | None]:
         """The kernel's marks of the highest RSS, by upid, where they are no lower bounds."""

@@ -6,7 +6,6 @@ After its end a process holds nothing.
 from __future__ import annotations
 
 import bisect
-import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Optional
 
@@ -33,60 +32,30 @@ class Steps(NamedTuple):
         return max((rss for rss, *_ in self.held[first:last] if rss is not None), default=None)
 
 
-class Telling(NamedTuple):
-    """What a process held at a time, as it measured itself."""
-
-    boot_ns: int
-    upid: int
-    rss_bytes: int
-    anon_bytes: int | None
-
-
-def tellings(marks: Iterator[tuple[int, int | None, str | None]]) -> list[Telling]:
-    """What processes measured of themselves at their marks: (boot_ns, upid, attributes)."""
-    told = []
-    for time, upid, attributes in marks:
-        if upid is not None and attributes and '"rss_bytes"' in attributes:
-            said = _members(attributes)
-            rss, anon = _bytes(said, "rss_bytes"), _bytes(said, "rss_anon_bytes")
-            if rss:
-                told.append(Telling(time, upid, rss, anon))
-    return told
-
-
-def _members(attributes: str) -> dict[str, Any]:
-    try:
-        said = json.loads(attributes)
-    except ValueError:
-        return {}
-    return said if isinstance(said, dict) else {}
-
-
-def _bytes(said: dict[str, Any], name: str) -> int | None:
-    figure = said.get(name)
-    return figure if type(figure) is int and figure >= 0 else None
-
-
 def curves(
-    rows: Iterator[tuple[int, int, Amounts]],
+    rows: Iterator[tuple[int, int, str | None, Amounts]],
     ends: dict[int, int],
-    told: dict[int, list[Telling]],
+    peaks: dict[int, int | None],
 ) -> dict[int, Steps]:
-    """The curves by upid, of rows in order of time: (boot_ns, upid, amounts). What a
-    process told of itself counts as a row of its time."""
+    """The curves by upid, of rows in order of time: (boot_ns, upid, source, amounts). `peaks`
+    are the kernel's marks of the highest RSS, where they are no lower bounds."""
     found: dict[int, Steps] = {}
-    for time, upid, amounts in rows:
+    for time, upid, source, amounts in rows:
         steps = found.setdefault(upid, Steps([], []))
+        if source == "self":
+            # Before its first row a process is not there.
+            if not steps.times:
+                continue
+            measured = _measured(steps.held[-1], amounts, peaks.get(upid))
+            if measured is None:
+                continue
+            amounts = measured
         if time < ends.get(upid, time + 1):
             if steps.times and steps.times[-1] == time:
                 steps.held[-1] = amounts
             else:
                 steps.times.append(time)
                 steps.held.append(amounts)
-    for upid, tellings in told.items():
-        if upid in found:
-            lasting = [each for each in tellings if each.boot_ns < ends.get(upid, each.boot_ns + 1)]
-            found[upid] = _with(found[upid], lasting)
     for upid, end in ends.items():
         if upid in found and found[upid].times:
             found[upid].times.append(end)
@@ -98,41 +67,24 @@ def curves(
 _NEAR_BYTES = 1 << 20
 
 
-def _with(steps: Steps, tellings: list[Telling]) -> Steps:
-    """A curve with what its process told, but for before its first row."""
-    both = Steps([], [])
-    row = 0
-    for telling in tellings:
-        while row < len(steps.times) and steps.times[row] <= telling.boot_ns:
-            both.times.append(steps.times[row])
-            both.held.append(steps.held[row])
-            row += 1
-        if both.times:
-            amounts = _measured(both.held[-1], telling)
-            if both.times[-1] == telling.boot_ns:
-                both.held[-1] = amounts
-            else:
-                both.times.append(telling.boot_ns)
-                both.held.append(amounts)
-    both.times.extend(steps.times[row:])
-    both.held.extend(steps.held[row:])
-    return both
-
-
-def _measured(held: Amounts, telling: Telling) -> Amounts:
-    """What it held with RSS as it told it; kinds that no longer add up to it are unknown."""
+def _measured(held: Amounts, said: Amounts, peak: int | None) -> Amounts | None:
+    """What a process held by its own measurement of RSS and of its anonymous part; kinds that no
+    longer add up to it are unknown. None for more than it can have held by the kernel's mark."""
+    now, told = said[:2]
+    if now is None or (peak is not None and now > peak + peak // 8):
+        return None
+    now = now if peak is None else min(now, peak)
     rss, anon, file, shmem, swap = held
-    told = telling.anon_bytes
     if told is not None:
         shared = None if file is None or shmem is None else file + shmem
-        is_as_it_was = _is_near(shared, telling.rss_bytes - told)
-        anon = told
+        anon = min(told, now)
+        is_as_it_was = _is_near(shared, now - anon)
     else:
-        is_as_it_was = _is_near(rss, telling.rss_bytes)
+        is_as_it_was = _is_near(rss, now)
         anon = anon if is_as_it_was else None
     if not is_as_it_was:
         file = shmem = None
-    return telling.rss_bytes, anon, file, shmem, swap
+    return now, anon, file, shmem, swap
 
 
 def _is_near(known: int | None, other: int) -> bool:

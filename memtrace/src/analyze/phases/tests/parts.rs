@@ -143,10 +143,9 @@ fn what_a_program_measured_of_itself_is_its_roles_too() {
     run.process(2, Some(1), 0.0, "b");
     run.mem(1, 0.5, [100.0, 0.0, 0.0]);
     run.mem(2, 0.5, [10.0, 0.0, 0.0]);
-    run.mark(Some(1), 1.0, Begin, "free");
+    run.said_mark(Some(1), 1.0, Begin, "free", r#"{"rss_bytes":104857600}"#);
     run.mem(1, 2.0, [500.0, 0.0, 0.0]);
-    let end = r#"{"begin_bytes":104857600,"end_bytes":125829120}"#;
-    run.said_mark(Some(1), 3.0, End, "free", end);
+    run.said_mark(Some(1), 3.0, End, "free", r#"{"rss_bytes":125829120}"#);
     let analysis = run.analyzed(None);
     let phases = analysis.phases.expect("phases");
     let free = one(&phases, "free");
