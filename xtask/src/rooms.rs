@@ -1,9 +1,12 @@
-//! `cargo xtask rooms`: imports between the rooms of memtrace go one way.
+//! `cargo xtask rooms`: imports between the rooms of memtrace go one way, and files of a room do
+//! not import each other in a circle.
 
+mod circles;
 mod paths;
 
 use crate::sh;
 use anyhow::{Context, Result, bail};
+use circles::Files;
 use paths::Use;
 use std::path::{Path, PathBuf};
 
@@ -47,14 +50,18 @@ pub(crate) fn run() -> Result<()> {
     rust_files(&source, &mut files)?;
     files.sort();
     let mut breaches = 0;
+    let mut all = Files::default();
+    let mut for_tests = Vec::new();
     for file in &files {
         let text = std::fs::read_to_string(file)
             .with_context(|| format!("failed to read {}", file.display()))?;
         let inside = file.strip_prefix(&source).unwrap_or(file);
         let module = module_of(inside);
-        let found =
-            check(&module, &text).with_context(|| format!("failed to parse {}", file.display()))?;
-        for breach in found {
+        let parse = || format!("failed to parse {}", file.display());
+        let uses = paths::of_file(&module, &text).with_context(parse)?;
+        for_tests.extend(paths::test_modules(&module, &text).with_context(parse)?);
+        all.add(&module, &uses);
+        for breach in check(&uses) {
             breaches += 1;
             println!(
                 "memtrace/src/{}:{}: {}",
@@ -69,6 +76,16 @@ pub(crate) fn run() -> Result<()> {
     }
     if breaches > 0 {
         bail!("{breaches} imports go the wrong way; xtask/src/rooms.rs says which may go where");
+    }
+    for tests in &for_tests {
+        all.leave_out(tests);
+    }
+    let circles = all.circles();
+    for circle in &circles {
+        println!("a circle: {} > {}", circle.join(" > "), circle[0]);
+    }
+    if !circles.is_empty() {
+        bail!("{} circles of files that import each other", circles.len());
     }
     println!("rooms: {} files import as they may", files.len());
     Ok(())
@@ -105,10 +122,10 @@ fn module_of(file: &Path) -> Vec<String> {
 }
 
 /// The imports of one file that the rules do not allow.
-fn check(module: &[String], source: &str) -> Result<Vec<Breach>> {
+fn check(uses: &[Use]) -> Vec<Breach> {
     let mut breaches = Vec::new();
-    for used in paths::of_file(module, source)? {
-        if let Some(text) = refuse(&used) {
+    for used in uses {
+        if let Some(text) = refuse(used) {
             let line = used.line;
             let breach = Breach { line, text };
             if !breaches.contains(&breach) {
@@ -116,7 +133,7 @@ fn check(module: &[String], source: &str) -> Result<Vec<Breach>> {
             }
         }
     }
-    Ok(breaches)
+    breaches
 }
 
 /// Why an import is not allowed, if it is not.
@@ -149,8 +166,8 @@ mod tests {
     use super::*;
 
     fn breaches(file: &str, source: &str) -> Vec<String> {
-        check(&module_of(Path::new(file)), source)
-            .unwrap()
+        let uses = paths::of_file(&module_of(Path::new(file)), source).unwrap();
+        check(&uses)
             .into_iter()
             .map(|breach| format!("{}: {}", breach.line, breach.text))
             .collect()

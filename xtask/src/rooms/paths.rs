@@ -21,6 +21,22 @@ pub(super) struct Use {
     /// The path: from the crate's root where it is ours, else from a crate's name.
     /// Not empty, except that the crate's root itself reads as `*`.
     pub(super) path: Vec<String>,
+    /// What the file calls it from there on, where this is an import.
+    pub(super) name: Option<String>,
+    /// Whether only tests do.
+    pub(super) is_test: bool,
+}
+
+/// The modules that a file declares for tests only.
+pub(super) fn test_modules(module: &[String], source: &str) -> Result<Vec<Vec<String>>> {
+    let items = syn::parse_file(source)?.items;
+    let modules = items.iter().filter_map(|item| match item {
+        syn::Item::Mod(item) if is_for_tests(&item.attrs) => {
+            Some([module, &[item.ident.to_string()]].concat())
+        }
+        _ => None,
+    });
+    Ok(modules.collect())
 }
 
 /// The paths of a file that holds this module.
@@ -29,6 +45,7 @@ pub(super) fn of_file(module: &[String], source: &str) -> Result<Vec<Use>> {
     let mut finder = Finder {
         module: module.to_vec(),
         found: Vec::new(),
+        is_test: false,
     };
     finder.visit_file(&file);
     Ok(finder.found)
@@ -37,10 +54,29 @@ pub(super) fn of_file(module: &[String], source: &str) -> Result<Vec<Use>> {
 struct Finder {
     module: Vec<String>,
     found: Vec<Use>,
+    is_test: bool,
+}
+
+/// Whether something is compiled for tests only.
+fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        attribute.path().is_ident("cfg")
+            && attribute
+                .parse_args::<syn::Path>()
+                .is_ok_and(|condition| condition.is_ident("test"))
+    })
 }
 
 impl Finder {
-    fn found(&mut self, line: usize, words: &[String]) {
+    /// Visits what is inside of something with these attributes.
+    fn inside(&mut self, attributes: &[syn::Attribute], visit: impl FnOnce(&mut Self)) {
+        let outside = self.is_test;
+        self.is_test |= is_for_tests(attributes);
+        visit(self);
+        self.is_test = outside;
+    }
+
+    fn found(&mut self, line: usize, words: &[String], name: Option<String>) {
         let Some(first) = words.first() else { return };
         let mut module = self.module.clone();
         let mut rest = words;
@@ -79,6 +115,8 @@ impl Finder {
             line,
             is_ours,
             path: module,
+            name,
+            is_test: self.is_test,
         });
     }
 
@@ -90,18 +128,22 @@ impl Finder {
                 self.tree(&path.tree, prefix);
                 prefix.pop();
             }
-            syn::UseTree::Name(syn::UseName { ident, .. })
+            syn::UseTree::Name(syn::UseName { ident })
             | syn::UseTree::Rename(syn::UseRename { ident, .. }) => {
                 // `use a::{self}` names a, and `use crate as x` everything.
                 let is_self = ident == "self" && !prefix.is_empty();
                 if !is_self {
                     prefix.push(ident.to_string());
                 }
+                let name = match tree {
+                    syn::UseTree::Rename(renamed) => Some(renamed.rename.to_string()),
+                    _ => prefix.last().cloned(),
+                };
                 let is_root = matches!(prefix.as_slice(), [only] if only == "crate");
                 if is_root {
                     prefix.push("*".to_owned());
                 }
-                self.found(line, prefix);
+                self.found(line, prefix, name);
                 if is_root {
                     prefix.pop();
                 }
@@ -111,7 +153,7 @@ impl Finder {
             }
             syn::UseTree::Glob(_) => {
                 prefix.push("*".to_owned());
-                self.found(line, prefix);
+                self.found(line, prefix, None);
                 prefix.pop();
             }
             syn::UseTree::Group(group) => {
@@ -146,7 +188,7 @@ impl Finder {
                     }
                     // A word alone is a variable or a field as likely as a crate.
                     if words.len() > 1 {
-                        self.found(line, &words);
+                        self.found(line, &words, None);
                     }
                 }
                 _ => {}
@@ -159,16 +201,32 @@ impl Finder {
 impl<'ast> Visit<'ast> for Finder {
     fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
         self.module.push(item.ident.to_string());
-        visit::visit_item_mod(self, item);
+        self.inside(&item.attrs, |finder| visit::visit_item_mod(finder, item));
         self.module.pop();
     }
 
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
-        self.tree(&item.tree, &mut Vec::new());
+        self.inside(&item.attrs, |finder| {
+            finder.tree(&item.tree, &mut Vec::new());
+        });
+    }
+
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        self.inside(&item.attrs, |finder| visit::visit_item_fn(finder, item));
+    }
+
+    fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
+        self.inside(&item.attrs, |finder| visit::visit_item_impl(finder, item));
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
+        self.inside(&item.attrs, |finder| {
+            visit::visit_impl_item_fn(finder, item)
+        });
     }
 
     fn visit_item_extern_crate(&mut self, item: &'ast syn::ItemExternCrate) {
-        self.found(item.span().start().line, &[item.ident.to_string()]);
+        self.found(item.span().start().line, &[item.ident.to_string()], None);
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
@@ -179,7 +237,7 @@ impl<'ast> Visit<'ast> for Finder {
             .collect();
         // A single word is a local name, whatever it is called.
         if words.len() > 1 {
-            self.found(path.span().start().line, &words);
+            self.found(path.span().start().line, &words, None);
         }
         visit::visit_path(self, path);
     }
