@@ -3,7 +3,7 @@
 use super::clock::RunClock;
 use super::composition::Composition;
 use super::cost::RecorderCost;
-use super::endings::{Ending, common_name};
+use super::endings::Ending;
 use super::family::{Family, bundle_similar};
 use super::gpu::Gpus;
 use super::growth::Growth;
@@ -16,7 +16,7 @@ use super::oom::OomFinding;
 use super::phases::{PhaseFocus, Phases};
 use super::process::Process;
 use super::roles::RoleFinding;
-use super::who::Who;
+use super::who::{Who, common_name};
 use crate::model::{BootNs, Bytes, DurationNs, Instant, Kind, RunInfo, Target, Tgid, Upid};
 use crate::report::{Cell, words};
 use schemars::JsonSchema;

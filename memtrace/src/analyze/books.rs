@@ -1,5 +1,7 @@
 //! Draws up a [`Balance`]: who held what at an instant, from the readings around it.
 
+mod shares;
+
 use super::balance::{
     AnonLine, Balance, Basis, CachedFile, Elsewhere, EndingLine, KernelLine, KernelPart, Scope,
     SharedObject,

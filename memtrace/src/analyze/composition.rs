@@ -2,7 +2,6 @@
 
 use super::balance::Balance;
 use super::clock::RunClock;
-use super::endings::common_name;
 use super::family::bundle_similar;
 use super::gpu::GpuLedger;
 use super::held::HeldKinds;
@@ -12,7 +11,7 @@ use super::pass::Snapshot;
 use super::process::Process;
 use super::shares::Share;
 use super::surroundings::{CgroupUse, NodeUse, RecorderUse};
-use super::who::Who;
+use super::who::{Who, common_name};
 use crate::model::keys::keys;
 use crate::model::{BootNs, Bytes, Instant, Kind};
 use crate::sweep::{Amounts, Totals};

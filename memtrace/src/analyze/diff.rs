@@ -17,7 +17,6 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use report::DiffReport;
 pub(super) use report::Object;
 
 /// A role that never holds this part of the whole in either recording fails no comparison:
@@ -430,6 +429,27 @@ fn whole(before: &Analysis, after: &Analysis) -> Comparison {
             after: on_gpus(after),
         },
         error: (error_of(before), error_of(after)),
+    }
+}
+
+/// What there is to tell of two recordings.
+#[derive(Debug)]
+pub struct DiffReport {
+    /// The first.
+    pub before: Analysis,
+    /// The second.
+    pub after: Analysis,
+    /// What changed from one to the other.
+    pub diff: Diff,
+    /// By which part of itself a figure may rise, and those that rose by more; `None` where
+    /// that was not asked.
+    pub limit: Option<(f64, Vec<Excess>)>,
+}
+
+impl DiffReport {
+    /// Whether either of them has GPUs.
+    pub fn has_gpu(&self) -> bool {
+        self.before.gpus.is_some() || self.after.gpus.is_some()
     }
 }
 

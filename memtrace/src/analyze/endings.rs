@@ -1,10 +1,8 @@
 //! How processes ended.
 
-use super::process::Process;
 use super::signal::signal_name;
 use crate::model::keys::keys;
 use crate::model::tables::ProcessRow;
-use std::sync::Arc;
 
 /// How one process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -172,22 +170,6 @@ impl Ending {
             Self::Unknown => 5,
             Self::Running => 6,
         }
-    }
-}
-
-/// What to call several processes: by their name where it is one, else by their shape, else
-/// "various".
-pub(super) fn common_name(processes: &[Process], members: &[usize]) -> Arc<str> {
-    let all = || members.iter().map(|&position| &processes[position]);
-    let Some(first) = all().next() else {
-        return Arc::from("");
-    };
-    if all().all(|process| process.name == first.name) {
-        Arc::clone(&first.name)
-    } else if all().all(|process| process.shape == first.shape) {
-        Arc::clone(&first.shape)
-    } else {
-        Arc::from("various")
     }
 }
 

@@ -1,7 +1,7 @@
 //! Who descends from whom, and which siblings are so alike that one line can stand for them.
 
-use super::endings::common_name;
 use super::process::Process;
+use super::who::common_name;
 use crate::model::Bytes;
 use std::collections::HashMap;
 use std::sync::Arc;

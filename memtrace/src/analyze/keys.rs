@@ -1,15 +1,13 @@
 //! How a finding stands in the JSON object that it is part of, where its keys differ by place.
 
-use super::who::Who;
 use crate::model::keys::keys;
-use crate::model::{Bytes, Instant, Kind, Label, Role, Tgid, Upid};
+use crate::model::{Bytes, Instant, Kind, Label, Role};
 use crate::sweep::Totals;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serializer;
 use serde::ser::SerializeMap;
 use serde_json::{Value, json};
 use std::borrow::Cow;
-use std::sync::Arc;
 
 /// An amount at its highest, and when.
 pub type PeakAt = (Bytes, Instant);
@@ -93,27 +91,5 @@ keys! {
         role: Option<String> = role.as_ref().map(|role| role.role.clone()),
         /// Which of several.
         rank: Option<String> = role.as_ref().and_then(|role| role.rank.clone()),
-    }
-}
-
-keys! {
-    OwnerKeys of who: Who {
-        /// Process id of the recorded process that made it, or was first seen to map it.
-        owner_pid: Option<Tgid> = who.pid,
-        /// Its identity in the recording.
-        owner_upid: Option<Upid> = who.upid,
-        /// What it is called.
-        owner_name: Option<Arc<str>> = who.name.clone(),
-    }
-}
-
-keys! {
-    ProcessKeys of who: Who {
-        /// Process id of whose it is; null for that of a person.
-        pid: Option<Tgid> = who.pid,
-        /// Its identity in the recording.
-        upid: Option<Upid> = who.upid,
-        /// What it is called.
-        process_name: Option<Arc<str>> = who.name.clone(),
     }
 }

@@ -1,9 +1,9 @@
 //! What was left of the tree at the end of the recording: `survivor` and `left_object`.
 
+use super::RowSource;
 use super::process::Process;
 use super::roster::Roster;
-use super::who::Who;
-use super::{RowSource, keys};
+use super::who::{OwnerKeys, Who};
 use crate::model::keys::keys;
 use crate::model::tables::{LeftObjectRow, ShmObjectRow, SurvivorRow};
 use crate::model::{Bytes, Fate, MappingKind, ShmFamily, Tgid, Upid};
@@ -45,7 +45,7 @@ pub struct LeftObject {
     #[serde(flatten, with = "ObjectKeys")]
     pub row: LeftObjectRow,
     /// The process that made it, or the first that was seen to map it.
-    #[serde(flatten, with = "keys::OwnerKeys")]
+    #[serde(flatten, with = "OwnerKeys")]
     pub owner: Who,
 }
 

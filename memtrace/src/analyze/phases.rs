@@ -13,6 +13,8 @@ mod doubts;
 mod events;
 mod focus;
 mod lines;
+mod memory;
+mod noted;
 mod number;
 mod pair;
 mod row;
@@ -25,13 +27,14 @@ pub(super) use doubts::Doubts;
 pub use doubts::Uncertain;
 pub(super) use events::{Calls, Marks};
 pub use focus::{GpuChange, HolderChange, PhaseError, PhaseFocus, RoleChange};
+pub(super) use noted::{Boundaries, Gauges};
 pub(super) use number::stage;
 pub use slope::Slope;
-pub(super) use timeline::{Boundaries, Gauges, Noted, Timeline};
+pub(super) use timeline::{Noted, Timeline};
 
 use super::growth::whole;
 use super::keys::{self, PeakAt};
-use super::who::Who;
+use super::who::{ProcessKeys, Who};
 pub use crate::model::tables::{PhaseEnd, PhaseForm};
 use crate::model::{Bytes, DurationNs, Instant};
 use crate::sweep::Amounts;
@@ -91,7 +94,7 @@ pub struct Phase {
     /// Its name.
     pub name: Arc<str>,
     /// Whose it is; nobody for that of a person, which belongs to the whole recording.
-    #[serde(flatten, with = "keys::ProcessKeys")]
+    #[serde(flatten, with = "ProcessKeys")]
     pub who: Who,
     /// What it is.
     #[serde(rename = "kind")]
@@ -240,7 +243,7 @@ pub struct Repeated {
     #[serde(rename = "kind")]
     pub form: PhaseForm,
     /// The process they all belong to, where it is one.
-    #[serde(flatten, with = "keys::ProcessKeys")]
+    #[serde(flatten, with = "ProcessKeys")]
     pub who: Who,
     /// How many processes they belong to.
     pub process_count: usize,

@@ -1,7 +1,7 @@
 //! Who a finding is about.
 
-use super::endings::common_name;
 use super::process::Process;
+use crate::model::keys::keys;
 use crate::model::{Tgid, Upid};
 use crate::report::{Cell, shorten, visible, words};
 use schemars::JsonSchema;
@@ -58,6 +58,28 @@ impl From<&Process> for Who {
     }
 }
 
+keys! {
+    OwnerKeys of who: Who {
+        /// Process id of the recorded process that made it, or was first seen to map it.
+        owner_pid: Option<Tgid> = who.pid,
+        /// Its identity in the recording.
+        owner_upid: Option<Upid> = who.upid,
+        /// What it is called.
+        owner_name: Option<Arc<str>> = who.name.clone(),
+    }
+}
+
+keys! {
+    ProcessKeys of who: Who {
+        /// Process id of whose it is; null for that of a person.
+        pid: Option<Tgid> = who.pid,
+        /// Its identity in the recording.
+        upid: Option<Upid> = who.upid,
+        /// What it is called.
+        process_name: Option<Arc<str>> = who.name.clone(),
+    }
+}
+
 /// A process, or several that do the same thing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Bundle {
@@ -93,5 +115,21 @@ impl Bundle {
             process_count: members.len(),
             members,
         }
+    }
+}
+
+/// What to call several processes: by their name where it is one, else by their shape, else
+/// "various".
+pub(super) fn common_name(processes: &[Process], members: &[usize]) -> Arc<str> {
+    let all = || members.iter().map(|&position| &processes[position]);
+    let Some(first) = all().next() else {
+        return Arc::from("");
+    };
+    if all().all(|process| process.name == first.name) {
+        Arc::clone(&first.name)
+    } else if all().all(|process| process.shape == first.shape) {
+        Arc::clone(&first.shape)
+    } else {
+        Arc::from("various")
     }
 }

@@ -1,6 +1,6 @@
 //! A comparison as it is written: what is told of both recordings, and the object of its JSON.
 
-use super::{Diff, Excess, told};
+use super::{Diff, DiffReport, Excess, told};
 use crate::analyze::{Analysis, Ending};
 use crate::model::DurationNs;
 use crate::report::{Style, Table, Told, Written, write_object};
@@ -11,27 +11,6 @@ use std::iter::once;
 
 const FORMAT: &str = "memtrace-diff";
 const VERSION: u32 = 1;
-
-/// What there is to tell of two recordings.
-#[derive(Debug)]
-pub struct DiffReport {
-    /// The first.
-    pub before: Analysis,
-    /// The second.
-    pub after: Analysis,
-    /// What changed from one to the other.
-    pub diff: Diff,
-    /// By which part of itself a figure may rise, and those that rose by more; `None` where
-    /// that was not asked.
-    pub limit: Option<(f64, Vec<Excess>)>,
-}
-
-impl DiffReport {
-    /// Whether either of them has GPUs.
-    pub fn has_gpu(&self) -> bool {
-        self.before.gpus.is_some() || self.after.gpus.is_some()
-    }
-}
 
 impl Written for DiffReport {
     fn told(&self, style: &Style) -> Vec<Told> {

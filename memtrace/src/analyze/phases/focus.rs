@@ -1,8 +1,8 @@
 //! The phases of one name: each of them, and who held what before the first and after the last.
 
 use super::lines::{self, Group};
+use super::memory::Memory;
 use super::pair::{OPEN, Span};
-use super::timeline::Memory;
 use super::{DeviceLevel, Level, Phase, Repeated, Stretch};
 use crate::analyze::composition::Composition;
 use crate::analyze::who::Who;

@@ -1,8 +1,8 @@
 //! From phases to lines: what repeats is summed, what is numbered is folded.
 
+use super::memory::Memory;
 use super::pair::Span;
 use super::slope::Slope;
-use super::timeline::Memory;
 use super::{
     Level, Measures, PhaseEnd, PhaseForm, PhaseLine, PhasePart, Repeated, Spread, StepGrower,
     Steps, Stretch, number,

@@ -2,60 +2,28 @@
 //! one pass over `mem`.
 
 use super::around::Around;
-use super::attributes::{attributes, exact_peak};
 use super::by_role::Roles;
-use super::doubts::{Doubts, Uncertain};
+use super::doubts::Doubts;
 use super::events::{Calls, Marks};
 use super::focus::{Focus, PhaseError};
 use super::lines::{self, Group};
+use super::memory::Memory;
+use super::noted::{Boundaries, Gauges};
 use super::pair::{OPEN, Span, pair};
-use super::row;
-use super::{Phase, PhaseFocus, PhaseForm, Phases, Stretch};
+use super::{PhaseFocus, PhaseForm, Phases};
 use crate::analyze::composition::Composition;
 use crate::analyze::gpu::Named;
 use crate::analyze::groups::Groups;
-use crate::analyze::keys::PeakAt;
 use crate::analyze::process::Process;
-use crate::analyze::who::Who;
 use crate::analyze::{RowSource, RunClock};
-use crate::model::tables::{Finding, PhaseRow};
-use crate::model::{BootNs, Bytes, DurationNs};
-use crate::sweep::{Amounts, Gauge, Readings, in_order};
+use crate::model::tables::Finding;
+use crate::model::{BootNs, DurationNs};
+use crate::sweep::{Amounts, Gauge, in_order};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// So many phases are told by role: those of which most is to tell.
-const BY_ROLE_MAX: usize = 1_000;
-
 /// Beyond so many begins and ends, who asks for the phases of one name gets only those by role.
 const BOUNDARIES_MAX: usize = 20_000;
-
-/// What the pass over memory is to note for phases: who is looked at when.
-#[derive(Debug)]
-pub(in crate::analyze) struct Boundaries {
-    /// All processes together.
-    pub(in crate::analyze) all: Arc<[BootNs]>,
-    /// By position in the roster: the processes that have phases.
-    pub(in crate::analyze) own: HashMap<usize, Arc<[BootNs]>>,
-    /// Each role.
-    pub(in crate::analyze) roles: Arc<[BootNs]>,
-    /// Where any of these is not to be relied on.
-    pub(in crate::analyze) doubts: Doubts,
-}
-
-/// What the pass noted.
-#[derive(Debug)]
-pub(in crate::analyze) struct Gauges {
-    /// All processes together; `None` where nothing was ever held.
-    pub(in crate::analyze) tree: Option<Gauge<Amounts>>,
-    /// By position in the roster.
-    pub(in crate::analyze) own: HashMap<usize, Gauge<Amounts>>,
-    /// Of what descends from each of these; `None` where that is not wanted, or was too much.
-    pub(in crate::analyze) below: Option<HashMap<usize, Gauge<Amounts>>>,
-    /// By group; `None` where there was too much to note.
-    pub(in crate::analyze) roles: Option<Vec<Option<Gauge<Amounts>>>>,
-    pub(in crate::analyze) doubts: Doubts,
-}
 
 /// What was noted for the phases, and who there is.
 pub(in crate::analyze) struct Noted<'a> {
@@ -241,153 +209,5 @@ impl Timeline {
             missing: self.missing.clone(),
         };
         (Some(phases), focus)
-    }
-}
-
-/// What the pass noted, for the spans.
-pub(super) struct Memory<'a> {
-    tree: Readings<Amounts>,
-    own: HashMap<usize, Readings<Amounts>>,
-    below: Option<HashMap<usize, Readings<Amounts>>>,
-    pub(super) roles: Roles<'a>,
-    pub(super) around: Around<'a>,
-    baseline: Amounts,
-    processes: &'a [Process],
-    doubts: Doubts,
-    pub(super) clock: &'a RunClock,
-}
-
-impl Memory<'_> {
-    /// Whether a process lived at an instant.
-    pub(super) fn was_there(&self, process: usize, at: BootNs) -> bool {
-        self.processes.get(process).is_some_and(|process| {
-            process.start.boot_ns <= at && process.exit_boot_ns().is_none_or(|exit| at < exit)
-        })
-    }
-
-    /// Who that is; nobody where it is no process.
-    pub(super) fn who(&self, process: Option<usize>) -> Who {
-        process.map_or_else(Who::default, |place| Who::from(&self.processes[place]))
-    }
-
-    /// When a span ended.
-    pub(super) fn end_of(&self, span: &Span) -> BootNs {
-        match span.end {
-            OPEN => span
-                .begin
-                .map_or(self.clock.end(), |begin| begin.max(self.clock.end())),
-            end => end,
-        }
-    }
-
-    /// What all held.
-    pub(super) fn tree(&self, span: &Span) -> Stretch {
-        let tree = self.stretch(&self.tree, span);
-        // The kernel's own mark knows what no row does, and the process is part of the tree.
-        Stretch {
-            peak: tree.peak.max(self.exact_peak(span)),
-            ..tree
-        }
-    }
-
-    /// What its process held.
-    pub(super) fn own(&self, span: &Span) -> Option<Stretch> {
-        let own = self.stretch(self.own.get(&span.process?)?, span);
-        Some(Stretch {
-            peak: own.peak.max(self.exact_peak(span)),
-            ..own
-        })
-    }
-
-    fn tree_uncertain(&self, span: &Span) -> Uncertain {
-        let is = |at: BootNs| self.doubts.is_tree(at, &self.tree.at(at));
-        Uncertain {
-            begin: span.begin.is_some_and(is),
-            end: is(span.end),
-        }
-    }
-
-    fn own_uncertain(&self, span: &Span) -> Uncertain {
-        let is = |at: BootNs| {
-            let process = span.process;
-            process.is_some_and(|process| self.doubts.is_own(process, at))
-        };
-        Uncertain {
-            begin: span.begin.is_some_and(is),
-            end: is(span.end),
-        }
-    }
-
-    /// What its process said was its peak, as far as the process can have held that.
-    fn exact_peak(&self, span: &Span) -> Option<PeakAt> {
-        let process = self.processes.get(span.process?)?;
-        let peak = exact_peak(span).and_then(|peak| process.can_have_held(peak))?;
-        Some((peak, self.clock.at(self.end_of(span))))
-    }
-
-    /// What the tree held at an instant above the baseline.
-    pub(super) fn since_baseline(&self, span: &Span) -> Option<Bytes> {
-        Some(self.tree(span).end.rss()? - self.baseline.rss()?)
-    }
-
-    fn stretch(&self, readings: &Readings<Amounts>, span: &Span) -> Stretch {
-        let begin = span.begin.map_or(Amounts::UNKNOWN, |at| readings.at(at));
-        let end = self.clock.at(self.end_of(span));
-        let peak = span.peak(readings, self.clock);
-        let peak = peak.map(|(bytes, at)| (bytes, at.min(end)));
-        Stretch::of(begin, readings.at(span.end), peak)
-    }
-
-    /// A span with its memory, but not by role.
-    pub(super) fn phase(&self, span: &Span) -> Phase {
-        let end = self.end_of(span);
-        Phase {
-            name: span.name.clone(),
-            who: self.who(span.process),
-            form: span.form,
-            depth: span.depth,
-            step: span.step,
-            begin: span.begin.map(|begin| self.clock.at(begin)),
-            end: self.clock.at(end),
-            ended_by: span.ended_by,
-            is_after_exit: span.is_after_exit,
-            duration_ns: span.begin.map(|begin| end - begin),
-            tree: self.tree(span),
-            own: self.own(span),
-            tree_uncertain: self.tree_uncertain(span),
-            own_uncertain: self.own_uncertain(span),
-            since_baseline_bytes: self.since_baseline(span),
-            roles: Vec::new(),
-            gpu: self.around.gpu(span),
-            devices: self.around.devices(span),
-            page_cache: self.around.page_cache(span),
-            exact_peak_bytes: self.exact_peak(span).map(|(peak, _)| peak),
-            attributes: attributes(span),
-        }
-    }
-
-    /// A span with its memory, as a row of a table.
-    fn row(&self, span: &Span) -> PhaseRow {
-        let process = span.process.and_then(|place| self.processes.get(place));
-        row::of(&self.phase(span), process, self.child_peak(span))
-    }
-
-    /// The highest of what descends from its process; `None` where that is not known.
-    fn child_peak(&self, span: &Span) -> Option<Bytes> {
-        let below = self.below.as_ref()?.get(&span.process?);
-        let peak = below.and_then(|below| span.peak(below, self.clock));
-        // Before the first of them nothing is known because nobody was there.
-        Some(peak.map_or(Bytes(0), |(bytes, _)| bytes))
-    }
-
-    /// Tells phases by role: those that changed most, where there are many.
-    pub(super) fn tell_roles<'p>(&self, phases: impl Iterator<Item = (&'p mut Phase, &'p Span)>) {
-        let mut phases: Vec<_> = phases.collect();
-        if phases.len() > BY_ROLE_MAX {
-            phases.sort_by_key(|(phase, _)| std::cmp::Reverse(phase.weight()));
-        }
-        for (phase, span) in phases.into_iter().take(BY_ROLE_MAX) {
-            phase.roles = self.roles.stretches(span, &self.tree(span));
-        }
     }
 }
