@@ -15,12 +15,12 @@ use std::sync::Arc;
 /// What was left behind.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct Leftovers {
-    /// How many processes outlived the root of their tree; `outlived` may list fewer.
+    /// How many processes outlived the root of their tree; `survivors` may list fewer.
     pub survivor_count: usize,
     /// Those processes, the one that held most first.
     #[serde(rename = "survivors")]
     pub outlived: Vec<Survivor>,
-    /// How many objects of shared memory have no owner; `objects` may list fewer.
+    /// How many objects of shared memory have no owner; `left_objects` may list fewer.
     pub left_object_count: usize,
     /// Those objects, the largest first.
     #[serde(rename = "left_objects")]

@@ -168,7 +168,7 @@ impl Stretch {
 /// that had it at its end.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RoleStretch {
-    /// What they are called, as in [`RoleFinding`](super::RoleFinding); "others" for all beyond
+    /// What they are called, as in `roles` of the report; "others" for all beyond
     /// the largest.
     pub name: Arc<str>,
     /// What they held, shared pages in each of them.
@@ -309,7 +309,9 @@ pub struct Measures {
 /// Figures of RSS.
 #[derive(Serialize, JsonSchema)]
 struct OfRss {
+    /// What it grew by in each.
     delta: Option<Spread>,
+    /// What it was at the end of each.
     end: Option<Spread>,
     #[serde(flatten, with = "keys::PeakRssKeys")]
     peak: Option<PeakAt>,

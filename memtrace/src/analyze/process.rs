@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
 
-/// One process of the recording. Indices point into [`super::Analysis::processes`].
+/// One process of the recording.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Process {
     /// Its identity.
@@ -24,12 +24,12 @@ pub struct Process {
     pub ns_tgid: Option<Tgid>,
     /// The process that forked it; `None` where that is not recorded.
     pub parent_upid: Option<Upid>,
-    /// The same as an index.
+    /// The same as an index into [`super::Analysis::processes`].
     #[serde(skip)]
     pub parent: Option<usize>,
     /// The root of its tree.
     pub root_upid: Option<Upid>,
-    /// The same as an index.
+    /// The same as an index into [`super::Analysis::processes`].
     #[serde(skip)]
     pub root: Option<usize>,
     /// Whether it is the root of the only tree: what the person thinks of as the program.

@@ -94,12 +94,15 @@ impl SectionInfo {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Report")]
 struct Object<'a> {
+    /// What object this is.
     #[schemars(extend("const" = FORMAT))]
     format: &'static str,
+    /// Within a version no key is renamed, removed or given another meaning.
     #[schemars(extend("const" = VERSION))]
     version: u32,
     /// The memtrace that wrote the report.
     memtrace_version: &'static str,
+    /// What was recorded.
     recording: Recording<'a>,
     /// What was lost or not visible, the gravest first.
     losses: Vec<&'a Loss>,
@@ -126,6 +129,7 @@ struct Recording<'a> {
     schema_version: SchemaVersion,
     /// The memtrace that recorded it.
     memtrace_version: &'a str,
+    /// How far it got.
     state: RunState,
     /// Damage in its files, one sentence each.
     problems: &'a [String],

@@ -31,8 +31,10 @@ impl Written for DiffReport {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Diff")]
 pub(in crate::analyze) struct Object<'a> {
+    /// What object this is.
     #[schemars(extend("const" = FORMAT))]
     format: &'static str,
+    /// Within a version no key is renamed, removed or given another meaning.
     #[schemars(extend("const" = VERSION))]
     version: u32,
     /// The memtrace that compared.

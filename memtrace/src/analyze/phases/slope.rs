@@ -14,15 +14,17 @@ const WARM_UP_PART: usize = 4;
 /// second may still be compiled for.
 const MIN_WARM_UP: usize = 2;
 
-/// The trend of amounts over the numbers of their steps (see [`Trend`] for the formula), the
+/// The trend of amounts over the numbers of their steps (docs/report.md has the formula), the
 /// warm-up left out.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Slope {
     /// The slope.
     pub bytes_per_step: f64,
     /// The lower end of its 95 % interval; infinite, and null in JSON, where there is none.
+    #[schemars(with = "Option<f64>")]
     pub low_bytes_per_step: f64,
     /// The upper end of it.
+    #[schemars(with = "Option<f64>")]
     pub high_bytes_per_step: f64,
     /// How many steps the line goes through.
     pub step_count: usize,
