@@ -11,8 +11,7 @@ use super::status::{Amounts, Status};
 use crate::collect::kept::TextBuffer;
 use crate::collect::{End, Peak, Tick, World, exit_row};
 use crate::model::{
-    BootNs, Bytes, DurationNs, MemRow, MemSource, PeakSource, Record, Tgid, TitleRow, TitleSource,
-    Upid,
+    BootNs, DurationNs, MemRow, MemSource, PeakSource, Record, Tgid, TitleRow, TitleSource, Upid,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -268,11 +267,10 @@ impl Member {
             rss_shmem_bytes: amounts.rss_shmem,
             swap_bytes: amounts.swap,
             vm_size_bytes: amounts.vm_size,
-            // The end of the heap is not in /proc/PID/stat, only its start; VmData counts
-            // every private writable mapping.
-            heap_bytes: None::<Bytes>,
-            footprint_bytes: None,
             source: Some(source),
+            // Of the heap /proc/PID/stat has only the start; VmData counts every private
+            // writable mapping.
+            ..MemRow::default()
         }));
     }
 
