@@ -204,3 +204,14 @@ fn a_command_without_dashes_gets_a_tip() -> Result<()> {
     assert!(!told.contains("put '--'"), "{told}");
     Ok(())
 }
+
+#[test]
+fn a_section_that_needs_an_option_names_it() -> Result<()> {
+    for (section, said) in [("at", "add --at TIME"), ("phase", "add --phase NAME")] {
+        let output = memtrace(["report", "--section", section, "no-such-recording"])?;
+        let text = words(&output);
+        assert!(!output.status.success(), "{section}: {text}");
+        assert!(text.contains(said), "{section}: {text}");
+    }
+    Ok(())
+}

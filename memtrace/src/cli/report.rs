@@ -162,6 +162,14 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(section) = section.filter(|_| format.name() == "csv") {
         check_table(section)?;
     }
+    for (section, option, value, is_given) in [
+        ("at", "--at", "TIME", args.at.is_some()),
+        ("phase", "--phase", "NAME", args.phase.is_some()),
+    ] {
+        if args.section.as_deref() == Some(section) && !is_given {
+            bail!("--section {section} tells of what {option} gives: add {option} {value}");
+        }
+    }
     if args.style.is_some() && !matches!(format.name(), "text" | "md") {
         bail!(
             "--style is for text and md; {} has the phases anyway",
