@@ -12,6 +12,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// What every open of a folder has. `NONBLOCK` is for whatever may be put in its place.
 const FOLDER: OFlags = OFlags::DIRECTORY
@@ -22,6 +23,10 @@ const FILE: OFlags = OFlags::NOFOLLOW
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
+
+/// How often, and after how long each time, a locked directory is tried again.
+const LOCK_ATTEMPTS: usize = 50;
+const LOCK_PAUSE: Duration = Duration::from_millis(100);
 
 /// An open directory. Paths are relative to it: a name, or a folder and a name.
 #[derive(Debug)]
@@ -76,10 +81,23 @@ impl Dir {
         Ok((Self { fd, path }, is_new))
     }
 
-    /// Waits until nobody else has it locked, and locks it for as long as this value lives. Where
-    /// the file system has no locks, nothing happens.
-    pub(super) fn lock(&self) {
-        let _ = fs::flock(&self.fd, fs::FlockOperation::LockExclusive);
+    /// Locks it for as long as this value lives. Where the file system has no locks, nothing
+    /// happens.
+    ///
+    /// # Errors
+    /// When somebody else has it locked, and for long: anybody who may read it can do that.
+    pub(super) fn lock(&self) -> io::Result<()> {
+        let mut attempts = 1..=LOCK_ATTEMPTS;
+        loop {
+            attempts.next();
+            match fs::flock(&self.fd, fs::FlockOperation::NonBlockingLockExclusive) {
+                Err(rustix::io::Errno::WOULDBLOCK) if !attempts.is_empty() => {
+                    std::thread::sleep(LOCK_PAUSE);
+                }
+                Err(error @ rustix::io::Errno::WOULDBLOCK) => return Err(error.into()),
+                _ => return Ok(()),
+            }
+        }
     }
 
     /// The path by which it was opened, for messages.

@@ -34,7 +34,7 @@ pub struct FindingsWriter {
 }
 
 impl FindingsWriter {
-    /// Waits for whoever else writes such tables there, and begins.
+    /// Waits a moment for whoever else writes such tables there, and begins.
     ///
     /// # Errors
     /// When the recording is not closed, or the system refuses.
@@ -45,7 +45,8 @@ impl FindingsWriter {
             });
         }
         let dir = Arc::clone(&recording.reading().dir);
-        dir.lock();
+        let locked = dir.lock();
+        locked.map_err(|error| StoreError::io("lock", dir.path(), error))?;
         let mut state = contents(&dir)
             .map_err(|error| StoreError::io("read", &dir.full_path(Path::new(RUN_FILE)), error))?;
         let mut folders: Vec<String> = names_in(&dir, Path::new(""))?

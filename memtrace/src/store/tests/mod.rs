@@ -3,6 +3,7 @@
 
 mod crash;
 mod damage;
+mod findings;
 mod full_disk;
 mod hostile;
 mod kills;
