@@ -1,7 +1,8 @@
 //! Files of one room that import each other in a circle: none of them can be read alone.
 //!
-//! A module may use what lies below it, and what lies below may use it: those are one thing in
-//! several files. What tests import does not count.
+//! That a module uses what lies below it does not count: a head that lists its parts, and parts
+//! that use the head, are one thing in several files. So a circle that leads down through a head
+//! is not found. What tests import does not count either.
 
 use super::paths::Use;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
