@@ -1,6 +1,8 @@
 //! What a report finds is saved beside a recording that was closed.
 
 use crate::*;
+use std::fs::File;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
 const TABLES: [&str; 2] = ["phase/part-00001.parquet", "role_mem/part-00001.parquet"];
@@ -46,5 +48,71 @@ fn where_they_cannot_be_saved_a_line_says_so_and_the_status_is_the_commands() ->
     assert_eq!(elsewhere.path().read_dir()?.count(), 0);
     let report = memtrace(["report".as_ref(), dir.path().join("recording").as_os_str()])?;
     assert!(report.status.success(), "{}", words(&report));
+    Ok(())
+}
+
+#[test]
+fn a_directory_whose_name_begins_like_an_option_is_shown_with_the_one_it_is_in() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let output = Command::new(program::memtrace()?)
+        .args([
+            "record",
+            "--backend",
+            "procfs",
+            "-o=-y",
+            "--",
+            "sleep",
+            "0.3",
+        ])
+        .current_dir(dir.path())
+        .output()?;
+    let said = words(&output);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("memtrace report ./-y"), "{said}");
+    for table in TABLES {
+        assert!(dir.path().join("-y").join(table).is_file(), "{said}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_signal_ends_the_saving_and_leaves_nobody_behind() -> Result<()> {
+    for (signal, status) in [("TERM", Some(7)), ("KILL", None)] {
+        let dir = tempfile::tempdir()?;
+        // Who saves there waits for this lock.
+        let lock = File::open(dir.path())?;
+        lock.lock()?;
+        let said = tempfile::NamedTempFile::new()?;
+        let mut recorder = Command::new(program::memtrace()?)
+            .args(["record", "--backend", "procfs", "-o"])
+            .arg(dir.path())
+            .args(["--", "sh", "-c", "sleep 0.3; exit 7"])
+            .stderr(said.reopen()?)
+            .spawn()?;
+        let pid = recorder.id().to_string();
+        let words = || std::fs::read_to_string(said.path()).unwrap_or_default();
+        await_that("it says what takes so long", || {
+            words().contains("saving phases and roles")
+        });
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+        let child = children.trim();
+        assert!(runs(child), "{children:?} saves");
+        let sent = Command::new("kill").args(["-s", signal, &pid]).status()?;
+        assert!(sent.success());
+        let ended = recorder.wait()?;
+        assert_eq!(ended.code(), status, "{}", words());
+        match status {
+            Some(_) => assert!(
+                words().contains("not saved as tables: a signal"),
+                "{}",
+                words()
+            ),
+            None => assert_eq!(ended.signal(), Some(9)),
+        }
+        // The lock is kept for longer than this: it would still wait for it.
+        let since = Instant::now();
+        await_that("whoever saves has ended", || !runs(child));
+        assert!(since.elapsed() < Duration::from_secs(1), "with SIG{signal}");
+    }
     Ok(())
 }

@@ -202,7 +202,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let options = Options {
         target,
-        output: args.output,
+        output: args.output.map(no_option),
         duration: args.duration,
         interval: args.interval,
         backend: args.backend.0,
@@ -254,6 +254,14 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Err(RecordError::Command(error)) => Ok(command_failed(&error)),
         Err(error) => Err(error).context("failed to record"),
+    }
+}
+
+/// The path as a command takes it: a name that begins with `-` would be an option.
+fn no_option(path: PathBuf) -> PathBuf {
+    match path.as_os_str().as_encoded_bytes().starts_with(b"-") {
+        true => Path::new(".").join(path),
+        false => path,
     }
 }
 
@@ -400,7 +408,7 @@ fn finish(outcome: &Outcome, is_quiet: bool) -> ExitCode {
 }
 
 fn save_findings(outcome: &Outcome, person: Option<&Person>, is_quiet: bool) {
-    match findings::save(outcome, person) {
+    match findings::save(outcome, person, is_quiet) {
         Err(reason) if !is_quiet => say(&format!(
             "phases and roles are not saved as tables: {reason}; for them: memtrace report \
              --save-findings {}",

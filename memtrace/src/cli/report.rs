@@ -5,7 +5,7 @@ use super::recorded::{Rows, open, recording_dir};
 use crate::analyze::{self, Moment, SECTIONS, SectionInfo};
 use crate::model::{Finding, RunInfo, SCHEMA_VERSION, TABLES};
 use crate::report::{FORMATS, Format, Style, visible};
-use crate::store::FindingsWriter;
+use crate::store::{FindingsWriter, Problem, ProblemKind};
 use anyhow::{Context, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use std::fs::File;
@@ -227,17 +227,41 @@ pub(super) fn analyzed(
         }
         analyzed => analyzed.with_context(doing)?,
     };
-    if let Some(writer) = writer {
-        writer.finish().context(saving)?;
-    }
     // Damage shows only while reading.
     let problems = recording.problems();
+    let missing: Vec<String> = match recording.is_closed() {
+        true => missing_tables(dir, recording.info()).collect(),
+        false => Vec::new(),
+    };
+    if let Some(writer) = writer {
+        check_whole(&problems, &missing, &shown).context(saving)?;
+        writer.finish().context(saving)?;
+    }
     let told = &mut report.analysis.problems;
     *told = problems.iter().map(ToString::to_string).collect();
-    if recording.is_closed() {
-        told.extend(missing_tables(dir, recording.info()));
-    }
+    told.extend(missing);
     Ok(report)
+}
+
+/// That no damage makes findings poorer than those that were saved before. What was put aside
+/// when the recording was closed has been missing since then, and nothing brings it back.
+fn check_whole(problems: &[Problem], missing: &[String], shown: &str) -> anyhow::Result<()> {
+    let problems = problems
+        .iter()
+        .filter(|problem| problem.kind != ProblemKind::PutAside);
+    let problems = problems.map(ToString::to_string);
+    let damage: Vec<String> = problems.chain(missing.iter().cloned()).collect();
+    let Some(first) = damage.first() else {
+        return Ok(());
+    };
+    let others = match damage.len() - 1 {
+        0 => String::new(),
+        count => format!("; and {count} more"),
+    };
+    bail!(
+        "the recording is damaged ({first}{others}), and tables that were there stay as they are; \
+         put back what it was, or see what is left of it with: memtrace report {shown}"
+    );
 }
 
 /// A closed recording has a file of each table, also of an empty one. One of an older schema can
@@ -368,6 +392,36 @@ mod tests {
             "{report}"
         );
         assert!(report.contains("could not be read"), "{report}");
+    }
+
+    #[test]
+    fn findings_of_a_damaged_recording_do_not_replace_those_from_before() {
+        let root = tempfile::tempdir().expect("a directory");
+        let dir = root.path().join("run");
+        store(&dir, RUNS[0].1);
+        analyzed(&dir, None, None, true).expect("findings");
+        let saved = || {
+            let tables = FINDINGS.iter().map(|table| dir.join(table.name));
+            let files = tables.map(|folder| folder.join("part-00001.parquet"));
+            let contents = files.map(|file| std::fs::read(file).expect("a table"));
+            contents.collect::<Vec<_>>()
+        };
+        let before = saved();
+        let refused = |what: &str| {
+            let refused = analyzed(&dir, None, None, true).expect_err("it is damaged");
+            let refused = format!("{refused:#}");
+            assert!(refused.contains(what), "{refused}");
+            assert!(refused.contains("memtrace report"), "{refused}");
+            assert_eq!(saved(), before);
+        };
+        let part = dir.join("mem/part-00001.parquet");
+        let mut bytes = std::fs::read(&part).expect("a table");
+        bytes.truncate(bytes.len() / 2);
+        std::fs::write(&part, bytes).expect("half a table");
+        refused("mem/part-00001.parquet");
+        std::fs::remove_dir_all(dir.join("mem")).expect("a table");
+        refused("mem: no file of this table is here");
+        analyzed(&dir, None, None, false).expect("what is left can be read");
     }
 
     #[test]

@@ -94,7 +94,10 @@ impl Dir {
                 Err(rustix::io::Errno::WOULDBLOCK) if !attempts.is_empty() => {
                     std::thread::sleep(LOCK_PAUSE);
                 }
-                Err(error @ rustix::io::Errno::WOULDBLOCK) => return Err(error.into()),
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    let kind = io::ErrorKind::WouldBlock;
+                    return Err(io::Error::new(kind, "somebody else has it locked"));
+                }
                 _ => return Ok(()),
             }
         }

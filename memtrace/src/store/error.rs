@@ -64,12 +64,19 @@ pub enum StoreError {
     },
     /// What was found in a recording that was never closed would not stay true.
     #[error(
-        "save the findings of {}: it was never closed; do that first: memtrace recover {}",
-        dir.display(), dir.display()
+        "save the findings of {}: {}",
+        dir.display(),
+        if *is_live {
+            "it is still being recorded; stop that first".to_owned()
+        } else {
+            format!("it was never closed; do that first: memtrace recover {}", dir.display())
+        }
     )]
     Unclosed {
         /// The recording.
         dir: PathBuf,
+        /// A recorder still writes to it.
+        is_live: bool,
     },
     /// A projection named a column that the table does not have.
     #[error("read {table}: it has no column {column}")]

@@ -42,6 +42,7 @@ impl FindingsWriter {
         if !recording.is_closed() {
             return Err(StoreError::Unclosed {
                 dir: recording.dir().to_path_buf(),
+                is_live: recording.is_live(),
             });
         }
         let dir = Arc::clone(&recording.reading().dir);
@@ -81,11 +82,14 @@ impl FindingsWriter {
 
     /// Adds a row. What goes wrong is told by [`FindingsWriter::finish`].
     pub fn append(&mut self, row: &Finding) {
+        if self.failure.is_some() {
+            return;
+        }
         let Some(table) = self.tables.get_mut(row.table_index()) else {
             return;
         };
         table.buffer.push_cells(|sink| row.put(sink));
-        if table.buffer.rows() >= BATCH_ROWS && self.failure.is_none() {
+        if table.buffer.rows() >= BATCH_ROWS {
             self.failure = table.flush(&self.disk).err();
         }
     }

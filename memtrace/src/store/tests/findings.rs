@@ -59,6 +59,13 @@ fn a_recording_that_goes_on_has_no_findings_to_save() {
     let dir = parent.path().join("run");
     let _writer = Writer::create(&dir, &info()).unwrap();
     let refused = FindingsWriter::create(&Recording::open(&dir).unwrap());
-    assert!(matches!(refused, Err(StoreError::Unclosed { .. })));
+    let refused = refused.map(drop).unwrap_err();
+    assert!(matches!(
+        refused,
+        StoreError::Unclosed { is_live: true, .. }
+    ));
+    let refused = refused.to_string();
+    assert!(refused.contains("still being recorded"), "{refused}");
+    assert!(!refused.contains("recover"), "{refused}");
     assert!(!dir.join("phase").exists());
 }
