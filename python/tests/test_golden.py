@@ -66,6 +66,25 @@ def test_everybody_held_then_what_the_report_says(told: tuple[Any, Any]) -> None
         assert sum(row[1] or 0 for row in held) == (state["sum_of_rss_bytes"] or 0)
 
 
+def test_duckdb_says_who_held_what_as_python_does(told: tuple[Any, Any]) -> None:
+    recording, report = told
+    states = filter(None, (report["peak"], report["at"]))
+    mem = rows(recording.mem, "boot_ns", "source") if "mem" in recording.tables else []
+    times = {state["at"]["boot_ns"] for state in states}
+    times.update(time for time, source in mem if source == "self")
+    for time in sorted(times):
+        python = rows(recording.at((time - recording.start_ns) / 1e9), "upid", *COLUMNS)
+        assert python == held_at(recording, time), time
+
+
+def held_at(recording: Any, time: int) -> list[tuple[Any, ...]]:
+    with duckdb.connect() as connection:
+        connection.execute(memtrace.duckdb_macros())
+        columns = ", ".join(("upid", *COLUMNS))
+        path = str(recording.path)
+        return connection.sql(f"SELECT {columns} FROM held_at('{path}', {time})").pl().rows()  # type: ignore[no-any-return]
+
+
 def test_every_role_held_at_the_peak_what_the_report_says(told: tuple[Any, Any]) -> None:
     recording, report = told
     if report["peak"] is None:

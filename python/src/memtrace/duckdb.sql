@@ -19,21 +19,50 @@ SELECT
 FROM read_parquet(rec || '/process/*.parquet');
 
 -- What a process held from each instant on: nothing from its end on. What it measured of itself
--- counts after its first row, and up to the peak that the kernel knows; other kinds are unknown then.
+-- (RSS, and what of it is anonymous) counts after its first row, and up to the peak that the kernel
+-- knows. Other kinds are as in the row before, while they still add up to it within 1 MiB.
 CREATE OR REPLACE MACRO steps(rec) AS TABLE
-SELECT upid, boot_ns, rss_bytes, rss_anon_bytes, rss_file_bytes, rss_shmem_bytes, swap_bytes
-FROM (
-    SELECT mem.* REPLACE (
-        CASE WHEN source = 'self' THEN least(rss_bytes, peak_bytes) ELSE rss_bytes END AS rss_bytes
-    )
+WITH counted AS (
+    SELECT mem.* EXCLUDE (source, rss_bytes, rss_anon_bytes),
+        coalesce(source = 'self', false) AS is_own,
+        CASE WHEN is_own THEN least(mem.rss_bytes, peak_bytes) ELSE mem.rss_bytes END AS rss_bytes,
+        CASE WHEN NOT is_own OR mem.rss_anon_bytes IS NULL THEN mem.rss_anon_bytes
+             ELSE least(mem.rss_anon_bytes, mem.rss_bytes, peak_bytes) END AS rss_anon_bytes
     FROM read_parquet(rec || '/mem/*.parquet', file_row_number = true) mem
     LEFT JOIN processes(rec) process USING (upid)
     WHERE mem.boot_ns < coalesce(process.exit_boot_ns, mem.boot_ns + 1)
-        AND (source IS DISTINCT FROM 'self' OR rss_bytes <= coalesce(peak_bytes * 1.125, rss_bytes))
-    QUALIFY row_number() OVER (PARTITION BY upid, mem.boot_ns ORDER BY file_row_number DESC) = 1
-        AND count(*) FILTER (source IS DISTINCT FROM 'self')
-            OVER (PARTITION BY upid ORDER BY mem.boot_ns) > 0
+        AND (source IS DISTINCT FROM 'self'
+            OR mem.rss_bytes <= coalesce(peak_bytes * 1.125, mem.rss_bytes))
+),
+-- `run` begins with each row of another source, `told` also with each that has the anonymous part.
+numbered AS (
+    SELECT *, is_own AND rss_anon_bytes IS NULL AS is_untold,
+        abs(rss_bytes - lag(rss_bytes) OVER so_far) <= 1 << 20 AS is_near,
+        count(*) FILTER (NOT is_own) OVER so_far AS run,
+        count(*) FILTER (NOT is_untold) OVER so_far AS told
+    FROM counted
+    WINDOW so_far AS (PARTITION BY upid ORDER BY boot_ns, file_row_number ROWS UNBOUNDED PRECEDING)
+),
+compared AS (
+    SELECT *, coalesce(CASE WHEN NOT is_own THEN true WHEN is_untold THEN is_near
+        ELSE abs(first_value(rss_file_bytes + rss_shmem_bytes) OVER of_run
+            - (rss_bytes - rss_anon_bytes)) <= 1 << 20 END, false) AS adds_up
+    FROM numbered
+    WINDOW of_run AS (PARTITION BY upid, run ORDER BY boot_ns, file_row_number)
 )
+SELECT upid, boot_ns, rss_bytes,
+    CASE WHEN bool_and(adds_up OR NOT is_untold) OVER of_told
+         THEN first_value(rss_anon_bytes) OVER of_told END AS rss_anon_bytes,
+    CASE WHEN bool_and(adds_up) OVER of_run
+         THEN first_value(rss_file_bytes) OVER of_run END AS rss_file_bytes,
+    CASE WHEN bool_and(adds_up) OVER of_run
+         THEN first_value(rss_shmem_bytes) OVER of_run END AS rss_shmem_bytes,
+    first_value(swap_bytes) OVER of_run AS swap_bytes
+FROM compared
+WHERE run > 0
+WINDOW of_run AS (PARTITION BY upid, run ORDER BY boot_ns, file_row_number),
+    of_told AS (PARTITION BY upid, told ORDER BY boot_ns, file_row_number)
+QUALIFY row_number() OVER (PARTITION BY upid, boot_ns ORDER BY file_row_number DESC) = 1
 UNION ALL
 SELECT upid, exit_boot_ns, 0, 0, 0, 0, 0 FROM processes(rec) WHERE exit_boot_ns IS NOT NULL;
 
