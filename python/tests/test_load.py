@@ -339,6 +339,52 @@ def test_what_a_process_measured_of_itself_is_no_more_than_the_kernel_knows(tmp_
     assert memtrace.load(path).at(4).column("rss_bytes") == [900]
 
 
+def test_what_a_process_measured_keeps_the_kinds_that_still_add_up(tmp_path: Path) -> None:
+    mib = 1 << 20
+    # Source and, in MiB: RSS, anonymous, file, shmem, swap; then what it held from there on.
+    cases: list[tuple[str, list[int | None], list[int | None]]] = [
+        ("self", [50, 40, None, None, None], []),
+        ("first", [110, 100, 8, 2, 1], [110, 100, 8, 2, 1]),
+        ("self", [30, 20, None, None, None], [30, 20, 8, 2, 1]),
+        ("self", [31, None, None, None, None], [31, 20, 8, 2, 1]),
+        ("self", [40, None, None, None, None], [40, None, None, None, 1]),
+        ("self", [40, None, None, None, None], [40, None, None, None, 1]),
+        ("self", [30, 20, None, None, None], [30, 20, None, None, 1]),
+        ("snapshot", [30, 20, 8, 2, 3], [30, 20, 8, 2, 3]),
+        ("self", [30, 29, None, None, None], [30, 29, None, None, 3]),
+        ("snapshot", [120, 120, 0, 0, 0], [120, 120, 0, 0, 0]),
+        ("self", [130, 130, None, None, None], [121, 121, 0, 0, 0]),
+        ("self", [900, 900, None, None, None], [121, 121, 0, 0, 0]),
+        ("snapshot", [60, 50, None, 5, 0], [60, 50, None, 5, 0]),
+        ("self", [60, None, None, None, None], [60, 50, None, 5, 0]),
+        ("self", [60, 55, None, None, None], [60, 55, None, None, 0]),
+    ]
+    names = [f"{kind}_bytes" for kind in ("rss", "rss_anon", "rss_file", "rss_shmem", "swap")]
+    path = write(tmp_path, [], [], seconds=len(cases))
+
+    def in_bytes(row: list[int | None]) -> tuple[int | None, ...]:
+        return tuple(None if amount is None else amount * mib for amount in row)
+
+    amounts = zip(*(in_bytes(row) for _, row, _ in cases))
+    columns = {name: pa.array(column, "int64") for name, column in zip(names, amounts)}
+    times = pa.array([SECOND * n for n in range(len(cases))], "int64")
+    upids = pa.array([1] * len(cases), "int64")
+    sources = [source for source, *_ in cases]
+    put(path, "mem", pa.table({"boot_ns": times, "upid": upids, **columns, "source": sources}))
+    who = {"upid": 1, "tgid": 101, "comm": "x", "cmdline": "x", "role": "main", "framework": "y"}
+    who |= {"rank": "0", "peak_rss_bytes": 121 * mib, "peak_rss_source": "kernel_hiwater"}
+    whole = pa.Table.from_pylist([who])
+    put(path, "process", whole.append_column("exit_boot_ns", pa.array([None], "int64")))
+    recording = memtrace.load(path)
+    duckdb = pytest.importorskip("duckdb")
+    duckdb.execute(memtrace.duckdb_macros())
+    for second, (_, _, held) in enumerate(cases):
+        expected = [in_bytes(held)] * bool(held)
+        assert list(zip(*map(recording.at(second).column, names))) == expected, second
+        query = f"SELECT {', '.join(names)} FROM held_at('{path}', {second * SECOND})"
+        assert duckdb.sql(query).fetchall() == expected, second
+
+
 def put_findings(path: Path, table: str, rows: list[dict[str, Any]]) -> None:
     """Saves findings as the report of this recording would."""
     frame = pa.Table.from_pylist(rows)
@@ -396,6 +442,42 @@ def test_findings_that_are_absent_or_of_another_recording_name_the_command(tmp_p
     with pytest.raises(memtrace.FindingsError, match="another recording") as stale:
         memtrace.load(path).phases()
     assert command in str(stale.value)
+
+
+def test_without_findings_of_use_every_table_that_is_named_can_be_read(tmp_path: Path) -> None:
+    path = write(tmp_path, [(1, 1, 5, "first")], [(1, None)])
+    recording = memtrace.load(path)
+    assert not hasattr(recording, "phase")
+    assert recording.tables == ["mem", "process"]
+    assert recording.problems == []
+    put_findings(path, "phase", [{"name": "load"}])
+    assert recording.tables == ["mem", "phase", "process"]
+    put(path, "mem", mem_table([(1, 1, 5, "first")] * 9), number=2)
+    stale = memtrace.load(path)
+    for _ in range(2):
+        assert [len(stale[name]) for name in stale.tables] == [10, 1]
+    (problem,) = stale.problems
+    assert "another recording" in problem
+    assert f"memtrace report --save-findings {path}" in problem
+    assert not hasattr(stale, "phase")
+
+
+def test_damaged_findings_are_an_error_that_names_the_command(tmp_path: Path) -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("agg")
+    path = write(tmp_path, [(1, 1, 5, "first")], [(1, 9)])
+    put_findings(path, "phase", [{"name": "load"}])
+    part = path / "phase/part-00001.parquet"
+    whole = part.read_bytes()
+    for damaged in (whole[: len(whole) // 2], b""):
+        part.write_bytes(damaged)
+        recording = memtrace.load(path)
+        with pytest.raises(memtrace.FindingsError, match="parquet can't be read") as told:
+            recording.phases()
+        assert f"memtrace report --save-findings {path}" in str(told.value)
+        assert recording.tables == ["mem", "process"]
+        matplotlib.pyplot.close(recording.plot().figure)
+        assert any("phases are not drawn" in problem for problem in recording.problems)
 
 
 def test_every_frame_has_name_role_and_rank(tmp_path: Path) -> None:

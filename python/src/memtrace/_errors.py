@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 
-class FindingsError(RuntimeError):
-    """What the report found is not saved beside the recording, or is of another state of it."""
+class FindingsError(RuntimeError, AttributeError):
+    """What the report found is not saved beside the recording, can't be read, or is of another
+    state of it. As an `AttributeError` it makes `hasattr(recording, "phase")` false."""

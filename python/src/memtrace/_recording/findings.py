@@ -16,15 +16,19 @@ NAMES = ("phase", "role_mem")
 _OF = b"memtrace.findings_of"
 
 
-def read(directory: Path, name: str, problems: list[str]) -> Table:
-    """Reads such a table."""
+def read(directory: Path, name: str) -> Table:
+    """Reads such a table, whole or not at all: they can be made again."""
     parts = files.parts(directory / name)
     how = f"save them with: memtrace report --save-findings {directory}"
     if not parts:
         raise FindingsError(f"the findings of {directory} are not saved; {how}")
+    problems: list[str] = []
+    table = files.read(directory, name, problems)
+    if problems:
+        raise FindingsError(f"of the findings of {directory}, {problems[0]}; {how}")
     if any(files.metadata(path, _OF) != _state(directory) for path in parts):
         raise FindingsError(f"the findings saved in {directory} are of another recording; {how}")
-    return files.read(directory, name, problems)
+    return table
 
 
 def _state(directory: Path) -> str:

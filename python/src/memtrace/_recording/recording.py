@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .._errors import FindingsError
 from . import files, findings, gpus, plot, processes, steps
 from .clock import Clock, Moment, length_ns
 from .processes import Process
@@ -77,16 +78,31 @@ class Recording:
 
     @property
     def tables(self) -> list[str]:
-        """The names of the tables that it has."""
-        return files.tables_in(self.path)
+        """The names of the tables that it has; findings that can't be read or are of another
+        state of the recording are not among them, and `problems` says so."""
+        return [
+            name
+            for name in files.tables_in(self.path)
+            if name not in findings.NAMES or self._has_finding(name)
+        ]
+
+    def _has_finding(self, name: str) -> bool:
+        try:
+            self[name]
+        except FindingsError as error:
+            if str(error) not in self.problems:
+                self.problems.append(str(error))
+            return False
+        return True
 
     def __getitem__(self, name: str) -> Table:
         if name not in self._tables:
-            is_finding = name in findings.NAMES
-            if name not in self.tables and not is_finding:
+            if name in findings.NAMES:
+                self._tables[name] = findings.read(self.path, name)
+            elif name in files.tables_in(self.path):
+                self._tables[name] = files.read(self.path, name, self.problems)
+            else:
                 raise KeyError(f"no table {name!r}; there are: {', '.join(self.tables)}")
-            read = findings.read if is_finding else files.read
-            self._tables[name] = read(self.path, name, self.problems)
         return self._tables[name]
 
     def __getattr__(self, name: str) -> Table:
@@ -98,7 +114,7 @@ class Recording:
             raise AttributeError(error.args[0]) from None
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self.tables]
+        return [*super().__dir__(), *files.tables_in(self.path)]
 
     def __repr__(self) -> str:
         seconds = (self.end_ns - self.start_ns) / 1e9
@@ -204,8 +220,8 @@ class Recording:
 
     @cached_property
     def _clock(self) -> Clock:
-        times = self["mem"].column("boot_ns") if "mem" in self.tables else []
-        return Clock(self.run, max(times, default=None))
+        mem = self._table_or_none("mem")
+        return Clock(self.run, max(mem.column("boot_ns") if mem else [], default=None))
 
     @cached_property
     def _curves(self) -> dict[int, steps.Steps]:
@@ -240,7 +256,7 @@ class Recording:
         return total.times[max(range(len(total.times)), key=lambda row: total.held[row][0] or 0)]
 
     def _table_or_none(self, name: str) -> Table | None:
-        return self[name] if name in self.tables else None
+        return self[name] if name in files.tables_in(self.path) else None
 
     @cached_property
     def _processes(self) -> dict[int, Process]:
