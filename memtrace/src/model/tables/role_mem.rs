@@ -4,7 +4,7 @@ use crate::model::table::table;
 use crate::model::{BootNs, Bytes, WallNs};
 
 table! {
-    /// Memory of all processes of one role together; those without a role are told apart by their program. A row holds from its time until the next row of the same `name` (a step function), and before its first row a role holds nothing. The recording is cut into at most 512 stretches of one length, and of each the first instant, the last, that at which all roles held least, that at which they held most, and that of the highest sum of RSS stand here: the same for all roles, so that they add up, and so that the peak of the report keeps its height. Shared pages count in every process that maps them. A process that has memory and no row in `process`, as a recording that was cut off can have, is in none.
+    /// Memory of all processes of one role together; those without a role are told apart by their program. A row holds from its time until the next row of the same `name` (a step function), and before its first row a role holds nothing. The recording is cut into at most 512 stretches of one length, and of each the first instant, the last, that at which all roles held least, that at which they held most, and that of the highest sum of RSS stand here: the same for all roles, so that they add up, and so that the peak of the report keeps its height. A role's own peak can lie between two of them, and peaks on GPUs are not kept: the exact ones are in the report's `roles` (`memtrace report --section roles`). Shared pages count in every process that maps them. A process that has memory and no row in `process`, as a recording that was cut off can have, is in none.
     pub struct RoleMemRow in "role_mem" {
         /// Wall-clock time (UTC).
         ts: Option<WallNs>,
