@@ -3,14 +3,13 @@
 //! memtrace: same user, signal mask, limits and descriptors.
 
 use super::marks::Marks;
-use super::pipe::pipe;
 use super::user::CommandUser;
 use crate::host::clock;
 use crate::model::{BootNs, Bytes, Tgid};
 use std::ffi::{CString, OsString, c_char};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -90,17 +89,21 @@ impl Held {
     ) -> Result<Self, CommandError> {
         let mut prepared = Prepared::new(argv, user, &marks.environment(), dies_with_us)?;
         prepared.descriptors = marks.descriptors();
-        let (wait_end, go_end) = pipe().map_err(CommandError::Fork)?;
-        let (failure_end, report_end) = pipe().map_err(CommandError::Fork)?;
+        // Their ends close on exec.
+        let pipe = || match io::pipe() {
+            Ok((from, to)) => Ok([OwnedFd::from(from), to.into()].map(File::from)),
+            Err(error) => Err(CommandError::Fork(error)),
+        };
+        let ([wait_end, go_end], [failure_end, mut report_end]) = (pipe()?, pipe()?);
         let forked = clock::boot();
         // SAFETY: no thread has been started, so the child may run any code.
         match unsafe { libc::fork() } {
             -1 => Err(CommandError::Fork(io::Error::last_os_error())),
             0 => {
                 drop((go_end, failure_end));
-                let error = prepared.wait_and_exec(File::from(wait_end));
+                let error = prepared.wait_and_exec(wait_end);
                 let code = error.raw_os_error().unwrap_or(libc::EINVAL);
-                let _ = File::from(report_end).write_all(&code.to_ne_bytes());
+                let _ = report_end.write_all(&code.to_ne_bytes());
                 // SAFETY: ends the child without running the parent's exit handlers.
                 unsafe { libc::_exit(127) }
             }
@@ -111,8 +114,8 @@ impl Held {
                     .iter()
                     .map(|part| part.to_string_lossy().into_owned())
                     .collect(),
-                go: Some(File::from(go_end)),
-                failure: File::from(failure_end),
+                go: Some(go_end),
+                failure: failure_end,
             }),
         }
     }

@@ -9,7 +9,6 @@ mod marks;
 mod outcome;
 mod output;
 mod pace;
-mod pipe;
 mod record;
 #[cfg(target_os = "linux")]
 mod relay;

@@ -343,12 +343,12 @@ fn copy_size(from: RawFd, to: RawFd) {
 
 /// The reading and the writing end of a pipe, with that much room where that is allowed.
 fn pipe(bytes: i32) -> io::Result<(OwnedFd, OwnedFd)> {
-    let (read_end, write_end) = super::pipe::pipe()?;
+    let (read_end, write_end) = io::pipe()?;
     if bytes > 0 {
         // SAFETY: an open pipe. The default is good enough.
         unsafe { libc::fcntl(write_end.as_raw_fd(), libc::F_SETPIPE_SZ, bytes) };
     }
-    Ok((read_end, write_end))
+    Ok((read_end.into(), write_end.into()))
 }
 
 /// Which of the descriptors are ready for that, or are at their end. Those below zero never

@@ -44,7 +44,10 @@ pub(super) fn save(
     is_quiet: bool,
 ) -> Result<(), String> {
     if outcome.row_count > ROWS_MAX {
-        return Err(format!("it has more than {ROWS_MAX} rows"));
+        return Err(format!(
+            "it has more than {} million rows",
+            ROWS_MAX / 1_000_000
+        ));
     }
     let ended = run(&outcome.dir, person, is_quiet).map_err(|error| error.to_string())?;
     let (status, said) = ended;

@@ -525,11 +525,7 @@ mod tests {
         assert!(!out.is_empty() && out.iter().all(is_nobodys));
     }
 
-    #[test]
-    fn what_a_process_measured_is_a_row_of_memory_unless_it_is_late_or_cannot_be() {
-        let (mut world, mut out) = (World::default(), Vec::new());
-        let mut collector = MarkCollector::start(MarkSources::default(), &world).unwrap();
-        world.set_memory(Some(Bytes(1 << 40)));
+    fn enter_nine(world: &mut World) -> Upid {
         let birth = Birth {
             tgid: Tgid(9),
             start: BootNs(1),
@@ -537,7 +533,15 @@ mod tests {
             parent: None,
             comm: String::new(),
         };
-        let upid = world.enter(birth, BootNs(1));
+        world.enter(birth, BootNs(1))
+    }
+
+    #[test]
+    fn what_a_process_measured_is_a_row_of_memory_unless_it_is_late_or_cannot_be() {
+        let (mut world, mut out) = (World::default(), Vec::new());
+        let mut collector = MarkCollector::start(MarkSources::default(), &world).unwrap();
+        world.set_memory(Some(Bytes(1 << 40)));
+        let upid = enter_nine(&mut world);
         let late = LATE_MAX.0 + 100;
         for (boot, rss, kind) in [
             (late, 700, MarkKind::Begin),
@@ -584,14 +588,7 @@ mod tests {
         if is_seen {
             world.note_peaks_are_seen(Bytes(1 << 20));
         }
-        let birth = Birth {
-            tgid: Tgid(9),
-            start: BootNs(1),
-            seen_by: FirstSeenBy::Snapshot,
-            parent: None,
-            comm: String::new(),
-        };
-        let upid = world.enter(birth, BootNs(1));
+        let upid = enter_nine(&mut world);
         let seen = Peak {
             bytes: Bytes(100 << 20),
             source: PeakSource::KernelHiwater,
