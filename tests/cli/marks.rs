@@ -1,7 +1,8 @@
-//! `memtrace mark`: to one recording, to all that run, and to none.
+//! `memtrace mark`: to the recording that is meant, to several, and to none.
 
 use super::*;
 use memtrace::model::{MarkKind, MarkRow};
+use std::io::Write;
 use std::os::unix::net::UnixDatagram;
 
 fn recorder() -> Result<(Running, Recorder)> {
@@ -76,27 +77,125 @@ fn marks_of_a_script_that_is_recorded_belong_to_the_recording_and_pair() -> Resu
     Ok(())
 }
 
+/// How often a recording has a mark of that name.
+fn count(recorded: &Recorded, name: &str) -> Result<usize> {
+    let rows: Vec<MarkRow> = recorded.recording.rows()?;
+    Ok(rows.iter().filter(|row| row.name == name).count())
+}
+
 #[test]
-fn a_mark_for_nobody_in_particular_reaches_every_recording_and_removes_dead_sockets() -> Result<()>
-{
-    let runtime = tempfile::tempdir()?;
-    let sockets = runtime.path().join("memtrace");
-    std::fs::create_dir(&sockets)?;
-    let dead = sockets.join("1.sock");
-    drop(UnixDatagram::bind(&dead)?);
-    let living = UnixDatagram::bind(sockets.join("2.sock"))?;
-    let sent = Command::new(program::memtrace()?)
-        .args(["mark", "everywhere"])
-        .env("XDG_RUNTIME_DIR", runtime.path())
-        .output()?;
-    assert!(sent.status.success(), "{}", words(&sent));
-    assert!(!dead.exists(), "its recorder is gone");
-    living.set_read_timeout(Some(PATIENCE))?;
-    let mut bytes = [0; 1024];
-    let length = living.recv(&mut bytes)?;
-    let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
-    assert!(text.contains(r#""name":"everywhere""#), "{text}");
+fn where_different_processes_are_recorded_a_mark_asks_which_is_meant() -> Result<()> {
+    let ((_one, first), (_other, second)) = (recorder()?, recorder()?);
+    let named = [&first, &second].map(|recorder| recorder.path().display().to_string());
+    let refused = mark(&["open"])?;
+    let text = words(&refused);
+    assert_eq!(refused.status.code(), Some(1), "{text}");
+    for dir in &named {
+        assert!(text.contains(&format!("-r {dir}")), "{text}");
+    }
+    let [one, other] = &named;
+    let sent = mark(&["both", "-r", one, "-r", other])?;
+    let said = format!("memtrace: both is marked in {one}\nmemtrace: both is marked in {other}\n");
+    assert_eq!(words(&sent), said);
+    let sent = mark(&["one", "--begin", "-r", one])?;
+    assert_eq!(
+        words(&sent),
+        format!("memtrace: the begin of one is marked in {one}\n")
+    );
+    assert_eq!(words(&mark(&["one", "--end", "--quiet", "-r", one])?), "");
+    let (first, second) = (first.stop()?, second.stop()?);
+    for (recorded, one) in [(&first, 2), (&second, 0)] {
+        assert_eq!(count(recorded, "open")?, 0);
+        assert_eq!(count(recorded, "both")?, 1);
+        assert_eq!(count(recorded, "one")?, one);
+    }
     Ok(())
+}
+
+#[test]
+fn from_a_recorded_process_a_mark_goes_to_its_recording_only() -> Result<()> {
+    let (_idle, other) = recorder()?;
+    let script = format!("\"{}\" mark inside", program::memtrace()?.display());
+    let mut own = Recorder::of_command(&["--quiet"], &shell(&format!("{script} 2>&1")))?;
+    let said = format!("memtrace: inside is marked in {}", own.path().display());
+    assert_eq!(own.line()?, said);
+    assert_eq!(count(&own.wait()?, "inside")?, 1);
+
+    // One that runs already knows nothing of its recording.
+    let mut waiting = shell(&format!("read line; {script}"));
+    let mut waiting = waiting
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let own = Recorder::start(&["--quiet", "-p", &waiting.id().to_string()])?;
+    waiting.stdin.take().context("a pipe")?.write_all(b"go\n")?;
+    let ended = waiting.wait_with_output()?;
+    let said = format!("memtrace: inside is marked in {}\n", own.path().display());
+    assert_eq!(words(&ended), said);
+    assert_eq!(count(&own.wait()?, "inside")?, 1);
+    assert_eq!(count(&other.stop()?, "inside")?, 0);
+    Ok(())
+}
+
+/// With a directory for sockets that other tests do not see.
+mod needs_mount {
+    use super::*;
+    use memtrace_tests::need;
+
+    #[test]
+    fn a_mark_goes_to_all_recordings_of_the_same_processes() -> Result<()> {
+        need::require("mount");
+        let dir = tempfile::tempdir()?;
+        let script = r#"
+            mount -t tmpfs none /run || exit 99
+            cd "$1"; unset XDG_RUNTIME_DIR
+            sleep 60 & target=$!
+            for name in one two; do
+                "$2" record --quiet --no-findings --backend procfs -o $name -p $target &
+            done
+            while [ "$(ls /run/memtrace/*.recording 2>/dev/null | wc -l)" -lt 2 ]; do sleep 0.05; done
+            "$2" mark everywhere || exit 98
+            kill $target; wait
+        "#;
+        let output = shell_with_own_mounts(script)
+            .arg(dir.path())
+            .arg(program::memtrace()?)
+            .output()?;
+        let text = words(&output);
+        assert_eq!(output.status.code(), Some(0), "{text}");
+        let said = text.lines().filter(|line| line.contains("is marked in"));
+        assert_eq!(said.count(), 2, "{text}");
+        for name in ["one", "two"] {
+            let recording = memtrace::store::Recording::open(&dir.path().join(name))?;
+            let rows: Vec<MarkRow> = recording.rows()?;
+            assert!(rows.iter().any(|row| row.name == "everywhere"), "{name}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn sockets_of_killed_recorders_are_removed_by_a_mark() -> Result<()> {
+        need::require("mount");
+        let runtime = tempfile::tempdir()?;
+        let sockets = runtime.path().join("memtrace");
+        std::fs::create_dir(&sockets)?;
+        let dead = sockets.join("1.sock");
+        drop(UnixDatagram::bind(&dead)?);
+        let living = UnixDatagram::bind(sockets.join("2.sock"))?;
+        let script = r#"mount -t tmpfs none /run && exec "$1" mark everywhere"#;
+        let sent = shell_with_own_mounts(script)
+            .arg(program::memtrace()?)
+            .env("XDG_RUNTIME_DIR", runtime.path())
+            .output()?;
+        assert!(sent.status.success(), "{}", words(&sent));
+        assert!(!dead.exists(), "its recorder is gone");
+        living.set_read_timeout(Some(PATIENCE))?;
+        let mut bytes = [0; 1024];
+        let length = living.recv(&mut bytes)?;
+        let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
+        assert!(text.contains(r#""name":"everywhere""#), "{text}");
+        Ok(())
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `memtrace export`: a recording as the files of other profilers, for scripts made for those.
 
+use super::output::say;
 use super::recorded::{Rows, open, recording_dir};
 use crate::analyze::{SampleOptions, sample, sample_files};
 use crate::model::{BootNs, DurationNs, RunInfo};
@@ -22,6 +23,9 @@ const SUMMARY_MD: &str = "memory_summary.md";
 /// those that hold most. Sums of RSS count what processes share in each of them. The summary's
 /// peaks are those of the recording, also between two samples.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  memtrace export --to csv --interval 500ms")]
 pub(super) struct Args {
     /// The recording's directory [default: the newest recording here]
     #[arg(value_name = "DIR")]
@@ -119,9 +123,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         names.push(part.finish()?.display().to_string());
     }
     for problem in recording.problems() {
-        say(&format!("memtrace: {problem}\n"));
+        say(&problem.to_string());
     }
-    say(&format!("memtrace: wrote {}\n", names.join(", ")));
+    say(&format!("wrote {}", names.join(", ")));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -203,10 +207,4 @@ impl Part {
 
 fn is_there(path: &Path) -> String {
     format!("{} is there already; --force replaces it", path.display())
-}
-
-fn say(text: &str) {
-    // Nothing is left to tell it to when stderr is closed.
-    let _ = io::stderr().write_all(visible(text.trim_end()).as_bytes());
-    let _ = io::stderr().write_all(b"\n");
 }

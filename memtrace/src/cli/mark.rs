@@ -1,7 +1,10 @@
-//! `memtrace mark`: a name for this moment, in every recording that runs.
+//! `memtrace mark`: a name for this moment, in the recording that is meant.
 
+use super::output::say;
 use crate::host::{clock, mark_sockets};
-use crate::model::{MARK_BYTES_MAX, MarkKind, MarkMessage};
+use crate::model::{
+    MARK_BYTES_MAX, MARK_SOCKET_VARIABLE, MarkKind, MarkMessage, RunInfo, Target, Tgid,
+};
 use crate::store::read_run_info;
 use anyhow::{Context, bail};
 use serde_json::Value;
@@ -14,12 +17,20 @@ use std::time::Duration;
 /// The queue of a socket holds few messages, so a busy recorder may need a moment.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Name this moment, or the begin or end of a phase, in the recordings that run
+/// Name this moment, or the begin or end of a phase, in a recording that runs
 ///
-/// Goes to every running recording of this user (behind sudo: of the user who called it),
-/// or to one. Programs that memtrace started can do the same by a message to the socket in
+/// From a process that is recorded it goes to that recording. From elsewhere it goes to the
+/// running recording of this user (behind sudo: of the user who called it), also to several
+/// where they record the same processes. Where they record different ones, -r says which is
+/// meant. Programs that memtrace started can do the same by a message to the socket in
 /// MEMTRACE_SOCKET; docs/marks.md has the format.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  memtrace mark deploy --attr version=7
+
+Exit status: 0; 1 when no recording runs, it is open which of several is meant, or one can't be
+reached; 2 after a wrong use.")]
 pub(super) struct Args {
     /// The mark or phase
     #[arg(value_parser = parse_name)]
@@ -37,15 +48,19 @@ pub(super) struct Args {
     #[arg(long = "attr", value_name = "KEY=VALUE", value_parser = parse_attribute)]
     attributes: Vec<(String, Value)>,
 
-    /// The recording [default: every running recording of this user]
-    #[arg(short, long, value_name = "DIR")]
-    recording: Option<PathBuf>,
+    /// The recording; may be repeated [default: that of this process, else the one that runs]
+    #[arg(short, long = "recording", value_name = "DIR")]
+    recordings: Vec<PathBuf>,
+
+    /// Do not say into which recordings it was written
+    #[arg(short, long)]
+    quiet: bool,
 }
 
 /// Sends the mark.
 ///
 /// # Errors
-/// When no recording runs, or one of them can't be reached.
+/// When no recording runs, it is open which of several is meant, or one of them can't be reached.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let kind = match (args.begin, args.end) {
         (true, _) => MarkKind::Begin,
@@ -62,37 +77,152 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             bytes.len()
         );
     }
-    match args.recording {
-        Some(directory) => {
-            let socket = socket_of(&directory)?;
-            send(&socket, &bytes)
-                .map_err(|error| explain(&error, &directory))
-                .map(|()| ExitCode::SUCCESS)
+    let meant = match args.recordings.as_slice() {
+        [] => match own_socket() {
+            Some(socket) => vec![Running::at(socket)],
+            None => meant(running())?,
+        },
+        named => named
+            .iter()
+            .map(|dir| Running::named(dir))
+            .collect::<Result<_, _>>()?,
+    };
+    for recording in meant {
+        recording.send(&bytes)?;
+        if !args.quiet {
+            let shown = recording.shown();
+            say(&match kind {
+                MarkKind::Begin => format!("the begin of {} is marked in {shown}", args.name),
+                MarkKind::End => format!("the end of {} is marked in {shown}", args.name),
+                _ => format!("{} is marked in {shown}", args.name),
+            });
         }
-        None => send_to_all(&bytes),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A recording that runs, as far as is known.
+struct Running {
+    socket: PathBuf,
+    dir: Option<PathBuf>,
+    info: Option<RunInfo>,
+}
+
+impl Running {
+    fn named(dir: &Path) -> anyhow::Result<Self> {
+        let info = read_run_info(dir).context("failed to find the recording's socket")?;
+        match &info.mark_socket {
+            Some(socket) => Ok(Self {
+                socket: PathBuf::from(socket),
+                dir: Some(dir.to_owned()),
+                info: Some(info),
+            }),
+            None => bail!("{} receives no marks", dir.display()),
+        }
+    }
+
+    fn at(socket: PathBuf) -> Self {
+        let dir = mark_sockets::recording_at(&socket);
+        Self {
+            info: dir.as_deref().and_then(|dir| read_run_info(dir).ok()),
+            socket,
+            dir,
+        }
+    }
+
+    fn shown(&self) -> std::path::Display<'_> {
+        self.dir.as_deref().unwrap_or(&self.socket).display()
+    }
+
+    /// Whether it records the descendants of that process.
+    fn has_root(&self, tgid: Tgid) -> bool {
+        self.info.as_ref().is_some_and(|info| {
+            let is_named = matches!(&info.target, Target::Pids { tgids } if tgids.contains(&tgid));
+            info.root_tgid == Some(tgid) || is_named
+        })
+    }
+
+    /// Whether what one records the other does too.
+    fn is_of_same_tree(&self, other: &Self) -> bool {
+        let (Some(own), Some(other)) = (&self.info, &other.info) else {
+            return false;
+        };
+        let is_all = |info: &RunInfo| info.target == Target::All;
+        let is_same = match own.root_tgid {
+            Some(root) => other.root_tgid == Some(root),
+            None => own.target == other.target,
+        };
+        is_all(own) || is_all(other) || is_same
+    }
+
+    fn send(&self, bytes: &[u8]) -> anyhow::Result<()> {
+        let send = || {
+            let sender = UnixDatagram::unbound()?;
+            sender.set_write_timeout(Some(PATIENCE))?;
+            sender.connect(&self.socket)?;
+            sender.send(bytes).map(drop)
+        };
+        let shown = self.shown();
+        send().map_err(|error: io::Error| match error.kind() {
+            ErrorKind::ConnectionRefused | ErrorKind::NotFound => {
+                anyhow::anyhow!("{shown} is not being recorded any more")
+            }
+            _ => anyhow::anyhow!("failed to send the mark to {shown}: {error}"),
+        })
     }
 }
 
-fn send_to_all(bytes: &[u8]) -> anyhow::Result<ExitCode> {
-    let mut reached = 0;
-    for socket in mark_sockets::of_user(user()) {
-        match send(&socket, bytes) {
-            Ok(()) => reached += 1,
-            // Its recorder was killed; or it closed between our look and our call.
-            Err(error) if is_gone(&error) => {
-                let _ = std::fs::remove_file(&socket);
-                let _ = std::fs::remove_file(mark_sockets::questions_beside(&socket));
-            }
-            Err(error) => {
-                return Err(error)
-                    .with_context(|| format!("failed to send the mark to {}", socket.display()));
-            }
-        }
+/// The recordings that run. What is left of those whose recorder was killed goes.
+fn running() -> Vec<Running> {
+    let (deaf, living): (Vec<_>, Vec<_>) = mark_sockets::of_user(user())
+        .into_iter()
+        .partition(|socket| mark_sockets::is_deaf(socket));
+    deaf.iter().for_each(|socket| mark_sockets::remove(socket));
+    living.into_iter().map(Running::at).collect()
+}
+
+/// Which of them are meant where none is named.
+fn meant(mut running: Vec<Running>) -> anyhow::Result<Vec<Running>> {
+    let mut ancestors = ancestors().into_iter();
+    let own = ancestors.find_map(|tgid| running.iter().position(|one| one.has_root(tgid)));
+    if let Some(own) = own {
+        return Ok(vec![running.swap_remove(own)]);
     }
-    if reached == 0 {
+    if running.is_empty() {
         bail!("no recording of this user is running; start one with: memtrace record");
     }
-    Ok(ExitCode::SUCCESS)
+    let others = |at: usize| running.iter().skip(at + 1);
+    let mut all = running.iter().enumerate();
+    if !all.all(|(at, one)| others(at).all(|other| one.is_of_same_tree(other))) {
+        let named = running.iter().map(|one| format!("-r {}", one.shown()));
+        bail!(
+            "{} recordings run, and not of the same processes; say which is meant: {}",
+            running.len(),
+            named.collect::<Vec<_>>().join(", ")
+        );
+    }
+    Ok(running)
+}
+
+/// Where the recording listens that started the command that this process is of, while it runs.
+fn own_socket() -> Option<PathBuf> {
+    let socket = PathBuf::from(std::env::var_os(MARK_SOCKET_VARIABLE)?);
+    (!mark_sockets::is_deaf(&socket)).then_some(socket)
+}
+
+/// This process and those it descends from, nearest first, as far as they can be read.
+fn ancestors() -> Vec<Tgid> {
+    let mut found = vec![Tgid(std::process::id())];
+    #[cfg(target_os = "linux")]
+    while let Some(&Tgid(last)) = found.last() {
+        let stat = procfs::process::Process::new(last.cast_signed()).and_then(|own| own.stat());
+        match stat.map(|stat| Tgid(stat.ppid.cast_unsigned())) {
+            // 0 is no process. An id that came before is a reused one.
+            Ok(parent) if parent.0 != 0 && !found.contains(&parent) => found.push(parent),
+            _ => break,
+        }
+    }
+    found
 }
 
 /// Whose recordings: the user behind sudo, as for `record`.
@@ -103,37 +233,6 @@ fn user() -> u32 {
         behind().unwrap_or(own)
     } else {
         own
-    }
-}
-
-fn socket_of(directory: &Path) -> anyhow::Result<PathBuf> {
-    let info = read_run_info(directory).context("failed to find the recording's socket")?;
-    match info.mark_socket {
-        Some(path) => Ok(PathBuf::from(path)),
-        None => bail!("{} receives no marks", directory.display()),
-    }
-}
-
-fn send(socket: &Path, bytes: &[u8]) -> io::Result<()> {
-    let sender = UnixDatagram::unbound()?;
-    sender.set_write_timeout(Some(PATIENCE))?;
-    sender.connect(socket)?;
-    sender.send(bytes).map(drop)
-}
-
-fn is_gone(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::ConnectionRefused | ErrorKind::NotFound
-    )
-}
-
-fn explain(error: &io::Error, directory: &Path) -> anyhow::Error {
-    let directory = directory.display();
-    if is_gone(error) {
-        anyhow::anyhow!("{directory} is not being recorded any more")
-    } else {
-        anyhow::anyhow!("failed to send the mark to {directory}: {error}")
     }
 }
 

@@ -15,9 +15,8 @@ mod schema;
 mod values;
 
 use crate::host::give_up_capabilities;
-use crate::report::visible;
 use clap::{Parser, Subcommand};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
@@ -65,13 +64,7 @@ pub fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(args),
     };
     outcome.unwrap_or_else(|error| {
-        // Paths that were given stand in it as they are. Nothing is left to tell it to
-        // when stderr is closed.
-        let _ = writeln!(
-            std::io::stderr(),
-            "memtrace: {}",
-            visible(&format!("{error:#}"))
-        );
+        output::say(&format!("{error:#}"));
         ExitCode::FAILURE
     })
 }

@@ -1,5 +1,6 @@
-//! Text for the person, on stdout, and whether it may be coloured.
+//! Text for the person: on stdout, whether it may be coloured, and what is said beside it.
 
+use crate::report::visible;
 use anyhow::Context;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -17,6 +18,12 @@ pub(super) fn print(text: &str) -> anyhow::Result<ExitCode> {
         }
         _ => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// Says something on stderr.
+pub(super) fn say(text: &str) {
+    // Nothing is left to tell it to when stderr is closed.
+    let _ = writeln!(io::stderr(), "memtrace: {}", visible(text));
 }
 
 /// Colours on a terminal, unless NO_COLOR is set (no-color.org: to anything but nothing) or the

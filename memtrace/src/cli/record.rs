@@ -3,6 +3,7 @@
 mod findings;
 
 use super::leftovers;
+use super::output::say;
 use super::values::{
     BackendChoice, BackendParser, ProbeParser, parse_duration, parse_interval, parse_percent,
     parse_regex, parse_size,
@@ -11,7 +12,6 @@ use crate::host::{HostFacts, Person, ProbeChoice, as_person};
 use crate::model::{
     self, Bytes, DurationNs, Framework, GpuInfo, MarkRule, Rules, RunInfo, Target, Tgid,
 };
-use crate::report::visible;
 use crate::session::{
     CommandError, CommandUser, Held, Marks, Options, Outcome, Progress, RecordError, record,
 };
@@ -434,11 +434,6 @@ fn closing_words(outcome: &Outcome) -> String {
 fn command_failed(error: &CommandError) -> ExitCode {
     say(&error.to_string());
     ExitCode::from(error.exit_code())
-}
-
-fn say(text: &str) {
-    // Nothing is left to tell it to when stderr is closed.
-    let _ = writeln!(std::io::stderr(), "memtrace: {}", visible(text));
 }
 
 /// A command without `--` before it is the commonest slip: says so.

@@ -12,6 +12,9 @@ use std::time::Duration;
 /// Root's, whose sockets belong to the user behind sudo.
 const SYSTEM: &str = "/run/memtrace";
 
+/// What the name of the link to a recording has behind that of its socket.
+const RECORDING_SUFFIX: &str = ".recording";
+
 /// Another recorder that starts takes far less time than this.
 const LOCK_TRIES: u32 = 50;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
@@ -35,8 +38,33 @@ pub fn own_path() -> PathBuf {
 
 /// Where questions go of those who mark at `socket`.
 pub fn questions_beside(socket: &Path) -> PathBuf {
+    with_suffix(socket, QUESTION_SOCKET_SUFFIX)
+}
+
+/// Writes down which recording listens at `socket`: a link to its directory, beside it.
+///
+/// # Errors
+/// When the link can't be made.
+pub fn link_recording(socket: &Path, recording: &Path) -> io::Result<()> {
+    let link = with_suffix(socket, RECORDING_SUFFIX);
+    std::os::unix::fs::symlink(std::path::absolute(recording)?, link)
+}
+
+/// The directory of the recording that listens at `socket`, where it is written down.
+pub fn recording_at(socket: &Path) -> Option<PathBuf> {
+    std::fs::read_link(with_suffix(socket, RECORDING_SUFFIX)).ok()
+}
+
+/// Removes a socket and what stands beside it. What is gone already is as good.
+pub fn remove(socket: &Path) {
+    for suffix in ["", QUESTION_SOCKET_SUFFIX, RECORDING_SUFFIX] {
+        let _ = std::fs::remove_file(with_suffix(socket, suffix));
+    }
+}
+
+fn with_suffix(socket: &Path, suffix: &str) -> PathBuf {
     let mut path = socket.as_os_str().to_owned();
-    path.push(QUESTION_SOCKET_SUFFIX);
+    path.push(suffix);
     PathBuf::from(path)
 }
 
@@ -96,11 +124,12 @@ fn remove_dead_in(directory: &Path) {
     let entries = std::fs::read_dir(directory).into_iter().flatten();
     for path in entries.flatten().map(|entry| entry.path()) {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let marks = match name.strip_suffix(QUESTION_SOCKET_SUFFIX) {
+        let beside = [QUESTION_SOCKET_SUFFIX, RECORDING_SUFFIX];
+        let marks = match beside.iter().find_map(|word| name.strip_suffix(word)) {
             Some(marks) => path.with_file_name(marks),
             None => path.clone(),
         };
-        // Of the two sockets of a recorder this is made first and removed first.
+        // Of all that a recorder has here this is made first and removed first.
         let is_dead = marks.extension().is_some_and(|word| word == "sock") && is_deaf(&marks);
         if is_dead {
             let _ = std::fs::remove_file(&path);
@@ -109,7 +138,7 @@ fn remove_dead_in(directory: &Path) {
 }
 
 /// Whether nobody listens at a socket for datagrams. A connection to it disturbs nobody.
-fn is_deaf(socket: &Path) -> bool {
+pub fn is_deaf(socket: &Path) -> bool {
     let probe = UnixDatagram::unbound().and_then(|probe| probe.connect(socket));
     probe.is_err_and(|error| {
         matches!(
@@ -153,6 +182,9 @@ mod tests {
         for made in ["1.sock.ask", "2.sock.ask", "3.sock.ask", "notes"] {
             std::fs::write(name(made), "").expect("a file");
         }
+        for made in ["1.sock", "2.sock"] {
+            link_recording(&name(made), Path::new("/nowhere")).expect("a link");
+        }
         drop(remove_dead(dir.path()).expect("read"));
         let mut left: Vec<String> = std::fs::read_dir(dir.path())
             .expect("read")
@@ -160,7 +192,9 @@ mod tests {
             .filter_map(|entry| entry.file_name().into_string().ok())
             .collect();
         left.sort();
-        assert_eq!(left, ["1.sock", "1.sock.ask", "notes"]);
+        assert_eq!(left, ["1.sock", "1.sock.ask", "1.sock.recording", "notes"]);
+        let recording = recording_at(&name("1.sock"));
+        assert_eq!(recording.as_deref(), Some(Path::new("/nowhere")));
         drop(living);
     }
 

@@ -15,7 +15,7 @@ use super::{Held, Leftovers, Marks, Options, OutputError, gpus};
 #[cfg(target_os = "linux")]
 use crate::collect::procfs;
 use crate::collect::{Roles, Sections, Targets, Tick, World, exit_row};
-use crate::host::{Backend, HostFacts, Plan, clock};
+use crate::host::{Backend, HostFacts, Plan, clock, mark_sockets};
 use crate::model::{
     BootNs, Bytes, ClockOffset, DescendantsSource, DiagKind, DurationNs, Record, RunInfo, RunState,
     SCHEMA_VERSION, Severity, Target, Tgid,
@@ -154,6 +154,11 @@ impl Session {
         let are_roots_main = matches!(options.target, Target::Command { .. } | Target::Pids { .. });
         let dir = super::output::directory(options.output.as_deref(), &info);
         let output = Output::create(&dir, &info, owner, world.ceiling())?;
+        if let Some(socket) = &info.mark_socket
+            && let Err(error) = mark_sockets::link_recording(socket.as_ref(), output.dir())
+        {
+            tracing::warn!("`memtrace mark` can't tell this recording from others: {error}");
+        }
         let now = clock::boot();
         Ok(Self {
             info,

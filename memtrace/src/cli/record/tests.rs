@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::host::ProbeWay;
+use crate::report::visible;
 use crate::session::Leftovers;
 use clap::Parser;
 use clap::error::ErrorKind;

@@ -30,14 +30,14 @@ pub struct SocketError {
     source: io::Error,
 }
 
-/// A bound socket, and the one for questions. Their files go when it is dropped.
+/// A bound socket, and the one for questions. Their files go when it is dropped, and the link to
+/// the recording with them.
 #[derive(Debug)]
 pub struct MarkSocket {
     fd: OwnedFd,
     path: PathBuf,
     /// Where programs may ask; none once somebody listens there.
     questions: Option<UnixListener>,
-    questions_path: PathBuf,
     /// Whether the queue holds more than the few messages that a host allows by default.
     has_room: bool,
 }
@@ -63,17 +63,14 @@ impl MarkSocket {
         // Until ours is bound nobody else removes any. Where it can't be read they stay.
         let _alone = directory.ok();
         let questions_path = mark_sockets::questions_beside(&path);
-        for path in [&path, &questions_path] {
-            // A recorder with our process id left it behind.
-            let _ = std::fs::remove_file(path);
-        }
+        // A recorder with our process id left it behind.
+        mark_sockets::remove(&path);
         let opened = Self::open(&path);
         let (fd, has_room) = opened.map_err(|errno| error("bind", &path, errno.into()))?;
         let mut bound = Self {
             fd,
             path,
             questions: None,
-            questions_path,
             has_room,
         };
         let hand_over = |path: &Path| match owner {
@@ -82,8 +79,8 @@ impl MarkSocket {
         };
         hand_over(&bound.path).map_err(|source| error("hand over", &bound.path, source))?;
         // Marks do not depend on it, and its path is longer.
-        let opened = questions::open(&bound.questions_path).map_err(io::Error::from);
-        match opened.and_then(|listener| hand_over(&bound.questions_path).map(|()| listener)) {
+        let opened = questions::open(&questions_path).map_err(io::Error::from);
+        match opened.and_then(|listener| hand_over(&questions_path).map(|()| listener)) {
             Ok(listener) => bound.questions = Some(listener),
             Err(error) => tracing::warn!("questions are not answered: {error}"),
         }
@@ -121,10 +118,7 @@ impl MarkSocket {
 
 impl Drop for MarkSocket {
     fn drop(&mut self) {
-        for path in [&self.path, &self.questions_path] {
-            // Already gone is as good.
-            let _ = std::fs::remove_file(path);
-        }
+        mark_sockets::remove(&self.path);
     }
 }
 
