@@ -6,6 +6,7 @@ mod ends;
 mod export;
 mod findings;
 mod full_disk;
+mod help;
 mod hostile;
 mod killed;
 mod lines;

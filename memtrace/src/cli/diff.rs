@@ -8,7 +8,10 @@ use std::process::ExitCode;
 /// The exit status when something rose by more than `--fail-above` allows.
 const EXIT_ABOVE: u8 = 3;
 
-const EXIT_STATUS: &str = "\
+const AFTER_HELP: &str = "\
+Example:
+  memtrace diff before after --fail-above 5%
+
 Exit status: 0; 3 when --fail-above is given and something rose by more than that, or the command
 of B failed and that of A did not; 1 after an error, 2 after a wrong use.
 
@@ -20,7 +23,7 @@ is not judged.";
 
 /// Compare two recordings by role and kind of memory: peak, mean and growth
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXIT_STATUS)]
+#[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
     /// The recording before
     #[arg(value_name = "A")]

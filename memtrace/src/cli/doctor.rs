@@ -12,7 +12,11 @@ use std::process::ExitCode;
 
 /// What `memtrace doctor` takes.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit code: 0 when a recording is possible, 1 when a check fails.")]
+#[command(after_help = "\
+Example:
+  memtrace doctor --json > doctor.json
+
+Exit status: 0 when a recording is possible, 1 when a check fails, 2 after a wrong use.")]
 pub(super) struct Args {
     /// Write JSON: every check, the facts behind them, and the plan of a recording
     #[arg(long)]

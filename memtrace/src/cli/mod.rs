@@ -6,6 +6,7 @@ mod export;
 mod leftovers;
 mod mark;
 mod output;
+mod packaging;
 mod probe_costs;
 mod record;
 mod recorded;
@@ -42,6 +43,8 @@ enum Command {
     Schema(schema::Args),
     /// Say what this host lets memtrace see, and what would let it see more
     Doctor(doctor::Args),
+    Completions(packaging::Completions),
+    Man(packaging::Man),
 }
 
 /// Parses the command line, runs it, and gives the exit code: the command's own for
@@ -62,6 +65,8 @@ pub fn main() -> ExitCode {
         Command::Recover(args) => recover::run(args),
         Command::Schema(args) => schema::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Completions(args) => packaging::completions::<Cli>(&args),
+        Command::Man(args) => packaging::man::<Cli>(&args),
     };
     outcome.unwrap_or_else(|error| {
         output::say(&format!("{error:#}"));

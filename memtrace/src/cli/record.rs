@@ -29,7 +29,14 @@ const CPU_BUDGET_PERCENT: &str = "2";
 /// What can be the id of a process: a positive pid_t.
 const PIDS: std::ops::RangeInclusive<i64> = 1..=i32::MAX as i64;
 
-const EXIT_STATUS: &str = "\
+const AFTER_HELP: &str = "\
+Examples:
+  memtrace record -- python3 -c 'bytearray(300_000_000)'  # a command, from its start to its end
+  memtrace record -d 5s -p $$                             # this shell and its descendants
+  memtrace record -d 5s -a                                # the whole machine
+
+What was recorded is shown by `memtrace report`.
+
 Exit status: that of COMMAND, 128 + n when signal n ended it; 127 when there is no such
 command, 126 when it can't be executed; 1 after an error of memtrace or when no process
 matched, 2 after a wrong use.
@@ -39,123 +46,136 @@ Ctrl-C reaches COMMAND, which is recorded to its end. A second one ends the reco
 terminal sends it to COMMAND as well, which may end by it. Without COMMAND the first one ends
 the recording.";
 
+// The groups of options in the help, in their order.
+const WHAT: &str = "What to record";
+const WHERE: &str = "Where to, and for how long";
+const HOW: &str = "How to observe";
+const GPUS: &str = "GPUs";
+const MARKS: &str = "Marks and roles";
+const COMMAND: &str = "The command";
+const OTHER: &str = "Other options";
+
 /// The arguments of `memtrace record`.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "memtrace record [OPTIONS] -- COMMAND [ARG]...\n       \
                             memtrace record [OPTIONS] -p PID | --match REGEX | --cgroup PATH | --ray | --vllm | -a"
 )]
-#[command(after_help = EXIT_STATUS)]
+#[command(after_help = AFTER_HELP, disable_help_flag = true)]
 #[command(group = clap::ArgGroup::new("target").multiple(false).required(true))]
 #[command(group = clap::ArgGroup::new("lines").multiple(true))]
 pub(super) struct Args {
+    /// Command to start and record, with its arguments, after `--`
+    #[arg(last = true, value_name = "COMMAND", group = "target", help_heading = WHAT)]
+    command: Vec<OsString>,
+
     /// Record a running process and its descendants, present and future; may be repeated
     #[arg(short, long = "pid", value_name = "PID", group = "target",
-          value_parser = clap::value_parser!(u32).range(PIDS))]
+          value_parser = clap::value_parser!(u32).range(PIDS), help_heading = WHAT)]
     pid: Vec<u32>,
 
     /// Record processes whose name, title or command line matches, now or later, with their
     /// descendants
-    #[arg(long = "match", value_name = "REGEX", group = "target", value_parser = parse_regex)]
+    #[arg(long = "match", value_name = "REGEX", group = "target", value_parser = parse_regex, help_heading = WHAT)]
     pattern: Option<String>,
 
     /// Record the processes of a cgroup and of the groups below it, with their descendants
-    #[arg(long, value_name = "PATH", group = "target")]
+    #[arg(long, value_name = "PATH", group = "target", help_heading = WHAT)]
     cgroup: Option<String>,
 
     /// Record the Ray cluster of this node with its drivers, jobs and actors; the one of a session
     /// directory (/tmp/ray/session_latest) where there are several
-    #[arg(long, value_name = "SESSION", group = "target", num_args = 0..=1, require_equals = true)]
+    #[arg(long, value_name = "SESSION", group = "target", num_args = 0..=1, require_equals = true, help_heading = WHAT)]
     ray: Option<Option<String>>,
 
     /// Record the vLLM servers of this machine
-    #[arg(long, group = "target")]
+    #[arg(long, group = "target", help_heading = WHAT)]
     vllm: bool,
 
     /// Record every process of the machine
-    #[arg(short, long, group = "target")]
+    #[arg(short, long, group = "target", help_heading = WHAT)]
     all: bool,
 
-    /// Command to start and record, with its arguments, after `--`
-    #[arg(last = true, value_name = "COMMAND", group = "target")]
-    command: Vec<OsString>,
-
     /// Directory to write; must not exist, or be empty [default: memtrace-<host>-<UTC time>]
-    #[arg(short, long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR", help_heading = WHERE)]
     output: Option<PathBuf>,
 
     /// Stop after this time: 30s, 5m, 1h30m [default: when the target ends]
-    #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, help_heading = WHERE)]
     duration: Option<DurationNs>,
 
     /// Time between two snapshots
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_interval)]
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_interval, help_heading = HOW)]
     interval: DurationNs,
 
     /// How to observe
-    #[arg(long, default_value = "auto", value_parser = BackendParser)]
+    #[arg(long, default_value = "auto", value_parser = BackendParser, help_heading = HOW)]
     backend: BackendChoice,
 
     /// How to see mmap, munmap, mremap, brk and madvise (backend bpf)
-    #[arg(long, default_value = "auto", value_parser = ProbeParser)]
+    #[arg(long, default_value = "auto", value_parser = ProbeParser, help_heading = HOW)]
     probes: ProbeChoice,
 
     /// Sum up such calls below this size instead of recording each
-    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = parse_size, help_heading = HOW)]
     vm_min_bytes: Bytes,
 
     /// Percent of one CPU that memtrace may take before it looks less often; a quarter of it
     /// goes to learning PSS and kinds of memory
-    #[arg(long, value_name = "PERCENT", default_value = CPU_BUDGET_PERCENT, value_parser = parse_percent)]
+    #[arg(long, value_name = "PERCENT", default_value = CPU_BUDGET_PERCENT, value_parser = parse_percent, help_heading = HOW)]
     budget: f64,
-
-    /// Take marks from what COMMAND writes to stdout and stderr, which is passed on as it is:
-    /// vLLM's, SGLang's, Ray's and torchrun's start-up (Linux)
-    #[arg(long, group = "lines", conflicts_with_all = ["pid", "pattern", "cgroup", "ray", "vllm", "all"])]
-    marks_from_output: bool,
-
-    /// Take marks from the lines that come to a log file; may be repeated (Linux)
-    #[arg(long, value_name = "FILE", group = "lines")]
-    marks_from: Vec<PathBuf>,
-
-    /// Rules of your own for these lines, as TOML; see `memtrace schema --mark-rules`
-    #[arg(long, value_name = "FILE", requires = "lines")]
-    mark_rules: Option<PathBuf>,
-
-    /// Ask these rules first what a process is, before those that memtrace has (docs/roles.md)
-    #[arg(long, value_name = "FILE")]
-    roles: Option<PathBuf>,
-
-    /// Time between two readings of the memory of GPUs
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_interval)]
-    gpu_interval: DurationNs,
 
     /// Observe this GPU only: its index, its UUID, or pci:ADDRESS; may be repeated
     /// [default: all]
-    #[arg(long, value_name = "GPU")]
+    #[arg(long, value_name = "GPU", help_heading = GPUS)]
     gpu: Vec<String>,
 
+    /// Time between two readings of the memory of GPUs
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_interval, help_heading = GPUS)]
+    gpu_interval: DurationNs,
+
+    /// Take marks from what COMMAND writes to stdout and stderr, which is passed on as it is:
+    /// vLLM's, SGLang's, Ray's and torchrun's start-up (Linux)
+    #[arg(long, group = "lines", conflicts_with_all = ["pid", "pattern", "cgroup", "ray", "vllm", "all"], help_heading = MARKS)]
+    marks_from_output: bool,
+
+    /// Take marks from the lines that come to a log file; may be repeated (Linux)
+    #[arg(long, value_name = "FILE", group = "lines", help_heading = MARKS)]
+    marks_from: Vec<PathBuf>,
+
+    /// Rules of your own for these lines, as TOML; see `memtrace schema --mark-rules`
+    #[arg(long, value_name = "FILE", requires = "lines", help_heading = MARKS)]
+    mark_rules: Option<PathBuf>,
+
+    /// Ask these rules first what a process is, before those that memtrace has (docs/roles.md)
+    #[arg(long, value_name = "FILE", help_heading = MARKS)]
+    roles: Option<PathBuf>,
+
     /// Kill the command when memtrace itself is killed (Linux)
-    #[arg(long)]
+    #[arg(long, help_heading = COMMAND)]
     kill_child: bool,
 
     /// When the recording ends, end the processes of the tree that outlived its root: SIGTERM,
     /// and after 3 s SIGKILL. Without this they are only told (Linux)
-    #[arg(long, conflicts_with = "all")]
+    #[arg(long, conflicts_with = "all", help_heading = COMMAND)]
     kill_survivors: bool,
 
     /// Run the command as root under sudo, not as the user who called it
-    #[arg(long)]
+    #[arg(long, help_heading = COMMAND)]
     as_root: bool,
 
     /// Do not save phases and the memory of roles as tables once the recording is closed: what
     /// `memtrace report --save-findings` does
-    #[arg(long)]
+    #[arg(long, help_heading = OTHER)]
     no_findings: bool,
 
     /// Say nothing but errors
-    #[arg(short, long)]
+    #[arg(short, long, help_heading = OTHER)]
     quiet: bool,
+
+    /// Print this; -h is shorter
+    #[arg(short, long, action = clap::ArgAction::Help, help_heading = OTHER)]
+    help: Option<bool>,
 }
 
 /// Records.

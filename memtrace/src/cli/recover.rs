@@ -16,6 +16,9 @@ use std::process::ExitCode;
 /// reads such a recording without this, too. A file that can't be read in full is kept in
 /// `damaged`. Doing it twice does no harm; while the recorder is alive it is refused.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  memtrace recover && memtrace report")]
 pub(super) struct Args {
     /// The recording [default: the newest recording here]
     dir: Option<PathBuf>,

@@ -13,8 +13,17 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+const AFTER_HELP: &str = "\
+Examples:
+  memtrace report --at peak
+  memtrace report --format json > report.json
+
+Exit status: 0 also when the recording has losses or its command failed; 1 when it can't be read,
+or what --at or --phase asks for is not in it; 2 after a wrong use.";
+
 /// What `memtrace report` takes.
 #[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
     /// The recording's directory [default: the newest recording here]
     #[arg(value_name = "DIR")]

@@ -18,6 +18,10 @@ use std::process::ExitCode;
 
 /// Describe the tables and columns of a recording.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  memtrace schema mem phase
+  memtrace schema --mark-rules > rules.toml")]
 pub(super) struct Args {
     /// Only these tables [default: all]
     #[arg(value_parser = table_names())]

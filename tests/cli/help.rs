@@ -1,0 +1,134 @@
+//! `--help`, completions and manual pages: what they show works as it is typed.
+
+use super::*;
+use std::path::Path;
+
+/// The examples of a command's help: its lines that begin with two blanks and the command.
+fn examples(command: &str) -> Result<Vec<String>> {
+    let help = memtrace([command, "--help"])?;
+    let text = String::from_utf8(help.stdout)?;
+    let after = text.split_once("\nExample").map(|(_, after)| after);
+    let lines = after.unwrap_or_default().lines();
+    let shown = lines.filter(|line| line.starts_with("  memtrace "));
+    Ok(shown.map(|line| line.trim().to_owned()).collect())
+}
+
+/// Runs a line as a person types it, in a directory, with memtrace on the PATH.
+fn typed(dir: &Path, line: &str) -> Result<Output> {
+    let program = program::memtrace()?;
+    let own = program.parent().context("a directory")?.display();
+    let path = std::env::var("PATH")?;
+    let output = Command::new("bash")
+        // A shell that has nothing left to do would become the command.
+        .args(["-c", &format!("{line}\nexit $?")])
+        .current_dir(dir)
+        .env("PATH", format!("{own}:{path}"))
+        .stdin(Stdio::null())
+        .output()?;
+    let text = words(&output);
+    assert!(output.status.success(), "{line}: {text}");
+    Ok(output)
+}
+
+fn commands() -> Result<Vec<String>> {
+    let help = memtrace(["--help"])?;
+    let text = String::from_utf8(help.stdout)?;
+    let listed = text.split("Commands:").nth(1).context("a list")?;
+    let listed = listed.split("Options:").next().context("a list")?;
+    let lines = listed.lines().filter(|line| line.starts_with("  "));
+    let names = lines.filter_map(|line| line.split_whitespace().next());
+    Ok(names
+        .filter(|name| *name != "help")
+        .map(str::to_owned)
+        .collect())
+}
+
+#[test]
+fn every_command_shows_an_example_and_those_of_record_work_as_typed() -> Result<()> {
+    let commands = commands()?;
+    assert!(commands.len() >= 9, "{commands:?}");
+    for command in &commands {
+        assert!(!examples(command)?.is_empty(), "{command}");
+    }
+    let lines = examples("record")?;
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    for line in lines {
+        let dir = tempfile::tempdir()?;
+        typed(dir.path(), &line)?;
+        assert_eq!(dir.path().read_dir()?.count(), 1, "{line}");
+        typed(dir.path(), "memtrace report")?;
+    }
+    Ok(())
+}
+
+#[test]
+fn the_examples_of_the_other_commands_work_as_typed() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    for name in ["before", "after"] {
+        typed(
+            dir.path(),
+            &format!("memtrace record --quiet -o {name} -- true"),
+        )?;
+    }
+    for command in commands()? {
+        for line in examples(&command)? {
+            let line = match command.as_str() {
+                "record" => continue,
+                // Needs a recording that runs.
+                "mark" => format!("memtrace record -o marked -- {line}"),
+                // Opens a pager.
+                "man" => line.replace("man ./", "test -s ./"),
+                _ => line,
+            };
+            typed(dir.path(), &line)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_help_of_record_has_groups() -> Result<()> {
+    let help = memtrace(["record", "--help"])?;
+    let text = String::from_utf8(help.stdout)?;
+    let heading = |line: &&str| line.ends_with(':') && !line.starts_with([' ', 'U', 'E']);
+    let headings: Vec<&str> = text.lines().filter(heading).collect();
+    assert_eq!(
+        headings,
+        [
+            "What to record:",
+            "Where to, and for how long:",
+            "How to observe:",
+            "GPUs:",
+            "Marks and roles:",
+            "The command:",
+            "Other options:"
+        ]
+    );
+    Ok(())
+}
+
+#[test]
+fn completions_and_manual_pages_know_every_command() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let pages = dir.path().join("man1");
+    typed(dir.path(), "memtrace man man1")?;
+    for shell in ["bash", "zsh", "fish"] {
+        let printed = memtrace(["completions", shell])?;
+        let text = String::from_utf8(printed.stdout)?;
+        for command in commands()? {
+            assert!(text.contains(&command), "{shell}: {command}");
+        }
+        assert!(text.contains("gpu-interval"), "{shell}");
+    }
+    typed(
+        dir.path(),
+        "memtrace completions bash > own && . ./own && complete -p memtrace",
+    )?;
+    for command in commands()? {
+        let page = std::fs::read_to_string(pages.join(format!("memtrace-{command}.1")))?;
+        assert!(page.contains(".TH memtrace"), "{page}");
+    }
+    let own = memtrace(["man"])?;
+    assert!(own.stdout == std::fs::read(pages.join("memtrace.1"))?);
+    Ok(())
+}
