@@ -86,6 +86,9 @@ def test_a_moment_has_many_forms() -> None:
     for moment in ("+5 parsecs", "noon", "", "+1h", -30):
         with pytest.raises(ValueError):
             recording.at(moment)
+    for moment in ("+3x", "noon", ""):
+        with pytest.raises(ValueError, match="is not a time: use 'peak', an offset"):
+            recording.at(moment)
 
 
 def test_resampling_keeps_every_process_and_every_peak() -> None:

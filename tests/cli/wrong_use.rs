@@ -38,19 +38,35 @@ fn a_command_that_cannot_be_executed_ends_with_126() -> Result<()> {
         126,
         "can't execute /etc/passwd: permission denied",
     )?;
-    refused(&["--", "/etc"], 126, "can't execute /etc: ")
+    refused(&["--", "/etc"], 126, "can't execute /etc: is a directory")
+}
+
+/// Makes an executable file in a directory.
+fn program_in(dir: &std::path::Path, contents: &str) -> Result<String> {
+    use std::os::unix::fs::PermissionsExt;
+    let program = dir.join("program");
+    std::fs::write(&program, contents)?;
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
+    Ok(program.to_str().context("a path that is text")?.to_owned())
+}
+
+#[test]
+fn a_script_without_its_interpreter_is_told_from_a_command_that_does_not_exist() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let program = program_in(dir.path(), "#!/no/such -e\nexit 3\n")?;
+    let said = format!("can't execute {program}: its interpreter /no/such does not exist");
+    refused(&["--", &program], 127, &said)?;
+    let shells = shell(&program).output()?;
+    assert_eq!(shells.status.code(), Some(127), "as a shell gives it");
+    Ok(())
 }
 
 /// Found out only by exec itself, when the recording has begun.
 #[test]
 fn a_file_of_no_known_format_ends_with_126_and_leaves_no_recording() -> Result<()> {
-    use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir()?;
-    let program = dir.path().join("program");
-    std::fs::write(&program, "\u{1}no program")?;
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
-    let program = program.to_str().context("a path that is text")?;
-    refused(&["--", program], 126, "Exec format error")
+    let program = program_in(dir.path(), "\u{1}no program")?;
+    refused(&["--", &program], 126, "Exec format error")
 }
 
 #[test]

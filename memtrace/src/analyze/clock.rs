@@ -2,6 +2,7 @@
 
 use crate::model::{BootNs, ClockOffset, ClockReading, DurationNs, Instant, WallNs};
 use crate::report::words;
+use jiff::tz::TimeZone;
 
 /// When a recording began and ended, and what the wall clock showed meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,6 +10,8 @@ pub struct RunClock {
     readings: Vec<ClockReading>,
     start: BootNs,
     end: BootNs,
+    /// That of the reader; UTC where it is none.
+    zone: Option<TimeZone>,
 }
 
 impl RunClock {
@@ -35,7 +38,18 @@ impl RunClock {
             readings,
             start,
             end,
+            zone: None,
         }
+    }
+
+    /// The same, for a reader in that time zone.
+    pub(super) fn in_zone(self, zone: Option<TimeZone>) -> Self {
+        Self { zone, ..self }
+    }
+
+    /// The reader's time zone.
+    pub(super) fn zone(&self) -> TimeZone {
+        self.zone.clone().unwrap_or(TimeZone::UTC)
     }
 
     /// The start of the recording.
@@ -67,9 +81,15 @@ impl RunClock {
         }
     }
 
-    /// `12:03:07 UTC (+83.2s)`; with the date where the recording is longer than a day.
+    /// `12:03:07 UTC (+83.2s)`, or with the offset of the reader's time zone; with the date where
+    /// the recording is longer than a day.
     pub fn when(&self, at: Instant) -> String {
-        words::when(at, self.duration())
+        words::when(at, self.duration(), self.zone.as_ref())
+    }
+
+    /// `2026-03-01 12:01:44 UTC`, or with the offset of the reader's time zone.
+    pub fn date_and_time(&self, boot: BootNs) -> Option<String> {
+        words::date_and_time(self.to_wall(boot)?, self.zone.as_ref())
     }
 
     /// The wall time (UTC) of an instant, by the last clock reading before it; `None` when the

@@ -2,20 +2,30 @@
 
 use super::clock::RunClock;
 use crate::model::{BootNs, DurationNs, WallNs};
+use jiff::civil::{Date, DateTime, Time};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
 use std::str::FromStr;
 
 const SECOND_NS: i64 = 1_000_000_000;
-const DAY_NS: i64 = 86_400 * SECOND_NS;
 
-/// An instant of a recording: `peak`, `+83.2s`, `+1h02m`, `12:03:07` (UTC), or RFC 3339.
+/// An instant of a recording: `peak`, `+83.2s`, `+1h02m`, `12:03:07`, or RFC 3339. What names no
+/// time zone is in the reader's: [`Options::zone`](super::Options::zone).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     /// The simultaneous peak.
     Peak,
     /// Time since the start of the recording.
     Offset(DurationNs),
-    /// A time of day in UTC: its first occurrence in the recording.
-    TimeOfDay(DurationNs),
+    /// A time of day: its first occurrence in the recording.
+    TimeOfDay {
+        /// The time.
+        time: Time,
+        /// Whether it is in UTC whatever the reader's time zone is.
+        is_utc: bool,
+    },
+    /// A date and time without a time zone.
+    Civil(DateTime),
     /// A date and time.
     Wall(WallNs),
 }
@@ -24,7 +34,8 @@ pub enum Moment {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not a time: use `peak`, an offset from the start such as `+83.2s` or `+1h02m`, a \
-     time of day in UTC such as `12:03:07`, or RFC 3339 such as `2026-03-01T12:03:07Z`"
+     time of day (UTC; with --local-time: yours) such as `12:03:07`, or RFC 3339 such as \
+     `2026-03-01T12:03:07Z`"
 )]
 pub struct ParseMomentError(String);
 
@@ -34,7 +45,7 @@ pub enum MomentError {
     /// Outside of what was recorded.
     #[error(
         "that time is {} the recording, which is {:.1} s long; offsets count from its start, \
-         times of day are UTC",
+         times of day are UTC without --local-time",
         if *is_before { "before" } else { "after" },
         length_ns.as_secs_f64()
     )]
@@ -56,7 +67,15 @@ impl Moment {
             Self::Peak => return Ok(None),
             Self::Offset(offset) => clock.start() + offset,
             Self::Wall(wall) => clock.to_boot(wall).ok_or(MomentError::NoWallClock)?,
-            Self::TimeOfDay(time) => time_of_day(time, clock).ok_or(MomentError::NoWallClock)?,
+            Self::TimeOfDay { time, is_utc } => {
+                let zone = if is_utc { TimeZone::UTC } else { clock.zone() };
+                time_of_day(time, &zone, clock).ok_or(MomentError::NoWallClock)?
+            }
+            Self::Civil(time) => {
+                let wall = wall(time.to_zoned(clock.zone()).ok());
+                let boot = wall.and_then(|wall| clock.to_boot(wall));
+                boot.ok_or(MomentError::NoWallClock)?
+            }
         };
         // A second of grace on both sides: people read times that were rounded.
         let is_before = boot.0 < clock.start().0 - SECOND_NS;
@@ -70,13 +89,19 @@ impl Moment {
     }
 }
 
-fn time_of_day(time: DurationNs, clock: &RunClock) -> Option<BootNs> {
-    let start = clock.to_wall(clock.start())?.0;
-    let mut wall = start - start.rem_euclid(DAY_NS) + time.0;
-    if wall < start - SECOND_NS {
-        wall += DAY_NS;
-    }
-    clock.to_boot(WallNs(wall))
+fn time_of_day(time: Time, zone: &TimeZone, clock: &RunClock) -> Option<BootNs> {
+    let start = clock.to_wall(clock.start())?.0 - SECOND_NS;
+    let start = Timestamp::from_nanosecond(i128::from(start)).ok()?;
+    let start = start.to_zoned(zone.clone());
+    let on = |date: Date| date.to_datetime(time).to_zoned(zone.clone()).ok();
+    let today = on(start.date()).filter(|today| *today >= start);
+    let at = today.or_else(|| on(start.date().tomorrow().ok()?));
+    clock.to_boot(wall(at)?)
+}
+
+fn wall(time: Option<Zoned>) -> Option<WallNs> {
+    let nanoseconds = time?.timestamp().as_nanosecond();
+    i64::try_from(nanoseconds).ok().map(WallNs)
 }
 
 impl FromStr for Moment {
@@ -87,9 +112,7 @@ impl FromStr for Moment {
         let moment = match trimmed.strip_prefix('+') {
             Some(offset) => parse_offset(offset).map(Self::Offset),
             None if trimmed == "peak" => Some(Self::Peak),
-            None => parse_time_of_day(trimmed)
-                .map(Self::TimeOfDay)
-                .or_else(|| parse_wall(trimmed).map(Self::Wall)),
+            None => parse_time_of_day(trimmed).or_else(|| parse_date_and_time(trimmed)),
         };
         moment.ok_or_else(|| ParseMomentError(text.to_owned()))
     }
@@ -122,24 +145,20 @@ fn parse_offset(text: &str) -> Option<DurationNs> {
     is_given.then_some(DurationNs((total * 1e9).round() as i64))
 }
 
-fn parse_time_of_day(text: &str) -> Option<DurationNs> {
-    let time: jiff::civil::Time = text.strip_suffix('Z').unwrap_or(text).parse().ok()?;
-    let seconds =
-        i64::from(time.hour()) * 3_600 + i64::from(time.minute()) * 60 + i64::from(time.second());
+fn parse_time_of_day(text: &str) -> Option<Moment> {
+    let is_utc = text.ends_with('Z');
+    let time: Time = text.strip_suffix('Z').unwrap_or(text).parse().ok()?;
     let is_only_a_time = text.contains(':') && !text.contains(['-', 'T', ' ']);
-    is_only_a_time.then_some(DurationNs(
-        seconds * SECOND_NS + i64::from(time.subsec_nanosecond()),
-    ))
+    is_only_a_time.then_some(Moment::TimeOfDay { time, is_utc })
 }
 
-fn parse_wall(text: &str) -> Option<WallNs> {
-    let timestamp: jiff::Timestamp = text.parse().ok().or_else(|| {
-        let civil: jiff::civil::DateTime = text.parse().ok()?;
-        let is_a_time_too = text.contains(':');
-        let zoned = civil.to_zoned(jiff::tz::TimeZone::UTC).ok()?;
-        is_a_time_too.then(|| zoned.timestamp())
-    })?;
-    i64::try_from(timestamp.as_nanosecond()).ok().map(WallNs)
+fn parse_date_and_time(text: &str) -> Option<Moment> {
+    if let Ok(time) = text.parse::<Timestamp>() {
+        let nanoseconds = i64::try_from(time.as_nanosecond()).ok()?;
+        return Some(Moment::Wall(WallNs(nanoseconds)));
+    }
+    let civil: DateTime = text.parse().ok()?;
+    text.contains(':').then_some(Moment::Civil(civil))
 }
 
 #[cfg(test)]
@@ -161,8 +180,12 @@ mod tests {
     }
 
     fn offset_of(text: &str) -> Result<f64, MomentError> {
+        offset_in(None, text)
+    }
+
+    fn offset_in(zone: Option<TimeZone>, text: &str) -> Result<f64, MomentError> {
         let moment: Moment = text.parse().unwrap();
-        let clock = clock();
+        let clock = clock().in_zone(zone);
         let boot = moment.resolve(&clock)?.unwrap();
         Ok(clock.offset(boot).as_secs_f64())
     }
@@ -188,6 +211,23 @@ mod tests {
             assert!((offset - seconds).abs() < 1e-6, "{text}: {offset}");
         }
         assert_eq!("peak".parse(), Ok(Moment::Peak));
+    }
+
+    #[test]
+    fn what_names_no_time_zone_is_in_the_readers() {
+        let zone = Some(TimeZone::fixed(jiff::tz::offset(2)));
+        let cases = [
+            ("01:59:30", 30.0),
+            ("02:00:10", 70.0),
+            ("23:59:30Z", 30.0),
+            ("2026-03-02 01:59:07", 7.0),
+            ("2026-03-01T23:59:07Z", 7.0),
+        ];
+        for (text, seconds) in cases {
+            let offset = offset_in(zone.clone(), text).unwrap();
+            assert!((offset - seconds).abs() < 1e-6, "{text}: {offset}");
+        }
+        assert!(offset_in(zone, "23:59:30").is_err());
     }
 
     #[test]

@@ -21,6 +21,7 @@ use super::{RowSource, books, leftovers, losses, mappings, oom, role_mem, roles,
 use crate::model::tables::{Finding, MemRow, MemSource};
 use crate::model::{BootNs, Bytes, Kind, Label, RunInfo, RunState, Target};
 use crate::sweep::{High, Lanes};
+use jiff::tz::TimeZone;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -36,8 +37,11 @@ pub(super) fn mem_columns() -> Vec<&'static str> {
 pub struct Options {
     /// An instant of interest.
     pub at: Option<Moment>,
-    /// The name of a phase of interest.
+    /// The name of a phase of interest, or a pattern of names: `*` stands for any text, `?` for
+    /// one character.
     pub phase: Option<String>,
+    /// The reader's time zone; UTC where it is none.
+    pub zone: Option<TimeZone>,
     /// The recording's place, for telling the person how to close it.
     pub path: Option<String>,
     /// Whether a recorder still writes to it.
@@ -98,6 +102,7 @@ where
     let mut roster = Roster::read(source, info)?;
 
     let clock = noted_clock(info, options.last_boot_ns, cost.as_ref(), &roster);
+    let clock = clock.in_zone(options.zone.clone());
     let at = resolve(options.at, &clock)?;
     let marks = Marks::read(source, &mut roster)?;
     let titles = Titles::read(source, &roster)?;
@@ -145,7 +150,8 @@ where
         info.clocks.clone(),
         hull(span_of(&clock), seen.span),
         is_closed(info),
-    );
+    )
+    .in_zone(options.zone);
 
     let mut losses = losses::read(source, info, cost.as_ref(), &clock)?;
     losses.splice(0..0, roster.overflow());

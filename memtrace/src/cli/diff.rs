@@ -1,6 +1,6 @@
 //! `memtrace diff`: two recordings against each other, and an exit code for CI.
 
-use super::report::{Writing, analyzed};
+use super::report::{Wanted, Writing, analyzed};
 use crate::analyze::{Diff, DiffReport};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -43,8 +43,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let format = args.writing.format()?;
     // Beside each other: most of the time goes into reading.
     let [before, after] = std::thread::scope(|scope| {
-        let after = scope.spawn(|| analyzed(&args.after, None, None, false));
-        let before = analyzed(&args.before, None, None, false);
+        let after = scope.spawn(|| analyzed(&args.after, Wanted::default()));
+        let before = analyzed(&args.before, Wanted::default());
         let after = after.join();
         [
             before,

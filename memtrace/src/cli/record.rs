@@ -5,8 +5,8 @@ mod findings;
 use super::leftovers;
 use super::output::say;
 use super::values::{
-    BackendChoice, BackendParser, ProbeParser, parse_duration, parse_interval, parse_percent,
-    parse_regex, parse_size,
+    BackendChoice, BackendParser, ProbeParser, parse_interval, parse_percent, parse_regex,
+    parse_seconds, parse_size,
 };
 use crate::host::{HostFacts, Person, ProbeChoice, as_person};
 use crate::model::{
@@ -32,14 +32,14 @@ const PIDS: std::ops::RangeInclusive<i64> = 1..=i32::MAX as i64;
 const AFTER_HELP: &str = "\
 Examples:
   memtrace record -- python3 -c 'bytearray(300_000_000)'  # a command, from its start to its end
-  memtrace record -d 5s -p $$                             # this shell and its descendants
-  memtrace record -d 5s -a                                # the whole machine
+  memtrace record -d 5 -p $$                              # this shell, for five seconds
+  memtrace record -d 5 -a                                 # the whole machine
 
 What was recorded is shown by `memtrace report`.
 
 Exit status: that of COMMAND, 128 + n when signal n ended it; 127 when there is no such
-command, 126 when it can't be executed; 1 after an error of memtrace or when no process
-matched, 2 after a wrong use.
+command, or not the interpreter of a script, 126 when it can't be executed; 1 after an error of
+memtrace or when no process matched, 2 after a wrong use.
 With -d, or when a second Ctrl-C ends the recording, COMMAND is left running and the status is 0.
 
 Ctrl-C reaches COMMAND, which is recorded to its end. A second one ends the recording; the
@@ -100,8 +100,8 @@ pub(super) struct Args {
     #[arg(short, long, value_name = "DIR", help_heading = WHERE)]
     output: Option<PathBuf>,
 
-    /// Stop after this time: 30s, 5m, 1h30m [default: when the target ends]
-    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, help_heading = WHERE)]
+    /// Stop after this time: 30s, 5m, 1h30m, or so many seconds [default: when the target ends]
+    #[arg(short, long, value_name = "TIME", value_parser = parse_seconds, help_heading = WHERE)]
     duration: Option<DurationNs>,
 
     /// Time between two snapshots
@@ -125,9 +125,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "PERCENT", default_value = CPU_BUDGET_PERCENT, value_parser = parse_percent, help_heading = HOW)]
     budget: f64,
 
-    /// Observe this GPU only: its index, its UUID, or pci:ADDRESS; may be repeated
+    /// Observe these GPUs only: index, UUID, or pci:ADDRESS, with commas between; may be repeated
     /// [default: all]
-    #[arg(long, value_name = "GPU", help_heading = GPUS)]
+    #[arg(long, value_name = "GPU,...", value_delimiter = ',', help_heading = GPUS,
+          value_parser = clap::builder::NonEmptyStringValueParser::new())]
     gpu: Vec<String>,
 
     /// Time between two readings of the memory of GPUs

@@ -33,15 +33,16 @@ pub(super) struct Args {
     /// Show the tree of processes
     #[arg(long)]
     tree: bool,
-    /// Show who held the memory at that time: `peak`, `+83.2s`, `+1h02m`, `12:03:07` (UTC), or
-    /// RFC 3339
+    /// Show who held the memory at that time: `peak`, `+83.2s`, `+1h02m`, `12:03:07` (UTC without
+    /// --local-time), or RFC 3339
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     at: Option<Moment>,
     /// Show every line of the phases, not only the ten that changed most
     #[arg(long)]
     phases: bool,
-    /// Show only the phases of that name, with what each role, GPU and process gained or lost: as
-    /// it was marked, or `step_*_rollout` for all of that stage
+    /// Show only the phases of that name, each of them, and what each role, GPU and process gained
+    /// or lost from the begin of the first to the end of the last: the name as it was marked, or a
+    /// pattern such as `step_3_*`, where * stands for any text and ? for one character
     #[arg(long, value_name = "NAME", conflicts_with_all = ["at", "phases", "style"])]
     phase: Option<String>,
     /// Write only that section; csv has the tables of those that have one
@@ -53,6 +54,10 @@ pub(super) struct Args {
     /// Write something other than the whole report, as text or md
     #[arg(long, value_name = "STYLE", conflicts_with = "at")]
     style: Option<Special>,
+    /// Tell times of the wall clock in your time zone, with its offset, and not in UTC; also read
+    /// those of --at so. json and csv have UTC
+    #[arg(long)]
+    local_time: bool,
     /// Also save phases and the memory of roles as tables in the recording, `phase` and
     /// `role_mem`, for programs that read tables. `record` does that by itself up to 10,000,000
     /// rows
@@ -186,7 +191,13 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         );
     }
     let dir = recording_dir(args.recording.as_deref())?;
-    let mut report = analyzed(&dir, args.at, args.phase, args.save_findings)?;
+    let wanted = Wanted {
+        at: args.at,
+        phase: args.phase,
+        is_local: args.local_time,
+        saves: args.save_findings,
+    };
+    let mut report = analyzed(&dir, wanted)?;
     let style = Style {
         has_tree: args.tree,
         has_phases: args.phases,
@@ -200,25 +211,33 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn analyzed(
-    dir: &Path,
+/// What is asked of a recording beside what is always told.
+#[derive(Default)]
+pub(super) struct Wanted {
     at: Option<Moment>,
     phase: Option<String>,
+    /// Whether wall-clock times are those of the reader's time zone, and not UTC.
+    is_local: bool,
+    /// Whether findings are saved as tables.
     saves: bool,
-) -> anyhow::Result<analyze::Report> {
+}
+
+pub(super) fn analyzed(dir: &Path, wanted: Wanted) -> anyhow::Result<analyze::Report> {
     let (recording, last_boot_ns) = open(dir)?;
     let shown = dir.display().to_string();
     let shown = visible(&shown);
     let doing = || format!("failed to read the recording {shown}");
     let options = analyze::Options {
-        at,
-        phase,
+        at: wanted.at,
+        phase: wanted.phase,
+        zone: wanted.is_local.then(jiff::tz::TimeZone::system),
         path: Some(dir.display().to_string()),
         is_live: recording.is_live(),
         last_boot_ns,
     };
     let saving = "failed to save phases and roles as tables";
-    let mut writer = saves
+    let mut writer = wanted
+        .saves
         .then(|| FindingsWriter::create(&recording))
         .transpose()
         .context(saving)?;
@@ -309,6 +328,20 @@ mod tests {
     use crate::model::{FINDINGS, RunState};
     use crate::store::{Writer, recover};
 
+    fn at(at: Option<Moment>) -> Wanted {
+        Wanted {
+            at,
+            ..Wanted::default()
+        }
+    }
+
+    fn with_findings_saved() -> Wanted {
+        Wanted {
+            saves: true,
+            ..Wanted::default()
+        }
+    }
+
     fn told(report: &analyze::Report) -> String {
         written(report, FORMATS[0])
     }
@@ -340,13 +373,12 @@ mod tests {
     #[test]
     fn a_stored_recording_is_told_like_the_rows_it_was_written_from() {
         let root = tempfile::tempdir().expect("a directory");
-        for (name, script, at) in RUNS {
+        for (name, script, moment) in RUNS {
             let dir = root.path().join(name);
             store(&dir, *script);
-            let moment = at.map(|at| at.parse().expect("a moment"));
-            let mut stored =
-                analyzed(&dir, moment, None, false).expect("a recording that can be read");
-            let mut direct = script().reported(*at, None);
+            let asked = moment.map(|moment| moment.parse().expect("a moment"));
+            let mut stored = analyzed(&dir, at(asked)).expect("a recording that can be read");
+            let mut direct = script().reported(*moment, None);
             stored.analysis.path.clone_from(&direct.analysis.path);
             if stored.analysis.info.state == RunState::Closed {
                 let problems = &stored.analysis.problems;
@@ -371,13 +403,13 @@ mod tests {
             let dir = root.join(name);
             store(&dir, *script);
             if script().info.state != RunState::Closed {
-                let refused = analyzed(&dir, None, None, true).expect_err("it is not closed");
+                let refused = analyzed(&dir, with_findings_saved()).expect_err("it is not closed");
                 let refused = format!("{refused:#}");
                 assert!(refused.contains("memtrace recover"), "{refused}");
                 recover(&dir).expect("it can be closed");
             }
-            let saved = analyzed(&dir, None, None, true).expect("findings");
-            let beside = analyzed(&dir, None, None, false).expect("findings once more");
+            let saved = analyzed(&dir, with_findings_saved()).expect("findings");
+            let beside = analyzed(&dir, Wanted::default()).expect("findings once more");
             let report = written(&saved, json);
             assert_eq!(report, written(&beside, json), "{name}");
             for table in FINDINGS {
@@ -394,7 +426,7 @@ mod tests {
         let dir = root.path().join("run");
         store(&dir, RUNS[0].1);
         std::fs::remove_dir_all(dir.join("mem")).expect("a table");
-        let analysis = analyzed(&dir, None, None, false).expect("a recording that can be read");
+        let analysis = analyzed(&dir, Wanted::default()).expect("a recording that can be read");
         let report = told(&analysis);
         assert!(
             report.contains("mem: no file of this table is here"),
@@ -408,7 +440,7 @@ mod tests {
         let root = tempfile::tempdir().expect("a directory");
         let dir = root.path().join("run");
         store(&dir, RUNS[0].1);
-        analyzed(&dir, None, None, true).expect("findings");
+        analyzed(&dir, with_findings_saved()).expect("findings");
         let saved = || {
             let tables = FINDINGS.iter().map(|table| dir.join(table.name));
             let files = tables.map(|folder| folder.join("part-00001.parquet"));
@@ -417,7 +449,7 @@ mod tests {
         };
         let before = saved();
         let refused = |what: &str| {
-            let refused = analyzed(&dir, None, None, true).expect_err("it is damaged");
+            let refused = analyzed(&dir, with_findings_saved()).expect_err("it is damaged");
             let refused = format!("{refused:#}");
             assert!(refused.contains(what), "{refused}");
             assert!(refused.contains("memtrace report"), "{refused}");
@@ -430,7 +462,7 @@ mod tests {
         refused("mem/part-00001.parquet");
         std::fs::remove_dir_all(dir.join("mem")).expect("a table");
         refused("mem: no file of this table is here");
-        analyzed(&dir, None, None, false).expect("what is left can be read");
+        analyzed(&dir, Wanted::default()).expect("what is left can be read");
     }
 
     #[test]
@@ -447,7 +479,7 @@ mod tests {
     #[test]
     fn a_directory_without_a_recording_says_so_and_names_it() {
         let empty = tempfile::tempdir().expect("a directory");
-        let error = analyzed(empty.path(), None, None, false).expect_err("no recording");
+        let error = analyzed(empty.path(), Wanted::default()).expect_err("no recording");
         let message = format!("{error:#}");
         assert!(message.contains("not a recording"), "{message}");
         assert!(
@@ -459,7 +491,7 @@ mod tests {
     #[test]
     fn a_path_that_is_not_there_is_told_without_its_escape_codes() {
         let error =
-            analyzed(Path::new("/nope\x1b[2J"), None, None, false).expect_err("no directory");
+            analyzed(Path::new("/nope\x1b[2J"), Wanted::default()).expect_err("no directory");
         assert_eq!(format!("{error:#}"), "no such directory: /nope\\x1b[2J");
     }
 
@@ -468,11 +500,8 @@ mod tests {
         let root = tempfile::tempdir().expect("a directory");
         let dir = root.path().join("run");
         store(&dir, RUNS[0].1);
-        let at = Some("+9h".parse().expect("a moment"));
-        let message = format!(
-            "{:#}",
-            analyzed(&dir, at, None, false).expect_err("too late")
-        );
+        let moment = Some("+9h".parse().expect("a moment"));
+        let message = format!("{:#}", analyzed(&dir, at(moment)).expect_err("too late"));
         assert!(message.contains("--at"), "{message}");
         assert!(message.contains("after the recording"), "{message}");
     }

@@ -4,6 +4,7 @@
 use crate::host::{Backend, ProbeChoice, ProbeWay};
 use crate::model::{Bytes, DurationNs};
 use clap::builder::{PossibleValue, TypedValueParser};
+use jiff::SignedDuration;
 
 /// A backend, or the best one.
 #[derive(Clone, Copy, Debug)]
@@ -82,8 +83,18 @@ pub(super) fn parse_regex(text: &str) -> Result<String, regex::Error> {
     regex::Regex::new(text).map(|_| text.to_owned())
 }
 
-pub(super) fn parse_duration(text: &str) -> Result<DurationNs, String> {
-    let span: Option<jiff::SignedDuration> = text.parse().ok();
+/// A length of time with its unit; a bare number counts as seconds.
+pub(super) fn parse_seconds(text: &str) -> Result<DurationNs, String> {
+    let seconds = text.parse().ok();
+    let span = seconds.and_then(|seconds| SignedDuration::try_from_secs_f64(seconds).ok());
+    longer_than_nothing(text, span.or_else(|| text.parse().ok()))
+}
+
+fn parse_duration(text: &str) -> Result<DurationNs, String> {
+    longer_than_nothing(text, text.parse().ok())
+}
+
+fn longer_than_nothing(text: &str, span: Option<SignedDuration>) -> Result<DurationNs, String> {
     match span.and_then(|span| i64::try_from(span.as_nanos()).ok()) {
         Some(nanoseconds) if nanoseconds > 0 => Ok(DurationNs(nanoseconds)),
         Some(_) => Err("must be longer than nothing".to_owned()),

@@ -1,6 +1,7 @@
 //! Figures, times and states in words.
 
 use crate::model::{Bytes, DurationNs, Instant, WallNs};
+use jiff::tz::TimeZone;
 
 /// What stands where nothing is known.
 pub(crate) const UNKNOWN: &str = "?";
@@ -120,26 +121,32 @@ pub(crate) fn after(offset: DurationNs) -> String {
     }
 }
 
-/// `12:03:07 UTC (+83.2s)`; with the date in a recording of that length that is longer than a day.
-pub(crate) fn when(at: Instant, recorded: DurationNs) -> String {
+/// `12:03:07 UTC (+83.2s)`, in a time zone `13:03:07 +01:00 (+83.2s)`; with the date in a recording
+/// of that length that is longer than a day.
+pub(crate) fn when(at: Instant, recorded: DurationNs, zone: Option<&TimeZone>) -> String {
     let offset = after(at.offset_ns);
     let is_long = recorded.as_secs_f64() >= 86_400.0;
-    match at.wall_ns.and_then(timestamp) {
-        Some(time) => {
-            let pattern = if is_long { "%F %T" } else { "%T" };
-            format!("{} UTC ({offset})", time.strftime(pattern))
-        }
+    let pattern = if is_long { "%F %T" } else { "%T" };
+    match at.wall_ns.and_then(|wall| wall_time(wall, pattern, zone)) {
+        Some(time) => format!("{time} ({offset})"),
         None => offset,
     }
 }
 
-/// `2026-03-01 12:01:44 UTC`.
-pub(crate) fn date_and_time(wall: WallNs) -> Option<String> {
-    Some(format!("{} UTC", timestamp(wall)?.strftime("%F %T")))
+/// `2026-03-01 12:01:44 UTC`, in a time zone `2026-03-01 13:01:44 +01:00`.
+pub(crate) fn date_and_time(wall: WallNs, zone: Option<&TimeZone>) -> Option<String> {
+    wall_time(wall, "%F %T", zone)
 }
 
-fn timestamp(wall: WallNs) -> Option<jiff::Timestamp> {
-    jiff::Timestamp::from_nanosecond(i128::from(wall.0)).ok()
+fn wall_time(wall: WallNs, pattern: &str, zone: Option<&TimeZone>) -> Option<String> {
+    let time = jiff::Timestamp::from_nanosecond(i128::from(wall.0)).ok()?;
+    Some(match zone {
+        Some(zone) => {
+            let time = time.to_zoned(zone.clone());
+            format!("{} {}", time.strftime(pattern), time.strftime("%:z"))
+        }
+        None => format!("{} UTC", time.strftime(pattern)),
+    })
 }
 
 /// The kinds of an amount, largest first: `anon 9.1 GiB, shmem 1.0 GiB`.

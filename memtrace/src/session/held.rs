@@ -6,7 +6,7 @@ use super::marks::Marks;
 use super::user::CommandUser;
 use crate::host::clock;
 use crate::model::{BootNs, Bytes, Tgid};
-use std::ffi::{CString, OsString, c_char};
+use std::ffi::{CString, OsStr, OsString, c_char};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{OwnedFd, RawFd};
@@ -19,6 +19,14 @@ pub enum CommandError {
     /// There is no such file.
     #[error("command not found: {0}")]
     NotFound(String),
+    /// It is there, and what the system needs to run it is not.
+    #[error("can't execute {command}: {}", missing(.interpreter.as_deref()))]
+    NoInterpreter {
+        /// The command.
+        command: String,
+        /// What the first line of a script names; `None` where the file is no script.
+        interpreter: Option<String>,
+    },
     /// The file can't be executed.
     #[error("can't execute {command}: {source}")]
     NotExecutable {
@@ -35,17 +43,27 @@ pub enum CommandError {
     Fork(#[source] io::Error),
 }
 
+fn missing(interpreter: Option<&str>) -> String {
+    match interpreter {
+        Some(interpreter) => format!("its interpreter {interpreter} does not exist"),
+        None => "the loader that it names does not exist (is it for another system?)".to_owned(),
+    }
+}
+
 impl CommandError {
-    /// What a shell exits with in this case: 127 for a command that does not exist, 126
-    /// for one that can't be executed.
+    /// What a shell exits with in this case: 127 for a command, or an interpreter, that does not
+    /// exist, 126 for one that can't be executed.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::NotFound(_) => 127,
+            Self::NotFound(_) | Self::NoInterpreter { .. } => 127,
             Self::NotExecutable { .. } => 126,
             Self::Nul | Self::Fork(_) => 1,
         }
     }
 }
+
+/// So much of a script the kernel looks at for its interpreter (BINPRM_BUF_SIZE).
+const SCRIPT_BYTES: u64 = 256;
 
 /// A name in the kernel has no more bytes (TASK_COMM_LEN without the NUL).
 const COMM_BYTES_MAX: usize = 15;
@@ -104,6 +122,9 @@ impl Held {
                 let error = prepared.wait_and_exec(wait_end);
                 let code = error.raw_os_error().unwrap_or(libc::EINVAL);
                 let _ = report_end.write_all(&code.to_ne_bytes());
+                if code == libc::ENOENT {
+                    let _ = report_end.write_all(&prepared.beginning());
+                }
                 // SAFETY: ends the child without running the parent's exit handlers.
                 unsafe { libc::_exit(127) }
             }
@@ -158,10 +179,17 @@ impl Held {
             Ok(()) => {
                 let source = io::Error::from_raw_os_error(i32::from_ne_bytes(code));
                 let command = self.argv.first().cloned().unwrap_or_default();
-                Err(if source.kind() == io::ErrorKind::NotFound {
-                    CommandError::NotFound(command)
-                } else {
-                    CommandError::NotExecutable { command, source }
+                let mut beginning = Vec::new();
+                let _ = self.failure.read_to_end(&mut beginning);
+                Err(match source.kind() {
+                    io::ErrorKind::NotFound if beginning.is_empty() => {
+                        CommandError::NotFound(command)
+                    }
+                    io::ErrorKind::NotFound => CommandError::NoInterpreter {
+                        command,
+                        interpreter: interpreter(&beginning),
+                    },
+                    _ => CommandError::NotExecutable { command, source },
                 })
             }
         }
@@ -203,6 +231,15 @@ impl Prepared {
             // SAFETY: no arguments.
             recorder: unsafe { libc::getpid() },
         })
+    }
+
+    /// In the child, with the rights of the command: the first bytes of its file.
+    fn beginning(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        if let Ok(file) = File::open(OsStr::from_bytes(self.path.as_bytes())) {
+            let _ = file.take(SCRIPT_BYTES).read_to_end(&mut bytes);
+        }
+        bytes
     }
 
     /// In the child. Returns only when exec failed.
@@ -253,17 +290,25 @@ impl Prepared {
     }
 }
 
+/// The interpreter that the first line of a script names.
+fn interpreter(beginning: &[u8]) -> Option<String> {
+    let line = beginning.strip_prefix(b"#!")?.split(|byte| *byte == b'\n');
+    let line = String::from_utf8_lossy(line.take(1).next()?).into_owned();
+    line.split_whitespace().next().map(str::to_owned)
+}
+
 /// Looks a command up as a shell does: a name with a slash is a path.
 fn find(name: &OsString, user: &CommandUser) -> Result<PathBuf, CommandError> {
     let shown = || name.to_string_lossy().into_owned();
+    let refused = || CommandError::NotExecutable {
+        command: shown(),
+        source: io::ErrorKind::PermissionDenied.into(),
+    };
     if name.as_bytes().contains(&b'/') {
         let path = PathBuf::from(name);
         return match std::fs::metadata(&path) {
             Ok(_) if is_executable(&path) => Ok(path),
-            Ok(metadata) if metadata.is_file() => Err(CommandError::NotExecutable {
-                command: shown(),
-                source: io::ErrorKind::PermissionDenied.into(),
-            }),
+            Ok(metadata) if metadata.is_file() => Err(refused()),
             Ok(_) => Err(CommandError::NotExecutable {
                 command: shown(),
                 source: io::ErrorKind::IsADirectory.into(),
@@ -277,10 +322,12 @@ fn find(name: &OsString, user: &CommandUser) -> Result<PathBuf, CommandError> {
             }),
         };
     }
-    user.search_path()
-        .map(|directory| directory.join(name))
-        .find(|candidate| is_executable(candidate))
-        .ok_or_else(|| CommandError::NotFound(shown()))
+    let candidates = || user.search_path().map(|directory| directory.join(name));
+    let found = candidates().find(|candidate| is_executable(candidate));
+    found.ok_or_else(|| match candidates().any(|candidate| candidate.is_file()) {
+        true => refused(),
+        false => CommandError::NotFound(shown()),
+    })
 }
 
 fn is_executable(path: &std::path::Path) -> bool {
@@ -307,6 +354,18 @@ impl CommandEnd {
         } else {
             128 + signal
         }
+    }
+}
+
+/// The signal that the command is stopped by, while it is.
+pub(super) fn stopped_by(command: Tgid) -> Option<i32> {
+    let options = libc::WSTOPPED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: zeroed is a valid siginfo, which the call fills; it stays zero where the command
+    // is not stopped, and has a status where it is.
+    unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let answer = libc::waitid(libc::P_PID, command.0, &raw mut info, options);
+        (answer == 0 && info.si_pid() != 0).then(|| info.si_status())
     }
 }
 
@@ -367,7 +426,23 @@ mod tests {
         assert_eq!(code("/no/such/file"), Err(127));
         assert_eq!(code("no-such-command"), Err(127));
         assert_eq!(code(""), Err(127));
+        let user = CommandUser::with_path(dir.path());
+        std::fs::write(dir.path().join("data"), "").unwrap();
+        std::fs::create_dir(dir.path().join("folder")).unwrap();
+        let code = |name: &str| find(&name.into(), &user).map_err(|error| error.exit_code());
+        assert_eq!(code("file"), Ok(file));
+        assert_eq!(code("data"), Err(126), "not executable");
+        assert_eq!(code("folder"), Err(127), "a directory is no command");
         assert!(code("sh").is_ok_and(|path| path.is_absolute()));
+    }
+
+    #[test]
+    fn the_interpreter_of_a_script_is_on_its_first_line() {
+        let of = |text: &str| interpreter(text.as_bytes());
+        assert_eq!(of("#! /no/such -e\nexit\n").as_deref(), Some("/no/such"));
+        assert_eq!(of("#!/no/such").as_deref(), Some("/no/such"));
+        assert_eq!(of("#!\n/no/such"), None);
+        assert_eq!(of("\u{7f}ELF"), None);
     }
 
     #[test]

@@ -9,9 +9,9 @@ use super::marks::Logs;
 use super::outcome::{Outcome, Progress, RecordError};
 use super::output::Output;
 use super::pace::Pace;
-use super::signals::{Request, Signals, pass_on, signals_end_us_again};
+use super::signals::{Request, Signals, pass_on, signals_end_us_again, stop_with_command};
 use super::start::{self, Started};
-use super::{Held, Leftovers, Marks, Options, OutputError, gpus};
+use super::{Held, Leftovers, Marks, Options, OutputError, gpus, held};
 #[cfg(target_os = "linux")]
 use crate::collect::procfs;
 use crate::collect::{Roles, Sections, Targets, Tick, World, exit_row};
@@ -241,9 +241,17 @@ impl Session {
                     Request::Child => {
                         if let Some(command) = command
                             && is_command_running
-                            && self.reap(command)
                         {
-                            is_command_running = false;
+                            is_command_running = !self.reap(command);
+                            if let Some(number) = held::stopped_by(command) {
+                                stop_with_command(number);
+                            }
+                        }
+                    }
+                    // It may be in a process group of its own.
+                    Request::Resumed => {
+                        if let Some(command) = command.filter(|_| is_command_running) {
+                            pass_on(libc::SIGCONT, command);
                         }
                     }
                     Request::Stop => {
@@ -351,7 +359,7 @@ impl Session {
 
     /// Takes the command's end, if it has ended.
     fn reap(&mut self, command: Tgid) -> bool {
-        let Some(end) = super::held::wait(command) else {
+        let Some(end) = held::wait(command) else {
             return false;
         };
         self.info.command_exit_code = Some(end.exit_code());

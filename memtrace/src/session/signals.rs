@@ -11,6 +11,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub(super) enum Request {
     /// A child changed its state.
     Child,
+    /// We were stopped, and go on.
+    Resumed,
     /// Stop and close the recording.
     Stop,
     /// Meant for the command: pass it on.
@@ -20,6 +22,7 @@ pub(super) enum Request {
 /// The signals that are listened to.
 pub(super) struct Signals {
     child: Signal,
+    resume: Signal,
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
@@ -33,6 +36,7 @@ impl Signals {
     pub(super) fn listen(has_command: bool) -> io::Result<Self> {
         Ok(Self {
             child: signal(SignalKind::child())?,
+            resume: signal(SignalKind::from_raw(libc::SIGCONT))?,
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
             hangup: signal(SignalKind::hangup())?,
@@ -47,6 +51,7 @@ impl Signals {
     pub(super) async fn next(&mut self) -> Request {
         let number = tokio::select! {
             _ = self.child.recv() => return Request::Child,
+            _ = self.resume.recv() => return Request::Resumed,
             _ = self.interrupt.recv() => libc::SIGINT,
             _ = self.terminate.recv() => libc::SIGTERM,
             _ = self.hangup.recv() => libc::SIGHUP,
@@ -76,11 +81,32 @@ pub(super) fn pass_on(number: i32, command: Tgid) {
 
 /// Asked of the controlling terminal itself: standard input may be a file.
 fn is_terminals_foreground() -> bool {
-    let Ok(terminal) = File::open("/dev/tty") else {
-        return false;
-    };
+    // SAFETY: takes nothing.
+    foreground().is_some_and(|group| group == unsafe { libc::getpgrp() })
+}
+
+/// The process group that has the controlling terminal; `None` where there is no terminal.
+fn foreground() -> Option<libc::pid_t> {
+    let terminal = File::open("/dev/tty").ok()?;
     // SAFETY: plain numbers.
-    unsafe { libc::tcgetpgrp(terminal.as_raw_fd()) == libc::getpgrp() }
+    Some(unsafe { libc::tcgetpgrp(terminal.as_raw_fd()) })
+}
+
+/// Stops with a command that was stopped, so that the shell takes the terminal back as it would
+/// without memtrace. The whole job stops, as by Ctrl-Z: a shell waits for all of a pipeline. Where
+/// no shell waits that could have it go on, the kernel stops nobody by this signal.
+///
+/// A command that was stopped by SIGSTOP in the background waits for whoever stopped it, and the
+/// recording goes on.
+pub(super) fn stop_with_command(number: i32) {
+    let has_shell = match number {
+        libc::SIGSTOP => is_terminals_foreground(),
+        _ => foreground().is_some(),
+    };
+    if has_shell {
+        // SAFETY: plain numbers; 0 is our own process group.
+        unsafe { libc::kill(0, libc::SIGTSTP) };
+    }
 }
 
 /// From here on a signal ends memtrace, as if it had never been listened to: closing a long

@@ -26,6 +26,14 @@ impl CommandUser {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn with_path(directory: &std::path::Path) -> Self {
+        Self {
+            caller_path: Some(directory.into()),
+            ..Self::same()
+        }
+    }
+
     /// The user who called sudo, if memtrace runs as root under it.
     pub fn behind_sudo(facts: &HostFacts) -> Self {
         match &facts.sudo {

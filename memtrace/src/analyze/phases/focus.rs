@@ -9,6 +9,7 @@ use crate::analyze::who::Who;
 use crate::model::keys::keys;
 use crate::model::{BootNs, Bytes, Instant};
 use crate::sweep::Amounts;
+use regex::Regex;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -136,8 +137,17 @@ impl RoleChange {
     }
 }
 
+/// The pattern that a name is: `*` stands for any text, `?` for one character.
+fn pattern(name: &str) -> Option<Regex> {
+    let escaped = regex::escape(name);
+    let text = escaped.replace(r"\*", ".*").replace(r"\?", ".");
+    let is_pattern = name.contains(['*', '?']);
+    is_pattern.then(|| Regex::new(&format!("(?s)^{text}$")).ok())?
+}
+
 impl Focus {
-    /// A name as it was marked, or as a report tells it, with `*` for the number if need be.
+    /// A name as it was marked, or as a report tells it, with `*` for the number if need be; or a
+    /// pattern of names.
     pub(super) fn on(name: &str, spans: &[Span], groups: &[Group]) -> Result<Self, PhaseError> {
         let is_stage = |group: &Group| {
             let told = group.name.as_ref();
@@ -152,10 +162,19 @@ impl Focus {
                 group: Some(place),
             });
         }
-        let named = spans.iter().enumerate();
-        let named = named.filter(|(_, span)| span.name.as_ref() == name);
-        let members: Vec<usize> = named.map(|(place, _)| place).collect();
-        let Some(&first) = members.first() else {
+        let of = |is_meant: &dyn Fn(&str) -> bool| {
+            let named = spans.iter().enumerate();
+            let named = named.filter(|(_, span)| is_meant(&span.name));
+            named.map(|(place, _)| place).collect::<Vec<usize>>()
+        };
+        // A name may have a star in it.
+        let mut members = of(&|other| other == name);
+        if members.is_empty()
+            && let Some(pattern) = pattern(name)
+        {
+            members = of(&|other| pattern.is_match(other));
+        }
+        if members.is_empty() {
             let known: BTreeSet<&Arc<str>> = groups.iter().map(|group| &group.name).collect();
             return Err(PhaseError {
                 name: name.to_owned(),
@@ -166,12 +185,12 @@ impl Focus {
                     .collect(),
                 known_count: known.len(),
             });
-        };
+        }
         Ok(Self {
-            name: Arc::clone(&spans[first].name),
-            group: groups.iter().position(|group| {
-                !group.is_numbered() && members.len() > 1 && group.members == members
-            }),
+            name: name.into(),
+            group: groups
+                .iter()
+                .position(|group| members.len() > 1 && group.members == members),
             members,
         })
     }

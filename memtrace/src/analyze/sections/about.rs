@@ -56,7 +56,7 @@ fn target(target: &Target) -> String {
 fn run_line(analysis: &Analysis) -> String {
     let (info, clock) = (&analysis.info, &analysis.clock);
     let mut parts = vec![info.hostname.clone()];
-    parts.extend(clock.to_wall(clock.start()).and_then(words::date_and_time));
+    parts.extend(clock.date_and_time(clock.start()));
     let recorded = clock.duration();
     if let Some(ran) = analysis.command_duration() {
         parts.push(format!("ran {}", words::duration(ran)));

@@ -65,8 +65,9 @@ fn what_is_wrong_with_a_pattern_is_said_once() {
 
 #[test]
 fn what_is_no_length_of_time_is_told_how_to_write_one() {
+    assert!(parse(&["-a", "--interval", "5"]).is_err(), "of what?");
     for option in ["-d", "--interval"] {
-        for text in ["5", "soon", "", "9999999h"] {
+        for text in ["soon", "", "9999999h"] {
             let error = parse(&["-a", option, text]).unwrap_err();
             assert_eq!(error.exit_code(), 2);
             let message =
@@ -74,13 +75,26 @@ fn what_is_no_length_of_time_is_told_how_to_write_one() {
             assert!(error.to_string().contains(&message), "{error}");
         }
     }
-    for text in ["0s", "-5s"] {
+    for text in ["0s", "-5s", "0", "-5"] {
         let error = parse(&["-a", &format!("--duration={text}")]).unwrap_err();
         assert!(error.to_string().contains("longer than nothing"), "{error}");
     }
     let args = parse(&["-a", "-d", "1h30m", "--interval", "250ms"]).unwrap();
     assert_eq!(args.duration, Some(DurationNs(5_400_000_000_000)));
     assert_eq!(args.interval, DurationNs(250_000_000));
+    for (text, nanoseconds) in [("5", 5_000_000_000), ("0.5", 500_000_000)] {
+        let args = parse(&["-a", "-d", text]).unwrap();
+        assert_eq!(args.duration, Some(DurationNs(nanoseconds)), "{text}");
+    }
+}
+
+#[test]
+fn gpus_are_named_in_one_option_or_in_several() {
+    let gpus = |line: &[&str]| parse(&[&["-a"], line].concat()).map(|args| args.gpu);
+    assert_eq!(gpus(&["--gpu", "0,1"]).unwrap(), ["0", "1"]);
+    let several = gpus(&["--gpu", "0", "--gpu", "GPU-6f3c,pci:0000:01:00.0"]);
+    assert_eq!(several.unwrap(), ["0", "GPU-6f3c", "pci:0000:01:00.0"]);
+    assert_eq!(gpus(&["--gpu", "0,,1"]).unwrap_err().exit_code(), 2);
 }
 
 #[test]

@@ -144,7 +144,7 @@ impl Left {
             }
             tokio::select! {
                 () = tokio::time::sleep(LOOK_AGAIN) => {}
-                request = signals.next() => if request != Request::Child {
+                request = signals.next() => if !matches!(request, Request::Child | Request::Resumed) {
                     return false;
                 }
             }

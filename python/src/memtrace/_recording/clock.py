@@ -65,7 +65,13 @@ class Clock:
             except ValueError:
                 # fromisoformat knows Z since Python 3.11.
                 iso = re.sub(r"[zZ]\Z", "+00:00", text)
-                boot = self._of_datetime(datetime.datetime.fromisoformat(iso))
+                try:
+                    boot = self._of_datetime(datetime.datetime.fromisoformat(iso))
+                except ValueError:
+                    raise ValueError(
+                        f"{moment!r} is not a time: use 'peak', an offset from the start such as "
+                        "'+83.2s' or '+1h02m', or a date and time such as '2026-03-01T12:03:07Z'"
+                    ) from None
         elif isinstance(moment, datetime.datetime):
             boot = self._of_datetime(moment)
         else:
