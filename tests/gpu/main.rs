@@ -1,6 +1,7 @@
 //! GPU memory, from the C structs of the library that is loaded to the rows on disk. The
 //! library is a stand-in whose answers each test writes; everything else is the real thing.
 
+mod alone;
 mod engine;
 mod library;
 mod namespaces;

@@ -8,7 +8,7 @@ use super::values::{
     BackendChoice, BackendParser, ProbeParser, parse_interval, parse_percent, parse_regex,
     parse_seconds, parse_size,
 };
-use crate::host::{HostFacts, Person, ProbeChoice, as_person};
+use crate::host::{Backend, HostFacts, Person, ProbeChoice, as_person};
 use crate::model::{
     self, Bytes, DurationNs, Framework, GpuInfo, MarkRule, Rules, RunInfo, Target, Tgid,
 };
@@ -26,6 +26,10 @@ use std::process::ExitCode;
 /// Share of one CPU that the recorder may take before it looks less often.
 const CPU_BUDGET_PERCENT: &str = "2";
 
+/// How often processes are looked for that may hold memory of GPUs, where nothing else of them is
+/// recorded.
+const GPU_ONLY_INTERVAL: DurationNs = DurationNs(1_000_000_000);
+
 /// What can be the id of a process: a positive pid_t.
 const PIDS: std::ops::RangeInclusive<i64> = 1..=i32::MAX as i64;
 
@@ -42,9 +46,12 @@ command, or not the interpreter of a script, 126 when it can't be executed; 1 af
 memtrace or when no process matched, 2 after a wrong use.
 With -d, or when a second Ctrl-C ends the recording, COMMAND is left running and the status is 0.
 
-Ctrl-C reaches COMMAND, which is recorded to its end. A second one ends the recording; the
-terminal sends it to COMMAND as well, which may end by it. Without COMMAND the first one ends
-the recording.";
+Signals, with COMMAND: SIGINT (Ctrl-C), SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed
+on to it, and it is recorded to its end; one that ends by SIGTERM gives the status 143. A second
+SIGINT ends the recording and leaves COMMAND running; on a terminal Ctrl-C reaches COMMAND as well,
+which may end by it. A COMMAND that is stopped gives the terminal back to the shell, and fg has both
+go on. Without COMMAND each of these signals ends the recording, with the status 0. While a
+recording is closed, another one ends memtrace at once: `memtrace recover` then closes it.";
 
 // The groups of options in the help, in their order.
 const WHAT: &str = "What to record";
@@ -131,6 +138,12 @@ pub(super) struct Args {
           value_parser = clap::builder::NonEmptyStringValueParser::new())]
     gpu: Vec<String>,
 
+    /// Record the memory of GPUs alone and who holds it: no memory of processes, no marks. New
+    /// processes are looked for once a second (Linux)
+    #[arg(long, help_heading = GPUS, conflicts_with_all = ["interval", "backend", "probes",
+          "vm_min_bytes", "lines", "roles"])]
+    gpu_only: bool,
+
     /// Time between two readings of the memory of GPUs
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_interval, help_heading = GPUS)]
     gpu_interval: DurationNs,
@@ -198,8 +211,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let owner = user.owner();
     // Before any thread is started and before anything large is read: until it runs, the
     // command is a copy of this process.
-    let mut marks = Marks::bind(owner, args.marks_from_output)
-        .context("failed to pass on what the command writes")?;
+    let mut marks = match args.gpu_only {
+        true => Marks::none(),
+        false => Marks::bind(owner, args.marks_from_output)
+            .context("failed to pass on what the command writes")?,
+    };
     let forked = || Held::fork(&args.command, user, &marks, args.kill_child);
     let held = match &target {
         Target::Command { .. } => match forked() {
@@ -225,17 +241,24 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         target,
         output: args.output.map(no_option),
         duration: args.duration,
-        interval: args.interval,
-        backend: args.backend.0,
+        interval: match args.gpu_only {
+            true => GPU_ONLY_INTERVAL,
+            false => args.interval,
+        },
+        backend: match args.gpu_only {
+            true => Some(Backend::Procfs),
+            false => args.backend.0,
+        },
         probes: args.probes,
         vm_min: args.vm_min_bytes,
         roles,
         gpu_interval: args.gpu_interval,
         gpus: args.gpu,
+        is_gpu_only: args.gpu_only,
         cpu_budget: args.budget / 100.0,
         kills_survivors: args.kill_survivors,
     };
-    let (is_quiet, saves_findings) = (args.quiet, !args.no_findings);
+    let (is_quiet, saves_findings) = (args.quiet, !args.no_findings && !args.gpu_only);
     // A command's own output belongs to the terminal; a line of ours would run into it.
     let has_progress = !is_quiet && !has_command && std::io::stderr().is_terminal();
     let has_nvidia_device = facts.has_nvidia_device == Some(true);

@@ -35,7 +35,7 @@ pub fn survey_gpus(facts: &mut HostFacts) {
 }
 
 /// NVIDIA's driver can take seconds to wake its devices: it begins before the backend does,
-/// and nobody waits for it but who named a GPU.
+/// and nobody waits for it but who named a GPU or wants nothing else.
 #[cfg(target_os = "linux")]
 pub(super) struct Starting(Option<Result<GpuCollector, LibraryError>>);
 
@@ -52,10 +52,10 @@ impl Starting {
         if devices.is_empty() && !options.gpus.is_empty() {
             return Self(None);
         }
-        let is_named = !devices.is_empty();
+        let is_named = !devices.is_empty() || options.is_gpu_only;
         let mut starting = GpuCollector::start(GpuOptions {
             interval: options.gpu_interval,
-            is_none_expected: facts.has_nvidia_device != Some(true) && devices.is_empty(),
+            is_none_expected: facts.has_nvidia_device != Some(true) && !is_named,
             devices,
             proc: PathBuf::from("/proc"),
             is_initial_pid_ns: facts.is_initial_pid_ns == Some(true),
@@ -120,6 +120,9 @@ impl Starting {
             let missing = options.gpus.iter().filter(|name| !is_there(name));
             missing.cloned().collect()
         });
+        if options.is_gpu_only && gpus.infos.is_empty() && missing.is_empty() {
+            return Err(StartError::NoGpu(gpus.note.unwrap_or_default()));
+        }
         if missing.is_empty() {
             return Ok(gpus);
         }
@@ -151,7 +154,7 @@ impl Starting {
         _: &mut Vec<Box<dyn Collector>>,
         _: &mut Vec<Record>,
     ) -> Result<Gpus, StartError> {
-        if options.gpus.is_empty() {
+        if options.gpus.is_empty() && !options.is_gpu_only {
             return Ok(Gpus::default());
         }
         Err(StartError::NoSuchGpu {

@@ -19,8 +19,9 @@ use std::path::PathBuf;
 /// The sources of marks, or why there is none. A recording goes on without.
 #[derive(Debug)]
 pub struct Marks {
+    /// `None` where none is wanted.
     #[cfg(target_os = "linux")]
-    socket: Result<MarkSocket, SocketError>,
+    socket: Option<Result<MarkSocket, SocketError>>,
     #[cfg(target_os = "linux")]
     relays: Option<Relays>,
     #[cfg(target_os = "linux")]
@@ -70,15 +71,27 @@ impl Marks {
         #[cfg(target_os = "linux")]
         Ok(Self {
             relays: has_output.then(|| Relays::prepare(owner)).transpose()?,
-            socket: MarkSocket::bind(owner),
+            socket: Some(MarkSocket::bind(owner)),
             sources: MarkSources::default(),
         })
+    }
+
+    /// No marks.
+    pub fn none() -> Self {
+        Self {
+            #[cfg(target_os = "linux")]
+            relays: None,
+            #[cfg(target_os = "linux")]
+            socket: None,
+            #[cfg(target_os = "linux")]
+            sources: MarkSources::default(),
+        }
     }
 
     /// What the command finds in its environment.
     pub fn environment(&self) -> Vec<(OsString, OsString)> {
         #[cfg(target_os = "linux")]
-        if let Ok(socket) = &self.socket {
+        if let Some(Ok(socket)) = &self.socket {
             return vec![(MARK_SOCKET_VARIABLE.into(), socket.path().into())];
         }
         Vec::new()
@@ -130,12 +143,13 @@ impl Marks {
     #[cfg(target_os = "linux")]
     pub(super) fn listen(mut self, world: &World) -> Result<Listening, String> {
         let path = match self.socket {
-            Ok(socket) => {
+            Some(Ok(socket)) => {
                 let path = socket.path().to_string_lossy().into_owned();
                 self.sources.socket = Some(socket);
                 Ok(path)
             }
-            Err(error) => Err(error.to_string()),
+            Some(Err(error)) => Err(error.to_string()),
+            None => Err("none are wanted".to_owned()),
         };
         let logs = Logs {
             followed: self.sources.followed.clone(),

@@ -2,6 +2,7 @@
 //! collectors, drains them, stops them in order.
 
 mod course;
+mod gpu_only;
 mod gpus;
 mod held;
 mod limits;
@@ -57,6 +58,8 @@ pub struct Options {
     pub gpu_interval: DurationNs,
     /// GPUs by index, UUID or PCI address (`pci:...`); all where none is named.
     pub gpus: Vec<String>,
+    /// Whether nothing but GPUs, and who holds their memory, is recorded.
+    pub is_gpu_only: bool,
     /// Share of one CPU that the recorder may take before it slows down, 0 to 1.
     pub cpu_budget: f64,
     /// Whether to end, at the end of the recording, the processes that outlived their root.

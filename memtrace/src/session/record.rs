@@ -5,6 +5,7 @@ mod command;
 mod movement;
 mod turns;
 
+use super::gpu_only::GpuOnly;
 use super::marks::Logs;
 use super::outcome::{Outcome, Progress, RecordError};
 use super::output::Output;
@@ -65,6 +66,7 @@ pub(super) struct Session {
     pace: Pace,
     batch: Vec<Record>,
     movement: Movement,
+    gpu_only: Option<GpuOnly>,
     reported: HashSet<String>,
     started: BootNs,
     next_keyframe: BootNs,
@@ -113,13 +115,15 @@ impl Session {
         world.set_memory(facts.mem_total_bytes);
         let gpus = gpus.complete(options, &tick, &mut collectors, &mut batch)?;
         let mut logs = Logs::default();
-        let mark_socket = marks.listen(&world).and_then(|listening| {
+        let listening = (!options.is_gpu_only).then(|| marks.listen(&world));
+        let mark_socket = listening.map(|listening| {
+            let listening = listening?;
             // Behind the backend, which knows the processes that marks come from.
             collectors.push(listening.collector);
             logs = listening.logs;
             listening.path
         });
-        if let Err(error) = &mark_socket {
+        if let Some(Err(error)) = &mark_socket {
             batch.push(tick.diag(
                 Severity::Degraded,
                 DiagKind::Unavailable,
@@ -145,7 +149,7 @@ impl Session {
             interval_ns: options.interval,
             clocks: vec![first_reading],
             command_exit_code: None,
-            mark_socket: mark_socket.ok(),
+            mark_socket: mark_socket.and_then(Result::ok),
             gpus: gpus.infos,
             gpu_note: gpus.note,
             host: serde_json::to_value(facts).unwrap_or_default(),
@@ -177,6 +181,7 @@ impl Session {
             pace: Pace::new(options.interval, options.cpu_budget),
             batch,
             movement: Movement::default(),
+            gpu_only: options.is_gpu_only.then(GpuOnly::default),
             reported: HashSet::new(),
             started: now,
             next_keyframe: now + KEYFRAME_PERIOD,

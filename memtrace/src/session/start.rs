@@ -77,6 +77,9 @@ pub enum StartError {
         /// Why.
         source: std::io::Error,
     },
+    /// Nothing but GPUs was asked for, and there is none.
+    #[error("no GPU can be observed: {0}")]
+    NoGpu(String),
     /// None of the GPUs that were asked for can be observed.
     #[error("no GPU {names} can be observed: {reason}")]
     NoSuchGpu {
@@ -330,9 +333,11 @@ impl Request<'_> {
             Backend::Procfs => self.procfs(),
             _ => vec![self.sysinfo()?],
         };
-        #[cfg(target_os = "linux")]
-        self.add_linux_collectors(backend, &mut collectors, tick, world.ceiling(), out);
-        collectors.push(Box::new(NodeCollector::new()));
+        if !self.options.is_gpu_only {
+            #[cfg(target_os = "linux")]
+            self.add_linux_collectors(backend, &mut collectors, tick, world.ceiling(), out);
+            collectors.push(Box::new(NodeCollector::new()));
+        }
         collectors.push(Box::new(ClockCollector::new()));
         Ok(collectors)
     }

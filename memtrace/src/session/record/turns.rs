@@ -146,6 +146,9 @@ impl Session {
             .batch
             .iter()
             .any(|record| matches!(record, Record::Oom(_)));
+        if let Some(gpu_only) = &mut self.gpu_only {
+            gpu_only.keep(&mut self.batch);
+        }
         self.output.send(std::mem::take(&mut self.batch));
         if has_oom {
             // Where memory has run out, the machine may be next.
