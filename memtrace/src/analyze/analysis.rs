@@ -4,7 +4,6 @@ use super::clock::RunClock;
 use super::composition::Composition;
 use super::cost::RecorderCost;
 use super::endings::Ending;
-use super::family::{Family, bundle_similar};
 use super::gpu::Gpus;
 use super::growth::Growth;
 use super::held::Held;
@@ -15,6 +14,7 @@ use super::mappings::Mappings;
 use super::oom::OomFinding;
 use super::phases::{PhaseFocus, Phases};
 use super::process::Process;
+use super::process_tree::{ProcessTree, bundle_similar};
 use super::roles::RoleFinding;
 use super::who::{Who, common_name};
 use crate::model::{BootNs, Bytes, DurationNs, Instant, Kind, RunInfo, Target, Tgid, Upid};
@@ -56,7 +56,7 @@ pub struct Analysis {
     pub processes: Vec<Process>,
     /// Who descends from whom.
     #[serde(skip)]
-    pub family: Family,
+    pub family: ProcessTree,
     /// The instant at which all processes together held most, every page once; `None` without a
     /// row of memory.
     pub peak: Option<Composition>,

@@ -1,14 +1,14 @@
 //! Who holds the memory at one instant.
 
-use super::balance::Balance;
+use super::attribution::Attribution;
 use super::clock::RunClock;
-use super::family::bundle_similar;
 use super::gpu::GpuLedger;
 use super::held::HeldKinds;
 use super::keys;
 use super::near::Around;
 use super::pass::Snapshot;
 use super::process::Process;
+use super::process_tree::bundle_similar;
 use super::shares::Share;
 use super::surroundings::{CgroupUse, NodeUse, RecorderUse};
 use super::who::{Who, common_name};
@@ -52,7 +52,7 @@ pub struct Composition {
     /// The books of those cgroups and of the node; empty for a recording that does not know
     /// what is shared.
     #[serde(rename = "ledgers")]
-    pub balances: Vec<Balance>,
+    pub attributions: Vec<Attribution>,
     /// What each holder has when shared pages are divided; `None` for the same recordings.
     #[serde(skip)]
     pub shares: Option<Vec<Share>>,
@@ -135,7 +135,7 @@ impl Composition {
             cgroups: Vec::new(),
             node: None,
             recorder: None,
-            balances: Vec::new(),
+            attributions: Vec::new(),
             shares: None,
             gpus: Vec::new(),
             around: snapshot.around,
@@ -155,8 +155,8 @@ impl Composition {
     /// Leaves at most so many lines in each list.
     pub(super) fn cut(&mut self, top: usize) {
         self.holders.truncate(top);
-        for balance in &mut self.balances {
-            balance.cut(top);
+        for attribution in &mut self.attributions {
+            attribution.cut(top);
         }
         for ledger in &mut self.gpus {
             ledger.lines.truncate(top);

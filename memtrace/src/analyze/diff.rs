@@ -1,7 +1,7 @@
 //! Two recordings against each other, by role and kind, and from step to step.
 
+mod chapters;
 mod report;
-mod told;
 
 use super::analysis::Analysis;
 use super::composition::Composition;

@@ -15,7 +15,7 @@ const STEPS_MAX: usize = 4096;
 
 /// The processes that are counted together.
 #[derive(Clone, Debug)]
-pub(super) struct Group {
+pub(super) struct RoleGroup {
     pub(super) name: Arc<str>,
     /// Without a rank; `None` for those that no rule knew.
     pub(super) role: Option<Role>,
@@ -24,7 +24,7 @@ pub(super) struct Group {
 /// Every group, and who belongs to which when.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
-    pub(super) list: Vec<Group>,
+    pub(super) list: Vec<RoleGroup>,
     /// By process: where it begins.
     pub(super) first: Vec<u32>,
     /// Of those that change: from when on they belong where, in the order of time.
@@ -114,7 +114,7 @@ impl Groups {
         let name: Arc<str> = Arc::from(name);
         self.by_name.insert(Arc::clone(&name), place);
         let role = role.cloned().map(|role| Role { rank: None, ..role });
-        self.list.push(Group { name, role });
+        self.list.push(RoleGroup { name, role });
         place
     }
 
@@ -133,21 +133,21 @@ impl Groups {
     }
 
     /// The group of a process at an instant where it was in several.
-    pub(super) fn then(&self, process: usize, time: BootNs) -> Option<&Group> {
+    pub(super) fn then(&self, process: usize, time: BootNs) -> Option<&RoleGroup> {
         self.steps.get(&process)?;
         self.list.get(self.at(process, time)?)
     }
 
     /// Every change as time, process and group, the latest first.
-    pub(super) fn turns(&self) -> Vec<(BootNs, usize, u32)> {
+    pub(super) fn role_changes(&self) -> Vec<(BootNs, usize, u32)> {
         let steps = self.steps.iter();
-        let mut turns: Vec<_> = steps
+        let mut role_changes: Vec<_> = steps
             .flat_map(|(&process, steps)| {
                 steps.iter().map(move |&(at, group)| (at, process, group))
             })
             .collect();
-        turns.sort_unstable_by_key(|&(at, process, _)| Reverse((at, process)));
-        turns
+        role_changes.sort_unstable_by_key(|&(at, process, _)| Reverse((at, process)));
+        role_changes
     }
 
     /// Since when somebody was in each group; `None` for one that nobody was ever in.

@@ -7,13 +7,13 @@ mod readings;
 mod stays;
 
 use super::RowSource;
-use super::roster::Roster;
+use super::process_table::ProcessTable;
 use super::sharing::Execs;
 use crate::model::tables::{CowRow, PssRow, ShmObjectRow};
 use crate::model::{BootNs, Bytes, Upid};
 use crate::sweep::{Amounts, Change};
-use families::Families;
-use objects::{Courses, Objects};
+use families::ForkFamilies;
+use objects::{ObjectHistories, Objects};
 use readings::{Copied, Reading};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -102,7 +102,7 @@ impl HeldKinds {
 /// The running sum.
 #[derive(Debug)]
 pub(super) struct HeldSum {
-    families: Families,
+    families: ForkFamilies,
     objects: Objects,
 }
 
@@ -110,29 +110,29 @@ impl HeldSum {
     /// Reads `pss`, `cow` and `shm_object`. Nobody holds anything yet.
     pub(super) fn read<S: RowSource>(
         source: &S,
-        roster: &Roster,
+        table: &ProcessTable,
         execs: &Execs,
         start: BootNs,
     ) -> Result<Self, S::Error> {
         let mut readings = Vec::new();
         source.scan(Reading::COLUMNS, |row: PssRow| {
-            let process = roster.find(row.upid);
+            let process = table.find(row.upid);
             readings.extend(process.and_then(|process| Reading::of(process, &row)));
         })?;
         let mut copies = Vec::new();
         source.scan(&[], |row: CowRow| {
             copies.extend(
-                roster
+                table
                     .find(row.upid)
                     .map(|process| Copied::of(process, &row)),
             );
         })?;
-        let mut courses = Courses::default();
-        source.scan(Courses::COLUMNS, |row: ShmObjectRow| {
-            courses.take(row, |upid| roster.find(Upid(upid)));
+        let mut courses = ObjectHistories::default();
+        source.scan(ObjectHistories::COLUMNS, |row: ShmObjectRow| {
+            courses.take(row, |upid| table.find(Upid(upid)));
         })?;
         Ok(Self {
-            families: Families::of(&roster.processes, execs, &readings, &copies),
+            families: ForkFamilies::of(&table.processes, execs, &readings, &copies),
             objects: Objects::of(courses, start),
         })
     }

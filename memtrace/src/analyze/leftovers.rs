@@ -1,11 +1,11 @@
-//! What was left of the tree at the end of the recording: `survivor` and `left_object`.
+//! What was left of the tree at the end of the recording: `survivor` and `orphaned_shm`.
 
 use super::RowSource;
 use super::process::Process;
-use super::roster::Roster;
+use super::process_table::ProcessTable;
 use super::who::{OwnerKeys, Who};
 use crate::model::keys::keys;
-use crate::model::tables::{LeftObjectRow, ShmObjectRow, SurvivorRow};
+use crate::model::tables::{OrphanedShmRow, ShmObjectRow, SurvivorRow};
 use crate::model::{Bytes, Fate, MappingKind, ShmFamily, Tgid, Upid};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -20,11 +20,11 @@ pub struct Leftovers {
     /// Those processes, the one that held most first.
     #[serde(rename = "survivors")]
     pub outlived: Vec<Survivor>,
-    /// How many objects of shared memory have no owner; `left_objects` may list fewer.
-    pub left_object_count: usize,
+    /// How many objects of shared memory have no owner; `orphaned_shm` may list fewer.
+    pub orphaned_shm_count: usize,
     /// Those objects, the largest first.
-    #[serde(rename = "left_objects")]
-    pub objects: Vec<LeftObject>,
+    #[serde(rename = "orphaned_shm")]
+    pub objects: Vec<OrphanedShmObject>,
 }
 
 /// A process that outlived the root of its tree.
@@ -40,10 +40,10 @@ pub struct Survivor {
 
 /// Shared memory that nobody had mapped or open any more.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-pub struct LeftObject {
+pub struct OrphanedShmObject {
     /// What was recorded of it.
     #[serde(flatten, with = "ObjectKeys")]
-    pub row: LeftObjectRow,
+    pub row: OrphanedShmRow,
     /// The process that made it, or the first that was seen to map it.
     #[serde(flatten, with = "OwnerKeys")]
     pub owner: Who,
@@ -71,7 +71,7 @@ keys! {
 }
 
 keys! {
-    ObjectKeys of row: LeftObjectRow {
+    ObjectKeys of row: OrphanedShmRow {
         /// What it is.
         kind: Option<MappingKind> = row.kind,
         /// Path of the file, or the key of the segment in hexadecimal.
@@ -107,15 +107,15 @@ impl Leftovers {
 }
 
 /// Reads both tables.
-pub(super) fn read<S: RowSource>(source: &S, roster: &Roster) -> Result<Leftovers, S::Error> {
+pub(super) fn read<S: RowSource>(source: &S, table: &ProcessTable) -> Result<Leftovers, S::Error> {
     let mut left = Leftovers::default();
     source.scan(&[], |row: SurvivorRow| {
         if row.has_root_ended {
-            let process = roster.find(row.upid);
+            let process = table.find(row.upid);
             let who = Who {
                 pid: Some(row.tgid),
                 upid: Some(row.upid),
-                name: process.map(|place| Arc::clone(&roster.processes[place].name)),
+                name: process.map(|place| Arc::clone(&table.processes[place].name)),
                 is_main: false,
             };
             left.outlived.push(Survivor { row, who });
@@ -123,12 +123,12 @@ pub(super) fn read<S: RowSource>(source: &S, roster: &Roster) -> Result<Leftover
     })?;
     left.outlived
         .sort_by_key(|one| (std::cmp::Reverse(one.row.held_bytes()), one.row.upid));
-    source.scan(&[], |row: LeftObjectRow| {
+    source.scan(&[], |row: OrphanedShmRow| {
         let owner = Who::default();
-        left.objects.push(LeftObject { row, owner });
+        left.objects.push(OrphanedShmObject { row, owner });
     })?;
     left.survivor_count = left.outlived.len();
-    left.left_object_count = left.objects.len();
+    left.orphaned_shm_count = left.objects.len();
     if left.objects.is_empty() {
         return Ok(left);
     }
@@ -141,12 +141,12 @@ pub(super) fn read<S: RowSource>(source: &S, roster: &Roster) -> Result<Leftover
             };
             // Ids are used again: the latest.
             row.creator_tgid
-                .and_then(|_| roster.processes.iter().rposition(made))
+                .and_then(|_| table.processes.iter().rposition(made))
         };
         let mapper = mappers.get(&key(row.device.as_deref(), row.inode));
-        let mapper = mapper.and_then(|upid| roster.find(*upid));
+        let mapper = mapper.and_then(|upid| table.find(*upid));
         if let Some(place) = creator().or(mapper) {
-            object.owner = Who::from(&roster.processes[place]);
+            object.owner = Who::from(&table.processes[place]);
         }
     }
     left.objects
@@ -154,16 +154,16 @@ pub(super) fn read<S: RowSource>(source: &S, roster: &Roster) -> Result<Leftover
     Ok(left)
 }
 
-/// A System V segment has no device in `left_object`; its id is its inode in both tables.
+/// A System V segment has no device in `orphaned_shm`; its id is its inode in both tables.
 fn key(device: Option<&str>, inode: i64) -> (String, i64) {
     (device.unwrap_or_default().to_owned(), inode)
 }
 
 fn first_mappers<S: RowSource>(
     source: &S,
-    objects: &[LeftObject],
+    objects: &[OrphanedShmObject],
 ) -> Result<HashMap<(String, i64), Upid>, S::Error> {
-    let mut by_inode: HashMap<i64, Vec<&LeftObject>> = HashMap::new();
+    let mut by_inode: HashMap<i64, Vec<&OrphanedShmObject>> = HashMap::new();
     for object in objects {
         by_inode.entry(object.row.inode).or_default().push(object);
     }
@@ -188,8 +188,8 @@ mod tests {
     use crate::model::tables::MappingKind;
     use crate::model::{Record, WallNs};
 
-    fn left(device: Option<&str>, inode: i64, kind: MappingKind) -> LeftObject {
-        let row = LeftObjectRow {
+    fn left(device: Option<&str>, inode: i64, kind: MappingKind) -> OrphanedShmObject {
+        let row = OrphanedShmRow {
             ts: WallNs(0),
             boot_ns: boot(9.0),
             device: device.map(str::to_owned),
@@ -197,10 +197,10 @@ mod tests {
             kind: Some(kind),
             name: String::new(),
             is_certain: true,
-            ..LeftObjectRow::default()
+            ..OrphanedShmRow::default()
         };
         let owner = Who::default();
-        LeftObject { row, owner }
+        OrphanedShmObject { row, owner }
     }
 
     fn seen(device: &str, inode: i64, kind: MappingKind, mapper: i64) -> Record {

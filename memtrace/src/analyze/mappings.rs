@@ -3,7 +3,7 @@
 
 use super::RowSource;
 use super::clock::RunClock;
-use super::roster::Roster;
+use super::process_table::ProcessTable;
 use super::who::Who;
 use crate::model::tables::{VmEventRow, VmOp, VmSummaryRow};
 use crate::model::{BootNs, Bytes, Instant, Upid};
@@ -73,7 +73,7 @@ pub struct Mapping {
     pub is_reserved: bool,
 }
 
-/// The largest size of each address space, from the rows of `mem`, by position in the roster.
+/// The largest size of each address space, from the rows of `mem`, by position in the process table.
 #[derive(Debug, Default)]
 pub(super) struct Sizes(Vec<Option<Bytes>>);
 
@@ -118,7 +118,7 @@ impl Account {
 pub(super) fn read<S: RowSource>(
     source: &S,
     sizes: &Sizes,
-    roster: &mut Roster,
+    table: &mut ProcessTable,
     clock: &RunClock,
 ) -> Result<Option<Mappings>, S::Error> {
     let mut accounts: HashMap<Upid, Account> = HashMap::new();
@@ -153,13 +153,13 @@ pub(super) fn read<S: RowSource>(
         .into_iter()
         .map(|(upid, account)| {
             let (first, last) = account.span.unwrap_or_default();
-            let process = roster.position(upid, first);
+            let process = table.position(upid, first);
             let seconds = (last - first).0 as f64 / 1e9;
             let moved = (account.sums.mapped_bytes + account.sums.unmapped_bytes).0;
             let sums = ProcessMappings {
-                who: Who::from(&roster.processes[process]),
+                who: Who::from(&table.processes[process]),
                 reserved_bytes: sizes.0.get(process).copied().flatten(),
-                peak_rss_bytes: roster.processes[process].peak.rss_bytes,
+                peak_rss_bytes: table.processes[process].peak.rss_bytes,
                 churn_bytes_per_second: (seconds >= 1.0).then(|| moved as f64 / seconds),
                 ..account.sums
             };
@@ -174,9 +174,9 @@ pub(super) fn read<S: RowSource>(
     let largest = largest
         .into_iter()
         .map(|(upid, mapping)| {
-            let process = roster.position(upid, mapping.at.boot_ns);
+            let process = table.position(upid, mapping.at.boot_ns);
             Mapping {
-                who: Who::from(&roster.processes[process]),
+                who: Who::from(&table.processes[process]),
                 at: clock.at(mapping.at.boot_ns),
                 ..mapping
             }

@@ -6,14 +6,13 @@
 //! `report` lays out what they say; `store` is where rows come from, through [`RowSource`].
 
 mod analysis;
-mod balance;
-mod books;
+mod attribution;
+mod attributor;
 mod clock;
 mod composition;
 mod cost;
 mod diff;
 mod endings;
-mod family;
 #[cfg(test)]
 pub(crate) mod golden;
 mod gpu;
@@ -32,10 +31,12 @@ mod pass;
 mod peak;
 mod phases;
 mod process;
+mod process_table;
+mod process_tree;
+mod readings_near;
 mod report;
 mod role_mem;
 mod roles;
-mod roster;
 mod run;
 mod samples;
 mod section;
@@ -43,15 +44,14 @@ mod sections;
 mod shares;
 mod sharing;
 mod signal;
-mod standing;
 mod surroundings;
 mod titles;
 mod trend;
 mod who;
 
 pub use analysis::{Analysis, CurvePoint, TreeFinding};
-pub use balance::{
-    AnonLine, Balance, Basis, CachedFile, Elsewhere, EndingLine, KernelLine, KernelPart, Scope,
+pub use attribution::{
+    AnonLine, Attribution, Basis, CachedFile, Elsewhere, EndingLine, KernelLine, KernelPart, Scope,
     SharedObject,
 };
 pub use clock::RunClock;
@@ -59,7 +59,6 @@ pub use composition::{Composition, Holder, HolderGroup, together};
 pub use cost::RecorderCost;
 pub use diff::{Change, Comparison, Diff, DiffReport, Excess, KindChange, StageChange};
 pub use endings::Ending;
-pub use family::{Family, TreeLine};
 pub use gpu::{
     Audit, Contexts, Fall, GpuDevice, GpuHolder, GpuLedger, GpuLine, GpuPart, GpuPeak, GpuProcess,
     Gpus, HostGain,
@@ -67,7 +66,7 @@ pub use gpu::{
 pub use growth::{Growth, Verdict};
 pub use held::{Held, HeldKinds};
 pub use keys::PeakAt;
-pub use leftovers::{LeftObject, Leftovers, Survivor};
+pub use leftovers::{Leftovers, OrphanedShmObject, Survivor};
 pub use losses::Loss;
 pub use mappings::{Mapping, Mappings, ProcessMappings};
 pub use moment::{Moment, MomentError, ParseMomentError};
@@ -82,6 +81,7 @@ pub use phases::{
     StepGrower, Steps, Stretch, Uncertain,
 };
 pub use process::Process;
+pub use process_tree::{ProcessTree, TreeLine};
 pub use report::json_schema;
 pub use roles::{KindFigures, RoleAtPeak, RoleFinding, RoleOnGpus, RoleShares};
 pub use run::{AnalyzeError, Options, analyze, analyze_into};

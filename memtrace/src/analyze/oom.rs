@@ -5,23 +5,23 @@
 //! can win most from, or who was offered to it (oom_score_adj), not who grew.
 
 mod growers;
+mod growth;
 mod kinds;
 mod objects;
-mod told;
 mod windows;
 
 pub use growers::Grower;
+pub use growth::Leak;
 pub use kinds::{HeldKind, KindLine, Pressure};
 pub use objects::GrownObject;
-pub use told::Leak;
 pub(super) use windows::Windows;
 
 use super::RowSource;
 use super::clock::RunClock;
 use super::composition::Composition;
-use super::leftovers::LeftObject;
+use super::leftovers::OrphanedShmObject;
 use super::process::Process;
-use super::roster::Roster;
+use super::process_table::ProcessTable;
 use super::surroundings::is_within;
 use super::who::Bundle;
 use crate::model::keys::keys;
@@ -192,16 +192,16 @@ pub(super) fn explain<S: RowSource>(
     source: &S,
     rows: Vec<OomRow>,
     windows: &Windows,
-    (roster, clock): (&Roster, &RunClock),
+    (table, clock): (&ProcessTable, &RunClock),
     (states, earlier): (&[Composition], &[&Composition]),
-    left: &[LeftObject],
+    left: &[OrphanedShmObject],
 ) -> Result<Vec<OomFinding>, S::Error> {
     let around = kinds::read(source, &rows, windows)?;
     let objects = objects::read(source, &rows, windows, left)?;
     let mut around = around.into_iter().zip(objects);
     let findings = rows.into_iter().map(|row| {
-        let victim = row.victim_upid.and_then(|upid| roster.find(upid));
-        let trigger = row.trigger_upid.and_then(|upid| roster.find(upid));
+        let victim = row.victim_upid.and_then(|upid| table.find(upid));
+        let trigger = row.trigger_upid.and_then(|upid| table.find(upid));
         let holders = states.iter().find(|state| state.at.boot_ns == row.boot_ns);
         let around = holders.zip(around.next());
         let post_mortem = around.map(|(holders, (around, objects))| {
@@ -212,16 +212,16 @@ pub(super) fn explain<S: RowSource>(
                 starts: windows.before(row.boot_ns),
                 earlier,
             };
-            read.post_mortem((&row, victim), roster)
+            read.post_mortem((&row, victim), table)
         });
         OomFinding {
             at: clock.at(row.boot_ns),
-            victim_name: victim.map(|place| Arc::clone(&roster.processes[place].name)),
+            victim_name: victim.map(|place| Arc::clone(&table.processes[place].name)),
             victim,
             trigger,
             is_elsewhere: victim.is_none()
                 && trigger.is_none()
-                && is_limit_elsewhere(&row, &roster.processes),
+                && is_limit_elsewhere(&row, &table.processes),
             holders: holders.cloned(),
             post_mortem,
             row,
@@ -232,7 +232,7 @@ pub(super) fn explain<S: RowSource>(
 
 /// What was read around one kill.
 struct Read<'a> {
-    around: kinds::Around,
+    around: kinds::KillReadings,
     objects: objects::Objects,
     holders: &'a Composition,
     /// The starts of its windows, the shortest window first.
@@ -242,7 +242,11 @@ struct Read<'a> {
 }
 
 impl Read<'_> {
-    fn post_mortem(&self, (row, victim): (&OomRow, Option<usize>), roster: &Roster) -> PostMortem {
+    fn post_mortem(
+        &self,
+        (row, victim): (&OomRow, Option<usize>),
+        table: &ProcessTable,
+    ) -> PostMortem {
         let is_concerned = |process: &Process| match (&row.memcg, &process.cgroup) {
             (Some(memcg), Some(cgroup)) => is_within(cgroup, memcg),
             _ => true,
@@ -265,19 +269,19 @@ impl Read<'_> {
         };
         let who = (row, victim);
         let mut growers =
-            growers::growers(&roster.processes, who, &now, before, whole, is_concerned);
+            growers::growers(&table.processes, who, &now, before, whole, is_concerned);
         let windows: Vec<DurationNs> = starts.iter().map(|start| row.boot_ns - *start).collect();
         let kinds = |window: Option<usize>| {
             let is_new = window
                 .and_then(|window| starts.get(window))
-                .is_some_and(|start| is_new(row, roster, *start, is_concerned));
+                .is_some_and(|start| is_new(row, table, *start, is_concerned));
             self.around.lines(&known, window, is_new)
         };
         let by_window: Vec<Vec<KindLine>> = (0..windows.len())
             .map(|window| kinds(Some(window)))
             .collect();
         let whole = whole.unwrap_or(Bytes(0));
-        let told = told::choose(&growers, &by_window, &windows, whole);
+        let told = growth::choose(&growers, &by_window, &windows, whole);
         if let Some(told) = &told {
             growers.sort_by_key(|grower| {
                 let grown = grower.grown_bytes.get(told.window).copied().flatten();
@@ -286,8 +290,8 @@ impl Read<'_> {
         }
         let window = told.map(|told| told.window);
         let grown_kind = told.and_then(|told| match told.winner? {
-            (told::Winner::Kind(kind), grown_bytes) => Some(GrownKind { kind, grown_bytes }),
-            (told::Winner::Grower(_), _) => None,
+            (growth::Winner::Kind(kind), grown_bytes) => Some(GrownKind { kind, grown_bytes }),
+            (growth::Winner::Grower(_), _) => None,
         });
         let shared = grown_kind.filter(|grown| grown.kind == HeldKind::Shared);
         let shared = window.zip(shared.map(|grown| grown.grown_bytes));
@@ -308,9 +312,9 @@ impl Read<'_> {
             told: window,
             told_window_ns: window.map(|window| windows[window]),
             is_sudden: told.is_some_and(|told| told.is_sudden),
-            leak: told.and_then(|told| told::leak(&growers, &told, &windows, whole)),
+            leak: told.and_then(|told| growth::leak(&growers, &told, &windows, whole)),
             grown_kind,
-            grown_object: shared.and_then(|grown| self.objects.grown_most(row, grown, roster)),
+            grown_object: shared.and_then(|grown| self.objects.grown_most(row, grown, table)),
             kinds: kinds(window),
             windows,
             grower_count: growers.len(),
@@ -355,15 +359,15 @@ impl Read<'_> {
 /// Whether the group had no recorded process before an instant.
 fn is_new(
     row: &OomRow,
-    roster: &Roster,
+    table: &ProcessTable,
     start: BootNs,
     is_concerned: impl Fn(&Process) -> bool,
 ) -> bool {
-    let members = roster.processes.iter();
+    let members = table.processes.iter();
     let mut members = members.filter(|process| process.cgroup.is_some());
     row.memcg.is_some()
         && members.all(|process| {
-            let is_command = roster.command == Some(process.upid);
+            let is_command = table.command == Some(process.upid);
             is_command || process.start.boot_ns >= start || !is_concerned(process)
         })
 }

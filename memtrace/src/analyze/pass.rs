@@ -7,8 +7,8 @@ use super::held::{Held, HeldKinds, HeldSum};
 use super::near::{Around, NearReadings};
 use super::phases::{Boundaries, Doubts, Gauges};
 use super::process::Process;
+use super::process_table::ProcessTable;
 use super::role_mem::RoleHeld;
-use super::roster::Roster;
 use crate::model::tables::MemRow;
 use crate::model::{BootNs, Kind};
 use crate::sweep::{
@@ -56,7 +56,7 @@ pub(super) struct Passed {
     /// What was held at the peak, within what it can have been at any time.
     pub(super) held_peak: Option<Held>,
     pub(super) asked: Vec<Snapshot>,
-    /// Every process, by position in the roster, and every sum.
+    /// Every process, by position in the process table, and every sum.
     pub(super) state: State,
     /// The sum of each role.
     pub(super) roles: Vec<LaneId>,
@@ -91,14 +91,14 @@ pub(super) struct Pass<'a> {
 
 impl<'a> Pass<'a> {
     /// Nobody holds anything yet.
-    pub(super) fn new(roster: &'a mut Roster, groups: &Groups, asked: Asked) -> Self {
+    pub(super) fn new(table: &'a mut ProcessTable, groups: &Groups, asked: Asked) -> Self {
         let mut boundaries = asked.boundaries;
         let mut instants = asked.instants;
         instants.sort_unstable_by(|a, b| b.cmp(a));
         instants.dedup();
-        let until = roster.command_end();
+        let until = table.command_end();
         let notes = Notes {
-            roster,
+            table,
             asked: instants,
             snapshots: Vec::new(),
             held: asked.held,
@@ -130,8 +130,8 @@ impl<'a> Pass<'a> {
         let mut trees: Vec<Tree> = Vec::new();
         let mut tree_of_root = HashMap::new();
         let mut planned = Vec::new();
-        for position in 0..sweep.observer.roster.processes.len() {
-            let process = &sweep.observer.roster.processes[position];
+        for position in 0..sweep.observer.table.processes.len() {
+            let process = &sweep.observer.table.processes[position];
             let tree = process.root.map(|root| {
                 let place = *tree_of_root.entry(root).or_insert_with(|| {
                     let mut lane = || sweep.state.lanes.add(Lane::of_rss());
@@ -146,7 +146,7 @@ impl<'a> Pass<'a> {
                 let is_root = root == position;
                 [Some(tree.all), (!is_root).then_some(tree.descendants)]
             });
-            let above = above(&sweep.observer.roster.processes, position, &below);
+            let above = above(&sweep.observer.table.processes, position, &below);
             below_count += above.len();
             if below_count > BELOW_MAX {
                 below.clear();
@@ -165,12 +165,12 @@ impl<'a> Pass<'a> {
             };
             sweep.enter(member);
         }
-        let turns = groups.turns().into_iter();
-        let turns = turns.map(|(at, process, group)| {
+        let role_changes = groups.role_changes().into_iter();
+        let role_changes = role_changes.map(|(at, process, group)| {
             let lane = roles[group as usize];
             (at, Planned::Move(process, lane))
         });
-        sweep.plan(turns.chain(planned));
+        sweep.plan(role_changes.chain(planned));
         Self {
             sweep,
             roles,
@@ -182,14 +182,14 @@ impl<'a> Pass<'a> {
 
     /// Takes what a process measured of itself.
     pub(super) fn take_report(&mut self, row: &MemRow) {
-        if let Some((position, rss, anon)) = self.sweep.observer.roster.self_reported(row) {
+        if let Some((position, rss, anon)) = self.sweep.observer.table.self_reported(row) {
             self.sweep.measured(row.boot_ns, position, rss, anon);
         }
     }
 
     /// Takes the next row. Answers whose it is.
     pub(super) fn take(&mut self, row: &MemRow) -> usize {
-        let position = self.sweep.observer.roster.position(row.upid, row.boot_ns);
+        let position = self.sweep.observer.table.position(row.upid, row.boot_ns);
         if position == self.sweep.state.processes.len() {
             self.sweep.enter(Member {
                 has_curve: true,
@@ -227,7 +227,7 @@ impl<'a> Pass<'a> {
                 snapshot.around = Some(around);
             }
         }
-        for (process, track) in notes.roster.processes.iter_mut().zip(&state.processes) {
+        for (process, track) in notes.table.processes.iter_mut().zip(&state.processes) {
             let end = process.exit_boot_ns().unwrap_or(end);
             process.growth = process.growth.or(grown(track, end));
         }
@@ -285,7 +285,7 @@ fn above(processes: &[Process], position: usize, below: &HashMap<usize, LaneId>)
 /// What is noted beside sums of rows.
 #[derive(Debug)]
 struct Notes<'a> {
-    roster: &'a mut Roster,
+    table: &'a mut ProcessTable,
     /// Instants that were asked for, the latest first.
     asked: Vec<BootNs>,
     snapshots: Vec<Snapshot>,
@@ -352,13 +352,13 @@ impl Observe for Notes<'_> {
     }
 
     fn ended(&mut self, process: usize, at: BootNs, track: &Track) {
-        let is_command = self.roster.is_command(process);
+        let is_command = self.table.is_command(process);
         if is_command || self.victims.contains(&process) {
             self.end_stretch(at);
             // What is left running after a command says nothing of its growth.
             self.is_over |= is_command;
         }
-        self.roster.processes[process].growth = grown(track, at);
+        self.table.processes[process].growth = grown(track, at);
     }
 }
 

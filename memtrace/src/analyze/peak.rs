@@ -211,10 +211,13 @@ fn bound(source: Option<PeakSource>, error: Option<Bytes>) -> Bound {
         (Some(PeakSource::KernelHiwater | PeakSource::RssStat), Some(error)) => {
             Bound::Within(error)
         }
-        (Some(PeakSource::KernelHiwater | PeakSource::Footprint | PeakSource::Told), None) => {
-            Bound::About
+        (
+            Some(PeakSource::KernelHiwater | PeakSource::Footprint | PeakSource::SelfReported),
+            None,
+        ) => Bound::About,
+        (Some(PeakSource::Footprint | PeakSource::SelfReported), Some(error)) => {
+            Bound::Within(error)
         }
-        (Some(PeakSource::Footprint | PeakSource::Told), Some(error)) => Bound::Within(error),
         (Some(PeakSource::Wait4), _) => Bound::AtMost,
         (Some(PeakSource::RssStat | PeakSource::VmHwm | PeakSource::Poll) | None, _) => {
             Bound::AtLeast

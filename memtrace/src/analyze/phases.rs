@@ -6,9 +6,9 @@
 //! processes for each mark. Afterwards they become lines: one each, or one for many of one
 //! name, with a slope where they are numbered.
 
-mod around;
 mod attributes;
 mod by_role;
+mod device_history;
 mod doubts;
 mod events;
 mod focus;

@@ -6,7 +6,7 @@ use super::sections::{Report, SECTIONS, SectionInfo};
 use super::{Analysis, Loss, Process, diff};
 use crate::model::tables::Severity;
 use crate::model::{Bytes, DurationNs, Instant, RunState, SchemaVersion, Target};
-use crate::report::{Style, Told, Written, write_object};
+use crate::report::{Chapter, Style, Written, write_object};
 use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema};
@@ -20,11 +20,11 @@ const VERSION: u32 = 2;
 const HEAD: [&str; 3] = ["format", "version", "memtrace_version"];
 
 impl Written for Report {
-    fn told(&self, style: &Style) -> Vec<Told> {
+    fn told(&self, style: &Style) -> Vec<Chapter> {
         let view = View::of(&self.analysis, style);
         if let Some(section) = style.section.and_then(SectionInfo::named) {
             let told = (section.tell)(self, &view);
-            let nothing = || vec![Told::new(format!("{}: nothing to tell", section.name))];
+            let nothing = || vec![Chapter::new(format!("{}: nothing to tell", section.name))];
             return Some(told)
                 .filter(|told| !told.is_empty())
                 .unwrap_or_else(nothing);

@@ -5,7 +5,6 @@ use super::analysis::{Analysis, CurvePoint, TreeFinding};
 use super::clock::RunClock;
 use super::composition::Composition;
 use super::cost::{self, RecorderCost};
-use super::family::Family;
 use super::gpu::GpuTimeline;
 use super::groups::Groups;
 use super::held::HeldSum;
@@ -13,11 +12,14 @@ use super::moment::{Moment, MomentError};
 use super::near::NearReadings;
 use super::pass::{Asked, Pass, Tree};
 use super::phases::{Marks, Noted, PhaseError, Timeline};
-use super::roster::Roster;
+use super::process_table::ProcessTable;
+use super::process_tree::ProcessTree;
 use super::sections::Report;
 use super::sharing::{self, Execs, Forks};
 use super::titles::Titles;
-use super::{RowSource, books, leftovers, losses, mappings, oom, role_mem, roles, surroundings};
+use super::{
+    RowSource, attributor, leftovers, losses, mappings, oom, role_mem, roles, surroundings,
+};
 use crate::model::tables::{Finding, MemRow, MemSource};
 use crate::model::{BootNs, Bytes, Kind, Label, RunInfo, RunState, Target};
 use crate::sweep::{High, Lanes};
@@ -99,32 +101,32 @@ where
 {
     let cost = cost::read(source)?;
     let kills = oom::read(source)?;
-    let mut roster = Roster::read(source, info)?;
+    let mut table = ProcessTable::read(source, info)?;
 
-    let clock = noted_clock(info, options.last_boot_ns, cost.as_ref(), &roster);
+    let clock = noted_clock(info, options.last_boot_ns, cost.as_ref(), &table);
     let clock = clock.in_zone(options.zone.clone());
     let at = resolve(options.at, &clock)?;
-    let marks = Marks::read(source, &mut roster)?;
-    let titles = Titles::read(source, &roster)?;
-    let mut phases = Timeline::of(marks, titles.calls, &roster.processes);
-    let mut groups = Groups::of(&roster.processes, titles.roles);
+    let marks = Marks::read(source, &mut table)?;
+    let titles = Titles::read(source, &table)?;
+    let mut phases = Timeline::of(marks, titles.calls, &table.processes);
+    let mut groups = Groups::of(&table.processes, titles.roles);
     if let Some(name) = &options.phase {
         phases.focus_on(name).map_err(AnalyzeError::Phase)?;
     }
     let instants = oom::instants(&kills).chain(at);
-    let gpus = GpuTimeline::read(source, &roster, clock.end(), phases.named())?;
+    let gpus = GpuTimeline::read(source, &table, clock.end(), phases.named())?;
     let instants = instants.chain(phases.instants(clock.end()));
     let instants: Vec<BootNs> = instants.chain(gpus.instants()).collect();
-    let windows = oom::Windows::of(&kills, &clock, &roster.processes);
+    let windows = oom::Windows::of(&kills, &clock, &table.processes);
     let asked = instants.iter().copied().chain(windows.instants());
     let victims = kills
         .iter()
-        .filter_map(|kill| roster.find(kill.victim_upid?));
+        .filter_map(|kill| table.find(kill.victim_upid?));
     let victims: HashSet<usize> = victims.collect();
-    for process in &mut roster.processes {
+    for process in &mut table.processes {
         process.copy_until = sharing::copy_until(process, &titles.execs);
     }
-    let held = HeldSum::read(source, &roster, &titles.execs, clock.start())?;
+    let held = HeldSum::read(source, &table, &titles.execs, clock.start())?;
     let asked = Asked {
         instants: asked.collect(),
         boundaries: phases.to_note(info.interval_ns),
@@ -136,7 +138,7 @@ where
     let mut sizes = mappings::Sizes::default();
     let mut execs = Execs::new();
     let end = clock.end();
-    let mut pass = Pass::new(&mut roster, &groups, asked);
+    let mut pass = Pass::new(&mut table, &groups, asked);
     source.scan(&mem_columns(), |row: MemRow| {
         match row.source {
             Some(MemSource::SelfReported) => return pass.take_report(&row),
@@ -154,13 +156,13 @@ where
     .in_zone(options.zone);
 
     let mut losses = losses::read(source, info, cost.as_ref(), &clock)?;
-    losses.splice(0..0, roster.overflow());
+    losses.splice(0..0, table.overflow());
     let growth = seen.growth.map(|growth| growth.settled(&clock));
-    let command = roster.command;
+    let command = table.command;
     let tracks = seen.state.processes.iter();
     let at_end = tracks.map(|track| track.at_end.anon().filter(|_| track.row_count > 0));
     let at_end: Vec<Option<Bytes>> = at_end.collect();
-    for (process, track) in roster.processes.iter_mut().zip(&seen.state.processes) {
+    for (process, track) in table.processes.iter_mut().zip(&seen.state.processes) {
         if track.row_count > 0 {
             // The command is forked just before its recording begins.
             let ran_before = process.start.boot_ns < clock.start() && command != Some(process.upid);
@@ -170,48 +172,48 @@ where
         }
     }
     for kill in &kills {
-        if let Some(victim) = kill.victim_upid.and_then(|upid| roster.find(upid)) {
-            roster.processes[victim].ending.note_oom_kill();
+        if let Some(victim) = kill.victim_upid.and_then(|upid| table.find(upid)) {
+            table.processes[victim].ending.note_oom_kill();
         }
     }
-    roster.name(source, &groups)?;
-    let mappings = mappings::read(source, &sizes, &mut roster, &clock)?;
-    for process in &mut roster.processes {
+    table.name(source, &groups)?;
+    let mappings = mappings::read(source, &sizes, &mut table, &clock)?;
+    for process in &mut table.processes {
         process.settle(&clock);
     }
 
-    let state = |snapshot| Composition::of(snapshot, &roster.processes, &clock, info.is_polled());
+    let state = |snapshot| Composition::of(snapshot, &table.processes, &clock, info.is_polled());
     let mut peak = seen.peak.take().map(state);
     // Of the starts of windows nothing but the holders is asked.
     let states = seen.asked.drain(..).map(state);
     let (mut states, earlier): (Vec<Composition>, Vec<Composition>) =
         states.partition(|state| instants.contains(&state.at.boot_ns));
     let mut all: Vec<&mut Composition> = peak.iter_mut().chain(&mut states).collect();
-    surroundings::complete(source, &roster.processes, &kills, &mut all)?;
+    surroundings::complete(source, &table.processes, &kills, &mut all)?;
     let is_everyone_recorded = matches!(info.target, Target::All);
-    let forks = Forks::of(&roster.processes, &execs);
-    let processes = &roster.processes;
-    let known = books::Known {
+    let forks = Forks::of(&table.processes, &execs);
+    let processes = &table.processes;
+    let known = attributor::Known {
         processes,
         forks: &forks,
         at_end: &at_end,
         is_everyone_recorded,
     };
-    books::complete(source, known, &mut all)?;
-    groups.complete(&roster.processes);
+    attributor::complete(source, known, &mut all)?;
+    groups.complete(&table.processes);
     let by_role: Vec<BootNs> = seen.by_role.iter().map(|(at, _)| *at).collect();
-    let of_roles = (&roster, &groups, by_role.as_slice());
+    let of_roles = (&table, &groups, by_role.as_slice());
     let gpus = gpus.told(source, of_roles, phases.marks(), &clock, &mut all)?;
     let (gpus, on_gpus) = gpus.unzip();
 
     let earlier: Vec<&Composition> = earlier.iter().chain(&states).collect();
-    let leftovers = leftovers::read(source, &roster)?;
+    let leftovers = leftovers::read(source, &table)?;
     let left = &leftovers.objects;
     let ooms = oom::explain(
         source,
         kills,
         &windows,
-        (&roster, &clock),
+        (&table, &clock),
         (&states, &earlier),
         left,
     )?;
@@ -220,7 +222,7 @@ where
     let command_begin = execs_of_command.and_then(|execs| execs.iter().min().copied());
     let begin = command_begin.unwrap_or(clock.start());
     let last = end.max(clock.end());
-    let means_until = roster
+    let means_until = table
         .command_end()
         .map_or(last, |command| command.min(last));
     let seconds = (means_until - begin).as_secs_f64();
@@ -230,7 +232,7 @@ where
         .collect();
     let roles = roles::findings(
         &groups,
-        &roster.processes,
+        &table.processes,
         kinds,
         peak.as_ref(),
         gpus.as_ref(),
@@ -245,16 +247,16 @@ where
     let noted = Noted {
         save: save.map(|save| save as &mut dyn FnMut(Finding)),
         gauges: seen.gauges,
-        around: phases.around(source, &clock)?,
+        device_history: phases.device_history(source, &clock)?,
         is_polled: info.is_polled(),
-        processes: &roster.processes,
+        processes: &table.processes,
         groups: &groups,
         states: &states,
     };
     let (phases, phase) = phases.told(noted, &clock, end);
 
     let is_held_known = peak.as_ref().is_some_and(|peak| peak.held.is_some());
-    let family = Family::of(&roster.processes);
+    let family = ProcessTree::of(&table.processes);
     let at = match options.at {
         Some(Moment::Peak) => peak.clone(),
         _ => at.and_then(|at| states.iter().find(|state| state.at.boot_ns == at).cloned()),
@@ -262,7 +264,7 @@ where
     let trees = trees(
         (&seen.trees, &seen.state.lanes),
         peak.as_ref(),
-        &roster,
+        &table,
         &clock,
     );
     let curve = seen.curve.iter().map(|point| CurvePoint {
@@ -297,7 +299,7 @@ where
         phase,
         growth,
         curve,
-        processes: roster.processes,
+        processes: table.processes,
     };
     Ok(Report::find(source, analysis)?)
 }
@@ -320,9 +322,9 @@ pub(super) fn noted_clock(
     info: &RunInfo,
     last: Option<BootNs>,
     cost: Option<&RecorderCost>,
-    roster: &Roster,
+    table: &ProcessTable,
 ) -> RunClock {
-    let seen = roster.processes.iter().flat_map(|process| {
+    let seen = table.processes.iter().flat_map(|process| {
         let instants = [Some(process.first_seen.boot_ns), process.exit_boot_ns()];
         instants.map(|instant| instant.map(|instant| (instant, instant)))
     });
@@ -347,11 +349,11 @@ fn hull(a: Option<(BootNs, BootNs)>, b: Option<(BootNs, BootNs)>) -> Option<(Boo
 fn trees(
     (seen, lanes): (&[Tree], &Lanes),
     peak: Option<&Composition>,
-    roster: &Roster,
+    table: &ProcessTable,
     clock: &RunClock,
 ) -> Vec<TreeFinding> {
     let mut descendant_counts: HashMap<usize, usize> = HashMap::new();
-    for (position, process) in roster.processes.iter().enumerate() {
+    for (position, process) in table.processes.iter().enumerate() {
         if let Some(root) = process.root.filter(|&root| root != position) {
             *descendant_counts.entry(root).or_default() += 1;
         }
@@ -359,7 +361,7 @@ fn trees(
     let mut roots_held: HashMap<usize, Option<Bytes>> = HashMap::new();
     let mut descendants_held: HashMap<usize, Bytes> = HashMap::new();
     for holder in peak.iter().flat_map(|peak| &peak.holders) {
-        match roster.processes[holder.process].root {
+        match table.processes[holder.process].root {
             Some(root) if root == holder.process => {
                 roots_held.insert(root, holder.amounts.rss());
             }
@@ -376,7 +378,7 @@ fn trees(
     let finding = |tree: &Tree| {
         let [all, descendants] =
             [tree.all, tree.descendants].map(|lane| lanes[lane].highest[Kind::Rss]);
-        let root = &roster.processes[tree.root];
+        let root = &table.processes[tree.root];
         TreeFinding {
             root: tree.root,
             root_pid: root.tgid,

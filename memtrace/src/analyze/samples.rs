@@ -2,22 +2,22 @@
 //! profilers that poll. One pass over `mem`; what is kept grows with processes, marks and
 //! readings of the node, not with the rows of `mem`.
 
+mod beside;
 pub mod files;
-mod told;
 
 use super::clock::RunClock;
 use super::groups::Groups;
 use super::process::Process;
-use super::roster::Roster;
+use super::process_table::ProcessTable;
 use super::run::{mem_columns, noted_clock};
 use super::titles::Titles;
 use super::{RowSource, cost};
 use crate::model::tables::{MemRow, MemSource};
 use crate::model::{BootNs, Bytes, DurationNs, RunInfo};
 use crate::sweep::{Amounts, Change, Lane, Member, Observe, Planned, State, Sweep, Track};
+use beside::{Beside, latest};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use told::{Told, latest};
 
 /// The label of a sample that no mark asked for.
 const REGULAR: &str = "interval";
@@ -119,18 +119,18 @@ pub fn sample<S: RowSource>(
     each: impl FnMut(&Samples, &MemorySample<'_>) -> bool,
 ) -> Result<(Samples, SampleSummary), S::Error> {
     let cost = cost::read(source)?;
-    let mut roster = Roster::read(source, info)?;
-    let titles = Titles::read(source, &roster)?;
-    let groups = Groups::of(&roster.processes, titles.roles);
-    roster.name(source, &groups)?;
-    let clock = noted_clock(info, options.last_boot_ns, cost.as_ref(), &roster);
-    let told = Told::read(source)?;
-    let main = roster.processes.iter().position(|process| process.is_main);
+    let mut table = ProcessTable::read(source, info)?;
+    let titles = Titles::read(source, &table)?;
+    let groups = Groups::of(&table.processes, titles.roles);
+    table.name(source, &groups)?;
+    let clock = noted_clock(info, options.last_boot_ns, cost.as_ref(), &table);
+    let told = Beside::read(source)?;
+    let main = table.processes.iter().position(|process| process.is_main);
     let end = clock.end() + DurationNs(1);
     let sampler = Sampler {
         next_regular: clock.start(),
         samples: Samples {
-            processes: roster.processes.clone(),
+            processes: table.processes.clone(),
             main,
             clock,
         },
@@ -147,7 +147,7 @@ pub fn sample<S: RowSource>(
     };
     let mut sweep = Sweep::new(sampler, Lane::of_rss());
     let mut ends = Vec::new();
-    for (position, process) in roster.processes.iter().enumerate() {
+    for (position, process) in table.processes.iter().enumerate() {
         sweep.enter(Member::default());
         ends.extend(
             process
@@ -158,14 +158,14 @@ pub fn sample<S: RowSource>(
     sweep.plan(ends.into_iter());
     source.scan(&mem_columns(), |row: MemRow| {
         if row.source == Some(MemSource::SelfReported) {
-            if let Some((position, rss, anon)) = roster.self_reported(&row) {
+            if let Some((position, rss, anon)) = table.self_reported(&row) {
                 sweep.measured(row.boot_ns, position, rss, anon);
             }
             return;
         }
-        let position = roster.position(row.upid, row.boot_ns);
+        let position = table.position(row.upid, row.boot_ns);
         if position == sweep.state.processes.len() {
-            let met = roster.processes[position].clone();
+            let met = table.processes[position].clone();
             sweep.observer.samples.processes.push(met);
             sweep.enter(Member::default());
         }
@@ -206,7 +206,7 @@ struct Sampler<F> {
     holding: BTreeMap<usize, Bytes>,
     main_rss: Option<Bytes>,
     main_vm_size: Option<Bytes>,
-    told: Told,
+    told: Beside,
     /// How many of each are past.
     past: [usize; 3],
     next_regular: BootNs,

@@ -2,7 +2,7 @@
 
 use super::RowSource;
 use super::analysis::Analysis;
-use crate::report::{Style, Table, Told};
+use crate::report::{Chapter, Style, Table};
 use serde::Serialize;
 use std::iter::once;
 
@@ -35,7 +35,7 @@ pub(super) trait Section: Default + Serialize {
     }
 
     /// What it says; nothing where there is nothing to tell.
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told>;
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter>;
 }
 
 /// Fills a table with at most so many rows.

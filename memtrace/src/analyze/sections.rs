@@ -22,7 +22,7 @@ mod trees;
 
 use super::section::{Mode, Parts, Section, View};
 use super::{Analysis, RowSource};
-use crate::report::Told;
+use crate::report::Chapter;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -39,7 +39,7 @@ pub struct SectionInfo {
     pub has_table: bool,
     pub(super) modes: &'static [Mode],
     pub(super) tables: fn(&Report, usize) -> Parts<'_>,
-    pub(super) tell: fn(&Report, &View<'_>) -> Vec<Told>,
+    pub(super) tell: fn(&Report, &View<'_>) -> Vec<Chapter>,
 }
 
 macro_rules! sections {

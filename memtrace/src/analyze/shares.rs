@@ -1,7 +1,7 @@
 //! What each process holds when a page that several share is divided among them, so that the
 //! parts add up to what exists.
 
-use super::balance::Basis;
+use super::attribution::Basis;
 use crate::model::Bytes;
 
 /// A process's part of the memory at an instant.

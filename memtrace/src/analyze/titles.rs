@@ -1,10 +1,10 @@
 //! What the rows of `title` say before the pass over memory: roles, calls, programs that were
-//! executed. Names come after it, with the peaks: see [`Roster::name`].
+//! executed. Names come after it, with the peaks: see [`ProcessTable::name`].
 
 use super::RowSource;
 use super::groups::RoleTracks;
 use super::phases::Calls;
-use super::roster::Roster;
+use super::process_table::ProcessTable;
 use super::sharing::Execs;
 use crate::model::tables::{TitleRow, TitleSource};
 
@@ -18,10 +18,10 @@ pub(super) struct Titles {
 
 impl Titles {
     /// Reads `title`.
-    pub(super) fn read<S: RowSource>(source: &S, roster: &Roster) -> Result<Self, S::Error> {
+    pub(super) fn read<S: RowSource>(source: &S, table: &ProcessTable) -> Result<Self, S::Error> {
         let mut titles = Self::default();
         source.scan(&[], |row: TitleRow| {
-            let Some(position) = roster.find(row.upid) else {
+            let Some(position) = table.find(row.upid) else {
                 return;
             };
             titles.roles.take(position, &row);

@@ -106,7 +106,7 @@ fn named<T>(all: &[T], name: impl Fn(&T) -> String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{BootNs, LeftObjectRow, SurvivorRow, Tgid, Upid, WallNs};
+    use crate::model::{BootNs, OrphanedShmRow, SurvivorRow, Tgid, Upid, WallNs};
 
     fn outlived(tgid: u32, name: &str, fate: Fate) -> Outlived {
         Outlived {
@@ -128,8 +128,8 @@ mod tests {
         }
     }
 
-    fn object(name: &str, kind: MappingKind) -> LeftObjectRow {
-        LeftObjectRow {
+    fn object(name: &str, kind: MappingKind) -> OrphanedShmRow {
+        OrphanedShmRow {
             ts: WallNs(0),
             boot_ns: BootNs(0),
             inode: 65,
@@ -137,7 +137,7 @@ mod tests {
             name: name.to_owned(),
             allocated_bytes: Some(Bytes(64 << 20)),
             is_certain: true,
-            ..LeftObjectRow::default()
+            ..OrphanedShmRow::default()
         }
     }
 

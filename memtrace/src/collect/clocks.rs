@@ -1,7 +1,7 @@
 //! `clock`: the clocks beside each other, so that what was recorded on several machines, or logged
 //! by several programs, can be laid side by side.
 
-use super::{CollectError, Collector, Tick, World};
+use super::{CollectError, Collector, ProcessTable, Tick};
 use crate::host::clock::{self, Discipline};
 use crate::model::{BootNs, ClockOffset, ClockReading, ClockRow, DurationNs, Record};
 
@@ -91,7 +91,7 @@ impl Collector for ClockCollector {
     fn collect(
         &mut self,
         _tick: &Tick,
-        _world: &mut World,
+        _world: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
         self.take(Look::now(), false, out);
@@ -101,7 +101,7 @@ impl Collector for ClockCollector {
     fn finish(
         &mut self,
         _tick: &Tick,
-        _world: &mut World,
+        _world: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
         self.take(Look::now(), true, out);

@@ -1,7 +1,7 @@
 //! Observers: each turns one source (BPF, /proc, cgroupfs, the platform) into records.
 //!
 //! The session calls every collector in turn on each tick, on one thread. A collector
-//! keeps its own state, shares the [`World`] with the others, and appends rows to the
+//! keeps its own state, shares the [`ProcessTable`] with the others, and appends rows to the
 //! batch; it never waits and never prints.
 
 #[cfg(target_os = "linux")]
@@ -24,6 +24,7 @@ pub mod marks;
 pub mod node;
 #[cfg(target_os = "linux")]
 pub mod oom;
+mod process_table;
 #[cfg(target_os = "linux")]
 pub mod procfs;
 #[cfg(target_os = "linux")]
@@ -37,17 +38,18 @@ pub mod smaps;
 mod stop;
 pub mod sysinfo;
 mod targets;
-mod world;
 
 pub use ceiling::{Ceiling, Part, Share};
 pub use container::container_id;
+pub use process_table::{
+    Birth, End, NAME_BYTES_KEPT, Peak, Process, ProcessTable, RoleDeclaration, exit_row,
+};
 #[cfg(target_os = "linux")]
 pub use ray::RayDrivers;
 pub use roles::Roles;
 pub use section_news::{Reply, SectionNews};
 pub use sections::Sections;
 pub use targets::Targets;
-pub use world::{Birth, End, Introduction, NAME_BYTES_KEPT, Peak, Process, World, exit_row};
 
 use crate::model::{
     BootNs, Bytes, ClockOffset, DiagKind, DiagRow, DurationNs, GpuInfo, Record, Severity, Upid,
@@ -130,7 +132,7 @@ pub trait Collector {
     fn collect(
         &mut self,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError>;
 
@@ -148,7 +150,7 @@ pub trait Collector {
     fn drain(
         &mut self,
         _tick: &Tick,
-        _world: &mut World,
+        _world: &mut ProcessTable,
         _out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
         Ok(())
@@ -178,9 +180,9 @@ pub trait Collector {
     fn finish(
         &mut self,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
-        self.collect(tick, world, out)
+        self.collect(tick, table, out)
     }
 }

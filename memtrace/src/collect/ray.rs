@@ -2,7 +2,7 @@
 //! and nothing in their names tells. A driver keeps its log open in the session's directory,
 //! whose place is in the raylet's arguments.
 
-use super::{CollectError, Collector, Tick, World};
+use super::{CollectError, Collector, ProcessTable, Tick};
 use crate::host::clock;
 use crate::model::{DurationNs, Record, Role, Tgid};
 use std::collections::{HashMap, HashSet};
@@ -41,8 +41,8 @@ impl RayDrivers {
     }
 
     /// The sessions of the raylets that are recorded.
-    fn find_sessions(&mut self, world: &World) {
-        for process in world.processes() {
+    fn find_sessions(&mut self, table: &ProcessTable) {
+        for process in table.processes() {
             let row = process.row();
             if row.comm != "raylet" {
                 continue;
@@ -66,10 +66,10 @@ impl Collector for RayDrivers {
     fn collect(
         &mut self,
         _tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         _out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
-        self.find_sessions(world);
+        self.find_sessions(table);
         for (logs, session) in &mut self.sessions {
             for (tgid, log) in session.new_logs(logs) {
                 if !has_open(&self.root, tgid, &logs.join(log)) {
@@ -80,9 +80,9 @@ impl Collector for RayDrivers {
                     role: "driver".to_owned(),
                     rank: None,
                 };
-                world.introduce(tgid, clock::boot(), driver);
-                if self.has_to_invite && world.upid(tgid).is_none() {
-                    world.invite(tgid);
+                table.declare_role(tgid, clock::boot(), driver);
+                if self.has_to_invite && table.upid(tgid).is_none() {
+                    table.request_adoption(tgid);
                 }
             }
         }

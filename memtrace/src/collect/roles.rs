@@ -4,9 +4,10 @@
 //! A role holds until the next exec, or until a name says another one of at least the same
 //! weight: a Ray worker whose title falls back to `ray::IDLE` is still what it was.
 
-use super::{Introduction, World};
+use super::{ProcessTable, RoleDeclaration};
 use crate::model::{
-    Looks, MAIN, ProcessRow, Record, Role, Rules, Tgid, TitleRow, TitleSource, Upid, trim_title,
+    MAIN, ProcessRow, ProcessTraits, Record, Role, Rules, Tgid, TitleRow, TitleSource, Upid,
+    trim_title,
 };
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -28,7 +29,7 @@ pub struct Roles {
     known: HashMap<Upid, Box<Known>>,
     ended: VecDeque<Upid>,
     /// Told what they are before their own rows came.
-    introduced: HashMap<Tgid, Introduction>,
+    declared: HashMap<Tgid, RoleDeclaration>,
     #[cfg(test)]
     looks: usize,
 }
@@ -73,19 +74,19 @@ impl Roles {
             are_roots_main,
             known: HashMap::new(),
             ended: VecDeque::new(),
-            introduced: HashMap::new(),
+            declared: HashMap::new(),
             #[cfg(test)]
             looks: 0,
         }
     }
 
     /// Fills in the roles of new rows.
-    pub fn fill(&mut self, rows: &mut [Record], world: &mut World) {
-        for introduction in world.take_introduced() {
-            match world.upid(introduction.tgid) {
-                Some(upid) => self.told(upid, introduction.role, world),
+    pub fn fill(&mut self, rows: &mut [Record], table: &mut ProcessTable) {
+        for declaration in table.take_declared_roles() {
+            match table.upid(declaration.tgid) {
+                Some(upid) => self.told(upid, declaration.role, table),
                 None => {
-                    self.introduced.insert(introduction.tgid, introduction);
+                    self.declared.insert(declaration.tgid, declaration);
                 }
             }
         }
@@ -97,7 +98,7 @@ impl Roles {
         }
         for row in rows.iter_mut() {
             match row {
-                Record::Title(row) => self.rename(row, world),
+                Record::Title(row) => self.rename(row, table),
                 Record::Process(row) => self.complete(row),
                 _ => {}
             }
@@ -154,10 +155,10 @@ impl Roles {
             has_ended,
         };
         // One that started later only has its number.
-        if let Some(introduction) = self.introduced.remove(&row.tgid)
-            && row.start_boot_ns <= introduction.at
+        if let Some(declaration) = self.declared.remove(&row.tgid)
+            && row.start_boot_ns <= declaration.at
         {
-            known.take(introduction.role, WEIGHT_TOLD);
+            known.take(declaration.role, WEIGHT_TOLD);
         }
         self.known.insert(row.upid, Box::new(known));
         if has_ended {
@@ -165,7 +166,7 @@ impl Roles {
         }
     }
 
-    fn rename(&mut self, row: &mut TitleRow, world: &mut World) {
+    fn rename(&mut self, row: &mut TitleRow, table: &mut ProcessTable) {
         let Some(known) = self.known.get_mut(&row.upid) else {
             return;
         };
@@ -181,7 +182,7 @@ impl Roles {
             known.weight = 0;
             known.has_asked_environment = false;
         }
-        self.judge(row.upid, world);
+        self.judge(row.upid, table);
         row.role = self
             .known
             .get(&row.upid)
@@ -203,17 +204,17 @@ impl Roles {
         }
     }
 
-    fn judge(&mut self, upid: Upid, world: &mut World) {
+    fn judge(&mut self, upid: Upid, table: &mut ProcessTable) {
         if let Some((parent, role)) = self.judge_alone(upid) {
-            self.told(parent, role, world);
+            self.told(parent, role, table);
         }
     }
 
     /// Something other than its names tells what a process is.
-    fn told(&mut self, upid: Upid, role: Role, world: &mut World) {
+    fn told(&mut self, upid: Upid, role: Role, table: &mut ProcessTable) {
         if let Some(known) = self.known.get_mut(&upid)
             && known.take(role, WEIGHT_TOLD)
-            && let Some(process) = world.process_mut(upid)
+            && let Some(process) = table.process_mut(upid)
         {
             // Written again, and completed here then.
             process.row_mut();
@@ -278,7 +279,7 @@ impl Roles {
 }
 
 impl Known {
-    fn looks(&self) -> Looks<'_> {
+    fn looks(&self) -> ProcessTraits<'_> {
         let own = |title: &Option<Name>| match &self.inherited {
             Some(names) => !names.titles.contains(title),
             None => true,
@@ -289,7 +290,7 @@ impl Known {
         };
         let title = Some(&self.title).filter(|title| own(title));
         let cmdline = Some(&self.cmdline).filter(|cmdline| own(cmdline));
-        Looks {
+        ProcessTraits {
             comm: if is_comm_own { &self.comm } else { "" },
             title: title.and_then(|title| title.as_deref()).map(trim_title),
             cmdline: cmdline.and_then(|cmdline| cmdline.as_deref()),

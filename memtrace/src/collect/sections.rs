@@ -6,7 +6,7 @@
 //! has fallen from it), and begins after rows that are later than they, so both wait before
 //! they are folded into the sums: until a question needs them, or for [`LAG`] at most.
 
-use super::{Reply, SectionNews, World};
+use super::{ProcessTable, Reply, SectionNews};
 use crate::model::{
     BootNs, DescendantsAnswer, DescendantsSource, DurationNs, MemRow, MemSource, ProcessRow,
     Record, Upid,
@@ -134,7 +134,7 @@ impl Sections {
     }
 
     /// Takes new rows and news, and answers what can be answered by now.
-    pub fn take(&mut self, rows: &[Record], world: &mut World, now: BootNs) {
+    pub fn take(&mut self, rows: &[Record], table: &mut ProcessTable, now: BootNs) {
         // A process's first row of `mem` comes before its own, which is written at the end.
         for row in rows {
             match row {
@@ -145,7 +145,7 @@ impl Sections {
                 _ => {}
             }
         }
-        for news in world.take_section_news() {
+        for news in table.take_section_news() {
             self.hear(news);
         }
         if self.waiting.len() > WAITING_MAX {
@@ -154,7 +154,7 @@ impl Sections {
             self.fold(oldest);
         }
         self.fold(BootNs(now.0 - LAG.0));
-        self.answer(world.snapshot_at(), now);
+        self.answer(table.snapshot_at(), now);
         self.forget_ended();
     }
 

@@ -34,7 +34,7 @@ pub use question::{
     DescendantsAnswer, DescendantsQuestion, DescendantsSource, QUESTION_BYTES_MAX,
     QUESTION_SOCKET_SUFFIX,
 };
-pub use roles::{Found, Looks, MAIN, Role, Rules, RulesError, says_little};
+pub use roles::{Found, MAIN, ProcessTraits, Role, Rules, RulesError, says_little};
 pub use run::{
     Framework, GpuInfo, RECORDER_BYTES_MAX, RunInfo, RunState, SCHEMA_VERSION, SchemaVersion,
     Target,
@@ -42,9 +42,10 @@ pub use run::{
 pub use table::{Column, Row, Table};
 pub use tables::{
     CacheSource, CachedFileRow, CgroupMemRow, ClockRow, CowRow, DiagKind, DiagRow, FINDINGS, Fate,
-    Finding, FirstSeenBy, LeftObjectRow, MappingKind, MappingRow, MarkKind, MarkRow, MarkSource,
-    MemRow, MemSource, NodeMemRow, OomRow, PeakSource, PhaseEnd, PhaseForm, PhaseRow, ProcessRow,
-    PssRow, PssSource, Record, RoleMemRow, SelfCostRow, Severity, ShmFamily, ShmObjectRow,
-    SurvivorRow, TABLES, TitleRow, TitleSource, VmEventRow, VmOp, VmSummaryRow, trim_title,
+    Finding, FirstSeenBy, MappingKind, MappingRow, MarkKind, MarkRow, MarkSource, MemRow,
+    MemSource, NodeMemRow, OomRow, OrphanedShmRow, PeakSource, PhaseEnd, PhaseForm, PhaseRow,
+    ProcessRow, PssRow, PssSource, Record, RoleMemRow, SelfCostRow, Severity, ShmFamily,
+    ShmObjectRow, SurvivorRow, TABLES, TitleRow, TitleSource, VmEventRow, VmOp, VmSummaryRow,
+    trim_title,
 };
 pub use units::{BootNs, Bytes, DurationNs, PageSize, Pages, Tgid, Upid, WallNs};

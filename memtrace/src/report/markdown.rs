@@ -1,7 +1,7 @@
 //! The report as Markdown, for an issue or a chat.
 
+use super::chapter::{Block, Tone};
 use super::table::{Column, Layout, Table};
-use super::told::{Block, Tone};
 use super::visible::visible;
 use super::{Format, Style, Written};
 use std::io::{self, Write};

@@ -1,24 +1,24 @@
 //! Lays out: what findings say of themselves goes in, text comes out. It knows no finding, and does
 //! no I/O of its own: it writes into what it is given.
 //!
-//! `text` and `md` render what is [`Told`], so they say the same, and `csv` writes a [`Table`] of
+//! `text` and `md` render what is [`Chapter`], so they say the same, and `csv` writes a [`Table`] of
 //! it; `json` comes straight from the findings. To add a format: one file, one line in
 //! [`FORMATS`].
 
+mod chapter;
 mod csv;
 mod json;
 mod markdown;
 mod table;
 mod text;
-mod told;
 mod visible;
 pub(crate) mod words;
 
+pub use chapter::{Block, Chapter, Tone};
 pub(crate) use csv::quote;
 pub(crate) use json::{write_line, write_object};
 use std::io;
 pub use table::{Cell, Column, Heading, Layout, Table, TableOf};
-pub use told::{Block, Told, Tone};
 #[cfg(test)]
 pub(crate) use visible::{columns, is_hidden};
 pub(crate) use visible::{shorten, visible};
@@ -80,7 +80,7 @@ pub trait Format: Sync {
 /// What can be written: the report of a recording, or a comparison of two.
 pub trait Written {
     /// What it tells people.
-    fn told(&self, style: &Style) -> Vec<Told>;
+    fn told(&self, style: &Style) -> Vec<Chapter>;
     /// Its figures as one table for programs, in parts that have the same columns: one at least.
     fn tables<'a>(&'a self, style: &Style) -> Box<dyn Iterator<Item = Table> + 'a>;
     /// Writes all of it as one object. Lists that `style` cuts may be cut in place.

@@ -1,7 +1,7 @@
 //! The report for a terminal.
 
+use super::chapter::{Block, Chapter, Tone};
 use super::table::{Cell, Column, Layout, Table};
-use super::told::{Block, Told, Tone};
 use super::visible::{columns, shorten, visible};
 use super::{Format, Style, Written};
 use std::io::{self, Write};
@@ -44,7 +44,7 @@ impl Format for Text {
 }
 
 fn write_section(
-    section: &Told,
+    section: &Chapter,
     width: usize,
     style: &Style,
     out: &mut dyn Write,

@@ -6,7 +6,7 @@
 use super::relay::Relays;
 #[cfg(target_os = "linux")]
 use crate::collect::marks::{Followed, MarkCollector, MarkSocket, MarkSources, SocketError};
-use crate::collect::{Collector, World};
+use crate::collect::{Collector, ProcessTable};
 use crate::host::Person;
 #[cfg(target_os = "linux")]
 use crate::model::MARK_SOCKET_VARIABLE;
@@ -141,7 +141,7 @@ impl Marks {
 
     /// Begins to listen; or says why not.
     #[cfg(target_os = "linux")]
-    pub(super) fn listen(mut self, world: &World) -> Result<Listening, String> {
+    pub(super) fn listen(mut self, table: &ProcessTable) -> Result<Listening, String> {
         let path = match self.socket {
             Some(Ok(socket)) => {
                 let path = socket.path().to_string_lossy().into_owned();
@@ -155,7 +155,7 @@ impl Marks {
             followed: self.sources.followed.clone(),
         };
         let collector =
-            MarkCollector::start(self.sources, world).map_err(|error| error.to_string())?;
+            MarkCollector::start(self.sources, table).map_err(|error| error.to_string())?;
         Ok(Listening {
             collector: Box::new(collector),
             path,
@@ -165,7 +165,7 @@ impl Marks {
 
     /// Says why not.
     #[cfg(not(target_os = "linux"))]
-    pub(super) fn listen(self, _: &World) -> Result<Listening, String> {
+    pub(super) fn listen(self, _: &ProcessTable) -> Result<Listening, String> {
         Err("only Linux tells whose a message is".to_owned())
     }
 }

@@ -15,7 +15,7 @@ use super::start::{self, Started};
 use super::{Held, Leftovers, Marks, Options, OutputError, gpus, held};
 #[cfg(target_os = "linux")]
 use crate::collect::procfs;
-use crate::collect::{Roles, Sections, Targets, Tick, World, exit_row};
+use crate::collect::{ProcessTable, Roles, Sections, Targets, Tick, exit_row};
 use crate::host::{Backend, HostFacts, Plan, clock, mark_sockets};
 use crate::model::{
     BootNs, Bytes, ClockOffset, DescendantsSource, DiagKind, DurationNs, Record, RunInfo, RunState,
@@ -58,7 +58,7 @@ pub(super) struct End {
 pub(super) struct Session {
     pub(super) info: RunInfo,
     pub(super) output: Output,
-    world: World,
+    table: ProcessTable,
     logs: Logs,
     roles: Roles,
     sections: Sections,
@@ -94,7 +94,7 @@ impl Session {
         owner: Option<(u32, u32)>,
     ) -> Result<Self, RecordError> {
         let command = held.map(Held::tgid);
-        let mut world = World::default();
+        let mut table = ProcessTable::default();
         let mut batch = Vec::new();
         let first_reading = clock::read();
         let tick = Tick {
@@ -107,15 +107,15 @@ impl Session {
             backend,
             reason,
         } = start::start(
-            options, targets, command, facts, plan, &tick, &mut world, &mut batch,
+            options, targets, command, facts, plan, &tick, &mut table, &mut batch,
         )?;
         if let Some(held) = held {
-            enter_command(held, &tick, &mut world);
+            enter_command(held, &tick, &mut table);
         }
-        world.set_memory(facts.mem_total_bytes);
+        table.set_memory(facts.mem_total_bytes);
         let gpus = gpus.complete(options, &tick, &mut collectors, &mut batch)?;
         let mut logs = Logs::default();
-        let listening = (!options.is_gpu_only).then(|| marks.listen(&world));
+        let listening = (!options.is_gpu_only).then(|| marks.listen(&table));
         let mark_socket = listening.map(|listening| {
             let listening = listening?;
             // Behind the backend, which knows the processes that marks come from.
@@ -157,7 +157,7 @@ impl Session {
         };
         let are_roots_main = matches!(options.target, Target::Command { .. } | Target::Pids { .. });
         let dir = super::output::directory(options.output.as_deref(), &info);
-        let output = Output::create(&dir, &info, owner, world.ceiling())?;
+        let output = Output::create(&dir, &info, owner, table.ceiling())?;
         if let Some(socket) = &info.mark_socket
             && let Err(error) = mark_sockets::link_recording(socket.as_ref(), output.dir())
         {
@@ -167,7 +167,7 @@ impl Session {
         Ok(Self {
             info,
             output,
-            world,
+            table,
             logs,
             roles: Roles::new(options.roles.clone(), are_roots_main),
             sections: Sections::new(match backend {
@@ -230,7 +230,7 @@ impl Session {
             let now = clock::boot();
             if command.is_some() && !is_command_running {
                 let settled = *settled.get_or_insert(now + SETTLE);
-                if now >= settled || !self.world.has_outlived() {
+                if now >= settled || !self.table.has_outlived() {
                     break;
                 }
                 until = BootNs(until.0.min(settled.0));
@@ -288,7 +288,7 @@ impl Session {
                     is_asked,
                 });
             }
-            let is_over = (ends_with_members && self.world.is_empty())
+            let is_over = (ends_with_members && self.table.is_empty())
                 || deadline.is_some_and(|deadline| clock::boot() >= deadline);
             if is_over {
                 break;
@@ -341,8 +341,8 @@ impl Session {
 
     /// The processes as they are known.
     #[cfg(target_os = "linux")]
-    pub(super) fn world(&self) -> &World {
-        &self.world
+    pub(super) fn table(&self) -> &ProcessTable {
+        &self.table
     }
 
     /// What a process was last seen to hold on GPUs; `None` when unknown, and without a GPU.
@@ -372,7 +372,7 @@ impl Session {
         // What the kernel reported of its end is in the ring; a poll knows it from here.
         self.drain();
         let was_alive = self
-            .world
+            .table
             .note_wait(command, tick.boot, end.wait_status, end.max_rss);
         if let Some(upid) = was_alive {
             self.batch
@@ -407,15 +407,15 @@ impl Session {
         let turns = std::mem::take(&mut self.turns);
         for mut turn in turns {
             let collector = &mut turn.collector;
-            let mut result = collector.drain(&tick, &mut self.world, &mut self.batch);
+            let mut result = collector.drain(&tick, &mut self.table, &mut self.batch);
             for _ in 0..LAST_DRAINS_MAX {
                 if result.is_err() || !collector.is_behind() {
                     break;
                 }
                 self.hand_over(false);
-                result = collector.drain(&tick, &mut self.world, &mut self.batch);
+                result = collector.drain(&tick, &mut self.table, &mut self.batch);
             }
-            let finished = collector.finish(&tick, &mut self.world, &mut self.batch);
+            let finished = collector.finish(&tick, &mut self.table, &mut self.batch);
             if let Err(error) = result.and(finished) {
                 let name = turn.collector.name();
                 self.report(&tick, DiagKind::Unavailable, name, &error.to_string());
@@ -434,7 +434,7 @@ impl Session {
         let mut outcome = Outcome {
             dir,
             command_exit_code: self.info.command_exit_code,
-            process_count: self.world.entered_count(),
+            process_count: self.table.entered_count(),
             row_count: 0,
             written_bytes: Bytes(0),
             absent_logs: self.logs.absent(),
@@ -443,7 +443,7 @@ impl Session {
         };
         signals_end_us_again();
         // Closing the files takes memory of its own.
-        drop((self.world, self.roles, self.sections));
+        drop((self.table, self.roles, self.sections));
         super::limits::release();
         match self.output.finish(self.info, end.is_asked).await {
             Ok(stats) => {

@@ -1,14 +1,14 @@
 //! The rows of `self_cost`: what this recorder has cost so far.
 
 use super::output::Output;
-use crate::collect::{Tick, World};
+use crate::collect::{ProcessTable, Tick};
 use crate::host::clock;
 use crate::model::{Bytes, DurationNs, Record, SelfCostRow, Tgid};
 
 /// The cost up to now.
 pub(super) fn row(
     tick: &Tick,
-    world: &World,
+    table: &ProcessTable,
     output: &Output,
     interval: DurationNs,
     own_cgroup: Option<&str>,
@@ -16,7 +16,7 @@ pub(super) fn row(
     let resident = resident();
     let usage = usage();
     let stats = output.stats();
-    let bpf = world.bpf_run_time();
+    let bpf = table.bpf_run_time();
     Record::from(SelfCostRow {
         ts: tick.wall(),
         boot_ns: tick.boot,
@@ -25,16 +25,16 @@ pub(super) fn row(
         rss_bytes: resident.map(|(all, _)| all),
         rss_anon_bytes: resident.map(|(_, anon)| anon),
         cgroup: own_cgroup.map(str::to_owned),
-        upid: world.upid(Tgid(std::process::id())),
+        upid: table.upid(Tgid(std::process::id())),
         peak_rss_bytes: Some(own_peak().unwrap_or_else(|| max_resident(&usage))),
         bpf_run_ns: bpf.map(|(time, _)| time),
         bpf_run_count: bpf.map(|(_, count)| count),
         interval_ns: interval,
-        snapshot_ns: world.snapshot_cost(),
-        process_count: i64::try_from(world.len()).unwrap_or(i64::MAX),
+        snapshot_ns: table.snapshot_cost(),
+        process_count: i64::try_from(table.len()).unwrap_or(i64::MAX),
         row_count: stats.row_count,
         written_bytes: stats.written_bytes,
-        lost_event_count: world.lost_event_count(),
+        lost_event_count: table.lost_event_count(),
     })
 }
 

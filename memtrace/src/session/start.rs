@@ -17,7 +17,7 @@ use crate::collect::smaps::{SmapsCollector, SmapsOptions};
 use crate::collect::sysinfo::SysinfoBackend;
 #[cfg(target_os = "linux")]
 use crate::collect::{Ceiling, RayDrivers};
-use crate::collect::{Collector, Targets, Tick, World};
+use crate::collect::{Collector, ProcessTable, Targets, Tick};
 use crate::host::{Backend, HostFacts, Plan, PlanError};
 #[cfg(target_os = "linux")]
 use crate::model::Framework;
@@ -249,7 +249,7 @@ pub(super) fn start(
     facts: &HostFacts,
     plan: &Plan,
     tick: &Tick,
-    world: &mut World,
+    table: &mut ProcessTable,
     out: &mut Vec<Record>,
 ) -> Result<Started, StartError> {
     let mut backend = plan.backend;
@@ -263,9 +263,9 @@ pub(super) fn start(
             plan,
         };
         // What a backend that failed has entered is not to be believed.
-        *world = World::default();
+        *table = ProcessTable::default();
         out.clear();
-        match request.start(backend, tick, world, out) {
+        match request.start(backend, tick, table, out) {
             Ok(collectors) => {
                 announce(backend, &reason, tick, out);
                 return Ok(Started {
@@ -321,21 +321,21 @@ impl Request<'_> {
         &self,
         backend: Backend,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<Vec<Box<dyn Collector>>, StartError> {
         #[cfg(not(target_os = "linux"))]
-        let _ = (self.held, self.facts, self.plan, tick, world, out);
+        let _ = (self.held, self.facts, self.plan, tick, table, out);
         let mut collectors = match backend {
             #[cfg(target_os = "linux")]
-            Backend::Bpf => vec![self.bpf(tick, world, out)?],
+            Backend::Bpf => vec![self.bpf(tick, table, out)?],
             #[cfg(target_os = "linux")]
             Backend::Procfs => self.procfs(),
             _ => vec![self.sysinfo()?],
         };
         if !self.options.is_gpu_only {
             #[cfg(target_os = "linux")]
-            self.add_linux_collectors(backend, &mut collectors, tick, world.ceiling(), out);
+            self.add_linux_collectors(backend, &mut collectors, tick, table.ceiling(), out);
             collectors.push(Box::new(NodeCollector::new()));
         }
         collectors.push(Box::new(ClockCollector::new()));
@@ -403,7 +403,7 @@ impl Request<'_> {
     fn bpf(
         &self,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<Box<dyn Collector>, StartError> {
         let online = self.facts.online_cpu_count.unwrap_or(1);
@@ -421,7 +421,7 @@ impl Request<'_> {
             vm_min: self.options.vm_min,
             memory_hierarchy: self.facts.memory_hierarchy.clone(),
         };
-        match BpfBackend::start(options, tick, world, out) {
+        match BpfBackend::start(options, tick, table, out) {
             Ok(backend) => Ok(Box::new(backend)),
             Err(error) => Err(StartError::Backend {
                 backend: Backend::Bpf,

@@ -4,7 +4,7 @@
 #[cfg(target_os = "linux")]
 mod watch;
 
-use crate::model::{LeftObjectRow, SurvivorRow};
+use crate::model::{OrphanedShmRow, SurvivorRow};
 #[cfg(target_os = "linux")]
 pub(super) use watch::Watch;
 
@@ -23,5 +23,5 @@ pub struct Leftovers {
     /// Processes that outlived the root of their tree, in the order in which they were met.
     pub outlived: Vec<Outlived>,
     /// Shared memory without an owner, the largest first.
-    pub objects: Vec<LeftObjectRow>,
+    pub objects: Vec<OrphanedShmRow>,
 }

@@ -14,7 +14,7 @@ SELECT
     CASE WHEN role <> 'main' THEN concat_ws(' ', framework, role, rank)
          ELSE coalesce(cmdline, comm) END AS name,
     framework, role, rank, exit_boot_ns,
-    CASE WHEN peak_rss_source IN ('kernel_hiwater', 'footprint', 'told', 'wait4')
+    CASE WHEN peak_rss_source IN ('kernel_hiwater', 'footprint', 'self', 'wait4')
          THEN peak_rss_bytes END AS peak_bytes
 FROM read_parquet(rec || '/process/*.parquet');
 

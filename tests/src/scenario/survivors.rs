@@ -6,7 +6,7 @@ use crate::recorder::{Recorded, record};
 use crate::workload::{self, Running};
 use anyhow::{Context, Result};
 use memtrace::model::tables::Fate;
-use memtrace::model::{LeftObjectRow, MappingKind, SurvivorRow};
+use memtrace::model::{MappingKind, OrphanedShmRow, SurvivorRow};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
@@ -91,12 +91,12 @@ pub fn survivors(words: &[&str], kills: bool) -> Result<Vec<Score>> {
             format!("{pid} runs: {}", runs(*pid))
         });
     }
-    let objects: Vec<LeftObjectRow> = recorded.recording.rows()?;
+    let objects: Vec<OrphanedShmRow> = recorded.recording.rows()?;
     let file = objects.iter().find(|row| row.name == left.file);
     let segment = objects
         .iter()
         .find(|row| row.kind == Some(MappingKind::Sysv) && row.inode == i64::from(left.segment));
-    let takes = |row: Option<&LeftObjectRow>, bytes: i64| {
+    let takes = |row: Option<&OrphanedShmRow>, bytes: i64| {
         row.and_then(|row| row.allocated_bytes).map(|bytes| bytes.0) == Some(bytes)
     };
     let has_stranger = rows.iter().any(|row| row.tgid.0 == stranger.pid());

@@ -1,9 +1,9 @@
 //! A comparison as it is written: what is told of both recordings, and the object of its JSON.
 
-use super::{Diff, DiffReport, Excess, told};
+use super::{Diff, DiffReport, Excess, chapters};
 use crate::analyze::{Analysis, Ending};
 use crate::model::DurationNs;
-use crate::report::{Style, Table, Told, Written, write_object};
+use crate::report::{Chapter, Style, Table, Written, write_object};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::io;
@@ -13,13 +13,13 @@ const FORMAT: &str = "memtrace-diff";
 const VERSION: u32 = 1;
 
 impl Written for DiffReport {
-    fn told(&self, style: &Style) -> Vec<Told> {
-        told::build(self, style)
+    fn told(&self, style: &Style) -> Vec<Chapter> {
+        chapters::build(self, style)
     }
 
     fn tables<'a>(&'a self, style: &Style) -> Box<dyn Iterator<Item = Table> + 'a> {
         let top = style.top.unwrap_or(usize::MAX);
-        Box::new(once(told::figures(self, top)))
+        Box::new(once(chapters::figures(self, top)))
     }
 
     fn json(&mut self, style: &Style, out: &mut dyn io::Write) -> io::Result<()> {

@@ -3,7 +3,7 @@
 
 use super::script::{Script, boot, gib, mib, upid, wall};
 use crate::model::tables::{
-    Fate, LeftObjectRow, MappingKind, NodeMemRow, OomRow, ShmFamily, SurvivorRow,
+    Fate, MappingKind, NodeMemRow, OomRow, OrphanedShmRow, ShmFamily, SurvivorRow,
 };
 use crate::model::{Bytes, DurationNs, Record, Tgid};
 
@@ -63,7 +63,7 @@ impl Script {
     /// Shared memory without an owner, size and allocation in MiB.
     fn left(&mut self, at: f64, kind: MappingKind, name: &str, [size, allocated]: [f64; 2]) {
         let is_segment = kind == MappingKind::Sysv;
-        self.put(LeftObjectRow {
+        self.put(OrphanedShmRow {
             ts: wall(at),
             boot_ns: boot(at),
             device: (!is_segment).then(|| "0:25".to_owned()),

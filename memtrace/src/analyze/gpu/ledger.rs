@@ -166,22 +166,22 @@ mod tests {
 
     #[test]
     fn unknown_amounts_are_left_to_what_nothing_explains() {
-        let books = ledger(
+        let held_on_gpus = ledger(
             Some(100),
             Some(10),
             &[(Some(50), false), (None, false), (Some(50), true)],
         );
-        assert_eq!(books.processes_bytes, Bytes(50));
-        assert_eq!(books.unattributed_bytes, Some(Bytes(40)));
-        assert_eq!(books.unknown_process_count, 1);
-        assert_eq!(books.held_by(1), Some(None));
-        assert_eq!(books.held_by(7), None);
+        assert_eq!(held_on_gpus.processes_bytes, Bytes(50));
+        assert_eq!(held_on_gpus.unattributed_bytes, Some(Bytes(40)));
+        assert_eq!(held_on_gpus.unknown_process_count, 1);
+        assert_eq!(held_on_gpus.held_by(1), Some(None));
+        assert_eq!(held_on_gpus.held_by(7), None);
     }
 
     #[test]
     fn without_what_is_used_there_is_nothing_to_explain() {
-        let books = ledger(None, None, &[(Some(50), false)]);
-        assert_eq!(books.unattributed_bytes, None);
+        let held_on_gpus = ledger(None, None, &[(Some(50), false)]);
+        assert_eq!(held_on_gpus.unattributed_bytes, None);
     }
 
     proptest! {
@@ -192,10 +192,10 @@ mod tests {
             lines in proptest::collection::vec(
                 (proptest::option::of(0..1_i64 << 38), any::<bool>()), 0..12),
         ) {
-            let books = ledger(Some(used), reserved, &lines);
-            let sum = books.processes_bytes
-                + books.reserved_bytes.unwrap_or(Bytes(0))
-                + books.unattributed_bytes.unwrap_or(Bytes(0));
+            let held_on_gpus = ledger(Some(used), reserved, &lines);
+            let sum = held_on_gpus.processes_bytes
+                + held_on_gpus.reserved_bytes.unwrap_or(Bytes(0))
+                + held_on_gpus.unattributed_bytes.unwrap_or(Bytes(0));
             prop_assert_eq!(sum, Bytes(used));
         }
     }

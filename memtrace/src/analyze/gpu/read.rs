@@ -5,12 +5,12 @@
 use super::falls::{Fall, Watch, together};
 use super::ledger::GpuLedger;
 use super::sleep::{Audit, Holders, Named, Sleeps, has_moments};
-use super::track::{Books, Tracks};
+use super::track::{HeldOnGpus, Tracks};
 use super::{Contexts, GpuDevice, Gpus};
 use crate::analyze::composition::Composition;
 use crate::analyze::groups::Groups;
+use crate::analyze::process_table::ProcessTable;
 use crate::analyze::role_mem::RoleOnGpusStep;
-use crate::analyze::roster::Roster;
 use crate::analyze::{RowSource, RunClock};
 use crate::model::tables::{GpuDeviceRow, GpuProcessRow, GpuSource};
 use crate::model::{BootNs, Bytes, DurationNs, Instant};
@@ -44,14 +44,14 @@ impl GpuTimeline {
     /// Reads `gpu_device`. `named` is what marks say happened.
     pub(in crate::analyze) fn read<S: RowSource>(
         source: &S,
-        roster: &Roster,
+        table: &ProcessTable,
         end: BootNs,
         named: impl Iterator<Item = Named>,
     ) -> Result<Self, S::Error> {
         let mut timeline = Self::default();
         let named: Vec<Named> = named.collect();
         let holders = match has_moments(&named) {
-            true => holders(source, roster)?,
+            true => holders(source, table)?,
             false => Holders::default(),
         };
         let mut sleeps = Sleeps::of(&named, &holders, end);
@@ -157,7 +157,7 @@ impl GpuTimeline {
     pub(in crate::analyze) fn told<S: RowSource>(
         mut self,
         source: &S,
-        (roster, groups, by_role): (&Roster, &Groups, &[BootNs]),
+        (table, groups, by_role): (&ProcessTable, &Groups, &[BootNs]),
         marks: &[(BootNs, Arc<str>)],
         clock: &RunClock,
         states: &mut [&mut Composition],
@@ -188,18 +188,18 @@ impl GpuTimeline {
                 Some(&place) => place,
                 None => self.place(&nameless(&row)),
             };
-            tracks.take(device, &row, roster);
+            tracks.take(device, &row, table);
         })?;
         if self.devices.is_empty() {
             return Ok(None);
         }
-        let tracks = tracks.finish(&self.devices, roster, clock);
-        let books = self.books(source, &instants, &tracks, clock)?;
+        let tracks = tracks.finish(&self.devices, table, clock);
+        let held_on_gpus = self.held_on_gpus(source, &instants, &tracks, clock)?;
         let at = |boot: BootNs| {
             instants
                 .binary_search(&boot)
                 .ok()
-                .and_then(|i| books.get(i))
+                .and_then(|i| held_on_gpus.get(i))
         };
         for state in states.iter_mut() {
             state.gpus = at(state.at.boot_ns).cloned().unwrap_or_default();
@@ -221,7 +221,7 @@ impl GpuTimeline {
         for ledger in at(end).into_iter().flatten() {
             self.devices[ledger.place].at_end = Some(ledger.clone());
         }
-        let falls = self.explained_falls(marks, states, &at, (roster, clock));
+        let falls = self.explained_falls(marks, states, &at, (table, clock));
         let audits = self.explained_audits(states, &at, clock);
         let contexts = tracks.smallest.map(|smallest_bytes| {
             let peaks = self
@@ -258,15 +258,19 @@ impl GpuTimeline {
         marks: &[(BootNs, Arc<str>)],
         states: &[&mut Composition],
         at: &impl Fn(BootNs) -> Option<&'b Vec<GpuLedger>>,
-        (roster, clock): (&Roster, &RunClock),
+        (table, clock): (&ProcessTable, &RunClock),
     ) -> Vec<Fall> {
         let mut falls = self.falls.clone();
         for fall in &mut falls {
-            let books = |boot| at(boot).map_or(&[][..], |books| books);
+            let held_on_gpus = |boot| at(boot).map_or(&[][..], |held_on_gpus| held_on_gpus);
             let (from, to) = (fall.from.boot_ns, fall.to.boot_ns);
             (fall.from, fall.to) = (clock.at(from), clock.at(to));
             let host = (host(states, fall.host_from), host(states, to));
-            fall.explain((books(from), books(to)), host, &roster.processes);
+            fall.explain(
+                (held_on_gpus(from), held_on_gpus(to)),
+                host,
+                &table.processes,
+            );
             let mut near = fall.near(marks).to_vec();
             near.sort_by_key(|(at, name)| ((*at - from).0.abs(), Arc::clone(name)));
             let nearest = near.into_iter().take(MARKS_MAX);
@@ -283,12 +287,12 @@ impl GpuTimeline {
         clock: &RunClock,
     ) -> Vec<Audit> {
         let mut audits = self.audits.clone();
-        let books = |boot| at(boot).map_or(&[][..], |books| books);
+        let held_on_gpus = |boot| at(boot).map_or(&[][..], |held_on_gpus| held_on_gpus);
         for audit in &mut audits {
             let (from, to) = (audit.from.boot_ns, audit.to.boot_ns);
             (audit.from, audit.to) = (clock.at(from), clock.at(to));
             audit.explain(
-                (books(from), books(to)),
+                (held_on_gpus(from), held_on_gpus(to)),
                 (host(states, audit.host_from), host(states, audit.host_to)),
             );
         }
@@ -299,11 +303,11 @@ impl GpuTimeline {
 
     /// The books of every device at every instant: what the device told last, and who held
     /// its memory. The processes of a divided device are those of its instances.
-    fn books<S: RowSource>(
+    fn held_on_gpus<S: RowSource>(
         &self,
         source: &S,
         instants: &[BootNs],
-        tracks: &Books,
+        tracks: &HeldOnGpus,
         clock: &RunClock,
     ) -> Result<Vec<Vec<GpuLedger>>, S::Error> {
         let mut standing = vec![vec![None; self.devices.len()]; instants.len()];
@@ -311,7 +315,7 @@ impl GpuTimeline {
             let Some(&place) = self.places.get(&row.device) else {
                 return;
             };
-            let told = Told {
+            let told = DeviceReading {
                 boot: row.boot_ns,
                 total: row.total_bytes,
                 used: row.used_bytes,
@@ -323,23 +327,23 @@ impl GpuTimeline {
             }
         })?;
         let moments = standing.iter().zip(instants).enumerate();
-        let books = moments.map(|(moment, (told, &at))| {
+        let held_on_gpus = moments.map(|(moment, (told, &at))| {
             let devices = told.iter().enumerate();
             let ledgers = devices.filter_map(|(place, told)| {
                 self.ledger(place, *told, (moment, clock.at(at)), tracks)
             });
             ledgers.collect()
         });
-        Ok(books.collect())
+        Ok(held_on_gpus.collect())
     }
 
     /// `None` for a device of which nothing was known yet.
     fn ledger(
         &self,
         place: usize,
-        told: Option<Told>,
+        told: Option<DeviceReading>,
         (moment, at): (usize, Instant),
-        tracks: &Books,
+        tracks: &HeldOnGpus,
     ) -> Option<GpuLedger> {
         let mut lines = tracks.lines(moment, place);
         let device = &self.devices[place];
@@ -374,12 +378,12 @@ impl GpuTimeline {
 }
 
 /// The recorded processes that were ever on a GPU.
-fn holders<S: RowSource>(source: &S, roster: &Roster) -> Result<Holders, S::Error> {
+fn holders<S: RowSource>(source: &S, table: &ProcessTable) -> Result<Holders, S::Error> {
     let mut holders = Holders::default();
     source.scan(&["upid", "source"], |row: GpuProcessRow| {
         let is_told = row.source != Some(GpuSource::Descriptor);
-        if let Some(place) = row.upid.filter(|_| is_told).and_then(|id| roster.find(id)) {
-            let exit = roster.processes[place].exit_boot_ns();
+        if let Some(place) = row.upid.filter(|_| is_told).and_then(|id| table.find(id)) {
+            let exit = table.processes[place].exit_boot_ns();
             holders.0.insert(place, exit);
         }
     })?;
@@ -394,7 +398,7 @@ fn host<'s>(states: &'s [&mut Composition], boot: BootNs) -> Option<&'s Composit
 
 /// What a device told of itself.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct DeviceReading {
     boot: BootNs,
     total: Option<Bytes>,
     used: Option<Bytes>,

@@ -73,7 +73,7 @@ impl GpuPeak {
 pub(super) struct Sums {
     group_of: Vec<u32>,
     /// Changes of role, the latest first.
-    turns: Vec<(BootNs, usize, u32)>,
+    role_changes: Vec<(BootNs, usize, u32)>,
     processes: HashMap<usize, Sum>,
     /// By group; `None` for one that was on no GPU.
     groups: Vec<Option<Sum>>,
@@ -94,7 +94,7 @@ impl Sums {
             changed: BTreeSet::new(),
             steps: Vec::new(),
             group_of: groups.first.clone(),
-            turns: groups.turns(),
+            role_changes: groups.role_changes(),
             processes: HashMap::new(),
             groups: vec![None; groups.list.len()],
             all: Sum::default(),
@@ -142,7 +142,7 @@ impl Sums {
     /// Time moves on.
     pub(super) fn move_to(&mut self, boot: BootNs) {
         while let Some(at) = self.asked.pop_if(|at| *at < boot) {
-            self.turn_until(at);
+            self.change_roles_until(at);
             for role in std::mem::take(&mut self.changed) {
                 let role = role as usize;
                 let sum = self.groups.get(role).copied().flatten();
@@ -153,12 +153,12 @@ impl Sums {
                 });
             }
         }
-        self.turn_until(boot);
+        self.change_roles_until(boot);
     }
 
     /// Who has another role by then takes along what it holds.
-    fn turn_until(&mut self, boot: BootNs) {
-        while let Some((at, process, group)) = self.turns.pop_if(|(at, ..)| *at <= boot) {
+    fn change_roles_until(&mut self, boot: BootNs) {
+        while let Some((at, process, group)) = self.role_changes.pop_if(|(at, ..)| *at <= boot) {
             let Some(own) = self.group_of.get_mut(process) else {
                 continue;
             };

@@ -53,16 +53,19 @@ fn recorded(readings: &[Reading]) -> Analysis {
     run.analyzed(Some("+15s"))
 }
 
-fn assert_closes(books: &GpuLedger) {
-    let Some(used) = books.used_bytes else {
-        assert_eq!(books.unattributed_bytes, None);
+fn assert_closes(held_on_gpus: &GpuLedger) {
+    let Some(used) = held_on_gpus.used_bytes else {
+        assert_eq!(held_on_gpus.unattributed_bytes, None);
         return;
     };
-    let lines = books.lines.iter().filter(|line| !line.is_counted_elsewhere);
+    let lines = held_on_gpus
+        .lines
+        .iter()
+        .filter(|line| !line.is_counted_elsewhere);
     let processes: Bytes = lines.filter_map(|line| line.bytes).sum();
-    let reserved = books.reserved_bytes.unwrap_or(Bytes(0));
-    let rest = books.unattributed_bytes.expect("what is left over");
-    assert_eq!(processes + reserved + rest, used, "{books:?}");
+    let reserved = held_on_gpus.reserved_bytes.unwrap_or(Bytes(0));
+    let rest = held_on_gpus.unattributed_bytes.expect("what is left over");
+    assert_eq!(processes + reserved + rest, used, "{held_on_gpus:?}");
 }
 
 proptest! {
@@ -73,8 +76,8 @@ proptest! {
         let peaks = gpus.devices.iter().filter_map(|device| device.peak.as_ref());
         let instants = [&analysis.peak, &analysis.at];
         let instants = instants.into_iter().flatten();
-        for books in instants.flat_map(|state| &state.gpus).chain(peaks) {
-            assert_closes(books);
+        for held_on_gpus in instants.flat_map(|state| &state.gpus).chain(peaks) {
+            assert_closes(held_on_gpus);
         }
     }
 }

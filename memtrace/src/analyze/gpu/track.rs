@@ -6,8 +6,8 @@ use super::sums::{GpuPeak, Sum, Sums};
 use super::{GpuDevice, GpuProcess};
 use crate::analyze::RunClock;
 use crate::analyze::groups::Groups;
+use crate::analyze::process_table::ProcessTable;
 use crate::analyze::role_mem::RoleOnGpusStep;
-use crate::analyze::roster::Roster;
 use crate::analyze::who::Who;
 use crate::model::tables::{GpuProcessRow, GpuSource, GpuUse};
 use crate::model::{BootNs, Bytes, DurationNs, Tgid};
@@ -69,7 +69,7 @@ pub(super) struct Tracks {
 
 /// After it.
 #[derive(Debug)]
-pub(super) struct Books {
+pub(super) struct HeldOnGpus {
     tracks: HashMap<Key, Track>,
     holders: Vec<GpuHolder>,
     pub(super) processes: Vec<GpuProcess>,
@@ -96,11 +96,11 @@ impl Tracks {
         }
     }
 
-    fn holder(&mut self, row: &GpuProcessRow, roster: &Roster) -> usize {
-        let recorded = row.upid.and_then(|upid| roster.find(upid));
+    fn holder(&mut self, row: &GpuProcessRow, table: &ProcessTable) -> usize {
+        let recorded = row.upid.and_then(|upid| table.find(upid));
         let holder = GpuHolder {
             who: match recorded {
-                Some(place) => Who::from(&roster.processes[place]),
+                Some(place) => Who::from(&table.processes[place]),
                 None => Who {
                     pid: Some(row.tgid),
                     upid: None,
@@ -123,8 +123,8 @@ impl Tracks {
         place
     }
 
-    pub(super) fn take(&mut self, device: usize, row: &GpuProcessRow, roster: &Roster) {
-        let holder = self.holder(row, roster);
+    pub(super) fn take(&mut self, device: usize, row: &GpuProcessRow, table: &ProcessTable) {
+        let holder = self.holder(row, table);
         let held = &mut self.holders[holder];
         if row.source != Some(GpuSource::Descriptor) && !held.devices.contains(&device) {
             held.devices.push(device);
@@ -217,9 +217,9 @@ impl Tracks {
     pub(super) fn finish(
         mut self,
         devices: &[GpuDevice],
-        roster: &Roster,
+        table: &ProcessTable,
         clock: &RunClock,
-    ) -> Books {
+    ) -> HeldOnGpus {
         self.settle(BootNs(i64::MAX));
         let last: Vec<Step> = self
             .tracks
@@ -238,7 +238,7 @@ impl Tracks {
                 let at = held.sum.peak.filter(|_| is_own).map(|(_, boot)| boot);
                 let names = held.devices.iter();
                 let names = names.map(|&place| Arc::clone(&devices[place].device));
-                let process = held.holder.process.map(|place| &roster.processes[place]);
+                let process = held.holder.process.map(|place| &table.processes[place]);
                 GpuProcess {
                     holder: held.holder.clone(),
                     devices: names.collect(),
@@ -255,7 +255,7 @@ impl Tracks {
         let accounted = accounted.filter_map(|held| Some((held.holder.process?, held.accounted?)));
         let by_role = std::mem::take(&mut self.sums.steps);
         let (roles, recorded) = self.sums.finish(accounted, clock);
-        Books {
+        HeldOnGpus {
             by_role,
             roles,
             recorded,
@@ -267,7 +267,7 @@ impl Tracks {
     }
 }
 
-impl Books {
+impl HeldOnGpus {
     /// Who held memory of a device at an instant. A client that processes share counts for
     /// the one with the lowest id.
     pub(super) fn lines(&self, moment: usize, device: usize) -> Vec<GpuLine> {

@@ -10,7 +10,7 @@
 //! what page faults copied.
 
 use super::Held;
-use super::readings::{self, Copied, Extra, News, Reading};
+use super::readings::{self, Copied, Extra, FamilyReading, Reading};
 use super::stays::{Stay, stays};
 use crate::analyze::process::Process;
 use crate::analyze::sharing::Execs;
@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 enum Event {
     /// A process goes over to its next stay.
     Exec(usize),
-    Family(News),
+    Reading(FamilyReading),
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,7 +34,7 @@ struct Member {
 }
 
 #[derive(Debug, Default)]
-struct Family {
+struct ForkFamily {
     /// Living members; the eldest comes first.
     members: BTreeSet<usize>,
     /// What all hold, shared pages in each.
@@ -57,16 +57,16 @@ struct Family {
 
 /// All families of a recording, as they stand at an instant.
 #[derive(Debug)]
-pub(super) struct Families {
+pub(super) struct ForkFamilies {
     stays: Vec<Vec<Stay>>,
     members: Vec<Member>,
-    families: Vec<Family>,
+    families: Vec<ForkFamily>,
     /// What is to come, the latest first.
     events: Vec<(BootNs, Event)>,
     sum: Held,
 }
 
-impl Families {
+impl ForkFamilies {
     /// Nobody holds anything yet. `readings`: every measured PSS, in any order.
     pub(super) fn of(
         processes: &[Process],
@@ -88,12 +88,12 @@ impl Families {
             events.extend(later.map(|stay| (stay.from, Event::Exec(process))));
         }
         let news = readings::news(processes, &stays, readings, copies, &mut inherited);
-        events.extend(news.map(|(at, news)| (at, Event::Family(news))));
+        events.extend(news.map(|(at, news)| (at, Event::Reading(news))));
         // Stable: those of one instant stay in their order.
         events.sort_by_key(|(at, _)| *at);
         events.reverse();
         let mut families = Vec::new();
-        families.resize_with(count, Family::default);
+        families.resize_with(count, ForkFamily::default);
         let members = inherited.into_iter().map(|inherited| Member {
             inherited,
             ..Member::default()
@@ -120,7 +120,7 @@ impl Families {
             self.events.pop();
             match event {
                 Event::Exec(process) => self.exec(process),
-                Event::Family(news) => self.hear(news),
+                Event::Reading(news) => self.learn(news),
             }
         }
     }
@@ -274,7 +274,7 @@ impl Families {
     }
 
     /// A member came or went, or the extra pages came to be known.
-    fn hear(&mut self, news: News) {
+    fn learn(&mut self, news: FamilyReading) {
         let place = news.family as usize;
         let before = self.held_by(place);
         let certain = self.certain(place);

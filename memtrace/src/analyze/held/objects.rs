@@ -62,7 +62,7 @@ pub(super) struct Objects {
 
 /// What an object takes, by a row.
 #[derive(Clone, Debug)]
-struct Look {
+struct ObjectReading {
     at: BootNs,
     bytes: i64,
     mappers: Rc<[usize]>,
@@ -74,17 +74,17 @@ struct Look {
 
 /// The rows of an object.
 #[derive(Debug, Default)]
-struct Course {
-    rows: Vec<Look>,
+struct ObjectHistory {
+    rows: Vec<ObjectReading>,
     is_trees: bool,
     is_others: bool,
 }
 
 /// The rows of all objects, while they are read.
 #[derive(Debug, Default)]
-pub(super) struct Courses(BTreeMap<(String, i64), Course>);
+pub(super) struct ObjectHistories(BTreeMap<(String, i64), ObjectHistory>);
 
-impl Courses {
+impl ObjectHistories {
     pub(super) const COLUMNS: &[&str] = &[
         "boot_ns",
         "device",
@@ -120,7 +120,7 @@ impl Courses {
             Some(last) if last.mappers == mappers => Rc::clone(&last.mappers),
             _ => mappers,
         };
-        course.rows.push(Look {
+        course.rows.push(ObjectReading {
             at: row.boot_ns,
             bytes: bytes.map_or_else(|| last.map_or(0, |last| last.bytes), |bytes| bytes.0),
             is_known: bytes.is_some(),
@@ -130,7 +130,7 @@ impl Courses {
     }
 }
 
-impl Course {
+impl ObjectHistory {
     /// Of a file of a tmpfs that nobody recorded had open when it was looked at, it is not known
     /// whose it is, unless it was there before.
     fn changes(self, object: usize, start: BootNs, give: &mut impl FnMut(BootNs, Change)) {
@@ -146,7 +146,7 @@ impl Course {
             bytes: Bytes(if self.is_trees { bytes } else { 0 }),
             at_most: Bytes(bytes),
         };
-        let mut before: Option<&Look> = None;
+        let mut before: Option<&ObjectReading> = None;
         for look in &self.rows {
             let is = held(look.bytes, look.is_known);
             let was = before.map_or(held(0, true), |before| held(before.bytes, before.is_known));
@@ -172,7 +172,7 @@ impl Course {
 
 impl Objects {
     /// Nothing is there yet.
-    pub(super) fn of(courses: Courses, start: BootNs) -> Self {
+    pub(super) fn of(courses: ObjectHistories, start: BootNs) -> Self {
         let mut changes = Vec::new();
         let count = courses.0.len();
         for (object, course) in courses.0.into_values().enumerate() {

@@ -13,7 +13,7 @@ const SAMPLED_PART: i64 = 200;
 
 /// What comes to be known of a family.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct News {
+pub(super) struct FamilyReading {
     pub(super) family: u32,
     pub(super) extra: Extra,
     /// The extra pages at the next instant at which they are known, if nobody leaves before.
@@ -152,7 +152,7 @@ pub(super) fn news<'a>(
     readings: &'a [Reading],
     copies: &[Copied],
     inherited: &'a mut [Option<i64>],
-) -> impl Iterator<Item = (BootNs, News)> + 'a {
+) -> impl Iterator<Item = (BootNs, FamilyReading)> + 'a {
     let mut steps: BTreeMap<u32, Vec<(BootNs, Step, usize)>> = BTreeMap::new();
     for (process, stays) in stays.iter().enumerate() {
         let ends = stays.iter().skip(1).map(|stay| Some(stay.from));
@@ -304,7 +304,7 @@ fn course(
     inherited: impl Fn(usize) -> i64,
     readings: &[Reading],
     copies: &Copies,
-) -> Vec<(BootNs, News)> {
+) -> Vec<(BootNs, FamilyReading)> {
     let mut round = Round::default();
     let mut turns: Vec<Turn> = Vec::new();
     for &(at, step, process) in steps {
@@ -353,7 +353,7 @@ fn course(
         });
         let now = bounded.map(|(now, _)| now);
         let counted = bounded.filter(|(_, is_counted)| *is_counted);
-        let news = News {
+        let news = FamilyReading {
             family,
             extra: match (now, turn.step) {
                 (Some(now), Step::Copied) => Extra::Bound(now),
@@ -378,7 +378,7 @@ fn course(
         };
         (turn.at, news)
     });
-    let mut news: Vec<(BootNs, News)> = news.collect();
+    let mut news: Vec<(BootNs, FamilyReading)> = news.collect();
     news.reverse();
     news
 }

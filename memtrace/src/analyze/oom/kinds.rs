@@ -89,7 +89,7 @@ pub struct Pressure {
 
 /// The amounts around one kill.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Around {
+pub(super) struct KillReadings {
     /// The last reading before the kill.
     read: Option<(BootNs, Account)>,
     /// The kernel's own account of the instant, from its log.
@@ -150,10 +150,10 @@ pub(super) fn read<S: RowSource>(
     source: &S,
     kills: &[OomRow],
     windows: &Windows,
-) -> Result<Vec<Around>, S::Error> {
+) -> Result<Vec<KillReadings>, S::Error> {
     let examined = kills.iter().take(MAX_KILLS_EXAMINED);
-    let mut around: Vec<(&OomRow, Around)> = examined
-        .map(|kill| (kill, Around::of(kill, windows)))
+    let mut around: Vec<(&OomRow, KillReadings)> = examined
+        .map(|kill| (kill, KillReadings::of(kill, windows)))
         .collect();
     if !around.is_empty() {
         source.scan(&[], |row: CgroupMemRow| {
@@ -298,7 +298,7 @@ fn kernel_without(all: Option<Bytes>, parts: [Option<Bytes>; 2]) -> Option<Bytes
     Some(all? - parts.into_iter().flatten().sum())
 }
 
-impl Around {
+impl KillReadings {
     fn of(kill: &OomRow, windows: &Windows) -> Self {
         Self {
             read: None,

@@ -4,11 +4,11 @@
 use super::MAX_KILLS_EXAMINED;
 use super::windows::Windows;
 use crate::analyze::RowSource;
-use crate::analyze::leftovers::LeftObject;
-use crate::analyze::roster::Roster;
+use crate::analyze::leftovers::OrphanedShmObject;
+use crate::analyze::process_table::ProcessTable;
 use crate::analyze::surroundings::is_within;
 use crate::analyze::who::Bundle;
-use crate::model::tables::{LeftObjectRow, OomRow, ShmObjectRow};
+use crate::model::tables::{OomRow, OrphanedShmRow, ShmObjectRow};
 use crate::model::{BootNs, Bytes, DurationNs, Upid};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -57,11 +57,11 @@ pub struct GrownObject {
 /// windows.
 #[derive(Default)]
 pub(super) struct Objects {
-    at: HashMap<(String, i64), Around>,
+    at: HashMap<(String, i64), ObjectReadings>,
 }
 
 #[derive(Default)]
-struct Around {
+struct ObjectReadings {
     at_kill: Option<ShmObjectRow>,
     before: Vec<Option<Bytes>>,
 }
@@ -71,7 +71,7 @@ pub(super) fn read<S: RowSource>(
     source: &S,
     kills: &[OomRow],
     windows: &Windows,
-    left: &[LeftObject],
+    left: &[OrphanedShmObject],
 ) -> Result<Vec<Objects>, S::Error> {
     let examined = kills.iter().take(MAX_KILLS_EXAMINED);
     let mut all: Vec<(&OomRow, Objects)> =
@@ -83,7 +83,7 @@ pub(super) fn read<S: RowSource>(
             }
         })?;
         // A recording that ends with the kill looks at them once more.
-        for LeftObject { row, .. } in left {
+        for OrphanedShmObject { row, .. } in left {
             for (kill, objects) in &mut all {
                 let later = row.boot_ns - kill.boot_ns;
                 if (0..=SEEN_LATER_NS).contains(&later.0) {
@@ -124,7 +124,7 @@ impl Objects {
     }
 
     /// Takes an object that was found after the kill, at the end of the recording.
-    fn take_left(&mut self, row: &LeftObjectRow) {
+    fn take_left(&mut self, row: &OrphanedShmRow) {
         let Some(device) = row.device.clone() else {
             return;
         };
@@ -166,12 +166,12 @@ impl Objects {
         &self,
         kill: &OomRow,
         (window, grown): (usize, Bytes),
-        roster: &Roster,
+        table: &ProcessTable,
     ) -> Option<GrownObject> {
         let charged = |row: &ShmObjectRow| {
             let first = row.first_user();
-            let first = first.and_then(|upid| roster.find(upid));
-            let first = first.and_then(|place| roster.processes.get(place));
+            let first = first.and_then(|upid| table.find(upid));
+            let first = first.and_then(|place| table.processes.get(place));
             match (
                 &kill.memcg,
                 first.and_then(|process| process.cgroup.as_deref()),
@@ -199,8 +199,8 @@ impl Objects {
         let (_, grown_bytes, bytes, row) =
             all.max_by_key(|(is_known, own, bytes, row)| (*is_known, *own, *bytes, row.inode))?;
         let mappers = row.mappers.split(' ').filter_map(|upid| upid.parse().ok());
-        let mappers: Vec<usize> = mappers.filter_map(|upid| roster.find(Upid(upid))).collect();
-        let opener = row.first_opener_upid.and_then(|upid| roster.find(upid));
+        let mappers: Vec<usize> = mappers.filter_map(|upid| table.find(Upid(upid))).collect();
+        let opener = row.first_opener_upid.and_then(|upid| table.find(upid));
         let is_mapped = !mappers.is_empty();
         let holders = match is_mapped {
             true => mappers,
@@ -215,7 +215,7 @@ impl Objects {
             age_ns: DurationNs((kill.boot_ns - row.boot_ns).0.max(0)),
             grown_bytes,
             held_by: holders
-                .map(|place| Bundle::of(&roster.processes, vec![place]))
+                .map(|place| Bundle::of(&table.processes, vec![place]))
                 .collect(),
             is_mapped,
         })

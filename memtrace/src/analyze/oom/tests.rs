@@ -2,7 +2,7 @@
 
 use crate::analyze::golden::{RUNS, Script, boot, upid, wall};
 use crate::analyze::{Analysis, HeldKind, OomFinding};
-use crate::model::tables::{LeftObjectRow, MappingKind, ShmObjectRow};
+use crate::model::tables::{MappingKind, OrphanedShmRow, ShmObjectRow};
 use crate::model::{Bytes, DurationNs, Tgid};
 
 const POD: &str = "/pod";
@@ -255,7 +255,7 @@ fn a_file_that_is_left_after_the_kill_is_as_large_as_it_was_found_then() {
             row.memcg_file_bytes = Some(Bytes(1_510 << 20));
         }
     }
-    run.put(LeftObjectRow {
+    run.put(OrphanedShmRow {
         ts: wall(101.0),
         boot_ns: boot(101.0),
         device: Some("0:25".to_owned()),
@@ -266,7 +266,7 @@ fn a_file_that_is_left_after_the_kill_is_as_large_as_it_was_found_then() {
         size_bytes: Some(Bytes(1_400 << 20)),
         allocated_bytes: Some(Bytes(1_400 << 20)),
         is_certain: true,
-        ..LeftObjectRow::default()
+        ..OrphanedShmRow::default()
     });
     let analysis = run.analyzed(None);
     let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");

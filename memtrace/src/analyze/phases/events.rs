@@ -3,7 +3,7 @@
 use super::pair::{Event, What};
 use crate::analyze::RowSource;
 use crate::analyze::name::Interner;
-use crate::analyze::roster::Roster;
+use crate::analyze::process_table::ProcessTable;
 use crate::model::tables::{MarkKind, MarkRow, TitleRow};
 use crate::model::{BootNs, trim_title};
 use serde_json::Value;
@@ -52,19 +52,19 @@ impl Marks {
     /// Reads `mark`.
     pub(in crate::analyze) fn read<S: RowSource>(
         source: &S,
-        roster: &mut Roster,
+        table: &mut ProcessTable,
     ) -> Result<Self, S::Error> {
         let mut texts = Interner::default();
         let mut marks = Self::default();
         source.scan(MARK_COLUMNS, |row: MarkRow| {
-            marks.take(row, roster, &mut texts)
+            marks.take(row, table, &mut texts)
         })?;
         // A line of a log can be read long after it was written.
         marks.names.sort_by_key(|(at, _)| *at);
         Ok(marks)
     }
 
-    fn take(&mut self, row: MarkRow, roster: &mut Roster, texts: &mut Interner) {
+    fn take(&mut self, row: MarkRow, table: &mut ProcessTable, texts: &mut Interner) {
         let name = texts.intern(&row.name);
         self.names.push((row.boot_ns, Arc::clone(&name)));
         if row.name.starts_with(OWN) {
@@ -80,7 +80,7 @@ impl Marks {
             Some(MarkKind::End) => What::End,
             Some(MarkKind::Peak) | None => return,
         };
-        let process = row.upid.map(|upid| roster.position(upid, row.boot_ns));
+        let process = row.upid.map(|upid| table.position(upid, row.boot_ns));
         self.events.push(Event {
             boot_ns: row.boot_ns,
             process,

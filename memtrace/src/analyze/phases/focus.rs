@@ -1,6 +1,6 @@
 //! The phases of one name: each of them, and who held what before the first and after the last.
 
-use super::lines::{self, Group};
+use super::lines::{self, SamePhases};
 use super::memory::Memory;
 use super::pair::{OPEN, Span};
 use super::{DeviceLevel, Level, Phase, Repeated, Stretch};
@@ -148,8 +148,12 @@ fn pattern(name: &str) -> Option<Regex> {
 impl Focus {
     /// A name as it was marked, or as a report tells it, with `*` for the number if need be; or a
     /// pattern of names.
-    pub(super) fn on(name: &str, spans: &[Span], groups: &[Group]) -> Result<Self, PhaseError> {
-        let is_stage = |group: &Group| {
+    pub(super) fn on(
+        name: &str,
+        spans: &[Span],
+        groups: &[SamePhases],
+    ) -> Result<Self, PhaseError> {
+        let is_stage = |group: &SamePhases| {
             let told = group.name.as_ref();
             told == name || told.replace("<N>", "*") == name
         };
@@ -220,7 +224,7 @@ impl Focus {
     pub(super) fn told(
         &self,
         spans: &[Span],
-        groups: &[Group],
+        groups: &[SamePhases],
         memory: &Memory,
         states: &[Composition],
         end: BootNs,
@@ -243,9 +247,9 @@ impl Focus {
             end: memory.clock.at(end_boot_ns),
             tree: memory.tree(&whole),
             roles: roles(&whole, memory, states),
-            gpu: memory.around.gpu(&whole),
-            devices: memory.around.devices(&whole),
-            page_cache: memory.around.page_cache(&whole),
+            gpu: memory.device_history.gpu(&whole),
+            devices: memory.device_history.devices(&whole),
+            page_cache: memory.device_history.page_cache(&whole),
             holder_count: holders.len(),
             holders,
         })
@@ -255,7 +259,7 @@ impl Focus {
 /// What each role held at both ends, what changed most first.
 fn roles(whole: &Span, memory: &Memory, states: [Option<&Composition>; 2]) -> Vec<RoleChange> {
     let tree = memory.tree(whole);
-    let has_gpus = memory.around.device_count() > 0;
+    let has_gpus = memory.device_history.device_count() > 0;
     let roles = (0..memory.roles.count()).map(|role| RoleChange {
         name: memory.roles.name(role),
         stretch: memory.roles.stretch(role, whole, || tree),

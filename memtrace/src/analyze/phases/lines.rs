@@ -19,28 +19,28 @@ const MIN_REPEATS: usize = 5;
 
 /// Spans that share a line, in the order of time.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct SamePhases {
     pub(super) name: Arc<str>,
     pub(super) members: Vec<usize>,
     /// The number of each member; empty where they are not numbered.
     numbers: Vec<i64>,
 }
 
-impl Group {
+impl SamePhases {
     pub(super) fn is_numbered(&self) -> bool {
         !self.numbers.is_empty()
     }
 }
 
 /// The lines as places of spans: one place each, or several of one name.
-pub(super) fn group(spans: &[Span]) -> Vec<Group> {
-    let mut stages: HashMap<(Arc<str>, PhaseForm), Group> = HashMap::new();
+pub(super) fn group(spans: &[Span]) -> Vec<SamePhases> {
+    let mut stages: HashMap<(Arc<str>, PhaseForm), SamePhases> = HashMap::new();
     for (place, span) in spans.iter().enumerate() {
         let Some((name, number)) = stage_of(span) else {
             continue;
         };
         let stage = stages.entry((Arc::clone(&name), span.form));
-        let stage = stage.or_insert_with(|| Group {
+        let stage = stage.or_insert_with(|| SamePhases {
             name,
             members: Vec::new(),
             numbers: Vec::new(),
@@ -48,7 +48,7 @@ pub(super) fn group(spans: &[Span]) -> Vec<Group> {
         stage.members.push(place);
         stage.numbers.push(number);
     }
-    let mut groups: Vec<Group> = stages.into_values().filter(Group::has_steps).collect();
+    let mut groups: Vec<SamePhases> = stages.into_values().filter(SamePhases::has_steps).collect();
     let folded = groups.iter().flat_map(|stage| &stage.members);
     let folded: HashSet<usize> = folded.copied().collect();
     let mut names: HashMap<(&Arc<str>, PhaseForm), Vec<usize>> = HashMap::new();
@@ -65,7 +65,7 @@ pub(super) fn group(spans: &[Span]) -> Vec<Group> {
             true => vec![members],
             false => members.into_iter().map(|member| vec![member]).collect(),
         };
-        groups.extend(parts.into_iter().map(|members| Group {
+        groups.extend(parts.into_iter().map(|members| SamePhases {
             name: Arc::clone(name),
             members,
             numbers: Vec::new(),
@@ -76,7 +76,7 @@ pub(super) fn group(spans: &[Span]) -> Vec<Group> {
     groups
 }
 
-impl Group {
+impl SamePhases {
     fn has_steps(&self) -> bool {
         let numbers: HashSet<i64> = self.numbers.iter().copied().collect();
         numbers.len() >= MIN_STEPS
@@ -96,7 +96,7 @@ fn stage_of(span: &Span) -> Option<(Arc<str>, i64)> {
 }
 
 /// The lines with their memory.
-pub(super) fn lines(spans: &[Span], groups: &[Group], memory: &Memory) -> Vec<PhaseLine> {
+pub(super) fn lines(spans: &[Span], groups: &[SamePhases], memory: &Memory) -> Vec<PhaseLine> {
     let lines = groups.iter().map(|group| match group.members.as_slice() {
         [only] => PhaseLine::One(Box::new(memory.phase(&spans[*only]))),
         _ => PhaseLine::Many(Box::new(repeated(spans, group, memory))),
@@ -110,7 +110,7 @@ pub(super) fn lines(spans: &[Span], groups: &[Group], memory: &Memory) -> Vec<Ph
     lines
 }
 
-pub(super) fn repeated(spans: &[Span], group: &Group, memory: &Memory) -> Repeated {
+pub(super) fn repeated(spans: &[Span], group: &SamePhases, memory: &Memory) -> Repeated {
     let members = || group.members.iter().map(|&place| &spans[place]);
     let processes: HashSet<Option<usize>> = members().map(|span| span.process).collect();
     let only = match processes.len() {
@@ -130,7 +130,9 @@ pub(super) fn repeated(spans: &[Span], group: &Group, memory: &Memory) -> Repeat
         .map(|span| Some(memory.tree(span).level()))
         .collect();
     let own: Vec<_> = members().map(|span| memory.own(span).map(level)).collect();
-    let gpu: Vec<_> = members().map(|span| memory.around.gpu(span)).collect();
+    let gpu: Vec<_> = members()
+        .map(|span| memory.device_history.gpu(span))
+        .collect();
     let is_any = |levels: &[Option<Level>]| levels.iter().any(Option::is_some);
     Repeated {
         name: Arc::clone(&group.name),
@@ -149,7 +151,9 @@ pub(super) fn repeated(spans: &[Span], group: &Group, memory: &Memory) -> Repeat
         tree: Measures::of(&tree),
         own: is_any(&own).then(|| Measures::of(&own)),
         tree_delta_bytes: sum(open.iter().map(|span| memory.tree(span).delta.rss())),
-        gpu_delta_bytes: sum(open.iter().map(|span| memory.around.gpu(span)?.delta_bytes)),
+        gpu_delta_bytes: sum(open
+            .iter()
+            .map(|span| memory.device_history.gpu(span)?.delta_bytes)),
         since_baseline_bytes: last.and_then(|span| memory.since_baseline(span)),
         roles: roles(spans, group, memory),
         gpu: is_any(&gpu).then(|| Measures::of(&gpu)),
@@ -180,7 +184,7 @@ fn sum(deltas: impl Iterator<Item = Option<Bytes>>) -> Option<Bytes> {
 }
 
 /// The roles that held anything, what changed most first.
-fn roles(spans: &[Span], group: &Group, memory: &Memory) -> Vec<PhasePart> {
+fn roles(spans: &[Span], group: &SamePhases, memory: &Memory) -> Vec<PhasePart> {
     let parts = (0..memory.roles.count()).map(|role| {
         let members = group.members.iter().map(|&place| &spans[place]);
         let levels = members.map(|span| {
@@ -199,11 +203,11 @@ fn roles(spans: &[Span], group: &Group, memory: &Memory) -> Vec<PhasePart> {
     parts
 }
 
-fn devices(spans: &[Span], group: &Group, memory: &Memory) -> Vec<PhasePart> {
-    let parts = (0..memory.around.device_count()).filter_map(|device| {
+fn devices(spans: &[Span], group: &SamePhases, memory: &Memory) -> Vec<PhasePart> {
+    let parts = (0..memory.device_history.device_count()).filter_map(|device| {
         let members = group.members.iter().map(|&place| &spans[place]);
         let levels: Vec<_> = members
-            .map(|span| memory.around.device(device, span))
+            .map(|span| memory.device_history.device(device, span))
             .collect();
         let name = Arc::clone(&levels.first()?.as_ref()?.device);
         let levels: Vec<_> = levels
@@ -216,7 +220,7 @@ fn devices(spans: &[Span], group: &Group, memory: &Memory) -> Vec<PhasePart> {
 }
 
 impl PhasePart {
-    fn of(name: Arc<str>, group: &Group, levels: &[Option<Level>]) -> Self {
+    fn of(name: Arc<str>, group: &SamePhases, levels: &[Option<Level>]) -> Self {
         let is_numbered = group.is_numbered();
         Self {
             name,
@@ -239,7 +243,7 @@ impl PhasePart {
 
 fn steps(
     spans: &[Span],
-    group: &Group,
+    group: &SamePhases,
     memory: &Memory,
     [tree, own, gpu]: [&[Option<Level>]; 3],
 ) -> Steps {
@@ -258,7 +262,7 @@ fn steps(
 /// Of several processes that pass the steps, the one that surely grows most.
 fn grower(
     spans: &[Span],
-    group: &Group,
+    group: &SamePhases,
     memory: &Memory,
     own: &[Option<Level>],
 ) -> Option<StepGrower> {

@@ -1,8 +1,8 @@
 //! What phases held, out of what the pass noted.
 
-use super::around::Around;
 use super::attributes::{attributes, exact_peak};
 use super::by_role::Roles;
+use super::device_history::DeviceHistory;
 use super::doubts::{Doubts, Uncertain};
 use super::pair::{OPEN, Span};
 use super::row;
@@ -25,7 +25,7 @@ pub(super) struct Memory<'a> {
     pub(super) own: HashMap<usize, Readings<Amounts>>,
     pub(super) below: Option<HashMap<usize, Readings<Amounts>>>,
     pub(super) roles: Roles<'a>,
-    pub(super) around: Around<'a>,
+    pub(super) device_history: DeviceHistory<'a>,
     pub(super) baseline: Amounts,
     pub(super) processes: &'a [Process],
     pub(super) doubts: Doubts,
@@ -133,9 +133,9 @@ impl Memory<'_> {
             own_uncertain: self.own_uncertain(span),
             since_baseline_bytes: self.since_baseline(span),
             roles: Vec::new(),
-            gpu: self.around.gpu(span),
-            devices: self.around.devices(span),
-            page_cache: self.around.page_cache(span),
+            gpu: self.device_history.gpu(span),
+            devices: self.device_history.devices(span),
+            page_cache: self.device_history.page_cache(span),
             exact_peak_bytes: self.exact_peak(span).map(|(peak, _)| peak),
             attributes: attributes(span),
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub(in crate::analyze) struct Boundaries {
     /// All processes together.
     pub(in crate::analyze) all: Arc<[BootNs]>,
-    /// By position in the roster: the processes that have phases.
+    /// By position in the process table: the processes that have phases.
     pub(in crate::analyze) own: HashMap<usize, Arc<[BootNs]>>,
     /// Each role.
     pub(in crate::analyze) roles: Arc<[BootNs]>,
@@ -24,7 +24,7 @@ pub(in crate::analyze) struct Boundaries {
 pub(in crate::analyze) struct Gauges {
     /// All processes together; `None` where nothing was ever held.
     pub(in crate::analyze) tree: Option<Gauge<Amounts>>,
-    /// By position in the roster.
+    /// By position in the process table.
     pub(in crate::analyze) own: HashMap<usize, Gauge<Amounts>>,
     /// Of what descends from each of these; `None` where that is not wanted, or was too much.
     pub(in crate::analyze) below: Option<HashMap<usize, Gauge<Amounts>>>,

@@ -242,9 +242,9 @@ mod tests {
     }
 
     /// Name, begin, end, depth.
-    type Told = (String, Option<i64>, i64, usize);
+    type Chapter = (String, Option<i64>, i64, usize);
 
-    fn told(spans: &[Span]) -> Vec<Told> {
+    fn told(spans: &[Span]) -> Vec<Chapter> {
         let told = spans.iter().map(|span| {
             let begin = span.begin.map(|begin| begin.0);
             (span.name.to_string(), begin, span.end.0, span.depth)

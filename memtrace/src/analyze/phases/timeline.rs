@@ -1,12 +1,12 @@
 //! The phases of a recording before their memory is known: read, paired, and laid out for the
 //! one pass over `mem`.
 
-use super::around::Around;
 use super::by_role::Roles;
+use super::device_history::DeviceHistory;
 use super::doubts::Doubts;
 use super::events::{Calls, Marks};
 use super::focus::{Focus, PhaseError};
-use super::lines::{self, Group};
+use super::lines::{self, SamePhases};
 use super::memory::Memory;
 use super::noted::{Boundaries, Gauges};
 use super::pair::{OPEN, Span, pair};
@@ -30,8 +30,8 @@ pub(in crate::analyze) struct Noted<'a> {
     /// Memory of processes.
     pub(in crate::analyze) gauges: Gauges,
     /// What else there was.
-    pub(in crate::analyze) around: Around<'a>,
-    /// By position in the roster.
+    pub(in crate::analyze) device_history: DeviceHistory<'a>,
+    /// By position in the process table.
     pub(in crate::analyze) processes: &'a [Process],
     /// Their roles.
     pub(in crate::analyze) groups: &'a Groups,
@@ -47,7 +47,7 @@ pub(in crate::analyze) struct Noted<'a> {
 #[derive(Debug)]
 pub(in crate::analyze) struct Timeline {
     spans: Vec<Span>,
-    groups: Vec<Group>,
+    groups: Vec<SamePhases>,
     /// Where phases begin and end.
     boundaries: Arc<[BootNs]>,
     missing: Vec<Arc<str>>,
@@ -137,12 +137,12 @@ impl Timeline {
     }
 
     /// Reads what is to be told beside processes; nothing where there are no phases.
-    pub(in crate::analyze) fn around<'a, S: RowSource>(
+    pub(in crate::analyze) fn device_history<'a, S: RowSource>(
         &self,
         source: &S,
         clock: &'a RunClock,
-    ) -> Result<Around<'a>, S::Error> {
-        Around::read(source, &self.boundaries, clock)
+    ) -> Result<DeviceHistory<'a>, S::Error> {
+        DeviceHistory::read(source, &self.boundaries, clock)
     }
 
     /// The phases with their memory; `None` when there are none.
@@ -176,7 +176,7 @@ impl Timeline {
             tree,
             own: own.map(read).collect(),
             roles: Roles::of(gauges.roles, noted.groups, noted.processes, clock),
-            around: noted.around,
+            device_history: noted.device_history,
             processes: noted.processes,
             doubts: gauges.doubts,
             clock,

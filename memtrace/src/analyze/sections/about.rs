@@ -3,7 +3,7 @@
 use crate::analyze::section::{Mode, Section, View};
 use crate::analyze::{Analysis, Ending};
 use crate::model::{DurationNs, RunState, Target};
-use crate::report::{Told, shorten, words};
+use crate::report::{Chapter, shorten, words};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -21,8 +21,8 @@ impl Section for About {
     const KEYS: &'static [&'static str] = &["recording", "cost"];
     const MODES: &'static [Mode] = Mode::ALL;
 
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
-        let mut section = Told::new(format!("memtrace: {}", target(&analysis.info.target)));
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
+        let mut section = Chapter::new(format!("memtrace: {}", target(&analysis.info.target)));
         if let Some(path) = analysis.path.as_deref().filter(|_| view.style.has_path) {
             section.say(format!("Read from {path}, the newest recording here"));
         }

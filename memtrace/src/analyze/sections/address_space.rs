@@ -5,7 +5,7 @@ use crate::analyze::section::{Section, Tables, View, one_part};
 use crate::analyze::{Analysis, Mapping, ProcessMappings};
 use crate::model::Bytes;
 use crate::model::tables::{DiagKind, DiagRow};
-use crate::report::{Cell, Table, TableOf, Told, words};
+use crate::report::{Cell, Chapter, Table, TableOf, words};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -29,7 +29,7 @@ impl Section for AddressSpace {
         one_part(table(processes.take(top)))
     });
 
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         let Some(found) = analysis.mappings.as_ref() else {
             return unseen(analysis).into_iter().collect();
         };
@@ -41,7 +41,7 @@ impl Section for AddressSpace {
         let Some(first) = processes.first() else {
             return Vec::new();
         };
-        let mut section = Told::new(format!("Address space: {}", headline(first)));
+        let mut section = Chapter::new(format!("Address space: {}", headline(first)));
         section.table(table(processes.iter().copied().take(view.top)));
         section.rest(processes.len(), view.top, words::processes, " more.");
         if !found.largest.is_empty() {
@@ -80,13 +80,13 @@ fn table<'a>(processes: impl Iterator<Item = &'a ProcessMappings>) -> Table {
         .done()
 }
 
-fn unseen(analysis: &Analysis) -> Option<Told> {
+fn unseen(analysis: &Analysis) -> Option<Chapter> {
     let is_said = analysis
         .losses
         .iter()
         .any(|loss| loss.subject == DiagRow::PROBES && loss.kind == Some(DiagKind::Unavailable));
     is_said.then(|| {
-        Told::new("Address space: mmap, brk and madvise were not seen (see memtrace doctor)")
+        Chapter::new("Address space: mmap, brk and madvise were not seen (see memtrace doctor)")
     })
 }
 

@@ -5,7 +5,7 @@ use crate::analyze::section::{Mode, Section, Tables, View, one_part};
 use crate::analyze::{Analysis, Composition};
 use crate::model::Kind;
 use crate::report::words::bytes_or_unknown;
-use crate::report::{Told, words};
+use crate::report::{Chapter, words};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -20,7 +20,7 @@ impl Section for At {
     const TABLES: Option<Tables<Self>> =
         Some(|_, analysis, top| one_part(peak::holders(analysis, analysis.at.as_ref(), top)));
 
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         let Some(at) = &analysis.at else {
             return Vec::new();
         };
@@ -29,7 +29,7 @@ impl Section for At {
             Some(held) => peak::held_in_words(&held.all()),
             None => format!("{} of RSS", bytes_or_unknown(at.totals[Kind::Rss].bytes())),
         };
-        let mut section = Told::new(format!(
+        let mut section = Chapter::new(format!(
             "At {}: {figure}, {} of the peak",
             analysis.clock.when(at.at),
             words::share(at.bytes(), highest),

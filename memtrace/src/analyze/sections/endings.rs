@@ -2,7 +2,7 @@
 
 use crate::analyze::section::{Section, Tables, View, one_part};
 use crate::analyze::{Analysis, Ending, RowSource};
-use crate::report::{Cell, Table, TableOf, Told, words};
+use crate::report::{Cell, Chapter, Table, TableOf, words};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -74,7 +74,7 @@ impl Section for Endings {
         Ok(Self { endings, notable })
     }
 
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         let endings = &self.endings;
         if analysis.processes.is_empty() {
             return Vec::new();
@@ -92,7 +92,7 @@ impl Section for Endings {
             .filter(|(count, _)| *count > 0)
             .map(|(count, what)| format!("{} {what}", words::count(*count)))
             .collect();
-        let mut section = Told::new(format!("How they ended: {}", told.join(", ")));
+        let mut section = Chapter::new(format!("How they ended: {}", told.join(", ")));
         section.table(self.table(analysis, view.top));
         let more = " more kinds of ending: see `--format json`.";
         section.rest(self.notable.len(), view.top, words::count, more);

@@ -9,7 +9,7 @@ use crate::analyze::{
 };
 use crate::model::{Bytes, DurationNs};
 use crate::report::words::{self, bytes, bytes_at_least};
-use crate::report::{Cell, Table, TableOf, Told, Tone, visible};
+use crate::report::{Cell, Chapter, Table, TableOf, Tone, visible};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -38,11 +38,11 @@ impl Section for GpuMemory {
         one_part(table(analysis, &ledgers[..ledgers.len().min(top)], true))
     });
 
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         let Some(gpus) = &analysis.gpus else {
             return Vec::new();
         };
-        let mut section = Told::new(match gpus.devices.len() {
+        let mut section = Chapter::new(match gpus.devices.len() {
             1 => "GPU memory, at the device's own peak".to_owned(),
             count => format!("GPU memory of {count} devices, each at its own peak"),
         });
@@ -76,10 +76,10 @@ fn at_peaks(gpus: &Gpus) -> Vec<&GpuLedger> {
 }
 
 /// Each device at the instant that was asked for; `None` without a GPU.
-pub(super) fn at(analysis: &Analysis, at: &Composition, top: usize) -> Option<Told> {
+pub(super) fn at(analysis: &Analysis, at: &Composition, top: usize) -> Option<Chapter> {
     let gpus = analysis.gpus.as_ref()?;
     let offset = words::after(at.at.offset_ns);
-    let mut section = Told::new(format!("GPU memory at {offset}"));
+    let mut section = Chapter::new(format!("GPU memory at {offset}"));
     let ledgers: Vec<&GpuLedger> = at.gpus.iter().collect();
     if ledgers.is_empty() {
         section.say("No GPU had been read by then.");
@@ -120,7 +120,7 @@ fn device_name(device: &GpuDevice) -> String {
 
 /// Processes + reserved + unattributed = used, a device a line.
 fn ledger_table(
-    section: &mut Told,
+    section: &mut Chapter,
     analysis: &Analysis,
     ledgers: &[&GpuLedger],
     top: usize,
@@ -199,7 +199,7 @@ fn parts<'a>(parts: impl Iterator<Item = &'a GpuPart>) -> String {
 }
 
 /// Who held most on GPUs, beside what it held on the host.
-fn process_table(section: &mut Told, analysis: &Analysis, gpus: &Gpus, top: usize) {
+fn process_table(section: &mut Chapter, analysis: &Analysis, gpus: &Gpus, top: usize) {
     TableOf::of(gpus.processes.iter().take(top))
         .who(|process| holder_cells(&process.holder))
         .words("on_gpu", 1, |process| shorts(analysis, &process.devices))
@@ -232,7 +232,7 @@ fn more_processes(rest: &[GpuProcess]) -> Option<String> {
 }
 
 /// Every line of the books at an instant, beside what the process held on the host.
-fn line_table(section: &mut Told, analysis: &Analysis, at: &Composition, top: usize) {
+fn line_table(section: &mut Chapter, analysis: &Analysis, at: &Composition, top: usize) {
     let whole = at.gpus.iter().filter(|ledger| !ledger.is_divided);
     let lines = whole.flat_map(|ledger| ledger.lines.iter().map(move |line| (ledger, line)));
     let mut lines: Vec<_> = lines.collect();
@@ -258,7 +258,7 @@ fn line_table(section: &mut Told, analysis: &Analysis, at: &Composition, top: us
 }
 
 /// What to know before adding these figures to others.
-fn remarks(section: &mut Told, analysis: &Analysis, gpus: &Gpus, ledgers: &[&GpuLedger]) {
+fn remarks(section: &mut Chapter, analysis: &Analysis, gpus: &Gpus, ledgers: &[&GpuLedger]) {
     let whole = ledgers.iter().filter(|ledger| !ledger.is_divided);
     let mut whole: Vec<&GpuLedger> = whole.copied().collect();
     if whole.len() > DEVICES_MIN {
@@ -306,7 +306,7 @@ fn remarks(section: &mut Told, analysis: &Analysis, gpus: &Gpus, ledgers: &[&Gpu
 }
 
 /// Lines of one kind, a device each; of many devices only some.
-fn say_some(section: &mut Told, tone: Tone, lines: Vec<String>) {
+fn say_some(section: &mut Chapter, tone: Tone, lines: Vec<String>) {
     let rest = lines.len().saturating_sub(DEVICES_MIN);
     section.tell(tone, lines.into_iter().take(DEVICES_MIN));
     let told = format!("The same of {rest} more: see --format json.");

@@ -3,7 +3,7 @@
 use crate::analyze::section::{Section, Tables, View, one_part};
 use crate::analyze::{Analysis, Growth, Verdict, Who};
 use crate::model::{Bytes, DurationNs};
-use crate::report::{Cell, Table, TableOf, Told, Tone, words};
+use crate::report::{Cell, Chapter, Table, TableOf, Tone, words};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -21,17 +21,17 @@ impl Section for Growths {
     const TABLES: Option<Tables<Self>> =
         Some(|_, analysis, top| one_part(table(&growing(analysis), top)));
 
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         if analysis.peak.is_none() {
             return Vec::new();
         }
         let Some(all) = &analysis.growth else {
-            let mut section = Told::new("Growth: too short, or too few rows, to tell");
+            let mut section = Chapter::new("Growth: too short, or too few rows, to tell");
             section.tone = Tone::Plain;
             return vec![section];
         };
         let growing = growing(analysis);
-        let mut section = Told::new(format!("Growth: {}", headline(all, &growing)));
+        let mut section = Chapter::new(format!("Growth: {}", headline(all, &growing)));
         section.table(table(&growing, view.top));
         section.tell(Tone::Alert, time_to_limit(analysis, all));
         section.rest(growing.len(), view.top, words::processes, " more.");

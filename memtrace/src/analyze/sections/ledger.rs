@@ -3,11 +3,12 @@
 use super::peak::aged;
 use crate::analyze::section::{Section, Tables, View, one_part};
 use crate::analyze::{
-    Analysis, AnonLine, Balance, Basis, CachedFile, Composition, KernelPart, Scope, SharedObject,
+    Analysis, AnonLine, Attribution, Basis, CachedFile, Composition, KernelPart, Scope,
+    SharedObject,
 };
 use crate::model::{Bytes, DurationNs, Label};
 use crate::report::words::{bytes, bytes_or_unknown};
-use crate::report::{Cell, Table, TableOf, Told, Tone, visible, words};
+use crate::report::{Cell, Chapter, Table, TableOf, Tone, visible, words};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -27,11 +28,11 @@ impl Section for Ledger {
         "what was in use at the peak, line by line, with what nothing explains";
     const KEYS: &'static [&'static str] = &["peak"];
     const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| {
-        let balance = analysis.peak.as_ref().and_then(told);
-        one_part(table(balance, top))
+        let attribution = analysis.peak.as_ref().and_then(told);
+        one_part(table(attribution, top))
     });
 
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         let peak = analysis.peak.as_ref();
         let told = peak.and_then(|peak| ledger(analysis, peak, view.top));
         told.into_iter().collect()
@@ -39,53 +40,53 @@ impl Section for Ledger {
 }
 
 /// The ledger of the cgroup that holds most of the tree; of the node where there is none.
-pub(super) fn ledger(analysis: &Analysis, state: &Composition, top: usize) -> Option<Told> {
-    let balance = told(state)?;
-    let mut section = Told::new(format!(
+pub(super) fn ledger(analysis: &Analysis, state: &Composition, top: usize) -> Option<Chapter> {
+    let attribution = told(state)?;
+    let mut section = Chapter::new(format!(
         "{} at {}: {} in use{}",
-        scope(&balance.scope),
+        scope(&attribution.scope),
         words::after(state.at.offset_ns),
-        bytes_or_unknown(balance.current_bytes),
-        read_at(balance, analysis.info.interval_ns),
+        bytes_or_unknown(attribution.current_bytes),
+        read_at(attribution, analysis.info.interval_ns),
     ));
-    section.table(table(Some(balance), top.min(MAX_LINES)));
-    section.say(around(balance));
-    let beside = [huge(balance), elsewhere(balance)];
+    section.table(table(Some(attribution), top.min(MAX_LINES)));
+    section.say(around(attribution));
+    let beside = [huge(attribution), elsewhere(attribution)];
     section.tell(Tone::Plain, beside.into_iter().flatten());
     let unsure = [
-        ending(balance),
-        doubts(balance),
-        objects_of_another_time(balance),
-        unknown_objects(analysis, balance),
+        ending(attribution),
+        doubts(attribution),
+        objects_of_another_time(attribution),
+        unknown_objects(analysis, attribution),
     ];
     section.tell(Tone::Quiet, unsure.into_iter().flatten());
-    let others = state.balances.iter();
-    let others = others.filter(|other| other.scope != balance.scope);
+    let others = state.attributions.iter();
+    let others = others.filter(|other| other.scope != attribution.scope);
     section.tell(Tone::Plain, others.map(in_short));
     Some(section)
 }
 
 /// The books that are told line by line.
-fn told(state: &Composition) -> Option<&Balance> {
-    let mut balances = state.balances.iter();
-    balances.find(|balance| balance.current_bytes.is_some())
+fn told(state: &Composition) -> Option<&Attribution> {
+    let mut attributions = state.attributions.iter();
+    attributions.find(|attribution| attribution.current_bytes.is_some())
 }
 
 /// The lines, with at most so many in each group.
-fn table(balance: Option<&Balance>, max: usize) -> Table {
-    let whole = balance.and_then(|balance| balance.current_bytes);
+fn table(attribution: Option<&Attribution>, max: usize) -> Table {
+    let whole = attribution.and_then(|attribution| attribution.current_bytes);
     let mut lines = Lines {
         whole,
         max,
         rows: Vec::new(),
     };
-    if let Some(balance) = balance {
-        lines.anon(balance);
-        lines.objects(balance);
-        lines.files(balance);
-        lines.kernel(balance);
-        let what = doubt(balance).unwrap_or_default();
-        lines.push("residual", what, balance.residual_bytes, "");
+    if let Some(attribution) = attribution {
+        lines.anon(attribution);
+        lines.objects(attribution);
+        lines.files(attribution);
+        lines.kernel(attribution);
+        let what = doubt(attribution).unwrap_or_default();
+        lines.push("residual", what, attribution.residual_bytes, "");
     }
     TableOf::of(lines.rows)
         .words(("group", ""), 0, |line| line.group.clone())
@@ -171,59 +172,69 @@ impl Lines {
         }
     }
 
-    fn anon(&mut self, balance: &Balance) {
+    fn anon(&mut self, attribution: &Attribution) {
         let line = |line: &AnonLine| (line.who.in_words(), line.basis.shown());
-        let name = ("anonymous", balance.unknown_process_count);
-        self.group(name, &balance.anon, |line| line.bytes, line);
+        let name = ("anonymous", attribution.unknown_process_count);
+        self.group(name, &attribution.anon, |line| line.bytes, line);
         // That there are none is worth no line.
-        let others = balance.other_processes_bytes;
-        if let Some(others) = others.filter(|_| balance.other_process_count != Some(0)) {
-            let (what, known) = match balance.other_process_count {
+        let others = attribution.other_processes_bytes;
+        if let Some(others) = others.filter(|_| attribution.other_process_count != Some(0)) {
+            let (what, known) = match attribution.other_process_count {
                 Some(count) => (format!("{} not recorded", processes(count)), "at most"),
                 None => ("processes not recorded".to_owned(), KERNELS_SUM),
             };
             self.push(what, "", Some(others), known);
         }
-        if balance.recorder_bytes.is_some() {
-            self.push("memtrace itself", "", balance.recorder_bytes, "measured");
+        if attribution.recorder_bytes.is_some() {
+            self.push(
+                "memtrace itself",
+                "",
+                attribution.recorder_bytes,
+                "measured",
+            );
         }
     }
 
-    fn objects(&mut self, balance: &Balance) {
+    fn objects(&mut self, attribution: &Attribution) {
         let amount = |one: &SharedObject| one.in_memory().unwrap_or(Bytes(0));
-        let unknown_count = balance.unknown_object_count;
+        let unknown_count = attribution.unknown_object_count;
         let name = ("shared memory, once", unknown_count);
-        if !balance.elsewhere.objects.is_empty() {
-            self.push("shared memory", "", balance.other_shared_bytes, KERNELS_SUM);
+        if !attribution.elsewhere.objects.is_empty() {
+            self.push(
+                "shared memory",
+                "",
+                attribution.other_shared_bytes,
+                KERNELS_SUM,
+            );
             return;
         }
-        self.group(name, &balance.objects, amount, |one| (object(one), ""));
+        self.group(name, &attribution.objects, amount, |one| (object(one), ""));
         if unknown_count > 0 {
             let what = format!("{} of unknown amount", words::objects(unknown_count));
             self.push("", what, None, "");
         }
-        if balance.other_shared_bytes == Some(Bytes(0)) {
+        if attribution.other_shared_bytes == Some(Bytes(0)) {
             return;
         }
-        let title = match balance.other_shared_bytes {
+        let title = match attribution.other_shared_bytes {
             Some(Bytes(..0)) => "of these, not charged here",
             _ => "shared memory, other",
         };
-        self.push(title, "", balance.other_shared_bytes, KERNELS_SUM);
+        self.push(title, "", attribution.other_shared_bytes, KERNELS_SUM);
     }
 
-    fn files(&mut self, balance: &Balance) {
+    fn files(&mut self, attribution: &Attribution) {
         let amount = |file: &CachedFile| file.cached_bytes.unwrap_or(Bytes(0));
         let name = ("page cache, files in use", 0);
         // Where others pay for them there is but the kernel's sum.
-        if !balance.elsewhere.files.is_empty() {
-            self.push("page cache", "", balance.other_files_bytes, KERNELS_SUM);
+        if !attribution.elsewhere.files.is_empty() {
+            self.push("page cache", "", attribution.other_files_bytes, KERNELS_SUM);
             return;
         }
-        self.group(name, &balance.files, amount, |file| {
+        self.group(name, &attribution.files, amount, |file| {
             (visible(&file.path).into_owned(), "")
         });
-        let others = balance.other_files_bytes;
+        let others = attribution.other_files_bytes;
         let title = match others {
             Some(Bytes(..0)) => "of these files, not charged here",
             _ => "page cache, other files",
@@ -231,9 +242,9 @@ impl Lines {
         self.push(title, "", others, KERNELS_SUM);
     }
 
-    fn kernel(&mut self, balance: &Balance) {
-        self.push("kernel", "", balance.kernel_bytes, KERNELS_SUM);
-        for line in &balance.kernel {
+    fn kernel(&mut self, attribution: &Attribution) {
+        self.push("kernel", "", attribution.kernel_bytes, KERNELS_SUM);
+        for line in &attribution.kernel {
             if line.part != KernelPart::All && line.bytes.0 > 0 {
                 self.push("", line.part.shown(), Some(line.bytes), "");
             }
@@ -274,13 +285,13 @@ fn some<T>(all: &[T], name: impl Fn(&T) -> String) -> String {
 }
 
 /// What stands beside the books: the limit, and what could be taken back.
-fn around(balance: &Balance) -> String {
-    let limit = match (balance.limit_bytes, &balance.scope) {
+fn around(attribution: &Attribution) -> String {
+    let limit = match (attribution.limit_bytes, &attribution.scope) {
         (Some(limit), Scope::Cgroup(_)) => format!("Limit {}", bytes(limit)),
         (Some(total), Scope::Node) => format!("Of {}", bytes(total)),
         (None, _) => "No limit".to_owned(),
     };
-    match balance.reclaimable_bytes {
+    match attribution.reclaimable_bytes {
         Some(amount) => format!(
             "{limit}; of what is in use, up to {} can be reclaimed without swap.",
             bytes(amount)
@@ -290,10 +301,10 @@ fn around(balance: &Balance) -> String {
 }
 
 /// Shared objects of huge pages, which stand beside the books.
-fn huge(balance: &Balance) -> Option<String> {
-    let all = &balance.huge_objects;
+fn huge(attribution: &Attribution) -> Option<String> {
+    let all = &attribution.huge_objects;
     let largest = some(all, sized_object);
-    let place = match balance.scope {
+    let place = match attribution.scope {
         Scope::Cgroup(_) => "Hugetlb pages, in none of these lines",
         Scope::Node => "Of the hugetlb pool",
     };
@@ -301,9 +312,9 @@ fn huge(balance: &Balance) -> Option<String> {
 }
 
 /// What is less than exact.
-fn doubts(balance: &Balance) -> Option<String> {
+fn doubts(attribution: &Attribution) -> Option<String> {
     let sum = |wanted: Basis| -> Bytes {
-        let lines = balance.anon.iter().filter(|line| line.basis == wanted);
+        let lines = attribution.anon.iter().filter(|line| line.basis == wanted);
         lines.map(|line| line.bytes).sum()
     };
     let mut parts = Vec::new();
@@ -317,27 +328,27 @@ fn doubts(balance: &Balance) -> Option<String> {
             bytes(at_most)
         ));
     }
-    if let Some(oldest) = balance.oldest_age_ns {
+    if let Some(oldest) = attribution.oldest_age_ns {
         let age = words::duration(DurationNs(oldest.0.saturating_abs()));
         let side = if oldest.0 < 0 { "later" } else { "earlier" };
         parts.push(format!("the oldest measurement was {age} {side}"));
     }
-    if balance.unknown_process_count > 0 {
+    if attribution.unknown_process_count > 0 {
         parts.push(format!(
             "of {} nothing is known",
-            words::processes(balance.unknown_process_count)
+            words::processes(attribution.unknown_process_count)
         ));
     }
     (!parts.is_empty()).then(|| format!("Of anonymous memory, {}.", parts.join("; ")))
 }
 
 /// When what is in use was read, where that is not the instant itself.
-fn read_at(balance: &Balance, interval: DurationNs) -> String {
-    let is_near = balance.age_ns.0.saturating_abs() <= interval.0 / 10;
-    match balance.skew_ns.0 {
+fn read_at(attribution: &Attribution, interval: DurationNs) -> String {
+    let is_near = attribution.age_ns.0.saturating_abs() <= interval.0 / 10;
+    match attribution.skew_ns.0 {
         0 if is_near => String::new(),
-        0 => format!(", all of it {}", aside(balance.age_ns)),
-        _ => aged(balance.age_ns, interval),
+        0 => format!(", all of it {}", aside(attribution.age_ns)),
+        _ => aged(attribution.age_ns, interval),
     }
 }
 
@@ -349,20 +360,20 @@ fn aside(age: DurationNs) -> String {
 }
 
 /// What stands beside a residual that is more of time than of memory.
-fn doubt(balance: &Balance) -> Option<String> {
-    if balance.is_of_two_instants() {
-        return Some(match balance.skew_ns.0 {
-            0 => format!("read over {}", words::duration(balance.span_ns)),
-            _ => format!("in use was read {}", aside(balance.skew_ns)),
+fn doubt(attribution: &Attribution) -> Option<String> {
+    if attribution.is_of_two_instants() {
+        return Some(match attribution.skew_ns.0 {
+            0 => format!("read over {}", words::duration(attribution.span_ns)),
+            _ => format!("in use was read {}", aside(attribution.skew_ns)),
         });
     }
-    let is_ending = !balance.may_be_ending().is_empty();
+    let is_ending = !attribution.may_be_ending().is_empty();
     is_ending.then(|| "not given back yet".to_owned())
 }
 
 /// Who ended shortly before, and can be what is left over.
-fn ending(balance: &Balance) -> Option<String> {
-    let told: Vec<String> = balance
+fn ending(attribution: &Attribution) -> Option<String> {
+    let told: Vec<String> = attribution
         .may_be_ending()
         .iter()
         .take(MAX_LINES)
@@ -385,8 +396,8 @@ fn ending(balance: &Balance) -> Option<String> {
 }
 
 /// What is used here and paid for by others.
-fn elsewhere(balance: &Balance) -> Option<String> {
-    let beside = &balance.elsewhere;
+fn elsewhere(attribution: &Attribution) -> Option<String> {
+    let beside = &attribution.elsewhere;
     let objects = beside.objects.iter();
     let objects: Bytes = objects.filter_map(SharedObject::in_memory).sum();
     let files: Bytes = beside.files.iter().filter_map(|row| row.cached_bytes).sum();
@@ -402,7 +413,7 @@ fn elsewhere(balance: &Balance) -> Option<String> {
         });
         told.push(format!("{} of cached files ({names})", bytes(files)));
     }
-    let why = match balance.scope {
+    let why = match attribution.scope {
         Scope::Cgroup(_) => "charged to other groups or swapped out",
         Scope::Node => "swapped out or read at another time",
     };
@@ -415,8 +426,8 @@ fn elsewhere(balance: &Balance) -> Option<String> {
 }
 
 /// Objects that could not be asked at the time.
-fn objects_of_another_time(balance: &Balance) -> Option<String> {
-    let age = balance.objects_age_ns?;
+fn objects_of_another_time(attribution: &Attribution) -> Option<String> {
+    let age = attribution.objects_age_ns?;
     Some(format!(
         "Of a shared object the size was told {}: those who had it mapped then were gone, or had \
          moved it, when it was asked for.",
@@ -425,8 +436,8 @@ fn objects_of_another_time(balance: &Balance) -> Option<String> {
 }
 
 /// Why the size of some objects is unknown.
-fn unknown_objects(analysis: &Analysis, balance: &Balance) -> Option<String> {
-    if balance.unknown_object_count == 0 {
+fn unknown_objects(analysis: &Analysis, attribution: &Attribution) -> Option<String> {
+    if attribution.unknown_object_count == 0 {
         return None;
     }
     let held = analysis.info.host["capabilities"].as_array();
@@ -446,41 +457,47 @@ fn unknown_objects(analysis: &Analysis, balance: &Balance) -> Option<String> {
 }
 
 /// Books that get one line.
-fn in_short(balance: &Balance) -> String {
-    let anon = match balance.unknown_process_count {
-        0 => bytes_or_unknown(balance.anonymous_bytes),
-        _ => words::bytes_at_least(balance.anonymous_bytes),
+fn in_short(attribution: &Attribution) -> String {
+    let anon = match attribution.unknown_process_count {
+        0 => bytes_or_unknown(attribution.anonymous_bytes),
+        _ => words::bytes_at_least(attribution.anonymous_bytes),
     };
-    let named = balance.shared_bytes.unwrap_or_default();
-    let shared = match balance.other_shared_bytes {
+    let named = attribution.shared_bytes.unwrap_or_default();
+    let shared = match attribution.other_shared_bytes {
         Some(others) => bytes(named + others),
         None => words::bytes_at_least(Some(named)),
     };
     let mut parts = vec![format!("anonymous {anon}"), format!("shared {shared}")];
-    if let Some(own) = balance.recorder_bytes {
+    if let Some(own) = attribution.recorder_bytes {
         parts.insert(1, format!("memtrace itself {}", bytes(own)));
     }
-    if let Some(others) = balance.other_processes_bytes.filter(|others| others.0 != 0) {
+    if let Some(others) = attribution
+        .other_processes_bytes
+        .filter(|others| others.0 != 0)
+    {
         // The kernel's sum has those of unknown amount too.
-        let who = match (balance.unknown_process_count, &balance.scope) {
+        let who = match (attribution.unknown_process_count, &attribution.scope) {
             (1.., Scope::Node) => "other processes, and those of unknown amount,",
             _ => "processes not recorded",
         };
         parts.insert(1, format!("{who} {}", bytes(others)));
     }
-    let cache = balance.other_files_bytes;
-    let cache = cache.map(|others| others + balance.files_bytes);
+    let cache = attribution.other_files_bytes;
+    let cache = cache.map(|others| others + attribution.files_bytes);
     parts.push(format!("page cache {}", bytes_or_unknown(cache)));
-    parts.push(format!("kernel {}", bytes_or_unknown(balance.kernel_bytes)));
-    let doubt = doubt(balance).map_or_else(String::new, |doubt| format!(" ({doubt})"));
+    parts.push(format!(
+        "kernel {}",
+        bytes_or_unknown(attribution.kernel_bytes)
+    ));
+    let doubt = doubt(attribution).map_or_else(String::new, |doubt| format!(" ({doubt})"));
     parts.push(format!(
         "residual {}{doubt}",
-        bytes_or_unknown(balance.residual_bytes)
+        bytes_or_unknown(attribution.residual_bytes)
     ));
     format!(
         "{}: {} in use: {}.",
-        scope(&balance.scope),
-        bytes_or_unknown(balance.current_bytes),
+        scope(&attribution.scope),
+        bytes_or_unknown(attribution.current_bytes),
         parts.join(", ")
     )
 }

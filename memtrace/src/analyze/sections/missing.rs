@@ -4,7 +4,7 @@ use crate::analyze::section::{MORE_IN_JSON, Mode, Section, View};
 use crate::analyze::{Analysis, Loss};
 use crate::model::tables::{DiagKind, Severity};
 use crate::model::{Instant, RunState};
-use crate::report::{Block, Told, Tone, words};
+use crate::report::{Block, Chapter, Tone, words};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -23,8 +23,8 @@ impl Section for Missing {
     const KEYS: &'static [&'static str] = &["losses", "notes"];
     const MODES: &'static [Mode] = Mode::ALL;
 
-    fn tell(&self, analysis: &Analysis, _: &View<'_>) -> Vec<Told> {
-        let mut section = Told::alarming("Lost or not visible");
+    fn tell(&self, analysis: &Analysis, _: &View<'_>) -> Vec<Chapter> {
+        let mut section = Chapter::alarming("Lost or not visible");
         match analysis.info.state {
             RunState::Closed => {}
             RunState::Recording if analysis.is_live => {

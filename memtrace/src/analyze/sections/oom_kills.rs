@@ -8,7 +8,7 @@ use crate::analyze::{
 use crate::model::tables::OomRow;
 use crate::model::{Bytes, DurationNs, Label};
 use crate::report::words::{bytes, bytes_or_unknown};
-use crate::report::{Cell, TableOf, Told, Tone, visible, words};
+use crate::report::{Cell, Chapter, TableOf, Tone, visible, words};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -27,7 +27,7 @@ impl Section for OomKills {
     const DOC: &'static str = "kills by the OOM killer, and what led to them";
     const KEYS: &'static [&'static str] = &["oom_kills"];
 
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         let kills: Vec<&OomFinding> = analysis
             .ooms
             .iter()
@@ -37,7 +37,7 @@ impl Section for OomKills {
         if count == 0 {
             return Vec::new();
         }
-        let mut section = Told::alarming(match kills.as_slice() {
+        let mut section = Chapter::alarming(match kills.as_slice() {
             [only] => format!(
                 "OOM kill: {} at {}",
                 victim(analysis, only),
@@ -227,7 +227,7 @@ fn victim_bytes(row: &OomRow) -> Option<Bytes> {
 }
 
 /// Who grew, in each window.
-fn growers_table(section: &mut Told, found: &PostMortem) {
+fn growers_table(section: &mut Chapter, found: &PostMortem) {
     let has_grown = |grower: &&Grower| {
         let mut grown = grower.grown_bytes.iter().flatten();
         grown.any(|grown| grown.0 > 0)
@@ -279,7 +279,7 @@ fn window_heading(length: DurationNs) -> Option<(&'static str, &'static str)> {
 }
 
 /// What was in use by kind, and what that rules out.
-fn kinds_table(section: &mut Told, found: &PostMortem) {
+fn kinds_table(section: &mut Chapter, found: &PostMortem) {
     // Most machines have no such pool, and then it is no answer to anything.
     let is_told = |line: &&KindLine| line.kind != HeldKind::Hugetlb || line.bytes.0 != 0;
     TableOf::of(found.kinds.iter().filter(is_told))

@@ -1,11 +1,11 @@
 //! Shared memory left without an owner.
 
 use crate::analyze::section::{MORE_IN_JSON, Section, Tables, View, one_part};
-use crate::analyze::{Analysis, LeftObject};
-use crate::model::tables::LeftObjectRow;
+use crate::analyze::{Analysis, OrphanedShmObject};
+use crate::model::tables::OrphanedShmRow;
 use crate::model::{Label, MappingKind};
 use crate::report::words::bytes;
-use crate::report::{Table, TableOf, Told, visible, words};
+use crate::report::{Chapter, Table, TableOf, visible, words};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -15,15 +15,15 @@ pub(super) struct OrphanedShm {}
 impl Section for OrphanedShm {
     const NAME: &'static str = "orphaned-shm";
     const DOC: &'static str = "shared memory left without an owner";
-    const KEYS: &'static [&'static str] = &["left_object_count", "left_objects"];
+    const KEYS: &'static [&'static str] = &["orphaned_shm_count", "orphaned_shm"];
     const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| one_part(table(analysis, top)));
 
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         let all = &analysis.leftovers.objects;
         if all.is_empty() {
             return Vec::new();
         }
-        let mut section = Told::alarming(format!(
+        let mut section = Chapter::alarming(format!(
             "Shared memory left without an owner: {}, {}",
             words::objects(all.len()),
             bytes(analysis.leftovers.objects_bytes())
@@ -51,14 +51,14 @@ fn table(analysis: &Analysis, top: usize) -> Table {
         .done()
 }
 
-fn object(row: &LeftObjectRow) -> String {
+fn object(row: &OrphanedShmRow) -> String {
     match row.kind {
         Some(MappingKind::Sysv) => format!("SysV segment {} (ipcrm -m {0})", row.inode),
         _ => visible(&row.name).into_owned(),
     }
 }
 
-fn maker(one: &LeftObject) -> Option<String> {
+fn maker(one: &OrphanedShmObject) -> Option<String> {
     let recorded = one.owner.upid.map(|_| one.owner.in_words());
     recorded.or_else(|| Some(format!("{}, not recorded", one.row.creator_tgid?)))
 }

@@ -7,7 +7,7 @@ use crate::analyze::{
 };
 use crate::model::{Bytes, DurationNs, Kind, Target};
 use crate::report::words::{bytes, bytes_or_unknown};
-use crate::report::{Block, Cell, Table, TableOf, Told, Tone, words};
+use crate::report::{Block, Cell, Chapter, Table, TableOf, Tone, words};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -32,7 +32,7 @@ impl Section for Peak {
     const TABLES: Option<Tables<Self>> =
         Some(|_, analysis, top| one_part(holders(analysis, analysis.peak.as_ref(), top)));
 
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         let mut section = in_short(analysis);
         if let Some(peak) = &analysis.peak {
             table(&mut section, analysis, peak, view.top);
@@ -46,10 +46,10 @@ impl Section for Peak {
 }
 
 /// The simultaneous peak in one line, with the curve of the recording.
-pub(super) fn in_short(analysis: &Analysis) -> Told {
+pub(super) fn in_short(analysis: &Analysis) -> Chapter {
     let whole = whole(analysis);
     let Some(peak) = &analysis.peak else {
-        let mut section = Told::new(format!("Peak of {whole}: unknown"));
+        let mut section = Chapter::new(format!("Peak of {whole}: unknown"));
         if analysis.problems.iter().any(|problem| is_of_mem(problem)) {
             section.alert("The rows of memory could not be read.");
         } else {
@@ -63,7 +63,7 @@ pub(super) fn in_short(analysis: &Analysis) -> Told {
     } else {
         ""
     };
-    let mut section = Told::new(format!(
+    let mut section = Chapter::new(format!(
         "Peak of {whole}: {mark}{} at {}",
         peak_in_words(analysis, peak),
         analysis.clock.when(peak.at),
@@ -130,7 +130,7 @@ fn whole(analysis: &Analysis) -> String {
 }
 
 /// Who held memory then: a line for each that matters, one for all others.
-pub(super) fn table(section: &mut Told, analysis: &Analysis, state: &Composition, top: usize) {
+pub(super) fn table(section: &mut Chapter, analysis: &Analysis, state: &Composition, top: usize) {
     let groups = state.groups(&analysis.processes);
     // A line for all others would say less of a single one.
     let top = top + usize::from(groups.len() == top + 1);
@@ -201,7 +201,7 @@ fn who_held(analysis: &Analysis, groups: &[HolderGroup<'_>]) -> [Cell; 2] {
     analysis.bundle(&places, label)
 }
 
-pub(super) fn notes(section: &mut Told, analysis: &Analysis, state: &Composition) {
+pub(super) fn notes(section: &mut Chapter, analysis: &Analysis, state: &Composition) {
     let interval = analysis.info.interval_ns;
     let totals = &state.totals;
     let unknown = totals[Kind::Rss].unknown_count();

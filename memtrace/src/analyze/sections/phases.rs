@@ -10,7 +10,7 @@ use crate::analyze::{
 };
 use crate::model::{Bytes, DurationNs, Kind};
 use crate::report::words::{self, change};
-use crate::report::{Cell, Table, TableOf, Told};
+use crate::report::{Cell, Chapter, Table, TableOf};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -27,7 +27,7 @@ impl Section for Phases {
     const TABLES: Option<Tables<Self>> =
         Some(|_, analysis, top| one_part(log::table(analysis.phases.as_ref(), top)));
 
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         if view.mode == Mode::Startup {
             return vec![log::log(analysis)];
         }
@@ -35,7 +35,7 @@ impl Section for Phases {
             let is_asked = view.style.has_phases || view.is_alone;
             return is_asked.then(unmarked).into_iter().collect();
         };
-        let mut section = Told::new(format!(
+        let mut section = Chapter::new(format!(
             "Phases: {} in {}",
             words::count(phases.count),
             match phases.process_count {
@@ -62,8 +62,8 @@ impl Section for Phases {
     }
 }
 
-fn unmarked() -> Told {
-    let mut section = Told::new("Phases: nothing was marked");
+fn unmarked() -> Chapter {
+    let mut section = Chapter::new("Phases: nothing was marked");
     section.say(
         "`memtrace mark NAME --begin` and `--end` mark a phase from outside; a traced program \
          does so through the socket in MEMTRACE_SOCKET.",
@@ -71,7 +71,7 @@ fn unmarked() -> Told {
     section
 }
 
-fn explain(section: &mut Told, analysis: &Analysis) {
+fn explain(section: &mut Chapter, analysis: &Analysis) {
     let Some(phases) = &analysis.phases else {
         return;
     };
@@ -177,7 +177,7 @@ fn table(phases: &[&Phase], has_attributes: bool) -> Table {
         .done()
 }
 
-fn doubt(section: &mut Told, phases: &[&Phase]) {
+fn doubt(section: &mut Chapter, phases: &[&Phase]) {
     let is_uncertain =
         |phase: &&Phase| phase.tree_uncertain.is_any() || phase.own_uncertain.is_any();
     let mut stretches = phases.iter().filter(|phase| !is_end_of_nothing(phase));
@@ -278,7 +278,7 @@ fn took(phase: &Phase) -> Cell {
     }
 }
 
-fn stage_table(section: &mut Told, stages: &[&Repeated]) {
+fn stage_table(section: &mut Chapter, stages: &[&Repeated]) {
     let mean = |stage: &Repeated| {
         let count = i64::try_from(stage.count.max(1)).unwrap_or(1);
         Cell::Took(Some(DurationNs(stage.total_ns.0 / count)))
@@ -333,7 +333,7 @@ pub(in crate::analyze) fn per_step(slope: Option<Slope>) -> Cell {
     Cell::from(rise).shown_as(format!("{sign}{} ±{margin}", words::bytes(rise)))
 }
 
-fn repeat_table(section: &mut Told, repeats: &[&Repeated]) {
+fn repeat_table(section: &mut Chapter, repeats: &[&Repeated]) {
     let delta = |many: &Repeated| many.own.unwrap_or(many.tree).delta;
     TableOf::of(repeats)
         .figures("begin_s", 3, |many| many.begin)

@@ -4,7 +4,7 @@ use super::growth::margin;
 use crate::analyze::section::{Parts, Section, Tables, View};
 use crate::analyze::{Analysis, Bound, Composition, Ending, Process, Who};
 use crate::model::{Bytes, Label};
-use crate::report::{Cell, Table, TableOf, Told, words};
+use crate::report::{Cell, Chapter, Table, TableOf, words};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap};
@@ -18,12 +18,12 @@ impl Section for Processes {
     const KEYS: &'static [&'static str] = &["process_count", "processes"];
     const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| tables(analysis, top));
 
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         let lines = analysis.lines_by_peak();
         if lines.is_empty() {
             return Vec::new();
         }
-        let mut section = Told::new("Processes by their own peak");
+        let mut section = Chapter::new("Processes by their own peak");
         let shown = &lines[..lines.len().min(view.top)];
         section.table(table(analysis, shown.iter().map(Vec::as_slice)));
         if let Some(&next) = lines.get(view.top).and_then(|members| members.first()) {

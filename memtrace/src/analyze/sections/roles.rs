@@ -5,7 +5,7 @@ use crate::analyze::section::{Section, Tables, View, one_part};
 use crate::analyze::{Analysis, Basis, PeakAt, RoleAtPeak, RoleFinding, RoleShares};
 use crate::model::{Bytes, Kind, MAIN};
 use crate::report::words::bytes_or_unknown;
-use crate::report::{Cell, Table, TableOf, Told, words};
+use crate::report::{Cell, Chapter, Table, TableOf, words};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashSet;
@@ -23,13 +23,13 @@ impl Section for Roles {
         one_part(table(roles, Beside::of(roles), top))
     });
 
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         let roles = &analysis.roles;
         if !is_told(roles) {
             return Vec::new();
         }
         let beside = Beside::of(roles);
-        let mut section = Told::new("By role");
+        let mut section = Chapter::new("By role");
         section.table(table(roles, beside, view.top));
         if let Some(next) = roles.get(view.top) {
             let largest = bytes_or_unknown(highest(peak(next)));

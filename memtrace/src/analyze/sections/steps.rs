@@ -7,7 +7,7 @@ use crate::analyze::{
     Analysis, PhaseForm, PhaseLine, PhasePart, Repeated, RoleFinding, Slope, Verdict, Who,
 };
 use crate::model::Bytes;
-use crate::report::{Told, words};
+use crate::report::{Chapter, words};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -41,7 +41,7 @@ impl Section for Steps {
     const DOC: &'static str = "what grows from step to step, and who grows most";
     const KEYS: &'static [&'static str] = &["phases"];
 
-    fn tell(&self, analysis: &Analysis, _: &View<'_>) -> Vec<Told> {
+    fn tell(&self, analysis: &Analysis, _: &View<'_>) -> Vec<Chapter> {
         let lines = analysis.phases.iter().flat_map(|phases| &phases.lines);
         let stages: Vec<&Repeated> = lines
             .filter_map(|line| match line {
@@ -51,7 +51,7 @@ impl Section for Steps {
             .collect();
         let host = steepest(&stages, |stage| stage.steps.as_ref()?.tree);
         let gpu = steepest(&stages, |stage| stage.steps.as_ref()?.gpu);
-        let mut section = Told::alarming("Grows from step to step");
+        let mut section = Chapter::alarming("Grows from step to step");
         if let Some((stage, slope)) = host {
             let who = who_leaks(analysis, stage);
             section.strong(grows("the tree", stage, &slope, &who));

@@ -5,7 +5,7 @@ use crate::analyze::{Analysis, Survivor, together};
 use crate::model::tables::{Fate, SurvivorRow};
 use crate::model::{Bytes, Label};
 use crate::report::words::{bytes, bytes_at_least, bytes_or_unknown};
-use crate::report::{Cell, Table, TableOf, Told, visible, words};
+use crate::report::{Cell, Chapter, Table, TableOf, visible, words};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -18,7 +18,7 @@ impl Section for Survivors {
     const KEYS: &'static [&'static str] = &["survivor_count", "survivors"];
     const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| one_part(table(analysis, top)));
 
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         let all = &analysis.leftovers.outlived;
         if all.is_empty() {
             return Vec::new();
@@ -28,7 +28,7 @@ impl Section for Survivors {
             true => on_gpus(all),
             false => String::new(),
         };
-        let mut section = Told::alarming(format!(
+        let mut section = Chapter::alarming(format!(
             "Survivors: {} outlived the root of the tree, {} in all (sum of RSS and swap){on_gpus}",
             words::processes(all.len()),
             bytes_or_unknown(held)

@@ -3,7 +3,7 @@
 use crate::analyze::section::{Mode, Section, View};
 use crate::analyze::{Analysis, TreeLine, Who};
 use crate::model::{Bytes, Kind};
-use crate::report::{Cell, TableOf, Told, words};
+use crate::report::{Cell, Chapter, TableOf, words};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ impl Section for Tree {
     const KEYS: &'static [&'static str] = &["process_count", "processes"];
     const MODES: &'static [Mode] = &[Mode::Whole, Mode::At];
 
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         if !view.style.has_tree && !view.is_alone {
             return Vec::new();
         }
@@ -34,7 +34,7 @@ impl Section for Tree {
             .map(|holder| (holder.process, holder.amounts.rss()))
             .collect();
         let held = |process| at_peak.get(process).copied().unwrap_or(Some(Bytes(0)));
-        let mut section = Told::new("Tree");
+        let mut section = Chapter::new("Tree");
         TableOf::of(&lines)
             .flexible("process", |line| match line {
                 TreeLine::One { branches, process } => {

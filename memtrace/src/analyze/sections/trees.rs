@@ -4,7 +4,7 @@ use crate::analyze::section::{Section, Tables, View, one_part};
 use crate::analyze::{Analysis, TreeFinding};
 use crate::model::{Bytes, Kind, Target};
 use crate::report::words::bytes;
-use crate::report::{Cell, Table, TableOf, Told, words};
+use crate::report::{Cell, Chapter, Table, TableOf, words};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -17,14 +17,14 @@ impl Section for Trees {
     const KEYS: &'static [&'static str] = &["trees"];
     const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| one_part(table(analysis, top)));
 
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         let has_descendants = analysis.trees.iter().any(|tree| tree.descendant_count > 0);
         let is_told = !matches!(analysis.info.target, Target::All) && has_descendants;
         if !is_told || analysis.peak.is_none() {
             return Vec::new();
         }
         let whole = whole_rss(analysis);
-        let mut section = Told::new(match analysis.trees.as_slice() {
+        let mut section = Chapter::new(match analysis.trees.as_slice() {
             [tree] => format!(
                 "Of the sum of RSS at the peak, the main process held {}, its descendants {}",
                 words::share(tree.root_at_peak_bytes, whole),

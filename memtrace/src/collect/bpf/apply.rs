@@ -1,4 +1,4 @@
-//! What an event means: rows of `mem`, `title` and `oom`, and changes to the world.
+//! What an event means: rows of `mem`, `title` and `oom`, and changes to the process table.
 
 mod found;
 mod names;
@@ -10,7 +10,7 @@ use super::vm;
 use crate::collect::cgroup::CgroupPaths;
 use crate::collect::container_id;
 use crate::collect::procfs::command_line;
-use crate::collect::{Birth, End, Process, Targets, Tick, World, exit_row};
+use crate::collect::{Birth, End, Process, ProcessTable, Targets, Tick, exit_row};
 use crate::model::{
     BootNs, Bytes, FirstSeenBy, MemRow, MemSource, OomRow, Pages, ProcessRow, Record, Tgid,
     TitleSource, Upid,
@@ -109,31 +109,31 @@ impl Apply {
         event: Event<'_>,
         targets: &Targets,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Option<OomRow> {
         match event {
-            Event::Fork(fork) => self.fork(&fork, tick, world, out),
+            Event::Fork(fork) => self.fork(&fork, tick, table, out),
             Event::Exec(exec, path, args) if exec.is_member != 0 => {
-                self.exec(&exec, path, args, tick, world, out);
+                self.exec(&exec, path, args, tick, table, out);
             }
             Event::Comm(comm, args) if comm.is_member != 0 => {
-                self.comm(&comm, args, tick, world, out);
+                self.comm(&comm, args, tick, table, out);
             }
             Event::Exec(exec, _, args) => {
-                self.stranger(exec.header.tgid, &exec.comm, args, targets)
+                self.unrecorded(exec.header.tgid, &exec.comm, args, targets)
             }
-            Event::Comm(comm, args) => self.stranger(comm.header.tgid, &comm.comm, args, targets),
-            Event::Exit(exit) => self.exit(&exit, tick, world, out),
-            Event::Sample(sample) => self.sample(&sample, tick, world, out),
-            Event::VmCall(call) => self.vm_call(&call, tick, world, out),
-            Event::VmTotals(totals) => self.vm_totals(&totals, tick, world, out),
-            Event::Oom(oom) => return Some(self.oom(&oom, tick, world)),
+            Event::Comm(comm, args) => self.unrecorded(comm.header.tgid, &comm.comm, args, targets),
+            Event::Exit(exit) => self.exit(&exit, tick, table, out),
+            Event::Sample(sample) => self.sample(&sample, tick, table, out),
+            Event::VmCall(call) => self.vm_call(&call, tick, table, out),
+            Event::VmTotals(totals) => self.vm_totals(&totals, tick, table, out),
+            Event::Oom(oom) => return Some(self.oom(&oom, tick, table)),
         }
         None
     }
 
-    fn stranger(&mut self, tgid: u32, comm: &[u8], args: &[u8], targets: &Targets) {
+    fn unrecorded(&mut self, tgid: u32, comm: &[u8], args: &[u8], targets: &Targets) {
         if targets.matches_name(&comm_text(comm), command_line(args).as_deref()) {
             self.matches.push(Tgid(tgid));
         }
@@ -155,15 +155,15 @@ impl Apply {
         }
     }
 
-    fn fork(&mut self, fork: &Fork, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
+    fn fork(&mut self, fork: &Fork, tick: &Tick, table: &mut ProcessTable, out: &mut Vec<Record>) {
         let tgid = Tgid(fork.header.tgid);
-        if current(world, tgid, fork.header.start_boot_ns).is_some() {
+        if current(table, tgid, fork.header.start_boot_ns).is_some() {
             // The snapshot that follows attaching can find a child before its fork event
             // is read.
             return;
         }
         let at = boot(fork.header.boot_ns);
-        let parent = current(world, Tgid(fork.parent_tgid), fork.parent_start_boot_ns);
+        let parent = current(table, Tgid(fork.parent_tgid), fork.parent_start_boot_ns);
         let birth = Birth {
             tgid,
             start: boot(fork.header.start_boot_ns),
@@ -171,8 +171,8 @@ impl Apply {
             parent,
             comm: comm_text(&fork.comm),
         };
-        let upid = world.enter(birth, at);
-        if let Some(process) = world.process_mut(upid) {
+        let upid = table.enter(birth, at);
+        if let Some(process) = table.process_mut(upid) {
             self.describe(process.row_mut(), &fork.into(), at);
             // Nothing, where it borrows its parent's address space until it calls exec.
             let bytes = |pages| Some(Pages(pages).to_bytes(self.peaks.page_size));
@@ -192,7 +192,7 @@ impl Apply {
         path: &[u8],
         args: &[u8],
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) {
         let tgid = Tgid(exec.header.tgid);
@@ -202,7 +202,7 @@ impl Apply {
             exec.header.start_boot_ns,
             FirstSeenBy::Exec,
             at,
-            world,
+            table,
         );
         let Some(upid) = upid else { return };
         if self.held == Some(tgid) {
@@ -210,13 +210,13 @@ impl Apply {
         }
         // Where a later one found the ring full, or the kernel was asked between the exec and its
         // event, it is noted already.
-        let noted = world.process(upid).and_then(Process::execs);
+        let noted = table.process(upid).and_then(Process::execs);
         match noted.map(|noted| later_execs(noted, exec.execs)) {
             Some(0) => {}
             Some(later) if later > 0 => return,
-            _ => world.note_exec(upid, exec.execs),
+            _ => table.note_exec(upid, exec.execs),
         }
-        if let Some(process) = world.process_mut(upid) {
+        if let Some(process) = table.process_mut(upid) {
             self.describe(process.row_mut(), &exec.into(), at);
             let row = process.row_mut();
             row.exe = executed_file(tgid, path).map(Arc::from);
@@ -236,15 +236,15 @@ impl Apply {
         comm: &Comm,
         args: &[u8],
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) {
         let tgid = Tgid(comm.header.tgid);
         let at = boot(comm.header.boot_ns);
-        let Some(upid) = current(world, tgid, comm.header.start_boot_ns) else {
+        let Some(upid) = current(table, tgid, comm.header.start_boot_ns) else {
             return;
         };
-        if let Some(process) = world.process_mut(upid) {
+        if let Some(process) = table.process_mut(upid) {
             process.row_mut().comm = comm_text(&comm.comm);
             out.push(title(
                 process,
@@ -256,14 +256,20 @@ impl Apply {
         }
     }
 
-    fn sample(&mut self, sample: &Sample, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
+    fn sample(
+        &mut self,
+        sample: &Sample,
+        tick: &Tick,
+        table: &mut ProcessTable,
+        out: &mut Vec<Record>,
+    ) {
         let header = &sample.header;
         let tgid = Tgid(header.tgid);
         if self.held == Some(tgid) {
             return;
         }
         let at = boot(header.boot_ns);
-        let upid = self.resolve(tgid, header.start_boot_ns, FirstSeenBy::Sample, at, world);
+        let upid = self.resolve(tgid, header.start_boot_ns, FirstSeenBy::Sample, at, table);
         let Some(upid) = upid else { return };
         let source = match SampleCause::from_u32(sample.cause) {
             Some(SampleCause::Drift) => MemSource::RssStat,
@@ -278,11 +284,11 @@ impl Apply {
         let peak = self
             .peaks
             .of_kernel(sample.hiwater_pages, &sample.counts, seen);
-        world.raise_peak(upid, peak);
+        table.raise_peak(upid, peak);
         out.push(self.mem(upid, &sample.counts, at, source, tick));
     }
 
-    fn exit(&mut self, exit: &Exit, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
+    fn exit(&mut self, exit: &Exit, tick: &Tick, table: &mut ProcessTable, out: &mut Vec<Record>) {
         let header = &exit.header;
         let key = EndedKey {
             start_boot_ns: header.start_boot_ns,
@@ -291,9 +297,9 @@ impl Apply {
         };
         // Where its start was lost: that there was a process of the same id shows its end only.
         if !self.has_ended(Tgid(key.tgid), boot(key.start_boot_ns)) {
-            self.late_start(&key, &exit.ended.origin, tick, world, out);
+            self.late_start(&key, &exit.ended.origin, tick, table, out);
         }
-        self.end(&key, &exit.ended, Some(exit), tick, world, out);
+        self.end(&key, &exit.ended, Some(exit), tick, table, out);
     }
 
     /// The end of a process that is known. The event has what was not kept where the ring had no
@@ -304,12 +310,12 @@ impl Apply {
         ended: &Ended,
         event: Option<&Exit>,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) {
         let tgid = Tgid(key.tgid);
         let at = boot(ended.boot_ns);
-        let Some(upid) = current(world, tgid, key.start_boot_ns) else {
+        let Some(upid) = current(table, tgid, key.start_boot_ns) else {
             return;
         };
         if let Some(exit) = event.filter(|exit| exit.pending_peak_boot_ns != 0) {
@@ -329,18 +335,18 @@ impl Apply {
             }
             out.push(Record::Mem(row));
         }
-        self.complete(upid, &ended.origin, at, tick, world, out);
+        self.complete(upid, &ended.origin, at, tick, table, out);
         if let Some(peak) = self.peaks.at_end(ended) {
-            world.settle_peak(upid, peak, self.peaks.noise);
+            table.settle_peak(upid, peak, self.peaks.noise);
         }
         // Zero is no RSS that a process can have had: not set yet (before 6.16).
         let maxrss = Pages(ended.maxrss_pages);
         let maxrss = (maxrss.0 > 0).then(|| maxrss.to_bytes(self.peaks.page_size));
-        if let Some(process) = world.process_mut(upid) {
+        if let Some(process) = table.process_mut(upid) {
             process.row_mut().kernel_maxrss_bytes = maxrss;
         }
         out.push(Record::Mem(exit_row(upid, at, tick)));
-        world.end(
+        table.end(
             upid,
             End {
                 at,
@@ -354,11 +360,17 @@ impl Apply {
         self.ended.iter().rev().any(|ended| *ended == (tgid, start))
     }
 
-    fn vm_call(&mut self, call: &VmCall, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
+    fn vm_call(
+        &mut self,
+        call: &VmCall,
+        tick: &Tick,
+        table: &mut ProcessTable,
+        out: &mut Vec<Record>,
+    ) {
         let header = &call.header;
         let (tgid, at) = (Tgid(header.tgid), boot(header.boot_ns));
         let seen_by = FirstSeenBy::Sample;
-        let upid = self.resolve(tgid, header.start_boot_ns, seen_by, at, world);
+        let upid = self.resolve(tgid, header.start_boot_ns, seen_by, at, table);
         let row = upid.and_then(|upid| vm::event_row(upid, call, tick));
         out.extend(row.map(Record::VmEvent));
     }
@@ -367,33 +379,33 @@ impl Apply {
         &mut self,
         totals: &VmTotals,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) {
         let header = &totals.header;
         let (tgid, at) = (Tgid(header.tgid), boot(header.boot_ns));
         let seen_by = FirstSeenBy::Sample;
-        let upid = self.resolve(tgid, header.start_boot_ns, seen_by, at, world);
+        let upid = self.resolve(tgid, header.start_boot_ns, seen_by, at, table);
         if let Some(upid) = upid
-            && let Some(process) = world.process(upid)
+            && let Some(process) = table.process(upid)
         {
             let first_seen = process.row().first_seen_boot_ns;
             self.sums.write(upid, first_seen, totals, tick, out);
         }
     }
 
-    fn oom(&self, oom: &Oom, tick: &Tick, world: &mut World) -> OomRow {
+    fn oom(&self, oom: &Oom, tick: &Tick, table: &mut ProcessTable) -> OomRow {
         let victim = Tgid(oom.header.tgid);
         // Before 6.9 the kernel tells the id alone.
         let start = (oom.header.start_boot_ns != 0).then(|| boot(oom.header.start_boot_ns));
-        let victim_upid = world.note_oom_kill(victim, start);
+        let victim_upid = table.note_oom_kill(victim, start);
         let pages =
             |pages| (oom.has_victim != 0).then(|| Pages(pages).to_bytes(self.peaks.page_size));
         let at = boot(oom.header.boot_ns);
         OomRow {
             victim_upid,
             victim_comm: (oom.has_victim != 0).then(|| comm_text(&oom.victim_comm)),
-            trigger_upid: world.upid(Tgid(oom.trigger_tgid)),
+            trigger_upid: table.upid(Tgid(oom.trigger_tgid)),
             trigger_tgid: Some(Tgid(oom.trigger_tgid)),
             trigger_comm: Some(comm_text(&oom.trigger_comm)),
             victim_rss_anon_bytes: pages(oom.counts.anon_pages),
@@ -412,11 +424,11 @@ impl Apply {
         start_boot_ns: u64,
         seen_by: FirstSeenBy,
         at: BootNs,
-        world: &mut World,
+        table: &mut ProcessTable,
     ) -> Option<Upid> {
         let start = boot(start_boot_ns);
-        if let Some(upid) = world.upid(tgid)
-            && let Some(process) = world.process(upid)
+        if let Some(upid) = table.upid(tgid)
+            && let Some(process) = table.process(upid)
             && process.row().start_boot_ns >= start
         {
             return (process.row().start_boot_ns == start).then_some(upid);
@@ -429,8 +441,8 @@ impl Apply {
             .as_ref()
             .map(|found| found.comm.clone())
             .unwrap_or_default();
-        let parent = identity.as_ref().and_then(|found| world.upid(found.ppid));
-        let upid = world.enter(
+        let parent = identity.as_ref().and_then(|found| table.upid(found.ppid));
+        let upid = table.enter(
             Birth {
                 tgid,
                 start,
@@ -440,7 +452,7 @@ impl Apply {
             },
             at,
         );
-        if let (Some(process), Some(identity)) = (world.process_mut(upid), identity) {
+        if let (Some(process), Some(identity)) = (table.process_mut(upid), identity) {
             let row = process.row_mut();
             row.exe = identity.exe.map(Arc::from);
             row.cmdline = identity.cmdline.map(Arc::from);

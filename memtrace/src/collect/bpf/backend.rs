@@ -8,13 +8,13 @@ use super::decode::{DecodeError, decode};
 use super::error::LoadError;
 use super::kills::Kills;
 use super::layout::Counting;
-use super::load::{Programs, Settings, Sweep};
+use super::load::{Programs, Settings, SweepScope};
 use super::misses::Misses;
 use super::peaks::Peaks;
 use super::{cost, load};
 use crate::collect::cgroup::CgroupPaths;
 use crate::collect::procfs::lineage;
-use crate::collect::{CollectError, Collector, Targets, Tick, World};
+use crate::collect::{CollectError, Collector, ProcessTable, Targets, Tick};
 use crate::host::{MemoryHierarchy, ProbeWay, clock};
 use crate::model::{
     BootNs, Bytes, DiagKind, DiagRow, DurationNs, PageSize, Pages, Record, Severity, Tgid,
@@ -131,7 +131,7 @@ impl BpfBackend {
     pub fn start(
         options: BpfOptions,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<Self, LoadError> {
         let settings = settings(&options);
@@ -160,7 +160,7 @@ impl BpfBackend {
             counting: programs.counting,
         };
         if peaks.counting != Counting::WithoutThreads {
-            world.note_peaks_are_seen(peaks.noise);
+            table.note_peaks_are_seen(peaks.noise);
         }
         let mut backend = Self {
             programs,
@@ -184,9 +184,9 @@ impl BpfBackend {
             wants_keyframe: false,
         };
         if backend.programs.sees_oom_kills || backend.kills.has_log() {
-            world.observe_oom_kills();
+            table.observe_oom_kills();
         }
-        backend.enter_running(tick, world, out)?;
+        backend.enter_running(tick, table, out)?;
         Ok(backend)
     }
 
@@ -194,10 +194,10 @@ impl BpfBackend {
     fn take_events(
         &mut self,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), LoadError> {
-        self.look_for_late(world)?;
+        self.look_for_late(table)?;
         let mut reader = Reader {
             late: &mut self.late,
             apply: &mut self.apply,
@@ -206,7 +206,7 @@ impl BpfBackend {
             targets: &self.options.targets,
         };
         if let Some(bytes) = self.waiting.take()
-            && !reader.take(&bytes, tick, world, out)
+            && !reader.take(&bytes, tick, table, out)
         {
             self.waiting = Some(bytes);
             return Ok(());
@@ -218,14 +218,14 @@ impl BpfBackend {
             && let Some(item) = self.ring.next()
         {
             taken += item.len() as u64;
-            if !reader.take(&item, tick, world, out) {
+            if !reader.take(&item, tick, table, out) {
                 self.waiting = Some(item.to_vec());
                 return Ok(());
             }
         }
-        let is_all_applied = reader.take_late(u64::MAX, tick, world, out);
+        let is_all_applied = reader.take_late(u64::MAX, tick, table, out);
         if taken < RING_BYTES && is_all_applied {
-            world.note_lifecycle_until(tick.boot);
+            table.note_lifecycle_until(tick.boot);
         }
         Ok(())
     }
@@ -234,9 +234,9 @@ impl BpfBackend {
     /// the ring has room for.
     fn sweep(
         &mut self,
-        scope: Sweep,
+        scope: SweepScope,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), LoadError> {
         let mut is_whole = self.programs.sweep(scope)?;
@@ -244,7 +244,7 @@ impl BpfBackend {
             if is_whole {
                 break;
             }
-            self.take_events(tick, world, out)?;
+            self.take_events(tick, table, out)?;
             if !self.late.is_empty() {
                 // The ring waits for it.
                 break;
@@ -255,32 +255,32 @@ impl BpfBackend {
     }
 
     /// Whom this tick samples.
-    fn scope(&mut self, tick: &Tick) -> Sweep {
+    fn scope(&mut self, tick: &Tick) -> SweepScope {
         let since_full = tick.boot.0 - self.last_full_sweep.0;
         let is_keyframe = tick.is_keyframe || std::mem::take(&mut self.wants_keyframe);
         if !is_keyframe && since_full < FULL_SWEEP_EVERY.0 {
-            return Sweep::Moved;
+            return SweepScope::Moved;
         }
         self.last_full_sweep = tick.boot;
         if is_keyframe {
-            Sweep::Keyframe
+            SweepScope::Keyframe
         } else {
-            Sweep::Full
+            SweepScope::Full
         }
     }
 
     /// Has the sums of calls on address spaces sent, where that is due.
-    fn ask_for_sums(&mut self, tick: &Tick, world: &World) -> Result<(), CollectError> {
+    fn ask_for_sums(&mut self, tick: &Tick, table: &ProcessTable) -> Result<(), CollectError> {
         if self.programs.probe_way().is_none() || !self.apply.sums.are_due(tick.boot) {
             return Ok(());
         }
-        self.apply.sums.forget_ended(world);
+        self.apply.sums.forget_ended(table);
         self.programs.tell_vm_totals().map_err(collect_error)
     }
 
     /// Writes what was lost since the last call. Once a second: asking is a system call for
     /// each class.
-    fn report_losses(&mut self, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
+    fn report_losses(&mut self, tick: &Tick, table: &mut ProcessTable, out: &mut Vec<Record>) {
         let losses = self.programs.losses();
         for ((class, now), then) in LossClass::ALL.iter().zip(losses).zip(self.losses) {
             let count = now.saturating_sub(then).cast_signed();
@@ -288,12 +288,12 @@ impl BpfBackend {
                 match class {
                     LossClass::Lifecycle => {
                         self.has_lost_lifecycle = true;
-                        world.note_lost_lifecycle();
+                        table.note_lost_lifecycle();
                     }
                     LossClass::Title => self.has_lost_titles = true,
                     _ => {}
                 }
-                world.add_lost_events(count);
+                table.add_lost_events(count);
                 let severity = match class {
                     LossClass::Sample | LossClass::Title => Severity::Degraded,
                     _ => Severity::Loss,
@@ -309,9 +309,9 @@ impl BpfBackend {
         }
         self.losses = losses;
         if let Some(first) = self.undecoded.first.take() {
-            world.add_lost_events(self.undecoded.count);
+            table.add_lost_events(self.undecoded.count);
             // It may have been about the life of a process.
-            world.note_lost_lifecycle();
+            table.note_lost_lifecycle();
             out.push(tick.diag(
                 Severity::Loss,
                 DiagKind::UndecodedEvents,
@@ -340,7 +340,7 @@ impl Reader<'_> {
         &mut self,
         bytes: &[u8],
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> bool {
         let event = match decode(bytes) {
@@ -351,10 +351,10 @@ impl Reader<'_> {
                 return true;
             }
         };
-        if !self.take_late(event.boot_ns(), tick, world, out) {
+        if !self.take_late(event.boot_ns(), tick, table, out) {
             return false;
         }
-        if let Some(kill) = self.apply.event(event, self.targets, tick, world, out) {
+        if let Some(kill) = self.apply.event(event, self.targets, tick, table, out) {
             self.kills.note(kill);
         }
         true
@@ -365,10 +365,10 @@ impl Reader<'_> {
         &mut self,
         boot_ns: u64,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> bool {
-        self.late.apply_until(boot_ns, self.apply, tick, world, out)
+        self.late.apply_until(boot_ns, self.apply, tick, table, out)
     }
 }
 
@@ -384,32 +384,32 @@ impl Collector for BpfBackend {
     fn collect(
         &mut self,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
-        self.cost.tick(&self.programs, world);
+        self.cost.tick(&self.programs, table);
         let started = clock::thread_cpu();
         let scope = self.scope(tick);
-        let result = self.sweep(scope, tick, world, out).map_err(collect_error);
-        let summed = self.ask_for_sums(tick, world);
-        let taken = self.take_events(tick, world, out).map_err(collect_error);
-        let reconciled = self.reconcile(tick, world, out).map_err(collect_error);
+        let result = self.sweep(scope, tick, table, out).map_err(collect_error);
+        let summed = self.ask_for_sums(tick, table);
+        let taken = self.take_events(tick, table, out).map_err(collect_error);
+        let reconciled = self.reconcile(tick, table, out).map_err(collect_error);
         let adopted = self
-            .adopt_strangers(tick, world, out)
+            .adopt_strangers(tick, table, out)
             .map_err(collect_error);
-        self.kills.write(false, tick, world, out);
-        if scope != Sweep::Moved {
-            self.report_losses(tick, world, out);
+        self.kills.write(false, tick, table, out);
+        if scope != SweepScope::Moved {
+            self.report_losses(tick, table, out);
             self.report_unnamed(tick, out);
         }
-        let titled = self.look_at_names(tick, world, out).map_err(collect_error);
-        self.apply.name_some(NAMING, tick, world, out);
-        if scope == Sweep::Keyframe && self.misses.write(&self.programs, tick, world, out) {
+        let titled = self.look_at_names(tick, table, out).map_err(collect_error);
+        self.apply.name_some(NAMING, tick, table, out);
+        if scope == SweepScope::Keyframe && self.misses.write(&self.programs, tick, table, out) {
             self.has_lost_lifecycle = true;
-            world.note_lost_lifecycle();
+            table.note_lost_lifecycle();
         }
         let cost = DurationNs(clock::thread_cpu().0 - started.0);
-        world.note_snapshot(tick.boot, cost);
+        table.note_snapshot(tick.boot, cost);
         result
             .and(summed)
             .and(taken)
@@ -429,18 +429,18 @@ impl Collector for BpfBackend {
     fn drain(
         &mut self,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
-        self.take_events(tick, world, out).map_err(collect_error)?;
-        self.adopt_strangers(tick, world, out)
+        self.take_events(tick, table, out).map_err(collect_error)?;
+        self.adopt_strangers(tick, table, out)
             .map_err(collect_error)
     }
 
     fn finish(
         &mut self,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
         let last = Tick {
@@ -448,10 +448,10 @@ impl Collector for BpfBackend {
             ..*tick
         };
         // The sums find room in a ring that was just emptied.
-        let taken = self.take_events(&last, world, out).map_err(collect_error);
+        let taken = self.take_events(&last, table, out).map_err(collect_error);
         self.apply.sums.ask_again();
-        let collected = self.collect(&last, world, out);
-        self.kills.write(true, &last, world, out);
+        let collected = self.collect(&last, table, out);
+        self.kills.write(true, &last, table, out);
         taken.and(collected)
     }
 }

@@ -1,7 +1,7 @@
 //! What the programs cost where they run: in the context of the traced processes.
 
 use super::load::Programs;
-use crate::collect::World;
+use crate::collect::ProcessTable;
 use crate::model::DurationNs;
 use aya::sys::Stats;
 use std::os::fd::OwnedFd;
@@ -23,12 +23,12 @@ pub(super) struct RunTime {
 
 impl RunTime {
     /// Called once a tick.
-    pub(super) fn tick(&mut self, programs: &Programs, world: &mut World) {
+    pub(super) fn tick(&mut self, programs: &Programs, table: &mut ProcessTable) {
         if self.measuring.take().is_some() {
             if let (Some((ns, count)), Some(last)) = (programs.run_stats(), self.last) {
                 self.total_ns += ns.saturating_sub(last.0) * SHARE;
                 self.total_count += count.saturating_sub(last.1) * SHARE;
-                world.set_bpf_run_time(
+                table.set_bpf_run_time(
                     DurationNs(self.total_ns.cast_signed()),
                     self.total_count.cast_signed(),
                 );

@@ -1,7 +1,7 @@
 //! OOM kills: the probe tells who and when, the kernel log tells which limit was hit.
 
 use crate::collect::oom::{KernelOom, KmsgReader};
-use crate::collect::{Tick, World};
+use crate::collect::{ProcessTable, Tick};
 use crate::model::{BootNs, DurationNs, OomRow, Record};
 
 /// The log's lines stand around the probe's event within one call in the kernel; after
@@ -42,7 +42,7 @@ impl Kills {
         &mut self,
         is_last: bool,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) {
         if let Some(log) = &mut self.log {
@@ -74,7 +74,7 @@ impl Kills {
         self.logged = early;
         let late: Vec<(BootNs, KernelOom)> = late;
         for (_, kill) in late {
-            let victim = world.note_oom_kill(kill.victim_tgid, None);
+            let victim = table.note_oom_kill(kill.victim_tgid, None);
             out.push(kill.into_row(victim, tick).into());
         }
     }

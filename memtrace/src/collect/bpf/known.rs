@@ -1,6 +1,6 @@
 //! What is known of a process by its id.
 
-use crate::collect::World;
+use crate::collect::ProcessTable;
 use crate::collect::procfs::{self, Identity};
 use crate::model::{BootNs, Tgid, Upid};
 use std::path::Path;
@@ -11,9 +11,9 @@ pub(super) fn identity(tgid: Tgid) -> Option<Identity> {
 }
 
 /// The process with this id, if it is the one that started then.
-pub(super) fn current(world: &World, tgid: Tgid, start_boot_ns: u64) -> Option<Upid> {
-    let upid = world.upid(tgid)?;
-    let start = world.process(upid)?.row().start_boot_ns;
+pub(super) fn current(table: &ProcessTable, tgid: Tgid, start_boot_ns: u64) -> Option<Upid> {
+    let upid = table.upid(tgid)?;
+    let start = table.process(upid)?.row().start_boot_ns;
     (start == BootNs(start_boot_ns.cast_signed())).then_some(upid)
 }
 
@@ -25,7 +25,7 @@ mod tests {
 
     #[test]
     fn a_process_is_known_by_its_id_and_its_start() {
-        let mut world = World::default();
+        let mut table = ProcessTable::default();
         let birth = Birth {
             tgid: Tgid(7),
             start: BootNs(10),
@@ -33,9 +33,9 @@ mod tests {
             parent: None,
             comm: String::new(),
         };
-        let upid = world.enter(birth, BootNs(11));
-        assert_eq!(current(&world, Tgid(7), 10), Some(upid));
-        assert_eq!(current(&world, Tgid(7), 11), None);
-        assert_eq!(current(&world, Tgid(8), 10), None);
+        let upid = table.enter(birth, BootNs(11));
+        assert_eq!(current(&table, Tgid(7), 10), Some(upid));
+        assert_eq!(current(&table, Tgid(7), 11), None);
+        assert_eq!(current(&table, Tgid(8), 10), None);
     }
 }

@@ -62,7 +62,7 @@ pub struct Settings {
 
 /// Which members a sweep samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sweep {
+pub enum SweepScope {
     /// Those whose resident memory moved since the last sweep.
     Moved,
     /// Those of whom anything moved since they were last sampled, also only address space.
@@ -292,14 +292,14 @@ impl Programs {
     ///
     /// # Errors
     /// When the kernel refuses to run the program.
-    pub fn sweep(&mut self, scope: Sweep) -> Result<bool, LoadError> {
-        if scope == Sweep::Moved && is_loaded(&mut self.ebpf, SWEEP_MOVED) {
+    pub fn sweep(&mut self, scope: SweepScope) -> Result<bool, LoadError> {
+        if scope == SweepScope::Moved && is_loaded(&mut self.ebpf, SWEEP_MOVED) {
             let is_overfull = run(&mut self.ebpf, SWEEP_MOVED, 0)? != 0;
             if !is_overfull {
                 return Ok(true);
             }
         }
-        if scope == Sweep::Keyframe {
+        if scope == SweepScope::Keyframe {
             self.keyframe = self.keyframe.checked_add(1).unwrap_or(1);
         }
         self.go_on_sweeping(scope)
@@ -309,10 +309,10 @@ impl Programs {
     ///
     /// # Errors
     /// As for [`Programs::sweep`].
-    pub fn go_on_sweeping(&mut self, scope: Sweep) -> Result<bool, LoadError> {
+    pub fn go_on_sweeping(&mut self, scope: SweepScope) -> Result<bool, LoadError> {
         let keyframe = match scope {
-            Sweep::Keyframe => self.keyframe,
-            Sweep::Moved | Sweep::Full => 0,
+            SweepScope::Keyframe => self.keyframe,
+            SweepScope::Moved | SweepScope::Full => 0,
         };
         run(&mut self.ebpf, SWEEP, u64::from(keyframe)).map(|is_cut_short| is_cut_short == 0)
     }

@@ -42,7 +42,7 @@ pub fn probe_costs(way: ProbeWay, facts: &HostFacts, plan: &Plan) -> Result<Prob
     };
     let settings = settings(&options);
     let mut without = Legs::default();
-    let mut stranger = Legs::default();
+    let mut unrecorded = Legs::default();
     let mut member = Legs::default();
     for _ in 0..ROUNDS {
         without.run(None);
@@ -50,7 +50,7 @@ pub fn probe_costs(way: ProbeWay, facts: &HostFacts, plan: &Plan) -> Result<Prob
         if programs.probe_way().is_none() {
             return Err(LoadError::Probes(programs.probe_refusals.join("; ")));
         }
-        stranger.run(None);
+        unrecorded.run(None);
         enter(&mut programs, own)?;
         // The first calls of a process are rows each; a storm is summed after those.
         for _ in 0..=2 * VM_BURST / BATCH {
@@ -62,8 +62,8 @@ pub fn probe_costs(way: ProbeWay, facts: &HostFacts, plan: &Plan) -> Result<Prob
     Ok(ProbeCosts {
         traced_mmap: slowdown(&member, Kind::Mmap),
         traced_brk: slowdown(&member, Kind::Brk),
-        untraced_mmap: slowdown(&stranger, Kind::Mmap),
-        other_call: slowdown(&stranger, Kind::Getppid),
+        untraced_mmap: slowdown(&unrecorded, Kind::Mmap),
+        other_call: slowdown(&unrecorded, Kind::Getppid),
     })
 }
 

@@ -6,7 +6,7 @@
 
 use super::calls;
 use super::load::Programs;
-use crate::collect::{Tick, World};
+use crate::collect::{ProcessTable, Tick};
 use crate::model::{DiagKind, Record, Severity};
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ impl Misses {
         &mut self,
         programs: &Programs,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> bool {
         let mut is_lifecycle = false;
@@ -34,7 +34,7 @@ impl Misses {
                 continue;
             }
             is_lifecycle |= program.starts_with("sched_process_");
-            world.add_lost_events(count);
+            table.add_lost_events(count);
             out.push(tick.diag(
                 Severity::Degraded,
                 DiagKind::LostEvents,

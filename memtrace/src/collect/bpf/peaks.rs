@@ -19,7 +19,7 @@ pub(super) struct Peaks {
 
 /// When counters were read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Moment {
+enum ReadAt {
     Running,
     Ended,
 }
@@ -32,7 +32,7 @@ impl Peaks {
             boot_ns: ended.seen_peak_boot_ns,
         };
         let last = if ended.has_own_mm != 0 {
-            Some(self.of_mark(ended.hiwater_pages, ended.rss_pages, seen, Moment::Ended))
+            Some(self.of_mark(ended.hiwater_pages, ended.rss_pages, seen, ReadAt::Ended))
         } else {
             self.of_probe(seen)
         };
@@ -49,7 +49,7 @@ impl Peaks {
 
     /// The peak so far of a process that runs.
     pub(super) fn of_kernel(&self, hiwater_pages: i64, counts: &Counts, seen: Seen) -> Peak {
-        self.of_mark(hiwater_pages, counts.rss_pages(), seen, Moment::Running)
+        self.of_mark(hiwater_pages, counts.rss_pages(), seen, ReadAt::Running)
     }
 
     /// The kernel's own figure, as VmHWM shows it: the larger of the mark and the counters.
@@ -57,7 +57,7 @@ impl Peaks {
     /// from counters as they stood (update_hiwater_rss). And it is not taken at all where
     /// RSS falls without an unmapping (reclaim, truncation): where the probe saw more than
     /// noise explains, the probe is right.
-    fn of_mark(&self, hiwater_pages: i64, now: i64, seen: Seen, moment: Moment) -> Peak {
+    fn of_mark(&self, hiwater_pages: i64, now: i64, seen: Seen, moment: ReadAt) -> Peak {
         let pages = hiwater_pages.max(now);
         let bytes = Pages(pages).to_bytes(self.page_size);
         let excess = Pages(seen.pages - pages).to_bytes(self.page_size);
@@ -69,7 +69,7 @@ impl Peaks {
         let are_counts_exact = match self.counting {
             Counting::Exact => true,
             Counting::WithoutCpus => false,
-            Counting::WithoutThreads => moment == Moment::Ended,
+            Counting::WithoutThreads => moment == ReadAt::Ended,
         };
         let is_exact = are_counts_exact && now >= hiwater_pages && now >= seen.pages;
         // The time is that of the maximum the probe saw, where both speak of the same one.

@@ -1,7 +1,7 @@
 //! Rows of `vm_event` and `vm_summary`.
 
 use super::decode::{boot, comm_text};
-use crate::collect::{Tick, World};
+use crate::collect::{ProcessTable, Tick};
 use crate::model::{BootNs, Bytes, Record, Upid, VmEventRow, VmOp as OpLabel, VmSummaryRow};
 use memtrace_abi::{VmCall, VmOp, VmSum, VmTotals};
 use std::collections::HashMap;
@@ -39,8 +39,8 @@ impl Sums {
     }
 
     /// Forgets processes that have ended.
-    pub(super) fn forget_ended(&mut self, world: &World) {
-        self.last.retain(|upid, _| world.process(*upid).is_some());
+    pub(super) fn forget_ended(&mut self, table: &ProcessTable) {
+        self.last.retain(|upid, _| table.process(*upid).is_some());
     }
 
     /// Writes what has been added to the sums of a process since they were last told.

@@ -1,12 +1,12 @@
 //! Writes `cgroup_mem`: the groups of the recorded processes, and the groups above them
 //! that have a limit.
 
-use super::group::{Group, Removed};
+use super::group::{Cgroup, Removed};
 use super::moves::Moves;
 use super::others::{self, Others};
 use super::reading::Reading;
 use crate::collect::kept::TextBuffer;
-use crate::collect::{CollectError, Collector, Process, Tick, World};
+use crate::collect::{CollectError, Collector, Process, ProcessTable, Tick};
 use crate::host::{MemoryHierarchy, clock};
 use crate::model::{BootNs, CgroupMemRow, DiagKind, DurationNs, Record, Severity, Tgid, WallNs};
 use std::collections::{BTreeMap, HashSet};
@@ -43,7 +43,7 @@ pub struct CgroupCollector {
 #[derive(Debug)]
 struct Watched {
     /// `None` for a group that the mounted hierarchy does not show.
-    group: Option<Group>,
+    group: Option<Cgroup>,
     /// When it last held a recorded process itself.
     held_at: Option<BootNs>,
     /// When it last was above a group that did.
@@ -147,7 +147,7 @@ impl CgroupCollector {
     }
 
     /// Counts those who live in the groups of the recording and are not of it.
-    fn count_others(&mut self, now: BootNs, world: &World) {
+    fn count_others(&mut self, now: BootNs, table: &ProcessTable) {
         let Some(proc) = &self.proc else {
             return;
         };
@@ -160,14 +160,14 @@ impl CgroupCollector {
         }
         self.recorded.clear();
         self.recorded.insert(Tgid(std::process::id()));
-        let tgids = world.processes().map(|process| process.row().tgid);
+        let tgids = table.processes().map(|process| process.row().tgid);
         self.recorded.extend(tgids);
         for (path, watched) in &mut self.groups {
             let directory = self.hierarchy.directory(path);
             if let Some(directory) = directory.filter(|_| watched.is_count_due(now)) {
                 watched.others_at = Some(now);
                 let is_in_it = |process: &&Process| process.row().cgroup.as_deref() == Some(path);
-                let mut recorded_in_it = world.processes().filter(is_in_it);
+                let mut recorded_in_it = table.processes().filter(is_in_it);
                 watched.others = match recorded_in_it.nth(others::PROCESSES_MAX) {
                     Some(_) => None,
                     None => others::look(&directory, proc, &self.recorded, &mut self.buffer),
@@ -177,10 +177,10 @@ impl CgroupCollector {
     }
 
     /// Marks the groups that are needed now and opens those that are new.
-    fn find_groups(&mut self, tick: &Tick, world: &World, out: &mut Vec<Record>) {
+    fn find_groups(&mut self, tick: &Tick, table: &ProcessTable, out: &mut Vec<Record>) {
         let now = tick.boot;
         let mut holders: Vec<&str> = Vec::new();
-        for process in world.processes() {
+        for process in table.processes() {
             let Some(path) = process.row().cgroup.as_deref() else {
                 continue;
             };
@@ -230,7 +230,7 @@ impl CgroupCollector {
         }
         let version = self.hierarchy.version;
         let watched = Watched {
-            group: directory.map(|directory| Group::new(directory, version)),
+            group: directory.map(|directory| Cgroup::new(directory, version)),
             held_at,
             needed_at: tick.boot,
             last: None,
@@ -266,16 +266,16 @@ impl Collector for CgroupCollector {
     fn collect(
         &mut self,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
         if let Some(proc) = &self.proc {
             let buffer = &mut self.buffer;
             self.moves
-                .follow(tick.boot, world, proc, &self.hierarchy, buffer);
+                .follow(tick.boot, table, proc, &self.hierarchy, buffer);
         }
-        self.find_groups(tick, world, out);
-        self.count_others(tick.boot, world);
+        self.find_groups(tick, table, out);
+        self.count_others(tick.boot, table);
         let version = self.hierarchy.version.number();
         let (buffer, now) = (&mut self.buffer, self.now);
         self.groups.retain(|path, watched| {
@@ -300,7 +300,7 @@ impl Collector for CgroupCollector {
 
 /// Reads a group, and tells when that was.
 fn read(
-    group: &mut Group,
+    group: &mut Cgroup,
     is_holder: bool,
     buffer: &mut TextBuffer,
     now: impl Fn() -> Instant,

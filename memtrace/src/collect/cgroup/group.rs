@@ -21,7 +21,7 @@ fn sources(version: CgroupVersion) -> &'static [Source] {
 
 /// A group with its files open.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct Cgroup {
     directory: PathBuf,
     version: CgroupVersion,
     /// In the order of [`sources`]; `None` for a file that this kernel does not have, or
@@ -29,7 +29,7 @@ pub(super) struct Group {
     files: Vec<Option<KeptFile>>,
 }
 
-impl Group {
+impl Cgroup {
     pub(super) fn new(directory: PathBuf, version: CgroupVersion) -> Self {
         Self {
             directory,

@@ -1,7 +1,7 @@
 //! Processes that were moved to another group while they run. Only /proc tells: no event comes
 //! with it but the tracepoint of a hierarchy that may be another one.
 
-use crate::collect::World;
+use crate::collect::ProcessTable;
 use crate::collect::kept::TextBuffer;
 use crate::collect::procfs::{Stat, memory_cgroup, set_cgroup};
 use crate::host::MemoryHierarchy;
@@ -28,7 +28,7 @@ impl Moves {
     pub(super) fn follow(
         &mut self,
         now: BootNs,
-        world: &mut World,
+        table: &mut ProcessTable,
         proc: &Path,
         hierarchy: &MemoryHierarchy,
         buffer: &mut TextBuffer,
@@ -37,9 +37,9 @@ impl Moves {
             return;
         }
         self.looked_at = Some(now);
-        for (upid, tgid) in self.next(world) {
+        for (upid, tgid) in self.next(table) {
             if let Some(path) = group(tgid, proc, hierarchy, buffer)
-                && let Some(process) = world.process_mut(upid)
+                && let Some(process) = table.process_mut(upid)
                 && process.row().cgroup.as_deref() != Some(path.as_str())
             {
                 set_cgroup(process.row_mut(), &path);
@@ -47,8 +47,8 @@ impl Moves {
         }
     }
 
-    fn next(&mut self, world: &World) -> Vec<(Upid, Tgid)> {
-        let mut alive: Vec<_> = world
+    fn next(&mut self, table: &ProcessTable) -> Vec<(Upid, Tgid)> {
+        let mut alive: Vec<_> = table
             .processes()
             .map(|process| (process.row().upid, process.row().tgid))
             .collect();
@@ -123,11 +123,11 @@ mod tests {
             mount_point: "/sys/fs/cgroup".into(),
             root: "/".to_owned(),
         };
-        let mut world = World::default();
-        let upid = enter(&mut world, 7);
+        let mut table = ProcessTable::default();
+        let upid = enter(&mut table, 7);
         let mut buffer = TextBuffer::default();
-        Moves::default().follow(BootNs(0), &mut world, proc.path(), &hierarchy, &mut buffer);
-        world
+        Moves::default().follow(BootNs(0), &mut table, proc.path(), &hierarchy, &mut buffer);
+        table
             .row(upid)
             .unwrap()
             .cgroup
@@ -135,7 +135,7 @@ mod tests {
             .map(str::to_owned)
     }
 
-    fn enter(world: &mut World, tgid: u32) -> Upid {
+    fn enter(table: &mut ProcessTable, tgid: u32) -> Upid {
         let birth = Birth {
             tgid: Tgid(tgid),
             start: BootNs(i64::from(tgid)),
@@ -143,8 +143,8 @@ mod tests {
             parent: None,
             comm: String::new(),
         };
-        let upid = world.enter(birth, BootNs(0));
-        let process = world.process_mut(upid).unwrap();
+        let upid = table.enter(birth, BootNs(0));
+        let process = table.process_mut(upid).unwrap();
         set_cgroup(process.row_mut(), "/a");
         upid
     }
@@ -181,12 +181,12 @@ mod tests {
 
     #[test]
     fn everyone_has_a_turn_and_few_at_a_time() {
-        let mut world = World::default();
+        let mut table = ProcessTable::default();
         for tgid in 1..=30 {
-            enter(&mut world, tgid);
+            enter(&mut table, tgid);
         }
         let mut moves = Moves::default();
-        let turns = [moves.next(&world), moves.next(&world)];
+        let turns = [moves.next(&table), moves.next(&table)];
         assert_eq!(turns.each_ref().map(Vec::len), [LEAST, LEAST]);
         let seen: HashSet<_> = turns.iter().flatten().collect();
         assert_eq!(seen.len(), 30);

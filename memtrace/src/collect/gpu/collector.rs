@@ -8,7 +8,7 @@ use super::steps::{Key, Stamp, Steps, Value, row};
 use super::worker::{self, Found, Order, Past};
 use crate::collect::procfs::identity;
 use crate::collect::stop::Stop;
-use crate::collect::{CollectError, Collector, Process, Tick, World};
+use crate::collect::{CollectError, Collector, Process, ProcessTable, Tick};
 use crate::model::tables::GpuSource;
 use crate::model::{BootNs, Bytes, DurationNs, GpuInfo, Record, Tgid, Upid, WallNs};
 use std::collections::HashSet;
@@ -134,7 +134,7 @@ impl GpuCollector {
         is_news.then(|| error.diag(tick))
     }
 
-    fn take(&mut self, found: Found, tick: &Tick, world: &World, out: &mut Vec<Record>) {
+    fn take(&mut self, found: Found, tick: &Tick, table: &ProcessTable, out: &mut Vec<Record>) {
         self.latest = found.stamp().or(self.latest);
         match found {
             Found::Ready(gpus) => self.answer = Some(Ok(gpus)),
@@ -147,14 +147,14 @@ impl GpuCollector {
                 out.push((*row).into());
             }
             Found::Processes(device, stamp, listed) => {
-                self.take_processes(&device, stamp, &listed, world, out);
+                self.take_processes(&device, stamp, &listed, table, out);
             }
             Found::Unknown(device, stamp) => self.steps.forget_amounts(&device, stamp, out),
-            Found::Past(device, stamp, past) => self.take_past(&device, stamp, &past, world, out),
+            Found::Past(device, stamp, past) => self.take_past(&device, stamp, &past, table, out),
             Found::Holders(device, stamp, holders) => {
                 let holders = holders.into_iter().map(|tgid| {
                     let key = key(&device, GpuSource::Descriptor, tgid);
-                    let value = self.who(&key, stamp, world);
+                    let value = self.who(&key, stamp, table);
                     (key, value)
                 });
                 let holders = holders.collect();
@@ -172,7 +172,7 @@ impl GpuCollector {
         device: &Arc<str>,
         stamp: Stamp,
         listed: &[Listed],
-        world: &World,
+        table: &ProcessTable,
         out: &mut Vec<Record>,
     ) {
         let found = listed.iter().map(|process| {
@@ -184,7 +184,7 @@ impl GpuCollector {
             let value = Value {
                 kind: Some(process.kind),
                 used: process.used,
-                ..self.who(&key, stamp, world)
+                ..self.who(&key, stamp, table)
             };
             (key, value)
         });
@@ -199,7 +199,7 @@ impl GpuCollector {
         device: &Arc<str>,
         stamp: Stamp,
         past: &[Past],
-        world: &World,
+        table: &ProcessTable,
         out: &mut Vec<Record>,
     ) {
         for process in past {
@@ -213,7 +213,7 @@ impl GpuCollector {
             // A moment after its start: the clocks agree to some milliseconds only.
             let at = BootNs(stamp.boot.0 - age + 20_000_000);
             let value = Value {
-                upid: world.who_was(key.tgid, at).filter(|_| self.are_ids_ours),
+                upid: table.who_was(key.tgid, at).filter(|_| self.are_ids_ours),
                 used: Some(Bytes(0)),
                 ..Value::default()
             };
@@ -225,8 +225,8 @@ impl GpuCollector {
     }
 
     /// Whose process id that is: a process of the recording, or what /proc tells of it.
-    fn who(&self, key: &Key, stamp: Stamp, world: &World) -> Value {
-        if let Some(upid) = self.upid(key.tgid, stamp, world) {
+    fn who(&self, key: &Key, stamp: Stamp, table: &ProcessTable) -> Value {
+        if let Some(upid) = self.upid(key.tgid, stamp, table) {
             return Value {
                 upid: Some(upid),
                 ..Value::default()
@@ -255,16 +255,16 @@ impl GpuCollector {
 
     /// NVML speaks of the ids of our own pid namespace. Where the recording has those of
     /// another, the process counts whose innermost namespace is ours, and its id there.
-    fn upid(&self, tgid: Tgid, stamp: Stamp, world: &World) -> Option<Upid> {
+    fn upid(&self, tgid: Tgid, stamp: Stamp, table: &ProcessTable) -> Option<Upid> {
         if self.are_ids_ours {
-            return world.who_was(tgid, stamp.boot);
+            return table.who_was(tgid, stamp.boot);
         }
         let namespace = |process: &str| {
             let link = self.options.proc.join(process).join("ns/pid");
             std::fs::read_link(link).ok()
         };
         let ours = namespace("self")?;
-        let mut named = world
+        let mut named = table
             .processes()
             .map(Process::row)
             .filter(|row| row.ns_tgid == Some(tgid))
@@ -272,9 +272,9 @@ impl GpuCollector {
         named.next().map(|row| row.upid)
     }
 
-    fn take_all(&mut self, tick: &Tick, world: &World, out: &mut Vec<Record>) {
+    fn take_all(&mut self, tick: &Tick, table: &ProcessTable, out: &mut Vec<Record>) {
         while let Ok(found) = self.found.try_recv() {
-            self.take(found, tick, world, out);
+            self.take(found, tick, table, out);
         }
     }
 
@@ -354,11 +354,11 @@ impl Collector for GpuCollector {
     fn collect(
         &mut self,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
         self.started.get_or_insert_with(|| tick.wall());
-        self.take_all(tick, world, out);
+        self.take_all(tick, table, out);
         self.note_hang(tick, false, out);
         if let Some(stamp) = self.latest.filter(|_| tick.is_keyframe) {
             self.steps.keyframe(stamp, out);
@@ -383,11 +383,11 @@ impl Collector for GpuCollector {
     fn finish(
         &mut self,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
-        self.take_all(tick, world, out);
-        self.stop(|collector, found| collector.take(found, tick, world, out));
+        self.take_all(tick, table, out);
+        self.stop(|collector, found| collector.take(found, tick, table, out));
         match self.answer {
             Some(_) => self.note_hang(tick, true, out),
             None => {

@@ -6,4 +6,4 @@ mod objects;
 mod processes;
 
 pub use objects::SharedMemory;
-pub use processes::{Survivor, survivors};
+pub use processes::{LeftRunning, survivors};

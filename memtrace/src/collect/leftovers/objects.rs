@@ -6,7 +6,7 @@
 
 use crate::collect::Tick;
 use crate::collect::smaps::{Device, Header, Key, key_of, processes, recognise, segments};
-use crate::model::{Bytes, LeftObjectRow, MappingKind, Tgid};
+use crate::model::{Bytes, MappingKind, OrphanedShmRow, Tgid};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs;
@@ -49,14 +49,14 @@ impl SharedMemory {
     }
 
     /// What has come into being since, and has no owner: the largest first.
-    pub fn left(&self, tick: &Tick) -> Vec<LeftObjectRow> {
+    pub fn left(&self, tick: &Tick) -> Vec<OrphanedShmRow> {
         let mut left = self.left_segments(tick);
         left.extend(self.left_files(tick));
         left.sort_by_key(|row| (std::cmp::Reverse(row.allocated_bytes), row.inode));
         left
     }
 
-    fn left_files(&self, tick: &Tick) -> Vec<LeftObjectRow> {
+    fn left_files(&self, tick: &Tick) -> Vec<OrphanedShmRow> {
         let Some((before, mut now)) = self.files.as_ref().zip(files(&self.shm_dir)) else {
             return Vec::new();
         };
@@ -112,11 +112,11 @@ impl SharedMemory {
         is_certain
     }
 
-    fn left_segments(&self, tick: &Tick) -> Vec<LeftObjectRow> {
+    fn left_segments(&self, tick: &Tick) -> Vec<OrphanedShmRow> {
         let now = segments(&self.proc).into_iter();
         let left =
             now.filter(|(id, segment)| segment.attached == Some(0) && !self.segments.contains(id));
-        left.map(|(id, segment)| LeftObjectRow {
+        left.map(|(id, segment)| OrphanedShmRow {
             ts: tick.wall(),
             boot_ns: tick.boot,
             inode: i64::try_from(id).unwrap_or(i64::MAX),
@@ -127,7 +127,7 @@ impl SharedMemory {
             size_bytes: segment.size,
             allocated_bytes: Some(segment.resident + segment.swapped),
             is_certain: true,
-            ..LeftObjectRow::default()
+            ..OrphanedShmRow::default()
         })
         .collect()
     }
@@ -157,11 +157,11 @@ fn files(directory: &Path) -> Option<HashMap<Key, Candidate>> {
 }
 
 impl Candidate {
-    fn row(self, (device, inode): Key, is_certain: bool, tick: &Tick) -> LeftObjectRow {
+    fn row(self, (device, inode): Key, is_certain: bool, tick: &Tick) -> OrphanedShmRow {
         let name = self.path.to_string_lossy().into_owned();
         let (family, creator): (_, Option<Tgid>) = recognise(&name);
         let amount = |bytes: u64| i64::try_from(bytes).ok().map(Bytes);
-        LeftObjectRow {
+        OrphanedShmRow {
             ts: tick.wall(),
             boot_ns: tick.boot,
             device: Some(device.to_string()),

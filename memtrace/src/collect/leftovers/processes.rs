@@ -2,7 +2,7 @@
 //! may have to be ended, which no reuse of a process id can turn against another one.
 
 use crate::collect::procfs::{Now, identity, now, processes_below};
-use crate::collect::{Targets, Tick, World};
+use crate::collect::{ProcessTable, Targets, Tick};
 use crate::model::{BootNs, Fate, ProcessRow, SurvivorRow, Tgid, Upid};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -17,7 +17,7 @@ const START_STEP_NS: i64 = 10_000_000;
 
 /// A process that is alive at the end of a recording.
 #[derive(Debug)]
-pub struct Survivor {
+pub struct LeftRunning {
     /// What is known of it, as it is written.
     pub row: SurvivorRow,
     /// What to call it in a sentence.
@@ -31,20 +31,20 @@ pub struct Survivor {
 /// recording.
 pub fn survivors(
     proc: Option<&Path>,
-    world: &World,
+    table: &ProcessTable,
     targets: &Targets,
     is_known: impl Fn(Upid) -> bool,
     tick: &Tick,
-) -> Vec<Survivor> {
-    let own = world.upid(Tgid(std::process::id()));
+) -> Vec<LeftRunning> {
+    let own = table.upid(Tgid(std::process::id()));
     let asked = Asked::new(proc, targets);
-    let mut found: Vec<Survivor> = world
+    let mut found: Vec<LeftRunning> = table
         .processes()
         .filter(|process| Some(process.row().upid) != own && !is_known(process.row().upid))
         .filter_map(|process| {
             let has_outlived =
-                world.has_root_ended(process) && !asked.has_another_root(world, process.row());
-            Survivor::of(proc, process.row(), has_outlived, tick)
+                table.has_root_ended(process) && !asked.has_another_root(table, process.row());
+            LeftRunning::of(proc, process.row(), has_outlived, tick)
         })
         .collect();
     found.sort_by_key(|survivor| survivor.row.upid);
@@ -71,19 +71,19 @@ impl<'a> Asked<'a> {
     /// Whether the process, or a living one from which it descends, was asked for by itself,
     /// below the root that has ended. Where that can't be known it counts as if: nobody is
     /// ended by a guess.
-    fn has_another_root(&self, world: &World, process: &ProcessRow) -> bool {
+    fn has_another_root(&self, table: &ProcessTable, process: &ProcessRow) -> bool {
         if matches!(self.targets, Targets::Roots(roots) if roots.len() <= 1) {
             return false;
         }
         let mut at = process;
         loop {
-            if world.process(at.upid).is_some() && self.includes(at) {
+            if table.process(at.upid).is_some() && self.includes(at) {
                 return true;
             }
             match at.parent_upid {
                 None => return false,
                 parent if parent == process.root_upid => return false,
-                Some(parent) => match world.row(parent) {
+                Some(parent) => match table.row(parent) {
                     Some(parent) => at = parent,
                     None => return true,
                 },
@@ -120,7 +120,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-impl Survivor {
+impl LeftRunning {
     /// `None` for one that has ended after all.
     fn of(
         proc: Option<&Path>,
@@ -235,8 +235,8 @@ mod tests {
     }
 
     /// A root that has ended, and its child, which lives: `start` is what was recorded.
-    fn world(child: &Child, start: BootNs) -> World {
-        let mut world = World::default();
+    fn table(child: &Child, start: BootNs) -> ProcessTable {
+        let mut table = ProcessTable::default();
         let birth = |tgid: u32, parent, start| Birth {
             tgid: Tgid(tgid),
             start,
@@ -244,14 +244,14 @@ mod tests {
             parent,
             comm: "x".to_owned(),
         };
-        let root = world.enter(birth(4_000_000, None, BootNs(1)), BootNs(1));
-        world.enter(birth(child.id(), Some(root), start), BootNs(2));
+        let root = table.enter(birth(4_000_000, None, BootNs(1)), BootNs(1));
+        table.enter(birth(child.id(), Some(root), start), BootNs(2));
         let end = End {
             at: BootNs(3),
             wait_status: Some(0),
         };
-        world.end(root, end);
-        world
+        table.end(root, end);
+        table
     }
 
     fn sleeper() -> Child {
@@ -266,12 +266,12 @@ mod tests {
             .start
     }
 
-    fn asked_for(targets: &Targets, proc: Option<&Path>, world: &World) -> Vec<Survivor> {
-        survivors(proc, world, targets, |_| false, &tick())
+    fn asked_for(targets: &Targets, proc: Option<&Path>, table: &ProcessTable) -> Vec<LeftRunning> {
+        survivors(proc, table, targets, |_| false, &tick())
     }
 
-    fn found(proc: Option<&Path>, world: &World) -> Vec<Survivor> {
-        asked_for(&Targets::Roots(vec![Tgid(4_000_000)]), proc, world)
+    fn found(proc: Option<&Path>, table: &ProcessTable) -> Vec<LeftRunning> {
+        asked_for(&Targets::Roots(vec![Tgid(4_000_000)]), proc, table)
     }
 
     fn reap(mut child: Child) {
@@ -284,9 +284,9 @@ mod tests {
         let child = sleeper();
         // To the nanosecond, as BPF tells it.
         let start = BootNs(start_of(&child).0 + 1_234_567);
-        let world = world(&child, start);
-        assert!(world.has_outlived());
-        let mut found = found(Some(Path::new("/proc")), &world);
+        let table = table(&child, start);
+        assert!(table.has_outlived());
+        let mut found = found(Some(Path::new("/proc")), &table);
         let [survivor] = found.as_mut_slice() else {
             panic!("{found:?}");
         };
@@ -306,8 +306,8 @@ mod tests {
         let child = sleeper();
         let start = start_of(&child);
         for start in [start.0 - START_STEP_NS, start.0 + START_STEP_NS] {
-            let world = world(&child, BootNs(start));
-            let found = found(Some(Path::new("/proc")), &world);
+            let table = table(&child, BootNs(start));
+            let found = found(Some(Path::new("/proc")), &table);
             assert!(found.is_empty(), "{found:?}");
         }
         reap(child);
@@ -316,8 +316,8 @@ mod tests {
     #[test]
     fn without_the_ids_of_the_recording_nobody_is_signalled() {
         let child = sleeper();
-        let world = world(&child, start_of(&child));
-        let mut found = found(None, &world);
+        let table = table(&child, start_of(&child));
+        let mut found = found(None, &table);
         assert!(!found[0].send(Signal::KILL));
         assert_eq!(found[0].row.fate, Some(Fate::Unsure));
         assert_eq!(
@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn one_that_has_ended_and_is_not_waited_for_is_no_survivor() {
         let mut child = sleeper();
-        let world = world(&child, start_of(&child));
+        let table = table(&child, start_of(&child));
         child.kill().unwrap();
         let is_zombie = || {
             let now = now(Path::new("/proc"), Tgid(child.id())).unwrap();
@@ -341,14 +341,14 @@ mod tests {
         while !is_zombie() {
             std::thread::yield_now();
         }
-        assert!(found(Some(Path::new("/proc")), &world).is_empty());
+        assert!(found(Some(Path::new("/proc")), &table).is_empty());
         reap(child);
     }
 
     #[test]
     fn one_that_was_asked_for_by_itself_has_not_outlived_its_root() {
         let child = sleeper();
-        let world = world(&child, start_of(&child));
+        let table = table(&child, start_of(&child));
         let proc = Some(Path::new("/proc"));
         let group = tempfile::tempdir().unwrap();
         let inner = group.path().join("inner");
@@ -367,7 +367,7 @@ mod tests {
             (Targets::Roots(vec![Tgid(4_000_000)]), true),
         ];
         for (targets, has_outlived) in cases {
-            let found = asked_for(&targets, proc, &world);
+            let found = asked_for(&targets, proc, &table);
             let told: Vec<bool> = found.iter().map(|one| one.row.has_root_ended).collect();
             assert_eq!(told, [has_outlived], "{targets:?}");
         }
@@ -377,8 +377,8 @@ mod tests {
     #[test]
     fn who_descends_from_one_that_was_asked_for_has_its_root_in_that_one() {
         let child = sleeper();
-        let mut world = world(&child, start_of(&child));
-        let asked = world.upid(Tgid(child.id())).unwrap();
+        let mut table = table(&child, start_of(&child));
+        let asked = table.upid(Tgid(child.id())).unwrap();
         let birth = |tgid, parent| Birth {
             tgid: Tgid(tgid),
             start: BootNs(4),
@@ -386,33 +386,33 @@ mod tests {
             parent: Some(parent),
             comm: "y".to_owned(),
         };
-        let between = world.enter(birth(4_000_001, asked), BootNs(4));
-        let last = world.enter(birth(4_000_002, between), BootNs(4));
+        let between = table.enter(birth(4_000_001, asked), BootNs(4));
+        let last = table.enter(birth(4_000_002, between), BootNs(4));
         let end = || End {
             at: BootNs(5),
             wait_status: Some(0),
         };
-        world.end(between, end());
-        let has_outlived = |world: &World, text: &str| {
+        table.end(between, end());
+        let has_outlived = |table: &ProcessTable, text: &str| {
             let targets = Targets::Match(regex::Regex::new(text).unwrap());
-            let found = asked_for(&targets, None, world);
+            let found = asked_for(&targets, None, table);
             let last = found.iter().find(|one| one.upid() == last).unwrap();
             last.row.has_root_ended
         };
-        assert!(!has_outlived(&world, "^x$"));
-        assert!(has_outlived(&world, "^z$"));
-        world.end(asked, end());
-        assert!(has_outlived(&world, "^x$"), "that one has ended as well");
+        assert!(!has_outlived(&table, "^x$"));
+        assert!(has_outlived(&table, "^z$"));
+        table.end(asked, end());
+        assert!(has_outlived(&table, "^x$"), "that one has ended as well");
         reap(child);
     }
 
     #[test]
     fn one_that_is_known_is_not_looked_at_again() {
         let child = sleeper();
-        let world = world(&child, start_of(&child));
+        let table = table(&child, start_of(&child));
         let proc = Some(Path::new("/proc"));
-        let known = found(proc, &world)[0].upid();
-        let again = survivors(proc, &world, &Targets::All, |upid| upid == known, &tick());
+        let known = found(proc, &table)[0].upid();
+        let again = survivors(proc, &table, &Targets::All, |upid| upid == known, &tick());
         assert!(again.is_empty(), "{again:?}");
         reap(child);
     }

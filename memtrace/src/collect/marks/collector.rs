@@ -5,7 +5,7 @@ use super::inbox::{ASKED_MAX, Inbox, Received, Waits};
 use super::lines::{Followed, Follower, Lines, OutputReader, Passed, Rules};
 use super::questions::Questions;
 use super::socket::{Listener, MarkSocket};
-use crate::collect::{CollectError, Collector, Part, Peak, SectionNews, Tick, World};
+use crate::collect::{CollectError, Collector, Part, Peak, ProcessTable, SectionNews, Tick};
 use crate::host::{Person, clock};
 use crate::model::{
     BootNs, Bytes, DiagKind, DurationNs, MarkKind, MarkRow, MarkRule, MarkSource, PeakSource,
@@ -96,9 +96,9 @@ impl MarkCollector {
     ///
     /// # Errors
     /// When a thread can't be started, or the rules can't be used together.
-    pub fn start(mut sources: MarkSources, world: &World) -> Result<Self, MarkSourceError> {
-        let ceiling = Arc::clone(world.ceiling());
-        let inbox = Arc::new(Inbox::new(ceiling, world.memory(), clock::boot()));
+    pub fn start(mut sources: MarkSources, table: &ProcessTable) -> Result<Self, MarkSourceError> {
+        let ceiling = Arc::clone(table.ceiling());
+        let inbox = Arc::new(Inbox::new(ceiling, table.memory(), clock::boot()));
         let rules = Arc::new(Rules::new(sources.rules)?);
         let lines =
             |source, writer| Lines::new(Arc::clone(&rules), source, writer, Arc::clone(&inbox));
@@ -139,10 +139,16 @@ impl MarkCollector {
         })
     }
 
-    fn write(&mut self, is_last: bool, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
+    fn write(
+        &mut self,
+        is_last: bool,
+        tick: &Tick,
+        table: &mut ProcessTable,
+        out: &mut Vec<Record>,
+    ) {
         // What it wrote last is read after its end.
         if let Some((command, upid @ None)) = &mut self.command {
-            *upid = world.upid(*command);
+            *upid = table.upid(*command);
         }
         let writer = self.command.and_then(|(_, upid)| upid);
         let waiting = self.inbox.take();
@@ -153,9 +159,9 @@ impl MarkCollector {
             let mark = &waits.mark;
             let at = moment(mark);
             let tgid = mark.tgid.filter(|_| !mark.is_of_recording);
-            let has_had = |tgid: &Tgid| *known.entry(*tgid).or_insert_with(|| world.has_had(*tgid));
+            let has_had = |tgid: &Tgid| *known.entry(*tgid).or_insert_with(|| table.has_had(*tgid));
             let tgid = tgid.filter(has_had);
-            let upid = tgid.and_then(|tgid| world.who_was(tgid, at));
+            let upid = tgid.and_then(|tgid| table.who_was(tgid, at));
             let is_named = !mark.is_of_recording && mark.tgid.is_some();
             let may_become_known = is_named && upid.is_none() && !is_last;
             if may_become_known && (tick.boot - mark.arrival).0 < KNOWN_WITHIN.0 {
@@ -163,12 +169,12 @@ impl MarkCollector {
                 continue;
             }
             // Nobody had the id then: it is who had it when the message came.
-            let later = || Some((world.who_was(tgid?, mark.arrival)?, mark.arrival));
+            let later = || Some((table.who_was(tgid?, mark.arrival)?, mark.arrival));
             let (upid, at) = match upid {
                 Some(upid) => (Some(upid), at),
                 None => later().map_or((None, at), |(upid, at)| (Some(upid), at)),
             };
-            self.put(waits.mark, at, upid, writer, tick, world, out);
+            self.put(waits.mark, at, upid, writer, tick, table, out);
         }
         // Those that have waited longest are strangers' most likely.
         let mut room = Part::Marks.limit() / UNKNOWN_PART;
@@ -180,13 +186,13 @@ impl MarkCollector {
         let over = unknown.len() - fits.count();
         for waits in unknown.drain(..over) {
             let at = moment(&waits.mark);
-            self.put(waits.mark, at, None, writer, tick, world, out);
+            self.put(waits.mark, at, None, writer, tick, table, out);
         }
         self.unknown = unknown;
-        self.judge(world);
+        self.judge(table);
         let asked = self.unknown_asked.drain(..).chain(waiting.asked);
         let mut asked: Vec<Asked> = asked
-            .filter_map(|asked| ask(asked, tick, world))
+            .filter_map(|asked| ask(asked, tick, table))
             .filter(|_| !is_last)
             .collect();
         let kept = asked.len().min(ASKED_MAX);
@@ -225,7 +231,7 @@ impl MarkCollector {
         for (count, kind, detail) in lost {
             if count > 0 {
                 let count = i64::try_from(count).unwrap_or(i64::MAX);
-                world.add_lost_events(count);
+                table.add_lost_events(count);
                 out.push(tick.diag(Severity::Loss, kind, "mark", Some(count), detail));
             }
         }
@@ -252,7 +258,7 @@ impl MarkCollector {
         upid: Option<Upid>,
         writer: Option<Upid>,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) {
         let (tgid, upid) = match (upid, mark.writer) {
@@ -266,10 +272,10 @@ impl MarkCollector {
                 claim.at = claim.at.max(mark.arrival);
             }
             if let Some(held) = mark.held {
-                self.report(held, upid, at, tick, world, out);
+                self.report(held, upid, at, tick, table, out);
             }
             if let Some(news) = section_news(&mark, upid, at) {
-                world.note_section(news);
+                table.note_section(news);
             }
         }
         out.push(row(mark, at, tgid, upid, tick));
@@ -283,38 +289,38 @@ impl MarkCollector {
         upid: Upid,
         at: BootNs,
         tick: &Tick,
-        world: &World,
+        table: &ProcessTable,
         out: &mut Vec<Record>,
     ) {
-        if world.can_have_held(upid, held.rss, at) == Some(false) {
-            self.refuse(upid, held.rss, "RSS", world);
+        if table.can_have_held(upid, held.rss, at) == Some(false) {
+            self.refuse(upid, held.rss, "RSS", table);
         } else if (tick.boot - at).0 <= LATE_MAX.0 {
             out.push(held.row(upid, at, tick.clock.to_wall(at)).into());
         }
     }
 
-    fn refuse(&mut self, upid: Upid, bytes: Bytes, what: &str, world: &World) {
+    fn refuse(&mut self, upid: Upid, bytes: Bytes, what: &str, table: &ProcessTable) {
         let (count, first) = &mut self.refused;
         *count += 1;
         first.get_or_insert_with(|| {
-            let id = world.row(upid).map_or(0, |row| row.tgid.0);
+            let id = table.row(upid).map_or(0, |row| row.tgid.0);
             format!("process {id} told {what} of {} bytes", bytes.0)
         });
     }
 
     /// Takes over the peaks that processes told, as far as the kernel bears them out.
-    fn judge(&mut self, world: &mut World) {
+    fn judge(&mut self, table: &mut ProcessTable) {
         let mut refused = Vec::new();
         self.claims.retain(|upid, claim| {
-            match world.can_have_held(*upid, claim.bytes, claim.at) {
+            match table.can_have_held(*upid, claim.bytes, claim.at) {
                 None => return true,
                 // Where every peak is seen, what was seen is known better.
-                Some(true) if world.are_peaks_seen() => {}
-                Some(true) => world.raise_peak(
+                Some(true) if table.are_peaks_seen() => {}
+                Some(true) => table.raise_peak(
                     *upid,
                     Peak {
                         bytes: claim.bytes,
-                        source: PeakSource::Told,
+                        source: PeakSource::SelfReported,
                         error: None,
                         at: None,
                     },
@@ -324,7 +330,7 @@ impl MarkCollector {
             false
         });
         for (upid, bytes) in refused {
-            self.refuse(upid, bytes, "a peak", world);
+            self.refuse(upid, bytes, "a peak", table);
         }
     }
 }
@@ -341,11 +347,11 @@ fn section_news(mark: &Received, owner: Upid, at: BootNs) -> Option<SectionNews>
 }
 
 /// Hands a question on; gives it back where its process is not known yet.
-fn ask(asked: Asked, tick: &Tick, world: &mut World) -> Option<Asked> {
-    match world.who_was(asked.tgid, asked.at) {
+fn ask(asked: Asked, tick: &Tick, table: &mut ProcessTable) -> Option<Asked> {
+    match table.who_was(asked.tgid, asked.at) {
         Some(owner) => {
             let stream = asked.stream;
-            world.note_section(SectionNews::Question {
+            table.note_section(SectionNews::Question {
                 owner,
                 span: asked.question.span,
                 at: asked.at,
@@ -397,17 +403,17 @@ impl Collector for MarkCollector {
     fn collect(
         &mut self,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
-        self.write(false, tick, world, out);
+        self.write(false, tick, table, out);
         Ok(())
     }
 
     fn finish(
         &mut self,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
         if let Some(listener) = &mut self.listener {
@@ -420,7 +426,7 @@ impl Collector for MarkCollector {
         if let Some(follower) = &mut self.follower {
             follower.stop();
         }
-        self.write(true, tick, world, out);
+        self.write(true, tick, table, out);
         for path in self.followed.absent() {
             let detail = format!("{} never appeared: no marks are from it", path.display());
             out.push(tick.diag(
@@ -456,8 +462,8 @@ mod tests {
 
     #[test]
     fn a_mark_is_written_after_its_process_ended_and_is_not_that_of_the_next_with_its_id() {
-        let (mut world, mut out) = (World::default(), Vec::new());
-        let mut collector = MarkCollector::start(MarkSources::default(), &world).unwrap();
+        let (mut table, mut out) = (ProcessTable::default(), Vec::new());
+        let mut collector = MarkCollector::start(MarkSources::default(), &table).unwrap();
         let mut enter = |start| {
             let birth = Birth {
                 tgid: Tgid(9),
@@ -466,10 +472,10 @@ mod tests {
                 parent: None,
                 comm: String::new(),
             };
-            let upid = world.enter(birth, BootNs(start));
+            let upid = table.enter(birth, BootNs(start));
             if start < 20 {
                 let at = BootNs(10);
-                world.end(
+                table.end(
                     upid,
                     End {
                         at,
@@ -487,7 +493,7 @@ mod tests {
             collector.inbox.receive(Some(Tgid(9)), BootNs(30), parsed);
         }
         let later = tick(30 + KNOWN_WITHIN.0);
-        collector.write(false, &later, &mut world, &mut out);
+        collector.write(false, &later, &mut table, &mut out);
         let upids: Vec<Option<Upid>> = out
             .iter()
             .filter_map(|record| match record {
@@ -502,8 +508,8 @@ mod tests {
     #[test]
     fn marks_of_strangers_leave_room_for_those_of_the_recorded() {
         let tick = tick(2);
-        let (mut world, mut out) = (World::default(), Vec::new());
-        let mut collector = MarkCollector::start(MarkSources::default(), &world).unwrap();
+        let (mut table, mut out) = (ProcessTable::default(), Vec::new());
+        let mut collector = MarkCollector::start(MarkSources::default(), &table).unwrap();
         let mut message = MarkMessage::new(MarkKind::Instant, "a", BootNs(1));
         message
             .attrs
@@ -513,8 +519,8 @@ mod tests {
             let parsed = Ok((message.clone(), MarkKind::Instant));
             collector.inbox.receive(Some(Tgid(9)), BootNs(1), parsed);
         }
-        collector.write(false, &tick, &mut world, &mut out);
-        let taken = world.ceiling().taken(Part::Marks);
+        collector.write(false, &tick, &mut table, &mut out);
+        let taken = table.ceiling().taken(Part::Marks);
         assert!(
             taken <= Part::Marks.limit() / UNKNOWN_PART && taken > 0,
             "{taken}"
@@ -525,7 +531,7 @@ mod tests {
         assert!(!out.is_empty() && out.iter().all(is_nobodys));
     }
 
-    fn enter_nine(world: &mut World) -> Upid {
+    fn enter_nine(table: &mut ProcessTable) -> Upid {
         let birth = Birth {
             tgid: Tgid(9),
             start: BootNs(1),
@@ -533,15 +539,15 @@ mod tests {
             parent: None,
             comm: String::new(),
         };
-        world.enter(birth, BootNs(1))
+        table.enter(birth, BootNs(1))
     }
 
     #[test]
     fn what_a_process_measured_is_a_row_of_memory_unless_it_is_late_or_cannot_be() {
-        let (mut world, mut out) = (World::default(), Vec::new());
-        let mut collector = MarkCollector::start(MarkSources::default(), &world).unwrap();
-        world.set_memory(Some(Bytes(1 << 40)));
-        let upid = enter_nine(&mut world);
+        let (mut table, mut out) = (ProcessTable::default(), Vec::new());
+        let mut collector = MarkCollector::start(MarkSources::default(), &table).unwrap();
+        table.set_memory(Some(Bytes(1 << 40)));
+        let upid = enter_nine(&mut table);
         let late = LATE_MAX.0 + 100;
         for (boot, rss, kind) in [
             (late, 700, MarkKind::Begin),
@@ -559,7 +565,7 @@ mod tests {
                 .inbox
                 .receive(Some(Tgid(9)), BootNs(late + 1), parsed);
         }
-        collector.write(false, &tick(late + 2), &mut world, &mut out);
+        collector.write(false, &tick(late + 2), &mut table, &mut out);
         let rows: Vec<&MemRow> = out
             .iter()
             .filter_map(|record| match record {
@@ -582,33 +588,33 @@ mod tests {
 
     /// A process that was seen to hold 100 MiB, give or take one, and tells of a peak.
     fn claims(bytes: i64, is_seen: bool) -> (Option<Peak>, Vec<Record>, usize) {
-        let (mut world, mut out) = (World::default(), Vec::new());
-        let mut collector = MarkCollector::start(MarkSources::default(), &world).unwrap();
-        world.set_memory(Some(Bytes(1 << 40)));
+        let (mut table, mut out) = (ProcessTable::default(), Vec::new());
+        let mut collector = MarkCollector::start(MarkSources::default(), &table).unwrap();
+        table.set_memory(Some(Bytes(1 << 40)));
         if is_seen {
-            world.note_peaks_are_seen(Bytes(1 << 20));
+            table.note_peaks_are_seen(Bytes(1 << 20));
         }
-        let upid = enter_nine(&mut world);
+        let upid = enter_nine(&mut table);
         let seen = Peak {
             bytes: Bytes(100 << 20),
             source: PeakSource::KernelHiwater,
             error: Some(Bytes(0)),
             at: None,
         };
-        world.raise_peak(upid, seen);
+        table.raise_peak(upid, seen);
         let mut message = MarkMessage::new(MarkKind::Peak, "a", BootNs(5));
         message
             .attrs
             .insert("hiwater_bytes".to_owned(), bytes.into());
         let parsed = Ok((message, MarkKind::Peak));
         collector.inbox.receive(Some(Tgid(9)), BootNs(6), parsed);
-        collector.write(false, &tick(7), &mut world, &mut out);
+        collector.write(false, &tick(7), &mut table, &mut out);
         let waiting = collector.claims.len();
-        world.note_snapshot(BootNs(8), DurationNs(0));
-        collector.write(false, &tick(9), &mut world, &mut out);
+        table.note_snapshot(BootNs(8), DurationNs(0));
+        collector.write(false, &tick(9), &mut table, &mut out);
         assert_eq!(collector.claims.len(), 0);
-        let row = world.process(upid).unwrap().row();
-        let told = (row.peak_rss_source == Some(PeakSource::Told)).then(|| Peak {
+        let row = table.process(upid).unwrap().row();
+        let told = (row.peak_rss_source == Some(PeakSource::SelfReported)).then(|| Peak {
             bytes: row.peak_rss_bytes.unwrap(),
             ..seen
         });

@@ -3,7 +3,7 @@
 use super::{PERIOD, unknown};
 use crate::collect::fields::{kib, number, pairs, pressure};
 use crate::collect::kept::{KeptFile, TextBuffer};
-use crate::collect::{CollectError, Collector, Tick, World};
+use crate::collect::{CollectError, Collector, ProcessTable, Tick};
 use crate::host::clock;
 use crate::model::{Bytes, DurationNs, NodeMemRow, Record};
 use std::path::{Path, PathBuf};
@@ -112,7 +112,7 @@ impl Collector for NodeCollector {
     fn collect(
         &mut self,
         tick: &Tick,
-        _world: &mut World,
+        _world: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
         let mut row = unknown(tick);
@@ -153,7 +153,7 @@ mod tests {
         };
         let mut out = Vec::new();
         let mut collector = NodeCollector::at(root);
-        collector.collect(&tick, &mut World::default(), &mut out)?;
+        collector.collect(&tick, &mut ProcessTable::default(), &mut out)?;
         match out.pop() {
             Some(Record::NodeMem(row)) => Ok(*row),
             other => panic!("{other:?}"),

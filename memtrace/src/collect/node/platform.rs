@@ -1,7 +1,7 @@
 //! Where there is no /proc: what the platform tells through sysinfo.
 
 use super::{PERIOD, unknown};
-use crate::collect::{CollectError, Collector, Tick, World};
+use crate::collect::{CollectError, Collector, ProcessTable, Tick};
 use crate::model::{Bytes, DurationNs, Record};
 use sysinfo::System;
 
@@ -34,7 +34,7 @@ impl Collector for NodeCollector {
     fn collect(
         &mut self,
         tick: &Tick,
-        _world: &mut World,
+        _world: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
         let system = match &mut self.system {

@@ -2,7 +2,7 @@
 
 use super::kmsg::KmsgReader;
 use super::report::KernelOom;
-use crate::collect::{CollectError, Collector, Tick, World};
+use crate::collect::{CollectError, Collector, ProcessTable, Tick};
 use crate::model::{DurationNs, OomRow, Record, Upid};
 
 /// A reading of an empty log costs one refused read(2).
@@ -40,11 +40,11 @@ impl Collector for OomCollector {
     fn collect(
         &mut self,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
         if self.is_initial_pid_ns {
-            world.observe_oom_kills();
+            table.observe_oom_kills();
         }
         let kills = self.reader.poll(tick.boot).map_err(|error| CollectError {
             subject: "/dev/kmsg".to_owned(),
@@ -53,7 +53,7 @@ impl Collector for OomCollector {
         for kill in kills {
             let victim = self
                 .is_initial_pid_ns
-                .then(|| world.note_oom_kill(kill.victim_tgid, None))
+                .then(|| table.note_oom_kill(kill.victim_tgid, None))
                 .flatten();
             out.push(kill.into_row(victim, tick).into());
         }

@@ -1,6 +1,6 @@
 //! The backend that polls /proc: no privilege needed, and less to be seen.
 
-use super::census::{Census, Means, Newcomer};
+use super::census::{Census, CensusInput, Newcomer};
 use super::dir::ProcDir;
 use super::identity::Identity;
 use super::member::{Member, Poll, wait_status};
@@ -8,7 +8,7 @@ use super::names;
 use super::probe::DescriptorBudget;
 use super::refusals::{Refusal, Refusals};
 use crate::collect::kept::TextBuffer;
-use crate::collect::{Birth, CollectError, Collector, End, Targets, Tick, World};
+use crate::collect::{Birth, CollectError, Collector, End, ProcessTable, Targets, Tick};
 use crate::host::clock;
 use crate::model::{
     BootNs, DiagKind, DurationNs, FirstSeenBy, Record, Severity, Tgid, TitleRow, TitleSource, Upid,
@@ -107,13 +107,13 @@ impl ProcfsBackend {
         }
     }
 
-    fn observe_members(&mut self, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
+    fn observe_members(&mut self, tick: &Tick, table: &mut ProcessTable, out: &mut Vec<Record>) {
         let mut poll = Poll {
             root: &self.root,
             tick,
             buffer: &mut self.buffer,
             refusals: &mut self.refusals,
-            world,
+            table,
             out,
         };
         let mut ended = Vec::new();
@@ -133,7 +133,7 @@ impl ProcfsBackend {
     }
 
     /// Reads names whose turn it is, as many as the budget of one poll allows, going round.
-    fn check_names(&mut self, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
+    fn check_names(&mut self, tick: &Tick, table: &mut ProcessTable, out: &mut Vec<Record>) {
         let mut due: Vec<Tgid> = self
             .members
             .iter()
@@ -149,7 +149,7 @@ impl ProcfsBackend {
             tick,
             buffer: &mut self.buffer,
             refusals: &mut self.refusals,
-            world,
+            table,
             out,
         };
         for tgid in due.into_iter().take(budget) {
@@ -163,7 +163,7 @@ impl ProcfsBackend {
     fn find_newcomers(
         &mut self,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
         let seen_by = if self.census.is_first() {
@@ -171,24 +171,24 @@ impl ProcfsBackend {
         } else {
             FirstSeenBy::Poll
         };
-        for tgid in world.take_invited() {
-            self.census.invite(tgid);
+        for tgid in table.take_adoption_requests() {
+            self.census.request_adoption(tgid);
         }
         let members = &self.members;
-        let mut means = Means {
+        let mut input = CensusInput {
             now: tick.boot,
             buffer: &mut self.buffer,
             refusals: &mut self.refusals,
         };
         let newcomers = self
             .census
-            .take(&|tgid| members.contains_key(&tgid), &mut means)
+            .take(&|tgid| members.contains_key(&tgid), &mut input)
             .map_err(|error| CollectError {
                 subject: self.root.display().to_string(),
                 message: error.to_string(),
             })?;
         for newcomer in newcomers {
-            self.admit(&newcomer, seen_by, tick, world, out);
+            self.admit(&newcomer, seen_by, tick, table, out);
         }
         Ok(())
     }
@@ -198,13 +198,13 @@ impl ProcfsBackend {
         newcomer: &Newcomer,
         seen_by: FirstSeenBy,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) {
         let Newcomer { tgid, stat } = newcomer;
-        let upid = enter(newcomer, seen_by, tick, world);
+        let upid = enter(newcomer, seen_by, tick, table);
         if stat.has_ended() {
-            self.bury(newcomer, upid, tick, world, out);
+            self.end_vanished(newcomer, upid, tick, table, out);
             return;
         }
         let Ok(Some(dir)) = ProcDir::open(&self.root, *tgid) else {
@@ -212,14 +212,14 @@ impl ProcfsBackend {
                 at: tick.boot,
                 wait_status: None,
             };
-            world.end(upid, end);
+            table.end(upid, end);
             return;
         };
         if let Err(error) = dir.exe() {
             self.refusals.count(Refusal::Exe, &error);
         }
         let identity = Identity::read(&dir, stat, &mut self.buffer);
-        if let Some(process) = world.process_mut(upid) {
+        if let Some(process) = table.process_mut(upid) {
             identity.fill(process.row_mut());
         }
         let parent = self.members.contains_key(&stat.ppid).then_some(stat.ppid);
@@ -228,7 +228,7 @@ impl ProcfsBackend {
             tick,
             buffer: &mut self.buffer,
             refusals: &mut self.refusals,
-            world,
+            table,
             out,
         };
         let mut member = Member::new(upid, newcomer, parent, &identity, &self.budget, &mut poll);
@@ -239,16 +239,16 @@ impl ProcfsBackend {
 
     /// Records a process that had ended before it was seen: all that is left of it are
     /// its name, its parent and how it ended.
-    fn bury(
+    fn end_vanished(
         &mut self,
         newcomer: &Newcomer,
         upid: Upid,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) {
         let Newcomer { tgid, stat } = newcomer;
-        if let Some(process) = world.process_mut(upid) {
+        if let Some(process) = table.process_mut(upid) {
             // The parent's, which it may have left by exec.
             let row = process.row_mut();
             row.exe = None;
@@ -268,7 +268,7 @@ impl ProcfsBackend {
             at: tick.boot,
             wait_status: wait_status(stat, is_inspectable),
         };
-        world.end(upid, end);
+        table.end(upid, end);
         self.census.dismiss(*tgid, stat, tick.boot);
     }
 }
@@ -285,7 +285,7 @@ impl Collector for ProcfsBackend {
     fn collect(
         &mut self,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
         let started = clock::thread_cpu().0;
@@ -294,31 +294,31 @@ impl Collector for ProcfsBackend {
             self.announce_limits(tick, out);
         }
         // The dead first: their ids may already be those of newcomers.
-        self.observe_members(tick, world, out);
-        self.check_names(tick, world, out);
-        let found = self.find_newcomers(tick, world, out);
+        self.observe_members(tick, table, out);
+        self.check_names(tick, table, out);
+        let found = self.find_newcomers(tick, table, out);
         if is_first && found.is_ok() {
             self.announce_missing_roots(tick, out);
         }
         self.refusals.write(tick, out);
         let cost = DurationNs(clock::thread_cpu().0 - started);
-        world.note_snapshot(tick.boot, cost);
+        table.note_snapshot(tick.boot, cost);
         found
     }
 
     fn finish(
         &mut self,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
-        let result = self.collect(tick, world, out);
+        let result = self.collect(tick, table, out);
         let mut poll = Poll {
             root: &self.root,
             tick,
             buffer: &mut self.buffer,
             refusals: &mut self.refusals,
-            world,
+            table,
             out,
         };
         for member in self.members.values_mut() {
@@ -330,11 +330,11 @@ impl Collector for ProcfsBackend {
 
 /// Gives a newcomer its identity, or finds the one that it already has: the session
 /// enters the command that it starts.
-fn enter(newcomer: &Newcomer, seen_by: FirstSeenBy, tick: &Tick, world: &mut World) -> Upid {
+fn enter(newcomer: &Newcomer, seen_by: FirstSeenBy, tick: &Tick, table: &mut ProcessTable) -> Upid {
     let Newcomer { tgid, stat } = newcomer;
     let start = stat.start();
-    if let Some(known) = world.upid(*tgid) {
-        let known_start = world.process(known).map(|known| known.row().start_boot_ns);
+    if let Some(known) = table.upid(*tgid) {
+        let known_start = table.process(known).map(|known| known.row().start_boot_ns);
         if known_start.is_some_and(|known| (known - start).0.abs() <= START_TOLERANCE_NS) {
             return known;
         }
@@ -343,16 +343,16 @@ fn enter(newcomer: &Newcomer, seen_by: FirstSeenBy, tick: &Tick, world: &mut Wor
         tgid: *tgid,
         start,
         seen_by,
-        parent: forked_by(stat.ppid, start, world),
+        parent: forked_by(stat.ppid, start, table),
         comm: stat.comm.clone(),
     };
-    world.enter(birth, tick.boot)
+    table.enter(birth, tick.boot)
 }
 
 /// The member that forked a process, going by its parent now. One that is younger than
 /// the process only adopted it.
-fn forked_by(ppid: Tgid, start: BootNs, world: &World) -> Option<Upid> {
-    let parent = world.upid(ppid)?;
-    let row = world.process(parent)?.row();
+fn forked_by(ppid: Tgid, start: BootNs, table: &ProcessTable) -> Option<Upid> {
+    let parent = table.upid(ppid)?;
+    let row = table.process(parent)?.row();
     (row.start_boot_ns.0 <= start.0 + START_TOLERANCE_NS).then_some(parent)
 }

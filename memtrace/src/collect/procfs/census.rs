@@ -34,7 +34,7 @@ pub(super) struct Newcomer {
 
 /// A process that does not belong, or not any more.
 #[derive(Debug)]
-struct Stranger {
+struct Unrecorded {
     ppid: Tgid,
     start_ticks: i64,
     /// It can never belong: a kernel thread, a zombie, one that /proc hides.
@@ -52,17 +52,17 @@ pub(super) struct Census {
     births: Births,
     listing: Option<Listing>,
     listed: Vec<Tgid>,
-    strangers: BTreeMap<Tgid, Stranger>,
+    unrecorded: BTreeMap<Tgid, Unrecorded>,
     /// Processes that no pattern makes a member: the recorder and its ancestors.
     own_lineage: Vec<Tgid>,
     /// Processes that belong whatever their names, until the next census: later the number can
     /// be another's.
-    invited: HashSet<Tgid>,
+    adoption_requests: HashSet<Tgid>,
     round: u64,
 }
 
 /// What one census needs from its caller.
-pub(super) struct Means<'a> {
+pub(super) struct CensusInput<'a> {
     pub(super) now: BootNs,
     pub(super) buffer: &'a mut TextBuffer,
     pub(super) refusals: &'a mut Refusals,
@@ -80,16 +80,16 @@ impl Census {
             births: Births::watch(root),
             listing: None,
             listed: Vec::new(),
-            strangers: BTreeMap::new(),
+            unrecorded: BTreeMap::new(),
             own_lineage,
-            invited: HashSet::new(),
+            adoption_requests: HashSet::new(),
             round: 0,
         }
     }
 
     /// Has a process taken in that no pattern would choose.
-    pub(super) fn invite(&mut self, tgid: Tgid) {
-        self.invited.insert(tgid);
+    pub(super) fn request_adoption(&mut self, tgid: Tgid) {
+        self.adoption_requests.insert(tgid);
     }
 
     /// Whether no census has been taken yet.
@@ -102,10 +102,10 @@ impl Census {
     pub(super) fn take(
         &mut self,
         is_member: &dyn Fn(Tgid) -> bool,
-        means: &mut Means<'_>,
+        input: &mut CensusInput<'_>,
     ) -> io::Result<Vec<Newcomer>> {
-        let are_births_possible = self.births.are_possible(means.now, means.buffer);
-        let can_grow = self.targets.can_adopt() || !self.invited.is_empty();
+        let are_births_possible = self.births.are_possible(input.now, input.buffer);
+        let can_grow = self.targets.can_adopt() || !self.adoption_requests.is_empty();
         if !are_births_possible && !can_grow {
             return Ok(Vec::new());
         }
@@ -115,11 +115,11 @@ impl Census {
             Targets::Cgroup(directory) => cgroup_procs::below(directory)?,
             _ => HashSet::new(),
         };
-        let (mut waiting, chosen) = self.examine_listed(is_member, &in_cgroup, means);
-        self.invited.clear();
+        let (mut waiting, chosen) = self.examine_listed(is_member, &in_cgroup, input);
+        self.adoption_requests.clear();
         let round = self.round;
-        self.strangers
-            .retain(|_, stranger| stranger.listed_in == round);
+        self.unrecorded
+            .retain(|_, unrecorded| unrecorded.listed_in == round);
         waiting.sort_by_key(|(_, stat)| stat.start_ticks);
 
         let mut admitted = Admitted::default();
@@ -134,13 +134,13 @@ impl Census {
                 }
                 !belongs
             });
-            self.admit_children(&mut admitted, means);
+            self.admit_children(&mut admitted, input);
             if admitted.list.len() == before {
                 break;
             }
         }
         for (tgid, stat) in waiting {
-            self.remember(tgid, &stat, false, means.now);
+            self.remember(tgid, &stat, false, input.now);
         }
         Ok(admitted.list)
     }
@@ -164,26 +164,26 @@ impl Census {
         &mut self,
         is_member: &dyn Fn(Tgid) -> bool,
         in_cgroup: &HashSet<Tgid>,
-        means: &mut Means<'_>,
+        input: &mut CensusInput<'_>,
     ) -> (Vec<(Tgid, Stat)>, HashSet<Tgid>) {
         let mut waiting = Vec::new();
         let mut chosen = HashSet::new();
         let listed = std::mem::take(&mut self.listed);
         for &tgid in listed.iter().filter(|tgid| !is_member(**tgid)) {
-            let is_known = self.strangers.contains_key(&tgid);
-            if is_known && !self.is_due(tgid, in_cgroup, means.now) {
+            let is_known = self.unrecorded.contains_key(&tgid);
+            if is_known && !self.is_due(tgid, in_cgroup, input.now) {
                 continue;
             }
-            let Some(stat) = self.examine(tgid, means) else {
+            let Some(stat) = self.examine(tgid, input) else {
                 continue;
             };
-            let is_invited = self.invited.contains(&tgid);
-            let is_chosen = is_invited || self.is_asked_for(tgid, &stat, in_cgroup);
+            let is_requested = self.adoption_requests.contains(&tgid);
+            let is_chosen = is_requested || self.is_asked_for(tgid, &stat, in_cgroup);
             if is_chosen {
                 chosen.insert(tgid);
             }
             if is_chosen || !is_known {
-                self.strangers.remove(&tgid);
+                self.unrecorded.remove(&tgid);
                 waiting.push((tgid, stat));
             }
         }
@@ -195,14 +195,14 @@ impl Census {
     fn is_due(&mut self, tgid: Tgid, in_cgroup: &HashSet<Tgid>, now: BootNs) -> bool {
         let round = self.round;
         let can_adopt = self.targets.can_adopt();
-        let Some(stranger) = self.strangers.get_mut(&tgid) else {
+        let Some(unrecorded) = self.unrecorded.get_mut(&tgid) else {
             return true;
         };
-        stranger.listed_in = round;
-        if stranger.is_hopeless {
+        unrecorded.listed_in = round;
+        if unrecorded.is_hopeless {
             return false;
         }
-        if self.invited.contains(&tgid) {
+        if self.adoption_requests.contains(&tgid) {
             return true;
         }
         if !can_adopt {
@@ -211,31 +211,31 @@ impl Census {
         if in_cgroup.contains(&tgid) {
             return true;
         }
-        let is_due = matches!(self.targets, Targets::Match(_)) && now >= stranger.recheck_at;
-        if is_due && now - stranger.first_seen > YOUNG {
-            stranger.recheck_at = now + RECHECK;
+        let is_due = matches!(self.targets, Targets::Match(_)) && now >= unrecorded.recheck_at;
+        if is_due && now - unrecorded.first_seen > YOUNG {
+            unrecorded.recheck_at = now + RECHECK;
         }
         is_due
     }
 
     /// Reads who a process is. `None` when it can't become a member: it vanished, is
     /// hidden, is a kernel thread, or had ended before the recording started.
-    fn examine(&mut self, tgid: Tgid, means: &mut Means<'_>) -> Option<Stat> {
+    fn examine(&mut self, tgid: Tgid, input: &mut CensusInput<'_>) -> Option<Stat> {
         let path = self.root.join(tgid.to_string()).join("stat");
-        match means.buffer.read_once(&path) {
+        match input.buffer.read_once(&path) {
             Ok(text) => {
                 let stat = Stat::parse(text)?;
                 if stat.is_kernel_thread || (stat.has_ended() && self.round == 1) {
-                    self.remember(tgid, &stat, true, means.now);
+                    self.remember(tgid, &stat, true, input.now);
                     return None;
                 }
                 Some(stat)
             }
             Err(error) if is_gone(&error) => None,
             Err(error) => {
-                means.refusals.count(Refusal::Process, &error);
-                self.strangers
-                    .insert(tgid, Stranger::hidden(self.round, means.now));
+                input.refusals.count(Refusal::Process, &error);
+                self.unrecorded
+                    .insert(tgid, Unrecorded::hidden(self.round, input.now));
                 None
             }
         }
@@ -263,28 +263,28 @@ impl Census {
 
     /// Strangers whose parent has just been admitted: it came to match, or was moved into
     /// the cgroup, after it had forked them.
-    fn admit_children(&mut self, admitted: &mut Admitted, means: &mut Means<'_>) {
+    fn admit_children(&mut self, admitted: &mut Admitted, input: &mut CensusInput<'_>) {
         let children: Vec<Tgid> = self
-            .strangers
+            .unrecorded
             .iter()
-            .filter(|(_, stranger)| {
-                let parent_start = admitted.starts.get(&stranger.ppid);
+            .filter(|(_, unrecorded)| {
+                let parent_start = admitted.starts.get(&unrecorded.ppid);
                 // A parent that is younger than its child only has its parent's number.
-                !stranger.is_hopeless
-                    && parent_start.is_some_and(|start| *start <= stranger.start_ticks)
+                !unrecorded.is_hopeless
+                    && parent_start.is_some_and(|start| *start <= unrecorded.start_ticks)
             })
             .map(|(tgid, _)| *tgid)
             .collect();
         for tgid in children {
-            self.strangers.remove(&tgid);
-            if let Some(stat) = self.examine(tgid, means) {
+            self.unrecorded.remove(&tgid);
+            if let Some(stat) = self.examine(tgid, input) {
                 admitted.add(tgid, stat);
             }
         }
     }
 
     fn remember(&mut self, tgid: Tgid, stat: &Stat, is_hopeless: bool, now: BootNs) {
-        let stranger = Stranger {
+        let unrecorded = Unrecorded {
             ppid: stat.ppid,
             start_ticks: stat.start_ticks,
             is_hopeless: is_hopeless || stat.has_ended(),
@@ -292,11 +292,11 @@ impl Census {
             recheck_at: now,
             listed_in: self.round,
         };
-        self.strangers.insert(tgid, stranger);
+        self.unrecorded.insert(tgid, unrecorded);
     }
 }
 
-impl Stranger {
+impl Unrecorded {
     fn hidden(round: u64, now: BootNs) -> Self {
         Self {
             ppid: Tgid(0),
@@ -344,14 +344,14 @@ mod tests {
 
         fn poll(&mut self) -> Vec<u32> {
             self.seconds += 10;
-            let mut means = Means {
+            let mut input = CensusInput {
                 now: BootNs(self.seconds * 1_000_000_000),
                 buffer: &mut TextBuffer::default(),
                 refusals: &mut Refusals::default(),
             };
             let members = self.members.clone();
             let is_member = |tgid: Tgid| members.contains(&tgid);
-            let found = self.census.take(&is_member, &mut means).unwrap();
+            let found = self.census.take(&is_member, &mut input).unwrap();
             self.members.extend(found.iter().map(|new| new.tgid));
             found.iter().map(|new| new.tgid.0).collect()
         }
@@ -412,8 +412,8 @@ mod tests {
         proc.process(60, "python3", 1);
         let mut watch = Watch::of(&proc, pattern("^raylet$"));
         assert_eq!(watch.poll(), [50]);
-        watch.census.invite(Tgid(60));
-        watch.census.invite(Tgid(70));
+        watch.census.request_adoption(Tgid(60));
+        watch.census.request_adoption(Tgid(70));
         assert_eq!(watch.poll(), [60]);
         proc.process(70, "other", 1);
         assert_eq!(watch.poll(), [0_u32; 0]);
@@ -425,10 +425,10 @@ mod tests {
         proc.process(60, "python3", 1);
         let mut watch = Watch::of(&proc, pattern("^raylet$"));
         watch.poll();
-        if let Some(stranger) = watch.census.strangers.get_mut(&Tgid(60)) {
-            stranger.recheck_at = BootNs(i64::MAX);
+        if let Some(unrecorded) = watch.census.unrecorded.get_mut(&Tgid(60)) {
+            unrecorded.recheck_at = BootNs(i64::MAX);
         }
-        watch.census.invite(Tgid(60));
+        watch.census.request_adoption(Tgid(60));
         assert_eq!(watch.poll(), [60]);
     }
 

@@ -4,12 +4,12 @@ use super::census::Newcomer;
 use super::dir::ProcDir;
 use super::identity::Identity;
 use super::names::Names;
-use super::probe::{DescriptorBudget, Probe, Sight};
+use super::probe::{DescriptorBudget, Observation, Probe};
 use super::refusals::{Refusal, Refusals};
 use super::stat::Stat;
-use super::status::{Amounts, Status};
+use super::status::{Status, StatusBytes};
 use crate::collect::kept::TextBuffer;
-use crate::collect::{End, Peak, Tick, World, exit_row};
+use crate::collect::{End, Peak, ProcessTable, Tick, exit_row};
 use crate::model::{
     BootNs, DurationNs, MemRow, MemSource, PeakSource, Record, Tgid, TitleRow, TitleSource, Upid,
 };
@@ -29,7 +29,7 @@ pub(super) struct Poll<'a> {
     pub(super) tick: &'a Tick,
     pub(super) buffer: &'a mut TextBuffer,
     pub(super) refusals: &'a mut Refusals,
-    pub(super) world: &'a mut World,
+    pub(super) table: &'a mut ProcessTable,
     pub(super) out: &'a mut Vec<Record>,
 }
 
@@ -46,19 +46,19 @@ pub(super) struct Member {
     budget: DescriptorBudget,
     probe: Probe,
     names: Names,
-    last: Option<Amounts>,
+    last: Option<StatusBytes>,
     slow_at: BootNs,
 }
 
 /// What became of a process whose memory is not to be seen.
-enum Fate {
+enum Vanished {
     Ended { stat: Option<Stat> },
     LostItsLeader,
     Goes,
 }
 
 impl Member {
-    /// Starts to observe a process that has been entered into the world as `upid`.
+    /// Starts to observe a process that has been entered into the process table as `upid`.
     pub(super) fn new(
         upid: Upid,
         newcomer: &Newcomer,
@@ -98,18 +98,18 @@ impl Member {
     pub(super) fn observe(&mut self, poll: &mut Poll<'_>) -> Option<Option<Stat>> {
         let mut is_written = false;
         match self.probe.look(poll.buffer) {
-            Ok(Sight::Unchanged) => {}
-            Ok(Sight::Changed) => is_written = self.read_amounts(poll),
-            Ok(sight @ (Sight::NoMemory | Sight::Gone)) => match self.fate(poll) {
-                Fate::Ended { stat } => return Some(stat),
-                Fate::LostItsLeader => {
+            Ok(Observation::Unchanged) => {}
+            Ok(Observation::Changed) => is_written = self.read_amounts(poll),
+            Ok(sight @ (Observation::NoMemory | Observation::Gone)) => match self.fate(poll) {
+                Vanished::Ended { stat } => return Some(stat),
+                Vanished::LostItsLeader => {
                     self.probe
                         .follow_a_thread(poll.root, self.tgid, poll.buffer);
                 }
-                Fate::Goes if sight == Sight::Gone => {
+                Vanished::Goes if sight == Observation::Gone => {
                     self.probe = Probe::open(poll.root, self.tgid, self.start_ticks, &self.budget);
                 }
-                Fate::Goes => {}
+                Vanished::Goes => {}
             },
             Err(error) => {
                 poll.refusals.count(Refusal::Process, &error);
@@ -157,7 +157,7 @@ impl Member {
             None => poll.tick.boot - stat.start() <= NEWBORN,
         };
         let identity = is_exec.then(|| Identity::read(&dir, &stat, poll.buffer));
-        let Some(process) = poll.world.process_mut(self.upid) else {
+        let Some(process) = poll.table.process_mut(self.upid) else {
             return;
         };
         match identity {
@@ -181,18 +181,18 @@ impl Member {
             poll.out.push(exit_row(self.upid, at, poll.tick).into());
         }
         let wait_status = stat.and_then(|stat| wait_status(stat, self.is_inspectable));
-        poll.world.end(self.upid, End { at, wait_status });
+        poll.table.end(self.upid, End { at, wait_status });
     }
 
-    fn fate(&self, poll: &mut Poll<'_>) -> Fate {
+    fn fate(&self, poll: &mut Poll<'_>) -> Vanished {
         let path = poll.root.join(self.tgid.to_string()).join("stat");
         let stat = poll.buffer.read_once(&path).ok().and_then(Stat::parse);
         match stat {
-            Some(stat) if stat.start_ticks != self.start_ticks => Fate::Ended { stat: None },
-            Some(stat) if stat.has_ended() => Fate::Ended { stat: Some(stat) },
-            Some(stat) if stat.has_lost_its_leader() => Fate::LostItsLeader,
-            Some(_) => Fate::Goes,
-            None => Fate::Ended { stat: None },
+            Some(stat) if stat.start_ticks != self.start_ticks => Vanished::Ended { stat: None },
+            Some(stat) if stat.has_ended() => Vanished::Ended { stat: Some(stat) },
+            Some(stat) if stat.has_lost_its_leader() => Vanished::LostItsLeader,
+            Some(_) => Vanished::Goes,
+            None => Vanished::Ended { stat: None },
         }
     }
 
@@ -239,7 +239,7 @@ impl Member {
         is_borrowing
     }
 
-    /// VmHWM is of the present image only; the world keeps the highest over all images.
+    /// VmHWM is of the present image only; the process table keeps the highest over all images.
     /// When the process is at its mark right now, that is a time at which it was reached.
     fn raise_peak(&self, status: &Status, poll: &mut Poll<'_>) {
         let Some(bytes) = status.peak_rss else {
@@ -252,10 +252,10 @@ impl Member {
             error: None,
             at: is_at_peak.then_some(poll.tick.boot),
         };
-        poll.world.raise_peak(self.upid, peak);
+        poll.table.raise_peak(self.upid, peak);
     }
 
-    fn write_mem(&mut self, amounts: Amounts, source: MemSource, poll: &mut Poll<'_>) {
+    fn write_mem(&mut self, amounts: StatusBytes, source: MemSource, poll: &mut Poll<'_>) {
         self.last = Some(amounts);
         poll.out.push(Record::Mem(MemRow {
             ts: poll.tick.wall(),

@@ -60,7 +60,7 @@ impl Drop for Lease {
 
 /// What a look at a process showed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sight {
+pub(super) enum Observation {
     /// Its memory is as it was.
     Unchanged,
     /// Its memory moved.
@@ -113,39 +113,39 @@ impl Probe {
     /// Before 6.17 the kernel shows counters here that lag behind by up to a batch of
     /// pages per CPU (get_mm_counter() reads a percpu_counter's shared part since 6.2), so
     /// a process can move a little without being seen to.
-    pub(super) fn look(&mut self, buffer: &mut TextBuffer) -> io::Result<Sight> {
+    pub(super) fn look(&mut self, buffer: &mut TextBuffer) -> io::Result<Observation> {
         let sight = match &self.statm {
             Some(statm) => statm.file.read(buffer).map(|text| {
                 if text.starts_with(b"0 ") {
-                    Sight::NoMemory
+                    Observation::NoMemory
                 } else if text == self.last_statm {
-                    Sight::Unchanged
+                    Observation::Unchanged
                 } else {
                     self.last_statm.clear();
                     self.last_statm.extend_from_slice(text);
-                    Sight::Changed
+                    Observation::Changed
                 }
             }),
             None => self.look_by_name(buffer),
         };
         match sight {
-            Err(error) if is_gone(&error) => Ok(Sight::Gone),
+            Err(error) if is_gone(&error) => Ok(Observation::Gone),
             other => other,
         }
     }
 
-    fn look_by_name(&mut self, buffer: &mut TextBuffer) -> io::Result<Sight> {
+    fn look_by_name(&mut self, buffer: &mut TextBuffer) -> io::Result<Observation> {
         let text = buffer.read_once(&self.directory.join("stat"))?;
         let stat = Stat::parse(text).ok_or(io::ErrorKind::InvalidData)?;
         Ok(if stat.start_ticks != self.start_ticks {
-            Sight::Gone
+            Observation::Gone
         } else if stat.size.0 == 0 {
-            Sight::NoMemory
+            Observation::NoMemory
         } else if self.last_size == Some(stat.size) {
-            Sight::Unchanged
+            Observation::Unchanged
         } else {
             self.last_size = Some(stat.size);
-            Sight::Changed
+            Observation::Changed
         })
     }
 
@@ -236,13 +236,13 @@ mod tests {
             let mut probe = probe(&proc, limit);
             let mut buffer = TextBuffer::default();
             let mut look = || probe.look(&mut buffer).unwrap();
-            assert_eq!(look(), Sight::Changed);
-            assert_eq!(look(), Sight::Unchanged);
+            assert_eq!(look(), Observation::Changed);
+            assert_eq!(look(), Observation::Unchanged);
             proc.set_rss(42, 777);
-            assert_eq!(look(), Sight::Changed);
-            assert_eq!(look(), Sight::Unchanged);
+            assert_eq!(look(), Observation::Changed);
+            assert_eq!(look(), Observation::Unchanged);
             proc.set_rss(42, 0);
-            assert_eq!(look(), Sight::NoMemory);
+            assert_eq!(look(), Observation::NoMemory);
         }
     }
 
@@ -252,9 +252,9 @@ mod tests {
         proc.process(42, "worker", 1);
         let mut probe = probe(&proc, 0);
         let mut buffer = TextBuffer::default();
-        assert_eq!(probe.look(&mut buffer).unwrap(), Sight::Changed);
+        assert_eq!(probe.look(&mut buffer).unwrap(), Observation::Changed);
         proc.process_started_at(42, "other", 1, 2000);
-        assert_eq!(probe.look(&mut buffer).unwrap(), Sight::Gone);
+        assert_eq!(probe.look(&mut buffer).unwrap(), Observation::Gone);
     }
 
     #[test]
@@ -285,9 +285,9 @@ mod tests {
         proc.thread(42, 43, "worker", 555);
         let mut probe = probe(&proc, 2);
         let mut buffer = TextBuffer::default();
-        assert_eq!(probe.look(&mut buffer).unwrap(), Sight::NoMemory);
+        assert_eq!(probe.look(&mut buffer).unwrap(), Observation::NoMemory);
         assert!(probe.follow_a_thread(proc.root(), Tgid(42), &mut buffer));
-        assert_eq!(probe.look(&mut buffer).unwrap(), Sight::Changed);
+        assert_eq!(probe.look(&mut buffer).unwrap(), Observation::Changed);
         assert!(
             probe
                 .status(&mut buffer)

@@ -14,12 +14,12 @@ pub(super) struct Status {
     /// VmHWM: the highest RSS of the present program image.
     pub(super) peak_rss: Option<Bytes>,
     /// The amounts.
-    pub(super) amounts: Amounts,
+    pub(super) amounts: StatusBytes,
 }
 
 /// The memory of a process at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Amounts {
+pub(super) struct StatusBytes {
     /// VmRSS.
     pub(super) rss: Option<Bytes>,
     /// RssAnon (4.5).
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn a_process_without_memory_has_unknown_amounts_and_not_zero() {
         let status = Status::parse(b"Name:\tz\nState:\tZ (zombie)\nUid:\t0\t0\t0\t0\n");
-        assert_eq!(status.amounts, Amounts::default());
+        assert_eq!(status.amounts, StatusBytes::default());
         assert_eq!(status.amounts.rss, None);
         assert_eq!(status.uid, Some(0));
     }

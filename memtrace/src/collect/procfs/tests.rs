@@ -2,7 +2,7 @@
 
 use super::fake::FakeProc;
 use super::{ProcfsBackend, ProcfsOptions};
-use crate::collect::{Birth, Collector, Targets, Tick, World};
+use crate::collect::{Birth, Collector, ProcessTable, Targets, Tick};
 use crate::model::{
     BootNs, Bytes, ClockOffset, ClockReading, DiagKind, DurationNs, FirstSeenBy, MemRow, MemSource,
     PeakSource, ProcessRow, Record, Tgid, TitleRow, WallNs,
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 struct Recording {
     backend: ProcfsBackend,
-    world: World,
+    table: ProcessTable,
     rows: Vec<Record>,
 }
 
@@ -27,7 +27,7 @@ impl Recording {
         };
         Self {
             backend: ProcfsBackend::new(root, targets, options),
-            world: World::default(),
+            table: ProcessTable::default(),
             rows: Vec::new(),
         }
     }
@@ -44,9 +44,9 @@ impl Recording {
         };
         self.rows.clear();
         self.backend
-            .collect(&tick, &mut self.world, &mut self.rows)
+            .collect(&tick, &mut self.table, &mut self.rows)
             .unwrap();
-        self.world.write_changes(is_keyframe, &mut self.rows);
+        self.table.write_changes(is_keyframe, &mut self.rows);
     }
 
     fn poll(&mut self) {
@@ -136,10 +136,10 @@ fn a_reused_id_is_another_process() {
     proc.process(42, "worker", 1);
     let mut recording = Recording::of(proc.root(), Targets::All, 0);
     recording.poll_at(SECOND, false);
-    let first = recording.world.upid(Tgid(42));
+    let first = recording.table.upid(Tgid(42));
     proc.process_started_at(42, "another", 1, 5000);
     recording.poll_at(60 * SECOND, false);
-    let second = recording.world.upid(Tgid(42));
+    let second = recording.table.upid(Tgid(42));
     assert!(first.is_some() && second.is_some() && first != second);
 }
 
@@ -167,7 +167,7 @@ fn a_short_child_is_known_by_what_is_left_of_it() {
     let row = recording.processes().pop().unwrap();
     assert_eq!(row.comm, "short");
     assert_eq!(row.exit_code, Some(3));
-    assert_eq!(row.parent_upid, recording.world.upid(Tgid(42)));
+    assert_eq!(row.parent_upid, recording.table.upid(Tgid(42)));
     assert_eq!(row.peak_rss_bytes, None);
 }
 
@@ -237,7 +237,7 @@ fn a_command_that_the_session_entered_keeps_its_identity() {
         parent: None,
         comm: "worker".to_owned(),
     };
-    let upid = recording.world.enter(birth, BootNs(10 * SECOND));
+    let upid = recording.table.enter(birth, BootNs(10 * SECOND));
     recording.poll_at(11 * SECOND, false);
     assert_eq!(recording.mem()[0].upid, upid);
     let row = &recording.processes()[0];
@@ -291,7 +291,7 @@ fn poll_until(recording: &mut Recording, is_done: impl Fn(&Recording) -> bool) {
         if is_done(recording) {
             return;
         }
-        assert!(Instant::now() < deadline, "{:?}", recording.world);
+        assert!(Instant::now() < deadline, "{:?}", recording.table);
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -310,7 +310,7 @@ fn a_living_tree_is_followed_with_its_memory_and_to_its_end() {
                     .is_some_and(|peak| peak.0 >= 32 << 20)
         };
         poll_until(&mut recording, |recording| {
-            recording.world.len() == 3
+            recording.table.len() == 3
                 && recording
                     .mem()
                     .iter()
@@ -318,13 +318,13 @@ fn a_living_tree_is_followed_with_its_memory_and_to_its_end() {
         });
         recording.poll_at(boot_now(), true);
         let found: Vec<ProcessRow> = recording
-            .world
+            .table
             .processes()
             .map(|process| process.row().clone())
             .collect();
         assert!(found.iter().any(holds), "{found:?}");
         for row in &found {
-            assert_eq!(row.root_upid, recording.world.upid(Tgid(tree.0.id())));
+            assert_eq!(row.root_upid, recording.table.upid(Tgid(tree.0.id())));
             assert!(row.start_boot_ns.0 >= before - 10_000_000, "{row:?}");
             assert!(row.start_boot_ns.0 <= boot_now());
         }
@@ -332,10 +332,10 @@ fn a_living_tree_is_followed_with_its_memory_and_to_its_end() {
         drop(tree.0.kill());
         let _ = tree.0.wait();
         poll_until(&mut recording, |recording| {
-            recording.world.upid(Tgid(id)).is_none()
+            recording.table.upid(Tgid(id)).is_none()
         });
         assert_eq!(
-            recording.world.len(),
+            recording.table.len(),
             2,
             "its children go on and still belong"
         );
@@ -350,7 +350,7 @@ fn an_exit_code_is_known_when_the_zombie_is_found() {
     let mut recording = Recording::of(Path::new("/proc"), root(std::process::id()), 100);
     recording.poll();
     // It ended before the first poll, which leaves such processes out.
-    assert_eq!(recording.world.upid(Tgid(id)), None);
+    assert_eq!(recording.table.upid(Tgid(id)), None);
     let late = Tree::of("exit 7");
     std::thread::sleep(Duration::from_millis(100));
     recording.poll();

@@ -6,7 +6,7 @@ use crate::model::{BootNs, Bytes, FirstSeenBy, WallNs};
 
 /// A recording in the making: processes are born, take names and end.
 struct Stage {
-    world: World,
+    table: ProcessTable,
     roles: Roles,
     batch: Vec<Record>,
     written: HashMap<Upid, ProcessRow>,
@@ -17,7 +17,7 @@ impl Stage {
     fn new() -> Self {
         let rules = Rules::builtin().expect("rules of the form");
         Self {
-            world: World::default(),
+            table: ProcessTable::default(),
             roles: Roles::new(rules, true),
             batch: Vec::new(),
             written: HashMap::new(),
@@ -37,11 +37,11 @@ impl Stage {
             parent,
             comm: "python3".to_owned(),
         };
-        self.world.enter(birth, BootNs(0))
+        self.table.enter(birth, BootNs(0))
     }
 
     fn name(&mut self, upid: Upid, source: TitleSource, title: &str) {
-        let process = self.world.process_mut(upid).expect("a living process");
+        let process = self.table.process_mut(upid).expect("a living process");
         let row = process.row_mut();
         row.comm = title.chars().take(15).collect();
         if source == TitleSource::Exec {
@@ -67,8 +67,8 @@ impl Stage {
 
     fn write(&mut self) {
         for _ in 0..2 {
-            self.world.write_changes(true, &mut self.batch);
-            self.roles.fill(&mut self.batch, &mut self.world);
+            self.table.write_changes(true, &mut self.batch);
+            self.roles.fill(&mut self.batch, &mut self.table);
             for row in self.batch.drain(..) {
                 match row {
                     Record::Process(row) => {
@@ -179,7 +179,7 @@ fn a_child_that_runs_on_in_its_parents_program_is_not_its_parent() {
     stage.write();
     let child = stage.fork(2, Some(server));
     let loader = stage.fork(3, Some(server));
-    let process = stage.world.process_mut(loader).expect("a living process");
+    let process = stage.table.process_mut(loader).expect("a living process");
     process.row_mut().comm = "pt_data_worker".to_owned();
     let of_child = stage.fork(4, Some(child));
     stage.write();
@@ -199,7 +199,7 @@ fn the_rows_after_the_end_have_the_role_too_and_nobody_is_kept_for_ever() {
             at: BootNs(1),
             wait_status: Some(0),
         };
-        stage.world.end(child, end);
+        stage.table.end(child, end);
         stage.write();
         assert_eq!(stage.role(child), "compiler cc1plus");
     }
@@ -214,7 +214,7 @@ fn who_was_introduced_before_its_own_row_came_is_known_by_that() {
         role: "driver".to_owned(),
         rank: None,
     };
-    stage.world.introduce(Tgid(7), BootNs(0), driver);
+    stage.table.declare_role(Tgid(7), BootNs(0), driver);
     stage.write();
     let process = stage.fork(7, None);
     stage.name(process, TitleSource::First, "python3 train.py");
@@ -230,14 +230,14 @@ fn a_process_that_got_the_number_of_one_that_was_introduced_is_not_that_one() {
         role: "driver".to_owned(),
         rank: None,
     };
-    stage.world.introduce(Tgid(7), BootNs(1_000), driver);
+    stage.table.declare_role(Tgid(7), BootNs(1_000), driver);
     stage.write();
     let root = stage.exec(1, None, "sh run.sh");
     let later = stage.fork_at(BootNs(2_000), 7, Some(root));
     stage.name(later, TitleSource::Exec, "sleep 1");
     stage.write();
     assert_eq!(stage.written[&later].role, None);
-    assert!(stage.roles.introduced.is_empty());
+    assert!(stage.roles.declared.is_empty());
 }
 
 #[test]
@@ -250,19 +250,19 @@ fn the_rules_are_asked_once_for_each_change_of_a_process_without_a_role() {
     let asked = stage.roles.looks;
     for peak in 1..50 {
         for upid in [child, other] {
-            let process = stage.world.process_mut(upid).expect("a living process");
+            let process = stage.table.process_mut(upid).expect("a living process");
             process.row_mut().peak_rss_bytes = Some(Bytes(peak << 20));
         }
         stage.write();
     }
     assert_eq!(stage.written[&other].peak_rss_bytes, Some(Bytes(49 << 20)));
     assert_eq!(stage.roles.looks, asked);
-    let process = stage.world.process_mut(other).expect("a living process");
+    let process = stage.table.process_mut(other).expect("a living process");
     process.row_mut().cmdline = Some("cat other".into());
     stage.write();
     assert_eq!(stage.roles.looks, asked + 1, "another command line");
     stage.name(child, TitleSource::Exec, "/r/raylet/raylet --x");
-    let process = stage.world.process_mut(other).expect("a living process");
+    let process = stage.table.process_mut(other).expect("a living process");
     process.row_mut().peak_rss_bytes = Some(Bytes(50 << 20));
     stage.write();
     assert_eq!(stage.roles.looks, asked + 3, "a name, and a role above");

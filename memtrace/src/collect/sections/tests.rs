@@ -9,7 +9,7 @@ const SECOND: i64 = 1_000_000_000;
 /// A recording by hand: times are in milliseconds, amounts in any unit.
 struct Script {
     sections: Sections,
-    world: World,
+    table: ProcessTable,
     rows: Vec<Record>,
     answers: Arc<Mutex<Vec<DescendantsAnswer>>>,
 }
@@ -18,14 +18,14 @@ impl Script {
     fn new() -> Self {
         Self {
             sections: Sections::new(DescendantsSource::Events),
-            world: World::default(),
+            table: ProcessTable::default(),
             rows: Vec::new(),
             answers: Arc::default(),
         }
     }
 
     fn fork(&mut self, parent: Option<Upid>, at_ms: i64) -> Upid {
-        let tgid = Tgid(1000 + u32::try_from(self.world.entered_count()).unwrap());
+        let tgid = Tgid(1000 + u32::try_from(self.table.entered_count()).unwrap());
         let birth = Birth {
             tgid,
             start: ms(at_ms),
@@ -33,7 +33,7 @@ impl Script {
             parent,
             comm: String::new(),
         };
-        self.world.enter(birth, ms(at_ms))
+        self.table.enter(birth, ms(at_ms))
     }
 
     fn holds(&mut self, upid: Upid, at_ms: i64, rss: i64) {
@@ -52,24 +52,24 @@ impl Script {
             at: ms(at_ms),
             wait_status: Some(0),
         };
-        self.world.end(upid, end);
+        self.table.end(upid, end);
     }
 
     fn begin(&mut self, owner: Upid, span: i64, at_ms: i64) {
         let at = ms(at_ms);
         let news = SectionNews::Begin { owner, span, at };
-        self.world.note_section(news);
+        self.table.note_section(news);
     }
 
     fn end(&mut self, owner: Upid, span: i64, at_ms: i64) {
         let at = ms(at_ms);
-        self.world
+        self.table
             .note_section(SectionNews::End { owner, span, at });
     }
 
     fn ask(&mut self, owner: Upid, span: i64, at_ms: i64) {
         let answers = Arc::clone(&self.answers);
-        self.world.note_section(SectionNews::Question {
+        self.table.note_section(SectionNews::Question {
             owner,
             span,
             at: ms(at_ms),
@@ -80,10 +80,10 @@ impl Script {
     /// A turn: everybody was looked at, and what came until now is taken.
     fn turn(&mut self, at_ms: i64) {
         let cost = DurationNs(0);
-        self.world.note_snapshot(ms(at_ms), cost);
-        self.world.write_changes(true, &mut self.rows);
+        self.table.note_snapshot(ms(at_ms), cost);
+        self.table.write_changes(true, &mut self.rows);
         let rows = take(&mut self.rows);
-        self.sections.take(&rows, &mut self.world, ms(at_ms));
+        self.sections.take(&rows, &mut self.table, ms(at_ms));
     }
 
     fn answers(&self) -> Vec<DescendantsAnswer> {
@@ -220,7 +220,7 @@ fn an_answer_waits_for_the_next_look_at_everybody_and_for_the_end() {
     script.ask(root, 1, 101);
     script.turn(10);
     script.end(root, 1, 20);
-    script.sections.take(&[], &mut script.world, ms(21));
+    script.sections.take(&[], &mut script.table, ms(21));
     assert_eq!(script.known(), []);
     // What moved too little to be told at once is told by the snapshot.
     script.holds(child, 19, 40);

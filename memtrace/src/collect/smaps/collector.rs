@@ -2,9 +2,9 @@
 
 use super::rows::Reading;
 use super::subject::Subject;
-use super::worker::{Desk, Found, LeftOut, Told, Worker};
+use super::worker::{Delivery, Found, LeftOut, Worker, WorkerOrders};
 use crate::collect::stop::lock;
-use crate::collect::{Ceiling, CollectError, Collector, Process, Tick, World};
+use crate::collect::{Ceiling, CollectError, Collector, Process, ProcessTable, Tick};
 use crate::model::{BootNs, DiagKind, DurationNs, Record, Severity};
 use std::collections::BTreeMap;
 use std::io;
@@ -41,8 +41,8 @@ pub struct SmapsOptions {
 /// Observes what the memory of each process is.
 #[derive(Debug)]
 pub struct SmapsCollector {
-    desk: Arc<Desk>,
-    found: Receiver<Told>,
+    orders: Arc<WorkerOrders>,
+    found: Receiver<Delivery>,
     thread: Option<JoinHandle<()>>,
     /// Readings of which it is not yet known whether a fork came before them.
     unjudged: Vec<Reading>,
@@ -61,11 +61,11 @@ impl SmapsCollector {
     /// # Errors
     /// When there can be no more threads.
     pub fn start(options: SmapsOptions) -> io::Result<Self> {
-        let desk = Arc::new(Desk::default());
+        let orders = Arc::new(WorkerOrders::default());
         let (tell, found) = sync_channel(FOUND_MAX);
         let share = options.share;
         let worker = Worker::new(
-            Arc::clone(&desk),
+            Arc::clone(&orders),
             tell,
             options.ceiling,
             options.root,
@@ -76,7 +76,7 @@ impl SmapsCollector {
             .stack_size(STACK_BYTES)
             .spawn(move || worker.run(share))?;
         Ok(Self {
-            desk,
+            orders,
             found,
             thread: Some(thread),
             unjudged: Vec::new(),
@@ -88,19 +88,19 @@ impl SmapsCollector {
         })
     }
 
-    fn take_found(&mut self, world: &World, out: &mut Vec<Record>) {
+    fn take_found(&mut self, table: &ProcessTable, out: &mut Vec<Record>) {
         let unjudged = std::mem::take(&mut self.unjudged);
         for reading in unjudged {
-            self.take_reading(reading, world, out);
+            self.take_reading(reading, table, out);
         }
         while let Ok((found, _room)) = self.found.try_recv() {
-            self.take(found, world, out);
+            self.take(found, table, out);
         }
     }
 
-    fn take(&mut self, found: Found, world: &World, out: &mut Vec<Record>) {
+    fn take(&mut self, found: Found, table: &ProcessTable, out: &mut Vec<Record>) {
         match found {
-            Found::Reading(reading) => self.take_reading(*reading, world, out),
+            Found::Reading(reading) => self.take_reading(*reading, table, out),
             Found::Shared(rows) => out.extend(rows),
             Found::LeftOut(what, count) => {
                 self.left_out.entry(what).or_insert(Some(count));
@@ -113,25 +113,25 @@ impl SmapsCollector {
 
     /// Its subject was listed some time before it was read, and can have forked since. So
     /// that nobody shares its pages is said only when every fork up to the reading is known.
-    fn take_reading(&mut self, reading: Reading, world: &World, out: &mut Vec<Record>) {
+    fn take_reading(&mut self, reading: Reading, table: &ProcessTable, out: &mut Vec<Record>) {
         let subject = reading.subject;
         // The id can be another process's by now, or the process another program.
-        let process = world.process(subject.upid);
+        let process = table.process(subject.upid);
         let Some(process) = process.filter(|process| process.image() == subject.image) else {
             return;
         };
-        if subject.is_unshared && reading.at() > world.lifecycle_known_until() {
+        if subject.is_unshared && reading.at() > table.lifecycle_known_until() {
             self.unjudged.push(reading);
             return;
         }
-        let is_unshared = subject.is_unshared && self.is_unshared(world, process);
+        let is_unshared = subject.is_unshared && self.is_unshared(table, process);
         out.extend(reading.into_records(is_unshared));
     }
 
-    fn is_unshared(&self, world: &World, process: &Process) -> bool {
+    fn is_unshared(&self, table: &ProcessTable, process: &Process) -> bool {
         // A child whose fork was lost could share what seems to be unshared.
-        let is_known_well = !self.has_ksm && !world.has_lost_lifecycle();
-        is_known_well && world.is_only_one_of_its_image(process)
+        let is_known_well = !self.has_ksm && !table.has_lost_lifecycle();
+        is_known_well && table.is_only_one_of_its_image(process)
     }
 
     fn tell_refusals(&mut self, tick: &Tick, out: &mut Vec<Record>) {
@@ -172,21 +172,21 @@ impl SmapsCollector {
         }
     }
 
-    fn tell_who_is_there(&self, world: &World) {
-        let subjects = world.processes().map(|process| Subject {
+    fn tell_who_is_there(&self, table: &ProcessTable) {
+        let subjects = table.processes().map(|process| Subject {
             upid: process.row().upid,
             tgid: process.row().tgid,
             image: process.image(),
-            is_unshared: self.is_unshared(world, process),
-            image_count: world.image_count(process),
+            is_unshared: self.is_unshared(table, process),
+            image_count: table.image_count(process),
         });
         let subjects = Arc::new(subjects.collect());
-        *lock(&self.desk.subjects) = subjects;
+        *lock(&self.orders.subjects) = subjects;
     }
 
     /// Ends the thread. Gives what it told meanwhile.
-    fn stop(&mut self) -> Vec<Told> {
-        self.desk.stop.set();
+    fn stop(&mut self) -> Vec<Delivery> {
+        self.orders.stop.set();
         let mut last = Vec::new();
         let Some(thread) = self.thread.take() else {
             return last;
@@ -225,18 +225,18 @@ impl Collector for SmapsCollector {
     fn collect(
         &mut self,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
-        self.take_found(world, out);
+        self.take_found(table, out);
         self.tell_refusals(tick, out);
         self.tell_left_out(tick, out);
         // Of many processes a list takes its time, and the thread looks at them rarely. The next
         // turn can come twice as late as this one did.
         let since = tick.boot - std::mem::replace(&mut self.last_turn, tick.boot);
         let until = tick.boot + DurationNs(2 * since.0.max(PERIOD.0));
-        if until.0 >= self.desk.next_scan_ns.load(Ordering::Relaxed) {
-            self.tell_who_is_there(world);
+        if until.0 >= self.orders.next_scan_ns.load(Ordering::Relaxed) {
+            self.tell_who_is_there(table);
         }
         Ok(())
     }
@@ -244,13 +244,13 @@ impl Collector for SmapsCollector {
     fn finish(
         &mut self,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
-        self.take_found(world, out);
-        self.tell_who_is_there(world);
+        self.take_found(table, out);
+        self.tell_who_is_there(table);
         for (found, _room) in self.stop() {
-            self.take(found, world, out);
+            self.take(found, table, out);
         }
         // Of these it is not going to be known: they stay as they were measured.
         for reading in self.unjudged.drain(..) {
@@ -277,7 +277,7 @@ mod tests {
 
     /// Knows of one process that nobody shares pages with, and of one reading of it.
     struct Watch {
-        world: World,
+        table: ProcessTable,
         parent: Upid,
         collector: SmapsCollector,
         reading: Option<Reading>,
@@ -295,17 +295,17 @@ mod tests {
             };
             let mut collector = SmapsCollector::start(options).unwrap();
             collector.has_ksm = false;
-            let mut world = World::default();
-            let parent = world.enter(birth(7, None), BootNs(0));
-            world.note_exec(parent, 1);
+            let mut table = ProcessTable::default();
+            let parent = table.enter(birth(7, None), BootNs(0));
+            table.note_exec(parent, 1);
             let reading = reading(Subject {
                 upid: parent,
-                image: world.process(parent).unwrap().image(),
+                image: table.process(parent).unwrap().image(),
                 is_unshared: true,
                 ..subject(7)
             });
             Self {
-                world,
+                table,
                 parent,
                 collector,
                 at: reading.at(),
@@ -315,17 +315,17 @@ mod tests {
 
         fn fork(&mut self) -> Upid {
             let child = birth(8, Some(self.parent));
-            self.world.enter(child, BootNs(0))
+            self.table.enter(child, BootNs(0))
         }
 
         /// What is told when so much is known.
         fn told(&mut self, known_until: i64) -> Option<PssRow> {
-            self.world
+            self.table
                 .note_lifecycle_until(BootNs(self.at.0 + known_until));
             let mut out = Vec::new();
             match self.reading.take() {
-                Some(reading) => self.collector.take_reading(reading, &self.world, &mut out),
-                None => self.collector.take_found(&self.world, &mut out),
+                Some(reading) => self.collector.take_reading(reading, &self.table, &mut out),
+                None => self.collector.take_found(&self.table, &mut out),
             }
             match out.into_iter().next()? {
                 Record::Pss(row) => Some(*row),
@@ -364,7 +364,7 @@ mod tests {
             at: BootNs(1),
             wait_status: None,
         };
-        watch.world.end(child, end);
+        watch.table.end(child, end);
         assert_eq!(watch.told(1), None, "and is told once");
     }
 

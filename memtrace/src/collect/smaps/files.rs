@@ -7,7 +7,7 @@ use super::cache;
 use super::key::{Key, Open, key_of};
 use super::mappings::Backing;
 use super::subject::Subject;
-use super::tally::Tally;
+use super::totals::MappingTotals;
 use crate::model::{
     BootNs, Bytes, CacheSource, CachedFileRow, ClockOffset, MappingKind, Record, Upid,
 };
@@ -85,7 +85,7 @@ impl Files {
     pub(super) fn enter(
         &mut self,
         subject: &Subject,
-        tally: &Tally,
+        totals: &MappingTotals,
         backings: &mut Backings,
         meter: &mut Meter<'_>,
     ) -> Result<Option<Open>, Stopped> {
@@ -99,7 +99,7 @@ impl Files {
             self.small_since = Some(now);
         }
         let process = self.root.join(subject.tgid.to_string());
-        for (key, mapped) in tally.objects() {
+        for (key, mapped) in totals.objects() {
             let Some(inode) = key.inode.filter(|_| key.kind == MappingKind::File) else {
                 continue;
             };
@@ -395,7 +395,12 @@ mod tests {
             let mut meter = Meter::new(1.0, &stop);
             let mut backings = Backings::new(self.proc.path());
             self.files
-                .enter(&subject, &Tally::default(), &mut backings, &mut meter)
+                .enter(
+                    &subject,
+                    &MappingTotals::default(),
+                    &mut backings,
+                    &mut meter,
+                )
                 .unwrap()
         }
 

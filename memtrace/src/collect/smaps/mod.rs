@@ -5,7 +5,7 @@
 //! tables under its mmap lock. So a thread of its own does it (`worker`), under a budget of
 //! CPU time (`budget`), most urgent process first (`queue`), and in one of two ways that
 //! hold the lock for a short time only: `text` (of smaps) where the process is small, `pagemap`
-//! in pieces where it is large. `mappings` and `tally` are what both have in common.
+//! in pieces where it is large. `mappings` and `totals` are what both have in common.
 //! What readings show of shared objects and of files is followed by `objects` and `files`;
 //! `descriptors` looks who has shared memory open and does not map it, `other_mappers` who maps it
 //! outside of the recording.
@@ -29,10 +29,10 @@ mod rows;
 mod scale;
 mod subject;
 mod sysv;
-mod tally;
 #[cfg(test)]
 mod tests;
 mod text;
+mod totals;
 mod worker;
 
 pub use collector::{SmapsCollector, SmapsOptions};

@@ -9,7 +9,7 @@ use super::mappings::Device;
 use super::other_mappers::{OtherMappers, Wanted};
 use super::subject::Subject;
 use super::sysv::{Segment, segments};
-use super::tally::{Class, Tally, class};
+use super::totals::{Class, MappingTotals, class};
 use crate::host::clock;
 use crate::model::{
     BootNs, Bytes, ClockOffset, DurationNs, MappingKind, Record, ShmObjectRow, Tgid, Upid,
@@ -131,7 +131,7 @@ impl Objects {
 
     /// Takes what a reading of a process showed; `open` are its descriptors of shared memory,
     /// where they are known.
-    pub(super) fn enter(&mut self, subject: &Subject, tally: &Tally, open: Option<&Open>) {
+    pub(super) fn enter(&mut self, subject: &Subject, totals: &MappingTotals, open: Option<&Open>) {
         let mut held = Vec::new();
         for (key, object) in &mut self.objects {
             let was_mapped = object.mappers.remove(&subject.upid).is_some();
@@ -140,7 +140,7 @@ impl Objects {
                 held.push(*key);
             }
         }
-        for (key, mapped) in tally.objects() {
+        for (key, mapped) in totals.objects() {
             // Private huge pages are the process's own, also where a file lends the name.
             let is_shared = class(key.kind) == Class::Shmem
                 || (key.kind == MappingKind::Hugetlb && mapped.is_shared);

@@ -10,8 +10,8 @@
 use super::budget::Meter;
 use super::mappings::{Backing, Header};
 use super::scale::{Part, scale};
-use super::tally::{Amounts, Class, ObjectKey, Tally, class};
 use super::text::{Lines, ReadError};
+use super::totals::{Class, MappingBytes, MappingTotals, ObjectKey, class};
 use crate::host::clock;
 use crate::model::MappingKind;
 use std::collections::HashMap;
@@ -125,8 +125,8 @@ pub(super) fn read(
     look: Look,
     meter: &mut Meter<'_>,
     backing: impl FnMut(&Header<'_>) -> Backing,
-) -> Result<(Tally, f64), ReadError> {
-    let (mut tally, keys, areas) = list(&files.maps, files.page_size, meter, backing)?;
+) -> Result<(MappingTotals, f64), ReadError> {
+    let (mut totals, keys, areas) = list(&files.maps, files.page_size, meter, backing)?;
     let mut walk = Walk {
         files,
         entries: vec![0; WHOLE_PIECE as usize * ENTRY],
@@ -139,10 +139,10 @@ pub(super) fn read(
     }
     let page = files.page_size as f64;
     let looked_at = walk.looked_at as f64 * page;
-    walk.settle(counters, &mut tally);
-    let all = tally.total().rss;
+    walk.settle(counters, &mut totals);
+    let all = totals.total().rss;
     let share = if all > 0.0 { looked_at / all } else { 1.0 };
-    Ok((tally, share.min(1.0)))
+    Ok((totals, share.min(1.0)))
 }
 
 /// The mappings, from the text without amounts, for which no page table is walked.
@@ -151,8 +151,8 @@ fn list(
     page_size: u64,
     meter: &mut Meter<'_>,
     mut backing: impl FnMut(&Header<'_>) -> Backing,
-) -> Result<(Tally, Vec<ObjectKey>, Vec<Area>), ReadError> {
-    let mut tally = Tally::default();
+) -> Result<(MappingTotals, Vec<ObjectKey>, Vec<Area>), ReadError> {
+    let mut totals = MappingTotals::default();
     let mut keys: Vec<ObjectKey> = Vec::new();
     let mut places: HashMap<ObjectKey, u32> = HashMap::new();
     let mut areas = Vec::new();
@@ -165,7 +165,7 @@ fn list(
             let Some(header) = Header::parse(line) else {
                 continue;
             };
-            let key = tally.enter(&header, backing(&header));
+            let key = totals.enter(&header, backing(&header));
             let place = *places.entry(key).or_insert_with(|| {
                 keys.push(key);
                 (keys.len() - 1) as u32
@@ -177,7 +177,7 @@ fn list(
             });
         }
         if !is_more {
-            return Ok((tally, keys, areas));
+            return Ok((totals, keys, areas));
         }
         meter.pause()?;
     }
@@ -326,7 +326,7 @@ impl Walk<'_> {
     }
 
     /// Enters what was seen; sampled classes are scaled to what the counters say.
-    fn settle(self, counters: Counters, tally: &mut Tally) {
+    fn settle(self, counters: Counters, totals: &mut MappingTotals) {
         let [is_anon, is_file, is_shmem] = self.is_sampled;
         let classes = [
             (Class::Anon, is_anon, counters.anon),
@@ -334,7 +334,7 @@ impl Walk<'_> {
             (Class::Shmem, is_shmem, counters.shmem),
         ];
         for (wanted, is_sampled, counted) in classes {
-            let objects = tally.objects();
+            let objects = totals.objects();
             let objects = objects.iter().filter(|(key, _)| !is_outside(key.kind));
             let (keys, mut parts): (Vec<ObjectKey>, Vec<Part>) = objects
                 .map(|(key, object)| {
@@ -351,16 +351,16 @@ impl Walk<'_> {
                 scale(counted, &mut parts);
             }
             for (key, part) in keys.iter().zip(&parts) {
-                tally.add(*key, &part.seen);
+                totals.add(*key, &part.seen);
             }
         }
         for (key, seen) in &self.seen {
             let swap = seen.swap;
-            tally.add(
+            totals.add(
                 *key,
-                &Amounts {
+                &MappingBytes {
                     swap,
-                    ..Amounts::NONE
+                    ..MappingBytes::NONE
                 },
             );
         }
@@ -375,24 +375,24 @@ impl Pages {
         self.has_unknown |= other.has_unknown;
     }
 
-    fn amounts(&self) -> Amounts {
+    fn amounts(&self) -> MappingBytes {
         let pss = (!self.has_unknown).then_some(self.private + self.shared_pss);
-        Amounts {
+        MappingBytes {
             rss: self.rss,
             pss,
             private: self.private,
-            ..Amounts::NONE
+            ..MappingBytes::NONE
         }
     }
 }
 
 impl Seen {
     /// Pages of one class in a mapping of some kind.
-    fn of_class(&self, wanted: Class, kind: MappingKind) -> Amounts {
+    fn of_class(&self, wanted: Class, kind: MappingKind) -> MappingBytes {
         match (wanted, class(kind)) {
             (Class::Anon, _) => {
                 let anon = self.anon.amounts();
-                Amounts {
+                MappingBytes {
                     anon: anon.rss,
                     anon_pss: anon.pss,
                     ..anon
@@ -401,7 +401,7 @@ impl Seen {
             (Class::Shmem, Class::Shmem) | (Class::File, Class::Anon | Class::File) => {
                 self.others.amounts()
             }
-            _ => Amounts::NONE,
+            _ => MappingBytes::NONE,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::facts::Status;
 use super::subject::Subject;
-use super::tally::Tally;
+use super::totals::MappingTotals;
 use crate::model::{
     BootNs, Bytes, DurationNs, MappingKind, MappingRow, PssRow, PssSource, Record, Row, Upid,
     WallNs,
@@ -13,7 +13,7 @@ const SMALL: f64 = (1 << 20) as f64;
 
 /// When and of whom.
 #[derive(Clone, Copy)]
-pub(super) struct Moment {
+pub(super) struct Stamp {
     pub(super) ts: WallNs,
     pub(super) boot_ns: BootNs,
     pub(super) upid: Upid,
@@ -53,17 +53,17 @@ pub(super) struct Reading {
 
 impl Reading {
     pub(super) fn new(
-        moment: Moment,
+        moment: Stamp,
         subject: Subject,
         how: &How,
-        tally: &Tally,
+        totals: &MappingTotals,
         status: &Status,
     ) -> Self {
         Self {
             subject,
-            pss: pss_row(moment, how, tally, status),
+            pss: pss_row(moment, how, totals, status),
             anon_counted: status.anon,
-            mappings: mapping_rows(moment, how, tally),
+            mappings: mapping_rows(moment, how, totals),
         }
     }
 
@@ -100,11 +100,11 @@ fn sum_of(row: &PssRow) -> Option<Bytes> {
     Some(row.pss_anon_bytes? + row.pss_file_bytes? + row.pss_shmem_bytes?)
 }
 
-fn pss_row(moment: Moment, how: &How, tally: &Tally, status: &Status) -> PssRow {
-    let [anon, file, shmem] = tally.pss_by_class();
+fn pss_row(moment: Stamp, how: &How, totals: &MappingTotals, status: &Status) -> PssRow {
+    let [anon, file, shmem] = totals.pss_by_class();
     // Of the same walk: the counters of the process can have moved far by its end.
-    let [rss_anon, rss_file, rss_shmem] = tally.rss_by_class().map(bytes).map(Some);
-    let total = tally.total();
+    let [rss_anon, rss_file, rss_shmem] = totals.rss_by_class().map(bytes).map(Some);
+    let total = totals.total();
     let mut row = PssRow {
         ts: moment.ts,
         boot_ns: moment.boot_ns,
@@ -132,10 +132,10 @@ fn pss_row(moment: Moment, how: &How, tally: &Tally, status: &Status) -> PssRow 
 }
 
 /// The rows of a reading: one per object, but one for all small files together.
-fn mapping_rows(moment: Moment, how: &How, tally: &Tally) -> Vec<MappingRow> {
+fn mapping_rows(moment: Stamp, how: &How, totals: &MappingTotals) -> Vec<MappingRow> {
     let mut rows: Vec<MappingRow> = Vec::new();
     let mut small: Option<MappingRow> = None;
-    for (key, object) in tally.objects() {
+    for (key, object) in totals.objects() {
         let amounts = &object.amounts;
         let row = MappingRow {
             ts: moment.ts,

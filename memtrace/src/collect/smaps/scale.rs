@@ -1,13 +1,13 @@
 //! What a sample stands for: the kernel counts how much there is in all, the sample tells of
 //! which objects.
 
-use super::tally::Amounts;
+use super::totals::MappingBytes;
 
 /// An object of a class of pages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
     /// What the sample showed of it, already multiplied by what was left out.
-    pub(super) seen: Amounts,
+    pub(super) seen: MappingBytes,
     /// Bytes that it can hold at most.
     pub(super) room: f64,
 }
@@ -16,7 +16,7 @@ pub(super) struct Part {
 /// can. What is left over then is of the objects that the sample missed: they get it by their
 /// size, shared as what was seen is.
 pub(super) fn scale(counted: f64, parts: &mut [Part]) {
-    let mut all = Amounts::NONE;
+    let mut all = MappingBytes::NONE;
     for part in &*parts {
         all.add(&part.seen);
     }
@@ -51,10 +51,10 @@ mod tests {
     use super::*;
 
     fn part(rss: f64, room: f64) -> Part {
-        let seen = Amounts {
+        let seen = MappingBytes {
             rss,
             pss: Some(rss / 2.0),
-            ..Amounts::NONE
+            ..MappingBytes::NONE
         };
         Part { seen, room }
     }

@@ -4,9 +4,9 @@ use super::budget::Meter;
 use super::pagemap::{Counters, Look};
 use super::rows::Reading;
 use super::subject::Subject;
-use super::tally::{Class, class};
 use super::text::ReadError;
-use super::worker::{Desk, Found, Told, Worker};
+use super::totals::{Class, class};
+use super::worker::{Delivery, Found, Worker, WorkerOrders};
 use crate::model::{Bytes, MappingKind, MappingRow, PssRow, PssSource, Record, Tgid, Upid};
 use std::fmt::Write;
 use std::fs;
@@ -17,33 +17,33 @@ use std::sync::mpsc::{Receiver, sync_channel};
 const MIB: usize = 1 << 20;
 
 struct Bench {
-    desk: Arc<Desk>,
+    orders: Arc<WorkerOrders>,
     worker: Worker,
-    found: Receiver<Told>,
+    found: Receiver<Delivery>,
 }
 
 impl Bench {
     fn at(root: &Path) -> Self {
-        let desk = Arc::new(Desk::default());
+        let orders = Arc::new(WorkerOrders::default());
         let (tell, found) = sync_channel(8);
         let page_size = rustix::param::page_size() as u64;
         let worker = Worker::new(
-            Arc::clone(&desk),
+            Arc::clone(&orders),
             tell,
             Arc::default(),
             root.to_owned(),
             page_size,
         );
         Self {
-            desk,
+            orders,
             worker,
             found,
         }
     }
 
     fn read(&mut self, tgid: u32) -> Result<(PssRow, Vec<MappingRow>), ReadError> {
-        let desk = Arc::clone(&self.desk);
-        let mut meter = Meter::new(1.0, &desk.stop);
+        let orders = Arc::clone(&self.orders);
+        let mut meter = Meter::new(1.0, &orders.stop);
         self.worker.read(&subject(tgid), &mut meter)?;
         let Ok((Found::Reading(reading), _)) = self.found.try_recv() else {
             panic!("no reading");
@@ -70,8 +70,8 @@ pub(super) fn reading(subject: Subject) -> Reading {
     let status = STATUS.replace("RssFile:\t 4", "RssFile:\t 0");
     let root = fake(&[("smaps", &heap), ("status", &status)]);
     let mut bench = Bench::at(root.path());
-    let desk = Arc::clone(&bench.desk);
-    let mut meter = Meter::new(1.0, &desk.stop);
+    let orders = Arc::clone(&bench.orders);
+    let mut meter = Meter::new(1.0, &orders.stop);
     bench.worker.read(&subject, &mut meter).unwrap();
     match bench.found.try_recv() {
         Ok((Found::Reading(reading), _)) => *reading,
@@ -241,8 +241,8 @@ fn both_ways_find_the_same_in_this_process() {
         *page = 1;
     }
     let mut bench = Bench::at(Path::new("/proc"));
-    let desk = Arc::clone(&bench.desk);
-    let mut meter = Meter::new(1.0, &desk.stop);
+    let orders = Arc::clone(&bench.orders);
+    let mut meter = Meter::new(1.0, &orders.stop);
     let own = subject(std::process::id());
     let text = bench.worker.by_smaps(&own, &mut meter).unwrap();
     let (_, counters) = bench.worker.counters(&own).unwrap();
@@ -254,8 +254,8 @@ fn both_ways_find_the_same_in_this_process() {
         share > 0.9,
         "{share}: fewer pieces than are read of each class"
     );
-    let anon = |tally: &super::tally::Tally| -> f64 {
-        let objects = tally.objects().into_iter();
+    let anon = |totals: &super::totals::MappingTotals| -> f64 {
+        let objects = totals.objects().into_iter();
         let anon = objects.filter(|(key, _)| class(key.kind) == Class::Anon);
         anon.map(|(_, object)| object.amounts.private).sum()
     };
@@ -284,8 +284,8 @@ fn a_sample_gives_no_file_more_than_it_has_and_the_others_the_rest() {
     let entries: Vec<u8> = (0..pages).flat_map(|_| entry.to_ne_bytes()).collect();
     fs::write(root.path().join("7/pagemap"), entries).unwrap();
     let mut bench = Bench::at(root.path());
-    let desk = Arc::clone(&bench.desk);
-    let mut meter = Meter::new(1.0, &desk.stop);
+    let orders = Arc::clone(&bench.orders);
+    let mut meter = Meter::new(1.0, &orders.stop);
     let counters = Counters {
         file: (large + small) as f64,
         ..Counters::default()
@@ -294,13 +294,13 @@ fn a_sample_gives_no_file_more_than_it_has_and_the_others_the_rest() {
     let read = bench
         .worker
         .by_pages(&own, counters, Look::Coarse, &mut meter);
-    let (tally, _) = read.unwrap();
-    let objects = tally.objects();
+    let (totals, _) = read.unwrap();
+    let objects = totals.objects();
     assert_eq!(objects.len(), 2);
     for (_, object) in &objects {
         assert!(object.amounts.rss <= object.size as f64, "{object:?}");
     }
-    let all = tally.total();
+    let all = totals.total();
     assert!((all.rss - counters.file).abs() < 1.0, "{all:?}");
     assert!((all.private - all.rss).abs() < 1.0, "{all:?}");
 }
@@ -327,8 +327,8 @@ fn a_sample_of_a_large_heap_is_scaled_to_what_the_kernel_counts() {
         unsafe { start.cast::<u8>().add(offset).write_volatile(1) };
     }
     let mut bench = Bench::at(Path::new("/proc"));
-    let desk = Arc::clone(&bench.desk);
-    let mut meter = Meter::new(1.0, &desk.stop);
+    let orders = Arc::clone(&bench.orders);
+    let mut meter = Meter::new(1.0, &orders.stop);
     let own = subject(std::process::id());
     let (_, counters) = bench.worker.counters(&own).unwrap();
     let (pages, share) = bench

@@ -5,7 +5,7 @@
 
 use super::budget::{Meter, Stopped};
 use super::mappings::{Backing, Header};
-use super::tally::{Amounts, ObjectKey, Tally};
+use super::totals::{MappingBytes, MappingTotals, ObjectKey};
 use crate::collect::fields::number;
 use crate::host::clock;
 use std::io::{self, Read};
@@ -54,7 +54,7 @@ pub(super) fn read(
     text: &mut impl Read,
     meter: &mut Meter<'_>,
     mut backing: impl FnMut(&Header<'_>) -> Backing,
-) -> Result<(Tally, Option<f64>), ReadError> {
+) -> Result<(MappingTotals, Option<f64>), ReadError> {
     let mut lines = Lines::default();
     let mut sums = Sums::default();
     let mut slowest: Option<f64> = None;
@@ -133,7 +133,7 @@ impl Lines {
 /// One mapping as its lines come.
 #[derive(Debug, Default)]
 struct Sums {
-    tally: Tally,
+    totals: MappingTotals,
     current: Option<(ObjectKey, Entry)>,
     /// Resident bytes of all mappings so far.
     resident: i64,
@@ -154,7 +154,7 @@ impl Sums {
     fn line(&mut self, line: &[u8], backing: &mut impl FnMut(&Header<'_>) -> Backing) {
         if let Some(header) = Header::parse(line) {
             self.close();
-            let key = self.tally.enter(&header, backing(&header));
+            let key = self.totals.enter(&header, backing(&header));
             self.current = Some((key, Entry::default()));
             return;
         }
@@ -181,18 +181,18 @@ impl Sums {
     fn close(&mut self) {
         if let Some((key, entry)) = self.current.take() {
             self.resident = self.resident.saturating_add(entry.rss);
-            self.tally.add(key, &entry.amounts());
+            self.totals.add(key, &entry.amounts());
         }
     }
 
-    fn finish(mut self) -> Tally {
+    fn finish(mut self) -> MappingTotals {
         self.close();
-        self.tally
+        self.totals
     }
 }
 
 impl Entry {
-    fn amounts(&self) -> Amounts {
+    fn amounts(&self) -> MappingBytes {
         let amount = |bytes: i64| bytes as f64;
         // The text has one PSS for anonymous pages and those of the file together. Private
         // pages are taken to be the anonymous ones first, as they are after a write.
@@ -204,7 +204,7 @@ impl Entry {
             1.. => amount(anon_private) + amount(anon_shared) / amount(shared) * amount(shared_pss),
             _ => amount(anon_private),
         };
-        Amounts {
+        MappingBytes {
             rss: amount(self.rss),
             pss: Some(amount(self.pss)),
             private: amount(self.private),
@@ -258,18 +258,18 @@ Anonymous:             4 kB
         }
     }
 
-    fn read_pieces(text: &[u8], piece: usize) -> Result<Tally, ReadError> {
+    fn read_pieces(text: &[u8], piece: usize) -> Result<MappingTotals, ReadError> {
         let stop = Stop::default();
         let mut meter = Meter::new(1.0, &stop);
         let read = read(&mut Pieces(text, piece), &mut meter, |_| Backing::Files);
-        read.map(|(tally, _)| tally)
+        read.map(|(totals, _)| totals)
     }
 
     #[test]
     fn amounts_are_the_same_however_the_text_is_cut() {
         for piece in [1, 7, 4096] {
-            let tally = read_pieces(TEXT.as_bytes(), piece).unwrap();
-            let objects = tally.objects();
+            let totals = read_pieces(TEXT.as_bytes(), piece).unwrap();
+            let objects = totals.objects();
             let [(heap, heap_object), (_, file)] = objects.as_slice() else {
                 panic!("{objects:?}");
             };
@@ -283,8 +283,8 @@ Anonymous:             4 kB
 
     #[test]
     fn what_was_written_to_in_a_file_mapping_is_anonymous() {
-        let tally = read_pieces(TEXT.as_bytes(), 4096).unwrap();
-        let [anon, file, shmem] = tally.pss_by_class();
+        let totals = read_pieces(TEXT.as_bytes(), 4096).unwrap();
+        let [anon, file, shmem] = totals.pss_by_class();
         assert_eq!(anon, Some(8192.0 + 4096.0));
         assert_eq!(file, Some(25.0 * 1024.0 - 4096.0));
         assert_eq!(shmem, Some(0.0));

@@ -10,10 +10,10 @@ use super::objects::Objects;
 use super::other_mappers::OtherMappers;
 use super::pagemap::{self, Counters, Look, PageFiles};
 use super::queue::{self, Held, Last};
-use super::rows::{How, Moment, Reading};
+use super::rows::{How, Reading, Stamp};
 use super::subject::Subject;
-use super::tally::Tally;
 use super::text::{self, ReadError};
+use super::totals::MappingTotals;
 use crate::collect::kept::TextBuffer;
 use crate::collect::stop::lock;
 use crate::collect::{Ceiling, Part, Share};
@@ -87,7 +87,7 @@ impl Found {
 }
 
 /// What was found, and the room that it takes until the session has it.
-pub(super) type Told = (Found, Share);
+pub(super) type Delivery = (Found, Share);
 
 fn living(subjects: &[Subject]) -> HashSet<Upid> {
     subjects.iter().map(|subject| subject.upid).collect()
@@ -101,14 +101,14 @@ fn moment() -> (BootNs, ClockOffset) {
 
 /// What the thread and the session share.
 #[derive(Debug, Default)]
-pub(super) struct Desk {
+pub(super) struct WorkerOrders {
     pub(super) subjects: Mutex<Arc<Vec<Subject>>>,
     /// When the thread looks at them next, on the boot clock.
     pub(super) next_scan_ns: AtomicI64,
     pub(super) stop: Stop,
 }
 
-impl Desk {
+impl WorkerOrders {
     fn subjects(&self) -> Arc<Vec<Subject>> {
         Arc::clone(&lock(&self.subjects))
     }
@@ -126,13 +126,13 @@ struct Known {
 
 /// The way to the session.
 #[derive(Clone)]
-struct Teller {
-    desk: Arc<Desk>,
-    tell: SyncSender<Told>,
+struct Sender {
+    orders: Arc<WorkerOrders>,
+    tell: SyncSender<Delivery>,
     ceiling: Arc<Ceiling>,
 }
 
-impl Teller {
+impl Sender {
     /// Tells it when there is room: the session does not take it while the disk hangs.
     fn tell(&self, found: Found) -> Result<(), Stopped> {
         // One that is larger than all that there is goes alone.
@@ -142,7 +142,7 @@ impl Teller {
                 // The other end goes only when the recording ends.
                 return self.tell.send((found, room)).map_err(|_| Stopped);
             }
-            self.desk.stop.rest(NO_ROOM)?;
+            self.orders.stop.rest(NO_ROOM)?;
         }
     }
 
@@ -150,7 +150,7 @@ impl Teller {
     fn tell_copies(&self, cow: &Mutex<Cow>, share: f64) -> Result<(), Stopped> {
         let (now, clock) = moment();
         let mut rows = Vec::new();
-        lock(cow).look(&self.desk.subjects(), share, now, clock, &mut rows);
+        lock(cow).look(&self.orders.subjects(), share, now, clock, &mut rows);
         self.tell_shared(rows)
     }
 
@@ -165,8 +165,8 @@ impl Teller {
 
 /// The thread's own state.
 pub(super) struct Worker {
-    desk: Arc<Desk>,
-    teller: Teller,
+    orders: Arc<WorkerOrders>,
+    teller: Sender,
     root: PathBuf,
     page_size: u64,
     /// Boxed: a map has room for up to twice as many as it holds.
@@ -183,20 +183,20 @@ pub(super) struct Worker {
 
 impl Worker {
     pub(super) fn new(
-        desk: Arc<Desk>,
-        tell: SyncSender<Told>,
+        orders: Arc<WorkerOrders>,
+        tell: SyncSender<Delivery>,
         ceiling: Arc<Ceiling>,
         root: PathBuf,
         page_size: u64,
     ) -> Self {
         let page_counts = File::open(root.join("kpagecount")).ok();
         Self {
-            teller: Teller {
-                desk: Arc::clone(&desk),
+            teller: Sender {
+                orders: Arc::clone(&orders),
                 tell,
                 ceiling,
             },
-            desk,
+            orders,
             objects: Arc::new(Mutex::new(Objects::new(&root, Path::new("/dev/shm")))),
             cow: Arc::new(Mutex::new(Cow::new(&root, page_size))),
             files: Files::new(&root),
@@ -213,7 +213,7 @@ impl Worker {
 
     /// Reads until the order to stop comes.
     pub(super) fn run(mut self, share: f64) {
-        let desk = Arc::clone(&self.desk);
+        let orders = Arc::clone(&self.orders);
         let (objects, cow) = (Arc::clone(&self.objects), Arc::clone(&self.cow));
         let teller = self.teller.clone();
         let glance = move || {
@@ -223,11 +223,11 @@ impl Worker {
             teller.tell_shared(rows)?;
             teller.tell_copies(&cow, share * SCAN_PART)
         };
-        let mut meter = Meter::new(share, &desk.stop).with_between(DurationNs(GLANCE_NS), glance);
+        let mut meter = Meter::new(share, &orders.stop).with_between(DurationNs(GLANCE_NS), glance);
         let mut scan_ns = SCAN_NS;
         let mut turn = || -> Result<(), Stopped> {
             let next_scan = clock::boot() + DurationNs(scan_ns);
-            desk.next_scan_ns.store(next_scan.0, Ordering::Relaxed);
+            orders.next_scan_ns.store(next_scan.0, Ordering::Relaxed);
             let cost = self.round(next_scan, share, &mut meter)?;
             scan_ns = SCAN_NS.max((cost.0 as f64 / (share * SCAN_PART)) as i64);
             meter.pause()?;
@@ -236,7 +236,7 @@ impl Worker {
         while turn().is_ok() {}
         // What is left when all that used it has ended.
         let (now, clock) = moment();
-        let living = living(&self.desk.subjects());
+        let living = living(&self.orders.subjects());
         let mut rows = Vec::new();
         lock(&self.objects).write(&living, now, clock, &mut rows);
         let _ = self.teller.tell_shared(rows);
@@ -252,7 +252,7 @@ impl Worker {
         share: f64,
         meter: &mut Meter<'_>,
     ) -> Result<DurationNs, Stopped> {
-        let subjects = self.desk.subjects();
+        let subjects = self.orders.subjects();
         let before = clock::thread_cpu();
         self.scan(&subjects);
         self.teller.tell_copies(&self.cow, share * SCAN_PART)?;
@@ -369,24 +369,24 @@ impl Worker {
         } else {
             Look::Coarse
         };
-        let (tally, source, sampled_share) = if walk_ns <= ceiling {
+        let (totals, source, sampled_share) = if walk_ns <= ceiling {
             (self.by_smaps(subject, meter)?, PssSource::Smaps, 1.0)
         } else {
-            let (tally, share) = self.by_pages(subject, before, look, meter)?;
-            (tally, PssSource::Pagemap, share)
+            let (totals, share) = self.by_pages(subject, before, look, meter)?;
+            (totals, PssSource::Pagemap, share)
         };
         // A process that ends leaves a text that ends early.
         let (status, counters) = self.counters(subject)?;
-        if tally.is_empty() {
+        if totals.is_empty() {
             return Err(ReadError::Gone);
         }
         meter.pause()?;
         let open = self
             .files
-            .enter(subject, &tally, &mut self.backings, meter)?;
-        lock(&self.objects).enter(subject, &tally, open.as_ref());
+            .enter(subject, &totals, &mut self.backings, meter)?;
+        lock(&self.objects).enter(subject, &totals, open.as_ref());
         let ended = clock::read();
-        let moment = Moment {
+        let moment = Stamp {
             ts: ClockOffset::at(ended).to_wall(ended.boot_ns),
             boot_ns: ended.boot_ns,
             upid: subject.upid,
@@ -398,7 +398,7 @@ impl Worker {
             span: ended.boot_ns - started,
             moved: amount(before.distance(&counters)),
         };
-        let reading = Reading::new(moment, *subject, &how, &tally, &status);
+        let reading = Reading::new(moment, *subject, &how, &totals, &status);
         if let Some(known) = self.known.get_mut(&subject.upid) {
             known.last = Some(Last {
                 // What came while it was read can lie where it had been.
@@ -420,17 +420,17 @@ impl Worker {
         &mut self,
         subject: &Subject,
         meter: &mut Meter<'_>,
-    ) -> Result<Tally, ReadError> {
+    ) -> Result<MappingTotals, ReadError> {
         let mut text = self.open(subject, "smaps")?;
         let backings = &mut self.backings;
-        let (tally, walk) = text::read(&mut text, meter, |header| {
+        let (totals, walk) = text::read(&mut text, meter, |header| {
             backings.of_mapping(subject.tgid, header)
         })?;
         if let Some(ns_per_mib) = walk {
             // The slower of what was met counts: a ceiling is for the worst case.
             self.walk_ns_per_mib = ns_per_mib.max(self.walk_ns_per_mib * 0.9);
         }
-        Ok(tally)
+        Ok(totals)
     }
 
     pub(super) fn by_pages(
@@ -439,7 +439,7 @@ impl Worker {
         counters: Counters,
         look: Look,
         meter: &mut Meter<'_>,
-    ) -> Result<(Tally, f64), ReadError> {
+    ) -> Result<(MappingTotals, f64), ReadError> {
         let (maps, pagemap) = (self.open(subject, "maps")?, self.open(subject, "pagemap")?);
         let files = PageFiles {
             maps,

@@ -2,7 +2,7 @@
 
 use super::listed::{comm, is_alive, names, pid, tgid_of, title};
 use super::member::{Member, enter};
-use crate::collect::{CollectError, Collector, Targets, Tick, World};
+use crate::collect::{CollectError, Collector, ProcessTable, Targets, Tick};
 use crate::host::clock;
 use crate::model::{
     BootNs, DiagKind, DurationNs, FirstSeenBy, Record, Severity, Tgid, TitleSource,
@@ -22,13 +22,13 @@ pub struct SysinfoBackend {
     system: System,
     members: BTreeMap<Tgid, Member>,
     /// Those that do not belong, with the parent that they had when first seen.
-    strangers: HashMap<Tgid, Stranger>,
+    unrecorded: HashMap<Tgid, Unrecorded>,
     names_read_at: Option<BootNs>,
     is_first: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stranger {
+struct Unrecorded {
     parent: Option<Tgid>,
     started_s: u64,
 }
@@ -48,7 +48,7 @@ impl SysinfoBackend {
             interval,
             system,
             members: BTreeMap::new(),
-            strangers: HashMap::new(),
+            unrecorded: HashMap::new(),
             names_read_at: None,
             is_first: true,
         })
@@ -76,14 +76,14 @@ impl SysinfoBackend {
     }
 
     /// Ends members that are no longer listed, or listed as another process or a zombie.
-    fn bury_the_dead(&mut self, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
+    fn bury_the_dead(&mut self, tick: &Tick, table: &mut ProcessTable, out: &mut Vec<Record>) {
         let system = &self.system;
         self.members.retain(|tgid, member| {
             let lives = system.process(pid(*tgid)).is_some_and(|process| {
                 is_alive(process) && process.start_time() == member.started_s
             });
             if !lives {
-                member.end(tick, world, out);
+                member.end(tick, table, out);
             }
             lives
         });
@@ -101,16 +101,16 @@ impl SysinfoBackend {
             }
             // Where a parent was known at first sight it is kept: later it may be who
             // adopted the process.
-            let first_seen = Stranger {
+            let first_seen = Unrecorded {
                 parent: process.parent().map(tgid_of),
                 started_s: process.start_time(),
             };
-            let known = self.strangers.get(&tgid);
-            let stranger = match known {
+            let known = self.unrecorded.get(&tgid);
+            let unrecorded = match known {
                 Some(known) if known.started_s == first_seen.started_s => *known,
                 _ => first_seen,
             };
-            seen.insert(tgid, stranger);
+            seen.insert(tgid, unrecorded);
             let is_chosen = match &self.targets {
                 // What has no memory is a kernel thread, or hidden from us.
                 Targets::All => process.memory() > 0,
@@ -130,36 +130,36 @@ impl SysinfoBackend {
         newcomers.sort_by_key(|tgid| seen.get(tgid).map(|new| (new.started_s, *tgid)));
         let mut is_new: HashMap<Tgid, u64> = HashMap::new();
         for tgid in &newcomers {
-            if let Some(stranger) = seen.remove(tgid) {
-                is_new.insert(*tgid, stranger.started_s);
+            if let Some(unrecorded) = seen.remove(tgid) {
+                is_new.insert(*tgid, unrecorded.started_s);
             }
         }
-        self.strangers = seen;
+        self.unrecorded = seen;
         self.add_descendants(&mut newcomers, &mut is_new);
         newcomers
     }
 
     fn add_descendants(&mut self, newcomers: &mut Vec<Tgid>, is_new: &mut HashMap<Tgid, u64>) {
         loop {
-            let is_child = |stranger: &Stranger| {
-                stranger.parent.is_some_and(|parent| {
+            let is_child = |unrecorded: &Unrecorded| {
+                unrecorded.parent.is_some_and(|parent| {
                     let member = self.members.get(&parent).map(|member| member.started_s);
                     let started = member.or_else(|| is_new.get(&parent).copied());
-                    started.is_some_and(|started| started <= stranger.started_s)
+                    started.is_some_and(|started| started <= unrecorded.started_s)
                 })
             };
             let mut children: Vec<(Tgid, u64)> = self
-                .strangers
+                .unrecorded
                 .iter()
-                .filter(|(_, stranger)| is_child(stranger))
-                .map(|(tgid, stranger)| (*tgid, stranger.started_s))
+                .filter(|(_, unrecorded)| is_child(unrecorded))
+                .map(|(tgid, unrecorded)| (*tgid, unrecorded.started_s))
                 .collect();
             if children.is_empty() {
                 return;
             }
             children.sort_unstable();
             for (tgid, started_s) in children {
-                self.strangers.remove(&tgid);
+                self.unrecorded.remove(&tgid);
                 is_new.insert(tgid, started_s);
                 newcomers.push(tgid);
             }
@@ -179,7 +179,7 @@ impl SysinfoBackend {
         lineage
     }
 
-    fn admit(&mut self, tgid: Tgid, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
+    fn admit(&mut self, tgid: Tgid, tick: &Tick, table: &mut ProcessTable, out: &mut Vec<Record>) {
         let whom = [pid(tgid)];
         let whom = ProcessesToUpdate::Some(&whom);
         self.system
@@ -192,11 +192,11 @@ impl SysinfoBackend {
         } else {
             FirstSeenBy::Poll
         };
-        let upid = enter(tgid, process, seen_by, tick, world);
+        let upid = enter(tgid, process, seen_by, tick, table);
         let mut member = Member::new(upid, process);
-        member.describe(process, world);
+        member.describe(process, table);
         member.write_title(TitleSource::First, tick, out);
-        member.observe(tgid, process, tick, world, out);
+        member.observe(tgid, process, tick, table, out);
         self.members.insert(tgid, member);
     }
 
@@ -229,7 +229,7 @@ impl Collector for SysinfoBackend {
     fn collect(
         &mut self,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
         let started = clock::thread_cpu();
@@ -237,22 +237,22 @@ impl Collector for SysinfoBackend {
             self.announce_limits(tick, out);
         }
         let are_names_fresh = self.refresh(tick.boot);
-        self.bury_the_dead(tick, world, out);
+        self.bury_the_dead(tick, table, out);
         for (tgid, member) in &mut self.members {
             let Some(process) = self.system.process(pid(*tgid)) else {
                 continue;
             };
-            member.observe(*tgid, process, tick, world, out);
+            member.observe(*tgid, process, tick, table, out);
             if are_names_fresh {
-                member.check_names(process, tick, world, out);
+                member.check_names(process, tick, table, out);
             }
         }
         for newcomer in self.find_newcomers() {
-            self.admit(newcomer, tick, world, out);
+            self.admit(newcomer, tick, table, out);
         }
         self.is_first = false;
         let cost = DurationNs(clock::thread_cpu().0 - started.0);
-        world.note_snapshot(tick.boot, cost);
+        table.note_snapshot(tick.boot, cost);
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use super::footprint::{Footprint, footprint};
 use super::listed::{comm, tgid_of, title};
-use crate::collect::{Birth, End, Peak, Tick, World, exit_row};
+use crate::collect::{Birth, End, Peak, ProcessTable, Tick, exit_row};
 use crate::model::{
     BootNs, Bytes, FirstSeenBy, MemRow, MemSource, PeakSource, Record, Tgid, TitleRow, TitleSource,
     Upid, WallNs,
@@ -22,17 +22,17 @@ pub(super) struct Member {
     pub(super) started_s: u64,
     comm: String,
     title: Option<String>,
-    last: Option<Amounts>,
+    last: Option<PolledBytes>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Amounts {
+struct PolledBytes {
     rss: Option<Bytes>,
     footprint: Option<Bytes>,
 }
 
 impl Member {
-    /// Starts to observe a process that has been entered into the world as `upid`.
+    /// Starts to observe a process that has been entered into the process table as `upid`.
     pub(super) fn new(upid: Upid, process: &Process) -> Self {
         Self {
             upid,
@@ -44,7 +44,7 @@ impl Member {
     }
 
     /// Ends it: nothing is held from now on.
-    pub(super) fn end(&self, tick: &Tick, world: &mut World, out: &mut Vec<Record>) {
+    pub(super) fn end(&self, tick: &Tick, table: &mut ProcessTable, out: &mut Vec<Record>) {
         if self.last.is_some() {
             out.push(exit_row(self.upid, tick.boot, tick).into());
         }
@@ -52,12 +52,12 @@ impl Member {
             at: tick.boot,
             wait_status: None,
         };
-        world.end(self.upid, end);
+        table.end(self.upid, end);
     }
 
     /// Writes what the platform tells about the program into the row of `process`.
-    pub(super) fn describe(&self, process: &Process, world: &mut World) {
-        let Some(known) = world.process_mut(self.upid) else {
+    pub(super) fn describe(&self, process: &Process, table: &mut ProcessTable) {
+        let Some(known) = table.process_mut(self.upid) else {
             return;
         };
         let row = known.row_mut();
@@ -76,18 +76,18 @@ impl Member {
         tgid: Tgid,
         process: &Process,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) {
         let footprint = footprint(tgid);
         // 0 where the platform does not let us see it.
         let rss = Some(process.memory()).filter(|rss| *rss > 0);
-        let amounts = Amounts {
+        let amounts = PolledBytes {
             rss: rss.and_then(|rss| i64::try_from(rss).ok()).map(Bytes),
             footprint: footprint.map(|footprint| footprint.now),
         };
         if let Some(peak) = peak(amounts, footprint, tick.boot) {
-            world.raise_peak(self.upid, peak);
+            table.raise_peak(self.upid, peak);
         }
         let source = match self.last {
             None => MemSource::First,
@@ -113,7 +113,7 @@ impl Member {
         &mut self,
         process: &Process,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) {
         let (comm, title) = (comm(process), title(process));
@@ -123,7 +123,7 @@ impl Member {
         self.comm = comm;
         self.title = title.or(self.title.take());
         self.write_title(TitleSource::Poll, tick, out);
-        self.describe(process, world);
+        self.describe(process, table);
     }
 
     pub(super) fn write_title(&self, source: TitleSource, tick: &Tick, out: &mut Vec<Record>) {
@@ -141,7 +141,7 @@ impl Member {
 
 /// The lifetime maximum of the footprint where the platform keeps one; else the highest
 /// RSS that a poll saw.
-fn peak(amounts: Amounts, footprint: Option<Footprint>, now: BootNs) -> Option<Peak> {
+fn peak(amounts: PolledBytes, footprint: Option<Footprint>, now: BootNs) -> Option<Peak> {
     Some(match footprint {
         Some(footprint) => Peak {
             bytes: footprint.highest,
@@ -164,21 +164,21 @@ pub(super) fn enter(
     process: &Process,
     seen_by: FirstSeenBy,
     tick: &Tick,
-    world: &mut World,
+    table: &mut ProcessTable,
 ) -> Upid {
     let started_ns = i64::try_from(process.start_time())
         .unwrap_or(0)
         .saturating_mul(1_000_000_000);
     let start = tick.clock.to_boot(WallNs(started_ns));
-    if let Some(known) = world.upid(tgid) {
-        let known_start = world.process(known).map(|known| known.row().start_boot_ns);
+    if let Some(known) = table.upid(tgid) {
+        let known_start = table.process(known).map(|known| known.row().start_boot_ns);
         if known_start.is_some_and(|known| (known - start).0.abs() <= START_TOLERANCE_NS) {
             return known;
         }
     }
     let parent = process.parent().and_then(|parent| {
-        let parent = world.upid(tgid_of(parent))?;
-        let row = world.process(parent)?.row();
+        let parent = table.upid(tgid_of(parent))?;
+        let row = table.process(parent)?.row();
         (row.start_boot_ns.0 <= start.0 + START_TOLERANCE_NS).then_some(parent)
     });
     let birth = Birth {
@@ -188,5 +188,5 @@ pub(super) fn enter(
         parent,
         comm: comm(process),
     };
-    world.enter(birth, tick.boot)
+    table.enter(birth, tick.boot)
 }

@@ -2,7 +2,7 @@
 
 use super::backend::SysinfoBackend;
 use super::member::START_TOLERANCE_NS;
-use crate::collect::{Collector, Process, Targets, Tick, World};
+use crate::collect::{Collector, Process, ProcessTable, Targets, Tick};
 use crate::host::clock;
 use crate::model::{ClockOffset, DurationNs, ProcessRow, Record, Tgid};
 use std::process::{Child, Command, Stdio};
@@ -34,7 +34,7 @@ impl Drop for Tree {
 
 struct Recording {
     backend: SysinfoBackend,
-    world: World,
+    table: ProcessTable,
     rows: Vec<Record>,
 }
 
@@ -42,7 +42,7 @@ impl Recording {
     fn of(targets: Targets) -> Self {
         Self {
             backend: SysinfoBackend::new(targets, DurationNs(100_000_000)).unwrap(),
-            world: World::default(),
+            table: ProcessTable::default(),
             rows: Vec::new(),
         }
     }
@@ -55,9 +55,9 @@ impl Recording {
             is_keyframe: false,
         };
         self.backend
-            .collect(&tick, &mut self.world, &mut self.rows)
+            .collect(&tick, &mut self.table, &mut self.rows)
             .unwrap();
-        self.world.write_changes(true, &mut self.rows);
+        self.table.write_changes(true, &mut self.rows);
     }
 
     fn poll_until(&mut self, is_done: impl Fn(&Self) -> bool) {
@@ -67,7 +67,7 @@ impl Recording {
             if is_done(self) {
                 return;
             }
-            assert!(Instant::now() < deadline, "{:?}", self.world);
+            assert!(Instant::now() < deadline, "{:?}", self.table);
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -93,13 +93,13 @@ fn a_tree_is_followed_with_its_memory_and_to_its_end() {
             let row = process.row();
             row.comm == "dd" && row.peak_rss_bytes.is_some_and(|peak| peak.0 >= 32 << 20)
         };
-        recording.world.len() == 3 && recording.world.processes().any(holds)
+        recording.table.len() == 3 && recording.table.processes().any(holds)
     });
     let first = &recording.rows_of(root)[0];
     assert!((first.start_boot_ns - before).0.abs() <= START_TOLERANCE_NS);
     assert_eq!(first.parent_upid, None);
     tree.end();
-    recording.poll_until(|recording| recording.world.is_empty());
+    recording.poll_until(|recording| recording.table.is_empty());
     let last = recording.rows_of(root).pop().unwrap();
     assert!(last.exit_boot_ns.is_some());
     assert_eq!(last.exit_code, None);
@@ -109,7 +109,7 @@ fn a_tree_is_followed_with_its_memory_and_to_its_end() {
 fn a_process_is_found_by_its_command_line_and_the_recorder_is_not() {
     let _tree = Tree::of("sleep 60.0625");
     let mut recording = Recording::of(Targets::Match(regex::Regex::new("60[.]0625").unwrap()));
-    recording.poll_until(|recording| !recording.world.is_empty());
+    recording.poll_until(|recording| !recording.table.is_empty());
     let own = Tgid(std::process::id());
-    assert_eq!(recording.world.upid(own), None);
+    assert_eq!(recording.table.upid(own), None);
 }

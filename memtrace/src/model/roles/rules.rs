@@ -48,7 +48,7 @@ impl fmt::Display for Role {
 
 /// What shows of a process at one moment.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Looks<'a> {
+pub struct ProcessTraits<'a> {
     /// The kernel's name, cut at 15 bytes.
     pub comm: &'a str,
     /// The argument area: the command line, or the title over it.
@@ -102,13 +102,13 @@ impl Rules {
     }
 
     /// What a process is that looks so.
-    pub fn find(&self, looks: &Looks<'_>) -> Option<Found<'_>> {
+    pub fn find(&self, looks: &ProcessTraits<'_>) -> Option<Found<'_>> {
         self.0.iter().find_map(|rule| rule.find(looks))
     }
 }
 
 impl Rule {
-    fn find(&self, looks: &Looks<'_>) -> Option<Found<'_>> {
+    fn find(&self, looks: &ProcessTraits<'_>) -> Option<Found<'_>> {
         if self
             .is_forked
             .is_some_and(|wanted| wanted != looks.is_forked)

@@ -2,9 +2,9 @@ use super::*;
 
 fn role_of(title: &str) -> String {
     let rules = Rules::builtin().expect("rules of the form");
-    let looks = Looks {
+    let looks = ProcessTraits {
         title: Some(title),
-        ..Looks::default()
+        ..ProcessTraits::default()
     };
     let found = rules.find(&looks);
     found.map_or_else(String::new, |found| found.role.to_string())
@@ -17,11 +17,11 @@ fn child(title: &str, parent: &str, rank: Option<&str>) -> Role {
         role: parent.to_owned(),
         rank: rank.map(str::to_owned),
     };
-    let looks = Looks {
+    let looks = ProcessTraits {
         title: Some(title),
         parent: Some(&parent),
         is_parent_near: true,
-        ..Looks::default()
+        ..ProcessTraits::default()
     };
     rules.find(&looks).expect("a role").role
 }
@@ -165,9 +165,9 @@ fn what_a_command_line_only_speaks_of_is_not_what_it_runs() {
 fn a_role_has_no_line_breaks_whatever_a_title_has() {
     let rules = "[[role]]\nrole = 'loop {kind}'\ntitle = '(?s)^loop-(?<kind>.*)$'\n";
     let rules = Rules::with(rules).expect("rules of the form");
-    let looks = Looks {
+    let looks = ProcessTraits {
         title: Some("loop-a\nb\u{1b}[31m"),
-        ..Looks::default()
+        ..ProcessTraits::default()
     };
     let found = rules.find(&looks).expect("a role");
     assert_eq!(found.role.role, "loop a b [31m");
@@ -182,9 +182,9 @@ fn where_the_title_cannot_be_read_the_name_cut_at_15_bytes_says_what_it_can() {
         ("ray::DashboardA", "Ray dashboard agent"),
         ("ray::RuntimeEnv", "Ray runtime env agent"),
     ] {
-        let looks = Looks {
+        let looks = ProcessTraits {
             comm,
-            ..Looks::default()
+            ..ProcessTraits::default()
         };
         let found = rules.find(&looks).expect(comm);
         assert_eq!(found.role.to_string(), role);
@@ -217,9 +217,9 @@ fn a_users_rules_are_asked_first() {
     let text = "[[role]]\nframework = 'Mine'\nrole = '{kind} loop'\ntitle = '^VLLM::(?<kind>\\w+)_(?<rank>TP\\d+)'\n";
     let rules = Rules::with(text).expect("rules of the form");
     let find = |title| {
-        let looks = Looks {
+        let looks = ProcessTraits {
             title: Some(title),
-            ..Looks::default()
+            ..ProcessTraits::default()
         };
         rules.find(&looks).map(|found| found.role.to_string())
     };
@@ -274,9 +274,9 @@ fn a_rule_that_would_leave_a_process_without_a_name_does_not_match() {
     let text = "[[role]]\nrole = '{kind}'\ntitle = '^loop-(?<kind>\\w*)$'\n";
     let rules = Rules::with(text).expect("rules of the form");
     let find = |title| {
-        let looks = Looks {
+        let looks = ProcessTraits {
             title: Some(title),
-            ..Looks::default()
+            ..ProcessTraits::default()
         };
         rules.find(&looks).map(|found| found.role.to_string())
     };

@@ -7,12 +7,12 @@ mod cow;
 mod diag;
 mod gpu_device;
 mod gpu_process;
-mod left_object;
 mod mapping;
 mod mark;
 mod mem;
 mod node_mem;
 mod oom;
+mod orphaned_shm;
 mod phase;
 mod process;
 mod pss;
@@ -31,12 +31,12 @@ pub use cow::CowRow;
 pub use diag::{DiagKind, DiagRow, Severity};
 pub use gpu_device::{GpuDeviceRow, GpuSource};
 pub use gpu_process::{GpuProcessRow, GpuUse};
-pub use left_object::LeftObjectRow;
 pub use mapping::{MappingKind, MappingRow};
 pub use mark::{MarkKind, MarkRow, MarkSource};
 pub use mem::{MemRow, MemSource};
 pub use node_mem::NodeMemRow;
 pub use oom::OomRow;
+pub use orphaned_shm::OrphanedShmRow;
 pub use phase::{PhaseEnd, PhaseForm, PhaseRow};
 pub use process::{FirstSeenBy, PeakSource, ProcessRow};
 pub use pss::{PssRow, PssSource};
@@ -126,7 +126,7 @@ tables! {
         Mapping(MappingRow) in Box,
         ShmObject(ShmObjectRow) in Box,
         CachedFile(CachedFileRow),
-        LeftObject(LeftObjectRow),
+        OrphanedShmObject(OrphanedShmRow),
         Survivor(SurvivorRow),
         Mark(MarkRow),
         VmEvent(VmEventRow),

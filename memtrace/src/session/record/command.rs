@@ -1,13 +1,13 @@
 //! The command where it is not recorded: before the backend knows it, and without one.
 
-use crate::collect::{Birth, Tick, World};
+use crate::collect::{Birth, ProcessTable, Tick};
 use crate::model::{FirstSeenBy, Tgid};
 use crate::session::signals::{Request, Signals, pass_on, signals_end_us_again};
 use crate::session::{Held, held};
 
 /// Enters the command where the backend has not: a poll may come too late to see it, and
 /// that it ran and how it ended is known without one.
-pub(super) fn enter_command(held: &Held, tick: &Tick, world: &mut World) {
+pub(super) fn enter_command(held: &Held, tick: &Tick, table: &mut ProcessTable) {
     let birth = Birth {
         tgid: held.tgid(),
         start: held.forked(),
@@ -16,11 +16,11 @@ pub(super) fn enter_command(held: &Held, tick: &Tick, world: &mut World) {
         comm: held.comm(),
     };
     // Until its exec it goes by the recorder's own command line.
-    let upid = match world.upid(held.tgid()) {
+    let upid = match table.upid(held.tgid()) {
         Some(upid) => upid,
-        None => world.enter(birth, tick.boot),
+        None => table.enter(birth, tick.boot),
     };
-    if let Some(process) = world.process_mut(upid) {
+    if let Some(process) = table.process_mut(upid) {
         process.row_mut().cmdline = Some(held.argv().join(" ").into());
     }
 }

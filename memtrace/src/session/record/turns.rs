@@ -76,7 +76,7 @@ impl Session {
                 }
                 let (collected, cost) = self_cost::timed(|| {
                     turn.collector
-                        .collect(&tick, &mut self.world, &mut self.batch)
+                        .collect(&tick, &mut self.table, &mut self.batch)
                 });
                 turn.last.note(&self.movement, tick.boot, cost);
                 if let Err(error) = collected {
@@ -110,7 +110,7 @@ impl Session {
             let stats = self.output.stats();
             progress(&Progress {
                 elapsed: now - self.started,
-                process_count: self.world.len(),
+                process_count: self.table.len(),
                 row_count: stats.row_count,
                 written_bytes: stats.written_bytes,
             });
@@ -128,7 +128,7 @@ impl Session {
             // An error here comes again at the collector's turn, which reports it.
             let _ = turn
                 .collector
-                .drain(&tick, &mut self.world, &mut self.batch);
+                .drain(&tick, &mut self.table, &mut self.batch);
         }
         self.hand_over(false);
     }
@@ -138,10 +138,10 @@ impl Session {
     pub(super) fn hand_over(&mut self, are_peaks_due: bool) {
         self.movement.note(&self.batch);
         self.movement.begin_batch();
-        self.world.write_changes(are_peaks_due, &mut self.batch);
-        self.roles.fill(&mut self.batch, &mut self.world);
+        self.table.write_changes(are_peaks_due, &mut self.batch);
+        self.roles.fill(&mut self.batch, &mut self.table);
         self.sections
-            .take(&self.batch, &mut self.world, clock::boot());
+            .take(&self.batch, &mut self.table, clock::boot());
         let has_oom = self
             .batch
             .iter()
@@ -159,12 +159,12 @@ impl Session {
     pub(super) fn note_cost(&mut self, tick: &Tick) {
         let interval = self.pace.interval();
         let cgroup = self.own_cgroup.as_deref();
-        let row = self_cost::row(tick, &self.world, &self.output, interval, cgroup);
+        let row = self_cost::row(tick, &self.table, &self.output, interval, cgroup);
         self.output.send(vec![row]);
     }
 
     fn tell_cut_names(&mut self, tick: &Tick) {
-        let count = self.world.take_cut_names();
+        let count = self.table.take_cut_names();
         if count > 0 {
             let detail = format!(
                 "the command lines of all processes that live take {} MiB; of more than that the \

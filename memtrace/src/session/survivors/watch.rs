@@ -2,7 +2,7 @@
 
 use super::{Leftovers, Outlived};
 use crate::collect::Targets;
-use crate::collect::leftovers::{SharedMemory, Survivor, survivors};
+use crate::collect::leftovers::{LeftRunning, SharedMemory, survivors};
 use crate::host::clock;
 use crate::model::{BootNs, DurationNs, Fate, Record, Target, Upid};
 use crate::session::record::{Session, tick};
@@ -62,7 +62,7 @@ impl Watch {
         let objects = self.shared.left(&now);
         let rows = left.found.values().map(|survivor| survivor.row.clone());
         session.put(rows.map(Record::Survivor));
-        session.put(objects.iter().cloned().map(Record::LeftObject));
+        session.put(objects.iter().cloned().map(Record::OrphanedShmObject));
         let mut outlived: Vec<Outlived> = left
             .found
             .into_values()
@@ -81,15 +81,15 @@ impl Watch {
 #[derive(Default)]
 struct Left {
     /// Boxed: a map has room for up to twice as many as it holds.
-    found: HashMap<Upid, Box<Survivor>>,
+    found: HashMap<Upid, Box<LeftRunning>>,
 }
 
 impl Left {
     /// Adds those that are not known yet: what each held when it was first met stays.
     fn meet(&mut self, watch: &Watch, session: &Session) {
-        let (proc, world) = (watch.proc.as_deref(), session.world());
+        let (proc, table) = (watch.proc.as_deref(), session.table());
         let is_known = |upid| self.found.contains_key(&upid);
-        let new = survivors(proc, world, &watch.targets, is_known, &tick(false));
+        let new = survivors(proc, table, &watch.targets, is_known, &tick(false));
         for mut survivor in new {
             survivor.row.gpu_bytes = session.held_on_gpus(survivor.upid());
             self.found.insert(survivor.upid(), Box::new(survivor));
@@ -155,7 +155,7 @@ impl Left {
 }
 
 /// Whether it outlived its root, is there, and nothing stands against ending it.
-fn is_to_end(survivor: &Survivor) -> bool {
+fn is_to_end(survivor: &LeftRunning) -> bool {
     let row = &survivor.row;
     let is_beyond_us = matches!(row.fate, Some(Fate::Refused | Fate::Unsure));
     row.has_root_ended && !is_beyond_us && !survivor.has_ended()

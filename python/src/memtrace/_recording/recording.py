@@ -237,7 +237,7 @@ class Recording:
         process = self["process"]
         names = ("upid", "peak_rss_bytes", "peak_rss_source")
         return {
-            upid: peak if source in ("kernel_hiwater", "footprint", "told", "wait4") else None
+            upid: peak if source in ("kernel_hiwater", "footprint", "self", "wait4") else None
             for upid, peak, source in zip(*map(process.column, names))
         }
 

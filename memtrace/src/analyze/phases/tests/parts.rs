@@ -21,9 +21,9 @@ fn one<'a>(phases: &'a Phases, name: &str) -> &'a Phase {
 }
 
 /// Role, change of RSS and of anonymous memory, and the peak, in MiB.
-type Told<'a> = (&'a str, Option<f64>, Option<f64>, Option<f64>);
+type Chapter<'a> = (&'a str, Option<f64>, Option<f64>, Option<f64>);
 
-fn roles(phase: &Phase) -> Vec<Told<'_>> {
+fn roles(phase: &Phase) -> Vec<Chapter<'_>> {
     let roles = phase.roles.iter().map(|role| {
         let stretch = &role.stretch;
         let peak = stretch.peak.map(|(bytes, _)| bytes);
@@ -48,7 +48,7 @@ fn a_phase_is_told_by_role_with_the_peak_of_each() {
     let analysis = golden(None);
     let phases = analysis.phases.expect("phases");
     let load = one(&phases, "load_model");
-    let expected: [Told; 3] = [
+    let expected: [Chapter; 3] = [
         ("vLLM worker", Some(880.0), Some(800.0), Some(14_200.0)),
         ("vLLM engine core", Some(300.0), Some(300.0), Some(880.0)),
         ("python3 rl.py", Some(0.0), Some(0.0), Some(1_020.0)),

@@ -5,7 +5,7 @@ use super::{NAMES_MAX, parts, shorts};
 use crate::analyze::{Analysis, Audit, Fall, Gpus, HostGain, Who};
 use crate::model::Bytes;
 use crate::report::words::{self, bytes, bytes_or_unknown, change};
-use crate::report::{Told, Tone, visible};
+use crate::report::{Chapter, Tone, visible};
 
 /// Of what a marked sleep was to free: less than that and it is told although the fall is.
 const NEARLY_ALL: f64 = 0.9;
@@ -13,7 +13,7 @@ const NEARLY_ALL: f64 = 0.9;
 const NOTHING: f64 = 0.01;
 
 /// Tells all of it.
-pub(super) fn tell(section: &mut Told, analysis: &Analysis, gpus: &Gpus) {
+pub(super) fn tell(section: &mut Chapter, analysis: &Analysis, gpus: &Gpus) {
     for fall in &gpus.falls {
         section.say(fell(analysis, fall));
     }

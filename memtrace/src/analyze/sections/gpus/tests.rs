@@ -40,7 +40,7 @@ fn of_many_devices_those_that_used_most_have_a_line_and_the_others_are_counted()
 
 #[test]
 fn of_lines_that_each_of_many_devices_has_some_are_told() {
-    let mut section = Told::new(String::new());
+    let mut section = Chapter::new(String::new());
     say_some(&mut section, Tone::Alert, vec!["one".to_owned(); 56]);
     let last = section.blocks.last().map(|block| match block {
         Block::Line(_, line) => line.as_str(),

@@ -3,14 +3,14 @@
 use super::{attributes, is_end_of_nothing, label, pid_of, took, unmarked};
 use crate::analyze::{Analysis, Phase, PhaseLine, Phases};
 use crate::model::{Bytes, Instant};
-use crate::report::{Cell, Table, TableOf, Told, words};
+use crate::report::{Cell, Chapter, Table, TableOf, words};
 
 /// Phases as they ended, with what each added and the sum so far, in MiB.
-pub(super) fn log(analysis: &Analysis) -> Told {
+pub(super) fn log(analysis: &Analysis) -> Chapter {
     let Some(phases) = &analysis.phases else {
         return unmarked();
     };
-    let mut section = Told::new(format!(
+    let mut section = Chapter::new(format!(
         "Phases as they ended, above the {} at {}",
         words::bytes_or_unknown(phases.baseline.rss()),
         words::after(phases.baseline_at.offset_ns),

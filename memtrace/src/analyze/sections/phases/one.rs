@@ -7,7 +7,7 @@ use crate::analyze::keys::highest;
 use crate::analyze::section::{Mode, Section, Tables, View, one_part};
 use crate::analyze::{Amounts, Analysis, GpuChange, Phase, PhaseFocus, PhasePart, Slope};
 use crate::model::{Bytes, Kind};
-use crate::report::{Cell, TableOf, Told, words};
+use crate::report::{Cell, Chapter, TableOf, words};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -28,12 +28,12 @@ impl Section for NamedPhase {
         one_part(table(&phases, true))
     });
 
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Told> {
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         let Some(focus) = &analysis.phase else {
             return Vec::new();
         };
         let clock = &analysis.clock;
-        let mut section = Told::new(format!(
+        let mut section = Chapter::new(format!(
             "Phase {}: {} from {} to {}",
             focus.name,
             match focus.phases.len() {
@@ -81,12 +81,12 @@ fn ends(focus: &PhaseFocus) -> &'static str {
 }
 
 /// Host and GPUs by role; `None` where there is nothing to tell apart.
-fn by_role(focus: &PhaseFocus, top: usize) -> Option<Told> {
+fn by_role(focus: &PhaseFocus, top: usize) -> Option<Chapter> {
     let has_gpu = focus.roles.iter().any(|role| role.gpu.is_some());
     if focus.roles.is_empty() {
         return None;
     }
-    let mut section = Told::new(format!("By role, {}", ends(focus)));
+    let mut section = Chapter::new(format!("By role, {}", ends(focus)));
     let roles = focus.roles.iter().take(top).map(|role| {
         let roles = focus.line.iter().flat_map(|line| &line.roles);
         (
@@ -174,11 +174,11 @@ fn slope_of<'a>(parts: impl IntoIterator<Item = &'a PhasePart>, name: &str) -> O
 }
 
 /// Memory of the devices, and the page cache; `None` where neither was recorded.
-fn around(analysis: &Analysis, focus: &PhaseFocus) -> Option<Told> {
+fn around(analysis: &Analysis, focus: &PhaseFocus) -> Option<Chapter> {
     if focus.devices.is_empty() && focus.page_cache.is_none() {
         return None;
     }
-    let mut section = Told::new(match focus.devices.len() {
+    let mut section = Chapter::new(match focus.devices.len() {
         0 => "Around it",
         _ => "On each GPU, and around it",
     });
@@ -207,8 +207,8 @@ fn around(analysis: &Analysis, focus: &PhaseFocus) -> Option<Told> {
     Some(section)
 }
 
-fn holders(focus: &PhaseFocus, top: usize) -> Told {
-    let mut section = Told::new(format!("Who held what {}", ends(focus)));
+fn holders(focus: &PhaseFocus, top: usize) -> Chapter {
+    let mut section = Chapter::new(format!("Who held what {}", ends(focus)));
     let has_gpu = focus.holders.iter().any(|holder| holder.gpu.is_some());
     let shown = TableOf::of(focus.holders.iter().take(top));
     let table = shown.who(|holder| holder.who.cells());

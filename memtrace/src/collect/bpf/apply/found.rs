@@ -6,7 +6,7 @@ use crate::collect::bpf::decode::{boot, comm_text};
 use crate::collect::bpf::known::{current, identity};
 use crate::collect::bpf::peaks::Seen;
 use crate::collect::procfs::{command_line, set_text};
-use crate::collect::{Birth, Process, Tick, World};
+use crate::collect::{Birth, Process, ProcessTable, Tick};
 use crate::host::clock;
 use crate::model::{BootNs, DurationNs, FirstSeenBy, MemSource, Record, Tgid, TitleSource, Upid};
 use memtrace_abi::{EndedKey, Origin, TaskSeen};
@@ -21,7 +21,7 @@ impl Apply {
         task: &TaskSeen,
         held: Option<&str>,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) {
         // The ring may hold samples of one that was followed before, which are older than this.
@@ -39,17 +39,17 @@ impl Apply {
                 None if task.was_fork_seen != 0 => FirstSeenBy::Fork,
                 None => FirstSeenBy::Snapshot,
             },
-            parent: current(world, Tgid(task.parent_tgid), task.parent_start_boot_ns),
+            parent: current(table, Tgid(task.parent_tgid), task.parent_start_boot_ns),
             comm: comm_text(&task.comm),
         };
         if held.is_some() {
             self.held = Some(birth.tgid);
         }
-        let upid = world.enter(birth, at);
+        let upid = table.enter(birth, at);
         let peak = self
             .peaks
             .of_kernel(task.hiwater_pages, &task.counts, Seen::NEVER);
-        if let Some(process) = world.process_mut(upid) {
+        if let Some(process) = table.process_mut(upid) {
             self.describe(process.row_mut(), &task.into(), at);
             // It may have called exec since it was forked.
             process.row_mut().exe = None;
@@ -82,7 +82,7 @@ impl Apply {
         &mut self,
         most: DurationNs,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) {
         if self.unnamed.is_empty() {
@@ -92,7 +92,7 @@ impl Apply {
         while clock::thread_cpu().0 - started.0 < most.0
             && let Some(Unnamed { upid, at, source }) = self.unnamed.pop_front()
         {
-            let Some(row) = world.process(upid).map(Process::row) else {
+            let Some(row) = table.process(upid).map(Process::row) else {
                 continue;
             };
             if row.exe.is_some() || row.cmdline.is_some() {
@@ -101,10 +101,10 @@ impl Apply {
             }
             let identity = identity(row.tgid);
             // Most run what their parent runs.
-            let parent = row.parent_upid.and_then(|parent| world.row(parent));
+            let parent = row.parent_upid.and_then(|parent| table.row(parent));
             let parent = parent.map(|parent| (parent.exe.clone(), parent.cmdline.clone()));
             let (mut exe, mut cmdline) = parent.unwrap_or_default();
-            if let Some(process) = world.process_mut(upid) {
+            if let Some(process) = table.process_mut(upid) {
                 if let Some(identity) = identity {
                     set_text(&mut exe, identity.exe.as_deref());
                     set_text(&mut cmdline, identity.cmdline.as_deref());
@@ -124,11 +124,11 @@ impl Apply {
         upid: Upid,
         task: &TaskSeen,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) {
         let comm = comm_text(&task.comm);
-        if let Some(process) = world.process_mut(upid)
+        if let Some(process) = table.process_mut(upid)
             && process.row().comm != comm
         {
             process.row_mut().comm = comm;
@@ -145,11 +145,11 @@ impl Apply {
         key: &EndedKey,
         origin: &Origin,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) {
         let tgid = Tgid(key.tgid);
-        if current(world, tgid, key.start_boot_ns).is_some() {
+        if current(table, tgid, key.start_boot_ns).is_some() {
             return;
         }
         let at = boot(key.start_boot_ns);
@@ -162,16 +162,16 @@ impl Apply {
             tgid,
             start: at,
             seen_by,
-            parent: current(world, Tgid(origin.parent_tgid), origin.parent_start_boot_ns),
+            parent: current(table, Tgid(origin.parent_tgid), origin.parent_start_boot_ns),
             comm: comm_text(&origin.comm),
         };
-        let upid = world.enter(birth, at);
-        if let Some(process) = world.process_mut(upid) {
+        let upid = table.enter(birth, at);
+        if let Some(process) = table.process_mut(upid) {
             self.describe(process.row_mut(), &origin.into(), at);
             process.set_execs(0);
         }
         // Most call it right after their fork; when it was is not kept.
-        self.late_exec(upid, origin, at, tick, world, out);
+        self.late_exec(upid, origin, at, tick, table, out);
     }
 
     /// A program of a process that has ended meanwhile, as its end tells it; nothing where the
@@ -182,17 +182,17 @@ impl Apply {
         origin: &Origin,
         at: BootNs,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) {
         let execs = u32::from(origin.execs);
-        let noted = world.process(upid).and_then(Process::execs);
+        let noted = table.process(upid).and_then(Process::execs);
         if noted.is_none_or(|noted| noted == execs) {
             return;
         }
-        world.note_exec(upid, execs);
+        table.note_exec(upid, execs);
         self.unnamed_ended += 1;
-        if let Some(process) = world.process_mut(upid) {
+        if let Some(process) = table.process_mut(upid) {
             let row = process.row_mut();
             row.comm = comm_text(&origin.comm);
             row.exe = None;
@@ -209,10 +209,10 @@ impl Apply {
         upid: Upid,
         task: &TaskSeen,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) {
-        let Some(process) = world.process_mut(upid) else {
+        let Some(process) = table.process_mut(upid) else {
             return;
         };
         match process.execs() {
@@ -228,8 +228,8 @@ impl Apply {
             self.held = None;
         }
         let at = boot(task.exec_boot_ns);
-        world.note_exec(upid, task.execs);
-        if let Some(process) = world.process_mut(upid) {
+        table.note_exec(upid, task.execs);
+        if let Some(process) = table.process_mut(upid) {
             self.describe(process.row_mut(), &task.into(), at);
             let row = process.row_mut();
             row.exe = None;
@@ -258,19 +258,19 @@ impl Apply {
         origin: &Origin,
         at: BootNs,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) {
-        let parent = current(world, Tgid(origin.parent_tgid), origin.parent_start_boot_ns);
-        let Some(row) = world.row(upid) else { return };
+        let parent = current(table, Tgid(origin.parent_tgid), origin.parent_start_boot_ns);
+        let Some(row) = table.row(upid) else { return };
         if row.parent_upid.is_none()
             && origin.was_fork_seen != 0
             && let Some(parent) = parent
         {
-            world.note_parent(upid, parent);
+            table.note_parent(upid, parent);
         }
-        self.late_exec(upid, origin, at, tick, world, out);
-        if let Some(process) = world.process_mut(upid) {
+        self.late_exec(upid, origin, at, tick, table, out);
+        if let Some(process) = table.process_mut(upid) {
             let row = process.row_mut();
             row.uid.get_or_insert(i64::from(origin.uid));
             if row.cmdline.is_none() {

@@ -6,10 +6,10 @@ use zerocopy::FromZeros;
 
 const PAGE: i64 = 4096;
 
-/// An [`Apply`] with a world, as the backend holds them.
+/// An [`Apply`] with a process table, as the backend holds them.
 struct Bench {
     apply: Apply,
-    world: World,
+    table: ProcessTable,
     out: Vec<Record>,
 }
 
@@ -22,26 +22,26 @@ impl Bench {
         };
         Self {
             apply: Apply::new(peaks, None),
-            world: World::default(),
+            table: ProcessTable::default(),
             out: Vec::new(),
         }
     }
 
     fn take(&mut self, event: Event<'_>) -> Option<OomRow> {
         let (tick, targets) = (tick(), Targets::All);
-        let (world, out) = (&mut self.world, &mut self.out);
-        self.apply.event(event, &targets, &tick, world, out)
+        let (table, out) = (&mut self.table, &mut self.out);
+        self.apply.event(event, &targets, &tick, table, out)
     }
 
     fn row(&self, tgid: u32) -> &ProcessRow {
-        let upid = self.world.upid(Tgid(tgid)).unwrap();
-        self.world.process(upid).unwrap().row()
+        let upid = self.table.upid(Tgid(tgid)).unwrap();
+        self.table.process(upid).unwrap().row()
     }
 
     /// The kernel finds it running.
     fn seen_again(&mut self, upid: Upid, task: &TaskSeen) {
-        let (world, out) = (&mut self.world, &mut self.out);
-        self.apply.seen_again(upid, task, &tick(), world, out);
+        let (table, out) = (&mut self.table, &mut self.out);
+        self.apply.seen_again(upid, task, &tick(), table, out);
     }
 
     fn titles(&self) -> Vec<TitleRow> {
@@ -168,7 +168,7 @@ fn an_end_alone_tells_all_of_a_process() {
             ..Exit::new_zeroed()
         }));
         bench.out.clear();
-        bench.world.write_changes(false, &mut bench.out);
+        bench.table.write_changes(false, &mut bench.out);
         let Some(Record::Process(row)) = bench.out.first() else {
             panic!("{:?}", bench.out);
         };
@@ -260,7 +260,7 @@ fn where_a_process_comes_from_is_made_up_for_at_its_end() {
     }));
     assert_eq!(bench.row(TGID + 2).root_upid, Some(parent));
     bench.out.clear();
-    bench.world.write_changes(false, &mut bench.out);
+    bench.table.write_changes(false, &mut bench.out);
     let Some(Record::Process(row)) = bench.out.first() else {
         panic!("{:?}", bench.out);
     };
@@ -298,7 +298,7 @@ fn a_fork_that_is_told_after_the_snapshot_found_the_child_changes_nothing() {
     let upid = bench.row(TGID).upid;
     bench.take(fork(TGID, 0, 0));
     assert_eq!(bench.row(TGID).upid, upid);
-    assert_eq!(bench.world.entered_count(), 1);
+    assert_eq!(bench.table.entered_count(), 1);
 }
 
 #[test]
@@ -307,8 +307,8 @@ fn a_sample_that_comes_after_the_end_brings_nobody_back() {
     bench.take(fork(TGID, 0, 0));
     bench.take(Event::Exit(exit(TGID, 0)));
     bench.take(sample(TGID, 10, 50));
-    assert_eq!(bench.world.upid(Tgid(TGID)), None);
-    assert_eq!(bench.world.entered_count(), 1);
+    assert_eq!(bench.table.upid(Tgid(TGID)), None);
+    assert_eq!(bench.table.entered_count(), 1);
     let sources: Vec<MemSource> = bench.memory().iter().map(|row| row.0).collect();
     assert_eq!(sources, [MemSource::First, MemSource::Exit]);
 }
@@ -323,7 +323,7 @@ fn an_id_that_is_used_again_is_another_process() {
     let second = bench.row(TGID);
     assert_ne!(second.upid, first);
     assert_eq!(second.start_boot_ns, BootNs(15));
-    assert!(bench.world.process(first).is_none(), "the first has ended");
+    assert!(bench.table.process(first).is_none(), "the first has ended");
     // What is told late of the first is not the second's.
     let second = second.upid;
     let count = bench.memory().len();
@@ -349,7 +349,7 @@ fn an_end_says_how_and_settles_the_peak() {
     ];
     assert_eq!(bench.memory(), expected);
     bench.out.clear();
-    bench.world.write_changes(false, &mut bench.out);
+    bench.table.write_changes(false, &mut bench.out);
     let [Record::Process(row)] = bench.out.as_slice() else {
         panic!("{:?}", bench.out);
     };
@@ -372,7 +372,7 @@ fn a_name_is_text_up_to_its_end_whatever_it_holds() {
 #[test]
 fn a_kill_of_another_process_of_the_same_id_marks_nobody() {
     let mut bench = Bench::new();
-    bench.world.observe_oom_kills();
+    bench.table.observe_oom_kills();
     bench.take(fork(TGID, 0, 0));
     let kill = |start_boot_ns| Oom {
         header: header(TGID, start_boot_ns, 20),

@@ -5,7 +5,7 @@ use super::BpfBackend;
 use crate::collect::bpf::decode::comm_text;
 use crate::collect::bpf::error::LoadError;
 use crate::collect::bpf::known::{current, identity};
-use crate::collect::{End, Process, Targets, Tick, World, exit_row};
+use crate::collect::{End, Process, ProcessTable, Targets, Tick, exit_row};
 use crate::model::{BootNs, DurationNs, Record, Tgid, Upid};
 use memtrace_abi::TaskSeen;
 use std::collections::HashSet;
@@ -21,7 +21,7 @@ impl BpfBackend {
     pub(super) fn enter_running(
         &mut self,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), LoadError> {
         match self.options.targets.clone() {
@@ -31,12 +31,12 @@ impl BpfBackend {
                 }
             }
             Targets::Cgroup(directory) => {
-                self.enter_cgroup(&directory, world)?;
+                self.enter_cgroup(&directory, table)?;
             }
             Targets::Match(_) | Targets::All => {}
         }
-        self.complete(tick, world, out)?;
-        self.apply.name_some(NAMING_AT_START, tick, world, out);
+        self.complete(tick, table, out)?;
+        self.apply.name_some(NAMING_AT_START, tick, table, out);
         Ok(())
     }
 
@@ -47,10 +47,10 @@ impl BpfBackend {
     fn complete(
         &mut self,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), LoadError> {
-        let mut strangers = HashSet::new();
+        let mut unrecorded = HashSet::new();
         self.is_incomplete = true;
         for _ in 0..PASSES_MAX {
             let mut adopted = Vec::new();
@@ -66,38 +66,39 @@ impl BpfBackend {
             // Parents first: a process is never older than the one that forked it.
             adopted.sort_by_key(|task| task.start_boot_ns);
             for task in &adopted {
-                self.enter_seen(task, tick, world, out);
+                self.enter_seen(task, tick, table, out);
             }
             for task in &others {
-                if strangers.insert((task.tgid, task.start_boot_ns)) && self.matches_stranger(task)
+                if unrecorded.insert((task.tgid, task.start_boot_ns))
+                    && self.matches_unrecorded(task)
                 {
                     self.enter(Tgid(task.tgid))?;
                     has_new = true;
                 }
             }
-            self.take_events(tick, world, out)?;
+            self.take_events(tick, table, out)?;
             if !has_new {
                 self.is_incomplete = false;
-                self.forget_vanished(world);
+                self.forget_vanished(table);
                 break;
             }
         }
         Ok(())
     }
 
-    /// After a lost start or end the world is wrong until somebody looks: enters members
+    /// After a lost start or end the process table is wrong until somebody looks: enters members
     /// that are not known, ends those that are not there any more.
     pub(super) fn reconcile(
         &mut self,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), LoadError> {
         if !self.has_lost_lifecycle || !self.late.is_empty() {
             return Ok(());
         }
         self.has_lost_lifecycle = false;
-        self.complete(tick, world, out)?;
+        self.complete(tick, table, out)?;
         let mut running = HashSet::new();
         let mut unknown = Vec::new();
         self.programs.visit_tasks(|task| {
@@ -107,9 +108,9 @@ impl BpfBackend {
             }
         })?;
         for task in &unknown {
-            self.enter_seen(task, tick, world, out);
+            self.enter_seen(task, tick, table, out);
         }
-        let gone: Vec<(Upid, Tgid, BootNs)> = world
+        let gone: Vec<(Upid, Tgid, BootNs)> = table
             .processes()
             .map(Process::row)
             .filter(|row| !running.contains(&(row.tgid, row.start_boot_ns)))
@@ -118,7 +119,7 @@ impl BpfBackend {
         for (upid, tgid, start) in gone {
             self.apply.remember_end(tgid, start);
             out.push(Record::Mem(exit_row(upid, tick.boot, tick)));
-            world.end(
+            table.end(
                 upid,
                 End {
                     at: tick.boot,
@@ -137,15 +138,15 @@ impl BpfBackend {
 
     /// Takes back those who were entered by id but ended before the kernel found them:
     /// their ids may go to strangers.
-    fn forget_vanished(&mut self, world: &World) {
+    fn forget_vanished(&mut self, table: &ProcessTable) {
         for tgid in self.entered.drain(..) {
-            if world.upid(tgid).is_none() {
+            if table.upid(tgid).is_none() {
                 self.programs.forget(tgid);
             }
         }
     }
 
-    fn matches_stranger(&self, task: &TaskSeen) -> bool {
+    fn matches_unrecorded(&self, task: &TaskSeen) -> bool {
         let is_ours = self.own_lineage.contains(&Tgid(task.tgid));
         if is_ours || !matches!(self.options.targets, Targets::Match(_)) {
             return false;
@@ -159,16 +160,16 @@ impl BpfBackend {
         &mut self,
         task: &TaskSeen,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) {
-        if current(world, Tgid(task.tgid), task.start_boot_ns).is_some() {
+        if current(table, Tgid(task.tgid), task.start_boot_ns).is_some() {
             return;
         }
         let held = self.options.held.as_ref();
         let held = held.filter(|held| held.tgid == Tgid(task.tgid));
         let cmdline = held.map(|held| held.cmdline.as_str());
-        self.apply.seen(task, cmdline, tick, world, out);
+        self.apply.seen(task, cmdline, tick, table, out);
     }
 
     /// Enters those who were found to match since the last call, and on cgroup targets
@@ -176,13 +177,18 @@ impl BpfBackend {
     pub(super) fn adopt_strangers(
         &mut self,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), LoadError> {
         let mut has_new = false;
-        let invited = world.take_invited();
-        for tgid in self.apply.take_matches().into_iter().chain(invited) {
-            if world.upid(tgid).is_none() && !self.own_lineage.contains(&tgid) {
+        let adoption_requests = table.take_adoption_requests();
+        for tgid in self
+            .apply
+            .take_matches()
+            .into_iter()
+            .chain(adoption_requests)
+        {
+            if table.upid(tgid).is_none() && !self.own_lineage.contains(&tgid) {
                 self.enter(tgid)?;
                 has_new = true;
             }
@@ -191,10 +197,10 @@ impl BpfBackend {
             && self.cgroup_scan.is_due(tick.boot)
         {
             let directory = directory.clone();
-            has_new |= self.enter_cgroup(&directory, world)?;
+            has_new |= self.enter_cgroup(&directory, table)?;
         }
         if has_new || self.is_incomplete {
-            self.complete(tick, world, out)
+            self.complete(tick, table, out)
         } else {
             Ok(())
         }
@@ -204,7 +210,7 @@ impl BpfBackend {
     pub(super) fn look_at_names(
         &mut self,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), LoadError> {
         if !std::mem::take(&mut self.has_lost_titles) {
@@ -215,14 +221,14 @@ impl BpfBackend {
         // A member that this pass of the kernel makes one is new in no other.
         let mut unknown = Vec::new();
         let visited = self.programs.visit_tasks(|task| {
-            match current(world, Tgid(task.tgid), task.start_boot_ns) {
-                Some(upid) => apply.renamed(upid, task, tick, world, out),
+            match current(table, Tgid(task.tgid), task.start_boot_ns) {
+                Some(upid) => apply.renamed(upid, task, tick, table, out),
                 None if task.is_member != 0 => unknown.push(*task),
                 None => {}
             }
         });
         for task in &unknown {
-            self.enter_seen(task, tick, world, out);
+            self.enter_seen(task, tick, table, out);
         }
         visited
     }
@@ -230,7 +236,7 @@ impl BpfBackend {
     /// Enters the processes of a cgroup and of the groups below it, and has the kernel
     /// enter those that call exec there. A group that vanishes meanwhile is no error.
     /// Answers whether there was anybody new.
-    fn enter_cgroup(&mut self, directory: &Path, world: &World) -> Result<bool, LoadError> {
+    fn enter_cgroup(&mut self, directory: &Path, table: &ProcessTable) -> Result<bool, LoadError> {
         let mut has_new = false;
         let mut pending: Vec<PathBuf> = vec![directory.to_owned()];
         while let Some(group) = pending.pop() {
@@ -244,7 +250,7 @@ impl BpfBackend {
                 .lines()
                 .filter_map(|line| line.parse().ok().map(Tgid))
             {
-                if world.upid(tgid).is_none() {
+                if table.upid(tgid).is_none() {
                     self.enter(tgid)?;
                     has_new = true;
                 }

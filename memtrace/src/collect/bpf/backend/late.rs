@@ -6,7 +6,7 @@ use super::BpfBackend;
 use crate::collect::bpf::apply::Apply;
 use crate::collect::bpf::error::LoadError;
 use crate::collect::bpf::known::current;
-use crate::collect::{Tick, World};
+use crate::collect::{ProcessTable, Tick};
 use crate::model::{DiagKind, Record, Severity, Tgid};
 use memtrace_abi::{Ended, EndedKey, TaskSeen};
 use std::cmp::Reverse;
@@ -57,7 +57,7 @@ impl Late {
         boot_ns: u64,
         apply: &mut Apply,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> bool {
         while let Some(step) = self.steps.last().copied() {
@@ -72,26 +72,26 @@ impl Late {
             match step.what {
                 What::Start(at) => {
                     if let Some((key, ended)) = self.ended.get(at) {
-                        apply.late_start(key, &ended.origin, tick, world, out);
+                        apply.late_start(key, &ended.origin, tick, table, out);
                     }
                 }
                 What::End(at) => {
                     if let Some((key, ended)) = self.ended.get(at) {
-                        apply.end(key, ended, None, tick, world, out);
+                        apply.end(key, ended, None, tick, table, out);
                     }
                 }
                 What::Running(at) => {
                     if let Some(task) = self.running.get(at)
-                        && current(world, Tgid(task.tgid), task.start_boot_ns).is_none()
+                        && current(table, Tgid(task.tgid), task.start_boot_ns).is_none()
                     {
-                        apply.seen(task, None, tick, world, out);
+                        apply.seen(task, None, tick, table, out);
                     }
                 }
                 What::RunningExec(at) => {
                     if let Some(task) = self.running.get(at)
-                        && let Some(upid) = current(world, Tgid(task.tgid), task.start_boot_ns)
+                        && let Some(upid) = current(table, Tgid(task.tgid), task.start_boot_ns)
                     {
-                        apply.seen_again(upid, task, tick, world, out);
+                        apply.seen_again(upid, task, tick, table, out);
                     }
                 }
             }
@@ -110,7 +110,7 @@ fn after_exec(boot_ns: u64) -> u64 {
 impl BpfBackend {
     /// Finds out what found the ring full since the last call, and lets one more turn of it be
     /// applied. One system call where nothing did.
-    pub(super) fn look_for_late(&mut self, world: &World) -> Result<(), LoadError> {
+    pub(super) fn look_for_late(&mut self, table: &ProcessTable) -> Result<(), LoadError> {
         self.late.left = STEPS_MAX;
         let kept = self.programs.kept();
         if kept == self.late.kept {
@@ -130,8 +130,8 @@ impl BpfBackend {
         }
         let late = &mut self.late;
         let visited = self.programs.visit_tasks(|task| {
-            let known = current(world, Tgid(task.tgid), task.start_boot_ns);
-            let known = known.and_then(|upid| world.process(upid));
+            let known = current(table, Tgid(task.tgid), task.start_boot_ns);
+            let known = known.and_then(|upid| table.process(upid));
             // An exec that is missing may still be in the ring.
             let is_behind = known.is_none_or(|process| process.execs().unwrap_or(0) != task.execs);
             if task.is_member == 0 || !is_behind {

@@ -71,17 +71,17 @@ mod needs_bpf {
             members_max: 4,
             ..options(parent.id())
         };
-        let (mut world, mut out) = (World::default(), Vec::new());
-        let mut backend = BpfBackend::start(options, &tick(), &mut world, &mut out).unwrap();
+        let (mut table, mut out) = (ProcessTable::default(), Vec::new());
+        let mut backend = BpfBackend::start(options, &tick(), &mut table, &mut out).unwrap();
         let input = go(&mut parent);
-        backend.collect(&tick(), &mut world, &mut out).unwrap();
+        backend.collect(&tick(), &mut table, &mut out).unwrap();
         drop(input);
         parent.wait().unwrap();
         // The map gives out no less than it was made for, and may have a few more.
-        assert!((4..9).contains(&world.len()), "{} processes", world.len());
+        assert!((4..9).contains(&table.len()), "{} processes", table.len());
         let lost = lost(&out, LossClass::Members);
         assert!(lost >= 1, "{out:#?}");
-        assert_eq!(world.lost_event_count(), lost);
+        assert_eq!(table.lost_event_count(), lost);
     }
 
     /// Each exec tells its arguments, so that a few hundred fill the ring.
@@ -90,15 +90,15 @@ mod needs_bpf {
         let script = "read x; i=0; while [ $i -lt 900 ]; do /bin/true \"$0\"; \
                       i=$((i+1)); done; echo; read x";
         let mut parent = shell(script, &"x".repeat(4000));
-        let (mut world, mut out) = (World::default(), Vec::new());
+        let (mut table, mut out) = (ProcessTable::default(), Vec::new());
         let options = options(parent.id());
-        let mut backend = BpfBackend::start(options, &tick(), &mut world, &mut out).unwrap();
+        let mut backend = BpfBackend::start(options, &tick(), &mut table, &mut out).unwrap();
         let input = go(&mut parent);
-        backend.collect(&tick(), &mut world, &mut out).unwrap();
+        backend.collect(&tick(), &mut table, &mut out).unwrap();
         drop(input);
         parent.wait().unwrap();
         let lost = lost(&out, LossClass::Lifecycle);
-        let known = world.entered_count() - 1;
+        let known = table.entered_count() - 1;
         assert!(lost > 0, "{known} of 900");
         assert!(known + lost >= 900, "{known} known and {lost} lost");
     }

@@ -138,14 +138,14 @@ mod needs_bpf {
         assert_eq!(members, count);
         // A shell that was still starting when it was entered has moved: take that away.
         std::thread::sleep(std::time::Duration::from_millis(50));
-        programs.sweep(Sweep::Moved).unwrap();
-        programs.sweep(Sweep::Keyframe).unwrap();
+        programs.sweep(SweepScope::Moved).unwrap();
+        programs.sweep(SweepScope::Keyframe).unwrap();
         sampled(&mut ring);
 
         let (_, grown) = growers.split_last_mut().unwrap();
         grown.iter_mut().for_each(Grower::grow);
         let grown = grown.iter().map(|grower| grower.process.id()).collect();
-        programs.sweep(Sweep::Moved).unwrap();
+        programs.sweep(SweepScope::Moved).unwrap();
         let sampled = sampled(&mut ring);
         growers.into_iter().for_each(Grower::end);
         (grown, sampled)

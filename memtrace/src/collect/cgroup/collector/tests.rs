@@ -14,7 +14,7 @@ const V1_STAT: &str = "cache 1\nrss 2\nshmem 3\nmapped_file 4\nswap 5\ninactive_
 struct Fake {
     mount: TempDir,
     collector: CgroupCollector,
-    world: World,
+    table: ProcessTable,
 }
 
 impl Fake {
@@ -30,7 +30,7 @@ impl Fake {
         Self {
             collector,
             mount,
-            world: World::default(),
+            table: ProcessTable::default(),
         }
     }
 
@@ -50,8 +50,8 @@ impl Fake {
             parent: None,
             comm: String::new(),
         };
-        let upid = self.world.enter(birth, BootNs(0));
-        let process = self.world.process_mut(upid).unwrap();
+        let upid = self.table.enter(birth, BootNs(0));
+        let process = self.table.process_mut(upid).unwrap();
         process.row_mut().cgroup = Some(cgroup.into());
     }
 
@@ -59,7 +59,7 @@ impl Fake {
         let tick = tick(seconds, is_keyframe);
         let mut out = Vec::new();
         self.collector
-            .collect(&tick, &mut self.world, &mut out)
+            .collect(&tick, &mut self.table, &mut out)
             .unwrap();
         let row = |record| match record {
             Record::CgroupMem(row) => Some(*row),
@@ -213,7 +213,7 @@ fn a_group_is_read_on_for_a_while_after_its_last_process_went() {
     fake.group("/job", &[("memory.events", "max 0\noom_kill 0\n")]);
     fake.process(1, "/job");
     fake.collect(1, false);
-    fake.world = World::default();
+    fake.table = ProcessTable::default();
     fake.group("/job", &[("memory.events", "max 4\noom_kill 1\n")]);
     assert_eq!(fake.collect(2, false)[0].oom_kill_count, Some(1));
     assert_eq!(fake.collect(60, true).len(), 0);
@@ -264,7 +264,7 @@ fn a_group_that_a_cgroup_namespace_hides_is_told_once() {
         let mut out = Vec::new();
         let tick = tick(seconds, false);
         fake.collector
-            .collect(&tick, &mut fake.world, &mut out)
+            .collect(&tick, &mut fake.table, &mut out)
             .unwrap();
         let diags = out
             .iter()

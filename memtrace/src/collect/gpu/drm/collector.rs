@@ -3,7 +3,7 @@
 use super::cards::{Card, cards};
 use super::clients::{IsDrm, clients, descriptors, is_drm};
 use crate::collect::gpu::steps::{Key, Stamp, Steps, Value};
-use crate::collect::{CollectError, Collector, Tick, World};
+use crate::collect::{CollectError, Collector, ProcessTable, Tick};
 use crate::model::tables::{GpuDeviceRow, GpuSource};
 use crate::model::{BootNs, Bytes, DurationNs, GpuInfo, Record, Tgid, Upid};
 use std::collections::{HashMap, HashSet};
@@ -80,14 +80,14 @@ impl DrmCollector {
 
     /// Finds the descriptors of the processes whose turn it is: those that have some each
     /// time, the others rarely, and a few at a time.
-    fn look(&mut self, now: BootNs, world: &World) {
-        let living: HashSet<Upid> = world
+    fn look(&mut self, now: BootNs, table: &ProcessTable) {
+        let living: HashSet<Upid> = table
             .processes()
             .map(|process| process.row().upid)
             .collect();
         self.looked.retain(|upid, _| living.contains(upid));
         let looked = &self.looked;
-        let mut due: Vec<(BootNs, Upid, Tgid)> = world
+        let mut due: Vec<(BootNs, Upid, Tgid)> = table
             .processes()
             .filter_map(|process| {
                 let row = process.row();
@@ -193,10 +193,10 @@ impl Collector for DrmCollector {
     fn collect(
         &mut self,
         tick: &Tick,
-        world: &mut World,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
-        self.look(tick.boot, world);
+        self.look(tick.boot, table);
         let mut held = self.held();
         let stamp = Stamp {
             ts: tick.wall(),
@@ -295,7 +295,7 @@ mod tests {
         }
     }
 
-    fn enter(world: &mut World, tgid: u32) -> Upid {
+    fn enter(table: &mut ProcessTable, tgid: u32) -> Upid {
         let birth = Birth {
             tgid: Tgid(tgid),
             start: BootNs(0),
@@ -303,12 +303,12 @@ mod tests {
             parent: None,
             comm: String::new(),
         };
-        world.enter(birth, BootNs(0))
+        table.enter(birth, BootNs(0))
     }
 
-    fn rows(collector: &mut DrmCollector, at: i64, world: &mut World) -> Vec<GpuProcessRow> {
+    fn rows(collector: &mut DrmCollector, at: i64, table: &mut ProcessTable) -> Vec<GpuProcessRow> {
         let mut out = Vec::new();
-        collector.collect(&tick(at), world, &mut out).unwrap();
+        collector.collect(&tick(at), table, &mut out).unwrap();
         let rows = out.into_iter().filter_map(|record| match record {
             Record::GpuProcess(row) => Some(*row),
             _ => None,
@@ -326,11 +326,11 @@ mod tests {
         machine.open(10, 5, None);
         machine.open(11, 3, Some((7, 100)));
         machine.open(11, 4, Some((8, 50)));
-        let mut world = World::default();
-        let [first, second] = [10, 11].map(|tgid| enter(&mut world, tgid));
-        enter(&mut world, 12);
+        let mut table = ProcessTable::default();
+        let [first, second] = [10, 11].map(|tgid| enter(&mut table, tgid));
+        enter(&mut table, 12);
         let mut collector = machine.collector();
-        let found: Vec<_> = rows(&mut collector, 1, &mut world)
+        let found: Vec<_> = rows(&mut collector, 1, &mut table)
             .iter()
             .map(|row| (row.upid, row.client_id, row.used_bytes, row.sharer_count))
             .collect();
@@ -344,7 +344,7 @@ mod tests {
             ]
         );
         std::fs::remove_dir_all(machine.path("proc/11")).unwrap();
-        let left = rows(&mut collector, 3, &mut world);
+        let left = rows(&mut collector, 3, &mut table);
         let left: Vec<_> = left
             .iter()
             .map(|row| (row.tgid.0, row.used_bytes))
@@ -361,7 +361,7 @@ mod tests {
         assert_eq!(gpus[0].device, "pci:0000:03:00.0");
         let mut out = Vec::new();
         collector
-            .collect(&tick(1), &mut World::default(), &mut out)
+            .collect(&tick(1), &mut ProcessTable::default(), &mut out)
             .unwrap();
         let [Record::GpuDevice(row)] = &out[..] else {
             panic!("{out:?}");

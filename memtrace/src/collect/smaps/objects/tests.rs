@@ -123,7 +123,7 @@ impl Holder {
             is_unshared: false,
             image_count: 1,
         };
-        let mut tally = Tally::default();
+        let mut totals = MappingTotals::default();
         if let Some(line) = line {
             let (device, inode) = key_of(&self.file.metadata().unwrap());
             let line = line
@@ -133,9 +133,9 @@ impl Holder {
                 true => Backing::Hugetlbfs,
                 false => Backing::Tmpfs,
             };
-            tally.enter(&Header::parse(line.as_bytes()).unwrap(), backing);
+            totals.enter(&Header::parse(line.as_bytes()).unwrap(), backing);
         }
-        self.objects.enter(&subject, &tally, open);
+        self.objects.enter(&subject, &totals, open);
     }
 
     fn open(&self) -> Open {

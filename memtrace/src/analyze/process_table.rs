@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// Every process of the recording, in the order in which they started.
 #[derive(Debug)]
-pub(super) struct Roster {
+pub(super) struct ProcessTable {
     pub(super) processes: Vec<Process>,
     /// The command that memtrace started and held until the probes were attached.
     pub(super) command: Option<Upid>,
@@ -30,7 +30,7 @@ pub(super) struct Roster {
 /// of the last second; one that was made up could have as many as it has rows.
 const MAX_UNLISTED: usize = 32_768;
 
-impl Roster {
+impl ProcessTable {
     /// Reads `process`.
     pub(super) fn read<S: RowSource>(source: &S, info: &RunInfo) -> Result<Self, S::Error> {
         let mut texts = Interner::default();
@@ -44,7 +44,7 @@ impl Roster {
         })?;
         entries.sort_by_key(|(process, _)| (process.start, process.upid));
         let (processes, links): (Vec<_>, Vec<_>) = entries.into_iter().unzip();
-        let mut roster = Self {
+        let mut table = Self {
             index: Places::of(&processes),
             listed: processes.len(),
             has_overflown: false,
@@ -53,8 +53,8 @@ impl Roster {
             is_of_command: matches!(info.target, Target::Command { .. }),
             texts,
         };
-        roster.link(&links, info);
-        Ok(roster)
+        table.link(&links, info);
+        Ok(table)
     }
 
     fn link(&mut self, links: &[Links], info: &RunInfo) {

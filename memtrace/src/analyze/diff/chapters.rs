@@ -3,7 +3,7 @@
 use super::DiffReport;
 use crate::analyze::section::DEFAULT_TOP;
 use crate::analyze::sections::phases::per_step;
-use crate::report::{Cell, Style, Table, TableOf, Told, Tone, visible, words};
+use crate::report::{Cell, Chapter, Style, Table, TableOf, Tone, visible, words};
 
 use crate::analyze::{Analysis, Change, Comparison, Excess, KindChange, Loss, StageChange};
 use crate::model::tables::Severity;
@@ -17,7 +17,7 @@ const MIN_CHANGE: i64 = 1 << 20;
 const MIN_CHANGE_SHARE: f64 = 0.02;
 
 /// Writes a comparison down: the whole, the roles, then kinds within roles.
-pub(super) fn build(told: &DiffReport, style: &Style) -> Vec<Told> {
+pub(super) fn build(told: &DiffReport, style: &Style) -> Vec<Chapter> {
     let top = style.top.unwrap_or(DEFAULT_TOP);
     let mut sections = vec![head(told)];
     sections.extend(verdict(told));
@@ -30,8 +30,8 @@ pub(super) fn build(told: &DiffReport, style: &Style) -> Vec<Told> {
     sections
 }
 
-fn head(told: &DiffReport) -> Told {
-    let mut section = Told::new("memtrace diff");
+fn head(told: &DiffReport) -> Chapter {
+    let mut section = Chapter::new("memtrace diff");
     section.say(recording("A", &told.before));
     section.say(recording("B", &told.after));
     if told.diff.is_newly_failed {
@@ -96,14 +96,14 @@ fn recording(name: &str, analysis: &Analysis) -> String {
 }
 
 /// What rose by more than was allowed; `None` where nothing was said about that.
-fn verdict(told: &DiffReport) -> Option<Told> {
+fn verdict(told: &DiffReport) -> Option<Chapter> {
     let (allowed, excesses) = told.limit.as_ref()?;
     let allowed = percent(Some(*allowed));
     let allowed = allowed.trim_start_matches('+');
     if excesses.is_empty() {
-        return Some(Told::new(format!("Nothing rose by more than {allowed}")));
+        return Some(Chapter::new(format!("Nothing rose by more than {allowed}")));
     }
-    let mut section = Told::alarming(format!("Rose by more than {allowed}"));
+    let mut section = Chapter::alarming(format!("Rose by more than {allowed}"));
     for excess in excesses {
         section.say(excess_line(excess));
     }
@@ -135,9 +135,9 @@ fn in_words(figure: &Change) -> String {
     }
 }
 
-fn whole(told: &DiffReport) -> Told {
+fn whole(told: &DiffReport) -> Chapter {
     let rss = told.diff.whole.kind(Kind::Rss);
-    let mut section = Told::new(format!("Peak of the sum of RSS: {}", in_words(&rss.peak)));
+    let mut section = Chapter::new(format!("Peak of the sum of RSS: {}", in_words(&rss.peak)));
     section.say(format!("Mean: {}.", in_words(&rss.mean)));
     if told.has_gpu() {
         let line = format!("Peak on GPUs: {}.", in_words(&told.diff.whole.gpu_peak));
@@ -155,12 +155,12 @@ fn whole(told: &DiffReport) -> Told {
 }
 
 /// What grows from step to step in B, and did not in A; `None` where nothing does.
-fn leaks(told: &DiffReport) -> Option<Told> {
+fn leaks(told: &DiffReport) -> Option<Chapter> {
     let stages = told.diff.stages.iter();
     let risen: Vec<&StageChange> = stages.filter(|stage| stage.has_risen).collect();
     // Stages of one loop rise together.
     let most = risen.first()?;
-    let mut section = Told::alarming("Grows from step to step, more than before");
+    let mut section = Chapter::alarming("Grows from step to step, more than before");
     let role = most
         .role
         .as_ref()
@@ -181,14 +181,14 @@ fn leaks(told: &DiffReport) -> Option<Told> {
 }
 
 /// The slopes of numbered phases that both have; `None` where neither has enough steps.
-fn stages(told: &DiffReport, top: usize) -> Option<Told> {
+fn stages(told: &DiffReport, top: usize) -> Option<Chapter> {
     let stages = told.diff.stages.iter();
     let known = stages.filter(|stage| stage.before.is_some() || stage.after.is_some());
     let shown: Vec<&StageChange> = known.take(top).collect();
     if shown.is_empty() {
         return None;
     }
-    let mut section = Told::new("From step to step, the tree's sum of RSS");
+    let mut section = Chapter::new("From step to step, the tree's sum of RSS");
     TableOf::of(shown)
         .flexible("stage", |stage| stage.name.to_string())
         .figures(("a_bytes_per_step", "PER STEP A"), 0, |stage| {
@@ -210,7 +210,7 @@ fn has_changed(figure: &Change) -> bool {
     difference >= MIN_CHANGE && is_share
 }
 
-fn roles(told: &DiffReport, top: usize) -> Told {
+fn roles(told: &DiffReport, top: usize) -> Chapter {
     let roles = told.diff.roles.iter();
     let moved = |role: &&Comparison| {
         let rss = role.kind(Kind::Rss);
@@ -219,9 +219,9 @@ fn roles(told: &DiffReport, top: usize) -> Told {
     let moved: Vec<&Comparison> = roles.filter(moved).collect();
     if moved.is_empty() {
         let share = MIN_CHANGE_SHARE * 100.0;
-        return Told::new(format!("By role: nothing changed by {share:.0}%"));
+        return Chapter::new(format!("By role: nothing changed by {share:.0}%"));
     }
-    let mut section = Told::new("By role, sums of RSS");
+    let mut section = Chapter::new("By role, sums of RSS");
     let rss = |role: &Comparison| *role.kind(Kind::Rss);
     TableOf::of(moved.iter().take(top))
         .flexible("role", |role| role.name.to_string())
@@ -248,7 +248,7 @@ fn roles(told: &DiffReport, top: usize) -> Told {
 }
 
 /// The roles that were on GPUs.
-fn on_gpus(told: &DiffReport, top: usize) -> Option<Told> {
+fn on_gpus(told: &DiffReport, top: usize) -> Option<Chapter> {
     let is_there = |figure: &Change| {
         let amounts = [figure.before, figure.after];
         amounts.into_iter().flatten().any(|bytes| bytes.0 > 0)
@@ -262,7 +262,7 @@ fn on_gpus(told: &DiffReport, top: usize) -> Option<Told> {
         let moved = role.gpu_peak.difference();
         std::cmp::Reverse(moved.map(|bytes| bytes.0.abs()))
     });
-    let mut section = Told::new("By role, the highest on all GPUs together");
+    let mut section = Chapter::new("By role, the highest on all GPUs together");
     TableOf::of(roles.iter().take(top))
         .flexible("role", |role| role.name.to_string())
         .held("gpu_a_bytes", 0, |role| role.gpu_peak.before)
@@ -299,7 +299,7 @@ fn slope(bytes_per_hour: Option<Bytes>) -> Cell {
 }
 
 /// The kinds within roles whose peak changed most.
-fn kinds(told: &DiffReport, top: usize) -> Option<Told> {
+fn kinds(told: &DiffReport, top: usize) -> Option<Chapter> {
     let moved = |figure: &Change| figure.difference().map_or(0, |bytes| bytes.0.abs());
     let mut lines: Vec<(&Comparison, Kind)> = told
         .diff
@@ -315,7 +315,7 @@ fn kinds(told: &DiffReport, top: usize) -> Option<Told> {
         return None;
     }
     lines.sort_by_key(|(role, kind)| std::cmp::Reverse(moved(&role.kind(*kind).peak)));
-    let mut section = Told::new("By role and kind");
+    let mut section = Chapter::new("By role and kind");
     let shown = lines.iter().take(top);
     section.table(table(shown.map(|(role, kind)| (*role, Some(*kind)))));
     let told = format!(" more changed by at least {}.", bytes(Bytes(MIN_CHANGE)));

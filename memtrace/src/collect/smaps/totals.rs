@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 /// Amounts in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Amounts {
+pub(super) struct MappingBytes {
     pub(super) rss: f64,
     /// `None` when pages are shared with a number of others that could not be learned.
     pub(super) pss: Option<f64>,
@@ -18,7 +18,7 @@ pub(super) struct Amounts {
     pub(super) huge: f64,
 }
 
-impl Amounts {
+impl MappingBytes {
     pub(super) const NONE: Self = Self {
         rss: 0.0,
         pss: Some(0.0),
@@ -76,12 +76,12 @@ pub(super) struct Object {
     pub(super) range: (u64, u64),
     pub(super) mapping_count: i64,
     pub(super) size: i64,
-    pub(super) amounts: Amounts,
+    pub(super) amounts: MappingBytes,
 }
 
 /// Amounts by object.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct MappingTotals {
     objects: HashMap<ObjectKey, Object>,
 }
 
@@ -108,8 +108,8 @@ pub(super) fn class(kind: MappingKind) -> Class {
     }
 }
 
-impl Tally {
-    /// Enters a mapping. Amounts are added to its object with [`Tally::add`].
+impl MappingTotals {
+    /// Enters a mapping. Amounts are added to its object with [`MappingTotals::add`].
     pub(super) fn enter(&mut self, header: &Header<'_>, backing: Backing) -> ObjectKey {
         let kind = kind(header, backing);
         let key = ObjectKey {
@@ -126,7 +126,7 @@ impl Tally {
                 range: (header.start, header.end),
                 mapping_count: 0,
                 size: 0,
-                amounts: Amounts::NONE,
+                amounts: MappingBytes::NONE,
             }
         });
         object.is_shared |= header.is_shared;
@@ -136,7 +136,7 @@ impl Tally {
         key
     }
 
-    pub(super) fn add(&mut self, key: ObjectKey, amounts: &Amounts) {
+    pub(super) fn add(&mut self, key: ObjectKey, amounts: &MappingBytes) {
         if let Some(object) = self.objects.get_mut(&key) {
             object.amounts.add(amounts);
         }
@@ -154,8 +154,8 @@ impl Tally {
     }
 
     /// The amounts of all objects.
-    pub(super) fn total(&self) -> Amounts {
-        let mut total = Amounts::NONE;
+    pub(super) fn total(&self) -> MappingBytes {
+        let mut total = MappingBytes::NONE;
         for object in self.objects.values() {
             total.add(&object.amounts);
         }
@@ -210,28 +210,28 @@ impl Tally {
 mod tests {
     use super::*;
 
-    fn tally(lines: &[(&str, Backing, Amounts)]) -> Tally {
-        let mut tally = Tally::default();
+    fn totals(lines: &[(&str, Backing, MappingBytes)]) -> MappingTotals {
+        let mut totals = MappingTotals::default();
         for (line, backing, amounts) in lines {
-            let key = tally.enter(&Header::parse(line.as_bytes()).unwrap(), *backing);
-            tally.add(key, amounts);
+            let key = totals.enter(&Header::parse(line.as_bytes()).unwrap(), *backing);
+            totals.add(key, amounts);
         }
-        tally
+        totals
     }
 
-    fn amounts(rss: f64, pss: f64, anon: f64) -> Amounts {
-        Amounts {
+    fn amounts(rss: f64, pss: f64, anon: f64) -> MappingBytes {
+        MappingBytes {
             rss,
             pss: Some(pss),
             anon,
             anon_pss: Some(anon),
-            ..Amounts::NONE
+            ..MappingBytes::NONE
         }
     }
 
     #[test]
     fn mappings_of_one_object_are_one_line_and_those_without_are_one_per_kind() {
-        let tally = tally(&[
+        let totals = totals(&[
             (
                 "1000-2000 r--p 0 fd:01 9 /lib/x",
                 Backing::Files,
@@ -258,7 +258,7 @@ mod tests {
                 amounts(3.0, 3.0, 0.0),
             ),
         ]);
-        let objects = tally.objects();
+        let objects = totals.objects();
         assert_eq!(objects.len(), 3, "{objects:?}");
         let library = objects
             .iter()
@@ -266,17 +266,17 @@ mod tests {
         let library = library.unwrap().1;
         assert_eq!((library.mapping_count, library.size), (2, 0x3000));
         assert_eq!(library.path.as_deref(), Some("/lib/x"));
-        assert_eq!(tally.pss_by_class(), [Some(7.0), Some(5.0), Some(3.0)]);
+        assert_eq!(totals.pss_by_class(), [Some(7.0), Some(5.0), Some(3.0)]);
     }
 
     #[test]
     fn one_unknown_part_makes_the_kind_unknown_and_no_other() {
-        let unknown = Amounts {
+        let unknown = MappingBytes {
             rss: 5.0,
             pss: None,
-            ..Amounts::NONE
+            ..MappingBytes::NONE
         };
-        let tally = tally(&[
+        let totals = totals(&[
             ("1000-2000 r--p 0 fd:01 9 /lib/x", Backing::Files, unknown),
             (
                 "5000-6000 rw-p 0 00:00 0 ",
@@ -284,7 +284,7 @@ mod tests {
                 amounts(1.0, 1.0, 1.0),
             ),
         ]);
-        assert_eq!(tally.pss_by_class(), [Some(1.0), None, Some(0.0)]);
-        assert_eq!(tally.total().pss, None);
+        assert_eq!(totals.pss_by_class(), [Some(1.0), None, Some(0.0)]);
+        assert_eq!(totals.total().pss, None);
     }
 }

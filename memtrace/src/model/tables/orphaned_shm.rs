@@ -1,4 +1,4 @@
-//! `left_object`: shared memory that a recording left behind without an owner.
+//! `orphaned_shm`: shared memory that a recording left behind without an owner.
 
 use super::mapping::MappingKind;
 use super::shm_object::ShmFamily;
@@ -7,7 +7,7 @@ use crate::model::{BootNs, Bytes, Tgid, WallNs};
 
 table! {
     /// An object of shared memory that came into being during the recording and that no process had mapped or open at its end: a file in /dev/shm, or a System V segment. It takes memory until somebody removes it. Not written for a recording of the whole machine. Seen are the /dev/shm and the ipc namespace that memtrace runs in.
-    pub struct LeftObjectRow in "left_object" {
+    pub struct OrphanedShmRow in "orphaned_shm" {
         /// Wall-clock time (UTC) when it was looked at.
         ts: WallNs,
         /// Time on CLOCK_BOOTTIME when it was looked at.

@@ -1,14 +1,14 @@
 //! The part of every process in what several share.
 
-use super::Books;
-use crate::analyze::balance::Basis;
+use super::Attributor;
+use crate::analyze::attribution::Basis;
 use crate::analyze::composition::Holder;
 use crate::analyze::shares::Share;
 use crate::model::Bytes;
 use crate::model::tables::ShmObjectRow;
 use std::collections::HashMap;
 
-impl Books<'_> {
+impl Attributor<'_> {
     /// The part of every process that held memory.
     pub(super) fn shares(&self) -> Vec<Share> {
         let composition = self.composition();

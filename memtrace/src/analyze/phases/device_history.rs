@@ -33,7 +33,7 @@ type Known = Readings<Option<Bytes>>;
 
 /// GPUs and the page cache at the boundaries of phases.
 #[derive(Debug)]
-pub(in crate::analyze) struct Around<'a> {
+pub(in crate::analyze) struct DeviceHistory<'a> {
     clock: &'a RunClock,
     devices: Vec<(Arc<str>, Known)>,
     /// All devices together; `None` where none ever told.
@@ -59,7 +59,7 @@ impl Gauged for Reading {
     }
 }
 
-impl<'a> Around<'a> {
+impl<'a> DeviceHistory<'a> {
     /// Reads `gpu_device` and `node_mem`.
     pub(super) fn read<S: RowSource>(
         source: &S,

@@ -12,7 +12,7 @@ pub(super) type ObjectKey = (String, i64);
 
 /// What is known about sharing at one instant.
 #[derive(Clone, Debug)]
-pub(super) struct Standing {
+pub(super) struct ReadingsNear {
     pub(super) pss: HashMap<Upid, PssRow>,
     /// Where nobody could be asked what an object takes, that is as it was told next to the
     /// instant.
@@ -57,7 +57,7 @@ impl<K: Eq + Hash, R> Kept<K, R> {
 pub(super) fn read<S: RowSource>(
     source: &S,
     instants: &[BootNs],
-) -> Result<Option<Vec<Standing>>, S::Error> {
+) -> Result<Option<Vec<ReadingsNear>>, S::Error> {
     let mut is_empty = true;
     let mut pss: Vec<Kept<Upid, PssRow>> = instants.iter().map(|&at| Kept::new(at)).collect();
     source.scan(&[], |row: PssRow| {
@@ -98,7 +98,7 @@ pub(super) fn read<S: RowSource>(
     let all = pss.into_iter().zip(objects).zip(files);
     let standings = all.map(|((pss, (objects, told)), files)| {
         let (objects, amounts_of) = with_amounts(objects, told);
-        Standing {
+        ReadingsNear {
             pss: pss.into_rows().collect(),
             objects,
             amounts_of,

@@ -5,7 +5,7 @@ use super::table::{Table, TableOf};
 
 /// A heading with what belongs to it.
 #[derive(Debug)]
-pub struct Told {
+pub struct Chapter {
     /// The heading.
     pub title: String,
     /// How that wants to be read.
@@ -38,7 +38,7 @@ pub enum Block {
     Table(Table),
 }
 
-impl Told {
+impl Chapter {
     /// A heading, with nothing below it yet.
     pub fn new(title: impl Into<String>) -> Self {
         Self {
@@ -99,7 +99,7 @@ impl Told {
 
 impl<R> TableOf<R> {
     /// Shows the table below a heading, unless it has no rows.
-    pub fn add_to(self, told: &mut Told) {
+    pub fn add_to(self, told: &mut Chapter) {
         told.table(self.done());
     }
 }

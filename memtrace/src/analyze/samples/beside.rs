@@ -13,13 +13,13 @@ const PYTHON_HEAP: &str = "python_heap";
 
 /// What is known beside `mem`, each in the order of time.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct Beside {
     pub(super) marks: Vec<(BootNs, Arc<str>)>,
     pub(super) nodes: Vec<(BootNs, NodeReading)>,
     pub(super) heaps: Vec<(BootNs, PythonHeap)>,
 }
 
-impl Told {
+impl Beside {
     pub(super) fn read<S: RowSource>(source: &S) -> Result<Self, S::Error> {
         let mut told = Self::default();
         let mut texts = Interner::default();

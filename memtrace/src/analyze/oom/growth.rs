@@ -32,7 +32,7 @@ pub(super) enum Winner {
 
 /// What is told of the growth before a kill.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
+pub(super) struct GrowthBefore {
     pub(super) window: usize,
     pub(super) winner: Option<(Winner, Bytes)>,
     pub(super) is_sudden: bool,
@@ -60,7 +60,7 @@ pub(super) fn choose(
     kinds: &[Vec<KindLine>],
     windows: &[DurationNs],
     whole: Bytes,
-) -> Option<Told> {
+) -> Option<GrowthBefore> {
     let last = windows.len().checked_sub(1)?;
     let most = |window: usize| most(growers, kinds, windows, window);
     let is_enough = |window: usize| {
@@ -86,7 +86,7 @@ pub(super) fn choose(
         }
         _ => false,
     };
-    Some(Told {
+    Some(GrowthBefore {
         window,
         winner,
         is_sudden,
@@ -125,7 +125,7 @@ fn most(
 /// to matter, else by more than that one. `growers` stand in the order of their growth in the window that is told.
 pub(super) fn leak(
     growers: &[Grower],
-    told: &Told,
+    told: &GrowthBefore,
     windows: &[DurationNs],
     whole: Bytes,
 ) -> Option<Leak> {

@@ -32,7 +32,7 @@ pub struct Birth {
 
 /// What a process is, told by something other than its names.
 #[derive(Clone, Debug)]
-pub struct Introduction {
+pub struct RoleDeclaration {
     /// Its id.
     pub tgid: Tgid,
     /// When that was so: the id can be another's later.
@@ -43,7 +43,7 @@ pub struct Introduction {
 
 /// Every process of the recording that is alive, by identity and by process id.
 #[derive(Debug, Default)]
-pub struct World {
+pub struct ProcessTable {
     by_tgid: HashMap<Tgid, Upid>,
     /// Boxed: a map has room for up to twice as many as it holds.
     live: HashMap<Upid, Box<Process>>,
@@ -58,8 +58,8 @@ pub struct World {
     has_lost_lifecycle: bool,
     lifecycle_known_until: BootNs,
     are_oom_kills_observed: bool,
-    introduced: Vec<Introduction>,
-    invited: Vec<Tgid>,
+    declared: Vec<RoleDeclaration>,
+    adoption_requests: Vec<Tgid>,
     section_news: Vec<SectionNews>,
     ceiling: Arc<Ceiling>,
     memory: Option<Bytes>,
@@ -75,7 +75,7 @@ pub struct World {
 /// storm, whose processes are no OOM killer's choice.
 const RECENTLY_ENDED_MAX: usize = 512;
 
-impl World {
+impl ProcessTable {
     /// The process that has this process id now.
     pub fn upid(&self, tgid: Tgid) -> Option<Upid> {
         self.by_tgid.get(&tgid).copied()
@@ -488,23 +488,23 @@ impl World {
     }
 
     /// Notes what a process is, told by something other than its names, which was so at `at`.
-    pub fn introduce(&mut self, tgid: Tgid, at: BootNs, role: Role) {
-        self.introduced.push(Introduction { tgid, at, role });
+    pub fn declare_role(&mut self, tgid: Tgid, at: BootNs, role: Role) {
+        self.declared.push(RoleDeclaration { tgid, at, role });
     }
 
     /// What processes were said to be since the last call.
-    pub fn take_introduced(&mut self) -> Vec<Introduction> {
-        std::mem::take(&mut self.introduced)
+    pub fn take_declared_roles(&mut self) -> Vec<RoleDeclaration> {
+        std::mem::take(&mut self.declared)
     }
 
     /// Asks the backend to take a running process into the recording, whatever its name.
-    pub fn invite(&mut self, tgid: Tgid) {
-        self.invited.push(tgid);
+    pub fn request_adoption(&mut self, tgid: Tgid) {
+        self.adoption_requests.push(tgid);
     }
 
     /// The processes to be taken in since the last call.
-    pub fn take_invited(&mut self) -> Vec<Tgid> {
-        std::mem::take(&mut self.invited)
+    pub fn take_adoption_requests(&mut self) -> Vec<Tgid> {
+        std::mem::take(&mut self.adoption_requests)
     }
 
     /// Notes what a process tells or asks of a section of its.

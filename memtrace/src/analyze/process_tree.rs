@@ -16,7 +16,7 @@ const HEAVY_SHARE: i64 = 50;
 
 /// Children by parent. Processes whose parent is not in the recording are roots.
 #[derive(Clone, Debug, Default)]
-pub struct Family {
+pub struct ProcessTree {
     roots: Vec<usize>,
     children: HashMap<usize, Vec<usize>>,
     /// The highest own peak in the subtree of each process.
@@ -51,7 +51,7 @@ pub enum TreeLine {
     },
 }
 
-impl Family {
+impl ProcessTree {
     pub(super) fn of(processes: &[Process]) -> Self {
         let mut family = Self {
             heaviest: processes

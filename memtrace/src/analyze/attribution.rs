@@ -191,7 +191,7 @@ pub struct KernelLine {
 
 /// The books at an instant. The lines add up to `current_bytes` with the residual.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-pub struct Balance {
+pub struct Attribution {
     /// Whose.
     #[serde(flatten, with = "ScopeKeys")]
     pub scope: Scope,
@@ -282,7 +282,7 @@ keys! {
     }
 }
 
-impl Balance {
+impl Attribution {
     /// Leaves at most so many lines of each kind.
     pub(super) fn cut(&mut self, top: usize) {
         self.anon.truncate(top);

@@ -1,18 +1,18 @@
-//! Draws up a [`Balance`]: who held what at an instant, from the readings around it.
+//! Draws up an [`Attribution`]: who held what at an instant, from the readings around it.
 
 mod shares;
 
-use super::balance::{
-    AnonLine, Balance, Basis, CachedFile, Elsewhere, EndingLine, KernelLine, KernelPart, Scope,
+use super::attribution::{
+    AnonLine, Attribution, Basis, CachedFile, Elsewhere, EndingLine, KernelLine, KernelPart, Scope,
     SharedObject,
 };
 use super::composition::Composition;
 use super::process::Process;
+use super::readings_near::ReadingsNear;
 use super::sharing::Forks;
-use super::standing::Standing;
 use super::surroundings::{CgroupUse, NodeUse, is_within};
 use super::who::Who;
-use super::{RowSource, standing};
+use super::{RowSource, readings_near};
 use crate::model::tables::{PssRow, ShmObjectRow};
 use crate::model::{BootNs, Bytes, DurationNs, MappingKind, Upid};
 use crate::sweep::Amounts;
@@ -49,7 +49,7 @@ pub(super) fn complete<S: RowSource>(
     compositions: &mut [&mut Composition],
 ) -> Result<(), S::Error> {
     let instants: Vec<BootNs> = compositions.iter().map(|c| c.at.boot_ns).collect();
-    let Some(standings) = standing::read(source, &instants)? else {
+    let Some(standings) = readings_near::read(source, &instants)? else {
         return Ok(());
     };
     let processes = known.processes.iter();
@@ -58,7 +58,7 @@ pub(super) fn complete<S: RowSource>(
         .collect();
     for (composition, standing) in compositions.iter_mut().zip(standings) {
         let holders = composition.holders.iter();
-        let books = Books {
+        let books = Attributor {
             boot_ns: composition.at.boot_ns,
             holders: holders.map(|one| (one.process, one.amounts)).collect(),
             composition,
@@ -71,9 +71,9 @@ pub(super) fn complete<S: RowSource>(
         let cgroups = cgroups.map(|group| books.read_at(group.age_ns).cgroup(group));
         let node = composition.node.as_ref();
         let node = node.map(|node| books.read_at(node.age_ns).node(node));
-        let balances = cgroups.chain(node).collect();
+        let attributions = cgroups.chain(node).collect();
         let shares = books.shares();
-        composition.balances = balances;
+        composition.attributions = attributions;
         composition.shares = Some(shares);
     }
     Ok(())
@@ -81,21 +81,21 @@ pub(super) fn complete<S: RowSource>(
 
 /// What the books of one instant are drawn up from.
 #[derive(Clone)]
-pub(super) struct Books<'a> {
+pub(super) struct Attributor<'a> {
     /// The instant, and who held memory then.
     boot_ns: BootNs,
     holders: Arc<[(usize, Amounts)]>,
     composition: &'a Composition,
     known: Known<'a>,
     cgroup_of: &'a HashMap<Upid, &'a str>,
-    standing: &'a Standing,
+    standing: &'a ReadingsNear,
     ratios: HashMap<Alike<'a>, (f64, f64)>,
 }
 
-impl<'a> Books<'a> {
+impl<'a> Attributor<'a> {
     /// The books of the moment at which something was read, so much earlier: what is in use, and
     /// who holds it, are of the same instant then.
-    fn read_at(&self, age: DurationNs) -> Books<'a> {
+    fn read_at(&self, age: DurationNs) -> Attributor<'a> {
         let mut books = self.clone();
         let at = BootNs(self.composition.at.boot_ns.0 - age.0);
         if let Some(holders) = self.composition.holders_at(at) {
@@ -111,44 +111,46 @@ impl<'a> Books<'a> {
         (*rss > 0.0).then(|| (pss / rss).clamp(0.0, 1.0))
     }
 
-    fn cgroup(&self, group: &CgroupUse) -> Balance {
+    fn cgroup(&self, group: &CgroupUse) -> Attribution {
         let row = &group.row;
         let path = row.cgroup.as_str();
         let is_inside = |upid: Option<Upid>| {
             let cgroup = upid.and_then(|upid| self.cgroup_of.get(&upid));
             cgroup.is_some_and(|cgroup| is_within(cgroup, path))
         };
-        let mut balance = self.attributed(Scope::Cgroup(path.to_owned()), is_inside);
-        balance.current_bytes = row.current_bytes;
-        self.date(&mut balance, group.age_ns, is_inside);
+        let mut attribution = self.attributed(Scope::Cgroup(path.to_owned()), is_inside);
+        attribution.current_bytes = row.current_bytes;
+        self.date(&mut attribution, group.age_ns, is_inside);
         let span = row.span_ns.filter(|span| *span > INTERRUPTED);
-        balance.span_ns = span.unwrap_or(DurationNs(0));
-        balance.other_processes_bytes = row.other_anon_bytes;
-        balance.other_process_count = row.other_process_count;
-        let objects = balance.shared_bytes.unwrap_or_default();
-        balance.other_shared_bytes = row.shmem_bytes.map(|all| all - objects);
-        let named = balance.files_bytes;
+        attribution.span_ns = span.unwrap_or(DurationNs(0));
+        attribution.other_processes_bytes = row.other_anon_bytes;
+        attribution.other_process_count = row.other_process_count;
+        let objects = attribution.shared_bytes.unwrap_or_default();
+        attribution.other_shared_bytes = row.shmem_bytes.map(|all| all - objects);
+        let named = attribution.files_bytes;
         let cache = row.file_bytes.zip(row.shmem_bytes);
-        balance.other_files_bytes = cache.map(|(file, shmem)| file - shmem - named);
-        balance.kernel = kernel_of_cgroup(group);
-        balance.limit_bytes = group.effective_limit_bytes;
+        attribution.other_files_bytes = cache.map(|(file, shmem)| file - shmem - named);
+        attribution.kernel = kernel_of_cgroup(group);
+        attribution.limit_bytes = group.effective_limit_bytes;
         let slab = row.slab_reclaimable_bytes.unwrap_or(Bytes(0));
-        balance.reclaimable_bytes = cache.map(|(file, shmem)| file - shmem + slab);
-        balance.close(row.anon_bytes);
-        balance
+        attribution.reclaimable_bytes = cache.map(|(file, shmem)| file - shmem + slab);
+        attribution.close(row.anon_bytes);
+        attribution
     }
 
     /// When what is in use was read, against the lines, and who ended shortly before that.
     fn date(
         &self,
-        balance: &mut Balance,
+        attribution: &mut Attribution,
         age: DurationNs,
         is_inside: impl Fn(Option<Upid>) -> bool,
     ) {
         let read = BootNs(self.composition.at.boot_ns.0 - age.0);
-        balance.age_ns = age;
-        balance.skew_ns = self.boot_ns - read;
-        let least = balance.current_bytes.map_or(0, |current| current.0 / 100);
+        attribution.age_ns = age;
+        attribution.skew_ns = self.boot_ns - read;
+        let least = attribution
+            .current_bytes
+            .map_or(0, |current| current.0 / 100);
         let processes = self.known.processes.iter().zip(self.known.at_end);
         let ending = processes
             .enumerate()
@@ -162,47 +164,47 @@ impl<'a> Books<'a> {
                 let is_recent = (0..=ENDING_NS).contains(&line.ago_ns.0);
                 (is_recent && is_inside(Some(process.upid))).then_some(line)
             });
-        balance.ending = ending.collect();
-        balance
+        attribution.ending = ending.collect();
+        attribution
             .ending
             .sort_by_key(|line| (std::cmp::Reverse(line.bytes), line.process));
     }
 
-    fn node(&self, node: &NodeUse) -> Balance {
+    fn node(&self, node: &NodeUse) -> Attribution {
         let row = &node.row;
-        let mut balance = self.attributed(Scope::Node, |_| true);
+        let mut attribution = self.attributed(Scope::Node, |_| true);
         let in_use = row.mem_total_bytes.zip(row.mem_free_bytes);
-        balance.current_bytes = in_use.map(|(total, free)| total - free);
-        self.date(&mut balance, node.age_ns, |_| true);
+        attribution.current_bytes = in_use.map(|(total, free)| total - free);
+        self.date(&mut attribution, node.age_ns, |_| true);
         if !self.known.is_everyone_recorded {
-            let anon = balance.anonymous_bytes.unwrap_or_default()
-                + balance.recorder_bytes.unwrap_or(Bytes(0));
+            let anon = attribution.anonymous_bytes.unwrap_or_default()
+                + attribution.recorder_bytes.unwrap_or(Bytes(0));
             // Less than nothing shows that the two are not of the same instant.
             let others = row.anon_bytes.map(|all| all - anon);
-            balance.other_processes_bytes = others.filter(|others| others.0 >= 0);
+            attribution.other_processes_bytes = others.filter(|others| others.0 >= 0);
         }
-        let objects = balance.shared_bytes.unwrap_or_default();
-        balance.other_shared_bytes = row.shmem_bytes.map(|all| all - objects);
-        let named = balance.files_bytes;
+        let objects = attribution.shared_bytes.unwrap_or_default();
+        attribution.other_shared_bytes = row.shmem_bytes.map(|all| all - objects);
+        let named = attribution.files_bytes;
         let cache = row.page_cache_bytes();
-        balance.other_files_bytes = cache.map(|cache| cache - named);
+        attribution.other_files_bytes = cache.map(|cache| cache - named);
         let slab = row.slab_reclaimable_bytes.zip(row.slab_unreclaimable_bytes);
-        balance.kernel = known(&[
+        attribution.kernel = known(&[
             (KernelPart::Slab, slab.map(|(a, b)| a + b)),
             (KernelPart::PageTables, row.page_tables_bytes),
             (KernelPart::Stacks, row.kernel_stack_bytes),
             (KernelPart::PerCpu, row.percpu_bytes),
             (KernelPart::Hugetlb, row.hugetlb_bytes),
         ]);
-        balance.limit_bytes = row.mem_total_bytes;
+        attribution.limit_bytes = row.mem_total_bytes;
         let slab = row.slab_reclaimable_bytes.unwrap_or(Bytes(0));
-        balance.reclaimable_bytes = cache.map(|cache| cache + slab);
-        balance.close(None);
-        balance
+        attribution.reclaimable_bytes = cache.map(|cache| cache + slab);
+        attribution.close(None);
+        attribution
     }
 
     /// What processes, objects and files of a scope hold.
-    fn attributed(&self, scope: Scope, is_inside: impl Fn(Option<Upid>) -> bool) -> Balance {
+    fn attributed(&self, scope: Scope, is_inside: impl Fn(Option<Upid>) -> bool) -> Attribution {
         let mut anon = Vec::new();
         let mut unknown_process_count = 0;
         for (process, amounts) in self.holders.iter() {
@@ -244,7 +246,7 @@ impl<'a> Books<'a> {
         });
         let mut files: Vec<CachedFile> = files.map(CachedFile::of).collect();
         files.sort_by(|a, b| (b.cached_bytes, &a.path).cmp(&(a.cached_bytes, &b.path)));
-        let mut balance = Balance {
+        let mut attribution = Attribution {
             scope,
             current_bytes: None,
             age_ns: DurationNs(0),
@@ -274,8 +276,8 @@ impl<'a> Books<'a> {
             limit_bytes: None,
             reclaimable_bytes: None,
         };
-        balance.add_up();
-        balance
+        attribution.add_up();
+        attribution
     }
 
     pub(super) fn composition(&self) -> &Composition {
@@ -382,7 +384,7 @@ fn alike(process: &Process) -> Alike<'_> {
 fn ratios<'a>(
     processes: &'a [Process],
     forks: &Forks,
-    standing: &Standing,
+    standing: &ReadingsNear,
 ) -> HashMap<Alike<'a>, (f64, f64)> {
     let mut sums: HashMap<Alike<'a>, (f64, f64)> = HashMap::new();
     for (position, process) in processes.iter().enumerate() {

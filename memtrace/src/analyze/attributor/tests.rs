@@ -71,7 +71,7 @@ fn a_claim_that_came_too_late_for_a_fork_is_an_upper_bound_while_the_child_lives
         run.cgroup(30.0, "/pod", [1.0, 0.25, 0.0], None);
         let analysis = run.analyzed(Some(at));
         let state = analysis.at.expect("a state");
-        let mut lines = state.balances[0].anon.iter();
+        let mut lines = state.attributions[0].anon.iter();
         let is_parent = |line: &&AnonLine| analysis.processes[line.process].tgid == Some(Tgid(500));
         lines.find(is_parent).expect("a line").basis
     };
@@ -83,22 +83,26 @@ fn a_claim_that_came_too_late_for_a_fork_is_an_upper_bound_while_the_child_lives
 fn objects_of_huge_pages_stand_beside_the_books() {
     let (_, run, at) = RUNS.iter().find(|(name, ..)| *name == "shared").unwrap();
     let state = run().analyzed(*at).at.expect("a state");
-    for balance in &state.balances {
-        let huge: Vec<_> = balance.huge_objects.iter().map(|row| &row.name).collect();
+    for attribution in &state.attributions {
+        let huge: Vec<_> = attribution
+            .huge_objects
+            .iter()
+            .map(|row| &row.name)
+            .collect();
         assert_eq!(huge, [&Some("/memfd:kv".to_owned())]);
-        assert!(balance.objects.iter().all(|row| !is_huge(row.kind)));
-        let in_use = balance.current_bytes.expect("what is in use");
-        let lines = balance.anonymous_bytes.unwrap_or_default()
-            + balance
+        assert!(attribution.objects.iter().all(|row| !is_huge(row.kind)));
+        let in_use = attribution.current_bytes.expect("what is in use");
+        let lines = attribution.anonymous_bytes.unwrap_or_default()
+            + attribution
                 .objects
                 .iter()
                 .filter_map(SharedObject::in_memory)
                 .sum()
-            + balance.other_shared_bytes.unwrap()
-            + balance.files_bytes
-            + balance.other_files_bytes.unwrap()
-            + balance.kernel_bytes.unwrap_or_default()
-            + balance.residual_bytes.unwrap();
+            + attribution.other_shared_bytes.unwrap()
+            + attribution.files_bytes
+            + attribution.other_files_bytes.unwrap()
+            + attribution.kernel_bytes.unwrap_or_default()
+            + attribution.residual_bytes.unwrap();
         assert_eq!(lines, in_use);
     }
 }
@@ -135,9 +139,9 @@ fn alone() -> Script {
     run
 }
 
-fn of_group(run: Script, at: &str) -> Balance {
+fn of_group(run: Script, at: &str) -> Attribution {
     let state = run.analyzed(Some(at)).at.expect("a state");
-    state.balances.into_iter().next().expect("books")
+    state.attributions.into_iter().next().expect("books")
 }
 
 fn gib(gib: f64) -> Bytes {
