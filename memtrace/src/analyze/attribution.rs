@@ -1,4 +1,4 @@
-//! The books of a cgroup or of the node at an instant: what was attributed to processes,
+//! The ledger of a cgroup or of the node at an instant: what was attributed to processes,
 //! objects and files, against what the kernel says is in use. What is left is the residual,
 //! a line of its own.
 
@@ -10,7 +10,7 @@ use crate::model::{Bytes, DurationNs, Tgid};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Whose books.
+/// Whose ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// A memory cgroup and the groups below it.
@@ -147,7 +147,7 @@ impl CachedFile {
     }
 }
 
-/// Objects and files that stand beside the books, the largest first.
+/// Objects and files that stand beside the ledger, the largest first.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct Elsewhere {
     /// Shared objects.
@@ -189,7 +189,7 @@ pub struct KernelLine {
     pub bytes: Bytes,
 }
 
-/// The books at an instant. The lines add up to `current_bytes` with the residual.
+/// The ledger at an instant. The lines add up to `current_bytes` with the residual.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Attribution {
     /// Whose.
@@ -237,7 +237,7 @@ pub struct Attribution {
     /// The same by object, each once, the largest first.
     #[serde(rename = "shared")]
     pub objects: Vec<SharedObject>,
-    /// Shared objects of huge pages, the largest first. They are in no line of the books but
+    /// Shared objects of huge pages, the largest first. They are in no line of the ledger but
     /// the node's hugetlb pool.
     #[serde(rename = "hugetlb")]
     pub huge_objects: Vec<SharedObject>,
@@ -251,7 +251,7 @@ pub struct Attribution {
     /// Page cache of all other files, by the kernel's sum; a little below zero when the files
     /// were read at another time.
     pub other_files_bytes: Option<Bytes>,
-    /// What processes here use and others pay for, in no line of the books: objects and files
+    /// What processes here use and others pay for, in no line of the ledger: objects and files
     /// that are more than the kernel's sum for the scope, or in part swapped out.
     #[serde(flatten)]
     pub elsewhere: Elsewhere,
@@ -325,7 +325,7 @@ impl Attribution {
         }
     }
 
-    /// Moves out of the books what is more than the kernel's sums for the scope: what others pay
+    /// Moves out of the ledger what is more than the kernel's sums for the scope: what others pay
     /// for. What is more by so little that it may have moved between two readings stays.
     fn set_apart(&mut self) {
         let slack = self.current_bytes.map_or(0, |current| current.0 / 100);

@@ -32,7 +32,7 @@ const INTERRUPTED: DurationNs = DurationNs(3_000_000);
 /// A process that takes longer than this to give its memory back is not waited for.
 const ENDING_NS: i64 = 20_000_000_000;
 
-/// What the books of every instant are drawn up from.
+/// What the ledgers of every instant are drawn up from.
 #[derive(Clone, Copy)]
 pub(super) struct Known<'a> {
     pub(super) processes: &'a [Process],
@@ -42,44 +42,44 @@ pub(super) struct Known<'a> {
     pub(super) is_everyone_recorded: bool,
 }
 
-/// Reads what is known about sharing, and draws up the books of every composition.
+/// Reads what is known about sharing, and draws up the ledgers of every composition.
 pub(super) fn complete<S: RowSource>(
     source: &S,
     known: Known<'_>,
     compositions: &mut [&mut Composition],
 ) -> Result<(), S::Error> {
     let instants: Vec<BootNs> = compositions.iter().map(|c| c.at.boot_ns).collect();
-    let Some(standings) = readings_near::read(source, &instants)? else {
+    let Some(readings) = readings_near::read(source, &instants)? else {
         return Ok(());
     };
     let processes = known.processes.iter();
     let cgroup_of: HashMap<Upid, &str> = processes
         .filter_map(|process| Some((process.upid, process.cgroup.as_deref()?)))
         .collect();
-    for (composition, standing) in compositions.iter_mut().zip(standings) {
+    for (composition, readings) in compositions.iter_mut().zip(readings) {
         let holders = composition.holders.iter();
-        let books = Attributor {
+        let attributor = Attributor {
             boot_ns: composition.at.boot_ns,
             holders: holders.map(|one| (one.process, one.amounts)).collect(),
             composition,
             known,
             cgroup_of: &cgroup_of,
-            standing: &standing,
-            ratios: ratios(known.processes, known.forks, &standing),
+            readings: &readings,
+            ratios: ratios(known.processes, known.forks, &readings),
         };
         let cgroups = composition.cgroups.iter();
-        let cgroups = cgroups.map(|group| books.read_at(group.age_ns).cgroup(group));
+        let cgroups = cgroups.map(|group| attributor.read_at(group.age_ns).cgroup(group));
         let node = composition.node.as_ref();
-        let node = node.map(|node| books.read_at(node.age_ns).node(node));
+        let node = node.map(|node| attributor.read_at(node.age_ns).node(node));
         let attributions = cgroups.chain(node).collect();
-        let shares = books.shares();
+        let shares = attributor.shares();
         composition.attributions = attributions;
         composition.shares = Some(shares);
     }
     Ok(())
 }
 
-/// What the books of one instant are drawn up from.
+/// What the ledger of one instant is drawn up from.
 #[derive(Clone)]
 pub(super) struct Attributor<'a> {
     /// The instant, and who held memory then.
@@ -88,21 +88,21 @@ pub(super) struct Attributor<'a> {
     composition: &'a Composition,
     known: Known<'a>,
     cgroup_of: &'a HashMap<Upid, &'a str>,
-    standing: &'a ReadingsNear,
+    readings: &'a ReadingsNear,
     ratios: HashMap<Alike<'a>, (f64, f64)>,
 }
 
 impl<'a> Attributor<'a> {
-    /// The books of the moment at which something was read, so much earlier: what is in use, and
+    /// The ledger of the moment at which something was read, so much earlier: what is in use, and
     /// who holds it, are of the same instant then.
     fn read_at(&self, age: DurationNs) -> Attributor<'a> {
-        let mut books = self.clone();
+        let mut attributor = self.clone();
         let at = BootNs(self.composition.at.boot_ns.0 - age.0);
         if let Some(holders) = self.composition.holders_at(at) {
-            books.boot_ns = at;
-            books.holders = holders.into();
+            attributor.boot_ns = at;
+            attributor.holders = holders.into();
         }
-        books
+        attributor
     }
 
     /// A process that was never measured shares what it was forked with as those do that were.
@@ -236,11 +236,11 @@ impl<'a> Attributor<'a> {
         objects.sort_by_key(order);
         let ages = objects.iter().filter_map(|object| {
             let key = (object.device.clone(), object.inode);
-            Some(self.boot_ns - *self.standing.amounts_of.get(&key)?)
+            Some(self.boot_ns - *self.readings.amounts_of.get(&key)?)
         });
         let objects_age_ns = ages.max_by_key(|age| age.0.saturating_abs());
         let (huge_objects, objects) = objects.into_iter().partition(|object| is_huge(object.kind));
-        let files = self.standing.files.iter().filter(|row| {
+        let files = self.readings.files.iter().filter(|row| {
             let is_inside = is_inside(row.first_user_upid) || scope == Scope::Node;
             is_inside && is_some(row.cached_bytes)
         });
@@ -295,13 +295,13 @@ impl<'a> Attributor<'a> {
 
     /// Those of huge pages among them, too.
     fn all_there(&self) -> impl Iterator<Item = &ShmObjectRow> {
-        let objects = self.standing.objects.iter();
+        let objects = self.readings.objects.iter();
         objects.filter(|row| is_some(row.in_memory_bytes()) && self.was_there(row))
     }
 
     /// Objects that are mapped and could not be asked for what they take.
     fn unknown_objects(&self) -> impl Iterator<Item = &ShmObjectRow> {
-        let objects = self.standing.objects.iter();
+        let objects = self.readings.objects.iter();
         objects.filter(|row| {
             row.in_memory_bytes().is_none()
                 && row.mapper_count > 0
@@ -330,7 +330,7 @@ impl<'a> Attributor<'a> {
 
     pub(super) fn anon_line(&self, process: usize, amounts: &Amounts) -> Option<AnonLine> {
         let now = amounts.anon()?;
-        let measured = self.standing.pss.get(&self.known.processes[process].upid);
+        let measured = self.readings.pss.get(&self.known.processes[process].upid);
         let at = self.boot_ns;
         let (bytes, basis, boot_ns) = match measured {
             Some(row) => {
@@ -384,11 +384,11 @@ fn alike(process: &Process) -> Alike<'_> {
 fn ratios<'a>(
     processes: &'a [Process],
     forks: &Forks,
-    standing: &ReadingsNear,
+    readings: &ReadingsNear,
 ) -> HashMap<Alike<'a>, (f64, f64)> {
     let mut sums: HashMap<Alike<'a>, (f64, f64)> = HashMap::new();
     for (position, process) in processes.iter().enumerate() {
-        let row = standing.pss.get(&process.upid);
+        let row = readings.pss.get(&process.upid);
         let Some(row) = row.filter(|_| process.parent.is_some()) else {
             continue;
         };

@@ -49,14 +49,14 @@ pub struct Composition {
     /// The recorder as it stood then.
     #[serde(skip)]
     pub recorder: Option<RecorderUse>,
-    /// The books of those cgroups and of the node; empty for a recording that does not know
+    /// The ledgers of those cgroups and of the node; empty for a recording that does not know
     /// what is shared.
     #[serde(rename = "ledgers")]
     pub attributions: Vec<Attribution>,
     /// What each holder has when shared pages are divided; `None` for the same recordings.
     #[serde(skip)]
     pub shares: Option<Vec<Share>>,
-    /// The books of each GPU as they stood then.
+    /// The ledgers of each GPU as they stood then.
     pub gpus: Vec<GpuLedger>,
     #[serde(skip)]
     around: Option<Around>,

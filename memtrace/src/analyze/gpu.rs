@@ -66,11 +66,11 @@ pub struct GpuDevice {
     pub name: Option<String>,
     /// Memory in all.
     pub total_bytes: Option<Bytes>,
-    /// Whether its memory is the machine's and stands in the node's books too.
+    /// Whether its memory is the machine's and stands in the node's ledger too.
     pub is_unified: bool,
     /// The NUMA node that its memory is.
     pub numa_node: Option<i32>,
-    /// Its books at its own peak; `None` where its memory is unknown.
+    /// Its ledger at its own peak; `None` where its memory is unknown.
     pub peak: Option<GpuLedger>,
     /// The same when the recording ended; `None` where nothing was ever known of it.
     pub at_end: Option<GpuLedger>,
@@ -87,7 +87,7 @@ impl GpuDevice {
         self.parent_device.as_ref() == Some(&other.device)
     }
 
-    /// The books at the end, where much more is used that no process explains than at the
+    /// The ledger at the end, where much more is used that no process explains than at the
     /// device's peak: memory that somebody left.
     pub fn left_at_end(&self) -> Option<&GpuLedger> {
         let at_end = self.at_end.as_ref().filter(|ledger| !ledger.is_divided)?;

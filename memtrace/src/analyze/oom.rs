@@ -52,7 +52,7 @@ pub struct OomFinding {
     /// The same of the process whose allocation triggered the kill.
     #[serde(skip)]
     pub trigger: Option<usize>,
-    /// Whether it concerns others only: victim and trigger are strangers, and so is the cgroup
+    /// Whether it concerns others only: neither victim nor trigger is recorded, and so is the cgroup
     /// whose limit was hit. A machine out of memory concerns everyone.
     pub is_elsewhere: bool,
     /// Who held the memory; `None` beyond the first kills of a long series.

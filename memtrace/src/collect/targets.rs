@@ -35,7 +35,7 @@ impl Targets {
     }
 
     /// Whether a process can come to belong without being born of a member: by a new
-    /// name or by being moved to a cgroup. Then strangers have to be looked at again.
+    /// name or by being moved to a cgroup. Then unrecorded processes have to be looked at again.
     pub fn can_adopt(&self) -> bool {
         matches!(self, Self::Match(_) | Self::Cgroup(_))
     }

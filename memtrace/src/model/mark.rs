@@ -39,7 +39,7 @@ pub struct MarkMessage {
     /// `memtrace mark` sends for a person or a script.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_of_recording: bool,
-    /// Of a begin: the sender may ask, after the end, what its descendants held meanwhile.
+    /// Set on a begin whose sender may later ask what its descendants held until the end.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub descendants: bool,
     /// Messages that the sender could not deliver since the last one that went through.

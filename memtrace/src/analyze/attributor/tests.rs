@@ -141,7 +141,7 @@ fn alone() -> Script {
 
 fn of_group(run: Script, at: &str) -> Attribution {
     let state = run.analyzed(Some(at)).at.expect("a state");
-    state.attributions.into_iter().next().expect("books")
+    state.attributions.into_iter().next().expect("a ledger")
 }
 
 fn gib(gib: f64) -> Bytes {
@@ -156,11 +156,15 @@ fn a_ledger_is_of_the_time_of_its_reading_sum_and_lines() {
         run.mem(500, 10.0, [1143.0, 0.0, 0.0]);
         run.mem(500, 10.05, [1024.0, 0.0, 0.0]);
         run.cgroup(10.1, PATH, [1.125, 1.0, 0.0], None);
-        let books = of_group(run, at);
-        assert_eq!(books.anonymous_bytes, Some(gib(1.0)), "{at}");
-        assert_eq!(books.residual_bytes, Some(Bytes(0)), "{at}");
+        let ledger = of_group(run, at);
+        assert_eq!(ledger.anonymous_bytes, Some(gib(1.0)), "{at}");
+        assert_eq!(ledger.residual_bytes, Some(Bytes(0)), "{at}");
         let age = DurationNs(age_ms * 1_000_000);
-        assert_eq!((books.age_ns, books.skew_ns), (age, DurationNs(0)), "{at}");
+        assert_eq!(
+            (ledger.age_ns, ledger.skew_ns),
+            (age, DurationNs(0)),
+            "{at}"
+        );
     }
 }
 
@@ -174,24 +178,24 @@ fn those_who_are_not_recorded_hold_no_more_than_the_group_has_beyond_the_others(
         }
         of_group(run, "+10s")
     };
-    let books = run(0.25);
-    assert_eq!(books.other_processes_bytes, Some(gib(0.25)));
-    assert_eq!(books.residual_bytes, Some(gib(0.25)));
-    let books = run(4.0);
+    let ledger = run(0.25);
+    assert_eq!(ledger.other_processes_bytes, Some(gib(0.25)));
+    assert_eq!(ledger.residual_bytes, Some(gib(0.25)));
+    let ledger = run(4.0);
     assert_eq!(
-        books.other_processes_bytes,
+        ledger.other_processes_bytes,
         Some(gib(0.5)),
         "they held it 10 s ago"
     );
-    assert_eq!(books.residual_bytes, Some(Bytes(0)));
+    assert_eq!(ledger.residual_bytes, Some(Bytes(0)));
     let mut moved_in = alone();
     moved_in.cgroup(10.0, PATH, [0.625, 0.5, 0.0], None);
     if let Some(Record::CgroupMem(row)) = moved_in.rows.0.last_mut() {
         (row.other_process_count, row.other_anon_bytes) = (Some(13), Some(gib(0.25)));
     }
-    let books = of_group(moved_in, "+10s");
+    let ledger = of_group(moved_in, "+10s");
     assert_eq!(
-        books.other_processes_bytes,
+        ledger.other_processes_bytes,
         Some(gib(0.25)),
         "charged elsewhere"
     );
@@ -209,9 +213,9 @@ fn what_a_process_that_has_just_ended_has_not_given_back_is_told() {
         run.cgroup(at, PATH, [2.125, 2.0, 0.0], None);
         of_group(run, "+10.02s")
     };
-    let books = ended(10.02);
-    assert_eq!(books.residual_bytes, Some(gib(1.0)));
-    let told: Vec<(Bytes, i64)> = books
+    let ledger = ended(10.02);
+    assert_eq!(ledger.residual_bytes, Some(gib(1.0)));
+    let told: Vec<(Bytes, i64)> = ledger
         .may_be_ending()
         .iter()
         .map(|line| (line.bytes, line.ago_ns.0 / 1_000_000))
@@ -228,13 +232,13 @@ fn files_and_objects_that_others_pay_for_stand_beside_the_books() {
     run.cached(500, 5.0, "/models/weights", 3072.0);
     run.object(500, 5.0, "/dev/shm/a", [2048.0, 2048.0]);
     run.cgroup(10.0, PATH, [2.125, 1.0, 0.5], None);
-    let books = of_group(run, "+10s");
-    assert!(books.files.is_empty() && books.objects.is_empty());
-    assert_eq!(books.elsewhere.files.len(), 1);
-    assert_eq!(books.elsewhere.objects.len(), 1);
-    assert_eq!(books.other_files_bytes, Some(gib(0.5)));
-    assert_eq!(books.other_shared_bytes, Some(gib(0.5)));
-    assert_eq!(books.residual_bytes, Some(Bytes(0)));
+    let ledger = of_group(run, "+10s");
+    assert!(ledger.files.is_empty() && ledger.objects.is_empty());
+    assert_eq!(ledger.elsewhere.files.len(), 1);
+    assert_eq!(ledger.elsewhere.objects.len(), 1);
+    assert_eq!(ledger.other_files_bytes, Some(gib(0.5)));
+    assert_eq!(ledger.other_shared_bytes, Some(gib(0.5)));
+    assert_eq!(ledger.residual_bytes, Some(Bytes(0)));
 }
 
 #[test]
@@ -243,8 +247,8 @@ fn an_object_that_could_not_be_asked_is_told_by_the_neighbouring_reading() {
     run.object(500, 5.0, "/dev/shm/plasmaA", [512.0, 512.0]);
     run.unasked_object(500, 9.0, "/dev/shm/plasmaA");
     run.cgroup(10.0, PATH, [1.625, 1.0, 0.5], None);
-    let books = of_group(run, "+10s");
-    assert_eq!(books.shared_bytes, Some(gib(0.5)));
-    assert_eq!(books.unknown_object_count, 0);
-    assert_eq!(books.objects_age_ns, Some(DurationNs(5_000_000_000)));
+    let ledger = of_group(run, "+10s");
+    assert_eq!(ledger.shared_bytes, Some(gib(0.5)));
+    assert_eq!(ledger.unknown_object_count, 0);
+    assert_eq!(ledger.objects_age_ns, Some(DurationNs(5_000_000_000)));
 }

@@ -1,4 +1,4 @@
-//! A run of which it is known what is shared: the books of its cgroup close.
+//! A run of which it is known what is shared: the ledger of its cgroup closes.
 
 use super::script::{Script, boot, gib, mib, upid, wall};
 use crate::model::tables::{

@@ -1,4 +1,4 @@
-//! The books of one device at one instant.
+//! The ledger of one device at one instant.
 
 use crate::analyze::who::Who;
 use crate::model::tables::GpuUse;
@@ -17,7 +17,7 @@ pub struct GpuLedger {
     #[serde(skip)]
     pub place: usize,
     /// Whether it is divided into MIG instances: its lines are theirs, and stand in their
-    /// books too.
+    /// ledger too.
     #[serde(skip)]
     pub is_divided: bool,
     /// The instant.
@@ -47,7 +47,7 @@ pub struct GpuLedger {
     pub candidates: Vec<GpuHolder>,
 }
 
-/// One line of the books.
+/// One line of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct GpuLine {
     /// Who.
@@ -113,7 +113,7 @@ impl GpuLedger {
         Some(own.map(|line| line.bytes).sum())
     }
 
-    /// Closes the books.
+    /// Works out what is left unexplained.
     pub(super) fn close(&mut self) {
         self.lines.sort_by_key(|line| std::cmp::Reverse(line.bytes));
         let counted = self.lines.iter().filter(|line| !line.is_counted_elsewhere);

@@ -152,7 +152,7 @@ impl GpuTimeline {
         falls.flatten().chain(audits.flatten())
     }
 
-    /// Reads who held what, and completes the states with the books of each device; and tells
+    /// Reads who held what, and completes the states with the ledger of each device; and tells
     /// what each role held at the instants of `by_role`. `None` for a recording without GPUs.
     pub(in crate::analyze) fn told<S: RowSource>(
         mut self,
@@ -301,7 +301,7 @@ impl GpuTimeline {
         audits
     }
 
-    /// The books of every device at every instant: what the device told last, and who held
+    /// The ledgers of every device at every instant: what the device told last, and who held
     /// its memory. The processes of a divided device are those of its instances.
     fn held_on_gpus<S: RowSource>(
         &self,

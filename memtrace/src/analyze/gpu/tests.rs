@@ -1,4 +1,4 @@
-//! From rows to books: whatever a driver tells, they close; and who held what by role.
+//! From rows to ledgers: whatever a driver tells, their lines add up; and who held what by role.
 
 use super::GpuLedger;
 use crate::analyze::golden::{Script, card, gib, left_by_a_killed, on_card};

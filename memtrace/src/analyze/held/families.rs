@@ -1,13 +1,13 @@
 //! Anonymous memory of processes that forks made, every page once.
 //!
-//! What one exec made, and every copy that forks made of it, is a family: its members can hold
-//! the same pages. The eldest holds all of its own; a copy holds for certain what it grew by
-//! since the fork. Beyond that a family can hold *extra* pages: those that a member wrote to and
-//! so has a copy of, and those that the eldest has dropped and a copy still holds. No counter
-//! tells of them. It is none at a fork, and known when every member's PSS was read since the
-//! last one came or went; between two such instants it is taken to be between the two. From the
-//! last of them until one comes or goes, and while one after the other is read, it can be more by
-//! what page faults copied.
+//! A fork family is the process that an exec made and every fork of it: its members can share
+//! pages. The eldest holds all of its own pages; a fork holds for certain what it grew by since.
+//! Beyond that a family can hold *extra* pages: those that a member wrote to, and so has a copy
+//! of, and those that the eldest gave back and a fork still holds. No counter tells of extra
+//! pages. There are none at a fork. Their amount is known when the PSS of every member was read
+//! after the last one came or went; between two such instants it lies between the two amounts.
+//! After the last of them, and while members are read one after the other, page faults can have
+//! added to it.
 
 use super::Held;
 use super::readings::{self, Copied, Extra, FamilyReading, Reading};

@@ -121,27 +121,28 @@ fn most(
     most.filter(|(_, grown)| grown.0 > 0)
 }
 
-/// Who grew slower than the one that met the limit, and went on until then: beside a spike by enough
-/// to matter, else by more than that one. `growers` stand in the order of their growth in the window that is told.
+/// Who grew more slowly than the one that met the limit, and went on until then: beside a spike by
+/// enough to matter, else by more than that one. `growers` are sorted by their growth in the
+/// window that is told.
 pub(super) fn leak(
     growers: &[Grower],
-    told: &GrowthBefore,
+    growth: &GrowthBefore,
     windows: &[DurationNs],
     whole: Bytes,
 ) -> Option<Leak> {
     let last = windows.len().checked_sub(1)?;
     let of_culprit =
-        |place: usize| matches!(told.winner, Some((Winner::Grower(_), _))) && place == 0;
+        |place: usize| matches!(growth.winner, Some((Winner::Grower(_), _))) && place == 0;
     let enough = Bytes((whole.0 / LEAK_PART).max(1));
-    let met = told.winner.map_or(Bytes(0), |(_, grown)| grown);
-    (told.window + 1..=last).rev().find_map(|window| {
+    let met = growth.winner.map_or(Bytes(0), |(_, grown)| grown);
+    (growth.window + 1..=last).rev().find_map(|window| {
         // The last seconds of it.
         let recent = windows[..window].iter().rposition(|length| *length <= LAST);
-        let recent = recent.unwrap_or(0).max(told.window);
+        let recent = recent.unwrap_or(0).max(growth.window);
         let leaks = growers.iter().enumerate().filter_map(|(place, grower)| {
             // Its leak stands before its own spike.
             let spike = match of_culprit(place) {
-                true if told.is_sudden => met,
+                true if growth.is_sudden => met,
                 true => return None,
                 false => Bytes(0),
             };
@@ -149,14 +150,14 @@ pub(super) fn leak(
             let lately = grower.grown(recent) - spike;
             let pace = |window: usize, grown: Bytes| grown.0 as f64 / windows[window].0 as f64;
             // Of the one that met the limit nothing but the spike is known of the last moment.
-            let goes_on = (spike.0 > 0 && recent == told.window)
+            let goes_on = (spike.0 > 0 && recent == growth.window)
                 || pace(recent, lately) >= pace(window, grown) * GOES_ON_PART;
             (grown >= enough && goes_on).then_some((grown, place))
         });
         let (grown, place) =
             leaks.max_by_key(|(grown, place)| (*grown, std::cmp::Reverse(*place)))?;
         let of_told = growers.first().filter(|_| of_culprit(0));
-        let is_more = told.is_sudden || of_told.is_none_or(|told| grown >= told.grown(window));
+        let is_more = growth.is_sudden || of_told.is_none_or(|told| grown >= told.grown(window));
         is_more.then(|| Leak {
             who: growers[place].who.clone(),
             is_first: place == 0,

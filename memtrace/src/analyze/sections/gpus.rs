@@ -1,4 +1,4 @@
-//! GPUs: the books of each device, host and device side by side per process, and what left a
+//! GPUs: the ledger of each device, host and device side by side per process, and what left a
 //! device at a sharp fall.
 
 mod moved;
@@ -231,7 +231,7 @@ fn more_processes(rest: &[GpuProcess]) -> Option<String> {
     (!rest.is_empty()).then(|| format!("{count} more held less{or_unknown}."))
 }
 
-/// Every line of the books at an instant, beside what the process held on the host.
+/// Every line of the ledger at an instant, beside what the process held on the host.
 fn line_table(section: &mut Chapter, analysis: &Analysis, at: &Composition, top: usize) {
     let whole = at.gpus.iter().filter(|ledger| !ledger.is_divided);
     let lines = whole.flat_map(|ledger| ledger.lines.iter().map(move |line| (ledger, line)));
@@ -297,7 +297,7 @@ fn remarks(section: &mut Chapter, analysis: &Analysis, gpus: &Gpus, ledgers: &[&
         let node = device.numa_node;
         let node = node.map_or(String::new(), |node| format!(" (NUMA node {node})"));
         format!(
-            "The memory of GPU {} is the machine's own{node}: it is in the node's books too, and \
+            "The memory of GPU {} is the machine's own{node}: it is in the node's ledger too, and \
              counts once.",
             short(analysis, &device.device)
         )

@@ -66,7 +66,7 @@ pub(super) fn ledger(analysis: &Analysis, state: &Composition, top: usize) -> Op
     Some(section)
 }
 
-/// The books that are told line by line.
+/// The ledger that is told line by line.
 fn told(state: &Composition) -> Option<&Attribution> {
     let mut attributions = state.attributions.iter();
     attributions.find(|attribution| attribution.current_bytes.is_some())
@@ -99,7 +99,7 @@ fn table(attribution: Option<&Attribution>, max: usize) -> Table {
         .done()
 }
 
-/// Whose books, as the first word of a line.
+/// Whose ledger, as the first word of a line.
 fn scope(scope: &Scope) -> String {
     match scope {
         Scope::Cgroup(path) => format!("Ledger of cgroup {}", visible(path)),
@@ -284,7 +284,7 @@ fn some<T>(all: &[T], name: impl Fn(&T) -> String) -> String {
     }
 }
 
-/// What stands beside the books: the limit, and what could be taken back.
+/// What stands beside the ledger: the limit, and what could be taken back.
 fn around(attribution: &Attribution) -> String {
     let limit = match (attribution.limit_bytes, &attribution.scope) {
         (Some(limit), Scope::Cgroup(_)) => format!("Limit {}", bytes(limit)),
@@ -300,7 +300,7 @@ fn around(attribution: &Attribution) -> String {
     }
 }
 
-/// Shared objects of huge pages, which stand beside the books.
+/// Shared objects of huge pages, which stand beside the ledger.
 fn huge(attribution: &Attribution) -> Option<String> {
     let all = &attribution.huge_objects;
     let largest = some(all, sized_object);

@@ -19,7 +19,7 @@ use std::sync::Arc;
 const PERIOD: DurationNs = DurationNs(100_000_000);
 
 /// A sender that is not known yet may become so: a poll sees a process only at its next
-/// turn. After this long the mark is a stranger's.
+/// turn. After this long the mark is of a process not recorded.
 const KNOWN_WITHIN: DurationNs = DurationNs(1_000_000_000);
 
 /// A sender's clock is believed this far before the arrival: it may have been stopped
@@ -30,7 +30,7 @@ const DELAY_MAX: DurationNs = DurationNs(60_000_000_000);
 const LATE_MAX: DurationNs = DurationNs(2_000_000_000);
 
 /// Marks whose sender is not known yet take no more of the room than this part, or whoever is
-/// recorded would find none beside a crowd of strangers.
+/// recorded would find none beside a crowd of others.
 const UNKNOWN_PART: usize = 2;
 
 /// Where marks come from.
@@ -176,7 +176,7 @@ impl MarkCollector {
             };
             self.put(waits.mark, at, upid, writer, tick, table, out);
         }
-        // Those that have waited longest are strangers' most likely.
+        // Those that have waited longest are of processes not recorded, most likely.
         let mut room = Part::Marks.limit() / UNKNOWN_PART;
         let fits = unknown.iter().rev().take_while(|waits: &&Waits| {
             let rest = room.checked_sub(waits.room.bytes());

@@ -1,9 +1,9 @@
 //! Who belongs: finds processes that are new in /proc and decides which of them are part
 //! of the recording.
 //!
-//! Everyone else is remembered as a stranger, so that a poll looks at each process once
+//! Everyone else is remembered as unrecorded, so that a poll looks at each process once
 //! and then only at its number in the listing. That rests on the kernel handing out
-//! process ids in turn: a stranger's id comes back as another process only after a full
+//! process ids in turn: the id of one of them comes back as another process only after a full
 //! round, and is not listed in between for at least one poll.
 
 use super::cgroup_procs;
@@ -19,10 +19,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A stranger this young is looked at again in every poll: programs set their titles soon
+/// An unrecorded process this young is looked at again in every poll: programs set their titles soon
 /// after they start.
 const YOUNG: DurationNs = DurationNs(5_000_000_000);
-/// Any other stranger that could come to match is looked at again after this time.
+/// Any other that could come to match is looked at again after this time.
 const RECHECK: DurationNs = DurationNs(2_000_000_000);
 
 /// A process that was found to belong.
@@ -44,7 +44,7 @@ struct Unrecorded {
     listed_in: u64,
 }
 
-/// The processes that /proc lists, divided into members and strangers.
+/// The processes that /proc lists, divided into members and the unrecorded.
 #[derive(Debug)]
 pub(super) struct Census {
     root: PathBuf,
@@ -158,8 +158,8 @@ impl Census {
         listing.read(&mut self.listed)
     }
 
-    /// Looks at those listed who are neither members nor known as strangers, and at
-    /// strangers whose turn it is. Gives all of them, and which are asked for themselves.
+    /// Looks at those listed who are neither members nor known as unrecorded, and at
+    /// unrecorded ones whose turn it is. Gives all of them, and which are asked for themselves.
     fn examine_listed(
         &mut self,
         is_member: &dyn Fn(Tgid) -> bool,
@@ -191,7 +191,7 @@ impl Census {
         (waiting, chosen)
     }
 
-    /// Whether a stranger, seen once more in the listing, is to be looked at again.
+    /// Whether an unrecorded process, seen once more in the listing, is to be looked at again.
     fn is_due(&mut self, tgid: Tgid, in_cgroup: &HashSet<Tgid>, now: BootNs) -> bool {
         let round = self.round;
         let can_adopt = self.targets.can_adopt();

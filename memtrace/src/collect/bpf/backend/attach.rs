@@ -42,7 +42,7 @@ impl BpfBackend {
 
     /// Lets the kernel complete whoever was entered by id, with all descendants. Forks of
     /// members are followed already, so passes are repeated until one adopts nobody; not for
-    /// ever, because strangers that match can come faster than we look. Then the next turn goes
+    /// ever, because processes that match can come faster than we look. Then the next turn goes
     /// on.
     fn complete(
         &mut self,
@@ -137,7 +137,7 @@ impl BpfBackend {
     }
 
     /// Takes back those who were entered by id but ended before the kernel found them:
-    /// their ids may go to strangers.
+    /// their ids may go to others.
     fn forget_vanished(&mut self, table: &ProcessTable) {
         for tgid in self.entered.drain(..) {
             if table.upid(tgid).is_none() {
@@ -206,7 +206,7 @@ impl BpfBackend {
         }
     }
 
-    /// After names were lost: what the living are called now, and whether strangers match by it.
+    /// After names were lost: what the living are called now, and whether unrecorded processes match by it.
     pub(super) fn look_at_names(
         &mut self,
         tick: &Tick,
