@@ -73,14 +73,14 @@ def test_duckdb_says_who_held_what_as_python_does(told: tuple[Any, Any]) -> None
     times = {state["at"]["boot_ns"] for state in states}
     times.update(time for time, source in mem if source == "self")
     for time in sorted(times):
-        python = rows(recording.at((time - recording.start_ns) / 1e9), "upid", *COLUMNS)
+        python = rows(recording.at((time - recording.start_ns) / 1e9), "upid", "name", *COLUMNS)
         assert python == held_at(recording, time), time
 
 
 def held_at(recording: Any, time: int) -> list[tuple[Any, ...]]:
     with duckdb.connect() as connection:
         connection.execute(memtrace.duckdb_macros())
-        columns = ", ".join(("upid", *COLUMNS))
+        columns = ", ".join(("upid", "name", *COLUMNS))
         path = str(recording.path)
         return connection.sql(f"SELECT {columns} FROM held_at('{path}', {time})").pl().rows()  # type: ignore[no-any-return]
 

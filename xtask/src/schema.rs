@@ -1,5 +1,5 @@
 //! `cargo xtask schema`: writes docs/tables.md from the tables that memtrace declares, and
-//! docs/report.schema.json from its findings; `--check` compares.
+//! docs/report.schema.json and docs/report-json.md from its findings; `--check` compares.
 
 use crate::sh;
 use anyhow::{Context, Result, bail};
@@ -16,6 +16,10 @@ pub(crate) struct Args {
 const PAGES: &[(&str, &[&str])] = &[
     ("docs/tables.md", &["schema", "--format", "md"]),
     ("docs/report.schema.json", &["schema", "--report"]),
+    (
+        "docs/report-json.md",
+        &["schema", "--report", "--format", "md"],
+    ),
 ];
 
 /// Writes or compares the pages.

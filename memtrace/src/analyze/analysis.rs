@@ -16,7 +16,7 @@ use super::phases::{PhaseFocus, Phases};
 use super::process::Process;
 use super::process_tree::{ProcessTree, bundle_similar};
 use super::roles::RoleFinding;
-use super::who::{Who, common_name};
+use super::who::common_name;
 use crate::model::{BootNs, Bytes, DurationNs, Instant, Kind, RunInfo, Target, Tgid, Upid};
 use crate::report::{Cell, words};
 use schemars::JsonSchema;
@@ -49,7 +49,7 @@ pub struct Analysis {
     /// What was lost or not visible.
     #[serde(skip)]
     pub losses: Vec<Loss>,
-    /// What the recording cost.
+    /// What the recording cost; `None` when that was not measured.
     pub cost: Option<RecorderCost>,
     /// Every process, in the order in which they started.
     #[serde(skip)]
@@ -57,28 +57,29 @@ pub struct Analysis {
     /// Who descends from whom.
     #[serde(skip)]
     pub family: ProcessTree,
-    /// The instant at which all processes together held most, every page once; `None` without a
-    /// row of memory.
+    /// The instant at which all processes together held most, every page once; `None` without a row
+    /// of memory.
     pub peak: Option<Composition>,
-    /// The most that they held, within what it can have been at any time; `None` where kinds of
-    /// memory are unknown.
+    /// The most that was held, every page once, and the highest that its bounds ever were; `None`
+    /// where kinds of memory are unknown.
     pub held_peak: Option<Held>,
     /// The highest sum of RSS, and when: a page that several map counts in each.
     #[serde(flatten, with = "keys::SumOfRssKeys")]
     pub rss_peak: Option<PeakAt>,
-    /// The instant that was asked for.
+    /// The instant that `--at` gave; else `None`.
     pub at: Option<Composition>,
-    /// The trees, the one with the highest peak first.
+    /// The trees, one entry for each root, the one with the highest peak first.
     pub trees: Vec<TreeFinding>,
     /// The processes by role, the one that held most at the peak first.
     pub roles: Vec<RoleFinding>,
     /// What named phases cost; `None` when nothing was named.
     pub phases: Option<Phases>,
-    /// The phases of the name that was asked for.
+    /// The phases of the name that `--phase` gave; else `None`.
     pub phase: Option<PhaseFocus>,
     /// The growth of all processes together; `None` when too short to tell.
     pub growth: Option<Growth>,
-    /// What all processes together held over the recording, every page once.
+    /// What all processes together held over the recording, every page once, in at most 128 slices
+    /// of equal length.
     pub curve: Vec<CurvePoint>,
     /// What processes did to their address spaces; `None` where nothing saw that, or they did
     /// nothing.
@@ -99,12 +100,12 @@ pub struct Analysis {
     pub leftovers: Leftovers,
 }
 
-/// One bucket of the curve.
+/// One slice of the curve.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct CurvePoint {
     /// Its middle, since the start of the recording.
     pub offset_ns: DurationNs,
-    /// The time-weighted mean.
+    /// The mean over its time.
     pub mean_bytes: Bytes,
     /// The highest.
     pub max_bytes: Bytes,
@@ -124,19 +125,19 @@ pub struct TreeFinding {
     pub root_name: Arc<str>,
     /// How many processes descended from it.
     pub descendant_count: usize,
-    /// What it held at the peak of all processes; `None` when unknown.
+    /// What it held at the peak of everything; `None` when unknown.
     pub root_at_peak_bytes: Option<Bytes>,
     /// What its descendants held then; `None` when there is no peak.
     pub descendants_at_peak_bytes: Option<Bytes>,
     /// The highest it held at any time.
     pub root_peak_bytes: Option<Bytes>,
-    /// The highest its descendants held together.
+    /// The highest its descendants held together, at one instant.
     pub descendants_peak_bytes: Option<Bytes>,
-    /// When.
+    /// When that was.
     pub descendants_peak_at: Option<Instant>,
     /// The highest it held together with its descendants.
     pub tree_peak_bytes: Option<Bytes>,
-    /// When.
+    /// When that was.
     pub tree_peak_at: Option<Instant>,
 }
 
@@ -224,15 +225,6 @@ impl Analysis {
         match members {
             [only] => Cell::known(self.processes[*only].tgid),
             many => Cell::shown_only(&words::times(many.len())),
-        }
-    }
-
-    /// Several processes in one line: how many, and what they are called. One alone is told as
-    /// usual.
-    pub(super) fn bundle(&self, members: &[usize], label: String) -> [Cell; 2] {
-        match members {
-            [only] => Who::from(&self.processes[*only]).cells(),
-            many => [self.pids(many), label.into()],
         }
     }
 

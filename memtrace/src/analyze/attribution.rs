@@ -52,7 +52,7 @@ pub struct AnonLine {
     pub age_ns: Option<DurationNs>,
 }
 
-/// A process that ended shortly before what is in use was read.
+/// A process that ended up to 20 s before what is in use was read.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct EndingLine {
     /// Which process.
@@ -150,10 +150,11 @@ impl CachedFile {
 /// Objects and files that stand beside the ledger, the largest first.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct Elsewhere {
-    /// Shared objects.
+    /// Shared objects that processes here use and others pay for in part: together they are more
+    /// than the kernel's sum for the scope. In no line of the ledger.
     #[serde(rename = "shared_elsewhere")]
     pub objects: Vec<SharedObject>,
-    /// Files.
+    /// Files of which the same is true.
     #[serde(rename = "files_elsewhere")]
     pub files: Vec<CachedFile>,
 }
@@ -189,7 +190,10 @@ pub struct KernelLine {
     pub bytes: Bytes,
 }
 
-/// The ledger at an instant. The lines add up to `current_bytes` with the residual.
+/// The ledger at an instant. `anonymous_bytes`, `other_processes_bytes`, `recorder_bytes`,
+/// `shared_bytes`, `other_shared_bytes`, `files_bytes`, `other_files_bytes`, `kernel_bytes` and
+/// `residual_bytes` add up to `current_bytes`, what is unknown left out. Ages of lines count from the
+/// time at which `current_bytes` was read.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Attribution {
     /// Whose.
@@ -199,7 +203,8 @@ pub struct Attribution {
     pub current_bytes: Option<Bytes>,
     /// How much earlier than the instant that was read; below zero when later.
     pub age_ns: DurationNs,
-    /// How much earlier than what the processes hold; zero where both are of the same instant.
+    /// How much earlier than what the processes hold; zero where both are of the same instant, as
+    /// they are but for a storm of changes.
     pub skew_ns: DurationNs,
     /// Over how long a time that was read; zero where it was at once.
     pub span_ns: DurationNs,
@@ -230,7 +235,8 @@ pub struct Attribution {
     /// Anonymous memory of memtrace itself, where it runs in the scope and is not recorded.
     pub recorder_bytes: Option<Bytes>,
     /// Processes that ended shortly before, and what each held then, the largest first: the
-    /// kernel frees an address space after the end is told, and what is not freed yet is in use.
+    /// kernel frees an address space after the end is told, and what is not freed yet is in use
+    /// and in the residual.
     pub ending: Vec<EndingLine>,
     /// Shared objects; `None` where there are some, and nothing is known of any.
     pub shared_bytes: Option<Bytes>,

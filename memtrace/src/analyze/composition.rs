@@ -11,13 +11,12 @@ use super::process::Process;
 use super::process_tree::bundle_similar;
 use super::shares::Share;
 use super::surroundings::{CgroupUse, NodeUse, RecorderUse};
-use super::who::{Who, common_name};
+use super::who::{Bundle, Who};
 use crate::model::keys::keys;
 use crate::model::{BootNs, Bytes, Instant, Kind};
 use crate::sweep::{Amounts, Totals};
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::sync::Arc;
 
 /// The memory of all recorded processes at one instant.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -42,15 +41,15 @@ pub struct Composition {
     pub holder_count: usize,
     /// Those processes, the largest first, those of unknown size last.
     pub holders: Vec<Holder>,
-    /// The cgroups the holders live in, as they stood then.
+    /// The cgroups the holders live in, as they stood then, the one that holds most of them first.
     pub cgroups: Vec<CgroupUse>,
     /// The node as it stood then.
     pub node: Option<NodeUse>,
     /// The recorder as it stood then.
     #[serde(skip)]
     pub recorder: Option<RecorderUse>,
-    /// The ledgers of those cgroups and of the node; empty for a recording that does not know
-    /// what is shared.
+    /// The ledgers of those cgroups and of the node, in that order; empty for a recording that does
+    /// not know what is shared.
     #[serde(rename = "ledgers")]
     pub attributions: Vec<Attribution>,
     /// What each holder has when shared pages are divided; `None` for the same recordings.
@@ -64,7 +63,8 @@ pub struct Composition {
 
 keys! {
     HeldKeys of held: Option<HeldKinds> {
-        /// What they held, every page once; null where kinds of memory are unknown.
+        /// What they held, every page once: anonymous memory, shared memory, files of a tmpfs; null
+        /// where kinds of memory are unknown.
         held_bytes: Option<Bytes> = held.map(|held| held.all().bytes),
         /// No less than this.
         held_at_least_bytes: Option<Bytes> = held.map(|held| held.all().at_least),
@@ -91,13 +91,13 @@ pub struct Holder {
     pub amounts: Amounts,
 }
 
-/// One line of the table of holders: a process, or several that do the same thing.
+/// One line of the table of holders.
 #[derive(Clone, Debug)]
-pub struct HolderGroup<'a> {
-    /// What they are called.
-    pub label: Arc<str>,
+pub struct HolderGroup {
     /// Who, the largest first.
-    pub members: Vec<&'a Holder>,
+    pub who: Bundle,
+    /// What the largest held.
+    pub largest: Option<Bytes>,
     /// What they held together.
     pub totals: Totals,
 }
@@ -200,7 +200,7 @@ impl Composition {
     }
 
     /// The holders as lines of a table, similar ones together, the largest first.
-    pub fn groups(&self, processes: &[Process]) -> Vec<HolderGroup<'_>> {
+    pub fn groups(&self, processes: &[Process]) -> Vec<HolderGroup> {
         let (main, others): (Vec<&Holder>, Vec<&Holder>) = self
             .holders
             .iter()
@@ -212,25 +212,25 @@ impl Composition {
             self.totals[Kind::Rss].bytes(),
         );
         let single = main.into_iter().chain(single).map(|holder| vec![holder]);
-        let mut groups: Vec<HolderGroup<'_>> = single
+        let mut groups: Vec<HolderGroup> = single
             .chain(bundles)
-            .map(|members| HolderGroup::of(processes, members))
+            .map(|members| HolderGroup::of(processes, &members))
             .collect();
         groups.sort_by_key(|group| std::cmp::Reverse(group.totals[Kind::Rss].bytes()));
         groups
     }
 }
 
-impl<'a> HolderGroup<'a> {
-    pub(super) fn of(processes: &[Process], members: Vec<&'a Holder>) -> Self {
+impl HolderGroup {
+    pub(super) fn of(processes: &[Process], members: &[&Holder]) -> Self {
         let mut totals = Totals::default();
-        for holder in &members {
+        for holder in members {
             totals.add(&holder.amounts);
         }
-        let positions: Vec<usize> = members.iter().map(|holder| holder.process).collect();
+        let places = members.iter().map(|holder| holder.process).collect();
         Self {
-            label: common_name(processes, &positions),
-            members,
+            who: Bundle::of(processes, places),
+            largest: members.first().and_then(|holder| holder.amounts.rss()),
             totals,
         }
     }

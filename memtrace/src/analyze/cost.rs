@@ -11,8 +11,8 @@ use serde::Serialize;
 pub struct RecorderCost {
     /// CPU time of the recorder, user and system.
     pub cpu_ns: DurationNs,
-    /// That time as a share of one CPU, 1.0 for a whole one; `None` for a recording too short
-    /// to tell.
+    /// That time as a share of one CPU, 1.0 for a whole one, between the first and the last
+    /// measurement; `None` for a recording too short to tell.
     pub cpu_share: Option<f64>,
     /// Peak resident memory of the recorder.
     pub peak_rss_bytes: Option<Bytes>,

@@ -32,7 +32,7 @@ pub struct Diff {
     /// not get to do costs no memory.
     pub is_newly_failed: bool,
     /// They were not observed in the same way: one saw every peak and the other only what it
-    /// polled, or polled at another pace. Then no figure of RSS fails a comparison.
+    /// polled, or polled at another pace. Then no figure of RSS is in `excesses`.
     pub has_other_basis: bool,
     /// All processes together.
     pub whole: Comparison,
@@ -91,7 +91,7 @@ impl StageChange {
 /// One role, or all processes, before and after.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Comparison {
-    /// The role's name; "all" for the whole.
+    /// The role's name; `all` for the whole.
     pub name: Arc<str>,
     /// How many processes it had in the whole first recording; `None` where the role is missing.
     pub process_count_before: Option<usize>,
@@ -134,9 +134,9 @@ pub struct Change {
 /// A figure that rose by more than was allowed.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Excess {
-    /// The role, or "all"; of "per_step" the numbered phase.
+    /// The role, or `all`; of `per_step` the numbered phase.
     pub name: Arc<str>,
-    /// "peak" or "mean" of RSS, "gpu_peak", or "per_step".
+    /// `peak` or `mean` of RSS, `gpu_peak`, or `per_step`.
     pub figure: &'static str,
     /// Before and after.
     #[serde(flatten)]
@@ -180,8 +180,8 @@ keys! {
         after_bytes: Option<Bytes> = change.after,
         /// What it rose by.
         change_bytes: Option<Bytes> = change.difference(),
-        /// The same as a part of what was. Digits beyond four differ between machines and say
-        /// nothing.
+        /// The same as a part of what was; null where that was nothing, or unknown. Digits beyond
+        /// four differ between machines and say nothing.
         change_ratio: Option<f64> = change.ratio().map(|ratio| (ratio * 1e4).round() / 1e4),
     }
 }

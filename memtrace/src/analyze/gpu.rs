@@ -56,7 +56,7 @@ pub struct Gpus {
 /// A device.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct GpuDevice {
-    /// As in `gpu_device`.
+    /// What `gpu_device` calls it.
     pub device: Arc<str>,
     /// The device that this is a MIG instance of.
     pub parent_device: Option<Arc<str>>,
@@ -72,7 +72,8 @@ pub struct GpuDevice {
     pub numa_node: Option<i32>,
     /// Its ledger at its own peak; `None` where its memory is unknown.
     pub peak: Option<GpuLedger>,
-    /// The same when the recording ended; `None` where nothing was ever known of it.
+    /// The same when the recording ended; `None` where nothing was ever known of it. What is
+    /// unattributed then and was not before, somebody left.
     pub at_end: Option<GpuLedger>,
     /// Its last error, if it had not answered again by the end.
     pub error: Option<String>,

@@ -24,14 +24,14 @@ const MIN_POINTS: usize = 8;
 const MIN_RISE_BYTES: f64 = 16.0 * 1024.0 * 1024.0;
 const MIN_RISE_SHARE: f64 = 0.02;
 
-/// The trend of a curve after its warm-up.
+/// The trend of a curve after its warm-up. docs/report.md says what makes a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Growth {
     /// The slope.
     #[serde(serialize_with = "whole")]
     #[schemars(with = "Option<i64>")]
     pub bytes_per_hour: f64,
-    /// The lower end of its 95 % interval; infinite where there is none.
+    /// The lower end of its 95 % interval; `None` where it has no bound.
     #[serde(serialize_with = "whole")]
     #[schemars(with = "Option<i64>")]
     pub low_bytes_per_hour: f64,
@@ -39,7 +39,7 @@ pub struct Growth {
     #[serde(serialize_with = "whole")]
     #[schemars(with = "Option<i64>")]
     pub high_bytes_per_hour: f64,
-    /// The slope times the length of the window.
+    /// What it rose by over the window: the slope times the window's length.
     pub rise_bytes: Bytes,
     /// The start of the window.
     pub from: Instant,

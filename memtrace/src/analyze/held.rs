@@ -18,7 +18,7 @@ use readings::{Copied, Reading};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Memory that is held, every page once, and how well that is known.
+/// Memory that is held, every page once, and how well that is known (docs/concepts.md).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Held {
     /// It is no less.

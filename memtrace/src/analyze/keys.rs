@@ -71,8 +71,8 @@ impl JsonSchema for TotalsKeys {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let bytes = generator.subschema_for::<Option<Bytes>>();
-        let mut schema = Kind::schema(Self::name, bytes);
-        let unknown = json!({"type": "integer", "description": "How many of them are in no sum."});
+        let mut schema = Kind::schema("Sums over processes.", Self::name, bytes);
+        let unknown = json!({"type": "integer", "description": "Processes whose RSS is unknown, and in no sum."});
         if let Some(keys) = schema.get_mut("properties").and_then(Value::as_object_mut) {
             keys.insert(Self::UNKNOWN.to_owned(), unknown);
         }

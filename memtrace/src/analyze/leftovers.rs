@@ -51,7 +51,7 @@ pub struct OrphanedShmObject {
 
 keys! {
     SurvivorKeys of row: SurvivorRow {
-        /// Process id of its parent at the end.
+        /// Process id of its parent by then.
         parent_pid: Option<Tgid> = row.parent_tgid,
         /// The kernel's name for that.
         parent_comm: Option<String> = row.parent_comm.clone(),
@@ -63,7 +63,7 @@ keys! {
         shmem_bytes: Option<Bytes> = row.rss_shmem_bytes,
         /// Memory swapped out.
         swap_bytes: Option<Bytes> = row.swap_bytes,
-        /// What it holds on GPUs; null when the driver does not tell.
+        /// What it held on all GPUs when it was last seen; null when the driver does not tell.
         gpu_bytes: Option<Bytes> = row.gpu_bytes,
         /// What became of it.
         fate: Option<Fate> = row.fate,

@@ -23,7 +23,7 @@ pub struct Mappings {
     pub process_count: usize,
     /// Those processes, the one that reserves most first.
     pub processes: Vec<ProcessMappings>,
-    /// The largest mappings that were made, the largest first.
+    /// The largest mappings that were made, at most 20, the largest first.
     #[serde(rename = "largest_mappings")]
     pub largest: Vec<Mapping>,
 }
@@ -44,7 +44,7 @@ pub struct ProcessMappings {
     pub anon_mapped_bytes: Bytes,
     /// Bytes that munmap and mremap took away.
     pub unmapped_bytes: Bytes,
-    /// Bytes that madvise gave back to the kernel, resident or not.
+    /// Bytes that madvise named to be given back to the kernel, resident or not.
     pub returned_bytes: Bytes,
     /// Growth of the heap by brk, what it shrank taken off.
     pub heap_growth_bytes: Bytes,

@@ -55,10 +55,10 @@ pub struct OomFinding {
     /// Whether it concerns others only: neither victim nor trigger is recorded, and so is the cgroup
     /// whose limit was hit. A machine out of memory concerns everyone.
     pub is_elsewhere: bool,
-    /// Who held the memory; `None` beyond the first kills of a long series.
+    /// Who held the memory, with the 20 largest holders; `None` beyond the first 16 kills.
     #[serde(rename = "held")]
     pub holders: Option<Composition>,
-    /// What led to it; `None` beyond the first kills of a long series.
+    /// What led to it; `None` beyond the first 16 kills.
     pub post_mortem: Option<PostMortem>,
 }
 
@@ -109,17 +109,17 @@ pub struct PostMortem {
     /// The window to tell first: the one that led into the limit.
     #[serde(skip)]
     pub told: Option<usize>,
-    /// Its length.
+    /// The length of the window that is told, which led into the limit; `None` without any.
     pub told_window_ns: Option<DurationNs>,
-    /// Whether who grew most in it did so all at once, in the last moments.
+    /// Whether who grew most did so all at once, in the last second.
     pub is_sudden: bool,
-    /// A slower growth that went on beside it.
+    /// A slower growth that went on beside it; `None` without one.
     pub leak: Option<Leak>,
     /// How many lines of growers there are; `growers` may hold fewer.
     pub grower_count: usize,
-    /// Who held memory under that limit, by growth in the window that is told.
+    /// The 20 that grew most in the window that is told, of all that held memory under the limit.
     pub growers: Vec<Grower>,
-    /// The same by what they held, the largest first.
+    /// The 20 that held most under the limit, the largest first.
     pub holders: Vec<LimitHolder>,
     /// The kind, other than anonymous memory, that grew by more than any process did: nobody
     /// has it resident, or it is the kernel's.
@@ -128,7 +128,7 @@ pub struct PostMortem {
     pub grown_object: Option<GrownObject>,
     /// What was in use by kind, by the kernel's account; empty when it is unknown.
     pub kinds: Vec<KindLine>,
-    /// How much earlier than the kill that account is.
+    /// How much earlier than the kill that account is; 0 where the kernel's log tells the instant.
     pub kinds_age_ns: DurationNs,
     /// What the kernel could have taken back without swapping.
     pub reclaimable_bytes: Option<Bytes>,

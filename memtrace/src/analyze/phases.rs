@@ -46,7 +46,8 @@ use std::sync::Arc;
 /// The phases of a recording.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Phases {
-    /// The begin of the first phase, from which totals count.
+    /// The begin of the first phase, from which totals count; where memory was unknown then, the
+    /// first begin or end at which it was known.
     pub baseline_at: Instant,
     /// What all recorded processes held then.
     pub baseline: Amounts,
@@ -54,7 +55,8 @@ pub struct Phases {
     pub is_lower_bound: bool,
     /// Whether peaks between two observations can be missing.
     pub peak_is_lower_bound: bool,
-    /// Whether there were too many to tell them by role.
+    /// Whether there were too many marks to tell phases by role; `--phase` does for one name,
+    /// unless it has as many itself.
     pub has_too_many_for_roles: bool,
     /// How many phases and moments there are, also those that share a line.
     pub count: usize,
@@ -78,7 +80,7 @@ impl Phases {
     }
 }
 
-/// One line of the table of phases.
+/// One line of the table of phases; that of one phase has `depth`, that of many has not.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum PhaseLine {
@@ -117,14 +119,14 @@ pub struct Phase {
     pub tree: Stretch,
     /// Its own process; `None` for that of a person.
     pub own: Option<Stretch>,
-    /// Whether the row after a boundary says that the tree did not hold what it is told to.
+    /// Whether what is told of the tree may be off.
     pub tree_uncertain: Uncertain,
-    /// The same of its own process.
+    /// The same of what its own process held.
     pub own_uncertain: Uncertain,
     /// What the tree held at its end above the baseline.
     pub since_baseline_bytes: Option<Bytes>,
-    /// All recorded processes by their roles, what changed most first; of many phases those
-    /// that matter most have it, else it is empty.
+    /// All recorded processes by their roles, what changed most first: who had the role at the
+    /// begin, and who at the end. Of more than 1,000 lines the heaviest have it, else it is empty.
     pub roles: Vec<RoleStretch>,
     /// All GPUs together; `None` where none told what is in use.
     pub gpu: Option<Level>,
@@ -135,7 +137,7 @@ pub struct Phase {
     /// The highest RSS of its process within, as the kernel kept it, where the program asked
     /// (`memtrace.peak`).
     pub exact_peak_bytes: Option<Bytes>,
-    /// The attributes of its marks.
+    /// The attributes of its marks; those of the end win.
     pub attributes: Map<String, Value>,
 }
 
@@ -168,15 +170,15 @@ impl Stretch {
 /// that had it at its end.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RoleStretch {
-    /// What they are called, as in `roles` of the report; "others" for all beyond
-    /// the largest.
+    /// What they are called, as in `roles` of the report; `others` for all beyond the sixteen
+    /// largest, whose peak is `None`.
     pub name: Arc<str>,
     /// What they held, shared pages in each of them.
     #[serde(flatten)]
     pub stretch: Stretch,
 }
 
-/// An amount over a stretch of time, by the last readings before.
+/// An amount over a stretch of time, by the last readings before each instant.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Level {
     /// At its begin.
@@ -193,7 +195,7 @@ pub struct Level {
 /// What was in use on a GPU over a phase.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct DeviceLevel {
-    /// As in `gpu_device`.
+    /// The device, as `gpu_device` calls it.
     pub device: Arc<str>,
     /// What was in use.
     #[serde(flatten)]
@@ -278,14 +280,15 @@ pub struct Repeated {
     pub gpu: Option<Measures>,
     /// Each GPU, where there are any.
     pub devices: Vec<PhasePart>,
-    /// Where they are numbered: what changes from number to number.
+    /// What changes from number to number; `None` where they are not numbered, and with fewer than
+    /// eight steps after the warm-up.
     pub steps: Option<Steps>,
 }
 
 /// The part of one role or of one GPU in many phases.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct PhasePart {
-    /// The role, or the device as in `gpu_device`.
+    /// The role, or the device as `gpu_device` calls it.
     pub name: Arc<str>,
     /// Its figures.
     #[serde(flatten)]
@@ -294,7 +297,7 @@ pub struct PhasePart {
     pub slope: Option<Slope>,
 }
 
-/// Figures of many phases.
+/// Figures of many phases. Phases that overlap count the growth of what all share several times.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Measures {
     /// What it grew by in each: RSS, or what was in use on a GPU.
@@ -306,7 +309,7 @@ pub struct Measures {
     pub peak: Option<PeakAt>,
 }
 
-/// Figures of RSS.
+/// Figures of RSS over many phases. Phases that overlap count the growth of the tree several times.
 #[derive(Serialize, JsonSchema)]
 struct OfRss {
     /// What it grew by in each.

@@ -90,7 +90,7 @@ pub struct Process {
     pub ending: Ending,
     /// Its own peak.
     pub peak: Peak,
-    /// ru_maxrss.
+    /// ru_maxrss: with waited-for children and borrowed memory.
     pub kernel_maxrss_bytes: Option<Bytes>,
     /// How it grew; `None` when too short to tell.
     pub growth: Option<Growth>,

@@ -9,6 +9,7 @@ use super::peak::Peak;
 use super::process::Process;
 use crate::model::tables::{DiagKind, FirstSeenBy, MemRow, ProcessRow, Severity, TitleRow};
 use crate::model::{BootNs, Bytes, Instant, Role, RunInfo, Target, Upid};
+use crate::sweep::Amounts;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -130,8 +131,9 @@ impl ProcessTable {
     /// far as they can be; `None` where they can't.
     pub(super) fn self_reported(&self, row: &MemRow) -> Option<(usize, Bytes, Option<Bytes>)> {
         let position = self.find(row.upid)?;
-        let rss = self.processes[position].can_have_held(row.rss_bytes?)?;
-        Some((position, rss, row.rss_anon_bytes.map(|anon| anon.min(rss))))
+        let said = Amounts::of(row);
+        let rss = self.processes[position].can_have_held(said.rss()?)?;
+        Some((position, rss, said.anon().map(|anon| anon.min(rss))))
     }
 
     /// That there were more processes without a row of their own than are told apart.

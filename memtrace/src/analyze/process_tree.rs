@@ -1,7 +1,7 @@
 //! Who descends from whom, and which siblings are so alike that one line can stand for them.
 
 use super::process::Process;
-use super::who::common_name;
+use super::who::Bundle;
 use crate::model::Bytes;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,30 +25,19 @@ pub struct ProcessTree {
     descendant_count: Vec<usize>,
 }
 
-/// One line of the tree view.
+/// One line of the tree view: a process, or several siblings that are alike, or all small, with all
+/// that descends from them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TreeLine {
-    /// One process.
-    One {
-        /// For each level above, whether that branch goes on below this line; the last entry
-        /// is the process's own. Empty for a root.
-        branches: Vec<bool>,
-        /// Which process.
-        process: usize,
-    },
-    /// Several siblings that are alike, or all small, with all that descends from them.
-    Many {
-        /// As above.
-        branches: Vec<bool>,
-        /// What they are called.
-        label: Arc<str>,
-        /// Who.
-        members: Vec<usize>,
-        /// How many processes are below them.
-        descendant_count: usize,
-        /// The highest own peak among them and below them.
-        heaviest: Option<Bytes>,
-    },
+pub struct TreeLine {
+    /// For each level above, whether that branch goes on below this line; the last entry is its
+    /// own. Empty for a root.
+    pub branches: Vec<bool>,
+    /// Who.
+    pub who: Bundle,
+    /// How many processes are below them.
+    pub descendant_count: usize,
+    /// The highest own peak among them and below them.
+    pub heaviest: Option<Bytes>,
 }
 
 impl ProcessTree {
@@ -122,23 +111,22 @@ impl ProcessTree {
                         branches.push(place + 1 < count);
                         open.push((branches, child));
                     }
-                    lines.push(TreeLine::One { branches, process });
+                    lines.push(self.line(processes, branches, vec![process]));
                 }
-                Node::Many(members) => lines.push(self.many(processes, branches, members)),
+                Node::Many(members) => lines.push(self.line(processes, branches, members)),
             }
         }
         lines
     }
 
-    fn many(&self, processes: &[Process], branches: Vec<bool>, members: Vec<usize>) -> TreeLine {
+    fn line(&self, processes: &[Process], branches: Vec<bool>, members: Vec<usize>) -> TreeLine {
         let below = |&member: &usize| self.descendant_count(member);
         let heaviest = members.iter().map(|&member| self.heaviest[member]).max();
-        TreeLine::Many {
+        TreeLine {
             branches,
-            label: common_name(processes, &members),
             descendant_count: members.iter().map(below).sum(),
             heaviest: heaviest.filter(|&bytes| bytes > 0).map(Bytes),
-            members,
+            who: Bundle::of(processes, members),
         }
     }
 

@@ -17,8 +17,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
 
-/// What was found out about one kind over the recording. A page that several processes share
-/// counts in each of them.
+/// What was found out about one kind over the recording, in the sum over processes. A page that
+/// several share counts in each of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct KindFigures {
     /// The highest simultaneous sum, and when; `None` when it was never known.
@@ -35,14 +35,14 @@ pub struct KindFigures {
 /// The processes of one role.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct RoleFinding {
-    /// What they are called: "vLLM worker"; the program for those without a role.
+    /// What they are called: `vLLM worker`; of those without a role the program, or `others`.
     pub name: Arc<str>,
     /// The role, without a rank; `None` for those that no rule knew.
     #[serde(flatten, with = "RoleNameKeys")]
     pub role: Option<Role>,
     /// How many processes ever were one.
     pub process_count: usize,
-    /// Those processes, in the order in which they started.
+    /// All that ever had the role, in the order in which they started.
     pub upids: Vec<Upid>,
     /// The same, as indices into [`super::Analysis::processes`].
     #[serde(skip)]
@@ -61,15 +61,14 @@ pub struct RoleOnGpus {
     /// The highest over the recording, at its own time.
     #[serde(flatten, with = "HighestKeys")]
     pub highest: GpuPeak,
-    /// What they held at the peak of all processes, which is one of RSS, each piece of memory
-    /// once; `None` when unknown.
+    /// What they held at the peak of all processes, each piece of memory once; `None` when unknown.
     pub at_peak_bytes: Option<Bytes>,
 }
 
 /// What the processes of a role held at one instant.
 #[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
 pub struct RoleAtPeak {
-    /// How many of them held anything.
+    /// How many of them held memory, or may.
     pub process_count: usize,
     /// What they held, shared pages in each.
     #[serde(flatten, with = "keys::TotalsKeys")]
@@ -91,9 +90,9 @@ keys! {
 
 keys! {
     HighestKeys of highest: GpuPeak {
-        /// The highest over the recording.
+        /// The highest that they held at one time.
         peak_bytes: Option<Bytes> = highest.bytes,
-        /// Whether it can have been more.
+        /// Whether it can have been more: for some time the driver did not tell of one of them.
         peak_is_lower_bound: bool = highest.is_lower_bound,
         /// When it was.
         peak_at: Option<Instant> = highest.at,
@@ -102,7 +101,8 @@ keys! {
 
 keys! {
     ShareKeys of shares: Option<RoleShares> {
-        /// Anonymous and shared memory, each page once; null when that of any is unknown.
+        /// Anonymous and shared memory, each page once; null where the recording does not know
+        /// what is shared, or a part of one of its processes.
         host_bytes: Option<Bytes> = shares.and_then(|shares| shares.host_bytes()),
         /// Of that anonymous memory.
         own_anon_bytes: Option<Bytes> = shares.and_then(|shares| shares.anon_bytes),

@@ -147,8 +147,8 @@ fn an_oom_kill_names_who_held_the_memory_and_not_only_the_victim() {
     };
     let held = kill.holders.as_ref().expect("the state at the kill");
     let groups = held.groups(&analysis.processes);
-    assert_eq!(groups[0].label.as_ref(), "pt_data_worker");
-    assert_eq!(groups[0].members.len(), 16);
+    assert_eq!(groups[0].who.who.name.as_deref(), Some("pt_data_worker"));
+    assert_eq!(groups[0].who.process_count, 16);
     let ending = process(&analysis, 510).ending;
     assert_eq!(ending.by_oom_killer(), Some(true));
 }

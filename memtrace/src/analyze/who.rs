@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
 
-/// A process, as a finding names it.
+/// Which process it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 pub struct Who {
     /// Its process id; `None` when only its memory was recorded.
@@ -71,11 +71,12 @@ keys! {
 
 keys! {
     ProcessKeys of who: Who {
-        /// Process id of whose it is; null for that of a person.
+        /// Process id of whose it is; null for what a person marked, and where it is those of
+        /// several.
         pid: Option<Tgid> = who.pid,
-        /// Its identity in the recording.
+        /// Its identity in the recording; null as `pid` is.
         upid: Option<Upid> = who.upid,
-        /// What it is called.
+        /// What it is called; null as `pid` is.
         process_name: Option<Arc<str>> = who.name.clone(),
     }
 }
@@ -100,6 +101,19 @@ impl Bundle {
         match self.process_count {
             1 => self.who.in_words(),
             count => format!("{} {name}", words::times(count)),
+        }
+    }
+
+    /// For two columns: as one process, or how many and what they are called.
+    pub(super) fn cells(&self) -> [Cell; 2] {
+        self.cells_as(self.who.shown())
+    }
+
+    /// The same, with other words for several.
+    pub(super) fn cells_as(&self, several: String) -> [Cell; 2] {
+        match self.process_count {
+            1 => self.who.cells(),
+            count => [Cell::shown_only(&words::times(count)), several.into()],
         }
     }
 

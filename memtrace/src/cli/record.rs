@@ -4,6 +4,7 @@ mod findings;
 
 use super::leftovers;
 use super::output::say;
+use super::recorded::no_option;
 use super::values::{
     BackendChoice, BackendParser, ProbeParser, parse_interval, parse_percent, parse_regex,
     parse_seconds, parse_size,
@@ -239,7 +240,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let options = Options {
         target,
-        output: args.output.map(no_option),
+        output: args.output.as_deref().map(no_option),
         duration: args.duration,
         interval: match args.gpu_only {
             true => GPU_ONLY_INTERVAL,
@@ -298,14 +299,6 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Err(RecordError::Command(error)) => Ok(command_failed(&error)),
         Err(error) => Err(error).context("failed to record"),
-    }
-}
-
-/// The path as a command takes it: a name that begins with `-` would be an option.
-fn no_option(path: PathBuf) -> PathBuf {
-    match path.as_os_str().as_encoded_bytes().starts_with(b"-") {
-        true => Path::new(".").join(path),
-        false => path,
     }
 }
 
@@ -452,13 +445,20 @@ fn finish(outcome: &Outcome, is_quiet: bool) -> ExitCode {
 }
 
 fn save_findings(outcome: &Outcome, person: Option<&Person>, is_quiet: bool) {
-    match findings::save(outcome, person, is_quiet) {
-        Err(reason) if !is_quiet => say(&format!(
-            "phases and roles are not saved as tables: {reason}; for them: memtrace report \
-             --save-findings {}",
-            outcome.dir.display()
-        )),
-        _ => {}
+    let Err(mut reason) = findings::save(outcome, person, is_quiet) else {
+        return;
+    };
+    // What is said of damage has its own way out.
+    if !reason.contains("memtrace report") {
+        let dir = outcome.dir.display();
+        reason.push_str(&format!(
+            "; for them: memtrace report --save-findings {dir}"
+        ));
+    }
+    if !is_quiet {
+        say(&format!(
+            "phases and roles are not saved as tables: {reason}"
+        ));
     }
 }
 

@@ -10,16 +10,25 @@ use std::path::{Path, PathBuf};
 /// The directory that was given, or the newest recording here.
 pub(super) fn recording_dir(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     if let Some(dir) = given {
-        return Ok(dir.to_path_buf());
+        return Ok(no_option(dir));
     }
     let newest = newest_recording(Path::new("."))
         .context("failed to look for a recording in the current directory")?;
     match newest {
-        Some(dir) => Ok(dir.strip_prefix(".").map(Path::to_path_buf).unwrap_or(dir)),
+        Some(dir) => Ok(no_option(dir.strip_prefix(".").unwrap_or(&dir))),
         None => bail!(
             "there is no recording in the current directory: give the directory of one, or make \
              one with `memtrace record -- COMMAND`"
         ),
+    }
+}
+
+/// The path as a command takes it, also one that a message names: a name that begins with `-` would
+/// be an option.
+pub(super) fn no_option(path: &Path) -> PathBuf {
+    match path.as_os_str().as_encoded_bytes().starts_with(b"-") {
+        true => Path::new(".").join(path),
+        false => path.to_path_buf(),
     }
 }
 

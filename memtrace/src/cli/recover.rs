@@ -43,6 +43,12 @@ fn describe(dir: &Path, report: &RecoverReport) -> String {
     for problem in &report.problems {
         let _ = writeln!(text, "  {}", visible(&problem.to_string()));
     }
+    if !report.was_closed {
+        let _ = writeln!(
+            text,
+            "for phases and roles as tables: memtrace report --save-findings {dir}"
+        );
+    }
     text
 }
 
@@ -66,7 +72,8 @@ mod tests {
         };
         assert_eq!(
             describe(Path::new("run"), &report),
-            "run is closed\n  spool/mem-00001.arrows: ends within a batch; 12 bytes left out\n"
+            "run is closed\n  spool/mem-00001.arrows: ends within a batch; 12 bytes left out\n\
+             for phases and roles as tables: memtrace report --save-findings run\n"
         );
     }
 }

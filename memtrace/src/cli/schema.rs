@@ -3,14 +3,16 @@
 //!
 //! Everything here is read from the declarations in `model::tables` and from the findings;
 //! docs/tables.md is the output of `memtrace schema --format md`, docs/report.schema.json that of
-//! `memtrace schema --report`.
+//! `memtrace schema --report`, docs/report-json.md that of `memtrace schema --report --format md`.
+
+mod page;
 
 use super::output::print;
 use crate::analyze::json_schema;
 use crate::model::{
     BUILTIN_MARK_RULES, Column, ColumnType, FINDINGS, SCHEMA_VERSION, TABLES, Table,
 };
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use std::fmt::{self, Write};
@@ -26,15 +28,16 @@ pub(super) struct Args {
     /// Only these tables [default: all]
     #[arg(value_parser = table_names())]
     tables: Vec<String>,
-    /// Form of the description
-    #[arg(short, long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+    /// Form of the description [default: text; of reports json]
+    #[arg(short, long, value_enum)]
+    format: Option<Format>,
     /// Print the built-in rules for log lines that are marks, as a file for `record
     /// --mark-rules` is written
     #[arg(long, conflicts_with_all = ["tables", "format"])]
     mark_rules: bool,
-    /// Print the JSON Schema of `report -f json` and `diff -f json`
-    #[arg(long, conflicts_with_all = ["tables", "format", "mark_rules"])]
+    /// Describe the JSON of `report -f json` and `diff -f json`: as a JSON Schema, or as a page
+    /// with `--format md`
+    #[arg(long, conflicts_with_all = ["tables", "mark_rules"])]
     report: bool,
 }
 
@@ -63,13 +66,17 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         return print(BUILTIN_MARK_RULES).context("failed to print the rules");
     }
     if args.report {
-        let schema = serde_json::to_string_pretty(&json_schema())? + "\n";
-        return print(&schema).context("failed to print the schema");
+        let described = match args.format.unwrap_or(Format::Json) {
+            Format::Json => serde_json::to_string_pretty(&json_schema())? + "\n",
+            Format::Md => page::markdown(),
+            Format::Text => bail!("reports are described as `json` and as `md`"),
+        };
+        return print(&described).context("failed to print the schema");
     }
     let is_wanted =
         |table: &Table| args.tables.is_empty() || args.tables.iter().any(|name| name == table.name);
     let tables: Vec<&Table> = all_tables().filter(|table| is_wanted(table)).collect();
-    let text = match args.format {
+    let text = match args.format.unwrap_or(Format::Text) {
         Format::Text => text(&tables),
         Format::Md => markdown(&tables),
         Format::Json => serde_json::to_string_pretty(&json(&tables)).map(|text| text + "\n")?,

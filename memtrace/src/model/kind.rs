@@ -28,7 +28,11 @@ macro_rules! kinds {
             }
 
             /// An object with a key for each kind.
-            pub(crate) fn schema(name: impl Fn(Self) -> String, value: Schema) -> Schema {
+            pub(crate) fn schema(
+                doc: &str,
+                name: impl Fn(Self) -> String,
+                value: Schema,
+            ) -> Schema {
                 let kinds = Self::ALL.iter().zip(Self::WORDS);
                 let keys = kinds.map(|(kind, (_, doc))| {
                     let mut value = value.clone();
@@ -36,8 +40,13 @@ macro_rules! kinds {
                     (name(*kind), value.to_value())
                 });
                 let keys: serde_json::Map<String, Value> = keys.collect();
-                let required: Vec<&String> = keys.keys().collect();
-                json_schema!({"type": "object", "required": required, "properties": keys})
+                let required: Vec<String> = Self::ALL.iter().map(|kind| name(*kind)).collect();
+                json_schema!({
+                    "description": doc,
+                    "type": "object",
+                    "required": required,
+                    "properties": keys,
+                })
             }
 
             /// Its key among amounts by kind.
@@ -99,7 +108,11 @@ impl<T: JsonSchema> JsonSchema for PerKind<T> {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let value = generator.subschema_for::<T>();
-        Kind::schema(|kind| kind.as_str().to_owned(), value)
+        Kind::schema(
+            "The same of each kind of memory.",
+            |kind| kind.as_str().to_owned(),
+            value,
+        )
     }
 }
 

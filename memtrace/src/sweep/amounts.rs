@@ -110,7 +110,11 @@ impl JsonSchema for Amounts {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let bytes = generator.subschema_for::<Option<Bytes>>();
-        Kind::schema(|kind| kind.key().to_owned(), bytes)
+        Kind::schema(
+            "Amounts by kind of memory.",
+            |kind| kind.key().to_owned(),
+            bytes,
+        )
     }
 }
 

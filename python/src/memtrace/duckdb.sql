@@ -7,28 +7,60 @@
 --
 --     FROM held_at('REC', boot_ns_at('REC', TIMESTAMPTZ '2026-03-01 12:03:07Z'));
 
+-- A command line without the program's directories, cut at 48 letters.
+CREATE OR REPLACE MACRO short(command) AS (
+    WITH words AS (
+        SELECT trim(
+            regexp_replace(command, '[\s\x{0b}\x{1c}-\x{1f}\x{85}\p{Z}]+', ' ', 'g')
+        ) AS text
+    ),
+    named AS (
+        SELECT regexp_replace(text, '^[^ ]*/([^ /]+)( |$)', '\1\2') AS text FROM words
+    )
+    SELECT CASE WHEN length(text) <= 48 THEN text ELSE left(text, 47) || '…' END FROM named
+);
+
 -- Who each process is: its role with its framework and its rank, else its command line.
 CREATE OR REPLACE MACRO processes(rec) AS TABLE
 SELECT
     upid, tgid,
     CASE WHEN role <> 'main' THEN concat_ws(' ', framework, role, rank)
-         ELSE coalesce(cmdline, comm) END AS name,
+         ELSE short(coalesce(nullif(cmdline, ''), nullif(comm, ''), '?')) END AS name,
     framework, role, rank, exit_boot_ns,
     CASE WHEN peak_rss_source IN ('kernel_hiwater', 'footprint', 'self', 'wait4')
          THEN peak_rss_bytes END AS peak_bytes
 FROM read_parquet(rec || '/process/*.parquet');
 
+-- The kernel's per-CPU counters can read below zero for a moment; that counts as zero.
+CREATE OR REPLACE MACRO from_zero(amount) AS (CASE WHEN amount < 0 THEN 0 ELSE amount END);
+
 -- What a process held from each instant on: nothing from its end on. What it measured of itself
 -- (RSS, and what of it is anonymous) counts after its first row, and up to the peak that the kernel
--- knows. Other kinds are as in the row before, while they still add up to it within 1 MiB.
-CREATE OR REPLACE MACRO steps(rec) AS TABLE
-WITH counted AS (
+-- knows. Other kinds are as in the row before, while they still add up to it within 1 MiB. With
+-- `until` no later row is read, and with `is_last` of each process only what was held then.
+CREATE OR REPLACE MACRO steps(rec, until := 9223372036854775807, is_last := false) AS TABLE
+WITH last AS (
+    SELECT upid, max(boot_ns) AS since
+    FROM read_parquet(rec || '/mem/*.parquet')
+    WHERE is_last AND source IS DISTINCT FROM 'self' AND boot_ns <= until
+    GROUP BY upid
+),
+read AS (
+    SELECT upid, boot_ns, source, file_row_number,
+        from_zero(rss_bytes) AS rss_bytes, from_zero(rss_anon_bytes) AS rss_anon_bytes,
+        from_zero(rss_file_bytes) AS rss_file_bytes, from_zero(rss_shmem_bytes) AS rss_shmem_bytes,
+        from_zero(swap_bytes) AS swap_bytes
+    FROM read_parquet(rec || '/mem/*.parquet', file_row_number = true)
+    LEFT JOIN last USING (upid)
+    WHERE boot_ns BETWEEN coalesce(since, boot_ns) AND until
+),
+counted AS (
     SELECT mem.* EXCLUDE (source, rss_bytes, rss_anon_bytes),
         coalesce(source = 'self', false) AS is_own,
         CASE WHEN is_own THEN least(mem.rss_bytes, peak_bytes) ELSE mem.rss_bytes END AS rss_bytes,
         CASE WHEN NOT is_own OR mem.rss_anon_bytes IS NULL THEN mem.rss_anon_bytes
              ELSE least(mem.rss_anon_bytes, mem.rss_bytes, peak_bytes) END AS rss_anon_bytes
-    FROM read_parquet(rec || '/mem/*.parquet', file_row_number = true) mem
+    FROM read mem
     LEFT JOIN processes(rec) process USING (upid)
     WHERE mem.boot_ns < coalesce(process.exit_boot_ns, mem.boot_ns + 1)
         AND (source IS DISTINCT FROM 'self'
@@ -77,8 +109,10 @@ CREATE OR REPLACE MACRO boot_ns_at(rec, instant) AS (
 
 -- What each process held at an instant, the largest first.
 CREATE OR REPLACE MACRO held_at(rec, instant) AS TABLE
-SELECT upid, tgid, name, framework, role, rank, step.* EXCLUDE (upid, boot_ns)
-FROM steps(rec) step LEFT JOIN processes(rec) process USING (upid)
+SELECT upid, tgid, coalesce(name, '?') AS name, framework, role, rank,
+    step.* EXCLUDE (upid, boot_ns)
+FROM steps(rec, until := instant, is_last := true) step
+LEFT JOIN processes(rec) process USING (upid)
 WHERE boot_ns <= instant AND instant < coalesce(exit_boot_ns, instant + 1)
 QUALIFY row_number() OVER (PARTITION BY upid ORDER BY boot_ns DESC) = 1
 ORDER BY rss_bytes DESC NULLS LAST, upid;

@@ -43,9 +43,9 @@ pub(in crate::analyze) struct Object<'a> {
     before: Recording<'a>,
     /// The second.
     after: Recording<'a>,
-    /// By which part of itself a figure may rise; null where that was not asked.
+    /// What `--fail-above` gave, as a part of one; else `None`.
     allowed_ratio: Option<f64>,
-    /// The figures that rose by more.
+    /// The figures that rose by more; `None` without `--fail-above`.
     excesses: Option<&'a [Excess]>,
     #[serde(flatten)]
     diff: &'a Diff,

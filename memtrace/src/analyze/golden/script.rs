@@ -234,6 +234,14 @@ impl Script {
         });
     }
 
+    /// Shared memory reads below zero in the last row of memory, as the kernel's per-CPU counters
+    /// can for a moment.
+    pub(crate) fn below_zero(&mut self) {
+        if let Some(Record::Mem(row)) = self.rows.0.last_mut() {
+            row.rss_shmem_bytes = Some(Bytes(-4096));
+        }
+    }
+
     /// The size of the address space in the last row of memory, in GiB.
     pub(crate) fn sized(&mut self, size: f64) {
         if let Some(Record::Mem(row)) = self.rows.0.last_mut() {

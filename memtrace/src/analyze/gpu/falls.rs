@@ -44,10 +44,10 @@ pub struct Fall {
     pub devices: Vec<DeviceFall>,
     /// Who held less after it, and by how much; the largest first.
     pub left: Vec<GpuPart>,
-    /// What of that stayed on the devices and no process is told to hold any longer; `None`
-    /// where it is nothing to speak of, or not known.
+    /// What of that stayed on the devices and no process is told to hold any longer; `None` under
+    /// 256 MiB, and where it is not known.
     pub stayed_bytes: Option<Bytes>,
-    /// Processes that held memory of those devices and ended meanwhile.
+    /// Processes that held memory of those devices and ended meanwhile, by `upid`.
     pub ended: Vec<Upid>,
     /// What came to the host meanwhile.
     #[serde(flatten)]
@@ -59,7 +59,7 @@ pub struct Fall {
 /// By how much one device fell.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct DeviceFall {
-    /// The device, as in `gpu_device`.
+    /// The device, as `gpu_device` calls it.
     pub device: Arc<str>,
     /// By how much.
     pub bytes: Bytes,
@@ -69,13 +69,14 @@ pub struct DeviceFall {
 /// unknown.
 #[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
 pub struct HostGain {
-    /// Anonymous memory.
+    /// What the anonymous memory of recorded processes changed by on the host meanwhile; `None`
+    /// when unknown.
     #[serde(rename = "host_anon_change_bytes")]
     pub anon_bytes: Option<Bytes>,
-    /// Shared memory, where pinned memory is.
+    /// The same of their shared memory, where pinned memory is.
     #[serde(rename = "host_shmem_change_bytes")]
     pub shmem_bytes: Option<Bytes>,
-    /// Mapped files.
+    /// The same of their mapped files.
     #[serde(rename = "host_file_change_bytes")]
     pub file_bytes: Option<Bytes>,
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// explains add up to what is used: the last is what is left over.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct GpuLedger {
-    /// The device, as in `gpu_device`.
+    /// The device, as `gpu_device` calls it.
     pub device: Arc<str>,
     /// Its position among the devices.
     #[serde(skip)]
@@ -44,6 +44,7 @@ pub struct GpuLedger {
     /// Who has the device open without being told to hold anything, where memory is
     /// unexplained.
     #[serde(rename = "open_in")]
+    #[schemars(with = "Vec<Who>")]
     pub candidates: Vec<GpuHolder>,
 }
 

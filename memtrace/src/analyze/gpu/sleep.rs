@@ -37,8 +37,8 @@ const NOTHING: f64 = 0.01;
 /// So many names are told.
 const NAMES_MAX: usize = 4;
 
-/// What the marks of one name did, or of names that differ by the number of a step. The figures
-/// are those of the one of them that did least.
+/// What the marks of one name that names a sleep or a waking did, or of names that differ by the
+/// number of a step. The figures are those of the one of them that did least.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Audit {
     /// The mark.
@@ -60,12 +60,11 @@ pub struct Audit {
     pub host_to: BootNs,
     /// The devices that recorded processes were on.
     pub devices: Vec<Arc<str>>,
-    /// What recorded processes held on them before, and after; unknown where the driver does
-    /// not tell of each.
+    /// What recorded processes held on them before; `None` where the driver does not tell of each.
     pub before_bytes: Option<Bytes>,
     /// The same after it.
     pub after_bytes: Option<Bytes>,
-    /// What left the devices, or came back to them; `None` when unknown.
+    /// What left the devices, or came back to them, as the name says; `None` when unknown.
     pub moved_bytes: Option<Bytes>,
     /// Who of them held how much after it, the largest first.
     pub holders: Vec<GpuPart>,

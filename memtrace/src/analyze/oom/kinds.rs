@@ -77,12 +77,12 @@ pub(super) struct Account {
 /// How hard memory was to get before a kill.
 #[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
 pub struct Pressure {
-    /// How often the limit was hit.
+    /// How often the limit was hit in the window that is told.
     pub limit_hit_count: Option<i64>,
-    /// For how long some task waited for memory.
+    /// For how long some task waited for memory in it.
     #[serde(rename = "waited_some_ns")]
     pub some_ns: Option<DurationNs>,
-    /// For how long all tasks did.
+    /// For how long all tasks waited at once.
     #[serde(rename = "waited_full_ns")]
     pub full_ns: Option<DurationNs>,
 }

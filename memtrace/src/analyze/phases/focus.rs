@@ -106,9 +106,9 @@ pub type GpuChange = [Option<Bytes>; 2];
 
 keys! {
     OnGpusKeys of change: Option<GpuChange> {
-        /// On GPUs at the begin; null when unknown.
+        /// On GPUs at the begin, by the driver's last list of processes; null when unknown.
         gpu_begin_bytes: Option<Bytes> = change.and_then(|[begin, _]| begin),
-        /// On GPUs at the end.
+        /// The same at the end.
         gpu_end_bytes: Option<Bytes> = change.and_then(|[_, end]| end),
     }
 }

@@ -14,13 +14,13 @@ const WARM_UP_PART: usize = 4;
 /// second may still be compiled for.
 const MIN_WARM_UP: usize = 2;
 
-/// The trend of amounts over the numbers of their steps (docs/report.md has the formula), the
-/// warm-up left out.
+/// The trend of amounts over the numbers of their steps, the warm-up left out. docs/report.md has
+/// the formula.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Slope {
     /// The slope.
     pub bytes_per_step: f64,
-    /// The lower end of its 95 % interval; infinite, and null in JSON, where there is none.
+    /// The lower end of its 95 % interval; `None` where it has no bound.
     #[schemars(with = "Option<f64>")]
     pub low_bytes_per_step: f64,
     /// The upper end of it.

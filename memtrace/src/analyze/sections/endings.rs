@@ -1,12 +1,12 @@
 //! How processes ended.
 
 use crate::analyze::section::{Section, Tables, View, one_part};
+use crate::analyze::who::Bundle;
 use crate::analyze::{Analysis, Ending, RowSource};
 use crate::report::{Cell, Chapter, Table, TableOf, words};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashMap;
-use std::sync::Arc;
 
 /// How the processes of a recording ended.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
@@ -40,10 +40,8 @@ struct Counts {
 struct Group {
     /// How.
     ending: Ending,
-    /// What they are called: the name of the only one, else what they have in common.
-    label: Arc<str>,
     /// Who, in the order in which they started.
-    members: Vec<usize>,
+    who: Bundle,
 }
 
 impl Section for Endings {
@@ -66,11 +64,10 @@ impl Section for Endings {
         }
         let groups = groups.into_iter().map(|((ending, _), members)| Group {
             ending,
-            label: analysis.common_name(&members),
-            members,
+            who: Bundle::of(processes, members),
         });
         let mut notable: Vec<Group> = groups.collect();
-        notable.sort_by_key(|group| (group.ending.gravity(), group.members.first().copied()));
+        notable.sort_by_key(|group| (group.ending.gravity(), group.who.members.first().copied()));
         Ok(Self { endings, notable })
     }
 
@@ -104,12 +101,12 @@ impl Endings {
     fn table(&self, analysis: &Analysis, top: usize) -> Table {
         TableOf::of(self.notable.iter().take(top))
             .words("how", 0, |group| group.ending.shown_in_full())
-            .data("process_count", |group| group.members.len().to_string())
-            .who(|group| analysis.bundle(&group.members, group.label.to_string()))
+            .data("process_count", |group| group.who.process_count.to_string())
+            .who(|group| group.who.cells())
             .figures("at_s", 1, |group| {
-                let first = group.members.first();
+                let first = group.who.members.first();
                 let at = Cell::from(first.and_then(|&one| analysis.processes[one].end));
-                match (&at, group.members.len()) {
+                match (&at, group.who.process_count) {
                     (Cell::At(Some(_)), 2..) => at.shown_as(format!("from {}", at.shown())),
                     _ => at,
                 }

@@ -144,15 +144,15 @@ pub(super) fn table(section: &mut Chapter, analysis: &Analysis, state: &Composit
 pub(super) fn holders(analysis: &Analysis, state: Option<&Composition>, top: usize) -> Table {
     let holders = state.into_iter().flat_map(|state| &state.holders);
     let each = holders.take(top);
-    let each = each.map(|holder| HolderGroup::of(&analysis.processes, vec![holder]));
-    let each: Vec<HolderGroup<'_>> = each.collect();
+    let each = each.map(|holder| HolderGroup::of(&analysis.processes, &[holder]));
+    let each: Vec<HolderGroup> = each.collect();
     lines_of(analysis, state, each.iter().map(std::slice::from_ref))
 }
 
 fn lines_of<'a>(
     analysis: &Analysis,
     state: Option<&Composition>,
-    lines: impl Iterator<Item = &'a [HolderGroup<'a>]>,
+    lines: impl Iterator<Item = &'a [HolderGroup]>,
 ) -> Table {
     let whole = |kind: Kind| state?.totals[kind].bytes();
     let on_gpus = |process| state?.gpu_held_by(process);
@@ -161,14 +161,14 @@ fn lines_of<'a>(
             let mut holders = state.holders.iter();
             holders.any(|held| on_gpus(held.process).is_some())
         });
-    let held = |groups: &[HolderGroup<'_>], kind: Kind| {
+    let held = |groups: &[HolderGroup], kind: Kind| {
         together(groups.iter().map(|group| group.totals[kind].bytes()))
     };
-    let rss = |groups: &[HolderGroup<'_>]| held(groups, Kind::Rss);
+    let rss = |groups: &[HolderGroup]| held(groups, Kind::Rss);
     TableOf::of(lines)
-        .who(|groups| who_held(analysis, groups))
+        .who(|groups| who_held(groups))
         .data("upid", |groups| match groups {
-            [group] => Cell::known(group.members.first().and_then(|held| held.who.upid)),
+            [group] => Cell::known(group.who.who.upid),
             _ => Cell::Absent,
         })
         .figures("rss_bytes", 0, |groups| rss(groups))
@@ -179,8 +179,8 @@ fn lines_of<'a>(
         .held("swap_bytes", 1, |groups| held(groups, Kind::Swap))
         .only_if(whole(Kind::Swap).is_some_and(|swap| swap.0 > 0))
         .held("gpu_bytes", 0, |groups| {
-            let members = groups.iter().flat_map(|group| &group.members);
-            let held = members.filter_map(|held| on_gpus(held.process));
+            let members = groups.iter().flat_map(|group| &group.who.members);
+            let held = members.filter_map(|&process| on_gpus(process));
             held.sum::<Option<Bytes>>()
         })
         .only_if(has_gpu)
@@ -188,17 +188,18 @@ fn lines_of<'a>(
 }
 
 /// Who has a line: a process, several that do the same, or all the others.
-fn who_held(analysis: &Analysis, groups: &[HolderGroup<'_>]) -> [Cell; 2] {
-    let members = groups.iter().flat_map(|group| &group.members);
-    let places: Vec<usize> = members.map(|held| held.process).collect();
-    let label = match groups {
+fn who_held(groups: &[HolderGroup]) -> [Cell; 2] {
+    match groups {
         [group] => {
-            let largest = group.members.first().and_then(|held| held.amounts.rss());
-            format!("{} (largest {})", group.label, bytes_or_unknown(largest))
+            let largest = bytes_or_unknown(group.largest);
+            let name = group.who.who.shown();
+            group.who.cells_as(format!("{name} (largest {largest})"))
         }
-        _ => "all others".to_owned(),
-    };
-    analysis.bundle(&places, label)
+        others => {
+            let count = others.iter().map(|group| group.who.process_count).sum();
+            [Cell::shown_only(&words::times(count)), "all others".into()]
+        }
+    }
 }
 
 pub(super) fn notes(section: &mut Chapter, analysis: &Analysis, state: &Composition) {

@@ -1,13 +1,12 @@
 //! The tree of processes.
 
+use crate::analyze::Analysis;
 use crate::analyze::section::{Mode, Section, View};
-use crate::analyze::{Analysis, TreeLine, Who};
 use crate::model::{Bytes, Kind};
 use crate::report::{Cell, Chapter, TableOf, words};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashMap;
-use std::slice;
 
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub(super) struct Tree {}
@@ -33,48 +32,33 @@ impl Section for Tree {
             .flat_map(|peak| &peak.holders)
             .map(|holder| (holder.process, holder.amounts.rss()))
             .collect();
-        let held = |process| at_peak.get(process).copied().unwrap_or(Some(Bytes(0)));
+        let held = |process: &usize| at_peak.get(process).copied().unwrap_or(Some(Bytes(0)));
         let mut section = Chapter::new("Tree");
         TableOf::of(&lines)
-            .flexible("process", |line| match line {
-                TreeLine::One { branches, process } => {
-                    indent(branches) + &Who::from(&analysis.processes[*process]).shown()
+            .flexible("process", |line| {
+                let name = indent(&line.branches) + &line.who.who.shown();
+                match (&*line.who.members, line.descendant_count) {
+                    ([_], _) | (_, 0) => name,
+                    (_, below) => format!("{name}, with {} below", words::count(below)),
                 }
-                TreeLine::Many {
-                    branches,
-                    label,
-                    descendant_count,
-                    ..
-                } => match descendant_count {
-                    0 => format!("{}{label}", indent(branches)),
-                    below => {
-                        let below = words::count(*below);
-                        format!("{}{label}, with {below} below", indent(branches))
-                    }
-                },
             })
-            .figures("pid", 0, |line| analysis.pids(members(line)))
-            .figures("own_peak_bytes", 0, |line| match line {
-                TreeLine::One { process, .. } => analysis.processes[*process].peak.cell(),
-                TreeLine::Many { heaviest, .. } => {
-                    let heaviest = Cell::Bytes(*heaviest);
+            .figures("pid", 0, |line| analysis.pids(&line.who.members))
+            .figures("own_peak_bytes", 0, |line| match *line.who.members {
+                [only] => analysis.processes[only].peak.cell(),
+                _ => {
+                    let heaviest = Cell::Bytes(line.heaviest);
                     heaviest.shown_as(format!("max {}", heaviest.shown()))
                 }
             })
-            .figures(("at_peak_bytes", "AT THE PEAK"), 1, |line| match line {
-                TreeLine::One { process, .. } => Cell::Held(held(process)),
-                TreeLine::Many { .. } => "".into(),
+            .figures(("at_peak_bytes", "AT THE PEAK"), 1, |line| {
+                match *line.who.members {
+                    [only] => Cell::Held(held(&only)),
+                    _ => "".into(),
+                }
             })
-            .words("ended", 2, |line| analysis.common_ending(members(line)))
+            .words("ended", 2, |line| analysis.common_ending(&line.who.members))
             .add_to(&mut section);
         vec![section]
-    }
-}
-
-fn members(line: &TreeLine) -> &[usize] {
-    match line {
-        TreeLine::One { process, .. } => slice::from_ref(process),
-        TreeLine::Many { members, .. } => members,
     }
 }
 

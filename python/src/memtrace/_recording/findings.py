@@ -19,7 +19,9 @@ _OF = b"memtrace.findings_of"
 def read(directory: Path, name: str) -> Table:
     """Reads such a table, whole or not at all: they can be made again."""
     parts = files.parts(directory / name)
-    how = f"save them with: memtrace report --save-findings {directory}"
+    # A name that begins with `-` would be an option.
+    given = f"./{directory}" if str(directory).startswith("-") else directory
+    how = f"save them with: memtrace report --save-findings {given}"
     if not parts:
         raise FindingsError(f"the findings of {directory} are not saved; {how}")
     problems: list[str] = []

@@ -227,7 +227,7 @@ class Recording:
     def _curves(self) -> dict[int, steps.Steps]:
         process, mem = self["process"], self["mem"]
         ends = zip(process.column("upid"), process.column("exit_boot_ns"))
-        amounts = zip(*(mem.column(name) for name in _AMOUNTS))
+        amounts = zip(*(steps.from_zero(mem.column(name)) for name in _AMOUNTS))
         rows = zip(*(mem.column(name) for name in ("boot_ns", "upid", "source")), amounts)
         known = {upid: end for upid, end in ends if end is not None}
         return steps.curves(rows, known, self._peaks_of_processes())

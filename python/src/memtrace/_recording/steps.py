@@ -14,6 +14,11 @@ Amounts = tuple[Optional[int], ...]
 NOTHING: Amounts = (0,) * len(AMOUNTS)
 
 
+def from_zero(amounts: list[int | None]) -> list[int | None]:
+    """The kernel's per-CPU counters can read below zero for a moment; that counts as zero."""
+    return [0 if amount is not None and amount < 0 else amount for amount in amounts]
+
+
 class Steps(NamedTuple):
     """The curve of one process: times in order, and what it held from each on."""
 
