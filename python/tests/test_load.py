@@ -67,7 +67,7 @@ def test_the_phases_of_the_program_have_their_memory() -> None:
 
 def test_a_moment_has_many_forms() -> None:
     recording = memtrace.load(TRAINING)
-    start = datetime.datetime(2026, 11, 22, 19, 16, 34, 429094, tzinfo=datetime.timezone.utc)
+    start = datetime.datetime(2026, 11, 22, 23, 4, 2, 114523, tzinfo=datetime.timezone.utc)
     moments: list[Any] = [
         3,
         3.0,
@@ -78,11 +78,11 @@ def test_a_moment_has_many_forms() -> None:
         datetime.timedelta(seconds=3),
         start + datetime.timedelta(seconds=3),
         (start + datetime.timedelta(seconds=3)).replace(tzinfo=None),
-        "2026-11-22T19:16:37.429Z",
-        "2026-11-22T20:16:37.429+01:00",
+        "2026-11-22T23:04:05.114Z",
+        "2026-11-23T00:04:05.114+01:00",
     ]
     for moment in moments:
-        assert recording.at(moment).column("tgid") == [13532, 13562, 13563], moment
+        assert recording.at(moment).column("tgid") == [31831, 31871, 31872], moment
     for moment in ("+5 parsecs", "noon", "", "+1h", -30):
         with pytest.raises(ValueError):
             recording.at(moment)
@@ -116,11 +116,11 @@ def test_the_plot_stacks_processes_and_names_phases() -> None:
     matplotlib.use("agg")
     axes = memtrace.load(TRAINING).plot(top=2)
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert labels[0] == "13532 python3.11 -S train.py"
+    assert labels[0] == "31831 python3.11 -S train.py"
     assert labels[2] == "5 others"
     texts = [text.get_text() for text in axes.texts]
     assert "step_2_rollout" in texts
-    assert any(text.startswith("peak 242") for text in texts)
+    assert any(text.startswith("peak 243") for text in texts)
     matplotlib.pyplot.close(axes.figure)
     axes = memtrace.load(TRAINING).plot(by="role")
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
@@ -539,7 +539,36 @@ def test_a_damaged_file_is_a_problem_and_no_end(tmp_path: Path) -> None:
     (tmp_path / "copy/diag/part-00001.parquet").write_bytes(b"PAR1 not really")
     recording = memtrace.load(tmp_path / "copy")
     assert len(recording.diag) == 0
-    assert any("diag/part-00001.parquet" in problem for problem in recording.problems)
+    told = [problem for problem in recording.problems if "diag/part-00001.parquet" in problem]
+    assert len(told) == 1
+
+
+def test_problems_are_complete_before_anything_is_read(tmp_path: Path) -> None:
+    shutil.copytree(TRAINING, tmp_path / "copy")
+    path = tmp_path / "copy/title/part-00001.parquet"
+    whole = path.read_bytes()
+    # Zeros in the middle of the data, which the footer knows nothing of.
+    path.write_bytes(whole[:8] + bytes(64) + whole[72:])
+    recording = memtrace.load(tmp_path / "copy")
+    problems = list(recording.problems)
+    assert any("title/part-00001.parquet can't be read" in problem for problem in problems)
+    _ = recording.title, recording.mem
+    assert recording.problems == problems
+
+
+def test_the_newest_recording_is_the_one_that_began_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match="memtrace record -- COMMAND"):
+        memtrace.load()
+    for name, wall_ns in (("zz", 5), ("memtrace-a", 7), ("other", 6)):
+        shutil.copytree(TRAINING, tmp_path / name)
+        run = json.loads((tmp_path / name / "run.json").read_text())
+        run["clocks"][0]["wall_ns"] = wall_ns
+        (tmp_path / name / "run.json").write_text(json.dumps(run))
+    (tmp_path / "notes").mkdir()
+    assert memtrace.load().path.name == "memtrace-a"
 
 
 def test_of_a_process_only_its_last_row_counts(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import mmap
 import os
 import sys
 import threading
+import time
 import types
 from typing import Any
 
@@ -208,6 +210,70 @@ def test_without_any_source_everything_is_unknown(monkeypatch: pytest.MonkeyPatc
     with memtrace.peak() as section:
         pass
     assert (section.bytes, section.source, section.end_bytes) == (None, None, None)
+
+
+@linux_only
+def test_a_decorated_function_gives_its_result_and_has_its_measure() -> None:
+    @memtrace.peak()
+    def prefill(mebibytes: int) -> str:
+        """Fills."""
+        touch(mebibytes)
+        time.sleep(0.01)
+        return "filled"
+
+    def measured() -> Any:
+        return prefill.peak  # type: ignore[attr-defined]
+
+    assert measured() is None
+    assert prefill(64) == "filled"
+    first = measured()
+    assert about(rise(first), 64)
+    assert first.seconds >= 0.01
+    assert prefill(16) == "filled"
+    assert measured() is not first and about(rise(measured()), 16)
+    assert (prefill.__name__, prefill.__doc__) == ("prefill", "Fills.")
+
+
+def test_a_decorated_call_that_fails_has_its_measure_too() -> None:
+    @memtrace.peak("named")
+    def fail() -> None:
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        fail()
+    assert fail.peak.seconds > 0  # type: ignore[attr-defined]
+
+
+def test_calls_of_a_decorated_function_are_phases_by_its_name(recorder: FakeRecorder) -> None:
+    @memtrace.peak()
+    def inner() -> None:
+        pass
+
+    @memtrace.peak("outer")
+    async def outer() -> int:
+        inner()
+        return 3
+
+    assert asyncio.run(outer()) == 3
+    begun = [message["name"] for message in recorder.messages() if message["kind"] == "begin"]
+    assert begun == ["outer", inner.__qualname__]
+
+
+def test_a_decorator_without_parentheses_says_how_it_is_written() -> None:
+    with pytest.raises(TypeError, match=r"@memtrace.peak\(\)"):
+        memtrace.peak(touch)  # type: ignore[arg-type]
+
+
+@linux_only
+def test_the_bound_is_the_one_of_the_recorder(monkeypatch: pytest.MonkeyPatch) -> None:
+    with memtrace.peak() as section:
+        pass
+    assert section.error_bytes == SLACK - 2 * MIB
+    release = types.SimpleNamespace(release="6.1.0-13-amd64")
+    monkeypatch.setattr(os, "uname", lambda: release)
+    assert _host.rss_error_bytes() is None
+    release.release = "6.2.0"
+    assert _host.rss_error_bytes() == section.error_bytes
 
 
 class FakeCuda:

@@ -15,6 +15,7 @@ from ._heap import PythonHeap, python_heap
 from ._instrument import instrument
 from ._marks import is_recording, mark, phase
 from ._peak import peak
+from ._steps import mark_steps
 
 if TYPE_CHECKING:
     from ._recording.recording import Recording
@@ -30,17 +31,23 @@ __all__ = [
     "is_recording",
     "load",
     "mark",
+    "mark_steps",
     "peak",
     "phase",
     "python_heap",
 ]
 
 
-def load(path: str | _os.PathLike[str]) -> Recording:
-    """Opens a recording, closed or not, for reading. See `Recording`."""
+def load(path: str | _os.PathLike[str] | None = None) -> Recording:
+    """Opens a recording, closed or not, for reading. See `Recording`.
+
+    Without a path it is the newest recording in the current directory, as for
+    ``memtrace report``; `FileNotFoundError` when there is none.
+    """
+    from ._recording.files import newest
     from ._recording.recording import Recording
 
-    return Recording(path)
+    return Recording(newest() if path is None else path)
 
 
 def duckdb_macros() -> str:

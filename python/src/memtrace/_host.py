@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import NamedTuple
 
@@ -121,6 +122,23 @@ def reset_hiwater() -> bool:
     finally:
         os.close(file)
     return True
+
+
+def rss_error_bytes() -> int | None:
+    """How far RSS and its mark can be from the truth; None where that is not known.
+
+    Since Linux 6.2 each of the three counters is kept in parts by CPU, of up to
+    max(32, 2 x CPUs) pages each (compute_batch_value in lib/percpu_counter.c). Before, it
+    was kept by thread.
+    """
+    release = re.match(r"(\d+)\.(\d+)", os.uname().release) if sys.platform == "linux" else None
+    if release is None or (int(release[1]), int(release[2])) < (6, 2):
+        return None
+    try:
+        cpus = os.sysconf("SC_NPROCESSORS_ONLN")
+    except (OSError, ValueError):
+        return None
+    return 3 * cpus * max(32, 2 * cpus) * _PAGE_BYTES
 
 
 def maxrss_bytes() -> int | None:

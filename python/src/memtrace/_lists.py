@@ -17,7 +17,8 @@ _CPU = f"{_WORKER}.cpu_worker:CPUWorker"
 _RUNNER = f"{_WORKER}.gpu_model_runner:GPUModelRunner"
 _RUNNER_V2 = f"{_WORKER}.gpu.model_runner:GPUModelRunner"
 
-# Checked against the sources of vLLM 0.11.0, 0.20.0, 0.32.0 and 0.33.0.
+# Checked against the sources of vLLM 0.11.0, 0.20.0, 0.32.0 and 0.33.0; the workspace manager
+# is younger than the first of them.
 VLLM: tuple[Part, ...] = (
     # The front end.
     (f"{_ENGINE}.async_llm:AsyncLLM.__init__",),
@@ -43,11 +44,21 @@ VLLM: tuple[Part, ...] = (
         f"{_WORKER}.worker_base:WorkerWrapperBase.init_worker",
         "vllm.worker.worker_base:WorkerWrapperBase.init_worker",
     ),
+    (
+        f"{_WORKER}.worker_base:WorkerWrapperBase.init_device",
+        "vllm.worker.worker_base:WorkerWrapperBase.init_device",
+    ),
+    (
+        f"{_WORKER}.worker_base:WorkerWrapperBase.initialize_from_config",
+        "vllm.worker.worker_base:WorkerWrapperBase.initialize_from_config",
+    ),
+    (f"{_WORKER}.workspace:init_workspace_manager",),
     (f"{_GPU}.__init__",),
     (f"{_GPU}.init_device",),
     (f"{_GPU}.load_model",),
     (f"{_GPU}.determine_available_memory",),
-    (f"{_GPU}.initialize_from_config",),
+    # Before, the sizes that the engine core decided on came by a call of their own.
+    (f"{_GPU}.initialize_from_config", f"{_GPU}.initialize_cache"),
     (f"{_GPU}.compile_or_warm_up_model",),
     (f"{_CPU}.__init__",),
     (f"{_CPU}.init_device",),
@@ -69,6 +80,7 @@ VLLM: tuple[Part, ...] = (
     ),
     (f"{_WORKER}.block_table:MultiGroupBlockTable.__init__",),
     # The KV cache: its configuration in the engine core, its memory in the worker.
+    (f"{_EXECUTOR}.abstract:Executor.get_kv_cache_specs",),
     (
         "vllm.v1.core.kv_cache_planning:get_kv_cache_configs",
         "vllm.v1.core.kv_cache_utils:get_kv_cache_configs",

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any, TypeVar
+import time
+from typing import Any, TypeVar, cast
 
 from . import _descendants, _gpu, _host, _recorder
 from ._marks import phase
+from ._wrap import F, wrapped
 
 P = TypeVar("P", bound="peak")
 
@@ -46,12 +48,25 @@ class _Section(phase):
 class peak:
     """Measures the peak memory of a section: ``with memtrace.peak() as p: ...; p.bytes``.
 
+    As a decorator, ``@memtrace.peak()`` measures each call of a function, coroutine or
+    generator, whether somebody records or not. A call gives what the function gives; the
+    measure of the call that ended last is the function's attribute `peak`::
+
+        @memtrace.peak()
+        def prefill(batch): ...
+
+        logits = prefill(batch)
+        print(prefill.peak.bytes, prefill.peak.seconds, prefill.peak.error_bytes)
+
     When the section has ended:
 
     - `bytes` is the highest RSS of this process in the section; None when unknown.
     - `source` says where it is from: ``vm_hwm`` (the kernel's mark, reset at the begin;
       exact), ``vm_hwm_rise`` or ``ru_maxrss_rise`` (a mark of the process's whole life
       that could not be reset: known only if it rose in the section).
+    - `error_bytes` is how far `bytes` can be from the truth, since Linux 6.2 keeps RSS in
+      parts by CPU: 3 counters x CPUs x max(32, 2 x CPUs) pages. None when unknown.
+    - `seconds` is how long the section took, on the monotonic clock.
     - `begin_bytes` and `end_bytes` are RSS at both ends; None when unknown.
     - `gpu` has each visible CUDA device's peak if torch uses CUDA in this process; None
       when it could not be asked.
@@ -65,12 +80,14 @@ class peak:
     """
 
     __slots__ = (
+        "_began",
         "_begin_mark",
         "_child_answer",
         "_child_timeout",
         "_gpu_high",
         "_high",
         "_is_gpu_reset",
+        "_is_named",
         "_is_reset",
         "_name",
         "_phase",
@@ -78,11 +95,16 @@ class peak:
         "begin_bytes",
         "bytes",
         "end_bytes",
+        "error_bytes",
         "gpu",
+        "seconds",
         "source",
     )
 
     def __init__(self, name: str | None = None, *, child_timeout: float = 0.5) -> None:
+        if callable(name):
+            raise TypeError("as a decorator, peak is called: @memtrace.peak()")
+        self._is_named = name is not None
         self._name = "peak" if name is None else name
         self._phase = _Section(self._name)
         self._child_timeout = child_timeout
@@ -91,6 +113,9 @@ class peak:
         self.begin_bytes: int | None = None
         self.end_bytes: int | None = None
         self.source: str | None = None
+        self.error_bytes: int | None = None
+        self.seconds: float | None = None
+        self._began = 0.0
         self.gpu: tuple[_gpu.GpuPeak, ...] | None = None
         self._pid = 0
         self._high = 0
@@ -110,10 +135,12 @@ class peak:
             self._begin_gpu()
             self._begin_host()
             _open.append(self)
+        self._began = time.monotonic()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if self._pid == os.getpid():
+            self.seconds = time.monotonic() - self._began
             with _lock:
                 if self in _open:
                     _open.remove(self)
@@ -123,6 +150,16 @@ class peak:
             self._phase.set(**self._attributes())
             self._child_answer = None
         self._phase.__exit__(kind, *rest)
+
+    def __call__(self, function: F) -> F:
+        name = self._name if self._is_named else getattr(function, "__qualname__", self._name)
+        measured: Any = wrapped(
+            function,
+            lambda: _Call(measured, name, child_timeout=self._child_timeout),
+            is_always=True,
+        )
+        measured.peak = None
+        return cast(F, measured)
 
     @property
     def child_peak_bytes(self) -> int | None:
@@ -175,6 +212,7 @@ class peak:
             self.bytes = high
         else:
             self.bytes = None
+        self.error_bytes = None if self.bytes is None else _host.rss_error_bytes()
 
     def _begin_gpu(self) -> None:
         seen = _gpu.peaks()
@@ -205,6 +243,20 @@ class peak:
         if self.gpu:
             attrs["gpu"] = [device._asdict() for device in self.gpu]
         return attrs
+
+
+class _Call(peak):
+    """The peak of one call of a function."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Any, name: str, *, child_timeout: float) -> None:
+        super().__init__(name, child_timeout=child_timeout)
+        self._function = function
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        super().__exit__(kind, *rest)
+        self._function.peak = self
 
 
 def _life_mark() -> tuple[int | None, str | None]:

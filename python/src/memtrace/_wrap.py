@@ -9,11 +9,14 @@ from . import _recorder
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def wrapped(function: F, section: Callable[[], AbstractContextManager[Any]]) -> F:
+def wrapped(
+    function: F, section: Callable[[], AbstractContextManager[Any]], *, is_always: bool = False
+) -> F:
     """`function`, each call of which happens within its own `section()`.
 
     A coroutine's section lasts until it returns, a generator's from its first item until
-    it is exhausted or closed. While nobody records, the function is just called.
+    it is exhausted or closed. While nobody records, the function is just called, but for
+    `is_always`.
     """
     import inspect
 
@@ -29,15 +32,17 @@ def wrapped(function: F, section: Callable[[], AbstractContextManager[Any]]) -> 
     elif inspect.isgeneratorfunction(function):
         wrapper = _generator(function, section)
     else:
-        wrapper = _plain(function, section)
+        wrapper = _plain(function, section, is_always)
     return cast(F, functools.wraps(function)(wrapper))
 
 
 def _plain(
-    function: Callable[..., Any], section: Callable[[], AbstractContextManager[Any]]
+    function: Callable[..., Any],
+    section: Callable[[], AbstractContextManager[Any]],
+    is_always: bool,
 ) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
-        if _recorder.active is None:
+        if _recorder.active is None and not is_always:
             return function(*args, **kwargs)
         with section():
             return function(*args, **kwargs)

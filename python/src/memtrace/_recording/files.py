@@ -7,7 +7,9 @@ part, the rows up to that part's cut are in parts. A part without a cut has all 
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,31 @@ _PART = re.compile(r"part-(\d{5,})\.parquet\Z")
 _SEGMENT = re.compile(r"(\w+)-(\d{5,})\.arrows\Z")
 # Tables of which only the last row of each key counts.
 _KEYS = {"process": "upid"}
+
+
+def newest() -> Path:
+    """The newest recording in the current directory: that which began last.
+
+    As `memtrace report` chooses: by run.json's first clock, else by the name.
+    """
+    found = []
+    for path in Path().iterdir():
+        try:
+            text = (path / "run.json").read_text(errors="replace")
+        except OSError:
+            continue
+        try:
+            began = int(json.loads(text)["clocks"][0]["wall_ns"])
+        except (ValueError, LookupError, TypeError):
+            began = -1
+        if began >= 0 or path.name.startswith("memtrace-"):
+            found.append((began, path))
+    if not found:
+        raise FileNotFoundError(
+            "there is no recording in the current directory: give the directory of one, or make "
+            "one with `memtrace record -- COMMAND`"
+        )
+    return max(found)[1]
 
 
 def tables_in(directory: Path) -> list[str]:
@@ -46,23 +73,7 @@ def metadata(path: Path, key: bytes) -> str | None:
 def read(directory: Path, name: str, problems: list[str]) -> Table:
     """Reads a table. What can't be read becomes a sentence in `problems`."""
     pa = arrow()
-    numbered = _numbered(directory / name, _PART, 1)
-    segments = _numbered(directory / "spool", _SEGMENT, 2, name)
-    frames, newest, cut = [], -1, None
-    for number, path in numbered:
-        try:
-            frame, part_cut = _part(path)
-        except Exception as error:
-            problems.append(f"{name}/{path.name} can't be read: {error}")
-        else:
-            frames.append(frame)
-            newest, cut = number, part_cut
-    for number, path in segments:
-        if number <= newest and cut is None:
-            continue
-        frame = _segment(path, problems)
-        if frame is not None:
-            frames.append(_later(frame, cut) if number <= newest and cut is not None else frame)
+    frames = list(_frames(directory, name, problems, _part))
     if not frames:
         return Table(name, pa.table({}))
     frame = pa.concat_tables(frames, promote_options="default")
@@ -71,6 +82,37 @@ def read(directory: Path, name: str, problems: list[str]) -> Table:
     elif "boot_ns" in frame.column_names:
         frame = _in_order(frame)
     return Table(name, frame)
+
+
+def check(directory: Path, name: str, problems: list[str]) -> None:
+    """Reads all of a table for the problems that `read` would find, and keeps none of it."""
+    for _ in _frames(directory, name, problems, _read_through):
+        pass
+
+
+def _frames(
+    directory: Path,
+    name: str,
+    problems: list[str],
+    read_part: Callable[[Path], tuple[Any, int | None]],
+) -> Iterator[Any]:
+    """The rows of each file of a table that counts; `read_part` gives those of a part, and
+    its cut."""
+    newest, cut = -1, None
+    for number, path in _numbered(directory / name, _PART, 1):
+        try:
+            frame, part_cut = read_part(path)
+        except Exception as error:
+            problems.append(f"{name}/{path.name} can't be read: {error}")
+        else:
+            yield frame
+            newest, cut = number, part_cut
+    for number, path in _numbered(directory / "spool", _SEGMENT, 2, name):
+        if number <= newest and cut is None:
+            continue
+        frame = _segment(path, problems)
+        if frame is not None:
+            yield _later(frame, cut) if number <= newest and cut is not None else frame
 
 
 def _numbered(
@@ -88,8 +130,21 @@ def _part(path: Path) -> tuple[Any, int | None]:
     import pyarrow.parquet
 
     with pyarrow.parquet.ParquetFile(path) as file:
-        cut = (file.metadata.metadata or {}).get(_CUT)
-        return file.read(), None if cut is None else int(cut)
+        return file.read(), _cut(file)
+
+
+def _read_through(path: Path) -> tuple[Any, int | None]:
+    import pyarrow.parquet
+
+    with pyarrow.parquet.ParquetFile(path) as file:
+        for _ in file.iter_batches():
+            pass
+        return None, _cut(file)
+
+
+def _cut(file: Any) -> int | None:
+    cut = (file.metadata.metadata or {}).get(_CUT)
+    return None if cut is None else int(cut)
 
 
 def _segment(path: Path, problems: list[str]) -> Any:

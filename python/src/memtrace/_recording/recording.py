@@ -43,8 +43,8 @@ class Recording:
     """A recording, closed or not: its tables by name, and what follows from them.
 
     ``recording.mem``, ``recording.process`` and so on are the tables (docs/tables.md),
-    each a `Table`. What could not be read is in `problems`; look there before you
-    conclude anything from an absence. Sums of RSS over processes count pages that they
+    each a `Table`. What can't be read is in `problems`; look there before you conclude
+    anything from an absence. Sums of RSS over processes count pages that they
     share in each of them, and so are upper bounds.
     """
 
@@ -56,8 +56,7 @@ class Recording:
             raise FileNotFoundError(f"{self.path} is not a recording: {error}") from error
         self.run: dict[str, Any] = json.loads(text)
         """What was recorded, where and how: run.json."""
-        self.problems: list[str] = []
-        """What could not be read of the tables that were asked for, one sentence each."""
+        self._problems: list[str] = []
         major = self.run.get("schema_version", {}).get("major")
         # In 2 `process.peak_rss_bytes` no longer has what a fork inherited and exec replaced.
         if major not in (1, 2):
@@ -65,16 +64,31 @@ class Recording:
                 f"{self.path} has tables of version {major}, this reads versions 1 and 2"
             )
         if self.run.get("state") == "recovered":
-            self.problems.append(
+            self._problems.append(
                 "the recorder was killed; `memtrace recover` closed the recording, and its "
                 "last second may be missing"
             )
         elif self.run.get("state") != "closed":
-            self.problems.append(
+            self._problems.append(
                 "the recording was never closed: it goes on, or its recorder was killed and "
                 "its last second may be missing"
             )
         self._tables: dict[str, Table] = {}
+        self._is_checked = False
+
+    @property
+    def problems(self) -> list[str]:
+        """What is missing or can't be read, one sentence each.
+
+        All of the recording is looked at for it, once: tables that nobody has asked for yet
+        are read to their end, a part at a time, and not kept.
+        """
+        if not self._is_checked:
+            self._is_checked = True
+            for name in self.tables:
+                if name not in self._tables:
+                    files.check(self.path, name, self._problems)
+        return self._problems
 
     @property
     def tables(self) -> list[str]:
@@ -90,8 +104,8 @@ class Recording:
         try:
             self[name]
         except FindingsError as error:
-            if str(error) not in self.problems:
-                self.problems.append(str(error))
+            if str(error) not in self._problems:
+                self._problems.append(str(error))
             return False
         return True
 
@@ -100,7 +114,9 @@ class Recording:
             if name in findings.NAMES:
                 self._tables[name] = findings.read(self.path, name)
             elif name in files.tables_in(self.path):
-                self._tables[name] = files.read(self.path, name, self.problems)
+                # What was found by the check is not told twice.
+                told: list[str] = [] if self._is_checked else self._problems
+                self._tables[name] = files.read(self.path, name, told)
             else:
                 raise KeyError(f"no table {name!r}; there are: {', '.join(self.tables)}")
         return self._tables[name]
