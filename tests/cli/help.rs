@@ -89,6 +89,33 @@ fn the_examples_of_the_other_commands_work_as_typed() -> Result<()> {
 }
 
 #[test]
+fn the_readme_shows_lines_that_are_understood() -> Result<()> {
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
+    let text = std::fs::read_to_string(readme)?;
+    let lines = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("    memtrace "));
+    let dir = tempfile::tempdir()?;
+    let mut count = 0;
+    for line in lines {
+        // Options are read from left to right, and what is wrong before --help is an error.
+        let (own, command) = match line.split_once(" -- ") {
+            Some((own, command)) => (own, format!("-- {command}")),
+            None => (
+                line.split(['#', '|']).next().unwrap_or_default(),
+                String::new(),
+            ),
+        };
+        let shown = typed(dir.path(), &format!("memtrace {own} --help {command}"))?;
+        let help = String::from_utf8(shown.stdout)?;
+        assert!(help.contains("Usage: memtrace"), "{line}: {help}");
+        count += 1;
+    }
+    assert!(count > 15, "{count}");
+    Ok(())
+}
+
+#[test]
 fn the_help_of_record_has_groups() -> Result<()> {
     let help = memtrace(["record", "--help"])?;
     let text = String::from_utf8(help.stdout)?;

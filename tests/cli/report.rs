@@ -39,6 +39,48 @@ fn a_pattern_of_phases_shows_each_and_what_changed_over_all_of_them() -> Result<
 }
 
 #[test]
+fn a_window_is_shown_as_a_phase_that_lies_there() -> Result<()> {
+    let recorded = recorded()?;
+    let phase = &recorded.report(&["--phase", "step_3_train"])?["phase"];
+    let at = |end: &str| -> Result<String> {
+        let offset = phase[end]["offset_ns"].as_i64().context("an offset")?;
+        Ok(format!(
+            "+{}.{:09}s",
+            offset / 1_000_000_000,
+            offset % 1_000_000_000
+        ))
+    };
+    let (from, to) = (at("begin")?, at("end")?);
+    let words = ["--from", &from, "--to", &to];
+    let window = &recorded.report(&words)?["phase"];
+    assert_eq!(window["name"], "window");
+    for key in ["begin", "end", "tree", "roles", "holders", "page_cache"] {
+        assert_eq!(window[key], phase[key], "{key}");
+    }
+    let text = recorded.report_text(&words)?;
+    assert!(text.contains("Window: from "), "{text}");
+    for half in [&["--from", &*from][..], &["--to", &*to]] {
+        recorded.report_text(half)?;
+    }
+    let whole = recorded.report(&[])?;
+    let window = recorded.report(&words)?;
+    assert_eq!(window["phases"]["count"], whole["phases"]["count"]);
+    for (wrong, said) in [
+        (["--from", "+9h"], "after the recording"),
+        (["--to", "peak"], "`--at peak` tells when"),
+    ] {
+        let refused = recorded.report_text(&wrong).expect_err("no window");
+        let refused = format!("{refused:#}");
+        assert!(
+            refused.contains("the window of --from and --to"),
+            "{refused}"
+        );
+        assert!(refused.contains(said), "{refused}");
+    }
+    Ok(())
+}
+
+#[test]
 fn times_are_local_where_that_is_asked_for_and_name_their_offset() -> Result<()> {
     let recorded = recorded()?;
     let report = |words: &[&str]| {

@@ -55,6 +55,12 @@ pub enum MomentError {
         /// The length of the recording.
         length_ns: DurationNs,
     },
+    /// A window that begins or ends at the peak, which is known only when all has been read.
+    #[error("`peak` is neither its begin nor its end; `--at peak` tells when that was")]
+    PeakOfWindow,
+    /// A window that ends before it begins.
+    #[error("it has to begin before it ends")]
+    EmptyWindow,
     /// A wall time, in a recording that holds no clock reading.
     #[error("the recording does not know the wall time; use an offset such as `+83.2s`")]
     NoWallClock,
@@ -86,6 +92,24 @@ impl Moment {
             });
         }
         Ok(Some(boot.clamp(clock.start(), clock.end())))
+    }
+}
+
+/// Where a window begins and ends: the start and the end of the recording where that is not said.
+pub(super) fn window(
+    from: Option<Moment>,
+    to: Option<Moment>,
+    clock: &RunClock,
+) -> Result<[BootNs; 2], MomentError> {
+    let resolve = |moment: Option<Moment>, default| match moment {
+        Some(moment) => moment.resolve(clock)?.ok_or(MomentError::PeakOfWindow),
+        None => Ok(default),
+    };
+    let begin = resolve(from, clock.start())?;
+    let end = resolve(to, clock.end())?;
+    match begin < end {
+        true => Ok([begin, end]),
+        false => Err(MomentError::EmptyWindow),
     }
 }
 
@@ -228,6 +252,22 @@ mod tests {
             assert!((offset - seconds).abs() < 1e-6, "{text}: {offset}");
         }
         assert!(offset_in(zone, "23:59:30").is_err());
+    }
+
+    #[test]
+    fn a_window_ends_with_the_recording_where_nothing_else_is_said() {
+        let clock = clock();
+        let moment = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
+        let of = |from, to| {
+            let window = window(moment(from), moment(to), &clock)?;
+            Ok(window.map(|at| clock.offset(at).as_secs_f64()))
+        };
+        assert_eq!(of("+10s", "23:59:30"), Ok([10.0, 30.0]));
+        assert_eq!(of("", "+30s"), Ok([0.0, 30.0]));
+        assert_eq!(of("+10s", ""), Ok([10.0, 120.0]));
+        assert_eq!(of("+30s", "+10s"), Err(MomentError::EmptyWindow));
+        assert_eq!(of("peak", ""), Err(MomentError::PeakOfWindow));
+        assert!(of("", "+200s").is_err());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::cost::{self, RecorderCost};
 use super::gpu::GpuTimeline;
 use super::groups::Groups;
 use super::held::HeldSum;
-use super::moment::{Moment, MomentError};
+use super::moment::{self, Moment, MomentError};
 use super::near::NearReadings;
 use super::pass::{Asked, Pass, Tree};
 use super::phases::{Marks, Noted, PhaseError, Timeline};
@@ -42,6 +42,10 @@ pub struct Options {
     /// The name of a phase of interest, or a pattern of names: `*` stands for any text, `?` for
     /// one character.
     pub phase: Option<String>,
+    /// The begin of a window of interest; the start of the recording if only its end is given.
+    pub from: Option<Moment>,
+    /// Its end; the end of the recording if only its begin is given.
+    pub to: Option<Moment>,
     /// The reader's time zone; UTC where it is none.
     pub zone: Option<TimeZone>,
     /// The recording's place, for telling the person how to close it.
@@ -61,6 +65,9 @@ pub enum AnalyzeError<E: std::error::Error + 'static> {
     /// The instant of interest is not part of the recording.
     #[error(transparent)]
     Moment(MomentError),
+    /// The window of interest is not part of the recording, or is none.
+    #[error(transparent)]
+    Window(MomentError),
     /// The phase of interest is not part of the recording.
     #[error(transparent)]
     Phase(PhaseError),
@@ -112,6 +119,10 @@ where
     let mut groups = Groups::of(&table.processes, titles.roles);
     if let Some(name) = &options.phase {
         phases.focus_on(name).map_err(AnalyzeError::Phase)?;
+    }
+    if options.from.is_some() || options.to.is_some() {
+        let window = moment::window(options.from, options.to, &clock);
+        phases.focus_on_window(window.map_err(AnalyzeError::Window)?);
     }
     let instants = oom::instants(&kills).chain(at);
     let gpus = GpuTimeline::read(source, &table, clock.end(), phases.named())?;

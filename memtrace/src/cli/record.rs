@@ -259,6 +259,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         cpu_budget: args.budget / 100.0,
         kills_survivors: args.kill_survivors,
     };
+    let is_gpu_only = args.gpu_only;
     let (is_quiet, saves_findings) = (args.quiet, !args.no_findings && !args.gpu_only);
     // A command's own output belongs to the terminal; a line of ours would run into it.
     let has_progress = !is_quiet && !has_command && std::io::stderr().is_terminal();
@@ -291,7 +292,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     match outcome {
         Ok(outcome) => {
-            let status = finish(&outcome, is_quiet);
+            let status = finish(&outcome, is_quiet, is_gpu_only);
             if saves_findings && outcome.storage_failure.is_none() && outcome.process_count > 0 {
                 save_findings(&outcome, person, is_quiet);
             }
@@ -422,7 +423,7 @@ fn target(args: &Args) -> Target {
 }
 
 /// The end, told in a line; the exit code is the command's.
-fn finish(outcome: &Outcome, is_quiet: bool) -> ExitCode {
+fn finish(outcome: &Outcome, is_quiet: bool, is_gpu_only: bool) -> ExitCode {
     for log in &outcome.absent_logs {
         say(&format!(
             "{} never appeared: no marks are from it",
@@ -433,7 +434,7 @@ fn finish(outcome: &Outcome, is_quiet: bool) -> ExitCode {
         leftovers::words(&outcome.leftovers)
             .iter()
             .for_each(|line| say(line));
-        say(&closing_words(outcome));
+        say(&closing_words(outcome, is_gpu_only));
     }
     match outcome.command_exit_code {
         Some(code) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
@@ -462,12 +463,13 @@ fn save_findings(outcome: &Outcome, person: Option<&Person>, is_quiet: bool) {
     }
 }
 
-fn closing_words(outcome: &Outcome) -> String {
+fn closing_words(outcome: &Outcome, is_gpu_only: bool) -> String {
     let dir = outcome.dir.display();
     if let Some(failure) = &outcome.storage_failure {
         return format!("stopped recording: {failure}; what was written until then is in {dir}");
     }
     let counted = match outcome.process_count {
+        _ if is_gpu_only => "GPUs and who held their memory".to_owned(),
         0 => return format!("no process matched: {dir} holds figures of the machine only"),
         1 => "1 process".to_owned(),
         count => format!("{count} processes"),

@@ -19,7 +19,7 @@ Examples:
   memtrace report --format json > report.json
 
 Exit status: 0 also when the recording has losses or its command failed; 1 when it can't be read,
-or what --at or --phase asks for is not in it; 2 after a wrong use.";
+or what --at, --phase, --from or --to asks for is not in it; 2 after a wrong use.";
 
 /// What `memtrace report` takes.
 #[derive(Debug, clap::Args)]
@@ -45,6 +45,15 @@ pub(super) struct Args {
     /// pattern such as `step_3_*`, where * stands for any text and ? for one character
     #[arg(long, value_name = "NAME", conflicts_with_all = ["at", "phases", "style"])]
     phase: Option<String>,
+    /// Show only a window of the recording, from that time, in the forms of --at, to --to or the
+    /// end: what each role, GPU and process gained or lost in it, as --phase shows a phase
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true,
+          conflicts_with_all = ["at", "phases", "style", "phase", "save_findings"])]
+    from: Option<Moment>,
+    /// The end of that window
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true,
+          conflicts_with_all = ["at", "phases", "style", "phase", "save_findings"])]
+    to: Option<Moment>,
     /// Write only that section; csv has the tables of those that have one
     #[arg(long, value_name = "NAME", value_parser = section_names())]
     section: Option<String>,
@@ -55,7 +64,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "STYLE", conflicts_with = "at")]
     style: Option<Special>,
     /// Tell times of the wall clock in your time zone, with its offset, and not in UTC; also read
-    /// those of --at so. json and csv have UTC
+    /// those of --at, --from and --to so. json and csv have UTC
     #[arg(long)]
     local_time: bool,
     /// Also save phases and the memory of roles as tables in the recording, `phase` and
@@ -176,9 +185,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(section) = section.filter(|_| format.name() == "csv") {
         check_table(section)?;
     }
+    let has_stretch = args.phase.is_some() || args.from.is_some() || args.to.is_some();
     for (section, option, value, is_given) in [
         ("at", "--at", "TIME", args.at.is_some()),
-        ("phase", "--phase", "NAME", args.phase.is_some()),
+        ("phase", "--phase", "NAME", has_stretch),
     ] {
         if args.section.as_deref() == Some(section) && !is_given {
             bail!("--section {section} tells of what {option} gives: add {option} {value}");
@@ -194,6 +204,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let wanted = Wanted {
         at: args.at,
         phase: args.phase,
+        from: args.from,
+        to: args.to,
         is_local: args.local_time,
         saves: args.save_findings,
     };
@@ -216,6 +228,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
 pub(super) struct Wanted {
     at: Option<Moment>,
     phase: Option<String>,
+    from: Option<Moment>,
+    to: Option<Moment>,
     /// Whether wall-clock times are those of the reader's time zone, and not UTC.
     is_local: bool,
     /// Whether findings are saved as tables.
@@ -230,6 +244,8 @@ pub(super) fn analyzed(dir: &Path, wanted: Wanted) -> anyhow::Result<analyze::Re
     let options = analyze::Options {
         at: wanted.at,
         phase: wanted.phase,
+        from: wanted.from,
+        to: wanted.to,
         zone: wanted.is_local.then(jiff::tz::TimeZone::system),
         path: Some(dir.display().to_string()),
         is_live: recording.is_live(),
@@ -249,6 +265,9 @@ pub(super) fn analyzed(dir: &Path, wanted: Wanted) -> anyhow::Result<analyze::Re
     let mut report = match report {
         Err(analyze::AnalyzeError::Moment(error)) => {
             return Err(error).context("--at can't be answered");
+        }
+        Err(analyze::AnalyzeError::Window(error)) => {
+            return Err(error).context("the window of --from and --to can't be shown");
         }
         Err(analyze::AnalyzeError::Phase(error)) => {
             return Err(error).context("--phase can't be answered");

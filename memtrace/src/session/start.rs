@@ -253,7 +253,10 @@ pub(super) fn start(
     out: &mut Vec<Record>,
 ) -> Result<Started, StartError> {
     let mut backend = plan.backend;
-    let mut reason = plan.reason();
+    let mut reason = match options.is_gpu_only {
+        true => "enough to name who holds memory of GPUs".to_owned(),
+        false => plan.reason(),
+    };
     loop {
         let request = Request {
             options,

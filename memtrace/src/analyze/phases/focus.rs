@@ -2,7 +2,7 @@
 
 use super::lines::{self, SamePhases};
 use super::memory::Memory;
-use super::pair::{OPEN, Span};
+use super::pair::{OPEN, Span, WINDOW};
 use super::{DeviceLevel, Level, Phase, Repeated, Stretch};
 use crate::analyze::composition::Composition;
 use crate::analyze::who::Who;
@@ -53,11 +53,15 @@ pub(super) struct Focus {
     members: Vec<usize>,
     /// The place of the group that they all belong to, where it is one of many.
     group: Option<usize>,
+    is_window: bool,
 }
 
 /// The phases of one name.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PhaseFocus {
+    /// Whether it is a window of the recording, as one phase.
+    #[serde(skip)]
+    pub is_window: bool,
     /// The name.
     pub name: Arc<str>,
     /// The line that they share, where they do.
@@ -164,6 +168,7 @@ impl Focus {
                 name: Arc::clone(&group.name),
                 members: group.members.clone(),
                 group: Some(place),
+                is_window: false,
             });
         }
         let of = |is_meant: &dyn Fn(&str) -> bool| {
@@ -196,7 +201,18 @@ impl Focus {
                 .iter()
                 .position(|group| members.len() > 1 && group.members == members),
             members,
+            is_window: false,
         })
+    }
+
+    /// A window, by the place of its span.
+    pub(super) fn on_window(place: usize) -> Self {
+        Self {
+            name: WINDOW.into(),
+            members: vec![place],
+            group: None,
+            is_window: true,
+        }
     }
 
     /// Where they begin and end.
@@ -239,6 +255,7 @@ impl Focus {
         memory.tell_roles(phases.iter_mut().zip(members()));
         let holders = changes(states, memory);
         Some(PhaseFocus {
+            is_window: self.is_window,
             name: Arc::clone(&self.name),
             line: group.map(|group| lines::repeated(spans, group, memory)),
             count: phases.len(),

@@ -39,6 +39,9 @@ pub(super) enum What {
     },
 }
 
+/// What a window is called.
+pub(super) const WINDOW: &str = "window";
+
 /// A phase without its memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Span {
@@ -59,6 +62,23 @@ pub(super) struct Span {
 }
 
 impl Span {
+    /// A stretch of the recording that nobody marked.
+    pub(super) fn window([begin, end]: [BootNs; 2]) -> Self {
+        Self {
+            name: WINDOW.into(),
+            process: None,
+            form: PhaseForm::Marked,
+            depth: 0,
+            step: None,
+            begin: Some(begin),
+            end,
+            ended_by: PhaseEnd::Marked,
+            is_after_exit: false,
+            begin_attributes: None,
+            end_attributes: None,
+        }
+    }
+
     /// Several as one, from the first begin to the last end; one stays what it is.
     pub(super) fn whole<'a>(mut members: impl Iterator<Item = &'a Self>) -> Option<Self> {
         let first = members.next()?;

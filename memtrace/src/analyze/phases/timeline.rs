@@ -47,6 +47,8 @@ pub(in crate::analyze) struct Noted<'a> {
 #[derive(Debug)]
 pub(in crate::analyze) struct Timeline {
     spans: Vec<Span>,
+    /// How many of them were marked or titled: all but a window.
+    named_count: usize,
     groups: Vec<SamePhases>,
     /// Where phases begin and end.
     boundaries: Arc<[BootNs]>,
@@ -66,6 +68,7 @@ impl Timeline {
         let groups = lines::group(&spans);
         let boundaries = spans.iter().flat_map(Span::boundaries).collect();
         Self {
+            named_count: spans.len(),
             spans,
             groups,
             boundaries: in_order(boundaries),
@@ -89,6 +92,18 @@ impl Timeline {
         Ok(())
     }
 
+    /// Keeps an eye on a window, as on a phase of nobody.
+    pub(in crate::analyze) fn focus_on_window(&mut self, window: [BootNs; 2]) {
+        self.focus = Some(Focus::on_window(self.spans.len()));
+        self.spans.push(Span::window(window));
+        self.boundaries = in_order(self.spans.iter().flat_map(Span::boundaries).collect());
+    }
+
+    /// What was marked or titled.
+    fn named_spans(&self) -> impl Iterator<Item = &Span> {
+        self.spans.iter().take(self.named_count)
+    }
+
     /// Instants at which everybody's memory is wanted: two at most.
     pub(in crate::analyze) fn instants(&self, end: BootNs) -> impl Iterator<Item = BootNs> {
         let span = self
@@ -100,7 +115,7 @@ impl Timeline {
 
     /// What was named, for whoever wants to know what it did.
     pub(in crate::analyze) fn named(&self) -> impl Iterator<Item = Named> {
-        self.spans.iter().map(|span| Named {
+        self.named_spans().map(|span| Named {
             name: Arc::clone(&span.name),
             process: span.process,
             begin: span.begin.filter(|_| span.form != PhaseForm::Moment),
@@ -182,7 +197,7 @@ impl Timeline {
             clock,
         };
         if let Some(save) = noted.save {
-            let rows = self.spans.iter().map(|span| memory.row(span));
+            let rows = self.named_spans().map(|span| memory.row(span));
             rows.for_each(|row| save(row.into()));
         }
         let count_of = |spans: &[Span]| {
@@ -202,7 +217,7 @@ impl Timeline {
             is_lower_bound,
             peak_is_lower_bound: noted.is_polled,
             has_too_many_for_roles: memory.roles.is_given_up(),
-            count: self.spans.len(),
+            count: self.named_count,
             process_count: count_of(&self.spans),
             line_count: lines.len(),
             lines,

@@ -126,21 +126,22 @@ fn probes_are_named_or_chosen() {
 
 #[test]
 fn the_end_says_how_much_was_recorded() {
-    let words = |process_count| {
-        closing_words(&Outcome {
-            dir: PathBuf::from("run"),
-            command_exit_code: None,
-            process_count,
-            row_count: 0,
-            written_bytes: Bytes(0),
-            absent_logs: Vec::new(),
-            storage_failure: None,
-            leftovers: Leftovers::default(),
-        })
+    let outcome = |process_count| Outcome {
+        dir: PathBuf::from("run"),
+        command_exit_code: None,
+        process_count,
+        row_count: 0,
+        written_bytes: Bytes(0),
+        absent_logs: Vec::new(),
+        storage_failure: None,
+        leftovers: Leftovers::default(),
     };
+    let words = |process_count| closing_words(&outcome(process_count), false);
     assert!(words(0).starts_with("no process matched: run holds"));
     assert!(words(1).starts_with("1 process in run;"));
     assert!(words(2).starts_with("2 processes in run;"));
+    let alone = closing_words(&outcome(39), true);
+    assert!(alone.starts_with("GPUs and who held their memory in run;"));
 }
 
 #[test]

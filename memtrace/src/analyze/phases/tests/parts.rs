@@ -2,7 +2,9 @@
 
 use super::mib;
 use crate::analyze::golden::{RUNS, Script, boot};
-use crate::analyze::{Analysis, Options, Phase, PhaseLine, PhasePart, Phases, analyze};
+use crate::analyze::{
+    Analysis, Moment, Options, Phase, PhaseFocus, PhaseLine, PhasePart, Phases, analyze,
+};
 use crate::model::tables::MarkKind::{Begin, End};
 use crate::model::tables::{GpuDeviceRow, GpuSource, TitleRow, TitleSource};
 use crate::model::{Bytes, Record, Tgid, WallNs};
@@ -217,6 +219,35 @@ fn who_is_asked_about_is_told_by_role_on_the_host_and_on_gpus() {
     );
     assert_eq!(focus.gpu.and_then(|gpu| gpu.delta_bytes), gib(14));
     assert_eq!(mib(focus.tree.delta.rss()), Some(1_180.0));
+}
+
+#[test]
+fn a_window_is_told_as_a_phase_that_lies_there() {
+    let whole = golden(None).phases.expect("phases");
+    let phase = golden(Some("load_model")).phase.expect("the phase");
+    let run = RUNS.iter().find(|(name, ..)| *name == "phases_on_gpus");
+    let (info, rows, _) = run.expect("the run").1().recorded();
+    let options = Options {
+        from: Some(Moment::Offset(phase.begin.offset_ns)),
+        to: Some(Moment::Offset(phase.end.offset_ns)),
+        ..Options::default()
+    };
+    let analysis = analyze(&info, &rows, options).expect("findings").analysis;
+    let window = analysis.phase.expect("the window");
+    assert!(window.is_window && !phase.is_window);
+    assert_eq!(window.tree, phase.tree);
+    assert_eq!(window.roles, phase.roles);
+    assert_eq!(window.holders, phase.holders);
+    let around = |focus: &PhaseFocus| {
+        let around = (focus.gpu, &focus.devices, focus.page_cache);
+        format!("{around:?}")
+    };
+    assert_eq!(around(&window), around(&phase));
+    let phases = analysis.phases.expect("phases");
+    assert_eq!(
+        (phases.count, phases.lines.len()),
+        (whole.count, whole.lines.len())
+    );
 }
 
 fn device(name: &str, at: f64, used: Option<i64>) -> Record {

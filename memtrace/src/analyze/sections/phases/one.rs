@@ -33,16 +33,13 @@ impl Section for NamedPhase {
             return Vec::new();
         };
         let clock = &analysis.clock;
-        let mut section = Chapter::new(format!(
-            "Phase {}: {} from {} to {}",
-            focus.name,
-            match focus.phases.len() {
-                1 => "once".to_owned(),
-                count => format!("{} times", words::count(count)),
-            },
-            clock.when(focus.begin),
-            clock.when(focus.end),
-        ));
+        let what = match focus.phases.len() {
+            _ if focus.is_window => "Window:".to_owned(),
+            1 => format!("Phase {}: once", focus.name),
+            count => format!("Phase {}: {} times", focus.name, words::count(count)),
+        };
+        let [begin, end] = [focus.begin, focus.end].map(|at| clock.when(at));
+        let mut section = Chapter::new(format!("{what} from {begin} to {end}"));
         if let Some(many) = &focus.line {
             match many.steps {
                 Some(_) => stage_table(&mut section, &[many]),
