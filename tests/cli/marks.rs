@@ -153,7 +153,7 @@ mod needs_mount {
             for name in one two; do
                 "$2" record --quiet --no-findings --backend procfs -o $name -p $target &
             done
-            while [ "$(ls /run/memtrace/*.recording 2>/dev/null | wc -l)" -lt 2 ]; do sleep 0.05; done
+            while [ "$(ls -d /run/memtrace/*.recording 2>/dev/null | wc -l)" -lt 2 ]; do sleep 0.05; done
             "$2" mark everywhere || exit 98
             kill $target; wait
         "#;

@@ -172,13 +172,19 @@ impl Running {
     }
 }
 
-/// The recordings that run. What is left of those whose recorder was killed goes.
+/// The recordings that run. What is left of those whose recorder was killed goes; one that is about
+/// to begin has no directory yet, and counts where there is no other.
 fn running() -> Vec<Running> {
     let (deaf, living): (Vec<_>, Vec<_>) = mark_sockets::of_user(user())
         .into_iter()
         .partition(|socket| mark_sockets::is_deaf(socket));
     deaf.iter().for_each(|socket| mark_sockets::remove(socket));
-    living.into_iter().map(Running::at).collect()
+    let running = living.into_iter().map(Running::at);
+    let (begun, others): (Vec<_>, Vec<_>) = running.partition(|one| one.dir.is_some());
+    match begun.is_empty() {
+        true => others,
+        false => begun,
+    }
 }
 
 /// Which of them are meant where none is named.
