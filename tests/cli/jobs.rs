@@ -171,7 +171,7 @@ fn without_a_terminal_the_recording_goes_on_while_the_command_is_stopped() -> Re
     let place = dir.path().join("recording");
     let mut recorder = Command::new(program::memtrace()?);
     recorder.args(["record", "--quiet", "-o"]).arg(&place);
-    recorder.args(["--", "sh", "-c", "echo $$; sleep 60"]);
+    recorder.args(["--", "sh", "-c", "echo $$; exec sleep 60"]);
     // SAFETY: safe between fork and exec; without a terminal and a shell.
     unsafe {
         recorder.pre_exec(|| {
