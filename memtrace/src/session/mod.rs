@@ -16,6 +16,7 @@ mod relay;
 mod self_cost;
 mod signals;
 mod start;
+#[cfg(target_os = "linux")]
 mod survivors;
 mod trial;
 mod user;
@@ -24,10 +25,9 @@ pub use course::record;
 pub use gpus::survey_gpus;
 pub use held::{CommandError, Held};
 pub use marks::Marks;
-pub use outcome::{Outcome, Progress, RecordError};
+pub use outcome::{Leftovers, Outcome, Outlived, Progress, RecordError};
 pub use output::OutputError;
 pub use start::StartError;
-pub use survivors::{Leftovers, Outlived};
 pub use trial::probe_costs;
 pub use user::CommandUser;
 

@@ -1,7 +1,7 @@
 //! What a recording tells its caller: on the way, at its end, and when it fails.
 
-use super::{CommandError, Leftovers, OutputError, StartError};
-use crate::model::{Bytes, DurationNs};
+use super::{CommandError, OutputError, StartError};
+use crate::model::{Bytes, DurationNs, OrphanedShmRow, SurvivorRow};
 use crate::store::StoreError;
 use std::path::PathBuf;
 
@@ -37,6 +37,24 @@ pub struct Outcome {
     pub storage_failure: Option<StoreError>,
     /// What of the tree is left behind.
     pub leftovers: Leftovers,
+}
+
+/// What a recording left behind.
+#[derive(Clone, Debug, Default)]
+pub struct Leftovers {
+    /// Processes that outlived the root of their tree, in the order in which they were met.
+    pub outlived: Vec<Outlived>,
+    /// Shared memory without an owner, the largest first.
+    pub objects: Vec<OrphanedShmRow>,
+}
+
+/// A process that outlived its root.
+#[derive(Clone, Debug)]
+pub struct Outlived {
+    /// What was recorded of it.
+    pub row: SurvivorRow,
+    /// The kernel's name for it.
+    pub name: String,
 }
 
 /// A recording could not be made.
