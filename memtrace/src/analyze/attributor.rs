@@ -6,11 +6,12 @@ use super::attribution::{
     AnonLine, Attribution, Basis, CachedFile, Elsewhere, EndingLine, KernelLine, KernelPart, Scope,
     SharedObject,
 };
-use super::composition::Composition;
+use super::pass::Snapshot;
 use super::process::Process;
 use super::readings_near::ReadingsNear;
+use super::shares::Share;
 use super::sharing::Forks;
-use super::surroundings::{CgroupUse, NodeUse, is_within};
+use super::surroundings::{CgroupUse, NodeUse, RecorderUse, Uses, is_within};
 use super::who::Who;
 use super::{RowSource, readings_near};
 use crate::model::tables::{PssRow, ShmObjectRow};
@@ -42,41 +43,42 @@ pub(super) struct Known<'a> {
     pub(super) is_everyone_recorded: bool,
 }
 
-/// Reads what is known about sharing, and draws up the ledgers of every composition.
-pub(super) fn complete<S: RowSource>(
+/// The ledgers of one instant, of each cgroup and of the node, and the part of each process.
+pub(super) type Attributed = (Vec<Attribution>, Vec<Share>);
+
+/// Reads what is known about sharing, and draws up the ledgers of every instant. Nothing for a
+/// recording that does not know what is shared.
+pub(super) fn read<S: RowSource>(
     source: &S,
     known: Known<'_>,
-    compositions: &mut [&mut Composition],
-) -> Result<(), S::Error> {
-    let instants: Vec<BootNs> = compositions.iter().map(|c| c.at.boot_ns).collect();
-    let Some(readings) = readings_near::read(source, &instants)? else {
-        return Ok(());
-    };
+    states: &[&Snapshot],
+    uses: &[Uses],
+) -> Result<Vec<Attributed>, S::Error> {
+    let instants: Vec<BootNs> = states.iter().map(|state| state.boot_ns).collect();
+    let readings = readings_near::read(source, &instants)?.unwrap_or_default();
     let processes = known.processes.iter();
     let cgroup_of: HashMap<Upid, &str> = processes
         .filter_map(|process| Some((process.upid, process.cgroup.as_deref()?)))
         .collect();
-    for (composition, readings) in compositions.iter_mut().zip(readings) {
-        let holders = composition.holders.iter();
+    let all = states.iter().zip(uses).zip(&readings);
+    let attributed = all.map(|((state, uses), readings)| {
         let attributor = Attributor {
-            boot_ns: composition.at.boot_ns,
-            holders: holders.map(|one| (one.process, one.amounts)).collect(),
-            composition,
+            boot_ns: state.boot_ns,
+            holders: state.held.as_slice().into(),
+            state,
+            recorder: uses.recorder.as_ref(),
             known,
             cgroup_of: &cgroup_of,
-            readings: &readings,
-            ratios: ratios(known.processes, known.forks, &readings),
+            readings,
+            ratios: ratios(known.processes, known.forks, readings),
         };
-        let cgroups = composition.cgroups.iter();
+        let cgroups = uses.cgroups.iter();
         let cgroups = cgroups.map(|group| attributor.read_at(group.age_ns).cgroup(group));
-        let node = composition.node.as_ref();
+        let node = uses.node.as_ref();
         let node = node.map(|node| attributor.read_at(node.age_ns).node(node));
-        let attributions = cgroups.chain(node).collect();
-        let shares = attributor.shares();
-        composition.attributions = attributions;
-        composition.shares = Some(shares);
-    }
-    Ok(())
+        (cgroups.chain(node).collect(), attributor.shares())
+    });
+    Ok(attributed.collect())
 }
 
 /// What the ledger of one instant is drawn up from.
@@ -85,7 +87,8 @@ pub(super) struct Attributor<'a> {
     /// The instant, and who held memory then.
     boot_ns: BootNs,
     holders: Arc<[(usize, Amounts)]>,
-    composition: &'a Composition,
+    state: &'a Snapshot,
+    recorder: Option<&'a RecorderUse>,
     known: Known<'a>,
     cgroup_of: &'a HashMap<Upid, &'a str>,
     readings: &'a ReadingsNear,
@@ -97,8 +100,8 @@ impl<'a> Attributor<'a> {
     /// who holds it, are of the same instant then.
     fn read_at(&self, age: DurationNs) -> Attributor<'a> {
         let mut attributor = self.clone();
-        let at = BootNs(self.composition.at.boot_ns.0 - age.0);
-        if let Some(holders) = self.composition.holders_at(at) {
+        let at = BootNs(self.state.boot_ns.0 - age.0);
+        if let Some(holders) = self.state.held_at(at) {
             attributor.boot_ns = at;
             attributor.holders = holders.into();
         }
@@ -145,7 +148,7 @@ impl<'a> Attributor<'a> {
         age: DurationNs,
         is_inside: impl Fn(Option<Upid>) -> bool,
     ) {
-        let read = BootNs(self.composition.at.boot_ns.0 - age.0);
+        let read = BootNs(self.state.boot_ns.0 - age.0);
         attribution.age_ns = age;
         attribution.skew_ns = self.boot_ns - read;
         let least = attribution
@@ -218,7 +221,7 @@ impl<'a> Attributor<'a> {
             }
         }
         anon.sort_by_key(|line| (std::cmp::Reverse(line.bytes), line.process));
-        let recorder = self.composition.recorder.as_ref().filter(|recorder| {
+        let recorder = self.recorder.filter(|recorder| {
             let cgroup = recorder.cgroup.as_deref();
             !recorder.is_recorded
                 && match &scope {
@@ -278,10 +281,6 @@ impl<'a> Attributor<'a> {
         };
         attribution.add_up();
         attribution
-    }
-
-    pub(super) fn composition(&self) -> &Composition {
-        self.composition
     }
 
     pub(super) fn upid(&self, process: usize) -> Upid {

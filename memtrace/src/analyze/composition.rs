@@ -1,19 +1,19 @@
 //! Who holds the memory at one instant.
 
 use super::attribution::Attribution;
+use super::attributor::Attributed;
 use super::clock::RunClock;
 use super::gpu::GpuLedger;
 use super::held::HeldKinds;
 use super::keys;
-use super::near::Around;
 use super::pass::Snapshot;
 use super::process::Process;
 use super::process_tree::bundle_similar;
 use super::shares::Share;
-use super::surroundings::{CgroupUse, NodeUse, RecorderUse};
+use super::surroundings::{CgroupUse, NodeUse, RecorderUse, Uses};
 use super::who::{Bundle, Who};
 use crate::model::keys::keys;
-use crate::model::{BootNs, Bytes, Instant, Kind};
+use crate::model::{Bytes, Instant, Kind};
 use crate::sweep::{Amounts, Totals};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -57,8 +57,15 @@ pub struct Composition {
     pub shares: Option<Vec<Share>>,
     /// The ledgers of each GPU as they stood then.
     pub gpus: Vec<GpuLedger>,
-    #[serde(skip)]
-    around: Option<Around>,
+}
+
+/// What is known of an instant beside who held memory; nothing by default.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    pub(super) uses: Uses,
+    /// `None` for a recording that does not know what is shared.
+    pub(super) attributed: Option<Attributed>,
+    pub(super) gpus: Vec<GpuLedger>,
 }
 
 keys! {
@@ -105,6 +112,7 @@ pub struct HolderGroup {
 impl Composition {
     pub(super) fn of(
         snapshot: Snapshot,
+        known: Known,
         processes: &[Process],
         clock: &RunClock,
         is_polled: bool,
@@ -123,6 +131,7 @@ impl Composition {
         let files = holders.iter().filter_map(|holder| holder.amounts.file());
         let files = (files.max().unwrap_or_default(), totals[Kind::File].bytes());
         let files = Some(files).filter(|_| totals[Kind::File].unknown_count() == 0);
+        let (attributions, shares) = known.attributed.unzip();
         Self {
             at: clock.at(snapshot.boot_ns),
             is_lower_bound: is_polled || totals[Kind::Rss].unknown_count() > 0,
@@ -132,24 +141,13 @@ impl Composition {
             totals,
             holder_count: holders.len(),
             holders,
-            cgroups: Vec::new(),
-            node: None,
-            recorder: None,
-            attributions: Vec::new(),
-            shares: None,
-            gpus: Vec::new(),
-            around: snapshot.around,
+            cgroups: known.uses.cgroups,
+            node: known.uses.node,
+            recorder: known.uses.recorder,
+            attributions: attributions.unwrap_or_default(),
+            shares,
+            gpus: known.gpus,
         }
-    }
-
-    /// Who held memory at an instant near this one, in no order; `None` where that is not known.
-    pub(super) fn holders_at(&self, at: BootNs) -> Option<Vec<(usize, Amounts)>> {
-        let held = self
-            .holders
-            .iter()
-            .map(|holder| (holder.process, holder.amounts));
-        let around = self.around.as_ref()?;
-        around.held_at(held, self.at.boot_ns, at)
     }
 
     /// Leaves at most so many lines in each list.

@@ -12,9 +12,8 @@ mod track;
 
 pub use falls::{Fall, HostGain};
 pub use ledger::{GpuHolder, GpuLedger, GpuLine, GpuPart};
-pub(super) use read::GpuTimeline;
+pub(super) use read::{GpuTimeline, OnGpus};
 pub use sleep::Audit;
-pub(super) use sleep::Named;
 pub use sums::GpuPeak;
 
 use crate::model::{Bytes, DurationNs, Instant};

@@ -36,6 +36,14 @@ pub(super) struct Snapshot {
     pub(super) around: Option<Around>,
 }
 
+impl Snapshot {
+    /// Who held memory at an instant near this one, in no order; `None` where that is not known.
+    pub(super) fn held_at(&self, at: BootNs) -> Option<Vec<(usize, Amounts)>> {
+        let held = self.held.iter().copied();
+        self.around.as_ref()?.held_at(held, self.boot_ns, at)
+    }
+}
+
 /// What the pass is to look out for.
 pub(super) struct Asked {
     /// Instants of which everybody's memory is kept.

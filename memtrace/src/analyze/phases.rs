@@ -30,7 +30,7 @@ pub use focus::{GpuChange, HolderChange, PhaseError, PhaseFocus, RoleChange};
 pub(super) use noted::{Boundaries, Gauges};
 pub(super) use number::stage;
 pub use slope::Slope;
-pub(super) use timeline::{Noted, Timeline};
+pub(super) use timeline::{Named, Noted, Timeline};
 
 use super::growth::whole;
 use super::keys::{self, PeakAt};

@@ -3,14 +3,14 @@
 
 use super::analysis::{Analysis, CurvePoint, TreeFinding};
 use super::clock::RunClock;
-use super::composition::Composition;
+use super::composition::{self, Composition};
 use super::cost::{self, RecorderCost};
-use super::gpu::GpuTimeline;
+use super::gpu::{GpuTimeline, OnGpus};
 use super::groups::Groups;
 use super::held::HeldSum;
 use super::moment::{self, Moment, MomentError};
 use super::near::NearReadings;
-use super::pass::{Asked, Pass, Tree};
+use super::pass::{Asked, Pass, Snapshot, Tree};
 use super::phases::{Marks, Noted, PhaseError, Timeline};
 use super::process_table::ProcessTable;
 use super::process_tree::ProcessTree;
@@ -193,14 +193,11 @@ where
         process.settle(&clock);
     }
 
-    let state = |snapshot| Composition::of(snapshot, &table.processes, &clock, info.is_polled());
-    let mut peak = seen.peak.take().map(state);
     // Of the starts of windows nothing but the holders is asked.
-    let states = seen.asked.drain(..).map(state);
-    let (mut states, earlier): (Vec<Composition>, Vec<Composition>) =
-        states.partition(|state| instants.contains(&state.at.boot_ns));
-    let mut all: Vec<&mut Composition> = peak.iter_mut().chain(&mut states).collect();
-    surroundings::complete(source, &table.processes, &kills, &mut all)?;
+    let (states, earlier): (Vec<Snapshot>, Vec<Snapshot>) =
+        (seen.asked.drain(..)).partition(|state| instants.contains(&state.boot_ns));
+    let all: Vec<&Snapshot> = seen.peak.iter().chain(&states).collect();
+    let uses = surroundings::read(source, &table.processes, &kills, &all)?;
     let is_everyone_recorded = matches!(info.target, Target::All);
     let forks = Forks::of(&table.processes, &execs);
     let processes = &table.processes;
@@ -210,13 +207,29 @@ where
         at_end: &at_end,
         is_everyone_recorded,
     };
-    attributor::complete(source, known, &mut all)?;
+    let mut attributed = attributor::read(source, known, &all, &uses)?.into_iter();
     groups.complete(&table.processes);
     let by_role: Vec<BootNs> = seen.by_role.iter().map(|(at, _)| *at).collect();
     let of_roles = (&table, &groups, by_role.as_slice());
-    let gpus = gpus.told(source, of_roles, phases.marks(), &clock, &mut all)?;
-    let (gpus, on_gpus) = gpus.unzip();
+    let OnGpus {
+        gpus,
+        ledgers,
+        by_role: on_gpus,
+    } = gpus.told(source, of_roles, phases.marks(), &clock, &all)?;
 
+    let mut ledgers = ledgers.into_iter();
+    let mut known = uses.into_iter().map(|uses| composition::Known {
+        uses,
+        attributed: attributed.next(),
+        gpus: ledgers.next().unwrap_or_default(),
+    });
+    let mut state = |snapshot| {
+        let known = known.next().unwrap_or_default();
+        Composition::of(snapshot, known, &table.processes, &clock, info.is_polled())
+    };
+    let peak = seen.peak.take().map(&mut state);
+    let states: Vec<Composition> = states.into_iter().map(&mut state).collect();
+    let earlier: Vec<Composition> = earlier.into_iter().map(&mut state).collect();
     let earlier: Vec<&Composition> = earlier.iter().chain(&states).collect();
     let leftovers = leftovers::read(source, &table)?;
     let left = &leftovers.objects;
@@ -251,7 +264,6 @@ where
     if let Some(save) = &mut save {
         let gpus_from = gpus.as_ref().and_then(|gpus| gpus.known_from);
         let gpus_from = gpus_from.map(|from| from.boot_ns);
-        let on_gpus = on_gpus.unwrap_or_default();
         let rows = role_mem::rows(seen.by_role, on_gpus, gpus_from, &groups, &clock);
         rows.for_each(|row| save(row.into()));
     }

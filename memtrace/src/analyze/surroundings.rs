@@ -2,13 +2,22 @@
 
 mod readings;
 
-pub(super) use readings::{complete, times};
+pub(super) use readings::{read, times};
 
 use crate::model::keys::keys;
 use crate::model::tables::{CgroupMemRow, NodeMemRow, SelfCostRow};
 use crate::model::{Bytes, DurationNs};
 use schemars::JsonSchema;
 use serde::Serialize;
+
+/// What stood around the tree at an instant.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Uses {
+    /// The cgroups in which those live who held memory, the one that holds most of it first.
+    pub(super) cgroups: Vec<CgroupUse>,
+    pub(super) node: Option<NodeUse>,
+    pub(super) recorder: Option<RecorderUse>,
+}
 
 /// A cgroup at an instant.
 #[derive(Clone, Debug, Serialize, JsonSchema)]

@@ -2,22 +2,21 @@
 
 use super::Attributor;
 use crate::analyze::attribution::Basis;
-use crate::analyze::composition::Holder;
 use crate::analyze::shares::Share;
 use crate::model::Bytes;
 use crate::model::tables::ShmObjectRow;
+use crate::sweep::Amounts;
 use std::collections::HashMap;
 
 impl Attributor<'_> {
     /// The part of every process that held memory.
     pub(super) fn shares(&self) -> Vec<Share> {
-        let composition = self.composition();
-        let shmem: HashMap<i64, i64> = composition
+        let shmem: HashMap<i64, i64> = self
             .holders
             .iter()
-            .map(|holder| {
-                let held = holder.amounts.shmem().map_or(0, |held| held.0);
-                (self.upid(holder.process).0, held)
+            .map(|(process, amounts)| {
+                let held = amounts.shmem().map_or(0, |held| held.0);
+                (self.upid(*process).0, held)
             })
             .collect();
         let mut parts: HashMap<i64, i64> = HashMap::new();
@@ -26,23 +25,23 @@ impl Attributor<'_> {
                 *parts.entry(upid).or_default() += part;
             }
         }
-        let share = |holder: &Holder| {
-            let line = self.anon_line(holder.process, &holder.amounts);
-            let part = parts.get(&self.upid(holder.process).0).copied();
+        let share = |&(process, amounts): &(usize, Amounts)| {
+            let line = self.anon_line(process, &amounts);
+            let part = parts.get(&self.upid(process).0).copied();
             Share {
-                process: holder.process,
+                process,
                 anon_bytes: line.as_ref().map(|line| line.bytes),
                 anon_basis: line.map_or(Basis::UpperBound, |line| line.basis),
-                shmem_bytes: part.map(Bytes).or_else(|| unattributed(holder)),
+                shmem_bytes: part.map(Bytes).or_else(|| unattributed(&amounts)),
             }
         };
-        composition.holders.iter().map(share).collect()
+        self.holders.iter().map(share).collect()
     }
 }
 
 /// The part of a process that maps no known object: nothing, where it has no shared memory.
-fn unattributed(holder: &Holder) -> Option<Bytes> {
-    holder.amounts.shmem().filter(|held| held.0 == 0)
+fn unattributed(amounts: &Amounts) -> Option<Bytes> {
+    amounts.shmem().filter(|held| held.0 == 0)
 }
 
 /// Divides what an object takes of memory among its mappers.
@@ -71,9 +70,7 @@ fn divide(object: &ShmObjectRow, shmem: &HashMap<i64, i64>) -> Vec<(i64, i64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analyze::Amounts;
     use crate::analyze::golden::mem_row;
-    use crate::analyze::who::Who;
     use crate::model::tables::MemRow;
     use crate::model::{BootNs, Upid, WallNs};
 
@@ -95,13 +92,11 @@ mod tests {
 
     #[test]
     fn shared_memory_of_no_known_object_is_unknown_not_nothing() {
-        let held = |shmem| Holder {
-            who: Who::default(),
-            process: 0,
-            amounts: Amounts::of(&MemRow {
+        let held = |shmem| {
+            Amounts::of(&MemRow {
                 rss_shmem_bytes: shmem,
                 ..mem_row(1, 0, None)
-            }),
+            })
         };
         assert_eq!(unattributed(&held(Some(Bytes(256)))), None);
         assert_eq!(unattributed(&held(None)), None);

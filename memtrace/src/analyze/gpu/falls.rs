@@ -3,9 +3,9 @@
 //! a process, which is told apart.
 
 use super::ledger::{GpuHolder, GpuLedger, GpuPart};
-use crate::analyze::composition::Composition;
 use crate::analyze::process::Process;
 use crate::model::{BootNs, Bytes, DurationNs, Instant, Kind, Upid};
+use crate::sweep::Totals;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -82,8 +82,8 @@ pub struct HostGain {
 }
 
 impl HostGain {
-    pub(super) fn of(before: Option<&Composition>, after: Option<&Composition>) -> Self {
-        let of = |kind| Some(after?.totals[kind].bytes()? - before?.totals[kind].bytes()?);
+    pub(super) fn of(before: Option<&Totals>, after: Option<&Totals>) -> Self {
+        let of = |kind| Some(after?[kind].bytes()? - before?[kind].bytes()?);
         Self {
             anon_bytes: of(Kind::Anon),
             shmem_bytes: of(Kind::Shmem),
@@ -105,7 +105,7 @@ impl Fall {
     pub(super) fn explain(
         &mut self,
         (before, after): (&[GpuLedger], &[GpuLedger]),
-        (host_before, host_after): (Option<&Composition>, Option<&Composition>),
+        (host_before, host_after): (Option<&Totals>, Option<&Totals>),
         processes: &[Process],
     ) {
         let mut left: HashMap<GpuHolder, i64> = HashMap::new();

@@ -4,16 +4,18 @@
 
 use super::falls::{Fall, Watch, together};
 use super::ledger::GpuLedger;
-use super::sleep::{Audit, Holders, Named, Sleeps, has_moments};
+use super::sleep::{Audit, Holders, Sleeps, has_moments};
 use super::track::{HeldOnGpus, Tracks};
 use super::{Contexts, GpuDevice, Gpus};
-use crate::analyze::composition::Composition;
 use crate::analyze::groups::Groups;
+use crate::analyze::pass::Snapshot;
+use crate::analyze::phases::Named;
 use crate::analyze::process_table::ProcessTable;
 use crate::analyze::role_mem::RoleOnGpusStep;
 use crate::analyze::{RowSource, RunClock};
 use crate::model::tables::{GpuDeviceRow, GpuProcessRow, GpuSource};
 use crate::model::{BootNs, Bytes, DurationNs, Instant};
+use crate::sweep::Totals;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -30,6 +32,17 @@ pub(in crate::analyze) struct GpuTimeline {
     audits: Vec<Audit>,
     known_from: Option<BootNs>,
     calls: Option<(DurationNs, i64)>,
+}
+
+/// What the recording knows of GPUs.
+#[derive(Debug, Default)]
+pub(in crate::analyze) struct OnGpus {
+    /// `None` for a recording without GPUs.
+    pub(in crate::analyze) gpus: Option<Gpus>,
+    /// The ledgers of the devices at each state; none for a recording without GPUs.
+    pub(in crate::analyze) ledgers: Vec<Vec<GpuLedger>>,
+    /// What each role held.
+    pub(in crate::analyze) by_role: Vec<RoleOnGpusStep>,
 }
 
 /// A device's highest, and until when it stayed so.
@@ -152,18 +165,17 @@ impl GpuTimeline {
         falls.flatten().chain(audits.flatten())
     }
 
-    /// Reads who held what, and completes the states with the ledger of each device; and tells
-    /// what each role held at the instants of `by_role`. `None` for a recording without GPUs.
+    /// Reads who held what: at the instants of the states, and of each role at those of `by_role`.
     pub(in crate::analyze) fn told<S: RowSource>(
         mut self,
         source: &S,
         (table, groups, by_role): (&ProcessTable, &Groups, &[BootNs]),
         marks: &[(BootNs, Arc<str>)],
         clock: &RunClock,
-        states: &mut [&mut Composition],
-    ) -> Result<Option<(Gpus, Vec<RoleOnGpusStep>)>, S::Error> {
+        states: &[&Snapshot],
+    ) -> Result<OnGpus, S::Error> {
         let end = clock.end();
-        let mut instants: Vec<BootNs> = states.iter().map(|state| state.at.boot_ns).collect();
+        let mut instants: Vec<BootNs> = states.iter().map(|state| state.boot_ns).collect();
         // Lists of processes are read after the device: those that were read while it still
         // held its highest tell best who held it.
         let at_peaks: Vec<BootNs> = self
@@ -191,7 +203,7 @@ impl GpuTimeline {
             tracks.take(device, &row, table);
         })?;
         if self.devices.is_empty() {
-            return Ok(None);
+            return Ok(OnGpus::default());
         }
         let tracks = tracks.finish(&self.devices, table, clock);
         let held_on_gpus = self.held_on_gpus(source, &instants, &tracks, clock)?;
@@ -201,9 +213,8 @@ impl GpuTimeline {
                 .ok()
                 .and_then(|i| held_on_gpus.get(i))
         };
-        for state in states.iter_mut() {
-            state.gpus = at(state.at.boot_ns).cloned().unwrap_or_default();
-        }
+        let ledgers = states.iter().map(|state| at(state.boot_ns).cloned());
+        let ledgers = ledgers.map(Option::unwrap_or_default).collect();
         for (place, high) in self.peaks.iter().enumerate() {
             let Some(high) = high else { continue };
             let until = high
@@ -250,13 +261,17 @@ impl GpuTimeline {
             call_count: self.calls.map(|(_, count)| count),
             devices: self.devices,
         };
-        Ok(Some((gpus, tracks.by_role)))
+        Ok(OnGpus {
+            gpus: Some(gpus),
+            ledgers,
+            by_role: tracks.by_role,
+        })
     }
 
     fn explained_falls<'b>(
         &self,
         marks: &[(BootNs, Arc<str>)],
-        states: &[&mut Composition],
+        states: &[&Snapshot],
         at: &impl Fn(BootNs) -> Option<&'b Vec<GpuLedger>>,
         (table, clock): (&ProcessTable, &RunClock),
     ) -> Vec<Fall> {
@@ -282,7 +297,7 @@ impl GpuTimeline {
 
     fn explained_audits<'b>(
         &self,
-        states: &[&mut Composition],
+        states: &[&Snapshot],
         at: &impl Fn(BootNs) -> Option<&'b Vec<GpuLedger>>,
         clock: &RunClock,
     ) -> Vec<Audit> {
@@ -391,9 +406,9 @@ fn holders<S: RowSource>(source: &S, table: &ProcessTable) -> Result<Holders, S:
 }
 
 /// What everybody held on the host at an instant.
-fn host<'s>(states: &'s [&mut Composition], boot: BootNs) -> Option<&'s Composition> {
-    let state = states.iter().find(|state| state.at.boot_ns == boot);
-    state.map(|state| &**state)
+fn host<'s>(states: &[&'s Snapshot], boot: BootNs) -> Option<&'s Totals> {
+    let state = states.iter().find(|state| state.boot_ns == boot);
+    state.map(|state| &state.totals)
 }
 
 /// What a device told of itself.

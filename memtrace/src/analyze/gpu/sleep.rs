@@ -3,9 +3,9 @@
 
 use super::falls::{HostGain, before};
 use super::ledger::{GpuHolder, GpuLedger, GpuPart};
-use crate::analyze::composition::Composition;
-use crate::analyze::phases::stage;
+use crate::analyze::phases::{Named, stage};
 use crate::model::{BootNs, Bytes, DurationNs, Instant};
+use crate::sweep::Totals;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -95,7 +95,7 @@ impl Audit {
     pub(super) fn explain(
         &mut self,
         (before, after): (&[GpuLedger], &[GpuLedger]),
-        (host_before, host_after): (Option<&Composition>, Option<&Composition>),
+        (host_before, host_after): (Option<&Totals>, Option<&Totals>),
     ) {
         fn recorded(ledgers: &[GpuLedger]) -> (Held<'_>, BTreeMap<usize, Arc<str>>) {
             let mut held = Held::new();
@@ -131,16 +131,6 @@ impl Audit {
             .sort_by_key(|part| std::cmp::Reverse(part.bytes));
         self.host = HostGain::of(host_before, host_after);
     }
-}
-
-/// Something that was named, and when. A moment has no begin.
-#[derive(Clone, Debug)]
-pub(in crate::analyze) struct Named {
-    pub(in crate::analyze) name: Arc<str>,
-    /// Whose mark it is, by position.
-    pub(in crate::analyze) process: Option<usize>,
-    pub(in crate::analyze) begin: Option<BootNs>,
-    pub(in crate::analyze) end: BootNs,
 }
 
 /// Recorded processes that are on GPUs, and when they ended.

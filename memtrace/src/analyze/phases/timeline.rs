@@ -12,7 +12,6 @@ use super::noted::{Boundaries, Gauges};
 use super::pair::{OPEN, Span, pair};
 use super::{PhaseFocus, PhaseForm, Phases};
 use crate::analyze::composition::Composition;
-use crate::analyze::gpu::Named;
 use crate::analyze::groups::Groups;
 use crate::analyze::process::Process;
 use crate::analyze::{RowSource, RunClock};
@@ -41,6 +40,16 @@ pub(in crate::analyze) struct Noted<'a> {
     pub(in crate::analyze) states: &'a [Composition],
     /// Where each phase goes as a row.
     pub(in crate::analyze) save: Option<&'a mut dyn FnMut(Finding)>,
+}
+
+/// Something that was named, and when. A moment has no begin.
+#[derive(Clone, Debug)]
+pub(in crate::analyze) struct Named {
+    pub(in crate::analyze) name: Arc<str>,
+    /// Whose mark it is, by position.
+    pub(in crate::analyze) process: Option<usize>,
+    pub(in crate::analyze) begin: Option<BootNs>,
+    pub(in crate::analyze) end: BootNs,
 }
 
 /// The phases, and those that were asked for by name.

@@ -1,8 +1,8 @@
 //! Reads what stood around the tree at chosen instants.
 
-use super::{CgroupUse, NodeUse, RecorderUse, ancestry, is_within};
+use super::{CgroupUse, NodeUse, RecorderUse, Uses, ancestry, is_within};
 use crate::analyze::RowSource;
-use crate::analyze::composition::Composition;
+use crate::analyze::pass::Snapshot;
 use crate::analyze::process::Process;
 use crate::model::BootNs;
 use crate::model::tables::{CgroupMemRow, NodeMemRow, OomRow, SelfCostRow};
@@ -146,15 +146,15 @@ pub(in crate::analyze) fn times<S: RowSource>(source: &S) -> Result<Vec<BootNs>,
     Ok(times)
 }
 
-/// Reads `cgroup_mem`, `node_mem` and `self_cost`, and completes the compositions with them.
-pub(in crate::analyze) fn complete<S: RowSource>(
+/// Reads of `cgroup_mem`, `node_mem` and `self_cost` what stood at each of some instants.
+pub(in crate::analyze) fn read<S: RowSource>(
     source: &S,
     processes: &[Process],
     kills: &[OomRow],
-    compositions: &mut [&mut Composition],
-) -> Result<(), S::Error> {
+    states: &[&Snapshot],
+) -> Result<Vec<Uses>, S::Error> {
     let kills = kills.get(..MAX_KILLS).unwrap_or(kills);
-    let instants: Vec<BootNs> = compositions.iter().map(|c| c.at.boot_ns).collect();
+    let instants: Vec<BootNs> = states.iter().map(|state| state.boot_ns).collect();
     let mut groups: BTreeMap<String, GroupTrack> = BTreeMap::new();
     source.scan(&[], |row: CgroupMemRow| {
         if !groups.contains_key(&row.cgroup) {
@@ -188,32 +188,32 @@ pub(in crate::analyze) fn complete<S: RowSource>(
             nearest.take(row.boot_ns, &[], || RecorderUse::of(&row));
         }
     })?;
-    let all = compositions.iter_mut().zip(nodes).zip(recorders);
-    for (place, ((composition, node), recorder)) in all.enumerate() {
-        composition.recorder = recorder.kept.and_then(|(_, recorder)| recorder);
-        composition.cgroups = cgroups_of(composition, processes, &groups, place);
-        composition.node = node.kept.map(|((_, _, boot_ns), row)| NodeUse {
-            age_ns: composition.at.boot_ns - boot_ns,
+    let all = states.iter().zip(nodes).zip(recorders).enumerate();
+    let uses = all.map(|(place, ((state, node), recorder))| Uses {
+        cgroups: cgroups_of(state, processes, &groups, place),
+        node: node.kept.map(|((_, _, boot_ns), row)| NodeUse {
+            age_ns: state.boot_ns - boot_ns,
             row,
-        });
-    }
-    Ok(())
+        }),
+        recorder: recorder.kept.and_then(|(_, recorder)| recorder),
+    });
+    Ok(uses.collect())
 }
 
 /// The recorded groups in which the holders live, the one that holds most of their memory first.
 fn cgroups_of(
-    composition: &Composition,
+    state: &Snapshot,
     processes: &[Process],
     groups: &BTreeMap<String, GroupTrack>,
     place: usize,
 ) -> Vec<CgroupUse> {
     let at = |path: &str| groups.get(path)?.nearest.get(place)?.kept();
     let mut held: BTreeMap<&str, i64> = BTreeMap::new();
-    for holder in &composition.holders {
-        let path = processes[holder.process].cgroup.as_deref();
+    for (process, amounts) in &state.held {
+        let path = processes[*process].cgroup.as_deref();
         let recorded = path.and_then(|path| ancestry(path).find(|path| at(path).is_some()));
         if let Some(path) = recorded {
-            *held.entry(path).or_default() += holder.amounts.rss_or_zero();
+            *held.entry(path).or_default() += amounts.rss_or_zero();
         }
     }
     let mut paths: Vec<(&str, i64)> = held.into_iter().collect();
@@ -227,7 +227,7 @@ fn cgroups_of(
                 .min_by_key(|&(limit, _)| limit);
             Some(CgroupUse {
                 row: row.clone(),
-                age_ns: composition.at.boot_ns - boot_ns,
+                age_ns: state.boot_ns - boot_ns,
                 effective_limit_bytes: limit.map(|(limit, _)| limit),
                 limited_by: limit.map(|(_, above)| above.to_owned()),
             })
