@@ -104,6 +104,8 @@ impl HeldKinds {
 pub(super) struct HeldSum {
     families: ForkFamilies,
     objects: Objects,
+    /// When it changes next without a row of `mem`.
+    next: Option<BootNs>,
 }
 
 impl HeldSum {
@@ -131,36 +133,43 @@ impl HeldSum {
         source.scan(ObjectHistories::COLUMNS, |row: ShmObjectRow| {
             courses.take(row, |upid| table.find(Upid(upid)));
         })?;
-        Ok(Self {
+        let mut held = Self {
             families: ForkFamilies::of(&table.processes, execs, &readings, &copies),
             objects: Objects::of(courses, start),
-        })
+            next: None,
+        };
+        held.look_ahead();
+        Ok(held)
     }
 
     /// When it changes next without a row of `mem`, if that is before `until`.
     pub(super) fn next_change(&self, until: BootNs) -> Option<BootNs> {
-        let next = [self.families.next_change(), self.objects.next_change()];
-        let next = next.into_iter().flatten().min();
-        next.filter(|next| *next < until)
+        self.next.filter(|next| *next < until)
     }
 
     /// Takes what changes without a row of `mem`, until and with an instant.
     pub(super) fn pass(&mut self, until: BootNs) {
-        self.families.pass(until);
-        self.objects.pass(until);
+        if self.next.is_some_and(|next| next <= until) {
+            self.families.pass(until);
+            self.objects.pass(until);
+            self.look_ahead();
+        }
+    }
+
+    fn look_ahead(&mut self) {
+        let next = [self.families.next_change(), self.objects.next_change()];
+        self.next = next.into_iter().flatten().min();
     }
 
     /// A process holds something else from now on. Where its kinds are unknown all of it is taken
     /// to be anonymous.
-    pub(super) fn change(&mut self, change: &Change) {
-        let anon = change.after.as_ref();
-        let anon = anon.and_then(|held| held.anon().or(held.rss()));
+    pub(super) fn change(&mut self, change: Change<'_>) {
+        let anon = change.after.and_then(|held| held.anon().or(held.rss()));
         self.families.set(change.process, anon);
-        let shmem = |held: &Option<Amounts>| held.as_ref().and_then(Amounts::shmem);
-        let [before, after] = [&change.before, &change.after].map(shmem);
-        if before.unwrap_or_default() != after.unwrap_or_default() {
-            let shmem = after.unwrap_or_default();
-            self.objects.set(change.process, shmem.0);
+        let shmem = |held: Option<&Amounts>| held.and_then(Amounts::shmem).unwrap_or_default();
+        let (before, after) = (shmem(change.before), shmem(change.after));
+        if before != after {
+            self.objects.set(change.process, after.0);
         }
     }
 

@@ -19,7 +19,16 @@ const CHANGES_MAX: usize = 1 << 15;
 pub(super) struct Around {
     from: BootNs,
     to: BootNs,
-    changes: Arc<[Change]>,
+    moved: Arc<[Moved]>,
+}
+
+/// A process holds something else from a time on.
+#[derive(Clone, Copy, Debug)]
+struct Moved {
+    boot_ns: BootNs,
+    process: usize,
+    before: Amounts,
+    after: Amounts,
 }
 
 impl Around {
@@ -35,13 +44,13 @@ impl Around {
             return None;
         }
         let mut all: BTreeMap<usize, Amounts> = held.collect();
-        let undone = self.changes.iter().rev();
-        for change in undone.filter(|change| wanted < change.boot_ns && change.boot_ns <= at) {
-            all.insert(change.process, change.before.unwrap_or(Amounts::NONE));
+        let undone = self.moved.iter().rev();
+        for moved in undone.filter(|moved| wanted < moved.boot_ns && moved.boot_ns <= at) {
+            all.insert(moved.process, moved.before);
         }
-        let done = self.changes.iter();
-        for change in done.filter(|change| at < change.boot_ns && change.boot_ns <= wanted) {
-            all.insert(change.process, change.after.unwrap_or(Amounts::NONE));
+        let done = self.moved.iter();
+        for moved in done.filter(|moved| at < moved.boot_ns && moved.boot_ns <= wanted) {
+            all.insert(moved.process, moved.after);
         }
         let held = all.into_iter();
         Some(
@@ -59,7 +68,7 @@ pub(super) struct NearReadings {
     readings: Vec<(BootNs, BootNs)>,
     /// Since when all changes are kept; `None` before the first row.
     from: Option<BootNs>,
-    changes: Vec<Change>,
+    moved: Vec<Moved>,
     /// Inside of a reading: how many changes came before it.
     before_reading: Option<usize>,
     is_peak_open: bool,
@@ -84,7 +93,7 @@ impl NearReadings {
             has_readings: !together.is_empty(),
             readings: together,
             from: None,
-            changes: Vec::new(),
+            moved: Vec::new(),
             before_reading: None,
             is_peak_open: false,
             peak: None,
@@ -93,19 +102,24 @@ impl NearReadings {
         }
     }
 
-    pub(super) fn note(&mut self, change: &Change) {
+    pub(super) fn note(&mut self, change: Change<'_>) {
         if !self.has_readings {
             return;
         }
-        if self.changes.len() >= CHANGES_MAX {
+        if self.moved.len() >= CHANGES_MAX {
             self.close(change.boot_ns);
-            self.changes.clear();
+            self.moved.clear();
             self.from = None;
             self.before_reading = self.before_reading.map(|_| 0);
         }
         // What held before that time is not known from here.
         self.from.get_or_insert(change.boot_ns);
-        self.changes.push(*change);
+        self.moved.push(Moved {
+            boot_ns: change.boot_ns,
+            process: change.process,
+            before: *change.before.unwrap_or(&Amounts::NONE),
+            after: *change.after.unwrap_or(&Amounts::NONE),
+        });
     }
 
     /// The latest state is that of the peak so far.
@@ -123,14 +137,14 @@ impl NearReadings {
         while let Some(&(begin, end)) = self.readings.last()
             && begin < time
         {
-            let before = *self.before_reading.get_or_insert(self.changes.len());
+            let before = *self.before_reading.get_or_insert(self.moved.len());
             if end >= time {
                 return;
             }
             self.readings.pop();
             self.before_reading = None;
             self.close(end);
-            self.changes.drain(..before.min(self.changes.len()));
+            self.moved.drain(..before.min(self.moved.len()));
             self.from = Some(begin);
         }
     }
@@ -143,7 +157,7 @@ impl NearReadings {
         let around = Around {
             from: self.from.unwrap_or(to),
             to,
-            changes: self.changes.as_slice().into(),
+            moved: self.moved.as_slice().into(),
         };
         for place in self.open.drain(..) {
             self.asked.insert(place, around.clone());
@@ -165,14 +179,14 @@ mod tests {
     use super::*;
     use crate::analyze::golden::mem_row;
 
-    fn change(ms: i64, before: Option<Amounts>, bytes: i64) -> Change {
-        Change {
+    fn note(near: &mut NearReadings, ms: i64, before: &Amounts, after: &Amounts) {
+        near.note(Change {
             boot_ns: BootNs(ms * 1_000_000),
             process: 0,
-            before,
-            after: Some(holds(bytes)),
+            before: Some(before),
+            after: Some(after),
             since: BootNs(0),
-        }
+        });
     }
 
     fn holds(bytes: i64) -> Amounts {
@@ -186,8 +200,8 @@ mod tests {
         let mut held = (Amounts::NONE, Amounts::NONE);
         for time in (10..=until).step_by(10) {
             near.pass(BootNs(time * 1_000_000));
-            near.note(&change(time, Some(held.0), time));
-            held.0 = holds(time);
+            let before = std::mem::replace(&mut held.0, holds(time));
+            note(&mut near, time, &before, &held.0);
             if time == peak {
                 near.note_peak();
                 held.1 = held.0;
@@ -239,7 +253,7 @@ mod tests {
         let ms = |ms: i64| BootNs(ms * 1_000_000);
         let readings = [100, 300, 500, 700].map(ms).to_vec();
         let mut near = NearReadings::new(readings);
-        near.note(&change(10, None, 10));
+        note(&mut near, 10, &Amounts::NONE, &holds(10));
         near.pass(ms(400));
         near.note_asked(0);
         near.pass(ms(900));

@@ -16,6 +16,7 @@ use crate::sweep::{
     Stack, State, Sweep, Totals, Track,
 };
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 const BUCKETS: usize = 128;
 
@@ -138,6 +139,8 @@ impl<'a> Pass<'a> {
         let mut trees: Vec<Tree> = Vec::new();
         let mut tree_of_root = HashMap::new();
         let mut planned = Vec::new();
+        // Most processes are part of the same sums as others.
+        let mut sets: HashSet<Arc<[LaneId]>> = HashSet::new();
         for position in 0..sweep.observer.table.processes.len() {
             let process = &sweep.observer.table.processes[position];
             let tree = process.root.map(|root| {
@@ -161,8 +164,11 @@ impl<'a> Pass<'a> {
             }
             let exit = process.exit_boot_ns();
             planned.extend(exit.map(|exit| (exit, Planned::End(position))));
+            let whole = tree.into_iter().flatten().flatten().chain(above).collect();
+            let whole = sets.get(&whole).cloned().unwrap_or(whole);
+            sets.insert(Arc::clone(&whole));
             let member = Member {
-                whole: tree.into_iter().flatten().flatten().chain(above).collect(),
+                whole,
                 own: groups
                     .first
                     .get(position)
@@ -322,10 +328,10 @@ impl Observe for Notes<'_> {
         self.held.pass(until);
     }
 
-    fn changed(&mut self, change: &Change) {
+    fn changed(&mut self, change: Change<'_>) {
         self.curves
             .get_or_insert_with(|| Curves::new(change.boot_ns));
-        if let (Some(before), Some(after)) = (&change.before, &change.after) {
+        if let (Some(before), Some(after)) = (change.before, change.after) {
             let (from, to) = ((change.since, before), (change.boot_ns, after));
             self.doubts.note(change.process, from, to);
         }
@@ -394,7 +400,7 @@ impl Notes<'_> {
 
 /// Roles were given the first places among the sums.
 fn note_roles(by_role: &mut Stack<RoleHeld>, at: BootNs, lanes: &Lanes) {
-    for &lane in lanes.settled() {
+    for &lane in lanes.changed() {
         by_role.set(at, lane.place(), RoleHeld::of(&lanes[lane]));
     }
 }

@@ -215,8 +215,8 @@ struct Sampler<F> {
 }
 
 impl<F: FnMut(&Samples, &MemorySample<'_>) -> bool> Observe for Sampler<F> {
-    fn changed(&mut self, change: &Change) {
-        let rss = change.after.as_ref().map_or(Some(Bytes(0)), Amounts::rss);
+    fn changed(&mut self, change: Change<'_>) {
+        let rss = change.after.map_or(Some(Bytes(0)), Amounts::rss);
         if self.samples.main == Some(change.process) {
             self.main_rss = rss;
         } else {

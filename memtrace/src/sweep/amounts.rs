@@ -190,15 +190,21 @@ impl Totals {
         after: Option<&Amounts>,
     ) {
         for &kind in kinds {
-            let [before, after] = [before, after].map(|amounts| amounts.map(|held| held.get(kind)));
+            let [before, after] = [before, after].map(|amounts| amounts.map(|held| held.0[kind]));
+            if before == after {
+                continue;
+            }
             let sum = &mut self[kind];
             match (before, after) {
-                (Some(Some(before)), Some(Some(after))) => {
-                    sum.bytes = sum.bytes.saturating_add(after.0 - before.0);
+                (Some(before), Some(after)) if before != UNKNOWN && after != UNKNOWN => {
+                    sum.bytes = sum.bytes.saturating_add(after.saturating_sub(before));
                 }
                 (before, after) => {
-                    before.into_iter().for_each(|before| sum.remove(before));
-                    after.into_iter().for_each(|after| sum.add(after));
+                    let known = |bytes| (bytes != UNKNOWN).then_some(Bytes(bytes));
+                    before
+                        .into_iter()
+                        .for_each(|before| sum.remove(known(before)));
+                    after.into_iter().for_each(|after| sum.add(known(after)));
                 }
             }
         }

@@ -19,11 +19,11 @@ pub(crate) enum Planned {
 /// A process holds something else from a time on. `None` stands for nobody: before the first row
 /// and after the end.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Change {
+pub(crate) struct Change<'a> {
     pub(crate) boot_ns: BootNs,
     pub(crate) process: usize,
-    pub(crate) before: Option<Amounts>,
-    pub(crate) after: Option<Amounts>,
+    pub(crate) before: Option<&'a Amounts>,
+    pub(crate) after: Option<&'a Amounts>,
     /// The time of the row before this one.
     pub(crate) since: BootNs,
 }
@@ -39,7 +39,7 @@ pub(crate) trait Observe {
     fn pass(&mut self, _until: BootNs) {}
 
     /// Somebody holds something else.
-    fn changed(&mut self, change: &Change);
+    fn changed(&mut self, change: Change<'_>);
 
     /// All rows of a time are in, and this holds from then on until another. Answers whether it
     /// is a maximum, of which [`State::at_maximum`] tells later who held what.
@@ -75,9 +75,10 @@ impl State {
         self.those(|track| track.held.at(self.maximum))
     }
 
-    fn those(&self, amounts: impl Fn(&Track) -> Amounts) -> Vec<(usize, Amounts)> {
-        let all = self.processes.iter().map(amounts).enumerate();
-        all.filter(|(_, held)| held.rss() != Some(Bytes(0)))
+    fn those(&self, amounts: impl Fn(&Track) -> &Amounts) -> Vec<(usize, Amounts)> {
+        let all = self.processes.iter().map(|track| *amounts(track));
+        all.enumerate()
+            .filter(|(_, held)| held.rss() != Some(Bytes(0)))
             .collect()
     }
 }
@@ -139,9 +140,9 @@ impl<O: Observe> Sweep<O> {
         self.move_to(time);
         self.now = Some(time);
         let track = &mut self.state.processes[process];
-        track.saw(held, boot_ns);
+        track.saw(&held, boot_ns);
         if !track.has_ended {
-            self.change(process, Some(held), time);
+            self.change(process, Some(&held), time);
         }
     }
 
@@ -151,7 +152,8 @@ impl<O: Observe> Sweep<O> {
         self.carry_out(at);
         let held = self.state.processes.get(process).and_then(Track::held);
         if let Some(held) = held {
-            self.row(at, process, held.measured(rss, anon));
+            let held = held.measured(rss, anon);
+            self.row(at, process, held);
         }
     }
 
@@ -199,15 +201,14 @@ impl<O: Observe> Sweep<O> {
         let Some(now) = self.now else { return };
         self.now = Some(until);
         let state = &mut self.state;
-        state.all.settle(now);
-        state.lanes.settle(now);
         state.maximum += u32::from(self.observer.holds(now, until, state));
+        state.lanes.pass();
     }
 
     fn end(&mut self, process: usize, at: BootNs) {
         let track = &mut self.state.processes[process];
         track.has_ended = true;
-        track.at_end = track.held.now();
+        track.at_end = *track.held.now();
         if track.is_present {
             self.change(process, None, at);
         }
@@ -222,15 +223,16 @@ impl<O: Observe> Sweep<O> {
         let before = track.member.own.replace(lane);
         if track.is_present {
             let lanes = &mut self.state.lanes;
+            let own = track.own.as_deref().or(track.held());
             if let Some(before) = before {
-                lanes.change(before, Some(&track.own), None, at);
+                lanes.change(before, own, None, at);
             }
-            lanes.change(lane, None, Some(&track.own), at);
+            lanes.change(lane, None, own, at);
         }
     }
 
     /// A process holds something else from `time` on; `None` when it has ended.
-    fn change(&mut self, process: usize, after: Option<Amounts>, time: BootNs) {
+    fn change(&mut self, process: usize, after: Option<&Amounts>, time: BootNs) {
         let State {
             all,
             lanes,
@@ -238,26 +240,27 @@ impl<O: Observe> Sweep<O> {
             maximum,
         } = &mut self.state;
         let track = &mut processes[process];
+        let since = track.since;
+        track.hold_until(time);
         let before = track.held();
-        self.observer.changed(&Change {
+        self.observer.changed(Change {
             boot_ns: time,
             process,
             before,
             after,
-            since: track.since,
+            since,
         });
-        track.hold_until(time);
-        all.change(before.as_ref(), after.as_ref(), time);
-        for &lane in &track.member.whole {
-            lanes.change(lane, before.as_ref(), after.as_ref(), time);
+        all.change(before, after, time);
+        for &lane in track.member.whole.iter() {
+            lanes.change(lane, before, after, time);
         }
-        let own = after.map(|after| track.own_of(after));
+        let own = after.and_then(|after| track.own_of(after));
         if let Some(lane) = track.member.own {
-            let before = before.map(|_| track.own);
-            lanes.change(lane, before.as_ref(), own.as_ref(), time);
+            let before = track.own.as_deref().or(before);
+            lanes.change(lane, before, own.as_ref().or(after), time);
         }
-        track.own = own.unwrap_or(Amounts::NONE);
-        track.held.set(after.unwrap_or(Amounts::NONE), *maximum);
+        track.own = own.map(Box::new);
+        track.held.set(*after.unwrap_or(&Amounts::NONE), *maximum);
         track.is_present = after.is_some();
     }
 }
@@ -274,7 +277,7 @@ mod tests {
     struct Seen(Vec<(i64, i64, i64)>);
 
     impl Observe for Seen {
-        fn changed(&mut self, _change: &Change) {}
+        fn changed(&mut self, _change: Change<'_>) {}
 
         fn holds(&mut self, from: BootNs, until: BootNs, state: &State) -> bool {
             let held = state.totals().rss_or_zero();

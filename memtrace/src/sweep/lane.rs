@@ -1,8 +1,8 @@
 //! A sum of what some processes hold, and what is measured of it while time goes by.
 //!
-//! Rows of one time belong together (a snapshot reads all processes at once), so a sum is
-//! compared with its highest only when all of them are in. What it held until then is taken in
-//! once, when the first of them changes it: a sum that nobody touches costs nothing.
+//! Rows of one time belong together (a snapshot reads all processes at once), so what a sum holds
+//! is taken in only when all of them are: with the first row of a later time that changes it. A
+//! sum that nobody touches costs nothing.
 
 use super::{Amounts, Gauge, Series, Totals};
 use crate::model::{BootNs, Bytes, DurationNs, Kind, Label, PerKind};
@@ -50,11 +50,9 @@ pub(crate) struct Lane {
     pub(crate) course: Option<Box<Course>>,
     /// How many processes it is of.
     pub(crate) member_count: usize,
-    /// What it held from `since` on, when all rows of that time were in.
-    settled: Amounts,
+    /// When it changed last.
     since: BootNs,
     gauge: Option<Gauge<Amounts>>,
-    is_touched: bool,
 }
 
 /// How a sum went over time.
@@ -126,13 +124,9 @@ impl Lane {
         self.gauge.as_ref().map_or(0, Gauge::step_count)
     }
 
-    /// Something is going to change at this time. Answers whether that is the first change then.
-    fn touch(&mut self, time: BootNs) -> bool {
-        let is_first = !std::mem::replace(&mut self.is_touched, true);
-        if is_first {
-            self.hold_until(time);
-        }
-        is_first
+    /// Whether nothing has changed at this time yet.
+    fn is_before(&self, time: BootNs) -> bool {
+        self.since != time || self.first.is_none()
     }
 
     /// A process holds `before` and is going to hold `after` from `time` on; `None` when it is
@@ -143,7 +137,9 @@ impl Lane {
         after: Option<&Amounts>,
         time: BootNs,
     ) {
-        self.touch(time);
+        if self.is_before(time) {
+            self.hold_until(time);
+        }
         self.first.get_or_insert(time);
         self.now.replace(self.kinds, before, after);
         self.member_count += usize::from(after.is_some());
@@ -158,35 +154,21 @@ impl Lane {
         let from = std::mem::replace(&mut self.since, time);
         let Some(first) = self.first else { return };
         if let Some(gauge) = &mut self.gauge {
-            gauge.hold(from, time, self.settled);
+            gauge.hold(from, time, self.now.amounts());
             if self.now[Kind::Rss].unknown_count() > 0 {
                 gauge.note_unknown();
             }
         }
-        if let Some(course) = &mut self.course {
-            let is_there = self.member_count > 0;
-            course.hold(first, (from, time), &self.settled, is_there);
-        }
-    }
-
-    /// All rows of one time are in.
-    pub(super) fn settle(&mut self, now: BootNs) {
-        if !std::mem::take(&mut self.is_touched) {
-            return;
-        }
-        if self.course.is_some() || self.gauge.is_some() {
-            self.settled = self.now.amounts();
-        }
-        let Some(course) = &mut self.course else {
-            if let Some(bytes) = self.now[Kind::Rss].bytes() {
-                High::raise(&mut self.highest[Kind::Rss], bytes, now);
+        let mut raise = |kind, bytes| High::raise(&mut self.highest[kind], bytes, from);
+        match &mut self.course {
+            Some(course) => {
+                let is_there = self.member_count > 0;
+                course.hold(first, (from, time), &self.now, is_there, raise);
             }
-            return;
-        };
-        for &kind in Kind::ALL {
-            course.kinds[kind].is_known |= self.now[kind].is_known();
-            if let Some(bytes) = self.settled.get(kind) {
-                High::raise(&mut self.highest[kind], bytes, now);
+            None => {
+                if let Some(bytes) = self.now.known(Kind::Rss) {
+                    raise(Kind::Rss, bytes);
+                }
             }
         }
     }
@@ -195,7 +177,7 @@ impl Lane {
     pub(super) fn finish(&mut self, end: BootNs) {
         self.hold_until(end);
         if let Some(gauge) = &mut self.gauge {
-            gauge.hold_to_the_end(end, self.settled);
+            gauge.hold_to_the_end(end, self.now.amounts());
         }
     }
 }
@@ -205,18 +187,21 @@ impl Course {
         &mut self,
         first: BootNs,
         (from, time): (BootNs, BootNs),
-        held: &Amounts,
+        held: &Totals,
         is_there: bool,
+        mut raise: impl FnMut(Kind, Bytes),
     ) {
         let to = self.until.map_or(time, |until| until.min(time));
         let seconds = (to - from).as_secs_f64().max(0.0);
         for &kind in Kind::ALL {
             let course = &mut self.kinds[kind];
+            course.is_known |= held[kind].is_known();
             // Most sums never have a page of swap or of shared memory, and no curve of it.
             let is_none = |bytes: Bytes| bytes.0 == 0 && course.curve.is_none();
-            let Some(bytes) = held.get(kind).filter(|bytes| !is_none(*bytes)) else {
+            let Some(bytes) = held.known(kind).filter(|bytes| !is_none(*bytes)) else {
                 continue;
             };
+            raise(kind, bytes);
             if course.curve.is_none() && time - first >= CURVE_AFTER {
                 let mut curve = Series::new(first, BUCKETS);
                 if course.byte_seconds == 0.0 {
@@ -237,7 +222,7 @@ impl Course {
 }
 
 /// A place among the sums.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LaneId(u32);
 
 impl LaneId {
@@ -251,8 +236,7 @@ impl LaneId {
 #[derive(Debug, Default)]
 pub(crate) struct Lanes {
     list: Vec<Lane>,
-    touched: Vec<LaneId>,
-    settled: Vec<LaneId>,
+    changed: Vec<LaneId>,
     gauge_step_count: usize,
     /// Whether there was so much to note at instants that nothing is kept of it.
     pub(crate) has_too_many_steps: bool,
@@ -275,30 +259,27 @@ impl Lanes {
         after: Option<&Amounts>,
         time: BootNs,
     ) {
-        let lane = &mut self[place];
-        let step_count = lane.step_count();
-        if lane.touch(time) {
-            self.gauge_step_count += self[place].step_count() - step_count;
-            self.touched.push(place);
+        let lane = &mut self.list[place.place()];
+        if lane.is_before(time) {
+            self.changed.push(place);
+            let step_count = lane.step_count();
+            lane.hold_until(time);
+            self.gauge_step_count += lane.step_count() - step_count;
             if self.gauge_step_count > GAUGE_STEPS_MAX {
                 self.forget_gauges();
             }
         }
-        self[place].change(before, after, time);
+        self.list[place.place()].change(before, after, time);
     }
 
-    /// All rows of one time are in.
-    pub(super) fn settle(&mut self, now: BootNs) {
-        self.settled.clear();
-        std::mem::swap(&mut self.touched, &mut self.settled);
-        for lane in &self.settled {
-            self.list[lane.place()].settle(now);
-        }
+    /// All rows of one time are in, and were looked at.
+    pub(super) fn pass(&mut self) {
+        self.changed.clear();
     }
 
-    /// Those that changed at the time that was settled last.
-    pub(crate) fn settled(&self) -> &[LaneId] {
-        &self.settled
+    /// Those that changed at the time whose rows are in.
+    pub(crate) fn changed(&self) -> &[LaneId] {
+        &self.changed
     }
 
     /// Keeps nothing of what was noted: at first of sums of RSS alone, which say least.

@@ -19,16 +19,16 @@ impl<V: Copy> Latest<V> {
         self.now = now;
     }
 
-    pub(crate) fn now(&self) -> V {
-        self.now
+    pub(crate) fn now(&self) -> &V {
+        &self.now
     }
 
     /// What it was at the newest mark, which has this number.
-    pub(crate) fn at(&self, mark: u32) -> V {
+    pub(crate) fn at(&self, mark: u32) -> &V {
         if self.kept_at == mark {
-            self.kept
+            &self.kept
         } else {
-            self.now
+            &self.now
         }
     }
 }
@@ -41,12 +41,12 @@ mod tests {
     fn a_value_is_told_as_it_was_at_the_newest_mark_however_often_it_changed_since() {
         let mut value = Latest::default();
         value.set(2, 0);
-        assert_eq!(value.at(1), 2);
+        assert_eq!(*value.at(1), 2);
         value.set(3, 1);
         value.set(4, 1);
-        assert_eq!((value.at(1), value.now()), (2, 4));
-        assert_eq!(value.at(2), 4);
+        assert_eq!((*value.at(1), *value.now()), (2, 4));
+        assert_eq!(*value.at(2), 4);
         value.set(5, 3);
-        assert_eq!(value.at(3), 4);
+        assert_eq!(*value.at(3), 4);
     }
 }

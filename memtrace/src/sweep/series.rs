@@ -17,6 +17,14 @@ struct Bucket {
     max: f64,
 }
 
+impl Bucket {
+    fn add(&mut self, seconds: f64, bytes: f64) {
+        self.byte_seconds += bytes * seconds;
+        self.seconds += seconds;
+        self.max = self.max.max(bytes);
+    }
+}
+
 /// One bucket of a curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SeriesPoint {
@@ -37,8 +45,8 @@ pub(crate) struct Series {
     width_ns: i64,
     capacity: usize,
     buckets: Vec<Bucket>,
-    /// The bucket that was last added to, and where it begins and ends.
-    latest: (usize, i64, i64),
+    /// Where the last bucket ends.
+    end_ns: i64,
 }
 
 impl Series {
@@ -49,49 +57,41 @@ impl Series {
             width_ns: FIRST_WIDTH_NS,
             capacity: capacity.max(2),
             buckets: Vec::new(),
-            latest: (0, 0, 0),
+            end_ns: start.0,
         }
     }
 
-    /// The curve held `bytes` from `from` until `to`.
+    /// The curve held `bytes` from `from`, where it was held last or later, until `to`.
+    #[inline]
     pub(crate) fn hold(&mut self, from: BootNs, to: BootNs, bytes: i64) {
-        let mut from = from.0.max(self.start_ns);
-        if to.0 <= from {
-            return;
+        let (from, to, bytes) = (from.0.max(self.start_ns), to.0, bytes as f64);
+        match self.buckets.last_mut() {
+            _ if to <= from => {}
+            // Most rows come long before the bucket is over.
+            Some(last) if to <= self.end_ns => last.add((to - from) as f64 / 1e9, bytes),
+            _ => self.hold_beyond(from, to, bytes),
         }
-        // Most rows come long before the bucket is over.
-        let (index, begin, end) = self.latest;
-        if from >= begin && to.0 <= end {
-            return self.add(index, (to.0 - from) as f64 / 1e9, bytes as f64);
-        }
-        let last_ns = to.0 - 1 - self.start_ns;
-        while last_ns / self.width_ns >= self.capacity as i64 {
+    }
+
+    /// The same, past the end of the last bucket.
+    fn hold_beyond(&mut self, mut from: i64, to: i64, bytes: f64) {
+        while (to - 1 - self.start_ns) / self.width_ns >= self.capacity as i64 {
             self.widen();
         }
-        while from < to.0 {
+        while from < to {
             let index = (from - self.start_ns) / self.width_ns;
-            let begin = self.start_ns + index * self.width_ns;
-            let bucket_end = begin + self.width_ns;
-            self.latest = (index as usize, begin, bucket_end);
-            let until = bucket_end.min(to.0);
-            self.add(index as usize, (until - from) as f64 / 1e9, bytes as f64);
+            self.buckets.resize(index as usize + 1, Bucket::default());
+            self.end_ns = self.start_ns + (index + 1) * self.width_ns;
+            let until = self.end_ns.min(to);
+            if let Some(last) = self.buckets.last_mut() {
+                last.add((until - from) as f64 / 1e9, bytes);
+            }
             from = until;
         }
     }
 
-    fn add(&mut self, index: usize, seconds: f64, bytes: f64) {
-        if self.buckets.len() <= index {
-            self.buckets.resize(index + 1, Bucket::default());
-        }
-        let bucket = &mut self.buckets[index];
-        bucket.byte_seconds += bytes * seconds;
-        bucket.seconds += seconds;
-        bucket.max = bucket.max.max(bytes);
-    }
-
     fn widen(&mut self) {
         self.width_ns *= 2;
-        self.latest = (0, 0, 0);
         self.buckets = self
             .buckets
             .chunks(2)

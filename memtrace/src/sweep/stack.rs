@@ -152,7 +152,7 @@ impl<V: Copy + Default + PartialEq> Stack<V> {
             let mark = self.picked.1[place];
             let mut values = BTreeMap::new();
             for &function in &self.changed {
-                let value = self.functions[function].at[place].at(mark);
+                let value = *self.functions[function].at[place].at(mark);
                 if std::mem::replace(&mut self.functions[function].kept, value) != value {
                     values.insert(function, value);
                 }

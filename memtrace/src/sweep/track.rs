@@ -1,7 +1,7 @@
 //! One process during the sweep.
 
 use super::{Amounts, CURVE_AFTER, Gauge, LaneId, Latest, Series};
-use crate::model::{BootNs, Kind};
+use crate::model::BootNs;
 use std::sync::Arc;
 
 const BUCKETS: usize = 64;
@@ -10,7 +10,7 @@ const BUCKETS: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Member {
     /// The sums that it is part of with all it holds.
-    pub(crate) whole: Box<[LaneId]>,
+    pub(crate) whole: Arc<[LaneId]>,
     /// The sum that it is part of with its own part of that.
     pub(crate) own: Option<LaneId>,
     /// Until then it is a copy that exec replaces: its own is only what it grew by since the
@@ -40,7 +40,8 @@ pub(crate) struct Track {
     pub(crate) curve: Option<Box<Series>>,
     /// What it holds. Before its first row and after its end that is nothing.
     pub(super) held: Latest<Amounts>,
-    pub(super) own: Amounts,
+    /// Its own part of that, while it is a copy.
+    pub(super) own: Option<Box<Amounts>>,
     pub(super) since: BootNs,
     pub(super) is_present: bool,
     pub(super) has_ended: bool,
@@ -61,12 +62,12 @@ impl Track {
     }
 
     /// What it holds; `None` before its first row and after its end.
-    pub(crate) fn held(&self) -> Option<Amounts> {
+    pub(crate) fn held(&self) -> Option<&Amounts> {
         self.is_present.then(|| self.held.now())
     }
 
     /// A row was read.
-    pub(super) fn saw(&mut self, amounts: Amounts, boot_ns: BootNs) {
+    pub(super) fn saw(&mut self, amounts: &Amounts, boot_ns: BootNs) {
         if self.row_count == 0 {
             self.first = boot_ns;
             self.since = boot_ns;
@@ -74,21 +75,22 @@ impl Track {
         if self.member.copy_until.is_none_or(|until| boot_ns >= until) {
             self.given = None;
         } else if self.row_count == 0 {
-            self.given = Some(Box::new(amounts));
+            self.given = Some(Box::new(*amounts));
         }
         self.row_count = self.row_count.saturating_add(1);
         let own = self.own_of(amounts);
+        let own = own.as_ref().unwrap_or(amounts);
         // None < Some: any known amount is above the unknown one.
         if own.rss() > self.highest.rss() {
-            self.highest = own;
+            self.highest = *own;
             self.highest_boot_ns = boot_ns;
         }
     }
 
-    /// Its own part of what it holds.
-    pub(super) fn own_of(&self, amounts: Amounts) -> Amounts {
+    /// Its own part of what it holds, where that is not all of it.
+    pub(super) fn own_of(&self, amounts: &Amounts) -> Option<Amounts> {
         let given = self.given.as_deref();
-        given.map_or(amounts, |given| amounts.beyond(given))
+        given.map(|given| amounts.beyond(given))
     }
 
     /// Takes in what it held until `time`.
@@ -98,12 +100,11 @@ impl Track {
         if is_due && self.curve.is_none() {
             self.curve = Some(Box::new(Series::new(from, BUCKETS)));
         }
-        let held = self.held.now();
-        if let (Some(curve), Some(rss)) = (&mut self.curve, held.get(Kind::Rss)) {
+        if let (Some(curve), Some(rss)) = (&mut self.curve, self.held.now().rss()) {
             curve.hold(from, time, rss.0);
         }
         if let (Some(gauge), true) = (&mut self.gauge, self.is_present) {
-            gauge.hold(from, time, held);
+            gauge.hold(from, time, *self.held.now());
         }
     }
 
@@ -116,7 +117,7 @@ impl Track {
             self.hold_until(end);
         }
         if let Some(gauge) = &mut self.gauge {
-            gauge.hold_to_the_end(self.since, self.held.now());
+            gauge.hold_to_the_end(self.since, *self.held.now());
         }
     }
 }

@@ -31,16 +31,31 @@ struct Member {
     anon: i64,
     /// What fork gave it; `None` before its first row where nothing told.
     inherited: Option<i64>,
+    /// Of this stay: the family that it is a member of, if it is of any, and what fork gave it.
+    family: Option<u32>,
+    given: i64,
+}
+
+impl Member {
+    /// What it is known to hold for itself.
+    fn grown(&self) -> i64 {
+        (self.anon - self.given).max(0)
+    }
 }
 
 #[derive(Debug, Default)]
 struct ForkFamily {
     /// Living members; the eldest comes first.
     members: BTreeSet<usize>,
+    eldest: Option<usize>,
     /// What all hold, shared pages in each.
     anon: i64,
     /// What all grew by since the fork that made each.
     grown: i64,
+    /// What they hold for certain: all of the eldest, and what the others grew by.
+    certain: i64,
+    /// As it is part of the sum.
+    held: Held,
     last: Held,
     /// Whether `last` was measured and nobody came or went since.
     is_measured: bool,
@@ -130,24 +145,17 @@ impl ForkFamilies {
         if self.members.len() <= process {
             self.members.resize(process + 1, Member::default());
         }
-        let was_present = self.members[process].is_present;
-        let Some(anon) = anon else {
-            if was_present {
-                self.leave(process);
-            }
-            return;
-        };
-        if was_present {
-            return self.change(process, anon.0);
-        }
         let member = &mut self.members[process];
-        member.anon = anon.0;
-        let stay = *member.stay.get_or_insert(0);
-        let is_founder = self.stay(process, stay).is_none_or(|stay| stay.is_founder);
-        if !is_founder {
-            self.members[process].inherited.get_or_insert(anon.0);
+        match (anon, member.is_present) {
+            (Some(anon), true) => self.change(process, anon.0),
+            (Some(anon), false) => {
+                member.anon = anon.0;
+                member.stay.get_or_insert(0);
+                self.enter(process);
+            }
+            (None, true) => self.leave(process),
+            (None, false) => {}
         }
-        self.enter(process);
     }
 
     /// What all hold.
@@ -167,130 +175,107 @@ impl ForkFamilies {
         }
     }
 
-    fn stay(&self, process: usize, stay: u32) -> Option<Stay> {
-        self.stays.get(process)?.get(stay as usize).copied()
-    }
-
-    fn present(&self, process: usize) -> Option<Stay> {
-        self.stay(process, self.members[process].stay?)
-    }
-
-    /// What a member is known to hold for itself.
-    fn grown(&self, process: usize) -> i64 {
-        let member = &self.members[process];
-        let is_founder = self.present(process).is_none_or(|stay| stay.is_founder);
-        let inherited = if is_founder {
-            0
-        } else {
-            member.inherited.unwrap_or(0)
-        };
-        (member.anon - inherited).max(0)
-    }
-
     /// A member holds something else.
     fn change(&mut self, process: usize, anon: i64) {
-        if self.members[process].anon == anon {
+        let member = &mut self.members[process];
+        if member.anon == anon {
             return;
         }
-        let stay = self.present(process);
-        let place = stay.filter(|stay| !stay.is_replaced);
-        let place = place.map(|stay| stay.family as usize);
-        let before = place.map_or_else(Held::default, |place| self.held_by(place));
-        let grown_before = self.grown(process);
-        let more = anon - std::mem::replace(&mut self.members[process].anon, anon);
-        let grown = self.grown(process) - grown_before;
-        let after = match place {
-            Some(place) => {
-                self.families[place].anon += more;
-                self.families[place].grown += grown;
-                self.note_drop(place);
-                self.held_by(place)
-            }
-            None => Held::exact(if stay.is_some() { grown } else { more }),
+        let grown_before = member.grown();
+        let more = anon - std::mem::replace(&mut member.anon, anon);
+        let grown = member.grown() - grown_before;
+        let Some(place) = member.family else {
+            self.sum = self.sum.plus(Held::exact(grown));
+            return;
         };
-        self.sum = self.sum.minus(before).plus(after);
+        let family = &mut self.families[place as usize];
+        family.anon += more;
+        family.grown += grown;
+        let is_eldest = family.eldest == Some(process);
+        family.certain += if is_eldest { more } else { grown };
+        family.note_drop();
+        self.sum = family.counted(self.sum);
     }
 
     /// Puts a member in.
     fn enter(&mut self, process: usize) {
-        self.members[process].is_present = true;
-        let grown = self.grown(process);
-        let Some(stay) = self.present(process) else {
-            self.sum = self.sum.plus(Held::exact(self.members[process].anon));
-            return;
-        };
-        if stay.is_replaced {
+        let member = &mut self.members[process];
+        let stay = member
+            .stay
+            .and_then(|stay| self.stays.get(process)?.get(stay as usize));
+        let is_founder = stay.is_none_or(|stay| stay.is_founder);
+        if !is_founder {
+            member.inherited.get_or_insert(member.anon);
+        }
+        member.is_present = true;
+        member.family = stay
+            .filter(|stay| !stay.is_replaced)
+            .map(|stay| stay.family);
+        member.given = member.inherited.filter(|_| !is_founder).unwrap_or(0);
+        let (anon, grown) = (member.anon, member.grown());
+        let Some(place) = member.family else {
             self.sum = self.sum.plus(Held::exact(grown));
             return;
-        }
-        let place = stay.family as usize;
-        let before = self.held_by(place);
-        let family = &mut self.families[place];
+        };
+        let family = &mut self.families[place as usize];
         if family.members.len() == 1 && !family.is_measured {
             // A fork copies no page.
             family.last = Held::default();
             (family.certain_then, family.anon_then) = (family.anon, family.anon);
             family.dropped = 0;
         }
-        family.anon_then += self.members[process].anon;
+        family.anon_then += anon;
         family.certain_then += grown;
         family.members.insert(process);
-        family.anon += self.members[process].anon;
+        family.anon += anon;
         family.grown += grown;
-        self.sum = self.sum.minus(before).plus(self.held_by(place));
+        family.find_eldest(&self.members);
+        self.sum = family.counted(self.sum);
     }
 
     /// Takes a member out.
     fn leave(&mut self, process: usize) {
-        self.members[process].is_present = false;
-        let (anon, grown) = (self.members[process].anon, self.grown(process));
-        let Some(stay) = self.present(process) else {
-            self.sum = self.sum.minus(Held::exact(anon));
-            return;
-        };
-        if stay.is_replaced {
+        let member = &mut self.members[process];
+        member.is_present = false;
+        let (anon, grown) = (member.anon, member.grown());
+        let Some(place) = member.family else {
             self.sum = self.sum.minus(Held::exact(grown));
             return;
-        }
-        let place = stay.family as usize;
-        let before = self.held_by(place);
-        let certain = self.certain(place);
-        let family = &mut self.families[place];
+        };
+        let family = &mut self.families[place as usize];
         family.members.remove(&process);
         family.anon_then -= anon;
         // With it went the pages that it alone had.
         family.last.at_least = Bytes(0);
         family.anon -= anon;
         family.grown -= grown;
-        let is_eldest = family.members.first().is_some_and(|next| *next > process);
-        let less = certain - self.certain(place);
-        let family = &mut self.families[place];
+        let certain = family.certain;
+        family.find_eldest(&self.members);
+        let less = certain - family.certain;
         family.certain_then -= less;
         // What the eldest shared with others is theirs from now on, but all together is no more.
+        let is_eldest = family.eldest.is_some_and(|eldest| eldest > process);
         if let (Some((most, _)), true) = (&mut family.left, is_eldest) {
             *most += less;
         }
-        self.sum = self.sum.minus(before).plus(self.held_by(place));
+        self.sum = family.counted(self.sum);
     }
 
     /// A member came or went, or the extra pages came to be known.
     fn learn(&mut self, news: FamilyReading) {
-        let place = news.family as usize;
-        let before = self.held_by(place);
-        let certain = self.certain(place);
-        let family = &mut self.families[place];
+        let family = &mut self.families[news.family as usize];
         match news.extra {
             Extra::Read(now) => {
                 family.last = now;
                 family.is_measured = true;
-                (family.certain_then, family.anon_then) = (certain, family.anon);
+                (family.certain_then, family.anon_then) = (family.certain, family.anon);
                 family.dropped = 0;
             }
             Extra::Bound(now) => family.last = now,
             Extra::Unknown => family.is_measured = false,
             Extra::Left(copied) => {
                 family.is_measured = false;
-                family.left = Some((before.at_most.0 - certain, copied));
+                family.left = Some((family.held.at_most.0 - family.certain, copied));
             }
             Extra::Copied(copied) => {
                 if let Some((_, since)) = &mut family.left {
@@ -302,49 +287,51 @@ impl ForkFamilies {
             family.left = None;
         }
         family.next = news.next;
-        self.sum = self.sum.minus(before).plus(self.held_by(place));
+        self.sum = family.counted(self.sum);
+    }
+}
+
+impl ForkFamily {
+    /// Somebody came or went.
+    fn find_eldest(&mut self, members: &[Member]) {
+        self.eldest = self.members.first().copied();
+        let eldest = self.eldest.map(|eldest| &members[eldest]);
+        self.certain = eldest.map_or(0, |eldest| self.grown - eldest.grown() + eldest.anon);
     }
 
-    /// What a family holds for certain: all of the eldest, and what the others grew by.
-    fn certain(&self, place: usize) -> i64 {
-        let family = &self.families[place];
-        let Some(&eldest) = family.members.first() else {
-            return 0;
-        };
-        family.grown - self.grown(eldest) + self.members[eldest].anon
-    }
-
-    fn note_drop(&mut self, place: usize) {
-        if self.families[place].members.len() < 2 {
-            return;
+    fn note_drop(&mut self) {
+        if self.members.len() >= 2 {
+            let below = (self.certain_then - self.certain).max(self.anon_then - self.anon);
+            self.dropped = self.dropped.max(below);
         }
-        let certain = self.certain(place);
-        let family = &mut self.families[place];
-        let below = (family.certain_then - certain).max(family.anon_then - family.anon);
-        family.dropped = family.dropped.max(below);
     }
 
-    fn held_by(&self, place: usize) -> Held {
-        let family = &self.families[place];
-        if family.members.len() < 2 {
-            return Held::exact(family.anon);
+    /// The sum of all, with what this one holds now.
+    fn counted(&mut self, sum: Held) -> Held {
+        let now = self.now();
+        let before = std::mem::replace(&mut self.held, now);
+        sum.minus(before).plus(self.held)
+    }
+
+    fn now(&self) -> Held {
+        if self.members.len() < 2 {
+            return Held::exact(self.anon);
         }
-        let certain = self.certain(place);
-        let room = (family.anon - certain).max(0);
-        let mut extra = family.last;
-        extra.at_least = (extra.at_least - Bytes(family.dropped)).max(Bytes(0));
-        extra.at_most = extra.at_most + Bytes(family.dropped);
-        match family.next {
+        let room = (self.anon - self.certain).max(0);
+        let mut extra = self.last;
+        extra.at_least = (extra.at_least - Bytes(self.dropped)).max(Bytes(0));
+        extra.at_most = extra.at_most + Bytes(self.dropped);
+        match self.next {
             Some(next) => extra = extra.hull(next),
-            None if family.is_measured => {}
+            None if self.is_measured => {}
             None => {
                 extra.at_least = Bytes(0);
-                let most = family.left.map(|(most, copied)| Bytes(most) + copied);
-                extra.at_most = most.map_or(Bytes(room), |most| most + Bytes(family.dropped));
+                let most = self.left.map(|(most, copied)| Bytes(most) + copied);
+                extra.at_most = most.map_or(Bytes(room), |most| most + Bytes(self.dropped));
             }
         }
         let within = |bytes: Bytes| Bytes(bytes.0.clamp(0, room));
-        Held::exact(certain).plus(Held {
+        Held::exact(self.certain).plus(Held {
             at_least: within(extra.at_least),
             bytes: within(extra.bytes),
             at_most: within(extra.at_most),

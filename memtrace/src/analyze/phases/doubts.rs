@@ -64,7 +64,7 @@ impl Doubts {
             return;
         };
         let difference = (after - before).saturating_abs();
-        if difference <= LEAST_BYTES.max(before / LEAST_PART) {
+        if self.instants.is_empty() || difference <= LEAST_BYTES.max(before / LEAST_PART) {
             return;
         }
         // At a row itself its figure is that of the instant.
