@@ -5,6 +5,7 @@ mod diff;
 mod ends;
 mod export;
 mod findings;
+mod follow;
 mod full_disk;
 mod help;
 mod hostile;

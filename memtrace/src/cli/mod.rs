@@ -3,6 +3,7 @@
 mod diff;
 mod doctor;
 mod export;
+mod follow;
 mod leftovers;
 mod mark;
 mod output;

@@ -63,6 +63,10 @@ pub(super) struct Args {
     /// Write something other than the whole report, as text or md
     #[arg(long, value_name = "STYLE", conflicts_with = "at")]
     style: Option<Special>,
+    /// Of a recording that goes on: write each phase when it has ended, until the recording ends
+    #[arg(long, requires = "style",
+          conflicts_with_all = ["output", "section", "phases", "save_findings"])]
+    follow: bool,
     /// Tell times of the wall clock in your time zone, with its offset, and not in UTC; also read
     /// those of --at, --from and --to so. json and csv have UTC
     #[arg(long)]
@@ -200,7 +204,13 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             format.name()
         );
     }
+    if args.follow && format.name() != "text" {
+        bail!("--follow writes text; leave out --format {}", format.name());
+    }
     let dir = recording_dir(args.recording.as_deref())?;
+    if args.follow {
+        return follow(&dir);
+    }
     let wanted = Wanted {
         at: args.at,
         phase: args.phase,
@@ -221,6 +231,18 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     args.writing
         .write(|out| format.write(&mut report, &style, out))?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn follow(dir: &Path) -> anyhow::Result<ExitCode> {
+    match super::follow::follow(dir, &mut io::stdout().lock()) {
+        Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
+        followed => followed.map(|()| ExitCode::SUCCESS),
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<io::Error>();
+    error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 /// What is asked of a recording beside what is always told.
