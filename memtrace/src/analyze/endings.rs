@@ -40,7 +40,9 @@ keys! {
     }
 }
 
+const SIGINT: i32 = 2;
 const SIGKILL: i32 = 9;
+const SIGTERM: i32 = 15;
 
 impl Ending {
     /// The word for it.
@@ -88,6 +90,27 @@ impl Ending {
     /// Whether a person should read about it: anything but running on, or exit code 0.
     pub fn is_notable(self) -> bool {
         !matches!(self, Self::Running | Self::Exited(0) | Self::Unknown)
+    }
+
+    /// By SIGKILL, and not the OOM killer's.
+    pub(super) fn is_kill_by_someone(self) -> bool {
+        let Self::Killed {
+            signal,
+            by_oom_killer,
+        } = self
+        else {
+            return false;
+        };
+        signal == SIGKILL && by_oom_killer == Some(false)
+    }
+
+    /// As programs end that are done, or were asked to.
+    pub(super) fn is_orderly(self) -> bool {
+        match self {
+            Self::Exited(code) => code == 0,
+            Self::Killed { signal, .. } => matches!(signal, SIGINT | SIGTERM),
+            Self::Running | Self::Unknown => false,
+        }
     }
 
     /// How it ended, for a column: `exit 0`, `SIGKILL`, `OOM kill`.
@@ -150,6 +173,9 @@ impl Ending {
         }
     }
 
+    /// The gravity of an ending that somebody asked for.
+    pub(super) const ORDINARY: u8 = 4;
+
     /// What to read first.
     pub(super) fn gravity(self) -> u8 {
         match self {
@@ -162,9 +188,9 @@ impl Ending {
             } => 1,
             // SIGHUP, SIGINT, SIGPIPE, SIGTERM: how processes are asked to end.
             Self::Killed {
-                signal: 1 | 2 | 13 | 15,
+                signal: 1 | SIGINT | 13 | SIGTERM,
                 ..
-            } => 4,
+            } => Self::ORDINARY,
             Self::Killed { .. } => 2,
             Self::Exited(_) => 3,
             Self::Unknown => 5,

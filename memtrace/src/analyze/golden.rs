@@ -12,6 +12,7 @@ mod slept;
 mod team;
 
 pub(crate) use devices::{card, left_by_a_killed, on_card};
+pub(crate) use left::left_behind;
 pub(crate) use marked::{measured_by_itself, vllm_start_up};
 pub(crate) use rows::{Rows, mem_row};
 pub(crate) use runs::RUNS;

@@ -95,17 +95,6 @@ keys! {
     }
 }
 
-impl Leftovers {
-    /// What the objects take together.
-    pub fn objects_bytes(&self) -> Bytes {
-        let allocated = self
-            .objects
-            .iter()
-            .filter_map(|one| one.row.allocated_bytes);
-        allocated.sum()
-    }
-}
-
 /// Reads both tables.
 pub(super) fn read<S: RowSource>(source: &S, table: &ProcessTable) -> Result<Leftovers, S::Error> {
     let mut left = Leftovers::default();

@@ -43,6 +43,7 @@ mod section;
 mod sections;
 mod shares;
 mod sharing;
+mod shutdown;
 mod signal;
 mod surroundings;
 mod titles;

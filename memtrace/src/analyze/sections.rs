@@ -1,6 +1,7 @@
 //! The sections of a report, one file each: what it finds, what it says, its table, its keys in
 //! JSON. To add one: a file, and a line in the list.
 
+mod abnormal_endings;
 mod about;
 mod address_space;
 mod at;
@@ -89,6 +90,7 @@ sections! {
     phase: phases::one::NamedPhase,
     at: at::At,
     oom_kills: oom_kills::OomKills,
+    abnormal_endings: abnormal_endings::AbnormalEndings,
     steps: steps::Steps,
     survivors: survivors::Survivors,
     orphaned_shm: orphaned_shm::OrphanedShm,

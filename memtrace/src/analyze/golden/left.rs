@@ -81,7 +81,7 @@ impl Script {
 }
 
 /// The server was killed; engine and workers live on for a while, and are ended.
-pub(super) fn left_behind() -> Script {
+pub(crate) fn left_behind() -> Script {
     let mut run = Script::command(&["vllm", "serve", "Qwen/Qwen3-0.6B"], 60.0);
     run.info.command_exit_code = Some(137);
     run.process(

@@ -1,8 +1,10 @@
 //! How processes ended.
 
 use crate::analyze::section::{Section, Tables, View, one_part};
+use crate::analyze::shutdown::is_killed_at_shutdown;
 use crate::analyze::who::Bundle;
 use crate::analyze::{Analysis, Ending, RowSource};
+use crate::model::Instant;
 use crate::report::{Cell, Chapter, Table, TableOf, words};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -36,38 +38,88 @@ struct Counts {
 }
 
 /// Processes of one kind that ended in the same way.
-#[derive(Clone, Debug)]
-struct Group {
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(super) struct Group {
     /// How.
+    #[serde(flatten)]
     ending: Ending,
+    /// Whether its parent killed it at shutdown, by all that was seen: no OOM kill of it was
+    /// recorded, and an ancestor ended orderly at that time.
+    is_killed_at_shutdown: bool,
     /// Who, in the order in which they started.
-    who: Bundle,
+    #[serde(flatten)]
+    pub(super) who: Bundle,
+    /// When the first of them to start ended.
+    pub(super) end: Option<Instant>,
+}
+
+impl Group {
+    /// The endings that a person should read about, the gravest first.
+    pub(super) fn all(analysis: &Analysis) -> Vec<Self> {
+        let processes = &analysis.processes;
+        let mut groups: HashMap<(Ending, bool, &str), Vec<usize>> = HashMap::new();
+        for (place, process) in processes.iter().enumerate() {
+            if process.ending.is_notable() {
+                let is_killed_at_shutdown = is_killed_at_shutdown(processes, place);
+                let key = (
+                    process.ending,
+                    is_killed_at_shutdown,
+                    process.shape.as_ref(),
+                );
+                groups.entry(key).or_default().push(place);
+            }
+        }
+        let groups = groups
+            .into_iter()
+            .map(|((ending, killed, _), members)| Self {
+                ending,
+                is_killed_at_shutdown: killed,
+                end: members.first().and_then(|&first| processes[first].end),
+                who: Bundle::of(processes, members),
+            });
+        let mut groups: Vec<Self> = groups.collect();
+        groups.sort_by_key(|group| (group.gravity(), group.who.members.first().copied()));
+        groups
+    }
+
+    /// In words.
+    pub(super) fn how(&self) -> String {
+        match self.is_killed_at_shutdown {
+            true => "SIGKILL (by its parent at shutdown)".to_owned(),
+            false => self.ending.shown_in_full(),
+        }
+    }
+
+    /// Whether somebody killed them, or they crashed. The OOM killer's kills are told elsewhere.
+    pub(super) fn is_violent(&self) -> bool {
+        matches!(self.gravity(), 1 | 2)
+    }
+
+    /// Whether the OOM killer ended them.
+    pub(super) fn is_oom_kill(&self) -> bool {
+        self.ending.by_oom_killer() == Some(true)
+    }
+
+    fn gravity(&self) -> u8 {
+        match self.is_killed_at_shutdown {
+            true => Ending::ORDINARY,
+            false => self.ending.gravity(),
+        }
+    }
 }
 
 impl Section for Endings {
     const NAME: &'static str = "endings";
     const DOC: &'static str = "how processes ended";
     const KEYS: &'static [&'static str] = &["endings"];
-    const TABLES: Option<Tables<Self>> =
-        Some(|found, analysis, top| one_part(found.table(analysis, top)));
+    const TABLES: Option<Tables<Self>> = Some(|found, _, top| one_part(found.table(top)));
 
     fn find<S: RowSource>(_source: &S, analysis: &Analysis) -> Result<Self, S::Error> {
-        let processes = &analysis.processes;
         let mut endings = Counts::default();
-        let mut groups: HashMap<(Ending, &str), Vec<usize>> = HashMap::new();
-        for (position, process) in processes.iter().enumerate() {
+        for process in &analysis.processes {
             *endings.counter(process.ending) += 1;
-            if process.ending.is_notable() {
-                let key = (process.ending, process.shape.as_ref());
-                groups.entry(key).or_default().push(position);
-            }
         }
-        let groups = groups.into_iter().map(|((ending, _), members)| Group {
-            ending,
-            who: Bundle::of(processes, members),
-        });
-        let mut notable: Vec<Group> = groups.collect();
-        notable.sort_by_key(|group| (group.ending.gravity(), group.who.members.first().copied()));
+        let notable = Group::all(analysis);
         Ok(Self { endings, notable })
     }
 
@@ -90,22 +142,28 @@ impl Section for Endings {
             .map(|(count, what)| format!("{} {what}", words::count(*count)))
             .collect();
         let mut section = Chapter::new(format!("How they ended: {}", told.join(", ")));
-        section.table(self.table(analysis, view.top));
+        section.table(self.table(view.top));
         let more = " more kinds of ending: see `--format json`.";
         section.rest(self.notable.len(), view.top, words::count, more);
+        let mut shown = self.notable.iter().take(view.top);
+        if shown.any(|group| group.is_killed_at_shutdown) {
+            section.quiet(
+                "By its parent at shutdown: no OOM kill was recorded, and an ancestor ended by exit \
+                 0, SIGTERM or SIGINT within the next 15 s. Who sent the signal is not recorded.",
+            );
+        }
         vec![section]
     }
 }
 
 impl Endings {
-    fn table(&self, analysis: &Analysis, top: usize) -> Table {
+    fn table(&self, top: usize) -> Table {
         TableOf::of(self.notable.iter().take(top))
-            .words("how", 0, |group| group.ending.shown_in_full())
+            .words("how", 0, |group| group.how())
             .data("process_count", |group| group.who.process_count.to_string())
             .who(|group| group.who.cells())
             .figures("at_s", 1, |group| {
-                let first = group.who.members.first();
-                let at = Cell::from(first.and_then(|&one| analysis.processes[one].end));
+                let at = Cell::from(group.end);
                 match (&at, group.who.process_count) {
                     (Cell::At(Some(_)), 2..) => at.shown_as(format!("from {}", at.shown())),
                     _ => at,

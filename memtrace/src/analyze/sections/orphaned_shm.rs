@@ -3,7 +3,7 @@
 use crate::analyze::section::{MORE_IN_JSON, Section, Tables, View, one_part};
 use crate::analyze::{Analysis, OrphanedShmObject};
 use crate::model::tables::OrphanedShmRow;
-use crate::model::{Label, MappingKind};
+use crate::model::{Bytes, Label, MappingKind};
 use crate::report::words::bytes;
 use crate::report::{Chapter, Table, TableOf, visible, words};
 use schemars::JsonSchema;
@@ -16,21 +16,34 @@ impl Section for OrphanedShm {
     const NAME: &'static str = "orphaned-shm";
     const DOC: &'static str = "shared memory left without an owner";
     const KEYS: &'static [&'static str] = &["orphaned_shm_count", "orphaned_shm"];
-    const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| one_part(table(analysis, top)));
+    const TABLES: Option<Tables<Self>> =
+        Some(|_, analysis, top| one_part(table(analysis.leftovers.objects.iter().take(top))));
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
-        let all = &analysis.leftovers.objects;
+        let all: Vec<&OrphanedShmObject> = analysis.leftovers.objects.iter().collect();
         if all.is_empty() {
             return Vec::new();
         }
+        // Who asks for this section wants all of it.
+        let is_ours = |one: &&OrphanedShmObject| view.is_alone || one.owner.upid.is_some();
+        let (ours, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_ours);
+        if ours.is_empty() {
+            return vec![Chapter::new(format!(
+                "Shared memory: {}",
+                left_by_others(&others)
+            ))];
+        }
         let mut section = Chapter::alarming(format!(
             "Shared memory left without an owner: {}, {}",
-            words::objects(all.len()),
-            bytes(analysis.leftovers.objects_bytes())
+            words::objects(ours.len()),
+            bytes(allocated(&ours))
         ));
-        section.table(table(analysis, view.top));
-        section.rest(all.len(), view.top, words::count, MORE_IN_JSON);
-        if all.iter().any(|one| !one.row.is_certain) {
+        section.table(table(ours.iter().copied().take(view.top)));
+        section.rest(ours.len(), view.top, words::count, MORE_IN_JSON);
+        if !others.is_empty() {
+            section.quiet(format!("Beside them {}.", left_by_others(&others)));
+        }
+        if ours.iter().any(|one| !one.row.is_certain) {
             section.quiet(
                 "Not every process could be looked into: one of them may still have these files.",
             );
@@ -39,8 +52,23 @@ impl Section for OrphanedShm {
     }
 }
 
-fn table(analysis: &Analysis, top: usize) -> Table {
-    TableOf::of(analysis.leftovers.objects.iter().take(top))
+/// What no recorded process was seen to make or map: most likely other jobs left it.
+fn left_by_others(objects: &[&OrphanedShmObject]) -> String {
+    format!(
+        "{} ({}) without an owner that no recorded process was seen to make or map: \
+         `--section orphaned-shm` lists them",
+        words::objects(objects.len()),
+        bytes(allocated(objects))
+    )
+}
+
+fn allocated(objects: &[&OrphanedShmObject]) -> Bytes {
+    let allocated = objects.iter().filter_map(|one| one.row.allocated_bytes);
+    allocated.sum()
+}
+
+fn table<'a>(objects: impl Iterator<Item = &'a OrphanedShmObject>) -> Table {
+    TableOf::of(objects)
         .flexible("object", |one| object(&one.row))
         .data("device", |one| one.row.device.clone())
         .data("inode", |one| one.row.inode.to_string())

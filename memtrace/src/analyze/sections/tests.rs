@@ -4,10 +4,10 @@ mod invariants;
 mod json;
 
 use super::*;
-use crate::analyze::golden::{RUNS, ray_with_vllm, ray_with_vllm_later};
+use crate::analyze::golden::{RUNS, Script, left_behind, ray_with_vllm, ray_with_vllm_later};
 use crate::analyze::{DiffReport, Ending, Loss};
-use crate::model::RunState;
 use crate::model::tables::{DiagKind, Severity};
+use crate::model::{Record, RunState};
 use crate::report::{Block, Cell, FORMATS, Format, Style, Table, Written, columns, is_hidden};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -156,7 +156,10 @@ fn a_section_alone_says_what_it_says_in_the_whole_report() {
             };
             let alone = written(FORMATS[0], &reported, &style);
             let is_nothing = alone == format!("{name}: nothing to tell\n");
-            let is_there = section.modes.contains(&mode);
+            // What others left is one line there.
+            let is_one_line = alone.contains("MADE BY") && !text.contains(&alone);
+            assert!(!is_one_line || text.contains("`--section orphaned-shm`"));
+            let is_there = section.modes.contains(&mode) && !is_one_line;
             assert!(
                 !is_there || is_nothing || text.contains(&alone),
                 "{run}: {alone}"
@@ -213,7 +216,7 @@ fn what_a_killed_process_leaves_on_a_gpu_is_told_where_it_ended_and_at_the_end()
 
 #[test]
 fn what_could_not_be_seen_from_some_time_on_is_told_with_the_time() {
-    use crate::analyze::golden::{Script, boot};
+    use crate::analyze::golden::boot;
     let told = |at: f64| {
         let mut run = Script::command(&["a"], 30.0);
         run.process(1, None, 0.0, "a");
@@ -235,7 +238,7 @@ fn what_could_not_be_seen_from_some_time_on_is_told_with_the_time() {
 
 #[test]
 fn gpus_that_differ_are_told_and_compared_in_every_format_however_narrow() {
-    use crate::analyze::golden::{Script, card, gib, on_card};
+    use crate::analyze::golden::{card, gib, on_card};
     use crate::model::tables::GpuDeviceRow;
     let run = |held: f64, name: &str| {
         let mut run = Script::command(&["a"], 30.0);
@@ -509,7 +512,7 @@ fn phases_are_told_in_full_one_by_one_and_as_a_log() {
 #[test]
 fn the_sentence_about_a_leak_names_who_leaks_most() {
     use crate::model::tables::MarkKind::{Begin, End};
-    let mut run = crate::analyze::golden::Script::command(&["a"], 100.0);
+    let mut run = Script::command(&["a"], 100.0);
     run.process(1, None, 0.0, "a");
     run.process(2, Some(1), 0.0, "leaky");
     for step in 0..20_u32 {
@@ -556,6 +559,101 @@ fn a_command_is_told_apart_from_the_wait_for_what_it_left() {
     assert!(report.contains(told), "{report}");
 }
 
+/// A server with a worker that is killed, and how its parents end.
+fn ends(worker: f64, engine: impl Fn(&mut Script), server: impl Fn(&mut Script)) -> String {
+    let mut run = Script::command(&["serve"], 60.0);
+    for (tgid, parent, name) in [
+        (1, None, "serve"),
+        (2, Some(1), "engine"),
+        (3, Some(2), "worker"),
+    ] {
+        run.process(tgid, parent, 0.0, name);
+        run.mem(tgid, 1.0, [100.0, 0.0, 0.0]);
+    }
+    run.kill(3, worker, 9);
+    engine(&mut run);
+    server(&mut run);
+    let report = written(FORMATS[0], &run.reported(None, None), &Style::default());
+    report.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn what_a_server_kills_as_it_shuts_down_is_ordinary_and_what_others_kill_is_among_the_first_lines()
+{
+    let is_ordinary = |report: &str| {
+        let is_told = report.contains("SIGKILL (by its parent at shutdown) 3 worker");
+        assert_ne!(is_told, report.contains("Ended abnormally"), "{report}");
+        is_told
+    };
+    let killed = |run: &mut Script| run.kill(2, 50.5, 9);
+    assert!(is_ordinary(&ends(50.0, killed, |run| run.exit(1, 51.0, 0))));
+    assert!(is_ordinary(&ends(50.0, killed, |run| run.kill(1, 51.0, 15))));
+    assert!(is_ordinary(&ends(50.0, |run| run.kill(2, 49.9, 2), |_| ())));
+    // The server failed, ran on, or ended for another reason later.
+    assert!(!is_ordinary(&ends(50.0, killed, |run| run.exit(1, 51.0, 1))));
+    assert!(!is_ordinary(&ends(50.0, killed, |_| ())));
+    assert!(!is_ordinary(&ends(
+        20.0,
+        |run| run.exit(2, 51.0, 0),
+        |_| ()
+    )));
+    // The engine failed when its worker was gone, and the server then ended as it should.
+    let failed = |run: &mut Script| run.exit(2, 50.5, 1);
+    let report = ends(50.0, failed, |run| run.exit(1, 51.0, 0));
+    assert!(!is_ordinary(&report));
+    assert!(report.contains("3 worker: SIGKILL (no OOM kill recorded) at"));
+}
+
+#[test]
+fn a_process_that_the_recorder_ended_is_no_abnormal_ending() {
+    let mut run = left_behind();
+    run.kill(421, 59.5, 9);
+    let report = written(FORMATS[0], &run.reported(None, None), &Style::default());
+    let first: Vec<&str> = report
+        .lines()
+        .take_while(|line| !line.starts_with("Survivors"))
+        .collect();
+    let first = first.join(" ");
+    assert!(
+        first.contains("left 3 processes running that held 6.5 GiB"),
+        "{first}"
+    );
+    assert!(!first.contains("Worker"), "{first}");
+}
+
+#[test]
+fn shared_memory_that_others_left_is_one_line_and_all_of_it_when_asked_for() {
+    use crate::model::tables::OrphanedShmRow;
+    let mut run = left_behind();
+    run.rows.0.retain(|record| {
+        !matches!(
+            record,
+            Record::OrphanedShmObject(OrphanedShmRow {
+                creator_tgid: Some(_),
+                ..
+            })
+        )
+    });
+    let reported = run.reported(None, None);
+    let whole = written(FORMATS[0], &reported, &Style::default());
+    let lines: Vec<&str> = whole
+        .lines()
+        .skip_while(|line| !line.starts_with("Shared"))
+        .collect();
+    let told = lines.iter().take_while(|line| !line.is_empty()).copied();
+    insta::assert_snapshot!(told.collect::<Vec<_>>().join("\n"), @"
+    Shared memory: 2 objects (17.0 GiB) without an owner that no recorded process was seen to make or
+    map: `--section orphaned-shm` lists them
+    ");
+    let style = Style {
+        section: Some("orphaned-shm"),
+        ..Style::default()
+    };
+    let alone = written(FORMATS[0], &reported, &style);
+    assert!(alone.contains("/dev/shm/uncertain"), "{alone}");
+    assert!(alone.contains("Not every process"), "{alone}");
+}
+
 #[test]
 fn every_column_is_described_in_its_order() {
     let described: Vec<&str> = include_str!("../../../../docs/report.md")
@@ -564,7 +662,7 @@ fn every_column_is_described_in_its_order() {
         .filter_map(|line| line.strip_prefix("| `")?.split_once("` |"))
         .map(|(name, _)| name)
         .collect();
-    let run = crate::analyze::golden::Script::command(&["a"], 30.0);
+    let run = Script::command(&["a"], 30.0);
     let csv = written(format("csv"), &run.reported(None, None), &Style::default());
     let names: Vec<&str> = csv
         .lines()

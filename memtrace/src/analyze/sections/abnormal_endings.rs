@@ -1,0 +1,100 @@
+//! Endings that nobody asked for: they stand among the first lines of a report. How all processes
+//! ended is told by `endings`.
+
+use super::endings::Group;
+use crate::analyze::section::{MORE_IN_JSON, Section, View};
+use crate::analyze::{Analysis, RowSource, Survivor, together};
+use crate::model::{Bytes, Fate, Upid};
+use crate::report::Chapter;
+use crate::report::words::{bytes_or_unknown, count, processes};
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::collections::HashMap;
+
+/// Kinds of endings that get a line.
+const MAX_TOLD: usize = 5;
+
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(super) struct AbnormalEndings {
+    /// The endings that nobody asked for, the gravest first.
+    abnormal_endings: Vec<AbnormalEnding>,
+}
+
+/// Processes of one kind that were killed, that crashed, or that left descendants running.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+struct AbnormalEnding {
+    /// Who, and how.
+    #[serde(flatten)]
+    group: Group,
+    /// How many descendants outlived them, where they were roots of trees.
+    outlived_count: usize,
+    /// What those held at the end of the recording: sum of RSS and swap; null when unknown.
+    outlived_bytes: Option<Bytes>,
+}
+
+impl Section for AbnormalEndings {
+    const NAME: &'static str = "abnormal-endings";
+    const DOC: &'static str = "who was killed or crashed, or left processes running";
+    const KEYS: &'static [&'static str] = &["abnormal_endings"];
+
+    fn find<S: RowSource>(_source: &S, analysis: &Analysis) -> Result<Self, S::Error> {
+        let outlived = &analysis.leftovers.outlived;
+        let by_upid: HashMap<Upid, &Survivor> =
+            outlived.iter().map(|one| (one.row.upid, one)).collect();
+        let mut by_root: HashMap<usize, Vec<&Survivor>> = HashMap::new();
+        for process in &analysis.processes {
+            if let (Some(root), Some(survivor)) = (process.root, by_upid.get(&process.upid)) {
+                by_root.entry(root).or_default().push(survivor);
+            }
+        }
+        // `--kill-survivors` did, and the survivors are told with what became of them.
+        let is_by_recorder = |&place: &usize| {
+            let survivor = by_upid.get(&analysis.processes[place].upid);
+            let fate = survivor.and_then(|one| one.row.fate);
+            matches!(fate, Some(Fate::Killed | Fate::Terminated))
+        };
+        let groups = Group::all(analysis).into_iter().filter_map(|group| {
+            let members = || group.who.members.iter();
+            let left = || members().filter_map(|root| by_root.get(root)).flatten();
+            let outlived_count = left().count();
+            let outlived_bytes = together(left().map(|one| one.row.held_bytes()));
+            let has_left_some = outlived_count > 0 && !group.is_oom_kill();
+            let is_violent = group.is_violent() && !members().all(is_by_recorder);
+            (is_violent || has_left_some).then_some(AbnormalEnding {
+                outlived_count,
+                outlived_bytes,
+                group,
+            })
+        });
+        Ok(Self {
+            abnormal_endings: groups.collect(),
+        })
+    }
+
+    fn tell(&self, analysis: &Analysis, _: &View<'_>) -> Vec<Chapter> {
+        if self.abnormal_endings.is_empty() {
+            return Vec::new();
+        }
+        let mut section = Chapter::alarming("Ended abnormally");
+        for one in self.abnormal_endings.iter().take(MAX_TOLD) {
+            let (group, who) = (&one.group, one.group.who.in_words());
+            let when = group.end.map(|end| analysis.clock.when(end));
+            let when = when.map_or_else(String::new, |when| match group.who.process_count {
+                1 => format!(" at {when}"),
+                _ => format!(", from {when}"),
+            });
+            let left = match one.outlived_count {
+                0 => String::new(),
+                outlived => format!(
+                    "; left {} running that held {}",
+                    processes(outlived),
+                    bytes_or_unknown(one.outlived_bytes)
+                ),
+            };
+            section.strong(format!("{who}: {}{when}{left}.", group.how()));
+        }
+        let all = self.abnormal_endings.len();
+        section.rest(all, MAX_TOLD, count, MORE_IN_JSON);
+        vec![section]
+    }
+}
