@@ -33,7 +33,7 @@ struct AbnormalEnding {
 }
 
 impl Section for AbnormalEndings {
-    const NAME: &'static str = "abnormal-endings";
+    const NAME: &'static str = "abnormal";
     const DOC: &'static str = "who was killed or crashed, or left processes running";
     const KEYS: &'static [&'static str] = &["abnormal_endings"];
 
