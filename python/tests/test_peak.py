@@ -12,7 +12,7 @@ import types
 from typing import Any
 
 import pytest
-from conftest import FakeRecorder, run_python
+from conftest import FakeRecorder, run_python, said
 
 import memtrace
 from memtrace import _host
@@ -301,6 +301,13 @@ class FakeCuda:
     def max_memory_reserved(self, device: int) -> int:
         return self.high[device][1]
 
+    def memory_stats_as_nested_dict(self, device: int) -> dict[str, Any]:
+        names = ("allocated_bytes", "reserved_bytes")
+        return {
+            name: {"all": {"current": amount, "peak": 1 << 40}}
+            for name, amount in zip(names, self.now[device])
+        }
+
     def reset_peak_memory_stats(self, device: int) -> None:
         self.high[device] = self.now[device]
 
@@ -333,6 +340,19 @@ def test_cuda_that_is_initialised_in_the_section_counts_from_there(cuda: FakeCud
         cuda.initialised = True
         cuda.hold(0, 7, 8)
     assert section.gpu == (memtrace.GpuPeak(0, 7, 8), memtrace.GpuPeak(1, 0, 0))
+
+
+def test_the_end_of_a_phase_tells_what_torch_holds(cuda: FakeCuda, recorder: FakeRecorder) -> None:
+    with memtrace.phase("load"):
+        cuda.hold(0, 500, 600)
+        cuda.hold(1, 40, 100)
+    begin, end = recorder.messages()
+    torch = {"torch_cuda_alloc_bytes": 540, "torch_cuda_reserved_bytes": 700}
+    assert (said(begin), said(end)) == ({}, torch)
+    cuda.initialised = False
+    with memtrace.phase("load"):
+        pass
+    assert [said(message) for message in recorder.messages()] == [{}, {}]
 
 
 def test_a_driver_that_fails_means_unknown(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,9 @@
 use super::*;
 use std::path::Path;
 
-const NAMES: [&str; 4] = [
+const NAMES: [&str; 6] = [
+    "gpu_mem_processes.csv",
+    "gpu_mem_trace.csv",
     "memory_samples.csv",
     "memory_samples.jsonl",
     "memory_summary.json",
@@ -47,9 +49,9 @@ fn files_that_are_there_are_replaced_only_when_asked_for() -> Result<()> {
     let output = export(&[])?;
     assert!(output.status.success(), "{}", words(&output));
     assert_eq!(listed(&files)?, NAMES);
-    let csv = files.join(NAMES[0]);
+    let csv = files.join(NAMES[2]);
     std::fs::write(&csv, "mine")?;
-    std::fs::remove_file(files.join(NAMES[1]))?;
+    std::fs::remove_file(files.join(NAMES[3]))?;
     let output = export(&[])?;
     assert!(!output.status.success());
     assert!(
@@ -60,7 +62,7 @@ fn files_that_are_there_are_replaced_only_when_asked_for() -> Result<()> {
     assert_eq!(std::fs::read_to_string(&csv)?, "mine");
     assert_eq!(
         listed(&files)?,
-        [NAMES[0], NAMES[2], NAMES[3]],
+        [NAMES[0], NAMES[1], NAMES[2], NAMES[4], NAMES[5]],
         "nothing is half made"
     );
     let output = export(&["--force"])?;

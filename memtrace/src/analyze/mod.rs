@@ -87,8 +87,8 @@ pub use report::json_schema;
 pub use roles::{KindFigures, RoleAtPeak, RoleFinding, RoleOnGpus, RoleShares};
 pub use run::{AnalyzeError, Options, analyze, analyze_into};
 pub use samples::{
-    LabelledPeak, MemorySample, NodeReading, PythonHeap, SampleOptions, SampleSummary, Samples,
-    files as sample_files, sample,
+    Allocated, Allocations, GpuProcessSample, GpuSample, LabelledPeak, MemorySample, NodeReading,
+    SampleOptions, SampleSummary, SampledGpu, Samples, files as sample_files, sample, sample_gpus,
 };
 pub use sections::{Report, SECTIONS, SectionInfo};
 pub use shares::Share;

@@ -2,8 +2,14 @@
 //! profilers that poll. One pass over `mem`; what is kept grows with processes, marks and
 //! readings of the node, not with the rows of `mem`.
 
+mod allocators;
 mod beside;
 pub mod files;
+mod gpus;
+mod schedule;
+
+pub use allocators::{Allocated, Allocations};
+pub use gpus::{GpuProcessSample, GpuSample, SampledGpu, sample_gpus};
 
 use super::clock::RunClock;
 use super::groups::Groups;
@@ -16,11 +22,9 @@ use crate::model::tables::{MemRow, MemSource};
 use crate::model::{BootNs, Bytes, DurationNs, RunInfo};
 use crate::sweep::{Amounts, Change, Lane, Member, Observe, Planned, State, Sweep, Track};
 use beside::{Beside, latest};
+use schedule::{REGULAR, Schedule};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// The label of a sample that no mark asked for.
-const REGULAR: &str = "interval";
 
 /// What everybody held at an instant.
 #[derive(Debug)]
@@ -37,8 +41,8 @@ pub struct MemorySample<'a> {
     pub children_rss: Bytes,
     /// The node's memory, by its last reading.
     pub node: Option<NodeReading>,
-    /// Python's heap, by the last mark that told it.
-    pub python_heap: Option<PythonHeap>,
+    /// What allocators inside the programs hold, by the last marks that told it.
+    pub allocations: Allocations,
     /// The others that held most, the largest first: position in [`Samples::processes`], RSS.
     pub top_children: Vec<(usize, Bytes)>,
 }
@@ -50,15 +54,6 @@ pub struct NodeReading {
     pub total: Bytes,
     /// MemAvailable.
     pub available: Bytes,
-}
-
-/// Python's heap as tracemalloc counts it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PythonHeap {
-    /// Traced now.
-    pub current: Bytes,
-    /// The most that was traced at once.
-    pub peak: Option<Bytes>,
 }
 
 /// A highest amount of the samples' sums, between samples too.
@@ -81,6 +76,8 @@ pub struct Samples {
     pub main: Option<usize>,
     /// The recording's times.
     pub clock: RunClock,
+    /// When samples are taken, from the first on.
+    schedule: Schedule,
 }
 
 /// What the samples come to.
@@ -124,15 +121,18 @@ pub fn sample<S: RowSource>(
     let groups = Groups::of(&table.processes, titles.roles);
     table.name(source, &groups)?;
     let clock = noted_clock(info, options.last_boot_ns, cost.as_ref(), &table);
-    let told = Beside::read(source)?;
+    let mut told = Beside::read(source, &table)?;
+    let marks = std::mem::take(&mut told.marks);
+    let schedule = Schedule::new(marks, clock.start(), options.interval);
     let main = table.processes.iter().position(|process| process.is_main);
     let end = clock.end() + DurationNs(1);
     let sampler = Sampler {
-        next_regular: clock.start(),
+        schedule: schedule.clone(),
         samples: Samples {
             processes: table.processes.clone(),
             main,
             clock,
+            schedule,
         },
         options,
         each,
@@ -141,7 +141,7 @@ pub fn sample<S: RowSource>(
         main_rss: None,
         main_vm_size: None,
         told,
-        past: [0; 3],
+        past_nodes: 0,
         last_label: Arc::from(REGULAR),
         is_enough: false,
     };
@@ -207,9 +207,9 @@ struct Sampler<F> {
     main_rss: Option<Bytes>,
     main_vm_size: Option<Bytes>,
     told: Beside,
-    /// How many of each are past.
-    past: [usize; 3],
-    next_regular: BootNs,
+    /// How many readings of the node are past.
+    past_nodes: usize,
+    schedule: Schedule,
     last_label: Arc<str>,
     is_enough: bool,
 }
@@ -260,20 +260,9 @@ impl<F: FnMut(&Samples, &MemorySample<'_>) -> bool> Observe for Sampler<F> {
 impl<F: FnMut(&Samples, &MemorySample<'_>) -> bool> Sampler<F> {
     /// Gives every sample before an instant.
     fn give_until(&mut self, until: BootNs, state: &State) {
-        loop {
-            let mark = self.told.marks.get(self.past[0]);
-            let mark = mark.filter(|(at, _)| *at < until && *at <= self.next_regular);
-            if let Some((at, label)) = mark.cloned() {
-                self.past[0] += 1;
-                self.give(at, &label, state);
-                self.last_label = label;
-            } else if self.next_regular < until {
-                let at = self.next_regular;
-                self.next_regular = at + self.options.interval;
-                self.give(at, REGULAR, state);
-            } else {
-                return;
-            }
+        while let Some((at, mark)) = self.schedule.next_before(until) {
+            self.give(at, mark.as_deref().unwrap_or(REGULAR), state);
+            self.last_label = mark.unwrap_or_else(|| Arc::clone(&self.last_label));
         }
     }
 
@@ -288,8 +277,8 @@ impl<F: FnMut(&Samples, &MemorySample<'_>) -> bool> Sampler<F> {
             main_rss: self.main_rss,
             main_vm_size: self.main_vm_size,
             children_rss: Bytes(state.totals().rss_or_zero() - main),
-            node: latest(&self.told.nodes, &mut self.past[1], at),
-            python_heap: latest(&self.told.heaps, &mut self.past[2], at),
+            node: latest(&self.told.nodes, &mut self.past_nodes, at),
+            allocations: self.told.allocators.at(at),
             top_children: self.top_children(),
         };
         self.is_enough = !(self.each)(&self.samples, &sample);

@@ -2,9 +2,10 @@
 
 use super::output::say;
 use super::recorded::{Rows, open, recording_dir};
-use crate::analyze::{SampleOptions, sample, sample_files};
+use crate::analyze::{SampleOptions, Samples, sample, sample_files, sample_gpus};
 use crate::model::{BootNs, DurationNs, RunInfo};
 use crate::report::visible;
+use crate::store::{Recording, StoreError};
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use std::io::{self, BufWriter, Write};
@@ -16,12 +17,15 @@ const CSV: &str = "memory_samples.csv";
 const JSONL: &str = "memory_samples.jsonl";
 const SUMMARY_JSON: &str = "memory_summary.json";
 const SUMMARY_MD: &str = "memory_summary.md";
+const GPU_CSV: &str = "gpu_mem_trace.csv";
+const GPU_PROCESS_CSV: &str = "gpu_mem_processes.csv";
 
 /// Write samples and a summary as per-run profilers of Python programs do
 ///
 /// One sample for each interval and for each mark: the main process, its children together, and
 /// those that hold most. Sums of RSS count what processes share in each of them. The summary's
-/// peaks are those of the recording, also between two samples.
+/// peaks are those of the recording, also between two samples. The memory of GPUs has files of its
+/// own, at the same instants. docs/exports.md says what each column means.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
@@ -55,6 +59,8 @@ enum What {
     Jsonl,
     /// memory_summary.json and memory_summary.md
     Summary,
+    /// gpu_mem_trace.csv, and gpu_mem_processes.csv with who holds it
+    Gpu,
 }
 
 /// Writes the files.
@@ -78,6 +84,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut jsonl = open(What::Jsonl, JSONL)?;
     let mut json = open(What::Summary, SUMMARY_JSON)?;
     let mut markdown = open(What::Summary, SUMMARY_MD)?;
+    let mut gpus = open(What::Gpu, GPU_CSV)?;
+    let mut holders = open(What::Gpu, GPU_PROCESS_CSV)?;
 
     let options = SampleOptions {
         interval: args.interval,
@@ -104,6 +112,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let shown = dir.display().to_string();
     let (all, summary) =
         read.with_context(|| format!("failed to read the recording {}", visible(&shown)))?;
+    if let (Ok(()), Some(gpus), Some(holders)) = (&outcome, &mut gpus, &mut holders) {
+        let read = export_gpus(&recording, &all, gpus, holders);
+        outcome =
+            read.with_context(|| format!("failed to read the recording {}", visible(&shown)))?;
+    }
     outcome
         .and_then(|()| match &mut json {
             Some(json) => sample_files::summary_json(&mut json.file, &all, &summary),
@@ -114,12 +127,23 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             None => Ok(()),
         })
         .and_then(|()| {
-            let mut files = [&mut csv, &mut jsonl, &mut json, &mut markdown].into_iter();
+            let mut files = [
+                &mut csv,
+                &mut jsonl,
+                &mut json,
+                &mut markdown,
+                &mut gpus,
+                &mut holders,
+            ]
+            .into_iter();
             files.try_for_each(|file| file.as_mut().map_or(Ok(()), Part::sync))
         })
         .with_context(|| format!("failed to write to {}", target.display()))?;
     let mut names = Vec::new();
-    for part in [csv, jsonl, json, markdown].into_iter().flatten() {
+    for part in [csv, jsonl, json, markdown, gpus, holders]
+        .into_iter()
+        .flatten()
+    {
         names.push(part.finish()?.display().to_string());
     }
     for problem in recording.problems() {
@@ -127,6 +151,44 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     say(&format!("wrote {}", names.join(", ")));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the files of GPUs. What it answers within is how that went.
+fn export_gpus(
+    recording: &Recording,
+    all: &Samples,
+    gpus: &mut Part,
+    holders: &mut Part,
+) -> Result<io::Result<()>, StoreError> {
+    let mut wrote = (
+        sample_files::gpu_head(&mut gpus.file),
+        sample_files::gpu_process_head(&mut holders.file),
+    );
+    let mut left = (MAX_SAMPLES, MAX_SAMPLES);
+    let take = |left: &mut i64| {
+        *left -= 1;
+        let too_many = || io::Error::other("too many lines of GPUs: give a longer --interval");
+        (*left >= 0).then_some(()).ok_or_else(too_many)
+    };
+    sample_gpus(
+        &Rows(recording),
+        all,
+        |one| {
+            if wrote.0.is_ok() {
+                wrote.0 = take(&mut left.0)
+                    .and_then(|()| sample_files::gpu_line(&mut gpus.file, all, one));
+            }
+            wrote.0.is_ok()
+        },
+        |one| {
+            if wrote.1.is_ok() {
+                wrote.1 = take(&mut left.1)
+                    .and_then(|()| sample_files::gpu_process_line(&mut holders.file, all, one));
+            }
+            wrote.1.is_ok()
+        },
+    )?;
+    Ok(wrote.0.and(wrote.1))
 }
 
 /// A sample takes some hundred bytes in each file.

@@ -1,4 +1,4 @@
-"""The peaks of torch's CUDA allocator. Never imports torch, never initialises CUDA."""
+"""What torch's allocators hold, and their peaks. Never imports torch, never initialises CUDA."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ class GpuPeak(NamedTuple):
     reserved_bytes: int
     """Highest memory that the allocator took from the device."""
 
+
+# By attribute, what the allocator calls it.
+_CUDA_KINDS = (
+    ("torch_cuda_alloc_bytes", "allocated_bytes"),
+    ("torch_cuda_reserved_bytes", "reserved_bytes"),
+)
 
 # By device: allocated and reserved.
 Peaks = dict[int, tuple[int, int]]
@@ -55,6 +61,33 @@ def reset() -> bool:
     return True
 
 
+def attributes() -> dict[str, int]:
+    """What torch's allocators hold now, all devices together, as attributes of a mark.
+
+    Tensors, and what the allocator took from the devices for them; none for a device that is
+    not in use, or could not be asked.
+    """
+    held: dict[str, int] = {}
+    cuda = _cuda()
+    try:
+        if cuda is not None:
+            # `memory_allocated` and `memory_reserved` would each read all of this.
+            stats = [cuda.memory_stats_as_nested_dict(d) for d in range(cuda.device_count())]
+            for attribute, kind in _CUDA_KINDS:
+                held[attribute] = sum(int(one[kind]["all"]["current"]) for one in stats if one)
+    except Exception:
+        held = {}
+    mps = _mps()
+    try:
+        if mps is not None and (driver := int(mps.driver_allocated_memory())):
+            held["torch_mps_alloc_bytes"] = int(mps.current_allocated_memory())
+            held["torch_mps_driver_bytes"] = driver
+    except Exception:
+        # torch is being imported right now, or is too old to tell.
+        pass
+    return held
+
+
 def fold(into: Peaks, seen: Peaks) -> None:
     """Keeps the higher figure of each device."""
     for device, (allocated, reserved) in seen.items():
@@ -68,4 +101,12 @@ def _cuda() -> Any:
         return cuda if cuda is not None and cuda.is_initialized() else None
     except Exception:
         # torch is being imported right now.
+        return None
+
+
+def _mps() -> Any:
+    torch = sys.modules.get("torch")
+    try:
+        return torch.mps if torch is not None and torch.backends.mps.is_available() else None
+    except Exception:
         return None

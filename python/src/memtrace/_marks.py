@@ -7,7 +7,7 @@ import itertools
 import os
 from typing import Any, TypeVar
 
-from . import _heap, _host, _recorder
+from . import _gpu, _heap, _host, _recorder
 from ._wrap import F, wrapped
 
 _spans = itertools.count(1)
@@ -40,7 +40,9 @@ class phase:
     decorator it works on functions, coroutines and generators. A phase that ends by an
     exception says so in its attribute `error`. Both marks tell what the process had
     resident then, as `rss_bytes` and `rss_anon_bytes`, where the kernel says so; with
-    ``MEMTRACE_GC=1`` in the environment garbage is collected before each reading.
+    ``MEMTRACE_GC=1`` in the environment garbage is collected before each reading. The end
+    tells too what tracemalloc counts, where it is on, and what torch holds on GPUs
+    (`torch_cuda_alloc_bytes`, `torch_cuda_reserved_bytes` and the like), where it uses them.
     """
 
     __slots__ = ("_attrs", "_end_attrs", "_name", "_open")
@@ -95,7 +97,7 @@ class phase:
         return {**self._attrs, **_resident()}
 
     def _at_end(self) -> dict[str, Any]:
-        return {**_heap.attributes(), **_resident()}
+        return {**_heap.attributes(), **_gpu.attributes(), **_resident()}
 
 
 # Whether garbage is collected before each reading, so that what is read is held.

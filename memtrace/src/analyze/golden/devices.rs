@@ -45,7 +45,7 @@ pub(crate) fn on_card(index: i32, tgid: u32, at: f64, used: Option<Bytes>) -> Gp
 
 /// Two workers give their weights to the host when the engine is put to sleep; one of them
 /// outlives the command with its context.
-pub(super) fn put_to_sleep() -> Script {
+pub(crate) fn put_to_sleep() -> Script {
     let mut run = Script::command(&["python3", "train.py"], 120.0);
     run.process(700, None, 0.0, "/usr/bin/python3 train.py");
     run.mem(700, 1.0, [900.0, 120.0, 0.0]);

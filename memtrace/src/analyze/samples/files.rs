@@ -1,17 +1,19 @@
 //! Samples as the files that per-run profilers of Python programs write, so that scripts made
 //! for those can read a recording: `memory_samples.csv`, `memory_samples.jsonl`,
-//! `memory_summary.json` and `memory_summary.md`. As there, a GB is 2³⁰ bytes and an MB 2²⁰,
-//! and an empty cell or null is unknown. What torch's allocator holds no recording knows.
+//! `memory_summary.json`, `memory_summary.md`, `gpu_mem_trace.csv` and `gpu_mem_processes.csv`. An empty cell or null is unknown. What each
+//! column means stands in docs/exports.md.
 
-use super::{LabelledPeak, MemorySample, SampleSummary, Samples};
+use super::{
+    Allocated, GpuProcessSample, GpuSample, LabelledPeak, MemorySample, SampleSummary, Samples,
+};
 use crate::analyze::Process;
-use crate::model::{BootNs, Bytes};
+use crate::model::{BootNs, Bytes, DurationNs};
 use crate::report::{quote, visible, write_line, write_object};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
-const GB: f64 = (1_u64 << 30) as f64;
-const MB: f64 = (1_u64 << 20) as f64;
+const GIB: f64 = (1_u64 << 30) as f64;
+const MIB: f64 = (1_u64 << 20) as f64;
 
 /// So many processes are named in the summary.
 const SUMMARY_PROCESSES: usize = 20;
@@ -37,38 +39,110 @@ const COLUMNS: &[(&str, Cell)] = &[
         Some(format!("{:.3}", elapsed(samples, sample.boot_ns)))
     }),
     ("label", |_, sample| Some(sample.label.to_owned())),
-    ("main_rss_gb", |_, sample| gb(sample.main_rss?)),
-    ("main_vms_gb", |_, sample| gb(sample.main_vm_size?)),
-    ("children_rss_gb", |_, sample| gb(sample.children_rss)),
-    ("total_tracked_rss_gb", |samples, sample| {
-        gb(total(samples, sample)?)
+    ("main_rss_gib", |_, sample| gib(sample.main_rss?)),
+    ("main_vms_gib", |_, sample| gib(sample.main_vm_size?)),
+    ("children_rss_gib", |_, sample| gib(sample.children_rss)),
+    ("total_tracked_rss_gib", |samples, sample| {
+        gib(total(samples, sample)?)
     }),
-    ("system_used_gb", |_, sample| gb(used(sample)?)),
-    ("system_available_gb", |_, sample| {
-        gb(sample.node?.available)
+    ("system_used_gib", |_, sample| gib(used(sample)?)),
+    ("system_available_gib", |_, sample| {
+        gib(sample.node?.available)
     }),
     ("system_percent", |_, sample| {
         Some(format!("{:.2}", percent(sample)?))
     }),
-    ("python_heap_mb", |_, sample| {
-        mb(sample.python_heap?.current)
+    ("python_heap_mib", |_, sample| {
+        mib(allocated(sample, "python_heap_bytes")?)
     }),
-    ("python_heap_peak_mb", |_, sample| {
-        mb(sample.python_heap?.peak?)
+    ("python_heap_peak_mib", |_, sample| {
+        mib(allocated(sample, "python_heap_peak_bytes")?)
     }),
-    ("torch_cuda_alloc_gb", |_, _| None),
-    ("torch_cuda_reserved_gb", |_, _| None),
-    ("torch_mps_alloc_gb", |_, _| None),
-    ("torch_mps_driver_gb", |_, _| None),
+    ("python_heap_age_s", |_, sample| {
+        age(sample.allocations.age("python_heap_")?)
+    }),
+    ("torch_cuda_alloc_gib", |_, sample| {
+        gib(allocated(sample, "torch_cuda_alloc_bytes")?)
+    }),
+    ("torch_cuda_reserved_gib", |_, sample| {
+        gib(allocated(sample, "torch_cuda_reserved_bytes")?)
+    }),
+    ("torch_mps_alloc_gib", |_, sample| {
+        gib(allocated(sample, "torch_mps_alloc_bytes")?)
+    }),
+    ("torch_mps_driver_gib", |_, sample| {
+        gib(allocated(sample, "torch_mps_driver_bytes")?)
+    }),
+    ("torch_age_s", |_, sample| {
+        age(sample.allocations.age("torch_")?)
+    }),
 ];
+
+type GpuCell = fn(&Samples, &GpuSample<'_>) -> Option<String>;
+
+/// Every column of `gpu_mem_trace.csv`.
+const GPU_COLUMNS: &[(&str, GpuCell)] = &[
+    ("timestamp_iso", |samples, sample| {
+        time(samples, sample.boot_ns)
+    }),
+    ("elapsed_s", |samples, sample| {
+        Some(format!("{:.3}", elapsed(samples, sample.boot_ns)))
+    }),
+    ("label", |_, sample| Some(sample.label.to_owned())),
+    ("gpu_index", |_, sample| sample.gpu.index.clone()),
+    ("gpu_uuid", |_, sample| Some(sample.gpu.device.clone())),
+    ("gpu_name", |_, sample| sample.gpu.name.clone()),
+    ("used_mib", |_, sample| mib(sample.used?)),
+    ("total_mib", |_, sample| mib(sample.total?)),
+];
+
+type GpuProcessCell = fn(&Samples, &GpuProcessSample<'_>) -> Option<String>;
+
+/// Every column of `gpu_mem_processes.csv`.
+const GPU_PROCESS_COLUMNS: &[(&str, GpuProcessCell)] = &[
+    ("timestamp_iso", |samples, sample| {
+        time(samples, sample.boot_ns)
+    }),
+    ("elapsed_s", |samples, sample| {
+        Some(format!("{:.3}", elapsed(samples, sample.boot_ns)))
+    }),
+    ("label", |_, sample| Some(sample.label.to_owned())),
+    ("gpu_index", |_, sample| sample.gpu.index.clone()),
+    ("gpu_uuid", |_, sample| Some(sample.gpu.device.clone())),
+    ("gpu_name", |_, sample| sample.gpu.name.clone()),
+    ("pid", |_, sample| Some(sample.tgid.to_string())),
+    ("role", |_, sample| role(sample.process?).map(str::to_owned)),
+    ("rank", |_, sample| rank(sample.process?).map(str::to_owned)),
+    ("name", |_, sample| {
+        let recorded = sample.process.map(|process| &*process.comm);
+        recorded.or(sample.comm).map(str::to_owned)
+    }),
+    ("title", |_, sample| match sample.process {
+        Some(process) => title(process),
+        None => sample.cmdline.map(without_secrets),
+    }),
+    ("used_mib", |_, sample| mib(sample.used?)),
+];
+
+fn head<C>(out: &mut dyn Write, columns: &[(&str, C)]) -> io::Result<()> {
+    let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
+    write!(out, "{}\r\n", names.join(","))
+}
+
+fn line(out: &mut dyn Write, cells: impl Iterator<Item = Option<String>>) -> io::Result<()> {
+    for (place, cell) in cells.enumerate() {
+        let between = if place == 0 { "" } else { "," };
+        write!(out, "{between}{}", quote(&cell.unwrap_or_default()))?;
+    }
+    write!(out, "\r\n")
+}
 
 /// Writes the first line of `memory_samples.csv`.
 ///
 /// # Errors
 /// When `out` can't be written to.
 pub fn csv_head(out: &mut dyn Write) -> io::Result<()> {
-    let names: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
-    write!(out, "{}\r\n", names.join(","))
+    head(out, COLUMNS)
 }
 
 /// Writes one line of `memory_samples.csv`.
@@ -80,12 +154,47 @@ pub fn csv_line(
     samples: &Samples,
     sample: &MemorySample<'_>,
 ) -> io::Result<()> {
-    for (place, (_, cell)) in COLUMNS.iter().enumerate() {
-        let between = if place == 0 { "" } else { "," };
-        let text = cell(samples, sample).unwrap_or_default();
-        write!(out, "{between}{}", quote(&text))?;
-    }
-    write!(out, "\r\n")
+    line(out, COLUMNS.iter().map(|(_, cell)| cell(samples, sample)))
+}
+
+/// Writes the first line of `gpu_mem_trace.csv`.
+///
+/// # Errors
+/// When `out` can't be written to.
+pub fn gpu_head(out: &mut dyn Write) -> io::Result<()> {
+    head(out, GPU_COLUMNS)
+}
+
+/// Writes one line of `gpu_mem_trace.csv`.
+///
+/// # Errors
+/// When `out` can't be written to.
+pub fn gpu_line(out: &mut dyn Write, samples: &Samples, sample: &GpuSample<'_>) -> io::Result<()> {
+    line(
+        out,
+        GPU_COLUMNS.iter().map(|(_, cell)| cell(samples, sample)),
+    )
+}
+
+/// Writes the first line of `gpu_mem_processes.csv`.
+///
+/// # Errors
+/// When `out` can't be written to.
+pub fn gpu_process_head(out: &mut dyn Write) -> io::Result<()> {
+    head(out, GPU_PROCESS_COLUMNS)
+}
+
+/// Writes one line of `gpu_mem_processes.csv`.
+///
+/// # Errors
+/// When `out` can't be written to.
+pub fn gpu_process_line(
+    out: &mut dyn Write,
+    samples: &Samples,
+    sample: &GpuProcessSample<'_>,
+) -> io::Result<()> {
+    let columns = GPU_PROCESS_COLUMNS.iter();
+    line(out, columns.map(|(_, cell)| cell(samples, sample)))
 }
 
 /// Writes one line of `memory_samples.jsonl`.
@@ -98,15 +207,11 @@ pub fn json_line(
     sample: &MemorySample<'_>,
 ) -> io::Result<()> {
     let children = sample.top_children.iter().map(|(position, rss)| {
-        let process = &samples.processes[*position];
-        json!({
-            "pid": process.tgid,
-            "name": &*process.comm,
-            "cmdline": cmdline(process),
-            "rss_bytes": rss,
-        })
+        let mut child = who(&samples.processes[*position]);
+        child.insert("rss_bytes".to_owned(), json!(rss));
+        child
     });
-    let line = json!({
+    let mut line = json!({
         "timestamp": samples.clock.to_wall(sample.boot_ns).map(|wall| wall.0 as f64 / 1e9),
         "timestamp_iso": time(samples, sample.boot_ns),
         "elapsed_s": elapsed(samples, sample.boot_ns),
@@ -118,14 +223,13 @@ pub fn json_line(
         "system_used_bytes": used(sample),
         "system_available_bytes": sample.node.map(|node| node.available),
         "system_percent": percent(sample),
-        "python_heap_bytes": sample.python_heap.map(|heap| heap.current),
-        "python_heap_peak_bytes": sample.python_heap.and_then(|heap| heap.peak),
-        "torch_cuda_alloc_bytes": null,
-        "torch_cuda_reserved_bytes": null,
-        "torch_mps_alloc_bytes": null,
-        "torch_mps_driver_bytes": null,
+        "python_heap_age_s": sample.allocations.age("python_heap_").map(seconds),
+        "torch_age_s": sample.allocations.age("torch_").map(seconds),
         "top_children": children.collect::<Vec<_>>(),
     });
+    for (attribute, allocated) in sample.allocations.iter() {
+        line[attribute] = json!(allocated.map(|allocated| allocated.bytes));
+    }
     write_line(&line, out)
 }
 
@@ -138,27 +242,24 @@ pub fn summary_json(
     samples: &Samples,
     summary: &SampleSummary,
 ) -> io::Result<()> {
-    let amount = |peak: &Option<LabelledPeak>| peak.as_ref().map(|peak| peak.bytes.0 as f64 / GB);
+    let amount = |peak: &Option<LabelledPeak>| peak.as_ref().map(|peak| gibs(peak.bytes));
     let label = |peak: &Option<LabelledPeak>| peak.as_ref().map(|peak| peak.label.to_string());
     let at = |peak: &Option<LabelledPeak>| time(samples, peak.as_ref()?.boot_ns);
     let children = children(samples, summary)
         .into_iter()
         .map(|(process, peak)| {
-            json!({
-                "pid": process.tgid,
-                "name": &*process.comm,
-                "peak_rss_gb": peak.0 as f64 / GB,
-                "cmdline": cmdline(process),
-            })
+            let mut child = who(process);
+            child.insert("peak_rss_gib".to_owned(), json!(gibs(peak)));
+            child
         });
     let text = json!({
-        "peak_main_rss_gb": amount(&summary.main),
+        "peak_main_rss_gib": amount(&summary.main),
         "peak_main_label": label(&summary.main),
         "peak_main_timestamp": at(&summary.main),
-        "peak_children_rss_gb": amount(&summary.children),
+        "peak_children_rss_gib": amount(&summary.children),
         "peak_children_label": label(&summary.children),
         "peak_children_timestamp": at(&summary.children),
-        "peak_total_tracked_rss_gb": amount(&summary.total),
+        "peak_total_tracked_rss_gib": amount(&summary.total),
         "peak_total_label": label(&summary.total),
         "peak_total_timestamp": at(&summary.total),
         "top_child_processes_by_peak_rss": children.collect::<Vec<_>>(),
@@ -184,8 +285,8 @@ pub fn summary_markdown(
         match peak {
             Some(peak) => writeln!(
                 out,
-                "- Peak {name}: `{:.3} GB` at `{}` ({})",
-                peak.bytes.0 as f64 / GB,
+                "- Peak {name}: `{:.3} GiB` at `{}` ({})",
+                gibs(peak.bytes),
                 in_code(&peak.label),
                 time(samples, peak.boot_ns).unwrap_or_default(),
             )?,
@@ -193,8 +294,11 @@ pub fn summary_markdown(
         }
     }
     writeln!(out, "\n## Top Child Processes by Peak RSS\n")?;
-    writeln!(out, "| PID | Name | Peak RSS (GB) | Command |")?;
-    writeln!(out, "| --- | --- | ---: | --- |")?;
+    writeln!(
+        out,
+        "| PID | Role | Rank | Name | Peak RSS (GiB) | Title | Command |"
+    )?;
+    writeln!(out, "| --- | --- | --- | --- | ---: | --- | --- |")?;
     for (process, peak) in children(samples, summary) {
         let pid = process
             .tgid
@@ -202,9 +306,12 @@ pub fn summary_markdown(
         let command = cmdline(process).unwrap_or_default();
         writeln!(
             out,
-            "| {pid} | {} | {:.3} | `{}` |",
+            "| {pid} | {} | {} | {} | {:.3} | `{}` | `{}` |",
+            in_code(role(process).unwrap_or_default()),
+            in_code(rank(process).unwrap_or_default()),
             in_code(&process.comm),
-            peak.0 as f64 / GB,
+            gibs(peak),
+            in_code(&title(process).unwrap_or_default()),
             in_code(&command),
         )?;
     }
@@ -226,10 +333,43 @@ fn children<'a>(samples: &'a Samples, summary: &SampleSummary) -> Vec<(&'a Proce
     children
 }
 
-/// The command line, without what is secret in it.
+/// Who a process is, wherever an object tells of one.
+fn who(process: &Process) -> Map<String, Value> {
+    let keys = [
+        ("pid", json!(process.tgid)),
+        ("role", json!(role(process))),
+        ("rank", json!(rank(process))),
+        ("name", json!(&*process.comm)),
+        ("title", json!(title(process))),
+        ("cmdline", json!(cmdline(process))),
+    ];
+    keys.map(|(key, value)| (key.to_owned(), value))
+        .into_iter()
+        .collect()
+}
+
+fn role(process: &Process) -> Option<&str> {
+    Some(&process.role.as_ref()?.role)
+}
+
+fn rank(process: &Process) -> Option<&str> {
+    process.role.as_ref()?.rank.as_deref()
+}
+
+/// Its last title, whole; the command line of one that never had another.
+fn title(process: &Process) -> Option<String> {
+    let title = process.title.as_ref().or(process.cmdline.as_ref());
+    title.map(|title| without_secrets(title))
+}
+
 fn cmdline(process: &Process) -> Option<String> {
+    process.cmdline.as_deref().map(without_secrets)
+}
+
+/// A command line, without what is secret in it.
+fn without_secrets(cmdline: &str) -> String {
     let mut is_secret = false;
-    let words = process.cmdline.as_deref()?.split(' ').map(|word| {
+    let words = cmdline.split(' ').map(|word| {
         if std::mem::take(&mut is_secret) {
             return HIDDEN.to_owned();
         }
@@ -241,7 +381,7 @@ fn cmdline(process: &Process) -> Option<String> {
             }
         }
     });
-    Some(words.collect::<Vec<_>>().join(" "))
+    words.collect::<Vec<_>>().join(" ")
 }
 
 fn in_code(text: &str) -> String {
@@ -279,22 +419,42 @@ fn percent(sample: &MemorySample<'_>) -> Option<f64> {
     (node.total.0 > 0).then(|| (node.total - node.available).0 as f64 * 100.0 / node.total.0 as f64)
 }
 
-fn gb(bytes: Bytes) -> Option<String> {
-    Some(format!("{:.4}", bytes.0 as f64 / GB))
+fn allocated(sample: &MemorySample<'_>, attribute: &str) -> Option<Bytes> {
+    sample
+        .allocations
+        .get(attribute)
+        .map(|Allocated { bytes, .. }| bytes)
 }
 
-fn mb(bytes: Bytes) -> Option<String> {
-    Some(format!("{:.2}", bytes.0 as f64 / MB))
+fn seconds(age: DurationNs) -> f64 {
+    age.as_secs_f64()
+}
+
+fn age(age: DurationNs) -> Option<String> {
+    Some(format!("{:.3}", seconds(age)))
+}
+
+fn gibs(bytes: Bytes) -> f64 {
+    bytes.0 as f64 / GIB
+}
+
+fn gib(bytes: Bytes) -> Option<String> {
+    Some(format!("{:.4}", gibs(bytes)))
+}
+
+fn mib(bytes: Bytes) -> Option<String> {
+    Some(format!("{:.2}", bytes.0 as f64 / MIB))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analyze::{SampleOptions, golden, sample};
-    use crate::model::DurationNs;
+    use crate::analyze::{SampleOptions, golden, sample, sample_gpus};
+    use std::collections::BTreeSet;
 
-    /// The files of a run: samples as CSV and as lines of JSON, the summary as JSON and Markdown.
-    fn written(run: golden::Script, top: usize) -> [String; 4] {
+    /// The files of a run: samples as CSV and as lines of JSON, the summary as JSON and Markdown,
+    /// GPUs and their processes.
+    fn written(run: golden::Script, top: usize) -> [String; 6] {
         let (info, rows, _) = run.recorded();
         let options = SampleOptions {
             interval: DurationNs(15_000_000_000),
@@ -312,12 +472,146 @@ mod tests {
         let (mut json, mut markdown) = (Vec::new(), Vec::new());
         summary_json(&mut json, &samples, &summary).unwrap();
         summary_markdown(&mut markdown, &samples, &summary).unwrap();
-        [csv, jsonl, json, markdown].map(|bytes| String::from_utf8(bytes).unwrap())
+        let (mut gpus, mut holders) = (Vec::new(), Vec::new());
+        gpu_head(&mut gpus).unwrap();
+        gpu_process_head(&mut holders).unwrap();
+        let device = |one: &GpuSample<'_>| gpu_line(&mut gpus, &samples, one).is_ok();
+        let holder =
+            |one: &GpuProcessSample<'_>| gpu_process_line(&mut holders, &samples, one).is_ok();
+        sample_gpus(&rows, &samples, device, holder).unwrap();
+        [csv, jsonl, json, markdown, gpus, holders].map(|bytes| String::from_utf8(bytes).unwrap())
+    }
+
+    /// Processes on two GPUs, one of which tells what torch and Python hold.
+    fn training() -> golden::Script {
+        let mut run = golden::put_to_sleep();
+        run.node(0.5, golden::gib(900.0));
+        run.mem(700, 2.0, [900.0, 120.0, 0.0]);
+        run.sized(2.0);
+        for (tgid, rank) in [(710, "TP0"), (711, "TP1")] {
+            run.edit(tgid, |row| {
+                row.role = Some("worker".to_owned());
+                row.rank = Some(rank.to_owned());
+            });
+        }
+        let told = r#"{"python_heap_bytes":1048576,"python_heap_peak_bytes":2097152,
+            "torch_cuda_alloc_bytes":1073741824,"torch_cuda_reserved_bytes":2147483648,
+            "torch_mps_alloc_bytes":0,"torch_mps_driver_bytes":0}"#;
+        let kind = crate::model::tables::MarkKind::End;
+        run.said_mark(Some(700), 30.0, kind, "step", told);
+        run
+    }
+
+    /// The columns or keys of each file that docs/exports.md has, by the file's name.
+    fn documented(file: &str) -> Vec<&'static str> {
+        let page = include_str!("../../../../docs/exports.md");
+        let (_, section) = page.split_once(&format!("## {file}\n")).unwrap();
+        let section = section.split("\n## ").next().unwrap();
+        let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
+        rows.map(|row| row.split('`').next().unwrap()).collect()
+    }
+
+    /// The keys of an object; those of objects in a list with the list's name in front.
+    fn keys(object: &Value) -> BTreeSet<String> {
+        let object = object.as_object().unwrap().iter();
+        let each = object.flat_map(|(key, value)| match value.as_array() {
+            Some(list) => {
+                let inner = list.iter().flat_map(keys);
+                inner.map(|inner| format!("{key}[].{inner}")).collect()
+            }
+            None => vec![key.clone()],
+        });
+        each.collect()
+    }
+
+    #[test]
+    fn every_column_and_key_stands_in_the_docs() {
+        let [csv, jsonl, json, _, gpus, holders] = written(training(), 2);
+        for (file, text) in [
+            ("memory_samples.csv", &csv),
+            ("gpu_mem_trace.csv", &gpus),
+            ("gpu_mem_processes.csv", &holders),
+        ] {
+            assert_eq!(cells(text.lines().next().unwrap()), documented(file));
+        }
+        let lines = jsonl
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap());
+        let in_lines: BTreeSet<String> = lines.flat_map(|line: Value| keys(&line)).collect();
+        let in_summary = keys(&serde_json::from_str(&json).unwrap());
+        for (file, keys) in [
+            ("memory_samples.jsonl", in_lines),
+            ("memory_summary.json", in_summary),
+        ] {
+            let told: BTreeSet<String> = documented(file).into_iter().map(str::to_owned).collect();
+            assert_eq!(keys, told, "{file}");
+        }
+    }
+
+    #[test]
+    fn no_column_that_the_run_fills_is_empty() {
+        let [csv, _, _, _, gpus, holders] = written(training(), 2);
+        for text in [&csv, &gpus, &holders] {
+            let mut rows = text.split_terminator("\r\n").map(cells);
+            let names = rows.next().unwrap();
+            let mut is_filled = vec![false; names.len()];
+            for row in rows {
+                for (is_filled, cell) in is_filled.iter_mut().zip(&row) {
+                    *is_filled |= !cell.is_empty();
+                }
+            }
+            let empty = names.iter().zip(is_filled).filter(|(_, filled)| !filled);
+            assert_eq!(empty.map(|(name, _)| name).collect::<Vec<_>>(), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn gpus_are_told_at_every_sample_with_who_holds_them() {
+        let [csv, .., gpus, holders] = written(training(), 2);
+        let times = |text: &str| -> BTreeSet<String> {
+            let rows = text.split_terminator("\r\n").skip(1);
+            rows.map(|row| cells(row)[1].clone()).collect()
+        };
+        let mut all = times(&csv);
+        assert!(all.remove("0.000"), "no device was read by then");
+        assert_eq!(times(&gpus), all);
+        insta::assert_snapshot!("gpu_csv", gpus.replace("\r\n", "\n"));
+        insta::assert_snapshot!("gpu_processes_csv", holders.replace("\r\n", "\n"));
+    }
+
+    #[test]
+    fn what_a_program_tells_of_its_allocators_stands_until_it_ends() {
+        let [csv, ..] = written(training(), 2);
+        let mut heaps = csv.split_terminator("\r\n").skip(1).map(|row| {
+            let row = cells(row);
+            [1, 10, 12, 13, 17].map(|column| row[column].clone())
+        });
+        let at = |heap: [String; 5]| heap.join(" ");
+        let told: Vec<String> = heaps.by_ref().map(at).collect();
+        assert!(told.contains(&"15.000    ".to_owned()), "{told:?}");
+        assert!(
+            told.contains(&"60.000 1.00 30.000 1.0000 30.000".to_owned()),
+            "{told:?}"
+        );
+        assert!(told.contains(&"120.000    ".to_owned()), "{told:?}");
+    }
+
+    #[test]
+    fn titles_are_whole_and_without_secrets() {
+        let long = format!("VLLM::Worker_TP0 --token sk-1 {}", "x".repeat(3_000));
+        let mut run = golden::put_to_sleep();
+        run.title(710, 7.0, &long);
+        let [_, jsonl, json, markdown, _, holders] = written(run, 2);
+        let whole = long.replace("sk-1", HIDDEN);
+        for text in [&jsonl, &json, &markdown, &holders] {
+            assert!(text.contains(&whole), "{text}");
+            assert!(!text.contains("sk-1"));
+        }
     }
 
     #[test]
     fn the_files_of_a_run_are_as_they_were() {
-        let [csv, jsonl, json, markdown] = written(golden::vllm_start_up(), 2);
+        let [csv, jsonl, json, markdown, ..] = written(golden::vllm_start_up(), 2);
         let csv = csv.replace("\r\n", "\n");
         insta::assert_snapshot!("samples_csv", csv);
         let few: Vec<&str> = jsonl.lines().step_by(9).collect();
@@ -359,7 +653,7 @@ mod tests {
                 row.comm = hostile.to_owned();
             });
         }
-        let [csv, jsonl, json, markdown] = written(run, 9);
+        let [csv, jsonl, json, markdown, ..] = written(run, 9);
         for text in [&csv.replace("\r\n", "\n"), &jsonl, &json, &markdown] {
             let hidden = text.replace('\n', "").find(crate::report::is_hidden);
             assert_eq!(hidden, None, "{text}");

@@ -237,7 +237,8 @@ fn attributes(phase: &Phase) -> String {
             Value::String(text) => text.clone(),
             other => other.to_string(),
         };
-        if SHOWN.contains(&name.as_str()) || told.len() + name.len() + value.len() > LENGTH_MAX {
+        let is_shown = SHOWN.contains(&name.as_str()) || name.starts_with("torch_");
+        if is_shown || told.len() + name.len() + value.len() > LENGTH_MAX {
             continue;
         }
         told.push_str(&format!(" {name}={value}"));
