@@ -143,6 +143,7 @@ fn table(phases: &[&Phase], has_attributes: bool) -> Table {
         .flexible("phase", |phase| {
             Cell::from(&*phase.name).shown_as(label(phase))
         })
+        .data("step", |phase| Cell::known(phase.step))
         .figures("pid", 3, |phase| pid_of(&phase.who))
         .figures("took_s", 1, |phase| took(phase))
         .figures("tree_bytes", 0, |phase| {

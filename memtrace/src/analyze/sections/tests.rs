@@ -497,6 +497,15 @@ fn phases_are_told_in_full_one_by_one_and_as_a_log() {
             }
         }
     }
+    let rows = Style {
+        section: Some("phase"),
+        ..plain
+    };
+    let stage = with_phase("steps_that_leak", Some("step_*_after_rollout"));
+    let csv = written(format("csv"), &stage, &rows);
+    assert_eq!(csv.lines().count(), 1 + 40, "one row a step: {csv}");
+    let ends: Vec<&str> = csv.lines().take(4).collect();
+    insta::assert_snapshot!("steps_that_leak.rows.csv", ends.join("\n"));
     let one = with_phase("vllm_start_up", Some("capture_graphs"));
     let report = written(format("json"), &one, &Style::default());
     let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
