@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import shutil
 import zlib
 from pathlib import Path
@@ -554,6 +555,33 @@ def test_problems_are_complete_before_anything_is_read(tmp_path: Path) -> None:
     assert any("title/part-00001.parquet can't be read" in problem for problem in problems)
     _ = recording.title, recording.mem
     assert recording.problems == problems
+
+
+def test_a_flipped_bit_is_told_by_the_table_it_is_in(tmp_path: Path) -> None:
+    shutil.copytree(TRAINING, tmp_path / "copy")
+    path = tmp_path / "copy/mem/part-00001.parquet"
+    whole = path.read_bytes()
+    for at in range(20, len(whole), len(whole) // 40):
+        flipped = bytearray(whole)
+        flipped[at] ^= 1
+        path.write_bytes(flipped)
+        problems = memtrace.load(tmp_path / "copy").problems
+        assert any("mem/part-00001.parquet" in problem for problem in problems), at
+    path.write_bytes(whole)
+    assert memtrace.load(tmp_path / "copy").problems == []
+
+
+def test_what_is_no_file_is_passed_over_for_the_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(TRAINING, tmp_path / "memtrace-good")
+    for name, text in (("a", "[" * 100_000), ("b", '{"clocks":[{"wall_ns":1e999}]}')):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").write_text(text)
+    (tmp_path / "pipe").mkdir()
+    os.mkfifo(tmp_path / "pipe/run.json")
+    assert memtrace.load().path.name == "memtrace-good"
 
 
 def test_the_newest_recording_is_the_one_that_began_last(

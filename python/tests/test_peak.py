@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import mmap
 import os
+import pickle
 import sys
 import threading
 import time
@@ -259,6 +260,24 @@ def test_calls_of_a_decorated_function_are_phases_by_its_name(recorder: FakeReco
     assert begun == ["outer", inner.__qualname__]
 
 
+def test_a_measure_can_be_sent_to_another_process(recorder: FakeRecorder) -> None:
+    @memtrace.peak()
+    def touches() -> None:
+        touch(8)
+
+    touches()
+    measure = touches.peak  # type: ignore[attr-defined]
+    copy = pickle.loads(pickle.dumps(measure))
+    for name in ("bytes", "error_bytes", "source", "seconds", "begin_bytes", "end_bytes", "gpu"):
+        assert getattr(copy, name) == getattr(measure, name)
+    assert copy.child_source == measure.child_source
+
+
+def test_a_static_method_is_decorated_from_below() -> None:
+    with pytest.raises(TypeError, match="@staticmethod above"):
+        memtrace.peak()(staticmethod(touch))
+
+
 def test_a_decorator_without_parentheses_says_how_it_is_written() -> None:
     with pytest.raises(TypeError, match=r"@memtrace.peak\(\)"):
         memtrace.peak(touch)  # type: ignore[arg-type]
@@ -271,9 +290,10 @@ def test_the_bound_is_the_one_of_the_recorder(monkeypatch: pytest.MonkeyPatch) -
     assert section.error_bytes == SLACK - 2 * MIB
     release = types.SimpleNamespace(release="6.1.0-13-amd64")
     monkeypatch.setattr(os, "uname", lambda: release)
-    assert _host.rss_error_bytes() is None
+    rss_error_bytes = _host.rss_error_bytes.__wrapped__
+    assert rss_error_bytes() is None
     release.release = "6.2.0"
-    assert _host.rss_error_bytes() == section.error_bytes
+    assert rss_error_bytes() == section.error_bytes
 
 
 class FakeCuda:

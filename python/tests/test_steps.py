@@ -61,7 +61,7 @@ ring = Ring()
 ring.itself = ring
 seen = weakref.ref(ring)
 del ring
-_marks._resident()
+_marks.collect()
 print(seen() is None)
 """
     assert run_python("-c", code).stdout.strip() == str(collected)

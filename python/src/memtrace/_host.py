@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
@@ -124,6 +125,7 @@ def reset_hiwater() -> bool:
     return True
 
 
+@functools.cache
 def rss_error_bytes() -> int | None:
     """How far RSS and its mark can be from the truth; None where that is not known.
 

@@ -65,6 +65,7 @@ class phase:
                 self._open = []
             span = next(_spans)
             self._open.append((span, os.getpid()))
+            collect()
             self._tell(recorder, "begin", _recorder.boot_ns(), span, self._at_begin())
         return self
 
@@ -75,6 +76,7 @@ class phase:
         recorder = _recorder.active
         # A child that was forked inside the phase did not begin it.
         if recorder is not None and pid == os.getpid():
+            collect()
             boot = _recorder.boot_ns()
             attrs = {**(self._end_attrs or {}), **self._at_end()}
             if kind is not None and kind is not GeneratorExit:
@@ -104,10 +106,14 @@ class phase:
 _collects = os.environ.get("MEMTRACE_GC", "") not in ("", "0")
 
 
-def _resident() -> dict[str, Any]:
-    """What this process holds, as attributes: the recorder's newest row may be older."""
+def collect() -> None:
+    """Collects garbage, where MEMTRACE_GC asks for it before each reading."""
     if _collects:
         gc.collect()
+
+
+def _resident() -> dict[str, Any]:
+    """What this process holds, as attributes: the recorder's newest row may be older."""
     held = _host.resident()
     if held is None:
         return {}

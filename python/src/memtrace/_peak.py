@@ -14,7 +14,7 @@ import time
 from typing import Any, TypeVar, cast
 
 from . import _descendants, _gpu, _host, _recorder
-from ._marks import phase
+from ._marks import collect, phase
 from ._wrap import F, wrapped
 
 P = TypeVar("P", bound="peak")
@@ -57,6 +57,9 @@ class peak:
 
         logits = prefill(batch)
         print(prefill.peak.bytes, prefill.peak.seconds, prefill.peak.error_bytes)
+
+    Put it above other decorators: it is the outermost function that has the attribute. A
+    measure that has ended can be pickled; its copy has the figures alone.
 
     When the section has ended:
 
@@ -141,6 +144,7 @@ class peak:
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if self._pid == os.getpid():
             self.seconds = time.monotonic() - self._began
+            collect()
             with _lock:
                 if self in _open:
                     _open.remove(self)
@@ -160,6 +164,19 @@ class peak:
         )
         measured.peak = None
         return cast(F, measured)
+
+    def __getstate__(self) -> dict[str, Any]:
+        figures = {name: getattr(self, name) for name in _FIGURES}
+        return {"name": self._name, "children": self._children(), **figures}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        peak.__init__(self, state["name"])
+        self._child_answer = state["children"]
+        for name in _FIGURES:
+            setattr(self, name, state[name])
+
+    def __reduce__(self) -> Any:
+        return _again, (), self.__getstate__()
 
     @property
     def child_peak_bytes(self) -> int | None:
@@ -243,6 +260,14 @@ class peak:
         if self.gpu:
             attrs["gpu"] = [device._asdict() for device in self.gpu]
         return attrs
+
+
+# What a measure keeps when it is pickled.
+_FIGURES = ("bytes", "error_bytes", "source", "seconds", "begin_bytes", "end_bytes", "gpu")
+
+
+def _again() -> peak:
+    return peak()
 
 
 class _Call(peak):

@@ -8,14 +8,19 @@ part, the rows up to that part's cut are in parts. A part without a cut has all 
 from __future__ import annotations
 
 import json
+import os
 import re
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from . import checksums
 from .table import Table, arrow
 
 _CUT = b"memtrace.cut_boot_ns"
+# More is no run.json of memtrace.
+_RUN_BYTES_MAX = 1 << 24
 _PART = re.compile(r"part-(\d{5,})\.parquet\Z")
 _SEGMENT = re.compile(r"(\w+)-(\d{5,})\.arrows\Z")
 # Tables of which only the last row of each key counts.
@@ -30,12 +35,14 @@ def newest() -> Path:
     found = []
     for path in Path().iterdir():
         try:
-            text = (path / "run.json").read_text(errors="replace")
+            text = _run_json(path / "run.json")
         except OSError:
             continue
         try:
-            began = int(json.loads(text)["clocks"][0]["wall_ns"])
-        except (ValueError, LookupError, TypeError):
+            began = json.loads(text)["clocks"][0]["wall_ns"]
+        except (ValueError, LookupError, TypeError, RecursionError):
+            began = -1
+        if type(began) is not int or not 0 <= began < 1 << 63:
             began = -1
         if began >= 0 or path.name.startswith("memtrace-"):
             found.append((began, path))
@@ -45,6 +52,16 @@ def newest() -> Path:
             "one with `memtrace record -- COMMAND`"
         )
     return max(found)[1]
+
+
+def _run_json(path: Path) -> bytes:
+    """A file of such a name; `OSError` for a pipe or the like, which would never end."""
+    # Not blocking: to open a pipe waits for who writes into it.
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
+    with open(file, "rb") as opened:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise OSError(f"{path} is no file")
+        return opened.read(_RUN_BYTES_MAX)
 
 
 def tables_in(directory: Path) -> list[str]:
@@ -101,6 +118,8 @@ def _frames(
     newest, cut = -1, None
     for number, path in _numbered(directory / name, _PART, 1):
         try:
+            for what in _damaged(path):
+                problems.append(f"{name}/{path.name}: {what} does not match its checksum")
             frame, part_cut = read_part(path)
         except Exception as error:
             problems.append(f"{name}/{path.name} can't be read: {error}")
@@ -124,6 +143,13 @@ def _numbered(
         if match and (name is None or match[1] == name):
             found.append((int(match[group]), path))
     return sorted(found)
+
+
+def _damaged(path: Path) -> list[str]:
+    import pyarrow.parquet
+
+    with open(path, "rb") as raw, pyarrow.parquet.ParquetFile(path) as file:
+        return checksums.damaged(raw, file.metadata)
 
 
 def _part(path: Path) -> tuple[Any, int | None]:

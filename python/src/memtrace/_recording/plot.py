@@ -90,7 +90,7 @@ def _shade_phases(recording: Recording, ax: Any) -> None:
     try:
         phases = recording.phases()
     except FindingsError as error:
-        recording.problems.append(f"phases are not drawn: {error}")
+        recording._note(f"phases are not drawn: {error}")
         return
     spans = sorted(
         (

@@ -81,7 +81,8 @@ class Recording:
         """What is missing or can't be read, one sentence each.
 
         All of the recording is looked at for it, once: tables that nobody has asked for yet
-        are read to their end, a part at a time, and not kept.
+        are read to their end, a part at a time, and not kept; parts are held against their
+        checksums.
         """
         if not self._is_checked:
             self._is_checked = True
@@ -104,10 +105,13 @@ class Recording:
         try:
             self[name]
         except FindingsError as error:
-            if str(error) not in self._problems:
-                self._problems.append(str(error))
+            self._note(str(error))
             return False
         return True
+
+    def _note(self, problem: str) -> None:
+        if problem not in self._problems:
+            self._problems.append(problem)
 
     def __getitem__(self, name: str) -> Table:
         if name not in self._tables:
