@@ -90,6 +90,7 @@ pub use samples::{
     Allocated, Allocations, GpuProcessSample, GpuSample, LabelledPeak, MemorySample, NodeReading,
     SampleOptions, SampleSummary, SampledGpu, Samples, files as sample_files, sample, sample_gpus,
 };
+pub use sections::phases::startup_log;
 pub use sections::{Report, SECTIONS, SectionInfo};
 pub use shares::Share;
 pub use surroundings::{CgroupUse, NodeUse, RecorderUse};

@@ -46,6 +46,8 @@ pub struct Options {
     pub from: Option<Moment>,
     /// Its end; the end of the recording if only its begin is given.
     pub to: Option<Moment>,
+    /// Tell each marked phase by itself, not those of one name together.
+    pub is_unfolded: bool,
     /// The reader's time zone; UTC where it is none.
     pub zone: Option<TimeZone>,
     /// The recording's place, for telling the person how to close it.
@@ -117,6 +119,9 @@ where
     let titles = Titles::read(source, &table)?;
     let mut phases = Timeline::of(marks, titles.calls, &table.processes);
     let mut groups = Groups::of(&table.processes, titles.roles);
+    if options.is_unfolded {
+        phases.unfold();
+    }
     if let Some(name) = &options.phase {
         phases.focus_on(name).map_err(AnalyzeError::Phase)?;
     }

@@ -1,13 +1,11 @@
 //! `memtrace report --style startup --follow`: each phase when it has ended, while the recording
 //! goes on.
 
-use super::report::{Wanted, analyzed};
-use crate::analyze::{Analysis, Phase, PhaseLine};
-use crate::model::{BootNs, Bytes, DurationNs, PhaseEnd, Upid};
-use crate::report::{visible, words};
+use crate::analyze::{Analysis, PhaseLine, Report, startup_log};
+use crate::model::{BootNs, PhaseEnd, Upid};
+use crate::report::{Table, visible};
 use std::collections::HashSet;
 use std::io::{self, Write};
-use std::path::Path;
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -17,120 +15,98 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Of the time that a look takes, so many times as much passes until the next one.
 const REST: u32 = 9;
 
-/// What tells one line from all others: whose it is, its begin and its name.
-type Key = (Option<Upid>, Option<BootNs>, Arc<str>);
+/// The columns of the log and their widths: what comes later must not move them.
+const FIGURES: [(&str, usize); 7] = [
+    ("ENDED", 9),
+    ("TOOK", 7),
+    ("PID", 8),
+    ("OWN MiB", 9),
+    ("DELTA MiB", 9),
+    ("SUM MiB", 9),
+    ("GPU MiB", 9),
+];
+const PROCESS: (&str, usize) = ("PROCESS", 24);
+const PHASE: &str = "PHASE";
 
-/// Writes lines until the recording has ended.
+/// What tells one phase from all others: whose it is, when it began and ended, and its name.
+type Key = (Option<Upid>, Option<BootNs>, BootNs, Arc<str>);
+
+/// Writes lines until the recording has ended. `read` analyses it anew, each phase by itself.
 ///
 /// # Errors
 ///
 /// When the recording can't be read, or the output can't be written.
-pub(super) fn follow(dir: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(super) fn follow(
+    mut read: impl FnMut() -> anyhow::Result<Report>,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     let mut written = HashSet::new();
-    write_line(
-        out,
-        ["ENDED", "TOOK", "OWN", "ALL", "SUM"],
-        "PROCESS",
-        "PHASE",
-    )?;
+    writeln!(out, "{}", line(|title| title.to_owned()))?;
     loop {
         let begin = Instant::now();
-        let report = analyzed(dir, Wanted::default())?;
+        let report = read()?;
         let analysis = &report.analysis;
-        for line in ended(analysis) {
-            if written.insert(key(line)) {
-                write_phase(out, line)?;
-            }
-        }
+        let mut ended = ended(analysis);
+        ended.retain(|line| written.insert(key(line)));
+        let has_gpu = analysis
+            .phases
+            .as_ref()
+            .is_some_and(|phases| phases.has_gpu());
+        write_rows(out, &startup_log(ended, has_gpu))?;
         out.flush()?;
         if !analysis.is_live {
+            if written.is_empty() {
+                writeln!(out, "Nothing was marked.")?;
+            }
             return Ok(());
         }
         sleep(INTERVAL.max(begin.elapsed() * REST));
     }
 }
 
-/// The lines that will not change any more, in the order of their ends. Those that stand for
-/// several phases wait for the end of the recording.
+/// What will not change any more, in the order of the ends. Titles of one name are one line, and
+/// wait for the end of the recording.
 fn ended(analysis: &Analysis) -> Vec<&PhaseLine> {
     let lines = analysis.phases.iter().flat_map(|phases| &phases.lines);
-    let mut lines: Vec<&PhaseLine> = lines
-        .filter(|line| match line {
-            PhaseLine::One(phase) => !analysis.is_live || phase.ended_by != PhaseEnd::Recording,
-            PhaseLine::Many(_) => !analysis.is_live,
-        })
-        .collect();
-    lines.sort_by_key(|line| match line {
-        PhaseLine::One(phase) => phase.end,
-        PhaseLine::Many(many) => many.end,
+    let lines = lines.filter(|line| match line {
+        _ if !analysis.is_live => true,
+        PhaseLine::One(phase) => phase.ended_by != PhaseEnd::Recording,
+        PhaseLine::Many(_) => false,
     });
+    let mut lines: Vec<&PhaseLine> = lines.collect();
+    lines.sort_by_key(|line| key(line).2);
     lines
 }
 
 fn key(line: &PhaseLine) -> Key {
-    match line {
-        PhaseLine::One(phase) => {
-            let begin = phase.begin.unwrap_or(phase.end);
-            (phase.who.upid, Some(begin.boot_ns), Arc::clone(&phase.name))
-        }
-        PhaseLine::Many(many) => (many.who.upid, None, Arc::clone(&many.name)),
+    let (who, begin, end, name) = match line {
+        PhaseLine::One(phase) => (&phase.who, phase.begin, phase.end, &phase.name),
+        PhaseLine::Many(many) => (&many.who, Some(many.begin), many.end, &many.name),
+    };
+    let begin = begin.map(|begin| begin.boot_ns);
+    (who.upid, begin, end.boot_ns, Arc::clone(name))
+}
+
+fn write_rows(out: &mut dyn Write, table: &Table) -> io::Result<()> {
+    for row in 0..table.row_count() {
+        let cell = |title: &str| {
+            let mut columns = table.shown();
+            let column = columns.find_map(|(shown, column)| (shown == title).then_some(column));
+            let cell = column.and_then(|column| column.cells.get(row));
+            cell.map_or_else(String::new, |cell| cell.shown())
+        };
+        writeln!(out, "{}", line(cell))?;
     }
+    Ok(())
 }
 
-fn write_phase(out: &mut dyn Write, line: &PhaseLine) -> io::Result<()> {
-    let (end, took, own, all, sum, who) = match line {
-        PhaseLine::One(phase) => (
-            phase.end,
-            phase.duration_ns,
-            phase.own.and_then(|own| own.delta.rss()),
-            phase.tree.delta.rss(),
-            phase.since_baseline_bytes,
-            &phase.who,
-        ),
-        PhaseLine::Many(many) => (
-            many.end,
-            Some(many.total_ns),
-            many.own.and_then(|own| own.delta.map(|delta| delta.sum)),
-            many.tree_delta_bytes,
-            many.since_baseline_bytes,
-            &many.who,
-        ),
-    };
-    let amount = |bytes: Option<Bytes>| bytes.map_or_else(String::new, |_| words::change(bytes));
-    let took = took.map_or_else(String::new, |took: DurationNs| words::duration(took));
-    let figures = [
-        &words::after(end.offset_ns),
-        &took,
-        &amount(own),
-        &amount(all),
-        &amount(sum),
-    ];
-    let process = who.name.as_deref().unwrap_or_default();
-    let name = match line {
-        PhaseLine::One(phase) => indented(phase),
-        PhaseLine::Many(many) => format!("{} ({} ×)", many.name, words::count(many.count)),
-    };
-    write_line(
-        out,
-        figures.map(String::as_str),
-        &visible(process),
-        &visible(&name),
-    )
-}
-
-/// The name, further to the right the more phases of its process were open.
-fn indented(phase: &Phase) -> String {
-    format!("{:indent$}{}", "", phase.name, indent = 2 * phase.depth)
-}
-
-fn write_line(
-    out: &mut dyn Write,
-    [ended, took, own, all, sum]: [&str; 5],
-    process: &str,
-    phase: &str,
-) -> io::Result<()> {
-    writeln!(
-        out,
-        "{ended:>9} {took:>7} {own:>10} {all:>10} {sum:>10}  {process:<24} {phase}"
-    )
+/// A line of what stands under each title.
+fn line(cell: impl Fn(&str) -> String) -> String {
+    let mut line = String::new();
+    for (title, width) in FIGURES {
+        line += &format!("{:>width$} ", cell(title));
+    }
+    let (process, width) = PROCESS;
+    line += &format!(" {:<width$} ", visible(&cell(process)));
+    line + &visible(&cell(PHASE))
 }

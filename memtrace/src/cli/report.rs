@@ -65,7 +65,8 @@ pub(super) struct Args {
     style: Option<Special>,
     /// Of a recording that goes on: write each phase when it has ended, until the recording ends
     #[arg(long, requires = "style",
-          conflicts_with_all = ["output", "section", "phases", "save_findings"])]
+          conflicts_with_all = ["output", "section", "phases", "save_findings", "top", "tree",
+                                "local_time"])]
     follow: bool,
     /// Tell times of the wall clock in your time zone, with its offset, and not in UTC; also read
     /// those of --at, --from and --to so. json and csv have UTC
@@ -218,6 +219,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         to: args.to,
         is_local: args.local_time,
         saves: args.save_findings,
+        is_unfolded: false,
     };
     let mut report = analyzed(&dir, wanted)?;
     let style = Style {
@@ -234,7 +236,16 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn follow(dir: &Path) -> anyhow::Result<ExitCode> {
-    match super::follow::follow(dir, &mut io::stdout().lock()) {
+    let read = || {
+        analyzed(
+            dir,
+            Wanted {
+                is_unfolded: true,
+                ..Wanted::default()
+            },
+        )
+    };
+    match super::follow::follow(read, &mut io::stdout().lock()) {
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
         followed => followed.map(|()| ExitCode::SUCCESS),
     }
@@ -256,6 +267,8 @@ pub(super) struct Wanted {
     is_local: bool,
     /// Whether findings are saved as tables.
     saves: bool,
+    /// Whether each marked phase is told by itself.
+    is_unfolded: bool,
 }
 
 pub(super) fn analyzed(dir: &Path, wanted: Wanted) -> anyhow::Result<analyze::Report> {
@@ -268,6 +281,7 @@ pub(super) fn analyzed(dir: &Path, wanted: Wanted) -> anyhow::Result<analyze::Re
         phase: wanted.phase,
         from: wanted.from,
         to: wanted.to,
+        is_unfolded: wanted.is_unfolded,
         zone: wanted.is_local.then(jiff::tz::TimeZone::system),
         path: Some(dir.display().to_string()),
         is_live: recording.is_live(),

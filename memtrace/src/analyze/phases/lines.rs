@@ -76,6 +76,25 @@ pub(super) fn group(spans: &[Span]) -> Vec<SamePhases> {
     groups
 }
 
+/// The same, each marked phase by itself.
+pub(super) fn unfolded(groups: Vec<SamePhases>, spans: &[Span]) -> Vec<SamePhases> {
+    let mut unfolded: Vec<SamePhases> = Vec::new();
+    for group in groups {
+        let is_title = |place: &usize| spans[*place].form == PhaseForm::Title;
+        if group.members.iter().any(is_title) {
+            unfolded.push(group);
+            continue;
+        }
+        unfolded.extend(group.members.into_iter().map(|place| SamePhases {
+            name: Arc::clone(&spans[place].name),
+            members: vec![place],
+            numbers: Vec::new(),
+        }));
+    }
+    unfolded.sort_by_key(|group| group.members.first().copied());
+    unfolded
+}
+
 impl SamePhases {
     fn has_steps(&self) -> bool {
         let numbers: HashSet<i64> = self.numbers.iter().copied().collect();

@@ -92,6 +92,11 @@ impl Timeline {
         &self.marks
     }
 
+    /// Tells each marked phase by itself. Titles stay together: a worker can run millions.
+    pub(in crate::analyze) fn unfold(&mut self) {
+        self.groups = lines::unfolded(std::mem::take(&mut self.groups), &self.spans);
+    }
+
     /// Keeps an eye on the phases of a name.
     ///
     /// # Errors

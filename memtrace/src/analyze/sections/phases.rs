@@ -3,6 +3,8 @@
 mod log;
 pub(super) mod one;
 
+pub use log::table_of as startup_log;
+
 use crate::analyze::keys::highest;
 use crate::analyze::section::{Mode, Section, Tables, View, one_part};
 use crate::analyze::{

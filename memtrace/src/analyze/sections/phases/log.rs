@@ -25,6 +25,11 @@ pub(super) fn table(phases: Option<&Phases>, top: usize) -> Table {
     let mut lines: Vec<&PhaseLine> = lines.collect();
     lines.sort_by_key(|line| end(line));
     lines.truncate(top);
+    table_of(lines, phases.is_some_and(Phases::has_gpu))
+}
+
+/// A line each, in this order.
+pub fn table_of(lines: Vec<&PhaseLine>, has_gpu: bool) -> Table {
     TableOf::of(lines)
         .figures("ended_s", 0, |line| end(line))
         .figures("took_s", 1, |line| match line {
@@ -48,6 +53,16 @@ pub(super) fn table(phases: Option<&Phases>, top: usize) -> Table {
             PhaseLine::One(phase) => pid_of(&phase.who),
             PhaseLine::Many(many) => pid_of(&many.who),
         })
+        .words("process", 4, |line| {
+            let who = match line {
+                PhaseLine::One(phase) => &phase.who,
+                PhaseLine::Many(many) => &many.who,
+            };
+            match who.upid {
+                Some(_) => Cell::known(who.name.as_deref()),
+                None => Cell::shown_only("-"),
+            }
+        })
         .figures(("own_bytes", "OWN MiB"), 2, |line| match line {
             PhaseLine::One(phase) => match phase.own {
                 Some(own) => gained(phase, own.delta.rss()),
@@ -70,7 +85,7 @@ pub(super) fn table(phases: Option<&Phases>, top: usize) -> Table {
             PhaseLine::One(phase) => gained(phase, phase.gpu.and_then(|gpu| gpu.delta_bytes)),
             PhaseLine::Many(many) => mebibytes(many.gpu_delta_bytes),
         })
-        .only_if(phases.is_some_and(Phases::has_gpu))
+        .only_if(has_gpu)
         .done()
 }
 
