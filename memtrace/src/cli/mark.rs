@@ -219,16 +219,25 @@ fn own_socket() -> Option<PathBuf> {
 /// This process and those it descends from, nearest first, as far as they can be read.
 fn ancestors() -> Vec<Tgid> {
     let mut found = vec![Tgid(std::process::id())];
-    #[cfg(target_os = "linux")]
-    while let Some(&Tgid(last)) = found.last() {
-        let stat = procfs::process::Process::new(last.cast_signed()).and_then(|own| own.stat());
-        match stat.map(|stat| Tgid(stat.ppid.cast_unsigned())) {
-            // 0 is no process. An id that came before is a reused one.
-            Ok(parent) if parent.0 != 0 && !found.contains(&parent) => found.push(parent),
-            _ => break,
+    while let Some(parent) = found.last().and_then(|&last| parent_of(last)) {
+        // 0 is no process. An id that came before is a reused one.
+        if parent.0 == 0 || found.contains(&parent) {
+            break;
         }
+        found.push(parent);
     }
     found
+}
+
+#[cfg(target_os = "linux")]
+fn parent_of(Tgid(tgid): Tgid) -> Option<Tgid> {
+    let process = procfs::process::Process::new(tgid.cast_signed()).ok()?;
+    Some(Tgid(process.stat().ok()?.ppid.cast_unsigned()))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn parent_of(_: Tgid) -> Option<Tgid> {
+    None
 }
 
 /// Whose recordings: the user behind sudo, as for `record`.
