@@ -19,10 +19,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Name this moment, or the begin or end of a phase, in a recording that runs
 ///
-/// From a process that is recorded it goes to that recording. From elsewhere it goes to the
-/// running recording of this user (behind sudo: of the user who called it), also to several
-/// where they record the same processes. Where they record different ones, -r says which is
-/// meant. Programs that memtrace started can do the same by a message to the socket in
+/// From the command of a recording or a process that was given with -p, and from what descends
+/// from it, it goes to the recordings of that process. From elsewhere it goes to the running
+/// recording of this user (behind sudo: of the user who called it), also to several where they
+/// record the same processes. Where they record different ones, -r says which is meant. Programs that memtrace started can do the same by a message to the socket in
 /// MEMTRACE_SOCKET; docs/marks.md has the format.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -60,7 +60,8 @@ pub(super) struct Args {
 /// Sends the mark.
 ///
 /// # Errors
-/// When no recording runs, it is open which of several is meant, or one of them can't be reached.
+/// When no recording runs, it is open which of several is meant, or one of them can't be reached
+/// and has not just ended beside another that was.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let kind = match (args.begin, args.end) {
         (true, _) => MarkKind::Begin,
@@ -80,15 +81,14 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let meant = match args.recordings.as_slice() {
         [] => match own_socket() {
             Some(socket) => vec![Running::at(socket)],
-            None => meant(running())?,
+            None => meant(running(), &ancestors())?,
         },
         named => named
             .iter()
             .map(|dir| Running::named(dir))
             .collect::<Result<_, _>>()?,
     };
-    for recording in meant {
-        recording.send(&bytes)?;
+    let reached = |recording: &Running| {
         if !args.quiet {
             let shown = recording.shown();
             say(&match kind {
@@ -97,8 +97,48 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
                 _ => format!("{} is marked in {shown}", args.name),
             });
         }
-    }
+    };
+    send_to_all(&meant, &bytes, !args.recordings.is_empty(), reached)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Sends it to each, whatever becomes of the others. One that nobody named may end meanwhile, while
+/// another is reached.
+fn send_to_all(
+    meant: &[Running],
+    bytes: &[u8],
+    are_named: bool,
+    reached: impl Fn(&Running),
+) -> anyhow::Result<()> {
+    let mut failed = Vec::new();
+    for recording in meant {
+        match recording.send(bytes) {
+            Ok(()) => reached(recording),
+            Err(error) => failed.push((recording, error)),
+        }
+    }
+    if !are_named && failed.len() < meant.len() {
+        failed.retain(|(_, error)| !is_gone(error));
+    }
+    if failed.is_empty() {
+        return Ok(());
+    }
+    let errors = failed.iter().map(|(recording, error)| {
+        let shown = recording.shown();
+        match is_gone(error) {
+            true => format!("{shown} is not being recorded any more"),
+            false => format!("failed to send the mark to {shown}: {error}"),
+        }
+    });
+    bail!("{}", errors.collect::<Vec<_>>().join("; "))
+}
+
+/// Whether nobody listens any more.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionRefused | ErrorKind::NotFound
+    )
 }
 
 /// A recording that runs, as far as is known.
@@ -155,20 +195,11 @@ impl Running {
         is_all(own) || is_all(other) || is_same
     }
 
-    fn send(&self, bytes: &[u8]) -> anyhow::Result<()> {
-        let send = || {
-            let sender = UnixDatagram::unbound()?;
-            sender.set_write_timeout(Some(PATIENCE))?;
-            sender.connect(&self.socket)?;
-            sender.send(bytes).map(drop)
-        };
-        let shown = self.shown();
-        send().map_err(|error: io::Error| match error.kind() {
-            ErrorKind::ConnectionRefused | ErrorKind::NotFound => {
-                anyhow::anyhow!("{shown} is not being recorded any more")
-            }
-            _ => anyhow::anyhow!("failed to send the mark to {shown}: {error}"),
-        })
+    fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        let sender = UnixDatagram::unbound()?;
+        sender.set_write_timeout(Some(PATIENCE))?;
+        sender.connect(&self.socket)?;
+        sender.send(bytes).map(drop)
     }
 }
 
@@ -187,12 +218,12 @@ fn running() -> Vec<Running> {
     }
 }
 
-/// Which of them are meant where none is named.
-fn meant(mut running: Vec<Running>) -> anyhow::Result<Vec<Running>> {
-    let mut ancestors = ancestors().into_iter();
-    let own = ancestors.find_map(|tgid| running.iter().position(|one| one.has_root(tgid)));
-    if let Some(own) = own {
-        return Ok(vec![running.swap_remove(own)]);
+/// Which of them are meant where none is named, by a process with these ancestors, nearest first.
+fn meant(mut running: Vec<Running>, ancestors: &[Tgid]) -> anyhow::Result<Vec<Running>> {
+    let is_root = |tgid: &&Tgid| running.iter().any(|one| one.has_root(**tgid));
+    if let Some(&root) = ancestors.iter().find(is_root) {
+        running.retain(|one| one.has_root(root));
+        return Ok(running);
     }
     if running.is_empty() {
         bail!("no recording of this user is running; start one with: memtrace record");
@@ -212,8 +243,8 @@ fn meant(mut running: Vec<Running>) -> anyhow::Result<Vec<Running>> {
 
 /// Where the recording listens that started the command that this process is of, while it runs.
 fn own_socket() -> Option<PathBuf> {
-    let socket = PathBuf::from(std::env::var_os(MARK_SOCKET_VARIABLE)?);
-    (!mark_sockets::is_deaf(&socket)).then_some(socket)
+    let socket = std::env::var_os(MARK_SOCKET_VARIABLE).filter(|socket| !socket.is_empty())?;
+    Some(PathBuf::from(socket)).filter(|socket| !mark_sockets::is_deaf(socket))
 }
 
 /// This process and those it descends from, nearest first, as far as they can be read.
@@ -272,6 +303,65 @@ fn parse_attribute(text: &str) -> Result<(String, Value), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analyze::golden::Script;
+
+    fn running_at(socket: &Path, root: u32) -> Running {
+        let mut info = Script::command(&["a"], 1.0).info;
+        info.root_tgid = Some(Tgid(root));
+        Running {
+            socket: socket.to_owned(),
+            dir: None,
+            info: Some(info),
+        }
+    }
+
+    #[test]
+    fn a_mark_goes_to_all_recordings_of_the_nearest_ancestor() {
+        let running = || {
+            let roots = [("near", 3), ("far", 2), ("near too", 3), ("other", 9)];
+            roots.map(|(name, root)| running_at(Path::new(name), root))
+        };
+        let meant = |ancestors: &[u32]| {
+            let ancestors: Vec<Tgid> = ancestors.iter().copied().map(Tgid).collect();
+            let meant = meant(running().into(), &ancestors)?;
+            let sockets = meant
+                .into_iter()
+                .map(|one| one.socket.display().to_string());
+            anyhow::Ok(sockets.collect::<Vec<_>>())
+        };
+        assert_eq!(meant(&[5, 3, 2, 1]).unwrap(), ["near", "near too"]);
+        assert_eq!(meant(&[4, 2, 1]).unwrap(), ["far"]);
+        assert!(meant(&[4, 1]).is_err(), "it is open which is meant");
+    }
+
+    #[test]
+    fn a_recording_that_has_just_ended_keeps_a_mark_from_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = |name: &str| dir.path().join(name);
+        let living = UnixDatagram::bind(place("living")).unwrap();
+        living.set_nonblocking(true).unwrap();
+        drop(UnixDatagram::bind(place("deaf")).unwrap());
+        let sent = |names: &[&str], are_named| {
+            let meant: Vec<Running> = names
+                .iter()
+                .map(|name| running_at(&place(name), 1))
+                .collect();
+            let sent = send_to_all(&meant, b"mark", are_named, |_| ());
+            let got = living.recv(&mut [0; 8]).is_ok();
+            (sent.map_err(|error| error.to_string()), got)
+        };
+        let all = ["deaf", "living", "none"];
+        assert_eq!(sent(&all, false), (Ok(()), true));
+        let (refused, got) = sent(&all, true);
+        let refused = refused.unwrap_err();
+        for name in ["deaf", "none"] {
+            let said = format!("{} is not being recorded any more", place(name).display());
+            assert!(refused.contains(&said), "{refused}");
+        }
+        assert!(got, "the others have it all the same");
+        let (refused, got) = sent(&["deaf", "none"], false);
+        assert_eq!((refused.is_err(), got), (true, false));
+    }
 
     #[test]
     fn an_attribute_is_json_where_it_can_be_and_text_else() {
