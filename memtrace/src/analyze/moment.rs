@@ -9,6 +9,10 @@ use std::str::FromStr;
 
 const SECOND_NS: i64 = 1_000_000_000;
 
+/// How a time can be written, but for `peak`.
+const FORMS: &str = "an offset from the start such as `+83.2s` or `+1h02m`, a time of day (UTC; \
+    with --local-time: yours) such as `12:03:07`, or RFC 3339 such as `2026-03-01T12:03:07Z`";
+
 /// An instant of a recording: `peak`, `+83.2s`, `+1h02m`, `12:03:07`, or RFC 3339. What names no
 /// time zone is in the reader's: [`Options::zone`](super::Options::zone).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,12 +36,15 @@ pub enum Moment {
 
 /// What was given is not a moment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}` is not a time: use `peak`, an offset from the start such as `+83.2s` or `+1h02m`, a \
-     time of day (UTC; with --local-time: yours) such as `12:03:07`, or RFC 3339 such as \
-     `2026-03-01T12:03:07Z`"
-)]
+#[error("`{0}` is not a time: use `peak`, {forms}", forms = FORMS)]
 pub struct ParseMomentError(String);
+
+impl ParseMomentError {
+    /// The same of the begin or end of a window, which `peak` can't be.
+    pub fn of_window(&self) -> String {
+        format!("`{}` is not a time: use {FORMS}", self.0)
+    }
+}
 
 /// A moment that the recording does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -95,18 +102,21 @@ impl Moment {
     }
 }
 
-/// Where a window begins and ends: the start and the end of the recording where that is not said.
+/// Where a window begins and ends. Where that is not said it begins with the first row of memory,
+/// as nothing is known before, and ends with the recording.
 pub(super) fn window(
     from: Option<Moment>,
     to: Option<Moment>,
+    first_row: Option<BootNs>,
     clock: &RunClock,
 ) -> Result<[BootNs; 2], MomentError> {
     let resolve = |moment: Option<Moment>, default| match moment {
         Some(moment) => moment.resolve(clock)?.ok_or(MomentError::PeakOfWindow),
         None => Ok(default),
     };
-    let begin = resolve(from, clock.start())?;
     let end = resolve(to, clock.end())?;
+    let known = first_row.filter(|first| (clock.start()..end).contains(first));
+    let begin = resolve(from, known.unwrap_or(clock.start()))?;
     match begin < end {
         true => Ok([begin, end]),
         false => Err(MomentError::EmptyWindow),
@@ -255,15 +265,18 @@ mod tests {
     }
 
     #[test]
-    fn a_window_ends_with_the_recording_where_nothing_else_is_said() {
+    fn a_window_begins_with_the_first_row_and_ends_with_the_recording_if_nothing_else_is_said() {
         let clock = clock();
         let moment = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
         let of = |from, to| {
-            let window = window(moment(from), moment(to), &clock)?;
+            let first_row = clock.start() + DurationNs(SECOND_NS);
+            let window = window(moment(from), moment(to), Some(first_row), &clock)?;
             Ok(window.map(|at| clock.offset(at).as_secs_f64()))
         };
         assert_eq!(of("+10s", "23:59:30"), Ok([10.0, 30.0]));
-        assert_eq!(of("", "+30s"), Ok([0.0, 30.0]));
+        assert_eq!(of("", "+30s"), Ok([1.0, 30.0]));
+        assert_eq!(of("", "+1s"), Ok([0.0, 1.0]), "nothing is known of it");
+        assert_eq!(of("+0s", "+30s"), Ok([0.0, 30.0]));
         assert_eq!(of("+10s", ""), Ok([10.0, 120.0]));
         assert_eq!(of("+30s", "+10s"), Err(MomentError::EmptyWindow));
         assert_eq!(of("peak", ""), Err(MomentError::PeakOfWindow));

@@ -42,7 +42,7 @@ pub struct Options {
     /// The name of a phase of interest, or a pattern of names: `*` stands for any text, `?` for
     /// one character.
     pub phase: Option<String>,
-    /// The begin of a window of interest; the start of the recording if only its end is given.
+    /// The begin of a window of interest; its first row of memory if only the end is given.
     pub from: Option<Moment>,
     /// Its end; the end of the recording if only its begin is given.
     pub to: Option<Moment>,
@@ -126,7 +126,11 @@ where
         phases.focus_on(name).map_err(AnalyzeError::Phase)?;
     }
     if options.from.is_some() || options.to.is_some() {
-        let window = moment::window(options.from, options.to, &clock);
+        let first_row = match options.from {
+            Some(_) => None,
+            None => first_row(source, &table)?,
+        };
+        let window = moment::window(options.from, options.to, first_row, &clock);
         phases.focus_on_window(window.map_err(AnalyzeError::Window)?);
     }
     let instants = oom::instants(&kills).chain(at);
@@ -330,6 +334,19 @@ where
         processes: table.processes,
     };
     Ok(Report::find(source, analysis)?)
+}
+
+/// When the memory of anybody is first known.
+fn first_row<S: RowSource>(source: &S, table: &ProcessTable) -> Result<Option<BootNs>, S::Error> {
+    let mut first = None;
+    let columns = ["boot_ns", "upid", Kind::Rss.column(), "source"];
+    source.scan(&columns, |row: MemRow| {
+        let is_measured = row.source != Some(MemSource::SelfReported) && row.rss_bytes.is_some();
+        if first.is_none() && is_measured && table.find(row.upid).is_some() {
+            first = Some(row.boot_ns);
+        }
+    })?;
+    Ok(first)
 }
 
 fn resolve<E: std::error::Error + 'static>(

@@ -2,7 +2,7 @@
 
 use super::output::{has_color, print};
 use super::recorded::{Rows, open, recording_dir};
-use crate::analyze::{self, Moment, SECTIONS, SectionInfo};
+use crate::analyze::{self, Moment, ParseMomentError, SECTIONS, SectionInfo};
 use crate::model::{Finding, RunInfo, SCHEMA_VERSION, TABLES};
 use crate::report::{FORMATS, Format, Style, visible};
 use crate::store::{FindingsWriter, Problem, ProblemKind};
@@ -47,11 +47,11 @@ pub(super) struct Args {
     phase: Option<String>,
     /// Show only a window of the recording, from that time, in the forms of --at, to --to or the
     /// end: what each role, GPU and process gained or lost in it, as --phase shows a phase
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true,
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse_edge,
           conflicts_with_all = ["at", "phases", "style", "phase", "save_findings"])]
     from: Option<Moment>,
-    /// The end of that window
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true,
+    /// The end of that window; without --from it begins with the first reading of memory
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse_edge,
           conflicts_with_all = ["at", "phases", "style", "phase", "save_findings"])]
     to: Option<Moment>,
     /// Write only that section; csv has the tables of those that have one
@@ -150,6 +150,11 @@ fn format_names() -> impl TypedValueParser<Value = String> {
     )
 }
 
+fn parse_edge(text: &str) -> Result<Moment, String> {
+    text.parse()
+        .map_err(|error: ParseMomentError| error.of_window())
+}
+
 fn section_names() -> impl TypedValueParser<Value = String> {
     let sections = SECTIONS.iter();
     PossibleValuesParser::new(
@@ -186,17 +191,31 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         return print(&list_sections()).context("failed to list the sections");
     }
     let format = args.writing.format()?;
-    let section = args.section.as_deref().and_then(SectionInfo::named);
+    let has_window = args.from.is_some() || args.to.is_some();
+    let only_table = (has_window && format.name() == "csv").then_some("phase");
+    let section = args.section.as_deref().or(only_table);
+    let section = section.and_then(SectionInfo::named);
+    if let Some(section) = section.filter(|section| has_window && section.name != "phase") {
+        bail!(
+            "the section {} does not tell of a window: leave out --from and --to, or --section",
+            section.name
+        );
+    }
     if let Some(section) = section.filter(|_| format.name() == "csv") {
         check_table(section)?;
     }
-    let has_stretch = args.phase.is_some() || args.from.is_some() || args.to.is_some();
-    for (section, option, value, is_given) in [
-        ("at", "--at", "TIME", args.at.is_some()),
-        ("phase", "--phase", "NAME", has_stretch),
+    let has_stretch = args.phase.is_some() || has_window;
+    for (section, options, example, is_given) in [
+        ("at", "--at gives", "--at TIME", args.at.is_some()),
+        (
+            "phase",
+            "--phase, or --from and --to, give",
+            "--phase NAME or --from TIME --to TIME",
+            has_stretch,
+        ),
     ] {
         if args.section.as_deref() == Some(section) && !is_given {
-            bail!("--section {section} tells of what {option} gives: add {option} {value}");
+            bail!("--section {section} tells of what {options}: add {example}");
         }
     }
     if args.style.is_some() && !matches!(format.name(), "text" | "md") {
@@ -548,6 +567,49 @@ mod tests {
         let error =
             analyzed(Path::new("/nope\x1b[2J"), Wanted::default()).expect_err("no directory");
         assert_eq!(format!("{error:#}"), "no such directory: /nope\\x1b[2J");
+    }
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// What it writes, or says.
+    fn reported(words: &[&str]) -> Result<String, String> {
+        let root = tempfile::tempdir().expect("a directory");
+        let dir = root.path().join("run");
+        store(&dir, RUNS[0].1);
+        let out = root.path().join("out");
+        let places = ["report", "-o"].map(Path::new);
+        let places = places.into_iter().chain([out.as_path(), dir.as_path()]);
+        let words = places.chain(words.iter().map(Path::new));
+        let line = <Line as clap::Parser>::try_parse_from(words.map(Path::as_os_str));
+        let line = line.map_err(|error| error.to_string())?;
+        run(line.args).map_err(|error| format!("{error:#}"))?;
+        Ok(std::fs::read_to_string(&out).expect("a report"))
+    }
+
+    #[test]
+    fn a_window_is_told_by_its_section_and_by_no_other() {
+        let window = ["--from", "+1s", "--to", "+2s"];
+        let of_window = |words: &[&str]| reported(&[&window, words].concat());
+        let table = of_window(&["--format", "csv"]).expect("a table");
+        let section = ["--format", "csv", "--section", "phase"];
+        assert_eq!(table, of_window(&section).expect("the same"));
+        assert_ne!(table, reported(&["--format", "csv"]).expect("processes"));
+        let json = of_window(&["--format", "json"]).expect("an object");
+        let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(json["phase"]["is_window"], true);
+        let refused = of_window(&["--section", "survivors"]).expect_err("another section");
+        assert!(refused.contains("survivors does not tell"), "{refused}");
+        let refused = reported(&["--section", "phase"]).expect_err("no phase");
+        assert!(refused.contains("--from TIME --to TIME"), "{refused}");
+        let refused = reported(&["--from", "-1s"]).expect_err("no time");
+        assert!(
+            refused.contains("`-1s` is not a time: use an offset"),
+            "{refused}"
+        );
     }
 
     #[test]

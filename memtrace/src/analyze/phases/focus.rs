@@ -59,8 +59,8 @@ pub(super) struct Focus {
 /// The phases of one name.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PhaseFocus {
-    /// Whether it is a window of the recording, as one phase.
-    #[serde(skip)]
+    /// Whether it is a window of the recording that was asked for by its begin and end, told as
+    /// one phase.
     pub is_window: bool,
     /// The name.
     pub name: Arc<str>,

@@ -250,6 +250,24 @@ fn a_window_is_told_as_a_phase_that_lies_there() {
     );
 }
 
+#[test]
+fn a_window_without_a_begin_begins_where_memory_is_first_known() {
+    let mut run = Script::command(&["a"], 20.0);
+    run.process(1, None, 0.0, "a");
+    run.mem(1, 0.5, [100.0, 0.0, 0.0]);
+    run.mem(1, 1.5, [130.0, 0.0, 0.0]);
+    let (info, rows, _) = run.recorded();
+    let options = Options {
+        to: Some("+2s".parse().expect("a moment")),
+        ..Options::default()
+    };
+    let analysis = analyze(&info, &rows, options).expect("findings").analysis;
+    let window = analysis.phase.expect("the window");
+    assert_eq!(window.begin.boot_ns, boot(0.5));
+    assert_eq!(mib(window.tree.delta.rss()), Some(30.0));
+    assert_eq!(mib(window.holders[0].rss_delta_bytes), Some(30.0));
+}
+
 fn device(name: &str, at: f64, used: Option<i64>) -> Record {
     GpuDeviceRow {
         ts: WallNs(0),
