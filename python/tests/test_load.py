@@ -68,7 +68,7 @@ def test_the_phases_of_the_program_have_their_memory() -> None:
 
 def test_a_moment_has_many_forms() -> None:
     recording = memtrace.load(TRAINING)
-    start = datetime.datetime(2026, 11, 22, 23, 4, 2, 114523, tzinfo=datetime.timezone.utc)
+    start = datetime.datetime(2026, 11, 23, 0, 26, 46, 600929, tzinfo=datetime.timezone.utc)
     moments: list[Any] = [
         3,
         3.0,
@@ -79,11 +79,11 @@ def test_a_moment_has_many_forms() -> None:
         datetime.timedelta(seconds=3),
         start + datetime.timedelta(seconds=3),
         (start + datetime.timedelta(seconds=3)).replace(tzinfo=None),
-        "2026-11-22T23:04:05.114Z",
-        "2026-11-23T00:04:05.114+01:00",
+        "2026-11-23T00:26:49.600Z",
+        "2026-11-23T01:26:49.600+01:00",
     ]
     for moment in moments:
-        assert recording.at(moment).column("tgid") == [31831, 31871, 31872], moment
+        assert recording.at(moment).column("tgid") == [29608, 29669, 29670], moment
     for moment in ("+5 parsecs", "noon", "", "+1h", -30):
         with pytest.raises(ValueError):
             recording.at(moment)
@@ -117,7 +117,7 @@ def test_the_plot_stacks_processes_and_names_phases() -> None:
     matplotlib.use("agg")
     axes = memtrace.load(TRAINING).plot(top=2)
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert labels[0] == "31831 python3.11 -S train.py"
+    assert labels[0] == "29608 python3.11 -S train.py"
     assert labels[2] == "5 others"
     texts = [text.get_text() for text in axes.texts]
     assert "step_2_rollout" in texts
