@@ -87,8 +87,9 @@ pub use report::json_schema;
 pub use roles::{KindFigures, RoleAtPeak, RoleFinding, RoleOnGpus, RoleShares};
 pub use run::{AnalyzeError, Options, analyze, analyze_into};
 pub use samples::{
-    Allocated, Allocations, GpuProcessSample, GpuSample, LabelledPeak, MemorySample, NodeReading,
-    SampleOptions, SampleSummary, SampledGpu, Samples, files as sample_files, sample, sample_gpus,
+    Allocated, Allocations, GpuPlace, GpuProcessSample, GpuSample, LabelledPeak, MemorySample,
+    NodeReading, SampleOptions, SampleSummary, SampledGpu, Samples, files as sample_files,
+    gpu_files, sample, sample_gpus,
 };
 pub use sections::phases::startup_log;
 pub use sections::{Report, SECTIONS, SectionInfo};

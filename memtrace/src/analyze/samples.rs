@@ -5,11 +5,12 @@
 mod allocators;
 mod beside;
 pub mod files;
+pub mod gpu_files;
 mod gpus;
 mod schedule;
 
 pub use allocators::{Allocated, Allocations};
-pub use gpus::{GpuProcessSample, GpuSample, SampledGpu, sample_gpus};
+pub use gpus::{GpuPlace, GpuProcessSample, GpuSample, SampledGpu, sample_gpus};
 
 use super::clock::RunClock;
 use super::groups::Groups;

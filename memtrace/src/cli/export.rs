@@ -2,7 +2,7 @@
 
 use super::output::say;
 use super::recorded::{Rows, open, recording_dir};
-use crate::analyze::{SampleOptions, Samples, sample, sample_files, sample_gpus};
+use crate::analyze::{SampleOptions, Samples, gpu_files, sample, sample_files, sample_gpus};
 use crate::model::{BootNs, DurationNs, RunInfo};
 use crate::report::visible;
 use crate::store::{Recording, StoreError};
@@ -161,8 +161,8 @@ fn export_gpus(
     holders: &mut Part,
 ) -> Result<io::Result<()>, StoreError> {
     let mut wrote = (
-        sample_files::gpu_head(&mut gpus.file),
-        sample_files::gpu_process_head(&mut holders.file),
+        gpu_files::gpu_head(&mut gpus.file),
+        gpu_files::gpu_process_head(&mut holders.file),
     );
     let mut left = (MAX_SAMPLES, MAX_SAMPLES);
     let take = |left: &mut i64| {
@@ -175,15 +175,15 @@ fn export_gpus(
         all,
         |one| {
             if wrote.0.is_ok() {
-                wrote.0 = take(&mut left.0)
-                    .and_then(|()| sample_files::gpu_line(&mut gpus.file, all, one));
+                wrote.0 =
+                    take(&mut left.0).and_then(|()| gpu_files::gpu_line(&mut gpus.file, all, one));
             }
             wrote.0.is_ok()
         },
         |one| {
             if wrote.1.is_ok() {
                 wrote.1 = take(&mut left.1)
-                    .and_then(|()| sample_files::gpu_process_line(&mut holders.file, all, one));
+                    .and_then(|()| gpu_files::gpu_process_line(&mut holders.file, all, one));
             }
             wrote.1.is_ok()
         },

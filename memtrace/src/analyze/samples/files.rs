@@ -1,11 +1,9 @@
 //! Samples as the files that per-run profilers of Python programs write, so that scripts made
 //! for those can read a recording: `memory_samples.csv`, `memory_samples.jsonl`,
-//! `memory_summary.json`, `memory_summary.md`, `gpu_mem_trace.csv` and `gpu_mem_processes.csv`. An empty cell or null is unknown. What each
-//! column means stands in docs/exports.md.
+//! `memory_summary.json` and `memory_summary.md`. An empty cell or null is unknown. What each column
+//! means stands in docs/exports.md.
 
-use super::{
-    Allocated, GpuProcessSample, GpuSample, LabelledPeak, MemorySample, SampleSummary, Samples,
-};
+use super::{Allocated, LabelledPeak, MemorySample, SampleSummary, Samples};
 use crate::analyze::Process;
 use crate::model::{BootNs, Bytes, DurationNs};
 use crate::report::{quote, visible, write_line, write_object};
@@ -78,58 +76,20 @@ const COLUMNS: &[(&str, Cell)] = &[
     }),
 ];
 
-type GpuCell = fn(&Samples, &GpuSample<'_>) -> Option<String>;
-
-/// Every column of `gpu_mem_trace.csv`.
-const GPU_COLUMNS: &[(&str, GpuCell)] = &[
-    ("timestamp_iso", |samples, sample| {
-        time(samples, sample.boot_ns)
-    }),
-    ("elapsed_s", |samples, sample| {
-        Some(format!("{:.3}", elapsed(samples, sample.boot_ns)))
-    }),
-    ("label", |_, sample| Some(sample.label.to_owned())),
-    ("gpu_index", |_, sample| sample.gpu.index.clone()),
-    ("gpu_uuid", |_, sample| Some(sample.gpu.device.clone())),
-    ("gpu_name", |_, sample| sample.gpu.name.clone()),
-    ("used_mib", |_, sample| mib(sample.used?)),
-    ("total_mib", |_, sample| mib(sample.total?)),
-];
-
-type GpuProcessCell = fn(&Samples, &GpuProcessSample<'_>) -> Option<String>;
-
-/// Every column of `gpu_mem_processes.csv`.
-const GPU_PROCESS_COLUMNS: &[(&str, GpuProcessCell)] = &[
-    ("timestamp_iso", |samples, sample| {
-        time(samples, sample.boot_ns)
-    }),
-    ("elapsed_s", |samples, sample| {
-        Some(format!("{:.3}", elapsed(samples, sample.boot_ns)))
-    }),
-    ("label", |_, sample| Some(sample.label.to_owned())),
-    ("gpu_index", |_, sample| sample.gpu.index.clone()),
-    ("gpu_uuid", |_, sample| Some(sample.gpu.device.clone())),
-    ("gpu_name", |_, sample| sample.gpu.name.clone()),
-    ("pid", |_, sample| Some(sample.tgid.to_string())),
-    ("role", |_, sample| role(sample.process?).map(str::to_owned)),
-    ("rank", |_, sample| rank(sample.process?).map(str::to_owned)),
-    ("name", |_, sample| {
-        let recorded = sample.process.map(|process| &*process.comm);
-        recorded.or(sample.comm).map(str::to_owned)
-    }),
-    ("title", |_, sample| match sample.process {
-        Some(process) => title(process),
-        None => sample.cmdline.map(without_secrets),
-    }),
-    ("used_mib", |_, sample| mib(sample.used?)),
-];
-
-fn head<C>(out: &mut dyn Write, columns: &[(&str, C)]) -> io::Result<()> {
-    let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
+/// The first line of a CSV file.
+pub(super) fn head<'a>(
+    out: &mut dyn Write,
+    names: impl Iterator<Item = &'a str>,
+) -> io::Result<()> {
+    let names: Vec<&str> = names.collect();
     write!(out, "{}\r\n", names.join(","))
 }
 
-fn line(out: &mut dyn Write, cells: impl Iterator<Item = Option<String>>) -> io::Result<()> {
+/// A line of a CSV file.
+pub(super) fn line(
+    out: &mut dyn Write,
+    cells: impl Iterator<Item = Option<String>>,
+) -> io::Result<()> {
     for (place, cell) in cells.enumerate() {
         let between = if place == 0 { "" } else { "," };
         write!(out, "{between}{}", quote(&cell.unwrap_or_default()))?;
@@ -142,7 +102,7 @@ fn line(out: &mut dyn Write, cells: impl Iterator<Item = Option<String>>) -> io:
 /// # Errors
 /// When `out` can't be written to.
 pub fn csv_head(out: &mut dyn Write) -> io::Result<()> {
-    head(out, COLUMNS)
+    head(out, COLUMNS.iter().map(|(name, _)| *name))
 }
 
 /// Writes one line of `memory_samples.csv`.
@@ -155,46 +115,6 @@ pub fn csv_line(
     sample: &MemorySample<'_>,
 ) -> io::Result<()> {
     line(out, COLUMNS.iter().map(|(_, cell)| cell(samples, sample)))
-}
-
-/// Writes the first line of `gpu_mem_trace.csv`.
-///
-/// # Errors
-/// When `out` can't be written to.
-pub fn gpu_head(out: &mut dyn Write) -> io::Result<()> {
-    head(out, GPU_COLUMNS)
-}
-
-/// Writes one line of `gpu_mem_trace.csv`.
-///
-/// # Errors
-/// When `out` can't be written to.
-pub fn gpu_line(out: &mut dyn Write, samples: &Samples, sample: &GpuSample<'_>) -> io::Result<()> {
-    line(
-        out,
-        GPU_COLUMNS.iter().map(|(_, cell)| cell(samples, sample)),
-    )
-}
-
-/// Writes the first line of `gpu_mem_processes.csv`.
-///
-/// # Errors
-/// When `out` can't be written to.
-pub fn gpu_process_head(out: &mut dyn Write) -> io::Result<()> {
-    head(out, GPU_PROCESS_COLUMNS)
-}
-
-/// Writes one line of `gpu_mem_processes.csv`.
-///
-/// # Errors
-/// When `out` can't be written to.
-pub fn gpu_process_line(
-    out: &mut dyn Write,
-    samples: &Samples,
-    sample: &GpuProcessSample<'_>,
-) -> io::Result<()> {
-    let columns = GPU_PROCESS_COLUMNS.iter();
-    line(out, columns.map(|(_, cell)| cell(samples, sample)))
 }
 
 /// Writes one line of `memory_samples.jsonl`.
@@ -223,8 +143,8 @@ pub fn json_line(
         "system_used_bytes": used(sample),
         "system_available_bytes": sample.node.map(|node| node.available),
         "system_percent": percent(sample),
-        "python_heap_age_s": sample.allocations.age("python_heap_").map(seconds),
-        "torch_age_s": sample.allocations.age("torch_").map(seconds),
+        "python_heap_age_s": sample.allocations.age("python_heap_").map(DurationNs::as_secs_f64),
+        "torch_age_s": sample.allocations.age("torch_").map(DurationNs::as_secs_f64),
         "top_children": children.collect::<Vec<_>>(),
     });
     for (attribute, allocated) in sample.allocations.iter() {
@@ -348,16 +268,16 @@ fn who(process: &Process) -> Map<String, Value> {
         .collect()
 }
 
-fn role(process: &Process) -> Option<&str> {
+pub(super) fn role(process: &Process) -> Option<&str> {
     Some(&process.role.as_ref()?.role)
 }
 
-fn rank(process: &Process) -> Option<&str> {
+pub(super) fn rank(process: &Process) -> Option<&str> {
     process.role.as_ref()?.rank.as_deref()
 }
 
 /// Its last title, whole; the command line of one that never had another.
-fn title(process: &Process) -> Option<String> {
+pub(super) fn title(process: &Process) -> Option<String> {
     let title = process.title.as_ref().or(process.cmdline.as_ref());
     title.map(|title| without_secrets(title))
 }
@@ -367,7 +287,7 @@ fn cmdline(process: &Process) -> Option<String> {
 }
 
 /// A command line, without what is secret in it.
-fn without_secrets(cmdline: &str) -> String {
+pub(super) fn without_secrets(cmdline: &str) -> String {
     let mut is_secret = false;
     let words = cmdline.split(' ').map(|word| {
         if std::mem::take(&mut is_secret) {
@@ -390,13 +310,13 @@ fn in_code(text: &str) -> String {
 }
 
 /// RFC 3339 in UTC, with the offset that every version of Python's `fromisoformat` reads.
-fn time(samples: &Samples, at: BootNs) -> Option<String> {
+pub(super) fn time(samples: &Samples, at: BootNs) -> Option<String> {
     let text = samples.clock.to_wall(at)?.rfc3339()?;
     let (seconds, _) = text.split_at_checked("2026-03-01T12:01:44".len())?;
     Some(format!("{seconds}+00:00"))
 }
 
-fn elapsed(samples: &Samples, at: BootNs) -> f64 {
+pub(super) fn elapsed(samples: &Samples, at: BootNs) -> f64 {
     samples.clock.offset(at).as_secs_f64()
 }
 
@@ -426,12 +346,8 @@ fn allocated(sample: &MemorySample<'_>, attribute: &str) -> Option<Bytes> {
         .map(|Allocated { bytes, .. }| bytes)
 }
 
-fn seconds(age: DurationNs) -> f64 {
-    age.as_secs_f64()
-}
-
 fn age(age: DurationNs) -> Option<String> {
-    Some(format!("{:.3}", seconds(age)))
+    Some(format!("{:.3}", age.as_secs_f64()))
 }
 
 fn gibs(bytes: Bytes) -> f64 {
@@ -442,14 +358,15 @@ fn gib(bytes: Bytes) -> Option<String> {
     Some(format!("{:.4}", gibs(bytes)))
 }
 
-fn mib(bytes: Bytes) -> Option<String> {
+pub(super) fn mib(bytes: Bytes) -> Option<String> {
     Some(format!("{:.2}", bytes.0 as f64 / MIB))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::gpu_files::{gpu_head, gpu_line, gpu_process_head, gpu_process_line};
     use super::*;
-    use crate::analyze::{SampleOptions, golden, sample, sample_gpus};
+    use crate::analyze::{GpuProcessSample, GpuSample, SampleOptions, golden, sample, sample_gpus};
     use std::collections::BTreeSet;
 
     /// The files of a run: samples as CSV and as lines of JSON, the summary as JSON and Markdown,

@@ -12,21 +12,29 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 pub struct SampledGpu {
     /// What `gpu_device` calls it.
     pub device: String,
-    /// The driver's number for it: `0`, or `0:1` for an instance of it; `None` where it has none.
+    /// The driver's number for it: `0`, or `0:1` for an instance of it; `None` where that is
+    /// unknown.
     pub index: Option<String>,
     /// The product's name.
     pub name: Option<String>,
 }
 
-/// A device's memory at an instant.
+/// A device at an instant.
 #[derive(Debug)]
-pub struct GpuSample<'a> {
+pub struct GpuPlace<'a> {
     /// When.
     pub boot_ns: BootNs,
-    /// The mark that it was taken for, or "interval".
+    /// The mark that the sample was taken for, or "interval".
     pub label: &'a str,
     /// Which device.
     pub gpu: &'a SampledGpu,
+}
+
+/// A device's memory at an instant.
+#[derive(Debug)]
+pub struct GpuSample<'a> {
+    /// When, and which device.
+    pub at: GpuPlace<'a>,
     /// Memory that is not free.
     pub used: Option<Bytes>,
     /// Memory in all.
@@ -36,12 +44,8 @@ pub struct GpuSample<'a> {
 /// What a process held on a device at an instant.
 #[derive(Debug)]
 pub struct GpuProcessSample<'a> {
-    /// When.
-    pub boot_ns: BootNs,
-    /// The mark that it was taken for, or "interval".
-    pub label: &'a str,
-    /// Which device.
-    pub gpu: &'a SampledGpu,
+    /// When, and on which device.
+    pub at: GpuPlace<'a>,
     /// Its process id, as the driver tells it.
     pub tgid: Tgid,
     /// Who it is; `None` for one that is not recorded otherwise.
@@ -113,12 +117,14 @@ impl Devices {
         match self.places.get(&row.device) {
             Some(&place) => self.now[place] = reading,
             None => {
-                let parent = row.parent_device.and_then(|parent| self.find(&parent));
-                let parent = parent.and_then(|gpu| gpu.index.as_deref());
-                let index = row.device_index.map(|own| match parent {
-                    Some(parent) => format!("{parent}:{own}"),
-                    None => own.to_string(),
-                });
+                // Of an instance whose device was not met yet the number alone would be wrong.
+                let index = match row.parent_device {
+                    None => row.device_index.map(|own| own.to_string()),
+                    Some(parent) => self.find(&parent).and_then(|parent| {
+                        let device = parent.index.as_deref()?;
+                        Some(format!("{device}:{}", row.device_index?))
+                    }),
+                };
                 self.add(row.device, index, row.name);
                 self.now.push(reading);
             }
@@ -143,9 +149,11 @@ impl Devices {
     fn give(&self, at: BootNs, label: &str, each: &mut impl FnMut(&GpuSample<'_>) -> bool) -> bool {
         self.gpus.iter().zip(&self.now).all(|(gpu, now)| {
             each(&GpuSample {
-                boot_ns: at,
-                label,
-                gpu,
+                at: GpuPlace {
+                    boot_ns: at,
+                    label,
+                    gpu,
+                },
                 used: now.used,
                 total: now.total,
             })
@@ -228,9 +236,11 @@ impl<'a> Holders<'a> {
                 .collect();
             own.is_empty()
                 || each(&GpuProcessSample {
-                    boot_ns: at,
-                    label,
-                    gpu: &self.devices.gpus[device],
+                    at: GpuPlace {
+                        boot_ns: at,
+                        label,
+                        gpu: &self.devices.gpus[device],
+                    },
                     tgid,
                     process: holder.process.map(|place| &self.samples.processes[place]),
                     comm: holder.comm.as_deref(),
