@@ -56,7 +56,7 @@ pub struct Analysis {
     pub processes: Vec<Process>,
     /// Who descends from whom.
     #[serde(skip)]
-    pub family: ProcessTree,
+    pub process_tree: ProcessTree,
     /// The instant at which all processes together held most, every page once; `None` without a row
     /// of memory.
     pub peak: Option<Composition>,

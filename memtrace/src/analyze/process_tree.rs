@@ -42,7 +42,7 @@ pub struct TreeLine {
 
 impl ProcessTree {
     pub(super) fn of(processes: &[Process]) -> Self {
-        let mut family = Self {
+        let mut tree = Self {
             heaviest: processes
                 .iter()
                 .map(|process| process.peak.rss_bytes.map_or(0, |bytes| bytes.0))
@@ -52,20 +52,20 @@ impl ProcessTree {
         };
         for (position, process) in processes.iter().enumerate() {
             match process.parent {
-                Some(parent) => family.children.entry(parent).or_default().push(position),
-                None => family.roots.push(position),
+                Some(parent) => tree.children.entry(parent).or_default().push(position),
+                None => tree.roots.push(position),
             }
         }
         // Children before parents, without recursion: a chain of double forks can be as deep
         // as the recording is long.
-        let order = family.parents_first();
+        let order = tree.parents_first();
         for &position in order.iter().rev() {
             if let Some(parent) = processes[position].parent {
-                family.descendant_count[parent] += family.descendant_count[position] + 1;
-                family.heaviest[parent] = family.heaviest[parent].max(family.heaviest[position]);
+                tree.descendant_count[parent] += tree.descendant_count[position] + 1;
+                tree.heaviest[parent] = tree.heaviest[parent].max(tree.heaviest[position]);
             }
         }
-        family
+        tree
     }
 
     fn parents_first(&self) -> Vec<usize> {

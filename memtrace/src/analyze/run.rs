@@ -288,7 +288,7 @@ where
     let (phases, phase) = phases.told(noted, &clock, end);
 
     let is_held_known = peak.as_ref().is_some_and(|peak| peak.held.is_some());
-    let family = ProcessTree::of(&table.processes);
+    let process_tree = ProcessTree::of(&table.processes);
     let at = match options.at {
         Some(Moment::Peak) => peak.clone(),
         _ => at.and_then(|at| states.iter().find(|state| state.at.boot_ns == at).cloned()),
@@ -321,7 +321,7 @@ where
         command_begin,
         ooms,
         leftovers,
-        family,
+        process_tree,
         held_peak: seen.held_peak.filter(|_| is_held_known),
         rss_peak,
         peak,

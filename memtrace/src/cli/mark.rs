@@ -22,8 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// From the command of a recording or a process that was given with -p, and from what descends
 /// from it, it goes to the recordings of that process. From elsewhere it goes to the running
 /// recording of this user (behind sudo: of the user who called it), also to several where they
-/// record the same processes. Where they record different ones, -r says which is meant. Programs that memtrace started can do the same by a message to the socket in
-/// MEMTRACE_SOCKET; docs/marks.md has the format.
+/// record the same processes. Where they record different ones, -r says which is meant. Programs
+/// that memtrace started can do the same by a message to the socket in MEMTRACE_SOCKET;
+/// docs/marks.md has the format.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:

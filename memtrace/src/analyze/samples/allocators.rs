@@ -56,7 +56,7 @@ impl Allocations {
 
 /// What one mark tells of its sender.
 #[derive(Debug)]
-struct Told {
+struct SelfReport {
     boot_ns: BootNs,
     /// `None` for a sender that is not recorded.
     upid: Option<Upid>,
@@ -68,10 +68,10 @@ struct Told {
 /// All marks that tell such figures, and what stands at the instant that was asked for last.
 #[derive(Debug, Default)]
 pub(super) struct Allocators {
-    told: Vec<Told>,
+    reports: Vec<SelfReport>,
     past: usize,
-    /// By process and figure: its position in `told`.
-    standing: HashMap<Option<Upid>, [Option<usize>; FIGURES.len()]>,
+    /// By process and figure: its position in `reports`.
+    latest: HashMap<Option<Upid>, [Option<usize>; FIGURES.len()]>,
 }
 
 impl Allocators {
@@ -82,7 +82,7 @@ impl Allocators {
             .and_then(|attributes| figures_of(&row.name, attributes));
         if let Some(figures) = figures {
             let process = row.upid.and_then(|upid| table.find(upid));
-            self.told.push(Told {
+            self.reports.push(SelfReport {
                 boot_ns: row.boot_ns,
                 upid: row.upid,
                 exit_boot_ns: process.and_then(|place| table.processes[place].exit_boot_ns()),
@@ -93,26 +93,30 @@ impl Allocators {
 
     /// When all marks are taken: a line of a log can be read long after it was written.
     pub(super) fn sort(&mut self) {
-        self.told.sort_by_key(|told| told.boot_ns);
+        self.reports.sort_by_key(|told| told.boot_ns);
     }
 
     /// What stands at an instant, none of them before the one that was asked for last.
     pub(super) fn at(&mut self, at: BootNs) -> Allocations {
-        while let Some(told) = self.told.get(self.past).filter(|told| told.boot_ns <= at) {
-            let standing = self.standing.entry(told.upid).or_default();
-            for (place, figure) in standing.iter_mut().zip(told.figures) {
+        while let Some(told) = self
+            .reports
+            .get(self.past)
+            .filter(|told| told.boot_ns <= at)
+        {
+            let latest = self.latest.entry(told.upid).or_default();
+            for (place, figure) in latest.iter_mut().zip(told.figures) {
                 *place = figure.map(|_| self.past).or(*place);
             }
             self.past += 1;
         }
-        let told = &self.told;
-        let has_ended = |place: usize| told[place].exit_boot_ns.is_some_and(|exit| exit <= at);
-        self.standing
+        let reports = &self.reports;
+        let has_ended = |place: usize| reports[place].exit_boot_ns.is_some_and(|exit| exit <= at);
+        self.latest
             .retain(|_, places| !places.iter().flatten().any(|place| has_ended(*place)));
         let mut sums = Allocations::default();
-        for places in self.standing.values() {
+        for places in self.latest.values() {
             for (figure, (sum, place)) in sums.0.iter_mut().zip(places).enumerate() {
-                let Some(told) = place.map(|place| &told[place]) else {
+                let Some(told) = place.map(|place| &reports[place]) else {
                     continue;
                 };
                 let before = sum.unwrap_or(Allocated {
@@ -175,14 +179,14 @@ mod tests {
 
     #[test]
     fn each_process_counts_with_what_it_told_last_until_it_ends() {
-        let told = |boot, upid, exit: Option<i64>, bytes| Told {
+        let told = |boot, upid, exit: Option<i64>, bytes| SelfReport {
             boot_ns: BootNs(boot),
             upid: Some(Upid(upid)),
             exit_boot_ns: exit.map(BootNs),
             figures: [Some(Bytes(bytes)), None, None, None, None, None],
         };
         let mut allocators = Allocators {
-            told: vec![
+            reports: vec![
                 told(10, 1, None, 100),
                 told(20, 2, Some(40), 50),
                 told(30, 1, None, 7),

@@ -23,7 +23,7 @@ impl Section for Tree {
         }
         let all = analysis.peak.as_ref();
         let whole = all.and_then(|peak| peak.totals[Kind::Rss].bytes());
-        let lines = analysis.family.lines(&analysis.processes, whole);
+        let lines = analysis.process_tree.lines(&analysis.processes, whole);
         if lines.is_empty() {
             return Vec::new();
         }
