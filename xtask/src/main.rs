@@ -11,6 +11,7 @@ mod deny;
 mod ebpf;
 mod lab;
 mod macos;
+mod page;
 mod python;
 mod rooms;
 mod schema;
@@ -49,6 +50,8 @@ enum Task {
     Macos(macos::Args),
     /// Test the Python package.
     Python(python::Args),
+    /// Check the script of the HTML page, and try it in a browser.
+    Page(page::Args),
     /// Run the kernel tests on Debian's kernels, in an emulated machine.
     Vm(vm::Args),
 }
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Task::Deny(args) => deny::run(&args),
         Task::Macos(args) => macos::run(&args),
         Task::Python(args) => python::run(&args),
+        Task::Page(args) => page::run(&args),
         Task::Vm(args) => vm::run(&args),
     };
     match outcome {

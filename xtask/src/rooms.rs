@@ -16,6 +16,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("host", &["model"]),
     ("store", &["model"]),
     ("sweep", &["model"]),
+    ("page", &[]),
     ("report", &["model"]),
     ("analyze", &["sweep", "report", "model"]),
     ("collect", &["host", "model"]),

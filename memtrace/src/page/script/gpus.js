@@ -1,0 +1,73 @@
+// GPUs, one chart a device, under the same cursor and zoom as the host.
+
+/** @param {Recorded} all */
+function gpuSection(all) {
+  const { doc, view } = all;
+  if (doc.curves.gpus.length === 0) return null;
+  const devices = doc.curves.gpus.map((gpu) => {
+    const seconds = instants(gpu.time_ns);
+    return { ...gpu, seconds, series: gpu.series.map((one) => steps(one, seconds)) };
+  });
+  const made = section('gpus', 'GPU memory over time', {
+    csv: () => ({ name: 'gpus', columns: ['device', 'offset_s', 'series', 'bytes'], rows: gpuRows(devices) }),
+  });
+  for (const device of devices) made.append(gpuPicture(all, device));
+  return made;
+
+  /**
+   * @param {Recorded} all
+   * @param {{ id: string, label: string, total_bytes: Maybe, seconds: Float64Array, series: Steps[] }} device
+   */
+  function gpuPicture(all, { id, label, total_bytes, seconds, series }) {
+    const chart = new Chart(view, { label: `memory of ${visible(label)}`, height: 170 });
+    const update = () => {
+      const colourOf = series.map((one, place) => colours.series(gpuBy(doc, one), one, place));
+      const layers = series.map((one, place) => ({ series: one, colour: colourOf[place] ?? '' }));
+      const shown = layers.filter(({ series: { id } }) => !readout.hidden.has(id));
+      const sum = stacked(series).pop() ?? new Float64Array();
+      const used = { id: 'used', name: 'used', pid: null, upid: null, seconds, values: sum };
+      /** @type {Line[]} */
+      const lines = [{ series: used, colour: colours.ground('ink'), width: 1.5, isEdge: readout.hidden.size === 0 }];
+      if (total_bytes !== null) {
+        const total = { ...used, id: 'total', name: 'memory of the device', values: sum.slice().fill(total_bytes) };
+        lines.push({ series: total, colour: colours.ground('alert'), width: 1.5, dash: [7, 4] });
+      }
+      chart.show({
+        layers: shown.map(({ series: one }) => one),
+        layerColours: shown.map(({ colour }) => colour),
+        lines,
+      });
+      readout.show(layers, lines);
+    };
+    const readout = new Readout(view, all.clock, { resting: () => peakOf(all), toggled: update });
+    restyled(update);
+    update();
+    return el(
+      'div',
+      { class: 'device', 'data-device': visible(id) },
+      el('h3', {}, named(label, 60)),
+      el('div', { class: 'picture' }, chart.element, readout.element),
+    );
+  }
+}
+
+/**
+ * Series of a device are roles where the report knows them by that name.
+ * @param {PageDocument} doc
+ * @param {Steps} series
+ */
+function gpuBy(doc, series) {
+  return doc.report.roles.some(({ name }) => name === series.name) ? 'role' : 'process';
+}
+
+/** @param {{ label: string, seconds: Float64Array, series: Steps[] }[]} devices */
+function* gpuRows(devices) {
+  for (const { label, seconds, series } of devices) {
+    for (const { name, values } of series) {
+      for (let place = 0; place < seconds.length; place += 1) {
+        const value = values[place];
+        yield [label, seconds[place], name, Number.isNaN(value) ? null : value];
+      }
+    }
+  }
+}

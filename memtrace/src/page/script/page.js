@@ -1,0 +1,90 @@
+// Reads the document, and builds the page from it: the answer first, then picture by picture.
+
+/**
+ * The document that the file carries: base64 of raw deflate of JSON.
+ * @returns {Promise<PageDocument>}
+ */
+async function readDocument() {
+  const text = (document.getElementById('data')?.textContent ?? '').trim();
+  const letters = atob(text);
+  const packed = new Uint8Array(letters.length);
+  for (let place = 0; place < packed.length; place += 1) packed[place] = letters.charCodeAt(place);
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('deflate-raw'));
+  const read = await new Response(stream).json();
+  if (read.format !== 'memtrace-page' || read.version !== 1) {
+    throw new Error(`this script does not know version ${read.version} of ${read.format}`);
+  }
+  return read;
+}
+
+/** @param {PageDocument} doc */
+function answer(doc) {
+  const { recording } = doc.report;
+  /** @type {string[]} */
+  const warnings = [];
+  if (recording.is_live) warnings.push('The recorder was still writing: this is what was there by then.');
+  else if (recording.state === 'recording') warnings.push('The recording was never closed: its recorder was killed, and its last second may be missing.');
+  for (const problem of recording.problems) warnings.push(visible(problem));
+  return el(
+    'header',
+    {},
+    el('h1', {}, named(doc.title, 140)),
+    ...doc.answer.map(({ tone, text }) => el('p', { class: tone }, visible(text))),
+    ...warnings.map((warning) => el('p', { class: 'alert' }, warning)),
+  );
+}
+
+/**
+ * Links to the parts of the page.
+ * @param {HTMLElement[]} parts
+ */
+function contents(parts) {
+  return el('nav', { 'aria-label': 'parts of the page' }, ...parts.flatMap((part) => {
+    const heading = part.querySelector('h2');
+    return heading && part.id !== 'pinned' ? [el('a', { href: `#${part.id}` }, heading.textContent)] : [];
+  }));
+}
+
+/** @param {PageDocument} doc */
+async function build(doc) {
+  const main = /** @type {HTMLElement} */ (document.getElementById('page'));
+  for (const { name } of doc.report.roles) colours.place(name);
+  const all = recorded(doc);
+  const head = answer(doc);
+  main.replaceChildren(head, compareSection(all) ?? '', memorySection(all), pinnedSection(all));
+  // The answer and the main picture are on the screen before the rest is made.
+  const rest = [gpuSection, lanesSection, ledgerSection, phasesSection, stepsSection, processesSection, aboutSection];
+  for (const make of rest) {
+    await new Promise((done) => setTimeout(done));
+    const made = make(all);
+    if (made) main.append(made);
+  }
+  head.append(contents([...main.querySelectorAll('section')]));
+  addEventListener('keydown', (event) => {
+    if (event.key === 'Escape' && all.view.pin !== null && !event.defaultPrevented) all.view.pinAt(null);
+  });
+  document.documentElement.dataset['ready'] = 'true';
+}
+
+function restyle() {
+  colours.grounds.clear();
+  for (const update of restyling) update();
+}
+
+darkScheme.addEventListener('change', restyle);
+addEventListener('beforeprint', () => {
+  isPrinted = true;
+  document.documentElement.classList.add('printed');
+  restyle();
+});
+addEventListener('afterprint', () => {
+  isPrinted = false;
+  document.documentElement.classList.remove('printed');
+  restyle();
+});
+
+readDocument().then(build).catch((/** @type {unknown} */ error) => {
+  const why = `The pictures can't be drawn: ${error instanceof Error ? error.message : String(error)}. What is known stands below as text.`;
+  document.getElementById('page')?.append(el('p', { class: 'alert', role: 'alert' }, why));
+  document.documentElement.dataset['ready'] = 'failed';
+});

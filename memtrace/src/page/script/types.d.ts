@@ -1,0 +1,326 @@
+// The document that the page is drawn from, as far as the script reads it. For the type checker
+// only: it is no part of the page. Amounts are bytes, times nanoseconds; null is unknown.
+
+type Tone = 'plain' | 'strong' | 'alert' | 'quiet';
+type Maybe = number | null;
+
+interface PageDocument {
+  format: string;
+  version: number;
+  title: string;
+  answer: { tone: Tone; text: string }[];
+  report: Report;
+  curves: Curves;
+  bands: Band[];
+  flags: Flag[];
+  processes: PageProcess[];
+  diff?: Diff;
+  other?: PageDocument;
+}
+
+/** A step function: a value holds until the next one; 0 before the first. */
+interface WrittenSeries {
+  id: string;
+  name: string;
+  pid?: Maybe;
+  upid?: Maybe;
+  /** Gaps between indices of the common instants. */
+  at: number[];
+  /** Differences to the last known value; null is unknown from there on. */
+  bytes: Maybe[];
+}
+interface WithTimes {
+  time_ns: number[];
+}
+interface Curves extends WithTimes {
+  start_boot_ns: number;
+  start_unix_ns: Maybe;
+  end_ns: number;
+  stacks: { by: string; label: string; total: string; series: WrittenSeries[] }[];
+  lines: WrittenSeries[];
+  limits: { label: string; series: WrittenSeries & WithTimes }[];
+  gpus: ({
+    id: string;
+    uuid: string | null;
+    label: string;
+    total_bytes: Maybe;
+    series: WrittenSeries[];
+  } & WithTimes)[];
+}
+interface Band {
+  name: string;
+  role: string | null;
+  pid: Maybe;
+  begin_ns: number;
+  end_ns: number;
+  depth: number;
+}
+interface Flag {
+  at_ns: number;
+  kind: string;
+  text: string;
+}
+interface PageProcess {
+  upid: number;
+  pid: Maybe;
+  parent: number | null;
+  name: string;
+  title: string | null;
+  role: string | null;
+  cgroup: string | null;
+  begin_ns: number;
+  end_ns: Maybe;
+  ending: string;
+  peak_bytes: Maybe;
+  peak_bound_bytes: Maybe;
+  peak_at_ns: Maybe;
+  rss: [number, Maybe][];
+}
+
+// Parts of the object of `memtrace report -f json` (docs/report.schema.json).
+interface When {
+  time: string | null;
+  offset_ns: number;
+}
+interface Who {
+  pid: Maybe;
+  upid: Maybe;
+  name: string | null;
+}
+interface Amounts {
+  rss_bytes: Maybe;
+  anon_bytes: Maybe;
+  file_bytes: Maybe;
+  shmem_bytes: Maybe;
+  swap_bytes: Maybe;
+}
+interface Report {
+  recording: {
+    path: string | null;
+    is_live: boolean;
+    memtrace_version: string;
+    state: string;
+    problems: string[];
+    hostname: string;
+    kernel: string;
+    arch: string;
+    cpu_count: number;
+    mem_total_bytes: Maybe;
+    target: { kind: string; argv?: string[]; [key: string]: unknown };
+    command_exit_code: Maybe;
+    backend: string;
+    backend_reason: string;
+    interval_ns: number;
+    start: When;
+    duration_ns: number;
+  };
+  cost: {
+    cpu_ns: number;
+    cpu_share: Maybe;
+    peak_rss_bytes: Maybe;
+    bpf_run_ns: Maybe;
+    written_bytes: number;
+    row_count: number;
+    lost_event_count: number;
+    interval_ns: number;
+  } | null;
+  losses: Loss[];
+  notes: Loss[];
+  peak: Composition | null;
+  at: Composition | null;
+  oom_kills: { at: When; victim_name: string | null; victim_pid: number; held: Composition | null }[];
+  roles: { name: string; upids: number[] }[];
+  phases: {
+    count: number;
+    line_count: number;
+    baseline: Amounts;
+    baseline_at: When;
+    is_lower_bound: boolean;
+    peak_is_lower_bound: boolean;
+    lines: (Phase | Repeated)[];
+  } | null;
+  gpu: { devices: { device: string; index: Maybe; name: string | null }[] } | null;
+  processes: Process[];
+  process_count: number;
+}
+interface Loss {
+  severity: string;
+  subject: string;
+  count: Maybe;
+  detail: string;
+  first: When | null;
+  last: When | null;
+}
+interface Composition {
+  at: When;
+  held_bytes: Maybe;
+  sum_of_rss_bytes: Maybe;
+  holder_count: number;
+  holders: (Who & Amounts)[];
+  ledgers: Attribution[];
+}
+interface Attribution {
+  scope: string;
+  cgroup: string | null;
+  current_bytes: Maybe;
+  age_ns: number;
+  anonymous_bytes: Maybe;
+  anonymous: (Who & { bytes: number; basis: string })[];
+  other_processes_bytes: Maybe;
+  other_process_count: Maybe;
+  recorder_bytes: Maybe;
+  shared_bytes: Maybe;
+  shared: SharedObject[];
+  other_shared_bytes: Maybe;
+  files_bytes: Maybe;
+  files: CachedFile[];
+  other_files_bytes: Maybe;
+  shared_elsewhere: SharedObject[];
+  files_elsewhere: CachedFile[];
+  kernel_bytes: Maybe;
+  kernel: { part: string; bytes: number }[];
+  residual_bytes: Maybe;
+  limit_bytes: Maybe;
+}
+interface SharedObject {
+  kind: string | null;
+  name: string | null;
+  device: string;
+  inode: number;
+  allocated_bytes: Maybe;
+  resident_bytes: Maybe;
+  mapper_count: number;
+}
+interface CachedFile {
+  path: string;
+  cached_bytes: Maybe;
+  user_count: number;
+}
+interface Stretch {
+  begin: Amounts;
+  end: Amounts;
+  delta: Amounts;
+  peak_rss_bytes: Maybe;
+  peak_at: When | null;
+}
+interface Level {
+  begin_bytes: Maybe;
+  end_bytes: Maybe;
+  delta_bytes: Maybe;
+  peak_bytes: Maybe;
+}
+interface Slope {
+  bytes_per_step: number;
+  low_bytes_per_step: Maybe;
+  high_bytes_per_step: Maybe;
+  step_count: number;
+  first_step: number;
+  last_step: number;
+}
+interface Phase extends Who {
+  name: string;
+  process_name: string | null;
+  depth: number;
+  begin: When | null;
+  end: When;
+  duration_ns: Maybe;
+  ended_by: string;
+  tree: Stretch;
+  tree_uncertain: { begin: boolean; end: boolean };
+  since_baseline_bytes: Maybe;
+  roles: (Stretch & { name: string })[];
+  gpu: Level | null;
+}
+interface Spread {
+  known_count: number;
+  sum_bytes: number;
+  mean_bytes: Maybe;
+  p95_bytes: number;
+}
+interface Measures {
+  delta: Spread | null;
+  end: Spread | null;
+  peak_bytes: Maybe;
+}
+interface Repeated extends Who {
+  name: string;
+  process_name: string | null;
+  process_count: number;
+  count: number;
+  begin: When;
+  end: When;
+  total_ns: number;
+  tree: { delta: Spread | null; end: Spread | null; peak_rss_bytes: Maybe };
+  tree_delta_bytes: Maybe;
+  gpu_delta_bytes: Maybe;
+  since_baseline_bytes: Maybe;
+  roles: (Measures & { name: string; slope: Slope | null })[];
+  gpu: Measures | null;
+  steps: {
+    first: number;
+    last: number;
+    count: number;
+    tree: Slope | null;
+    own: Slope | null;
+    gpu: Slope | null;
+    grower: (Who & { slope: Slope }) | null;
+  } | null;
+}
+interface Process {
+  upid: number;
+  pid: Maybe;
+  parent_upid: Maybe;
+  name: string;
+  role: string | null;
+  rank: string | null;
+  comm: string;
+  exe: string | null;
+  cmdline: string | null;
+  last_title: string | null;
+  uid: Maybe;
+  cgroup: string | null;
+  container_id: string | null;
+  start: When;
+  end: When | null;
+  ended: string;
+  exit_code: Maybe;
+  exit_signal: Maybe;
+  oom_killed: boolean | null;
+  peak: {
+    rss_bytes: Maybe;
+    bound: string | null;
+    error_bytes: Maybe;
+    source: string | null;
+    at: When | null;
+    series: Amounts;
+  };
+  growth: { bytes_per_hour: Maybe; verdict: string } | null;
+}
+
+// The object of `memtrace diff -f json`.
+interface Change {
+  before_bytes: Maybe;
+  after_bytes: Maybe;
+  change_bytes: Maybe;
+  change_ratio: Maybe;
+}
+interface Comparison {
+  name: string;
+  process_count_before: Maybe;
+  process_count_after: Maybe;
+  kinds: { [kind: string]: { peak: Change; mean: Change; bytes_per_hour: Change } };
+  gpu_peak: Change;
+}
+interface Diff {
+  before: { path: string | null; hostname: string; duration_ns: number; process_count: number };
+  after: { path: string | null; hostname: string; duration_ns: number; process_count: number };
+  whole: Comparison;
+  roles: Comparison[];
+}
+
+// Known to browsers since 2023, and to newer type checkers.
+declare class DecompressionStream implements GenericTransformStream {
+  constructor(format: 'deflate-raw');
+  readonly readable: ReadableStream;
+  readonly writable: WritableStream;
+}

@@ -1,0 +1,94 @@
+"""How the page looks: hostile names, dark, paper; and the pictures of the documentation."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page
+
+import documents
+from conftest import Opener
+from reading import plot, saved, settle
+
+
+def brightness(page: Page) -> float:
+    colours = plot(page).colours()
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert colours
+    return float(sum(int(part) for part in ground.strip("rgb()").split(",")[:3]) / 3)
+
+
+def test_hostile_names_stay_text(open_page: Opener, tmp_path: Path) -> None:
+    page = open_page(documents.hostile())
+    assert page.locator("h1").inner_text() == "</script><script>window.hurt=1</script>"
+    text = page.locator("body").inner_text()
+    assert "\\u{202e}gnirts desrever\\u{2066}" in text
+    assert "\\x1b[31mred\\x07\\n\\tline" in text
+    for hidden in ["\u202e", "\u2066", "\u200b", "\ufeff", "\x1b", "\x07"]:
+        assert hidden not in page.content()
+    assert page.locator("img, iframe, object, embed, link").count() == 0
+    assert page.locator("main script, main style, main svg[onload]").count() == 0
+    for part in ["#memory", "#processes", "#lanes", "#ledger", "#phases"]:
+        lines = saved(page, part, tmp_path)
+        assert not any(cell.startswith("=") for line in lines for cell in line.split(","))
+
+
+def test_a_long_name_does_not_widen_the_page(open_page: Opener) -> None:
+    page = open_page(documents.hostile())
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
+
+
+@pytest.mark.parametrize("width", [500, 800])
+def test_a_narrow_window_has_no_sideways_scrolling(open_page: Opener, width: int) -> None:
+    page = open_page(documents.ordinary(), viewport={"width": width, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert not plot(page).is_blank()
+
+
+def test_dark_follows_the_system_also_later(open_page: Opener) -> None:
+    page = open_page(documents.ordinary(), color_scheme="dark")
+    assert brightness(page) < 60
+    assert any(plot(page).columns("#3d9be0")), "the worker's colour on dark ground"
+    page.emulate_media(color_scheme="light")
+    settle(page)
+    assert brightness(page) > 200
+    assert any(plot(page).columns("#0072b2"))
+
+
+def test_on_paper_it_is_light_without_tools(open_page: Opener) -> None:
+    page = open_page(documents.ordinary(), color_scheme="dark")
+    # What the browser does when it prints.
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print", color_scheme="dark")
+    settle(page)
+    assert brightness(page) > 200
+    assert any(plot(page).columns("#0072b2"))
+    assert page.locator("button", has_text="CSV").first.is_hidden()
+    assert page.locator("nav").is_hidden()
+    assert len(page.pdf()) > 20_000
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.emulate_media(media="screen", color_scheme="dark")
+    settle(page)
+    assert brightness(page) < 60
+
+
+def test_without_scripts_the_text_is_there(open_page: Opener, tmp_path: Path) -> None:
+    page = open_page(documents.ordinary())
+    file = tmp_path / "page0.html"
+    browser = page.context.browser
+    assert browser is not None
+    plain = browser.new_page(java_script_enabled=False)
+    plain.goto(file.as_uri())
+    assert plain.locator("#plain").is_visible()
+    plain.close()
+
+
+@pytest.mark.skipif("MEMTRACE_PAGE_IMAGES" not in os.environ, reason="cargo xtask page --images")
+def test_the_pictures_of_the_documentation_are_small(open_page: Opener) -> None:
+    to = Path(os.environ["MEMTRACE_PAGE_IMAGES"])
+    to.mkdir(exist_ok=True)
+    page = open_page(documents.ordinary(), viewport={"width": 1180, "height": 1000})
+    page.screenshot(path=to / "page.png", clip={"x": 0, "y": 0, "width": 1180, "height": 960})
+    assert (to / "page.png").stat().st_size < 150 * 1024

@@ -1,0 +1,191 @@
+"""The main chart: exact values at the cursor, zoom, the pinned instant, keys, CSV."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page
+
+import documents
+from conftest import Opener
+from encoding import GIB, MIB, SECOND, document, series, stack
+from reading import exact, plot, readout, saved, settle, when
+
+
+@pytest.fixture
+def page(open_page: Opener) -> Page:
+    return open_page(documents.ordinary())
+
+
+def point(page: Page, part: float, where: str = "#memory") -> None:
+    drawn = plot(page, where)
+    page.mouse.move(drawn.x(part), drawn.box["y"] + 40)
+    settle(page)
+
+
+def test_at_rest_the_values_of_the_peak_are_read(page: Page) -> None:
+    assert when(page).startswith("at the peak: +60.0s, 12:02:44")
+    assert list(readout(page).items()) == [
+        ("held, every page once", "14.0 GiB"),
+        ("limit of /pod/trainer", "16.0 GiB"),
+        ("vLLM worker", "12.0 GiB"),
+        ("vLLM API server", "2.0 GiB"),
+    ]
+
+
+def test_the_cursor_reads_the_exact_values_the_largest_first(page: Page) -> None:
+    # At a quarter of the time the worker has run for 10 s of its 40, and the server for 30.
+    point(page, 0.2505)
+    assert when(page).startswith("+30.")
+    server, worker = 30 * 2 * GIB // 40, 10 * 12 * GIB // 40
+    assert exact(page, "vLLM worker") == worker
+    assert exact(page, "vLLM API server") == server
+    assert exact(page, "held") == server + worker
+    layers = [name for name in readout(page) if name.startswith("vLLM")]
+    assert layers == ["vLLM worker", "vLLM API server"]
+    point(page, 0.17)
+    layers = [name for name in readout(page) if name.startswith("vLLM")]
+    assert layers == ["vLLM API server", "vLLM worker"]
+
+
+def test_the_cursor_is_on_all_charts_and_names_phase_and_flag(page: Page) -> None:
+    point(page, 0.8335)
+    assert readout(page, "#gpus")["vLLM worker"] == "20.0 GiB"
+    assert when(page, "#gpus") == when(page)
+    words = page.locator("#memory .extra").inner_text()
+    assert "serve" in words
+    assert "OOM killer killed vLLM worker TP0" in words
+
+
+def test_the_stack_can_be_of_kinds_and_processes(page: Page) -> None:
+    page.get_by_label("kind of memory").check()
+    assert set(readout(page)) >= {"anonymous", "shared"}
+    total = exact(page, "anonymous") + exact(page, "shared")
+    assert total == exact(page, "held") == 14 * GIB
+    page.get_by_label("process", exact=True).check()
+    assert "vLLM worker TP0 820" in readout(page)
+
+
+def test_the_sum_of_rss_can_be_switched_on(page: Page) -> None:
+    assert "sum of RSS" not in readout(page)
+    page.get_by_label("sum of RSS").check()
+    assert readout(page)["sum of RSS"] == "17.5 GiB"
+
+
+def test_a_hidden_series_leaves_the_stack(page: Page) -> None:
+    worker = "#0072b2"
+    assert max(height or 0 for height in plot(page).columns(worker)) > 100
+    page.locator("#memory .readout button", has_text="vLLM worker").click()
+    settle(page)
+    assert not any(plot(page).columns(worker))
+    page.keyboard.press("Enter")
+    settle(page)
+    assert any(plot(page).columns(worker)), "the button kept the focus, and shows it again"
+
+
+def test_a_drag_zooms_every_picture_and_a_double_click_shows_all(page: Page) -> None:
+    drawn = plot(page)
+    drawn.drag(page, 0.25, 0.5)
+    point(page, 0.0)
+    assert when(page).startswith("+30.0")
+    point(page, 0.999)
+    assert when(page).startswith(("+59.9", "+60.0"))
+    point(page, 0.0, "#gpus")
+    assert when(page, "#gpus").startswith("+30.0")
+    page.mouse.dblclick(drawn.x(0.5), plot(page).box["y"] + 50)
+    settle(page)
+    point(page, 0.999)
+    assert when(page).startswith(("+1m59", "+2m00"))
+
+
+def test_a_click_pins_an_instant_with_its_composition_and_the_nearest_ledger(page: Page) -> None:
+    drawn = plot(page)
+    page.mouse.click(drawn.x(0.5), drawn.box["y"] + 50)
+    settle(page)
+    pinned = page.locator("#pinned")
+    assert pinned.is_visible()
+    assert pinned.locator("h2").inner_text().startswith("Held at +60.0")
+    first = pinned.locator("table").first
+    assert "vLLM worker" in first.inner_text()
+    assert "14.0 GiB" in first.locator("tr").last.inner_text()
+    assert "The nearest ledger of the report is of the peak" in pinned.inner_text()
+    assert pinned.locator(".icicle button").count() > 5
+    page.mouse.click(drawn.x(0.75), plot(page).box["y"] + 50)
+    settle(page)
+    # 90 s is nearer to the kill at 100 s than to the peak at 60 s.
+    assert "of the OOM kill of vLLM worker TP0" in pinned.inner_text()
+    assert "later" in pinned.inner_text()
+    page.keyboard.press("Escape")
+    settle(page)
+    assert not pinned.is_visible()
+
+
+def test_keys_move_the_cursor_pin_zoom_and_show_all(page: Page) -> None:
+    page.locator("#memory .chart").focus()
+    page.keyboard.press("Home")
+    for _ in range(4):
+        page.keyboard.press("Shift+ArrowRight")
+    settle(page)
+    assert when(page).startswith("+24.0")
+    page.keyboard.press("ArrowLeft")
+    settle(page)
+    assert when(page).startswith("+23.7")
+    page.keyboard.press("Enter")
+    settle(page)
+    assert page.locator("#pinned h2").inner_text().startswith("Held at +23.7")
+    page.keyboard.press("+")
+    page.keyboard.press("+")
+    page.keyboard.press("End")
+    settle(page)
+    # Around +23.7 s a quarter of the two minutes is in view.
+    assert float(when(page).split("s")[0].strip("+")) == pytest.approx(23.7 * 3 / 4 + 30, abs=0.5)
+    page.keyboard.press("0")
+    page.keyboard.press("End")
+    settle(page)
+    assert when(page).startswith("+2m00")
+    page.keyboard.press("Escape")
+    settle(page)
+    assert not page.locator("#pinned").is_visible()
+
+
+def test_everything_can_be_reached_by_tab_in_the_order_of_the_page(page: Page) -> None:
+    reached: list[str] = []
+    for _ in range(200):
+        page.keyboard.press("Tab")
+        part = page.evaluate(
+            "document.activeElement.closest('section')?.id ?? document.activeElement.tagName"
+        )
+        if not reached or reached[-1] != part:
+            reached.append(part)
+        if part == "BODY":
+            break
+    assert reached[:8] == ["A", "memory", "gpus", "lanes", "ledger", "phases", "steps", "processes"]
+    unnamed = page.locator("button, input, select, [role=application]").evaluate_all(
+        "(all) => all.filter((one) =>"
+        " !(one.ariaLabel || one.textContent || one.labels?.length)).length"
+    )
+    assert unnamed == 0
+
+
+def test_the_data_of_the_chart_is_saved_as_csv(page: Page, tmp_path: Path) -> None:
+    lines = saved(page, "#memory", tmp_path)
+    names = ["vLLM worker_bytes", "vLLM API server_bytes", '"held, every page once_bytes"']
+    assert lines[0] == ",".join(["offset_s", *names, "sum of RSS_bytes"])
+    assert len(lines) == 1 + 61
+    assert lines[1 + 15] == f"30,{3 * GIB},{3 * GIB // 2},{9 * GIB // 2},{9 * GIB // 2 * 5 // 4}"
+    gpus = saved(page, "#gpus", tmp_path)
+    assert gpus[0] == "device,offset_s,series,bytes"
+    assert f"GPU 1 NVIDIA H100,30,vLLM worker,{20 * GIB}" in gpus
+
+
+def test_unknown_stays_unknown(open_page: Opener) -> None:
+    end = 10 * SECOND
+    times = [0, 2 * SECOND, 4 * SECOND, end]
+    known = series("a", "a", [MIB, None, 3 * MIB, 3 * MIB])
+    by_role = stack("role", "by role", "held", [known])
+    page = open_page(document(end, times, [by_role], curves={"lines": [known]}))
+    point(page, 0.3)
+    assert readout(page)["a"] == "?"
+    point(page, 0.5)
+    assert exact(page, "a") == 3 * MIB

@@ -1,0 +1,216 @@
+"""The parts below the main chart: lanes, ledger, phases, steps, table, comparison."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page
+
+import documents
+from conftest import Opener
+from encoding import GIB, MIB
+from reading import plot, readout, saved, settle
+
+
+@pytest.fixture
+def page(open_page: Opener) -> Page:
+    return open_page(documents.ordinary())
+
+
+def lane(page: Page, row: int, part: float) -> None:
+    """Points at a lane, where a part of the time has passed."""
+    lanes = page.locator(".lanes")
+    lanes.scroll_into_view_if_needed()
+    box, chart = lanes.bounding_box(), plot(page)
+    assert box is not None
+    lanes.scroll_into_view_if_needed()
+    page.mouse.move(chart.x(part), (lanes.bounding_box() or box)["y"] + row * 16 + 9)
+    settle(page)
+
+
+def amount(words: str) -> float:
+    number, unit = words.replace(",", "").split(" ")[:2]
+    return float(number) * {"B": 1, "KiB": 1024, "MiB": MIB, "GiB": GIB}[unit]
+
+
+def test_a_lane_names_its_process_and_what_it_held(page: Page) -> None:
+    lane(page, 1, 0.35)
+    status = page.locator("#lanes .status").inner_text()
+    assert status.startswith("vLLM worker TP0 820, 6.0 GiB at +4")
+    assert "peak 12.0 GiB at +60.0s, +20.0s to +1m40s, SIGKILL (OOM killer)" in status
+
+
+def test_lanes_share_the_cursor_and_the_zoom_of_the_charts(page: Page) -> None:
+    lane(page, 0, 0.25)
+    assert readout(page)["vLLM API server"] == "1.5 GiB"
+    page.locator(".lanes").focus()
+    page.keyboard.press("ArrowDown")
+    assert page.locator("#lanes .status").inner_text().startswith("vLLM worker TP0")
+    page.keyboard.press("Enter")
+    settle(page)
+    assert page.locator("#pinned").is_visible()
+
+
+def test_lanes_are_filtered_by_text(page: Page) -> None:
+    page.locator("#lanes input[type=search]").fill("helper 2")
+    assert page.locator("#lanes .status").inner_text() == "12 of 32 processes"
+    page.locator("#lanes input[type=search]").fill("820 worker")
+    assert page.locator("#lanes .status").inner_text() == "1 of 32 processes"
+    page.locator("#lanes input[type=search]").fill("no such thing")
+    assert page.locator("#lanes .status").inner_text() == "0 of 32 processes"
+
+
+def test_thousands_of_lanes_and_rows_stay_quick(open_page: Opener) -> None:
+    page = open_page(documents.many())
+    assert page.locator("#lanes .status").inner_text() == "5,000 processes"
+    page.locator(".lanes").evaluate("(lanes) => { lanes.scrollTop = lanes.scrollHeight; }")
+    lane(page, 25, 0.99)
+    assert page.locator("#lanes .status").inner_text().startswith("job 4999")
+    rows = page.locator("#processes tbody tr")
+    assert rows.count() == 100
+    page.locator("#processes .rows").evaluate("(rows) => { rows.scrollTop = rows.scrollHeight; }")
+    rows.nth(150).wait_for(state="attached")
+    took = page.evaluate(
+        """() => { const begin = performance.now();
+        [...document.querySelectorAll('#processes th button')].at(1).click();
+        return performance.now() - begin; }"""
+    )
+    print(f"sorting 5,000 rows took {took:.0f} ms")
+    assert took < 300
+    page.locator("#processes input[type=search]").fill("number 4321")
+    assert rows.count() == 1
+    assert page.locator("#processes .tools > span").inner_text() == "1 of 5,000 processes"
+
+
+def cells(page: Page, column: str) -> list[str]:
+    heads = page.locator("#processes thead th").all_inner_texts()
+    place = [head.rstrip(" ▾▴") for head in heads].index(column)
+    rows = page.locator("#processes tbody tr").all()
+    return [row.locator("td").nth(place).inner_text() for row in rows]
+
+
+def test_the_table_sorts_searches_and_lets_columns_be_chosen(page: Page) -> None:
+    assert cells(page, "pid")[:3] == ["820", "800", "929"]
+    assert cells(page, "peak RSS")[0] == "12.0 GiB ± 96.0 MiB"
+    peaks = [amount(words) for words in cells(page, "peak RSS")]
+    assert peaks == sorted(peaks, reverse=True)
+    page.locator("#processes th button", has_text="peak RSS").click()
+    assert cells(page, "pid")[-2:] == ["800", "820"]
+    page.locator("#processes th button", has_text="name").click()
+    assert cells(page, "name") == sorted(cells(page, "name"))
+    page.keyboard.press("Enter")
+    assert cells(page, "name") == sorted(cells(page, "name"), reverse=True)
+    page.locator("#processes summary", has_text="columns").click()
+    page.locator("#processes .menu").get_by_label("command line").check()
+    assert "/usr/bin/helper 3" in cells(page, "command line")
+    page.locator("#processes input[type=search]").fill("oom")
+    assert cells(page, "pid") == ["820"]
+
+
+def test_the_table_is_saved_as_it_stands(page: Page, tmp_path: Path) -> None:
+    page.locator("#processes input[type=search]").fill("vllm")
+    lines = saved(page, "#processes", tmp_path)
+    assert lines[0].startswith("pid,name,role,peak RSS,reached")
+    assert [line.split(",")[:4] for line in lines[1:]] == [
+        ["820", "vLLM worker TP0", "vLLM worker", str(12 * GIB)],
+        ["800", "vLLM API server", "vLLM API server", str(2 * GIB)],
+    ]
+
+
+def widths(cells: Locator) -> dict[str, tuple[float, float, float]]:
+    """Left, width and top of cells by their names."""
+    found = {}
+    for cell in cells.all():
+        box = cell.bounding_box()
+        label = cell.get_attribute("aria-label") or ""
+        assert box is not None
+        found[label.split(":")[0]] = (box["x"], box["width"], box["y"])
+    return found
+
+
+def test_the_parts_of_the_ledger_are_as_wide_as_their_amounts(page: Page) -> None:
+    drawn = widths(page.locator("#ledger .icicle button"))
+    whole = drawn["in use in /pod/trainer"]
+    expected = 14 * GIB * 3 // 4 + 3 * GIB + 612 * MIB
+    for name, held in [("anonymous memory", 14 * GIB * 3 // 4), ("shared objects", 2 * GIB)]:
+        assert drawn[name][1] == pytest.approx(whole[1] * held / expected, abs=1.5)
+    below = [box for box in drawn.values() if box[2] == drawn["anonymous memory"][2]]
+    assert sum(box[1] for box in below) == pytest.approx(whole[1], abs=3), "it adds up"
+    assert drawn["vLLM worker TP0 820"][0] == pytest.approx(whole[0], abs=1)
+    assert "/dev/shm/psm_1" in drawn
+    page.locator("#ledger .icicle button", has_text="shared objects").first.click()
+    opened = widths(page.locator("#ledger .icicle button"))
+    assert opened["/dev/shm/psm_1"][1] == pytest.approx(whole[1], abs=2)
+    page.keyboard.press("Escape")
+    assert widths(page.locator("#ledger .icicle button")).keys() == drawn.keys()
+
+
+def test_the_ledger_is_that_of_the_instant_that_is_chosen(page: Page, tmp_path: Path) -> None:
+    lines = saved(page, "#ledger", tmp_path)
+    top = [line.split(",") for line in lines[1:] if line.startswith("1,")]
+    whole = next(line.split(",") for line in lines if line.startswith("0,"))
+    assert sum(int(line[2]) for line in top) == int(whole[2])
+    page.locator("#ledger select").first.select_option(
+        label="the OOM kill of vLLM worker TP0 (+1m40s)"
+    )
+    assert "vLLM API server 800" not in widths(page.locator("#ledger .icicle button"))
+
+
+def test_phases_show_begin_end_and_change_of_host_and_gpu(page: Page) -> None:
+    rows = page.locator("#phases table.waterfall > tbody > tr")
+    load = rows.nth(0)
+    assert load.locator(":scope > td").all_inner_texts()[1:3] == ["+20.0s", "42.0s"]
+    words = [bar.get_attribute("aria-label") for bar in load.locator(".bar").all()]
+    assert words == [
+        "1.0 GiB to 14.0 GiB, +13.0 GiB, highest 14.0 GiB",
+        "2.0 GiB to 42.0 GiB, +40.0 GiB, highest 42.0 GiB",
+    ]
+    bar = load.locator(".bar").first.bounding_box()
+    grew = load.locator(".bar .grew").first.bounding_box()
+    assert bar is not None and grew is not None
+    assert grew["width"] == pytest.approx(bar["width"] * 13 / 14, abs=1.5)
+    load.locator("summary").click()
+    assert "+12.0 GiB" in load.locator("details table").inner_text()
+
+
+def test_steps_have_a_picture_with_the_slope_of_the_report(page: Page, tmp_path: Path) -> None:
+    card = page.locator("#steps figure")
+    assert "host +1.5 MiB a step (+1.0 MiB to +2.0 MiB)" in card.inner_text()
+    assert card.locator("circle").count() == 10
+    assert card.locator("line").count() == 1
+    lines = saved(page, "#steps", tmp_path)
+    assert lines[1] == f"step_<N>,0,73,{14 * GIB * 5 // 4}"
+
+
+def test_two_recordings_are_aligned_as_the_reader_chooses(open_page: Opener) -> None:
+    page = open_page(documents.compared())
+    rows = page.locator("#compare table tr").all_inner_texts()
+    assert any(
+        row.split("\t")[:5] == ["vLLM worker", "1 → 2", "10.0 GiB", "12.0 GiB", "+2.0 GiB"]
+        for row in rows
+    )
+    options = page.locator("#compare option").all_inner_texts()
+    assert options[:4] == ["the start", "the peak", "load_model", "serve"]
+    page.locator("#compare select").select_option(label="the peak")
+    settle(page)
+    drawn = plot(page, "#compare")
+    page.mouse.move(drawn.x(0.5), drawn.box["y"] + 40)
+    settle(page)
+    assert page.locator("#compare .readout .when").inner_text().startswith("+0")
+    assert readout(page, "#compare") == {"before": "14.0 GiB", "after": "14.0 GiB"}
+    assert readout(page)["held, every page once"] == "14.0 GiB", "the other charts rest"
+
+
+def test_the_last_panel_has_losses_cost_host_and_the_text(page: Page) -> None:
+    about = page.locator("#about")
+    for words in [
+        "3 events were lost",
+        "gpu-node-7",
+        "vllm serve model",
+        "0.64% of one CPU",
+        "33.0 MiB",
+    ]:
+        assert words in about.inner_text()
+    about.locator("summary", has_text="Full text").click()
+    assert about.locator("#plain").is_visible()

@@ -1,0 +1,77 @@
+//! `cargo xtask page`: checks the types of the HTML page's script, and tries the page in a browser.
+
+use crate::{debian, sh};
+use anyhow::{Result, bail};
+use std::process::Command;
+
+/// A browser without a window of its own, and a type checker for JavaScript.
+const PACKAGES: &[&str] = &[
+    "python3-venv",
+    "chromium",
+    "node-typescript",
+    "fonts-dejavu-core",
+];
+/// What drives the browser, and what checks the code that does.
+const DRIVERS: &[&str] = &["pytest", "playwright", "mypy", "ruff"];
+
+/// Options of `cargo xtask page`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// First install what is missing: Debian's chromium and node-typescript (as root), and what
+    /// drives the browser, into target/page.
+    #[arg(long)]
+    install_tools: bool,
+    /// Draw the pictures of docs/images again.
+    #[arg(long)]
+    images: bool,
+    /// Only tests with these words in their names, as pytest's -k has them.
+    #[arg(value_name = "WORDS")]
+    only: Option<String>,
+}
+
+/// Checks and tests.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let venv = sh::target_dir().join("page");
+    let bin = venv.join("bin");
+    let sources = sh::root().join("memtrace/src/page/script");
+    let tests = sh::root().join("tests/page");
+    if args.install_tools {
+        debian::install(PACKAGES)?;
+        if !bin.join("python3").exists() {
+            sh::run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
+        }
+        let mut pip = Command::new(bin.join("python3"));
+        sh::run(pip.args(["-m", "pip", "install", "--quiet"]).args(DRIVERS))?;
+    }
+    for tool in ["tsc", "chromium"] {
+        if sh::find_in_path(tool).is_none() {
+            bail!("there is no {tool}; run `cargo xtask page --install-tools`");
+        }
+    }
+    if sh::capture(Command::new(bin.join("pytest")).arg("--version")).is_err() {
+        bail!(
+            "{} has no pytest; run `cargo xtask page --install-tools`",
+            venv.display()
+        );
+    }
+    sh::run(Command::new("tsc").arg("--project").arg(&sources))?;
+    let mut test = Command::new(bin.join("pytest"));
+    test.args(["--quiet", "-rA", "--show-capture=no"])
+        .current_dir(&tests);
+    if let Some(words) = &args.only {
+        test.args(["-k", words]);
+    }
+    if args.images {
+        test.env("MEMTRACE_PAGE_IMAGES", sh::root().join("docs/images"));
+    }
+    sh::run(&mut test)?;
+    for (program, words) in [
+        ("mypy", &[][..]),
+        ("ruff", &["check"]),
+        ("ruff", &["format", "--check"]),
+    ] {
+        let mut check = Command::new(bin.join(program));
+        sh::run(check.args(words).current_dir(&tests))?;
+    }
+    Ok(())
+}
