@@ -153,11 +153,9 @@ def absurd() -> Json:
     curves["start_unix_ns"] = -(10**18)
     curves["stacks"][0]["series"][0]["bytes"][3] = None
     curves["lines"][0]["at"][5] = 10**9
+    empty = series("used", "used, node", [])
     curves["limits"].append(
-        {
-            "label": "used",
-            "series": {"id": "used", "name": "used", "at": [], "bytes": [], "time_ns": []},
-        }
+        {"by": "node", "label": "node", "time_ns": [], "used": empty, "limit": empty}
     )
     made["processes"][1].update(
         begin_ns=9 * 10**15, end_ns=-5, parent=40_000, peak_bytes=None, rss=[]

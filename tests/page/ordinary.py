@@ -37,6 +37,7 @@ def ordinary() -> Json:
     ]
     total = totals([server, worker])
     shmem = [(all_ or 0) - kept for all_, kept in zip(total, anon, strict=True)]
+    held = [(value or 0) * 7 // 8 for value in total]
     used = [20 * GIB if second >= 30 else 0 for second in seconds]
     idle = [GIB for _ in seconds]
     roles = [
@@ -46,17 +47,17 @@ def ordinary() -> Json:
     server_role = series("server", "vLLM API server", server)
     worker_role = series("worker", "vLLM worker", worker)
     stacks = [
-        stack("role", "held by role", "held", [worker_role, server_role]),
+        stack("role", "RSS by role", "rss", [worker_role, server_role]),
         stack(
             "kind",
-            "held by kind",
-            "held",
+            "RSS by kind of memory",
+            "rss",
             [series("anon", "anonymous", anon), series("shmem", "shared", shmem)],
         ),
         stack(
             "process",
             "RSS by process",
-            "held",
+            "rss",
             [
                 series("1000820", "vLLM worker TP0", worker, pid=820, upid=1_000_820),
                 series("1000800", "vLLM API server", server, pid=800, upid=1_000_800),
@@ -66,11 +67,14 @@ def ordinary() -> Json:
     gpus = [
         {
             "id": str(place),
-            "uuid": f"GPU-{place}",
             "label": f"GPU {place} NVIDIA H100",
             "total_bytes": 80 * GIB,
             "time_ns": gaps(times),
-            "series": [series("worker", "vLLM worker", used), series("reserved", "reserved", idle)],
+            "used": series("used", "used", totals([used, idle])),
+            "series": [
+                series("1000820", "vLLM worker TP0", used, pid=820, upid=1_000_820),
+                series("reserved", "reserved", idle),
+            ],
         }
         for place in range(2)
     ]
@@ -174,8 +178,12 @@ def ordinary() -> Json:
         {"at_ns": 64 * SECOND, "kind": "mark", "text": "ready"},
     ]
     limit = {
-        "label": "limit of /pod/trainer",
-        "series": {**series("limit", "limit", [16 * GIB]), "time_ns": [0]},
+        "by": "cgroup",
+        "name": "/pod/trainer",
+        "label": "cgroup /pod/trainer",
+        "time_ns": [0],
+        "used": series("used", "used, cgroup /pod/trainer", [13 * GIB]),
+        "limit": series("limit", "limit, cgroup /pod/trainer", [16 * GIB]),
     }
     return document(
         end,
@@ -187,8 +195,9 @@ def ordinary() -> Json:
         processes=lanes,
         curves={
             "lines": [
-                series("held", "held, every page once", total),
-                series("rss", "sum of RSS", [(value or 0) * 5 // 4 for value in total]),
+                series("held", "memory held, every page once", held),
+                series("rss", "sum of RSS", total),
+                series("swap", "swapped out", [MIB for _ in seconds]),
             ],
             "limits": [limit],
             "gpus": gpus,

@@ -25,10 +25,13 @@ def point(page: Page, part: float, where: str = "#memory") -> None:
 
 
 def test_at_rest_the_values_of_the_peak_are_read(page: Page) -> None:
-    assert when(page).startswith("at the peak: +60.0s, 12:02:44")
+    assert when(page) == "at the peak: +60.0s"
+    assert page.get_by_text("12:02:44.000 UTC").first.is_visible()
     assert list(readout(page).items()) == [
-        ("held, every page once", "14.0 GiB"),
-        ("limit of /pod/trainer", "16.0 GiB"),
+        ("memory held, every page once", "12.2 GiB"),
+        ("sum of RSS", "14.0 GiB"),
+        ("limit, cgroup /pod/trainer", "16.0 GiB"),
+        ("used, cgroup /pod/trainer", "13.0 GiB"),
         ("vLLM worker", "12.0 GiB"),
         ("vLLM API server", "2.0 GiB"),
     ]
@@ -41,7 +44,8 @@ def test_the_cursor_reads_the_exact_values_the_largest_first(page: Page) -> None
     server, worker = 30 * 2 * GIB // 40, 10 * 12 * GIB // 40
     assert exact(page, "vLLM worker") == worker
     assert exact(page, "vLLM API server") == server
-    assert exact(page, "held") == server + worker
+    assert exact(page, "sum of RSS") == server + worker
+    assert exact(page, "memory held") == (server + worker) * 7 // 8
     layers = [name for name in readout(page) if name.startswith("vLLM")]
     assert layers == ["vLLM worker", "vLLM API server"]
     point(page, 0.17)
@@ -51,7 +55,7 @@ def test_the_cursor_reads_the_exact_values_the_largest_first(page: Page) -> None
 
 def test_the_cursor_is_on_all_charts_and_names_phase_and_flag(page: Page) -> None:
     point(page, 0.8335)
-    assert readout(page, "#gpus")["vLLM worker"] == "20.0 GiB"
+    assert readout(page, "#gpus")["vLLM worker TP0 820"] == "20.0 GiB"
     assert when(page, "#gpus") == when(page)
     words = page.locator("#memory .extra").inner_text()
     assert "serve" in words
@@ -62,15 +66,17 @@ def test_the_stack_can_be_of_kinds_and_processes(page: Page) -> None:
     page.get_by_label("kind of memory").check()
     assert set(readout(page)) >= {"anonymous", "shared"}
     total = exact(page, "anonymous") + exact(page, "shared")
-    assert total == exact(page, "held") == 14 * GIB
+    assert total == exact(page, "sum of RSS") == 14 * GIB
     page.get_by_label("process", exact=True).check()
     assert "vLLM worker TP0 820" in readout(page)
 
 
-def test_the_sum_of_rss_can_be_switched_on(page: Page) -> None:
-    assert "sum of RSS" not in readout(page)
-    page.get_by_label("sum of RSS").check()
-    assert readout(page)["sum of RSS"] == "17.5 GiB"
+def test_lines_can_be_switched_on_and_off(page: Page) -> None:
+    assert "swapped out" not in readout(page)
+    page.get_by_label("swapped out").check()
+    assert readout(page)["swapped out"] == "1.0 MiB"
+    page.get_by_label("limit, cgroup").uncheck()
+    assert "limit, cgroup /pod/trainer" not in readout(page)
 
 
 def test_a_hidden_series_leaves_the_stack(page: Page) -> None:
@@ -170,13 +176,15 @@ def test_everything_can_be_reached_by_tab_in_the_order_of_the_page(page: Page) -
 
 def test_the_data_of_the_chart_is_saved_as_csv(page: Page, tmp_path: Path) -> None:
     lines = saved(page, "#memory", tmp_path)
-    names = ["vLLM worker_bytes", "vLLM API server_bytes", '"held, every page once_bytes"']
-    assert lines[0] == ",".join(["offset_s", *names, "sum of RSS_bytes"])
+    names = ["vLLM worker_bytes", "vLLM API server_bytes", '"memory held, every page once_bytes"']
+    assert lines[0] == ",".join(["offset_s", *names, "sum of RSS_bytes", "swapped out_bytes"])
     assert len(lines) == 1 + 61
-    assert lines[1 + 15] == f"30,{3 * GIB},{3 * GIB // 2},{9 * GIB // 2},{9 * GIB // 2 * 5 // 4}"
+    assert (
+        lines[1 + 15] == f"30,{3 * GIB},{3 * GIB // 2},{9 * GIB // 2 * 7 // 8},{9 * GIB // 2},{MIB}"
+    )
     gpus = saved(page, "#gpus", tmp_path)
     assert gpus[0] == "device,offset_s,series,bytes"
-    assert f"GPU 1 NVIDIA H100,30,vLLM worker,{20 * GIB}" in gpus
+    assert f"GPU 1 NVIDIA H100,30,vLLM worker TP0,{20 * GIB}" in gpus
 
 
 def test_unknown_stays_unknown(open_page: Opener) -> None:

@@ -6,7 +6,7 @@ function aboutSection(all) {
   const made = section('about', 'About this recording');
   const losses = [...report.losses, ...report.notes];
   made.append(
-    el('div', { class: 'columns' }, facts('the recording', recordingFacts(report, all.clock)), facts('the recorder', recorderFacts(report))),
+    el('div', { class: 'columns' }, facts('the recording', recordingFacts(report)), facts('the recorder', recorderFacts(report))),
   );
   if (losses.length) {
     made.append(el('div', { class: 'wide' }, table('lost, not visible, or good to know', ['', 'what', '>times', 'when first', 'detail'], losses.map((loss) => [
@@ -33,10 +33,9 @@ function facts(caption, lines) {
 
 /**
  * @param {Report} report
- * @param {Clock} clock
  * @returns {[string, Child][]}
  */
-function recordingFacts({ recording, process_count }, clock) {
+function recordingFacts({ recording, process_count }) {
   const { target } = recording;
   const words = target.kind === 'command' ? (target.argv ?? []).join(' ') : JSON.stringify(target);
   const memory = recording.mem_total_bytes === null ? '' : `, ${bytes(recording.mem_total_bytes)}`;
@@ -45,7 +44,7 @@ function recordingFacts({ recording, process_count }, clock) {
     ['exit code', recording.command_exit_code],
     ['where', recording.path === null ? null : named(recording.path, 200)],
     ['host', named(`${recording.hostname}, Linux ${recording.kernel} ${recording.arch}, ${counted(recording.cpu_count, 'CPU')}${memory}`, 200)],
-    ['start', clock.wall(0)],
+    ['start', recording.start.time === null ? null : visible(recording.start.time)],
     ['length', duration(recording.duration_ns / NS)],
     ['processes', count(process_count)],
     ['state', recording.is_live ? 'still recorded' : visible(recording.state)],

@@ -8,7 +8,8 @@
  * @property {number} width In CSS pixels.
  * @property {number[]} [dash]
  * @property {boolean} [isLimit] It does not stretch the scale by much.
- * @property {boolean} [isEdge] It is the upper edge of the layers.
+ * @property {boolean} [hasHalo] It crosses layers, and stands out from their colours.
+ * @property {boolean} [isEdge] It is drawn without flanks: the upper edge of the layers, or a limit.
  */
 
 /**
@@ -281,9 +282,14 @@ class Chart {
     const drawn = columns(values, columnStarts(seconds, from, to, width));
     const path = line.isEdge ? this.edge(drawn, width) : this.trace(drawn, width);
     ctx.save();
+    ctx.lineJoin = 'round';
+    if (line.hasHalo) {
+      ctx.strokeStyle = colours.ground('halo');
+      ctx.lineWidth = (line.width + 2) * devicePixelRatio;
+      ctx.stroke(path);
+    }
     ctx.strokeStyle = line.colour;
     ctx.lineWidth = line.width * devicePixelRatio;
-    ctx.lineJoin = 'round';
     ctx.setLineDash((line.dash ?? []).map((part) => part * devicePixelRatio));
     ctx.stroke(path);
     ctx.restore();

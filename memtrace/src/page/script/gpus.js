@@ -2,11 +2,11 @@
 
 /** @param {Recorded} all */
 function gpuSection(all) {
-  const { doc, view } = all;
-  if (doc.curves.gpus.length === 0) return null;
-  const devices = doc.curves.gpus.map((gpu) => {
+  const { curves, doc, view } = all;
+  if (curves.gpus.length === 0) return null;
+  const devices = curves.gpus.map((gpu) => {
     const seconds = instants(gpu.time_ns);
-    return { ...gpu, seconds, series: gpu.series.map((one) => steps(one, seconds)) };
+    return { ...gpu, seconds, used: steps(gpu.used, seconds), series: gpu.series.map((one) => steps(one, seconds)) };
   });
   const made = section('gpus', 'GPU memory over time', {
     csv: () => ({ name: 'gpus', columns: ['device', 'offset_s', 'series', 'bytes'], rows: gpuRows(devices) }),
@@ -16,21 +16,19 @@ function gpuSection(all) {
 
   /**
    * @param {Recorded} all
-   * @param {{ id: string, label: string, total_bytes: Maybe, seconds: Float64Array, series: Steps[] }} device
+   * @param {{ id: string, label: string, total_bytes: Maybe, seconds: Float64Array, used: Steps, series: Steps[] }} device
    */
-  function gpuPicture(all, { id, label, total_bytes, seconds, series }) {
+  function gpuPicture(all, { id, label, total_bytes, used, series }) {
     const chart = new Chart(view, { label: `memory of ${visible(label)}`, height: 170 });
     const update = () => {
-      const colourOf = series.map((one, place) => colours.series(gpuBy(doc, one), one, place));
-      const layers = series.map((one, place) => ({ series: one, colour: colourOf[place] ?? '' }));
+      const colourOf = seriesColours(doc, 'process', series);
+      const layers = series.map((one) => ({ series: one, colour: colourOf.get(one) ?? '' }));
       const shown = layers.filter(({ series: { id } }) => !readout.hidden.has(id));
-      const sum = stacked(series).pop() ?? new Float64Array();
-      const used = { id: 'used', name: 'used', pid: null, upid: null, seconds, values: sum };
       /** @type {Line[]} */
       const lines = [{ series: used, colour: colours.ground('ink'), width: 1.5, isEdge: readout.hidden.size === 0 }];
       if (total_bytes !== null) {
-        const total = { ...used, id: 'total', name: 'memory of the device', values: sum.slice().fill(total_bytes) };
-        lines.push({ series: total, colour: colours.ground('alert'), width: 1.5, dash: [7, 4] });
+        const total = { ...used, id: 'total', name: 'memory of the device', values: used.values.slice().fill(total_bytes) };
+        lines.push({ series: total, colour: colours.ground('alert'), width: 1.5, dash: [7, 4], isEdge: true });
       }
       chart.show({
         layers: shown.map(({ series: one }) => one),
@@ -49,15 +47,6 @@ function gpuSection(all) {
       el('div', { class: 'picture' }, chart.element, readout.element),
     );
   }
-}
-
-/**
- * Series of a device are roles where the report knows them by that name.
- * @param {PageDocument} doc
- * @param {Steps} series
- */
-function gpuBy(doc, series) {
-  return doc.report.roles.some(({ name }) => name === series.name) ? 'role' : 'process';
 }
 
 /** @param {{ label: string, seconds: Float64Array, series: Steps[] }[]} devices */

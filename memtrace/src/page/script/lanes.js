@@ -65,7 +65,7 @@ class Lanes {
     this.shown = this.lanes.filter((lane) => words.every((word) => lane.words.includes(word)));
     this.row = null;
     this.spacer.style.height = `${Math.max(1, this.shown.length) * LANE_HEIGHT}px`;
-    this.element.style.height = `${Math.min(26, Math.max(2, this.shown.length)) * LANE_HEIGHT}px`;
+    this.element.style.height = `${Math.min(26, Math.max(2, this.shown.length)) * LANE_HEIGHT + 2}px`;
     this.element.scrollTop = 0;
     this.tell();
     this.draw();

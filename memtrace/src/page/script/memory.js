@@ -11,6 +11,7 @@ const BY_WORDS = { role: 'role', kind: 'kind of memory', process: 'process', cgr
  * What all pictures over time of one recording are made of.
  * @typedef {object} Recorded
  * @property {PageDocument} doc
+ * @property {Curves} curves
  * @property {View} view
  * @property {Clock} clock
  * @property {Stack[]} stacks
@@ -18,17 +19,21 @@ const BY_WORDS = { role: 'role', kind: 'kind of memory', process: 'process', cgr
  * @property {Overlay} overlay
  */
 
+/** @type {Curves} */
+const NO_CURVES = { start_unix_ns: null, end_ns: 0, time_ns: [], stacks: [], lines: [], limits: [], gpus: [] };
+
 /**
  * @param {PageDocument} doc
  * @returns {Recorded}
  */
 function recorded(doc) {
-  const { curves } = doc;
+  const curves = doc.curves ?? NO_CURVES;
   const seconds = instants(curves.time_ns);
   const end = Math.max(curves.end_ns / NS || 0, seconds[seconds.length - 1] ?? 0);
   const begin = Math.min(0, seconds[0] ?? 0);
   return {
     doc,
+    curves,
     view: new View(begin, end),
     clock: new Clock(curves.start_unix_ns, end),
     stacks: curves.stacks.map((stack) => stackOf(stack, seconds)),
@@ -68,18 +73,15 @@ function peakOf({ doc, view }) {
 
 /** @param {Recorded} all */
 function memorySection(all) {
-  const { doc, view, stacks, lines, overlay } = all;
-  if (doc.curves.time_ns.length === 0 || stacks.length === 0) {
+  const { curves, view, stacks, lines, overlay } = all;
+  if (curves.time_ns.length === 0 || stacks.length === 0) {
     const nothing = section('memory', 'Memory over time');
     nothing.append(el('p', { class: 'alert' }, 'The recording has no row of memory, so there is nothing to draw.'));
     return nothing;
   }
-  const limits = doc.curves.limits.map(({ label, series }) => ({
-    ...steps(series, instants(series.time_ns)),
-    name: label,
-  }));
+  const limits = limitLines(curves);
   let chosen = stacks.find(({ by }) => by === 'role') ?? /** @type {typeof stacks[0]} */ (stacks[0]);
-  const isOn = new Set(['held', ...limits.map(({ id }) => id)]);
+  const isOn = new Set(['held', ...limits.filter(({ isOn }) => isOn).map(({ id }) => id)]);
 
   const chart = new Chart(view, {
     label: 'memory over time',
@@ -100,17 +102,18 @@ function memorySection(all) {
       .filter(({ id }) => isOn.has(id) || id === chosen.total)
       .map((series) => ({
         series,
-        colour: colours.ground('ink'),
-        width: series.id === chosen.total ? 1.5 : 1,
-        ...(series.id === chosen.total ? { isEdge: readout.hidden.size === 0 } : { dash: series.id === 'held' ? [5, 3] : [2, 2] }),
+        colour: colours.ground(series.id === 'held' ? 'ink' : 'quiet'),
+        width: series.id === 'held' ? 2 : 1,
+        ...(series.id === chosen.total ? { isEdge: readout.hidden.size === 0 } : { hasHalo: true }),
+        ...(series.id === 'swap' ? { dash: [2, 2] } : {}),
       })),
     ...limits
       .filter(({ id }) => isOn.has(id))
-      .map((series) => ({ series, colour: limitColour(series), width: 1.5, dash: [7, 4], isLimit: true })),
+      .map((series) => ({ series, colour: limitColour(series), width: 1.5, dash: [7, 4], isLimit: true, isEdge: true, hasHalo: true })),
   ];
   const update = () => {
     const series = ordered();
-    const colourOf = new Map(chosen.series.map((one, place) => [one, colours.series(chosen.by, one, place)]));
+    const colourOf = seriesColours(all.doc, chosen.by, chosen.series);
     const entry = (/** @type {Steps} */ one) => ({ series: one, colour: colourOf.get(one) ?? '' });
     const layers = series.filter(({ id }) => !readout.hidden.has(id));
     chart.show({ layers, layerColours: layers.map((one) => colourOf.get(one) ?? ''), lines: drawnLines() });
@@ -128,7 +131,7 @@ function memorySection(all) {
     views.append(el('label', { title: stack.label }, input, ` ${words}`));
   }
   const made = section('memory', 'Memory over time', {
-    tools: [views, lineSwitches(lines, limits, isOn, update), button('show all', () => view.reset(), { class: 'reset' })],
+    tools: [views, lineSwitches(lines.filter(({ id }) => stacks.some(({ total }) => total !== id)), limits, isOn, update), button('show all', () => view.reset(), { class: 'reset' })],
     csv: () => curveCsv(`memory-by-${chosen.by}`, [...chosen.series, ...lines]),
   });
   made.append(
@@ -149,9 +152,50 @@ function rankOf({ id }) {
   return id === 'rest' ? 1 : 0;
 }
 
+/**
+ * What is in use of each limit, and the limit. Those of the node are off at first: it holds much
+ * that the recording is not about.
+ * @param {Curves} curves
+ */
+function limitLines({ limits }) {
+  return limits.flatMap(({ by, time_ns, used, limit }, place) => {
+    const seconds = instants(time_ns);
+    const line = (/** @type {WrittenSeries} */ one, /** @type {string} */ what) => ({
+      ...steps(one, seconds),
+      id: `${what} ${place}`,
+      isOn: by !== 'node',
+    });
+    const limited = line(limit, 'limit');
+    return [...(limited.values.some((amount) => amount > 0) ? [limited] : []), line(used, 'used')];
+  });
+}
+
 /** @param {Steps} limit */
 function limitColour({ id }) {
   return colours.ground(id.startsWith('limit') ? 'alert' : 'warn');
+}
+
+// Processes of one role share its colour in these shades.
+const SHADES = [0, 0.35, 0.18, 0.5];
+
+/**
+ * The colours of a stack: a process has that of its role.
+ * @param {PageDocument} doc
+ * @param {string} by
+ * @param {Steps[]} series
+ * @returns {Map<Steps, string>}
+ */
+function seriesColours(doc, by, series) {
+  const roles = rolesByProcess(doc.report);
+  /** @type {Map<string, number>} */
+  const seen = new Map();
+  return new Map(series.map((one, place) => {
+    const role = by === 'process' && one.upid !== null ? roles.get(one.upid) : undefined;
+    if (role === undefined) return [one, colours.series(by, one, place)];
+    const before = seen.get(role) ?? 0;
+    seen.set(role, before + 1);
+    return [one, mixed(colours.role(role), colours.isDark ? '#14171c' : '#ffffff', SHADES[before % SHADES.length] ?? 0)];
+  }));
 }
 
 /**
@@ -166,7 +210,7 @@ function lineSwitches(lines, limits, isOn, update) {
       if (!isOn.delete(series.id)) isOn.add(series.id);
       update();
     } });
-    return el('label', {}, input, ' ', named(series.name, 32));
+    return el('label', {}, input, ' ', named(series.name, 27));
   });
   return el('fieldset', { class: 'choices' }, el('legend', {}, 'lines'), ...switches);
 }

@@ -1,7 +1,7 @@
 // What stands over the main chart: phases as bands, and flags for kills, marks, losses, the peak.
 
 const BAND_HEIGHT = 15;
-const MOST_BAND_ROWS = 6;
+const MOST_BAND_ROWS = 8;
 const FLAGS_HEIGHT = 16;
 // The gravest is drawn last and labelled first.
 const FLAG_KINDS = ['mark', 'exit', 'loss', 'peak', 'oom'];
@@ -203,5 +203,6 @@ function fitting(ctx, text, room) {
     length -= 1;
     words = shorten(text, length);
   }
-  return length > 1 ? words : '';
+  // Three letters of a longer name say nothing.
+  return words === text || length > 4 ? words : '';
 }

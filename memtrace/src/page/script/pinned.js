@@ -26,7 +26,7 @@ function pinnedSection(all) {
     made.hidden = at === null;
     if (at === null) return;
     title.textContent = `Held at ${clock.both(at, 0.001)}`;
-    body.replaceChildren(...stacks.map((stack) => compositionTable(stack, at)));
+    body.replaceChildren(...stacks.map((stack) => compositionTable(doc, stack, at)));
     ledger.replaceChildren(...nearestLedger(doc.report, at));
   };
   view.watch({ pinned: update });
@@ -36,15 +36,17 @@ function pinnedSection(all) {
 
 /**
  * The largest of a stack at an instant.
+ * @param {PageDocument} doc
  * @param {Stack} stack
  * @param {number} at
  */
-function compositionTable({ by, label, series }, at) {
-  const known = series.map((one, place) => ({ one, place, value: valueAt(one, at) }));
+function compositionTable(doc, { by, label, series }, at) {
+  const colourOf = seriesColours(doc, by, series);
+  const known = series.map((one) => ({ one, value: valueAt(one, at) }));
   const held = known.filter(({ value }) => value !== 0);
   held.sort((one, other) => (other.value ?? -1) - (one.value ?? -1));
-  const rows = held.slice(0, 12).map(({ one, place, value }) => [
-    el('span', {}, el('span', { class: 'swatch', 'style-background': colours.series(by, one, place) }), named(one.name, 40), typeof one.pid === 'number' ? ` ${one.pid}` : ''),
+  const rows = held.slice(0, 12).map(({ one, value }) => [
+    el('span', {}, el('span', { class: 'swatch', 'style-background': colourOf.get(one) }), named(one.name, 40), typeof one.pid === 'number' ? ` ${one.pid}` : ''),
     bytes(value),
   ]);
   const rest = held.slice(12).reduce((sum, { value }) => sum + (value ?? 0), 0);

@@ -32,10 +32,10 @@ function lived({ process }) {
 }
 
 /** @param {TableRow} row */
-function peakWords({ process, told }) {
-  const bound = told?.peak.bound;
+function peakWords({ process }) {
+  const bound = process.peak_bound;
   const sign = bound ? BOUND_SIGNS[/** @type {keyof BOUND_SIGNS} */ (bound)] ?? '' : '';
-  const error = told?.peak.error_bytes ?? process.peak_bound_bytes;
+  const error = process.peak_bound_bytes;
   const within = bound === 'within_error' && error ? ` ± ${bytes(error)}` : '';
   return within ? `${bytes(process.peak_bytes)}${within}` : `${sign}${bytes(process.peak_bytes)}`;
 }
@@ -65,7 +65,7 @@ function processColumns() {
       show: ({ process }) => el('span', {}, process.role !== null && el('span', { class: 'swatch', 'style-background': colours.role(process.role) }), named(process.name, 60)),
       value: ({ process }) => process.name,
     },
-    text('role', ({ process }) => process.role),
+    text('role', ({ process }) => process.role, true),
     { title: 'peak RSS', isFigure: true, show: peakWords, value: ({ process }) => process.peak_bytes },
     { title: 'reached', isFigure: true, show: ({ process }) => atWords(process.peak_at_ns), value: ({ process }) => process.peak_at_ns },
     kind('anon_bytes', 'anon'),

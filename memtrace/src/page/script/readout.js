@@ -26,10 +26,11 @@ class Readout {
     /** @type {{ entry: Entry, row: HTMLElement, amount: HTMLElement }[]} */
     this.lines = [];
     this.when = el('p', { class: 'when' });
+    this.wall = el('p', { class: 'quiet' });
     this.rows = el('ul', { class: 'layers' });
     this.lineRows = el('ul', { class: 'lines' });
     this.extra = el('div', { class: 'extra' });
-    this.element = el('div', { class: 'readout' }, this.when, this.lineRows, this.rows, this.extra);
+    this.element = el('div', { class: 'readout' }, this.when, this.wall, this.lineRows, this.rows, this.extra);
     view.watch({ pointed: () => this.update(), pinned: () => this.update() });
   }
 
@@ -81,7 +82,8 @@ class Readout {
   update() {
     const { at, words } = this.instant();
     const step = (this.view.to - this.view.from) / 1000;
-    this.when.textContent = `${words ? `${words}: ` : ''}${this.clock.both(at, Math.min(step, 0.1))}`;
+    this.when.textContent = `${words ? `${words}: ` : ''}${after(at, Math.min(step, 0.1))}`;
+    this.wall.textContent = this.clock.wall(at);
     const values = this.layers.map((one) => ({ ...one, value: valueAt(one.entry.series, at) }));
     values.sort((one, other) => (other.value ?? -1) - (one.value ?? -1));
     for (const { row, amount, value } of values) {

@@ -10,7 +10,7 @@ interface PageDocument {
   title: string;
   answer: { tone: Tone; text: string }[];
   report: Report;
-  curves: Curves;
+  curves: Curves | null;
   bands: Band[];
   flags: Flag[];
   processes: PageProcess[];
@@ -33,17 +33,17 @@ interface WithTimes {
   time_ns: number[];
 }
 interface Curves extends WithTimes {
-  start_boot_ns: number;
   start_unix_ns: Maybe;
   end_ns: number;
   stacks: { by: string; label: string; total: string; series: WrittenSeries[] }[];
   lines: WrittenSeries[];
-  limits: { label: string; series: WrittenSeries & WithTimes }[];
+  /** `limit` has no change where there is none. */
+  limits: ({ by: string; label: string; used: WrittenSeries; limit: WrittenSeries } & WithTimes)[];
   gpus: ({
     id: string;
-    uuid: string | null;
     label: string;
     total_bytes: Maybe;
+    used: WrittenSeries;
     series: WrittenSeries[];
   } & WithTimes)[];
 }
@@ -72,6 +72,7 @@ interface PageProcess {
   end_ns: Maybe;
   ending: string;
   peak_bytes: Maybe;
+  peak_bound: string | null;
   peak_bound_bytes: Maybe;
   peak_at_ns: Maybe;
   rss: [number, Maybe][];
