@@ -28,7 +28,7 @@ struct Stage {
     file: String,
     beside: String,
     outside: String,
-    /// Set by who has finished growing.
+    /// Set by who has grown as far as another waits for.
     flag: Mapping,
 }
 
@@ -74,18 +74,16 @@ impl Stage {
     /// One grows nearly to the limit, and a small one meets it. Another one holds most.
     fn trigger(&self) -> io::Result<String> {
         let [.., largest] = self.hold([20, 30, 110])?;
-        let most = self.limit - (160 + 24) * MIB;
+        // What is left for the small one is less than the other takes in a second, also where a
+        // machine is slow.
+        let most = self.limit - (160 + 10) * MIB;
         let grower = child(OFFERED, || {
             self.grow(6 * MIB, most)?;
-            // SAFETY: a live page that all share; only this one writes it.
-            unsafe { self.flag.start().write_volatile(1) };
+            self.set_flag();
             forever()
         })?;
         let trigger = child(0, || {
-            // SAFETY: a live page that all share.
-            while unsafe { self.flag.start().read_volatile() } == 0 {
-                sys::sleep_ns(1_000_000);
-            }
+            self.wait_for_flag();
             take(MIB, usize::MAX, 5_000_000)
         })?;
         Ok(format!(
@@ -97,9 +95,13 @@ impl Stage {
     /// One leaks for seconds, and another one takes the rest at once.
     fn spike(&self) -> io::Result<String> {
         self.hold([20, 30, 40])?;
-        let leaker = child(OFFERED, || self.grow(2 * MIB, usize::MAX))?;
+        let leaker = child(OFFERED, || {
+            self.grow(2 * MIB, 92 * MIB)?;
+            self.set_flag();
+            take(2 * MIB, usize::MAX, GAP_NS)
+        })?;
         let spiker = child(0, || {
-            sys::sleep_ns(BEGIN_NS + 46 * GAP_NS);
+            self.wait_for_flag();
             take(self.limit, usize::MAX, 0)
         })?;
         Ok(format!(
@@ -212,6 +214,19 @@ impl Stage {
             "{{\"grower\":{own},\"largest\":{own},\"victim\":{own}}}"
         ))?;
         self.grow(4 * MIB, usize::MAX)
+    }
+
+    /// Says that a process has grown as far as another waits for.
+    fn set_flag(&self) {
+        // SAFETY: a live page that all share; only one process writes it.
+        unsafe { self.flag.start().write_volatile(1) };
+    }
+
+    fn wait_for_flag(&self) {
+        // SAFETY: a live page that all share.
+        while unsafe { self.flag.start().read_volatile() } == 0 {
+            sys::sleep_ns(1_000_000);
+        }
     }
 
     /// Three that hold so many MiB each.

@@ -16,7 +16,7 @@ use super::phases::{PhaseFocus, Phases};
 use super::process::Process;
 use super::process_tree::{ProcessTree, bundle_similar};
 use super::roles::RoleFinding;
-use super::who::common_name;
+use super::who::{Who, common_name};
 use crate::model::{BootNs, Bytes, DurationNs, Instant, Kind, RunInfo, Target, Tgid, Upid};
 use crate::report::{Cell, words};
 use schemars::JsonSchema;
@@ -218,6 +218,18 @@ impl Analysis {
     /// What to call the processes of a line: the name of all, or what they have in common.
     pub fn common_name(&self, members: &[usize]) -> Arc<str> {
         common_name(&self.processes, members)
+    }
+
+    /// `vLLM worker, 700 python3 x.py`: with its role, where that is not its name anyway.
+    pub(super) fn with_role(&self, who: &Who) -> String {
+        let is_of = |role: &&RoleFinding| who.upid.is_some_and(|upid| role.upids.contains(&upid));
+        let mut roles = self.roles.iter();
+        let role = roles.find(|role| role.role.is_some() && is_of(role));
+        let name = who.name.as_deref().unwrap_or_default();
+        match role.filter(|role| !name.starts_with(&*role.name)) {
+            Some(role) => format!("{}, {}", role.name, who.in_words()),
+            None => who.in_words(),
+        }
     }
 
     /// The process id, or how many processes stand in one line.

@@ -2,11 +2,12 @@
 //! version; new ones may come. docs/report-json.md describes each.
 
 use super::section::{Parts, View};
+use super::sections::answer::{self, AnswerLine};
 use super::sections::{Report, SECTIONS, SectionInfo};
 use super::{Analysis, Loss, Process, diff};
 use crate::model::tables::Severity;
 use crate::model::{Bytes, DurationNs, Instant, RunState, SchemaVersion, Target};
-use crate::report::{Chapter, Style, Written, write_object};
+use crate::report::{Chapter, Style, Written, explained, write_object};
 use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema};
@@ -25,15 +26,15 @@ impl Written for Report {
         if let Some(section) = style.section.and_then(SectionInfo::named) {
             let told = (section.tell)(self, &view);
             let nothing = || vec![Chapter::new(format!("{}: nothing to tell", section.name))];
-            return Some(told)
-                .filter(|told| !told.is_empty())
-                .unwrap_or_else(nothing);
+            let told = Some(told).filter(|told| !told.is_empty());
+            return explained(told.unwrap_or_else(nothing), style);
         }
         let sections = SECTIONS.iter();
         let sections = sections.filter(|section| section.modes.contains(&view.mode));
-        sections
-            .flat_map(|section| (section.tell)(self, &view))
-            .collect()
+        let is_told = |section: &&SectionInfo| style.is_full || (section.is_worth_telling)(self);
+        let told = sections.filter(is_told);
+        let told = told.flat_map(|section| (section.tell)(self, &view)).collect();
+        explained(told, style)
     }
 
     fn tables<'a>(&'a self, style: &Style) -> Parts<'a> {
@@ -104,6 +105,8 @@ struct Object<'a> {
     memtrace_version: &'static str,
     /// What was recorded.
     recording: Recording<'a>,
+    /// The answer in short, a sentence for each thing that there is to say.
+    answer: Vec<AnswerLine>,
     /// What was lost or not visible, the gravest first.
     losses: Vec<&'a Loss>,
     /// What is good to know about the recording and is no loss.
@@ -180,6 +183,7 @@ impl<'a> Object<'a> {
             version: VERSION,
             memtrace_version: env!("CARGO_PKG_VERSION"),
             recording: Recording::of(analysis),
+            answer: answer::lines(analysis),
             losses: told(|severity| severity != Severity::Info),
             notes: told(|severity| severity == Severity::Info),
             report,

@@ -34,6 +34,11 @@ pub(super) trait Section: Default + Serialize {
         Ok(Self::default())
     }
 
+    /// Whether a person should read it unasked; else it stands in a full report only.
+    fn is_worth_telling(&self, _analysis: &Analysis) -> bool {
+        true
+    }
+
     /// What it says; nothing where there is nothing to tell.
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter>;
 }
@@ -89,7 +94,10 @@ pub(super) struct View<'a> {
 impl<'a> View<'a> {
     pub(super) fn of(analysis: &Analysis, style: &'a Style) -> Self {
         Self {
-            top: style.top.unwrap_or(DEFAULT_TOP),
+            top: style.top.unwrap_or(match style.is_full {
+                true => usize::MAX,
+                false => DEFAULT_TOP,
+            }),
             mode: Mode::of(analysis, style),
             is_alone: style.section.is_some(),
             style,

@@ -4,6 +4,7 @@
 mod abnormal_endings;
 mod about;
 mod address_space;
+pub(super) mod answer;
 mod at;
 mod endings;
 mod gpus;
@@ -15,6 +16,7 @@ mod orphaned_shm;
 mod peak;
 pub(super) mod phases;
 mod processes;
+mod recorder;
 mod roles;
 mod steps;
 mod survivors;
@@ -41,6 +43,7 @@ pub struct SectionInfo {
     pub(super) modes: &'static [Mode],
     pub(super) tables: fn(&Report, usize) -> Parts<'_>,
     pub(super) tell: fn(&Report, &View<'_>) -> Vec<Chapter>,
+    pub(super) is_worth_telling: fn(&Report) -> bool,
 }
 
 macro_rules! sections {
@@ -80,6 +83,7 @@ macro_rules! sections {
                 None => Box::new(std::iter::empty()),
             },
             tell: |report, view| report.$field.tell(&report.analysis, view),
+            is_worth_telling: |report| report.$field.is_worth_telling(&report.analysis),
         },)+];
     };
 }
@@ -105,6 +109,7 @@ sections! {
     growth: growth::Growths,
     address_space: address_space::AddressSpace,
     endings: endings::Endings,
+    recorder: recorder::Recorder,
 }
 
 impl SectionInfo {

@@ -15,6 +15,8 @@ use std::process::ExitCode;
 
 const AFTER_HELP: &str = "\
 Examples:
+  memtrace report
+  memtrace report --full --explain > report.txt
   memtrace report --at peak
   memtrace report --format json > report.json
 
@@ -30,6 +32,12 @@ pub(super) struct Args {
     recording: Option<PathBuf>,
     #[command(flatten)]
     writing: Writing,
+    /// Show every section and every line, the tree of processes too, in text and md
+    #[arg(long)]
+    full: bool,
+    /// Say at the end how the figures are to be read, in text and md; --full does too
+    #[arg(long)]
+    explain: bool,
     /// Show the tree of processes
     #[arg(long)]
     tree: bool,
@@ -242,8 +250,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let mut report = analyzed(&dir, wanted)?;
     let style = Style {
-        has_tree: args.tree,
-        has_phases: args.phases,
+        has_tree: args.tree || args.full,
+        has_phases: args.phases || args.full,
+        is_full: args.full,
+        has_explanations: args.explain || args.full,
         is_startup_log: args.style == Some(Special::Startup),
         has_path: args.recording.is_none(),
         section: section.map(|section| section.name),

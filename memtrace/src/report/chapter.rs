@@ -1,6 +1,7 @@
 //! What a report says, before it is laid out: headings, lines and tables, which `text` and `md`
 //! render.
 
+use super::Style;
 use super::table::{Table, TableOf};
 
 /// A heading with what belongs to it.
@@ -12,6 +13,8 @@ pub struct Chapter {
     pub tone: Tone,
     /// What stands below it.
     pub blocks: Vec<Block>,
+    /// How its figures are to be read: sentences that are the same in every report.
+    pub explanations: Vec<String>,
 }
 
 /// How a line wants to be read.
@@ -45,6 +48,7 @@ impl Chapter {
             title: title.into(),
             tone: Tone::Strong,
             blocks: Vec::new(),
+            explanations: Vec::new(),
         }
     }
 
@@ -82,6 +86,11 @@ impl Chapter {
         self.tell(Tone::Quiet, [line.into()]);
     }
 
+    /// Says how figures above are to be read: once, at the end of the report, where that is wanted.
+    pub fn explain(&mut self, line: impl Into<String>) {
+        self.explanations.push(line.into());
+    }
+
     /// Shows a table, unless it has no rows.
     pub fn table(&mut self, table: Table) {
         if table.row_count() > 0 {
@@ -102,4 +111,28 @@ impl<R> TableOf<R> {
     pub fn add_to(self, told: &mut Chapter) {
         told.table(self.done());
     }
+}
+
+/// Gathers the explanations of all chapters in one at the end, each once. Where they are not wanted,
+/// that one says how to get them, and what else is left out.
+pub fn explained(mut chapters: Vec<Chapter>, style: &Style) -> Vec<Chapter> {
+    let mut lines: Vec<String> = Vec::new();
+    for chapter in &mut chapters {
+        for line in chapter.explanations.drain(..) {
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+    }
+    if lines.is_empty() {
+        return chapters;
+    }
+    let mut last = Chapter::new("How to read it");
+    if style.has_explanations {
+        last.tell(Tone::Plain, lines);
+    } else {
+        last.quiet("`--explain` says what the columns mean; `--full` shows every section and line.");
+    }
+    chapters.push(last);
+    chapters
 }

@@ -14,7 +14,7 @@ mod text;
 mod visible;
 pub(crate) mod words;
 
-pub use chapter::{Block, Chapter, Tone};
+pub use chapter::{Block, Chapter, Tone, explained};
 pub(crate) use csv::quote;
 pub(crate) use json::{write_line, write_object};
 use std::io;
@@ -36,6 +36,10 @@ pub struct Style {
     pub has_tree: bool,
     /// Whether to list every phase, in `text` and `md`.
     pub has_phases: bool,
+    /// Whether to show all there is, in `text` and `md`.
+    pub is_full: bool,
+    /// Whether to say how figures are to be read, in `text` and `md`.
+    pub has_explanations: bool,
     /// Whether to write the phases as a log and nothing else, in `text` and `md`.
     pub is_startup_log: bool,
     /// The name of the only section to write; all of them without.
@@ -52,6 +56,8 @@ impl Default for Style {
             top: None,
             has_tree: false,
             has_phases: false,
+            is_full: false,
+            has_explanations: false,
             is_startup_log: false,
             section: None,
             has_path: false,

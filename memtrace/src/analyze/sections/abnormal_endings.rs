@@ -2,10 +2,11 @@
 //! ended is told by `endings`.
 
 use super::endings::Group;
-use crate::analyze::section::{MORE_IN_JSON, Section, View};
+use super::oom_kills;
+use crate::analyze::section::{MORE_IN_JSON, Mode, Section, View};
 use crate::analyze::{Analysis, RowSource, Survivor, together};
-use crate::model::{Bytes, Fate, Upid};
-use crate::report::Chapter;
+use crate::model::{Bytes, Fate, Instant, Upid};
+use crate::report::{Chapter, Tone};
 use crate::report::words::{bytes_or_unknown, count, processes};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -38,6 +39,27 @@ impl Section for AbnormalEndings {
     const KEYS: &'static [&'static str] = &["abnormal_endings"];
 
     fn find<S: RowSource>(_source: &S, analysis: &Analysis) -> Result<Self, S::Error> {
+        Ok(Self::of(analysis))
+    }
+
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
+        // Among the first lines of the whole report stands the first of them.
+        let is_told = view.mode == Mode::Whole && !view.is_alone && oom_kills::is_none(analysis);
+        let shown = self.abnormal_endings.iter().skip(usize::from(is_told));
+        let mut section = Chapter::alarming(match is_told {
+            true => "Others ended abnormally",
+            false => "Ended abnormally",
+        });
+        let shown = shown.take(MAX_TOLD).map(|one| one.in_words(analysis));
+        section.tell(Tone::Strong, shown);
+        section.rest(self.abnormal_endings.len(), MAX_TOLD, count, MORE_IN_JSON);
+        Some(section).into_iter().filter(|section| !section.blocks.is_empty()).collect()
+    }
+}
+
+impl AbnormalEndings {
+    /// The endings of a recording that nobody asked for.
+    pub(super) fn of(analysis: &Analysis) -> Self {
         let outlived = &analysis.leftovers.outlived;
         let by_upid: HashMap<Upid, &Survivor> =
             outlived.iter().map(|one| (one.row.upid, one)).collect();
@@ -66,35 +88,38 @@ impl Section for AbnormalEndings {
                 group,
             })
         });
-        Ok(Self {
+        Self {
             abnormal_endings: groups.collect(),
-        })
+        }
     }
 
-    fn tell(&self, analysis: &Analysis, _: &View<'_>) -> Vec<Chapter> {
-        if self.abnormal_endings.is_empty() {
-            return Vec::new();
-        }
-        let mut section = Chapter::alarming("Ended abnormally");
-        for one in self.abnormal_endings.iter().take(MAX_TOLD) {
-            let (group, who) = (&one.group, one.group.who.in_words());
-            let when = group.end.map(|end| analysis.clock.when(end));
-            let when = when.map_or_else(String::new, |when| match group.who.process_count {
-                1 => format!(" at {when}"),
-                _ => format!(", from {when}"),
-            });
-            let left = match one.outlived_count {
-                0 => String::new(),
-                outlived => format!(
-                    "; left {} running that held {}",
-                    processes(outlived),
-                    bytes_or_unknown(one.outlived_bytes)
-                ),
-            };
-            section.strong(format!("{who}: {}{when}{left}.", group.how()));
-        }
-        let all = self.abnormal_endings.len();
-        section.rest(all, MAX_TOLD, count, MORE_IN_JSON);
-        vec![section]
+    /// The gravest of them in a sentence, with how many others there are, and when it was.
+    pub(super) fn in_short(&self, analysis: &Analysis) -> Option<(String, Option<Instant>)> {
+        let (first, others) = self.abnormal_endings.split_first()?;
+        let more = match others.len() {
+            0 => String::new(),
+            others => format!(" {} more ended abnormally.", count(others)),
+        };
+        Some((first.in_words(analysis) + &more, first.group.end))
+    }
+}
+
+impl AbnormalEnding {
+    fn in_words(&self, analysis: &Analysis) -> String {
+        let (group, who) = (&self.group, self.group.who.in_words());
+        let when = group.end.map(|end| analysis.clock.when(end));
+        let when = when.map_or_else(String::new, |when| match group.who.process_count {
+            1 => format!(" at {when}"),
+            _ => format!(", from {when}"),
+        });
+        let left = match self.outlived_count {
+            0 => String::new(),
+            outlived => format!(
+                "; left {} running that held {}",
+                processes(outlived),
+                bytes_or_unknown(self.outlived_bytes)
+            ),
+        };
+        format!("{who}: {}{when}{left}.", group.how())
     }
 }

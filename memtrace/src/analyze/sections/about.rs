@@ -1,5 +1,6 @@
-//! What was recorded, how it ended, what that cost.
+//! What was recorded, and the answer in short.
 
+use super::answer;
 use crate::analyze::section::{Mode, Section, View};
 use crate::analyze::{Analysis, Ending};
 use crate::model::{DurationNs, RunState, Target};
@@ -9,35 +10,36 @@ use serde::Serialize;
 
 /// From the start of a recording until its command runs, and from its end until the recording's.
 const START_NS: i64 = 1_000_000_000;
-/// Columns for the command: a script can be one of its arguments.
-const MAX_COMMAND: usize = 180;
+/// Columns for the command, so that it is one line: a script can be one of its arguments.
+const MAX_COMMAND: usize = 64;
 
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub(super) struct About {}
 
 impl Section for About {
     const NAME: &'static str = "about";
-    const DOC: &'static str = "what was recorded, how it ended, what that cost";
-    const KEYS: &'static [&'static str] = &["recording", "cost"];
+    const DOC: &'static str = "what was recorded, and the answer in short";
+    const KEYS: &'static [&'static str] = &["recording", "answer"];
     const MODES: &'static [Mode] = Mode::ALL;
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
-        let mut section = Chapter::new(format!("memtrace: {}", target(&analysis.info.target)));
+        let max = if view.style.is_full { usize::MAX } else { MAX_COMMAND };
+        let mut section = Chapter::new(format!("memtrace: {}", target(&analysis.info.target, max)));
         if let Some(path) = analysis.path.as_deref().filter(|_| view.style.has_path) {
             section.say(format!("Read from {path}, the newest recording here"));
         }
         section.say(run_line(analysis));
-        section.quiet(recorder_line(analysis));
+        if view.mode == Mode::Whole {
+            answer::tell(&mut section, analysis);
+        }
         vec![section]
     }
 }
 
-fn target(target: &Target) -> String {
+/// The command in at most so many columns, or what else was recorded.
+fn target(target: &Target, max: usize) -> String {
     match target {
-        Target::Command { argv } => {
-            let words = argv.join(" ");
-            shorten(&words, MAX_COMMAND).into_owned()
-        }
+        Target::Command { argv } => shorten(&argv.join(" "), max).into_owned(),
         Target::Pids { tgids } => {
             let tgids: Vec<String> = tgids.iter().map(ToString::to_string).collect();
             format!("pid {} and descendants", tgids.join(", "))
@@ -90,29 +92,4 @@ fn is_still_running(analysis: &Analysis) -> bool {
     let mut processes = analysis.processes.iter();
     let is_seen = analysis.is_live || analysis.info.state == RunState::Closed;
     is_seen && processes.any(|process| process.is_main && process.ending == Ending::Running)
-}
-
-fn recorder_line(analysis: &Analysis) -> String {
-    let info = &analysis.info;
-    let mut parts = vec![format!(
-        "{} every {}",
-        info.backend,
-        words::interval(info.interval_ns)
-    )];
-    match &analysis.cost {
-        Some(cost) => {
-            let cpu = match cost.cpu_share {
-                Some(share) => format!("{:.1}% of one CPU", share * 100.0),
-                None => format!("{} of CPU time", words::duration(cost.cpu_ns)),
-            };
-            let rss = words::bytes_or_unknown(cost.peak_rss_bytes);
-            parts.push(format!("recorder took {cpu}, {rss}"));
-        }
-        None => parts.push("cost of recording unknown".to_owned()),
-    }
-    let memory = info.mem_total_bytes.map(words::bytes);
-    let memory = memory.map_or_else(String::new, |memory| format!(", {memory}"));
-    parts.push(format!("{} CPUs{memory}", info.cpu_count));
-    parts.push(format!("kernel {}", info.kernel));
-    parts.join(" · ")
 }

@@ -29,6 +29,10 @@ impl Section for AddressSpace {
         one_part(table(processes.take(top)))
     });
 
+    fn is_worth_telling(&self, analysis: &Analysis) -> bool {
+        analysis.mappings.is_some()
+    }
+
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         let Some(found) = analysis.mappings.as_ref() else {
             return unseen(analysis).into_iter().collect();
@@ -53,7 +57,7 @@ impl Section for AddressSpace {
             .figures("pid", 0, |mapping| Cell::known(mapping.who.pid))
             .flexible("what", |mapping| what(mapping))
             .add_to(&mut section);
-        section.quiet(
+        section.explain(
             "Address space is no memory: it becomes resident when it is touched. MAPPED and UNMAPPED \
              add up mmap, mremap and munmap, PER SECOND both for each second; GIVEN BACK is what \
              madvise named; HEAP is growth by brk, beside which allocators map anonymous memory \

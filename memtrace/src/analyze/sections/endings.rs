@@ -123,6 +123,12 @@ impl Section for Endings {
         Ok(Self { endings, notable })
     }
 
+    /// What ended abnormally stands above.
+    fn is_worth_telling(&self, _analysis: &Analysis) -> bool {
+        let is_told_above = |group: &Group| group.is_violent() || group.is_oom_kill();
+        self.notable.iter().any(|group| !is_told_above(group) && !group.is_killed_at_shutdown)
+    }
+
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         let endings = &self.endings;
         if analysis.processes.is_empty() {
@@ -147,7 +153,7 @@ impl Section for Endings {
         section.rest(self.notable.len(), view.top, words::count, more);
         let mut shown = self.notable.iter().take(view.top);
         if shown.any(|group| group.is_killed_at_shutdown) {
-            section.quiet(
+            section.explain(
                 "By its parent at shutdown: no OOM kill was recorded, and an ancestor ended by exit \
                  0, SIGTERM or SIGINT within the next 15 s. Who sent the signal is not recorded.",
             );

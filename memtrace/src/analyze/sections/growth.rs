@@ -3,12 +3,14 @@
 use crate::analyze::section::{Section, Tables, View, one_part};
 use crate::analyze::{Analysis, Growth, Verdict, Who};
 use crate::model::{Bytes, DurationNs};
-use crate::report::{Cell, Chapter, Table, TableOf, Tone, words};
+use crate::report::{Cell, Chapter, Table, TableOf, words};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Time to the limit beyond which an extrapolation is idle.
-const FAR_NS: i64 = 30 * 86_400 * 1_000_000_000;
+const FAR_NS: DurationNs = DurationNs(30 * 86_400 * 1_000_000_000);
+/// All together have a trend of their own only over more than a start-up.
+const LONG_NS: DurationNs = DurationNs(600_000_000_000);
 
 /// Growth of all together and of each process.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
@@ -21,25 +23,28 @@ impl Section for Growths {
     const TABLES: Option<Tables<Self>> =
         Some(|_, analysis, top| one_part(table(&growing(analysis), top)));
 
+    fn is_worth_telling(&self, analysis: &Analysis) -> bool {
+        !growing(analysis).is_empty() || of_all(analysis).is_some()
+    }
+
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         if analysis.peak.is_none() {
             return Vec::new();
         }
-        let Some(all) = &analysis.growth else {
+        if analysis.growth.is_none() {
             let mut section = Chapter::new("Growth: too short, or too few rows, to tell");
             section.tone = Tone::Plain;
             return vec![section];
-        };
+        }
         let growing = growing(analysis);
-        let mut section = Chapter::new(format!("Growth: {}", headline(all, &growing)));
+        let mut section = Chapter::new(format!("Growth: {}", headline(analysis, &growing)));
         section.table(table(&growing, view.top));
-        section.tell(Tone::Alert, time_to_limit(analysis, all));
         section.rest(growing.len(), view.top, words::processes, " more.");
-        if growing.is_empty() && all.verdict == Verdict::NoTrend {
+        if growing.is_empty() && of_all(analysis).is_none() {
             return vec![section];
         }
-        section.quiet(
-            "The trend of each life after its warm-up (a quarter, and a minute at least); told only \
+        section.explain(
+            "Growth is the trend of each life after its warm-up (a quarter, and a minute at least); told only \
              where it is sure, ± being its 95 % interval, and memory was still rising at the end.",
         );
         vec![section]
@@ -73,7 +78,7 @@ fn table(growing: &[(Who, Growth)], top: usize) -> Table {
         .done()
 }
 
-fn headline(all: &Growth, growing: &[(Who, Growth)]) -> String {
+fn headline(analysis: &Analysis, growing: &[(Who, Growth)]) -> String {
     let each = match growing {
         [] => "no process grows steadily".to_owned(),
         [(only, _)] => format!("{} grows steadily", only.in_words()),
@@ -83,13 +88,42 @@ fn headline(all: &Growth, growing: &[(Who, Growth)]) -> String {
             most.in_words()
         ),
     };
-    match (all.verdict, growing.len()) {
-        (Verdict::NoTrend, 0) => "nothing grows steadily".to_owned(),
-        (Verdict::NoTrend, _) => format!("{each}, the sum does not"),
-        (Verdict::Growing | Verdict::Shrinking, _) => {
-            format!("{} in sum, {each}", words::slope(all.bytes_per_hour))
-        }
+    match (of_all(analysis), growing.len()) {
+        (None, 0) => "nothing grows steadily".to_owned(),
+        (None, _) => format!("{each}, the sum does not"),
+        (Some(all), _) => format!("{} in sum, {each}", words::slope(all.bytes_per_hour)),
     }
+}
+
+/// The trend of all together, where there is one. That a server starts, one process after the
+/// other, is none.
+fn of_all(analysis: &Analysis) -> Option<&Growth> {
+    let all = analysis.growth.as_ref()?;
+    let is_long = all.to.boot_ns - all.from.boot_ns >= LONG_NS;
+    let is_trend = all.verdict != Verdict::NoTrend && (is_long || !growing(analysis).is_empty());
+    is_trend.then_some(all)
+}
+
+/// What grows, in a sentence; `None` where nothing does.
+pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
+    let growing = growing(analysis);
+    let Some((most, growth)) = growing.first() else {
+        let all = of_all(analysis).filter(|all| all.verdict == Verdict::Growing)?;
+        let slope = words::slope(all.bytes_per_hour);
+        return Some(format!("{slope} in sum, no process grows steadily."));
+    };
+    let others = match growing.len() {
+        1 => String::new(),
+        count => format!(", and {} more grow", words::count(count - 1)),
+    };
+    Some(format!(
+        "{} grows by {} ±{}/h (95 %), {} in {}{others}.",
+        analysis.with_role(most),
+        words::slope(growth.bytes_per_hour).trim_start_matches('+'),
+        words::margin(growth.margin_bytes_per_hour()),
+        words::bytes(growth.rise_bytes),
+        words::duration(growth.to.boot_ns - growth.from.boot_ns)
+    ))
 }
 
 /// Half of the interval of the slope.
@@ -99,17 +133,11 @@ pub(super) fn margin(growth: &Growth) -> Cell {
         .shown_as(format!("{}/h", words::margin(margin)))
 }
 
-/// When the cgroup that holds most reaches its limit at this rate, counted from the peak.
-fn time_to_limit(analysis: &Analysis, all: &Growth) -> Option<String> {
+/// How long after the peak the cgroup that holds most reaches its limit at this rate.
+pub(super) fn time_to_limit(analysis: &Analysis) -> Option<DurationNs> {
     let cgroup = analysis.peak.as_ref()?.cgroups.first()?;
     let limit = cgroup.effective_limit_bytes?;
     let headroom: Bytes = limit - cgroup.row.current_bytes?;
-    let left: DurationNs = all.time_to_fill(headroom)?;
-    (left.0 < FAR_NS).then(|| {
-        format!(
-            "At this rate the limit of {} is reached {} after the peak.",
-            words::bytes(limit),
-            words::duration(left)
-        )
-    })
+    let left = of_all(analysis)?.time_to_fill(headroom)?;
+    (left < FAR_NS).then_some(left)
 }

@@ -77,6 +77,21 @@ impl Section for Missing {
     }
 }
 
+/// That something was lost, in a sentence.
+pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
+    let is_loss = |loss: &&Loss| loss.severity == Severity::Loss;
+    let losses = analysis.losses.iter().filter(is_loss).count();
+    let damaged = analysis.problems.len();
+    let is_cut_off = analysis.info.state != RunState::Closed && !analysis.is_live;
+    let parts = [
+        (is_cut_off).then(|| "the recording was not closed".to_owned()),
+        (damaged > 0).then(|| format!("{} of its files are damaged or missing", words::count(damaged))),
+        (losses > 0).then(|| format!("{} kinds of loss", words::count(losses))),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| format!("{}; see \"Lost or not visible\" below.", parts.join(", ")))
+}
+
 /// What is missing of a recording that its recorder did not close. It could not write down why.
 fn cut_off(analysis: &Analysis) -> String {
     let clock = &analysis.clock;

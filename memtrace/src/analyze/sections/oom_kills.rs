@@ -1,7 +1,7 @@
 //! OOM kills: who was killed, at whose limit, who held the memory, who had grown, and what it
 //! was not.
 
-use crate::analyze::section::{MORE_IN_JSON, Section, View};
+use crate::analyze::section::{MORE_IN_JSON, Mode, Section, View};
 use crate::analyze::{
     Analysis, Grower, GrownObject, HeldKind, KindLine, Leak, OomFinding, PostMortem, Pressure, Who,
 };
@@ -28,11 +28,7 @@ impl Section for OomKills {
     const KEYS: &'static [&'static str] = &["oom_kills"];
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
-        let kills: Vec<&OomFinding> = analysis
-            .ooms
-            .iter()
-            .filter(|kill| !kill.is_elsewhere)
-            .collect();
+        let kills: Vec<&OomFinding> = concerning(analysis).collect();
         let count = kills.len();
         if count == 0 {
             return Vec::new();
@@ -51,7 +47,9 @@ impl Section for OomKills {
                 section.alert(format!("{}, at {when}", victim(analysis, kill)));
             }
             let post_mortem = kill.post_mortem.as_ref();
-            if let Some(found) = post_mortem {
+            // Among the first lines of the whole report stands the first of them.
+            let is_told = place == 0 && view.mode == Mode::Whole && !view.is_alone;
+            if let Some(found) = post_mortem.filter(|_| !is_told) {
                 section.strong(answer(analysis, kill, found));
             }
             section.say(victim_line(&kill.row));
@@ -70,6 +68,31 @@ impl Section for OomKills {
         section.rest(count, view.top, words::count, MORE_IN_JSON);
         vec![section]
     }
+}
+
+/// The kills that concern somebody in the recording.
+pub(super) fn concerning(analysis: &Analysis) -> impl Iterator<Item = &OomFinding> {
+    analysis.ooms.iter().filter(|kill| !kill.is_elsewhere)
+}
+
+/// Whether there was no such kill.
+pub(super) fn is_none(analysis: &Analysis) -> bool {
+    concerning(analysis).next().is_none()
+}
+
+/// The first such kill in a sentence, with how many came after it.
+pub(super) fn in_short(analysis: &Analysis) -> Option<(String, &OomFinding)> {
+    let first = concerning(analysis).next()?;
+    let told = match &first.post_mortem {
+        Some(found) => answer(analysis, first, found),
+        None => format!("{} was killed for want of memory. {}", victim(analysis, first), cause_line(analysis, first)),
+    };
+    let more = match concerning(analysis).count() - 1 {
+        0 => String::new(),
+        1 => " Another OOM kill followed.".to_owned(),
+        more => format!(" {} more OOM kills followed.", words::count(more)),
+    };
+    Some((told + &more, first))
 }
 
 /// The kills that concern nobody in the recording, in one line.

@@ -73,7 +73,7 @@ pub(super) fn in_short(analysis: &Analysis) -> Chapter {
 }
 
 /// The most that was held, with its bounds where they matter.
-fn peak_in_words(analysis: &Analysis, peak: &Composition) -> String {
+pub(super) fn peak_in_words(analysis: &Analysis, peak: &Composition) -> String {
     match &analysis.held_peak {
         Some(held) => held_in_words(held),
         None => format!(
@@ -214,6 +214,10 @@ pub(super) fn notes(section: &mut Chapter, analysis: &Analysis, state: &Composit
     }
     if state.holders.len() > 1 || state.held.is_some() {
         section.quiet(what_it_is(analysis, state));
+        section.explain(
+            "The figure of the peak has every page once; in the sum of RSS, pages that processes \
+             share count in each of them.",
+        );
     }
     for cgroup in state.cgroups.iter().take(MAX_CGROUPS) {
         section.say(cgroup_line(cgroup, interval));
@@ -252,8 +256,7 @@ fn what_it_is(analysis: &Analysis, state: &Composition) -> String {
     }
     let sum = bytes_or_unknown(state.totals[Kind::Rss].bytes());
     line.push_str(&format!(
-        " The sum of RSS, which psutil would say, is {sum}: pages that processes share count in \
-         each."
+        " The sum of RSS, which psutil would say, is {sum}."
     ));
     let is_peak = analysis
         .peak

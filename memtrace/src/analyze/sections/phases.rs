@@ -99,10 +99,10 @@ fn explain(section: &mut Chapter, analysis: &Analysis) {
         let told = format!("Not instrumented, for the installed version has no {first}{more}.");
         section.quiet(told);
     }
-    section.quiet(format!(
-        "TREE is what the sum of RSS of all recorded processes gained from begin to end, OWN what \
-         the process did that marked it{gpu}; SO FAR counts from the {held} at \
-         {from}.{bound}{polled}"
+    section.quiet(format!("SO FAR counts from the {held} at {from}.{bound}{polled}"));
+    section.explain(format!(
+        "Of phases, TREE is what the sum of RSS of all recorded processes gained from begin to end, \
+         OWN what the process did that marked it{gpu}."
     ));
     if phases.has_too_many_for_roles && analysis.phase.is_none() {
         let told = "Too many marks to tell them by role; --phase NAME does for one name.";
@@ -185,8 +185,8 @@ fn doubt(section: &mut Chapter, phases: &[&Phase]) {
         |phase: &&Phase| phase.tree_uncertain.is_any() || phase.own_uncertain.is_any();
     let mut stretches = phases.iter().filter(|phase| !is_end_of_nothing(phase));
     if stretches.any(is_uncertain) {
-        section.quiet(
-            "~ where memory moved around a mark that does not tell what its process held: on \
+        section.explain(
+            "~ stands where memory moved around a mark that does not tell what its process held: on \
              which side of the mark is not known. `memtrace.phase` tells it.",
         );
     }

@@ -5,7 +5,7 @@ use crate::analyze::section::{Section, Tables, View, one_part};
 use crate::analyze::{Analysis, Basis, PeakAt, RoleAtPeak, RoleFinding, RoleShares};
 use crate::model::{Bytes, Kind, MAIN};
 use crate::report::words::bytes_or_unknown;
-use crate::report::{Cell, Chapter, Table, TableOf, words};
+use crate::report::{Cell, Chapter, Table, TableOf, Tone, words};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashSet;
@@ -36,7 +36,8 @@ impl Section for Roles {
             let words = format!(", the largest with a peak of {largest}.");
             section.rest(roles.len(), view.top, words::more_roles, &words);
         }
-        section.quiet(remark(analysis, beside));
+        section.tell(Tone::Quiet, doubts(analysis));
+        section.explain(how_to_read(beside));
         vec![section]
     }
 }
@@ -141,41 +142,46 @@ fn host(role: &RoleFinding) -> Cell {
     }
 }
 
-fn remark(analysis: &Analysis, beside: Beside) -> String {
-    let when = "COUNT to RSS SUM are at the peak of all; OWN PEAK and MEAN are sums of RSS, too.";
-    let when = match beside.has_gpu {
-        true => &format!(
-            "{when} GPU is at that same peak, and GPU PEAK the highest on all GPUs together, at \
-             its own time."
-        ),
-        false => when,
+fn how_to_read(beside: Beside) -> String {
+    let host = match beside.has_shares {
+        true => {
+            "HOST is ANON and SHMEM with every page once: what processes share is divided among them."
+        }
+        false => "Shared pages count in every process that maps them.",
     };
-    if !beside.has_shares {
-        return format!("{when} Shared pages count in every process that maps them.");
-    }
-    let shares = || {
-        let shares = analysis.peak.iter().filter_map(|peak| peak.shares.as_ref());
-        shares.flatten()
+    let gpu = match beside.has_gpu {
+        true => {
+            " GPU is at that same peak, and GPU PEAK the highest on all GPUs together, at its own \
+             time."
+        }
+        false => "",
     };
-    let unsure: Bytes = shares()
+    format!(
+        "Of roles, {host} COUNT to RSS SUM are at the peak of all; OWN PEAK and MEAN are sums of \
+         RSS, too.{gpu}"
+    )
+}
+
+/// What is not known of the parts that roles have.
+fn doubts(analysis: &Analysis) -> Vec<String> {
+    let peak = analysis.peak.iter();
+    let shares = peak.filter_map(|peak| peak.shares.as_ref()).flatten();
+    let unsure: Bytes = shares
         .filter(|share| share.anon_basis == Basis::UpperBound)
         .filter_map(|share| share.anon_bytes)
         .sum();
-    let unsure = match unsure.0 {
-        0 => String::new(),
-        _ => format!(" Of ANON, {} was never measured.", words::bytes(unsure)),
-    };
-    let strange = match unattributed(analysis).0 {
-        0 => String::new(),
-        bytes => format!(
-            " Shared memory in mappings that were not read by then is in no role: {} as a sum of RSS.",
-            words::bytes(Bytes(bytes))
-        ),
-    };
-    format!(
-        "HOST is ANON and SHMEM with every page once: what processes share is divided among \
-         them.{unsure}{strange} {when}"
-    )
+    let mut told = Vec::new();
+    if unsure.0 != 0 {
+        told.push(format!("Of ANON, {} was never measured.", words::bytes(unsure)));
+    }
+    let strange = unattributed(analysis);
+    if strange.0 != 0 {
+        told.push(format!(
+            "Shared memory in mappings that were not read by then is in no role: {} as a sum of RSS.",
+            words::bytes(strange)
+        ));
+    }
+    told
 }
 
 /// What processes of unknown shares have of shared memory, in each of them.

@@ -2,12 +2,12 @@
 //! first lines of a report.
 
 use super::gpus::short;
-use crate::analyze::section::{Section, View};
+use crate::analyze::section::{Mode, Section, View};
 use crate::analyze::{
-    Analysis, PhaseForm, PhaseLine, PhasePart, Repeated, RoleFinding, Slope, Verdict, Who,
+    Analysis, PhaseForm, PhaseLine, PhasePart, Repeated, Slope, Verdict, Who,
 };
 use crate::model::Bytes;
-use crate::report::{Chapter, words};
+use crate::report::{Chapter, Tone, words};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -41,33 +41,55 @@ impl Section for Steps {
     const DOC: &'static str = "what grows from step to step, and who grows most";
     const KEYS: &'static [&'static str] = &["phases"];
 
-    fn tell(&self, analysis: &Analysis, _: &View<'_>) -> Vec<Chapter> {
-        let lines = analysis.phases.iter().flat_map(|phases| &phases.lines);
-        let stages: Vec<&Repeated> = lines
-            .filter_map(|line| match line {
-                PhaseLine::Many(many) => Some(many.as_ref()),
-                PhaseLine::One(_) => None,
-            })
-            .collect();
-        let host = steepest(&stages, |stage| stage.steps.as_ref()?.tree);
-        let gpu = steepest(&stages, |stage| stage.steps.as_ref()?.gpu);
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
+        let told = in_short(analysis);
+        // In the whole report these are among the first lines.
+        if told.is_empty() || (view.mode == Mode::Whole && !view.is_alone) {
+            return Vec::new();
+        }
         let mut section = Chapter::alarming("Grows from step to step");
-        if let Some((stage, slope)) = host {
-            let who = who_leaks(analysis, stage);
-            section.strong(grows("the tree", stage, &slope, &who));
-        }
-        if let Some((stage, slope)) = gpu {
-            let who = grower(&stage.devices).map_or_else(String::new, |(name, slope)| {
-                let device = short(analysis, name);
-                format!("; most of it on GPU {device} ({})", per_step_bytes(&slope))
-            });
-            section.strong(grows("all GPUs", stage, &slope, &who));
-        }
-        match host.is_some() || gpu.is_some() {
-            true => vec![section],
-            false => Vec::new(),
-        }
+        section.tell(Tone::Strong, told);
+        vec![section]
     }
+}
+
+/// What grows from step to step, in a sentence for the host and one for GPUs.
+pub(super) fn in_short(analysis: &Analysis) -> Vec<String> {
+    let [host, gpu] = steepest_of_each(analysis);
+    let host = host.map(|(stage, slope)| {
+        let who = who_leaks(analysis, stage);
+        grows("the tree", stage, &slope, &who)
+    });
+    let gpu = gpu.map(|(stage, slope)| {
+        let who = grower(&stage.devices).map_or_else(String::new, |(name, slope)| {
+            let device = short(analysis, name);
+            format!("; most of it on GPU {device} ({})", per_step_bytes(&slope))
+        });
+        grows("all GPUs", stage, &slope, &who)
+    });
+    host.into_iter().chain(gpu).collect()
+}
+
+/// The stage at the end of which most was gained, as `--phase` takes it.
+pub(super) fn growing_stage(analysis: &Analysis) -> Option<String> {
+    let [host, gpu] = steepest_of_each(analysis);
+    let (stage, _) = host.or(gpu)?;
+    Some(stage.name.replace("<N>", "*"))
+}
+
+/// Where the memory of the tree surely grows, and that of all GPUs.
+fn steepest_of_each(analysis: &Analysis) -> [Option<(&Repeated, Slope)>; 2] {
+    let lines = analysis.phases.iter().flat_map(|phases| &phases.lines);
+    let stages: Vec<&Repeated> = lines
+        .filter_map(|line| match line {
+            PhaseLine::Many(many) => Some(many.as_ref()),
+            PhaseLine::One(_) => None,
+        })
+        .collect();
+    [
+        steepest(&stages, |stage| stage.steps.as_ref()?.tree),
+        steepest(&stages, |stage| stage.steps.as_ref()?.gpu),
+    ]
 }
 
 /// Who grows most: the process that passes the steps, or a role that grows more.
@@ -92,22 +114,10 @@ fn who_leaks(analysis: &Analysis, stage: &Repeated) -> String {
             per_step_bytes(&slope)
         ),
         (None, Some((who, slope))) => {
-            let (role, name) = (role_of(analysis, who), who.in_words());
-            format!("; {role}{name} by {}", per_step_bytes(&slope))
+            let who = analysis.with_role(who);
+            format!("; {who} by {}", per_step_bytes(&slope))
         }
         (None, None) => String::new(),
-    }
-}
-
-/// `vLLM worker, ` where that is not the process's name anyway.
-fn role_of(analysis: &Analysis, who: &Who) -> String {
-    let is_of = |role: &&RoleFinding| who.upid.is_some_and(|upid| role.upids.contains(&upid));
-    let mut roles = analysis.roles.iter();
-    let role = roles.find(|role| role.role.is_some() && is_of(role));
-    let name = who.name.as_deref().unwrap_or_default();
-    match role.filter(|role| !name.starts_with(&*role.name)) {
-        Some(role) => format!("{}, ", role.name),
-        None => String::new(),
     }
 }
 
@@ -136,7 +146,7 @@ fn members(analysis: &Analysis, part: &PhasePart, stage: &Repeated) -> String {
     };
     let process = process.map(|place| Who::from(&analysis.processes[place]));
     match (process, lived.len()) {
-        (Some(who), 1) => role_of(analysis, &who) + &who.in_words(),
+        (Some(who), 1) => analysis.with_role(&who),
         (Some(who), count) => format!(
             "{} × {}, above all {}",
             words::count(count),

@@ -113,7 +113,7 @@ fn by_role(focus: &PhaseFocus, top: usize) -> Option<Chapter> {
         .add_to(&mut section);
     let less = " that changed less.";
     section.rest(focus.roles.len(), top, words::more_roles, less);
-    section.quiet(
+    section.explain(
         "Who had the role by then; a process that took another within is a loss of the one and a \
          gain of the other. Shared pages count in every process that maps them.",
     );
