@@ -91,7 +91,7 @@ pub use samples::{
     NodeReading, SampleOptions, SampleSummary, SampledGpu, Samples, files as sample_files,
     gpu_files, sample, sample_gpus,
 };
-pub use sections::phases::startup_log;
+pub use sections::phases::{checkpoints, startup_log};
 pub use sections::{Report, SECTIONS, SectionInfo};
 pub use shares::Share;
 pub use surroundings::{CgroupUse, NodeUse, RecorderUse};

@@ -33,7 +33,9 @@ impl Written for Report {
         let sections = sections.filter(|section| section.modes.contains(&view.mode));
         let is_told = |section: &&SectionInfo| style.is_full || (section.is_worth_telling)(self);
         let told = sections.filter(is_told);
-        let told = told.flat_map(|section| (section.tell)(self, &view)).collect();
+        let told = told
+            .flat_map(|section| (section.tell)(self, &view))
+            .collect();
         explained(told, style)
     }
 
@@ -169,6 +171,7 @@ impl<'a> Object<'a> {
     fn of(report: &'a mut Report, top: Option<usize>) -> Self {
         let most = top.unwrap_or(usize::MAX);
         let role_count = report.analysis.roles.len();
+        let answer = answer::lines(&report.analysis);
         report.analysis.cut(most);
         let report = &*report;
         let analysis = &report.analysis;
@@ -183,7 +186,7 @@ impl<'a> Object<'a> {
             version: VERSION,
             memtrace_version: env!("CARGO_PKG_VERSION"),
             recording: Recording::of(analysis),
-            answer: answer::lines(analysis),
+            answer,
             losses: told(|severity| severity != Severity::Info),
             notes: told(|severity| severity == Severity::Info),
             report,

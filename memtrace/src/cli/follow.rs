@@ -1,7 +1,7 @@
 //! `memtrace report --style startup --follow`: each phase when it has ended, while the recording
 //! goes on.
 
-use crate::analyze::{Analysis, PhaseLine, Report, startup_log};
+use crate::analyze::{Analysis, PhaseLine, Report, checkpoints, startup_log};
 use crate::model::{BootNs, PhaseEnd, Upid};
 use crate::report::{Table, visible};
 use std::collections::HashSet;
@@ -16,13 +16,14 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const REST: u32 = 9;
 
 /// The columns of the log and their widths: what comes later must not move them.
-const FIGURES: [(&str, usize); 7] = [
+const FIGURES: [(&str, usize); 8] = [
     ("ENDED", 9),
     ("TOOK", 7),
     ("PID", 8),
     ("OWN MiB", 9),
-    ("DELTA MiB", 9),
-    ("SUM MiB", 9),
+    ("OWN SUM", 9),
+    ("TREE MiB", 9),
+    ("TREE SUM", 9),
     ("GPU MiB", 9),
 ];
 const PROCESS: (&str, usize) = ("PROCESS", 24);
@@ -46,8 +47,8 @@ pub(super) fn follow(
         let begin = Instant::now();
         let report = read()?;
         let analysis = &report.analysis;
-        let mut ended = ended(analysis);
-        ended.retain(|line| written.insert(key(line)));
+        let mut ended = checkpoints(ended(analysis));
+        ended.retain(|one| written.insert(key(one.line)));
         let has_gpu = analysis
             .phases
             .as_ref()
@@ -64,7 +65,7 @@ pub(super) fn follow(
     }
 }
 
-/// What will not change any more, in the order of the ends. Titles of one name are one line, and
+/// What will not change any more. Titles of one name are one line, and
 /// wait for the end of the recording.
 fn ended(analysis: &Analysis) -> Vec<&PhaseLine> {
     let lines = analysis.phases.iter().flat_map(|phases| &phases.lines);
@@ -73,9 +74,7 @@ fn ended(analysis: &Analysis) -> Vec<&PhaseLine> {
         PhaseLine::One(phase) => phase.ended_by != PhaseEnd::Recording,
         PhaseLine::Many(_) => false,
     });
-    let mut lines: Vec<&PhaseLine> = lines.collect();
-    lines.sort_by_key(|line| key(line).2);
-    lines
+    lines.collect()
 }
 
 fn key(line: &PhaseLine) -> Key {

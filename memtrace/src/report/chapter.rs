@@ -114,7 +114,7 @@ impl<R> TableOf<R> {
 }
 
 /// Gathers the explanations of all chapters in one at the end, each once. Where they are not wanted,
-/// that one says how to get them, and what else is left out.
+/// the last line says how to get them, and what else is left out.
 pub fn explained(mut chapters: Vec<Chapter>, style: &Style) -> Vec<Chapter> {
     let mut lines: Vec<String> = Vec::new();
     for chapter in &mut chapters {
@@ -124,15 +124,16 @@ pub fn explained(mut chapters: Vec<Chapter>, style: &Style) -> Vec<Chapter> {
             }
         }
     }
-    if lines.is_empty() {
-        return chapters;
+    match chapters.last_mut() {
+        Some(_) if style.has_explanations && !lines.is_empty() => {
+            let mut last = Chapter::new("How to read it");
+            last.tell(Tone::Plain, lines);
+            chapters.push(last);
+        }
+        Some(last) if style.section.is_none() && !lines.is_empty() => last.quiet(
+            "`--explain` says how to read the columns; `--full` shows every section and line.",
+        ),
+        _ => {}
     }
-    let mut last = Chapter::new("How to read it");
-    if style.has_explanations {
-        last.tell(Tone::Plain, lines);
-    } else {
-        last.quiet("`--explain` says what the columns mean; `--full` shows every section and line.");
-    }
-    chapters.push(last);
     chapters
 }

@@ -9,6 +9,8 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
+/// A report begins with so many lines that are the answer.
+const FIRST_LINES: usize = 12;
 const LIMIT_BYTES: i64 = 256 << 20;
 
 /// What is staged.
@@ -154,10 +156,13 @@ pub fn staged(words: &[&str], stage: Stage) -> Result<Vec<Score>> {
     let who = ["grower", "writer"].iter().find_map(|key| truth.get(*key));
     let who = who.map_or_else(|| "5 × ".to_owned(), |pid| format!("{pid} "));
     scores.push(Score::of(
-        "the first sentence names the limit and who grew",
-        text.lines().any(|line| {
+        "the first lines name the limit and who grew, and what to look at next",
+        text.lines().take(FIRST_LINES).any(|line| {
             line.contains("was killed because") && line.contains(&name) && line.contains(&who)
-        }),
+        }) && text
+            .lines()
+            .take(FIRST_LINES)
+            .any(|line| line.contains("Look next: `memtrace report")),
         || text.clone(),
     ));
     Ok(scores)

@@ -6,8 +6,8 @@ use super::oom_kills;
 use crate::analyze::section::{MORE_IN_JSON, Mode, Section, View};
 use crate::analyze::{Analysis, RowSource, Survivor, together};
 use crate::model::{Bytes, Fate, Instant, Upid};
-use crate::report::{Chapter, Tone};
 use crate::report::words::{bytes_or_unknown, count, processes};
+use crate::report::{Chapter, Tone};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -53,7 +53,10 @@ impl Section for AbnormalEndings {
         let shown = shown.take(MAX_TOLD).map(|one| one.in_words(analysis));
         section.tell(Tone::Strong, shown);
         section.rest(self.abnormal_endings.len(), MAX_TOLD, count, MORE_IN_JSON);
-        Some(section).into_iter().filter(|section| !section.blocks.is_empty()).collect()
+        Some(section)
+            .into_iter()
+            .filter(|section| !section.blocks.is_empty())
+            .collect()
     }
 }
 

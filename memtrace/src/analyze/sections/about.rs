@@ -23,7 +23,11 @@ impl Section for About {
     const MODES: &'static [Mode] = Mode::ALL;
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
-        let max = if view.style.is_full { usize::MAX } else { MAX_COMMAND };
+        let max = if view.style.is_full {
+            usize::MAX
+        } else {
+            MAX_COMMAND
+        };
         let mut section = Chapter::new(format!("memtrace: {}", target(&analysis.info.target, max)));
         if let Some(path) = analysis.path.as_deref().filter(|_| view.style.has_path) {
             section.say(format!("Read from {path}, the newest recording here"));

@@ -126,7 +126,7 @@ impl Section for Endings {
     /// What ended abnormally stands above.
     fn is_worth_telling(&self, _analysis: &Analysis) -> bool {
         let is_told_above = |group: &Group| group.is_violent() || group.is_oom_kill();
-        self.notable.iter().any(|group| !is_told_above(group) && !group.is_killed_at_shutdown)
+        self.notable.iter().any(|group| !is_told_above(group))
     }
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {

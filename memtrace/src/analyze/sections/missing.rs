@@ -77,6 +77,13 @@ impl Section for Missing {
     }
 }
 
+fn files(count: usize) -> String {
+    match count {
+        1 => "1 file is".to_owned(),
+        many => format!("{} files are", words::count(many)),
+    }
+}
+
 /// That something was lost, in a sentence.
 pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
     let is_loss = |loss: &&Loss| loss.severity == Severity::Loss;
@@ -85,8 +92,11 @@ pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
     let is_cut_off = analysis.info.state != RunState::Closed && !analysis.is_live;
     let parts = [
         (is_cut_off).then(|| "the recording was not closed".to_owned()),
-        (damaged > 0).then(|| format!("{} of its files are damaged or missing", words::count(damaged))),
-        (losses > 0).then(|| format!("{} kinds of loss", words::count(losses))),
+        (damaged > 0).then(|| format!("{} damaged or missing", files(damaged))),
+        (losses > 0).then(|| match losses {
+            1 => "something was lost".to_owned(),
+            many => format!("{} things were lost", words::count(many)),
+        }),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| format!("{}; see \"Lost or not visible\" below.", parts.join(", ")))

@@ -85,7 +85,11 @@ pub(super) fn in_short(analysis: &Analysis) -> Option<(String, &OomFinding)> {
     let first = concerning(analysis).next()?;
     let told = match &first.post_mortem {
         Some(found) => answer(analysis, first, found),
-        None => format!("{} was killed for want of memory. {}", victim(analysis, first), cause_line(analysis, first)),
+        None => format!(
+            "{} was killed for want of memory. {}",
+            victim(analysis, first),
+            cause_line(analysis, first)
+        ),
     };
     let more = match concerning(analysis).count() - 1 {
         0 => String::new(),

@@ -3,7 +3,7 @@
 mod log;
 pub(super) mod one;
 
-pub use log::table_of as startup_log;
+pub use log::{checkpoints, table_of as startup_log};
 
 use crate::analyze::keys::highest;
 use crate::analyze::section::{Mode, Section, Tables, View, one_part};
@@ -99,7 +99,9 @@ fn explain(section: &mut Chapter, analysis: &Analysis) {
         let told = format!("Not instrumented, for the installed version has no {first}{more}.");
         section.quiet(told);
     }
-    section.quiet(format!("SO FAR counts from the {held} at {from}.{bound}{polled}"));
+    section.quiet(format!(
+        "SO FAR counts from the {held} at {from}.{bound}{polled}"
+    ));
     section.explain(format!(
         "Of phases, TREE is what the sum of RSS of all recorded processes gained from begin to end, \
          OWN what the process did that marked it{gpu}."

@@ -172,7 +172,10 @@ fn doubts(analysis: &Analysis) -> Vec<String> {
         .sum();
     let mut told = Vec::new();
     if unsure.0 != 0 {
-        told.push(format!("Of ANON, {} was never measured.", words::bytes(unsure)));
+        told.push(format!(
+            "Of ANON, {} was never measured.",
+            words::bytes(unsure)
+        ));
     }
     let strange = unattributed(analysis);
     if strange.0 != 0 {

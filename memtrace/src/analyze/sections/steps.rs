@@ -3,9 +3,7 @@
 
 use super::gpus::short;
 use crate::analyze::section::{Mode, Section, View};
-use crate::analyze::{
-    Analysis, PhaseForm, PhaseLine, PhasePart, Repeated, Slope, Verdict, Who,
-};
+use crate::analyze::{Analysis, PhaseForm, PhaseLine, PhasePart, Repeated, Slope, Verdict, Who};
 use crate::model::Bytes;
 use crate::report::{Chapter, Tone, words};
 use schemars::JsonSchema;

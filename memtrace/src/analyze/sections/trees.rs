@@ -17,10 +17,6 @@ impl Section for Trees {
     const KEYS: &'static [&'static str] = &["trees"];
     const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| one_part(table(analysis, top)));
 
-    fn is_worth_telling(&self, analysis: &Analysis) -> bool {
-        analysis.trees.len() > 1
-    }
-
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         let has_descendants = analysis.trees.iter().any(|tree| tree.descendant_count > 0);
         let is_told = !matches!(analysis.info.target, Target::All) && has_descendants;
