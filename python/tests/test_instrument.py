@@ -24,6 +24,7 @@ PACKAGE = {
     "model.py": '''
         """A module."""
         import abc
+        import numpy
         def load(path, *, size=1):
             """Loads."""
             return (path, size)
@@ -33,6 +34,7 @@ PACKAGE = {
         class Model(Base):
             def __init__(self, n):
                 self.n = n
+                self.tokens = numpy.zeros(n << 20, dtype="int8")
             @staticmethod
             def fixed(n):
                 return n + 1
@@ -119,9 +121,12 @@ def test_methods_of_every_kind_keep_their_kind(recorder: FakeRecorder, package: 
     )
     model = importlib.import_module(f"{package}.model").Model(3)
     assert model.n == 3
+    constructed = recorder.messages()[-1]["attrs"]
+    assert (constructed["arrays_bytes"], constructed["arrays"]) == (3 << 20, "tokens 3.0 MiB")
+    told = [("begin", "Model.__init__"), ("end", "Model.__init__")]
     assert (model.fixed(1), type(model).fixed(2)) == (2, 3)
     assert (model.named(1), type(model).named(2)) == (("Model", 1), ("Model", 2))
-    told = names_told(recorder)
+    told += names_told(recorder)
     assert model.warm_up() == "base"
     assert asyncio.run(model.Inner().run()) == "ran"
     told += names_told(recorder)

@@ -9,6 +9,7 @@ reported, once, and left as it is.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.abc
 import importlib.machinery
 import os
@@ -17,10 +18,10 @@ import sys
 import threading
 import types
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from . import _host, _lists, _recorder
+from . import _arrays, _host, _lists, _recorder
 from ._marks import phase
 from ._wrap import wrapped
 
@@ -47,6 +48,9 @@ class _MeasuredPhase(phase):
 
 def instrument(*targets: str) -> None:
     """Makes each call of the named functions a phase, with RSS before and after it.
+
+    Constructions tell, too, what the arrays take that the object has then: ``arrays_bytes``, and
+    the largest of them by name in ``arrays``.
 
     A target is ``module:function``, ``module:Class.method``, ``module:Class`` (its
     construction), or the name of a built-in list (``vllm``). Modules that are not imported
@@ -228,10 +232,26 @@ def _wrap(module: types.ModuleType, target: str, path: Sequence[str]) -> None:
         return
     label = ".".join(path)
     attrs = {"function": target}
-    wrapper: Any = wrapped(function, lambda: _MeasuredPhase(label, **attrs))
+    wrap: Any = _constructor if path[-1] == "__init__" else wrapped
+    wrapper: Any = wrap(function, lambda: _MeasuredPhase(label, **attrs))
     setattr(wrapper, _MARKER, target)
     is_bound = isinstance(stored, (staticmethod, classmethod))
     setattr(owner, path[-1], type(stored)(wrapper) if is_bound else wrapper)
+
+
+def _constructor(function: Any, section: Callable[[], phase]) -> Any:
+    """An `__init__` whose phase tells, too, what the arrays take that the object has then."""
+
+    @functools.wraps(function)
+    def construct(self: Any, *args: Any, **kwargs: Any) -> None:
+        if _recorder.active is None:
+            function(self, *args, **kwargs)
+            return
+        with section() as construction:
+            function(self, *args, **kwargs)
+            construction.set(**_arrays.attributes(self))
+
+    return construct
 
 
 def _member(owner: Any, name: str) -> tuple[Any, Any]:
