@@ -133,7 +133,7 @@ fn whole(analysis: &Analysis) -> String {
 pub(super) fn table(section: &mut Chapter, analysis: &Analysis, state: &Composition, top: usize) {
     let groups = state.groups(&analysis.processes);
     // A line for all others would say less of a single one.
-    let top = top + usize::from(groups.len() == top + 1);
+    let top = top.saturating_add(usize::from(groups.len().checked_sub(1) == Some(top)));
     let rest = groups.get(top..).unwrap_or_default();
     let lines = groups.iter().take(top).map(std::slice::from_ref);
     let lines = lines.chain((!rest.is_empty()).then_some(rest));

@@ -374,6 +374,7 @@ fn the_text_fits_a_narrow_and_a_wide_terminal() {
             let style = Style {
                 width,
                 has_tree: true,
+                is_full: width > 100,
                 ..Style::default()
             };
             let report = written(FORMATS[0], &reported, &style);
