@@ -64,7 +64,7 @@ def test_the_cursor_is_on_all_charts_and_names_phase_and_flag(page: Page) -> Non
 
 def test_the_stack_can_be_of_kinds_and_processes(page: Page) -> None:
     page.get_by_label("kind of memory").check()
-    assert set(readout(page)) >= {"anonymous", "shared"}
+    assert set(readout(page)) >= {"anonymous", "shared memory"}
     total = exact(page, "anonymous") + exact(page, "shared")
     assert total == exact(page, "sum of RSS") == 14 * GIB
     page.get_by_label("process", exact=True).check()

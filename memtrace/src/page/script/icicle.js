@@ -10,7 +10,7 @@
  */
 
 // Narrower cells are gathered in one: too small to hit or to read.
-const NARROWEST = 0.4;
+const NARROWEST = 0.15;
 
 class Icicle {
   /**

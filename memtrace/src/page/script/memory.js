@@ -1,5 +1,7 @@
 // Memory over time: stacked by what the reader chooses, with limits, phases and flags.
 
+/** @type {{ [id: string]: string }} */
+const KIND_WORDS = { anon: 'anonymous', shmem: 'shared memory', file: 'mapped files' };
 const BY_WORDS = { role: 'role', kind: 'kind of memory', process: 'process', cgroup: 'cgroup' };
 
 /**
@@ -55,7 +57,10 @@ function stackOf({ by, label, total, series }, seconds) {
     label,
     total,
     get series() {
-      decoded ??= series.map((one) => steps(one, seconds));
+      decoded ??= series.map((one) => ({
+        ...steps(one, seconds),
+        name: (by === 'kind' && KIND_WORDS[one.id]) || one.name,
+      }));
       return decoded;
     },
   };

@@ -133,8 +133,13 @@ class Overlay {
   labelFlags(ctx, chart, seen, y) {
     const ratio = devicePixelRatio;
     const right = chart.left() + /** @type {uPlot} */ (chart.plot).bbox.width;
-    /** @type {[number, number][]} */
-    const taken = seen.map(({ seconds }) => [chart.x(seconds) - 5 * ratio, chart.x(seconds) + 5 * ratio]);
+    const boxes = (/** @type {typeof seen} */ flags) =>
+      flags.map(({ seconds }) => [chart.x(seconds) - 5 * ratio, chart.x(seconds) + 5 * ratio]);
+    // Words may cover marks, and those of a mark nothing.
+    const grave = boxes(seen.filter(({ kind }) => kind !== 'mark'));
+    const all = boxes(seen);
+    /** @type {number[][]} */
+    const written = [];
     ctx.setLineDash([]);
     for (const { seconds, kind, text } of [...seen].reverse()) {
       const words = kind === 'mark' ? shorten(text, 28) : FLAG_WORDS[/** @type {keyof FLAG_WORDS} */ (kind)] ?? shorten(kind, 12);
@@ -142,10 +147,13 @@ class Overlay {
       const x = chart.x(seconds);
       const free = [x + 6 * ratio, x - 6 * ratio - width].find((at) => {
         const isInside = at >= chart.left() && at + width <= right;
-        return isInside && taken.every(([from, to]) => at + width < from || at > to);
+        const taken = [...(kind === 'mark' ? all : grave), ...written];
+        return isInside && taken.every(([from = 0, to = 0]) => at + width < from || at > to);
       });
       if (free === undefined) continue;
-      taken.push([free, free + width]);
+      written.push([free, free + width]);
+      ctx.fillStyle = colours.ground('ground');
+      ctx.fillRect(free, y - 6 * ratio, width, 12 * ratio);
       ctx.fillStyle = colours.ground(kind === 'oom' ? 'alert' : kind === 'loss' ? 'warn' : 'ink');
       ctx.fillText(words, free, y);
     }

@@ -67,7 +67,7 @@ function nearestLedger(report, at) {
   const nearest = told[0];
   if (!nearest) return [el('p', { class: 'quiet' }, 'The report has no ledger.')];
   const distance = nearest.seconds - at;
-  const apart = Math.abs(distance) < 1e-9 ? 'this instant' : `${duration(Math.abs(distance), 0.001)} ${distance > 0 ? 'later' : 'earlier'}`;
+  const apart = Math.abs(distance) < 1e-9 ? 'this instant' : `${duration(Math.abs(distance))} ${distance > 0 ? 'later' : 'earlier'}`;
   const [picture] = ledgerPictures(report, nearest.composition);
   if (!picture) return [];
   const { whole, remarks } = picture.make();
