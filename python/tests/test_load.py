@@ -112,23 +112,67 @@ def test_resampling_keeps_every_process_and_every_peak() -> None:
             recording.resample(every)
 
 
-def test_the_plot_stacks_processes_and_names_phases() -> None:
+def test_the_plot_stacks_roles_or_processes_and_names_phases() -> None:
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("agg")
-    axes = memtrace.load(TRAINING).plot(top=2)
-    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    figure = memtrace.load(TRAINING).plot(top=2, by="process")
+    memory, waterfall = figure.axes
+    labels = [text.get_text() for text in memory.get_legend().get_texts()]
     assert labels[0] == "29608 python3.11 -S train.py"
     assert labels[2] == "5 others"
-    texts = [text.get_text() for text in axes.texts]
+    texts = [text.get_text() for text in memory.texts]
     assert "step_2_rollout" in texts
     assert any(text.startswith("peak 243") for text in texts)
-    matplotlib.pyplot.close(axes.figure)
-    axes = memtrace.load(TRAINING).plot(by="role")
-    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    names = [text.get_text() for text in waterfall.get_yticklabels()]
+    assert any(name.startswith("step_2_rollout, ") for name in names)
+    assert len(names) == len(waterfall.texts)
+    matplotlib.pyplot.close(figure)
+    figure = memtrace.load(TRAINING).plot()
+    labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert labels[0] == "main" and len(labels) == 2
-    matplotlib.pyplot.close(axes.figure)
+    matplotlib.pyplot.close(figure)
     with pytest.raises(ValueError, match="by is"):
         memtrace.load(TRAINING).plot(by="wish")
+
+
+def test_all_of_a_plot_lies_within_its_figure(tmp_path: Path) -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("agg")
+    figure = memtrace.load(TRAINING).plot()
+    figure.canvas.draw()
+    page = figure.bbox
+    for axes in figure.axes:
+        legend = axes.get_legend()
+        for part in [axes.get_tightbbox(), *([legend.get_window_extent()] if legend else [])]:
+            assert part.x0 >= 0 and part.y0 >= 0, part
+            assert part.x1 <= page.x1 and part.y1 <= page.y1, part
+    matplotlib.pyplot.close(figure)
+    path = tmp_path / "peak.png"
+    assert memtrace.load(TRAINING).plot(path) is None
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_plot_draws_what_is_used_on_gpus(tmp_path: Path) -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("agg")
+    path = write(tmp_path / "r", [(1, 1, 100, "first")], [(1, 9)])
+    gib = 1 << 30
+    device = {"device": "GPU-a", "device_index": 0, "name": "H100 $x$", "parent_device": None}
+    part = {**device, "device": "MIG-a", "parent_device": "GPU-a"}
+    used = [(device, 2, 3 * gib), (part, 3, gib), (device, 5, None), (device, 6, 5 * gib)]
+    rows = [
+        {**which, "boot_ns": time * SECOND, "used_bytes": held, "total_bytes": 80 * gib}
+        for which, time, held in used
+    ]
+    put(path, "gpu_device", pa.Table.from_pylist(rows))
+    (memory, gpus) = memtrace.load(path).plot().axes
+    (line, total) = gpus.get_lines()
+    assert line.get_xdata().tolist() == [2, 5, 6, 10]
+    values = line.get_ydata().tolist()
+    assert values[0] == 3 and values[1] != values[1] and values[2:] == [5, 5]
+    assert list(total.get_ydata()) == [80, 80]
+    assert [text.get_text() for text in gpus.get_legend().get_texts()] == [r"GPU 0 H100 \$x\$"]
+    matplotlib.pyplot.close(memory.figure)
 
 
 def test_a_plot_names_the_longest_of_phases_that_begin_together(tmp_path: Path) -> None:
@@ -143,7 +187,8 @@ def test_a_plot_names_the_longest_of_phases_that_begin_together(tmp_path: Path) 
     phases.append({"name": "now", "kind": "instant", "begin_boot_ns": 0, "end_boot_ns": 9 * SECOND})
     path = write(tmp_path / "r", [(1, 1, 100, "first")], [(1, 9)])
     put_findings(path, "phase", phases)
-    axes = memtrace.load(path).plot()
+    axes = matplotlib.pyplot.subplots()[1]
+    assert memtrace.load(path).plot(ax=axes) is axes
     names = [text.get_text() for text in axes.texts]
     assert "phase 1" in names
     assert "phase 0" not in names and "now" not in names
@@ -155,9 +200,10 @@ def test_a_plot_without_saved_findings_has_no_phases_and_a_problem_says_so(tmp_p
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("agg")
     recording = memtrace.load(write(tmp_path, [(1, 1, 100, "first")], [(1, 9)]))
-    axes = recording.plot()
+    figure = recording.plot()
+    assert len(figure.axes) == 1
     assert any("--save-findings" in problem for problem in recording.problems)
-    matplotlib.pyplot.close(axes.figure)
+    matplotlib.pyplot.close(figure)
     with pytest.raises(memtrace.FindingsError):
         recording.plot(by="role")
 
@@ -480,7 +526,7 @@ def test_damaged_findings_are_an_error_that_names_the_command(tmp_path: Path) ->
             recording.phases()
         assert f"memtrace report --save-findings {path}" in str(told.value)
         assert recording.tables == ["mem", "process"]
-        matplotlib.pyplot.close(recording.plot().figure)
+        matplotlib.pyplot.close(recording.plot())
         assert any("phases are not drawn" in problem for problem in recording.problems)
 
 

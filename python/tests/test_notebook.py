@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import html
 import os
 import subprocess
 import sys
@@ -61,3 +62,37 @@ print(mem.column("ts")[0].isoformat())
     )
     assert ran.returncode == 0, ran.stderr
     assert datetime.datetime.fromisoformat(ran.stdout.strip()).tzinfo is not None
+
+
+def program(directory: Path, text: str) -> Path:
+    """A program of that name, in a shell's words."""
+    path = directory / "memtrace"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_the_report_is_shown_in_a_frame_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = """<p title='"&quot;'>$*</p><script>1</script>"""
+    here = program(tmp_path, f"cat <<EOF\n{shown}\nEOF")
+    monkeypatch.setenv("MEMTRACE", str(here))
+    page = memtrace.load(TRAINING).report()
+    words = f"report --format html {TRAINING}"
+    assert page.html == f"""<p title='"&quot;'>{words}</p><script>1</script>\n"""
+    frame = page._repr_html_()
+    assert "<script>" not in frame and 'sandbox="allow-scripts allow-downloads"' in frame
+    inside = frame.partition('srcdoc="')[2].rpartition('"></iframe>')[0]
+    assert html.unescape(inside) == page.html and '"' not in inside
+    assert len(repr(page)) < 100
+
+
+def test_why_there_is_no_report_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recording = memtrace.load(TRAINING)
+    monkeypatch.setenv("MEMTRACE", str(tmp_path / "nowhere"))
+    with pytest.raises(FileNotFoundError, match="install memtrace, or name it in MEMTRACE"):
+        recording.report()
+    monkeypatch.setenv("MEMTRACE", str(program(tmp_path, "echo memtrace: damaged >&2; exit 1")))
+    with pytest.raises(RuntimeError, match="memtrace: damaged"):
+        recording.report()

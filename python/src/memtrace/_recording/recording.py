@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .._errors import FindingsError
-from . import files, findings, gpus, plot, processes, steps
+from . import files, findings, gpus, page, pictures, processes, steps
 from .clock import Clock, Moment, length_ns
 from .processes import Process
 from .table import Table
@@ -221,14 +221,37 @@ class Recording:
         """
         return self["phase"]
 
-    def plot(self, top: int = 8, ax: Any = None, by: str = "process") -> Any:
-        """Draws RSS over time, stacked by process or by role, with the phases, on matplotlib's
-        axes.
+    def plot(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        by: str | None = None,
+        top: int = 8,
+        ax: Any = None,
+    ) -> Any:
+        """Draws RSS over time, stacked by role or by process, with the phases as bands; below it
+        the phases as a waterfall, and what is used on each GPU, where there are any.
 
-        Returns the axes; `ax` draws on existing ones. Roles are read from the findings of the
-        report, and so are phases: where those are not saved, `problems` says so.
+        Gives a figure of matplotlib. With `path` only memory over time is drawn, into that file
+        (``"peak.png"``), for a chat or a comment; with `ax` only that, on these axes, which are
+        given back. `by` is ``"role"`` or ``"process"``; by default roles, which are read from the
+        findings of the report, as phases are: where those are not saved, `problems` says so.
         """
-        return plot.plot(self, top, ax, _is_by_role(by))
+        if by not in (None, "process", "role"):
+            raise ValueError(f"by is 'process' or 'role', not {by!r}")
+        if path is not None:
+            return pictures.save(self, path, top, by)
+        if ax is not None:
+            return pictures.memory.draw(self, top, ax, by)
+        return pictures.figure(self, top, by)
+
+    def report(self) -> page.Page:
+        """The page of `memtrace report --format html`, which a notebook shows; `html` has its text.
+
+        It is made by the program `memtrace`, which has to be installed; `MEMTRACE` names another
+        place of it.
+        """
+        return page.Page.of(self.path)
 
     def names(self) -> dict[int, str]:
         """A short name for each process, by upid: its pid and its role or command line."""

@@ -1,18 +1,17 @@
-"""Draws a recording with matplotlib."""
+"""Memory over time, stacked by role or by process, with the phases as bands."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .._errors import FindingsError
-from .clock import SECOND
-from .steps import Steps
+from ..._errors import FindingsError
+from ..clock import SECOND
+from ..steps import Steps
+from .units import plain, unit
 
 if TYPE_CHECKING:
-    from .recording import Recording
+    from ..recording import Recording
 
-GIB = 1 << 30
-MIB = 1 << 20
 _TICKS = 600
 # A recording may hold a hundred thousand phases: so many are shaded, and of their names so many
 # have room beside each other.
@@ -20,25 +19,22 @@ _SHADED = 400
 _NAMES_ACROSS = 70
 
 
-def plot(recording: Recording, top: int, ax: Any, is_by_role: bool) -> Any:
-    """Stacks the RSS of the `top` largest and of the others, and shades phases."""
-    if ax is None:
-        import matplotlib.pyplot
-
-        _, ax = matplotlib.pyplot.subplots(figsize=(10, 5), layout="constrained")
+def draw(recording: Recording, top: int, ax: Any, by: str | None) -> Any:
+    """Stacks the RSS of the `top` largest and of the others, and shades phases. By role where the
+    report's findings are saved and nobody asked for anything else."""
     start, end = recording.start_ns, recording.end_ns
     highest = recording.peak()
-    curves = _roles(recording) if is_by_role else _processes(recording)
+    curves = _curves(recording, by)
     # The peak keeps its height.
     ticks = sorted({*range(start, end + 1, max((end - start) // _TICKS, 1)), highest.boot_ns})
     by_size = sorted(curves, key=lambda each: -(each[1].highest(start, end) or 0))
-    unit, unit_name = (GIB, "GiB") if highest.rss_bytes >= GIB else (MIB, "MiB")
+    per, unit_name = unit(highest.rss_bytes)
 
     def series(those: list[tuple[str, Steps]]) -> list[float]:
         held = ([curve.at(tick) or (0,) for _, curve in those] for tick in ticks)
-        return [sum(amounts[0] or 0 for amounts in each) / unit for each in held]
+        return [sum(amounts[0] or 0 for amounts in each) / per for each in held]
 
-    layers = [(each[0], series([each])) for each in by_size[:top]]
+    layers = [(plain(each[0]), series([each])) for each in by_size[:top]]
     if by_size[top:]:
         layers.append((f"{len(by_size) - top} others", series(by_size[top:])))
     seconds = [(tick - start) / SECOND for tick in ticks]
@@ -53,21 +49,35 @@ def plot(recording: Recording, top: int, ax: Any, is_by_role: bool) -> Any:
         linewidth=0,
     )
     at = (highest.boot_ns - start) / SECOND
-    ax.plot([at], [highest.rss_bytes / unit], "kv", markersize=5)
+    ax.plot([at], [highest.rss_bytes / per], "kv", markersize=5)
     ax.annotate(
-        f"peak {highest.rss_bytes / unit:.1f} {unit_name}",
-        (at, highest.rss_bytes / unit),
+        f"peak {highest.rss_bytes / per:.1f} {unit_name}",
+        (at, highest.rss_bytes / per),
         textcoords="offset points",
         xytext=(4, 6),
+        ha="left" if at < (end - start) / SECOND * 0.8 else "right",
         fontsize="small",
     )
     _shade_phases(recording, ax)
     ax.set(xlabel="seconds since the start", ylabel=f"sum of RSS, {unit_name}")
     ax.set_xlim(0, (end - start) / SECOND)
     # Room for the names of the phases.
-    ax.set_ylim(0, highest.rss_bytes / unit * 1.45)
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2, fontsize="small")
+    ax.set_ylim(0, highest.rss_bytes / per * 1.45)
+    # Above the names of the phases; the layout keeps it inside of the figure.
+    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, fontsize="small", frameon=False)
     return ax
+
+
+def _curves(recording: Recording, by: str | None) -> list[tuple[str, Steps]]:
+    if by == "process":
+        return _processes(recording)
+    try:
+        return _roles(recording)
+    except FindingsError as error:
+        if by == "role":
+            raise
+        recording._note(f"memory is drawn by process: {error}")
+        return _processes(recording)
 
 
 def _processes(recording: Recording) -> list[tuple[str, Steps]]:
@@ -113,7 +123,7 @@ def _shade_phases(recording: Recording, ax: Any) -> None:
         named.append(begin)
         ax.axvline(left, color="0.6", linewidth=0.6, linestyle=":", zorder=0)
         ax.annotate(
-            name,
+            plain(name),
             (left, 1),
             xycoords=("data", "axes fraction"),
             xytext=(2, -3),
