@@ -1,8 +1,7 @@
-"""How the page looks: hostile names, dark, paper; and the pictures of the documentation."""
+"""How the page looks: hostile names, dark, paper."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -83,12 +82,3 @@ def test_without_scripts_the_text_is_there(open_page: Opener, tmp_path: Path) ->
     plain.goto(file.as_uri())
     assert plain.locator("#plain").is_visible()
     plain.close()
-
-
-@pytest.mark.skipif("MEMTRACE_PAGE_IMAGES" not in os.environ, reason="cargo xtask page --images")
-def test_the_pictures_of_the_documentation_are_small(open_page: Opener) -> None:
-    to = Path(os.environ["MEMTRACE_PAGE_IMAGES"])
-    to.mkdir(exist_ok=True)
-    page = open_page(documents.ordinary(), viewport={"width": 1180, "height": 1000})
-    page.screenshot(path=to / "page.png", clip={"x": 0, "y": 0, "width": 1180, "height": 960})
-    assert (to / "page.png").stat().st_size < 150 * 1024

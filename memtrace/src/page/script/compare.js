@@ -49,7 +49,10 @@ function compareSection(all) {
 function alignAt(all, before, zeroBefore, zeroAfter, place) {
   const moved = (/** @type {Recorded} */ one, /** @type {number} */ zero, /** @type {string} */ name) => {
     const series = one.lines.find(({ id }) => id === 'held') ?? one.lines[0];
-    return series && { ...series, id: name, name, seconds: series.seconds.map((at) => at - zero) };
+    if (!series) return undefined;
+    // Beyond its end a recording knows nothing.
+    const seconds = Float64Array.from([...series.seconds, one.view.end].map((at) => at - zero));
+    return { ...series, id: name, name, seconds, values: Float64Array.from([...series.values, NaN]) };
   };
   const curves = [
     { series: moved(before, zeroBefore, 'before'), place: 1 },

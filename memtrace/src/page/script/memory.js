@@ -215,7 +215,7 @@ function lineSwitches(lines, limits, isOn, update) {
       if (!isOn.delete(series.id)) isOn.add(series.id);
       update();
     } });
-    return el('label', {}, input, ' ', named(series.name, 27));
+    return el('label', {}, input, ' ', named(series.id === 'held' ? 'memory held' : series.name, 27));
   });
   return el('fieldset', { class: 'choices' }, el('legend', {}, 'lines'), ...switches);
 }

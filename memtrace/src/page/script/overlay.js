@@ -3,6 +3,8 @@
 const BAND_HEIGHT = 15;
 const MOST_BAND_ROWS = 8;
 const FLAGS_HEIGHT = 16;
+// Of more phases the lines between them would hide what they part.
+const MOST_EDGES = 12;
 // The gravest is drawn last and labelled first.
 const FLAG_KINDS = ['mark', 'exit', 'loss', 'peak', 'oom'];
 const FLAG_WORDS = { mark: 'mark', exit: 'end', loss: 'loss', peak: 'peak', oom: 'OOM kill' };
@@ -72,6 +74,8 @@ class Overlay {
   drawBands(ctx, chart) {
     const { from, to } = chart.view;
     const ratio = devicePixelRatio;
+    const outer = this.bands.filter(({ row, begin, end }) => row === 0 && end >= from && begin <= to);
+    const hasEdges = outer.length <= MOST_EDGES;
     /** @type {number[]} */
     const drawnTo = [];
     for (const { band, begin, end, row } of this.bands) {
@@ -86,7 +90,7 @@ class Overlay {
       const colour = colours.ground(row % 2 ? 'band-two' : 'band');
       ctx.fillStyle = colour;
       ctx.fillRect(left, top, Math.max(1, right - left - 1), height);
-      if (row === 0) drawEdges(ctx, chart, begin, end);
+      if (row === 0 && hasEdges) drawEdges(ctx, chart, begin, end);
       const room = right - left - 8 * ratio;
       if (room < 14 * ratio) continue;
       ctx.fillStyle = colours.ground('ink');
