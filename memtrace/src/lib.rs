@@ -7,7 +7,8 @@
 //! * [`model`] names what was seen: ids, units, tables;
 //! * [`store`] keeps it: the crash-safe spool, Parquet, the reader;
 //! * [`sweep`] adds memory up as time goes by: processes, sums of them, their highest;
-//! * [`report`] lays out lines and tables as text, Markdown, CSV and JSON, no I/O;
+//! * `page` is the HTML file around what is drawn: its data, its script;
+//! * [`report`] lays out lines and tables as text, Markdown, CSV, JSON and HTML, no I/O;
 //! * [`analyze`] thinks: rows in, findings and what they say out, no I/O;
 //! * [`session`] conducts one recording from start to stop;
 //! * [`cli`] talks to the person.
@@ -44,6 +45,7 @@ pub mod cli;
 pub mod collect;
 pub mod host;
 pub mod model;
+mod page;
 pub mod report;
 pub mod session;
 pub mod store;

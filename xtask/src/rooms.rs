@@ -17,7 +17,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("store", &["model"]),
     ("sweep", &["model"]),
     ("page", &[]),
-    ("report", &["model"]),
+    ("report", &["page", "model"]),
     ("analyze", &["sweep", "report", "model"]),
     ("collect", &["host", "model"]),
     ("session", &["collect", "store", "host", "model"]),

@@ -3,6 +3,7 @@
 use super::clock::RunClock;
 use super::composition::Composition;
 use super::cost::RecorderCost;
+use super::curves::Drawings;
 use super::endings::Ending;
 use super::gpu::Gpus;
 use super::growth::Growth;
@@ -78,6 +79,9 @@ pub struct Analysis {
     pub phase: Option<PhaseFocus>,
     /// The growth of all processes together; `None` when too short to tell.
     pub growth: Option<Growth>,
+    /// What the recording is drawn from, where that was asked for.
+    #[serde(skip)]
+    pub drawings: Option<Box<Drawings>>,
     /// What all processes together held over the recording, every page once, in at most 128 slices
     /// of equal length.
     pub curve: Vec<CurvePoint>,

@@ -10,6 +10,7 @@ use super::peak::Bound;
 use super::phases::{PhaseLine, Repeated, Slope};
 use super::process::Process;
 use super::roles::{KindFigures, RoleFinding};
+use super::sections::Report;
 use crate::model::keys::keys;
 use crate::model::{Bytes, DurationNs, Kind, PerKind};
 use schemars::JsonSchema;
@@ -436,9 +437,9 @@ fn whole(before: &Analysis, after: &Analysis) -> Comparison {
 #[derive(Debug)]
 pub struct DiffReport {
     /// The first.
-    pub before: Analysis,
+    pub before: Report,
     /// The second.
-    pub after: Analysis,
+    pub after: Report,
     /// What changed from one to the other.
     pub diff: Diff,
     /// By which part of itself a figure may rise, and those that rose by more; `None` where
@@ -449,7 +450,9 @@ pub struct DiffReport {
 impl DiffReport {
     /// Whether either of them has GPUs.
     pub fn has_gpu(&self) -> bool {
-        self.before.gpus.is_some() || self.after.gpus.is_some()
+        [&self.before, &self.after]
+            .iter()
+            .any(|report| report.analysis.gpus.is_some())
     }
 }
 

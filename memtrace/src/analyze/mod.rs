@@ -11,6 +11,7 @@ mod attributor;
 mod clock;
 mod composition;
 mod cost;
+mod curves;
 mod diff;
 mod endings;
 #[cfg(test)]
@@ -19,6 +20,7 @@ mod gpu;
 mod groups;
 mod growth;
 mod held;
+mod json_schema;
 mod keys;
 mod leftovers;
 mod losses;
@@ -27,6 +29,7 @@ mod moment;
 mod name;
 mod near;
 mod oom;
+mod page;
 mod pass;
 mod peak;
 mod phases;
@@ -58,6 +61,9 @@ pub use attribution::{
 pub use clock::RunClock;
 pub use composition::{Composition, Holder, HolderGroup, together};
 pub use cost::RecorderCost;
+pub use curves::{
+    Band, CurveLimit, CurveSeries, CurveStack, Curves, Drawings, Gaps, GpuCurves, Levels,
+};
 pub use diff::{Change, Comparison, Diff, DiffReport, Excess, KindChange, StageChange};
 pub use endings::Ending;
 pub use gpu::{
@@ -66,6 +72,7 @@ pub use gpu::{
 };
 pub use growth::{Growth, Verdict};
 pub use held::{Held, HeldKinds};
+pub use json_schema::json_schema;
 pub use keys::PeakAt;
 pub use leftovers::{Leftovers, OrphanedShmObject, Survivor};
 pub use losses::Loss;
@@ -83,7 +90,6 @@ pub use phases::{
 };
 pub use process::Process;
 pub use process_tree::{ProcessTree, TreeLine};
-pub use report::json_schema;
 pub use roles::{KindFigures, RoleAtPeak, RoleFinding, RoleOnGpus, RoleShares};
 pub use run::{AnalyzeError, Options, analyze, analyze_into};
 pub use samples::{

@@ -1,6 +1,7 @@
 //! The one pass over `mem` for a report: the instant at which all processes together hold most,
 //! every page once, and what is asked of the time around it.
 
+use super::curves::{Drawing, Drawn};
 use super::groups::Groups;
 use super::growth::{self, Growth};
 use super::held::{Held, HeldKinds, HeldSum};
@@ -56,6 +57,8 @@ pub(super) struct Asked {
     pub(super) near: NearReadings,
     /// Whether what is only for tables is wanted.
     pub(super) has_tables: bool,
+    /// Where curves are wanted.
+    pub(super) drawing: Option<Drawing>,
 }
 
 /// What the pass found.
@@ -76,6 +79,8 @@ pub(super) struct Passed {
     pub(super) gauges: Gauges,
     /// The memory of each role over time, where that is wanted.
     pub(super) by_role: Vec<Kept<RoleHeld>>,
+    /// Curves, where they are wanted.
+    pub(super) drawn: Option<Drawn>,
     /// The first and the last row.
     pub(super) span: Option<(BootNs, BootNs)>,
 }
@@ -120,6 +125,7 @@ impl<'a> Pass<'a> {
             doubts: boundaries.doubts,
             near: asked.near,
             by_role: asked.has_tables.then(|| Stack::new(groups.list.len())),
+            drawing: asked.drawing,
         };
         let mut sweep = Sweep::new(notes, Lane::of_kinds(&boundaries.all));
         let role = |_: &_| {
@@ -274,6 +280,7 @@ impl<'a> Pass<'a> {
             },
             span: curves.map(|curves| curves.first).zip(last),
             by_role: notes.by_role.map_or_else(Vec::new, Stack::finish),
+            drawn: notes.drawing.map(|drawing| drawing.finish(end)),
             state,
         }
     }
@@ -317,6 +324,7 @@ struct Notes<'a> {
     near: NearReadings,
     /// Where it is wanted for tables.
     by_role: Option<Stack<RoleHeld>>,
+    drawing: Option<Drawing>,
 }
 
 impl Observe for Notes<'_> {
@@ -337,6 +345,9 @@ impl Observe for Notes<'_> {
         }
         self.held.change(change);
         self.near.note(change);
+        if let Some(drawing) = &mut self.drawing {
+            drawing.change(&change);
+        }
     }
 
     fn holds(&mut self, from: BootNs, until: BootNs, state: &State) -> bool {
@@ -361,6 +372,9 @@ impl Observe for Notes<'_> {
         if let Some(by_role) = &mut self.by_role {
             note_roles(by_role, from, &state.lanes);
             by_role.note(from, [all.bytes.0, totals.rss_or_zero()]);
+        }
+        if let Some(drawing) = &mut self.drawing {
+            drawing.note(from, state, all.bytes);
         }
         is_maximum
     }

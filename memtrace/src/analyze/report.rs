@@ -1,18 +1,17 @@
-//! The object of the JSON report. A key is never renamed and never changes its meaning within a
-//! version; new ones may come. docs/report-json.md describes each.
+//! The report as it is written, and the object of its JSON. A key is never renamed and never
+//! changes its meaning within a version; new ones may come. docs/report-json.md describes each.
 
+use super::page::{self, Document};
 use super::section::{Parts, View};
 use super::sections::answer::{self, AnswerLine};
 use super::sections::{Report, SECTIONS, SectionInfo};
-use super::{Analysis, Loss, Process, diff};
+use super::{Analysis, Loss, Process};
 use crate::model::tables::Severity;
 use crate::model::{Bytes, DurationNs, Instant, RunState, SchemaVersion, Target};
 use crate::report::{Chapter, Style, Written, explained, write_object};
-use schemars::generate::SchemaSettings;
-use schemars::transform::RecursiveTransform;
-use schemars::{JsonSchema, Schema};
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::io;
 
 const FORMAT: &str = "memtrace-report";
@@ -47,38 +46,42 @@ impl Written for Report {
     }
 
     fn json(&mut self, style: &Style, out: &mut dyn io::Write) -> io::Result<()> {
-        let object = Object::of(self, style.top);
+        let object = Object::of(cut(self, style.top));
         match style.section.and_then(SectionInfo::named) {
             Some(section) => write_object(&section.only(&object)?, out),
             None => write_object(&object, out),
         }
     }
+
+    fn page(&mut self, style: &Style, out: &mut dyn io::Write) -> io::Result<()> {
+        let told = self.told(style);
+        let whole = cut(self, Some(style.top.unwrap_or(page::TOP)));
+        let analysis = &whole.report.analysis;
+        let document: Document<'_, _, ()> = Document::of(Object::of(whole), analysis, &told);
+        document.write(out)
+    }
 }
 
-/// The JSON Schema of what `memtrace report` and `memtrace diff` write as JSON.
-pub fn json_schema() -> Value {
-    let settings = SchemaSettings::draft2020_12().for_serialize();
-    let settings = settings.with_transform(RecursiveTransform(in_words_of_json));
-    let mut generator = settings.into_generator();
-    let objects = [
-        generator.subschema_for::<Object<'_>>(),
-        generator.subschema_for::<diff::Object<'_>>(),
-    ];
-    json!({
-        "$schema": generator.settings().meta_schema,
-        "title": "JSON of memtrace report and memtrace diff",
-        "oneOf": objects,
-        "$defs": generator.take_definitions(true),
-    })
+/// A report of which lists of findings are cut, and how many lines they had.
+pub(super) struct Cut<'a> {
+    pub(super) report: &'a Report,
+    answer: Vec<AnswerLine>,
+    role_count: usize,
+    /// Other lists may have so many lines.
+    most: usize,
 }
 
-/// What is said of a field in the code, for a reader of JSON.
-fn in_words_of_json(schema: &mut Schema) {
-    // Of numbers it tells how Rust keeps them.
-    schema.remove("format");
-    if let Some(Value::String(doc)) = schema.get_mut("description") {
-        *doc = doc.replace('\n', " ").replace("`None`", "null");
-        *doc = doc.replace("[`", "`").replace("`]", "`");
+/// Cuts lists to at most `top` processes, roles and leftovers, or to none of them.
+pub(super) fn cut(report: &mut Report, top: Option<usize>) -> Cut<'_> {
+    let most = top.unwrap_or(usize::MAX);
+    let role_count = report.analysis.roles.len();
+    let answer = answer::lines(&report.analysis);
+    report.analysis.cut(most);
+    Cut {
+        report,
+        answer,
+        role_count,
+        most,
     }
 }
 
@@ -96,7 +99,7 @@ impl SectionInfo {
 /// What `memtrace report` writes.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Report")]
-struct Object<'a> {
+pub(super) struct Object<'a> {
     /// What object this is.
     #[schemars(extend("const" = FORMAT))]
     format: &'static str,
@@ -167,13 +170,14 @@ struct Recording<'a> {
 }
 
 impl<'a> Object<'a> {
-    /// The report with at most `top` processes, roles and leftovers, or all of them.
-    fn of(report: &'a mut Report, top: Option<usize>) -> Self {
-        let most = top.unwrap_or(usize::MAX);
-        let role_count = report.analysis.roles.len();
-        let answer = answer::lines(&report.analysis);
-        report.analysis.cut(most);
-        let report = &*report;
+    /// The report with the lines that are left.
+    pub(super) fn of(cut: Cut<'a>) -> Self {
+        let Cut {
+            report,
+            answer,
+            role_count,
+            most,
+        } = cut;
         let analysis = &report.analysis;
         let order = analysis.by_peak();
         let listed = order.iter().take(most);

@@ -4,6 +4,7 @@
 use super::analysis::{Analysis, CurvePoint, TreeFinding};
 use super::clock::RunClock;
 use super::composition::{self, Composition};
+use super::curves::{self, Choice, Drawing, Drawings};
 use super::cost::{self, RecorderCost};
 use super::gpu::{GpuTimeline, OnGpus};
 use super::groups::Groups;
@@ -46,6 +47,8 @@ pub struct Options {
     pub from: Option<Moment>,
     /// Its end; the end of the recording if only its begin is given.
     pub to: Option<Moment>,
+    /// Whether memory over time is wanted, for drawing it.
+    pub has_curves: bool,
     /// Tell each marked phase by itself, not those of one name together.
     pub is_unfolded: bool,
     /// The reader's time zone; UTC where it is none.
@@ -147,6 +150,16 @@ where
         process.copy_until = sharing::copy_until(process, &titles.execs);
     }
     let held = HeldSum::read(source, &table, &titles.execs, clock.start())?;
+    let foci = phases.longest(clock.end()).chain(oom::instants(&kills));
+    let foci: Vec<BootNs> = foci.chain(at).collect();
+    let drawing = match options.has_curves {
+        true => {
+            let choice = Choice::of(source, &table, &groups)?;
+            Some(Drawing::new(choice, &table, &groups, &clock, foci.clone()))
+        }
+        false => None,
+    };
+    let killed_in: Vec<String> = kills.iter().filter_map(|kill| kill.memcg.clone()).collect();
     let asked = Asked {
         instants: asked.collect(),
         boundaries: phases.to_note(info.interval_ns),
@@ -154,6 +167,7 @@ where
         victims,
         near: NearReadings::new(surroundings::times(source)?),
         has_tables: save.is_some(),
+        drawing,
     };
     let mut sizes = mappings::Sizes::default();
     let mut execs = Execs::new();
@@ -240,6 +254,28 @@ where
     let states: Vec<Composition> = states.into_iter().map(&mut state).collect();
     let earlier: Vec<Composition> = earlier.into_iter().map(&mut state).collect();
     let earlier: Vec<&Composition> = earlier.iter().chain(&states).collect();
+    let drawings = match seen.drawn.take() {
+        Some(drawn) => {
+            let known = curves::Known {
+                table: &table,
+                groups: &groups,
+                clock: &clock,
+                foci: &foci,
+                peak: peak.as_ref(),
+                killed_in,
+                gpus: gpus.as_ref(),
+                host: &info.hostname,
+            };
+            let (curves, levels) = curves::told(source, drawn, known)?;
+            Some(Box::new(Drawings {
+                curves,
+                bands: phases.bands(&table.processes, &clock),
+                moments: phases.moments(&clock),
+                levels,
+            }))
+        }
+        None => None,
+    };
     let leftovers = leftovers::read(source, &table)?;
     let left = &leftovers.objects;
     let ooms = oom::explain(
@@ -331,6 +367,7 @@ where
         phase,
         growth,
         curve,
+        drawings,
         processes: table.processes,
     };
     Ok(Report::find(source, analysis)?)

@@ -43,16 +43,16 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let format = args.writing.format()?;
     // Beside each other: most of the time goes into reading.
     let [before, after] = std::thread::scope(|scope| {
-        let after = scope.spawn(|| analyzed(&args.after, Wanted::default()));
-        let before = analyzed(&args.before, Wanted::default());
+        let after = scope.spawn(|| analyzed(&args.after, Wanted::by(format)));
+        let before = analyzed(&args.before, Wanted::by(format));
         let after = after.join();
         [
             before,
             after.unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
         ]
     });
-    let (before, after) = (before?.analysis, after?.analysis);
-    let diff = Diff::of(&before, &after);
+    let (before, after) = (before?, after?);
+    let diff = Diff::of(&before.analysis, &after.analysis);
     let limit = args
         .fail_above
         .map(|allowed| (allowed, diff.excesses(allowed)));

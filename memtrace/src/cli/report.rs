@@ -246,7 +246,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         to: args.to,
         is_local: args.local_time,
         saves: args.save_findings,
-        is_unfolded: false,
+        ..Wanted::by(format)
     };
     let mut report = analyzed(&dir, wanted)?;
     let style = Style {
@@ -298,6 +298,18 @@ pub(super) struct Wanted {
     saves: bool,
     /// Whether each marked phase is told by itself.
     is_unfolded: bool,
+    /// Whether memory over time is wanted.
+    has_curves: bool,
+}
+
+impl Wanted {
+    /// What a format needs.
+    pub(super) fn by(format: &dyn Format) -> Self {
+        Self {
+            has_curves: format.is_page(),
+            ..Self::default()
+        }
+    }
 }
 
 pub(super) fn analyzed(dir: &Path, wanted: Wanted) -> anyhow::Result<analyze::Report> {
@@ -311,6 +323,7 @@ pub(super) fn analyzed(dir: &Path, wanted: Wanted) -> anyhow::Result<analyze::Re
         from: wanted.from,
         to: wanted.to,
         is_unfolded: wanted.is_unfolded,
+        has_curves: wanted.has_curves,
         zone: wanted.is_local.then(jiff::tz::TimeZone::system),
         path: Some(dir.display().to_string()),
         is_live: recording.is_live(),

@@ -2,11 +2,12 @@
 //! no I/O of its own: it writes into what it is given.
 //!
 //! `text` and `md` render what is [`Chapter`], so they say the same, and `csv` writes a [`Table`] of
-//! it; `json` comes straight from the findings. To add a format: one file, one line in
-//! [`FORMATS`].
+//! it; `json` comes straight from the findings, and so does what `html` draws. To add a format: one
+//! file, one line in [`FORMATS`].
 
 mod chapter;
 mod csv;
+mod html;
 mod json;
 mod markdown;
 mod table;
@@ -71,6 +72,11 @@ pub trait Format: Sync {
     fn name(&self) -> &'static str;
     /// What it is for, in one line.
     fn doc(&self) -> &'static str;
+    /// Whether it is a page that draws memory over time: for a file and a browser, not for a
+    /// terminal.
+    fn is_page(&self) -> bool {
+        false
+    }
     /// Writes a report. Lists that `style` cuts may be cut in place.
     ///
     /// # Errors
@@ -94,7 +100,19 @@ pub trait Written {
     /// # Errors
     /// When `out` can't be written to.
     fn json(&mut self, style: &Style, out: &mut dyn io::Write) -> io::Result<()>;
+    /// Writes the document that a page with pictures is made of, as one line of JSON. Long lists
+    /// are cut in place.
+    ///
+    /// # Errors
+    /// When `out` can't be written to.
+    fn page(&mut self, style: &Style, out: &mut dyn io::Write) -> io::Result<()>;
 }
 
 /// Every format; the first is the default.
-pub static FORMATS: &[&dyn Format] = &[&text::Text, &markdown::Markdown, &json::Json, &csv::Csv];
+pub static FORMATS: &[&dyn Format] = &[
+    &text::Text,
+    &markdown::Markdown,
+    &json::Json,
+    &csv::Csv,
+    &html::Html,
+];

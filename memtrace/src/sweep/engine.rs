@@ -223,7 +223,7 @@ impl<O: Observe> Sweep<O> {
         let before = track.member.own.replace(lane);
         if track.is_present {
             let lanes = &mut self.state.lanes;
-            let own = track.own.as_deref().or(track.held());
+            let own = track.own_now();
             if let Some(before) = before {
                 lanes.change(before, own, None, at);
             }

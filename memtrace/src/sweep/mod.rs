@@ -9,6 +9,7 @@ mod lane;
 mod latest;
 mod series;
 mod stack;
+mod thin;
 mod track;
 
 pub use amounts::{Amounts, Sum, Totals};
@@ -19,4 +20,5 @@ use latest::Latest;
 pub(crate) use series::Series;
 pub use series::SeriesPoint;
 pub(crate) use stack::{Kept, Stack};
+pub(crate) use thin::Thinned;
 pub(crate) use track::{Member, Track};

@@ -66,6 +66,11 @@ impl Track {
         self.is_present.then(|| self.held.now())
     }
 
+    /// Its own part of that.
+    pub(crate) fn own_now(&self) -> Option<&Amounts> {
+        self.own.as_deref().or(self.held())
+    }
+
     /// A row was read.
     pub(super) fn saw(&mut self, amounts: &Amounts, boot_ns: BootNs) {
         if self.row_count == 0 {

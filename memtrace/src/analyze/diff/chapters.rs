@@ -32,14 +32,14 @@ pub(super) fn build(told: &DiffReport, style: &Style) -> Vec<Chapter> {
 
 fn head(told: &DiffReport) -> Chapter {
     let mut section = Chapter::new("memtrace diff");
-    section.say(recording("A", &told.before));
-    section.say(recording("B", &told.after));
+    section.say(recording("A", &told.before.analysis));
+    section.say(recording("B", &told.after.analysis));
     if told.diff.is_newly_failed {
         section.alert(
             "The command of B failed: what it did not get to do is missing from its figures.",
         );
     }
-    if told.before.info.is_polled() || told.after.info.is_polled() {
+    if told.before.analysis.info.is_polled() || told.after.analysis.info.is_polled() {
         section.quiet(
             "Peaks of a recording made by polling are lower bounds: what lies between two polls \
              is not in them.",
@@ -52,7 +52,7 @@ fn head(told: &DiffReport) -> Chapter {
         );
     }
     section.tell(Tone::Alert, other_gpus(told));
-    for (name, analysis) in [("A", &told.before), ("B", &told.after)] {
+    for (name, analysis) in [("A", &told.before.analysis), ("B", &told.after.analysis)] {
         let is_loss = |loss: &Loss| loss.severity != Severity::Info;
         if analysis.losses.iter().any(is_loss) || !analysis.problems.is_empty() {
             let line = format!("{name} lost or could not see something: see its own report.");
@@ -64,7 +64,7 @@ fn head(told: &DiffReport) -> Chapter {
 
 /// Devices that are not the same: what is held on them does not compare.
 fn other_gpus(told: &DiffReport) -> Option<String> {
-    let [before, after] = [&told.before, &told.after].map(Analysis::gpu_models);
+    let [before, after] = [&told.before.analysis, &told.after.analysis].map(Analysis::gpu_models);
     let named = |models: &[(&str, usize)]| {
         let models = models.iter();
         let models = models.map(|(name, count)| format!("{count} × {}", visible(name)));

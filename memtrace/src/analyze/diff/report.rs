@@ -1,7 +1,8 @@
 //! A comparison as it is written: what is told of both recordings, and the object of its JSON.
 
 use super::{Diff, DiffReport, Excess, chapters};
-use crate::analyze::{Analysis, Ending};
+use crate::analyze::page::{self, Document};
+use crate::analyze::{Analysis, Ending, report};
 use crate::model::DurationNs;
 use crate::report::{Chapter, Style, Table, Written, write_object};
 use schemars::JsonSchema;
@@ -23,7 +24,25 @@ impl Written for DiffReport {
     }
 
     fn json(&mut self, style: &Style, out: &mut dyn io::Write) -> io::Result<()> {
-        write_object(&Object::of(self, style.top), out)
+        self.diff.roles.truncate(style.top.unwrap_or(usize::MAX));
+        let analyses = [&self.before.analysis, &self.after.analysis];
+        let object = Object::of(analyses, &self.diff, self.limit.as_ref());
+        write_object(&object, out)
+    }
+
+    fn page(&mut self, style: &Style, out: &mut dyn io::Write) -> io::Result<()> {
+        let top = style.top.unwrap_or(page::TOP);
+        self.diff.roles.truncate(top);
+        let told = [&self.before, &self.after].map(|report| report.told(style));
+        let before = report::cut(&mut self.before, Some(top));
+        let after = report::cut(&mut self.after, Some(top));
+        let analyses = [&before.report.analysis, &after.report.analysis];
+        let object = Object::of(analyses, &self.diff, self.limit.as_ref());
+        let [before, after] = [(before, &told[0]), (after, &told[1])].map(|(report, told)| {
+            let analysis = &report.report.analysis;
+            Document::of(report::Object::of(report), analysis, told)
+        });
+        after.compared(object, before).write(out)
     }
 }
 
@@ -89,19 +108,20 @@ struct Model<'a> {
 }
 
 impl<'a> Object<'a> {
-    /// At most `top` roles, or all of them.
-    fn of(told: &'a mut DiffReport, top: Option<usize>) -> Self {
-        told.diff.roles.truncate(top.unwrap_or(usize::MAX));
-        let limit = told.limit.as_ref();
+    fn of(
+        [before, after]: [&'a Analysis; 2],
+        diff: &'a Diff,
+        limit: Option<&'a (f64, Vec<Excess>)>,
+    ) -> Self {
         Self {
             format: FORMAT,
             version: VERSION,
             memtrace_version: env!("CARGO_PKG_VERSION"),
-            before: Recording::of(&told.before),
-            after: Recording::of(&told.after),
+            before: Recording::of(before),
+            after: Recording::of(after),
             allowed_ratio: limit.map(|(allowed, _)| *allowed),
             excesses: limit.map(|(_, excesses)| excesses.as_slice()),
-            diff: &told.diff,
+            diff,
         }
     }
 }

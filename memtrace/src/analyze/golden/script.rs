@@ -466,13 +466,26 @@ impl Script {
     /// The report, with an eye on a phase.
     pub(crate) fn reported(self, at: Option<&str>, phase: Option<&str>) -> Report {
         let at = at.map(|at| at.parse().expect("a moment"));
-        let (info, rows, problems) = self.recorded();
-        let path = Some("memtrace-gpu-node-7-20260301T120144Z".to_owned());
-        let options = Options {
+        self.reported_with(Options {
             at,
             phase: phase.map(str::to_owned),
-            path,
             ..Options::default()
+        })
+    }
+
+    /// The report, with what it is drawn from.
+    pub(crate) fn drawn(self) -> Report {
+        self.reported_with(Options {
+            has_curves: true,
+            ..Options::default()
+        })
+    }
+
+    fn reported_with(self, options: Options) -> Report {
+        let (info, rows, problems) = self.recorded();
+        let options = Options {
+            path: Some("memtrace-gpu-node-7-20260301T120144Z".to_owned()),
+            ..options
         };
         let mut report = analyze(&info, &rows, options).expect("a run that can be analysed");
         report.analysis.problems = problems;

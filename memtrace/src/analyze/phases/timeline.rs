@@ -12,17 +12,24 @@ use super::noted::{Boundaries, Gauges};
 use super::pair::{OPEN, Span, pair};
 use super::{PhaseFocus, PhaseForm, Phases};
 use crate::analyze::composition::Composition;
+use crate::analyze::curves::Band;
 use crate::analyze::groups::Groups;
 use crate::analyze::process::Process;
 use crate::analyze::{RowSource, RunClock};
 use crate::model::tables::Finding;
 use crate::model::{BootNs, DurationNs};
 use crate::sweep::{Amounts, Gauge, in_order};
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Beyond so many begins and ends, who asks for the phases of one name gets only those by role.
 const BOUNDARIES_MAX: usize = 20_000;
+
+/// So many of the longest phases are looked at closely.
+const LONGEST: usize = 12;
+/// So many phases are drawn.
+const BANDS_MAX: usize = 4_000;
 
 /// What was noted for the phases, and who there is.
 pub(in crate::analyze) struct Noted<'a> {
@@ -50,6 +57,11 @@ pub(in crate::analyze) struct Named {
     pub(in crate::analyze) process: Option<usize>,
     pub(in crate::analyze) begin: Option<BootNs>,
     pub(in crate::analyze) end: BootNs,
+}
+
+/// When a span began that is no moment.
+fn stretch(span: &Span) -> Option<BootNs> {
+    span.begin.filter(|_| span.form != PhaseForm::Moment)
 }
 
 /// The phases, and those that were asked for by name.
@@ -132,9 +144,53 @@ impl Timeline {
         self.named_spans().map(|span| Named {
             name: Arc::clone(&span.name),
             process: span.process,
-            begin: span.begin.filter(|_| span.form != PhaseForm::Moment),
+            begin: stretch(span),
             end: span.end,
         })
+    }
+
+    /// Where the longest phases begin and end: that is where people look closely.
+    pub(in crate::analyze) fn longest(&self, end: BootNs) -> impl Iterator<Item = BootNs> {
+        let spans = self.named_spans();
+        let mut spans: Vec<(Reverse<DurationNs>, [BootNs; 2])> = spans
+            .filter_map(|span| {
+                let (begin, end) = (stretch(span)?, span.end.min(end));
+                Some((Reverse(end - begin), [begin, end]))
+            })
+            .collect();
+        spans.sort_unstable();
+        spans.truncate(LONGEST);
+        spans.into_iter().flat_map(|(_, span)| span)
+    }
+
+    /// Every phase by itself, in the order of their begins; of very many the longest.
+    pub(in crate::analyze) fn bands(&self, processes: &[Process], clock: &RunClock) -> Vec<Band> {
+        let bands = self.named_spans().filter_map(|span| {
+            let process = span.process.and_then(|place| processes.get(place));
+            Some(Band {
+                name: Arc::clone(&span.name),
+                role: process.map(|process| Arc::clone(&process.group)),
+                pid: process.and_then(|process| process.tgid),
+                begin_ns: clock.offset(stretch(span)?),
+                end_ns: clock.offset(span.end.min(clock.end())),
+                depth: span.depth,
+            })
+        });
+        let mut bands: Vec<Band> = bands.collect();
+        if bands.len() > BANDS_MAX {
+            bands.sort_by_key(|band| Reverse(band.end_ns.0.saturating_sub(band.begin_ns.0)));
+            bands.truncate(BANDS_MAX);
+        }
+        bands.sort_by_key(|band| (band.begin_ns, Reverse(band.end_ns)));
+        bands
+    }
+
+    /// What was marked as happening at an instant; of very many the first.
+    pub(in crate::analyze) fn moments(&self, clock: &RunClock) -> Vec<(DurationNs, Arc<str>)> {
+        let moments = self.named_spans();
+        let moments = moments.filter(|span| span.form == PhaseForm::Moment);
+        let moments = moments.map(|span| (clock.offset(span.end), Arc::clone(&span.name)));
+        moments.take(BANDS_MAX).collect()
     }
 
     /// What the pass is to note, of rows that come at least once in an interval.

@@ -309,10 +309,10 @@ fn gpus_that_differ_are_told_and_compared_in_every_format_however_narrow() {
             ..card(0, 2.0, held)
         });
         run.put(on_card(0, 1, 2.0, Some(gib(held))));
-        run.analyzed(None)
+        run.reported(None, None)
     };
-    let told = |before: &Analysis, after: &Analysis, format: &dyn Format| {
-        let diff = crate::analyze::Diff::of(before, after);
+    let told = |before: &Report, after: &Report, format: &dyn Format| {
+        let diff = crate::analyze::Diff::of(&before.analysis, &after.analysis);
         let mut told = DiffReport {
             before: before.clone(),
             after: after.clone(),
@@ -341,9 +341,9 @@ fn gpus_that_differ_are_told_and_compared_in_every_format_however_narrow() {
 
 #[test]
 fn every_format_tells_what_changed_between_two_runs() {
-    let before = ray_with_vllm().analyzed(None);
-    let after = ray_with_vllm_later().analyzed(None);
-    let diff = crate::analyze::Diff::of(&before, &after);
+    let before = ray_with_vllm().reported(None, None);
+    let after = ray_with_vllm_later().reported(None, None);
+    let diff = crate::analyze::Diff::of(&before.analysis, &after.analysis);
     let mut told = DiffReport {
         limit: Some((0.05, diff.excesses(0.05))),
         before,

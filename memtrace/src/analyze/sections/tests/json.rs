@@ -237,8 +237,9 @@ fn every_json_report_is_as_its_schema_says() {
     }
     let one = with_phase("phases_on_gpus", Some("load_model"));
     check(&written(format("json"), &one, &Style::default()), "one");
-    let [before, after] = [ray_with_vllm(), ray_with_vllm_later()].map(|run| run.analyzed(None));
-    let diff = crate::analyze::Diff::of(&before, &after);
+    let [before, after] =
+        [ray_with_vllm(), ray_with_vllm_later()].map(|run| run.reported(None, None));
+    let diff = crate::analyze::Diff::of(&before.analysis, &after.analysis);
     let mut told = DiffReport {
         limit: Some((0.05, diff.excesses(0.05))),
         before,

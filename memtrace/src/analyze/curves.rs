@@ -1,0 +1,158 @@
+//! Memory over time, for whoever draws it: who held what, at instants that are common to all that
+//! is drawn on top of each other.
+//!
+//! It is gathered by the pass of the report and only where it is asked for. Of millions of instants
+//! a few thousand are kept, and no extreme of anything that is drawn is lost
+//! ([`Thinned`](crate::sweep::Thinned)).
+
+mod choice;
+mod coded;
+mod drawing;
+mod gpus;
+mod levels;
+mod limits;
+#[cfg(test)]
+mod tests;
+
+pub(super) use choice::Choice;
+pub use coded::{CurveSeries, Gaps};
+pub(super) use drawing::{Drawing, Drawn};
+pub use levels::Levels;
+
+use super::composition::Composition;
+use super::gpu::Gpus;
+use super::groups::Groups;
+use super::process_table::ProcessTable;
+use super::{RowSource, RunClock};
+use crate::model::{BootNs, Bytes, DurationNs, Tgid, WallNs};
+use serde::Serialize;
+use std::sync::Arc;
+
+/// What a recording is drawn from.
+#[derive(Clone, Debug)]
+pub struct Drawings {
+    /// Memory over time.
+    pub curves: Curves,
+    /// The phases, in the order of their begins; of more than 4,000 the longest.
+    pub bands: Vec<Band>,
+    /// What was marked as happening at an instant, since the start of the recording.
+    pub moments: Vec<(DurationNs, Arc<str>)>,
+    /// The RSS of every process over its life, by position in the process table.
+    pub levels: Vec<Levels>,
+}
+
+/// A phase as a band over time.
+#[derive(Clone, Debug, Serialize)]
+pub struct Band {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The role of its process, as in the stack by role; null for that of a person.
+    pub role: Option<Arc<str>>,
+    /// Whose it is; null for that of a person.
+    pub pid: Option<Tgid>,
+    /// When it began, since the start of the recording.
+    pub begin_ns: DurationNs,
+    /// When it ended; the end of the recording where nobody ended it.
+    pub end_ns: DurationNs,
+    /// How many phases of its process were open when it began.
+    pub depth: usize,
+}
+
+/// What is known beside what was drawn during the pass.
+pub(super) struct Known<'a> {
+    pub(super) table: &'a ProcessTable,
+    pub(super) groups: &'a Groups,
+    pub(super) clock: &'a RunClock,
+    /// Instants that people look at.
+    pub(super) foci: &'a [BootNs],
+    pub(super) peak: Option<&'a Composition>,
+    /// The cgroups in which somebody was killed.
+    pub(super) killed_in: Vec<String>,
+    pub(super) gpus: Option<&'a Gpus>,
+    /// What the host is called.
+    pub(super) host: &'a str,
+}
+
+/// Everything that is drawn over time, with names, and the levels of every process.
+pub(super) fn told<S: RowSource>(
+    source: &S,
+    drawn: Drawn,
+    known: Known<'_>,
+) -> Result<(Curves, Vec<Levels>), S::Error> {
+    let (mut curves, levels) = drawn.told(&known.table.processes, known.groups, known.clock);
+    curves.limits = limits::read(source, &known)?;
+    curves.gpus = gpus::read(source, &known)?;
+    Ok((curves, levels))
+}
+
+/// Memory over time. Times are in nanoseconds since the start of the recording, amounts in bytes.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Curves {
+    /// The start of the recording on CLOCK_BOOTTIME.
+    pub start_boot_ns: BootNs,
+    /// The same on the wall clock; null when the recording holds no clock reading.
+    pub start_unix_ns: Option<WallNs>,
+    /// How long the recording is.
+    pub end_ns: DurationNs,
+    /// The instants of `stacks` and `lines`: the first, and of each other how much later it is than
+    /// the one before.
+    pub time_ns: Gaps,
+    /// What is drawn on top of each other: of each stack the series add up to the line that `total`
+    /// names, at every instant.
+    pub stacks: Vec<CurveStack>,
+    /// What is drawn beside them: `held` (every page once), `rss` (the sum of RSS) and `swap`.
+    pub lines: Vec<CurveSeries>,
+    /// The cgroups and the node around the processes.
+    pub limits: Vec<CurveLimit>,
+    /// Every device, in the order of first sight.
+    pub gpus: Vec<GpuCurves>,
+}
+
+/// Series that add up.
+#[derive(Clone, Debug, Serialize)]
+pub struct CurveStack {
+    /// What a series is: `role`, `kind`, `process`, `cgroup`.
+    pub by: &'static str,
+    /// What stands above it.
+    pub label: &'static str,
+    /// The line that they add up to.
+    pub total: &'static str,
+    /// The one with the highest peak first, what is left over last.
+    pub series: Vec<CurveSeries>,
+}
+
+/// What is in use of a limit, over time.
+#[derive(Clone, Debug, Serialize)]
+pub struct CurveLimit {
+    /// `cgroup` or `node`.
+    pub by: &'static str,
+    /// Whose it is: the path of the cgroup, or the host.
+    pub name: String,
+    /// What stands beside it.
+    pub label: String,
+    /// The instants of `used` and `limit`, as in `time_ns` of the whole.
+    pub time_ns: Gaps,
+    /// What is in use.
+    pub used: CurveSeries,
+    /// How much it may be; no change, where there is no limit.
+    pub limit: CurveSeries,
+}
+
+/// Memory of one GPU over time.
+#[derive(Clone, Debug, Serialize)]
+pub struct GpuCurves {
+    /// What `gpu_device` calls it.
+    pub id: Arc<str>,
+    /// The driver's number for it.
+    pub index: Option<i32>,
+    /// What stands above it.
+    pub label: String,
+    /// Memory in all.
+    pub total_bytes: Option<Bytes>,
+    /// The instants of its series, as in `time_ns` of the whole.
+    pub time_ns: Gaps,
+    /// Memory that is not free: what the series add up to.
+    pub used: CurveSeries,
+    /// Processes, what is reserved, what nothing explains. The last can be below zero.
+    pub series: Vec<CurveSeries>,
+}

@@ -1,0 +1,208 @@
+//! What is drawn against what the report says, on every golden run.
+
+use crate::analyze::Report;
+use crate::analyze::golden::{RUNS, Script, boot, mem_row, upid};
+use crate::model::{Bytes, Kind, Tgid};
+use crate::report::{Style, Written};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// The document of a page, as whoever draws it reads it.
+fn document(report: &mut Report) -> Value {
+    let mut out = Vec::new();
+    let written = report.page(&Style::default(), &mut out);
+    written.expect("a Vec can be written to");
+    serde_json::from_slice(&out).expect("JSON")
+}
+
+fn every_document() -> impl Iterator<Item = (&'static str, Report, Value)> {
+    RUNS.iter().map(|(name, script, _)| {
+        let mut report = script().drawn();
+        let document = document(&mut report);
+        (*name, report, document)
+    })
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().expect("a list")
+}
+
+fn ints(value: &Value) -> Vec<i64> {
+    let ints = list(value).iter();
+    ints.map(|int| int.as_i64().expect("an integer")).collect()
+}
+
+/// Instants, or places, from gaps.
+fn summed(gaps: &Value) -> Vec<i64> {
+    let sums = ints(gaps).into_iter().scan(0, |sum, gap| {
+        *sum += gap;
+        Some(*sum)
+    });
+    sums.collect()
+}
+
+/// What a series is at each of so many instants.
+fn values(series: &Value, count: usize) -> Vec<Option<i64>> {
+    let places = summed(&series["at"]);
+    let mut known = 0;
+    let changes = list(&series["bytes"]).iter().map(|more| {
+        known += more.as_i64().unwrap_or(0);
+        more.as_i64().map(|_| known)
+    });
+    let changes: BTreeMap<i64, Option<i64>> = places.into_iter().zip(changes).collect();
+    let mut now = Some(0);
+    let instants = (0..count as i64).map(|place| {
+        now = changes.get(&place).copied().unwrap_or(now);
+        now
+    });
+    instants.collect()
+}
+
+fn highest(series: &Value, count: usize) -> i64 {
+    let values = values(series, count).into_iter().flatten();
+    values.max().unwrap_or(0)
+}
+
+fn find<'a>(of: &'a Value, key: &str, value: &Value) -> Option<&'a Value> {
+    list(of).iter().find(|one| one[key] == *value)
+}
+
+#[test]
+fn every_stack_adds_up_to_its_line_at_every_instant() {
+    let mut count = 0;
+    for (name, _, document) in every_document() {
+        let curves = &document["curves"];
+        let instants = summed(&curves["time_ns"]);
+        assert!(instants.is_sorted_by(|a, b| a < b), "{name}");
+        for stack in list(&curves["stacks"]) {
+            let line = find(&curves["lines"], "id", &stack["total"]).expect("a line");
+            let whole = values(line, instants.len());
+            let parts = list(&stack["series"]).iter();
+            let parts: Vec<_> = parts.map(|part| values(part, instants.len())).collect();
+            for (place, whole) in whole.iter().enumerate() {
+                let sum: i64 = parts.iter().filter_map(|part| part[place]).sum();
+                assert_eq!(sum, whole.unwrap_or(0), "{name} {} {place}", stack["by"]);
+                count += 1;
+            }
+        }
+        for gpu in list(&curves["gpus"]) {
+            let count = list(&gpu["time_ns"]).len();
+            let parts = list(&gpu["series"]).iter();
+            let parts: Vec<_> = parts.map(|part| values(part, count)).collect();
+            for (place, used) in values(&gpu["used"], count).iter().enumerate() {
+                let Some(used) = used else { continue };
+                let sum: i64 = parts.iter().filter_map(|part| part[place]).sum();
+                assert_eq!(sum, *used, "{name} {} {place}", gpu["id"]);
+            }
+        }
+    }
+    assert!(count > 1_000, "{count}");
+}
+
+#[test]
+fn every_peak_that_the_report_names_is_drawn_at_its_height_and_time() {
+    let mut seen = 0;
+    for (name, report, document) in every_document() {
+        let curves = &document["curves"];
+        let instants = summed(&curves["time_ns"]);
+        let mut check = |series: &Value, peak: &Value, at: &Value| {
+            let values = values(series, instants.len());
+            let place = instants.iter().position(|one| Some(*one) == at.as_i64());
+            let drawn = place.and_then(|place| values[place]);
+            assert_eq!(drawn, peak.as_i64(), "{name} {} at {at}", series["id"]);
+            let highest = values.into_iter().flatten().max();
+            assert_eq!(highest, peak.as_i64(), "{name} {}", series["id"]);
+            seen += 1;
+        };
+        let told = &document["report"];
+        let line = |id: &str| find(&curves["lines"], "id", &id.into()).expect("a line");
+        if let Some(held) = told["held_peak"]["bytes"].as_i64() {
+            let at = &told["peak"]["at"]["offset_ns"];
+            check(line("held"), &held.into(), at);
+        }
+        let rss = &told["sum_of_rss_peak_bytes"];
+        if rss.as_i64() > Some(0) {
+            check(line("rss"), rss, &told["sum_of_rss_peak_at"]["offset_ns"]);
+        }
+        let stack = |by: &str| &find(&curves["stacks"], "by", &by.into()).expect("it")["series"];
+        for role in &report.analysis.roles {
+            let Some((high, _)) = role.kinds[Kind::Rss].peak else {
+                continue;
+            };
+            if let Some(series) = find(stack("role"), "id", &(*role.name).into()) {
+                let drawn = highest(series, instants.len());
+                assert_eq!(drawn, high.0, "{name} {}", role.name);
+                seen += 1;
+            }
+        }
+        for process in &report.analysis.processes {
+            let series = find(stack("process"), "upid", &process.upid.0.into());
+            let peak = process.peak.amounts.rss().unwrap_or_default().0;
+            if let Some(series) = series {
+                assert_eq!(highest(series, instants.len()), peak, "{name} {}", process.name);
+                seen += 1;
+            }
+            let lane = find(&document["processes"], "upid", &process.upid.0.into());
+            let levels = list(&lane.expect("a lane")["rss"]).iter();
+            let level = levels.filter_map(|step| step[1].as_i64()).max();
+            // A lane shows all that a process maps, also what fork gave it.
+            assert!(level.unwrap_or(0) >= peak, "{name} {}", process.name);
+        }
+        let devices = told["gpu"]["devices"].as_array();
+        for device in devices.into_iter().flatten() {
+            let gpu = find(&curves["gpus"], "id", &device["device"]).expect("a curve");
+            let used = &device["peak"]["used_bytes"];
+            if used.is_i64() {
+                let count = list(&gpu["time_ns"]).len();
+                assert_eq!(highest(&gpu["used"], count), used.as_i64().unwrap());
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 100, "{seen}");
+}
+
+#[test]
+fn the_document_has_the_object_of_the_report_and_every_process_after_its_parent() {
+    for (name, mut report, document) in every_document() {
+        let mut json = Vec::new();
+        report.json(&Style::default(), &mut json).expect("a Vec");
+        let json: Value = serde_json::from_slice(&json).expect("JSON");
+        if report.analysis.processes.len() <= crate::analyze::page::TOP {
+            assert_eq!(document["report"], json, "{name}");
+        }
+        let lanes = list(&document["processes"]);
+        assert_eq!(lanes.len(), report.analysis.processes.len(), "{name}");
+        for (place, lane) in lanes.iter().enumerate() {
+            let parent = lane["parent"].as_u64();
+            assert!(parent.is_none_or(|parent| parent < place as u64), "{name}");
+        }
+    }
+}
+
+#[test]
+fn beyond_those_with_a_curve_of_their_own_all_share_one() {
+    let mut run = Script::command(&["pool"], 100.0);
+    for tgid in 1..=60 {
+        run.process(tgid, (tgid > 1).then_some(1), 0.0, "worker");
+        run.mem(tgid, 1.0, [f64::from(tgid), 0.0, 0.0]);
+    }
+    // For an instant one of the small ones is large.
+    let spike = mem_row(upid(Tgid(2)).0, boot(50.0).0, Some(7 << 30));
+    run.put(spike);
+    run.mem(2, 50.005, [1.0, 0.0, 0.0]);
+    let mut report = run.drawn();
+    let document = document(&mut report);
+    let curves = &document["curves"];
+    let count = list(&curves["time_ns"]).len();
+    let stack = find(&curves["stacks"], "by", &"process".into()).expect("a stack");
+    let series = list(&stack["series"]);
+    assert!(series.len() <= 31, "{}", series.len());
+    let rest = find(&stack["series"], "id", &"rest".into()).expect("the others");
+    assert_eq!(rest["name"], "30 other processes");
+    assert!(highest(&series[0], count) > 7 << 30 || highest(rest, count) > 7 << 30);
+    assert_eq!(Bytes(highest(&curves["lines"][1], count)), {
+        let (peak, _) = report.analysis.rss_peak.expect("a peak");
+        peak
+    });
+}
