@@ -12,7 +12,7 @@ use memtrace::model::{
 use memtrace::store::Writer;
 use memtrace_tests::scenario::{self, Excess, Hostile};
 use memtrace_tests::{own_peak, program};
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -21,6 +21,10 @@ pub(crate) const BENCHES: &[Bench] = &[
     Bench {
         name: "report-10m",
         run: report,
+    },
+    Bench {
+        name: "page-10m",
+        run: page,
     },
     Bench {
         name: "export-10m",
@@ -39,7 +43,7 @@ const PERIOD_NS: i64 = 100_000_000;
 
 fn report(effort: Effort) -> Result<Vec<Measured>> {
     let (rows, [seconds, mebibytes]) = read(effort, |_| {
-        ["report", "--format", "json"].map(OsStr::new).to_vec()
+        ["report", "--format", "json"].map(OsString::from).to_vec()
     })?;
     let time = format!("report on {rows} rows of mem");
     let memory = format!("peak RSS of a report on {rows} rows");
@@ -49,11 +53,32 @@ fn report(effort: Effort) -> Result<Vec<Measured>> {
     ])
 }
 
+/// The report as a page, with everything that it draws.
+fn page(effort: Effort) -> Result<Vec<Measured>> {
+    let page = tempfile::NamedTempFile::new()?;
+    let (rows, [seconds, mebibytes]) = read(effort, |_| {
+        let words = ["report", "--format", "html", "-o"].map(OsString::from);
+        words.into_iter().chain([page.path().into()]).collect()
+    })?;
+    let length = page.as_file().metadata()?.len() as f64 / f64::from(1 << 20);
+    let what = |what: &str| format!("{what} of {rows} rows of mem");
+    let (time, memory, size) = (
+        what("page"),
+        what("peak RSS of a page"),
+        what("size of a page"),
+    );
+    Ok(vec![
+        Measured::estimate_at_most("page-10m", &time, "s", 2.0, seconds),
+        Measured::estimate_at_most("page-10m", &memory, "MiB", 100.0, mebibytes),
+        Measured::at_most("page-10m", &size, "MiB", 3.0, length),
+    ])
+}
+
 /// All files of an export, a sample a second. What a report may take is more than enough.
 fn export(effort: Effort) -> Result<Vec<Measured>> {
     let (rows, [seconds, mebibytes]) = read(effort, |dir| {
-        let words = ["export", "--force", "-o"].map(OsStr::new);
-        words.into_iter().chain([dir.as_os_str()]).collect()
+        let words = ["export", "--force", "-o"].map(OsString::from);
+        words.into_iter().chain([dir.into()]).collect()
     })?;
     let time = format!("export of {rows} rows of mem");
     let memory = format!("peak RSS of an export of {rows} rows");
@@ -87,7 +112,7 @@ fn hostile(effort: Effort) -> Result<Vec<Measured>> {
 /// Runs memtrace with words, to which the recording is added, on a large recording. Gives its
 /// rows, and of the runs the wall time in seconds and the peak RSS in MiB. `words` is told a
 /// directory to write to.
-fn read(effort: Effort, words: impl Fn(&Path) -> Vec<&OsStr>) -> Result<(i64, [Estimate; 2])> {
+fn read(effort: Effort, words: impl Fn(&Path) -> Vec<OsString>) -> Result<(i64, [Estimate; 2])> {
     let dir = tempfile::tempdir()?;
     let recording = dir.path().join("recording");
     let rows = effort.pick(1_000_000, 10_000_000);
@@ -106,7 +131,7 @@ fn read(effort: Effort, words: impl Fn(&Path) -> Vec<&OsStr>) -> Result<(i64, [E
 }
 
 /// Wall time in seconds and peak RSS in MiB of one run.
-fn run(words: &[&OsStr], recording: &Path) -> Result<(f64, f64)> {
+fn run(words: &[OsString], recording: &Path) -> Result<(f64, f64)> {
     own_peak::forget();
     let start = Instant::now();
     let child = Command::new(program::memtrace()?)

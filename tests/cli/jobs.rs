@@ -14,23 +14,28 @@ struct Terminal {
     shown: String,
 }
 
+/// Both ends of a terminal: ours, and that of a program.
+pub(super) fn terminal() -> Result<(File, OwnedFd)> {
+    let (mut ours, mut theirs) = (-1, -1);
+    let none = std::ptr::null_mut();
+    // SAFETY: room for two descriptors, which are owned from here on; the rest is optional.
+    unsafe {
+        let answer = libc::openpty(
+            &raw mut ours,
+            &raw mut theirs,
+            none,
+            none.cast(),
+            none.cast(),
+        );
+        anyhow::ensure!(answer == 0, "no pseudo-terminal");
+        libc::fcntl(ours, libc::F_SETFD, libc::FD_CLOEXEC);
+        Ok((File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)))
+    }
+}
+
 impl Terminal {
     fn open() -> Result<Self> {
-        let (mut ours, mut theirs) = (-1, -1);
-        let none = std::ptr::null_mut();
-        // SAFETY: room for two descriptors, which are owned from here on; the rest is optional.
-        let (ours, theirs) = unsafe {
-            let answer = libc::openpty(
-                &raw mut ours,
-                &raw mut theirs,
-                none,
-                none.cast(),
-                none.cast(),
-            );
-            anyhow::ensure!(answer == 0, "no pseudo-terminal");
-            libc::fcntl(ours, libc::F_SETFD, libc::FD_CLOEXEC);
-            (File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs))
-        };
+        let (ours, theirs) = terminal()?;
         let mut shell = Command::new("bash");
         shell.args(["--norc", "--noprofile", "--noediting", "-i"]);
         shell.env("PS1", "$ ");

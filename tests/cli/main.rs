@@ -14,6 +14,7 @@ mod killed;
 mod lines;
 mod marks;
 mod names;
+mod page;
 mod pid_reuse;
 mod report;
 mod rude_marks;

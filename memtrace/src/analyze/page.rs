@@ -194,7 +194,11 @@ fn flags(analysis: &Analysis) -> Vec<Flag> {
     let losses = analysis.losses.iter();
     let losses = losses.filter(|loss| loss.severity != Severity::Info);
     let losses = losses.filter_map(|loss| Some((loss.first?.offset_ns, loss.detail.clone())));
-    flags.extend(losses.take(FLAGS_MAX).map(|(at, text)| flag("loss", at, text)));
+    flags.extend(
+        losses
+            .take(FLAGS_MAX)
+            .map(|(at, text)| flag("loss", at, text)),
+    );
     let main = analysis.processes.iter().find(|process| process.is_main);
     if let Some((main, end)) = main.and_then(|main| Some((main, main.end?))) {
         let text = format!("{} ended: {}", main.name, main.ending.shown_in_full());
@@ -237,7 +241,9 @@ fn lanes<'a>(analysis: &'a Analysis, drawings: Option<&Drawings>) -> Vec<Lane<'a
         }
         let process = &processes[place];
         places[place] = Some(lanes.len());
-        let rss = levels.get(place).map(|levels| levels.steps(start, steps_max));
+        let rss = levels
+            .get(place)
+            .map(|levels| levels.steps(start, steps_max));
         let parent = process.parent.and_then(|parent| places[parent]);
         lanes.push(lane(process, parent, rss.unwrap_or_default(), analysis));
     }

@@ -4,8 +4,8 @@
 use super::analysis::{Analysis, CurvePoint, TreeFinding};
 use super::clock::RunClock;
 use super::composition::{self, Composition};
-use super::curves::{self, Choice, Drawing, Drawings};
 use super::cost::{self, RecorderCost};
+use super::curves::{self, Choice, Drawing, Drawings};
 use super::gpu::{GpuTimeline, OnGpus};
 use super::groups::Groups;
 use super::held::HeldSum;

@@ -1,5 +1,6 @@
 //! The command line: one file per subcommand, each with its arguments and a `run`.
 
+mod browser;
 mod diff;
 mod doctor;
 mod export;

@@ -1,5 +1,6 @@
 //! `memtrace report`: reads a recording, on any machine, and says who held the memory.
 
+use super::browser;
 use super::output::{has_color, print};
 use super::recorded::{Rows, open, recording_dir};
 use crate::analyze::{self, Moment, ParseMomentError, SECTIONS, SectionInfo};
@@ -9,7 +10,7 @@ use crate::store::{FindingsWriter, Problem, ProblemKind};
 use anyhow::{Context, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -18,6 +19,7 @@ Examples:
   memtrace report
   memtrace report --full --explain > report.txt
   memtrace report --at peak
+  memtrace report --format html -o report.html
   memtrace report --format json > report.json
 
 Exit status: 0 also when the recording has losses or its command failed; 1 when it can't be read,
@@ -73,7 +75,7 @@ pub(super) struct Args {
     style: Option<Special>,
     /// Of a recording that goes on: write each phase when it has ended, until the recording ends
     #[arg(long, requires = "style",
-          conflicts_with_all = ["output", "section", "phases", "save_findings", "top", "tree",
+          conflicts_with_all = ["output", "open", "section", "phases", "save_findings", "top", "tree",
                                 "local_time"])]
     follow: bool,
     /// Tell times of the wall clock in your time zone, with its offset, and not in UTC; also read
@@ -96,6 +98,10 @@ pub(super) struct Writing {
     /// Write to a file instead of the terminal
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Write html and open it in a browser: the one that BROWSER names, or the desktop's. Without
+    /// -o it goes to a temporary file
+    #[arg(long, conflicts_with = "format")]
+    open: bool,
     /// List so many processes, phases or roles [default: 10; json and csv: all]
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     top: Option<usize>,
@@ -104,10 +110,20 @@ pub(super) struct Writing {
 impl Writing {
     pub(super) fn format(&self) -> anyhow::Result<&'static dyn Format> {
         let mut formats = FORMATS.iter();
-        let found = formats.find(|format| format.name() == self.format);
-        found
+        let found = match self.open {
+            true => formats.find(|format| format.is_page()),
+            false => formats.find(|format| format.name() == self.format),
+        };
+        let found = found
             .copied()
-            .with_context(|| format!("there is no format {}", self.format))
+            .with_context(|| format!("there is no format {}", self.format))?;
+        if found.is_page() && self.output.is_none() && !self.open && io::stdout().is_terminal() {
+            bail!(
+                "{} is for a browser, not for a terminal: add -o report.html, or --open to see it",
+                found.name()
+            );
+        }
+        Ok(found)
     }
 
     pub(super) fn style(&self) -> Style {
@@ -129,11 +145,21 @@ impl Writing {
             write(&mut out)?;
             out.flush()
         };
+        let doing = |path: &Path| format!("failed to write {}", path.display());
         match &self.output {
             Some(path) => {
-                let doing = || format!("failed to write {}", path.display());
-                let mut file = File::create(path).with_context(doing)?;
-                buffered(&mut file).with_context(doing)
+                let mut file = File::create(path).with_context(|| doing(path))?;
+                buffered(&mut file).with_context(|| doing(path))?;
+                if self.open {
+                    browser::open(path);
+                }
+                Ok(())
+            }
+            None if self.open => {
+                let (mut file, path) = browser::private_file()?;
+                buffered(&mut file).with_context(|| doing(&path))?;
+                browser::open(&path);
+                Ok(())
             }
             None => match buffered(&mut io::stdout().lock()) {
                 // `memtrace report | head` has what it wants.
@@ -211,6 +237,13 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     if let Some(section) = section.filter(|_| format.name() == "csv") {
         check_table(section)?;
+    }
+    if let Some(section) = section.filter(|_| format.is_page()) {
+        bail!(
+            "{} shows the whole recording: leave out --section {}",
+            format.name(),
+            section.name
+        );
     }
     let has_stretch = args.phase.is_some() || has_window;
     for (section, options, example, is_given) in [

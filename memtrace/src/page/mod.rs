@@ -45,9 +45,7 @@ pub(crate) fn write(
         hash(&style)
     )?;
     plain(out)?;
-    out.write_all(
-        b"</div>\n<script id=\"data\" type=\"application/octet-stream;base64\">",
-    )?;
+    out.write_all(b"</div>\n<script id=\"data\" type=\"application/octet-stream;base64\">")?;
     let encoder = EncoderWriter::new(&mut *out, &STANDARD);
     let deflater = DeflateEncoder::new(encoder, Compression::default());
     let mut deflater = BufWriter::new(deflater);
@@ -56,7 +54,7 @@ pub(crate) fn write(
     deflater.finish()?.finish()?;
     out.write_all(b"</script>\n")?;
     for script in scripts {
-        write!(out, "<script>{script}</script>\n")?;
+        writeln!(out, "<script>{script}</script>")?;
     }
     out.write_all(b"</body>\n</html>\n")
 }

@@ -37,7 +37,10 @@ impl Format for Html {
         page::write(
             out,
             &visible(title),
-            |out| told.iter().try_for_each(|chapter| write_chapter(chapter, out)),
+            |out| {
+                told.iter()
+                    .try_for_each(|chapter| write_chapter(chapter, out))
+            },
             |out| report.page(style, out),
         )
     }
@@ -49,7 +52,12 @@ fn write_chapter(chapter: &Chapter, out: &mut dyn Write) -> io::Result<()> {
     for block in &chapter.blocks {
         match block {
             Block::Line(tone, line) => {
-                writeln!(out, "<p class=\"{}\">{}</p>", self::class(*tone), text(line))?;
+                writeln!(
+                    out,
+                    "<p class=\"{}\">{}</p>",
+                    self::class(*tone),
+                    text(line)
+                )?;
             }
             Block::Drawing(drawing) => writeln!(out, "<pre>{}</pre>", text(drawing))?,
             Block::Table(table) => write_table(table, out)?,
@@ -108,7 +116,11 @@ mod tests {
         chapter.say("a & b\n</div><script>alert(1)</script>");
         let table = TableOf::of(["<img src=x onerror=alert(1)>"]);
         let table = table.words("name", 0, |name| *name);
-        chapter.table(table.figures("a_bytes", 0, |_| crate::model::Bytes(1)).done());
+        chapter.table(
+            table
+                .figures("a_bytes", 0, |_| crate::model::Bytes(1))
+                .done(),
+        );
         let mut out = Vec::new();
         write_chapter(&chapter, &mut out).expect("a Vec can be written to");
         let written = String::from_utf8(out).expect("UTF-8");

@@ -385,7 +385,9 @@ impl Function {
             if shown.all(|shown| differs(shown, extreme.value)) {
                 picks.push(extreme.instant);
             }
-            let end = extreme.end.filter(|(value, _)| differs(*value, extreme.value));
+            let end = extreme
+                .end
+                .filter(|(value, _)| differs(*value, extreme.value));
             picks.extend(end.map(|(_, instant)| instant));
         }
     }
@@ -439,7 +441,11 @@ mod tests {
             }
         }
         let thin = thinned.finish();
-        assert!(value_count(&thin) <= 2 * VALUES_MAX, "{}", value_count(&thin));
+        assert!(
+            value_count(&thin) <= 2 * VALUES_MAX,
+            "{}",
+            value_count(&thin)
+        );
         for function in 1..FUNCTIONS {
             let spike = (function as i64 * 900 + 450) * S + 500_000_000;
             let height = (3 * function as i64) << 20 | 7;
@@ -484,7 +490,10 @@ mod tests {
     #[test]
     fn absurd_times_and_amounts_cost_no_more_than_others() {
         let mut thinned = Thinned::new(2, DurationNs(i64::MAX), vec![BootNs(i64::MIN)]);
-        for (place, at) in [i64::MIN, -1, 0, i64::MAX - 1, i64::MAX].into_iter().enumerate() {
+        for (place, at) in [i64::MIN, -1, 0, i64::MAX - 1, i64::MAX]
+            .into_iter()
+            .enumerate()
+        {
             let value = if place % 2 == 0 { i64::MAX } else { -i64::MAX };
             thinned.set(BootNs(at), 0, Some(Bytes(value)));
             thinned.set(BootNs(at), 1, Some(Bytes(place as i64)));

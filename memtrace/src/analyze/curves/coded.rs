@@ -11,7 +11,8 @@ pub struct Gaps(Vec<i64>);
 impl Gaps {
     pub(super) fn of(numbers: impl Iterator<Item = i64>) -> Self {
         let mut before = 0_i64;
-        let gaps = numbers.map(|number| number.saturating_sub(std::mem::replace(&mut before, number)));
+        let gaps =
+            numbers.map(|number| number.saturating_sub(std::mem::replace(&mut before, number)));
         Self(gaps.collect())
     }
 

@@ -141,10 +141,18 @@ impl Drawing {
             self.levels.resize(process + 1, Levels::default());
         }
         self.levels[process].set(change.boot_ns, after);
-        if self.place_of.get(process).is_some_and(|&place| place != NOWHERE) {
+        if self
+            .place_of
+            .get(process)
+            .is_some_and(|&place| place != NOWHERE)
+        {
             self.changed.push(process);
         }
-        if let Some(&cgroup) = self.cgroup_of.get(process).filter(|&&place| place != NOWHERE) {
+        if let Some(&cgroup) = self
+            .cgroup_of
+            .get(process)
+            .filter(|&&place| place != NOWHERE)
+        {
             let before = change.before.map_or(0, |held| held.rss_or_zero());
             let more = after.unwrap_or_default().0.saturating_sub(before);
             let held = &mut self.in_cgroups[cgroup as usize];
@@ -216,7 +224,8 @@ impl Drawn {
             levels,
             ..
         } = self.0;
-        let (kinds, own, roles, cgroups) = (self.0.kinds, self.0.processes, self.0.roles, self.0.cgroups);
+        let (kinds, own, roles, cgroups) =
+            (self.0.kinds, self.0.processes, self.0.roles, self.0.cgroups);
         let thin = thinned.finish();
         let line = |function: usize, id: &str, name: &str| {
             CurveSeries::new(id, name).with(&thin.steps[function])
@@ -238,7 +247,9 @@ impl Drawn {
                 series,
             }
         };
-        let by_kind = KINDS.iter().map(|kind| CurveSeries::new(kind.as_str(), kind.shown()));
+        let by_kind = KINDS
+            .iter()
+            .map(|kind| CurveSeries::new(kind.as_str(), kind.shown()));
         let by_process = choice.processes.iter().map(|&process| {
             let process = &processes[process];
             let id = process.upid.to_string();
@@ -252,7 +263,10 @@ impl Drawn {
             let name = &*groups.list[role].name;
             CurveSeries::new(name, name)
         });
-        let by_cgroup = choice.cgroups.iter().map(|path| CurveSeries::new(&**path, &**path));
+        let by_cgroup = choice
+            .cgroups
+            .iter()
+            .map(|path| CurveSeries::new(&**path, &**path));
         let rest = |all: usize, chosen: usize, what: &str| match all.saturating_sub(chosen) {
             0 => "copies that fork made, until their exec".to_owned(),
             others => format!("{others} other {what}"),
@@ -269,7 +283,13 @@ impl Drawn {
             end_ns: clock.duration(),
             time_ns: Gaps::of_instants(&thin.instants, clock.start()),
             stacks: vec![
-                stack("role", "RSS by role", &roles, by_role.collect(), other_roles),
+                stack(
+                    "role",
+                    "RSS by role",
+                    &roles,
+                    by_role.collect(),
+                    other_roles,
+                ),
                 stack(
                     "kind",
                     "RSS by kind of memory",

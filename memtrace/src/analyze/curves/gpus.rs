@@ -131,11 +131,7 @@ pub(super) fn read<S: RowSource>(
         .collect())
 }
 
-fn take_readings(
-    all: &mut [Followed],
-    readings: &mut Peekable<IntoIter<Reading>>,
-    until: BootNs,
-) {
+fn take_readings(all: &mut [Followed], readings: &mut Peekable<IntoIter<Reading>>, until: BootNs) {
     while let Some(reading) = readings.next_if(|reading| reading.at <= until) {
         let followed = &mut all[reading.device];
         followed.move_to(reading.at);

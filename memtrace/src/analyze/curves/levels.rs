@@ -88,7 +88,9 @@ impl Levels {
     fn lengthen(&mut self) {
         self.length_ns = self.length_ns.saturating_mul(2);
         let pairs = self.highest.chunks(2);
-        self.highest = pairs.filter_map(|pair| pair.iter().copied().max()).collect();
+        self.highest = pairs
+            .filter_map(|pair| pair.iter().copied().max())
+            .collect();
     }
 
     /// From when on how much, since the start of the recording, in at most so many steps; those
@@ -135,7 +137,11 @@ mod tests {
     fn a_long_life_fits_and_its_highest_is_told_to_the_byte() {
         let mut levels = Levels::default();
         for second in 0..86_400 {
-            let bytes = if second == 40_000 { 987_654_321 } else { 10_000 + second % 3 };
+            let bytes = if second == 40_000 {
+                987_654_321
+            } else {
+                10_000 + second % 3
+            };
             levels.set(BootNs(second * 1_000_000_000), Some(Bytes(bytes)));
         }
         levels.finish(BootNs(86_400_000_000_000));

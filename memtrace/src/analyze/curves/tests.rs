@@ -139,7 +139,12 @@ fn every_peak_that_the_report_names_is_drawn_at_its_height_and_time() {
             let series = find(stack("process"), "upid", &process.upid.0.into());
             let peak = process.peak.amounts.rss().unwrap_or_default().0;
             if let Some(series) = series {
-                assert_eq!(highest(series, instants.len()), peak, "{name} {}", process.name);
+                assert_eq!(
+                    highest(series, instants.len()),
+                    peak,
+                    "{name} {}",
+                    process.name
+                );
                 seen += 1;
             }
             let lane = find(&document["processes"], "upid", &process.upid.0.into());
