@@ -9,21 +9,20 @@ mod choice;
 mod coded;
 mod drawing;
 mod gpus;
+mod known;
 mod levels;
 mod limits;
 #[cfg(test)]
 mod tests;
+mod told;
 
 pub(super) use choice::Choice;
 pub use coded::{CurveSeries, Gaps};
 pub(super) use drawing::{Drawing, Drawn};
+pub(super) use known::Known;
 pub use levels::Levels;
+pub(super) use told::told;
 
-use super::composition::Composition;
-use super::gpu::Gpus;
-use super::groups::Groups;
-use super::process_table::ProcessTable;
-use super::{RowSource, RunClock};
 use crate::model::{BootNs, Bytes, DurationNs, Tgid, WallNs};
 use serde::Serialize;
 use std::sync::Arc;
@@ -56,33 +55,6 @@ pub struct Band {
     pub end_ns: DurationNs,
     /// How many phases of its process were open when it began.
     pub depth: usize,
-}
-
-/// What is known beside what was drawn during the pass.
-pub(super) struct Known<'a> {
-    pub(super) table: &'a ProcessTable,
-    pub(super) groups: &'a Groups,
-    pub(super) clock: &'a RunClock,
-    /// Instants that people look at.
-    pub(super) foci: &'a [BootNs],
-    pub(super) peak: Option<&'a Composition>,
-    /// The cgroups in which somebody was killed.
-    pub(super) killed_in: Vec<String>,
-    pub(super) gpus: Option<&'a Gpus>,
-    /// What the host is called.
-    pub(super) host: &'a str,
-}
-
-/// Everything that is drawn over time, with names, and the levels of every process.
-pub(super) fn told<S: RowSource>(
-    source: &S,
-    drawn: Drawn,
-    known: Known<'_>,
-) -> Result<(Curves, Vec<Levels>), S::Error> {
-    let (mut curves, levels) = drawn.told(&known.table.processes, known.groups, known.clock);
-    curves.limits = limits::read(source, &known)?;
-    curves.gpus = gpus::read(source, &known)?;
-    Ok((curves, levels))
 }
 
 /// Memory over time. Times are in nanoseconds since the start of the recording, amounts in bytes.

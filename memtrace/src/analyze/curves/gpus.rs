@@ -1,9 +1,10 @@
 //! Memory of each GPU over time: what processes hold of it, what is reserved, and what nothing
 //! explains, by the rules of the ledger.
 
+use super::GpuCurves;
 use super::coded::{CurveSeries, Gaps};
 use super::drawing::REST;
-use super::{GpuCurves, Known};
+use super::known::Known;
 use crate::analyze::gpu::{GpuDevice, GpuHolder, Gpus};
 use crate::analyze::process_table::ProcessTable;
 use crate::analyze::{RowSource, RunClock};

@@ -1,8 +1,9 @@
 //! What is in use around the processes, and how much it may be: of the cgroups that matter, and of
 //! the node.
 
+use super::CurveLimit;
 use super::coded::{CurveSeries, Gaps};
-use super::{CurveLimit, Known};
+use super::known::Known;
 use crate::analyze::RowSource;
 use crate::model::tables::{CgroupMemRow, NodeMemRow};
 use crate::model::{BootNs, Bytes};

@@ -1,0 +1,19 @@
+//! Puts together what the pass drew and what is read beside it.
+
+use super::drawing::Drawn;
+use super::known::Known;
+use super::levels::Levels;
+use super::{Curves, gpus, limits};
+use crate::analyze::RowSource;
+
+/// Everything that is drawn over time, with names, and the levels of every process.
+pub(in crate::analyze) fn told<S: RowSource>(
+    source: &S,
+    drawn: Drawn,
+    known: Known<'_>,
+) -> Result<(Curves, Vec<Levels>), S::Error> {
+    let (mut curves, levels) = drawn.told(&known.table.processes, known.groups, known.clock);
+    curves.limits = limits::read(source, &known)?;
+    curves.gpus = gpus::read(source, &known)?;
+    Ok((curves, levels))
+}
