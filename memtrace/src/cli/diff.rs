@@ -1,5 +1,6 @@
 //! `memtrace diff`: two recordings against each other, and an exit code for CI.
 
+use super::progress::Progress;
 use super::report::{Wanted, Writing, analyzed};
 use crate::analyze::{Diff, DiffReport};
 use std::path::PathBuf;
@@ -41,6 +42,7 @@ pub(super) struct Args {
 /// Compares.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let format = args.writing.format()?;
+    let progress = Progress::of("reading two recordings");
     // Beside each other: most of the time goes into reading.
     let [before, after] = std::thread::scope(|scope| {
         let after = scope.spawn(|| analyzed(&args.after, Wanted::by(format)));
@@ -51,6 +53,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             after.unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
         ]
     });
+    drop(progress);
     let (before, after) = (before?, after?);
     let diff = Diff::of(&before.analysis, &after.analysis);
     let limit = args

@@ -1,6 +1,7 @@
 //! `memtrace export`: a recording as the files of other profilers, for scripts made for those.
 
 use super::output::say;
+use super::progress::Progress;
 use super::recorded::{Rows, open, recording_dir};
 use crate::analyze::{SampleOptions, Samples, gpu_files, sample, sample_files, sample_gpus};
 use crate::model::{BootNs, DurationNs, RunInfo};
@@ -96,6 +97,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Some(csv) => sample_files::csv_head(&mut csv.file),
         None => Ok(()),
     };
+    let progress = Progress::of("reading the recording");
     let read = sample(recording.info(), &Rows(&recording), options, |all, one| {
         if outcome.is_ok()
             && let Some(csv) = &mut csv
@@ -109,6 +111,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         outcome.is_ok()
     });
+    drop(progress);
     let shown = dir.display().to_string();
     let (all, summary) =
         read.with_context(|| format!("failed to read the recording {}", visible(&shown)))?;

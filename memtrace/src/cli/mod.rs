@@ -10,6 +10,7 @@ mod mark;
 mod output;
 mod packaging;
 mod probe_costs;
+mod progress;
 mod record;
 mod recorded;
 mod recover;

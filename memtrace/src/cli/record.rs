@@ -13,6 +13,7 @@ use crate::host::{Backend, HostFacts, Person, ProbeChoice, as_person};
 use crate::model::{
     self, Bytes, DurationNs, Framework, GpuInfo, MarkRule, Rules, RunInfo, Target, Tgid,
 };
+use crate::report::words;
 use crate::session::{
     CommandError, CommandUser, Held, Marks, Options, Outcome, Progress, RecordError, record,
 };
@@ -511,6 +512,14 @@ fn is_in_foreground() -> bool {
 }
 
 fn show_progress(progress: &Progress) {
+    if progress.is_closing {
+        let rows = words::count(progress.row_count);
+        let _ = write!(
+            std::io::stderr(),
+            "\rmemtrace: closing the recording of {rows} rows\x1b[K"
+        );
+        return;
+    }
     let seconds = progress.elapsed.0 / 1_000_000_000;
     let _ = write!(
         std::io::stderr(),

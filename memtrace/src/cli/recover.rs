@@ -1,6 +1,7 @@
 //! `memtrace recover`: closes a recording whose recorder was killed.
 
 use super::output::print;
+use super::progress::Progress;
 use super::recorded::recording_dir;
 use crate::report::visible;
 use crate::store::{self, RecoverReport};
@@ -27,7 +28,9 @@ pub(super) struct Args {
 /// Runs the command.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let dir = recording_dir(args.dir.as_deref())?;
+    let progress = Progress::of("closing the recording");
     let report = store::recover(&dir).context("failed to recover the recording")?;
+    drop(progress);
     print(&describe(&dir, &report))
 }
 

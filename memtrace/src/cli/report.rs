@@ -2,6 +2,7 @@
 
 use super::browser;
 use super::output::{has_color, print};
+use super::progress::Progress;
 use super::recorded::{Rows, open, recording_dir};
 use crate::analyze::{self, Moment, ParseMomentError, SECTIONS, SectionInfo};
 use crate::model::{Finding, RunInfo, SCHEMA_VERSION, TABLES};
@@ -281,7 +282,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         saves: args.save_findings,
         ..Wanted::by(format)
     };
+    let progress = Progress::of("reading the recording");
     let mut report = analyzed(&dir, wanted)?;
+    drop(progress);
     let style = Style {
         has_tree: args.tree || args.full,
         has_phases: args.phases || args.full,

@@ -24,7 +24,7 @@ pub fn record(
     marks: Marks,
     owner: Option<(u32, u32)>,
     announce: impl FnOnce(&RunInfo, &std::path::Path),
-    progress: impl FnMut(&Progress),
+    mut progress: impl FnMut(&Progress),
 ) -> Result<Outcome, RecordError> {
     let plan =
         Plan::from_facts(facts, options.backend, options.probes).map_err(StartError::from)?;
@@ -65,7 +65,7 @@ pub fn record(
             return Err(error.into());
         }
         let end = session
-            .run(options, command, &mut signals, progress)
+            .run(options, command, &mut signals, &mut progress)
             .await?;
         #[cfg(target_os = "linux")]
         let leftovers = watch
@@ -78,6 +78,8 @@ pub fn record(
             .await;
         #[cfg(not(target_os = "linux"))]
         let leftovers = Leftovers::default();
-        session.finish(end, leftovers, command, &mut signals).await
+        session
+            .finish(end, leftovers, command, &mut signals, &mut progress)
+            .await
     })
 }

@@ -16,6 +16,8 @@ pub struct Progress {
     pub row_count: i64,
     /// Bytes written.
     pub written_bytes: Bytes,
+    /// Whether it has ended, and its files are being closed.
+    pub is_closing: bool,
 }
 
 /// How a recording ended.

@@ -199,7 +199,7 @@ impl Session {
         options: &Options,
         command: Option<Tgid>,
         signals: &mut Signals,
-        mut progress: impl FnMut(&Progress),
+        progress: &mut impl FnMut(&Progress),
     ) -> Result<End, RecordError> {
         let wake_fd = self.turns.iter().find_map(|turn| turn.collector.wake_fd());
         // SAFETY: an owned descriptor, which nobody closes or replaces while it is
@@ -238,7 +238,7 @@ impl Session {
             let pause = Duration::from_nanos((until - now).0.max(0).cast_unsigned());
             tokio::select! {
                 () = tokio::time::sleep(pause) => if !is_behind {
-                    self.take_turns(&mut progress);
+                    self.take_turns(progress);
                 },
                 () = readable(wake.as_ref()), if !is_behind => self.drain(),
                 () = self.output.room(), if is_behind => {}
@@ -394,6 +394,7 @@ impl Session {
         leftovers: Leftovers,
         command: Option<Tgid>,
         signals: &mut Signals,
+        progress: &mut impl FnMut(&Progress),
     ) -> Result<Outcome, RecordError> {
         let tick = tick(true);
         let must_wait = end.storage_failure.is_some() && end.is_command_running;
@@ -442,6 +443,7 @@ impl Session {
             leftovers,
         };
         signals_end_us_again();
+        progress(&self.progress(true));
         // Closing the files takes memory of its own.
         drop((self.table, self.roles, self.sections));
         super::limits::release();

@@ -107,17 +107,23 @@ impl Session {
             self.next_flush = now + FLUSH_PERIOD;
             self.note_cost(&tick);
             self.output.flush();
-            let stats = self.output.stats();
-            progress(&Progress {
-                elapsed: now - self.started,
-                process_count: self.table.len(),
-                row_count: stats.row_count,
-                written_bytes: stats.written_bytes,
-            });
+            progress(&self.progress(false));
         }
         if now >= self.next_clock {
             self.next_clock = now + CLOCK_PERIOD;
             self.info.clocks.push(clock::read());
+        }
+    }
+
+    /// How far it has come.
+    pub(in crate::session) fn progress(&self, is_closing: bool) -> Progress {
+        let stats = self.output.stats();
+        Progress {
+            elapsed: clock::boot() - self.started,
+            process_count: self.table.len(),
+            row_count: stats.row_count,
+            written_bytes: stats.written_bytes,
+            is_closing,
         }
     }
 
