@@ -1,28 +1,35 @@
-"""A page for a document: memtrace's own files around it, packed as memtrace packs it."""
+"""A page for a document: one that memtrace wrote, with the document in place of its own."""
 
 from __future__ import annotations
 
 import base64
-import hashlib
-import html
 import json
+import os
 import re
+import subprocess
 import zlib
+from functools import cache
 from pathlib import Path
 
 from encoding import Json
 
 SOURCES = Path(__file__).parents[2] / "memtrace/src/page"
+GOLDEN = Path(os.environ["MEMTRACE_GOLDEN_DIR"])
+DATA = re.compile(r'(<script id="data" type="application/octet-stream;base64">)[^<]*')
 
 
-def script() -> str:
-    """The script's files in the order that assets.rs states, in one scope."""
-    listed = re.findall(r'include_str!\("(script/[^"]+)"\)', (SOURCES / "assets.rs").read_text())
-    return (
-        "(() => {\n'use strict';\n"
-        + "".join((SOURCES / name).read_text() for name in listed)
-        + "})();\n"
-    )
+def write(name: str, file: Path) -> None:
+    """Has memtrace write the page of a recording."""
+    # By its name alone, so that no path of this machine gets into a picture.
+    command = [os.environ["MEMTRACE_PROGRAM"], "report", name, "-f", "html", "-o", str(file)]
+    subprocess.run(command, check=True, capture_output=True, cwd=GOLDEN)
+
+
+@cache
+def shell() -> str:
+    command = [os.environ["MEMTRACE_PROGRAM"], "report", "nothing", "-f", "html"]
+    done = subprocess.run(command, check=True, capture_output=True, cwd=GOLDEN, text=True)
+    return done.stdout
 
 
 def packed(document: Json) -> str:
@@ -31,26 +38,7 @@ def packed(document: Json) -> str:
     return base64.b64encode(squeeze.compress(text) + squeeze.flush()).decode()
 
 
-def digest(text: str) -> str:
-    return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
-
-
 def page(document: Json) -> str:
-    charts = (SOURCES / "vendor/uPlot.iife.min.js").read_text()
-    style = (SOURCES / "vendor/uPlot.min.css").read_text() + (SOURCES / "page.css").read_text()
-    own = script()
-    policy = (
-        f"default-src 'none'; script-src {digest(charts)} {digest(own)}; "
-        f"style-src {digest(style)}; img-src data: blob:; base-uri 'none'; form-action 'none'"
-    )
-    title = html.escape(document["title"][:80])
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width">'
-        '<meta name="color-scheme" content="light dark">'
-        f"<title>{title}</title><style>{style}</style></head>"
-        '<body><main id="page"></main><div id="plain"><h2>Peak</h2><pre>as text</pre></div>'
-        f'<script type="application/octet-stream;base64" id="data">{packed(document)}</script>'
-        f"<script>{charts}</script><script>{own}</script></body></html>"
-    )
+    made, count = DATA.subn(lambda found: found[1] + packed(document), shell())
+    assert count == 1
+    return made

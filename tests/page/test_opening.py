@@ -39,7 +39,7 @@ def test_a_recording_that_was_cut_off_says_so_and_shows_what_there_is(open_page:
     assert any("was never closed" in alert for alert in alerts)
     assert any("part-3.parquet ends in the middle" in alert for alert in alerts)
     assert any("no row of memory" in alert for alert in alerts)
-    assert page.locator("#about").get_by_text("gpu-node-7").is_visible()
+    assert page.locator("#about").get_by_text("gpu-node-7").first.is_visible()
 
 
 def test_a_document_that_cannot_be_read_leaves_the_text_and_says_why(open_page: Opener) -> None:

@@ -1,5 +1,6 @@
 //! `cargo xtask page`: checks the types of the HTML page's script, and tries the page in a browser.
 
+use crate::python::{GOLDEN_DIR, write_golden};
 use crate::{debian, sh};
 use anyhow::{Result, bail};
 use std::process::Command;
@@ -55,8 +56,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         );
     }
     sh::run(Command::new("tsc").arg("--project").arg(&sources))?;
+    let mut build = sh::cargo();
+    let words = ["build", "--locked", "--package", "memtrace", "--bins"];
+    sh::run(build.args(words).current_dir(sh::root()))?;
+    let golden = venv.join("golden");
+    write_golden(&golden)?;
     let mut test = Command::new(bin.join("pytest"));
-    test.args(["--quiet", "-rA", "--show-capture=no"])
+    test.args(["--quiet", "-rP"])
+        .env(GOLDEN_DIR, &golden)
+        .env("MEMTRACE_PROGRAM", sh::target_dir().join("debug/memtrace"))
         .current_dir(&tests);
     if let Some(words) = &args.only {
         test.args(["-k", words]);

@@ -10,7 +10,7 @@ use std::process::Command;
 const CHECKERS: &[&str] = &["mypy", "ruff"];
 
 /// Where the golden recordings are, for the test that writes them and for those that read them.
-const GOLDEN_DIR: &str = "MEMTRACE_GOLDEN_DIR";
+pub(crate) const GOLDEN_DIR: &str = "MEMTRACE_GOLDEN_DIR";
 /// The test that writes them.
 const WRITES_GOLDEN: &str = "findings_saved_beside_a_recording";
 
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// Has memtrace's own tests write the recordings that reports are tested on, with their findings
 /// and reports: the package is held against them.
-fn write_golden(dir: &Path) -> Result<()> {
+pub(crate) fn write_golden(dir: &Path) -> Result<()> {
     if dir.exists() {
         std::fs::remove_dir_all(dir)?;
     }

@@ -49,8 +49,8 @@ function phasesSection(all) {
   const top = (/** @type {(Bar | null)[]} */ list) => list.reduce((most, bar) => Math.max(most, bar?.begin ?? 0, bar?.end ?? 0, bar?.peak ?? 0), 1);
   const mostHost = top(bars.map(({ host }) => host));
   const mostGpu = top(bars.map(({ gpu }) => gpu));
-  const titles = ['phase', 'began', '>took', `held at begin and end, peak (to ${bytes(mostHost)})`, '>change', '>at its end',
-    ...(hasGpu ? [`on GPUs (to ${bytes(mostGpu)})`, '>change'] : [])];
+  const titles = ['phase', 'began', '>took', `held, to ${bytes(mostHost)}`, '>change', '>at its end',
+    ...(hasGpu ? [`on GPUs, to ${bytes(mostGpu)}`, '>change'] : [])];
   const rowOf = (/** @type {typeof bars[0]} */ { line, host, gpu }) => [
     phaseName(line),
     line.begin ? after(line.begin.offset_ns / NS) : UNKNOWN,
@@ -67,7 +67,7 @@ function phasesSection(all) {
       rows: bars.map(({ line, host, gpu }) => [line.name, line.pid, isRepeated(line) ? line.count : 1, line.begin && line.begin.offset_ns / NS, line.end.offset_ns / NS,
         host.begin, host.end, host.delta, host.peak, gpu?.delta, gpu?.peak]),
     }),
-    about: `The sum of RSS of all recorded processes${hasGpu ? ', and what was in use on all GPUs' : ''}, phase by phase in order of their begin; the mark on a bar is the highest within. Open a phase for its roles.`,
+    about: `The sum of RSS of all recorded processes${hasGpu ? ', and what was in use on all GPUs' : ''}, phase by phase in order of their begin; grey until its begin, coloured until its end, with a mark at the highest within. Open a phase for its roles.`,
   });
   const [first, rest] = [bars.slice(0, MOST_PHASES), bars.slice(MOST_PHASES)];
   const drawn = table('phases in order of their begin', titles, first.map(rowOf));
@@ -124,10 +124,9 @@ function barCell({ begin, end, delta, peak }, most) {
   const box = el('div', { class: 'bar', role: 'img', 'aria-label': words, title: words });
   if (begin !== null && end !== null) {
     const low = Math.min(begin, end);
-    box.append(
-      el('span', { class: 'base', 'style-width': percent(low) }),
-      el('span', { class: end >= begin ? 'grew' : 'shrank', 'style-left': percent(low), 'style-width': percent(Math.abs(end - begin)) }),
-    );
+    box.append(el('span', { class: 'base', 'style-width': percent(low) }));
+    const changed = { 'style-left': percent(low), 'style-width': percent(Math.abs(end - begin)) };
+    if (begin !== end) box.append(el('span', { class: end > begin ? 'grew' : 'shrank', ...changed }));
   }
   if (peak !== null) box.append(el('span', { class: 'peak', 'style-left': percent(peak) }));
   return box;
