@@ -76,6 +76,11 @@ impl Sources {
         }
     }
 
+    /// Whether there is nothing to read.
+    pub(super) fn is_empty(&self) -> bool {
+        self.parts.is_empty() && self.segments.is_empty()
+    }
+
     /// All rows within the bounds of the recording: of a table with a key the last row of each
     /// key, else in order of time.
     pub(super) fn rows<'a>(

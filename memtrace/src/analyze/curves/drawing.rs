@@ -192,8 +192,12 @@ impl Drawing {
             let rss = Bytes(self.in_cgroups[cgroup as usize]);
             self.cgroups.set(thinned, at, cgroup as usize, Some(rss));
         }
-        for stack in [&self.kinds, &self.processes, &self.roles, &self.cgroups] {
+        for stack in [&self.kinds, &self.processes, &self.roles] {
             stack.close(thinned, at, rss);
+        }
+        // Where the cgroup of nobody is known there is nothing to tell apart.
+        if !self.cgroups.values.is_empty() {
+            self.cgroups.close(&mut self.thinned, at, rss);
         }
     }
 
@@ -222,10 +226,12 @@ impl Drawn {
             choice,
             thinned,
             levels,
+            kinds,
+            processes: own,
+            roles,
+            cgroups,
             ..
         } = self.0;
-        let (kinds, own, roles, cgroups) =
-            (self.0.kinds, self.0.processes, self.0.roles, self.0.cgroups);
         let thin = thinned.finish();
         let line = |function: usize, id: &str, name: &str| {
             CurveSeries::new(id, name).with(&thin.steps[function])
@@ -277,41 +283,44 @@ impl Drawn {
             0 => "of unknown cgroup".to_owned(),
             others => format!("{others} other cgroups"),
         };
+        let mut stacks = vec![
+            stack(
+                "role",
+                "RSS by role",
+                &roles,
+                by_role.collect(),
+                other_roles,
+            ),
+            stack(
+                "kind",
+                "RSS by kind of memory",
+                &kinds,
+                by_kind.collect(),
+                "of unknown kind".to_owned(),
+            ),
+            stack(
+                "process",
+                "RSS by process",
+                &own,
+                by_process.collect(),
+                other_processes,
+            ),
+        ];
+        if !cgroups.values.is_empty() {
+            stacks.push(stack(
+                "cgroup",
+                "RSS by cgroup",
+                &cgroups,
+                by_cgroup.collect(),
+                other_cgroups,
+            ));
+        }
         let curves = Curves {
             start_boot_ns: clock.start(),
             start_unix_ns: clock.to_wall(clock.start()),
             end_ns: clock.duration(),
             time_ns: Gaps::of_instants(&thin.instants, clock.start()),
-            stacks: vec![
-                stack(
-                    "role",
-                    "RSS by role",
-                    &roles,
-                    by_role.collect(),
-                    other_roles,
-                ),
-                stack(
-                    "kind",
-                    "RSS by kind of memory",
-                    &kinds,
-                    by_kind.collect(),
-                    "of unknown kind".to_owned(),
-                ),
-                stack(
-                    "process",
-                    "RSS by process",
-                    &own,
-                    by_process.collect(),
-                    other_processes,
-                ),
-                stack(
-                    "cgroup",
-                    "RSS by cgroup",
-                    &cgroups,
-                    by_cgroup.collect(),
-                    other_cgroups,
-                ),
-            ],
+            stacks,
             lines: vec![
                 line(HELD, "held", "memory held, every page once"),
                 line(RSS, "rss", "sum of RSS"),

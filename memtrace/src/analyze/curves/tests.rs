@@ -74,6 +74,12 @@ fn every_stack_adds_up_to_its_line_at_every_instant() {
         let curves = &document["curves"];
         let instants = summed(&curves["time_ns"]);
         assert!(instants.is_sorted_by(|a, b| a < b), "{name}");
+        let processes = list(&document["processes"]).iter();
+        let has_cgroups = processes
+            .clone()
+            .any(|process| process["cgroup"].is_string());
+        let by_cgroup = find(&curves["stacks"], "by", &"cgroup".into());
+        assert_eq!(by_cgroup.is_some(), has_cgroups, "{name}");
         for stack in list(&curves["stacks"]) {
             let line = find(&curves["lines"], "id", &stack["total"]).expect("a line");
             let whole = values(line, instants.len());
