@@ -41,7 +41,7 @@ impl Table {
 }
 
 /// One row of a table.
-pub trait Row: Sized {
+pub trait Row: Clone + Sized + 'static {
     /// The table this row belongs to.
     const TABLE: &'static Table;
     /// Bytes that it holds outside of itself.

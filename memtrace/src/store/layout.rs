@@ -72,14 +72,26 @@ pub(super) fn list_damaged(dir: &Dir) -> Result<Vec<PathBuf>, StoreError> {
     Ok(names.into_iter().map(|name| folder.join(name)).collect())
 }
 
+/// The numbers of a table's segments among the names in the spool, in ascending order.
+pub(super) fn segments_among(names: &[OsString], table: &str) -> Vec<u32> {
+    numbers_among(names, &format!("{table}-"), ".arrows")
+}
+
 fn numbers_in(dir: &Dir, folder: &str, prefix: &str, suffix: &str) -> Result<Vec<u32>, StoreError> {
-    let names = names_in(dir, Path::new(folder))?;
+    Ok(numbers_among(
+        &names_in(dir, Path::new(folder))?,
+        prefix,
+        suffix,
+    ))
+}
+
+fn numbers_among(names: &[OsString], prefix: &str, suffix: &str) -> Vec<u32> {
     let mut numbers: Vec<u32> = names
         .iter()
         .filter_map(|name| number(name, prefix, suffix))
         .collect();
     numbers.sort_unstable();
-    Ok(numbers)
+    numbers
 }
 
 /// The names in a folder; none where it is not there.

@@ -49,6 +49,7 @@ mod schema;
 mod segment_reader;
 mod segment_writer;
 mod sources;
+mod tail;
 mod upsert;
 mod writer;
 
@@ -62,4 +63,5 @@ pub use problem::{Problem, ProblemKind};
 pub use recording::Recording;
 pub use recover::{RecoverReport, recover};
 pub use run_file::read_run_info;
+pub use tail::{Tail, TailState};
 pub use writer::{Stats, Writer};

@@ -189,7 +189,7 @@ impl Recording {
 }
 
 /// When the newest file of a recording was written that was not closed, on the wall clock.
-fn last_write_ns(dir: &Dir) -> Result<Option<i64>, StoreError> {
+pub(super) fn last_write_ns(dir: &Dir) -> Result<Option<i64>, StoreError> {
     let spool = Path::new(SPOOL);
     let segments = names_in(dir, spool)?.into_iter();
     let times = segments.filter_map(|name| Some(dir.inspect(&spool.join(name)).ok()?.modified_ns));

@@ -16,6 +16,14 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// How far a segment was read.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Place {
+    at: u64,
+    /// `None` before its beginning was read.
+    schema: Option<SchemaRef>,
+}
+
 /// The batches of a segment, in the form of a projection. What can't be read becomes a
 /// problem, and iteration goes on behind it where an intact frame is found.
 pub(super) struct SegmentReader<F> {
@@ -35,20 +43,54 @@ impl<F: ReadAt> SegmentReader<F> {
         projection: &Projection,
         reading: &Reading,
     ) -> Option<Self> {
-        let mut frames = Frames {
+        let frames = Frames {
             file,
             name,
             len,
             at: 0,
             search_effort: 0,
+            is_growing: false,
             reading: reading.clone(),
         };
-        let schema = match frames.schema(projection) {
-            Ok(schema) => schema?,
-            Err(reason) => {
-                frames.note_damage(0, len, reason);
-                return None;
-            }
+        Self::of(frames, None, projection)
+    }
+
+    /// Goes on where another reader of the same segment stopped, which its recorder is adding to:
+    /// a message that is cut off is one that is being written.
+    pub(super) fn resume(
+        file: F,
+        len: u64,
+        name: PathBuf,
+        projection: &Projection,
+        reading: &Reading,
+        place: &Place,
+    ) -> Option<Self> {
+        let frames = Frames {
+            file,
+            name,
+            len,
+            at: place.at,
+            search_effort: 0,
+            is_growing: true,
+            reading: reading.clone(),
+        };
+        Self::of(frames, place.schema.clone(), projection)
+    }
+
+    fn of(
+        mut frames: Frames<F>,
+        schema: Option<SchemaRef>,
+        projection: &Projection,
+    ) -> Option<Self> {
+        let schema = match schema {
+            Some(schema) => schema,
+            None => match frames.schema(projection) {
+                Ok(schema) => schema?,
+                Err(reason) => {
+                    frames.note_damage(0, frames.len, reason);
+                    return None;
+                }
+            },
         };
         match projection.bind(&schema) {
             Ok(binding) => Some(Self {
@@ -61,6 +103,14 @@ impl<F: ReadAt> SegmentReader<F> {
                 frames.note(ProblemKind::WrongColumns { reason });
                 None
             }
+        }
+    }
+
+    /// Where it stands.
+    pub(super) fn place(&self) -> Place {
+        Place {
+            at: self.frames.at,
+            schema: Some(Arc::clone(&self.schema)),
         }
     }
 
@@ -111,6 +161,8 @@ struct Frames<F> {
     len: u64,
     at: u64,
     search_effort: u64,
+    /// Whether more is going to be written behind its end.
+    is_growing: bool,
     reading: Reading,
 }
 
@@ -148,6 +200,7 @@ impl<F: ReadAt> Frames<F> {
                     Some("a batch without a checksum".to_owned())
                 }
                 Ok(Frame::End) => return None,
+                Ok(Frame::Truncated) if self.is_growing => return None,
                 Ok(Frame::Truncated) => None,
                 Ok(Frame::Damaged(reason)) => Some(reason),
                 Err(error) => return self.fail(&error),

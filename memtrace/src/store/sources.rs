@@ -157,6 +157,13 @@ impl Sources {
         segments.flat_map(move |segment| self.rows_of_segment(segment, projection))
     }
 
+    /// The segments as whoever follows them needs them: number, file, and the time after which
+    /// their rows are in no part.
+    pub(super) fn into_segments(self) -> impl Iterator<Item = (u32, File, Option<i64>)> {
+        let segments = self.segments.into_iter();
+        segments.map(|segment| (segment.seq, segment.file, segment.after_ns))
+    }
+
     /// The rows of one segment that are in no part, in order of arrival.
     pub(super) fn rows_of_segment<'a>(
         &self,
@@ -273,7 +280,8 @@ fn needed_segments(files: &TableFiles, cut: Option<Cut>) -> Vec<(u32, Option<i64
         .collect()
 }
 
-fn later_than(batch: RecordBatch, after_ns: i64) -> RecordBatch {
+/// The rows of a batch that are later than a time.
+pub(super) fn later_than(batch: RecordBatch, after_ns: i64) -> RecordBatch {
     let times = times(&batch);
     if times.iter().all(|&time| time > after_ns) {
         return batch;

@@ -9,6 +9,7 @@ mod hostile;
 mod kills;
 mod round_trip;
 mod size;
+mod tail;
 
 use super::Writer;
 use super::writer::Limits;
