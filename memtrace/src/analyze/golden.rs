@@ -9,6 +9,7 @@ mod runs;
 mod script;
 mod sharing;
 mod slept;
+mod stream;
 mod team;
 
 pub(crate) use devices::{card, left_by_a_killed, on_card, put_to_sleep};
@@ -18,4 +19,5 @@ pub(crate) use rows::{Rows, mem_row};
 pub(crate) use runs::RUNS;
 pub(crate) use script::{Script, boot, gib, upid, wall};
 pub(crate) use slept::{vllm_on_gpus, vllm_on_gpus_later};
+pub(crate) use stream::Stream;
 pub(crate) use team::{ray_with_vllm, ray_with_vllm_later};

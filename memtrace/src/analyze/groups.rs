@@ -121,10 +121,15 @@ impl Groups {
     /// Where a process belongs at an instant; `None` for one without a row of its own.
     pub(super) fn at(&self, process: usize, time: BootNs) -> Option<usize> {
         let first = *self.first.get(process)?;
-        let steps = self.steps.get(&process).map_or(&[][..], Vec::as_slice);
+        let steps = self.steps(process);
         let past = steps.partition_point(|&(at, _)| at <= time);
         let step = past.checked_sub(1).and_then(|step| steps.get(step));
         Some(step.map_or(first, |&(_, group)| group) as usize)
+    }
+
+    /// Of a process that changes: from when on it belongs where, in the order of time.
+    pub(super) fn steps(&self, process: usize) -> &[(BootNs, u32)] {
+        self.steps.get(&process).map_or(&[], Vec::as_slice)
     }
 
     /// Whether a process was never in another group.

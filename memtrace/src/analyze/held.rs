@@ -99,8 +99,8 @@ impl HeldKinds {
     }
 }
 
-/// The running sum.
-#[derive(Debug)]
+/// The running sum. Nobody holds anything at first.
+#[derive(Clone, Debug, Default)]
 pub(super) struct HeldSum {
     families: ForkFamilies,
     objects: Objects,
@@ -116,6 +116,21 @@ impl HeldSum {
         execs: &Execs,
         start: BootNs,
     ) -> Result<Self, S::Error> {
+        let mut held = Self::default();
+        held.prepare(source, table, execs, start, None)?;
+        Ok(held)
+    }
+
+    /// Reads them when there is more of them. What is later than `since` replaces what was known of
+    /// that time; what is earlier has passed, and only the last reading of each before it is needed.
+    pub(super) fn prepare<S: RowSource>(
+        &mut self,
+        source: &S,
+        table: &ProcessTable,
+        execs: &Execs,
+        start: BootNs,
+        since: Option<BootNs>,
+    ) -> Result<(), S::Error> {
         let mut readings = Vec::new();
         source.scan(Reading::COLUMNS, |row: PssRow| {
             let process = table.find(row.upid);
@@ -133,13 +148,12 @@ impl HeldSum {
         source.scan(ObjectHistories::COLUMNS, |row: ShmObjectRow| {
             courses.take(row, |upid| table.find(Upid(upid)));
         })?;
-        let mut held = Self {
-            families: ForkFamilies::of(&table.processes, execs, &readings, &copies),
-            objects: Objects::of(courses, start),
-            next: None,
-        };
-        held.look_ahead();
-        Ok(held)
+        let readings = (readings.as_slice(), copies.as_slice());
+        self.families
+            .prepare(&table.processes, execs, readings, since);
+        self.objects.prepare(courses, start, since);
+        self.look_ahead();
+        Ok(())
     }
 
     /// When it changes next without a row of `mem`, if that is before `until`.

@@ -245,13 +245,7 @@ pub(super) fn findings(
         }
     }
     for role in &mut found {
-        // Of one process alone the peak is known better than by its rows.
-        if let [only] = role.members[..]
-            && groups.is_always_one(only)
-            && let Some(peak) = processes.get(only).map(|process| process.peak)
-            && let Some(of_process) = peak.rss_bytes.zip(peak.at)
-            && matches!(peak.bound, Bound::Within(_))
-        {
+        if let Some(of_process) = peak_of_one(&role.members, groups, processes) {
             role.kinds[Kind::Rss].peak = Some(of_process);
         }
     }
@@ -269,6 +263,20 @@ pub(super) fn findings(
     };
     found.sort_by(|a, b| order(b).cmp(&order(a)).then(a.name.cmp(&b.name)));
     found
+}
+
+/// The peak of a role that only one process ever had: that is known better than by its rows.
+pub(super) fn peak_of_one(
+    members: &[usize],
+    groups: &Groups,
+    processes: &[Process],
+) -> Option<PeakAt> {
+    let [only] = *members else {
+        return None;
+    };
+    let peak = processes.get(only)?.peak;
+    let is_known = groups.is_always_one(only) && matches!(peak.bound, Bound::Within(_));
+    peak.rss_bytes.zip(peak.at).filter(|_| is_known)
 }
 
 #[cfg(test)]

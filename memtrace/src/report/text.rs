@@ -49,42 +49,59 @@ fn write_section(
     style: &Style,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let title_tone = match section.tone {
-        Tone::Plain | Tone::Quiet => Tone::Plain,
-        Tone::Strong => Tone::Strong,
-        Tone::Alert => Tone::Alert,
-    };
-    for line in wrap(&visible(&section.title), width) {
-        writeln!(out, "{}", paint(&line, title_tone, style.has_color))?;
-    }
-    let inner = width - INDENT.len();
-    for block in &section.blocks {
-        match block {
-            Block::Line(tone, text) => {
-                for line in wrap(&visible(text), inner) {
-                    writeln!(out, "{INDENT}{}", paint(&line, *tone, style.has_color))?;
-                }
-            }
-            Block::Drawing(text) => writeln!(out, "{INDENT}{}", shorten(&visible(text), inner))?,
-            Block::Table(table) => write_table(table, inner, style.has_color, out)?,
-        }
+    for Line { indent, tone, text } in lines(section, width) {
+        writeln!(out, "{indent}{}", paint(&text, tone, style.has_color))?;
     }
     Ok(())
 }
 
-fn write_table(
-    table: &Table,
-    width: usize,
-    has_color: bool,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+/// A line of a chapter.
+#[derive(Debug)]
+pub(crate) struct Line {
+    /// What stands before it.
+    pub(crate) indent: &'static str,
+    /// How it sounds.
+    pub(crate) tone: Tone,
+    /// What it says, safe to show.
+    pub(crate) text: String,
+}
+
+/// A chapter in lines of at most so many columns.
+pub(crate) fn lines(section: &Chapter, width: usize) -> Vec<Line> {
+    let tone = match section.tone {
+        Tone::Plain | Tone::Quiet => Tone::Plain,
+        Tone::Strong => Tone::Strong,
+        Tone::Alert => Tone::Alert,
+    };
+    let title = wrap(&visible(&section.title), width).into_iter();
+    let title = title.map(|text| Line {
+        indent: "",
+        tone,
+        text,
+    });
+    let inner = width.saturating_sub(INDENT.len());
+    let blocks = section.blocks.iter().flat_map(|block| match block {
+        Block::Line(tone, text) => {
+            let lines = wrap(&visible(text), inner).into_iter();
+            lines.map(|text| (*tone, text)).collect()
+        }
+        Block::Drawing(text) => vec![(Tone::Plain, shorten(&visible(text), inner).into_owned())],
+        Block::Table(table) => table_lines(table, inner),
+    });
+    let blocks = blocks.map(|(tone, text)| Line {
+        indent: INDENT,
+        tone,
+        text,
+    });
+    title.chain(blocks).collect()
+}
+
+fn table_lines(table: &Table, width: usize) -> Vec<(Tone, String)> {
     let fitted = Fitted::of(table, width);
     let title = fitted.line(|shown| shown.title);
-    writeln!(out, "{INDENT}{}", paint(&title, Tone::Quiet, has_color))?;
-    for row in 0..table.row_count() {
-        writeln!(out, "{INDENT}{}", fitted.line(|shown| &shown.cells[row]))?;
-    }
-    Ok(())
+    let rows = (0..table.row_count()).map(|row| fitted.line(|shown| &shown.cells[row]));
+    let rows = rows.map(|row| (Tone::Plain, row));
+    std::iter::once((Tone::Quiet, title)).chain(rows).collect()
 }
 
 /// The columns that there is room for.

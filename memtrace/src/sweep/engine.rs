@@ -50,7 +50,7 @@ pub(crate) trait Observe {
 }
 
 /// What everybody holds.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct State {
     /// The sum over all processes.
     pub(crate) all: Lane,
@@ -84,7 +84,7 @@ impl State {
 }
 
 /// Goes over rows in the order of time.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Sweep<O> {
     pub(crate) observer: O,
     pub(crate) state: State,

@@ -45,7 +45,7 @@ pub(crate) fn in_order(mut instants: Vec<BootNs>) -> Arc<[BootNs]> {
 }
 
 /// One step function at its instants.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Gauge<V> {
     instants: Arc<[BootNs]>,
     steps: Vec<Step<V>>,
@@ -57,7 +57,7 @@ pub(crate) struct Gauge<V> {
 
 /// From an instant on, until the next step: what was held at each, and the highest from each
 /// until the one after it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Step<V> {
     place: usize,
     at: V,

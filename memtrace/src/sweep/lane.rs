@@ -36,7 +36,7 @@ impl High {
 }
 
 /// A sum over processes.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Lane {
     /// What they hold now, of the kinds that are added up.
     pub(crate) now: Totals,
@@ -56,7 +56,7 @@ pub(crate) struct Lane {
 }
 
 /// How a sum went over time.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Course {
     /// How many changes it is of.
     pub(crate) change_count: u32,
@@ -68,7 +68,7 @@ pub(crate) struct Course {
 }
 
 /// How one kind of it went.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct KindCourse {
     pub(crate) byte_seconds: f64,
     /// Whether it was ever known of a process.
@@ -233,7 +233,7 @@ impl LaneId {
 }
 
 /// Many sums, of which few change at a time.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Lanes {
     list: Vec<Lane>,
     changed: Vec<LaneId>,

@@ -2,7 +2,7 @@
 
 /// Marks are numbered from 1, and cost nothing: a value that changes first keeps what it was, if
 /// it has not since the newest mark. So a state of many values is kept without copying it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Latest<V> {
     now: V,
     kept: V,

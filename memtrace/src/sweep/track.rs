@@ -7,7 +7,7 @@ use std::sync::Arc;
 const BUCKETS: usize = 64;
 
 /// What is measured of a process, and where it counts.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Member {
     /// The sums that it is part of with all it holds.
     pub(crate) whole: Arc<[LaneId]>,
@@ -23,7 +23,7 @@ pub(crate) struct Member {
 }
 
 /// What is known of a process.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Track {
     /// The highest that was its own of what it held, and when.
     pub(crate) highest: Amounts,

@@ -11,7 +11,7 @@
 
 use super::Held;
 use super::readings::{self, Copied, Extra, FamilyReading, Reading};
-use super::stays::{Stay, stays};
+use super::stays::{Families, Stay, stays};
 use crate::analyze::process::Process;
 use crate::analyze::sharing::Execs;
 use crate::model::{BootNs, Bytes};
@@ -43,7 +43,7 @@ impl Member {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct ForkFamily {
     /// Living members; the eldest comes first.
     members: BTreeSet<usize>,
@@ -71,8 +71,9 @@ struct ForkFamily {
 }
 
 /// All families of a recording, as they stand at an instant.
-#[derive(Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct ForkFamilies {
+    founded: Families,
     stays: Vec<Vec<Stay>>,
     members: Vec<Member>,
     families: Vec<ForkFamily>,
@@ -82,19 +83,25 @@ pub(super) struct ForkFamilies {
 }
 
 impl ForkFamilies {
-    /// Nobody holds anything yet. `readings`: every measured PSS, in any order.
-    pub(super) fn of(
+    /// Takes who there is, and `readings`: measured PSS, in any order. What is later than `since`
+    /// replaces what was known of that time; what is earlier has passed.
+    pub(super) fn prepare(
+        &mut self,
         processes: &[Process],
         execs: &Execs,
-        readings: &[Reading],
-        copies: &[Copied],
-    ) -> Self {
-        let (stays, count) = stays(processes, execs);
+        (readings, copies): (&[Reading], &[Copied]),
+        since: Option<BootNs>,
+    ) {
+        let stays = stays(processes, execs, &mut self.founded);
         // The row of one that an exec replaced tells of what it became.
         let is_replaced = |stays: &Vec<Stay>| stays.first().is_some_and(|stay| stay.is_replaced);
-        let inherited = processes.iter().zip(&stays).map(|(process, stays)| {
+        let members = &self.members;
+        let inherited = processes.iter().zip(&stays).enumerate();
+        let inherited = inherited.map(|(position, (process, stays))| {
+            let met = members.get(position).filter(|member| member.is_present);
             let inherited = process.inherited_anon_bytes.map(|bytes| bytes.0);
-            inherited.filter(|_| !is_replaced(stays))
+            let inherited = inherited.filter(|_| !is_replaced(stays));
+            met.and_then(|member| member.inherited).or(inherited)
         });
         let mut inherited: Vec<Option<i64>> = inherited.collect();
         let mut events = Vec::new();
@@ -104,22 +111,21 @@ impl ForkFamilies {
         }
         let news = readings::news(processes, &stays, readings, copies, &mut inherited);
         events.extend(news.map(|(at, news)| (at, Event::Reading(news))));
+        events.retain(|(at, _)| since.is_none_or(|since| *at > since));
         // Stable: those of one instant stay in their order.
         events.sort_by_key(|(at, _)| *at);
         events.reverse();
-        let mut families = Vec::new();
-        families.resize_with(count, ForkFamily::default);
-        let members = inherited.into_iter().map(|inherited| Member {
-            inherited,
-            ..Member::default()
-        });
-        Self {
-            stays,
-            members: members.collect(),
-            families,
-            events,
-            sum: Held::default(),
+        self.families
+            .resize_with(self.founded.count(), ForkFamily::default);
+        if self.members.len() < inherited.len() {
+            self.members.resize(inherited.len(), Member::default());
         }
+        let members = self.members.iter_mut().zip(inherited);
+        for (member, inherited) in members.filter(|(member, _)| !member.is_present) {
+            member.inherited = inherited;
+        }
+        self.stays = stays;
+        self.events = events;
     }
 
     /// When something changes by itself.

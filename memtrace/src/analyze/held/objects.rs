@@ -7,7 +7,7 @@ use super::Held;
 use crate::model::tables::ShmObjectRow;
 use crate::model::{BootNs, Bytes, DurationNs, MappingKind};
 use std::collections::{BTreeMap, HashMap};
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// A change is told of by the next look, which comes within this time where it is not known when
 /// the one before was.
@@ -20,14 +20,14 @@ struct Change {
     held: Held,
     /// Whether it was not seen yet: it takes no more than its mappers have in their RSS.
     is_awaited: bool,
-    mappers: Rc<[usize]>,
+    mappers: Arc<[usize]>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Object {
     held: Held,
     is_awaited: bool,
-    mappers: Rc<[usize]>,
+    mappers: Arc<[usize]>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,9 +46,11 @@ impl Mapper {
 }
 
 /// All objects, as they stand at an instant.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Objects {
     objects: Vec<Object>,
+    /// Their places, by device and inode.
+    places: HashMap<(String, i64), usize>,
     mappers: HashMap<usize, Mapper>,
     /// By process: the objects that it maps, and that were not seen yet.
     awaited: HashMap<usize, Vec<usize>>,
@@ -65,7 +67,7 @@ pub(super) struct Objects {
 struct ObjectReading {
     at: BootNs,
     bytes: i64,
-    mappers: Rc<[usize]>,
+    mappers: Arc<[usize]>,
     /// Whether somebody could be asked.
     is_known: bool,
     /// Since when it may have been so.
@@ -107,7 +109,7 @@ impl ObjectHistories {
         }
         let bytes = row.in_memory_bytes();
         let upids = row.mappers.split(' ');
-        let mappers: Rc<[usize]> = upids
+        let mappers: Arc<[usize]> = upids
             .filter_map(|upid| upid.parse().ok())
             .filter_map(find)
             .collect();
@@ -117,7 +119,7 @@ impl ObjectHistories {
         course.is_others |= row.has_other_mapper == Some(true);
         let last = course.rows.last();
         let mappers = match last {
-            Some(last) if last.mappers == mappers => Rc::clone(&last.mappers),
+            Some(last) if last.mappers == mappers => Arc::clone(&last.mappers),
             _ => mappers,
         };
         course.rows.push(ObjectReading {
@@ -155,14 +157,14 @@ impl ObjectHistory {
                 object,
                 held: was.hull(is),
                 is_awaited: before.is_none() && !look.mappers.is_empty(),
-                mappers: Rc::clone(before.map_or(&look.mappers, |before| &before.mappers)),
+                mappers: Arc::clone(before.map_or(&look.mappers, |before| &before.mappers)),
             };
             give(before.map_or(start, |before| before.at).max(since), change);
             let change = Change {
                 object,
                 held: is,
                 is_awaited: false,
-                mappers: Rc::clone(&look.mappers),
+                mappers: Arc::clone(&look.mappers),
             };
             give(look.at, change);
             before = Some(look);
@@ -171,20 +173,25 @@ impl ObjectHistory {
 }
 
 impl Objects {
-    /// Nothing is there yet.
-    pub(super) fn of(courses: ObjectHistories, start: BootNs) -> Self {
+    /// Takes the rows of all objects. What is later than `since` replaces what was known of that
+    /// time; what is earlier has passed.
+    pub(super) fn prepare(
+        &mut self,
+        courses: ObjectHistories,
+        start: BootNs,
+        since: Option<BootNs>,
+    ) {
         let mut changes = Vec::new();
-        let count = courses.0.len();
-        for (object, course) in courses.0.into_values().enumerate() {
+        for (key, course) in courses.0 {
+            let next = self.places.len();
+            let object = *self.places.entry(key).or_insert(next);
             course.changes(object, start, &mut |at, change| changes.push((at, change)));
         }
+        changes.retain(|(at, _)| since.is_none_or(|since| *at > since));
         changes.sort_by_key(|(at, _)| *at);
         changes.reverse();
-        Self {
-            objects: vec![Object::default(); count],
-            changes,
-            ..Self::default()
-        }
+        self.objects.resize(self.places.len(), Object::default());
+        self.changes = changes;
     }
 
     /// When something changes by itself.

@@ -4,6 +4,7 @@ use crate::analyze::process::Process;
 use crate::analyze::sharing::Execs;
 use crate::model::BootNs;
 use crate::model::tables::FirstSeenBy;
+use std::collections::HashMap;
 
 /// Since when a process runs what it runs.
 #[derive(Clone, Copy, Debug)]
@@ -16,20 +17,37 @@ pub(super) struct Stay {
     pub(super) is_founder: bool,
 }
 
-/// Who is of which family since when, and how many families there are.
-pub(super) fn stays(processes: &[Process], execs: &Execs) -> (Vec<Vec<Stay>>, usize) {
+/// The families so far, by who founded each, and when. A family keeps its number when more become
+/// known.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Families(HashMap<(usize, BootNs), u32>);
+
+impl Families {
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    fn founded_by(&mut self, process: usize, from: BootNs) -> u32 {
+        let next = self.0.len() as u32;
+        *self.0.entry((process, from)).or_insert(next)
+    }
+}
+
+/// Who is of which family since when.
+pub(super) fn stays(
+    processes: &[Process],
+    execs: &Execs,
+    families: &mut Families,
+) -> Vec<Vec<Stay>> {
     let mut all: Vec<Vec<Stay>> = Vec::with_capacity(processes.len());
-    let mut count = 0;
-    let mut founder = |from| {
-        count += 1;
-        Stay {
+    for (position, process) in processes.iter().enumerate() {
+        let mut founder = |from| Stay {
             from,
-            family: count - 1,
+            family: families.founded_by(position, from),
             is_replaced: false,
             is_founder: true,
-        }
-    };
-    for process in processes {
+        };
         let start = process.start.boot_ns;
         let mut begins: Vec<BootNs> = execs.get(&process.upid).cloned().unwrap_or_default();
         begins.retain(|begin| *begin > start);
@@ -50,7 +68,7 @@ pub(super) fn stays(processes: &[Process], execs: &Execs) -> (Vec<Vec<Stay>>, us
         stays.extend(begins.into_iter().map(&mut founder));
         all.push(stays);
     }
-    (all, count as usize)
+    all
 }
 
 pub(super) fn stay_at(stays: &[Stay], at: BootNs) -> Option<Stay> {

@@ -76,7 +76,7 @@ fn at_peaks(gpus: &Gpus) -> Vec<&GpuLedger> {
 }
 
 /// Each device at the instant that was asked for; `None` without a GPU.
-pub(super) fn at(analysis: &Analysis, at: &Composition, top: usize) -> Option<Chapter> {
+pub(in crate::analyze) fn at(analysis: &Analysis, at: &Composition, top: usize) -> Option<Chapter> {
     let gpus = analysis.gpus.as_ref()?;
     let offset = words::after(at.at.offset_ns);
     let mut section = Chapter::new(format!("GPU memory at {offset}"));

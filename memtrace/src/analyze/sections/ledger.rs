@@ -40,7 +40,11 @@ impl Section for Ledger {
 }
 
 /// The ledger of the cgroup that holds most of the tree; of the node where there is none.
-pub(super) fn ledger(analysis: &Analysis, state: &Composition, top: usize) -> Option<Chapter> {
+pub(in crate::analyze) fn ledger(
+    analysis: &Analysis,
+    state: &Composition,
+    top: usize,
+) -> Option<Chapter> {
     let attribution = told(state)?;
     let mut section = Chapter::new(format!(
         "{} at {}: {} in use{}",

@@ -1,0 +1,118 @@
+//! A run that comes by and by, as a recorder writes it.
+
+use super::{Rows, Script};
+use crate::analyze::{FreshRows, RowSource};
+use crate::model::tables::{
+    CachedFileRow, CgroupMemRow, CowRow, DiagRow, GpuDeviceRow, GpuProcessRow, MappingRow, MarkRow,
+    MemRow, NodeMemRow, OomRow, ProcessRow, PssRow, SelfCostRow, ShmObjectRow, TitleRow,
+    VmEventRow, VmSummaryRow,
+};
+use crate::model::{BootNs, Record, Row, RunInfo};
+use std::cell::RefCell;
+use std::convert::Infallible;
+
+/// A recording that comes by and by: rows by the time at which they are written.
+pub(crate) struct Stream {
+    pub(crate) info: RunInfo,
+    pub(crate) rows: Vec<(BootNs, Record)>,
+    next: usize,
+    until: BootNs,
+    fresh: RefCell<Rows>,
+}
+
+impl Stream {
+    /// As a recorder writes a run: a process when it starts, and once more when it has ended.
+    pub(crate) fn of(run: Script) -> Self {
+        let (info, rows, _) = run.recorded();
+        let mut written: Vec<(BootNs, Record)> = Vec::new();
+        let end = info.clocks.last().map_or(BootNs(0), |clock| clock.boot_ns);
+        for record in rows.0 {
+            let Record::Process(row) = &record else {
+                let at = time_of(&record).unwrap_or(end);
+                written.push((at, record));
+                continue;
+            };
+            let begin = row.first_seen_boot_ns;
+            let running = ProcessRow {
+                exit_boot_ns: None,
+                exit_code: None,
+                exit_signal: None,
+                peak_rss_bytes: None,
+                peak_rss_source: None,
+                peak_error_bytes: None,
+                kernel_maxrss_bytes: None,
+                ..(**row).clone()
+            };
+            written.push((begin, running.into()));
+            written.push((row.exit_boot_ns.unwrap_or(end), record));
+        }
+        written.sort_by_key(|(at, _)| *at);
+        Self {
+            info,
+            rows: written,
+            next: 0,
+            until: BootNs(i64::MIN),
+            fresh: RefCell::default(),
+        }
+    }
+
+    /// Has what is written until then ready.
+    pub(crate) fn go_to(&mut self, until: BootNs) {
+        self.until = until;
+        let rest = &self.rows[self.next..];
+        let count = rest.partition_point(|(at, _)| *at <= until);
+        let fresh = rest[..count].iter().map(|(_, record)| record.clone());
+        self.fresh = RefCell::new(Rows(fresh.collect()));
+        self.next += count;
+    }
+
+    /// Has all ready that was so far, once more.
+    pub(crate) fn begin_again(&mut self) {
+        self.next = 0;
+        self.go_to(self.until);
+    }
+
+    /// When the last row is written.
+    pub(crate) fn end(&self) -> BootNs {
+        self.rows.last().map_or(BootNs(0), |(at, _)| *at)
+    }
+}
+
+impl FreshRows for Stream {
+    type Error = Infallible;
+
+    fn fresh<R: Row>(&mut self, columns: &[&str], each: impl FnMut(R)) -> Result<(), Infallible> {
+        self.fresh.borrow().scan(columns, each)
+    }
+}
+
+/// When a row was written: with its time.
+fn time_of(record: &Record) -> Option<BootNs> {
+    let rows = Rows(vec![record.clone()]);
+    let mut found = None;
+    macro_rules! look {
+        ($($row:ty),+) => {
+            $(let Ok(()) = rows.scan(&[], |row: $row| found = Some(row.boot_ns));)+
+        };
+    }
+    look!(
+        TitleRow,
+        MemRow,
+        PssRow,
+        CowRow,
+        MappingRow,
+        ShmObjectRow,
+        CachedFileRow,
+        MarkRow,
+        OomRow,
+        CgroupMemRow,
+        NodeMemRow,
+        GpuDeviceRow,
+        GpuProcessRow,
+        SelfCostRow,
+        DiagRow,
+        VmEventRow,
+        VmSummaryRow
+    );
+    found
+}
