@@ -11,6 +11,7 @@
 //! * [`report`] lays out lines and tables as text, Markdown, CSV, JSON and HTML, no I/O;
 //! * [`analyze`] thinks: rows in, findings and what they say out, no I/O;
 //! * [`session`] conducts one recording from start to stop;
+//! * [`top`] shows a recording that goes on, on a terminal;
 //! * [`cli`] talks to the person.
 //!
 //! Imports go one way; `cargo xtask rooms` holds the list of allowed edges.
@@ -50,3 +51,4 @@ pub mod report;
 pub mod session;
 pub mod store;
 pub mod sweep;
+pub mod top;

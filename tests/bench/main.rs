@@ -17,6 +17,7 @@ mod reading;
 mod stats;
 mod storms;
 mod swarm;
+mod top;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
@@ -64,6 +65,7 @@ const BENCHES: &[&[Bench]] = &[
     exact::BENCHES,
     attribution::BENCHES,
     cost::BENCHES,
+    top::BENCHES,
     storms::BENCHES,
     swarm::BENCHES,
     marks::BENCHES,

@@ -30,6 +30,22 @@ fn typed(dir: &Path, line: &str) -> Result<Output> {
     Ok(output)
 }
 
+/// The same where there is a terminal, whose reader quits when there is something to see.
+fn at_a_terminal(line: &str) -> String {
+    let shown = line.split("  #").next().unwrap_or(line);
+    if shown.contains("--once") {
+        return line.to_owned();
+    }
+    let keys = "(sleep 3; printf q; sleep 1)";
+    let typed = shown.replace('\'', "'\\''");
+    match shown.trim() == "memtrace top" {
+        true => format!(
+            "memtrace record -q -o shown -- sh -c \"{keys} | script -qec 'memtrace top' /dev/null\""
+        ),
+        false => format!("{keys} | script -qec '{typed}' /dev/null"),
+    }
+}
+
 fn commands() -> Result<Vec<String>> {
     let help = memtrace(["--help"])?;
     let text = String::from_utf8(help.stdout)?;
@@ -76,6 +92,8 @@ fn the_examples_of_the_other_commands_work_as_typed() -> Result<()> {
                 "record" => continue,
                 // Needs a recording that runs.
                 "mark" => format!("memtrace record -o marked -- {line}"),
+                // Needs a recording that runs too, and a terminal.
+                "top" => at_a_terminal(&line),
                 // Two runs of one command differ where the machine is busy.
                 "diff" => format!("{line} || test $? = 3"),
                 // Opens a pager.

@@ -2,9 +2,7 @@
 
 use super::*;
 use std::fs::File;
-use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
+use std::io::Write;
 use std::process::Child;
 
 /// A shell on a terminal of its own.
@@ -14,42 +12,13 @@ struct Terminal {
     shown: String,
 }
 
-/// Both ends of a terminal: ours, and that of a program.
-pub(super) fn terminal() -> Result<(File, OwnedFd)> {
-    let (mut ours, mut theirs) = (-1, -1);
-    let none = std::ptr::null_mut();
-    // SAFETY: room for two descriptors, which are owned from here on; the rest is optional.
-    unsafe {
-        let answer = libc::openpty(
-            &raw mut ours,
-            &raw mut theirs,
-            none,
-            none.cast(),
-            none.cast(),
-        );
-        anyhow::ensure!(answer == 0, "no pseudo-terminal");
-        libc::fcntl(ours, libc::F_SETFD, libc::FD_CLOEXEC);
-        Ok((File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)))
-    }
-}
-
 impl Terminal {
     fn open() -> Result<Self> {
-        let (ours, theirs) = terminal()?;
+        let (ours, theirs) = pty::open(24, 80)?;
         let mut shell = Command::new("bash");
         shell.args(["--norc", "--noprofile", "--noediting", "-i"]);
         shell.env("PS1", "$ ");
-        shell.stdin(theirs.try_clone()?).stdout(theirs.try_clone()?);
-        shell.stderr(theirs);
-        // SAFETY: both calls are safe between fork and exec.
-        unsafe {
-            shell.pre_exec(|| {
-                libc::setsid();
-                libc::ioctl(0, libc::TIOCSCTTY, 0);
-                Ok(())
-            });
-        }
-        let shell = shell.spawn()?;
+        let shell = pty::start(&mut shell, theirs)?;
         // The parent's copies of the shell's end go with the command.
         Ok(Self {
             ours,
@@ -75,18 +44,9 @@ impl Terminal {
                 "no {text:?} in {:?}",
                 self.shown
             );
-            let mut polled = libc::pollfd {
-                fd: self.ours.as_raw_fd(),
-                events: libc::POLLIN,
-                revents: 0,
-            };
-            // SAFETY: one live pollfd.
-            if unsafe { libc::poll(&raw mut polled, 1, 100) } == 1 {
-                let mut bytes = [0; 4096];
-                let length = self.ours.read(&mut bytes)?;
-                let read = bytes.get(..length).unwrap_or_default();
-                self.shown.push_str(&String::from_utf8_lossy(read));
-            }
+            let mut bytes = Vec::new();
+            pty::read(&mut self.ours, &mut bytes)?;
+            self.shown.push_str(&String::from_utf8_lossy(&bytes));
         }
     }
 }

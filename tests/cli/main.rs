@@ -16,11 +16,13 @@ mod marks;
 mod names;
 mod page;
 mod pid_reuse;
+mod pty;
 mod report;
 mod rude_marks;
 mod signals;
 mod sudo;
 mod targets;
+mod top;
 mod wrong_use;
 
 use anyhow::{Context, Result};

@@ -58,7 +58,7 @@ fn a_page_goes_to_a_file_or_a_pipe_and_not_to_a_terminal() -> Result<()> {
     let shown = file.display().to_string();
     recorded.report_text(&["-f", "html", "-o", &shown])?;
     check(&file)?;
-    let (ours, theirs) = jobs::terminal()?;
+    let (ours, theirs) = pty::open(24, 80)?;
     let mut command = Command::new(program::memtrace()?);
     command.arg("report").arg(recorded.path());
     command

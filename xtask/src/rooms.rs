@@ -19,11 +19,14 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("page", &[]),
     ("report", &["page", "model"]),
     ("analyze", &["sweep", "report", "model"]),
+    ("top", &["analyze", "report", "model"]),
     ("collect", &["host", "model"]),
     ("session", &["collect", "store", "host", "model"]),
     (
         "cli",
-        &["session", "report", "analyze", "store", "host", "model"],
+        &[
+            "top", "session", "report", "analyze", "store", "host", "model",
+        ],
     ),
 ];
 
@@ -33,6 +36,7 @@ const BORDERS: &[(&str, &str)] = &[
     ("aya", "collect::bpf"),
     ("parquet", "store"),
     ("arrow", "store"),
+    ("ratatui", "top"),
     ("nvml_wrapper", "collect::gpu"),
     ("nvml_wrapper_sys", "collect::gpu"),
 ];

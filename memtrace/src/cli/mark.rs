@@ -80,10 +80,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         );
     }
     let meant = match args.recordings.as_slice() {
-        [] => match own_socket() {
-            Some(socket) => vec![Running::at(socket)],
-            None => meant(running(), &ancestors())?,
-        },
+        [] => nobody_named()?,
         named => named
             .iter()
             .map(|dir| Running::named(dir))
@@ -101,6 +98,28 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     send_to_all(&meant, &bytes, !args.recordings.is_empty(), reached)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The recordings that are meant where none is named: that of this process, else what runs.
+///
+/// # Errors
+/// When none runs, or it is open which is meant.
+pub(super) fn nobody_named() -> anyhow::Result<Vec<Running>> {
+    match own_socket() {
+        Some(socket) => Ok(vec![Running::at(socket)]),
+        None => meant(running(), &ancestors()),
+    }
+}
+
+/// Marks this moment in one recording.
+///
+/// # Errors
+/// When it can't be reached.
+pub(super) fn mark_now(recording: &Running, name: &str) -> anyhow::Result<()> {
+    let mut message = MarkMessage::new(MarkKind::Instant, name, clock::boot());
+    message.is_of_recording = true;
+    let bytes = serde_json::to_vec(&message).context("failed to write the mark")?;
+    recording.send(&bytes).context("it can't be reached")
 }
 
 /// Sends it to each, whatever becomes of the others. One that nobody named may end meanwhile, while
@@ -143,14 +162,18 @@ fn is_gone(error: &io::Error) -> bool {
 }
 
 /// A recording that runs, as far as is known.
-struct Running {
+pub(super) struct Running {
     socket: PathBuf,
-    dir: Option<PathBuf>,
+    pub(super) dir: Option<PathBuf>,
     info: Option<RunInfo>,
 }
 
 impl Running {
-    fn named(dir: &Path) -> anyhow::Result<Self> {
+    /// The one in a directory.
+    ///
+    /// # Errors
+    /// When there is none, or it receives no marks.
+    pub(super) fn named(dir: &Path) -> anyhow::Result<Self> {
         let info = read_run_info(dir).context("failed to find the recording's socket")?;
         match &info.mark_socket {
             Some(socket) => Ok(Self {

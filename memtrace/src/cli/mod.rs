@@ -16,6 +16,8 @@ mod recorded;
 mod recover;
 mod report;
 mod schema;
+mod targets;
+mod top;
 mod values;
 
 use crate::host::give_up_capabilities;
@@ -39,6 +41,7 @@ enum Command {
     Record(record::Args),
     /// Say who held the memory, from a recording alone
     Report(report::Args),
+    Top(top::Args),
     Diff(diff::Args),
     Mark(mark::Args),
     Export(export::Args),
@@ -62,6 +65,7 @@ pub fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Record(args) => record::run(args),
         Command::Report(args) => report::run(args),
+        Command::Top(args) => top::run(args),
         Command::Diff(args) => diff::run(args),
         Command::Mark(args) => mark::run(args),
         Command::Export(args) => export::run(args),

@@ -5,21 +5,19 @@ mod findings;
 use super::leftovers;
 use super::output::say;
 use super::recorded::no_option;
+use super::targets::Targets;
 use super::values::{
-    BackendChoice, BackendParser, ProbeParser, parse_interval, parse_percent, parse_regex,
-    parse_seconds, parse_size,
+    BackendChoice, BackendParser, ProbeParser, parse_interval, parse_percent, parse_seconds,
+    parse_size,
 };
 use crate::host::{Backend, HostFacts, Person, ProbeChoice, as_person};
-use crate::model::{
-    self, Bytes, DurationNs, Framework, GpuInfo, MarkRule, Rules, RunInfo, Target, Tgid,
-};
+use crate::model::{self, Bytes, DurationNs, GpuInfo, MarkRule, Rules, RunInfo, Target};
 use crate::report::words;
 use crate::session::{
     CommandError, CommandUser, Held, Marks, Options, Outcome, Progress, RecordError, record,
 };
 use anyhow::{Context, bail};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use std::ffi::OsString;
 use std::io::{IsTerminal, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -31,9 +29,6 @@ const CPU_BUDGET_PERCENT: &str = "2";
 /// How often processes are looked for that may hold memory of GPUs, where nothing else of them is
 /// recorded.
 const GPU_ONLY_INTERVAL: DurationNs = DurationNs(1_000_000_000);
-
-/// What can be the id of a process: a positive pid_t.
-const PIDS: std::ops::RangeInclusive<i64> = 1..=i32::MAX as i64;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -55,8 +50,7 @@ which may end by it. A COMMAND that is stopped gives the terminal back to the sh
 go on. Without COMMAND each of these signals ends the recording, with the status 0. While a
 recording is closed, another one ends memtrace at once: `memtrace recover` then closes it.";
 
-// The groups of options in the help, in their order.
-const WHAT: &str = "What to record";
+// The groups of options in the help, in their order; what to record comes first.
 const WHERE: &str = "Where to, and for how long";
 const HOW: &str = "How to observe";
 const GPUS: &str = "GPUs";
@@ -74,36 +68,8 @@ const OTHER: &str = "Other options";
 #[command(group = clap::ArgGroup::new("target").multiple(false).required(true))]
 #[command(group = clap::ArgGroup::new("lines").multiple(true))]
 pub(super) struct Args {
-    /// Command to start and record, with its arguments, after `--`
-    #[arg(last = true, value_name = "COMMAND", group = "target", help_heading = WHAT)]
-    command: Vec<OsString>,
-
-    /// Record a running process and its descendants, present and future; may be repeated
-    #[arg(short, long = "pid", value_name = "PID", group = "target",
-          value_parser = clap::value_parser!(u32).range(PIDS), help_heading = WHAT)]
-    pid: Vec<u32>,
-
-    /// Record processes whose name, title or command line matches, now or later, with their
-    /// descendants
-    #[arg(long = "match", value_name = "REGEX", group = "target", value_parser = parse_regex, help_heading = WHAT)]
-    pattern: Option<String>,
-
-    /// Record the processes of a cgroup and of the groups below it, with their descendants
-    #[arg(long, value_name = "PATH", group = "target", help_heading = WHAT)]
-    cgroup: Option<String>,
-
-    /// Record the Ray cluster of this node with its drivers, jobs and actors; the one of a session
-    /// directory (/tmp/ray/session_latest) where there are several
-    #[arg(long, value_name = "SESSION", group = "target", num_args = 0..=1, require_equals = true, help_heading = WHAT)]
-    ray: Option<Option<String>>,
-
-    /// Record the vLLM servers of this machine
-    #[arg(long, group = "target", help_heading = WHAT)]
-    vllm: bool,
-
-    /// Record every process of the machine
-    #[arg(short, long, group = "target", help_heading = WHAT)]
-    all: bool,
+    #[command(flatten)]
+    targets: Targets,
 
     /// Directory to write; must not exist, or be empty [default: memtrace-<host>-<UTC time>]
     #[arg(short, long, value_name = "DIR", help_heading = WHERE)]
@@ -201,7 +167,7 @@ pub(super) struct Args {
 /// its exit code is passed on.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let facts = HostFacts::read();
-    let target = target(&args);
+    let target = args.targets.target();
     let person = Person::behind(&facts, args.as_root);
     let person = person.as_ref();
     let roles = rules(args.roles.as_deref(), person)?;
@@ -218,7 +184,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         false => Marks::bind(owner, args.marks_from_output)
             .context("failed to pass on what the command writes")?,
     };
-    let forked = || Held::fork(&args.command, user, &marks, args.kill_child);
+    let forked = || Held::fork(&args.targets.command, user, &marks, args.kill_child);
     let held = match &target {
         Target::Command { .. } => match forked() {
             Ok(held) => Some(held),
@@ -386,41 +352,6 @@ fn gpus(gpus: &[GpuInfo]) -> String {
         count => format!("{count} × {name}"),
     });
     told.collect::<Vec<_>>().join(", ")
-}
-
-fn target(args: &Args) -> Target {
-    if !args.command.is_empty() {
-        let argv = args
-            .command
-            .iter()
-            .map(|part| part.to_string_lossy().into_owned())
-            .collect();
-        Target::Command { argv }
-    } else if !args.pid.is_empty() {
-        Target::Pids {
-            tgids: args.pid.iter().copied().map(Tgid).collect(),
-        }
-    } else if let Some(regex) = &args.pattern {
-        Target::Match {
-            regex: regex.clone(),
-        }
-    } else if let Some(path) = &args.cgroup {
-        Target::Cgroup { path: path.clone() }
-    } else if let Some(session) = &args.ray {
-        Target::Framework {
-            framework: Framework::Ray,
-            session: session.clone(),
-        }
-    } else if args.vllm {
-        Target::Framework {
-            framework: Framework::Vllm,
-            session: None,
-        }
-    } else {
-        // The group is required, so this is `-a`.
-        debug_assert!(args.all);
-        Target::All
-    }
 }
 
 /// The end, told in a line; the exit code is the command's.

@@ -3,12 +3,22 @@
 
 use crate::host::{Backend, ProbeChoice, ProbeWay};
 use crate::model::{Bytes, DurationNs};
+use crate::top::View;
 use clap::builder::{PossibleValue, TypedValueParser};
 use jiff::SignedDuration;
 
 /// A backend, or the best one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BackendChoice(pub(super) Option<Backend>);
+
+/// The view of that name.
+pub(super) fn parse_view(text: &str) -> Result<View, String> {
+    let view = View::ALL.into_iter().find(|view| view.name() == text);
+    view.ok_or_else(|| {
+        let names = View::ALL.map(View::name);
+        format!("there is no such view: use one of {}", names.join(", "))
+    })
+}
 
 /// The names of the backends, from their list.
 #[derive(Clone)]

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::host::ProbeWay;
+use crate::model::Framework;
 use crate::report::visible;
 use crate::session::Leftovers;
 use clap::Parser;
@@ -155,7 +156,7 @@ fn the_name_of_a_command_cannot_act_on_the_terminal() {
 
 #[test]
 fn each_way_to_name_a_target_is_understood() {
-    let target = |arguments: &[&str]| target(&parse(arguments).unwrap());
+    let target = |arguments: &[&str]| parse(arguments).unwrap().targets.target();
     assert!(matches!(target(&["-a"]), Target::All));
     assert!(matches!(target(&["-p", "2147483647"]), Target::Pids { .. }));
     assert!(matches!(

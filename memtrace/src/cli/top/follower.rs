@@ -1,0 +1,129 @@
+//! The figures of a recording, kept up with what its recorder writes.
+
+use crate::analyze::{FreshRows, Live};
+use crate::cli::mark::{Running, mark_now};
+use crate::host::clock;
+use crate::model::{BootNs, Row};
+use crate::report::visible;
+use crate::store::{StoreError, Tail, TailState};
+use crate::top::{Feed, Recorder};
+use anyhow::Context;
+use jiff::tz::TimeZone;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// What would have been needed earlier is taken in by reading anew, when so many times as long has
+/// passed as that took.
+const REST: u32 = 100;
+/// And no sooner than this.
+const ANEW_EVERY: Duration = Duration::from_secs(2);
+
+/// A recording that is followed.
+pub(super) struct Follower {
+    dir: PathBuf,
+    tail: Tail,
+    live: Live,
+    recorder: Recorder,
+    /// Whether there is nothing more to come.
+    is_over: bool,
+    /// When it may be read anew.
+    anew_due: Instant,
+}
+
+/// What came to a recording.
+struct Fresh<'a>(&'a mut Tail);
+
+impl FreshRows for Fresh<'_> {
+    type Error = StoreError;
+
+    fn fresh<R: Row>(&mut self, columns: &[&str], each: impl FnMut(R)) -> Result<(), StoreError> {
+        self.0.read(columns, each)
+    }
+}
+
+impl Follower {
+    /// Opens a recording.
+    ///
+    /// # Errors
+    /// When there is none, or it can't be read.
+    pub(super) fn open(dir: &Path) -> anyhow::Result<Self> {
+        let shown = dir.display().to_string();
+        let tail = Tail::open(dir)
+            .with_context(|| format!("failed to read the recording {}", visible(&shown)))?;
+        Ok(Self {
+            dir: dir.to_path_buf(),
+            live: Live::new(tail.info().clone(), zone()),
+            tail,
+            recorder: Recorder::Recording,
+            is_over: false,
+            anew_due: Instant::now(),
+        })
+    }
+
+    /// Begins again with the first row, for what can't be known from the rows that came.
+    fn read_anew(&mut self) -> Result<TailState, StoreError> {
+        let begin = Instant::now();
+        self.tail = Tail::open(&self.dir)?;
+        self.live = Live::new(self.tail.info().clone(), zone());
+        let state = self.tail.look()?;
+        self.live.take(&mut Fresh(&mut self.tail))?;
+        let rest = ANEW_EVERY.max(begin.elapsed() * REST);
+        self.anew_due = Instant::now() + rest;
+        Ok(state)
+    }
+}
+
+/// The reader's time zone is not asked for: times are in UTC, as in a report.
+fn zone() -> Option<TimeZone> {
+    None
+}
+
+impl Feed for Follower {
+    type Error = StoreError;
+
+    fn refresh(&mut self) -> Result<bool, StoreError> {
+        if self.is_over {
+            return Ok(false);
+        }
+        let mut state = self.tail.look()?;
+        let mut has_news = self.live.take(&mut Fresh(&mut self.tail))?;
+        let is_wrong = self.live.is_contradicted() && Instant::now() >= self.anew_due;
+        // What was closed has all there is in its parts, in order.
+        if is_wrong || matches!(state, TailState::Lost | TailState::Closed) {
+            state = self.read_anew()?;
+            has_news = true;
+        }
+        self.recorder = match state {
+            TailState::Live | TailState::Lost => Recorder::Recording,
+            TailState::Left => Recorder::Gone,
+            TailState::Closed => Recorder::Closed,
+        };
+        if self.recorder != Recorder::Recording {
+            self.is_over = true;
+            self.live.finish();
+            has_news = true;
+        }
+        Ok(has_news)
+    }
+
+    fn live(&self) -> &Live {
+        &self.live
+    }
+
+    fn live_mut(&mut self) -> &mut Live {
+        &mut self.live
+    }
+
+    fn recorder(&self) -> Recorder {
+        self.recorder
+    }
+
+    fn boot(&self) -> BootNs {
+        clock::boot()
+    }
+
+    fn mark(&mut self, name: &str) -> Result<(), String> {
+        let running = Running::named(&self.dir).map_err(|error| format!("{error:#}"))?;
+        mark_now(&running, name).map_err(|error| format!("{error:#}"))
+    }
+}

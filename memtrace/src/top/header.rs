@@ -1,0 +1,211 @@
+//! The lines above the list: what is recorded, what it holds, how near the limit it is, and how that
+//! went.
+
+use super::app::{App, Shown};
+use super::clock::Age;
+use super::{Feed, Recorder};
+use crate::analyze::{Held, Limit, Live};
+use crate::model::{BootNs, Bytes, DurationNs, Target};
+use crate::report::words::{self, bytes};
+use crate::report::{shorten, visible};
+
+/// A line of the header.
+#[derive(Debug)]
+pub(super) struct HeaderLine {
+    pub(super) text: String,
+    pub(super) is_alert: bool,
+    pub(super) is_strong: bool,
+}
+
+impl HeaderLine {
+    fn plain(text: String) -> Self {
+        Self {
+            text,
+            is_alert: false,
+            is_strong: false,
+        }
+    }
+}
+
+/// How much of a limit has to be in use for it to be told in red.
+const NEAR: f64 = 0.9;
+/// Columns of the bar beside a limit.
+const BAR: usize = 20;
+
+/// All lines, the most important first; where there is no room the last ones are left out.
+pub(super) fn lines<F: Feed>(feed: &F, app: &App, width: usize) -> Vec<HeaderLine> {
+    let live = feed.live();
+    let mut lines = vec![title(feed, width), held(live, app, width)];
+    lines.extend(losses(live, width));
+    lines.extend(live.limit().map(|limit| of_limit(&limit, width)));
+    lines.push(HeaderLine::plain(curve(live, app, width)));
+    lines
+}
+
+/// What is recorded, on the left; on the right how old that is.
+fn title<F: Feed>(feed: &F, width: usize) -> HeaderLine {
+    let live = feed.live();
+    let now = feed.boot();
+    let age = Age {
+        age: (live.now().at > BootNs(0)).then(|| DurationNs((now - live.now().at).0.max(0))),
+        recorder: feed.recorder(),
+    };
+    let length = live.clock().duration();
+    let right = format!("{}  {}", words::duration(length), age.in_words());
+    let left = format!("memtrace top  {}", target(live));
+    let room = width.saturating_sub(right.len() + 2);
+    let left = visible(&left);
+    let left = shorten(&left, room);
+    let gap = width
+        .saturating_sub(crate::report::columns(&left) + crate::report::columns(&right))
+        .max(1);
+    HeaderLine {
+        text: format!("{left}{}{right}", " ".repeat(gap)),
+        is_alert: age.is_stale() && feed.recorder() != Recorder::Closed,
+        is_strong: true,
+    }
+}
+
+fn target(live: &Live) -> String {
+    match &live.info().target {
+        Target::Command { argv } => argv.join(" "),
+        Target::Pids { tgids } => {
+            let pids: Vec<String> = tgids.iter().map(ToString::to_string).collect();
+            format!("process {}", pids.join(", "))
+        }
+        Target::Match { regex } => format!("processes that match {regex}"),
+        Target::Cgroup { path } => format!("cgroup {path}"),
+        Target::Framework { framework, .. } => format!("{} on this machine", framework.as_str()),
+        Target::All => "all processes".to_owned(),
+    }
+}
+
+/// A figure with its bounds where they are far apart.
+fn of_held(held: &Held) -> String {
+    match held.is_uncertain() {
+        true => format!(
+            "{} ({} to {})",
+            bytes(held.bytes),
+            bytes(held.at_least),
+            bytes(held.at_most)
+        ),
+        false => bytes(held.bytes),
+    }
+}
+
+fn held(live: &Live, app: &App, width: usize) -> HeaderLine {
+    let clock = live.clock();
+    let at = clock.at(app.frame.at);
+    let now = match app.shown {
+        Shown::Now => "Held now".to_owned(),
+        Shown::Paused => format!("Paused at {}: held", words::after(at.offset_ns)),
+        Shown::Back => format!("Back at {}: held", words::after(at.offset_ns)),
+        Shown::Peak => format!("At the peak, {}: held", words::after(at.offset_ns)),
+    };
+    let held = format!("{now} {}", of_held(&app.frame.held));
+    let rss = app.frame.rss.map(|rss| format!("  (RSS {})", bytes(rss)));
+    let peak = live.peak().filter(|_| app.shown != Shown::Peak);
+    let peak = peak.map(|peak| {
+        let when = clock.when(clock.at(peak.at));
+        format!("   peak so far {} at {when}", bytes(peak.held.bytes))
+    });
+    let [rss, peak] = [rss, peak].map(Option::unwrap_or_default);
+    let whole = format!("{held}{rss}{peak}");
+    // Rather without the sum of RSS than cut.
+    let text = match crate::report::columns(&whole) <= width {
+        true => whole,
+        false => format!("{held}{peak}"),
+    };
+    HeaderLine {
+        text: shorten(&text, width).into_owned(),
+        is_alert: false,
+        is_strong: true,
+    }
+}
+
+fn losses(live: &Live, width: usize) -> Option<HeaderLine> {
+    let losses = live.losses();
+    let first = losses.first()?;
+    let more = match losses.len() {
+        1 => String::new(),
+        count => format!(" (and {} more: see memtrace report)", count - 1),
+    };
+    let text = format!("Lost: {first}{more}");
+    Some(HeaderLine {
+        text: shorten(&visible(&text), width).into_owned(),
+        is_alert: true,
+        is_strong: false,
+    })
+}
+
+fn of_limit(limit: &Limit, width: usize) -> HeaderLine {
+    let share = limit.used.0 as f64 / limit.limit.0 as f64;
+    let full = ((share.clamp(0.0, 1.0) * BAR as f64).round() as usize).min(BAR);
+    let bar = "#".repeat(full) + &".".repeat(BAR - full);
+    let of = match &limit.cgroup {
+        Some(path) => format!("cgroup {}", visible(path)),
+        None => "the machine's memory".to_owned(),
+    };
+    let figures = format!(
+        "[{bar}] {} in use, {} of {}: ",
+        words::share(Some(limit.used), Some(limit.limit)),
+        bytes(limit.used),
+        bytes(limit.limit),
+    );
+    let room = width.saturating_sub(crate::report::columns(&figures));
+    let text = format!("{figures}{}", shorten(&of, room));
+    HeaderLine {
+        text: shorten(&text, width).into_owned(),
+        is_alert: share >= NEAR,
+        is_strong: false,
+    }
+}
+
+/// What was held in the last minutes, each column the highest of its seconds, and what the height
+/// stands for.
+fn curve(live: &Live, app: &App, width: usize) -> String {
+    const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    const SECOND_NS: i64 = 1_000_000_000;
+    let seconds = live.seconds();
+    let Some(&(last, _)) = seconds.last() else {
+        return String::new();
+    };
+    let highest = |seconds: &[(i64, Bytes)]| {
+        let all = seconds.iter().map(|(_, bytes)| bytes.0);
+        all.max().unwrap_or(0)
+    };
+    let start = live.clock().start().0 / SECOND_NS;
+    let room = width.saturating_sub(34).max(8) as i64;
+    // A column is of so many seconds; ten minutes at most.
+    let length = (last - start + 1).clamp(1, 600);
+    let per_column = (length + room - 1) / room;
+    let first = last - per_column * room.min((length + per_column - 1) / per_column) + 1;
+    let from = seconds.partition_point(|(second, _)| *second < first);
+    let top = highest(&seconds[from..])
+        .max(from.checked_sub(1).map_or(0, |before| seconds[before].1.0))
+        .max(1);
+    let mut text = String::new();
+    let mut second = first;
+    while second <= last {
+        let end = second + per_column;
+        let begin = seconds.partition_point(|(at, _)| *at < second);
+        let until = seconds.partition_point(|(at, _)| *at < end);
+        // What was held when the column begins goes on until something changes.
+        let before = begin.checked_sub(1).map_or(0, |before| seconds[before].1.0);
+        let height = match begin == until {
+            true => before,
+            false => highest(&seconds[begin..until]),
+        };
+        let is_shown =
+            app.shown != Shown::Now && (second..end).contains(&(app.frame.at.0 / SECOND_NS));
+        let level = (height * 8 / top).clamp(0, 8);
+        text.push(match (is_shown, level) {
+            (true, _) => '|',
+            (_, 0) => ' ',
+            (_, level) => LEVELS[level as usize - 1],
+        });
+        second = end;
+    }
+    let length = words::duration(DurationNs((last - first + 1) * SECOND_NS));
+    format!("{text} last {length}, up to {}", bytes(Bytes(top)))
+}
