@@ -44,6 +44,8 @@ const HISTORY_BYTES: usize = 16 << 20;
 const HISTORY: DurationNs = DurationNs(600_000_000_000);
 /// Of what processes held at begins and ends of phases so many rows are kept.
 const NOTED_MAX: usize = 200_000;
+/// So many rows of `mem` wait until it is looked how far the sweep can go.
+const PENDING: usize = 100_000;
 /// How much further a recording goes until its processes are named again, as their peaks tell.
 const NAMED_EVERY: DurationNs = DurationNs(2_000_000_000);
 
@@ -211,21 +213,26 @@ impl Live {
     /// # Errors
     /// When the rows can't be read.
     pub fn take<S: FreshRows>(&mut self, source: &mut S) -> Result<bool, S::Error> {
-        let before = self.pending.len();
-        source.fresh(&mem_columns(), |row: MemRow| self.pending.push(row))?;
-        let news = self.kept.take(source)?;
-        if self.pending.len() == before && !news.is_any() {
+        // Of a recording that is long already, it has to be known who there is before its memory is
+        // read: not all of that fits. Later, who comes after it has everyone of whom it tells.
+        let is_first = self.last.is_none();
+        if is_first {
+            self.take_kept(source)?;
+        }
+        let mut count = 0_usize;
+        let mut limit = PENDING;
+        source.fresh(&mem_columns(), |row: MemRow| {
+            count += 1;
+            self.note_time(row.boot_ns);
+            self.pending.push(row);
+            if self.pending.len() >= limit {
+                self.settle_behind();
+                limit = self.pending.len() + PENDING;
+            }
+        })?;
+        let (has_kept, is_about_processes) = self.take_kept(source)?;
+        if count == 0 && !has_kept && !is_first {
             return Ok(false);
-        }
-        let is_about_processes = news.has::<ProcessRow>() || news.has::<TitleRow>();
-        if is_about_processes || news.has::<MarkRow>() {
-            self.known = Known::of(&self.kept, &self.info);
-        }
-        let fresh = self.pending.iter().skip(before).map(|row| row.boot_ns);
-        let times = fresh.chain(self.kept.last());
-        for at in times {
-            self.first = Some(self.first.map_or(at, |first| first.min(at)));
-            self.last = self.last.max(Some(at));
         }
         let span = self.first.zip(self.last);
         self.clock =
@@ -233,9 +240,35 @@ impl Live {
         let Some(last) = self.last else {
             return Ok(true);
         };
-        self.settle(BootNs(last.0.saturating_sub(WINDOW.0)));
-        self.look_to(last, is_about_processes);
+        self.settle_behind();
+        self.look_to(last, is_about_processes || is_first);
         Ok(true)
+    }
+
+    /// Takes what came to other tables than `mem`. Answers whether there was anything, and whether
+    /// it was of who there is and what they are called.
+    fn take_kept<S: FreshRows>(&mut self, source: &mut S) -> Result<(bool, bool), S::Error> {
+        let news = self.kept.take(source)?;
+        let is_about_processes = news.has::<ProcessRow>() || news.has::<TitleRow>();
+        if is_about_processes || news.has::<MarkRow>() {
+            self.known = Known::of(&self.kept, &self.info);
+        }
+        if let Some(last) = self.kept.last() {
+            self.note_time(last);
+        }
+        Ok((news.is_any(), is_about_processes))
+    }
+
+    fn note_time(&mut self, at: BootNs) {
+        self.first = Some(self.first.map_or(at, |first| first.min(at)));
+        self.last = self.last.max(Some(at));
+    }
+
+    /// Takes the sweep as far as no more rows come, by what is newest.
+    fn settle_behind(&mut self) {
+        if let Some(last) = self.last {
+            self.settle(BootNs(last.0.saturating_sub(WINDOW.0)));
+        }
     }
 
     /// Takes all rows that came so far: there will be no more.
@@ -252,7 +285,7 @@ impl Live {
         self.settled.is_contradicted
     }
 
-    /// Takes the sweep as far as no more rows come.
+    /// Takes the sweep to a time.
     fn settle(&mut self, until: BootNs) {
         let processes = self.known.table.processes.iter_mut();
         for (process, peak) in processes.zip(&self.known.peaks) {

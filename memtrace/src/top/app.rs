@@ -190,12 +190,13 @@ impl App {
     /// The first line on the screen, so that the selected one is on it.
     pub(super) fn scroll_to(&mut self, ids: &[u64], height: usize) -> usize {
         let view = self.view.place();
+        let height = height.max(1);
         let found = self.selected[view].and_then(|id| ids.iter().position(|one| *one == id));
         let line = found.unwrap_or(self.line[view]);
         let line = line.min(ids.len().saturating_sub(1));
         self.line[view] = line;
         self.selected[view] = ids.get(line).copied();
-        self.page = height.max(1);
+        self.page = height;
         let last = ids.len().saturating_sub(height);
         let lowest = (line + 1).saturating_sub(height);
         self.offset[view] = self.offset[view].clamp(lowest, line).min(last.max(lowest));

@@ -5,9 +5,9 @@ use super::app::{App, Shown};
 use super::clock::Age;
 use super::{Feed, Recorder};
 use crate::analyze::{Held, Limit, Live};
-use crate::model::{BootNs, Bytes, DurationNs, Target};
+use crate::model::{BootNs, Bytes, DurationNs, Instant, Target};
 use crate::report::words::{self, bytes};
-use crate::report::{shorten, visible};
+use crate::report::{columns, shorten, visible};
 
 /// A line of the header.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ fn title<F: Feed>(feed: &F, width: usize) -> HeaderLine {
     let left = visible(&left);
     let left = shorten(&left, room);
     let gap = width
-        .saturating_sub(crate::report::columns(&left) + crate::report::columns(&right))
+        .saturating_sub(columns(&left) + columns(&right))
         .max(1);
     HeaderLine {
         text: format!("{left}{}{right}", " ".repeat(gap)),
@@ -104,18 +104,26 @@ fn held(live: &Live, app: &App, width: usize) -> HeaderLine {
     };
     let held = format!("{now} {}", of_held(&app.frame.held));
     let rss = app.frame.rss.map(|rss| format!("  (RSS {})", bytes(rss)));
+    let rss = rss.unwrap_or_default();
     let peak = live.peak().filter(|_| app.shown != Shown::Peak);
-    let peak = peak.map(|peak| {
-        let when = clock.when(clock.at(peak.at));
-        format!("   peak so far {} at {when}", bytes(peak.held.bytes))
-    });
-    let [rss, peak] = [rss, peak].map(Option::unwrap_or_default);
-    let whole = format!("{held}{rss}{peak}");
-    // Rather without the sum of RSS than cut.
-    let text = match crate::report::columns(&whole) <= width {
-        true => whole,
-        false => format!("{held}{peak}"),
+    let peak = |when: &dyn Fn(Instant) -> String| {
+        let told = peak.as_ref().map(|peak| {
+            let when = when(clock.at(peak.at));
+            format!("   peak so far {} at {when}", bytes(peak.held.bytes))
+        });
+        told.unwrap_or_default()
     };
+    // Rather less than cut.
+    let long = peak(&|at| clock.when(at));
+    let short = peak(&|at| words::after(at.offset_ns));
+    let tries = [
+        format!("{held}{rss}{long}"),
+        format!("{held}{long}"),
+        format!("{held}{rss}{short}"),
+        format!("{held}{short}"),
+    ];
+    let fitting = tries.into_iter().find(|text| columns(text) <= width);
+    let text = fitting.unwrap_or(held);
     HeaderLine {
         text: shorten(&text, width).into_owned(),
         is_alert: false,
@@ -152,7 +160,7 @@ fn of_limit(limit: &Limit, width: usize) -> HeaderLine {
         bytes(limit.used),
         bytes(limit.limit),
     );
-    let room = width.saturating_sub(crate::report::columns(&figures));
+    let room = width.saturating_sub(columns(&figures));
     let text = format!("{figures}{}", shorten(&of, room));
     HeaderLine {
         text: shorten(&text, width).into_owned(),
@@ -198,7 +206,8 @@ fn curve(live: &Live, app: &App, width: usize) -> String {
         };
         let is_shown =
             app.shown != Shown::Now && (second..end).contains(&(app.frame.at.0 / SECOND_NS));
-        let level = (height * 8 / top).clamp(0, 8);
+        // Whatever is held is seen.
+        let level = (height * 8 / top).clamp(i64::from(height > 0), 8);
         text.push(match (is_shown, level) {
             (true, _) => '|',
             (_, 0) => ' ',

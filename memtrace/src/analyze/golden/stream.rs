@@ -8,7 +8,7 @@ use crate::model::tables::{
     VmEventRow, VmSummaryRow,
 };
 use crate::model::{BootNs, Record, Row, RunInfo};
-use std::cell::RefCell;
+use std::collections::HashSet;
 use std::convert::Infallible;
 
 /// A recording that comes by and by: rows by the time at which they are written.
@@ -17,7 +17,9 @@ pub(crate) struct Stream {
     pub(crate) rows: Vec<(BootNs, Record)>,
     next: usize,
     until: BootNs,
-    fresh: RefCell<Rows>,
+    fresh: Rows,
+    /// The tables of which that was given.
+    given: HashSet<&'static str>,
 }
 
 impl Stream {
@@ -52,7 +54,8 @@ impl Stream {
             rows: written,
             next: 0,
             until: BootNs(i64::MIN),
-            fresh: RefCell::default(),
+            fresh: Rows::default(),
+            given: HashSet::new(),
         }
     }
 
@@ -62,7 +65,8 @@ impl Stream {
         let rest = &self.rows[self.next..];
         let count = rest.partition_point(|(at, _)| *at <= until);
         let fresh = rest[..count].iter().map(|(_, record)| record.clone());
-        self.fresh = RefCell::new(Rows(fresh.collect()));
+        self.fresh = Rows(fresh.collect());
+        self.given.clear();
         self.next += count;
     }
 
@@ -82,7 +86,10 @@ impl FreshRows for Stream {
     type Error = Infallible;
 
     fn fresh<R: Row>(&mut self, columns: &[&str], each: impl FnMut(R)) -> Result<(), Infallible> {
-        self.fresh.borrow().scan(columns, each)
+        match self.given.insert(R::TABLE.name) {
+            true => self.fresh.scan(columns, each),
+            false => Ok(()),
+        }
     }
 }
 

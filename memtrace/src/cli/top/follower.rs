@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 const REST: u32 = 100;
 /// And no sooner than this.
 const ANEW_EVERY: Duration = Duration::from_secs(2);
+/// Where nobody is seen to write, as also on a file system without locks, more may still come so
+/// long after the last.
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// A recording that is followed.
 pub(super) struct Follower {
@@ -28,6 +31,8 @@ pub(super) struct Follower {
     is_over: bool,
     /// When it may be read anew.
     anew_due: Instant,
+    /// When something came last.
+    heard: Instant,
 }
 
 /// What came to a recording.
@@ -57,6 +62,7 @@ impl Follower {
             recorder: Recorder::Recording,
             is_over: false,
             anew_due: Instant::now(),
+            heard: Instant::now(),
         })
     }
 
@@ -85,6 +91,7 @@ impl Feed for Follower {
         if self.is_over {
             return Ok(false);
         }
+        let before = self.recorder;
         let mut state = self.tail.look()?;
         let mut has_news = self.live.take(&mut Fresh(&mut self.tail))?;
         let is_wrong = self.live.is_contradicted() && Instant::now() >= self.anew_due;
@@ -98,12 +105,19 @@ impl Feed for Follower {
             TailState::Left => Recorder::Gone,
             TailState::Closed => Recorder::Closed,
         };
-        if self.recorder != Recorder::Recording {
-            self.is_over = true;
+        if has_news {
+            self.heard = Instant::now();
+        }
+        self.is_over = match self.recorder {
+            Recorder::Recording => false,
+            Recorder::Closed => true,
+            Recorder::Gone => self.heard.elapsed() >= SILENCE,
+        };
+        if self.is_over {
             self.live.finish();
             has_news = true;
         }
-        Ok(has_news)
+        Ok(has_news || self.recorder != before)
     }
 
     fn live(&self) -> &Live {
