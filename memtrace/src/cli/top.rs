@@ -27,8 +27,7 @@ const WIDTH: u16 = 100;
 const WHICH: &str = "Which recording to show";
 const HOW: &str = "How to show it";
 
-/// Show a recording that runs, live: who holds memory, how near the limit it is, and the peaks of
-/// those that have ended
+/// Show a recording that runs, live, with the peaks of those that have ended
 ///
 /// It reads what the recorder writes, so it needs no more rights than that. Without an option it
 /// shows the recording of this user that runs, as `memtrace mark` finds it; with a command or

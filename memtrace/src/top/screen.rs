@@ -10,7 +10,7 @@ use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{self, DisableMouseCapture, EnableMouseCapture};
 use ratatui::crossterm::terminal::{
-    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+    Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use ratatui::crossterm::{cursor, execute};
 use std::io::{self, Stdout};
@@ -141,7 +141,10 @@ impl Screen {
         // SAFETY: a plain number; SIGSTOP can't be caught.
         unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
         seize()?;
-        self.terminal.clear()
+        execute!(io::stdout(), Clear(ClearType::All))?;
+        // Nothing of what was drawn is there: all is to be drawn anew.
+        self.terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
+        Ok(())
     }
 }
 
