@@ -44,6 +44,19 @@ PACKAGE = {
             class Inner:
                 async def run(self):
                     return "ran"
+        class Odd:
+            def __init__(self, fails=None):
+                if fails is not None:
+                    raise fails
+            @property
+            def __dict__(self):
+                raise RuntimeError("dictionary changed size during iteration")
+        class Wrong:
+            def __init__(self):
+                return 5
+        class Named:
+            def __init__(this, **options):
+                this.options = options
         constant = 5
     ''',
     "user.py": "from pkg_under_test.model import load\n\ndef use():\n    return load('x')\n",
@@ -138,6 +151,39 @@ def test_methods_of_every_kind_keep_their_kind(recorder: FakeRecorder, package: 
         "Model.warm_up",
         "Model.Inner.run",
     ]
+
+
+def test_a_construction_whose_arrays_cannot_be_asked_goes_on_and_that_is_said_once(
+    recorder: FakeRecorder, package: str
+) -> None:
+    memtrace.instrument(f"{package}.model:Odd")
+    model = importlib.import_module(f"{package}.model")
+    with pytest.warns(RuntimeWarning, match=r"model:Odd cannot be asked for its arrays") as warned:
+        built = [model.Odd() for _ in range(2)]
+    assert [type(one) for one in built] == [model.Odd] * 2
+    assert len(warned) == 1
+    told, odd = names_told(recorder), "Odd.__init__"
+    said = ("instant", "memtrace.instrument.arrays")
+    assert told == [("begin", odd), said, ("end", odd), ("begin", odd), ("end", odd)]
+
+
+def test_a_construction_that_fails_fails_as_without_us_and_its_phase_ends(
+    recorder: FakeRecorder, package: str
+) -> None:
+    names = [f"{package}.model:{name}" for name in ("Odd", "Wrong", "Named")]
+    memtrace.instrument(*names)
+    model = importlib.import_module(f"{package}.model")
+    own = KeyError("own fault")
+    with pytest.raises(KeyError) as raised:
+        model.Odd(own)
+    assert raised.value is own
+    with pytest.raises(TypeError, match="should return None"):
+        model.Wrong()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'wish'"):
+        model.Odd(wish=1)
+    assert model.Named(self=1).options == {"self": 1}
+    ends = [message for message in recorder.messages() if message["kind"] == "end"]
+    assert [end["attrs"].get("error") for end in ends] == ["KeyError", None, "TypeError", None]
 
 
 def test_nothing_is_wrapped_twice_also_after_a_reload(recorder: FakeRecorder, package: str) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import re
 import shutil
+import unittest.mock
 import zlib
 from pathlib import Path
 from typing import Any, Optional
@@ -173,6 +175,80 @@ def test_the_plot_draws_what_is_used_on_gpus(tmp_path: Path) -> None:
     assert list(total.get_ydata()) == [80, 80]
     assert [text.get_text() for text in gpus.get_legend().get_texts()] == [r"GPU 0 H100 \$x\$"]
     matplotlib.pyplot.close(memory.figure)
+
+
+def test_gpus_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("agg")
+    path = write(tmp_path / "r", [(1, 1, 100, "first")], [(1, 9)])
+    which = [("b", 10, "H100"), ("z", None, "A"), ("c", 2, "H100"), ("a", 9, "B")]
+    names = ("device", "device_index", "name")
+    rows = [
+        {**dict(zip(names, each)), "parent_device": None, "boot_ns": SECOND, "used_bytes": 5}
+        for each in which
+    ]
+    put(path, "gpu_device", pa.Table.from_pylist([{**row, "total_bytes": 9} for row in rows]))
+    figure = memtrace.load(path).plot()
+    labels = [text.get_text() for text in figure.axes[1].get_legend().get_texts()]
+    assert labels == ["GPU 2 H100", "GPU 9 B", "GPU 10 H100", "z A"]
+    matplotlib.pyplot.close(figure)
+
+
+def test_no_layer_of_a_plot_loses_a_spike_nor_a_gap_between_two_ticks(tmp_path: Path) -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("agg")
+    mib = 1 << 20
+    # 1 holds most at 1 s. The others have 1 ms of their own, while a tick has 16 ms.
+    mem: list[Row] = [(0, upid, 50 * mib, "first") for upid in range(1, 5)]
+    mem += [(1, 1, 600 * mib, "snapshot"), (2, 1, 50 * mib, "snapshot")]
+    for upid, begin, held in ((2, 5.003, 400), (3, 6.003, 1), (4, 7.003, 300), (2, 8.0001, 200)):
+        mem.append((begin, upid, held * mib, "snapshot"))
+        mem.append((begin + 0.001, upid, 50 * mib, "snapshot"))
+    path = write(tmp_path / "r", mem, [(upid, 9.9) for upid in range(1, 5)])
+    axes = matplotlib.pyplot.subplots()[1]
+    with unittest.mock.patch.object(axes, "stackplot", wraps=axes.stackplot) as stackplot:
+        memtrace.load(path).plot(ax=axes, by="process", top=2)
+    seconds, heights = stackplot.call_args.args
+    assert len(seconds) < 700, "all that is drawn is not all that there is"
+    layers = dict(zip(stackplot.call_args.kwargs["labels"], heights))
+
+    def near(label: str, second: float) -> list[int]:
+        return [round(y) for x, y in zip(seconds, layers[label]) if abs(x - second) < 0.02]
+
+    assert list(layers) == ["101 x", "102 x", "2 others"]
+    assert max(near("101 x", 1.01)) == 600
+    assert max(near("102 x", 5)) == 400
+    assert max(near("102 x", 8)) == 200
+    assert min(near("2 others", 6)) == 51
+    assert max(near("2 others", 7)) == 350
+    matplotlib.pyplot.close(axes.figure)
+
+
+def test_names_in_a_plot_are_written_as_the_report_writes_them() -> None:
+    from memtrace._recording.pictures.units import plain
+
+    assert plain("a\nb\r\t\x1b[31m\x9b") == r"a\nb\r\t\x1b[31m\u{9b}"
+    assert plain("\u202ertl\u2066 \U000e0041") == r"\u{202e}rtl\u{2066} \u{e0041}"
+    assert plain("训练 ünï back\\slash") == "训练 ünï back\\slash"
+    assert plain("\n" * 4_096) == r"\n" * 23 + r"\…"
+    source = Path(__file__).parents[2] / "memtrace/src/report/visible.rs"
+    rust = source.read_text().partition("fn is_hidden")[2].partition("\n}")[0]
+    spans = re.findall(r"'\\u\{(\w+)\}'(?:\.\.='\\u\{(\w+)\}')?", rust)
+    assert len(spans) > 10
+    hidden = {*range(0x20), *range(0x7F, 0xA0)}
+    for first, last in spans:
+        hidden.update(range(int(first, 16), int(last or first, 16) + 1))
+    surrogates = range(0xD800, 0xE000)
+    characters = [code for code in range(0x110000) if code not in surrogates]
+    differ = {code for code in characters if plain(chr(code)).startswith("\\") != (code in hidden)}
+    # A backslash stays as it is; a dollar has one for matplotlib.
+    assert differ == {ord("\\"), ord("$")}
+
+
+def test_a_plot_refuses_what_is_no_path() -> None:
+    for wrong in (8, True, ["peak.png"]):
+        with pytest.raises(TypeError, match="is not the path of a file; the number of layers is"):
+            memtrace.load(TRAINING).plot(wrong)  # type: ignore[arg-type]
 
 
 def test_a_plot_names_the_longest_of_phases_that_begin_together(tmp_path: Path) -> None:

@@ -49,8 +49,8 @@ class _MeasuredPhase(phase):
 def instrument(*targets: str) -> None:
     """Makes each call of the named functions a phase, with RSS before and after it.
 
-    Constructions tell, too, what the arrays take that the object has then: ``arrays_bytes``, and
-    the largest of them by name in ``arrays``.
+    Constructions tell, too, what the arrays take that the object has then: ``arrays_bytes``,
+    ``arrays_gpu_bytes`` for those on GPUs, and the largest of them by name in ``arrays``.
 
     A target is ``module:function``, ``module:Class.method``, ``module:Class`` (its
     construction), or the name of a built-in list (``vllm``). Modules that are not imported
@@ -232,26 +232,45 @@ def _wrap(module: types.ModuleType, target: str, path: Sequence[str]) -> None:
         return
     label = ".".join(path)
     attrs = {"function": target}
-    wrap: Any = _constructor if path[-1] == "__init__" else wrapped
-    wrapper: Any = wrap(function, lambda: _MeasuredPhase(label, **attrs))
+
+    def section() -> phase:
+        return _MeasuredPhase(label, **attrs)
+
+    wrapper: Any
+    if path[-1] == "__init__":
+        wrapper = _constructor(function, section, target)
+    else:
+        wrapper = wrapped(function, section)
     setattr(wrapper, _MARKER, target)
     is_bound = isinstance(stored, (staticmethod, classmethod))
     setattr(owner, path[-1], type(stored)(wrapper) if is_bound else wrapper)
 
 
-def _constructor(function: Any, section: Callable[[], phase]) -> Any:
+def _constructor(function: Any, section: Callable[[], phase], target: str) -> Any:
     """An `__init__` whose phase tells, too, what the arrays take that the object has then."""
 
     @functools.wraps(function)
-    def construct(self: Any, *args: Any, **kwargs: Any) -> None:
+    def construct(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         if _recorder.active is None:
-            function(self, *args, **kwargs)
-            return
+            return function(self, *args, **kwargs)
         with section() as construction:
-            function(self, *args, **kwargs)
-            construction.set(**_arrays.attributes(self))
+            # Python refuses what it returns, unless that is None.
+            returned = function(self, *args, **kwargs)
+            _tell_arrays(construction, self, target)
+        return returned
 
     return construct
+
+
+def _tell_arrays(construction: phase, built: object, target: str) -> None:
+    # What an object has may run anybody's code when it is asked. Its construction must not fail
+    # because of us.
+    try:
+        construction.set(**_arrays.attributes(built))
+    except Exception as error:
+        with contextlib.suppress(Exception):
+            reason = f"cannot be asked for its arrays ({type(error).__name__})"
+            _report(target, reason, mark="memtrace.instrument.arrays")
 
 
 def _member(owner: Any, name: str) -> tuple[Any, Any]:
@@ -300,7 +319,7 @@ def _is_first_to_say(target: str) -> bool:
     return True
 
 
-def _report(target: str, reason: str) -> None:
+def _report(target: str, reason: str, mark: str = "memtrace.instrument.missing") -> None:
     if target in _reported:
         return
     _reported.add(target)
@@ -308,7 +327,7 @@ def _report(target: str, reason: str) -> None:
     if recorder is not None:
         attrs = {"target": target, "reason": reason}
         boot = _recorder.boot_ns()
-        recorder.tell("instant", "memtrace.instrument.missing", boot, attrs=attrs)
+        recorder.tell("instant", mark, boot, attrs=attrs)
     if not _is_first_to_say(target):
         return
     # Where warnings are errors, too, an import must not fail because of us.

@@ -239,6 +239,8 @@ class Recording:
         """
         if by not in (None, "process", "role"):
             raise ValueError(f"by is 'process' or 'role', not {by!r}")
+        if not isinstance(path, (str, os.PathLike, type(None))):
+            raise TypeError(f"{path!r} is not the path of a file; the number of layers is top=8")
         if path is not None:
             return pictures.save(self, path, top, by)
         if ax is not None:

@@ -16,6 +16,7 @@ _NAMED = 16
 class Curve(NamedTuple):
     """One device: what was used from each time on, and what there is of it."""
 
+    number: int | None
     label: str
     times: list[int]
     used: list[int | None]
@@ -34,13 +35,14 @@ def curves(recording: Recording) -> list[Curve]:
     ):
         if parent is not None:
             continue
-        number = device if index is None else f"GPU {index}"
-        label = f"{number} {name}" if name else number
-        curve = found.setdefault(device, Curve(label, [], [], total))
+        which = device if index is None else f"GPU {index}"
+        label = f"{which} {name}" if name else which
+        curve = found.setdefault(device, Curve(index, label, [], [], total))
         curve.times.append(time)
         curve.used.append(used)
     known = (curve for curve in found.values() if any(used is not None for used in curve.used))
-    return sorted(known, key=lambda curve: curve.label)
+    # Those without a number last.
+    return sorted(known, key=lambda curve: (curve.number is None, curve.number or 0, curve.label))
 
 
 def draw(recording: Recording, devices: list[Curve], ax: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..._errors import FindingsError
 from ..clock import SECOND
-from ..steps import Steps
+from ..steps import Steps, total
 from .units import plain, unit
 
 if TYPE_CHECKING:
@@ -25,23 +25,25 @@ def draw(recording: Recording, top: int, ax: Any, by: str | None) -> Any:
     start, end = recording.start_ns, recording.end_ns
     highest = recording.peak()
     curves = _curves(recording, by)
-    # The peak keeps its height.
-    ticks = sorted({*range(start, end + 1, max((end - start) // _TICKS, 1)), highest.boot_ns})
     by_size = sorted(curves, key=lambda each: -(each[1].highest(start, end) or 0))
     per, unit_name = unit(highest.rss_bytes)
-
-    def series(those: list[tuple[str, Steps]]) -> list[float]:
-        held = ([curve.at(tick) or (0,) for _, curve in those] for tick in ticks)
-        return [sum(amounts[0] or 0 for amounts in each) / per for each in held]
-
-    layers = [(plain(each[0]), series([each])) for each in by_size[:top]]
+    layers = [(plain(label), curve) for label, curve in by_size[:top]]
     if by_size[top:]:
-        layers.append((f"{len(by_size) - top} others", series(by_size[top:])))
-    seconds = [(tick - start) / SECOND for tick in ticks]
+        others = total(dict(enumerate(curve for _, curve in by_size[top:])))
+        count = len(by_size[top:])
+        layers.append((f"{count} others" if count > 1 else "1 other", others))
+    outline = total(dict(enumerate(curve for _, curve in layers)))
+    width = max((end - start) // _TICKS, 1)
+    # The peak keeps its height, and so does each layer between two ticks.
+    ticks = {*range(start, end + 1, width), highest.boot_ns}
+    for curve in (outline, *(curve for _, curve in layers)):
+        ticks.update(time for time in _extremes(curve, width) if start <= time <= end)
+    instants = sorted(ticks)
+    seconds = [(tick - start) / SECOND for tick in instants]
     colors = [f"C{number % 10}" for number in range(top)] + ["0.75"]
     ax.stackplot(
         seconds,
-        [values for _, values in layers],
+        [_heights(curve, instants, per) for _, curve in layers],
         labels=[label for label, _ in layers],
         colors=colors[: len(layers)],
         # A row holds until the next one.
@@ -66,6 +68,23 @@ def draw(recording: Recording, top: int, ax: Any, by: str | None) -> Any:
     # Above the names of the phases; the layout keeps it inside of the figure.
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, fontsize="small", frameon=False)
     return ax
+
+
+def _extremes(curve: Steps, width: int) -> set[int]:
+    """The times at which a curve is highest and lowest in each stretch of so many ns."""
+    highest: dict[int, tuple[int, int]] = {}
+    lowest: dict[int, tuple[int, int]] = {}
+    for time, (rss, *_) in zip(curve.times, curve.held):
+        stretch, held = time // width, rss or 0
+        if stretch not in highest or held > highest[stretch][0]:
+            highest[stretch] = held, time
+        if stretch not in lowest or held < lowest[stretch][0]:
+            lowest[stretch] = held, time
+    return {time for each in (highest, lowest) for _, time in each.values()}
+
+
+def _heights(curve: Steps, instants: list[int], per: int) -> list[float]:
+    return [((curve.at(instant) or (0,))[0] or 0) / per for instant in instants]
 
 
 def _curves(recording: Recording, by: str | None) -> list[tuple[str, Steps]]:
