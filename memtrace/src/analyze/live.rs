@@ -128,7 +128,7 @@ impl Deep {
     /// what is in use.
     pub fn ledger(&self, top: usize) -> Option<Chapter> {
         let analysis = &self.report.analysis;
-        ledger::ledger(analysis, analysis.at.as_ref()?, top)
+        ledger::ledger(analysis, analysis.at.as_ref()?, top.min(ledger::MAX_LINES))
     }
 
     /// The memory of GPUs and who holds it; `None` without a GPU.

@@ -165,6 +165,10 @@ fn answer(chapter: &Chapter) -> Vec<Line> {
             },
             text: visible(text).into_owned(),
         }),
+        Block::Command(text) => Some(Line {
+            tone: "plain",
+            text: format!("`{}`", visible(text)),
+        }),
         Block::Drawing(_) | Block::Table(_) => None,
     });
     lines.take(ANSWER_MAX).collect()

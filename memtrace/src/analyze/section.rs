@@ -92,6 +92,14 @@ pub(super) struct View<'a> {
 }
 
 impl<'a> View<'a> {
+    /// How many lines a list has of which a few are enough, unless all is asked for.
+    pub(super) fn most(&self, few: usize) -> usize {
+        match self.style.is_full {
+            true => usize::MAX,
+            false => few,
+        }
+    }
+
     pub(super) fn of(analysis: &Analysis, style: &'a Style) -> Self {
         Self {
             top: style.top.unwrap_or(match style.is_full {

@@ -1,7 +1,7 @@
 //! `memtrace report --style startup --follow`: each phase when it has ended, while the recording
 //! goes on.
 
-use crate::analyze::{Analysis, PhaseLine, Report, checkpoints, startup_log};
+use crate::analyze::{PhaseLine, Report, checkpoints, startup_log};
 use crate::model::{BootNs, PhaseEnd, Upid};
 use crate::report::{Table, visible};
 use std::collections::HashSet;
@@ -47,7 +47,10 @@ pub(super) fn follow(
         let begin = Instant::now();
         let report = read()?;
         let analysis = &report.analysis;
-        let mut ended = checkpoints(ended(analysis));
+        // A phase that is still open tells where its process began.
+        let lines = analysis.phases.iter().flat_map(|phases| &phases.lines);
+        let mut ended = checkpoints(lines.collect());
+        ended.retain(|one| has_ended(one.line, analysis.is_live));
         ended.retain(|one| written.insert(key(one.line)));
         let has_gpu = analysis
             .phases
@@ -65,16 +68,14 @@ pub(super) fn follow(
     }
 }
 
-/// What will not change any more. Titles of one name are one line, and
-/// wait for the end of the recording.
-fn ended(analysis: &Analysis) -> Vec<&PhaseLine> {
-    let lines = analysis.phases.iter().flat_map(|phases| &phases.lines);
-    let lines = lines.filter(|line| match line {
-        _ if !analysis.is_live => true,
+/// Whether it will not change any more. Titles of one name are one line, and wait for the end of the
+/// recording.
+fn has_ended(line: &PhaseLine, is_live: bool) -> bool {
+    match line {
+        _ if !is_live => true,
         PhaseLine::One(phase) => phase.ended_by != PhaseEnd::Recording,
         PhaseLine::Many(_) => false,
-    });
-    lines.collect()
+    }
 }
 
 fn key(line: &PhaseLine) -> Key {

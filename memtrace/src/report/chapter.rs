@@ -37,6 +37,8 @@ pub enum Block {
     Line(Tone, String),
     /// A drawing that must not be wrapped.
     Drawing(String),
+    /// A command to type, which must not be wrapped or cut.
+    Command(String),
     /// Rows of figures and words.
     Table(Table),
 }
@@ -124,16 +126,18 @@ pub fn explained(mut chapters: Vec<Chapter>, style: &Style) -> Vec<Chapter> {
             }
         }
     }
-    match chapters.last_mut() {
-        Some(_) if style.has_explanations && !lines.is_empty() => {
-            let mut last = Chapter::new("How to read it");
-            last.tell(Tone::Plain, lines);
-            chapters.push(last);
-        }
-        Some(last) if style.section.is_none() && !lines.is_empty() => last.quiet(
-            "`--explain` says how to read the columns; `--full` shows every section and line.",
-        ),
-        _ => {}
+    if style.has_explanations && !lines.is_empty() {
+        let mut last = Chapter::new("How to read it");
+        last.tell(Tone::Plain, lines);
+        chapters.push(last);
+    }
+    if let Some(last) = chapters
+        .last_mut()
+        .filter(|_| style.section.is_none() && !style.is_full)
+    {
+        last.quiet(
+            "`--full` shows every section and line; `--explain` says how to read the columns.",
+        );
     }
     chapters
 }

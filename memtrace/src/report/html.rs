@@ -59,7 +59,9 @@ fn write_chapter(chapter: &Chapter, out: &mut dyn Write) -> io::Result<()> {
                     text(line)
                 )?;
             }
-            Block::Drawing(drawing) => writeln!(out, "<pre>{}</pre>", text(drawing))?,
+            Block::Drawing(drawing) | Block::Command(drawing) => {
+                writeln!(out, "<pre>{}</pre>", text(drawing))?;
+            }
             Block::Table(table) => write_table(table, out)?,
         }
     }

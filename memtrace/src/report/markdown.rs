@@ -43,6 +43,8 @@ fn write_block(block: &Block, out: &mut dyn Write) -> io::Result<()> {
         Block::Line(Tone::Alert, text) => writeln!(out, "**{}**", with_commands(text)),
         Block::Line(_, text) => writeln!(out, "{}", with_commands(text)),
         Block::Drawing(text) => writeln!(out, "`{}`", visible(text)),
+        // As code by its indent: there is no fence that a name could end.
+        Block::Command(text) => writeln!(out, "    {}", visible(text)),
         Block::Table(table) => write_table(table, out),
     }
 }

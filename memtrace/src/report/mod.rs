@@ -21,9 +21,7 @@ pub(crate) use json::{write_line, write_object};
 use std::io;
 pub use table::{Cell, Column, Heading, Layout, Table, TableOf};
 pub(crate) use text::{Line, lines};
-#[cfg(test)]
-pub(crate) use visible::is_hidden;
-pub(crate) use visible::{columns, shorten, visible};
+pub(crate) use visible::{columns, is_hidden, shorten, visible};
 
 /// How a report is to look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

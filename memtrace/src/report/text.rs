@@ -86,6 +86,7 @@ pub(crate) fn lines(section: &Chapter, width: usize) -> Vec<Line> {
             lines.map(|text| (*tone, text)).collect()
         }
         Block::Drawing(text) => vec![(Tone::Plain, shorten(&visible(text), inner).into_owned())],
+        Block::Command(text) => vec![(Tone::Plain, format!("{INDENT}{}", visible(text)))],
         Block::Table(table) => table_lines(table, inner),
     });
     let blocks = blocks.map(|(tone, text)| Line {

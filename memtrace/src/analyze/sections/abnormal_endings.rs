@@ -5,7 +5,7 @@ use super::endings::Group;
 use super::oom_kills;
 use crate::analyze::section::{MORE_IN_JSON, Mode, Section, View};
 use crate::analyze::{Analysis, RowSource, Survivor, together};
-use crate::model::{Bytes, Fate, Instant, Upid};
+use crate::model::{Bytes, Fate, Upid};
 use crate::report::words::{bytes_or_unknown, count, processes};
 use crate::report::{Chapter, Tone};
 use schemars::JsonSchema;
@@ -45,14 +45,16 @@ impl Section for AbnormalEndings {
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         // Among the first lines of the whole report stands the first of them.
         let is_told = view.mode == Mode::Whole && !view.is_alone && oom_kills::is_none(analysis);
-        let shown = self.abnormal_endings.iter().skip(usize::from(is_told));
+        let others =
+            &self.abnormal_endings[usize::from(is_told).min(self.abnormal_endings.len())..];
+        let most = view.most(MAX_TOLD);
         let mut section = Chapter::alarming(match is_told {
             true => "Others ended abnormally",
             false => "Ended abnormally",
         });
-        let shown = shown.take(MAX_TOLD).map(|one| one.in_words(analysis));
+        let shown = others.iter().take(most).map(|one| one.in_words(analysis));
         section.tell(Tone::Strong, shown);
-        section.rest(self.abnormal_endings.len(), MAX_TOLD, count, MORE_IN_JSON);
+        section.rest(others.len(), most, count, MORE_IN_JSON);
         Some(section)
             .into_iter()
             .filter(|section| !section.blocks.is_empty())
@@ -96,14 +98,15 @@ impl AbnormalEndings {
         }
     }
 
-    /// The gravest of them in a sentence, with how many others there are, and when it was.
-    pub(super) fn in_short(&self, analysis: &Analysis) -> Option<(String, Option<Instant>)> {
+    /// The gravest of them in a sentence, with how many others there are, and which process it is.
+    pub(super) fn in_short(&self, analysis: &Analysis) -> Option<(String, Option<usize>)> {
         let (first, others) = self.abnormal_endings.split_first()?;
-        let more = match others.len() {
+        let more = match others.iter().map(|one| one.group.who.process_count).sum() {
             0 => String::new(),
-            others => format!(" {} more ended abnormally.", count(others)),
+            others => format!(" {} more ended abnormally.", processes(others)),
         };
-        Some((first.in_words(analysis) + &more, first.group.end))
+        let gravest = first.group.who.members.first();
+        Some((first.in_words(analysis) + &more, gravest.copied()))
     }
 }
 

@@ -29,11 +29,14 @@ impl Section for About {
             MAX_COMMAND
         };
         let mut section = Chapter::new(format!("memtrace: {}", target(&analysis.info.target, max)));
-        if let Some(path) = analysis.path.as_deref().filter(|_| view.style.has_path) {
+        // The answer ends with a command that has it.
+        let is_answered = view.mode == Mode::Whole;
+        let has_path = view.style.has_path && !is_answered;
+        if let Some(path) = analysis.path.as_deref().filter(|_| has_path) {
             section.say(format!("Read from {path}, the newest recording here"));
         }
         section.say(run_line(analysis));
-        if view.mode == Mode::Whole {
+        if is_answered {
             answer::tell(&mut section, analysis);
         }
         vec![section]

@@ -5,16 +5,19 @@
 use super::abnormal_endings::AbnormalEndings;
 use super::{growth, missing, oom_kills, peak, steps};
 use crate::analyze::shares::Share;
-use crate::analyze::{Analysis, CgroupUse, Composition, Ending, HolderGroup, Verdict, together};
+use crate::analyze::{Analysis, CgroupUse, Composition, Ending, HolderGroup, together};
 use crate::model::label::labels;
-use crate::model::{Bytes, DurationNs, Kind, Label, RunState, Target};
+use crate::model::{BootNs, Bytes, Instant, Kind, Label, RunState, Target};
 use crate::report::words::{bytes, bytes_or_unknown, count, processes};
-use crate::report::{Chapter, Tone, words};
+use crate::report::{Block, Chapter, Tone, is_hidden, words};
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::iter::once;
 
-/// So long before somebody's end there is still to see who held what.
-const BEFORE_END_NS: i64 = 1_000_000_000;
+/// A moment before its end a process still holds what it held last.
+const MOMENT_NS: i64 = 1_000_000;
+/// Who holds nine tenths of what the largest holds is told with it: which is larger is chance.
+const ALIKE: f64 = 0.9;
 
 /// A sentence of the answer.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -23,6 +26,8 @@ pub struct AnswerLine {
     pub about: Topic,
     /// The sentence, in words of the text report.
     pub text: String,
+    /// The command that it is about, as a shell reads it; `None` for all but `look_next`.
+    pub command: Option<String>,
     /// Whether something is wrong.
     pub is_alarming: bool,
 }
@@ -45,6 +50,17 @@ labels! {
     }
 }
 
+impl AnswerLine {
+    fn of(about: Topic, text: String, is_alarming: bool) -> Self {
+        Self {
+            about,
+            text,
+            command: None,
+            is_alarming,
+        }
+    }
+}
+
 /// Says the answer.
 pub(super) fn tell(section: &mut Chapter, analysis: &Analysis) {
     for line in lines(analysis) {
@@ -55,86 +71,77 @@ pub(super) fn tell(section: &mut Chapter, analysis: &Analysis) {
         };
         let text = format!("{}: {}", line.about.shown(), line.text);
         section.tell(tone, [text]);
+        section.blocks.extend(line.command.map(Block::Command));
     }
 }
 
 /// The answer, a sentence for each thing that there is to say.
 pub(in crate::analyze) fn lines(analysis: &Analysis) -> Vec<AnswerLine> {
-    let line = |about| {
-        move |text: String| AnswerLine {
-            about,
-            text,
-            is_alarming: false,
-        }
-    };
-    let alarm = |about| {
-        move |text: String| AnswerLine {
-            about,
-            text,
-            is_alarming: true,
-        }
-    };
     let violence = violence(analysis);
-    let leak = steps::in_short(analysis);
-    let growth = match leak.is_empty() {
-        true => growth::in_short(analysis).map(line(Topic::Growth)),
-        false => Some(leak.join(" ")).map(alarm(Topic::Growth)),
-    };
     let happened = match &violence {
-        Some((text, _)) => alarm(Topic::WhatHappened)(text.clone()),
-        None => line(Topic::WhatHappened)(ending(analysis)),
+        Some((text, _)) => AnswerLine::of(Topic::WhatHappened, text.clone(), true),
+        None => {
+            let (text, is_alarming) = ending(analysis);
+            AnswerLine::of(Topic::WhatHappened, text, is_alarming)
+        }
     };
-    let is_oom_kill = oom_kills::concerning(analysis).next().is_some();
-    let limit = limit(analysis).filter(|_| !is_oom_kill);
-    let next = look_next(analysis, violence.as_ref().map(|(_, next)| &**next));
-    [
-        Some(happened),
-        most_held(analysis).map(line(Topic::MostHeld)),
-        growth,
-        limit.map(line(Topic::Limit)),
-        missing::in_short(analysis).map(alarm(Topic::Missing)),
-        Some(line(Topic::LookNext)(next)),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    let leak = steps::in_short(analysis).map(|text| (text, true));
+    let growth = leak.or_else(|| Some((growth::in_short(analysis)?, false)));
+    let limit = limit(analysis).filter(|_| oom_kills::is_none(analysis));
+    let next = look_next(analysis, violence.and_then(|(_, next)| next));
+    let others = [
+        most_held(analysis).map(|text| AnswerLine::of(Topic::MostHeld, text, false)),
+        growth.map(|(text, is_leak)| AnswerLine::of(Topic::Growth, text, is_leak)),
+        limit.map(|text| AnswerLine::of(Topic::Limit, text, false)),
+        missing::in_short(analysis).map(|text| AnswerLine::of(Topic::Missing, text, true)),
+        Some(next),
+    ];
+    once(happened).chain(others.into_iter().flatten()).collect()
 }
 
-/// Who was killed, or crashed, and the options of the report that show what led to it.
-fn violence(analysis: &Analysis) -> Option<(String, String)> {
+/// Who was killed, or crashed, and the instant that shows what led to it.
+fn violence(analysis: &Analysis) -> Option<(String, Option<Instant>)> {
     if let Some((told, kill)) = oom_kills::in_short(analysis) {
-        return Some((told, at(kill.at.offset_ns)));
+        return Some((told, Some(kill.at)));
     }
-    let abnormal = AbnormalEndings::of(analysis);
-    let (told, end) = abnormal.in_short(analysis)?;
-    // The end itself is told to a tenth of a second, and may be over then.
-    let before = end.map(|end| end.offset_ns.0 - BEFORE_END_NS);
-    let before = before.filter(|before| *before > 0).map(DurationNs);
-    Some((told, before.map(at).unwrap_or_default()))
+    let (told, who) = AbnormalEndings::of(analysis).in_short(analysis)?;
+    Some((told, who.and_then(|who| before_end(analysis, who))))
 }
 
-/// How it ended where nobody was killed.
-fn ending(analysis: &Analysis) -> String {
+/// The last instant at which a process held something.
+fn before_end(analysis: &Analysis, process: usize) -> Option<Instant> {
+    let process = &analysis.processes[process];
+    let last = BootNs(process.exit_boot_ns()?.0 - MOMENT_NS);
+    (last > process.start.boot_ns).then(|| analysis.clock.at(last))
+}
+
+/// How it ended where nobody was killed, and whether something went wrong.
+fn ending(analysis: &Analysis) -> (String, bool) {
     let after = analysis.command_duration().map(words::duration);
     let after = after.map_or_else(String::new, |ran| format!(" after {ran}"));
-    let mut told = match (&analysis.info.target, analysis.command_ending()) {
-        (_, Some(Ending::Exited(0))) => format!("the command ended well{after}"),
-        (_, Some(ending)) => format!("the command failed{after}: {}", ending.shown_in_full()),
-        _ if analysis.is_live => "the recording goes on".to_owned(),
+    let (mut told, is_alarming) = match (&analysis.info.target, analysis.command_ending()) {
+        (_, Some(Ending::Exited(0))) => (format!("the command ended well{after}"), false),
+        (_, Some(ending @ Ending::Killed { .. })) => {
+            let how = ending.shown_in_full();
+            (format!("the command was ended by {how}{after}"), false)
+        }
+        (_, Some(ending)) => {
+            let how = ending.shown_in_full();
+            (format!("the command failed{after}: {how}"), true)
+        }
+        _ if analysis.is_live => ("the recording goes on".to_owned(), false),
         _ if analysis.info.state != RunState::Closed => {
             let end = words::after(analysis.clock.duration());
-            format!("the recording was cut off at {end}")
+            (format!("the recording was cut off at {end}"), true)
         }
-        (Target::Command { .. }, None) => "how the command ended is not known".to_owned(),
+        (Target::Command { .. }, None) => ("how the command ended is not known".to_owned(), false),
         (_, None) => {
             let running = analysis.processes.iter();
             let running = running.filter(|process| process.ending == Ending::Running);
-            let (running, all) = (running.count(), analysis.processes.len());
-            let all = processes(all);
-            format!(
-                "of {all}, {} ran on when the recording ended",
-                count(running)
-            )
+            let (running, all) = (running.count(), processes(analysis.processes.len()));
+            let running = count(running);
+            let told = format!("of {all}, {running} ran on when the recording ended");
+            (told, false)
         }
     };
     let outlived = &analysis.leftovers.outlived;
@@ -144,48 +151,79 @@ fn ending(analysis: &Analysis) -> String {
         let who = processes(outlived.len());
         told.push_str(&format!("; {who} outlived it and held {held}"));
     }
-    told + "."
+    (told + ".", is_alarming)
 }
 
 /// How much was held at most, when, and who held most of it.
 fn most_held(analysis: &Analysis) -> Option<String> {
     let peak = analysis.peak.as_ref()?;
-    let mark = match analysis.info.is_polled() {
-        true => "at least ",
-        false => "",
-    };
     let figure = peak::peak_in_words(analysis, peak);
     let when = analysis.clock.when(peak.at);
     let most = most_of_it(analysis, peak).map_or_else(String::new, |most| format!("; {most}"));
-    Some(format!("{mark}{figure} at {when}{most}."))
+    Some(format!("{figure} at {when}{most}."))
 }
 
-/// The role, and the process or those alike, that held most at an instant, and of which kind.
+/// Who held most at an instant, and of which kind: a process or several that do the same, with
+/// their role where others have it too; or those who held about as much as each other.
 fn most_of_it(analysis: &Analysis, state: &Composition) -> Option<String> {
     let groups = state.groups(&analysis.processes);
-    // Of equals the first is taken.
-    let held = groups.iter().rev().map(|group| (own(state, group), group));
-    let (held, group) = held.max_by_key(|(held, _)| held.sum())?;
-    if held.sum().0 == 0 {
-        return None;
+    let held = groups.iter().map(|group| (own(state, group), group));
+    let held: Vec<(HeldBy, &HolderGroup)> = held.collect();
+    let most = held.iter().map(|(held, _)| held.sum()).max()?;
+    let is_like_most = |(held, _): &&(HeldBy, _)| held.sum().0 as f64 >= most.0 as f64 * ALIKE;
+    let mut largest: Vec<&(HeldBy, &HolderGroup)> = held.iter().filter(is_like_most).collect();
+    // A parent comes before its children.
+    largest.sort_by_key(|(_, group)| group.who.members.iter().min().copied());
+    let names = || largest.iter().map(|(_, group)| in_words(analysis, group));
+    match largest.as_slice() {
+        _ if most.0 == 0 => None,
+        [(held, group)] => {
+            let role = several_of_its_role(analysis, group);
+            let role = role.map_or_else(String::new, |role| format!("{role}, "));
+            let who = in_words(analysis, group);
+            Some(format!("{role}above all {who} with {}", held.in_words()))
+        }
+        [_, _] => {
+            let both: Vec<String> = names().collect();
+            Some(format!(
+                "above all {}, some {} each",
+                both.join(" and "),
+                bytes(most)
+            ))
+        }
+        [first, ..] => {
+            let count = largest
+                .iter()
+                .map(|(_, group)| group.who.process_count)
+                .sum();
+            let first = in_words(analysis, first.1);
+            let all = processes(count);
+            Some(format!(
+                "above all {all} with some {} each, the first {first}",
+                bytes(most)
+            ))
+        }
+        [] => None,
     }
-    let who = match group.who.process_count {
-        1 => analysis.with_role(&group.who.who),
-        _ => group.who.in_words(),
-    };
-    let role = several_of_a_role(analysis);
-    let role = role.map_or_else(String::new, |role| format!("{role}, "));
-    Some(format!("{role}above all {who} with {}", held.in_words()))
 }
 
-/// `2 × vLLM worker held 4.1 GiB`: where several of one role held most.
-fn several_of_a_role(analysis: &Analysis) -> Option<String> {
-    let first = analysis.roles.first().filter(|role| role.role.is_some())?;
-    let at_peak = first
-        .at_peak
-        .as_ref()
-        .filter(|at_peak| at_peak.process_count > 1)?;
-    let (count, name) = (words::times(at_peak.process_count), &first.name);
+fn in_words(analysis: &Analysis, group: &HolderGroup) -> String {
+    match group.who.process_count {
+        1 => analysis.with_role(&group.who.who),
+        _ => group.who.in_words(),
+    }
+}
+
+/// `2 × vLLM worker held 4.1 GiB`: where others have the role of a process too.
+fn several_of_its_role(analysis: &Analysis, group: &HolderGroup) -> Option<String> {
+    let [only] = group.who.members[..] else {
+        return None;
+    };
+    let mut roles = analysis.roles.iter().filter(|role| role.role.is_some());
+    let role = roles.find(|role| role.members.contains(&only))?;
+    let at_peak = role.at_peak.as_ref();
+    let at_peak = at_peak.filter(|at_peak| at_peak.process_count > 1)?;
+    let (count, name) = (words::times(at_peak.process_count), &role.name);
     Some(format!(
         "{count} {name} held {}",
         bytes(at_peak.host_bytes()?)
@@ -255,86 +293,130 @@ fn own(state: &Composition, group: &HolderGroup) -> HeldBy {
 /// How near the limit was at the peak, and when it is reached if that goes on.
 fn limit(analysis: &Analysis) -> Option<String> {
     let peak = analysis.peak.as_ref()?;
-    let use_of = |cgroup: &CgroupUse| {
-        let limit = cgroup.effective_limit_bytes?;
-        let used = cgroup.row.current_bytes?;
-        let (share, path) = (words::share(Some(used), Some(limit)), &cgroup.row.cgroup);
-        let (used, limit) = (bytes(used), bytes(limit));
-        Some(format!(
-            "{used} of the {limit} of cgroup {path} were in use at the peak ({share})"
-        ))
-    };
-    let mut told = match peak.cgroups.first().and_then(use_of) {
-        Some(told) => told,
-        None => {
-            let row = &peak.node.as_ref()?.row;
-            let (available, total) = (row.mem_available_bytes?, row.mem_total_bytes?);
-            let (available, total) = (bytes(available), bytes(total));
-            let none = match peak.cgroups.is_empty() {
-                true => "",
-                false => "none; ",
-            };
-            format!("{none}{available} of the machine's {total} were available at the peak")
-        }
-    };
-    if let Some(until) = growth::time_to_limit(analysis) {
-        told.push_str(&format!(
-            "; at this rate it is full {} later",
-            words::duration(until)
-        ));
+    let limited = peak
+        .cgroups
+        .first()
+        .filter(|cgroup| cgroup.limited_by.is_some());
+    if let Some((cgroup, limit)) = limited.and_then(|one| Some((one, one.effective_limit_bytes?))) {
+        return Some(limit_of(analysis, cgroup, limit) + ".");
     }
-    Some(told + ".")
+    let row = &peak.node.as_ref()?.row;
+    let (available, total) = (row.mem_available_bytes?, row.mem_total_bytes?);
+    let (available, total) = (bytes(available), bytes(total));
+    let none = match peak.cgroups.is_empty() {
+        true => "",
+        false => "none; ",
+    };
+    Some(format!(
+        "{none}{available} of the machine's {total} were available at the peak."
+    ))
 }
 
-/// The command that shows more, with what it shows.
-fn look_next(analysis: &Analysis, violent: Option<&str>) -> String {
-    let command = |options: &str| {
-        let path = analysis.path.as_deref().map(quoted);
-        let path = path.map_or_else(String::new, |path| format!(" {path}"));
-        format!("`memtrace report{path} {options}`")
+/// What was in use in the group that sets the limit, which can be one above that of the processes.
+fn limit_of(analysis: &Analysis, of_tree: &CgroupUse, limit: Bytes) -> String {
+    let own = &of_tree.row.cgroup;
+    let path = of_tree.limited_by.as_ref().unwrap_or(own);
+    let mut recorded = analysis.peak.iter().flat_map(|peak| &peak.cgroups);
+    let setter = recorded.find(|cgroup| cgroup.row.cgroup == *path);
+    let Some(used) = setter.and_then(|setter| setter.row.current_bytes) else {
+        let limit = bytes(limit);
+        let part = match of_tree.row.current_bytes.filter(|_| path != own) {
+            Some(part) => format!(" ({} of it in {own})", bytes(part)),
+            None => String::new(),
+        };
+        return format!(
+            "{limit}, set by cgroup {path}, of which it is not known what was in use{part}"
+        );
     };
-    if let Some(options) = violent.filter(|options| !options.is_empty()) {
-        return format!("{} for who held what then.", command(options));
+    let share = words::share(Some(used), Some(limit));
+    let told = format!(
+        "{} of the {} of cgroup {path} were in use at the peak ({share})",
+        bytes(used),
+        bytes(limit)
+    );
+    match growth::time_to_fill(analysis, limit - used) {
+        Some((slope, left)) => {
+            let (slope, left) = (words::slope(slope), words::duration(left));
+            format!("{told}; at the {slope} of all it is full some {left} after that trend")
+        }
+        None => told,
+    }
+}
+
+/// The command that shows more, and what it shows.
+fn look_next(analysis: &Analysis, violent: Option<Instant>) -> AnswerLine {
+    let (what, options) = next(analysis, violent);
+    let path = analysis.path.as_deref().map(quoted);
+    let path = path.map_or_else(String::new, |path| format!(" {path}"));
+    AnswerLine {
+        about: Topic::LookNext,
+        text: what.to_owned(),
+        command: Some(format!("memtrace report{path} {options}")),
+        is_alarming: false,
+    }
+}
+
+fn next(analysis: &Analysis, violent: Option<Instant>) -> (&'static str, String) {
+    if let Some(at) = violent {
+        return ("who held what then:", format!("--at {}", offset(at)));
     }
     if let Some(stage) = steps::growing_stage(analysis) {
-        return format!("{} for what each role gained.", command(&phase(&stage)));
+        return (
+            "what each role gained:",
+            format!("--phase={}", pattern(&stage)),
+        );
     }
-    let growing = analysis
-        .processes
-        .iter()
-        .filter_map(|process| process.growth);
-    let growing = growing.filter(|growth| growth.verdict == Verdict::Growing);
-    if let Some(growth) = growing.max_by_key(|growth| growth.rise_bytes) {
-        let [from, to] = [growth.from, growth.to].map(|at| words::after(at.offset_ns));
-        let options = format!("--from {from} --to {to}");
-        return format!("{} for who gained what meanwhile.", command(&options));
+    if let Some((_, growth)) = growth::grower(analysis) {
+        let [from, to] = [growth.from, growth.to].map(offset);
+        return (
+            "who gained what meanwhile:",
+            format!("--from {from} --to {to}"),
+        );
     }
     if analysis.peak.is_none() {
-        return format!("{} for all that there is.", command("--full"));
+        return ("all that there is:", "--full".to_owned());
     }
-    if analysis
+    match analysis
         .phases
         .as_ref()
         .is_some_and(|phases| !phases.lines.is_empty())
     {
-        return format!("{} for what each phase cost.", command("--phases"));
+        true => ("what each phase cost:", "--phases".to_owned()),
+        false => ("who held what at the peak:", "--at peak".to_owned()),
     }
-    format!("{} for who held what then.", command("--at peak"))
 }
 
-fn at(offset: DurationNs) -> String {
-    format!("--at {}", words::after(offset))
+/// `+92.461s`: to the millisecond, and not later.
+fn offset(at: Instant) -> String {
+    let millis = at.offset_ns.0.max(0) / 1_000_000;
+    format!("+{}.{:03}s", millis / 1_000, millis % 1_000)
 }
 
-fn phase(name: &str) -> String {
-    format!("--phase {}", quoted(name))
+/// A name as `--phase` takes it: what a terminal does not show is any character there.
+fn pattern(name: &str) -> String {
+    quoted(&name.replace(|c: char| c.is_control() || is_hidden(c), "?"))
 }
 
 /// As a shell reads it.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:+=@%,".contains(c);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.to_owned(),
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    match word.chars().any(char::is_control) {
         false => format!("'{}'", word.replace('\'', r"'\''")),
+        // ksh, bash, zsh and POSIX 2024 read these so.
+        true => {
+            let escaped: String = word.chars().map(escaped).collect();
+            format!("$'{escaped}'")
+        }
+    }
+}
+
+fn escaped(c: char) -> String {
+    match c {
+        '\'' | '\\' => format!("\\{c}"),
+        c if c.is_control() => format!("\\x{:02x}", u32::from(c)),
+        c => c.to_string(),
     }
 }

@@ -35,9 +35,13 @@ impl Section for At {
             words::share(at.bytes(), highest),
         ));
         peak::table(&mut section, analysis, at, view.top);
-        peak::notes(&mut section, analysis, at);
+        peak::notes(&mut section, analysis, at, view.most(peak::MAX_CGROUPS));
         let mut told = vec![section];
-        told.extend(ledger::ledger(analysis, at, view.top));
+        told.extend(ledger::ledger(
+            analysis,
+            at,
+            view.top.min(view.most(ledger::MAX_LINES)),
+        ));
         told.extend(gpus::at(analysis, at, view.top));
         told.push(peak::in_short(analysis));
         told

@@ -44,8 +44,9 @@ impl Section for Growths {
             return vec![section];
         }
         section.explain(
-            "Growth is the trend of each life after its warm-up (a quarter, and a minute at least); told only \
-             where it is sure, ± being its 95 % interval, and memory was still rising at the end.",
+            "Growth is the trend of each life after its warm-up (a quarter, and a minute at least); \
+             told only where it is sure, ± being its 95 % interval, and memory was still rising at \
+             the end.",
         );
         vec![section]
     }
@@ -104,6 +105,11 @@ fn of_all(analysis: &Analysis) -> Option<&Growth> {
     is_trend.then_some(all)
 }
 
+/// Who grows most, of those that grow steadily.
+pub(super) fn grower(analysis: &Analysis) -> Option<(Who, Growth)> {
+    growing(analysis).into_iter().next()
+}
+
 /// What grows, in a sentence; `None` where nothing does.
 pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
     let growing = growing(analysis);
@@ -133,11 +139,14 @@ pub(super) fn margin(growth: &Growth) -> Cell {
         .shown_as(format!("{}/h", words::margin(margin)))
 }
 
-/// How long after the peak the cgroup that holds most reaches its limit at this rate.
-pub(super) fn time_to_limit(analysis: &Analysis) -> Option<DurationNs> {
-    let cgroup = analysis.peak.as_ref()?.cgroups.first()?;
-    let limit = cgroup.effective_limit_bytes?;
-    let headroom: Bytes = limit - cgroup.row.current_bytes?;
-    let left = of_all(analysis)?.time_to_fill(headroom)?;
-    (left < FAR_NS).then_some(left)
+/// The trend of all, and how long after its end so much more is held at that rate, counted from what
+/// all held then against what they held at the peak; `None` where that is idle to say.
+pub(super) fn time_to_fill(analysis: &Analysis, left_at_peak: Bytes) -> Option<(f64, DurationNs)> {
+    let all = of_all(analysis)?;
+    let at_peak = analysis.peak.as_ref()?.held.as_ref()?.all().bytes;
+    let until = |offset: DurationNs| offset <= all.to.offset_ns;
+    let mut points = analysis.curve.iter().rev();
+    let at_end = points.find(|point| until(point.offset_ns))?.mean_bytes;
+    let left = all.time_to_fill(left_at_peak + (at_peak - at_end))?;
+    (left < FAR_NS).then_some((all.bytes_per_hour, left))
 }

@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Processes, objects and files that get a line of their own in each group of lines.
-const MAX_LINES: usize = 5;
+pub(in crate::analyze) const MAX_LINES: usize = 5;
 /// How well a sum is known that the kernel keeps.
 const KERNELS_SUM: &str = "kernel's sum";
 /// A smaller part of what is in use gets no line of its own.
@@ -34,7 +34,7 @@ impl Section for Ledger {
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         let peak = analysis.peak.as_ref();
-        let told = peak.and_then(|peak| ledger(analysis, peak, view.top));
+        let told = peak.and_then(|peak| ledger(analysis, peak, view.top.min(view.most(MAX_LINES))));
         told.into_iter().collect()
     }
 }
@@ -43,7 +43,7 @@ impl Section for Ledger {
 pub(in crate::analyze) fn ledger(
     analysis: &Analysis,
     state: &Composition,
-    top: usize,
+    max: usize,
 ) -> Option<Chapter> {
     let attribution = told(state)?;
     let mut section = Chapter::new(format!(
@@ -53,7 +53,7 @@ pub(in crate::analyze) fn ledger(
         bytes_or_unknown(attribution.current_bytes),
         read_at(attribution, analysis.info.interval_ns),
     ));
-    section.table(table(Some(attribution), top.min(MAX_LINES)));
+    section.table(table(Some(attribution), max));
     section.say(around(attribution));
     let beside = [huge(attribution), elsewhere(attribution)];
     section.tell(Tone::Plain, beside.into_iter().flatten());

@@ -23,7 +23,7 @@ impl Section for Missing {
     const KEYS: &'static [&'static str] = &["losses", "notes"];
     const MODES: &'static [Mode] = Mode::ALL;
 
-    fn tell(&self, analysis: &Analysis, _: &View<'_>) -> Vec<Chapter> {
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         let mut section = Chapter::alarming("Lost or not visible");
         match analysis.info.state {
             RunState::Closed => {}
@@ -54,27 +54,29 @@ impl Section for Missing {
             );
             section.say(sentence(&told));
         }
-        let missing: Vec<&Loss> = analysis
-            .losses
-            .iter()
-            .filter(|loss| loss.severity != Severity::Info)
-            // The state says so above.
-            .filter(|loss| loss.kind != Some(DiagKind::Recovered))
-            .collect();
-        for loss in missing.iter().take(MAX_LINES) {
+        let missing: Vec<&Loss> = missing(analysis).collect();
+        let most = view.most(MAX_LINES);
+        for loss in missing.iter().take(most) {
             let tone = match loss.severity {
                 Severity::Loss => Tone::Alert,
                 Severity::Degraded | Severity::Info => Tone::Plain,
             };
             section.tell(tone, [told(loss)]);
         }
-        section.rest(missing.len(), MAX_LINES, words::count, MORE_IN_JSON);
+        section.rest(missing.len(), most, words::count, MORE_IN_JSON);
         let is_empty = !section.blocks.iter().any(|b| matches!(b, Block::Line(..)));
         match is_empty {
             true => Vec::new(),
             false => vec![section],
         }
     }
+}
+
+/// What was lost or seen less well, but for what the state of the recording says.
+fn missing(analysis: &Analysis) -> impl Iterator<Item = &Loss> {
+    let losses = analysis.losses.iter();
+    let losses = losses.filter(|loss| loss.severity != Severity::Info);
+    losses.filter(|loss| loss.kind != Some(DiagKind::Recovered))
 }
 
 fn files(count: usize) -> String {
@@ -87,7 +89,7 @@ fn files(count: usize) -> String {
 /// That something was lost, in a sentence.
 pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
     let is_loss = |loss: &&Loss| loss.severity == Severity::Loss;
-    let losses = analysis.losses.iter().filter(is_loss).count();
+    let losses = missing(analysis).filter(is_loss).count();
     let damaged = analysis.problems.len();
     let is_cut_off = analysis.info.state != RunState::Closed && !analysis.is_live;
     let parts = [
@@ -99,7 +101,7 @@ pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
         }),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
-    (!parts.is_empty()).then(|| format!("{}; see \"Lost or not visible\" below.", parts.join(", ")))
+    (!parts.is_empty()).then(|| format!("{} (`--section missing`).", parts.join(", ")))
 }
 
 /// What is missing of a recording that its recorder did not close. It could not write down why.

@@ -56,8 +56,8 @@ impl Section for OomKills {
             section.say(cause_line(analysis, kill));
             let holders = post_mortem.and_then(holders_line);
             section.tell(Tone::Plain, holders);
-            if let Some(found) = post_mortem.filter(|_| place < MAX_EXPLAINED) {
-                growers_table(&mut section, found);
+            if let Some(found) = post_mortem.filter(|_| place < view.most(MAX_EXPLAINED)) {
+                growers_table(&mut section, found, view.most(MAX_GROWERS));
                 kinds_table(&mut section, found);
                 section.tell(Tone::Plain, approach_line(found));
                 let offset = words::after(kill.at.offset_ns);
@@ -254,12 +254,12 @@ fn victim_bytes(row: &OomRow) -> Option<Bytes> {
 }
 
 /// Who grew, in each window.
-fn growers_table(section: &mut Chapter, found: &PostMortem) {
+fn growers_table(section: &mut Chapter, found: &PostMortem, most: usize) {
     let has_grown = |grower: &&Grower| {
         let mut grown = grower.grown_bytes.iter().flatten();
         grown.any(|grown| grown.0 > 0)
     };
-    let grown = found.growers.iter().filter(has_grown).take(MAX_GROWERS);
+    let grown = found.growers.iter().filter(has_grown).take(most);
     let mut table = TableOf::of(grown).flexible(("process", "WHO GREW BEFORE"), |grower| {
         grower.who.in_words()
     });

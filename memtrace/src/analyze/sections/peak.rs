@@ -13,7 +13,7 @@ use serde::Serialize;
 
 /// Columns of the curve.
 const CURVE_WIDTH: usize = 60;
-const MAX_CGROUPS: usize = 2;
+pub(super) const MAX_CGROUPS: usize = 2;
 
 /// The instant at which all together held most, and who made it up.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
@@ -37,7 +37,7 @@ impl Section for Peak {
         if let Some(peak) = &analysis.peak {
             table(&mut section, analysis, peak, view.top);
             section.tell(Tone::Plain, gpus::highest(analysis));
-            notes(&mut section, analysis, peak);
+            notes(&mut section, analysis, peak, view.most(MAX_CGROUPS));
             section.tell(Tone::Alert, higher_alone(analysis));
         }
         section.tell(Tone::Quiet, oom_kills::elsewhere(analysis));
@@ -57,14 +57,8 @@ pub(super) fn in_short(analysis: &Analysis) -> Chapter {
         }
         return section;
     };
-    // Polling sees a part of the peaks only.
-    let mark = if analysis.info.is_polled() {
-        "≥ "
-    } else {
-        ""
-    };
     let mut section = Chapter::new(format!(
-        "Peak of {whole}: {mark}{} at {}",
+        "Peak of {whole}: {} at {}",
         peak_in_words(analysis, peak),
         analysis.clock.when(peak.at),
     ));
@@ -72,14 +66,14 @@ pub(super) fn in_short(analysis: &Analysis) -> Chapter {
     section
 }
 
-/// The most that was held, with its bounds where they matter.
+/// The most that was held, with its bounds where they matter. Polling sees a part of the peaks only.
 pub(super) fn peak_in_words(analysis: &Analysis, peak: &Composition) -> String {
-    match &analysis.held_peak {
-        Some(held) => held_in_words(held),
-        None => format!(
-            "{} of RSS",
-            bytes_or_unknown(peak.totals[Kind::Rss].bytes())
-        ),
+    let rss = || bytes_or_unknown(peak.totals[Kind::Rss].bytes());
+    match (&analysis.held_peak, analysis.info.is_polled()) {
+        (Some(held), true) => format!("≥ {}", bytes(held.at_least)),
+        (Some(held), false) => held_in_words(held),
+        (None, true) => format!("≥ {} of RSS", rss()),
+        (None, false) => format!("{} of RSS", rss()),
     }
 }
 
@@ -202,7 +196,12 @@ fn who_held(groups: &[HolderGroup]) -> [Cell; 2] {
     }
 }
 
-pub(super) fn notes(section: &mut Chapter, analysis: &Analysis, state: &Composition) {
+pub(super) fn notes(
+    section: &mut Chapter,
+    analysis: &Analysis,
+    state: &Composition,
+    cgroups: usize,
+) {
     let interval = analysis.info.interval_ns;
     let totals = &state.totals;
     let unknown = totals[Kind::Rss].unknown_count();
@@ -219,7 +218,7 @@ pub(super) fn notes(section: &mut Chapter, analysis: &Analysis, state: &Composit
              share count in each of them.",
         );
     }
-    for cgroup in state.cgroups.iter().take(MAX_CGROUPS) {
+    for cgroup in state.cgroups.iter().take(cgroups) {
         section.say(cgroup_line(cgroup, interval));
     }
     if let Some(node) = &state.node {

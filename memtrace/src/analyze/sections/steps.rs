@@ -40,9 +40,9 @@ impl Section for Steps {
     const KEYS: &'static [&'static str] = &["phases"];
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
-        let told = in_short(analysis);
-        // In the whole report these are among the first lines.
-        if told.is_empty() || (view.mode == Mode::Whole && !view.is_alone) {
+        let told = sentences(analysis);
+        // In the whole report one is among the first lines.
+        if told.len() < 1 + usize::from(view.mode == Mode::Whole && !view.is_alone) {
             return Vec::new();
         }
         let mut section = Chapter::alarming("Grows from step to step");
@@ -51,8 +51,22 @@ impl Section for Steps {
     }
 }
 
-/// What grows from step to step, in a sentence for the host and one for GPUs.
-pub(super) fn in_short(analysis: &Analysis) -> Vec<String> {
+/// What grows from step to step, in a sentence.
+pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
+    let [_, gpu] = steepest_of_each(analysis);
+    let mut sentences = sentences(analysis).into_iter();
+    let first = sentences.next()?;
+    match (sentences.next(), gpu) {
+        (Some(_), Some((_, slope))) => {
+            let per_step = per_step_bytes(&slope);
+            Some(format!("{first} That of all GPUs by {per_step}."))
+        }
+        _ => Some(first),
+    }
+}
+
+/// A sentence for the host, and one for GPUs.
+fn sentences(analysis: &Analysis) -> Vec<String> {
     let [host, gpu] = steepest_of_each(analysis);
     let host = host.map(|(stage, slope)| {
         let who = who_leaks(analysis, stage);

@@ -270,6 +270,7 @@ impl Worker {
                 break;
             }
             // A file that fills a group does so while a round of readings rests on its budget.
+            meter.set_pace(1.0);
             self.look_at_descriptors(&subjects, meter)?;
             let is_small = bytes < all / SMALL_PART;
             meter.set_pace(if is_small { SMALL_PACE } else { 1.0 });

@@ -44,7 +44,7 @@ fn of_lines_that_each_of_many_devices_has_some_are_told() {
     say_some(&mut section, Tone::Alert, vec!["one".to_owned(); 56]);
     let last = section.blocks.last().map(|block| match block {
         Block::Line(_, line) => line.as_str(),
-        Block::Drawing(_) | Block::Table(_) => "no line",
+        Block::Drawing(_) | Block::Command(_) | Block::Table(_) => "no line",
     });
     assert_eq!(section.blocks.len(), DEVICES_MIN + 1);
     assert_eq!(last, Some("The same of 48 more: see --format json."));
