@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from assemble import page as assembled
 from encoding import Json
+from ordinary import ordinary
+from reading import settle
 
 CHROMIUM = os.environ.get("MEMTRACE_CHROMIUM", "/usr/bin/chromium")
 Opener = Callable[..., Page]
@@ -26,16 +29,15 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
-@pytest.fixture
-def open_page(browser: Browser, tmp_path: Path) -> Iterator[Opener]:
-    """Opens the page of a document, or a file; what it says or asks for fails the test."""
+@contextmanager
+def opening(browser: Browser, folder: Path) -> Iterator[Opener]:
     heard: list[str] = []
     opened: list[Page] = []
 
     def opener(document: Json | None = None, *, file: Path | None = None, **options: Any) -> Page:
         if file is None:
             assert document is not None
-            file = tmp_path / f"page{len(opened)}.html"
+            file = folder / f"page{len(opened)}.html"
             file.write_text(assembled(document), encoding="utf-8")
         shown = browser.new_page(**{"viewport": {"width": 1280, "height": 900}, **options})
         opened.append(shown)
@@ -55,6 +57,27 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[Opener]:
         assert hurt is None, f"a name became markup: {hurt}"
         shown.close()
     assert heard == []
+
+
+@pytest.fixture
+def open_page(browser: Browser, tmp_path: Path) -> Iterator[Opener]:
+    """Opens the page of a document, or a file; what it says or asks for fails the test."""
+    with opening(browser, tmp_path) as opener:
+        yield opener
+
+
+@pytest.fixture(scope="module")
+def common(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    with opening(browser, tmp_path_factory.mktemp("common")) as opener:
+        yield opener(ordinary())
+
+
+@pytest.fixture
+def shown(common: Page) -> Page:
+    """The ordinary page, for tests that look at it and point at it, and change nothing."""
+    common.mouse.move(1, 1)
+    settle(common)
+    return common
 
 
 # Notes the frame in which the main chart stands, whatever the page does of its own.

@@ -12,6 +12,7 @@ from encoding import (
     SECOND,
     Json,
     Value,
+    band,
     document,
     process,
     series,
@@ -90,14 +91,7 @@ def large(instants: int = 20_000, processes: int = 500) -> Json:
         for place in range(processes)
     ]
     bands = [
-        {
-            "name": f"step_{place}",
-            "role": None,
-            "pid": 1,
-            "begin_ns": place * 7 * SECOND,
-            "end_ns": (place * 7 + 6) * SECOND,
-            "depth": 0,
-        }
+        band(f"step_{place}", place * 7 * SECOND, (place * 7 + 6) * SECOND, "step_<N>", place)
         for place in range(500)
     ]
     return document(end, times, stacks, curves={"lines": [held, rss]}, processes=lanes, bands=bands)
@@ -160,16 +154,7 @@ def absurd() -> Json:
     made["processes"][1].update(
         begin_ns=9 * 10**15, end_ns=-5, parent=40_000, peak_bytes=None, rss=[]
     )
-    made["bands"].append(
-        {
-            "name": "back",
-            "role": None,
-            "pid": None,
-            "begin_ns": 50 * SECOND,
-            "end_ns": 10 * SECOND,
-            "depth": 0,
-        }
-    )
+    made["bands"].append(band("back", 50 * SECOND, 10 * SECOND))
     made["flags"].append({"at_ns": -(10**17), "kind": "unheard of", "text": "what"})
     return made
 

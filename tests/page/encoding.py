@@ -18,12 +18,12 @@ def gaps(times: Sequence[int]) -> list[int]:
     return [time - before for time, before in zip(times, [0, *times], strict=False)]
 
 
-def series(ident: str, name: str, values: Sequence[Value], **more: Any) -> Json:
+def series(ident: str, name: str, values: Sequence[Value], before: Value = 0, **more: Any) -> Json:
     """A step function as the document writes it: changes only, as differences."""
     at: list[int] = []
     changes: list[Value] = []
     place, known = 0, 0
-    shown: Value = 0
+    shown = before
     for index, value in enumerate(values):
         if value == shown:
             continue
@@ -125,6 +125,21 @@ def document(end_ns: int, times: Sequence[int], stacks: list[Json], **more: Any)
         "processes": [],
     }
     return {**made, **more}
+
+
+def band(
+    name: str, begin_ns: int, end_ns: int, stage: str | None = None, step: int | None = None
+) -> Json:
+    return {
+        "name": name,
+        "role": None,
+        "pid": 820,
+        "stage": stage,
+        "step": step,
+        "begin_ns": begin_ns,
+        "end_ns": end_ns,
+        "depth": 0,
+    }
 
 
 def stack(by: str, label: str, total: str, members: list[Json]) -> Json:

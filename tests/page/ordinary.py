@@ -9,6 +9,7 @@ from encoding import (
     Json,
     Value,
     amounts,
+    band,
     document,
     gaps,
     instant,
@@ -52,7 +53,7 @@ def ordinary() -> Json:
             "kind",
             "RSS by kind of memory",
             "rss",
-            [series("anon", "anonymous", anon), series("shmem", "shared", shmem)],
+            [series("anon", "anonymous", anon), series("shmem", "shared memory", shmem)],
         ),
         stack(
             "process",
@@ -70,42 +71,21 @@ def ordinary() -> Json:
             "label": f"GPU {place} NVIDIA H100",
             "total_bytes": 80 * GIB,
             "time_ns": gaps(times),
-            "used": series("used", "used", totals([used, idle])),
+            "used": series("used", "used", totals([used, idle]), before=None),
             "series": [
-                series("1000820", "vLLM worker TP0", used, pid=820, upid=1_000_820),
-                series("reserved", "reserved", idle),
+                series("1000820", "vLLM worker TP0", used, None, pid=820, upid=1_000_820),
+                series("reserved", "reserved", idle, before=None),
             ],
         }
         for place in range(2)
     ]
     step_bands = [
-        {
-            "name": f"step_{step}",
-            "role": None,
-            "pid": 820,
-            "begin_ns": (70 + step * 4) * SECOND,
-            "end_ns": (73 + step * 4) * SECOND,
-            "depth": 1,
-        }
+        band(f"step_{step}", (70 + step * 4) * SECOND, (73 + step * 4) * SECOND, "step_<N>", step)
         for step in range(10)
     ]
     bands = [
-        {
-            "name": "load_model",
-            "role": "vLLM worker",
-            "pid": 820,
-            "begin_ns": 20 * SECOND,
-            "end_ns": 62 * SECOND,
-            "depth": 0,
-        },
-        {
-            "name": "serve",
-            "role": "vLLM worker",
-            "pid": 820,
-            "begin_ns": 64 * SECOND,
-            "end_ns": end,
-            "depth": 0,
-        },
+        band("load_model", 20 * SECOND, 62 * SECOND),
+        band("serve", 64 * SECOND, end),
         *step_bands,
     ]
     peak = composition(
@@ -182,8 +162,8 @@ def ordinary() -> Json:
         "name": "/pod/trainer",
         "label": "cgroup /pod/trainer",
         "time_ns": [0],
-        "used": series("used", "used, cgroup /pod/trainer", [13 * GIB]),
-        "limit": series("limit", "limit, cgroup /pod/trainer", [16 * GIB]),
+        "used": series("used", "used, cgroup /pod/trainer", [13 * GIB], before=None),
+        "limit": series("limit", "limit, cgroup /pod/trainer", [16 * GIB], before=None),
     }
     return document(
         end,
@@ -212,7 +192,10 @@ def ordinary() -> Json:
                 "tone": "strong",
                 "text": "Most was held at +60.0s: 14.0 GiB, of that 12.0 GiB by vLLM worker.",
             },
-            {"tone": "plain", "text": "Next: memtrace report --phase load_model"},
+            {
+                "tone": "plain",
+                "text": "Look next: `memtrace report --phase 'load `one` model'` for each role.",
+            },
         ],
     )
 

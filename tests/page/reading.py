@@ -82,6 +82,19 @@ def saved(page: Page, where: str, tmp_path: Path) -> list[str]:
     return file.read_bytes().decode().split("\r\n")[:-1]
 
 
+def broken(page: Page, where: str) -> list[str]:
+    """The texts that go over more than one line."""
+    found: list[str] = page.locator(where).evaluate_all(BROKEN)
+    return found
+
+
+BROKEN = """
+(all) => all.filter((one) => {
+  const range = document.createRange();
+  range.selectNodeContents(one);
+  return new Set([...range.getClientRects()].map(({ top }) => Math.round(top))).size > 1;
+}).map((one) => one.textContent)
+"""
 HEIGHTS = """
 (chart, colour) => {
   const [canvas, over] = [chart.querySelector('canvas'), chart.querySelector('.u-over')];

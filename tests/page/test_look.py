@@ -9,7 +9,7 @@ from playwright.sync_api import Page
 
 import documents
 from conftest import Opener
-from reading import plot, saved, settle
+from reading import broken, plot, saved, settle
 
 
 def brightness(page: Page) -> float:
@@ -32,11 +32,7 @@ def test_hostile_names_stay_text(open_page: Opener, tmp_path: Path) -> None:
     for part in ["#memory", "#processes", "#lanes", "#ledger", "#phases"]:
         lines = saved(page, part, tmp_path)
         assert not any(cell.startswith("=") for line in lines for cell in line.split(","))
-
-
-def test_a_long_name_does_not_widen_the_page(open_page: Opener) -> None:
-    page = open_page(documents.hostile())
-    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280, "a long name"
 
 
 @pytest.mark.parametrize("width", [500, 800])
@@ -44,6 +40,16 @@ def test_a_narrow_window_has_no_sideways_scrolling(open_page: Opener, width: int
     page = open_page(documents.ordinary(), viewport={"width": width, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert not plot(page).is_blank()
+
+
+@pytest.mark.parametrize("width", [320, 500, 1280])
+def test_a_command_is_code_and_breaks_between_words_only(open_page: Opener, width: int) -> None:
+    page = open_page(documents.ordinary(), viewport={"width": width, "height": 800})
+    code = page.locator("header code")
+    assert code.inner_text() == "memtrace report --phase 'load `one` model'"
+    line = page.locator("header p", has=page.locator("code"))
+    assert line.inner_text() == f"Look next: {code.inner_text()} for each role."
+    assert broken(page, "header code .word") == []
 
 
 def test_dark_follows_the_system_also_later(open_page: Opener) -> None:

@@ -9,7 +9,7 @@ from playwright.sync_api import Page
 
 import documents
 from conftest import Opener
-from encoding import GIB, MIB, SECOND, document, series, stack
+from encoding import GIB, MIB, SECOND, document, gaps, series, stack
 from reading import exact, plot, readout, saved, settle, when
 
 
@@ -18,16 +18,26 @@ def page(open_page: Opener) -> Page:
     return open_page(documents.ordinary())
 
 
+# A little more than the page waits for the second of two clicks.
+LONGER_THAN_TWO_CLICKS = 350
+
+
+def cursor(page: Page) -> float:
+    box = page.locator("#memory .u-cursor-x").bounding_box()
+    assert box is not None
+    return box["x"]
+
+
 def point(page: Page, part: float, where: str = "#memory") -> None:
     drawn = plot(page, where)
     page.mouse.move(drawn.x(part), drawn.box["y"] + 40)
     settle(page)
 
 
-def test_at_rest_the_values_of_the_peak_are_read(page: Page) -> None:
-    assert when(page) == "at the peak: +60.0s"
-    assert page.get_by_text("12:02:44.000 UTC").first.is_visible()
-    assert list(readout(page).items()) == [
+def test_at_rest_the_values_of_the_peak_are_read(shown: Page) -> None:
+    assert when(shown) == "at the peak: +60.0s"
+    assert shown.get_by_text("12:02:44.000 UTC").first.is_visible()
+    assert list(readout(shown).items()) == [
         ("memory held, every page once", "12.2 GiB"),
         ("sum of RSS", "14.0 GiB"),
         ("limit, cgroup /pod/trainer", "16.0 GiB"),
@@ -37,27 +47,27 @@ def test_at_rest_the_values_of_the_peak_are_read(page: Page) -> None:
     ]
 
 
-def test_the_cursor_reads_the_exact_values_the_largest_first(page: Page) -> None:
+def test_the_cursor_reads_the_exact_values_the_largest_first(shown: Page) -> None:
     # At a quarter of the time the worker has run for 10 s of its 40, and the server for 30.
-    point(page, 0.2505)
-    assert when(page).startswith("+30.")
+    point(shown, 0.2505)
+    assert when(shown).startswith("+30.")
     server, worker = 30 * 2 * GIB // 40, 10 * 12 * GIB // 40
-    assert exact(page, "vLLM worker") == worker
-    assert exact(page, "vLLM API server") == server
-    assert exact(page, "sum of RSS") == server + worker
-    assert exact(page, "memory held") == (server + worker) * 7 // 8
-    layers = [name for name in readout(page) if name.startswith("vLLM")]
+    assert exact(shown, "vLLM worker") == worker
+    assert exact(shown, "vLLM API server") == server
+    assert exact(shown, "sum of RSS") == server + worker
+    assert exact(shown, "memory held") == (server + worker) * 7 // 8
+    layers = [name for name in readout(shown) if name.startswith("vLLM")]
     assert layers == ["vLLM worker", "vLLM API server"]
-    point(page, 0.17)
-    layers = [name for name in readout(page) if name.startswith("vLLM")]
+    point(shown, 0.17)
+    layers = [name for name in readout(shown) if name.startswith("vLLM")]
     assert layers == ["vLLM API server", "vLLM worker"]
 
 
-def test_the_cursor_is_on_all_charts_and_names_phase_and_flag(page: Page) -> None:
-    point(page, 0.8335)
-    assert readout(page, "#gpus")["vLLM worker TP0 820"] == "20.0 GiB"
-    assert when(page, "#gpus") == when(page)
-    words = page.locator("#memory .extra").inner_text()
+def test_the_cursor_is_on_all_charts_and_names_phase_and_flag(shown: Page) -> None:
+    point(shown, 0.8335)
+    assert readout(shown, "#gpus")["vLLM worker TP0 820"] == "20.0 GiB"
+    assert when(shown, "#gpus") == when(shown)
+    words = shown.locator("#memory .extra").inner_text()
     assert "serve" in words
     assert "OOM killer killed vLLM worker TP0" in words
 
@@ -105,12 +115,44 @@ def test_a_drag_zooms_every_picture_and_a_double_click_shows_all(page: Page) -> 
     assert when(page).startswith(("+1m59", "+2m00"))
 
 
+@pytest.mark.parametrize("where", ["#memory .chart .u-over", "#lanes .lanes"])
+def test_a_double_click_pins_nothing_and_lets_what_is_pinned_be(page: Page, where: str) -> None:
+    picture = page.locator(where)
+    picture.scroll_into_view_if_needed()
+    picture.dblclick()
+    page.wait_for_timeout(LONGER_THAN_TWO_CLICKS)
+    assert page.locator("#pinned").is_hidden()
+    picture.click()
+    heading = page.locator("#pinned h2")
+    heading.wait_for()
+    pinned = heading.inner_text()
+    # Where a second click comes so late that the first has pinned already.
+    picture.click(position={"x": 200, "y": 20}, click_count=2, delay=LONGER_THAN_TWO_CLICKS)
+    page.wait_for_timeout(LONGER_THAN_TWO_CLICKS)
+    assert heading.inner_text() == pinned
+
+
+def test_the_readout_tells_more_digits_and_the_cursor_stays_as_one_zooms_in(page: Page) -> None:
+    page.locator("#memory .chart").focus()
+    page.keyboard.press("Home")
+    for _ in range(4):
+        page.keyboard.press("Shift+ArrowRight")
+    settle(page)
+    assert when(page) == "+24.0s"
+    place = cursor(page)
+    # Far beyond the shortest stretch.
+    for _ in range(60):
+        page.keyboard.press("+")
+    settle(page)
+    assert when(page) == "+24.000000000s"
+    assert cursor(page) == pytest.approx(place, abs=1.5)
+
+
 def test_a_click_pins_an_instant_with_its_composition_and_the_nearest_ledger(page: Page) -> None:
     drawn = plot(page)
     page.mouse.click(drawn.x(0.5), drawn.box["y"] + 50)
-    settle(page)
     pinned = page.locator("#pinned")
-    assert pinned.is_visible()
+    pinned.wait_for()
     assert pinned.locator("h2").inner_text().startswith("Held at +60.0")
     first = pinned.locator("table").first
     assert "vLLM worker" in first.inner_text()
@@ -118,7 +160,7 @@ def test_a_click_pins_an_instant_with_its_composition_and_the_nearest_ledger(pag
     assert "The nearest ledger of the report is of the peak" in pinned.inner_text()
     assert pinned.locator(".icicle button").count() > 5
     page.mouse.click(drawn.x(0.75), plot(page).box["y"] + 50)
-    settle(page)
+    page.wait_for_timeout(LONGER_THAN_TWO_CLICKS)
     # 90 s is nearer to the kill at 100 s than to the peak at 60 s.
     assert "of the OOM kill of vLLM worker TP0" in pinned.inner_text()
     assert "later" in pinned.inner_text()
@@ -174,17 +216,19 @@ def test_everything_can_be_reached_by_tab_in_the_order_of_the_page(page: Page) -
     assert unnamed == 0
 
 
-def test_the_data_of_the_chart_is_saved_as_csv(page: Page, tmp_path: Path) -> None:
-    lines = saved(page, "#memory", tmp_path)
+def test_the_data_of_the_chart_is_saved_as_csv(shown: Page, tmp_path: Path) -> None:
+    lines = saved(shown, "#memory", tmp_path)
     names = ["vLLM worker_bytes", "vLLM API server_bytes", '"memory held, every page once_bytes"']
-    assert lines[0] == ",".join(["offset_s", *names, "sum of RSS_bytes", "swapped out_bytes"])
+    limits = [f'"{what}, cgroup /pod/trainer_bytes"' for what in ("limit", "used")]
+    lines_too = ["sum of RSS_bytes", "swapped out_bytes", *limits]
+    assert lines[0] == ",".join(["offset_s", *names, *lines_too])
     assert len(lines) == 1 + 61
-    assert (
-        lines[1 + 15] == f"30,{3 * GIB},{3 * GIB // 2},{9 * GIB // 2 * 7 // 8},{9 * GIB // 2},{MIB}"
-    )
-    gpus = saved(page, "#gpus", tmp_path)
+    held = [3 * GIB, 3 * GIB // 2, 9 * GIB // 2 * 7 // 8, 9 * GIB // 2, MIB]
+    assert lines[1 + 15] == ",".join(map(str, [30, *held, 16 * GIB, 13 * GIB]))
+    gpus = saved(shown, "#gpus", tmp_path)
     assert gpus[0] == "device,offset_s,series,bytes"
     assert f"GPU 1 NVIDIA H100,30,vLLM worker TP0,{20 * GIB}" in gpus
+    assert f"GPU 1 NVIDIA H100,30,used,{21 * GIB}" in gpus
 
 
 def test_unknown_stays_unknown(open_page: Opener) -> None:
@@ -197,3 +241,31 @@ def test_unknown_stays_unknown(open_page: Opener) -> None:
     assert readout(page)["a"] == "?"
     point(page, 0.5)
     assert exact(page, "a") == 3 * MIB
+
+
+def test_limits_and_gpus_are_unknown_before_they_are_first_read(open_page: Opener) -> None:
+    made = documents.ordinary()
+    late = [30 * SECOND, 90 * SECOND]
+    made["curves"]["limits"][0].update(
+        time_ns=gaps(late),
+        used=series("used", "used, cgroup /pod", [0, 2 * GIB], before=None),
+        limit=series("limit", "limit, cgroup /pod", [16 * GIB, 16 * GIB], before=None),
+    )
+    made["curves"]["gpus"][0].update(
+        time_ns=gaps(late),
+        used=series("used", "used", [GIB, GIB], before=None),
+        series=[series("reserved", "reserved", [GIB, GIB], before=None)],
+    )
+    page = open_page(made)
+    point(page, 0.2)
+    assert readout(page)["limit, cgroup /pod"] == "?"
+    assert readout(page)["used, cgroup /pod"] == "?"
+    assert readout(page, "#gpus") == {
+        "used": "?",
+        "memory of the device": "80.0 GiB",
+        "reserved": "?",
+    }
+    point(page, 0.3)
+    assert readout(page)["limit, cgroup /pod"] == "16.0 GiB"
+    assert readout(page)["used, cgroup /pod"] == "0 B", "what was read as nothing is known"
+    assert readout(page, "#gpus")["used"] == "1.0 GiB"

@@ -9,8 +9,8 @@ from playwright.sync_api import Locator, Page
 
 import documents
 from conftest import Opener
-from encoding import GIB, MIB
-from reading import plot, readout, saved, settle
+from encoding import GIB, MIB, SECOND, Json, band, instant
+from reading import broken, plot, readout, saved, settle, when
 
 
 @pytest.fixture
@@ -34,9 +34,9 @@ def amount(words: str) -> float:
     return float(number) * {"B": 1, "KiB": 1024, "MiB": MIB, "GiB": GIB}[unit]
 
 
-def test_a_lane_names_its_process_and_what_it_held(page: Page) -> None:
-    lane(page, 1, 0.35)
-    status = page.locator("#lanes .status").inner_text()
+def test_a_lane_names_its_process_and_what_it_held(shown: Page) -> None:
+    lane(shown, 1, 0.35)
+    status = shown.locator("#lanes .status").inner_text()
     assert status.startswith("vLLM worker TP0 820, 6.0 GiB at +4")
     assert "peak 12.0 GiB at +60.0s, +20.0s to +1m40s, SIGKILL (OOM killer)" in status
 
@@ -108,6 +108,17 @@ def test_the_table_sorts_searches_and_lets_columns_be_chosen(page: Page) -> None
     assert cells(page, "pid") == ["820"]
 
 
+@pytest.mark.parametrize("width", [700, 1280])
+def test_how_a_process_ended_stands_on_one_line(open_page: Opener, width: int) -> None:
+    page = open_page(documents.ordinary(), viewport={"width": width, "height": 800})
+    table = page.locator("#processes")
+    table.locator("summary", has_text="columns").click()
+    table.get_by_label("command line").check()
+    assert "SIGKILL (OOM killer)" in cells(page, "ended")
+    place = page.locator("#processes thead th").all_inner_texts().index("ended") + 1
+    assert broken(page, f"#processes td:nth-child({place}) bdi") == []
+
+
 def test_the_table_is_saved_as_it_stands(page: Page, tmp_path: Path) -> None:
     page.locator("#processes input[type=search]").fill("vllm")
     lines = saved(page, "#processes", tmp_path)
@@ -157,8 +168,8 @@ def test_the_ledger_is_that_of_the_instant_that_is_chosen(page: Page, tmp_path: 
     assert "vLLM API server 800" not in widths(page.locator("#ledger .icicle button"))
 
 
-def test_phases_show_begin_end_and_change_of_host_and_gpu(page: Page) -> None:
-    rows = page.locator("#phases table.waterfall > tbody > tr")
+def test_phases_show_begin_end_and_change_of_host_and_gpu(shown: Page) -> None:
+    rows = shown.locator("#phases table.waterfall > tbody > tr")
     load = rows.nth(0)
     assert load.locator(":scope > td").all_inner_texts()[1:3] == ["+20.0s", "42.0s"]
     words = [bar.get_attribute("aria-label") for bar in load.locator(".bar").all()]
@@ -174,13 +185,51 @@ def test_phases_show_begin_end_and_change_of_host_and_gpu(page: Page) -> None:
     assert "+12.0 GiB" in load.locator("details table").inner_text()
 
 
-def test_steps_have_a_picture_with_the_slope_of_the_report(page: Page, tmp_path: Path) -> None:
-    card = page.locator("#steps figure")
+def test_steps_have_a_picture_with_the_slope_of_the_report(shown: Page, tmp_path: Path) -> None:
+    card = shown.locator("#steps figure")
     assert "host +1.5 MiB a step (+1.0 MiB to +2.0 MiB)" in card.inner_text()
     assert card.locator("circle").count() == 10
     assert card.locator("line").count() == 1
-    lines = saved(page, "#steps", tmp_path)
+    lines = saved(shown, "#steps", tmp_path)
     assert lines[1] == f"step_<N>,0,73,{14 * GIB}"
+
+
+def numbered(name: str, bands: list[Json]) -> Json:
+    """The ordinary recording with another stage, of steps from 500 on."""
+    made = documents.ordinary()
+    line = made["report"]["phases"]["lines"][1]
+    line["name"] = name
+    line["steps"].update(first=500, last=509)
+    line["steps"]["tree"].update(first_step=502, last_step=509)
+    made["bands"] = bands
+    return made
+
+
+def test_steps_are_those_that_the_report_numbers_whatever_they_are_called(
+    open_page: Opener, tmp_path: Path
+) -> None:
+    # Two ranks pass each step, of which one has ended at 10 s and the other at 30 s.
+    ends = [10, 30]
+    bands = [
+        band("rollout", SECOND, end * SECOND, "rollout", step)
+        for step in range(500, 510)
+        for end in ends
+    ]
+    others = [band("rollout", SECOND, 2 * SECOND), band("7", SECOND, 2 * SECOND, "<N>", 7)]
+    page = open_page(numbered("rollout", [*others, *bands]))
+    card = page.locator("#steps figure")
+    assert card.locator("circle").count() == 10
+    assert card.locator("line").count() == 1, "the slope goes through the steps"
+    held = [2 * GIB * end // 40 + max(0, 12 * GIB * (end - 20) // 40) for end in ends]
+    rows = [f"rollout,{step},30,{sum(held) // 2}" for step in range(500, 510)]
+    assert saved(page, "#steps", tmp_path)[1:] == rows
+
+
+def test_a_name_full_of_places_for_numbers_costs_no_time(open_page: Opener) -> None:
+    name = "<N>" * 12 + "x_<N>"
+    bands = [band("1" * 60 + "y", SECOND, 2 * SECOND, name, step) for step in range(3)]
+    page = open_page(numbered(name, bands))
+    assert page.locator("#steps circle").count() == 3
 
 
 def test_two_recordings_are_aligned_as_the_reader_chooses(open_page: Opener) -> None:
@@ -192,6 +241,7 @@ def test_two_recordings_are_aligned_as_the_reader_chooses(open_page: Opener) -> 
     )
     options = page.locator("#compare option").all_inner_texts()
     assert options[:4] == ["the start", "the peak", "load_model", "serve"]
+    page.locator("#compare .chart").evaluate("(chart) => { chart.dataset.first = 'true'; }")
     page.locator("#compare select").select_option(label="the peak")
     settle(page)
     drawn = plot(page, "#compare")
@@ -200,10 +250,32 @@ def test_two_recordings_are_aligned_as_the_reader_chooses(open_page: Opener) -> 
     assert page.locator("#compare .readout .when").inner_text().startswith("+0")
     assert readout(page, "#compare") == {"before": "12.2 GiB", "after": "12.2 GiB"}
     assert readout(page)["memory held, every page once"] == "12.2 GiB", "the other charts rest"
+    assert page.locator("#compare [data-first]").count() == 1, "no chart is left behind"
 
 
-def test_the_last_panel_has_losses_cost_host_and_the_text(page: Page) -> None:
-    about = page.locator("#about")
+def test_before_its_begin_nothing_is_known_of_a_recording(open_page: Opener) -> None:
+    made = documents.compared()
+    made["other"]["report"]["peak"]["at"] = instant(30 * SECOND)
+    page = open_page(made)
+    page.locator("#compare select").select_option(label="the peak")
+    settle(page)
+    drawn = plot(page, "#compare")
+    # From 60 s before the peak of the later to 90 s after that of the earlier.
+    page.mouse.move(drawn.x(0.1), drawn.box["y"] + 40)
+    settle(page)
+    assert when(page, "#compare").startswith("-45")
+    values = readout(page, "#compare")
+    assert values["before"] == "?"
+    assert values["after"] != "?"
+    page.mouse.move(drawn.x(0.9), drawn.box["y"] + 40)
+    settle(page)
+    values = readout(page, "#compare")
+    assert values["before"] != "?"
+    assert values["after"] == "?"
+
+
+def test_the_last_panel_has_losses_cost_host_and_the_text(shown: Page) -> None:
+    about = shown.locator("#about")
     for words in [
         "3 events were lost",
         "gpu-node-7",

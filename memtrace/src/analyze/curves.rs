@@ -49,6 +49,10 @@ pub struct Band {
     pub role: Option<Arc<str>>,
     /// Whose it is; null for that of a person.
     pub pid: Option<Tgid>,
+    /// The line of the report that it is a step of; null where it is none.
+    pub stage: Option<Arc<str>>,
+    /// Its number there.
+    pub step: Option<i64>,
     /// When it began, since the start of the recording.
     pub begin_ns: DurationNs,
     /// When it ended; the end of the recording where nobody ended it.
@@ -102,7 +106,8 @@ pub struct CurveLimit {
     pub name: String,
     /// What stands beside it.
     pub label: String,
-    /// The instants of `used` and `limit`, as in `time_ns` of the whole.
+    /// The instants of `used` and `limit`, as in `time_ns` of the whole; before the first both are
+    /// unknown.
     pub time_ns: Gaps,
     /// What is in use.
     pub used: CurveSeries,
@@ -121,7 +126,7 @@ pub struct GpuCurves {
     pub label: String,
     /// Memory in all.
     pub total_bytes: Option<Bytes>,
-    /// The instants of its series, as in `time_ns` of the whole.
+    /// The instants of its series, as in `time_ns` of the whole; before the first all are unknown.
     pub time_ns: Gaps,
     /// Memory that is not free: what the series add up to.
     pub used: CurveSeries,

@@ -34,7 +34,7 @@ pub(crate) struct Thin {
     /// In order.
     pub(crate) instants: Vec<BootNs>,
     /// By function: from which instant on (its place) it is what; `None` for unknown. Before the
-    /// first it is 0.
+    /// first it is 0, or unknown, as it was made.
     pub(crate) steps: Vec<Vec<(u32, Option<Bytes>)>>,
 }
 
@@ -42,6 +42,8 @@ pub(crate) struct Thin {
 #[derive(Debug)]
 pub(crate) struct Thinned {
     now: Vec<i64>,
+    /// What each is before it is first set.
+    before_all: i64,
     /// The highest of each so far, and when it was first so high.
     highest: Vec<(i64, BootNs)>,
     picker: Picker,
@@ -86,13 +88,24 @@ impl Thinned {
         foci.sort_unstable();
         Self {
             now: vec![0; count],
+            before_all: 0,
             highest: vec![(0, BootNs(0)); count],
-            picker: Picker::new(count),
+            picker: Picker::new(count, 0),
             open: Stretch::default(),
             open_until: BootNs(i64::MIN),
             kept: Kept::default(),
             foci,
             length_ns: (span.0 / STRETCHES).max(SHORTEST_NS),
+        }
+    }
+
+    /// The same of functions of which nothing is known before they are first set.
+    pub(crate) fn of_unknown(count: usize, span: DurationNs, foci: Vec<BootNs>) -> Self {
+        Self {
+            now: vec![UNKNOWN; count],
+            before_all: UNKNOWN,
+            picker: Picker::new(count, UNKNOWN),
+            ..Self::new(count, span, foci)
         }
     }
 
@@ -168,7 +181,7 @@ impl Thinned {
 
     fn join(&mut self) {
         let before = std::mem::take(&mut self.kept);
-        let mut picker = Picker::new(self.now.len());
+        let mut picker = Picker::new(self.now.len(), self.before_all);
         let mut joined = Stretch::default();
         let (mut first_instant, mut first_value) = (0, 0);
         let peak = self.highest.first().map(|(_, at)| *at);
@@ -270,9 +283,14 @@ impl Extreme {
 }
 
 impl Picker {
-    fn new(count: usize) -> Self {
+    fn new(count: usize, before_all: i64) -> Self {
+        let function = Function {
+            now: before_all,
+            kept: before_all,
+            ..Function::default()
+        };
         Self {
-            functions: vec![Function::default(); count],
+            functions: vec![function; count],
             touched: Vec::new(),
             picks: Vec::new(),
         }
@@ -491,6 +509,19 @@ mod tests {
         assert_eq!(at(&thin, 0, 0), Some(0));
         assert_eq!(at(&thin, 0, 1), Some(5));
         assert_eq!(at(&thin, 0, 3), Some(6));
+    }
+
+    #[test]
+    fn what_is_not_known_at_first_begins_with_what_is_first_known_of_it() {
+        let mut thinned = Thinned::of_unknown(3, DurationNs(10), Vec::new());
+        thinned.set(BootNs(5), 0, Some(Bytes(0)));
+        thinned.set(BootNs(5), 1, None);
+        thinned.set(BootNs(6), 0, Some(Bytes(7)));
+        thinned.join();
+        let thin = thinned.finish();
+        assert_eq!(thin.instants, [BootNs(5), BootNs(6)]);
+        assert_eq!(thin.steps[0], [(0, Some(Bytes(0))), (1, Some(Bytes(7)))]);
+        assert_eq!(thin.steps[1..], [vec![], vec![]]);
     }
 
     #[test]

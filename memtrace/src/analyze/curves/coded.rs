@@ -22,7 +22,8 @@ impl Gaps {
     }
 }
 
-/// A step function: an amount holds until the next change. Before the first it is nothing.
+/// A step function: an amount holds until the next change. Before the first, what processes hold is
+/// nothing, and limits and GPUs are unknown.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct CurveSeries {
     /// What tells it from the others: the name of a role, the identity of a process, the path of a

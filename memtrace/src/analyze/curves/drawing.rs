@@ -210,6 +210,16 @@ impl Drawing {
     }
 }
 
+/// What stands beside a kind of resident memory.
+fn in_words(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Anon => "anonymous",
+        Kind::File => "mapped files",
+        Kind::Shmem => "shared memory",
+        Kind::Rss | Kind::Swap => kind.shown(),
+    }
+}
+
 /// What was drawn, before everybody has a name.
 #[derive(Debug)]
 pub(in crate::analyze) struct Drawn(Drawing);
@@ -255,7 +265,7 @@ impl Drawn {
         };
         let by_kind = KINDS
             .iter()
-            .map(|kind| CurveSeries::new(kind.as_str(), kind.shown()));
+            .map(|kind| CurveSeries::new(kind.as_str(), in_words(*kind)));
         let by_process = choice.processes.iter().map(|&process| {
             let process = &processes[process];
             let id = process.upid.to_string();

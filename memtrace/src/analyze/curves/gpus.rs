@@ -87,7 +87,7 @@ pub(super) fn read<S: RowSource>(
     let places: HashMap<&str, usize> = places
         .map(|(place, device)| (&*device.device, place))
         .collect();
-    let thinned = |count| Thinned::new(count, clock.duration(), known.foci.to_vec());
+    let thinned = |count| Thinned::of_unknown(count, clock.duration(), known.foci.to_vec());
     let mut all: Vec<Followed> = (0..devices.len())
         .map(|place| Followed::new(gpus, place, &places, &thinned))
         .collect();

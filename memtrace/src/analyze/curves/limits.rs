@@ -33,7 +33,7 @@ pub(super) fn read<S: RowSource>(
             paths.push(path);
         }
     }
-    let thinned = || Thinned::new(2, clock.duration(), known.foci.to_vec());
+    let thinned = || Thinned::of_unknown(2, clock.duration(), known.foci.to_vec());
     let mut groups: Vec<Thinned> = paths.iter().map(|_| thinned()).collect();
     let columns = ["boot_ns", "cgroup", "current_bytes", "limit_bytes"];
     source.scan(&columns, |row: CgroupMemRow| {

@@ -2,6 +2,7 @@
 
 use crate::analyze::Report;
 use crate::analyze::golden::{RUNS, Script, boot, mem_row, upid};
+use crate::model::tables::MarkKind::{Begin, End};
 use crate::model::{Bytes, Kind, Tgid};
 use crate::report::{Style, Written};
 use serde_json::Value;
@@ -41,8 +42,13 @@ fn summed(gaps: &Value) -> Vec<i64> {
     sums.collect()
 }
 
-/// What a series is at each of so many instants.
+/// What a series of the host is at each of so many instants.
 fn values(series: &Value, count: usize) -> Vec<Option<i64>> {
+    values_from(Some(0), series, count)
+}
+
+/// The same of one that is this before its first change.
+fn values_from(before: Option<i64>, series: &Value, count: usize) -> Vec<Option<i64>> {
     let places = summed(&series["at"]);
     let mut known = 0;
     let changes = list(&series["bytes"]).iter().map(|more| {
@@ -50,7 +56,7 @@ fn values(series: &Value, count: usize) -> Vec<Option<i64>> {
         more.as_i64().map(|_| known)
     });
     let changes: BTreeMap<i64, Option<i64>> = places.into_iter().zip(changes).collect();
-    let mut now = Some(0);
+    let mut now = before;
     let instants = (0..count as i64).map(|place| {
         now = changes.get(&place).copied().unwrap_or(now);
         now
@@ -94,8 +100,9 @@ fn every_stack_adds_up_to_its_line_at_every_instant() {
         for gpu in list(&curves["gpus"]) {
             let count = list(&gpu["time_ns"]).len();
             let parts = list(&gpu["series"]).iter();
-            let parts: Vec<_> = parts.map(|part| values(part, count)).collect();
-            for (place, used) in values(&gpu["used"], count).iter().enumerate() {
+            let parts: Vec<_> = parts.map(|part| values_from(None, part, count)).collect();
+            let used = values_from(None, &gpu["used"], count);
+            for (place, used) in used.iter().enumerate() {
                 let Some(used) = used else { continue };
                 let sum: i64 = parts.iter().filter_map(|part| part[place]).sum();
                 assert_eq!(sum, *used, "{name} {} {place}", gpu["id"]);
@@ -216,4 +223,85 @@ fn beyond_those_with_a_curve_of_their_own_all_share_one() {
         let (peak, _) = report.analysis.rss_peak.expect("a peak");
         peak
     });
+}
+
+#[test]
+fn each_step_is_a_band_with_its_line_and_its_number() {
+    let mut seen = 0;
+    for (name, _, document) in every_document() {
+        let lines = document["report"]["phases"]["lines"].as_array();
+        // What happens at an instant has no band.
+        let lines = lines.into_iter().flatten();
+        let numbered = lines.filter(|line| line["kind"] == "phase");
+        let numbered: Vec<&Value> = numbered.filter(|line| line["steps"].is_object()).collect();
+        for line in &numbered {
+            let bands = list(&document["bands"]).iter();
+            let bands: Vec<&Value> = bands.filter(|band| band["stage"] == line["name"]).collect();
+            assert_eq!(Some(bands.len() as u64), line["count"].as_u64(), "{name}");
+            let steps = bands.iter().map(|band| band["step"].as_i64().expect("it"));
+            assert_eq!(steps.clone().min(), line["steps"]["first"].as_i64());
+            assert_eq!(steps.max(), line["steps"]["last"].as_i64());
+            seen += 1;
+        }
+        for band in list(&document["bands"]) {
+            let is_named = |line: &&Value| line["name"] == band["stage"];
+            assert_eq!(band["step"].is_i64(), numbered.iter().any(is_named));
+        }
+    }
+    assert!(seen > 1, "{seen}");
+}
+
+#[test]
+fn a_step_that_an_attribute_numbers_is_told_from_others_of_its_name() {
+    let mut run = Script::command(&["train"], 40.0);
+    run.process(1, None, 0.0, "trainer");
+    run.mem(1, 0.5, [100.0, 0.0, 0.0]);
+    for step in 500..512_u32 {
+        let at = f64::from(step - 499);
+        run.numbered_mark(Some(1), at, Begin, "rollout", Some(step));
+        run.numbered_mark(Some(1), at + 0.5, End, "rollout", Some(step));
+    }
+    // As a name of a stage, without a number.
+    run.mark(Some(1), 20.0, Begin, "<N><N><N>rollout");
+    run.mark(Some(1), 21.0, End, "<N><N><N>rollout");
+    run.mark(Some(1), 22.0, Begin, "rollout");
+    run.mark(Some(1), 23.0, End, "rollout");
+    let document = document(&mut run.drawn());
+    let bands = list(&document["bands"]).iter();
+    let told: Vec<_> = bands
+        .map(|band| (band["stage"].as_str(), band["step"].as_i64()))
+        .collect();
+    let rollouts = (500..512).map(|step| (Some("rollout"), Some(step)));
+    let others = [(None, None), (None, None)];
+    assert_eq!(told, rollouts.chain(others).collect::<Vec<_>>());
+}
+
+#[test]
+fn who_holds_nothing_of_a_gpu_at_its_first_reading_is_known_to() {
+    let mut seen = 0;
+    for (_, _, document) in every_document() {
+        for gpu in list(&document["curves"]["gpus"]) {
+            let count = list(&gpu["time_ns"]).len();
+            for series in list(&gpu["series"]) {
+                let first = values_from(None, series, count)[0];
+                seen += usize::from(first == Some(0));
+            }
+        }
+    }
+    assert!(seen > 0, "{seen}");
+}
+
+#[test]
+fn kinds_of_memory_have_names_in_words() {
+    let (_, _, document) = every_document().next().expect("a run");
+    let stack = find(&document["curves"]["stacks"], "by", &"kind".into()).expect("it");
+    let words = [
+        ("anon", "anonymous"),
+        ("file", "mapped files"),
+        ("shmem", "shared memory"),
+    ];
+    for (id, name) in words {
+        let series = find(&stack["series"], "id", &id.into()).expect("a kind");
+        assert_eq!(series["name"], name);
+    }
 }

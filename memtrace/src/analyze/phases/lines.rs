@@ -96,6 +96,12 @@ pub(super) fn unfolded(groups: Vec<SamePhases>, spans: &[Span]) -> Vec<SamePhase
 }
 
 impl SamePhases {
+    /// Its members with their numbers; none where they are not numbered.
+    pub(super) fn steps(&self) -> impl Iterator<Item = (usize, i64)> {
+        let members = self.members.iter().copied();
+        members.zip(self.numbers.iter().copied())
+    }
+
     fn has_steps(&self) -> bool {
         let numbers: HashSet<i64> = self.numbers.iter().copied().collect();
         numbers.len() >= MIN_STEPS

@@ -165,12 +165,20 @@ impl Timeline {
 
     /// Every phase by itself, in the order of their begins; of very many the longest.
     pub(in crate::analyze) fn bands(&self, processes: &[Process], clock: &RunClock) -> Vec<Band> {
-        let bands = self.named_spans().filter_map(|span| {
+        let steps = self.groups.iter().flat_map(|group| {
+            let steps = group.steps();
+            steps.map(|(place, step)| (place, (&group.name, step)))
+        });
+        let steps: HashMap<usize, (&Arc<str>, i64)> = steps.collect();
+        let bands = self.named_spans().enumerate().filter_map(|(place, span)| {
             let process = span.process.and_then(|place| processes.get(place));
+            let step = steps.get(&place);
             Some(Band {
                 name: Arc::clone(&span.name),
                 role: process.map(|process| Arc::clone(&process.group)),
                 pid: process.and_then(|process| process.tgid),
+                stage: step.map(|(stage, _)| Arc::clone(stage)),
+                step: step.map(|(_, step)| *step),
                 begin_ns: clock.offset(stretch(span)?),
                 end_ns: clock.offset(span.end.min(clock.end())),
                 depth: span.depth,

@@ -171,7 +171,7 @@ class Chart {
     over.addEventListener('click', (event) => {
       if (Math.abs(event.clientX - pressed) > 3) return;
       this.element.focus({ preventScroll: true });
-      this.view.pinAt(instant(event));
+      this.view.click(instant(event), event.detail);
     });
   }
 
@@ -278,8 +278,8 @@ class Chart {
    */
   drawLine(ctx, width, line) {
     const { from, to } = this.view;
-    const { seconds, values } = line.series;
-    const drawn = columns(values, columnStarts(seconds, from, to, width));
+    const { seconds, values, before } = line.series;
+    const drawn = columns(values, columnStarts(seconds, from, to, width), before);
     const path = line.isEdge ? this.edge(drawn, width) : this.trace(drawn, width);
     ctx.save();
     ctx.lineJoin = 'round';

@@ -5,8 +5,13 @@ function compareSection(all) {
   const { diff, other } = all.doc;
   if (!diff || !other) return null;
   const before = recorded(other);
+  const ways = alignments(all, before);
+  const picture = new Compared(all, before);
   const made = section('compare', 'What changed', {
-    tools: [alignment(all, before)],
+    tools: [choice('aligned at', ways.map(([words], at) => [String(at), words]), (at) => {
+      const [, one, two] = ways[Number(at)] ?? ['', 0, 0];
+      picture.align(one, two);
+    })],
     csv: () => ({
       name: 'diff',
       columns: ['role', 'kind', 'peak_before_bytes', 'peak_after_bytes', 'mean_before_bytes', 'mean_after_bytes'],
@@ -14,64 +19,88 @@ function compareSection(all) {
         [name, kind, peak.before_bytes, peak.after_bytes, mean.before_bytes, mean.after_bytes])),
     }),
   });
-  const place = el('div', { class: 'picture' });
-  made.append(place, rolesTable(diff));
-  alignAt(all, before, 0, 0, place);
+  made.append(picture.element, rolesTable(diff));
   return made;
+}
 
+/**
+ * Instants that both recordings know: what they are called, and when they are in the first and in
+ * the second.
+ * @param {Recorded} all
+ * @param {Recorded} before
+ */
+function alignments(all, before) {
+  /** @type {[string, number, number][]} */
+  const ways = [['the start', 0, 0], ['the peak', peakOf(before)[0], peakOf(all)[0]]];
+  for (const band of all.doc.bands) {
+    const same = before.doc.bands.find(({ name }) => name === band.name);
+    if (!same || ways.some(([words]) => words === band.name) || ways.length > 40) continue;
+    ways.push([band.name, same.begin_ns / NS, band.begin_ns / NS]);
+  }
+  return ways;
+}
+
+/** Both curves over each other, in seconds since an instant that is theirs alike. */
+class Compared {
   /**
    * @param {Recorded} all
    * @param {Recorded} before
    */
-  function alignment(all, before) {
-    /** @type {[string, number, number][]} */
-    const ways = [['the start', 0, 0], ['the peak', peakOf(before)[0], peakOf(all)[0]]];
-    for (const band of all.doc.bands) {
-      const same = before.doc.bands.find(({ name }) => name === band.name);
-      if (!same || ways.some(([words]) => words === band.name) || ways.length > 40) continue;
-      ways.push([band.name, same.begin_ns / NS, band.begin_ns / NS]);
-    }
-    return choice('aligned at', ways.map(([words], at) => [String(at), words]), (at) => {
-      const [, one, two] = ways[Number(at)] ?? ['', 0, 0];
-      alignAt(all, before, one, two, place);
-    });
+  constructor(all, before) {
+    this.all = all;
+    this.before = before;
+    this.zeroAfter = 0;
+    /** @type {{ series: Steps, place: number }[]} */
+    this.curves = [];
+    this.view = new View(0, 1);
+    this.chart = new Chart(this.view, { label: 'memory held, before and after', height: 260 });
+    this.readout = new Readout(this.view, new Clock(null, 0), { resting: () => [peakOf(all)[0] - this.zeroAfter, 'at the later peak'] });
+    this.element = el('div', { class: 'picture' }, this.chart.element, this.readout.element);
+    restyled(() => this.show());
+    this.align(0, 0);
+  }
+
+  /**
+   * @param {number} zeroBefore
+   * @param {number} zeroAfter
+   */
+  align(zeroBefore, zeroAfter) {
+    const { all, before } = this;
+    this.zeroAfter = zeroAfter;
+    this.curves = [
+      { series: moved(before, zeroBefore, 'before'), place: 1 },
+      { series: moved(all, zeroAfter, 'after'), place: 0 },
+    ].flatMap(({ series, place }) => (series ? [{ series, place }] : []));
+    this.view.pinAt(null);
+    this.view.cover(
+      Math.min(before.view.begin - zeroBefore, all.view.begin - zeroAfter),
+      Math.max(before.view.end - zeroBefore, all.view.end - zeroAfter),
+    );
+    this.show();
+  }
+
+  show() {
+    /** @type {Line[]} */
+    const lines = this.curves.map(({ series, place }) => ({ series, colour: colours.hue(place), width: 1.8, ...(place ? { dash: [6, 3] } : {}) }));
+    this.chart.show({ layers: [], layerColours: [], lines });
+    this.readout.show([], lines);
   }
 }
 
 /**
- * Draws both curves, in seconds since the instant that is theirs alike.
- * @param {Recorded} all
- * @param {Recorded} before
- * @param {number} zeroBefore
- * @param {number} zeroAfter
- * @param {HTMLElement} place
+ * What was held in a recording, on another scale of time. Before its begin and beyond its end a
+ * recording knows nothing.
+ * @param {Recorded} recorded
+ * @param {number} zero
+ * @param {string} name
+ * @returns {Steps | undefined}
  */
-function alignAt(all, before, zeroBefore, zeroAfter, place) {
-  const moved = (/** @type {Recorded} */ one, /** @type {number} */ zero, /** @type {string} */ name) => {
-    const series = one.lines.find(({ id }) => id === 'held') ?? one.lines[0];
-    if (!series) return undefined;
-    // Beyond its end a recording knows nothing.
-    const seconds = Float64Array.from([...series.seconds, one.view.end].map((at) => at - zero));
-    return { ...series, id: name, name, seconds, values: Float64Array.from([...series.values, NaN]) };
-  };
-  const curves = [
-    { series: moved(before, zeroBefore, 'before'), place: 1 },
-    { series: moved(all, zeroAfter, 'after'), place: 0 },
-  ].flatMap(({ series, place }) => (series ? [{ series, place }] : []));
-  const begin = Math.min(-zeroBefore, -zeroAfter);
-  const end = Math.max(before.view.end - zeroBefore, all.view.end - zeroAfter);
-  const view = new View(begin, end);
-  const chart = new Chart(view, { label: 'memory held, before and after', height: 260 });
-  const readout = new Readout(view, new Clock(null, end - begin), { resting: () => [peakOf(all)[0] - zeroAfter, 'at the later peak'] });
-  const update = () => {
-    /** @type {Line[]} */
-    const lines = curves.map(({ series, place }) => ({ series, colour: colours.hue(place), width: 1.8, ...(place ? { dash: [6, 3] } : {}) }));
-    chart.show({ layers: [], layerColours: [], lines });
-    readout.show([], lines);
-  };
-  place.replaceChildren(chart.element, readout.element);
-  restyled(update);
-  update();
+function moved({ lines, view }, zero, name) {
+  const series = lines.find(({ id }) => id === 'held') ?? lines[0];
+  if (!series) return undefined;
+  const seconds = Float64Array.from([view.begin, ...series.seconds, view.end].map((at) => at - zero));
+  const values = Float64Array.from([series.before, ...series.values, NaN]);
+  return { ...series, id: name, name, seconds, values, before: NaN };
 }
 
 /** @param {Diff} diff */

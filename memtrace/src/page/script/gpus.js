@@ -6,7 +6,7 @@ function gpuSection(all) {
   if (curves.gpus.length === 0) return null;
   const devices = curves.gpus.map((gpu) => {
     const seconds = instants(gpu.time_ns);
-    return { ...gpu, seconds, used: steps(gpu.used, seconds), series: gpu.series.map((one) => steps(one, seconds)) };
+    return { ...gpu, seconds, used: steps(gpu.used, seconds, NaN), series: gpu.series.map((one) => steps(one, seconds, NaN)) };
   });
   const made = section('gpus', 'GPU memory over time', {
     csv: () => ({ name: 'gpus', columns: ['device', 'offset_s', 'series', 'bytes'], rows: gpuRows(devices) }),
@@ -27,7 +27,7 @@ function gpuSection(all) {
       /** @type {Line[]} */
       const lines = [{ series: used, colour: colours.ground('ink'), width: 1.5, isEdge: readout.hidden.size === 0 }];
       if (total_bytes !== null) {
-        const total = { ...used, id: 'total', name: 'memory of the device', values: used.values.slice().fill(total_bytes) };
+        const total = { ...used, id: 'total', name: 'memory of the device', seconds: Float64Array.of(view.begin), values: Float64Array.of(total_bytes), before: total_bytes };
         lines.push({ series: total, colour: colours.ground('alert'), width: 1.5, dash: [7, 4], isEdge: true });
       }
       chart.show({
@@ -49,10 +49,10 @@ function gpuSection(all) {
   }
 }
 
-/** @param {{ label: string, seconds: Float64Array, series: Steps[] }[]} devices */
+/** @param {{ label: string, seconds: Float64Array, used: Steps, series: Steps[] }[]} devices */
 function* gpuRows(devices) {
-  for (const { label, seconds, series } of devices) {
-    for (const { name, values } of series) {
+  for (const { label, seconds, used, series } of devices) {
+    for (const { name, values } of [used, ...series]) {
       for (let place = 0; place < seconds.length; place += 1) {
         const value = values[place];
         yield [label, seconds[place], name, Number.isNaN(value) ? null : value];

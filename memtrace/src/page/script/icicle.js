@@ -41,6 +41,7 @@ class Icicle {
   /** @param {Part} [focused] */
   draw(focused) {
     this.element.replaceChildren();
+    this.cells.clear();
     const opened = /** @type {Part} */ (this.path[this.path.length - 1]);
     this.path.slice(0, -1).forEach((part, depth) => this.cell(part, depth, 0, 100));
     const levels = this.lay(opened, this.path.length - 1, 0, 100);

@@ -41,7 +41,7 @@ class Lanes {
         onkeydown: (event) => this.key(event),
         onmousemove: (event) => this.hover(event),
         onmouseleave: () => this.leave(),
-        onclick: (event) => view.pinAt(this.instant(event)),
+        onclick: (event) => view.click(this.instant(event), event.detail),
         ondblclick: () => view.reset(),
       },
       this.spacer,

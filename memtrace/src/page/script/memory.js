@@ -1,7 +1,5 @@
 // Memory over time: stacked by what the reader chooses, with limits, phases and flags.
 
-/** @type {{ [id: string]: string }} */
-const KIND_WORDS = { anon: 'anonymous', shmem: 'shared memory', file: 'mapped files' };
 const BY_WORDS = { role: 'role', kind: 'kind of memory', process: 'process', cgroup: 'cgroup' };
 
 /**
@@ -57,10 +55,7 @@ function stackOf({ by, label, total, series }, seconds) {
     label,
     total,
     get series() {
-      decoded ??= series.map((one) => ({
-        ...steps(one, seconds),
-        name: (by === 'kind' && KIND_WORDS[one.id]) || one.name,
-      }));
+      decoded ??= series.map((one) => steps(one, seconds));
       return decoded;
     },
   };
@@ -137,7 +132,7 @@ function memorySection(all) {
   }
   const made = section('memory', 'Memory over time', {
     tools: [views, lineSwitches(lines.filter(({ id }) => stacks.some(({ total }) => total !== id)), limits, isOn, update), button('show all', () => view.reset(), { class: 'reset' })],
-    csv: () => curveCsv(`memory-by-${chosen.by}`, [...chosen.series, ...lines]),
+    csv: () => curveCsv(`memory-by-${chosen.by}`, [...chosen.series, ...lines, ...limits]),
   });
   made.append(
     el('div', { class: 'picture' }, chart.element, readout.element),
@@ -166,7 +161,7 @@ function limitLines({ limits }) {
   return limits.flatMap(({ by, time_ns, used, limit }, place) => {
     const seconds = instants(time_ns);
     const line = (/** @type {WrittenSeries} */ one, /** @type {string} */ what) => ({
-      ...steps(one, seconds),
+      ...steps(one, seconds, NaN),
       id: `${what} ${place}`,
       isOn: by !== 'node',
     });
@@ -236,20 +231,15 @@ function wordsAt({ overlay, view }, instant) {
 }
 
 /**
+ * A row for each instant at which any of them changes.
  * @param {string} name
  * @param {Steps[]} series
  * @returns {Csv}
  */
 function curveCsv(name, series) {
-  const seconds = series[0]?.seconds ?? new Float64Array();
+  const seconds = new Set([...new Set(series.map((one) => one.seconds))].flatMap((own) => [...own]));
   function* rows() {
-    for (let place = 0; place < seconds.length; place += 1) {
-      const values = series.map(({ values }) => {
-        const value = values[place];
-        return Number.isNaN(value) ? null : value;
-      });
-      yield [seconds[place], ...values];
-    }
+    for (const at of Float64Array.from(seconds).sort()) yield [at, ...series.map((one) => valueAt(one, at))];
   }
   return { name, columns: ['offset_s', ...series.map((one) => `${one.name}${typeof one.pid === 'number' ? ` (${one.pid})` : ''}_bytes`)], rows: rows() };
 }

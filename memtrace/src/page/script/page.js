@@ -29,9 +29,22 @@ function answer(doc) {
     'header',
     {},
     el('h1', {}, named(doc.title, 140)),
-    ...doc.answer.map(({ tone, text }) => el('p', { class: tone }, visible(text))),
+    ...doc.answer.map(({ tone, text }) => el('p', { class: tone }, ...withCommand(text))),
     ...warnings.map((warning) => el('p', { class: 'alert' }, warning)),
   );
+}
+
+/**
+ * A line of the answer, its command as code that breaks between words only. The last mark ends it: in
+ * it can be names with marks of their own.
+ * @param {string} text
+ * @returns {Child[]}
+ */
+function withCommand(text) {
+  const [from, to] = [text.indexOf('`memtrace '), text.lastIndexOf('`')];
+  if (from < 0 || to <= from) return [text];
+  const words = text.slice(from + 1, to).split(' ').flatMap((word) => [' ', el('span', { class: 'word' }, word)]);
+  return [text.slice(0, from), el('code', {}, ...words.slice(1)), text.slice(to + 1)];
 }
 
 /**

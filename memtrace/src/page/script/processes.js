@@ -17,6 +17,7 @@ const BOUND_SIGNS = { exact: '', within_error: '± ', at_least: '≥ ', at_most:
  * @property {string} title
  * @property {boolean} [isFigure]
  * @property {boolean} [isOff]
+ * @property {boolean} [isUnbroken] It stands on one line.
  * @property {(row: TableRow) => Child} show
  * @property {(row: TableRow) => Maybe | string | undefined} value
  */
@@ -74,7 +75,7 @@ function processColumns() {
     kind('swap_bytes', 'swap', true),
     { title: 'started', isFigure: true, show: ({ process }) => atWords(process.begin_ns), value: ({ process }) => process.begin_ns },
     { title: 'lived', isFigure: true, show: (row) => { const ns = lived(row); return ns === null ? 'to the end' : duration(ns / NS); }, value: (row) => lived(row) ?? Infinity },
-    text('ended', ({ process }) => process.ending),
+    { ...text('ended', ({ process }) => process.ending), isUnbroken: true },
     {
       title: 'grew an hour',
       isFigure: true,
@@ -162,7 +163,7 @@ class ProcessTable {
     const there = this.body.childElementCount;
     const columns = this.columns.filter((column) => this.on.has(column));
     const rows = sorted.slice(there, there + most).map((row) =>
-      el('tr', {}, ...columns.map(({ isFigure, show }) => el('td', { class: isFigure ? 'figure' : null }, show(row)))));
+      el('tr', {}, ...columns.map(({ isFigure, isUnbroken, show }) => el('td', { class: isFigure ? 'figure' : isUnbroken ? 'unbroken' : null }, show(row)))));
     this.body.append(...rows);
     const left = sorted.length - there - rows.length;
     this.foot.textContent = left > 0 ? `${count(left)} more below` : '';

@@ -31,7 +31,8 @@ class Readout {
     this.lineRows = el('ul', { class: 'lines' });
     this.extra = el('div', { class: 'extra' });
     this.element = el('div', { class: 'readout' }, this.when, this.wall, this.lineRows, this.rows, this.extra);
-    view.watch({ pointed: () => this.update(), pinned: () => this.update() });
+    const update = () => this.update();
+    view.watch({ zoomed: update, pointed: update, pinned: update });
   }
 
   /**

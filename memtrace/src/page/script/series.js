@@ -9,6 +9,7 @@
  * @property {Maybe} upid
  * @property {Float64Array} seconds
  * @property {Float64Array} values
+ * @property {number} before What it is before the first instant.
  */
 
 /**
@@ -38,13 +39,14 @@ function instants(gaps) {
 /**
  * @param {WrittenSeries} written
  * @param {Float64Array} seconds
+ * @param {number} [before] What it is before its first change: processes hold nothing.
  * @returns {Steps}
  */
-function steps(written, seconds) {
+function steps(written, seconds, before = 0) {
   const values = new Float64Array(seconds.length);
   let place = 0;
   let known = 0;
-  let value = 0;
+  let value = before;
   written.at.forEach((gap, index) => {
     const next = Math.min(Math.max(place + gap, place), seconds.length);
     for (; place < next; place += 1) values[place] = value;
@@ -54,7 +56,7 @@ function steps(written, seconds) {
   });
   values.fill(value, place);
   const { id, name, pid = null, upid = null } = written;
-  return { id, name, pid, upid, seconds, values };
+  return { id, name, pid, upid, seconds, values, before };
 }
 
 /**
@@ -74,14 +76,14 @@ function countUpTo(seconds, instant) {
 }
 
 /**
- * The value that holds at an instant: 0 before the first, null where it is unknown.
+ * The value that holds at an instant; null where it is unknown.
  * @param {Steps} series
  * @param {number} instant
  * @returns {Maybe}
  */
 function valueAt(series, instant) {
   const place = countUpTo(series.seconds, instant);
-  const value = place === 0 ? 0 : /** @type {number} */ (series.values[place - 1]);
+  const value = place === 0 ? series.before : /** @type {number} */ (series.values[place - 1]);
   return Number.isNaN(value) ? null : value;
 }
 
@@ -126,9 +128,10 @@ function columnStarts(seconds, from, to, width) {
  * A spike that is shorter than a column is in its `high`, however far the picture is zoomed out.
  * @param {Float64Array} values
  * @param {Int32Array} starts
+ * @param {number} [before] What it is before the first instant.
  * @returns {Columns}
  */
-function columns(values, starts) {
+function columns(values, starts, before = 0) {
   const width = starts.length - 1;
   const made = {
     low: new Float64Array(width),
@@ -137,7 +140,7 @@ function columns(values, starts) {
     last: new Float64Array(width),
   };
   const held = /** @type {number} */ (starts[0]);
-  let value = held === 0 ? 0 : /** @type {number} */ (values[held - 1]);
+  let value = held === 0 ? before : /** @type {number} */ (values[held - 1]);
   for (let column = 0; column < width; column += 1) {
     made.first[column] = value;
     let low = value;

@@ -28,26 +28,27 @@ function stepsSection(all) {
 /** @typedef {{ step: number, at: number, value: number }} StepPoint */
 
 /**
- * What was held at the end of each band of this name.
+ * What was held at the end of each step; of one that several processes pass the mean, as in the
+ * report's slope.
  * @param {Recorded} all
  * @param {Repeated} line
  * @returns {StepPoint[]}
  */
 function stepPoints({ doc, lines }, line) {
   const sum = lines.find(({ id }) => id === 'rss');
-  if (!sum) return [];
-  const literal = line.name.split('<N>').map((part) => part.replace(/[.*+?^${}()|[\]\\]/g, '\\$&'));
-  const pattern = new RegExp(`^${literal.join('(\\d+)')}$`, 'u');
-  /** @type {Map<number, StepPoint>} */
-  const points = new Map();
-  for (const { name, end_ns } of doc.bands) {
-    const found = pattern.exec(name);
-    if (!found) continue;
-    const step = found[1] === undefined ? points.size : Number(found[1]);
-    const value = valueAt(sum, end_ns / NS);
-    if (value !== null) points.set(step, { step, at: end_ns / NS, value });
+  if (!sum || line.kind !== 'phase') return [];
+  /** @type {Map<number, { at: number, values: number[] }>} */
+  const found = new Map();
+  for (const { stage, step, end_ns } of doc.bands) {
+    if (step === null || stage !== line.name) continue;
+    const at = end_ns / NS;
+    const value = valueAt(sum, at);
+    if (value === null) continue;
+    const known = found.get(step);
+    found.set(step, { at: Math.max(at, known?.at ?? at), values: [...(known?.values ?? []), value] });
   }
-  return [...points.values()].sort((one, other) => one.step - other.step);
+  const points = [...found].map(([step, { at, values }]) => ({ step, at, value: Math.round(mean(values)) }));
+  return points.sort((one, other) => one.step - other.step);
 }
 
 /**
@@ -104,6 +105,11 @@ function stepDrawing(points, slope) {
   return el('div', { class: 'steps' }, el('span', { class: 'quiet' }, bytes(high)), drawing, el('span', { class: 'quiet' }, bytes(low)));
 }
 
+/** @param {number[]} list */
+function mean(list) {
+  return list.reduce((sum, one) => sum + one, 0) / list.length;
+}
+
 /**
  * Both ends of the line with the report's slope, laid through the middle of its points.
  * @param {StepPoint[]} points
@@ -113,7 +119,6 @@ function stepDrawing(points, slope) {
 function slopeLine(points, { bytes_per_step, first_step, last_step }) {
   const within = points.filter(({ step }) => step >= first_step && step <= last_step);
   if (within.length === 0) return [];
-  const mean = (/** @type {number[]} */ list) => list.reduce((sum, one) => sum + one, 0) / list.length;
   const middle = mean(within.map(({ step }) => step));
   const level = mean(within.map(({ value }) => value));
   return [first_step, last_step].map((step) => [step, level + bytes_per_step * (step - middle)]);

@@ -18,7 +18,7 @@ interface PageDocument {
   other?: PageDocument;
 }
 
-/** A step function: a value holds until the next one; 0 before the first. */
+/** A step function: a value holds until the next one. Before the first, limits and GPUs are unknown, and all else is 0. */
 interface WrittenSeries {
   id: string;
   name: string;
@@ -51,6 +51,9 @@ interface Band {
   name: string;
   role: string | null;
   pid: Maybe;
+  /** The line of the report that it is a step of, and its number there. */
+  stage: string | null;
+  step: Maybe;
   begin_ns: number;
   end_ns: number;
   depth: number;
@@ -245,6 +248,8 @@ interface Measures {
 }
 interface Repeated extends Who {
   name: string;
+  /** `phase`, `instant` or `title`: only a phase has bands. */
+  kind: string;
   process_name: string | null;
   process_count: number;
   count: number;

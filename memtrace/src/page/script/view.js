@@ -1,5 +1,9 @@
 // What pictures over time share: the stretch that is shown, the cursor, the instant that is pinned.
 
+const SHORTEST = 1e-6;
+// As browsers wait for the second click.
+const DOUBLE_CLICK_MS = 300;
+
 /**
  * @typedef {object} Watcher
  * @property {() => void} [zoomed] Another stretch is shown.
@@ -17,6 +21,10 @@ class View {
     this.end = end > begin ? end : begin + 1;
     this.from = this.begin;
     this.to = this.end;
+    /** A click that may become the first of two. */
+    this.clicked = 0;
+    /** @type {number | null} What was pinned before it. */
+    this.unclicked = null;
     /** @type {number | null} */
     this.cursor = null;
     /** @type {number | null} */
@@ -48,12 +56,24 @@ class View {
   }
 
   /**
+   * Begins and ends elsewhere, and shows all of that.
+   * @param {number} begin
+   * @param {number} end
+   */
+  cover(begin, end) {
+    this.begin = begin;
+    this.end = end > begin ? end : begin + 1;
+    this.point(null);
+    this.reset();
+  }
+
+  /**
    * Shows a stretch, within the recording and no shorter than a microsecond.
    * @param {number} from
    * @param {number} to
    */
   zoom(from, to) {
-    const length = Math.min(Math.max(to - from, 1e-6), this.end - this.begin);
+    const length = Math.min(Math.max(to - from, SHORTEST), this.end - this.begin);
     this.from = Math.min(Math.max(from, this.begin), this.end - length);
     this.to = this.from + length;
     this.tell('zoomed');
@@ -63,17 +83,15 @@ class View {
     this.zoom(this.begin, this.end);
   }
 
-  get isWhole() {
-    return this.from <= this.begin && this.to >= this.end;
-  }
-
   /**
    * Zooms around the cursor.
    * @param {number} factor
    */
   scale(factor) {
     const centre = this.cursor ?? (this.from + this.to) / 2;
-    this.zoom(centre - (centre - this.from) * factor, centre + (this.to - centre) * factor);
+    const length = this.to - this.from;
+    const least = Math.max(factor, Math.min(1, SHORTEST / length));
+    this.zoom(centre - (centre - this.from) * least, centre + (this.to - centre) * least);
   }
 
   /** @param {number | null} instant */
@@ -86,6 +104,22 @@ class View {
   pinAt(instant) {
     this.pin = instant;
     this.tell('pinned');
+  }
+
+  /**
+   * A click pins once it is known to be no double click: what appears with a pin would move the
+   * picture from below the second.
+   * @param {number} instant
+   * @param {number} count Which of quick clicks it is.
+   */
+  click(instant, count) {
+    clearTimeout(this.clicked);
+    if (count > 1) {
+      if (this.pin !== this.unclicked) this.pinAt(this.unclicked);
+      return;
+    }
+    this.unclicked = this.pin;
+    this.clicked = setTimeout(() => this.pinAt(instant), DOUBLE_CLICK_MS);
   }
 
   /**
