@@ -7,33 +7,33 @@
 
 mod engine;
 mod kept;
+mod known;
 #[cfg(test)]
 mod tests;
 
 use super::clock::RunClock;
-use super::groups::Groups;
 use super::held::Held;
 use super::keys::PeakAt;
-use super::peak::Peak;
-use super::phases::{Marks, PhaseLine, Timeline};
+use super::phases::PhaseLine;
 use super::process::Process;
-use super::process_table::ProcessTable;
 use super::process_tree::ProcessTree;
 use super::run::{Options, analyze, mem_columns};
 use super::sections::{Report, gpus, ledger};
-use super::sharing::{self, Execs};
-use super::titles::Titles;
-use super::{Moment, losses, roles};
-use crate::model::tables::{MarkRow, MemRow, ProcessRow, TitleRow};
+use super::{Moment, cost, losses, roles};
+use crate::model::tables::{
+    CowRow, DiagRow, MarkRow, MemRow, ProcessRow, PssRow, SelfCostRow, Severity, ShmObjectRow,
+    TitleRow,
+};
 use crate::model::{BootNs, Bytes, DurationNs, Kind, Row, RunInfo};
 use crate::report::Chapter;
 use crate::sweep::{Amounts, Totals};
 use engine::Engine;
 use jiff::tz::TimeZone;
 use kept::Kept;
+use known::Known;
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::sync::Arc;
 
 /// Rows arrive no later than this after what they tell of: as when a recorder puts them in order.
@@ -144,19 +144,6 @@ impl Deep {
     }
 }
 
-/// What is known beside memory.
-#[derive(Debug)]
-struct Known {
-    table: ProcessTable,
-    groups: Groups,
-    execs: Execs,
-    /// What the process table alone says of peaks.
-    peaks: Vec<Peak>,
-    /// Begins and ends of phases, in order.
-    boundaries: Arc<[BootNs]>,
-    start: BootNs,
-}
-
 /// The figures of a recording that goes on.
 #[derive(Debug)]
 pub struct Live {
@@ -164,6 +151,10 @@ pub struct Live {
     zone: Option<TimeZone>,
     kept: Kept,
     known: Known,
+    /// Whether the sweep was prepared for all that is known.
+    is_prepared: bool,
+    /// What the recorder says of losses, in a sentence each.
+    losses: Vec<String>,
     /// Rows of `mem` that still may have to wait for others, in the order of arrival.
     pending: Vec<MemRow>,
     /// As far as rows can't come any more.
@@ -193,6 +184,8 @@ impl Live {
             zone,
             kept,
             known,
+            is_prepared: false,
+            losses: Vec::new(),
             pending: Vec::new(),
             settled: Engine::new(),
             settled_until: None,
@@ -252,6 +245,13 @@ impl Live {
         let is_about_processes = news.has::<ProcessRow>() || news.has::<TitleRow>();
         if is_about_processes || news.has::<MarkRow>() {
             self.known = Known::of(&self.kept, &self.info);
+            self.is_prepared = false;
+        }
+        if news.has::<PssRow>() || news.has::<CowRow>() || news.has::<ShmObjectRow>() {
+            self.is_prepared = false;
+        }
+        if news.has::<DiagRow>() || news.has::<SelfCostRow>() {
+            self.losses = self.read_losses();
         }
         if let Some(last) = self.kept.last() {
             self.note_time(last);
@@ -291,7 +291,9 @@ impl Live {
         for (process, peak) in processes.zip(&self.known.peaks) {
             process.peak = *peak;
         }
-        let Ok(()) = self.settled.prepare(&self.kept, &self.known);
+        if !std::mem::replace(&mut self.is_prepared, true) {
+            let Ok(()) = self.settled.prepare(&self.kept, &self.known);
+        }
         self.settled.enter(&self.known, until);
         // Stable: rows of one process and time stay in the order of arrival.
         self.pending.sort_by_key(|row| (row.boot_ns, row.upid));
@@ -422,13 +424,19 @@ impl Live {
         &self.history
     }
 
+    /// When most was held so far, every page once, and how much; `None` before the first row.
+    pub fn held_peak(&self) -> Option<(BootNs, Held)> {
+        let watch = self.tip.watch();
+        watch.peak.zip(watch.held_peak)
+    }
+
     /// The state in which most was held so far, every page once; `None` before the first row.
     pub fn peak(&self) -> Option<Frame> {
-        let watch = self.tip.watch();
+        let (at, held) = self.held_peak()?;
         let held_by = self.tip.state().at_maximum().into_iter();
         let mut frame = Frame {
-            at: watch.peak?,
-            held: watch.held_peak?,
+            at,
+            held,
             rss: None,
             held_by: held_by.map(|(place, held)| (place as u32, held)).collect(),
         };
@@ -527,17 +535,23 @@ impl Live {
     }
 
     /// What was lost, in a sentence each; none where nothing was.
-    pub fn losses(&self) -> Vec<String> {
-        let Ok(losses) = losses::read(&self.kept, &self.info, None, &self.clock);
-        let lost = self.kept.lost_count();
-        let events = (lost > 0).then(|| format!("{lost} events lost"));
+    pub fn losses(&self) -> Vec<Cow<'_, str>> {
+        let told = self.losses.iter().map(|loss| Cow::Borrowed(loss.as_str()));
+        told.chain(self.settled.left_out().map(Cow::Owned))
+            .collect()
+    }
+
+    fn read_losses(&self) -> Vec<String> {
+        let Ok(cost) = cost::read(&self.kept);
+        let Ok(losses) = losses::read(&self.kept, &self.info, cost.as_ref(), &self.clock);
         let told = losses
             .into_iter()
-            .filter(|loss| loss.severity == crate::model::tables::Severity::Loss);
-        events
-            .into_iter()
-            .chain(told.map(|loss| format!("{}: {}", loss.subject, loss.detail)))
-            .collect()
+            .filter(|loss| loss.severity == Severity::Loss);
+        told.map(|loss| match loss.count {
+            Some(count) => format!("{} ({count}): {}", loss.subject, loss.detail),
+            None => format!("{}: {}", loss.subject, loss.detail),
+        })
+        .collect()
     }
 
     /// What the report finds at the newest instant: ledgers, GPUs, phases. It takes as long as a
@@ -579,53 +593,4 @@ fn named_rows(rows: Vec<MemRow>, processes: &[Process]) -> impl Iterator<Item = 
         let upid = processes.get(place)?.upid;
         Some(MemRow { upid, ..row })
     })
-}
-
-impl Known {
-    fn of(kept: &Kept, info: &RunInfo) -> Self {
-        let Ok(known) = Self::read(kept, info);
-        known
-    }
-
-    fn read(kept: &Kept, info: &RunInfo) -> Result<Self, Infallible> {
-        let mut table = ProcessTable::read(kept, info)?;
-        let Titles {
-            roles,
-            calls,
-            execs,
-        } = Titles::read(kept, &table)?;
-        let groups = Groups::of(&table.processes, roles);
-        for process in &mut table.processes {
-            process.copy_until = sharing::copy_until(process, &execs);
-        }
-        // Who is met only by a mark has no memory: the table of the sweep is without.
-        let mut named = ProcessTable::read(kept, info)?;
-        let marks = Marks::read(kept, &mut named)?;
-        let boundaries = Timeline::of(marks, calls, &named.processes).to_note(info.interval_ns);
-        Ok(Self {
-            peaks: table.processes.iter().map(|process| process.peak).collect(),
-            table,
-            groups,
-            execs,
-            boundaries: boundaries.all,
-            start: info.clocks.first().map_or(BootNs(0), |clock| clock.boot_ns),
-        })
-    }
-
-    /// The group that a process begins in.
-    fn first_group(&self, process: usize) -> Arc<str> {
-        let first = self.groups.first.get(process).copied().unwrap_or_default();
-        self.group(first)
-    }
-
-    /// From when on it belongs to which others.
-    fn steps(&self, process: usize) -> Vec<(BootNs, Arc<str>)> {
-        let steps = self.groups.steps(process).iter();
-        steps.map(|&(at, group)| (at, self.group(group))).collect()
-    }
-
-    fn group(&self, place: u32) -> Arc<str> {
-        let group = self.groups.list.get(place as usize);
-        group.map_or_else(|| Arc::from(""), |group| Arc::clone(&group.name))
-    }
 }

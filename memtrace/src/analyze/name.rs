@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Keeps each text once: thousands of children share a command line.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Interner(HashSet<Arc<str>>);
 
 impl Interner {

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Every process of the recording, in the order in which they started.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ProcessTable {
     pub(super) processes: Vec<Process>,
     /// The command that memtrace started and held until the probes were attached.
@@ -239,7 +239,7 @@ impl Links {
 
 /// The position of every process by its identity. Every row asks for one, and a recorder counts
 /// its processes from one on: those are found by counting.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Places {
     lowest: i64,
     counted: Vec<Option<u32>>,

@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// How far a segment was read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Place {
-    at: u64,
+    pub(super) at: u64,
     /// `None` before its beginning was read.
     schema: Option<SchemaRef>,
 }

@@ -232,6 +232,8 @@ impl Open {
     ) {
         let name = segment_path(table.name, self.seq);
         let len = match self.file.metadata() {
+            // Nothing was added: most looks at most tables.
+            Ok(metadata) if metadata.len() == self.place.at => return,
             Ok(metadata) => metadata.len(),
             Err(error) => {
                 let reason = error.to_string();

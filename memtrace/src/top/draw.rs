@@ -174,8 +174,8 @@ fn titles(canvas: &mut Canvas<'_>, app: &mut App, list: &Listing, y: u16) {
         };
         let mark = match (is_by, is_reversed) {
             (false, _) => "",
-            (true, false) => "v",
-            (true, true) => "^",
+            (true, false) => "▼",
+            (true, true) => "▲",
         };
         let text = format!("{}{mark}", column.title);
         let text = aligned(&text, column.width, is_words(column.title));

@@ -35,7 +35,7 @@ const BAR: usize = 20;
 /// All lines, the most important first; where there is no room the last ones are left out.
 pub(super) fn lines<F: Feed>(feed: &F, app: &App, width: usize) -> Vec<HeaderLine> {
     let live = feed.live();
-    let mut lines = vec![title(feed, width), held(live, app, width)];
+    let mut lines = vec![title(feed, width), held(feed, app, width)];
     lines.extend(losses(live, width));
     lines.extend(live.limit().map(|limit| of_limit(&limit, width)));
     lines.push(HeaderLine::plain(curve(live, app, width)));
@@ -93,11 +93,13 @@ fn of_held(held: &Held) -> String {
     }
 }
 
-fn held(live: &Live, app: &App, width: usize) -> HeaderLine {
+fn held<F: Feed>(feed: &F, app: &App, width: usize) -> HeaderLine {
+    let live = feed.live();
     let clock = live.clock();
     let at = clock.at(app.frame.at);
     let now = match app.shown {
-        Shown::Now => "Held now".to_owned(),
+        Shown::Now if feed.recorder() == Recorder::Recording => "Held now".to_owned(),
+        Shown::Now => "Held last".to_owned(),
         Shown::Paused => format!("Paused at {}: held", words::after(at.offset_ns)),
         Shown::Back => format!("Back at {}: held", words::after(at.offset_ns)),
         Shown::Peak => format!("At the peak, {}: held", words::after(at.offset_ns)),
@@ -105,11 +107,11 @@ fn held(live: &Live, app: &App, width: usize) -> HeaderLine {
     let held = format!("{now} {}", of_held(&app.frame.held));
     let rss = app.frame.rss.map(|rss| format!("  (RSS {})", bytes(rss)));
     let rss = rss.unwrap_or_default();
-    let peak = live.peak().filter(|_| app.shown != Shown::Peak);
+    let peak = live.held_peak().filter(|_| app.shown != Shown::Peak);
     let peak = |when: &dyn Fn(Instant) -> String| {
-        let told = peak.as_ref().map(|peak| {
-            let when = when(clock.at(peak.at));
-            format!("   peak so far {} at {when}", bytes(peak.held.bytes))
+        let told = peak.map(|(at, held)| {
+            let when = when(clock.at(at));
+            format!("   peak so far {} at {when}", bytes(held.bytes))
         });
         told.unwrap_or_default()
     };

@@ -330,6 +330,7 @@ fn a_recorder_that_is_gone_is_told() {
     let mut person = Person::at(Run::of(up_and_down()).until(10.0), 100, 24);
     person.run.recorder = Recorder::Gone;
     assert!(person.has("recorder gone, data 0.4 s old"));
+    assert!(person.has("Held last") && !person.has("Held now"));
     person.run.recorder = Recorder::Closed;
     assert!(person.has("recording closed"));
 }

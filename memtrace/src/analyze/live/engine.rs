@@ -1,7 +1,7 @@
 //! The sweep of a recording that goes on: taken as far as rows can't come any more, and copied to be
 //! taken to what is newest.
 
-use super::Known;
+use super::known::Known;
 use crate::analyze::RowSource;
 use crate::analyze::held::{Held, HeldSum};
 use crate::model::tables::{MemRow, MemSource};
@@ -9,13 +9,15 @@ use crate::model::{BootNs, Bytes, Upid};
 use crate::sweep::{
     Amounts, Change, Lane, LaneId, Member, Observe, Planned, State, Sweep, Totals, Track,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// The curve of the last minutes has a column for each second.
 const SECOND_NS: i64 = 1_000_000_000;
 /// So many of them.
 const SECONDS_MAX: usize = 900;
+/// So many without a row of their own are told apart.
+const STRANGERS_MAX: usize = 1_000;
 
 /// The sweep, and who was put into it so far.
 #[derive(Clone, Debug)]
@@ -23,6 +25,8 @@ pub(super) struct Engine {
     sweep: Sweep<Watch>,
     lanes: HashMap<Arc<str>, LaneId>,
     entered: Vec<Entered>,
+    /// Of whom there were rows, and it is not known who they are.
+    strangers: HashSet<Upid>,
     /// Whether something came to be known that would have been needed earlier.
     pub(super) is_contradicted: bool,
 }
@@ -140,6 +144,7 @@ impl Engine {
             sweep: Sweep::new(Watch::default(), Lane::of_kinds(&Arc::default())),
             lanes: HashMap::new(),
             entered: Vec::new(),
+            strangers: HashSet::new(),
             is_contradicted: false,
         }
     }
@@ -153,6 +158,19 @@ impl Engine {
     /// time.
     pub(super) fn take_noted(&mut self) -> Vec<MemRow> {
         std::mem::take(&mut self.sweep.observer.noted)
+    }
+
+    /// Whose memory is in no figure, in a sentence; `None` where it is everybody's.
+    pub(super) fn left_out(&self) -> Option<String> {
+        let who = match self.strangers.len() {
+            0 => return None,
+            1 => "1 process".to_owned(),
+            STRANGERS_MAX.. => format!("{STRANGERS_MAX} processes or more"),
+            count => format!("{count} processes"),
+        };
+        Some(format!(
+            "{who} without a row in process: left out here, see memtrace report"
+        ))
     }
 
     /// What everybody holds.
@@ -182,7 +200,9 @@ impl Engine {
         source: &S,
         known: &Known,
     ) -> Result<(), S::Error> {
-        self.is_contradicted |= !self.is_still(known);
+        let mut strangers = self.strangers.iter();
+        let is_met = strangers.any(|upid| known.table.find(*upid).is_some());
+        self.is_contradicted |= is_met || !self.is_still(known);
         let since = self.sweep.last();
         for position in 0..self.entered.len() {
             self.follow(position, known);
@@ -299,6 +319,9 @@ impl Engine {
             return;
         }
         let Some(position) = known.table.find(row.upid) else {
+            if self.strangers.len() < STRANGERS_MAX {
+                self.strangers.insert(row.upid);
+            }
             return;
         };
         // By ticks of a clock a process can begin after its first row.

@@ -211,11 +211,6 @@ impl Kept {
         self.nodes.rows.last()
     }
 
-    /// What the recorder counted as lost so far.
-    pub(super) fn lost_count(&self) -> i64 {
-        self.costs.rows.last().map_or(0, |row| row.lost_event_count)
-    }
-
     /// The newest row of any table but `mem`.
     pub(super) fn last(&self) -> Option<BootNs> {
         let times = [

@@ -64,9 +64,9 @@ fn after_many_pieces_the_figures_are_those_of_the_report() {
     for (name, run, analysis) in runs() {
         count += 1;
         let many = if analysis.processes.len() < 50 {
-            250
+            60
         } else {
-            20
+            10
         };
         for pieces in [1, 7, many] {
             let (live, _) = live(run(), pieces);
@@ -205,4 +205,42 @@ fn a_role_that_is_known_only_late_counts_from_the_start_by_reading_anew() {
     assert_eq!(role.name, report.roles[0].name);
     let peak = role.peak.map(|(bytes, at)| (bytes, at.boot_ns));
     assert_eq!(peak, Some((Bytes(901 << 20), boot(5.0))));
+}
+
+#[test]
+fn whose_memory_is_in_no_figure_is_told_as_a_loss_until_it_is_known_who_that_is() {
+    let mut run = Script::command(&["python3", "train.py"], 30.0);
+    run.process(10, None, 0.0, "python3 train.py");
+    run.process(11, Some(10), 1.0, "python3 child.py");
+    for second in 0..30 {
+        run.mem(10, f64::from(second), [100.0, 1.0, 0.0]);
+        run.mem(11, f64::from(second), [50.0, 1.0, 0.0]);
+    }
+    let told = |until: f64, is_late: bool| {
+        let mut stream = Stream::of(run.clone());
+        stream.rows.retain_mut(|(at, record)| {
+            let Record::Process(row) = record else {
+                return true;
+            };
+            if row.tgid.0 == 11 {
+                *at = boot(20.0);
+            }
+            row.tgid.0 != 11 || is_late
+        });
+        stream.rows.sort_by_key(|(at, _)| *at);
+        let mut live = Live::new(stream.info.clone(), None);
+        for second in 1..=until as i64 {
+            stream.go_to(BootNs(boot(0.0).0 + second * 1_000_000_000));
+            let Ok(_) = live.take(&mut stream);
+        }
+        let losses: Vec<String> = live.losses().into_iter().map(Into::into).collect();
+        (losses, live.is_contradicted())
+    };
+    let (losses, is_contradicted) = told(29.0, false);
+    let [loss] = &losses[..] else {
+        panic!("{losses:?}");
+    };
+    assert!(loss.starts_with("1 process without a row"), "{loss}");
+    assert!(!is_contradicted);
+    assert!(told(22.0, true).1, "it is to be read anew");
 }
