@@ -100,6 +100,12 @@ impl Screen {
         })
     }
 
+    /// Takes the terminal away, as one whose window is closed.
+    pub(crate) fn close(self) -> Child {
+        let Self { program, .. } = self;
+        program
+    }
+
     pub(crate) fn press(&mut self, keys: &str) -> Result<()> {
         Ok(self.ours.write_all(keys.as_bytes())?)
     }

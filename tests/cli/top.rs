@@ -153,6 +153,24 @@ fn a_signal_gives_the_terminal_back_as_it_was() -> Result<()> {
 }
 
 #[test]
+fn a_terminal_that_goes_away_ends_it() -> Result<()> {
+    let going = Going::start()?;
+    let mut screen = going.shown(24, 80)?;
+    screen.until_shown("Held now")?;
+    let mut program = screen.close();
+    let start = Instant::now();
+    while program.try_wait()?.is_none() {
+        if start.elapsed() > Duration::from_secs(20) {
+            program.kill()?;
+            program.wait()?;
+            anyhow::bail!("it goes on without a terminal");
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+#[test]
 fn ctrl_z_gives_the_terminal_to_the_shell_and_fg_draws_anew() -> Result<()> {
     let going = Going::start()?;
     let mut shell = Command::new("bash");

@@ -13,7 +13,9 @@ use ratatui::crossterm::terminal::{
     Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use ratatui::crossterm::{cursor, execute};
-use std::io::{self, Stdout};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use std::io::{self, IsTerminal, Stdout};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -87,7 +89,10 @@ pub fn run<F: Feed>(feed: &mut F, options: &Options) -> io::Result<()> {
             is_due = false;
         }
         let wait = next_look.saturating_duration_since(Instant::now());
-        if !event::poll(wait.min(WAIT))? {
+        if is_terminal_gone(wait.min(WAIT))? {
+            return Ok(());
+        }
+        if !event::poll(Duration::ZERO)? {
             continue;
         }
         // All that was typed meanwhile, and one picture of it.
@@ -106,6 +111,25 @@ pub fn run<F: Feed>(feed: &mut F, options: &Options) -> io::Result<()> {
             app.update_deep(feed.live_mut());
         }
     }
+}
+
+/// Waits until there is something to read, or for so long. Answers whether the terminal is gone:
+/// of that the wait of crossterm makes an endless loop.
+fn is_terminal_gone(wait: Duration) -> io::Result<bool> {
+    let stdin = io::stdin();
+    if !stdin.is_terminal() {
+        // Keys come from the terminal by its own name.
+        return event::poll(wait).map(|_| false);
+    }
+    let mut looked_at = [PollFd::new(&stdin, PollFlags::IN)];
+    let wait = Timespec::try_from(wait).map_err(io::Error::other)?;
+    match rustix::event::poll(&mut looked_at, Some(&wait)) {
+        // A signal: its flag is looked at, or the terminal has another size.
+        Err(Errno::INTR) => return Ok(false),
+        polled => polled?,
+    };
+    let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+    Ok(looked_at[0].revents().intersects(gone))
 }
 
 /// The terminal, taken.
