@@ -100,10 +100,11 @@ impl Screen {
         })
     }
 
-    /// Takes the terminal away, as one whose window is closed.
-    pub(crate) fn close(self) -> Child {
-        let Self { program, .. } = self;
-        program
+    /// Takes the terminal away, as when its window is closed.
+    pub(crate) fn close(&mut self) -> Result<()> {
+        self.ours = File::open("/dev/null")?;
+        self.theirs = File::open("/dev/null")?.into();
+        Ok(())
     }
 
     pub(crate) fn press(&mut self, keys: &str) -> Result<()> {
