@@ -1,5 +1,6 @@
 //! Reads a recording: closed, still being written, or left behind by a killed recorder.
 
+use super::ahead::for_each_ahead;
 use super::batch::{Irregular, Projection, for_each_row, times};
 use super::bounds::Bounds;
 use super::checksum::Checked;
@@ -11,14 +12,9 @@ use super::reading::Reading;
 use super::run_file::{RUN_FILE, is_locked, open_dir, read, written_at_ns};
 use super::sources::Sources;
 use crate::model::{BootNs, Row, RunInfo, RunState, TABLES, Table};
-use arrow_array::RecordBatch;
-use arrow_schema::ArrowError;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
-
-/// So many batches are decoded before the first of them is taken.
-const BATCHES_AHEAD: usize = 2;
+use std::thread::Builder;
 
 /// An opened recording.
 ///
@@ -157,25 +153,16 @@ impl Recording {
         let sources = Sources::open(&self.reading, R::TABLE)?;
         let note = |kind| self.reading.note(Path::new(R::TABLE.name), kind);
         let mut irregular = Irregular::default();
-        let mut take = |batch: Result<RecordBatch, ArrowError>| match batch {
-            Ok(batch) => for_each_row(&batch, &mut irregular, &mut take_row),
-            Err(error) => note(ProblemKind::Unreadable {
-                reason: error.to_string(),
-            }),
-        };
-        if !sources.is_empty() {
-            // What comes next is decoded while rows are taken.
-            std::thread::scope(|scope| {
-                let (send, batches) = sync_channel(BATCHES_AHEAD);
-                let sources = &sources;
-                scope.spawn(move || {
-                    sources
-                        .rows(projection)
-                        .all(|batch| send.send(batch).is_ok())
-                });
-                batches.into_iter().for_each(&mut take);
-            });
-        }
+        for_each_ahead(
+            Builder::new(),
+            sources.rows(projection),
+            |batch| match batch {
+                Ok(batch) => for_each_row(&batch, &mut irregular, &mut take_row),
+                Err(error) => note(ProblemKind::Unreadable {
+                    reason: error.to_string(),
+                }),
+            },
+        );
         if irregular.incomplete_rows > 0 {
             let count = irregular.incomplete_rows;
             note(ProblemKind::IncompleteRows { count });

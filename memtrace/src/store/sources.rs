@@ -76,17 +76,12 @@ impl Sources {
         }
     }
 
-    /// Whether there is nothing to read.
-    pub(super) fn is_empty(&self) -> bool {
-        self.parts.is_empty() && self.segments.is_empty()
-    }
-
     /// All rows within the bounds of the recording: of a table with a key the last row of each
     /// key, else in order of time.
     pub(super) fn rows<'a>(
         &'a self,
         projection: &'a Projection,
-    ) -> Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>> + 'a> {
+    ) -> Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>> + Send + 'a> {
         let Some(key) = self.table.key else {
             let schema = projection.schema().clone();
             let segments = Resequenced::new(self.segment_rows(projection), schema);
