@@ -49,7 +49,7 @@ pub fn scapegoat(words: &[&str]) -> Result<Vec<Score>> {
     }
     let text = recorded.report_text(&[])?;
     let answer = [
-        format!("  {victim} "),
+        format!("  What happened: {victim} "),
         " was killed because".to_owned(),
         "(limit 300 MiB) was full".to_owned(),
         format!("{culprit} "),

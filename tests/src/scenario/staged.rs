@@ -162,7 +162,7 @@ pub fn staged(words: &[&str], stage: Stage) -> Result<Vec<Score>> {
         }) && text
             .lines()
             .take(FIRST_LINES)
-            .any(|line| line.contains("Look next: `memtrace report")),
+            .any(|line| line.trim_start().starts_with("memtrace report ")),
         || text.clone(),
     ));
     Ok(scores)

@@ -258,6 +258,8 @@ impl Worker {
         self.teller.tell_copies(&self.cow, share * SCAN_PART)?;
         let scan_cost = DurationNs(clock::thread_cpu().0 - before.0);
         meter.pause()?;
+        self.descriptors
+            .look(&subjects, &self.objects, &mut self.backings, meter)?;
         let now = clock::boot();
         let mut urgent: Vec<(i64, Subject)> = subjects
             .iter()
@@ -269,9 +271,6 @@ impl Worker {
             if clock::boot() >= next_scan {
                 break;
             }
-            // A file that fills a group does so while a round of readings rests on its budget.
-            meter.set_pace(1.0);
-            self.look_at_descriptors(&subjects, meter)?;
             let is_small = bytes < all / SMALL_PART;
             meter.set_pace(if is_small { SMALL_PACE } else { 1.0 });
             match self.read(&subject, meter) {
@@ -286,18 +285,8 @@ impl Worker {
             }
         }
         meter.set_pace(1.0);
-        self.look_at_descriptors(&subjects, meter)?;
         self.write_shared(&subjects, meter)?;
         Ok(scan_cost)
-    }
-
-    fn look_at_descriptors(
-        &mut self,
-        subjects: &[Subject],
-        meter: &mut Meter<'_>,
-    ) -> Result<(), Stopped> {
-        let (objects, backings) = (&self.objects, &mut self.backings);
-        self.descriptors.look(subjects, objects, backings, meter)
     }
 
     /// What objects and files take by now.
