@@ -111,7 +111,7 @@ pub struct CurveLimit {
     pub time_ns: Gaps,
     /// What is in use.
     pub used: CurveSeries,
-    /// How much it may be; no change, where there is no limit.
+    /// How much it may be; null where there is no limit, or it is unknown.
     pub limit: CurveSeries,
 }
 

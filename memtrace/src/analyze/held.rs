@@ -11,6 +11,7 @@ use super::process_table::ProcessTable;
 use super::sharing::Execs;
 use crate::model::tables::{CowRow, PssRow, ShmObjectRow};
 use crate::model::{BootNs, Bytes, Upid};
+use crate::report::words::bytes;
 use crate::sweep::{Amounts, Change};
 use families::ForkFamilies;
 use objects::{ObjectHistories, Objects};
@@ -38,6 +39,21 @@ impl Held {
             at_least: bytes,
             bytes,
             at_most: bytes,
+        }
+    }
+
+    /// `52.8 GiB (at most 68.8 GiB)`: with its bounds where they matter.
+    pub fn in_words(&self) -> String {
+        let figure = bytes(self.bytes);
+        if !self.is_uncertain() {
+            return figure;
+        }
+        let (least, most) = (bytes(self.at_least), bytes(self.at_most));
+        match (least == figure, most == figure) {
+            (true, true) => figure,
+            (true, false) => format!("{figure} (at most {most})"),
+            (false, true) => format!("{figure} (at least {least})"),
+            (false, false) => format!("{figure} (between {least} and {most})"),
         }
     }
 

@@ -20,7 +20,7 @@ const VERSION: u32 = 1;
 pub(super) const TOP: usize = 500;
 /// So many processes have a lane.
 const PROCESSES_MAX: usize = 20_000;
-/// Steps of all lanes together; of one at least [`LEVELS_LEAST`].
+/// Steps of all lanes together, as long as each of them has [`LEVELS_LEAST`].
 const LEVELS_MAX: usize = 120_000;
 const LEVELS_LEAST: usize = 8;
 /// Columns of a title.

@@ -159,7 +159,6 @@ where
         }
         false => None,
     };
-    let killed_in: Vec<String> = kills.iter().filter_map(|kill| kill.memcg.clone()).collect();
     let asked = Asked {
         instants: asked.collect(),
         boundaries: phases.to_note(info.interval_ns),
@@ -254,6 +253,19 @@ where
     let states: Vec<Composition> = states.into_iter().map(&mut state).collect();
     let earlier: Vec<Composition> = earlier.into_iter().map(&mut state).collect();
     let earlier: Vec<&Composition> = earlier.iter().chain(&states).collect();
+    let leftovers = leftovers::read(source, &table)?;
+    let left = &leftovers.objects;
+    let ooms = oom::explain(
+        source,
+        kills,
+        &windows,
+        (&table, &clock),
+        (&states, &earlier),
+        left,
+    )?;
+    let concerning = ooms.iter().filter(|kill| !kill.is_elsewhere);
+    let killed_in = concerning.filter_map(|kill| kill.row.memcg.clone());
+    let killed_in: Vec<String> = killed_in.collect();
     let drawings = match seen.drawn.take() {
         Some(drawn) => {
             let known = curves::Known {
@@ -276,16 +288,6 @@ where
         }
         None => None,
     };
-    let leftovers = leftovers::read(source, &table)?;
-    let left = &leftovers.objects;
-    let ooms = oom::explain(
-        source,
-        kills,
-        &windows,
-        (&table, &clock),
-        (&states, &earlier),
-        left,
-    )?;
     // Until its exec the command is held, and everyone else is there because of it.
     let execs_of_command = command.and_then(|command| execs.get(&command));
     let command_begin = execs_of_command.and_then(|execs| execs.iter().min().copied());

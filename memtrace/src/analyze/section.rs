@@ -92,6 +92,11 @@ pub(super) struct View<'a> {
 }
 
 impl<'a> View<'a> {
+    /// Whether the first lines have told the gravest already.
+    pub(super) fn is_below_the_answer(&self) -> bool {
+        self.mode == Mode::Whole && !self.is_alone
+    }
+
     /// How many lines a list has of which a few are enough, unless all is asked for.
     pub(super) fn most(&self, few: usize) -> usize {
         match self.style.is_full {

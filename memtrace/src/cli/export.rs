@@ -1,6 +1,7 @@
 //! `memtrace export`: a recording as the files of other profilers, for scripts made for those.
 
 use super::output::say;
+use super::part::Part;
 use super::progress::Progress;
 use super::recorded::{Rows, open, recording_dir};
 use crate::analyze::{SampleOptions, Samples, gpu_files, sample, sample_files, sample_gpus};
@@ -9,10 +10,9 @@ use crate::report::visible;
 use crate::store::{Recording, StoreError};
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use std::io::{self, BufWriter, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use tempfile::NamedTempFile;
 
 const CSV: &str = "memory_samples.csv";
 const JSONL: &str = "memory_samples.jsonl";
@@ -216,60 +216,4 @@ fn check_count(
         );
     }
     Ok(())
-}
-
-/// A file that gets its name when it is whole. Dropped before that it leaves nothing behind;
-/// after a kill a file is left whose name ends in `.partial`.
-struct Part {
-    file: BufWriter<NamedTempFile>,
-    path: PathBuf,
-    is_forced: bool,
-}
-
-impl Part {
-    fn open(target: &Path, name: &str, is_forced: bool) -> anyhow::Result<Self> {
-        let path = target.join(name);
-        if !is_forced && path.symlink_metadata().is_ok() {
-            bail!("{}", is_there(&path));
-        }
-        let mut partial = tempfile::Builder::new();
-        let prefix = format!("{name}.");
-        partial.prefix(&prefix).suffix(".partial");
-        // As any other file that is made: the umask takes away from it.
-        #[cfg(unix)]
-        partial.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        let file = partial
-            .tempfile_in(target)
-            .with_context(|| format!("failed to write to {}", target.display()))?;
-        Ok(Self {
-            file: BufWriter::new(file),
-            path,
-            is_forced,
-        })
-    }
-
-    fn sync(&mut self) -> io::Result<()> {
-        self.file.flush()?;
-        self.file.get_ref().as_file().sync_all()
-    }
-
-    fn finish(self) -> anyhow::Result<PathBuf> {
-        let doing = || format!("failed to make {}", self.path.display());
-        let file = self.file.into_inner().with_context(doing)?;
-        let persisted = match self.is_forced {
-            true => file.persist(&self.path),
-            false => file.persist_noclobber(&self.path),
-        };
-        match persisted {
-            Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {
-                bail!("{}", is_there(&self.path))
-            }
-            persisted => persisted.with_context(doing)?,
-        };
-        Ok(self.path)
-    }
-}
-
-fn is_there(path: &Path) -> String {
-    format!("{} is there already; --force replaces it", path.display())
 }

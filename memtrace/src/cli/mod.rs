@@ -9,6 +9,7 @@ mod leftovers;
 mod mark;
 mod output;
 mod packaging;
+mod part;
 mod probe_costs;
 mod progress;
 mod record;

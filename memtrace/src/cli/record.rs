@@ -12,7 +12,7 @@ use super::values::{
 };
 use crate::host::{Backend, HostFacts, Person, ProbeChoice, as_person};
 use crate::model::{self, Bytes, DurationNs, GpuInfo, MarkRule, Rules, RunInfo, Target};
-use crate::report::words;
+use crate::report::{quoted, words};
 use crate::session::{
     CommandError, CommandUser, Held, Marks, Options, Outcome, Progress, RecordError, record,
 };
@@ -383,7 +383,7 @@ fn save_findings(outcome: &Outcome, person: Option<&Person>, is_quiet: bool) {
     };
     // What is said of damage has its own way out.
     if !reason.contains("memtrace report") {
-        let dir = outcome.dir.display();
+        let dir = quoted(&outcome.dir.display().to_string());
         reason.push_str(&format!(
             "; for them: memtrace report --save-findings {dir}"
         ));
@@ -406,7 +406,8 @@ fn closing_words(outcome: &Outcome, is_gpu_only: bool) -> String {
         1 => "1 process".to_owned(),
         count => format!("{count} processes"),
     };
-    format!("{counted} in {dir}; see it with: memtrace report {dir}")
+    let typed = quoted(&dir.to_string());
+    format!("{counted} in {dir}; see it with: memtrace report {typed}")
 }
 
 fn command_failed(error: &CommandError) -> ExitCode {

@@ -3,7 +3,7 @@
 use super::output::print;
 use super::progress::Progress;
 use super::recorded::recording_dir;
-use crate::report::visible;
+use crate::report::{quoted, visible};
 use crate::store::{self, RecoverReport};
 use anyhow::Context;
 use std::fmt::Write;
@@ -36,8 +36,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn describe(dir: &Path, report: &RecoverReport) -> String {
     let mut text = String::new();
-    let dir = dir.display().to_string();
-    let dir = visible(&dir);
+    let path = dir.display().to_string();
+    let (dir, typed) = (visible(&path), quoted(&path));
     // Writing to a String can't fail.
     let _ = match report.was_closed {
         true => writeln!(text, "{dir} was closed already"),
@@ -49,7 +49,7 @@ fn describe(dir: &Path, report: &RecoverReport) -> String {
     if !report.was_closed {
         let _ = writeln!(
             text,
-            "for phases and roles as tables: memtrace report --save-findings {dir}"
+            "for phases and roles as tables: memtrace report --save-findings {typed}"
         );
     }
     text

@@ -2,6 +2,7 @@
 
 use super::browser;
 use super::output::{has_color, print};
+use super::part::Part;
 use super::progress::Progress;
 use super::recorded::{Rows, open, recording_dir};
 use crate::analyze::{self, Moment, ParseMomentError, SECTIONS, SectionInfo};
@@ -103,7 +104,7 @@ pub(super) struct Writing {
     /// -o it goes to a temporary file
     #[arg(long, conflicts_with = "format")]
     open: bool,
-    /// List so many processes, phases or roles [default: 10; json and csv: all]
+    /// List so many processes, phases or roles [default: 10; html: 500; json and csv: all]
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     top: Option<usize>,
 }
@@ -146,28 +147,35 @@ impl Writing {
             write(&mut out)?;
             out.flush()
         };
-        let doing = |path: &Path| format!("failed to write {}", path.display());
-        match &self.output {
-            Some(path) => {
-                let mut file = File::create(path).with_context(|| doing(path))?;
-                buffered(&mut file).with_context(|| doing(path))?;
-                if self.open {
-                    browser::open(path);
-                }
-                Ok(())
-            }
-            None if self.open => {
-                let (mut file, path) = browser::private_file()?;
-                buffered(&mut file).with_context(|| doing(&path))?;
+        let Some(path) = &self.output else {
+            if self.open {
+                let mut page = browser::private_file()?;
+                buffered(page.as_file_mut()).context("failed to write the page")?;
+                let (_, path) = page.keep().context("failed to keep the page")?;
                 browser::open(&path);
-                Ok(())
+                return Ok(());
             }
-            None => match buffered(&mut io::stdout().lock()) {
+            return match buffered(&mut io::stdout().lock()) {
                 // `memtrace report | head` has what it wants.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
                 written => written.context("failed to write the report"),
-            },
+            };
+        };
+        let doing = || format!("failed to write {}", path.display());
+        match Part::in_place_of(path) {
+            Some(mut part) => {
+                buffered(&mut part.file).with_context(doing)?;
+                part.finish()?;
+            }
+            None => {
+                let mut file = File::create(path).with_context(doing)?;
+                buffered(&mut file).with_context(doing)?;
+            }
         }
+        if self.open {
+            browser::open(path);
+        }
+        Ok(())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Figures, times and states in words.
 
-use crate::model::{Bytes, DurationNs, Instant, WallNs};
+use crate::model::{Bytes, DurationNs, Instant, Target, WallNs};
 use jiff::tz::TimeZone;
 
 /// What stands where nothing is known.
@@ -176,6 +176,32 @@ pub(crate) fn count(number: impl TryInto<i64>) -> String {
         grouped.insert(0, '-');
     }
     grouped
+}
+
+/// What is recorded.
+pub(crate) fn target(target: &Target) -> String {
+    match target {
+        Target::Command { argv } => argv.join(" "),
+        Target::Pids { tgids } => {
+            let tgids: Vec<String> = tgids.iter().map(ToString::to_string).collect();
+            format!("pid {} and descendants", tgids.join(", "))
+        }
+        Target::Match { regex } => format!("processes that match {regex}, and descendants"),
+        Target::Cgroup { path } => format!("cgroup {path}"),
+        Target::Framework { framework, session } => {
+            let session = session.as_ref().map(|session| format!(" of {session}"));
+            let session = session.unwrap_or_default();
+            format!("{} processes{session}, and descendants", framework.as_str())
+        }
+        Target::All => "every process of the machine".to_owned(),
+    }
+}
+
+/// One column of a curve in characters; a blank is for what is unknown.
+pub(crate) fn height(amount: Bytes, highest: Bytes) -> char {
+    const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let level = (amount.0 as f64 / highest.0 as f64 * 8.0).ceil() as usize;
+    LEVELS[level.clamp(1, 8) - 1]
 }
 
 /// `12 ×`.

@@ -64,7 +64,7 @@ impl CommandUser {
     }
 
     /// The command's environment.
-    pub(super) fn environment(&self) -> impl Iterator<Item = (OsString, OsString)> + '_ {
+    pub fn environment(&self) -> impl Iterator<Item = (OsString, OsString)> + '_ {
         std::env::vars_os().filter_map(|(key, value)| {
             let value = self.replaced(&key, value)?;
             Some((key, value))

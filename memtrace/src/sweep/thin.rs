@@ -1,9 +1,9 @@
 //! Many step functions, thinned to few instants that are common to all, so that they add up at
 //! each, and so that no extreme of any of them is lost.
 //!
-//! Time is cut into stretches. Of each the first and the last instant are kept, and those at which
-//! a function was lowest or highest, where that can be seen. Where more is kept than may be,
-//! neighbouring stretches become one: long ones far from what people look at (given instants, and
+//! Time is cut into stretches. Of each the first and the last instant are kept, those at which a
+//! function was lowest or highest, where that can be seen, and those at which it first became unknown
+//! and known. Where more is kept than may be, neighbouring stretches become one: long ones far from what people look at (given instants, and
 //! the highest of the first function), and short ones near it.
 
 use crate::model::{BootNs, Bytes, DurationNs};
@@ -53,7 +53,11 @@ pub(crate) struct Thinned {
     kept: Kept,
     /// What people look at, in order.
     foci: Vec<BootNs>,
+    span_ns: i64,
+    /// How long a stretch may be where nobody looks.
     length_ns: i64,
+    /// So many times as long as at first it may be for its distance from what people look at.
+    reach: i64,
 }
 
 /// The changes of a stretch.
@@ -95,7 +99,9 @@ impl Thinned {
             open_until: BootNs(i64::MIN),
             kept: Kept::default(),
             foci,
+            span_ns: span.0,
             length_ns: (span.0 / STRETCHES).max(SHORTEST_NS),
+            reach: 1,
         }
     }
 
@@ -173,8 +179,13 @@ impl Thinned {
         }
         while self.kept.values.len() > VALUES_MAX / 4 * 3 && self.kept.stretches.len() > 1 {
             self.join();
-            if self.kept.values.len() > VALUES_MAX / 4 * 3 {
-                self.length_ns = self.length_ns.saturating_mul(2);
+            if self.kept.values.len() <= VALUES_MAX / 4 * 3 {
+                break;
+            }
+            // What is near what people look at is the last to become coarser.
+            match self.length_ns < self.span_ns {
+                true => self.length_ns = self.length_ns.saturating_mul(2),
+                false => self.reach = self.reach.saturating_mul(2),
             }
         }
     }
@@ -225,7 +236,9 @@ impl Thinned {
         let nearest = foci.copied().chain(peak).map(distance).min();
         let longest = (self.length_ns / part).max(1);
         let shortest = (self.length_ns / FINEST).clamp(1, longest);
-        let length = nearest.map_or(longest, |nearest| nearest / PART_OF_DISTANCE);
+        let length = nearest.map_or(longest, |nearest| {
+            nearest.saturating_mul(self.reach) / PART_OF_DISTANCE
+        });
         length.clamp(shortest, longest)
     }
 }
@@ -251,6 +264,10 @@ struct Function {
     first: i64,
     lowest: Extreme,
     highest: Extreme,
+    /// The first change from known to unknown; [`NONE`] where there is none.
+    lost: u32,
+    /// The first from unknown to known.
+    found: u32,
     is_touched: bool,
 }
 
@@ -348,12 +365,22 @@ impl Picker {
                 };
                 function.first = first.value;
                 (function.lowest, function.highest) = (first, first);
+                (function.lost, function.found) = (NONE, NONE);
             } else {
                 for extreme in [&mut function.lowest, &mut function.highest] {
                     if extreme.end == NONE {
                         extreme.end = place;
                     }
                 }
+            }
+            let turn = match (function.now, value) {
+                (UNKNOWN, UNKNOWN) => None,
+                (_, UNKNOWN) => Some(&mut function.lost),
+                (UNKNOWN, _) => Some(&mut function.found),
+                _ => None,
+            };
+            if let Some(turn) = turn.filter(|turn| **turn == NONE) {
+                *turn = place;
             }
             function.now = value;
             if value > function.highest.value {
@@ -394,9 +421,12 @@ impl Picker {
 
 impl Function {
     /// Picks its lowest and its highest where first and last do not show them, and where they end:
-    /// a spike is not to look like a step.
+    /// a spike is not to look like a step. Where it becomes unknown, and known again, is picked too.
     fn choose(&self, stretch: &Stretch, visible: i64, picks: &mut Vec<u32>) {
         let differs = |a: i64, b: i64| a.saturating_sub(b).saturating_abs() > visible;
+        let turns = [self.lost, self.found].into_iter();
+        let turns = turns.filter_map(|turn| stretch.changes.get(turn as usize));
+        picks.extend(turns.map(|change| change.instant));
         for extreme in [self.lowest, self.highest] {
             let mut shown = [self.first, self.now].into_iter();
             if shown.all(|shown| differs(shown, extreme.value)) {
@@ -508,7 +538,32 @@ mod tests {
         let thin = thinned.finish();
         assert_eq!(at(&thin, 0, 0), Some(0));
         assert_eq!(at(&thin, 0, 1), Some(5));
+        assert_eq!(at(&thin, 0, 2), None);
         assert_eq!(at(&thin, 0, 3), Some(6));
+    }
+
+    #[test]
+    fn near_the_peak_detail_stays_when_many_functions_jitter_for_hours() {
+        const FUNCTIONS: i64 = 80;
+        let peak = 18_000;
+        let mut thinned = Thinned::new(FUNCTIONS as usize, DurationNs(36_000 * S), Vec::new());
+        for second in 0..36_000 {
+            for function in 0..FUNCTIONS {
+                let value = (second * 7_919 + function * 104_729) % 1_000_000;
+                let is_peak = function == 0 && second == peak;
+                let value = value + i64::from(is_peak) * 10_000_000;
+                thinned.set(BootNs(second * S), function as usize, Some(Bytes(value)));
+            }
+        }
+        let thin = thinned.finish();
+        let around = |at: i64| {
+            let instants = thin.instants.iter();
+            instants
+                .filter(|one| (one.0 - at * S).abs() <= 300 * S)
+                .count()
+        };
+        let (near, far) = (around(peak), around(peak / 2));
+        assert!(near > 4 * far && near > 40, "{near} near, {far} far");
     }
 
     #[test]
@@ -543,7 +598,10 @@ mod tests {
     proptest! {
         #[test]
         fn at_every_instant_that_is_kept_all_are_what_they_were(
-            steps in prop::collection::vec((0_i64..400_000_000, 0_usize..3, 0_i64..50), 1..120),
+            steps in prop::collection::vec(
+                (0_i64..400_000_000, 0_usize..3, prop::option::weighted(0.8, 0_i64..50)),
+                1..120,
+            ),
             focus in 0_i64..10_000_000_000,
         ) {
             let span = DurationNs(3 * S);
@@ -553,8 +611,8 @@ mod tests {
             for (after, function, value) in steps {
                 at_ns += after + 1;
                 changes.push((at_ns, function, value));
-                thinned.set(BootNs(at_ns), function, Some(Bytes(value)));
-                if value % 8 == 0 {
+                thinned.set(BootNs(at_ns), function, value.map(Bytes));
+                if value.is_some_and(|value| value % 8 == 0) {
                     // As when there is no more room.
                     thinned.join();
                 }
@@ -564,18 +622,21 @@ mod tests {
                 let mut until = changes.iter().rev();
                 until
                     .find(|change| change.1 == function && change.0 <= instant)
-                    .map_or(0, |change| change.2)
+                    .map_or(Some(0), |change| change.2)
             };
             for instant in &thin.instants {
                 for function in 0..3 {
-                    prop_assert_eq!(at(&thin, function, instant.0), Some(was(function, instant.0)));
+                    prop_assert_eq!(at(&thin, function, instant.0), was(function, instant.0));
                 }
             }
             for function in 0..3 {
                 let own = changes.iter().filter(|change| change.1 == function);
-                let highest_ever = own.map(|change| change.2).max().unwrap_or(0);
+                let highest_ever = own.clone().filter_map(|change| change.2).max().unwrap_or(0);
+                let is_lost = own.clone().any(|change| change.2.is_none());
+                let is_told = thin.steps[function].iter().any(|(_, value)| value.is_none());
+                prop_assert_eq!(is_told, is_lost);
                 prop_assert_eq!(highest(&thin, function).unwrap_or(0), highest_ever);
-                prop_assert_eq!(at(&thin, function, at_ns), Some(was(function, at_ns)));
+                prop_assert_eq!(at(&thin, function, at_ns), was(function, at_ns));
             }
         }
     }

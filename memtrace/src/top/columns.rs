@@ -102,6 +102,19 @@ fn ending(line: &ProcessLine<'_>) -> String {
     }
 }
 
+/// A kind of memory, by what tells it of a line and what orders lines by it.
+macro_rules! kind {
+    ($title:literal, $rank:literal, $kind:expr, $cell:ident, $key:ident) => {
+        Column {
+            title: $title,
+            width: 8,
+            rank: $rank,
+            cell: |line| $cell(line, $kind),
+            key: Some(|line| $key(line, $kind)),
+        }
+    };
+}
+
 const PID: Column<OfProcesses> = Column {
     title: "PID",
     width: 7,
@@ -112,13 +125,7 @@ const PID: Column<OfProcesses> = Column {
     },
     key: Some(|line| Key::Number(-line.process.tgid.map_or(0, |pid| i64::from(pid.0)))),
 };
-const RSS: Column<OfProcesses> = Column {
-    title: "RSS",
-    width: 8,
-    rank: 0,
-    cell: |line| held(line, Kind::Rss),
-    key: Some(|line| amount(line, Kind::Rss)),
-};
+const RSS: Column<OfProcesses> = kind!("RSS", 0, Kind::Rss, held, amount);
 const BELOW: Column<OfProcesses> = Column {
     title: "BRANCH",
     width: 8,
@@ -126,34 +133,10 @@ const BELOW: Column<OfProcesses> = Column {
     cell: |line| bytes_or_unknown(line.below),
     key: Some(|line| bytes(line.below)),
 };
-const ANON: Column<OfProcesses> = Column {
-    title: "ANON",
-    width: 8,
-    rank: 4,
-    cell: |line| held(line, Kind::Anon),
-    key: Some(|line| amount(line, Kind::Anon)),
-};
-const SHMEM: Column<OfProcesses> = Column {
-    title: "SHMEM",
-    width: 8,
-    rank: 5,
-    cell: |line| held(line, Kind::Shmem),
-    key: Some(|line| amount(line, Kind::Shmem)),
-};
-const FILE: Column<OfProcesses> = Column {
-    title: "FILE",
-    width: 8,
-    rank: 6,
-    cell: |line| held(line, Kind::File),
-    key: Some(|line| amount(line, Kind::File)),
-};
-const SWAP: Column<OfProcesses> = Column {
-    title: "SWAP",
-    width: 8,
-    rank: 7,
-    cell: |line| held(line, Kind::Swap),
-    key: Some(|line| amount(line, Kind::Swap)),
-};
+const ANON: Column<OfProcesses> = kind!("ANON", 4, Kind::Anon, held, amount);
+const SHMEM: Column<OfProcesses> = kind!("SHMEM", 5, Kind::Shmem, held, amount);
+const FILE: Column<OfProcesses> = kind!("FILE", 6, Kind::File, held, amount);
+const SWAP: Column<OfProcesses> = kind!("SWAP", 7, Kind::Swap, held, amount);
 const PEAK: Column<OfProcesses> = Column {
     title: "PEAK",
     width: 10,
@@ -231,41 +214,11 @@ pub(super) const ROLES: &[Column<OfRoles>] = &[
         cell: |role| words::count(role.ever_count),
         key: Some(|role| Key::Number(role.ever_count as i64)),
     },
-    Column {
-        title: "RSS",
-        width: 8,
-        rank: 0,
-        cell: |role| sum(role, Kind::Rss),
-        key: Some(|role| sum_of(role, Kind::Rss)),
-    },
-    Column {
-        title: "ANON",
-        width: 8,
-        rank: 2,
-        cell: |role| sum(role, Kind::Anon),
-        key: Some(|role| sum_of(role, Kind::Anon)),
-    },
-    Column {
-        title: "SHMEM",
-        width: 8,
-        rank: 3,
-        cell: |role| sum(role, Kind::Shmem),
-        key: Some(|role| sum_of(role, Kind::Shmem)),
-    },
-    Column {
-        title: "FILE",
-        width: 8,
-        rank: 4,
-        cell: |role| sum(role, Kind::File),
-        key: Some(|role| sum_of(role, Kind::File)),
-    },
-    Column {
-        title: "SWAP",
-        width: 8,
-        rank: 5,
-        cell: |role| sum(role, Kind::Swap),
-        key: Some(|role| sum_of(role, Kind::Swap)),
-    },
+    kind!("RSS", 0, Kind::Rss, sum, sum_of),
+    kind!("ANON", 2, Kind::Anon, sum, sum_of),
+    kind!("SHMEM", 3, Kind::Shmem, sum, sum_of),
+    kind!("FILE", 4, Kind::File, sum, sum_of),
+    kind!("SWAP", 5, Kind::Swap, sum, sum_of),
     Column {
         title: "PEAK",
         width: 9,

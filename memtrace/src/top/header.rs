@@ -4,8 +4,8 @@
 use super::app::{App, Shown};
 use super::clock::Age;
 use super::{Feed, Recorder};
-use crate::analyze::{Held, Limit, Live};
-use crate::model::{BootNs, Bytes, DurationNs, Instant, Target};
+use crate::analyze::{Limit, Live};
+use crate::model::{BootNs, Bytes, DurationNs, Instant};
 use crate::report::words::{self, bytes};
 use crate::report::{columns, shorten, visible};
 
@@ -52,8 +52,8 @@ fn title<F: Feed>(feed: &F, width: usize) -> HeaderLine {
     };
     let length = live.clock().duration();
     let right = format!("{}  {}", words::duration(length), age.in_words());
-    let left = format!("memtrace top  {}", target(live));
-    let room = width.saturating_sub(right.len() + 2);
+    let left = format!("memtrace top  {}", words::target(&live.info().target));
+    let room = width.saturating_sub(columns(&right) + 2);
     let left = visible(&left);
     let left = shorten(&left, room);
     let gap = width
@@ -63,33 +63,6 @@ fn title<F: Feed>(feed: &F, width: usize) -> HeaderLine {
         text: format!("{left}{}{right}", " ".repeat(gap)),
         is_alert: age.is_stale() && feed.recorder() != Recorder::Closed,
         is_strong: true,
-    }
-}
-
-fn target(live: &Live) -> String {
-    match &live.info().target {
-        Target::Command { argv } => argv.join(" "),
-        Target::Pids { tgids } => {
-            let pids: Vec<String> = tgids.iter().map(ToString::to_string).collect();
-            format!("process {}", pids.join(", "))
-        }
-        Target::Match { regex } => format!("processes that match {regex}"),
-        Target::Cgroup { path } => format!("cgroup {path}"),
-        Target::Framework { framework, .. } => format!("{} on this machine", framework.as_str()),
-        Target::All => "all processes".to_owned(),
-    }
-}
-
-/// A figure with its bounds where they are far apart.
-fn of_held(held: &Held) -> String {
-    match held.is_uncertain() {
-        true => format!(
-            "{} ({} to {})",
-            bytes(held.bytes),
-            bytes(held.at_least),
-            bytes(held.at_most)
-        ),
-        false => bytes(held.bytes),
     }
 }
 
@@ -104,7 +77,7 @@ fn held<F: Feed>(feed: &F, app: &App, width: usize) -> HeaderLine {
         Shown::Back => format!("Back at {}: held", words::after(at.offset_ns)),
         Shown::Peak => format!("At the peak, {}: held", words::after(at.offset_ns)),
     };
-    let held = format!("{now} {}", of_held(&app.frame.held));
+    let held = format!("{now} {}", app.frame.held.in_words());
     let rss = app.frame.rss.map(|rss| format!("  (RSS {})", bytes(rss)));
     let rss = rss.unwrap_or_default();
     let peak = live.held_peak().filter(|_| app.shown != Shown::Peak);
@@ -174,7 +147,6 @@ fn of_limit(limit: &Limit, width: usize) -> HeaderLine {
 /// What was held in the last minutes, each column the highest of its seconds, and what the height
 /// stands for.
 fn curve(live: &Live, app: &App, width: usize) -> String {
-    const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     const SECOND_NS: i64 = 1_000_000_000;
     let seconds = live.seconds();
     let Some(&(last, _)) = seconds.last() else {
@@ -208,12 +180,9 @@ fn curve(live: &Live, app: &App, width: usize) -> String {
         };
         let is_shown =
             app.shown != Shown::Now && (second..end).contains(&(app.frame.at.0 / SECOND_NS));
-        // Whatever is held is seen.
-        let level = (height * 8 / top).clamp(i64::from(height > 0), 8);
-        text.push(match (is_shown, level) {
-            (true, _) => '|',
-            (_, 0) => ' ',
-            (_, level) => LEVELS[level as usize - 1],
+        text.push(match is_shown {
+            true => '|',
+            false => words::height(Bytes(height), Bytes(top)),
         });
         second = end;
     }

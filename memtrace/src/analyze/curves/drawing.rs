@@ -140,7 +140,11 @@ impl Drawing {
         if process >= self.levels.len() {
             self.levels.resize(process + 1, Levels::default());
         }
-        self.levels[process].set(change.boot_ns, after);
+        let levels = &mut self.levels[process];
+        match change.after {
+            Some(_) => levels.set(change.boot_ns, after),
+            None => levels.finish(change.boot_ns),
+        }
         if self
             .place_of
             .get(process)

@@ -21,6 +21,8 @@ pub struct Levels {
     end: BootNs,
     since: BootNs,
     now: i64,
+    /// Whether nobody is there from `since` on.
+    is_over: bool,
 }
 
 impl Levels {
@@ -37,14 +39,16 @@ impl Levels {
         }
         self.hold_until(at);
         self.now = rss.map_or(UNKNOWN, |rss| rss.0);
+        self.is_over = false;
     }
 
-    /// The recording is over.
+    /// The process is over, or the recording: no step is spent on what comes after.
     pub(in crate::analyze) fn finish(&mut self, end: BootNs) {
-        if self.start.is_none() {
+        if self.start.is_none() || self.is_over {
             return;
         }
         self.hold_until(end);
+        self.is_over = true;
         // What came at the very end was held by then.
         match self.highest.last_mut() {
             Some(last) => *last = self.now.max(*last),
@@ -149,6 +153,20 @@ mod tests {
         assert!(levels.highest.len() <= STEPS_MAX);
         let told: Vec<i64> = steps.iter().map(|(_, bytes)| bytes.unwrap().0).collect();
         assert_eq!(told, [10_000, 987_654_321, 10_000]);
+    }
+
+    #[test]
+    fn no_step_is_spent_on_the_time_after_the_end() {
+        let mut levels = Levels::default();
+        for millisecond in 0..32 {
+            let bytes = Bytes(10 + millisecond);
+            levels.set(BootNs(millisecond * FIRST_LENGTH_NS), Some(bytes));
+        }
+        levels.finish(BootNs(32 * FIRST_LENGTH_NS));
+        levels.finish(BootNs(3_600_000_000_000));
+        let steps = levels.steps(BootNs(0), STEPS_MAX);
+        let told: Vec<i64> = steps.iter().map(|(_, bytes)| bytes.unwrap().0).collect();
+        assert_eq!(told, (10..42).collect::<Vec<_>>());
     }
 
     #[test]

@@ -11,6 +11,8 @@ use crate::sweep::Thinned;
 
 /// So many cgroups are told.
 const CGROUPS_MAX: usize = 6;
+/// Of so many it is looked whether they were read.
+const CANDIDATES_MAX: usize = 32;
 
 const USED: usize = 0;
 const LIMIT: usize = 1;
@@ -22,14 +24,14 @@ pub(super) fn read<S: RowSource>(
     known: &Known<'_>,
 ) -> Result<Vec<CurveLimit>, S::Error> {
     let clock = known.clock;
-    let mut paths: Vec<String> = Vec::new();
     let at_peak = known.peak.into_iter().flat_map(|peak| &peak.cgroups);
     let at_peak = at_peak.flat_map(|group| {
         let own = Some(group.row.cgroup.clone());
         [own, group.limited_by.clone()].into_iter().flatten()
     });
-    for path in known.killed_in.iter().cloned().chain(at_peak) {
-        if paths.len() < CGROUPS_MAX && !paths.contains(&path) {
+    let mut paths: Vec<String> = Vec::new();
+    for path in at_peak.chain(known.killed_in.iter().cloned()) {
+        if paths.len() < CANDIDATES_MAX && !paths.contains(&path) {
             paths.push(path);
         }
     }
@@ -61,9 +63,9 @@ pub(super) fn read<S: RowSource>(
         node,
         clock.start(),
     );
-    let all = groups.chain([node]);
     let is_known = |limit: &CurveLimit| limit.used.highest() > Bytes(0);
-    Ok(all.filter(is_known).collect())
+    let groups = groups.filter(is_known).take(CGROUPS_MAX);
+    Ok(groups.chain(Some(node).filter(is_known)).collect())
 }
 
 fn limit(

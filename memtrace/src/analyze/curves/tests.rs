@@ -3,7 +3,7 @@
 use crate::analyze::Report;
 use crate::analyze::golden::{RUNS, Script, boot, mem_row, upid};
 use crate::model::tables::MarkKind::{Begin, End};
-use crate::model::{Bytes, Kind, Tgid};
+use crate::model::{Bytes, Kind, Record, Tgid};
 use crate::report::{Style, Written};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -304,4 +304,37 @@ fn kinds_of_memory_have_names_in_words() {
         let series = find(&stack["series"], "id", &id.into()).expect("a kind");
         assert_eq!(series["name"], name);
     }
+}
+
+#[test]
+fn kills_elsewhere_and_groups_without_readings_take_no_place_from_those_that_hold() {
+    let run = || {
+        let mut runs = RUNS.iter();
+        let (_, script, _) = runs.find(|(name, _, _)| *name == "oom_kill").expect("it");
+        script()
+    };
+    let told = |script: Script| {
+        let document = document(&mut script.drawn());
+        let limits = list(&document["curves"]["limits"]).iter();
+        let names = limits.map(|limit| limit["name"].as_str().expect("a name").to_owned());
+        names.collect::<Vec<_>>()
+    };
+    let alone = told(run());
+    assert!(!alone.is_empty());
+    let mut script = run();
+    let kill = script.rows.0.iter().find_map(|record| match record {
+        Record::Oom(row) => Some(row.clone()),
+        _ => None,
+    });
+    for place in 0..20 {
+        let path = format!("/other{place}");
+        script.cgroup(1.0, &path, [1.0, 0.5, 0.0], None);
+        let mut stranger = kill.clone().expect("a kill");
+        (stranger.victim_upid, stranger.trigger_upid) = (None, None);
+        (stranger.victim_tgid, stranger.trigger_tgid) = (Tgid(90_000 + place), None);
+        stranger.boot_ns = boot(f64::from(place) / 10.0);
+        stranger.memcg = Some(path);
+        script.put(*stranger);
+    }
+    assert_eq!(told(script), alone);
 }

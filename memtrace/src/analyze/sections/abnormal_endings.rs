@@ -3,7 +3,7 @@
 
 use super::endings::Group;
 use super::oom_kills;
-use crate::analyze::section::{MORE_IN_JSON, Mode, Section, View};
+use crate::analyze::section::{MORE_IN_JSON, Section, View};
 use crate::analyze::{Analysis, RowSource, Survivor, together};
 use crate::model::{Bytes, Fate, Upid};
 use crate::report::words::{bytes_or_unknown, count, processes};
@@ -44,7 +44,7 @@ impl Section for AbnormalEndings {
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         // Among the first lines of the whole report stands the first of them.
-        let is_told = view.mode == Mode::Whole && !view.is_alone && oom_kills::is_none(analysis);
+        let is_told = view.is_below_the_answer() && oom_kills::is_none(analysis);
         let others =
             &self.abnormal_endings[usize::from(is_told).min(self.abnormal_endings.len())..];
         let most = view.most(MAX_TOLD);

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 /// From the start of a recording until its command runs, and from its end until the recording's.
 const START_NS: i64 = 1_000_000_000;
-/// Columns for the command, so that it is one line: a script can be one of its arguments.
+/// Columns for what was recorded, so that it is one line: a script can be one of its arguments.
 const MAX_COMMAND: usize = 64;
 
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
@@ -23,12 +23,9 @@ impl Section for About {
     const MODES: &'static [Mode] = Mode::ALL;
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
-        let max = if view.style.is_full {
-            usize::MAX
-        } else {
-            MAX_COMMAND
-        };
-        let mut section = Chapter::new(format!("memtrace: {}", target(&analysis.info.target, max)));
+        let target = words::target(&analysis.info.target);
+        let target = shorten(&target, view.most(MAX_COMMAND));
+        let mut section = Chapter::new(format!("memtrace: {target}"));
         // The answer ends with a command that has it.
         let is_answered = view.mode == Mode::Whole;
         let has_path = view.style.has_path && !is_answered;
@@ -40,25 +37,6 @@ impl Section for About {
             answer::tell(&mut section, analysis);
         }
         vec![section]
-    }
-}
-
-/// The command in at most so many columns, or what else was recorded.
-fn target(target: &Target, max: usize) -> String {
-    match target {
-        Target::Command { argv } => shorten(&argv.join(" "), max).into_owned(),
-        Target::Pids { tgids } => {
-            let tgids: Vec<String> = tgids.iter().map(ToString::to_string).collect();
-            format!("pid {} and descendants", tgids.join(", "))
-        }
-        Target::Match { regex } => format!("processes that match {regex}, and descendants"),
-        Target::Cgroup { path } => format!("cgroup {path}"),
-        Target::Framework { framework, session } => {
-            let session = session.as_ref().map(|session| format!(" of {session}"));
-            let session = session.unwrap_or_default();
-            format!("{} processes{session}, and descendants", framework.as_str())
-        }
-        Target::All => "every process of the machine".to_owned(),
     }
 }
 

@@ -9,9 +9,11 @@ use crate::analyze::{Analysis, CgroupUse, Composition, Ending, HolderGroup, toge
 use crate::model::label::labels;
 use crate::model::{BootNs, Bytes, Instant, Kind, Label, RunState, Target};
 use crate::report::words::{bytes, bytes_or_unknown, count, processes};
-use crate::report::{Block, Chapter, Tone, is_hidden, words};
+use crate::report::{Block, Chapter, Tone, is_hidden, quoted, words};
+use crate::sweep::Amounts;
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::collections::HashMap;
 use std::iter::once;
 
 /// A moment before its end a process still holds what it held last.
@@ -167,50 +169,49 @@ fn most_held(analysis: &Analysis) -> Option<String> {
 /// their role where others have it too; or those who held about as much as each other.
 fn most_of_it(analysis: &Analysis, state: &Composition) -> Option<String> {
     let groups = state.groups(&analysis.processes);
-    let held = groups.iter().map(|group| (own(state, group), group));
+    let parts = Parts::of(state);
+    let held = groups.iter().map(|group| (parts.held_by(group), group));
     let held: Vec<(HeldBy, &HolderGroup)> = held.collect();
-    let most = held.iter().map(|(held, _)| held.sum()).max()?;
-    let is_like_most = |(held, _): &&(HeldBy, _)| held.sum().0 as f64 >= most.0 as f64 * ALIKE;
-    let mut largest: Vec<&(HeldBy, &HolderGroup)> = held.iter().filter(is_like_most).collect();
+    // Of equals the first, which is the largest by RSS.
+    let most = held.iter().rev().max_by_key(|(held, _)| held.sum())?;
+    let is_like_most = |(held, group): &&(HeldBy, &HolderGroup)| {
+        let is_as_much = held.sum().0 as f64 >= most.0.sum().0 as f64 * ALIKE;
+        is_as_much && group.who.process_count == 1
+    };
+    let mut alike: Vec<&HolderGroup> = held
+        .iter()
+        .filter(is_like_most)
+        .map(|(_, group)| *group)
+        .collect();
     // A parent comes before its children.
-    largest.sort_by_key(|(_, group)| group.who.members.iter().min().copied());
-    let names = || largest.iter().map(|(_, group)| in_words(analysis, group));
-    match largest.as_slice() {
-        _ if most.0 == 0 => None,
-        [(held, group)] => {
-            let role = several_of_its_role(analysis, group);
-            let role = role.map_or_else(String::new, |role| format!("{role}, "));
-            let who = in_words(analysis, group);
-            Some(format!("{role}above all {who} with {}", held.in_words()))
-        }
-        [_, _] => {
-            let both: Vec<String> = names().collect();
-            Some(format!(
-                "above all {}, some {} each",
-                both.join(" and "),
-                bytes(most)
-            ))
-        }
-        [first, ..] => {
-            let count = largest
-                .iter()
-                .map(|(_, group)| group.who.process_count)
-                .sum();
-            let first = in_words(analysis, first.1);
-            let all = processes(count);
-            Some(format!(
-                "above all {all} with some {} each, the first {first}",
-                bytes(most)
-            ))
-        }
-        [] => None,
-    }
-}
-
-fn in_words(analysis: &Analysis, group: &HolderGroup) -> String {
-    match group.who.process_count {
+    alike.sort_by_key(|group| group.who.members.first().copied());
+    let (held, group) = most;
+    let who = |group: &HolderGroup| match group.who.process_count {
         1 => analysis.with_role(&group.who.who),
         _ => group.who.in_words(),
+    };
+    let each = bytes(held.sum());
+    match alike.as_slice() {
+        _ if held.sum().0 == 0 => None,
+        [first, second] => {
+            let (first, second) = (who(first), who(second));
+            Some(format!("above all {first} and {second}, some {each} each"))
+        }
+        [first, _, _, ..] => {
+            let (all, first) = (processes(alike.len()), who(first));
+            Some(format!(
+                "above all {all} with some {each} each, the first {first}"
+            ))
+        }
+        [] | [_] => {
+            let role = several_of_its_role(analysis, group);
+            let role = role.map_or_else(String::new, |role| format!("{role}, "));
+            Some(format!(
+                "{role}above all {} with {}",
+                who(group),
+                held.in_words()
+            ))
+        }
     }
 }
 
@@ -231,11 +232,12 @@ fn several_of_its_role(analysis: &Analysis, group: &HolderGroup) -> Option<Strin
 }
 
 /// Anonymous and shared memory of some processes; RSS where no kinds are known.
-#[derive(Default)]
 struct HeldBy {
     anon: Bytes,
     shared: Bytes,
     rss: Option<Bytes>,
+    /// Whether the part of one of them in what is shared is not known, and not in it.
+    is_lower_bound: bool,
 }
 
 impl HeldBy {
@@ -252,41 +254,57 @@ impl HeldBy {
             false => ("shared", self.shared),
         };
         let (sum, largest) = (bytes(self.sum()), bytes(largest));
+        let least = if self.is_lower_bound { "at least " } else { "" };
         match sum == largest {
-            true => format!("{sum}, {kind}"),
-            false => format!("{sum}, of it {largest} {kind}"),
+            true => format!("{least}{sum}, {kind}"),
+            false => format!("{least}{sum}, of it {largest} {kind}"),
         }
     }
 }
 
-/// What some processes held: of what is shared their parts where these are known, else the largest
-/// of any one.
-fn own(state: &Composition, group: &HolderGroup) -> HeldBy {
-    let is_member = |process: usize| group.who.members.contains(&process);
-    let shares = state.shares.iter().flatten();
-    let mut shares = shares.filter(|share| is_member(share.process)).peekable();
-    if shares.peek().is_some() {
-        let add = |sum: HeldBy, share: &Share| HeldBy {
-            anon: sum.anon + share.anon_bytes.unwrap_or_default(),
-            shared: sum.shared + share.shmem_bytes.unwrap_or_default(),
-            rss: None,
-        };
-        return shares.fold(HeldBy::default(), add);
+/// What each process held at an instant.
+struct Parts<'a> {
+    amounts: HashMap<usize, &'a Amounts>,
+    /// Where it is known what is shared.
+    shares: HashMap<usize, &'a Share>,
+}
+
+impl<'a> Parts<'a> {
+    fn of(state: &'a Composition) -> Self {
+        let holders = state.holders.iter();
+        let shares = state.shares.iter().flatten();
+        Self {
+            amounts: holders
+                .map(|holder| (holder.process, &holder.amounts))
+                .collect(),
+            shares: shares.map(|share| (share.process, share)).collect(),
+        }
     }
-    let members = state
-        .holders
-        .iter()
-        .filter(|holder| is_member(holder.process));
-    HeldBy {
-        anon: group.totals[Kind::Anon].bytes().unwrap_or_default(),
-        shared: members
-            .filter_map(|one| one.amounts.shmem())
-            .max()
-            .unwrap_or_default(),
-        rss: match group.totals[Kind::Anon].bytes() {
-            Some(_) => None,
-            None => group.totals[Kind::Rss].bytes(),
-        },
+
+    /// What some processes held: of what is shared their parts where the recording knows what is
+    /// shared, else the largest of any one.
+    fn held_by(&self, group: &HolderGroup) -> HeldBy {
+        let members = &group.who.members;
+        let shares = members.iter().map(|member| self.shares.get(member));
+        let shares: Vec<&Share> = shares.flatten().copied().collect();
+        let own: Option<Bytes> = shares.iter().map(|share| share.anon_bytes).sum();
+        if let Some(anon) = own.filter(|_| shares.len() == members.len()) {
+            return HeldBy {
+                anon,
+                shared: shares.iter().filter_map(|share| share.shmem_bytes).sum(),
+                rss: None,
+                is_lower_bound: shares.iter().any(|share| share.shmem_bytes.is_none()),
+            };
+        }
+        let amounts = members.iter().filter_map(|member| self.amounts.get(member));
+        let shared = amounts.filter_map(|amounts| amounts.shmem()).max();
+        let anon = group.totals[Kind::Anon].bytes();
+        HeldBy {
+            anon: anon.unwrap_or_default(),
+            shared: shared.unwrap_or_default(),
+            rss: group.totals[Kind::Rss].bytes().filter(|_| anon.is_none()),
+            is_lower_bound: false,
+        }
     }
 }
 
@@ -394,29 +412,5 @@ fn offset(at: Instant) -> String {
 
 /// A name as `--phase` takes it: what a terminal does not show is any character there.
 fn pattern(name: &str) -> String {
-    quoted(&name.replace(|c: char| c.is_control() || is_hidden(c), "?"))
-}
-
-/// As a shell reads it.
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:+=@%,".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word.to_owned();
-    }
-    match word.chars().any(char::is_control) {
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-        // ksh, bash, zsh and POSIX 2024 read these so.
-        true => {
-            let escaped: String = word.chars().map(escaped).collect();
-            format!("$'{escaped}'")
-        }
-    }
-}
-
-fn escaped(c: char) -> String {
-    match c {
-        '\'' | '\\' => format!("\\{c}"),
-        c if c.is_control() => format!("\\x{:02x}", u32::from(c)),
-        c => c.to_string(),
-    }
+    quoted(&name.replace(is_hidden, "?"))
 }

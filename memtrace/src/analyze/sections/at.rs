@@ -26,7 +26,7 @@ impl Section for At {
         };
         let highest = analysis.peak.as_ref().and_then(Composition::bytes);
         let figure = match &at.held {
-            Some(held) => peak::held_in_words(&held.all()),
+            Some(held) => held.all().in_words(),
             None => format!("{} of RSS", bytes_or_unknown(at.totals[Kind::Rss].bytes())),
         };
         let mut section = Chapter::new(format!(

@@ -4,7 +4,7 @@ use crate::analyze::section::{MORE_IN_JSON, Mode, Section, View};
 use crate::analyze::{Analysis, Loss};
 use crate::model::tables::{DiagKind, Severity};
 use crate::model::{Instant, RunState};
-use crate::report::{Block, Chapter, Tone, words};
+use crate::report::{Block, Chapter, Tone, quoted, words};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -31,7 +31,7 @@ impl Section for Missing {
                 section.say("Still being recorded: this is what was written so far.")
             }
             RunState::Recording => {
-                let dir = analysis.path.as_deref().unwrap_or("DIR");
+                let dir = analysis.path.as_deref().map_or("DIR".into(), quoted);
                 let text = format!(
                     "Not closed: {} `memtrace recover {dir}` closes it.",
                     cut_off(analysis)

@@ -1,7 +1,7 @@
 //! OOM kills: who was killed, at whose limit, who held the memory, who had grown, and what it
 //! was not.
 
-use crate::analyze::section::{MORE_IN_JSON, Mode, Section, View};
+use crate::analyze::section::{MORE_IN_JSON, Section, View};
 use crate::analyze::{
     Analysis, Grower, GrownObject, HeldKind, KindLine, Leak, OomFinding, PostMortem, Pressure, Who,
 };
@@ -48,7 +48,7 @@ impl Section for OomKills {
             }
             let post_mortem = kill.post_mortem.as_ref();
             // Among the first lines of the whole report stands the first of them.
-            let is_told = place == 0 && view.mode == Mode::Whole && !view.is_alone;
+            let is_told = place == 0 && view.is_below_the_answer();
             if let Some(found) = post_mortem.filter(|_| !is_told) {
                 section.strong(answer(analysis, kill, found));
             }

@@ -3,7 +3,7 @@
 use super::{gpus, oom_kills};
 use crate::analyze::section::{Section, Tables, View, one_part};
 use crate::analyze::{
-    Analysis, CgroupUse, Composition, CurvePoint, Gpus, Held, HolderGroup, Who, together,
+    Analysis, CgroupUse, Composition, CurvePoint, Gpus, HolderGroup, Who, together,
 };
 use crate::model::{Bytes, DurationNs, Kind, Target};
 use crate::report::words::{bytes, bytes_or_unknown};
@@ -71,23 +71,9 @@ pub(super) fn peak_in_words(analysis: &Analysis, peak: &Composition) -> String {
     let rss = || bytes_or_unknown(peak.totals[Kind::Rss].bytes());
     match (&analysis.held_peak, analysis.info.is_polled()) {
         (Some(held), true) => format!("≥ {}", bytes(held.at_least)),
-        (Some(held), false) => held_in_words(held),
+        (Some(held), false) => held.in_words(),
         (None, true) => format!("≥ {} of RSS", rss()),
         (None, false) => format!("{} of RSS", rss()),
-    }
-}
-
-pub(super) fn held_in_words(held: &Held) -> String {
-    let figure = bytes(held.bytes);
-    if !held.is_uncertain() {
-        return figure;
-    }
-    let (least, most) = (bytes(held.at_least), bytes(held.at_most));
-    match (least == figure, most == figure) {
-        (true, true) => figure,
-        (true, false) => format!("{figure} (at most {most})"),
-        (false, true) => format!("{figure} (at least {least})"),
-        (false, false) => format!("{figure} (between {least} and {most})"),
     }
 }
 
@@ -313,7 +299,6 @@ pub(super) fn aged(age: DurationNs, interval: DurationNs) -> String {
 /// The memory of all over the recording, one character per slice of time, its maximum at full
 /// height.
 fn curve(analysis: &Analysis) -> Option<String> {
-    const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let points = &analysis.curve;
     let length = analysis.clock.duration().0;
     let highest = points.iter().map(|point| point.max_bytes.0).max()?;
@@ -337,14 +322,10 @@ fn curve(analysis: &Analysis) -> Option<String> {
         let covers = |point: &&CurvePoint| (point.offset_ns.0 - middle).saturating_abs() <= reach;
         *slice = slice.or_else(|| Some(points.iter().find(covers)?.max_bytes));
     }
-    let level = |bytes: Bytes| {
-        let level = (bytes.0 as f64 / highest as f64 * 8.0).ceil() as usize;
-        LEVELS[level.clamp(1, 8) - 1]
-    };
     // Unknown time is a blank.
     let drawn: String = slices
         .into_iter()
-        .map(|bytes| bytes.map_or(' ', level))
+        .map(|bytes| bytes.map_or(' ', |bytes| words::height(bytes, Bytes(highest))))
         .collect();
     Some(format!(
         "0s {drawn} {}",

@@ -2,7 +2,7 @@
 //! first lines of a report.
 
 use super::gpus::short;
-use crate::analyze::section::{Mode, Section, View};
+use crate::analyze::section::{Section, View};
 use crate::analyze::{Analysis, PhaseForm, PhaseLine, PhasePart, Repeated, Slope, Verdict, Who};
 use crate::model::Bytes;
 use crate::report::{Chapter, Tone, words};
@@ -42,7 +42,7 @@ impl Section for Steps {
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         let told = sentences(analysis);
         // In the whole report one is among the first lines.
-        if told.len() < 1 + usize::from(view.mode == Mode::Whole && !view.is_alone) {
+        if told.len() < 1 + usize::from(view.is_below_the_answer()) {
             return Vec::new();
         }
         let mut section = Chapter::alarming("Grows from step to step");
