@@ -22,6 +22,7 @@ mod holdings;
 mod household;
 mod hwm;
 mod idle;
+mod inside;
 mod leader_exit;
 mod marks;
 mod mortal;
@@ -72,6 +73,7 @@ const WORKLOADS: &[Workload] = &[
     household::WORKLOAD,
     hwm::WORKLOAD,
     idle::WORKLOAD,
+    inside::WORKLOAD,
     leader_exit::WORKLOAD,
     marks::WORKLOAD,
     mortal::WORKLOAD,

@@ -31,6 +31,11 @@ impl Mapping {
         Self::with_flags(len, libc::MAP_SHARED, fd)
     }
 
+    /// The same, private: what is written stays here.
+    pub(crate) fn private_file(len: usize, fd: i32) -> io::Result<Self> {
+        Self::with_flags(len, libc::MAP_PRIVATE, fd)
+    }
+
     fn with_flags(len: usize, flags: i32, fd: i32) -> io::Result<Self> {
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at a place of the kernel's choice replaces nothing.

@@ -42,10 +42,10 @@ pub use run::{
 pub use table::{Column, Row, Table};
 pub use tables::{
     CacheSource, CachedFileRow, CgroupMemRow, ClockRow, CowRow, DiagKind, DiagRow, FINDINGS, Fate,
-    Finding, FirstSeenBy, MappingKind, MappingRow, MarkKind, MarkRow, MarkSource, MemRow,
-    MemSource, NodeMemRow, OomRow, OrphanedShmRow, PeakSource, PhaseEnd, PhaseForm, PhaseRow,
-    ProcessRow, PssRow, PssSource, Record, RoleMemRow, SelfCostRow, Severity, ShmFamily,
-    ShmObjectRow, SurvivorRow, TABLES, TitleRow, TitleSource, VmEventRow, VmOp, VmSummaryRow,
-    trim_title,
+    Finding, FirstSeenBy, LayoutPart, LayoutRow, MappingKind, MappingRow, MarkKind, MarkRow,
+    MarkSource, MemRow, MemSource, NodeMemRow, OomRow, OrphanedShmRow, PeakSource, PhaseEnd,
+    PhaseForm, PhaseRow, ProcessRow, PssRow, PssSource, Record, RoleMemRow, SelfCostRow, Severity,
+    ShmFamily, ShmObjectRow, SurvivorRow, TABLES, TitleRow, TitleSource, VmEventRow, VmOp,
+    VmSummaryRow, trim_title,
 };
 pub use units::{BootNs, Bytes, DurationNs, PageSize, Pages, Tgid, Upid, WallNs};

@@ -29,6 +29,9 @@ use std::sync::Arc;
 /// Part of the recorder's share of a CPU that goes to learning what the memory is.
 #[cfg(target_os = "linux")]
 const ATTRIBUTION_SHARE: f64 = 0.25;
+/// The same of who laid it out.
+#[cfg(target_os = "linux")]
+const LAYOUT_SHARE: f64 = 0.1;
 
 /// The recording could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -396,6 +399,7 @@ impl Request<'_> {
         let options = SmapsOptions {
             root: PathBuf::from("/proc"),
             share: self.options.cpu_budget * ATTRIBUTION_SHARE,
+            layout_share: self.options.cpu_budget * LAYOUT_SHARE,
             page_size: self.facts.page_size_bytes.0.cast_unsigned(),
             ceiling: Arc::clone(ceiling),
         };

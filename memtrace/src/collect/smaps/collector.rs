@@ -1,8 +1,9 @@
 //! The session's side: tells the thread who is there, and takes what it found.
 
+use super::layout::LayoutWorker;
 use super::rows::Reading;
 use super::subject::Subject;
-use super::worker::{Delivery, Found, LeftOut, Worker, WorkerOrders};
+use super::worker::{Delivery, Found, LeftOut, Sender, Worker, WorkerOrders};
 use crate::collect::stop::lock;
 use crate::collect::{Ceiling, CollectError, Collector, Process, ProcessTable, Tick};
 use crate::model::{BootNs, DiagKind, DurationNs, Record, Severity};
@@ -30,8 +31,10 @@ const STACK_BYTES: usize = 256 << 10;
 pub struct SmapsOptions {
     /// Where procfs is mounted.
     pub root: PathBuf,
-    /// Share of one core that readings may take, above 0 and at most 1.
+    /// Share of one core that readings of PSS may take, above 0 and at most 1.
     pub share: f64,
+    /// The same of readings of who laid out memory.
+    pub layout_share: f64,
     /// The size of a base page in bytes.
     pub page_size: u64,
     /// Where there is room for what is found.
@@ -43,7 +46,7 @@ pub struct SmapsOptions {
 pub struct SmapsCollector {
     orders: Arc<WorkerOrders>,
     found: Receiver<Delivery>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
     /// Readings of which it is not yet known whether a fork came before them.
     unjudged: Vec<Reading>,
     refused: Option<(i64, String)>,
@@ -56,29 +59,36 @@ pub struct SmapsCollector {
 }
 
 impl SmapsCollector {
-    /// Starts the thread.
+    /// Starts the threads.
     ///
     /// # Errors
     /// When there can be no more threads.
     pub fn start(options: SmapsOptions) -> io::Result<Self> {
         let orders = Arc::new(WorkerOrders::default());
         let (tell, found) = sync_channel(FOUND_MAX);
-        let share = options.share;
-        let worker = Worker::new(
-            Arc::clone(&orders),
+        let SmapsOptions {
+            root,
+            page_size,
+            share,
+            layout_share,
+            ceiling,
+        } = options;
+        let sender = Sender {
+            orders: Arc::clone(&orders),
             tell,
-            options.ceiling,
-            options.root,
-            options.page_size,
-        );
-        let thread = std::thread::Builder::new()
-            .name("memtrace-smaps".to_owned())
-            .stack_size(STACK_BYTES)
-            .spawn(move || worker.run(share))?;
+            ceiling,
+        };
+        let (own, other) = (Arc::clone(&orders), Arc::clone(&orders));
+        let layout = LayoutWorker::new(other, sender.clone(), root.clone(), page_size);
+        let worker = Worker::new(own, sender, root, page_size);
+        let threads = vec![
+            start("memtrace-smaps", move || worker.run(share))?,
+            start("memtrace-layout", move || layout.run(layout_share))?,
+        ];
         Ok(Self {
             orders,
             found,
-            thread: Some(thread),
+            threads,
             unjudged: Vec::new(),
             refused: None,
             is_refusal_told: false,
@@ -101,6 +111,12 @@ impl SmapsCollector {
     fn take(&mut self, found: Found, table: &ProcessTable, out: &mut Vec<Record>) {
         match found {
             Found::Reading(reading) => self.take_reading(*reading, table, out),
+            Found::Layout(reading) => {
+                let subject = reading.subject;
+                if is_still(table, &subject) {
+                    out.extend(reading.into_records());
+                }
+            }
             Found::Shared(rows) => out.extend(rows),
             Found::LeftOut(what, count) => {
                 self.left_out.entry(what).or_insert(Some(count));
@@ -184,15 +200,16 @@ impl SmapsCollector {
         *lock(&self.orders.subjects) = subjects;
     }
 
-    /// Ends the thread. Gives what it told meanwhile.
+    /// Ends the threads. Gives what they told meanwhile.
     fn stop(&mut self) -> Vec<Delivery> {
         self.orders.stop.set();
         let mut last = Vec::new();
-        let Some(thread) = self.thread.take() else {
+        let threads = std::mem::take(&mut self.threads);
+        if threads.is_empty() {
             return last;
-        };
+        }
         let asked = Instant::now();
-        while !thread.is_finished() {
+        while !threads.iter().all(JoinHandle::is_finished) {
             if asked.elapsed() > PATIENCE {
                 // In a read that does not come back, from a file system that hangs for one.
                 // It owns nothing that the recording needs, and ends with this process.
@@ -202,10 +219,25 @@ impl SmapsCollector {
             // It can be waiting for room to tell something.
             last.extend(self.found.recv_timeout(Duration::from_millis(1)));
         }
-        let _ = thread.join();
+        for thread in threads {
+            let _ = thread.join();
+        }
         last.extend(self.found.try_iter());
         last
     }
+}
+
+fn start(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .stack_size(STACK_BYTES)
+        .spawn(work)
+}
+
+/// Whether the process is still there, and the same program.
+fn is_still(table: &ProcessTable, subject: &Subject) -> bool {
+    let process = table.process(subject.upid);
+    process.is_some_and(|process| process.image() == subject.image)
 }
 
 fn has_ksm() -> bool {
@@ -290,6 +322,7 @@ mod tests {
             let options = SmapsOptions {
                 root: root.path().to_owned(),
                 share: 0.01,
+                layout_share: 0.01,
                 page_size: 4096,
                 ceiling: Arc::default(),
             };

@@ -1,5 +1,5 @@
 //! What the memory of a process is, and what it holds when shared pages are divided:
-//! `pss`, `mapping`; and what is shared: `shm_object`, `cached_file`.
+//! `pss`, `mapping`; what is shared: `shm_object`, `cached_file`; who laid it out: `layout`.
 //!
 //! Learning that is costly, and done wrong it stops the process: the kernel walks its page
 //! tables under its mmap lock. So a thread of its own does it (`worker`), under a budget of
@@ -8,7 +8,7 @@
 //! in pieces where it is large. `mappings` and `totals` are what both have in common.
 //! What readings show of shared objects and of files is followed by `objects` and `files`;
 //! `descriptors` looks who has shared memory open and does not map it, `other_mappers` who maps it
-//! outside of the recording.
+//! outside of the recording. `layout` has a thread and a budget of its own.
 
 mod backings;
 mod budget;
@@ -20,6 +20,7 @@ mod facts;
 mod families;
 mod files;
 mod key;
+mod layout;
 mod mappings;
 mod objects;
 mod other_mappers;

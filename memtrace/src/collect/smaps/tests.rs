@@ -6,7 +6,7 @@ use super::rows::Reading;
 use super::subject::Subject;
 use super::text::ReadError;
 use super::totals::{Class, class};
-use super::worker::{Delivery, Found, Worker, WorkerOrders};
+use super::worker::{Delivery, Found, Sender, Worker, WorkerOrders};
 use crate::model::{Bytes, MappingKind, MappingRow, PssRow, PssSource, Record, Tgid, Upid};
 use std::fmt::Write;
 use std::fs;
@@ -27,13 +27,12 @@ impl Bench {
         let orders = Arc::new(WorkerOrders::default());
         let (tell, found) = sync_channel(8);
         let page_size = rustix::param::page_size() as u64;
-        let worker = Worker::new(
-            Arc::clone(&orders),
+        let sender = Sender {
+            orders: Arc::clone(&orders),
             tell,
-            Arc::default(),
-            root.to_owned(),
-            page_size,
-        );
+            ceiling: Arc::default(),
+        };
+        let worker = Worker::new(Arc::clone(&orders), sender, root.to_owned(), page_size);
         Self {
             orders,
             worker,

@@ -6,6 +6,7 @@ use super::cow::Cow;
 use super::descriptors::Descriptors;
 use super::facts::{Status, statm};
 use super::files::Files;
+use super::layout::{self, LayoutReading};
 use super::objects::Objects;
 use super::other_mappers::OtherMappers;
 use super::pagemap::{self, Counters, Look, PageFiles};
@@ -56,6 +57,8 @@ const REFUSED_NS: i64 = 60_000_000_000;
 pub(super) enum Found {
     /// A reading, to be dropped if the subject is another by now.
     Reading(Box<Reading>),
+    /// The same of who laid out its memory.
+    Layout(Box<LayoutReading>),
     /// Rows of objects and files, which are of no one process.
     Shared(Vec<Record>),
     /// So many of something there was no room for.
@@ -77,6 +80,7 @@ impl Found {
     fn bytes(&self) -> usize {
         match self {
             Self::Reading(reading) => reading.bytes(),
+            Self::Layout(reading) => reading.bytes(),
             Self::Shared(rows) => {
                 let texts: usize = rows.iter().map(Record::heap_bytes).sum();
                 rows.capacity() * size_of::<Record>() + texts
@@ -105,6 +109,8 @@ pub(super) struct WorkerOrders {
     pub(super) subjects: Mutex<Arc<Vec<Subject>>>,
     /// When the thread looks at them next, on the boot clock.
     pub(super) next_scan_ns: AtomicI64,
+    /// Those that held much anonymous memory at the last look, and how much.
+    pub(super) large: Mutex<Arc<Vec<(Subject, Bytes)>>>,
     pub(super) stop: Stop,
 }
 
@@ -126,15 +132,15 @@ struct Known {
 
 /// The way to the session.
 #[derive(Clone)]
-struct Sender {
-    orders: Arc<WorkerOrders>,
-    tell: SyncSender<Delivery>,
-    ceiling: Arc<Ceiling>,
+pub(super) struct Sender {
+    pub(super) orders: Arc<WorkerOrders>,
+    pub(super) tell: SyncSender<Delivery>,
+    pub(super) ceiling: Arc<Ceiling>,
 }
 
 impl Sender {
     /// Tells it when there is room: the session does not take it while the disk hangs.
-    fn tell(&self, found: Found) -> Result<(), Stopped> {
+    pub(super) fn tell(&self, found: Found) -> Result<(), Stopped> {
         // One that is larger than all that there is goes alone.
         let bytes = found.bytes().min(Part::Findings.limit());
         loop {
@@ -184,18 +190,13 @@ pub(super) struct Worker {
 impl Worker {
     pub(super) fn new(
         orders: Arc<WorkerOrders>,
-        tell: SyncSender<Delivery>,
-        ceiling: Arc<Ceiling>,
+        sender: Sender,
         root: PathBuf,
         page_size: u64,
     ) -> Self {
         let page_counts = File::open(root.join("kpagecount")).ok();
         Self {
-            teller: Sender {
-                orders: Arc::clone(&orders),
-                tell,
-                ceiling,
-            },
+            teller: sender,
             orders,
             objects: Arc::new(Mutex::new(Objects::new(&root, Path::new("/dev/shm")))),
             cow: Arc::new(Mutex::new(Cow::new(&root, page_size))),
@@ -318,12 +319,16 @@ impl Worker {
             known.is_there = false;
         }
         let mut cow = lock(&self.cow);
+        let mut large = Vec::new();
         for subject in subjects {
             let path = self.root.join(format!("{}/statm", subject.tgid));
             let held = self.buffer.read_once(&path).ok();
             let held = held.and_then(|text| statm(text, self.page_size));
             let held = held.unwrap_or_default();
             cow.note(subject, held.anon + held.shared);
+            if held.anon >= layout::WORTH {
+                large.push((*subject, held.anon));
+            }
             let known = self.known.entry(subject.upid).or_default();
             known.held = Held {
                 copied: cow.copied(subject.image),
@@ -336,6 +341,7 @@ impl Worker {
             }
         }
         self.known.retain(|_, known| known.is_there);
+        *lock(&self.orders.large) = Arc::new(large);
     }
 
     fn urgency(&self, subject: &Subject, now: BootNs) -> Option<i64> {

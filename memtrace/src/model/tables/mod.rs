@@ -7,6 +7,7 @@ mod cow;
 mod diag;
 mod gpu_device;
 mod gpu_process;
+mod layout;
 mod mapping;
 mod mark;
 mod mem;
@@ -31,6 +32,7 @@ pub use cow::CowRow;
 pub use diag::{DiagKind, DiagRow, Severity};
 pub use gpu_device::{GpuDeviceRow, GpuSource};
 pub use gpu_process::{GpuProcessRow, GpuUse};
+pub use layout::{LayoutPart, LayoutRow};
 pub use mapping::{MappingKind, MappingRow};
 pub use mark::{MarkKind, MarkRow, MarkSource};
 pub use mem::{MemRow, MemSource};
@@ -124,6 +126,7 @@ tables! {
         Pss(PssRow) in Box,
         Cow(CowRow),
         Mapping(MappingRow) in Box,
+        Layout(LayoutRow) in Box,
         ShmObject(ShmObjectRow) in Box,
         CachedFile(CachedFileRow),
         OrphanedShmObject(OrphanedShmRow),

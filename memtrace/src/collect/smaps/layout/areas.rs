@@ -1,0 +1,165 @@
+//! The mappings of a process that anonymous pages can lie in, from /proc/PID/maps.
+
+use super::super::budget::Meter;
+use super::super::mappings::{Backing, Header, kind};
+use super::super::text::{Lines, ReadError};
+use crate::model::{LayoutPart, MappingKind};
+use std::collections::HashMap;
+use std::fs::File;
+
+/// A mapping, in addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Area {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) sort: AreaSort,
+    /// Whether it may be read and written.
+    pub(super) is_writable: bool,
+    /// Whether the mapping right below is one page that nobody may touch, as below a stack.
+    pub(super) is_guarded: bool,
+}
+
+/// What a mapping is, as far as its line tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AreaSort {
+    /// The brk heap.
+    Heap,
+    /// The stack of the main thread.
+    Stack,
+    /// Private anonymous memory.
+    Anonymous,
+    /// The same with a name, by its place among the names.
+    Named(u32),
+    /// A private mapping of a file, by the place of the file's name.
+    File(u32),
+    /// Shared anonymous memory.
+    Pinned,
+}
+
+/// What is listed of a process.
+#[derive(Debug, Default)]
+pub(super) struct Areas {
+    pub(super) list: Vec<Area>,
+    pub(super) names: Names,
+    /// The allocator whose library is mapped, and the library.
+    pub(super) allocator: Option<(LayoutPart, String)>,
+}
+
+/// Texts that stand for numbers.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    list: Vec<String>,
+    places: HashMap<Vec<u8>, u32>,
+}
+
+/// A program can map files without end; what comes later has no name.
+const NAMES_MAX: usize = 10_000;
+
+impl Names {
+    fn place(&mut self, name: &[u8]) -> u32 {
+        if let Some(place) = self.places.get(name) {
+            return *place;
+        }
+        if self.list.len() >= NAMES_MAX {
+            return u32::MAX;
+        }
+        let place = self.list.len() as u32;
+        self.list.push(String::from_utf8_lossy(name).into_owned());
+        self.places.insert(name.to_vec(), place);
+        place
+    }
+
+    pub(super) fn get(&self, place: u32) -> Option<&str> {
+        self.list.get(place as usize).map(String::as_str)
+    }
+}
+
+/// The begins of the names of libraries that take the place of malloc.
+const ALLOCATORS: [(&str, LayoutPart); 3] = [
+    ("libjemalloc", LayoutPart::Jemalloc),
+    ("libmimalloc", LayoutPart::Mimalloc),
+    ("libtcmalloc", LayoutPart::Tcmalloc),
+];
+
+impl Areas {
+    pub(super) fn read(
+        mut maps: &File,
+        page_size: u64,
+        meter: &mut Meter<'_>,
+    ) -> Result<Self, ReadError> {
+        let mut areas = Self::default();
+        let mut lines = Lines::default();
+        let mut guard_end = None;
+        loop {
+            let is_more = lines
+                .fill(&mut maps)
+                .map_err(|error| ReadError::of("maps", error))?;
+            while let Some(line) = lines.next() {
+                if let Some(header) = Header::parse(line) {
+                    areas.enter(&header, line, page_size, &mut guard_end);
+                }
+            }
+            if !is_more {
+                return Ok(areas);
+            }
+            meter.pause()?;
+        }
+    }
+
+    /// `guard_end` is where the last guard page ended.
+    fn enter(
+        &mut self,
+        header: &Header<'_>,
+        line: &[u8],
+        page_size: u64,
+        guard_end: &mut Option<u64>,
+    ) {
+        let rights = line.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
+        let is_none = rights.starts_with(b"---");
+        let is_guarded = *guard_end == Some(header.start);
+        if header.inode == 0 && is_none && header.end - header.start == page_size {
+            *guard_end = Some(header.end);
+        }
+        let (name, _) = header.name();
+        let sort = match kind(header, Backing::Files) {
+            MappingKind::Heap => AreaSort::Heap,
+            MappingKind::Stack => AreaSort::Stack,
+            MappingKind::Anonymous => match given_name(name) {
+                Some(given) => AreaSort::Named(self.names.place(given)),
+                None => AreaSort::Anonymous,
+            },
+            // The kernel names shared anonymous memory so, and no path of a file ends like that.
+            MappingKind::File if header.is_shared && header.path == b"/dev/zero (deleted)" => {
+                AreaSort::Pinned
+            }
+            MappingKind::File if !header.is_shared => {
+                self.note_allocator(name);
+                AreaSort::File(self.names.place(name))
+            }
+            _ => return,
+        };
+        self.list.push(Area {
+            start: header.start,
+            end: header.end,
+            sort,
+            is_writable: rights.starts_with(b"rw"),
+            is_guarded,
+        });
+    }
+
+    fn note_allocator(&mut self, path: &[u8]) {
+        let file = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        let known = ALLOCATORS
+            .iter()
+            .find(|(begin, _)| file.starts_with(begin.as_bytes()));
+        if let (Some((_, part)), None) = (known, &self.allocator) {
+            let library = String::from_utf8_lossy(file).into_owned();
+            self.allocator = Some((*part, library));
+        }
+    }
+}
+
+/// `[anon:glibc: malloc]`: the name that the program gave (vma_set_anon_name(), Linux 5.17).
+fn given_name(name: &[u8]) -> Option<&[u8]> {
+    name.strip_prefix(b"[anon:")?.strip_suffix(b"]")
+}

@@ -1,0 +1,26 @@
+//! Anonymous memory by who laid it out: the table `layout`.
+//!
+//! A thread of its own reads it (`worker`), under its part of the budget, whoever moved most first
+//! (`turns`). Of a process it lists the mappings (`areas`), divides each among those who laid it
+//! out (`claims`), by their own headers at the begin of blocks (`glibc`, `pymalloc`, `stacks`), and
+//! counts resident pages (`pages`). What the allocator keeps free is read from the same headers.
+//!
+//! Headers are read with process_vm_readv(2), which neither stops nor enters the process, and only
+//! where a page is there (`target`): reading an absent one would make it. They change while they
+//! are read and belong to versions, so each figure stands on a check that another layout fails
+//! (a chain of blocks has to arrive at the end of its heap), and where that fails there is none.
+
+mod areas;
+mod claims;
+mod glibc;
+mod pages;
+mod pymalloc;
+mod reading;
+mod stacks;
+mod target;
+mod turns;
+mod worker;
+
+pub(super) use reading::LayoutReading;
+pub(super) use turns::WORTH;
+pub(super) use worker::LayoutWorker;

@@ -1,0 +1,254 @@
+//! One reading: the rows of `layout` of a process.
+
+use super::super::budget::Meter;
+use super::super::facts::Status;
+use super::super::pagemap::Counters;
+use super::super::subject::Subject;
+use super::super::text::ReadError;
+use super::areas::{Areas, Names};
+use super::claims::{self, Claims, PartKey};
+use super::glibc::{Free, Walk, Walked};
+use super::pages::{self, Amounts};
+use super::target::Target;
+use crate::host::clock;
+use crate::model::{BootNs, Bytes, ClockOffset, LayoutPart, LayoutRow, Record, Row};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+
+/// So much of heaps is read in one reading, at most.
+const SEARCH_MAX: u64 = 32 << 20;
+
+/// What is kept of a process from one reading to the next.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    /// Along the brk heap, where it was not walked to its end.
+    brk: Option<Walk>,
+}
+
+/// What was read of a process.
+#[derive(Debug)]
+pub(in crate::collect::smaps) struct LayoutReading {
+    pub(in crate::collect::smaps) subject: Subject,
+    rows: Vec<LayoutRow>,
+}
+
+impl LayoutReading {
+    /// What it takes in memory.
+    pub(in crate::collect::smaps) fn bytes(&self) -> usize {
+        let texts: usize = self.rows.iter().map(Row::heap_bytes).sum();
+        size_of::<Self>() + self.rows.capacity() * size_of::<LayoutRow>() + texts
+    }
+
+    pub(in crate::collect::smaps) fn into_records(self) -> impl Iterator<Item = Record> {
+        self.rows.into_iter().map(Record::from)
+    }
+}
+
+/// The files that a reading needs beside those of the process.
+#[derive(Debug)]
+pub(super) struct Files<'a> {
+    /// Where procfs is.
+    pub(super) root: &'a Path,
+    /// /proc/kpageflags; `None` without the right to it.
+    pub(super) flags: Option<&'a File>,
+    pub(super) page_size: u64,
+}
+
+/// Reads a process.
+pub(super) fn read(
+    subject: Subject,
+    files: &Files<'_>,
+    kept: &mut Kept,
+    meter: &mut Meter<'_>,
+) -> Result<LayoutReading, ReadError> {
+    let started = clock::boot();
+    let open = |name: &'static str| {
+        File::open(files.root.join(format!("{}/{name}", subject.tgid)))
+            .map_err(|error| ReadError::of(name, error))
+    };
+    let areas = Areas::read(&open("maps")?, files.page_size, meter)?;
+    let mut target = Target::new(subject.tgid, open("pagemap")?, files.page_size);
+    let claims = claims::divide(&areas, &mut target, meter)?;
+    let free = search(&claims, &mut target, kept, meter)?;
+    let counters = counters(&subject, files.root)?;
+    let parts = pages::count(&claims.list, counters, files.flags, &mut target, meter)?;
+    // A process that ended meanwhile has no pages left, and its id can be another's.
+    self::counters(&subject, files.root)?;
+    let ended = clock::read();
+    let row = LayoutRow {
+        ts: ClockOffset::at(ended).to_wall(ended.boot_ns),
+        boot_ns: ended.boot_ns,
+        upid: subject.upid,
+        span_ns: ended.boot_ns - started,
+        ..LayoutRow::default()
+    };
+    let rows = rows(&row, parts, &claims, &areas, &free);
+    Ok(LayoutReading { subject, rows })
+}
+
+fn counters(subject: &Subject, root: &Path) -> Result<Counters, ReadError> {
+    let path = root.join(format!("{}/status", subject.tgid));
+    let text = std::fs::read(path).map_err(|error| ReadError::of("status", error))?;
+    let status = Status::parse(&text);
+    let amount = |bytes: Option<Bytes>| bytes.map_or(0.0, |bytes| bytes.0 as f64);
+    match status.anon {
+        Some(_) => Ok(Counters {
+            anon: amount(status.anon),
+            file: amount(status.file),
+            shmem: amount(status.shmem),
+        }),
+        None => Err(ReadError::Gone),
+    }
+}
+
+/// Looks for free blocks in heaps.
+fn search(
+    claims: &Claims,
+    target: &mut Target,
+    kept: &mut Kept,
+    meter: &mut Meter<'_>,
+) -> Result<BTreeMap<LayoutPart, Free>, ReadError> {
+    let mut found = BTreeMap::new();
+    if claims.pools.searched > 0 {
+        found.insert(LayoutPart::PythonPools, claims.pools);
+    }
+    let mut left = SEARCH_MAX;
+    if let Some((start, end)) = claims.brk {
+        let walk = kept.brk.take().filter(|walk| walk.is_of(start, end));
+        let mut walk = walk.unwrap_or_else(|| Walk::new(start, end, true));
+        walk.reach(end);
+        let state = walk.go_on(target, &mut left);
+        if state != Walked::Broken {
+            found.insert(LayoutPart::BrkHeap, walk.found);
+        }
+        if state == Walked::Partly {
+            kept.brk = Some(walk);
+        }
+        meter.pause()?;
+    }
+    // Another start each time, so that all of them have their turn.
+    let mut left = SEARCH_MAX;
+    let count = claims.heaps.len();
+    let begin = clock::thread_cpu().0.unsigned_abs() as usize % count.max(1);
+    let (before, from) = claims.heaps.split_at(begin.min(count));
+    for heap in from.iter().chain(before) {
+        if left == 0 {
+            break;
+        }
+        for first in heap.firsts() {
+            let mut walk = Walk::new(first, heap.end, false);
+            let mut read = left;
+            let state = walk.go_on(target, &mut read);
+            left = read;
+            if state != Walked::Broken {
+                let arenas: &mut Free = found.entry(LayoutPart::GlibcArenas).or_default();
+                arenas.add(&walk.found);
+                break;
+            }
+        }
+        meter.pause()?;
+    }
+    Ok(found)
+}
+
+fn rows(
+    row: &LayoutRow,
+    mut parts: BTreeMap<PartKey, Amounts>,
+    claims: &Claims,
+    areas: &Areas,
+    free: &BTreeMap<LayoutPart, Free>,
+) -> Vec<LayoutRow> {
+    let mut items = claims.items.clone();
+    let mut rows = Vec::new();
+    for part in [LayoutPart::FileCopies, LayoutPart::MappedFiles] {
+        let folded = fold(part, &mut parts, &mut items);
+        rows.extend(folded.map(|(name, count, amounts)| {
+            let name = name.and_then(|name| areas.names.get(name));
+            of_part(row, part, name.map(str::to_owned), count, &amounts)
+        }));
+    }
+    for (key, amounts) in &parts {
+        let count = items.get(key).copied().unwrap_or(1);
+        let free = free.get(&key.part);
+        let amount = |bytes: fn(&Free) -> u64| free.map(|free| whole(bytes(free) as f64));
+        rows.push(LayoutRow {
+            unit_bytes: key.unit.map(|unit| whole(unit as f64)),
+            searched_bytes: amount(|free| free.searched),
+            free_bytes: amount(|free| free.free),
+            free_page_bytes: amount(|free| free.pages),
+            ..of_part(row, key.part, name(key, areas), count, amounts)
+        });
+    }
+    rows.retain(|row| row.rss_bytes.0 > 0);
+    rows
+}
+
+fn name(key: &PartKey, areas: &Areas) -> Option<String> {
+    let Areas {
+        names, allocator, ..
+    } = areas;
+    let given = |names: &Names, place| names.get(place).map(str::to_owned);
+    match allocator {
+        Some((part, library)) if *part == key.part => Some(library.clone()),
+        _ => key.name.and_then(|place| given(names, place)),
+    }
+}
+
+/// All files of a part in one, by the name of the one that has most.
+fn fold(
+    part: LayoutPart,
+    parts: &mut BTreeMap<PartKey, Amounts>,
+    items: &mut BTreeMap<PartKey, i64>,
+) -> Option<(Option<u32>, i64, Amounts)> {
+    let keys: Vec<PartKey> = parts
+        .keys()
+        .copied()
+        .filter(|key| key.part == part)
+        .collect();
+    let mut all = Amounts::default();
+    let (mut count, mut most) = (0, (0.0, None));
+    for key in keys {
+        let Some(amounts) = parts.remove(&key) else {
+            continue;
+        };
+        if amounts.rss > 0.0 {
+            count += items.remove(&key).unwrap_or(1);
+        }
+        if amounts.rss > most.0 {
+            most = (amounts.rss, key.name);
+        }
+        all.add(&amounts);
+    }
+    (all.rss > 0.0).then_some((most.1, count, all))
+}
+
+fn of_part(
+    row: &LayoutRow,
+    part: LayoutPart,
+    name: Option<String>,
+    item_count: i64,
+    amounts: &Amounts,
+) -> LayoutRow {
+    LayoutRow {
+        part: Some(part),
+        name,
+        item_count,
+        size_bytes: whole(amounts.size as f64),
+        rss_bytes: whole(amounts.rss),
+        private_bytes: whole(amounts.private),
+        zero_bytes: amounts.zero().map(whole),
+        huge_bytes: amounts.huge().map(whole),
+        sample_count: i64::try_from(amounts.sample_count()).unwrap_or(i64::MAX),
+        ..row.clone()
+    }
+}
+
+fn whole(amount: f64) -> Bytes {
+    Bytes(amount.round() as i64)
+}
+
+/// When a reading ended.
+pub(super) fn ended(reading: &LayoutReading) -> Option<BootNs> {
+    reading.rows.first().map(|row| row.boot_ns)
+}

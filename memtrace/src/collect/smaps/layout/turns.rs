@@ -1,0 +1,72 @@
+//! Whose turn it is: the process whose anonymous memory moved most since it was read.
+
+use crate::model::{BootNs, Bytes};
+
+/// Who holds less is not read.
+pub(in crate::collect::smaps) const WORTH: Bytes = Bytes(32 << 20);
+/// A move of less than this is none, nor one of less than a tenth.
+const MOVED: i64 = 16 << 20;
+const MOVED_PART: i64 = 10;
+/// What did not move is read again after so long: what was freed inside of it shows in no counter.
+const STALE_NS: i64 = 10_000_000_000;
+/// Nobody is read more often than this.
+const REST_NS: i64 = 1_000_000_000;
+
+/// The last reading of a process.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Last {
+    pub(super) anon: Bytes,
+    pub(super) at: BootNs,
+}
+
+/// How urgent a reading is, in bytes; `None` where none is wanted.
+pub(super) fn urgency(anon: Bytes, last: Option<Last>, now: BootNs) -> Option<i64> {
+    if anon < WORTH {
+        return None;
+    }
+    let Some(last) = last else {
+        return Some(anon.0);
+    };
+    let age = (now - last.at).0;
+    if age < REST_NS {
+        return None;
+    }
+    let moved = (anon - last.anon).0.saturating_abs();
+    if moved >= MOVED.max(anon.0 / MOVED_PART) {
+        return Some(moved);
+    }
+    (age >= STALE_NS).then_some(anon.0 / 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: i64 = 1 << 20;
+    const S: i64 = 1_000_000_000;
+
+    fn after(anon: i64, last: i64, seconds: i64) -> Option<i64> {
+        let last = Last {
+            anon: Bytes(last * MIB),
+            at: BootNs(0),
+        };
+        urgency(Bytes(anon * MIB), Some(last), BootNs(seconds * S))
+    }
+
+    #[test]
+    fn who_moved_most_comes_first_and_small_ones_never() {
+        assert_eq!(urgency(Bytes(31 * MIB), None, BootNs(0)), None);
+        assert_eq!(urgency(Bytes(90 * MIB), None, BootNs(0)), Some(90 * MIB));
+        assert_eq!(after(120, 100, 2), Some(20 * MIB));
+        assert_eq!(after(110, 100, 2), None);
+        assert_eq!(after(1_050, 1_000, 2), None, "less than a tenth");
+        assert_eq!(after(80, 100, 2), Some(20 * MIB));
+    }
+
+    #[test]
+    fn what_stands_still_is_read_again_and_nobody_all_the_time() {
+        assert_eq!(after(1_000, 1_000, 9), None);
+        assert_eq!(after(1_000, 1_000, 10), Some(50 * MIB));
+        assert_eq!(after(9_000, 1_000, 0), None);
+    }
+}
