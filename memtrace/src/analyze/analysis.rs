@@ -9,6 +9,7 @@ use super::gpu::Gpus;
 use super::growth::Growth;
 use super::held::Held;
 use super::keys::{self, PeakAt};
+use super::layout::Layout;
 use super::leftovers::Leftovers;
 use super::losses::Loss;
 use super::mappings::Mappings;
@@ -96,6 +97,8 @@ pub struct Analysis {
     /// and with a polling backend, which does not see it.
     #[serde(skip)]
     pub command_begin: Option<BootNs>,
+    /// What memory is inside of processes that hold much, and why it came; who gained most first.
+    pub layouts: Vec<Layout>,
     /// Kills by the OOM killer.
     #[serde(rename = "oom_kills")]
     pub ooms: Vec<OomFinding>,

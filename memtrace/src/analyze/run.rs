@@ -19,7 +19,7 @@ use super::sections::Report;
 use super::sharing::{self, Execs, Forks};
 use super::titles::Titles;
 use super::{
-    RowSource, attributor, leftovers, losses, mappings, oom, role_mem, roles, surroundings,
+    RowSource, attributor, layout, leftovers, losses, mappings, oom, role_mem, roles, surroundings,
 };
 use crate::model::tables::{Finding, MemRow, MemSource};
 use crate::model::{BootNs, Bytes, Kind, Label, RunInfo, RunState, Target};
@@ -214,6 +214,7 @@ where
     for process in &mut table.processes {
         process.settle(&clock);
     }
+    let layouts = layout::read(source, &table, &clock)?;
 
     // Of the starts of windows nothing but the holders is asked.
     let (states, earlier): (Vec<Snapshot>, Vec<Snapshot>) =
@@ -358,6 +359,7 @@ where
         gpus,
         command_begin,
         ooms,
+        layouts,
         leftovers,
         process_tree,
         held_peak: seen.held_peak.filter(|_| is_held_known),

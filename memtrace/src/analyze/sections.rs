@@ -9,6 +9,7 @@ mod at;
 mod endings;
 pub(super) mod gpus;
 mod growth;
+mod layout;
 pub(super) mod ledger;
 mod missing;
 mod oom_kills;
@@ -107,6 +108,7 @@ sections! {
     processes: processes::Processes,
     tree: tree::Tree,
     growth: growth::Growths,
+    layouts: layout::Layouts,
     address_space: address_space::AddressSpace,
     endings: endings::Endings,
     recorder: recorder::Recorder,

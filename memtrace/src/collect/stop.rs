@@ -27,6 +27,15 @@ impl Stop {
         self.wake.notify_all();
     }
 
+    /// Whether it has not come yet.
+    pub(super) fn check(&self) -> Result<(), Stopped> {
+        if *lock(&self.is_set) {
+            Err(Stopped)
+        } else {
+            Ok(())
+        }
+    }
+
     /// Rests, or less when the order comes.
     pub(super) fn rest(&self, time: DurationNs) -> Result<(), Stopped> {
         let time = Duration::from_nanos(time.0.max(0).cast_unsigned());

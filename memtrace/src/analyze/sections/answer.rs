@@ -3,7 +3,7 @@
 //! tell at length stands here in a sentence.
 
 use super::abnormal_endings::AbnormalEndings;
-use super::{growth, missing, oom_kills, peak, steps};
+use super::{growth, layout, missing, oom_kills, peak, steps};
 use crate::analyze::shares::Share;
 use crate::analyze::{Analysis, CgroupUse, Composition, Ending, HolderGroup, together};
 use crate::model::label::labels;
@@ -43,6 +43,8 @@ labels! {
         MostHeld = "most_held" | "Most held",
         /// What grows, and how fast.
         Growth = "growth" | "Growth",
+        /// What memory is inside of the process that matters most, and why it came.
+        Inside = "inside" | "Inside",
         /// How near a limit was.
         Limit = "limit" | "Limit",
         /// What the recording does not know.
@@ -94,6 +96,7 @@ pub(in crate::analyze) fn lines(analysis: &Analysis) -> Vec<AnswerLine> {
     let others = [
         most_held(analysis).map(|text| AnswerLine::of(Topic::MostHeld, text, false)),
         growth.map(|(text, is_leak)| AnswerLine::of(Topic::Growth, text, is_leak)),
+        layout::in_short(analysis).map(|text| AnswerLine::of(Topic::Inside, text, false)),
         limit.map(|text| AnswerLine::of(Topic::Limit, text, false)),
         missing::in_short(analysis).map(|text| AnswerLine::of(Topic::Missing, text, true)),
         Some(next),

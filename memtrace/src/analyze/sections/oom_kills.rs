@@ -1,6 +1,7 @@
 //! OOM kills: who was killed, at whose limit, who held the memory, who had grown, and what it
 //! was not.
 
+use super::layout;
 use crate::analyze::section::{MORE_IN_JSON, Section, View};
 use crate::analyze::{
     Analysis, Grower, GrownObject, HeldKind, KindLine, Leak, OomFinding, PostMortem, Pressure, Who,
@@ -58,6 +59,12 @@ impl Section for OomKills {
             section.tell(Tone::Plain, holders);
             if let Some(found) = post_mortem.filter(|_| place < view.most(MAX_EXPLAINED)) {
                 growers_table(&mut section, found, view.most(MAX_GROWERS));
+                let culprit = found
+                    .culprit()
+                    .map(|(grower, _)| grower.who.members.as_slice());
+                for process in culprit.unwrap_or_default().iter().take(1) {
+                    layout::remark(analysis, *process, &mut section);
+                }
                 kinds_table(&mut section, found);
                 section.tell(Tone::Plain, approach_line(found));
                 let offset = words::after(kill.at.offset_ns);
@@ -73,6 +80,15 @@ impl Section for OomKills {
 /// The kills that concern somebody in the recording.
 pub(super) fn concerning(analysis: &Analysis) -> impl Iterator<Item = &OomFinding> {
     analysis.ooms.iter().filter(|kill| !kill.is_elsewhere)
+}
+
+/// Who grew when the limit of the first of them was met.
+pub(super) fn culprits(analysis: &Analysis) -> &[usize] {
+    let found = concerning(analysis)
+        .next()
+        .and_then(|kill| kill.post_mortem.as_ref());
+    let culprit = found.and_then(PostMortem::culprit);
+    culprit.map_or(&[], |(grower, _)| &grower.who.members)
 }
 
 /// Whether there was no such kill.

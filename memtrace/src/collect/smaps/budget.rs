@@ -4,7 +4,8 @@ pub(super) use crate::collect::stop::{Stop, Stopped};
 use crate::host::clock;
 use crate::model::{BootNs, DurationNs};
 
-/// Unused time is kept for so long, so that what is due can be read at once after a calm.
+/// Unused time is kept for so long, unless asked otherwise, so that what is due can be read at once
+/// after a calm.
 const SAVED_NS: f64 = 10e9;
 /// A debt is paid until so much is left over: pauses shorter than that cost more than they
 /// spread.
@@ -14,16 +15,20 @@ const SLICE_NS: f64 = 1e6;
 #[derive(Debug)]
 pub(super) struct Budget {
     share: f64,
+    /// The most that is saved.
+    saved_ns: f64,
     credit_ns: f64,
     filled: BootNs,
 }
 
 impl Budget {
-    /// `share` is the share of one core, above 0 and at most 1.
-    pub(super) fn new(share: f64, now: BootNs) -> Self {
+    /// `share` is the share of one core, above 0 and at most 1; what is not spent of it is kept for
+    /// `saved_ns`.
+    pub(super) fn new(share: f64, saved_ns: f64, now: BootNs) -> Self {
         Self {
             share,
-            credit_ns: SAVED_NS * share,
+            saved_ns: saved_ns * share,
+            credit_ns: saved_ns * share,
             filled: now,
         }
     }
@@ -32,9 +37,9 @@ impl Budget {
     pub(super) fn spend(&mut self, cost: DurationNs, now: BootNs) -> Option<DurationNs> {
         let earned = (now - self.filled).0 as f64 * self.share;
         self.filled = now;
-        self.credit_ns = (self.credit_ns + earned).min(SAVED_NS * self.share) - cost.0 as f64;
+        self.credit_ns = (self.credit_ns + earned).min(self.saved_ns) - cost.0 as f64;
         (self.credit_ns < 0.0).then(|| {
-            let missing = SLICE_NS.min(SAVED_NS * self.share) - self.credit_ns;
+            let missing = SLICE_NS.min(self.saved_ns) - self.credit_ns;
             DurationNs((missing / self.share) as i64)
         })
     }
@@ -59,13 +64,21 @@ pub(super) struct Meter<'a> {
 impl<'a> Meter<'a> {
     pub(super) fn new(share: f64, stop: &'a Stop) -> Self {
         Self {
-            budget: Budget::new(share, clock::boot()),
+            budget: Budget::new(share, SAVED_NS, clock::boot()),
             stop,
             metered: clock::thread_cpu(),
             total: DurationNs(0),
             pace: 1.0,
             between: None,
             next_between: BootNs(0),
+        }
+    }
+
+    /// The same with what is not spent kept for so long.
+    pub(super) fn saving(self, time: DurationNs) -> Self {
+        Self {
+            budget: Budget::new(self.budget.share, time.0 as f64, clock::boot()),
+            ..self
         }
     }
 
@@ -146,7 +159,7 @@ mod tests {
 
     #[test]
     fn over_a_minute_no_more_than_the_share_and_what_was_saved_is_spent() {
-        let mut budget = Budget::new(0.005, BootNs(0));
+        let mut budget = Budget::new(0.005, SAVED_NS, BootNs(0));
         let (mut now, mut spent) = (BootNs(0), 0);
         while now.0 < 60_000 * MS {
             now = now + DurationNs(MS);
@@ -162,7 +175,7 @@ mod tests {
 
     #[test]
     fn one_long_piece_is_paid_for_by_a_long_rest() {
-        let mut budget = Budget::new(0.005, BootNs(0));
+        let mut budget = Budget::new(0.005, SAVED_NS, BootNs(0));
         let rest = budget.spend(DurationNs(150 * MS), BootNs(0)).unwrap();
         assert!(rest.0 >= 20_000 * MS, "{rest}");
         assert_eq!(budget.spend(DurationNs(0), BootNs(0) + rest), None);

@@ -1,6 +1,6 @@
 //! The mappings of a process that anonymous pages can lie in, from /proc/PID/maps.
 
-use super::super::budget::Meter;
+use super::super::budget::Stop;
 use super::super::mappings::{Backing, Header, kind};
 use super::super::text::{Lines, ReadError};
 use crate::model::{LayoutPart, MappingKind};
@@ -82,11 +82,7 @@ const ALLOCATORS: [(&str, LayoutPart); 3] = [
 ];
 
 impl Areas {
-    pub(super) fn read(
-        mut maps: &File,
-        page_size: u64,
-        meter: &mut Meter<'_>,
-    ) -> Result<Self, ReadError> {
+    pub(super) fn read(mut maps: &File, page_size: u64, stop: &Stop) -> Result<Self, ReadError> {
         let mut areas = Self::default();
         let mut lines = Lines::default();
         let mut guard_end = None;
@@ -102,7 +98,7 @@ impl Areas {
             if !is_more {
                 return Ok(areas);
             }
-            meter.pause()?;
+            stop.check()?;
         }
     }
 

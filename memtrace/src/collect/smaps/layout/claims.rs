@@ -4,7 +4,7 @@
 //! Python and memory of the program itself can be one. Each is walked from its begin: a header says
 //! what stands there and how long it is.
 
-use super::super::budget::Meter;
+use super::super::budget::Stop;
 use super::super::text::ReadError;
 use super::areas::{Area, AreaSort, Areas};
 use super::glibc::{self, ArenaHeap, Free, HEAP_MAX};
@@ -70,11 +70,7 @@ const POOLS_ALIKE: usize = 64;
 const POOLS_AT_ONCE: u64 = 8;
 
 /// Divides the mappings of a process.
-pub(super) fn divide(
-    areas: &Areas,
-    target: &mut Target,
-    meter: &mut Meter<'_>,
-) -> Result<Claims, ReadError> {
+pub(super) fn divide(areas: &Areas, target: &mut Target, stop: &Stop) -> Result<Claims, ReadError> {
     let mut walk = Division {
         target,
         claims: Claims::default(),
@@ -86,7 +82,7 @@ pub(super) fn divide(
     for (place, area) in areas.list.iter().enumerate() {
         walk.area(area, areas);
         if place % 64 == 63 {
-            meter.pause()?;
+            stop.check()?;
         }
     }
     walk.group_equals();

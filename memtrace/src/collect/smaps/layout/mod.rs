@@ -23,4 +23,7 @@ mod worker;
 
 pub(super) use reading::LayoutReading;
 pub(super) use turns::WORTH;
+
+#[cfg(test)]
+mod tests;
 pub(super) use worker::LayoutWorker;

@@ -1,6 +1,6 @@
 //! How many pages of each part are resident, and by a sample what is in them.
 
-use super::super::budget::Meter;
+use super::super::budget::Stop;
 use super::super::pagemap::Counters;
 use super::super::scale::{Part, scale};
 use super::super::text::ReadError;
@@ -18,7 +18,7 @@ const PIECE: u64 = 512;
 /// Pieces that are read at most, evenly over all.
 const PIECES_MAX: u64 = 1024;
 /// Pages that are looked into.
-const SAMPLE: f64 = 1024.0;
+const SAMPLE: f64 = 256.0;
 /// KPF_THP (include/uapi/linux/kernel-page-flags.h).
 const IS_HUGE: u64 = 1 << 22;
 
@@ -72,7 +72,7 @@ pub(super) fn count(
     counters: Counters,
     flags: Option<&File>,
     target: &mut Target,
-    meter: &mut Meter<'_>,
+    stop: &Stop,
 ) -> Result<BTreeMap<PartKey, Amounts>, ReadError> {
     let page = target.page_size;
     let pieces = |claim: &Claim| claim.end.div_ceil(page * PIECE) - claim.start / (page * PIECE);
@@ -101,7 +101,7 @@ pub(super) fn count(
             let first = begin.max(claim.start / page);
             let end = (begin + PIECE).min(claim.end / page);
             count.piece(claim.key, first, end)?;
-            meter.pause()?;
+            stop.check()?;
         }
     }
     let mut parts = count.parts;

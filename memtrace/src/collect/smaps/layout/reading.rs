@@ -1,6 +1,6 @@
 //! One reading: the rows of `layout` of a process.
 
-use super::super::budget::Meter;
+use super::super::budget::Stop;
 use super::super::facts::Status;
 use super::super::pagemap::Counters;
 use super::super::subject::Subject;
@@ -17,7 +17,7 @@ use std::fs::File;
 use std::path::Path;
 
 /// So much of heaps is read in one reading, at most.
-const SEARCH_MAX: u64 = 32 << 20;
+const SEARCH_MAX: u64 = 16 << 20;
 
 /// What is kept of a process from one reading to the next.
 #[derive(Debug, Default)]
@@ -60,19 +60,19 @@ pub(super) fn read(
     subject: Subject,
     files: &Files<'_>,
     kept: &mut Kept,
-    meter: &mut Meter<'_>,
+    stop: &Stop,
 ) -> Result<LayoutReading, ReadError> {
     let started = clock::boot();
     let open = |name: &'static str| {
         File::open(files.root.join(format!("{}/{name}", subject.tgid)))
             .map_err(|error| ReadError::of(name, error))
     };
-    let areas = Areas::read(&open("maps")?, files.page_size, meter)?;
+    let areas = Areas::read(&open("maps")?, files.page_size, stop)?;
     let mut target = Target::new(subject.tgid, open("pagemap")?, files.page_size);
-    let claims = claims::divide(&areas, &mut target, meter)?;
-    let free = search(&claims, &mut target, kept, meter)?;
+    let claims = claims::divide(&areas, &mut target, stop)?;
+    let free = search(&claims, &mut target, kept, stop)?;
     let counters = counters(&subject, files.root)?;
-    let parts = pages::count(&claims.list, counters, files.flags, &mut target, meter)?;
+    let parts = pages::count(&claims.list, counters, files.flags, &mut target, stop)?;
     // A process that ended meanwhile has no pages left, and its id can be another's.
     self::counters(&subject, files.root)?;
     let ended = clock::read();
@@ -107,7 +107,7 @@ fn search(
     claims: &Claims,
     target: &mut Target,
     kept: &mut Kept,
-    meter: &mut Meter<'_>,
+    stop: &Stop,
 ) -> Result<BTreeMap<LayoutPart, Free>, ReadError> {
     let mut found = BTreeMap::new();
     if claims.pools.searched > 0 {
@@ -125,7 +125,7 @@ fn search(
         if state == Walked::Partly {
             kept.brk = Some(walk);
         }
-        meter.pause()?;
+        stop.check()?;
     }
     // Another start each time, so that all of them have their turn.
     let mut left = SEARCH_MAX;
@@ -147,7 +147,7 @@ fn search(
                 break;
             }
         }
-        meter.pause()?;
+        stop.check()?;
     }
     Ok(found)
 }

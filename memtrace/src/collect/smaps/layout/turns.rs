@@ -4,9 +4,9 @@ use crate::model::{BootNs, Bytes};
 
 /// Who holds less is not read.
 pub(in crate::collect::smaps) const WORTH: Bytes = Bytes(32 << 20);
-/// A move of less than this is none, nor one of less than a tenth.
+/// A move of less than this is none, nor one of less than a fourth.
 const MOVED: i64 = 16 << 20;
-const MOVED_PART: i64 = 10;
+const MOVED_PART: i64 = 4;
 /// What did not move is read again after so long: what was freed inside of it shows in no counter.
 const STALE_NS: i64 = 10_000_000_000;
 /// Nobody is read more often than this.
@@ -57,10 +57,10 @@ mod tests {
     fn who_moved_most_comes_first_and_small_ones_never() {
         assert_eq!(urgency(Bytes(31 * MIB), None, BootNs(0)), None);
         assert_eq!(urgency(Bytes(90 * MIB), None, BootNs(0)), Some(90 * MIB));
-        assert_eq!(after(120, 100, 2), Some(20 * MIB));
+        assert_eq!(after(140, 100, 2), Some(40 * MIB));
         assert_eq!(after(110, 100, 2), None);
-        assert_eq!(after(1_050, 1_000, 2), None, "less than a tenth");
-        assert_eq!(after(80, 100, 2), Some(20 * MIB));
+        assert_eq!(after(1_200, 1_000, 2), None, "less than a fourth");
+        assert_eq!(after(70, 100, 2), Some(30 * MIB));
     }
 
     #[test]

@@ -17,6 +17,9 @@ use std::sync::Arc;
 /// Between two looks at who has moved.
 const LOOK_NS: DurationNs = DurationNs(500_000_000);
 
+/// What is not spent is kept for so long: a program that lives for seconds is read a few times too.
+const SAVED_NS: DurationNs = DurationNs(30_000_000_000);
+
 /// What is known of a process.
 #[derive(Debug, Default)]
 struct Known {
@@ -57,7 +60,7 @@ impl LayoutWorker {
     /// Reads until the order to stop comes. `share` is the share of one core that it may take.
     pub(in crate::collect::smaps) fn run(mut self, share: f64) {
         let orders = Arc::clone(&self.orders);
-        let mut meter = Meter::new(share, &orders.stop);
+        let mut meter = Meter::new(share, &orders.stop).saving(SAVED_NS);
         while self.round(&mut meter).is_ok() {}
     }
 
@@ -79,7 +82,8 @@ impl LayoutWorker {
             anon,
             at: clock::boot(),
         });
-        match reading::read(subject, &files, &mut known.kept, meter) {
+        // Without a rest in between: a reading is of one instant, as nearly as that can be.
+        match reading::read(subject, &files, &mut known.kept, &self.orders.stop) {
             Ok(reading) => {
                 let at = reading::ended(&reading).unwrap_or(clock::boot());
                 known.last = Some(Last { anon, at });

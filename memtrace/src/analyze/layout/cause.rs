@@ -1,0 +1,160 @@
+//! Why memory came: from its parts, and what was read in them.
+
+use super::LayoutLine;
+use super::readings::Amounts;
+use crate::model::Bytes;
+use crate::model::label::labels;
+use crate::model::tables::LayoutPart;
+use std::collections::BTreeMap;
+
+labels! {
+    /// Why the memory of a process grew, or why it holds it.
+    pub enum Cause {
+        /// The program uses it: allocated, and not given back.
+        LiveData = "live_data" | "live data",
+        /// The program gave it back, and its allocator keeps it.
+        Retained = "retained" | "kept by the allocator",
+        /// Huge pages that hold more than the program ever wrote to.
+        HugePages = "huge_pages" | "huge pages",
+        /// Shared anonymous memory, as drivers pin it.
+        Pinned = "pinned" | "pinned or shared anonymous memory",
+        /// Ever more mappings of one size.
+        EqualMappings = "equal_mappings" | "equal mappings",
+        /// Private pages of files that were written to.
+        FileCopies = "file_copies" | "written pages of files",
+        /// Pages of mapped files, which the kernel takes back when it needs them.
+        MappedFiles = "mapped_files" | "mapped files",
+        /// Stacks of threads.
+        Stacks = "stacks" | "thread stacks",
+        /// A region that has a name of the program's.
+        NamedRegion = "named_region" | "a region with a name",
+        /// What was read does not tell.
+        Unknown = "unknown" | "can't tell",
+    }
+}
+
+labels! {
+    /// How sure a cause is.
+    pub enum Confidence {
+        /// Read from the headers of the memory itself.
+        Measured = "measured",
+        /// It follows from how such memory usually behaves.
+        Likely = "likely",
+        /// Not at all.
+        None = "none",
+    }
+}
+
+/// What was found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    pub(super) cause: Cause,
+    pub(super) confidence: Confidence,
+    pub(super) bytes: Bytes,
+    pub(super) gained: Bytes,
+}
+
+/// The main cause has to explain this part of what was gained.
+const MOST: f64 = 0.5;
+/// Free blocks of less than this part of a heap say nothing of the rest.
+const SEARCHED: f64 = 0.25;
+/// Huge pages are the cause where this part of them was never written to.
+const UNTOUCHED: f64 = 0.4;
+
+/// The cause of most of what was gained since `before`.
+pub(super) fn of<'a>(
+    parts: &[LayoutLine],
+    before: impl Fn(&LayoutLine) -> Option<&'a Amounts>,
+) -> Found {
+    let mut causes: BTreeMap<Cause, (f64, f64)> = BTreeMap::new();
+    let mut add = |cause, bytes: f64, is_measured: bool| {
+        let (sum, measured) = causes.entry(cause).or_default();
+        *sum += bytes.max(0.0);
+        if is_measured {
+            *measured += bytes.max(0.0);
+        }
+    };
+    for line in parts.iter().filter(|line| line.gained_bytes.0 > 0) {
+        of_part(line, before(line), &mut add);
+    }
+    let gained: f64 = causes.values().map(|(bytes, _)| bytes).sum();
+    let most = causes
+        .into_iter()
+        .max_by(|(_, (a, _)), (_, (b, _))| a.total_cmp(b))
+        .filter(|(_, (bytes, _))| *bytes >= gained * MOST && *bytes > 0.0);
+    let gained = Bytes(gained as i64);
+    let Some((cause, (bytes, measured))) = most else {
+        return Found {
+            cause: Cause::Unknown,
+            confidence: Confidence::None,
+            bytes: Bytes(0),
+            gained,
+        };
+    };
+    let confidence = match cause {
+        Cause::Unknown => Confidence::None,
+        _ if measured >= bytes * MOST => Confidence::Measured,
+        _ => Confidence::Likely,
+    };
+    Found {
+        cause,
+        confidence,
+        bytes: Bytes(bytes as i64),
+        gained,
+    }
+}
+
+/// Divides what one part gained among causes.
+fn of_part(line: &LayoutLine, before: Option<&Amounts>, add: &mut impl FnMut(Cause, f64, bool)) {
+    let gained = line.gained_bytes.0 as f64;
+    if let Some(untouched) = untouched(line) {
+        // The rest of it is what the program wrote.
+        add(Cause::HugePages, gained * untouched.max(MOST), true);
+        add(Cause::LiveData, gained * (1.0 - untouched.max(MOST)), false);
+        return;
+    }
+    let (cause, is_measured) = match line.part {
+        LayoutPart::BrkHeap | LayoutPart::GlibcArenas | LayoutPart::PythonPools => {
+            return of_heap(line, before, add);
+        }
+        // What is freed of these goes back to the kernel at once.
+        LayoutPart::GlibcMmapped => (Cause::LiveData, true),
+        // These give pages back that were free for a while, seconds as they come.
+        LayoutPart::Jemalloc | LayoutPart::Mimalloc | LayoutPart::Tcmalloc => {
+            (Cause::LiveData, false)
+        }
+        LayoutPart::Stacks => (Cause::Stacks, true),
+        LayoutPart::EqualMappings => (Cause::EqualMappings, true),
+        LayoutPart::Named => (Cause::NamedRegion, true),
+        LayoutPart::FileCopies => (Cause::FileCopies, true),
+        LayoutPart::Pinned => (Cause::Pinned, true),
+        LayoutPart::MappedFiles => (Cause::MappedFiles, true),
+        LayoutPart::Other => (Cause::Unknown, false),
+    };
+    add(cause, gained, is_measured);
+}
+
+/// What a heap gained is in use, or free: the free part of it then and now.
+fn of_heap(line: &LayoutLine, before: Option<&Amounts>, add: &mut impl FnMut(Cause, f64, bool)) {
+    let gained = line.gained_bytes.0 as f64;
+    let searched = line.searched_bytes.map_or(0.0, |bytes| bytes.0 as f64);
+    let known = line
+        .free_share()
+        .filter(|_| searched >= line.rss_bytes.0 as f64 * SEARCHED);
+    let Some(share) = known else {
+        return add(Cause::LiveData, gained, false);
+    };
+    let free = share * line.rss_bytes.0 as f64;
+    let freed = free - before.and_then(Amounts::free_of_all).unwrap_or(0.0);
+    let freed = freed.clamp(0.0, gained);
+    add(Cause::Retained, freed, true);
+    add(Cause::LiveData, gained - freed, true);
+}
+
+/// The part of a line in huge pages that was never written to; `None` where that is not most of it.
+fn untouched(line: &LayoutLine) -> Option<f64> {
+    let rss = line.rss_bytes.0 as f64;
+    let (zero, huge) = (line.zero_bytes?.0 as f64, line.huge_bytes?.0 as f64);
+    let is_case = line.part.is_anonymous() && huge >= rss * MOST && zero >= rss * UNTOUCHED;
+    is_case.then_some(zero / rss)
+}

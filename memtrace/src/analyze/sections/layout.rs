@@ -1,0 +1,391 @@
+//! What memory is inside of processes, and why it came.
+
+use super::oom_kills;
+use crate::analyze::section::{Section, Tables, View, one_part};
+use crate::analyze::{Analysis, Cause, Confidence, Layout, LayoutLine, Verdict};
+use crate::model::tables::LayoutPart;
+use crate::model::{Bytes, Label};
+use crate::report::words::bytes;
+use crate::report::{Cell, Chapter, Table, TableOf, Tone, visible, words};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// Parts that get a line each.
+const PARTS_MAX: usize = 6;
+/// Processes of which it is told unasked.
+const PROCESSES_MAX: usize = 3;
+/// Less than this, gained by a process, is not told unasked.
+const MATTERS: Bytes = Bytes(64 << 20);
+/// Nor what is less than this part of what all held at the peak.
+const MATTERS_PART: i64 = 10;
+
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(super) struct Layouts {}
+
+impl Section for Layouts {
+    const NAME: &'static str = "layout";
+    const DOC: &'static str = "what memory is inside of processes: heaps, arenas, Python objects, mappings; and why it came";
+    const KEYS: &'static [&'static str] = &["layouts"];
+    const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| {
+        let layouts: Vec<&Layout> = analysis.layouts.iter().take(top).collect();
+        one_part(of_many(&layouts))
+    });
+
+    fn is_worth_telling(&self, analysis: &Analysis) -> bool {
+        analysis
+            .layouts
+            .iter()
+            .any(|layout| matters(analysis, layout))
+    }
+
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
+        let is_wanted =
+            |layout: &&Layout| view.is_alone || view.style.is_full || matters(analysis, layout);
+        let layouts: Vec<&Layout> = analysis.layouts.iter().filter(is_wanted).collect();
+        if layouts.is_empty() {
+            return Vec::new();
+        }
+        let mut section = Chapter::new("Inside of processes");
+        let count = layouts.len();
+        let most = if view.is_alone {
+            view.top
+        } else {
+            view.most(PROCESSES_MAX)
+        };
+        for layout in layouts.into_iter().take(most) {
+            section.strong(sentence(analysis, layout));
+            section.table(table(layout, view.most(PARTS_MAX)));
+        }
+        section.rest(
+            count,
+            most,
+            words::processes,
+            ": see `--section layout --full`.",
+        );
+        section.explain(
+            "Inside of processes: NOW is resident memory by who laid it out, GAINED what came since \
+             its life, or a steady growth, began. FREE is the part of a heap that the allocator has \
+             free, of what was searched; PAGES the same in whole pages, which it could give back.",
+        );
+        vec![section]
+    }
+}
+
+/// Whether a person wants to know unasked: of who grows, and of memory that is not simply used.
+fn matters(analysis: &Analysis, layout: &Layout) -> bool {
+    let held = analysis.peak.as_ref().and_then(|peak| peak.held.as_ref());
+    let least = held.map_or(0, |held| held.all().bytes.0 / MATTERS_PART);
+    let is_large = layout.gained_bytes >= MATTERS && layout.cause_bytes.0 >= least;
+    let is_plain = matches!(
+        layout.cause,
+        Cause::LiveData | Cause::Unknown | Cause::MappedFiles
+    );
+    is_large && (!is_plain || is_growing(analysis, layout))
+}
+
+fn is_growing(analysis: &Analysis, layout: &Layout) -> bool {
+    let growth = analysis.processes[layout.process].growth;
+    growth.is_some_and(|growth| growth.verdict == Verdict::Growing)
+}
+
+/// What of a process is told among the first lines: of whose growth met the limit, else of who grows
+/// most, else what is not simply used.
+pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
+    let culprits = oom_kills::culprits(analysis);
+    let layouts = analysis.layouts.iter();
+    let rank = |layout: &&Layout| {
+        let is_culprit = culprits.contains(&layout.process);
+        (
+            is_culprit,
+            is_growing(analysis, layout),
+            layout.gained_bytes,
+        )
+    };
+    let most = layouts.filter(|layout| {
+        matters(analysis, layout)
+            || culprits.contains(&layout.process) && layout.gained_bytes >= MATTERS
+    });
+    Some(sentence(analysis, most.max_by_key(rank)?))
+}
+
+/// The verdict on a process, in a sentence.
+fn sentence(analysis: &Analysis, layout: &Layout) -> String {
+    let who = analysis.with_role(&layout.who);
+    let verb = match (is_growing(analysis, layout), layout.has_levelled_off) {
+        (true, _) => "grows by",
+        (false, true) => "gained, and then held,",
+        (false, false) => "gained",
+    };
+    let gained = bytes(layout.gained_bytes);
+    format!("{who} {verb} {gained}: {}.", why(layout))
+}
+
+/// Why, and what shows it.
+pub(super) fn why(layout: &Layout) -> String {
+    let of_cause = |wanted: &[LayoutPart]| -> Vec<&LayoutLine> {
+        let lines = layout.parts.iter();
+        let lines = lines.filter(|line| wanted.contains(&line.part) && line.gained_bytes.0 > 0);
+        lines.collect()
+    };
+    let first = |part: LayoutPart| of_cause(&[part]).into_iter().next();
+    let caused = bytes(layout.cause_bytes);
+    match layout.cause {
+        Cause::LiveData => format!(
+            "{}{}",
+            likely(layout, "live data"),
+            listed(" in ", &of_cause(&IN_USE))
+        ),
+        Cause::Retained => retained(&caused, &of_cause(&HEAPS)),
+        Cause::HugePages => huge(layout),
+        Cause::Pinned => pinned(&of_cause(&[LayoutPart::Pinned])),
+        Cause::EqualMappings => first(LayoutPart::EqualMappings).map_or_else(String::new, equal),
+        Cause::FileCopies => format!(
+            "private pages of files that were written to, {caused}{}; no page cache has them, and \
+             the kernel can't drop them",
+            most_of(first(LayoutPart::FileCopies))
+        ),
+        Cause::MappedFiles => format!(
+            "pages of mapped files, {caused}{}; they are page cache, and go when the kernel needs \
+             memory",
+            most_of(first(LayoutPart::MappedFiles))
+        ),
+        Cause::Stacks => {
+            let count = first(LayoutPart::Stacks).map_or(0, |line| line.items_gained);
+            format!("{} stacks of threads, {caused}", words::count(count))
+        }
+        Cause::NamedRegion => format!(
+            "{caused} in what the program calls {}",
+            named(&of_cause(&[LayoutPart::Named]))
+        ),
+        Cause::Unknown => {
+            let parts = of_cause(LayoutPart::ALL);
+            format!("can't tell why{}", listed("; it is in ", &parts))
+        }
+    }
+}
+
+/// Parts whose memory is in use unless a heap says otherwise.
+const IN_USE: [LayoutPart; 7] = [
+    LayoutPart::BrkHeap,
+    LayoutPart::GlibcArenas,
+    LayoutPart::GlibcMmapped,
+    LayoutPart::Jemalloc,
+    LayoutPart::Mimalloc,
+    LayoutPart::Tcmalloc,
+    LayoutPart::PythonPools,
+];
+/// Parts in which free blocks are looked for.
+const HEAPS: [LayoutPart; 3] = [
+    LayoutPart::BrkHeap,
+    LayoutPart::GlibcArenas,
+    LayoutPart::PythonPools,
+];
+
+fn likely(layout: &Layout, what: &str) -> String {
+    match layout.confidence {
+        Confidence::Measured => what.to_owned(),
+        Confidence::Likely | Confidence::None => format!("most likely {what}"),
+    }
+}
+
+/// `brk heap (+180 MiB, 3 % free) and Python objects (+20 MiB)`: the two that gained most.
+fn listed(before: &str, lines: &[&LayoutLine]) -> String {
+    let all: i64 = lines.iter().map(|line| line.gained_bytes.0).sum();
+    let told = lines
+        .iter()
+        .take(2)
+        .filter(|line| line.gained_bytes.0 * 10 >= all);
+    let told = told.map(|line| {
+        let free = line
+            .free_share()
+            .map(|share| format!(", {} free", percent(share)));
+        let name = line.part.shown();
+        let gained = words::change(Some(line.gained_bytes));
+        format!("{name} ({gained}{})", free.unwrap_or_default())
+    });
+    let told: Vec<String> = told.collect();
+    match told.is_empty() {
+        true => String::new(),
+        false => format!("{before}{}", told.join(" and ")),
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+/// `kept by malloc: 28 heaps of arenas, of which 71 % is free; …`.
+fn retained(caused: &str, lines: &[&LayoutLine]) -> String {
+    let most = lines.iter().max_by_key(|line| {
+        let share = line.free_share().unwrap_or(0.0);
+        (share * line.gained_bytes.0 as f64) as i64
+    });
+    let Some(line) = most else {
+        return format!("some {caused} kept by the allocator");
+    };
+    let free = percent(line.free_share().unwrap_or_default());
+    let pages = percent(line.free_page_share().unwrap_or_default());
+    let kept = format!("freed by the program and kept by its allocator, some {caused}");
+    match line.part {
+        LayoutPart::GlibcArenas => format!(
+            "{kept}: {} heaps of glibc arenas, {free} of them free, {pages} in whole pages; \
+             MALLOC_ARENA_MAX=2 or malloc_trim(0) would tell",
+            words::count(line.item_count)
+        ),
+        LayoutPart::PythonPools => format!(
+            "{kept}: Python's pools, {free} of them free, {pages} in pools without any object; an \
+             arena goes back when its last object does"
+        ),
+        _ => format!(
+            "{kept}: {free} of the {} is free, {pages} in whole pages; malloc_trim(0) would give \
+             those back",
+            line.part.shown()
+        ),
+    }
+}
+
+fn huge(layout: &Layout) -> String {
+    let lines = layout.parts.iter().filter(|line| line.huge_bytes.is_some());
+    let most = lines.max_by_key(|line| line.huge_bytes);
+    let Some((line, zero)) = most.and_then(|line| Some((line, line.zero_bytes?))) else {
+        return "huge pages".to_owned();
+    };
+    format!(
+        "huge pages: {} of {} are resident, of which some {} were ever written to; \
+         MADV_NOHUGEPAGE there, or transparent_hugepage/enabled, would tell",
+        bytes(line.rss_bytes),
+        line.part.shown(),
+        bytes(line.rss_bytes - zero)
+    )
+}
+
+fn pinned(lines: &[&LayoutLine]) -> String {
+    let count: i64 = lines.iter().map(|line| line.item_count).sum();
+    let rss: Bytes = lines.iter().map(|line| line.rss_bytes).sum();
+    let zero: Bytes = lines.iter().filter_map(|line| line.zero_bytes).sum();
+    let is_power = |line: &&&LayoutLine| {
+        let unit = line.unit_bytes.map_or(0, |unit| unit.0);
+        u64::try_from(unit).is_ok_and(u64::is_power_of_two)
+    };
+    let rounded: Bytes = lines
+        .iter()
+        .filter(is_power)
+        .map(|line| line.rss_bytes)
+        .sum();
+    let what = format!(
+        "shared anonymous memory, as drivers pin it: {} in {} mappings",
+        bytes(rss),
+        words::count(count)
+    );
+    match zero.0 * 10 >= rss.0 {
+        false => what,
+        true if rounded.0 * 2 >= rss.0 => format!(
+            "{what} whose sizes are powers of two, some {} of it in use: the rest is rounding",
+            bytes(rss - zero)
+        ),
+        true => format!("{what}, some {} of it in use", bytes(rss - zero)),
+    }
+}
+
+fn equal(line: &LayoutLine) -> String {
+    format!(
+        "{} mappings of {} each, {} more than at first",
+        words::count(line.item_count),
+        words::bytes_or_unknown(line.unit_bytes),
+        words::count(line.items_gained)
+    )
+}
+
+fn most_of(line: Option<&LayoutLine>) -> String {
+    let name = line.and_then(|line| line.name.as_deref());
+    name.map_or_else(String::new, |name| {
+        format!(", most of it {}", visible(name))
+    })
+}
+
+fn named(lines: &[&LayoutLine]) -> String {
+    let names = lines.iter().filter_map(|line| line.name.as_deref());
+    let names: Vec<_> = names.take(3).map(visible).collect();
+    names.join(", ")
+}
+
+/// The parts of one process.
+fn table(layout: &Layout, most: usize) -> Table {
+    let lines = layout
+        .parts
+        .iter()
+        .filter(|line| line.rss_bytes.0 >= 1 << 20);
+    TableOf::of(lines.take(most))
+        .figures(("rss_bytes", "NOW"), 0, |line| line.rss_bytes)
+        .figures(("gained_bytes", "GAINED"), 0, |line| {
+            Cell::from(words::change(Some(line.gained_bytes)))
+        })
+        .figures(("item_count", "ITEMS"), 1, |line| {
+            words::count(line.item_count)
+        })
+        .figures(("free_share", "FREE"), 1, |line| {
+            share_cell(line.free_share())
+        })
+        .figures(("free_page_share", "PAGES"), 2, |line| {
+            share_cell(line.free_page_share())
+        })
+        .flexible(("part", "WHAT"), |line| what(line))
+        .done()
+}
+
+fn share_cell(share: Option<f64>) -> Cell {
+    Cell::from(share.map_or_else(String::new, percent))
+}
+
+fn what(line: &LayoutLine) -> String {
+    let name = line.part.shown();
+    let unit = line
+        .unit_bytes
+        .map(|unit| format!(" of {} each", bytes(unit)));
+    let file = line
+        .name
+        .as_deref()
+        .map(|name| format!(": {}", visible(name)));
+    format!(
+        "{name}{}{}",
+        unit.unwrap_or_default(),
+        file.unwrap_or_default()
+    )
+}
+
+/// All parts of several processes, for programs.
+fn of_many(layouts: &[&Layout]) -> Table {
+    let lines = layouts.iter().flat_map(|layout| {
+        let lines = layout.parts.iter();
+        lines.map(|line| (*layout, line))
+    });
+    TableOf::of(lines)
+        .who(|(layout, _)| layout.who.cells())
+        .data("upid", |(layout, _)| Cell::known(layout.who.upid))
+        .data("cause", |(layout, _)| layout.cause.as_str().to_owned())
+        .data("part", |(_, line)| line.part.as_str().to_owned())
+        .data("name", |(_, line)| Cell::known(line.name.as_deref()))
+        .figures("item_count", 1, |(_, line)| line.item_count.to_string())
+        .figures("rss_bytes", 0, |(_, line)| line.rss_bytes)
+        .figures("gained_bytes", 0, |(_, line)| line.gained_bytes)
+        .figures("searched_bytes", 2, |(_, line)| line.searched_bytes)
+        .figures("free_bytes", 2, |(_, line)| line.free_bytes)
+        .figures("free_page_bytes", 2, |(_, line)| line.free_page_bytes)
+        .figures("zero_bytes", 2, |(_, line)| line.zero_bytes)
+        .figures("huge_bytes", 2, |(_, line)| line.huge_bytes)
+        .done()
+}
+
+/// What is said of a process in another section.
+pub(super) fn remark(analysis: &Analysis, process: usize, section: &mut Chapter) {
+    let found = analysis
+        .layouts
+        .iter()
+        .find(|layout| layout.process == process);
+    if let Some(layout) = found.filter(|layout| layout.gained_bytes >= MATTERS) {
+        section.tell(
+            Tone::Plain,
+            [format!("Inside: {}.", sentence(analysis, layout))],
+        );
+    }
+}
