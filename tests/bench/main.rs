@@ -10,6 +10,7 @@ mod disk;
 mod exact;
 mod floor;
 mod gpu;
+mod inside;
 mod marks;
 mod measured;
 mod python;
@@ -64,6 +65,7 @@ struct Bench {
 const BENCHES: &[&[Bench]] = &[
     exact::BENCHES,
     attribution::BENCHES,
+    inside::BENCHES,
     cost::BENCHES,
     top::BENCHES,
     storms::BENCHES,

@@ -111,6 +111,37 @@ impl Measured {
         }
     }
 
+    /// A number of cases, of which a share must hold.
+    pub(crate) fn share(name: &str, what: &str, held: usize, cases: usize, least: f64) -> Self {
+        let share = held as f64 / cases.max(1) as f64;
+        Self {
+            name: name.to_owned(),
+            requirement: format!("{what} >= {:.0} %", least * 100.0),
+            text: format!("{held} of {cases}"),
+            value: (cases > 0).then_some(share),
+            interval: None,
+            verdict: if cases > 0 && share >= least {
+                Verdict::Met
+            } else {
+                Verdict::Missed
+            },
+            note: None,
+        }
+    }
+
+    /// A number that must not be below a limit.
+    pub(crate) fn at_least(name: &str, what: &str, unit: &str, limit: f64, value: f64) -> Self {
+        Self {
+            requirement: format!("{what} >= {limit} {unit}"),
+            verdict: if value >= limit {
+                Verdict::Met
+            } else {
+                Verdict::Missed
+            },
+            ..Self::at_most(name, what, unit, limit, value)
+        }
+    }
+
     /// A measurement that could not be made.
     pub(crate) fn failed(name: &str, error: &anyhow::Error) -> Self {
         Self {

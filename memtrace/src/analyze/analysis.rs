@@ -78,6 +78,9 @@ pub struct Analysis {
     pub phases: Option<Phases>,
     /// The phases of the name that `--phase` gave; else `None`.
     pub phase: Option<PhaseFocus>,
+    /// The process that `--process` gave, as an index into [`Analysis::processes`].
+    #[serde(skip)]
+    pub process: Option<usize>,
     /// The growth of all processes together; `None` when too short to tell.
     pub growth: Option<Growth>,
     /// What the recording is drawn from, where that was asked for.

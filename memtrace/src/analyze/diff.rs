@@ -1,6 +1,7 @@
 //! Two recordings against each other, by role and kind, and from step to step.
 
 mod chapters;
+mod layouts;
 mod report;
 
 use super::analysis::Analysis;
@@ -18,6 +19,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub use layouts::LayoutChange;
 pub(super) use report::Object;
 
 /// A role that never holds this part of the whole in either recording fails no comparison:
@@ -41,6 +43,8 @@ pub struct Diff {
     pub roles: Vec<Comparison>,
     /// Numbered phases that are in both, those that rise more than before first.
     pub stages: Vec<StageChange>,
+    /// What changed inside of the processes of roles that are in both, the largest change first.
+    pub layouts: Vec<LayoutChange>,
 }
 
 /// How the memory at the end of a numbered phase changes from step to step, before and after.
@@ -221,6 +225,7 @@ impl Diff {
             whole: whole(before, after),
             roles,
             stages: stages(before, after),
+            layouts: layouts::changes(before, after),
         }
     }
 

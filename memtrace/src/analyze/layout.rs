@@ -4,6 +4,7 @@ mod cause;
 mod readings;
 
 pub use cause::{Cause, Confidence};
+pub(super) use readings::Nearest;
 
 use super::RowSource;
 use super::clock::RunClock;

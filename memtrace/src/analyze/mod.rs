@@ -24,6 +24,7 @@ mod json_schema;
 mod keys;
 mod layout;
 mod leftovers;
+mod life;
 mod live;
 mod losses;
 mod mappings;
@@ -66,7 +67,9 @@ pub use cost::RecorderCost;
 pub use curves::{
     Band, CurveLimit, CurveSeries, CurveStack, Curves, Drawings, Gaps, GpuCurves, Levels,
 };
-pub use diff::{Change, Comparison, Diff, DiffReport, Excess, KindChange, StageChange};
+pub use diff::{
+    Change, Comparison, Diff, DiffReport, Excess, KindChange, LayoutChange, StageChange,
+};
 pub use endings::Ending;
 pub use gpu::{
     Audit, Contexts, Fall, GpuDevice, GpuHolder, GpuLedger, GpuLine, GpuPart, GpuPeak, GpuProcess,
@@ -78,6 +81,7 @@ pub use json_schema::json_schema;
 pub use keys::PeakAt;
 pub use layout::{Cause, Confidence, Layout, LayoutLine};
 pub use leftovers::{Leftovers, OrphanedShmObject, Survivor};
+pub use life::{Child, KindsAt, LayoutAt, Life, MappingLine, ProcessError, SharedWith};
 pub use live::{Deep, Frame, FreshRows, Limit, Live, RoleNow};
 pub use losses::Loss;
 pub use mappings::{Mapping, Mappings, ProcessMappings};

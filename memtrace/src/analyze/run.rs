@@ -9,6 +9,7 @@ use super::curves::{self, Choice, Drawing, Drawings};
 use super::gpu::{GpuTimeline, OnGpus};
 use super::groups::Groups;
 use super::held::HeldSum;
+use super::life::{self, ProcessError};
 use super::moment::{self, Moment, MomentError};
 use super::near::NearReadings;
 use super::pass::{Asked, Pass, Snapshot, Tree};
@@ -43,6 +44,8 @@ pub struct Options {
     /// The name of a phase of interest, or a pattern of names: `*` stands for any text, `?` for
     /// one character.
     pub phase: Option<String>,
+    /// The process of interest: its id, or words of its name or role.
+    pub process: Option<String>,
     /// The begin of a window of interest; its first row of memory if only the end is given.
     pub from: Option<Moment>,
     /// Its end; the end of the recording if only its begin is given.
@@ -76,6 +79,9 @@ pub enum AnalyzeError<E: std::error::Error + 'static> {
     /// The phase of interest is not part of the recording.
     #[error(transparent)]
     Phase(PhaseError),
+    /// The process of interest is not part of the recording.
+    #[error(transparent)]
+    Process(ProcessError),
 }
 
 /// Reads a recording and says what there is to know.
@@ -326,6 +332,9 @@ where
     };
     let (phases, phase) = phases.told(noted, &clock, end);
 
+    let process = options.process.as_deref();
+    let process = process.map(|wanted| life::find(&table.processes, wanted));
+    let process = process.transpose().map_err(AnalyzeError::Process)?;
     let is_held_known = peak.as_ref().is_some_and(|peak| peak.held.is_some());
     let process_tree = ProcessTree::of(&table.processes);
     let at = match options.at {
@@ -369,6 +378,7 @@ where
         roles,
         phases,
         phase,
+        process,
         growth,
         curve,
         drawings,

@@ -63,14 +63,25 @@ pub(super) enum Mode {
     At,
     /// The phases of one name.
     Phase,
+    /// One process.
+    Process,
     /// The phases as a log.
     Startup,
 }
 
 impl Mode {
-    pub(super) const ALL: &'static [Self] = &[Self::Whole, Self::At, Self::Phase, Self::Startup];
+    pub(super) const ALL: &'static [Self] = &[
+        Self::Whole,
+        Self::At,
+        Self::Phase,
+        Self::Process,
+        Self::Startup,
+    ];
 
     fn of(analysis: &Analysis, style: &Style) -> Self {
+        if analysis.process.is_some() {
+            return Self::Process;
+        }
         match (&analysis.phase, &analysis.at) {
             (Some(_), _) => Self::Phase,
             _ if style.is_startup_log => Self::Startup,

@@ -16,6 +16,7 @@ mod oom_kills;
 mod orphaned_shm;
 mod peak;
 pub(super) mod phases;
+mod process;
 mod processes;
 mod recorder;
 mod roles;
@@ -93,6 +94,7 @@ sections! {
     about: about::About,
     missing: missing::Missing,
     phase: phases::one::NamedPhase,
+    process: process::OneProcess,
     at: at::At,
     oom_kills: oom_kills::OomKills,
     abnormal_endings: abnormal_endings::AbnormalEndings,

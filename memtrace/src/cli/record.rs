@@ -142,6 +142,12 @@ pub(super) struct Args {
     #[arg(long, conflicts_with = "all", help_heading = COMMAND)]
     kill_survivors: bool,
 
+    /// Have glibc give its memory names, which the kernel then tells (sets
+    /// glibc.mem.decorate_maps=1 in GLIBC_TUNABLES; glibc 2.38 and Linux 5.17 with
+    /// CONFIG_ANON_VMA_NAME)
+    #[arg(long, conflicts_with_all = ["pid", "pattern", "cgroup", "ray", "vllm", "all"], help_heading = COMMAND)]
+    name_maps: bool,
+
     /// Run the command as root under sudo, not as the user who called it
     #[arg(long, help_heading = COMMAND)]
     as_root: bool,
@@ -175,6 +181,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         CommandUser::same()
     } else {
         CommandUser::behind_sudo(&facts)
+    };
+    let user = match args.name_maps {
+        true => user.with_named_maps(),
+        false => user,
     };
     let owner = user.owner();
     // Before any thread is started and before anything large is read: until it runs, the

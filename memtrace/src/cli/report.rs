@@ -66,6 +66,11 @@ pub(super) struct Args {
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse_edge,
           conflicts_with_all = ["at", "phases", "style", "phase", "save_findings"])]
     to: Option<Moment>,
+    /// Show the life of one process: what it held over time and who laid that out, its mappings,
+    /// phases, shared memory and children. By its id, or the largest whose name or role has these
+    /// words
+    #[arg(long, value_name = "PID|NAME", conflicts_with_all = ["phases", "style", "phase", "from", "to"])]
+    process: Option<String>,
     /// Write only that section; csv has the tables of those that have one
     #[arg(long, value_name = "NAME", value_parser = section_names())]
     section: Option<String>,
@@ -263,6 +268,12 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             "--phase NAME or --from TIME --to TIME",
             has_stretch,
         ),
+        (
+            "process",
+            "--process gives",
+            "--process PID",
+            args.process.is_some(),
+        ),
     ] {
         if args.section.as_deref() == Some(section) && !is_given {
             bail!("--section {section} tells of what {options}: add {example}");
@@ -284,6 +295,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let wanted = Wanted {
         at: args.at,
         phase: args.phase,
+        process: args.process,
         from: args.from,
         to: args.to,
         is_local: args.local_time,
@@ -334,6 +346,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 pub(super) struct Wanted {
     at: Option<Moment>,
     phase: Option<String>,
+    process: Option<String>,
     from: Option<Moment>,
     to: Option<Moment>,
     /// Whether wall-clock times are those of the reader's time zone, and not UTC.
@@ -364,6 +377,7 @@ pub(super) fn analyzed(dir: &Path, wanted: Wanted) -> anyhow::Result<analyze::Re
     let options = analyze::Options {
         at: wanted.at,
         phase: wanted.phase,
+        process: wanted.process,
         from: wanted.from,
         to: wanted.to,
         is_unfolded: wanted.is_unfolded,
@@ -393,6 +407,9 @@ pub(super) fn analyzed(dir: &Path, wanted: Wanted) -> anyhow::Result<analyze::Re
         }
         Err(analyze::AnalyzeError::Phase(error)) => {
             return Err(error).context("--phase can't be answered");
+        }
+        Err(analyze::AnalyzeError::Process(error)) => {
+            return Err(error).context("--process can't be answered");
         }
         analyzed => analyzed.with_context(doing)?,
     };

@@ -14,7 +14,13 @@ pub struct CommandUser {
     home: Option<OsString>,
     /// The PATH of the shell that called sudo, which replaces it with its own.
     caller_path: Option<OsString>,
+    /// Whether glibc is to give its memory names.
+    has_named_maps: bool,
 }
+
+/// Where glibc looks for its tunables, and the one that has it name its memory (2.38).
+const TUNABLES: &str = "GLIBC_TUNABLES";
+const NAMED_MAPS: &str = "glibc.mem.decorate_maps=1";
 
 impl CommandUser {
     /// Whoever runs memtrace.
@@ -23,6 +29,7 @@ impl CommandUser {
             sudo: None,
             home: None,
             caller_path: None,
+            has_named_maps: false,
         }
     }
 
@@ -41,8 +48,17 @@ impl CommandUser {
                 home: home_of(sudo.uid),
                 caller_path: caller_path(sudo.uid),
                 sudo: Some(sudo.clone()),
+                has_named_maps: false,
             },
             _ => Self::same(),
+        }
+    }
+
+    /// The same, whose command has glibc give its memory names.
+    pub fn with_named_maps(self) -> Self {
+        Self {
+            has_named_maps: true,
+            ..self
         }
     }
 
@@ -65,10 +81,15 @@ impl CommandUser {
 
     /// The command's environment.
     pub fn environment(&self) -> impl Iterator<Item = (OsString, OsString)> + '_ {
-        std::env::vars_os().filter_map(|(key, value)| {
+        let own = std::env::vars_os().filter_map(|(key, value)| {
             let value = self.replaced(&key, value)?;
             Some((key, value))
-        })
+        });
+        let is_named = |key: &OsString| self.has_named_maps && key == TUNABLES;
+        let tunables = self
+            .has_named_maps
+            .then(|| (TUNABLES.into(), named_maps(std::env::var_os(TUNABLES))));
+        own.filter(move |(key, _)| !is_named(key)).chain(tunables)
     }
 
     /// What the user has instead of root's value of a variable; `None` removes it.
@@ -140,6 +161,18 @@ fn home_of(uid: u32) -> Option<OsString> {
     Some(OsStr::from_bytes(home.to_bytes()).to_owned())
 }
 
+/// The tunables that there were, and the one for names.
+fn named_maps(before: Option<OsString>) -> OsString {
+    match before.filter(|before| !before.is_empty()) {
+        None => NAMED_MAPS.into(),
+        Some(mut tunables) => {
+            tunables.push(":");
+            tunables.push(NAMED_MAPS);
+            tunables
+        }
+    }
+}
+
 /// The PATH of the shell that called sudo. A process's environment in /proc is that of its
 /// exec, so the shell's own shows no virtual environment that was activated since; sudo,
 /// which the shell started, was given the live one.
@@ -176,11 +209,30 @@ mod tests {
             }),
             home: Some("/home/ada".into()),
             caller_path: Some("/home/ada/venv/bin::/usr/bin".into()),
+            has_named_maps: false,
         }
     }
 
     fn replaced(user: &CommandUser, key: &str) -> Option<OsString> {
         user.replaced(OsStr::new(key), "root's".into())
+    }
+
+    #[test]
+    fn the_tunable_for_names_is_added_to_those_that_there_are() {
+        assert_eq!(named_maps(None), NAMED_MAPS);
+        assert_eq!(named_maps(Some("".into())), NAMED_MAPS);
+        let both = named_maps(Some("glibc.malloc.check=1".into()));
+        assert_eq!(both, "glibc.malloc.check=1:glibc.mem.decorate_maps=1");
+        let tunables = |user: CommandUser| {
+            let all: Vec<_> = user
+                .environment()
+                .filter(|(key, _)| key == TUNABLES)
+                .collect();
+            all
+        };
+        let named = tunables(CommandUser::same().with_named_maps());
+        assert_eq!(named.len(), 1, "{named:?}");
+        assert!(named[0].1.to_string_lossy().ends_with(NAMED_MAPS));
     }
 
     #[test]

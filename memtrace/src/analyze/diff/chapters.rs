@@ -5,7 +5,9 @@ use crate::analyze::section::DEFAULT_TOP;
 use crate::analyze::sections::phases::per_step;
 use crate::report::{Cell, Chapter, Style, Table, TableOf, Tone, visible, words};
 
-use crate::analyze::{Analysis, Change, Comparison, Excess, KindChange, Loss, StageChange};
+use crate::analyze::{
+    Analysis, Cause, Change, Comparison, Excess, KindChange, LayoutChange, Loss, StageChange,
+};
 use crate::model::tables::Severity;
 use crate::model::{Bytes, Kind, Label};
 use crate::report::words::{bytes, bytes_or_unknown, change, percent};
@@ -25,6 +27,7 @@ pub(super) fn build(told: &DiffReport, style: &Style) -> Vec<Chapter> {
     sections.push(whole(told));
     sections.push(roles(told, top));
     sections.extend(stages(told, top));
+    sections.extend(inside(told, top));
     sections.extend(on_gpus(told, top));
     sections.extend(kinds(told, top));
     sections
@@ -245,6 +248,40 @@ fn roles(told: &DiffReport, top: usize) -> Chapter {
          its end. A dash is no change, or no steady growth.",
     );
     section
+}
+
+/// What changed inside of processes; `None` where nothing did.
+fn inside(told: &DiffReport, top: usize) -> Option<Chapter> {
+    let changes = &told.diff.layouts;
+    if changes.is_empty() {
+        return None;
+    }
+    let mut section = Chapter::new("Inside of processes, by role");
+    let mut roles: Vec<&LayoutChange> = changes.iter().collect();
+    roles.dedup_by_key(|change| &change.role);
+    let turned = roles
+        .iter()
+        .filter(|change| change.cause_before != change.cause_after);
+    let cause = |cause: Option<Cause>| cause.map_or(words::UNKNOWN, Cause::shown);
+    let told = turned.map(|change| {
+        let (before, after) = (cause(change.cause_before), cause(change.cause_after));
+        format!(
+            "Most of {}: {before} in A, {after} in B.",
+            visible(&change.role)
+        )
+    });
+    section.tell(Tone::Strong, told);
+    TableOf::of(changes.iter().take(top))
+        .flexible("role", |change| change.role.to_string())
+        .words("what", 0, |change| change.part.shown().to_owned())
+        .held("a_bytes", 0, |change| change.rss.before)
+        .held("b_bytes", 0, |change| change.rss.after)
+        .change("change_bytes", 0, |change| change.rss.difference())
+        .held("free_a_bytes", 1, |change| change.free.before)
+        .held("free_b_bytes", 1, |change| change.free.after)
+        .add_to(&mut section);
+    section.rest(changes.len(), top, words::count, " more changes.");
+    Some(section)
 }
 
 /// The roles that were on GPUs.

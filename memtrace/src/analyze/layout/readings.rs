@@ -63,6 +63,15 @@ pub(super) struct Reading {
 }
 
 impl Reading {
+    /// The reading of a row, without a part yet.
+    fn at(row: &LayoutRow) -> Self {
+        Self {
+            at: row.boot_ns,
+            span: row.span_ns,
+            parts: BTreeMap::new(),
+        }
+    }
+
     /// All of it.
     pub(super) fn sum(&self) -> Bytes {
         self.parts.values().map(|amounts| amounts.rss).sum()
@@ -111,11 +120,7 @@ impl Readings {
         let Some(part) = row.part else { return };
         if self.open.as_ref().is_none_or(|open| open.at != row.boot_ns) {
             self.close(false);
-            self.open = Some(Reading {
-                at: row.boot_ns,
-                span: row.span_ns,
-                parts: BTreeMap::new(),
-            });
+            self.open = Some(Reading::at(&row));
         }
         if let Some(open) = &mut self.open {
             open.take(row, part);
@@ -158,5 +163,58 @@ impl Readings {
             }
         }
         self.kept
+    }
+}
+
+/// The reading that is nearest to an instant.
+#[derive(Debug)]
+pub(in crate::analyze) struct Nearest {
+    wanted: BootNs,
+    kept: Option<Reading>,
+    open: Option<Reading>,
+}
+
+impl Nearest {
+    pub(in crate::analyze) fn new(wanted: BootNs) -> Self {
+        Self {
+            wanted,
+            kept: None,
+            open: None,
+        }
+    }
+
+    /// Takes a row; they come in the order of time.
+    pub(in crate::analyze) fn take(&mut self, row: LayoutRow) {
+        if self.open.as_ref().is_none_or(|open| open.at != row.boot_ns) {
+            self.close();
+            self.open = Some(Reading::at(&row));
+        }
+        if let (Some(open), Some(part)) = (&mut self.open, row.part) {
+            open.take(row, part);
+        }
+    }
+
+    fn close(&mut self) {
+        let far = |reading: &Reading| (reading.at - self.wanted).0.abs();
+        let Some(open) = self.open.take() else { return };
+        if self
+            .kept
+            .as_ref()
+            .is_none_or(|kept| far(&open) <= far(kept))
+        {
+            self.kept = Some(open);
+        }
+    }
+
+    /// When it was, and its parts, the largest first.
+    pub(in crate::analyze) fn finish(mut self) -> Option<(BootNs, Vec<LayoutLine>)> {
+        self.close();
+        let kept = self.kept?;
+        let parts = kept.parts.iter();
+        let mut parts: Vec<LayoutLine> = parts
+            .map(|(key, amounts)| LayoutLine::of(key, amounts, None))
+            .collect();
+        parts.sort_by_key(|line| std::cmp::Reverse(line.rss_bytes));
+        Some((kept.at, parts))
     }
 }

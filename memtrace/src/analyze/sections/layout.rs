@@ -54,7 +54,7 @@ impl Section for Layouts {
         };
         for layout in layouts.into_iter().take(most) {
             section.strong(sentence(analysis, layout));
-            section.table(table(layout, view.most(PARTS_MAX)));
+            section.table(table(&layout.parts, view.most(PARTS_MAX)));
         }
         section.rest(
             count,
@@ -109,7 +109,7 @@ pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
 }
 
 /// The verdict on a process, in a sentence.
-fn sentence(analysis: &Analysis, layout: &Layout) -> String {
+pub(super) fn sentence(analysis: &Analysis, layout: &Layout) -> String {
     let who = analysis.with_role(&layout.who);
     let verb = match (is_growing(analysis, layout), layout.has_levelled_off) {
         (true, _) => "grows by",
@@ -310,11 +310,8 @@ fn named(lines: &[&LayoutLine]) -> String {
 }
 
 /// The parts of one process.
-fn table(layout: &Layout, most: usize) -> Table {
-    let lines = layout
-        .parts
-        .iter()
-        .filter(|line| line.rss_bytes.0 >= 1 << 20);
+pub(super) fn table(parts: &[LayoutLine], most: usize) -> Table {
+    let lines = parts.iter().filter(|line| line.rss_bytes.0 >= 1 << 20);
     TableOf::of(lines.take(most))
         .figures(("rss_bytes", "NOW"), 0, |line| line.rss_bytes)
         .figures(("gained_bytes", "GAINED"), 0, |line| {

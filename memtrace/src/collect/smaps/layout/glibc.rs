@@ -55,9 +55,10 @@ impl ArenaHeap {
             }
         };
         let is_one = is_arena && is_size(size) && is_size(touched) && touched >= size;
-        (is_one && start + size <= mapped_until).then_some(Self {
+        is_one.then_some(Self {
             start,
-            end: start + size,
+            // It can have grown since the mappings were listed.
+            end: (start + size).min(mapped_until),
             state: is_first.then_some(arena),
         })
     }

@@ -11,7 +11,7 @@ use super::glibc::{Free, Walk, Walked};
 use super::pages::{self, Amounts};
 use super::target::Target;
 use crate::host::clock;
-use crate::model::{BootNs, Bytes, ClockOffset, LayoutPart, LayoutRow, Record, Row};
+use crate::model::{Bytes, ClockOffset, LayoutPart, LayoutRow, Record, Row};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
@@ -246,9 +246,4 @@ fn of_part(
 
 fn whole(amount: f64) -> Bytes {
     Bytes(amount.round() as i64)
-}
-
-/// When a reading ended.
-pub(super) fn ended(reading: &LayoutReading) -> Option<BootNs> {
-    reading.rows.first().map(|row| row.boot_ns)
 }

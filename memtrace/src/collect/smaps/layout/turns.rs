@@ -7,8 +7,10 @@ pub(in crate::collect::smaps) const WORTH: Bytes = Bytes(32 << 20);
 /// A move of less than this is none, nor one of less than a fourth.
 const MOVED: i64 = 16 << 20;
 const MOVED_PART: i64 = 4;
-/// What did not move is read again after so long: what was freed inside of it shows in no counter.
-const STALE_NS: i64 = 10_000_000_000;
+/// What did not move is read again after a fourth of the time that it was followed, within these
+/// bounds: what was freed inside of it shows in no counter.
+const STALE_PART: i64 = 4;
+const STALE_NS: [i64; 2] = [2_000_000_000, 10_000_000_000];
 /// Nobody is read more often than this.
 const REST_NS: i64 = 1_000_000_000;
 
@@ -17,6 +19,8 @@ const REST_NS: i64 = 1_000_000_000;
 pub(super) struct Last {
     pub(super) anon: Bytes,
     pub(super) at: BootNs,
+    /// When the first one was.
+    pub(super) since: BootNs,
 }
 
 /// How urgent a reading is, in bytes; `None` where none is wanted.
@@ -35,7 +39,9 @@ pub(super) fn urgency(anon: Bytes, last: Option<Last>, now: BootNs) -> Option<i6
     if moved >= MOVED.max(anon.0 / MOVED_PART) {
         return Some(moved);
     }
-    (age >= STALE_NS).then_some(anon.0 / 20)
+    let [least, most] = STALE_NS;
+    let stale = ((now - last.since).0 / STALE_PART).clamp(least, most);
+    (age >= stale).then_some(anon.0 / 20)
 }
 
 #[cfg(test)]
@@ -49,6 +55,7 @@ mod tests {
         let last = Last {
             anon: Bytes(last * MIB),
             at: BootNs(0),
+            since: BootNs(-40 * S),
         };
         urgency(Bytes(anon * MIB), Some(last), BootNs(seconds * S))
     }
@@ -68,5 +75,16 @@ mod tests {
         assert_eq!(after(1_000, 1_000, 9), None);
         assert_eq!(after(1_000, 1_000, 10), Some(50 * MIB));
         assert_eq!(after(9_000, 1_000, 0), None);
+        let young = |seconds| {
+            let (anon, at) = (Bytes(100 * MIB), BootNs(0));
+            let last = Last {
+                anon,
+                at,
+                since: at,
+            };
+            urgency(anon, Some(last), BootNs(seconds * S))
+        };
+        assert_eq!(young(1), None);
+        assert_eq!(young(2), Some(5 * MIB));
     }
 }

@@ -78,15 +78,12 @@ impl LayoutWorker {
         };
         let known = self.known.entry(subject.upid).or_default();
         // Also of one that can't be read: its turn is over.
-        known.last = Some(Last {
-            anon,
-            at: clock::boot(),
-        });
+        let at = clock::boot();
+        let since = known.last.map_or(at, |last| last.since);
+        known.last = Some(Last { anon, at, since });
         // Without a rest in between: a reading is of one instant, as nearly as that can be.
         match reading::read(subject, &files, &mut known.kept, &self.orders.stop) {
             Ok(reading) => {
-                let at = reading::ended(&reading).unwrap_or(clock::boot());
-                known.last = Some(Last { anon, at });
                 self.sender.tell(Found::Layout(Box::new(reading)))?;
             }
             Err(ReadError::Stopped(stopped)) => return Err(stopped),

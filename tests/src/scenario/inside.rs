@@ -1,0 +1,253 @@
+//! Memory that grows inside one process for a known cause, and what the report says of it.
+
+use super::book::Score;
+use crate::recorder::{Recorded, Recorder};
+use crate::workload;
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A program that grows for one cause.
+#[derive(Clone, Copy, Debug)]
+pub struct Inside {
+    /// What it is called.
+    pub name: &'static str,
+    /// The cause that the report has to tell.
+    pub cause: &'static str,
+    program: Program,
+    /// The begin of the name of a library that is loaded first.
+    preload: Option<&'static str>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Program {
+    /// The workload, by the name of its cause.
+    Workload(&'static str),
+    /// Python, which keeps objects.
+    Python,
+}
+
+const fn of(name: &'static str, cause: &'static str) -> Inside {
+    Inside {
+        name,
+        cause,
+        program: Program::Workload(name),
+        preload: None,
+    }
+}
+
+const fn preloaded(name: &'static str, library: &'static str) -> Inside {
+    Inside {
+        program: Program::Workload("live"),
+        preload: Some(library),
+        ..of(name, "live_data")
+    }
+}
+
+/// Every program.
+pub const INSIDES: &[Inside] = &[
+    of("live", "live_data"),
+    Inside {
+        program: Program::Python,
+        ..of("python", "live_data")
+    },
+    of("freed", "retained"),
+    of("arenas", "retained"),
+    of("mmapped", "live_data"),
+    of("equal", "equal_mappings"),
+    of("pinned", "pinned"),
+    of("copies", "file_copies"),
+    of("huge", "huge_pages"),
+    of("bounded", "live_data"),
+    preloaded("jemalloc", "libjemalloc.so"),
+    preloaded("mimalloc", "libmimalloc.so"),
+];
+
+/// Objects that a list keeps, over 8 s.
+const PYTHON: &str = "
+import time
+kept = []
+for step in range(40):
+    kept.append([{'key': place, 'value': str(place) * 3} for place in range(16000)])
+    time.sleep(0.2)
+time.sleep(4)
+";
+
+/// Directories of libraries that a package can have put one into.
+const LIBRARIES: [&str; 4] = [
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+];
+
+impl Inside {
+    /// Whether it can run here.
+    ///
+    /// # Errors
+    /// The library that is missing.
+    pub fn is_possible(&self) -> Result<()> {
+        self.library().map(drop)
+    }
+
+    fn library(&self) -> Result<Option<PathBuf>> {
+        let Some(wanted) = self.preload else {
+            return Ok(None);
+        };
+        let found = LIBRARIES.iter().flat_map(|directory| {
+            let entries = std::fs::read_dir(directory).into_iter().flatten();
+            entries.flatten().map(|entry| entry.path())
+        });
+        let name = |path: &Path| {
+            path.file_name()
+                .map(|name| name.to_string_lossy().into_owned())
+        };
+        let mut found: Vec<PathBuf> = found
+            .filter(|path| name(path).is_some_and(|name| name.starts_with(wanted)))
+            .collect();
+        found.sort();
+        let first = found.into_iter().next();
+        first
+            .map(Some)
+            .with_context(|| format!("{wanted} is not installed"))
+    }
+
+    fn command(&self) -> Result<Command> {
+        let command = match self.program {
+            Program::Workload(cause) => workload::command(&["inside", "--cause", cause])?,
+            Program::Python => {
+                let mut python = Command::new("python3");
+                python.args(["-c", PYTHON]);
+                python
+            }
+        };
+        let Some(library) = self.library()? else {
+            return Ok(command);
+        };
+        let mut preloaded = Command::new("env");
+        let mut variable = OsString::from("LD_PRELOAD=");
+        variable.push(library);
+        preloaded.arg(variable).arg(command.get_program());
+        preloaded.args(command.get_args());
+        Ok(preloaded)
+    }
+}
+
+/// What was said of one run.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// Whose it is.
+    pub inside: Inside,
+    /// The cause, the share of anonymous memory that the parts add up to, and what a person reads.
+    pub cause: Option<String>,
+    /// By how much the parts and the kernel's count of the same moment differ, as a part of it.
+    pub off_by: f64,
+    /// The sentence of the report.
+    pub sentence: String,
+}
+
+impl Told {
+    /// Whether that is right.
+    pub fn is_right(&self) -> bool {
+        self.cause.as_deref() == Some(self.inside.cause)
+    }
+
+    /// Whether it takes memory for live data that is none: what a person would call a leak.
+    pub fn is_wrong_leak(&self) -> bool {
+        self.cause.as_deref() == Some("live_data") && self.inside.cause != "live_data"
+    }
+}
+
+/// Records some of them beside each other, each with a recorder of its own.
+///
+/// # Errors
+/// When a run itself fails.
+pub fn told_inside(words: &[&str], insides: &[Inside]) -> Result<Vec<Told>> {
+    let recorders = insides
+        .iter()
+        .map(|inside| Ok((*inside, Recorder::of_command(words, &inside.command()?)?)))
+        .collect::<Result<Vec<_>>>()?;
+    recorders
+        .into_iter()
+        .map(|(inside, recorder)| told(inside, &recorder.wait()?))
+        .collect()
+}
+
+fn told(inside: Inside, recorded: &Recorded) -> Result<Told> {
+    let report = recorded.report(&[])?;
+    let layouts = report["layouts"].as_array().context("no layouts")?;
+    let most = layouts.first();
+    let cause = most.and_then(|layout| layout["cause"].as_str());
+    let text = recorded.report_text(&["--section", "layout"])?;
+    Ok(Told {
+        inside,
+        cause: cause.map(str::to_owned),
+        off_by: most.map_or(1.0, |layout| off_by(layout, recorded)),
+        sentence: text.lines().nth(1).unwrap_or_default().trim().to_owned(),
+    })
+}
+
+/// The anonymous parts against the rows of `mem` around the reading.
+fn off_by(layout: &Value, recorded: &Recorded) -> f64 {
+    let number = |value: &Value| value.as_i64().unwrap_or_default();
+    let (upid, at) = (number(&layout["upid"]), number(&layout["at"]["boot_ns"]));
+    let from = at - number(&layout["span_ns"]);
+    let told = number(&layout["anon_bytes"]) as f64;
+    let series = super::book::series(recorded, memtrace::model::Upid(upid)).unwrap_or_default();
+    let amounts = series.iter().filter_map(|row| {
+        let anon = row.rss_anon_bytes?.0 as f64;
+        Some((row.boot_ns.0, anon))
+    });
+    // What held when it began, and what came until it ended.
+    let amounts: Vec<(i64, f64)> = amounts.collect();
+    let begin = amounts
+        .iter()
+        .rposition(|(when, _)| *when <= from)
+        .unwrap_or(0);
+    let end = amounts.partition_point(|(when, _)| *when <= at);
+    let around = amounts
+        .get(begin..(end + 1).min(amounts.len()))
+        .unwrap_or_default();
+    let least = around
+        .iter()
+        .map(|(_, anon)| *anon)
+        .fold(f64::MAX, f64::min);
+    let most = around.iter().map(|(_, anon)| *anon).fold(0.0, f64::max);
+    let beyond = (least - told).max(told - most).max(0.0);
+    if most > 0.0 { beyond / most } else { 1.0 }
+}
+
+/// Whether the report is right of these.
+///
+/// # Errors
+/// When a run itself fails.
+pub fn inside(words: &[&str], insides: &[Inside]) -> Result<Vec<Score>> {
+    let told = told_inside(words, insides)?;
+    let mut causes = Score::new("the cause is right");
+    let mut sums = Score::new("the parts add up to anonymous memory within 1 %");
+    for told in &told {
+        causes.case(told.is_right(), || format!("{told:?}"));
+        sums.case(told.off_by <= 0.01, || format!("{told:?}"));
+    }
+    Ok(vec![causes, sums])
+}
+
+/// Threads that free all they allocated, with as many arenas as they like and with two: what the diff
+/// says of it.
+///
+/// # Errors
+/// When a run itself fails.
+pub fn inside_diff(words: &[&str]) -> Result<Value> {
+    let command = workload::command(&["inside", "--cause", "arenas"])?;
+    let few = [("MALLOC_ARENA_MAX", OsString::from("2"))];
+    let before = Recorder::of_command(words, &command)?;
+    let after = Recorder::of_command_with(words, &command, &few)?;
+    let (before, after) = (before.wait()?, after.wait()?);
+    let output = Command::new(crate::program::memtrace()?)
+        .args(["diff", "--format", "json"])
+        .args([before.path(), after.path()])
+        .output()?;
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
