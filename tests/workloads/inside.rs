@@ -17,8 +17,9 @@ pub(crate) const WORKLOAD: Workload = Workload {
     run,
 };
 
-/// A thread and what it is told.
 const THREADS: usize = 64;
+/// Of two CPUs glibc makes so many arenas (8 for each), which threads share.
+const ARENAS: usize = 16;
 /// Each step of growth.
 const STEPS: usize = 40;
 
@@ -107,30 +108,32 @@ fn freed() -> impl FnMut(usize, usize) -> io::Result<()> {
     }
 }
 
-/// Many threads allocate at once, each from an arena of its own, and give everything back but the
-/// last block.
+/// Many threads allocate one after the other, each from an arena of its own as far as glibc makes
+/// them, and give everything back but the last block: with few arenas the next one takes it again.
 fn arenas(bytes: usize, seconds: u64, hold: u64) -> io::Result<()> {
-    let each = bytes / THREADS;
-    let pause = seconds.cast_signed() * 1_000_000_000 / 8;
+    let each = bytes / ARENAS;
+    let turn = seconds.cast_signed() * 1_000_000_000 / THREADS as i64;
+    let all = THREADS as i64 * turn + hold.cast_signed() * 1_000_000_000;
     let threads: Vec<_> = (0..THREADS)
         .map(|thread| {
             std::thread::spawn(move || {
+                // It has its arena from here on.
+                let first = block(64, 0x5a);
+                sys::sleep_ns(thread as i64 * turn);
                 let mut blocks = Vec::new();
-                for part in 0..4 {
-                    let mut left = each / 4;
-                    for length in lengths(thread + part) {
-                        if left < length {
-                            break;
-                        }
-                        blocks.push(block(length, 0x5a));
-                        left -= length;
+                let mut left = each;
+                for length in lengths(thread) {
+                    if left < length {
+                        break;
                     }
-                    sys::sleep_ns(pause);
+                    blocks.push(block(length, 0x5a));
+                    left -= length;
                 }
                 let kept = block(64, 0x5a);
                 blocks.into_iter().for_each(free);
-                sys::sleep_ns(4 * pause + hold.cast_signed() * 1_000_000_000);
+                sys::sleep_ns(all - thread as i64 * turn);
                 free(kept);
+                free(first);
             })
         })
         .collect();

@@ -2,6 +2,7 @@
 //! write runs in, and the list of runs on which every report format is snapshotted.
 
 mod devices;
+mod inside;
 mod left;
 mod marked;
 mod rows;

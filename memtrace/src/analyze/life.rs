@@ -224,7 +224,8 @@ fn course<S: RowSource>(
     let mut highest: Option<(BootNs, Amounts)> = None;
     let mut next = 0;
     source.scan(&columns, |row: MemRow| {
-        if row.upid != process.upid || row.source == Some(MemSource::SelfReported) {
+        let is_of_life = !matches!(row.source, Some(MemSource::SelfReported | MemSource::Exit));
+        if row.upid != process.upid || !is_of_life {
             return;
         }
         let held = Amounts::of(&row);

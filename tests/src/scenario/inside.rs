@@ -3,7 +3,8 @@
 use super::book::Score;
 use crate::recorder::{Recorded, Recorder};
 use crate::workload;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use memtrace::model::tables::MemRow;
 use serde_json::Value;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -184,39 +185,39 @@ fn told(inside: Inside, recorded: &Recorded) -> Result<Told> {
     Ok(Told {
         inside,
         cause: cause.map(str::to_owned),
-        off_by: most.map_or(1.0, |layout| off_by(layout, recorded)),
+        off_by: most.map_or(Ok(1.0), |layout| off_by(layout, recorded))?,
         sentence: text.lines().nth(1).unwrap_or_default().trim().to_owned(),
     })
 }
 
-/// The anonymous parts against the rows of `mem` around the reading.
-fn off_by(layout: &Value, recorded: &Recorded) -> f64 {
-    let number = |value: &Value| value.as_i64().unwrap_or_default();
-    let (upid, at) = (number(&layout["upid"]), number(&layout["at"]["boot_ns"]));
-    let from = at - number(&layout["span_ns"]);
-    let told = number(&layout["anon_bytes"]) as f64;
-    let series = super::book::series(recorded, memtrace::model::Upid(upid)).unwrap_or_default();
-    let amounts = series.iter().filter_map(|row| {
-        let anon = row.rss_anon_bytes?.0 as f64;
-        Some((row.boot_ns.0, anon))
-    });
-    // What held when it began, and what came until it ended.
-    let amounts: Vec<(i64, f64)> = amounts.collect();
-    let begin = amounts
-        .iter()
-        .rposition(|(when, _)| *when <= from)
-        .unwrap_or(0);
-    let end = amounts.partition_point(|(when, _)| *when <= at);
-    let around = amounts
-        .get(begin..(end + 1).min(amounts.len()))
-        .unwrap_or_default();
+/// By how much the anonymous parts differ from the rows of `mem` around the reading, as a part of
+/// those.
+fn off_by(layout: &Value, recorded: &Recorded) -> Result<f64> {
+    let number = |value: &Value| value.as_i64().context("no number");
+    let (upid, at) = (number(&layout["upid"])?, number(&layout["at"]["boot_ns"])?);
+    let from = at - number(&layout["span_ns"])?;
+    let told = number(&layout["anon_bytes"])? as f64;
+    let mut amounts: Vec<(i64, f64)> = Vec::new();
+    recorded
+        .recording
+        .scan(&["rss_anon_bytes"], |row: MemRow| {
+            let anon = row.rss_anon_bytes.filter(|_| row.upid.0 == upid);
+            amounts.extend(anon.map(|anon| (row.boot_ns.0, anon.0 as f64)));
+        })?;
+    // What held when it began, and what came until it ended: a row tells where it moved to.
+    let before = amounts.iter().rposition(|(when, _)| *when <= from);
+    let after = amounts.partition_point(|(when, _)| *when <= at);
+    let around = before.unwrap_or(0)..(after + 1).min(amounts.len());
+    let around = amounts.get(around).unwrap_or_default();
     let least = around
         .iter()
         .map(|(_, anon)| *anon)
         .fold(f64::MAX, f64::min);
     let most = around.iter().map(|(_, anon)| *anon).fold(0.0, f64::max);
-    let beyond = (least - told).max(told - most).max(0.0);
-    if most > 0.0 { beyond / most } else { 1.0 }
+    if most == 0.0 {
+        bail!("no row of mem around the reading");
+    }
+    Ok((least - told).max(told - most).max(0.0) / most)
 }
 
 /// Whether the report is right of these.

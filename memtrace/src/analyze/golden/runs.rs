@@ -4,7 +4,7 @@ use super::script::{Script, gib, upid};
 use super::sharing::shared;
 use super::slept::vllm_on_gpus;
 use super::team::ray_with_vllm;
-use super::{devices, left, marked};
+use super::{devices, inside, left, marked};
 use crate::model::tables::{DiagKind, DiagRow, PeakSource, Severity, VmOp};
 use crate::model::{Bytes, RunState, Target, Tgid};
 
@@ -27,6 +27,7 @@ pub(crate) const RUNS: &[Run] = &[
     ("whole_machine", whole_machine, None),
     ("address_space", address_space, None),
     ("shared", shared, Some("+12s")),
+    ("inside", inside::inside, None),
     ("ray_with_vllm", ray_with_vllm, None),
     ("gpus", devices::put_to_sleep, None),
     ("gpus_at", devices::put_to_sleep, Some("+70s")),

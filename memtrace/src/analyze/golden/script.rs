@@ -481,7 +481,7 @@ impl Script {
         })
     }
 
-    fn reported_with(self, options: Options) -> Report {
+    pub(crate) fn reported_with(self, options: Options) -> Report {
         let (info, rows, problems) = self.recorded();
         let options = Options {
             path: Some("memtrace-gpu-node-7-20260301T120144Z".to_owned()),

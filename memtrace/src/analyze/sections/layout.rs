@@ -41,7 +41,8 @@ impl Section for Layouts {
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         let is_wanted =
             |layout: &&Layout| view.is_alone || view.style.is_full || matters(analysis, layout);
-        let layouts: Vec<&Layout> = analysis.layouts.iter().filter(is_wanted).collect();
+        let mut layouts: Vec<&Layout> = analysis.layouts.iter().filter(is_wanted).collect();
+        layouts.sort_by_key(|layout| !is_growing(analysis, layout));
         if layouts.is_empty() {
             return Vec::new();
         }

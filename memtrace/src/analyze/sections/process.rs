@@ -6,7 +6,7 @@ use crate::analyze::life;
 use crate::analyze::section::{Mode, Section, Tables, View, one_part};
 use crate::analyze::{Analysis, Life, MappingLine, Phase, PhaseLine, Process, RowSource};
 use crate::model::tables::MappingKind;
-use crate::model::{Bytes, Kind, Label};
+use crate::model::{Bytes, Instant, Kind, Label};
 use crate::report::words::{bytes, bytes_or_unknown};
 use crate::report::{Cell, Chapter, Table, TableOf, visible, words};
 use schemars::JsonSchema;
@@ -110,25 +110,33 @@ fn head(analysis: &Analysis, life: &Life, process: &Process) -> Chapter {
     section
 }
 
-/// Who laid out its memory, at its peak and at the instant that was asked for.
+/// Who laid out its memory: why it came, and as it was at its peak and at the instant that was asked
+/// for.
 fn inside(analysis: &Analysis, life: &Life, most: usize) -> Vec<Chapter> {
-    let verdict = analysis
-        .layouts
-        .iter()
-        .find(|layout| layout.process == life.process);
     let mut told = Vec::new();
+    let mut told_of: Vec<Instant> = Vec::new();
+    let verdicts = analysis.layouts.iter();
+    if let Some(verdict) = verdicts
+        .into_iter()
+        .find(|layout| layout.process == life.process)
+    {
+        let at = analysis.clock.when(verdict.at);
+        let mut section = Chapter::new(format!("Inside, as read at {at}"));
+        section.strong(layout::sentence(analysis, verdict));
+        section.table(layout::table(&verdict.parts, most));
+        told.push(section);
+        told_of.push(verdict.at);
+    }
     for found in &life.layouts {
-        let which = match found.is_asked {
-            true => "--at",
-            false => "its peak",
-        };
+        if told_of.contains(&found.at) {
+            continue;
+        }
+        let which = if found.is_asked { "--at" } else { "its peak" };
         let at = analysis.clock.when(found.at);
         let mut section = Chapter::new(format!("Inside, as read nearest to {which}, at {at}"));
-        if let Some(verdict) = verdict.filter(|_| !found.is_asked) {
-            section.strong(layout::sentence(analysis, verdict));
-        }
         section.table(layout::table(&found.parts, most));
         told.push(section);
+        told_of.push(found.at);
     }
     told
 }
@@ -198,7 +206,9 @@ fn shared(life: &Life, most: usize) -> Option<Chapter> {
     let mut section = Chapter::new("Shared memory that it maps");
     TableOf::of(life.shared.iter().take(most))
         .figures("rss_bytes", 0, |object| object.rss_bytes)
-        .figures("other_count", 1, |object| words::count(object.other_count))
+        .figures(("other_count", "OTHERS"), 1, |object| {
+            words::count(object.other_count)
+        })
         .words(("others", "ALSO MAPPED BY"), 1, |object| {
             named(
                 object.others.iter().map(|who| who.in_words()),

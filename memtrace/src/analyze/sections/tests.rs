@@ -5,7 +5,7 @@ mod json;
 
 use super::*;
 use crate::analyze::golden::{RUNS, Script, left_behind, ray_with_vllm, ray_with_vllm_later};
-use crate::analyze::{DiffReport, Ending, Loss};
+use crate::analyze::{DiffReport, Ending, Loss, Options};
 use crate::model::tables::{DiagKind, Severity};
 use crate::model::{Label, Record, RunState};
 use crate::report::{Block, Cell, FORMATS, Format, Style, Table, Written, columns, is_hidden};
@@ -35,11 +35,12 @@ fn said(format: &dyn Format, report: &mut dyn Written, style: &Style) -> String 
 const FULL_JSON: [&str; 3] = ["oom_kill", "shared", "phases_on_gpus"];
 
 /// The sections of which those three show little.
-const JSON_OF_SECTIONS: [(&str, &[&str]); 4] = [
+const JSON_OF_SECTIONS: [(&str, &[&str]); 5] = [
     ("left_behind", &["survivors", "orphaned-shm"]),
     ("losses", &["missing"]),
     ("address_space", &["address-space"]),
     ("gpus", &["gpus"]),
+    ("inside", &["layout"]),
 ];
 
 #[test]
@@ -178,6 +179,31 @@ fn a_command_to_look_next_is_read_by_a_shell_as_it_was_meant() {
         let words: Vec<&str> = read.split('\0').collect();
         assert_eq!(words, ["report", path, "--at", "peak", ""], "{command}");
         assert!(!command.contains('\n'), "{command}");
+    }
+}
+
+#[test]
+fn one_process_is_told_on_one_page() {
+    let (_, script, _) = RUNS
+        .iter()
+        .find(|(name, ..)| *name == "inside")
+        .expect("a run");
+    let options = |process: &str| Options {
+        process: Some(process.to_owned()),
+        at: Some("+310s".parse().expect("a moment")),
+        ..Options::default()
+    };
+    let reported = script().reported_with(options("710"));
+    for format in ["text", "md"] {
+        let told = written(self::format(format), &reported, &Style::default());
+        insta::assert_snapshot!(format!("inside.process.{format}"), told);
+    }
+    for wanted in ["OFFLOAD", "740"] {
+        let life = script().reported_with(options(wanted));
+        let json = written(self::format("json"), &life, &Style::default());
+        let json: Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(json["process"]["pid"], 740);
+        assert_eq!(json["process"]["shared"][0]["others"][0]["pid"], 710);
     }
 }
 

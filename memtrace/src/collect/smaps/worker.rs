@@ -109,7 +109,7 @@ pub(super) struct WorkerOrders {
     pub(super) subjects: Mutex<Arc<Vec<Subject>>>,
     /// When the thread looks at them next, on the boot clock.
     pub(super) next_scan_ns: AtomicI64,
-    /// Those that held much anonymous memory at the last look, and how much.
+    /// Those that held much at the last look, and how much.
     pub(super) large: Mutex<Arc<Vec<(Subject, Bytes)>>>,
     pub(super) stop: Stop,
 }
@@ -326,8 +326,9 @@ impl Worker {
             let held = held.and_then(|text| statm(text, self.page_size));
             let held = held.unwrap_or_default();
             cow.note(subject, held.anon + held.shared);
-            if held.anon >= layout::WORTH {
-                large.push((*subject, held.anon));
+            let all = held.anon + held.shared;
+            if all >= layout::WORTH {
+                large.push((*subject, all));
             }
             let known = self.known.entry(subject.upid).or_default();
             known.held = Held {

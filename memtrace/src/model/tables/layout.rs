@@ -5,7 +5,7 @@ use crate::model::table::table;
 use crate::model::{BootNs, Bytes, DurationNs, Upid, WallNs};
 
 table! {
-    /// The anonymous memory of one process by who laid it out: the allocator, the interpreter, threads, the program itself. The rows of one reading have the same upid and time; a reading replaces the one before it as a whole. The parts of anonymous memory add up to the process's anonymous RSS; `pinned` and `mapped_files` stand beside it. Processes that hold less than 32 MiB of it are not read.
+    /// The anonymous memory of one process by who laid it out: the allocator, the interpreter, threads, the program itself. The rows of one reading have the same upid and time; a reading replaces the one before it as a whole. The parts of anonymous memory add up to the process's anonymous RSS; `pinned` and `mapped_files` stand beside it. Processes with less than 32 MiB of RSS are not read.
     pub struct LayoutRow in "layout" {
         /// Wall-clock time (UTC) at the end of the reading.
         ts: WallNs,

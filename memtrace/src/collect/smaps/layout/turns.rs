@@ -1,4 +1,4 @@
-//! Whose turn it is: the process whose anonymous memory moved most since it was read.
+//! Whose turn it is: the process whose memory moved most since it was read.
 
 use crate::model::{BootNs, Bytes};
 
@@ -17,31 +17,31 @@ const REST_NS: i64 = 1_000_000_000;
 /// The last reading of a process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Last {
-    pub(super) anon: Bytes,
+    pub(super) held: Bytes,
     pub(super) at: BootNs,
     /// When the first one was.
     pub(super) since: BootNs,
 }
 
 /// How urgent a reading is, in bytes; `None` where none is wanted.
-pub(super) fn urgency(anon: Bytes, last: Option<Last>, now: BootNs) -> Option<i64> {
-    if anon < WORTH {
+pub(super) fn urgency(held: Bytes, last: Option<Last>, now: BootNs) -> Option<i64> {
+    if held < WORTH {
         return None;
     }
     let Some(last) = last else {
-        return Some(anon.0);
+        return Some(held.0);
     };
     let age = (now - last.at).0;
     if age < REST_NS {
         return None;
     }
-    let moved = (anon - last.anon).0.saturating_abs();
-    if moved >= MOVED.max(anon.0 / MOVED_PART) {
+    let moved = (held - last.held).0.saturating_abs();
+    if moved >= MOVED.max(held.0 / MOVED_PART) {
         return Some(moved);
     }
     let [least, most] = STALE_NS;
     let stale = ((now - last.since).0 / STALE_PART).clamp(least, most);
-    (age >= stale).then_some(anon.0 / 20)
+    (age >= stale).then_some(held.0 / 20)
 }
 
 #[cfg(test)]
@@ -51,13 +51,13 @@ mod tests {
     const MIB: i64 = 1 << 20;
     const S: i64 = 1_000_000_000;
 
-    fn after(anon: i64, last: i64, seconds: i64) -> Option<i64> {
+    fn after(held: i64, last: i64, seconds: i64) -> Option<i64> {
         let last = Last {
-            anon: Bytes(last * MIB),
+            held: Bytes(last * MIB),
             at: BootNs(0),
             since: BootNs(-40 * S),
         };
-        urgency(Bytes(anon * MIB), Some(last), BootNs(seconds * S))
+        urgency(Bytes(held * MIB), Some(last), BootNs(seconds * S))
     }
 
     #[test]
@@ -76,13 +76,13 @@ mod tests {
         assert_eq!(after(1_000, 1_000, 10), Some(50 * MIB));
         assert_eq!(after(9_000, 1_000, 0), None);
         let young = |seconds| {
-            let (anon, at) = (Bytes(100 * MIB), BootNs(0));
+            let (held, at) = (Bytes(100 * MIB), BootNs(0));
             let last = Last {
-                anon,
+                held,
                 at,
                 since: at,
             };
-            urgency(anon, Some(last), BootNs(seconds * S))
+            urgency(held, Some(last), BootNs(seconds * S))
         };
         assert_eq!(young(1), None);
         assert_eq!(young(2), Some(5 * MIB));

@@ -67,7 +67,7 @@ impl LayoutWorker {
     /// Reads the most urgent, if there is one.
     fn round(&mut self, meter: &mut Meter<'_>) -> Result<(), Stopped> {
         let large = Arc::clone(&lock(&self.orders.large));
-        let Some((subject, anon)) = self.most_urgent(&large) else {
+        let Some((subject, held)) = self.most_urgent(&large) else {
             meter.pause()?;
             return meter.rest(LOOK_NS);
         };
@@ -80,7 +80,7 @@ impl LayoutWorker {
         // Also of one that can't be read: its turn is over.
         let at = clock::boot();
         let since = known.last.map_or(at, |last| last.since);
-        known.last = Some(Last { anon, at, since });
+        known.last = Some(Last { held, at, since });
         // Without a rest in between: a reading is of one instant, as nearly as that can be.
         match reading::read(subject, &files, &mut known.kept, &self.orders.stop) {
             Ok(reading) => {
@@ -107,10 +107,10 @@ impl LayoutWorker {
         let there = large.iter().map(|(subject, _)| subject.upid);
         let there: std::collections::HashSet<Upid> = there.collect();
         self.known.retain(|upid, _| there.contains(upid));
-        let urgent = large.iter().filter_map(|(subject, anon)| {
+        let urgent = large.iter().filter_map(|(subject, held)| {
             let known = self.known.get(&subject.upid)?;
-            let urgency = turns::urgency(*anon, known.last, now)?;
-            (!known.is_refused).then_some((urgency, subject.upid, (*subject, *anon)))
+            let urgency = turns::urgency(*held, known.last, now)?;
+            (!known.is_refused).then_some((urgency, subject.upid, (*subject, *held)))
         });
         let most = urgent.max_by_key(|(urgency, upid, _)| (*urgency, std::cmp::Reverse(*upid)));
         most.map(|(_, _, wanted)| wanted)
