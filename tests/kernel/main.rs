@@ -50,6 +50,29 @@ mod needs_bpf {
         Ok(())
     }
 
+    /// What it says of programs whose cause is known. With a budget that does not matter here.
+    fn causes(names: &[&str]) -> anyhow::Result<()> {
+        need::require("bpf");
+        let insides = scenario::INSIDES.iter().copied();
+        let insides: Vec<_> = insides
+            .filter(|inside| names.contains(&inside.name))
+            .collect();
+        assert_eq!(insides.len(), names.len());
+        let words = [BPF, &["--budget", "100"]].concat();
+        all_hold(scenario::inside(&words, &insides)?);
+        Ok(())
+    }
+
+    #[test]
+    fn live_data_is_told_from_what_an_allocator_keeps() -> anyhow::Result<()> {
+        causes(&["live", "freed", "arenas", "mmapped"])
+    }
+
+    #[test]
+    fn mappings_pinned_memory_copies_and_huge_pages_are_told_apart() -> anyhow::Result<()> {
+        causes(&["equal", "pinned", "copies", "huge"])
+    }
+
     #[test]
     fn address_space_that_nobody_touches_is_seen() -> anyhow::Result<()> {
         need::require("bpf");

@@ -96,7 +96,7 @@ pub(super) struct Args {
     vm_min_bytes: Bytes,
 
     /// Percent of one CPU that memtrace may take before it looks less often; a quarter of it
-    /// goes to learning PSS and kinds of memory
+    /// goes to learning PSS and kinds of memory, a tenth to what is inside of processes
     #[arg(long, value_name = "PERCENT", default_value = CPU_BUDGET_PERCENT, value_parser = parse_percent, help_heading = HOW)]
     budget: f64,
 

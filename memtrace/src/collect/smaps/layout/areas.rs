@@ -159,3 +159,70 @@ impl Areas {
 fn given_name(name: &[u8]) -> Option<&[u8]> {
     name.strip_prefix(b"[anon:")?.strip_suffix(b"]")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn areas(text: &str) -> Areas {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        let file = File::open(file.path()).unwrap();
+        Areas::read(&file, 4096, &Stop::default()).unwrap()
+    }
+
+    #[test]
+    fn names_that_programs_give_are_kept_with_whatever_they_are() {
+        let areas = areas(
+            "7000000000-7000100000 rw-p 00000000 00:00 0 [anon:glibc: malloc arena]\n\
+             7000200000-7000300000 rw-p 00000000 00:00 0 [anon:Go: heap]\n\
+             7000400000-7000500000 rw-p 00000000 00:00 0 [anon:]]\n\
+             7000600000-7000700000 rw-p 00000000 00:00 0 [anon:Go: heap]\n",
+        );
+        let names: Vec<_> = areas
+            .list
+            .iter()
+            .map(|area| match area.sort {
+                AreaSort::Named(place) => areas.names.get(place),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let heap = Some("Go: heap");
+        assert_eq!(names, [Some("glibc: malloc arena"), heap, Some("]"), heap]);
+    }
+
+    #[test]
+    fn a_mapping_above_a_page_of_nobody_is_guarded_and_libraries_are_known() {
+        let areas = areas(
+            "1000-2000 ---p 00000000 00:00 0 \n\
+             2000-802000 rw-p 00000000 00:00 0 \n\
+             900000-910000 ---p 00000000 00:00 0 \n\
+             910000-920000 rw-p 00000000 00:00 0 \n\
+             a00000-a01000 r-xp 00000000 fd:01 7 /opt/lib/libjemalloc.so.2\n\
+             b00000-b01000 rw-s 00000000 00:01 9 /dev/zero (deleted)\n\
+             c00000-c01000 rw-s 00000000 00:01 9 /dev/shm/x\n\
+             d00000-e00000 rw-p 00000000 00:00 0 [heap]\n",
+        );
+        let told: Vec<_> = areas
+            .list
+            .iter()
+            .map(|area| (area.sort, area.is_guarded))
+            .collect();
+        let expected = [
+            (AreaSort::Anonymous, false),
+            (AreaSort::Anonymous, true),
+            (AreaSort::Anonymous, false),
+            (AreaSort::Anonymous, false),
+            (AreaSort::File(0), false),
+            (AreaSort::Pinned, false),
+            (AreaSort::Heap, false),
+        ];
+        assert_eq!(told, expected);
+        let (part, library) = areas.allocator.unwrap();
+        assert_eq!(
+            (part, &*library),
+            (LayoutPart::Jemalloc, "libjemalloc.so.2")
+        );
+    }
+}

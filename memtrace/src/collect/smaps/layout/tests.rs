@@ -87,11 +87,14 @@ fn the_parts_add_up_to_what_the_kernel_counts() {
 
 #[test]
 fn each_part_is_told_by_what_stands_in_it() {
+    let (done, ready) = std::sync::mpsc::channel::<()>();
     let threads: Vec<_> = (0..3)
         .map(|_| {
+            let done = done.clone();
             let (tell, wait) = std::sync::mpsc::channel::<()>();
             let thread = std::thread::spawn(move || {
                 let block = vec![vec![7u8; 100]; 20_000];
+                done.send(()).unwrap();
                 let _ = wait.recv();
                 drop(block);
             });
@@ -112,7 +115,9 @@ fn each_part_is_told_by_what_stands_in_it() {
             start
         })
         .collect();
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    for _ in &threads {
+        ready.recv().unwrap();
+    }
     let rows = own();
     let arenas = part(&rows, LayoutPart::GlibcArenas).unwrap();
     assert!(arenas.item_count >= 2, "{arenas:?}");
@@ -127,7 +132,9 @@ fn each_part_is_told_by_what_stands_in_it() {
     let stacks = part(&rows, LayoutPart::Stacks).unwrap();
     assert!(stacks.item_count >= 4, "{stacks:?}");
     let group = part(&rows, LayoutPart::EqualMappings).unwrap();
-    assert_eq!(group.item_count, equal.len() as i64, "{group:?}");
+    // The one that came first can be one with what lies above it.
+    let count = equal.len() as i64;
+    assert!((count - 1..=count).contains(&group.item_count), "{group:?}");
     assert_eq!(group.unit_bytes.unwrap().0, (256 << 10) - page() as i64);
     for (thread, tell) in threads {
         drop(tell);
@@ -165,7 +172,11 @@ fn what_is_freed_in_an_arena_shows_as_free() {
     thread.join().unwrap();
 }
 
-/// A heap of three blocks that is written by hand: one in use, one free, one in use; then the top.
+/// What lies behind the first blocks of that heap.
+const BLOCK: u64 = 0x2000;
+
+/// A heap that is written by hand: a block in use, one free, and others in use; then the top, as long
+/// as those.
 fn heap() -> (*mut u8, u64) {
     let length = 64 * page();
     let start = mapped(length);
@@ -178,7 +189,9 @@ fn heap() -> (*mut u8, u64) {
     write(at(0), &[0, 0x1000 | 1]);
     write(at(0x1000), &[0, 0x4000 | 1]);
     write(at(0x5000), &[0x4000, 0x1000]);
-    write(at(0x6000), &[0, (length as u64 - 0x6000) | 1]);
+    for place in (0x6000..length).step_by(BLOCK as usize) {
+        write(at(place), &[0, BLOCK | 1]);
+    }
     (start, start as u64 + length as u64)
 }
 
@@ -188,10 +201,9 @@ fn a_chain_of_blocks_tells_what_is_free() {
     let mut walk = Walk::new(start as u64, end, true);
     let mut left = u64::MAX;
     assert_eq!(walk.go_on(&mut target(), &mut left), Walked::Whole);
-    let top = end - start as u64 - 0x6000;
     assert_eq!(walk.found.searched, end - start as u64);
-    assert_eq!(walk.found.free, 0x4000 + top);
-    assert_eq!(walk.found.pages, 0x3000 + top - page() as u64);
+    assert_eq!(walk.found.free, 0x4000 + BLOCK);
+    assert_eq!(walk.found.pages, 0x3000 + BLOCK - page() as u64);
 }
 
 #[test]
