@@ -1,8 +1,7 @@
 //! What memory is inside of processes, and why it came.
 
-use super::oom_kills;
 use crate::analyze::section::{Section, Tables, View, one_part};
-use crate::analyze::{Analysis, Cause, Confidence, Layout, LayoutLine, Verdict};
+use crate::analyze::{Analysis, Cause, Confidence, Layout, LayoutLine, PostMortem, Verdict};
 use crate::model::tables::LayoutPart;
 use crate::model::{Bytes, Label};
 use crate::report::words::bytes;
@@ -92,7 +91,7 @@ fn is_growing(analysis: &Analysis, layout: &Layout) -> bool {
 /// What of a process is told among the first lines: of whose growth met the limit, else of who grows
 /// most, else what is not simply used.
 pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
-    let culprits = oom_kills::culprits(analysis);
+    let culprits = culprits(analysis);
     let layouts = analysis.layouts.iter();
     let rank = |layout: &&Layout| {
         let is_culprit = culprits.contains(&layout.process);
@@ -107,6 +106,14 @@ pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
             || culprits.contains(&layout.process) && layout.gained_bytes >= MATTERS
     });
     Some(sentence(analysis, most.max_by_key(rank)?))
+}
+
+/// Who grew when the limit of the first OOM kill was met.
+fn culprits(analysis: &Analysis) -> &[usize] {
+    let mut kills = analysis.ooms.iter().filter(|kill| !kill.is_elsewhere);
+    let found = kills.next().and_then(|kill| kill.post_mortem.as_ref());
+    let culprit = found.and_then(PostMortem::culprit);
+    culprit.map_or(&[], |(grower, _)| &grower.who.members)
 }
 
 /// The verdict on a process, in a sentence.

@@ -82,15 +82,6 @@ pub(super) fn concerning(analysis: &Analysis) -> impl Iterator<Item = &OomFindin
     analysis.ooms.iter().filter(|kill| !kill.is_elsewhere)
 }
 
-/// Who grew when the limit of the first of them was met.
-pub(super) fn culprits(analysis: &Analysis) -> &[usize] {
-    let found = concerning(analysis)
-        .next()
-        .and_then(|kill| kill.post_mortem.as_ref());
-    let culprit = found.and_then(PostMortem::culprit);
-    culprit.map_or(&[], |(grower, _)| &grower.who.members)
-}
-
 /// Whether there was no such kill.
 pub(super) fn is_none(analysis: &Analysis) -> bool {
     concerning(analysis).next().is_none()
