@@ -54,6 +54,7 @@ impl Section for Layouts {
         };
         for layout in layouts.into_iter().take(most) {
             section.strong(sentence(analysis, layout));
+            section.tell(Tone::Quiet, age(analysis, layout));
             section.table(table(&layout.parts, view.most(PARTS_MAX)));
         }
         section.rest(
@@ -315,6 +316,20 @@ fn named(lines: &[&LayoutLine]) -> String {
     let names = lines.iter().filter_map(|line| line.name.as_deref());
     let names: Vec<_> = names.take(3).map(visible).collect();
     names.join(", ")
+}
+
+/// When it was read, where the process held much more at another time.
+pub(super) fn age(analysis: &Analysis, layout: &Layout) -> Option<String> {
+    let read: Bytes = layout.parts.iter().map(|line| line.rss_bytes).sum();
+    let peak = analysis.processes[layout.process].peak.rss_bytes?;
+    (read.0 < peak.0 - peak.0 / MATTERS_PART).then(|| {
+        format!(
+            "As read at {}, when it held {}; its peak was {}.",
+            analysis.clock.when(layout.at),
+            bytes(read),
+            bytes(peak)
+        )
+    })
 }
 
 /// The parts of one process.

@@ -56,7 +56,7 @@ pub(super) struct Claims {
 }
 
 /// Looks at headers in one reading, at most: some 1 µs each.
-const LOOKS_MAX: usize = 8192;
+const LOOKS_MAX: usize = 16_384;
 /// Places that are passed in one reading, most of them absent.
 const STEPS_MAX: usize = 65_536;
 /// So many mappings of one size are a group.
@@ -78,8 +78,11 @@ pub(super) fn divide(areas: &Areas, target: &mut Target, stop: &Stop) -> Result<
         steps_left: STEPS_MAX,
         rest: areas.allocator.as_ref().map(|(part, _)| *part),
         alone: HashMap::new(),
+        run_end: 0,
+        claimed_until: 0,
     };
     for (place, area) in areas.list.iter().enumerate() {
+        walk.run_end = run_end(areas.list.get(place..).unwrap_or_default());
         walk.area(area, areas);
         if place % 64 == 63 {
             stop.check()?;
@@ -98,6 +101,23 @@ struct Division<'a> {
     rest: Option<LayoutPart>,
     /// Claims of whole mappings that nothing is known of, by size.
     alone: HashMap<u64, Vec<usize>>,
+    /// Where anonymous memory ends that begins with the present mapping: madvise(2) makes several
+    /// mappings of one block.
+    run_end: u64,
+    /// Until where a block reaches that began in a mapping before.
+    claimed_until: u64,
+}
+
+/// Where the anonymous memory ends that begins with the first of these.
+fn run_end(areas: &[Area]) -> u64 {
+    let mut end = areas.first().map_or(0, |area| area.start);
+    for area in areas {
+        if area.start != end || area.sort != AreaSort::Anonymous || !area.is_writable {
+            break;
+        }
+        end = area.end;
+    }
+    end
 }
 
 impl Division<'_> {
@@ -151,6 +171,11 @@ impl Division<'_> {
 
     fn anonymous(&mut self, area: &Area) {
         let mut at = area.start;
+        if self.claimed_until > at {
+            let end = self.claimed_until.min(area.end);
+            self.claim(at, end, LayoutPart::GlibcMmapped.into());
+            at = end;
+        }
         if let Some(end) = stacks::end(area, self.target) {
             self.count(LayoutPart::Stacks.into());
             self.claim(at, end, LayoutPart::Stacks.into());
@@ -177,7 +202,8 @@ impl Division<'_> {
                 self.claim(from, at, rest);
             }
             misses = 0;
-            self.claim(at, end, key);
+            self.claim(at, end.min(area.end), key);
+            self.claimed_until = end;
             at = end;
         }
         let from = unknown_from.unwrap_or(at);
@@ -203,8 +229,8 @@ impl Division<'_> {
     /// How far to go where nothing is known: the longer nothing is, the further.
     fn step(&self, misses: usize) -> u64 {
         let pages = match misses {
-            0..256 => 1,
-            256..2048 => 16,
+            0..64 => 1,
+            64..256 => 16,
             _ => 512,
         };
         pages * self.target.page_size
@@ -224,7 +250,8 @@ impl Division<'_> {
             return Some((LayoutPart::GlibcArenas.into(), heap.end));
         }
         let bytes: [u8; pymalloc::HEADER] = self.target.peek(at)?;
-        if let Some(length) = glibc::mapped_block(&bytes, end - at, self.target.page_size) {
+        let room = self.run_end.max(end) - at;
+        if let Some(length) = glibc::mapped_block(&bytes, room, self.target.page_size) {
             self.count(LayoutPart::GlibcMmapped.into());
             return Some((LayoutPart::GlibcMmapped.into(), at + length));
         }
