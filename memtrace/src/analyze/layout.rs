@@ -71,6 +71,8 @@ pub struct LayoutLine {
     pub size_bytes: Bytes,
     /// Resident pages.
     pub rss_bytes: Bytes,
+    /// Of those, pages that no other process maps.
+    pub private_bytes: Bytes,
     /// What that gained since `from`.
     pub gained_bytes: Bytes,
     /// Resident memory in which free blocks were looked for; `None` where nothing was.
@@ -105,6 +107,7 @@ impl LayoutLine {
             unit_bytes: key.unit,
             size_bytes: now.size,
             rss_bytes: now.rss,
+            private_bytes: now.private,
             gained_bytes: now.rss - before.map_or(Bytes(0), |before| before.rss),
             searched_bytes: now.searched,
             free_bytes: now.free,
@@ -144,6 +147,8 @@ pub(super) fn read<S: RowSource>(
 fn told(place: usize, process: &Process, readings: &[Reading], clock: &RunClock) -> Option<Layout> {
     /// What it held last is told, unless it held a fifth less than at most.
     const MOST: i64 = 5;
+    /// Less than this part, given by fork, does not matter.
+    const INHERITED_PART: i64 = 10;
     let last = readings.last()?;
     let highest = readings.iter().max_by_key(|reading| reading.sum())?;
     let is_lower = (highest.sum() - last.sum()).0 > highest.sum().0 / MOST;
@@ -161,6 +166,13 @@ fn told(place: usize, process: &Process, readings: &[Reading], clock: &RunClock)
     let mut parts: Vec<LayoutLine> = lines
         .map(|(key, amounts)| LayoutLine::of(key, amounts, old(key)))
         .collect();
+    // What fork gave it is no gain: of a copy its own is what nobody shares.
+    let inherited = process.inherited_anon_bytes.unwrap_or_default();
+    if before.is_none() && inherited.0 > now.anonymous().0 / INHERITED_PART {
+        for line in parts.iter_mut().filter(|line| line.part.is_anonymous()) {
+            line.gained_bytes = line.private_bytes;
+        }
+    }
     parts.sort_by_key(|line| std::cmp::Reverse(line.gained_bytes));
     let found = cause::of(&parts, |line| {
         before.and_then(|before| before.parts.get(&PartKey::of(line)))

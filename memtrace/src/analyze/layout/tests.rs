@@ -14,6 +14,7 @@ fn line(part: Part, gained_mib: i64) -> LayoutLine {
         unit_bytes: None,
         size_bytes: Bytes(gained_mib * MIB),
         rss_bytes: Bytes(gained_mib * MIB),
+        private_bytes: Bytes(gained_mib * MIB),
         gained_bytes: Bytes(gained_mib * MIB),
         searched_bytes: None,
         free_bytes: None,

@@ -128,6 +128,8 @@ impl Areas {
             MappingKind::File if header.is_shared && header.path == b"/dev/zero (deleted)" => {
                 AreaSort::Pinned
             }
+            // Pages of hugetlbfs, which the kernel counts apart (HUGETLB_ANON_FILE).
+            MappingKind::File if name.starts_with(b"/anon_hugepage") => return,
             MappingKind::File if !header.is_shared => {
                 self.note_allocator(name);
                 AreaSort::File(self.names.place(name))
@@ -202,6 +204,7 @@ mod tests {
              a00000-a01000 r-xp 00000000 fd:01 7 /opt/lib/libjemalloc.so.2\n\
              b00000-b01000 rw-s 00000000 00:01 9 /dev/zero (deleted)\n\
              c00000-c01000 rw-s 00000000 00:01 9 /dev/shm/x\n\
+             c80000-c81000 rw-p 00000000 00:0f 9 /anon_hugepage (deleted)\n\
              d00000-e00000 rw-p 00000000 00:00 0 [heap]\n",
         );
         let told: Vec<_> = areas
