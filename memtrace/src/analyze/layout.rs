@@ -34,7 +34,7 @@ pub struct Layout {
     /// What it gained is counted from here: the begin of a steady growth, else of its life; `None`
     /// for that.
     pub from: Option<Instant>,
-    /// The reading that is told: the last one, or the one that saw most where it held less at the end.
+    /// The reading that is told: the last one that saw four fifths of what the highest saw.
     pub at: Instant,
     /// How long that reading took.
     pub span_ns: DurationNs,
@@ -145,14 +145,16 @@ pub(super) fn read<S: RowSource>(
 }
 
 fn told(place: usize, process: &Process, readings: &[Reading], clock: &RunClock) -> Option<Layout> {
-    /// What it held last is told, unless it held a fifth less than at most.
+    /// The last reading is told that saw no more than a fifth less than the highest did.
     const MOST: i64 = 5;
     /// Less than this part, given by fork, does not matter.
     const INHERITED_PART: i64 = 10;
-    let last = readings.last()?;
-    let highest = readings.iter().max_by_key(|reading| reading.sum())?;
-    let is_lower = (highest.sum() - last.sum()).0 > highest.sum().0 / MOST;
-    let now = if is_lower { highest } else { last };
+    let highest = readings.iter().map(Reading::sum).max()?;
+    let is_high = |reading: &&Reading| (highest - reading.sum()).0 <= highest.0 / MOST;
+    // A heap that changed while it was read could not be searched.
+    let is_searched = |reading: &&Reading| reading.is_searched();
+    let mut late = readings.iter().rev().filter(is_high);
+    let now = late.clone().find(is_searched).or(late.next())?;
     let growing = process
         .growth
         .filter(|growth| growth.verdict == Verdict::Growing);

@@ -137,7 +137,9 @@ fn of_part(line: &LayoutLine, before: Option<&Amounts>, add: &mut impl FnMut(Cau
 /// What a heap gained is in use, or free: the free part of it then and now.
 fn of_heap(line: &LayoutLine, before: Option<&Amounts>, add: &mut impl FnMut(Cause, f64, bool)) {
     let gained = line.gained_bytes.0 as f64;
-    let searched = line.searched_bytes.map_or(0.0, |bytes| bytes.0 as f64);
+    let Some(searched) = line.searched_bytes.map(|bytes| bytes.0 as f64) else {
+        return add(Cause::Unknown, gained, false);
+    };
     let known = line
         .free_share()
         .filter(|_| searched >= line.rss_bytes.0 as f64 * SEARCHED);

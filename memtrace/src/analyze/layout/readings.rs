@@ -9,6 +9,9 @@ use std::sync::Arc;
 /// So many are kept of a process, evenly over its life, and the last one and the highest.
 const KEPT_MAX: usize = 32;
 
+/// A part that is less of all does not matter.
+const SMALL_PART: i64 = 10;
+
 /// What tells parts of a process apart.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PartKey {
@@ -76,6 +79,20 @@ impl Reading {
     /// All of it.
     pub(super) fn sum(&self) -> Bytes {
         self.parts.values().map(|amounts| amounts.rss).sum()
+    }
+
+    /// Whether free blocks were looked for in what its heaps hold.
+    pub(super) fn is_searched(&self) -> bool {
+        let heaps = [
+            LayoutPart::BrkHeap,
+            LayoutPart::GlibcArenas,
+            LayoutPart::PythonPools,
+        ];
+        let mut parts = self.parts.iter();
+        parts.all(|(key, amounts)| {
+            let is_small = amounts.rss.0 < self.sum().0 / SMALL_PART;
+            is_small || amounts.searched.is_some() || !heaps.contains(&key.part)
+        })
     }
 
     /// What of it is anonymous.

@@ -54,6 +54,14 @@ fn what_was_hardly_searched_is_no_retention() {
 }
 
 #[test]
+fn of_a_heap_that_could_not_be_searched_nothing_is_said() {
+    assert_eq!(
+        cause(&[line(Part::BrkHeap, 200)]),
+        (Cause::Unknown, Confidence::None)
+    );
+}
+
+#[test]
 fn what_was_free_before_does_not_count_as_freed() {
     let parts = [LayoutLine {
         rss_bytes: Bytes(1_000 * MIB),

@@ -4,10 +4,12 @@ mod invariants;
 mod json;
 
 use super::*;
-use crate::analyze::golden::{RUNS, Script, left_behind, ray_with_vllm, ray_with_vllm_later};
+use crate::analyze::golden::{
+    RUNS, Script, boot, gib, left_behind, ray_with_vllm, ray_with_vllm_later, upid,
+};
 use crate::analyze::{DiffReport, Ending, Loss, Options};
-use crate::model::tables::{DiagKind, Severity};
-use crate::model::{Label, Record, RunState};
+use crate::model::tables::{DiagKind, LayoutPart, LayoutRow, Severity};
+use crate::model::{Label, Record, RunState, Tgid};
 use crate::report::{Block, Cell, FORMATS, Format, Style, Table, Written, columns, is_hidden};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -205,6 +207,32 @@ fn one_process_is_told_on_one_page() {
         assert_eq!(json["process"]["pid"], 740);
         assert_eq!(json["process"]["shared"][0]["others"][0]["pid"], 710);
     }
+}
+
+#[test]
+fn an_oom_kill_says_what_is_inside_of_who_grew() {
+    let (_, script, _) = RUNS
+        .iter()
+        .find(|(name, ..)| *name == "oom_kill")
+        .expect("a run");
+    let mut run = script();
+    for tgid in 600..616 {
+        run.put(LayoutRow {
+            boot_ns: boot(90.0),
+            upid: upid(Tgid(tgid)),
+            part: Some(LayoutPart::GlibcMmapped),
+            item_count: 9,
+            rss_bytes: gib(2.0),
+            private_bytes: gib(2.0),
+            ..LayoutRow::default()
+        });
+    }
+    let reported = run.reported(None, None);
+    let text = written(format("text"), &reported, &Style::default());
+    let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let says = "gained 2.0 GiB: live data in large blocks of malloc (+2.0 GiB).";
+    assert_eq!(joined.matches(says).count(), 2, "{text}");
+    assert!(joined.contains("Inside: "), "{text}");
 }
 
 #[test]

@@ -81,21 +81,23 @@ impl SmapsCollector {
         let (own, other) = (Arc::clone(&orders), Arc::clone(&orders));
         let layout = LayoutWorker::new(other, sender.clone(), root.clone(), page_size);
         let worker = Worker::new(own, sender, root, page_size);
-        let threads = vec![
-            start("memtrace-smaps", move || worker.run(share))?,
-            start("memtrace-layout", move || layout.run(layout_share))?,
-        ];
-        Ok(Self {
+        let mut collector = Self {
             orders,
             found,
-            threads,
+            threads: Vec::new(),
             unjudged: Vec::new(),
             refused: None,
             is_refusal_told: false,
             left_out: BTreeMap::new(),
             has_ksm: has_ksm(),
             last_turn: BootNs(0),
-        })
+        };
+        // Where the second one can't be started, the first one ends with what is dropped.
+        let first = start("memtrace-smaps", move || worker.run(share))?;
+        collector.threads.push(first);
+        let second = start("memtrace-layout", move || layout.run(layout_share))?;
+        collector.threads.push(second);
+        Ok(collector)
     }
 
     fn take_found(&mut self, table: &ProcessTable, out: &mut Vec<Record>) {

@@ -19,6 +19,9 @@ use std::path::Path;
 /// So much of heaps is read in one reading, at most.
 const SEARCH_MAX: u64 = 16 << 20;
 
+/// So often a walk that broke is begun anew.
+const TRIES_MAX: usize = 2;
+
 /// What is kept of a process from one reading to the next.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
@@ -118,7 +121,15 @@ fn search(
         let walk = kept.brk.take().filter(|walk| walk.is_of(start, end));
         let mut walk = walk.unwrap_or_else(|| Walk::new(start, end, true));
         walk.reach(end);
-        let state = walk.go_on(target, &mut left);
+        let mut state = walk.go_on(target, &mut left);
+        for _ in 0..TRIES_MAX {
+            // It changes while it is read: from its begin once more.
+            if state != Walked::Broken || left == 0 {
+                break;
+            }
+            walk = Walk::new(start, end, true);
+            state = walk.go_on(target, &mut left);
+        }
         if state != Walked::Broken {
             found.insert(LayoutPart::BrkHeap, walk.found);
         }
