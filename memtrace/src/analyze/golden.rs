@@ -3,6 +3,7 @@
 
 mod devices;
 mod left;
+mod loaded;
 mod marked;
 mod rows;
 mod runs;

@@ -4,6 +4,7 @@
 use super::analysis::{Analysis, CurvePoint, TreeFinding};
 use super::clock::RunClock;
 use super::composition::{self, Composition};
+use super::conditions::{self, Requests};
 use super::cost::{self, RecorderCost};
 use super::curves::{self, Choice, Drawing, Drawings};
 use super::gpu::{GpuTimeline, OnGpus};
@@ -137,6 +138,9 @@ where
         phases.focus_on_window(window.map_err(AnalyzeError::Window)?);
     }
     let instants = oom::instants(&kills).chain(at);
+    let load = phases.conditions();
+    let requests = Requests::read(source, &load)?;
+    phases.watch(requests.failed_at());
     let gpus = GpuTimeline::read(source, &table, clock.end(), phases.named())?;
     let instants = instants.chain(phases.instants(clock.end()));
     let instants: Vec<BootNs> = instants.chain(gpus.instants()).collect();
@@ -166,6 +170,7 @@ where
         victims,
         near: NearReadings::new(surroundings::times(source)?),
         has_tables: save.is_some(),
+        held_at: conditions::instants(&load, &requests, clock.end()).collect(),
         drawing,
     };
     let mut sizes = mappings::Sizes::default();
@@ -323,7 +328,8 @@ where
         groups: &groups,
         states: &states,
     };
-    let (phases, phase) = phases.told(noted, &clock, end);
+    let (phases, phase, under_load) = phases.told(noted, &clock, end);
+    let conditions = conditions::told(load, &requests, under_load, &seen.held_at, &clock, end);
 
     let is_held_known = peak.as_ref().is_some_and(|peak| peak.held.is_some());
     let process_tree = ProcessTree::of(&table.processes);
@@ -367,6 +373,7 @@ where
         roles,
         phases,
         phase,
+        conditions,
         growth,
         curve,
         drawings,
