@@ -10,6 +10,7 @@ mod disk;
 mod exact;
 mod floor;
 mod gpu;
+mod load;
 mod marks;
 mod measured;
 mod python;
@@ -69,6 +70,7 @@ const BENCHES: &[&[Bench]] = &[
     storms::BENCHES,
     swarm::BENCHES,
     marks::BENCHES,
+    load::BENCHES,
     python::BENCHES,
     gpu::BENCHES,
     disk::BENCHES,
