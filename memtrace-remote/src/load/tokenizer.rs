@@ -48,21 +48,26 @@ struct Counted {
 impl Tokenizer {
     /// Asks the server whether it counts tokens.
     pub(crate) async fn find(client: &Client, model: &str, is_chat: bool) -> Self {
-        let mut tokenizer = Self {
-            model: model.to_owned(),
-            is_chat,
-            is_exact: true,
-            learned: 0,
-        };
+        let mut tokenizer = Self::by_words(model, is_chat);
         tokenizer.is_exact = tokenizer.count(client, "time").await.is_ok();
         tokenizer
+    }
+
+    /// Without asking anybody.
+    pub(crate) fn by_words(model: &str, is_chat: bool) -> Self {
+        Self {
+            model: model.to_owned(),
+            is_chat,
+            is_exact: false,
+            learned: 0,
+        }
     }
 
     /// How lengths are known, in words.
     pub(crate) fn in_words(&self) -> &'static str {
         match self.is_exact {
             true => "by the server's /tokenize",
-            false => "about: one token for each word, as the server has no /tokenize",
+            false => "about: by words, as the server does not (or not always) answer /tokenize",
         }
     }
 
@@ -85,6 +90,8 @@ impl Tokenizer {
         for _ in 0..TRIES {
             let text = prompts.text(request, words);
             let Ok(tokens) = self.count(client, &text).await else {
+                // Not asked again: one that hangs would keep every prompt waiting.
+                self.is_exact = false;
                 return Fitted {
                     words,
                     tokens: None,

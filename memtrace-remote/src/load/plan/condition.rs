@@ -69,6 +69,6 @@ impl Condition {
     /// How much work it is, for an estimate of the time left: what its requests read and write.
     pub(crate) fn weight(&self) -> u64 {
         let tokens = self.input_tokens as u64 + 10 * self.output_tokens as u64;
-        tokens * self.requests as u64
+        tokens.saturating_mul(self.requests as u64)
     }
 }

@@ -89,7 +89,12 @@ impl Experiment {
         mut recordings: Recordings,
         stop: Stop,
     ) -> anyhow::Result<Ended> {
-        let mut tokenizer = Tokenizer::find(client, &self.model, self.is_chat).await;
+        let mut wish = stop.clone();
+        let mut tokenizer = tokio::select! {
+            tokenizer = Tokenizer::find(client, &self.model, self.is_chat) => tokenizer,
+            // The first condition finds that it is to end.
+            () = wish.wished() => Tokenizer::by_words(&self.model, self.is_chat),
+        };
         let mut manifest = self.manifest(client, &tokenizer, &recordings);
         results.workload(&self.conditions)?;
         results.manifest(&manifest)?;
@@ -101,19 +106,21 @@ impl Experiment {
         let (mut answered, mut failed) = (0, 0);
         let mut ended = None;
         for (place, condition) in self.conditions.iter().enumerate() {
-            if place > 0 && !stop.is_wished() {
-                let mut wish = stop.clone();
-                tokio::select! {
-                    () = tokio::time::sleep(self.cool_down) => {}
-                    () = wish.wished() => {}
-                }
-            }
             progress.note(condition, 0);
-            let prepared = self.prepare(client, &mut tokenizer, condition, &stop).await;
-            if stop.is_wished() {
-                ended = Some(Ended::Interrupted);
-                break;
-            }
+            let prepared = async {
+                if place > 0 {
+                    tokio::time::sleep(self.cool_down).await;
+                }
+                self.prepare(client, &mut tokenizer, condition).await
+            };
+            let prepared = tokio::select! {
+                biased;
+                () = wish.wished() => {
+                    ended = Some(Ended::Interrupted);
+                    break;
+                }
+                prepared = prepared => prepared,
+            };
             recordings.begin(&self.run_id, condition);
             let load = self.load(client, condition, &prepared);
             let (mut workers, mut attempts) = closed_loop::start(load, &stop);
@@ -164,6 +171,7 @@ impl Experiment {
         manifest.end_wall = Some(Timestamp::now().to_string());
         manifest.end_boot_ns = Some(clock::boot().0);
         manifest.untold_count = recordings.dropped();
+        manifest.prompt_length = tokenizer.in_words();
         results.summary(&summary)?;
         results.manifest(&manifest)?;
         Ok(ended)
@@ -205,7 +213,6 @@ impl Experiment {
         client: &Client,
         tokenizer: &mut Tokenizer,
         condition: &Condition,
-        stop: &Stop,
     ) -> Prepared {
         let shared = condition.input_tokens as f64 * condition.prefix_reuse;
         let mut prepared = Prepared {
@@ -217,9 +224,6 @@ impl Experiment {
             tokens: Vec::new(),
         };
         for request in 0..condition.requests.min(COUNTED) {
-            if stop.is_wished() {
-                break;
-            }
             let target = condition.input_tokens;
             let fitted = tokenizer.fit(client, prepared.prompts, request, target);
             let fitted = fitted.await;

@@ -19,7 +19,10 @@ pub(super) struct Progress {
 
 impl Progress {
     pub(super) fn of(conditions: &[Condition]) -> Self {
-        let work: u64 = conditions.iter().map(|one| one.weight() * PARTS).sum();
+        let work = conditions
+            .iter()
+            .map(|one| one.weight().saturating_mul(PARTS));
+        let work = work.fold(0, u64::saturating_add);
         let bar = match io::stderr().is_terminal() {
             true => ProgressBar::new(work),
             false => ProgressBar::hidden(),
@@ -49,7 +52,8 @@ impl Progress {
     /// One more has.
     pub(super) fn advance(&self, condition: &Condition) {
         let requests = condition.requests as u64;
-        self.bar.inc(condition.weight() * PARTS / requests);
+        self.bar
+            .inc(condition.weight().saturating_mul(PARTS) / requests);
     }
 
     /// Says something beside the line.
