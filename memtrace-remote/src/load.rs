@@ -24,11 +24,11 @@ use tokio::runtime::{Builder, Runtime};
 /// a recording that runs, each condition is written as a phase and each request as a row.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Example:
-  memtrace load plan -o plan.jsonl
-  memtrace load check plan.jsonl --url http://localhost:8000 --model Qwen/Qwen3-0.6B
-  memtrace load run plan.jsonl --url http://localhost:8000 --model Qwen/Qwen3-0.6B
-  memtrace report --section conditions")]
+Examples:
+  memtrace load smoke                 # the whole way in seconds, without an engine
+  memtrace load plan -o plan.jsonl    # then load check, and load run beside a recording
+
+What each condition took is shown by `memtrace report --section conditions`.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     task: Task,

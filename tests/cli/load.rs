@@ -329,6 +329,82 @@ fn a_server_that_dies_under_load_is_rows_and_ends_the_run() -> Result<()> {
     Ok(())
 }
 
+/// A port that nobody has, of the loopback.
+fn free_port() -> Result<u16> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?
+        .local_addr()?
+        .port())
+}
+
+/// `record --load` of the built-in server, with the results in the same directory.
+fn record_load(dir: &Path, plan: &Path, port: u16) -> Result<Command> {
+    let mut command = Command::new(program::memtrace()?);
+    command.args(["record", "--backend", "procfs", "-o"]);
+    command.arg(dir.join("recording")).arg("--load").arg(plan);
+    command.arg(format!("--load-url=http://127.0.0.1:{port}"));
+    command.arg("--").arg(program::memtrace_remote()?);
+    command.args([
+        "load",
+        "serve",
+        "--rate",
+        "200",
+        "--port",
+        &port.to_string(),
+    ]);
+    command.env("OUTPUT_DIR", dir.join("results"));
+    command.stdin(Stdio::null());
+    Ok(command)
+}
+
+#[test]
+fn a_recording_with_a_load_starts_sends_ends_the_server_and_reports() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let grid = [
+        "--input-lens",
+        "16,32",
+        "--output-lens",
+        "8",
+        "--concurrencies",
+        "2",
+    ];
+    let path = plan(
+        dir.path(),
+        &[&grid[..], &["--prefix-reuse", "low"]].concat(),
+    )?;
+    // Another program can have taken the port meanwhile; seldom twice.
+    let output = record_load(dir.path(), &path, free_port()?)?.output()?;
+    let said = words(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("ending the server"), "{said}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        text.contains("Load: 2 conditions, 4 requests, 0 failed"),
+        "{text}"
+    );
+    let recording = memtrace::store::Recording::open(&dir.path().join("recording"))?;
+    let requests: Vec<RequestRow> = recording.rows()?;
+    let is_ok = |row: &RequestRow| row.outcome == Some(RequestOutcome::Ok);
+    assert_eq!((requests.len(), requests.iter().all(is_ok)), (4, true));
+    let manifest = folder(&dir.path().join("results"))?.join("manifest.json");
+    assert_eq!(json(&manifest)?["state"], "done");
+    // The sender is no part of what is recorded.
+    let processes: Vec<ProcessRow> = recording.rows()?;
+    assert_eq!(processes.len(), 1, "{processes:#?}");
+    Ok(())
+}
+
+#[test]
+fn a_plan_that_can_not_be_sent_ends_the_server_that_was_started_for_it() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("plan.jsonl");
+    std::fs::write(&path, "nonsense\n")?;
+    let output = record_load(dir.path(), &path, free_port()?)?.output()?;
+    let said = words(&output);
+    assert!(said.contains("plan.jsonl, line 1"), "{said}");
+    assert!(said.contains("ending the server"), "{said}");
+    Ok(())
+}
+
 mod needs_root {
     use crate::*;
     use memtrace_tests::{need, workload};

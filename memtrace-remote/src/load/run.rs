@@ -2,9 +2,11 @@
 
 mod closed_loop;
 mod experiment;
+mod health;
 mod progress;
 mod recordings;
 mod results;
+mod server_process;
 mod stop;
 mod summary;
 
@@ -19,6 +21,7 @@ use super::{plan, runtime};
 use anyhow::Context;
 use jiff::Timestamp;
 use memtrace::cli::say;
+use server_process::ServerProcess;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -93,6 +96,19 @@ pub(crate) struct Args {
     /// Tell no recording, even if one runs
     #[arg(long, conflicts_with = "recordings")]
     no_recording: bool,
+
+    /// Wait so many seconds for a server that starts
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    wait: Option<Duration>,
+
+    /// When all is sent, or nothing can be, end the server, this process: SIGINT, after 30 s SIGTERM
+    /// (Linux)
+    #[arg(long, value_name = "PID")]
+    then_stop: Option<i32>,
+
+    /// A line for each condition, and no bar
+    #[arg(long)]
+    no_bar: bool,
 }
 
 /// Sends it.
@@ -100,6 +116,7 @@ pub(crate) struct Args {
 /// # Errors
 /// When the plan or the server can't be used, or the results can't be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut server = args.then_stop.map(ServerProcess::of).transpose()?;
     let conditions = plan::read(&args.plan)?;
     let recordings = match args.recordings.as_slice() {
         [] if !args.no_recording => Recordings::find()?,
@@ -111,6 +128,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     runtime()?.block_on(async {
         let client = args.endpoint.client()?;
+        let mut stop = Stop::by_signals()?;
+        if let Some(patience) = args.wait {
+            health::awaited(&client, patience, server.as_ref(), &mut stop).await?;
+        }
         let model = args.endpoint.meant_model(&client).await?;
         fits(&conditions, &model)?;
         let run_id = run_id(&args.tag, Timestamp::now())?;
@@ -125,16 +146,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             timeout: args.timeout,
             retries: args.retries,
             cool_down: args.cool_down,
+            has_bar: !args.no_bar,
         };
         let results = Results::create(dir.clone())
             .with_context(|| format!("failed to make {}", dir.display()))?;
-        let stop = Stop::by_signals()?;
         let ended = experiment.run(&client, results, recordings, stop).await?;
         say(&format!(
             "{}; the results are in {}",
             ended.in_words(),
             dir.display()
         ));
+        if let Some(server) = server.as_mut().filter(|_| ended == Ended::Interrupted) {
+            server.leave();
+        }
         Ok(match ended {
             Ended::Interrupted => ExitCode::from(INTERRUPTED),
             Ended::Done { answered: 0, .. } | Ended::GivenUp { .. } => ExitCode::FAILURE,

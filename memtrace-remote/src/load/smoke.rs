@@ -71,6 +71,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             timeout: Duration::from_secs(30),
             retries: 0,
             cool_down: Duration::from_millis(100),
+            has_bar: true,
         };
         let ended = experiment
             .run(&client, results, recordings, Stop::by_signals()?)

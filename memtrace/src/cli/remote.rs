@@ -12,8 +12,7 @@ use std::process::{Command, ExitCode};
 /// The program.
 const REMOTE: &str = "memtrace-remote";
 
-/// Experiments with load on a serving engine: plan them, send them, and see what memory each
-/// condition took (docs/load.md)
+/// Experiments with load on a serving engine: plan, send, compare (docs/load.md)
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true)]
 pub(super) struct Load {
@@ -31,6 +30,19 @@ pub(super) struct Load {
 /// # Errors
 /// When it is not there, or can't be executed.
 pub(super) fn load(args: Load) -> anyhow::Result<ExitCode> {
+    let program = found()?;
+    let mut command = Command::new(&program);
+    command.arg("load").args(args.words);
+    as_caller(&mut command);
+    let error = command.exec();
+    Err(error).with_context(|| format!("failed to execute {}", program.display()))
+}
+
+/// Where the program is.
+///
+/// # Errors
+/// When it is nowhere.
+pub(super) fn found() -> anyhow::Result<PathBuf> {
     let Some(program) = find() else {
         bail!(
             "{REMOTE} is neither beside memtrace nor on the PATH: `memtrace load` needs it. In a \
@@ -38,11 +50,7 @@ pub(super) fn load(args: Load) -> anyhow::Result<ExitCode> {
              install --path {REMOTE}`"
         );
     };
-    let mut command = Command::new(&program);
-    command.arg("load").args(args.words);
-    as_caller(&mut command);
-    let error = command.exec();
-    Err(error).with_context(|| format!("failed to execute {}", program.display()))
+    Ok(program)
 }
 
 /// Beside this program, else on the PATH.

@@ -32,6 +32,8 @@ pub(crate) struct Experiment {
     pub(crate) timeout: Duration,
     pub(crate) retries: u32,
     pub(crate) cool_down: Duration,
+    /// Whether a terminal shows how far it is.
+    pub(crate) has_bar: bool,
 }
 
 /// How a run ended.
@@ -102,7 +104,7 @@ impl Experiment {
             run_id: self.run_id.clone(),
             conditions: Vec::new(),
         };
-        let progress = Progress::of(&self.conditions);
+        let progress = Progress::of(&self.conditions, self.has_bar);
         let (mut answered, mut failed) = (0, 0);
         let mut ended = None;
         for (place, condition) in self.conditions.iter().enumerate() {

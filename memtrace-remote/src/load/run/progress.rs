@@ -18,12 +18,12 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn of(conditions: &[Condition]) -> Self {
+    pub(super) fn of(conditions: &[Condition], has_bar: bool) -> Self {
         let work = conditions
             .iter()
             .map(|one| one.weight().saturating_mul(PARTS));
         let work = work.fold(0, u64::saturating_add);
-        let bar = match io::stderr().is_terminal() {
+        let bar = match has_bar && io::stderr().is_terminal() {
             true => ProgressBar::new(work),
             false => ProgressBar::hidden(),
         };
