@@ -111,6 +111,21 @@ pub(crate) struct Args {
     no_bar: bool,
 }
 
+impl Args {
+    /// The recordings that are told; says which.
+    fn recordings(&self) -> anyhow::Result<Recordings> {
+        let recordings = match self.recordings.as_slice() {
+            [] if !self.no_recording => Recordings::find()?,
+            named => Recordings::named(named)?,
+        };
+        match recordings.names().as_slice() {
+            [] => say("no recording is told: only what the sender sees is written"),
+            names => say(&format!("the load is told to {}", names.join(", "))),
+        }
+        Ok(recordings)
+    }
+}
+
 /// Sends it.
 ///
 /// # Errors
@@ -118,20 +133,13 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut server = args.then_stop.map(ServerProcess::of).transpose()?;
     let conditions = plan::read(&args.plan)?;
-    let recordings = match args.recordings.as_slice() {
-        [] if !args.no_recording => Recordings::find()?,
-        named => Recordings::named(named)?,
-    };
-    match recordings.names().as_slice() {
-        [] => say("no recording is told: only what the sender sees is written"),
-        names => say(&format!("the load is told to {}", names.join(", "))),
-    }
     runtime()?.block_on(async {
         let client = args.endpoint.client()?;
         let mut stop = Stop::by_signals()?;
         if let Some(patience) = args.wait {
             health::awaited(&client, patience, server.as_ref(), &mut stop).await?;
         }
+        let recordings = args.recordings()?;
         let model = args.endpoint.meant_model(&client).await?;
         fits(&conditions, &model)?;
         let run_id = run_id(&args.tag, Timestamp::now())?;

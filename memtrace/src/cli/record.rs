@@ -114,9 +114,9 @@ pub(super) struct Args {
           "vm_min_bytes", "lines", "roles"])]
     gpu_only: bool,
 
-    /// Time between two readings of the memory of GPUs
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_interval, help_heading = GPUS)]
-    gpu_interval: DurationNs,
+    /// Time between two readings of the memory of GPUs [default: 100ms]
+    #[arg(long, value_name = "TIME", value_parser = parse_interval, help_heading = GPUS)]
+    gpu_interval: Option<DurationNs>,
 
     /// Take marks from what COMMAND writes to stdout and stderr, which is passed on as it is:
     /// vLLM's, SGLang's, Ray's and torchrun's start-up (Linux)
@@ -149,7 +149,8 @@ pub(super) struct Args {
     as_root: bool,
 
     /// When the command is ready, send it the conditions of a plan, then end it by SIGINT, after
-    /// 30 s by SIGTERM, and say what each condition took (docs/load.md)
+    /// 30 s by SIGTERM, and say what each condition took (docs/load.md). Where --gpu and
+    /// --gpu-interval are not given, GPU_INDICES and GPU_INTERVAL_MS are taken from the environment
     #[arg(long, value_name = "PLAN", help_heading = LOAD, conflicts_with_all = ["pid", "pattern",
           "cgroup", "ray", "vllm", "all", "gpu_only"])]
     load: Option<PathBuf>,
@@ -183,6 +184,7 @@ pub(super) struct Args {
 /// its exit code is passed on.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let facts = HostFacts::read();
+    let (gpus_observed, gpu_interval) = load::gpus(&args, |name| std::env::var(name).ok())?;
     let target = args.targets.target();
     let person = Person::behind(&facts, args.as_root);
     let person = person.as_ref();
@@ -241,8 +243,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         probes: args.probes,
         vm_min: args.vm_min_bytes,
         roles,
-        gpu_interval: args.gpu_interval,
-        gpus: args.gpu,
+        gpu_interval,
+        gpus: gpus_observed,
         is_gpu_only: args.gpu_only,
         cpu_budget: args.budget / 100.0,
         kills_survivors: args.kill_survivors,

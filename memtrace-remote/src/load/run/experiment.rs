@@ -140,7 +140,7 @@ impl Experiment {
                 }
             }
             while workers.join_next().await.is_some() {}
-            recordings.end(condition);
+            recordings.end(condition, tally.answered(), tally.failed());
             answered += tally.answered();
             failed += tally.failed();
             summary.conditions.push(tally.figures(condition));

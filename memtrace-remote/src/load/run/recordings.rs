@@ -79,9 +79,11 @@ impl Recordings {
         self.mark(MarkKind::Begin, &condition.name, attributes);
     }
 
-    /// It ends.
-    pub(crate) fn end(&mut self, condition: &Condition) {
-        self.mark(MarkKind::End, &condition.name, Map::new());
+    /// It ends, with so many requests that were answered and that failed.
+    pub(crate) fn end(&mut self, condition: &Condition, answered: usize, failed: usize) {
+        let counts = [("answered_requests", answered), ("failed_requests", failed)];
+        let counts = counts.map(|(name, count)| (name.to_owned(), Value::from(count)));
+        self.mark(MarkKind::End, &condition.name, Map::from_iter(counts));
     }
 
     fn mark(&mut self, kind: MarkKind, name: &str, attributes: Map<String, Value>) {

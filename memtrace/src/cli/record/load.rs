@@ -4,11 +4,15 @@ use super::Args;
 use crate::cli::caller::as_caller;
 use crate::cli::output::say;
 use crate::cli::remote;
-use crate::model::Tgid;
+use crate::cli::values::parse_interval;
+use crate::model::{DurationNs, Tgid};
 use crate::session::Marks;
 use anyhow::Context;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+
+/// Between two readings of the memory of GPUs, where nobody says.
+const GPU_INTERVAL: DurationNs = DurationNs(100_000_000);
 
 /// A server that loads a large model takes this long, in seconds.
 const READY_WITHIN: &str = "7200";
@@ -57,6 +61,36 @@ impl Drop for Sender {
         }
         let _ = self.0.wait();
     }
+}
+
+/// The GPUs to observe, and how often they are read. With a load both are taken from the environment
+/// where they are not given, as scripts for such experiments do; `value_of` tells what is there.
+///
+/// # Errors
+/// When what stands there is no time.
+pub(super) fn gpus(
+    args: &Args,
+    value_of: impl Fn(&str) -> Option<String>,
+) -> anyhow::Result<(Vec<String>, DurationNs)> {
+    let variable = |name: &str| {
+        let value = value_of(name).filter(|_| args.load.is_some());
+        value.filter(|value| !value.trim().is_empty())
+    };
+    let gpus = match variable("GPU_INDICES").filter(|_| args.gpu.is_empty()) {
+        Some(indices) => {
+            let indices = indices.split(',').map(|index| index.trim().to_owned());
+            indices.filter(|index| !index.is_empty()).collect()
+        }
+        None => args.gpu.clone(),
+    };
+    let interval = match (args.gpu_interval, variable("GPU_INTERVAL_MS")) {
+        (Some(interval), _) => interval,
+        (None, Some(milliseconds)) => parse_interval(&format!("{}ms", milliseconds.trim()))
+            .map_err(anyhow::Error::msg)
+            .context("GPU_INTERVAL_MS can't be used")?,
+        (None, None) => GPU_INTERVAL,
+    };
+    Ok((gpus, interval))
 }
 
 /// Says what each condition took, as `memtrace report` does.
