@@ -21,6 +21,7 @@ use super::{plan, runtime};
 use anyhow::Context;
 use jiff::Timestamp;
 use memtrace::cli::say;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use server_process::ServerProcess;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -131,6 +132,7 @@ impl Args {
 /// # Errors
 /// When the plan or the server can't be used, or the results can't be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    raise_descriptors();
     let mut server = args.then_stop.map(ServerProcess::of).transpose()?;
     let conditions = plan::read(&args.plan)?;
     runtime()?.block_on(async {
@@ -173,6 +175,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             Ended::Done { .. } => ExitCode::SUCCESS,
         })
     })
+}
+
+/// Each request under way has a connection, and shells allow a thousand files by default.
+fn raise_descriptors() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Without it a request that finds no descriptor says so.
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {

@@ -15,7 +15,7 @@ use crate::sweep::Readings;
 use requests::Request;
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Conditions and failed requests.
@@ -228,7 +228,7 @@ pub(super) fn told(
         condition(span, phase, requests, (held.at(begin), peak), clock)
     });
     let mut list: Vec<Condition> = list.collect();
-    let increments: Vec<_> = list.iter().map(|one| increments(one, &list)).collect();
+    let increments = increments(&list);
     for (condition, increments) in list.iter_mut().zip(increments) {
         condition.increments = increments;
     }
@@ -300,25 +300,37 @@ fn grew_most(roles: &[RoleStretch]) -> Option<RoleGrowth> {
 }
 
 /// Against the condition before it on each axis, where there is one.
-fn increments(one: &Condition, all: &[Condition]) -> Vec<Increment> {
+fn increments(all: &[Condition]) -> Vec<Vec<Increment>> {
     let more = |here: Option<Bytes>, there: Option<Bytes>| here.zip(there).map(|(a, b)| a - b);
-    let increments = Axis::ALL.into_iter().filter_map(|axis| {
-        let is_equal_else = |other: &&Condition| {
-            let mut others = Axis::ALL.into_iter().filter(|other| *other != axis);
-            other.load_run == one.load_run
-                && others.all(|axis| axis.of(other).total_cmp(&axis.of(one)).is_eq())
-        };
-        let lower = all.iter().filter(is_equal_else);
-        let lower = lower.filter(|other| axis.of(other) < axis.of(one));
-        let before = lower.max_by(|a, b| axis.of(a).total_cmp(&axis.of(b)))?;
-        Some(Increment {
-            axis,
-            from: axis.of(before),
-            to: axis.of(one),
-            against: before.name.clone(),
-            held_more_bytes: more(one.held_peak_bytes, before.held_peak_bytes),
-            gpu_more_bytes: more(one.gpu_peak_bytes, before.gpu_peak_bytes),
-        })
-    });
-    increments.collect()
+    let mut increments: Vec<Vec<Increment>> = vec![Vec::new(); all.len()];
+    for axis in Axis::ALL {
+        // Those that are equal but for this value.
+        let mut equal: HashMap<(&str, [u64; 4]), Vec<usize>> = HashMap::new();
+        for (place, one) in all.iter().enumerate() {
+            let value = |other: Axis| match other == axis {
+                true => 0,
+                false => other.of(one).to_bits(),
+            };
+            let key = (one.load_run.as_str(), Axis::ALL.map(value));
+            equal.entry(key).or_default().push(place);
+        }
+        for mut places in equal.into_values() {
+            places.sort_by(|a, b| axis.of(&all[*a]).total_cmp(&axis.of(&all[*b])));
+            for pair in places.windows(2) {
+                let [before, one] = [&all[pair[0]], &all[pair[1]]];
+                if axis.of(before) >= axis.of(one) {
+                    continue;
+                }
+                increments[pair[1]].push(Increment {
+                    axis,
+                    from: axis.of(before),
+                    to: axis.of(one),
+                    against: before.name.clone(),
+                    held_more_bytes: more(one.held_peak_bytes, before.held_peak_bytes),
+                    gpu_more_bytes: more(one.gpu_peak_bytes, before.gpu_peak_bytes),
+                });
+            }
+        }
+    }
+    increments
 }

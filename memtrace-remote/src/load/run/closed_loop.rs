@@ -5,11 +5,15 @@ use super::stop::Stop;
 use crate::load::http::{Answer, Ask, Client, ask};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::JoinSet;
 
 /// Answers that wait to be written, for each worker.
 const WAITING: usize = 16;
+
+/// A server that has just refused is not asked again at once.
+const BEFORE_RETRY: Duration = Duration::from_secs(1);
 
 /// One time that a request was sent.
 #[derive(Debug)]
@@ -69,6 +73,10 @@ pub(super) fn start(load: Load, stop: &Stop) -> (JoinSet<()>, Receiver<Attempt>)
                     if is_last {
                         break;
                     }
+                    tokio::select! {
+                        () = tokio::time::sleep(BEFORE_RETRY) => {}
+                        () = stop.wished() => return,
+                    }
                 }
             }
         });
@@ -85,7 +93,6 @@ mod tests {
     use bytes::Bytes;
     use memtrace::model::{RequestOutcome, RequestRow};
     use std::collections::HashSet;
-    use std::time::Duration;
 
     /// Sends to the built-in server, which gives each answer so many tokens a second.
     fn sent(rate: f64, request_count: usize, stop_after: Option<usize>) -> Vec<Attempt> {
@@ -141,6 +148,37 @@ mod tests {
         let requests: HashSet<usize> = attempts.iter().map(|one| one.request).collect();
         assert_eq!((attempts.len(), requests.len()), (11, 11));
         assert_eq!(most_at_a_time(&attempts), 4);
+    }
+
+    #[test]
+    fn a_request_that_failed_is_sent_again_so_often_and_each_time_is_told() {
+        crate::load::runtime().unwrap().block_on(async {
+            let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let url = format!("http://{}", free.local_addr().unwrap());
+            drop(free);
+            let load = Load {
+                client: Client::new(parse_url(&url).unwrap(), None).unwrap(),
+                request_count: 1,
+                concurrency: 1,
+                retries: 1,
+                make: Box::new(|_| Ask {
+                    path: "/v1/completions",
+                    body: Bytes::new(),
+                    timeout: Duration::from_secs(20),
+                }),
+            };
+            let (_wish, stop) = Stop::by_hand();
+            let (_workers, mut attempts) = start(load, &stop);
+            let mut told = Vec::new();
+            while let Some(attempt) = attempts.recv().await {
+                told.push((attempt.attempt, attempt.is_last, attempt.answer.start));
+            }
+            let [first, second] = told.as_slice() else {
+                panic!("{told:?}");
+            };
+            assert_eq!((first.0, first.1, second.0, second.1), (0, false, 1, true));
+            assert!((second.2 - first.2).0 >= 1_000_000_000, "at once: {told:?}");
+        });
     }
 
     #[test]

@@ -25,7 +25,8 @@ impl ServerProcess {
     /// # Errors
     /// When there is none, or the kernel is older than 5.3.
     pub(super) fn of(pid: i32) -> anyhow::Result<Self> {
-        let Some(id) = Pid::from_raw(pid).filter(|_| pid > 0) else {
+        let id = (pid > 0).then(|| Pid::from_raw(pid)).flatten();
+        let Some(id) = id else {
             bail!("{pid} is no process id");
         };
         let fd = pidfd_open(id, PidfdFlags::empty());

@@ -24,6 +24,17 @@ pub(in crate::analyze) struct UnderLoad {
     pub(in crate::analyze) gpu_at: HashMap<BootNs, Bytes>,
 }
 
+/// So many conditions are told, the first: a plan has some hundred.
+const CONDITIONS_MAX: usize = 10_000;
+
+/// Those that are told.
+pub(super) fn conditions<'a>(
+    spans: impl Iterator<Item = &'a Span>,
+) -> impl Iterator<Item = (&'a Span, LoadCondition)> {
+    let conditions = spans.filter_map(|span| Some((span, condition_of(span)?)));
+    conditions.take(CONDITIONS_MAX)
+}
+
 /// The condition that a span is; `None` where it is another phase. Those of a person belong to the
 /// whole recording: what a recorded program says of itself is none.
 pub(super) fn condition_of(span: &Span) -> Option<LoadCondition> {
@@ -34,11 +45,11 @@ pub(super) fn condition_of(span: &Span) -> Option<LoadCondition> {
 
 impl UnderLoad {
     pub(super) fn of<'a>(
-        conditions: impl Iterator<Item = &'a Span>,
+        spans: impl Iterator<Item = &'a Span>,
         watched: &[BootNs],
         memory: &Memory<'_>,
     ) -> Self {
-        let spans: Vec<&Span> = conditions.collect();
+        let spans: Vec<&Span> = conditions(spans).map(|(span, _)| span).collect();
         let mut phases: Vec<Phase> = spans.iter().map(|span| memory.phase(span)).collect();
         memory.tell_roles(phases.iter_mut().zip(spans.iter().copied()));
         let gpu_at = watched.iter().filter_map(|&at| {

@@ -2,7 +2,7 @@
 //! one pass over `mem`.
 
 use super::by_role::Roles;
-use super::conditions::{ConditionSpan, UnderLoad, condition_of};
+use super::conditions::{ConditionSpan, UnderLoad, conditions};
 use super::device_history::DeviceHistory;
 use super::doubts::Doubts;
 use super::events::{Calls, Marks};
@@ -145,9 +145,10 @@ impl Timeline {
 
     /// The conditions of load experiments, in the order of their begins.
     pub(in crate::analyze) fn conditions(&self) -> Vec<ConditionSpan> {
-        let conditions = self.named_spans().filter_map(|span| {
+        let conditions = conditions(self.named_spans());
+        let conditions = conditions.filter_map(|(span, condition)| {
             Some(ConditionSpan {
-                condition: condition_of(span)?,
+                condition,
                 name: span.name.to_string(),
                 begin: span.begin?,
                 end: span.end,
@@ -317,9 +318,7 @@ impl Timeline {
         let focus = self.focus.as_ref();
         let focus = focus
             .and_then(|focus| focus.told(&self.spans, &self.groups, &memory, states, noted_end));
-        let conditions = self.named_spans();
-        let conditions = conditions.filter(|span| condition_of(span).is_some());
-        let under_load = UnderLoad::of(conditions, &self.watched, &memory);
+        let under_load = UnderLoad::of(self.named_spans(), &self.watched, &memory);
         if self.has_only_focus_by_role() {
             memory.roles.give_up();
         }
