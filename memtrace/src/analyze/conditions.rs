@@ -12,7 +12,7 @@ use super::phases::{ConditionSpan, Phase, RoleStretch, UnderLoad};
 use crate::model::tables::RequestOutcome;
 use crate::model::{BootNs, Bytes, Instant, LoadCondition};
 use crate::sweep::Readings;
-use requests::Request;
+use requests::{Request, before};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
@@ -134,11 +134,11 @@ pub struct FailedRequest {
     pub outcome: Option<RequestOutcome>,
     /// In words of its sender.
     pub error: Option<String>,
-    /// Memory held on the host then, every page once.
+    /// The most memory that was held on the host in the second before, every page once.
     pub held_then_bytes: Option<Bytes>,
-    /// Memory in use on all GPUs then.
+    /// The most that was in use on all GPUs in the second before.
     pub gpu_then_bytes: Option<Bytes>,
-    /// Tokens in flight then, of all requests of its condition.
+    /// The more of the tokens in flight a second before and then, of its condition.
     pub tokens_in_flight: i64,
 }
 
@@ -178,7 +178,8 @@ pub(super) fn instants(
     end: BootNs,
 ) -> impl Iterator<Item = BootNs> {
     let bounds = spans.iter().flat_map(move |span| bounds(span, end));
-    bounds.chain(requests.failed_at())
+    let failures = requests.before_failures().into_iter().flatten();
+    bounds.chain(failures)
 }
 
 /// From its begin to its end. One that nobody ended goes on to just before the end of the recording,
@@ -206,7 +207,9 @@ pub(super) fn told(
     }
     let failed_requests = requests.failed().map(|request| {
         let span = &spans[request.condition];
-        let all = of_condition[request.condition].iter().copied();
+        let all = || of_condition[request.condition].iter().copied();
+        let tokens = |at| in_flight::at(all(), at);
+        let [from, to] = before(request);
         FailedRequest {
             condition: span.name.clone(),
             load_run: span.condition.load_run.clone(),
@@ -215,9 +218,9 @@ pub(super) fn told(
             at: clock.at(request.end),
             outcome: request.outcome,
             error: request.error.clone(),
-            held_then_bytes: held.at(request.end),
-            gpu_then_bytes: under_load.gpu_at.get(&request.end).copied(),
-            tokens_in_flight: in_flight::at(all, request.end),
+            held_then_bytes: held.peak(from, to).map(|(bytes, _)| bytes),
+            gpu_then_bytes: under_load.gpu_within.get(&[from, to]).copied(),
+            tokens_in_flight: tokens(from).max(tokens(to)),
         }
     });
     let failed_requests = failed_requests.collect();

@@ -140,7 +140,7 @@ where
     let instants = oom::instants(&kills).chain(at);
     let load = phases.conditions();
     let requests = Requests::read(source, &load)?;
-    phases.watch(requests.failed_at());
+    phases.watch(requests.before_failures());
     let gpus = GpuTimeline::read(source, &table, clock.end(), phases.named())?;
     let instants = instants.chain(phases.instants(clock.end()));
     let instants: Vec<BootNs> = instants.chain(gpus.instants()).collect();

@@ -43,8 +43,8 @@ pub(crate) enum Failure {
     /// The stream ended too early.
     #[error("the stream ended {0}")]
     Cut(&'static str),
-    /// A person ended the run.
-    #[error("ended by Ctrl-C")]
+    /// The run was ended.
+    #[error("the run was ended meanwhile")]
     Interrupted,
 }
 

@@ -46,7 +46,7 @@ pub(crate) enum Ended {
         /// Requests that were not.
         failed: usize,
     },
-    /// A person ended it.
+    /// It was told to end: Ctrl-C, or SIGTERM.
     Interrupted,
     /// Nobody took connections any more.
     GivenUp {
@@ -62,7 +62,7 @@ impl Ended {
             Self::Done { answered, failed } => {
                 format!("{answered} requests were answered, {failed} failed")
             }
-            Self::Interrupted => "ended by Ctrl-C".to_owned(),
+            Self::Interrupted => "ended before the plan was".to_owned(),
             Self::GivenUp { left } => {
                 format!("nobody takes connections any more, and {left} conditions are not sent")
             }

@@ -60,7 +60,7 @@ pub(crate) enum State {
     Running,
     /// Every condition was sent.
     Done,
-    /// A person ended it.
+    /// It was told to end: Ctrl-C, or SIGTERM.
     Interrupted,
     /// The server took no connections any more.
     GivenUp,

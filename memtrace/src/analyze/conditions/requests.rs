@@ -30,6 +30,12 @@ pub(super) struct Request {
     pub(super) error: Option<String>,
 }
 
+/// The second up to a failure: a server that dies holds nothing any more when its connections break.
+pub(super) fn before(request: &Request) -> [BootNs; 2] {
+    let from = request.end.0.saturating_sub(1_000_000_000);
+    [BootNs(from).max(request.start), request.end]
+}
+
 impl Request {
     pub(super) fn is_ok(&self) -> bool {
         self.outcome == Some(RequestOutcome::Ok)
@@ -99,8 +105,8 @@ impl Requests {
         failed.take(FAILED_MAX)
     }
 
-    /// When those ended.
-    pub(in crate::analyze) fn failed_at(&self) -> Vec<BootNs> {
-        self.failed().map(|request| request.end).collect()
+    /// The time up to the failure of each.
+    pub(in crate::analyze) fn before_failures(&self) -> Vec<[BootNs; 2]> {
+        self.failed().map(before).collect()
     }
 }

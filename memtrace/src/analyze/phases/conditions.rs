@@ -20,8 +20,8 @@ pub(in crate::analyze) struct ConditionSpan {
 pub(in crate::analyze) struct UnderLoad {
     /// The phase of each condition, by role too.
     pub(in crate::analyze) phases: Vec<Phase>,
-    /// What was in use on all GPUs at instants that are watched.
-    pub(in crate::analyze) gpu_at: HashMap<BootNs, Bytes>,
+    /// The most that was in use on all GPUs within stretches that are watched.
+    pub(in crate::analyze) gpu_within: HashMap<[BootNs; 2], Bytes>,
 }
 
 /// So many conditions are told, the first: a plan has some hundred.
@@ -46,19 +46,20 @@ pub(super) fn condition_of(span: &Span) -> Option<LoadCondition> {
 impl UnderLoad {
     pub(super) fn of<'a>(
         spans: impl Iterator<Item = &'a Span>,
-        watched: &[BootNs],
+        watched: &[[BootNs; 2]],
         memory: &Memory<'_>,
     ) -> Self {
         let spans: Vec<&Span> = conditions(spans).map(|(span, _)| span).collect();
         let mut phases: Vec<Phase> = spans.iter().map(|span| memory.phase(span)).collect();
         memory.tell_roles(phases.iter_mut().zip(spans.iter().copied()));
-        let gpu_at = watched.iter().filter_map(|&at| {
-            let level = memory.device_history.gpu(&Span::window([at, at]))?;
-            Some((at, level.end_bytes?))
+        let gpu_within = watched.iter().filter_map(|&stretch| {
+            let level = memory.device_history.gpu(&Span::window(stretch))?;
+            let (most, _) = level.peak?;
+            Some((stretch, most))
         });
         Self {
             phases,
-            gpu_at: gpu_at.collect(),
+            gpu_within: gpu_within.collect(),
         }
     }
 }

@@ -74,8 +74,8 @@ pub(in crate::analyze) struct Timeline {
     groups: Vec<SamePhases>,
     /// Where phases begin and end.
     boundaries: Arc<[BootNs]>,
-    /// Other instants at which it is asked what was held.
-    watched: Vec<BootNs>,
+    /// Other stretches of which it is asked what was held.
+    watched: Vec<[BootNs; 2]>,
     missing: Vec<Arc<str>>,
     marks: Vec<(BootNs, Arc<str>)>,
     focus: Option<Focus>,
@@ -129,17 +129,17 @@ impl Timeline {
         self.lay_out();
     }
 
-    /// Keeps an eye on instants that are the boundary of no phase.
-    pub(in crate::analyze) fn watch(&mut self, instants: Vec<BootNs>) {
-        if !instants.is_empty() {
-            self.watched = instants;
+    /// Keeps an eye on stretches that are no phase.
+    pub(in crate::analyze) fn watch(&mut self, stretches: Vec<[BootNs; 2]>) {
+        if !stretches.is_empty() {
+            self.watched = stretches;
             self.lay_out();
         }
     }
 
     fn lay_out(&mut self) {
         let boundaries = self.spans.iter().flat_map(Span::boundaries);
-        let watched = self.watched.iter().copied();
+        let watched = self.watched.iter().flatten().copied();
         self.boundaries = in_order(boundaries.chain(watched).collect());
     }
 

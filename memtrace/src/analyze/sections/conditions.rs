@@ -52,7 +52,8 @@ impl Section for LoadConditions {
         let mut told = vec![section];
         let failed = &conditions.failed_requests;
         if !failed.is_empty() {
-            let mut section = Chapter::alarming("Requests that failed, and what was held then");
+            let mut section =
+                Chapter::alarming("Requests that failed, and what was held in the second before");
             section.table(failures(&failed[..failed.len().min(view.top)]));
             section.rest(failed.len(), view.top, words::count, MORE_IN_JSON);
             told.push(section);

@@ -57,7 +57,7 @@ labels! {
         Cut = "cut" | "cut off",
         /// The answer is not what such a server answers.
         Malformed = "malformed",
-        /// A person ended the run.
+        /// The run was ended meanwhile.
         Interrupted = "interrupted",
     }
 }
