@@ -235,6 +235,53 @@ fn a_smoke_test_is_told_to_the_recording_that_is_named() -> Result<()> {
 }
 
 #[test]
+fn chats_and_answers_in_one_piece_have_their_planned_tokens_too() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let server = Server::start("500")?;
+    let grid = [
+        "--input-lens",
+        "48",
+        "--output-lens",
+        "6",
+        "--concurrencies",
+        "3",
+    ];
+    let path = plan(
+        dir.path(),
+        &[&grid[..], &["--prefix-reuse", "0.5"]].concat(),
+    )?;
+    for options in [
+        &["--chat"][..],
+        &["--no-stream"],
+        &["--chat", "--no-stream"],
+    ] {
+        let results = dir.path().join(options.concat());
+        let url = format!("{}/v1/", server.url);
+        let output = load_run(&path, &url, &results)?.args(options).output()?;
+        assert!(output.status.success(), "{options:?}: {}", words(&output));
+        let text = std::fs::read_to_string(folder(&results)?.join("request_trace.csv"))?;
+        let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+        let (header, rows) = rows.split_first().context("a header")?;
+        assert_eq!(rows.len(), 3, "{text}");
+        for row in rows {
+            let field = |name: &str| {
+                let place = header.iter().position(|column| *column == name);
+                place.map_or("", |place| row[place])
+            };
+            assert_eq!(
+                (field("prompt_tokens"), field("output_tokens")),
+                ("48", "6"),
+                "{text}"
+            );
+            assert_eq!(field("outcome"), "ok", "{text}");
+            let has_first = !field("first_token_boot_ns").is_empty();
+            assert_eq!(has_first, !options.contains(&"--no-stream"), "{text}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn a_run_ends_at_ctrl_c_with_what_is_there() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let server = Server::start("20")?;

@@ -106,8 +106,9 @@ fn table(list: &[Condition]) -> Table {
                     .unwrap_or_default(),
             )
         })
-        .change(("grew_most_rise_bytes", "BY"), 2, |one| {
-            one.grew_most.as_ref().map(|grew| grew.rise_bytes)
+        .figures(("grew_most_rise_bytes", "BY"), 2, |one| {
+            let grew = one.grew_most.as_ref();
+            grew.map(|grew| Cell::Change(Some(grew.rise_bytes)))
         })
         .data("gpu_begin_bytes", |one| one.gpu_begin_bytes)
         .figures(("gpu_peak_bytes", "GPU"), 0, |one| one.gpu_peak_bytes)
