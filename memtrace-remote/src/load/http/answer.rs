@@ -165,6 +165,15 @@ fn take(text: &[u8], answer: &mut Answer, seen: &mut Seen) -> Result<bool, Failu
     }
     let mut has_text = false;
     for choice in piece.choices.iter().flatten() {
+        if choice
+            .finish_reason
+            .as_ref()
+            .is_some_and(|reason| reason.is_abort)
+        {
+            return Err(Failure::Told(
+                "it gave the request up (finish_reason)".to_owned(),
+            ));
+        }
         seen.is_finished |= choice.finish_reason.is_some();
         has_text |= choice.has_text();
     }
@@ -211,10 +220,14 @@ impl Choice {
     }
 }
 
-/// A text of which only matters whether there is any.
+/// A text of which only matters whether there is any, and whether it says that a request was given up.
 struct Text {
     is_something: bool,
+    is_abort: bool,
 }
+
+/// What vLLM and SGLang give as `finish_reason` of a request that they gave up.
+const ABORTS: [&str; 2] = ["abort", "error"];
 
 impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -229,6 +242,7 @@ impl<'de> Deserialize<'de> for Text {
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Text, E> {
                 Ok(Text {
                     is_something: !text.is_empty(),
+                    is_abort: ABORTS.contains(&text),
                 })
             }
         }

@@ -275,6 +275,14 @@ fn an_error_within_a_stream_is_the_servers_own() {
 }
 
 #[test]
+fn an_answer_that_the_engine_gave_up_is_no_answer() {
+    let end = chunk("data: {\"choices\":[{\"text\":\"\",\"finish_reason\":\"abort\"}]}\n\n");
+    let answer = answered(says(HEAD.to_owned() + &token("abort") + &end + "0\r\n\r\n"));
+    assert_eq!(outcome(&answer).0, RequestOutcome::Refused);
+    assert_eq!(answer.output_tokens, Some(1));
+}
+
+#[test]
 fn ctrl_c_ends_a_request_that_goes_on() {
     let answer = asked(Duration::from_secs(20), late_stop(), |stream| {
         let _ = stream.read(&mut [0]);
