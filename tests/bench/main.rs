@@ -11,6 +11,7 @@ mod exact;
 mod floor;
 mod gpu;
 mod inside;
+mod load;
 mod marks;
 mod measured;
 mod python;
@@ -71,6 +72,7 @@ const BENCHES: &[&[Bench]] = &[
     storms::BENCHES,
     swarm::BENCHES,
     marks::BENCHES,
+    load::BENCHES,
     python::BENCHES,
     gpu::BENCHES,
     disk::BENCHES,

@@ -148,6 +148,7 @@ fn the_help_of_record_has_groups() -> Result<()> {
             "GPUs:",
             "Marks and roles:",
             "The command:",
+            "Load on the command, a server:",
             "Other options:"
         ]
     );

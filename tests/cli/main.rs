@@ -12,6 +12,7 @@ mod hostile;
 mod jobs;
 mod killed;
 mod lines;
+mod load;
 mod marks;
 mod names;
 mod page;

@@ -11,6 +11,14 @@ pub fn memtrace() -> Result<PathBuf> {
     sibling("memtrace")
 }
 
+/// What it starts for `memtrace load`.
+///
+/// # Errors
+/// When it was not built.
+pub fn memtrace_remote() -> Result<PathBuf> {
+    sibling("memtrace-remote")
+}
+
 /// The workloads of this build.
 ///
 /// # Errors

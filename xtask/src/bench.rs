@@ -29,7 +29,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         sh::cargo()
             .current_dir(sh::root())
             .args(["build", "--locked", "--release", "--bins"])
-            .args(["--package", "memtrace", "--package", "memtrace-tests"]),
+            .args(["--package", "memtrace", "--package", "memtrace-tests"])
+            .args(["--package", "memtrace-remote"]),
     )?;
     let mut bench = Command::new(sh::target_dir().join("release/memtrace-bench"));
     bench.args(&args.names);

@@ -2,6 +2,7 @@
 
 use super::clock::RunClock;
 use super::composition::Composition;
+use super::conditions::Conditions;
 use super::cost::RecorderCost;
 use super::curves::Drawings;
 use super::endings::Ending;
@@ -81,6 +82,8 @@ pub struct Analysis {
     /// The process that `--process` gave, as an index into [`Analysis::processes`].
     #[serde(skip)]
     pub process: Option<usize>,
+    /// What load experiments took; `None` where none was told of.
+    pub conditions: Option<Conditions>,
     /// The growth of all processes together; `None` when too short to tell.
     pub growth: Option<Growth>,
     /// What the recording is drawn from, where that was asked for.

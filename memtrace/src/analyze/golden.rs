@@ -4,6 +4,7 @@
 mod devices;
 mod inside;
 mod left;
+mod loaded;
 mod marked;
 mod rows;
 mod runs;

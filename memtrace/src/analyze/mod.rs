@@ -10,6 +10,7 @@ mod attribution;
 mod attributor;
 mod clock;
 mod composition;
+mod conditions;
 mod cost;
 mod curves;
 mod diff;
@@ -63,6 +64,7 @@ pub use attribution::{
 };
 pub use clock::RunClock;
 pub use composition::{Composition, Holder, HolderGroup, together};
+pub use conditions::{Axis, Condition, Conditions, FailedRequest, Increment, RoleGrowth};
 pub use cost::RecorderCost;
 pub use curves::{
     Band, CurveLimit, CurveSeries, CurveStack, Curves, Drawings, Gaps, GpuCurves, Levels,

@@ -11,10 +11,10 @@ use super::process::Process;
 use super::process_table::ProcessTable;
 use super::role_mem::RoleHeld;
 use crate::model::tables::MemRow;
-use crate::model::{BootNs, Kind};
+use crate::model::{BootNs, Bytes, Kind};
 use crate::sweep::{
-    Amounts, Change, Kept, Lane, LaneId, Lanes, Member, Observe, Planned, Series, SeriesPoint,
-    Stack, State, Sweep, Totals, Track,
+    Amounts, Change, Gauge, Kept, Lane, LaneId, Lanes, Member, Observe, Planned, Readings, Series,
+    SeriesPoint, Stack, State, Sweep, Totals, Track, in_order,
 };
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -57,6 +57,8 @@ pub(super) struct Asked {
     pub(super) near: NearReadings,
     /// Whether what is only for tables is wanted.
     pub(super) has_tables: bool,
+    /// Instants at which it is wanted what is held, every page once, and the most between them.
+    pub(super) held_at: Vec<BootNs>,
     /// Where curves are wanted.
     pub(super) drawing: Option<Drawing>,
 }
@@ -79,6 +81,8 @@ pub(super) struct Passed {
     pub(super) gauges: Gauges,
     /// The memory of each role over time, where that is wanted.
     pub(super) by_role: Vec<Kept<RoleHeld>>,
+    /// What is held, every page once, where that is wanted.
+    pub(super) held_at: Readings<Option<Bytes>>,
     /// Curves, where they are wanted.
     pub(super) drawn: Option<Drawn>,
     /// The first and the last row.
@@ -125,6 +129,7 @@ impl<'a> Pass<'a> {
             doubts: boundaries.doubts,
             near: asked.near,
             by_role: asked.has_tables.then(|| Stack::new(groups.list.len())),
+            held_at: Some(Gauge::new(in_order(asked.held_at))).filter(|gauge| !gauge.is_empty()),
             drawing: asked.drawing,
         };
         let mut sweep = Sweep::new(notes, Lane::of_kinds(&boundaries.all));
@@ -280,6 +285,10 @@ impl<'a> Pass<'a> {
             },
             span: curves.map(|curves| curves.first).zip(last),
             by_role: notes.by_role.map_or_else(Vec::new, Stack::finish),
+            held_at: notes
+                .held_at
+                .unwrap_or_else(|| Gauge::new(Arc::default()))
+                .read(),
             drawn: notes.drawing.map(|drawing| drawing.finish(end)),
             state,
         }
@@ -324,6 +333,8 @@ struct Notes<'a> {
     near: NearReadings,
     /// Where it is wanted for tables.
     by_role: Option<Stack<RoleHeld>>,
+    /// Where it is wanted for conditions of a load.
+    held_at: Option<Gauge<Option<Bytes>>>,
     drawing: Option<Drawing>,
 }
 
@@ -367,6 +378,9 @@ impl Observe for Notes<'_> {
         if let (Some(curves), Some(rss)) = (&mut self.curves, totals[Kind::Rss].bytes()) {
             curves.rss.hold(from, until, rss.0);
             curves.held.hold(from, until, all.bytes.0);
+        }
+        if let (Some(gauge), Some(_)) = (&mut self.held_at, totals[Kind::Rss].bytes()) {
+            gauge.hold(from, until, Some(all.bytes));
         }
         self.near.pass(until);
         if let Some(by_role) = &mut self.by_role {

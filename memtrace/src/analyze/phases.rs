@@ -8,6 +8,7 @@
 
 mod attributes;
 mod by_role;
+mod conditions;
 mod device_history;
 mod doubts;
 mod events;
@@ -23,6 +24,7 @@ mod slope;
 mod tests;
 mod timeline;
 
+pub(super) use conditions::{ConditionSpan, UnderLoad};
 pub(super) use doubts::Doubts;
 pub use doubts::Uncertain;
 pub(super) use events::{Calls, Marks};

@@ -4,6 +4,7 @@
 use super::analysis::{Analysis, CurvePoint, TreeFinding};
 use super::clock::RunClock;
 use super::composition::{self, Composition};
+use super::conditions::{self, Requests};
 use super::cost::{self, RecorderCost};
 use super::curves::{self, Choice, Drawing, Drawings};
 use super::gpu::{GpuTimeline, OnGpus};
@@ -143,6 +144,9 @@ where
         phases.focus_on_window(window.map_err(AnalyzeError::Window)?);
     }
     let instants = oom::instants(&kills).chain(at);
+    let load = phases.conditions();
+    let requests = Requests::read(source, &load)?;
+    phases.watch(requests.before_failures());
     let gpus = GpuTimeline::read(source, &table, clock.end(), phases.named())?;
     let instants = instants.chain(phases.instants(clock.end()));
     let instants: Vec<BootNs> = instants.chain(gpus.instants()).collect();
@@ -172,6 +176,7 @@ where
         victims,
         near: NearReadings::new(surroundings::times(source)?),
         has_tables: save.is_some(),
+        held_at: conditions::instants(&load, &requests, clock.end()).collect(),
         drawing,
     };
     let mut sizes = mappings::Sizes::default();
@@ -330,7 +335,8 @@ where
         groups: &groups,
         states: &states,
     };
-    let (phases, phase) = phases.told(noted, &clock, end);
+    let (phases, phase, under_load) = phases.told(noted, &clock, end);
+    let conditions = conditions::told(load, &requests, under_load, &seen.held_at, &clock, end);
 
     let process = options.process.as_deref();
     let process = process.map(|wanted| life::find(&table.processes, wanted));
@@ -379,6 +385,7 @@ where
         phases,
         phase,
         process,
+        conditions,
         growth,
         curve,
         drawings,

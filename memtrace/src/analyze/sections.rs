@@ -6,6 +6,7 @@ mod about;
 mod address_space;
 pub(super) mod answer;
 mod at;
+mod conditions;
 mod endings;
 pub(super) mod gpus;
 mod growth;
@@ -106,6 +107,7 @@ sections! {
     roles: roles::Roles,
     gpus: gpus::GpuMemory,
     trees: trees::Trees,
+    conditions: conditions::LoadConditions,
     phases: phases::Phases,
     processes: processes::Processes,
     tree: tree::Tree,

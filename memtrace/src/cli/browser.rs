@@ -1,13 +1,13 @@
 //! A page in a browser: `--open`. Behind sudo the page belongs to the person who called it, and the
 //! browser is started as that person.
 
+use super::caller::as_caller;
 use super::output::say;
-use crate::host::{HostFacts, Person};
+use crate::host::HostFacts;
 use crate::session::CommandUser;
 use anyhow::Context;
 use std::ffi::OsString;
 use std::os::unix::fs::fchown;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
@@ -80,26 +80,6 @@ fn starts(browser: &OsString, page: &Path) -> bool {
         }
     }
     true
-}
-
-/// Behind sudo a browser gets no right of root's, and finds the session of its user.
-fn as_caller(command: &mut Command) {
-    let facts = HostFacts::read();
-    let user = CommandUser::behind_sudo(&facts);
-    let Some((uid, _)) = user.owner() else {
-        return;
-    };
-    command.env_clear().envs(user.environment());
-    let session = format!("/run/user/{uid}");
-    if Path::new(&session).exists() {
-        let bus = format!("unix:path={session}/bus");
-        command.env("XDG_RUNTIME_DIR", &session);
-        command.env("DBUS_SESSION_BUS_ADDRESS", bus);
-    }
-    let person = Person::behind(&facts, false);
-    let become_person = move || person.as_ref().map_or(Ok(()), Person::become_in_child);
-    // SAFETY: between fork and exec only system calls are made, and nothing is allocated.
-    unsafe { command.pre_exec(become_person) };
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The command line: one file per subcommand, each with its arguments and a `run`.
 
 mod browser;
+mod caller;
 mod diff;
 mod doctor;
 mod export;
@@ -15,11 +16,15 @@ mod progress;
 mod record;
 mod recorded;
 mod recover;
+mod remote;
 mod report;
+pub mod running;
 mod schema;
 mod targets;
 mod top;
 mod values;
+
+pub use output::say;
 
 use crate::host::give_up_capabilities;
 use clap::{Parser, Subcommand};
@@ -45,6 +50,7 @@ enum Command {
     Top(top::Args),
     Diff(diff::Args),
     Mark(mark::Args),
+    Load(remote::Load),
     Export(export::Args),
     Recover(recover::Args),
     Schema(schema::Args),
@@ -69,6 +75,7 @@ pub fn main() -> ExitCode {
         Command::Top(args) => top::run(args),
         Command::Diff(args) => diff::run(args),
         Command::Mark(args) => mark::run(args),
+        Command::Load(args) => remote::load(args),
         Command::Export(args) => export::run(args),
         Command::Recover(args) => recover::run(args),
         Command::Schema(args) => schema::run(args),

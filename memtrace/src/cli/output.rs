@@ -21,7 +21,7 @@ pub(super) fn print(text: &str) -> anyhow::Result<ExitCode> {
 }
 
 /// Says something on stderr.
-pub(super) fn say(text: &str) {
+pub fn say(text: &str) {
     // Nothing is left to tell it to when stderr is closed.
     let _ = writeln!(io::stderr(), "memtrace: {}", visible(text));
 }

@@ -1,6 +1,7 @@
 //! `memtrace record`: what to record, where to, and what is said meanwhile.
 
 mod findings;
+mod load;
 
 use super::leftovers;
 use super::output::say;
@@ -56,6 +57,7 @@ const HOW: &str = "How to observe";
 const GPUS: &str = "GPUs";
 const MARKS: &str = "Marks and roles";
 const COMMAND: &str = "The command";
+const LOAD: &str = "Load on the command, a server";
 const OTHER: &str = "Other options";
 
 /// The arguments of `memtrace record`.
@@ -112,9 +114,9 @@ pub(super) struct Args {
           "vm_min_bytes", "lines", "roles"])]
     gpu_only: bool,
 
-    /// Time between two readings of the memory of GPUs
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_interval, help_heading = GPUS)]
-    gpu_interval: DurationNs,
+    /// Time between two readings of the memory of GPUs [default: 100ms]
+    #[arg(long, value_name = "TIME", value_parser = parse_interval, help_heading = GPUS)]
+    gpu_interval: Option<DurationNs>,
 
     /// Take marks from what COMMAND writes to stdout and stderr, which is passed on as it is:
     /// vLLM's, SGLang's, Ray's and torchrun's start-up (Linux)
@@ -152,6 +154,21 @@ pub(super) struct Args {
     #[arg(long, help_heading = COMMAND)]
     as_root: bool,
 
+    /// When the command is ready, send it the conditions of a plan, then end it by SIGINT, after
+    /// 30 s by SIGTERM, and say what each condition took (docs/load.md). Where --gpu and
+    /// --gpu-interval are not given, GPU_INDICES and GPU_INTERVAL_MS are taken from the environment
+    #[arg(long, value_name = "PLAN", help_heading = LOAD, conflicts_with_all = ["pid", "pattern",
+          "cgroup", "ray", "vllm", "all", "gpu_only"])]
+    load: Option<PathBuf>,
+
+    /// Where the command serves [default: VLLM_URL, else http://localhost:8000]
+    #[arg(long, value_name = "URL", requires = "load", help_heading = LOAD)]
+    load_url: Option<String>,
+
+    /// The model [default: MODEL_NAME, else the only one that it has]
+    #[arg(long, value_name = "NAME", requires = "load", help_heading = LOAD)]
+    load_model: Option<String>,
+
     /// Do not save phases and the memory of roles as tables once the recording is closed: what
     /// `memtrace report --save-findings` does
     #[arg(long, help_heading = OTHER)]
@@ -173,6 +190,7 @@ pub(super) struct Args {
 /// its exit code is passed on.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let facts = HostFacts::read();
+    let (gpus_observed, gpu_interval) = load::gpus(&args, |name| std::env::var(name).ok())?;
     let target = args.targets.target();
     let person = Person::behind(&facts, args.as_root);
     let person = person.as_ref();
@@ -208,6 +226,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             .pass_on(held.tgid())
             .context("failed to pass on what the command writes")?;
     }
+    let server = held.as_ref().map(Held::tgid);
+    let sender = match args.load.as_deref().zip(server) {
+        Some((plan, server)) => Some(load::Sender::start(&args, plan, server, &marks)?),
+        None => None,
+    };
     if args.marks_from_output || !args.marks_from.is_empty() {
         let rules = mark_rules(args.mark_rules.as_deref(), person)?;
         args.marks_from
@@ -230,13 +253,13 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         probes: args.probes,
         vm_min: args.vm_min_bytes,
         roles,
-        gpu_interval: args.gpu_interval,
-        gpus: args.gpu,
+        gpu_interval,
+        gpus: gpus_observed,
         is_gpu_only: args.gpu_only,
         cpu_budget: args.budget / 100.0,
         kills_survivors: args.kill_survivors,
     };
-    let is_gpu_only = args.gpu_only;
+    let (is_gpu_only, as_root) = (args.gpu_only, args.as_root);
     let (is_quiet, saves_findings) = (args.quiet, !args.no_findings && !args.gpu_only);
     // A command's own output belongs to the terminal; a line of ours would run into it.
     let has_progress = !is_quiet && !has_command && std::io::stderr().is_terminal();
@@ -267,11 +290,17 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if has_progress && is_in_foreground() {
         let _ = write!(std::io::stderr(), "\r\x1b[K");
     }
+    let has_load = sender.is_some();
+    // It has its last words before those of the recording.
+    drop(sender);
     match outcome {
         Ok(outcome) => {
             let status = finish(&outcome, is_quiet, is_gpu_only);
             if saves_findings && outcome.storage_failure.is_none() && outcome.process_count > 0 {
                 save_findings(&outcome, person, is_quiet);
+            }
+            if has_load && !is_quiet {
+                load::report(&outcome.dir, as_root);
             }
             Ok(status)
         }

@@ -3,8 +3,8 @@
 mod follower;
 mod own;
 
-use super::mark::{self, Running};
 use super::output::{has_color, print};
+use super::running::{self, Running};
 use super::targets::{GROUP, Targets};
 use super::values::{parse_interval, parse_view};
 use crate::model::DurationNs;
@@ -125,7 +125,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// Where the recording is that runs.
 fn running() -> anyhow::Result<PathBuf> {
-    let found = mark::nobody_named();
+    let found = running::nobody_named();
     let found = found.context("to record now: memtrace top -- COMMAND, or -p PID, or -a")?;
     let dirs = found.into_iter().filter_map(|Running { dir, .. }| dir);
     // Several that record the same processes: the newest has the most to come.

@@ -105,6 +105,9 @@ pub enum MarkError {
     /// The name is empty.
     #[error("a mark without a name")]
     Nameless,
+    /// Of a request that can't have been.
+    #[error("a request that can't be: {0}")]
+    Request(&'static str),
     /// Longer than a message may be.
     #[error("a mark of more than {MARK_BYTES_MAX} bytes")]
     TooLong,
@@ -141,11 +144,7 @@ impl MarkMessage {
         if message.name.is_empty() {
             return Err(MarkError::Nameless);
         }
-        let mut end = MARK_NAME_BYTES_MAX.min(message.name.len());
-        while !message.name.is_char_boundary(end) {
-            end -= 1;
-        }
-        message.name.truncate(end);
+        cut_at(&mut message.name, MARK_NAME_BYTES_MAX);
         Ok((message, kind))
     }
 
@@ -153,6 +152,15 @@ impl MarkMessage {
     pub fn attributes(&self) -> Option<String> {
         (!self.attrs.is_empty()).then(|| Value::Object(self.attrs.clone()).to_string())
     }
+}
+
+/// Cuts a text between characters, to so many bytes at most.
+pub(super) fn cut_at(text: &mut String, most: usize) {
+    let mut end = most.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
 }
 
 #[cfg(test)]

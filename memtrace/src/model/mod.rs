@@ -10,6 +10,7 @@ mod instant;
 pub(crate) mod keys;
 mod kind;
 pub(crate) mod label;
+mod load;
 mod mark;
 mod mark_rules;
 mod question;
@@ -24,8 +25,10 @@ pub use clock::{ClockOffset, ClockReading};
 pub use instant::Instant;
 pub use kind::{Kind, PerKind};
 pub use label::Label;
+pub use load::{LoadCondition, Message, RequestMessage};
 pub use mark::{
-    MARK_BYTES_MAX, MARK_SOCKET_VARIABLE, MARK_VERSION, MarkError, MarkMessage, SelfReport,
+    MARK_BYTES_MAX, MARK_NAME_BYTES_MAX, MARK_SOCKET_VARIABLE, MARK_VERSION, MarkError,
+    MarkMessage, SelfReport,
 };
 pub use mark_rules::{
     BUILTIN_MARK_RULES, MarkRule, MarkRuleError, MarkRuleKind, builtin_mark_rules, mark_rules,
@@ -44,8 +47,8 @@ pub use tables::{
     CacheSource, CachedFileRow, CgroupMemRow, ClockRow, CowRow, DiagKind, DiagRow, FINDINGS, Fate,
     Finding, FirstSeenBy, LayoutPart, LayoutRow, MappingKind, MappingRow, MarkKind, MarkRow,
     MarkSource, MemRow, MemSource, NodeMemRow, OomRow, OrphanedShmRow, PeakSource, PhaseEnd,
-    PhaseForm, PhaseRow, ProcessRow, PssRow, PssSource, Record, RoleMemRow, SelfCostRow, Severity,
-    ShmFamily, ShmObjectRow, SurvivorRow, TABLES, TitleRow, TitleSource, VmEventRow, VmOp,
-    VmSummaryRow, trim_title,
+    PhaseForm, PhaseRow, ProcessRow, PssRow, PssSource, Record, RequestOutcome, RequestRow,
+    RoleMemRow, SelfCostRow, Severity, ShmFamily, ShmObjectRow, SurvivorRow, TABLES, TitleRow,
+    TitleSource, VmEventRow, VmOp, VmSummaryRow, trim_title,
 };
 pub use units::{BootNs, Bytes, DurationNs, PageSize, Pages, Tgid, Upid, WallNs};

@@ -4,7 +4,7 @@ use super::script::{Script, gib, upid};
 use super::sharing::shared;
 use super::slept::vllm_on_gpus;
 use super::team::ray_with_vllm;
-use super::{devices, inside, left, marked};
+use super::{devices, inside, left, loaded, marked};
 use crate::model::tables::{DiagKind, DiagRow, PeakSource, Severity, VmOp};
 use crate::model::{Bytes, RunState, Target, Tgid};
 
@@ -36,6 +36,7 @@ pub(crate) const RUNS: &[Run] = &[
     ("vllm_start_up", marked::vllm_start_up, None),
     ("steps_that_leak", marked::steps_that_leak, None),
     ("phases_on_gpus", marked::load_and_steps_on_gpus, None),
+    ("loaded", loaded::server_under_load, None),
 ];
 
 /// A trainer that starts vLLM: the workers hold most, and one of them leaks.

@@ -1,5 +1,6 @@
 //! From phases to lines: what repeats is summed, what is numbered is folded.
 
+use super::conditions::condition_of;
 use super::memory::Memory;
 use super::pair::Span;
 use super::slope::Slope;
@@ -110,7 +111,8 @@ impl SamePhases {
 
 /// The stage and the number of a span. Titles are names of code.
 fn stage_of(span: &Span) -> Option<(Arc<str>, i64)> {
-    if span.form == PhaseForm::Title {
+    // The numbers of a condition are what is asked of a server, and no steps.
+    if span.form == PhaseForm::Title || condition_of(span).is_some() {
         return None;
     }
     if let Some(step) = span.step {

@@ -2,6 +2,7 @@
 //! one pass over `mem`.
 
 use super::by_role::Roles;
+use super::conditions::{ConditionSpan, UnderLoad, conditions};
 use super::device_history::DeviceHistory;
 use super::doubts::Doubts;
 use super::events::{Calls, Marks};
@@ -73,6 +74,8 @@ pub(in crate::analyze) struct Timeline {
     groups: Vec<SamePhases>,
     /// Where phases begin and end.
     boundaries: Arc<[BootNs]>,
+    /// Other stretches of which it is asked what was held.
+    watched: Vec<[BootNs; 2]>,
     missing: Vec<Arc<str>>,
     marks: Vec<(BootNs, Arc<str>)>,
     focus: Option<Focus>,
@@ -93,6 +96,7 @@ impl Timeline {
             spans,
             groups,
             boundaries: in_order(boundaries),
+            watched: Vec::new(),
             missing: marks.missing.into_iter().collect(),
             marks: marks.names,
             focus: None,
@@ -122,7 +126,35 @@ impl Timeline {
     pub(in crate::analyze) fn focus_on_window(&mut self, window: [BootNs; 2]) {
         self.focus = Some(Focus::on_window(self.spans.len()));
         self.spans.push(Span::window(window));
-        self.boundaries = in_order(self.spans.iter().flat_map(Span::boundaries).collect());
+        self.lay_out();
+    }
+
+    /// Keeps an eye on stretches that are no phase.
+    pub(in crate::analyze) fn watch(&mut self, stretches: Vec<[BootNs; 2]>) {
+        if !stretches.is_empty() {
+            self.watched = stretches;
+            self.lay_out();
+        }
+    }
+
+    fn lay_out(&mut self) {
+        let boundaries = self.spans.iter().flat_map(Span::boundaries);
+        let watched = self.watched.iter().flatten().copied();
+        self.boundaries = in_order(boundaries.chain(watched).collect());
+    }
+
+    /// The conditions of load experiments, in the order of their begins.
+    pub(in crate::analyze) fn conditions(&self) -> Vec<ConditionSpan> {
+        let conditions = conditions(self.named_spans());
+        let conditions = conditions.filter_map(|(span, condition)| {
+            Some(ConditionSpan {
+                condition,
+                name: span.name.to_string(),
+                begin: span.begin?,
+                end: span.end,
+            })
+        });
+        conditions.collect()
     }
 
     /// What was marked or titled.
@@ -238,15 +270,16 @@ impl Timeline {
         DeviceHistory::read(source, &self.boundaries, clock)
     }
 
-    /// The phases with their memory; `None` when there are none.
+    /// The phases with their memory, `None` when there are none; those that were asked for by name;
+    /// and those that are conditions of a load experiment.
     pub(in crate::analyze) fn told(
         &self,
         noted: Noted<'_>,
         clock: &RunClock,
         noted_end: BootNs,
-    ) -> (Option<Phases>, Option<PhaseFocus>) {
+    ) -> (Option<Phases>, Option<PhaseFocus>, UnderLoad) {
         let Some(first) = self.spans.first() else {
-            return (None, None);
+            return (None, None, UnderLoad::default());
         };
         let Noted { gauges, states, .. } = noted;
         let tree = gauges.tree;
@@ -285,6 +318,7 @@ impl Timeline {
         let focus = self.focus.as_ref();
         let focus = focus
             .and_then(|focus| focus.told(&self.spans, &self.groups, &memory, states, noted_end));
+        let under_load = UnderLoad::of(self.named_spans(), &self.watched, &memory);
         if self.has_only_focus_by_role() {
             memory.roles.give_up();
         }
@@ -301,6 +335,6 @@ impl Timeline {
             lines,
             missing: self.missing.clone(),
         };
-        (Some(phases), focus)
+        (Some(phases), focus, under_load)
     }
 }

@@ -37,12 +37,13 @@ fn said(format: &dyn Format, report: &mut dyn Written, style: &Style) -> String 
 const FULL_JSON: [&str; 3] = ["oom_kill", "shared", "phases_on_gpus"];
 
 /// The sections of which those three show little.
-const JSON_OF_SECTIONS: [(&str, &[&str]); 5] = [
+const JSON_OF_SECTIONS: [(&str, &[&str]); 6] = [
     ("left_behind", &["survivors", "orphaned-shm"]),
     ("losses", &["missing"]),
     ("address_space", &["address-space"]),
     ("gpus", &["gpus"]),
     ("inside", &["layout"]),
+    ("loaded", &["conditions"]),
 ];
 
 #[test]
@@ -368,6 +369,7 @@ fn csv_has_the_table_of_a_section() {
     let cases = [
         ("left_behind", &["survivors", "orphaned-shm"][..]),
         ("oom_kill", &["peak", "endings"]),
+        ("loaded", &["conditions"]),
         ("shared", &["ledger"]),
         ("vllm_on_gpus", &["roles", "gpus"]),
         ("vllm_start_up", &["phases", "trees"]),

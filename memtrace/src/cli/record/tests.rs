@@ -177,3 +177,28 @@ fn each_way_to_name_a_target_is_understood() {
     assert_eq!(framework(&["--vllm"]), Some((Framework::Vllm, None)));
     assert!(matches!(target(&["--", "true"]), Target::Command { .. }));
 }
+
+#[test]
+fn gpus_are_named_by_the_environment_only_for_a_load_and_where_no_option_does() {
+    let set = |name: &str| match name {
+        "GPU_INDICES" => Some("0, 2".to_owned()),
+        "GPU_INTERVAL_MS" => Some("250".to_owned()),
+        _ => None,
+    };
+    let told = |arguments: &[&str]| {
+        let args = parse(&[arguments, &["--", "true"]].concat()).unwrap();
+        let (gpus, DurationNs(interval)) = load::gpus(&args, set).unwrap();
+        (gpus.join(" "), interval / 1_000_000)
+    };
+    let load = &["--load", "plan.jsonl"];
+    assert_eq!(told(&[]), (String::new(), 100));
+    assert_eq!(told(load), ("0 2".to_owned(), 250));
+    let given = [&load[..], &["--gpu", "1", "--gpu-interval", "1s"]].concat();
+    assert_eq!(told(&given), ("1".to_owned(), 1_000));
+    let args = parse(&["--load", "plan.jsonl", "--", "true"]).unwrap();
+    let wrong = load::gpus(&args, |_| Some("often".to_owned())).unwrap_err();
+    assert!(
+        format!("{wrong:#}").contains("GPU_INTERVAL_MS"),
+        "{wrong:#}"
+    );
+}

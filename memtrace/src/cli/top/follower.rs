@@ -1,7 +1,8 @@
 //! The figures of a recording, kept up with what its recorder writes.
 
 use crate::analyze::{FreshRows, Live};
-use crate::cli::mark::{Running, mark_now};
+use crate::cli::mark::mark_now;
+use crate::cli::running::Running;
 use crate::host::clock;
 use crate::model::{BootNs, Row};
 use crate::report::visible;

@@ -151,7 +151,8 @@ impl MarkCollector {
             *upid = table.upid(*command);
         }
         let writer = self.command.and_then(|(_, upid)| upid);
-        let waiting = self.inbox.take();
+        let mut waiting = self.inbox.take();
+        waiting.requests.write(tick, out);
         let marks: Vec<Waits> = self.unknown.drain(..).chain(waiting.marks).collect();
         let mut unknown = Vec::new();
         let mut known: HashMap<Tgid, bool> = HashMap::new();

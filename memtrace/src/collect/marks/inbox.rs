@@ -4,9 +4,12 @@
 //! can have done; what only its sender can't have done is for the collector, who knows it.
 
 use super::asked::Asked;
+use super::requests::{LeftOut, Requests};
 use crate::collect::stop::lock;
 use crate::collect::{Ceiling, Part, Share};
-use crate::model::{BootNs, Bytes, MarkError, MarkKind, MarkMessage, MarkSource, SelfReport, Tgid};
+use crate::model::{
+    BootNs, Bytes, MarkError, MarkKind, MarkMessage, MarkSource, RequestMessage, SelfReport, Tgid,
+};
 use serde_json::{Map, Value};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -101,6 +104,7 @@ pub(super) struct Waits {
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     pub(super) marks: Vec<Waits>,
+    pub(super) requests: Requests,
     /// Marks for which there was no room.
     pub(super) overflow_count: u64,
     /// Marks that their senders could not deliver.
@@ -150,23 +154,14 @@ impl Inbox {
     ) {
         match parsed {
             Ok((mut message, kind)) => {
-                let mut impossible = self.refuse(&mut message.attrs);
-                let time = (arrival - self.since).0.max(0).cast_unsigned();
-                let most = time / SEND_NS.cast_unsigned();
+                let impossible = self.refuse(&mut message.attrs);
                 let dropped = message.dropped;
                 let mark = Received {
                     tgid,
                     ..Received::new(message, kind, MarkSource::Socket, arrival)
                 };
                 let mut waiting = self.lock();
-                let all = waiting.claimed_drops.saturating_add(dropped);
-                // One sender can't have tried more often, and all together as often on each CPU.
-                if dropped <= most && all <= most.saturating_mul(self.cpus) {
-                    waiting.claimed_drops = all;
-                    waiting.dropped_count += dropped;
-                } else {
-                    impossible += 1;
-                }
+                self.note_dropped(&mut waiting, arrival, dropped);
                 waiting.impossible_count += impossible;
                 self.put(&mut waiting, mark);
             }
@@ -177,6 +172,31 @@ impl Inbox {
                     .first_refusal
                     .get_or_insert_with(|| error.to_string());
             }
+        }
+    }
+
+    /// Puts a request of a load experiment in, or counts it.
+    pub(super) fn receive_request(&self, arrival: BootNs, request: RequestMessage) {
+        let mut waiting = self.lock();
+        self.note_dropped(&mut waiting, arrival, request.dropped);
+        match waiting.requests.put(request, arrival, &self.ceiling) {
+            Ok(()) => {}
+            Err(LeftOut::Impossible) => waiting.impossible_count += 1,
+            Err(LeftOut::Overflow) => waiting.overflow_count += 1,
+        }
+    }
+
+    /// Counts what a sender says that it could not deliver, or that this can't be.
+    fn note_dropped(&self, waiting: &mut Waiting, arrival: BootNs, dropped: u64) {
+        let time = (arrival - self.since).0.max(0).cast_unsigned();
+        let most = time / SEND_NS.cast_unsigned();
+        let all = waiting.claimed_drops.saturating_add(dropped);
+        // One sender can't have tried more often, and all together as often on each CPU.
+        if dropped <= most && all <= most.saturating_mul(self.cpus) {
+            waiting.claimed_drops = all;
+            waiting.dropped_count += dropped;
+        } else {
+            waiting.impossible_count += 1;
         }
     }
 

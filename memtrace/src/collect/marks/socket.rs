@@ -4,7 +4,7 @@ use super::inbox::Inbox;
 use super::questions;
 use super::queue::RaisedLimit;
 use crate::host::{clock, mark_sockets};
-use crate::model::{MARK_BYTES_MAX, MarkError, MarkMessage, Tgid};
+use crate::model::{MARK_BYTES_MAX, MarkError, Message, Tgid};
 use rustix::fs::{Mode, fchmod};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_passcred;
@@ -178,9 +178,14 @@ fn listen(socket: &MarkSocket, is_over: &AtomicBool, inbox: &Inbox) {
                 let parsed = if datagram.is_cut {
                     Err(MarkError::TooLong)
                 } else {
-                    MarkMessage::parse(bytes.get(..datagram.len).unwrap_or_default())
+                    Message::parse(bytes.get(..datagram.len).unwrap_or_default())
                 };
-                inbox.receive(datagram.sender, clock::boot(), parsed);
+                let (sender, now) = (datagram.sender, clock::boot());
+                match parsed {
+                    Ok(Message::Mark(mark, kind)) => inbox.receive(sender, now, Ok((mark, kind))),
+                    Ok(Message::Request(request)) => inbox.receive_request(now, *request),
+                    Err(error) => inbox.receive(sender, now, Err(error)),
+                }
             }
             Err(Errno::INTR) => {}
             Err(errno) => {

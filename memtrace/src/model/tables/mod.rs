@@ -17,6 +17,7 @@ mod orphaned_shm;
 mod phase;
 mod process;
 mod pss;
+mod request;
 mod role_mem;
 mod self_cost;
 mod shm_object;
@@ -42,6 +43,7 @@ pub use orphaned_shm::OrphanedShmRow;
 pub use phase::{PhaseEnd, PhaseForm, PhaseRow};
 pub use process::{FirstSeenBy, PeakSource, ProcessRow};
 pub use pss::{PssRow, PssSource};
+pub use request::{RequestOutcome, RequestRow};
 pub use role_mem::RoleMemRow;
 pub use self_cost::SelfCostRow;
 pub use shm_object::{ShmFamily, ShmObjectRow};
@@ -132,6 +134,7 @@ tables! {
         OrphanedShmObject(OrphanedShmRow),
         Survivor(SurvivorRow),
         Mark(MarkRow),
+        Request(RequestRow) in Box,
         VmEvent(VmEventRow),
         VmSummary(VmSummaryRow),
         Oom(OomRow) in Box,

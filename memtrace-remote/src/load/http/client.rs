@@ -1,0 +1,225 @@
+//! Connects, sends a request, and hands out the answer as it comes.
+
+use super::failure::Failure;
+use super::target::Target;
+use anyhow::Context;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
+use hyper::rt::{Read, Write};
+use hyper::{Method, Request, Response};
+use hyper_util::rt::TokioIo;
+use std::sync::Arc;
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+/// A server, and how to speak with it.
+#[derive(Clone)]
+pub(crate) struct Client {
+    target: Target,
+    tls: Option<TlsConnector>,
+    authorization: Option<HeaderValue>,
+}
+
+impl Client {
+    /// A client with the certificates that this machine trusts. `key` goes with every request.
+    ///
+    /// # Errors
+    /// When the key can't be sent, or no certificates are there for https.
+    pub(crate) fn new(target: Target, key: Option<&str>) -> anyhow::Result<Self> {
+        let authorization = key.map(|key| {
+            let value = HeaderValue::from_str(&format!("Bearer {key}"));
+            value.map(|mut value| {
+                value.set_sensitive(true);
+                value
+            })
+        });
+        Ok(Self {
+            tls: target.is_tls.then(connector).transpose()?,
+            authorization: authorization.transpose().context("the key can't be sent")?,
+            target,
+        })
+    }
+
+    /// Where it sends to.
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Sends a request: a POST where it has a body. Answers when the head of the answer is there.
+    ///
+    /// # Errors
+    /// When there is no connection, or it breaks before that.
+    pub(crate) async fn send(&self, path: &str, body: Option<Bytes>) -> Result<Exchange, Failure> {
+        let method = match body {
+            Some(_) => Method::POST,
+            None => Method::GET,
+        };
+        let mut request = Request::builder()
+            .method(method)
+            .uri(self.target.path(path))
+            .header(HOST, &self.target.authority)
+            .header(USER_AGENT, concat!("memtrace/", env!("CARGO_PKG_VERSION")))
+            .header(ACCEPT, "application/json, text/event-stream");
+        if body.is_some() {
+            request = request.header(CONTENT_TYPE, "application/json");
+        }
+        if let Some(value) = &self.authorization {
+            request = request.header(AUTHORIZATION, value);
+        }
+        let request = request.body(Full::new(body.unwrap_or_default()));
+        let request = request.map_err(|error| Failure::Connect(error.to_string()))?;
+        let mut connection = self.connect().await?;
+        let sent = connection.sender.send_request(request).await;
+        let response = sent.map_err(|error| Failure::BrokenBefore(in_words(&error)))?;
+        Ok(Exchange {
+            response,
+            _connection: connection,
+        })
+    }
+
+    async fn connect(&self) -> Result<Connection, Failure> {
+        let refused = |error: &dyn std::error::Error| Failure::Connect(in_words(error));
+        let place = (self.target.host.as_str(), self.target.port);
+        let stream = TcpStream::connect(place).await;
+        let stream = stream.map_err(|error| refused(&error))?;
+        // A request is one write, and must not wait for an acknowledgement.
+        stream.set_nodelay(true).map_err(|error| refused(&error))?;
+        match &self.tls {
+            None => Connection::over(TokioIo::new(stream)).await,
+            Some(tls) => {
+                let name = ServerName::try_from(self.target.host.clone());
+                let name = name.map_err(|error| refused(&error))?;
+                let stream = tls.connect(name, stream).await;
+                Connection::over(TokioIo::new(stream.map_err(|error| refused(&error))?)).await
+            }
+        }
+    }
+}
+
+fn connector() -> anyhow::Result<TlsConnector> {
+    let mut roots = RootCertStore::empty();
+    let found = rustls_native_certs::load_native_certs();
+    let (added, _) = roots.add_parsable_certificates(found.certs);
+    if added == 0 {
+        let errors: Vec<String> = found.errors.iter().map(ToString::to_string).collect();
+        let errors = errors.join("; ");
+        anyhow::bail!("this machine has no certificates to know an https server by: {errors}");
+    }
+    let config = ClientConfig::builder()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+/// A connection, which goes when this is dropped.
+struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    task: JoinHandle<()>,
+}
+
+impl Connection {
+    async fn over<S>(stream: S) -> Result<Self, Failure>
+    where
+        S: Read + Write + Unpin + Send + 'static,
+    {
+        let shaken = handshake(stream).await;
+        let (sender, connection) = shaken.map_err(|error| Failure::Connect(in_words(&error)))?;
+        // What breaks it, its request is told.
+        let task = tokio::spawn(async move { drop(connection.await) });
+        Ok(Self { sender, task })
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// An answer that has begun.
+pub(crate) struct Exchange {
+    response: Response<Incoming>,
+    _connection: Connection,
+}
+
+impl Exchange {
+    pub(crate) fn status(&self) -> u16 {
+        self.response.status().as_u16()
+    }
+
+    /// What the answer is, in lower case and without parameters; empty where it does not say.
+    pub(crate) fn content_type(&self) -> String {
+        let value = self.response.headers().get(CONTENT_TYPE);
+        let value = value
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
+        let bare = value.split(';').next().unwrap_or_default();
+        bare.trim().to_ascii_lowercase()
+    }
+
+    /// What comes next; `None` at the end.
+    ///
+    /// # Errors
+    /// When the connection breaks.
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        while let Some(frame) = self.response.body_mut().frame().await {
+            let frame = frame.map_err(|error| Failure::BrokenWithin(in_words(&error)))?;
+            // Trailers say nothing here.
+            if let Ok(data) = frame.into_data() {
+                return Ok(Some(data));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The whole of it, but no more than so many bytes.
+    ///
+    /// # Errors
+    /// When the connection breaks, or it is longer.
+    pub(crate) async fn whole(&mut self, most: usize) -> Result<Vec<u8>, Failure> {
+        let mut whole = Vec::new();
+        while let Some(data) = self.next().await? {
+            if whole.len() + data.len() > most {
+                return Err(Failure::Malformed(format!(
+                    "it is longer than {most} bytes"
+                )));
+            }
+            whole.extend_from_slice(&data);
+        }
+        Ok(whole)
+    }
+
+    /// The begin of it: of an error nobody reads more.
+    pub(crate) async fn beginning(&mut self, most: usize) -> Vec<u8> {
+        let mut begin = Vec::new();
+        while let Ok(Some(data)) = self.next().await {
+            begin.extend_from_slice(&data);
+            if begin.len() >= most {
+                begin.truncate(most);
+                break;
+            }
+        }
+        begin
+    }
+}
+
+/// An error and what is behind it: hyper says little itself.
+fn in_words(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !words.contains(&more) {
+            words.push_str(": ");
+            words.push_str(&more);
+        }
+        cause = error.source();
+    }
+    words
+}

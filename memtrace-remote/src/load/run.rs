@@ -1,0 +1,202 @@
+//! `memtrace load run`: sends the conditions of a plan, and keeps what became of each request.
+
+mod closed_loop;
+mod experiment;
+mod health;
+mod progress;
+mod recordings;
+mod results;
+mod server_process;
+mod stop;
+mod summary;
+
+pub(crate) use experiment::{Ended, Experiment};
+pub(crate) use recordings::Recordings;
+pub(crate) use results::{Results, run_id};
+pub(crate) use stop::Stop;
+
+use super::check::fits;
+use super::endpoint::Endpoint;
+use super::{plan, runtime};
+use anyhow::Context;
+use jiff::Timestamp;
+use memtrace::cli::say;
+use rustix::process::{Resource, getrlimit, setrlimit};
+use server_process::ServerProcess;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// What a shell gives for a program that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
+
+/// Send the conditions of a plan, one after the other, and write what became of each request
+///
+/// Under each condition exactly so many requests are under way as it says, from the first moment
+/// until no more are left to begin. What is written goes to a new folder: workload.jsonl (the plan
+/// as it was sent), request_trace.csv (a row for each request), summary.json (figures of each
+/// condition) and manifest.json (how it was sent). Where a recording runs, each condition is a phase
+/// of it and each request a row of its table `request`, on the same clock.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  memtrace record -- vllm serve Qwen/Qwen3-0.6B &
+  memtrace load run plan.jsonl --model Qwen/Qwen3-0.6B
+  memtrace report --section conditions
+
+Exit status: 0; 1 when the plan or the server can't be used, or not one request was answered; 130
+after Ctrl-C, which ends the run with what is there.")]
+pub(crate) struct Args {
+    /// The plan
+    #[arg(value_name = "PLAN")]
+    plan: PathBuf,
+
+    #[command(flatten)]
+    endpoint: Endpoint,
+
+    /// Ask for answers in one piece; no time of the first token is known then
+    #[arg(long)]
+    no_stream: bool,
+
+    /// Do not ask the server to go on after the end of an answer (ignore_eos), which only engines
+    /// understand; outputs may be shorter than planned
+    #[arg(long)]
+    no_ignore_eos: bool,
+
+    /// How long a request may take, in seconds
+    #[arg(long, value_name = "SECONDS", env = "REQUEST_TIMEOUT", default_value = "600",
+          value_parser = parse_seconds)]
+    timeout: Duration,
+
+    /// How often a request that failed is sent again
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    retries: u32,
+
+    /// Rest between two conditions, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_pause)]
+    cool_down: Duration,
+
+    /// What the name of the run begins with
+    #[arg(long, value_name = "NAME", env = "RUN_TAG", default_value = "load")]
+    tag: String,
+
+    /// Where the folder of the run is made
+    #[arg(
+        short,
+        long,
+        value_name = "DIR",
+        env = "OUTPUT_DIR",
+        default_value = "."
+    )]
+    output: PathBuf,
+
+    /// The recording; may be repeated [default: the one that runs, if any]
+    #[arg(short, long = "recording", value_name = "DIR")]
+    recordings: Vec<PathBuf>,
+
+    /// Tell no recording, even if one runs
+    #[arg(long, conflicts_with = "recordings")]
+    no_recording: bool,
+
+    /// Wait so many seconds for a server that starts
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    wait: Option<Duration>,
+
+    /// When all is sent, or nothing can be, end the server, this process: SIGINT, after 30 s SIGTERM
+    /// (Linux)
+    #[arg(long, value_name = "PID")]
+    then_stop: Option<i32>,
+
+    /// A line for each condition, and no bar
+    #[arg(long)]
+    no_bar: bool,
+}
+
+impl Args {
+    /// The recordings that are told; says which.
+    fn recordings(&self) -> anyhow::Result<Recordings> {
+        let recordings = match self.recordings.as_slice() {
+            [] if !self.no_recording => Recordings::find()?,
+            named => Recordings::named(named)?,
+        };
+        match recordings.names().as_slice() {
+            [] => say("no recording is told: only what the sender sees is written"),
+            names => say(&format!("the load is told to {}", names.join(", "))),
+        }
+        Ok(recordings)
+    }
+}
+
+/// Sends it.
+///
+/// # Errors
+/// When the plan or the server can't be used, or the results can't be written.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    raise_descriptors();
+    let mut server = args.then_stop.map(ServerProcess::of).transpose()?;
+    let conditions = plan::read(&args.plan)?;
+    runtime()?.block_on(async {
+        let client = args.endpoint.client()?;
+        let mut stop = Stop::by_signals()?;
+        if let Some(patience) = args.wait {
+            health::awaited(&client, patience, server.as_ref(), &mut stop).await?;
+        }
+        let recordings = args.recordings()?;
+        let model = args.endpoint.meant_model(&client).await?;
+        fits(&conditions, &model)?;
+        let run_id = run_id(&args.tag, Timestamp::now())?;
+        let dir = args.output.join(&run_id);
+        let experiment = Experiment {
+            run_id,
+            conditions,
+            model: model.id,
+            is_chat: args.endpoint.chat,
+            is_stream: !args.no_stream,
+            ignores_eos: !args.no_ignore_eos,
+            timeout: args.timeout,
+            retries: args.retries,
+            cool_down: args.cool_down,
+            has_bar: !args.no_bar,
+        };
+        let results = Results::create(dir.clone())
+            .with_context(|| format!("failed to make {}", dir.display()))?;
+        let ended = experiment.run(&client, results, recordings, stop).await?;
+        say(&format!(
+            "{}; the results are in {}",
+            ended.in_words(),
+            dir.display()
+        ));
+        if let Some(server) = server.as_mut().filter(|_| ended == Ended::Interrupted) {
+            server.leave();
+        }
+        Ok(match ended {
+            Ended::Interrupted => ExitCode::from(INTERRUPTED),
+            Ended::Done { answered: 0, .. } | Ended::GivenUp { .. } => ExitCode::FAILURE,
+            Ended::Done { .. } => ExitCode::SUCCESS,
+        })
+    })
+}
+
+/// Each request under way has a connection, and shells allow a thousand files by default.
+fn raise_descriptors() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Without it a request that finds no descriptor says so.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = parse_pause(text)?;
+    match seconds.is_zero() {
+        true => Err("must be longer than nothing".to_owned()),
+        false => Ok(seconds),
+    }
+}
+
+fn parse_pause(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok();
+    let seconds = seconds.filter(|seconds| (0.0..=86_400.0).contains(seconds));
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "must be a number of seconds, at most a day".to_owned())
+}

@@ -1,0 +1,55 @@
+//! Waits for a server that starts.
+
+use super::server_process::ServerProcess;
+use super::stop::Stop;
+use crate::load::http::{Client, Failure};
+use anyhow::bail;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+
+/// Between two looks.
+const PERIOD: Duration = Duration::from_millis(500);
+/// How long one look may take.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// Waits until the server says that it is well, or that it is to end.
+///
+/// # Errors
+/// When it is not within `patience`, or its process ends before.
+pub(super) async fn awaited(
+    client: &Client,
+    patience: Duration,
+    server: Option<&ServerProcess>,
+    stop: &mut Stop,
+) -> anyhow::Result<()> {
+    let start = Instant::now();
+    loop {
+        let look = timeout(LOOK, status(client));
+        let found = tokio::select! {
+            found = look => found,
+            () = stop.wished() => return Ok(()),
+        };
+        // Not every engine has that path.
+        if let Ok(Ok(200 | 404)) = found {
+            return Ok(());
+        }
+        if server.is_some_and(ServerProcess::has_ended) {
+            bail!("the server ended before it was ready");
+        }
+        if start.elapsed() > patience {
+            bail!(
+                "{} is not ready after {} s",
+                client.target(),
+                patience.as_secs_f64()
+            );
+        }
+        tokio::select! {
+            () = sleep(PERIOD) => {}
+            () = stop.wished() => return Ok(()),
+        }
+    }
+}
+
+async fn status(client: &Client) -> Result<u16, Failure> {
+    Ok(client.send("/health", None).await?.status())
+}

@@ -1,0 +1,38 @@
+//! The `memtrace-remote` command: what memtrace does over the network, as the person who calls it.
+//!
+//! It is a program of its own so that the recorder, which may run as root, links no HTTP client and
+//! opens no connection. `memtrace load` starts it with the same words.
+
+mod load;
+
+use clap::{Parser, Subcommand};
+use memtrace::cli::say;
+use std::process::ExitCode;
+
+/// What memtrace does over the network. `memtrace load` calls it.
+#[derive(Debug, Parser)]
+#[command(
+    name = "memtrace-remote",
+    bin_name = "memtrace",
+    version,
+    max_term_width = 100
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Load(load::Args),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Load(args) => load::run(args),
+    };
+    outcome.unwrap_or_else(|error| {
+        say(&format!("{error:#}"));
+        ExitCode::FAILURE
+    })
+}

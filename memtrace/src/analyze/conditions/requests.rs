@@ -1,0 +1,112 @@
+//! The rows of `request`, each with the condition that it is of.
+
+use crate::analyze::RowSource;
+use crate::analyze::phases::ConditionSpan;
+use crate::model::BootNs;
+use crate::model::tables::{RequestOutcome, RequestRow};
+use std::collections::HashMap;
+
+/// More requests are not looked at.
+const REQUESTS_MAX: usize = 1_000_000;
+
+/// So many failed ones are told, the first.
+pub(super) const FAILED_MAX: usize = 1_000;
+
+/// A request that has ended, one time that it was sent.
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    /// By position.
+    pub(super) condition: usize,
+    pub(super) number: i64,
+    pub(super) attempt: i64,
+    pub(super) start: BootNs,
+    pub(super) first_token: Option<BootNs>,
+    pub(super) end: BootNs,
+    /// As planned where the server did not count.
+    pub(super) prompt_tokens: i64,
+    pub(super) output_tokens: i64,
+    pub(super) outcome: Option<RequestOutcome>,
+    /// Of those that are told.
+    pub(super) error: Option<String>,
+}
+
+/// The second up to a failure: a server that dies holds nothing any more when its connections break.
+pub(super) fn before(request: &Request) -> [BootNs; 2] {
+    let from = request.end.0.saturating_sub(1_000_000_000);
+    [BootNs(from).max(request.start), request.end]
+}
+
+impl Request {
+    pub(super) fn is_ok(&self) -> bool {
+        self.outcome == Some(RequestOutcome::Ok)
+    }
+}
+
+/// The requests of a recording, in the order of their ends.
+#[derive(Debug, Default)]
+pub(in crate::analyze) struct Requests {
+    pub(super) list: Vec<Request>,
+    /// Requests whose condition nobody marked.
+    pub(super) unplaced_count: usize,
+    /// Requests that are not looked at.
+    pub(super) left_out_count: usize,
+    told_count: usize,
+}
+
+impl Requests {
+    /// Reads them; nothing where there is no condition.
+    pub(in crate::analyze) fn read<S: RowSource>(
+        source: &S,
+        conditions: &[ConditionSpan],
+    ) -> Result<Self, S::Error> {
+        let mut requests = Self::default();
+        if conditions.is_empty() {
+            return Ok(requests);
+        }
+        let by_name = conditions.iter().enumerate().map(|(place, one)| {
+            let key = (one.condition.load_run.as_str(), one.name.as_str());
+            (key, place)
+        });
+        let by_name: HashMap<(&str, &str), usize> = by_name.collect();
+        source.scan(&[], |row: RequestRow| {
+            let key = (row.load_run.as_str(), row.condition.as_str());
+            match by_name.get(&key) {
+                Some(&condition) => requests.take(condition, row),
+                None => requests.unplaced_count += 1,
+            }
+        })?;
+        Ok(requests)
+    }
+
+    fn take(&mut self, condition: usize, row: RequestRow) {
+        if self.list.len() == REQUESTS_MAX {
+            self.left_out_count += 1;
+            return;
+        }
+        let is_told = row.outcome != Some(RequestOutcome::Ok) && self.told_count < FAILED_MAX;
+        self.told_count += usize::from(is_told);
+        self.list.push(Request {
+            condition,
+            number: row.request,
+            attempt: row.attempt,
+            start: row.start_boot_ns,
+            first_token: row.first_token_boot_ns,
+            end: row.boot_ns,
+            prompt_tokens: row.prompt_tokens.unwrap_or(row.planned_prompt_tokens),
+            output_tokens: row.output_tokens.unwrap_or(0),
+            outcome: row.outcome,
+            error: row.error.filter(|_| is_told),
+        });
+    }
+
+    /// Those that failed and are told.
+    pub(super) fn failed(&self) -> impl Iterator<Item = &Request> {
+        let failed = self.list.iter().filter(|request| !request.is_ok());
+        failed.take(FAILED_MAX)
+    }
+
+    /// The time up to the failure of each.
+    pub(in crate::analyze) fn before_failures(&self) -> Vec<[BootNs; 2]> {
+        self.failed().map(before).collect()
+    }
+}

@@ -1,0 +1,170 @@
+//! Conditions of a load experiment: memory at the peak of each against the tokens in flight, what each
+//! took more than the one before it on each axis, and what was held when requests failed.
+
+use crate::analyze::section::{MORE_IN_JSON, Section, Tables, View, one_part};
+use crate::analyze::{Analysis, Axis, Condition, Conditions, FailedRequest, Increment};
+use crate::model::Label;
+use crate::report::{Cell, Chapter, Table, TableOf, visible, words};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(super) struct LoadConditions {}
+
+impl Section for LoadConditions {
+    const NAME: &'static str = "conditions";
+    const DOC: &'static str = "conditions of a load experiment: memory of each at its peak";
+    const KEYS: &'static [&'static str] = &["conditions"];
+    const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| {
+        let list = analysis.conditions.as_ref().map(|found| &*found.list);
+        let list = list.unwrap_or_default();
+        one_part(table(&list[..list.len().min(top)]))
+    });
+
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
+        let Some(conditions) = &analysis.conditions else {
+            return Vec::new();
+        };
+        let mut section = Chapter::new(title(conditions));
+        let list = &conditions.list;
+        section.table(table(&list[..list.len().min(view.top)]));
+        section.rest(list.len(), view.top, words::count, MORE_IN_JSON);
+        section.explain(
+            "HELD is the most that was held on the host within the condition, every page once; the \
+             columns BY … say by how much that is more than under the condition that differs in that \
+             value only and has the next lower one. TOKENS are those in flight at their most: whole \
+             prompts, and of outputs what had come.",
+        );
+        for (what, count) in [
+            (
+                "Requests of no condition that was marked",
+                conditions.unplaced_request_count,
+            ),
+            (
+                "Requests that are not looked at",
+                conditions.left_out_request_count,
+            ),
+        ] {
+            if count > 0 {
+                section.alert(format!("{what}: {}.", words::count(count)));
+            }
+        }
+        let mut told = vec![section];
+        let failed = &conditions.failed_requests;
+        if !failed.is_empty() {
+            let mut section =
+                Chapter::alarming("Requests that failed, and what was held in the second before");
+            section.table(failures(&failed[..failed.len().min(view.top)]));
+            section.rest(failed.len(), view.top, words::count, MORE_IN_JSON);
+            told.push(section);
+        }
+        told
+    }
+}
+
+fn title(conditions: &Conditions) -> String {
+    let list = &conditions.list;
+    let requests: usize = list.iter().map(|one| one.request_count).sum();
+    let failed: usize = list.iter().map(|one| one.failed_count).sum();
+    let of = |number: usize, what: &str| match number {
+        1 => format!("1 {what}"),
+        _ => format!("{} {what}s", words::count(number)),
+    };
+    format!(
+        "Load: {}, {}, {} failed",
+        of(list.len(), "condition"),
+        of(requests, "request"),
+        words::count(failed)
+    )
+}
+
+fn table(list: &[Condition]) -> Table {
+    let has_gpu = list.iter().any(|one| one.gpu_peak_bytes.is_some());
+    let mut table = TableOf::of(list)
+        .flexible("condition", |one| visible(&one.name).into_owned())
+        .data("load_run", |one| one.load_run.clone())
+        .data("number", |one| one.number.to_string())
+        .data("input_tokens", |one| one.input_tokens.to_string())
+        .data("output_tokens", |one| one.output_tokens.to_string())
+        .data("concurrency", |one| one.concurrency.to_string())
+        .data("prefix_reuse", |one| one.prefix_reuse.to_string())
+        .data("begin_s", |one| one.begin)
+        .data("end_s", |one| one.end)
+        .figures("requests", 3, |one| count(one.request_count))
+        .figures("failed", 0, |one| count(one.failed_count))
+        .figures(("tokens_in_flight_peak", "TOKENS"), 0, |one| {
+            let shown = one.tokens_in_flight_peak.map(words::count);
+            Cell::known(one.tokens_in_flight_peak)
+                .shown_as(shown.unwrap_or_else(|| words::UNKNOWN.to_owned()))
+        })
+        .data("held_begin_bytes", |one| one.held_begin_bytes)
+        .figures(("held_peak_bytes", "HELD"), 0, |one| one.held_peak_bytes)
+        .words(("grew_most", "GREW MOST"), 2, |one| {
+            let grew = one.grew_most.as_ref();
+            Cell::from(
+                grew.map(|grew| visible(&grew.role).into_owned())
+                    .unwrap_or_default(),
+            )
+        })
+        .figures(("grew_most_rise_bytes", "BY"), 2, |one| {
+            let grew = one.grew_most.as_ref();
+            grew.map(|grew| Cell::Change(Some(grew.rise_bytes)))
+        })
+        .data("gpu_begin_bytes", |one| one.gpu_begin_bytes)
+        .figures(("gpu_peak_bytes", "GPU"), 0, |one| one.gpu_peak_bytes)
+        .only_if(has_gpu);
+    for axis in Axis::ALL {
+        let name = axis.name();
+        let held = format!("held_by_{name}_bytes");
+        let title = format!("BY {}", shown(axis));
+        let cell = |one: &&Condition, of: fn(&Increment) -> Cell| {
+            increment(one, axis).map_or(Cell::Absent, of)
+        };
+        table = table
+            .figures((&*held, &*title), 1, |one| {
+                cell(one, |more| Cell::Change(more.held_more_bytes))
+            })
+            .data(&format!("gpu_by_{name}_bytes"), |one| {
+                cell(one, |more| Cell::Change(more.gpu_more_bytes))
+            });
+    }
+    table.done()
+}
+
+fn shown(axis: Axis) -> &'static str {
+    match axis {
+        Axis::InputTokens => "PROMPT",
+        Axis::OutputTokens => "OUTPUT",
+        Axis::Concurrency => "CONCURRENCY",
+        Axis::PrefixReuse => "PREFIX",
+    }
+}
+
+fn increment(condition: &Condition, axis: Axis) -> Option<&Increment> {
+    condition.increments.iter().find(|more| more.axis == axis)
+}
+
+fn count(number: usize) -> Cell {
+    Cell::from(number.to_string()).shown_as(words::count(number))
+}
+
+fn failures(list: &[FailedRequest]) -> Table {
+    let has_gpu = list.iter().any(|one| one.gpu_then_bytes.is_some());
+    TableOf::of(list)
+        .figures("at_s", 0, |one| one.at)
+        .words("condition", 1, |one| visible(&one.condition).into_owned())
+        .figures("request", 0, |one| one.request.to_string())
+        .words("outcome", 0, |one| {
+            Cell::from(one.outcome.map(|outcome| outcome.shown().to_owned()))
+        })
+        .figures(("held_bytes", "HELD"), 0, |one| one.held_then_bytes)
+        .figures(("gpu_bytes", "GPU"), 0, |one| one.gpu_then_bytes)
+        .only_if(has_gpu)
+        .figures(("tokens_in_flight", "TOKENS"), 2, |one| {
+            words::count(one.tokens_in_flight)
+        })
+        .flexible("error", |one| {
+            visible(one.error.as_deref().unwrap_or_default()).into_owned()
+        })
+        .done()
+}

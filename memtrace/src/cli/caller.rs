@@ -1,0 +1,27 @@
+//! Programs that are started for the person who called sudo, as that person.
+
+use crate::host::{HostFacts, Person};
+use crate::session::CommandUser;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+/// Behind sudo a program gets no right of root's, and finds the session of its user.
+pub(super) fn as_caller(command: &mut Command) {
+    let facts = HostFacts::read();
+    let user = CommandUser::behind_sudo(&facts);
+    let Some((uid, _)) = user.owner() else {
+        return;
+    };
+    command.env_clear().envs(user.environment());
+    let session = format!("/run/user/{uid}");
+    if Path::new(&session).exists() {
+        let bus = format!("unix:path={session}/bus");
+        command.env("XDG_RUNTIME_DIR", &session);
+        command.env("DBUS_SESSION_BUS_ADDRESS", bus);
+    }
+    let person = Person::behind(&facts, false);
+    let become_person = move || person.as_ref().map_or(Ok(()), Person::become_in_child);
+    // SAFETY: between fork and exec only system calls are made, and nothing is allocated.
+    unsafe { command.pre_exec(become_person) };
+}

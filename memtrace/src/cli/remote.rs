@@ -1,0 +1,71 @@
+//! `memtrace load`: what `memtrace-remote` does, a program of its own. memtrace, which may run as
+//! root, links no HTTP client and opens no connection.
+
+use super::caller::as_caller;
+use anyhow::{Context, bail};
+use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// The program.
+const REMOTE: &str = "memtrace-remote";
+
+/// Experiments with load on a serving engine: plan, send, compare (docs/load.md)
+#[derive(Debug, clap::Args)]
+#[command(disable_help_flag = true)]
+pub(super) struct Load {
+    /// What to do, and its options; `memtrace load --help` tells of them
+    #[arg(
+        value_name = "WORDS",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    words: Vec<OsString>,
+}
+
+/// Goes on as that program, with the same words; behind sudo as the person who called it.
+///
+/// # Errors
+/// When it is not there, or can't be executed.
+pub(super) fn load(args: Load) -> anyhow::Result<ExitCode> {
+    let program = found()?;
+    let mut command = Command::new(&program);
+    command.arg("load").args(args.words);
+    as_caller(&mut command);
+    let error = command.exec();
+    Err(error).with_context(|| format!("failed to execute {}", program.display()))
+}
+
+/// Where the program is.
+///
+/// # Errors
+/// When it is nowhere.
+pub(super) fn found() -> anyhow::Result<PathBuf> {
+    let Some(program) = find() else {
+        bail!(
+            "{REMOTE} is neither beside memtrace nor on the PATH: `memtrace load` needs it. In a \
+             checkout it is built by `cargo build --release -p {REMOTE}` and installed by `cargo \
+             install --path {REMOTE}`"
+        );
+    };
+    Ok(program)
+}
+
+/// Beside this program, else on the PATH.
+fn find() -> Option<PathBuf> {
+    let own = std::env::current_exe().ok();
+    let beside = own.and_then(|own| Some(own.parent()?.to_owned()));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // An empty entry means the current directory, where anybody may have put anything.
+    let on_path =
+        std::env::split_paths(&path).filter(|directory| !directory.as_os_str().is_empty());
+    let mut places = beside.into_iter().chain(on_path);
+    places.find_map(|place| Some(place.join(REMOTE)).filter(|program| is_executable(program)))
+}
+
+fn is_executable(program: &Path) -> bool {
+    std::fs::metadata(program)
+        .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
