@@ -34,13 +34,13 @@ pub struct Layout {
     /// What it gained is counted from here: the begin of a steady growth, else of its life; `None`
     /// for that.
     pub from: Option<Instant>,
-    /// The reading that is told: the last one that saw four fifths of what the highest saw.
+    /// The reading that is told: the last one that saw half of what the highest saw, or more.
     pub at: Instant,
     /// How long that reading took.
     pub span_ns: DurationNs,
     /// Its anonymous memory then: the sum of the parts that are anonymous.
     pub anon_bytes: Bytes,
-    /// Whether it held about as much in the last third of its readings as at the end.
+    /// Whether that is the last reading, and it held about as much in the last third of them.
     pub has_levelled_off: bool,
     /// The parts, the one that gained most first.
     pub parts: Vec<LayoutLine>,
@@ -85,6 +85,13 @@ pub struct LayoutLine {
     pub zero_bytes: Option<Bytes>,
     /// Resident memory in huge pages, by a sample.
     pub huge_bytes: Option<Bytes>,
+}
+
+impl Layout {
+    /// All that was read of it.
+    pub fn sum(&self) -> Bytes {
+        self.parts.iter().map(|line| line.rss_bytes).sum()
+    }
 }
 
 impl LayoutLine {
@@ -145,8 +152,8 @@ pub(super) fn read<S: RowSource>(
 }
 
 fn told(place: usize, process: &Process, readings: &[Reading], clock: &RunClock) -> Option<Layout> {
-    /// The last reading is told that saw no more than a fifth less than the highest did.
-    const MOST: i64 = 5;
+    /// The last reading is told that saw at least half of what the highest did.
+    const MOST: i64 = 2;
     /// Less than this part, given by fork, does not matter.
     const INHERITED_PART: i64 = 10;
     let highest = readings.iter().map(Reading::sum).max()?;
@@ -155,6 +162,7 @@ fn told(place: usize, process: &Process, readings: &[Reading], clock: &RunClock)
     let is_searched = |reading: &&Reading| reading.is_searched();
     let mut late = readings.iter().rev().filter(is_high);
     let now = late.clone().find(is_searched).or(late.next())?;
+    let is_last = readings.last().is_some_and(|last| last.at == now.at);
     let growing = process
         .growth
         .filter(|growth| growth.verdict == Verdict::Growing);
@@ -176,7 +184,14 @@ fn told(place: usize, process: &Process, readings: &[Reading], clock: &RunClock)
         }
     }
     parts.sort_by_key(|line| std::cmp::Reverse(line.gained_bytes));
-    let found = cause::of(&parts, |line| {
+    let start = before.map_or(Bytes(0), Reading::sum);
+    let inherited = if before.is_none() {
+        inherited
+    } else {
+        Bytes(0)
+    };
+    let net = now.sum() - start - inherited;
+    let found = cause::of(&parts, net, |line| {
         before.and_then(|before| before.parts.get(&PartKey::of(line)))
     });
     Some(Layout {
@@ -187,7 +202,7 @@ fn told(place: usize, process: &Process, readings: &[Reading], clock: &RunClock)
         at: clock.at(now.at),
         span_ns: now.span,
         anon_bytes: now.anonymous(),
-        has_levelled_off: has_levelled_off(readings),
+        has_levelled_off: is_last && has_levelled_off(readings),
         parts,
         cause: found.cause,
         confidence: found.confidence,

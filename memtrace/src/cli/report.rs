@@ -628,7 +628,7 @@ mod tests {
         let named = |name| SectionInfo::named(name).expect("a section");
         let error = check_table(named("oom-kills")).expect_err("no table");
         let message = error.to_string();
-        let begin = "the section oom-kills has no table for csv; these have one: phase, at, surv";
+        let begin = "the section oom-kills has no table for csv; these have one: phase, process";
         assert!(message.starts_with(begin), "{message}");
         check_table(named("survivors")).expect("a table");
         assert_eq!(list_sections().lines().count(), SECTIONS.len());

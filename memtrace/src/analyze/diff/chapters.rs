@@ -5,12 +5,11 @@ use crate::analyze::section::DEFAULT_TOP;
 use crate::analyze::sections::phases::per_step;
 use crate::report::{Cell, Chapter, Style, Table, TableOf, Tone, visible, words};
 
-use crate::analyze::{
-    Analysis, Cause, Change, Comparison, Excess, KindChange, LayoutChange, Loss, StageChange,
-};
+use crate::analyze::{Analysis, Change, Comparison, Excess, KindChange, Loss, StageChange};
 use crate::model::tables::Severity;
 use crate::model::{Bytes, Kind, Label};
 use crate::report::words::{bytes, bytes_or_unknown, change, percent};
+use std::collections::BTreeSet;
 use std::iter::once;
 
 /// A change of less is not worth a line of its own.
@@ -256,20 +255,20 @@ fn inside(told: &DiffReport, top: usize) -> Option<Chapter> {
     if changes.is_empty() {
         return None;
     }
-    let mut section = Chapter::new("Inside of processes, by role");
-    let mut roles: Vec<&LayoutChange> = changes.iter().collect();
-    roles.dedup_by_key(|change| &change.role);
-    let turned = roles
+    let mut section = Chapter::new("Inside of the largest process of each role");
+    let mut seen = BTreeSet::new();
+    let turned = changes
         .iter()
-        .filter(|change| change.cause_before != change.cause_after);
-    let cause = |cause: Option<Cause>| cause.map_or(words::UNKNOWN, Cause::shown);
-    let told = turned.map(|change| {
-        let (before, after) = (cause(change.cause_before), cause(change.cause_after));
-        format!(
-            "Most of {}: {before} in A, {after} in B.",
-            visible(&change.role)
-        )
-    });
+        .filter(|change| seen.insert(&change.role) && change.cause_before != change.cause_after);
+    let told: Vec<String> = turned
+        .map(|change| {
+            let (before, after) = (change.cause_before.shown(), change.cause_after.shown());
+            format!(
+                "Most of {}: {before} in A, {after} in B.",
+                visible(&change.role)
+            )
+        })
+        .collect();
     section.tell(Tone::Strong, told);
     TableOf::of(changes.iter().take(top))
         .flexible("role", |change| change.role.to_string())

@@ -1,4 +1,4 @@
-//! Memory inside of the processes of each role, by who laid it out, before and after.
+//! Memory inside of the largest process of each role, by who laid it out, before and after.
 
 use super::Change;
 use crate::analyze::{Analysis, Cause, Layout};
@@ -14,29 +14,27 @@ const MIN_CHANGE: i64 = 16 << 20;
 /// Nor is one by less than this part of what was: two runs of the same differ by as much.
 const MIN_PART: i64 = 10;
 
-/// What changed inside of the processes of a role.
+/// What changed inside of the largest process of a role.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LayoutChange {
     /// The role.
     pub role: Arc<str>,
     /// Who laid it out.
     pub part: LayoutPart,
-    /// Resident memory of the processes of the role, as each was read last.
+    /// Resident memory of the process of the role that held most, as the report tells it.
     pub rss: Change,
     /// Free blocks in it, as far as they were looked for.
     pub free: Change,
-    /// Why it came in the first recording, by the process of the role that gained most; `None` where
-    /// no process of it was read.
-    pub cause_before: Option<Cause>,
+    /// Why most of it came, in the first recording.
+    pub cause_before: Cause,
     /// The same of the second.
-    pub cause_after: Option<Cause>,
+    pub cause_after: Cause,
 }
 
-/// One role of one recording.
-#[derive(Default)]
+/// One role of one recording: resident bytes by part, and what of them is free.
 struct Inside {
     parts: BTreeMap<LayoutPart, (i64, i64)>,
-    cause: Option<Cause>,
+    cause: Cause,
 }
 
 /// What changed, by role and part, the largest change first. Roles that only one of the two has are
@@ -80,35 +78,29 @@ fn change(role: &Arc<str>, part: LayoutPart, old: &Inside, new: &Inside) -> Opti
     })
 }
 
+/// What is inside of the process of each role that held most: those of a role need not have lived
+/// together, so that their sum would be nothing that was ever held.
 fn insides(analysis: &Analysis) -> BTreeMap<Arc<str>, Inside> {
     let by_process: BTreeMap<usize, &Layout> = analysis
         .layouts
         .iter()
         .map(|layout| (layout.process, layout))
         .collect();
-    let mut roles = BTreeMap::new();
-    for role in &analysis.roles {
+    let roles = analysis.roles.iter().filter_map(|role| {
         let layouts = role
             .members
             .iter()
             .filter_map(|member| by_process.get(member));
-        let mut inside = Inside::default();
-        let mut most = Bytes(i64::MIN);
-        for layout in layouts {
-            for line in &layout.parts {
-                let (rss, free) = inside.parts.entry(line.part).or_default();
-                *rss += line.rss_bytes.0;
-                let share = line.free_share().unwrap_or(0.0);
-                *free += (share * line.rss_bytes.0 as f64) as i64;
-            }
-            if layout.gained_bytes > most {
-                most = layout.gained_bytes;
-                inside.cause = Some(layout.cause);
-            }
+        let layout = layouts.max_by_key(|layout| layout.sum())?;
+        let mut parts: BTreeMap<LayoutPart, (i64, i64)> = BTreeMap::new();
+        for line in &layout.parts {
+            let (rss, free) = parts.entry(line.part).or_default();
+            *rss += line.rss_bytes.0;
+            let share = line.free_share().unwrap_or(0.0);
+            *free += (share * line.rss_bytes.0 as f64) as i64;
         }
-        if inside.cause.is_some() {
-            roles.insert(Arc::clone(&role.name), inside);
-        }
-    }
-    roles
+        let cause = layout.cause;
+        Some((Arc::clone(&role.name), Inside { parts, cause }))
+    });
+    roles.collect()
 }

@@ -14,7 +14,7 @@ labels! {
         LiveData = "live_data" | "live data",
         /// The program gave it back, and its allocator keeps it.
         Retained = "retained" | "kept by the allocator",
-        /// Huge pages that hold more than the program ever wrote to.
+        /// Huge pages most of which hold only zeros: more than the program wrote to.
         HugePages = "huge_pages" | "huge pages",
         /// Shared anonymous memory, as drivers pin it.
         Pinned = "pinned" | "pinned or shared anonymous memory",
@@ -58,12 +58,14 @@ pub(super) struct Found {
 const MOST: f64 = 0.5;
 /// Free blocks of less than this part of a heap say nothing of the rest.
 const SEARCHED: f64 = 0.25;
-/// Huge pages are the cause where this part of them was never written to.
-const UNTOUCHED: f64 = 0.4;
+/// Huge pages are the cause where this part of them holds only zeros.
+const UNTOUCHED: f64 = 0.5;
 
-/// The cause of most of what was gained since `before`.
+/// The cause of most of what was gained since `before`. `net` is by how much all together grew:
+/// memory can go from one part to another.
 pub(super) fn of<'a>(
     parts: &[LayoutLine],
+    net: Bytes,
     before: impl Fn(&LayoutLine) -> Option<&'a Amounts>,
 ) -> Found {
     let mut causes: BTreeMap<Cause, (f64, f64)> = BTreeMap::new();
@@ -77,7 +79,13 @@ pub(super) fn of<'a>(
     for line in parts.iter().filter(|line| line.gained_bytes.0 > 0) {
         of_part(line, before(line), &mut add);
     }
-    let gained: f64 = causes.values().map(|(bytes, _)| bytes).sum();
+    let all: f64 = causes.values().map(|(bytes, _)| bytes).sum();
+    let scale = (net.0.max(0) as f64 / all.max(1.0)).min(1.0);
+    for (bytes, measured) in causes.values_mut() {
+        *bytes *= scale;
+        *measured *= scale;
+    }
+    let gained = all * scale;
     let most = causes
         .into_iter()
         .max_by(|(_, (a, _)), (_, (b, _))| a.total_cmp(b))
@@ -107,11 +115,9 @@ pub(super) fn of<'a>(
 /// Divides what one part gained among causes.
 fn of_part(line: &LayoutLine, before: Option<&Amounts>, add: &mut impl FnMut(Cause, f64, bool)) {
     let gained = line.gained_bytes.0 as f64;
-    if let Some(untouched) = untouched(line) {
-        // The rest of it is what the program wrote.
-        add(Cause::HugePages, gained * untouched.max(MOST), true);
-        add(Cause::LiveData, gained * (1.0 - untouched.max(MOST)), false);
-        return;
+    if let Some(untouched) = line.untouched() {
+        // Zeros can have been written, too.
+        return add(Cause::HugePages, gained * untouched, false);
     }
     let (cause, is_measured) = match line.part {
         LayoutPart::BrkHeap | LayoutPart::GlibcArenas | LayoutPart::PythonPools => {
@@ -127,7 +133,8 @@ fn of_part(line: &LayoutLine, before: Option<&Amounts>, add: &mut impl FnMut(Cau
         LayoutPart::EqualMappings => (Cause::EqualMappings, true),
         LayoutPart::Named => (Cause::NamedRegion, true),
         LayoutPart::FileCopies => (Cause::FileCopies, true),
-        LayoutPart::Pinned => (Cause::Pinned, true),
+        // Programs share such memory with their forks, too.
+        LayoutPart::Pinned => (Cause::Pinned, false),
         LayoutPart::MappedFiles => (Cause::MappedFiles, true),
         LayoutPart::Other => (Cause::Unknown, false),
     };
@@ -140,23 +147,27 @@ fn of_heap(line: &LayoutLine, before: Option<&Amounts>, add: &mut impl FnMut(Cau
     let Some(searched) = line.searched_bytes.map(|bytes| bytes.0 as f64) else {
         return add(Cause::Unknown, gained, false);
     };
-    let known = line
-        .free_share()
-        .filter(|_| searched >= line.rss_bytes.0 as f64 * SEARCHED);
-    let Some(share) = known else {
-        return add(Cause::LiveData, gained, false);
+    let covered = (searched / (line.rss_bytes.0.max(1) as f64)).min(1.0);
+    let Some(share) = line.free_share().filter(|_| covered >= SEARCHED) else {
+        return add(Cause::Unknown, gained, false);
     };
     let free = share * line.rss_bytes.0 as f64;
     let freed = free - before.and_then(Amounts::free_of_all).unwrap_or(0.0);
     let freed = freed.clamp(0.0, gained);
-    add(Cause::Retained, freed, true);
-    add(Cause::LiveData, gained - freed, true);
+    for (cause, bytes) in [(Cause::Retained, freed), (Cause::LiveData, gained - freed)] {
+        // What was not searched is taken to be like the rest.
+        add(cause, bytes * covered, true);
+        add(cause, bytes * (1.0 - covered), false);
+    }
 }
 
-/// The part of a line in huge pages that was never written to; `None` where that is not most of it.
-fn untouched(line: &LayoutLine) -> Option<f64> {
-    let rss = line.rss_bytes.0 as f64;
-    let (zero, huge) = (line.zero_bytes?.0 as f64, line.huge_bytes?.0 as f64);
-    let is_case = line.part.is_anonymous() && huge >= rss * MOST && zero >= rss * UNTOUCHED;
-    is_case.then_some(zero / rss)
+impl LayoutLine {
+    /// The part of it that holds only zeros, where it is in huge pages; `None` where that is not most
+    /// of it.
+    pub(in crate::analyze) fn untouched(&self) -> Option<f64> {
+        let rss = self.rss_bytes.0 as f64;
+        let (zero, huge) = (self.zero_bytes?.0 as f64, self.huge_bytes?.0 as f64);
+        let is_case = self.part.is_anonymous() && huge >= rss * MOST && zero >= rss * UNTOUCHED;
+        is_case.then_some(zero / rss)
+    }
 }

@@ -54,7 +54,7 @@ impl Section for Layouts {
         };
         for layout in layouts.into_iter().take(most) {
             section.strong(sentence(analysis, layout));
-            section.tell(Tone::Quiet, age(analysis, layout));
+            section.quiet(age(analysis, layout));
             section.table(table(&layout.parts, view.most(PARTS_MAX)));
         }
         section.rest(
@@ -159,8 +159,8 @@ pub(super) fn why(layout: &Layout) -> String {
             most_of(first(LayoutPart::MappedFiles))
         ),
         Cause::Stacks => {
-            let count = first(LayoutPart::Stacks).map_or(0, |line| line.items_gained);
-            format!("{} stacks of threads, {caused}", words::count(count))
+            let count = first(LayoutPart::Stacks).map_or(0, |line| line.item_count);
+            format!("{caused} of {}", counted(count, "stack"))
         }
         Cause::NamedRegion => format!(
             "{caused} in what the program calls {}",
@@ -237,9 +237,9 @@ fn retained(caused: &str, lines: &[&LayoutLine]) -> String {
     let kept = format!("freed by the program and kept by its allocator, some {caused}");
     match line.part {
         LayoutPart::GlibcArenas => format!(
-            "{kept}: {} heaps of glibc arenas, {free} of them free, {pages} in whole pages; \
+            "{kept}: {} of glibc arenas, {free} free, {pages} in whole pages; \
              MALLOC_ARENA_MAX=2 or malloc_trim(0) would tell",
-            words::count(line.item_count)
+            counted(line.item_count, "heap")
         ),
         LayoutPart::PythonPools => format!(
             "{kept}: Python's pools, {free} of them free, {pages} in pools without any object; an \
@@ -254,17 +254,18 @@ fn retained(caused: &str, lines: &[&LayoutLine]) -> String {
 }
 
 fn huge(layout: &Layout) -> String {
-    let lines = layout.parts.iter().filter(|line| line.huge_bytes.is_some());
-    let most = lines.max_by_key(|line| line.huge_bytes);
-    let Some((line, zero)) = most.and_then(|line| Some((line, line.zero_bytes?))) else {
+    let lines = layout.parts.iter();
+    let cases = lines.filter_map(|line| Some((line, line.untouched()?)));
+    let Some((line, zero)) = cases.max_by_key(|(line, _)| line.gained_bytes) else {
         return "huge pages".to_owned();
     };
+    let zero = Bytes((zero * line.rss_bytes.0 as f64) as i64);
     format!(
-        "huge pages: {} of {} are resident, of which some {} were ever written to; \
+        "most likely huge pages: {} of {} are resident in them, of which some {} hold only zeros; \
          MADV_NOHUGEPAGE there, or transparent_hugepage/enabled, would tell",
         bytes(line.rss_bytes),
         line.part.shown(),
-        bytes(line.rss_bytes - zero)
+        bytes(zero)
     )
 }
 
@@ -282,24 +283,35 @@ fn pinned(lines: &[&LayoutLine]) -> String {
         .map(|line| line.rss_bytes)
         .sum();
     let what = format!(
-        "shared anonymous memory, as drivers pin it: {} in {} mappings",
+        "shared anonymous memory, as drivers pin it: {} in {}",
         bytes(rss),
-        words::count(count)
+        counted(count, "mapping")
     );
+    let used = bytes(rss - zero);
+    // Rounding up to a power of two wastes less than half.
+    let is_rounding = rounded.0 * 2 >= rss.0 && zero.0 * 2 < rss.0;
     match zero.0 * 10 >= rss.0 {
         false => what,
-        true if rounded.0 * 2 >= rss.0 => format!(
-            "{what} whose sizes are powers of two, some {} of it in use: the rest is rounding",
-            bytes(rss - zero)
+        true if is_rounding => format!(
+            "{what} whose sizes are powers of two, some {used} of it in use: the rest, only zeros, \
+             is likely rounding"
         ),
-        true => format!("{what}, some {} of it in use", bytes(rss - zero)),
+        true => format!("{what}, of which some {} hold only zeros", bytes(zero)),
+    }
+}
+
+/// `1 mapping`, `16 mappings`.
+fn counted(count: i64, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        _ => format!("{} {what}s", words::count(count)),
     }
 }
 
 fn equal(line: &LayoutLine) -> String {
     format!(
-        "{} mappings of {} each, {} more than at first",
-        words::count(line.item_count),
+        "{} of {} each, {} more than at first",
+        counted(line.item_count, "mapping"),
         words::bytes_or_unknown(line.unit_bytes),
         words::count(line.items_gained)
     )
@@ -318,18 +330,13 @@ fn named(lines: &[&LayoutLine]) -> String {
     names.join(", ")
 }
 
-/// When it was read, where the process held much more at another time.
-pub(super) fn age(analysis: &Analysis, layout: &Layout) -> Option<String> {
-    let read: Bytes = layout.parts.iter().map(|line| line.rss_bytes).sum();
-    let peak = analysis.processes[layout.process].peak.rss_bytes?;
-    (read.0 < peak.0 - peak.0 / MATTERS_PART).then(|| {
-        format!(
-            "As read at {}, when it held {}; its peak was {}.",
-            analysis.clock.when(layout.at),
-            bytes(read),
-            bytes(peak)
-        )
-    })
+/// When it was read.
+pub(super) fn age(analysis: &Analysis, layout: &Layout) -> String {
+    format!(
+        "Read at {}, in {}.",
+        analysis.clock.when(layout.at),
+        words::duration(layout.span_ns)
+    )
 }
 
 /// The parts of one process.
@@ -405,7 +412,7 @@ pub(super) fn remark(analysis: &Analysis, process: usize, section: &mut Chapter)
     if let Some(layout) = found.filter(|layout| layout.gained_bytes >= MATTERS) {
         section.tell(
             Tone::Plain,
-            [format!("Inside: {}.", sentence(analysis, layout))],
+            [format!("Inside: {}", sentence(analysis, layout))],
         );
     }
 }

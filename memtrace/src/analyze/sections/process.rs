@@ -8,7 +8,7 @@ use crate::analyze::{Analysis, Life, MappingLine, Phase, PhaseLine, Process, Row
 use crate::model::tables::MappingKind;
 use crate::model::{Bytes, Instant, Kind, Label};
 use crate::report::words::{bytes, bytes_or_unknown};
-use crate::report::{Cell, Chapter, Table, TableOf, Tone, visible, words};
+use crate::report::{Cell, Chapter, Table, TableOf, visible, words};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -123,7 +123,7 @@ fn inside(analysis: &Analysis, life: &Life, most: usize) -> Vec<Chapter> {
         let at = analysis.clock.when(verdict.at);
         let mut section = Chapter::new(format!("Inside, as read at {at}"));
         section.strong(layout::sentence(analysis, verdict));
-        section.tell(Tone::Quiet, layout::age(analysis, verdict));
+        section.quiet(layout::age(analysis, verdict));
         section.table(layout::table(&verdict.parts, most));
         told.push(section);
         told_of.push(verdict.at);

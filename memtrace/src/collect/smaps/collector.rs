@@ -173,19 +173,27 @@ impl SmapsCollector {
             let Some(count) = count.take() else {
                 continue;
             };
-            let (subject, detail) = match what {
+            let (kind, subject, detail) = match what {
+                LeftOut::Layouts => (
+                    DiagKind::Permission,
+                    "layout",
+                    "what is inside of some processes is not known: their memory may not be read; \
+                     CAP_SYS_PTRACE shows it",
+                ),
                 LeftOut::CachedFiles => (
+                    DiagKind::Limit,
                     "cached_file",
                     "more files are in use than are followed; what the page cache holds of the \
                      others is in the sum of all other files",
                 ),
                 LeftOut::ShmFiles => (
+                    DiagKind::Limit,
                     "shm_object",
                     "/dev/shm has more files than are listed; of the others only those are seen \
                      that a recorded process maps",
                 ),
             };
-            let (severity, kind) = (Severity::Degraded, DiagKind::Limit);
+            let severity = Severity::Degraded;
             out.push(tick.diag(severity, kind, subject, Some(count), detail));
         }
     }

@@ -74,6 +74,8 @@ pub(super) enum LeftOut {
     CachedFiles,
     /// Files in /dev/shm, for `shm_object`.
     ShmFiles,
+    /// Processes whose memory may not be read, for `layout`.
+    Layouts,
 }
 
 impl Found {

@@ -32,6 +32,8 @@ pub(super) enum AreaSort {
     Named(u32),
     /// A private mapping of a file, by the place of the file's name.
     File(u32),
+    /// A shared mapping of a file.
+    SharedFile(u32),
     /// Shared anonymous memory.
     Pinned,
 }
@@ -53,7 +55,9 @@ pub(super) struct Names {
 }
 
 /// A program can map files without end; what comes later has no name.
-const NAMES_MAX: usize = 10_000;
+const NAMES_MAX: usize = 4_096;
+/// So much of a name is kept.
+const NAME_BYTES_MAX: usize = 512;
 
 impl Names {
     fn place(&mut self, name: &[u8]) -> u32 {
@@ -64,7 +68,8 @@ impl Names {
             return u32::MAX;
         }
         let place = self.list.len() as u32;
-        self.list.push(String::from_utf8_lossy(name).into_owned());
+        let shown = name.get(..NAME_BYTES_MAX).unwrap_or(name);
+        self.list.push(String::from_utf8_lossy(shown).into_owned());
         self.places.insert(name.to_vec(), place);
         place
     }
@@ -130,12 +135,19 @@ impl Areas {
             }
             // Pages of hugetlbfs, which the kernel counts apart (HUGETLB_ANON_FILE).
             MappingKind::File if name.starts_with(b"/anon_hugepage") => return,
+            MappingKind::File if header.is_shared && !is_shared_memory(name) => {
+                AreaSort::SharedFile(self.names.place(name))
+            }
             MappingKind::File if !header.is_shared => {
                 self.note_allocator(name);
                 AreaSort::File(self.names.place(name))
             }
             _ => return,
         };
+        // Address space that is only reserved.
+        if is_none {
+            return;
+        }
         self.list.push(Area {
             start: header.start,
             end: header.end,
@@ -155,6 +167,13 @@ impl Areas {
             self.allocator = Some((*part, library));
         }
     }
+}
+
+/// Whether the kernel counts its pages as shared memory, by the names that it and its users give:
+/// that is told by object.
+fn is_shared_memory(name: &[u8]) -> bool {
+    let begins: [&[u8]; 3] = [b"/dev/shm/", b"/memfd:", b"/SYSV"];
+    begins.iter().any(|begin| name.starts_with(begin))
 }
 
 /// `[anon:glibc: malloc]`: the name that the program gave (vma_set_anon_name(), Linux 5.17).
@@ -200,6 +219,7 @@ mod tests {
             "1000-2000 ---p 00000000 00:00 0 \n\
              2000-802000 rw-p 00000000 00:00 0 \n\
              900000-910000 ---p 00000000 00:00 0 \n\
+             980000-990000 r--s 00000000 fd:01 8 /models/weights\n\
              910000-920000 rw-p 00000000 00:00 0 \n\
              a00000-a01000 r-xp 00000000 fd:01 7 /opt/lib/libjemalloc.so.2\n\
              b00000-b01000 rw-s 00000000 00:01 9 /dev/zero (deleted)\n\
@@ -213,11 +233,10 @@ mod tests {
             .map(|area| (area.sort, area.is_guarded))
             .collect();
         let expected = [
-            (AreaSort::Anonymous, false),
             (AreaSort::Anonymous, true),
+            (AreaSort::SharedFile(0), false),
             (AreaSort::Anonymous, false),
-            (AreaSort::Anonymous, false),
-            (AreaSort::File(0), false),
+            (AreaSort::File(1), false),
             (AreaSort::Pinned, false),
             (AreaSort::Heap, false),
         ];

@@ -55,10 +55,15 @@ pub(super) struct Claims {
     pub(super) pools: Free,
 }
 
-/// Looks at headers in one reading, at most: some 1 µs each.
+/// Looks at what is no header, in one reading, some 1 µs each; each mapping has its part of them,
+/// within these bounds.
 const LOOKS_MAX: usize = 16_384;
-/// Places that are passed in one reading, most of them absent.
+const LOOKS_EACH: [usize; 2] = [2, 512];
+/// Pools that are looked at in one reading.
+const POOLS_MAX: usize = 16_384;
+/// Places that are passed in one reading, most of them absent, and in one mapping.
 const STEPS_MAX: usize = 65_536;
+const STEPS_EACH: usize = 8_192;
 /// So many mappings of one size are a group.
 const EQUAL_MIN: usize = 8;
 /// Smaller ones are not grouped.
@@ -71,10 +76,14 @@ const POOLS_AT_ONCE: u64 = 8;
 
 /// Divides the mappings of a process.
 pub(super) fn divide(areas: &Areas, target: &mut Target, stop: &Stop) -> Result<Claims, ReadError> {
+    let run_ends = run_ends(&areas.list);
+    let looks_each = LOOKS_MAX / areas.list.len().max(1);
     let mut walk = Division {
         target,
         claims: Claims::default(),
-        looks_left: LOOKS_MAX,
+        looks_each: looks_each.clamp(LOOKS_EACH[0], LOOKS_EACH[1]),
+        looks_left: 0,
+        pools_left: POOLS_MAX,
         steps_left: STEPS_MAX,
         rest: areas.allocator.as_ref().map(|(part, _)| *part),
         alone: HashMap::new(),
@@ -82,7 +91,7 @@ pub(super) fn divide(areas: &Areas, target: &mut Target, stop: &Stop) -> Result<
         claimed_until: 0,
     };
     for (place, area) in areas.list.iter().enumerate() {
-        walk.run_end = run_end(areas.list.get(place..).unwrap_or_default());
+        walk.run_end = run_ends.get(place).copied().unwrap_or(area.end);
         walk.area(area, areas);
         if place % 64 == 63 {
             stop.check()?;
@@ -95,7 +104,10 @@ pub(super) fn divide(areas: &Areas, target: &mut Target, stop: &Stop) -> Result<
 struct Division<'a> {
     target: &'a mut Target,
     claims: Claims,
+    /// Looks in vain in one mapping, at most, and those that are left in the present one.
+    looks_each: usize,
     looks_left: usize,
+    pools_left: usize,
     steps_left: usize,
     /// The allocator that takes the place of malloc.
     rest: Option<LayoutPart>,
@@ -108,16 +120,17 @@ struct Division<'a> {
     claimed_until: u64,
 }
 
-/// Where the anonymous memory ends that begins with the first of these.
-fn run_end(areas: &[Area]) -> u64 {
-    let mut end = areas.first().map_or(0, |area| area.start);
-    for area in areas {
-        if area.start != end || area.sort != AreaSort::Anonymous || !area.is_writable {
-            break;
+/// Where the anonymous memory ends that begins with each.
+fn run_ends(areas: &[Area]) -> Vec<u64> {
+    let mut ends: Vec<u64> = areas.iter().map(|area| area.end).collect();
+    let is_plain = |area: &Area| area.sort == AreaSort::Anonymous && area.is_writable;
+    for place in (1..areas.len()).rev() {
+        let (before, area) = (&areas[place - 1], &areas[place]);
+        if before.end == area.start && is_plain(before) && is_plain(area) {
+            ends[place - 1] = ends[place];
         }
-        end = area.end;
     }
-    end
+    ends
 }
 
 impl Division<'_> {
@@ -137,6 +150,10 @@ impl Division<'_> {
             AreaSort::File(name) => PartKey {
                 name: Some(name),
                 ..LayoutPart::FileCopies.into()
+            },
+            AreaSort::SharedFile(name) => PartKey {
+                name: Some(name),
+                ..LayoutPart::MappedFiles.into()
             },
             AreaSort::Named(name) => {
                 let text = areas.names.get(name).unwrap_or_default();
@@ -186,8 +203,11 @@ impl Division<'_> {
         let rest: PartKey = rest.unwrap_or(LayoutPart::Other).into();
         let (mut misses, mut pools) = (0usize, 0usize);
         let mut unknown_from = None;
-        while at < area.end && area.is_writable && self.steps_left > 0 {
-            self.steps_left -= 1;
+        self.looks_left = self.looks_each;
+        let mut steps_left = STEPS_EACH.min(self.steps_left);
+        self.steps_left -= steps_left;
+        while at < area.end && area.is_writable && steps_left > 0 {
+            steps_left -= 1;
             let Some((key, end)) = self.known(at, area.end, &mut pools) else {
                 misses += 1;
                 unknown_from.get_or_insert(at);
@@ -206,9 +226,14 @@ impl Division<'_> {
             self.claimed_until = end;
             at = end;
         }
+        self.steps_left += steps_left;
         let from = unknown_from.unwrap_or(at);
         if from >= area.end {
             return;
+        }
+        if pools > 0 && self.pools_left == 0 {
+            // Of so many, the rest is taken to be like those.
+            return self.claim(from, area.end, LayoutPart::PythonPools.into());
         }
         self.count(rest);
         if from == area.start && rest.part == LayoutPart::Other {
@@ -241,7 +266,6 @@ impl Division<'_> {
         if self.looks_left == 0 || !self.target.page(at / self.target.page_size).is_present() {
             return None;
         }
-        self.looks_left -= 1;
         if at.is_multiple_of(HEAP_MAX)
             && let Some(heap) = ArenaHeap::at(at, end, self.target)
         {
@@ -257,9 +281,14 @@ impl Division<'_> {
         }
         let pool = Pool::parse(at, &bytes).filter(|pool| at + pool.size <= end);
         let Some(pool) = pool else {
+            self.looks_left -= 1;
             *pools = 0;
             return None;
         };
+        if self.pools_left == 0 {
+            return None;
+        }
+        self.pools_left -= 1;
         *pools += 1;
         self.note_pool(&pool);
         let length = match *pools > POOLS_ALIKE {

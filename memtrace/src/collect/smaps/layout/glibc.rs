@@ -134,6 +134,13 @@ struct Block {
     is_listed: bool,
 }
 
+/// A chain of blocks that is so long is one, whatever becomes of its end.
+const KNOWN: u64 = 1 << 20;
+/// A heap does not grow by more while it is read.
+const GROWN_MAX: u64 = 64 << 20;
+/// Of a block of more pages than this only so many are asked whether they are there.
+const ASKED_MAX: u64 = 65_536;
+
 /// So much is read at once.
 const PIECE: u64 = 64 << 10;
 
@@ -175,7 +182,15 @@ impl Walk {
                 let length = (target.page_size - from % target.page_size).min(self.end - from);
                 bytes.truncate(length as usize);
                 if !target.read(from, &mut bytes) {
-                    return Walked::Broken;
+                    // Where the heap shrank meanwhile, its end was there.
+                    let is_end = from.is_multiple_of(target.page_size);
+                    let is_whole = is_end && self.found.searched >= KNOWN;
+                    self.before = self.before.take().filter(|_| !is_whole);
+                    return if is_whole {
+                        Walked::Whole
+                    } else {
+                        Walked::Broken
+                    };
                 }
             }
             *left = left.saturating_sub(bytes.len() as u64);
@@ -211,10 +226,12 @@ impl Walk {
             let is_block = size >= SMALLEST
                 && size.is_multiple_of(HEADER)
                 && head & IS_MAPPED == 0
-                && !(self.is_main && head & OF_OTHER_ARENA != 0)
-                && size <= self.end - self.at;
+                && !(self.is_main && head & OF_OTHER_ARENA != 0);
             if !is_block {
                 return None;
+            }
+            if size > self.end - self.at {
+                return self.grew_meanwhile(size);
             }
             let first = word(bytes, place + 16);
             self.before = Some(Block {
@@ -225,6 +242,14 @@ impl Walk {
             self.at += size;
         }
         Some(true)
+    }
+
+    /// A block that reaches beyond the end is the last one of a heap that grew since its end was
+    /// read. What there is of it is left out: whether it is in use is not known.
+    fn grew_meanwhile(&self, size: u64) -> Option<bool> {
+        let beyond = size - (self.end - self.at);
+        let is_known = self.found.searched >= KNOWN && beyond <= GROWN_MAX;
+        is_known.then_some(false)
     }
 
     /// Whether the first word of the block at this place leads to another free block, or ends their
@@ -262,8 +287,10 @@ impl Walk {
         let (from, to) = (block.at + SMALLEST, block.at + block.size);
         let (first, end) = (from.div_ceil(page), to / page);
         let inner = end.saturating_sub(first);
-        let there = (first..end).filter(|place| target.page(*place).is_present());
-        let there = there.count() as u64;
+        let step = inner.div_ceil(ASKED_MAX).max(1) as usize;
+        let asked = (first..end).step_by(step);
+        let there = asked.filter(|place| target.page(*place).is_present());
+        let there = (there.count() as u64 * step as u64).min(inner);
         let resident = block.size - (inner - there) * page;
         self.found.searched += resident;
         if is_free {

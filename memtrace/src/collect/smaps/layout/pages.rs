@@ -90,7 +90,16 @@ pub(super) fn count(
     // A start that does not follow the layout of the process.
     let mut until_next = clock::thread_cpu().0.unsigned_abs() % stride;
     for claim in claims {
-        count.parts.entry(claim.key).or_default().size += claim.end - claim.start;
+        let size = claim.end - claim.start;
+        count.parts.entry(claim.key).or_default().size += size;
+        if claim.key.part == LayoutPart::FileCopies {
+            // The rest of it is pages of the file.
+            let rest = PartKey {
+                part: LayoutPart::MappedFiles,
+                ..claim.key
+            };
+            count.parts.entry(rest).or_default().size += size;
+        }
         for piece in 0..pieces(claim) {
             if until_next > 0 {
                 until_next -= 1;
@@ -133,8 +142,8 @@ impl Count<'_> {
                     part: LayoutPart::MappedFiles,
                     ..key
                 },
-                (LayoutPart::Pinned, is_of_file) if is_of_file => key,
-                (LayoutPart::Pinned, _) | (_, true) => continue,
+                (LayoutPart::Pinned | LayoutPart::MappedFiles, true) => key,
+                (LayoutPart::Pinned | LayoutPart::MappedFiles, _) | (_, true) => continue,
                 _ => key,
             };
             let amounts = self.parts.entry(key).or_default();

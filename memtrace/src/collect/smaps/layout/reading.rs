@@ -14,11 +14,14 @@ use crate::host::clock;
 use crate::model::{Bytes, ClockOffset, LayoutPart, LayoutRow, Record, Row};
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io;
 use std::path::Path;
 
 /// So much of heaps is read in one reading, at most.
 const SEARCH_MAX: u64 = 16 << 20;
 
+/// Parts that have a row each: a program can give any number of names, and of sizes.
+const ROWS_MAX: usize = 48;
 /// So often a walk that broke is begun anew.
 const TRIES_MAX: usize = 2;
 
@@ -27,6 +30,8 @@ const TRIES_MAX: usize = 2;
 pub(super) struct Kept {
     /// Along the brk heap, where it was not walked to its end.
     brk: Option<Walk>,
+    /// What the last walk to its end found.
+    brk_found: Option<Free>,
 }
 
 /// What was read of a process.
@@ -74,6 +79,11 @@ pub(super) fn read(
     let mut target = Target::new(subject.tgid, open("pagemap")?, files.page_size);
     let claims = claims::divide(&areas, &mut target, stop)?;
     let free = search(&claims, &mut target, kept, stop)?;
+    if target.is_denied {
+        let source = io::Error::from(io::ErrorKind::PermissionDenied);
+        let file = "process_vm_readv";
+        return Err(ReadError::Refused { file, source });
+    }
     let counters = counters(&subject, files.root)?;
     let parts = pages::count(&claims.list, counters, files.flags, &mut target, stop)?;
     // A process that ended meanwhile has no pages left, and its id can be another's.
@@ -130,12 +140,17 @@ fn search(
             walk = Walk::new(start, end, true);
             state = walk.go_on(target, &mut left);
         }
-        if state != Walked::Broken {
-            found.insert(LayoutPart::BrkHeap, walk.found);
+        match state {
+            Walked::Whole => kept.brk_found = Some(walk.found),
+            Walked::Partly => kept.brk = Some(walk.clone()),
+            Walked::Broken => {}
         }
-        if state == Walked::Partly {
-            kept.brk = Some(walk);
-        }
+        // Until a walk is at its end, the one before it says more.
+        let partly = Some(walk.found).filter(|_| state == Walked::Partly);
+        let of_all = kept
+            .brk_found
+            .filter(|all| all.searched >= walk.found.searched);
+        found.extend(of_all.or(partly).map(|free| (LayoutPart::BrkHeap, free)));
         stop.check()?;
     }
     // Another start each time, so that all of them have their turn.
@@ -172,6 +187,15 @@ fn rows(
 ) -> Vec<LayoutRow> {
     let mut items = claims.items.clone();
     let mut rows = Vec::new();
+    // A mapping of a file is one of written pages and of the others.
+    let files = items
+        .iter()
+        .filter(|(key, _)| key.part == LayoutPart::FileCopies);
+    let files: Vec<(PartKey, i64)> = files.map(|(key, count)| (*key, *count)).collect();
+    for (key, count) in files {
+        let part = LayoutPart::MappedFiles;
+        *items.entry(PartKey { part, ..key }).or_default() += count;
+    }
     for part in [LayoutPart::FileCopies, LayoutPart::MappedFiles] {
         let folded = fold(part, &mut parts, &mut items);
         rows.extend(folded.map(|(name, count, amounts)| {
@@ -192,7 +216,34 @@ fn rows(
         });
     }
     rows.retain(|row| row.rss_bytes.0 > 0);
+    rows.sort_by_key(|row| std::cmp::Reverse(row.rss_bytes));
+    let rest = rows.split_off(rows.len().min(ROWS_MAX));
+    for row in rest {
+        join(row, &mut rows);
+    }
     rows
+}
+
+/// Adds a row to that of its part for all that have none of their own.
+fn join(row: LayoutRow, rows: &mut Vec<LayoutRow>) {
+    let is_rest = |one: &&mut LayoutRow| {
+        one.part == row.part && one.name.is_none() && one.unit_bytes.is_none()
+    };
+    let Some(all) = rows.iter_mut().find(is_rest) else {
+        rows.push(LayoutRow {
+            name: None,
+            unit_bytes: None,
+            ..row
+        });
+        return;
+    };
+    all.item_count += row.item_count;
+    all.size_bytes = all.size_bytes + row.size_bytes;
+    all.rss_bytes = all.rss_bytes + row.rss_bytes;
+    all.private_bytes = all.private_bytes + row.private_bytes;
+    all.zero_bytes = all.zero_bytes.zip(row.zero_bytes).map(|(a, b)| a + b);
+    all.huge_bytes = all.huge_bytes.zip(row.huge_bytes).map(|(a, b)| a + b);
+    all.sample_count += row.sample_count;
 }
 
 fn name(key: &PartKey, areas: &Areas) -> Option<String> {

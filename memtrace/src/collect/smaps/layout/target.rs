@@ -47,6 +47,8 @@ pub(super) struct Target {
     /// The first page of the window, and what is known of its pages.
     first: u64,
     window: Vec<u64>,
+    /// Whether the kernel refused to show memory.
+    pub(super) is_denied: bool,
 }
 
 impl Target {
@@ -57,6 +59,7 @@ impl Target {
             page_size,
             first: u64::MAX,
             window: Vec::new(),
+            is_denied: false,
         }
     }
 
@@ -116,6 +119,10 @@ impl Target {
                 0,
             )
         };
+        if length < 0 {
+            let error = io::Error::last_os_error();
+            self.is_denied |= error.kind() == io::ErrorKind::PermissionDenied;
+        }
         usize::try_from(length) == Ok(bytes.len())
     }
 

@@ -3,7 +3,7 @@
 use super::super::budget::{Meter, Stopped};
 use super::super::subject::Subject;
 use super::super::text::ReadError;
-use super::super::worker::{Found, Sender, WorkerOrders};
+use super::super::worker::{Found, LeftOut, Sender, WorkerOrders};
 use super::reading::{self, Files, Kept};
 use super::turns::{self, Last};
 use crate::collect::stop::lock;
@@ -88,7 +88,10 @@ impl LayoutWorker {
             }
             Err(ReadError::Stopped(stopped)) => return Err(stopped),
             Err(ReadError::Gone) => {}
-            Err(ReadError::Refused { .. }) => known.is_refused = true,
+            Err(ReadError::Refused { .. }) => {
+                known.is_refused = true;
+                self.sender.tell(Found::LeftOut(LeftOut::Layouts, 1))?;
+            }
         }
         meter.pause()
     }
