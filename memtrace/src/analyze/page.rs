@@ -37,7 +37,7 @@ pub(super) struct Document<'a, R, D> {
     format: &'static str,
     /// Its version: the page that reads it is made with it.
     version: u32,
-    /// What was recorded.
+    /// What was recorded, or that two recordings are compared.
     title: String,
     /// What a person reads first.
     answer: Vec<Line>,
@@ -118,16 +118,17 @@ struct Lane<'a> {
 }
 
 impl<'a, R: Serialize, D: Serialize> Document<'a, R, D> {
-    /// The document of a recording, of which the report says `told`.
-    pub(super) fn of(report: R, analysis: &'a Analysis, told: &[Chapter]) -> Self {
+    /// The document of a recording. The chapters of `head` are what a person reads first.
+    pub(super) fn of(report: R, analysis: &'a Analysis, head: &[Chapter]) -> Self {
         let drawings = analysis.drawings.as_deref();
-        let first = told.first();
-        let title = first.map_or("memtrace", |first| first.title.as_str());
+        let title = head
+            .first()
+            .map_or("memtrace", |first| first.title.as_str());
         Self {
             format: FORMAT,
             version: VERSION,
             title: visible(title).into_owned(),
-            answer: first.map_or_else(Vec::new, answer),
+            answer: answer(head),
             report,
             curves: drawings.map(|drawings| &drawings.curves),
             bands: drawings.map_or(&[], |drawings| &drawings.bands),
@@ -154,24 +155,33 @@ impl<'a, R: Serialize, D: Serialize> Document<'a, R, D> {
     }
 }
 
-fn answer(chapter: &Chapter) -> Vec<Line> {
-    let lines = chapter.blocks.iter().filter_map(|block| match block {
-        Block::Line(tone, text) => Some(Line {
-            tone: match tone {
-                Tone::Plain => "plain",
-                Tone::Strong => "strong",
-                Tone::Alert => "alert",
-                Tone::Quiet => "quiet",
-            },
-            text: visible(text).into_owned(),
-        }),
-        Block::Command(text) => Some(Line {
-            tone: "plain",
-            text: format!("`{}`", visible(text)),
-        }),
-        Block::Drawing(_) | Block::Table(_) => None,
-    });
-    lines.take(ANSWER_MAX).collect()
+/// The lines of chapters, each below its title; the first title stands above all of it.
+fn answer(head: &[Chapter]) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for (place, chapter) in head.iter().enumerate() {
+        if place > 0 {
+            lines.push(line(chapter.tone, &chapter.title));
+        }
+        let told = chapter.blocks.iter().filter_map(|block| match block {
+            Block::Line(tone, text) => Some(line(*tone, text)),
+            Block::Command(text) => Some(line(Tone::Plain, &format!("`{text}`"))),
+            Block::Drawing(_) | Block::Table(_) => None,
+        });
+        lines.extend(told.take(ANSWER_MAX));
+    }
+    lines
+}
+
+fn line(tone: Tone, text: &str) -> Line {
+    Line {
+        tone: match tone {
+            Tone::Plain => "plain",
+            Tone::Strong => "strong",
+            Tone::Alert => "alert",
+            Tone::Quiet => "quiet",
+        },
+        text: visible(text).into_owned(),
+    }
 }
 
 fn flags(analysis: &Analysis) -> Vec<Flag> {

@@ -101,12 +101,12 @@ pub trait Written {
     /// # Errors
     /// When `out` can't be written to.
     fn json(&mut self, style: &Style, out: &mut dyn io::Write) -> io::Result<()>;
-    /// Writes the document that a page with pictures is made of, as one line of JSON. Long lists
-    /// are cut in place.
+    /// Writes the document that a page with pictures is made of, as one line of JSON. `told` is what
+    /// it tells people. Long lists are cut in place.
     ///
     /// # Errors
     /// When `out` can't be written to.
-    fn page(&mut self, style: &Style, out: &mut dyn io::Write) -> io::Result<()>;
+    fn page(&mut self, style: &Style, told: &[Chapter], out: &mut dyn io::Write) -> io::Result<()>;
 }
 
 /// Every format; the first is the default.
