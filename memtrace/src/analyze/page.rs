@@ -18,14 +18,12 @@ const VERSION: u32 = 1;
 
 /// Lists of the report have so many lines, unless the person says otherwise.
 pub(super) const TOP: usize = 500;
-/// So many processes have a lane.
-const PROCESSES_MAX: usize = 20_000;
 /// Steps of all lanes together, as long as each of them has [`LEVELS_LEAST`].
 const LEVELS_MAX: usize = 120_000;
 const LEVELS_LEAST: usize = 8;
 /// Columns of a title.
 const TITLE_MAX: usize = 300;
-/// Lines of the answer.
+/// Lines of the answer, of each chapter that it is made of.
 const ANSWER_MAX: usize = 12;
 /// So many flags of each kind.
 const FLAGS_MAX: usize = 2_000;
@@ -51,7 +49,7 @@ pub(super) struct Document<'a, R, D> {
     flags: Vec<Flag>,
     /// The processes in the order of their tree, each after the one that forked it.
     processes: Vec<Lane<'a>>,
-    /// How many there are; `processes` has those with the highest peaks.
+    /// How many there are; of more than 20,000 `processes` has those with the highest peaks.
     process_count: usize,
     /// Of a comparison, the object of `memtrace diff --format json`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -231,16 +229,10 @@ fn flags(analysis: &Analysis) -> Vec<Flag> {
 
 fn lanes<'a>(analysis: &'a Analysis, drawings: Option<&Drawings>) -> Vec<Lane<'a>> {
     let processes = &analysis.processes;
-    let mut is_told = vec![true; processes.len()];
-    if processes.len() > PROCESSES_MAX {
-        let order = analysis.by_peak();
-        for &place in order.iter().skip(PROCESSES_MAX) {
-            is_told[place] = false;
-        }
-    }
-    let count = processes.len().clamp(1, PROCESSES_MAX);
-    let steps_max = (LEVELS_MAX / count).max(LEVELS_LEAST);
-    let levels = drawings.map_or(&[][..], |drawings| &drawings.levels);
+    let Some(Drawings { levels, .. }) = drawings else {
+        return Vec::new();
+    };
+    let steps_max = (LEVELS_MAX / levels.len().max(1)).max(LEVELS_LEAST);
     let start = analysis.clock.start();
     let mut places: Vec<Option<usize>> = vec![None; processes.len()];
     let mut lanes = Vec::new();
@@ -250,16 +242,14 @@ fn lanes<'a>(analysis: &'a Analysis, drawings: Option<&Drawings>) -> Vec<Lane<'a
     while let Some(place) = open.pop() {
         let children = analysis.process_tree.children(place);
         open.extend(children.iter().rev());
-        if !is_told[place] {
+        let Some(levels) = levels.get(&place) else {
             continue;
-        }
+        };
         let process = &processes[place];
         places[place] = Some(lanes.len());
-        let rss = levels
-            .get(place)
-            .map(|levels| levels.steps(start, steps_max));
+        let rss = levels.steps(start, steps_max);
         let parent = process.parent.and_then(|parent| places[parent]);
-        lanes.push(lane(process, parent, rss.unwrap_or_default(), analysis));
+        lanes.push(lane(process, parent, rss, analysis));
     }
     lanes
 }
