@@ -6,6 +6,7 @@
 
 mod attribution;
 mod cost;
+mod day;
 mod disk;
 mod exact;
 mod floor;
@@ -75,6 +76,7 @@ const BENCHES: &[&[Bench]] = &[
     gpu::BENCHES,
     disk::BENCHES,
     reading::BENCHES,
+    day::BENCHES,
 ];
 
 fn main() -> ExitCode {
