@@ -8,7 +8,7 @@ use crate::model::tables::{
     CachedFileRow, CgroupMemRow, CowRow, DiagRow, GpuDeviceRow, GpuProcessRow, MappingRow, MarkRow,
     MemRow, NodeMemRow, OomRow, ProcessRow, PssRow, SelfCostRow, ShmObjectRow, TitleRow,
 };
-use crate::model::{BootNs, Row, Upid};
+use crate::model::{BootNs, DurationNs, Row, Upid};
 use std::any::Any;
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -16,6 +16,10 @@ use std::hash::{BuildHasher, RandomState};
 
 /// So many rows of one table are kept of what happened; those before are forgotten.
 const EVENTS_MAX: usize = 100_000;
+
+/// Of a cgroup that is still read there is a row every 10 s, also where nothing changed. One that
+/// had none while others had for this long is gone.
+const CGROUP_SILENCE: DurationNs = DurationNs(30_000_000_000);
 
 /// So many rows come to a table of readings before it is looked at again what of it is needed.
 const SLACK: usize = 1_000;
@@ -198,12 +202,14 @@ impl Kept {
         Ok(news)
     }
 
-    /// The newest reading of each cgroup.
+    /// The newest reading of each cgroup that is still read: not of one that was removed.
     pub(super) fn cgroups(&self) -> impl Iterator<Item = &CgroupMemRow> {
-        let newest: HashMap<&str, &CgroupMemRow> = (self.cgroups.rows.iter())
-            .map(|row| (row.cgroup.as_str(), row))
-            .collect();
-        newest.into_values()
+        let rows = &self.cgroups.rows;
+        let newest: HashMap<&str, &CgroupMemRow> =
+            rows.iter().map(|row| (row.cgroup.as_str(), row)).collect();
+        let last = rows.last().map_or(BootNs(0), |row| row.boot_ns);
+        let newest = newest.into_values();
+        newest.filter(move |row| last - row.boot_ns <= CGROUP_SILENCE)
     }
 
     /// The newest reading of the node.
