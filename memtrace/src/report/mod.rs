@@ -44,6 +44,8 @@ pub struct Style {
     pub has_explanations: bool,
     /// Whether to write the phases as a log and nothing else, in `text` and `md`.
     pub is_startup_log: bool,
+    /// Whether to write a row for each phase that was asked for and nothing else, in `text` and `md`.
+    pub has_only_rows: bool,
     /// The name of the only section to write; all of them without.
     pub section: Option<&'static str>,
     /// Whether to say which recording it is, in `text` and `md`: the person did not name it.
@@ -61,6 +63,7 @@ impl Default for Style {
             is_full: false,
             has_explanations: false,
             is_startup_log: false,
+            has_only_rows: false,
             section: None,
             has_path: false,
         }
