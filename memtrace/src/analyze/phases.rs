@@ -199,6 +199,8 @@ pub struct Level {
 pub struct DeviceLevel {
     /// The device, as `gpu_device` calls it.
     pub device: Arc<str>,
+    /// The driver's number for it, as in `gpu_device`; null where it gave none.
+    pub device_index: Option<i32>,
     /// What was in use.
     #[serde(flatten)]
     pub level: Level,
@@ -292,6 +294,9 @@ pub struct Repeated {
 pub struct PhasePart {
     /// The role, or the device as `gpu_device` calls it.
     pub name: Arc<str>,
+    /// Of a device, the driver's number for it, as in `gpu_device`; null for a role, and where it
+    /// gave none.
+    pub device_index: Option<i32>,
     /// Its figures.
     #[serde(flatten)]
     pub measures: Measures,
