@@ -130,7 +130,10 @@ mod tests {
                 let own = || readings.iter().filter(|reading| reading.device == device);
                 let highest = own().max_by_key(|reading| reading.used).map(|high| high.at);
                 assert_eq!(highest, Some(BootNs(7_777 * S)));
-                assert_eq!(own().last().map(|last| last.at), Some(BootNs(19_999 * S)));
+                assert_eq!(
+                    own().next_back().map(|last| last.at),
+                    Some(BootNs(19_999 * S))
+                );
                 assert!(own().any(|reading| reading.used.is_none()));
             }
         }
