@@ -59,14 +59,26 @@ impl<R> Default for Rows<R> {
 impl<R: Timed> Rows<R> {
     /// Takes what came. Answers whether there was anything.
     fn take<S: FreshRows>(&mut self, source: &mut S) -> Result<bool, S::Error> {
-        let before = self.rows.len();
-        source.fresh(&[], |row: R| self.rows.push(row))?;
+        let mut is_new = false;
+        source.fresh(&[], |row: R| {
+            is_new = true;
+            self.rows.push(row);
+            // Of a recording that is long already not all fits.
+            if self.rows.len() >= 2 * EVENTS_MAX {
+                self.sort();
+                self.rows.drain(..EVENTS_MAX);
+            }
+        })?;
+        self.sort();
+        Ok(is_new)
+    }
+
+    fn sort(&mut self) {
         // The common case: all came in order.
         let order = |row: &R| (row.at(), row.upid());
         if !self.rows.is_sorted_by_key(order) {
             self.rows.sort_by_key(order);
         }
-        Ok(self.rows.len() > before)
     }
 
     /// Forgets readings that a later one replaced before that time.
@@ -237,5 +249,44 @@ impl RowSource for Kept {
         let rows = self.tables().find_map(|rows| rows.downcast_ref::<Vec<R>>());
         rows.into_iter().flatten().cloned().for_each(each);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::any::Any;
+
+    /// So many marks at one instant.
+    struct Storm(usize);
+
+    impl FreshRows for Storm {
+        type Error = Infallible;
+
+        fn fresh<R: Row>(&mut self, _: &[&str], mut each: impl FnMut(R)) -> Result<(), Infallible> {
+            for place in 0..self.0 {
+                let mark = MarkRow {
+                    name: place.to_string(),
+                    ..MarkRow::default()
+                };
+                match (Box::new(mark) as Box<dyn Any>).downcast::<R>() {
+                    Ok(row) => each(*row),
+                    Err(_) => break,
+                }
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn of_a_storm_of_rows_the_newest_are_kept() {
+        let count = 2 * EVENTS_MAX + 7;
+        let mut kept = Kept::default();
+        let Ok(news) = kept.take(&mut Storm(count));
+        assert!(news.has::<MarkRow>() && !news.has::<TitleRow>());
+        let mut names = Vec::new();
+        let Ok(()) = kept.scan(&[], |mark: MarkRow| names.push(mark.name));
+        assert!((EVENTS_MAX..2 * EVENTS_MAX).contains(&names.len()));
+        assert_eq!(names.last(), Some(&(count - 1).to_string()));
     }
 }
