@@ -30,7 +30,7 @@ pub use doubts::Uncertain;
 pub(super) use events::{Calls, Marks};
 pub use focus::{GpuChange, HolderChange, PhaseError, PhaseFocus, RoleChange};
 pub(super) use noted::{Boundaries, Gauges};
-pub(super) use number::stage;
+pub(super) use number::{numbered, stage};
 pub use slope::Slope;
 pub(super) use timeline::{Named, Noted, Timeline};
 

@@ -705,6 +705,10 @@ mod tests {
         let by_name = ["--phase", "step_*", "--section", "phase", "-f", "csv"];
         assert_eq!(csv, of_run("steps_that_leak", &by_name).expect("the same"));
         let rows = csv.lines().count() - 1;
+        // Two marks a step, from 0 on.
+        let numbers = csv.lines().skip(1).map(|row| row.split(',').nth(2));
+        let numbers: Vec<String> = numbers.flatten().map(str::to_owned).collect();
+        assert_eq!(numbers[..4], ["0", "0", "1", "1"]);
         assert!(rows > 12, "{rows}");
         let text = of_steps(&[]).expect("a table");
         let is_row = |line: &&str| line.contains("step_");
