@@ -6,6 +6,7 @@
 
 mod attribution;
 mod cost;
+mod day;
 mod disk;
 mod exact;
 mod floor;
@@ -77,6 +78,7 @@ const BENCHES: &[&[Bench]] = &[
     gpu::BENCHES,
     disk::BENCHES,
     reading::BENCHES,
+    day::BENCHES,
 ];
 
 fn main() -> ExitCode {

@@ -37,9 +37,10 @@ pub(crate) const BENCHES: &[Bench] = &[
 ];
 
 const PROCESSES: i64 = 500;
-const START_NS: i64 = 1_000_000_000_000;
-const WALL_OFFSET_NS: i64 = 1_700_000_000_000_000_000;
+pub(crate) const START_NS: i64 = 1_000_000_000_000;
+pub(crate) const WALL_OFFSET_NS: i64 = 1_700_000_000_000_000_000;
 const PERIOD_NS: i64 = 100_000_000;
+pub(crate) const MIB: f64 = (1 << 20) as f64;
 
 fn report(effort: Effort) -> Result<Vec<Measured>> {
     let (rows, [seconds, mebibytes]) = read(effort, |_| {
@@ -55,12 +56,13 @@ fn report(effort: Effort) -> Result<Vec<Measured>> {
 
 /// The report as a page, with everything that it draws.
 fn page(effort: Effort) -> Result<Vec<Measured>> {
-    let page = tempfile::NamedTempFile::new()?;
+    let dir = tempfile::tempdir()?;
+    let page = dir.path().join("page.html");
     let (rows, [seconds, mebibytes]) = read(effort, |_| {
         let words = ["report", "--format", "html", "-o"].map(OsString::from);
-        words.into_iter().chain([page.path().into()]).collect()
+        words.into_iter().chain([page.clone().into()]).collect()
     })?;
-    let length = page.as_file().metadata()?.len() as f64 / f64::from(1 << 20);
+    let length = page.metadata()?.len() as f64 / MIB;
     let what = |what: &str| format!("{what} of {rows} rows of mem");
     let (time, memory, size) = (
         what("page"),
@@ -100,7 +102,7 @@ fn hostile(effort: Effort) -> Result<Vec<Measured>> {
         most = most.max(excess);
     }
     let what = |what: &str| format!("{what} of a hostile recording beyond a good one");
-    let mebibytes = most.rss_bytes as f64 / f64::from(1 << 20);
+    let mebibytes = most.rss_bytes as f64 / MIB;
     let (time, memory) = (what("time"), what("peak RSS"));
     let seconds = most.time.as_secs_f64();
     Ok(vec![
@@ -131,7 +133,7 @@ fn read(effort: Effort, words: impl Fn(&Path) -> Vec<OsString>) -> Result<(i64, 
 }
 
 /// Wall time in seconds and peak RSS in MiB of one run.
-fn run(words: &[OsString], recording: &Path) -> Result<(f64, f64)> {
+pub(crate) fn run(words: &[OsString], recording: &Path) -> Result<(f64, f64)> {
     own_peak::forget();
     let start = Instant::now();
     let child = Command::new(program::memtrace()?)
@@ -161,14 +163,11 @@ fn write(dir: &Path, steps: i64) -> Result<()> {
     for index in 0..PROCESSES {
         writer.append(&process(index, end_ns).into())?;
     }
-    let mut state = 1_u64;
+    let mut walk = Walk::default();
     let mut pages = vec![10_000_i64; usize::try_from(PROCESSES)?];
     for step in 0..steps {
         for (index, pages) in (0..PROCESSES).zip(&mut pages) {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            *pages = (*pages + (state % 2_001).cast_signed() - 1_000).max(1_000);
+            walk.step(pages);
             // Not all at the same instant, as with real ones.
             let boot_ns = START_NS + step * PERIOD_NS + index * 1_000;
             writer.append(&mem(index, boot_ns, *pages * 4096).into())?;
@@ -182,7 +181,31 @@ fn write(dir: &Path, steps: i64) -> Result<()> {
     Ok(())
 }
 
-fn clocks(boot_ns: i64) -> ClockReading {
+/// Memory that walks at random, the same in every run.
+pub(crate) struct Walk(u64);
+
+impl Default for Walk {
+    fn default() -> Self {
+        Self(1)
+    }
+}
+
+impl Walk {
+    /// The next number at random; none is below 0.
+    pub(crate) fn next(&mut self) -> i64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 1).cast_signed()
+    }
+
+    /// What is held next.
+    pub(crate) fn step(&mut self, pages: &mut i64) {
+        *pages = (*pages + self.next() % 2_001 - 1_000).max(1_000);
+    }
+}
+
+pub(crate) fn clocks(boot_ns: i64) -> ClockReading {
     ClockReading {
         boot_ns: BootNs(boot_ns),
         monotonic_ns: boot_ns,
@@ -190,7 +213,7 @@ fn clocks(boot_ns: i64) -> ClockReading {
     }
 }
 
-fn info() -> RunInfo {
+pub(crate) fn info() -> RunInfo {
     RunInfo {
         schema_version: SCHEMA_VERSION,
         memtrace_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -216,7 +239,7 @@ fn info() -> RunInfo {
     }
 }
 
-fn process(index: i64, end_ns: i64) -> ProcessRow {
+pub(crate) fn process(index: i64, end_ns: i64) -> ProcessRow {
     ProcessRow {
         upid: Upid(index + 1),
         tgid: Tgid(u32::try_from(index).unwrap_or(0) + 1_000),
@@ -241,8 +264,10 @@ fn process(index: i64, end_ns: i64) -> ProcessRow {
     }
 }
 
-fn mem(index: i64, boot_ns: i64, anon_bytes: i64) -> MemRow {
-    const FILE_BYTES: i64 = 8 << 20;
+/// Of files that are mapped.
+pub(crate) const FILE_BYTES: i64 = 8 << 20;
+
+pub(crate) fn mem(index: i64, boot_ns: i64, anon_bytes: i64) -> MemRow {
     MemRow {
         ts: WallNs(boot_ns + WALL_OFFSET_NS),
         boot_ns: BootNs(boot_ns),

@@ -18,12 +18,18 @@ mod needs_root {
 
     /// Runs `record OPTIONS -o DIR/recording -- COMMAND` as sudo would for nobody.
     fn behind_sudo(dir: &Path, options: &str, command: &str) -> Result<Output> {
+        let words = format!("record --quiet {options} -o recording -- {command}");
+        memtrace_behind_sudo(dir, &words)
+    }
+
+    /// Runs memtrace in a directory as sudo would for nobody.
+    fn memtrace_behind_sudo(dir: &Path, words: &str) -> Result<Output> {
         let script = format!(
-            "PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root USER=root LOGNAME=root \
+            "cd '{}'; PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root USER=root LOGNAME=root \
              SUDO_UID={NOBODY} SUDO_GID={NOBODY} SUDO_USER=nobody \
-             '{}' record --quiet {options} -o '{}/recording' -- {command}; exit $?",
-            program::memtrace()?.display(),
+             '{}' {words}; exit $?",
             dir.display(),
+            program::memtrace()?.display(),
         );
         let output = workload::command(&["behind-sudo", "--script", &script])?
             .env("PATH", callers_path(dir))
@@ -98,6 +104,25 @@ mod needs_root {
         let count = all_are_nobodys(&recording)?;
         assert!(count > 5, "{count} files and directories");
         assert!(recording.join("phase/part-00001.parquet").is_file());
+        Ok(())
+    }
+
+    #[test]
+    fn files_that_are_made_of_a_recording_belong_to_the_caller_too() -> Result<()> {
+        need::require("root");
+        let dir = home_of_tools()?;
+        behind_sudo(dir.path(), "", "sleep 1.2")?;
+        for line in [
+            "report --format html -o page.html recording",
+            "export recording",
+        ] {
+            let output = memtrace_behind_sudo(dir.path(), line)?;
+            assert!(output.status.success(), "{}", words(&output));
+        }
+        for name in ["page.html", "memory_summary.json"] {
+            let metadata = dir.path().join(name).metadata()?;
+            assert_eq!((metadata.uid(), metadata.gid()), (NOBODY, NOBODY), "{name}");
+        }
         Ok(())
     }
 

@@ -120,6 +120,31 @@ fn a_recording_that_runs_is_shown_and_keys_and_sizes_change_what_is_seen() -> Re
 }
 
 #[test]
+fn a_signal_before_anything_is_shown_leaves_no_folder() -> Result<()> {
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        let dir = tempfile::tempdir()?;
+        let mut command = top(["--once", "-p", &std::process::id().to_string()])?;
+        let mut top = command
+            .env("TMPDIR", dir.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let is_empty = || {
+            dir.path()
+                .read_dir()
+                .is_ok_and(|mut files| files.next().is_none())
+        };
+        await_that("a folder", || !is_empty());
+        // SAFETY: plain numbers; the child was not waited for.
+        unsafe { libc::kill(top.id().cast_signed(), signal) };
+        top.wait()?;
+        assert!(is_empty(), "signal {signal}");
+    }
+    Ok(())
+}
+
+#[test]
 fn it_says_when_the_recorder_closes_its_recording_and_when_it_is_killed() -> Result<()> {
     for (signal, words) in [
         (libc::SIGTERM, "recording closed"),

@@ -12,6 +12,7 @@ mod gpus;
 mod known;
 mod levels;
 mod limits;
+mod readings;
 #[cfg(test)]
 mod tests;
 mod told;
@@ -25,7 +26,14 @@ pub(super) use told::told;
 
 use crate::model::{BootNs, Bytes, DurationNs, Tgid, WallNs};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// So many values all curves of a page have together: of the host's memory, of limits, of GPUs. A
+/// value takes some eight bytes of a page.
+const HOST_VALUES: usize = 150_000;
+const LIMIT_VALUES: usize = 60_000;
+const GPU_VALUES: usize = 120_000;
 
 /// What a recording is drawn from.
 #[derive(Clone, Debug)]
@@ -36,8 +44,9 @@ pub struct Drawings {
     pub bands: Vec<Band>,
     /// What was marked as happening at an instant, since the start of the recording.
     pub moments: Vec<(DurationNs, Arc<str>)>,
-    /// The RSS of every process over its life, by position in the process table.
-    pub levels: Vec<Levels>,
+    /// The RSS over its life of every process that has a lane, by position in the process table; of
+    /// more than 20,000 those with the highest peaks.
+    pub levels: BTreeMap<usize, Levels>,
 }
 
 /// A phase as a band over time.

@@ -105,6 +105,8 @@ pub struct GpuProcess {
     pub holder: GpuHolder,
     /// The devices that it was seen on.
     pub devices: Vec<Arc<str>>,
+    /// The driver's numbers for them, in the same order; null where it gave none.
+    pub device_indices: Vec<Option<i32>>,
     /// The highest it held on all devices together; `None` where the driver never told.
     pub peak_bytes: Option<Bytes>,
     /// Whether it can have been more: on some device, for some time, the driver did not tell.

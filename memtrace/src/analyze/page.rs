@@ -18,14 +18,12 @@ const VERSION: u32 = 1;
 
 /// Lists of the report have so many lines, unless the person says otherwise.
 pub(super) const TOP: usize = 500;
-/// So many processes have a lane.
-const PROCESSES_MAX: usize = 20_000;
 /// Steps of all lanes together, as long as each of them has [`LEVELS_LEAST`].
 const LEVELS_MAX: usize = 120_000;
 const LEVELS_LEAST: usize = 8;
 /// Columns of a title.
 const TITLE_MAX: usize = 300;
-/// Lines of the answer.
+/// Lines of the answer, of each chapter that it is made of.
 const ANSWER_MAX: usize = 12;
 /// So many flags of each kind.
 const FLAGS_MAX: usize = 2_000;
@@ -37,7 +35,7 @@ pub(super) struct Document<'a, R, D> {
     format: &'static str,
     /// Its version: the page that reads it is made with it.
     version: u32,
-    /// What was recorded.
+    /// What was recorded, or that two recordings are compared.
     title: String,
     /// What a person reads first.
     answer: Vec<Line>,
@@ -51,7 +49,7 @@ pub(super) struct Document<'a, R, D> {
     flags: Vec<Flag>,
     /// The processes in the order of their tree, each after the one that forked it.
     processes: Vec<Lane<'a>>,
-    /// How many there are; `processes` has those with the highest peaks.
+    /// How many there are; of more than 20,000 `processes` has those with the highest peaks.
     process_count: usize,
     /// Of a comparison, the object of `memtrace diff --format json`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,16 +116,17 @@ struct Lane<'a> {
 }
 
 impl<'a, R: Serialize, D: Serialize> Document<'a, R, D> {
-    /// The document of a recording, of which the report says `told`.
-    pub(super) fn of(report: R, analysis: &'a Analysis, told: &[Chapter]) -> Self {
+    /// The document of a recording. The chapters of `head` are what a person reads first.
+    pub(super) fn of(report: R, analysis: &'a Analysis, head: &[Chapter]) -> Self {
         let drawings = analysis.drawings.as_deref();
-        let first = told.first();
-        let title = first.map_or("memtrace", |first| first.title.as_str());
+        let title = head
+            .first()
+            .map_or("memtrace", |first| first.title.as_str());
         Self {
             format: FORMAT,
             version: VERSION,
             title: visible(title).into_owned(),
-            answer: first.map_or_else(Vec::new, answer),
+            answer: answer(head),
             report,
             curves: drawings.map(|drawings| &drawings.curves),
             bands: drawings.map_or(&[], |drawings| &drawings.bands),
@@ -154,24 +153,33 @@ impl<'a, R: Serialize, D: Serialize> Document<'a, R, D> {
     }
 }
 
-fn answer(chapter: &Chapter) -> Vec<Line> {
-    let lines = chapter.blocks.iter().filter_map(|block| match block {
-        Block::Line(tone, text) => Some(Line {
-            tone: match tone {
-                Tone::Plain => "plain",
-                Tone::Strong => "strong",
-                Tone::Alert => "alert",
-                Tone::Quiet => "quiet",
-            },
-            text: visible(text).into_owned(),
-        }),
-        Block::Command(text) => Some(Line {
-            tone: "plain",
-            text: format!("`{}`", visible(text)),
-        }),
-        Block::Drawing(_) | Block::Table(_) => None,
-    });
-    lines.take(ANSWER_MAX).collect()
+/// The lines of chapters, each below its title; the first title stands above all of it.
+fn answer(head: &[Chapter]) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for (place, chapter) in head.iter().enumerate() {
+        if place > 0 {
+            lines.push(line(chapter.tone, &chapter.title));
+        }
+        let told = chapter.blocks.iter().filter_map(|block| match block {
+            Block::Line(tone, text) => Some(line(*tone, text)),
+            Block::Command(text) => Some(line(Tone::Plain, &format!("`{text}`"))),
+            Block::Drawing(_) | Block::Table(_) => None,
+        });
+        lines.extend(told.take(ANSWER_MAX));
+    }
+    lines
+}
+
+fn line(tone: Tone, text: &str) -> Line {
+    Line {
+        tone: match tone {
+            Tone::Plain => "plain",
+            Tone::Strong => "strong",
+            Tone::Alert => "alert",
+            Tone::Quiet => "quiet",
+        },
+        text: visible(text).into_owned(),
+    }
 }
 
 fn flags(analysis: &Analysis) -> Vec<Flag> {
@@ -221,16 +229,10 @@ fn flags(analysis: &Analysis) -> Vec<Flag> {
 
 fn lanes<'a>(analysis: &'a Analysis, drawings: Option<&Drawings>) -> Vec<Lane<'a>> {
     let processes = &analysis.processes;
-    let mut is_told = vec![true; processes.len()];
-    if processes.len() > PROCESSES_MAX {
-        let order = analysis.by_peak();
-        for &place in order.iter().skip(PROCESSES_MAX) {
-            is_told[place] = false;
-        }
-    }
-    let count = processes.len().clamp(1, PROCESSES_MAX);
-    let steps_max = (LEVELS_MAX / count).max(LEVELS_LEAST);
-    let levels = drawings.map_or(&[][..], |drawings| &drawings.levels);
+    let Some(Drawings { levels, .. }) = drawings else {
+        return Vec::new();
+    };
+    let steps_max = (LEVELS_MAX / levels.len().max(1)).max(LEVELS_LEAST);
     let start = analysis.clock.start();
     let mut places: Vec<Option<usize>> = vec![None; processes.len()];
     let mut lanes = Vec::new();
@@ -240,16 +242,14 @@ fn lanes<'a>(analysis: &'a Analysis, drawings: Option<&Drawings>) -> Vec<Lane<'a
     while let Some(place) = open.pop() {
         let children = analysis.process_tree.children(place);
         open.extend(children.iter().rev());
-        if !is_told[place] {
+        let Some(levels) = levels.get(&place) else {
             continue;
-        }
+        };
         let process = &processes[place];
         places[place] = Some(lanes.len());
-        let rss = levels
-            .get(place)
-            .map(|levels| levels.steps(start, steps_max));
+        let rss = levels.steps(start, steps_max);
         let parent = process.parent.and_then(|parent| places[parent]);
-        lanes.push(lane(process, parent, rss.unwrap_or_default(), analysis));
+        lanes.push(lane(process, parent, rss, analysis));
     }
     lanes
 }

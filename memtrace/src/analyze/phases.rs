@@ -30,7 +30,7 @@ pub use doubts::Uncertain;
 pub(super) use events::{Calls, Marks};
 pub use focus::{GpuChange, HolderChange, PhaseError, PhaseFocus, RoleChange};
 pub(super) use noted::{Boundaries, Gauges};
-pub(super) use number::stage;
+pub(super) use number::{numbered, stage};
 pub use slope::Slope;
 pub(super) use timeline::{Named, Noted, Timeline};
 
@@ -199,6 +199,8 @@ pub struct Level {
 pub struct DeviceLevel {
     /// The device, as `gpu_device` calls it.
     pub device: Arc<str>,
+    /// The driver's number for it, as in `gpu_device`; null where it gave none.
+    pub device_index: Option<i32>,
     /// What was in use.
     #[serde(flatten)]
     pub level: Level,
@@ -292,6 +294,9 @@ pub struct Repeated {
 pub struct PhasePart {
     /// The role, or the device as `gpu_device` calls it.
     pub name: Arc<str>,
+    /// Of a device, the driver's number for it, as in `gpu_device`; null for a role, and where it
+    /// gave none.
+    pub device_index: Option<i32>,
     /// Its figures.
     #[serde(flatten)]
     pub measures: Measures,

@@ -53,11 +53,11 @@ impl Written for Report {
         }
     }
 
-    fn page(&mut self, style: &Style, out: &mut dyn io::Write) -> io::Result<()> {
-        let told = self.told(style);
+    fn page(&mut self, style: &Style, told: &[Chapter], out: &mut dyn io::Write) -> io::Result<()> {
+        let head = told.get(..1).unwrap_or_default();
         let whole = cut(self, Some(style.top.unwrap_or(page::TOP)));
         let analysis = &whole.report.analysis;
-        let document: Document<'_, _, ()> = Document::of(Object::of(whole), analysis, &told);
+        let document: Document<'_, _, ()> = Document::of(Object::of(whole), analysis, head);
         document.write(out)
     }
 }

@@ -171,7 +171,7 @@ pub(super) fn figures(lane: &Lane, seconds: f64, clock: &RunClock) -> PerKind<Ki
             let life = (first, course.there_until);
             growth::fit(curve.points(), life, course.change_count)
         });
-        let mean = Bytes((of_kind.byte_seconds / seconds) as i64);
+        let mean = Bytes((of_kind.byte_ns as f64 / 1e9 / seconds) as i64);
         KindFigures {
             peak: highest.or(of_kind.is_known.then_some((Bytes(0), clock.at(first)))),
             mean_bytes: (of_kind.is_known && seconds > 0.0).then_some(mean),

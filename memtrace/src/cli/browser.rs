@@ -1,13 +1,10 @@
 //! A page in a browser: `--open`. Behind sudo the page belongs to the person who called it, and the
 //! browser is started as that person.
 
-use super::caller::as_caller;
+use super::caller::{as_caller, give_to_caller};
 use super::output::say;
-use crate::host::HostFacts;
-use crate::session::CommandUser;
 use anyhow::Context;
-use std::ffi::OsString;
-use std::os::unix::fs::fchown;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
@@ -26,9 +23,7 @@ pub(super) fn private_file() -> anyhow::Result<NamedTempFile> {
     let named = named.prefix("memtrace-").suffix(".html");
     let doing = "failed to make a temporary file for the page";
     let file = named.tempfile().context(doing)?;
-    if let Some((uid, gid)) = CommandUser::behind_sudo(&HostFacts::read()).owner() {
-        fchown(file.as_file(), Some(uid), Some(gid)).context(doing)?;
-    }
+    give_to_caller(file.as_file()).context(doing)?;
     Ok(file)
 }
 
@@ -36,7 +31,7 @@ pub(super) fn private_file() -> anyhow::Result<NamedTempFile> {
 pub(super) fn open(page: &Path) {
     let page = page.canonicalize().unwrap_or_else(|_| page.to_path_buf());
     let own = std::env::var_os("BROWSER");
-    let is_open = browsers(own).any(|browser| starts(&browser, &page));
+    let is_open = browsers(own).any(|browser| starts(command(&browser, &page)));
     let place = page.display();
     match is_open {
         true => say(&format!("the report is {place}")),
@@ -46,7 +41,7 @@ pub(super) fn open(page: &Path) {
     }
 }
 
-/// What can open a page: those that BROWSER names first.
+/// What can open a page: the commands that BROWSER names first.
 fn browsers(own: Option<OsString>) -> impl Iterator<Item = OsString> {
     let own: Vec<OsString> = own
         .iter()
@@ -61,9 +56,26 @@ fn browsers(own: Option<OsString>) -> impl Iterator<Item = OsString> {
     named.chain([usual.into()])
 }
 
-fn starts(browser: &OsString, page: &Path) -> bool {
-    let mut command = Command::new(browser);
-    command.arg(page);
+/// The command line of a browser with a page, as others read BROWSER: words, of which `%s` stands
+/// for the page; without it the page comes last.
+fn command(browser: &OsStr, page: &Path) -> Command {
+    let words = browser.to_str().map(str::split_whitespace);
+    let words = words.map(|words| words.map(OsStr::new).collect());
+    let words: Vec<&OsStr> = words.unwrap_or_else(|| vec![browser]);
+    let has_place = |word: &OsStr| word.to_str().is_some_and(|word| word.contains("%s"));
+    let mut filled = words.iter().map(|word| match word.to_str() {
+        Some(text) if has_place(word) => text.replace("%s", &page.to_string_lossy()).into(),
+        _ => word.to_os_string(),
+    });
+    let mut command = Command::new(filled.next().unwrap_or_default());
+    command.args(filled);
+    if !words.iter().any(|word| has_place(word)) {
+        command.arg(page);
+    }
+    command
+}
+
+fn starts(mut command: Command) -> bool {
     for stream in [Command::stdin, Command::stdout, Command::stderr] {
         stream(&mut command, Stdio::null());
     }
@@ -100,5 +112,27 @@ mod tests {
         assert_eq!(named(None), [usual]);
         assert_eq!(named(Some("")), [usual]);
         assert_eq!(named(Some("firefox:w3m")), ["firefox", "w3m", usual]);
+    }
+
+    #[test]
+    fn a_browser_gets_the_page_where_its_words_want_it_and_else_last() {
+        let words = |browser: &str| -> Vec<String> {
+            let command = command(OsStr::new(browser), Path::new("/tmp/a b.html"));
+            let words = [command.get_program()]
+                .into_iter()
+                .chain(command.get_args());
+            words
+                .map(|word| word.to_str().unwrap().to_owned())
+                .collect()
+        };
+        assert_eq!(words("firefox"), ["firefox", "/tmp/a b.html"]);
+        assert_eq!(
+            words("firefox --new-window  -P memtrace"),
+            ["firefox", "--new-window", "-P", "memtrace", "/tmp/a b.html"]
+        );
+        assert_eq!(
+            words("lynx file://%s -dump"),
+            ["lynx", "file:///tmp/a b.html", "-dump"]
+        );
     }
 }

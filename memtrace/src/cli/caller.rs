@@ -1,7 +1,10 @@
-//! Programs that are started for the person who called sudo, as that person.
+//! For the person who called sudo: programs are started as that person, and files are theirs.
 
 use crate::host::{HostFacts, Person};
 use crate::session::CommandUser;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::fchown;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -24,4 +27,15 @@ pub(super) fn as_caller(command: &mut Command) {
     let become_person = move || person.as_ref().map_or(Ok(()), Person::become_in_child);
     // SAFETY: between fork and exec only system calls are made, and nothing is allocated.
     unsafe { command.pre_exec(become_person) };
+}
+
+/// Behind sudo a file that was just made is to belong to the person who called it.
+///
+/// # Errors
+/// When it can't be given away.
+pub(super) fn give_to_caller(file: &File) -> io::Result<()> {
+    match CommandUser::behind_sudo(&HostFacts::read()).owner() {
+        Some((uid, gid)) => fchown(file, Some(uid), Some(gid)),
+        None => Ok(()),
+    }
 }

@@ -1,13 +1,14 @@
 //! Files that are written whole or not at all.
 
+use super::caller::give_to_caller;
 use anyhow::{Context, bail};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
-/// A file that gets its name when it is whole. Dropped before that it leaves nothing behind;
-/// after a kill a file is left whose name ends in `.partial`.
+/// A file that gets its name when it is whole, and belongs to the person who called sudo. Dropped
+/// before that it leaves nothing behind; after a kill a file is left whose name ends in `.partial`.
 pub(super) struct Part {
     pub(super) file: BufWriter<NamedTempFile>,
     path: PathBuf,
@@ -33,6 +34,8 @@ impl Part {
         let file = partial
             .tempfile_in(target)
             .with_context(|| format!("failed to write to {}", target.display()))?;
+        // On a file system without owners it is as good as given.
+        let _ = give_to_caller(file.as_file());
         Ok(Self {
             file: BufWriter::new(file),
             path,
@@ -40,8 +43,8 @@ impl Part {
         })
     }
 
-    /// In the place of a file that a person named, with its owner and mode; `None` where that is a
-    /// link, no ordinary file, or one of several names, or nothing can be made beside it.
+    /// In the place of a file that a person named, with its owner and mode. `None` where that is a link, no ordinary file, or one of several
+    /// names, or nothing can be made beside it.
     pub(super) fn in_place_of(path: &Path) -> Option<Self> {
         let name = path.file_name()?.to_str()?;
         let folder = path

@@ -21,11 +21,15 @@ Examples:
   memtrace report
   memtrace report --full --explain > report.txt
   memtrace report --at peak
+  memtrace report --steps -f csv > steps.csv
   memtrace report --format html -o report.html
   memtrace report --format json > report.json
 
 Exit status: 0 also when the recording has losses or its command failed; 1 when it can't be read,
 or what --at, --phase, --from or --to asks for is not in it; 2 after a wrong use.";
+
+/// The phases that are steps.
+const STEPS: &str = "step_*";
 
 /// What `memtrace report` takes.
 #[derive(Debug, clap::Args)]
@@ -57,6 +61,10 @@ pub(super) struct Args {
     /// pattern such as `step_3_*`, where * stands for any text and ? for one character
     #[arg(long, value_name = "NAME", conflicts_with_all = ["at", "phases", "style"])]
     phase: Option<String>,
+    /// Show one row a step: the phases named `step_…`, as --phase 'step_*' --section phase does, and
+    /// nothing else
+    #[arg(long, conflicts_with_all = ["at", "phases", "style", "phase", "from", "to", "section"])]
+    steps: bool,
     /// Show only a window of the recording, from that time, in the forms of --at, to --to or the
     /// end: what each role, GPU and process gained or lost in it, as --phase shows a phase
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse_edge,
@@ -69,7 +77,7 @@ pub(super) struct Args {
     /// Show the life of one process: what it held over time and who laid that out, its mappings,
     /// phases, shared memory and children. By its id, or the largest whose name or role has these
     /// words
-    #[arg(long, value_name = "PID|NAME", conflicts_with_all = ["phases", "style", "phase", "from", "to"])]
+    #[arg(long, value_name = "PID|NAME", conflicts_with_all = ["phases", "style", "phase", "from", "to", "steps"])]
     process: Option<String>,
     /// Write only that section; csv has the tables of those that have one
     #[arg(long, value_name = "NAME", value_parser = section_names())]
@@ -240,7 +248,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let format = args.writing.format()?;
     let has_window = args.from.is_some() || args.to.is_some();
-    let only_table = (has_window && format.name() == "csv").then_some("phase");
+    let only_table = args.steps || has_window && format.name() == "csv";
+    let only_table = only_table.then_some("phase");
     let section = args.section.as_deref().or(only_table);
     let section = section.and_then(SectionInfo::named);
     if let Some(section) = section.filter(|section| has_window && section.name != "phase") {
@@ -253,10 +262,13 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         check_table(section)?;
     }
     if let Some(section) = section.filter(|_| format.is_page()) {
+        let option = match args.steps {
+            true => "--steps".to_owned(),
+            false => format!("--section {}", section.name),
+        };
         bail!(
-            "{} shows the whole recording: leave out --section {}",
-            format.name(),
-            section.name
+            "{} shows the whole recording: leave out {option}",
+            format.name()
         );
     }
     let has_stretch = args.phase.is_some() || has_window;
@@ -294,7 +306,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let wanted = Wanted {
         at: args.at,
-        phase: args.phase,
+        phase: args.phase.or(args.steps.then(|| STEPS.to_owned())),
         process: args.process,
         from: args.from,
         to: args.to,
@@ -311,6 +323,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         is_full: args.full,
         has_explanations: args.explain || args.full,
         is_startup_log: args.style == Some(Special::Startup),
+        has_only_rows: args.steps,
         has_path: args.recording.is_none(),
         section: section.map(|section| section.name),
         ..args.writing.style()
@@ -406,7 +419,7 @@ pub(super) fn analyzed(dir: &Path, wanted: Wanted) -> anyhow::Result<analyze::Re
             return Err(error).context("the window of --from and --to can't be shown");
         }
         Err(analyze::AnalyzeError::Phase(error)) => {
-            return Err(error).context("--phase can't be answered");
+            return Err(error).context("those phases can't be shown");
         }
         Err(analyze::AnalyzeError::Process(error)) => {
             return Err(error).context("--process can't be answered");
@@ -661,9 +674,15 @@ mod tests {
 
     /// What it writes, or says.
     fn reported(words: &[&str]) -> Result<String, String> {
+        of_run(RUNS[0].0, words)
+    }
+
+    /// The same of another run.
+    fn of_run(name: &str, words: &[&str]) -> Result<String, String> {
         let root = tempfile::tempdir().expect("a directory");
         let dir = root.path().join("run");
-        store(&dir, RUNS[0].1);
+        let script = RUNS.iter().find(|(run, ..)| *run == name);
+        store(&dir, script.expect("a run").1);
         let out = root.path().join("out");
         let places = ["report", "-o"].map(Path::new);
         let places = places.into_iter().chain([out.as_path(), dir.as_path()]);
@@ -694,6 +713,30 @@ mod tests {
             refused.contains("`-1s` is not a time: use an offset"),
             "{refused}"
         );
+    }
+
+    #[test]
+    fn steps_are_a_row_each_and_nothing_else() {
+        let of_steps = |words: &[&str]| of_run("steps_that_leak", &[&["--steps"], words].concat());
+        let csv = of_steps(&["-f", "csv"]).expect("a table");
+        let by_name = ["--phase", "step_*", "--section", "phase", "-f", "csv"];
+        assert_eq!(csv, of_run("steps_that_leak", &by_name).expect("the same"));
+        let rows = csv.lines().count() - 1;
+        // Two marks a step, from 0 on.
+        let numbers = csv.lines().skip(1).map(|row| row.split(',').nth(2));
+        let numbers: Vec<String> = numbers.flatten().map(str::to_owned).collect();
+        assert_eq!(numbers[..4], ["0", "0", "1", "1"]);
+        assert!(rows > 12, "{rows}");
+        let text = of_steps(&[]).expect("a table");
+        let is_row = |line: &&str| line.contains("step_");
+        assert_eq!(text.lines().skip(1).filter(is_row).count(), rows, "{text}");
+        assert!(!text.contains("By role"), "{text}");
+        let few = of_steps(&["--top", "3"]).expect("a table");
+        assert_eq!(few.lines().skip(1).filter(is_row).count(), 3, "{few}");
+        let refused = of_steps(&["--format", "html"]).expect_err("a page");
+        assert!(refused.contains("leave out --steps"), "{refused}");
+        let refused = reported(&["--steps"]).expect_err("no steps");
+        assert!(refused.contains("no phase \"step_*\""), "{refused}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::running::{self, Running};
 use super::targets::{GROUP, Targets};
 use super::values::{parse_interval, parse_view};
 use crate::model::DurationNs;
-use crate::top::{Feed, Options, Recorder, View, once, run as show};
+use crate::top::{Feed, Options, Recorder, View, is_to_end, once, run as show};
 use anyhow::{Context, bail};
 use follower::Follower;
 use own::OwnRecorder;
@@ -99,28 +99,30 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         )?),
         false => None,
     };
-    let dir = match (&own, &args.recording) {
+    let outcome = follow(&args, own.as_ref());
+    if let Some(own) = &mut own {
+        own.end();
+    }
+    outcome
+}
+
+fn follow(args: &Args, own: Option<&OwnRecorder>) -> anyhow::Result<ExitCode> {
+    let dir = match (own, &args.recording) {
         (Some(own), _) => own.dir().to_path_buf(),
         (None, Some(dir)) => super::recorded::recording_dir(Some(dir))?,
         (None, None) => running()?,
     };
     let mut follower = Follower::open(&dir)?;
-    let outcome = match args.once {
-        true => print_once(&mut follower, args.view),
-        false => {
-            let options = Options {
-                view: args.view,
-                refresh: Duration::from_nanos(args.refresh.0.unsigned_abs()),
-                has_color: has_color(),
-            };
-            let shown = show(&mut follower, &options).context("failed to show it on the terminal");
-            shown.map(|()| ExitCode::SUCCESS)
-        }
-    };
-    if let Some(own) = &mut own {
-        own.end();
+    if args.once {
+        return print_once(&mut follower, args.view);
     }
-    outcome
+    let options = Options {
+        view: args.view,
+        refresh: Duration::from_nanos(args.refresh.0.unsigned_abs()),
+        has_color: has_color(),
+    };
+    show(&mut follower, &options).context("failed to show it on the terminal")?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Where the recording is that runs.
@@ -139,7 +141,7 @@ fn print_once(follower: &mut Follower, view: View) -> anyhow::Result<ExitCode> {
         follower.refresh()?;
         let has_memory = !follower.live().now().held_by.is_empty();
         let is_over = follower.recorder() != Recorder::Recording || begin.elapsed() >= PATIENCE;
-        if has_memory || is_over {
+        if has_memory || is_over || is_to_end() {
             break;
         }
         std::thread::sleep(PAUSE);

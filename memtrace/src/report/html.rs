@@ -41,7 +41,7 @@ impl Format for Html {
                 told.iter()
                     .try_for_each(|chapter| write_chapter(chapter, out))
             },
-            |out| report.page(style, out),
+            |out| report.page(style, &told, out),
         )
     }
 }

@@ -44,6 +44,8 @@ pub struct Style {
     pub has_explanations: bool,
     /// Whether to write the phases as a log and nothing else, in `text` and `md`.
     pub is_startup_log: bool,
+    /// Whether to write a row for each phase that was asked for and nothing else, in `text` and `md`.
+    pub has_only_rows: bool,
     /// The name of the only section to write; all of them without.
     pub section: Option<&'static str>,
     /// Whether to say which recording it is, in `text` and `md`: the person did not name it.
@@ -61,6 +63,7 @@ impl Default for Style {
             is_full: false,
             has_explanations: false,
             is_startup_log: false,
+            has_only_rows: false,
             section: None,
             has_path: false,
         }
@@ -101,12 +104,12 @@ pub trait Written {
     /// # Errors
     /// When `out` can't be written to.
     fn json(&mut self, style: &Style, out: &mut dyn io::Write) -> io::Result<()>;
-    /// Writes the document that a page with pictures is made of, as one line of JSON. Long lists
-    /// are cut in place.
+    /// Writes the document that a page with pictures is made of, as one line of JSON. `told` is what
+    /// it tells people. Long lists are cut in place.
     ///
     /// # Errors
     /// When `out` can't be written to.
-    fn page(&mut self, style: &Style, out: &mut dyn io::Write) -> io::Result<()>;
+    fn page(&mut self, style: &Style, told: &[Chapter], out: &mut dyn io::Write) -> io::Result<()>;
 }
 
 /// Every format; the first is the default.

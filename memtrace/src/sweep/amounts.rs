@@ -124,6 +124,35 @@ impl Serialize for Amounts {
     }
 }
 
+/// What a process held, and what it is going to hold; `None` when it is not there. Most sums of
+/// which it is part need no more than the difference, which is worked out once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn<'a> {
+    pub(super) before: Option<&'a Amounts>,
+    pub(super) after: Option<&'a Amounts>,
+    /// How much more it holds of each kind; `None` where it comes or goes, or a kind comes to be
+    /// known or unknown.
+    pub(super) more: Option<PerKind<i64>>,
+}
+
+impl<'a> Turn<'a> {
+    pub(super) fn new(before: Option<&'a Amounts>, after: Option<&'a Amounts>) -> Self {
+        let more = before.zip(after).and_then(|(before, after)| {
+            let is_known = |amounts: &Amounts, kind| amounts.0[kind] != UNKNOWN;
+            // Without branches, because all rows come by here.
+            let differs = Kind::ALL.iter().fold(false, |differs, &kind| {
+                differs | (is_known(before, kind) != is_known(after, kind))
+            });
+            (!differs).then(|| PerKind::of(|kind| after.0[kind].wrapping_sub(before.0[kind])))
+        });
+        Self {
+            before,
+            after,
+            more,
+        }
+    }
+}
+
 /// A sum over processes of which some may be unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
@@ -181,32 +210,26 @@ impl Totals {
         }
     }
 
-    /// A process that was added with `before` holds `after` of these kinds; `None` when it is not
+    /// A process of the sum holds so much more of a kind, or less.
+    pub(super) fn grow(&mut self, kind: Kind, more: i64) {
+        let sum = &mut self[kind];
+        sum.bytes = sum.bytes.saturating_add(more);
+    }
+
+    /// A process that was added with `before` holds `after` of a kind; `None` when it is not
     /// there.
-    pub(crate) fn replace(
+    pub(super) fn replace(
         &mut self,
-        kinds: &[Kind],
+        kind: Kind,
         before: Option<&Amounts>,
         after: Option<&Amounts>,
     ) {
-        for &kind in kinds {
-            let [before, after] = [before, after].map(|amounts| amounts.map(|held| held.0[kind]));
-            if before == after {
-                continue;
-            }
-            let sum = &mut self[kind];
-            match (before, after) {
-                (Some(before), Some(after)) if before != UNKNOWN && after != UNKNOWN => {
-                    sum.bytes = sum.bytes.saturating_add(after.saturating_sub(before));
-                }
-                (before, after) => {
-                    let known = |bytes| (bytes != UNKNOWN).then_some(Bytes(bytes));
-                    before
-                        .into_iter()
-                        .for_each(|before| sum.remove(known(before)));
-                    after.into_iter().for_each(|after| sum.add(known(after)));
-                }
-            }
+        let sum = &mut self[kind];
+        if let Some(before) = before {
+            sum.remove(before.get(kind));
+        }
+        if let Some(after) = after {
+            sum.add(after.get(kind));
         }
     }
 
@@ -248,7 +271,7 @@ mod tests {
         totals.add(&Amounts::of(&row(Some(5))));
         assert_eq!(totals[Kind::Rss].bytes(), Some(Bytes(5)));
         assert_eq!(totals[Kind::Rss].unknown_count(), 1);
-        totals.replace(Kind::ALL, Some(&Amounts::of(&row(None))), None);
+        totals.replace(Kind::Rss, Some(&Amounts::of(&row(None))), None);
         assert_eq!(totals[Kind::Rss].unknown_count(), 0);
     }
 

@@ -3,6 +3,7 @@
 //! `mem` is a step function per process, so a sum changes by the difference that a row makes, and
 //! a row costs the same whatever the number of processes.
 
+use super::amounts::Turn;
 use super::track::Member;
 use super::{Amounts, Lane, LaneId, Lanes, Totals, Track};
 use crate::model::{BootNs, Bytes};
@@ -225,9 +226,9 @@ impl<O: Observe> Sweep<O> {
             let lanes = &mut self.state.lanes;
             let own = track.own_now();
             if let Some(before) = before {
-                lanes.change(before, own, None, at);
+                lanes.change(before, &Turn::new(own, None), at);
             }
-            lanes.change(lane, None, own, at);
+            lanes.change(lane, &Turn::new(None, own), at);
         }
     }
 
@@ -250,14 +251,17 @@ impl<O: Observe> Sweep<O> {
             after,
             since,
         });
-        all.change(before, after, time);
+        let turn = Turn::new(before, after);
+        all.change(&turn, time);
         for &lane in track.member.whole.iter() {
-            lanes.change(lane, before, after, time);
+            lanes.change(lane, &turn, time);
         }
         let own = after.and_then(|after| track.own_of(after));
         if let Some(lane) = track.member.own {
-            let before = track.own.as_deref().or(before);
-            lanes.change(lane, before, own.as_ref().or(after), time);
+            match (track.own.as_deref(), own.as_ref()) {
+                (None, None) => lanes.change(lane, &turn, time),
+                (was, is) => lanes.change(lane, &Turn::new(was.or(before), is.or(after)), time),
+            }
         }
         track.own = own.map(Box::new);
         track.held.set(*after.unwrap_or(&Amounts::NONE), *maximum);
@@ -361,7 +365,7 @@ mod tests {
         assert_eq!(highest(&sweep, lanes[1]), Some((7, 30)));
         let byte_ns = lanes.map(|lane| {
             let course = sweep.state.lanes[lane].course.as_ref().expect("a course");
-            (course.kinds[Kind::Rss].byte_seconds * 1e9).round() as i64
+            course.kinds[Kind::Rss].byte_ns
         });
         assert_eq!(byte_ns, [5 * 20, 2 * 10 + 7 * 20]);
     }

@@ -1,9 +1,10 @@
 //! A sum of what some processes hold, and what is measured of it while time goes by.
 //!
 //! Rows of one time belong together (a snapshot reads all processes at once), so what a sum holds
-//! is taken in only when all of them are: with the first row of a later time that changes it. A
-//! sum that nobody touches costs nothing.
+//! of a kind is taken in only when all of them are: with the first row of a later time that changes
+//! it. Most rows change one or two kinds; the others cost nothing.
 
+use super::amounts::Turn;
 use super::{Amounts, Gauge, Series, Totals};
 use crate::model::{BootNs, Bytes, DurationNs, Kind, Label, PerKind};
 use std::ops::{Index, IndexMut};
@@ -52,6 +53,8 @@ pub(crate) struct Lane {
     pub(crate) member_count: usize,
     /// When it changed last.
     since: BootNs,
+    /// When each kind changed last: what it is since then is not taken in yet.
+    kind_since: PerKind<BootNs>,
     gauge: Option<Gauge<Amounts>>,
 }
 
@@ -70,7 +73,8 @@ pub(crate) struct Course {
 /// How one kind of it went.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KindCourse {
-    pub(crate) byte_seconds: f64,
+    /// What was held, times how long.
+    pub(crate) byte_ns: i128,
     /// Whether it was ever known of a process.
     pub(crate) is_known: bool,
     /// Since the first process came; `None` for what was never more than nothing.
@@ -129,53 +133,86 @@ impl Lane {
         self.since != time || self.first.is_none()
     }
 
-    /// A process holds `before` and is going to hold `after` from `time` on; `None` when it is
-    /// not there.
-    pub(super) fn change(
-        &mut self,
-        before: Option<&Amounts>,
-        after: Option<&Amounts>,
-        time: BootNs,
-    ) {
+    /// What a process holds changes at `time`.
+    #[inline]
+    pub(super) fn change(&mut self, turn: &Turn<'_>, time: BootNs) {
         if self.is_before(time) {
             self.hold_until(time);
         }
-        self.first.get_or_insert(time);
-        self.now.replace(self.kinds, before, after);
-        self.member_count += usize::from(after.is_some());
-        self.member_count -= usize::from(before.is_some());
+        match &turn.more {
+            Some(more) => {
+                for &kind in self.kinds {
+                    if more[kind] != 0 {
+                        self.settle(kind, time);
+                        self.now.grow(kind, more[kind]);
+                    }
+                }
+            }
+            None => {
+                // What is unknown of one is a matter of what is unknown of others.
+                for &kind in self.kinds {
+                    self.settle(kind, time);
+                }
+                for &kind in self.kinds {
+                    self.now.replace(kind, turn.before, turn.after);
+                }
+                self.first.get_or_insert(time);
+                self.member_count += usize::from(turn.after.is_some());
+                self.member_count -= usize::from(turn.before.is_some());
+            }
+        }
         if let Some(course) = &mut self.course {
             course.change_count = course.change_count.saturating_add(1);
         }
     }
 
-    /// Takes in what was held until `time`.
+    /// Takes in what is not of one kind alone, until `time`.
     fn hold_until(&mut self, time: BootNs) {
         let from = std::mem::replace(&mut self.since, time);
-        let Some(first) = self.first else { return };
-        if let Some(gauge) = &mut self.gauge {
+        if let (Some(gauge), Some(_)) = (&mut self.gauge, self.first) {
             gauge.hold(from, time, self.now.amounts());
             if self.now[Kind::Rss].unknown_count() > 0 {
                 gauge.note_unknown();
             }
         }
-        let mut raise = |kind, bytes| High::raise(&mut self.highest[kind], bytes, from);
-        match &mut self.course {
-            Some(course) => {
-                let is_there = self.member_count > 0;
-                course.hold(first, (from, time), &self.now, is_there, raise);
-            }
-            None => {
-                if let Some(bytes) = self.now.known(Kind::Rss) {
-                    raise(Kind::Rss, bytes);
-                }
-            }
+    }
+
+    fn is_followed(&self, kind: Kind) -> bool {
+        kind == Kind::Rss || self.course.is_some()
+    }
+
+    /// A kind is going to be another from `time` on.
+    #[inline]
+    fn settle(&mut self, kind: Kind, time: BootNs) {
+        if self.is_followed(kind) && self.kind_since[kind] != time {
+            self.take_in(kind, time);
+        }
+    }
+
+    /// Takes in what was held of a kind until `time`.
+    #[inline]
+    fn take_in(&mut self, kind: Kind, time: BootNs) {
+        let from = std::mem::replace(&mut self.kind_since[kind], time);
+        let Some(first) = self.first else { return };
+        let bytes = self.now.known(kind);
+        if let Some(bytes) = bytes {
+            High::raise(&mut self.highest[kind], bytes, from);
+        }
+        if let Some(course) = &mut self.course {
+            let is_there = self.member_count > 0;
+            let is_known = self.now[kind].is_known();
+            course.take_in(kind, (first, from, time), bytes, (is_there, is_known));
         }
     }
 
     /// The recording is over, and all rows are in.
     pub(super) fn finish(&mut self, end: BootNs) {
         self.hold_until(end);
+        for &kind in self.kinds {
+            if self.is_followed(kind) {
+                self.take_in(kind, end);
+            }
+        }
         if let Some(gauge) = &mut self.gauge {
             gauge.hold_to_the_end(end, self.now.amounts());
         }
@@ -183,40 +220,43 @@ impl Lane {
 }
 
 impl Course {
-    fn hold(
+    /// Of a kind so much was held from a time until another.
+    fn take_in(
         &mut self,
-        first: BootNs,
-        (from, time): (BootNs, BootNs),
-        held: &Totals,
-        is_there: bool,
-        mut raise: impl FnMut(Kind, Bytes),
+        kind: Kind,
+        (first, from, time): (BootNs, BootNs, BootNs),
+        bytes: Option<Bytes>,
+        (is_there, is_known): (bool, bool),
     ) {
         let to = self.until.map_or(time, |until| until.min(time));
-        let seconds = (to - from).as_secs_f64().max(0.0);
-        for &kind in Kind::ALL {
-            let course = &mut self.kinds[kind];
-            course.is_known |= held[kind].is_known();
-            // Most sums never have a page of swap or of shared memory, and no curve of it.
-            let is_none = |bytes: Bytes| bytes.0 == 0 && course.curve.is_none();
-            let Some(bytes) = held.known(kind).filter(|bytes| !is_none(*bytes)) else {
-                continue;
-            };
-            raise(kind, bytes);
-            if course.curve.is_none() && time - first >= CURVE_AFTER {
-                let mut curve = Series::new(first, BUCKETS);
-                if course.byte_seconds == 0.0 {
-                    curve.hold(first, from, 0);
-                }
-                course.curve = Some(Box::new(curve));
-            }
-            course.byte_seconds += bytes.0 as f64 * seconds;
-            // Where nobody is there the curve has a gap: that is not a fall.
-            if let Some(curve) = course.curve.as_mut().filter(|_| is_there) {
-                curve.hold(from, to, bytes.0);
-            }
-        }
         if is_there {
             self.there_until = to;
+        }
+        let of_kind = &mut self.kinds[kind];
+        of_kind.is_known |= is_known;
+        if let Some(bytes) = bytes {
+            of_kind.hold(first, (from, to), bytes, is_there);
+        }
+    }
+}
+
+impl KindCourse {
+    fn hold(&mut self, first: BootNs, (from, to): (BootNs, BootNs), bytes: Bytes, is_there: bool) {
+        // Most sums never have a page of swap or of shared memory, and no curve of it.
+        if bytes.0 == 0 && self.curve.is_none() {
+            return;
+        }
+        if self.curve.is_none() && to - first >= CURVE_AFTER {
+            let mut curve = Series::new(first, BUCKETS);
+            if self.byte_ns == 0 {
+                curve.hold(first, from, 0);
+            }
+            self.curve = Some(Box::new(curve));
+        }
+        self.byte_ns += i128::from(bytes.0) * i128::from((to - from).0.max(0));
+        // Where nobody is there the curve has a gap: that is not a fall.
+        if let Some(curve) = self.curve.as_mut().filter(|_| is_there) {
+            curve.hold(from, to, bytes.0);
         }
     }
 }
@@ -251,25 +291,21 @@ impl Lanes {
         LaneId(self.list.len() as u32 - 1)
     }
 
-    /// A process of a sum holds something else from `time` on, as in [`Lane::change`].
-    pub(super) fn change(
-        &mut self,
-        place: LaneId,
-        before: Option<&Amounts>,
-        after: Option<&Amounts>,
-        time: BootNs,
-    ) {
+    /// What a process of a sum holds changes, as in [`Lane::change`].
+    pub(super) fn change(&mut self, place: LaneId, turn: &Turn<'_>, time: BootNs) {
         let lane = &mut self.list[place.place()];
-        if lane.is_before(time) {
+        if lane.course.is_some() && lane.is_before(time) {
             self.changed.push(place);
-            let step_count = lane.step_count();
-            lane.hold_until(time);
-            self.gauge_step_count += lane.step_count() - step_count;
-            if self.gauge_step_count > GAUGE_STEPS_MAX {
-                self.forget_gauges();
-            }
         }
-        self.list[place.place()].change(before, after, time);
+        if lane.gauge.is_none() {
+            return lane.change(turn, time);
+        }
+        let step_count = lane.step_count();
+        lane.change(turn, time);
+        self.gauge_step_count += lane.step_count() - step_count;
+        if self.gauge_step_count > GAUGE_STEPS_MAX {
+            self.forget_gauges();
+        }
     }
 
     /// All rows of one time are in, and were looked at.
@@ -277,7 +313,7 @@ impl Lanes {
         self.changed.clear();
     }
 
-    /// Those that changed at the time whose rows are in.
+    /// Those with a course that changed at the time whose rows are in.
     pub(crate) fn changed(&self) -> &[LaneId] {
         &self.changed
     }

@@ -4,23 +4,24 @@
 //! to the busy moments. Each bucket holds the time-weighted mean and the maximum of the curve.
 //! When time runs past the last bucket, pairs are merged and the buckets become twice as wide.
 
-use crate::model::{BootNs, Bytes};
+use crate::model::{BootNs, Bytes, DurationNs};
 
 /// The width of a bucket at the start: a run of a second still has a curve, and a run of a day
 /// has doubled it some twenty times.
 const FIRST_WIDTH_NS: i64 = 1_000_000;
 
+/// In whole numbers, which add up whatever the order, and faster.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
-    byte_seconds: f64,
-    seconds: f64,
-    max: f64,
+    byte_ns: i128,
+    ns: i64,
+    max: i64,
 }
 
 impl Bucket {
-    fn add(&mut self, seconds: f64, bytes: f64) {
-        self.byte_seconds += bytes * seconds;
-        self.seconds += seconds;
+    fn add(&mut self, ns: i64, bytes: i64) {
+        self.byte_ns += i128::from(bytes) * i128::from(ns);
+        self.ns += ns;
         self.max = self.max.max(bytes);
     }
 }
@@ -44,8 +45,11 @@ pub(crate) struct Series {
     start_ns: i64,
     width_ns: i64,
     capacity: usize,
+    /// Those that are over.
     buckets: Vec<Bucket>,
-    /// Where the last bucket ends.
+    /// The one after them.
+    open: Bucket,
+    /// Where that ends.
     end_ns: i64,
 }
 
@@ -57,65 +61,71 @@ impl Series {
             width_ns: FIRST_WIDTH_NS,
             capacity: capacity.max(2),
             buckets: Vec::new(),
-            end_ns: start.0,
+            open: Bucket::default(),
+            end_ns: start.0.saturating_add(FIRST_WIDTH_NS),
         }
     }
 
     /// The curve held `bytes` from `from`, where it was held last or later, until `to`.
     #[inline]
     pub(crate) fn hold(&mut self, from: BootNs, to: BootNs, bytes: i64) {
-        let (from, to, bytes) = (from.0.max(self.start_ns), to.0, bytes as f64);
-        match self.buckets.last_mut() {
-            _ if to <= from => {}
-            // Most rows come long before the bucket is over.
-            Some(last) if to <= self.end_ns => last.add((to - from) as f64 / 1e9, bytes),
-            _ => self.hold_beyond(from, to, bytes),
+        let (from, to) = (from.0.max(self.start_ns), to.0);
+        // Most rows come long before the bucket is over.
+        if from < to && to <= self.end_ns {
+            self.open.add(to - from, bytes);
+        } else if from < to {
+            self.hold_beyond(from, to, bytes);
         }
     }
 
     /// The same, past the end of the last bucket.
-    fn hold_beyond(&mut self, mut from: i64, to: i64, bytes: f64) {
+    fn hold_beyond(&mut self, mut from: i64, to: i64, bytes: i64) {
         while (to - 1 - self.start_ns) / self.width_ns >= self.capacity as i64 {
             self.widen();
         }
         while from < to {
             let index = (from - self.start_ns) / self.width_ns;
-            self.buckets.resize(index as usize + 1, Bucket::default());
+            if index as usize > self.buckets.len() {
+                self.buckets.push(std::mem::take(&mut self.open));
+                self.buckets.resize(index as usize, Bucket::default());
+            }
             self.end_ns = self.start_ns + (index + 1) * self.width_ns;
             let until = self.end_ns.min(to);
-            if let Some(last) = self.buckets.last_mut() {
-                last.add((until - from) as f64 / 1e9, bytes);
-            }
+            self.open.add(until - from, bytes);
             from = until;
         }
     }
 
     fn widen(&mut self) {
         self.width_ns *= 2;
+        self.buckets.push(std::mem::take(&mut self.open));
         self.buckets = self
             .buckets
             .chunks(2)
             .map(|pair| {
                 pair.iter().fold(Bucket::default(), |sum, bucket| Bucket {
-                    byte_seconds: sum.byte_seconds + bucket.byte_seconds,
-                    seconds: sum.seconds + bucket.seconds,
+                    byte_ns: sum.byte_ns + bucket.byte_ns,
+                    ns: sum.ns + bucket.ns,
                     max: sum.max.max(bucket.max),
                 })
             })
             .collect();
+        self.open = self.buckets.pop().unwrap_or_default();
+        let open = self.buckets.len() as i64;
+        self.end_ns = self.start_ns + (open + 1) * self.width_ns;
     }
 
     /// The buckets in which the curve is known, in order.
     pub(crate) fn points(&self) -> impl Iterator<Item = SeriesPoint> + '_ {
-        self.buckets
-            .iter()
+        let open = std::iter::once(&self.open);
+        (self.buckets.iter().chain(open))
             .enumerate()
-            .filter(|(_, bucket)| bucket.seconds > 0.0)
+            .filter(|(_, bucket)| bucket.ns > 0)
             .map(|(index, bucket)| SeriesPoint {
                 boot_ns: BootNs(self.start_ns + index as i64 * self.width_ns + self.width_ns / 2),
-                seconds: bucket.seconds,
-                mean_bytes: bucket.byte_seconds / bucket.seconds,
-                max_bytes: Bytes(bucket.max as i64),
+                seconds: DurationNs(bucket.ns).as_secs_f64(),
+                mean_bytes: bucket.byte_ns as f64 / bucket.ns as f64,
+                max_bytes: Bytes(bucket.max),
             })
     }
 }

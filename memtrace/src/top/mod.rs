@@ -18,7 +18,7 @@ mod view;
 
 pub use clock::Age;
 pub use once::once;
-pub use screen::{Options, run};
+pub use screen::{Options, end_with_signals, is_to_end, run};
 pub use view::View;
 
 use crate::analyze::Live;

@@ -18,6 +18,9 @@ pub(super) enum Key {
 const CLEAR_BYTES: i64 = 1 << 20;
 const CLEAR_PART: i64 = 10;
 
+/// Lines move up by so many places on average, before all of them are put in order anew.
+const MOVES_EACH: usize = 64;
+
 impl Key {
     fn compare(&self, other: &Self) -> Ordering {
         match (self, other) {
@@ -73,27 +76,55 @@ impl Order {
             order = self.ids.iter().filter_map(|id| places.remove(id)).collect();
             let mut fresh: Vec<usize> = places.into_values().collect();
             fresh.sort_unstable();
-            for place in fresh {
-                let at = order
-                    .iter()
-                    .position(|other| compare(&place, other).is_lt());
-                order.insert(at.unwrap_or(order.len()), place);
-            }
-            for from in 1..order.len() {
-                let mut at = from;
-                while at > 0
-                    && items[order[at]]
-                        .1
-                        .is_clearly_before(&items[order[at - 1]].1, is_reversed)
-                {
-                    order.swap(at, at - 1);
-                    at -= 1;
-                }
+            fresh.sort_by(compare);
+            order = merged(&order, &fresh, compare);
+            let is_clearly_before = |a: usize, b: usize| {
+                let [a, b] = [a, b].map(|place| &items[place].1);
+                a.is_clearly_before(b, is_reversed)
+            };
+            if !settle(&mut order, is_clearly_before) {
+                order.sort_by(compare);
             }
         }
         self.ids = order.iter().map(|place| items[*place].0).collect();
         order
     }
+}
+
+/// Puts new items, which are in order, before the first that each belongs before.
+fn merged(
+    order: &[usize],
+    fresh: &[usize],
+    compare: impl Fn(&usize, &usize) -> Ordering,
+) -> Vec<usize> {
+    let mut fresh = fresh.iter().peekable();
+    let mut all = Vec::with_capacity(order.len() + fresh.len());
+    for other in order {
+        while let Some(place) = fresh.next_if(|place| compare(place, other).is_lt()) {
+            all.push(*place);
+        }
+        all.push(*other);
+    }
+    all.extend(fresh);
+    all
+}
+
+/// Moves those up that are clearly above others. False where so many would have to that the order
+/// is another one anyway.
+fn settle(order: &mut [usize], is_clearly_before: impl Fn(usize, usize) -> bool) -> bool {
+    let mut moves_left = MOVES_EACH * order.len();
+    for from in 1..order.len() {
+        let mut at = from;
+        while at > 0 && is_clearly_before(order[at], order[at - 1]) {
+            if moves_left == 0 {
+                return false;
+            }
+            moves_left -= 1;
+            order.swap(at, at - 1);
+            at -= 1;
+        }
+    }
+    true
 }
 
 #[cfg(test)]
@@ -126,6 +157,26 @@ mod tests {
         assert_eq!(order(&mut kept, &[100, 300, 200]), [1, 2, 0]);
         let left = [(2, Key::Bytes(200 * MIB)), (0, Key::Bytes(100 * MIB))];
         assert_eq!(kept.arrange(&left, (0, false)), [0, 1]);
+    }
+
+    #[test]
+    fn many_lines_that_all_change_places_are_in_order() {
+        const COUNT: i64 = 50_000;
+        let mut kept = Order::default();
+        let mut is_in_order = |numbers: &[i64]| {
+            let items = numbers.iter().zip(0..);
+            let items: Vec<(u64, Key)> = items.map(|(n, id)| (id, Key::Number(*n))).collect();
+            let places = kept.arrange(&items, (1, false));
+            assert_eq!(places.len(), numbers.len());
+            places.is_sorted_by_key(|place| std::cmp::Reverse(numbers[*place]))
+        };
+        let rising: Vec<i64> = (0..COUNT).map(|place| 2 * place).collect();
+        assert!(is_in_order(&rising));
+        let mut falling = rising;
+        falling.reverse();
+        assert!(is_in_order(&falling));
+        falling.extend((0..COUNT).map(|place| 2 * place + 1));
+        assert!(is_in_order(&falling), "half of them new");
     }
 
     #[test]

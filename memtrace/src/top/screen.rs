@@ -54,14 +54,15 @@ static IS_OURS: AtomicBool = AtomicBool::new(false);
 /// When the terminal can't be had, as [`io::Error`] in its words; what the feed says is shown on the
 /// screen.
 pub fn run<F: Feed>(feed: &mut F, options: &Options) -> io::Result<()> {
-    listen();
+    end_with_signals();
+    listen(&[libc::SIGTSTP]);
     let mut screen = Screen::take()?;
     let mut app = App::new(options.view);
     let mut next_look = Instant::now();
     let mut drawn = Instant::now();
     let mut is_due = true;
     loop {
-        if ENDS.load(Ordering::Relaxed) {
+        if is_to_end() {
             return Ok(());
         }
         if STOPS.swap(false, Ordering::Relaxed) {
@@ -224,15 +225,19 @@ extern "C" fn note(signal: libc::c_int) {
     }
 }
 
-/// Has signals noted that would leave the terminal as it is.
-fn listen() {
-    for signal in [
-        libc::SIGTERM,
-        libc::SIGHUP,
-        libc::SIGINT,
-        libc::SIGQUIT,
-        libc::SIGTSTP,
-    ] {
+/// From here on a signal that asks to end is noted: whoever has something to put back does so, and
+/// then ends.
+pub fn end_with_signals() {
+    listen(&[libc::SIGTERM, libc::SIGHUP, libc::SIGINT, libc::SIGQUIT]);
+}
+
+/// Whether a signal has asked to end.
+pub fn is_to_end() -> bool {
+    ENDS.load(Ordering::Relaxed)
+}
+
+fn listen(signals: &[libc::c_int]) {
+    for &signal in signals {
         let handler = note as extern "C" fn(libc::c_int);
         // SAFETY: the handler only stores into an atomic.
         unsafe { libc::signal(signal, handler as libc::sighandler_t) };

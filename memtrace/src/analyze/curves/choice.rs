@@ -16,6 +16,8 @@ const PROCESSES_MAX: usize = 30;
 const ROLES_MAX: usize = 24;
 /// The same of cgroups.
 const CGROUPS_MAX: usize = 16;
+/// So many processes have a lane.
+pub(super) const LANES_MAX: usize = 20_000;
 
 /// Those that are drawn by themselves.
 #[derive(Debug, Default)]
@@ -26,6 +28,8 @@ pub(in crate::analyze) struct Choice {
     pub(super) roles: Vec<usize>,
     /// By path.
     pub(super) cgroups: Vec<Arc<str>>,
+    /// The processes that have a lane.
+    pub(super) lanes: Vec<usize>,
     /// How many there are in all.
     pub(super) role_count: usize,
     pub(super) cgroup_count: usize,
@@ -74,6 +78,7 @@ impl Choice {
             role_count: roles.len(),
             cgroup_count: cgroups.len(),
             processes: largest(peaks.iter().copied().enumerate(), PROCESSES_MAX),
+            lanes: largest(peaks.iter().copied().enumerate(), LANES_MAX - 1),
             roles: largest(roles.into_iter(), ROLES_MAX),
             cgroups: largest(cgroups.into_iter(), CGROUPS_MAX)
                 .into_iter()

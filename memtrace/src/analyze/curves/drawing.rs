@@ -1,8 +1,8 @@
 //! What is drawn of the host's memory, followed during the pass.
 
-use super::choice::Choice;
+use super::choice::{Choice, LANES_MAX};
 use super::coded::{CurveSeries, Gaps};
-use super::{CurveStack, Curves, Levels};
+use super::{CurveStack, Curves, HOST_VALUES, Levels};
 use crate::analyze::RunClock;
 use crate::analyze::groups::Groups;
 use crate::analyze::process::Process;
@@ -10,7 +10,7 @@ use crate::analyze::process_table::ProcessTable;
 use crate::model::{BootNs, Bytes, Kind, Label};
 use crate::sweep::{Change, State, Thinned};
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// The functions of the lines.
@@ -47,7 +47,8 @@ pub(in crate::analyze) struct Drawing {
     /// What the processes of each chosen cgroup hold.
     in_cgroups: Vec<i64>,
     changed_cgroups: Vec<u32>,
-    /// By position in the process table.
+    /// By position in the process table: its place among those with a lane.
+    lane_of: Vec<u32>,
     levels: Vec<Levels>,
 }
 
@@ -114,14 +115,15 @@ impl Drawing {
                 .unwrap_or(NOWHERE)
         });
         Self {
-            thinned: Thinned::new(count, clock.duration(), foci),
+            thinned: Thinned::new(count, HOST_VALUES, clock.duration(), foci),
             place_of: places(&choice.processes, table.processes.len()),
             place_of_role: places(&choice.roles, groups.list.len()),
             cgroup_of: cgroup_of.collect(),
             in_cgroups: vec![0; choice.cgroups.len()],
             changed: Vec::new(),
             changed_cgroups: Vec::new(),
-            levels: vec![Levels::default(); table.processes.len()],
+            lane_of: places(&choice.lanes, table.processes.len()),
+            levels: vec![Levels::default(); choice.lanes.len()],
             kinds,
             processes,
             roles,
@@ -137,13 +139,14 @@ impl Drawing {
             Some(after) => after.rss(),
             None => Some(Bytes(0)),
         };
-        if process >= self.levels.len() {
-            self.levels.resize(process + 1, Levels::default());
+        if process >= self.lane_of.len() {
+            self.meet(process);
         }
-        let levels = &mut self.levels[process];
-        match change.after {
-            Some(_) => levels.set(change.boot_ns, after),
-            None => levels.finish(change.boot_ns),
+        if let Some(levels) = self.levels.get_mut(self.lane_of[process] as usize) {
+            match change.after {
+                Some(_) => levels.set(change.boot_ns, after),
+                None => levels.finish(change.boot_ns),
+            }
         }
         if self
             .place_of
@@ -164,6 +167,15 @@ impl Drawing {
             if self.changed_cgroups.last() != Some(&cgroup) {
                 self.changed_cgroups.push(cgroup);
             }
+        }
+    }
+
+    /// A process without a row of its own gets a lane where there is room.
+    fn meet(&mut self, process: usize) {
+        self.lane_of.resize(process + 1, NOWHERE);
+        if self.levels.len() < LANES_MAX {
+            self.lane_of[process] = self.levels.len() as u32;
+            self.levels.push(Levels::default());
         }
     }
 
@@ -235,10 +247,11 @@ impl Drawn {
         processes: &[Process],
         groups: &Groups,
         clock: &RunClock,
-    ) -> (Curves, Vec<Levels>) {
+    ) -> (Curves, BTreeMap<usize, Levels>) {
         let Drawing {
             choice,
             thinned,
+            lane_of,
             levels,
             kinds,
             processes: own,
@@ -342,6 +355,10 @@ impl Drawn {
             ],
             ..Curves::default()
         };
-        (curves, levels)
+        let levels = lane_of.iter().enumerate().filter_map(|(process, lane)| {
+            let levels = levels.get(*lane as usize)?;
+            Some((process, levels.clone()))
+        });
+        (curves, levels.collect())
     }
 }

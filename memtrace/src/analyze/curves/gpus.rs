@@ -1,10 +1,11 @@
 //! Memory of each GPU over time: what processes hold of it, what is reserved, and what nothing
 //! explains, by the rules of the ledger.
 
-use super::GpuCurves;
 use super::coded::{CurveSeries, Gaps};
 use super::drawing::REST;
 use super::known::Known;
+use super::readings::{Reading, Readings};
+use super::{GPU_VALUES, GpuCurves};
 use crate::analyze::gpu::{GpuDevice, GpuHolder, Gpus};
 use crate::analyze::process_table::ProcessTable;
 use crate::analyze::{RowSource, RunClock};
@@ -19,8 +20,8 @@ use std::vec::IntoIter;
 
 /// So many processes of a device have a curve of their own.
 const PROCESSES_MAX: usize = 12;
-/// So many readings of devices are followed.
-const READINGS_MAX: usize = 2_000_000;
+/// So many readings of devices are followed; of more those that are extremes.
+const READINGS_MAX: usize = 1_000_000;
 
 /// The functions of a device before those of processes.
 const USED: usize = 0;
@@ -28,15 +29,6 @@ const RESERVED: usize = 1;
 const UNATTRIBUTED: usize = 2;
 const OTHERS: usize = 3;
 const FIRST_PROCESS: usize = 4;
-
-/// What a device told of itself, where that changed.
-#[derive(Clone, Copy, Debug)]
-struct Reading {
-    at: BootNs,
-    device: usize,
-    used: Option<Bytes>,
-    reserved: Option<Bytes>,
-}
 
 /// One piece of memory of a process on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,29 +79,24 @@ pub(super) fn read<S: RowSource>(
     let places: HashMap<&str, usize> = places
         .map(|(place, device)| (&*device.device, place))
         .collect();
-    let thinned = |count| Thinned::of_unknown(count, clock.duration(), known.foci.to_vec());
+    let room = GPU_VALUES / devices.len().max(1);
+    let thinned = |count| Thinned::of_unknown(count, room, clock.duration(), known.foci.to_vec());
     let mut all: Vec<Followed> = (0..devices.len())
         .map(|place| Followed::new(gpus, place, &places, &thinned))
         .collect();
-    let mut readings: Vec<Reading> = Vec::new();
-    let mut last: Vec<Option<(Option<Bytes>, Option<Bytes>)>> = vec![None; devices.len()];
+    let mut readings = Readings::new(devices.len(), READINGS_MAX, clock.duration());
     let columns = ["ts", "boot_ns", "device", "used_bytes", "reserved_bytes"];
     source.scan(&columns, |row: GpuDeviceRow| {
-        let Some(&device) = places.get(&*row.device) else {
-            return;
-        };
-        let told = (row.used_bytes, row.reserved_bytes);
-        let is_new = last[device].replace(told) != Some(told);
-        if is_new && readings.len() < READINGS_MAX {
-            readings.push(Reading {
+        if let Some(&device) = places.get(&*row.device) {
+            readings.take(Reading {
                 at: row.boot_ns,
                 device,
-                used: told.0,
-                reserved: told.1,
+                used: row.used_bytes,
+                reserved: row.reserved_bytes,
             });
         }
     })?;
-    let mut readings = readings.into_iter().peekable();
+    let mut readings = readings.in_order().into_iter().peekable();
     source.scan(&[], |row: GpuProcessRow| {
         take_readings(&mut all, &mut readings, row.boot_ns);
         let Some(&device) = places.get(&*row.device) else {

@@ -1,9 +1,9 @@
 //! What is in use around the processes, and how much it may be: of the cgroups that matter, and of
 //! the node.
 
-use super::CurveLimit;
 use super::coded::{CurveSeries, Gaps};
 use super::known::Known;
+use super::{CurveLimit, LIMIT_VALUES};
 use crate::analyze::RowSource;
 use crate::model::tables::{CgroupMemRow, NodeMemRow};
 use crate::model::{BootNs, Bytes};
@@ -35,7 +35,9 @@ pub(super) fn read<S: RowSource>(
             paths.push(path);
         }
     }
-    let thinned = || Thinned::of_unknown(2, clock.duration(), known.foci.to_vec());
+    // One more for the node.
+    let room = LIMIT_VALUES / (paths.len().min(CGROUPS_MAX) + 1);
+    let thinned = || Thinned::of_unknown(2, room, clock.duration(), known.foci.to_vec());
     let mut groups: Vec<Thinned> = paths.iter().map(|_| thinned()).collect();
     let columns = ["boot_ns", "cgroup", "current_bytes", "limit_bytes"];
     source.scan(&columns, |row: CgroupMemRow| {

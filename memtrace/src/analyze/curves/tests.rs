@@ -1,7 +1,10 @@
 //! What is drawn against what the report says, on every golden run.
 
 use crate::analyze::Report;
-use crate::analyze::golden::{RUNS, Script, boot, mem_row, upid};
+use crate::analyze::golden::{
+    RUNS, Script, boot, mem_row, ray_with_vllm, ray_with_vllm_later, upid,
+};
+use crate::analyze::{Diff, DiffReport};
 use crate::model::tables::MarkKind::{Begin, End};
 use crate::model::{Bytes, Kind, Record, Tgid};
 use crate::report::{Style, Written};
@@ -9,9 +12,10 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// The document of a page, as whoever draws it reads it.
-fn document(report: &mut Report) -> Value {
+fn document(report: &mut dyn Written) -> Value {
     let mut out = Vec::new();
-    let written = report.page(&Style::default(), &mut out);
+    let told = report.told(&Style::default());
+    let written = report.page(&Style::default(), &told, &mut out);
     written.expect("a Vec can be written to");
     serde_json::from_slice(&out).expect("JSON")
 }
@@ -249,6 +253,33 @@ fn each_step_is_a_band_with_its_line_and_its_number() {
         }
     }
     assert!(seen > 1, "{seen}");
+}
+
+#[test]
+fn a_page_of_two_recordings_begins_with_what_changed() {
+    let [mut before, mut after] = [ray_with_vllm(), ray_with_vllm_later()].map(Script::drawn);
+    let own = document(&mut after);
+    let diff = Diff::of(&before.analysis, &after.analysis);
+    before.analysis.path = Some("before".to_owned());
+    let mut told = DiffReport {
+        before,
+        after,
+        diff,
+        limit: None,
+    };
+    let compared = document(&mut told);
+    assert_eq!(compared["title"], "memtrace diff");
+    let lines = list(&compared["answer"]).iter();
+    let lines: Vec<&str> = lines.filter_map(|line| line["text"].as_str()).collect();
+    assert!(lines[0].starts_with("A: before, "), "{lines:?}");
+    let peak = lines
+        .iter()
+        .find(|line| line.starts_with("Peak of the sum of RSS: "));
+    assert!(peak.is_some_and(|peak| peak.contains(" → ")), "{lines:?}");
+    let of_b = list(&own["answer"]).iter();
+    let of_b: Vec<&str> = of_b.filter_map(|line| line["text"].as_str()).collect();
+    assert!(lines.iter().all(|line| !of_b.contains(line)), "{lines:?}");
+    assert_eq!(compared["report"], own["report"]);
 }
 
 #[test]

@@ -5,13 +5,14 @@ use super::known::Known;
 use super::levels::Levels;
 use super::{Curves, gpus, limits};
 use crate::analyze::RowSource;
+use std::collections::BTreeMap;
 
-/// Everything that is drawn over time, with names, and the levels of every process.
+/// Everything that is drawn over time, with names, and the levels of every process that has a lane.
 pub(in crate::analyze) fn told<S: RowSource>(
     source: &S,
     drawn: Drawn,
     known: Known<'_>,
-) -> Result<(Curves, Vec<Levels>), S::Error> {
+) -> Result<(Curves, BTreeMap<usize, Levels>), S::Error> {
     let (mut curves, levels) = drawn.told(&known.table.processes, known.groups, known.clock);
     curves.limits = limits::read(source, &known)?;
     curves.gpus = gpus::read(source, &known)?;

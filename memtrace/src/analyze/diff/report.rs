@@ -4,7 +4,7 @@ use super::{Diff, DiffReport, Excess, chapters};
 use crate::analyze::page::{self, Document};
 use crate::analyze::{Analysis, Ending, report};
 use crate::model::DurationNs;
-use crate::report::{Chapter, Style, Table, Written, write_object};
+use crate::report::{Block, Chapter, Style, Table, Written, write_object};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::io;
@@ -30,17 +30,21 @@ impl Written for DiffReport {
         write_object(&object, out)
     }
 
-    fn page(&mut self, style: &Style, out: &mut dyn io::Write) -> io::Result<()> {
+    fn page(&mut self, style: &Style, told: &[Chapter], out: &mut dyn io::Write) -> io::Result<()> {
         let top = style.top.unwrap_or(page::TOP);
         self.diff.roles.truncate(top);
-        let told = [&self.before, &self.after].map(|report| report.told(style));
         let before = report::cut(&mut self.before, Some(top));
         let after = report::cut(&mut self.after, Some(top));
         let analyses = [&before.report.analysis, &after.report.analysis];
         let object = Object::of(analyses, &self.diff, self.limit.as_ref());
-        let [before, after] = [(before, &told[0]), (after, &told[1])].map(|(report, told)| {
+        // What changed is told above the first table.
+        let is_table = |block: &Block| matches!(block, Block::Table(_));
+        let mut chapters = told.iter();
+        let first_table = chapters.position(|chapter| chapter.blocks.iter().any(is_table));
+        let head = &told[..first_table.unwrap_or(told.len())];
+        let [before, after] = [(before, &[][..]), (after, head)].map(|(report, head)| {
             let analysis = &report.report.analysis;
-            Document::of(report::Object::of(report), analysis, told)
+            Document::of(report::Object::of(report), analysis, head)
         });
         after.compared(object, before).write(out)
     }

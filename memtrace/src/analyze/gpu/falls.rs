@@ -61,6 +61,8 @@ pub struct Fall {
 pub struct DeviceFall {
     /// The device, as `gpu_device` calls it.
     pub device: Arc<str>,
+    /// The driver's number for it, as in `gpu_device`; null where it gave none.
+    pub device_index: Option<i32>,
     /// By how much.
     pub bytes: Bytes,
 }
@@ -223,24 +225,30 @@ pub(super) fn before(from: BootNs) -> BootNs {
     BootNs(from.0 - AROUND_NS.0)
 }
 
-/// Falls of several devices at one time are one. They come device by device.
+/// Falls of several devices at one time are one. They come device by device, each with its index.
 pub(super) fn together(
-    found: impl IntoIterator<Item = (Arc<str>, (BootNs, BootNs, Bytes))>,
+    found: impl IntoIterator<Item = ((Arc<str>, Option<i32>), (BootNs, BootNs, Bytes))>,
     end: BootNs,
 ) -> Vec<Fall> {
     let mut found: Vec<_> = found.into_iter().collect();
     found.sort_by_key(|(_, (from, ..))| *from);
     let mut falls: Vec<Fall> = Vec::new();
-    for (device, (from, step, bytes)) in found {
+    for ((device, device_index), (from, step, bytes)) in found {
         let to = BootNs((step + AROUND_NS).0.min(end.0.max(step.0)));
         let (from, to) = (Instant::unsettled(from), Instant::unsettled(to));
+        let fallen = DeviceFall {
+            device,
+            device_index,
+            bytes,
+        };
         match falls.last_mut().filter(|last| from <= last.to) {
             Some(last) => {
                 last.to = last.to.max(to);
                 last.bytes = last.bytes + bytes;
-                match last.devices.iter_mut().find(|one| one.device == device) {
+                let mut known = last.devices.iter_mut();
+                match known.find(|one| one.device == fallen.device) {
                     Some(known) => known.bytes = known.bytes + bytes,
-                    None => last.devices.push(DeviceFall { device, bytes }),
+                    None => last.devices.push(fallen),
                 }
             }
             None => falls.push(Fall {
@@ -248,7 +256,7 @@ pub(super) fn together(
                 host_from: before(from.boot_ns),
                 to,
                 bytes,
-                devices: vec![DeviceFall { device, bytes }],
+                devices: vec![fallen],
                 left: Vec::new(),
                 stayed_bytes: None,
                 ended: Vec::new(),
@@ -300,7 +308,7 @@ mod tests {
     #[test]
     fn falls_of_all_devices_at_once_are_told_together() {
         let fall = |ms: i64| (BootNs(ms * MS - 1), BootNs(ms * MS), Bytes(GIB));
-        let device = |name: &str| Arc::<str>::from(name);
+        let device = |name: &str| (Arc::<str>::from(name), Some(0));
         let found = [
             (device("a"), fall(1_000)),
             (device("b"), fall(1_400)),

@@ -13,6 +13,8 @@ use std::sync::Arc;
 pub struct GpuLedger {
     /// The device, as `gpu_device` calls it.
     pub device: Arc<str>,
+    /// The driver's number for it, as in `gpu_device`; null where it gave none.
+    pub device_index: Option<i32>,
     /// Its position among the devices.
     #[serde(skip)]
     pub place: usize,
@@ -148,6 +150,7 @@ mod tests {
         };
         let mut ledger = GpuLedger {
             device: Arc::from("GPU-0"),
+            device_index: Some(0),
             place: 0,
             is_divided: false,
             at: Instant::default(),

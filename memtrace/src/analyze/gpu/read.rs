@@ -92,7 +92,7 @@ impl GpuTimeline {
             let is_divided = devices.iter().any(|one| one.is_part_of(device));
             let found = if is_divided { Vec::new() } else { found };
             let found = found.into_iter();
-            found.map(|fall| (Arc::clone(&device.device), fall))
+            found.map(|fall| ((Arc::clone(&device.device), device.index), fall))
         });
         let falls = together(found, end);
         timeline.falls = falls;
@@ -374,6 +374,7 @@ impl GpuTimeline {
         }
         let mut ledger = GpuLedger {
             device: Arc::clone(&device.device),
+            device_index: device.index,
             place,
             is_divided,
             at,

@@ -60,6 +60,8 @@ pub struct Audit {
     pub host_to: BootNs,
     /// The devices that recorded processes were on.
     pub devices: Vec<Arc<str>>,
+    /// The driver's numbers for them, in the same order; null where it gave none.
+    pub device_indices: Vec<Option<i32>>,
     /// What recorded processes held on them before; `None` where the driver does not tell of each.
     pub before_bytes: Option<Bytes>,
     /// The same after it.
@@ -82,6 +84,9 @@ pub struct Audit {
 /// Recorded processes by their place, with what each holds on devices.
 type Held<'a> = BTreeMap<usize, (&'a GpuHolder, Option<Bytes>)>;
 
+/// Devices by their place, with the driver's number for each.
+type Devices = BTreeMap<usize, (Arc<str>, Option<i32>)>;
+
 impl Audit {
     /// By how much an amount changed in the sense of the name.
     pub fn moved(&self, before: Bytes, after: Bytes) -> Bytes {
@@ -97,15 +102,18 @@ impl Audit {
         (before, after): (&[GpuLedger], &[GpuLedger]),
         (host_before, host_after): (Option<&Totals>, Option<&Totals>),
     ) {
-        fn recorded(ledgers: &[GpuLedger]) -> (Held<'_>, BTreeMap<usize, Arc<str>>) {
+        fn recorded(ledgers: &[GpuLedger]) -> (Held<'_>, Devices) {
             let mut held = Held::new();
-            let mut devices = BTreeMap::new();
+            let mut devices = Devices::new();
             for ledger in ledgers.iter().filter(|ledger| !ledger.is_divided) {
                 for line in &ledger.lines {
                     let Some(process) = line.holder.process else {
                         continue;
                     };
-                    devices.insert(ledger.place, Arc::clone(&ledger.device));
+                    devices.insert(
+                        ledger.place,
+                        (Arc::clone(&ledger.device), ledger.device_index),
+                    );
                     if !line.is_counted_elsewhere {
                         let nothing = (&line.holder, Some(Bytes(0)));
                         let (_, sum) = held.entry(process).or_insert(nothing);
@@ -117,7 +125,7 @@ impl Audit {
         }
         let ((before, mut devices), (after, then)) = (recorded(before), recorded(after));
         devices.extend(then);
-        self.devices = devices.into_values().collect();
+        (self.devices, self.device_indices) = devices.into_values().unzip();
         self.before_bytes = before.values().map(|(_, bytes)| *bytes).sum();
         self.after_bytes = after.values().map(|(_, bytes)| *bytes).sum();
         let both = self.before_bytes.zip(self.after_bytes);
@@ -384,6 +392,7 @@ impl Sleeps {
                 }),
                 host_to,
                 devices: Vec::new(),
+                device_indices: Vec::new(),
                 before_bytes: None,
                 after_bytes: None,
                 moved_bytes: None,

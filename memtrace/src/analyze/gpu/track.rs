@@ -236,12 +236,15 @@ impl Tracks {
                 let peak = held.sum.peak.map(|(bytes, _)| bytes);
                 let is_own = peak >= held.accounted;
                 let at = held.sum.peak.filter(|_| is_own).map(|(_, boot)| boot);
-                let names = held.devices.iter();
-                let names = names.map(|&place| Arc::clone(&devices[place].device));
+                let on = held.devices.iter().map(|&place| &devices[place]);
+                let (names, indices) = on
+                    .map(|device| (Arc::clone(&device.device), device.index))
+                    .unzip();
                 let process = held.holder.process.map(|place| &table.processes[place]);
                 GpuProcess {
                     holder: held.holder.clone(),
-                    devices: names.collect(),
+                    devices: names,
+                    device_indices: indices,
                     peak_bytes: peak.max(held.accounted),
                     peak_is_lower_bound: held.sum.has_been_unknown,
                     peak_at: at.map(|at| clock.at(at)),

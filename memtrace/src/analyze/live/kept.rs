@@ -8,7 +8,7 @@ use crate::model::tables::{
     CachedFileRow, CgroupMemRow, CowRow, DiagRow, GpuDeviceRow, GpuProcessRow, MappingRow, MarkRow,
     MemRow, NodeMemRow, OomRow, ProcessRow, PssRow, SelfCostRow, ShmObjectRow, TitleRow,
 };
-use crate::model::{BootNs, Row, Upid};
+use crate::model::{BootNs, DurationNs, Row, Upid};
 use std::any::Any;
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -16,6 +16,10 @@ use std::hash::{BuildHasher, RandomState};
 
 /// So many rows of one table are kept of what happened; those before are forgotten.
 const EVENTS_MAX: usize = 100_000;
+
+/// Of a cgroup that is still read there is a row every 10 s, also where nothing changed. One that
+/// had none while others had for this long is gone.
+const CGROUP_SILENCE: DurationNs = DurationNs(30_000_000_000);
 
 /// So many rows come to a table of readings before it is looked at again what of it is needed.
 const SLACK: usize = 1_000;
@@ -55,14 +59,26 @@ impl<R> Default for Rows<R> {
 impl<R: Timed> Rows<R> {
     /// Takes what came. Answers whether there was anything.
     fn take<S: FreshRows>(&mut self, source: &mut S) -> Result<bool, S::Error> {
-        let before = self.rows.len();
-        source.fresh(&[], |row: R| self.rows.push(row))?;
+        let mut is_new = false;
+        source.fresh(&[], |row: R| {
+            is_new = true;
+            self.rows.push(row);
+            // Of a recording that is long already not all fits.
+            if self.rows.len() >= 2 * EVENTS_MAX {
+                self.sort();
+                self.rows.drain(..EVENTS_MAX);
+            }
+        })?;
+        self.sort();
+        Ok(is_new)
+    }
+
+    fn sort(&mut self) {
         // The common case: all came in order.
         let order = |row: &R| (row.at(), row.upid());
         if !self.rows.is_sorted_by_key(order) {
             self.rows.sort_by_key(order);
         }
-        Ok(self.rows.len() > before)
     }
 
     /// Forgets readings that a later one replaced before that time.
@@ -198,12 +214,14 @@ impl Kept {
         Ok(news)
     }
 
-    /// The newest reading of each cgroup.
+    /// The newest reading of each cgroup that is still read: not of one that was removed.
     pub(super) fn cgroups(&self) -> impl Iterator<Item = &CgroupMemRow> {
-        let newest: HashMap<&str, &CgroupMemRow> = (self.cgroups.rows.iter())
-            .map(|row| (row.cgroup.as_str(), row))
-            .collect();
-        newest.into_values()
+        let rows = &self.cgroups.rows;
+        let newest: HashMap<&str, &CgroupMemRow> =
+            rows.iter().map(|row| (row.cgroup.as_str(), row)).collect();
+        let last = rows.last().map_or(BootNs(0), |row| row.boot_ns);
+        let newest = newest.into_values();
+        newest.filter(move |row| last - row.boot_ns <= CGROUP_SILENCE)
     }
 
     /// The newest reading of the node.
@@ -231,5 +249,44 @@ impl RowSource for Kept {
         let rows = self.tables().find_map(|rows| rows.downcast_ref::<Vec<R>>());
         rows.into_iter().flatten().cloned().for_each(each);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::any::Any;
+
+    /// So many marks at one instant.
+    struct Storm(usize);
+
+    impl FreshRows for Storm {
+        type Error = Infallible;
+
+        fn fresh<R: Row>(&mut self, _: &[&str], mut each: impl FnMut(R)) -> Result<(), Infallible> {
+            for place in 0..self.0 {
+                let mark = MarkRow {
+                    name: place.to_string(),
+                    ..MarkRow::default()
+                };
+                match (Box::new(mark) as Box<dyn Any>).downcast::<R>() {
+                    Ok(row) => each(*row),
+                    Err(_) => break,
+                }
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn of_a_storm_of_rows_the_newest_are_kept() {
+        let count = 2 * EVENTS_MAX + 7;
+        let mut kept = Kept::default();
+        let Ok(news) = kept.take(&mut Storm(count));
+        assert!(news.has::<MarkRow>() && !news.has::<TitleRow>());
+        let mut names = Vec::new();
+        let Ok(()) = kept.scan(&[], |mark: MarkRow| names.push(mark.name));
+        assert!((EVENTS_MAX..2 * EVENTS_MAX).contains(&names.len()));
+        assert_eq!(names.last(), Some(&(count - 1).to_string()));
     }
 }

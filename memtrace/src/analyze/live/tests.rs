@@ -1,9 +1,11 @@
 //! What comes in pieces adds up to what the report says of the whole.
 
 use super::*;
-use crate::analyze::Analysis;
-use crate::analyze::golden::{RUNS, Script, Stream, boot};
-use crate::model::{Record, Upid};
+use crate::analyze::golden::{RUNS, Script, Stream, boot, mem_row, upid};
+use crate::analyze::keys::PeakAt;
+use crate::analyze::{Analysis, PhaseLine};
+use crate::model::{Bytes, Record, Tgid, Upid};
+use crate::sweep::Amounts;
 
 /// The figures of a run that came in so many pieces, and how often it was read anew.
 fn live(run: Script, pieces: i64) -> (Live, usize) {
@@ -205,6 +207,51 @@ fn a_role_that_is_known_only_late_counts_from_the_start_by_reading_anew() {
     assert_eq!(role.name, report.roles[0].name);
     let peak = role.peak.map(|(bytes, at)| (bytes, at.boot_ns));
     assert_eq!(peak, Some((Bytes(901 << 20), boot(5.0))));
+}
+
+#[test]
+fn in_a_storm_of_rows_at_one_instant_no_more_wait_than_may() {
+    let mut run = Script::command(&["python3", "train.py"], 90.0);
+    run.process(10, None, 0.0, "python3 train.py");
+    run.mem(10, 1.0, [100.0, 1.0, 0.0]);
+    let mut stream = Stream::of(run);
+    stream.go_to(boot(2.0));
+    let mut live = Live::new(stream.info.clone(), None);
+    let Ok(_) = live.take(&mut stream);
+    let row = |mib: i64| MemRow {
+        rss_bytes: Some(Bytes(mib << 20)),
+        ..mem_row(upid(Tgid(10)).0, boot(3.0).0, None)
+    };
+    live.note_time(boot(3.0));
+    live.pending.extend((0..=PENDING_MAX as i64).map(row));
+    live.settle_behind();
+    assert!(live.pending.len() <= PENDING_MAX, "{}", live.pending.len());
+    live.finish();
+    let held = live.now().held_by(0).and_then(Amounts::rss);
+    assert_eq!(held, Some(Bytes((PENDING_MAX as i64) << 20)));
+}
+
+#[test]
+fn a_cgroup_that_is_gone_is_not_the_nearest_limit() {
+    let mut run = Script::command(&["python3", "train.py"], 90.0);
+    run.process(10, None, 0.0, "python3 train.py");
+    let limit = Some(Bytes(8 << 30));
+    for second in 0..90 {
+        run.mem(10, f64::from(second), [100.0, 1.0, 0.0]);
+        if second < 20 {
+            run.cgroup(f64::from(second), "/gone", [7.5, 7.0, 0.0], limit);
+        }
+        run.cgroup(f64::from(second), "/stays", [2.0, 1.0, 0.0], limit);
+    }
+    let nearest = |until: f64| {
+        let mut stream = Stream::of(run.clone());
+        let mut live = Live::new(stream.info.clone(), None);
+        stream.go_to(boot(until));
+        let Ok(_) = live.take(&mut stream);
+        live.limit().and_then(|limit| limit.cgroup)
+    };
+    assert_eq!(nearest(25.0).as_deref(), Some("/gone"));
+    assert_eq!(nearest(80.0).as_deref(), Some("/stays"));
 }
 
 #[test]

@@ -16,6 +16,7 @@ const DEVICE_COLUMNS: &[&str] = &[
     "boot_ns",
     "device",
     "parent_device",
+    "device_index",
     "used_bytes",
     "is_unified",
 ];
@@ -31,11 +32,19 @@ const NODE_COLUMNS: &[&str] = &[
 
 type Known = Readings<Option<Bytes>>;
 
+/// What was in use on a device.
+#[derive(Debug)]
+struct KnownDevice {
+    name: Arc<str>,
+    index: Option<i32>,
+    readings: Known,
+}
+
 /// GPUs and the page cache at the boundaries of phases.
 #[derive(Debug)]
 pub(in crate::analyze) struct DeviceHistory<'a> {
     clock: &'a RunClock,
-    devices: Vec<(Arc<str>, Known)>,
+    devices: Vec<KnownDevice>,
     /// All devices together; `None` where none ever told.
     gpu: Option<Known>,
     page_cache: Option<Readings<Reading>>,
@@ -112,10 +121,11 @@ impl<'a> DeviceHistory<'a> {
 
     /// What was in use on one of them.
     pub(super) fn device(&self, place: usize, span: &Span) -> Option<DeviceLevel> {
-        let (name, readings) = self.devices.get(place)?;
+        let device = self.devices.get(place)?;
         Some(DeviceLevel {
-            device: Arc::clone(name),
-            level: self.level(readings, span),
+            device: Arc::clone(&device.name),
+            device_index: device.index,
+            level: self.level(&device.readings, span),
         })
     }
 
@@ -175,6 +185,7 @@ struct Devices {
 
 struct Device {
     name: Arc<str>,
+    index: Option<i32>,
     follow: Follow<Option<Bytes>>,
     /// Whether it ever told what is in use.
     is_known: bool,
@@ -200,6 +211,7 @@ impl Devices {
                 self.places.insert(row.device.clone(), self.list.len());
                 self.list.push(Device {
                     name: Arc::from(row.device.as_str()),
+                    index: None,
                     follow: Follow::new(&self.instants),
                     is_known: false,
                     is_whole: row.parent_device.is_none(),
@@ -209,6 +221,7 @@ impl Devices {
             }
         };
         let device = &mut self.list[place];
+        device.index = device.index.or(row.device_index);
         // What came before its first reading was no less, and is not known.
         device.is_whole &= row.is_unified != Some(true);
         if !device.is_known && row.used_bytes.is_some() && device.is_whole {
@@ -223,10 +236,14 @@ impl Devices {
         self.together.take(row.boot_ns, sum.filter(|_| is_any));
     }
 
-    fn read(self) -> (Vec<(Arc<str>, Known)>, Option<Known>) {
+    fn read(self) -> (Vec<KnownDevice>, Option<Known>) {
         let is_any = self.list.iter().any(Device::is_counted);
         let list = self.list.into_iter();
-        let devices = list.map(|device| (device.name, device.follow.read()));
+        let devices = list.map(|device| KnownDevice {
+            name: device.name,
+            index: device.index,
+            readings: device.follow.read(),
+        });
         let devices = devices.collect();
         (devices, is_any.then(|| self.together.read()))
     }

@@ -60,11 +60,14 @@ impl Doubts {
         (from, before): (BootNs, &Amounts),
         (to, after): (BootNs, &Amounts),
     ) {
+        if self.instants.is_empty() {
+            return;
+        }
         let (Some(Bytes(before)), Some(Bytes(after))) = (before.rss(), after.rss()) else {
             return;
         };
         let difference = (after - before).saturating_abs();
-        if self.instants.is_empty() || difference <= LEAST_BYTES.max(before / LEAST_PART) {
+        if difference <= LEAST_BYTES.max(before / LEAST_PART) {
             return;
         }
         // At a row itself its figure is that of the instant.

@@ -219,7 +219,7 @@ fn roles(spans: &[Span], group: &SamePhases, memory: &Memory) -> Vec<PhasePart> 
             Some(stretch.level())
         });
         let levels: Vec<_> = levels.collect();
-        PhasePart::of(memory.roles.name(role), group, &levels)
+        PhasePart::of(memory.roles.name(role), None, group, &levels)
     });
     let mut parts: Vec<PhasePart> = parts.filter(PhasePart::is_something).collect();
     parts.sort_by_key(|part| {
@@ -236,21 +236,28 @@ fn devices(spans: &[Span], group: &SamePhases, memory: &Memory) -> Vec<PhasePart
         let levels: Vec<_> = members
             .map(|span| memory.device_history.device(device, span))
             .collect();
-        let name = Arc::clone(&levels.first()?.as_ref()?.device);
+        let first = levels.first()?.as_ref()?;
+        let (name, index) = (Arc::clone(&first.device), first.device_index);
         let levels: Vec<_> = levels
             .iter()
             .map(|told| Some(told.as_ref()?.level))
             .collect();
-        Some(PhasePart::of(name, group, &levels))
+        Some(PhasePart::of(name, index, group, &levels))
     });
     parts.collect()
 }
 
 impl PhasePart {
-    fn of(name: Arc<str>, group: &SamePhases, levels: &[Option<Level>]) -> Self {
+    fn of(
+        name: Arc<str>,
+        device_index: Option<i32>,
+        group: &SamePhases,
+        levels: &[Option<Level>],
+    ) -> Self {
         let is_numbered = group.is_numbered();
         Self {
             name,
+            device_index,
             measures: Measures::of(levels),
             slope: is_numbered.then(|| slope(&group.numbers, levels)).flatten(),
         }

@@ -15,7 +15,7 @@ pub(in crate::analyze) fn stage(name: &str) -> Cow<'_, str> {
 
 /// The name with its number left out, and the number. Of several the one after "step" or a word
 /// like it counts, else the first.
-pub(super) fn numbered(name: &str) -> Option<(String, i64)> {
+pub(in crate::analyze) fn numbered(name: &str) -> Option<(String, i64)> {
     let runs = || digit_runs(name);
     let follows_a_word = |start: usize| {
         let before = name[..start].trim_end_matches(|c: char| !c.is_alphanumeric());

@@ -6,6 +6,7 @@ pub(super) mod one;
 pub use log::{checkpoints, table_of as startup_log};
 
 use crate::analyze::keys::highest;
+use crate::analyze::phases::numbered;
 use crate::analyze::section::{Mode, Section, Tables, View, one_part};
 use crate::analyze::{
     Analysis, Level, Phase, PhaseEnd, PhaseForm, PhaseLine, Repeated, Slope, Uncertain, Who,
@@ -147,7 +148,7 @@ fn table(phases: &[&Phase], has_attributes: bool) -> Table {
         .flexible("phase", |phase| {
             Cell::from(&*phase.name).shown_as(label(phase))
         })
-        .data("step", |phase| Cell::known(phase.step))
+        .data("step", |phase| Cell::known(step(phase)))
         .figures("pid", 3, |phase| pid_of(&phase.who))
         .figures("took_s", 1, |phase| took(phase))
         .figures("tree_bytes", 0, |phase| {
@@ -180,6 +181,13 @@ fn table(phases: &[&Phase], has_attributes: bool) -> Table {
         })
         .only_if(has_attributes)
         .done()
+}
+
+/// The number that its marks tell, or else its name. Titles are names of code.
+fn step(phase: &Phase) -> Option<i64> {
+    let of_name = || numbered(&phase.name).map(|(_, number)| number);
+    let is_named = phase.form != PhaseForm::Title;
+    phase.step.or_else(|| is_named.then(of_name)?)
 }
 
 fn doubt(section: &mut Chapter, phases: &[&Phase]) {

@@ -5,6 +5,7 @@ use crate::cli::recorded::no_option;
 use crate::cli::targets::Targets;
 use crate::model::DurationNs;
 use crate::store::read_run_info;
+use crate::top::{end_with_signals, is_to_end};
 use anyhow::{Context, bail};
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -41,6 +42,8 @@ impl OwnRecorder {
         is_kept: bool,
         interval: DurationNs,
     ) -> anyhow::Result<Self> {
+        // The folder is there before the screen is, and goes with a Ctrl-C in between too.
+        end_with_signals();
         let folder = tempfile::Builder::new().prefix("memtrace-top-").tempdir();
         let folder = folder.context("failed to make a folder for the recording")?;
         let log_path = folder.path().join("output.log");
@@ -90,6 +93,9 @@ impl OwnRecorder {
                 .child
                 .try_wait()
                 .context("failed to watch the recorder")?;
+            if is_to_end() {
+                bail!("ended by a signal before anything was recorded");
+            }
             if ended.is_some() || begin.elapsed() >= PATIENCE {
                 let said = std::fs::read_to_string(log).unwrap_or_default();
                 let said: Vec<&str> = said.lines().take(LINES_MAX).collect();

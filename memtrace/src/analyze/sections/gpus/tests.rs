@@ -7,6 +7,7 @@ use crate::report::Block;
 fn used(device: usize, used: Option<i64>) -> GpuLedger {
     GpuLedger {
         device: Arc::from(""),
+        device_index: None,
         place: device,
         is_divided: false,
         at: Instant::default(),
@@ -55,6 +56,7 @@ fn who_is_left_out_held_less_only_where_that_is_known() {
     let held = |peak: Option<i64>, is_lower_bound| GpuProcess {
         holder: GpuHolder::default(),
         devices: Vec::new(),
+        device_indices: Vec::new(),
         peak_bytes: peak.map(Bytes),
         peak_is_lower_bound: is_lower_bound,
         peak_at: None,

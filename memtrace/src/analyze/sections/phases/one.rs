@@ -22,11 +22,8 @@ impl Section for NamedPhase {
     const DOC: &'static str = "the phases of the name that --phase gives: who gained, who lost";
     const KEYS: &'static [&'static str] = &["phase"];
     const MODES: &'static [Mode] = &[Mode::Phase];
-    const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| {
-        let phases = analysis.phase.iter().flat_map(|focus| &focus.phases);
-        let phases: Vec<&Phase> = phases.take(top).collect();
-        one_part(table(&phases, true))
-    });
+    const TABLES: Option<Tables<Self>> =
+        Some(|_, analysis, top| one_part(table(&first(analysis.phase.as_ref(), top), true)));
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         let Some(focus) = &analysis.phase else {
@@ -40,6 +37,14 @@ impl Section for NamedPhase {
         };
         let [begin, end] = [focus.begin, focus.end].map(|at| clock.when(at));
         let mut section = Chapter::new(format!("{what} from {begin} to {end}"));
+        if view.style.has_only_rows {
+            let shown = first(Some(focus), view.style.top.unwrap_or(usize::MAX));
+            section.table(table(&shown, true));
+            doubt(&mut section, &shown);
+            let told = " more after them: --top N shows N.";
+            section.rest(focus.phases.len(), shown.len(), words::count, told);
+            return vec![section];
+        }
         if let Some(many) = &focus.line {
             match many.steps {
                 Some(_) => stage_table(&mut section, &[many]),
@@ -58,6 +63,12 @@ impl Section for NamedPhase {
         sections.push(holders(focus, view.top));
         sections
     }
+}
+
+/// The first ones, so many at most.
+fn first(focus: Option<&PhaseFocus>, count: usize) -> Vec<&Phase> {
+    let phases = focus.into_iter().flat_map(|focus| &focus.phases);
+    phases.take(count).collect()
 }
 
 /// The first ones and the last ones, so many in all: what changed lies between them.
