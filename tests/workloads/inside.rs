@@ -13,7 +13,7 @@ use std::ptr;
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "inside",
-    help: "--cause live|freed|arenas|mmapped|equal|pinned|copies|huge|bounded --bytes B --seconds S --hold S: memory grows for one cause",
+    help: "--cause live|freed|fragmented|arenas|mmapped|equal|pinned|copies|huge|bounded --bytes B --seconds S --hold S: memory grows for one cause",
     run,
 };
 
@@ -34,6 +34,7 @@ fn run(args: &Args) -> io::Result<()> {
     let mut grow: Grow = match cause.as_str() {
         "live" => Box::new(live),
         "freed" => Box::new(freed()),
+        "fragmented" => Box::new(fragmented()),
         "arenas" => return arenas(bytes, seconds, hold),
         "mmapped" => Box::new(mmapped),
         "equal" => Box::new(equal),
@@ -104,6 +105,28 @@ fn freed() -> impl FnMut(usize, usize) -> io::Result<()> {
         }
         block(64, 0x5a);
         blocks.into_iter().for_each(free);
+        Ok(())
+    }
+}
+
+/// Small blocks of which each fifth stays in the end: what is free lies between them, in pieces.
+fn fragmented() -> impl FnMut(usize, usize) -> io::Result<()> {
+    let mut blocks = Vec::new();
+    move |step, bytes| {
+        let mut left = bytes;
+        for length in lengths(step) {
+            if left < length {
+                break;
+            }
+            blocks.push(block(length, 0x5a));
+            left -= length;
+        }
+        if step + 1 == STEPS {
+            let last = blocks.len() - 1;
+            let places = blocks.drain(..).enumerate();
+            let freed = places.filter(|(place, _)| place % 5 != 0 && *place != last);
+            freed.for_each(|(_, block)| free(block));
+        }
         Ok(())
     }
 }

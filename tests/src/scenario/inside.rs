@@ -18,6 +18,8 @@ pub struct Inside {
     /// The cause that the report has to tell.
     pub cause: &'static str,
     program: Program,
+    /// Further words for the workload.
+    words: &'static [&'static str],
     /// The begin of the name of a library that is loaded first.
     preload: Option<&'static str>,
 }
@@ -35,6 +37,7 @@ const fn of(name: &'static str, cause: &'static str) -> Inside {
         name,
         cause,
         program: Program::Workload(name),
+        words: &[],
         preload: None,
     }
 }
@@ -55,6 +58,11 @@ pub const INSIDES: &[Inside] = &[
         ..of("python", "live_data")
     },
     of("freed", "retained"),
+    // Of small blocks a heap is searched piece by piece: a smaller one, and more time.
+    Inside {
+        words: &["--bytes", "96M", "--hold", "15"],
+        ..of("fragmented", "retained")
+    },
     of("arenas", "retained"),
     of("mmapped", "live_data"),
     of("equal", "equal_mappings"),
@@ -117,7 +125,9 @@ impl Inside {
 
     fn command(&self) -> Result<Command> {
         let command = match self.program {
-            Program::Workload(cause) => workload::command(&["inside", "--cause", cause])?,
+            Program::Workload(cause) => {
+                workload::command(&[&["inside", "--cause", cause], self.words].concat())?
+            }
             Program::Python => {
                 let mut python = Command::new("python3");
                 python.args(["-c", PYTHON]);
@@ -141,8 +151,10 @@ impl Inside {
 pub struct Told {
     /// Whose it is.
     pub inside: Inside,
-    /// The cause, the share of anonymous memory that the parts add up to, and what a person reads.
+    /// The cause.
     pub cause: Option<String>,
+    /// How sure that is.
+    pub confidence: Option<String>,
     /// By how much the parts and the kernel's count of the same moment differ, as a part of it.
     pub off_by: f64,
     /// The sentence of the report.
@@ -185,6 +197,9 @@ fn told(inside: Inside, recorded: &Recorded) -> Result<Told> {
     Ok(Told {
         inside,
         cause: cause.map(str::to_owned),
+        confidence: most
+            .and_then(|layout| layout["confidence"].as_str())
+            .map(str::to_owned),
         off_by: most.map_or(Ok(1.0), |layout| off_by(layout, recorded))?,
         sentence: text.lines().nth(1).unwrap_or_default().trim().to_owned(),
     })

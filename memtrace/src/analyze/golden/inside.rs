@@ -109,11 +109,12 @@ pub(super) fn inside() -> Script {
     for step in 0..24 {
         let at = f64::from(step) * 50.0 + 8.0;
         let grown = f64::from(step) * 100.0;
+        let brk = 300.0 + grown * 0.8;
         run.layout(
             700,
             at,
             [
-                heap(BrkHeap, 300.0 + grown * 0.8, 1, [250.0, 8.0, 1.0]),
+                heap(BrkHeap, brk, 1, [brk, brk * 0.03, 1.0]),
                 heap(PythonPools, 280.0 + grown * 0.2, 3, [64.0, 4.0, 0.5]),
                 part(Stacks, 4.0, 9),
                 part(Other, 16.0, 12),

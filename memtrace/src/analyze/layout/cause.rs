@@ -56,7 +56,7 @@ pub(super) struct Found {
 
 /// The main cause has to explain this part of what was gained.
 const MOST: f64 = 0.5;
-/// Free blocks of less than this part of a heap say nothing of the rest.
+/// What is free in less than this part of the brk heap says nothing of the rest.
 const SEARCHED: f64 = 0.25;
 /// Huge pages are the cause where this part of them holds only zeros.
 const UNTOUCHED: f64 = 0.5;
@@ -147,7 +147,12 @@ fn of_heap(line: &LayoutLine, before: Option<&Amounts>, add: &mut impl FnMut(Cau
     let Some(searched) = line.searched_bytes.map(|bytes| bytes.0 as f64) else {
         return add(Cause::Unknown, gained, false);
     };
-    let covered = (searched / (line.rss_bytes.0.max(1) as f64)).min(1.0);
+    let covered = match line.part {
+        // From its begin on, where the oldest blocks are.
+        LayoutPart::BrkHeap => (searched / (line.rss_bytes.0.max(1) as f64)).min(1.0),
+        // Pools and heaps here and there.
+        _ => 1.0,
+    };
     let Some(share) = line.free_share().filter(|_| covered >= SEARCHED) else {
         return add(Cause::Unknown, gained, false);
     };

@@ -96,9 +96,17 @@ fn what_goes_from_one_part_to_another_is_no_gain() {
 
 #[test]
 fn what_was_searched_in_part_is_likely_and_in_full_measured() {
-    let of = |searched| cause(&[heap(Part::GlibcArenas, 200, 80, searched)]);
-    assert_eq!(of(30), (Cause::Retained, Confidence::Likely));
-    assert_eq!(of(90), (Cause::Retained, Confidence::Measured));
+    let of = |part, searched| cause(&[heap(part, 200, 80, searched)]);
+    assert_eq!(of(Part::BrkHeap, 30), (Cause::Retained, Confidence::Likely));
+    assert_eq!(
+        of(Part::BrkHeap, 90),
+        (Cause::Retained, Confidence::Measured)
+    );
+    // Of arenas and pools some are searched, from all over.
+    assert_eq!(
+        of(Part::GlibcArenas, 10),
+        (Cause::Retained, Confidence::Measured)
+    );
 }
 
 #[test]

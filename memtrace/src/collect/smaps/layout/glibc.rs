@@ -3,7 +3,7 @@
 //! `struct heap_info` (malloc/arena.c) stands at the begin of each heap of an arena, `struct
 //! malloc_state` (malloc/malloc.c) behind the first one. A block has its size before it, whose low
 //! bits say whether the block before it is in use, whether it is a mapping of its own, and whether
-//! it is of another arena than the main one. All of that is so since glibc 2.26; what changed
+//! it is of another arena than the main one. All of that is so since glibc 2.27; what changed
 //! between versions (the length of both structs) is tried, and the chain of blocks must then lead to
 //! the end of the heap.
 
@@ -14,7 +14,7 @@ use super::target::{Target, word};
 pub(super) const HEAP_MAX: u64 = 64 << 20;
 /// Lengths of `heap_info`: before and since 2.35.
 const INFO: [u64; 2] = [0x20, 0x30];
-/// Length of `malloc_state` since 2.26.
+/// Length of `malloc_state` since 2.27.
 const STATE: u64 = 2200;
 
 const PREVIOUS_IN_USE: u64 = 1;

@@ -1,6 +1,6 @@
 //! Pools of CPython's allocator of small objects (Objects/obmalloc.c).
 //!
-//! `struct pool_header` is the same since Python 2.5: a count of blocks, three pointers, the index of
+//! `struct pool_header` is the same since Python 2.5, and blocks are multiples of 16 bytes since 3.8: a count of blocks, three pointers, the index of
 //! the arena, the class of size, and two offsets; 48 bytes with padding. The last offset and the
 //! size of a block add up to the size of the pool, 16 KiB since 3.10 and 4 KiB before, and that is
 //! what tells a pool from anything else.

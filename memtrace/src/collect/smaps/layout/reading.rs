@@ -18,7 +18,7 @@ use std::io;
 use std::path::Path;
 
 /// So much of heaps is read in one reading, at most.
-const SEARCH_MAX: u64 = 16 << 20;
+const SEARCH_MAX: u64 = 32 << 20;
 
 /// Parts that have a row each: a program can give any number of names, and of sizes.
 const ROWS_MAX: usize = 48;
