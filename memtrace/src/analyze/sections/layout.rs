@@ -245,6 +245,12 @@ fn retained(caused: &str, lines: &[&LayoutLine]) -> String {
             "{kept}: Python's pools, {free} of them free, {pages} in pools without any object; an \
              arena goes back when its last object does"
         ),
+        // Less than a page here and there can't be given back.
+        _ if line.free_page_share().is_some_and(|share| share < 0.1) => format!(
+            "{kept}: {free} of the {} is free, but only {pages} in whole pages: it is fragmented, and \
+             malloc_trim(0) would give little back",
+            line.part.shown()
+        ),
         _ => format!(
             "{kept}: {free} of the {} is free, {pages} in whole pages; malloc_trim(0) would give \
              those back",

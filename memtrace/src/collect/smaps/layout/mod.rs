@@ -3,7 +3,8 @@
 //! A thread of its own reads it (`worker`), under its part of the budget, whoever moved most first
 //! (`turns`). Of a process it lists the mappings (`areas`), divides each among those who laid it
 //! out (`claims`), by their own headers at the begin of blocks (`glibc`, `pymalloc`, `stacks`), and
-//! counts resident pages (`pages`). What the allocator keeps free is read from the same headers.
+//! counts resident pages (`pages`). What the allocator keeps free is
+//! read from the same headers (`heaps`).
 //!
 //! Headers are read with process_vm_readv(2), which neither stops nor enters the process, and only
 //! where a page is there (`target`): reading an absent one would make it. They change while they
@@ -13,6 +14,7 @@
 mod areas;
 mod claims;
 mod glibc;
+mod heaps;
 mod pages;
 mod pymalloc;
 mod reading;

@@ -7,7 +7,8 @@ use super::super::subject::Subject;
 use super::super::text::ReadError;
 use super::areas::{Areas, Names};
 use super::claims::{self, Claims, PartKey};
-use super::glibc::{Free, Walk, Walked};
+use super::glibc::Free;
+use super::heaps::Heaps;
 use super::pages::{self, Amounts};
 use super::target::Target;
 use crate::host::clock;
@@ -17,23 +18,8 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-/// So much of heaps is read in one reading, at most.
-const SEARCH_MAX: u64 = 32 << 20;
-
 /// Parts that have a row each: a program can give any number of names, and of sizes.
 const ROWS_MAX: usize = 48;
-/// So often a walk that broke is begun anew.
-const TRIES_MAX: usize = 2;
-
-/// What is kept of a process from one reading to the next.
-#[derive(Debug, Default)]
-pub(super) struct Kept {
-    /// Along the brk heap, where it was not walked to its end.
-    brk: Option<Walk>,
-    /// What the last walk to its end found.
-    brk_found: Option<Free>,
-}
-
 /// What was read of a process.
 #[derive(Debug)]
 pub(in crate::collect::smaps) struct LayoutReading {
@@ -63,11 +49,11 @@ pub(super) struct Files<'a> {
     pub(super) page_size: u64,
 }
 
-/// Reads a process.
+/// Reads a process. `is_quiet` is whether it holds as much as at the reading before.
 pub(super) fn read(
     subject: Subject,
     files: &Files<'_>,
-    kept: &mut Kept,
+    (heaps, is_quiet): (&mut Heaps, bool),
     stop: &Stop,
 ) -> Result<LayoutReading, ReadError> {
     let started = clock::boot();
@@ -78,7 +64,7 @@ pub(super) fn read(
     let areas = Areas::read(&open("maps")?, files.page_size, stop)?;
     let mut target = Target::new(subject.tgid, open("pagemap")?, files.page_size);
     let claims = claims::divide(&areas, &mut target, stop)?;
-    let free = search(&claims, &mut target, kept, stop)?;
+    let free = heaps.search(&claims, is_quiet, &mut target, stop)?;
     if target.is_denied {
         let source = io::Error::from(io::ErrorKind::PermissionDenied);
         let file = "process_vm_readv";
@@ -113,69 +99,6 @@ fn counters(subject: &Subject, root: &Path) -> Result<Counters, ReadError> {
         }),
         None => Err(ReadError::Gone),
     }
-}
-
-/// Looks for free blocks in heaps.
-fn search(
-    claims: &Claims,
-    target: &mut Target,
-    kept: &mut Kept,
-    stop: &Stop,
-) -> Result<BTreeMap<LayoutPart, Free>, ReadError> {
-    let mut found = BTreeMap::new();
-    if claims.pools.searched > 0 {
-        found.insert(LayoutPart::PythonPools, claims.pools);
-    }
-    let mut left = SEARCH_MAX;
-    if let Some((start, end)) = claims.brk {
-        let walk = kept.brk.take().filter(|walk| walk.is_of(start, end));
-        let mut walk = walk.unwrap_or_else(|| Walk::new(start, end, true));
-        walk.reach(end);
-        let mut state = walk.go_on(target, &mut left);
-        for _ in 0..TRIES_MAX {
-            // It changes while it is read: from its begin once more.
-            if state != Walked::Broken || left == 0 {
-                break;
-            }
-            walk = Walk::new(start, end, true);
-            state = walk.go_on(target, &mut left);
-        }
-        match state {
-            Walked::Whole => kept.brk_found = Some(walk.found),
-            Walked::Partly => kept.brk = Some(walk.clone()),
-            Walked::Broken => {}
-        }
-        // Until a walk is at its end, the one before it says more.
-        let partly = Some(walk.found).filter(|_| state == Walked::Partly);
-        let of_all = kept
-            .brk_found
-            .filter(|all| all.searched >= walk.found.searched);
-        found.extend(of_all.or(partly).map(|free| (LayoutPart::BrkHeap, free)));
-        stop.check()?;
-    }
-    // Another start each time, so that all of them have their turn.
-    let mut left = SEARCH_MAX;
-    let count = claims.heaps.len();
-    let begin = clock::thread_cpu().0.unsigned_abs() as usize % count.max(1);
-    let (before, from) = claims.heaps.split_at(begin.min(count));
-    for heap in from.iter().chain(before) {
-        if left == 0 {
-            break;
-        }
-        for first in heap.firsts() {
-            let mut walk = Walk::new(first, heap.end, false);
-            let mut read = left;
-            let state = walk.go_on(target, &mut read);
-            left = read;
-            if state != Walked::Broken {
-                let arenas: &mut Free = found.entry(LayoutPart::GlibcArenas).or_default();
-                arenas.add(&walk.found);
-                break;
-            }
-        }
-        stop.check()?;
-    }
-    Ok(found)
 }
 
 fn rows(

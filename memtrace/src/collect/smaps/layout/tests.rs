@@ -3,7 +3,8 @@
 use super::super::budget::Stop;
 use super::super::tests::subject;
 use super::glibc::{ArenaHeap, HEAP_MAX, Walk, Walked, mapped_block};
-use super::reading::{self, Files, Kept};
+use super::heaps::Heaps;
+use super::reading::{self, Files};
 use super::target::Target;
 use crate::model::{LayoutPart, LayoutRow, Record};
 use proptest::prelude::*;
@@ -30,8 +31,13 @@ fn own() -> Vec<LayoutRow> {
         flags: None,
         page_size: page() as u64,
     };
-    let mut kept = Kept::default();
-    let read = reading::read(subject(std::process::id()), &files, &mut kept, &stop);
+    let mut heaps = Heaps::default();
+    let read = reading::read(
+        subject(std::process::id()),
+        &files,
+        (&mut heaps, true),
+        &stop,
+    );
     let rows = read.unwrap().into_records();
     let rows = rows.map(|row| match row {
         Record::Layout(row) => *row,

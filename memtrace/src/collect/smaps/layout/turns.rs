@@ -11,6 +11,8 @@ const MOVED_PART: i64 = 4;
 /// bounds: what was freed inside of it shows in no counter.
 const STALE_PART: i64 = 4;
 const STALE_NS: [i64; 2] = [2_000_000_000, 10_000_000_000];
+/// Who moved by less holds as much as before.
+const ALIKE_PART: i64 = 16;
 /// Nobody is read more often than this.
 const REST_NS: i64 = 1_000_000_000;
 
@@ -21,6 +23,11 @@ pub(super) struct Last {
     pub(super) at: BootNs,
     /// When the first one was.
     pub(super) since: BootNs,
+}
+
+/// Whether a process holds about as much as when it was read last.
+pub(super) fn is_alike(held: Bytes, last: Last) -> bool {
+    (held - last.held).0.abs() <= held.0 / ALIKE_PART
 }
 
 /// How urgent a reading is, in bytes; `None` where none is wanted.

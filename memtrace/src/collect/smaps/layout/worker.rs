@@ -4,7 +4,8 @@ use super::super::budget::{Meter, Stopped};
 use super::super::subject::Subject;
 use super::super::text::ReadError;
 use super::super::worker::{Found, LeftOut, Sender, WorkerOrders};
-use super::reading::{self, Files, Kept};
+use super::heaps::Heaps;
+use super::reading::{self, Files};
 use super::turns::{self, Last};
 use crate::collect::stop::lock;
 use crate::host::clock;
@@ -25,7 +26,7 @@ const SAVED_NS: DurationNs = DurationNs(30_000_000_000);
 struct Known {
     image: u64,
     last: Option<Last>,
-    kept: Kept,
+    heaps: Heaps,
     /// Whether the kernel refused: it will again.
     is_refused: bool,
 }
@@ -80,9 +81,15 @@ impl LayoutWorker {
         // Also of one that can't be read: its turn is over.
         let at = clock::boot();
         let since = known.last.map_or(at, |last| last.since);
+        let is_quiet = known.last.is_some_and(|last| turns::is_alike(held, last));
         known.last = Some(Last { held, at, since });
         // Without a rest in between: a reading is of one instant, as nearly as that can be.
-        match reading::read(subject, &files, &mut known.kept, &self.orders.stop) {
+        match reading::read(
+            subject,
+            &files,
+            (&mut known.heaps, is_quiet),
+            &self.orders.stop,
+        ) {
             Ok(reading) => {
                 self.sender.tell(Found::Layout(Box::new(reading)))?;
             }
