@@ -18,6 +18,8 @@ pub struct Inside {
     /// The cause that the report has to tell.
     pub cause: &'static str,
     program: Program,
+    /// Whether no header tells it.
+    is_guessed: bool,
     /// Further words for the workload.
     words: &'static [&'static str],
     /// The begin of the name of a library that is loaded first.
@@ -37,14 +39,24 @@ const fn of(name: &'static str, cause: &'static str) -> Inside {
         name,
         cause,
         program: Program::Workload(name),
+        is_guessed: false,
         words: &[],
         preload: None,
+    }
+}
+
+/// The same of a cause that follows from how such memory behaves.
+const fn guessed(name: &'static str, cause: &'static str) -> Inside {
+    Inside {
+        is_guessed: true,
+        ..of(name, cause)
     }
 }
 
 const fn preloaded(name: &'static str, library: &'static str) -> Inside {
     Inside {
         program: Program::Workload("live"),
+        is_guessed: true,
         preload: Some(library),
         ..of(name, "live_data")
     }
@@ -66,10 +78,10 @@ pub const INSIDES: &[Inside] = &[
     of("arenas", "retained"),
     of("mmapped", "live_data"),
     of("equal", "equal_mappings"),
-    of("pinned", "pinned"),
+    guessed("pinned", "pinned"),
     of("copies", "file_copies"),
-    of("huge", "huge_pages"),
-    of("bounded", "live_data"),
+    guessed("huge", "huge_pages"),
+    guessed("bounded", "live_data"),
     preloaded("jemalloc", "libjemalloc.so"),
     preloaded("mimalloc", "libmimalloc.so"),
 ];
@@ -162,9 +174,10 @@ pub struct Told {
 }
 
 impl Told {
-    /// Whether that is right.
+    /// Whether that is right, and read rather than guessed where there are headers to read.
     pub fn is_right(&self) -> bool {
-        self.cause.as_deref() == Some(self.inside.cause)
+        let is_read = self.confidence.as_deref() == Some("measured");
+        self.cause.as_deref() == Some(self.inside.cause) && (is_read || self.inside.is_guessed)
     }
 
     /// Whether it takes memory for live data that is none: what a person would call a leak.
