@@ -4,7 +4,7 @@ mod cause;
 mod readings;
 
 pub use cause::{Cause, Confidence};
-pub(super) use readings::Nearest;
+pub(super) use readings::parts_of;
 
 use super::RowSource;
 use super::clock::RunClock;

@@ -2,7 +2,7 @@
 
 use super::RowSource;
 use super::analysis::Analysis;
-use super::layout::{LayoutLine, Nearest};
+use super::layout::{LayoutLine, parts_of};
 use super::process::Process;
 use super::who::Who;
 use crate::model::tables::{LayoutRow, MappingKind, MappingRow, MemRow, MemSource};
@@ -156,17 +156,25 @@ pub struct Child {
     pub peak_rss_bytes: Option<Bytes>,
 }
 
-/// Rows of one time.
-#[derive(Default)]
-struct Near<R> {
+/// The rows of the time that is nearest to an instant.
+struct Nearest<R> {
+    wanted: BootNs,
     at: Option<BootNs>,
     rows: Vec<R>,
 }
 
-impl<R> Near<R> {
-    /// Keeps the rows of the time that is nearest to an instant. They come in the order of time.
-    fn take(&mut self, wanted: BootNs, at: BootNs, row: R) {
-        let far = |at: BootNs| (at - wanted).0.abs();
+impl<R> Nearest<R> {
+    fn to(wanted: BootNs) -> Self {
+        Self {
+            wanted,
+            at: None,
+            rows: Vec::new(),
+        }
+    }
+
+    /// Takes a row; they come in the order of time.
+    fn take(&mut self, at: BootNs, row: R) {
+        let far = |at: BootNs| (at - self.wanted).0.abs();
         match self.at {
             Some(kept) if kept == at => self.rows.push(row),
             Some(kept) if far(kept) < far(at) => {}
@@ -255,21 +263,21 @@ fn layouts<S: RowSource>(
     upid: Upid,
     (peak, asked): (BootNs, Option<BootNs>),
 ) -> Result<Vec<LayoutAt>, S::Error> {
-    let (mut at_peak, mut at_asked) = (Nearest::new(peak), asked.map(Nearest::new));
+    let (mut at_peak, mut at_asked) = (Nearest::to(peak), asked.map(Nearest::to));
     source.scan(&[], |row: LayoutRow| {
         if row.upid == upid {
+            let at = row.boot_ns;
             at_asked
                 .iter_mut()
-                .for_each(|nearest| nearest.take(row.clone()));
-            at_peak.take(row);
+                .for_each(|nearest| nearest.take(at, row.clone()));
+            at_peak.take(at, row);
         }
     })?;
-    let told = |nearest: Nearest, is_asked| {
-        let (at, parts) = nearest.finish()?;
+    let told = |nearest: Nearest<LayoutRow>, is_asked| {
         Some(LayoutAt {
-            at: analysis.clock.at(at),
+            at: analysis.clock.at(nearest.at?),
             is_asked,
-            parts,
+            parts: parts_of(nearest.rows)?,
         })
     };
     let both = [
@@ -285,13 +293,10 @@ fn mappings<S: RowSource>(
     upid: Upid,
     wanted: BootNs,
 ) -> Result<(Option<BootNs>, Vec<MappingRow>), S::Error> {
-    let mut near = Near {
-        at: None,
-        rows: Vec::new(),
-    };
+    let mut near = Nearest::to(wanted);
     source.scan(&[], |row: MappingRow| {
         if row.upid == upid {
-            near.take(wanted, row.boot_ns, row);
+            near.take(row.boot_ns, row);
         }
     })?;
     near.rows

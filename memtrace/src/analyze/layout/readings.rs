@@ -128,7 +128,7 @@ pub(super) struct Readings {
     /// Of so many readings one is kept.
     each: usize,
     count: usize,
-    /// The one whose rows come, and the one before it that was not kept.
+    /// The one whose rows come.
     open: Option<Reading>,
     highest: Option<Reading>,
 }
@@ -185,55 +185,18 @@ impl Readings {
     }
 }
 
-/// The reading that is nearest to an instant.
-#[derive(Debug)]
-pub(in crate::analyze) struct Nearest {
-    wanted: BootNs,
-    kept: Option<Reading>,
-    open: Option<Reading>,
-}
-
-impl Nearest {
-    pub(in crate::analyze) fn new(wanted: BootNs) -> Self {
-        Self {
-            wanted,
-            kept: None,
-            open: None,
+/// The parts of one reading, the largest first. They gained what they hold.
+pub(in crate::analyze) fn parts_of(rows: Vec<LayoutRow>) -> Option<Vec<LayoutLine>> {
+    let mut reading = Reading::at(rows.first()?);
+    for row in rows {
+        if let Some(part) = row.part {
+            reading.take(row, part);
         }
     }
-
-    /// Takes a row; they come in the order of time.
-    pub(in crate::analyze) fn take(&mut self, row: LayoutRow) {
-        if self.open.as_ref().is_none_or(|open| open.at != row.boot_ns) {
-            self.close();
-            self.open = Some(Reading::at(&row));
-        }
-        if let (Some(open), Some(part)) = (&mut self.open, row.part) {
-            open.take(row, part);
-        }
-    }
-
-    fn close(&mut self) {
-        let far = |reading: &Reading| (reading.at - self.wanted).0.abs();
-        let Some(open) = self.open.take() else { return };
-        if self
-            .kept
-            .as_ref()
-            .is_none_or(|kept| far(&open) <= far(kept))
-        {
-            self.kept = Some(open);
-        }
-    }
-
-    /// When it was, and its parts, the largest first.
-    pub(in crate::analyze) fn finish(mut self) -> Option<(BootNs, Vec<LayoutLine>)> {
-        self.close();
-        let kept = self.kept?;
-        let parts = kept.parts.iter();
-        let mut parts: Vec<LayoutLine> = parts
-            .map(|(key, amounts)| LayoutLine::of(key, amounts, None))
-            .collect();
-        parts.sort_by_key(|line| std::cmp::Reverse(line.rss_bytes));
-        Some((kept.at, parts))
-    }
+    let parts = reading.parts.iter();
+    let mut parts: Vec<LayoutLine> = parts
+        .map(|(key, amounts)| LayoutLine::of(key, amounts, None))
+        .collect();
+    parts.sort_by_key(|line| std::cmp::Reverse(line.rss_bytes));
+    Some(parts)
 }
