@@ -2,8 +2,7 @@
 //! exactly the planned number of requests under way, and what became of each.
 
 mod check;
-mod endpoint;
-mod http;
+pub(crate) mod endpoint;
 mod plan;
 mod prompt;
 mod run;
@@ -14,7 +13,6 @@ mod tokenizer;
 
 use clap::Subcommand;
 use std::process::ExitCode;
-use tokio::runtime::{Builder, Runtime};
 
 /// Experiments with load on a serving engine: plan them, send them, and see in the recording what
 /// memory each condition took
@@ -55,9 +53,4 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Task::Smoke(args) => smoke::run(&args),
         Task::Serve(args) => serve::run(&args),
     }
-}
-
-/// One thread: what a request costs the sender must not be spread over cores that the server needs.
-fn runtime() -> std::io::Result<Runtime> {
-    Builder::new_current_thread().enable_all().build()
 }

@@ -3,11 +3,15 @@
 //! It is a program of its own so that the recorder, which may run as root, links no HTTP client and
 //! opens no connection. `memtrace load` starts it with the same words.
 
+mod http;
 mod load;
+mod recordings;
+mod stop;
 
 use clap::{Parser, Subcommand};
 use memtrace::cli::say;
 use std::process::ExitCode;
+use tokio::runtime::{Builder, Runtime};
 
 /// What memtrace does over the network. `memtrace load` calls it.
 #[derive(Debug, Parser)]
@@ -35,4 +39,9 @@ fn main() -> ExitCode {
         say(&format!("{error:#}"));
         ExitCode::FAILURE
     })
+}
+
+/// One thread: what a request costs the sender must not be spread over cores that the server needs.
+fn runtime() -> std::io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().build()
 }

@@ -2,8 +2,8 @@
 
 use super::endpoint::{Endpoint, Model};
 use super::plan::{self, Condition};
-use super::runtime;
 use super::tokenizer::Tokenizer;
+use crate::runtime;
 use anyhow::bail;
 use memtrace::cli::say;
 use std::path::PathBuf;

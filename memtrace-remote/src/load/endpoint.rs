@@ -1,13 +1,12 @@
 //! The server that a command is about, as a person names it, and what it says it has.
 
-use super::http::{Client, Failure, Target, parse_url};
+use crate::http::{Client, Failure, Target, parse_url};
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use std::time::Duration;
 
 /// A list of models is there within this time.
 const PATIENCE: Duration = Duration::from_secs(30);
-const ANSWER_MAX: usize = 4 << 20;
 
 /// The server.
 #[derive(Clone, Debug, clap::Args)]
@@ -86,23 +85,6 @@ impl Endpoint {
 }
 
 async fn models(client: &Client) -> Result<Vec<Model>, Failure> {
-    let asked = async {
-        let mut exchange = client.send("/v1/models", None).await?;
-        let status = exchange.status();
-        let answer = exchange.whole(ANSWER_MAX).await?;
-        if status != 200 {
-            let message = super::http::message_of(&answer);
-            return Err(Failure::Status { status, message });
-        }
-        let models: Result<Models, _> = serde_json::from_slice(&answer);
-        models
-            .map(|models| models.data)
-            .map_err(|error| Failure::Malformed(error.to_string()))
-    };
-    let timed_out = Failure::TimedOut {
-        after: PATIENCE,
-        has_begun: false,
-    };
-    let answered = tokio::time::timeout(PATIENCE, asked).await;
-    answered.unwrap_or(Err(timed_out))
+    let models: Models = client.json("/v1/models", PATIENCE).await?;
+    Ok(models.data)
 }

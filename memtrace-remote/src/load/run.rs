@@ -1,23 +1,23 @@
 //! `memtrace load run`: sends the conditions of a plan, and keeps what became of each request.
 
 mod closed_loop;
+mod condition_phases;
 mod experiment;
 mod health;
 mod progress;
-mod recordings;
 mod results;
 mod server_process;
-mod stop;
 mod summary;
 
 pub(crate) use experiment::{Ended, Experiment};
-pub(crate) use recordings::Recordings;
 pub(crate) use results::{Results, run_id};
-pub(crate) use stop::Stop;
 
 use super::check::fits;
 use super::endpoint::Endpoint;
-use super::{plan, runtime};
+use super::plan;
+use crate::recordings::{Recordings, Told};
+use crate::runtime;
+use crate::stop::{INTERRUPTED, Stop};
 use anyhow::Context;
 use jiff::Timestamp;
 use memtrace::cli::say;
@@ -26,9 +26,6 @@ use server_process::ServerProcess;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-
-/// What a shell gives for a program that Ctrl-C ended.
-const INTERRUPTED: u8 = 130;
 
 /// Send the conditions of a plan, one after the other, and write what became of each request
 ///
@@ -90,13 +87,8 @@ pub(crate) struct Args {
     )]
     output: PathBuf,
 
-    /// The recording; may be repeated [default: the one that runs, if any]
-    #[arg(short, long = "recording", value_name = "DIR")]
-    recordings: Vec<PathBuf>,
-
-    /// Tell no recording, even if one runs
-    #[arg(long, conflicts_with = "recordings")]
-    no_recording: bool,
+    #[command(flatten)]
+    told: Told,
 
     /// Wait so many seconds for a server that starts
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
@@ -115,10 +107,7 @@ pub(crate) struct Args {
 impl Args {
     /// The recordings that are told; says which.
     fn recordings(&self) -> anyhow::Result<Recordings> {
-        let recordings = match self.recordings.as_slice() {
-            [] if !self.no_recording => Recordings::find()?,
-            named => Recordings::named(named)?,
-        };
+        let recordings = self.told.recordings()?;
         match recordings.names().as_slice() {
             [] => say("no recording is told: only what the sender sees is written"),
             names => say(&format!("the load is told to {}", names.join(", "))),

@@ -1,7 +1,7 @@
 //! `memtrace load serve`: the small server of [`super::server`], for as long as it runs.
 
-use super::runtime;
 use super::server::{MODEL, Server};
+use crate::runtime;
 use anyhow::Context;
 use memtrace::cli::say;
 use std::process::ExitCode;

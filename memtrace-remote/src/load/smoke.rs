@@ -1,11 +1,13 @@
 //! `memtrace load smoke`: a small plan against the built-in server, and whether everything came out
 //! as it must.
 
-use super::http::{Client, parse_url};
 use super::plan::Grid;
-use super::run::{Ended, Experiment, Recordings, Results, Stop, run_id};
-use super::runtime;
+use super::run::{Ended, Experiment, Results, run_id};
 use super::server::{MODEL, Server};
+use crate::http::{Client, parse_url};
+use crate::recordings::Recordings;
+use crate::runtime;
+use crate::stop::Stop;
 use anyhow::{Context, bail};
 use jiff::Timestamp;
 use memtrace::cli::say;

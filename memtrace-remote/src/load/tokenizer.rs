@@ -1,8 +1,8 @@
 //! How many tokens a prompt has: what the server's `/tokenize` says, where it answers, else one for
 //! each word.
 
-use super::http::{Client, Failure};
 use super::prompt::Prompts;
+use crate::http::{Client, Failure};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -1,8 +1,8 @@
 //! One condition: as many workers as requests are to be under way, each of which sends its next one
 //! as soon as its last has ended, until none is left to begin.
 
-use super::stop::Stop;
-use crate::load::http::{Answer, Ask, Client, ask};
+use crate::http::{Answer, Ask, Client, ask};
+use crate::stop::Stop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -87,7 +87,7 @@ pub(super) fn start(load: Load, stop: &Stop) -> (JoinSet<()>, Receiver<Attempt>)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::http::parse_url;
+    use crate::http::parse_url;
     use crate::load::run::summary::Tally;
     use crate::load::server::Server;
     use bytes::Bytes;
@@ -96,7 +96,7 @@ mod tests {
 
     /// Sends to the built-in server, which gives each answer so many tokens a second.
     fn sent(rate: f64, request_count: usize, stop_after: Option<usize>) -> Vec<Attempt> {
-        crate::load::runtime().unwrap().block_on(async {
+        crate::runtime().unwrap().block_on(async {
             let server = Server::bind(0, rate).await.unwrap();
             let url = format!("http://{}", server.address().unwrap());
             tokio::spawn(server.run());
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_request_that_failed_is_sent_again_so_often_and_each_time_is_told() {
-        crate::load::runtime().unwrap().block_on(async {
+        crate::runtime().unwrap().block_on(async {
             let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             let url = format!("http://{}", free.local_addr().unwrap());
             drop(free);

@@ -2,14 +2,14 @@
 
 use super::closed_loop::{self, Attempt, Load};
 use super::progress::Progress;
-use super::recordings::Recordings;
 use super::results::{Manifest, Results, State};
-use super::stop::Stop;
 use super::summary::{Summary, Tally};
-use crate::load::http::{Ask, Client};
+use crate::http::{Ask, Client};
 use crate::load::plan::Condition;
 use crate::load::prompt::Prompts;
 use crate::load::tokenizer::{Tokenizer, messages};
+use crate::recordings::Recordings;
+use crate::stop::Stop;
 use bytes::Bytes;
 use jiff::Timestamp;
 use memtrace::host::clock;

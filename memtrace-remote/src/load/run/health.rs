@@ -1,8 +1,8 @@
 //! Waits for a server that starts.
 
 use super::server_process::ServerProcess;
-use super::stop::Stop;
-use crate::load::http::{Client, Failure};
+use crate::http::{Client, Failure};
+use crate::stop::Stop;
 use anyhow::bail;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};

@@ -5,7 +5,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 /// What a shell gives for a program that Ctrl-C ended.
-const INTERRUPTED: i32 = 130;
+pub(crate) const INTERRUPTED: u8 = 130;
 
 /// Becomes true once.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ impl Stop {
                     _ = terminations.recv() => {}
                 }
                 if wish.send_replace(true) {
-                    std::process::exit(INTERRUPTED);
+                    std::process::exit(INTERRUPTED.into());
                 }
             }
         });

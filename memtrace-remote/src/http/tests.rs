@@ -44,7 +44,7 @@ fn asked(
         body: Bytes::from("{}"),
         timeout,
     };
-    let runtime = crate::load::runtime().unwrap();
+    let runtime = crate::runtime().unwrap();
     let begin = Instant::now();
     let answer = runtime.block_on(ask(&client, &one, stop));
     assert!(begin.elapsed() < Duration::from_secs(15), "it hung");
@@ -122,7 +122,7 @@ fn a_server_that_is_not_there_takes_no_connection() {
         body: Bytes::new(),
         timeout: Duration::from_secs(5),
     };
-    let runtime = crate::load::runtime().unwrap();
+    let runtime = crate::runtime().unwrap();
     let answer = runtime.block_on(ask(&client, &one, std::future::pending()));
     let (outcome, words) = outcome(&answer);
     assert_eq!(outcome, RequestOutcome::NotConnected);

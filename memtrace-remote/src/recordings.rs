@@ -1,15 +1,40 @@
-//! The recordings that run meanwhile: each condition becomes a phase there, each request a row.
+//! The recordings that run meanwhile, which are told of what is done to an engine: phases, and
+//! requests of a load.
 
-use crate::load::plan::Condition;
 use anyhow::Context;
 use memtrace::cli::running::{Running, any_meant};
 use memtrace::cli::say;
 use memtrace::host::clock;
-use memtrace::model::{LoadCondition, MarkKind, MarkMessage, RequestMessage, RequestRow};
+use memtrace::model::{MarkKind, MarkMessage, RequestMessage, RequestRow};
 use serde_json::{Map, Value};
 use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
+
+/// Which recordings are told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Told {
+    /// The recording; may be repeated [default: the one that runs, if any]
+    #[arg(short, long = "recording", value_name = "DIR")]
+    recordings: Vec<PathBuf>,
+
+    /// Tell no recording, even if one runs
+    #[arg(long, conflicts_with = "recordings")]
+    no_recording: bool,
+}
+
+impl Told {
+    /// They.
+    ///
+    /// # Errors
+    /// When one that is named does not run, or it is open which is meant.
+    pub(crate) fn recordings(&self) -> anyhow::Result<Recordings> {
+        match self.recordings.as_slice() {
+            [] if !self.no_recording => Recordings::find(),
+            named => Recordings::named(named),
+        }
+    }
+}
 
 /// The recordings.
 pub(crate) struct Recordings(Vec<Sink>);
@@ -27,7 +52,7 @@ impl Recordings {
     ///
     /// # Errors
     /// When it is open which is meant.
-    pub(crate) fn find() -> anyhow::Result<Self> {
+    fn find() -> anyhow::Result<Self> {
         Self::of(any_meant()?)
     }
 
@@ -62,31 +87,8 @@ impl Recordings {
         sinks.map(|sink| sink.running.shown().to_string()).collect()
     }
 
-    /// A condition begins.
-    pub(crate) fn begin(&mut self, run_id: &str, condition: &Condition) {
-        let attributes = serde_json::to_value(LoadCondition {
-            load_run: run_id.to_owned(),
-            condition: condition.condition as i64,
-            input_tokens: condition.input_tokens as i64,
-            output_tokens: condition.output_tokens as i64,
-            concurrency: condition.concurrency as i64,
-            prefix_reuse: condition.prefix_reuse,
-        });
-        let attributes = match attributes {
-            Ok(Value::Object(attributes)) => attributes,
-            _ => Map::new(),
-        };
-        self.mark(MarkKind::Begin, &condition.name, attributes);
-    }
-
-    /// It ends, with so many requests that were answered and that failed.
-    pub(crate) fn end(&mut self, condition: &Condition, answered: usize, failed: usize) {
-        let counts = [("answered_requests", answered), ("failed_requests", failed)];
-        let counts = counts.map(|(name, count)| (name.to_owned(), Value::from(count)));
-        self.mark(MarkKind::End, &condition.name, Map::from_iter(counts));
-    }
-
-    fn mark(&mut self, kind: MarkKind, name: &str, attributes: Map<String, Value>) {
+    /// The begin or the end of a phase is now.
+    pub(crate) fn mark(&mut self, kind: MarkKind, name: &str, attributes: Map<String, Value>) {
         let mut message = MarkMessage::new(kind, name, clock::boot());
         message.is_of_recording = true;
         message.attrs = attributes;
@@ -94,7 +96,7 @@ impl Recordings {
             return;
         };
         for sink in self.0.iter_mut().filter(|sink| !sink.is_gone) {
-            // Without it no request of the condition finds its place: this waits for a recorder.
+            // A phase lacks its begin or end without it: this waits for a recorder.
             if let Err(error) = sink.running.send(&bytes) {
                 sink.lose(&error);
             }
@@ -131,11 +133,9 @@ impl Sink {
             ErrorKind::ConnectionRefused | ErrorKind::NotFound
         ) {
             self.is_gone = true;
-            say(&format!(
-                "{shown} is not being recorded any more; the load goes on"
-            ));
+            say(&format!("{shown} is not being recorded any more"));
         } else {
-            say(&format!("failed to tell {shown} of the load: {error}"));
+            say(&format!("failed to tell {shown} of it: {error}"));
         }
     }
 }
