@@ -8,6 +8,7 @@ mod prompt;
 mod run;
 mod serve;
 mod server;
+mod server_profiler;
 mod smoke;
 mod tokenizer;
 

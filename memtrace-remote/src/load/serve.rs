@@ -4,6 +4,8 @@ use super::server::{MODEL, Server};
 use crate::runtime;
 use anyhow::Context;
 use memtrace::cli::say;
+use serde::Deserialize;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Serve words instead of a model, on this machine only: for trying `memtrace load` without a GPU
@@ -18,6 +20,16 @@ pub(crate) struct Args {
     /// Tokens a second of each answer
     #[arg(long, value_name = "N", default_value_t = 50.0, value_parser = parse_rate)]
     rate: f64,
+
+    /// Have a profiler as vLLM does; of the JSON only torch_profiler_dir matters
+    #[arg(long, value_name = "JSON", value_parser = parse_profiler)]
+    profiler_config: Option<ProfilerDir>,
+}
+
+/// Where traces are written.
+#[derive(Clone, Debug, Deserialize)]
+struct ProfilerDir {
+    torch_profiler_dir: PathBuf,
 }
 
 /// Serves.
@@ -28,6 +40,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     runtime()?.block_on(async {
         let server = Server::bind(args.port, args.rate).await;
         let server = server.with_context(|| format!("failed to listen on port {}", args.port))?;
+        let server = match &args.profiler_config {
+            Some(config) => server.with_profiler(config.torch_profiler_dir.clone()),
+            None => server,
+        };
         let address = server.address()?;
         say(&format!(
             "serving the model {MODEL} at http://{address}; Ctrl-C ends it"
@@ -38,6 +54,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         Ok(ExitCode::SUCCESS)
     })
+}
+
+fn parse_profiler(text: &str) -> Result<ProfilerDir, String> {
+    serde_json::from_str(text).map_err(|error| error.to_string())
 }
 
 fn parse_rate(text: &str) -> Result<f64, String> {

@@ -1,6 +1,7 @@
 //! A small server that speaks as a serving engine does, and counts a word as a token: for trying
 //! `memtrace load` where there is no engine and no GPU, and for measuring what the sender costs.
 
+use super::server_profiler::Profiler;
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -14,7 +15,9 @@ use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -37,6 +40,7 @@ pub(crate) struct Server {
     listener: TcpListener,
     /// Between two tokens of one answer.
     period: Duration,
+    profiler: Option<Arc<Profiler>>,
 }
 
 impl Server {
@@ -48,7 +52,14 @@ impl Server {
         Ok(Self {
             listener: TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?,
             period: Duration::from_secs_f64(1.0 / rate),
+            profiler: None,
         })
+    }
+
+    /// The same with a profiler, which writes its traces there.
+    pub(crate) fn with_profiler(mut self, dir: PathBuf) -> Self {
+        self.profiler = Some(Arc::new(Profiler::writing_to(dir)));
+        self
     }
 
     /// Where it listens.
@@ -69,8 +80,17 @@ impl Server {
             };
             let _ = stream.set_nodelay(true);
             let period = self.period;
-            let service = service_fn(move |request| async move {
-                Ok::<_, Infallible>(answer(request, period).await)
+            let profiler = self.profiler.clone();
+            let service = service_fn(move |request: Request<Incoming>| {
+                let profiler = profiler.clone();
+                async move {
+                    let path = request.uri().path();
+                    let asked = profiler.filter(|_| Profiler::is_asked(path));
+                    Ok::<_, Infallible>(match asked {
+                        Some(profiler) => told(profiler.answer(path)),
+                        None => answer(request, period).await,
+                    })
+                }
             });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
@@ -209,6 +229,13 @@ impl futures_core::Stream for Tokens {
             format!("data: {usage}\n\ndata: [DONE]\n\n")
         };
         Poll::Ready(Some(Ok(Frame::data(Bytes::from(data)))))
+    }
+}
+
+fn told(answer: io::Result<Value>) -> Response<Body> {
+    match answer {
+        Ok(value) => whole(StatusCode::OK, &value),
+        Err(error) => refusal(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     }
 }
 
