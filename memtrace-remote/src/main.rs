@@ -1,11 +1,13 @@
 //! The `memtrace-remote` command: what memtrace does over the network, as the person who calls it.
 //!
 //! It is a program of its own so that the recorder, which may run as root, links no HTTP client and
-//! opens no connection. `memtrace load` starts it with the same words.
+//! opens no connection. `memtrace load` and `memtrace engine` start it with the same words.
 
+mod engine;
 mod http;
 mod load;
 mod recordings;
+mod seconds;
 mod stop;
 
 use clap::{Parser, Subcommand};
@@ -13,7 +15,7 @@ use memtrace::cli::say;
 use std::process::ExitCode;
 use tokio::runtime::{Builder, Runtime};
 
-/// What memtrace does over the network. `memtrace load` calls it.
+/// What memtrace does over the network. `memtrace load` and `memtrace engine` call it.
 #[derive(Debug, Parser)]
 #[command(
     name = "memtrace-remote",
@@ -29,11 +31,13 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Load(load::Args),
+    Engine(engine::Args),
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Load(args) => load::run(args),
+        Command::Engine(args) => engine::run(args),
     };
     outcome.unwrap_or_else(|error| {
         say(&format!("{error:#}"));

@@ -34,6 +34,11 @@ impl Stop {
         Ok(Self(stop))
     }
 
+    /// Nobody's wish.
+    pub(crate) fn never() -> Self {
+        Self(watch::channel(false).1)
+    }
+
     /// Nobody's wish; and what wishes it.
     #[cfg(test)]
     pub(crate) fn by_hand() -> (watch::Sender<bool>, Self) {

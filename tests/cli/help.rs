@@ -1,5 +1,6 @@
 //! `--help`, completions and manual pages: what they show works as it is typed.
 
+use super::load::Server;
 use super::*;
 use std::path::Path;
 
@@ -80,6 +81,8 @@ fn every_command_shows_an_example_and_those_of_record_work_as_typed() -> Result<
 #[test]
 fn the_examples_of_the_other_commands_work_as_typed() -> Result<()> {
     let dir = tempfile::tempdir()?;
+    let config = format!("{{\"torch_profiler_dir\":\"{}\"}}", dir.path().display());
+    let server = Server::start_with(&["--profiler-config", &config], &[])?;
     for name in ["before", "after"] {
         typed(
             dir.path(),
@@ -94,6 +97,8 @@ fn the_examples_of_the_other_commands_work_as_typed() -> Result<()> {
                 "mark" => format!("memtrace record -o marked -- {line}"),
                 // Needs a recording that runs too, and a terminal.
                 "top" => at_a_terminal(&line),
+                // Needs a server.
+                "engine" => line.replace("http://localhost:8000", &server.url),
                 // Two runs of one command differ where the machine is busy.
                 "diff" => format!("{line} || test $? = 3"),
                 // Opens a pager.

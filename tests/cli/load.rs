@@ -7,15 +7,21 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 
 /// The built-in server, which ends with this.
-struct Server {
+pub(super) struct Server {
     child: Child,
-    url: String,
+    pub(super) url: String,
 }
 
 impl Server {
-    fn start(rate: &str) -> Result<Self> {
+    pub(super) fn start(rate: &str) -> Result<Self> {
+        Self::start_with(&["--rate", rate], &[])
+    }
+
+    pub(super) fn start_with(options: &[&str], environment: &[(&str, &str)]) -> Result<Self> {
         let mut child = Command::new(program::memtrace_remote()?)
-            .args(["load", "serve", "--port", "0", "--rate", rate])
+            .args(["load", "serve", "--port", "0"])
+            .args(options)
+            .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()?;
@@ -28,6 +34,10 @@ impl Server {
         let url = url.with_context(|| format!("no address in {line:?}"))?;
         let url = url.trim_end_matches(';').to_owned();
         Ok(Self { child, url })
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     fn end(&mut self) {

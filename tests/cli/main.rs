@@ -3,6 +3,7 @@
 
 mod diff;
 mod ends;
+mod engine;
 mod export;
 mod findings;
 mod follow;

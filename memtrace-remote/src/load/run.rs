@@ -17,6 +17,7 @@ use super::endpoint::Endpoint;
 use super::plan;
 use crate::recordings::{Recordings, Told};
 use crate::runtime;
+use crate::seconds::{parse_pause, parse_seconds};
 use crate::stop::{INTERRUPTED, Stop};
 use anyhow::Context;
 use jiff::Timestamp;
@@ -172,20 +173,4 @@ fn raise_descriptors() {
     limit.current = limit.maximum;
     // Without it a request that finds no descriptor says so.
     let _ = setrlimit(Resource::Nofile, limit);
-}
-
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let seconds = parse_pause(text)?;
-    match seconds.is_zero() {
-        true => Err("must be longer than nothing".to_owned()),
-        false => Ok(seconds),
-    }
-}
-
-fn parse_pause(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok();
-    let seconds = seconds.filter(|seconds| (0.0..=86_400.0).contains(seconds));
-    seconds
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| "must be a number of seconds, at most a day".to_owned())
 }

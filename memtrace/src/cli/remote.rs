@@ -1,4 +1,4 @@
-//! `memtrace load`: what `memtrace-remote` does, a program of its own. memtrace, which may run as
+//! `memtrace load` and `memtrace engine`: what `memtrace-remote` does, a program of its own. memtrace, which may run as
 //! root, links no HTTP client and opens no connection.
 
 use super::caller::as_caller;
@@ -25,14 +25,40 @@ pub(super) struct Load {
     words: Vec<OsString>,
 }
 
-/// Goes on as that program, with the same words; behind sudo as the person who called it.
+/// Ask all servers of an engine to do something: profile (docs/engine.md)
+#[derive(Debug, clap::Args)]
+#[command(disable_help_flag = true)]
+pub(super) struct Engine {
+    /// What to do, and its options; `memtrace engine --help` tells of them
+    #[arg(
+        value_name = "WORDS",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    words: Vec<OsString>,
+}
+
+/// Sends load.
 ///
 /// # Errors
-/// When it is not there, or can't be executed.
+/// When the program is not there, or can't be executed.
 pub(super) fn load(args: Load) -> anyhow::Result<ExitCode> {
+    go_on("load", args.words)
+}
+
+/// Asks an engine.
+///
+/// # Errors
+/// When the program is not there, or can't be executed.
+pub(super) fn engine(args: Engine) -> anyhow::Result<ExitCode> {
+    go_on("engine", args.words)
+}
+
+/// Goes on as that program, with the same words; behind sudo as the person who called it.
+fn go_on(name: &str, words: Vec<OsString>) -> anyhow::Result<ExitCode> {
     let program = found()?;
     let mut command = Command::new(&program);
-    command.arg("load").args(args.words);
+    command.arg(name).args(words);
     as_caller(&mut command);
     let error = command.exec();
     Err(error).with_context(|| format!("failed to execute {}", program.display()))
@@ -45,8 +71,8 @@ pub(super) fn load(args: Load) -> anyhow::Result<ExitCode> {
 pub(super) fn found() -> anyhow::Result<PathBuf> {
     let Some(program) = find() else {
         bail!(
-            "{REMOTE} is neither beside memtrace nor on the PATH: `memtrace load` needs it. In a \
-             checkout it is built by `cargo build --release -p {REMOTE}` and installed by `cargo \
+            "{REMOTE} is neither beside memtrace nor on the PATH: `memtrace load` and `memtrace \
+             engine` need it. In a checkout it is built by `cargo build --release -p {REMOTE}` and installed by `cargo \
              install --path {REMOTE}`"
         );
     };

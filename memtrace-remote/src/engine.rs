@@ -1,0 +1,43 @@
+//! `memtrace engine`: what a person asks of a serving engine that runs, at all of its servers at once
+//! and as phases of the recording.
+
+mod from_log;
+mod local;
+mod profile;
+mod profiler_config;
+mod traces;
+mod workers;
+
+use clap::Subcommand;
+use std::process::ExitCode;
+
+/// Ask all servers of an engine to do something: profile
+///
+/// The servers are named, or found by their router or in a log. All are asked at once, and what each
+/// answers is told with its reason. Into a recording that runs it is written as a phase.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  memtrace engine profile status --url http://localhost:8000
+  memtrace engine profile run --url http://localhost:8000 --requests 4
+
+docs/engine.md says more.")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    Profile(profile::Args),
+}
+
+/// Does what was asked for.
+///
+/// # Errors
+/// When the servers can't be found, or a recording that is named can't be told.
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.task {
+        Task::Profile(args) => profile::run(args),
+    }
+}

@@ -1,0 +1,176 @@
+//! Addresses of routers and servers in the log of a job. A job that starts again tells new ones, so
+//! the last ones count.
+
+use crate::http::{Target, parse_url};
+use anyhow::{Context, bail};
+use regex::Regex;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+/// What a log tells.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Address {
+    Router(Target),
+    Servers(Vec<Target>),
+}
+
+/// Longer lines tell no address.
+const LINE_MAX: usize = 64 << 10;
+
+/// Reads it.
+///
+/// # Errors
+/// When it can't be read, or has no address.
+pub(super) fn read(path: &Path) -> anyhow::Result<Address> {
+    let doing = || format!("failed to read {}", path.display());
+    let file = File::open(path).with_context(doing)?;
+    let found = Found::of(BufReader::new(file)).with_context(doing)?;
+    match found.address() {
+        Some(address) => Ok(address),
+        None => bail!(
+            "{} has no line like 'Router launched at HOST:PORT', 'Ports for engine N: {{…}}' or \
+             'Starting vLLM server on URL'",
+            path.display()
+        ),
+    }
+}
+
+/// What has been seen, each kind of line for itself.
+#[derive(Default)]
+struct Found {
+    router: Option<Target>,
+    /// By the number of the engine.
+    engines: BTreeMap<u64, Target>,
+    servers: Vec<Target>,
+}
+
+impl Found {
+    fn of(mut log: impl BufRead) -> anyhow::Result<Self> {
+        let router = Regex::new(r"(?i)\brouter launched at\s+([^\s,]+)")?;
+        let engine = Regex::new(r"(?i)\bports for engine\s+(\d+):\s*(\{.*\})")?;
+        let server =
+            Regex::new(r"(?i)\bstarting vllm (?:api )?server(?:\s+\d+)? on\s+(https?://[^\s,]+)")?;
+        let mut found = Self::default();
+        let mut line = Vec::new();
+        while log.read_until(b'\n', &mut line)? > 0 {
+            let text = String::from_utf8_lossy(&line[..line.len().min(LINE_MAX)]);
+            let text = bare(&text);
+            if let Some(told) = router.captures(&text).and_then(|told| address(&told[1])) {
+                // A new router has new workers.
+                found = Self {
+                    router: Some(told),
+                    ..Self::default()
+                };
+            } else if let Some(told) = engine.captures(&text) {
+                let number = told[1].parse().ok();
+                let engine = number.zip(ports(&told[2]));
+                found.engines.extend(engine);
+            } else if let Some(told) = server.captures(&text).and_then(|told| address(&told[1]))
+                && !found.servers.contains(&told)
+            {
+                found.servers.push(told);
+            }
+            line.clear();
+        }
+        Ok(found)
+    }
+
+    fn address(self) -> Option<Address> {
+        let engines: Vec<Target> = self.engines.into_values().collect();
+        match (self.router, engines.is_empty(), self.servers.is_empty()) {
+            (Some(router), ..) => Some(Address::Router(router)),
+            (None, false, _) => Some(Address::Servers(engines)),
+            (None, true, false) => Some(Address::Servers(self.servers)),
+            (None, true, true) => None,
+        }
+    }
+}
+
+/// Without the colours that Ray gives to the begin of a line.
+fn bare(line: &str) -> String {
+    let mut bare = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some((before, after)) = rest.split_once("\x1b[") {
+        bare.push_str(before);
+        let end = after.find(|letter: char| letter.is_ascii_alphabetic());
+        rest = end.map_or("", |end| &after[end + 1..]);
+    }
+    bare.push_str(rest);
+    bare
+}
+
+/// A host and port, or a URL. One that listens everywhere is asked here.
+fn address(text: &str) -> Option<Target> {
+    let text = text.trim_end_matches(['.', ';', ')', '\'', '"']);
+    let url = match text.contains("://") {
+        true => text.to_owned(),
+        false => format!("http://{text}"),
+    };
+    let url = url.replacen("//0.0.0.0", "//127.0.0.1", 1);
+    parse_url(&url).ok()
+}
+
+/// Host and port out of a dictionary as Python prints it.
+fn ports(text: &str) -> Option<Target> {
+    let after = |key: &str| {
+        let quoted = [format!("'{key}':"), format!("\"{key}\":")];
+        let rest = quoted.iter().find_map(|key| text.split_once(key.as_str()));
+        let rest = rest?.1.trim_start();
+        let value = rest.split([',', '}']).next()?;
+        Some(value.trim().trim_matches(['\'', '"']).to_owned())
+    };
+    address(&format!("{}:{}", after("host")?, after("port")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(log: &str) -> Option<String> {
+        let found = Found::of(log.as_bytes()).unwrap();
+        Some(match found.address()? {
+            Address::Router(router) => format!("router {router}"),
+            Address::Servers(servers) => {
+                let servers: Vec<String> = servers.iter().map(ToString::to_string).collect();
+                servers.join(" ")
+            }
+        })
+    }
+
+    #[test]
+    fn a_router_goes_before_its_engines_and_the_last_one_counts() {
+        let engines = "\x1b[36m(RolloutManager pid=7)\x1b[0m Ports for engine 0: {'host': '127.0.0.1', \
+            'port': 15000, 'nccl_port': 15001}\n\
+            Ports for engine 1: {\"port\": 15010, \"host\": \"gpu-2\"}\n";
+        assert_eq!(
+            told(engines).unwrap(),
+            "http://127.0.0.1:15000 http://gpu-2:15010"
+        );
+        let router = "INFO Router launched at 127.0.0.1:3521, Prometheus port: 4153\n";
+        let all = format!("{router}{engines}");
+        assert_eq!(told(&all).unwrap(), "router http://127.0.0.1:3521");
+        let again = format!("{all}SGLang router launched at 10.0.0.5:3999\n");
+        assert_eq!(told(&again).unwrap(), "router http://10.0.0.5:3999");
+    }
+
+    #[test]
+    fn servers_are_told_where_there_is_no_router() {
+        let log = "(APIServer pid=9) INFO Starting vLLM server on http://0.0.0.0:8123\n\
+            (APIServer pid=9) INFO Starting vLLM server on http://0.0.0.0:8123\n\
+            Starting vLLM API server 0 on http://10.1.2.3:8000\n";
+        assert_eq!(
+            told(log).unwrap(),
+            "http://127.0.0.1:8123 http://10.1.2.3:8000"
+        );
+    }
+
+    #[test]
+    fn a_log_of_something_else_tells_nothing() {
+        let log =
+            b"Router launched at \nPorts for engine 0: {'host': 1}\nPorts for engine x: {}\n\xff\n";
+        let found = Found::of(&log[..]).unwrap();
+        assert_eq!(found.address(), None);
+    }
+}

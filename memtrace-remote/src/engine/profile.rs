@@ -1,0 +1,55 @@
+//! `memtrace engine profile`: windows of the engine's own profiler (PyTorch's, as a rule), on all
+//! servers at once.
+
+mod action;
+mod engines;
+mod requests;
+mod start;
+mod status;
+mod stop;
+mod trouble;
+mod window;
+
+#[cfg(test)]
+mod tests;
+
+use clap::Subcommand;
+use std::process::ExitCode;
+
+/// Start and stop the profilers of all servers, and look what they wrote
+///
+/// vLLM has a profiler when it was started with --profiler-config '{"profiler": "torch",
+/// "torch_profiler_dir": "/DIR"}'; trainers that start vLLM pass that on (--vllm-profiler-config).
+/// SGLang always has one.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  memtrace engine profile run --router http://127.0.0.1:3521 --requests 4
+  memtrace engine profile start --from-log train.log; sleep 5
+  memtrace engine profile stop --from-log train.log")]
+pub(super) struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    Start(start::Args),
+    Stop(stop::Args),
+    Status(status::Args),
+    Run(window::Args),
+}
+
+/// Does it.
+///
+/// # Errors
+/// When the servers can't be found, or a recording that is named can't be told.
+pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let runtime = crate::runtime()?;
+    match args.task {
+        Task::Start(args) => runtime.block_on(start::run(&args)),
+        Task::Stop(args) => runtime.block_on(stop::run(&args)),
+        Task::Status(args) => runtime.block_on(status::run(&args)),
+        Task::Run(args) => runtime.block_on(window::run(&args)),
+    }
+}

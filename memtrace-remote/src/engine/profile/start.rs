@@ -1,0 +1,87 @@
+//! `memtrace engine profile start`: opens a window on all servers.
+
+use super::action::Action;
+use super::engines::Engines;
+use super::window::{PHASE, all_or_none};
+use crate::engine::workers::Servers;
+use crate::recordings::{Recordings, Told};
+use crate::stop::Stop;
+use memtrace::cli::say;
+use memtrace::model::MarkKind;
+use serde_json::{Map, Value};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// A server that is well says so within this.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// Start the profiler of each server
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Exit status: 0; 1 when not all started.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    servers: Servers,
+
+    #[command(flatten)]
+    told: Told,
+}
+
+/// Starts them.
+///
+/// # Errors
+/// When the servers or the recordings can't be found.
+pub(super) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut stop = Stop::by_signals()?;
+    let mut recordings = args.told.recordings()?;
+    let engines = Engines::find(&args.servers, None).await?;
+    let started = open(&engines, &mut recordings, &mut stop).await;
+    Ok(all_or_none(started.all.len() == engines.all.len()))
+}
+
+/// Starts the profilers. Answers with the servers whose profiler was started.
+pub(super) async fn open(
+    engines: &Engines,
+    recordings: &mut Recordings,
+    stop: &mut Stop,
+) -> Engines {
+    engines.warn();
+    let started = engines.ask(Action::Start, stop).await;
+    let started = Engines {
+        all: started,
+        dirs: engines.dirs.clone(),
+    };
+    if started.all.is_empty() {
+        return started;
+    }
+    let attributes = [("servers", started.all.len()), ("of", engines.all.len())];
+    let attributes = attributes.map(|(name, count)| (name.to_owned(), Value::from(count)));
+    recordings.mark(MarkKind::Begin, PHASE, Map::from_iter(attributes));
+    for shown in recordings.names() {
+        say(&format!("the window is the phase {PHASE} of {shown}"));
+    }
+    for engine in &started.all {
+        // A worker that dies of its profiler takes the server along.
+        let health = engine.worker.client.status("/health", LOOK).await;
+        if let Ok(status) = &health
+            && [200, 404].contains(status)
+        {
+            continue;
+        }
+        let words = health.map_or_else(|failure| failure.to_string(), |status| status.to_string());
+        say(&format!(
+            "{}: it is not well since its profiler was started (/health: {words})",
+            engine.worker.shown()
+        ));
+    }
+    for config in started.configs() {
+        if config.delay_iterations > 0 {
+            say(&format!(
+                "the profiler begins after delay_iterations={} iterations",
+                config.delay_iterations
+            ));
+            break;
+        }
+    }
+    started
+}

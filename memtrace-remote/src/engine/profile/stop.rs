@@ -1,0 +1,113 @@
+//! `memtrace engine profile stop`: closes the window on all servers, waits until the traces are
+//! written, and looks what is there.
+
+use super::action::Action;
+use super::engines::Engines;
+use super::window::{FLUSH, PHASE, Traces, all_or_none};
+use crate::engine::traces::{Listing, Looks, Verdict, settled};
+use crate::engine::workers::Servers;
+use crate::recordings::{Recordings, Told};
+use crate::stop::Stop;
+use memtrace::cli::say;
+use memtrace::model::MarkKind;
+use serde_json::Map;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Stop the profiler of each server, and wait until the traces are written
+///
+/// The paths of the files that were written go to standard output.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Exit status: 0; 1 when not all stopped, or no worker's traces are there.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    servers: Servers,
+
+    #[command(flatten)]
+    traces: Traces,
+
+    #[command(flatten)]
+    told: Told,
+}
+
+/// Stops them.
+///
+/// # Errors
+/// When the servers or the recordings can't be found.
+pub(super) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut stop = Stop::by_signals()?;
+    let mut recordings = args.told.recordings()?;
+    let engines = Engines::find(&args.servers, args.traces.dir.as_deref()).await?;
+    let is_well = close(&engines, None, &args.traces, &mut recordings, &mut stop).await?;
+    Ok(all_or_none(is_well))
+}
+
+/// Stops the profilers and says what they wrote. Answers whether all is as it should be. `before` is
+/// what was there before the window, where this program opened it.
+///
+/// # Errors
+/// When the list of files can't be written.
+pub(super) async fn close(
+    engines: &Engines,
+    before: Option<&Listing>,
+    traces: &Traces,
+    recordings: &mut Recordings,
+    stop: &mut Stop,
+) -> anyhow::Result<bool> {
+    let at_stop = Listing::of(&engines.dirs);
+    recordings.mark(MarkKind::End, PHASE, Map::new());
+    recordings.mark(MarkKind::Begin, FLUSH, Map::new());
+    let stopped = engines.ask(Action::Stop(traces.timeout), stop).await;
+    recordings.mark(MarkKind::End, FLUSH, Map::new());
+    let configs = engines.configs();
+    if !configs.is_empty() && configs.iter().all(|config| config.is_cuda()) {
+        return Ok(stopped.len() == engines.all.len());
+    }
+    if engines.dirs.is_empty() {
+        say(
+            "where the traces are is not known, since no process of a server is to be seen here with \
+             a torch_profiler_dir: name it with --dir",
+        );
+        return Ok(stopped.len() == engines.all.len());
+    }
+    let has_limit = configs.iter().any(|config| config.max_iterations > 0);
+    let written_before = before.map_or(has_limit && !at_stop.is_empty(), |before| {
+        !at_stop.since(before).is_empty()
+    });
+    let after = match (stopped.is_empty(), written_before) {
+        // Nothing more comes.
+        (true, _) | (_, true) => Listing::of(&engines.dirs),
+        (false, false) => settled(&engines.dirs, &at_stop, traces.settle).await,
+    };
+    let looks = Looks {
+        before,
+        at_stop: &at_stop,
+        after: &after,
+    };
+    list(&looks.of_window())?;
+    if stopped.len() < engines.all.len() {
+        let files = looks.of_window().in_words();
+        say(&format!("{files} written, of those servers that stopped"));
+        return Ok(false);
+    }
+    say(&looks.in_words(&engines.dirs, &configs));
+    let verdict = looks.verdict(&configs);
+    Ok(matches!(
+        verdict,
+        Verdict::Written | Verdict::EndedByItself { .. }
+    ))
+}
+
+/// Their paths, for another program.
+fn list(files: &Listing) -> io::Result<()> {
+    let mut text = String::new();
+    for (path, _) in files.files() {
+        text.push_str(&path.display().to_string());
+        text.push('\n');
+    }
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,327 @@
+//! A router with two servers, each written by hand to fail in one way: what a person reads then.
+
+use super::action::Action;
+use super::engines::{Engine, Engines};
+use super::requests;
+use super::trouble;
+use crate::engine::workers::Servers;
+use crate::http::{Client, Failure, parse_url};
+use crate::stop::Stop;
+use clap::Parser;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// What a server says at a path.
+#[derive(Clone)]
+enum Says {
+    Status(u16, String),
+    /// It closes the connection.
+    Nothing,
+    /// It keeps the connection until the other side goes.
+    Waits,
+}
+
+fn status(status: u16, body: &str) -> Says {
+    Says::Status(status, body.to_owned())
+}
+
+/// A server, and the paths that it was asked.
+struct Fake {
+    url: String,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Fake {
+    fn start(says: impl Fn(&str) -> Says + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&asked);
+        let says = Arc::new(says);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (seen, says) = (Arc::clone(&seen), Arc::clone(&says));
+                std::thread::spawn(move || serve(stream.unwrap(), &seen, &*says));
+            }
+        });
+        Self { url, asked }
+    }
+
+    /// One that is well, and does at the paths of a profiler what is said.
+    fn worker(says: Says) -> Self {
+        Self::start(move |path| match path {
+            "/start_profile" | "/stop_profile" => says.clone(),
+            "/health" => status(200, ""),
+            _ => status(404, "{}"),
+        })
+    }
+
+    fn client(&self) -> Client {
+        Client::new(parse_url(&self.url).unwrap(), None).unwrap()
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+fn serve(mut stream: TcpStream, seen: &Mutex<Vec<String>>, says: &dyn Fn(&str) -> Says) {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        if stream.read(&mut byte).unwrap_or(0) == 0 {
+            return;
+        }
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).unwrap();
+    let length = head
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length: "));
+    let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+    stream.read_exact(&mut body).unwrap();
+    let mut words = head.split(' ');
+    let (method, path) = (words.next().unwrap(), words.next().unwrap());
+    seen.lock().unwrap().push(format!("{method} {path}"));
+    match says(path) {
+        Says::Status(status, body) => {
+            let length = body.len();
+            let text = format!(
+                "HTTP/1.1 {status} x\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+            );
+            stream.write_all(text.as_bytes()).unwrap();
+        }
+        Says::Nothing => {}
+        Says::Waits => {
+            let _ = stream.read(&mut [0]);
+        }
+    }
+}
+
+/// The options of a command line.
+#[derive(Parser)]
+struct Options {
+    #[command(flatten)]
+    servers: Servers,
+}
+
+fn found(options: &[&str]) -> Result<Engines, String> {
+    let words = [&["test"], options].concat();
+    let options = Options::try_parse_from(words).unwrap();
+    let found = crate::runtime()
+        .unwrap()
+        .block_on(Engines::find(&options.servers, None));
+    found.map_err(|error| format!("{error:#}"))
+}
+
+/// What a person reads of a server that fails.
+fn words(action: Action, fake: &Fake) -> String {
+    let client = fake.client();
+    crate::runtime().unwrap().block_on(async {
+        let answer = client.post(action.path(), action.patience()).await;
+        trouble::in_words(action, &client, &answer.unwrap_err()).await
+    })
+}
+
+fn asked(engines: &Engines, action: Action) -> Vec<String> {
+    let done = crate::runtime()
+        .unwrap()
+        .block_on(async { engines.ask(action, &mut Stop::never()).await });
+    done.iter().map(|engine| engine.worker.shown()).collect()
+}
+
+const STOP: Action = Action::Stop(Duration::from_secs(20));
+
+fn router_of(workers: &[&Fake]) -> Fake {
+    let entries: Vec<String> = workers
+        .iter()
+        .enumerate()
+        .map(|(at, worker)| {
+            let is_healthy = at == 0;
+            format!(r#"{{"url":"{}","is_healthy":{is_healthy}}}"#, worker.url)
+        })
+        .collect();
+    let listed = format!(
+        r#"{{"workers":[{}],"total":{}}}"#,
+        entries.join(","),
+        entries.len()
+    );
+    Fake::start(move |path| match path {
+        "/workers" => status(200, &listed),
+        "/start_profile" => status(404, ""),
+        _ => status(503, r#"{"error":"no available workers"}"#),
+    })
+}
+
+#[test]
+fn both_servers_of_a_router_are_asked_themselves_and_each_answers_for_itself() {
+    let well = Fake::worker(status(200, ""));
+    let without = Fake::worker(status(404, r#"{"detail":"Not Found"}"#));
+    let router = router_of(&[&well, &without]);
+    let engines = found(&["--router", &router.url]).unwrap();
+    let health: Vec<_> = engines
+        .all
+        .iter()
+        .map(|one| one.worker.is_healthy)
+        .collect();
+    assert_eq!(health, [Some(true), Some(false)]);
+    assert!(engines.all[1].warnings()[0].contains("holds it unhealthy"));
+    assert_eq!(asked(&engines, Action::Start), [well.url.as_str()]);
+    assert_eq!(well.asked(), ["POST /start_profile"]);
+    assert!(without.asked().contains(&"POST /start_profile".to_owned()));
+    assert_eq!(router.asked(), ["GET /workers"], "it has no profiler");
+    assert_eq!(asked(&engines, STOP), [well.url.as_str()]);
+}
+
+#[test]
+fn all_are_asked_at_once() {
+    let slow = || {
+        Fake::start(|_| {
+            std::thread::sleep(Duration::from_millis(700));
+            status(200, "")
+        })
+    };
+    let (first, second) = (slow(), slow());
+    let engines = found(&["--url", &first.url, "--url", &second.url]).unwrap();
+    let begin = Instant::now();
+    assert_eq!(asked(&engines, STOP).len(), 2);
+    assert!(begin.elapsed() < Duration::from_millis(1_300));
+}
+
+#[test]
+fn a_server_without_a_profiler_is_told_with_the_option_that_makes_one() {
+    let told = words(Action::Start, &Fake::worker(status(404, "")));
+    assert!(told.contains("started without a profiler"), "{told}");
+    assert!(told.contains(trouble::OPTION), "{told}");
+    assert!(told.contains("--vllm-profiler-config"), "{told}");
+}
+
+#[test]
+fn a_503_of_a_router_is_told_from_one_of_a_server() {
+    let of_server = words(Action::Start, &Fake::worker(status(503, "")));
+    assert!(
+        of_server.contains("the server itself answers 503"),
+        "{of_server}"
+    );
+    let taken_for_a_server = router_of(&[&Fake::worker(status(200, ""))]);
+    for action in [Action::Start, STOP] {
+        let told = words(action, &taken_for_a_server);
+        assert!(told.contains("it is a router"), "{told}");
+        assert!(told.contains("--router"), "{told}");
+    }
+    let down = Fake::start(|_| status(503, r#"{"error":"no available workers"}"#));
+    let told = found(&["--router", &down.url]).err().unwrap();
+    assert!(
+        told.contains("answers 503 itself (no available workers)"),
+        "{told}"
+    );
+    assert!(told.contains("--url"), "{told}");
+}
+
+#[test]
+fn a_router_that_tells_of_no_workers_says_why() {
+    let told = |body: Says| {
+        let router = Fake::start(move |_| body.clone());
+        found(&["--router", &router.url]).err().unwrap()
+    };
+    assert!(told(status(200, r#"{"workers":[]}"#)).contains("has no worker"));
+    assert!(told(status(404, "")).contains("it is no router"));
+    assert!(told(status(200, "[]")).contains("can't be read"));
+    assert!(told(status(200, r#"{"workers":[{"url":"gpu-7"}]}"#)).contains("gpu-7"));
+    assert!(told(Says::Nothing).contains("broke before an answer"));
+}
+
+#[test]
+fn a_server_that_gives_a_stop_up_is_told_with_its_variable() {
+    for says in [
+        Says::Nothing,
+        status(500, r#"{"error":"RPC call to profile timed out."}"#),
+        status(500, "TimeoutError"),
+        status(504, ""),
+    ] {
+        let told = words(STOP, &Fake::worker(says));
+        assert!(told.contains("gave up before its workers"), "{told}");
+        assert!(told.contains("VLLM_RPC_TIMEOUT=1800000"), "{told}");
+        assert!(told.contains("Ray"), "{told}");
+    }
+    let other = words(STOP, &Fake::worker(status(500, "EngineDeadError")));
+    assert_eq!(other, "status 500: EngineDeadError");
+    let start = words(Action::Start, &Fake::worker(Says::Nothing));
+    assert!(!start.contains("VLLM_RPC_TIMEOUT"), "{start}");
+}
+
+#[test]
+fn a_stop_that_takes_longer_than_its_timeout_names_the_option() {
+    let told = words(
+        Action::Stop(Duration::from_millis(200)),
+        &Fake::worker(Says::Waits),
+    );
+    assert!(told.starts_with("no answer within 0.2 s"), "{told}");
+    assert!(told.contains("--timeout"), "{told}");
+}
+
+#[test]
+fn ctrl_c_ends_the_wait_and_keeps_who_answered() {
+    let well = Fake::worker(status(200, ""));
+    let slow = Fake::worker(Says::Waits);
+    let engines = found(&["--url", &slow.url, "--url", &well.url]).unwrap();
+    let (wish, mut stop) = Stop::by_hand();
+    let done: Vec<Engine> = crate::runtime().unwrap().block_on(async {
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            wish.send_replace(true);
+            // The wish holds for as long as this does.
+            std::future::pending::<()>().await;
+        });
+        engines.ask(STOP, &mut stop).await
+    });
+    assert_eq!(done.len(), 1);
+    assert_eq!(done[0].worker.shown(), well.url);
+}
+
+#[test]
+fn requests_go_to_each_server_in_turn_and_those_that_fail_are_counted() {
+    let model = r#"{"data":[{"id":"m"}]}"#;
+    let answer = r#"{"choices":[{"text":"a","finish_reason":"length"}]}"#;
+    let well = Fake::start(move |path| match path {
+        "/v1/models" => status(200, model),
+        _ => status(200, answer),
+    });
+    let bad = Fake::start(move |path| match path {
+        "/v1/models" => status(200, model),
+        _ => status(500, "EngineDeadError"),
+    });
+    let engines = found(&["--url", &well.url, "--url", &bad.url]).unwrap();
+    let sent =
+        crate::runtime()
+            .unwrap()
+            .block_on(requests::send(&engines.all, 5, None, &Stop::never()));
+    assert_eq!(
+        sent.in_words(),
+        "3 requests were answered within the window, 2 failed"
+    );
+    assert!(sent.is_well());
+    let completions = |fake: &Fake| {
+        let asked = fake.asked();
+        asked
+            .iter()
+            .filter(|path| path.ends_with("/v1/completions"))
+            .count()
+    };
+    assert_eq!((completions(&well), completions(&bad)), (3, 2));
+}
+
+#[test]
+fn a_server_that_is_not_there_is_said_to_be_so() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let client = Client::new(parse_url(&url).unwrap(), None).unwrap();
+    let told = crate::runtime().unwrap().block_on(async {
+        let answer: Result<(), Failure> = client.post("/stop_profile", STOP.patience()).await;
+        trouble::in_words(STOP, &client, &answer.unwrap_err()).await
+    });
+    assert!(told.starts_with("failed to connect"), "{told}");
+}

@@ -1,0 +1,112 @@
+//! `memtrace engine profile run`: a whole window in one go, and what its parts share.
+
+use super::engines::Engines;
+use super::{requests, start, stop};
+use crate::engine::traces::Listing;
+use crate::engine::workers::Servers;
+use crate::recordings::Told;
+use crate::seconds::{parse_pause, parse_seconds};
+use crate::stop::{INTERRUPTED, Stop};
+use memtrace::cli::say;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// The window as a phase of recordings.
+pub(super) const PHASE: &str = "engine.profile";
+
+/// The time in which the servers write their traces, which takes memory of its own.
+pub(super) const FLUSH: &str = "engine.profile.flush";
+
+/// Where traces are looked for, and how long.
+#[derive(Debug, clap::Args)]
+pub(super) struct Traces {
+    /// Where the servers write their traces [default: as the command lines of servers on this machine
+    /// say]
+    #[arg(long, value_name = "DIR")]
+    pub(super) dir: Option<PathBuf>,
+
+    /// How long the servers may take to write their traces, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "1800", value_parser = parse_seconds)]
+    pub(super) timeout: Duration,
+
+    /// How long files are waited for after the servers say that they are written, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_pause)]
+    pub(super) settle: Duration,
+}
+
+/// Start the profilers, send a few requests, stop them, and list what they wrote
+///
+/// The paths of the files that were written go to standard output. Ctrl-C closes the window early.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Exit status: 0; 1 when not all servers did it, no worker's traces are there, or no request was
+answered; 130 after Ctrl-C.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    servers: Servers,
+
+    /// Send so many completions within the window, in turn to each server
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    requests: usize,
+
+    /// The model that they name [default: the only one that a server has]
+    #[arg(long, value_name = "NAME", env = "MODEL_NAME")]
+    model: Option<String>,
+
+    /// Leave the window open so long for other requests, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = parse_pause)]
+    duration: Duration,
+
+    #[command(flatten)]
+    traces: Traces,
+
+    #[command(flatten)]
+    told: Told,
+}
+
+/// Does it.
+///
+/// # Errors
+/// When the servers or the recordings can't be found.
+pub(super) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut wish = Stop::by_signals()?;
+    let mut recordings = args.told.recordings()?;
+    let engines = Engines::find(&args.servers, args.traces.dir.as_deref()).await?;
+    let before = Listing::of(&engines.dirs);
+    let started = start::open(&engines, &mut recordings, &mut wish).await;
+    // Of one that had not answered yet it is not known: it is stopped with the others.
+    let opened = if wish.is_wished() { &engines } else { &started };
+    if opened.all.is_empty() {
+        return Ok(ExitCode::FAILURE);
+    }
+    let model = args.model.as_deref();
+    let sent = requests::send(&started.all, args.requests, model, &wish).await;
+    say(&sent.in_words());
+    tokio::select! {
+        () = tokio::time::sleep(args.duration) => {}
+        () = wish.wished() => {}
+    }
+    // The wish was for the window to end; to wait for traces no longer takes a second one, which ends
+    // the program.
+    let mut patience = if wish.is_wished() {
+        Stop::never()
+    } else {
+        wish.clone()
+    };
+    let before = Some(&before);
+    let is_well = stop::close(opened, before, &args.traces, &mut recordings, &mut patience).await?;
+    if wish.is_wished() {
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
+    let is_all = started.all.len() == engines.all.len();
+    Ok(all_or_none(is_well && is_all && sent.is_well()))
+}
+
+/// The exit status.
+pub(super) fn all_or_none(is_well: bool) -> ExitCode {
+    match is_well {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}
