@@ -1,17 +1,23 @@
 //! `memtrace engine`: what a person asks of a serving engine that runs, at all of its servers at once
 //! and as phases of the recording.
 
+mod action;
+mod engines;
+#[cfg(test)]
+mod fake;
 mod from_log;
 mod local;
 mod profile;
 mod profiler_config;
+mod sleeping;
 mod traces;
+mod trouble;
 mod workers;
 
 use clap::Subcommand;
 use std::process::ExitCode;
 
-/// Ask all servers of an engine to do something: profile
+/// Ask all servers of an engine to profile, sleep or wake
 ///
 /// The servers are named, or found by their router or in a log. All are asked at once, and what each
 /// answers is told with its reason. Into a recording that runs it is written as a phase.
@@ -30,6 +36,10 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum Task {
     Profile(profile::Args),
+    Sleep(sleeping::Sleep),
+    Wake(sleeping::Wake),
+    Status(sleeping::Status),
+    ResetPrefixCache(sleeping::Reset),
 }
 
 /// Does what was asked for.
@@ -39,5 +49,9 @@ enum Task {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.task {
         Task::Profile(args) => profile::run(args),
+        Task::Sleep(args) => sleeping::sleep(&args),
+        Task::Wake(args) => sleeping::wake(&args),
+        Task::Status(args) => sleeping::status(&args),
+        Task::ResetPrefixCache(args) => sleeping::reset(&args),
     }
 }

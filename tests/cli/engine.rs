@@ -3,6 +3,8 @@
 use super::load::Server;
 use super::*;
 use memtrace::model::{MarkKind, MarkRow};
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::path::Path;
 
 /// A server with a profiler that writes to a directory.
@@ -171,6 +173,62 @@ fn a_short_timeout_of_the_server_is_warned_of_before_the_start() -> Result<()> {
         said.contains("a shell's export does not reach Ray's workers"),
         "{said}"
     );
+    Ok(())
+}
+
+/// A server that says the same to everything, for as long as the test runs.
+fn answering(body: &'static str) -> Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let url = format!("http://{}", listener.local_addr()?);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            // A request is one write.
+            let _ = stream.read(&mut [0; 4096]);
+            let length = body.len();
+            let _ = write!(
+                stream,
+                "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}"
+            );
+        }
+    });
+    Ok(url)
+}
+
+#[test]
+fn sleep_and_wake_are_phases_of_the_recording() -> Result<()> {
+    let url = answering(r#"{"is_sleeping":true}"#)?;
+    let idle = Running::start(&["idle", "--processes", "1"])?;
+    let pid = idle.pid().to_string();
+    let recorder = Recorder::start(&["--quiet", "--backend", "procfs", "-p", &pid])?;
+    let place = recorder.path().display().to_string();
+    for task in [
+        &["sleep", "--level", "2"][..],
+        &["wake"],
+        &["reset-prefix-cache"],
+    ] {
+        let words_given = [&["engine"], task, &["--url", &url, "-r", &place]].concat();
+        let output = memtrace(words_given)?;
+        assert!(output.status.success(), "{task:?}: {}", words(&output));
+    }
+    let status = memtrace(["engine", "status", "--url", &url])?;
+    assert!(words(&status).contains("up; sleeps"), "{}", words(&status));
+    let recorded = recorder.stop()?;
+    let marks: Vec<MarkRow> = recorded.recording.rows()?;
+    let begun = marks.iter().filter(|row| row.kind == Some(MarkKind::Begin));
+    let begun: Vec<(&str, Option<&str>)> = begun
+        .map(|row| (row.name.as_str(), row.attributes.as_deref()))
+        .collect();
+    assert_eq!(
+        begun,
+        [
+            ("engine.sleep", Some(r#"{"level":2}"#)),
+            ("engine.wake_up", None),
+            ("engine.reset_prefix_cache", None),
+        ]
+    );
+    let ends = marks.iter().filter(|row| row.kind == Some(MarkKind::End));
+    assert_eq!(ends.count(), 3);
     Ok(())
 }
 

@@ -1,13 +1,10 @@
 //! `memtrace engine profile`: windows of the engine's own profiler (PyTorch's, as a rule), on all
 //! servers at once.
 
-mod action;
-mod engines;
 mod requests;
 mod start;
 mod status;
 mod stop;
-mod trouble;
 mod window;
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub(super) struct Load {
     words: Vec<OsString>,
 }
 
-/// Ask all servers of an engine to do something: profile (docs/engine.md)
+/// Ask all servers of an engine to profile, sleep or wake (docs/engine.md)
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true)]
 pub(super) struct Engine {

@@ -1,6 +1,6 @@
 //! A few completions, so that there are iterations to profile.
 
-use super::engines::Engine;
+use crate::engine::engines::Engine;
 use crate::http::{Ask, Failure, ask};
 use crate::load::endpoint::Endpoint;
 use crate::stop::Stop;

@@ -1,8 +1,8 @@
 //! `memtrace engine profile start`: opens a window on all servers.
 
-use super::action::Action;
-use super::engines::Engines;
 use super::window::{PHASE, all_or_none};
+use crate::engine::action::Action;
+use crate::engine::engines::Engines;
 use crate::engine::workers::Servers;
 use crate::recordings::{Recordings, Told};
 use crate::stop::Stop;
@@ -46,7 +46,7 @@ pub(super) async fn open(
     stop: &mut Stop,
 ) -> Engines {
     engines.warn();
-    let started = engines.ask(Action::Start, stop).await;
+    let started = engines.ask(Action::StartProfile, stop).await;
     let started = Engines {
         all: started,
         dirs: engines.dirs.clone(),

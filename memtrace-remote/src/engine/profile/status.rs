@@ -1,10 +1,10 @@
 //! `memtrace engine profile status`: whether the profilers can be used, without touching them.
 
-use super::engines::{Engine, Engines};
-use super::trouble;
 use super::window::all_or_none;
+use crate::engine::engines::{Engine, Engines};
 use crate::engine::local::{Config, RpcTimeout};
 use crate::engine::traces::Listing;
+use crate::engine::trouble;
 use crate::engine::workers::Servers;
 use memtrace::cli::say;
 use serde::Deserialize;

@@ -1,9 +1,9 @@
 //! `memtrace engine profile stop`: closes the window on all servers, waits until the traces are
 //! written, and looks what is there.
 
-use super::action::Action;
-use super::engines::Engines;
 use super::window::{FLUSH, PHASE, Traces, all_or_none};
+use crate::engine::action::Action;
+use crate::engine::engines::Engines;
 use crate::engine::traces::{Listing, Looks, Verdict, settled};
 use crate::engine::workers::Servers;
 use crate::recordings::{Recordings, Told};
@@ -58,7 +58,7 @@ pub(super) async fn close(
     let at_stop = Listing::of(&engines.dirs);
     recordings.mark(MarkKind::End, PHASE, Map::new());
     recordings.mark(MarkKind::Begin, FLUSH, Map::new());
-    let stopped = engines.ask(Action::Stop(traces.timeout), stop).await;
+    let stopped = engines.ask(Action::StopProfile(traces.timeout), stop).await;
     recordings.mark(MarkKind::End, FLUSH, Map::new());
     let configs = engines.configs();
     if !configs.is_empty() && configs.iter().all(|config| config.is_cuda()) {
@@ -103,7 +103,8 @@ pub(super) async fn close(
 fn list(files: &Listing) -> io::Result<()> {
     let mut text = String::new();
     for (path, _) in files.files() {
-        text.push_str(&path.display().to_string());
+        // A name may hold what moves a terminal's cursor, or tears the list.
+        text.push_str(&path.display().to_string().replace(char::is_control, "?"));
         text.push('\n');
     }
     match io::stdout().lock().write_all(text.as_bytes()) {

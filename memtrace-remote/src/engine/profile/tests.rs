@@ -1,129 +1,14 @@
 //! A router with two servers, each written by hand to fail in one way: what a person reads then.
 
-use super::action::Action;
-use super::engines::{Engine, Engines};
 use super::requests;
-use super::trouble;
-use crate::engine::workers::Servers;
+use crate::engine::action::Action;
+use crate::engine::engines::{Engine, Engines};
+use crate::engine::fake::{Fake, Says, found, status, words};
+use crate::engine::trouble;
 use crate::http::{Client, Failure, parse_url};
 use crate::stop::Stop;
-use clap::Parser;
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
-
-/// What a server says at a path.
-#[derive(Clone)]
-enum Says {
-    Status(u16, String),
-    /// It closes the connection.
-    Nothing,
-    /// It keeps the connection until the other side goes.
-    Waits,
-}
-
-fn status(status: u16, body: &str) -> Says {
-    Says::Status(status, body.to_owned())
-}
-
-/// A server, and the paths that it was asked.
-struct Fake {
-    url: String,
-    asked: Arc<Mutex<Vec<String>>>,
-}
-
-impl Fake {
-    fn start(says: impl Fn(&str) -> Says + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let seen = Arc::clone(&asked);
-        let says = Arc::new(says);
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let (seen, says) = (Arc::clone(&seen), Arc::clone(&says));
-                std::thread::spawn(move || serve(stream.unwrap(), &seen, &*says));
-            }
-        });
-        Self { url, asked }
-    }
-
-    /// One that is well, and does at the paths of a profiler what is said.
-    fn worker(says: Says) -> Self {
-        Self::start(move |path| match path {
-            "/start_profile" | "/stop_profile" => says.clone(),
-            "/health" => status(200, ""),
-            _ => status(404, "{}"),
-        })
-    }
-
-    fn client(&self) -> Client {
-        Client::new(parse_url(&self.url).unwrap(), None).unwrap()
-    }
-
-    fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap().clone()
-    }
-}
-
-fn serve(mut stream: TcpStream, seen: &Mutex<Vec<String>>, says: &dyn Fn(&str) -> Says) {
-    let mut head = Vec::new();
-    let mut byte = [0];
-    while !head.ends_with(b"\r\n\r\n") {
-        if stream.read(&mut byte).unwrap_or(0) == 0 {
-            return;
-        }
-        head.push(byte[0]);
-    }
-    let head = String::from_utf8(head).unwrap();
-    let length = head
-        .lines()
-        .find_map(|line| line.strip_prefix("content-length: "));
-    let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
-    stream.read_exact(&mut body).unwrap();
-    let mut words = head.split(' ');
-    let (method, path) = (words.next().unwrap(), words.next().unwrap());
-    seen.lock().unwrap().push(format!("{method} {path}"));
-    match says(path) {
-        Says::Status(status, body) => {
-            let length = body.len();
-            let text = format!(
-                "HTTP/1.1 {status} x\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
-            );
-            stream.write_all(text.as_bytes()).unwrap();
-        }
-        Says::Nothing => {}
-        Says::Waits => {
-            let _ = stream.read(&mut [0]);
-        }
-    }
-}
-
-/// The options of a command line.
-#[derive(Parser)]
-struct Options {
-    #[command(flatten)]
-    servers: Servers,
-}
-
-fn found(options: &[&str]) -> Result<Engines, String> {
-    let words = [&["test"], options].concat();
-    let options = Options::try_parse_from(words).unwrap();
-    let found = crate::runtime()
-        .unwrap()
-        .block_on(Engines::find(&options.servers, None));
-    found.map_err(|error| format!("{error:#}"))
-}
-
-/// What a person reads of a server that fails.
-fn words(action: Action, fake: &Fake) -> String {
-    let client = fake.client();
-    crate::runtime().unwrap().block_on(async {
-        let answer = client.post(action.path(), action.patience()).await;
-        trouble::in_words(action, &client, &answer.unwrap_err()).await
-    })
-}
 
 fn asked(engines: &Engines, action: Action) -> Vec<String> {
     let done = crate::runtime()
@@ -132,7 +17,7 @@ fn asked(engines: &Engines, action: Action) -> Vec<String> {
     done.iter().map(|engine| engine.worker.shown()).collect()
 }
 
-const STOP: Action = Action::Stop(Duration::from_secs(20));
+const STOP: Action = Action::StopProfile(Duration::from_secs(20));
 
 fn router_of(workers: &[&Fake]) -> Fake {
     let entries: Vec<String> = workers
@@ -168,7 +53,7 @@ fn both_servers_of_a_router_are_asked_themselves_and_each_answers_for_itself() {
         .collect();
     assert_eq!(health, [Some(true), Some(false)]);
     assert!(engines.all[1].warnings()[0].contains("holds it unhealthy"));
-    assert_eq!(asked(&engines, Action::Start), [well.url.as_str()]);
+    assert_eq!(asked(&engines, Action::StartProfile), [well.url.as_str()]);
     assert_eq!(well.asked(), ["POST /start_profile"]);
     assert!(without.asked().contains(&"POST /start_profile".to_owned()));
     assert_eq!(router.asked(), ["GET /workers"], "it has no profiler");
@@ -192,7 +77,7 @@ fn all_are_asked_at_once() {
 
 #[test]
 fn a_server_without_a_profiler_is_told_with_the_option_that_makes_one() {
-    let told = words(Action::Start, &Fake::worker(status(404, "")));
+    let told = words(Action::StartProfile, &Fake::worker(status(404, "")));
     assert!(told.contains("started without a profiler"), "{told}");
     assert!(told.contains(trouble::OPTION), "{told}");
     assert!(told.contains("--vllm-profiler-config"), "{told}");
@@ -200,13 +85,13 @@ fn a_server_without_a_profiler_is_told_with_the_option_that_makes_one() {
 
 #[test]
 fn a_503_of_a_router_is_told_from_one_of_a_server() {
-    let of_server = words(Action::Start, &Fake::worker(status(503, "")));
+    let of_server = words(Action::StartProfile, &Fake::worker(status(503, "")));
     assert!(
         of_server.contains("the server itself answers 503"),
         "{of_server}"
     );
     let taken_for_a_server = router_of(&[&Fake::worker(status(200, ""))]);
-    for action in [Action::Start, STOP] {
+    for action in [Action::StartProfile, STOP] {
         let told = words(action, &taken_for_a_server);
         assert!(told.contains("it is a router"), "{told}");
         assert!(told.contains("--router"), "{told}");
@@ -248,14 +133,14 @@ fn a_server_that_gives_a_stop_up_is_told_with_its_variable() {
     }
     let other = words(STOP, &Fake::worker(status(500, "EngineDeadError")));
     assert_eq!(other, "status 500: EngineDeadError");
-    let start = words(Action::Start, &Fake::worker(Says::Nothing));
+    let start = words(Action::StartProfile, &Fake::worker(Says::Nothing));
     assert!(!start.contains("VLLM_RPC_TIMEOUT"), "{start}");
 }
 
 #[test]
 fn a_stop_that_takes_longer_than_its_timeout_names_the_option() {
     let told = words(
-        Action::Stop(Duration::from_millis(200)),
+        Action::StopProfile(Duration::from_millis(200)),
         &Fake::worker(Says::Waits),
     );
     assert!(told.starts_with("no answer within 0.2 s"), "{told}");
@@ -320,7 +205,7 @@ fn a_server_that_is_not_there_is_said_to_be_so() {
     drop(listener);
     let client = Client::new(parse_url(&url).unwrap(), None).unwrap();
     let told = crate::runtime().unwrap().block_on(async {
-        let answer: Result<(), Failure> = client.post("/stop_profile", STOP.patience()).await;
+        let answer: Result<(), Failure> = client.post(&STOP.path(), STOP.patience()).await;
         trouble::in_words(STOP, &client, &answer.unwrap_err()).await
     });
     assert!(told.starts_with("failed to connect"), "{told}");

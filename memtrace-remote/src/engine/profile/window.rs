@@ -1,7 +1,7 @@
 //! `memtrace engine profile run`: a whole window in one go, and what its parts share.
 
-use super::engines::Engines;
 use super::{requests, start, stop};
+use crate::engine::engines::Engines;
 use crate::engine::traces::Listing;
 use crate::engine::workers::Servers;
 use crate::recordings::Told;

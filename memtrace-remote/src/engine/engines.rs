@@ -1,10 +1,10 @@
 //! The servers with what is known of their processes, asked all at once.
 
 use super::action::Action;
+use super::local::LocalServer;
+use super::profiler_config::ProfilerConfig;
 use super::trouble;
-use crate::engine::local::LocalServer;
-use crate::engine::profiler_config::ProfilerConfig;
-use crate::engine::workers::{Servers, Worker};
+use super::workers::{Servers, Worker};
 use crate::http::Failure;
 use crate::stop::Stop;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -118,7 +118,7 @@ impl Engines {
         for (at, engine) in self.all.iter().enumerate() {
             let client = engine.worker.client.clone();
             asked.spawn(async move {
-                let answer = client.post(action.path(), action.patience()).await;
+                let answer = client.post(&action.path(), action.patience()).await;
                 let words = match &answer {
                     Ok(()) => action.done().to_owned(),
                     Err(failure) => trouble::in_words(action, &client, failure).await,

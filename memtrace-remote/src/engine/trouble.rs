@@ -1,7 +1,7 @@
-//! Why a server did not start or stop its profiler, and what helps.
+//! Why a server did not do what it was asked, and what helps.
 
 use super::action::Action;
-use crate::engine::workers::is_router;
+use super::workers::is_router;
 use crate::http::{Client, Failure};
 
 /// The option of the server that makes its profiler.
@@ -15,20 +15,17 @@ pub(super) const RPC_TIMEOUT: &str = "start the server with VLLM_RPC_TIMEOUT=180
 
 /// In words of its own for each way to fail.
 pub(super) async fn in_words(action: Action, client: &Client, failure: &Failure) -> String {
-    let is_stop = matches!(action, Action::Stop(_));
+    let is_stop = matches!(action, Action::StopProfile(_));
     match failure {
         Failure::Status { status, .. }
             if [404, 405, 503].contains(status) && is_router(client).await =>
         {
             format!(
-                "it is a router, which has no profiler ({status}): name it with --router, and its \
+                "it is a router ({status}): name it with --router, and its \
                  servers are asked"
             )
         }
-        Failure::Status { status: 404, .. } => format!(
-            "404: the server was started without a profiler. Start it with {OPTION} (vllm serve; \
-             trainers pass it on, as --vllm-profiler-config)"
-        ),
+        Failure::Status { status: 404, .. } => format!("404: {}", action.missing()),
         Failure::Status {
             status: 503,
             message,
