@@ -177,7 +177,7 @@ fn a_short_timeout_of_the_server_is_warned_of_before_the_start() -> Result<()> {
 }
 
 /// A server that says the same to everything, for as long as the test runs.
-fn answering(body: &'static str) -> Result<String> {
+fn answering(body: String) -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let url = format!("http://{}", listener.local_addr()?);
     std::thread::spawn(move || {
@@ -196,8 +196,75 @@ fn answering(body: &'static str) -> Result<String> {
 }
 
 #[test]
+fn behind_a_router_the_server_without_a_profiler_is_told_and_the_other_goes_on() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let (with, without) = (profiled(dir.path())?, Server::start("1000")?);
+    let worker =
+        |url: &str, is_healthy: bool| serde_json::json!({"url": url, "is_healthy": is_healthy});
+    let listed = serde_json::json!({
+        "workers": [worker(&with.url, true), worker(&without.url, false)],
+    });
+    let router = answering(listed.to_string())?;
+    let log = dir.path().join("train.log");
+    let address = router.trim_start_matches("http://");
+    std::fs::write(
+        &log,
+        format!("Router launched at {address}, Prometheus port: 4153\n"),
+    )?;
+    let log = log.to_str().context("a path that is text")?;
+    let run = [
+        "engine",
+        "profile",
+        "run",
+        "--no-recording",
+        "--from-log",
+        log,
+    ];
+    let run = memtrace(run)?;
+    let said = words(&run);
+    assert_eq!(run.status.code(), Some(1), "{said}");
+    for part in [
+        format!("{}: its router holds it unhealthy", without.url),
+        format!(
+            "{}: 404: the server was started without a profiler",
+            without.url
+        ),
+        format!("{}: its profiler is stopped", with.url),
+        "1 file was written".to_owned(),
+    ] {
+        assert!(said.contains(&part), "{part}: {said}");
+    }
+    assert_eq!(String::from_utf8(run.stdout)?.lines().count(), 1);
+    Ok(())
+}
+
+#[test]
+fn files_from_before_a_stop_are_those_of_a_profiler_that_has_a_limit() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let config = serde_json::json!({"torch_profiler_dir": dir.path(), "max_iterations": 3});
+    let server = Server::start_with(
+        &["--rate", "1000", "--profiler-config", &config.to_string()],
+        &[],
+    )?;
+    std::fs::write(dir.path().join("rank0.1.pt.trace.json.gz"), "")?;
+    let stop = memtrace([
+        "engine",
+        "profile",
+        "stop",
+        "--no-recording",
+        "--url",
+        &server.url,
+    ])?;
+    let said = words(&stop);
+    assert!(stop.status.success(), "{said}");
+    assert!(said.contains("no worker wrote at this stop"), "{said}");
+    assert!(said.contains("max_iterations=3"), "{said}");
+    Ok(())
+}
+
+#[test]
 fn sleep_and_wake_are_phases_of_the_recording() -> Result<()> {
-    let url = answering(r#"{"is_sleeping":true}"#)?;
+    let url = answering(r#"{"is_sleeping":true}"#.to_owned())?;
     let idle = Running::start(&["idle", "--processes", "1"])?;
     let pid = idle.pid().to_string();
     let recorder = Recorder::start(&["--quiet", "--backend", "procfs", "-p", &pid])?;

@@ -127,7 +127,8 @@ impl Config {
 /// Whether the address is one of this machine: nobody can listen at another's.
 fn is_local(target: &Target) -> bool {
     let addresses = (target.host.as_str(), target.port).to_socket_addrs();
-    addresses.is_ok_and(|mut all| all.all(|at| is_own(at.ip())))
+    // localhost has an address of IPv6 also where that is off.
+    addresses.is_ok_and(|mut all| all.any(|at| is_own(at.ip())))
 }
 
 fn is_own(address: IpAddr) -> bool {
