@@ -83,10 +83,12 @@ fn the_examples_of_the_other_commands_work_as_typed() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let config = format!("{{\"torch_profiler_dir\":\"{}\"}}", dir.path().display());
     let server = Server::start_with(&["--profiler-config", &config], &[])?;
+    // Some examples are about steps.
+    let step = "memtrace mark -q step_1 --begin; memtrace mark -q step_1 --end";
     for name in ["before", "after"] {
         typed(
             dir.path(),
-            &format!("memtrace record --quiet -o {name} -- true"),
+            &format!("memtrace record --quiet -o {name} -- sh -c '{step}'"),
         )?;
     }
     for command in commands()? {
