@@ -29,7 +29,7 @@ type Grow = Box<dyn FnMut(usize, usize) -> io::Result<()>>;
 fn run(args: &Args) -> io::Result<()> {
     let cause = args.text("cause", "live");
     let bytes = args.size("bytes", 192 << 20)?;
-    let (seconds, hold) = (args.number("seconds", 8)?, args.number("hold", 4)?);
+    let (seconds, hold) = (args.number("seconds", 8)?, args.number("hold", 7)?);
     args.all_used()?;
     let mut grow: Grow = match cause.as_str() {
         "live" => Box::new(live),

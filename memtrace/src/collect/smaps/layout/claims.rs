@@ -211,11 +211,10 @@ impl Division<'_> {
             let Some((key, end)) = self.known(at, area.end, &mut pools) else {
                 misses += 1;
                 unknown_from.get_or_insert(at);
+                // To a multiple of the step: pools are aligned, and a heap of an arena can begin at
+                // each multiple of its size, which is one of every step.
                 let step = self.step(misses);
-                // A heap of an arena can begin at each multiple of its size.
-                at = (at + step)
-                    .min((at / HEAP_MAX + 1) * HEAP_MAX)
-                    .min(area.end);
+                at = ((at / step + 1) * step).min(area.end);
                 continue;
             };
             if let Some(from) = unknown_from.take() {

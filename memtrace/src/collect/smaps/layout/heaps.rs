@@ -11,7 +11,7 @@ use crate::model::{BootNs, LayoutPart};
 use std::collections::BTreeMap;
 
 /// So much of the brk heap is read at once, and of the heaps of arenas.
-const BRK_MAX: u64 = 128 << 20;
+const BRK_MAX: u64 = 64 << 20;
 const ARENAS_MAX: u64 = 32 << 20;
 /// So often a walk that broke is begun anew.
 const TRIES_MAX: usize = 2;

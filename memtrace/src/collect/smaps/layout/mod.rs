@@ -6,8 +6,8 @@
 //! counts resident pages (`pages`). What the allocator keeps free is
 //! read from the same headers (`heaps`).
 //!
-//! Headers are read with process_vm_readv(2), which neither stops nor enters the process, and only
-//! where a page is there (`target`): reading an absent one would make it. They change while they
+//! Headers are read from /proc/PID/mem, which neither stops nor enters the process, and only where a
+//! page is there (`target`): reading an absent one would make it. They change while they
 //! are read and belong to versions, so each figure stands on a check that another layout fails
 //! (a chain of blocks has to arrive at the end of its heap), and where that fails there is none.
 

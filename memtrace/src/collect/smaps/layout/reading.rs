@@ -15,7 +15,6 @@ use crate::host::clock;
 use crate::model::{Bytes, ClockOffset, LayoutPart, LayoutRow, Record, Row};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io;
 use std::path::Path;
 
 /// Parts that have a row each: a program can give any number of names, and of sizes.
@@ -62,14 +61,9 @@ pub(super) fn read(
             .map_err(|error| ReadError::of(name, error))
     };
     let areas = Areas::read(&open("maps")?, files.page_size, stop)?;
-    let mut target = Target::new(subject.tgid, open("pagemap")?, files.page_size);
+    let mut target = Target::new(open("mem")?, open("pagemap")?, files.page_size);
     let claims = claims::divide(&areas, &mut target, stop)?;
     let free = heaps.search(&claims, is_quiet, &mut target, stop)?;
-    if target.is_denied {
-        let source = io::Error::from(io::ErrorKind::PermissionDenied);
-        let file = "process_vm_readv";
-        return Err(ReadError::Refused { file, source });
-    }
     let counters = counters(&subject, files.root)?;
     let parts = pages::count(&claims.list, counters, files.flags, &mut target, stop)?;
     // A process that ended meanwhile has no pages left, and its id can be another's.

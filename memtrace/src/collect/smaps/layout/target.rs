@@ -1,7 +1,10 @@
 //! The memory of another process, read where a page is there.
+//!
+//! By /proc/PID/mem and not by process_vm_readv(2): that pins pages, and to pin a page that forks
+//! share the kernel makes a copy of it (gup_must_unshare() in mm/gup.c, since 5.19). Reading must not
+//! make memory.
 
 use super::super::text::ReadError;
-use crate::model::Tgid;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -41,25 +44,23 @@ impl Page {
 
 /// A process that is looked at.
 pub(super) struct Target {
-    tgid: Tgid,
+    memory: File,
     pagemap: File,
     pub(super) page_size: u64,
     /// The first page of the window, and what is known of its pages.
     first: u64,
     window: Vec<u64>,
-    /// Whether the kernel refused to show memory.
-    pub(super) is_denied: bool,
 }
 
 impl Target {
-    pub(super) fn new(tgid: Tgid, pagemap: File, page_size: u64) -> Self {
+    /// `memory` is its /proc/PID/mem.
+    pub(super) fn new(memory: File, pagemap: File, page_size: u64) -> Self {
         Self {
-            tgid,
+            memory,
             pagemap,
             page_size,
             first: u64::MAX,
             window: Vec::new(),
-            is_denied: false,
         }
     }
 
@@ -99,31 +100,12 @@ impl Target {
         if bytes.is_empty() || !self.is_there(address, bytes.len()) {
             return false;
         }
-        let local = libc::iovec {
-            iov_base: bytes.as_mut_ptr().cast(),
-            iov_len: bytes.len(),
-        };
-        let remote = libc::iovec {
-            iov_base: address as *mut libc::c_void,
-            iov_len: bytes.len(),
-        };
-        // SAFETY: the kernel writes at most `iov_len` bytes to `bytes`, which lives across the
-        // call; `remote` is an address of the other process, which the kernel checks.
-        let length = unsafe {
-            libc::process_vm_readv(
-                self.tgid.0.cast_signed(),
-                &raw const local,
-                1,
-                &raw const remote,
-                1,
-                0,
-            )
-        };
-        if length < 0 {
-            let error = io::Error::last_os_error();
-            self.is_denied |= error.kind() == io::ErrorKind::PermissionDenied;
+        loop {
+            match self.memory.read_at(bytes, address) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => return read.is_ok_and(|length| length == bytes.len()),
+            }
         }
-        usize::try_from(length) == Ok(bytes.len())
     }
 
     /// Little pieces of memory, of one length.

@@ -18,9 +18,8 @@ fn page() -> usize {
 }
 
 fn target() -> Target {
-    let pagemap = File::open("/proc/self/pagemap").unwrap();
-    let own = crate::model::Tgid(std::process::id());
-    Target::new(own, pagemap, page() as u64)
+    let open = |name: &str| File::open(format!("/proc/self/{name}")).unwrap();
+    Target::new(open("mem"), open("pagemap"), page() as u64)
 }
 
 /// What is read of this process.
