@@ -91,6 +91,7 @@ fn the_examples_of_the_other_commands_work_as_typed() -> Result<()> {
             &format!("memtrace record --quiet -o {name} -- sh -c '{step}'"),
         )?;
     }
+    let mut recorded = 0;
     for command in commands()? {
         for line in examples(&command)? {
             let line = match command.as_str() {
@@ -99,8 +100,12 @@ fn the_examples_of_the_other_commands_work_as_typed() -> Result<()> {
                 "mark" => format!("memtrace record -o marked -- {line}"),
                 // Needs a recording that runs too, and a terminal.
                 "top" => at_a_terminal(&line),
-                // Needs a server.
-                "engine" => line.replace("http://localhost:8000", &server.url),
+                // Needs a server, and tells the recording that it is in: others run beside it.
+                "engine" => {
+                    recorded += 1;
+                    let line = line.replace("http://localhost:8000", &server.url);
+                    format!("memtrace record -q -o engine-{recorded} -- {line}")
+                }
                 // Two runs of one command differ where the machine is busy.
                 "diff" => format!("{line} || test $? = 3"),
                 // Opens a pager.
