@@ -32,6 +32,10 @@ const ATTRIBUTION_SHARE: f64 = 0.25;
 /// The same of who laid it out.
 #[cfg(target_os = "linux")]
 const LAYOUT_SHARE: f64 = 0.1;
+/// No more than this of one CPU, whatever the budget: PSS, which bounds what is held, must not wait for
+/// it.
+#[cfg(target_os = "linux")]
+const LAYOUT_SHARE_MAX: f64 = 0.01;
 
 /// The recording could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -399,7 +403,7 @@ impl Request<'_> {
         let options = SmapsOptions {
             root: PathBuf::from("/proc"),
             share: self.options.cpu_budget * ATTRIBUTION_SHARE,
-            layout_share: self.options.cpu_budget * LAYOUT_SHARE,
+            layout_share: (self.options.cpu_budget * LAYOUT_SHARE).min(LAYOUT_SHARE_MAX),
             page_size: self.facts.page_size_bytes.0.cast_unsigned(),
             ceiling: Arc::clone(ceiling),
         };
