@@ -12,7 +12,7 @@ use super::growth::Verdict;
 use super::process::Process;
 use super::process_table::ProcessTable;
 use super::who::Who;
-use crate::model::tables::LayoutPart;
+use crate::model::tables::{LayoutPart, LayoutRow};
 use crate::model::{Bytes, DurationNs, Instant};
 use readings::{PartKey, Reading, Readings};
 use schemars::JsonSchema;
@@ -77,6 +77,8 @@ pub struct LayoutLine {
     pub gained_bytes: Bytes,
     /// Resident memory in which free blocks were looked for; `None` where nothing was.
     pub searched_bytes: Option<Bytes>,
+    /// How old that search was when it was read.
+    pub searched_age_ns: Option<DurationNs>,
     /// Of that, free blocks.
     pub free_bytes: Option<Bytes>,
     /// Of that, whole pages of free blocks.
@@ -117,6 +119,7 @@ impl LayoutLine {
             private_bytes: now.private,
             gained_bytes: now.rss - before.map_or(Bytes(0), |before| before.rss),
             searched_bytes: now.searched,
+            searched_age_ns: now.searched_age,
             free_bytes: now.free,
             free_page_bytes: now.free_pages,
             zero_bytes: now.zero,
@@ -136,26 +139,27 @@ pub(super) fn read<S: RowSource>(
     clock: &RunClock,
 ) -> Result<Vec<Layout>, S::Error> {
     let mut readings: BTreeMap<usize, Readings> = BTreeMap::new();
-    source.scan(&[], |row| {
-        let row: crate::model::tables::LayoutRow = row;
+    source.scan(&[], |row: LayoutRow| {
         if let Some(process) = table.find(row.upid) {
             readings.entry(process).or_default().take(row);
         }
     })?;
     let told = readings.into_iter().filter_map(|(place, readings)| {
         let process = &table.processes[place];
-        told(place, process, &readings.finish(), clock)
+        told(place, process, readings, clock)
     });
     let mut told: Vec<Layout> = told.collect();
     told.sort_by_key(|layout| std::cmp::Reverse(layout.gained_bytes));
     Ok(told)
 }
 
-fn told(place: usize, process: &Process, readings: &[Reading], clock: &RunClock) -> Option<Layout> {
+fn told(place: usize, process: &Process, readings: Readings, clock: &RunClock) -> Option<Layout> {
     /// The last reading is told that saw at least half of what the highest did.
     const MOST: i64 = 2;
     /// Less than this part, given by fork, does not matter.
     const INHERITED_PART: i64 = 10;
+    let (reading_count, readings) = readings.finish();
+    let readings = readings.as_slice();
     let highest = readings.iter().map(Reading::sum).max()?;
     let is_high = |reading: &&Reading| (highest - reading.sum()).0 <= highest.0 / MOST;
     // A heap that changed while it was read could not be searched.
@@ -197,7 +201,7 @@ fn told(place: usize, process: &Process, readings: &[Reading], clock: &RunClock)
     Some(Layout {
         who: Who::from(process),
         process: place,
-        reading_count: readings.len(),
+        reading_count,
         from: before.map(|before| clock.at(before.at)),
         at: clock.at(now.at),
         span_ns: now.span,

@@ -224,7 +224,8 @@ pub(crate) fn more_roles(number: usize) -> String {
     counted(number, "more role", "more roles")
 }
 
-fn counted(number: usize, one: &str, many: &str) -> String {
+/// `1 mapping`, `16 mappings`.
+pub(crate) fn counted(number: usize, one: &str, many: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { many })
 }
 

@@ -54,6 +54,7 @@ impl Script {
                 rss_bytes: mib(one.rss),
                 private_bytes: mib(one.rss),
                 searched_bytes: searched(0),
+                searched_age_ns: one.searched.map(|_| DurationNs(1_000_000)),
                 free_bytes: searched(1),
                 free_page_bytes: searched(2),
                 zero_bytes: one.zero.map(mib),

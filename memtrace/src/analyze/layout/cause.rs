@@ -116,8 +116,9 @@ pub(super) fn of<'a>(
 fn of_part(line: &LayoutLine, before: Option<&Amounts>, add: &mut impl FnMut(Cause, f64, bool)) {
     let gained = line.gained_bytes.0 as f64;
     if let Some(untouched) = line.untouched() {
-        // Zeros can have been written, too.
-        return add(Cause::HugePages, gained * untouched, false);
+        // Zeros can have been written, too; and nothing is known of the rest.
+        add(Cause::HugePages, gained * untouched, false);
+        return add(Cause::Unknown, gained * (1.0 - untouched), false);
     }
     let (cause, is_measured) = match line.part {
         LayoutPart::BrkHeap | LayoutPart::GlibcArenas | LayoutPart::PythonPools => {

@@ -44,6 +44,7 @@ pub(super) struct Amounts {
     pub(super) rss: Bytes,
     pub(super) private: Bytes,
     pub(super) searched: Option<Bytes>,
+    pub(super) searched_age: Option<DurationNs>,
     pub(super) free: Option<Bytes>,
     pub(super) free_pages: Option<Bytes>,
     pub(super) zero: Option<Bytes>,
@@ -83,15 +84,10 @@ impl Reading {
 
     /// Whether free blocks were looked for in what its heaps hold.
     pub(super) fn is_searched(&self) -> bool {
-        let heaps = [
-            LayoutPart::BrkHeap,
-            LayoutPart::GlibcArenas,
-            LayoutPart::PythonPools,
-        ];
         let mut parts = self.parts.iter();
         parts.all(|(key, amounts)| {
             let is_small = amounts.rss.0 < self.sum().0 / SMALL_PART;
-            is_small || amounts.searched.is_some() || !heaps.contains(&key.part)
+            is_small || amounts.searched.is_some() || !key.part.is_heap()
         })
     }
 
@@ -112,6 +108,7 @@ impl Reading {
             rss: row.rss_bytes,
             private: row.private_bytes,
             searched: row.searched_bytes,
+            searched_age: row.searched_age_ns,
             free: row.free_bytes,
             free_pages: row.free_page_bytes,
             zero: row.zero_bytes,
@@ -172,8 +169,8 @@ impl Readings {
         }
     }
 
-    /// Those that are kept, in the order of time.
-    pub(super) fn finish(mut self) -> Vec<Reading> {
+    /// How many there were, and those that are kept, in the order of time.
+    pub(super) fn finish(mut self) -> (usize, Vec<Reading>) {
         self.close(true);
         if let Some(highest) = self.highest.take() {
             let place = self.kept.partition_point(|one| one.at < highest.at);
@@ -181,7 +178,7 @@ impl Readings {
                 self.kept.insert(place, highest);
             }
         }
-        self.kept
+        (self.count, self.kept)
     }
 }
 

@@ -17,6 +17,7 @@ fn line(part: Part, gained_mib: i64) -> LayoutLine {
         private_bytes: Bytes(gained_mib * MIB),
         gained_bytes: Bytes(gained_mib * MIB),
         searched_bytes: None,
+        searched_age_ns: None,
         free_bytes: None,
         free_page_bytes: None,
         zero_bytes: None,
@@ -144,6 +145,11 @@ fn huge_pages_are_the_cause_where_most_of_them_was_never_written() {
         }]
     };
     assert_eq!(cause(&of_zero(66, 100)).0, Cause::HugePages);
+    let found = of(&of_zero(66, 100), Bytes(100 * MIB), |_| None);
+    assert_eq!(
+        (found.bytes, found.gained),
+        (Bytes(66 * MIB), Bytes(100 * MIB))
+    );
     assert_eq!(cause(&of_zero(20, 100)).0, Cause::Unknown);
     assert_eq!(
         cause(&of_zero(66, 0)).0,
@@ -181,7 +187,8 @@ fn of_many_readings_a_few_are_kept_with_the_highest_and_the_last() {
         readings.take(row(at, Part::BrkHeap, mib));
         readings.take(row(at, Part::Other, 1));
     }
-    let kept = readings.finish();
+    let (count, kept) = readings.finish();
+    assert_eq!(count, 10_000);
     assert!(kept.len() <= 34, "{}", kept.len());
     assert_eq!(kept.last().unwrap().at, BootNs(9_999));
     assert!(kept.is_sorted_by_key(|one| one.at));
@@ -199,7 +206,7 @@ fn a_plateau_is_told_from_a_rise() {
         for (at, mib) in amounts.iter().enumerate() {
             readings.take(row(at as i64, Part::BrkHeap, *mib));
         }
-        has_levelled_off(&readings.finish())
+        has_levelled_off(&readings.finish().1)
     };
     assert!(of(&[10, 50, 100, 101, 100, 100]));
     assert!(!of(&[10, 50, 100, 110, 120, 130]));

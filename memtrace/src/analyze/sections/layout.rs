@@ -120,33 +120,34 @@ fn culprits(analysis: &Analysis) -> &[usize] {
 /// The verdict on a process, in a sentence.
 pub(super) fn sentence(analysis: &Analysis, layout: &Layout) -> String {
     let who = analysis.with_role(&layout.who);
-    let verb = match (is_growing(analysis, layout), layout.has_levelled_off) {
-        (true, _) => "grows by",
-        (false, true) => "gained, and then held,",
-        (false, false) => "gained",
-    };
     let gained = bytes(layout.gained_bytes);
-    format!("{who} {verb} {gained}: {}.", why(layout))
+    let gain = match (layout.from, layout.has_levelled_off) {
+        (Some(from), _) => format!("grew by {gained} since {}", words::after(from.offset_ns)),
+        (None, true) => format!("gained, and then held, {gained}"),
+        (None, false) => format!("gained {gained}"),
+    };
+    format!("{who} {gain}: {}.", why(layout))
 }
 
 /// Why, and what shows it.
 pub(super) fn why(layout: &Layout) -> String {
-    let of_cause = |wanted: &[LayoutPart]| -> Vec<&LayoutLine> {
+    let of_cause = |is_wanted: &dyn Fn(LayoutPart) -> bool| -> Vec<&LayoutLine> {
         let lines = layout.parts.iter();
-        let lines = lines.filter(|line| wanted.contains(&line.part) && line.gained_bytes.0 > 0);
+        let lines = lines.filter(|line| is_wanted(line.part) && line.gained_bytes.0 > 0);
         lines.collect()
     };
-    let first = |part: LayoutPart| of_cause(&[part]).into_iter().next();
+    let of_part = |wanted: LayoutPart| of_cause(&|part| part == wanted);
+    let first = |part: LayoutPart| of_part(part).into_iter().next();
     let caused = bytes(layout.cause_bytes);
     match layout.cause {
         Cause::LiveData => format!(
             "{}{}",
             likely(layout, "live data"),
-            listed(" in ", &of_cause(&IN_USE))
+            listed(" in ", &of_cause(&LayoutPart::is_allocated))
         ),
-        Cause::Retained => retained(&caused, &of_cause(&HEAPS)),
+        Cause::Retained => retained(&caused, &of_cause(&LayoutPart::is_heap)),
         Cause::HugePages => huge(layout),
-        Cause::Pinned => pinned(&of_cause(&[LayoutPart::Pinned])),
+        Cause::Pinned => pinned(&of_part(LayoutPart::Pinned)),
         Cause::EqualMappings => first(LayoutPart::EqualMappings).map_or_else(String::new, equal),
         Cause::FileCopies => format!(
             "private pages of files that were written to, {caused}{}; no page cache has them, and \
@@ -160,35 +161,18 @@ pub(super) fn why(layout: &Layout) -> String {
         ),
         Cause::Stacks => {
             let count = first(LayoutPart::Stacks).map_or(0, |line| line.item_count);
-            format!("{caused} of {}", counted(count, "stack"))
+            format!("{caused} of {}", counted(count, "stack", "stacks"))
         }
         Cause::NamedRegion => format!(
             "{caused} in what the program calls {}",
-            named(&of_cause(&[LayoutPart::Named]))
+            named(&of_part(LayoutPart::Named))
         ),
         Cause::Unknown => {
-            let parts = of_cause(LayoutPart::ALL);
+            let parts = of_cause(&|_| true);
             format!("can't tell why{}", listed("; it is in ", &parts))
         }
     }
 }
-
-/// Parts whose memory is in use unless a heap says otherwise.
-const IN_USE: [LayoutPart; 7] = [
-    LayoutPart::BrkHeap,
-    LayoutPart::GlibcArenas,
-    LayoutPart::GlibcMmapped,
-    LayoutPart::Jemalloc,
-    LayoutPart::Mimalloc,
-    LayoutPart::Tcmalloc,
-    LayoutPart::PythonPools,
-];
-/// Parts in which free blocks are looked for.
-const HEAPS: [LayoutPart; 3] = [
-    LayoutPart::BrkHeap,
-    LayoutPart::GlibcArenas,
-    LayoutPart::PythonPools,
-];
 
 fn likely(layout: &Layout, what: &str) -> String {
     match layout.confidence {
@@ -205,9 +189,7 @@ fn listed(before: &str, lines: &[&LayoutLine]) -> String {
         .take(2)
         .filter(|line| line.gained_bytes.0 * 10 >= all);
     let told = told.map(|line| {
-        let free = line
-            .free_share()
-            .map(|share| format!(", {} free", percent(share)));
+        let free = free(line).map(|share| format!(", {share} free"));
         let name = line.part.shown();
         let gained = words::change(Some(line.gained_bytes));
         format!("{name} ({gained}{})", free.unwrap_or_default())
@@ -219,8 +201,21 @@ fn listed(before: &str, lines: &[&LayoutLine]) -> String {
     }
 }
 
-fn percent(share: f64) -> String {
-    format!("{:.0} %", share * 100.0)
+/// How many of something, which is never below zero.
+fn counted(count: i64, one: &str, many: &str) -> String {
+    words::counted(usize::try_from(count).unwrap_or(0), one, many)
+}
+
+/// The part of what was searched that is free; `None` where nothing was.
+fn free(line: &LayoutLine) -> Option<String> {
+    line.searched_bytes?;
+    Some(words::share(line.free_bytes, line.searched_bytes))
+}
+
+/// The same of whole pages.
+fn free_pages(line: &LayoutLine) -> Option<String> {
+    line.searched_bytes?;
+    Some(words::share(line.free_page_bytes, line.searched_bytes))
 }
 
 /// `kept by malloc: 28 heaps of arenas, of which 71 % is free; …`.
@@ -232,14 +227,16 @@ fn retained(caused: &str, lines: &[&LayoutLine]) -> String {
     let Some(line) = most else {
         return format!("some {caused} kept by the allocator");
     };
-    let free = percent(line.free_share().unwrap_or_default());
-    let pages = percent(line.free_page_share().unwrap_or_default());
+    let (free, pages) = (
+        free(line).unwrap_or_default(),
+        free_pages(line).unwrap_or_default(),
+    );
     let kept = format!("freed by the program and kept by its allocator, some {caused}");
     match line.part {
         LayoutPart::GlibcArenas => format!(
             "{kept}: {} of glibc arenas, {free} free, {pages} in whole pages; \
              MALLOC_ARENA_MAX=2 or malloc_trim(0) would tell",
-            counted(line.item_count, "heap")
+            counted(line.item_count, "heap", "heaps")
         ),
         LayoutPart::PythonPools => format!(
             "{kept}: Python's pools, {free} of them free, {pages} in pools without any object; an \
@@ -291,7 +288,7 @@ fn pinned(lines: &[&LayoutLine]) -> String {
     let what = format!(
         "shared anonymous memory, as drivers pin it: {} in {}",
         bytes(rss),
-        counted(count, "mapping")
+        counted(count, "mapping", "mappings")
     );
     let used = bytes(rss - zero);
     // Rounding up to a power of two wastes less than half.
@@ -306,18 +303,10 @@ fn pinned(lines: &[&LayoutLine]) -> String {
     }
 }
 
-/// `1 mapping`, `16 mappings`.
-fn counted(count: i64, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        _ => format!("{} {what}s", words::count(count)),
-    }
-}
-
 fn equal(line: &LayoutLine) -> String {
     format!(
         "{} of {} each, {} more than at first",
-        counted(line.item_count, "mapping"),
+        counted(line.item_count, "mapping", "mappings"),
         words::bytes_or_unknown(line.unit_bytes),
         words::count(line.items_gained)
     )
@@ -357,17 +346,13 @@ pub(super) fn table(parts: &[LayoutLine], most: usize) -> Table {
             words::count(line.item_count)
         })
         .figures(("free_share", "FREE"), 1, |line| {
-            share_cell(line.free_share())
+            free(line).unwrap_or_default()
         })
         .figures(("free_page_share", "PAGES"), 2, |line| {
-            share_cell(line.free_page_share())
+            free_pages(line).unwrap_or_default()
         })
         .flexible(("part", "WHAT"), |line| what(line))
         .done()
-}
-
-fn share_cell(share: Option<f64>) -> Cell {
-    Cell::from(share.map_or_else(String::new, percent))
 }
 
 fn what(line: &LayoutLine) -> String {
@@ -396,9 +381,13 @@ fn of_many(layouts: &[&Layout]) -> Table {
         .who(|(layout, _)| layout.who.cells())
         .data("upid", |(layout, _)| Cell::known(layout.who.upid))
         .data("cause", |(layout, _)| layout.cause.as_str().to_owned())
+        .data("confidence", |(layout, _)| {
+            layout.confidence.as_str().to_owned()
+        })
         .data("part", |(_, line)| line.part.as_str().to_owned())
         .data("name", |(_, line)| Cell::known(line.name.as_deref()))
         .figures("item_count", 1, |(_, line)| line.item_count.to_string())
+        .figures("unit_bytes", 3, |(_, line)| line.unit_bytes)
         .figures("rss_bytes", 0, |(_, line)| line.rss_bytes)
         .figures("gained_bytes", 0, |(_, line)| line.gained_bytes)
         .figures("searched_bytes", 2, |(_, line)| line.searched_bytes)

@@ -244,13 +244,13 @@ fn on_gpus(analysis: &Analysis, process: &Process) -> Option<Chapter> {
         .into_iter()
         .find(|one| one.holder.who.upid == Some(process.upid))?;
     let mut section = Chapter::new(format!(
-        "On GPUs: at most {}{}",
-        bytes_or_unknown(found.peak_bytes),
+        "On GPUs: {}{} at its highest",
         if found.peak_is_lower_bound {
-            " (at least)"
+            "at least "
         } else {
             ""
-        }
+        },
+        bytes_or_unknown(found.peak_bytes)
     ));
     let devices: Vec<&str> = found.devices.iter().map(|device| &**device).collect();
     section.say(format!("Devices: {}.", devices.join(", ")));

@@ -194,7 +194,9 @@ impl SmapsCollector {
                 ),
             };
             let severity = Severity::Degraded;
-            out.push(tick.diag(severity, kind, subject, Some(count), detail));
+            // The first of them are told, and more can follow.
+            let count = Some(count).filter(|_| *what != LeftOut::Layouts);
+            out.push(tick.diag(severity, kind, subject, count, detail));
         }
     }
 

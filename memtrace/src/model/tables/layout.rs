@@ -29,6 +29,8 @@ table! {
         private_bytes: Bytes,
         /// Resident memory in which free blocks of the allocator were looked for; null where nothing was.
         searched_bytes: Option<Bytes>,
+        /// How old that search was at the end of the reading: heaps are searched more rarely than read.
+        searched_age_ns: Option<DurationNs>,
         /// Of `searched_bytes`, free blocks.
         free_bytes: Option<Bytes>,
         /// Of `searched_bytes`, whole pages within free blocks: what the allocator could give back.
@@ -82,5 +84,21 @@ impl LayoutPart {
     /// Whether the kernel counts it as anonymous memory.
     pub fn is_anonymous(self) -> bool {
         !matches!(self, Self::Pinned | Self::MappedFiles)
+    }
+
+    /// Whether it is made of blocks of which some can be free.
+    pub fn is_heap(self) -> bool {
+        matches!(self, Self::BrkHeap | Self::GlibcArenas | Self::PythonPools)
+    }
+
+    /// Whether the program gets it from an allocator.
+    pub fn is_allocated(self) -> bool {
+        let others = [
+            Self::GlibcMmapped,
+            Self::Jemalloc,
+            Self::Mimalloc,
+            Self::Tcmalloc,
+        ];
+        self.is_heap() || others.contains(&self)
     }
 }

@@ -18,11 +18,18 @@ const TRIES_MAX: usize = 2;
 /// A process that moves is searched no more often than this.
 const SEARCH_NS: i64 = 8_000_000_000;
 
+/// What was found, and when.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    pub(super) free: Free,
+    pub(super) at: BootNs,
+}
+
 /// What is known of the heaps of a process, from one reading to the next.
 #[derive(Debug, Default)]
 pub(super) struct Heaps {
     /// What the last search found.
-    found: BTreeMap<LayoutPart, Free>,
+    found: BTreeMap<LayoutPart, Found>,
     /// Along the brk heap, where it was not walked to its end.
     brk: Option<Walk>,
     searched_at: Option<BootNs>,
@@ -37,7 +44,7 @@ impl Heaps {
         is_quiet: bool,
         target: &mut Target,
         stop: &Stop,
-    ) -> Result<BTreeMap<LayoutPart, Free>, ReadError> {
+    ) -> Result<BTreeMap<LayoutPart, Found>, ReadError> {
         let now = clock::boot();
         let is_due = self.searched_at.is_none_or(|at| (now - at).0 >= SEARCH_NS);
         if is_due || is_quiet {
@@ -48,10 +55,15 @@ impl Heaps {
             }
             self.search_arenas(claims, target, stop)?;
         }
-        let pools = (LayoutPart::PythonPools, claims.pools);
-        let mut found = self.found.clone();
-        found.extend(Some(pools).filter(|(_, pools)| pools.searched > 0));
-        Ok(found)
+        let pools = Some(claims.pools).filter(|pools| pools.searched > 0);
+        self.note(LayoutPart::PythonPools, pools);
+        Ok(self.found.clone())
+    }
+
+    fn note(&mut self, part: LayoutPart, free: Option<Free>) {
+        let at = clock::boot();
+        let found = free.map(|free| (part, Found { free, at }));
+        self.found.extend(found);
     }
 
     fn search_brk(&mut self, (start, end): (u64, u64), target: &mut Target) {
@@ -69,10 +81,10 @@ impl Heaps {
             state = walk.go_on(target, &mut left);
         }
         let known = self.found.get(&LayoutPart::BrkHeap);
-        let is_more = known.is_none_or(|known| walk.found.searched > known.searched);
+        let is_more = known.is_none_or(|known| walk.found.searched > known.free.searched);
         // Until a walk is at its end, the one before it says more.
         if state == Walked::Whole || state == Walked::Partly && is_more {
-            self.found.insert(LayoutPart::BrkHeap, walk.found);
+            self.note(LayoutPart::BrkHeap, Some(walk.found));
         }
         if state == Walked::Partly {
             self.brk = Some(walk);
@@ -104,8 +116,7 @@ impl Heaps {
             }
             stop.check()?;
         }
-        self.found
-            .extend(arenas.map(|free| (LayoutPart::GlibcArenas, free)));
+        self.note(LayoutPart::GlibcArenas, arenas);
         Ok(())
     }
 }

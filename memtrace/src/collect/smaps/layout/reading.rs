@@ -7,8 +7,7 @@ use super::super::subject::Subject;
 use super::super::text::ReadError;
 use super::areas::{Areas, Names};
 use super::claims::{self, Claims, PartKey};
-use super::glibc::Free;
-use super::heaps::Heaps;
+use super::heaps::{Found, Heaps};
 use super::pages::{self, Amounts};
 use super::target::Target;
 use crate::host::clock;
@@ -19,6 +18,7 @@ use std::path::Path;
 
 /// Parts that have a row each: a program can give any number of names, and of sizes.
 const ROWS_MAX: usize = 48;
+
 /// What was read of a process.
 #[derive(Debug)]
 pub(in crate::collect::smaps) struct LayoutReading {
@@ -63,7 +63,7 @@ pub(super) fn read(
     let areas = Areas::read(&open("maps")?, files.page_size, stop)?;
     let mut target = Target::new(open("mem")?, open("pagemap")?, files.page_size);
     let claims = claims::divide(&areas, &mut target, stop)?;
-    let free = heaps.search(&claims, is_quiet, &mut target, stop)?;
+    let found = heaps.search(&claims, is_quiet, &mut target, stop)?;
     let counters = counters(&subject, files.root)?;
     let parts = pages::count(&claims.list, counters, files.flags, &mut target, stop)?;
     // A process that ended meanwhile has no pages left, and its id can be another's.
@@ -76,7 +76,7 @@ pub(super) fn read(
         span_ns: ended.boot_ns - started,
         ..LayoutRow::default()
     };
-    let rows = rows(&row, parts, &claims, &areas, &free);
+    let rows = rows(&row, parts, &claims, &areas, &found);
     Ok(LayoutReading { subject, rows })
 }
 
@@ -100,7 +100,7 @@ fn rows(
     mut parts: BTreeMap<PartKey, Amounts>,
     claims: &Claims,
     areas: &Areas,
-    free: &BTreeMap<LayoutPart, Free>,
+    found: &BTreeMap<LayoutPart, Found>,
 ) -> Vec<LayoutRow> {
     let mut items = claims.items.clone();
     let mut rows = Vec::new();
@@ -122,13 +122,15 @@ fn rows(
     }
     for (key, amounts) in &parts {
         let count = items.get(key).copied().unwrap_or(1);
-        let free = free.get(&key.part);
-        let amount = |bytes: fn(&Free) -> u64| free.map(|free| whole(bytes(free) as f64));
+        let found = found.get(&key.part);
+        let free = found.map(|found| found.free);
+        let amount = |bytes: u64| whole(bytes as f64);
         rows.push(LayoutRow {
             unit_bytes: key.unit.map(|unit| whole(unit as f64)),
-            searched_bytes: amount(|free| free.searched),
-            free_bytes: amount(|free| free.free),
-            free_page_bytes: amount(|free| free.pages),
+            searched_bytes: free.map(|free| amount(free.searched)),
+            searched_age_ns: found.map(|found| row.boot_ns - found.at),
+            free_bytes: free.map(|free| amount(free.free)),
+            free_page_bytes: free.map(|free| amount(free.pages)),
             ..of_part(row, key.part, name(key, areas), count, amounts)
         });
     }

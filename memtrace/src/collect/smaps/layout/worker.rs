@@ -10,7 +10,7 @@ use super::turns::{self, Last};
 use crate::collect::stop::lock;
 use crate::host::clock;
 use crate::model::{Bytes, DurationNs, Upid};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -115,7 +115,7 @@ impl LayoutWorker {
             }
         }
         let there = large.iter().map(|(subject, _)| subject.upid);
-        let there: std::collections::HashSet<Upid> = there.collect();
+        let there: HashSet<Upid> = there.collect();
         self.known.retain(|upid, _| there.contains(upid));
         let urgent = large.iter().filter_map(|(subject, held)| {
             let known = self.known.get(&subject.upid)?;
