@@ -9,8 +9,9 @@ pub(super) use requests::Requests;
 
 use super::RunClock;
 use super::phases::{ConditionSpan, Phase, RoleStretch, UnderLoad};
+use crate::model::label::labels;
 use crate::model::tables::RequestOutcome;
-use crate::model::{BootNs, Bytes, Instant, LoadCondition};
+use crate::model::{BootNs, Bytes, Instant, Label, LoadCondition};
 use crate::sweep::Readings;
 use requests::{Request, before};
 use schemars::JsonSchema;
@@ -103,18 +104,18 @@ pub struct Increment {
     pub gpu_more_bytes: Option<Bytes>,
 }
 
-/// What is varied from condition to condition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Axis {
-    /// Tokens of the prompts.
-    InputTokens,
-    /// Tokens of the outputs.
-    OutputTokens,
-    /// Requests under way at a time.
-    Concurrency,
-    /// The part of the prompts that all share.
-    PrefixReuse,
+labels! {
+    /// What is varied from condition to condition.
+    pub enum Axis {
+        /// Tokens of the prompts.
+        InputTokens = "input_tokens" | "PROMPT",
+        /// Tokens of the outputs.
+        OutputTokens = "output_tokens" | "OUTPUT",
+        /// Requests under way at a time.
+        Concurrency = "concurrency" | "CONCURRENCY",
+        /// The part of the prompts that all share.
+        PrefixReuse = "prefix_reuse" | "PREFIX",
+    }
 }
 
 /// A request that failed, one time that it was sent.
@@ -143,24 +144,6 @@ pub struct FailedRequest {
 }
 
 impl Axis {
-    /// Each of them.
-    pub const ALL: [Self; 4] = [
-        Self::InputTokens,
-        Self::OutputTokens,
-        Self::Concurrency,
-        Self::PrefixReuse,
-    ];
-
-    /// Its word.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::InputTokens => "input_tokens",
-            Self::OutputTokens => "output_tokens",
-            Self::Concurrency => "concurrency",
-            Self::PrefixReuse => "prefix_reuse",
-        }
-    }
-
     fn of(self, condition: &Condition) -> f64 {
         match self {
             Self::InputTokens => condition.input_tokens as f64,
@@ -306,15 +289,16 @@ fn grew_most(roles: &[RoleStretch]) -> Option<RoleGrowth> {
 fn increments(all: &[Condition]) -> Vec<Vec<Increment>> {
     let more = |here: Option<Bytes>, there: Option<Bytes>| here.zip(there).map(|(a, b)| a - b);
     let mut increments: Vec<Vec<Increment>> = vec![Vec::new(); all.len()];
-    for axis in Axis::ALL {
+    for axis in Axis::ALL.iter().copied() {
         // Those that are equal but for this value.
-        let mut equal: HashMap<(&str, [u64; 4]), Vec<usize>> = HashMap::new();
+        let mut equal: HashMap<(&str, Vec<u64>), Vec<usize>> = HashMap::new();
         for (place, one) in all.iter().enumerate() {
             let value = |other: Axis| match other == axis {
                 true => 0,
                 false => other.of(one).to_bits(),
             };
-            let key = (one.load_run.as_str(), Axis::ALL.map(value));
+            let values = Axis::ALL.iter().copied().map(value).collect();
+            let key = (one.load_run.as_str(), values);
             equal.entry(key).or_default().push(place);
         }
         for mut places in equal.into_values() {

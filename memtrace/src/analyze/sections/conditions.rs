@@ -113,10 +113,10 @@ fn table(list: &[Condition]) -> Table {
         .data("gpu_begin_bytes", |one| one.gpu_begin_bytes)
         .figures(("gpu_peak_bytes", "GPU"), 0, |one| one.gpu_peak_bytes)
         .only_if(has_gpu);
-    for axis in Axis::ALL {
-        let name = axis.name();
+    for axis in Axis::ALL.iter().copied() {
+        let name = axis.as_str();
         let held = format!("held_by_{name}_bytes");
-        let title = format!("BY {}", shown(axis));
+        let title = format!("BY {}", axis.shown());
         let cell = |one: &&Condition, of: fn(&Increment) -> Cell| {
             increment(one, axis).map_or(Cell::Absent, of)
         };
@@ -129,15 +129,6 @@ fn table(list: &[Condition]) -> Table {
             });
     }
     table.done()
-}
-
-fn shown(axis: Axis) -> &'static str {
-    match axis {
-        Axis::InputTokens => "PROMPT",
-        Axis::OutputTokens => "OUTPUT",
-        Axis::Concurrency => "CONCURRENCY",
-        Axis::PrefixReuse => "PREFIX",
-    }
 }
 
 fn increment(condition: &Condition, axis: Axis) -> Option<&Increment> {
