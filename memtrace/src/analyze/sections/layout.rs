@@ -169,7 +169,12 @@ pub(super) fn why(layout: &Layout) -> String {
         ),
         Cause::Unknown => {
             let parts = of_cause(&|_| true);
-            format!("can't tell why{}", listed("; it is in ", &parts))
+            // Nothing alone explains half of it, or what would is not known.
+            let why = match layout.cause_bytes.0 {
+                0 => "no one cause",
+                _ => "can't tell why",
+            };
+            format!("{why}{}", listed("; it is in ", &parts))
         }
     }
 }

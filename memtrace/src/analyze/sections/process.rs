@@ -8,12 +8,14 @@ use crate::analyze::{Analysis, Life, MappingLine, Phase, PhaseLine, Process, Row
 use crate::model::tables::MappingKind;
 use crate::model::{Bytes, Instant, Kind, Label};
 use crate::report::words::{bytes, bytes_or_unknown};
-use crate::report::{Cell, Chapter, Table, TableOf, visible, words};
+use crate::report::{Cell, Chapter, Table, TableOf, shorten, visible, words};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Parts and mappings that get a line each.
 const LINES_MAX: usize = 10;
+/// So much of a command line is shown.
+const COMMAND_MAX: usize = 280;
 /// Other holders and children that are named in a line.
 const NAMED_MAX: usize = 3;
 
@@ -50,7 +52,7 @@ impl Section for OneProcess {
         };
         let process = &analysis.processes[life.process];
         let most = view.most(view.style.top.unwrap_or(LINES_MAX));
-        let mut told = vec![head(analysis, life, process)];
+        let mut told = vec![head(analysis, life, process, view)];
         told.extend(inside(analysis, life, most));
         told.extend(mappings(analysis, life, most));
         told.extend(phases(analysis, life, most));
@@ -61,7 +63,7 @@ impl Section for OneProcess {
     }
 }
 
-fn head(analysis: &Analysis, life: &Life, process: &Process) -> Chapter {
+fn head(analysis: &Analysis, life: &Life, process: &Process, view: &View<'_>) -> Chapter {
     let mut section = Chapter::new(format!("Process {}", analysis.with_role(&life.who)));
     let begin = analysis.clock.when(process.start);
     let end = match process.end {
@@ -81,7 +83,11 @@ fn head(analysis: &Analysis, life: &Life, process: &Process) -> Chapter {
     });
     section.say(format!("Started at {begin}{parent}; {end}."));
     if let Some(cmdline) = &process.cmdline {
-        section.say(format!("Command: {}", visible(cmdline)));
+        let cmdline = visible(cmdline);
+        section.say(format!(
+            "Command: {}",
+            shorten(&cmdline, view.most(COMMAND_MAX))
+        ));
     }
     section.say(format!(
         "Peak RSS {}{}{}.",
