@@ -97,8 +97,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = parse_size, help_heading = HOW)]
     vm_min_bytes: Bytes,
 
-    /// Percent of one CPU that memtrace may take before it looks less often; a quarter of it
-    /// goes to learning PSS and kinds of memory, a tenth to what is inside of processes
+    /// Percent of one CPU that memtrace may take before it looks less often; a fifth of it
+    /// goes to learning PSS and kinds of memory, a twentieth to what is inside of processes
     #[arg(long, value_name = "PERCENT", default_value = CPU_BUDGET_PERCENT, value_parser = parse_percent, help_heading = HOW)]
     budget: f64,
 

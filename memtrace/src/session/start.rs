@@ -28,10 +28,10 @@ use std::sync::Arc;
 
 /// Part of the recorder's share of a CPU that goes to learning what the memory is.
 #[cfg(target_os = "linux")]
-const ATTRIBUTION_SHARE: f64 = 0.25;
+const ATTRIBUTION_SHARE: f64 = 0.2;
 /// The same of who laid it out.
 #[cfg(target_os = "linux")]
-const LAYOUT_SHARE: f64 = 0.1;
+const LAYOUT_SHARE: f64 = 0.05;
 /// No more than this of one CPU, whatever the budget: PSS, which bounds what is held, must not wait for
 /// it.
 #[cfg(target_os = "linux")]

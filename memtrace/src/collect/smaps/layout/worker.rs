@@ -19,7 +19,7 @@ use std::sync::Arc;
 const LOOK_NS: DurationNs = DurationNs(500_000_000);
 
 /// What is not spent is kept for so long: a program that lives for seconds is read a few times too.
-const SAVED_NS: DurationNs = DurationNs(30_000_000_000);
+const SAVED_NS: DurationNs = DurationNs(60_000_000_000);
 
 /// What is known of a process.
 #[derive(Debug, Default)]
