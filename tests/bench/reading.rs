@@ -23,6 +23,10 @@ pub(crate) const BENCHES: &[Bench] = &[
         run: report,
     },
     Bench {
+        name: "report-100m",
+        run: report_of_ten_times_as_much,
+    },
+    Bench {
         name: "page-10m",
         run: page,
     },
@@ -43,14 +47,38 @@ const PERIOD_NS: i64 = 100_000_000;
 pub(crate) const MIB: f64 = (1 << 20) as f64;
 
 fn report(effort: Effort) -> Result<Vec<Measured>> {
-    let (rows, [seconds, mebibytes]) = read(effort, |_| {
-        ["report", "--format", "json"].map(OsString::from).to_vec()
-    })?;
+    let (rows, [seconds, mebibytes]) = read(effort, as_json)?;
     let time = format!("report on {rows} rows of mem");
     let memory = format!("peak RSS of a report on {rows} rows");
     Ok(vec![
         Measured::estimate_at_most("report-10m", &time, "s", 3.0, seconds),
         Measured::estimate_at_most("report-10m", &memory, "MiB", 300.0, mebibytes),
+    ])
+}
+
+fn as_json(_: &Path) -> Vec<OsString> {
+    ["report", "--format", "json"].map(OsString::from).to_vec()
+}
+
+/// Whether time grows with the rows, and memory does not.
+fn report_of_ten_times_as_much(effort: Effort) -> Result<Vec<Measured>> {
+    let rows = rows(effort);
+    let [less_seconds, less_mebibytes] = read_rows(rows, effort, as_json)?;
+    let [more_seconds, more_mebibytes] = read_rows(rows * 10, effort, as_json)?;
+    let name = "report-100m";
+    let time = "report on ten times as many rows: time";
+    let memory = "report on ten times as many rows: peak RSS";
+    let times = more_seconds.median / less_seconds.median;
+    let amount = more_mebibytes.median / less_mebibytes.median;
+    Ok(vec![
+        Measured::at_most(name, time, "times", 11.0, times).with_note(format!(
+            "{:.2} s and {:.2} s",
+            less_seconds.median, more_seconds.median
+        )),
+        Measured::at_most(name, memory, "times", 1.1, amount).with_note(format!(
+            "{:.1} MiB and {:.1} MiB",
+            less_mebibytes.median, more_mebibytes.median
+        )),
     ])
 }
 
@@ -115,9 +143,22 @@ fn hostile(effort: Effort) -> Result<Vec<Measured>> {
 /// rows, and of the runs the wall time in seconds and the peak RSS in MiB. `words` is told a
 /// directory to write to.
 fn read(effort: Effort, words: impl Fn(&Path) -> Vec<OsString>) -> Result<(i64, [Estimate; 2])> {
+    let rows = rows(effort);
+    Ok((rows, read_rows(rows, effort, words)?))
+}
+
+/// Rows of a large recording.
+fn rows(effort: Effort) -> i64 {
+    effort.pick(1_000_000, 10_000_000)
+}
+
+fn read_rows(
+    rows: i64,
+    effort: Effort,
+    words: impl Fn(&Path) -> Vec<OsString>,
+) -> Result<[Estimate; 2]> {
     let dir = tempfile::tempdir()?;
     let recording = dir.path().join("recording");
-    let rows = effort.pick(1_000_000, 10_000_000);
     write(&recording, rows / PROCESSES).context("failed to write the recording")?;
     let words = words(dir.path());
     let (mut seconds, mut mebibytes) = (Vec::new(), Vec::new());
@@ -126,10 +167,7 @@ fn read(effort: Effort, words: impl Fn(&Path) -> Vec<OsString>) -> Result<(i64, 
         seconds.push(time);
         mebibytes.push(maxrss);
     }
-    Ok((
-        rows,
-        [stats::estimate(&seconds), stats::estimate(&mebibytes)],
-    ))
+    Ok([stats::estimate(&seconds), stats::estimate(&mebibytes)])
 }
 
 /// Wall time in seconds and peak RSS in MiB of one run.
