@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
+use std::process::Command;
 
 /// Which recordings are told.
 #[derive(Debug, clap::Args)]
@@ -32,6 +33,16 @@ impl Told {
         match self.recordings.as_slice() {
             [] if !self.no_recording => Recordings::find(),
             named => Recordings::named(named),
+        }
+    }
+
+    /// Gives the same choice to another command of this program.
+    pub(crate) fn pass_on(&self, command: &mut Command) {
+        if self.no_recording {
+            command.arg("--no-recording");
+        }
+        for recording in &self.recordings {
+            command.arg("--recording").arg(recording);
         }
     }
 }

@@ -119,30 +119,42 @@ fn the_examples_of_the_other_commands_work_as_typed() -> Result<()> {
 }
 
 #[test]
-fn the_readme_shows_lines_that_are_understood() -> Result<()> {
-    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
-    let text = std::fs::read_to_string(readme)?;
-    let lines = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("    memtrace "));
+fn the_readme_and_the_recipes_show_lines_that_are_understood() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let dir = tempfile::tempdir()?;
     let mut count = 0;
-    for line in lines {
-        // Options are read from left to right, and what is wrong before --help is an error.
-        let (own, command) = match line.split_once(" -- ") {
-            Some((own, command)) => (own, format!("-- {command}")),
-            None => (
-                line.split(['#', '|']).next().unwrap_or_default(),
-                String::new(),
-            ),
-        };
-        let shown = typed(dir.path(), &format!("memtrace {own} --help {command}"))?;
-        let help = String::from_utf8(shown.stdout)?;
-        assert!(help.contains("Usage: memtrace"), "{line}: {help}");
-        count += 1;
+    for page in ["README.md", "docs/install.md", "docs/recipes.md"] {
+        let text = std::fs::read_to_string(root.join(page))?;
+        for line in commands_of(&text) {
+            // Options are read from left to right, and what is wrong before --help is an error.
+            let (own, command) = match line.split_once(" -- ") {
+                Some((own, command)) => (own, format!("-- {command}")),
+                None => (
+                    line.split(['#', '|']).next().unwrap_or_default(),
+                    String::new(),
+                ),
+            };
+            let shown = typed(dir.path(), &format!("{own} --help {command}"))?;
+            let help = String::from_utf8(shown.stdout)?;
+            assert!(help.contains("Usage: memtrace"), "{page}: {line}: {help}");
+            count += 1;
+        }
     }
-    assert!(count > 15, "{count}");
+    assert!(count > 35, "{count}");
     Ok(())
+}
+
+/// The command lines of memtrace on a page: indented ones, and those within a sentence or a table.
+fn commands_of(page: &str) -> Vec<&str> {
+    let indented = page.lines().filter_map(|line| line.strip_prefix("    "));
+    let quoted = page
+        .lines()
+        .flat_map(|line| line.split('`').skip(1).step_by(2));
+    let commands = indented.chain(quoted);
+    let commands = commands.map(|line| line.strip_prefix("sudo ").unwrap_or(line));
+    commands
+        .filter(|line| line.starts_with("memtrace "))
+        .collect()
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod hostile;
 mod jobs;
 mod killed;
 mod lines;
+mod links;
 mod load;
 mod marks;
 mod names;

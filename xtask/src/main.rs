@@ -8,6 +8,7 @@ mod bench;
 mod compiler;
 mod debian;
 mod deny;
+mod dist;
 mod ebpf;
 mod lab;
 mod macos;
@@ -44,6 +45,8 @@ enum Task {
     Bench(bench::Args),
     /// Hold memtrace against an independent tracer; print what was asked for and found.
     Lab(lab::Args),
+    /// Make the packages that are given to people: tarballs, wheels, a Debian package, an image.
+    Dist(dist::Args),
     /// Check licences and origins of dependencies.
     Deny(deny::Args),
     /// Type-check memtrace for macOS.
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Task::Schema(args) => schema::run(&args),
         Task::Bench(args) => bench::run(&args),
         Task::Lab(args) => lab::run(&args),
+        Task::Dist(args) => dist::run(&args),
         Task::Deny(args) => deny::run(&args),
         Task::Macos(args) => macos::run(&args),
         Task::Python(args) => python::run(&args),

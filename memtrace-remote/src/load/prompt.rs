@@ -162,8 +162,8 @@ impl Random {
 pub(crate) struct Prompts {
     /// The condition's seed.
     pub(crate) seed: u32,
-    /// Words that all of them begin with.
-    pub(crate) prefix_words: usize,
+    /// The share of its words with which each begins as all do.
+    pub(crate) prefix_share: f64,
 }
 
 impl Prompts {
@@ -171,7 +171,7 @@ impl Prompts {
     pub(crate) fn text(&self, request: usize, words: usize) -> String {
         let seed = u64::from(self.seed);
         let mut text = String::with_capacity(words * 7);
-        let shared = self.prefix_words.min(words);
+        let shared = (words as f64 * self.prefix_share).round() as usize;
         push_words(&mut text, Random::new(&[seed]), shared);
         // A request of the same number under another condition is another prompt.
         let own = Random::new(&[seed, 1 + request as u64]);
@@ -199,7 +199,7 @@ mod tests {
     fn a_prompt_is_the_same_each_time_and_shares_exactly_the_prefix() {
         let prompts = Prompts {
             seed: 7,
-            prefix_words: 80,
+            prefix_share: 0.8,
         };
         let words = |request| -> Vec<String> {
             let text = prompts.text(request, 100);
@@ -218,7 +218,7 @@ mod tests {
     fn without_reuse_prompts_share_nothing_from_the_first_word_on() {
         let prompts = Prompts {
             seed: 7,
-            prefix_words: 0,
+            prefix_share: 0.0,
         };
         let starts: std::collections::HashSet<String> =
             (0..64).map(|request| prompts.text(request, 4)).collect();

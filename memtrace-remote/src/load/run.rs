@@ -14,7 +14,7 @@ pub(crate) use results::{Results, run_id};
 
 use super::check::fits;
 use super::endpoint::Endpoint;
-use super::plan;
+use super::plan::{self, Condition};
 use crate::recordings::{Recordings, Told};
 use crate::runtime;
 use crate::seconds::{parse_pause, parse_seconds};
@@ -25,7 +25,7 @@ use memtrace::cli::say;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use server_process::ServerProcess;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 /// Send the conditions of a plan, one after the other, and write what became of each request
@@ -91,6 +91,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     told: Told,
 
+    /// When all is sent, open a window of the engine's profiler for so many more requests, and list the
+    /// traces, as `memtrace engine profile run` does
+    #[arg(long, value_name = "REQUESTS")]
+    profile: Option<usize>,
+
     /// Wait so many seconds for a server that starts
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     wait: Option<Duration>,
@@ -125,6 +130,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     raise_descriptors();
     let mut server = args.then_stop.map(ServerProcess::of).transpose()?;
     let conditions = plan::read(&args.plan)?;
+    let code = send(args, conditions, &mut server)?;
+    match args.profile.filter(|_| code == ExitCode::SUCCESS) {
+        Some(requests) => profile(args, requests),
+        None => Ok(code),
+    }
+}
+
+/// Sends the conditions, and says how that ended.
+fn send(
+    args: &Args,
+    conditions: Vec<Condition>,
+    server: &mut Option<ServerProcess>,
+) -> anyhow::Result<ExitCode> {
     runtime()?.block_on(async {
         let client = args.endpoint.client()?;
         let mut stop = Stop::by_signals()?;
@@ -165,6 +183,26 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             Ended::Done { .. } => ExitCode::SUCCESS,
         })
     })
+}
+
+/// A window of the profiler, by the command that a person would use.
+fn profile(args: &Args, requests: usize) -> anyhow::Result<ExitCode> {
+    let program = std::env::current_exe().context("failed to find this program")?;
+    let mut command = Command::new(program);
+    command.args(["engine", "profile", "run"]);
+    command.arg(format!("--url={}", args.endpoint.url));
+    command.arg(format!("--requests={requests}"));
+    if let Some(model) = &args.endpoint.model {
+        command.arg(format!("--model={model}"));
+    }
+    args.told.pass_on(&mut command);
+    if let Some(key) = &args.endpoint.api_key {
+        command.env("OPENAI_API_KEY", key);
+    }
+    let ended = command.stdin(Stdio::null()).status();
+    let ended = ended.context("failed to execute `memtrace engine profile run`")?;
+    let code = ended.code().and_then(|code| u8::try_from(code).ok());
+    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
 /// Each request under way has a connection, and shells allow a thousand files by default.

@@ -17,6 +17,9 @@ const ANSWER_MAX: usize = 256 << 20;
 /// Lengths that are tried for one prompt.
 const TRIES: usize = 6;
 
+/// Tokens that a word can have on average: of a vocabulary of bytes it has some six.
+const PER_WORD: std::ops::Range<f64> = 0.5..20.0;
+
 /// A prompt is counted within this time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -27,8 +30,49 @@ pub(crate) struct Tokenizer {
     is_chat: bool,
     /// Whether the server counts.
     is_exact: bool,
-    /// By how many tokens prompts differed from words, the last time.
-    learned: i64,
+    learned: Line,
+}
+
+/// Tokens of a prompt by its words: so many for each, and some that come with every prompt, as those of
+/// a chat's template do.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    per_word: f64,
+    constant: f64,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self {
+            per_word: 1.0,
+            constant: 0.0,
+        }
+    }
+}
+
+impl Line {
+    /// A prompt has a word at least.
+    fn words_for(&self, target: usize) -> usize {
+        let words = (target as f64 - self.constant) / self.per_word;
+        words.round().max(1.0) as usize
+    }
+
+    /// Takes in that a prompt of so many words has so many tokens; `before` is what was counted of one
+    /// before it.
+    fn learn(&mut self, (words, tokens): (usize, usize), before: Option<(usize, usize)>) {
+        let (words, tokens) = (words as f64, tokens as f64);
+        let slope =
+            before.map(|(other, counted)| (tokens - counted as f64) / (words - other as f64));
+        match slope {
+            // Of neighbours the single words tell more than the line.
+            Some(slope) if PER_WORD.contains(&slope) => self.per_word = slope,
+            Some(_) => {}
+            // Half as many again are no template: the vocabulary has these words in pieces.
+            None if tokens > words * 1.5 + self.constant => self.per_word = tokens / words,
+            None => {}
+        }
+        self.constant = tokens - words * self.per_word;
+    }
 }
 
 /// A prompt, and what is known of its length before it is sent.
@@ -59,7 +103,7 @@ impl Tokenizer {
             model: model.to_owned(),
             is_chat,
             is_exact: false,
-            learned: 0,
+            learned: Line::default(),
         }
     }
 
@@ -79,7 +123,7 @@ impl Tokenizer {
         request: usize,
         target: usize,
     ) -> Fitted {
-        let mut words = self.words_for(target);
+        let mut words = self.learned.words_for(target);
         if !self.is_exact {
             return Fitted {
                 words,
@@ -87,6 +131,7 @@ impl Tokenizer {
             };
         }
         let mut best: Option<(usize, Fitted)> = None;
+        let mut before = None;
         for _ in 0..TRIES {
             let text = prompts.text(request, words);
             let Ok(tokens) = self.count(client, &text).await else {
@@ -97,13 +142,14 @@ impl Tokenizer {
                     tokens: None,
                 };
             };
-            self.learned = tokens as i64 - words as i64;
+            self.learned
+                .learn((words, tokens), before.replace((words, tokens)));
             let off = tokens.abs_diff(target);
             if best.as_ref().is_none_or(|(least, _)| off < *least) {
                 let tokens = Some(tokens);
                 best = Some((off, Fitted { words, tokens }));
             }
-            let next = self.words_for(target);
+            let next = self.learned.words_for(target);
             if off == 0 || next == words {
                 break;
             }
@@ -116,11 +162,6 @@ impl Tokenizer {
             },
             |(_, fitted)| fitted,
         )
-    }
-
-    /// A prompt has a word at least.
-    fn words_for(&self, target: usize) -> usize {
-        usize::try_from(target as i64 - self.learned).map_or(1, |words| words.max(1))
     }
 
     async fn count(&self, client: &Client, text: &str) -> Result<usize, Failure> {
@@ -151,4 +192,51 @@ impl Tokenizer {
 /// A prompt as a chat.
 pub(crate) fn messages(text: &str) -> Value {
     json!([{"role": "user", "content": text}])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How far from the target a prompt is, of what each try gave the one that came nearest.
+    fn off(line: &mut Line, target: usize, tokens_of: impl Fn(usize) -> usize) -> usize {
+        let mut before = None;
+        let mut words = line.words_for(target);
+        let mut least = usize::MAX;
+        for _ in 0..TRIES {
+            let tokens = tokens_of(words);
+            least = least.min(tokens.abs_diff(target));
+            line.learn((words, tokens), before.replace((words, tokens)));
+            let next = line.words_for(target);
+            if least == 0 || next == words {
+                break;
+            }
+            words = next;
+        }
+        least
+    }
+
+    #[test]
+    fn prompts_come_near_their_length_whatever_a_word_is_in_tokens() {
+        let plain = |words: usize| words;
+        let chat = |words: usize| words + 17;
+        let pieces = |words: usize| words + words / 3 + words % 2 + 1;
+        let bytes = |words: usize| words * 31 / 5 + words % 3;
+        let bytes_of_chat = |words: usize| words * 6 + 40;
+        for target in [64, 128, 8192] {
+            assert_eq!(off(&mut Line::default(), target, plain), 0);
+            assert_eq!(off(&mut Line::default(), target, chat), 0);
+            assert!(off(&mut Line::default(), target, pieces) <= 1, "{target}");
+            assert!(off(&mut Line::default(), target, bytes) <= 4, "{target}");
+            assert!(off(&mut Line::default(), target, bytes_of_chat) <= 3);
+        }
+    }
+
+    #[test]
+    fn what_was_learned_of_one_prompt_serves_the_next() {
+        let mut line = Line::default();
+        let bytes = |words: usize| words * 6 + 5;
+        off(&mut line, 1_000, bytes);
+        assert!(bytes(line.words_for(4_000)).abs_diff(4_000) <= 3);
+    }
 }

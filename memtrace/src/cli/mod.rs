@@ -23,6 +23,7 @@ mod schema;
 mod targets;
 mod top;
 mod values;
+mod version;
 
 pub use output::say;
 
@@ -35,7 +36,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 /// Records where the memory of a process tree goes, and reports it.
 #[derive(Debug, Parser)]
-#[command(name = "memtrace", version, max_term_width = 100)]
+#[command(name = "memtrace", version, long_version = version::long(), max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

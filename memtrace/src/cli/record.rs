@@ -169,6 +169,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "NAME", requires = "load", help_heading = LOAD)]
     load_model: Option<String>,
 
+    /// After the plan, open a window of the server's profiler for so many requests (docs/engine.md)
+    #[arg(long, value_name = "REQUESTS", requires = "load", help_heading = LOAD)]
+    load_profile: Option<usize>,
+
     /// Do not save phases and the memory of roles as tables once the recording is closed: what
     /// `memtrace report --save-findings` does
     #[arg(long, help_heading = OTHER)]

@@ -7,6 +7,7 @@
 mod bpf_call;
 #[cfg(target_os = "linux")]
 pub mod btf;
+mod c_library;
 mod capability;
 mod cgroup;
 pub mod clock;
@@ -30,6 +31,7 @@ mod probes;
 
 #[cfg(target_os = "linux")]
 pub(crate) use bpf_call::{bpf, bpf_fd};
+pub use c_library::{LOADS_LIBRARIES, c_library};
 pub use capability::{Capabilities, Capability};
 pub use cgroup::{CgroupVersion, MemoryHierarchy};
 pub use facts::{HidePid, HostFacts, Lockdown, SudoUser};

@@ -216,11 +216,10 @@ impl Experiment {
         tokenizer: &mut Tokenizer,
         condition: &Condition,
     ) -> Prepared {
-        let shared = condition.input_tokens as f64 * condition.prefix_reuse;
         let mut prepared = Prepared {
             prompts: Prompts {
                 seed: condition.seed,
-                prefix_words: shared.round() as usize,
+                prefix_share: condition.prefix_reuse,
             },
             words: Vec::new(),
             tokens: Vec::new(),

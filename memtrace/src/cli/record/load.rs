@@ -44,6 +44,9 @@ impl Sender {
                 command.arg(format!("{option}={value}"));
             }
         }
+        if let Some(requests) = args.load_profile {
+            command.arg(format!("--profile={requests}"));
+        }
         command.arg("--").arg(plan);
         // It finds the recording as the command does.
         command.envs(marks.environment());

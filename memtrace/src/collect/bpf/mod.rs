@@ -33,3 +33,4 @@ pub use decode::{DecodeError, decode};
 pub use error::LoadError;
 pub use layout::reduced_btf;
 pub use measure::probe_costs;
+pub use object::object_hash;

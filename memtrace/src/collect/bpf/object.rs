@@ -1,10 +1,17 @@
 //! The BPF object as it is loaded.
 
 use object::{Object, ObjectSection, ObjectSymbol};
+use sha2::{Digest, Sha256};
 
 /// The object that `cargo xtask ebpf` builds from memtrace-ebpf. Its hashes are allocated as
 /// they fill.
 pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/memtrace.bpf.o");
+
+/// Its SHA-256 in hexadecimal digits.
+pub fn object_hash() -> String {
+    let digest = Sha256::digest(OBJECT);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
 
 /// Where struct bpf_map_def has its map_flags (aya-ebpf's copy of it: type, sizes of key and
 /// value, max_entries, map_flags).

@@ -1,6 +1,7 @@
 //! Loading NVML: nothing of NVIDIA's is needed to build memtrace, or to run it without a GPU.
 
 use crate::collect::Tick;
+use crate::host::LOADS_LIBRARIES;
 use crate::model::{DiagKind, Record, Severity};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
@@ -79,6 +80,11 @@ fn named_by_variable() -> Option<OsString> {
 /// Loads the library and starts it. No GPU is touched by that.
 pub(super) fn open() -> Result<Nvml, LibraryError> {
     let name = name();
+    if !LOADS_LIBRARIES {
+        let name = name.to_string_lossy();
+        let reason = format!("this build is static and can't load {name}; the one for glibc can");
+        return Err(LibraryError::NotLoaded(reason));
+    }
     let started = Nvml::builder().lib_path(&name).init();
     started.map_err(|error| match error {
         NvmlError::LibloadingError(error) => LibraryError::NotLoaded(error.to_string()),

@@ -1,0 +1,88 @@
+//! Links of the documentation lead somewhere: to a file of the checkout, and to a heading in it.
+
+use anyhow::{Context, Result};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+#[test]
+fn every_link_between_pages_leads_to_a_file_and_a_heading() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .canonicalize()?;
+    let mut pages = vec![root.join("README.md"), root.join("CHANGELOG.md")];
+    for dir in [
+        "docs",
+        "python",
+        "python/recorder",
+        "tests/lab",
+        "tests/page",
+    ] {
+        pages.extend(pages_in(&root.join(dir))?);
+    }
+    let mut broken = Vec::new();
+    let mut count = 0;
+    for page in &pages {
+        let text = std::fs::read_to_string(page)?;
+        for link in links_of(&text) {
+            count += 1;
+            if let Some(reason) = what_is_wrong(page, link)? {
+                broken.push(format!("{}: {link}: {reason}", page.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+    assert!(count > 100, "{count} links were found");
+    Ok(())
+}
+
+fn pages_in(dir: &Path) -> Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(dir).with_context(|| dir.display().to_string())?;
+    let paths = entries.map(|entry| Ok(entry?.path()));
+    let paths: Result<Vec<PathBuf>> = paths.collect();
+    let is_page = |path: &PathBuf| path.extension().is_some_and(|end| end == "md");
+    Ok(paths?.into_iter().filter(is_page).collect())
+}
+
+/// What stands in the round brackets of links, but for other sites.
+fn links_of(page: &str) -> impl Iterator<Item = &str> {
+    let targets = page.split("](").skip(1);
+    let targets = targets.filter_map(|rest| rest.split_once(')').map(|(target, _)| target));
+    targets.filter(|target| !target.contains("://") && !target.starts_with("mailto:"))
+}
+
+fn what_is_wrong(page: &Path, link: &str) -> Result<Option<&'static str>> {
+    let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+    let target = match file {
+        "" => page.to_owned(),
+        file => page.with_file_name(file),
+    };
+    if !target.exists() {
+        return Ok(Some("there is no such file"));
+    }
+    if anchor.is_empty() || target.extension().is_none_or(|end| end != "md") {
+        return Ok(None);
+    }
+    let anchors = anchors_of(&std::fs::read_to_string(&target)?);
+    Ok((!anchors.contains(anchor)).then_some("there is no such heading"))
+}
+
+/// The names of headings, as GitHub makes them.
+fn anchors_of(page: &str) -> BTreeSet<String> {
+    let mut is_code = false;
+    let mut anchors = BTreeSet::new();
+    for line in page.lines() {
+        if line.starts_with("```") {
+            is_code = !is_code;
+        }
+        let title = line.trim_start_matches('#');
+        if is_code || title.len() == line.len() || !title.starts_with(' ') {
+            continue;
+        }
+        let kept = title.trim().to_lowercase();
+        let kept = kept
+            .chars()
+            .filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        anchors.insert(kept.map(|c| if c == ' ' { '-' } else { c }).collect());
+    }
+    anchors
+}

@@ -1,0 +1,140 @@
+//! `cargo xtask dist`: what is given to people, each file made from one build of the programs.
+//!
+//! `toolchain` has what builds, `programs` the programs for each target, `stage` the files that every
+//! package carries, `bill` licences and the list of what is inside; `tarball`, `wheel`, `deb` and `image`
+//! pack, `sums` writes SHA-256 of all, and `trial` installs each into a clean root and records there.
+
+mod bill;
+mod deb;
+mod image;
+mod programs;
+mod stage;
+mod sums;
+mod tarball;
+mod toolchain;
+mod trial;
+mod wheel;
+
+use crate::sh;
+use anyhow::{Context, Result};
+use programs::{HOST, Programs, TARGETS, Target};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use toolchain::Toolchain;
+
+/// Options of `cargo xtask dist`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// For every target, and the container image; else the tarball, the wheel and the Debian package
+    /// of this machine.
+    #[arg(long)]
+    all: bool,
+    /// First install what is missing: Debian packages (as root), the rest into target/dist-tools.
+    #[arg(long)]
+    install_tools: bool,
+    /// Then install each into a clean root or environment, and record something there (as root).
+    #[arg(long = "try")]
+    is_tried: bool,
+    /// Leave the build out: pack, or only try, what an earlier call built.
+    #[arg(long)]
+    no_build: bool,
+}
+
+/// What the packages have in common.
+struct Release {
+    version: String,
+    /// The commit that they are built from, with a mark where files were changed since.
+    commit: String,
+    /// When that was made, in seconds since 1970: the time of every file in every package.
+    epoch: String,
+    /// Where the packages go.
+    dir: PathBuf,
+}
+
+/// Makes them.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let toolchain = Toolchain::new();
+    if args.install_tools {
+        toolchain.install(args.all, args.is_tried)?;
+    }
+    let release = Release::of_checkout()?;
+    let targets: Vec<&Target> = TARGETS
+        .iter()
+        .filter(|target| args.all || target.triple == HOST)
+        .collect();
+    let mut made = Vec::new();
+    for target in targets {
+        let programs = if args.no_build {
+            Programs::built_before(target)?
+        } else {
+            Programs::build(target, &toolchain, &release)?
+        };
+        programs.check()?;
+        made.extend(pack(&programs, &toolchain, &release, args.all)?);
+    }
+    sums::write(&release.dir, &made)?;
+    sums::show(&made)?;
+    if args.is_tried {
+        trial::run(&release, &made)?;
+    }
+    Ok(())
+}
+
+fn pack(
+    programs: &Programs,
+    toolchain: &Toolchain,
+    release: &Release,
+    is_all: bool,
+) -> Result<Vec<PathBuf>> {
+    let staged = stage::stage(programs, toolchain, release)?;
+    let mut made = vec![tarball::pack(&staged, programs.target, release)?];
+    if programs.target.is_for_wheels() {
+        made.push(wheel::pack(&staged, programs.target, toolchain, release)?);
+    }
+    if programs.target.triple == HOST {
+        made.push(wheel::pack_python(toolchain, release)?);
+        made.push(deb::pack(toolchain, release)?);
+        if is_all {
+            made.push(image::pack(&staged, release)?);
+        }
+    }
+    Ok(made)
+}
+
+impl Release {
+    fn of_checkout() -> Result<Self> {
+        let git = |words: &[&str]| {
+            let said = sh::capture(Command::new("git").current_dir(sh::root()).args(words))?;
+            Ok::<_, anyhow::Error>(said.trim().to_owned())
+        };
+        let is_changed = !git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty();
+        let suffix = if is_changed { ", with changes" } else { "" };
+        let dir = sh::target_dir().join("dist");
+        std::fs::create_dir_all(&dir)
+            .with_context(|| format!("failed to make {}", dir.display()))?;
+        Ok(Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: git(&["rev-parse", "HEAD"])? + suffix,
+            epoch: git(&["log", "-1", "--format=%ct"])?,
+            dir,
+        })
+    }
+}
+
+/// An empty directory, whatever was there.
+fn emptied(dir: PathBuf) -> Result<PathBuf> {
+    if dir.exists() {
+        std::fs::remove_dir_all(&dir)
+            .with_context(|| format!("failed to empty {}", dir.display()))?;
+    }
+    std::fs::create_dir_all(&dir).with_context(|| format!("failed to make {}", dir.display()))?;
+    Ok(dir)
+}
+
+fn write(path: &Path, text: impl AsRef<[u8]>) -> Result<()> {
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent)
+            .with_context(|| format!("failed to make {}", parent.display()))?;
+    }
+    std::fs::write(path, text).with_context(|| format!("failed to write {}", path.display()))
+}

@@ -1,0 +1,32 @@
+//! The Debian package.
+
+use super::Release;
+use super::programs::HOST;
+use super::toolchain::Toolchain;
+use crate::sh;
+use anyhow::Result;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Makes it of the staged tree, which memtrace/Cargo.toml names.
+pub(super) fn pack(toolchain: &Toolchain, release: &Release) -> Result<PathBuf> {
+    let made = release
+        .dir
+        .join(format!("memtrace_{}-1_amd64.deb", release.version));
+    sh::run(
+        Command::new(toolchain.of_crate("cargo-deb"))
+            .current_dir(sh::root())
+            .args([
+                "--package",
+                "memtrace",
+                "--no-build",
+                "--no-strip",
+                "--target",
+                HOST,
+            ])
+            .args(["--profile", "dist", "--output"])
+            .arg(&made)
+            .env("SOURCE_DATE_EPOCH", &release.epoch),
+    )?;
+    Ok(made)
+}

@@ -1,0 +1,56 @@
+//! The files that every package carries, as they lie below /usr.
+
+use super::programs::{HOST, PROGRAMS, Programs, TARGETS};
+use super::toolchain::Toolchain;
+use super::{Release, bill, emptied, write};
+use crate::sh;
+use anyhow::{Context, Result};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where completions of each shell belong.
+const COMPLETIONS: &[(&str, &str)] = &[
+    ("bash", "share/bash-completion/completions/memtrace"),
+    ("zsh", "share/zsh/vendor-completions/_memtrace"),
+    ("fish", "share/fish/vendor_completions.d/memtrace.fish"),
+];
+
+/// Puts them into a directory of their own, and gives that.
+pub(super) fn stage(
+    programs: &Programs,
+    toolchain: &Toolchain,
+    release: &Release,
+) -> Result<PathBuf> {
+    let dir = emptied(release.dir.join("stage").join(programs.target.name))?;
+    let bin = dir.join("bin");
+    std::fs::create_dir_all(&bin)?;
+    for program in PROGRAMS {
+        let (from, to) = (programs.path(program), bin.join(program));
+        std::fs::copy(&from, &to)
+            .with_context(|| format!("failed to copy {} to {}", from.display(), to.display()))?;
+    }
+    // The program of this machine knows what those of others would say.
+    let host = TARGETS.iter().find(|target| target.triple == HOST);
+    let host = Programs::built_before(host.context("this machine is among the targets")?)?;
+    let memtrace = host.path("memtrace");
+    let man = dir.join("share/man/man1");
+    sh::run(Command::new(&memtrace).arg("man").arg(&man))?;
+    for (shell, path) in COMPLETIONS {
+        let script = sh::capture(Command::new(&memtrace).args(["completions", shell]))?;
+        write(&dir.join(path), script)?;
+    }
+    let doc = dir.join("share/doc/memtrace");
+    for file in ["README.md", "CHANGELOG.md", "LICENSE"] {
+        let from = sh::root().join(file);
+        let text =
+            std::fs::read(&from).with_context(|| format!("failed to read {}", from.display()))?;
+        write(&doc.join(file), text)?;
+    }
+    bill::write(&doc, programs.target, toolchain, release)?;
+    Ok(dir)
+}
+
+/// Of a staged tree, the folder with the texts.
+pub(super) fn documents(staged: &Path) -> PathBuf {
+    staged.join("share/doc/memtrace")
+}

@@ -1,0 +1,87 @@
+//! What builds and packs.
+
+use crate::{debian, sh};
+use anyhow::Result;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// From the Python index: zig links against an old glibc, cargo-zigbuild calls it, and the rest makes
+/// Python packages.
+const PYTHON_TOOLS: &[&str] = &[
+    "ziglang==0.15.1",
+    "cargo-zigbuild==0.24.0",
+    "maturin==1.16.0",
+    "build==1.6.1",
+    "wheel==0.48.0",
+];
+/// From the index of crates.
+const CRATES: &[(&str, &str)] = &[("cargo-deb", "3.8.0"), ("cargo-cyclonedx", "0.5.9")];
+const DEBIAN: &[&str] = &["python3-venv", "binutils", "dpkg-dev"];
+/// For other targets: a compiler that can build the standard library.
+const DEBIAN_FOR_ALL: &[&str] = &["rustc-web", "rust-web-src", "buildah", "mmdebstrap"];
+const DEBIAN_FOR_TRIALS: &[&str] = &["mmdebstrap", "lintian", "systemd"];
+
+/// The programs, where [`Toolchain::install`] puts them.
+pub(super) struct Toolchain {
+    venv: PathBuf,
+    crates: PathBuf,
+}
+
+impl Toolchain {
+    pub(super) fn new() -> Self {
+        let dir = sh::target_dir();
+        Self {
+            venv: dir.join("dist-tools"),
+            crates: dir.join("tools"),
+        }
+    }
+
+    /// Installs what is missing.
+    pub(super) fn install(&self, is_all: bool, is_tried: bool) -> Result<()> {
+        debian::install(DEBIAN)?;
+        if is_all {
+            debian::install(DEBIAN_FOR_ALL)?;
+        }
+        if is_tried {
+            debian::install(DEBIAN_FOR_TRIALS)?;
+        }
+        if !self.python().exists() {
+            sh::run(Command::new("python3").args(["-m", "venv"]).arg(&self.venv))?;
+        }
+        sh::run(
+            Command::new(self.python())
+                .args(["-m", "pip", "install", "--quiet"])
+                .args(PYTHON_TOOLS),
+        )?;
+        for (name, version) in CRATES {
+            if !self.of_crate(name).is_file() {
+                // They run for seconds: not worth minutes of optimising.
+                sh::run(
+                    sh::cargo()
+                        .args(["install", "--debug", "--locked", "--version", version])
+                        .arg("--root")
+                        .args([&self.crates, Path::new(name)]),
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Python with the tools among its modules.
+    pub(super) fn python(&self) -> PathBuf {
+        self.venv.join("bin/python3")
+    }
+
+    /// A program of the index of crates.
+    pub(super) fn of_crate(&self, name: &str) -> PathBuf {
+        self.crates.join("bin").join(name)
+    }
+
+    /// PATH with the programs of the Python index first.
+    pub(super) fn path(&self) -> std::ffi::OsString {
+        let mut path = self.venv.join("bin").into_os_string();
+        path.push(":");
+        path.push(std::env::var_os("PATH").unwrap_or_default());
+        path
+    }
+}
