@@ -8,6 +8,7 @@
 //! * [`store`] keeps it: the crash-safe spool, Parquet, the reader;
 //! * [`sweep`] adds memory up as time goes by: processes, sums of them, their highest;
 //! * `page` is the HTML file around what is drawn: its data, its script;
+//! * `perfetto` is the form of a trace for Perfetto: packets, tracks, clocks;
 //! * [`report`] lays out lines and tables as text, Markdown, CSV, JSON and HTML, no I/O;
 //! * [`analyze`] thinks: rows in, findings and what they say out, no I/O;
 //! * [`session`] conducts one recording from start to stop;
@@ -47,6 +48,7 @@ pub mod collect;
 pub mod host;
 pub mod model;
 mod page;
+mod perfetto;
 pub mod report;
 pub mod session;
 pub mod store;

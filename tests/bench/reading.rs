@@ -35,6 +35,10 @@ pub(crate) const BENCHES: &[Bench] = &[
         run: export,
     },
     Bench {
+        name: "perfetto-10m",
+        run: perfetto,
+    },
+    Bench {
         name: "hostile",
         run: hostile,
     },
@@ -115,6 +119,20 @@ fn export(effort: Effort) -> Result<Vec<Measured>> {
     Ok(vec![
         Measured::estimate_at_most("export-10m", &time, "s", 3.0, seconds),
         Measured::estimate_at_most("export-10m", &memory, "MiB", 300.0, mebibytes),
+    ])
+}
+
+/// The recording as a trace with every change.
+fn perfetto(effort: Effort) -> Result<Vec<Measured>> {
+    let (rows, [seconds, mebibytes]) = read(effort, |dir| {
+        let words = ["export", "--to", "perfetto", "--force", "-o"].map(OsString::from);
+        words.into_iter().chain([dir.into()]).collect()
+    })?;
+    let time = format!("trace for Perfetto of {rows} rows of mem");
+    let memory = format!("peak RSS of a trace for Perfetto of {rows} rows");
+    Ok(vec![
+        Measured::estimate_at_most("perfetto-10m", &time, "s", 10.0, seconds),
+        Measured::estimate_at_most("perfetto-10m", &memory, "MiB", 300.0, mebibytes),
     ])
 }
 

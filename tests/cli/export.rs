@@ -73,6 +73,37 @@ fn files_that_are_there_are_replaced_only_when_asked_for() -> Result<()> {
 }
 
 #[test]
+fn a_trace_for_perfetto_is_made_only_when_it_is_asked_for() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let (recording, files) = (dir.path().join("recording"), dir.path().join("files"));
+    recorded(&recording)?;
+    let export = |more: &[&str]| {
+        let words = [Path::new("export"), &recording, Path::new("-o"), &files];
+        let words = words.into_iter().map(Path::as_os_str);
+        memtrace(words.chain(more.iter().map(OsStr::new)))
+    };
+    let output = export(&["--to", "perfetto"])?;
+    assert!(output.status.success(), "{}", words(&output));
+    assert_eq!(listed(&files)?, ["memtrace.pftrace"]);
+    let trace = std::fs::read(files.join("memtrace.pftrace"))?;
+    assert!(trace.len() > 1_000, "{} bytes", trace.len());
+    let has = |text: &str| {
+        trace
+            .windows(text.len())
+            .any(|part| part == text.as_bytes())
+    };
+    assert!(has("lifetime") && has("anon") && has("sleep 0.2"));
+    let output = export(&["--to", "perfetto", "--to", "csv"])?;
+    assert!(!output.status.success());
+    assert_eq!(
+        listed(&files)?,
+        ["memtrace.pftrace"],
+        "nothing is half made"
+    );
+    Ok(())
+}
+
+#[test]
 fn what_stands_where_a_file_is_made_is_not_followed() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let (recording, files) = (dir.path().join("recording"), dir.path().join("files"));

@@ -32,10 +32,12 @@ mod mappings;
 mod moment;
 mod name;
 mod near;
+mod on_gpus;
 mod oom;
 mod page;
 mod pass;
 mod peak;
+mod perfetto;
 mod phases;
 mod process;
 mod process_table;
@@ -46,6 +48,7 @@ mod role_mem;
 mod roles;
 mod run;
 mod samples;
+mod secrets;
 mod section;
 mod sections;
 mod shares;
@@ -88,11 +91,13 @@ pub use live::{Deep, Frame, FreshRows, Limit, Live, RoleNow};
 pub use losses::Loss;
 pub use mappings::{Mapping, Mappings, ProcessMappings};
 pub use moment::{Moment, MomentError, ParseMomentError};
+pub use on_gpus::NamedGpu;
 pub use oom::{
     Grower, GrownKind, GrownObject, HeldKind, KindLine, Leak, LimitHolder, OomFinding, PostMortem,
     Pressure,
 };
 pub use peak::{Bound, Peak, PeakOrigin};
+pub use perfetto::perfetto;
 pub use phases::{
     DeviceLevel, GpuChange, HolderChange, Level, Measures, Phase, PhaseEnd, PhaseError, PhaseFocus,
     PhaseForm, PhaseLine, PhasePart, Phases, Repeated, RoleChange, RoleStretch, Slope, Spread,
@@ -104,8 +109,8 @@ pub use roles::{KindFigures, RoleAtPeak, RoleFinding, RoleOnGpus, RoleShares};
 pub use run::{AnalyzeError, Options, analyze, analyze_into};
 pub use samples::{
     Allocated, Allocations, GpuPlace, GpuProcessSample, GpuSample, LabelledPeak, MemorySample,
-    NodeReading, SampleOptions, SampleSummary, SampledGpu, Samples, files as sample_files,
-    gpu_files, sample, sample_gpus,
+    NodeReading, SampleOptions, SampleSummary, Samples, files as sample_files, gpu_files, sample,
+    sample_gpus,
 };
 pub use sections::phases::{checkpoints, startup_log};
 pub use sections::{Report, SECTIONS, SectionInfo};

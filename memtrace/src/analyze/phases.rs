@@ -19,6 +19,7 @@ mod noted;
 mod number;
 mod pair;
 mod row;
+mod slice;
 mod slope;
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,7 @@ pub(super) use events::{Calls, Marks};
 pub use focus::{GpuChange, HolderChange, PhaseError, PhaseFocus, RoleChange};
 pub(super) use noted::{Boundaries, Gauges};
 pub(super) use number::{numbered, stage};
+pub(super) use slice::Slice;
 pub use slope::Slope;
 pub(super) use timeline::{Named, Noted, Timeline};
 

@@ -1,15 +1,16 @@
 //! The list of processes, read from `process` and named from `title`.
 
 use super::RowSource;
+use super::clock::RunClock;
 use super::endings::Ending;
 use super::groups::Groups;
 use super::losses::Loss;
 use super::name::{self, Interner, NameTrack};
 use super::peak::Peak;
 use super::process::Process;
-use crate::model::tables::{DiagKind, FirstSeenBy, MemRow, ProcessRow, Severity, TitleRow};
+use crate::model::tables::{DiagKind, FirstSeenBy, MemRow, OomRow, ProcessRow, Severity, TitleRow};
 use crate::model::{BootNs, Bytes, Instant, Role, RunInfo, Target, Upid};
-use crate::sweep::Amounts;
+use crate::sweep::{Amounts, Track};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -166,6 +167,28 @@ impl ProcessTable {
     pub(super) fn command_end(&self) -> Option<BootNs> {
         let command = (0..self.processes.len()).find(|&position| self.is_command(position))?;
         self.processes[command].exit_boot_ns()
+    }
+
+    /// Takes what the pass over memory measured of each process into its peak.
+    pub(super) fn take_peaks(&mut self, tracks: &[Track], clock: &RunClock) {
+        for (process, track) in self.processes.iter_mut().zip(tracks) {
+            if track.row_count > 0 {
+                // The command is forked just before its recording begins.
+                let is_command = self.command == Some(process.upid);
+                let ran_before = process.start.boot_ns < clock.start() && !is_command;
+                let (highest, at) = (track.highest, track.highest_boot_ns);
+                process.peak = process.peak.with_series(highest, at, ran_before);
+            }
+        }
+    }
+
+    /// Takes that the OOM killer chose some.
+    pub(super) fn note_kills(&mut self, kills: &[OomRow]) {
+        for kill in kills {
+            if let Some(victim) = kill.victim_upid.and_then(|upid| self.find(upid)) {
+                self.processes[victim].ending.note_oom_kill();
+            }
+        }
     }
 
     /// Reads `title` and gives every process its name. The peaks must be known by now.

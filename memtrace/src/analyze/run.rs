@@ -206,20 +206,11 @@ where
     let tracks = seen.state.processes.iter();
     let at_end = tracks.map(|track| track.at_end.anon().filter(|_| track.row_count > 0));
     let at_end: Vec<Option<Bytes>> = at_end.collect();
-    for (process, track) in table.processes.iter_mut().zip(&seen.state.processes) {
-        if track.row_count > 0 {
-            // The command is forked just before its recording begins.
-            let ran_before = process.start.boot_ns < clock.start() && command != Some(process.upid);
-            let peak = process.peak;
-            process.peak = peak.with_series(track.highest, track.highest_boot_ns, ran_before);
-            process.growth = process.growth.map(|growth| growth.settled(&clock));
-        }
+    table.take_peaks(&seen.state.processes, &clock);
+    for process in &mut table.processes {
+        process.growth = process.growth.map(|growth| growth.settled(&clock));
     }
-    for kill in &kills {
-        if let Some(victim) = kill.victim_upid.and_then(|upid| table.find(upid)) {
-            table.processes[victim].ending.note_oom_kill();
-        }
-    }
+    table.note_kills(&kills);
     table.name(source, &groups)?;
     let mappings = mappings::read(source, &sizes, &mut table, &clock)?;
     for process in &mut table.processes {

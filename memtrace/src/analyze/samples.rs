@@ -10,7 +10,7 @@ mod gpus;
 mod schedule;
 
 pub use allocators::{Allocated, Allocations};
-pub use gpus::{GpuPlace, GpuProcessSample, GpuSample, SampledGpu, sample_gpus};
+pub use gpus::{GpuPlace, GpuProcessSample, GpuSample, sample_gpus};
 
 use super::clock::RunClock;
 use super::groups::Groups;

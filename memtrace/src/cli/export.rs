@@ -1,10 +1,13 @@
-//! `memtrace export`: a recording as the files of other profilers, for scripts made for those.
+//! `memtrace export`: a recording as the files of other profilers, for scripts made for those, and as
+//! a trace for Perfetto.
 
 use super::output::say;
 use super::part::Part;
 use super::progress::Progress;
 use super::recorded::{Rows, open, recording_dir};
-use crate::analyze::{SampleOptions, Samples, gpu_files, sample, sample_files, sample_gpus};
+use crate::analyze::{
+    SampleOptions, Samples, gpu_files, perfetto, sample, sample_files, sample_gpus,
+};
 use crate::model::{BootNs, DurationNs, RunInfo};
 use crate::report::visible;
 use crate::store::{Recording, StoreError};
@@ -20,22 +23,25 @@ const SUMMARY_JSON: &str = "memory_summary.json";
 const SUMMARY_MD: &str = "memory_summary.md";
 const GPU_CSV: &str = "gpu_mem_trace.csv";
 const GPU_PROCESS_CSV: &str = "gpu_mem_processes.csv";
+const TRACE: &str = "memtrace.pftrace";
 
 /// Write samples and a summary as per-run profilers of Python programs do
 ///
 /// One sample for each interval and for each mark: the main process, its children together, and
 /// those that hold most. Sums of RSS count what processes share in each of them. The summary's
 /// peaks are those of the recording, also between two samples. The memory of GPUs has files of its
-/// own, at the same instants. docs/exports.md says what each column means.
+/// own, at the same instants. With `--to perfetto` the recording is a trace that ui.perfetto.dev
+/// opens, with every change. docs/exports.md says what each column and each track means.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Example:
-  memtrace export --to csv --interval 500ms")]
+Examples:
+  memtrace export --to csv --interval 500ms
+  memtrace export --to perfetto")]
 pub(super) struct Args {
     /// The recording's directory [default: the newest recording here]
     #[arg(value_name = "DIR")]
     recording: Option<PathBuf>,
-    /// What to write; may be repeated [default: all]
+    /// What to write; may be repeated [default: all but perfetto]
     #[arg(long = "to", value_name = "WHAT")]
     what: Vec<What>,
     /// Where to write; made where it is not there [default: here]
@@ -62,6 +68,18 @@ enum What {
     Summary,
     /// gpu_mem_trace.csv, and gpu_mem_processes.csv with who holds it
     Gpu,
+    /// memtrace.pftrace: memory over time, processes, phases, kills and requests on one clock
+    Perfetto,
+}
+
+/// The files of samples that are wanted.
+struct Files {
+    csv: Option<Part>,
+    jsonl: Option<Part>,
+    json: Option<Part>,
+    markdown: Option<Part>,
+    gpus: Option<Part>,
+    holders: Option<Part>,
 }
 
 /// Writes the files.
@@ -71,82 +89,70 @@ enum What {
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let dir = recording_dir(args.recording.as_deref())?;
     let (recording, last_boot_ns) = open(&dir)?;
-    check_count(recording.info(), last_boot_ns, args.interval)?;
     let target = args.output.as_deref().unwrap_or(Path::new("."));
+    let is_wanted = |what| match args.what.is_empty() {
+        true => what != What::Perfetto,
+        false => args.what.contains(&what),
+    };
+    let has_samples = [What::Csv, What::Jsonl, What::Summary, What::Gpu]
+        .into_iter()
+        .any(is_wanted);
+    if has_samples {
+        check_count(recording.info(), last_boot_ns, args.interval)?;
+    }
     std::fs::create_dir_all(target)
         .with_context(|| format!("failed to make the directory {}", target.display()))?;
-    let is_wanted = |what| args.what.is_empty() || args.what.contains(&what);
     let open = |what, name| {
         let file = is_wanted(what).then(|| Part::open(target, name, args.force));
         file.transpose()
     };
     // All are made first: half of the files would look like all of them.
-    let mut csv = open(What::Csv, CSV)?;
-    let mut jsonl = open(What::Jsonl, JSONL)?;
-    let mut json = open(What::Summary, SUMMARY_JSON)?;
-    let mut markdown = open(What::Summary, SUMMARY_MD)?;
-    let mut gpus = open(What::Gpu, GPU_CSV)?;
-    let mut holders = open(What::Gpu, GPU_PROCESS_CSV)?;
-
-    let options = SampleOptions {
-        interval: args.interval,
-        top: args.top,
-        last_boot_ns,
+    let mut files = Files {
+        csv: open(What::Csv, CSV)?,
+        jsonl: open(What::Jsonl, JSONL)?,
+        json: open(What::Summary, SUMMARY_JSON)?,
+        markdown: open(What::Summary, SUMMARY_MD)?,
+        gpus: open(What::Gpu, GPU_CSV)?,
+        holders: open(What::Gpu, GPU_PROCESS_CSV)?,
     };
-    let mut outcome = match &mut csv {
-        Some(csv) => sample_files::csv_head(&mut csv.file),
-        None => Ok(()),
-    };
+    let mut trace = open(What::Perfetto, TRACE)?;
     let progress = Progress::of("reading the recording");
-    let read = sample(recording.info(), &Rows(&recording), options, |all, one| {
-        if outcome.is_ok()
-            && let Some(csv) = &mut csv
-        {
-            outcome = sample_files::csv_line(&mut csv.file, all, one);
-        }
-        if outcome.is_ok()
-            && let Some(jsonl) = &mut jsonl
-        {
-            outcome = sample_files::json_line(&mut jsonl.file, all, one);
-        }
-        outcome.is_ok()
-    });
-    drop(progress);
     let shown = dir.display().to_string();
-    let (all, summary) =
-        read.with_context(|| format!("failed to read the recording {}", visible(&shown)))?;
-    if let (Ok(()), Some(gpus), Some(holders)) = (&outcome, &mut gpus, &mut holders) {
-        let read = export_gpus(&recording, &all, gpus, holders);
-        outcome =
-            read.with_context(|| format!("failed to read the recording {}", visible(&shown)))?;
+    let reading = || format!("failed to read the recording {}", visible(&shown));
+    let mut outcome = Ok(());
+    if has_samples {
+        let options = SampleOptions {
+            interval: args.interval,
+            top: args.top,
+            last_boot_ns,
+        };
+        outcome = export_samples(&recording, options, &mut files).with_context(reading)?;
     }
+    if let (Ok(()), Some(trace)) = (&outcome, &mut trace) {
+        let written = perfetto(
+            recording.info(),
+            &Rows(&recording),
+            last_boot_ns,
+            &mut trace.file,
+        );
+        outcome = written.with_context(reading)?;
+    }
+    drop(progress);
+    let Files {
+        csv,
+        jsonl,
+        json,
+        markdown,
+        gpus,
+        holders,
+    } = files;
+    let parts = [csv, jsonl, json, markdown, gpus, holders, trace];
+    let mut parts: Vec<Part> = parts.into_iter().flatten().collect();
     outcome
-        .and_then(|()| match &mut json {
-            Some(json) => sample_files::summary_json(&mut json.file, &all, &summary),
-            None => Ok(()),
-        })
-        .and_then(|()| match &mut markdown {
-            Some(markdown) => sample_files::summary_markdown(&mut markdown.file, &all, &summary),
-            None => Ok(()),
-        })
-        .and_then(|()| {
-            let mut files = [
-                &mut csv,
-                &mut jsonl,
-                &mut json,
-                &mut markdown,
-                &mut gpus,
-                &mut holders,
-            ]
-            .into_iter();
-            files.try_for_each(|file| file.as_mut().map_or(Ok(()), Part::sync))
-        })
+        .and_then(|()| parts.iter_mut().try_for_each(Part::sync))
         .with_context(|| format!("failed to write to {}", target.display()))?;
     let mut names = Vec::new();
-    for part in [csv, jsonl, json, markdown, gpus, holders]
-        .into_iter()
-        .flatten()
-    {
+    for part in parts {
         names.push(part.finish()?.display().to_string());
     }
     for problem in recording.problems() {
@@ -154,6 +160,43 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     say(&format!("wrote {}", names.join(", ")));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the files of samples. What it answers within is how that went.
+fn export_samples(
+    recording: &Recording,
+    options: SampleOptions,
+    files: &mut Files,
+) -> Result<io::Result<()>, StoreError> {
+    let mut outcome = match &mut files.csv {
+        Some(csv) => sample_files::csv_head(&mut csv.file),
+        None => Ok(()),
+    };
+    let (all, summary) = sample(recording.info(), &Rows(recording), options, |all, one| {
+        if outcome.is_ok()
+            && let Some(csv) = &mut files.csv
+        {
+            outcome = sample_files::csv_line(&mut csv.file, all, one);
+        }
+        if outcome.is_ok()
+            && let Some(jsonl) = &mut files.jsonl
+        {
+            outcome = sample_files::json_line(&mut jsonl.file, all, one);
+        }
+        outcome.is_ok()
+    })?;
+    if let (Ok(()), Some(gpus), Some(holders)) = (&outcome, &mut files.gpus, &mut files.holders) {
+        outcome = export_gpus(recording, &all, gpus, holders)?;
+    }
+    Ok(outcome
+        .and_then(|()| match &mut files.json {
+            Some(json) => sample_files::summary_json(&mut json.file, &all, &summary),
+            None => Ok(()),
+        })
+        .and_then(|()| match &mut files.markdown {
+            Some(markdown) => sample_files::summary_markdown(&mut markdown.file, &all, &summary),
+            None => Ok(()),
+        }))
 }
 
 /// Writes the files of GPUs. What it answers within is how that went.

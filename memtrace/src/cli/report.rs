@@ -588,6 +588,12 @@ mod tests {
                 assert_eq!(files.count(), 1, "{name}: one part of {}", table.name);
             }
             std::fs::write(root.join(format!("{name}.json")), report).expect("a report");
+            let (recording, last) = open(&dir).expect("a recording");
+            let rows = Rows(&recording);
+            let mut trace = Vec::new();
+            let written = analyze::perfetto(recording.info(), &rows, last, &mut trace);
+            written.expect("a recording").expect("a trace");
+            std::fs::write(root.join(format!("{name}.pftrace")), trace).expect("a trace");
         }
     }
 

@@ -11,6 +11,7 @@ use super::lines::{self, SamePhases};
 use super::memory::Memory;
 use super::noted::{Boundaries, Gauges};
 use super::pair::{OPEN, Span, pair};
+use super::slice::Slice;
 use super::{PhaseFocus, PhaseForm, Phases};
 use crate::analyze::composition::Composition;
 use crate::analyze::curves::Band;
@@ -179,6 +180,11 @@ impl Timeline {
             begin: stretch(span),
             end: span.end,
         })
+    }
+
+    /// Everything that was named, each by itself.
+    pub(in crate::analyze) fn slices(&self) -> impl Iterator<Item = Slice<'_>> {
+        self.named_spans().map(Slice::of)
     }
 
     /// Where the longest phases begin and end: that is where people look closely.

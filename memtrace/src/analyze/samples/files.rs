@@ -5,6 +5,7 @@
 
 use super::{Allocated, LabelledPeak, MemorySample, SampleSummary, Samples};
 use crate::analyze::Process;
+use crate::analyze::secrets::without_secrets;
 use crate::model::{BootNs, Bytes, DurationNs};
 use crate::report::{quote, visible, write_line, write_object};
 use serde_json::{Map, Value, json};
@@ -15,16 +16,6 @@ const MIB: f64 = (1_u64 << 20) as f64;
 
 /// So many processes are named in the summary.
 const SUMMARY_PROCESSES: usize = 20;
-
-/// Options whose value is a secret.
-const SECRETS: [&str; 5] = [
-    "--api-key",
-    "--hf-token",
-    "--token",
-    "--password",
-    "--secret",
-];
-const HIDDEN: &str = "***";
 
 type Cell = fn(&Samples, &MemorySample<'_>) -> Option<String>;
 
@@ -286,24 +277,6 @@ fn cmdline(process: &Process) -> Option<String> {
     process.cmdline.as_deref().map(without_secrets)
 }
 
-/// A command line, without what is secret in it.
-pub(super) fn without_secrets(cmdline: &str) -> String {
-    let mut is_secret = false;
-    let words = cmdline.split(' ').map(|word| {
-        if std::mem::take(&mut is_secret) {
-            return HIDDEN.to_owned();
-        }
-        match word.split_once('=') {
-            Some((option, _)) if SECRETS.contains(&option) => format!("{option}={HIDDEN}"),
-            _ => {
-                is_secret = SECRETS.contains(&word);
-                word.to_owned()
-            }
-        }
-    });
-    words.collect::<Vec<_>>().join(" ")
-}
-
 fn in_code(text: &str) -> String {
     let text = visible(text).replace('|', "\\|");
     text.replace('`', "'")
@@ -519,7 +492,7 @@ mod tests {
         let mut run = golden::put_to_sleep();
         run.title(710, 7.0, &long);
         let [_, jsonl, json, markdown, _, holders] = written(run, 2);
-        let whole = long.replace("sk-1", HIDDEN);
+        let whole = long.replace("sk-1", "***");
         for text in [&jsonl, &json, &markdown, &holders] {
             assert!(text.contains(&whole), "{text}");
             assert!(!text.contains("sk-1"));

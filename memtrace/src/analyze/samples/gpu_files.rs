@@ -2,8 +2,9 @@
 //! `gpu_mem_processes.csv`, one for each process on it. An empty cell is unknown. What each column
 //! means stands in docs/exports.md.
 
-use super::files::{elapsed, head, line, mib, rank, role, time, title, without_secrets};
+use super::files::{elapsed, head, line, mib, rank, role, time, title};
 use super::{GpuPlace, GpuProcessSample, GpuSample, Samples};
+use crate::analyze::secrets::without_secrets;
 use std::io::{self, Write};
 
 type PlaceCell = fn(&Samples, &GpuPlace<'_>) -> Option<String>;

@@ -1,0 +1,75 @@
+//! Processes: a track of each, under which all stands that is its own, and how long it lived.
+
+use super::annotations::Annotations;
+use crate::analyze::clock::RunClock;
+use crate::analyze::process::Process;
+use crate::analyze::secrets::without_secrets;
+use crate::perfetto::{Trace, Track};
+use serde_json::{Map, Value};
+
+/// The track of each process, by position.
+#[derive(Debug)]
+pub(super) struct ProcessTracks(Vec<Track>);
+
+impl ProcessTracks {
+    /// Declares them. That of a process whose id is not known is a track without a process.
+    pub(super) fn declare(trace: &mut Trace<'_>, processes: &[Process]) -> Self {
+        let tracks = processes.iter().map(|process| {
+            let name = without_secrets(&process.name);
+            match process.tgid {
+                Some(tgid) => {
+                    let cmdline = process.cmdline.as_deref().map(without_secrets);
+                    trace.process(tgid, &name, cmdline.as_deref(), process.start.boot_ns)
+                }
+                None => trace.track(None, &name),
+            }
+        });
+        Self(tracks.collect())
+    }
+
+    /// That of a process, which can be one that only its memory tells of.
+    pub(super) fn of(&mut self, trace: &mut Trace<'_>, position: usize) -> Track {
+        while self.0.len() <= position {
+            self.0.push(trace.track(None, "[unknown]"));
+        }
+        self.0[position]
+    }
+
+    /// That of a process that was declared.
+    pub(super) fn get(&self, position: usize) -> Option<Track> {
+        self.0.get(position).copied()
+    }
+
+    /// Writes how long each lived, as far as it was recorded. What runs on has no end.
+    pub(super) fn write_lifetimes(
+        &self,
+        trace: &mut Trace<'_>,
+        processes: &[Process],
+        clock: &RunClock,
+    ) {
+        for (process, &own) in processes.iter().zip(&self.0) {
+            let track = trace.track(Some(own), "lifetime");
+            // One that ran before would make the trace as long as its life.
+            let begin = process.start.boot_ns.max(clock.start());
+            let name = without_secrets(&process.name);
+            let notes = Annotations::of(told(process));
+            trace.begin(begin, track, ("process", &name), notes.notes());
+            if let Some(exit) = process.exit_boot_ns() {
+                trace.end(exit.max(begin), track);
+            }
+        }
+    }
+}
+
+/// What the report's JSON tells of it.
+fn told(process: &Process) -> Map<String, Value> {
+    let Ok(Value::Object(mut told)) = serde_json::to_value(process) else {
+        return Map::new();
+    };
+    for key in ["process_name", "name", "cmdline", "last_title"] {
+        if let Some(Value::String(text)) = told.get_mut(key) {
+            *text = without_secrets(text);
+        }
+    }
+    told
+}
