@@ -11,6 +11,7 @@
 //! * `perfetto` is the form of a trace for Perfetto: packets, tracks, clocks;
 //! * [`report`] lays out lines and tables as text, Markdown, CSV, JSON and HTML, no I/O;
 //! * [`analyze`] thinks: rows in, findings and what they say out, no I/O;
+//! * [`traces`] reads traces of torch's profiler and sums them up, a room of its own beside recordings;
 //! * [`session`] conducts one recording from start to stop;
 //! * [`top`] shows a recording that goes on, on a terminal;
 //! * [`cli`] talks to the person.
@@ -54,3 +55,4 @@ pub mod session;
 pub mod store;
 pub mod sweep;
 pub mod top;
+pub mod traces;

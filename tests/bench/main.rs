@@ -21,6 +21,7 @@ mod stats;
 mod storms;
 mod swarm;
 mod top;
+mod traces;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
@@ -78,6 +79,7 @@ const BENCHES: &[&[Bench]] = &[
     gpu::BENCHES,
     disk::BENCHES,
     reading::BENCHES,
+    traces::BENCHES,
     day::BENCHES,
 ];
 

@@ -1,7 +1,7 @@
 //! `--help`, completions and manual pages: what they show works as it is typed.
 
 use super::load::Server;
-use super::*;
+use super::{traces, *};
 use std::path::Path;
 
 /// The examples of a command's help: its lines that begin with two blanks and the command.
@@ -83,7 +83,9 @@ fn the_examples_of_the_other_commands_work_as_typed() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let config = format!("{{\"torch_profiler_dir\":\"{}\"}}", dir.path().display());
     let server = Server::start_with(&["--profiler-config", &config], &[])?;
-    // Some examples are about steps.
+    // Some examples are about traces, some about steps.
+    std::fs::create_dir(dir.path().join("profile"))?;
+    std::fs::write(dir.path().join("profile/rank0.json"), traces::SMALL)?;
     let step = "memtrace mark -q step_1 --begin; memtrace mark -q step_1 --end";
     for name in ["before", "after"] {
         typed(

@@ -26,6 +26,7 @@ mod signals;
 mod sudo;
 mod targets;
 mod top;
+mod traces;
 mod wrong_use;
 
 use anyhow::{Context, Result};

@@ -21,12 +21,13 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("report", &["page", "model"]),
     ("analyze", &["sweep", "report", "perfetto", "model"]),
     ("top", &["analyze", "report", "model"]),
+    ("traces", &["report", "model"]),
     ("collect", &["host", "model"]),
     ("session", &["collect", "store", "host", "model"]),
     (
         "cli",
         &[
-            "top", "session", "report", "analyze", "store", "host", "model",
+            "top", "traces", "session", "report", "analyze", "store", "host", "model",
         ],
     ),
 ];

@@ -22,6 +22,7 @@ pub mod running;
 mod schema;
 mod targets;
 mod top;
+mod traces;
 mod values;
 mod version;
 
@@ -54,6 +55,7 @@ enum Command {
     Load(remote::Load),
     Engine(remote::Engine),
     Export(export::Args),
+    Traces(traces::Args),
     Recover(recover::Args),
     Schema(schema::Args),
     /// Say what this host lets memtrace see, and what would let it see more
@@ -80,6 +82,7 @@ pub fn main() -> ExitCode {
         Command::Load(args) => remote::load(args),
         Command::Engine(args) => remote::engine(args),
         Command::Export(args) => export::run(args),
+        Command::Traces(args) => traces::run(args),
         Command::Recover(args) => recover::run(args),
         Command::Schema(args) => schema::run(args),
         Command::Doctor(args) => doctor::run(args),

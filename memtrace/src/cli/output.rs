@@ -1,6 +1,6 @@
 //! Text for the person: on stdout, whether it may be coloured, and what is said beside it.
 
-use crate::report::visible;
+use crate::report::{Style, visible};
 use anyhow::Context;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -32,4 +32,19 @@ pub(super) fn has_color() -> bool {
     let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     io::stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb
+}
+
+/// COLUMNS when set, else the width of the terminal; the same 100 everywhere else, so that a
+/// report in a file or a pipe does not depend on the window it came from.
+pub(super) fn width() -> usize {
+    let set = std::env::var("COLUMNS")
+        .ok()
+        .and_then(|set| set.parse().ok());
+    let terminal = || {
+        let (width, _) = terminal_size::terminal_size_of(io::stdout())?;
+        Some(usize::from(width.0))
+    };
+    set.filter(|&columns| columns > 0)
+        .or_else(terminal)
+        .unwrap_or(Style::default().width)
 }

@@ -1,7 +1,7 @@
 //! `memtrace report`: reads a recording, on any machine, and says who held the memory.
 
 use super::browser;
-use super::output::{has_color, print};
+use super::output::{has_color, print, width};
 use super::part::Part;
 use super::progress::Progress;
 use super::recorded::{Rows, open, recording_dir};
@@ -475,21 +475,6 @@ fn missing_tables(dir: &Path, info: &RunInfo) -> impl Iterator<Item = String> {
     let tables = TABLES.iter().filter(move |_| is_same);
     let missing = tables.filter(move |table| is_missing(table.name));
     missing.map(|table| format!("{}: no file of this table is here", table.name))
-}
-
-/// COLUMNS when set, else the width of the terminal; the same 100 everywhere else, so that a
-/// report in a file or a pipe does not depend on the window it came from.
-fn width() -> usize {
-    let set = std::env::var("COLUMNS")
-        .ok()
-        .and_then(|set| set.parse().ok());
-    let terminal = || {
-        let (width, _) = terminal_size::terminal_size_of(io::stdout())?;
-        Some(usize::from(width.0))
-    };
-    set.filter(|&columns| columns > 0)
-        .or_else(terminal)
-        .unwrap_or(Style::default().width)
 }
 
 #[cfg(test)]

@@ -1,0 +1,98 @@
+//! `memtrace traces`: what traces of torch's profiler hold, without opening them in a browser.
+
+use super::output::{has_color, say, width};
+use super::progress::Progress;
+use crate::report::{FORMATS, Format, Style, visible};
+use crate::traces::{Overview, find, read};
+use anyhow::{Context, bail};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Sum up traces of torch's profiler: operators, kernels, memory, ranks
+///
+/// Reads what torch.profiler, vLLM and SGLang write (`*.pt.trace.json.gz`, `*.json`), packed or not,
+/// as a stream: a trace of a gigabyte takes no more memory than a small one. One that was cut off is
+/// told as far as it goes. docs/traces.md says what each figure means.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  memtrace traces profile/
+  memtrace traces profile/ --all-ranks
+
+Exit status: 0; 1 when there is no trace, or none of them could be read; 2 after a wrong use.")]
+pub(super) struct Args {
+    /// Traces, or folders of them
+    #[arg(value_name = "DIR|FILE", required = true)]
+    places: Vec<PathBuf>,
+    /// Show only ranks side by side: which begin and end late, and which is slow in which step
+    #[arg(long)]
+    all_ranks: bool,
+    /// Show so many operators and kernels of each trace
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    top: usize,
+    /// How to write
+    #[arg(short, long, value_name = "FORMAT", value_parser = format_names(), default_value = FORMATS[0].name())]
+    format: String,
+}
+
+/// Sums up.
+pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mut files = Vec::new();
+    let mut has_more = false;
+    for place in &args.places {
+        let shown = place.display().to_string();
+        let found = find(place).with_context(|| format!("failed to read {}", visible(&shown)))?;
+        if found.files.is_empty() {
+            bail!(
+                "{} holds no trace: no file ends in .json or .json.gz",
+                visible(&shown)
+            );
+        }
+        files.extend(found.files);
+        has_more |= found.has_more;
+    }
+    files.sort();
+    files.dedup();
+    let progress = Progress::of("reading traces");
+    let mut traces = Vec::new();
+    for file in &files {
+        let shown = file.display().to_string();
+        let trace = read(file, args.top);
+        traces.push(trace.with_context(|| format!("failed to read {}", visible(&shown)))?);
+    }
+    drop(progress);
+    if has_more {
+        say("there are more traces in a folder than are read");
+    }
+    let is_any = traces.iter().any(|trace| trace.is_trace);
+    let mut overview = Overview::of(traces, args.all_ranks);
+    let style = Style {
+        width: width(),
+        has_color: has_color(),
+        ..Style::default()
+    };
+    let format = formats().find(|format| format.name() == args.format);
+    let format = format.context("no such format")?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    let written = format.write(&mut overview, &style, &mut out);
+    match written.and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        written => written.context("failed to write to stdout")?,
+    }
+    Ok(match is_any {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+/// All but those that draw.
+fn formats() -> impl Iterator<Item = &'static &'static dyn Format> {
+    FORMATS.iter().filter(|format| !format.is_page())
+}
+
+fn format_names() -> impl TypedValueParser<Value = String> {
+    let names = formats().map(|format| PossibleValue::new(format.name()).help(format.doc()));
+    PossibleValuesParser::new(names)
+}

@@ -1,0 +1,135 @@
+//! One event of a trace, in room that is used again.
+
+use super::json::{Take, Text, To};
+use serde::de::MapAccess;
+
+/// What an event is of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Category {
+    /// An operator on the CPU.
+    Operator,
+    /// A kernel, or a copy, on a device.
+    OnDevice,
+    /// A range that the program named: steps among them.
+    Annotation,
+    #[default]
+    Other,
+}
+
+impl Category {
+    /// The words of Kineto, and of torch before 1.12.
+    fn of(word: &str) -> Self {
+        match word {
+            "cpu_op" | "Operator" => Self::Operator,
+            "kernel" | "Kernel" | "gpu_memcpy" | "Memcpy" | "gpu_memset" | "Memset" => {
+                Self::OnDevice
+            }
+            "user_annotation" => Self::Annotation,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// What stands in an event, as far as it is used.
+#[derive(Debug, Default)]
+pub(super) struct Event {
+    /// `ph`: `X` for what took time, `i` for a moment, `M` for what is said of the trace.
+    pub(super) form: Text,
+    pub(super) category: Category,
+    pub(super) name: Text,
+    pub(super) pid: Option<f64>,
+    pub(super) tid: Option<f64>,
+    /// Its begin in µs after the base of the trace.
+    pub(super) ts: Option<f64>,
+    /// How long it took in µs.
+    pub(super) dur: Option<f64>,
+    pub(super) args: Args,
+    key: Text,
+    word: Text,
+}
+
+/// What stands in the arguments of an event, as far as it is used.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Args {
+    pub(super) device_type: Option<f64>,
+    pub(super) device_id: Option<f64>,
+    pub(super) total_allocated: Option<f64>,
+    pub(super) total_reserved: Option<f64>,
+}
+
+impl Event {
+    /// Forgets the one before.
+    pub(super) fn clear(&mut self) {
+        for text in [&mut self.form, &mut self.name, &mut self.word] {
+            text.0.clear();
+        }
+        for number in [&mut self.pid, &mut self.tid, &mut self.ts, &mut self.dur] {
+            *number = None;
+        }
+        self.category = Category::Other;
+        self.args = Args::default();
+    }
+
+    /// Whether it took time.
+    pub(super) fn is_span(&self) -> bool {
+        self.form.0 == "X"
+    }
+
+    /// Whether it is a moment.
+    pub(super) fn is_moment(&self) -> bool {
+        matches!(&*self.form.0, "i" | "I")
+    }
+}
+
+impl Take for Event {
+    fn object<'de, A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+        loop {
+            self.key.0.clear();
+            if object.next_key_seed(To(&mut self.key))?.is_none() {
+                return Ok(());
+            }
+            match &*self.key.0 {
+                "ph" => object.next_value_seed(To(&mut self.form))?,
+                "cat" => {
+                    object.next_value_seed(To(&mut self.word))?;
+                    self.category = Category::of(&self.word.0);
+                }
+                "name" => object.next_value_seed(To(&mut self.name))?,
+                "pid" => object.next_value_seed(To(&mut self.pid))?,
+                "tid" => object.next_value_seed(To(&mut self.tid))?,
+                "ts" => object.next_value_seed(To(&mut self.ts))?,
+                "dur" => object.next_value_seed(To(&mut self.dur))?,
+                "args" => {
+                    object.next_value_seed(To(&mut InArgs(&mut self.args, &mut self.word)))?
+                }
+                _ => object.next_value_seed(To(&mut Nothing))?,
+            }
+        }
+    }
+}
+
+/// Reads over a value.
+pub(super) struct Nothing;
+
+impl Take for Nothing {}
+
+struct InArgs<'a>(&'a mut Args, &'a mut Text);
+
+impl Take for InArgs<'_> {
+    fn object<'de, A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+        let Self(args, key) = self;
+        loop {
+            key.0.clear();
+            if object.next_key_seed(To(*key))?.is_none() {
+                return Ok(());
+            }
+            match &*key.0 {
+                "Device Type" => object.next_value_seed(To(&mut args.device_type))?,
+                "Device Id" | "device" => object.next_value_seed(To(&mut args.device_id))?,
+                "Total Allocated" => object.next_value_seed(To(&mut args.total_allocated))?,
+                "Total Reserved" => object.next_value_seed(To(&mut args.total_reserved))?,
+                _ => object.next_value_seed(To(&mut Nothing))?,
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! `memtrace traces` on folders and files as people have them.
+
+use super::*;
+use std::path::Path;
+
+/// A trace with one operator.
+pub(super) const SMALL: &str = r#"{"baseTimeNanoseconds": 1763888000000000000, "traceEvents": [
+    {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 10.0, "dur": 5.5}]}"#;
+
+fn traces<'a>(words: impl IntoIterator<Item = &'a Path>) -> Result<Output> {
+    let words = words.into_iter().map(Path::as_os_str);
+    memtrace([OsStr::new("traces")].into_iter().chain(words))
+}
+
+fn shown(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &words(output)
+}
+
+#[test]
+fn a_folder_is_read_and_its_ranks_stand_side_by_side() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    for rank in [0, 1] {
+        std::fs::write(dir.path().join(format!("rank{rank}.json")), SMALL)?;
+    }
+    std::fs::write(dir.path().join("profiler_out_0.txt"), "a table")?;
+    let output = traces([dir.path()])?;
+    let text = shown(&output);
+    assert!(output.status.success(), "{text}");
+    for part in ["Rank 0: ", "Rank 1: ", "aten::mm", "Ranks side by side"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let output = traces([dir.path(), Path::new("--all-ranks")])?;
+    let text = shown(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(!text.contains("aten::mm"), "{text}");
+    assert!(text.contains("2 traces begin within"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn the_exit_status_says_whether_there_was_a_trace() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let output = traces([dir.path()])?;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        shown(&output).contains("holds no trace"),
+        "{}",
+        shown(&output)
+    );
+    let other = dir.path().join("package.json");
+    std::fs::write(&other, "{}")?;
+    let output = traces([&*other])?;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        shown(&output).contains("no list of events"),
+        "{}",
+        shown(&output)
+    );
+    let trace = dir.path().join("a.json");
+    std::fs::write(&trace, SMALL)?;
+    let output = traces([dir.path()])?;
+    assert!(output.status.success(), "{}", shown(&output));
+    let output = traces([&*dir.path().join("none")])?;
+    assert_eq!(output.status.code(), Some(1));
+    Ok(())
+}
+
+#[test]
+fn what_is_no_ordinary_file_is_not_waited_for() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let pipe = dir.path().join("a.json");
+    let made = Command::new("mkfifo").arg(&pipe).status()?;
+    anyhow::ensure!(made.success(), "mkfifo: {made}");
+    let output = traces([&*pipe])?;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        shown(&output).contains("no ordinary file"),
+        "{}",
+        shown(&output)
+    );
+    Ok(())
+}
