@@ -19,7 +19,13 @@ use std::time::{Duration, Instant};
 const HANGS: Duration = Duration::from_secs(60);
 
 /// What reads recordings.
-const COMMANDS: [&str; 4] = ["report", "diff", "export", "recover"];
+const COMMANDS: [&str; 5] = [
+    "report",
+    "diff",
+    "export",
+    "export --to perfetto",
+    "recover",
+];
 
 /// What a command takes of a hostile recording beyond what it takes of a good one, at the most.
 #[derive(Clone, Copy, Debug, Default)]
@@ -113,10 +119,11 @@ fn run(command: &str, dir: &Path) -> Result<Ran> {
     let said = out.path().join("said");
     let file = std::fs::File::create(&said)?;
     let mut memtrace = Command::new(program::memtrace()?);
-    memtrace.arg(command).arg(dir);
+    memtrace.args(command.split(' ')).arg(dir);
     match command {
         "diff" => memtrace.arg(dir),
         "export" => memtrace.args(["--to", "csv", "-o"]).arg(out.path()),
+        "export --to perfetto" => memtrace.arg("-o").arg(out.path()),
         _ => &mut memtrace,
     };
     memtrace.stdin(Stdio::null());

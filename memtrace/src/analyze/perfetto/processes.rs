@@ -61,12 +61,15 @@ impl ProcessTracks {
     }
 }
 
-/// What the report's JSON tells of it.
+/// What the report's JSON tells of it, but for what the slice says itself.
 fn told(process: &Process) -> Map<String, Value> {
     let Ok(Value::Object(mut told)) = serde_json::to_value(process) else {
         return Map::new();
     };
-    for key in ["process_name", "name", "cmdline", "last_title"] {
+    for key in ["name", "first_seen", "end"] {
+        told.remove(key);
+    }
+    for key in ["cmdline", "last_title"] {
         if let Some(Value::String(text)) = told.get_mut(key) {
             *text = without_secrets(text);
         }
