@@ -79,6 +79,7 @@ def test_every_process_held_at_most_what_the_report_says(told: tuple[Traced, Any
         if track.HasField("process")
     }
     recorded = [process for process in report["processes"] if process["pid"] is not None]
+    pids = {process["upid"]: process["pid"] for process in recorded}
     assert len(processes) == len(recorded)
     for process in recorded:
         track = processes[process["pid"], process["start"]["boot_ns"]]
@@ -92,7 +93,7 @@ def test_every_process_held_at_most_what_the_report_says(told: tuple[Traced, Any
         said = notes(lifetime[1])
         assert lifetime[1].name == process["name"]
         assert said.get("peak.rss_bytes") == process["peak"]["rss_bytes"]
-        assert said.get("parent_upid") == process["parent_upid"]
+        assert said.get("parent_pid") == pids.get(process["parent_upid"])
         assert said["ended"] == process["ended"]
 
 

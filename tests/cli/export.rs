@@ -104,6 +104,59 @@ fn a_trace_for_perfetto_is_made_only_when_it_is_asked_for() -> Result<()> {
 }
 
 #[test]
+fn traces_of_a_profiler_stand_beside_a_recording_of_the_same_time() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let (recording, profile) = (dir.path().join("recording"), dir.path().join("profile"));
+    std::fs::create_dir(&profile)?;
+    // The shell is the process whose operator it is, and makes the trace while it is recorded.
+    let script = r#"printf '{"baseTimeNanoseconds": %s, "traceEvents": [{"ph": "X", "cat": "cpu_op",
+        "name": "aten::mm", "pid": %s, "tid": %s, "ts": 5.0, "dur": 1000.0}]}' \
+        "$(date +%s%N)" $$ $$ > "$0/rank0.json"; sleep 0.5"#;
+    let words_of = ["record", "-q", "-o"].map(OsStr::new).into_iter();
+    let words_of = words_of.chain([recording.as_os_str()]);
+    let command = ["--", "sh", "-c", script].map(OsStr::new);
+    let output = memtrace(words_of.chain(command).chain([profile.as_os_str()]))?;
+    anyhow::ensure!(output.status.success(), "{}", words(&output));
+    std::fs::write(profile.join("old.json"), super::traces::SMALL)?;
+    let export = |more: &[&OsStr]| {
+        let words = [
+            OsStr::new("export"),
+            recording.as_os_str(),
+            OsStr::new("-o"),
+        ];
+        memtrace(
+            words
+                .into_iter()
+                .chain([dir.path().as_os_str()])
+                .chain(more.iter().copied()),
+        )
+    };
+    let with = [OsStr::new("--with"), profile.as_os_str()];
+    let refused = export(&with)?;
+    assert!(!refused.status.success());
+    assert!(
+        words(&refused).contains("add --to perfetto"),
+        "{}",
+        words(&refused)
+    );
+    let perfetto = ["--to", "perfetto"].map(OsStr::new);
+    let output = export(&[perfetto, with].concat())?;
+    let text = words(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(
+        text.contains("rank0.json: 1 slice under its process"),
+        "{text}"
+    );
+    assert!(
+        text.contains("old.json is left out: it is of another time"),
+        "{text}"
+    );
+    let trace = std::fs::read(dir.path().join("memtrace.pftrace"))?;
+    assert!(trace.windows(8).any(|part| part == b"aten::mm"));
+    Ok(())
+}
+
+#[test]
 fn what_stands_where_a_file_is_made_is_not_followed() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let (recording, files) = (dir.path().join("recording"), dir.path().join("files"));

@@ -21,13 +21,13 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("report", &["page", "model"]),
     ("analyze", &["sweep", "report", "perfetto", "model"]),
     ("top", &["analyze", "report", "model"]),
-    ("traces", &["report", "model"]),
+    ("traces", &["report", "perfetto", "model"]),
     ("collect", &["host", "model"]),
     ("session", &["collect", "store", "host", "model"]),
     (
         "cli",
         &[
-            "top", "traces", "session", "report", "analyze", "store", "host", "model",
+            "top", "traces", "perfetto", "session", "report", "analyze", "store", "host", "model",
         ],
     ),
 ];

@@ -97,7 +97,7 @@ pub use oom::{
     Pressure,
 };
 pub use peak::{Bound, Peak, PeakOrigin};
-pub use perfetto::perfetto;
+pub(crate) use perfetto::{Recorded, perfetto};
 pub use phases::{
     DeviceLevel, GpuChange, HolderChange, Level, Measures, Phase, PhaseEnd, PhaseError, PhaseFocus,
     PhaseForm, PhaseLine, PhasePart, Phases, Repeated, RoleChange, RoleStretch, Slope, Spread,

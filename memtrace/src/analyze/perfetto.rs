@@ -9,11 +9,14 @@ mod counter;
 mod gpus;
 mod kills;
 mod memory;
-mod nested;
 mod phases;
 mod processes;
+mod recorded;
 mod requests;
 
+pub(crate) use recorded::Recorded;
+
+use super::clock::RunClock;
 use super::groups::Groups;
 use super::phases::{Marks, Timeline};
 use super::process_table::ProcessTable;
@@ -26,15 +29,17 @@ use crate::perfetto::Trace;
 use processes::ProcessTracks;
 use std::io::{self, Write};
 
-/// Writes a recording as a trace. What it answers within is how the writing went.
+/// Writes a recording as a trace, and `more` what happened beside it. What it answers within is how the
+/// writing went.
 ///
 /// # Errors
 /// When the rows can't be read.
-pub fn perfetto<S: RowSource>(
+pub(crate) fn perfetto<S: RowSource>(
     info: &RunInfo,
     source: &S,
     last_boot_ns: Option<BootNs>,
     out: &mut dyn Write,
+    more: impl FnOnce(&mut Trace<'_>, &Recorded<'_>),
 ) -> Result<io::Result<()>, S::Error> {
     let cost = cost::read(source)?;
     let kills = oom::read(source)?;
@@ -50,8 +55,9 @@ pub fn perfetto<S: RowSource>(
     table.name(source, &groups)?;
 
     let mut trace = Trace::new(out);
-    for reading in readings(source, info)? {
-        trace.clocks(&reading);
+    let readings = readings(source, info)?;
+    for reading in &readings {
+        trace.clocks(reading);
     }
     let mut tracks = ProcessTracks::declare(&mut trace, &table.processes);
     let swept = memory::write(
@@ -72,6 +78,13 @@ pub fn perfetto<S: RowSource>(
     gpus::write(&mut trace, source, &table.processes)?;
     kills::write(&mut trace, &kills, &table);
     requests::write(&mut trace, source)?;
+    let recorded = Recorded {
+        table: &table,
+        tracks: &tracks,
+        span: (clock.start(), clock.end()),
+        clock: RunClock::new(readings, None, true),
+    };
+    more(&mut trace, &recorded);
     Ok(trace.finish())
 }
 

@@ -1,10 +1,13 @@
 //! `memtrace export`: a recording as the files of other profilers, for scripts made for those, and as
 //! a trace for Perfetto.
 
+mod with;
+
 use super::output::say;
 use super::part::Part;
 use super::progress::Progress;
 use super::recorded::{Rows, open, recording_dir};
+use super::traces::found;
 use crate::analyze::{
     SampleOptions, Samples, gpu_files, perfetto, sample, sample_files, sample_gpus,
 };
@@ -36,7 +39,8 @@ const TRACE: &str = "memtrace.pftrace";
 #[command(after_help = "\
 Examples:
   memtrace export --to csv --interval 500ms
-  memtrace export --to perfetto")]
+  memtrace export --to perfetto
+  memtrace export --force --to perfetto --with profile/")]
 pub(super) struct Args {
     /// The recording's directory [default: the newest recording here]
     #[arg(value_name = "DIR")]
@@ -47,6 +51,10 @@ pub(super) struct Args {
     /// Where to write; made where it is not there [default: here]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
+    /// Put traces of torch's profiler beside the recording, in memtrace.pftrace: files, or folders
+    /// of them; may be repeated
+    #[arg(long, value_name = "DIR|FILE")]
+    with: Vec<PathBuf>,
     /// Time between two samples
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = super::values::parse_interval)]
     interval: DurationNs,
@@ -94,6 +102,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         true => what != What::Perfetto,
         false => args.what.contains(&what),
     };
+    if !args.with.is_empty() && !is_wanted(What::Perfetto) {
+        bail!("--with puts traces into the one for Perfetto: add --to perfetto");
+    }
+    let with = found(&args.with)?;
     let has_samples = [What::Csv, What::Jsonl, What::Summary, What::Gpu]
         .into_iter()
         .any(is_wanted);
@@ -120,6 +132,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let shown = dir.display().to_string();
     let reading = || format!("failed to read the recording {}", visible(&shown));
     let mut outcome = Ok(());
+    let mut remarks = Vec::new();
     if has_samples {
         let options = SampleOptions {
             interval: args.interval,
@@ -129,13 +142,16 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         outcome = export_samples(&recording, options, &mut files).with_context(reading)?;
     }
     if let (Ok(()), Some(trace)) = (&outcome, &mut trace) {
+        let mut merged = Ok(Vec::new());
         let written = perfetto(
             recording.info(),
             &Rows(&recording),
             last_boot_ns,
             &mut trace.file,
+            |trace, recorded| merged = with::merged(trace, recorded, &with),
         );
         outcome = written.with_context(reading)?;
+        remarks = merged?;
     }
     drop(progress);
     let Files {
@@ -157,6 +173,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     for problem in recording.problems() {
         say(&problem.to_string());
+    }
+    for remark in remarks {
+        say(&remark);
     }
     say(&format!("wrote {}", names.join(", ")));
     Ok(ExitCode::SUCCESS)

@@ -576,7 +576,7 @@ mod tests {
             let (recording, last) = open(&dir).expect("a recording");
             let rows = Rows(&recording);
             let mut trace = Vec::new();
-            let written = analyze::perfetto(recording.info(), &rows, last, &mut trace);
+            let written = analyze::perfetto(recording.info(), &rows, last, &mut trace, |_, _| ());
             written.expect("a recording").expect("a trace");
             std::fs::write(root.join(format!("{name}.pftrace")), trace).expect("a trace");
         }

@@ -39,22 +39,7 @@ pub(super) struct Args {
 
 /// Sums up.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let mut files = Vec::new();
-    let mut has_more = false;
-    for place in &args.places {
-        let shown = place.display().to_string();
-        let found = find(place).with_context(|| format!("failed to read {}", visible(&shown)))?;
-        if found.files.is_empty() {
-            bail!(
-                "{} holds no trace: no file ends in .json or .json.gz",
-                visible(&shown)
-            );
-        }
-        files.extend(found.files);
-        has_more |= found.has_more;
-    }
-    files.sort();
-    files.dedup();
+    let files = found(&args.places)?;
     let progress = Progress::of("reading traces");
     let mut traces = Vec::new();
     for file in &files {
@@ -63,9 +48,6 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         traces.push(trace.with_context(|| format!("failed to read {}", visible(&shown)))?);
     }
     drop(progress);
-    if has_more {
-        say("there are more traces in a folder than are read");
-    }
     let is_any = traces.iter().any(|trace| trace.is_trace);
     let mut overview = Overview::of(traces, args.all_ranks);
     let style = Style {
@@ -85,6 +67,26 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     })
+}
+
+/// The traces of files and folders, each once.
+pub(super) fn found(places: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for place in places {
+        let shown = place.display().to_string();
+        let shown = visible(&shown);
+        let found = find(place).with_context(|| format!("failed to read {shown}"))?;
+        if found.files.is_empty() {
+            bail!("{shown} holds no trace: no file ends in .json or .json.gz");
+        }
+        if found.has_more {
+            say(&format!("{shown} holds more traces than are read"));
+        }
+        files.extend(found.files);
+    }
+    files.sort();
+    files.dedup();
+    Ok(files)
 }
 
 /// All but those that draw.

@@ -119,6 +119,9 @@ impl Decoded {
             let process = process.unwrap_or_default();
             let name = text(&descriptor, fields::TRACK_NAME);
             let name = name.or_else(|| text(&process, fields::PROCESS_NAME));
+            let thread = bytes(&descriptor, fields::TRACK_THREAD).map(fields_of);
+            let thread = thread.unwrap_or_default();
+            let name = name.or_else(|| text(&thread, fields::THREAD_NAME));
             let parent = number(&descriptor, fields::TRACK_PARENT);
             assert!(parent.is_none_or(|parent| self.tracks.contains_key(&parent)));
             let track = DecodedTrack {

@@ -21,6 +21,7 @@ pub(super) const CLOCK_TIMESTAMP: u32 = 2;
 pub(super) const TRACK_UUID: u32 = 1;
 pub(super) const TRACK_NAME: u32 = 2;
 pub(super) const TRACK_PROCESS: u32 = 3;
+pub(super) const TRACK_THREAD: u32 = 4;
 pub(super) const TRACK_PARENT: u32 = 5;
 pub(super) const TRACK_COUNTER: u32 = 8;
 pub(super) const TRACK_DESCRIPTION: u32 = 14;
@@ -30,6 +31,11 @@ pub(super) const PROCESS_PID: u32 = 1;
 pub(super) const PROCESS_CMDLINE: u32 = 2;
 pub(super) const PROCESS_NAME: u32 = 6;
 pub(super) const PROCESS_START: u32 = 7;
+
+/// `ThreadDescriptor`.
+pub(super) const THREAD_PID: u32 = 1;
+pub(super) const THREAD_TID: u32 = 2;
+pub(super) const THREAD_NAME: u32 = 5;
 
 /// `CounterDescriptor`.
 pub(super) const COUNTER_UNIT: u32 = 3;

@@ -8,9 +8,11 @@
 #[cfg(test)]
 mod decoded;
 mod fields;
+mod nested;
 mod trace;
 mod wire;
 
 #[cfg(test)]
 pub(crate) use decoded::{Decoded, DecodedEvent};
+pub(crate) use nested::{Nested, Slice};
 pub(crate) use trace::{Note, Trace, Track};

@@ -99,6 +99,15 @@ impl<'o> Trace<'o> {
         self.declare(None, |track| track.message(fields::TRACK_PROCESS, &process))
     }
 
+    /// Declares a thread of a process.
+    pub(crate) fn thread(&mut self, tgid: Tgid, tid: i64, name: &str) -> Track {
+        let mut thread = Message::default();
+        thread.number(fields::THREAD_PID, tgid.0.into());
+        thread.signed(fields::THREAD_TID, tid);
+        thread.text(fields::THREAD_NAME, name);
+        self.declare(None, |track| track.message(fields::TRACK_THREAD, &thread))
+    }
+
     /// Declares a track for slices and instants, or for others to stand under.
     pub(crate) fn track(&mut self, parent: Option<Track>, name: &str) -> Track {
         self.declare(parent, |track| track.text(fields::TRACK_NAME, name))

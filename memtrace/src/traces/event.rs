@@ -17,6 +17,16 @@ pub(super) enum Category {
 }
 
 impl Category {
+    /// The word for it in another trace.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Operator => "operator",
+            Self::OnDevice => "kernel",
+            Self::Annotation => "range",
+            Self::Other => "other",
+        }
+    }
+
     /// The words of Kineto, and of torch before 1.12.
     fn of(word: &str) -> Self {
         match word {
@@ -75,10 +85,31 @@ impl Event {
         self.form.0 == "X"
     }
 
+    /// Its begin in ns after the base of the trace.
+    pub(super) fn begin_ns(&self) -> Option<i64> {
+        self.ts.map(to_ns)
+    }
+
+    /// How long it took.
+    pub(super) fn length_ns(&self) -> i64 {
+        self.dur.map_or(0, to_ns).max(0)
+    }
+
+    /// The process and the thread; of what ran on a device, the device and the stream.
+    pub(super) fn thread(&self) -> (i64, i64) {
+        let number = |number: Option<f64>| number.unwrap_or(-1.0) as i64;
+        (number(self.pid), number(self.tid))
+    }
+
     /// Whether it is a moment.
     pub(super) fn is_moment(&self) -> bool {
         matches!(&*self.form.0, "i" | "I")
     }
+}
+
+/// Of µs.
+fn to_ns(us: f64) -> i64 {
+    (us * 1_000.0).round() as i64
 }
 
 impl Take for Event {

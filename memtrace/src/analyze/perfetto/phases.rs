@@ -2,11 +2,10 @@
 //! person on tracks of their own.
 
 use super::annotations::Annotations;
-use super::nested::{Nested, Placed};
 use super::processes::ProcessTracks;
 use crate::analyze::phases::{Slice, Timeline};
 use crate::model::BootNs;
-use crate::perfetto::{Trace, Track};
+use crate::perfetto::{self, Nested, Trace, Track};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -47,14 +46,13 @@ impl Owner {
         let annotations = Annotations::of(slice.attributes());
         match (slice.begin, slice.end) {
             (Some(begin), end) => {
-                let placed = Placed {
+                let drawn = perfetto::Slice {
                     category: "phase",
                     name: slice.name,
                     begin,
                     end,
-                    annotations,
                 };
-                self.nested.put(trace, &placed);
+                self.nested.put(trace, drawn, annotations.notes());
             }
             // A moment, or the end of something whose begin nobody marked.
             (None, Some(at)) => {

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 fn traced(script: Script) -> Decoded {
     let (info, rows, _) = script.recorded();
     let mut trace = Vec::new();
-    let written = perfetto(&info, &rows, None, &mut trace).unwrap();
+    let written = perfetto(&info, &rows, None, &mut trace, |_, _| ()).unwrap();
     written.unwrap();
     Decoded::of(&trace)
 }
@@ -116,7 +116,9 @@ fn what_is_unknown_has_no_value_and_what_ended_holds_nothing() {
 fn no_secret_of_a_command_line_is_in_it() {
     let (info, rows, _) = alone().recorded();
     let mut trace = Vec::new();
-    perfetto(&info, &rows, None, &mut trace).unwrap().unwrap();
+    perfetto(&info, &rows, None, &mut trace, |_, _| ())
+        .unwrap()
+        .unwrap();
     let text = String::from_utf8_lossy(&trace);
     assert!(text.contains("--api-key ***"), "{text}");
     assert!(!text.contains("hunter2"), "{text}");

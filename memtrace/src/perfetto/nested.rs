@@ -1,29 +1,27 @@
 //! Slices of one owner on as few tracks as they fit on. Slices of one track have to be inside of each
 //! other or apart: what overlaps another in part goes to a track of its own.
 
-use super::annotations::Annotations;
+use super::trace::{Note, Trace, Track};
 use crate::model::BootNs;
-use crate::perfetto::{Trace, Track};
 
 /// So many tracks are looked at for a place, the ones that were opened last.
 const TRIED: usize = 64;
 
 /// A slice that comes to its place.
-#[derive(Debug)]
-pub(super) struct Placed<'a> {
-    pub(super) category: &'a str,
-    pub(super) name: &'a str,
-    pub(super) begin: BootNs,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slice<'a> {
+    pub(crate) category: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) begin: BootNs,
     /// `None` for one that has no end in the recording.
-    pub(super) end: Option<BootNs>,
-    pub(super) annotations: Annotations,
+    pub(crate) end: Option<BootNs>,
 }
 
 /// The tracks of an owner.
 #[derive(Debug)]
-pub(super) struct Nested {
+pub(crate) struct Nested {
     parent: Option<Track>,
-    name: &'static str,
+    name: String,
     tracks: Vec<Open>,
 }
 
@@ -35,17 +33,30 @@ struct Open {
 }
 
 impl Nested {
-    pub(super) fn new(parent: Option<Track>, name: &'static str) -> Self {
+    /// Tracks of that name, declared when they are needed.
+    pub(crate) fn new(parent: Option<Track>, name: impl Into<String>) -> Self {
         Self {
             parent,
-            name,
+            name: name.into(),
             tracks: Vec::new(),
         }
     }
 
+    /// The same, of which the first is there.
+    pub(crate) fn on(first: Track, parent: Option<Track>, name: impl Into<String>) -> Self {
+        let mut nested = Self::new(parent, name);
+        nested.tracks.push(Open::new(first));
+        nested
+    }
+
     /// Begins a slice. They come in the order of their begins, of those that begin together the
     /// longest first.
-    pub(super) fn put(&mut self, trace: &mut Trace<'_>, slice: &Placed<'_>) {
+    pub(crate) fn put<'n>(
+        &mut self,
+        trace: &mut Trace<'_>,
+        slice: Slice<'_>,
+        notes: impl IntoIterator<Item = (&'n str, Note<'n>)>,
+    ) {
         let newest = self.tracks.iter_mut().rev().take(TRIED);
         let mut place = None;
         for open in newest {
@@ -57,9 +68,8 @@ impl Nested {
         let open = match place {
             Some(open) => open,
             None => {
-                let track = trace.track(self.parent, self.name);
-                let ends = Vec::new();
-                self.tracks.push(Open { track, ends });
+                let track = trace.track(self.parent, &self.name);
+                self.tracks.push(Open::new(track));
                 let Some(open) = self.tracks.last_mut() else {
                     return;
                 };
@@ -68,11 +78,11 @@ impl Nested {
         };
         open.ends.push(slice.end);
         let what = (slice.category, slice.name);
-        trace.begin(slice.begin, open.track, what, slice.annotations.notes());
+        trace.begin(slice.begin, open.track, what, notes);
     }
 
     /// Ends what is still to end.
-    pub(super) fn finish(self, trace: &mut Trace<'_>) {
+    pub(crate) fn finish(self, trace: &mut Trace<'_>) {
         for mut open in self.tracks {
             open.close(trace, BootNs(i64::MAX));
         }
@@ -80,6 +90,11 @@ impl Nested {
 }
 
 impl Open {
+    fn new(track: Track) -> Self {
+        let ends = Vec::new();
+        Self { track, ends }
+    }
+
     /// Ends what ends until a time, the innermost first.
     fn close(&mut self, trace: &mut Trace<'_>, until: BootNs) {
         while let Some(Some(end)) = self.ends.pop_if(|end| end.is_some_and(|end| end <= until)) {

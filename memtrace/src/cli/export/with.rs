@@ -1,0 +1,51 @@
+//! `--with`: traces of torch's profiler beside a recording.
+
+use crate::analyze::Recorded;
+use crate::perfetto::Trace;
+use crate::report::visible;
+use crate::report::words::{count, counted};
+use crate::traces::{Merger, Place};
+use anyhow::Context;
+use std::path::{Path, PathBuf};
+
+/// Puts traces beside the recording. Answers what became of each, for a person.
+pub(super) fn merged(
+    trace: &mut Trace<'_>,
+    recorded: &Recorded<'_>,
+    files: &[PathBuf],
+) -> anyhow::Result<Vec<String>> {
+    let to_boot = |wall| recorded.to_boot(wall);
+    let process = |pid, at| recorded.process(pid, at);
+    let mut merger = Merger::new(Place {
+        span: recorded.span(),
+        to_boot: &to_boot,
+        process: &process,
+    });
+    let each = files.iter();
+    each.map(|file| merge(&mut merger, trace, file)).collect()
+}
+
+fn merge(merger: &mut Merger<'_>, trace: &mut Trace<'_>, file: &Path) -> anyhow::Result<String> {
+    let shown = file.display().to_string();
+    let shown = visible(&shown);
+    let merged = merger.merge(trace, file);
+    let merged = merged.with_context(|| format!("failed to read {shown}"))?;
+    let mut words = match merged.refused {
+        Some(why) => format!("{shown} is left out: {why}"),
+        None => {
+            let slices = counted(merged.slice_count, "slice", "slices");
+            let owner = match merged.has_process {
+                true => "under its process",
+                false => "on tracks of its own: its process is not recorded",
+            };
+            format!("{shown}: {slices} {owner}")
+        }
+    };
+    if merged.left_out_count > 0 {
+        words += &format!(", {} more left out", count(merged.left_out_count));
+    }
+    if let Some(problem) = merged.problem {
+        words += &format!("; not read to its end: {problem}");
+    }
+    Ok(words)
+}

@@ -1,0 +1,261 @@
+//! Traces of torch's profiler beside a recording, in one trace for Perfetto: operators, named ranges and
+//! kernels on the clock of the recording, those of a process under its track.
+
+use super::document::{self, Events};
+use super::event::{Category, Event};
+use crate::model::{BootNs, Tgid, WallNs};
+use crate::perfetto::{Nested, Slice, Trace, Track};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+
+/// Of a trace so many slices are merged, and the others left out: events come in no order, so they
+/// are kept until the end, at 32 bytes each.
+const SLICES_MAX: usize = 4 << 20;
+/// So many names are kept; of slices with other names the name is left out.
+const NAMES_MAX: usize = 50_000;
+/// So many threads and streams are told apart, and what others did is left out.
+const LANES_MAX: usize = 65_536;
+
+/// What the recording says, which the traces are put beside.
+pub(crate) struct Place<'a> {
+    /// Its begin and its end.
+    pub(crate) span: (BootNs, BootNs),
+    /// When a wall time was.
+    pub(crate) to_boot: &'a dyn Fn(WallNs) -> Option<BootNs>,
+    /// The process that had an id at a time.
+    pub(crate) process: &'a dyn Fn(i64, BootNs) -> Option<(Tgid, Track)>,
+}
+
+/// What became of a trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Merged {
+    /// Why nothing of it is there; `None` where something is.
+    pub(crate) refused: Option<&'static str>,
+    /// How many slices were written.
+    pub(crate) slice_count: usize,
+    /// How many were left out.
+    pub(crate) left_out_count: u64,
+    /// Whether its process is recorded.
+    pub(crate) has_process: bool,
+    /// Why it could not be read to its end.
+    pub(crate) problem: Option<String>,
+}
+
+/// Puts traces beside a recording.
+pub(crate) struct Merger<'p> {
+    place: Place<'p>,
+    /// A thread is declared once, also where several traces are of it.
+    threads: HashMap<(Tgid, i64), Track>,
+}
+
+impl<'p> Merger<'p> {
+    pub(crate) fn new(place: Place<'p>) -> Self {
+        Self {
+            place,
+            threads: HashMap::new(),
+        }
+    }
+
+    /// Reads a trace and writes what it has.
+    ///
+    /// # Errors
+    /// When the file can't be opened.
+    pub(crate) fn merge(&mut self, trace: &mut Trace<'_>, path: &Path) -> io::Result<Merged> {
+        let mut slices = Slices::default();
+        let (head, problem) = document::read(path, &mut slices)?;
+        let mut merged = Merged {
+            problem,
+            left_out_count: slices.left_out_count,
+            ..Merged::default()
+        };
+        merged.refused = match (head.has_events, slices.window) {
+            (false, _) => Some("it is no trace of a profiler"),
+            (true, None) => Some("it has no operator, range or kernel"),
+            (true, Some(window)) => {
+                let base = head.base_ns(Some(window));
+                let wall = |ns: i64| Some(WallNs(base?.saturating_add(ns)));
+                let boot = |ns: i64| (self.place.to_boot)(wall(ns)?);
+                match (boot(window.0), boot(window.1)) {
+                    (Some(begin), Some(end)) => {
+                        let (start, stop) = self.place.span;
+                        (end < start || begin > stop).then_some("it is of another time")
+                    }
+                    _ => Some("it does not tell what its times count from"),
+                }
+            }
+        };
+        if let (None, Some((first, _)), Some(base)) =
+            (merged.refused, slices.window, head.base_ns(slices.window))
+        {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            merged.slice_count = slices.list.len();
+            let at = (self.place.to_boot)(WallNs(base.saturating_add(first)));
+            let owner = slices.owner().zip(at);
+            let owner = owner.and_then(|(pid, at)| (self.place.process)(pid, at));
+            merged.has_process = owner.is_some();
+            self.write(trace, slices, base, (owner, &name));
+        }
+        Ok(merged)
+    }
+
+    fn write(
+        &mut self,
+        trace: &mut Trace<'_>,
+        mut slices: Slices,
+        base: i64,
+        (owner, file): (Option<(Tgid, Track)>, &str),
+    ) {
+        let parent = match owner {
+            Some((_, track)) => track,
+            None => trace.track(None, file),
+        };
+        let key = |one: &Kept| (one.lane, one.begin, Reverse(one.ns));
+        slices.list.sort_unstable_by_key(key);
+        for of_lane in slices.list.chunk_by(|a, b| a.lane == b.lane) {
+            let Some(lane) = of_lane
+                .first()
+                .and_then(|one| slices.lanes.get(one.lane as usize))
+            else {
+                continue;
+            };
+            let name = lane.name();
+            let mut nested = match (owner, lane.device) {
+                (Some((tgid, _)), None) => {
+                    let thread = self.threads.entry((tgid, lane.number));
+                    let thread = *thread.or_insert_with(|| trace.thread(tgid, lane.number, &name));
+                    Nested::on(thread, Some(parent), name)
+                }
+                _ => Nested::new(Some(parent), name),
+            };
+            for one in of_lane {
+                let boot = |ns: i64| (self.place.to_boot)(WallNs(base.saturating_add(ns)));
+                let Some(begin) = boot(one.begin) else {
+                    continue;
+                };
+                let name = slices.names.get(one.name as usize);
+                let slice = Slice {
+                    category: one.category.word(),
+                    name: name.map_or("[name left out]", |name| name),
+                    begin,
+                    end: boot(one.begin.saturating_add(one.ns)),
+                };
+                nested.put(trace, slice, []);
+            }
+            nested.finish(trace);
+        }
+    }
+}
+
+/// A slice.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    begin: i64,
+    ns: i64,
+    lane: u32,
+    name: u32,
+    category: Category,
+}
+
+/// A thread, or a stream of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Lane {
+    /// `None` for a thread.
+    device: Option<i64>,
+    pid: i64,
+    number: i64,
+}
+
+impl Lane {
+    fn name(&self) -> String {
+        match self.device {
+            Some(device) => format!("device {device} stream {}", self.number),
+            None => format!("thread {}", self.number),
+        }
+    }
+}
+
+/// The slices of a trace, in no order. Times are in ns after its base.
+#[derive(Debug, Default)]
+struct Slices {
+    list: Vec<Kept>,
+    lanes: Vec<Lane>,
+    lane_places: HashMap<Lane, u32>,
+    names: Vec<Box<str>>,
+    name_places: HashMap<Box<str>, u32>,
+    window: Option<(i64, i64)>,
+    left_out_count: u64,
+}
+
+impl Events for Slices {
+    fn take(&mut self, event: &Event) {
+        let Some(begin) = event.begin_ns().filter(|_| event.is_span()) else {
+            return;
+        };
+        if event.category == Category::Other {
+            return;
+        }
+        let (pid, number) = event.thread();
+        let is_on_device = event.category == Category::OnDevice;
+        let device = event.args.device_id.map_or(pid, |device| device as i64);
+        let lane = Lane {
+            device: is_on_device.then_some(device),
+            pid: if is_on_device { -1 } else { pid },
+            number,
+        };
+        let next = self.lanes.len() as u32;
+        let is_full = self.list.len() == SLICES_MAX
+            || self.lanes.len() == LANES_MAX && !self.lane_places.contains_key(&lane);
+        if is_full {
+            self.left_out_count += 1;
+            return;
+        }
+        let place = *self.lane_places.entry(lane).or_insert(next);
+        if place == next {
+            self.lanes.push(lane);
+        }
+        let ns = event.length_ns();
+        let (first, last) = self.window.unwrap_or((begin, begin));
+        self.window = Some((first.min(begin), last.max(begin.saturating_add(ns))));
+        let name = self.name(&event.name.0);
+        self.list.push(Kept {
+            begin,
+            ns,
+            lane: place,
+            name,
+            category: event.category,
+        });
+    }
+}
+
+impl Slices {
+    fn name(&mut self, name: &str) -> u32 {
+        if let Some(&place) = self.name_places.get(name) {
+            return place;
+        }
+        let place = self.names.len() as u32;
+        if self.names.len() == NAMES_MAX {
+            return u32::MAX;
+        }
+        self.names.push(name.into());
+        self.name_places.insert(name.into(), place);
+        place
+    }
+
+    /// The process whose threads did most: a trace is of one.
+    fn owner(&self) -> Option<i64> {
+        let mut counts: HashMap<i64, usize> = HashMap::new();
+        for one in &self.list {
+            let lane = &self.lanes[one.lane as usize];
+            if lane.device.is_none() {
+                *counts.entry(lane.pid).or_default() += 1;
+            }
+        }
+        let most = counts.into_iter().max_by_key(|&(pid, count)| (count, pid));
+        most.map(|(pid, _)| pid)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+//! Sums over the events of a trace.
+
+use super::document::{Events, GPUS_MAX};
+use super::event::{Category, Event};
+use super::memory::Devices;
+use super::names::Names;
+use super::self_time::Spans;
+use std::collections::BTreeSet;
+
+/// So many steps of a trace are kept.
+const STEPS_MAX: usize = 1_000;
+
+/// What the profiler calls the spans between two calls of its `step()`.
+const STEP: &str = "ProfilerStep#";
+/// What it calls a change of memory.
+const MEMORY: &str = "[memory]";
+
+/// The sums so far. Times are in ns after the base.
+#[derive(Debug, Default)]
+pub(super) struct Sums {
+    /// Those that something ran on.
+    pub(super) used_gpus: BTreeSet<i64>,
+    pub(super) event_count: u64,
+    /// From the first begin to the last end.
+    pub(super) window: Option<(i64, i64)>,
+    pub(super) operators: Names,
+    pub(super) on_device: Names,
+    pub(super) spans: Spans,
+    pub(super) memory: Devices,
+    pub(super) steps: Vec<Step>,
+    pub(super) has_more_steps: bool,
+}
+
+/// A step of the program's own count.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    pub(super) number: i64,
+    pub(super) begin: i64,
+    pub(super) ns: i64,
+}
+
+impl Events for Sums {
+    fn take(&mut self, event: &Event) {
+        let Some(begin) = event.begin_ns() else {
+            return;
+        };
+        if event.is_span() {
+            let ns = event.length_ns();
+            self.note(begin, begin.saturating_add(ns));
+            match event.category {
+                Category::Operator => {
+                    let name = self.operators.take(&event.name.0, ns);
+                    self.spans.take(event.thread(), name, begin, ns);
+                }
+                Category::OnDevice => {
+                    self.on_device.take(&event.name.0, ns);
+                    let number = event.args.device_id.map(|number| number as i64);
+                    let has_room = self.used_gpus.len() < GPUS_MAX;
+                    self.used_gpus.extend(number.filter(|_| has_room));
+                }
+                Category::Annotation => self.take_step(&event.name.0, begin, ns),
+                Category::Other => {}
+            }
+        } else if event.is_moment() {
+            self.note(begin, begin);
+            if event.name.0 == MEMORY {
+                self.memory.take(begin, &event.args);
+            }
+        }
+    }
+}
+
+impl Sums {
+    fn note(&mut self, begin: i64, end: i64) {
+        self.event_count += 1;
+        let (first, last) = self.window.unwrap_or((begin, end));
+        self.window = Some((first.min(begin), last.max(end)));
+    }
+
+    fn take_step(&mut self, name: &str, begin: i64, ns: i64) {
+        let number = name.strip_prefix(STEP).and_then(|text| text.parse().ok());
+        let Some(number) = number else { return };
+        self.has_more_steps |= self.steps.len() == STEPS_MAX;
+        if !self.has_more_steps {
+            self.steps.push(Step { number, begin, ns });
+        }
+    }
+}
