@@ -28,13 +28,14 @@ const GPU_CSV: &str = "gpu_mem_trace.csv";
 const GPU_PROCESS_CSV: &str = "gpu_mem_processes.csv";
 const TRACE: &str = "memtrace.pftrace";
 
-/// Write samples and a summary as per-run profilers of Python programs do
+/// Write a recording as samples and a summary for scripts, or as a trace for Perfetto
 ///
-/// One sample for each interval and for each mark: the main process, its children together, and
-/// those that hold most. Sums of RSS count what processes share in each of them. The summary's
-/// peaks are those of the recording, also between two samples. The memory of GPUs has files of its
-/// own, at the same instants. With `--to perfetto` the recording is a trace that ui.perfetto.dev
-/// opens, with every change. docs/exports.md says what each column and each track means.
+/// The files are those that per-run profilers of Python programs write. One sample for each interval
+/// and for each mark: the main process, its children together, and those that hold most. Sums of RSS
+/// count what processes share in each of them. The summary's peaks are those of the recording, also
+/// between two samples. The memory of GPUs has files of its own, at the same instants. With
+/// `--to perfetto` the recording is a trace that ui.perfetto.dev opens, with every change.
+/// docs/exports.md says what each column and each track means.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

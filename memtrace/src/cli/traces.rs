@@ -13,8 +13,8 @@ use std::process::ExitCode;
 /// Sum up traces of torch's profiler: operators, kernels, memory, ranks
 ///
 /// Reads what torch.profiler, vLLM and SGLang write (`*.pt.trace.json.gz`, `*.json`), packed or not,
-/// as a stream: a trace of a gigabyte takes no more memory than a small one. One that was cut off is
-/// told as far as it goes. docs/traces.md says what each figure means.
+/// as a stream, in bounded memory. One that was cut off is told as far as it goes. docs/traces.md says
+/// what each figure means.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -95,6 +95,13 @@ fn formats() -> impl Iterator<Item = &'static &'static dyn Format> {
 }
 
 fn format_names() -> impl TypedValueParser<Value = String> {
-    let names = formats().map(|format| PossibleValue::new(format.name()).help(format.doc()));
+    let names = formats().map(|format| {
+        // The tables of a report are others.
+        let doc = match format.name() {
+            "csv" => "one line per operator and kernel (RFC 4180)",
+            _ => format.doc(),
+        };
+        PossibleValue::new(format.name()).help(doc)
+    });
     PossibleValuesParser::new(names)
 }

@@ -4,6 +4,8 @@ use super::{Overview, TraceSummary, read};
 use crate::report::{FORMATS, Style};
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use proptest::prelude::*;
+use proptest::sample::Index;
 use std::io::Write;
 use std::path::Path;
 
@@ -231,6 +233,27 @@ fn names_are_written_out_where_a_terminal_would_act_on_them() {
         assert!(told.contains("fake"), "{format}: {told}");
     }
     assert!(told(&mut overview, "text").contains("\\x1b[2J\\nfake\\u{202e}"));
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes_are_told_or_refused(bytes in any::<Vec<u8>>()) {
+        summary("a.json", &bytes);
+    }
+
+    #[test]
+    fn a_trace_with_a_wrong_byte_anywhere_is_told(place in any::<Index>(), byte in any::<u8>()) {
+        let mut bytes = small().into_bytes();
+        let place = place.index(bytes.len());
+        bytes[place] = byte;
+        let changed = summary("a.json", &bytes);
+        prop_assert!(changed.event_count <= 2);
+        told(&mut Overview::of(vec![changed], false), "text");
+        let mut packed = packed(small().as_bytes());
+        let place = place % packed.len();
+        packed[place] ^= byte;
+        summary("a.json.gz", &packed);
+    }
 }
 
 #[test]
