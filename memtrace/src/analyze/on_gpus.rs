@@ -4,7 +4,7 @@
 use super::process::Process;
 use crate::model::tables::{GpuDeviceRow, GpuProcessRow, GpuSource};
 use crate::model::{Bytes, Tgid, Upid};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// A device.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ impl Devices {
 }
 
 /// Which device, and which process by the driver's id.
-type Place = (usize, Tgid);
+pub(super) type Place = (usize, Tgid);
 /// What the driver tells apart within a process: the instances of MIG, the client of DRM.
 type Piece = (Option<i32>, Option<i32>, Option<i64>);
 
@@ -87,6 +87,8 @@ pub(super) struct Holders {
     processes: HashMap<Upid, usize>,
     pub(super) devices: Devices,
     held: BTreeMap<Place, Holder>,
+    /// By device and client: the processes that share it.
+    sharers: HashMap<(usize, i64), BTreeSet<Tgid>>,
 }
 
 /// Who holds memory of a device.
@@ -114,27 +116,31 @@ pub(super) struct HeldOnGpu<'a> {
 }
 
 impl Holders {
-    pub(super) fn of(processes: &[Process], devices: Devices) -> Self {
+    pub(super) fn new(processes: &[Process], devices: Devices) -> Self {
         let processes = processes.iter().enumerate();
         Self {
             processes: processes.map(|(place, one)| (one.upid, place)).collect(),
             devices,
             held: BTreeMap::new(),
+            sharers: HashMap::new(),
         }
     }
 
-    /// Takes the next row.
-    pub(super) fn take(&mut self, row: GpuProcessRow) {
+    /// Takes the next row. Answers whose part it changes: beside its own that of those who share its
+    /// client.
+    pub(super) fn take(&mut self, row: GpuProcessRow) -> impl Iterator<Item = Place> + use<> {
         // The one tells of processes that have ended, the other of those that may hold something.
         if matches!(
             row.source,
             Some(GpuSource::Accounting | GpuSource::Descriptor)
         ) {
-            return;
+            return [None; 3].into_iter().flatten();
         }
         let known = self.devices.places.get(&row.device).copied();
         let device = known.unwrap_or_else(|| self.devices.add(row.device, None, None));
         let place = (device, row.tgid);
+        let client = row.client_id.map(|client| (device, client));
+        let first_before = self.first_of(client);
         let piece = (row.gpu_instance_id, row.compute_instance_id, row.client_id);
         let holder = self.held.entry(place).or_default();
         holder.process = row.upid.and_then(|upid| self.processes.get(&upid).copied());
@@ -144,30 +150,51 @@ impl Holders {
         } else {
             holder.pieces.insert(piece, row.used_bytes);
         }
+        if let Some(client) = client {
+            let mut pieces = holder.pieces.keys();
+            let has_client = pieces.any(|(.., one)| *one == Some(client.1));
+            let sharers = self.sharers.entry(client).or_default();
+            match has_client {
+                true => sharers.insert(row.tgid),
+                false => sharers.remove(&row.tgid),
+            };
+        }
         if holder.pieces.is_empty() {
             self.held.remove(&place);
         }
+        let firsts = [first_before, self.first_of(client)];
+        let firsts = firsts.map(|tgid| Some((device, tgid?)));
+        [Some(place), firsts[0], firsts[1]].into_iter().flatten()
+    }
+
+    /// Of those who share a client the one with the lowest id, for whom it counts.
+    fn first_of(&self, client: Option<(usize, i64)>) -> Option<Tgid> {
+        self.sharers.get(&client?)?.first().copied()
+    }
+
+    /// What somebody holds now; `None` where that is nothing, or counts for another.
+    pub(super) fn of(&self, place: Place) -> Option<HeldOnGpu<'_>> {
+        let (device, tgid) = place;
+        let holder = self.held.get(&place)?;
+        let counts = |client: Option<i64>| {
+            let client = client.map(|client| (device, client));
+            client.is_none() || self.first_of(client) == Some(tgid)
+        };
+        let pieces = holder.pieces.iter();
+        let mut own = pieces
+            .filter(|((.., client), _)| counts(*client))
+            .peekable();
+        own.peek()?;
+        Some(HeldOnGpu {
+            device,
+            tgid,
+            holder,
+            bytes: own.map(|(_, used)| *used).sum(),
+        })
     }
 
     /// What everybody holds now.
     pub(super) fn now(&self) -> impl Iterator<Item = HeldOnGpu<'_>> {
-        let mut clients = HashSet::new();
-        self.held
-            .iter()
-            .filter_map(move |(&(device, tgid), holder)| {
-                let pieces = holder.pieces.iter();
-                let own: Vec<Option<Bytes>> = pieces
-                    .filter(|((_, _, client), _)| {
-                        client.is_none_or(|client| clients.insert((device, client)))
-                    })
-                    .map(|(_, used)| *used)
-                    .collect();
-                (!own.is_empty()).then(|| HeldOnGpu {
-                    device,
-                    tgid,
-                    holder,
-                    bytes: own.into_iter().sum(),
-                })
-            })
+        self.held.keys().filter_map(|place| self.of(*place))
     }
 }

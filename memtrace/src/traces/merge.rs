@@ -1,7 +1,7 @@
 //! Traces of torch's profiler beside a recording, in one trace for Perfetto: operators, named ranges and
 //! kernels on the clock of the recording, those of a process under its track.
 
-use super::document::{self, Events};
+use super::document::{self, Events, Head};
 use super::event::{Category, Event};
 use crate::model::{BootNs, Tgid, WallNs};
 use crate::perfetto::{Nested, Slice, Trace, Track};
@@ -70,34 +70,41 @@ impl<'p> Merger<'p> {
             left_out_count: slices.left_out_count,
             ..Merged::default()
         };
-        merged.refused = match (head.has_events, slices.window) {
-            (false, _) => Some("it is no trace of a profiler"),
-            (true, None) => Some("it has no operator, range or kernel"),
-            (true, Some(window)) => {
-                let base = head.base_ns(Some(window));
-                let wall = |ns: i64| Some(WallNs(base?.saturating_add(ns)));
-                let boot = |ns: i64| (self.place.to_boot)(wall(ns)?);
-                match (boot(window.0), boot(window.1)) {
-                    (Some(begin), Some(end)) => {
-                        let (start, stop) = self.place.span;
-                        (end < start || begin > stop).then_some("it is of another time")
-                    }
-                    _ => Some("it does not tell what its times count from"),
-                }
+        match self.base_and_begin(&head, slices.window) {
+            Err(why) => merged.refused = Some(why),
+            Ok((base, begin)) => {
+                let owner = slices.owner();
+                let owner = owner.and_then(|pid| (self.place.process)(pid, begin));
+                merged.has_process = owner.is_some();
+                merged.slice_count = slices.list.len();
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                self.write(trace, slices, base, (owner, &name));
             }
-        };
-        if let (None, Some((first, _)), Some(base)) =
-            (merged.refused, slices.window, head.base_ns(slices.window))
-        {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            merged.slice_count = slices.list.len();
-            let at = (self.place.to_boot)(WallNs(base.saturating_add(first)));
-            let owner = slices.owner().zip(at);
-            let owner = owner.and_then(|(pid, at)| (self.place.process)(pid, at));
-            merged.has_process = owner.is_some();
-            self.write(trace, slices, base, (owner, &name));
         }
         Ok(merged)
+    }
+
+    /// What the times of a trace count from, and when it begins; why it has no place where it has none.
+    fn base_and_begin(
+        &self,
+        head: &Head,
+        window: Option<(i64, i64)>,
+    ) -> Result<(i64, BootNs), &'static str> {
+        if !head.has_events {
+            return Err("it is no trace of a profiler");
+        }
+        let (first, last) = window.ok_or("it has no operator, range or kernel")?;
+        let unknown = "it does not tell what its times count from";
+        let base = head.base_ns(window).ok_or(unknown)?;
+        let boot = |ns: i64| (self.place.to_boot)(WallNs(base.saturating_add(ns)));
+        let (begin, end) = boot(first)
+            .zip(boot(last))
+            .ok_or("the recording has no clock")?;
+        let (start, stop) = self.place.span;
+        match end < start || begin > stop {
+            true => Err("it is of another time"),
+            false => Ok((base, begin)),
+        }
     }
 
     fn write(

@@ -2,12 +2,12 @@
 
 use super::counter::Counter;
 use crate::analyze::RowSource;
-use crate::analyze::on_gpus::{Devices, HeldOnGpu, Holders, NamedGpu};
+use crate::analyze::on_gpus::{Devices, Holders, NamedGpu, Place};
 use crate::analyze::process::Process;
+use crate::model::BootNs;
 use crate::model::tables::{GpuDeviceRow, GpuProcessRow};
-use crate::model::{BootNs, Tgid};
 use crate::perfetto::{Trace, Track};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Reads `gpu_device` and `gpu_process` and writes them.
 pub(super) fn write<S: RowSource>(
@@ -28,9 +28,10 @@ pub(super) fn write<S: RowSource>(
         });
     })?;
     let mut held = HeldCounters {
-        holders: Holders::of(processes, devices),
+        holders: Holders::new(processes, devices),
         tracks,
-        counters: BTreeMap::new(),
+        counters: HashMap::new(),
+        changed: BTreeSet::new(),
         now: None,
     };
     source.scan(&[], |row: GpuProcessRow| {
@@ -38,7 +39,7 @@ pub(super) fn write<S: RowSource>(
             held.note(trace, processes);
         }
         held.now = Some(row.boot_ns);
-        held.holders.take(row);
+        held.changed.extend(held.holders.take(row));
     })?;
     held.note(trace, processes);
     Ok(())
@@ -60,15 +61,14 @@ impl DeviceTracks {
     }
 }
 
-/// Who it is: the device, the process by the driver's id, and by position where it is recorded.
-type Who = (usize, Tgid, Option<usize>);
-
 /// What each process holds on each device.
 struct HeldCounters {
     holders: Holders,
     tracks: DeviceTracks,
-    counters: BTreeMap<Who, Counter>,
-    /// The time whose rows come in.
+    /// With who it is, by position: a process id is used again.
+    counters: HashMap<Place, (Option<usize>, Counter)>,
+    /// Whose part changed at the time whose rows come in.
+    changed: BTreeSet<Place>,
     now: Option<BootNs>,
 }
 
@@ -76,19 +76,17 @@ impl HeldCounters {
     /// All rows of a time are in.
     fn note(&mut self, trace: &mut Trace<'_>, processes: &[Process]) {
         let Some(at) = self.now else { return };
-        let held: BTreeMap<Who, HeldOnGpu<'_>> = self
-            .holders
-            .now()
-            .map(|held| ((held.device, held.tgid, held.holder.process), held))
-            .collect();
-        for (who, counter) in &mut self.counters {
-            if !held.contains_key(who) {
-                counter.end(trace, at);
-            }
-        }
         let gpus = &self.holders.devices.gpus;
-        for (who, held) in &held {
-            let counter = self.counters.entry(*who).or_default();
+        for place in std::mem::take(&mut self.changed) {
+            let (who, counter) = self.counters.entry(place).or_default();
+            let Some(held) = self.holders.of(place) else {
+                counter.end(trace, at);
+                continue;
+            };
+            if *who != held.holder.process {
+                counter.end(trace, at);
+                (*who, *counter) = (held.holder.process, Counter::default());
+            }
             counter.note(trace, at, held.bytes, |trace| {
                 let parent = self.tracks.of(trace, gpus, held.device);
                 let process = held.holder.process.map(|place| &*processes[place].name);

@@ -1,9 +1,9 @@
 //! What stands in a trace. Perfetto's own classes read the same recordings in `python/tests`.
 
 use super::perfetto;
-use crate::analyze::golden::{RUNS, Script, boot, mem_row, upid};
+use crate::analyze::golden::{RUNS, Script, boot, card, gib, mem_row, on_card, upid};
 use crate::model::tables::MarkKind::{Begin, End, Instant};
-use crate::model::tables::{RequestOutcome, RequestRow};
+use crate::model::tables::{GpuProcessRow, RequestOutcome, RequestRow};
 use crate::model::{Bytes, Kind, Label, Tgid};
 use crate::perfetto::{Decoded, DecodedEvent};
 use std::collections::BTreeMap;
@@ -228,4 +228,26 @@ fn memory_of_gpus_is_that_of_devices_and_of_who_is_on_them() {
             peak.expect("a peak").0 as f64 / (1 << 20) as f64
         );
     }
+}
+
+#[test]
+fn a_client_that_processes_share_counts_once_and_goes_on_to_the_next() {
+    let mut run = alone();
+    run.process(11, Some(10), 2.0, "/usr/bin/python3 worker.py");
+    run.put(card(0, 3.0, 8.0));
+    let held = |tgid: u32, at: f64, gibs: f64| GpuProcessRow {
+        client_id: Some(5),
+        ..on_card(0, tgid, at, Some(gib(gibs)))
+    };
+    for row in [held(11, 4.0, 2.0), held(10, 5.0, 2.0), held(10, 6.0, 0.0)] {
+        run.put(row);
+    }
+    let decoded = traced(run);
+    let of = |tgid: u32| {
+        let tracks = decoded.tracks.iter();
+        let mut own = tracks.filter(|(_, track)| track.name.ends_with(&format!("({tgid})")));
+        values(&decoded, *own.next().expect("a track").0)
+    };
+    assert_eq!(of(10), [(5.0, 2_048.0), (6.0, 0.0)]);
+    assert_eq!(of(11), [(4.0, 2_048.0), (5.0, 0.0), (6.0, 2_048.0)]);
 }

@@ -72,12 +72,12 @@ pub fn sample_gpus<S: RowSource>(
     });
 
     let mut schedule = samples.schedule.clone();
-    let mut holders = Holders::of(&samples.processes, devices);
+    let mut holders = Holders::new(&samples.processes, devices);
     source.scan(&[], |row: GpuProcessRow| {
         schedule.each_before(row.boot_ns, |at, label| {
             give_holders(samples, &holders, at, label, &mut each_process)
         });
-        holders.take(row);
+        let _ = holders.take(row);
     })?;
     schedule.each_before(end, |at, label| {
         give_holders(samples, &holders, at, label, &mut each_process)
