@@ -9,8 +9,8 @@ use proptest::sample::Index;
 use std::io::Write;
 use std::path::Path;
 
-/// Two ranks of torch 2.13 with gloo, three steps of a small model, `profile_memory` and
-/// `record_shapes` on. Lines of stacks and of other threads are as they were written.
+/// Two ranks of torch 2.13 with gloo on CPUs, three steps of a small model, `profile_memory` and
+/// `record_shapes` on. Only the names of the machine and of the file are others.
 const RANKS: [(&str, &[u8]); 2] = [
     (
         "rank0.pt.trace.json.gz",
