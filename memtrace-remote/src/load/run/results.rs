@@ -139,9 +139,9 @@ fn write_row(out: &mut impl Write, row: &RequestRow) -> io::Result<()> {
         quoted(&row.condition),
         row.request,
         row.attempt,
-        row.planned_prompt_tokens,
+        known(row.planned_prompt_tokens),
         known(row.prompt_tokens),
-        row.planned_output_tokens,
+        known(row.planned_output_tokens),
         known(row.output_tokens),
         row.start_boot_ns.0,
         known(row.first_token_boot_ns.map(|at| at.0)),
@@ -175,7 +175,7 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         assert_eq!(
             text,
-            "\"a,b\",0,0,0,,0,,0,,0,,,\"status 500: \"\"no\"\"\nroom\"\n"
+            "\"a,b\",0,0,,,,,0,,0,,,\"status 500: \"\"no\"\"\nroom\"\n"
         );
         assert_eq!(COLUMNS.split(',').count(), 13);
     }

@@ -22,7 +22,7 @@ pub(super) struct Request {
     pub(super) start: BootNs,
     pub(super) first_token: Option<BootNs>,
     pub(super) end: BootNs,
-    /// As planned where the server did not count.
+    /// As planned where the server did not count; none where neither is known.
     pub(super) prompt_tokens: i64,
     pub(super) output_tokens: i64,
     pub(super) outcome: Option<RequestOutcome>,
@@ -63,14 +63,18 @@ impl Requests {
         if conditions.is_empty() {
             return Ok(requests);
         }
-        let by_name = conditions.iter().enumerate().map(|(place, one)| {
+        // In the order of their begins. The same condition can be sent again after it has ended.
+        let mut by_name: HashMap<(&str, &str), Vec<usize>> = HashMap::new();
+        for (place, one) in conditions.iter().enumerate() {
             let key = (one.condition.load_run.as_str(), one.name.as_str());
-            (key, place)
-        });
-        let by_name: HashMap<(&str, &str), usize> = by_name.collect();
+            by_name.entry(key).or_default().push(place);
+        }
         source.scan(&[], |row: RequestRow| {
             let key = (row.load_run.as_str(), row.condition.as_str());
-            match by_name.get(&key) {
+            let places = by_name.get(&key).map_or(&[][..], Vec::as_slice);
+            let begun =
+                places.partition_point(|&place| conditions[place].begin <= row.start_boot_ns);
+            match places[..begun].last().or(places.first()) {
                 Some(&condition) => requests.take(condition, row),
                 None => requests.unplaced_count += 1,
             }
@@ -92,7 +96,7 @@ impl Requests {
             start: row.start_boot_ns,
             first_token: row.first_token_boot_ns,
             end: row.boot_ns,
-            prompt_tokens: row.prompt_tokens.unwrap_or(row.planned_prompt_tokens),
+            prompt_tokens: row.prompt_tokens.or(row.planned_prompt_tokens).unwrap_or(0),
             output_tokens: row.output_tokens.unwrap_or(0),
             outcome: row.outcome,
             error: row.error.filter(|_| is_told),
