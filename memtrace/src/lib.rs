@@ -9,6 +9,7 @@
 //! * [`sweep`] adds memory up as time goes by: processes, sums of them, their highest;
 //! * `page` is the HTML file around what is drawn: its data, its script;
 //! * [`report`] lays out lines and tables as text, Markdown, CSV, JSON and HTML, no I/O;
+//! * [`import`] understands files of load generators;
 //! * [`analyze`] thinks: rows in, findings and what they say out, no I/O;
 //! * [`session`] conducts one recording from start to stop;
 //! * [`top`] shows a recording that goes on, on a terminal;
@@ -45,6 +46,7 @@ pub mod analyze;
 pub mod cli;
 pub mod collect;
 pub mod host;
+pub mod import;
 pub mod model;
 mod page;
 pub mod report;

@@ -16,6 +16,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("host", &["model"]),
     ("store", &["model"]),
     ("sweep", &["model"]),
+    ("import", &["model"]),
     ("page", &[]),
     ("report", &["page", "model"]),
     ("analyze", &["sweep", "report", "model"]),
@@ -25,7 +26,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "top", "session", "report", "analyze", "store", "host", "model",
+            "top", "session", "import", "report", "analyze", "store", "host", "model",
         ],
     ),
 ];

@@ -6,6 +6,7 @@ mod diff;
 mod doctor;
 mod export;
 mod follow;
+mod import;
 mod leftovers;
 mod mark;
 mod output;
@@ -54,6 +55,7 @@ enum Command {
     Load(remote::Load),
     Engine(remote::Engine),
     Export(export::Args),
+    Import(import::Args),
     Recover(recover::Args),
     Schema(schema::Args),
     /// Say what this host lets memtrace see, and what would let it see more
@@ -80,6 +82,7 @@ pub fn main() -> ExitCode {
         Command::Load(args) => remote::load(args),
         Command::Engine(args) => remote::engine(args),
         Command::Export(args) => export::run(args),
+        Command::Import(args) => import::run(args),
         Command::Recover(args) => recover::run(args),
         Command::Schema(args) => schema::run(args),
         Command::Doctor(args) => doctor::run(args),
