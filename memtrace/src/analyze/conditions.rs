@@ -2,9 +2,11 @@
 //! flight, and what it took more than the condition before it on each axis; for each request that
 //! failed, what was held at that moment.
 
+mod figures;
 mod in_flight;
 mod requests;
 
+pub use figures::{RequestFigures, Seconds, Sending};
 pub(super) use requests::Requests;
 
 use super::RunClock;
@@ -16,7 +18,7 @@ use crate::sweep::Readings;
 use requests::{Request, before};
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Conditions and failed requests.
@@ -76,8 +78,16 @@ pub struct Condition {
     pub gpu_begin_bytes: Option<Bytes>,
     /// The most that was in use on all GPUs.
     pub gpu_peak_bytes: Option<Bytes>,
+    /// When that was.
+    pub gpu_peak_at: Option<Instant>,
     /// What it took more than others of its run that differ in one value only.
     pub increments: Vec<Increment>,
+    /// What was planned.
+    #[serde(skip)]
+    pub planned: LoadCondition,
+    /// Figures of its requests.
+    #[serde(skip)]
+    pub figures: RequestFigures,
 }
 
 /// A role that grew.
@@ -203,10 +213,10 @@ pub(super) fn told(
         FailedRequest {
             condition: span.name.clone(),
             load_run: span.condition.load_run.clone(),
-            request: request.number,
+            request: request.sending.request,
             attempt: request.attempt,
-            at: clock.at(request.end),
-            outcome: request.outcome,
+            at: clock.at(request.sending.end),
+            outcome: request.sending.outcome,
             error: request.error.clone(),
             held_then_bytes: held.peak(from, to).map(|(bytes, _)| bytes),
             gpu_then_bytes: under_load.gpu_within.get(&[from, to]).copied(),
@@ -248,12 +258,10 @@ fn condition(
         concurrency,
         request_rate,
         prefix_reuse,
+        ..
     } = span.condition.clone();
-    let numbers = |requests: &mut dyn Iterator<Item = &&Request>| -> HashSet<i64> {
-        requests.map(|request| request.number).collect()
-    };
-    let all = numbers(&mut requests.iter());
-    let answered = numbers(&mut requests.iter().filter(|request| request.is_ok()));
+    let sendings: Vec<Sending> = requests.iter().map(|request| request.sending).collect();
+    let figures = RequestFigures::of(&sendings);
     let in_flight = in_flight::peak(requests.iter().copied());
     let gpu = phase.gpu.as_ref();
     Condition {
@@ -267,8 +275,8 @@ fn condition(
         prefix_reuse,
         begin: clock.at(span.begin),
         end: phase.end,
-        request_count: all.len(),
-        failed_count: all.len() - answered.len(),
+        request_count: figures.ended_count,
+        failed_count: figures.failed_count,
         tokens_in_flight_peak: in_flight.map(|(tokens, _)| tokens),
         tokens_in_flight_peak_at: in_flight.map(|(_, at)| clock.at(at)),
         held_begin_bytes: held_begin,
@@ -277,7 +285,10 @@ fn condition(
         grew_most: grew_most(&phase.roles),
         gpu_begin_bytes: gpu.and_then(|gpu| gpu.begin_bytes),
         gpu_peak_bytes: gpu.and_then(|gpu| gpu.peak).map(|(bytes, _)| bytes),
+        gpu_peak_at: gpu.and_then(|gpu| gpu.peak).map(|(_, at)| at),
         increments: Vec::new(),
+        planned: span.condition.clone(),
+        figures,
     }
 }
 

@@ -1,5 +1,7 @@
 //! `memtrace export`: a recording as the files of other profilers, for scripts made for those.
 
+mod load;
+
 use super::output::say;
 use super::part::Part;
 use super::progress::Progress;
@@ -26,7 +28,8 @@ const GPU_PROCESS_CSV: &str = "gpu_mem_processes.csv";
 /// One sample for each interval and for each mark: the main process, its children together, and
 /// those that hold most. Sums of RSS count what processes share in each of them. The summary's
 /// peaks are those of the recording, also between two samples. The memory of GPUs has files of its
-/// own, at the same instants. docs/exports.md says what each column means.
+/// own, at the same instants. What `--to load` writes, a folder for each run of a load experiment, has
+/// to be asked for. docs/exports.md says what each column means.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
@@ -35,15 +38,15 @@ pub(super) struct Args {
     /// The recording's directory [default: the newest recording here]
     #[arg(value_name = "DIR")]
     recording: Option<PathBuf>,
-    /// What to write; may be repeated [default: all]
+    /// What to write; may be repeated [default: all but load]
     #[arg(long = "to", value_name = "WHAT")]
     what: Vec<What>,
     /// Where to write; made where it is not there [default: here]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Time between two samples
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = super::values::parse_interval)]
-    interval: DurationNs,
+    /// Time between two samples [default: 1s; of load 200ms]
+    #[arg(long, value_name = "TIME", value_parser = super::values::parse_interval)]
+    interval: Option<DurationNs>,
     /// Name so many children in each sample
     #[arg(long, value_name = "N", default_value_t = 8)]
     top: usize,
@@ -62,6 +65,9 @@ enum What {
     Summary,
     /// gpu_mem_trace.csv, and gpu_mem_processes.csv with who holds it
     Gpu,
+    /// A folder for each run of a load experiment, also of an imported one: workload.jsonl,
+    /// request_trace.csv, gpu_mem_trace.csv, summary.json and manifest.json
+    Load,
 }
 
 /// Writes the files.
@@ -71,10 +77,46 @@ enum What {
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let dir = recording_dir(args.recording.as_deref())?;
     let (recording, last_boot_ns) = open(&dir)?;
-    check_count(recording.info(), last_boot_ns, args.interval)?;
     let target = args.output.as_deref().unwrap_or(Path::new("."));
+    let mut written = Vec::new();
+    if args.what.contains(&What::Load) {
+        let interval = args.interval.unwrap_or(load::INTERVAL);
+        check_count(recording.info(), last_boot_ns, interval)?;
+        let wanted = load::Wanted {
+            dir: &dir,
+            target,
+            interval,
+            is_forced: args.force,
+            last_boot_ns,
+        };
+        written = load::export(&recording, wanted)?;
+    }
+    if args.what.iter().any(|what| *what != What::Load) || args.what.is_empty() {
+        written.extend(export_samples(&args, &recording, last_boot_ns, target)?);
+    }
+    for problem in recording.problems() {
+        say(&problem.to_string());
+    }
+    say(&format!("wrote {}", written.join(", ")));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes the directory that files are written to.
+fn make(target: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(target)
-        .with_context(|| format!("failed to make the directory {}", target.display()))?;
+        .with_context(|| format!("failed to make the directory {}", target.display()))
+}
+
+/// Writes all but the runs of load experiments. Answers which files.
+fn export_samples(
+    args: &Args,
+    recording: &Recording,
+    last_boot_ns: Option<BootNs>,
+    target: &Path,
+) -> anyhow::Result<Vec<String>> {
+    let interval = args.interval.unwrap_or(INTERVAL);
+    check_count(recording.info(), last_boot_ns, interval)?;
+    make(target)?;
     let is_wanted = |what| args.what.is_empty() || args.what.contains(&what);
     let open = |what, name| {
         let file = is_wanted(what).then(|| Part::open(target, name, args.force));
@@ -89,7 +131,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut holders = open(What::Gpu, GPU_PROCESS_CSV)?;
 
     let options = SampleOptions {
-        interval: args.interval,
+        interval,
         top: args.top,
         last_boot_ns,
     };
@@ -98,7 +140,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         None => Ok(()),
     };
     let progress = Progress::of("reading the recording");
-    let read = sample(recording.info(), &Rows(&recording), options, |all, one| {
+    let read = sample(recording.info(), &Rows(recording), options, |all, one| {
         if outcome.is_ok()
             && let Some(csv) = &mut csv
         {
@@ -112,11 +154,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         outcome.is_ok()
     });
     drop(progress);
-    let shown = dir.display().to_string();
+    let shown = recording.dir().display().to_string();
     let (all, summary) =
         read.with_context(|| format!("failed to read the recording {}", visible(&shown)))?;
     if let (Ok(()), Some(gpus), Some(holders)) = (&outcome, &mut gpus, &mut holders) {
-        let read = export_gpus(&recording, &all, gpus, holders);
+        let read = export_gpus(recording, &all, gpus, holders);
         outcome =
             read.with_context(|| format!("failed to read the recording {}", visible(&shown)))?;
     }
@@ -149,11 +191,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     {
         names.push(part.finish()?.display().to_string());
     }
-    for problem in recording.problems() {
-        say(&problem.to_string());
-    }
-    say(&format!("wrote {}", names.join(", ")));
-    Ok(ExitCode::SUCCESS)
+    Ok(names)
 }
 
 /// Writes the files of GPUs. What it answers within is how that went.
@@ -193,6 +231,9 @@ fn export_gpus(
     )?;
     Ok(wrote.0.and(wrote.1))
 }
+
+/// Between two samples, where nobody says.
+const INTERVAL: DurationNs = DurationNs(1_000_000_000);
 
 /// A sample takes some hundred bytes in each file.
 const MAX_SAMPLES: i64 = 10_000_000;

@@ -398,6 +398,7 @@ pub(super) fn analyzed(dir: &Path, wanted: Wanted) -> anyhow::Result<analyze::Re
     let doing = || format!("failed to read the recording {shown}");
     let options = analyze::Options {
         at: wanted.at,
+        instants: Vec::new(),
         phase: wanted.phase,
         process: wanted.process,
         from: wanted.from,

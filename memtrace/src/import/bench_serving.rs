@@ -56,7 +56,7 @@ struct Tool {
 const VLLM: Tool = Tool {
     name: "vllm bench serve",
     detailed: ", which --save-detailed writes",
-    start_times: ", which --save-detailed writes since vLLM 0.11",
+    start_times: ", as its older versions do",
 };
 
 const SGLANG: Tool = Tool {

@@ -264,6 +264,8 @@ fn condition(name: &str, number: usize, run: &Run) -> LoadCondition {
         concurrency,
         request_rate,
         prefix_reuse: None,
+        requests: None,
+        seed: None,
     }
 }
 

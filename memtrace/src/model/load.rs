@@ -33,6 +33,12 @@ pub struct LoadCondition {
     pub request_rate: Option<f64>,
     /// The part of each prompt that all share.
     pub prefix_reuse: Option<f64>,
+    /// How many requests are sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests: Option<i64>,
+    /// What its prompts are made from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u32>,
 }
 
 impl LoadCondition {
@@ -301,6 +307,8 @@ mod tests {
             concurrency: Some(16),
             request_rate: None,
             prefix_reuse: Some(0.8),
+            requests: Some(16),
+            seed: None,
         };
         let text = serde_json::to_string(&condition).unwrap();
         assert_eq!(LoadCondition::of(&text), Some(condition));

@@ -16,6 +16,8 @@ impl Recordings {
             concurrency: Some(condition.concurrency as i64),
             request_rate: None,
             prefix_reuse: Some(condition.prefix_reuse),
+            requests: Some(condition.requests as i64),
+            seed: Some(condition.seed),
         });
         let attributes = match attributes {
             Ok(Value::Object(attributes)) => attributes,

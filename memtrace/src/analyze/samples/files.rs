@@ -287,7 +287,7 @@ fn cmdline(process: &Process) -> Option<String> {
 }
 
 /// A command line, without what is secret in it.
-pub(super) fn without_secrets(cmdline: &str) -> String {
+pub(in crate::analyze) fn without_secrets(cmdline: &str) -> String {
     let mut is_secret = false;
     let words = cmdline.split(' ').map(|word| {
         if std::mem::take(&mut is_secret) {
