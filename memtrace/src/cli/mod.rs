@@ -27,6 +27,7 @@ mod values;
 mod version;
 
 pub use output::say;
+pub use packaging::write_manual;
 
 use crate::host::give_up_capabilities;
 use clap::{Parser, Subcommand};
