@@ -10,8 +10,9 @@ mod recordings;
 mod seconds;
 mod stop;
 
-use clap::{Parser, Subcommand};
-use memtrace::cli::say;
+use clap::{CommandFactory, Parser, Subcommand};
+use memtrace::cli::{say, write_manual};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use tokio::runtime::{Builder, Runtime};
 
@@ -32,12 +33,21 @@ struct Cli {
 enum Command {
     Load(load::Args),
     Engine(engine::Args),
+    /// Write the manual pages, as pages of memtrace
+    #[command(hide = true)]
+    Man {
+        /// Directory for them
+        dir: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Load(args) => load::run(args),
         Command::Engine(args) => engine::run(args),
+        Command::Man { dir } => {
+            write_manual(Cli::command().name("memtrace"), &dir).map(|()| ExitCode::SUCCESS)
+        }
     };
     outcome.unwrap_or_else(|error| {
         say(&format!("{error:#}"));

@@ -10,6 +10,7 @@
 //! * `page` is the HTML file around what is drawn: its data, its script;
 //! * `perfetto` is the form of a trace for Perfetto: packets, tracks, clocks;
 //! * [`report`] lays out lines and tables as text, Markdown, CSV, JSON and HTML, no I/O;
+//! * [`import`] understands files of load generators;
 //! * [`analyze`] thinks: rows in, findings and what they say out, no I/O;
 //! * [`traces`] reads traces of torch's profiler and sums them up, a room of its own beside recordings;
 //! * [`session`] conducts one recording from start to stop;
@@ -47,6 +48,7 @@ pub mod analyze;
 pub mod cli;
 pub mod collect;
 pub mod host;
+pub mod import;
 pub mod model;
 mod page;
 mod perfetto;

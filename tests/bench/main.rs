@@ -9,6 +9,7 @@ mod cost;
 mod day;
 mod disk;
 mod exact;
+mod first;
 mod floor;
 mod gpu;
 mod inside;
@@ -69,6 +70,7 @@ const BENCHES: &[&[Bench]] = &[
     exact::BENCHES,
     attribution::BENCHES,
     inside::BENCHES,
+    first::BENCHES,
     cost::BENCHES,
     top::BENCHES,
     storms::BENCHES,

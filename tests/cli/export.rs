@@ -249,3 +249,153 @@ mod needs_mount {
         Ok(())
     }
 }
+
+/// The lines of a file, sorted.
+fn sorted(file: &Path) -> Result<Vec<String>> {
+    let text = std::fs::read_to_string(file)?;
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    lines.sort();
+    Ok(lines)
+}
+
+#[test]
+fn a_run_of_a_load_experiment_is_exported_as_its_sender_wrote_it_with_the_memory_beside()
+-> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let server = load::Server::start("400")?;
+    let run = |words: &[&str]| -> Result<Output> {
+        let output = Command::new(program::memtrace()?)
+            .args(words)
+            .current_dir(dir.path())
+            .stdin(Stdio::null())
+            .output()?;
+        anyhow::ensure!(output.status.success(), "{}", super::words(&output));
+        Ok(output)
+    };
+    let grid = [
+        "--input-lens",
+        "16,32",
+        "--output-lens",
+        "8",
+        "--concurrencies",
+        "2",
+    ];
+    run(&[
+        &["load", "plan", "-o", "plan.jsonl", "--prefix-reuse", "0"][..],
+        &grid,
+    ]
+    .concat())?;
+    let program = program::memtrace()?;
+    let program = program.to_str().context("a path that is text")?;
+    let send = [
+        program,
+        "load",
+        "run",
+        "plan.jsonl",
+        "--cool-down",
+        "0",
+        "--url",
+        &server.url,
+    ];
+    let record = ["record", "-o", "recording", "--"];
+    run(&[&record[..], &send, &["-o", "sent"]].concat())?;
+    let export = ["export", "recording", "--to", "load", "-o", "exported"];
+    let said = run(&export)?;
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    let [name] = listed(&dir.path().join("sent"))?
+        .try_into()
+        .expect("one run");
+    assert_eq!(
+        listed(&dir.path().join("exported"))?,
+        std::slice::from_ref(&name),
+        "{said}"
+    );
+    let (sent, exported) = (
+        dir.path().join("sent").join(&name),
+        dir.path().join("exported").join(&name),
+    );
+    let mut names = listed(&sent)?;
+    names.push("gpu_mem_trace.csv".to_owned());
+    names.sort();
+    assert_eq!(listed(&exported)?, names);
+    assert_eq!(
+        std::fs::read_to_string(sent.join("workload.jsonl"))?,
+        std::fs::read_to_string(exported.join("workload.jsonl"))?
+    );
+    assert_eq!(
+        sorted(&sent.join("request_trace.csv"))?,
+        sorted(&exported.join("request_trace.csv"))?
+    );
+    let json = |dir: &Path, name: &str| -> Result<serde_json::Value> {
+        Ok(serde_json::from_str(&std::fs::read_to_string(
+            dir.join(name),
+        )?)?)
+    };
+    let (own, told) = (
+        json(&sent, "summary.json")?,
+        json(&exported, "summary.json")?,
+    );
+    for (own, told) in [0, 1].map(|place| (&own["conditions"][place], &told["conditions"][place])) {
+        assert_eq!(
+            (&told["output_tokens"], &told["output_tokens_total"]),
+            (&8.into(), &16.into())
+        );
+        for (key, value) in own.as_object().context("an object")? {
+            assert_eq!(value, &told[key], "{key}");
+        }
+        let memory = &told["memory"];
+        let held = memory["held_peak_bytes"].as_i64().context("held")?;
+        let roles = memory["roles_at_held_peak"].as_array().context("roles")?;
+        let rss: i64 = roles
+            .iter()
+            .filter_map(|role| role["sum_of_rss_bytes"].as_i64())
+            .sum();
+        assert!(held > 0 && rss >= held, "{memory}");
+        assert_eq!(memory["gpu_peak_bytes"], serde_json::Value::Null);
+    }
+    let manifest = json(&exported, "manifest.json")?;
+    assert_eq!(
+        (&manifest["run_id"], &manifest["condition_count"]),
+        (&name.into(), &2.into())
+    );
+    let gpus = std::fs::read_to_string(exported.join("gpu_mem_trace.csv"))?;
+    assert!(
+        gpus.lines().count() == 1 && gpus.contains("gpu_index"),
+        "{gpus}"
+    );
+    let refused = memtrace([
+        "export".as_ref(),
+        dir.path().join("recording").as_os_str(),
+        "--to".as_ref(),
+        "load".as_ref(),
+        "-o".as_ref(),
+        dir.path().join("exported").as_os_str(),
+    ])?;
+    assert!(
+        words(&refused).contains("--force replaces it"),
+        "{}",
+        words(&refused)
+    );
+    Ok(())
+}
+
+#[test]
+fn a_recording_without_a_load_experiment_has_none_to_export() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let recording = dir.path().join("recording");
+    recorded(&recording)?;
+    let words_of_export = [
+        "export".as_ref(),
+        recording.as_os_str(),
+        "--to".as_ref(),
+        "load".as_ref(),
+    ];
+    let output = memtrace(words_of_export)?;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        words(&output).contains("has no load experiment"),
+        "{}",
+        words(&output)
+    );
+    Ok(())
+}

@@ -206,8 +206,8 @@ fn a_smoke_test_is_told_to_the_recording_that_is_named() -> Result<()> {
     assert_eq!(of_kind(MarkKind::Begin).count(), 8);
     for request in &requests {
         assert_eq!(request.outcome, Some(RequestOutcome::Ok), "{request:?}");
-        assert_eq!(request.prompt_tokens, Some(request.planned_prompt_tokens));
-        assert_eq!(request.output_tokens, Some(request.planned_output_tokens));
+        assert_eq!(request.prompt_tokens, request.planned_prompt_tokens);
+        assert_eq!(request.output_tokens, request.planned_output_tokens);
         let its_own = |row: &&MarkRow| row.name == request.condition;
         let begin = of_kind(MarkKind::Begin).find(its_own).context("a begin")?;
         let end = of_kind(MarkKind::End).find(its_own).context("an end")?;

@@ -4,6 +4,7 @@
 mod alone;
 mod engine;
 mod library;
+mod load;
 mod namespaces;
 mod needs_gpu;
 mod start;

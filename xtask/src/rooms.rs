@@ -16,6 +16,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("host", &["model"]),
     ("store", &["model"]),
     ("sweep", &["model"]),
+    ("import", &["model"]),
     ("page", &[]),
     ("perfetto", &["model"]),
     ("report", &["page", "model"]),
@@ -27,7 +28,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "top", "traces", "perfetto", "session", "report", "analyze", "store", "host", "model",
+            "top", "traces", "perfetto", "session", "import", "report", "analyze", "store", "host",
+            "model",
         ],
     ),
 ];

@@ -137,6 +137,8 @@ struct Asked {
     output_tokens: u64,
     is_chat: bool,
     is_stream: bool,
+    /// Whether a stream ends with what was used.
+    has_usage: bool,
 }
 
 impl Asked {
@@ -146,9 +148,14 @@ impl Asked {
             Some(messages) => messages.first()?.get("content")?,
             None => body.get("prompt")?,
         };
-        let output = body.get("max_tokens").and_then(Value::as_u64);
+        let output = ["max_tokens", "max_completion_tokens"];
+        let output = output.into_iter().find_map(|name| body.get(name)?.as_u64());
+        let usage = body
+            .get("stream_options")
+            .and_then(|asked| asked.get("include_usage"));
         Some(Self {
-            prompt_tokens: prompt.as_str()?.split_whitespace().count(),
+            has_usage: usage.and_then(Value::as_bool).unwrap_or(false),
+            prompt_tokens: words(prompt)?,
             output_tokens: output.unwrap_or(16).min(OUTPUT_MAX),
             is_chat: path.contains("chat"),
             is_stream: body.get("stream").and_then(Value::as_bool).unwrap_or(false),
@@ -157,6 +164,20 @@ impl Asked {
 
     fn usage(&self) -> Value {
         json!({"prompt_tokens": self.prompt_tokens, "completion_tokens": self.output_tokens})
+    }
+
+    /// An answer, or a piece of one. Clients tell by `object` what it is.
+    fn answer(&self, choices: &[Value], usage: Option<Value>) -> Value {
+        let object = match (self.is_chat, self.is_stream) {
+            (true, true) => "chat.completion.chunk",
+            (true, false) => "chat.completion",
+            (false, _) => "text_completion",
+        };
+        let mut answer = json!({"object": object, "model": MODEL, "choices": choices});
+        if let Some(usage) = usage {
+            answer["usage"] = usage;
+        }
+        answer
     }
 
     fn piece(&self, text: &str, is_last: bool) -> Value {
@@ -175,6 +196,19 @@ impl Asked {
             }
             (false, _) => json!({"index": 0, "text": text, "finish_reason": reason}),
         }
+    }
+}
+
+/// The words of a prompt, which is a text or a list of parts with texts.
+fn words(prompt: &Value) -> Option<usize> {
+    let of_text = |text: &str| text.split_whitespace().count();
+    match prompt {
+        Value::String(text) => Some(of_text(text)),
+        Value::Array(parts) => {
+            let texts = parts.iter().map(|part| part.get("text")?.as_str());
+            texts.map(|text| text.map(of_text)).sum()
+        }
+        _ => None,
     }
 }
 
@@ -197,7 +231,7 @@ async fn generate(asked: Asked, period: Duration) -> Response<Body> {
     let choice = asked.piece(&text, true);
     whole(
         StatusCode::OK,
-        &json!({"choices": [choice], "usage": asked.usage()}),
+        &asked.answer(&[choice], Some(asked.usage())),
     )
 }
 
@@ -222,11 +256,17 @@ impl futures_core::Stream for Tokens {
             let piece = self
                 .asked
                 .piece(" word", self.sent == self.asked.output_tokens);
-            format!("data: {}\n\n", json!({"choices": [piece]}))
+            format!("data: {}\n\n", self.asked.answer(&[piece], None))
         } else {
             self.is_over = true;
-            let usage = json!({"choices": [], "usage": self.asked.usage()});
-            format!("data: {usage}\n\ndata: [DONE]\n\n")
+            let usage = match self.asked.has_usage {
+                true => format!(
+                    "data: {}\n\n",
+                    self.asked.answer(&[], Some(self.asked.usage()))
+                ),
+                false => String::new(),
+            };
+            format!("{usage}data: [DONE]\n\n")
         };
         Poll::Ready(Some(Ok(Frame::data(Bytes::from(data)))))
     }

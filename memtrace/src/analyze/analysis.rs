@@ -18,7 +18,7 @@ use super::oom::OomFinding;
 use super::phases::{PhaseFocus, Phases};
 use super::process::Process;
 use super::process_tree::{ProcessTree, bundle_similar};
-use super::roles::RoleFinding;
+use super::roles::{RoleFinding, RoleHolding};
 use super::who::{Who, common_name};
 use crate::model::{BootNs, Bytes, DurationNs, Instant, Kind, RunInfo, Target, Tgid, Upid};
 use crate::report::{Cell, words};
@@ -71,6 +71,9 @@ pub struct Analysis {
     pub rss_peak: Option<PeakAt>,
     /// The instant that `--at` gave; else `None`.
     pub at: Option<Composition>,
+    /// What each role held at the other instants that were asked for.
+    #[serde(skip)]
+    pub roles_at: Vec<(BootNs, Vec<RoleHolding>)>,
     /// The trees, one entry for each root, the one with the highest peak first.
     pub trees: Vec<TreeFinding>,
     /// The processes by role, the one that held most at the peak first.

@@ -2,9 +2,11 @@
 //! flight, and what it took more than the condition before it on each axis; for each request that
 //! failed, what was held at that moment.
 
+mod figures;
 mod in_flight;
 mod requests;
 
+pub use figures::{RequestFigures, Seconds, Sending};
 pub(super) use requests::Requests;
 
 use super::RunClock;
@@ -16,7 +18,7 @@ use crate::sweep::Readings;
 use requests::{Request, before};
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Conditions and failed requests.
@@ -41,14 +43,17 @@ pub struct Condition {
     pub load_run: String,
     /// Its number in the plan.
     pub number: i64,
-    /// Tokens of each prompt, as planned.
-    pub input_tokens: i64,
-    /// Tokens of each output, as planned.
-    pub output_tokens: i64,
-    /// Requests under way at a time.
-    pub concurrency: i64,
-    /// The part of each prompt that all share.
-    pub prefix_reuse: f64,
+    /// Tokens of each prompt, as planned; of an imported condition whose file tells no plan the
+    /// median of its requests.
+    pub input_tokens: Option<i64>,
+    /// Tokens of each output, likewise.
+    pub output_tokens: Option<i64>,
+    /// Requests under way at a time, at most; `None` where there is no such limit.
+    pub concurrency: Option<i64>,
+    /// Requests a second; `None` where they are sent as fast as can be.
+    pub request_rate: Option<f64>,
+    /// The part of each prompt that all share; `None` where its sender told none.
+    pub prefix_reuse: Option<f64>,
     /// When it began.
     pub begin: Instant,
     /// When it ended.
@@ -73,8 +78,16 @@ pub struct Condition {
     pub gpu_begin_bytes: Option<Bytes>,
     /// The most that was in use on all GPUs.
     pub gpu_peak_bytes: Option<Bytes>,
+    /// When that was.
+    pub gpu_peak_at: Option<Instant>,
     /// What it took more than others of its run that differ in one value only.
     pub increments: Vec<Increment>,
+    /// What was planned.
+    #[serde(skip)]
+    pub planned: LoadCondition,
+    /// Figures of its requests.
+    #[serde(skip)]
+    pub figures: RequestFigures,
 }
 
 /// A role that grew.
@@ -113,6 +126,8 @@ labels! {
         OutputTokens = "output_tokens" | "OUTPUT",
         /// Requests under way at a time.
         Concurrency = "concurrency" | "CONCURRENCY",
+        /// Requests a second.
+        RequestRate = "request_rate" | "RATE",
         /// The part of the prompts that all share.
         PrefixReuse = "prefix_reuse" | "PREFIX",
     }
@@ -144,11 +159,13 @@ pub struct FailedRequest {
 }
 
 impl Axis {
-    fn of(self, condition: &Condition) -> f64 {
+    fn of(self, condition: &Condition) -> Option<f64> {
+        let count = |count: Option<i64>| count.map(|count| count as f64);
         match self {
-            Self::InputTokens => condition.input_tokens as f64,
-            Self::OutputTokens => condition.output_tokens as f64,
-            Self::Concurrency => condition.concurrency as f64,
+            Self::InputTokens => count(condition.input_tokens),
+            Self::OutputTokens => count(condition.output_tokens),
+            Self::Concurrency => count(condition.concurrency),
+            Self::RequestRate => condition.request_rate,
             Self::PrefixReuse => condition.prefix_reuse,
         }
     }
@@ -196,10 +213,10 @@ pub(super) fn told(
         FailedRequest {
             condition: span.name.clone(),
             load_run: span.condition.load_run.clone(),
-            request: request.number,
+            request: request.sending.request,
             attempt: request.attempt,
-            at: clock.at(request.end),
-            outcome: request.outcome,
+            at: clock.at(request.sending.end),
+            outcome: request.sending.outcome,
             error: request.error.clone(),
             held_then_bytes: held.peak(from, to).map(|(bytes, _)| bytes),
             gpu_then_bytes: under_load.gpu_within.get(&[from, to]).copied(),
@@ -239,13 +256,12 @@ fn condition(
         input_tokens,
         output_tokens,
         concurrency,
+        request_rate,
         prefix_reuse,
+        ..
     } = span.condition.clone();
-    let numbers = |requests: &mut dyn Iterator<Item = &&Request>| -> HashSet<i64> {
-        requests.map(|request| request.number).collect()
-    };
-    let all = numbers(&mut requests.iter());
-    let answered = numbers(&mut requests.iter().filter(|request| request.is_ok()));
+    let sendings: Vec<Sending> = requests.iter().map(|request| request.sending).collect();
+    let figures = RequestFigures::of(&sendings);
     let in_flight = in_flight::peak(requests.iter().copied());
     let gpu = phase.gpu.as_ref();
     Condition {
@@ -255,11 +271,12 @@ fn condition(
         input_tokens,
         output_tokens,
         concurrency,
+        request_rate,
         prefix_reuse,
         begin: clock.at(span.begin),
         end: phase.end,
-        request_count: all.len(),
-        failed_count: all.len() - answered.len(),
+        request_count: figures.ended_count,
+        failed_count: figures.failed_count,
         tokens_in_flight_peak: in_flight.map(|(tokens, _)| tokens),
         tokens_in_flight_peak_at: in_flight.map(|(_, at)| clock.at(at)),
         held_begin_bytes: held_begin,
@@ -268,7 +285,10 @@ fn condition(
         grew_most: grew_most(&phase.roles),
         gpu_begin_bytes: gpu.and_then(|gpu| gpu.begin_bytes),
         gpu_peak_bytes: gpu.and_then(|gpu| gpu.peak).map(|(bytes, _)| bytes),
+        gpu_peak_at: gpu.and_then(|gpu| gpu.peak).map(|(_, at)| at),
         increments: Vec::new(),
+        planned: span.condition.clone(),
+        figures,
     }
 }
 
@@ -285,36 +305,40 @@ fn grew_most(roles: &[RoleStretch]) -> Option<RoleGrowth> {
     })
 }
 
+/// The run of a condition, and its values on all axes but one.
+type Others<'a> = (&'a str, Vec<Option<u64>>);
+
 /// Against the condition before it on each axis, where there is one.
 fn increments(all: &[Condition]) -> Vec<Vec<Increment>> {
     let more = |here: Option<Bytes>, there: Option<Bytes>| here.zip(there).map(|(a, b)| a - b);
     let mut increments: Vec<Vec<Increment>> = vec![Vec::new(); all.len()];
     for axis in Axis::ALL.iter().copied() {
         // Those that are equal but for this value.
-        let mut equal: HashMap<(&str, Vec<u64>), Vec<usize>> = HashMap::new();
+        let mut equal: HashMap<Others<'_>, Vec<(f64, usize)>> = HashMap::new();
         for (place, one) in all.iter().enumerate() {
-            let value = |other: Axis| match other == axis {
-                true => 0,
-                false => other.of(one).to_bits(),
+            let Some(here) = axis.of(one) else {
+                continue;
             };
-            let values = Axis::ALL.iter().copied().map(value).collect();
-            let key = (one.load_run.as_str(), values);
-            equal.entry(key).or_default().push(place);
+            let others = Axis::ALL.iter().filter(|other| **other != axis);
+            let values = others.map(|other| other.of(one).map(f64::to_bits));
+            let key = (one.load_run.as_str(), values.collect());
+            equal.entry(key).or_default().push((here, place));
         }
         for mut places in equal.into_values() {
-            places.sort_by(|a, b| axis.of(&all[*a]).total_cmp(&axis.of(&all[*b])));
+            places.sort_by(|a, b| a.0.total_cmp(&b.0));
             for pair in places.windows(2) {
-                let [before, one] = [&all[pair[0]], &all[pair[1]]];
-                if axis.of(before) >= axis.of(one) {
+                let [(from, before), (to, one)] = [pair[0], pair[1]];
+                if from >= to {
                     continue;
                 }
-                increments[pair[1]].push(Increment {
+                let (before, here) = (&all[before], &all[one]);
+                increments[one].push(Increment {
                     axis,
-                    from: axis.of(before),
-                    to: axis.of(one),
+                    from,
+                    to,
                     against: before.name.clone(),
-                    held_more_bytes: more(one.held_peak_bytes, before.held_peak_bytes),
-                    gpu_more_bytes: more(one.gpu_peak_bytes, before.gpu_peak_bytes),
+                    held_more_bytes: more(here.held_peak_bytes, before.held_peak_bytes),
+                    gpu_more_bytes: more(here.gpu_peak_bytes, before.gpu_peak_bytes),
                 });
             }
         }

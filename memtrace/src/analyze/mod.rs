@@ -27,6 +27,7 @@ mod layout;
 mod leftovers;
 mod life;
 mod live;
+mod load_files;
 mod losses;
 mod mappings;
 mod moment;
@@ -67,7 +68,10 @@ pub use attribution::{
 };
 pub use clock::RunClock;
 pub use composition::{Composition, Holder, HolderGroup, together};
-pub use conditions::{Axis, Condition, Conditions, FailedRequest, Increment, RoleGrowth};
+pub use conditions::{
+    Axis, Condition, Conditions, FailedRequest, Increment, RequestFigures, RoleGrowth, Seconds,
+    Sending,
+};
 pub use cost::RecorderCost;
 pub use curves::{
     Band, CurveLimit, CurveSeries, CurveStack, Curves, Drawings, Gaps, GpuCurves, Levels,
@@ -88,6 +92,7 @@ pub use layout::{Cause, Confidence, Layout, LayoutLine};
 pub use leftovers::{Leftovers, OrphanedShmObject, Survivor};
 pub use life::{Child, KindsAt, LayoutAt, Life, MappingLine, ProcessError, SharedWith};
 pub use live::{Deep, Frame, FreshRows, Limit, Live, RoleNow};
+pub use load_files::{LoadRun, trace_head, trace_line};
 pub use losses::Loss;
 pub use mappings::{Mapping, Mappings, ProcessMappings};
 pub use moment::{Moment, MomentError, ParseMomentError};
@@ -105,7 +110,7 @@ pub use phases::{
 };
 pub use process::Process;
 pub use process_tree::{ProcessTree, TreeLine};
-pub use roles::{KindFigures, RoleAtPeak, RoleFinding, RoleOnGpus, RoleShares};
+pub use roles::{KindFigures, RoleAtPeak, RoleFinding, RoleHolding, RoleOnGpus, RoleShares};
 pub use run::{AnalyzeError, Options, analyze, analyze_into};
 pub use samples::{
     Allocated, Allocations, GpuPlace, GpuProcessSample, GpuSample, LabelledPeak, MemorySample,

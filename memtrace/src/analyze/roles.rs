@@ -180,6 +180,65 @@ pub(super) fn figures(lane: &Lane, seconds: f64, clock: &RunClock) -> PerKind<Ki
     })
 }
 
+/// What each role held at one instant, in the order of the groups.
+fn held_by(groups: &Groups, at: &Composition) -> Vec<RoleAtPeak> {
+    let nothing = RoleAtPeak {
+        shares: at.shares.as_ref().map(|_| RoleShares::NOTHING),
+        ..RoleAtPeak::default()
+    };
+    let mut roles = vec![nothing; groups.list.len()];
+    let mut add = |process: usize, add: &dyn Fn(&mut RoleAtPeak)| {
+        let place = groups.at(process, at.at.boot_ns);
+        if let Some(role) = place.and_then(|place| roles.get_mut(place)) {
+            add(role);
+        }
+    };
+    for holder in &at.holders {
+        add(holder.process, &|role| {
+            role.process_count += 1;
+            role.totals.add(&holder.amounts);
+        });
+    }
+    for share in at.shares.iter().flatten() {
+        add(share.process, &|role| {
+            if let Some(shares) = &mut role.shares {
+                shares.add(share);
+            }
+        });
+    }
+    roles
+}
+
+/// What the processes of a role held at an instant that was asked for.
+#[derive(Clone, Debug, Serialize)]
+pub struct RoleHolding {
+    /// What they are called.
+    pub name: Arc<str>,
+    /// What they held.
+    #[serde(flatten)]
+    pub held: RoleAtPeak,
+    /// What they held on all GPUs, each piece of memory once; `None` when unknown, and without GPUs.
+    pub gpu_bytes: Option<Bytes>,
+}
+
+/// The roles that held something at an instant, the one of the highest sum of RSS first.
+pub(super) fn at(groups: &Groups, at: &Composition) -> Vec<RoleHolding> {
+    let held = groups.list.iter().zip(held_by(groups, at));
+    let holding = held
+        .enumerate()
+        .filter(|(_, (_, held))| held.process_count > 0);
+    let mut roles: Vec<RoleHolding> = holding
+        .map(|(place, (group, held))| RoleHolding {
+            name: Arc::clone(&group.name),
+            held,
+            gpu_bytes: at
+                .gpu_held_by_those(|process| groups.at(process, at.at.boot_ns) == Some(place)),
+        })
+        .collect();
+    roles.sort_by_key(|role| std::cmp::Reverse(role.held.totals[Kind::Rss].bytes()));
+    roles
+}
+
 /// The roles of a recording, the one that held most at the peak first.
 pub(super) fn findings(
     groups: &Groups,
@@ -188,50 +247,25 @@ pub(super) fn findings(
     peak: Option<&Composition>,
     gpus: Option<&Gpus>,
 ) -> Vec<RoleFinding> {
-    let has_shares = peak.is_some_and(|peak| peak.shares.is_some());
-    let nothing = RoleAtPeak {
-        shares: has_shares.then_some(RoleShares::NOTHING),
-        ..RoleAtPeak::default()
-    };
+    let at_peak = peak.map(|peak| held_by(groups, peak));
     // Nothing was summed up for those who were met during the pass.
     let kinds = kinds
         .into_iter()
         .chain(std::iter::repeat(PerKind::default()));
     let found = groups.list.iter().zip(groups.members()).zip(kinds);
     let mut found: Vec<RoleFinding> = found
-        .map(|((group, members), kinds)| RoleFinding {
+        .enumerate()
+        .map(|(place, ((group, members), kinds))| RoleFinding {
             name: Arc::clone(&group.name),
             role: group.role.clone(),
             process_count: members.len(),
             upids: members.iter().map(|&place| processes[place].upid).collect(),
             members,
-            at_peak: peak.map(|_| nothing),
+            at_peak: at_peak.as_ref().and_then(|roles| roles.get(place).copied()),
             kinds,
             gpu: None,
         })
         .collect();
-    if let Some(peak) = peak {
-        let mut at_peak = |process: usize, add: &dyn Fn(&mut RoleAtPeak)| {
-            let place = groups.at(process, peak.at.boot_ns);
-            let place = place.and_then(|place| found.get_mut(place));
-            if let Some(at_peak) = place.and_then(|role| role.at_peak.as_mut()) {
-                add(at_peak);
-            }
-        };
-        for holder in &peak.holders {
-            at_peak(holder.process, &|at_peak| {
-                at_peak.process_count += 1;
-                at_peak.totals.add(&holder.amounts);
-            });
-        }
-        for share in peak.shares.iter().flatten() {
-            at_peak(share.process, &|at_peak| {
-                if let Some(shares) = &mut at_peak.shares {
-                    shares.add(share);
-                }
-            });
-        }
-    }
     if let Some(gpus) = gpus {
         for (place, role) in found.iter_mut().enumerate() {
             let highest = gpus.roles.get(place).copied().flatten();

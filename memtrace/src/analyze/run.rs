@@ -42,6 +42,8 @@ pub(super) fn mem_columns() -> Vec<&'static str> {
 pub struct Options {
     /// An instant of interest.
     pub at: Option<Moment>,
+    /// More such instants, for what each role held then.
+    pub instants: Vec<BootNs>,
     /// The name of a phase of interest, or a pattern of names: `*` stands for any text, `?` for
     /// one character.
     pub phase: Option<String>,
@@ -144,6 +146,7 @@ where
         phases.focus_on_window(window.map_err(AnalyzeError::Window)?);
     }
     let instants = oom::instants(&kills).chain(at);
+    let instants = instants.chain(options.instants.iter().copied());
     let load = phases.conditions();
     let requests = Requests::read(source, &load)?;
     phases.watch(requests.before_failures());
@@ -338,6 +341,11 @@ where
         Some(Moment::Peak) => peak.clone(),
         _ => at.and_then(|at| states.iter().find(|state| state.at.boot_ns == at).cloned()),
     };
+    let roles_at = options.instants.iter().filter_map(|&instant| {
+        let state = states.iter().find(|state| state.at.boot_ns == instant)?;
+        Some((instant, roles::at(&groups, state)))
+    });
+    let roles_at = roles_at.collect();
     let trees = trees(
         (&seen.trees, &seen.state.lanes),
         peak.as_ref(),
@@ -372,6 +380,7 @@ where
         rss_peak,
         peak,
         at,
+        roles_at,
         roles,
         phases,
         phase,

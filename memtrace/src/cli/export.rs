@@ -1,6 +1,7 @@
 //! `memtrace export`: a recording as the files of other profilers, for scripts made for those, and as
 //! a trace for Perfetto.
 
+mod load;
 mod with;
 
 use super::output::say;
@@ -33,9 +34,10 @@ const TRACE: &str = "memtrace.pftrace";
 /// The files are those that per-run profilers of Python programs write. One sample for each interval
 /// and for each mark: the main process, its children together, and those that hold most. Sums of RSS
 /// count what processes share in each of them. The summary's peaks are those of the recording, also
-/// between two samples. The memory of GPUs has files of its own, at the same instants. With
-/// `--to perfetto` the recording is a trace that ui.perfetto.dev opens, with every change.
-/// docs/exports.md says what each column and each track means.
+/// between two samples. The memory of GPUs has files of its own, at the same instants. Two have to be
+/// asked for: with `--to load` a folder for each run of a load experiment, and with `--to perfetto`
+/// the recording as a trace that ui.perfetto.dev opens, with every change. docs/exports.md says what
+/// each column and each track means.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -46,7 +48,7 @@ pub(super) struct Args {
     /// The recording's directory [default: the newest recording here]
     #[arg(value_name = "DIR")]
     recording: Option<PathBuf>,
-    /// What to write; may be repeated [default: all but perfetto]
+    /// What to write; may be repeated [default: all but load and perfetto]
     #[arg(long = "to", value_name = "WHAT")]
     what: Vec<What>,
     /// Where to write; made where it is not there [default: here]
@@ -56,9 +58,9 @@ pub(super) struct Args {
     /// of them; may be repeated
     #[arg(long, value_name = "DIR|FILE")]
     with: Vec<PathBuf>,
-    /// Time between two samples
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = super::values::parse_interval)]
-    interval: DurationNs,
+    /// Time between two samples [default: 1s; of load 200ms]
+    #[arg(long, value_name = "TIME", value_parser = super::values::parse_interval)]
+    interval: Option<DurationNs>,
     /// Name so many children in each sample
     #[arg(long, value_name = "N", default_value_t = 8)]
     top: usize,
@@ -77,8 +79,25 @@ enum What {
     Summary,
     /// gpu_mem_trace.csv, and gpu_mem_processes.csv with who holds it
     Gpu,
+    /// A folder for each run of a load experiment, also of an imported one: workload.jsonl,
+    /// request_trace.csv, gpu_mem_trace.csv, summary.json and manifest.json
+    Load,
     /// memtrace.pftrace: memory over time, processes, phases, kills and requests on one clock
     Perfetto,
+}
+
+impl What {
+    /// Those that are written where nobody says which: files of samples.
+    const OF_SAMPLES: [Self; 4] = [Self::Csv, Self::Jsonl, Self::Summary, Self::Gpu];
+}
+
+impl Args {
+    fn wants(&self, what: What) -> bool {
+        match self.what.is_empty() {
+            true => What::OF_SAMPLES.contains(&what),
+            false => self.what.contains(&what),
+        }
+    }
 }
 
 /// The files of samples that are wanted.
@@ -99,24 +118,37 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let dir = recording_dir(args.recording.as_deref())?;
     let (recording, last_boot_ns) = open(&dir)?;
     let target = args.output.as_deref().unwrap_or(Path::new("."));
-    let is_wanted = |what| match args.what.is_empty() {
-        true => what != What::Perfetto,
-        false => args.what.contains(&what),
-    };
-    if !args.with.is_empty() && !is_wanted(What::Perfetto) {
+    if !args.with.is_empty() && !args.wants(What::Perfetto) {
         bail!("--with puts traces into the one for Perfetto: add --to perfetto");
     }
     let with = found(&args.with)?;
-    let has_samples = [What::Csv, What::Jsonl, What::Summary, What::Gpu]
-        .into_iter()
-        .any(is_wanted);
-    if has_samples {
-        check_count(recording.info(), last_boot_ns, args.interval)?;
+    let mut written = Vec::new();
+    if args.wants(What::Load) {
+        let interval = args.interval.unwrap_or(load::INTERVAL);
+        check_count(recording.info(), last_boot_ns, interval)?;
+        let wanted = load::Wanted {
+            dir: &dir,
+            target,
+            interval,
+            is_forced: args.force,
+            last_boot_ns,
+        };
+        written = load::export(&recording, wanted)?;
     }
-    std::fs::create_dir_all(target)
-        .with_context(|| format!("failed to make the directory {}", target.display()))?;
+    let has_samples = What::OF_SAMPLES.into_iter().any(|what| args.wants(what));
+    let options = SampleOptions {
+        interval: args.interval.unwrap_or(INTERVAL),
+        top: args.top,
+        last_boot_ns,
+    };
+    if has_samples {
+        check_count(recording.info(), last_boot_ns, options.interval)?;
+    }
+    make(target)?;
     let open = |what, name| {
-        let file = is_wanted(what).then(|| Part::open(target, name, args.force));
+        let file = args
+            .wants(what)
+            .then(|| Part::open(target, name, args.force));
         file.transpose()
     };
     // All are made first: half of the files would look like all of them.
@@ -135,11 +167,6 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut outcome = Ok(());
     let mut remarks = Vec::new();
     if has_samples {
-        let options = SampleOptions {
-            interval: args.interval,
-            top: args.top,
-            last_boot_ns,
-        };
         outcome = export_samples(&recording, options, &mut files).with_context(reading)?;
     }
     if let (Ok(()), Some(trace)) = (&outcome, &mut trace) {
@@ -168,9 +195,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     outcome
         .and_then(|()| parts.iter_mut().try_for_each(Part::sync))
         .with_context(|| format!("failed to write to {}", target.display()))?;
-    let mut names = Vec::new();
     for part in parts {
-        names.push(part.finish()?.display().to_string());
+        written.push(part.finish()?.display().to_string());
     }
     for problem in recording.problems() {
         say(&problem.to_string());
@@ -178,8 +204,14 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     for remark in remarks {
         say(&remark);
     }
-    say(&format!("wrote {}", names.join(", ")));
+    say(&format!("wrote {}", written.join(", ")));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Makes the directory that files are written to.
+fn make(target: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(target)
+        .with_context(|| format!("failed to make the directory {}", target.display()))
 }
 
 /// Writes the files of samples. What it answers within is how that went.
@@ -256,6 +288,9 @@ fn export_gpus(
     )?;
     Ok(wrote.0.and(wrote.1))
 }
+
+/// Between two samples, where nobody says.
+const INTERVAL: DurationNs = DurationNs(1_000_000_000);
 
 /// A sample takes some hundred bytes in each file.
 const MAX_SAMPLES: i64 = 10_000_000;

@@ -6,6 +6,7 @@ mod diff;
 mod doctor;
 mod export;
 mod follow;
+mod import;
 mod leftovers;
 mod mark;
 mod output;
@@ -27,6 +28,7 @@ mod values;
 mod version;
 
 pub use output::say;
+pub use packaging::write_manual;
 
 use crate::host::give_up_capabilities;
 use clap::{Parser, Subcommand};
@@ -56,6 +58,7 @@ enum Command {
     Engine(remote::Engine),
     Export(export::Args),
     Traces(traces::Args),
+    Import(import::Args),
     Recover(recover::Args),
     Schema(schema::Args),
     /// Say what this host lets memtrace see, and what would let it see more
@@ -83,6 +86,7 @@ pub fn main() -> ExitCode {
         Command::Engine(args) => remote::engine(args),
         Command::Export(args) => export::run(args),
         Command::Traces(args) => traces::run(args),
+        Command::Import(args) => import::run(args),
         Command::Recover(args) => recover::run(args),
         Command::Schema(args) => schema::run(args),
         Command::Doctor(args) => doctor::run(args),

@@ -5,7 +5,7 @@ use super::output::print;
 use anyhow::Context;
 use clap::CommandFactory;
 use clap_complete::Shell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const NAME: &str = "memtrace";
@@ -41,12 +41,21 @@ pub(super) fn completions<C: CommandFactory>(args: &Completions) -> anyhow::Resu
     print(&String::from_utf8(script)?).context("failed to print the completions")
 }
 
+/// Writes the pages of a command and of all below it into a directory, which is made where it is not
+/// there.
+///
+/// # Errors
+/// When they can't be written.
+pub fn write_manual(command: clap::Command, dir: &Path) -> anyhow::Result<()> {
+    let doing = || format!("failed to write the manual to {}", dir.display());
+    std::fs::create_dir_all(dir).with_context(doing)?;
+    clap_mangen::generate_to(command, dir).with_context(doing)
+}
+
 /// Writes the pages.
 pub(super) fn man<C: CommandFactory>(args: &Man) -> anyhow::Result<ExitCode> {
     if let Some(dir) = &args.dir {
-        let doing = || format!("failed to write the manual to {}", dir.display());
-        std::fs::create_dir_all(dir).with_context(doing)?;
-        clap_mangen::generate_to(C::command(), dir).with_context(doing)?;
+        write_manual(C::command(), dir)?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut page = Vec::new();

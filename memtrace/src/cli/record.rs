@@ -1,7 +1,10 @@
 //! `memtrace record`: what to record, where to, and what is said meanwhile.
 
+mod afterwards;
 mod findings;
 mod load;
+mod named_files;
+mod requests;
 
 use super::leftovers;
 use super::output::say;
@@ -11,16 +14,16 @@ use super::values::{
     BackendChoice, BackendParser, ProbeParser, parse_interval, parse_percent, parse_seconds,
     parse_size,
 };
-use crate::host::{Backend, HostFacts, Person, ProbeChoice, as_person};
-use crate::model::{self, Bytes, DurationNs, GpuInfo, MarkRule, Rules, RunInfo, Target};
+use crate::host::{Backend, HostFacts, Person, ProbeChoice};
+use crate::model::{Bytes, DurationNs, GpuInfo, RunInfo, Target};
 use crate::report::{quoted, words};
 use crate::session::{
     CommandError, CommandUser, Held, Marks, Options, Outcome, Progress, RecordError, record,
 };
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use std::io::{IsTerminal, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use named_files::{check_log, mark_rules, rules};
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -173,6 +176,12 @@ pub(super) struct Args {
     #[arg(long, value_name = "REQUESTS", requires = "load", help_heading = LOAD)]
     load_profile: Option<usize>,
 
+    /// When the recording is closed, import the requests of a load generator: its file, or a folder
+    /// below which it writes one, or `auto`, which looks below the current directory and where
+    /// COMMAND names a file or a folder; may be repeated (docs/load.md)
+    #[arg(long, value_name = "PATH|auto", help_heading = OTHER, conflicts_with = "gpu_only")]
+    requests: Vec<PathBuf>,
+
     /// Do not save phases and the memory of roles as tables once the recording is closed: what
     /// `memtrace report --save-findings` does
     #[arg(long, help_heading = OTHER)]
@@ -264,6 +273,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         kills_survivors: args.kill_survivors,
     };
     let (is_gpu_only, as_root) = (args.gpu_only, args.as_root);
+    let requests = args.requests;
     let (is_quiet, saves_findings) = (args.quiet, !args.no_findings && !args.gpu_only);
     // A command's own output belongs to the terminal; a line of ours would run into it.
     let has_progress = !is_quiet && !has_command && std::io::stderr().is_terminal();
@@ -300,6 +310,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match outcome {
         Ok(outcome) => {
             let status = finish(&outcome, is_quiet, is_gpu_only);
+            if !requests.is_empty() && outcome.storage_failure.is_none() {
+                requests::import(&requests, &outcome.dir, person, is_quiet);
+            }
             if saves_findings && outcome.storage_failure.is_none() && outcome.process_count > 0 {
                 save_findings(&outcome, person, is_quiet);
             }
@@ -311,73 +324,6 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Err(RecordError::Command(error)) => Ok(command_failed(&error)),
         Err(error) => Err(error).context("failed to record"),
     }
-}
-
-/// A file of rules is longer than this only by mistake.
-const RULES_BYTES_MAX: u64 = 4 << 20;
-
-/// The rules for lines that are marks.
-fn mark_rules(own: Option<&Path>, person: Option<&Person>) -> anyhow::Result<Vec<MarkRule>> {
-    let Some(path) = own else {
-        return Ok(model::builtin_mark_rules()?);
-    };
-    let shown = path.display().to_string();
-    let text = read_rules(path, person)
-        .with_context(|| format!("failed to read the rules for marks, {shown}"))?;
-    Ok(model::mark_rules(&shown, &text)?)
-}
-
-/// Reads a file that the person named, with that person's rights.
-fn read_rules(path: &Path, person: Option<&Person>) -> anyhow::Result<String> {
-    let mut text = String::new();
-    let opened = as_person(person, || std::fs::File::open(path));
-    let read = opened.and_then(|file| file.take(RULES_BYTES_MAX + 1).read_to_string(&mut text));
-    read.map_err(|error| refused(error, person))?;
-    if text.len() as u64 > RULES_BYTES_MAX {
-        bail!("it has more than {RULES_BYTES_MAX} bytes");
-    }
-    Ok(text)
-}
-
-/// Says as whom a file was opened, where that is why it was refused.
-fn refused(error: std::io::Error, person: Option<&Person>) -> anyhow::Error {
-    match person {
-        Some(person) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            anyhow::anyhow!("{error}: {person}")
-        }
-        _ => error.into(),
-    }
-}
-
-/// A log file may appear later; what is there has to be one. It is opened without waiting: a
-/// FIFO would wait for its writer.
-fn check_log(path: &Path, person: Option<&Person>) -> anyhow::Result<()> {
-    let metadata = as_person(person, || {
-        let mut options = std::fs::File::options();
-        let file = options.read(true).custom_flags(libc::O_NONBLOCK);
-        file.open(path)?.metadata()
-    });
-    match metadata {
-        Ok(metadata) if !metadata.is_file() => bail!("{}: it is no file", no_log(path)),
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(refused(error, person)).with_context(|| no_log(path)),
-    }
-}
-
-fn no_log(path: &Path) -> String {
-    format!("failed to take marks from {}", path.display())
-}
-
-/// The rules for roles, with those of a file first.
-fn rules(file: Option<&Path>, person: Option<&Person>) -> anyhow::Result<Rules> {
-    let Some(path) = file else {
-        return Ok(Rules::builtin()?);
-    };
-    let shown = path.display();
-    let text =
-        read_rules(path, person).with_context(|| format!("failed to read the rules in {shown}"))?;
-    Rules::with(&text).with_context(|| format!("the rules in {shown} can't be used"))
 }
 
 /// The GPUs in a line: what each is, and how many of them.

@@ -382,6 +382,15 @@ impl Wanted {
     }
 }
 
+/// Saves what is found as tables beside a recording.
+pub(super) fn save_findings(dir: &Path) -> anyhow::Result<()> {
+    let wanted = Wanted {
+        saves: true,
+        ..Wanted::default()
+    };
+    analyzed(dir, wanted).map(drop)
+}
+
 pub(super) fn analyzed(dir: &Path, wanted: Wanted) -> anyhow::Result<analyze::Report> {
     let (recording, last_boot_ns) = open(dir)?;
     let shown = dir.display().to_string();
@@ -389,6 +398,7 @@ pub(super) fn analyzed(dir: &Path, wanted: Wanted) -> anyhow::Result<analyze::Re
     let doing = || format!("failed to read the recording {shown}");
     let options = analyze::Options {
         at: wanted.at,
+        instants: Vec::new(),
         phase: wanted.phase,
         process: wanted.process,
         from: wanted.from,

@@ -20,7 +20,7 @@ fn lines() -> String {
     #[cfg(target_os = "linux")]
     let lines = format!(
         "{lines}\nBPF object: sha256 {}",
-        crate::collect::bpf::object_hash()
+        crate::session::bpf_object_hash()
     );
     lines
 }

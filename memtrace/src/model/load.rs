@@ -7,7 +7,7 @@ use super::{BootNs, Label, WallNs};
 use serde::{Deserialize, Serialize};
 
 /// The longest text about what went wrong.
-const ERROR_BYTES_MAX: usize = 512;
+pub(crate) const ERROR_BYTES_MAX: usize = 512;
 
 /// More tokens are in no prompt and no answer.
 const TOKENS_MAX: i64 = 1 << 40;
@@ -23,13 +23,22 @@ pub struct LoadCondition {
     /// Its number in the plan.
     pub condition: i64,
     /// Tokens of each prompt.
-    pub input_tokens: i64,
+    pub input_tokens: Option<i64>,
     /// Tokens of each output.
-    pub output_tokens: i64,
+    pub output_tokens: Option<i64>,
     /// Requests under way at a time.
-    pub concurrency: i64,
+    pub concurrency: Option<i64>,
+    /// Requests a second; `None` also where they are sent as fast as can be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_rate: Option<f64>,
     /// The part of each prompt that all share.
-    pub prefix_reuse: f64,
+    pub prefix_reuse: Option<f64>,
+    /// How many requests are sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests: Option<i64>,
+    /// What its prompts are made from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u32>,
 }
 
 impl LoadCondition {
@@ -89,11 +98,11 @@ pub struct RequestMessage {
     /// When the first text came.
     pub first_token_boot_ns: Option<i64>,
     /// Tokens that the prompt should have.
-    pub planned_prompt_tokens: i64,
+    pub planned_prompt_tokens: Option<i64>,
     /// Tokens that it had.
     pub prompt_tokens: Option<i64>,
     /// Tokens that were asked for.
-    pub planned_output_tokens: i64,
+    pub planned_output_tokens: Option<i64>,
     /// Tokens that came.
     pub output_tokens: Option<i64>,
     /// The HTTP status.
@@ -154,8 +163,8 @@ impl RequestMessage {
         let counts = [
             Some(self.request),
             Some(self.attempt),
-            Some(self.planned_prompt_tokens),
-            Some(self.planned_output_tokens),
+            self.planned_prompt_tokens,
+            self.planned_output_tokens,
             self.prompt_tokens,
             self.output_tokens,
         ];
@@ -200,6 +209,7 @@ impl RequestMessage {
             http_status: self.http_status,
             outcome: RequestOutcome::from_word(&self.outcome),
             error: self.error,
+            time_error_ns: None,
         }
     }
 }
@@ -220,13 +230,14 @@ mod tests {
             attempt: 0,
             start_boot_ns: BootNs(100),
             first_token_boot_ns: Some(BootNs(200)),
-            planned_prompt_tokens: 8,
+            planned_prompt_tokens: Some(8),
             prompt_tokens: Some(8),
-            planned_output_tokens: 4,
+            planned_output_tokens: Some(4),
             output_tokens: None,
             http_status: Some(500),
             outcome: Some(RequestOutcome::Refused),
             error: Some("status 500: no".to_owned()),
+            time_error_ns: None,
         }
     }
 
@@ -291,10 +302,13 @@ mod tests {
         let condition = LoadCondition {
             load_run: "load-1".to_owned(),
             condition: 3,
-            input_tokens: 8_192,
-            output_tokens: 64,
-            concurrency: 16,
-            prefix_reuse: 0.8,
+            input_tokens: Some(8_192),
+            output_tokens: Some(64),
+            concurrency: Some(16),
+            request_rate: None,
+            prefix_reuse: Some(0.8),
+            requests: Some(16),
+            seed: None,
         };
         let text = serde_json::to_string(&condition).unwrap();
         assert_eq!(LoadCondition::of(&text), Some(condition));

@@ -155,7 +155,7 @@ impl MarkMessage {
 }
 
 /// Cuts a text between characters, to so many bytes at most.
-pub(super) fn cut_at(text: &mut String, most: usize) {
+pub(crate) fn cut_at(text: &mut String, most: usize) {
     let mut end = most.min(text.len());
     while !text.is_char_boundary(end) {
         end -= 1;

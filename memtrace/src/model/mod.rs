@@ -25,7 +25,9 @@ pub use clock::{ClockOffset, ClockReading};
 pub use instant::Instant;
 pub use kind::{Kind, PerKind};
 pub use label::Label;
+pub(crate) use load::ERROR_BYTES_MAX;
 pub use load::{LoadCondition, Message, RequestMessage};
+pub(crate) use mark::cut_at;
 pub use mark::{
     MARK_BYTES_MAX, MARK_NAME_BYTES_MAX, MARK_SOCKET_VARIABLE, MARK_VERSION, MarkError,
     MarkMessage, SelfReport,

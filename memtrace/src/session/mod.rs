@@ -31,6 +31,8 @@ pub use start::StartError;
 pub use trial::probe_costs;
 pub use user::CommandUser;
 
+#[cfg(target_os = "linux")]
+pub use crate::collect::bpf::object_hash as bpf_object_hash;
 use crate::host::{Backend, ProbeChoice};
 use crate::model::{Bytes, DurationNs, Rules, Target};
 use std::path::PathBuf;

@@ -43,12 +43,14 @@ pub enum StoreError {
         /// The memtrace that wrote it; empty when it doesn't say.
         memtrace_version: String,
     },
-    /// Closing the recording would drop columns that this version does not know.
+    /// Writing its tables anew would drop columns that this version does not know.
     #[error(
-        "close {}: it was written by the newer memtrace {memtrace_version} with schema {found}, and closing it with this one would drop what that version added; close it with that version (reading works with this one)",
+        "{doing} {}: it was written by the newer memtrace {memtrace_version} with schema {found}, and to do that with this one would drop what that version added; do it with that version (reading works with this one)",
         dir.display()
     )]
     NewerSchema {
+        /// What was asked for, as a verb.
+        doing: &'static str,
         /// The recording.
         dir: PathBuf,
         /// The version of its tables.
@@ -62,9 +64,10 @@ pub enum StoreError {
         /// The recording.
         dir: PathBuf,
     },
-    /// What was found in a recording that was never closed would not stay true.
+    /// What was found in a recording that was never closed would not stay true, and what is added
+    /// to it would meet its recorder.
     #[error(
-        "save the findings of {}: {}",
+        "{doing} {}: {}",
         dir.display(),
         if *is_live {
             "it is still being recorded; stop that first".to_owned()
@@ -73,10 +76,20 @@ pub enum StoreError {
         }
     )]
     Unclosed {
+        /// What was asked for, as a verb.
+        doing: &'static str,
         /// The recording.
         dir: PathBuf,
         /// A recorder still writes to it.
         is_live: bool,
+    },
+    /// What can't be read of a file would be lost when it is written anew.
+    #[error("write {} anew: {reason}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
     },
     /// A projection named a column that the table does not have.
     #[error("read {table}: it has no column {column}")]

@@ -39,12 +39,7 @@ impl FindingsWriter {
     /// # Errors
     /// When the recording is not closed, or the system refuses.
     pub fn create(recording: &Recording) -> Result<Self, StoreError> {
-        if !recording.is_closed() {
-            return Err(StoreError::Unclosed {
-                dir: recording.dir().to_path_buf(),
-                is_live: recording.is_live(),
-            });
-        }
+        recording.check_closed("save the findings of")?;
         let dir = Arc::clone(&recording.reading().dir);
         let locked = dir.lock();
         locked.map_err(|error| StoreError::io("lock", dir.path(), error))?;

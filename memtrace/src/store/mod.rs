@@ -22,6 +22,7 @@
 //! > Of a segment whose number is not above that of the newest part, the rows up to that
 //! > part's cut are in parts; the later ones are not yet. A part without a cut has all.
 
+mod addition;
 mod ahead;
 mod append;
 mod batch;
@@ -57,6 +58,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use addition::Addition;
 pub use error::StoreError;
 pub use findings::FindingsWriter;
 pub use newest::newest_recording;

@@ -70,7 +70,16 @@ impl PartWriter {
     }
 
     /// Closes the part and gives it its name, after which it lasts.
-    pub(super) fn publish(mut self, disk: &Disk, cut_ns: Option<i64>) -> Result<(), StoreError> {
+    pub(super) fn publish(self, disk: &Disk, cut_ns: Option<i64>) -> Result<(), StoreError> {
+        self.finish(disk, cut_ns)?.publish(disk)
+    }
+
+    /// Closes the part: all of it is on disk, under its temporary name.
+    pub(super) fn finish(
+        mut self,
+        disk: &Disk,
+        cut_ns: Option<i64>,
+    ) -> Result<FinishedPart, StoreError> {
         let full_path = disk.full_path(&self.path);
         let io_error = |error| StoreError::io("write", &full_path, error);
         if let Some(cut_ns) = cut_ns {
@@ -89,6 +98,18 @@ impl PartWriter {
             .inner()
             .sync_all()
             .map_err(|error| StoreError::io("sync", &full_path, error))?;
+        Ok(FinishedPart { path: self.path })
+    }
+}
+
+/// A part that is whole and has no name yet.
+pub(super) struct FinishedPart {
+    path: PathBuf,
+}
+
+impl FinishedPart {
+    /// Gives it its name, in place of what has it.
+    pub(super) fn publish(self, disk: &Disk) -> Result<(), StoreError> {
         disk.publish(&temporary(&self.path), &self.path)
     }
 }

@@ -86,6 +86,18 @@ impl Recording {
         self.is_live
     }
 
+    /// That nobody writes to it any more.
+    pub(super) fn check_closed(&self, doing: &'static str) -> Result<(), StoreError> {
+        match self.is_closed() {
+            true => Ok(()),
+            false => Err(StoreError::Unclosed {
+                doing,
+                dir: self.dir().to_path_buf(),
+                is_live: self.is_live(),
+            }),
+        }
+    }
+
     /// The damage met so far, by what was read so far.
     pub fn problems(&self) -> Vec<Problem> {
         self.reading.problems()

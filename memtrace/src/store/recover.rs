@@ -40,6 +40,7 @@ pub fn recover(dir: &Path) -> Result<RecoverReport, StoreError> {
     let info = recording.info();
     if info.schema_version.minor > SCHEMA_VERSION.minor {
         return Err(StoreError::NewerSchema {
+            doing: "close",
             dir: dir.to_path_buf(),
             found: info.schema_version,
             memtrace_version: info.memtrace_version.clone(),

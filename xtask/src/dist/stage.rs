@@ -8,6 +8,9 @@ use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// As memtrace/Cargo.toml has it.
+const MAINTAINER: &str = "memtrace developers <memtrace@users.noreply.github.com>";
+
 /// Where completions of each shell belong.
 const COMPLETIONS: &[(&str, &str)] = &[
     ("bash", "share/bash-completion/completions/memtrace"),
@@ -33,8 +36,7 @@ pub(super) fn stage(
     let host = TARGETS.iter().find(|target| target.triple == HOST);
     let host = Programs::built_before(host.context("this machine is among the targets")?)?;
     let memtrace = host.path("memtrace");
-    let man = dir.join("share/man/man1");
-    sh::run(Command::new(&memtrace).arg("man").arg(&man))?;
+    write_manual(&host, &dir.join("share/man/man1"), release)?;
     for (shell, path) in COMPLETIONS {
         let script = sh::capture(Command::new(&memtrace).args(["completions", shell]))?;
         write(&dir.join(path), script)?;
@@ -46,11 +48,48 @@ pub(super) fn stage(
             std::fs::read(&from).with_context(|| format!("failed to read {}", from.display()))?;
         write(&doc.join(file), text)?;
     }
+    write(
+        &release.dir.join("debian-changelog"),
+        debian_changelog(release)?,
+    )?;
     bill::write(&doc, programs.target, toolchain, release)?;
     Ok(dir)
+}
+
+/// The pages of memtrace, and those of the commands that memtrace-remote does for it.
+fn write_manual(host: &Programs, man: &Path, release: &Release) -> Result<()> {
+    sh::run(Command::new(host.path("memtrace")).arg("man").arg(man))?;
+    let pages = emptied(release.dir.join("manual"))?;
+    sh::run(
+        Command::new(host.path("memtrace-remote"))
+            .arg("man")
+            .arg(&pages),
+    )?;
+    for entry in std::fs::read_dir(&pages)? {
+        let page = entry?;
+        if page.file_name() != "memtrace.1" {
+            std::fs::copy(page.path(), man.join(page.file_name()))?;
+        }
+    }
+    write(&man.join("memtrace-remote.1"), ".so man1/memtrace-load.1\n")
 }
 
 /// Of a staged tree, the folder with the texts.
 pub(super) fn documents(staged: &Path) -> PathBuf {
     staged.join("share/doc/memtrace")
+}
+
+/// What Debian's tools show of a version.
+fn debian_changelog(release: &Release) -> Result<String> {
+    let date = sh::capture(
+        Command::new("date")
+            .args(["--utc", "--rfc-email"])
+            .arg(format!("--date=@{}", release.epoch)),
+    )?;
+    Ok(format!(
+        "memtrace ({}-1) unstable; urgency=medium\n\n  * What users see of this version stands in \
+         CHANGELOG.md of the sources.\n\n -- {MAINTAINER}  {}\n",
+        release.version,
+        date.trim()
+    ))
 }

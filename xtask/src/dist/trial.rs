@@ -66,7 +66,12 @@ pub(super) fn run(release: &Release, made: &[PathBuf]) -> Result<()> {
                 "--tag-display-limit",
                 "0",
             ])
-            .args(["--allow-root"])
+            // That one is for what goes into Debian itself.
+            .args([
+                "--allow-root",
+                "--suppress-tags",
+                "initial-upload-closes-no-bugs",
+            ])
             .arg(&deb),
     )?;
     wheel(release)?;

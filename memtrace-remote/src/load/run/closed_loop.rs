@@ -88,9 +88,9 @@ pub(super) fn start(load: Load, stop: &Stop) -> (JoinSet<()>, Receiver<Attempt>)
 mod tests {
     use super::*;
     use crate::http::parse_url;
-    use crate::load::run::summary::Tally;
     use crate::load::server::Server;
     use bytes::Bytes;
+    use memtrace::analyze::{RequestFigures, Sending};
     use memtrace::model::{RequestOutcome, RequestRow};
     use std::collections::HashSet;
 
@@ -129,16 +129,13 @@ mod tests {
     }
 
     fn most_at_a_time(attempts: &[Attempt]) -> usize {
-        let mut tally = Tally::default();
-        for attempt in attempts {
-            let row = RequestRow {
-                start_boot_ns: attempt.answer.start,
-                boot_ns: attempt.answer.end,
-                ..RequestRow::default()
-            };
-            tally.take(&row, true);
-        }
-        tally.most_at_a_time()
+        let rows = attempts.iter().map(|attempt| RequestRow {
+            start_boot_ns: attempt.answer.start,
+            boot_ns: attempt.answer.end,
+            ..RequestRow::default()
+        });
+        let sendings: Vec<Sending> = rows.map(|row| Sending::from(&row)).collect();
+        RequestFigures::of(&sendings).concurrency_reached
     }
 
     #[test]

@@ -11,10 +11,13 @@ impl Recordings {
         let attributes = serde_json::to_value(LoadCondition {
             load_run: run_id.to_owned(),
             condition: condition.condition as i64,
-            input_tokens: condition.input_tokens as i64,
-            output_tokens: condition.output_tokens as i64,
-            concurrency: condition.concurrency as i64,
-            prefix_reuse: condition.prefix_reuse,
+            input_tokens: Some(condition.input_tokens as i64),
+            output_tokens: Some(condition.output_tokens as i64),
+            concurrency: Some(condition.concurrency as i64),
+            request_rate: None,
+            prefix_reuse: Some(condition.prefix_reuse),
+            requests: Some(condition.requests as i64),
+            seed: Some(condition.seed),
         });
         let attributes = match attributes {
             Ok(Value::Object(attributes)) => attributes,

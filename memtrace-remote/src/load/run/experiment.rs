@@ -293,13 +293,14 @@ impl Experiment {
             attempt: attempt.attempt.into(),
             start_boot_ns: answer.start,
             first_token_boot_ns: answer.first_token,
-            planned_prompt_tokens: condition.input_tokens as i64,
+            planned_prompt_tokens: Some(condition.input_tokens as i64),
             prompt_tokens: answer.prompt_tokens.or(counted.map(|count| count as i64)),
-            planned_output_tokens: condition.output_tokens as i64,
+            planned_output_tokens: Some(condition.output_tokens as i64),
             output_tokens: answer.output_tokens,
             http_status: answer.status.map(i32::from),
             outcome: Some(failure.map_or(RequestOutcome::Ok, |failure| failure.outcome())),
             error: failure.map(ToString::to_string),
+            time_error_ns: None,
         }
     }
 }

@@ -5,17 +5,12 @@ use super::summary::Summary;
 use crate::load::plan::{Condition, lines};
 use anyhow::{Context, bail};
 use jiff::Timestamp;
-use memtrace::model::{Label, RequestRow};
+use memtrace::analyze::{trace_head, trace_line};
+use memtrace::model::RequestRow;
 use serde::Serialize;
-use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
-
-/// What there is of a request, in the order of its columns.
-const COLUMNS: &str = "condition,request,attempt,planned_prompt_tokens,prompt_tokens,\
-    planned_output_tokens,output_tokens,start_boot_ns,first_token_boot_ns,boot_ns,http_status,\
-    outcome,error";
 
 /// The folder.
 pub(crate) struct Results {
@@ -89,7 +84,7 @@ impl Results {
         }
         std::fs::create_dir(&dir)?;
         let mut trace = BufWriter::new(File::create_new(dir.join("request_trace.csv"))?);
-        writeln!(trace, "{COLUMNS}")?;
+        trace_head(&mut trace)?;
         trace.flush()?;
         Ok(Self { dir, trace })
     }
@@ -110,7 +105,7 @@ impl Results {
 
     /// Writes a request that has ended.
     pub(super) fn request(&mut self, row: &RequestRow) -> anyhow::Result<()> {
-        let written = write_row(&mut self.trace, row).and_then(|()| self.trace.flush());
+        let written = trace_line(&mut self.trace, row).and_then(|()| self.trace.flush());
         written.with_context(|| format!("failed to write to {}", self.dir.display()))
     }
 
@@ -129,56 +124,9 @@ impl Results {
     }
 }
 
-fn write_row(out: &mut impl Write, row: &RequestRow) -> io::Result<()> {
-    let known = |value: Option<i64>| value.map_or_else(String::new, |value| value.to_string());
-    let outcome = row.outcome.map_or("", Label::as_str);
-    let error = row.error.as_deref().unwrap_or_default();
-    writeln!(
-        out,
-        "{},{},{},{},{},{},{},{},{},{},{},{outcome},{}",
-        quoted(&row.condition),
-        row.request,
-        row.attempt,
-        row.planned_prompt_tokens,
-        known(row.prompt_tokens),
-        row.planned_output_tokens,
-        known(row.output_tokens),
-        row.start_boot_ns.0,
-        known(row.first_token_boot_ns.map(|at| at.0)),
-        row.boot_ns.0,
-        known(row.http_status.map(i64::from)),
-        quoted(error)
-    )
-}
-
-/// A field that holds what has a meaning in CSV stands in quotes (RFC 4180).
-fn quoted(field: &str) -> Cow<'_, str> {
-    match field.contains([',', '"', '\n', '\r']) {
-        true => Cow::Owned(format!("\"{}\"", field.replace('"', "\"\""))),
-        false => Cow::Borrowed(field),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn words_of_a_server_stay_one_field_of_the_trace() {
-        let row = RequestRow {
-            condition: "a,b".to_owned(),
-            error: Some("status 500: \"no\"\nroom".to_owned()),
-            ..RequestRow::default()
-        };
-        let mut out = Vec::new();
-        write_row(&mut out, &row).unwrap();
-        let text = String::from_utf8(out).unwrap();
-        assert_eq!(
-            text,
-            "\"a,b\",0,0,0,,0,,0,,0,,,\"status 500: \"\"no\"\"\nroom\"\n"
-        );
-        assert_eq!(COLUMNS.split(',').count(), 13);
-    }
 
     #[test]
     fn the_name_of_a_run_can_be_that_of_a_folder() {

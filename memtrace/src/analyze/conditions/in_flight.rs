@@ -2,6 +2,7 @@
 //! begin on, and of the output as much as has come, which grows evenly from the first token to the
 //! end.
 
+use super::figures::Sending;
 use super::requests::Request;
 use crate::model::BootNs;
 
@@ -20,7 +21,7 @@ pub(super) fn peak<'a>(requests: impl Iterator<Item = &'a Request>) -> Option<(i
     for request in requests {
         let line = Line::of(request);
         begins.push(Change {
-            at: request.start,
+            at: request.sending.start,
             base: line.prompt,
             slope: 0.0,
         });
@@ -30,7 +31,7 @@ pub(super) fn peak<'a>(requests: impl Iterator<Item = &'a Request>) -> Option<(i
             slope: line.slope,
         });
         ends.push(Change {
-            at: request.end,
+            at: request.sending.end,
             base: line.slope.mul_add(seconds(line.first), -line.prompt),
             slope: -line.slope,
         });
@@ -58,7 +59,8 @@ pub(super) fn peak<'a>(requests: impl Iterator<Item = &'a Request>) -> Option<(i
 
 /// How many were in flight at an instant.
 pub(super) fn at<'a>(requests: impl Iterator<Item = &'a Request>, instant: BootNs) -> i64 {
-    let under_way = requests.filter(|one| one.start <= instant && instant <= one.end);
+    let under_way =
+        requests.filter(|one| one.sending.start <= instant && instant <= one.sending.end);
     let tokens = under_way.map(|request| {
         let line = Line::of(request);
         let since = (seconds(instant) - seconds(line.first)).max(0.0);
@@ -77,13 +79,15 @@ struct Line {
 
 impl Line {
     fn of(request: &Request) -> Self {
-        let first = request.first_token.unwrap_or(request.end);
-        let length = seconds(request.end) - seconds(first);
+        let Sending { first, end, .. } = request.sending;
+        let first = first.unwrap_or(end);
+        let length = seconds(end) - seconds(first);
+        let output_tokens = request.sending.output_tokens.unwrap_or(0);
         Self {
             prompt: request.prompt_tokens as f64,
             first,
             slope: match length > 0.0 {
-                true => request.output_tokens as f64 / length,
+                true => output_tokens as f64 / length,
                 false => 0.0,
             },
         }
@@ -103,14 +107,17 @@ mod tests {
         let boot = |seconds| BootNs(seconds * 1_000_000_000);
         Request {
             condition: 0,
-            number: 0,
             attempt: 0,
-            start: boot(start),
-            first_token: Some(boot(first)),
-            end: boot(end),
+            sending: Sending {
+                request: 0,
+                start: boot(start),
+                first: Some(boot(first)),
+                end: boot(end),
+                prompt_tokens: Some(prompt),
+                output_tokens: Some(output),
+                outcome: None,
+            },
             prompt_tokens: prompt,
-            output_tokens: output,
-            outcome: None,
             error: None,
         }
     }
@@ -131,10 +138,8 @@ mod tests {
 
     #[test]
     fn a_request_that_fails_at_once_holds_its_prompt_for_no_time() {
-        let failed = Request {
-            first_token: None,
-            ..request([5, 5, 5], [7, 0])
-        };
+        let mut failed = request([5, 5, 5], [7, 0]);
+        failed.sending.first = None;
         assert_eq!(peak([failed].iter()), Some((7, BootNs(5_000_000_000))));
         assert_eq!(peak([].iter()), None);
     }

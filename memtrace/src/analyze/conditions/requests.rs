@@ -1,5 +1,6 @@
 //! The rows of `request`, each with the condition that it is of.
 
+use super::figures::Sending;
 use crate::analyze::RowSource;
 use crate::analyze::phases::ConditionSpan;
 use crate::model::BootNs;
@@ -17,28 +18,24 @@ pub(super) const FAILED_MAX: usize = 1_000;
 pub(super) struct Request {
     /// By position.
     pub(super) condition: usize,
-    pub(super) number: i64,
     pub(super) attempt: i64,
-    pub(super) start: BootNs,
-    pub(super) first_token: Option<BootNs>,
-    pub(super) end: BootNs,
-    /// As planned where the server did not count.
+    pub(super) sending: Sending,
+    /// Tokens of the prompt: as planned where the server did not count, none where neither is known.
     pub(super) prompt_tokens: i64,
-    pub(super) output_tokens: i64,
-    pub(super) outcome: Option<RequestOutcome>,
     /// Of those that are told.
     pub(super) error: Option<String>,
 }
 
 /// The second up to a failure: a server that dies holds nothing any more when its connections break.
 pub(super) fn before(request: &Request) -> [BootNs; 2] {
-    let from = request.end.0.saturating_sub(1_000_000_000);
-    [BootNs(from).max(request.start), request.end]
+    let Sending { start, end, .. } = request.sending;
+    let from = end.0.saturating_sub(1_000_000_000);
+    [BootNs(from).max(start), end]
 }
 
 impl Request {
     pub(super) fn is_ok(&self) -> bool {
-        self.outcome == Some(RequestOutcome::Ok)
+        self.sending.is_ok()
     }
 }
 
@@ -63,14 +60,18 @@ impl Requests {
         if conditions.is_empty() {
             return Ok(requests);
         }
-        let by_name = conditions.iter().enumerate().map(|(place, one)| {
+        // In the order of their begins. The same condition can be sent again after it has ended.
+        let mut by_name: HashMap<(&str, &str), Vec<usize>> = HashMap::new();
+        for (place, one) in conditions.iter().enumerate() {
             let key = (one.condition.load_run.as_str(), one.name.as_str());
-            (key, place)
-        });
-        let by_name: HashMap<(&str, &str), usize> = by_name.collect();
+            by_name.entry(key).or_default().push(place);
+        }
         source.scan(&[], |row: RequestRow| {
             let key = (row.load_run.as_str(), row.condition.as_str());
-            match by_name.get(&key) {
+            let places = by_name.get(&key).map_or(&[][..], Vec::as_slice);
+            let begun =
+                places.partition_point(|&place| conditions[place].begin <= row.start_boot_ns);
+            match places[..begun].last().or(places.first()) {
                 Some(&condition) => requests.take(condition, row),
                 None => requests.unplaced_count += 1,
             }
@@ -87,14 +88,9 @@ impl Requests {
         self.told_count += usize::from(is_told);
         self.list.push(Request {
             condition,
-            number: row.request,
             attempt: row.attempt,
-            start: row.start_boot_ns,
-            first_token: row.first_token_boot_ns,
-            end: row.boot_ns,
-            prompt_tokens: row.prompt_tokens.unwrap_or(row.planned_prompt_tokens),
-            output_tokens: row.output_tokens.unwrap_or(0),
-            outcome: row.outcome,
+            sending: Sending::from(&row),
+            prompt_tokens: row.prompt_tokens.or(row.planned_prompt_tokens).unwrap_or(0),
             error: row.error.filter(|_| is_told),
         });
     }

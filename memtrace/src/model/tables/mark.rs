@@ -51,5 +51,7 @@ labels! {
         Output = "output",
         /// A line of a log file (`--marks-from`).
         File = "file",
+        /// The file of a load generator (`memtrace import requests`).
+        Import = "import",
     }
 }

@@ -2,20 +2,20 @@
 
 use crate::model::label::labels;
 use crate::model::table::table;
-use crate::model::{BootNs, WallNs};
+use crate::model::{BootNs, DurationNs, WallNs};
 
 table! {
-    /// A request to a serving engine, as its sender saw it: what `memtrace load run` sent while this was recorded. Its condition is a phase of the same name in `mark`.
+    /// A request to a serving engine, as its sender saw it: what `memtrace load run` sent while this was recorded, and what `memtrace import requests` took from the file of another load generator. Its condition is a phase of the same name in `mark`.
     pub struct RequestRow in "request" {
         /// Wall-clock time (UTC) of its end.
         ts: WallNs,
         /// Its end on CLOCK_BOOTTIME: the last byte of the answer, or when it failed.
         boot_ns: BootNs,
-        /// The run of a plan that it is of.
+        /// The run of a plan that it is of; of an imported one the load generator.
         load_run: String,
         /// The condition that it is of.
         condition: String,
-        /// Its number within the condition, from 0.
+        /// Its number within the condition, from 0; of an imported one its place in the file.
         request: i64,
         /// 0 the first time it is sent, and one more each time that it is sent again after a failure.
         attempt: i64,
@@ -23,12 +23,12 @@ table! {
         start_boot_ns: BootNs,
         /// When the first text of the answer came, on CLOCK_BOOTTIME; null where none came, and of an answer in one piece.
         first_token_boot_ns: Option<BootNs>,
-        /// Tokens that the prompt should have.
-        planned_prompt_tokens: i64,
+        /// Tokens that the prompt should have; null where its sender told none.
+        planned_prompt_tokens: Option<i64>,
         /// Tokens that it had: as the server counted, null where it did not say.
         prompt_tokens: Option<i64>,
-        /// Tokens that were asked for.
-        planned_output_tokens: i64,
+        /// Tokens that were asked for; null where its sender told none.
+        planned_output_tokens: Option<i64>,
         /// Tokens that came: as the server counted, else the pieces of text; null where none is known.
         output_tokens: Option<i64>,
         /// The HTTP status; null where it came to none.
@@ -37,6 +37,8 @@ table! {
         outcome: Option<RequestOutcome>,
         /// Why it failed, in words; null where it did not.
         error: Option<String>,
+        /// By how much its three times may be wrong, because they were told on another clock and brought to this one by the table `clock`; null where they were told on this one.
+        time_error_ns: Option<DurationNs>,
     }
 }
 
@@ -59,5 +61,7 @@ labels! {
         Malformed = "malformed",
         /// The run was ended meanwhile.
         Interrupted = "interrupted",
+        /// It failed in a way that its sender did not tell.
+        Failed = "failed",
     }
 }

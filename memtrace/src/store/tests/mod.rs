@@ -1,6 +1,7 @@
 //! The store as a whole: what is written is read again, whatever happens in between.
 //! Parts of it are tested beside their code.
 
+mod addition;
 mod crash;
 mod damage;
 mod findings;

@@ -1,0 +1,233 @@
+//! `memtrace export --to load`: each run of a load experiment as the folder that `memtrace load run`
+//! writes, with the memory that the recording knows.
+
+use super::super::part::Part;
+use super::super::progress::Progress;
+use super::super::recorded::Rows;
+use super::{GPU_CSV, MAX_SAMPLES, make};
+use crate::analyze::{
+    LoadRun, Options, RoleHolding, RunClock, SampleOptions, analyze, gpu_files, sample,
+    sample_gpus, trace_head, trace_line,
+};
+use crate::model::tables::RequestRow;
+use crate::model::{BootNs, DurationNs};
+use crate::report::visible;
+use crate::store::Recording;
+use anyhow::{Context, bail};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Between two samples of GPUs, where nobody says.
+pub(super) const INTERVAL: DurationNs = DurationNs(200_000_000);
+
+/// The longest name of a folder.
+const NAME_BYTES_MAX: usize = 128;
+
+/// What is asked for.
+pub(super) struct Wanted<'a> {
+    pub(super) dir: &'a Path,
+    pub(super) target: &'a Path,
+    pub(super) interval: DurationNs,
+    pub(super) is_forced: bool,
+    pub(super) last_boot_ns: Option<BootNs>,
+}
+
+/// The files of one run in the making.
+struct Folder<'a> {
+    run: &'a LoadRun<'a>,
+    span: [BootNs; 2],
+    workload: Part,
+    trace: Part,
+    gpus: Part,
+    summary: Part,
+    manifest: Part,
+}
+
+/// Writes the folders. Answers which files.
+///
+/// # Errors
+/// When the recording has no load experiment, can't be read, or a file is there or can't be written.
+pub(super) fn export(recording: &Recording, wanted: Wanted<'_>) -> anyhow::Result<Vec<String>> {
+    let progress = Progress::of("reading the recording");
+    let shown = wanted.dir.display().to_string();
+    let doing = || format!("failed to read the recording {}", visible(&shown));
+    let found = |instants| {
+        let options = Options {
+            instants,
+            last_boot_ns: wanted.last_boot_ns,
+            ..Options::default()
+        };
+        analyze(recording.info(), &Rows(recording), options).with_context(doing)
+    };
+    let report = found(Vec::new())?;
+    let runs = LoadRun::all(&report.analysis);
+    if runs.is_empty() {
+        bail!(
+            "{} has no load experiment: none was sent while it was recorded, or imported into it",
+            visible(&shown)
+        );
+    }
+    // Who held what at the peaks is known only when these are.
+    let peaks = runs.iter().flat_map(LoadRun::peaks);
+    let roles_at = found(peaks.collect())?.analysis.roles_at;
+    let mut folders = runs
+        .iter()
+        .map(|run| Folder::open(run, &wanted))
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    let writing = || format!("failed to write to {}", wanted.target.display());
+    let mut outcome = Ok(());
+    let traced = recording.scan(&columns(), |row: RequestRow| {
+        let folder = folders
+            .iter_mut()
+            .find(|folder| folder.run.id == row.load_run);
+        if let Some(folder) = folder
+            && outcome.is_ok()
+        {
+            outcome = trace_line(&mut folder.trace.file, &row);
+        }
+    });
+    traced.with_context(doing)?;
+    outcome.with_context(writing)?;
+    trace_gpus(recording, &wanted, &mut folders).with_context(doing)??;
+    drop(progress);
+    let mut names = Vec::new();
+    for mut folder in folders {
+        let written = folder.write(recording, &report.analysis.clock, &shown, &roles_at);
+        written.with_context(writing)?;
+        names.extend(folder.finish()?);
+    }
+    Ok(names)
+}
+
+fn columns() -> Vec<&'static str> {
+    use crate::model::Row;
+    let columns = RequestRow::TABLE.columns.iter();
+    columns.map(|column| column.name).collect()
+}
+
+/// Writes the memory of GPUs while each run was sent. What it answers within is how that went.
+fn trace_gpus(
+    recording: &Recording,
+    wanted: &Wanted<'_>,
+    folders: &mut [Folder<'_>],
+) -> anyhow::Result<anyhow::Result<()>> {
+    let options = SampleOptions {
+        interval: wanted.interval,
+        top: 0,
+        last_boot_ns: wanted.last_boot_ns,
+    };
+    // The instants alone are wanted, and the clock.
+    let (all, _) = sample(recording.info(), &Rows(recording), options, |_, _| false)?;
+    let mut left = MAX_SAMPLES;
+    let mut outcome = Ok(());
+    sample_gpus(
+        &Rows(recording),
+        &all,
+        |one| {
+            for folder in folders.iter_mut() {
+                let is_within =
+                    folder.span[0] <= one.at.boot_ns && one.at.boot_ns <= folder.span[1];
+                if outcome.is_ok() && is_within {
+                    left -= 1;
+                    outcome = match left < 0 {
+                        true => Err(io::Error::other("too many lines: give a longer --interval")),
+                        false => gpu_files::gpu_line(&mut folder.gpus.file, &all, one),
+                    };
+                }
+            }
+            outcome.is_ok()
+        },
+        |_| false,
+    )?;
+    Ok(outcome.with_context(|| format!("failed to write to {}", wanted.target.display())))
+}
+
+impl<'a> Folder<'a> {
+    /// Makes it, with the files that belong there.
+    fn open(run: &'a LoadRun<'a>, wanted: &Wanted<'_>) -> anyhow::Result<Self> {
+        let place = wanted.target.join(folder_name(run.id));
+        make(&place)?;
+        let open = |name| Part::open(&place, name, wanted.is_forced);
+        let mut folder = Self {
+            run,
+            span: run.span().unwrap_or_default(),
+            workload: open("workload.jsonl")?,
+            trace: open("request_trace.csv")?,
+            gpus: open(GPU_CSV)?,
+            summary: open("summary.json")?,
+            manifest: open("manifest.json")?,
+        };
+        trace_head(&mut folder.trace.file)
+            .and_then(|()| gpu_files::gpu_head(&mut folder.gpus.file))
+            .with_context(|| format!("failed to write to {}", place.display()))?;
+        Ok(folder)
+    }
+
+    fn write(
+        &mut self,
+        recording: &Recording,
+        clock: &RunClock,
+        path: &str,
+        roles_at: &[(BootNs, Vec<RoleHolding>)],
+    ) -> io::Result<()> {
+        self.run.workload(&mut self.workload.file)?;
+        self.run.summary(roles_at, &mut self.summary.file)?;
+        let to_wall = |at| clock.to_wall(at);
+        let manifest = &mut self.manifest.file;
+        self.run
+            .manifest(recording.info(), path, to_wall, manifest)?;
+        let parts = [
+            &mut self.workload,
+            &mut self.trace,
+            &mut self.gpus,
+            &mut self.summary,
+            &mut self.manifest,
+        ];
+        parts.into_iter().try_for_each(Part::sync)
+    }
+
+    fn finish(self) -> anyhow::Result<Vec<String>> {
+        let parts = [
+            self.workload,
+            self.trace,
+            self.gpus,
+            self.summary,
+            self.manifest,
+        ];
+        let paths = parts.into_iter().map(|part| {
+            let path: PathBuf = part.finish()?;
+            Ok(path.display().to_string())
+        });
+        paths.collect()
+    }
+}
+
+/// The name of a run as that of a folder. Whoever sent a mark has chosen it.
+fn folder_name(run: &str) -> String {
+    let is_fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let fine = run.chars().map(|c| if is_fine(c) { c } else { '_' });
+    let name: String = fine.take(NAME_BYTES_MAX).collect();
+    match name.trim_start_matches('.') {
+        "" => "run".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_of_a_run_leads_elsewhere() {
+        for (run, name) in [
+            ("load-20260301T120144Z", "load-20260301T120144Z"),
+            ("../../etc", "_.._etc"),
+            ("..", "run"),
+            ("", "run"),
+            ("a/b c", "a_b_c"),
+        ] {
+            assert_eq!(folder_name(run), name);
+        }
+        assert_eq!(folder_name(&"ü".repeat(500)).len(), NAME_BYTES_MAX);
+    }
+}

@@ -1,0 +1,78 @@
+//! Files that a person names for a recording, opened with that person's rights: rules, and logs.
+
+use crate::host::{Person, as_person};
+use crate::model::{self, MarkRule, Rules};
+use anyhow::{Context, bail};
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// A file of rules is longer than this only by mistake.
+const RULES_BYTES_MAX: u64 = 4 << 20;
+
+/// The rules for lines that are marks.
+pub(super) fn mark_rules(
+    own: Option<&Path>,
+    person: Option<&Person>,
+) -> anyhow::Result<Vec<MarkRule>> {
+    let Some(path) = own else {
+        return Ok(model::builtin_mark_rules()?);
+    };
+    let shown = path.display().to_string();
+    let text = read_rules(path, person)
+        .with_context(|| format!("failed to read the rules for marks, {shown}"))?;
+    Ok(model::mark_rules(&shown, &text)?)
+}
+
+/// Reads a file that the person named, with that person's rights.
+fn read_rules(path: &Path, person: Option<&Person>) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let opened = as_person(person, || std::fs::File::open(path));
+    let read = opened.and_then(|file| file.take(RULES_BYTES_MAX + 1).read_to_string(&mut text));
+    read.map_err(|error| refused(error, person))?;
+    if text.len() as u64 > RULES_BYTES_MAX {
+        bail!("it has more than {RULES_BYTES_MAX} bytes");
+    }
+    Ok(text)
+}
+
+/// Says as whom a file was opened, where that is why it was refused.
+fn refused(error: std::io::Error, person: Option<&Person>) -> anyhow::Error {
+    match person {
+        Some(person) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            anyhow::anyhow!("{error}: {person}")
+        }
+        _ => error.into(),
+    }
+}
+
+/// A log file may appear later; what is there has to be one. It is opened without waiting: a
+/// FIFO would wait for its writer.
+pub(super) fn check_log(path: &Path, person: Option<&Person>) -> anyhow::Result<()> {
+    let metadata = as_person(person, || {
+        let mut options = std::fs::File::options();
+        let file = options.read(true).custom_flags(libc::O_NONBLOCK);
+        file.open(path)?.metadata()
+    });
+    match metadata {
+        Ok(metadata) if !metadata.is_file() => bail!("{}: it is no file", no_log(path)),
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(refused(error, person)).with_context(|| no_log(path)),
+    }
+}
+
+fn no_log(path: &Path) -> String {
+    format!("failed to take marks from {}", path.display())
+}
+
+/// The rules for roles, with those of a file first.
+pub(super) fn rules(file: Option<&Path>, person: Option<&Person>) -> anyhow::Result<Rules> {
+    let Some(path) = file else {
+        return Ok(Rules::builtin()?);
+    };
+    let shown = path.display();
+    let text =
+        read_rules(path, person).with_context(|| format!("failed to read the rules in {shown}"))?;
+    Rules::with(&text).with_context(|| format!("the rules in {shown} can't be used"))
+}

@@ -1,0 +1,25 @@
+//! Files of load generators: what each says of its requests, and where that stands in a recording.
+//!
+//! A [`Format`] understands the files of one generator; [`read`] finds which one a file is of. What
+//! it says becomes rows by [`Clocks`] and [`place`]. No I/O but the reading of what is handed in.
+
+mod aiperf;
+mod bench_serving;
+mod clocks;
+mod file;
+mod formats;
+mod guidellm;
+mod inference_perf;
+mod median;
+mod object;
+mod outcome;
+mod place;
+mod python_json;
+
+pub use clocks::{Clock, Clocks};
+pub use file::{Asked, Beside, FormatError, LoadFile, Run, Sent};
+pub use formats::{FORMATS, Format, format_of, read};
+pub use place::{Known, PlaceError, Placed, place};
+
+#[cfg(test)]
+mod tests;

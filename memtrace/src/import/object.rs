@@ -1,0 +1,210 @@
+//! Objects of JSON that other programs write: fields that are used, fields that are known and not
+//! used, and all others, which are noted by name.
+
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// So many unknown fields are noted, each so many characters of it.
+const UNKNOWN_MAX: usize = 32;
+const NAME_CHARS_MAX: usize = 64;
+
+/// Declares an object. Every field is optional, and null is as good as absent; whoever needs one
+/// says so. What is known and not used is a name, or `…` before or after a part of one: `…` alone
+/// is any.
+macro_rules! object {
+    (
+        $(#[doc = $doc:literal])+
+        $name:ident { $($field:ident $(= $key:literal)?: $type:ty,)+ }
+        unused [$($unused:literal),* $(,)?]
+    ) => {
+        $(#[doc = $doc])+
+        #[derive(Debug, Default)]
+        struct $name {
+            $($field: Option<$type>,)+
+            /// Fields that are not known.
+            unknown: std::collections::BTreeSet<String>,
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                struct Fields;
+                impl<'de> serde::de::Visitor<'de> for Fields {
+                    type Value = $name;
+
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        f.write_str("an object")
+                    }
+
+                    fn visit_map<A: serde::de::MapAccess<'de>>(
+                        self,
+                        mut map: A,
+                    ) -> Result<$name, A::Error> {
+                        let mut object = $name::default();
+                        while let Some(key) = map.next_key::<String>()? {
+                            match key.as_str() {
+                                $($crate::import::object::key!($field $($key)?) => {
+                                    object.$field = map.next_value().map_err(|error| {
+                                        serde::de::Error::custom(format_args!("{key}: {error}"))
+                                    })?;
+                                })+
+                                other => {
+                                    map.next_value::<serde::de::IgnoredAny>()?;
+                                    $crate::import::object::note(
+                                        other,
+                                        &[$($unused),*],
+                                        &mut object.unknown,
+                                    );
+                                }
+                            }
+                        }
+                        Ok(object)
+                    }
+                }
+                from.deserialize_map(Fields)
+            }
+        }
+    };
+}
+pub(super) use object;
+
+/// The name of a field in JSON, where it is another.
+macro_rules! key {
+    ($field:ident) => {
+        stringify!($field)
+    };
+    ($field:ident $key:literal) => {
+        $key
+    };
+}
+pub(super) use key;
+
+/// Notes a field that is not used, unless it is known.
+pub(super) fn note(name: &str, known: &[&str], unknown: &mut BTreeSet<String>) {
+    let is_meant = |known: &&str| match (known.strip_prefix('…'), known.strip_suffix('…')) {
+        (Some(end), _) => name.ends_with(end),
+        (_, Some(begin)) => name.starts_with(begin),
+        (None, None) => name == *known,
+    };
+    if unknown.len() < UNKNOWN_MAX && !known.iter().any(is_meant) {
+        unknown.insert(name.chars().take(NAME_CHARS_MAX).collect());
+    }
+}
+
+/// The sum of a list of numbers, of which nothing else is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Sum(pub(super) f64);
+
+impl<'de> Deserialize<'de> for Sum {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Numbers;
+        impl<'de> Visitor<'de> for Numbers {
+            type Value = Sum;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of numbers")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Sum, A::Error> {
+                let mut sum = 0.0;
+                while let Some(number) = list.next_element::<f64>()? {
+                    sum += number;
+                }
+                Ok(Sum(sum))
+            }
+        }
+        from.deserialize_seq(Numbers)
+    }
+}
+
+/// The first of a list of numbers, of which nothing else is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct First {
+    pub(super) first: Option<f64>,
+}
+
+impl<'de> Deserialize<'de> for First {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Numbers;
+        impl<'de> Visitor<'de> for Numbers {
+            type Value = First;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of numbers")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<First, A::Error> {
+                let first = list.next_element()?;
+                while list.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(First { first })
+            }
+        }
+        from.deserialize_seq(Numbers)
+    }
+}
+
+/// The names by which a file is told from others: those of its first object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// An object with these fields.
+    Object(BTreeSet<String>),
+    /// A list, the first of which is an object with these fields.
+    List(BTreeSet<String>),
+    /// Anything else.
+    Other,
+}
+
+impl<'de> Deserialize<'de> for Shape {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Any;
+        impl<'de> Visitor<'de> for Any {
+            type Value = Shape;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("JSON")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Shape, A::Error> {
+                let mut names = BTreeSet::new();
+                while let Some((name, IgnoredAny)) = map.next_entry::<String, IgnoredAny>()? {
+                    names.insert(name);
+                }
+                Ok(Shape::Object(names))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Shape, A::Error> {
+                let first = list.next_element::<Shape>()?;
+                while list.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(match first {
+                    Some(Shape::Object(names)) => Shape::List(names),
+                    _ => Shape::Other,
+                })
+            }
+
+            fn visit_bool<E>(self, _: bool) -> Result<Shape, E> {
+                Ok(Shape::Other)
+            }
+
+            fn visit_i64<E>(self, _: i64) -> Result<Shape, E> {
+                Ok(Shape::Other)
+            }
+
+            fn visit_u64<E>(self, _: u64) -> Result<Shape, E> {
+                Ok(Shape::Other)
+            }
+
+            fn visit_f64<E>(self, _: f64) -> Result<Shape, E> {
+                Ok(Shape::Other)
+            }
+
+            fn visit_str<E>(self, _: &str) -> Result<Shape, E> {
+                Ok(Shape::Other)
+            }
+
+            fn visit_unit<E>(self) -> Result<Shape, E> {
+                Ok(Shape::Other)
+            }
+        }
+        from.deserialize_any(Any)
+    }
+}
