@@ -29,6 +29,9 @@ pub(crate) struct Args {
     /// of this machine.
     #[arg(long)]
     all: bool,
+    /// The container image too.
+    #[arg(long)]
+    image: bool,
     /// First install what is missing: Debian packages (as root), the rest into target/dist-tools.
     #[arg(long)]
     install_tools: bool,
@@ -38,6 +41,12 @@ pub(crate) struct Args {
     /// Leave the build out: pack, or only try, what an earlier call built.
     #[arg(long)]
     no_build: bool,
+}
+
+impl Args {
+    fn has_image(&self) -> bool {
+        self.all || self.image
+    }
 }
 
 /// What the packages have in common.
@@ -55,7 +64,7 @@ struct Release {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let toolchain = Toolchain::new();
     if args.install_tools {
-        toolchain.install(args.all, args.is_tried)?;
+        toolchain.install(args.all, args.has_image(), args.is_tried)?;
     }
     let release = Release::of_checkout()?;
     let targets: Vec<&Target> = TARGETS
@@ -70,7 +79,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             Programs::build(target, &toolchain, &release)?
         };
         programs.check()?;
-        made.extend(pack(&programs, &toolchain, &release, args.all)?);
+        made.extend(pack(&programs, &toolchain, &release, args.has_image())?);
     }
     sums::write(&release.dir, &made)?;
     sums::show(&made)?;
@@ -84,7 +93,7 @@ fn pack(
     programs: &Programs,
     toolchain: &Toolchain,
     release: &Release,
-    is_all: bool,
+    has_image: bool,
 ) -> Result<Vec<PathBuf>> {
     let staged = stage::stage(programs, toolchain, release)?;
     let mut made = vec![tarball::pack(&staged, programs.target, release)?];
@@ -94,7 +103,7 @@ fn pack(
     if programs.target.triple == HOST {
         made.push(wheel::pack_python(toolchain, release)?);
         made.push(deb::pack(toolchain, release)?);
-        if is_all {
+        if has_image {
             made.push(image::pack(&staged, release)?);
         }
     }
@@ -109,7 +118,7 @@ impl Release {
         };
         let is_changed = !git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty();
         let suffix = if is_changed { ", with changes" } else { "" };
-        let dir = sh::target_dir().join("dist");
+        let dir = sh::target_dir().join("packages");
         std::fs::create_dir_all(&dir)
             .with_context(|| format!("failed to make {}", dir.display()))?;
         Ok(Self {

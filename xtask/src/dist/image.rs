@@ -10,7 +10,7 @@ use std::process::Command;
 /// NVML itself.
 const PACKAGES: &str = "--include=libc6";
 const SUITE: &str = "trixie";
-/// Whoever made the base, it is the same: Debian's archive of that time has only these versions.
+/// Only what the packages contain, unpacked.
 const VARIANT: &str = "--variant=extract";
 
 /// Makes it of a staged tree.

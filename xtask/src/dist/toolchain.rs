@@ -18,7 +18,8 @@ const PYTHON_TOOLS: &[&str] = &[
 const CRATES: &[(&str, &str)] = &[("cargo-deb", "3.8.0"), ("cargo-cyclonedx", "0.5.9")];
 const DEBIAN: &[&str] = &["python3-venv", "binutils", "dpkg-dev"];
 /// For other targets: a compiler that can build the standard library.
-const DEBIAN_FOR_ALL: &[&str] = &["rustc-web", "rust-web-src", "buildah", "mmdebstrap"];
+const DEBIAN_FOR_ALL: &[&str] = &["rustc-web", "rust-web-src"];
+const DEBIAN_FOR_IMAGES: &[&str] = &["buildah", "mmdebstrap"];
 const DEBIAN_FOR_TRIALS: &[&str] = &["mmdebstrap", "lintian", "systemd"];
 
 /// The programs, where [`Toolchain::install`] puts them.
@@ -37,10 +38,13 @@ impl Toolchain {
     }
 
     /// Installs what is missing.
-    pub(super) fn install(&self, is_all: bool, is_tried: bool) -> Result<()> {
+    pub(super) fn install(&self, is_all: bool, has_image: bool, is_tried: bool) -> Result<()> {
         debian::install(DEBIAN)?;
         if is_all {
             debian::install(DEBIAN_FOR_ALL)?;
+        }
+        if has_image {
+            debian::install(DEBIAN_FOR_IMAGES)?;
         }
         if is_tried {
             debian::install(DEBIAN_FOR_TRIALS)?;

@@ -215,14 +215,24 @@ fn container(image: &Path) -> Result<()> {
     let container = buildah(&["from", &format!("oci-archive:{}", image.display())])?;
     let mounted = buildah(&["mount", &container])?;
     let start = Instant::now();
-    // It has no Python: what is recorded is its own shell's work.
-    let said = Root {
-        dir: PathBuf::from(mounted),
-    }
-    .run(
-        &[],
-        "mkdir -p /trial && cd /trial && memtrace record --quiet -o recording -- sleep 0.5 && \
-         memtrace report recording --format json",
+    // As who starts containers would; there is no shell in it, and memtrace records itself.
+    let script = r#"cd "$0" && mkdir -p proc sys dev run data
+for dir in proc sys dev; do mount --rbind "/$dir" "$dir"; done
+mount -t tmpfs none run
+chroot . /usr/bin/memtrace record --quiet -o /data/recording -- /usr/bin/memtrace schema >&2
+chroot . /usr/bin/memtrace report /data/recording --format json"#;
+    let said = sh::capture(
+        Command::new("unshare")
+            .args([
+                "--mount",
+                "--propagation",
+                "private",
+                "sh",
+                "-e",
+                "-c",
+                script,
+            ])
+            .arg(mounted),
     );
     buildah(&["rm", &container])?;
     let report: serde_json::Value = serde_json::from_str(&said?)?;
