@@ -6,9 +6,9 @@ use anyhow::Result;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the image has beside memtrace: glibc, which NVML needs too. The NVIDIA container toolkit mounts
+/// What the image has beside memtrace: the directories of a Debian, and glibc, which NVML needs too. The NVIDIA container toolkit mounts
 /// NVML itself.
-const PACKAGES: &str = "--include=libc6";
+const PACKAGES: &str = "--include=base-files,libc6";
 const SUITE: &str = "trixie";
 /// Only what the packages contain, unpacked.
 const VARIANT: &str = "--variant=extract";
