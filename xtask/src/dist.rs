@@ -116,7 +116,7 @@ impl Release {
             let said = sh::capture(Command::new("git").current_dir(sh::root()).args(words))?;
             Ok::<_, anyhow::Error>(said.trim().to_owned())
         };
-        let is_changed = !git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty();
+        let is_changed = !git(&["status", "--porcelain"])?.is_empty();
         let suffix = if is_changed { ", with changes" } else { "" };
         let dir = sh::target_dir().join("packages");
         std::fs::create_dir_all(&dir)

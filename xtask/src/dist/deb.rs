@@ -4,12 +4,15 @@ use super::Release;
 use super::programs::HOST;
 use super::toolchain::Toolchain;
 use crate::sh;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use std::path::PathBuf;
 use std::process::Command;
 
 /// Makes it of the staged tree, which memtrace/Cargo.toml names.
 pub(super) fn pack(toolchain: &Toolchain, release: &Release) -> Result<PathBuf> {
+    if release.dir != sh::root().join("target/packages") {
+        bail!("memtrace/Cargo.toml names target/packages: unset CARGO_TARGET_DIR");
+    }
     let made = release
         .dir
         .join(format!("memtrace_{}-1_amd64.deb", release.version));

@@ -85,8 +85,15 @@ fn metadata(toolchain: &Toolchain, release: &Release) -> Result<String> {
     Ok(text)
 }
 
-/// The package for Python programs, and the sources of the command for pip.
+/// The package for Python programs.
 pub(super) fn pack_python(toolchain: &Toolchain, release: &Release) -> Result<PathBuf> {
+    let extra = format!("memtrace-recorder=={}\"", release.version);
+    if !std::fs::read_to_string(sh::root().join("python/pyproject.toml"))?.contains(&extra) {
+        bail!(
+            "the extra `recorder` of python/pyproject.toml has not the version {}",
+            release.version
+        );
+    }
     let dir = emptied(release.dir.join("python"))?;
     sh::run(
         Command::new(toolchain.python())
