@@ -165,9 +165,12 @@ impl Drop for Listener {
 fn listen(socket: &MarkSocket, is_over: &AtomicBool, inbox: &Inbox) {
     if socket.has_room {
         // A sender is not to be interrupted by us who wake up for what it sent.
-        let priority = libc::sched_param { sched_priority: 0 };
-        // SAFETY: this thread, and a valid parameter. Without it a mark costs its sender more.
-        unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const priority) };
+        // By the kernel's own call: musl's function of that name refuses.
+        let priority: libc::c_int = 0;
+        let call = libc::SYS_sched_setscheduler;
+        // SAFETY: this thread, and a struct sched_param of the kernel, which is one int. Without it a
+        // mark costs its sender more.
+        unsafe { libc::syscall(call, 0, libc::SCHED_BATCH, &raw const priority) };
     }
     let mut bytes = vec![0; MARK_BYTES_MAX];
     loop {
