@@ -15,7 +15,7 @@ pub(crate) const BENCHES: &[Bench] = &[
         run: help,
     },
     Bench {
-        name: "mark",
+        name: "one-mark",
         run: mark,
     },
     Bench {
@@ -41,7 +41,7 @@ fn mark(effort: Effort) -> Result<Vec<Measured>> {
     let words = ["mark", "--recording", &dir, "here"];
     let times = times_ms(effort.pick(5, 50), Path::new("."), &words);
     recorder.stop()?;
-    let row = Measured::estimate_at_most("mark", "memtrace mark", "ms", START_MAX_MS, times?);
+    let row = Measured::estimate_at_most("one-mark", "memtrace mark", "ms", START_MAX_MS, times?);
     Ok(vec![row])
 }
 
