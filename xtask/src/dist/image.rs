@@ -1,6 +1,7 @@
 //! The container image, as an archive that Docker, Podman and containerd load.
 
-use super::Release;
+use super::tarball::archive;
+use super::{Release, emptied};
 use crate::sh;
 use anyhow::Result;
 use std::path::{Path, PathBuf};
@@ -32,9 +33,6 @@ fn fill(container: &str, root: &Path, staged: &Path, release: &Release) -> Resul
     let name = format!("localhost/memtrace:{}", release.version);
     let file = format!("memtrace-{}-image-x86_64.tar", release.version);
     let packed = release.dir.join(file);
-    if packed.exists() {
-        std::fs::remove_file(&packed)?;
-    }
     let (root, staged) = (root.display().to_string(), staged.display().to_string());
     buildah(&["add", "--quiet", container, &root, "/"])?;
     buildah(&["add", "--quiet", container, &staged, "/usr"])?;
@@ -66,12 +64,11 @@ fn fill(container: &str, root: &Path, staged: &Path, release: &Release) -> Resul
         container,
         &name,
     ])?;
-    buildah(&[
-        "push",
-        "--quiet",
-        &name,
-        &format!("oci-archive:{}:{name}", packed.display()),
-    ])?;
+    // The archive that buildah makes has the time of each file in it.
+    let layout = emptied(release.dir.join("image"))?;
+    let destination = format!("oci:{}:{name}", layout.display());
+    buildah(&["push", "--quiet", &name, &destination])?;
+    sh::run(archive(&packed, &layout, release).args(["blobs", "index.json", "oci-layout"]))?;
     Ok(packed)
 }
 

@@ -12,20 +12,9 @@ pub(super) fn pack(staged: &Path, target: &Target, release: &Release) -> Result<
     let name = format!("memtrace-{}-{}", release.version, target.name);
     let tar = release.dir.join(format!("{name}.tar"));
     sh::run(
-        Command::new("tar")
-            .args([
-                "--create",
-                "--format=ustar",
-                "--sort=name",
-                "--numeric-owner",
-            ])
-            .args(["--owner=0", "--group=0", "--mode=go=rX,u+rw"])
-            .arg(format!("--mtime=@{}", release.epoch))
+        archive(&tar, staged, release)
             .arg(format!("--transform=s,^\\.,{name},"))
-            .arg("--file")
-            .arg(&tar)
-            .arg("--directory")
-            .args([staged, Path::new(".")]),
+            .arg("."),
     )?;
     sh::run(
         Command::new("gzip")
@@ -37,4 +26,20 @@ pub(super) fn pack(staged: &Path, target: &Target, release: &Release) -> Result<
         .metadata()
         .with_context(|| format!("{} was not made", packed.display()))?;
     Ok(packed)
+}
+
+/// A call of tar, to which the names of what it packs below a directory are added: the same files give the
+/// same bytes.
+pub(super) fn archive(tar: &Path, dir: &Path, release: &Release) -> Command {
+    let mut command = Command::new("tar");
+    command
+        .args(["--create", "--format=ustar", "--sort=name"])
+        .args(["--numeric-owner", "--owner=0", "--group=0"])
+        .arg("--mode=go=rX,u+rw")
+        .arg(format!("--mtime=@{}", release.epoch))
+        .arg("--file")
+        .arg(tar)
+        .arg("--directory")
+        .arg(dir);
+    command
 }
