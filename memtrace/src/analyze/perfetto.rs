@@ -21,6 +21,7 @@ use super::groups::Groups;
 use super::phases::{Marks, Timeline};
 use super::process_table::ProcessTable;
 use super::run::noted_clock;
+use super::secrets::without_secrets;
 use super::titles::Titles;
 use super::{RowSource, cost, oom, sharing};
 use crate::model::tables::ClockRow;
@@ -52,7 +53,7 @@ pub(crate) fn perfetto<S: RowSource>(
     for process in &mut table.processes {
         process.copy_until = sharing::copy_until(process, &titles.execs);
     }
-    table.name(source, &groups)?;
+    name(&mut table, source, &groups)?;
 
     let mut trace = Trace::new(out);
     let readings = readings(source, info)?;
@@ -69,7 +70,7 @@ pub(crate) fn perfetto<S: RowSource>(
     table.take_peaks(&swept, &clock);
     table.note_kills(&kills);
     // A process is called by what it did at its peak, which is known only now.
-    table.name(source, &groups)?;
+    name(&mut table, source, &groups)?;
     for process in &mut table.processes {
         process.settle(&clock);
     }
@@ -86,6 +87,20 @@ pub(crate) fn perfetto<S: RowSource>(
     };
     more(&mut trace, &recorded);
     Ok(trace.finish())
+}
+
+/// Names the processes. A name can be a whole command line, so the trace knows it only without what is
+/// secret in it.
+fn name<S: RowSource>(
+    table: &mut ProcessTable,
+    source: &S,
+    groups: &Groups,
+) -> Result<(), S::Error> {
+    table.name(source, groups)?;
+    for process in &mut table.processes {
+        process.name = without_secrets(&process.name).into();
+    }
+    Ok(())
 }
 
 /// How the clocks stood to each other: by the table of them, or as the recording notes it by itself.

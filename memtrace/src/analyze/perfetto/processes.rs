@@ -15,13 +15,13 @@ impl ProcessTracks {
     /// Declares them. That of a process whose id is not known is a track without a process.
     pub(super) fn declare(trace: &mut Trace<'_>, processes: &[Process]) -> Self {
         let tracks = processes.iter().map(|process| {
-            let name = without_secrets(&process.name);
+            let name = &process.name;
             match process.tgid {
                 Some(tgid) => {
                     let cmdline = process.cmdline.as_deref().map(without_secrets);
-                    trace.process(tgid, &name, cmdline.as_deref(), process.start.boot_ns)
+                    trace.process(tgid, name, cmdline.as_deref(), process.start.boot_ns)
                 }
-                None => trace.track(None, &name),
+                None => trace.track(None, name),
             }
         });
         Self(tracks.collect())
@@ -51,10 +51,9 @@ impl ProcessTracks {
             let track = trace.track(Some(own), "lifetime");
             // One that ran before would make the trace as long as its life.
             let begin = process.start.boot_ns.max(clock.start());
-            let name = without_secrets(&process.name);
             let parent = process.parent.and_then(|parent| processes.get(parent));
             let notes = Annotations::of(told(process, parent));
-            trace.begin(begin, track, ("process", &name), notes.notes());
+            trace.begin(begin, track, ("process", &process.name), notes.notes());
             if let Some(exit) = process.exit_boot_ns() {
                 trace.end(exit.max(begin), track);
             }

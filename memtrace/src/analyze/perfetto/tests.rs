@@ -114,13 +114,24 @@ fn what_is_unknown_has_no_value_and_what_ended_holds_nothing() {
 
 #[test]
 fn no_secret_of_a_command_line_is_in_it() {
-    let (info, rows, _) = alone().recorded();
+    let mut run = alone();
+    let cmdline = "/usr/bin/python3 worker.py --hf-token hunter2";
+    run.process(11, Some(10), 2.0, cmdline);
+    run.mem(11, 3.0, [100.0, 10.0, 0.0]);
+    run.put(card(0, 3.0, 8.0));
+    run.put(on_card(0, 11, 4.0, Some(gib(2.0))));
+    run.oom(11, 10, 50.0, "/job", gib(4.0));
+    let (info, rows, _) = run.recorded();
     let mut trace = Vec::new();
     perfetto(&info, &rows, None, &mut trace, |_, _| ())
         .unwrap()
         .unwrap();
     let text = String::from_utf8_lossy(&trace);
-    assert!(text.contains("--api-key ***"), "{text}");
+    let holder = "worker.py --hf-token *** (11)";
+    let victim = "OOM kill of python3 worker.py --hf-token ***";
+    for part in ["--api-key ***", holder, victim] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
     assert!(!text.contains("hunter2"), "{text}");
 }
 
