@@ -65,10 +65,12 @@ impl Spans {
             while open.pop_if(is_open).is_some() {}
             let end = span.begin.saturating_add(span.ns);
             if let Some(&(_, outer_end, outer)) = open.last() {
-                let within = end.min(outer_end) - span.begin;
-                own[outer as usize] -= within;
+                let within = end.min(outer_end).saturating_sub(span.begin);
+                let outer = &mut own[outer as usize];
+                *outer = outer.saturating_sub(within);
             }
-            own[span.name as usize] += span.ns;
+            let own = &mut own[span.name as usize];
+            *own = own.saturating_add(span.ns);
             open.push((span.thread, end, span.name));
         }
         Some(own)

@@ -235,7 +235,62 @@ fn names_are_written_out_where_a_terminal_would_act_on_them() {
     assert!(told(&mut overview, "text").contains("\\x1b[2J\\nfake\\u{202e}"));
 }
 
+/// A number as no profiler writes it.
+fn number() -> impl Strategy<Value = String> {
+    let far = ["1e300", "-1e300", "9.2e15", "-9.2e15", "-0.5", "0"];
+    prop_oneof![
+        prop::sample::select(far.to_vec()).prop_map(str::to_owned),
+        any::<i64>().prop_map(|number| number.to_string()),
+        prop::num::f64::NORMAL.prop_map(|number| format!("{number:e}")),
+    ]
+}
+
+/// A trace whose events have any times.
+pub(super) fn of_any_times() -> impl Strategy<Value = String> {
+    let kinds = [
+        r#""ph": "X", "cat": "cpu_op", "name": "aten::mm""#,
+        r#""ph": "X", "cat": "kernel", "name": "gemm""#,
+        r#""ph": "X", "cat": "user_annotation", "name": "ProfilerStep#3""#,
+        r#""ph": "i", "name": "[memory]""#,
+    ];
+    let event = (prop::sample::select(kinds.to_vec()), number(), number());
+    let event = event.prop_map(|(kind, ts, number)| {
+        format!(
+            r#"{{{kind}, "pid": 4711, "tid": 1, "ts": {ts}, "dur": {number}, "args": {{
+                "Device Type": 1, "Device Id": 0, "Total Allocated": {number}}}}}"#
+        )
+    });
+    let events = prop::collection::vec(event, 0..8);
+    (any::<i64>(), events).prop_map(|(base, events)| {
+        let events = events.join(", ");
+        format!(r#"{{"baseTimeNanoseconds": {base}, "traceEvents": [{events}]}}"#)
+    })
+}
+
+#[test]
+fn times_that_no_clock_shows_are_told() {
+    let text = r#"[
+        {"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": -1e300, "dur": 1e300},
+        {"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1e300},
+        {"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 2, "ts": 2, "dur": 1e300},
+        {"ph": "i", "name": "[memory]", "ts": 1e300,
+         "args": {"Device Type": 0, "Device Id": 0, "Total Allocated": 1}}]"#;
+    let text = format!(r#"{{"baseTimeNanoseconds": 0, "traceEvents": {text}}}"#);
+    let summary = summary("a.json", text.as_bytes());
+    assert_eq!(summary.operators.list[0].total_ns.0, i64::MAX);
+    told(&mut Overview::of(vec![summary], false), "text");
+}
+
 proptest! {
+    #[test]
+    fn numbers_of_any_size_are_told(text in of_any_times()) {
+        let traces = ["a.json", "b.json"].map(|name| summary(name, text.as_bytes()));
+        prop_assert_eq!(traces[0].problem.as_deref(), None);
+        for format in ["text", "csv", "json"] {
+            told(&mut Overview::of(traces.to_vec(), false), format);
+        }
+    }
+
     #[test]
     fn arbitrary_bytes_are_told_or_refused(bytes in any::<Vec<u8>>()) {
         summary("a.json", &bytes);

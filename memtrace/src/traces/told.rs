@@ -135,7 +135,9 @@ fn rank_of(trace: &TraceSummary) -> Cell {
 fn memory_table(trace: &TraceSummary) -> TableOf<&super::memory::DeviceMemory> {
     let after = |at: Option<crate::model::WallNs>| {
         let begin = trace.begin_wall_ns;
-        let offset = at.zip(begin).map(|(at, begin)| DurationNs(at.0 - begin.0));
+        let offset = at
+            .zip(begin)
+            .map(|(at, begin)| DurationNs(at.0.saturating_sub(begin.0)));
         offset.map_or(Cell::Absent, |offset| {
             Cell::At(Some(offset)).shown_as(format!("+{}", took(offset)))
         })
