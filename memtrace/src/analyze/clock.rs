@@ -1,13 +1,13 @@
 //! The span of a recording and its two clocks: offsets since the start, and wall time.
 
-use crate::model::{BootNs, ClockOffset, ClockReading, DurationNs, Instant, WallNs};
+use crate::model::{BootNs, Clock, ClockReading, Clocks, DurationNs, Instant, WallNs};
 use crate::report::words;
 use jiff::tz::TimeZone;
 
 /// When a recording began and ended, and what the wall clock showed meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunClock {
-    readings: Vec<ClockReading>,
+    clocks: Clocks,
     start: BootNs,
     end: BootNs,
     /// That of the reader; UTC where it is none.
@@ -35,7 +35,7 @@ impl RunClock {
             (None, None) => (BootNs(0), BootNs(0)),
         };
         Self {
-            readings,
+            clocks: Clocks::of(readings),
             start,
             end,
             zone: None,
@@ -95,20 +95,12 @@ impl RunClock {
     /// The wall time (UTC) of an instant, by the last clock reading before it; `None` when the
     /// recording holds no clock reading.
     pub fn to_wall(&self, boot: BootNs) -> Option<WallNs> {
-        let after = self
-            .readings
-            .partition_point(|reading| reading.boot_ns <= boot);
-        let reading = self.readings.get(after.saturating_sub(1))?;
-        Some(ClockOffset::at(*reading).to_wall(boot))
+        self.clocks.to_wall(boot)
     }
 
     /// The instant of a wall time; `None` when the recording holds no clock reading.
     pub fn to_boot(&self, wall: WallNs) -> Option<BootNs> {
-        let after = self
-            .readings
-            .partition_point(|reading| reading.wall_ns <= wall);
-        let reading = self.readings.get(after.saturating_sub(1))?;
-        Some(ClockOffset::at(*reading).to_boot(wall))
+        self.clocks.find(Clock::Wall, wall.0).map(|found| found.at)
     }
 }
 

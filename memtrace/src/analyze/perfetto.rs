@@ -16,7 +16,6 @@ mod requests;
 
 pub(crate) use recorded::Recorded;
 
-use super::clock::RunClock;
 use super::groups::Groups;
 use super::phases::{Marks, Timeline};
 use super::process_table::ProcessTable;
@@ -25,7 +24,7 @@ use super::secrets::without_secrets;
 use super::titles::Titles;
 use super::{RowSource, cost, oom, sharing};
 use crate::model::tables::ClockRow;
-use crate::model::{BootNs, ClockReading, RunInfo};
+use crate::model::{BootNs, ClockReading, Clocks, RunInfo};
 use crate::perfetto::Trace;
 use processes::ProcessTracks;
 use std::io::{self, Write};
@@ -83,7 +82,7 @@ pub(crate) fn perfetto<S: RowSource>(
         table: &table,
         tracks: &tracks,
         span: (clock.start(), clock.end()),
-        clock: RunClock::new(readings, None, true),
+        clocks: Clocks::of(readings),
     };
     more(&mut trace, &recorded);
     Ok(trace.finish())

@@ -7,11 +7,9 @@ use super::progress::Progress;
 use super::recorded::{open, recording_dir};
 use super::report::save_findings;
 use crate::host::{HostFacts, Person, as_person};
-use crate::import::{
-    Clocks, FORMATS, FormatError, Known, Placed, format_of, place, read as read_load,
-};
+use crate::import::{FORMATS, FormatError, Known, Placed, format_of, place, read as read_load};
 use crate::model::tables::{ClockRow, MarkRow, RequestRow};
-use crate::model::{BootNs, ClockReading, FINDINGS, Target};
+use crate::model::{BootNs, ClockReading, Clocks, FINDINGS, Target};
 use crate::report::{quoted, visible, words};
 use crate::store::{Addition, Recording};
 use anyhow::{Context, bail};

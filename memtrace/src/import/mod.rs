@@ -1,11 +1,10 @@
 //! Files of load generators: what each says of its requests, and where that stands in a recording.
 //!
 //! A [`Format`] understands the files of one generator; [`read`] finds which one a file is of. What
-//! it says becomes rows by [`Clocks`] and [`place`]. No I/O but the reading of what is handed in.
+//! it says becomes rows by [`Clocks`](crate::model::Clocks) and [`place`]. No I/O but the reading of what is handed in.
 
 mod aiperf;
 mod bench_serving;
-mod clocks;
 mod file;
 mod formats;
 mod guidellm;
@@ -16,7 +15,7 @@ mod outcome;
 mod place;
 mod python_json;
 
-pub use clocks::{Clock, Clocks};
+use crate::model::clocks;
 pub use file::{Asked, Beside, FormatError, LoadFile, Run, Sent};
 pub use formats::{FORMATS, Format, format_of, read};
 pub use place::{Known, PlaceError, Placed, place};

@@ -1,5 +1,6 @@
 //! What is understood of files that the generators themselves wrote; samples/README.md says how.
 
+use super::clocks::Clock;
 use super::*;
 use crate::model::RequestOutcome;
 use serde_json::Value;

@@ -6,6 +6,7 @@
 
 mod cell;
 mod clock;
+pub(crate) mod clocks;
 mod instant;
 pub(crate) mod keys;
 mod kind;
@@ -22,6 +23,7 @@ mod units;
 
 pub use cell::{Cell, CellError, CellSink, CellSource, ColumnType};
 pub use clock::{ClockOffset, ClockReading};
+pub use clocks::{Clock, Clocks};
 pub use instant::Instant;
 pub use kind::{Kind, PerKind};
 pub use label::Label;

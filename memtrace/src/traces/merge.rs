@@ -3,7 +3,8 @@
 
 use super::document::{self, Events, Head};
 use super::event::{Category, Event};
-use crate::model::{BootNs, Tgid, WallNs};
+use crate::model::clocks::Found;
+use crate::model::{BootNs, DurationNs, Tgid, WallNs};
 use crate::perfetto::{Nested, Slice, Trace, Track};
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -18,14 +19,17 @@ const NAMES_MAX: usize = 50_000;
 /// So many threads and streams are told apart, and what others did is left out.
 const LANES_MAX: usize = 65_536;
 
+/// A trace whose times are less certain is left out: phases and steps take some ms.
+const ERROR_MAX: DurationNs = DurationNs(5_000_000);
+
 /// What the recording says, which the traces are put beside.
 pub(crate) struct Place<'a> {
     /// Its begin and its end.
     pub(crate) span: (BootNs, BootNs),
     /// When a wall time was.
-    pub(crate) to_boot: &'a dyn Fn(WallNs) -> Option<BootNs>,
-    /// The process that had an id at a time.
-    pub(crate) process: &'a dyn Fn(i64, BootNs) -> Option<(Tgid, Track)>,
+    pub(crate) find: &'a dyn Fn(WallNs) -> Option<Found>,
+    /// The process that had an id at a time, or why that is not known.
+    pub(crate) process: &'a dyn Fn(i64, BootNs) -> Result<(Tgid, Track), &'static str>,
 }
 
 /// What became of a trace.
@@ -37,8 +41,8 @@ pub(crate) struct Merged {
     pub(crate) slice_count: usize,
     /// How many were left out.
     pub(crate) left_out_count: u64,
-    /// Whether its process is recorded.
-    pub(crate) has_process: bool,
+    /// Why it is not under its process; `None` where it is.
+    pub(crate) apart: Option<&'static str>,
     /// Why it could not be read to its end.
     pub(crate) problem: Option<String>,
 }
@@ -70,40 +74,47 @@ impl<'p> Merger<'p> {
             left_out_count: slices.left_out_count,
             ..Merged::default()
         };
-        match self.base_and_begin(&head, slices.window) {
+        match self.zero_and_begin(&head, slices.window) {
             Err(why) => merged.refused = Some(why),
-            Ok((base, begin)) => {
-                let owner = slices.owner();
+            Ok((zero, begin)) => {
+                let owner = slices.owner().ok_or("it names no process");
                 let owner = owner.and_then(|pid| (self.place.process)(pid, begin));
-                merged.has_process = owner.is_some();
+                merged.apart = owner.err();
                 merged.slice_count = slices.list.len();
                 let name = path.file_name().unwrap_or_default().to_string_lossy();
-                self.write(trace, slices, base, (owner, &name));
+                self.write(trace, slices, zero, (owner.ok(), &name));
             }
         }
         Ok(merged)
     }
 
-    /// What the times of a trace count from, and when it begins; why it has no place where it has none.
-    fn base_and_begin(
+    /// When the times of a trace are zero, and when it begins; why it has no place where it has none.
+    fn zero_and_begin(
         &self,
         head: &Head,
         window: Option<(i64, i64)>,
-    ) -> Result<(i64, BootNs), &'static str> {
+    ) -> Result<(BootNs, BootNs), &'static str> {
         if !head.has_events {
             return Err("it is no trace of a profiler");
         }
         let (first, last) = window.ok_or("it has no operator, range or kernel")?;
         let unknown = "it does not tell what its times count from";
         let base = head.base_ns(window).ok_or(unknown)?;
-        let boot = |ns: i64| (self.place.to_boot)(WallNs(base.saturating_add(ns)));
-        let (begin, end) = boot(first)
-            .zip(boot(last))
+        let find = |ns: i64| (self.place.find)(WallNs(base.saturating_add(ns)));
+        let (begin, end) = find(first)
+            .zip(find(last))
             .ok_or("the recording has no clock")?;
+        // The profiler reads the wall clock once: where that was set, the times between are not known.
+        let told = last.saturating_sub(first);
+        let moved = end.at.0.saturating_sub(begin.at.0).saturating_sub(told);
+        let moved = DurationNs(moved.saturating_abs());
+        if begin.error.max(end.error).max(moved) > ERROR_MAX {
+            return Err("the wall clock was set, so that it is uncertain when that was");
+        }
         let (start, stop) = self.place.span;
-        match end < start || begin > stop {
+        match end.at < start || begin.at > stop {
             true => Err("it is of another time"),
-            false => Ok((base, begin)),
+            false => Ok((BootNs(begin.at.0.saturating_sub(first)), begin.at)),
         }
     }
 
@@ -111,7 +122,7 @@ impl<'p> Merger<'p> {
         &mut self,
         trace: &mut Trace<'_>,
         mut slices: Slices,
-        base: i64,
+        zero: BootNs,
         (owner, file): (Option<(Tgid, Track)>, &str),
     ) {
         let parent = match owner {
@@ -137,16 +148,13 @@ impl<'p> Merger<'p> {
                 _ => Nested::new(Some(parent), name),
             };
             for one in of_lane {
-                let boot = |ns: i64| (self.place.to_boot)(WallNs(base.saturating_add(ns)));
-                let Some(begin) = boot(one.begin) else {
-                    continue;
-                };
+                let begin = BootNs(zero.0.saturating_add(one.begin));
                 let name = slices.names.get(one.name as usize);
                 let slice = Slice {
                     category: one.category.word(),
                     name: name.map_or("[name left out]", |name| name),
                     begin,
-                    end: boot(one.begin.saturating_add(one.ns)),
+                    end: Some(BootNs(begin.0.saturating_add(one.ns))),
                 };
                 nested.put(trace, slice, []);
             }

@@ -1,10 +1,10 @@
 //! What is known of a recording for whoever puts something beside it.
 
 use super::processes::ProcessTracks;
-use crate::analyze::clock::RunClock;
 use crate::analyze::process::Process;
 use crate::analyze::process_table::ProcessTable;
-use crate::model::{BootNs, Tgid, WallNs};
+use crate::model::clocks::Found;
+use crate::model::{BootNs, Clock, Clocks, Tgid, WallNs};
 use crate::perfetto::Track;
 
 /// A recording that was written into a trace.
@@ -12,7 +12,7 @@ pub(crate) struct Recorded<'a> {
     pub(super) table: &'a ProcessTable,
     pub(super) tracks: &'a ProcessTracks,
     pub(super) span: (BootNs, BootNs),
-    pub(super) clock: RunClock,
+    pub(super) clocks: Clocks,
 }
 
 impl Recorded<'_> {
@@ -22,26 +22,30 @@ impl Recorded<'_> {
     }
 
     /// When a wall time was; `None` where no clock was read.
-    pub(crate) fn to_boot(&self, wall: WallNs) -> Option<BootNs> {
-        self.clock.to_boot(wall)
+    pub(crate) fn find(&self, wall: WallNs) -> Option<Found> {
+        self.clocks.find(Clock::Wall, wall.0)
     }
 
     /// The process that had an id at a time, by the id of the machine or that of its own pid
-    /// namespace; `None` where it is not recorded, and where several had that one in namespaces.
-    pub(crate) fn process(&self, pid: i64, at: BootNs) -> Option<(Tgid, Track)> {
+    /// namespace.
+    ///
+    /// # Errors
+    /// Why it is not known which that is: a trace does not tell whose id it has.
+    pub(crate) fn process(&self, pid: i64, at: BootNs) -> Result<(Tgid, Track), &'static str> {
         let lived = |process: &Process| {
             let is_over = process.exit_boot_ns().is_some_and(|exit| exit < at);
             process.start.boot_ns <= at && !is_over
         };
         let is = |tgid: Option<Tgid>| tgid.is_some_and(|tgid| i64::from(tgid.0) == pid);
         let processes = self.table.processes.iter().enumerate();
-        let living = processes.filter(|(_, process)| lived(process));
-        let mut own = living.clone().filter(|(_, process)| is(process.tgid));
-        let mut inner = living.filter(|(_, process)| is(process.ns_tgid));
-        let (place, process) = match own.next() {
-            Some(found) => found,
-            None => inner.next().filter(|_| inner.next().is_none())?,
-        };
-        Some((process.tgid?, self.tracks.get(place)?))
+        let mut living = processes
+            .filter(|(_, process)| lived(process) && (is(process.tgid) || is(process.ns_tgid)));
+        let unknown = "its process is not recorded";
+        let (place, process) = living.next().ok_or(unknown)?;
+        if living.next().is_some() {
+            return Err("several processes had its process id, in containers or outside");
+        }
+        let found = process.tgid.zip(self.tracks.get(place));
+        found.ok_or(unknown)
     }
 }

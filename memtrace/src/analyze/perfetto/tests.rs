@@ -262,3 +262,28 @@ fn a_client_that_processes_share_counts_once_and_goes_on_to_the_next() {
     assert_eq!(of(10), [(5.0, 2_048.0), (6.0, 0.0)]);
     assert_eq!(of(11), [(4.0, 2_048.0), (5.0, 0.0), (6.0, 2_048.0)]);
 }
+
+#[test]
+fn a_process_id_on_the_machine_and_in_a_container_at_once_is_nobodys() {
+    let mut run = alone();
+    run.process(4_711, Some(10), 20.0, "/usr/bin/python3 inside.py");
+    run.edit(4_711, |process| process.ns_tgid = Some(Tgid(10)));
+    let (info, rows, _) = run.recorded();
+    let mut answers = Vec::new();
+    let written = perfetto(&info, &rows, None, &mut Vec::new(), |_, recorded| {
+        let asked = [
+            (10, 10.0),
+            (10, 30.0),
+            (4_711, 30.0),
+            (10, 95.0),
+            (99, 30.0),
+        ];
+        answers = asked
+            .map(|(pid, at)| recorded.process(pid, boot(at)).map(|(tgid, _)| tgid.0))
+            .to_vec();
+    });
+    written.unwrap().unwrap();
+    let several = Err("several processes had its process id, in containers or outside");
+    let unknown = Err("its process is not recorded");
+    assert_eq!(answers, [Ok(10), several, Ok(4_711), Ok(4_711), unknown]);
+}

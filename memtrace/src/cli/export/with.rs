@@ -14,11 +14,11 @@ pub(super) fn merged(
     recorded: &Recorded<'_>,
     files: &[PathBuf],
 ) -> anyhow::Result<Vec<String>> {
-    let to_boot = |wall| recorded.to_boot(wall);
+    let find = |wall| recorded.find(wall);
     let process = |pid, at| recorded.process(pid, at);
     let mut merger = Merger::new(Place {
         span: recorded.span(),
-        to_boot: &to_boot,
+        find: &find,
         process: &process,
     });
     let each = files.iter();
@@ -34,11 +34,10 @@ fn merge(merger: &mut Merger<'_>, trace: &mut Trace<'_>, file: &Path) -> anyhow:
         Some(why) => format!("{shown} is left out: {why}"),
         None => {
             let slices = counted(merged.slice_count, "slice", "slices");
-            let owner = match merged.has_process {
-                true => "under its process",
-                false => "on tracks of its own: its process is not recorded",
-            };
-            format!("{shown}: {slices} {owner}")
+            match merged.apart {
+                None => format!("{shown}: {slices} under its process"),
+                Some(why) => format!("{shown}: {slices} on tracks of its own: {why}"),
+            }
         }
     };
     if merged.left_out_count > 0 {

@@ -1,8 +1,12 @@
 //! Traces beside a recording of an hour after boot, of process 4711.
 
 use super::*;
+use crate::model::{Clock, ClockReading, Clocks};
 use crate::perfetto::{Decoded, DecodedEvent};
+use crate::traces::tests::of_any_times;
+use proptest::prelude::*;
 
+const NOT_RECORDED: &str = "its process is not recorded";
 const BASE: i64 = 1_763_888_000_000_000_000;
 /// What the wall clock is ahead of the boot clock.
 const OFFSET: i64 = BASE - 3_600_000_000_000;
@@ -39,17 +43,35 @@ fn trace(from: i64, pid: i64) -> String {
     format!(r#"{{"baseTimeNanoseconds": {BASE}, "traceEvents": [{spans}]}}"#)
 }
 
+/// The clocks at so many seconds of the recording, the wall clock by so many ahead of where it was.
+fn reading(seconds: i64, ahead: i64) -> ClockReading {
+    let boot_ns = BootNs(SPAN.0.0 + seconds * 1_000_000_000);
+    ClockReading {
+        boot_ns,
+        monotonic_ns: boot_ns.0,
+        wall_ns: WallNs(boot_ns.0 + OFFSET + ahead * 1_000_000_000),
+    }
+}
+
 /// What became of traces, and all that was written.
 fn merged(traces: &[&str]) -> (Vec<Merged>, Decoded) {
+    merged_by(&[reading(0, 0)], traces)
+}
+
+fn merged_by(readings: &[ClockReading], traces: &[&str]) -> (Vec<Merged>, Decoded) {
     let dir = tempfile::tempdir().unwrap();
     let mut out = Vec::new();
     let mut writer = Trace::new(&mut out);
     let track = writer.process(Tgid(4_711), "python3", None, SPAN.0);
-    let to_boot = |wall: WallNs| Some(BootNs(wall.0 - OFFSET));
-    let process = |pid: i64, _: BootNs| (pid == 4_711).then_some((Tgid(4_711), track));
+    let clocks = Clocks::of(readings.to_vec());
+    let find = |wall: WallNs| clocks.find(Clock::Wall, wall.0);
+    let process = |pid: i64, _: BootNs| match pid {
+        4_711 => Ok((Tgid(4_711), track)),
+        _ => Err(NOT_RECORDED),
+    };
     let mut merger = Merger::new(Place {
         span: SPAN,
-        to_boot: &to_boot,
+        find: &find,
         process: &process,
     });
     let each = traces.iter().enumerate().map(|(number, trace)| {
@@ -85,7 +107,6 @@ fn slices_stand_on_the_clock_of_the_recording_under_the_process_that_wrote_them(
     let (each, decoded) = merged(&[&trace(1_000_000, 4_711)]);
     let whole = Merged {
         slice_count: 5,
-        has_process: true,
         ..Merged::default()
     };
     assert_eq!(each, [whole]);
@@ -134,7 +155,8 @@ fn a_trace_of_another_process_has_tracks_of_its_own_and_one_of_another_time_none
         "{}",
     ];
     let (each, decoded) = merged(&traces);
-    assert_eq!((each[0].has_process, each[0].slice_count), (false, 5));
+    let apart = Some(NOT_RECORDED);
+    assert_eq!((each[0].apart, each[0].slice_count), (apart, 5));
     let [(_, parent), _] = decoded.named("thread 12")[..] else {
         panic!("{:?}", decoded.tracks);
     };
@@ -157,4 +179,38 @@ fn of_a_trace_that_was_cut_off_what_was_read_is_there() {
     assert_eq!(each[0].slice_count, 4);
     assert_eq!(each[0].problem.as_deref(), Some("it is cut off"));
     assert_eq!(decoded.events.len(), 8);
+}
+
+#[test]
+fn where_the_wall_clock_was_set_back_a_trace_is_certain_or_left_out() {
+    // Back by 30 s, 50 s after the begin.
+    let readings = [
+        reading(0, 0),
+        reading(49, 0),
+        reading(50, -30),
+        reading(100, -30),
+    ];
+    let second = 1_000_000;
+    let before = trace(10 * second, 4_711);
+    let twice = trace(30 * second, 4_711);
+    let across = trace(20 * second, 4_711).replace("\"dur\": 90", "\"dur\": 45e6");
+    let after = trace(60 * second, 4_711);
+    assert_ne!(across, trace(20 * second, 4_711));
+    let (each, decoded) = merged_by(&readings, &[&before, &twice, &across, &after]);
+    let uncertain = Some("the wall clock was set, so that it is uncertain when that was");
+    let refused: Vec<_> = each.iter().map(|one| one.refused).collect();
+    assert_eq!(refused, [None, uncertain, uncertain, None]);
+    let steps = decoded.events.iter().filter_map(|(_, at, what)| {
+        let is_step = *what == DecodedEvent::Begin("ProfilerStep#3".to_owned());
+        is_step.then_some((at - SPAN.0.0) / 1_000_000_000)
+    });
+    let steps: Vec<i64> = steps.collect();
+    assert_eq!(steps, [10, 90]);
+}
+
+proptest! {
+    #[test]
+    fn times_of_any_size_take_nothing_down(text in of_any_times()) {
+        merged_by(&[reading(0, 0), reading(50, -30)], &[&text]);
+    }
 }

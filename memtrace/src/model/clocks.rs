@@ -1,7 +1,8 @@
 //! The clocks of a recorded machine: from the one that a program told its times on to the one of the
 //! recording.
 
-use crate::model::{BootNs, ClockOffset, ClockReading, DurationNs, WallNs};
+use super::clock::{ClockOffset, ClockReading};
+use super::units::{BootNs, DurationNs, WallNs};
 
 /// The clock that the times of a file are told on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +35,7 @@ impl Clock {
 const READING_NS: i64 = 100_000;
 
 /// How the clocks of a machine stood to each other while it was recorded.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clocks {
     /// In the order of time.
     readings: Vec<ClockReading>,
