@@ -80,3 +80,26 @@ fn what_is_no_ordinary_file_is_not_waited_for() -> Result<()> {
     );
     Ok(())
 }
+
+#[test]
+fn one_that_can_not_be_read_does_not_stop_the_others() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let (pipe, trace) = (dir.path().join("a.json"), dir.path().join("b.json"));
+    let made = Command::new("mkfifo").arg(&pipe).status()?;
+    anyhow::ensure!(made.success(), "mkfifo: {made}");
+    std::fs::write(&trace, SMALL)?;
+    let output = traces([&*pipe, &*trace])?;
+    let text = shown(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("no ordinary file"), "{text}");
+    assert!(text.contains("aten::mm"), "{text}");
+    // One that was cut off is a trace still.
+    let output = {
+        std::fs::write(&trace, SMALL.trim_end_matches("]}"))?;
+        traces([&*trace])?
+    };
+    let text = shown(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("it is cut off"), "{text}");
+    Ok(())
+}

@@ -170,16 +170,14 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         outcome = export_samples(&recording, options, &mut files).with_context(reading)?;
     }
     if let (Ok(()), Some(trace)) = (&outcome, &mut trace) {
-        let mut merged = Ok(Vec::new());
-        let written = perfetto(
+        let traced = perfetto(
             recording.info(),
             &Rows(&recording),
             last_boot_ns,
             &mut trace.file,
-            |trace, recorded| merged = with::merged(trace, recorded, &with),
+            |trace, recorded| remarks = with::merged(trace, recorded, &with),
         );
-        outcome = written.with_context(reading)?;
-        remarks = merged?;
+        outcome = traced.with_context(reading)?;
     }
     drop(progress);
     let Files {

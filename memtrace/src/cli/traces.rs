@@ -21,7 +21,8 @@ Examples:
   memtrace traces profile/
   memtrace traces profile/ --all-ranks
 
-Exit status: 0; 1 when there is no trace, or none of them could be read; 2 after a wrong use.")]
+Exit status: 0, also where one was cut off or one of several could not be read, which is told; 1 when
+a place is not there or holds no trace, or nothing that was read is one; 2 after a wrong use.")]
 pub(super) struct Args {
     /// Traces, or folders of them
     #[arg(value_name = "DIR|FILE", required = true)]
@@ -41,12 +42,7 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let files = found(&args.places)?;
     let progress = Progress::of("reading traces");
-    let mut traces = Vec::new();
-    for file in &files {
-        let shown = file.display().to_string();
-        let trace = read(file, args.top);
-        traces.push(trace.with_context(|| format!("failed to read {}", visible(&shown)))?);
-    }
+    let traces: Vec<_> = files.iter().map(|file| read(file, args.top)).collect();
     drop(progress);
     let is_any = traces.iter().any(|trace| trace.is_trace);
     let mut overview = Overview::of(traces, args.all_ranks);

@@ -9,6 +9,7 @@ use serde_json::error::Category;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// So many devices of a trace are kept.
@@ -62,9 +63,18 @@ impl Head {
 /// Reads a trace, and hands its events on. Answers its head, and why it could not be read to its end.
 ///
 /// # Errors
-/// When the file can't be opened.
+/// When the file can't be opened, or is no ordinary one.
 pub(super) fn read(path: &Path, events: &mut impl Events) -> io::Result<(Head, Option<String>)> {
-    let input = unpacked(File::open(path)?)?;
+    // Opening a pipe would wait for somebody to write.
+    let mut options = File::options();
+    let file = options
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is no ordinary file"));
+    }
+    let input = unpacked(file)?;
     let mut document = Document {
         head: Head::default(),
         events,

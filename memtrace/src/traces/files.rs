@@ -27,11 +27,8 @@ pub fn find(path: &Path) -> io::Result<Found> {
     if state.is_dir() {
         found.add(path, 1)?;
         found.files.sort();
-    } else if state.is_file() {
-        found.files.push(path.to_path_buf());
     } else {
-        // Opening a pipe would wait for somebody to write.
-        return Err(io::Error::other("it is no ordinary file"));
+        found.files.push(path.to_path_buf());
     }
     Ok(found)
 }

@@ -7,7 +7,6 @@ use super::rank::{RankSource, of_name};
 use super::sums::Sums;
 use crate::model::{Bytes, DurationNs, WallNs};
 use serde::Serialize;
-use std::io;
 use std::path::Path;
 
 /// What a trace comes to.
@@ -17,7 +16,7 @@ pub struct TraceSummary {
     pub file: String,
     /// Whether it has a list of events.
     pub is_trace: bool,
-    /// Why it could not be read to its end; what was read until then is told.
+    /// Why it could not be read, or not to its end; what was read until then is told.
     pub problem: Option<String>,
     /// Which process of the job wrote it.
     pub rank: Option<u32>,
@@ -71,22 +70,27 @@ pub struct TraceStep {
     pub duration_ns: DurationNs,
 }
 
-/// Reads a trace, and tells the `top` names of each kind.
-///
-/// # Errors
-/// When the file can't be opened. One that can't be read to its end is told in the summary.
-pub fn read(path: &Path, top: usize) -> io::Result<TraceSummary> {
+/// Reads a trace, and tells the `top` names of each kind. Why it can't be read, or not to its end, is told
+/// in the summary.
+pub fn read(path: &Path, top: usize) -> TraceSummary {
     let mut sums = Sums::default();
-    let (head, problem) = document::read(path, &mut sums)?;
+    let mut summary = match document::read(path, &mut sums) {
+        Ok((head, problem)) => TraceSummary {
+            problem,
+            ..summed_up(head, sums, top)
+        },
+        Err(error) => TraceSummary {
+            problem: Some(error.to_string()),
+            ..TraceSummary::default()
+        },
+    };
     let name = path.file_name().map(|name| name.to_string_lossy());
-    let mut summary = summed_up(head, sums, top);
     summary.file = path.display().to_string();
-    summary.problem = problem;
     if summary.rank.is_none() {
         summary.rank = name.and_then(|name| of_name(&name));
         summary.rank_from = summary.rank.map(|_| RankSource::FileName);
     }
-    Ok(summary)
+    summary
 }
 
 fn summed_up(head: Head, sums: Sums, top: usize) -> TraceSummary {

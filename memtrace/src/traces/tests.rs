@@ -26,7 +26,7 @@ fn summary(name: &str, bytes: &[u8]) -> TraceSummary {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(name);
     std::fs::write(&path, bytes).unwrap();
-    let mut summary = read(&path, 5).unwrap();
+    let mut summary = read(&path, 5);
     summary.file = name.to_owned();
     summary
 }
@@ -312,6 +312,10 @@ proptest! {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_an_error() {
-    assert!(read(Path::new("/nowhere/a.json"), 5).is_err());
+fn a_file_that_can_not_be_opened_is_a_trace_with_a_problem() {
+    let summary = read(Path::new("/nowhere/rank3.json"), 5);
+    assert_eq!((summary.is_trace, summary.rank), (false, Some(3)));
+    let told = told(&mut Overview::of(vec![summary], false), "text");
+    assert!(told.contains("No list of events was found"), "{told}");
+    assert!(told.contains("No such file or directory"), "{told}");
 }

@@ -65,7 +65,10 @@ impl TraceSummary {
             false => Chapter::new(title),
         };
         if !self.is_trace {
-            told.alert("It is no trace of a profiler: it has no list of events.");
+            told.alert(match self.problem {
+                Some(_) => "No list of events was found in it.",
+                None => "It is no trace of a profiler: it has no list of events.",
+            });
         }
         if let Some(problem) = &self.problem {
             told.alert(format!("Not read to its end: {problem}."));

@@ -5,7 +5,6 @@ use crate::perfetto::Trace;
 use crate::report::visible;
 use crate::report::words::{count, counted};
 use crate::traces::{Merger, Place};
-use anyhow::Context;
 use std::path::{Path, PathBuf};
 
 /// Puts traces beside the recording. Answers what became of each, for a person.
@@ -13,7 +12,7 @@ pub(super) fn merged(
     trace: &mut Trace<'_>,
     recorded: &Recorded<'_>,
     files: &[PathBuf],
-) -> anyhow::Result<Vec<String>> {
+) -> Vec<String> {
     let find = |wall| recorded.find(wall);
     let process = |pid, at| recorded.process(pid, at);
     let mut merger = Merger::new(Place {
@@ -25,11 +24,13 @@ pub(super) fn merged(
     each.map(|file| merge(&mut merger, trace, file)).collect()
 }
 
-fn merge(merger: &mut Merger<'_>, trace: &mut Trace<'_>, file: &Path) -> anyhow::Result<String> {
+fn merge(merger: &mut Merger<'_>, trace: &mut Trace<'_>, file: &Path) -> String {
     let shown = file.display().to_string();
     let shown = visible(&shown);
-    let merged = merger.merge(trace, file);
-    let merged = merged.with_context(|| format!("failed to read {shown}"))?;
+    let merged = match merger.merge(trace, file) {
+        Ok(merged) => merged,
+        Err(error) => return format!("{shown} is left out: {error}"),
+    };
     let mut words = match merged.refused {
         Some(why) => format!("{shown} is left out: {why}"),
         None => {
@@ -46,5 +47,5 @@ fn merge(merger: &mut Merger<'_>, trace: &mut Trace<'_>, file: &Path) -> anyhow:
     if let Some(problem) = merged.problem {
         words += &format!("; not read to its end: {problem}");
     }
-    Ok(words)
+    words
 }
