@@ -131,7 +131,14 @@ fn traces_of_a_profiler_stand_beside_a_recording_of_the_same_time() -> Result<()
                 .chain(more.iter().copied()),
         )
     };
-    let with = [OsStr::new("--with"), profile.as_os_str()];
+    let pipe = dir.path().join("pipe.json");
+    let made = Command::new("mkfifo").arg(&pipe).status()?;
+    anyhow::ensure!(made.success(), "mkfifo: {made}");
+    let with = ["--with".as_ref(), profile.as_os_str()];
+    let with = with
+        .into_iter()
+        .chain(["--with".as_ref(), pipe.as_os_str()]);
+    let with: Vec<&OsStr> = with.collect();
     let refused = export(&with)?;
     assert!(!refused.status.success());
     assert!(
@@ -140,7 +147,7 @@ fn traces_of_a_profiler_stand_beside_a_recording_of_the_same_time() -> Result<()
         words(&refused)
     );
     let perfetto = ["--to", "perfetto"].map(OsStr::new);
-    let output = export(&[perfetto, with].concat())?;
+    let output = export(&[&perfetto[..], &with].concat())?;
     let text = words(&output);
     assert!(output.status.success(), "{text}");
     assert!(
@@ -149,6 +156,10 @@ fn traces_of_a_profiler_stand_beside_a_recording_of_the_same_time() -> Result<()
     );
     assert!(
         text.contains("old.json is left out: it is of another time"),
+        "{text}"
+    );
+    assert!(
+        text.contains("pipe.json is left out: it is no ordinary file"),
         "{text}"
     );
     let trace = std::fs::read(dir.path().join("memtrace.pftrace"))?;
@@ -300,6 +311,25 @@ fn a_run_of_a_load_experiment_is_exported_as_its_sender_wrote_it_with_the_memory
     let record = ["record", "-o", "recording", "--"];
     run(&[&record[..], &send, &["-o", "sent"]].concat())?;
     let export = ["export", "recording", "--to", "load", "-o", "exported"];
+    // Where one file of all is there, no other is made.
+    std::fs::create_dir(dir.path().join("taken"))?;
+    std::fs::write(dir.path().join("taken/memory_samples.csv"), "mine")?;
+    let both = [
+        "export",
+        "recording",
+        "--to",
+        "load",
+        "--to",
+        "csv",
+        "-o",
+        "taken",
+    ];
+    let refused = Command::new(program::memtrace()?)
+        .args(both)
+        .current_dir(dir.path())
+        .output()?;
+    assert!(!refused.status.success());
+    assert_eq!(listed(&dir.path().join("taken"))?, ["memory_samples.csv"]);
     let said = run(&export)?;
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
     let [name] = listed(&dir.path().join("sent"))?

@@ -122,19 +122,6 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         bail!("--with puts traces into the one for Perfetto: add --to perfetto");
     }
     let with = found(&args.with)?;
-    let mut written = Vec::new();
-    if args.wants(What::Load) {
-        let interval = args.interval.unwrap_or(load::INTERVAL);
-        check_count(recording.info(), last_boot_ns, interval)?;
-        let wanted = load::Wanted {
-            dir: &dir,
-            target,
-            interval,
-            is_forced: args.force,
-            last_boot_ns,
-        };
-        written = load::export(&recording, wanted)?;
-    }
     let has_samples = What::OF_SAMPLES.into_iter().any(|what| args.wants(what));
     let options = SampleOptions {
         interval: args.interval.unwrap_or(INTERVAL),
@@ -151,7 +138,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             .then(|| Part::open(target, name, args.force));
         file.transpose()
     };
-    // All are made first: half of the files would look like all of them.
+    // All are made before one gets its name: half of the files would look like all of them.
     let mut files = Files {
         csv: open(What::Csv, CSV)?,
         jsonl: open(What::Jsonl, JSONL)?,
@@ -161,6 +148,19 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         holders: open(What::Gpu, GPU_PROCESS_CSV)?,
     };
     let mut trace = open(What::Perfetto, TRACE)?;
+    let mut parts = Vec::new();
+    if args.wants(What::Load) {
+        let interval = args.interval.unwrap_or(load::INTERVAL);
+        check_count(recording.info(), last_boot_ns, interval)?;
+        let wanted = load::Wanted {
+            dir: &dir,
+            target,
+            interval,
+            is_forced: args.force,
+            last_boot_ns,
+        };
+        parts = load::export(&recording, wanted)?;
+    }
     let progress = Progress::of("reading the recording");
     let shown = dir.display().to_string();
     let reading = || format!("failed to read the recording {}", visible(&shown));
@@ -188,11 +188,12 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         gpus,
         holders,
     } = files;
-    let parts = [csv, jsonl, json, markdown, gpus, holders, trace];
-    let mut parts: Vec<Part> = parts.into_iter().flatten().collect();
+    let others = [csv, jsonl, json, markdown, gpus, holders, trace];
+    parts.extend(others.into_iter().flatten());
     outcome
         .and_then(|()| parts.iter_mut().try_for_each(Part::sync))
         .with_context(|| format!("failed to write to {}", target.display()))?;
+    let mut written = Vec::new();
     for part in parts {
         written.push(part.finish()?.display().to_string());
     }

@@ -15,7 +15,7 @@ use crate::report::visible;
 use crate::store::Recording;
 use anyhow::{Context, bail};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Between two samples of GPUs, where nobody says.
 pub(super) const INTERVAL: DurationNs = DurationNs(200_000_000);
@@ -43,11 +43,11 @@ struct Folder<'a> {
     manifest: Part,
 }
 
-/// Writes the folders. Answers which files.
+/// Makes the folders and writes their files, which get their names from whoever asked.
 ///
 /// # Errors
 /// When the recording has no load experiment, can't be read, or a file is there or can't be written.
-pub(super) fn export(recording: &Recording, wanted: Wanted<'_>) -> anyhow::Result<Vec<String>> {
+pub(super) fn export(recording: &Recording, wanted: Wanted<'_>) -> anyhow::Result<Vec<Part>> {
     let progress = Progress::of("reading the recording");
     let shown = wanted.dir.display().to_string();
     let doing = || format!("failed to read the recording {}", visible(&shown));
@@ -70,9 +70,11 @@ pub(super) fn export(recording: &Recording, wanted: Wanted<'_>) -> anyhow::Resul
     // Who held what at the peaks is known only when these are.
     let peaks = runs.iter().flat_map(LoadRun::peaks);
     let roles_at = found(peaks.collect())?.analysis.roles_at;
+    let names = folder_names(runs.iter().map(|run| run.id));
     let mut folders = runs
         .iter()
-        .map(|run| Folder::open(run, &wanted))
+        .zip(names)
+        .map(|(run, name)| Folder::open(run, &name, &wanted))
         .collect::<anyhow::Result<Vec<_>>>()?;
     let writing = || format!("failed to write to {}", wanted.target.display());
     let mut outcome = Ok(());
@@ -90,13 +92,13 @@ pub(super) fn export(recording: &Recording, wanted: Wanted<'_>) -> anyhow::Resul
     outcome.with_context(writing)?;
     trace_gpus(recording, &wanted, &mut folders).with_context(doing)??;
     drop(progress);
-    let mut names = Vec::new();
+    let mut parts = Vec::new();
     for mut folder in folders {
         let written = folder.write(recording, &report.analysis.clock, &shown, &roles_at);
         written.with_context(writing)?;
-        names.extend(folder.finish()?);
+        parts.extend(folder.parts());
     }
-    Ok(names)
+    Ok(parts)
 }
 
 fn columns() -> Vec<&'static str> {
@@ -144,8 +146,8 @@ fn trace_gpus(
 
 impl<'a> Folder<'a> {
     /// Makes it, with the files that belong there.
-    fn open(run: &'a LoadRun<'a>, wanted: &Wanted<'_>) -> anyhow::Result<Self> {
-        let place = wanted.target.join(folder_name(run.id));
+    fn open(run: &'a LoadRun<'a>, name: &str, wanted: &Wanted<'_>) -> anyhow::Result<Self> {
+        let place = wanted.target.join(name);
         make(&place)?;
         let open = |name| Part::open(&place, name, wanted.is_forced);
         let mut folder = Self {
@@ -174,32 +176,30 @@ impl<'a> Folder<'a> {
         self.run.summary(roles_at, &mut self.summary.file)?;
         let to_wall = |at| clock.to_wall(at);
         let manifest = &mut self.manifest.file;
-        self.run
-            .manifest(recording.info(), path, to_wall, manifest)?;
-        let parts = [
-            &mut self.workload,
-            &mut self.trace,
-            &mut self.gpus,
-            &mut self.summary,
-            &mut self.manifest,
-        ];
-        parts.into_iter().try_for_each(Part::sync)
+        self.run.manifest(recording.info(), path, to_wall, manifest)
     }
 
-    fn finish(self) -> anyhow::Result<Vec<String>> {
-        let parts = [
+    fn parts(self) -> [Part; 5] {
+        [
             self.workload,
             self.trace,
             self.gpus,
             self.summary,
             self.manifest,
-        ];
-        let paths = parts.into_iter().map(|part| {
-            let path: PathBuf = part.finish()?;
-            Ok(path.display().to_string())
-        });
-        paths.collect()
+        ]
     }
+}
+
+/// The names of runs as those of folders, each another.
+fn folder_names<'r>(runs: impl Iterator<Item = &'r str>) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for run in runs {
+        let name = folder_name(run);
+        let numbered = (2..).map(|number| format!("{name}-{number}"));
+        let mut all = std::iter::once(name.clone()).chain(numbered);
+        names.extend(all.find(|name| !names.contains(name)));
+    }
+    names
 }
 
 /// The name of a run as that of a folder. Whoever sent a mark has chosen it.
@@ -229,5 +229,11 @@ mod tests {
             assert_eq!(folder_name(run), name);
         }
         assert_eq!(folder_name(&"ü".repeat(500)).len(), NAME_BYTES_MAX);
+    }
+
+    #[test]
+    fn runs_whose_names_look_alike_have_folders_of_their_own() {
+        let names = folder_names(["a/b", "a_b", "a b", "a_b-2"].into_iter());
+        assert_eq!(names, ["a_b", "a_b-2", "a_b-3", "a_b-2-2"]);
     }
 }
