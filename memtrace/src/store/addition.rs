@@ -3,7 +3,8 @@
 //!
 //! A part that gets rows is written anew and takes the place of the old one in one step. Between
 //! two such steps the recording is whole, with some of the rows; to add the rest, one asks again
-//! which are there.
+//! which are there. The new rows are of this memtrace's schema: a recording of an older one becomes
+//! one of this before any part is replaced.
 
 use super::append::RowBuffer;
 use super::batch::{Irregular, Projection, for_each_row, times};
@@ -14,7 +15,8 @@ use super::part_reader::{PartFile, PartReader, cut_of};
 use super::part_writer::{FinishedPart, PartWriter};
 use super::reading::Reading;
 use super::recording::Recording;
-use crate::model::{BootNs, Row, SCHEMA_VERSION};
+use super::run_file::LockedRunFile;
+use crate::model::{BootNs, Row, RunInfo, SCHEMA_VERSION, TABLES};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,6 +27,7 @@ const BATCH_ROWS: usize = 4_096;
 pub struct Addition {
     disk: Disk,
     reading: Reading,
+    info: RunInfo,
     /// Parts with the new rows, which have not taken the place of the old ones yet.
     parts: Vec<FinishedPart>,
     /// Where parts are written, in case they are not finished.
@@ -55,6 +58,7 @@ impl Addition {
         Ok(Self {
             disk: Disk::new(dir),
             reading,
+            info: info.clone(),
             parts: Vec::new(),
             begun: Vec::new(),
         })
@@ -112,9 +116,33 @@ impl Addition {
     /// # Errors
     /// When the system refuses.
     pub fn finish(mut self) -> Result<(), StoreError> {
+        self.raise_schema()?;
         for part in self.parts.drain(..) {
             part.publish(&self.disk)?;
         }
+        Ok(())
+    }
+
+    /// Has a recording of an older schema be one of this: with the tables that came later, empty,
+    /// and with the version in `run.json`.
+    fn raise_schema(&mut self) -> Result<(), StoreError> {
+        if self.info.schema_version == SCHEMA_VERSION {
+            return Ok(());
+        }
+        for table in TABLES {
+            let path = part_path(table.name, 1);
+            let is_to_come = self.begun.contains(&temporary(&path));
+            if !is_to_come && list(&self.reading.dir, table.name)?.parts.is_empty() {
+                self.disk.create_dir(Path::new(table.name))?;
+                PartWriter::create(&self.disk, table, &path)?.publish(&self.disk, None)?;
+            }
+        }
+        self.info.schema_version = SCHEMA_VERSION;
+        // As in a recovery: its checksum says that all files have one.
+        match self.reading.has_checksums {
+            true => LockedRunFile::write(&self.disk, &self.info)?,
+            false => LockedRunFile::write_unsealed(&self.disk, &self.info)?,
+        };
         Ok(())
     }
 

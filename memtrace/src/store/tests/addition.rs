@@ -1,7 +1,10 @@
 use super::*;
 use crate::model::tables::{MarkKind, MarkRow};
 use crate::model::{FINDINGS, Row};
+use crate::store::disk::Disk;
+use crate::store::run_file::LockedRunFile;
 use crate::store::{Addition, FindingsWriter, Recording, StoreError};
+use std::sync::Arc;
 
 fn mark(boot_ms: i64, name: &str) -> MarkRow {
     let boot_ns = boot_ms * 1_000_000;
@@ -92,6 +95,28 @@ fn a_table_that_the_recording_does_not_have_is_made() {
     std::fs::remove_dir_all(dir.join(MarkRow::TABLE.name)).unwrap();
     add(&recording, vec![mark(3, "added")]).unwrap();
     assert_eq!(told(&dir), [(3, "added".to_owned())]);
+}
+
+#[test]
+fn a_recording_of_an_older_schema_is_of_this_one_when_it_has_new_rows() {
+    let (_parent, dir) = new_dir();
+    let recording = closed(&dir, Limits::default());
+    let mut old = recording.info().clone();
+    old.schema_version.minor = 0;
+    let disk = Disk::new(Arc::clone(&recording.reading().dir));
+    LockedRunFile::write(&disk, &old).unwrap();
+    std::fs::remove_dir_all(dir.join("request")).unwrap();
+    let recording = Recording::open(&dir).unwrap();
+    assert_eq!(recording.info().schema_version.minor, 0);
+    drop(Addition::begin(&recording).unwrap());
+    let version = || Recording::open(&dir).unwrap().info().schema_version;
+    assert_eq!(version().minor, 0, "nothing was added");
+    add(&recording, vec![mark(3, "added")]).unwrap();
+    assert_eq!(version(), SCHEMA_VERSION);
+    assert_eq!(told(&dir).len(), 501);
+    // All tables of this schema are there, as its readers expect.
+    assert_eq!(files_below(&dir.join("request")).len(), 1);
+    assert_eq!(Recording::open(&dir).unwrap().problems(), []);
 }
 
 #[test]
