@@ -41,7 +41,7 @@ impl Search {
     }
 
     /// Looks below the current directory, and at each path that a command line names: an argument,
-    /// or what follows its `=`.
+    /// or what follows its `=`. Of these what can't be read is passed by.
     pub(super) fn of_command(&mut self, words: &[String]) -> io::Result<()> {
         for word in words.iter().skip(1) {
             let named = word
@@ -53,7 +53,8 @@ impl Search {
                     continue;
                 };
                 match metadata.is_dir() {
-                    true => self.below(path)?,
+                    // A command can use a folder that it can't list, and one that is gone by now.
+                    true => _ = self.below(path),
                     false => self.take(path.to_path_buf(), &metadata),
                 }
             }
@@ -180,5 +181,29 @@ mod tests {
         );
         search = Search::since(since);
         search.below(&path("nowhere")).unwrap_err();
+    }
+
+    #[test]
+    fn a_folder_of_the_command_that_can_not_be_listed_is_passed_by() {
+        use crate::host::{HostFacts, Person, SudoUser, as_person};
+        use std::fs::{Permissions, set_permissions};
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("model");
+        create_dir_all(&folder).unwrap();
+        set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        set_permissions(&folder, Permissions::from_mode(0o311)).unwrap();
+        // Root lists every folder.
+        let mut facts = HostFacts::read();
+        facts.sudo = Some(SudoUser {
+            uid: 65_534,
+            gid: 65_534,
+            name: None,
+        });
+        let person = Person::behind(&facts, false);
+        let mut search = Search::since(WallNs(0));
+        as_person(person.as_ref(), || search.below(&folder)).unwrap_err();
+        let words = ["serve".to_owned(), folder.display().to_string()];
+        as_person(person.as_ref(), || search.of_command(&words)).unwrap();
     }
 }
