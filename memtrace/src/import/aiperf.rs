@@ -2,7 +2,7 @@
 //! (`profile_export_aiperf.json`). Its times are those of the wall clock.
 
 use super::clocks::Clock;
-use super::file::{Asked, Beside, FormatError, LoadFile, Run, Sent, Source, ns};
+use super::file::{Asked, Beside, FormatError, LoadFile, Run, Sent, Source, check_count, ns};
 use super::object::object;
 use super::outcome::failure_with;
 use super::python_json::deserializer;
@@ -90,6 +90,8 @@ pub(super) fn read(file: &mut dyn Source, beside: Beside<'_>) -> Result<LoadFile
     let mut phases: Vec<(Option<String>, Run)> = Vec::new();
     let records = deserializer(file).into_iter::<Record>();
     for (place, record) in records.enumerate() {
+        // Those that warm up count as well.
+        check_count(place + 1)?;
         let Some((phase, sent)) = request(record?, place, &mut unknown_fields)? else {
             continue;
         };

@@ -2,8 +2,8 @@
 //! run, with a list for each figure, the same request at the same place of each.
 
 use super::clocks::Clock;
-use super::file::{Asked, FormatError, LoadFile, Run, Sent, Source, ns};
-use super::object::{Sum, object};
+use super::file::{Asked, FormatError, LoadFile, Run, Sent, Source, check_count, ns};
+use super::object::{PerRequest, Sum, object};
 use super::outcome::failure;
 use super::python_json::deserializer;
 use crate::model::RequestOutcome;
@@ -19,12 +19,12 @@ object! {
         random_input_len: i64,
         random_output_len: i64,
         dataset_name: String,
-        start_times: Vec<f64>,
-        ttfts: Vec<f64>,
-        itls: Vec<Sum>,
-        input_lens: Vec<i64>,
-        output_lens: Vec<i64>,
-        errors: Vec<Option<String>>,
+        start_times: PerRequest<f64>,
+        ttfts: PerRequest<f64>,
+        itls: PerRequest<Sum>,
+        input_lens: PerRequest<i64>,
+        output_lens: PerRequest<i64>,
+        errors: PerRequest<Option<String>>,
     }
     unused [
         "date", "endpoint_type", "backend", "label", "tokenizer_id", "num_prompts", "burstiness",
@@ -81,10 +81,14 @@ fn read(file: &mut dyn Source, tool: &Tool) -> Result<LoadFile, FormatError> {
         runs: Vec::new(),
         unknown_fields: BTreeSet::new(),
     };
+    let mut count = 0;
     for bench in deserializer(file).into_iter::<Bench>() {
         let mut bench = bench?;
         told.unknown_fields.append(&mut bench.unknown);
-        told.runs.push(run(bench, tool)?);
+        let run = run(bench, tool)?;
+        count += run.requests.len();
+        check_count(count)?;
+        told.runs.push(run);
     }
     Ok(told)
 }
@@ -96,20 +100,20 @@ fn run(bench: Bench, tool: &Tool) -> Result<Run, FormatError> {
         advice,
     };
     let starts = match bench.start_times {
-        Some(starts) => starts,
+        Some(PerRequest(starts)) => starts,
         // Where the other lists are there, it was asked for them.
         None if bench.ttfts.is_some() => return Err(missing("start_times", tool.start_times)),
         None => return Err(missing("start_times", tool.detailed)),
     };
-    let ttfts = bench.ttfts.ok_or_else(|| missing("ttfts", tool.detailed))?;
-    let itls = bench.itls.ok_or_else(|| missing("itls", tool.detailed))?;
-    let inputs = bench
+    let PerRequest(ttfts) = bench.ttfts.ok_or_else(|| missing("ttfts", tool.detailed))?;
+    let PerRequest(itls) = bench.itls.ok_or_else(|| missing("itls", tool.detailed))?;
+    let PerRequest(inputs) = bench
         .input_lens
         .ok_or_else(|| missing("input_lens", tool.detailed))?;
-    let outputs = bench
+    let PerRequest(outputs) = bench
         .output_lens
         .ok_or_else(|| missing("output_lens", tool.detailed))?;
-    let errors = bench
+    let PerRequest(errors) = bench
         .errors
         .ok_or_else(|| missing("errors", tool.detailed))?;
     for (field, found) in [

@@ -91,7 +91,7 @@ pub enum FormatError {
         known: String,
     },
     /// A field that is needed is not there.
-    #[error("use it: {tool} has left out {field}{advice}")]
+    #[error("use it: {tool} has no field {field}{advice}")]
     Missing {
         /// The generator.
         tool: &'static str,
@@ -135,6 +135,14 @@ pub(super) fn ns(seconds: f64, what: &'static str, request: usize) -> Result<i64
     }
 }
 
+/// That a file has no more requests than a report looks at, while it is read.
+pub(super) fn check_count(count: usize) -> Result<(), FormatError> {
+    match count <= REQUESTS_MAX {
+        true => Ok(()),
+        false => Err(FormatError::TooMany),
+    }
+}
+
 impl LoadFile {
     /// That it says something, that can be.
     pub(super) fn checked(mut self) -> Result<Self, FormatError> {
@@ -143,9 +151,7 @@ impl LoadFile {
         if count == 0 {
             return Err(FormatError::Empty);
         }
-        if count > REQUESTS_MAX {
-            return Err(FormatError::TooMany);
-        }
+        check_count(count)?;
         for (request, sent) in self.runs.iter().flat_map(|run| &run.requests).enumerate() {
             let first = sent.first_token_ns.unwrap_or(sent.start_ns);
             if first < sent.start_ns || sent.end_ns < first {

@@ -3,7 +3,7 @@
 
 use super::clocks::Clock;
 use super::file::{Asked, FormatError, LoadFile, Run, Sent, Source, ns};
-use super::object::object;
+use super::object::{PerRequest, object};
 use super::outcome::failure;
 use super::python_json::deserializer;
 use crate::model::RequestOutcome;
@@ -58,7 +58,7 @@ object! {
 
 object! {
     /// By what became of them.
-    Requests { successful: Vec<Request>, errored: Vec<Request>, incomplete: Vec<Request>, }
+    Requests { successful: PerRequest<Request>, errored: PerRequest<Request>, incomplete: PerRequest<Request>, }
     unused ["total"]
 }
 
@@ -150,7 +150,7 @@ fn run(benchmark: Benchmark, unknown: &mut BTreeSet<String>) -> Result<Run, Form
     ];
     let mut sent = Vec::new();
     for (group, otherwise) in groups {
-        for mut request in group.unwrap_or_default() {
+        for mut request in group.unwrap_or_default().0 {
             unknown.append(&mut request.unknown);
             sent.extend(of_request(request, otherwise, sent.len(), unknown)?);
         }

@@ -3,7 +3,7 @@
 
 use super::clocks::Clock;
 use super::file::{Asked, Beside, FormatError, LoadFile, Run, Sent, Source, ns};
-use super::object::{First, object};
+use super::object::{First, PerRequest, object};
 use super::outcome::failure;
 use super::python_json::deserializer;
 use serde::Deserialize;
@@ -70,7 +70,7 @@ object! {
 
 /// Reads it.
 pub(super) fn read(file: &mut dyn Source, beside: Beside<'_>) -> Result<LoadFile, FormatError> {
-    let requests = Vec::<Request>::deserialize(&mut deserializer(file))?;
+    let PerRequest(requests) = PerRequest::<Request>::deserialize(&mut deserializer(file))?;
     let mut unknown_fields = BTreeSet::new();
     let sent = requests.into_iter().enumerate();
     let sent = sent.map(|(place, request)| of_request(request, place, &mut unknown_fields));

@@ -1,9 +1,11 @@
 //! Objects of JSON that other programs write: fields that are used, fields that are known and not
 //! used, and all others, which are noted by name.
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use super::file::{FormatError, REQUESTS_MAX};
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::collections::BTreeSet;
 use std::fmt;
+use std::marker::PhantomData;
 
 /// So many unknown fields are noted, each so many characters of it.
 const UNKNOWN_MAX: usize = 32;
@@ -88,6 +90,35 @@ pub(super) fn note(name: &str, known: &[&str], unknown: &mut BTreeSet<String>) {
     };
     if unknown.len() < UNKNOWN_MAX && !known.iter().any(is_meant) {
         unknown.insert(name.chars().take(NAME_CHARS_MAX).collect());
+    }
+}
+
+/// A list with an element for each request. One of too many is not read to its end.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PerRequest<T>(pub(super) Vec<T>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for PerRequest<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Elements<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Elements<T> {
+            type Value = PerRequest<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut elements = Vec::new();
+                while let Some(element) = list.next_element()? {
+                    if elements.len() == REQUESTS_MAX {
+                        return Err(A::Error::custom(FormatError::TooMany));
+                    }
+                    elements.push(element);
+                }
+                Ok(PerRequest(elements))
+            }
+        }
+        from.deserialize_seq(Elements(PhantomData))
     }
 }
 
@@ -206,5 +237,23 @@ impl<'de> Deserialize<'de> for Shape {
             }
         }
         from.deserialize_any(Any)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_too_many_requests_is_not_read_to_its_end() {
+        let most = format!("[0{}", ",0".repeat(REQUESTS_MAX - 1));
+        let read = |text: String| serde_json::from_str::<PerRequest<u8>>(&text);
+        assert_eq!(read(format!("{most}]")).unwrap().0.len(), REQUESTS_MAX);
+        // What follows is no JSON, and nobody sees it.
+        let refused = read(format!("{most},0,what follows")).unwrap_err();
+        assert!(
+            refused.to_string().contains("more than 1000000"),
+            "{refused}"
+        );
     }
 }

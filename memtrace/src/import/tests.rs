@@ -130,7 +130,7 @@ fn a_generator_that_leaves_out_when_requests_were_sent_is_told_so_by_name() {
     let refused = read_with("sglang-bench-serving-0.5.23.jsonl", &[]).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "use it: sglang.bench_serving has left out start_times, without which nobody knows when \
+        "use it: sglang.bench_serving has no field start_times, without which nobody knows when \
          requests were sent"
     );
     // With them the rest is understood.
@@ -156,13 +156,13 @@ fn fields_of_another_version_are_named_and_those_that_are_missing_refused() {
         (
             vllm,
             "start_times",
-            "left out start_times, as its older versions do",
+            "has no field start_times, as its older versions do",
         ),
-        (vllm, "itls", "left out itls"),
+        (vllm, "itls", "has no field itls"),
         (
             "aiperf-0.13.0/profile_export.jsonl",
             "request_start_ns",
-            "left out request_start_ns",
+            "has no field request_start_ns",
         ),
         (
             "inference-perf-0.7.0/per_request_lifecycle_metrics.json",
