@@ -164,6 +164,40 @@ fn a_file_that_is_imported_again_adds_nothing_and_saved_findings_are_made_anew()
 }
 
 #[test]
+fn files_that_overlap_in_time_are_runs_of_their_own_and_compared_with_each_other() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let (output, _) = recorded(dir.path(), "a.json", &[])?;
+    assert!(output.status.success(), "{}", words(&output));
+    let a: Value = serde_json::from_slice(&std::fs::read(dir.path().join("a.json"))?)?;
+    for (name, later_s, concurrency) in [("b", 0.001, 2), ("c", 0.002, 4)] {
+        let mut other = a.clone();
+        let times = a["start_times"].as_array().context("a list")?;
+        let times = times.iter().filter_map(Value::as_f64);
+        other["start_times"] = times.map(|time| time + later_s).collect();
+        other["max_concurrency"] = concurrency.into();
+        std::fs::write(dir.path().join(format!("{name}.json")), other.to_string())?;
+    }
+    let output = import(dir.path(), &["a.json", "b.json", "c.json"])?;
+    assert!(output.status.success(), "{}", words(&output));
+    let found = conditions(dir.path())?;
+    let list = found["list"].as_array().context("a list")?;
+    assert_eq!(list.len(), 3, "{found}");
+    for (one, (file, name)) in list.iter().zip([
+        ("a", "in128-out3-c2"),
+        ("b", "in128-out3-c2"),
+        ("c", "in128-out3-c4"),
+    ]) {
+        assert_eq!(one["load_run"], format!("vllm-bench-serve/{file}"));
+        assert_eq!(one["name"], name);
+        let counts = (&one["request_count"], &one["failed_count"]);
+        assert_eq!(counts, (&json!(2), &json!(1)), "{found}");
+    }
+    assert_eq!(list[2]["increments"][0]["axis"], "concurrency", "{found}");
+    assert_eq!(list[2]["increments"][0]["against"], "in128-out3-c2");
+    Ok(())
+}
+
+#[test]
 fn a_file_that_has_no_place_or_lacks_what_is_needed_is_refused_and_nothing_is_written() -> Result<()>
 {
     let dir = tempfile::tempdir()?;
@@ -199,7 +233,10 @@ fn a_file_that_has_no_place_or_lacks_what_is_needed_is_refused_and_nothing_is_wr
                 "another boot",
             ][..],
         ),
-        ("summary.json", &["left out start_times", "--save-detailed"]),
+        (
+            "summary.json",
+            &["has no field start_times", "--save-detailed"],
+        ),
         ("mine.json", &["which load generator wrote it", "guidellm"]),
         (
             "uneven.json",

@@ -39,7 +39,7 @@ pub struct Conditions {
 pub struct Condition {
     /// Its name.
     pub name: String,
-    /// The run of the plan.
+    /// The run of the plan; of an imported condition `generator/file`.
     pub load_run: String,
     /// Its number in the plan.
     pub number: i64,
@@ -80,7 +80,8 @@ pub struct Condition {
     pub gpu_peak_bytes: Option<Bytes>,
     /// When that was.
     pub gpu_peak_at: Option<Instant>,
-    /// What it took more than others of its run that differ in one value only.
+    /// What it took more than others of its run that differ in one value only; of an imported one
+    /// than others of its generator.
     pub increments: Vec<Increment>,
     /// What was planned.
     #[serde(skip)]
@@ -138,7 +139,7 @@ labels! {
 pub struct FailedRequest {
     /// Its condition.
     pub condition: String,
-    /// The run of the plan.
+    /// The run of the plan; of an imported condition `generator/file`.
     pub load_run: String,
     /// Its number within the condition.
     pub request: i64,
@@ -305,7 +306,8 @@ fn grew_most(roles: &[RoleStretch]) -> Option<RoleGrowth> {
     })
 }
 
-/// The run of a condition, and its values on all axes but one.
+/// The run of a condition, or the generator whose runs are compared, and its values on all axes but
+/// one.
 type Others<'a> = (&'a str, Vec<Option<u64>>);
 
 /// Against the condition before it on each axis, where there is one.
@@ -321,7 +323,8 @@ fn increments(all: &[Condition]) -> Vec<Vec<Increment>> {
             };
             let others = Axis::ALL.iter().filter(|other| **other != axis);
             let values = others.map(|other| other.of(one).map(f64::to_bits));
-            let key = (one.load_run.as_str(), values.collect());
+            let generator = one.planned.generator.as_deref();
+            let key = (generator.unwrap_or(&one.load_run), values.collect());
             equal.entry(key).or_default().push((here, place));
         }
         for mut places in equal.into_values() {

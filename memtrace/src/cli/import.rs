@@ -9,7 +9,7 @@ use super::report::save_findings;
 use crate::host::{HostFacts, Person, as_person};
 use crate::import::{FORMATS, FormatError, Known, Placed, format_of, place, read as read_load};
 use crate::model::tables::{ClockRow, MarkRow, RequestRow};
-use crate::model::{BootNs, ClockReading, Clocks, FINDINGS, Target};
+use crate::model::{BootNs, Bytes, ClockReading, Clocks, FINDINGS, Target};
 use crate::report::{quoted, visible, words};
 use crate::store::{Addition, Recording};
 use anyhow::{Context, bail};
@@ -41,9 +41,9 @@ enum What {
 ///
 /// Each request becomes a row of the table `request`, and each condition a phase, so that `memtrace
 /// report --section conditions` says what memory it took (docs/load.md). Their times are brought to
-/// the clock of the recording by its table `clock`. A file that was imported before adds nothing;
-/// what was sent while nothing was recorded is left out, and a file of that alone is refused.
-/// Findings that were saved as tables are saved anew.
+/// the clock of the recording by its table `clock`. A file that was imported before adds nothing,
+/// and one whose runs have changed since is refused. What was sent while nothing was recorded is left
+/// out, and a file of that alone is refused. Findings that were saved as tables are saved anew.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("Files that are understood are those of\n{}", known_formats()))]
 struct Requests {
@@ -67,7 +67,7 @@ fn known_formats() -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Longer files are none of a load generator that a report could tell.
+/// Longer files are refused: no report looks at as many requests as they would have.
 const FILE_BYTES_MAX: u64 = 8 << 30;
 /// What is read beside a file is a page or two of options and figures.
 const BESIDE_BYTES_MAX: u64 = 16 << 20;
@@ -112,7 +112,7 @@ fn import(dir: &Path, args: &Requests) -> anyhow::Result<usize> {
             path: &path,
             person: person.as_ref(),
         };
-        let placed = match file.placed(&into.clocks, into.span, is_named) {
+        let placed = match file.placed((&into.clocks, into.span), &known, is_named) {
             Ok(Some(placed)) => placed,
             Ok(None) => continue,
             Err(error) if is_named => return Err(error),
@@ -124,7 +124,8 @@ fn import(dir: &Path, args: &Requests) -> anyhow::Result<usize> {
             }
         };
         told += 1;
-        let placed = file.tell(placed, &mut known);
+        let placed = file.tell(placed);
+        known.take(&placed);
         requests.extend(placed.requests);
         marks.extend(placed.marks);
     }
@@ -163,9 +164,9 @@ impl Destination {
             });
         })?;
         let mut known = Known::default();
-        let columns = ["load_run", "condition"];
+        let columns = ["load_run", "time_error_ns"];
         recording.scan(&columns, |row: RequestRow| known.request(&row))?;
-        let columns = ["kind", "span", "source"];
+        let columns = ["kind", "source", "attributes"];
         recording.scan(&columns, |row: MarkRow| known.mark(&row))?;
         Ok(Self {
             clocks: Clocks::of(readings),
@@ -233,8 +234,8 @@ impl Named<'_> {
     /// generator.
     fn placed(
         &self,
-        clocks: &Clocks,
-        span: [BootNs; 2],
+        (clocks, span): (&Clocks, [BootNs; 2]),
+        known: &Known,
         is_named: bool,
     ) -> anyhow::Result<Option<Understood>> {
         let doing = |what: &str| format!("{}: failed to {what}", self.path.display());
@@ -244,8 +245,9 @@ impl Named<'_> {
             .is_ok_and(|file| file.len() > FILE_BYTES_MAX)
         {
             bail!(
-                "{} has more than {FILE_BYTES_MAX} bytes",
-                self.path.display()
+                "{} has more than {}, and no file of a load generator is that long",
+                self.path.display(),
+                words::bytes(Bytes(FILE_BYTES_MAX as i64))
             );
         }
         let mut file = BufReader::with_capacity(1 << 16, file);
@@ -260,7 +262,7 @@ impl Named<'_> {
             read => read.map_err(|error| anyhow::anyhow!(doing(&error.to_string())))?,
         };
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        let placed = place((format.name, &name), &told, clocks, span)
+        let placed = place((format.name, &name), &told, clocks, span, known)
             .map_err(|error| anyhow::anyhow!(doing(&error.to_string())))?;
         Ok(Some(Understood {
             name: format.name,
@@ -277,19 +279,18 @@ impl Named<'_> {
         serde_json::from_slice(&text).ok()
     }
 
-    /// Says what it brings, and gives what of it is new.
-    fn tell(&self, found: Understood, known: &mut Known) -> Placed {
+    /// Says what it brings, and gives that.
+    fn tell(&self, found: Understood) -> Placed {
         let path = self.path.display();
-        let (outside, error) = (found.placed.outside_count, found.placed.error);
-        let all = found.placed.requests.len();
-        let new = found.placed.new_to(known);
+        let new = found.placed;
+        let (outside, error) = (new.outside_count, new.error);
         match (new.requests.len(), new.condition_count()) {
             (0, 0) => say(&format!("{path}: all of it is in the recording already")),
             (requests, conditions) => say(&format!(
                 "{path}: {} of {} under {} of {}, on the clock of the recording to within {:.1} ms",
-                counted(requests, "request"),
-                words::count(all),
-                counted(conditions, "condition"),
+                words::counted(requests, "request", "requests"),
+                words::count(new.within_count),
+                words::counted(conditions, "condition", "conditions"),
                 found.name,
                 error.0 as f64 / 1e6
             )),
@@ -297,7 +298,7 @@ impl Named<'_> {
         if outside > 0 {
             say(&format!(
                 "{path}: {} left out, not wholly within the recording",
-                counted(outside, "request")
+                words::counted(outside, "request", "requests")
             ));
         }
         if !found.unknown_fields.is_empty() {
@@ -308,13 +309,6 @@ impl Named<'_> {
             ));
         }
         new
-    }
-}
-
-fn counted(count: usize, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        _ => format!("{} {what}s", words::count(count)),
     }
 }
 

@@ -9,6 +9,7 @@ mod file;
 mod formats;
 mod guidellm;
 mod inference_perf;
+mod known;
 mod median;
 mod object;
 mod outcome;
@@ -18,7 +19,8 @@ mod python_json;
 use crate::model::clocks;
 pub use file::{Asked, Beside, FormatError, LoadFile, Run, Sent};
 pub use formats::{FORMATS, Format, format_of, read};
-pub use place::{Known, PlaceError, Placed, place};
+pub use known::Known;
+pub use place::{PlaceError, Placed, place};
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,8 @@
 //! Where what a file tells stands in a recording: rows of `request`, and a phase for each condition.
 
 use super::clocks::{Clock, Clocks, Found};
-use super::file::{Asked, LoadFile, Run, Sent};
+use super::file::{Asked, LoadFile, REQUESTS_MAX, Run, Sent};
+use super::known::Known;
 use super::median::median;
 use crate::model::{
     BootNs, DurationNs, LoadCondition, MarkKind, MarkRow, MarkSource, RequestOutcome, RequestRow,
@@ -9,8 +10,8 @@ use crate::model::{
 };
 use jiff::Timestamp;
 use serde_json::{Map, Value};
-use std::collections::HashSet;
 use std::fmt;
+use std::path::Path;
 
 /// A time that is more uncertain than this is of no use beside memory that moves.
 const ERROR_MAX: DurationNs = DurationNs(5_000_000);
@@ -18,58 +19,25 @@ const ERROR_MAX: DurationNs = DurationNs(5_000_000);
 /// The longest name of a file and of a model.
 const NAME_BYTES_MAX: usize = 256;
 
-/// Rows for a recording.
+/// The longest part of a file's name in that of a run.
+const RUN_BYTES_MAX: usize = 128;
+
+/// Rows for a recording that it does not have yet.
 #[derive(Clone, Debug, Default)]
 pub struct Placed {
     /// The requests.
     pub requests: Vec<RequestRow>,
     /// Begin and end of each condition.
     pub marks: Vec<MarkRow>,
+    /// Requests of the file within the recording, with those that it has already.
+    pub within_count: usize,
     /// Requests that were not, or not wholly, sent while it was recorded.
     pub outside_count: usize,
     /// By how much the times may be wrong, at most.
     pub error: DurationNs,
 }
 
-/// What of a recording is known when a file is imported.
-#[derive(Debug, Default)]
-pub struct Known {
-    requests: HashSet<(String, String, i64, BootNs, BootNs)>,
-    marks: HashSet<(String, BootNs, Option<MarkKind>, Option<i64>)>,
-}
-
-impl Known {
-    /// Takes a row that is there.
-    pub fn request(&mut self, row: &RequestRow) {
-        self.requests.insert(request_key(row));
-    }
-
-    /// Takes a row that is there; those that no import made are of no interest.
-    pub fn mark(&mut self, row: &MarkRow) {
-        if row.source == Some(MarkSource::Import) {
-            self.marks.insert(mark_key(row));
-        }
-    }
-}
-
-fn request_key(row: &RequestRow) -> (String, String, i64, BootNs, BootNs) {
-    let (run, condition) = (row.load_run.clone(), row.condition.clone());
-    (run, condition, row.request, row.start_boot_ns, row.boot_ns)
-}
-
-fn mark_key(row: &MarkRow) -> (String, BootNs, Option<MarkKind>, Option<i64>) {
-    (row.name.clone(), row.boot_ns, row.kind, row.span)
-}
-
 impl Placed {
-    /// Leaves out what is there already, and what a file before this one has brought.
-    pub fn new_to(mut self, known: &mut Known) -> Self {
-        self.requests
-            .retain(|row| known.requests.insert(request_key(row)));
-        self.marks.retain(|row| known.marks.insert(mark_key(row)));
-        self
-    }
-
     /// Conditions that it has.
     pub fn condition_count(&self) -> usize {
         self.marks.len() / 2
@@ -97,9 +65,10 @@ pub enum PlaceError {
     },
     /// The clock of the file was moved meanwhile.
     #[error(
-        "place its requests: {mover} while they were sent, and their times can be wrong by {} ms, \
-         of which 5 are the most",
-        error.0 / 1_000_000
+        "place its requests: {mover} while they were sent, and their times can be wrong by {} ms; \
+         at most {} ms are taken",
+        error.0 / 1_000_000,
+        ERROR_MAX.0 / 1_000_000
     )]
     Uncertain {
         /// What has moved it.
@@ -107,6 +76,25 @@ pub enum PlaceError {
         /// By how much times may be wrong.
         error: DurationNs,
     },
+    /// The recording has a run of it, with other requests.
+    #[error(
+        "import it: {run} is in the recording already with {there} requests, now it has {here}, \
+         and what was imported can't be replaced; import a file only when its generator has ended"
+    )]
+    Changed {
+        /// The run.
+        run: String,
+        /// Requests that are there.
+        there: usize,
+        /// Requests that the file now tells of.
+        here: usize,
+    },
+    /// With those of other files there are too many.
+    #[error(
+        "import it: with it the recording would have more than {REQUESTS_MAX} imported requests, \
+         which no report looks at"
+    )]
+    TooMany,
 }
 
 /// A stretch of time on a clock that programs tell.
@@ -130,76 +118,51 @@ impl fmt::Display for Stretch {
     }
 }
 
-/// Puts what a file tells into a recording that went on from `span[0]` to `span[1]`. `name` is the
-/// generator's, `file` the file's.
+/// Puts what a file tells into a recording that went on from `span[0]` to `span[1]` and has what is
+/// known. `generator` is the generator's name, `file` the file's.
 ///
 /// # Errors
-/// When nothing of it was sent within, or when that is not certain.
+/// When nothing of it was sent within, when that is not certain, or when the recording has another
+/// state of it.
 pub fn place(
-    (name, file): (&str, &str),
+    (generator, file): (&str, &str),
     told: &LoadFile,
     clocks: &Clocks,
     span: [BootNs; 2],
+    known: &Known,
 ) -> Result<Placed, PlaceError> {
     let mut placed = Placed::default();
+    let mut names = Names::of(generator, file);
     for (number, run) in told.runs.iter().enumerate() {
-        let condition = condition(name, number, run);
-        let shown = name_of(&condition);
-        let mut bounds: Option<[BootNs; 2]> = None;
-        let (mut answered, mut failed) = (0_usize, 0_usize);
-        for (request, sent) in run.requests.iter().enumerate() {
-            let find = |time_ns| clocks.find(told.clock, time_ns).ok_or(PlaceError::NoClock);
-            let [start, end] = [find(sent.start_ns)?, find(sent.end_ns)?];
-            let first = sent.first_token_ns.map(find).transpose()?;
-            if start.at < span[0] || span[1] < end.at {
-                placed.outside_count += 1;
-                continue;
-            }
-            let error = start.error.max(end.error);
-            if error > ERROR_MAX {
-                let mover = told.clock.mover();
-                return Err(PlaceError::Uncertain { mover, error });
-            }
-            placed.error = placed.error.max(error);
-            let [begin, last] = bounds.unwrap_or([start.at, end.at]);
-            bounds = Some([begin.min(start.at), last.max(end.at)]);
-            match sent.failure {
-                None => answered += 1,
-                Some(_) => failed += 1,
-            }
-            let times = Times {
-                start,
-                first,
-                end,
-                error,
-            };
-            let row = row(&condition, &shown, request, sent, &times);
-            placed.requests.push(RequestRow {
-                ts: clocks.to_wall(end.at).ok_or(PlaceError::NoClock)?,
-                ..row
-            });
-        }
-        let Some([begin, end]) = bounds else {
+        let mut condition = condition(number, run);
+        condition.generator = Some(generator.to_owned());
+        let shown = name_of(&condition).unwrap_or_else(|| generator.to_owned());
+        let mut rows = rows(run, told.clock, clocks, span, &mut placed)?;
+        let begin = rows.iter().map(|row| row.start_boot_ns).min();
+        let end = rows.iter().map(|row| row.boot_ns).max();
+        let (Some(begin), Some(end)) = (begin, end) else {
             continue;
         };
-        let mut of_begin = match serde_json::to_value(&condition) {
-            Ok(Value::Object(attributes)) => attributes,
-            _ => Map::new(),
+        placed.within_count += rows.len();
+        condition.load_run = match known.name_of(&rows)? {
+            Some(name) => name.to_owned(),
+            None => names.next(known),
         };
-        for (what, text) in [("file", Some(file)), ("model", run.asked.model.as_deref())] {
-            if let Some(text) = text {
-                let mut text = text.to_owned();
-                // Long attributes are not looked at.
-                cut_at(&mut text, NAME_BYTES_MAX);
-                of_begin.insert(what.to_owned(), text.into());
-            }
+        for row in &mut rows {
+            row.load_run.clone_from(&condition.load_run);
+            row.condition.clone_from(&shown);
         }
-        let counts = [("answered_requests", answered), ("failed_requests", failed)];
-        let of_end = counts.map(|(name, count)| (name.to_owned(), Value::from(count)));
         for (kind, at, attributes) in [
-            (MarkKind::Begin, begin, of_begin),
-            (MarkKind::End, end, Map::from_iter(of_end)),
+            (
+                MarkKind::Begin,
+                begin,
+                of_begin(&condition, file, &run.asked),
+            ),
+            (MarkKind::End, end, of_end(&condition, &rows)),
         ] {
+            if !known.is_new_mark(&condition.load_run, kind) {
+                continue;
+            }
             placed.marks.push(MarkRow {
                 ts: clocks.to_wall(at).ok_or(PlaceError::NoClock)?,
                 boot_ns: at,
@@ -212,11 +175,115 @@ pub fn place(
                 ..MarkRow::default()
             });
         }
+        rows.retain(|row| known.is_new_request(row));
+        placed.requests.append(&mut rows);
     }
-    match placed.requests.is_empty() {
-        true => Err(outside(told, clocks, span)),
+    if placed.within_count == 0 {
+        return Err(outside(told, clocks, span));
+    }
+    match placed.requests.len() + known.request_count() > REQUESTS_MAX {
+        true => Err(PlaceError::TooMany),
         false => Ok(placed),
     }
+}
+
+/// The requests of a run that lie within the recording, without the names of run and condition.
+fn rows(
+    run: &Run,
+    clock: Clock,
+    clocks: &Clocks,
+    span: [BootNs; 2],
+    placed: &mut Placed,
+) -> Result<Vec<RequestRow>, PlaceError> {
+    let find = |time_ns| clocks.find(clock, time_ns).ok_or(PlaceError::NoClock);
+    let mut rows = Vec::new();
+    for (request, sent) in run.requests.iter().enumerate() {
+        let [start, end] = [find(sent.start_ns)?, find(sent.end_ns)?];
+        let first = sent.first_token_ns.map(find).transpose()?;
+        if start.at < span[0] || span[1] < end.at {
+            placed.outside_count += 1;
+            continue;
+        }
+        let error = start.error.max(end.error);
+        if error > ERROR_MAX {
+            let mover = clock.mover();
+            return Err(PlaceError::Uncertain { mover, error });
+        }
+        placed.error = placed.error.max(error);
+        let times = Times {
+            start,
+            first,
+            end,
+            error,
+        };
+        rows.push(RequestRow {
+            ts: clocks.to_wall(end.at).ok_or(PlaceError::NoClock)?,
+            ..row(request, sent, &times)
+        });
+    }
+    Ok(rows)
+}
+
+/// Names for the runs of a file: `guidellm/results`, `guidellm/results#2`. No two runs of a recording
+/// have the same, also of two files that are called the same.
+struct Names {
+    stem: String,
+    given_count: usize,
+}
+
+impl Names {
+    fn of(generator: &str, file: &str) -> Self {
+        let stem = Path::new(file).file_stem().unwrap_or_default();
+        let mut stem = stem.to_string_lossy().into_owned();
+        cut_at(&mut stem, RUN_BYTES_MAX);
+        Self {
+            stem: format!("{generator}/{stem}"),
+            given_count: 0,
+        }
+    }
+
+    fn next(&mut self, known: &Known) -> String {
+        loop {
+            self.given_count += 1;
+            let name = match self.given_count {
+                1 => self.stem.clone(),
+                count => format!("{}#{count}", self.stem),
+            };
+            if !known.has_run(&name) {
+                return name;
+            }
+        }
+    }
+}
+
+/// The attributes of a phase, as they are known when it begins.
+fn of_begin(condition: &LoadCondition, file: &str, asked: &Asked) -> Map<String, Value> {
+    let mut attributes = match serde_json::to_value(condition) {
+        Ok(Value::Object(attributes)) => attributes,
+        _ => Map::new(),
+    };
+    for (what, text) in [("file", Some(file)), ("model", asked.model.as_deref())] {
+        if let Some(text) = text {
+            let mut text = text.to_owned();
+            // Long attributes are not looked at.
+            cut_at(&mut text, NAME_BYTES_MAX);
+            attributes.insert(what.to_owned(), text.into());
+        }
+    }
+    attributes
+}
+
+/// What came of it.
+fn of_end(condition: &LoadCondition, rows: &[RequestRow]) -> Map<String, Value> {
+    let is_ok = |row: &&RequestRow| row.outcome == Some(RequestOutcome::Ok);
+    let answered = rows.iter().filter(is_ok).count();
+    let attributes = [
+        ("load_run", Value::from(condition.load_run.as_str())),
+        ("answered_requests", answered.into()),
+        ("failed_requests", (rows.len() - answered).into()),
+    ];
+    let attributes = attributes.map(|(name, value)| (name.to_owned(), value));
+    Map::from_iter(attributes)
 }
 
 fn outside(told: &LoadFile, clocks: &Clocks, [from, to]: [BootNs; 2]) -> PlaceError {
@@ -244,7 +311,7 @@ fn outside(told: &LoadFile, clocks: &Clocks, [from, to]: [BootNs; 2]) -> PlaceEr
 }
 
 /// What was asked for, and where the file does not say it what most requests were like.
-fn condition(name: &str, number: usize, run: &Run) -> LoadCondition {
+fn condition(number: usize, run: &Run) -> LoadCondition {
     let Asked {
         input_tokens,
         output_tokens,
@@ -255,7 +322,8 @@ fn condition(name: &str, number: usize, run: &Run) -> LoadCondition {
     let requests = || run.requests.iter();
     let answered = || requests().filter(|sent| sent.failure.is_none());
     LoadCondition {
-        load_run: name.to_owned(),
+        load_run: String::new(),
+        generator: None,
         condition: number as i64,
         input_tokens: input_tokens
             .or_else(|| median(requests().filter_map(|one| one.prompt_tokens))),
@@ -270,7 +338,7 @@ fn condition(name: &str, number: usize, run: &Run) -> LoadCondition {
 }
 
 /// `in512-out64-c8`: what is known of it, as `memtrace load plan` names conditions.
-fn name_of(condition: &LoadCondition) -> String {
+fn name_of(condition: &LoadCondition) -> Option<String> {
     let count = |what: &str, count: Option<i64>| count.map(|count| format!("{what}{count}"));
     let parts = [
         count("in", condition.input_tokens),
@@ -279,10 +347,7 @@ fn name_of(condition: &LoadCondition) -> String {
         condition.request_rate.map(|rate| format!("r{rate}")),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
-    match parts.is_empty() {
-        true => condition.load_run.clone(),
-        false => parts.join("-"),
-    }
+    (!parts.is_empty()).then(|| parts.join("-"))
 }
 
 /// When a request was under way.
@@ -293,21 +358,13 @@ struct Times {
     error: DurationNs,
 }
 
-fn row(
-    condition: &LoadCondition,
-    name: &str,
-    request: usize,
-    sent: &Sent,
-    times: &Times,
-) -> RequestRow {
+fn row(request: usize, sent: &Sent, times: &Times) -> RequestRow {
     let (outcome, error) = match &sent.failure {
         None => (RequestOutcome::Ok, None),
         Some((outcome, error)) => (*outcome, Some(error.clone())),
     };
     RequestRow {
         boot_ns: times.end.at,
-        load_run: condition.load_run.clone(),
-        condition: name.to_owned(),
         request: request as i64,
         start_boot_ns: times.start.at,
         first_token_boot_ns: times.first.map(|first| first.at),
@@ -367,7 +424,7 @@ mod tests {
     }
 
     fn placed(file: &LoadFile) -> Result<Placed, PlaceError> {
-        place(("tool", "a.json"), file, &clocks(), SPAN)
+        place(("tool", "a.json"), file, &clocks(), SPAN, &Known::default())
     }
 
     #[test]
@@ -428,26 +485,97 @@ mod tests {
                 })
                 .collect(),
         );
-        let refused = place(("tool", "a"), &file(Clock::Monotonic, &[80]), &clocks, SPAN);
-        let told = refused.unwrap_err().to_string();
+        let placed = |begin| {
+            let file = file(Clock::Monotonic, &[begin]);
+            place(("tool", "a"), &file, &clocks, SPAN, &Known::default())
+        };
+        let told = placed(80).unwrap_err().to_string();
         assert!(
-            told.contains("the machine slept") && told.contains("by 1000 ms"),
+            told.contains("the machine slept")
+                && told.contains("wrong by 1000 ms; at most 5 ms are taken"),
             "{told}"
         );
-        place(("tool", "a"), &file(Clock::Monotonic, &[50]), &clocks, SPAN).unwrap();
+        placed(50).unwrap();
+    }
+
+    /// What a file of that name brings to what is known.
+    fn brought(name: &str, file: &LoadFile, known: &mut Known) -> Result<Placed, PlaceError> {
+        let placed = place(("tool", name), file, &clocks(), SPAN, known)?;
+        known.take(&placed);
+        Ok(placed)
+    }
+
+    fn load_runs(placed: &Placed) -> Vec<&str> {
+        let requests = placed.requests.iter().map(|row| row.load_run.as_str());
+        let mut names: Vec<&str> = requests.collect();
+        names.dedup();
+        names
     }
 
     #[test]
-    fn what_is_there_is_not_new() {
-        let first = placed(&file(Clock::Monotonic, &[50])).unwrap();
+    fn what_is_there_is_not_new_and_a_run_that_came_to_its_file_is() {
         let mut known = Known::default();
-        first.requests.iter().for_each(|row| known.request(row));
-        first.marks.iter().for_each(|row| known.mark(row));
-        let again = first.clone().new_to(&mut known);
-        assert_eq!((again.requests.len(), again.marks.len()), (0, 0));
-        // A file that has grown since.
-        let grown = placed(&file(Clock::Monotonic, &[50, 60])).unwrap();
-        let grown = grown.new_to(&mut known);
+        let first = brought("a.json", &file(Clock::Monotonic, &[50]), &mut known).unwrap();
+        assert_eq!(load_runs(&first), ["tool/a"]);
+        for name in ["a.json", "copy.json"] {
+            let again = brought(name, &file(Clock::Monotonic, &[50]), &mut known).unwrap();
+            assert_eq!((again.requests.len(), again.marks.len()), (0, 0));
+            assert_eq!(again.within_count, 2);
+        }
+        let grown = brought("a.json", &file(Clock::Monotonic, &[50, 60]), &mut known).unwrap();
         assert_eq!((grown.requests.len(), grown.condition_count()), (2, 1));
+        assert_eq!(load_runs(&grown), ["tool/a#2"]);
+    }
+
+    #[test]
+    fn every_run_of_every_file_has_a_name_of_its_own() {
+        let mut known = Known::default();
+        let mut all = Vec::new();
+        for (name, begins) in [
+            ("x/a.json", [50, 60]),
+            ("y/a.json", [52, 62]),
+            ("b.json", [54, 64]),
+        ] {
+            let placed = brought(name, &file(Clock::Monotonic, &begins), &mut known).unwrap();
+            for mark in &placed.marks[..2] {
+                let attributes: Value =
+                    serde_json::from_str(mark.attributes.as_deref().unwrap()).unwrap();
+                assert_eq!(attributes["load_run"], placed.requests[0].load_run);
+            }
+            all.extend(load_runs(&placed).into_iter().map(str::to_owned));
+        }
+        let expected = ["a", "a#2", "a#3", "a#4", "b", "b#2"].map(|name| format!("tool/{name}"));
+        assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn a_run_that_has_grown_is_refused_also_where_its_condition_is_called_otherwise() {
+        let mut known = Known::default();
+        let mut grown = file(Clock::Monotonic, &[50]);
+        brought("a.json", &grown, &mut known).unwrap();
+        let mut late = grown.runs[0].requests[1].clone();
+        late.start_ns += SECOND;
+        late.end_ns += SECOND;
+        late.prompt_tokens = Some(9_000);
+        grown.runs[0].requests.splice(..0, [late.clone(), late]);
+        let refused = brought("a.json", &grown, &mut known).unwrap_err();
+        assert_eq!(
+            refused,
+            PlaceError::Changed {
+                run: "tool/a".to_owned(),
+                there: 2,
+                here: 4
+            }
+        );
+    }
+
+    #[test]
+    fn an_import_that_was_interrupted_goes_on_where_it_was() {
+        let whole = placed(&file(Clock::Monotonic, &[50])).unwrap();
+        let mut known = Known::default();
+        known.request(&whole.requests[0]);
+        let rest = brought("a.json", &file(Clock::Monotonic, &[50]), &mut known).unwrap();
+        assert_eq!(rest.requests, whole.requests[1..]);
+        assert_eq!(rest.marks, whole.marks);
     }
 }

@@ -20,6 +20,9 @@ const KIND: &str = "request";
 pub struct LoadCondition {
     /// The run of the plan.
     pub load_run: String,
+    /// The load generator that it was imported from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generator: Option<String>,
     /// Its number in the plan.
     pub condition: i64,
     /// Tokens of each prompt.
@@ -300,6 +303,7 @@ mod tests {
     #[test]
     fn attributes_of_a_condition_are_told_from_those_of_other_phases() {
         let condition = LoadCondition {
+            generator: None,
             load_run: "load-1".to_owned(),
             condition: 3,
             input_tokens: Some(8_192),

@@ -9,6 +9,7 @@ impl Recordings {
     /// A condition begins.
     pub(crate) fn begin(&mut self, run_id: &str, condition: &Condition) {
         let attributes = serde_json::to_value(LoadCondition {
+            generator: None,
             load_run: run_id.to_owned(),
             condition: condition.condition as i64,
             input_tokens: Some(condition.input_tokens as i64),

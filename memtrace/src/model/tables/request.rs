@@ -11,7 +11,7 @@ table! {
         ts: WallNs,
         /// Its end on CLOCK_BOOTTIME: the last byte of the answer, or when it failed.
         boot_ns: BootNs,
-        /// The run of a plan that it is of; of an imported one the load generator.
+        /// The run of a plan that it is of; of an imported one the load generator and its file.
         load_run: String,
         /// The condition that it is of.
         condition: String,
