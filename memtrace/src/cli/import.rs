@@ -125,7 +125,7 @@ fn import(dir: &Path, args: &Requests) -> anyhow::Result<usize> {
         };
         told += 1;
         let placed = file.tell(placed);
-        known.take(&placed);
+        placed.note(&mut known);
         requests.extend(placed.requests);
         marks.extend(placed.marks);
     }

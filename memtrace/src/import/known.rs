@@ -1,7 +1,6 @@
 //! Which runs of load generators a recording has: those that were imported before, or by a file
 //! before this one.
 
-use super::place::{PlaceError, Placed};
 use crate::model::{BootNs, MarkKind, MarkRow, MarkSource, RequestRow};
 use serde::Deserialize;
 use std::collections::HashMap;
@@ -20,6 +19,21 @@ struct KnownRun {
     request_count: usize,
     has_begin: bool,
     has_end: bool,
+}
+
+/// The recording has a run of a file, with other requests.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error(
+    "import it: {run} is in the recording already with {there} requests, now it has {here}, \
+     and what was imported can't be replaced; import a file only when its generator has ended"
+)]
+pub struct Changed {
+    /// The run.
+    pub run: String,
+    /// Requests that are there.
+    pub there: usize,
+    /// Requests that the file now tells of.
+    pub here: usize,
 }
 
 impl Known {
@@ -48,12 +62,6 @@ impl Known {
         }
     }
 
-    /// Takes what a file brings.
-    pub fn take(&mut self, placed: &Placed) {
-        placed.requests.iter().for_each(|row| self.request(row));
-        placed.marks.iter().for_each(|row| self.mark(row));
-    }
-
     fn run(&mut self, name: &str) -> &mut KnownRun {
         self.runs.entry(name.to_owned()).or_default()
     }
@@ -71,7 +79,7 @@ impl Known {
     ///
     /// # Errors
     /// When it is there with other requests than these.
-    pub(super) fn name_of(&self, rows: &[RequestRow]) -> Result<Option<&str>, PlaceError> {
+    pub(super) fn name_of(&self, rows: &[RequestRow]) -> Result<Option<&str>, Changed> {
         let mut names = rows.iter().map(|row| self.run_of.get(&times(row)));
         let Some(name) = names.clone().flatten().next() else {
             return Ok(None);
@@ -81,7 +89,7 @@ impl Known {
         // Without its end the import was interrupted, and goes on where it was.
         match is_same || !there.has_end {
             true => Ok(Some(name)),
-            false => Err(PlaceError::Changed {
+            false => Err(Changed {
                 run: name.clone(),
                 there: there.request_count,
                 here: rows.len(),

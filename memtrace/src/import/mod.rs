@@ -19,7 +19,7 @@ mod python_json;
 use crate::model::clocks;
 pub use file::{Asked, Beside, FormatError, LoadFile, Run, Sent};
 pub use formats::{FORMATS, Format, format_of, read};
-pub use known::Known;
+pub use known::{Changed, Known};
 pub use place::{PlaceError, Placed, place};
 
 #[cfg(test)]

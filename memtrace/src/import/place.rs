@@ -2,7 +2,7 @@
 
 use super::clocks::{Clock, Clocks, Found};
 use super::file::{Asked, LoadFile, REQUESTS_MAX, Run, Sent};
-use super::known::Known;
+use super::known::{Changed, Known};
 use super::median::median;
 use crate::model::{
     BootNs, DurationNs, LoadCondition, MarkKind, MarkRow, MarkSource, RequestOutcome, RequestRow,
@@ -38,6 +38,12 @@ pub struct Placed {
 }
 
 impl Placed {
+    /// Has it known, for the files that follow.
+    pub fn note(&self, known: &mut Known) {
+        self.requests.iter().for_each(|row| known.request(row));
+        self.marks.iter().for_each(|row| known.mark(row));
+    }
+
     /// Conditions that it has.
     pub fn condition_count(&self) -> usize {
         self.marks.len() / 2
@@ -76,19 +82,9 @@ pub enum PlaceError {
         /// By how much times may be wrong.
         error: DurationNs,
     },
-    /// The recording has a run of it, with other requests.
-    #[error(
-        "import it: {run} is in the recording already with {there} requests, now it has {here}, \
-         and what was imported can't be replaced; import a file only when its generator has ended"
-    )]
-    Changed {
-        /// The run.
-        run: String,
-        /// Requests that are there.
-        there: usize,
-        /// Requests that the file now tells of.
-        here: usize,
-    },
+    /// The recording has another state of it.
+    #[error(transparent)]
+    Changed(#[from] Changed),
     /// With those of other files there are too many.
     #[error(
         "import it: with it the recording would have more than {REQUESTS_MAX} imported requests, \
@@ -501,7 +497,7 @@ mod tests {
     /// What a file of that name brings to what is known.
     fn brought(name: &str, file: &LoadFile, known: &mut Known) -> Result<Placed, PlaceError> {
         let placed = place(("tool", name), file, &clocks(), SPAN, known)?;
-        known.take(&placed);
+        placed.note(known);
         Ok(placed)
     }
 
@@ -561,11 +557,11 @@ mod tests {
         let refused = brought("a.json", &grown, &mut known).unwrap_err();
         assert_eq!(
             refused,
-            PlaceError::Changed {
+            PlaceError::Changed(Changed {
                 run: "tool/a".to_owned(),
                 there: 2,
                 here: 4
-            }
+            })
         );
     }
 
