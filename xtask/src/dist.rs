@@ -1,6 +1,6 @@
 //! `cargo xtask dist`: what is given to people, each file made from one build of the programs.
 //!
-//! `toolchain` has what builds, `programs` the programs for each target, `stage` the files that every
+//! `toolchain` has what builds, `programs` the programs, `stage` the files that every
 //! package carries, `bill` licences and the list of what is inside; `tarball`, `wheel`, `deb` and `image`
 //! pack, `sums` writes SHA-256 of all, and `trial` installs each into a clean root and records there.
 
@@ -17,7 +17,7 @@ mod wheel;
 
 use crate::sh;
 use anyhow::{Context, Result};
-use programs::{HOST, Programs, TARGETS, Target};
+use programs::Programs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use toolchain::Toolchain;
@@ -25,10 +25,6 @@ use toolchain::Toolchain;
 /// Options of `cargo xtask dist`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// For every target, and the container image; else the tarball, the wheel and the Debian package
-    /// of this machine.
-    #[arg(long)]
-    all: bool,
     /// The container image too.
     #[arg(long)]
     image: bool,
@@ -41,12 +37,6 @@ pub(crate) struct Args {
     /// Leave the build out: pack, or only try, what an earlier call built.
     #[arg(long)]
     no_build: bool,
-}
-
-impl Args {
-    fn has_image(&self) -> bool {
-        self.all || self.image
-    }
 }
 
 /// What the packages have in common.
@@ -64,23 +54,16 @@ struct Release {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let toolchain = Toolchain::new();
     if args.install_tools {
-        toolchain.install(args.all, args.has_image(), args.is_tried)?;
+        toolchain.install(args.image, args.is_tried)?;
     }
     let release = Release::of_checkout()?;
-    let targets: Vec<&Target> = TARGETS
-        .iter()
-        .filter(|target| args.all || target.triple == HOST)
-        .collect();
-    let mut made = Vec::new();
-    for target in targets {
-        let programs = if args.no_build {
-            Programs::built_before(target)?
-        } else {
-            Programs::build(target, &toolchain, &release)?
-        };
-        programs.check()?;
-        made.extend(pack(&programs, &toolchain, &release, args.has_image())?);
-    }
+    let programs = if args.no_build {
+        Programs::built_before()?
+    } else {
+        Programs::build(&toolchain, &release)?
+    };
+    programs.check()?;
+    let made = pack(&programs, &toolchain, &release, args.image)?;
     sums::write(&release.dir, &made)?;
     sums::show(&made)?;
     if args.is_tried {
@@ -96,16 +79,14 @@ fn pack(
     has_image: bool,
 ) -> Result<Vec<PathBuf>> {
     let staged = stage::stage(programs, toolchain, release)?;
-    let mut made = vec![tarball::pack(&staged, programs.target, release)?];
-    if programs.target.is_for_wheels() {
-        made.push(wheel::pack(&staged, programs.target, toolchain, release)?);
-    }
-    if programs.target.triple == HOST {
-        made.push(wheel::pack_python(toolchain, release)?);
-        made.push(deb::pack(toolchain, release)?);
-        if has_image {
-            made.push(image::pack(&staged, release)?);
-        }
+    let mut made = vec![
+        tarball::pack(&staged, release)?,
+        wheel::pack(&staged, toolchain, release)?,
+        wheel::pack_python(toolchain, release)?,
+        deb::pack(toolchain, release)?,
+    ];
+    if has_image {
+        made.push(image::pack(&staged, release)?);
     }
     Ok(made)
 }

@@ -2,14 +2,11 @@
 
 use super::Release;
 use super::toolchain::Toolchain;
-use crate::compiler::Compiler;
 use crate::sh;
 use anyhow::{Context, Result, bail};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
-/// This machine, as far as packages are concerned.
-pub(super) const HOST: &str = "x86_64-unknown-linux-gnu";
 /// What every package carries.
 pub(super) const PROGRAMS: &[&str] = &["memtrace", "memtrace-remote"];
 /// The oldest glibc that the programs run with: that of CentOS 7, and of `manylinux2014`.
@@ -22,77 +19,28 @@ pub(super) struct Target {
     pub(super) triple: &'static str,
     /// As its packages are called.
     pub(super) name: &'static str,
-}
-
-/// NVML is loaded when a recording starts, which a static program can't: glibc is the default.
-pub(super) const TARGETS: &[Target] = &[
-    Target {
-        triple: HOST,
-        name: "linux-x86_64",
-    },
-    Target {
-        triple: "aarch64-unknown-linux-gnu",
-        name: "linux-aarch64",
-    },
-    Target {
-        triple: "x86_64-unknown-linux-musl",
-        name: "linux-x86_64-static-host-memory-only",
-    },
-    Target {
-        triple: "aarch64-unknown-linux-musl",
-        name: "linux-aarch64-static-host-memory-only",
-    },
-];
-
-impl Target {
-    fn is_static(&self) -> bool {
-        self.triple.ends_with("musl")
-    }
-
-    /// Whether Python's package index takes it: as `manylinux`.
-    pub(super) fn is_for_wheels(&self) -> bool {
-        !self.is_static()
-    }
-
     /// As Python calls the system.
-    pub(super) fn wheel_platform(&self) -> String {
-        let arch = self.triple.split('-').next().unwrap_or_default();
-        format!("manylinux2014_{arch}")
-    }
-
-    fn has_built_library(&self) -> bool {
-        let sysroot = sh::capture(Command::new("rustc").args(["--print", "sysroot"]));
-        sysroot.is_ok_and(|sysroot| {
-            let library = Path::new(sysroot.trim()).join("lib/rustlib");
-            library.join(self.triple).join("lib").is_dir()
-        })
-    }
+    pub(super) wheel_platform: &'static str,
 }
+
+/// What packages are made for. Not for musl: NVML is loaded when a recording starts, which a static
+/// program can't.
+pub(super) const TARGET: Target = Target {
+    triple: "x86_64-unknown-linux-gnu",
+    name: "linux-x86_64",
+    wheel_platform: "manylinux2014_x86_64",
+};
 
 /// Programs that were built.
 pub(super) struct Programs {
-    pub(super) target: &'static Target,
     dir: PathBuf,
 }
 
 impl Programs {
     /// Builds them.
-    pub(super) fn build(
-        target: &'static Target,
-        toolchain: &Toolchain,
-        release: &Release,
-    ) -> Result<Self> {
-        let version = if target.is_static() { "" } else { GLIBC };
-        let dot = if version.is_empty() { "" } else { "." };
-        let mut cargo = if target.has_built_library() {
-            let mut cargo = sh::cargo();
-            cargo.arg("zigbuild");
-            cargo
-        } else {
-            let mut cargo = Compiler::find(None, None)?.cargo();
-            cargo.args(["zigbuild", "-Zbuild-std=std,panic_unwind"]);
-            cargo
-        };
+    pub(super) fn build(toolchain: &Toolchain, release: &Release) -> Result<Self> {
+        let mut cargo = sh::cargo();
+        cargo.arg("zigbuild");
         for program in PROGRAMS {
             cargo.args(["--package", program, "--bin", program]);
         }
@@ -100,25 +48,25 @@ impl Programs {
             cargo
                 .current_dir(sh::root())
                 .args(["--locked", "--profile", PROFILE, "--target"])
-                .arg(format!("{}{dot}{version}", target.triple))
+                .arg(format!("{}.{GLIBC}", TARGET.triple))
                 .env("PATH", toolchain.path())
                 .env("MEMTRACE_COMMIT", &release.commit)
                 .env("SOURCE_DATE_EPOCH", &release.epoch)
                 .env("RUSTFLAGS", flags()?),
         )?;
-        Self::built_before(target)
+        Self::built_before()
     }
 
     /// Those that an earlier call built.
-    pub(super) fn built_before(target: &'static Target) -> Result<Self> {
-        let dir = sh::target_dir().join(target.triple).join(PROFILE);
+    pub(super) fn built_before() -> Result<Self> {
+        let dir = sh::target_dir().join(TARGET.triple).join(PROFILE);
         for program in PROGRAMS {
             let file = dir.join(program);
             if !file.is_file() {
                 bail!("{} is not built: leave --no-build out", file.display());
             }
         }
-        Ok(Self { target, dir })
+        Ok(Self { dir })
     }
 
     /// Where a program is.
@@ -130,13 +78,6 @@ impl Programs {
     pub(super) fn check(&self) -> Result<()> {
         for program in PROGRAMS {
             let file = self.path(program);
-            if self.target.is_static() {
-                let dynamic = sh::capture(Command::new("readelf").arg("-dW").arg(&file))?;
-                if dynamic.contains("(NEEDED)") {
-                    bail!("{} is not static:\n{dynamic}", file.display());
-                }
-                continue;
-            }
             let symbols = sh::capture(Command::new("objdump").arg("-T").arg(&file))?;
             if let Some(newer) = newer_than(&symbols, version_of(GLIBC)?) {
                 bail!("{} needs more than glibc {GLIBC}: {newer}", file.display());

@@ -1,6 +1,6 @@
 //! The files that every package carries, as they lie below /usr.
 
-use super::programs::{HOST, PROGRAMS, Programs, TARGETS};
+use super::programs::{PROGRAMS, Programs, TARGET};
 use super::toolchain::Toolchain;
 use super::{Release, bill, emptied, write};
 use crate::sh;
@@ -24,7 +24,7 @@ pub(super) fn stage(
     toolchain: &Toolchain,
     release: &Release,
 ) -> Result<PathBuf> {
-    let dir = emptied(release.dir.join("stage").join(programs.target.name))?;
+    let dir = emptied(release.dir.join("stage").join(TARGET.name))?;
     let bin = dir.join("bin");
     std::fs::create_dir_all(&bin)?;
     for program in PROGRAMS {
@@ -32,11 +32,8 @@ pub(super) fn stage(
         std::fs::copy(&from, &to)
             .with_context(|| format!("failed to copy {} to {}", from.display(), to.display()))?;
     }
-    // The program of this machine knows what those of others would say.
-    let host = TARGETS.iter().find(|target| target.triple == HOST);
-    let host = Programs::built_before(host.context("this machine is among the targets")?)?;
-    let memtrace = host.path("memtrace");
-    write_manual(&host, &dir.join("share/man/man1"), release)?;
+    let memtrace = programs.path("memtrace");
+    write_manual(programs, &dir.join("share/man/man1"), release)?;
     for (shell, path) in COMPLETIONS {
         let script = sh::capture(Command::new(&memtrace).args(["completions", shell]))?;
         write(&dir.join(path), script)?;
@@ -52,16 +49,16 @@ pub(super) fn stage(
         &release.dir.join("debian-changelog"),
         debian_changelog(release)?,
     )?;
-    bill::write(&doc, programs.target, toolchain, release)?;
+    bill::write(&doc, toolchain, release)?;
     Ok(dir)
 }
 
 /// The pages of memtrace, and those of the commands that memtrace-remote does for it.
-fn write_manual(host: &Programs, man: &Path, release: &Release) -> Result<()> {
-    sh::run(Command::new(host.path("memtrace")).arg("man").arg(man))?;
+fn write_manual(programs: &Programs, man: &Path, release: &Release) -> Result<()> {
+    sh::run(Command::new(programs.path("memtrace")).arg("man").arg(man))?;
     let pages = emptied(release.dir.join("manual"))?;
     sh::run(
-        Command::new(host.path("memtrace-remote"))
+        Command::new(programs.path("memtrace-remote"))
             .arg("man")
             .arg(&pages),
     )?;

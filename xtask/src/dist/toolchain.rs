@@ -17,8 +17,6 @@ const PYTHON_TOOLS: &[&str] = &[
 /// From the index of crates.
 const CRATES: &[(&str, &str)] = &[("cargo-deb", "3.8.0"), ("cargo-cyclonedx", "0.5.9")];
 const DEBIAN: &[&str] = &["python3-venv", "binutils", "dpkg-dev"];
-/// For other targets: a compiler that can build the standard library.
-const DEBIAN_FOR_ALL: &[&str] = &["rustc-web", "rust-web-src"];
 const DEBIAN_FOR_IMAGES: &[&str] = &["buildah", "mmdebstrap"];
 const DEBIAN_FOR_TRIALS: &[&str] = &["mmdebstrap", "lintian", "systemd"];
 
@@ -38,11 +36,8 @@ impl Toolchain {
     }
 
     /// Installs what is missing.
-    pub(super) fn install(&self, is_all: bool, has_image: bool, is_tried: bool) -> Result<()> {
+    pub(super) fn install(&self, has_image: bool, is_tried: bool) -> Result<()> {
         debian::install(DEBIAN)?;
-        if is_all {
-            debian::install(DEBIAN_FOR_ALL)?;
-        }
         if has_image {
             debian::install(DEBIAN_FOR_IMAGES)?;
         }

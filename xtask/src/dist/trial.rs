@@ -44,18 +44,6 @@ pub(super) fn run(release: &Release, made: &[PathBuf]) -> Result<()> {
             "/usr/bin/memtrace",
         )?;
         root.run(&[], "dpkg --purge memtrace && ! test -e /usr/bin/memtrace")?;
-        if let Some(musl) = named("linux-x86_64-static") {
-            let unpack = format!(
-                "tar -xzf {PACKAGES}/{} --strip-components=1",
-                file_name(&musl)
-            );
-            root.record(
-                &format!("{suite}, static"),
-                &[&musl],
-                &unpack,
-                "bin/memtrace",
-            )?;
-        }
     }
     sh::run(
         Command::new("lintian")

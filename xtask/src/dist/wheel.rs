@@ -1,6 +1,6 @@
 //! Python packages: one with the command, one for Python programs, which stays pure.
 
-use super::programs::Target;
+use super::programs::TARGET;
 use super::toolchain::Toolchain;
 use super::{Release, emptied, stage, write};
 use crate::sh;
@@ -14,21 +14,16 @@ const NAME: &str = "memtrace_recorder";
 const TAG: &str = "py3-none";
 
 /// Packs the programs that are built: maturin would compile them once more.
-pub(super) fn pack(
-    staged: &Path,
-    target: &Target,
-    toolchain: &Toolchain,
-    release: &Release,
-) -> Result<PathBuf> {
+pub(super) fn pack(staged: &Path, toolchain: &Toolchain, release: &Release) -> Result<PathBuf> {
     let version = &release.version;
-    let dir = emptied(release.dir.join("wheel").join(target.name))?;
+    let dir = emptied(release.dir.join("wheel").join(TARGET.name))?;
     let info = dir.join(format!("{NAME}-{version}.dist-info"));
     let scripts = dir.join(format!("{NAME}-{version}.data/scripts"));
     std::fs::create_dir_all(&scripts)?;
     for program in super::programs::PROGRAMS {
         std::fs::copy(staged.join("bin").join(program), scripts.join(program))?;
     }
-    let platform = target.wheel_platform();
+    let platform = TARGET.wheel_platform;
     let wheel = format!(
         "Wheel-Version: 1.0\nGenerator: memtrace xtask\nRoot-Is-Purelib: false\nTag: {TAG}-{platform}\n"
     );
