@@ -133,8 +133,8 @@ fn write_licences(path: &Path) -> Result<()> {
         }
     }
     let mut page = String::from(
-        "The programs contain the Rust packages below, under these licences, and uPlot (MIT) in the page \
-         of a report.\n",
+        "The programs contain what is named below, under these licences: Rust packages, and uPlot in the \
+         page of a report.\n",
     );
     if !unnamed.is_empty() {
         page.push_str(&format!(
@@ -142,6 +142,13 @@ fn write_licences(path: &Path) -> Result<()> {
             unnamed.join("\n")
         ));
     }
+    let uplot = sh::root().join("memtrace/src/page/vendor/LICENSE");
+    let text = std::fs::read_to_string(&uplot)
+        .with_context(|| format!("failed to read {}", uplot.display()))?;
+    texts
+        .entry(text)
+        .or_default()
+        .push("uPlot (MIT)".to_owned());
     for (text, packages) in texts {
         page.push_str(&format!(
             "\n{}\n{}\n\n{text}\n",
