@@ -8,6 +8,7 @@ use super::outcome::failure;
 use super::python_json::deserializer;
 use crate::model::RequestOutcome;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use std::collections::BTreeSet;
 
 object! {
@@ -43,7 +44,7 @@ object! {
 #[serde(untagged)]
 enum Rate {
     Number(f64),
-    Word(#[allow(dead_code, reason = "it says that there is no number")] String),
+    Word(IgnoredAny),
 }
 
 /// Which of the two.

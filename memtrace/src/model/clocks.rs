@@ -31,6 +31,10 @@ impl Clock {
     }
 }
 
+/// A time that is more uncertain than this is of no use beside memory that moves: phases and steps take
+/// some ms.
+pub const TIME_ERROR_MAX: DurationNs = DurationNs(5_000_000);
+
 /// The clocks are read one after the other, again where that was interrupted.
 const READING_NS: i64 = 100_000;
 
@@ -87,21 +91,21 @@ impl Clocks {
 
     /// The wall time of a time of the recording, by the last reading before it.
     pub fn to_wall(&self, at: BootNs) -> Option<WallNs> {
-        let after = self
-            .readings
-            .partition_point(|reading| reading.boot_ns <= at);
-        let reading = self.readings.get(after.saturating_sub(1))?;
-        Some(ClockOffset::at(*reading).to_wall(at))
+        Some(ClockOffset::at(*self.before(at)?).to_wall(at))
     }
 
     /// What a clock showed at a time of the recording.
     pub fn shown(&self, clock: Clock, at: BootNs) -> Option<i64> {
-        let after = self
-            .readings
-            .partition_point(|reading| reading.boot_ns <= at);
-        let reading = self.readings.get(after.saturating_sub(1))?;
+        let reading = self.before(at)?;
         let offset = clock.of(reading).saturating_sub(reading.boot_ns.0);
         Some(at.0.saturating_add(offset))
+    }
+
+    /// The last reading before a time of the recording, else the first.
+    fn before(&self, at: BootNs) -> Option<&ClockReading> {
+        let is_before = |reading: &ClockReading| reading.boot_ns <= at;
+        let after = self.readings.partition_point(is_before);
+        self.readings.get(after.saturating_sub(1))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::event::{Event, Nothing};
 use super::input::unpacked;
-use super::json::{Take, Text, To};
+use super::json::{Take, Text, To, next_key};
 use serde::de::{DeserializeSeed, MapAccess, SeqAccess};
 use serde_json::Deserializer;
 use serde_json::error::Category;
@@ -119,11 +119,7 @@ impl<E: Events> Take for Document<'_, E> {
     }
 
     fn object<'de, A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
-        loop {
-            self.key.0.clear();
-            if object.next_key_seed(To(&mut self.key))?.is_none() {
-                return Ok(());
-            }
+        while next_key(&mut object, &mut self.key)? {
             let head = &mut self.head;
             match &*self.key.0 {
                 "baseTimeNanoseconds" => object.next_value_seed(To(&mut head.base_ns))?,
@@ -133,6 +129,7 @@ impl<E: Events> Take for Document<'_, E> {
                 _ => object.next_value_seed(To(&mut Nothing))?,
             }
         }
+        Ok(())
     }
 }
 
@@ -147,11 +144,7 @@ impl<E: Events> Take for List<'_, '_, E> {
 
 impl Take for Distributed {
     fn object<'de, A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
-        loop {
-            self.key.0.clear();
-            if object.next_key_seed(To(&mut self.key))?.is_none() {
-                return Ok(());
-            }
+        while next_key(&mut object, &mut self.key)? {
             match &*self.key.0 {
                 "rank" => object.next_value_seed(To(&mut self.rank))?,
                 "world_size" => object.next_value_seed(To(&mut self.world_size))?,
@@ -159,6 +152,7 @@ impl Take for Distributed {
                 _ => object.next_value_seed(To(&mut Nothing))?,
             }
         }
+        Ok(())
     }
 }
 
@@ -188,11 +182,7 @@ struct NumberedGpu {
 
 impl Take for NumberedGpu {
     fn object<'de, A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
-        loop {
-            self.key.0.clear();
-            if object.next_key_seed(To(&mut self.key))?.is_none() {
-                return Ok(());
-            }
+        while next_key(&mut object, &mut self.key)? {
             match &*self.key.0 {
                 "id" => object.next_value_seed(To(&mut self.number))?,
                 "name" => object.next_value_seed(To(&mut self.gpu.name))?,
@@ -200,5 +190,6 @@ impl Take for NumberedGpu {
                 _ => object.next_value_seed(To(&mut Nothing))?,
             }
         }
+        Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! One event of a trace, in room that is used again.
 
-use super::json::{Take, Text, To};
+use super::json::{Take, Text, To, next_key};
 use serde::de::MapAccess;
 
 /// What an event is of.
@@ -114,11 +114,7 @@ fn to_ns(us: f64) -> i64 {
 
 impl Take for Event {
     fn object<'de, A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
-        loop {
-            self.key.0.clear();
-            if object.next_key_seed(To(&mut self.key))?.is_none() {
-                return Ok(());
-            }
+        while next_key(&mut object, &mut self.key)? {
             match &*self.key.0 {
                 "ph" => object.next_value_seed(To(&mut self.form))?,
                 "cat" => {
@@ -136,6 +132,7 @@ impl Take for Event {
                 _ => object.next_value_seed(To(&mut Nothing))?,
             }
         }
+        Ok(())
     }
 }
 
@@ -149,11 +146,7 @@ struct InArgs<'a>(&'a mut Args, &'a mut Text);
 impl Take for InArgs<'_> {
     fn object<'de, A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         let Self(args, key) = self;
-        loop {
-            key.0.clear();
-            if object.next_key_seed(To(*key))?.is_none() {
-                return Ok(());
-            }
+        while next_key(&mut object, key)? {
             match &*key.0 {
                 "Device Type" => object.next_value_seed(To(&mut args.device_type))?,
                 "Device Id" | "device" => object.next_value_seed(To(&mut args.device_id))?,
@@ -162,5 +155,6 @@ impl Take for InArgs<'_> {
                 _ => object.next_value_seed(To(&mut Nothing))?,
             }
         }
+        Ok(())
     }
 }

@@ -25,6 +25,15 @@ pub(super) trait Take {
     }
 }
 
+/// Reads the next key of an object over the last one; false at its end.
+pub(super) fn next_key<'de, A: MapAccess<'de>>(
+    object: &mut A,
+    key: &mut Text,
+) -> Result<bool, A::Error> {
+    key.0.clear();
+    Ok(object.next_key_seed(To(key))?.is_some())
+}
+
 /// Hands a value on.
 pub(super) struct To<'a, T>(pub(super) &'a mut T);
 

@@ -3,7 +3,7 @@
 
 use super::document::{self, Events, Head};
 use super::event::{Category, Event};
-use crate::model::clocks::Found;
+use crate::model::clocks::{Found, TIME_ERROR_MAX};
 use crate::model::{BootNs, DurationNs, Tgid, WallNs};
 use crate::perfetto::{Nested, Slice, Trace, Track};
 use std::cmp::Reverse;
@@ -18,9 +18,6 @@ const SLICES_MAX: usize = 4 << 20;
 const NAMES_MAX: usize = 50_000;
 /// So many threads and streams are told apart, and what others did is left out.
 const LANES_MAX: usize = 65_536;
-
-/// A trace whose times are less certain is left out: phases and steps take some ms.
-const ERROR_MAX: DurationNs = DurationNs(5_000_000);
 
 /// What the recording says, which the traces are put beside.
 pub(crate) struct Place<'a> {
@@ -108,7 +105,7 @@ impl<'p> Merger<'p> {
         let told = last.saturating_sub(first);
         let moved = end.at.0.saturating_sub(begin.at.0).saturating_sub(told);
         let moved = DurationNs(moved.saturating_abs());
-        if begin.error.max(end.error).max(moved) > ERROR_MAX {
+        if begin.error.max(end.error).max(moved) > TIME_ERROR_MAX {
             return Err("the wall clock was set, so that it is uncertain when that was");
         }
         let (start, stop) = self.place.span;
