@@ -7,6 +7,7 @@
 mod cell;
 mod clock;
 pub(crate) mod clocks;
+mod host_list;
 mod instant;
 pub(crate) mod keys;
 mod kind;
@@ -14,6 +15,7 @@ pub(crate) mod label;
 mod load;
 mod mark;
 mod mark_rules;
+mod place;
 mod question;
 mod roles;
 mod run;
@@ -24,6 +26,7 @@ mod units;
 pub use cell::{Cell, CellError, CellSink, CellSource, ColumnType};
 pub use clock::{ClockOffset, ClockReading};
 pub use clocks::{Clock, Clocks};
+pub use host_list::{HostListError, parse_host_list};
 pub use instant::Instant;
 pub use kind::{Kind, PerKind};
 pub use label::Label;
@@ -37,6 +40,7 @@ pub use mark::{
 pub use mark_rules::{
     BUILTIN_MARK_RULES, MarkRule, MarkRuleError, MarkRuleKind, builtin_mark_rules, mark_rules,
 };
+pub use place::{PlaceName, PlaceNameError, RunPlace};
 pub use question::{
     DescendantsAnswer, DescendantsQuestion, DescendantsSource, QUESTION_BYTES_MAX,
     QUESTION_SOCKET_SUFFIX,

@@ -1,6 +1,7 @@
 //! `run.json`: what a recording says about itself beside its tables.
 
 use super::clock::ClockReading;
+use super::place::RunPlace;
 use super::units::{Bytes, DurationNs, Tgid};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,7 +12,7 @@ pub const RECORDER_BYTES_MAX: Bytes = Bytes(256 << 20);
 
 /// The version of the tables this build writes. A new nullable column raises the minor
 /// part, a changed meaning the major part.
-pub const SCHEMA_VERSION: SchemaVersion = SchemaVersion { major: 2, minor: 2 };
+pub const SCHEMA_VERSION: SchemaVersion = SchemaVersion { major: 2, minor: 3 };
 
 /// A version of the recording's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -189,6 +190,9 @@ pub struct RunInfo {
     /// Why NVIDIA GPUs are not, where that is so; one line.
     #[serde(default)]
     pub gpu_note: Option<String>,
+    /// Where it stands among the recordings of many hosts; absent where it is for itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<RunPlace>,
     /// Facts read from the host at start, as `memtrace doctor --json` prints them.
     pub host: serde_json::Value,
     /// What was decided from them.
@@ -199,5 +203,11 @@ impl RunInfo {
     /// Whether peaks between two observations can be missing.
     pub fn is_polled(&self) -> bool {
         self.backend != "bpf"
+    }
+
+    /// What reports call the host: its name in the run, else what it calls itself.
+    pub fn host_name(&self) -> &str {
+        let place = self.place.as_ref();
+        place.map_or(&self.hostname, |place| place.host.as_str())
     }
 }

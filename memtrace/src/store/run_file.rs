@@ -5,7 +5,9 @@ use super::dir::{Dir, Inspected};
 use super::disk::Disk;
 use super::error::StoreError;
 use super::layout::temporary;
-use crate::model::{ClockReading, RunInfo, SCHEMA_VERSION, SchemaVersion, Target, WallNs};
+use crate::model::{
+    ClockReading, RunInfo, RunPlace, SCHEMA_VERSION, SchemaVersion, Target, WallNs,
+};
 use serde::Deserialize;
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write};
@@ -15,8 +17,9 @@ use std::time::Duration;
 /// The name of the file.
 pub(super) const RUN_FILE: &str = "run.json";
 
-/// The command's arguments take most of it, and JSON can make six times as much of a byte.
-const MAX_RUN_FILE_BYTES: u64 = 8 << 20;
+/// The command's arguments take most of it, and JSON can make six times as much of a byte; the
+/// hosts of a run can take 3 MiB.
+const MAX_RUN_FILE_BYTES: u64 = 12 << 20;
 const MAX_ARGV_BYTES: usize = 1 << 20;
 /// The kernel's limit for a host's name is 64 bytes, and DNS has 253.
 const MAX_NAME_CHARS: usize = 255;
@@ -213,6 +216,7 @@ fn bounded(info: RunInfo) -> RunInfo {
             },
             other => other,
         },
+        place: info.place.map(RunPlace::bounded),
         ..info
     }
 }
