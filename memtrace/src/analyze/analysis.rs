@@ -45,6 +45,9 @@ pub struct Analysis {
     /// Whether a recorder was still writing to it.
     #[serde(skip)]
     pub is_live: bool,
+    /// Whether it was not closed where it comes from when its parts were carried here.
+    #[serde(skip)]
+    pub is_open: bool,
     /// What is wrong with the recording's files, one sentence each. Known only after reading,
     /// so whoever reads them fills it in.
     #[serde(skip)]

@@ -133,6 +133,9 @@ struct Recording<'a> {
     path: Option<&'a str>,
     /// Whether a recorder was still writing to it.
     is_live: bool,
+    /// Whether these are parts of a recording that was not closed where they come from: later ones
+    /// may come yet, and `end` is when it was last heard of.
+    is_open: bool,
     /// Version of its tables.
     schema_version: SchemaVersion,
     /// The memtrace that recorded it.
@@ -207,6 +210,7 @@ impl<'a> Recording<'a> {
         Self {
             path: analysis.path.as_deref(),
             is_live: analysis.is_live,
+            is_open: analysis.is_open,
             schema_version: info.schema_version,
             memtrace_version: &info.memtrace_version,
             state: info.state,

@@ -63,6 +63,8 @@ pub struct Options {
     pub path: Option<String>,
     /// Whether a recorder still writes to it.
     pub is_live: bool,
+    /// Whether it went on where it comes from, and later rows may come yet.
+    pub is_open: bool,
     /// The last row of any table, for a recording that was not closed.
     pub last_boot_ns: Option<BootNs>,
 }
@@ -365,6 +367,7 @@ where
         clock,
         path: options.path,
         is_live: options.is_live,
+        is_open: options.is_open,
         problems: Vec::new(),
         losses,
         cost,

@@ -11,8 +11,8 @@ use super::output::say;
 use super::recorded::no_option;
 use super::targets::Targets;
 use super::values::{
-    BackendChoice, BackendParser, ProbeParser, parse_interval, parse_percent, parse_seconds,
-    parse_size,
+    BackendChoice, BackendParser, ProbeParser, parse_interval, parse_percent, parse_rotation,
+    parse_seconds, parse_size,
 };
 use crate::host::{Backend, HostFacts, Person, ProbeChoice};
 use crate::model::{Bytes, DurationNs, GpuInfo, RunInfo, Target};
@@ -79,6 +79,11 @@ pub(super) struct Args {
     /// Directory to write; must not exist, or be empty [default: memtrace-<host>-<UTC time>]
     #[arg(short, long, value_name = "DIR", help_heading = WHERE)]
     output: Option<PathBuf>,
+
+    /// Have rows in files of Parquet after this time, which others can read and carry away while the
+    /// recording goes on [default: when the recording ends, or a file is full]
+    #[arg(long, value_name = "TIME", value_parser = parse_rotation, help_heading = WHERE)]
+    rotate: Option<DurationNs>,
 
     /// Stop after this time: 30s, 5m, 1h30m, or so many seconds [default: when the target ends]
     #[arg(short, long, value_name = "TIME", value_parser = parse_seconds, help_heading = WHERE)]
@@ -254,6 +259,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let options = Options {
         target,
         output: args.output.as_deref().map(no_option),
+        rotate: args.rotate,
         duration: args.duration,
         interval: match args.gpu_only {
             true => GPU_ONLY_INTERVAL,

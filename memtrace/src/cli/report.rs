@@ -408,6 +408,7 @@ pub(super) fn analyzed(dir: &Path, wanted: Wanted) -> anyhow::Result<analyze::Re
         zone: wanted.is_local.then(jiff::tz::TimeZone::system),
         path: Some(dir.display().to_string()),
         is_live: recording.is_live(),
+        is_open: recording.is_open(),
         last_boot_ns,
     };
     let saving = "failed to save phases and roles as tables";

@@ -125,6 +125,16 @@ pub(super) fn parse_interval(text: &str) -> Result<DurationNs, String> {
     }
 }
 
+/// More often than this, files are many and small; less often, too much is lost with a node.
+pub(super) fn parse_rotation(text: &str) -> Result<DurationNs, String> {
+    let every = parse_seconds(text)?;
+    if (5_000_000_000..=3_600_000_000_000).contains(&every.0) {
+        Ok(every)
+    } else {
+        Err("must be between 5s and 1h".to_owned())
+    }
+}
+
 /// A size with a unit, in powers of 1024 whether an i is written or not.
 pub(super) fn parse_size(text: &str) -> Result<Bytes, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());

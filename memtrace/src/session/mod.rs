@@ -44,6 +44,9 @@ pub struct Options {
     pub target: Target,
     /// Where to write; a new directory is named after host and time when `None`.
     pub output: Option<PathBuf>,
+    /// After how long rows become parts, which others can carry away; when the recording ends, or a
+    /// part is full, if `None`.
+    pub rotate: Option<DurationNs>,
     /// When to stop; when the target ends, or on a signal, if `None`.
     pub duration: Option<DurationNs>,
     /// Time between two snapshots.

@@ -41,6 +41,7 @@ enum Message {
     Rows(Vec<Record>, Share),
     Flush,
     Sync,
+    Update(Box<RunInfo>),
     Finish(Box<RunInfo>),
     Discard,
 }
@@ -50,6 +51,14 @@ trait Sink {
     fn append(&mut self, row: &Record) -> Result<(), StoreError>;
     fn flush(&mut self) -> Result<(), StoreError>;
     fn sync(&mut self) -> Result<(), StoreError>;
+    /// Closes what has been open for long enough.
+    fn rotate(&mut self, _: BootNs) -> Result<(), StoreError> {
+        Ok(())
+    }
+    /// Tells how far the recording is.
+    fn update(&mut self, _: RunInfo) -> Result<(), StoreError> {
+        Ok(())
+    }
     fn finish(self, info: RunInfo) -> Result<Stats, StoreError>;
     fn stats(&self) -> Stats;
     /// Gives up what was written, where that can be done.
@@ -69,6 +78,12 @@ impl Sink for Writer {
     }
     fn sync(&mut self) -> Result<(), StoreError> {
         Self::sync(self)
+    }
+    fn rotate(&mut self, now: BootNs) -> Result<(), StoreError> {
+        Self::rotate(self, now)
+    }
+    fn update(&mut self, info: RunInfo) -> Result<(), StoreError> {
+        Self::update(self, info)
     }
     fn finish(self, info: RunInfo) -> Result<Stats, StoreError> {
         Self::finish(self, info)
@@ -102,14 +117,19 @@ pub(super) struct Output {
 
 impl Output {
     /// Creates the recording and starts the thread that writes it. `owner` is the user and
-    /// group whose files they should be.
+    /// group whose files they should be; with `rotate` its rows become parts after that time.
     pub(super) fn create(
         dir: &Path,
         info: &RunInfo,
         owner: Option<(u32, u32)>,
+        rotate: Option<DurationNs>,
         ceiling: &Arc<Ceiling>,
     ) -> Result<Self, OutputError> {
         let writer = Writer::create_for(dir, info, owner)?;
+        let writer = match rotate {
+            Some(every) => writer.rotating(every),
+            None => writer,
+        };
         // A file system without owners is no reason not to record.
         if !writer.is_given() {
             tracing::warn!("the recording's directory can't be given to you");
@@ -172,6 +192,11 @@ impl Output {
     /// Has what was sent survive the death of this process.
     pub(super) fn flush(&self) {
         let _ = self.sender.send(Message::Flush);
+    }
+
+    /// Writes `run.json` anew.
+    pub(super) fn update(&self, info: RunInfo) {
+        let _ = self.sender.send(Message::Update(Box::new(info)));
     }
 
     /// Has what was sent survive the death of the machine.
@@ -283,8 +308,9 @@ fn write_all(
             }
             _ if has_failed => Ok(()),
             Message::Rows(rows, _room) => rows.iter().try_for_each(|row| writer.append(row)),
-            Message::Flush => writer.flush(),
+            Message::Flush => writer.flush().and_then(|()| writer.rotate(clock::boot())),
             Message::Sync => writer.sync(),
+            Message::Update(info) => writer.update(*info),
         };
         let mut shared = lock();
         shared.busy_since = None;

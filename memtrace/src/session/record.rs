@@ -74,6 +74,8 @@ pub(super) struct Session {
     next_clock: BootNs,
     /// Since when nothing is looked at, for the disk is behind.
     behind_since: Option<BootNs>,
+    /// Whether others read parts of it already, by a `run.json` that is written anew.
+    is_rotating: bool,
     /// The memory cgroup of the recorder, whose memory is in that group's figures.
     own_cgroup: Option<String>,
 }
@@ -158,7 +160,7 @@ impl Session {
         };
         let are_roots_main = matches!(options.target, Target::Command { .. } | Target::Pids { .. });
         let dir = super::output::directory(options.output.as_deref(), &info);
-        let output = Output::create(&dir, &info, owner, table.ceiling())?;
+        let output = Output::create(&dir, &info, owner, options.rotate, table.ceiling())?;
         if let Some(socket) = &info.mark_socket
             && let Err(error) = mark_sockets::link_recording(socket.as_ref(), output.dir())
         {
@@ -189,6 +191,7 @@ impl Session {
             next_flush: now,
             next_clock: now + CLOCK_PERIOD,
             behind_since: None,
+            is_rotating: options.rotate.is_some(),
             own_cgroup: own_cgroup(),
         })
     }

@@ -26,7 +26,13 @@ pub(super) enum Through {
     /// Up to a closed segment, while the recording goes on. The newest rows stay in the
     /// segment for the next part, so that late rows still find their place; that is what
     /// the part's cut says.
-    Segment(u32),
+    Segment {
+        /// Its number.
+        seq: u32,
+        /// When it was closed, on the boot clock, where that was because its time had come: rows
+        /// wait no longer than they must, also where none came after them.
+        closed_ns: Option<i64>,
+    },
     /// Everything there is: the last part.
     End,
 }
@@ -39,7 +45,7 @@ pub(super) fn compact(
     through: Through,
 ) -> Result<(), StoreError> {
     let mut sources = Sources::open(reading, table)?;
-    if let Through::Segment(last) = through {
+    if let Through::Segment { seq: last, .. } = through {
         sources.segments.retain(|segment| segment.seq <= last);
     }
     let mut replaced = Replaced {
@@ -131,7 +137,8 @@ impl Conversion<'_> {
             newest.push((segment.seq, newest_ns));
         }
         let at_ns = match through {
-            Through::Segment(_) => {
+            Through::Segment { closed_ns, .. } => {
+                resequencer.note_time(closed_ns.unwrap_or(i64::MIN));
                 write(resequencer.drain())?;
                 Some(resequencer.watermark_ns())
             }

@@ -4,7 +4,7 @@ use super::compact::{Through, compact};
 use super::disk::Disk;
 use super::error::StoreError;
 use super::reading::Reading;
-use crate::model::TABLES;
+use crate::model::{BootNs, TABLES};
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,13 +14,14 @@ use std::thread::JoinHandle;
 #[derive(Clone, Copy, Debug)]
 struct Closed {
     table_index: usize,
-    seq: u32,
+    through: Through,
 }
 
 /// Owns the thread; dropping it waits for the segment in hand, for a second or so.
 #[derive(Debug)]
 pub(super) struct Compactor {
-    // Without bound: an item is a few bytes, and one comes per half a million rows.
+    // Without bound: an item is a few bytes, and one comes per half a million rows, or per table
+    // and some seconds.
     sender: Option<Sender<Closed>>,
     thread: Option<JoinHandle<()>>,
     failure: Arc<Mutex<Option<StoreError>>>,
@@ -45,12 +46,17 @@ impl Compactor {
         })
     }
 
-    /// Hands over a closed segment.
-    pub(super) fn convert(&self, table_index: usize, seq: u32) {
+    /// Hands over a segment that was closed because it was full, or because it was that time.
+    pub(super) fn convert(&self, table_index: usize, seq: u32, closed: Option<BootNs>) {
+        let closed_ns = closed.map(|closed| closed.0);
+        let through = Through::Segment { seq, closed_ns };
         if let Some(sender) = &self.sender {
             // It fails only when the thread has panicked. The segment then stays in the
             // spool, where finishing or reading the recording finds it.
-            let _ = sender.send(Closed { table_index, seq });
+            let _ = sender.send(Closed {
+                table_index,
+                through,
+            });
         }
     }
 
@@ -77,14 +83,18 @@ impl Drop for Compactor {
 }
 
 fn convert_all(disk: &Disk, closed: &Receiver<Closed>, failure: &Mutex<Option<StoreError>>) {
-    for Closed { table_index, seq } in closed {
+    for Closed {
+        table_index,
+        through,
+    } in closed
+    {
         let Some(table) = TABLES.get(table_index) else {
             continue;
         };
         // Damage in a segment written by this process is reported when the recording is
         // read: the file is put aside.
         let reading = Reading::of_own(Arc::clone(disk.dir()));
-        if let Err(error) = compact(disk, &reading, table, Through::Segment(seq)) {
+        if let Err(error) = compact(disk, &reading, table, through) {
             *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
         }
     }

@@ -21,6 +21,10 @@
 //!
 //! > Of a segment whose number is not above that of the newest part, the rows up to that
 //! > part's cut are in parts; the later ones are not yet. A part without a cut has all.
+//!
+//! Where parts are carried away while the recording goes on, segments are closed by time too
+//! ([`Writer::rotate`]), and the rows that a cut leaves behind are not left waiting for ones that may
+//! never come: the segment that takes them along may have none of its own.
 
 mod addition;
 mod ahead;

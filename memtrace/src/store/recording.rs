@@ -86,6 +86,13 @@ impl Recording {
         self.is_live
     }
 
+    /// Whether these are the parts of a recording that went on where they come from: it was not
+    /// closed, and what a recorder, also one that was killed, keeps beside parts is not here.
+    pub fn is_open(&self) -> bool {
+        let has_spool = || self.reading.dir.inspect(Path::new(SPOOL)).is_ok();
+        self.info.place.is_some() && !self.is_closed() && !self.is_live && !has_spool()
+    }
+
     /// That nobody writes to it any more.
     pub(super) fn check_closed(&self, doing: &'static str) -> Result<(), StoreError> {
         match self.is_closed() {

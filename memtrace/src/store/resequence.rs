@@ -14,7 +14,7 @@ use arrow_select::concat::concat_batches;
 use arrow_select::take::take_record_batch;
 
 /// How long rows are held back: the disorder that collectors may cause, with a margin.
-const WINDOW_NS: i64 = 3_000_000_000;
+pub(super) const WINDOW_NS: i64 = 3_000_000_000;
 /// What is gathered before it is sorted together.
 const RUN_BYTES: usize = 256 << 10;
 /// What is held back at most: some 80,000 rows of `mem`. The recorder converts segments within
@@ -72,6 +72,12 @@ impl Resequencer {
             return Ok(None);
         }
         self.drain()
+    }
+
+    /// Says that it is so late by now: what comes from here on is no older than a row of that time
+    /// could be followed by.
+    pub(super) fn note_time(&mut self, now_ns: i64) {
+        self.newest_ns = self.newest_ns.max(now_ns);
     }
 
     /// Gives out the rows that are older than the window.

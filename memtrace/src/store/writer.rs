@@ -1,6 +1,7 @@
 //! Writes a recording.
 
 use super::append::RowBuffer;
+use super::batch::times;
 use super::compact::{Through, compact};
 use super::compactor::Compactor;
 use super::disk::Disk;
@@ -8,9 +9,13 @@ use super::error::StoreError;
 use super::layout::{SPOOL, names_in, segment_path};
 use super::part_writer::ROW_GROUP_ROWS;
 use super::reading::Reading;
+use super::resequence::WINDOW_NS;
 use super::run_file::{LockedRunFile, RUN_FILE};
+use super::schema::table_schema;
 use super::segment_writer::SegmentWriter;
-use crate::model::{Bytes, Record, RunInfo, RunState, SCHEMA_VERSION, TABLES, Table};
+use crate::model::{
+    BootNs, Bytes, DurationNs, Record, RunInfo, RunState, SCHEMA_VERSION, TABLES, Table,
+};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -62,6 +67,14 @@ pub struct Writer {
     compactor: Compactor,
     run_file: LockedRunFile,
     row_count: i64,
+    /// After how long segments are closed, and when that was last looked at.
+    rotation: Option<Rotation>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Rotation {
+    every: DurationNs,
+    looked: Option<BootNs>,
 }
 
 impl Writer {
@@ -106,7 +119,18 @@ impl Writer {
             compactor,
             run_file,
             row_count: 0,
+            rotation: None,
         })
+    }
+
+    /// The same, whose rows are in parts after so long at the latest, but for those of the last
+    /// seconds, which later ones may have to go before. [`Writer::rotate`] sees to it.
+    pub fn rotating(mut self, every: DurationNs) -> Self {
+        self.rotation = Some(Rotation {
+            every,
+            looked: None,
+        });
+        self
     }
 
     /// The directory of the recording.
@@ -158,8 +182,43 @@ impl Writer {
         };
         table.flush(&self.disk)?;
         if let Some(seq) = table.close_full_segment(&self.disk, &self.limits)? {
-            self.compactor.convert(table_index, seq);
+            self.compactor.convert(table_index, seq, None);
         }
+        Ok(())
+    }
+
+    /// Closes the segments whose time has come, of a writer that is [`rotating`](Self::rotating);
+    /// to be called each second, after [`Writer::flush`]. A table to which nothing comes costs
+    /// nothing.
+    ///
+    /// # Errors
+    /// When a segment can't be closed, or made.
+    pub fn rotate(&mut self, now: BootNs) -> Result<(), StoreError> {
+        let Some(rotation) = &mut self.rotation else {
+            return Ok(());
+        };
+        let every = rotation.every;
+        let looked = rotation.looked.replace(now).unwrap_or(now);
+        for (table_index, table) in self.tables.iter_mut().enumerate() {
+            if table.is_due(looked, now, every) {
+                if let Some(seq) = table.close_segment(&self.disk)? {
+                    self.compactor.convert(table_index, seq, Some(now));
+                }
+                table.has_rest = table.newest_ns > now.0.saturating_sub(WINDOW_NS);
+            } else if table.has_rest && table.segment.is_none() {
+                table.segment = Some(new_segment(&self.disk, table.table, table.seq)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes `run.json` anew, for those who read it while the recording goes on.
+    ///
+    /// # Errors
+    /// When it can't be written; what was there stays.
+    pub fn update(&mut self, info: RunInfo) -> Result<(), StoreError> {
+        let info = with_state(info, RunState::Recording);
+        self.run_file = LockedRunFile::write(&self.disk, &info)?;
         Ok(())
     }
 
@@ -268,6 +327,14 @@ struct TableWriter {
     buffer: RowBuffer,
     segment: Option<SegmentWriter>,
     seq: u32,
+    /// Its first rows came no earlier.
+    since: Option<BootNs>,
+    /// The time of the newest row so far; of a table with a key, whose rows wait for no others,
+    /// none.
+    newest_ns: i64,
+    /// Whether rows of closed segments wait for the next part. It is made also where no more rows
+    /// come: of a segment without any.
+    has_rest: bool,
 }
 
 impl TableWriter {
@@ -277,7 +344,20 @@ impl TableWriter {
             buffer: RowBuffer::new(table),
             segment: None,
             seq: 1,
+            since: None,
+            newest_ns: i64::MIN,
+            has_rest: false,
         }
+    }
+
+    /// Whether the segment, or what waits for its part, has been there for as long as was asked
+    /// for. `looked` is when that was asked before.
+    fn is_due(&mut self, looked: BootNs, now: BootNs, every: DurationNs) -> bool {
+        if self.segment.is_none() {
+            self.since = None;
+            return false;
+        }
+        now - *self.since.get_or_insert(looked) >= every
     }
 
     fn is_full(&self, limits: &Limits) -> bool {
@@ -293,15 +373,17 @@ impl TableWriter {
         if self.buffer.rows() == 0 {
             return Ok(());
         }
-        let path = segment_path(self.table.name, self.seq);
         let segment = match &mut self.segment {
             Some(segment) => segment,
-            none => none.insert(SegmentWriter::create(disk, &path, self.buffer.schema())?),
+            none => none.insert(new_segment(disk, self.table, self.seq)?),
         };
-        let batch = self
-            .buffer
-            .take()
-            .map_err(|error| StoreError::encode(&disk.full_path(&path), &error))?;
+        let batch = self.buffer.take().map_err(|error| {
+            let path = segment_path(self.table.name, self.seq);
+            StoreError::encode(&disk.full_path(&path), &error)
+        })?;
+        if self.table.key.is_none() {
+            self.newest_ns = times(&batch).iter().copied().fold(self.newest_ns, i64::max);
+        }
         segment.write(disk, &batch)
     }
 
@@ -327,7 +409,14 @@ impl TableWriter {
         };
         let seq = self.seq;
         self.seq += 1;
+        self.since = None;
+        // How far its part goes is not known here.
+        self.has_rest = self.table.key.is_none();
         segment.close(disk)?;
         Ok(Some(seq))
     }
+}
+
+fn new_segment(disk: &Disk, table: &Table, seq: u32) -> Result<SegmentWriter, StoreError> {
+    SegmentWriter::create(disk, &segment_path(table.name, seq), &table_schema(table))
 }

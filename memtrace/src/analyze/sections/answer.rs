@@ -135,6 +135,13 @@ fn ending(analysis: &Analysis) -> (String, bool) {
             (format!("the command failed{after}: {how}"), true)
         }
         _ if analysis.is_live => ("the recording goes on".to_owned(), false),
+        _ if analysis.is_open => {
+            let end = words::after(analysis.clock.duration());
+            (
+                format!("the recording is open, and was last heard of at {end}"),
+                false,
+            )
+        }
         _ if analysis.info.state != RunState::Closed => {
             let end = words::after(analysis.clock.duration());
             (format!("the recording was cut off at {end}"), true)

@@ -30,6 +30,9 @@ impl Section for Missing {
             RunState::Recording if analysis.is_live => {
                 section.say("Still being recorded: this is what was written so far.")
             }
+            RunState::Recording if analysis.is_open => {
+                section.say(format!("Open: {}", last_heard_of(analysis)));
+            }
             RunState::Recording => {
                 let dir = analysis.path.as_deref().map_or("DIR".into(), quoted);
                 let text = format!(
@@ -91,8 +94,10 @@ pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
     let is_loss = |loss: &&Loss| loss.severity == Severity::Loss;
     let losses = missing(analysis).filter(is_loss).count();
     let damaged = analysis.problems.len();
-    let is_cut_off = analysis.info.state != RunState::Closed && !analysis.is_live;
+    let is_read_early = analysis.is_live || analysis.is_open;
+    let is_cut_off = analysis.info.state != RunState::Closed && !is_read_early;
     let parts = [
+        (analysis.is_open).then(|| "the recording is open".to_owned()),
         (is_cut_off).then(|| "the recording was not closed".to_owned()),
         (damaged > 0).then(|| format!("{} damaged or missing", files(damaged))),
         (losses > 0).then(|| match losses {
@@ -111,6 +116,17 @@ fn cut_off(analysis: &Analysis) -> String {
     format!(
         "the recorder's last row is of {end}. If it was killed then, at most a second is missing; \
          if its disk was full, all that came later."
+    )
+}
+
+/// Until when there is something of a recording whose end is not here.
+fn last_heard_of(analysis: &Analysis) -> String {
+    let clock = &analysis.clock;
+    let end = clock.when(clock.at(clock.end()));
+    let host = analysis.info.host_name();
+    format!(
+        "{host} was last heard of at {end}. If it lives, what came later is on its way; if it was lost, \
+         that is missing."
     )
 }
 
@@ -150,5 +166,29 @@ fn sentence(text: &str) -> String {
         text.to_owned()
     } else {
         format!("{text}.")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analyze::golden::RUNS;
+
+    #[test]
+    fn a_recording_whose_parts_came_here_is_open_and_last_heard_of_and_not_cut_off() {
+        let (_, script, _) = RUNS[0];
+        let mut reported = script().reported(None, None);
+        let analysis = &mut reported.analysis;
+        analysis.losses.clear();
+        analysis.info.state = RunState::Recording;
+        let cut_off = in_short(analysis).expect("it was not closed");
+        assert!(cut_off.contains("was not closed"), "{cut_off}");
+        analysis.is_open = true;
+        let open = in_short(analysis).expect("it is open");
+        assert!(open.starts_with("the recording is open ("), "{open}");
+        let heard = last_heard_of(analysis);
+        let end = analysis.clock.when(analysis.clock.at(analysis.clock.end()));
+        assert!(heard.contains(&end), "{heard}");
+        assert!(heard.contains(analysis.info.host_name()), "{heard}");
     }
 }

@@ -112,6 +112,9 @@ impl Session {
         if now >= self.next_clock {
             self.next_clock = now + CLOCK_PERIOD;
             self.info.clocks.push(clock::read());
+            if self.is_rotating {
+                self.output.update(self.info.clone());
+            }
         }
     }
 

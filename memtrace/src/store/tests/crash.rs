@@ -162,12 +162,12 @@ fn a_crash_before_the_segments_of_a_new_part_are_removed_doubles_and_loses_no_ro
         compact(&disk, &reading, MemRow::TABLE, through).unwrap();
     };
     let spool = dir.join("spool");
-    let steps = [
-        Through::Segment(1),
-        Through::Segment(2),
-        Through::Segment(3),
-    ];
-    for through in steps.into_iter().chain([Through::Segment(4), Through::End]) {
+    let segment = |seq| Through::Segment {
+        seq,
+        closed_ns: None,
+    };
+    let steps = [1, 2, 3, 4].map(segment);
+    for through in steps.into_iter().chain([Through::End]) {
         let before: Vec<(PathBuf, Vec<u8>)> = files_below(&spool)
             .iter()
             .map(|name| (spool.join(name), std::fs::read(spool.join(name)).unwrap()))

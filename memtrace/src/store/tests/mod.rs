@@ -8,6 +8,7 @@ mod findings;
 mod full_disk;
 mod hostile;
 mod kills;
+mod rotation;
 mod round_trip;
 mod size;
 mod tail;
