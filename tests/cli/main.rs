@@ -10,6 +10,7 @@ mod follow;
 mod full_disk;
 mod help;
 mod hostile;
+mod hosts;
 mod import;
 mod jobs;
 mod killed;

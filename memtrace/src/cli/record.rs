@@ -1,9 +1,12 @@
 //! `memtrace record`: what to record, where to, and what is said meanwhile.
 
 mod afterwards;
+mod arrival;
 mod findings;
 mod load;
+mod many_hosts;
 mod named_files;
+mod pusher;
 mod requests;
 
 use super::leftovers;
@@ -11,8 +14,8 @@ use super::output::say;
 use super::recorded::no_option;
 use super::targets::Targets;
 use super::values::{
-    BackendChoice, BackendParser, ProbeParser, parse_interval, parse_percent, parse_rotation,
-    parse_seconds, parse_size,
+    BackendChoice, BackendParser, ProbeParser, parse_interval, parse_percent, parse_seconds,
+    parse_size,
 };
 use crate::host::{Backend, HostFacts, Person, ProbeChoice};
 use crate::model::{Bytes, DurationNs, GpuInfo, RunInfo, Target};
@@ -22,7 +25,9 @@ use crate::session::{
 };
 use anyhow::Context;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use many_hosts::ManyHosts;
 use named_files::{check_log, mark_rules, rules};
+use pusher::Pusher;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -76,18 +81,17 @@ pub(super) struct Args {
     #[command(flatten)]
     targets: Targets,
 
-    /// Directory to write; must not exist, or be empty [default: memtrace-<host>-<UTC time>]
+    /// Directory to write; must not exist, or be empty [default: memtrace-<host>-<UTC time>]. With
+    /// --root the one below which recordings are until they are carried
     #[arg(short, long, value_name = "DIR", help_heading = WHERE)]
     output: Option<PathBuf>,
-
-    /// Have rows in files of Parquet after this time, which others can read and carry away while the
-    /// recording goes on [default: when the recording ends, or a file is full]
-    #[arg(long, value_name = "TIME", value_parser = parse_rotation, help_heading = WHERE)]
-    rotate: Option<DurationNs>,
 
     /// Stop after this time: 30s, 5m, 1h30m, or so many seconds [default: when the target ends]
     #[arg(short, long, value_name = "TIME", value_parser = parse_seconds, help_heading = WHERE)]
     duration: Option<DurationNs>,
+
+    #[command(flatten)]
+    hosts: ManyHosts,
 
     /// Time between two snapshots
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_interval, help_heading = HOW)]
@@ -184,7 +188,7 @@ pub(super) struct Args {
     /// When the recording is closed, import the requests of a load generator: its file, or a folder
     /// below which it writes one, or `auto`, which looks below the current directory and where
     /// COMMAND names a file or a folder; may be repeated (docs/load.md)
-    #[arg(long, value_name = "PATH|auto", help_heading = OTHER, conflicts_with = "gpu_only")]
+    #[arg(long, value_name = "PATH|auto", help_heading = OTHER, conflicts_with_all = ["gpu_only", "root"])]
     requests: Vec<PathBuf>,
 
     /// Do not save phases and the memory of roles as tables once the recording is closed: what
@@ -223,6 +227,17 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         false => user,
     };
     let owner = user.owner();
+    let output = args.output.as_deref().map(no_option);
+    let placed = args
+        .hosts
+        .place(output.as_deref(), &target, &facts, person)?;
+    let mut carried = match (&placed, &args.hosts.root) {
+        (Some(placed), Some(root)) => Some(Pusher::fork(&placed.dir, root, &facts, args.as_root)?),
+        _ => None,
+    };
+    // What carries it has to be able to read it.
+    let reader = carried.as_ref().and_then(Pusher::owner).cloned();
+    let files_of = reader.as_ref().map(Person::ids).or(owner);
     // Before any thread is started and before anything large is read: until it runs, the
     // command is a copy of this process.
     let mut marks = match args.gpu_only {
@@ -258,8 +273,12 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let options = Options {
         target,
-        output: args.output.as_deref().map(no_option),
-        rotate: args.rotate,
+        output: match &placed {
+            Some(placed) => Some(placed.dir.clone()),
+            None => output,
+        },
+        place: placed.as_ref().map(|placed| placed.place.clone()),
+        rotate: args.hosts.rotation(),
         duration: args.duration,
         interval: match args.gpu_only {
             true => GPU_ONLY_INTERVAL,
@@ -302,11 +321,14 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     };
     let progress = |progress: &Progress| {
+        if let Some(pusher) = carried.as_mut().filter(|_| !progress.is_closing) {
+            pusher.look();
+        }
         if has_progress && is_in_foreground() {
             show_progress(progress);
         }
     };
-    let outcome = record(&options, &facts, held, marks, owner, announce, progress);
+    let outcome = record(&options, &facts, held, marks, files_of, announce, progress);
     if has_progress && is_in_foreground() {
         let _ = write!(std::io::stderr(), "\r\x1b[K");
     }
@@ -315,15 +337,19 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     drop(sender);
     match outcome {
         Ok(outcome) => {
-            let status = finish(&outcome, is_quiet, is_gpu_only);
+            let status = finish(&outcome, carried.is_some(), is_quiet, is_gpu_only);
             if !requests.is_empty() && outcome.storage_failure.is_none() {
                 requests::import(&requests, &outcome.dir, person, is_quiet);
             }
-            if saves_findings && outcome.storage_failure.is_none() && outcome.process_count > 0 {
-                save_findings(&outcome, person, is_quiet);
+            let saves_findings = saves_findings && outcome.storage_failure.is_none();
+            if saves_findings && outcome.process_count > 0 {
+                save_findings(&outcome, reader.as_ref().or(person), is_quiet);
             }
             if has_load && !is_quiet {
                 load::report(&outcome.dir, as_root);
+            }
+            if let Some((pusher, placed)) = carried.zip(placed) {
+                arrival::tell(pusher, &placed, &outcome, saves_findings, is_quiet);
             }
             Ok(status)
         }
@@ -350,7 +376,7 @@ fn gpus(gpus: &[GpuInfo]) -> String {
 }
 
 /// The end, told in a line; the exit code is the command's.
-fn finish(outcome: &Outcome, is_quiet: bool, is_gpu_only: bool) -> ExitCode {
+fn finish(outcome: &Outcome, is_carried: bool, is_quiet: bool, is_gpu_only: bool) -> ExitCode {
     for log in &outcome.absent_logs {
         say(&format!(
             "{} never appeared: no marks are from it",
@@ -361,7 +387,7 @@ fn finish(outcome: &Outcome, is_quiet: bool, is_gpu_only: bool) -> ExitCode {
         leftovers::words(&outcome.leftovers)
             .iter()
             .for_each(|line| say(line));
-        say(&closing_words(outcome, is_gpu_only));
+        say(&closing_words(outcome, is_carried, is_gpu_only));
     }
     match outcome.command_exit_code {
         Some(code) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
@@ -390,7 +416,7 @@ fn save_findings(outcome: &Outcome, person: Option<&Person>, is_quiet: bool) {
     }
 }
 
-fn closing_words(outcome: &Outcome, is_gpu_only: bool) -> String {
+fn closing_words(outcome: &Outcome, is_carried: bool, is_gpu_only: bool) -> String {
     let dir = outcome.dir.display();
     if let Some(failure) = &outcome.storage_failure {
         return format!("stopped recording: {failure}; what was written until then is in {dir}");
@@ -401,6 +427,9 @@ fn closing_words(outcome: &Outcome, is_gpu_only: bool) -> String {
         1 => "1 process".to_owned(),
         count => format!("{count} processes"),
     };
+    if is_carried {
+        return format!("{counted} in {dir}");
+    }
     let typed = quoted(&dir.to_string());
     format!("{counted} in {dir}; see it with: memtrace report {typed}")
 }

@@ -59,6 +59,22 @@ impl Person {
         None
     }
 
+    /// Whoever has these ids, with no group beside: for whom root does something.
+    pub fn with_ids(uid: u32, gid: u32) -> Self {
+        Self {
+            uid,
+            gid,
+            groups: vec![gid],
+            name: None,
+            is_behind_sudo: false,
+        }
+    }
+
+    /// The ids of user and group.
+    pub fn ids(&self) -> (u32, u32) {
+        (self.uid, self.gid)
+    }
+
     /// Does that with the person's rights: user, groups, and no capability. Of this thread
     /// alone; what is opened stays open afterwards. Elsewhere than on Linux a thread has no
     /// rights of its own, and it is done with those of the process.

@@ -26,7 +26,7 @@ pub use gpus::survey_gpus;
 pub use held::{CommandError, Held};
 pub use marks::Marks;
 pub use outcome::{Leftovers, Outcome, Outlived, Progress, RecordError};
-pub use output::OutputError;
+pub use output::{OutputError, name_by_start};
 pub use start::StartError;
 pub use trial::probe_costs;
 pub use user::CommandUser;
@@ -34,7 +34,7 @@ pub use user::CommandUser;
 #[cfg(target_os = "linux")]
 pub use crate::collect::bpf::object_hash as bpf_object_hash;
 use crate::host::{Backend, ProbeChoice};
-use crate::model::{Bytes, DurationNs, Rules, Target};
+use crate::model::{Bytes, DurationNs, Rules, RunPlace, Target};
 use std::path::PathBuf;
 
 /// What the person asked for.
@@ -44,6 +44,8 @@ pub struct Options {
     pub target: Target,
     /// Where to write; a new directory is named after host and time when `None`.
     pub output: Option<PathBuf>,
+    /// Where it stands among recordings of many hosts.
+    pub place: Option<RunPlace>,
     /// After how long rows become parts, which others can carry away; when the recording ends, or a
     /// part is full, if `None`.
     pub rotate: Option<DurationNs>,

@@ -5,7 +5,7 @@
 
 use crate::collect::{Ceiling, Part, Share};
 use crate::host::clock;
-use crate::model::{BootNs, DurationNs, Record, RunInfo};
+use crate::model::{BootNs, DurationNs, Record, RunInfo, WallNs};
 use crate::store::{Stats, StoreError, Writer};
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -330,7 +330,6 @@ pub(super) fn directory(asked: Option<&Path>, info: &RunInfo) -> PathBuf {
         return asked.to_owned();
     }
     let started = info.clocks.first().map_or(0, |clock| clock.wall_ns.0);
-    let time = jiff::Timestamp::from_nanosecond(i128::from(started)).unwrap_or_default();
     // A host's name can hold anything; a file's name had better not.
     let host: String = info
         .hostname
@@ -343,8 +342,14 @@ pub(super) fn directory(asked: Option<&Path>, info: &RunInfo) -> PathBuf {
             }
         })
         .collect();
-    let name = format!("memtrace-{host}-{}", time.strftime("%Y%m%dT%H%M%SZ"));
+    let name = format!("memtrace-{host}-{}", name_by_start(WallNs(started)));
     free_name(name, Path::exists)
+}
+
+/// The time as names of recordings have it: `20261123T121913Z`.
+pub fn name_by_start(started: WallNs) -> String {
+    let time = jiff::Timestamp::from_nanosecond(i128::from(started.0)).unwrap_or_default();
+    time.strftime("%Y%m%dT%H%M%SZ").to_string()
 }
 
 /// The name, or the name with a number where it is taken.

@@ -154,7 +154,7 @@ impl Session {
             mark_socket: mark_socket.and_then(Result::ok),
             gpus: gpus.infos,
             gpu_note: gpus.note,
-            place: None,
+            place: options.place.clone(),
             host: serde_json::to_value(facts).unwrap_or_default(),
             plan: serde_json::to_value(plan).unwrap_or_default(),
         };

@@ -60,6 +60,14 @@ impl Dir {
         })
     }
 
+    /// Opens a folder of it, which must not be a link.
+    pub(super) fn below(&self, name: &str) -> io::Result<Self> {
+        Ok(Self {
+            fd: open_folder(self.fd.as_fd(), OsStr::new(name))?,
+            path: self.path.join(name),
+        })
+    }
+
     /// Makes a directory, or opens the one that is there unless that is a link. Says whether
     /// it was made.
     pub(super) fn create(path: &Path, mode: Mode) -> io::Result<(Self, bool)> {

@@ -103,6 +103,21 @@ pub(super) fn names_in(dir: &Dir, folder: &Path) -> Result<Vec<OsString>, StoreE
     }
 }
 
+/// Whether a path, a folder and a name, is one that a file of a recording can have, whatever tables
+/// that has.
+pub(super) fn is_of_recording(path: &Path) -> bool {
+    let folder = path.parent().and_then(Path::to_str).unwrap_or_default();
+    let Some(name) = path.file_name() else {
+        return false;
+    };
+    let is_part = |suffix| number(name, "part-", suffix).is_some();
+    match folder {
+        DAMAGED => true,
+        SPOOL => path.extension() == Some(OsStr::new("arrows")),
+        _ => is_part(".parquet") || is_part(".parquet.tmp"),
+    }
+}
+
 /// The number in a file name, when the name is exactly one that we give.
 fn number(name: &OsStr, prefix: &str, suffix: &str) -> Option<u32> {
     let digits = name.to_str()?.strip_prefix(prefix)?.strip_suffix(suffix)?;

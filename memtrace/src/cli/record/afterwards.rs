@@ -51,7 +51,7 @@ pub(super) fn run<S: AsRef<OsStr>>(
     if status.success() {
         return Ok(lines);
     }
-    if IS_SIGNALLED.load(Ordering::Relaxed) {
+    if is_signalled() {
         return Err("a signal came meanwhile".to_owned());
     }
     Err(match (lines.pop(), status.signal()) {
@@ -104,7 +104,7 @@ fn ended<S: AsRef<OsStr>>(
         if let Some(status) = child.try_wait()? {
             break status;
         }
-        if since.elapsed() > TIME_MAX || IS_SIGNALLED.load(Ordering::Relaxed) {
+        if since.elapsed() > TIME_MAX || is_signalled() {
             child.kill()?;
             break child.wait()?;
         }
@@ -120,7 +120,7 @@ fn ended<S: AsRef<OsStr>>(
 }
 
 /// Takes what the pipe has, without waiting, and keeps the end of all that came.
-fn keep_last(mut pipe: impl Read, said: &mut Vec<u8>) {
+pub(super) fn keep_last(mut pipe: impl Read, said: &mut Vec<u8>) {
     let mut came = vec![0; PIPE_BYTES];
     let count = pipe.read(&mut came).unwrap_or(0);
     came.truncate(count);
@@ -129,7 +129,7 @@ fn keep_last(mut pipe: impl Read, said: &mut Vec<u8>) {
 }
 
 /// From here on a signal ends the wait, and memtrace still ends with the command's status.
-fn signals_end_the_wait() {
+pub(super) fn signals_end_the_wait() {
     extern "C" fn note(_: libc::c_int) {
         IS_SIGNALLED.store(true, Ordering::Relaxed);
     }
@@ -137,6 +137,23 @@ fn signals_end_the_wait() {
     for number in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
         // SAFETY: the handler only stores to an atomic.
         unsafe { libc::signal(number, note as libc::sighandler_t) };
+    }
+}
+
+/// Whether one has come since then.
+pub(super) fn is_signalled() -> bool {
+    IS_SIGNALLED.load(Ordering::Relaxed)
+}
+
+/// In the child: leaves CPU and memory to others first.
+pub(super) fn step_back() {
+    // SAFETY: plain numbers, a path that ends in NUL, and a buffer with its length. None of it
+    // matters enough to give up for.
+    unsafe {
+        libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS);
+        let file = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY);
+        libc::write(file, OOM_SCORE.as_ptr().cast(), OOM_SCORE.len());
+        libc::close(file);
     }
 }
 
@@ -155,14 +172,7 @@ fn prepare(person: Option<&Person>, recorder: u32) -> io::Result<()> {
         // SAFETY: a valid rlimit. Where a lower one is there already it stays.
         unsafe { libc::setrlimit(resource, &raw const limit) };
     }
-    // SAFETY: plain numbers, a path that ends in NUL, and a buffer with its length. None of it
-    // matters enough to give up for.
-    unsafe {
-        libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS);
-        let file = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY);
-        libc::write(file, OOM_SCORE.as_ptr().cast(), OOM_SCORE.len());
-        libc::close(file);
-    }
+    step_back();
     if let Some(person) = person {
         person.become_in_child()?;
     }

@@ -137,11 +137,11 @@ fn the_end_says_how_much_was_recorded() {
         storage_failure: None,
         leftovers: Leftovers::default(),
     };
-    let words = |process_count| closing_words(&outcome(process_count), false);
+    let words = |process_count| closing_words(&outcome(process_count), false, false);
     assert!(words(0).starts_with("no process matched: run holds"));
     assert!(words(1).starts_with("1 process in run;"));
     assert!(words(2).starts_with("2 processes in run;"));
-    let alone = closing_words(&outcome(39), true);
+    let alone = closing_words(&outcome(39), false, true);
     assert!(alone.starts_with("GPUs and who held their memory in run;"));
 }
 

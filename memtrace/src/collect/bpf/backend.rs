@@ -13,7 +13,7 @@ use super::misses::Misses;
 use super::peaks::Peaks;
 use super::{cost, load};
 use crate::collect::cgroup::CgroupPaths;
-use crate::collect::procfs::lineage;
+use crate::collect::procfs::own_processes;
 use crate::collect::{CollectError, Collector, ProcessTable, Targets, Tick};
 use crate::host::{MemoryHierarchy, ProbeWay, clock};
 use crate::model::{
@@ -100,8 +100,8 @@ pub struct BpfBackend {
     last_full_sweep: BootNs,
     /// Entered by id and not yet found by the kernel.
     entered: Vec<Tgid>,
-    /// This process and its ancestors: a pattern stands in their command lines too.
-    own_lineage: Vec<Tgid>,
+    /// Processes that no pattern makes a member.
+    own_processes: Vec<Tgid>,
     /// An event about the life of a process was lost since the last reconciliation.
     has_lost_lifecycle: bool,
     /// A name was lost since names were last looked at.
@@ -145,8 +145,8 @@ impl BpfBackend {
             out.push(tick.diag(Severity::Degraded, DiagKind::Unavailable, "bpf", None, what));
         }
         let cgroups = options.memory_hierarchy.clone().map(CgroupPaths::new);
-        let own_lineage = match &options.targets {
-            Targets::Match(_) => lineage(Path::new("/proc"), Tgid(std::process::id())),
+        let own_processes = match &options.targets {
+            Targets::Match(_) => own_processes(Path::new("/proc")),
             _ => Vec::new(),
         };
         let peaks = Peaks {
@@ -175,7 +175,7 @@ impl BpfBackend {
             cgroup_scan: attach::CgroupScan::default(),
             last_full_sweep: BootNs(0),
             entered: Vec::new(),
-            own_lineage,
+            own_processes,
             has_lost_lifecycle: false,
             has_lost_titles: false,
             is_incomplete: false,

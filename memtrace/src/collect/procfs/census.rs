@@ -8,7 +8,7 @@
 
 use super::cgroup_procs;
 use super::dir::{ProcDir, is_gone};
-use super::identity::lineage;
+use super::identity::own_processes;
 use super::listing::{Births, Listing};
 use super::refusals::{Refusal, Refusals};
 use super::stat::Stat;
@@ -53,8 +53,8 @@ pub(super) struct Census {
     listing: Option<Listing>,
     listed: Vec<Tgid>,
     unrecorded: BTreeMap<Tgid, Unrecorded>,
-    /// Processes that no pattern makes a member: the recorder and its ancestors.
-    own_lineage: Vec<Tgid>,
+    /// Processes that no pattern makes a member.
+    own_processes: Vec<Tgid>,
     /// Processes that belong whatever their names, until the next census: later the number can
     /// be another's.
     adoption_requests: HashSet<Tgid>,
@@ -70,8 +70,8 @@ pub(super) struct CensusInput<'a> {
 
 impl Census {
     pub(super) fn new(root: &Path, targets: Targets) -> Self {
-        let own_lineage = match targets {
-            Targets::Match(_) => lineage(root, Tgid(std::process::id())),
+        let own_processes = match targets {
+            Targets::Match(_) => own_processes(root),
             _ => Vec::new(),
         };
         Self {
@@ -81,7 +81,7 @@ impl Census {
             listing: None,
             listed: Vec::new(),
             unrecorded: BTreeMap::new(),
-            own_lineage,
+            own_processes,
             adoption_requests: HashSet::new(),
             round: 0,
         }
@@ -247,7 +247,7 @@ impl Census {
             Targets::Roots(_) => self.targets.is_root(tgid),
             Targets::Cgroup(_) => in_cgroup.contains(&tgid),
             Targets::Match(_) => {
-                !self.own_lineage.contains(&tgid)
+                !self.own_processes.contains(&tgid)
                     && (self.targets.matches_name(&stat.comm, None) || {
                         let title = self.title(tgid);
                         self.targets.matches_name(&stat.comm, title.as_deref())

@@ -132,11 +132,21 @@ pub(in crate::collect) fn set_text(text: &mut Option<Arc<str>>, new: Option<&str
     }
 }
 
+/// The processes that are left out where processes are looked for by name: the recorder and its
+/// ancestors, for the pattern stands in its own command line and in that of the sudo and the shell
+/// that started it, and its children by now, which it started for itself.
+pub fn own_processes(root: &Path) -> Vec<Tgid> {
+    let own = std::process::id();
+    let mut found = lineage(root, Tgid(own));
+    // Of its only thread; where the kernel does not tell (CONFIG_PROC_CHILDREN), none.
+    let children = root.join(format!("{own}/task/{own}/children"));
+    let children = std::fs::read_to_string(children).unwrap_or_default();
+    let children = children.split_whitespace().filter_map(|id| id.parse().ok());
+    found.extend(children.map(Tgid));
+    found
+}
+
 /// A process and its ancestors, nearest first, as far as they can be read.
-///
-/// The recorder's own lineage is left out where processes are looked for by name: the
-/// pattern stands in its own command line, and in that of the sudo and the shell that
-/// started it.
 pub fn lineage(root: &Path, tgid: Tgid) -> Vec<Tgid> {
     let mut buffer = TextBuffer::default();
     let mut found = vec![tgid];

@@ -24,7 +24,7 @@ mod text;
 
 pub use backend::{ProcfsBackend, ProcfsOptions, descriptor_limit};
 pub use cgroup_procs::below as processes_below;
-pub use identity::{Identity, IdentityError, identity, lineage};
+pub use identity::{Identity, IdentityError, identity, lineage, own_processes};
 pub(super) use identity::{set_cgroup, set_text};
 pub use now::{Now, now};
 pub(super) use stat::Stat;

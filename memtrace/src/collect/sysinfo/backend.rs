@@ -91,6 +91,7 @@ impl SysinfoBackend {
 
     /// Processes that have come to belong, parents before their children.
     fn find_newcomers(&mut self) -> Vec<Tgid> {
+        let own = tgid_of(Pid::from_u32(std::process::id()));
         let own_lineage = self.own_lineage();
         let mut newcomers: Vec<Tgid> = Vec::new();
         let mut seen = HashMap::new();
@@ -117,6 +118,7 @@ impl SysinfoBackend {
                 Targets::Roots(_) => self.targets.is_root(tgid) && known.is_none(),
                 Targets::Match(_) => {
                     !own_lineage.contains(&tgid)
+                        && process.parent().map(tgid_of) != Some(own)
                         && self
                             .targets
                             .matches_name(&comm(process), title(process).as_deref())
@@ -166,7 +168,8 @@ impl SysinfoBackend {
         }
     }
 
-    /// The recorder and its ancestors, in whose command lines the pattern stands.
+    /// The recorder and its ancestors, in whose command lines the pattern stands. What the recorder
+    /// has started for itself is left out too.
     fn own_lineage(&self) -> Vec<Tgid> {
         let mut lineage = Vec::new();
         let mut at = Some(Pid::from_u32(std::process::id()));

@@ -7,6 +7,7 @@ mod damage;
 mod findings;
 mod full_disk;
 mod hostile;
+mod kept;
 mod kills;
 mod rotation;
 mod round_trip;

@@ -147,7 +147,7 @@ impl BpfBackend {
     }
 
     fn matches_unrecorded(&self, task: &TaskSeen) -> bool {
-        let is_ours = self.own_lineage.contains(&Tgid(task.tgid));
+        let is_ours = self.own_processes.contains(&Tgid(task.tgid));
         if is_ours || !matches!(self.options.targets, Targets::Match(_)) {
             return false;
         }
@@ -188,7 +188,7 @@ impl BpfBackend {
             .into_iter()
             .chain(adoption_requests)
         {
-            if table.upid(tgid).is_none() && !self.own_lineage.contains(&tgid) {
+            if table.upid(tgid).is_none() && !self.own_processes.contains(&tgid) {
                 self.enter(tgid)?;
                 has_new = true;
             }

@@ -1,0 +1,277 @@
+//! `record --root`: the options for recordings of many hosts, and the place of this one.
+
+use crate::cli::values::parse_rotation;
+use crate::host::{HostFacts, Person, as_person, clock};
+use crate::model::{
+    DurationNs, Framework, PlaceName, PlaceNameError, RunPlace, Target, parse_host_list,
+};
+use crate::session::name_by_start;
+use crate::store::{make_room, remove_empty_folders};
+use anyhow::{Context, bail};
+use std::path::{Path, PathBuf};
+
+/// With a root, rows become parts after this time unless the person says otherwise.
+const ROTATION: DurationNs = DurationNs(60_000_000_000);
+/// Where root keeps recordings that are on their way.
+const OF_ROOT: &str = "/var/lib/memtrace";
+/// Where Ray says which session is the newest of this node.
+const RAY_SESSION: &str = "/tmp/ray/session_latest";
+
+const HOSTS: &str = "Many hosts (docs/hosts.md)";
+
+/// The options.
+#[derive(Debug, clap::Args)]
+pub(super) struct ManyHosts {
+    /// Have the recording carried to this root while it is made, as its process without privileges
+    /// can: a directory, s3://bucket/prefix, gs://… or az://…. The recorder writes to this host only,
+    /// below -o DIR [default: /var/lib/memtrace, and of others than root
+    /// ~/.local/state/memtrace], and what has arrived is removed there at the end
+    #[arg(long, value_name = "ROOT", help_heading = HOSTS, value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub(super) root: Option<String>,
+
+    /// What the recordings of all hosts of a job have in common [default: MEMTRACE_RUN, SLURM_JOB_ID,
+    /// with --ray the session of its cluster, else start and host]
+    #[arg(long, value_name = "ID", requires = "root", help_heading = HOSTS)]
+    run: Option<PlaceName>,
+
+    /// What reports call this host [default: its name]
+    #[arg(long, value_name = "NAME", requires = "root", help_heading = HOSTS)]
+    host: Option<PlaceName>,
+
+    /// The hosts of which the run should have a recording, so that a report says who is missing: with
+    /// commas, or node[1-3,7],gpu2 [default: SLURM_JOB_NODELIST]
+    #[arg(long, value_name = "LIST", requires = "root", value_parser = parse_hosts, help_heading = HOSTS)]
+    expect_hosts: Option<Hosts>,
+
+    /// Have rows in files of Parquet after this time, which others can read and carry away while the
+    /// recording goes on [default: 60s with --root; else when it ends, or a file is full]
+    #[arg(long, value_name = "TIME", value_parser = parse_rotation, help_heading = HOSTS)]
+    rotate: Option<DurationNs>,
+}
+
+/// A list of hosts.
+#[derive(Clone, Debug)]
+struct Hosts(Vec<PlaceName>);
+
+fn parse_hosts(text: &str) -> Result<Hosts, String> {
+    let hosts = parse_host_list(text);
+    hosts.map(Hosts).map_err(|error| error.to_string())
+}
+
+/// Where a recording is made that goes to a root.
+#[derive(Debug)]
+pub(super) struct Placed {
+    /// Its directory on this host.
+    pub(super) dir: PathBuf,
+    /// Its place below the root.
+    pub(super) place: RunPlace,
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        remove_empty_folders(&self.dir);
+    }
+}
+
+impl ManyHosts {
+    /// After how long rows become parts.
+    pub(super) fn rotation(&self) -> Option<DurationNs> {
+        let default = self.root.as_ref().map(|_| ROTATION);
+        self.rotate.or(default)
+    }
+
+    /// Makes the folders for the recording, below the directory that was given for it; `None`
+    /// where it goes to no root.
+    ///
+    /// # Errors
+    /// When names can't be used, or the system refuses.
+    pub(super) fn place(
+        &self,
+        local_root: Option<&Path>,
+        target: &Target,
+        facts: &HostFacts,
+        person: Option<&Person>,
+    ) -> anyhow::Result<Option<Placed>> {
+        let Some(root) = &self.root else {
+            return Ok(None);
+        };
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let (local_root, person) = match local_root {
+            Some(dir) => (dir.to_path_buf(), person),
+            None if facts.euid == Some(0) => (OF_ROOT.into(), None),
+            None => (state_dir(variable)?, person),
+        };
+        let local_root =
+            std::path::absolute(local_root).context("failed to find the -o directory")?;
+        check_apart(&local_root, root)?;
+        let rec = name_by_start(clock::read().wall_ns);
+        let host = self.host.clone();
+        let host = host.unwrap_or_else(|| PlaceName::nearest(&facts.hostname));
+        let mut place = RunPlace {
+            run: match &self.run {
+                Some(run) => run.clone(),
+                None => named_run(variable, || ray_session(target))?
+                    .unwrap_or_else(|| PlaceName::nearest(&format!("{rec}-{host}"))),
+            },
+            host,
+            rec: PlaceName::nearest(&rec),
+            rotate_ns: self.rotation().unwrap_or(ROTATION),
+            expected_hosts: match &self.expect_hosts {
+                Some(Hosts(hosts)) => Some(hosts.clone()),
+                None => variable("SLURM_JOB_NODELIST")
+                    .map(|list| parse_host_list(&list))
+                    .transpose()
+                    .context("SLURM_JOB_NODELIST can't be read; --expect-hosts says it instead")?,
+            },
+        };
+        let made = as_person(person, || Ok(make_room(&local_root, &mut place)));
+        let dir = made.context("failed to become the caller")?;
+        let dir = dir.context("failed to make room for the recording")?;
+        Ok(Some(Placed { dir, place }))
+    }
+}
+
+/// The run's name as the environment, or else Ray, gives it.
+fn named_run(
+    variable: impl Fn(&str) -> Option<String>,
+    ray_session: impl FnOnce() -> Option<PlaceName>,
+) -> anyhow::Result<Option<PlaceName>> {
+    for name in ["MEMTRACE_RUN", "SLURM_JOB_ID"] {
+        if let Some(value) = variable(name) {
+            let run = value.parse::<PlaceName>();
+            let can = |error: PlaceNameError| format!("{name} can't be the run's name: {error}");
+            return Ok(Some(run.map_err(|error| anyhow::anyhow!(can(error)))?));
+        }
+    }
+    Ok(ray_session())
+}
+
+/// The name of the session of a Ray cluster, which all its nodes have in common.
+fn ray_session(target: &Target) -> Option<PlaceName> {
+    let Target::Framework {
+        framework: Framework::Ray,
+        session,
+    } = target
+    else {
+        return None;
+    };
+    let session = Path::new(session.as_deref().unwrap_or(RAY_SESSION));
+    let real = session.canonicalize().ok()?;
+    real.file_name()?.to_str()?.parse().ok()
+}
+
+/// Where a person's own recordings are that are on their way.
+fn state_dir(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<PathBuf> {
+    let state = variable("XDG_STATE_HOME").map(PathBuf::from);
+    let home = || Some(PathBuf::from(variable("HOME")?).join(".local/state"));
+    match state.filter(|state| state.is_absolute()).or_else(home) {
+        Some(state) => Ok(state.join("memtrace")),
+        None => bail!("there is no HOME to keep the recording in until it is carried: give -o DIR"),
+    }
+}
+
+/// The directory that a root is, where it is one: what stands for itself, or after `file://`.
+pub(super) fn directory_of(root: &str) -> Option<&Path> {
+    match root.strip_prefix("file://") {
+        Some(path) => Some(Path::new(path)),
+        None if root.contains("://") => None,
+        None => Some(Path::new(root)),
+    }
+}
+
+/// That neither lies within the other: by their names, since a root that hangs is not to be asked.
+fn check_apart(local_root: &Path, root: &str) -> anyhow::Result<()> {
+    let Some(root_dir) = directory_of(root) else {
+        return Ok(());
+    };
+    let root_dir = std::path::absolute(root_dir).context("failed to find --root")?;
+    if root_dir.starts_with(local_root) || local_root.starts_with(&root_dir) {
+        bail!(
+            "--root {} and {}, where the recording is until it is carried there, lie within each \
+             other: give another -o DIR, or record with -o alone",
+            root_dir.display(),
+            local_root.display()
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run_of(variables: &[(&str, &str)]) -> anyhow::Result<Option<PlaceName>> {
+        let variable = |name: &str| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        named_run(variable, || "session_1".parse().ok())
+    }
+
+    #[test]
+    fn a_run_is_named_by_the_environment_and_then_by_ray() {
+        let name = |variables: &[(&str, &str)]| run_of(variables).unwrap().unwrap().to_string();
+        assert_eq!(
+            name(&[("SLURM_JOB_ID", "4711"), ("MEMTRACE_RUN", "mine")]),
+            "mine"
+        );
+        assert_eq!(name(&[("SLURM_JOB_ID", "4711")]), "4711");
+        assert_eq!(name(&[]), "session_1");
+        let refused = run_of(&[("MEMTRACE_RUN", "a/b")]).unwrap_err().to_string();
+        assert!(refused.contains("MEMTRACE_RUN"), "{refused}");
+    }
+
+    #[test]
+    fn a_session_of_ray_is_named_by_its_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = dir.path().join("session_2026-11-23_1");
+        std::fs::create_dir(&real).unwrap();
+        let latest = dir.path().join("session_latest");
+        std::os::unix::fs::symlink(&real, &latest).unwrap();
+        let target = |session: &Path| Target::Framework {
+            framework: Framework::Ray,
+            session: Some(session.display().to_string()),
+        };
+        let name = ray_session(&target(&latest)).map(String::from);
+        assert_eq!(name.as_deref(), Some("session_2026-11-23_1"));
+        assert_eq!(ray_session(&target(&dir.path().join("none"))), None);
+        assert_eq!(ray_session(&Target::All), None);
+    }
+
+    #[test]
+    fn a_root_and_where_recordings_wait_for_it_are_apart() {
+        let refused = |local: &str, root: &str| check_apart(Path::new(local), root).is_err();
+        assert!(refused("/a/b", "/a/b"));
+        assert!(refused("/a/b", "/a"));
+        assert!(refused("/a", "/a/b"));
+        assert!(refused("/a", "file:///a/b"));
+        assert!(!refused("/a/b", "/a/bc"));
+        assert!(!refused("/a", "s3://a/b"));
+    }
+
+    #[test]
+    fn state_is_kept_where_the_person_keeps_it() {
+        let of = |variables: &[(&str, &str)]| {
+            let variables: Vec<(String, String)> = variables
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect();
+            let found = state_dir(move |name| {
+                let found = variables.iter().find(|(known, _)| known == name);
+                found.map(|(_, value)| value.clone())
+            });
+            found.ok()
+        };
+        let home = ("HOME", "/home/a");
+        assert_eq!(of(&[home]), Some("/home/a/.local/state/memtrace".into()));
+        assert_eq!(
+            of(&[home, ("XDG_STATE_HOME", "/s")]),
+            Some("/s/memtrace".into())
+        );
+        assert_eq!(
+            of(&[home, ("XDG_STATE_HOME", "s")]),
+            Some("/home/a/.local/state/memtrace".into())
+        );
+        assert_eq!(of(&[]), None);
+    }
+}
