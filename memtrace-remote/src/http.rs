@@ -11,6 +11,6 @@ mod target;
 mod tests;
 
 pub(crate) use answer::{Answer, Ask, ask};
-pub(crate) use client::Client;
+pub(crate) use client::{Client, connector, in_words};
 pub(crate) use failure::Failure;
 pub(crate) use target::{Target, parse_url};

@@ -1,11 +1,14 @@
 //! The `memtrace-remote` command: what memtrace does over the network, as the person who calls it.
 //!
 //! It is a program of its own so that the recorder, which may run as root, links no HTTP client and
-//! opens no connection. `memtrace load` and `memtrace engine` start it with the same words.
+//! opens no connection. `memtrace load`, `memtrace engine` and `memtrace push` start it with the same
+//! words.
 
 mod engine;
 mod http;
 mod load;
+mod objects;
+mod push;
 mod recordings;
 mod seconds;
 mod stop;
@@ -16,7 +19,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use tokio::runtime::{Builder, Runtime};
 
-/// What memtrace does over the network. `memtrace load` and `memtrace engine` call it.
+/// What memtrace does over the network. `memtrace load`, `engine` and `push` call it.
 #[derive(Debug, Parser)]
 #[command(
     name = "memtrace-remote",
@@ -33,6 +36,7 @@ struct Cli {
 enum Command {
     Load(load::Args),
     Engine(engine::Args),
+    Push(push::Args),
     /// Write the manual pages, as pages of memtrace
     #[command(hide = true)]
     Man {
@@ -45,6 +49,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Load(args) => load::run(args),
         Command::Engine(args) => engine::run(args),
+        Command::Push(args) => push::run(&args),
         Command::Man { dir } => {
             write_manual(Cli::command().name("memtrace"), &dir).map(|()| ExitCode::SUCCESS)
         }

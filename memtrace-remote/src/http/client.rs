@@ -102,7 +102,11 @@ impl Client {
     }
 }
 
-fn connector() -> anyhow::Result<TlsConnector> {
+/// TLS with the certificates that this machine trusts.
+///
+/// # Errors
+/// When it has none.
+pub(crate) fn connector() -> anyhow::Result<TlsConnector> {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
     let (added, _) = roots.add_parsable_certificates(found.certs);
@@ -210,7 +214,7 @@ impl Exchange {
 }
 
 /// An error and what is behind it: hyper says little itself.
-fn in_words(error: &dyn std::error::Error) -> String {
+pub(crate) fn in_words(error: &dyn std::error::Error) -> String {
     let mut words = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

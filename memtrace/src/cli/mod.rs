@@ -29,6 +29,7 @@ mod version;
 
 pub use output::say;
 pub use packaging::write_manual;
+pub use values::parse_size;
 
 use crate::host::give_up_capabilities;
 use clap::{Parser, Subcommand};
@@ -56,6 +57,7 @@ enum Command {
     Mark(mark::Args),
     Load(remote::Load),
     Engine(remote::Engine),
+    Push(remote::Push),
     Export(export::Args),
     Traces(traces::Args),
     Import(import::Args),
@@ -84,6 +86,7 @@ pub fn main() -> ExitCode {
         Command::Mark(args) => mark::run(args),
         Command::Load(args) => remote::load(args),
         Command::Engine(args) => remote::engine(args),
+        Command::Push(args) => remote::push(args),
         Command::Export(args) => export::run(args),
         Command::Traces(args) => traces::run(args),
         Command::Import(args) => import::run(args),

@@ -1,5 +1,5 @@
-//! `memtrace load` and `memtrace engine`: what `memtrace-remote` does, a program of its own. memtrace, which may run as
-//! root, links no HTTP client and opens no connection.
+//! `memtrace load`, `memtrace engine` and `memtrace push`: what `memtrace-remote` does, a program of
+//! its own. memtrace, which may run as root, links no HTTP client and opens no connection.
 
 use super::caller::as_caller;
 use anyhow::{Context, bail};
@@ -38,6 +38,19 @@ pub(super) struct Engine {
     words: Vec<OsString>,
 }
 
+/// Carry recordings to a bucket or a directory where those of many hosts are (docs/hosts.md)
+#[derive(Debug, clap::Args)]
+#[command(disable_help_flag = true)]
+pub(super) struct Push {
+    /// What to carry where, and its options; `memtrace push --help` tells of them
+    #[arg(
+        value_name = "WORDS",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    words: Vec<OsString>,
+}
+
 /// Sends load.
 ///
 /// # Errors
@@ -52,6 +65,14 @@ pub(super) fn load(args: Load) -> anyhow::Result<ExitCode> {
 /// When the program is not there, or can't be executed.
 pub(super) fn engine(args: Engine) -> anyhow::Result<ExitCode> {
     go_on("engine", args.words)
+}
+
+/// Carries recordings.
+///
+/// # Errors
+/// When the program is not there, or can't be executed.
+pub(super) fn push(args: Push) -> anyhow::Result<ExitCode> {
+    go_on("push", args.words)
 }
 
 /// Goes on as that program, with the same words; behind sudo as the person who called it.
@@ -71,8 +92,8 @@ fn go_on(name: &str, words: Vec<OsString>) -> anyhow::Result<ExitCode> {
 pub(super) fn found() -> anyhow::Result<PathBuf> {
     let Some(program) = find() else {
         bail!(
-            "{REMOTE} is neither beside memtrace nor on the PATH: `memtrace load` and `memtrace \
-             engine` need it. In a checkout it is built by `cargo build --release -p {REMOTE}` and installed by `cargo \
+            "{REMOTE} is neither beside memtrace nor on the PATH: `memtrace load`, `memtrace \
+             engine`, `memtrace push` and addresses of buckets need it. In a checkout it is built by `cargo build --release -p {REMOTE}` and installed by `cargo \
              install --path {REMOTE}`"
         );
     };

@@ -136,7 +136,10 @@ pub(super) fn parse_rotation(text: &str) -> Result<DurationNs, String> {
 }
 
 /// A size with a unit, in powers of 1024 whether an i is written or not.
-pub(super) fn parse_size(text: &str) -> Result<Bytes, String> {
+///
+/// # Errors
+/// When it is none.
+pub fn parse_size(text: &str) -> Result<Bytes, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
         "" | "b" => Some(0),

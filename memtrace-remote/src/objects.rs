@@ -1,0 +1,12 @@
+//! Where recordings of many hosts are kept: a bucket or a directory, named by an address.
+//!
+//! `object_store` knows the protocols. Its requests go over the connections of this program, so
+//! that there is one TLS in it.
+
+mod address;
+mod connector;
+mod pool;
+mod trouble;
+
+pub(crate) use address::{Objects, is_address};
+pub(crate) use trouble::{Trouble, Way};

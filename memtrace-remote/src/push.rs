@@ -1,0 +1,103 @@
+//! `memtrace push`: carries recordings to a root, a bucket or a directory where those of many hosts
+//! are. Runs without privileges, beside the recorder or afterwards.
+
+mod carry;
+mod limit;
+mod pace;
+mod place;
+mod progress;
+#[cfg(test)]
+mod tests;
+mod upload;
+
+use crate::objects::Objects;
+use crate::runtime;
+use crate::stop::{INTERRUPTED, Stop};
+use anyhow::Context;
+use memtrace::cli::{parse_size, say};
+use memtrace::model::Bytes;
+use pace::Outcome;
+use place::Given;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Carry recordings to a bucket or a directory where those of many hosts are
+///
+/// ROOT is s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///directory or a
+/// directory. Below it each recording is at run=ID/host=NAME/rec=START. What is there already is not
+/// sent again, so a push that was interrupted is begun anew with the same words.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  memtrace push memtrace-node1-20261123T121913Z s3://bucket/memtrace --run 4711
+  memtrace push /var/lib/memtrace s3://bucket/memtrace --watch --limit 10MiB
+
+Credentials are read from the environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, with
+AWS_ENDPOINT_URL for another server that speaks S3; GOOGLE_APPLICATION_CREDENTIALS;
+AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY. docs/hosts.md says more.
+
+Exit status: 0 when all of it is there, closed; 1 when something is not; 3 when all that there is
+was carried of a recording whose recorder is gone without having closed it.")]
+pub(crate) struct Args {
+    /// A recording, or a directory of recordings of many runs (run=…/host=…/rec=…)
+    #[arg(value_name = "SOURCE")]
+    source: PathBuf,
+
+    /// Where to
+    #[arg(value_name = "ROOT")]
+    root: String,
+
+    /// Go on until the recording is closed and all of it is there; of a directory of recordings,
+    /// until it is stopped
+    #[arg(long)]
+    watch: bool,
+
+    /// Remove what is closed and arrived
+    #[arg(long)]
+    delete: bool,
+
+    /// Send no more than so much a second on average, as 10MiB/s
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    limit: Option<Bytes>,
+
+    #[command(flatten)]
+    given: Given,
+
+    /// Say nothing but what goes wrong
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// A size, with or without "/s".
+fn parse_rate(text: &str) -> Result<Bytes, String> {
+    let rate = parse_size(text.strip_suffix("/s").unwrap_or(text))?;
+    match rate.0 > 0 {
+        true => Ok(rate),
+        false => Err("must be more than nothing".to_owned()),
+    }
+}
+
+/// Carries.
+///
+/// # Errors
+/// When there is nothing to carry, or no such root.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let runtime = runtime()?;
+    let outcome = runtime.block_on(async {
+        let stop = Stop::by_signals().context("failed to wait for signals")?;
+        place::check_apart(&args.source, &args.root)?;
+        let objects = Objects::open(&args.root)?;
+        pace::carry_all(args, &objects, stop).await
+    });
+    // A file system that hangs must not keep this program.
+    runtime.shutdown_background();
+    Ok(match outcome? {
+        Outcome::Complete => ExitCode::SUCCESS,
+        Outcome::Unclosed => ExitCode::from(3),
+        Outcome::Failed => ExitCode::FAILURE,
+        Outcome::Stopped => {
+            say("stopped; the same words carry the rest");
+            ExitCode::from(INTERRUPTED)
+        }
+    })
+}

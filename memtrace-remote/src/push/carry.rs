@@ -1,0 +1,416 @@
+//! One recording on its way: looks at what it has now, and sends what is not yet there.
+//!
+//! `run.json` is put there first, and says that the recording is not closed for as long as not all
+//! of it is there. Parts of a table with a key become one when the recording is closed: the new one
+//! is put there before the old ones go.
+
+use super::place::{Given, is_there_itself, path_below};
+use super::progress::{Progress, Sent};
+use super::upload::{NotPut, Put, Uploads};
+use crate::objects::{Objects, Trouble, Way};
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use memtrace::model::{RunInfo, RunState, WallNs};
+use memtrace::store::{Lasting, Outgoing, OutgoingPart, as_open};
+use object_store::ObjectStoreExt;
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::time::Instant;
+
+const RUN_FILE: &str = "run.json";
+/// While a recording goes on, what it says of itself is put there no more often.
+const RUN_FILE_PACE: Duration = Duration::from_secs(10);
+/// So many files are sent at once. Each takes the memory of one piece.
+const AT_ONCE: usize = 4;
+/// No `run.json` is larger.
+const RUN_FILE_BYTES_MAX: u64 = 8 << 20;
+
+/// How far a recording is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// What there is is there, and more will come.
+    Growing,
+    /// What there is is there; nobody writes to it any more, and it was not closed.
+    Unclosed,
+    /// It is closed, and all of it is there.
+    Complete,
+}
+
+/// Why it is not as far.
+#[derive(Debug)]
+pub(super) enum Hindrance {
+    Trouble(Trouble),
+    Stopped,
+}
+
+impl Hindrance {
+    fn is_blocked(&self) -> bool {
+        matches!(self, Self::Trouble(trouble) if trouble.way == Way::Blocked)
+    }
+}
+
+impl From<Trouble> for Hindrance {
+    fn from(trouble: Trouble) -> Self {
+        Self::Trouble(trouble)
+    }
+}
+
+/// A recording.
+pub(super) struct Carry {
+    pub(super) source: PathBuf,
+    outgoing: Outgoing,
+    /// Its path below the root.
+    below: String,
+    /// What is there, by its path in the recording, with its size; unknown before the first look.
+    there: Option<HashMap<String, u64>>,
+    /// What was put there as `run.json`, and when.
+    run_file: Option<(Vec<u8>, Instant)>,
+    sent: Sent,
+}
+
+impl Carry {
+    /// A recording that is to be carried.
+    ///
+    /// # Errors
+    /// When it is none, or lies where it would go to.
+    pub(super) fn of(source: &Path, objects: &Objects, given: &Given) -> anyhow::Result<Self> {
+        let outgoing = Outgoing::open(source)?;
+        let (_, info) = outgoing.run_file()?;
+        let below = path_below(source, &info, given)?;
+        let is_itself = |root: &Path| is_there_itself(source, root, &below);
+        if objects.dir().is_some_and(is_itself) {
+            let shown = source.display();
+            anyhow::bail!("{shown} lies where it would be carried to: name another root");
+        }
+        Ok(Self {
+            source: source.to_path_buf(),
+            outgoing,
+            below,
+            there: None,
+            run_file: None,
+            sent: Sent::default(),
+        })
+    }
+
+    /// Where it goes, as a person names it.
+    pub(super) fn destination(&self, objects: &Objects) -> String {
+        objects.shown(&self.below)
+    }
+
+    /// What was sent of it so far.
+    pub(super) fn sent(&self) -> Sent {
+        self.sent
+    }
+
+    /// Whether a recorder writes to it now.
+    pub(super) fn is_live(&self) -> bool {
+        self.outgoing.is_live()
+    }
+
+    /// Looks, and sends what is new.
+    pub(super) async fn look(
+        &mut self,
+        uploads: Uploads<'_>,
+        progress: &Progress,
+    ) -> Result<State, Hindrance> {
+        let is_live = self.outgoing.is_live();
+        let (json, info) = self
+            .outgoing
+            .run_file()
+            .map_err(|error| self.unreadable(&error))?;
+        let is_closed = info.state != RunState::Recording;
+        self.begin(uploads, &json, &info).await?;
+        let parts = self
+            .outgoing
+            .parts()
+            .map_err(|error| self.unreadable(&error))?;
+        self.send_parts(uploads, progress, &parts).await?;
+        if !is_closed {
+            self.put_run_file(uploads, json, !is_live).await?;
+            return Ok(match is_live {
+                true => State::Growing,
+                false => State::Unclosed,
+            });
+        }
+        self.remove_replaced(uploads.objects, &parts).await?;
+        self.put_run_file(uploads, json, true).await?;
+        Ok(State::Complete)
+    }
+
+    /// Removes the recording here, where all of it is there as it is here. Says whether it is gone.
+    pub(super) async fn remove(self, uploads: Uploads<'_>) -> Result<bool, Hindrance> {
+        let (json, _) = self
+            .outgoing
+            .run_file()
+            .map_err(|error| self.unreadable(&error))?;
+        let parts = self
+            .outgoing
+            .parts()
+            .map_err(|error| self.unreadable(&error))?;
+        let there = self.list(uploads.objects).await?;
+        let is_there = |part: &OutgoingPart| there.get(&name(part)) == Some(&part.size);
+        let run_file = self.read_run_file(uploads.objects).await?;
+        if !parts.iter().all(is_there) || run_file != json {
+            let words = format!(
+                "{} changed there meanwhile, and stays here",
+                self.source.display()
+            );
+            return Err(Trouble::blocked(words).into());
+        }
+        let source = self.source;
+        self.outgoing.remove(&parts).map_err(|error| {
+            let words = format!("failed to remove {}: {error}", source.display());
+            Trouble::blocked(words).into()
+        })
+    }
+
+    /// Learns what is there, and sees that `run.json` is, before anything else.
+    async fn begin(
+        &mut self,
+        uploads: Uploads<'_>,
+        json: &[u8],
+        info: &RunInfo,
+    ) -> Result<(), Hindrance> {
+        if self.there.is_some() {
+            return Ok(());
+        }
+        let there = self.list(uploads.objects).await?;
+        if !there.contains_key(RUN_FILE) {
+            let open = match info.state {
+                RunState::Recording => json.to_vec(),
+                _ => as_open(info).map_err(|error| self.unreadable(&error))?,
+            };
+            let put = uploads
+                .put_new(&self.at(RUN_FILE), open.clone().into())
+                .await;
+            match put {
+                Ok(()) => self.run_file = Some((open, Instant::now())),
+                // Somebody was quicker; an answer that got lost looks the same.
+                Err(trouble) if trouble.way == Way::Taken => {}
+                Err(trouble) => return Err(trouble.into()),
+            }
+        }
+        if self.run_file.is_none() {
+            let bytes = self.read_run_file(uploads.objects).await?;
+            self.check_same(uploads.objects, &bytes, info)?;
+            self.run_file = Some((bytes, Instant::now()));
+        }
+        self.there = Some(there);
+        Ok(())
+    }
+
+    /// That what has its place is the same recording.
+    fn check_same(&self, objects: &Objects, json: &[u8], info: &RunInfo) -> Result<(), Trouble> {
+        let there: Option<RunInfo> = serde_json::from_slice(json).ok();
+        let key = |info: &RunInfo| (info.hostname.clone(), info.clocks.first().copied());
+        if there.as_ref().map(key) == Some(key(info)) {
+            return Ok(());
+        }
+        let of = |info: &RunInfo| {
+            let started = info.clocks.first();
+            let started = started.map_or_else(String::new, |clock| {
+                format!(", started at {}", time(clock.wall_ns))
+            });
+            format!("of host {}{started}", info.hostname)
+        };
+        let other = there
+            .as_ref()
+            .map_or_else(|| "of no known form".to_owned(), of);
+        Err(Trouble::blocked(format!(
+            "two recordings have one key: {} is there already, {other}, and is another than {}, {}; \
+             give one of them another run or host, or remove the one that is there",
+            self.destination(objects),
+            self.source.display(),
+            of(info)
+        )))
+    }
+
+    async fn send_parts(
+        &mut self,
+        uploads: Uploads<'_>,
+        progress: &Progress,
+        parts: &[OutgoingPart],
+    ) -> Result<(), Hindrance> {
+        let there = self.there.get_or_insert_default();
+        let is_missing = |part: &&OutgoingPart| there.get(&name(part)) != Some(&part.size);
+        let missing: Vec<&OutgoingPart> = parts.iter().filter(is_missing).collect();
+        let bytes = missing.iter().map(|part| part.size).sum();
+        progress.expect(bytes, &self.below);
+        let (arrived, hindrance) = self.send_all(uploads, progress, missing).await;
+        for (part, put) in arrived {
+            if put == Put::Sent {
+                self.sent.parts += 1;
+                self.sent.bytes += part.size;
+            }
+            let there = self.there.get_or_insert_default();
+            there.insert(name(part), part.size);
+        }
+        match hindrance {
+            Some(hindrance) => Err(hindrance),
+            None if uploads.stop.is_wished() => Err(Hindrance::Stopped),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends parts, some at once. Gives those that are there, and what hindered others.
+    async fn send_all<'p>(
+        &self,
+        uploads: Uploads<'_>,
+        progress: &Progress,
+        parts: Vec<&'p OutgoingPart>,
+    ) -> (Vec<(&'p OutgoingPart, Put)>, Option<Hindrance>) {
+        let sent = stream::iter(parts)
+            .take_while(|_| std::future::ready(!uploads.stop.is_wished()))
+            .map(|part| async move { (part, self.send(uploads, part).await) })
+            .buffer_unordered(AT_ONCE);
+        let mut sent = std::pin::pin!(sent);
+        let mut arrived = Vec::new();
+        let mut hindrance = None;
+        while let Some((part, outcome)) = sent.next().await {
+            match outcome {
+                Ok(Some(put)) => {
+                    progress.note(part.size);
+                    arrived.push((part, put));
+                }
+                Ok(None) => {}
+                // All else is sent; what nobody but a person can mend is told first.
+                Err(other) if hindrance.is_none() || other.is_blocked() => hindrance = Some(other),
+                Err(_) => {}
+            }
+        }
+        (arrived, hindrance)
+    }
+
+    /// Sends a part; `None` where it is gone here, as parts of tables with a key are at the close.
+    async fn send(
+        &self,
+        uploads: Uploads<'_>,
+        part: &OutgoingPart,
+    ) -> Result<Option<Put>, Hindrance> {
+        let at = self.at(&name(part));
+        let path = self.source.join(part.path());
+        let unreadable = |error: io::Error| {
+            Trouble::blocked(format!("failed to read {}: {error}", path.display())).into()
+        };
+        let file = match self.outgoing.open_part(part) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(unreadable(error)),
+        };
+        let put = match part.lasts() {
+            Lasting::UntilSaved => uploads.replace(&at, &file, part.size).await,
+            Lasting::Always | Lasting::UntilClosed => uploads.create(&at, &file, part.size).await,
+        };
+        match put {
+            Ok(put) => Ok(Some(put)),
+            Err(NotPut::Stopped) => Err(Hindrance::Stopped),
+            Err(NotPut::Trouble(trouble)) => Err(trouble.into()),
+            Err(NotPut::Source(error)) => Err(unreadable(error)),
+            Err(NotPut::Other { bytes }) => Err(Trouble::blocked(format!(
+                "{} has {bytes} bytes there and {} has {} here: they are not the same part; give the \
+                 recording another run or host, or remove the one that is there",
+                uploads.objects.shown(&at),
+                path.display(),
+                part.size
+            ))
+            .into()),
+        }
+    }
+
+    /// Removes there what the parts of a closed recording have taken the place of.
+    async fn remove_replaced(
+        &mut self,
+        objects: &Objects,
+        parts: &[OutgoingPart],
+    ) -> Result<(), Hindrance> {
+        let keyed = parts
+            .iter()
+            .filter(|part| part.lasts() == Lasting::UntilClosed);
+        let keyed: Vec<PathBuf> = keyed.map(OutgoingPart::path).collect();
+        let tables: HashSet<&Path> = keyed.iter().filter_map(|path| path.parent()).collect();
+        let there = self.there.get_or_insert_default();
+        let is_replaced = |path: &Path| {
+            let table = path.parent();
+            table.is_some_and(|table| tables.contains(table))
+                && !keyed.iter().any(|kept| kept == path)
+        };
+        let replaced = there.keys().filter(|path| is_replaced(Path::new(path)));
+        let replaced: Vec<String> = replaced.cloned().collect();
+        for path in replaced {
+            let at = format!("{}/{path}", self.below);
+            match objects.store.delete(&objects.path(&at)).await {
+                Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
+                Err(error) => return Err(objects.trouble(&at, &error).into()),
+            }
+            there.remove(&path);
+        }
+        Ok(())
+    }
+
+    async fn put_run_file(
+        &mut self,
+        uploads: Uploads<'_>,
+        json: Vec<u8>,
+        is_last: bool,
+    ) -> Result<(), Hindrance> {
+        let is_due = match &self.run_file {
+            Some((put, when)) => *put != json && (is_last || when.elapsed() >= RUN_FILE_PACE),
+            None => true,
+        };
+        if is_due {
+            uploads
+                .put_over(&self.at(RUN_FILE), json.clone().into())
+                .await?;
+            self.run_file = Some((json, Instant::now()));
+        }
+        Ok(())
+    }
+
+    /// What is there, by its path in the recording.
+    async fn list(&self, objects: &Objects) -> Result<HashMap<String, u64>, Trouble> {
+        let prefix = objects.path(&self.below);
+        let listed = objects.store.list(Some(&prefix));
+        let listed: Result<Vec<_>, _> = listed.try_collect().await;
+        let listed = match listed {
+            Err(object_store::Error::NotFound { .. }) if objects.dir().is_some() => Vec::new(),
+            listed => listed.map_err(|error| objects.trouble(&self.below, &error))?,
+        };
+        let there = listed.into_iter().filter_map(|meta| {
+            let path: Vec<_> = meta.location.prefix_match(&prefix)?.collect();
+            let names: Vec<&str> = path.iter().map(AsRef::as_ref).collect();
+            Some((names.join("/"), meta.size))
+        });
+        Ok(there.collect())
+    }
+
+    async fn read_run_file(&self, objects: &Objects) -> Result<Vec<u8>, Trouble> {
+        let at = self.at(RUN_FILE);
+        let path = objects.path(&at);
+        let range = 0..RUN_FILE_BYTES_MAX;
+        let read = objects.store.get_range(&path, range).await;
+        let read = read.map_err(|error| objects.trouble(&at, &error))?;
+        Ok(read.to_vec())
+    }
+
+    fn at(&self, path: &str) -> String {
+        format!("{}/{path}", self.below)
+    }
+
+    fn unreadable(&self, error: &dyn std::error::Error) -> Trouble {
+        let shown = self.source.display();
+        let words = crate::http::in_words(error);
+        Trouble::blocked(format!("failed to read the recording {shown}: {words}"))
+    }
+}
+
+/// A time as people read it.
+fn time(wall: WallNs) -> String {
+    let time = jiff::Timestamp::from_nanosecond(i128::from(wall.0));
+    time.map_or_else(|_| wall.to_string(), |time| time.to_string())
+}
+
+/// The path of a part in its recording.
+fn name(part: &OutgoingPart) -> String {
+    part.path().to_string_lossy().into_owned()
+}

@@ -1,0 +1,57 @@
+//! No more bytes a second than a person allows, on average.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+
+/// What all uploads of one push share.
+#[derive(Debug)]
+pub(super) struct Limit {
+    bytes_per_s: Option<u64>,
+    /// When what was sent so far is paid for.
+    paid: Mutex<Instant>,
+}
+
+impl Limit {
+    pub(super) fn new(bytes_per_s: Option<u64>) -> Self {
+        Self {
+            bytes_per_s,
+            paid: Mutex::new(Instant::now()),
+        }
+    }
+
+    /// Waits until so many bytes may be sent.
+    pub(super) async fn take(&self, bytes: u64) {
+        let Some(rate) = self.bytes_per_s else {
+            return;
+        };
+        let begin = {
+            let mut paid = self.paid.lock().unwrap_or_else(PoisonError::into_inner);
+            let begin = Instant::now().max(*paid);
+            *paid = begin + Duration::from_secs_f64(bytes as f64 / rate as f64);
+            begin
+        };
+        sleep_until(begin).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_sent_takes_as_long_as_is_allowed() {
+        let limit = Limit::new(Some(1_000));
+        let begin = Instant::now();
+        for _ in 0..10 {
+            limit.take(500).await;
+        }
+        assert_eq!(begin.elapsed().as_millis(), 4_500);
+        // What was not used is not saved up.
+        tokio::time::advance(Duration::from_secs(100)).await;
+        let begin = Instant::now();
+        limit.take(1_000).await;
+        limit.take(1).await;
+        assert_eq!(begin.elapsed().as_millis(), 1_000);
+    }
+}

@@ -1,0 +1,252 @@
+//! When to look at which recording, how long to wait after a failure, and when to give up.
+
+use super::Args;
+use super::carry::{Carry, Hindrance, State};
+use super::limit::Limit;
+use super::progress::Progress;
+use super::upload::Uploads;
+use crate::objects::{Objects, Way};
+use crate::stop::Stop;
+use memtrace::store::Outgoing;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+
+/// Looking takes a listing of some folders.
+const LOOK_PACE: Duration = Duration::from_secs(1);
+/// A recording whose recorder is gone changes only when somebody recovers it.
+const UNCLOSED_PACE: Duration = Duration::from_secs(60);
+/// The wait after the first failure; twice as long after each one more.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// So often a recording to which nobody writes is tried again without that any more of it arrives.
+const TRIES: u32 = 6;
+/// What is under way when somebody wishes an end has so long to arrive.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Outcome {
+    Complete,
+    /// All that there is was carried, and a recording was never closed.
+    Unclosed,
+    Failed,
+    Stopped,
+}
+
+/// A recording, and what is next with it.
+struct Course {
+    source: PathBuf,
+    carry: Option<Carry>,
+    not_before: Instant,
+    failures: u32,
+    /// What was sent in all when it failed last.
+    sent_then: u64,
+    /// What was said last of it, to say it once.
+    said: String,
+    ended: Option<Outcome>,
+}
+
+/// Carries all recordings of the source.
+///
+/// # Errors
+/// When there is none.
+pub(super) async fn carry_all(
+    args: &Args,
+    objects: &Objects,
+    mut stop: Stop,
+) -> anyhow::Result<Outcome> {
+    let limit = Limit::new(args.limit.map(|limit| limit.0.unsigned_abs()));
+    let progress = Progress::new(args.quiet);
+    let asked = stop.clone();
+    let uploads = Uploads {
+        objects,
+        limit: &limit,
+        stop: &asked,
+    };
+    let pusher = Pusher {
+        args,
+        uploads,
+        progress: &progress,
+    };
+    let mut courses: Vec<Course> = Vec::new();
+    loop {
+        let found = Outgoing::find(&args.source)?;
+        let is_single = found == [args.source.clone()];
+        if found.is_empty() && !args.watch {
+            let shown = args.source.display();
+            anyhow::bail!(
+                "{shown} holds neither a recording nor folders of runs (run=…/host=…/rec=…)"
+            );
+        }
+        courses.retain(|course| course.ended.is_none() || found.contains(&course.source));
+        for source in found {
+            if !courses.iter().any(|course| course.source == source) {
+                courses.push(Course::of(source));
+            }
+        }
+        for course in &mut courses {
+            let is_over = {
+                let mut wished = stop.clone();
+                tokio::select! {
+                    () = pusher.go_on(course) => false,
+                    () = async {
+                        wished.wished().await;
+                        sleep(STOP_PATIENCE).await;
+                    } => true,
+                }
+            };
+            if is_over || stop.is_wished() {
+                return Ok(Outcome::Stopped);
+            }
+        }
+        let has_all_ended = courses.iter().all(|course| course.ended.is_some());
+        if has_all_ended && (is_single || !args.watch) {
+            let outcomes = courses.iter().filter_map(|course| course.ended);
+            return Ok(outcomes.max().unwrap_or(Outcome::Complete));
+        }
+        if timeout(LOOK_PACE, stop.wished()).await.is_ok() {
+            return Ok(Outcome::Stopped);
+        }
+    }
+}
+
+impl Course {
+    fn of(source: PathBuf) -> Self {
+        Self {
+            source,
+            carry: None,
+            not_before: Instant::now(),
+            failures: 0,
+            sent_then: 0,
+            said: String::new(),
+            ended: None,
+        }
+    }
+}
+
+struct Pusher<'a> {
+    args: &'a Args,
+    uploads: Uploads<'a>,
+    progress: &'a Progress,
+}
+
+impl Pusher<'_> {
+    /// Looks at a recording, if it is time.
+    async fn go_on(&self, course: &mut Course) {
+        if course.ended.is_some() || Instant::now() < course.not_before {
+            return;
+        }
+        let objects = self.uploads.objects;
+        if course.carry.is_none() {
+            match Carry::of(&course.source, objects, &self.args.given) {
+                Ok(carry) => course.carry = Some(carry),
+                Err(error) => {
+                    self.progress.say(&format!("{error:#}"));
+                    course.ended = Some(Outcome::Failed);
+                    return;
+                }
+            }
+        }
+        let Some(carry) = &mut course.carry else {
+            return;
+        };
+        let destination = carry.destination(objects);
+        match carry.look(self.uploads, self.progress).await {
+            Ok(State::Complete) => self.complete(course, &destination).await,
+            Ok(State::Growing) if self.args.watch => course.failures = 0,
+            Ok(State::Growing) => {
+                let sent = carry.sent();
+                self.progress.tell(&format!(
+                    "what there is is at {destination} ({sent}); it is still being recorded: --watch \
+                     goes on until it is closed"
+                ));
+                course.ended = Some(Outcome::Complete);
+            }
+            Ok(State::Unclosed) => self.unclosed(course, &destination),
+            Err(Hindrance::Stopped) => {}
+            Err(Hindrance::Trouble(trouble)) => {
+                let is_mendable = trouble.way != Way::Blocked;
+                self.failed(course, &trouble.words, is_mendable);
+            }
+        }
+    }
+
+    async fn complete(&self, course: &mut Course, destination: &str) {
+        course.ended = Some(Outcome::Complete);
+        let Some(carry) = course.carry.take() else {
+            return;
+        };
+        let complete = format!("{destination} is closed and complete ({})", carry.sent());
+        if !self.args.delete {
+            return self.progress.tell(&complete);
+        }
+        let source = course.source.display();
+        match carry.remove(self.uploads).await {
+            Ok(true) => {
+                let text = format!("{complete}; {source} is removed");
+                self.progress.tell(&text);
+            }
+            Ok(false) => self.progress.say(&format!(
+                "{complete}; of {source} what was carried is removed, and \
+                 something else is still in it"
+            )),
+            Err(Hindrance::Stopped) => {}
+            Err(Hindrance::Trouble(trouble)) => {
+                self.progress.say(&trouble.words);
+                course.ended = Some(Outcome::Failed);
+            }
+        }
+    }
+
+    fn unclosed(&self, course: &mut Course, destination: &str) {
+        let source = course.source.display();
+        let text = format!(
+            "the recorder of {source} is gone and did not close it: the parts that it has are at \
+             {destination}; `memtrace recover {source}` closes it with what is not in parts yet, and \
+             then the same push carries the rest"
+        );
+        if course.said != text {
+            self.progress.say(&text);
+            course.said = text;
+        }
+        course.failures = 0;
+        course.not_before = Instant::now() + UNCLOSED_PACE;
+        course.ended = Some(Outcome::Unclosed).filter(|_| !self.goes_on());
+    }
+
+    /// Whether it ends by being stopped only.
+    fn goes_on(&self) -> bool {
+        self.args.watch && !self.args.source.join("run.json").exists()
+    }
+
+    fn failed(&self, course: &mut Course, words: &str, is_mendable: bool) {
+        let carry = course.carry.as_ref();
+        let sent = carry.map_or(0, |carry| carry.sent().parts);
+        course.failures = match sent > course.sent_then {
+            true => 1,
+            false => course.failures + 1,
+        };
+        course.sent_then = sent;
+        if course.said != words {
+            self.progress.say(words);
+            course.said = words.to_owned();
+        }
+        let is_live = carry.is_some_and(Carry::is_live);
+        let has_reason = self.args.watch && (is_live || self.goes_on());
+        let may_help = is_mendable || self.args.watch;
+        if !has_reason && (!may_help || course.failures >= TRIES) {
+            course.ended = Some(Outcome::Failed);
+            return;
+        }
+        let doubled = FIRST_WAIT.saturating_mul(1 << (course.failures - 1).min(10));
+        course.not_before = Instant::now() + doubled.min(LONGEST_WAIT).mul_f64(jitter());
+    }
+}
+
+/// So that many hosts do not come back at the same instant: from a half to the whole.
+fn jitter() -> f64 {
+    let random = RandomState::new().build_hasher().finish();
+    0.5 + (random % 1_000) as f64 / 2_000.0
+}
