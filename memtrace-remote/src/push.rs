@@ -6,8 +6,6 @@ mod limit;
 mod pace;
 mod place;
 mod progress;
-#[cfg(test)]
-mod tests;
 mod upload;
 
 use crate::objects::Objects;

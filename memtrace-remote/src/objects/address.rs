@@ -4,7 +4,7 @@
 use super::connector::Connector;
 use super::trouble::{Kind, Trouble};
 use anyhow::{Context, bail};
-use object_store::aws::AmazonS3Builder;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::local::LocalFileSystem;
@@ -156,6 +156,8 @@ impl<'a> Parts<'a> {
             Kind::S3 => Arc::new(
                 AmazonS3Builder::from_env()
                     .with_bucket_name(self.bucket)
+                    // Every server that speaks S3 removes one object; not every one many at once.
+                    .with_config(AmazonS3ConfigKey::DisableBulkDelete, "true")
                     .with_retry(retry)
                     .with_http_connector(Connector)
                     .build()?,

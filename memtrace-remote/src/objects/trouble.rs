@@ -133,7 +133,8 @@ impl Trouble {
                     ),
                 )
             }
-            Error::PermissionDenied { .. } => (
+            Error::NotFound { .. } => (Way::Absent, format!("{shown} is not there")),
+            _ if is_denied(error, &said) => (
                 Way::Blocked,
                 format!(
                     "no permission for {shown}: the credentials need the right to list, read and write there"
@@ -143,13 +144,21 @@ impl Trouble {
                 Way::Blocked,
                 format!("{shown} asks for credentials: {}", kind.credentials()),
             ),
-            Error::NotFound { .. } => (Way::Absent, format!("{shown} is not there")),
             _ if kind == Kind::Directory => of_file(error, &said, shown),
             _ if has(&["use https://"]) => (Way::Blocked, format!("{shown}: {said}")),
             _ => (Way::Again, format!("{shown}: {said}")),
         };
         Self { words, way }
     }
+}
+
+fn is_denied(error: &Error, said: &str) -> bool {
+    let codes = [
+        "AccessDenied",
+        "AuthorizationPermissionMismatch",
+        "AllAccessDisabled",
+    ];
+    matches!(error, Error::PermissionDenied { .. }) || codes.contains(&code(said))
 }
 
 /// What file systems without hard links say when one is made: only by one does a file get a name
