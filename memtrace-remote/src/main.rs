@@ -9,6 +9,7 @@ mod http;
 mod load;
 mod objects;
 mod push;
+mod read;
 mod recordings;
 mod seconds;
 mod stop;
@@ -37,6 +38,7 @@ enum Command {
     Load(load::Args),
     Engine(engine::Args),
     Push(push::Args),
+    Read(read::Args),
     /// Write the manual pages, as pages of memtrace
     #[command(hide = true)]
     Man {
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         Command::Load(args) => load::run(args),
         Command::Engine(args) => engine::run(args),
         Command::Push(args) => push::run(&args),
+        Command::Read(args) => read::run(&args),
         Command::Man { dir } => {
             write_manual(Cli::command().name("memtrace"), &dir).map(|()| ExitCode::SUCCESS)
         }

@@ -176,6 +176,9 @@ impl<'a> Parts<'a> {
                     .with_http_connector(Connector)
                     .build()?,
             ),
+            Kind::Directory if !Path::new(self.path).is_dir() => {
+                bail!("there is no such directory")
+            }
             Kind::Directory => {
                 Arc::new(LocalFileSystem::new_with_prefix(self.path)?.with_fsync(true))
             }

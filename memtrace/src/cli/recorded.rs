@@ -1,5 +1,6 @@
 //! Recordings as commands find and open them.
 
+use super::remote::reader;
 use crate::analyze::RowSource;
 use crate::model::{BootNs, Row};
 use crate::report::visible;
@@ -32,13 +33,23 @@ pub(super) fn no_option(path: &Path) -> PathBuf {
     }
 }
 
+/// Whether this names a place that `memtrace-remote` reads, and no directory.
+pub(super) fn is_address(text: &str) -> bool {
+    text.contains("://")
+}
+
 /// Opens a recording, with the time of its last row where it was not closed.
 pub(super) fn open(dir: &Path) -> anyhow::Result<(Recording, Option<BootNs>)> {
     let shown = dir.display().to_string();
     let shown = visible(&shown);
     let doing = || format!("failed to read the recording {shown}");
-    let recording = match Recording::open(dir) {
-        Err(StoreError::NotARecording { .. }) if !dir.exists() => {
+    let address = dir.to_str().filter(|text| is_address(text));
+    let opened = match address {
+        Some(address) => Recording::open_remote(reader(address)?.into(), ""),
+        None => Recording::open(dir),
+    };
+    let recording = match opened {
+        Err(StoreError::NotARecording { .. }) if address.is_none() && !dir.exists() => {
             bail!("no such directory: {shown}")
         }
         // The store's own words have the path as it was given.

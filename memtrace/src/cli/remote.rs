@@ -2,6 +2,7 @@
 //! its own. memtrace, which may run as root, links no HTTP client and opens no connection.
 
 use super::caller::as_caller;
+use crate::store::RemoteReader;
 use anyhow::{Context, bail};
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
@@ -83,6 +84,19 @@ fn go_on(name: &str, words: Vec<OsString>) -> anyhow::Result<ExitCode> {
     as_caller(&mut command);
     let error = command.exec();
     Err(error).with_context(|| format!("failed to execute {}", program.display()))
+}
+
+/// What reads an address; behind sudo as the person who called it.
+///
+/// # Errors
+/// When the program is not there, or can't be executed.
+pub(super) fn reader(address: &str) -> anyhow::Result<RemoteReader> {
+    let program = found()?;
+    let mut command = Command::new(&program);
+    command.arg("read").arg(address);
+    as_caller(&mut command);
+    let started = RemoteReader::start(command, address);
+    started.with_context(|| format!("failed to execute {}", program.display()))
 }
 
 /// Where the program is.

@@ -6,9 +6,9 @@ use super::part::Part;
 use super::progress::Progress;
 use super::recorded::{Rows, open, recording_dir};
 use crate::analyze::{self, Moment, ParseMomentError, SECTIONS, SectionInfo};
-use crate::model::{Finding, RunInfo, SCHEMA_VERSION, TABLES};
+use crate::model::{Finding, SCHEMA_VERSION, TABLES};
 use crate::report::{FORMATS, Format, Style, visible};
-use crate::store::{FindingsWriter, Problem, ProblemKind};
+use crate::store::{FindingsWriter, Problem, ProblemKind, Recording};
 use anyhow::{Context, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use std::fs::File;
@@ -440,7 +440,7 @@ pub(super) fn analyzed(dir: &Path, wanted: Wanted) -> anyhow::Result<analyze::Re
     // Damage shows only while reading.
     let problems = recording.problems();
     let missing: Vec<String> = match recording.is_closed() {
-        true => missing_tables(dir, recording.info()).collect(),
+        true => missing_tables(&recording).collect(),
         false => Vec::new(),
     };
     if let Some(writer) = writer {
@@ -476,15 +476,10 @@ fn check_whole(problems: &[Problem], missing: &[String], shown: &str) -> anyhow:
 
 /// A closed recording has a file of each table, also of an empty one. One of an older schema can
 /// be without the tables that came later.
-fn missing_tables(dir: &Path, info: &RunInfo) -> impl Iterator<Item = String> {
-    let is_same = info.schema_version == SCHEMA_VERSION;
-    // What can't be listed is the store's to tell.
-    let is_missing = move |name: &str| match std::fs::read_dir(dir.join(name)) {
-        Ok(mut files) => files.next().is_none(),
-        Err(error) => error.kind() == io::ErrorKind::NotFound,
-    };
+fn missing_tables(recording: &Recording) -> impl Iterator<Item = String> {
+    let is_same = recording.info().schema_version == SCHEMA_VERSION;
     let tables = TABLES.iter().filter(move |_| is_same);
-    let missing = tables.filter(move |table| is_missing(table.name));
+    let missing = tables.filter(|table| recording.lacks(table));
     missing.map(|table| format!("{}: no file of this table is here", table.name))
 }
 

@@ -11,7 +11,8 @@ use super::batch::{Irregular, Projection, for_each_row, times};
 use super::disk::Disk;
 use super::error::StoreError;
 use super::layout::{list, part_path, temporary};
-use super::part_reader::{PartFile, PartReader, cut_of};
+use super::origin::Files;
+use super::part_reader::{PartReader, cut_of};
 use super::part_writer::{FinishedPart, PartWriter};
 use super::reading::Reading;
 use super::recording::Recording;
@@ -52,7 +53,7 @@ impl Addition {
             });
         }
         let reading = recording.reading().to_keep();
-        let dir = Arc::clone(&reading.dir);
+        let dir = Arc::clone(reading.origin.dir()?);
         let locked = dir.lock();
         locked.map_err(|error| StoreError::io("lock", dir.path(), error))?;
         Ok(Self {
@@ -76,11 +77,11 @@ impl Addition {
     ) -> Result<(), StoreError> {
         rows.sort_by_key(&at);
         let table = R::TABLE;
-        let files = list(&self.reading.dir, table.name)?;
+        let files = list(&self.reading.origin, table.name)?;
         if !files.segments.is_empty() {
             return Err(StoreError::Unclosed {
                 doing: "add rows to",
-                dir: self.reading.dir.path().to_path_buf(),
+                dir: self.reading.origin.path().to_path_buf(),
                 is_live: false,
             });
         }
@@ -132,7 +133,7 @@ impl Addition {
         for table in TABLES {
             let path = part_path(table.name, 1);
             let is_to_come = self.begun.contains(&temporary(&path));
-            if !is_to_come && list(&self.reading.dir, table.name)?.parts.is_empty() {
+            if !is_to_come && list(&self.reading.origin, table.name)?.parts.is_empty() {
                 self.disk.create_dir(Path::new(table.name))?;
                 PartWriter::create(&self.disk, table, &path)?.publish(&self.disk, None)?;
             }
@@ -150,7 +151,7 @@ impl Addition {
     fn first_ns<R: Row>(&self, seq: u32) -> Result<Option<i64>, StoreError> {
         let path = part_path(R::TABLE.name, seq);
         let projection = Projection::required(R::TABLE);
-        let file = PartFile::open(&self.reading.dir, &path);
+        let file = self.reading.origin.open_part(&path);
         let batches = PartReader::open(file, path, &projection, &self.reading);
         let first = batches.into_iter().flatten().next();
         let first = first.and_then(|batch| times(&batch).first().copied());
@@ -177,10 +178,10 @@ impl Addition {
         let mut new = rows.iter().peekable();
         let mut irregular = Irregular::default();
         let mut cut = None;
-        if self.reading.dir.inspect(&path).is_ok() {
+        if self.reading.origin.modified_ns(&path).is_ok() {
             cut = cut_of(&path, &self.reading).flatten();
             let projection = Projection::all(table);
-            let file = PartFile::open(&self.reading.dir, &path);
+            let file = self.reading.origin.open_part(&path);
             let batches = PartReader::open(file, path.clone(), &projection, &self.reading);
             let mut outcome = Ok(());
             for batch in batches.into_iter().flatten() {
@@ -217,7 +218,7 @@ impl Addition {
 
     fn damaged(&self, file: PathBuf, reason: String) -> StoreError {
         StoreError::Damaged {
-            path: self.reading.dir.full_path(&file),
+            path: self.reading.origin.full_path(&file),
             reason,
         }
     }

@@ -58,6 +58,12 @@ pub enum StoreError {
         /// The memtrace that wrote it.
         memtrace_version: String,
     },
+    /// What is at an address is read, and nothing is written there.
+    #[error("write to {}: what is at an address is only read; do it where the recording is, then `memtrace push` carries it", address.display())]
+    ReadOnly {
+        /// The address.
+        address: PathBuf,
+    },
     /// A recorder still writes to it.
     #[error("close {}: a recorder is still writing to it; stop that first", dir.display())]
     Live {

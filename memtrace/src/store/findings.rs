@@ -40,7 +40,7 @@ impl FindingsWriter {
     /// When the recording is not closed, or the system refuses.
     pub fn create(recording: &Recording) -> Result<Self, StoreError> {
         recording.check_closed("save the findings of")?;
-        let dir = Arc::clone(&recording.reading().dir);
+        let dir = Arc::clone(recording.reading().origin.dir()?);
         let locked = dir.lock();
         locked.map_err(|error| StoreError::io("lock", dir.path(), error))?;
         let mut state = contents(&dir)

@@ -3,8 +3,8 @@
 //! Segments and parts of a table carry a sequence number; the rule in the room's head
 //! says what follows from it.
 
-use super::dir::Dir;
 use super::error::StoreError;
+use super::origin::Files;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -44,19 +44,19 @@ pub(super) fn temporary(path: &Path) -> PathBuf {
 ///
 /// Segments are listed before parts: a live recorder makes the part before it removes
 /// the segment, so whichever of the two a row is in, this order meets it.
-pub(super) fn list(dir: &Dir, table: &str) -> Result<TableFiles, StoreError> {
+pub(super) fn list(dir: &impl Files, table: &str) -> Result<TableFiles, StoreError> {
     let segments = numbers_in(dir, SPOOL, &format!("{table}-"), ".arrows")?;
     let parts = parts_of(dir, table)?;
     Ok(TableFiles { parts, segments })
 }
 
 /// The numbers of a table's parts in ascending order.
-pub(super) fn parts_of(dir: &Dir, table: &str) -> Result<Vec<u32>, StoreError> {
+pub(super) fn parts_of(dir: &impl Files, table: &str) -> Result<Vec<u32>, StoreError> {
     numbers_in(dir, table, "part-", ".parquet")
 }
 
 /// Lists the parts of a table that were begun and never finished.
-pub(super) fn list_half_written(dir: &Dir, table: &str) -> Result<Vec<PathBuf>, StoreError> {
+pub(super) fn list_half_written(dir: &impl Files, table: &str) -> Result<Vec<PathBuf>, StoreError> {
     let numbers = numbers_in(dir, table, "part-", ".parquet.tmp")?;
     let paths = numbers
         .into_iter()
@@ -65,7 +65,7 @@ pub(super) fn list_half_written(dir: &Dir, table: &str) -> Result<Vec<PathBuf>, 
 }
 
 /// The files that were put aside, in the order of their names.
-pub(super) fn list_damaged(dir: &Dir) -> Result<Vec<PathBuf>, StoreError> {
+pub(super) fn list_damaged(dir: &impl Files) -> Result<Vec<PathBuf>, StoreError> {
     let folder = Path::new(DAMAGED);
     let mut names = names_in(dir, folder)?;
     names.sort_unstable();
@@ -77,7 +77,12 @@ pub(super) fn segments_among(names: &[OsString], table: &str) -> Vec<u32> {
     numbers_among(names, &format!("{table}-"), ".arrows")
 }
 
-fn numbers_in(dir: &Dir, folder: &str, prefix: &str, suffix: &str) -> Result<Vec<u32>, StoreError> {
+fn numbers_in(
+    dir: &impl Files,
+    folder: &str,
+    prefix: &str,
+    suffix: &str,
+) -> Result<Vec<u32>, StoreError> {
     Ok(numbers_among(
         &names_in(dir, Path::new(folder))?,
         prefix,
@@ -95,7 +100,7 @@ fn numbers_among(names: &[OsString], prefix: &str, suffix: &str) -> Vec<u32> {
 }
 
 /// The names in a folder; none where it is not there.
-pub(super) fn names_in(dir: &Dir, folder: &Path) -> Result<Vec<OsString>, StoreError> {
+pub(super) fn names_in(dir: &impl Files, folder: &Path) -> Result<Vec<OsString>, StoreError> {
     match dir.names(folder) {
         Ok(names) => Ok(names),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -128,6 +133,7 @@ fn number(name: &OsStr, prefix: &str, suffix: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::dir::Dir;
     use super::*;
 
     #[test]

@@ -13,6 +13,7 @@ use parquet::basic::Type;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::reader::{ChunkReader, Length};
+use std::ops::Range;
 
 /// Rows per batch. A row group is a multiple, so that no batch spans two.
 const BATCH_ROWS: u64 = 8_192;
@@ -47,28 +48,33 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    /// Reads columns with `read`, by column, place and length, and checks their pages.
+    /// Reads columns with `read`, by their ranges in the file, and checks their pages.
     ///
     /// # Errors
     /// One line about what can't be read or does not fit.
     pub(super) fn open(
         row_group: &RowGroupMetaData,
         columns: &[usize],
-        read: impl Fn(usize, u64, u64) -> Result<Bytes, String>,
+        read: impl FnOnce(&[Range<u64>]) -> Result<Vec<Bytes>, String>,
     ) -> Result<Self, String> {
-        let mut chunks = Vec::with_capacity(columns.len());
+        let mut ranges = Vec::with_capacity(columns.len());
         let mut room = MAX_ROW_GROUP_BYTES;
-        let mut batch_rows = BATCH_ROWS;
         for &column in columns {
             let chunk = row_group.columns().get(column);
             let chunk = chunk.ok_or("the footer lacks a column")?;
             let (start, length) = chunk.byte_range();
             let rest = room.checked_sub(length);
             room = rest.ok_or("columns larger than memtrace writes")?;
-            let bytes = read(column, start, length)?;
+            ranges.push(start..start.saturating_add(length));
+        }
+        let read = read(&ranges)?;
+        let mut chunks = Vec::with_capacity(columns.len());
+        let mut batch_rows = BATCH_ROWS;
+        for ((&column, range), bytes) in columns.iter().zip(ranges).zip(read) {
+            let chunk = row_group.column(column);
             let pages = check_chunk(&bytes, chunk, row_group.num_rows())?;
             batch_rows = batch_rows.min(fitting_rows(chunk, &pages));
-            chunks.push((start, bytes));
+            chunks.push((range.start, bytes));
         }
         Ok(Self { chunks, batch_rows })
     }

@@ -8,6 +8,7 @@ use super::page_guard::{Chunks, MAX_ROW_GROUP_BYTES};
 use super::part_writer::{CUT_KEY, TAIL_BYTES};
 use super::problem::ProblemKind;
 use super::reading::Reading;
+use super::remote::Remote;
 use arrow_array::RecordBatch;
 use bytes::Bytes;
 use parquet::arrow::ProjectionMask;
@@ -18,6 +19,7 @@ use parquet::arrow::arrow_reader::{
 use parquet::file::metadata::ParquetMetaDataReader;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -88,11 +90,13 @@ impl PartReader {
         let columns = self.binding.read();
         let metadata = &self.footer.metadata;
         let row_group = metadata.metadata().row_group(index);
-        let chunks = Chunks::open(row_group, columns, |column, start, length| {
-            let bytes = self.file.read(start, length)?;
-            let place = index * row_group.num_columns() + column;
-            self.footer.check(place, &bytes)?;
-            Ok(bytes)
+        let chunks = Chunks::open(row_group, columns, |ranges| {
+            let chunks = self.file.read_all(ranges)?;
+            for (column, bytes) in columns.iter().zip(&chunks) {
+                let place = index * row_group.num_columns() + column;
+                self.footer.check(place, bytes)?;
+            }
+            Ok(chunks)
         })?;
         let batch_rows = chunks.batch_rows();
         let mask = ProjectionMask::roots(metadata.parquet_schema(), columns.iter().copied());
@@ -146,7 +150,7 @@ impl Iterator for PartReader {
 /// The cut of a part: the time up to which it holds the rows of its segment, or `None`
 /// inside when it holds all. Nothing when the part can't be read.
 pub(super) fn cut_of(path: &Path, reading: &Reading) -> Option<Option<i64>> {
-    let file = PartFile::open(&reading.dir, path).ok()?;
+    let file = reading.origin.open_part(path).ok()?;
     let footer = Footer::read(&file, reading).ok()?;
     match footer.value(CUT_KEY) {
         Some(cut) => cut.parse().ok().map(Some),
@@ -218,30 +222,64 @@ impl Footer {
 /// A part's file, read by position.
 #[derive(Clone, Debug)]
 pub(super) struct PartFile {
-    file: Arc<File>,
+    bytes: PartBytes,
     len: u64,
 }
 
+#[derive(Clone, Debug)]
+enum PartBytes {
+    File(Arc<File>),
+    Remote { remote: Arc<Remote>, path: PathBuf },
+}
+
 impl PartFile {
-    /// Opens a part.
+    /// Opens a part in a directory.
     pub(super) fn open(dir: &Dir, path: &Path) -> io::Result<Self> {
         let file = dir.open_file(path)?;
         Ok(Self {
             len: file.metadata()?.len(),
-            file: Arc::new(file),
+            bytes: PartBytes::File(Arc::new(file)),
+        })
+    }
+
+    /// A part at an address; nothing is read yet.
+    pub(super) fn open_remote(remote: &Arc<Remote>, path: &Path) -> io::Result<Self> {
+        let bytes = PartBytes::Remote {
+            remote: Arc::clone(remote),
+            path: path.to_path_buf(),
+        };
+        Ok(Self {
+            len: remote.len(path)?,
+            bytes,
         })
     }
 
     fn read(&self, start: u64, length: u64) -> Result<Bytes, String> {
-        let is_inside = start
-            .checked_add(length)
-            .is_some_and(|end| end <= self.len && length <= MAX_ROW_GROUP_BYTES);
-        if !is_inside {
+        let end = start.saturating_add(length);
+        let mut read = self.read_all(&[start..end])?;
+        Ok(read.pop().unwrap_or_default())
+    }
+
+    /// Reads ranges; from an address all in one request.
+    fn read_all(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, String> {
+        let is_inside = |range: &Range<u64>| range.start <= range.end && range.end <= self.len;
+        let lengths = ranges
+            .iter()
+            .map(|range| range.end.saturating_sub(range.start));
+        let sum = lengths.fold(0, u64::saturating_add);
+        if !ranges.iter().all(is_inside) || sum > MAX_ROW_GROUP_BYTES {
             return Err("a column beyond the end of the file".to_owned());
         }
-        let mut bytes = vec![0; length as usize];
-        let read = self.file.read_exact_at(&mut bytes, start);
-        read.map_err(|error| error.to_string())?;
-        Ok(bytes.into())
+        let read = match &self.bytes {
+            PartBytes::File(file) => ranges.iter().map(|range| read_range(file, range)).collect(),
+            PartBytes::Remote { remote, path } => remote.read(path, ranges),
+        };
+        read.map_err(|error| error.to_string())
     }
+}
+
+fn read_range(file: &File, range: &Range<u64>) -> io::Result<Bytes> {
+    let mut bytes = vec![0; (range.end - range.start) as usize];
+    file.read_exact_at(&mut bytes, range.start)?;
+    Ok(bytes.into())
 }

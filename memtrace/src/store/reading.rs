@@ -4,6 +4,7 @@
 use super::bounds::Bounds;
 use super::checksum::Checked;
 use super::dir::Dir;
+use super::origin::Origin;
 use super::problem::{Problem, ProblemKind, Problems};
 use super::run_file::RunFile;
 use crate::model::SCHEMA_VERSION;
@@ -14,8 +15,8 @@ use std::sync::Arc;
 /// A recording while it is read. Clones share one list of problems.
 #[derive(Clone, Debug)]
 pub(super) struct Reading {
-    /// Its directory.
-    pub(super) dir: Arc<Dir>,
+    /// What it is read from.
+    pub(super) origin: Origin,
     /// Whether its files have checksums, as those of older recordings don't.
     pub(super) has_checksums: bool,
     /// Whether its tables are just those of this build.
@@ -29,8 +30,12 @@ pub(super) struct Reading {
 impl Reading {
     /// The recording that this process writes.
     pub(super) fn of_own(dir: Arc<Dir>) -> Self {
+        Self::from(Origin::Dir(dir))
+    }
+
+    fn from(origin: Origin) -> Self {
         Self {
-            dir,
+            origin,
             has_checksums: true,
             is_of_this_version: true,
             bounds: None,
@@ -39,11 +44,11 @@ impl Reading {
     }
 
     /// A recording as its `run.json` describes it.
-    pub(super) fn of(dir: Arc<Dir>, run: &RunFile) -> Self {
+    pub(super) fn of(origin: Origin, run: &RunFile) -> Self {
         Self {
             has_checksums: run.checked != Checked::Absent,
             is_of_this_version: run.info.schema_version == SCHEMA_VERSION,
-            ..Self::of_own(dir)
+            ..Self::from(origin)
         }
     }
 

@@ -7,9 +7,11 @@ use super::checksum::Checked;
 use super::dir::Dir;
 use super::error::StoreError;
 use super::layout::{SPOOL, list_damaged, names_in};
+use super::origin::{Files, Origin};
 use super::problem::{Problem, ProblemKind};
 use super::reading::Reading;
-use super::run_file::{RUN_FILE, is_locked, open_dir, read, written_at_ns};
+use super::remote::{Remote, RemoteReader};
+use super::run_file::{RUN_FILE, open_dir, read, written_at_ns};
 use super::sources::Sources;
 use crate::model::{BootNs, Row, RunInfo, RunState, TABLES, Table};
 use std::path::Path;
@@ -38,18 +40,30 @@ impl Recording {
         Self::of(Arc::new(open_dir(dir)?))
     }
 
+    /// Opens the recording at an address; `below` is its path there, empty for the address itself.
+    ///
+    /// # Errors
+    /// As [`Recording::open`].
+    pub fn open_remote(reader: Arc<RemoteReader>, below: &str) -> Result<Self, StoreError> {
+        Self::from(Origin::Remote(Arc::new(Remote::open(reader, below)?)))
+    }
+
     /// Reads what an opened directory says about itself.
     pub(super) fn of(dir: Arc<Dir>) -> Result<Self, StoreError> {
+        Self::from(Origin::Dir(dir))
+    }
+
+    fn from(origin: Origin) -> Result<Self, StoreError> {
         // Asked before the state is read: a recorder that finishes in between is seen as
         // live and closed, never as dead and unclosed.
-        let is_live = is_locked(&dir);
-        let run = read(&dir)?;
-        let mut reading = Reading::of(Arc::clone(&dir), &run);
-        reading.bounds = Bounds::of(&run.info, last_write_ns(&dir)?);
+        let is_live = origin.is_live();
+        let run = read(&origin)?;
+        let mut reading = Reading::of(origin.clone(), &run);
+        reading.bounds = Bounds::of(&run.info, last_write_ns(&origin)?);
         if run.checked == Checked::Changed {
             reading.note(Path::new(RUN_FILE), ProblemKind::Changed);
         }
-        for path in list_damaged(&dir)? {
+        for path in list_damaged(&origin)? {
             reading.note(&path, ProblemKind::PutAside);
         }
         Ok(Self {
@@ -61,7 +75,7 @@ impl Recording {
 
     /// The directory.
     pub fn dir(&self) -> &Path {
-        self.reading.dir.path()
+        self.reading.origin.path()
     }
 
     /// How it is read.
@@ -103,6 +117,12 @@ impl Recording {
                 is_live: self.is_live(),
             }),
         }
+    }
+
+    /// Whether there is no file of a table. What can't be listed is told when it is read.
+    pub fn lacks(&self, table: &Table) -> bool {
+        let names = names_in(&self.reading.origin, Path::new(table.name));
+        names.is_ok_and(|names| names.is_empty())
     }
 
     /// The damage met so far, by what was read so far.
@@ -161,6 +181,7 @@ impl Recording {
             let batch = batch.ok();
             last = last.max(batch.and_then(|batch| times(&batch).iter().copied().max()));
         }
+        self.reading.origin.check()?;
         Ok(last)
     }
 
@@ -190,14 +211,14 @@ impl Recording {
             let count = irregular.long_texts;
             note(ProblemKind::LongTexts { count });
         }
-        Ok(())
+        self.reading.origin.check()
     }
 }
 
 /// When the newest file of a recording was written that was not closed, on the wall clock.
-pub(super) fn last_write_ns(dir: &Dir) -> Result<Option<i64>, StoreError> {
+pub(super) fn last_write_ns(dir: &impl Files) -> Result<Option<i64>, StoreError> {
     let spool = Path::new(SPOOL);
     let segments = names_in(dir, spool)?.into_iter();
-    let times = segments.filter_map(|name| Some(dir.inspect(&spool.join(name)).ok()?.modified_ns));
+    let times = segments.filter_map(|name| dir.modified_ns(&spool.join(name)).ok());
     Ok(times.chain(written_at_ns(dir)).max())
 }

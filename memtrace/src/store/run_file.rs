@@ -5,12 +5,13 @@ use super::dir::{Dir, Inspected};
 use super::disk::Disk;
 use super::error::StoreError;
 use super::layout::temporary;
+use super::origin::Files;
 use crate::model::{
     ClockReading, RunInfo, RunPlace, SCHEMA_VERSION, SchemaVersion, Target, WallNs,
 };
 use serde::Deserialize;
 use std::fs::{File, TryLockError};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -133,8 +134,8 @@ pub(super) fn is_locked(dir: &Dir) -> bool {
 }
 
 /// When `run.json` was written last, in ns since the Unix epoch.
-pub(super) fn written_at_ns(dir: &Dir) -> Option<i64> {
-    Some(dir.inspect(Path::new(RUN_FILE)).ok()?.modified_ns)
+pub(super) fn written_at_ns(dir: &impl Files) -> Option<i64> {
+    dir.modified_ns(Path::new(RUN_FILE)).ok()
 }
 
 /// What `run.json` says, and whether that is what was written.
@@ -167,7 +168,7 @@ pub(super) fn open_dir(path: &Path) -> Result<Dir, StoreError> {
 }
 
 /// Reads `run.json`; the path of a recording's directory is in the errors.
-pub(super) fn read(dir: &Dir) -> Result<RunFile, StoreError> {
+pub(super) fn read(dir: &impl Files) -> Result<RunFile, StoreError> {
     let path = dir.full_path(Path::new(RUN_FILE));
     let json = contents(dir).map_err(|error| open_error(dir, error))?;
     let understand = |source| StoreError::RunInfo {
@@ -247,7 +248,7 @@ fn shortened_argv(mut argv: Vec<String>) -> Vec<String> {
 ///
 /// # Errors
 /// When there is no `run.json`.
-pub(super) fn start_time(dir: &Dir) -> io::Result<Option<WallNs>> {
+pub(super) fn start_time(dir: &impl Files) -> io::Result<Option<WallNs>> {
     #[derive(Deserialize)]
     struct Clocks {
         clocks: Vec<Wall>,
@@ -261,17 +262,15 @@ pub(super) fn start_time(dir: &Dir) -> io::Result<Option<WallNs>> {
 }
 
 /// The bytes of `run.json`.
-pub(super) fn contents(dir: &Dir) -> io::Result<Vec<u8>> {
-    let file = dir.open_file(Path::new(RUN_FILE))?;
-    let mut json = Vec::new();
-    file.take(MAX_RUN_FILE_BYTES + 1).read_to_end(&mut json)?;
+pub(super) fn contents(dir: &impl Files) -> io::Result<Vec<u8>> {
+    let json = dir.read_small(Path::new(RUN_FILE), MAX_RUN_FILE_BYTES)?;
     match json.len() as u64 > MAX_RUN_FILE_BYTES {
         true => Err(io::Error::other("it is too long to be one of memtrace's")),
         false => Ok(json),
     }
 }
 
-fn open_error(dir: &Dir, error: io::Error) -> StoreError {
+fn open_error(dir: &impl Files, error: io::Error) -> StoreError {
     not_a_recording(dir.path(), &dir.full_path(Path::new(RUN_FILE)), error)
 }
 

@@ -70,7 +70,7 @@ impl Sources {
                 table,
                 is_last_attempt: attempts.is_empty(),
             };
-            if let Ok(sources) = opening.open(&list(&reading.dir, table.name)?) {
+            if let Ok(sources) = opening.open(&list(&reading.origin, table.name)?) {
                 return Ok(sources);
             }
         }
@@ -136,7 +136,7 @@ impl Sources {
             let name = part_path(self.table.name, part.seq);
             let file = match &part.file {
                 Some(file) => Ok(file.clone()),
-                None => PartFile::open(&self.reading.dir, &name),
+                None => self.reading.origin.open_part(&name),
             };
             let part = PartReader::open(file, name.clone(), projection, &self.reading);
             self.reading.within(name, part.into_iter().flatten())
@@ -202,7 +202,7 @@ impl Opening<'_> {
         for &seq in &files.parts {
             let file = match self.table.key {
                 Some(_) => self.keep(&part_path(self.table.name, seq), |path| {
-                    PartFile::open(&self.reading.dir, path)
+                    self.reading.origin.open_part(path)
                 })?,
                 None => None,
             };
@@ -211,7 +211,7 @@ impl Opening<'_> {
         for (seq, after_ns) in needed_segments(files, cut) {
             let path = segment_path(self.table.name, seq);
             let opened = self.keep(&path, |path| {
-                let file = self.reading.dir.open_file(path)?;
+                let file = self.reading.origin.open_file(path)?;
                 Ok((file.metadata()?.len(), file))
             })?;
             sources.segments.extend(opened.map(|(len, file)| Segment {

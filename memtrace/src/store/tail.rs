@@ -12,7 +12,7 @@ use super::layout::{SPOOL, names_in, segment_path, segments_among};
 use super::problem::{Problem, ProblemKind};
 use super::reading::Reading;
 use super::recording::{Recording, last_write_ns};
-use super::run_file::{is_locked, read};
+use super::run_file::read;
 use super::segment_reader::{Place, SegmentReader};
 use super::sources::{Sources, later_than};
 use crate::model::{Row, RunInfo, RunState, TABLES, Table};
@@ -102,9 +102,9 @@ impl Tail {
     /// # Errors
     /// When the recording's directory can't be read.
     pub fn look(&mut self) -> Result<TailState, StoreError> {
-        let dir = &self.reading.dir;
+        let dir = &self.reading.origin;
         // In this order: a recorder that closes it in between is seen as live.
-        let is_live = is_locked(dir);
+        let is_live = dir.is_live();
         let state = match is_live || self.info.state != RunState::Recording {
             true => self.info.state,
             false => {
@@ -191,7 +191,7 @@ impl Followed {
             if seq <= self.newest {
                 continue;
             }
-            let opened = reading.dir.open_file(&segment_path(table.name, seq));
+            let opened = reading.origin.open_file(&segment_path(table.name, seq));
             let Some(file) = opened.ok().filter(|_| seq == self.newest + 1) else {
                 return false;
             };

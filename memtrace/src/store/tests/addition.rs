@@ -103,7 +103,7 @@ fn a_recording_of_an_older_schema_is_of_this_one_when_it_has_new_rows() {
     let recording = closed(&dir, Limits::default());
     let mut old = recording.info().clone();
     old.schema_version.minor = 0;
-    let disk = Disk::new(Arc::clone(&recording.reading().dir));
+    let disk = Disk::new(Arc::clone(recording.reading().origin.dir().unwrap()));
     LockedRunFile::write(&disk, &old).unwrap();
     std::fs::remove_dir_all(dir.join("request")).unwrap();
     let recording = Recording::open(&dir).unwrap();
