@@ -4,7 +4,7 @@
 //! says what follows from it.
 
 use super::error::StoreError;
-use super::origin::Files;
+use super::files::Files;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};

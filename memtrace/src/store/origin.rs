@@ -3,73 +3,15 @@
 
 use super::dir::Dir;
 use super::error::StoreError;
-use super::part_reader::PartFile;
+use super::files::Files;
+use super::part_file::PartFile;
 use super::remote::Remote;
 use super::run_file::is_locked;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
-
-/// Files by their paths in a recording, whatever they lie in.
-pub(super) trait Files {
-    /// What was opened, for messages.
-    fn path(&self) -> &Path;
-
-    /// The names in a folder, or in the recording itself for an empty path.
-    fn names(&self, folder: &Path) -> io::Result<Vec<OsString>>;
-
-    /// The bytes of a small file, and one more than `max` where it has more.
-    fn read_small(&self, path: &Path, max: u64) -> io::Result<Vec<u8>>;
-
-    /// When a file was written, in ns since the Unix epoch.
-    fn modified_ns(&self, path: &Path) -> io::Result<i64>;
-
-    /// A path of the recording as a message shows it.
-    fn full_path(&self, path: &Path) -> PathBuf {
-        self.path().join(path)
-    }
-}
-
-impl Files for Dir {
-    fn path(&self) -> &Path {
-        self.path()
-    }
-
-    fn names(&self, folder: &Path) -> io::Result<Vec<OsString>> {
-        self.names(folder)
-    }
-
-    fn read_small(&self, path: &Path, max: u64) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        let file = self.open_file(path)?;
-        file.take(max + 1).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    }
-
-    fn modified_ns(&self, path: &Path) -> io::Result<i64> {
-        Ok(self.inspect(path)?.modified_ns)
-    }
-}
-
-impl<F: Files> Files for Arc<F> {
-    fn path(&self) -> &Path {
-        (**self).path()
-    }
-
-    fn names(&self, folder: &Path) -> io::Result<Vec<OsString>> {
-        (**self).names(folder)
-    }
-
-    fn read_small(&self, path: &Path, max: u64) -> io::Result<Vec<u8>> {
-        (**self).read_small(path, max)
-    }
-
-    fn modified_ns(&self, path: &Path) -> io::Result<i64> {
-        (**self).modified_ns(path)
-    }
-}
 
 /// One of both. Clones stand for the same.
 #[derive(Clone, Debug)]
@@ -130,6 +72,14 @@ impl Origin {
         }
     }
 
+    /// Whether there is a folder, or what has its name.
+    pub(super) fn has(&self, folder: &Path) -> bool {
+        match self {
+            Self::Dir(dir) => dir.inspect(folder).is_ok(),
+            Self::Remote(remote) => remote.names(folder).is_ok(),
+        }
+    }
+
     /// Opens a part.
     pub(super) fn open_part(&self, path: &Path) -> io::Result<PartFile> {
         match self {
@@ -142,7 +92,7 @@ impl Origin {
     pub(super) fn is_live(&self) -> bool {
         match self {
             Self::Dir(dir) => is_locked(dir),
-            Self::Remote(remote) => remote.is_fresh(),
+            Self::Remote(_) => false,
         }
     }
 

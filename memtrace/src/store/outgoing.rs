@@ -7,6 +7,7 @@ use super::checksum::seal_json;
 use super::dir::Dir;
 use super::error::StoreError;
 use super::layout::{DAMAGED, SPOOL, names_in, part_path, parts_of};
+use super::room::remove_empty_folders;
 use super::run_file::{RUN_FILE, contents, is_locked, open_dir, read};
 use crate::model::{FINDINGS, PlaceName, RunInfo, RunState, TABLES};
 use std::fs::File;
@@ -150,14 +151,7 @@ impl Outgoing {
         self.dir.remove_file(Path::new(RUN_FILE))?;
         let path = self.dir.path();
         std::fs::remove_dir(path)?;
-        // The folders of its host and its run go with the last recording in them.
-        for above in path.ancestors().skip(1).take(2) {
-            let name = above.file_name().and_then(|name| name.to_str());
-            let is_of_layout = |name: &str| name.starts_with("host=") || name.starts_with("run=");
-            if !name.is_some_and(is_of_layout) || std::fs::remove_dir(above).is_err() {
-                break;
-            }
-        }
+        remove_empty_folders(path);
         Ok(true)
     }
 }

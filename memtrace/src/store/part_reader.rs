@@ -3,24 +3,19 @@
 use super::batch::{Binding, Projection};
 use super::checksum::{COLUMNS_KEY, Checked, UNKNOWN, check, crc32, digits, place_in_footer};
 use super::contain::contain;
-use super::dir::Dir;
-use super::page_guard::{Chunks, MAX_ROW_GROUP_BYTES};
+use super::page_guard::Chunks;
+use super::part_file::PartFile;
 use super::part_writer::{CUT_KEY, TAIL_BYTES};
 use super::problem::ProblemKind;
 use super::reading::Reading;
-use super::remote::Remote;
 use arrow_array::RecordBatch;
-use bytes::Bytes;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
     ParquetRecordBatchReaderBuilder,
 };
 use parquet::file::metadata::ParquetMetaDataReader;
-use std::fs::File;
 use std::io;
-use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -61,7 +56,7 @@ impl PartReader {
                 // Without its footer nothing of a part is found.
                 let kind = ProblemKind::Damaged {
                     at_byte: 0,
-                    lost_bytes: crate::model::Bytes(file.len.cast_signed()),
+                    lost_bytes: crate::model::Bytes(file.len().cast_signed()),
                     reason,
                 };
                 reading.note(&name, kind);
@@ -166,7 +161,7 @@ struct Footer {
 
 impl Footer {
     fn read(file: &PartFile, reading: &Reading) -> Result<Self, String> {
-        let tail = file.read(file.len.saturating_sub(TAIL_BYTES), TAIL_BYTES)?;
+        let tail = file.read(file.len().saturating_sub(TAIL_BYTES), TAIL_BYTES)?;
         let [l0, l1, l2, l3, b'P', b'A', b'R', b'1'] = tail[..] else {
             return Err("it does not end as a Parquet file does".to_owned());
         };
@@ -174,7 +169,7 @@ impl Footer {
         if length > MAX_FOOTER_BYTES {
             return Err(format!("a footer of {length} bytes"));
         }
-        let start = file.len.checked_sub(length);
+        let start = file.len().checked_sub(length);
         let bytes = file.read(start.ok_or("a footer larger than the file")?, length)?;
         let place = place_in_footer(&bytes);
         let checked = place.map_or(Checked::Absent, |place| check(&bytes, place));
@@ -217,69 +212,4 @@ impl Footer {
             false => Err("a column does not match its checksum".to_owned()),
         }
     }
-}
-
-/// A part's file, read by position.
-#[derive(Clone, Debug)]
-pub(super) struct PartFile {
-    bytes: PartBytes,
-    len: u64,
-}
-
-#[derive(Clone, Debug)]
-enum PartBytes {
-    File(Arc<File>),
-    Remote { remote: Arc<Remote>, path: PathBuf },
-}
-
-impl PartFile {
-    /// Opens a part in a directory.
-    pub(super) fn open(dir: &Dir, path: &Path) -> io::Result<Self> {
-        let file = dir.open_file(path)?;
-        Ok(Self {
-            len: file.metadata()?.len(),
-            bytes: PartBytes::File(Arc::new(file)),
-        })
-    }
-
-    /// A part at an address; nothing is read yet.
-    pub(super) fn open_remote(remote: &Arc<Remote>, path: &Path) -> io::Result<Self> {
-        let bytes = PartBytes::Remote {
-            remote: Arc::clone(remote),
-            path: path.to_path_buf(),
-        };
-        Ok(Self {
-            len: remote.len(path)?,
-            bytes,
-        })
-    }
-
-    fn read(&self, start: u64, length: u64) -> Result<Bytes, String> {
-        let end = start.saturating_add(length);
-        let mut read = self.read_all(&[start..end])?;
-        Ok(read.pop().unwrap_or_default())
-    }
-
-    /// Reads ranges; from an address all in one request.
-    fn read_all(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, String> {
-        let is_inside = |range: &Range<u64>| range.start <= range.end && range.end <= self.len;
-        let lengths = ranges
-            .iter()
-            .map(|range| range.end.saturating_sub(range.start));
-        let sum = lengths.fold(0, u64::saturating_add);
-        if !ranges.iter().all(is_inside) || sum > MAX_ROW_GROUP_BYTES {
-            return Err("a column beyond the end of the file".to_owned());
-        }
-        let read = match &self.bytes {
-            PartBytes::File(file) => ranges.iter().map(|range| read_range(file, range)).collect(),
-            PartBytes::Remote { remote, path } => remote.read(path, ranges),
-        };
-        read.map_err(|error| error.to_string())
-    }
-}
-
-fn read_range(file: &File, range: &Range<u64>) -> io::Result<Bytes> {
-    let mut bytes = vec![0; (range.end - range.start) as usize];
-    file.read_exact_at(&mut bytes, range.start)?;
-    Ok(bytes.into())
 }

@@ -6,8 +6,9 @@ use super::bounds::Bounds;
 use super::checksum::Checked;
 use super::dir::Dir;
 use super::error::StoreError;
+use super::files::Files;
 use super::layout::{SPOOL, list_damaged, names_in};
-use super::origin::{Files, Origin};
+use super::origin::Origin;
 use super::problem::{Problem, ProblemKind};
 use super::reading::Reading;
 use super::remote::{Remote, RemoteReader};
@@ -103,7 +104,7 @@ impl Recording {
     /// Whether these are the parts of a recording that went on where they come from: it was not
     /// closed, and what a recorder, also one that was killed, keeps beside parts is not here.
     pub fn is_open(&self) -> bool {
-        let has_spool = || self.reading.dir.inspect(Path::new(SPOOL)).is_ok();
+        let has_spool = || self.reading.origin.has(Path::new(SPOOL));
         self.info.place.is_some() && !self.is_closed() && !self.is_live && !has_spool()
     }
 

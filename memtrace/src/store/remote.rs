@@ -5,7 +5,6 @@
 //! says. One question is under way at a time.
 
 use super::error::StoreError;
-use super::run_file::RUN_FILE;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -15,7 +14,6 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
 
 /// The end of a part is read in one go: its footer is there, and of a small part all.
 const TAIL_BYTES: u64 = 64 << 10;
@@ -25,8 +23,6 @@ const KEPT_TAILS_BYTES: usize = 16 << 20;
 const MAX_ANSWER_BYTES: u64 = 1 << 29;
 /// The line of an answer is a listing at the longest.
 const MAX_LINE_BYTES: u64 = 1 << 28;
-/// A recorder writes `run.json` every minute, and it is carried some seconds later.
-const FRESH: Duration = Duration::from_secs(180);
 
 /// A question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -277,14 +273,6 @@ impl Remote {
 
     pub(super) fn modified_ns(&self, path: &Path) -> io::Result<i64> {
         Ok(self.file(path)?.modified_ns)
-    }
-
-    /// Whether it was written so lately that it may grow on.
-    pub(super) fn is_fresh(&self) -> bool {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let now = now.map_or(0, |now| now.as_nanos() as i64);
-        let written = self.modified_ns(Path::new(RUN_FILE));
-        written.is_ok_and(|written| now.saturating_sub(written) < FRESH.as_nanos() as i64)
     }
 
     /// How long a file is.

@@ -4,8 +4,8 @@ use super::checksum::{self, Checked};
 use super::dir::{Dir, Inspected};
 use super::disk::Disk;
 use super::error::StoreError;
+use super::files::Files;
 use super::layout::temporary;
-use super::origin::Files;
 use crate::model::{
     ClockReading, RunInfo, RunPlace, SCHEMA_VERSION, SchemaVersion, Target, WallNs,
 };

@@ -3,7 +3,8 @@
 use super::batch::{Projection, times};
 use super::error::StoreError;
 use super::layout::{TableFiles, list, part_path, segment_path};
-use super::part_reader::{PartFile, PartReader, cut_of};
+use super::part_file::PartFile;
+use super::part_reader::{PartReader, cut_of};
 use super::problem::ProblemKind;
 use super::reading::Reading;
 use super::resequence::Resequenced;

@@ -1,0 +1,83 @@
+//! The file of a part, read by position: from a directory, or from an address.
+
+use super::dir::Dir;
+use super::page_guard::MAX_ROW_GROUP_BYTES;
+use super::remote::Remote;
+use bytes::Bytes;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A part's file, read by position.
+#[derive(Clone, Debug)]
+pub(super) struct PartFile {
+    bytes: PartBytes,
+    len: u64,
+}
+
+#[derive(Clone, Debug)]
+enum PartBytes {
+    File(Arc<File>),
+    Remote { remote: Arc<Remote>, path: PathBuf },
+}
+
+impl PartFile {
+    /// Opens a part in a directory.
+    pub(super) fn open(dir: &Dir, path: &Path) -> io::Result<Self> {
+        let file = dir.open_file(path)?;
+        Ok(Self {
+            len: file.metadata()?.len(),
+            bytes: PartBytes::File(Arc::new(file)),
+        })
+    }
+
+    /// A part at an address; nothing is read yet.
+    pub(super) fn open_remote(remote: &Arc<Remote>, path: &Path) -> io::Result<Self> {
+        let bytes = PartBytes::Remote {
+            remote: Arc::clone(remote),
+            path: path.to_path_buf(),
+        };
+        Ok(Self {
+            len: remote.len(path)?,
+            bytes,
+        })
+    }
+
+    /// How long it is.
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Reads what begins somewhere and is so long.
+    pub(super) fn read(&self, start: u64, length: u64) -> Result<Bytes, String> {
+        let end = start.saturating_add(length);
+        let mut read = self.read_all(&[start..end])?;
+        Ok(read.pop().unwrap_or_default())
+    }
+
+    /// Reads ranges; from an address all in one request.
+    pub(super) fn read_all(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, String> {
+        let is_inside = |range: &Range<u64>| range.start <= range.end && range.end <= self.len;
+        let lengths = ranges
+            .iter()
+            .map(|range| range.end.saturating_sub(range.start));
+        let sum = lengths.fold(0, u64::saturating_add);
+        if !ranges.iter().all(is_inside) || sum > MAX_ROW_GROUP_BYTES {
+            return Err("a column beyond the end of the file".to_owned());
+        }
+        let read = match &self.bytes {
+            PartBytes::File(file) => ranges.iter().map(|range| read_range(file, range)).collect(),
+            PartBytes::Remote { remote, path } => remote.read(path, ranges),
+        };
+        read.map_err(|error| error.to_string())
+    }
+}
+
+fn read_range(file: &File, range: &Range<u64>) -> io::Result<Bytes> {
+    let mut bytes = vec![0; (range.end - range.start) as usize];
+    file.read_exact_at(&mut bytes, range.start)?;
+    Ok(bytes.into())
+}
