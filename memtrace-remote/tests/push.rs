@@ -343,6 +343,17 @@ fn two_recordings_with_one_key_are_told_and_neither_is_lost() {
 }
 
 #[test]
+fn findings_that_were_saved_again_take_the_place_of_the_old_ones() {
+    let made = Made::closed(&PARTS);
+    let s3 = S3::start();
+    run(push_to(&s3, &made.dir), 0);
+    made.part("phase/part-00001.parquet", 900);
+    let said = run(push_to(&s3, &made.dir), 0);
+    assert!(said.contains("1 part sent"), "{said}");
+    assert_same(&s3, &made);
+}
+
+#[test]
 fn a_store_that_knows_no_condition_is_asked_before() {
     let made = Made::closed(&PARTS[2..]);
     let s3 = S3::start();

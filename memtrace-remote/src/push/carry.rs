@@ -299,8 +299,10 @@ impl Carry {
             Err(error) => return Err(unreadable(error)),
         };
         let put = match part.lasts() {
-            Lasting::UntilSaved => uploads.replace(&at, &file, part.size).await,
-            Lasting::Always | Lasting::UntilClosed => uploads.create(&at, &file, part.size).await,
+            Lasting::UntilSaved if self.is_there(part) => {
+                uploads.replace(&at, &file, part.size).await
+            }
+            _ => uploads.create(&at, &file, part.size).await,
         };
         match put {
             Ok(put) => Ok(Some(put)),
@@ -316,6 +318,12 @@ impl Carry {
             ))
             .into()),
         }
+    }
+
+    /// Whether there was something of its name at the last look.
+    fn is_there(&self, part: &OutgoingPart) -> bool {
+        let there = self.there.as_ref();
+        there.is_some_and(|there| there.contains_key(&name(part)))
     }
 
     /// Removes there what the parts of a closed recording have taken the place of.

@@ -24,6 +24,18 @@ pub(super) fn recording_dir(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     }
 }
 
+/// The same for a command that needs the recording where it is made.
+pub(super) fn local_dir(given: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let dir = recording_dir(given)?;
+    match dir.to_str().filter(|text| is_address(text)) {
+        Some(address) => bail!(
+            "{address} is an address, and what is there is only read: do this where the recording \
+             is made"
+        ),
+        None => Ok(dir),
+    }
+}
+
 /// The path as a command takes it, also one that a message names: a name that begins with `-` would
 /// be an option.
 pub(super) fn no_option(path: &Path) -> PathBuf {

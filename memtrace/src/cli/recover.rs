@@ -2,7 +2,7 @@
 
 use super::output::print;
 use super::progress::Progress;
-use super::recorded::recording_dir;
+use super::recorded::local_dir;
 use crate::report::{quoted, visible};
 use crate::store::{self, RecoverReport};
 use anyhow::Context;
@@ -27,7 +27,7 @@ pub(super) struct Args {
 
 /// Runs the command.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let dir = recording_dir(args.dir.as_deref())?;
+    let dir = local_dir(args.dir.as_deref())?;
     let progress = Progress::of("closing the recording");
     let report = store::recover(&dir).context("failed to recover the recording")?;
     drop(progress);

@@ -109,7 +109,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
 fn follow(args: &Args, own: Option<&OwnRecorder>) -> anyhow::Result<ExitCode> {
     let dir = match (own, &args.recording) {
         (Some(own), _) => own.dir().to_path_buf(),
-        (None, Some(dir)) => super::recorded::recording_dir(Some(dir))?,
+        (None, Some(dir)) => super::recorded::local_dir(Some(dir))?,
         (None, None) => running()?,
     };
     let mut follower = Follower::open(&dir)?;
