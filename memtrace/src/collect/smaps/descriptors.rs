@@ -2,17 +2,18 @@
 //! grows by nothing, so no reading of its memory is due when the file does.
 //!
 //! When the shared memory of the machine has moved, everybody's descriptors are looked at, some
-//! at a time.
+//! at a time. A writer can fill its group and be killed within a second, so this waits for no
+//! reading of memory: it has a small budget of its own.
 
 use super::backings::Backings;
-use super::budget::{Meter, Stopped};
+use super::budget::Budget;
 use super::key::Open;
 use super::mappings::{Backing, Device};
 use super::objects::Objects;
 use super::subject::Subject;
 use crate::collect::stop::lock;
 use crate::host::clock;
-use crate::model::DurationNs;
+use crate::model::{BootNs, DurationNs};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -21,8 +22,10 @@ use std::sync::Mutex;
 const MOVED_BYTES: u64 = 16 << 20;
 /// On a large machine so much comes and goes all the time, as a part of what there is.
 const MOVED_PART: u64 = 32;
-/// Looks take no more of a round than this.
-const LOOK_NS: i64 = 100_000_000;
+/// One look goes on for no longer than this.
+const LOOK_NS: i64 = 5_000_000;
+/// What may be spent is saved up for so long: enough for some hundred processes at once.
+const SAVED_NS: f64 = 30e9;
 
 /// What was looked at.
 #[derive(Debug)]
@@ -31,39 +34,48 @@ pub(super) struct Descriptors {
     /// The machine's shared memory at the last look.
     seen_bytes: Option<u64>,
     waiting: Vec<Subject>,
+    backings: Backings,
+    budget: Budget,
+    /// Until then the budget is used up.
+    next: BootNs,
 }
 
 impl Descriptors {
-    /// `root` is where procfs is.
-    pub(super) fn new(root: &Path) -> Self {
+    /// `root` is where procfs is; `share` of one core is what looks may take.
+    pub(super) fn new(root: &Path, share: f64) -> Self {
         Self {
             root: root.to_owned(),
             seen_bytes: None,
             waiting: Vec::new(),
+            backings: Backings::new(root),
+            budget: Budget::new(share, SAVED_NS, clock::boot()),
+            next: BootNs(0),
         }
     }
 
     /// Looks who has shared memory open, if there is reason to.
-    pub(super) fn look(
-        &mut self,
-        subjects: &[Subject],
-        objects: &Mutex<Objects>,
-        backings: &mut Backings,
-        meter: &mut Meter<'_>,
-    ) -> Result<(), Stopped> {
+    pub(super) fn look(&mut self, subjects: &[Subject], objects: &Mutex<Objects>) {
+        let now = clock::boot();
+        if now < self.next {
+            return;
+        }
+        let before = clock::thread_cpu();
         if self.waiting.is_empty() && self.has_moved() {
-            lock(objects).list(clock::boot());
+            lock(objects).list(now);
             self.waiting = subjects.to_vec();
         }
-        let until = clock::boot() + DurationNs(LOOK_NS);
+        let until = now + DurationNs(LOOK_NS);
         while clock::boot() < until
             && let Some(subject) = self.waiting.pop()
         {
-            let open = self.open_of(&subject, backings);
+            let open = self.open_of(&subject);
             lock(objects).note_open(&subject, &open);
-            meter.pause()?;
         }
-        Ok(())
+        let cost = DurationNs(clock::thread_cpu().0 - before.0);
+        let now = clock::boot();
+        if let Some(rest) = self.budget.spend(cost, now) {
+            self.next = now + rest;
+        }
     }
 
     fn has_moved(&mut self) -> bool {
@@ -80,7 +92,7 @@ impl Descriptors {
         has_moved
     }
 
-    fn open_of(&self, subject: &Subject, backings: &mut Backings) -> Open {
+    fn open_of(&mut self, subject: &Subject) -> Open {
         let mut open = Open::new();
         let dir = self.root.join(format!("{}/fd", subject.tgid));
         for descriptor in std::fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -102,7 +114,7 @@ impl Descriptors {
             };
             let path = target.to_string_lossy();
             if let Some(Backing::Tmpfs | Backing::KernelTmpfs) =
-                backings.of_open_file(device, &way, &path)
+                self.backings.of_open_file(device, &way, &path)
             {
                 open.insert((device, known.stx_ino), way);
             }
@@ -122,7 +134,6 @@ fn shared_bytes() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collect::smaps::budget::Stop;
     use crate::model::{Tgid, Upid};
     use std::fs::File;
     use std::io::Write;
@@ -140,7 +151,7 @@ mod tests {
         symlink(format!("/proc/self/fd/{own}"), dir.join("3")).unwrap();
         symlink("/etc/passwd", dir.join("4")).unwrap();
         symlink("pipe:[17]", dir.join("5")).unwrap();
-        let descriptors = Descriptors::new(proc.path());
+        let mut descriptors = Descriptors::new(proc.path(), 1.0);
         let subject = Subject {
             upid: Upid(7),
             tgid: Tgid(7),
@@ -148,18 +159,12 @@ mod tests {
             image_count: 1,
             is_unshared: false,
         };
-        let mut backings = Backings::new(proc.path());
-        let open = descriptors.open_of(&subject, &mut backings);
+        let open = descriptors.open_of(&subject);
         let ways: Vec<_> = open.values().collect();
         assert_eq!(ways, [&dir.join("3")]);
-        let stop = Stop::default();
-        let mut meter = Meter::new(1.0, &stop);
         let objects = Mutex::new(Objects::new(proc.path(), proc.path()));
-        let mut descriptors = descriptors;
         descriptors.waiting = vec![subject];
-        descriptors
-            .look(&[], &objects, &mut backings, &mut meter)
-            .unwrap();
+        descriptors.look(&[], &objects);
         assert_eq!(lock(&objects).first_openers(), [Some(Upid(7))]);
     }
 }

@@ -184,7 +184,6 @@ pub(super) struct Worker {
     page_counts: Option<File>,
     objects: Arc<Mutex<Objects>>,
     files: Files,
-    descriptors: Descriptors,
     walk_ns_per_mib: f64,
     buffer: TextBuffer,
 }
@@ -203,7 +202,6 @@ impl Worker {
             objects: Arc::new(Mutex::new(Objects::new(&root, Path::new("/dev/shm")))),
             cow: Arc::new(Mutex::new(Cow::new(&root, page_size))),
             files: Files::new(&root),
-            descriptors: Descriptors::new(&root),
             backings: Backings::new(&root),
             root,
             page_size,
@@ -219,7 +217,9 @@ impl Worker {
         let orders = Arc::clone(&self.orders);
         let (objects, cow) = (Arc::clone(&self.objects), Arc::clone(&self.cow));
         let teller = self.teller.clone();
+        let mut descriptors = Descriptors::new(&self.root, share * SCAN_PART);
         let glance = move || {
+            descriptors.look(&teller.orders.subjects(), &objects);
             let (now, clock) = moment();
             let mut rows = Vec::new();
             lock(&objects).glance(now, clock, &mut rows);
@@ -261,8 +261,6 @@ impl Worker {
         self.teller.tell_copies(&self.cow, share * SCAN_PART)?;
         let scan_cost = DurationNs(clock::thread_cpu().0 - before.0);
         meter.pause()?;
-        self.descriptors
-            .look(&subjects, &self.objects, &mut self.backings, meter)?;
         let now = clock::boot();
         let mut urgent: Vec<(i64, Subject)> = subjects
             .iter()
