@@ -230,6 +230,57 @@ fn an_export_that_is_interrupted_leaves_nothing_under_a_final_name() -> Result<(
     Ok(())
 }
 
+#[test]
+fn the_newest_figures_are_a_file_while_it_is_recorded_and_none_after_it() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let (recording, files) = (dir.path().join("recording"), dir.path().join("files"));
+    let held = "import time; held = bytearray(100 << 20); time.sleep(60)";
+    let mut recorder = Command::new(program::memtrace()?)
+        .args(["record", "--quiet", "-o"])
+        .arg(&recording)
+        .args(["--", "python3", "-c", held])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    await_that("it is recorded", || recording.join("run.json").exists());
+    let mut export = Command::new(program::memtrace()?)
+        .args(["export", "--to", "prometheus", "--every", "1s", "-o"])
+        .args([&files, &recording])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let file = files.join("memtrace.prom");
+    let held = || {
+        let text = std::fs::read_to_string(&file).ok()?;
+        let value = |line: &str| {
+            line.strip_prefix("memtrace_held_bytes ")?
+                .parse::<f64>()
+                .ok()
+        };
+        text.lines().find_map(value)
+    };
+    await_that("it tells what is held", || {
+        held().is_some_and(|held| held >= f64::from(100 << 20))
+    });
+    assert_eq!(listed(&files)?, ["memtrace.prom"]);
+    let pid = i32::try_from(recorder.id())?;
+    // SAFETY: kill takes no memory; the child is not waited for yet, so the id is its own.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0);
+    recorder.wait()?;
+    let status = export.wait()?;
+    assert!(status.success(), "{status}");
+    assert!(listed(&files)?.is_empty(), "no old figure stays");
+    let output = memtrace([
+        "export".as_ref(),
+        "--to".as_ref(),
+        "prometheus".as_ref(),
+        recording.as_os_str(),
+    ])?;
+    assert!(!output.status.success());
+    assert!(words(&output).contains("is closed"), "{}", words(&output));
+    Ok(())
+}
+
 mod needs_mount {
     use super::*;
     use memtrace_tests::need;

@@ -9,6 +9,7 @@ mod engine;
 mod figures;
 mod kept;
 mod known;
+mod series;
 #[cfg(test)]
 mod tests;
 
@@ -27,6 +28,7 @@ pub use figures::{Deep, Frame, Limit, RoleNow};
 use jiff::tz::TimeZone;
 use kept::Kept;
 use known::Known;
+pub use series::{Family, SERIES_MAX};
 use std::collections::VecDeque;
 
 /// Rows arrive no later than this after what they tell of: as when a recorder puts them in order.

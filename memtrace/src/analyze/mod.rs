@@ -91,7 +91,7 @@ pub use keys::PeakAt;
 pub use layout::{Cause, Confidence, Layout, LayoutLine};
 pub use leftovers::{Leftovers, OrphanedShmObject, Survivor};
 pub use life::{Child, KindsAt, LayoutAt, Life, MappingLine, ProcessError, SharedWith};
-pub use live::{Deep, Frame, FreshRows, Limit, Live, RoleNow};
+pub use live::{Deep, Family, Frame, FreshRows, Limit, Live, RoleNow, SERIES_MAX};
 pub use load_files::{LoadRun, trace_head, trace_line};
 pub use losses::Loss;
 pub use mappings::{Mapping, Mappings, ProcessMappings};

@@ -2,6 +2,7 @@
 //! a trace for Perfetto.
 
 mod load;
+mod prometheus;
 mod with;
 
 use super::output::say;
@@ -34,21 +35,23 @@ const TRACE: &str = "memtrace.pftrace";
 /// The files are those that per-run profilers of Python programs write. One sample for each interval
 /// and for each mark: the main process, its children together, and those that hold most. Sums of RSS
 /// count what processes share in each of them. The summary's peaks are those of the recording, also
-/// between two samples. The memory of GPUs has files of its own, at the same instants. Two have to be
-/// asked for: with `--to load` a folder for each run of a load experiment, and with `--to perfetto`
-/// the recording as a trace that ui.perfetto.dev opens, with every change. docs/exports.md says what
-/// each column and each track means.
+/// between two samples. The memory of GPUs has files of its own, at the same instants. Three have to be
+/// asked for: with `--to load` a folder for each run of a load experiment, with `--to perfetto` the
+/// recording as a trace that ui.perfetto.dev opens, with every change, and with `--to prometheus` its
+/// newest figures for a monitoring system. docs/exports.md says what each column, track and series
+/// means.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   memtrace export --to csv --interval 500ms
   memtrace export --to perfetto
+  memtrace export --to prometheus --every 15s -o /var/lib/prometheus/node-exporter
   memtrace export --force --to perfetto --with profile/")]
 pub(super) struct Args {
     /// The recording's directory [default: the newest recording here]
     #[arg(value_name = "DIR")]
     recording: Option<PathBuf>,
-    /// What to write; may be repeated [default: all but load and perfetto]
+    /// What to write; may be repeated [default: all but load, perfetto and prometheus]
     #[arg(long = "to", value_name = "WHAT")]
     what: Vec<What>,
     /// Where to write; made where it is not there [default: here]
@@ -61,6 +64,10 @@ pub(super) struct Args {
     /// Time between two samples [default: 1s; of load 200ms]
     #[arg(long, value_name = "TIME", value_parser = super::values::parse_interval)]
     interval: Option<DurationNs>,
+    /// Of a recording that goes on, write memtrace.prom anew so often until it ends, and remove it
+    /// then
+    #[arg(long, value_name = "TIME", value_parser = super::values::parse_interval)]
+    every: Option<DurationNs>,
     /// Name so many children in each sample
     #[arg(long, value_name = "N", default_value_t = 8)]
     top: usize,
@@ -84,6 +91,9 @@ enum What {
     Load,
     /// memtrace.pftrace: memory over time, processes, phases, kills and requests on one clock
     Perfetto,
+    /// memtrace.prom: the newest figures, for the textfile collector of node_exporter; 200 series at
+    /// most
+    Prometheus,
 }
 
 impl What {
@@ -116,8 +126,18 @@ struct Files {
 /// When the recording can't be read, or a file is there or can't be written.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let dir = recording_dir(args.recording.as_deref())?;
-    let (recording, last_boot_ns) = open(&dir)?;
     let target = args.output.as_deref().unwrap_or(Path::new("."));
+    if args.wants(What::Prometheus) {
+        if args.what.len() > 1 {
+            bail!("prometheus is written by itself: take the other --to away");
+        }
+        prometheus::export(&dir, target, args.every, args.force)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.every.is_some() {
+        bail!("--every is for the file that is written again and again: add --to prometheus");
+    }
+    let (recording, last_boot_ns) = open(&dir)?;
     if !args.with.is_empty() && !args.wants(What::Perfetto) {
         bail!("--with puts traces into the one for Perfetto: add --to perfetto");
     }

@@ -6,6 +6,7 @@ mod diff;
 mod doctor;
 mod export;
 mod follow;
+mod follower;
 mod import;
 mod leftovers;
 mod mark;

@@ -1,8 +1,8 @@
 //! `memtrace top`: a recording that runs, live on the terminal; or one of its own.
 
-mod follower;
 mod own;
 
+use super::follower::Follower;
 use super::output::{has_color, print};
 use super::running::{self, Running};
 use super::targets::{GROUP, Targets};
@@ -10,7 +10,6 @@ use super::values::{parse_interval, parse_view};
 use crate::model::DurationNs;
 use crate::top::{Feed, Options, Recorder, View, is_to_end, once, run as show};
 use anyhow::{Context, bail};
-use follower::Follower;
 use own::OwnRecorder;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;

@@ -224,6 +224,27 @@ impl Kept {
         newest.filter(move |row| last - row.boot_ns <= CGROUP_SILENCE)
     }
 
+    /// The newest reading of each GPU, without the instances whose GPU is among them.
+    pub(super) fn devices(&self) -> Vec<&GpuDeviceRow> {
+        let rows = &self.devices.rows;
+        let newest: HashMap<&str, &GpuDeviceRow> =
+            rows.iter().map(|row| (row.device.as_str(), row)).collect();
+        let is_part = |row: &&GpuDeviceRow| {
+            let parent = row.parent_device.as_deref();
+            parent.is_some_and(|parent| newest.contains_key(parent))
+        };
+        newest
+            .values()
+            .copied()
+            .filter(|row| !is_part(row))
+            .collect()
+    }
+
+    /// How many kills by the OOM killer there were.
+    pub(super) fn kill_count(&self) -> usize {
+        self.kills.rows.len()
+    }
+
     /// The newest reading of the node.
     pub(super) fn node(&self) -> Option<&NodeMemRow> {
         self.nodes.rows.last()

@@ -4,7 +4,7 @@ use crate::analyze::{FreshRows, Live};
 use crate::cli::mark::mark_now;
 use crate::cli::running::Running;
 use crate::host::clock;
-use crate::model::{BootNs, Row};
+use crate::model::{BootNs, Row, RunState};
 use crate::report::visible;
 use crate::store::{StoreError, Tail, TailState};
 use crate::top::{Feed, Recorder};
@@ -65,6 +65,11 @@ impl Follower {
             anew_due: Instant::now(),
             heard: Instant::now(),
         })
+    }
+
+    /// Whether it was closed, in order or by `memtrace recover`.
+    pub(super) fn is_closed(&self) -> bool {
+        self.tail.info().state != RunState::Recording
     }
 
     /// Begins again with the first row, for what can't be known from the rows that came.

@@ -1,0 +1,84 @@
+//! `memtrace export --to prometheus`: the newest figures as a file for node_exporter.
+
+use super::make;
+use crate::cli::follower::Follower;
+use crate::cli::output::say;
+use crate::cli::part::Part;
+use crate::model::DurationNs;
+use crate::report::visible;
+use crate::top::{Feed, Recorder, end_with_signals, is_to_end};
+use anyhow::{Context, bail};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// What node_exporter's textfile collector takes: a name that ends so.
+pub(super) const FILE: &str = "memtrace.prom";
+/// A look takes some milliseconds, and a monitoring system asks every 10 s at the most.
+const SHORTEST: DurationNs = DurationNs(1_000_000_000);
+/// Between two looks at whether a signal came.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Writes the file, once or, with `every`, until the recording ends or a signal comes; then it goes
+/// again, for what it says is no longer so.
+///
+/// # Errors
+/// When the recording can't be read, or the file can't be written.
+pub(super) fn export(
+    dir: &Path,
+    target: &Path,
+    every: Option<DurationNs>,
+    is_forced: bool,
+) -> anyhow::Result<()> {
+    if every.is_some_and(|every| every < SHORTEST) {
+        bail!("--every takes a second at least");
+    }
+    make(target)?;
+    let mut follower = Follower::open(dir)?;
+    if follower.is_closed() {
+        bail!(
+            "this recording is closed, so nothing in it is the present; `memtrace report` tells of it"
+        );
+    }
+    let Some(every) = every else {
+        let path = write(&mut follower, dir, target, is_forced)?;
+        say(&format!("wrote {}", path.display()));
+        return Ok(());
+    };
+    end_with_signals();
+    let every = Duration::from_nanos(every.0.unsigned_abs());
+    let mut path = write(&mut follower, dir, target, is_forced)?;
+    loop {
+        let written = Instant::now();
+        while written.elapsed() < every && !is_to_end() {
+            sleep(PAUSE);
+        }
+        if is_to_end() || follower.recorder() != Recorder::Recording {
+            break;
+        }
+        path = write(&mut follower, dir, target, true)?;
+    }
+    std::fs::remove_file(&path).with_context(|| format!("failed to remove {}", path.display()))
+}
+
+/// Writes the file as it is now. Answers where.
+fn write(
+    follower: &mut Follower,
+    dir: &Path,
+    target: &Path,
+    is_forced: bool,
+) -> anyhow::Result<PathBuf> {
+    let shown = dir.display().to_string();
+    follower
+        .refresh()
+        .with_context(|| format!("failed to read the recording {}", visible(&shown)))?;
+    let mut part = Part::open(target, FILE, is_forced)?;
+    for family in follower.live().series() {
+        write!(part.file, "{family}")
+            .with_context(|| format!("failed to write to {}", target.display()))?;
+    }
+    part.sync()
+        .with_context(|| format!("failed to write to {}", target.display()))?;
+    part.finish()
+}
