@@ -17,6 +17,8 @@ FIRST_LINES = 30
 
 # What the report says where something grows that should not.
 GROWS = re.compile(r"(grows|grew) by")
+# A sentence goes over several lines of a terminal.
+SENTENCE_END = re.compile(r"(?<=[a-z])\.(?= [A-Z])")
 
 
 def residuals(recording: Recording, group: str) -> Iterator[Finding]:
@@ -89,10 +91,10 @@ def slope(recording: Recording, name: str, truth_bytes: int) -> Finding:
 
 def grower(recording: Recording, role: str) -> Finding:
     """The role that leaks is named where a person looks first."""
-    said = [line.strip() for line in recording.text.splitlines()[:FIRST_LINES]]
-    about = [line for line in said if GROWS.search(line)]
-    found = " ".join(about)[:100] or "no sentence in the first lines"
-    is_met = role in " ".join(about)
+    first = " ".join(line.strip() for line in recording.text.splitlines()[:FIRST_LINES])
+    about = [sentence for sentence in SENTENCE_END.split(first) if GROWS.search(sentence)]
+    found = about[0] if about else "no sentence in the first lines"
+    is_met = any(role in sentence for sentence in about)
     return Finding("who leaks", f"{role}, in the first lines", found, verdict(is_met))
 
 

@@ -52,6 +52,12 @@ class Recording:
         """The report as a person reads it."""
         return self.say("report")
 
+    def held_at(self, boot_ns: int) -> tuple[int, int]:
+        """What the report says was held at an instant: at least, and at most."""
+        offset = max(boot_ns - self.span[0], 0) / 1e9
+        at = json.loads(self.say("report", "--format", "json", "--at", f"+{offset:.6f}s"))["at"]
+        return at["held_at_least_bytes"], at["held_at_most_bytes"]
+
     def say(self, command: str, *words: str) -> str:
         """What a command of memtrace says of the recording."""
         line = [str(self.memtrace), command, str(self.path), *words]
