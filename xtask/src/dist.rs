@@ -82,6 +82,7 @@ fn pack(
     let mut made = vec![
         tarball::pack(&staged, release)?,
         wheel::pack(&staged, toolchain, release)?,
+        wheel::pack_source(toolchain, release)?,
         wheel::pack_python(toolchain, release)?,
         deb::pack(toolchain, release)?,
     ];

@@ -63,6 +63,8 @@ pub(super) fn run(release: &Release, made: &[PathBuf]) -> Result<()> {
             .arg(&deb),
     )?;
     wheel(release)?;
+    let sources = named(&format!("recorder-{}.tar.gz", release.version));
+    source(release, &sources.context("no source package was made")?)?;
     if let Some(image) = named("-image-") {
         container(&image)?;
     }
@@ -191,6 +193,22 @@ fn wheel(release: &Release) -> Result<()> {
     let mut command = Command::new("sh");
     let report = sh::capture(command.current_dir(&dir).args(["-e", "-c", &script]))?;
     told("wheel", start, &report)
+}
+
+/// The source package, which pip compiles in an environment of its own: that takes minutes, and pip
+/// fetches what it builds with.
+fn source(release: &Release, package: &Path) -> Result<()> {
+    let dir = emptied(release.dir.join("trial-source"))?;
+    let venv = dir.join("venv");
+    sh::run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
+    let bin = venv.join("bin");
+    let mut pip = Command::new(bin.join("pip"));
+    sh::run(pip.args(["install", "--quiet"]).arg(package))?;
+    let script = recording(&bin.join("memtrace").display().to_string(), "python3");
+    let start = Instant::now();
+    let mut command = Command::new("sh");
+    let report = sh::capture(command.current_dir(&dir).args(["-e", "-c", &script]))?;
+    told("source package, once compiled", start, &report)
 }
 
 /// The image, as what is in it, without what starts containers.

@@ -80,6 +80,26 @@ fn metadata(toolchain: &Toolchain, release: &Release) -> Result<String> {
     Ok(text)
 }
 
+/// The sources of the command, from which pip builds it where there is no wheel and a Rust compiler.
+/// It has no `memtrace-remote`: a Python package is of one crate.
+pub(super) fn pack_source(toolchain: &Toolchain, release: &Release) -> Result<PathBuf> {
+    sh::run(
+        Command::new(toolchain.python())
+            .current_dir(sh::root().join("python/recorder"))
+            .args(["-m", "maturin", "sdist", "--out"])
+            .arg(&release.dir)
+            .env("PATH", toolchain.path())
+            .env("SOURCE_DATE_EPOCH", &release.epoch),
+    )?;
+    let packed = release
+        .dir
+        .join(format!("{NAME}-{}.tar.gz", release.version));
+    packed
+        .metadata()
+        .with_context(|| format!("{} was not made", packed.display()))?;
+    Ok(packed)
+}
+
 /// The package for Python programs.
 pub(super) fn pack_python(toolchain: &Toolchain, release: &Release) -> Result<PathBuf> {
     let extra = format!("memtrace-recorder=={}\"", release.version);
