@@ -272,6 +272,86 @@ fn without_the_program_that_carries_nothing_begins() -> Result<()> {
 }
 
 #[test]
+fn only_recordings_that_nobody_writes_to_are_removed_for_room() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let record = |words: &[&str]| -> Result<Command> {
+        let mut command = Command::new(program::memtrace()?);
+        command.args(["record", "--no-findings"]).args(words);
+        command.current_dir(dir.path()).stdin(Stdio::null());
+        Ok(command)
+    };
+    let names = || -> Result<Vec<String>> {
+        let names = std::fs::read_dir(dir.path())?.flatten();
+        let mut names: Vec<String> = names
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        Ok(names)
+    };
+    for name in ["memtrace-a", "memtrace-b", "mine"] {
+        assert!(record(&["-o", name, "--", "true"])?.status()?.success());
+    }
+    std::fs::create_dir(dir.path().join("memtrace-none"))?;
+    std::fs::write(dir.path().join("memtrace-none/run.json"), "{}")?;
+    let mut live = record(&["-o", "memtrace-live", "--kill-child", "--", "sleep", "100"])?
+        .stderr(Stdio::null())
+        .spawn()?;
+    await_that("live", || {
+        dir.path().join("memtrace-live/run.json").exists()
+    });
+    let output = record(&["--keep", "7d", "-o", "memtrace-c", "--", "sleep", "1"])?.output()?;
+    assert!(output.status.success());
+    assert_eq!(names()?.len(), 6, "nothing is that old");
+    let output = record(&["--keep", "7d,0B", "-o", "memtrace-d", "--", "sleep", "1"])?.output()?;
+    let said = super::words(&output);
+    assert!(said.contains("removed 3 older recordings"), "{said}");
+    assert_eq!(
+        names()?,
+        ["memtrace-d", "memtrace-live", "memtrace-none", "mine"]
+    );
+    live.kill()?;
+    live.wait()?;
+    Ok(())
+}
+
+#[test]
+fn what_did_not_arrive_goes_for_its_size_alone_and_that_is_told() -> Result<()> {
+    let host = Host::with(FAILS)?;
+    let record = |keep: &str| host.command(&["--keep", keep, "--", "sleep", "1"]).output();
+    assert!(record("1h")?.status.success());
+    let kept = host.recordings("state");
+    assert_eq!(kept.len(), 1);
+    // As if it were of the year 2000.
+    let old = std::time::UNIX_EPOCH + Duration::from_secs(946_684_800);
+    for folder in std::fs::read_dir(&kept[0])?.flatten() {
+        for file in std::fs::read_dir(folder.path())
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            std::fs::File::options()
+                .write(true)
+                .open(file.path())?
+                .set_modified(old)?;
+        }
+    }
+    std::fs::File::options()
+        .write(true)
+        .open(kept[0].join("run.json"))?
+        .set_modified(old)?;
+    let said = super::words(&record("1h")?);
+    assert_eq!(host.recordings("state").len(), 2, "{said}");
+    let said = super::words(&record("0B")?);
+    assert_eq!(host.recordings("state").len(), 1, "{said}");
+    assert_eq!(
+        said.matches("for room, not all of which is in").count(),
+        2,
+        "{said}"
+    );
+    Ok(())
+}
+
+#[test]
 fn what_makes_no_sense_together_is_refused() -> Result<()> {
     let target = ["--", "true"];
     for (given, words) in [
@@ -284,6 +364,7 @@ fn what_makes_no_sense_together_is_refused() -> Result<()> {
         (&["--root", ""], "--root"),
         (&["--root", "r", "--requests", "auto"], "--requests"),
         (&["--rotate", "1s"], "5s"),
+        (&["--keep", "5m"], "7d"),
     ] {
         let line = [&["record"][..], given, &target].concat();
         let output = memtrace(line)?;

@@ -3,6 +3,7 @@
 mod afterwards;
 mod arrival;
 mod findings;
+mod keep;
 mod load;
 mod many_hosts;
 mod named_files;
@@ -25,6 +26,7 @@ use crate::session::{
 };
 use anyhow::Context;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use keep::Keeper;
 use many_hosts::ManyHosts;
 use named_files::{check_log, mark_rules, rules};
 use pusher::Pusher;
@@ -303,7 +305,22 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     // A command's own output belongs to the terminal; a line of ours would run into it.
     let has_progress = !is_quiet && !has_command && std::io::stderr().is_terminal();
     let has_nvidia_device = facts.has_nvidia_device == Some(true);
+    let root = args.hosts.root.clone();
+    let keep = args.hosts.keep;
+    let uid = files_of.map_or(facts.euid, |(uid, _)| Some(uid));
+    let local_root = placed.as_ref().map(|placed| placed.local_root.clone());
+    let mut keeper = None;
     let announce = |info: &RunInfo, dir: &Path| {
+        keeper = keep.zip(uid).map(|(bounds, uid)| {
+            let dir = local_root.unwrap_or_else(|| keep::beside(dir));
+            let range = keep::Range {
+                dir,
+                uid,
+                root,
+                is_quiet,
+            };
+            Keeper::start(bounds, range)
+        });
         if !is_quiet {
             say(&format!(
                 "recording with {} ({}) to {}",
@@ -332,6 +349,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if has_progress && is_in_foreground() {
         let _ = write!(std::io::stderr(), "\r\x1b[K");
     }
+    drop(keeper);
     let has_load = sender.is_some();
     // It has its last words before those of the recording.
     drop(sender);

@@ -21,6 +21,8 @@ pub struct Kept {
     pub written: WallNs,
     /// What it takes.
     pub bytes: Bytes,
+    /// The user it belongs to.
+    pub uid: u32,
 }
 
 /// The recordings in a directory that nobody writes to: those of a local root, at
@@ -87,6 +89,7 @@ fn inspected(dir: &Dir) -> Option<Kept> {
         dir: dir.path().to_path_buf(),
         written: WallNs(written_ns),
         bytes: Bytes(bytes.cast_signed()),
+        uid: dir.owner().ok()?.0,
     })
 }
 

@@ -1,5 +1,6 @@
 //! `record --root`: the options for recordings of many hosts, and the place of this one.
 
+use super::keep::{Bounds, parse_bounds};
 use crate::cli::values::parse_rotation;
 use crate::host::{HostFacts, Person, as_person, clock};
 use crate::model::{
@@ -47,6 +48,13 @@ pub(super) struct ManyHosts {
     /// recording goes on [default: 60s with --root; else when it ends, or a file is full]
     #[arg(long, value_name = "TIME", value_parser = parse_rotation, help_heading = HOSTS)]
     rotate: Option<DurationNs>,
+
+    /// When the recording begins, and each hour, remove your recordings beside it (of memtrace's own
+    /// names, memtrace-…, and those below the -o DIR of --root) that were written longer ago, or are
+    /// more than that together, the oldest first: 7d, 36h, 20GiB, or 7d,20GiB. What did not arrive at
+    /// --root goes for its size only
+    #[arg(long, value_name = "AGE|SIZE", value_parser = parse_bounds, help_heading = HOSTS)]
+    pub(super) keep: Option<Bounds>,
 }
 
 /// A list of hosts.
@@ -63,6 +71,8 @@ fn parse_hosts(text: &str) -> Result<Hosts, String> {
 pub(super) struct Placed {
     /// Its directory on this host.
     pub(super) dir: PathBuf,
+    /// Those of all hosts and runs that wait to be carried are below.
+    pub(super) local_root: PathBuf,
     /// Its place below the root.
     pub(super) place: RunPlace,
 }
@@ -127,7 +137,11 @@ impl ManyHosts {
         let made = as_person(person, || Ok(make_room(&local_root, &mut place)));
         let dir = made.context("failed to become the caller")?;
         let dir = dir.context("failed to make room for the recording")?;
-        Ok(Some(Placed { dir, place }))
+        Ok(Some(Placed {
+            dir,
+            local_root,
+            place,
+        }))
     }
 }
 
