@@ -170,6 +170,7 @@ fn the_help_of_record_has_groups() -> Result<()> {
         [
             "What to record:",
             "Where to, and for how long:",
+            "Many hosts:",
             "How to observe:",
             "GPUs:",
             "Marks and roles:",

@@ -352,6 +352,34 @@ fn what_did_not_arrive_goes_for_its_size_alone_and_that_is_told() -> Result<()> 
 }
 
 #[test]
+fn what_looks_like_a_secret_is_in_no_file_of_a_redacted_recording() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let secret = format!("0123456789abcdef{}", std::process::id());
+    let script =
+        format!("sleep 1.2; TOKEN={secret} /bin/true; sh -c 'sleep 1' x --api-key {secret}");
+    let recorded = |words: &[&str], name: &str| -> Result<bool> {
+        let mut command = Command::new(program::memtrace()?);
+        command
+            .arg("record")
+            .args(words)
+            .args(["-o", name, "--rotate", "5s", "--"]);
+        command.args(["sh", "-c", &script]).current_dir(dir.path());
+        assert!(command.stdin(Stdio::null()).status()?.success());
+        let recording = memtrace::store::Recording::open(&dir.path().join(name))?;
+        let texts = format!(
+            "{:?} {:?} {}",
+            recording.rows::<ProcessRow>()?,
+            recording.rows::<memtrace::model::TitleRow>()?,
+            std::fs::read_to_string(dir.path().join(name).join("run.json"))?
+        );
+        Ok(texts.contains(&secret))
+    };
+    assert!(recorded(&[], "plain")?);
+    assert!(!recorded(&["--redact"], "redacted")?);
+    Ok(())
+}
+
+#[test]
 fn what_makes_no_sense_together_is_refused() -> Result<()> {
     let target = ["--", "true"];
     for (given, words) in [

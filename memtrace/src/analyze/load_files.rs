@@ -5,9 +5,8 @@ mod trace;
 
 pub use trace::{trace_head, trace_line};
 
-use super::secrets::without_secrets;
 use super::{Analysis, Condition, RequestFigures, RoleHolding};
-use crate::model::{BootNs, Bytes, GpuInfo, RunInfo, Target, WallNs};
+use crate::model::{BootNs, Bytes, GpuInfo, RunInfo, Target, WallNs, masked_arguments};
 use crate::report::{write_line, write_object};
 use serde::Serialize;
 use std::io::{self, Write};
@@ -193,7 +192,7 @@ impl<'a> LoadRun<'a> {
             cpu_count: info.cpu_count,
             mem_total_bytes: info.mem_total_bytes,
             command: match &info.target {
-                Target::Command { argv } => Some(without_secrets(&argv.join(" "))),
+                Target::Command { argv } => Some(masked_arguments(argv).join(" ")),
                 _ => None,
             },
             gpus: &info.gpus,

@@ -49,7 +49,6 @@ mod role_mem;
 mod roles;
 mod run;
 mod samples;
-mod secrets;
 mod section;
 mod sections;
 mod shares;

@@ -20,11 +20,10 @@ use super::groups::Groups;
 use super::phases::{Marks, Timeline};
 use super::process_table::ProcessTable;
 use super::run::noted_clock;
-use super::secrets::without_secrets;
 use super::titles::Titles;
 use super::{RowSource, cost, oom, sharing};
 use crate::model::tables::ClockRow;
-use crate::model::{BootNs, ClockReading, Clocks, RunInfo};
+use crate::model::{BootNs, ClockReading, Clocks, RunInfo, masked};
 use crate::perfetto::Trace;
 use processes::ProcessTracks;
 use std::io::{self, Write};
@@ -97,7 +96,7 @@ fn name<S: RowSource>(
 ) -> Result<(), S::Error> {
     table.name(source, groups)?;
     for process in &mut table.processes {
-        process.name = without_secrets(&process.name).into();
+        process.name = masked(&process.name).into();
     }
     Ok(())
 }

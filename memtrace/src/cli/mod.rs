@@ -50,7 +50,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Record the memory of a process tree into a directory of Parquet tables
-    Record(record::Args),
+    Record(Box<record::Args>),
     /// Say who held the memory, from a recording alone
     Report(report::Args),
     Top(top::Args),
@@ -80,7 +80,7 @@ pub fn main() -> ExitCode {
         give_up_capabilities();
     }
     let outcome = match cli.command {
-        Command::Record(args) => record::run(args),
+        Command::Record(args) => record::run(*args),
         Command::Report(args) => report::run(args),
         Command::Top(args) => top::run(args),
         Command::Diff(args) => diff::run(args),

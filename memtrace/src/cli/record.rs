@@ -61,7 +61,8 @@ which may end by it. A COMMAND that is stopped gives the terminal back to the sh
 go on. Without COMMAND each of these signals ends the recording, with the status 0. While a
 recording is closed, another one ends memtrace at once: `memtrace recover` then closes it.";
 
-// The groups of options in the help, in their order; what to record comes first.
+// The groups of options in the help, in their order; what to record comes first, and many hosts after
+// where to.
 const WHERE: &str = "Where to, and for how long";
 const HOW: &str = "How to observe";
 const GPUS: &str = "GPUs";
@@ -281,6 +282,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         },
         place: placed.as_ref().map(|placed| placed.place.clone()),
         rotate: args.hosts.rotation(),
+        redacts: args.hosts.redact,
         duration: args.duration,
         interval: match args.gpu_only {
             true => GPU_ONLY_INTERVAL,

@@ -19,6 +19,7 @@ mod place;
 mod question;
 mod roles;
 mod run;
+mod secrets;
 mod table;
 pub mod tables;
 mod units;
@@ -50,6 +51,7 @@ pub use run::{
     Framework, GpuInfo, RECORDER_BYTES_MAX, RunInfo, RunState, SCHEMA_VERSION, SchemaVersion,
     Target,
 };
+pub use secrets::{masked, masked_arguments, masked_json};
 pub use table::{Column, Row, Table};
 pub use tables::{
     CacheSource, CachedFileRow, CgroupMemRow, ClockRow, CowRow, DiagKind, DiagRow, FINDINGS, Fate,

@@ -11,10 +11,12 @@ mod outcome;
 mod output;
 mod pace;
 mod record;
+mod redaction;
 #[cfg(target_os = "linux")]
 mod relay;
 mod self_cost;
 mod signals;
+mod sink;
 mod start;
 #[cfg(target_os = "linux")]
 mod survivors;
@@ -46,6 +48,8 @@ pub struct Options {
     pub output: Option<PathBuf>,
     /// Where it stands among recordings of many hosts.
     pub place: Option<RunPlace>,
+    /// Whether what looks like a secret is left out of command lines, titles and marks.
+    pub redacts: bool,
     /// After how long rows become parts, which others can carry away; when the recording ends, or a
     /// part is full, if `None`.
     pub rotate: Option<DurationNs>,

@@ -3,6 +3,8 @@
 //! and the kernel counts what is lost. Nobody waits for the disk in a way that no signal ends: it
 //! can hang for ever.
 
+use super::redaction::{Redacting, redacted};
+use super::sink::Sink;
 use crate::collect::{Ceiling, Part, Share};
 use crate::host::clock;
 use crate::model::{BootNs, DurationNs, Record, RunInfo, WallNs};
@@ -46,56 +48,6 @@ enum Message {
     Discard,
 }
 
-/// What rows are written with.
-trait Sink {
-    fn append(&mut self, row: &Record) -> Result<(), StoreError>;
-    fn flush(&mut self) -> Result<(), StoreError>;
-    fn sync(&mut self) -> Result<(), StoreError>;
-    /// Closes what has been open for long enough.
-    fn rotate(&mut self, _: BootNs) -> Result<(), StoreError> {
-        Ok(())
-    }
-    /// Tells how far the recording is.
-    fn update(&mut self, _: RunInfo) -> Result<(), StoreError> {
-        Ok(())
-    }
-    fn finish(self, info: RunInfo) -> Result<Stats, StoreError>;
-    fn stats(&self) -> Stats;
-    /// Gives up what was written, where that can be done.
-    fn discard(self)
-    where
-        Self: Sized,
-    {
-    }
-}
-
-impl Sink for Writer {
-    fn append(&mut self, row: &Record) -> Result<(), StoreError> {
-        Self::append(self, row)
-    }
-    fn flush(&mut self) -> Result<(), StoreError> {
-        Self::flush(self)
-    }
-    fn sync(&mut self) -> Result<(), StoreError> {
-        Self::sync(self)
-    }
-    fn rotate(&mut self, now: BootNs) -> Result<(), StoreError> {
-        Self::rotate(self, now)
-    }
-    fn update(&mut self, info: RunInfo) -> Result<(), StoreError> {
-        Self::update(self, info)
-    }
-    fn finish(self, info: RunInfo) -> Result<Stats, StoreError> {
-        Self::finish(self, info)
-    }
-    fn stats(&self) -> Stats {
-        Self::stats(self)
-    }
-    fn discard(self) {
-        Self::discard(self);
-    }
-}
-
 /// What the writing thread tells back.
 #[derive(Default)]
 struct Shared {
@@ -117,15 +69,20 @@ pub(super) struct Output {
 
 impl Output {
     /// Creates the recording and starts the thread that writes it. `owner` is the user and
-    /// group whose files they should be; with `rotate` its rows become parts after that time.
+    /// group whose files they should be; with `rotate` its rows become parts after that time, and
+    /// with `redacts` no secret of a command line is in them.
     pub(super) fn create(
         dir: &Path,
         info: &RunInfo,
         owner: Option<(u32, u32)>,
         rotate: Option<DurationNs>,
+        redacts: bool,
         ceiling: &Arc<Ceiling>,
     ) -> Result<Self, OutputError> {
-        let writer = Writer::create_for(dir, info, owner)?;
+        let writer = match redacts {
+            true => Writer::create_for(dir, &redacted(info.clone()), owner)?,
+            false => Writer::create_for(dir, info, owner)?,
+        };
         let writer = match rotate {
             Some(every) => writer.rotating(every),
             None => writer,
@@ -134,7 +91,10 @@ impl Output {
         if !writer.is_given() {
             tracing::warn!("the recording's directory can't be given to you");
         }
-        Self::start(dir, writer, ceiling)
+        match redacts {
+            true => Self::start(dir, Redacting(writer), ceiling),
+            false => Self::start(dir, writer, ceiling),
+        }
     }
 
     fn start(

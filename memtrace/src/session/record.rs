@@ -160,7 +160,14 @@ impl Session {
         };
         let are_roots_main = matches!(options.target, Target::Command { .. } | Target::Pids { .. });
         let dir = super::output::directory(options.output.as_deref(), &info);
-        let output = Output::create(&dir, &info, owner, options.rotate, table.ceiling())?;
+        let output = Output::create(
+            &dir,
+            &info,
+            owner,
+            options.rotate,
+            options.redacts,
+            table.ceiling(),
+        )?;
         if let Some(socket) = &info.mark_socket
             && let Err(error) = mark_sockets::link_recording(socket.as_ref(), output.dir())
         {

@@ -3,7 +3,7 @@
 use super::annotations::Annotations;
 use crate::analyze::clock::RunClock;
 use crate::analyze::process::Process;
-use crate::analyze::secrets::without_secrets;
+use crate::model::masked;
 use crate::perfetto::{Trace, Track};
 use serde_json::{Map, Value};
 
@@ -18,7 +18,7 @@ impl ProcessTracks {
             let name = &process.name;
             match process.tgid {
                 Some(tgid) => {
-                    let cmdline = process.cmdline.as_deref().map(without_secrets);
+                    let cmdline = process.cmdline.as_deref().map(masked);
                     trace.process(tgid, name, cmdline.as_deref(), process.start.boot_ns)
                 }
                 None => trace.track(None, name),
@@ -75,7 +75,7 @@ fn told(process: &Process, parent: Option<&Process>) -> Map<String, Value> {
     }
     for key in ["cmdline", "last_title"] {
         if let Some(Value::String(text)) = told.get_mut(key) {
-            *text = without_secrets(text);
+            *text = masked(text).into_owned();
         }
     }
     told

@@ -5,7 +5,7 @@
 
 use super::{Allocated, LabelledPeak, MemorySample, SampleSummary, Samples};
 use crate::analyze::Process;
-use crate::analyze::secrets::without_secrets;
+use crate::model::masked;
 use crate::model::{BootNs, Bytes, DurationNs};
 use crate::report::{quote, visible, write_line, write_object};
 use serde_json::{Map, Value, json};
@@ -270,11 +270,14 @@ pub(super) fn rank(process: &Process) -> Option<&str> {
 /// Its last title, whole; the command line of one that never had another.
 pub(super) fn title(process: &Process) -> Option<String> {
     let title = process.title.as_ref().or(process.cmdline.as_ref());
-    title.map(|title| without_secrets(title))
+    title.map(|title| masked(title).into_owned())
 }
 
 fn cmdline(process: &Process) -> Option<String> {
-    process.cmdline.as_deref().map(without_secrets)
+    process
+        .cmdline
+        .as_deref()
+        .map(|cmdline| masked(cmdline).into_owned())
 }
 
 fn in_code(text: &str) -> String {

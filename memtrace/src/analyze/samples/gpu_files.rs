@@ -4,7 +4,7 @@
 
 use super::files::{elapsed, head, line, mib, rank, role, time, title};
 use super::{GpuPlace, GpuProcessSample, GpuSample, Samples};
-use crate::analyze::secrets::without_secrets;
+use crate::model::masked;
 use std::io::{self, Write};
 
 type PlaceCell = fn(&Samples, &GpuPlace<'_>) -> Option<String>;
@@ -40,7 +40,7 @@ const PROCESS: &[(&str, ProcessCell)] = &[
     }),
     ("title", |sample| match sample.process {
         Some(process) => title(process),
-        None => sample.cmdline.map(without_secrets),
+        None => sample.cmdline.map(|cmdline| masked(cmdline).into_owned()),
     }),
     ("used_mib", |sample| mib(sample.used?)),
 ];

@@ -18,7 +18,7 @@ const OF_ROOT: &str = "/var/lib/memtrace";
 /// Where Ray says which session is the newest of this node.
 const RAY_SESSION: &str = "/tmp/ray/session_latest";
 
-const HOSTS: &str = "Many hosts (docs/hosts.md)";
+const HOSTS: &str = "Many hosts";
 
 /// The options.
 #[derive(Debug, clap::Args)]
@@ -55,6 +55,11 @@ pub(super) struct ManyHosts {
     /// --root goes for its size only
     #[arg(long, value_name = "AGE|SIZE", value_parser = parse_bounds, help_heading = HOSTS)]
     pub(super) keep: Option<Bounds>,
+
+    /// Write command lines, titles and marks without what looks like keys and tokens: values of
+    /// --api-key, HF_TOKEN= and the like, hf_…, sk-…, user:password@host
+    #[arg(long, help_heading = HOSTS)]
+    pub(super) redact: bool,
 }
 
 /// A list of hosts.

@@ -38,6 +38,6 @@ fn what_nobody_writes_to_is_kept_the_oldest_first_and_can_be_removed() {
     // One that its recorder left goes with its spool.
     let left = live.dir().to_owned();
     kill(live);
-    assert_eq!(found(), [left.clone()]);
+    assert_eq!(found(), std::slice::from_ref(&left));
     assert!(remove_recording(&left).unwrap() && !left.exists());
 }

@@ -1,0 +1,491 @@
+//! Texts without the keys and tokens in them: command lines, titles and marks, before they are kept
+//! or given to others.
+//!
+//! A secret is known by the name that stands before it (`--api-key X`, `HF_TOKEN=X`,
+//! `"password": "X"`, `Authorization: Bearer X`) or by its own shape (`ghp_…`, `AKIA…`,
+//! `user:password@host`). Words of a vocabulary are no secrets, whatever they are called:
+//! `--max-tokens 128` and `--pad-token <pad>` stay.
+
+use regex::{Captures, Regex, Replacer};
+use serde_json::Value;
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+/// What stands in place of a secret.
+const HIDDEN: &str = "***";
+
+/// Names that say by their last word that a secret follows, and those that do so by their last two.
+const LAST_WORDS: &[&str] = &[
+    "apikey",
+    "auth",
+    "authorization",
+    "credential",
+    "credentials",
+    "passphrase",
+    "passwd",
+    "password",
+    "pwd",
+    "secret",
+    "token",
+];
+const KINDS_OF_KEY: &[&str] = &[
+    "access",
+    "account",
+    "api",
+    "auth",
+    "encryption",
+    "master",
+    "private",
+    "secret",
+    "service",
+    "signing",
+    "storage",
+    "subscription",
+];
+/// What stands before `token` where that is one of a vocabulary, or of a text.
+const OF_VOCABULARY: &[&str] = &[
+    "any",
+    "audio",
+    "begin",
+    "bos",
+    "by",
+    "cls",
+    "delimiter",
+    "draft",
+    "each",
+    "end",
+    "eom",
+    "eos",
+    "eot",
+    "first",
+    "image",
+    "img",
+    "input",
+    "last",
+    "mask",
+    "max",
+    "min",
+    "newline",
+    "next",
+    "num",
+    "output",
+    "pad",
+    "per",
+    "placeholder",
+    "prompt",
+    "sep",
+    "special",
+    "speech",
+    "start",
+    "stop",
+    "think",
+    "unk",
+    "video",
+    "vision",
+];
+/// What a name begins with that takes no value, such as `--no-auth`.
+const OF_FLAGS: &[&str] = &[
+    "allow", "disable", "enable", "no", "require", "skip", "use", "with",
+];
+/// Values that tell nothing.
+const PLAIN_VALUES: &[&str] = &["", "0", "1", "false", "none", "null", "true", HIDDEN];
+/// In a header they stand before the secret.
+const SCHEMES: &[&str] = &["basic", "bearer", "digest", "negotiate", "token"];
+
+/// Shapes that nothing else has. Of `sk-` a word can have the beginning, and then there is a digit in
+/// a key, or it is long.
+static SHAPES: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let shapes = [
+        "hf_[A-Za-z0-9]{20,}",
+        "api_org_[A-Za-z0-9]{20,}",
+        "sk-[A-Za-z0-9_-]{32,}",
+        "sk-[A-Za-z_-]*[0-9][A-Za-z0-9_-]{15,}",
+        "sk-[A-Za-z0-9_-]{15,}[0-9][A-Za-z0-9_-]*",
+        "gh[pousr]_[A-Za-z0-9]{20,}",
+        "github_pat_[A-Za-z0-9_]{20,}",
+        "glpat-[A-Za-z0-9_-]{16,}",
+        "(?:AKIA|ASIA)[A-Z0-9]{16}",
+        "xox[abeprs]-[A-Za-z0-9-]{10,}",
+        "AIza[A-Za-z0-9_-]{30,}",
+        "nvapi-[A-Za-z0-9_-]{20,}",
+        r"eyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]+",
+    ];
+    Regex::new(&format!(r"\b(?:{})", shapes.join("|"))).ok()
+});
+/// The password of `scheme://user:password@host`.
+static PASSWORD_OF_URL: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"([A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*):[^\s/@]+@").ok());
+/// `"name": "value"`, as in JSON and Python.
+static QUOTED: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(r#"(["']([A-Za-z0-9_.-]+)["']\s*:\s*)(?:"((?:[^"\\]|\\.)*)"|'([^']*)')"#).ok()
+});
+
+/// A text, a command line for one, without secrets.
+pub fn masked(text: &str) -> Cow<'_, str> {
+    let text = replaced(&QUOTED, text, |found: &Captures<'_>| {
+        let whole = found.get(0).map_or("", |whole| whole.as_str());
+        let (head, name) = (&found[1], &found[2]);
+        let value = found
+            .get(3)
+            .or(found.get(4))
+            .map_or("", |value| value.as_str());
+        match is_secret_name(name) && !is_plain(value) {
+            true => format!("{head}\"{HIDDEN}\""),
+            false => whole.to_owned(),
+        }
+    });
+    let text = replaced(&PASSWORD_OF_URL, text, format!("$1:{HIDDEN}@"));
+    let text = replaced(&SHAPES, text, HIDDEN);
+    let mut follows = Follows::Nothing;
+    let words: Vec<Cow<'_, str>> = text
+        .split(' ')
+        .map(|word| masked_word(word, &mut follows))
+        .collect();
+    match words.iter().any(|word| matches!(word, Cow::Owned(_))) {
+        true => words.join(" ").into(),
+        false => text,
+    }
+}
+
+/// The same of a command's arguments, where each stands for itself.
+pub fn masked_arguments(arguments: &[String]) -> Vec<String> {
+    let mut follows = Follows::Nothing;
+    let masked = arguments.iter().map(|argument| match follows {
+        // All of it, also where it has blanks.
+        Follows::Secret if !argument.starts_with("--") && !is_plain(argument) => {
+            follows = Follows::Nothing;
+            HIDDEN.to_owned()
+        }
+        _ => match argument.contains(' ') {
+            true => {
+                follows = Follows::Nothing;
+                masked(argument).into_owned()
+            }
+            false => {
+                let by_name = masked_word(argument, &mut follows);
+                masked(&by_name).into_owned()
+            }
+        },
+    });
+    masked.collect()
+}
+
+/// The same of JSON, which stays JSON: also numbers and lists go by the name of their key. What is
+/// no JSON is masked as any text.
+pub fn masked_json(json: &str) -> Cow<'_, str> {
+    let Ok(mut value) = serde_json::from_str::<Value>(json) else {
+        return masked(json);
+    };
+    let before = value.clone();
+    mask_value(&mut value);
+    match value == before {
+        true => json.into(),
+        false => value.to_string().into(),
+    }
+}
+
+fn mask_value(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            for (name, value) in map {
+                let is_plain = match value {
+                    Value::String(text) => is_plain(text),
+                    Value::Null | Value::Bool(_) => true,
+                    _ => false,
+                };
+                match is_secret_name(name) && !is_plain {
+                    true => *value = HIDDEN.into(),
+                    false => mask_value(value),
+                }
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(mask_value),
+        Value::String(text) => {
+            if let Cow::Owned(masked) = masked(text) {
+                *text = masked;
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn replaced<'t>(
+    pattern: &LazyLock<Option<Regex>>,
+    text: impl Into<Cow<'t, str>>,
+    by: impl Replacer,
+) -> Cow<'t, str> {
+    let text = text.into();
+    let Some(pattern) = &**pattern else {
+        return text;
+    };
+    match pattern.replace_all(&text, by) {
+        Cow::Owned(replaced) if replaced != *text => replaced.into(),
+        _ => text,
+    }
+}
+
+/// What the next word is, by the one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Follows {
+    Nothing,
+    Secret,
+}
+
+fn masked_word<'w>(word: &'w str, follows: &mut Follows) -> Cow<'w, str> {
+    let bare = word.trim_matches(['"', '\'', ',', ';']);
+    if bare.is_empty() {
+        return word.into();
+    }
+    let is_scheme = SCHEMES.contains(&bare.to_ascii_lowercase().as_str());
+    if *follows == Follows::Secret && !bare.starts_with("--") && !is_scheme {
+        *follows = Follows::Nothing;
+        return match is_plain(bare) {
+            true => word.into(),
+            false => HIDDEN.to_owned().into(),
+        };
+    }
+    let is_bearer = bare.eq_ignore_ascii_case("bearer");
+    let name = bare
+        .strip_suffix(':')
+        .or_else(|| Some(bare).filter(|bare| bare.starts_with('-')));
+    let is_named = name.is_some_and(|name| !name.contains('=') && is_secret_name(name));
+    let stays = *follows == Follows::Secret && is_scheme;
+    *follows = match is_bearer || is_named || stays {
+        true => Follows::Secret,
+        false => Follows::Nothing,
+    };
+    masked_assignments(word)
+}
+
+/// `name=value`, in an address also several of them.
+fn masked_assignments(word: &str) -> Cow<'_, str> {
+    let ends: &[char] = match word.contains("://") {
+        true => &['&', '#'],
+        false => &[],
+    };
+    let mut masked = String::new();
+    let mut rest = word;
+    while let Some((before, after)) = rest.split_once('=') {
+        masked.push_str(before);
+        masked.push('=');
+        let is_of_name = |letter: char| letter.is_ascii_alphanumeric() || "_-.".contains(letter);
+        let name = before
+            .rsplit(|letter| !is_of_name(letter))
+            .next()
+            .unwrap_or_default();
+        let (value, others) = after.split_at(after.find(ends).unwrap_or(after.len()));
+        rest = match is_secret_name(name) && !is_plain(value) {
+            true => {
+                masked.push_str(HIDDEN);
+                others
+            }
+            false => after,
+        };
+    }
+    masked.push_str(rest);
+    match masked == word {
+        true => word.into(),
+        false => masked.into(),
+    }
+}
+
+fn is_plain(value: &str) -> bool {
+    let value = value.trim_matches(['"', '\'']);
+    PLAIN_VALUES
+        .iter()
+        .any(|plain| value.eq_ignore_ascii_case(plain))
+}
+
+/// Whether what is called so is a secret: an option, a variable, a key of JSON.
+fn is_secret_name(name: &str) -> bool {
+    let words = words_of(name);
+    let Some((last, before)) = words.split_last() else {
+        return false;
+    };
+    let previous = before.last().map(String::as_str);
+    let is_flag = words
+        .first()
+        .is_some_and(|first| OF_FLAGS.contains(&first.as_str()));
+    match last.as_str() {
+        _ if is_flag && !before.is_empty() => false,
+        "token" => previous.is_none_or(|previous| !OF_VOCABULARY.contains(&previous)),
+        "key" => previous.is_some_and(|previous| KINDS_OF_KEY.contains(&previous)),
+        last => LAST_WORDS.contains(&last),
+    }
+}
+
+/// The words of a name, in lower case: of `--api-key`, `API_KEY` and `apiKey` the same.
+fn words_of(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut was_lower = false;
+    for letter in name.chars() {
+        let is_border = matches!(letter, '-' | '_' | '.');
+        if is_border || (letter.is_ascii_uppercase() && was_lower) {
+            words.push(String::new());
+        }
+        was_lower = letter.is_ascii_lowercase() || letter.is_ascii_digit();
+        if !is_border && let Some(word) = words.last_mut() {
+            word.push(letter.to_ascii_lowercase());
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Not a key, and of the shape of one.
+    const HEX: &str = "0123456789abcdef0123456789abcdef0123";
+
+    #[test]
+    fn what_follows_a_name_for_secrets_is_masked() {
+        for (text, expected) in [
+            (
+                "vllm serve m --api-key X1 --port 8000",
+                "vllm serve m --api-key *** --port 8000",
+            ),
+            ("vllm --api-key=X1 m", "vllm --api-key=*** m"),
+            ("vllm --API_KEY=X1", "vllm --API_KEY=***"),
+            ("x --hf-token X1", "x --hf-token ***"),
+            ("x -token X1", "x -token ***"),
+            ("x --Password X1 --user u", "x --Password *** --user u"),
+            ("x --db.passwd X1", "x --db.passwd ***"),
+            ("x --client-secret X1", "x --client-secret ***"),
+            ("x --credential X1", "x --credential ***"),
+            ("x --basic-auth u:X1", "x --basic-auth ***"),
+            (
+                "HF_TOKEN=X1 AWS_SECRET_ACCESS_KEY=X1 python t.py",
+                "HF_TOKEN=*** AWS_SECRET_ACCESS_KEY=*** python t.py",
+            ),
+            (
+                "docker run -e WANDB_API_KEY=X1 i",
+                "docker run -e WANDB_API_KEY=*** i",
+            ),
+            (
+                "srun --export=HF_TOKEN=X1 p",
+                "srun --export=HF_TOKEN=*** p",
+            ),
+            (
+                "curl -H Authorization: Bearer X1 u",
+                "curl -H Authorization: Bearer *** u",
+            ),
+            ("curl -H X-Api-Key: X1", "curl -H X-Api-Key: ***"),
+            (
+                "curl https://h/p?api_key=X1&n=3",
+                "curl https://h/p?api_key=***&n=3",
+            ),
+            (
+                "p --c={\"apiKey\": \"X1\", \"n\": 3}",
+                "p --c={\"apiKey\": \"***\", \"n\": 3}",
+            ),
+            ("p {'password': 'a b'}", "p {'password': \"***\"}"),
+            ("psql postgres://u:X1@h/d", "psql postgres://u:***@h/d"),
+        ] {
+            assert_eq!(masked(text), expected);
+            assert!(!masked(text).contains("X1"));
+            assert_eq!(masked(&masked(text)), expected, "once more changes nothing");
+        }
+    }
+
+    #[test]
+    fn what_has_the_shape_of_a_key_is_masked_wherever_it_stands() {
+        let upper = &HEX.to_ascii_uppercase()[..16];
+        for key in [
+            format!("hf_{HEX}"),
+            format!("sk-{HEX}"),
+            "sk-ant-api03-abcdefghijklmnop".to_owned(),
+            format!("ghp_{HEX}"),
+            format!("github_pat_{HEX}"),
+            format!("glpat-{HEX}"),
+            format!("AKIA{upper}"),
+            format!("xoxb-{HEX}"),
+            format!("AIza{HEX}"),
+            format!("nvapi-{HEX}"),
+            format!("eyJhbGciOi.{HEX}.{HEX}"),
+        ] {
+            for (before, after) in [
+                ("python t.py ", " --n 3"),
+                ("--x=", ""),
+                ("https://", "@h/d"),
+                ("\"", "\""),
+            ] {
+                let text = masked(&format!("{before}{key}{after}")).into_owned();
+                assert_eq!(text, format!("{before}***{after}"), "{key}");
+            }
+        }
+    }
+
+    #[test]
+    fn words_of_a_vocabulary_names_of_files_and_all_that_is_ordinary_stays() {
+        for text in [
+            "vllm serve m --max-tokens 128 --tokenizer t --token-ids 1,2",
+            "x --max-num-batched-tokens 8192 --tokenizer-mode auto --skip-tokenizer-init",
+            "x --pad-token <pad> --eos-token </s> --stop_token=END --tokens-per-second 5",
+            "x --api-key-file /run/k --password-file p --ssl-keyfile k --ssl-certfile c",
+            "x --no-auth vllm --enable-auth m --auth true --token= --token",
+            "x --author me --authors you --secretary s --key value --keys a --monkey m",
+            "x --api-key --port 8000",
+            "python -m sk-learn-contrib hf_hub sk-lora-adapter task-0123456789abcdef0123456789",
+            "curl http://localhost:8000/v1/models ssh://git@host/x s3://bucket/key=1/a",
+            "Bearer",
+            "ray::IDLE",
+            "  two  blanks ",
+            "",
+        ] {
+            assert!(
+                matches!(masked(text), Cow::Borrowed(same) if same == text),
+                "{}",
+                masked(text)
+            );
+        }
+    }
+
+    #[test]
+    fn arguments_are_masked_one_by_one_with_their_blanks() {
+        let of = |arguments: &[&str]| {
+            let arguments: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();
+            masked_arguments(&arguments)
+        };
+        assert_eq!(
+            of(&["x", "--password", "a b c", "--n", "3"]),
+            ["x", "--password", "***", "--n", "3"]
+        );
+        assert_eq!(
+            of(&["x", "--password=a", "y"]),
+            ["x", "--password=***", "y"]
+        );
+        assert_eq!(
+            of(&["sh", "-c", "TOKEN=a exec x"]),
+            ["sh", "-c", "TOKEN=*** exec x"]
+        );
+        assert_eq!(
+            of(&["curl", "-H", "Authorization: Bearer a"]),
+            ["curl", "-H", "Authorization: Bearer ***"]
+        );
+        assert_eq!(
+            of(&["x", "--api-key", "--port", "1"]),
+            ["x", "--api-key", "--port", "1"]
+        );
+    }
+
+    #[test]
+    fn json_stays_json() {
+        let masked = |json: &str| masked_json(json).into_owned();
+        assert_eq!(
+            masked(r#"{"step":1,"max_tokens":5}"#),
+            r#"{"step":1,"max_tokens":5}"#
+        );
+        assert_eq!(masked(r#"{"token":12345}"#), r#"{"token":"***"}"#);
+        assert_eq!(
+            masked(r#"{"a":[{"api_key":"X"},"--token X"]}"#),
+            r#"{"a":[{"api_key":"***"},"--token ***"]}"#
+        );
+        assert_eq!(
+            masked(r#"{"auth":true,"n":"a=b"}"#),
+            r#"{"auth":true,"n":"a=b"}"#
+        );
+        assert_eq!(masked("--token X"), "--token ***");
+    }
+}
