@@ -23,9 +23,9 @@ const HOSTS: &str = "Many hosts";
 /// The options.
 #[derive(Debug, clap::Args)]
 pub(super) struct ManyHosts {
-    /// Have the recording carried to this root while it is made, as its process without privileges
-    /// can: a directory, s3://bucket/prefix, gs://… or az://…. The recorder writes to this host only,
-    /// below -o DIR [default: /var/lib/memtrace, and of others than root
+    /// Have the recording carried to this root while it is made, by a process without privileges: a
+    /// directory, s3://bucket/prefix, gs://… or az://… (docs/hosts.md). The recorder writes to this
+    /// host only, below -o DIR [default: /var/lib/memtrace, and of others than root
     /// ~/.local/state/memtrace], and what has arrived is removed there at the end
     #[arg(long, value_name = "ROOT", help_heading = HOSTS, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub(super) root: Option<String>,
