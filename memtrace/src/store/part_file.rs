@@ -9,6 +9,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::slice;
 use std::sync::Arc;
 
 /// A part's file, read by position.
@@ -54,7 +55,7 @@ impl PartFile {
     /// Reads what begins somewhere and is so long.
     pub(super) fn read(&self, start: u64, length: u64) -> Result<Bytes, String> {
         let end = start.saturating_add(length);
-        let mut read = self.read_all(&[start..end])?;
+        let mut read = self.read_all(slice::from_ref(&(start..end)))?;
         Ok(read.pop().unwrap_or_default())
     }
 

@@ -13,6 +13,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::slice;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The end of a part is read in one go: its footer is there, and of a small part all.
@@ -268,7 +269,7 @@ impl Remote {
 
     pub(super) fn read_small(&self, path: &Path, max: u64) -> io::Result<Vec<u8>> {
         let size = self.file(path)?.size.min(max + 1);
-        Ok(self.read(path, &[0..size])?.concat())
+        Ok(self.read(path, slice::from_ref(&(0..size)))?.concat())
     }
 
     pub(super) fn modified_ns(&self, path: &Path) -> io::Result<i64> {
@@ -292,7 +293,7 @@ impl Remote {
         let tail = match kept {
             Some(tail) => tail,
             None => {
-                let fetched = self.fetch(path, &[tail_start..len])?;
+                let fetched = self.fetch(path, slice::from_ref(&(tail_start..len)))?;
                 let tail = fetched.into_iter().next().unwrap_or_default();
                 let mut tails = self.tails();
                 if tails.values().map(Bytes::len).sum::<usize>() > KEPT_TAILS_BYTES {
