@@ -325,7 +325,7 @@ fn two_recordings_with_one_key_are_told_and_neither_is_lost() {
         said.contains("two recordings have one key") && said.contains("of host node2"),
         "{said}"
     );
-    assert_eq!(s3.keys(), [run_file.clone()]);
+    assert_eq!(s3.keys(), std::slice::from_ref(&run_file));
     // The same recording, of which a part was changed.
     s3.put(&run_file, made.files()["run.json"].clone());
     s3.put(&format!("prefix/{BELOW}/mem/part-00001.parquet"), "other");

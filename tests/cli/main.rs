@@ -1,6 +1,7 @@
 //! `memtrace` as a person meets it: wrong uses, exit codes, signals, and bad days. Where no
 //! backend is named, each test runs with the best one of the machine.
 
+mod addresses;
 mod diff;
 mod ends;
 mod engine;

@@ -67,7 +67,8 @@ impl Trouble {
     /// What an error of `object_store` means for a place that is shown like this.
     pub(super) fn of(error: &Error, kind: Kind, shown: &str) -> Self {
         let said = said(error);
-        let has = |words: &[&str]| words.iter().any(|word| said.contains(word));
+        let all = in_words(error);
+        let has = |words: &[&str]| words.iter().any(|word| all.contains(word));
         let (way, words) = match error {
             Error::AlreadyExists { .. } | Error::Precondition { .. } => {
                 (Way::Taken, format!("{shown} is there already"))
@@ -197,9 +198,14 @@ fn of_file(error: &Error, said: &str, shown: &str) -> (Way, String) {
     }
 }
 
-/// An error and what is behind it, without the XML around what a server says.
+/// What is behind an error, without the XML around what a server says and without what changes from
+/// try to try.
 fn said(error: &Error) -> String {
-    let words = in_words(error);
+    let mut innermost: &dyn std::error::Error = error;
+    while let Some(cause) = innermost.source() {
+        innermost = cause;
+    }
+    let words = innermost.to_string();
     let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
     let words = match tag(&words, "Message") {
         Some(message) => format!("{} ({message})", code(&words)),
