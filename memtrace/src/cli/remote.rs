@@ -39,7 +39,7 @@ pub(super) struct Engine {
     words: Vec<OsString>,
 }
 
-/// Carry recordings to a bucket or a directory where those of many hosts are (docs/hosts.md)
+/// Carry recordings to a bucket or a root of many hosts (docs/hosts.md)
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true)]
 pub(super) struct Push {
