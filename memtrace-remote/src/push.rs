@@ -27,8 +27,8 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  memtrace push memtrace-node1-20261123T121913Z s3://bucket/memtrace --run 4711
-  memtrace push /var/lib/memtrace s3://bucket/memtrace --watch --limit 10MiB
+  memtrace push before s3://bucket/memory --run 4711
+  memtrace push /var/lib/memtrace s3://bucket/memory --watch --limit 10MiB
 
 Credentials are read from the environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, with
 AWS_ENDPOINT_URL for another server that speaks S3; GOOGLE_APPLICATION_CREDENTIALS;

@@ -108,6 +108,11 @@ fn the_examples_of_the_other_commands_work_as_typed() -> Result<()> {
                     let line = line.replace("http://localhost:8000", &server.url);
                     format!("memtrace record -q -o engine-{recorded} -- {line}")
                 }
+                // Needs a bucket.
+                "push" => {
+                    let line = line.replace("/var/lib/memtrace", "before");
+                    line.replace("s3://bucket/memory", "root")
+                }
                 // Two runs of one command differ where the machine is busy.
                 "diff" => format!("{line} || test $? = 3"),
                 // Opens a pager.
