@@ -24,6 +24,7 @@ mod page;
 mod pid_reuse;
 mod pty;
 mod report;
+mod report_hosts;
 mod rude_marks;
 mod signals;
 mod sudo;

@@ -9,6 +9,7 @@ use super::endings::Ending;
 use super::gpu::Gpus;
 use super::growth::Growth;
 use super::held::Held;
+use super::host_clock::HostSeen;
 use super::keys::{self, PeakAt};
 use super::layout::Layout;
 use super::leftovers::Leftovers;
@@ -95,6 +96,9 @@ pub struct Analysis {
     /// What the recording is drawn from, where that was asked for.
     #[serde(skip)]
     pub drawings: Option<Box<Drawings>>,
+    /// What is seen of it as one of many hosts, where that was asked for.
+    #[serde(skip)]
+    pub(super) host_seen: Option<Box<HostSeen>>,
     /// What all processes together held over the recording, every page once, in at most 128 slices
     /// of equal length.
     pub curve: Vec<CurvePoint>,

@@ -8,6 +8,7 @@
 mod analysis;
 mod attribution;
 mod attributor;
+mod bins;
 mod clock;
 mod composition;
 mod conditions;
@@ -21,6 +22,8 @@ mod gpu;
 mod groups;
 mod growth;
 mod held;
+mod host_clock;
+mod hosts;
 mod json_schema;
 mod keys;
 mod layout;
@@ -85,6 +88,9 @@ pub use gpu::{
 };
 pub use growth::{Growth, Verdict};
 pub use held::{Held, HeldKinds};
+pub use hosts::{
+    HostPart, PartError, Place, RUN_SECTIONS, RunReport, RunSection, Unread, merge, reduce,
+};
 pub use json_schema::json_schema;
 pub use keys::PeakAt;
 pub use layout::{Cause, Confidence, Layout, LayoutLine};

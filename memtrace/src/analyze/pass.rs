@@ -1,6 +1,7 @@
 //! The one pass over `mem` for a report: the instant at which all processes together hold most,
 //! every page once, and what is asked of the time around it.
 
+use super::bins::{Binned, Bins};
 use super::curves::{Drawing, Drawn};
 use super::groups::Groups;
 use super::growth::{self, Growth};
@@ -59,6 +60,8 @@ pub(super) struct Asked {
     pub(super) has_tables: bool,
     /// Instants at which it is wanted what is held, every page once, and the most between them.
     pub(super) held_at: Vec<BootNs>,
+    /// Where what is held in each second is wanted.
+    pub(super) bins: Option<Bins>,
     /// Where curves are wanted.
     pub(super) drawing: Option<Drawing>,
 }
@@ -83,6 +86,8 @@ pub(super) struct Passed {
     pub(super) by_role: Vec<Kept<RoleHeld>>,
     /// What is held, every page once, where that is wanted.
     pub(super) held_at: Readings<Option<Bytes>>,
+    /// What is held in each second, where that is wanted.
+    pub(super) binned: Option<Binned>,
     /// Curves, where they are wanted.
     pub(super) drawn: Option<Drawn>,
     /// The first and the last row.
@@ -130,6 +135,7 @@ impl<'a> Pass<'a> {
             near: asked.near,
             by_role: asked.has_tables.then(|| Stack::new(groups.list.len())),
             held_at: Some(Gauge::new(in_order(asked.held_at))).filter(|gauge| !gauge.is_empty()),
+            bins: asked.bins,
             drawing: asked.drawing,
         };
         let mut sweep = Sweep::new(notes, Lane::of_kinds(&boundaries.all));
@@ -289,6 +295,7 @@ impl<'a> Pass<'a> {
                 .held_at
                 .unwrap_or_else(|| Gauge::new(Arc::default()))
                 .read(),
+            binned: notes.bins.and_then(Bins::finish),
             drawn: notes.drawing.map(|drawing| drawing.finish(end)),
             state,
         }
@@ -335,6 +342,8 @@ struct Notes<'a> {
     by_role: Option<Stack<RoleHeld>>,
     /// Where it is wanted for conditions of a load.
     held_at: Option<Gauge<Option<Bytes>>>,
+    /// Where it is wanted for many hosts.
+    bins: Option<Bins>,
     drawing: Option<Drawing>,
 }
 
@@ -387,6 +396,9 @@ impl Observe for Notes<'_> {
             note_roles(by_role, from, &state.lanes);
             by_role.note(from, [all.bytes.0, totals.rss_or_zero()]);
         }
+        if let Some(bins) = &mut self.bins {
+            note_bins(bins, (from, until), once, state);
+        }
         if let Some(drawing) = &mut self.drawing {
             drawing.note(from, state, all.bytes);
         }
@@ -430,6 +442,18 @@ impl Notes<'_> {
 fn note_roles(by_role: &mut Stack<RoleHeld>, at: BootNs, lanes: &Lanes) {
     for &lane in lanes.changed() {
         by_role.set(at, lane.place(), RoleHeld::of(&lanes[lane]));
+    }
+}
+
+fn note_bins(bins: &mut Bins, (from, until): (BootNs, BootNs), once: HeldKinds, state: &State) {
+    if state.totals()[Kind::Rss].bytes().is_some() {
+        bins.hold(from, until, once.all());
+        bins.set_shared(from, once.shared.bytes);
+    }
+    for &lane in state.lanes.changed() {
+        let now = &state.lanes[lane].now;
+        let held = now[Kind::Anon].bytes().or(now[Kind::Rss].bytes());
+        bins.set_role(lane.place(), from, held.unwrap_or_default());
     }
 }
 

@@ -2,6 +2,7 @@
 //! names and surroundings for the instants that the pass found.
 
 use super::analysis::{Analysis, CurvePoint, TreeFinding};
+use super::bins::Bins;
 use super::clock::RunClock;
 use super::composition::{self, Composition};
 use super::conditions::{self, Requests};
@@ -10,6 +11,7 @@ use super::curves::{self, Choice, Drawing, Drawings};
 use super::gpu::{GpuTimeline, OnGpus};
 use super::groups::Groups;
 use super::held::HeldSum;
+use super::host_clock::{HostClock, HostSeen};
 use super::life::{self, ProcessError};
 use super::moment::{self, Moment, MomentError};
 use super::near::NearReadings;
@@ -55,6 +57,8 @@ pub struct Options {
     pub to: Option<Moment>,
     /// Whether memory over time is wanted, for drawing it.
     pub has_curves: bool,
+    /// Whether what is held in each second of the wall clock is wanted, for adding up hosts.
+    pub has_bins: bool,
     /// Tell each marked phase by itself, not those of one name together.
     pub is_unfolded: bool,
     /// The reader's time zone; UTC where it is none.
@@ -167,6 +171,12 @@ where
     let held = HeldSum::read(source, &table, &titles.execs, clock.start())?;
     let foci = phases.longest(clock.end()).chain(oom::instants(&kills));
     let foci: Vec<BootNs> = foci.chain(at).collect();
+    let host_clock = match options.has_bins {
+        true => Some(HostClock::read(source, info)?),
+        false => None,
+    };
+    let bins = host_clock.as_ref();
+    let bins = bins.map(|clock| Bins::new(clock.wall_clock(), groups.list.len()));
     let drawing = match options.has_curves {
         true => {
             let choice = Choice::of(source, &table, &groups)?;
@@ -182,6 +192,7 @@ where
         near: NearReadings::new(surroundings::times(source)?),
         has_tables: save.is_some(),
         held_at: conditions::instants(&load, &requests, clock.end()).collect(),
+        bins,
         drawing,
     };
     let mut sizes = mappings::Sizes::default();
@@ -362,6 +373,15 @@ where
     let curve = curve.collect();
     let rss_peak = seen.state.all.highest[Kind::Rss];
     let rss_peak = rss_peak.map(|high| (high.bytes, clock.at(high.boot_ns)));
+    let binned = seen.binned.take();
+    let host_seen = host_clock.map(|clock| {
+        let names = groups.list.iter().map(|group| Arc::clone(&group.name));
+        Box::new(HostSeen {
+            clock,
+            binned,
+            role_names: names.collect(),
+        })
+    });
     let analysis = Analysis {
         info: info.clone(),
         clock,
@@ -392,6 +412,7 @@ where
         growth,
         curve,
         drawings,
+        host_seen,
         processes: table.processes,
     };
     Ok(Report::find(source, analysis)?)

@@ -9,7 +9,7 @@ mod at;
 mod conditions;
 mod endings;
 pub(super) mod gpus;
-mod growth;
+pub(super) mod growth;
 mod layout;
 pub(super) mod ledger;
 mod missing;

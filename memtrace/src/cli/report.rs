@@ -1,11 +1,13 @@
 //! `memtrace report`: reads a recording, on any machine, and says who held the memory.
 
+mod hosts;
+
 use super::browser;
 use super::output::{has_color, print, width};
 use super::part::Part;
 use super::progress::Progress;
 use super::recorded::{Rows, open, recording_dir};
-use crate::analyze::{self, Moment, ParseMomentError, SECTIONS, SectionInfo};
+use crate::analyze::{self, Moment, ParseMomentError, RUN_SECTIONS, SECTIONS, SectionInfo};
 use crate::model::{Finding, SCHEMA_VERSION, TABLES};
 use crate::report::{FORMATS, Format, Style, visible};
 use crate::store::{FindingsWriter, Problem, ProblemKind, Recording};
@@ -24,6 +26,7 @@ Examples:
   memtrace report --steps -f csv > steps.csv
   memtrace report --format html -o report.html
   memtrace report --format json > report.json
+  memtrace report /srv/memtrace --run 4711
 
 Exit status: 0 also when the recording has losses or its command failed; 1 when it can't be read,
 or what --at, --phase, --from or --to asks for is not in it; 2 after a wrong use.";
@@ -35,7 +38,8 @@ const STEPS: &str = "step_*";
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
-    /// The recording's directory [default: the newest recording here]
+    /// The recording's directory [default: the newest recording here]; or a root of recordings of many
+    /// hosts, a run below it (ROOT/run=ID) or a host of that (ROOT/run=ID/host=NAME)
     #[arg(value_name = "DIR")]
     recording: Option<PathBuf>,
     #[command(flatten)]
@@ -102,6 +106,8 @@ pub(super) struct Args {
     /// rows
     #[arg(long)]
     save_findings: bool,
+    #[command(flatten)]
+    hosts: hosts::Options,
 }
 
 /// How and where to write.
@@ -212,9 +218,16 @@ fn parse_edge(text: &str) -> Result<Moment, String> {
 }
 
 fn section_names() -> impl TypedValueParser<Value = String> {
-    let sections = SECTIONS.iter();
+    let sections = SECTIONS.iter().map(|section| (section.name, section.doc));
+    // Those of one name show the same, of one recording or of many.
+    let of_runs = RUN_SECTIONS
+        .iter()
+        .map(|section| (section.name, section.doc));
+    let of_runs = of_runs.filter(|(name, _)| SectionInfo::named(name).is_none());
     PossibleValuesParser::new(
-        sections.map(|section| PossibleValue::new(section.name).help(section.doc)),
+        sections
+            .chain(of_runs)
+            .map(|(name, doc)| PossibleValue::new(name).help(doc)),
     )
 }
 
@@ -246,11 +259,17 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.list_sections {
         return print(&list_sections()).context("failed to list the sections");
     }
+    if let Some(done) = hosts::run(&args)? {
+        return Ok(done);
+    }
     let format = args.writing.format()?;
     let has_window = args.from.is_some() || args.to.is_some();
     let only_table = args.steps || has_window && format.name() == "csv";
     let only_table = only_table.then_some("phase");
     let section = args.section.as_deref().or(only_table);
+    if let Some(name) = section.filter(|name| SectionInfo::named(name).is_none()) {
+        bail!("the section {name} is of a run of many hosts: name a root, or leave it out");
+    }
     let section = section.and_then(SectionInfo::named);
     if let Some(section) = section.filter(|section| has_window && section.name != "phase") {
         bail!(
@@ -405,6 +424,7 @@ pub(super) fn analyzed(dir: &Path, wanted: Wanted) -> anyhow::Result<analyze::Re
         to: wanted.to,
         is_unfolded: wanted.is_unfolded,
         has_curves: wanted.has_curves,
+        has_bins: false,
         zone: wanted.is_local.then(jiff::tz::TimeZone::system),
         path: Some(dir.display().to_string()),
         is_live: recording.is_live(),

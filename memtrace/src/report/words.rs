@@ -133,6 +133,12 @@ pub(crate) fn when(at: Instant, recorded: DurationNs, zone: Option<&TimeZone>) -
     }
 }
 
+/// `12:03:07 UTC`; with the date in what is longer than a day.
+pub(crate) fn wall(wall: WallNs, length: DurationNs) -> Option<String> {
+    let is_long = length.as_secs_f64() >= 86_400.0;
+    wall_time(wall, if is_long { "%F %T" } else { "%T" }, None)
+}
+
 /// `2026-03-01 12:01:44 UTC`, in a time zone `2026-03-01 13:01:44 +01:00`.
 pub(crate) fn date_and_time(wall: WallNs, zone: Option<&TimeZone>) -> Option<String> {
     wall_time(wall, "%F %T", zone)

@@ -56,7 +56,7 @@ impl Slope {
 
     /// The trend after the warm-up; `None` where too few steps are left. One point for each step,
     /// in the order of their numbers.
-    pub(super) fn steady(points: &[(i64, f64)]) -> Option<Self> {
+    pub(in crate::analyze) fn steady(points: &[(i64, f64)]) -> Option<Self> {
         let warm_up = (points.len() / WARM_UP_PART).max(MIN_WARM_UP);
         let points = points.get(warm_up..)?;
         let (&(first_step, _), &(last_step, _)) = points.first().zip(points.last())?;

@@ -141,7 +141,10 @@ pub(super) fn margin(growth: &Growth) -> Cell {
 
 /// The trend of all, and how long after its end so much more is held at that rate, counted from what
 /// all held then against what they held at the peak; `None` where that is idle to say.
-pub(super) fn time_to_fill(analysis: &Analysis, left_at_peak: Bytes) -> Option<(f64, DurationNs)> {
+pub(in crate::analyze) fn time_to_fill(
+    analysis: &Analysis,
+    left_at_peak: Bytes,
+) -> Option<(f64, DurationNs)> {
     let all = of_all(analysis)?;
     let at_peak = analysis.peak.as_ref()?.held.as_ref()?.all().bytes;
     let until = |offset: DurationNs| offset <= all.to.offset_ns;

@@ -10,8 +10,14 @@ use std::fmt::Write;
 /// What the page begins with.
 const PREFACE: &str = include_str!("preface.md");
 const KEYS: &str = "\n| key | type | meaning |\n|---|---|---|\n";
-/// What the report and the comparison are in the schema.
-const OBJECTS: [&str; 2] = ["Report", "Diff"];
+/// What the report is in the schema.
+const REPORT: &str = "Report";
+/// The other objects in it, and what their chapters are called.
+const OTHERS: [(&str, &str); 3] = [
+    ("Diff", "The object of memtrace diff"),
+    ("Run", "The object of memtrace report ROOT"),
+    ("HostPart", "The line of memtrace report --reduce"),
+];
 
 /// The page, in Markdown.
 pub(super) fn markdown() -> String {
@@ -67,9 +73,9 @@ struct Chapter<'a> {
 struct Page<'a>(&'a Value);
 
 impl<'a> Page<'a> {
-    /// One chapter for each section, and one for the comparison.
+    /// One chapter for each section, and one for each of the other objects.
     fn chapters(self) -> Vec<Chapter<'a>> {
-        let report = &self.0[OBJECTS[0]];
+        let report = &self.0[REPORT];
         let sections = SECTIONS.iter().map(|section| {
             let rows = keys(report).filter(|(key, _)| section.keys.contains(key));
             let told = rows.clone().filter(|(key, _)| is_told_in(key, section));
@@ -82,21 +88,23 @@ impl<'a> Page<'a> {
                 types,
             }
         });
-        let diff = &self.0[OBJECTS[1]];
-        let mut types = Vec::new();
-        keys(diff).for_each(|(_, value)| self.follow(value, &mut types));
-        let diff = Chapter {
-            title: "The object of memtrace diff".to_owned(),
-            doc: meaning(diff),
-            rows: self.folded(diff),
-            types,
-        };
-        sections.chain([diff]).collect()
+        let others = OTHERS.iter().map(|(name, title)| {
+            let object = &self.0[*name];
+            let mut types = Vec::new();
+            keys(object).for_each(|(_, value)| self.follow(value, &mut types));
+            Chapter {
+                title: (*title).to_owned(),
+                doc: meaning(object),
+                rows: self.folded(object),
+                types,
+            }
+        });
+        sections.chain(others).collect()
     }
 
     /// The keys that are no section's, and the sections.
     fn object(self, out: &mut String) {
-        let keys = keys(&self.0[OBJECTS[0]]);
+        let keys = keys(&self.0[REPORT]);
         let head = keys.filter(|(key, _)| SECTIONS.iter().all(|one| !one.keys.contains(key)));
         let head: Vec<Row<'_>> = head.map(|(key, value)| Row::Key(key, value)).collect();
         out.push_str(KEYS);
@@ -336,7 +344,8 @@ mod tests {
             .collect();
         let once = |anchor: &str| anchors.iter().filter(|one| *one == anchor).count() == 1;
         for (name, _) in json_schema()["$defs"].as_object().expect("types") {
-            let is_object = OBJECTS.contains(&name.as_str());
+            let mut objects = OTHERS.iter().map(|(name, _)| *name).chain([REPORT]);
+            let is_object = objects.any(|object| object == name.as_str());
             assert!(is_object || once(&name.to_lowercase()), "{name}");
         }
         for rest in page.split("](#").skip(1) {

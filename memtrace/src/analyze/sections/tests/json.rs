@@ -1,6 +1,8 @@
 //! The JSON of every golden run: as its schema says, with figures that agree with each other.
 
 use super::*;
+use crate::analyze::golden::{JOBS, reduced};
+use crate::analyze::{HostPart, merge};
 
 fn json_of(report: &Report, top: Option<usize>) -> Value {
     let style = Style {
@@ -247,6 +249,14 @@ fn every_json_report_is_as_its_schema_says() {
         diff,
     };
     check(&said(format("json"), &mut told, &Style::default()), "diff");
+    for (name, members, _) in JOBS {
+        let parts: Vec<HostPart> = members().into_iter().map(reduced).collect();
+        for part in &parts {
+            check(&serde_json::to_string(part).expect("JSON"), name);
+        }
+        let mut run = merge("4711", parts, Vec::new(), None);
+        check(&said(format("json"), &mut run, &Style::default()), name);
+    }
 }
 
 #[test]

@@ -1,0 +1,25 @@
+//! One answer for a job of many hosts: each recording is reduced to what it adds to it, a
+//! [`HostPart`], and the parts are merged into a [`RunReport`]. Nothing else crosses hosts.
+
+mod answer;
+mod chapters;
+mod clocks;
+mod coded;
+mod ends;
+mod marks;
+mod merge;
+mod part;
+mod peers;
+mod reduce;
+mod report;
+mod run;
+mod sum;
+#[cfg(test)]
+mod tests;
+
+pub use merge::{Unread, merge};
+pub use part::{HostPart, PartError, Place};
+pub use reduce::reduce;
+pub(super) use report::Object as RunObject;
+pub use report::{RUN_SECTIONS, RunSection};
+pub use run::RunReport;

@@ -1,0 +1,516 @@
+//! The parts of all hosts, merged into the answer for their run. A part at a time is taken, in the
+//! order of their places; what is kept of each is bounded.
+
+use super::clocks::{self, KnownClock};
+use super::ends::{self, EndsOf, Silence};
+use super::part::{HostPart, PartPeak, PartPhase, Place};
+use super::peers::{self, median};
+use super::reduce::rank_order;
+use super::run::{
+    HostLine, HostStatus, JobPeak, JobPhase, JobRole, RankLine, RoleShare, RunProblem, RunReport,
+    WallTime,
+};
+use super::sum::{self, Course, Highest};
+use crate::model::{Bytes, DurationNs, RunState, WallNs};
+use crate::report::words;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// So long after its parts should have closed a host is missed.
+const GRACE_NS: i64 = 30_000_000_000;
+/// Lists of a report have so many entries at most; there are a thousand hosts.
+const RANKS_MAX: usize = 16_384;
+const ROLES_MAX: usize = 256;
+const PHASES_MAX: usize = 256;
+
+/// A recording that could not be reduced.
+#[derive(Clone, Debug)]
+pub struct Unread {
+    /// Which.
+    pub place: Place,
+    /// Why, in a sentence.
+    pub why: String,
+}
+
+/// Merges the parts of a run, in any order. `expected` are the hosts that the run should have,
+/// where the person told.
+pub fn merge(
+    run: &str,
+    parts: impl IntoIterator<Item = HostPart>,
+    unread: Vec<Unread>,
+    expected: Option<Vec<String>>,
+) -> RunReport {
+    let mut parts: Vec<HostPart> = parts.into_iter().collect();
+    parts.sort_by(|a, b| a.place.cmp(&b.place));
+    let mut problems: Vec<RunProblem> = unread
+        .into_iter()
+        .map(|one| RunProblem {
+            host: one.place.host,
+            rec: Some(one.place.rec),
+            text: one.why,
+        })
+        .collect();
+    parts.dedup_by(|later, first| {
+        let is_same = later.place == first.place;
+        if is_same {
+            problems.push(RunProblem {
+                host: first.place.host.clone(),
+                rec: Some(first.place.rec.clone()),
+                text: "there are two recordings of this place; the first one that was met counts"
+                    .to_owned(),
+            });
+        }
+        is_same
+    });
+    Merged::of(run, &parts, expected).told(problems)
+}
+
+/// A host with its recordings in the order of their begins.
+struct Host<'a> {
+    name: &'a str,
+    parts: Vec<&'a HostPart>,
+    clock: KnownClock,
+}
+
+struct Merged<'a> {
+    run: &'a str,
+    parts: &'a [HostPart],
+    hosts: Vec<Host<'a>>,
+    /// When any host was last heard of.
+    end: Option<WallNs>,
+    expected: Option<BTreeSet<String>>,
+}
+
+impl<'a> Merged<'a> {
+    fn of(run: &'a str, parts: &'a [HostPart], expected: Option<Vec<String>>) -> Self {
+        let by_host = parts.chunk_by(|a, b| a.place.host == b.place.host);
+        let by_host = by_host.filter_map(|parts| {
+            Some((
+                &*parts.first()?.place.host,
+                parts.iter().collect::<Vec<_>>(),
+            ))
+        });
+        let by_host: Vec<(&str, Vec<&HostPart>)> = by_host.collect();
+        let clocks = clocks::known(&by_host);
+        let hosts = by_host.into_iter().zip(clocks);
+        let hosts: Vec<Host<'_>> = hosts
+            .map(|((name, parts), clock)| Host { name, parts, clock })
+            .collect();
+        let told = parts.iter().filter_map(|part| part.expected_hosts.as_ref());
+        let told: BTreeSet<String> = told.flatten().cloned().collect();
+        let expected: Option<BTreeSet<String>> = expected.map(|hosts| hosts.into_iter().collect());
+        Self {
+            run,
+            parts,
+            end: hosts.iter().filter_map(Host::end).max(),
+            hosts,
+            expected: expected.or(Some(told).filter(|told| !told.is_empty())),
+        }
+    }
+
+    fn told(&self, mut problems: Vec<RunProblem>) -> RunReport {
+        let courses: Vec<Course<'_>> = self.hosts.iter().map(Host::course).collect();
+        let highest = sum::highest(&courses, sum::width_of(&courses));
+        let ends_of = self.hosts.iter().map(|host| EndsOf {
+            host: host.name,
+            parts: &host.parts,
+            clock: &host.clock,
+            silence: self.silence(host),
+        });
+        let ends_of: Vec<EndsOf<'_>> = ends_of.collect();
+        let (ends, end_count) = ends::chain(&ends_of);
+        problems.extend(self.hosts.iter().flat_map(Host::problems));
+        problems.sort();
+        let (ranks, rank_count) = self.ranks();
+        let shares = self.shares(&courses, highest.as_ref());
+        let starts = self.hosts.iter().filter_map(Host::start);
+        RunReport {
+            run: self.run.to_owned(),
+            start: starts.min().map(WallTime),
+            end: self.end.map(WallTime),
+            host_count: self.hosts.len(),
+            recording_count: self.parts.len(),
+            expected_host_count: self.expected.as_ref().map(BTreeSet::len),
+            peak: highest.map(|highest| self.peak(&highest, &courses, &shares)),
+            hosts: self.lines(&courses, highest.as_ref()),
+            outliers: peers::outliers(self.parts),
+            ends,
+            end_count,
+            roles: self.roles(&shares),
+            ranks,
+            rank_count,
+            phases: self.phases(),
+            clocks: self
+                .hosts
+                .iter()
+                .map(|host| host.clock.line.clone())
+                .collect(),
+            problems,
+        }
+    }
+
+    /// Since when nothing was heard of a host whose recording was not closed, where others were
+    /// heard of later than its next part should have come.
+    fn silence(&self, host: &Host<'_>) -> Option<Silence> {
+        let last = host.parts.last()?;
+        let since = host.end()?;
+        let is_open = last.state == RunState::Recording && !last.is_live;
+        let after = self.end?.0.saturating_sub(since.0);
+        let patience = last
+            .rotate_ns
+            .map_or(0, |rotate| rotate.0)
+            .saturating_add(GRACE_NS);
+        (is_open && after > patience).then(|| Silence {
+            since: last.end_wall_ns.unwrap_or(since),
+            how: "not heard of any more; its recording was not closed".to_owned(),
+        })
+    }
+
+    /// What roles held at the peak of all, and what was shared: in all, and on how many hosts.
+    fn shares<'c>(
+        &self,
+        courses: &'c [Course<'a>],
+        highest: Option<&Highest>,
+    ) -> BTreeMap<Option<&'c str>, (i64, usize)> {
+        let mut shares: BTreeMap<Option<&str>, (i64, usize)> = BTreeMap::new();
+        let Some(highest) = highest else {
+            return shares;
+        };
+        for course in courses {
+            for (role, bytes) in course.parts_at(highest) {
+                let share = shares.entry(role).or_default();
+                *share = (share.0.saturating_add(bytes), share.1 + 1);
+            }
+        }
+        shares
+    }
+
+    fn peak(
+        &self,
+        highest: &Highest,
+        courses: &[Course<'_>],
+        shares: &BTreeMap<Option<&str>, (i64, usize)>,
+    ) -> JobPeak {
+        let holding = courses.iter().filter_map(|course| course.at(highest));
+        let roles = shares.iter().filter_map(|(role, &(bytes, host_count))| {
+            Some(RoleShare {
+                name: (*role)?.to_owned(),
+                host_count,
+                bytes: Bytes(bytes),
+            })
+        });
+        let mut roles: Vec<RoleShare> = roles.collect();
+        roles.sort_by(|a, b| (b.bytes, &a.name).cmp(&(a.bytes, &b.name)));
+        let peaks = self.hosts.iter().filter_map(Host::peak);
+        let is_polled = self
+            .parts
+            .iter()
+            .any(|part| part.peak.as_ref().is_some_and(|peak| peak.is_lower_bound));
+        JobPeak {
+            at: WallTime(highest.begin()),
+            bin_s: highest.width_s,
+            at_least_bytes: Bytes(highest.at_least),
+            bytes: Bytes(highest.bytes),
+            at_most_bytes: Bytes(highest.at_most),
+            sum_of_peaks_bytes: peaks.map(|peak| peak.bytes).sum(),
+            is_lower_bound: is_polled,
+            host_count: holding.filter(|bin| bin.most > 0).count(),
+            roles,
+            shared_bytes: Bytes(shares.get(&None).map_or(0, |(bytes, _)| *bytes)),
+        }
+    }
+
+    fn lines(&self, courses: &[Course<'_>], highest: Option<&Highest>) -> Vec<HostLine> {
+        let lines = self.hosts.iter().zip(courses).map(|(host, course)| {
+            let bin = highest.and_then(|highest| course.at(highest));
+            let at_job_peak = bin.map(|bin| Bytes(bin.most)).filter(|bytes| bytes.0 > 0);
+            let status = host.status(self.silence(host).is_some());
+            host.line(status, at_job_peak, self.end)
+        });
+        let recorded: BTreeSet<&str> = self.hosts.iter().map(|host| host.name).collect();
+        let missing = self.expected.iter().flatten();
+        let missing = missing.filter(|host| !recorded.contains(host.as_str()));
+        let mut lines: Vec<HostLine> = lines
+            .chain(missing.map(|host| missing_line(host)))
+            .collect();
+        lines.sort_by(|a, b| {
+            let order = |line: &HostLine| {
+                let left = line.limit_bytes.zip(line.headroom_bytes);
+                // The part that is left, in millionths.
+                let left = left.map(|(limit, left)| {
+                    i128::from(left.0) * 1_000_000 / i128::from(limit.0.max(1))
+                });
+                (line.status, left.is_none(), left, Reverse(line.peak_bytes))
+            };
+            order(a).cmp(&order(b)).then_with(|| a.host.cmp(&b.host))
+        });
+        lines
+    }
+
+    fn roles(&self, shares: &BTreeMap<Option<&str>, (i64, usize)>) -> Vec<JobRole> {
+        let mut by_role: BTreeMap<&str, BTreeMap<&str, RoleOnHost>> = BTreeMap::new();
+        for part in self.parts {
+            for role in &part.roles {
+                let hosts = by_role.entry(&role.name).or_default();
+                let on_host = hosts.entry(&part.place.host).or_default();
+                on_host.process_count += role.process_count;
+                on_host.peak = on_host.peak.max(role.peak_bytes);
+                on_host.slope = on_host.slope.max(role.bytes_per_hour);
+            }
+        }
+        let roles = by_role.into_iter().map(|(name, hosts)| {
+            let mut held: Vec<(i64, &str)> = (hosts.iter())
+                .filter_map(|(host, on)| Some((on.peak?.0, *host)))
+                .collect();
+            held.sort_by_key(|(bytes, host)| (*bytes, Reverse(*host)));
+            let amounts: Vec<i64> = held.iter().map(|(bytes, _)| *bytes).collect();
+            let (lowest, highest) = (held.first(), held.last());
+            let slopes = || {
+                hosts
+                    .values()
+                    .filter_map(|on| on.slope.filter(|slope| *slope > 0))
+            };
+            JobRole {
+                host_count: hosts.len(),
+                process_count: hosts.values().map(|on| on.process_count).sum(),
+                highest_bytes: highest.map(|(bytes, _)| Bytes(*bytes)),
+                highest_host: highest.map(|(_, host)| (*host).to_owned()),
+                lowest_bytes: lowest.map(|(bytes, _)| Bytes(*bytes)),
+                lowest_host: lowest.map(|(_, host)| (*host).to_owned()),
+                median_bytes: median(&amounts).map(Bytes),
+                at_job_peak_bytes: shares.get(&Some(name)).map(|(bytes, _)| Bytes(*bytes)),
+                growing_count: slopes().count(),
+                bytes_per_hour: slopes().max(),
+                name: name.to_owned(),
+            }
+        });
+        let mut roles: Vec<JobRole> = roles.collect();
+        let order = |role: &JobRole| (role.at_job_peak_bytes, role.highest_bytes);
+        roles.sort_by(|a, b| order(b).cmp(&order(a)).then_with(|| a.name.cmp(&b.name)));
+        roles.truncate(ROLES_MAX);
+        roles
+    }
+
+    fn ranks(&self) -> (Vec<RankLine>, usize) {
+        let ranks = self.parts.iter().flat_map(|part| {
+            part.ranks.iter().map(move |rank| RankLine {
+                role: rank.role.clone(),
+                rank: rank.rank.clone(),
+                host: part.place.host.clone(),
+                pid: rank.pid,
+                peak_bytes: rank.peak_bytes,
+                bytes_per_hour: rank.bytes_per_hour,
+                stage: rank.stage.clone(),
+                bytes_per_step: rank.bytes_per_step,
+            })
+        });
+        let mut ranks: Vec<RankLine> = ranks.collect();
+        ranks.sort_by_cached_key(|line| {
+            (
+                line.role.clone(),
+                rank_order(&line.rank),
+                line.host.clone(),
+                line.pid,
+            )
+        });
+        ranks.truncate(RANKS_MAX);
+        (ranks, self.parts.iter().map(|part| part.rank_count).sum())
+    }
+
+    fn phases(&self) -> Vec<JobPhase> {
+        let mut by_name: BTreeMap<&str, Vec<(&str, &PartPhase)>> = BTreeMap::new();
+        for part in self.parts {
+            for phase in &part.phases {
+                by_name
+                    .entry(&phase.name)
+                    .or_default()
+                    .push((&part.place.host, phase));
+            }
+        }
+        let phases = by_name.into_iter().filter_map(|(name, of)| {
+            let mean = |phase: &PartPhase| {
+                phase.total_ns.0 / i64::try_from(phase.count.max(1)).unwrap_or(i64::MAX)
+            };
+            let mut means: Vec<i64> = of.iter().map(|(_, phase)| mean(phase)).collect();
+            means.sort_unstable();
+            let hosts: BTreeSet<&str> = of.iter().map(|(host, _)| *host).collect();
+            let (slowest_host, slowest) = of.iter().rev().max_by_key(|(_, phase)| mean(phase))?;
+            Some(JobPhase {
+                name: name.to_owned(),
+                host_count: hosts.len(),
+                process_count: of.len(),
+                count: of.iter().map(|(_, phase)| phase.count).sum(),
+                open_count: of.iter().map(|(_, phase)| phase.open_count).sum(),
+                median_mean_ns: DurationNs(median(&means)?),
+                slowest_mean_ns: DurationNs(mean(slowest)),
+                slowest_host: (*slowest_host).to_owned(),
+                slowest_rank: slowest.rank.clone(),
+                slowest_pid: slowest.pid,
+                longest_ns: of.iter().map(|(_, phase)| phase.longest_ns).max()?,
+            })
+        });
+        let mut phases: Vec<JobPhase> = phases.collect();
+        let total = |phase: &JobPhase| {
+            let count = i64::try_from(phase.count).unwrap_or(i64::MAX);
+            Reverse(phase.median_mean_ns.0.saturating_mul(count))
+        };
+        phases.sort_by(|a, b| total(a).cmp(&total(b)).then_with(|| a.name.cmp(&b.name)));
+        phases.truncate(PHASES_MAX);
+        phases
+    }
+}
+
+#[derive(Default)]
+struct RoleOnHost {
+    process_count: usize,
+    peak: Option<Bytes>,
+    slope: Option<i64>,
+}
+
+impl<'a> Host<'a> {
+    fn course(&self) -> Course<'a> {
+        Course {
+            parts: self.parts.clone(),
+            ahead_ns: self.clock.ahead_ns(),
+        }
+    }
+
+    fn start(&self) -> Option<WallNs> {
+        let starts = self.parts.iter().filter_map(|part| part.start_wall_ns);
+        starts.min().map(|start| self.clock.told(start))
+    }
+
+    fn end(&self) -> Option<WallNs> {
+        let ends = self.parts.iter().filter_map(|part| part.end_wall_ns);
+        ends.max().map(|end| self.clock.told(end))
+    }
+
+    fn peak(&self) -> Option<&'a PartPeak> {
+        let peaks = self.parts.iter().filter_map(|part| part.peak.as_ref());
+        peaks.rev().max_by_key(|peak| peak.bytes)
+    }
+
+    fn status(&self, is_silent: bool) -> HostStatus {
+        let mut ends = self.parts.iter().flat_map(|part| &part.ends);
+        let is_open = self
+            .parts
+            .last()
+            .is_some_and(|part| part.state == RunState::Recording);
+        match () {
+            () if is_silent => HostStatus::Silent,
+            () if ends.clone().any(|end| end.is_oom_kill) => HostStatus::OomKilled,
+            () if ends.next().is_some() => HostStatus::Failed,
+            () if is_open => HostStatus::Open,
+            () => HostStatus::Closed,
+        }
+    }
+
+    fn line(
+        &self,
+        status: HostStatus,
+        at_job_peak: Option<Bytes>,
+        end: Option<WallNs>,
+    ) -> HostLine {
+        let peak = self.peak();
+        let limits = self.parts.iter().filter_map(|part| part.limit.as_ref());
+        let limit = limits.min_by_key(|limit| limit.headroom_bytes);
+        let ends = || self.parts.iter().flat_map(|part| &part.ends);
+        let gpus = self.parts.iter().map(|part| {
+            let peaks = part.gpus.iter().filter_map(|gpu| gpu.peak_bytes);
+            (!part.gpus.is_empty()).then(|| peaks.sum::<Bytes>())
+        });
+        let silent = self
+            .end()
+            .zip(end)
+            .map(|(own, all)| DurationNs(all.0 - own.0));
+        HostLine {
+            host: self.name.to_owned(),
+            status,
+            recs: self
+                .parts
+                .iter()
+                .map(|part| part.place.rec.clone())
+                .collect(),
+            start: self.start().map(WallTime),
+            end: self.end().map(WallTime),
+            silent_ns: silent,
+            mem_total_bytes: self
+                .parts
+                .iter()
+                .filter_map(|part| part.machine.mem_total_bytes)
+                .max(),
+            peak_bytes: peak.map(|peak| peak.bytes),
+            peak_at_least_bytes: peak.map(|peak| peak.at_least_bytes),
+            peak_at_most_bytes: peak.map(|peak| peak.at_most_bytes),
+            peak_at: peak.and_then(|peak| Some(WallTime(self.clock.told(peak.wall_ns?)))),
+            largest: peak.and_then(|peak| Some(peak.holders.first()?.name.clone())),
+            at_job_peak_bytes: at_job_peak,
+            limit_cgroup: limit.and_then(|limit| limit.cgroup.clone()),
+            limit_bytes: limit.map(|limit| limit.limit_bytes),
+            headroom_bytes: limit.map(|limit| limit.headroom_bytes),
+            bytes_per_hour: limit.and_then(|limit| limit.bytes_per_hour),
+            left_ns: limit.and_then(|limit| limit.left_ns),
+            end_count: self.parts.iter().map(|part| part.end_count).sum(),
+            oom_kill_count: ends().filter(|end| end.is_oom_kill).count(),
+            loss_count: self.parts.iter().map(|part| part.loss_count).sum(),
+            gpu_peak_bytes: gpus.max().flatten(),
+        }
+    }
+
+    /// What is wrong with its recordings.
+    fn problems(&self) -> Vec<RunProblem> {
+        let problem = |part: &HostPart, text: String| RunProblem {
+            host: self.name.to_owned(),
+            rec: Some(part.place.rec.clone()),
+            text,
+        };
+        let mut problems: Vec<RunProblem> = Vec::new();
+        for part in &self.parts {
+            problems.extend(part.problems.iter().map(|text| problem(part, text.clone())));
+            let more = part.problem_count.saturating_sub(part.problems.len());
+            if more > 0 {
+                let text = format!("and {} of its files more", words::count(more));
+                problems.push(problem(part, text));
+            }
+        }
+        for pair in self.parts.windows(2) {
+            let [first, second] = [pair[0], pair[1]];
+            let is_over = first.end_wall_ns <= second.start_wall_ns;
+            if !is_over {
+                let text = format!(
+                    "it began before {} ended; where both tell of a second, what is more counts",
+                    first.place.rec
+                );
+                problems.push(problem(second, text));
+            }
+        }
+        problems
+    }
+}
+
+fn missing_line(host: &str) -> HostLine {
+    HostLine {
+        host: host.to_owned(),
+        status: HostStatus::Missing,
+        recs: Vec::new(),
+        start: None,
+        end: None,
+        silent_ns: None,
+        mem_total_bytes: None,
+        peak_bytes: None,
+        peak_at_least_bytes: None,
+        peak_at_most_bytes: None,
+        peak_at: None,
+        largest: None,
+        at_job_peak_bytes: None,
+        limit_cgroup: None,
+        limit_bytes: None,
+        headroom_bytes: None,
+        bytes_per_hour: None,
+        left_ns: None,
+        end_count: 0,
+        oom_kill_count: 0,
+        loss_count: 0,
+        gpu_peak_bytes: None,
+    }
+}

@@ -1,0 +1,286 @@
+//! What hosts hold together, bin by bin of the wall clock.
+//!
+//! Of a bin each host tells the least and the most that it held in it. All of them held no more at
+//! any instant of it than the sum of the most. When the one that moves most was at its highest,
+//! the others held their least or more, so that all of them held no less than the sum of the least
+//! and what that one moves by; and at some instant they held no less than their mean, which is the
+//! sum of the means. Where one host moves, or none, most and least are the same.
+
+use super::part::HostPart;
+use crate::analyze::bins::{BINS_MAX, Bin, WIDTHS_S};
+use crate::model::WallNs;
+use std::cmp::Reverse;
+
+const SECOND_NS: i64 = 1_000_000_000;
+
+/// The recordings of one host, one after the other, as they are added up.
+pub(super) struct Course<'a> {
+    pub(super) parts: Vec<&'a HostPart>,
+    /// By how much its clock is ahead, where nobody synchronizes it and steps tell.
+    pub(super) ahead_ns: Option<i64>,
+}
+
+/// The bins of one host.
+struct Dense {
+    first: i64,
+    bins: Vec<Bin>,
+    /// Whether it is known which bin an instant is in.
+    is_sure: bool,
+}
+
+/// Where most is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Highest {
+    /// The bin.
+    pub(super) number: i64,
+    pub(super) width_s: i64,
+    pub(super) at_least: i64,
+    pub(super) bytes: i64,
+    pub(super) at_most: i64,
+}
+
+impl Highest {
+    /// The begin of its bin.
+    pub(super) fn begin(&self) -> WallNs {
+        WallNs(self.number.saturating_mul(self.width_s * SECOND_NS))
+    }
+}
+
+/// The sum over hosts in one bin.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    at_least: i64,
+    least: i64,
+    at_most: i64,
+    /// The most that one host moves by, where its figures are exact.
+    sure_spread: i64,
+    /// The same by the best figures.
+    spread: i64,
+    /// Their means, where figures are exact; else the least that it can have been.
+    sure_mean: i64,
+    /// The same by the best figures.
+    mean: i64,
+}
+
+impl Sum {
+    fn add(&mut self, bin: &Bin, is_sure: bool) {
+        let spread = bin.most.saturating_sub(bin.least);
+        self.at_least = self.at_least.saturating_add(bin.at_least);
+        self.least = self.least.saturating_add(bin.least);
+        self.at_most = self.at_most.saturating_add(bin.at_most);
+        self.spread = self.spread.max(spread);
+        self.mean = self.mean.saturating_add(bin.mean);
+        let is_exact = is_sure && bin.at_least == bin.least && bin.at_most == bin.most;
+        let sure_mean = if is_exact { bin.mean } else { bin.at_least };
+        self.sure_mean = self.sure_mean.saturating_add(sure_mean);
+        if is_exact {
+            self.sure_spread = self.sure_spread.max(spread);
+        }
+    }
+
+    fn at_least(&self) -> i64 {
+        let one = self.at_least.saturating_add(self.sure_spread);
+        one.max(self.sure_mean)
+    }
+
+    fn bytes(&self) -> i64 {
+        self.least.saturating_add(self.spread).max(self.mean)
+    }
+}
+
+/// The length of bins in which all of them can be added up.
+pub(super) fn width_of(courses: &[Course<'_>]) -> i64 {
+    let curves = courses.iter().flat_map(|course| &course.parts);
+    let curves = curves.filter_map(|part| part.held.as_ref());
+    let (mut first, mut last, mut widest) = (i64::MAX, i64::MIN, WIDTHS_S[0]);
+    for curve in curves {
+        widest = widest.max(curve.bin_s);
+        let begin = curve.first_bin.saturating_mul(curve.bin_s);
+        let length = curve.bin_count().saturating_mul(curve.bin_s);
+        first = first.min(begin);
+        last = last.max(begin.saturating_add(length));
+    }
+    let span = last.saturating_sub(first).max(0);
+    let is_enough = |width: &&i64| **width >= widest && span / **width <= 2 * BINS_MAX as i64;
+    WIDTHS_S
+        .iter()
+        .find(is_enough)
+        .copied()
+        .unwrap_or(WIDTHS_S[WIDTHS_S.len() - 1])
+}
+
+/// Where all of them hold most; `None` without a row of memory.
+pub(super) fn highest(courses: &[Course<'_>], width_s: i64) -> Option<Highest> {
+    let dense = courses.iter().filter_map(|course| course.dense(width_s));
+    let (mut first, mut sums) = (0, Vec::<Sum>::new());
+    for one in dense {
+        if sums.is_empty() {
+            first = one.first;
+        }
+        if one.first < first {
+            let missing = usize::try_from(first - one.first).unwrap_or(0);
+            sums.splice(0..0, std::iter::repeat_n(Sum::default(), missing));
+            first = one.first;
+        }
+        let from = usize::try_from(one.first - first).unwrap_or(0);
+        sums.resize(sums.len().max(from + one.bins.len()), Sum::default());
+        for (sum, bin) in sums[from..].iter_mut().zip(&one.bins) {
+            sum.add(bin, one.is_sure);
+        }
+    }
+    let numbered = || sums.iter().zip(first..);
+    // Of bins as high the first.
+    let (top, number) = numbered().max_by_key(|(sum, number)| (sum.bytes(), Reverse(*number)))?;
+    Some(Highest {
+        number,
+        width_s,
+        at_least: numbered().map(|(sum, _)| sum.at_least()).max()?,
+        bytes: top.bytes(),
+        at_most: numbered().map(|(sum, _)| sum.at_most).max()?,
+    })
+}
+
+impl Course<'_> {
+    /// All its recordings in bins of that length; never two at once, for a host is one.
+    fn dense(&self, width_s: i64) -> Option<Dense> {
+        let mut dense: Option<Dense> = None;
+        for part in &self.parts {
+            let one = self.dense_of(part, width_s);
+            dense = match (dense, one) {
+                (Some(a), Some(b)) => Some(a.beside(b)),
+                (a, b) => a.or(b),
+            };
+        }
+        dense
+    }
+
+    fn dense_of(&self, part: &HostPart, width_s: i64) -> Option<Dense> {
+        let curve = part.held.as_ref()?;
+        let times = width_s / curve.bin_s.max(1);
+        if !WIDTHS_S.contains(&curve.bin_s) || times < 1 {
+            return None;
+        }
+        let width_ns = width_s * SECOND_NS;
+        // Half a bin to either side is a whole one.
+        let ahead = self.ahead_ns.unwrap_or(0).saturating_add(width_ns / 2);
+        let ahead = ahead.div_euclid(width_ns);
+        let first = curve.first_bin.div_euclid(times);
+        let mut bins: Vec<Bin> = Vec::new();
+        let mut number = curve.first_bin;
+        for (count, bin) in curve.runs() {
+            let until = number.saturating_add(count);
+            while number < until && bins.len() <= 2 * BINS_MAX {
+                let place = usize::try_from(number.div_euclid(times) - first).ok()?;
+                let end = (number.div_euclid(times) + 1).saturating_mul(times);
+                let end = end.min(until);
+                // Of so many bins it is the mean.
+                let bin = Bin {
+                    mean: bin.mean.saturating_mul(end - number),
+                    ..bin
+                };
+                match bins.get_mut(place) {
+                    Some(of) => *of = of.hull(bin),
+                    None => bins.push(bin),
+                }
+                number = end;
+            }
+        }
+        // Of those at both ends only a part is known.
+        if times > 1 {
+            let last = bins.len().checked_sub(1)?;
+            bins[0] = bins[0].hull(Bin::NOTHING);
+            bins[last] = bins[last].hull(Bin::NOTHING);
+            bins.iter_mut().for_each(|bin| bin.mean /= times);
+        }
+        let dense = Dense {
+            first: first - ahead,
+            bins,
+            is_sure: true,
+        };
+        Some(match self.ahead_ns {
+            None => dense,
+            Some(_) => dense.blurred(),
+        })
+    }
+
+    /// What it held in a bin.
+    pub(super) fn at(&self, highest: &Highest) -> Option<Bin> {
+        let dense = self.dense(highest.width_s)?;
+        let place = usize::try_from(highest.number - dense.first).ok()?;
+        dense.bins.get(place).copied()
+    }
+
+    /// What its roles held in a bin, and what was shared: the most of each.
+    pub(super) fn parts_at(&self, highest: &Highest) -> Vec<(Option<&str>, i64)> {
+        let mut most: Vec<(Option<&str>, i64)> = Vec::new();
+        for curve in self.parts.iter().filter_map(|part| part.held.as_ref()) {
+            let times = highest.width_s / curve.bin_s.max(1);
+            let bin_ns = curve.bin_s.max(1) * SECOND_NS;
+            let ahead = self.ahead_ns.unwrap_or(0).saturating_add(bin_ns / 2);
+            let ahead = ahead.div_euclid(bin_ns);
+            let first = highest.number.saturating_mul(times) + ahead - curve.first_bin;
+            let inside = (first..first.saturating_add(times)).filter(|place| *place >= 0);
+            let inside: Vec<i64> = inside.take(WIDTHS_S[4] as usize).collect();
+            for part in &curve.parts {
+                let bytes = inside.iter().map(|&place| part.at(place)).max();
+                let bytes = bytes.filter(|bytes| *bytes > 0);
+                let Some(bytes) = bytes else { continue };
+                match most
+                    .iter_mut()
+                    .find(|(role, _)| *role == part.role.as_deref())
+                {
+                    Some((_, so_far)) => *so_far = bytes.max(*so_far),
+                    None => most.push((part.role.as_deref(), bytes)),
+                }
+            }
+        }
+        most
+    }
+}
+
+impl Dense {
+    /// Two recordings of one host.
+    fn beside(self, other: Self) -> Self {
+        let (mut a, b) = if self.first <= other.first {
+            (self, other)
+        } else {
+            (other, self)
+        };
+        let from = usize::try_from(b.first - a.first).unwrap_or(usize::MAX);
+        if from > 20 * BINS_MAX {
+            return a;
+        }
+        a.is_sure &= b.is_sure;
+        a.bins
+            .resize(a.bins.len().max(from + b.bins.len()), Bin::NOTHING);
+        for (bin, more) in a.bins[from..].iter_mut().zip(b.bins) {
+            *bin = bin.beside(more);
+        }
+        a
+    }
+
+    /// Each instant may be in the bin before its own or in the one after it: that is as far as the
+    /// bounds are.
+    fn blurred(self) -> Self {
+        let at = |place: Option<usize>| place.and_then(|place| self.bins.get(place)).copied();
+        let blurred = (0..self.bins.len() + 2).map(|place| {
+            let own = at(place.checked_sub(1)).unwrap_or(Bin::NOTHING);
+            let around = [at(Some(place)), at(place.checked_sub(2))];
+            let around = around.map(|bin| bin.unwrap_or(Bin::NOTHING));
+            Bin {
+                at_least: around
+                    .iter()
+                    .fold(own.at_least, |least, bin| least.min(bin.at_least)),
+                at_most: around
+                    .iter()
+                    .fold(own.at_most, |most, bin| most.max(bin.at_most)),
+                ..own
+            }
+        });
+        Self {
+            first: self.first - 1,
+            bins: blurred.collect(),
+            is_sure: false,
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! Reports of runs of several hosts, on every golden job.
+
+use super::run::{HostStatus, Measure};
+use super::*;
+use crate::analyze::golden::{JOBS, Member, Script, job, reduced};
+use crate::model::{Record, Tgid};
+use crate::report::{FORMATS, Style};
+use proptest::prelude::*;
+use std::collections::HashMap;
+
+fn parts(name: &str) -> Vec<HostPart> {
+    job(name).into_iter().map(reduced).collect()
+}
+
+fn expected(hosts: &[&str]) -> Option<Vec<String>> {
+    let hosts: Vec<String> = hosts.iter().map(|&host| host.to_owned()).collect();
+    (!hosts.is_empty()).then_some(hosts)
+}
+
+fn reported(name: &str) -> RunReport {
+    let hosts = JOBS.iter().find(|(one, ..)| *one == name).expect("a job").2;
+    merge("4711", parts(name), Vec::new(), expected(hosts))
+}
+
+fn written(report: &RunReport, format: &str, style: &Style) -> String {
+    let format = FORMATS
+        .iter()
+        .find(|one| one.name() == format)
+        .expect("a format");
+    let mut out = Vec::new();
+    format
+        .write(&mut report.clone(), style, &mut out)
+        .expect("a Vec takes it");
+    String::from_utf8(out).expect("a report is UTF-8")
+}
+
+#[test]
+fn every_format_tells_every_job_as_agreed() {
+    for (name, ..) in JOBS {
+        let report = reported(name);
+        for format in ["text", "md", "csv", "json"] {
+            if format == "json" && !matches!(*name, "eight_ranks" | "lost_host") {
+                continue;
+            }
+            let style = Style {
+                has_explanations: *name == "eight_ranks",
+                ..Style::default()
+            };
+            insta::assert_snapshot!(format!("{name}.{format}"), written(&report, format, &style));
+        }
+    }
+}
+
+#[test]
+fn the_part_of_a_host_is_one_line_that_is_read_as_it_was_written() {
+    for (name, ..) in JOBS {
+        for part in parts(name) {
+            let line = serde_json::to_string(&part).expect("JSON");
+            assert!(line.len() < 40_000, "{name}: {}", line.len());
+            assert_eq!(HostPart::parse(&line).expect("a part"), part, "{name}");
+        }
+    }
+    let part = parts("oom_chain").swap_remove(1);
+    insta::assert_snapshot!("part", serde_json::to_string(&part).expect("JSON"));
+}
+
+#[test]
+fn what_is_no_part_or_of_another_version_is_refused_by_what_it_is() {
+    for text in [
+        "",
+        "{}",
+        "{\"format\":\"memtrace-host-part\",\"version\":1}",
+    ] {
+        assert!(
+            matches!(HostPart::parse(text), Err(PartError::Json(_))),
+            "{text}"
+        );
+    }
+    let later = r#"{"format":"memtrace-host-part","version":2}"#;
+    let error = HostPart::parse(later).expect_err("another version");
+    assert!(error.to_string().contains("of version 2"), "{error}");
+    let other = r#"{"format":"memtrace-report","version":2}"#;
+    assert!(matches!(
+        HostPart::parse(other),
+        Err(PartError::Version { .. })
+    ));
+}
+
+#[test]
+fn the_order_in_which_parts_come_says_nothing() {
+    for (name, _, hosts) in JOBS {
+        let mut shuffled = parts(name);
+        shuffled.reverse();
+        let half = shuffled.len() / 2;
+        shuffled.rotate_left(half);
+        let report = merge("4711", shuffled, Vec::new(), expected(hosts));
+        assert_eq!(report, reported(name), "{name}");
+    }
+}
+
+#[test]
+fn the_answer_fits_into_twelve_lines() {
+    for (name, ..) in JOBS {
+        for width in [80, 100] {
+            let style = Style {
+                width,
+                ..Style::default()
+            };
+            let text = written(&reported(name), "text", &style);
+            let head = text.lines().take_while(|line| !line.is_empty()).count();
+            let most = if width == 80 { 16 } else { 12 };
+            assert!(head <= most, "{name} at {width}: {head}\n{text}");
+        }
+    }
+}
+
+#[test]
+fn hosts_at_the_peak_add_up_within_its_bounds() {
+    for (name, ..) in JOBS {
+        let report = reported(name);
+        let peak = report.peak.expect("a peak");
+        let hosts = report
+            .hosts
+            .iter()
+            .filter_map(|line| line.at_job_peak_bytes);
+        let sum: i64 = hosts.map(|bytes| bytes.0).sum();
+        assert!(
+            peak.at_least_bytes <= peak.bytes && peak.bytes <= peak.at_most_bytes,
+            "{name}"
+        );
+        assert!(
+            peak.at_least_bytes.0 <= sum && sum <= peak.at_most_bytes.0,
+            "{name}"
+        );
+        assert!(
+            peak.at_most_bytes <= peak.sum_of_peaks_bytes,
+            "{name}: {peak:?}"
+        );
+        for line in &report.hosts {
+            assert!(line.at_job_peak_bytes <= line.peak_at_most_bytes, "{name}");
+        }
+    }
+}
+
+/// The most that the processes of all scripts hold at any instant of a row, by what their rows say:
+/// the sum of anonymous memory until the end of each recording.
+fn brute_force(scripts: &[Script]) -> i64 {
+    let mut rows: Vec<(i64, usize, i64, i64)> = Vec::new();
+    for (host, script) in scripts.iter().enumerate() {
+        let (info, of, _) = script.clone().recorded();
+        let end = info.clocks.last().map_or(0, |last| last.boot_ns.0);
+        for row in &of.0 {
+            if let Record::Mem(row) = row {
+                let anon = row.rss_anon_bytes.expect("anonymous memory").0;
+                rows.push((row.boot_ns.0, host, row.upid.0, anon));
+                rows.push((end, host, row.upid.0, 0));
+            }
+        }
+    }
+    rows.sort_by_key(|row| row.0);
+    let (mut held, mut most) = (HashMap::new(), 0);
+    for at in rows.chunk_by(|a, b| a.0 == b.0) {
+        held.extend(at.iter().map(|&(_, host, upid, anon)| ((host, upid), anon)));
+        most = most.max(held.values().sum());
+    }
+    most
+}
+
+#[test]
+fn the_bounds_of_the_peak_hold_against_the_sum_of_all_rows_at_all_instants() {
+    for (name, ..) in JOBS {
+        if *name == "clock_off" {
+            continue;
+        }
+        let peak = reported(name).peak.expect("a peak");
+        let scripts: Vec<Script> = job(name).into_iter().map(|one| one.script).collect();
+        let most = brute_force(&scripts);
+        assert!(
+            peak.at_least_bytes.0 <= most && most <= peak.at_most_bytes.0,
+            "{name}: {most} {peak:?}"
+        );
+        assert!(
+            (peak.bytes.0 - most).abs() <= most / 50,
+            "{name}: {most} {peak:?}"
+        );
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn whatever_hosts_do_the_most_of_all_lies_within_the_bounds(
+        hosts in proptest::collection::vec(
+            proptest::collection::vec((10_i64..3_000, 0_u32..3, 0_i64..5_000), 2..40),
+            1..5,
+        ),
+    ) {
+        const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+        let members = hosts.iter().zip(NAMES).map(|(steps, host)| {
+            let mut script = Script::command(&["x"], 200.0);
+            (0..3).for_each(|tgid| script.process(tgid + 1, None, 0.0, "/bin/x"));
+            let mut millis = 1_000;
+            for &(after, process, mib) in steps {
+                millis += after;
+                script.mem(process + 1, millis as f64 / 1_000.0, [mib as f64, 0.0, 0.0]);
+            }
+            Member { host, rec: "20260301T120144Z", script }
+        });
+        let members: Vec<Member> = members.collect();
+        let scripts: Vec<Script> = members.iter().map(|one| one.script.clone()).collect();
+        let report = merge("r", members.into_iter().map(reduced), Vec::new(), None);
+        let most = brute_force(&scripts);
+        let peak = report.peak.expect("a peak");
+        prop_assert!(peak.at_least_bytes.0 <= most && most <= peak.at_most_bytes.0, "{most} {peak:?}");
+    }
+}
+
+#[test]
+fn one_that_holds_more_and_one_that_grows_stand_out_of_eight_ranks() {
+    let report = reported("eight_ranks");
+    let told = |measure: Measure| {
+        let found = report
+            .outliers
+            .iter()
+            .filter(move |one| one.measure == measure && one.rank.is_some());
+        found.filter_map(|one| one.rank.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(told(Measure::Peak)[0], "3");
+    assert_eq!(told(Measure::PerStep), ["5"]);
+    let slow = report
+        .phases
+        .iter()
+        .find(|phase| phase.name == "step")
+        .expect("steps");
+    assert_eq!(slow.slowest_rank.as_deref(), Some("6"));
+    assert_eq!((slow.count, slow.process_count), (320, 8));
+}
+
+#[test]
+fn a_host_that_fell_silent_one_that_is_late_and_one_that_is_missing_are_told() {
+    let report = reported("lost_host");
+    let status = |host: &str| {
+        report
+            .hosts
+            .iter()
+            .find(|line| line.host == host)
+            .map(|line| line.status)
+    };
+    assert_eq!(status("node2"), Some(HostStatus::Silent));
+    assert_eq!(status("node4"), Some(HostStatus::Missing));
+    assert_eq!(status("node1"), Some(HostStatus::Closed));
+    let order: Vec<&str> = report.hosts.iter().map(|line| &*line.host).collect();
+    assert_eq!(order[..2], ["node2", "node4"]);
+    let twice = report
+        .hosts
+        .iter()
+        .find(|line| line.host == "node1")
+        .expect("a host");
+    assert_eq!(twice.recs.len(), 2);
+    assert_eq!((report.host_count, report.recording_count), (3, 4));
+    let link = report
+        .ends
+        .iter()
+        .find(|link| link.is_host)
+        .expect("the silence");
+    assert_eq!(link.host, "node2");
+}
+
+#[test]
+fn a_clock_that_nobody_synchronizes_is_told_by_steps_in_common() {
+    let report = reported("clock_off");
+    let clock = |host: &str| {
+        report
+            .clocks
+            .iter()
+            .find(|line| line.host == host)
+            .expect("a clock")
+    };
+    let (second, third) = (clock("node2"), clock("node3"));
+    let skew = second.skew_ns.expect("a skew");
+    assert!((skew.0 - 3_000_000_000).abs() < 10_000_000, "{second:?}");
+    assert!(
+        second.is_corrected && second.error_ns.is_none(),
+        "{second:?}"
+    );
+    assert!(!third.is_corrected && third.skew_ns.is_none(), "{third:?}");
+    // Ranks 0, 1 and 2 were killed half a second after each other.
+    let after = |host: &str| {
+        let link = report
+            .ends
+            .iter()
+            .find(|link| link.host == host && link.rank.is_some());
+        let link = link.expect("an end");
+        (
+            link.after_first_ns.map(|after| after.0 / 100_000_000),
+            link.is_after_first,
+        )
+    };
+    assert_eq!(after("node2"), (Some(5), true), "{:#?}", report.ends);
+    assert!(!after("node3").1, "nothing is known of its clock");
+    // Both hosts hold 9 GiB in the same seconds.
+    let peak = report.peak.expect("a peak");
+    assert!(
+        peak.at_least_bytes.0 < (20 << 30) && peak.bytes.0 > (19 << 30),
+        "{peak:?}"
+    );
+}
+
+#[test]
+fn the_first_death_is_told_with_who_followed_and_order_only_where_clocks_allow() {
+    let report = reported("oom_chain");
+    let of = |host: &str, pid: u32| {
+        let link = report
+            .ends
+            .iter()
+            .find(|link| link.host == host && link.pid == Some(Tgid(pid)));
+        link.expect("an end")
+    };
+    let first = &report.ends[0];
+    assert!(
+        first.is_oom_kill && first.host == "node2" && first.cgroup.is_some(),
+        "{first:?}"
+    );
+    assert!(!of("node1", 200).is_after_first, "2 ms later, with ±4 ms");
+    let later = of("node3", 202);
+    assert!(later.is_after_first, "{later:?}");
+    assert_eq!(
+        later.after_first_ns.map(|after| after.0 / 1_000_000),
+        Some(1_500)
+    );
+}
+
+#[test]
+fn two_recordings_of_one_place_are_told_and_one_counts() {
+    let mut twice = parts("oom_chain");
+    twice.extend(parts("oom_chain").pop());
+    let unread = Unread {
+        place: Place {
+            run: "4711".to_owned(),
+            host: "node9".to_owned(),
+            rec: "x".to_owned(),
+        },
+        why: "it is of schema 9.0".to_owned(),
+    };
+    let report = merge("4711", twice, vec![unread], None);
+    assert_eq!(report.peak, reported("oom_chain").peak);
+    let told: Vec<&str> = report.problems.iter().map(|one| &*one.host).collect();
+    assert_eq!(told, ["node3", "node9"]);
+}
+
+#[test]
+fn nothing_at_all_is_told_as_nothing() {
+    let report = merge("none", Vec::new(), Vec::new(), expected(&["node1"]));
+    assert_eq!(report.hosts[0].status, HostStatus::Missing);
+    let text = written(&report, "text", &Style::default());
+    assert!(
+        text.contains("1 of 1 expected hosts has no recording: node1"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_page_on_many_hosts_shows_what_the_report_says() {
+    let text = written(&reported("eight_ranks"), "text", &Style::default());
+    let until = text
+        .find("\nRoles: ")
+        .expect("the chapter after what is shown");
+    let indented = text[..until].trim_end().lines().map(|line| match line {
+        "" => String::new(),
+        line => format!("    {line}"),
+    });
+    let shown = indented.collect::<Vec<_>>().join("\n");
+    let page = include_str!("../../../../docs/hosts.md");
+    assert!(page.contains(&shown), "not in docs/hosts.md:\n{shown}");
+}

@@ -1,0 +1,444 @@
+//! `memtrace report ROOT`: one answer for a job of many hosts. Each recording is reduced by itself,
+//! some at a time, and what comes of it is merged; `--reduce` and `--merge` are the two halves.
+
+use super::{Args, missing_tables};
+use crate::analyze::{self, HostPart, Place, RUN_SECTIONS, RunSection, Unread};
+use crate::cli::output::say;
+use crate::cli::progress::Progress;
+use crate::cli::recorded::{Rows, open, recording_dir};
+use crate::model::{BootNs, RunInfo, parse_host_list};
+use crate::report::{Style, visible, write_line};
+use crate::store::{Placed, Recording, Root};
+use anyhow::{Context, bail};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Recordings that are read at a time: a few take all of a disk, and each takes memory.
+const WORKERS_MAX: usize = 4;
+/// A part of a host is some tens of KiB; what is longer is none.
+const PART_BYTES_MAX: u64 = 64 << 20;
+
+/// Which of the recordings below a root to report, and how.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Many hosts")]
+pub(super) struct Options {
+    /// Of a root, report that run [default: the newest]
+    #[arg(long, value_name = "ID")]
+    run: Option<String>,
+    /// Of a root, report only that host; can be given several times
+    #[arg(long, value_name = "NAME")]
+    host: Vec<String>,
+    /// The hosts that a run should have: names with commas, `node[1-3,7]`, or @FILE with one list a
+    /// line [default: what the recordings tell]
+    #[arg(long, value_name = "LIST|@FILE")]
+    expect_hosts: Option<String>,
+    /// Write what a recording adds to the report of its run, as JSON on a line; of a root a line for
+    /// each recording
+    #[arg(long, conflicts_with_all = ["merge", "format", "section", "top", "full", "explain", "open"])]
+    reduce: bool,
+    /// Merge what --reduce wrote into the report of a run: files with a part on each line, `-` for
+    /// the standard input
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "recording")]
+    merge: Vec<PathBuf>,
+}
+
+impl Options {
+    /// The first of the options that only a root, or what came of one, has a use for.
+    fn only_for_a_root(&self) -> Option<&'static str> {
+        let given = [
+            ("--run", self.run.is_some()),
+            ("--host", !self.host.is_empty()),
+            ("--expect-hosts", self.expect_hosts.is_some()),
+        ];
+        given
+            .iter()
+            .find(|(_, is_given)| *is_given)
+            .map(|(name, _)| *name)
+    }
+}
+
+/// Reports a run of many hosts where that is asked for; `None` where it is one recording.
+pub(super) fn run(args: &Args) -> anyhow::Result<Option<ExitCode>> {
+    if !args.hosts.merge.is_empty() {
+        check(args)?;
+        let parts = read_parts(&args.hosts.merge)?;
+        let found = Found {
+            run: run_of(&parts)?,
+            parts,
+            unread: Vec::new(),
+        };
+        return tell(args, found).map(Some);
+    }
+    let path = args.recording.as_deref().unwrap_or(Path::new("."));
+    let shown = path.display().to_string();
+    let doing = || format!("failed to look for recordings in {}", visible(&shown));
+    if let Some(root) = Root::open(path).with_context(doing)? {
+        check(args)?;
+        let found = reduced(&root, &args.hosts, &shown).with_context(doing)?;
+        if args.hosts.reduce {
+            write_parts(args, &found)?;
+            return Ok(Some(ExitCode::SUCCESS));
+        }
+        return tell(args, found).map(Some);
+    }
+    if let Some(option) = args.hosts.only_for_a_root() {
+        bail!(
+            "{option} is for the recordings of many hosts below a root (ROOT/run=ID/host=NAME/rec=START), \
+             and {} is none",
+            visible(&shown)
+        );
+    }
+    if args.hosts.reduce {
+        check(args)?;
+        let dir = recording_dir(args.recording.as_deref())?;
+        let (recording, last) = open(&dir)?;
+        let part = reduce(&recording, &dir, last, None)?;
+        let (parts, unread) = (vec![part], Vec::new());
+        let found = Found {
+            run: String::new(),
+            parts,
+            unread,
+        };
+        write_parts(args, &found)?;
+        return Ok(Some(ExitCode::SUCCESS));
+    }
+    Ok(None)
+}
+
+/// What was found of a run.
+struct Found {
+    run: String,
+    parts: Vec<HostPart>,
+    unread: Vec<Unread>,
+}
+
+/// That nothing is asked for that only the report of one recording has.
+fn check(args: &Args) -> anyhow::Result<()> {
+    let only_of_one = [
+        ("--at", args.at.is_some()),
+        ("--phase", args.phase.is_some()),
+        ("--phases", args.phases),
+        ("--steps", args.steps),
+        ("--from", args.from.is_some()),
+        ("--to", args.to.is_some()),
+        ("--process", args.process.is_some()),
+        ("--tree", args.tree),
+        ("--style", args.style.is_some()),
+        ("--follow", args.follow),
+        ("--local-time", args.local_time),
+        ("--save-findings", args.save_findings),
+        ("--open", args.writing.open),
+    ];
+    if let Some((option, _)) = only_of_one.iter().find(|(_, is_given)| *is_given) {
+        bail!(
+            "{option} is for one recording, not for a run of many hosts: name one, as in memtrace report \
+             ROOT/run=ID/host=NAME/rec=START {option}"
+        );
+    }
+    if args.hosts.reduce {
+        return Ok(());
+    }
+    let format = args.writing.format()?;
+    if format.is_page() {
+        bail!(
+            "{} draws one recording: a run of many hosts has text, md, json and csv",
+            format.name()
+        );
+    }
+    let Some(name) = &args.section else {
+        return Ok(());
+    };
+    let Some(section) = RunSection::named(name) else {
+        let names: Vec<&str> = RUN_SECTIONS.iter().map(|section| section.name).collect();
+        bail!(
+            "a run of many hosts has no section {name}; it has {}",
+            names.join(", ")
+        );
+    };
+    if format.name() == "csv" && !section.has_table() {
+        let with = RUN_SECTIONS.iter().filter(|section| section.has_table());
+        let names: Vec<&str> = with.map(|section| section.name).collect();
+        bail!(
+            "the section {name} has no table for csv; these have one: {}",
+            names.join(", ")
+        );
+    }
+    Ok(())
+}
+
+fn tell(args: &Args, found: Found) -> anyhow::Result<ExitCode> {
+    let expected = args
+        .hosts
+        .expect_hosts
+        .as_deref()
+        .map(expected_hosts)
+        .transpose()?;
+    let mut report = analyze::merge(&found.run, found.parts, found.unread, expected);
+    let section = args.section.as_deref().and_then(RunSection::named);
+    let style = Style {
+        is_full: args.full,
+        has_explanations: args.explain || args.full,
+        section: section.map(|section| section.name),
+        ..args.writing.style()
+    };
+    let format = args.writing.format()?;
+    args.writing
+        .write(|out| format.write(&mut report, &style, out))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write_parts(args: &Args, found: &Found) -> anyhow::Result<()> {
+    for unread in &found.unread {
+        let Place { host, rec, .. } = &unread.place;
+        say(&format!("host {host}, recording {rec}: {}", unread.why));
+    }
+    args.writing.write(|out| {
+        found
+            .parts
+            .iter()
+            .try_for_each(|part| write_line(part, out))
+    })
+}
+
+fn expected_hosts(list: &str) -> anyhow::Result<Vec<String>> {
+    let doing = || format!("--expect-hosts {list} can't be understood");
+    let text = match list.strip_prefix('@') {
+        Some(file) => {
+            let text = std::fs::read_to_string(file);
+            let text = text.with_context(|| format!("failed to read {file}"))?;
+            text.lines()
+                .map(str::trim)
+                .filter(|line| !line.is_empty())
+                .collect::<Vec<_>>()
+                .join(",")
+        }
+        None => list.to_owned(),
+    };
+    let hosts = parse_host_list(&text).with_context(doing)?;
+    Ok(hosts.into_iter().map(String::from).collect())
+}
+
+/// Reduces the recordings of a run, some at a time.
+fn reduced(root: &Root, options: &Options, shown: &str) -> anyhow::Result<Found> {
+    let run = chosen_run(root, options, shown)?;
+    let (mut places, refused) = root.recordings(&run)?;
+    let unread = refused.into_iter().map(|error| Unread {
+        place: Place {
+            run: run.clone(),
+            ..Place::default()
+        },
+        why: format!("{:#}", anyhow::Error::from(error)),
+    });
+    let mut unread: Vec<Unread> = unread.collect();
+    if !options.host.is_empty() {
+        let missing = options
+            .host
+            .iter()
+            .find(|host| !places.iter().any(|place| place.host == **host));
+        if let Some(host) = missing {
+            bail!("the run {run} has no recording of a host {host}");
+        }
+        places.retain(|place| options.host.contains(&place.host));
+        unread.clear();
+    }
+    let progress = Progress::of("reading the recordings of all hosts");
+    let next = AtomicUsize::new(0);
+    let outcomes: Mutex<Vec<(usize, anyhow::Result<HostPart>)>> = Mutex::default();
+    let work = || {
+        while let Some((number, place)) = {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            places.get(number).map(|place| (number, place))
+        } {
+            let outcome = reduce_one(root, place);
+            outcomes
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .push((number, outcome));
+        }
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 1..cores.min(WORKERS_MAX).min(places.len()) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    drop(progress);
+    let mut outcomes = outcomes
+        .into_inner()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    outcomes.sort_by_key(|(number, _)| *number);
+    let mut parts = Vec::new();
+    for (number, outcome) in outcomes {
+        match outcome {
+            Ok(part) => parts.push(part),
+            Err(error) => unread.push(Unread {
+                place: place_of(&places[number]),
+                why: format!("{error:#}"),
+            }),
+        }
+    }
+    Ok(Found { run, parts, unread })
+}
+
+/// The run that was asked for, or the newest; of several that is said.
+fn chosen_run(root: &Root, options: &Options, shown: &str) -> anyhow::Result<String> {
+    let runs = root.runs()?;
+    let names = || runs.iter().map(|(run, _)| run.as_str());
+    if let Some(run) = &options.run {
+        if !names().any(|name| name == run) {
+            let names: Vec<&str> = names().collect();
+            bail!(
+                "{} has no run {run}; it has {}",
+                visible(shown),
+                names.join(", ")
+            );
+        }
+        return Ok(run.clone());
+    }
+    let Some(newest) = names().next() else {
+        bail!(
+            "{} has folders of runs, and no recording in them",
+            visible(shown)
+        );
+    };
+    let others: Vec<&str> = names().skip(1).collect();
+    if !others.is_empty() {
+        say(&format!(
+            "this is the newest run, {newest}; --run names another: {}",
+            others.join(", ")
+        ));
+    }
+    Ok(newest.to_owned())
+}
+
+fn place_of(placed: &Placed) -> Place {
+    Place {
+        run: placed.run.clone(),
+        host: placed.host.clone(),
+        rec: placed.rec.clone(),
+    }
+}
+
+fn reduce_one(root: &Root, place: &Placed) -> anyhow::Result<HostPart> {
+    let recording = root.recording(place)?;
+    let last = match recording.is_closed() {
+        true => None,
+        false => recording.last_boot_ns()?,
+    };
+    reduce(
+        &recording,
+        &root.path_of(place),
+        last,
+        Some(place_of(place)),
+    )
+}
+
+/// Reduces a recording that was found at a place, or by its path alone.
+fn reduce(
+    recording: &Recording,
+    dir: &Path,
+    last_boot_ns: Option<BootNs>,
+    place: Option<Place>,
+) -> anyhow::Result<HostPart> {
+    let info = recording.info();
+    let options = analyze::Options {
+        is_live: recording.is_live(),
+        last_boot_ns,
+        ..analyze::Options::default()
+    };
+    let own = own_place(info);
+    let by_path = || Placed::of_path(dir).map(|placed| place_of(&placed));
+    let found = place.or_else(by_path);
+    let other = found
+        .as_ref()
+        .zip(own.as_ref())
+        .filter(|(found, own)| found != own);
+    let other = other.map(|(_, own)| {
+        format!(
+            "run.json says that it is of host {} and run {}: {}",
+            own.host, own.run, own.rec
+        )
+    });
+    let place = found.or(own).unwrap_or_else(|| Place {
+        run: String::new(),
+        host: info.hostname.clone(),
+        rec: started(info),
+    });
+    let part = analyze::reduce(info, &Rows(recording), options, place)?;
+    let problems = recording.problems();
+    let mut problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    if recording.is_closed() {
+        problems.extend(missing_tables(dir, info));
+    }
+    problems.extend(other);
+    Ok(part.with_problems(&problems))
+}
+
+fn own_place(info: &RunInfo) -> Option<Place> {
+    let place = info.place.as_ref()?;
+    Some(Place {
+        run: place.run.to_string(),
+        host: place.host.to_string(),
+        rec: place.rec.to_string(),
+    })
+}
+
+/// When a recording began, for one that says nothing of a place.
+fn started(info: &RunInfo) -> String {
+    let first = info.clocks.first();
+    let time =
+        first.and_then(|first| jiff::Timestamp::from_nanosecond(first.wall_ns.0.into()).ok());
+    time.map_or_else(String::new, |time| {
+        time.strftime("%Y%m%dT%H%M%SZ").to_string()
+    })
+}
+
+/// The run that all parts are of.
+fn run_of(parts: &[HostPart]) -> anyhow::Result<String> {
+    let Some(first) = parts.first() else {
+        bail!("there is nothing to merge: no line has a part that --reduce wrote");
+    };
+    let run = &first.place.run;
+    if let Some(other) = parts.iter().find(|part| part.place.run != *run) {
+        bail!(
+            "these are parts of two runs, {run} and {}: merge each by itself",
+            other.place.run
+        );
+    }
+    Ok(run.clone())
+}
+
+/// The parts in files, one on each line.
+fn read_parts(files: &[PathBuf]) -> anyhow::Result<Vec<HostPart>> {
+    let mut parts = Vec::new();
+    for file in files {
+        let shown = file.display().to_string();
+        let shown = visible(&shown).into_owned();
+        let reader: Box<dyn Read> = match file.as_os_str() == "-" {
+            true => Box::new(io::stdin().lock()),
+            false => {
+                let opened = File::open(file);
+                Box::new(opened.with_context(|| format!("failed to open {shown}"))?)
+            }
+        };
+        let mut reader = BufReader::new(reader);
+        for number in 1.. {
+            let mut line = String::new();
+            let read = reader.by_ref().take(PART_BYTES_MAX).read_line(&mut line);
+            if read.with_context(|| format!("failed to read {shown}"))? == 0 {
+                break;
+            }
+            if line.trim().is_empty() {
+                continue;
+            }
+            let part = HostPart::parse(&line);
+            parts.push(part.with_context(|| format!("line {number} of {shown} can't be merged"))?);
+        }
+    }
+    Ok(parts)
+}

@@ -1,0 +1,282 @@
+//! The recordings of jobs of many hosts below one root, `ROOT/run=ID/host=NAME/rec=START`: which
+//! there are, and opening one. No link below the root is followed.
+
+use super::dir::Dir;
+use super::error::StoreError;
+use super::recording::Recording;
+use super::run_file::RUN_FILE;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The longest name of a run, a host or a recording.
+const NAME_BYTES_MAX: usize = 128;
+const RUN: &str = "run=";
+const HOST: &str = "host=";
+const REC: &str = "rec=";
+
+/// A folder of recordings of many hosts: a whole root, one run of it, or one host of a run.
+#[derive(Debug)]
+pub struct Root {
+    dir: Arc<Dir>,
+    level: Level,
+}
+
+/// What a folder is, and so what the names in it mean.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Level {
+    Root,
+    Run { run: String },
+    Host { run: String, host: String },
+}
+
+/// Where a recording lies below a root: which run it is of, which host it is of, and when that began.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Placed {
+    /// The run.
+    pub run: String,
+    /// The host.
+    pub host: String,
+    /// The recording: the UTC time of its start.
+    pub rec: String,
+}
+
+impl Root {
+    /// The folder of recordings at a path; `None` where there is something else, such as a
+    /// recording.
+    ///
+    /// # Errors
+    /// When the directory can't be listed.
+    pub fn open(path: &Path) -> Result<Option<Self>, StoreError> {
+        let Ok(dir) = Dir::open(path) else {
+            return Ok(None);
+        };
+        let names = names(&dir)?;
+        if names.iter().any(|name| name == RUN_FILE) {
+            return Ok(None);
+        }
+        let has = |prefix: &str| names.iter().any(|name| key_part(name, prefix).is_some());
+        let above = |levels: usize, prefix: &str| {
+            let path = path.canonicalize().ok()?;
+            let name = path.ancestors().nth(levels)?.file_name()?.to_str()?;
+            key_part(name, prefix).map(str::to_owned)
+        };
+        let unnamed = String::new;
+        let level = if has(RUN) {
+            Level::Root
+        } else if has(HOST) {
+            let run = above(0, RUN).unwrap_or_else(unnamed);
+            Level::Run { run }
+        } else if has(REC) {
+            let run = above(1, RUN).unwrap_or_else(unnamed);
+            let host = above(0, HOST).unwrap_or_else(unnamed);
+            Level::Host { run, host }
+        } else {
+            return Ok(None);
+        };
+        let dir = Arc::new(dir);
+        Ok(Some(Self { dir, level }))
+    }
+
+    /// The runs and, of each, when the newest of its recordings began: the newest run first.
+    ///
+    /// # Errors
+    /// When a folder can't be listed.
+    pub fn runs(&self) -> Result<Vec<(String, String)>, StoreError> {
+        let names = match &self.level {
+            Level::Root => key_parts(&self.dir, RUN)?,
+            Level::Run { run } | Level::Host { run, .. } => vec![run.clone()],
+        };
+        let mut runs = Vec::new();
+        for run in names {
+            // What is no run's folder can't be listed as one.
+            if let Ok(Some(newest)) = self.newest(&run) {
+                runs.push((run, newest));
+            }
+        }
+        runs.sort_unstable_by(|a, b| (&b.1, &b.0).cmp(&(&a.1, &a.0)));
+        Ok(runs)
+    }
+
+    /// The recordings of a run, in order, and why a host has none where its folder can't be
+    /// listed.
+    ///
+    /// # Errors
+    /// When the folder of the run can't be listed.
+    pub fn recordings(&self, run: &str) -> Result<(Vec<Placed>, Vec<StoreError>), StoreError> {
+        let placed = |dir: &Dir, host: &str| {
+            let recs = key_parts(dir, REC)?.into_iter();
+            let placed = recs.map(|rec| Placed {
+                run: run.to_owned(),
+                host: host.to_owned(),
+                rec,
+            });
+            Ok::<Vec<Placed>, StoreError>(placed.collect())
+        };
+        let of_run;
+        let dir = match &self.level {
+            Level::Host { host, .. } => {
+                let mut places = placed(&self.dir, host)?;
+                places.sort_unstable();
+                return Ok((places, Vec::new()));
+            }
+            Level::Run { .. } => &*self.dir,
+            Level::Root => {
+                of_run = below(&self.dir, &format!("{RUN}{run}"))?;
+                &of_run
+            }
+        };
+        let (mut places, mut refused) = (Vec::new(), Vec::new());
+        for host in key_parts(dir, HOST)? {
+            let of_host = below(dir, &format!("{HOST}{host}"));
+            match of_host.and_then(|dir| placed(&dir, &host)) {
+                Ok(of_host) => places.extend(of_host),
+                Err(error) => refused.push(error),
+            }
+        }
+        places.sort_unstable();
+        Ok((places, refused))
+    }
+
+    /// When the newest recording of a run began; `None` for one without any.
+    fn newest(&self, run: &str) -> Result<Option<String>, StoreError> {
+        let (places, _) = self.recordings(run)?;
+        Ok(places.into_iter().map(|place| place.rec).max())
+    }
+
+    /// Opens one of its recordings.
+    ///
+    /// # Errors
+    /// When it is none, or one of a schema that this version can't read.
+    pub fn recording(&self, place: &Placed) -> Result<Recording, StoreError> {
+        let mut dir = Arc::clone(&self.dir);
+        for name in self.folders(place) {
+            dir = Arc::new(below(&dir, &name)?);
+        }
+        Recording::of(dir)
+    }
+
+    /// Where one of its recordings is, as a person would name it.
+    pub fn path_of(&self, place: &Placed) -> PathBuf {
+        self.folders(place)
+            .into_iter()
+            .fold(self.dir.path().to_path_buf(), |path, name| path.join(name))
+    }
+
+    fn folders(&self, place: &Placed) -> Vec<String> {
+        let names = [
+            format!("{RUN}{}", place.run),
+            format!("{HOST}{}", place.host),
+            format!("{REC}{}", place.rec),
+        ];
+        let above = match self.level {
+            Level::Root => 0,
+            Level::Run { .. } => 1,
+            Level::Host { .. } => 2,
+        };
+        names.into_iter().skip(above).collect()
+    }
+}
+
+impl Placed {
+    /// The place of a recording by its path, where that has the names of one below a root.
+    pub fn of_path(path: &Path) -> Option<Self> {
+        let path = path.canonicalize().ok()?;
+        let part = |levels: usize, prefix: &str| {
+            let name = path.ancestors().nth(levels)?.file_name()?.to_str()?;
+            key_part(name, prefix).map(str::to_owned)
+        };
+        Some(Self {
+            run: part(2, RUN)?,
+            host: part(1, HOST)?,
+            rec: part(0, REC)?,
+        })
+    }
+}
+
+fn below(dir: &Dir, name: &str) -> Result<Dir, StoreError> {
+    let below = dir.below(name);
+    below.map_err(|error| StoreError::io("open", &dir.full_path(Path::new(name)), error))
+}
+
+/// The names in a folder that are text, in order.
+fn names(dir: &Dir) -> Result<Vec<String>, StoreError> {
+    let names = dir.names(Path::new(""));
+    let names = names.map_err(|error| StoreError::io("list", dir.path(), error))?;
+    let names = names.into_iter().filter_map(|name| name.into_string().ok());
+    let mut names: Vec<String> = names.collect();
+    names.sort_unstable();
+    Ok(names)
+}
+
+fn key_parts(dir: &Dir, prefix: &str) -> Result<Vec<String>, StoreError> {
+    let names = names(dir)?;
+    let parts = names.iter().filter_map(|name| key_part(name, prefix));
+    Ok(parts.map(str::to_owned).collect())
+}
+
+/// What stands behind `run=` and the like, where it is a name as those have it.
+fn key_part<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
+    let part = name.strip_prefix(prefix)?;
+    let is_of_names = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let is_name = (1..=NAME_BYTES_MAX).contains(&part.len())
+        && !part.starts_with(['.', '-'])
+        && part.chars().all(is_of_names);
+    is_name.then_some(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn root(names: &[&str]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for name in names {
+            std::fs::create_dir_all(dir.path().join(name)).unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn the_newest_run_comes_first_and_a_run_or_a_host_is_found_by_its_own_folder() {
+        let dir = root(&[
+            "run=a/host=n1/rec=20261123T121913Z",
+            "run=a/host=n1/rec=20261123T131913Z",
+            "run=a/host=n2/rec=20261123T121914Z",
+            "run=b/host=n1/rec=20261122T000000Z",
+            "run=-no/host=n1/rec=20270101T000000Z",
+            "run=c",
+            "other",
+        ]);
+        let root = Root::open(dir.path()).unwrap().expect("a root");
+        let runs = root.runs().unwrap();
+        let names: Vec<&str> = runs.iter().map(|(run, _)| &**run).collect();
+        assert_eq!(names, ["a", "b"]);
+        let (all, _) = root.recordings("a").unwrap();
+        assert_eq!(all.len(), 3);
+        for (below, count) in [("run=a", 3), ("run=a/host=n1", 2)] {
+            let part = Root::open(&dir.path().join(below)).unwrap().expect("one");
+            let (places, _) = part.recordings("a").unwrap();
+            assert_eq!(places, all[..count], "{below}");
+            assert_eq!(part.runs().unwrap()[0].0, "a");
+            let paths = places.iter().map(|place| part.path_of(place));
+            assert!(paths.into_iter().all(|path| path.is_dir()));
+        }
+        let path = dir.path().join("run=a/host=n2/rec=20261123T121914Z");
+        assert_eq!(Placed::of_path(&path).as_ref(), all.last());
+    }
+
+    #[test]
+    fn a_recording_is_no_root_and_a_link_is_not_followed() {
+        let dir = root(&["run=a/host=n1/rec=20261123T121913Z", "rec"]);
+        std::fs::write(dir.path().join("rec/run.json"), "{}").unwrap();
+        assert!(Root::open(&dir.path().join("rec")).unwrap().is_none());
+        assert!(Root::open(&dir.path().join("nowhere")).unwrap().is_none());
+        let link = dir.path().join("run=a/host=n2");
+        std::os::unix::fs::symlink(dir.path().join("run=a/host=n1"), link).unwrap();
+        let root = Root::open(dir.path()).unwrap().expect("a root");
+        let (places, refused) = root.recordings("a").unwrap();
+        assert_eq!((places.len(), refused.len()), (1, 1));
+        let cause = std::error::Error::source(&refused[0]).map(ToString::to_string);
+        assert!(cause.is_some_and(|cause| cause.contains("link")));
+    }
+}
