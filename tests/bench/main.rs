@@ -12,6 +12,7 @@ mod exact;
 mod first;
 mod floor;
 mod gpu;
+mod hosts;
 mod inside;
 mod load;
 mod marks;
@@ -81,6 +82,7 @@ const BENCHES: &[&[Bench]] = &[
     gpu::BENCHES,
     disk::BENCHES,
     reading::BENCHES,
+    hosts::BENCHES,
     traces::BENCHES,
     day::BENCHES,
 ];
