@@ -348,6 +348,7 @@ fn reduce(
     let info = recording.info();
     let options = analyze::Options {
         is_live: recording.is_live(),
+        is_open: recording.is_open(),
         last_boot_ns,
         ..analyze::Options::default()
     };
