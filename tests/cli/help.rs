@@ -87,7 +87,10 @@ fn the_examples_of_the_other_commands_work_as_typed() -> Result<()> {
     std::fs::create_dir(dir.path().join("profile"))?;
     std::fs::write(dir.path().join("profile/rank0.json"), traces::SMALL)?;
     let step = "memtrace mark -q step_1 --begin; memtrace mark -q step_1 --end";
-    for name in ["before", "after"] {
+    let host = "root/run=4711/host=node1";
+    std::fs::create_dir_all(dir.path().join(host))?;
+    let of_host = format!("{host}/rec=20261123T121913Z");
+    for name in ["before", "after", &of_host] {
         typed(
             dir.path(),
             &format!("memtrace record --quiet -o {name} -- sh -c '{step}'"),

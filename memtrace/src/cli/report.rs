@@ -26,7 +26,7 @@ Examples:
   memtrace report --steps -f csv > steps.csv
   memtrace report --format html -o report.html
   memtrace report --format json > report.json
-  memtrace report /srv/memtrace --run 4711
+  memtrace report root --run 4711
 
 Exit status: 0 also when the recording has losses or its command failed; 1 when it can't be read,
 or what --at, --phase, --from or --to asks for is not in it; 2 after a wrong use.";

@@ -281,7 +281,7 @@ pub(super) fn peak(report: &RunReport, top: usize) -> Option<Chapter> {
          peaks of hosts, which were at other times, add up to {}.",
         bytes(peak.sum_of_peaks_bytes)
     ));
-    let shared = (peak.shared_bytes.0 > 0).then(|| (None, report.host_count, peak.shared_bytes));
+    let shared = (peak.shared_bytes.0 > 0).then_some((None, report.host_count, peak.shared_bytes));
     let roles = peak
         .roles
         .iter()
