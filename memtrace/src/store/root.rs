@@ -180,7 +180,8 @@ impl Root {
 impl Placed {
     /// The place of a recording by its path, where that has the names of one below a root.
     pub fn of_path(path: &Path) -> Option<Self> {
-        let path = path.canonicalize().ok()?;
+        // An address is no path of this machine, and has the same names.
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
         let part = |levels: usize, prefix: &str| {
             let name = path.ancestors().nth(levels)?.file_name()?.to_str()?;
             key_part(name, prefix).map(str::to_owned)

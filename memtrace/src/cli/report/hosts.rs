@@ -374,7 +374,7 @@ fn reduce(
     let problems = recording.problems();
     let mut problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
     if recording.is_closed() {
-        problems.extend(missing_tables(dir, info));
+        problems.extend(missing_tables(recording));
     }
     problems.extend(other);
     Ok(part.with_problems(&problems))
