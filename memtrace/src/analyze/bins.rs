@@ -5,7 +5,7 @@
 //! from so much before that second until so much after it.
 
 use super::held::Held;
-use crate::model::{BootNs, Bytes, ClockOffset, ClockReading, DurationNs};
+use crate::model::{BootNs, Bytes, ClockOffset, ClockReading, DurationNs, WallNs};
 use std::collections::BTreeMap;
 
 /// How long bins are, in seconds: the first that keeps them below [`BINS_MAX`]. Each is a multiple
@@ -115,10 +115,23 @@ impl WallClock {
             })
     }
 
-    fn at(&self, at: BootNs) -> Option<i64> {
+    /// From when until when a reading of the clocks counts, and what it says.
+    fn around(&self, at: BootNs) -> Option<(BootNs, BootNs, ClockOffset)> {
         let after = self.readings.partition_point(|one| one.boot_ns <= at);
         let reading = self.readings.get(after.saturating_sub(1))?;
-        Some(ClockOffset::at(*reading).to_wall(at).0)
+        let first = if after > 1 {
+            reading.boot_ns
+        } else {
+            BootNs(i64::MIN)
+        };
+        let next = self.readings.get(after.max(1));
+        let next = next.map_or(BootNs(i64::MAX), |next| next.boot_ns);
+        Some((first, next, ClockOffset::at(*reading)))
+    }
+
+    fn at(&self, at: BootNs) -> Option<i64> {
+        let (.., offset) = self.around(at)?;
+        Some(offset.to_wall(at).0)
     }
 }
 
@@ -132,6 +145,8 @@ pub(super) struct Bins {
     bins: BTreeMap<i64, Gathered>,
     /// One that may still grow.
     latest: Option<(i64, Gathered)>,
+    /// What lies within this stretch of the recording is all of that bin.
+    within: Option<(BootNs, BootNs)>,
     roles: Vec<Course>,
     shared: Course,
 }
@@ -233,6 +248,7 @@ impl Bins {
             width: 0,
             bins: BTreeMap::new(),
             latest: None,
+            within: None,
             roles: vec![Course::default(); role_count],
             shared: Course::default(),
         }
@@ -244,6 +260,15 @@ impl Bins {
 
     /// That much was held from one instant until another.
     pub(super) fn hold(&mut self, from: BootNs, until: BootNs, held: Held) {
+        if let (Some((first, last)), Some((_, of))) = (self.within, &mut self.latest)
+            && first <= from
+            && until <= last
+        {
+            let byte_ns = i128::from(held.bytes.0) * i128::from((until - from).0);
+            let bin = Bin::of(held);
+            *of = of.and(Gathered { bin, byte_ns });
+            return;
+        }
         let error = self.clock.error.0;
         let stretches: Vec<(i64, i64)> = self.clock.stretches(from, until).collect();
         for (from, until) in stretches {
@@ -262,6 +287,21 @@ impl Bins {
             }
             while self.bins.len() > BINS_MAX && self.widen() {}
         }
+        self.note_within(until);
+    }
+
+    /// Notes which stretch around an instant is of one bin, the latest: most of what comes next is.
+    fn note_within(&mut self, at: BootNs) {
+        self.within = None;
+        let (Some((latest, _)), Some((first, next, offset))) =
+            (self.latest.as_ref(), self.clock.around(at))
+        else {
+            return;
+        };
+        let width_ns = WIDTHS_S[self.width] * SECOND_NS;
+        let begin = offset.to_boot(WallNs(latest * width_ns + self.clock.error.0));
+        let end = offset.to_boot(WallNs((latest + 1) * width_ns - self.clock.error.0));
+        self.within = Some((begin.max(first), end.min(next)));
     }
 
     /// Most of what is taken is in the bin of what was taken before it.
@@ -303,6 +343,7 @@ impl Bins {
             return false;
         };
         let times = wider / WIDTHS_S[self.width];
+        self.within = None;
         let latest = self.latest.take();
         self.keep(latest);
         self.width += 1;
@@ -350,7 +391,6 @@ impl Bins {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::WallNs;
     use proptest::prelude::*;
 
     fn reading(boot: i64, wall: i64) -> ClockReading {

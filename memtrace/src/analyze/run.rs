@@ -190,7 +190,8 @@ where
         held,
         victims,
         near: NearReadings::new(surroundings::times(source)?),
-        has_tables: save.is_some(),
+        // Of tables, only the phases cross hosts.
+        has_tables: save.is_some() && !options.has_bins,
         held_at: conditions::instants(&load, &requests, clock.end()).collect(),
         bins,
         drawing,
