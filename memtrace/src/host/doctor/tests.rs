@@ -6,7 +6,7 @@ use crate::host::{
     NvmlSurvey, SudoUser,
 };
 use crate::model::Bytes;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
 
 /// A host on which nothing is missing.
@@ -152,6 +152,41 @@ fn the_remedy_for_capabilities_is_a_line_that_works() {
         .find(|line| line.starts_with("sudo setcap"))
         .unwrap();
     assert_eq!(found.remedy.unwrap(), format!("{line}, or sudo memtrace"));
+}
+
+#[test]
+fn what_starts_memtrace_for_you_gives_it_the_capabilities_of_the_page() {
+    let words = |text: &str, prefix: &str| -> BTreeSet<String> {
+        let is_name = |letter: char| letter.is_ascii_uppercase() || letter == '_';
+        let rests = text.split(prefix).skip(1);
+        rests
+            .map(|rest| rest.split(|letter| !is_name(letter)).next().unwrap())
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .collect()
+    };
+    let page = include_str!("../../../../docs/privileges.md");
+    let table: String = page.lines().filter(|line| line.starts_with('|')).collect();
+    let on_page = words(&table, "CAP_");
+    assert_eq!(on_page.len(), 9, "{on_page:?}");
+
+    let unit = include_str!("../../../../xtask/dist/deb/memtrace.service");
+    assert_eq!(words(unit, "CAP_"), on_page);
+    let docker = include_str!("../../../../docs/recipes.md");
+    let docker = docker.replace("--cap-drop=ALL", "");
+    assert_eq!(words(&docker, "--cap-add="), on_page);
+    // Of its two containers only the recorder's adds any.
+    let pod = include_str!("../../../../docs/kubernetes/daemonset.yaml");
+    let (_, added) = pod.split_once("              add:\n").unwrap();
+    let entry = "                - ";
+    let added: String = added
+        .lines()
+        .take_while(|line| line.starts_with(entry))
+        .collect();
+    assert_eq!(words(&added, entry), on_page);
+    assert_eq!(pod.matches("add:").count(), 1);
+    assert_eq!(pod.matches("drop: [ALL]").count(), 2);
+    assert!(!pod.contains("privileged: true"));
 }
 
 #[test]
