@@ -10,6 +10,7 @@ mod debian;
 mod deny;
 mod dist;
 mod ebpf;
+mod hosts;
 mod lab;
 mod macos;
 mod page;
@@ -53,6 +54,8 @@ enum Task {
     Macos(macos::Args),
     /// Test the Python package.
     Python(python::Args),
+    /// Try launchers and readers of many hosts: Ray, Slurm, Spark.
+    Hosts(hosts::Args),
     /// Check the script of the HTML page, and try it in a browser.
     Page(page::Args),
     /// Run the kernel tests on Debian's kernels, in an emulated machine.
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Task::Deny(args) => deny::run(&args),
         Task::Macos(args) => macos::run(&args),
         Task::Python(args) => python::run(&args),
+        Task::Hosts(args) => hosts::run(&args),
         Task::Page(args) => page::run(&args),
         Task::Vm(args) => vm::run(&args),
     };

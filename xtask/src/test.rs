@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// The Ray that roles are tested with, and what its test needs.
-const RAY: &[&str] = &["ray==2.60.0", "numpy"];
+pub(crate) const RAY: &[&str] = &["ray==2.60.0", "numpy"];
 
 /// Options of `cargo xtask test`.
 #[derive(Debug, clap::Args)]

@@ -1,0 +1,101 @@
+//! `cargo xtask hosts`: tries what starts recorders on many hosts and what reads their recordings, with
+//! the real Ray, Slurm and Spark on this machine (tests/hosts). Too heavy for every change.
+
+use crate::python::{GOLDEN_DIR, write_golden};
+use crate::test::RAY;
+use crate::{debian, sh};
+use anyhow::{Result, bail};
+use std::process::Command;
+
+/// Slurm, a Java for Spark, and what makes hosts of namespaces.
+const PACKAGES: &[&str] = &[
+    "python3-venv",
+    "slurmctld",
+    "slurmd",
+    "slurm-client",
+    "default-jre-headless",
+    "iproute2",
+    "util-linux",
+];
+/// What reads roots, and what tests and checks. Ray stands with the other tests that need it; for its
+/// tables it wants aiohttp, and does not say so.
+const READERS: &[&str] = &[
+    "aiohttp", "pyspark", "pyarrow", "pandas", "polars", "duckdb", "pytest", "mypy", "ruff",
+];
+
+/// Options of `cargo xtask hosts`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// First install what is missing: Debian's Slurm and Java (as root), and Ray, Spark and the
+    /// others into target/hosts.
+    #[arg(long)]
+    install_tools: bool,
+    /// Only tests with these words in their names, as pytest's -k has them.
+    #[arg(value_name = "WORDS")]
+    only: Option<String>,
+}
+
+/// Tries and checks.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let venv = sh::target_dir().join("hosts");
+    let bin = venv.join("bin");
+    let python = bin.join("python3");
+    let tests = sh::root().join("tests/hosts");
+    let pip = || {
+        let mut pip = Command::new(&python);
+        pip.args(["-m", "pip", "install", "--quiet"]);
+        pip
+    };
+    if args.install_tools {
+        debian::install(PACKAGES)?;
+        if !python.exists() {
+            sh::run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
+        }
+        sh::run(pip().args(RAY).args(READERS))?;
+    }
+    for tool in ["slurmctld", "slurmd", "sbatch", "java", "ip"] {
+        if sh::find_in_path(tool).is_none() {
+            bail!("there is no {tool}; run `cargo xtask hosts --install-tools`");
+        }
+    }
+    if sh::capture(Command::new(&python).args(["-c", "import ray, pyspark, pytest"])).is_err() {
+        bail!(
+            "{} has no Ray, Spark or pytest; run `cargo xtask hosts --install-tools`",
+            venv.display()
+        );
+    }
+    // Tried is what was installed: the sources may have changed since.
+    let package = sh::root().join("python");
+    sh::run(pip().args(["--no-deps", "--force-reinstall"]).arg(&package))?;
+    let mut build = sh::cargo();
+    let words = [
+        "build",
+        "--locked",
+        "-p",
+        "memtrace",
+        "-p",
+        "memtrace-remote",
+        "--bins",
+    ];
+    sh::run(build.args(words).current_dir(sh::root()))?;
+    let golden = venv.join("golden");
+    write_golden(&golden)?;
+    let mut test = Command::new(bin.join("pytest"));
+    test.args(["--quiet", "-rP"])
+        .env(GOLDEN_DIR, &golden)
+        .env("MEMTRACE_PROGRAM", sh::target_dir().join("debug/memtrace"))
+        .current_dir(&tests);
+    if let Some(words) = &args.only {
+        test.args(["-k", words]);
+    }
+    sh::run(&mut test)?;
+    for (program, words) in [
+        ("mypy", &[][..]),
+        ("ruff", &["check"]),
+        ("ruff", &["format", "--check"]),
+    ] {
+        let mut check = Command::new(bin.join(program));
+        sh::run(check.args(words).current_dir(&tests))?;
+    }
+    Ok(())
+}
