@@ -54,8 +54,9 @@ fn commands() -> Result<Vec<String>> {
     let listed = listed.split("Options:").next().context("a list")?;
     let lines = listed.lines().filter(|line| line.starts_with("  "));
     let names = lines.filter_map(|line| line.split_whitespace().next());
+    // What `ray` says is said by the Python package.
     Ok(names
-        .filter(|name| *name != "help")
+        .filter(|name| !["help", "ray"].contains(name))
         .map(str::to_owned)
         .collect())
 }

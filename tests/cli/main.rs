@@ -23,6 +23,7 @@ mod names;
 mod page;
 mod pid_reuse;
 mod pty;
+mod ray;
 mod report;
 mod report_hosts;
 mod rude_marks;

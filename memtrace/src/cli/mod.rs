@@ -15,6 +15,7 @@ mod packaging;
 mod part;
 mod probe_costs;
 mod progress;
+mod ray;
 mod record;
 mod recorded;
 mod recover;
@@ -59,6 +60,7 @@ enum Command {
     Load(remote::Load),
     Engine(remote::Engine),
     Push(remote::Push),
+    Ray(ray::Args),
     Export(export::Args),
     Traces(traces::Args),
     Import(import::Args),
@@ -88,6 +90,7 @@ pub fn main() -> ExitCode {
         Command::Load(args) => remote::load(args),
         Command::Engine(args) => remote::engine(args),
         Command::Push(args) => remote::push(args),
+        Command::Ray(args) => ray::run(args),
         Command::Export(args) => export::run(args),
         Command::Traces(args) => traces::run(args),
         Command::Import(args) => import::run(args),
