@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -103,13 +104,27 @@ def test_no_container_is_privileged_and_only_recordings_are_written() -> None:
     assert all(mount["readOnly"] for mount in push["volumeMounts"])
 
 
-def test_kubectl_builds_the_base() -> None:
+def built(directory: Path) -> list[dict[str, Any]]:
     if shutil.which("kubectl") is None:
         pytest.skip("there is no kubectl")
-    built = subprocess.run(
-        ["kubectl", "kustomize", str(BASE)], capture_output=True, text=True, check=True
-    )
-    found = documents(built.stdout)
+    command = ["kubectl", "kustomize", str(directory)]
+    return documents(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def test_the_overlay_of_the_page_changes_what_it_says(tmp_path: Path) -> None:
+    page = (BASE.parent / "hosts.md").read_text()
+    (overlay,) = re.findall(r"^```yaml\n(resources:.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    (tmp_path / "kustomization.yaml").write_text(overlay)
+    (tmp_path / "memtrace").mkdir()
+    shutil.copytree(BASE, tmp_path / "memtrace" / "docs" / "kubernetes")
+    found = {one["kind"]: one for one in built(tmp_path)}
+    assert found["ConfigMap"]["data"] == {"ROOT": "s3://mine/memory", "RUN": "prod"}
+    for container in found["DaemonSet"]["spec"]["template"]["spec"]["containers"]:
+        assert container["image"] == "registry.example/memtrace:0.1.0"
+
+
+def test_kubectl_builds_the_base() -> None:
+    found = built(BASE)
     assert sorted(one["kind"] for one in found) == [
         "ConfigMap",
         "DaemonSet",
