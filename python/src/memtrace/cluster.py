@@ -1,0 +1,172 @@
+"""The report of a run of many hosts, its recordings read by many workers.
+
+What each recording adds to the answer is worked out where the work is distributed to, by
+``memtrace report --reduce``; what they make together, here, by ``memtrace report --merge``. So the
+answer is that of ``memtrace report ROOT``, to the byte. The program ``memtrace`` has to be on
+every node that reads; this package need not be.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal
+
+__all__ = ["Report", "report"]
+
+_RETRIES = 3
+
+
+class Report(dict[str, Any]):
+    """What `memtrace report --format json` says of the run, as a dict."""
+
+    text: str
+    """The report as text."""
+    json: str
+    """The same figures, as they were written."""
+    problems: dict[str, str]
+    """The recordings that could not be read, and why. The report is that of the others."""
+
+
+def report(
+    root: str | os.PathLike[str],
+    *,
+    run: str | None = None,
+    engine: Literal["local", "ray"] = "local",
+    workers: int | None = None,
+    program: str | None = None,
+) -> Report:
+    """The report of a run: of `run`, else of the newest one below the root.
+
+    `root` is a directory or an address, as `memtrace report` takes it. ``engine="ray"`` has one
+    task of Ray read each recording, on a node that has its files where not all nodes have, again
+    on another where a worker is lost; connect to the cluster first (`ray.init`). ``engine="local"``
+    does it here, in so many `workers` at a time as there are CPUs. `program` is memtrace, else what
+    MEMTRACE names, else the one on the PATH.
+    """
+    if engine not in _ENGINES:
+        raise ValueError(f"engine is one of {', '.join(sorted(_ENGINES))}, not {engine!r}")
+    program = program or os.environ.get("MEMTRACE") or "memtrace"
+    read, problems = _ENGINES[engine](os.fspath(root), run, program, workers)
+    lines = b"".join(line for _, line in sorted(read.items()))
+    if not lines:
+        said = "; ".join(problems.values()) or "there is no recording"
+        raise FileNotFoundError(f"failed to read a recording of {root}: {said}")
+    merged = {
+        form: _told([program, "report", "--merge", "-", "--format", form], lines).decode()
+        for form in ("json", "text")
+    }
+    made = Report(json.loads(merged["json"]))
+    made.json, made.text, made.problems = merged["json"], merged["text"], problems
+    return made
+
+
+_Read = tuple[dict[str, bytes], dict[str, str]]
+
+
+def _read_here(root: str, run: str | None, program: str, workers: int | None) -> _Read:
+    recordings = _recordings(program, root, run)
+    with ThreadPoolExecutor(workers or os.cpu_count()) as threads:
+        tried = threads.map(lambda recording: _tried(program, recording), recordings)
+        return _sorted_out(zip(recordings, tried))
+
+
+def _read_by_ray(root: str, run: str | None, program: str, workers: int | None) -> _Read:
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    if workers is not None:
+        raise ValueError('engine="ray" takes the CPUs that the cluster has; leave out workers')
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    at = NodeAffinitySchedulingStrategy
+    list_on = ray.remote(num_cpus=0, max_retries=_RETRIES)(_listed)
+    reduce = ray.remote(num_cpus=1, max_retries=_RETRIES)(_tried)
+    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+    if "://" in root:
+        # Nobody has it nearer than another.
+        nodes = nodes[:1]
+    lists = [
+        list_on.options(scheduling_strategy=at(node, soft=False)).remote(program, root, run)
+        for node in nodes
+    ]
+    seen: dict[str, list[str]] = {}
+    refused = []
+    for node, asked in zip(nodes, lists):
+        try:
+            for recording in ray.get(asked):
+                seen.setdefault(recording, []).append(node)
+        except ray.exceptions.RayError as error:
+            refused.append(str(error))
+    if not seen and refused:
+        return {}, {root: refused[0]}
+    load = dict.fromkeys(nodes, 0)
+
+    def asked_for(recording: str) -> Any:
+        having = seen[recording]
+        if len(having) == len(nodes):
+            return reduce.remote(program, recording)
+        nearest = min(having, key=lambda node: load[node])
+        load[nearest] += 1
+        # Softly: where that node is lost, another may have it by then.
+        return reduce.options(scheduling_strategy=at(nearest, soft=True)).remote(program, recording)
+
+    asked_all = {recording: asked_for(recording) for recording in seen}
+
+    def answers() -> Iterable[tuple[str, bytes | str]]:
+        for recording, asked in asked_all.items():
+            try:
+                yield recording, ray.get(asked)
+            except ray.exceptions.RayError as error:
+                yield recording, str(error).strip()
+
+    return _sorted_out(answers())
+
+
+_ENGINES: dict[str, Callable[[str, str | None, str, int | None], _Read]] = {
+    "local": _read_here,
+    "ray": _read_by_ray,
+}
+
+
+def _sorted_out(tried: Iterable[tuple[str, bytes | str]]) -> _Read:
+    read, problems = {}, {}
+    for recording, answer in tried:
+        if isinstance(answer, bytes):
+            read[recording] = answer
+        else:
+            problems[recording] = answer
+    return read, problems
+
+
+def _recordings(program: str, root: str, run: str | None) -> list[str]:
+    """The recordings of the run, as paths or addresses."""
+    of_run = [] if run is None else ["--run", run]
+    listed = _told([program, "report", "--list", *of_run, "--", root])
+    return sorted(os.fsdecode(listed).splitlines())
+
+
+def _listed(program: str, root: str, run: str | None) -> list[str]:
+    """The same on a node that may have none."""
+    if "://" not in root and not os.path.isdir(root):
+        return []
+    return _recordings(program, root, run)
+
+
+def _tried(program: str, recording: str) -> bytes | str:
+    """The line that says what a recording adds to its run's report, or why it can't be had."""
+    try:
+        return _told([program, "report", "--reduce", "--", recording])
+    except (OSError, RuntimeError) as error:
+        return str(error)
+
+
+def _told(command: Sequence[str], given: bytes = b"") -> bytes:
+    """What a program writes; `RuntimeError` with its words where it fails."""
+    made = subprocess.run(command, input=given, capture_output=True, check=False)
+    if made.returncode != 0:
+        raise RuntimeError(made.stderr.decode(errors="replace").strip())
+    return made.stdout
