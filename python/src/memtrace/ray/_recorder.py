@@ -49,16 +49,16 @@ class Raylet(NamedTuple):
 
     def target(self) -> list[str]:
         """What the recorder records: the cluster's processes on this machine, drivers too. Where
-        several raylets of the session share the machine, only what this one started: the names of
-        the others' processes are the same."""
-        others = (
-            entry
-            for entry in os.listdir(_PROC)
-            if entry.isdigit() and int(entry) != self.pid and _session_of(int(entry)) is not None
-        )
-        if any(_session_of(int(other)) == self.session for other in others):
-            return ["--pid", str(self.pid)]
-        return [f"--ray={self.session}"]
+        several raylets of the session share the machine, whose processes have the same names, those
+        of this one's cgroup; where they share that as well, what it started."""
+        pids = (int(entry) for entry in os.listdir(_PROC) if entry.isdigit())
+        others = [pid for pid in pids if pid != self.pid and _session_of(pid) == self.session]
+        if not others:
+            return [f"--ray={self.session}"]
+        group = _memory_cgroup(self.pid)
+        if group not in ("/", None) and group not in map(_memory_cgroup, others):
+            return ["--cgroup", str(group)]
+        return ["--pid", str(self.pid)]
 
 
 def start(node: str, host: str, program: str, words: Sequence[str]) -> Told:
@@ -181,7 +181,12 @@ def _start_detached(command: Sequence[str], log: Path, raylet: int) -> int:
     return int(started.stdout)
 
 
-_WATCH = 'while kill -0 "$0"; do sleep 5; done; kill -TERM "$1"'
+# A recorder of one process ends with it. A signal would then have it leave what is to be carried.
+_WATCH = """
+case $0 in --pid) exit ;; esac
+while kill -0 "$1" && kill -0 "$2"; do sleep 5; done
+kill -0 "$1" || kill -TERM "$2"
+"""
 # The shell that watches has its own words, and not those of the recorder, which name the session:
 # by that name Ray's processes are known.
 _DETACH = """
@@ -189,7 +194,7 @@ raylet=$1 watch=$2
 shift 2
 "$@" >"$0" 2>&1 </dev/null &
 recorder=$!
-sh -c "$watch" "$raylet" "$recorder" >/dev/null 2>&1 </dev/null &
+sh -c "$watch" "${3%%=*}" "$raylet" "$recorder" >/dev/null 2>&1 </dev/null &
 echo "$recorder"
 """
 
@@ -216,3 +221,14 @@ def _session_of(pid: int) -> Path | None:
         return None
     option = "--session_dir="
     return next((Path(word[len(option) :]) for word in words if word.startswith(option)), None)
+
+
+def _memory_cgroup(pid: int) -> str | None:
+    try:
+        with open(f"{_PROC}/{pid}/cgroup") as file:
+            lines = [line.rstrip("\n").split(":", 2) for line in file]
+    except OSError:
+        return None
+    groups = {controllers: group for _, controllers, group in lines}
+    # On its own in v1, without a name in v2.
+    return groups.get("memory", groups.get(""))
