@@ -94,7 +94,7 @@ def test_the_prolog_records_what_no_script_asks_for(tmp_path: Path, path: str) -
 
 def peak_mib(log: str) -> float:
     """The peak that the report's head says."""
-    match = re.search(r"held at most ([\d.,]+) (MiB|GiB)", log)
+    match = re.search(r"Peak of all hosts: ([\d.,]+) (MiB|GiB)", log)
     if match is None:
         pytest.fail(f"no peak in:\n{log}")
     return float(match[1].replace(",", "")) * {"MiB": 1, "GiB": 1024}[match[2]]

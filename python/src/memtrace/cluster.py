@@ -8,6 +8,7 @@ every node that reads; this package need not be.
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import subprocess
@@ -19,6 +20,7 @@ from typing import Any, Literal
 __all__ = ["Report", "report"]
 
 _RETRIES = 3
+_ADDRESS = "://"
 
 
 class Report(dict[str, Any]):
@@ -33,7 +35,7 @@ class Report(dict[str, Any]):
 
 
 def report(
-    root: str | os.PathLike[str],
+    root: str | os.PathLike[str] | Sequence[str],
     *,
     run: str | None = None,
     engine: Literal["local", "ray"] = "local",
@@ -42,20 +44,22 @@ def report(
 ) -> Report:
     """The report of a run: of `run`, else of the newest one below the root.
 
-    `root` is a directory or an address, as `memtrace report` takes it. ``engine="ray"`` has one
+    `root` is a directory with ``run=ID/host=NAME/rec=START`` below, or a list of recordings, paths
+    and addresses (``s3://…``); an address of a root is read by one worker. ``engine="ray"`` has one
     task of Ray read each recording, on a node that has its files where not all nodes have, again
-    on another where a worker is lost; connect to the cluster first (`ray.init`). ``engine="local"``
-    does it here, in so many `workers` at a time as there are CPUs. `program` is memtrace, else what
+    where a worker is lost; connect to the cluster first (`ray.init`). ``engine="local"`` does it
+    here, in so many `workers` at a time as there are CPUs. `program` is memtrace, else what
     MEMTRACE names, else the one on the PATH.
     """
     if engine not in _ENGINES:
         raise ValueError(f"engine is one of {', '.join(sorted(_ENGINES))}, not {engine!r}")
     program = program or os.environ.get("MEMTRACE") or "memtrace"
-    read, problems = _ENGINES[engine](os.fspath(root), run, program, workers)
+    roots = [os.fspath(root)] if isinstance(root, (str, os.PathLike)) else list(root)
+    read, problems = _ENGINES[engine](roots, run, program, workers)
     lines = b"".join(line for _, line in sorted(read.items()))
     if not lines:
         said = "; ".join(problems.values()) or "there is no recording"
-        raise FileNotFoundError(f"failed to read a recording of {root}: {said}")
+        raise FileNotFoundError(f"failed to read a recording of {', '.join(roots)}: {said}")
     merged = {
         form: _told([program, "report", "--merge", "-", "--format", form], lines).decode()
         for form in ("json", "text")
@@ -68,14 +72,14 @@ def report(
 _Read = tuple[dict[str, bytes], dict[str, str]]
 
 
-def _read_here(root: str, run: str | None, program: str, workers: int | None) -> _Read:
-    recordings = _recordings(program, root, run)
+def _read_here(roots: list[str], run: str | None, program: str, workers: int | None) -> _Read:
+    recordings = _recordings(roots, run)
     with ThreadPoolExecutor(workers or os.cpu_count()) as threads:
         tried = threads.map(lambda recording: _tried(program, recording), recordings)
         return _sorted_out(zip(recordings, tried))
 
 
-def _read_by_ray(root: str, run: str | None, program: str, workers: int | None) -> _Read:
+def _read_by_ray(roots: list[str], run: str | None, program: str, workers: int | None) -> _Read:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -83,14 +87,11 @@ def _read_by_ray(root: str, run: str | None, program: str, workers: int | None) 
         raise ValueError('engine="ray" takes the CPUs that the cluster has; leave out workers')
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     at = NodeAffinitySchedulingStrategy
-    list_on = ray.remote(num_cpus=0, max_retries=_RETRIES)(_listed)
+    list_on = ray.remote(num_cpus=0, max_retries=_RETRIES)(_recordings)
     reduce = ray.remote(num_cpus=1, max_retries=_RETRIES)(_tried)
     nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
-    if "://" in root:
-        # Nobody has it nearer than another.
-        nodes = nodes[:1]
     lists = [
-        list_on.options(scheduling_strategy=at(node, soft=False)).remote(program, root, run)
+        list_on.options(scheduling_strategy=at(node, soft=False)).remote(roots, run)
         for node in nodes
     ]
     seen: dict[str, list[str]] = {}
@@ -102,7 +103,7 @@ def _read_by_ray(root: str, run: str | None, program: str, workers: int | None) 
         except ray.exceptions.RayError as error:
             refused.append(str(error))
     if not seen and refused:
-        return {}, {root: refused[0]}
+        return {}, dict.fromkeys(roots, refused[0])
     load = dict.fromkeys(nodes, 0)
 
     def asked_for(recording: str) -> Any:
@@ -126,7 +127,7 @@ def _read_by_ray(root: str, run: str | None, program: str, workers: int | None) 
     return _sorted_out(answers())
 
 
-_ENGINES: dict[str, Callable[[str, str | None, str, int | None], _Read]] = {
+_ENGINES: dict[str, Callable[[list[str], str | None, str, int | None], _Read]] = {
     "local": _read_here,
     "ray": _read_by_ray,
 }
@@ -142,18 +143,33 @@ def _sorted_out(tried: Iterable[tuple[str, bytes | str]]) -> _Read:
     return read, problems
 
 
-def _recordings(program: str, root: str, run: str | None) -> list[str]:
-    """The recordings of the run, as paths or addresses."""
-    of_run = [] if run is None else ["--run", run]
-    listed = _told([program, "report", "--list", *of_run, "--", root])
-    return sorted(os.fsdecode(listed).splitlines())
+def _recordings(roots: Sequence[str], run: str | None) -> list[str]:
+    """The recordings below each that this machine has, of the run that is meant; an address, and a
+    recording, is itself."""
+    found: list[str] = []
+    for root in roots:
+        if _ADDRESS in root or os.path.exists(os.path.join(root, "run.json")):
+            found.append(root)
+            continue
+        # As in `host=NAME`, of which a run or a host may be named itself.
+        levels = ["run=*", "host=*", "rec=*"]
+        below = [
+            path
+            for depth in range(len(levels))
+            for path in glob.glob(os.path.join(glob.escape(root), *levels[depth:]))
+        ]
+        runs = {path: _part_of(path, "run=") for path in below}
+        # The newest recording is of the newest run.
+        newest = max(below, key=lambda path: (_part_of(path, "rec="), runs[path]), default=None)
+        wanted = run if run is not None or newest is None else runs[newest]
+        found += [path for path in below if runs[path] == wanted]
+    return sorted(found)
 
 
-def _listed(program: str, root: str, run: str | None) -> list[str]:
-    """The same on a node that may have none."""
-    if "://" not in root and not os.path.isdir(root):
-        return []
-    return _recordings(program, root, run)
+def _part_of(path: str, key: str) -> str:
+    """The name behind a key in a path: ID of `run=ID`."""
+    parts = os.path.abspath(path).split(os.sep)
+    return next((part[len(key) :] for part in reversed(parts) if part.startswith(key)), "")
 
 
 def _tried(program: str, recording: str) -> bytes | str:
@@ -166,7 +182,9 @@ def _tried(program: str, recording: str) -> bytes | str:
 
 def _told(command: Sequence[str], given: bytes = b"") -> bytes:
     """What a program writes; `RuntimeError` with its words where it fails."""
-    made = subprocess.run(command, input=given, capture_output=True, check=False)
+    # Without what readline sets behind Python's back, COLUMNS, by which the text is laid out.
+    environment = dict(os.environ)
+    made = subprocess.run(command, input=given, capture_output=True, check=False, env=environment)
     if made.returncode != 0:
         raise RuntimeError(made.stderr.decode(errors="replace").strip())
     return made.stdout
