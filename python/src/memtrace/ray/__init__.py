@@ -58,6 +58,8 @@ def _start(
         namespace=_controller.NAME,
         lifetime="detached",
         num_cpus=0,
+        # On the head: a cluster that loses it is lost itself.
+        resources={"node:__internal_head__": 0.001},
         # Where it is lost, another takes over what runs.
         max_restarts=-1,
         max_concurrency=4,
