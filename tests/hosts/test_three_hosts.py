@@ -19,7 +19,7 @@ from waiting import until
 ROTATE_SECONDS = 10
 LAST_ROW = """
 import duckdb, sys
-print(duckdb.sql(f"SELECT max(epoch_ns(ts)) / 1e9 FROM '{sys.argv[1]}'").fetchone()[0])
+print(duckdb.sql(f"SELECT max(epoch_ns(ts)) / 1e9 FROM '{sys.argv[1]}'").fetchall()[0][0])
 """
 TOLERANCE = 0.01
 

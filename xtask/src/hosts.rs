@@ -20,7 +20,8 @@ const PACKAGES: &[&str] = &[
 /// What reads roots, and what tests and checks. Ray stands with the other tests that need it; for its
 /// tables it wants aiohttp, and does not say so.
 const READERS: &[&str] = &[
-    "aiohttp", "pyspark", "pyarrow", "pandas", "polars", "duckdb", "pytest", "mypy", "ruff",
+    "aiohttp", "pyspark", "pyyaml", "pyarrow", "pandas", "polars", "duckdb", "pytest", "mypy",
+    "ruff",
 ];
 
 /// Options of `cargo xtask hosts`.
