@@ -27,7 +27,7 @@ pub(super) fn recording_dir(given: Option<&Path>) -> anyhow::Result<PathBuf> {
 /// The same for a command that needs the recording where it is made.
 pub(super) fn local_dir(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     let dir = recording_dir(given)?;
-    match dir.to_str().filter(|text| is_address(text)) {
+    match address_of(&dir) {
         Some(address) => bail!(
             "{address} is an address, and what is there is only read: do this where the recording \
              is made"
@@ -45,9 +45,9 @@ pub(super) fn no_option(path: &Path) -> PathBuf {
     }
 }
 
-/// Whether this names a place that `memtrace-remote` reads, and no directory.
-pub(super) fn is_address(text: &str) -> bool {
-    text.contains("://")
+/// The address of a place that `memtrace-remote` reads, where this is no directory's path.
+pub(super) fn address_of(path: &Path) -> Option<&str> {
+    path.to_str().filter(|text| text.contains("://"))
 }
 
 /// Opens a recording, with the time of its last row where it was not closed.
@@ -55,7 +55,7 @@ pub(super) fn open(dir: &Path) -> anyhow::Result<(Recording, Option<BootNs>)> {
     let shown = dir.display().to_string();
     let shown = visible(&shown);
     let doing = || format!("failed to read the recording {shown}");
-    let address = dir.to_str().filter(|text| is_address(text));
+    let address = address_of(dir);
     let opened = match address {
         Some(address) => Recording::open_remote(reader(address)?.into(), ""),
         None => Recording::open(dir),

@@ -40,6 +40,7 @@ mod disk;
 mod error;
 mod files;
 mod findings;
+mod folder;
 mod framing;
 mod kept;
 mod layout;

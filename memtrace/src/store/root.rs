@@ -3,7 +3,9 @@
 
 use super::dir::Dir;
 use super::error::StoreError;
+use super::folder::Folder;
 use super::recording::Recording;
+use super::remote::RemoteReader;
 use super::run_file::RUN_FILE;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +19,7 @@ const REC: &str = "rec=";
 /// A folder of recordings of many hosts: a whole root, one run of it, or one host of a run.
 #[derive(Debug)]
 pub struct Root {
-    dir: Arc<Dir>,
+    folder: Folder,
     level: Level,
 }
 
@@ -50,13 +52,27 @@ impl Root {
         let Ok(dir) = Dir::open(path) else {
             return Ok(None);
         };
-        let names = names(&dir)?;
+        let path = path.canonicalize();
+        Self::of(Folder::Dir(Arc::new(dir)), &path.unwrap_or_default())
+    }
+
+    /// The same at an address.
+    ///
+    /// # Errors
+    /// When it can't be listed.
+    pub fn open_remote(reader: Arc<RemoteReader>) -> Result<Option<Self>, StoreError> {
+        let path = PathBuf::from(reader.address());
+        let below = String::new();
+        Self::of(Folder::Remote { reader, below }, &path)
+    }
+
+    fn of(folder: Folder, path: &Path) -> Result<Option<Self>, StoreError> {
+        let names = folder.names()?;
         if names.iter().any(|name| name == RUN_FILE) {
             return Ok(None);
         }
         let has = |prefix: &str| names.iter().any(|name| key_part(name, prefix).is_some());
         let above = |levels: usize, prefix: &str| {
-            let path = path.canonicalize().ok()?;
             let name = path.ancestors().nth(levels)?.file_name()?.to_str()?;
             key_part(name, prefix).map(str::to_owned)
         };
@@ -73,8 +89,7 @@ impl Root {
         } else {
             return Ok(None);
         };
-        let dir = Arc::new(dir);
-        Ok(Some(Self { dir, level }))
+        Ok(Some(Self { folder, level }))
     }
 
     /// The runs and, of each, when the newest of its recordings began: the newest run first.
@@ -83,7 +98,7 @@ impl Root {
     /// When a folder can't be listed.
     pub fn runs(&self) -> Result<Vec<(String, String)>, StoreError> {
         let names = match &self.level {
-            Level::Root => key_parts(&self.dir, RUN)?,
+            Level::Root => key_parts(&self.folder, RUN)?,
             Level::Run { run } | Level::Host { run, .. } => vec![run.clone()],
         };
         let mut runs = Vec::new();
@@ -103,8 +118,8 @@ impl Root {
     /// # Errors
     /// When the folder of the run can't be listed.
     pub fn recordings(&self, run: &str) -> Result<(Vec<Placed>, Vec<StoreError>), StoreError> {
-        let placed = |dir: &Dir, host: &str| {
-            let recs = key_parts(dir, REC)?.into_iter();
+        let placed = |folder: &Folder, host: &str| {
+            let recs = key_parts(folder, REC)?.into_iter();
             let placed = recs.map(|rec| Placed {
                 run: run.to_owned(),
                 host: host.to_owned(),
@@ -113,22 +128,22 @@ impl Root {
             Ok::<Vec<Placed>, StoreError>(placed.collect())
         };
         let of_run;
-        let dir = match &self.level {
+        let folder = match &self.level {
             Level::Host { host, .. } => {
-                let mut places = placed(&self.dir, host)?;
+                let mut places = placed(&self.folder, host)?;
                 places.sort_unstable();
                 return Ok((places, Vec::new()));
             }
-            Level::Run { .. } => &*self.dir,
+            Level::Run { .. } => &self.folder,
             Level::Root => {
-                of_run = below(&self.dir, &format!("{RUN}{run}"))?;
+                of_run = self.folder.below(&format!("{RUN}{run}"))?;
                 &of_run
             }
         };
         let (mut places, mut refused) = (Vec::new(), Vec::new());
-        for host in key_parts(dir, HOST)? {
-            let of_host = below(dir, &format!("{HOST}{host}"));
-            match of_host.and_then(|dir| placed(&dir, &host)) {
+        for host in key_parts(folder, HOST)? {
+            let of_host = folder.below(&format!("{HOST}{host}"));
+            match of_host.and_then(|folder| placed(&folder, &host)) {
                 Ok(of_host) => places.extend(of_host),
                 Err(error) => refused.push(error),
             }
@@ -148,18 +163,18 @@ impl Root {
     /// # Errors
     /// When it is none, or one of a schema that this version can't read.
     pub fn recording(&self, place: &Placed) -> Result<Recording, StoreError> {
-        let mut dir = Arc::clone(&self.dir);
+        let mut folder = self.folder.clone();
         for name in self.folders(place) {
-            dir = Arc::new(below(&dir, &name)?);
+            folder = folder.below(&name)?;
         }
-        Recording::of(dir)
+        folder.recording()
     }
 
     /// Where one of its recordings is, as a person would name it.
     pub fn path_of(&self, place: &Placed) -> PathBuf {
         self.folders(place)
             .into_iter()
-            .fold(self.dir.path().to_path_buf(), |path, name| path.join(name))
+            .fold(self.folder.path(), |path, name| path.join(name))
     }
 
     fn folders(&self, place: &Placed) -> Vec<String> {
@@ -194,23 +209,8 @@ impl Placed {
     }
 }
 
-fn below(dir: &Dir, name: &str) -> Result<Dir, StoreError> {
-    let below = dir.below(name);
-    below.map_err(|error| StoreError::io("open", &dir.full_path(Path::new(name)), error))
-}
-
-/// The names in a folder that are text, in order.
-fn names(dir: &Dir) -> Result<Vec<String>, StoreError> {
-    let names = dir.names(Path::new(""));
-    let names = names.map_err(|error| StoreError::io("list", dir.path(), error))?;
-    let names = names.into_iter().filter_map(|name| name.into_string().ok());
-    let mut names: Vec<String> = names.collect();
-    names.sort_unstable();
-    Ok(names)
-}
-
-fn key_parts(dir: &Dir, prefix: &str) -> Result<Vec<String>, StoreError> {
-    let names = names(dir)?;
+fn key_parts(folder: &Folder, prefix: &str) -> Result<Vec<String>, StoreError> {
+    let names = folder.names()?;
     let parts = names.iter().filter_map(|name| key_part(name, prefix));
     Ok(parts.map(str::to_owned).collect())
 }

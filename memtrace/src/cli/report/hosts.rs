@@ -5,7 +5,8 @@ use super::{Args, missing_tables};
 use crate::analyze::{self, HostPart, Place, RUN_SECTIONS, RunSection, Unread};
 use crate::cli::output::say;
 use crate::cli::progress::Progress;
-use crate::cli::recorded::{Rows, open, recording_dir};
+use crate::cli::recorded::{Rows, address_of, open, recording_dir};
+use crate::cli::remote::reader;
 use crate::model::{BootNs, RunInfo, parse_host_list};
 use crate::report::{Style, visible, write_line};
 use crate::store::{Placed, Recording, Root};
@@ -76,7 +77,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Option<ExitCode>> {
     let path = args.recording.as_deref().unwrap_or(Path::new("."));
     let shown = path.display().to_string();
     let doing = || format!("failed to look for recordings in {}", visible(&shown));
-    if let Some(root) = Root::open(path).with_context(doing)? {
+    if let Some(root) = root_at(path).with_context(doing)? {
         check(args)?;
         let found = reduced(&root, &args.hosts, &shown).with_context(doing)?;
         if args.hosts.reduce {
@@ -220,6 +221,15 @@ fn expected_hosts(list: &str) -> anyhow::Result<Vec<String>> {
     };
     let hosts = parse_host_list(&text).with_context(doing)?;
     Ok(hosts.into_iter().map(String::from).collect())
+}
+
+/// The root at a path or an address; `None` where something else is there.
+fn root_at(path: &Path) -> anyhow::Result<Option<Root>> {
+    let root = match address_of(path) {
+        Some(address) => Root::open_remote(reader(address)?.into()),
+        None => Root::open(path),
+    };
+    Ok(root?)
 }
 
 /// Reduces the recordings of a run, some at a time.
