@@ -71,8 +71,8 @@ def ray(python: Path, directory: Path) -> Iterator[Trial]:
         meanwhile=lambda running: time.sleep(10),
         answers=answering({"Ray actor Holder", "Ray raylet", "Ray gcs_server"}),
         poll_period_s=PERIOD_S,
-        # Its group has the program that starts the cluster too, which is not recorded: the ledger of
-        # the group, which tells of it, is held against the controller instead.
+        # Its group has the program that starts the cluster too, which is not recorded. The ledger
+        # of the group, which tells of it, is held against the controller instead.
         holds=False,
     )
 
