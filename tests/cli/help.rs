@@ -112,6 +112,12 @@ fn the_examples_of_the_other_commands_work_as_typed() -> Result<()> {
                     let line = line.replace("http://localhost:8000", &server.url);
                     format!("memtrace record -q -o engine-{recorded} -- {line}")
                 }
+                // Needs a recording that runs, and goes on for as long.
+                "export" if line.contains("--every") => {
+                    let line = line.replace("/var/lib/prometheus/node-exporter", "metrics");
+                    let stopped = format!("timeout 3 {line}; test $? = 124");
+                    format!("memtrace record -q -o every -- sh -c '{stopped}'")
+                }
                 // Needs a bucket.
                 "push" => {
                     let line = line.replace("/var/lib/memtrace", "before");

@@ -28,7 +28,7 @@ def test_what_is_recorded_is_carried_to_the_root_and_removed(tmp_path: Path, pro
     record, push = manifest["spec"]["template"]["spec"]["containers"]
     here, root = tmp_path / "node", tmp_path / "bucket"
     root.mkdir()
-    (here / "root").mkdir(parents=True)
+    here.mkdir()
     words = {
         "/var/lib/memtrace": str(here),
         "--duration=24h": "--duration=7s",

@@ -18,6 +18,8 @@ use super::values::{
     BackendChoice, BackendParser, ProbeParser, parse_interval, parse_percent, parse_seconds,
     parse_size,
 };
+#[cfg(target_os = "linux")]
+use crate::host::enter_cgroup_namespace_of_the_machine;
 use crate::host::{Backend, HostFacts, Person, ProbeChoice};
 use crate::model::{Bytes, DurationNs, GpuInfo, RunInfo, Target};
 use crate::report::{quoted, words};
@@ -214,6 +216,11 @@ pub(super) struct Args {
 /// When the recording can't be started or closed. The command's own failure is no error:
 /// its exit code is passed on.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    // A command runs in the namespaces of who called.
+    #[cfg(target_os = "linux")]
+    if args.targets.command.is_empty() {
+        enter_cgroup_namespace_of_the_machine();
+    }
     let facts = HostFacts::read();
     let (gpus_observed, gpu_interval) = load::gpus(&args, |name| std::env::var(name).ok())?;
     let target = args.targets.target();
@@ -234,9 +241,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let placed = args
         .hosts
         .place(output.as_deref(), &target, &facts, person)?;
-    let mut carried = match (&placed, &args.hosts.root) {
-        (Some(placed), Some(root)) => Some(Pusher::fork(&placed.dir, root, &facts, args.as_root)?),
-        _ => None,
+    let root = placed.as_ref().and_then(|placed| placed.carried_to.clone());
+    let mut carried = match placed.as_ref().zip(root.as_deref()) {
+        Some((placed, root)) => Some(Pusher::fork(&placed.dir, root, &facts, args.as_root)?),
+        None => None,
     };
     // What carries it has to be able to read it.
     let reader = carried.as_ref().and_then(Pusher::owner).cloned();
@@ -307,7 +315,6 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     // A command's own output belongs to the terminal; a line of ours would run into it.
     let has_progress = !is_quiet && !has_command && std::io::stderr().is_terminal();
     let has_nvidia_device = facts.has_nvidia_device == Some(true);
-    let root = args.hosts.root.clone();
     let keep = args.hosts.keep;
     let uid = files_of.map_or(facts.euid, |(uid, _)| Some(uid));
     let local_root = placed.as_ref().map(|placed| placed.local_root.clone());

@@ -18,6 +18,8 @@ mod heap;
 pub mod mark_sockets;
 #[cfg(target_os = "linux")]
 mod mounts;
+#[cfg(target_os = "linux")]
+mod namespace;
 mod person;
 #[cfg(not(target_os = "linux"))]
 mod platform;
@@ -37,6 +39,8 @@ pub use cgroup::{CgroupVersion, MemoryHierarchy};
 pub use facts::{HidePid, HostFacts, Lockdown, SudoUser};
 pub use gpu::{GpuCall, NvmlSurvey};
 pub(crate) use heap::release_free_memory;
+#[cfg(target_os = "linux")]
+pub use namespace::enter_cgroup_namespace_of_the_machine;
 pub use person::{Person, as_person, give_up_capabilities, give_up_rights_in_child};
 pub use plan::{Backend, Obstacle, Plan, PlanError};
 pub use probes::{ProbeChoice, ProbeCosts, ProbeObstacle, ProbeWay, Slowdown};

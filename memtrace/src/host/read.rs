@@ -7,6 +7,7 @@ use super::capability::Capabilities;
 use super::cgroup::{CgroupVersion, MemoryHierarchy};
 use super::facts::{HidePid, HostFacts, Lockdown, SudoUser};
 use super::mounts::parse_mountinfo;
+use super::namespace::Initial;
 use crate::model::Bytes;
 use procfs::process::MountInfo;
 use std::fs::{self, File};
@@ -138,21 +139,8 @@ fn read_identity(tree: &Tree<'_>, env: &dyn Fn(&str) -> Option<String>, facts: &
         .ok()
         .and_then(|path| path.to_str().map(str::to_owned));
     facts.sudo = sudo_user(env);
-    facts.is_initial_pid_ns = is_namespace(tree, "pid", INITIAL_PID_NS);
-    facts.is_initial_user_ns = is_namespace(tree, "user", INITIAL_USER_NS);
-}
-
-/// Inode numbers of the machine's own namespaces, fixed by include/linux/proc_ns.h
-/// (PROC_PID_INIT_INO, PROC_USER_INIT_INO) since 3.8.
-const INITIAL_PID_NS: u64 = 4_026_531_836;
-const INITIAL_USER_NS: u64 = 4_026_531_837;
-
-/// Whether /proc/self/ns/`kind`, a link to `kind:[INODE]`, names the given namespace.
-fn is_namespace(tree: &Tree<'_>, kind: &str, inode: u64) -> Option<bool> {
-    let link = fs::read_link(tree.path(format!("proc/self/ns/{kind}"))).ok()?;
-    let link = link.to_str()?;
-    let number = link.strip_prefix(kind)?.strip_prefix(":[")?;
-    Some(number.strip_suffix(']')?.parse::<u64>().ok()? == inode)
+    facts.is_initial_pid_ns = Initial::Pid.is_own(tree.0);
+    facts.is_initial_user_ns = Initial::User.is_own(tree.0);
 }
 
 fn sudo_user(env: &dyn Fn(&str) -> Option<String>) -> Option<SudoUser> {
@@ -317,7 +305,6 @@ fn container(tree: &Tree<'_>, env: &dyn Fn(&str) -> Option<String>) -> Option<St
 mod tests {
     use super::*;
     use crate::host::Capability;
-    use std::os::unix::fs::symlink;
     use tempfile::TempDir;
 
     fn tree(files: &[(&str, &str)]) -> TempDir {
@@ -355,19 +342,6 @@ mod tests {
         let capabilities = facts.capabilities.unwrap();
         assert!(capabilities.has(Capability::BPF) && capabilities.has(Capability::PERFMON));
         assert!(!capabilities.has(Capability::SYS_ADMIN));
-    }
-
-    #[test]
-    fn a_namespace_is_told_by_its_inode() {
-        let root = tree(&[("proc/self/ns/.keep", "")]);
-        let link = |kind: &str, target: &str| {
-            symlink(target, root.path().join("proc/self/ns").join(kind)).unwrap();
-        };
-        link("pid", "pid:[4026531836]");
-        link("user", "user:[4026532999]");
-        let facts = facts(&root);
-        assert_eq!(facts.is_initial_pid_ns, Some(true));
-        assert_eq!(facts.is_initial_user_ns, Some(false));
     }
 
     #[test]

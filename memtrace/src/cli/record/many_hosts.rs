@@ -26,7 +26,8 @@ pub(super) struct ManyHosts {
     /// Have the recording carried to this root while it is made, by a process without privileges: a
     /// directory, s3://bucket/prefix, gs://… or az://… (docs/hosts.md). The recorder writes to this
     /// host only, below -o DIR [default: /var/lib/memtrace, and of others than root
-    /// ~/.local/state/memtrace], and what has arrived is removed there at the end
+    /// ~/.local/state/memtrace], and what has arrived is removed there at the end. Where ROOT is
+    /// that directory it is made there, and nobody carries it
     #[arg(long, value_name = "ROOT", help_heading = HOSTS, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub(super) root: Option<String>,
 
@@ -80,6 +81,8 @@ pub(super) struct Placed {
     pub(super) local_root: PathBuf,
     /// Its place below the root.
     pub(super) place: RunPlace,
+    /// Where it is carried to; `None` where it is made at the root itself.
+    pub(super) carried_to: Option<String>,
 }
 
 impl Drop for Placed {
@@ -118,7 +121,7 @@ impl ManyHosts {
         };
         let local_root =
             std::path::absolute(local_root).context("failed to find the -o directory")?;
-        check_apart(&local_root, root)?;
+        let carried_to = carried_to(&local_root, root)?;
         let rec = name_by_start(clock::read().wall_ns);
         let host = self.host.clone();
         let host = host.unwrap_or_else(|| PlaceName::nearest(&facts.hostname));
@@ -146,6 +149,7 @@ impl ManyHosts {
             dir,
             local_root,
             place,
+            carried_to,
         }))
     }
 }
@@ -198,21 +202,26 @@ pub(super) fn directory_of(root: &str) -> Option<&Path> {
     }
 }
 
-/// That neither lies within the other: by their names, since a root that hangs is not to be asked.
-fn check_apart(local_root: &Path, root: &str) -> anyhow::Result<()> {
+/// The root as it was given, unless recordings are made there: where it is `-o DIR` too. All by
+/// their names, since a root that hangs is not to be asked.
+fn carried_to(local_root: &Path, root: &str) -> anyhow::Result<Option<String>> {
+    let to = Some(root.to_owned());
     let Some(root_dir) = directory_of(root) else {
-        return Ok(());
+        return Ok(to);
     };
     let root_dir = std::path::absolute(root_dir).context("failed to find --root")?;
+    if root_dir == local_root {
+        return Ok(None);
+    }
     if root_dir.starts_with(local_root) || local_root.starts_with(&root_dir) {
         bail!(
             "--root {} and {}, where the recording is until it is carried there, lie within each \
-             other: give another -o DIR, or record with -o alone",
+             other: give another -o DIR, or the same one to record there at once",
             root_dir.display(),
             local_root.display()
         );
     }
-    Ok(())
+    Ok(to)
 }
 
 #[cfg(test)]
@@ -259,8 +268,12 @@ mod tests {
 
     #[test]
     fn a_root_and_where_recordings_wait_for_it_are_apart() {
-        let refused = |local: &str, root: &str| check_apart(Path::new(local), root).is_err();
-        assert!(refused("/a/b", "/a/b"));
+        let refused = |local: &str, root: &str| carried_to(Path::new(local), root).is_err();
+        let is_made_there =
+            |local: &str, root: &str| carried_to(Path::new(local), root).unwrap().is_none();
+        assert!(is_made_there("/a/b", "/a/b"));
+        assert!(is_made_there("/a/b", "file:///a/b/"));
+        assert!(!is_made_there("/a/b", "s3://a/b"));
         assert!(refused("/a/b", "/a"));
         assert!(refused("/a", "/a/b"));
         assert!(refused("/a", "file:///a/b"));
