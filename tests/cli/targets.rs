@@ -303,3 +303,35 @@ mod needs_memcg {
         }
     }
 }
+
+mod needs_root {
+    use super::*;
+    use memtrace_tests::need;
+
+    #[test]
+    fn in_a_cgroup_namespace_of_its_own_it_reads_the_machines_groups() -> Result<()> {
+        need::require("root");
+        let dir = tempfile::tempdir()?;
+        let recording = dir.path().join("recording");
+        let output = Command::new("unshare")
+            .arg("--cgroup")
+            .arg(program::memtrace()?)
+            .args(["record", "--quiet", "--duration", "1", "--all", "-o"])
+            .arg(&recording)
+            .output()?;
+        assert!(output.status.success(), "{}", words(&output));
+        let read = memtrace::store::Recording::open(&recording)?;
+        let processes: Vec<memtrace::model::tables::ProcessRow> = read.rows()?;
+        let groups: Vec<_> = processes
+            .iter()
+            .filter_map(|row| row.cgroup.as_deref())
+            .collect();
+        assert!(!groups.is_empty());
+        let relative: Vec<_> = groups
+            .iter()
+            .filter(|group| group.starts_with("/.."))
+            .collect();
+        assert!(relative.is_empty(), "{relative:?}");
+        Ok(())
+    }
+}

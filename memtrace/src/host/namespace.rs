@@ -45,7 +45,9 @@ pub fn enter_cgroup_namespace_of_the_machine() {
     if Initial::Cgroup.is_own(root) != Some(false) || Initial::Pid.is_own(root) != Some(true) {
         return;
     }
-    if let Ok(namespace) = File::open("/proc/1/ns/cgroup") {
+    // The kernel's own threads are in the machine's namespaces, and process 2 starts them all; process 1
+    // may have rights that we lack, and then it can't be asked.
+    if let Ok(namespace) = File::open("/proc/2/ns/cgroup") {
         let kind = Some(rustix::thread::LinkNameSpaceType::ControlGroup);
         // Refused, groups of others stay unknown, and what is told of them says so.
         let _ = rustix::thread::move_into_link_name_space(namespace.as_fd(), kind);

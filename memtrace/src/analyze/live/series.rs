@@ -12,7 +12,7 @@ use std::fmt;
 pub const SERIES_MAX: usize = 200;
 /// Roles that are told apart; each has a series a kind, and one of its processes.
 const ROLES: usize = 16;
-/// Cgroups that are told apart, with a limit each.
+/// Cgroups that are told, with a limit each; there is no sum of the rest, for one contains another.
 const CGROUPS: usize = 20;
 /// Devices that are told apart, with two series each.
 const DEVICES: usize = 16;
@@ -78,7 +78,8 @@ impl fmt::Display for Family {
 
 impl Live {
     /// The newest figures, at most [`SERIES_MAX`] series: what is held in all, roles by kind of
-    /// memory, cgroups and devices, those that hold most by their names and the rest as `other`.
+    /// memory, cgroups and devices: those that hold most by their names, and of roles and devices the
+    /// rest as `other`.
     pub fn series(&self) -> Vec<Family> {
         let mut families = self.whole();
         families.extend(self.of_roles());
@@ -132,7 +133,10 @@ impl Live {
         let mut processes = Family::new("memtrace_role_processes", "Processes of a role.");
         let mut roles = self.roles(self.now());
         roles.retain(|role| role.process_count > 0);
-        let (told, rest) = roles.split_at(roles.len().min(ROLES));
+        // A program can be called what stands for the rest: then it is of the rest.
+        roles.sort_by_key(|role| &*role.name == OTHER);
+        let named = roles.iter().filter(|role| &*role.name != OTHER).count();
+        let (told, rest) = roles.split_at(named.min(ROLES));
         let mut add = |name: &str, count: usize, sum: &dyn Fn(Kind) -> Option<Bytes>| {
             let role = || ("role", name.to_owned());
             for &kind in Kind::ALL {
@@ -162,15 +166,10 @@ impl Live {
         let mut limits = Family::new("memtrace_cgroup_limit_bytes", "Hard limit of a cgroup.");
         let mut groups: Vec<&CgroupMemRow> = self.kept.cgroups().collect();
         groups.sort_by_key(|row| (Reverse(row.current_bytes), row.cgroup.clone()));
-        let (told, rest) = groups.split_at(groups.len().min(CGROUPS));
-        for row in told {
+        for row in groups.into_iter().take(CGROUPS) {
             let cgroup = || vec![("cgroup", row.cgroup.clone())];
             memory.add(cgroup(), row.current_bytes);
             limits.add(cgroup(), row.limit_bytes);
-        }
-        if !rest.is_empty() {
-            let rest = sum(rest.iter().map(|row| row.current_bytes));
-            memory.add(vec![("cgroup", OTHER.to_owned())], rest);
         }
         [memory, limits]
     }
@@ -239,7 +238,11 @@ mod tests {
             rows.0.push(Box::new(ProcessRow {
                 upid: Upid(number),
                 tgid: Tgid(u32::try_from(number).unwrap()),
-                role: Some(format!("role \\ {number}")),
+                // One is called what stands for the rest.
+                role: Some(match number {
+                    299 => OTHER.to_owned(),
+                    _ => format!("role \\ {number}"),
+                }),
                 start_boot_ns: BootNs(1),
                 ..ProcessRow::default()
             }));
@@ -288,7 +291,8 @@ mod tests {
             family.samples.iter().map(|(_, value)| value).sum::<f64>()
         };
         let whole = (1..=300).sum::<i64>() as f64 * f64::from(1 << 20);
-        assert_eq!(of("memtrace_cgroup_memory_bytes"), whole);
+        let largest = (281..=300).sum::<i64>() as f64 * f64::from(1 << 20);
+        assert_eq!(of("memtrace_cgroup_memory_bytes"), largest);
         assert_eq!(of("memtrace_gpu_memory_used_bytes"), whole);
         assert_eq!(of("memtrace_role_processes"), 300.0);
     }
