@@ -16,7 +16,7 @@ mod stream;
 mod team;
 
 pub(crate) use devices::{card, left_by_a_killed, on_card, put_to_sleep};
-pub(crate) use hosts::{JOBS, Member, job, reduced};
+pub(crate) use hosts::{Clock, JOBS, Member, job, reduced};
 pub(crate) use left::left_behind;
 pub(crate) use loaded::server_under_load;
 pub(crate) use marked::{measured_by_itself, vllm_start_up};

@@ -67,23 +67,7 @@ fn member(host: &'static str, mut script: Script) -> Member {
 /// A node that torchrun's agent runs on, recorded from one second until another, with its clock.
 fn node(from: f64, until: f64, clock: Clock) -> Script {
     let mut run = Script::command(&["torchrun", "train.py"], until);
-    let readings = [from, until].map(|at| ClockReading {
-        boot_ns: boot(at),
-        monotonic_ns: boot(at).0,
-        wall_ns: WallNs(wall(at).0 + (clock.ahead * 1e9) as i64),
-    });
-    run.info.clocks = readings.to_vec();
-    for reading in readings {
-        run.put(ClockRow {
-            ts: reading.wall_ns,
-            boot_ns: reading.boot_ns,
-            monotonic_ns: DurationNs(reading.monotonic_ns),
-            step_ns: None,
-            is_synchronized: Some(clock.error_ms.is_some()),
-            max_error_ns: Some(DurationNs(clock.error_ms.unwrap_or(16_000) * 1_000_000)),
-            estimated_error_ns: None,
-        });
-    }
+    run.clocks(from, until, clock);
     run.process(
         100,
         None,
@@ -97,11 +81,11 @@ fn node(from: f64, until: f64, clock: Clock) -> Script {
 
 /// How the clock of a host stands.
 #[derive(Clone, Copy)]
-struct Clock {
+pub(crate) struct Clock {
     /// In seconds.
-    ahead: f64,
+    pub(crate) ahead: f64,
     /// `None` where nobody synchronizes it.
-    error_ms: Option<i64>,
+    pub(crate) error_ms: Option<i64>,
 }
 
 const GOOD: Clock = Clock {
@@ -110,6 +94,27 @@ const GOOD: Clock = Clock {
 };
 
 impl Script {
+    /// The wall clock of its host, read at two times.
+    pub(crate) fn clocks(&mut self, from: f64, until: f64, clock: Clock) {
+        let readings = [from, until].map(|at| ClockReading {
+            boot_ns: boot(at),
+            monotonic_ns: boot(at).0,
+            wall_ns: WallNs(wall(at).0 + (clock.ahead * 1e9) as i64),
+        });
+        self.info.clocks = readings.to_vec();
+        for reading in readings {
+            self.put(ClockRow {
+                ts: reading.wall_ns,
+                boot_ns: reading.boot_ns,
+                monotonic_ns: DurationNs(reading.monotonic_ns),
+                step_ns: None,
+                is_synchronized: Some(clock.error_ms.is_some()),
+                max_error_ns: Some(DurationNs(clock.error_ms.unwrap_or(16_000) * 1_000_000)),
+                estimated_error_ns: None,
+            });
+        }
+    }
+
     fn rank(&mut self, rank: u32, at: f64) -> u32 {
         let tgid = 200 + rank;
         self.process(tgid, Some(100), at, "/usr/bin/python3 -u train.py");

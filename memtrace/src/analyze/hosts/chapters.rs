@@ -281,6 +281,13 @@ pub(super) fn peak(report: &RunReport, top: usize) -> Option<Chapter> {
          peaks of hosts, which were at other times, add up to {}.",
         bytes(peak.sum_of_peaks_bytes)
     ));
+    if peak.unsure_host_count > 0 && report.host_count > 1 {
+        chapter.say(format!(
+            "Nobody knows how far the clock of {} is off, so these bounds take what was held there to \
+             have been at any time.",
+            counted(peak.unsure_host_count, "host", "hosts")
+        ));
+    }
     let shared = (peak.shared_bytes.0 > 0).then_some((None, report.host_count, peak.shared_bytes));
     let roles = peak
         .roles
@@ -298,9 +305,10 @@ pub(super) fn peak(report: &RunReport, top: usize) -> Option<Chapter> {
         .figures(("held_bytes", "ABOUT"), 0, |(.., bytes)| *bytes)
         .add_to(&mut chapter);
     chapter.explain(format!(
-        "Hosts are added up in bins of {} of the wall clock: no less is what all of them held in the \
-         mean of a bin, or while the one that moves most was at its highest; no more is the sum of the \
-         most of each.",
+        "Hosts are added up in bins of {} of the wall clock: no less is the sum of the least of each, \
+         or what one of them held alone, and where clocks are exact what all of them held in the mean \
+         of a bin, or while the one that moves most was at its highest; no more is the sum of the most \
+         of each.",
         duration(DurationNs(peak.bin_s.saturating_mul(1_000_000_000)))
     ));
     Some(chapter)

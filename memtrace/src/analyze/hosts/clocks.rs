@@ -3,6 +3,7 @@
 
 use super::part::HostPart;
 use super::run::HostClockLine;
+use super::sum::Standing;
 use crate::model::{DurationNs, WallNs};
 use std::collections::BTreeMap;
 
@@ -18,6 +19,8 @@ pub(super) struct KnownClock {
     bound_ns: Option<i64>,
     /// By how much it is ahead of the reference, and how far that can be off.
     by_steps: Option<(i64, i64)>,
+    /// By how much the reference is off from the clocks that steps say nothing of.
+    reference_ns: Option<i64>,
 }
 
 /// How much later something was on one host than something else on another.
@@ -37,10 +40,19 @@ impl KnownClock {
         }
     }
 
-    /// By how much it is ahead, where nobody synchronizes it and steps tell.
-    pub(super) fn ahead_ns(&self) -> Option<i64> {
-        let (ahead, _) = self.by_steps?;
-        self.bound_ns.is_none().then_some(ahead)
+    /// How it stands to those of all hosts.
+    pub(super) fn standing(&self) -> Standing {
+        let by_steps = self.by_steps.filter(|_| self.bound_ns.is_none());
+        let by_steps = by_steps.map(|(ahead_ns, error)| Standing {
+            ahead_ns,
+            error_ns: self
+                .reference_ns
+                .map(|reference| reference.saturating_add(error)),
+        });
+        by_steps.unwrap_or(Standing {
+            ahead_ns: 0,
+            error_ns: self.bound_ns,
+        })
     }
 
     /// How much later a time of this host is than one of another.
@@ -128,6 +140,9 @@ pub(super) fn known(hosts: &[(&str, Vec<&HostPart>)]) -> Vec<KnownClock> {
         (bound.is_none(), bound, *host)
     });
     let reference_ns = reference.and_then(|((_, parts), _)| bound(parts));
+    let is_bounded = |(_, parts): &(&str, Vec<&HostPart>)| bound(parts).is_some();
+    // Where no clock has a bound, those that steps tell of stand to each other alone.
+    let apart_ns = reference_ns.or((!hosts.iter().any(is_bounded)).then_some(0));
     let lines = hosts.iter().zip(&all).map(|((host, parts), own)| {
         let synchronized = parts.iter().map(|part| part.clock.is_synchronized);
         let synchronized: Option<Vec<bool>> = synchronized.collect();
@@ -144,6 +159,7 @@ pub(super) fn known(hosts: &[(&str, Vec<&HostPart>)]) -> Vec<KnownClock> {
         let by_steps = better.map(|(_, skew)| (skew.ahead_ns, skew.error_ns));
         KnownClock {
             bound_ns,
+            reference_ns: apart_ns,
             by_steps: by_steps.or(is_reference.then_some((0, 0))),
             line: HostClockLine {
                 host: (*host).to_owned(),

@@ -214,6 +214,7 @@ impl<'a> Merged<'a> {
             at_most_bytes: Bytes(highest.at_most),
             sum_of_peaks_bytes: peaks.map(|peak| peak.bytes).sum(),
             is_lower_bound: is_polled,
+            unsure_host_count: highest.unsure_host_count,
             host_count: holding.filter(|bin| bin.most > 0).count(),
             roles,
             shared_bytes: Bytes(shares.get(&None).map_or(0, |(bytes, _)| *bytes)),
@@ -371,7 +372,7 @@ impl<'a> Host<'a> {
     fn course(&self) -> Course<'a> {
         Course {
             parts: self.parts.clone(),
-            ahead_ns: self.clock.ahead_ns(),
+            standing: self.clock.standing(),
         }
     }
 

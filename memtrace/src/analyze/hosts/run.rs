@@ -78,6 +78,9 @@ pub struct JobPeak {
     pub sum_of_peaks_bytes: Bytes,
     /// Whether it can have been more: a host was polled, or is not known at all times.
     pub is_lower_bound: bool,
+    /// Hosts of whose clock nobody knows how far it is off: to `at_most_bytes` each adds the most that
+    /// it ever held, and to `at_least_bytes` nothing.
+    pub unsure_host_count: usize,
     /// How many hosts held anything then.
     pub host_count: usize,
     /// What roles held of it in anonymous memory, the largest first.

@@ -4,7 +4,10 @@
 //! any instant of it than the sum of the most. When the one that moves most was at its highest,
 //! the others held their least or more, so that all of them held no less than the sum of the least
 //! and what that one moves by; and at some instant they held no less than their mean, which is the
-//! sum of the means. Where one host moves, or none, most and least are the same.
+//! sum of the means. Both are so only of clocks that are not off at all: else a second of one host
+//! is not that of another, and they held no less than the sum of the least that each held in and
+//! around the bin. A host of whose clock nobody knows how far it is off can have held its most, or
+//! nothing, at any time; what it held alone is sure all the same.
 
 use super::part::HostPart;
 use crate::analyze::bins::{BINS_MAX, Bin, WIDTHS_S};
@@ -16,17 +19,41 @@ const SECOND_NS: i64 = 1_000_000_000;
 /// The recordings of one host, one after the other, as they are added up.
 pub(super) struct Course<'a> {
     pub(super) parts: Vec<&'a HostPart>,
-    /// By how much its clock is ahead, where nobody synchronizes it and steps tell.
-    pub(super) ahead_ns: Option<i64>,
+    /// How its clock stands to those of the others.
+    pub(super) standing: Standing,
+}
+
+/// How the clock of a host stands to those of the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Standing {
+    /// By how much it is ahead, where nobody synchronizes it and steps tell.
+    pub(super) ahead_ns: i64,
+    /// By how much it can be off beside that; `None` where nobody knows.
+    pub(super) error_ns: Option<i64>,
 }
 
 /// The bins of one host.
 struct Dense {
     first: i64,
     bins: Vec<Bin>,
-    /// Whether it is known which bin an instant is in.
-    is_sure: bool,
+    sure: Sure,
+    /// The most that it surely held at some instant, whenever that was.
+    alone: i64,
 }
+
+/// How sure it is in which bin an instant is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sure {
+    /// It is known.
+    Exact,
+    /// The bounds of a bin are those of all instants that can be in it.
+    Within,
+    /// It can be in any.
+    Unknown,
+}
+
+/// Where a clock can be off by more bins than this, it is as good as unknown.
+const BLUR_MAX: i64 = 64;
 
 /// Where most is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +64,8 @@ pub(super) struct Highest {
     pub(super) at_least: i64,
     pub(super) bytes: i64,
     pub(super) at_most: i64,
+    /// How many hosts have a clock of which nobody knows how far it is off.
+    pub(super) unsure_host_count: usize,
 }
 
 impl Highest {
@@ -63,14 +92,17 @@ struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, bin: &Bin, is_sure: bool) {
+    fn add(&mut self, bin: &Bin, sure: Sure) {
         let spread = bin.most.saturating_sub(bin.least);
-        self.at_least = self.at_least.saturating_add(bin.at_least);
         self.least = self.least.saturating_add(bin.least);
-        self.at_most = self.at_most.saturating_add(bin.at_most);
         self.spread = self.spread.max(spread);
         self.mean = self.mean.saturating_add(bin.mean);
-        let is_exact = is_sure && bin.at_least == bin.least && bin.at_most == bin.most;
+        if sure == Sure::Unknown {
+            return;
+        }
+        self.at_least = self.at_least.saturating_add(bin.at_least);
+        self.at_most = self.at_most.saturating_add(bin.at_most);
+        let is_exact = sure == Sure::Exact && is_exact(bin);
         let sure_mean = if is_exact { bin.mean } else { bin.at_least };
         self.sure_mean = self.sure_mean.saturating_add(sure_mean);
         if is_exact {
@@ -86,6 +118,11 @@ impl Sum {
     fn bytes(&self) -> i64 {
         self.least.saturating_add(self.spread).max(self.mean)
     }
+}
+
+/// Whether its figures are what was held.
+fn is_exact(bin: &Bin) -> bool {
+    bin.at_least == bin.least && bin.at_most == bin.most
 }
 
 /// The length of bins in which all of them can be added up.
@@ -113,7 +150,14 @@ pub(super) fn width_of(courses: &[Course<'_>]) -> i64 {
 pub(super) fn highest(courses: &[Course<'_>], width_s: i64) -> Option<Highest> {
     let dense = courses.iter().filter_map(|course| course.dense(width_s));
     let (mut first, mut sums) = (0, Vec::<Sum>::new());
+    let (mut alone, mut at_any_time, mut unsure_host_count) = (0, 0_i64, 0);
     for one in dense {
+        alone = one.alone.max(alone);
+        if one.sure == Sure::Unknown {
+            let most = one.bins.iter().map(|bin| bin.at_most).max();
+            at_any_time = at_any_time.saturating_add(most.unwrap_or(0));
+            unsure_host_count += 1;
+        }
         if sums.is_empty() {
             first = one.first;
         }
@@ -125,7 +169,7 @@ pub(super) fn highest(courses: &[Course<'_>], width_s: i64) -> Option<Highest> {
         let from = usize::try_from(one.first - first).unwrap_or(0);
         sums.resize(sums.len().max(from + one.bins.len()), Sum::default());
         for (sum, bin) in sums[from..].iter_mut().zip(&one.bins) {
-            sum.add(bin, one.is_sure);
+            sum.add(bin, one.sure);
         }
     }
     let numbered = || sums.iter().zip(first..);
@@ -134,9 +178,13 @@ pub(super) fn highest(courses: &[Course<'_>], width_s: i64) -> Option<Highest> {
     Some(Highest {
         number,
         width_s,
-        at_least: numbered().map(|(sum, _)| sum.at_least()).max()?,
+        at_least: numbered().map(|(sum, _)| sum.at_least()).max()?.max(alone),
         bytes: top.bytes(),
-        at_most: numbered().map(|(sum, _)| sum.at_most).max()?,
+        at_most: numbered()
+            .map(|(sum, _)| sum.at_most)
+            .max()?
+            .saturating_add(at_any_time),
+        unsure_host_count,
     })
 }
 
@@ -162,7 +210,7 @@ impl Course<'_> {
         }
         let width_ns = width_s * SECOND_NS;
         // Half a bin to either side is a whole one.
-        let ahead = self.ahead_ns.unwrap_or(0).saturating_add(width_ns / 2);
+        let ahead = self.standing.ahead_ns.saturating_add(width_ns / 2);
         let ahead = ahead.div_euclid(width_ns);
         let first = curve.first_bin.div_euclid(times);
         let mut bins: Vec<Bin> = Vec::new();
@@ -192,15 +240,20 @@ impl Course<'_> {
             bins[last] = bins[last].hull(Bin::NOTHING);
             bins.iter_mut().for_each(|bin| bin.mean /= times);
         }
+        let most_of = |bin: &Bin| {
+            if is_exact(bin) {
+                bin.most
+            } else {
+                bin.at_least
+            }
+        };
         let dense = Dense {
             first: first - ahead,
+            alone: bins.iter().map(most_of).max().unwrap_or(0),
             bins,
-            is_sure: true,
+            sure: Sure::Exact,
         };
-        Some(match self.ahead_ns {
-            None => dense,
-            Some(_) => dense.blurred(),
-        })
+        Some(dense.off_by(self.standing, width_ns))
     }
 
     /// What it held in a bin.
@@ -216,7 +269,7 @@ impl Course<'_> {
         for curve in self.parts.iter().filter_map(|part| part.held.as_ref()) {
             let times = highest.width_s / curve.bin_s.max(1);
             let bin_ns = curve.bin_s.max(1) * SECOND_NS;
-            let ahead = self.ahead_ns.unwrap_or(0).saturating_add(bin_ns / 2);
+            let ahead = self.standing.ahead_ns.saturating_add(bin_ns / 2);
             let ahead = ahead.div_euclid(bin_ns);
             let first = highest.number.saturating_mul(times) + ahead - curve.first_bin;
             let inside = (first..first.saturating_add(times)).filter(|place| *place >= 0);
@@ -250,13 +303,37 @@ impl Dense {
         if from > 20 * BINS_MAX {
             return a;
         }
-        a.is_sure &= b.is_sure;
+        a.alone = a.alone.max(b.alone);
         a.bins
             .resize(a.bins.len().max(from + b.bins.len()), Bin::NOTHING);
         for (bin, more) in a.bins[from..].iter_mut().zip(b.bins) {
             *bin = bin.beside(more);
         }
         a
+    }
+
+    /// With the bounds that a clock leaves, which may be off.
+    fn off_by(mut self, clock: Standing, width_ns: i64) -> Self {
+        let Some(error) = clock.error_ns else {
+            self.sure = Sure::Unknown;
+            return self;
+        };
+        // It was moved by whole bins, which leaves half of one; and what is less than the shortest
+        // bin is in its figures (`WallClock`).
+        let apart = match clock.ahead_ns {
+            0 if error < SECOND_NS => 0,
+            0 => error,
+            _ => error.saturating_add(width_ns / 2),
+        };
+        let times = apart.saturating_add(width_ns - 1) / width_ns;
+        if times > BLUR_MAX {
+            self.sure = Sure::Unknown;
+            return self;
+        }
+        if error > 0 || clock.ahead_ns != 0 {
+            self.sure = Sure::Within;
+        }
+        (0..times).fold(self, |dense, _| dense.blurred())
     }
 
     /// Each instant may be in the bin before its own or in the one after it: that is as far as the
@@ -280,7 +357,7 @@ impl Dense {
         Self {
             first: self.first - 1,
             bins: blurred.collect(),
-            is_sure: false,
+            ..self
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::run::{HostStatus, Measure};
 use super::*;
-use crate::analyze::golden::{JOBS, Member, Script, job, reduced};
-use crate::model::{Record, Tgid};
+use crate::analyze::golden::{Clock, JOBS, Member, Script, job, reduced};
+use crate::model::{Bytes, Record, Tgid};
 use crate::report::{FORMATS, Style};
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -212,6 +212,61 @@ proptest! {
         let most = brute_force(&scripts);
         let peak = report.peak.expect("a peak");
         prop_assert!(peak.at_least_bytes.0 <= most && most <= peak.at_most_bytes.0, "{most} {peak:?}");
+    }
+}
+
+/// A host that holds so many MiB from so many seconds on, with its clock.
+fn holding(host: &'static str, clock: Clock, held: &[(f64, f64)]) -> HostPart {
+    let mut script = Script::command(&["x"], 60.0);
+    script.clocks(0.0, 60.0, clock);
+    script.process(1, None, 0.0, "/bin/x");
+    for &(at, mib) in held {
+        script.mem(1, at, [mib, 0.0, 0.0]);
+    }
+    reduced(Member {
+        host,
+        rec: "20260301T120144Z",
+        script,
+    })
+}
+
+#[test]
+fn no_lower_bound_of_the_sum_is_claimed_by_clocks_that_can_be_off_by_more_than_what_is_held_lasts()
+{
+    let ten = 10.0 * 1_024.0;
+    // In turns, so that there are never two at a time; the clocks say that they are.
+    let turns = |offset: f64| -> Vec<(f64, f64)> {
+        let turn = |n: i32| {
+            (
+                2.0 + f64::from(n) + offset,
+                if n % 2 == 0 { ten } else { 1.0 },
+            )
+        };
+        (0..40).map(turn).collect()
+    };
+    for error_ms in [Some(500), Some(1_500), None] {
+        let off = |ahead| Clock { ahead, error_ms };
+        let parts = [
+            holding("a", off(0.5), &turns(0.0)),
+            holding("b", off(-0.5), &turns(1.0)),
+        ];
+        let report = merge("r", parts, Vec::new(), None);
+        let peak = report.peak.expect("a peak");
+        let bound = |bytes: Bytes| bytes.0 as f64 / f64::from(1 << 30);
+        assert!(bound(peak.at_least_bytes) < 10.1, "{error_ms:?} {peak:?}");
+        assert!(bound(peak.at_least_bytes) > 9.9, "{error_ms:?} {peak:?}");
+        assert!(bound(peak.at_most_bytes) >= 10.0, "{error_ms:?} {peak:?}");
+    }
+    // Together, while the clocks are a second and a half apart.
+    for error_ms in [Some(1_500), None] {
+        let off = |ahead| Clock { ahead, error_ms };
+        let once = [(2.0, 1.0), (20.0, ten), (20.5, 1.0)];
+        let parts = [
+            holding("a", off(1.4), &once),
+            holding("b", off(-1.4), &once),
+        ];
+        let peak = merge("r", parts, Vec::new(), None).peak.expect("a peak");
+        assert!(peak.at_most_bytes.0 >= 20 << 30, "{error_ms:?} {peak:?}");
     }
 }
 
