@@ -135,7 +135,8 @@ pub(super) fn outliers(report: &RunReport, top: usize) -> Option<Chapter> {
     chapter.explain(
         "Who stands out is further from the median than four times the median absolute deviation \
          (as a standard deviation), a twentieth of the median, and 64 MiB (1 MiB a step, 64 MiB an \
-         hour); of fewer than four nobody does.",
+         hour). Of fewer than four nobody does, and where more than one and a quarter of them would, they \
+         are of two kinds.",
     );
     Some(chapter)
 }

@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 
 /// Of fewer nobody can say who is like the others.
 const PEERS_MIN: usize = 4;
+/// Where more than one of so many is far, and more than one in all, they are another kind of peer.
+const PEERS_PER_OUTLIER: usize = 4;
 /// So many deviations away is far.
 const DEVIATIONS: f64 = 4.0;
 /// The median absolute deviation of a normal distribution, as a part of its standard deviation.
@@ -29,6 +31,13 @@ struct Peer<'a> {
     bytes: i64,
 }
 
+/// The processes that are one rank of a host in the last recording that has any.
+#[derive(Default)]
+struct Latest<'a> {
+    rec: &'a str,
+    ranks: Vec<&'a PartRank>,
+}
+
 /// The middle one; of an even number the lower of two.
 pub(super) fn median(sorted: &[i64]) -> Option<i64> {
     sorted.get(sorted.len().checked_sub(1)? / 2).copied()
@@ -37,12 +46,21 @@ pub(super) fn median(sorted: &[i64]) -> Option<i64> {
 /// Who stands out, the largest difference first, those who hold or grow by more before the others.
 pub(super) fn outliers(parts: &[HostPart]) -> Vec<Outlier> {
     let mut found = Vec::new();
-    let mut ranks: BTreeMap<&str, Vec<(&str, &PartRank)>> = BTreeMap::new();
+    // By host and rank those of the last recording: with each of them a rank would be its own peer.
+    let mut ranks: BTreeMap<&str, BTreeMap<(&str, &str), Latest<'_>>> = BTreeMap::new();
     let mut roles: BTreeMap<&str, BTreeMap<&str, Vec<&PartRole>>> = BTreeMap::new();
     for part in parts {
         let host = &*part.place.host;
         for rank in &part.ranks {
-            ranks.entry(&rank.role).or_default().push((host, rank));
+            let of_role = ranks.entry(&rank.role).or_default();
+            let latest = of_role.entry((host, &rank.rank)).or_default();
+            if latest.rec != part.place.rec {
+                *latest = Latest {
+                    rec: &part.place.rec,
+                    ranks: Vec::new(),
+                };
+            }
+            latest.ranks.push(rank);
         }
         for role in part.roles.iter().filter(|role| role.is_known) {
             let hosts = roles.entry(&role.name).or_default();
@@ -51,7 +69,10 @@ pub(super) fn outliers(parts: &[HostPart]) -> Vec<Outlier> {
     }
     for (role, ranks) in &ranks {
         let mut of = |measure, get: &dyn Fn(&PartRank) -> Option<i64>| {
-            let peers = ranks.iter().filter_map(|(host, rank)| {
+            let latest = ranks
+                .iter()
+                .flat_map(|((host, _), latest)| latest.ranks.iter().map(move |rank| (host, rank)));
+            let peers = latest.filter_map(|(host, rank)| {
                 Some(Peer {
                     rank: Some(&rank.rank),
                     host,
@@ -107,7 +128,9 @@ fn standing_out(role: &str, measure: Measure, peers: Vec<Peer<'_>>) -> Vec<Outli
         .map(|bytes| bytes.saturating_sub(middle).saturating_abs());
     let mut deviations: Vec<i64> = deviations.collect();
     deviations.sort_unstable();
-    let mad = median(&deviations).unwrap_or(0) as f64 * MAD_OF_NORMAL * DEVIATIONS;
+    // Of an even number the upper of two: the lower is none for two halves that differ.
+    let deviation = deviations.get(deviations.len() / 2).copied().unwrap_or(0);
+    let mad = deviation as f64 * MAD_OF_NORMAL * DEVIATIONS;
     let floor = match measure {
         Measure::Peak => FLOOR_BYTES,
         Measure::PerStep => FLOOR_BYTES_PER_STEP,
@@ -129,7 +152,12 @@ fn standing_out(role: &str, measure: Measure, peers: Vec<Peer<'_>>) -> Vec<Outli
         threshold_bytes: threshold,
         other_count: others,
     };
-    peers.into_iter().filter(is_far).map(outlier).collect()
+    let most = (peers.len() / PEERS_PER_OUTLIER).max(1);
+    let far: Vec<Peer<'_>> = peers.into_iter().filter(is_far).collect();
+    if far.len() > most {
+        return Vec::new();
+    }
+    far.into_iter().map(outlier).collect()
 }
 
 #[cfg(test)]
@@ -166,6 +194,16 @@ mod tests {
         let mut noisy = noisy;
         noisy[0] = 80 * GIB;
         assert_eq!(of(Measure::Peak, &noisy), [(0, 21 * GIB)]);
+    }
+
+    #[test]
+    fn who_is_one_of_two_halves_or_thirds_does_not_stand_out() {
+        let halves = [20, 20, 20, 20, 29, 29, 29, 29].map(|gib| gib * GIB);
+        assert_eq!(of(Measure::Peak, &halves), []);
+        let thirds = [20, 20, 20, 20, 29, 29, 29].map(|gib| gib * GIB);
+        assert_eq!(of(Measure::Peak, &thirds), []);
+        let quarter = [20, 20, 20, 20, 20, 20, 29, 29].map(|gib| gib * GIB);
+        assert_eq!(of(Measure::Peak, &quarter).len(), 2);
     }
 
     #[test]
