@@ -1,5 +1,5 @@
-//! How the clocks of hosts stand to each other: by NTP's bound, and by steps that every host begins
-//! at one time, as those behind a barrier are, where that is known better.
+//! How the clocks of hosts stand to each other: by NTP's bound, and where there is none, by steps that
+//! every host begins at one time, as those behind a barrier are.
 
 use super::part::HostPart;
 use super::run::HostClockLine;
@@ -38,6 +38,11 @@ impl KnownClock {
             Some((ahead, _)) => WallNs(wall.0.saturating_sub(ahead)),
             None => wall,
         }
+    }
+
+    /// Whether its kernel bounds its error, or steps correct it.
+    pub(super) fn is_known(&self) -> bool {
+        self.bound_ns.is_some() || self.line.is_corrected
     }
 
     /// How it stands to those of all hosts.
@@ -149,13 +154,20 @@ pub(super) fn known(hosts: &[(&str, Vec<&HostPart>)]) -> Vec<KnownClock> {
         let bound_ns = bound(parts);
         let is_reference = reference.is_some_and(|((other, _), _)| other == host);
         let other = reference.filter(|_| !is_reference);
-        let found = other.and_then(|((other, _), begins)| Some((*other, skew(own, begins)?)));
         // Against the reference, NTP's bounds of both count.
         let by_ntp = bound_ns
             .zip(reference_ns)
             .map(|(own, other)| own.saturating_add(other));
-        let is_better = |skew: &Skew<'_>| by_ntp.is_none_or(|by_ntp| skew.error_ns < by_ntp);
-        let better = found.as_ref().filter(|(_, skew)| is_better(skew));
+        let is_possible = |skew: &Skew<'_>| {
+            let most = by_ntp.map(|by_ntp| by_ntp.saturating_add(skew.error_ns));
+            most.is_none_or(|most| skew.ahead_ns.saturating_abs() <= most)
+        };
+        let found = other.and_then(|((other, _), begins)| {
+            Some((*other, skew(own, begins).filter(is_possible)?))
+        });
+        // Steps that one host begins later each time look like a clock that is ahead: what NTP
+        // leaves open they don't settle.
+        let better = found.as_ref().filter(|_| by_ntp.is_none());
         let by_steps = better.map(|(_, skew)| (skew.ahead_ns, skew.error_ns));
         KnownClock {
             bound_ns,
