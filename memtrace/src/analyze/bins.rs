@@ -61,15 +61,24 @@ impl Bin {
         }
     }
 
-    /// The same bin of one host by two recordings, which can't hold at one time.
-    pub(super) fn beside(self, other: Self) -> Self {
+    /// The same bin of one host by two recordings, of which one ended before the other began.
+    pub(super) fn then(self, other: Self) -> Self {
         let most = self.most.max(other.most);
         Self {
             mean: self.mean.saturating_add(other.mean).min(most),
+            at_most: self.at_most.max(other.at_most),
+            ..self.beside(other)
+        }
+    }
+
+    /// The same bin of one host by two recordings at one time: of the same processes, or of others.
+    pub(super) fn beside(self, other: Self) -> Self {
+        Self {
+            mean: self.mean.max(other.mean),
             at_least: self.at_least.max(other.at_least),
             least: self.least.max(other.least),
-            most,
-            at_most: self.at_most.max(other.at_most),
+            most: self.most.max(other.most),
+            at_most: self.at_most.saturating_add(other.at_most),
         }
     }
 }

@@ -76,7 +76,7 @@ struct Merged<'a> {
     run: &'a str,
     parts: &'a [HostPart],
     hosts: Vec<Host<'a>>,
-    /// When any host was last heard of.
+    /// When the last host was heard of, as far as clocks can be trusted.
     end: Option<WallNs>,
     expected: Option<BTreeSet<String>>,
 }
@@ -102,7 +102,7 @@ impl<'a> Merged<'a> {
         Self {
             run,
             parts,
-            end: hosts.iter().filter_map(Host::end).max(),
+            end: end(&hosts),
             hosts,
             expected: expected.or(Some(told).filter(|told| !told.is_empty())),
         }
@@ -361,6 +361,18 @@ impl<'a> Merged<'a> {
     }
 }
 
+/// When the last host was heard of: by clocks of which something is known. Of others one that is
+/// ahead would have all hosts fall silent, so that the middle of them counts.
+fn end(hosts: &[Host<'_>]) -> Option<WallNs> {
+    let known = hosts.iter().filter(|host| host.clock.is_known());
+    if let Some(end) = known.filter_map(Host::end).max() {
+        return Some(end);
+    }
+    let mut ends: Vec<WallNs> = hosts.iter().filter_map(Host::end).collect();
+    ends.sort_unstable();
+    ends.get(ends.len() / 2).copied()
+}
+
 #[derive(Default)]
 struct RoleOnHost {
     process_count: usize,
@@ -423,7 +435,7 @@ impl<'a> Host<'a> {
         let silent = self
             .end()
             .zip(end)
-            .map(|(own, all)| DurationNs(all.0 - own.0));
+            .map(|(own, all)| DurationNs(all.0.saturating_sub(own.0).max(0)));
         HostLine {
             host: self.name.to_owned(),
             status,
@@ -476,10 +488,10 @@ impl<'a> Host<'a> {
         }
         for pair in self.parts.windows(2) {
             let [first, second] = [pair[0], pair[1]];
-            let is_over = first.end_wall_ns <= second.start_wall_ns;
-            if !is_over {
+            if !sum::is_over_before(first, second) {
                 let text = format!(
-                    "it began before {} ended; where both tell of a second, what is more counts",
+                    "it began before {} ended; where both tell of a second, what is more counts, and \
+                     no more than both together is sure",
                     first.place.rec
                 );
                 problems.push(problem(second, text));

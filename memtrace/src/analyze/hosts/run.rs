@@ -131,7 +131,7 @@ pub struct HostLine {
     pub start: Option<WallTime>,
     /// When the last of them ended, or was heard of.
     pub end: Option<WallTime>,
-    /// How long before the last of all hosts that was.
+    /// How long before the last of all hosts that was; zero for one whose clock says later.
     pub silent_ns: Option<DurationNs>,
     /// Its memory.
     pub mem_total_bytes: Option<Bytes>,

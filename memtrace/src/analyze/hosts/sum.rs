@@ -120,6 +120,12 @@ impl Sum {
     }
 }
 
+/// Whether a recording of a host ended before another one of it began, as far as that is known.
+pub(super) fn is_over_before(first: &HostPart, second: &HostPart) -> bool {
+    let times = first.end_wall_ns.zip(second.start_wall_ns);
+    times.is_some_and(|(end, start)| end <= start)
+}
+
 /// Whether its figures are what was held.
 fn is_exact(bin: &Bin) -> bool {
     bin.at_least == bin.least && bin.at_most == bin.most
@@ -189,13 +195,18 @@ pub(super) fn highest(courses: &[Course<'_>], width_s: i64) -> Option<Highest> {
 }
 
 impl Course<'_> {
-    /// All its recordings in bins of that length; never two at once, for a host is one.
+    /// All its recordings in bins of that length.
     fn dense(&self, width_s: i64) -> Option<Dense> {
         let mut dense: Option<Dense> = None;
-        for part in &self.parts {
+        for (place, part) in self.parts.iter().enumerate() {
             let one = self.dense_of(part, width_s);
+            let is_after = |first: &&HostPart| is_over_before(first, part);
+            let and = match self.parts[..place].iter().all(is_after) {
+                true => Bin::then,
+                false => Bin::beside,
+            };
             dense = match (dense, one) {
-                (Some(a), Some(b)) => Some(a.beside(b)),
+                (Some(a), Some(b)) => Some(a.with(b, and)),
                 (a, b) => a.or(b),
             };
         }
@@ -293,7 +304,7 @@ impl Course<'_> {
 
 impl Dense {
     /// Two recordings of one host.
-    fn beside(self, other: Self) -> Self {
+    fn with(self, other: Self, and: fn(Bin, Bin) -> Bin) -> Self {
         let (mut a, b) = if self.first <= other.first {
             (self, other)
         } else {
@@ -307,7 +318,7 @@ impl Dense {
         a.bins
             .resize(a.bins.len().max(from + b.bins.len()), Bin::NOTHING);
         for (bin, more) in a.bins[from..].iter_mut().zip(b.bins) {
-            *bin = bin.beside(more);
+            *bin = and(*bin, more);
         }
         a
     }

@@ -3,7 +3,8 @@
 use super::run::{HostStatus, Measure};
 use super::*;
 use crate::analyze::golden::{Clock, JOBS, Member, Script, job, reduced};
-use crate::model::{Bytes, Record, Tgid};
+use crate::model::tables::MarkKind;
+use crate::model::{Bytes, Record, RunState, Tgid, WallNs};
 use crate::report::{FORMATS, Style};
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -362,6 +363,37 @@ fn a_clock_that_nobody_synchronizes_is_told_by_steps_in_common() {
 }
 
 #[test]
+fn stages_of_a_pipeline_that_begin_later_are_no_clock_that_is_ahead_where_ntp_bounds_it() {
+    let host = |host: &'static str, error_ms: Option<i64>, later: f64| {
+        let mut script = Script::command(&["x"], 60.0);
+        let clock = Clock {
+            ahead: 0.0,
+            error_ms,
+        };
+        script.clocks(0.0, 60.0, clock);
+        script.process(1, None, 0.0, "/bin/x");
+        script.mem(1, 1.0, [10.0, 0.0, 0.0]);
+        for step in 0..10_u32 {
+            let at = 2.0 + f64::from(step) * 2.0 + later;
+            script.numbered_mark(Some(1), at, MarkKind::Begin, "step", Some(step));
+            script.numbered_mark(Some(1), at + 1.0, MarkKind::End, "step", Some(step));
+        }
+        let rec = "20260301T120144Z";
+        reduced(Member { host, rec, script })
+    };
+    let line = |error_ms, later| {
+        let parts = [host("a", Some(5), 0.0), host("b", error_ms, later)];
+        merge("r", parts, Vec::new(), None).clocks.swap_remove(1)
+    };
+    let impossible = line(Some(5), 0.3);
+    assert_eq!((impossible.skew_ns, impossible.is_corrected), (None, false));
+    let possible = line(Some(5), 0.004);
+    assert!(possible.skew_ns.is_some() && !possible.is_corrected);
+    let unknown = line(None, 0.3);
+    assert!(unknown.skew_ns.is_some() && unknown.is_corrected);
+}
+
+#[test]
 fn the_first_death_is_told_with_who_followed_and_order_only_where_clocks_allow() {
     let report = reported("oom_chain");
     let of = |host: &str, pid: u32| {
@@ -385,6 +417,41 @@ fn the_first_death_is_told_with_who_followed_and_order_only_where_clocks_allow()
     );
 }
 
+/// A host that is recorded until a second, by an open recording where `is_open`.
+fn heard_until(host: &'static str, clock: Clock, until: f64, is_open: bool) -> HostPart {
+    let mut part = holding(host, clock, &[(2.0, 1.0), (3.0, 2.0)]);
+    let start = part.start_wall_ns.expect("a start").0;
+    part.end_wall_ns = Some(WallNs(start + (until * 1e9) as i64));
+    if is_open {
+        part.state = RunState::Recording;
+    }
+    part
+}
+
+#[test]
+fn one_clock_that_is_ahead_makes_no_host_silent() {
+    let of = |error_ms: Option<i64>| {
+        let clock = |ahead| Clock { ahead, error_ms };
+        let far = Clock {
+            ahead: 600.0,
+            error_ms: None,
+        };
+        let parts = [
+            heard_until("a", clock(0.0), 500.0, true),
+            heard_until("b", clock(0.0), 500.0, true),
+            heard_until("c", far, 500.0, true),
+            heard_until("d", clock(0.0), 100.0, true),
+        ];
+        let report = merge("r", parts, Vec::new(), None);
+        let silent = report.hosts.iter();
+        let silent = silent.filter(|line| line.status == HostStatus::Silent);
+        let names: Vec<String> = silent.map(|line| line.host.clone()).collect();
+        names
+    };
+    assert_eq!(of(Some(2)), ["d"]);
+    assert_eq!(of(None), ["d"]);
+}
+
 #[test]
 fn two_recordings_of_one_place_are_told_and_one_counts() {
     let mut twice = parts("oom_chain");
@@ -401,6 +468,25 @@ fn two_recordings_of_one_place_are_told_and_one_counts() {
     assert_eq!(report.peak, reported("oom_chain").peak);
     let told: Vec<&str> = report.problems.iter().map(|one| &*one.host).collect();
     assert_eq!(told, ["node3", "node9"]);
+}
+
+#[test]
+fn of_two_recordings_of_a_host_at_one_time_no_more_than_both_is_sure() {
+    let good = Clock {
+        ahead: 0.0,
+        error_ms: Some(0),
+    };
+    let ten = 10.0 * 1_024.0;
+    for held in [[(2.0, ten)], [(30.0, ten)]] {
+        let first = holding("a", good, &[(2.0, ten)]);
+        let mut second = holding("a", good, &held);
+        second.place.rec = "20260301T120145Z".to_owned();
+        let report = merge("r", [first, second], Vec::new(), None);
+        let peak = report.peak.expect("a peak");
+        assert_eq!(peak.at_least_bytes.0, 10 << 30);
+        assert_eq!(peak.at_most_bytes.0, 20 << 30);
+        assert_eq!(report.problems.len(), 1);
+    }
 }
 
 #[test]
