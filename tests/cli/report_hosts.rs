@@ -131,7 +131,8 @@ fn what_can_not_be_read_is_told_and_the_rest_is_used() -> Result<()> {
     std::fs::write(broken.join("run.json"), "{}")?;
     let link = root.path().join("run=4711/host=node4");
     std::os::unix::fs::symlink(root.path().join("run=4711/host=node1"), link)?;
-    let told = json(&report(root.path(), &["-f", "json"])?)?;
+    let whole = report(root.path(), &["-f", "json"])?;
+    let told = json(&whole)?;
     assert_eq!(told["host_count"], 2);
     let problems = told["problems"].as_array().context("problems")?;
     assert_eq!(problems.len(), 2, "{problems:#?}");
@@ -144,6 +145,31 @@ fn what_can_not_be_read_is_told_and_the_rest_is_used() -> Result<()> {
             .as_str()
             .is_some_and(|text| text.contains("link"))
     }));
+
+    // Also in lines, and in the line of that recording by itself.
+    let lines = report(root.path(), &["--reduce"])?;
+    let parts = root.path().join("parts");
+    std::fs::write(&parts, &lines.stdout)?;
+    let words_of_merge = ["report", "-f", "json", "--merge"].map(OsStr::new);
+    let merged = memtrace(words_of_merge.into_iter().chain([parts.as_ref()]))?;
+    assert_eq!(merged.stdout, whole.stdout, "{}", words(&merged));
+    let alone = report(&broken, &["--reduce"])?;
+    assert!(!alone.status.success(), "{}", words(&alone));
+    let all = String::from_utf8_lossy(&lines.stdout).into_owned();
+    let line = String::from_utf8_lossy(&alone.stdout).into_owned();
+    assert!(!line.is_empty() && all.contains(&line), "{all}\n{line}");
+    Ok(())
+}
+
+#[test]
+fn a_run_of_which_nothing_can_be_listed_says_why() -> Result<()> {
+    let root = tempfile::tempdir()?;
+    std::fs::create_dir_all(root.path().join("run=4711"))?;
+    let link = root.path().join("run=4711/host=node1");
+    std::os::unix::fs::symlink(root.path(), link)?;
+    let told = report(root.path(), &[])?;
+    let told = words(&told);
+    assert!(told.contains("link") && told.contains("node1"), "{told}");
     Ok(())
 }
 

@@ -2,10 +2,12 @@
 //! [`HostPart`], and the parts are merged into a [`RunReport`]. Nothing else crosses hosts.
 
 mod answer;
+mod bounds;
 mod chapters;
 mod clocks;
 mod coded;
 mod ends;
+mod line;
 mod marks;
 mod merge;
 mod part;
@@ -17,6 +19,7 @@ mod sum;
 #[cfg(test)]
 mod tests;
 
+pub use line::Line;
 pub use merge::{Unread, merge};
 pub use part::{HostPart, PartError, Place};
 pub use reduce::reduce;

@@ -89,7 +89,7 @@ pub use gpu::{
 pub use growth::{Growth, Verdict};
 pub use held::{Held, HeldKinds};
 pub use hosts::{
-    HostPart, PartError, Place, RUN_SECTIONS, RunReport, RunSection, Unread, merge, reduce,
+    HostPart, Line, PartError, Place, RUN_SECTIONS, RunReport, RunSection, Unread, merge, reduce,
 };
 pub use json_schema::json_schema;
 pub use keys::PeakAt;

@@ -7,11 +7,10 @@ use super::folder::Folder;
 use super::recording::Recording;
 use super::remote::RemoteReader;
 use super::run_file::RUN_FILE;
+use crate::model::PlaceName;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The longest name of a run, a host or a recording.
-const NAME_BYTES_MAX: usize = 128;
 const RUN: &str = "run=";
 const HOST: &str = "host=";
 const REC: &str = "rec=";
@@ -92,24 +91,36 @@ impl Root {
         Ok(Some(Self { folder, level }))
     }
 
-    /// The runs and, of each, when the newest of its recordings began: the newest run first.
+    /// What the runs are called, whether or not they have recordings.
     ///
     /// # Errors
-    /// When a folder can't be listed.
-    pub fn runs(&self) -> Result<Vec<(String, String)>, StoreError> {
-        let names = match &self.level {
+    /// When the folder can't be listed.
+    pub fn run_names(&self) -> Result<Vec<String>, StoreError> {
+        Ok(match &self.level {
             Level::Root => key_parts(&self.folder, RUN)?,
             Level::Run { run } | Level::Host { run, .. } => vec![run.clone()],
-        };
-        let mut runs = Vec::new();
-        for run in names {
-            // What is no run's folder can't be listed as one.
-            if let Ok(Some(newest)) = self.newest(&run) {
-                runs.push((run, newest));
+        })
+    }
+
+    /// The runs and, of each, when the newest of its recordings began: the newest run first. And
+    /// what could not be listed of those without a recording.
+    ///
+    /// # Errors
+    /// When the folder can't be listed.
+    pub fn runs(&self) -> Result<(Vec<(String, String)>, Vec<StoreError>), StoreError> {
+        let (mut runs, mut refused) = (Vec::new(), Vec::new());
+        for run in self.run_names()? {
+            match self.recordings(&run) {
+                Ok((places, of_hosts)) => match places.into_iter().map(|place| place.rec).max() {
+                    Some(newest) => runs.push((run, newest)),
+                    None => refused.extend(of_hosts),
+                },
+                // What is no run's folder can't be listed as one.
+                Err(error) => refused.push(error),
             }
         }
         runs.sort_unstable_by(|a, b| (&b.1, &b.0).cmp(&(&a.1, &a.0)));
-        Ok(runs)
+        Ok((runs, refused))
     }
 
     /// The recordings of a run, in order, and why a host has none where its folder can't be
@@ -150,12 +161,6 @@ impl Root {
         }
         places.sort_unstable();
         Ok((places, refused))
-    }
-
-    /// When the newest recording of a run began; `None` for one without any.
-    fn newest(&self, run: &str) -> Result<Option<String>, StoreError> {
-        let (places, _) = self.recordings(run)?;
-        Ok(places.into_iter().map(|place| place.rec).max())
     }
 
     /// Opens one of its recordings.
@@ -218,11 +223,7 @@ fn key_parts(folder: &Folder, prefix: &str) -> Result<Vec<String>, StoreError> {
 /// What stands behind `run=` and the like, where it is a name as those have it.
 fn key_part<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
     let part = name.strip_prefix(prefix)?;
-    let is_of_names = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    let is_name = (1..=NAME_BYTES_MAX).contains(&part.len())
-        && !part.starts_with(['.', '-'])
-        && part.chars().all(is_of_names);
-    is_name.then_some(part)
+    part.parse::<PlaceName>().is_ok().then_some(part)
 }
 
 #[cfg(test)]
@@ -249,7 +250,7 @@ mod tests {
             "other",
         ]);
         let root = Root::open(dir.path()).unwrap().expect("a root");
-        let runs = root.runs().unwrap();
+        let (runs, _) = root.runs().unwrap();
         let names: Vec<&str> = runs.iter().map(|(run, _)| &**run).collect();
         assert_eq!(names, ["a", "b"]);
         let (all, _) = root.recordings("a").unwrap();
@@ -258,7 +259,7 @@ mod tests {
             let part = Root::open(&dir.path().join(below)).unwrap().expect("one");
             let (places, _) = part.recordings("a").unwrap();
             assert_eq!(places, all[..count], "{below}");
-            assert_eq!(part.runs().unwrap()[0].0, "a");
+            assert_eq!(part.runs().unwrap().0[0].0, "a");
             let paths = places.iter().map(|place| part.path_of(place));
             assert!(paths.into_iter().all(|path| path.is_dir()));
         }
@@ -277,6 +278,13 @@ mod tests {
         let root = Root::open(dir.path()).unwrap().expect("a root");
         let (places, refused) = root.recordings("a").unwrap();
         assert_eq!((places.len(), refused.len()), (1, 1));
+        std::fs::remove_dir_all(dir.path().join("run=a/host=n1")).unwrap();
+        let (runs, refused_runs) = root.runs().unwrap();
+        assert_eq!(
+            (runs.len(), refused_runs.len()),
+            (0, 1),
+            "the reason is told"
+        );
         let cause = std::error::Error::source(&refused[0]).map(ToString::to_string);
         assert!(cause.is_some_and(|cause| cause.contains("link")));
     }

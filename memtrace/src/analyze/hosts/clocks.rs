@@ -115,7 +115,8 @@ fn skew<'a>(own: &Begins<'a>, reference: &Begins<'_>) -> Option<Skew<'a>> {
         let mut apart: Vec<i64> = both.collect();
         apart.sort_unstable();
         let ahead_ns = *apart.get(apart.len() / 2)?;
-        let far = |one: Option<&i64>| one.map_or(0, |one| (one - ahead_ns).abs());
+        let far =
+            |one: Option<&i64>| one.map_or(0, |one| one.saturating_sub(ahead_ns).saturating_abs());
         let error_ns = far(apart.first()).max(far(apart.last())).max(BARRIER_NS);
         (apart.len() >= STEPS_MIN).then_some(Skew {
             stage,

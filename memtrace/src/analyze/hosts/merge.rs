@@ -109,8 +109,22 @@ impl<'a> Merged<'a> {
     }
 
     fn told(&self, mut problems: Vec<RunProblem>) -> RunReport {
-        let courses: Vec<Course<'_>> = self.hosts.iter().map(Host::course).collect();
-        let highest = sum::highest(&courses, sum::width_of(&courses));
+        let mut courses: Vec<Course<'_>> = self.hosts.iter().map(Host::course).collect();
+        let together = sum::together(&courses);
+        for ((course, host), _) in (courses.iter_mut().zip(&self.hosts))
+            .zip(together.is_far)
+            .filter(|(_, is_far)| *is_far)
+        {
+            course.parts.clear();
+            problems.push(RunProblem {
+                host: host.name.to_owned(),
+                rec: None,
+                text: "by its clock it was recorded at another time than most hosts; it is not \
+                       added up with them"
+                    .to_owned(),
+            });
+        }
+        let highest = sum::highest(&courses, together.width_s);
         let ends_of = self.hosts.iter().map(|host| EndsOf {
             host: host.name,
             parts: &host.parts,
@@ -254,7 +268,7 @@ impl<'a> Merged<'a> {
             for role in &part.roles {
                 let hosts = by_role.entry(&role.name).or_default();
                 let on_host = hosts.entry(&part.place.host).or_default();
-                on_host.process_count += role.process_count;
+                on_host.process_count = on_host.process_count.saturating_add(role.process_count);
                 on_host.peak = on_host.peak.max(role.peak_bytes);
                 on_host.slope = on_host.slope.max(role.bytes_per_hour);
             }

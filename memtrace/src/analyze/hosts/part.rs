@@ -285,6 +285,9 @@ pub enum PartError {
         /// Its version.
         version: u64,
     },
+    /// It says what no recording can be.
+    #[error("it is no part of a recording: {0}")]
+    Bounds(&'static str),
 }
 
 /// What is asked before anything else.
@@ -302,12 +305,23 @@ impl HostPart {
     /// Reads one.
     ///
     /// # Errors
-    /// When the text is something else, or of another version.
+    /// When the text is something else, or of another version, or says what no recording can be.
     pub fn parse(text: &str) -> Result<Self, PartError> {
         let Head { format, version } = serde_json::from_str(text)?;
         if format != FORMAT || version != u64::from(VERSION) {
             return Err(PartError::Version { format, version });
         }
-        Ok(serde_json::from_str(text)?)
+        serde_json::from_str::<Self>(text)?.checked()
+    }
+
+    /// The same, where it can be what a recording adds.
+    ///
+    /// # Errors
+    /// When it says what no recording can be.
+    pub fn checked(self) -> Result<Self, PartError> {
+        match self.out_of_bounds() {
+            None => Ok(self),
+            Some(what) => Err(PartError::Bounds(what)),
+        }
     }
 }

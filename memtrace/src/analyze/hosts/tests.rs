@@ -490,6 +490,52 @@ fn of_two_recordings_of_a_host_at_one_time_no_more_than_both_is_sure() {
 }
 
 #[test]
+fn a_part_that_no_recording_can_be_is_refused() {
+    let part = serde_json::to_value(&parts("oom_chain")[0]).expect("JSON");
+    let changes: [(&str, serde_json::Value); 8] = [
+        ("/held/first_bin", 1_000_000_000_000_000_i64.into()),
+        ("/held/bin_s", 7.into()),
+        ("/held/runs", serde_json::json!([1 << 19, 1, 0, 0, 0, 0])),
+        ("/held/runs", serde_json::json!([1, i64::MAX, 0, 0, 0, 0])),
+        ("/start_wall_ns", i64::MIN.into()),
+        ("/peak/bytes", i64::MAX.into()),
+        ("/rank_count", usize::MAX.into()),
+        (
+            "/marks",
+            serde_json::json!([{"name": "s", "begins": [1, i64::MIN]}]),
+        ),
+    ];
+    for (place, value) in changes {
+        let mut changed = part.clone();
+        *changed.pointer_mut(place).expect(place) = value;
+        let error = HostPart::parse(&changed.to_string());
+        assert!(
+            matches!(error, Err(PartError::Bounds(_))),
+            "{place}: {error:?}"
+        );
+    }
+    assert!(HostPart::parse(&part.to_string()).is_ok());
+}
+
+#[test]
+fn a_clock_that_is_decades_off_leaves_the_others_as_they_are() {
+    let clock = |ahead| Clock {
+        ahead,
+        error_ms: Some(0),
+    };
+    let held = [(2.0, 1.0), (20.0, 1_024.0), (21.0, 1.0)];
+    let near = || ["a", "b", "c"].map(|host| holding(host, clock(0.0), &held));
+    let without = merge("r", near(), Vec::new(), None).peak.expect("a peak");
+    let far = holding("d", clock(-56.0 * 365.0 * 86_400.0), &held);
+    let report = merge("r", near().into_iter().chain([far]), Vec::new(), None);
+    let peak = report.peak.expect("a peak");
+    assert_eq!((peak.bin_s, peak.bytes), (1, without.bytes));
+    assert_eq!(peak.at_most_bytes, without.at_most_bytes);
+    let told: Vec<&str> = report.problems.iter().map(|one| &*one.host).collect();
+    assert_eq!(told, ["d"]);
+}
+
+#[test]
 fn nothing_at_all_is_told_as_nothing() {
     let report = merge("none", Vec::new(), Vec::new(), expected(&["node1"]));
     assert_eq!(report.hosts[0].status, HostStatus::Missing);

@@ -2,7 +2,7 @@
 //! some at a time, and what comes of it is merged; `--reduce` and `--merge` are the two halves.
 
 use super::{Args, missing_tables};
-use crate::analyze::{self, HostPart, Place, RUN_SECTIONS, RunSection, Unread};
+use crate::analyze::{self, HostPart, Line, Place, RUN_SECTIONS, RunSection, Unread};
 use crate::cli::output::say;
 use crate::cli::progress::Progress;
 use crate::cli::recorded::{Rows, address_of, open, recording_dir};
@@ -10,7 +10,7 @@ use crate::cli::remote::reader;
 use crate::model::{BootNs, RunInfo, parse_host_list};
 use crate::report::{Style, visible, write_line};
 use crate::store::{Placed, Recording, Root};
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -66,11 +66,11 @@ impl Options {
 pub(super) fn run(args: &Args) -> anyhow::Result<Option<ExitCode>> {
     if !args.hosts.merge.is_empty() {
         check(args)?;
-        let parts = read_parts(&args.hosts.merge)?;
+        let (parts, unread) = read_lines(&args.hosts.merge)?;
         let found = Found {
-            run: run_of(&parts)?,
+            run: run_of(&parts, &unread)?,
             parts,
-            unread: Vec::new(),
+            unread,
         };
         return tell(args, found).map(Some);
     }
@@ -81,7 +81,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Option<ExitCode>> {
         check(args)?;
         let found = reduced(&root, &args.hosts, &shown).with_context(doing)?;
         if args.hosts.reduce {
-            write_parts(args, &found)?;
+            for unread in &found.unread {
+                let Place { host, rec, .. } = &unread.place;
+                say(&format!("host {host}, recording {rec}: {}", unread.why));
+            }
+            write_lines(args, &found)?;
             return Ok(Some(ExitCode::SUCCESS));
         }
         return tell(args, found).map(Some);
@@ -96,16 +100,20 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Option<ExitCode>> {
     if args.hosts.reduce {
         check(args)?;
         let dir = recording_dir(args.recording.as_deref())?;
-        let (recording, last) = open(&dir)?;
-        let part = reduce(&recording, &dir, last, None)?;
-        let (parts, unread) = (vec![part], Vec::new());
-        let found = Found {
-            run: String::new(),
-            parts,
-            unread,
+        let part = open(&dir).and_then(|(recording, last)| reduce(&recording, &dir, last, None));
+        let (failure, parts, unread) = match part {
+            Ok(part) => (None, vec![part], Vec::new()),
+            Err(error) => {
+                let unread = unread_at(&dir);
+                (Some(error), Vec::new(), unread.into_iter().collect())
+            }
         };
-        write_parts(args, &found)?;
-        return Ok(Some(ExitCode::SUCCESS));
+        let run = String::new();
+        write_lines(args, &Found { run, parts, unread })?;
+        return match failure {
+            Some(error) => Err(error),
+            None => Ok(Some(ExitCode::SUCCESS)),
+        };
     }
     Ok(None)
 }
@@ -192,16 +200,27 @@ fn tell(args: &Args, found: Found) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn write_parts(args: &Args, found: &Found) -> anyhow::Result<()> {
-    for unread in &found.unread {
-        let Place { host, rec, .. } = &unread.place;
-        say(&format!("host {host}, recording {rec}: {}", unread.why));
-    }
+fn write_lines(args: &Args, found: &Found) -> anyhow::Result<()> {
     args.writing.write(|out| {
         found
             .parts
             .iter()
-            .try_for_each(|part| write_line(part, out))
+            .try_for_each(|part| write_line(part, out))?;
+        found
+            .unread
+            .iter()
+            .try_for_each(|unread| write_line(&unread.line(), out))
+    })
+}
+
+/// Why a recording with a place below a root can't be read, as the report of that root would say.
+fn unread_at(dir: &Path) -> Option<Unread> {
+    let placed = Placed::of_path(dir)?;
+    let host = Root::open(dir.parent()?).ok()??;
+    let error = reduce_one(&host, &placed).err()?;
+    Some(Unread {
+        place: place_of(&placed),
+        why: format!("{error:#}"),
     })
 }
 
@@ -297,11 +316,9 @@ fn reduced(root: &Root, options: &Options, shown: &str) -> anyhow::Result<Found>
 
 /// The run that was asked for, or the newest; of several that is said.
 fn chosen_run(root: &Root, options: &Options, shown: &str) -> anyhow::Result<String> {
-    let runs = root.runs()?;
-    let names = || runs.iter().map(|(run, _)| run.as_str());
     if let Some(run) = &options.run {
-        if !names().any(|name| name == run) {
-            let names: Vec<&str> = names().collect();
+        let names = root.run_names()?;
+        if !names.contains(run) {
             bail!(
                 "{} has no run {run}; it has {}",
                 visible(shown),
@@ -310,11 +327,17 @@ fn chosen_run(root: &Root, options: &Options, shown: &str) -> anyhow::Result<Str
         }
         return Ok(run.clone());
     }
+    let (runs, refused) = root.runs()?;
+    let names = || runs.iter().map(|(run, _)| run.as_str());
     let Some(newest) = names().next() else {
-        bail!(
+        let none = format!(
             "{} has folders of runs, and no recording in them",
             visible(shown)
         );
+        return Err(match refused.into_iter().next() {
+            None => anyhow!(none),
+            Some(error) => anyhow::Error::from(error).context(none),
+        });
     };
     let others: Vec<&str> = names().skip(1).collect();
     if !others.is_empty() {
@@ -387,7 +410,7 @@ fn reduce(
         problems.extend(missing_tables(recording));
     }
     problems.extend(other);
-    Ok(part.with_problems(&problems))
+    Ok(part.with_problems(&problems).checked()?)
 }
 
 fn own_place(info: &RunInfo) -> Option<Place> {
@@ -410,23 +433,23 @@ fn started(info: &RunInfo) -> String {
 }
 
 /// The run that all parts are of.
-fn run_of(parts: &[HostPart]) -> anyhow::Result<String> {
-    let Some(first) = parts.first() else {
+fn run_of(parts: &[HostPart], unread: &[Unread]) -> anyhow::Result<String> {
+    let places = parts.iter().map(|part| &part.place);
+    let mut runs = places
+        .chain(unread.iter().map(|unread| &unread.place))
+        .map(|place| &place.run);
+    let Some(run) = runs.next() else {
         bail!("there is nothing to merge: no line has a part that --reduce wrote");
     };
-    let run = &first.place.run;
-    if let Some(other) = parts.iter().find(|part| part.place.run != *run) {
-        bail!(
-            "these are parts of two runs, {run} and {}: merge each by itself",
-            other.place.run
-        );
+    if let Some(other) = runs.find(|other| *other != run) {
+        bail!("these are parts of two runs, {run} and {other}: merge each by itself");
     }
     Ok(run.clone())
 }
 
-/// The parts in files, one on each line.
-fn read_parts(files: &[PathBuf]) -> anyhow::Result<Vec<HostPart>> {
-    let mut parts = Vec::new();
+/// The parts in files, one on each line, and recordings that could not be read.
+fn read_lines(files: &[PathBuf]) -> anyhow::Result<(Vec<HostPart>, Vec<Unread>)> {
+    let (mut parts, mut unread) = (Vec::new(), Vec::new());
     for file in files {
         let shown = file.display().to_string();
         let shown = visible(&shown).into_owned();
@@ -447,9 +470,12 @@ fn read_parts(files: &[PathBuf]) -> anyhow::Result<Vec<HostPart>> {
             if line.trim().is_empty() {
                 continue;
             }
-            let part = HostPart::parse(&line);
-            parts.push(part.with_context(|| format!("line {number} of {shown} can't be merged"))?);
+            let line = Line::parse(&line);
+            match line.with_context(|| format!("line {number} of {shown} can't be merged"))? {
+                Line::Part(part) => parts.push(*part),
+                Line::Unread(one) => unread.push(one),
+            }
         }
     }
-    Ok(parts)
+    Ok((parts, unread))
 }
