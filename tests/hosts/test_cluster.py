@@ -53,6 +53,23 @@ def test_threads_say_what_the_program_says(root: Path, program: Path) -> None:
     assert run.json == report.json
 
 
+def test_an_address_reports_the_run_that_is_named_and_what_can_not_be_read_is_told(
+    root: Path, program: Path
+) -> None:
+    older = root / "run=older"
+    shutil.copytree(root / "run=4711", older)
+    broken = next((older).glob("host=*")) / "rec=19990101T000000Z"
+    broken.mkdir()
+    (broken / "run.json").write_text("{}")
+    for place in (str(root), f"file://{root}"):
+        report = memtrace.cluster.report(place, run="older", program=str(program))
+        assert report["run"] == "older"
+        assert report.json == told(
+            program, "report", root, "--run", "older", "--format", "json"
+        )
+        assert any("rec=19990101T000000Z" in where for where in report.problems)
+
+
 def test_a_worker_that_is_lost_and_a_node_that_is_lost_change_nothing(
     root: Path, program: Path, tmp_path: Path
 ) -> None:

@@ -21,6 +21,7 @@ __all__ = ["Report", "report"]
 
 _RETRIES = 3
 _ADDRESS = "://"
+_UNREAD = "memtrace-host-unread"
 
 
 class Report(dict[str, Any]):
@@ -55,9 +56,9 @@ def report(
         raise ValueError(f"engine is one of {', '.join(sorted(_ENGINES))}, not {engine!r}")
     program = program or os.environ.get("MEMTRACE") or "memtrace"
     roots = [os.fspath(root)] if isinstance(root, (str, os.PathLike)) else list(root)
-    read, problems = _ENGINES[engine](roots, run, program, workers)
+    read, problems = _sorted_out(_ENGINES[engine](roots, run, program, workers))
     lines = b"".join(line for _, line in sorted(read.items()))
-    if not lines:
+    if not any(_part_lines(lines)):
         said = "; ".join(problems.values()) or "there is no recording"
         raise FileNotFoundError(f"failed to read a recording of {', '.join(roots)}: {said}")
     merged = {
@@ -69,17 +70,22 @@ def report(
     return made
 
 
-_Read = tuple[dict[str, bytes], dict[str, str]]
+_Answer = tuple[str, bytes, str]
+"""Of a recording, or the address of a root: the lines that it adds, and why it could not be read,
+else empty."""
 
 
-def _read_here(roots: list[str], run: str | None, program: str, workers: int | None) -> _Read:
+def _read_here(
+    roots: list[str], run: str | None, program: str, workers: int | None
+) -> Iterable[_Answer]:
     recordings = _recordings(roots, run)
     with ThreadPoolExecutor(workers or os.cpu_count()) as threads:
-        tried = threads.map(lambda recording: _tried(program, recording), recordings)
-        return _sorted_out(zip(recordings, tried))
+        return list(threads.map(lambda recording: _tried(program, recording, run), recordings))
 
 
-def _read_by_ray(roots: list[str], run: str | None, program: str, workers: int | None) -> _Read:
+def _read_by_ray(
+    roots: list[str], run: str | None, program: str, workers: int | None
+) -> Iterable[_Answer]:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -103,44 +109,63 @@ def _read_by_ray(roots: list[str], run: str | None, program: str, workers: int |
         except ray.exceptions.RayError as error:
             refused.append(str(error))
     if not seen and refused:
-        return {}, dict.fromkeys(roots, refused[0])
+        return [(root, b"", refused[0]) for root in roots]
     load = dict.fromkeys(nodes, 0)
 
     def asked_for(recording: str) -> Any:
         having = seen[recording]
         if len(having) == len(nodes):
-            return reduce.remote(program, recording)
+            return reduce.remote(program, recording, run)
         nearest = min(having, key=lambda node: load[node])
         load[nearest] += 1
         # Softly: where that node is lost, another may have it by then.
-        return reduce.options(scheduling_strategy=at(nearest, soft=True)).remote(program, recording)
+        return reduce.options(scheduling_strategy=at(nearest, soft=True)).remote(
+            program, recording, run
+        )
 
     asked_all = {recording: asked_for(recording) for recording in seen}
 
-    def answers() -> Iterable[tuple[str, bytes | str]]:
-        for recording, asked in asked_all.items():
-            try:
-                yield recording, ray.get(asked)
-            except ray.exceptions.RayError as error:
-                yield recording, str(error).strip()
+    def answer(recording: str, asked: Any) -> _Answer:
+        try:
+            told: _Answer = ray.get(asked)
+            return told
+        except ray.exceptions.RayError as error:
+            return recording, b"", str(error).strip()
 
-    return _sorted_out(answers())
+    return [answer(recording, asked) for recording, asked in asked_all.items()]
 
 
-_ENGINES: dict[str, Callable[[list[str], str | None, str, int | None], _Read]] = {
+_ENGINES: dict[str, Callable[[list[str], str | None, str, int | None], Iterable[_Answer]]] = {
     "local": _read_here,
     "ray": _read_by_ray,
 }
 
 
-def _sorted_out(tried: Iterable[tuple[str, bytes | str]]) -> _Read:
-    read, problems = {}, {}
-    for recording, answer in tried:
-        if isinstance(answer, bytes):
-            read[recording] = answer
-        else:
-            problems[recording] = answer
-    return read, problems
+def _sorted_out(answers: Iterable[_Answer]) -> tuple[dict[str, bytes], dict[str, str]]:
+    """The lines to merge, also those that say why a recording is not among them, and these."""
+    lines, problems = {}, {}
+    for recording, line, why in answers:
+        lines[recording] = line
+        if why:
+            problems[recording] = why
+            lines[recording] = line or _unread(recording, why)
+        for told in map(json.loads, line.splitlines() if not why else []):
+            if told["format"] == _UNREAD:
+                place = [f"{key}={told[key]}" for key in ("run", "host", "rec") if told[key]]
+                problems["/".join([recording.rstrip("/"), *place])] = told["why"]
+    return lines, problems
+
+
+def _unread(recording: str, why: str) -> bytes:
+    """The line for a recording that memtrace did not come to look at, so that its host is told."""
+    place = {key: _part_of(recording, key + "=") for key in ("run", "host", "rec")}
+    if not all(place.values()):
+        return b""
+    return json.dumps({"format": _UNREAD, "version": 1, **place, "why": why}).encode() + b"\n"
+
+
+def _part_lines(lines: bytes) -> Iterable[bytes]:
+    return (line for line in lines.splitlines() if json.loads(line)["format"] != _UNREAD)
 
 
 def _recordings(roots: Sequence[str], run: str | None) -> list[str]:
@@ -172,19 +197,29 @@ def _part_of(path: str, key: str) -> str:
     return next((part[len(key) :] for part in reversed(parts) if part.startswith(key)), "")
 
 
-def _tried(program: str, recording: str) -> bytes | str:
+def _tried(program: str, recording: str, run: str | None) -> _Answer:
     """The line that says what a recording adds to its run's report, or why it can't be had."""
+    command = [program, "report", "--reduce"]
+    is_root = _ADDRESS in recording and not recording.rstrip("/").split("/")[-1].startswith("rec=")
+    if run is not None and is_root:
+        command += ["--run", run]
     try:
-        return _told([program, "report", "--reduce", "--", recording])
-    except (OSError, RuntimeError) as error:
-        return str(error)
+        made = _ran([*command, "--", recording])
+    except OSError as error:
+        return recording, b"", str(error)
+    why = "" if made.returncode == 0 else made.stderr.decode(errors="replace").strip()
+    return recording, made.stdout, why
 
 
 def _told(command: Sequence[str], given: bytes = b"") -> bytes:
     """What a program writes; `RuntimeError` with its words where it fails."""
-    # Without what readline sets behind Python's back, COLUMNS, by which the text is laid out.
-    environment = dict(os.environ)
-    made = subprocess.run(command, input=given, capture_output=True, check=False, env=environment)
+    made = _ran(command, given)
     if made.returncode != 0:
         raise RuntimeError(made.stderr.decode(errors="replace").strip())
     return made.stdout
+
+
+def _ran(command: Sequence[str], given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    # Without what readline sets behind Python's back, COLUMNS, by which the text is laid out.
+    environment = dict(os.environ)
+    return subprocess.run(command, input=given, capture_output=True, check=False, env=environment)

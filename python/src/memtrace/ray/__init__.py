@@ -7,6 +7,8 @@ shell. The program ``memtrace`` has to be on each node; this package need not be
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -52,7 +54,7 @@ def _start(
 ) -> Recording:
     _connect(address)
     _controller.carry_along()
-    plan = _controller.Plan(str(root), run or _session(), program, words)
+    plan = _controller.Plan(_placed(root), run or _session(), program, words)
     actor = ray.remote(_controller.Controller).options(
         name=_controller.NAME,
         namespace=_controller.NAME,
@@ -91,7 +93,8 @@ def stop(*, address: str | None = None, timeout: float = STOP_SECONDS) -> list[d
     controller = _running()
     if controller is None:
         raise RuntimeError("nothing records this cluster")
-    told: list[dict[str, Any]] = ray.get(controller.stop.remote(timeout))
+    patience = timeout + _controller.STOP_SLACK_SECONDS
+    told: list[dict[str, Any]] = ray.get(controller.stop.remote(timeout), timeout=patience)
     ray.kill(controller)
     return told
 
@@ -111,7 +114,11 @@ def record(
     try:
         yield begun
     finally:
-        stop(timeout=timeout)
+        # What the block raises says more than why the recorders could not be asked.
+        try:
+            stop(timeout=timeout)
+        except Exception as error:
+            print(f"memtrace: failed to end the recording: {error}", file=sys.stderr)
 
 
 def _connect(address: str | None) -> None:
@@ -124,6 +131,12 @@ def _running() -> Any:
         return ray.get_actor(_controller.NAME, namespace=_controller.NAME)
     except ValueError:
         return None
+
+
+def _placed(root: str) -> str:
+    """A root as every node understands it: a path is that of this process's directory."""
+    root = os.fspath(root)
+    return root if "://" in root else os.path.abspath(root)
 
 
 def _session() -> str:

@@ -20,6 +20,8 @@ NAME = "memtrace"
 
 _PERIOD_SECONDS = 5.0
 _ANSWER_SECONDS = 90.0
+STOP_SLACK_SECONDS = 2 * _ANSWER_SECONDS
+"""So much longer than the recorders themselves the controller takes to end them."""
 _TRIES = 3
 _AT_ONCE = 32
 
