@@ -5,10 +5,10 @@ use super::part::HostPart;
 use crate::analyze::bins::{BINS_MAX, WIDTHS_S};
 use crate::model::{Bytes, WallNs};
 
-/// Figures of bytes are below this, so that sums over hosts don't overflow.
+/// Figures of bytes are below this: those of a recording are.
 const BYTES_MAX: i64 = 1 << 60;
-/// Counts are below this.
-const COUNT_MAX: usize = 1 << 40;
+/// Counts are below this, for the same reason.
+const COUNT_MAX: usize = 1 << 32;
 /// Lists are no longer; reducing bounds them below that.
 const LIST_MAX: usize = 20_000;
 /// The end of the 22nd century, in seconds since the epoch.

@@ -110,21 +110,17 @@ impl<'a> Merged<'a> {
 
     fn told(&self, mut problems: Vec<RunProblem>) -> RunReport {
         let mut courses: Vec<Course<'_>> = self.hosts.iter().map(Host::course).collect();
-        let together = sum::together(&courses);
-        for ((course, host), _) in (courses.iter_mut().zip(&self.hosts))
-            .zip(together.is_far)
-            .filter(|(_, is_far)| *is_far)
-        {
-            course.parts.clear();
-            problems.push(RunProblem {
-                host: host.name.to_owned(),
-                rec: None,
-                text: "by its clock it was recorded at another time than most hosts; it is not \
-                       added up with them"
-                    .to_owned(),
-            });
+        let far = sum::take_far(&mut courses);
+        problems.extend(far.into_iter().map(|part| {
+            RunProblem {
+            host: part.place.host.clone(),
+            rec: Some(part.place.rec.clone()),
+            text: "by its clock it was recorded at another time than most; it is not added up with \
+                   them"
+                .to_owned(),
         }
-        let highest = sum::highest(&courses, together.width_s);
+        }));
+        let highest = sum::highest(&courses, sum::width_of(&courses));
         let ends_of = self.hosts.iter().map(|host| EndsOf {
             host: host.name,
             parts: &host.parts,
@@ -226,7 +222,7 @@ impl<'a> Merged<'a> {
             at_least_bytes: Bytes(highest.at_least),
             bytes: Bytes(highest.bytes),
             at_most_bytes: Bytes(highest.at_most),
-            sum_of_peaks_bytes: peaks.map(|peak| peak.bytes).sum(),
+            sum_of_peaks_bytes: added(peaks.map(|peak| peak.bytes)),
             is_lower_bound: is_polled,
             unsure_host_count: highest.unsure_host_count,
             host_count: holding.filter(|bin| bin.most > 0).count(),
@@ -387,6 +383,11 @@ fn end(hosts: &[Host<'_>]) -> Option<WallNs> {
     ends.get(ends.len() / 2).copied()
 }
 
+/// A sum of figures that were written elsewhere.
+fn added(amounts: impl Iterator<Item = Bytes>) -> Bytes {
+    Bytes(amounts.fold(0, |sum, amount| sum.saturating_add(amount.0)))
+}
+
 #[derive(Default)]
 struct RoleOnHost {
     process_count: usize,
@@ -444,7 +445,7 @@ impl<'a> Host<'a> {
         let ends = || self.parts.iter().flat_map(|part| &part.ends);
         let gpus = self.parts.iter().map(|part| {
             let peaks = part.gpus.iter().filter_map(|gpu| gpu.peak_bytes);
-            (!part.gpus.is_empty()).then(|| peaks.sum::<Bytes>())
+            (!part.gpus.is_empty()).then(|| added(peaks))
         });
         let silent = self
             .end()

@@ -133,48 +133,58 @@ fn is_exact(bin: &Bin) -> bool {
     bin.at_least == bin.least && bin.at_most == bin.most
 }
 
-/// Hosts that can be added up: a host whose clock is a decade off would make the bins of all others
-/// hours long, or be in none of them.
-#[derive(Debug)]
-pub(super) struct Together {
-    /// The length of bins.
-    pub(super) width_s: i64,
-    /// Of each host, whether it is far from the others by its clock.
-    pub(super) is_far: Vec<bool>,
+/// Takes out the recordings that were at another time than most by their clocks, and says which: one
+/// that is decades off would make the bins of all others hours long.
+pub(super) fn take_far<'a>(courses: &mut [Course<'a>]) -> Vec<&'a HostPart> {
+    let mut known: Vec<(i64, i64)> = spans(courses).collect();
+    known.sort_unstable();
+    let Some(&(first, last)) = known.get(known.len() / 2) else {
+        return Vec::new();
+    };
+    let reach = FAR_S.max(last.saturating_sub(first));
+    let (from, until) = (first.saturating_sub(reach), last.saturating_add(reach));
+    let mut far = Vec::new();
+    for course in courses {
+        let ahead_ns = course.standing.ahead_ns;
+        course.parts.retain(|part| {
+            let is_near =
+                span_s(part, ahead_ns).is_none_or(|(first, last)| first <= until && last >= from);
+            if !is_near {
+                far.push(*part);
+            }
+            is_near
+        });
+    }
+    far
 }
 
-/// Which hosts can be added up, and in bins of what length.
-pub(super) fn together(courses: &[Course<'_>]) -> Together {
-    let spans: Vec<Option<(i64, i64)>> = courses.iter().map(Course::span_s).collect();
-    let mut known: Vec<(i64, i64)> = spans.iter().flatten().copied().collect();
-    known.sort_unstable();
-    let middle = known.get(known.len() / 2).copied().unwrap_or_default();
-    let reach = FAR_S.max(middle.1.saturating_sub(middle.0));
-    let is_near = |(first, last): (i64, i64)| {
-        first <= middle.1.saturating_add(reach) && last >= middle.0.saturating_sub(reach)
-    };
-    let is_far: Vec<bool> = (spans.iter())
-        .map(|span| span.is_some_and(|span| !is_near(span)))
-        .collect();
-    let near = || {
-        spans
+/// From when until when anything is known of a recording, in seconds.
+fn span_s(part: &HostPart, ahead_ns: i64) -> Option<(i64, i64)> {
+    let curve = part.held.as_ref()?;
+    let begin = curve.first_bin.saturating_mul(curve.bin_s) - ahead_ns / SECOND_NS;
+    let length = curve.bin_count().saturating_mul(curve.bin_s);
+    Some((begin, begin.saturating_add(length)))
+}
+
+fn spans(courses: &[Course<'_>]) -> impl Iterator<Item = (i64, i64)> {
+    courses.iter().flat_map(|course| {
+        let ahead_ns = course.standing.ahead_ns;
+        course
+            .parts
             .iter()
-            .flatten()
-            .copied()
-            .filter(|span| is_near(*span))
-    };
-    let first = near().map(|(first, _)| first).min().unwrap_or(0);
-    let last = near().map(|(_, last)| last).max().unwrap_or(0);
-    let of_near = courses.iter().zip(&is_far).filter(|(_, is_far)| !**is_far);
-    let widths = of_near.flat_map(|(course, _)| course.parts.iter());
-    let widest = widths
+            .filter_map(move |part| span_s(part, ahead_ns))
+    })
+}
+
+/// The length of bins in which all of them can be added up.
+pub(super) fn width_of(courses: &[Course<'_>]) -> i64 {
+    let first = spans(courses).map(|(first, _)| first).min().unwrap_or(0);
+    let last = spans(courses).map(|(_, last)| last).max().unwrap_or(0);
+    let parts = courses.iter().flat_map(|course| &course.parts);
+    let widest = parts
         .filter_map(|part| Some(part.held.as_ref()?.bin_s))
         .max();
-    let width_s = width_of(last.saturating_sub(first), widest.unwrap_or(WIDTHS_S[0]));
-    Together { width_s, is_far }
-}
-
-fn width_of(span: i64, widest: i64) -> i64 {
+    let (span, widest) = (last.saturating_sub(first), widest.unwrap_or(WIDTHS_S[0]));
     let is_enough = |width: &&i64| **width >= widest && span / **width <= 2 * BINS_MAX as i64;
     WIDTHS_S
         .iter()
@@ -226,18 +236,6 @@ pub(super) fn highest(courses: &[Course<'_>], width_s: i64) -> Option<Highest> {
 }
 
 impl Course<'_> {
-    /// From when until when anything is known, in seconds.
-    fn span_s(&self) -> Option<(i64, i64)> {
-        let ahead_s = self.standing.ahead_ns / SECOND_NS;
-        let curves = self.parts.iter().filter_map(|part| part.held.as_ref());
-        let spans = curves.map(|curve| {
-            let begin = curve.first_bin.saturating_mul(curve.bin_s) - ahead_s;
-            let length = curve.bin_count().saturating_mul(curve.bin_s);
-            (begin, begin.saturating_add(length))
-        });
-        spans.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
-    }
-
     /// All its recordings in bins of that length.
     fn dense(&self, width_s: i64) -> Option<Dense> {
         let mut dense: Option<Dense> = None;

@@ -216,7 +216,7 @@ fn write_lines(args: &Args, found: &Found) -> anyhow::Result<()> {
 /// Why a recording with a place below a root can't be read, as the report of that root would say.
 fn unread_at(dir: &Path) -> Option<Unread> {
     let placed = Placed::of_path(dir)?;
-    let host = Root::open(dir.parent()?).ok()??;
+    let host = root_at(dir.parent()?).ok()??;
     let error = reduce_one(&host, &placed).err()?;
     Some(Unread {
         place: place_of(&placed),
