@@ -64,9 +64,7 @@ def test_an_address_reports_the_run_that_is_named_and_what_can_not_be_read_is_to
     for place in (str(root), f"file://{root}"):
         report = memtrace.cluster.report(place, run="older", program=str(program))
         assert report["run"] == "older"
-        assert report.json == told(
-            program, "report", root, "--run", "older", "--format", "json"
-        )
+        assert report.json == told(program, "report", place, "--run", "older", "--format", "json")
         assert any("rec=19990101T000000Z" in where for where in report.problems)
 
 

@@ -165,3 +165,16 @@ def test_a_job_that_is_run_gives_its_status_and_is_recorded(tmp_path: Path, prog
     assert "42" in run.stdout
     (info,) = recordings(tmp_path).values()
     assert info["state"] == "closed"
+
+
+def test_what_a_block_raises_is_not_hidden_by_a_recording_that_can_not_be_ended(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(**_: object) -> None:
+        raise RuntimeError("nothing records this cluster")
+
+    monkeypatch.setattr(memtrace.ray, "start", lambda root, **_: root)
+    monkeypatch.setattr(memtrace.ray, "stop", refuse)
+    with pytest.raises(ZeroDivisionError), memtrace.ray.record("root"):
+        _ = 1 // 0
+    assert "nothing records this cluster" in capsys.readouterr().err
