@@ -41,6 +41,9 @@ pub struct Placed {
     pub rec: String,
 }
 
+/// A run and when the newest of its recordings began.
+pub type NewestOf = (String, String);
+
 impl Root {
     /// The folder of recordings at a path; `None` where there is something else, such as a
     /// recording.
@@ -107,7 +110,7 @@ impl Root {
     ///
     /// # Errors
     /// When the folder can't be listed.
-    pub fn runs(&self) -> Result<(Vec<(String, String)>, Vec<StoreError>), StoreError> {
+    pub fn runs(&self) -> Result<(Vec<NewestOf>, Vec<StoreError>), StoreError> {
         let (mut runs, mut refused) = (Vec::new(), Vec::new());
         for run in self.run_names()? {
             match self.recordings(&run) {
