@@ -217,6 +217,41 @@ fn a_recording_that_grows_is_followed_until_it_is_closed() {
 }
 
 #[test]
+fn what_is_removed_at_the_root_meanwhile_is_carried_again_before_the_copy_here_goes() {
+    let mut made = Made::live();
+    for number in 1..4 {
+        made.part(&format!("mem/part-0000{number}.parquet"), 1_000 * number);
+    }
+    let root = tempfile::tempdir().unwrap();
+    let there = root.path().join(BELOW);
+    let child = push(&made.dir, &root.path().display().to_string())
+        .args(["--watch", "--delete"])
+        .spawn()
+        .unwrap();
+    wait_until("the parts", || {
+        (1..4).all(|number| {
+            there
+                .join(format!("mem/part-0000{number}.parquet"))
+                .exists()
+        })
+    });
+    // It knows by now that they are there.
+    std::thread::sleep(Duration::from_millis(500));
+    std::fs::remove_file(there.join("mem/part-00002.parquet")).unwrap();
+    std::fs::remove_file(there.join("run.json")).unwrap();
+    let expected = made.files();
+    made.close();
+    finish(child, 0);
+    assert!(!made.dir.exists());
+    let files = files(&there);
+    assert!(files.keys().eq(expected.keys()), "{:?}", files.keys());
+    assert_eq!(
+        files["mem/part-00002.parquet"],
+        expected["mem/part-00002.parquet"]
+    );
+}
+
+#[test]
 fn a_recorder_that_is_gone_is_told_and_what_it_left_is_carried() {
     let mut made = Made::live();
     made.part("mem/part-00001.parquet", 1_000);

@@ -133,6 +133,7 @@ impl Carry {
                 false => State::Unclosed,
             });
         }
+        self.restore(uploads, progress, &parts).await?;
         self.remove_replaced(uploads.objects, &parts).await?;
         self.put_run_file(uploads, json, true).await?;
         Ok(State::Complete)
@@ -198,6 +199,21 @@ impl Carry {
         }
         self.there = Some(there);
         Ok(())
+    }
+
+    /// Sends again what the root had and has no more, since what is here may be the only copy.
+    async fn restore(
+        &mut self,
+        uploads: Uploads<'_>,
+        progress: &Progress,
+        parts: &[OutgoingPart],
+    ) -> Result<(), Hindrance> {
+        let there = self.list(uploads.objects).await?;
+        if !there.contains_key(RUN_FILE) {
+            self.run_file = None;
+        }
+        self.there = Some(there);
+        self.send_parts(uploads, progress, parts).await
     }
 
     /// That what has its place is the same recording.
