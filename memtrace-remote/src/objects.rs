@@ -7,6 +7,7 @@ mod address;
 mod connector;
 mod pool;
 mod trouble;
+mod way_there;
 
 pub(crate) use address::{Objects, is_address};
 pub(crate) use trouble::{Trouble, Way};

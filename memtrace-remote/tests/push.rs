@@ -119,6 +119,17 @@ fn a_recording_is_carried_into_a_directory_once_and_into_no_part_of_itself() {
 }
 
 #[test]
+fn a_link_below_a_root_leads_nothing_elsewhere() {
+    let made = Made::closed(&PARTS[2..]);
+    let (root, victim) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::create_dir(root.path().join("run=4711")).unwrap();
+    std::os::unix::fs::symlink(victim.path(), root.path().join("run=4711/host=node1")).unwrap();
+    let said = run(push(&made.dir, &root.path().display().to_string()), 1);
+    assert!(said.contains("host=node1 is a link"), "{said}");
+    assert!(files(victim.path()).is_empty());
+}
+
+#[test]
 fn every_part_arrives_once_although_every_fifth_request_fails() {
     let made = Made::closed(&PARTS);
     for number in 3..40 {

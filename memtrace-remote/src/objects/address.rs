@@ -3,6 +3,7 @@
 
 use super::connector::Connector;
 use super::trouble::{Kind, Trouble};
+use super::way_there;
 use anyhow::{Context, bail};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::MicrosoftAzureBuilder;
@@ -100,6 +101,18 @@ impl Objects {
             true => self.shown.clone(),
             false => format!("{}/{relative}", self.shown),
         }
+    }
+
+    /// That nobody else leads elsewhere what is put somewhere below it, or removed there.
+    pub(crate) async fn check_way(&self, relative: &str) -> Result<(), Trouble> {
+        let Some(dir) = self.dir.clone() else {
+            return Ok(());
+        };
+        let relative = relative.to_owned();
+        // A mount can hang.
+        let looked = tokio::task::spawn_blocking(move || way_there::check(&dir, &relative)).await;
+        let checked = looked.unwrap_or_else(|error| Err(error.to_string()));
+        checked.map_err(Trouble::blocked)
     }
 
     /// What an error about something below it means.

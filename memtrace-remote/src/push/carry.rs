@@ -353,21 +353,24 @@ impl Carry {
             .filter(|part| part.lasts() == Lasting::UntilClosed);
         let keyed: Vec<PathBuf> = keyed.map(OutgoingPart::path).collect();
         let tables: HashSet<&Path> = keyed.iter().filter_map(|path| path.parent()).collect();
-        let there = self.there.get_or_insert_default();
+        let there = self.there.iter().flatten();
         let is_replaced = |path: &Path| {
             let table = path.parent();
             table.is_some_and(|table| tables.contains(table))
                 && !keyed.iter().any(|kept| kept == path)
         };
-        let replaced = there.keys().filter(|path| is_replaced(Path::new(path)));
+        let replaced = there
+            .map(|(path, _)| path)
+            .filter(|path| is_replaced(Path::new(path)));
         let replaced: Vec<String> = replaced.cloned().collect();
         for path in replaced {
-            let at = format!("{}/{path}", self.below);
+            let at = self.at(&path);
+            objects.check_way(&at).await?;
             match objects.store.delete(&objects.path(&at)).await {
                 Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
                 Err(error) => return Err(objects.trouble(&at, &error).into()),
             }
-            there.remove(&path);
+            self.there.get_or_insert_default().remove(&path);
         }
         Ok(())
     }
@@ -393,6 +396,7 @@ impl Carry {
 
     /// What is there, by its path in the recording.
     async fn list(&self, objects: &Objects) -> Result<HashMap<String, u64>, Trouble> {
+        objects.check_way(&self.below).await?;
         let prefix = objects.path(&self.below);
         let listed = objects.store.list(Some(&prefix));
         let listed: Result<Vec<_>, _> = listed.try_collect().await;
@@ -410,6 +414,7 @@ impl Carry {
 
     async fn read_run_file(&self, objects: &Objects) -> Result<Vec<u8>, Trouble> {
         let at = self.at(RUN_FILE);
+        objects.check_way(&at).await?;
         let path = objects.path(&at);
         let range = 0..RUN_FILE_BYTES_MAX;
         let read = objects.store.get_range(&path, range).await;

@@ -122,6 +122,7 @@ impl Uploads<'_> {
     }
 
     async fn put(&self, at: &str, payload: PutPayload, mode: PutMode) -> Result<(), Trouble> {
+        self.objects.check_way(at).await?;
         let store = &self.objects.store;
         let options = PutOptions::from(mode);
         let put = store
@@ -139,6 +140,7 @@ impl Uploads<'_> {
     }
 
     async fn pieces(&self, at: &str, file: &File, size: u64, is_new: bool) -> Result<Put, NotPut> {
+        self.objects.check_way(at).await?;
         let path = self.objects.path(at);
         let begun = self.objects.store.put_multipart(&path).await;
         let mut upload = begun.map_err(|error| self.objects.trouble(at, &error))?;
