@@ -120,6 +120,7 @@ impl Carry {
             .run_file()
             .map_err(|error| self.unreadable(&error))?;
         let is_closed = info.state != RunState::Recording;
+        let is_growing = is_live || self.outgoing.is_open(&info);
         self.begin(uploads, &json, &info).await?;
         let parts = self
             .outgoing
@@ -127,8 +128,8 @@ impl Carry {
             .map_err(|error| self.unreadable(&error))?;
         self.send_parts(uploads, progress, &parts).await?;
         if !is_closed {
-            self.put_run_file(uploads, json, !is_live).await?;
-            return Ok(match is_live {
+            self.put_run_file(uploads, json, !is_growing).await?;
+            return Ok(match is_growing {
                 true => State::Growing,
                 false => State::Unclosed,
             });

@@ -77,6 +77,14 @@ impl Outgoing {
         is_locked(&self.dir)
     }
 
+    /// Whether it is what somebody carries here of a recording that went on where that comes from:
+    /// as [`Recording::is_open`](super::Recording::is_open) has it, of one to which no recorder
+    /// here writes.
+    pub fn is_open(&self, info: &RunInfo) -> bool {
+        let has_spool = || self.dir.inspect(Path::new(SPOOL)).is_ok();
+        info.place.is_some() && info.state == RunState::Recording && !has_spool()
+    }
+
     /// Its `run.json`, and what that says.
     ///
     /// # Errors
