@@ -83,8 +83,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let runtime = runtime()?;
     let outcome = runtime.block_on(async {
         let stop = Stop::by_signals().context("failed to wait for signals")?;
+        let umask = rustix::process::umask(place::PRIVATE);
         place::check_apart(&args.source, &args.root)?;
         let objects = Objects::open(&args.root)?;
+        if let Some(root) = objects.dir() {
+            place::take_rights_of(root, umask);
+        }
         pace::carry_all(args, &objects, stop).await
     });
     // A file system that hangs must not keep this program.

@@ -6,7 +6,9 @@ mod common;
 use common::recording::{BELOW, Made, files, info};
 use common::s3::S3;
 use hyper::Method;
-use memtrace::model::RunState;
+use memtrace::model::{DurationNs, RunPlace, RunState};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -386,6 +388,74 @@ fn two_recordings_with_one_key_are_told_and_neither_is_lost() {
         "the rest goes on"
     );
     assert_eq!(s3.object(&keys[0]), "other");
+    // As the error advises.
+    let mut elsewhere = push_to(&s3, &made.dir);
+    elsewhere.args(["--run=4712", "--host=other"]);
+    run(elsewhere, 0);
+    let there = "prefix/run=4712/host=other/rec=20261123T121913Z/run.json";
+    assert_eq!(s3.object(there), made.files()["run.json"]);
+}
+
+#[test]
+fn what_is_made_in_a_directory_is_private_unless_others_may_read_the_root() {
+    // Of the programs that are started here too.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    let made = Made::closed(&PARTS);
+    let parent = tempfile::tempdir().unwrap();
+    let rights = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    for (of_root, of_folder, of_file) in [
+        (None, 0o700, 0o600),
+        (Some(0o711), 0o700, 0o600),
+        (Some(0o750), 0o750, 0o640),
+        (Some(0o755), 0o755, 0o644),
+        (Some(0o777), 0o755, 0o644),
+    ] {
+        let root = parent.path().join(format!("{of_root:?}"));
+        if let Some(of_root) = of_root {
+            std::fs::create_dir(&root).unwrap();
+            std::fs::set_permissions(&root, Permissions::from_mode(of_root)).unwrap();
+        }
+        run(push(&made.dir, &root.display().to_string()), 0);
+        assert_eq!(rights(&root), of_root.unwrap_or(0o700));
+        let mut folder = root.join(BELOW).join("mem");
+        for file in ["part-00001.parquet", "part-00002.parquet", "../run.json"] {
+            assert_eq!(rights(&folder.join(file)), of_file, "{file} of {of_root:?}");
+        }
+        while folder != root {
+            assert_eq!(rights(&folder), of_folder, "{}", folder.display());
+            folder.pop();
+        }
+    }
+}
+
+#[test]
+fn what_another_pusher_fills_is_followed_until_it_is_closed() {
+    let mut made = Made::live();
+    let name = |name: &str| name.parse().unwrap();
+    let mut going_on = info(RunState::Recording);
+    going_on.place = Some(RunPlace {
+        run: name("4711"),
+        host: name("node1"),
+        rec: name("20261123T121913Z"),
+        rotate_ns: DurationNs(60_000_000_000),
+        expected_hosts: None,
+    });
+    made.state(&going_on);
+    made.kill();
+    made.part("mem/part-00001.parquet", 1_000);
+    let s3 = S3::start();
+    let child = push_to(&s3, &made.dir).arg("--watch").spawn().unwrap();
+    wait_until("the first part", || s3.keys().len() == 2);
+    made.part("mem/part-00002.parquet", 2_000);
+    let begin = Instant::now();
+    wait_until("the next part", || s3.keys().len() == 3);
+    assert!(begin.elapsed() < Duration::from_secs(20));
+    let said = run(push_to(&s3, &made.dir), 0);
+    assert!(said.contains("still being recorded"), "{said}");
+    made.close();
+    let said = finish(child, 0);
+    assert!(!said.contains("recover"), "{said}");
+    assert_same(&s3, &made);
 }
 
 #[test]

@@ -236,7 +236,7 @@ impl Carry {
             .map_or_else(|| "of no known form".to_owned(), of);
         Err(Trouble::blocked(format!(
             "two recordings have one key: {} is there already, {other}, and is another than {}, {}; \
-             give one of them another run or host, or remove the one that is there",
+             carry one of them with another --run or --host, or remove the one that is there",
             self.destination(objects),
             self.source.display(),
             of(info)
@@ -327,8 +327,8 @@ impl Carry {
             Err(NotPut::Trouble(trouble)) => Err(trouble.into()),
             Err(NotPut::Source(error)) => Err(unreadable(error)),
             Err(NotPut::Other { bytes }) => Err(Trouble::blocked(format!(
-                "{} has {bytes} bytes there and {} has {} here: they are not the same part; give the \
-                 recording another run or host, or remove the one that is there",
+                "{} has {bytes} bytes there and {} has {} here: they are not the same part; carry the \
+                 recording with another --run or --host, or remove the one that is there",
                 uploads.objects.shown(&at),
                 path.display(),
                 part.size

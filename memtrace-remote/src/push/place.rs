@@ -3,56 +3,76 @@
 use crate::objects::is_address;
 use anyhow::{Context, bail};
 use memtrace::model::{PlaceName, RunInfo};
+use rustix::fs::Mode;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What a person says of a recording that does not say it itself.
+/// What nobody else may do.
+pub(super) const PRIVATE: Mode = Mode::RWXG.union(Mode::RWXO);
+
+/// What a person says of a recording; it counts more than what the recording says.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct Given {
-    /// The run, for a recording that says none [default: START-HOST]
+    /// The run [default: what the recording's folders or its run.json say, else START-HOST]
     #[arg(long, value_name = "ID")]
     run: Option<PlaceName>,
 
-    /// The host, for a recording that says none [default: its hostname]
+    /// The host [default: what the recording's folders or its run.json say, else its hostname]
     #[arg(long, value_name = "NAME")]
     host: Option<PlaceName>,
 }
 
-/// The path of a recording below a root: by the folders in which it lies, else by what it says of
-/// itself, else by what was given.
+/// The path of a recording below a root: by what was given, else by the folders in which it lies,
+/// else by what it says of itself.
 pub(super) fn path_below(source: &Path, info: &RunInfo, given: &Given) -> anyhow::Result<String> {
-    if let Some(path) = of_folders(source) {
-        return Ok(path);
-    }
-    if let Some(place) = &info.place {
-        let path = place.path();
-        return Ok(path.to_string_lossy().into_owned());
-    }
+    let of_itself = || {
+        let place = info.place.clone()?;
+        Some([place.run, place.host, place.rec])
+    };
+    let (run, host, rec) = match of_folders(source).or_else(of_itself) {
+        Some([run, host, rec]) => (Some(run), Some(host), rec),
+        None => (None, None, started(info)?),
+    };
+    let host = given.host.clone().or(host);
+    let host = host.unwrap_or_else(|| PlaceName::nearest(&info.hostname));
+    let run = given.run.clone().or(run);
+    let run = run.unwrap_or_else(|| PlaceName::nearest(&format!("{rec}-{host}")));
+    Ok(format!("run={run}/host={host}/rec={rec}"))
+}
+
+/// What a recording is called that has no name of the layout.
+fn started(info: &RunInfo) -> anyhow::Result<PlaceName> {
     let started = info.clocks.first();
     let started = started
         .context("it does not say when it was started")?
         .wall_ns;
     let started = jiff::Timestamp::from_nanosecond(i128::from(started.0))?;
     let started = started.strftime("%Y%m%dT%H%M%SZ").to_string();
-    let host = given.host.clone();
-    let host = host.unwrap_or_else(|| PlaceName::nearest(&info.hostname));
-    let run = given.run.clone();
-    let run = run.unwrap_or_else(|| PlaceName::nearest(&format!("{started}-{host}")));
-    Ok(format!("run={run}/host={host}/rec={started}"))
+    Ok(PlaceName::nearest(&started))
 }
 
-/// The last three folders of a path, where they are those of a recording in a root.
-fn of_folders(source: &Path) -> Option<String> {
+/// What the last three folders of a path say, where they are those of a recording in a root.
+fn of_folders(source: &Path) -> Option<[PlaceName; 3]> {
     let path = source.canonicalize().ok()?;
     let mut above = path.ancestors();
     let mut next = |key: &str| {
         let name = above.next()?.file_name()?.to_str()?;
-        let value = name.strip_prefix(key)?.parse::<PlaceName>().ok()?;
-        Some(format!("{key}{value}"))
+        name.strip_prefix(key)?.parse::<PlaceName>().ok()
     };
     let (rec, host, run) = (next("rec=")?, next("host=")?, next("run=")?);
-    Some(format!("{run}/{host}/{rec}"))
+    Some([run, host, rec])
+}
+
+/// What is made in a root that is a directory is private, unless others may read the root itself.
+pub(super) fn take_rights_of(root: &Path, umask: Mode) {
+    let Ok(metadata) = root.metadata() else {
+        return;
+    };
+    let rights = Mode::from_raw_mode(metadata.mode());
+    if rights.intersects(Mode::RGRP | Mode::ROTH) {
+        rustix::process::umask(umask | (PRIVATE - rights));
+    }
 }
 
 /// That the root is neither in what is carried there nor to be found, and makes it where only the
