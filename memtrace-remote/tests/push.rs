@@ -470,6 +470,23 @@ fn findings_that_were_saved_again_take_the_place_of_the_old_ones() {
 }
 
 #[test]
+fn what_comes_to_a_recording_that_was_complete_is_carried_while_its_root_is_watched() {
+    let made = Made::closed(&PARTS[2..4]);
+    let s3 = S3::start();
+    let child = push_to(&s3, made.root()).arg("--watch").spawn().unwrap();
+    let run_file = format!("prefix/{BELOW}/run.json");
+    wait_until("all of it", || {
+        let is_there = s3.keys().contains(&run_file);
+        is_there && s3.object(&run_file) == made.files()["run.json"]
+    });
+    made.part("phase/part-00001.parquet", 900);
+    wait_until("the findings", || s3.keys().len() == 4);
+    assert_same(&s3, &made);
+    terminate(&child);
+    finish(child, 130);
+}
+
+#[test]
 fn a_store_that_knows_no_condition_is_asked_before() {
     let made = Made::closed(&PARTS[2..]);
     let s3 = S3::start();

@@ -66,6 +66,8 @@ pub(super) struct Carry {
     there: Option<HashMap<String, u64>>,
     /// What was put there as `run.json`, and when.
     run_file: Option<(Vec<u8>, Instant)>,
+    /// Its `run.json` and its parts, where all of them are there.
+    arrived: Option<(Vec<u8>, Vec<OutgoingPart>)>,
     sent: Sent,
 }
 
@@ -89,6 +91,7 @@ impl Carry {
             below,
             there: None,
             run_file: None,
+            arrived: None,
             sent: Sent::default(),
         })
     }
@@ -101,6 +104,11 @@ impl Carry {
     /// What was sent of it so far.
     pub(super) fn sent(&self) -> Sent {
         self.sent
+    }
+
+    /// What was complete there: its `run.json` and its parts.
+    pub(super) fn take_arrived(&mut self) -> Option<(Vec<u8>, Vec<OutgoingPart>)> {
+        self.arrived.take()
     }
 
     /// Whether a recorder writes to it now.
@@ -136,7 +144,8 @@ impl Carry {
         }
         self.restore(uploads, progress, &parts).await?;
         self.remove_replaced(uploads.objects, &parts).await?;
-        self.put_run_file(uploads, json, true).await?;
+        self.put_run_file(uploads, json.clone(), true).await?;
+        self.arrived = Some((json, parts));
         Ok(State::Complete)
     }
 

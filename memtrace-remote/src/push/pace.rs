@@ -7,9 +7,9 @@ use super::progress::Progress;
 use super::upload::Uploads;
 use crate::objects::{Objects, Way};
 use crate::stop::Stop;
-use memtrace::store::Outgoing;
+use memtrace::store::{Outgoing, OutgoingPart};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -17,6 +17,8 @@ use tokio::time::{Instant, sleep, timeout};
 const LOOK_PACE: Duration = Duration::from_secs(1);
 /// A recording whose recorder is gone changes only when somebody recovers it.
 const UNCLOSED_PACE: Duration = Duration::from_secs(60);
+/// Of one that is done, findings can still be saved, and another can take its place.
+const DONE_PACE: Duration = Duration::from_secs(20);
 /// The wait after the first failure; twice as long after each one more.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
@@ -46,7 +48,12 @@ struct Course {
     /// What was said last of it, to say it once.
     said: String,
     ended: Option<Outcome>,
+    /// What it held then.
+    held: Option<Held>,
 }
+
+/// Its `run.json` and its parts.
+type Held = (Vec<u8>, Vec<OutgoingPart>);
 
 /// Carries all recordings of the source.
 ///
@@ -122,8 +129,25 @@ impl Course {
             sent_then: 0,
             said: String::new(),
             ended: None,
+            held: None,
         }
     }
+
+    /// Begins anew with what has changed since it ended.
+    fn look_again(&mut self) {
+        self.not_before = Instant::now() + DONE_PACE;
+        let held = held_by(&self.source);
+        if held.is_some() && held != self.held {
+            *self = Self::of(self.source.clone());
+        }
+    }
+}
+
+/// What can be read.
+fn held_by(source: &Path) -> Option<Held> {
+    let outgoing = Outgoing::open(source).ok()?;
+    let (json, _) = outgoing.run_file().ok()?;
+    Some((json, outgoing.parts().ok()?))
 }
 
 struct Pusher<'a> {
@@ -135,7 +159,13 @@ struct Pusher<'a> {
 impl Pusher<'_> {
     /// Looks at a recording, if it is time.
     async fn go_on(&self, course: &mut Course) {
-        if course.ended.is_some() || Instant::now() < course.not_before {
+        if Instant::now() < course.not_before {
+            return;
+        }
+        if course.ended.is_some() {
+            if self.goes_on() {
+                course.look_again();
+            }
             return;
         }
         let objects = self.uploads.objects;
@@ -175,9 +205,11 @@ impl Pusher<'_> {
 
     async fn complete(&self, course: &mut Course, destination: &str) {
         course.ended = Some(Outcome::Complete);
-        let Some(carry) = course.carry.take() else {
+        let Some(mut carry) = course.carry.take() else {
             return;
         };
+        course.held = carry.take_arrived();
+        course.not_before = Instant::now() + DONE_PACE;
         let complete = format!("{destination} is closed and complete ({})", carry.sent());
         if !self.args.delete {
             return self.progress.tell(&complete);
@@ -185,6 +217,8 @@ impl Pusher<'_> {
         let source = course.source.display();
         match carry.remove(self.uploads).await {
             Ok(true) => {
+                // One that is made again in its place is another.
+                course.held = None;
                 let text = format!("{complete}; {source} is removed");
                 self.progress.tell(&text);
             }
