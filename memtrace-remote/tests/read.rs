@@ -6,12 +6,13 @@ mod common;
 use common::recording::info;
 use common::s3::S3;
 use memtrace::model::tables::{MemRow, ProcessRow, RoleMemRow};
-use memtrace::model::{BootNs, Bytes, Finding, RunState, Upid, WallNs};
+use memtrace::model::{BootNs, Bytes, DurationNs, Finding, RunState, Upid, WallNs};
 use memtrace::store::{FindingsWriter, Recording, RemoteReader, StoreError, Writer};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 const BELOW: &str = "prefix/run=4711/host=node1/rec=20261123T121913Z";
 const PROCESSES: i64 = 50;
@@ -183,4 +184,56 @@ fn what_can_t_be_read_at_an_address_is_told_and_damage_is_found() {
     s3.state.is_closed_to_all.store(true, Ordering::Relaxed);
     let said = said(&there.rows::<MemRow>().unwrap_err());
     assert!(said.contains("no permission"), "{said}");
+}
+
+#[test]
+fn a_recording_that_is_closed_while_it_is_read_at_an_address_loses_nothing() {
+    let parent = tempfile::tempdir().unwrap();
+    let (dir, root) = (parent.path().join("recording"), parent.path().join("root"));
+    let minute = DurationNs(60_000_000_000);
+    let open = info(RunState::Recording);
+    let mut writer = Writer::create(&dir, &open).unwrap().rotating(minute);
+    for number in 1..=20 {
+        let row = ProcessRow {
+            upid: Upid(number),
+            comm: "a".to_owned(),
+            ..ProcessRow::default()
+        };
+        writer.append(&row.into()).unwrap();
+        writer.flush().unwrap();
+        writer.rotate(BootNs(number * 2 * minute.0)).unwrap();
+    }
+    let parts = || std::fs::read_dir(dir.join("process")).map_or(0, Iterator::count);
+    let begin = Instant::now();
+    while parts() < 10 {
+        assert!(begin.elapsed() < Duration::from_secs(30));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // As a pusher does it: the new files, and then without the old ones.
+    let carry = || {
+        let files = common::recording::files(&dir);
+        let leaves = |path: &str| !path.starts_with("spool/") && !path.ends_with(".tmp");
+        let files = files.into_iter().filter(|(path, _)| leaves(path));
+        let _ = std::fs::remove_dir_all(&root);
+        for (path, bytes) in files {
+            let path = root.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, bytes).unwrap();
+        }
+    };
+    carry();
+    let program = || {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_memtrace-remote"));
+        program
+            .arg("read")
+            .arg(format!("file://{}", root.display()));
+        program
+    };
+    let reader = RemoteReader::start(program(), &format!("file://{}", root.display()));
+    let there = Recording::open_remote(Arc::new(reader.unwrap()), "").unwrap();
+    let mut closed = open;
+    closed.state = RunState::Closed;
+    writer.finish(closed).unwrap();
+    carry();
+    assert_eq!(rows_of::<ProcessRow>(&there).len(), 20);
 }

@@ -80,6 +80,14 @@ impl Origin {
         }
     }
 
+    /// That what is there is listed anew, where that was done when it was opened.
+    pub(super) fn look_again(&self) -> Result<(), StoreError> {
+        match self {
+            Self::Dir(_) => Ok(()),
+            Self::Remote(remote) => remote.look_again(),
+        }
+    }
+
     /// Opens a part.
     pub(super) fn open_part(&self, path: &Path) -> io::Result<PartFile> {
         match self {

@@ -22,6 +22,7 @@ pub(super) struct PartFile {
 #[derive(Clone, Debug)]
 enum PartBytes {
     File(Arc<File>),
+    Memory(Bytes),
     Remote { remote: Arc<Remote>, path: PathBuf },
 }
 
@@ -47,6 +48,15 @@ impl PartFile {
         })
     }
 
+    /// The same with all its bytes read.
+    pub(super) fn into_memory(self) -> io::Result<Self> {
+        let mut read = self.bytes.read(slice::from_ref(&(0..self.len)))?;
+        Ok(Self {
+            bytes: PartBytes::Memory(read.pop().unwrap_or_default()),
+            len: self.len,
+        })
+    }
+
     /// How long it is.
     pub(super) fn len(&self) -> u64 {
         self.len
@@ -69,11 +79,22 @@ impl PartFile {
         if !ranges.iter().all(is_inside) || sum > MAX_ROW_GROUP_BYTES {
             return Err("a column beyond the end of the file".to_owned());
         }
-        let read = match &self.bytes {
-            PartBytes::File(file) => ranges.iter().map(|range| read_range(file, range)).collect(),
-            PartBytes::Remote { remote, path } => remote.read(path, ranges),
+        self.bytes.read(ranges).map_err(|error| error.to_string())
+    }
+}
+
+impl PartBytes {
+    /// Reads ranges that are within it.
+    fn read(&self, ranges: &[Range<u64>]) -> io::Result<Vec<Bytes>> {
+        let ranges_of = |bytes: &Bytes| {
+            let slice = |range: &Range<u64>| bytes.slice(range.start as usize..range.end as usize);
+            ranges.iter().map(slice).collect()
         };
-        read.map_err(|error| error.to_string())
+        match self {
+            Self::File(file) => ranges.iter().map(|range| read_range(file, range)).collect(),
+            Self::Memory(bytes) => Ok(ranges_of(bytes)),
+            Self::Remote { remote, path } => remote.read(path, ranges),
+        }
     }
 }
 

@@ -19,6 +19,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::Builder;
 
+/// At an address `run.json` can be replaced between its listing, which says how long it is, and
+/// its reading.
+const REMOTE_ATTEMPTS: usize = 3;
+
 /// An opened recording.
 ///
 /// Tables are read from the disk each time they are asked for. Files that are damaged
@@ -46,7 +50,16 @@ impl Recording {
     /// # Errors
     /// As [`Recording::open`].
     pub fn open_remote(reader: Arc<RemoteReader>, below: &str) -> Result<Self, StoreError> {
-        Self::from(Origin::Remote(Arc::new(Remote::open(reader, below)?)))
+        let mut attempts = 1..=REMOTE_ATTEMPTS;
+        loop {
+            attempts.next();
+            let remote = Remote::open(Arc::clone(&reader), below)?;
+            match Self::from(Origin::Remote(Arc::new(remote))) {
+                Err(error) if attempts.is_empty() || is_lasting(&error) => return Err(error),
+                Err(_) => {}
+                opened => return opened,
+            }
+        }
     }
 
     /// Reads what an opened directory says about itself.
@@ -191,7 +204,7 @@ impl Recording {
         projection: &Projection,
         mut take_row: impl FnMut(R),
     ) -> Result<(), StoreError> {
-        let sources = Sources::open(&self.reading, R::TABLE)?;
+        let sources = Sources::open_lasting(&self.reading, R::TABLE)?;
         let note = |kind| self.reading.note(Path::new(R::TABLE.name), kind);
         let mut irregular = Irregular::default();
         for_each_ahead(
@@ -214,6 +227,14 @@ impl Recording {
         }
         self.reading.origin.check()
     }
+}
+
+/// Whether it is the same when it is tried again.
+fn is_lasting(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::NotARecording { .. } | StoreError::UnsupportedSchema { .. }
+    )
 }
 
 /// When the newest file of a recording was written that was not closed, on the wall clock.

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::slice;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The end of a part is read in one go: its footer is there, and of a small part all.
 const TAIL_BYTES: u64 = 64 << 10;
@@ -156,7 +156,7 @@ impl RemoteReader {
     }
 
     fn ask(&self, ask: &Ask) -> io::Result<(Answer, Bytes)> {
-        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut line = lock(&self.line);
         let answered = line.ask(ask);
         let gone = |error: io::Error| match error.kind() {
             io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof => {
@@ -209,7 +209,9 @@ impl Drop for RemoteReader {
     }
 }
 
-/// The files of one recording at an address, as they were when it was opened.
+type Listing = BTreeMap<PathBuf, FileThere>;
+
+/// The files of one recording at an address, as they were when it was opened, or looked at again.
 #[derive(Debug)]
 pub(super) struct Remote {
     reader: Arc<RemoteReader>,
@@ -217,7 +219,7 @@ pub(super) struct Remote {
     below: String,
     /// That and the address, for messages.
     path: PathBuf,
-    files: BTreeMap<PathBuf, FileThere>,
+    files: Mutex<Listing>,
     tails: Mutex<HashMap<PathBuf, Bytes>>,
     /// What could not be asked.
     failure: Mutex<Option<(PathBuf, io::Error)>>,
@@ -231,21 +233,31 @@ impl Remote {
             "" => address,
             below => address.join(below),
         };
-        let listed = match reader.files(below) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            listed => listed.map_err(|error| StoreError::io("open", &path, error))?,
-        };
-        let files = listed
-            .into_iter()
-            .map(|file| (PathBuf::from(&file.path), file));
-        Ok(Self {
+        let remote = Self {
             below: below.to_owned(),
-            files: files.collect(),
+            files: Mutex::default(),
             path,
             reader,
             tails: Mutex::default(),
             failure: Mutex::default(),
-        })
+        };
+        remote.look_again()?;
+        Ok(remote)
+    }
+
+    /// Lists anew what is there.
+    pub(super) fn look_again(&self) -> Result<(), StoreError> {
+        let listed = match self.reader.files(&self.below) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            listed => listed.map_err(|error| StoreError::io("open", &self.path, error))?,
+        };
+        let files = listed
+            .into_iter()
+            .map(|file| (PathBuf::from(&file.path), file));
+        *lock(&self.files) = files.collect();
+        lock(&self.tails).clear();
+        *lock(&self.failure) = None;
+        Ok(())
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -254,8 +266,8 @@ impl Remote {
 
     /// As [`Dir`](super::dir::Dir) has them: of files, and of the folders above them.
     pub(super) fn names(&self, folder: &Path) -> io::Result<Vec<OsString>> {
-        let inside = self
-            .files
+        let files = lock(&self.files);
+        let inside = files
             .keys()
             .filter_map(|path| path.strip_prefix(folder).ok());
         let names: BTreeSet<OsString> = inside
@@ -289,13 +301,13 @@ impl Remote {
         if !at_end {
             return self.fetch(path, ranges);
         }
-        let kept = self.tails().get(path).cloned();
+        let kept = lock(&self.tails).get(path).cloned();
         let tail = match kept {
             Some(tail) => tail,
             None => {
                 let fetched = self.fetch(path, slice::from_ref(&(tail_start..len)))?;
                 let tail = fetched.into_iter().next().unwrap_or_default();
-                let mut tails = self.tails();
+                let mut tails = lock(&self.tails);
                 if tails.values().map(Bytes::len).sum::<usize>() > KEPT_TAILS_BYTES {
                     tails.clear();
                 }
@@ -318,7 +330,7 @@ impl Remote {
             false => format!("{}/{}", self.below, path.display()),
         };
         self.reader.bytes(file, ranges).inspect_err(|error| {
-            let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut failure = lock(&self.failure);
             let again = io::Error::new(error.kind(), error.to_string());
             failure.get_or_insert((path.to_path_buf(), again));
         })
@@ -326,19 +338,19 @@ impl Remote {
 
     /// That all that was asked for was answered.
     pub(super) fn check(&self) -> Result<(), StoreError> {
-        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failure = lock(&self.failure);
         match failure.take() {
             Some((path, error)) => Err(StoreError::io("read", &self.path.join(path), error)),
             None => Ok(()),
         }
     }
 
-    fn file(&self, path: &Path) -> io::Result<&FileThere> {
-        let file = self.files.get(path);
+    fn file(&self, path: &Path) -> io::Result<FileThere> {
+        let file = lock(&self.files).get(path).cloned();
         file.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
+}
 
-    fn tails(&self) -> std::sync::MutexGuard<'_, HashMap<PathBuf, Bytes>> {
-        self.tails.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -23,6 +23,11 @@ use std::path::Path;
 /// race sees newer files, and a segment takes minutes to fill.
 const OPEN_ATTEMPTS: usize = 5;
 
+/// Parts of a table with a key become one at the end of a recording, which is made before they
+/// go. Until it is there they are small, and so many of their bytes are kept by who reads them.
+const KEPT_PART_BYTES: u64 = 1 << 20;
+const KEPT_BYTES: u64 = 64 << 20;
+
 /// The files of a table as they were at one moment.
 #[derive(Debug)]
 pub(super) struct Sources {
@@ -42,10 +47,9 @@ pub(super) struct Sources {
 pub(super) struct Part {
     /// Its number.
     pub(super) seq: u32,
-    /// Parts of a table with a key are replaced at the end of a recording, so they are
-    /// open as segments are. Others stay, and a long recording has more of them than a
+    /// Of what can be gone before it is read, all bytes. A long recording has more parts than a
     /// process may have open files.
-    file: Option<PartFile>,
+    kept: Option<PartFile>,
 }
 
 /// An open segment.
@@ -61,19 +65,38 @@ pub(super) struct Segment {
 }
 
 impl Sources {
-    /// Finds the files of a table.
+    /// Finds the files of a table, for whoever sees to it that no parts go, or reads none.
     pub(super) fn open(reading: &Reading, table: &'static Table) -> Result<Self, StoreError> {
+        Self::open_keeping(reading, table, 0)
+    }
+
+    /// Finds the files of a table whose recorder may close it meanwhile.
+    pub(super) fn open_lasting(
+        reading: &Reading,
+        table: &'static Table,
+    ) -> Result<Self, StoreError> {
+        let kept_bytes = table.key.map_or(0, |_| KEPT_BYTES);
+        Self::open_keeping(reading, table, kept_bytes)
+    }
+
+    fn open_keeping(
+        reading: &Reading,
+        table: &'static Table,
+        kept_bytes: u64,
+    ) -> Result<Self, StoreError> {
         let mut attempts = 1..=OPEN_ATTEMPTS;
         loop {
             attempts.next();
             let opening = Opening {
                 reading,
                 table,
+                kept_bytes,
                 is_last_attempt: attempts.is_empty(),
             };
             if let Ok(sources) = opening.open(&list(&reading.origin, table.name)?) {
                 return Ok(sources);
             }
+            reading.origin.look_again()?;
         }
     }
 
@@ -135,7 +158,7 @@ impl Sources {
     ) -> impl Iterator<Item = RecordBatch> + 'a {
         self.parts.iter().flat_map(move |part| {
             let name = part_path(self.table.name, part.seq);
-            let file = match &part.file {
+            let file = match &part.kept {
                 Some(file) => Ok(file.clone()),
                 None => self.reading.origin.open_part(&name),
             };
@@ -182,6 +205,7 @@ impl Sources {
 struct Opening<'a> {
     reading: &'a Reading,
     table: &'static Table,
+    kept_bytes: u64,
     is_last_attempt: bool,
 }
 
@@ -200,14 +224,19 @@ impl Opening<'_> {
             cut,
             segments: Vec::new(),
         };
+        let mut allowance = self.kept_bytes;
         for &seq in &files.parts {
-            let file = match self.table.key {
-                Some(_) => self.keep(&part_path(self.table.name, seq), |path| {
-                    self.reading.origin.open_part(path)
+            let kept = match allowance {
+                0 => None,
+                _ => self.keep(&part_path(self.table.name, seq), |path| {
+                    let file = self.reading.origin.open_part(path)?;
+                    let fits = file.len() <= KEPT_PART_BYTES.min(allowance);
+                    fits.then(|| file.into_memory()).transpose()
                 })?,
-                None => None,
             };
-            sources.parts.push(Part { seq, file });
+            let kept = kept.flatten();
+            allowance -= kept.as_ref().map_or(0, PartFile::len);
+            sources.parts.push(Part { seq, kept });
         }
         for (seq, after_ns) in needed_segments(files, cut) {
             let path = segment_path(self.table.name, seq);

@@ -166,7 +166,7 @@ impl Tail {
         take: &mut impl FnMut(RecordBatch),
     ) -> Result<Followed, StoreError> {
         debug_assert!(TABLES.iter().any(|known| known.name == table.name));
-        let sources = Sources::open(&self.reading, table)?;
+        let sources = Sources::open_lasting(&self.reading, table)?;
         sources.part_rows(projection).for_each(take);
         let newest_part = sources.parts.last().map_or(0, |part| part.seq);
         let open = sources.into_segments().map(|(seq, file, after_ns)| Open {

@@ -3,9 +3,13 @@
 use super::*;
 use crate::model::tables::{DiagRow, Severity};
 use crate::model::{PlaceName, Row, RunPlace};
+use crate::store::batch::Projection;
 use crate::store::layout::part_path;
 use crate::store::resequence::WINDOW_NS;
-use crate::store::{Recording, Tail, TailState};
+use crate::store::sources::Sources;
+use crate::store::{Recording, Tail, TailState, recover};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::time::{Duration, Instant};
 
 const MINUTE: DurationNs = DurationNs(60_000_000_000);
 const SECOND_MS: i64 = 1_000;
@@ -214,4 +218,73 @@ fn run_json_is_written_anew_under_its_lock_and_the_recording_closes_in_order() {
         "those of a table with a key have become one"
     );
     assert!(dir.join(part_path("mem", 1)).exists());
+}
+
+/// A recording with a row of `process` in each of so many parts.
+fn of_processes(dir: &Path, count: i64) -> Writer {
+    let mut writer = Writer::create(dir, &placed()).unwrap().rotating(MINUTE);
+    for minute in 1..=count {
+        append_all(&mut writer, &[process(minute, "a")]);
+        writer.flush().unwrap();
+        writer.rotate(BootNs(minute * 2 * MINUTE.0)).unwrap();
+    }
+    writer
+}
+
+#[test]
+fn a_table_with_a_key_has_more_parts_than_a_process_may_have_files() {
+    let (_parent, dir) = new_dir();
+    let writer = of_processes(&dir, 200);
+    kill(writer);
+    let parts = files_below(&dir.join(ProcessRow::TABLE.name)).len();
+    assert!(parts > 150, "{parts} parts");
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
+    let before = getrlimit(Resource::Nofile);
+    let few = Rlimit {
+        current: Some(open + 60),
+        ..before
+    };
+    setrlimit(Resource::Nofile, few).unwrap();
+    let recording = Recording::open(&dir).unwrap();
+    let read = recording.rows::<ProcessRow>().unwrap().len();
+    let recovered = recover(&dir);
+    setrlimit(Resource::Nofile, before).unwrap();
+    assert_eq!(recording.problems(), []);
+    assert_eq!(read, 200);
+    recovered.unwrap();
+    let recovered = Recording::open(&dir).unwrap();
+    assert_eq!(recovered.rows::<ProcessRow>().unwrap().len(), 200);
+    assert_eq!(recovered.problems(), []);
+    let parts = files_below(&dir.join(ProcessRow::TABLE.name)).len();
+    assert_eq!(parts, 1);
+}
+
+#[test]
+fn whoever_has_found_the_parts_of_a_table_reads_all_of_them_when_they_have_become_one() {
+    let (_parent, dir) = new_dir();
+    let writer = of_processes(&dir, 20);
+    let begin = Instant::now();
+    let is_part = |name: &String| name.ends_with(".parquet");
+    let parts = || {
+        files_below(&dir.join(ProcessRow::TABLE.name))
+            .iter()
+            .filter(|name| is_part(name))
+            .count()
+    };
+    while parts() < 10 {
+        assert!(
+            begin.elapsed() < Duration::from_secs(30),
+            "parts are made beside"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let live = Recording::open(&dir).unwrap();
+    let sources = Sources::open_lasting(live.reading(), ProcessRow::TABLE).unwrap();
+    assert!(sources.parts.len() >= 10);
+    writer.finish(placed()).unwrap();
+    let projection = Projection::all(ProcessRow::TABLE);
+    let batches = sources.rows(&projection);
+    let rows: usize = batches.map(|batch| batch.unwrap().num_rows()).sum();
+    assert_eq!(rows, 20);
+    assert_eq!(live.problems(), []);
 }
