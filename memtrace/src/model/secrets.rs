@@ -115,9 +115,13 @@ static SHAPES: LazyLock<Option<Regex>> = LazyLock::new(|| {
 /// The password of `scheme://user:password@host`.
 static PASSWORD_OF_URL: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"([A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*):[^\s/@]+@").ok());
-/// `"name": "value"`, as in JSON and Python.
+/// The password of `user:password@host`. A digest of an image, `image:tag@sha256:…`, looks the same.
+static PASSWORD_OF_USER: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(r#"(^|[\s"'=])([A-Za-z][A-Za-z0-9._-]*):[^\s/:@"']+@([A-Za-z][A-Za-z0-9.-]*)"#).ok()
+});
+/// `"name": "value"`, as in JSON and Python, and as in JSON that is a text in JSON.
 static QUOTED: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    Regex::new(r#"(["']([A-Za-z0-9_.-]+)["']\s*:\s*)(?:"((?:[^"\\]|\\.)*)"|'([^']*)')"#).ok()
+    Regex::new(r#"(\\*["']([A-Za-z0-9_.-]+)\\*["']\s*:\s*)(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|(\\+)"([^"\\]*)\\+")"#).ok()
 });
 
 /// A text, a command line for one, without secrets.
@@ -128,22 +132,33 @@ pub fn masked(text: &str) -> Cow<'_, str> {
         let value = found
             .get(3)
             .or(found.get(4))
+            .or(found.get(6))
             .map_or("", |value| value.as_str());
+        let escape = found.get(5).map_or("", |escape| escape.as_str());
         match is_secret_name(name) && !is_plain(value) {
-            true => format!("{head}\"{HIDDEN}\""),
+            true => format!("{head}{escape}\"{HIDDEN}{escape}\""),
             false => whole.to_owned(),
         }
     });
     let text = replaced(&PASSWORD_OF_URL, text, format!("$1:{HIDDEN}@"));
+    let text = replaced(&PASSWORD_OF_USER, text, |found: &Captures<'_>| {
+        let (before, user, host) = (&found[1], &found[2], &found[3]);
+        match ["sha256", "sha512"].contains(&host) {
+            true => found[0].to_owned(),
+            false => format!("{before}{user}:{HIDDEN}@{host}"),
+        }
+    });
     let text = replaced(&SHAPES, text, HIDDEN);
     let mut follows = Follows::Nothing;
-    let words: Vec<Cow<'_, str>> = text
-        .split(' ')
-        .map(|word| masked_word(word, &mut follows))
-        .collect();
-    match words.iter().any(|word| matches!(word, Cow::Owned(_))) {
-        true => words.join(" ").into(),
-        false => text,
+    let mut masked = String::with_capacity(text.len());
+    for word in text.split_inclusive(char::is_whitespace) {
+        let bare = word.trim_end_matches(char::is_whitespace);
+        masked.push_str(&masked_word(bare, &mut follows));
+        masked.push_str(&word[bare.len()..]);
+    }
+    match masked == text {
+        true => text,
+        false => masked.into(),
     }
 }
 
@@ -156,13 +171,16 @@ pub fn masked_arguments(arguments: &[String]) -> Vec<String> {
             follows = Follows::Nothing;
             HIDDEN.to_owned()
         }
-        _ => match argument.contains(' ') {
+        _ => match argument.contains(char::is_whitespace) {
             true => {
                 follows = Follows::Nothing;
                 masked(argument).into_owned()
             }
             false => {
                 let by_name = masked_word(argument, &mut follows);
+                if matches!(follows, Follows::Quoted(_)) {
+                    follows = Follows::Nothing;
+                }
                 masked(&by_name).into_owned()
             }
         },
@@ -229,19 +247,40 @@ fn replaced<'t>(
 enum Follows {
     Nothing,
     Secret,
+    /// `user:password`, as behind `curl -u`.
+    Login,
+    /// More of a secret, up to the word that ends with this.
+    Quoted(char),
 }
 
+const QUOTES: [char; 2] = ['"', '\''];
+
 fn masked_word<'w>(word: &'w str, follows: &mut Follows) -> Cow<'w, str> {
-    let bare = word.trim_matches(['"', '\'', ',', ';']);
+    let bare = word.trim_matches(AROUND);
+    if let Follows::Quoted(quote) = *follows {
+        if word.trim_end_matches([',', ';']).ends_with(quote) {
+            *follows = Follows::Nothing;
+        }
+        return hidden(word);
+    }
     if bare.is_empty() {
         return word.into();
     }
     let is_scheme = SCHEMES.contains(&bare.to_ascii_lowercase().as_str());
     if *follows == Follows::Secret && !bare.starts_with("--") && !is_scheme {
+        *follows = left_open(word);
+        return hidden(word);
+    }
+    if *follows == Follows::Login
+        && let Some((user, password)) = bare.split_once(':')
+        && !is_number(user)
+    {
         *follows = Follows::Nothing;
-        return match is_plain(bare) {
+        let (before, after) = word.split_at(word.len() - word.trim_start_matches(AROUND).len());
+        let after = &after[bare.len()..];
+        return match is_plain(password) {
             true => word.into(),
-            false => HIDDEN.to_owned().into(),
+            false => format!("{before}{user}:{HIDDEN}{after}").into(),
         };
     }
     let is_bearer = bare.eq_ignore_ascii_case("bearer");
@@ -252,13 +291,40 @@ fn masked_word<'w>(word: &'w str, follows: &mut Follows) -> Cow<'w, str> {
     let stays = *follows == Follows::Secret && is_scheme;
     *follows = match is_bearer || is_named || stays {
         true => Follows::Secret,
+        false if ["-u", "--user"].contains(&bare) => Follows::Login,
         false => Follows::Nothing,
     };
-    masked_assignments(word)
+    masked_assignments(word, follows)
+}
+
+/// What can stand around a word.
+const AROUND: [char; 4] = ['"', '\'', ',', ';'];
+
+/// A secret without what stands around it.
+fn hidden(word: &str) -> Cow<'_, str> {
+    let bare = word.trim_matches(AROUND);
+    if is_plain(bare) {
+        return word.into();
+    }
+    let (before, rest) = word.split_at(word.len() - word.trim_start_matches(AROUND).len());
+    format!("{before}{HIDDEN}{}", &rest[bare.len()..]).into()
+}
+
+/// Whether a secret goes on behind this word, because a quote is open.
+fn left_open(word: &str) -> Follows {
+    let quote = word.chars().next().filter(|first| QUOTES.contains(first));
+    match quote {
+        Some(quote) if word.matches(quote).count() == 1 => Follows::Quoted(quote),
+        _ => Follows::Nothing,
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// `name=value`, in an address also several of them.
-fn masked_assignments(word: &str) -> Cow<'_, str> {
+fn masked_assignments<'w>(word: &'w str, follows: &mut Follows) -> Cow<'w, str> {
     let ends: &[char] = match word.contains("://") {
         true => &['&', '#'],
         false => &[],
@@ -276,7 +342,10 @@ fn masked_assignments(word: &str) -> Cow<'_, str> {
         let (value, others) = after.split_at(after.find(ends).unwrap_or(after.len()));
         rest = match is_secret_name(name) && !is_plain(value) {
             true => {
-                masked.push_str(HIDDEN);
+                masked.push_str(&hidden(value));
+                if let open @ Follows::Quoted(_) = left_open(value) {
+                    *follows = open;
+                }
                 others
             }
             false => after,
@@ -298,6 +367,10 @@ fn is_plain(value: &str) -> bool {
 
 /// Whether what is called so is a secret: an option, a variable, a key of JSON.
 fn is_secret_name(name: &str) -> bool {
+    // The directory of a process, as shells have it.
+    if name == "PWD" {
+        return false;
+    }
     let words = words_of(name);
     let Some((last, before)) = words.split_last() else {
         return false;
@@ -382,6 +455,25 @@ mod tests {
             ),
             ("p {'password': 'a b'}", "p {'password': \"***\"}"),
             ("psql postgres://u:X1@h/d", "psql postgres://u:***@h/d"),
+            ("rsync bob:X1@host.example", "rsync bob:***@host.example"),
+            ("curl -u bob:X1 https://h", "curl -u bob:*** https://h"),
+            ("curl --user 'bob:X1' h", "curl --user 'bob:***' h"),
+            ("x --token\nX1\tend", "x --token\n***\tend"),
+            ("x --api-key\tX1", "x --api-key\t***"),
+            (
+                "x --api-key \"X1 X1\" --n 3",
+                "x --api-key \"*** ***\" --n 3",
+            ),
+            ("x TOKEN='X1 X1' y", "x TOKEN='*** ***' y"),
+            ("sh -c 'TOKEN=X1' 'y'", "sh -c 'TOKEN=***' 'y'"),
+            (
+                "curl -H \"Authorization: Bearer X1\" u",
+                "curl -H \"Authorization: Bearer ***\" u",
+            ),
+            (
+                "p {\\\"api_key\\\": \\\"X1\\\"}",
+                "p {\\\"api_key\\\": \\\"***\\\"}",
+            ),
         ] {
             assert_eq!(masked(text), expected);
             assert!(!masked(text).contains("X1"));
@@ -430,6 +522,7 @@ mod tests {
             "python -m sk-learn-contrib hf_hub sk-lora-adapter task-0123456789abcdef0123456789",
             "curl http://localhost:8000/v1/models ssh://git@host/x s3://bucket/key=1/a",
             "Bearer",
+            "PWD=/home/me docker run -u 1000:1000 image:tag@sha256:0123",
             "ray::IDLE",
             "  two  blanks ",
             "",
