@@ -108,7 +108,14 @@ impl Pusher {
             pid => {
                 drop((wait_end, tell_end, say_end));
                 if asked.is_some() {
-                    line.owner = owner_told(&mut owner_end);
+                    line.owner = owner_told(&mut owner_end).unwrap_or_else(|NotInTime| {
+                        let within = OWNER_WITHIN.tv_sec;
+                        say(&format!(
+                            "{root} has not answered within {within} s, so whose it is is not known: what \
+                             carries the recording runs as root without capabilities"
+                        ));
+                        None
+                    });
                 }
                 Ok(Self {
                     line,
@@ -273,14 +280,19 @@ fn go_message(owner: Option<&Person>) -> [u8; OWNER_BYTES] {
     owner_message(uid, gid)
 }
 
-/// Who owns the root, where that is told in time.
-fn owner_told(owner_end: &mut File) -> Option<Person> {
+/// The root hangs, or is slow.
+#[derive(Debug)]
+struct NotInTime;
+
+/// Who owns the root, where that is a directory of somebody else.
+fn owner_told(owner_end: &mut File) -> Result<Option<Person>, NotInTime> {
     let mut polled = [PollFd::new(owner_end, PollFlags::IN)];
-    let is_told = poll(&mut polled, Some(&OWNER_WITHIN)).is_ok_and(|count| count > 0);
+    if poll(&mut polled, Some(&OWNER_WITHIN)).is_ok_and(|count| count == 0) {
+        return Err(NotInTime);
+    }
     let mut message = [0; OWNER_BYTES];
-    let read = is_told.then(|| owner_end.read_exact(&mut message));
-    read?.ok()?;
-    owner_of(message)
+    let read = owner_end.read_exact(&mut message);
+    Ok(read.ok().and_then(|()| owner_of(message)))
 }
 
 impl Process {
@@ -386,5 +398,27 @@ impl Process {
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_root_that_does_not_answer_is_known_from_one_that_is_nobody_else_s() {
+        let pipe = || {
+            let (from, to) = io::pipe().unwrap();
+            (File::from(OwnedFd::from(from)), to)
+        };
+        let (mut from, _to) = pipe();
+        assert!(owner_told(&mut from).is_err());
+        let (mut from, to) = pipe();
+        drop(to);
+        assert!(owner_told(&mut from).unwrap().is_none());
+        let (mut from, mut to) = pipe();
+        to.write_all(&owner_message(7, 8)).unwrap();
+        let owner = owner_told(&mut from).unwrap();
+        assert_eq!(owner.map(|owner| owner.ids()), Some((7, 8)));
     }
 }
