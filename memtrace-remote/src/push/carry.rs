@@ -10,7 +10,7 @@ use super::upload::{NotPut, Put, Uploads};
 use crate::objects::{Objects, Trouble, Way};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use memtrace::model::{RunInfo, RunState, WallNs};
-use memtrace::store::{Lasting, Outgoing, OutgoingPart, as_open};
+use memtrace::store::{Lasting, Looked, Outgoing, OutgoingPart, as_open};
 use object_store::ObjectStoreExt;
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -60,6 +60,7 @@ impl From<Trouble> for Hindrance {
 pub(super) struct Carry {
     pub(super) source: PathBuf,
     outgoing: Outgoing,
+    looked: Looked,
     /// Its path below the root.
     below: String,
     /// What is there, by its path in the recording, with its size; unknown before the first look.
@@ -88,6 +89,7 @@ impl Carry {
         Ok(Self {
             source: source.to_path_buf(),
             outgoing,
+            looked: Looked::default(),
             below,
             there: None,
             run_file: None,
@@ -130,10 +132,11 @@ impl Carry {
         let is_closed = info.state != RunState::Recording;
         let is_growing = is_live || self.outgoing.is_open(&info);
         self.begin(uploads, &json, &info).await?;
-        let parts = self
-            .outgoing
-            .parts()
-            .map_err(|error| self.unreadable(&error))?;
+        let parts = match is_closed {
+            true => self.outgoing.parts(),
+            false => self.outgoing.parts_again(&mut self.looked),
+        };
+        let parts = parts.map_err(|error| self.unreadable(&error))?;
         self.send_parts(uploads, progress, &parts).await?;
         if !is_closed {
             self.put_run_file(uploads, json, !is_growing).await?;

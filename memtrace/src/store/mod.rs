@@ -76,7 +76,7 @@ pub use error::StoreError;
 pub use findings::FindingsWriter;
 pub use kept::{Kept, kept, remove_recording};
 pub use newest::newest_recording;
-pub use outgoing::{Lasting, Outgoing, OutgoingPart, as_open};
+pub use outgoing::{Lasting, Looked, Outgoing, OutgoingPart, as_open};
 pub use problem::{Problem, ProblemKind};
 pub use recording::Recording;
 pub use recover::{RecoverReport, recover};

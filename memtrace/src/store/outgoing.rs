@@ -10,6 +10,7 @@ use super::layout::{DAMAGED, SPOOL, names_in, part_path, parts_of};
 use super::room::remove_empty_folders;
 use super::run_file::{RUN_FILE, contents, is_locked, open_dir, read};
 use crate::model::{FINDINGS, PlaceName, RunInfo, RunState, TABLES};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,9 @@ use std::sync::Arc;
 
 /// A table's name is no longer.
 const TABLE_NAME_BYTES_MAX: usize = 64;
+
+/// A folder that was changed so long ago shows by its time that it is changed again.
+const SETTLED_NS: i128 = 2_000_000_000;
 
 /// A recording whose files are carried somewhere else.
 #[derive(Debug)]
@@ -31,6 +35,23 @@ pub struct OutgoingPart {
     seq: u32,
     /// Bytes in it.
     pub size: u64,
+}
+
+/// What was found in folders of tables, and when those were last changed.
+#[derive(Debug, Default)]
+pub struct Looked {
+    tables: HashMap<String, (i64, Vec<OutgoingPart>)>,
+}
+
+impl Looked {
+    fn note(&mut self, table: String, modified_ns: Option<i64>, found: Vec<OutgoingPart>) {
+        // The clock of a file system has steps: what changes once more within one shows nothing.
+        let settled = jiff::Timestamp::now().as_nanosecond() - SETTLED_NS;
+        match modified_ns.filter(|&modified_ns| i128::from(modified_ns) < settled) {
+            Some(modified_ns) => self.tables.insert(table, (modified_ns, found)),
+            None => self.tables.remove(&table),
+        };
+    }
 }
 
 /// For how long a part stays as it is.
@@ -107,6 +128,15 @@ impl Outgoing {
     /// # Errors
     /// When the directory can't be listed.
     pub fn parts(&self) -> Result<Vec<OutgoingPart>, StoreError> {
+        self.parts_again(&mut Looked::default())
+    }
+
+    /// The same for whoever has looked before: of a folder to which nothing came since, and from
+    /// which nothing went, no file is looked at.
+    ///
+    /// # Errors
+    /// As [`Outgoing::parts`].
+    pub fn parts_again(&self, looked: &mut Looked) -> Result<Vec<OutgoingPart>, StoreError> {
         let mut tables: Vec<String> = names_in(&self.dir, Path::new(""))?
             .into_iter()
             .filter_map(|name| name.into_string().ok())
@@ -115,17 +145,35 @@ impl Outgoing {
         tables.sort_unstable();
         let mut parts = Vec::new();
         for table in tables {
-            // What is no folder has no parts.
-            for seq in parts_of(&self.dir, &table).unwrap_or_default() {
-                // A part of a table with a key goes when the recording is closed.
-                let Ok(inspected) = self.dir.inspect(&part_path(&table, seq)) else {
-                    continue;
-                };
-                let (table, size) = (table.clone(), inspected.size);
-                parts.push(OutgoingPart { table, seq, size });
+            let folder = self.dir.inspect(Path::new(&table)).ok();
+            let modified_ns = folder.map(|folder| folder.modified_ns);
+            match looked.tables.get(&table) {
+                Some((then_ns, known)) if Some(*then_ns) == modified_ns => {
+                    parts.extend_from_slice(known);
+                }
+                _ => {
+                    let found = self.parts_in(&table);
+                    parts.extend_from_slice(&found);
+                    looked.note(table, modified_ns, found);
+                }
             }
         }
         Ok(parts)
+    }
+
+    fn parts_in(&self, table: &str) -> Vec<OutgoingPart> {
+        // What is no folder has no parts.
+        let numbers = parts_of(&self.dir, table).unwrap_or_default();
+        let parts = numbers.into_iter().filter_map(|seq| {
+            // A part of a table with a key goes when the recording is closed.
+            let inspected = self.dir.inspect(&part_path(table, seq)).ok()?;
+            Some(OutgoingPart {
+                table: table.to_owned(),
+                seq,
+                size: inspected.size,
+            })
+        });
+        parts.collect()
     }
 
     /// Opens a part.
@@ -262,6 +310,35 @@ mod tests {
         assert!(outgoing.open_part(&parts[0]).is_ok());
         let refused = outgoing.open_part(&parts[1]).unwrap_err().to_string();
         assert!(refused.contains("link"), "{refused}");
+    }
+
+    #[test]
+    fn only_folders_that_have_changed_are_looked_through_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("mem");
+        std::fs::create_dir(&folder).unwrap();
+        let part = |number: u32| folder.join(format!("part-0000{number}.parquet"));
+        std::fs::write(part(1), "1").unwrap();
+        let outgoing = Outgoing::open(dir.path()).unwrap();
+        let mut looked = Looked::default();
+        let mut sizes = || -> Vec<u64> {
+            let parts = outgoing.parts_again(&mut looked).unwrap();
+            parts.iter().map(|part| part.size).collect()
+        };
+        assert_eq!(sizes(), [1]);
+        // At once, where the time of the folder may be the same.
+        std::fs::write(part(2), "22").unwrap();
+        assert_eq!(sizes(), [1, 2]);
+        let hour_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3_600);
+        let age = || File::open(&folder).unwrap().set_modified(hour_ago).unwrap();
+        age();
+        assert_eq!(sizes(), [1, 2]);
+        std::fs::remove_file(part(2)).unwrap();
+        age();
+        assert_eq!(sizes(), [1, 2], "by its time it is the same");
+        std::fs::write(part(3), "333").unwrap();
+        assert_eq!(sizes(), [1, 3]);
+        assert_eq!(outgoing.parts().unwrap().len(), 2);
     }
 
     #[test]
