@@ -228,10 +228,18 @@ fn most_held(report: &RunReport) -> Option<String> {
     let on = first
         .filter(|_| peak.host_count > 1)
         .map(|(held, line)| format!(", most of it on {} ({})", line.host, bytes(held)));
-    let role = peak
-        .roles
-        .first()
-        .map(|role| format!("; by role most in {} ({})", role.name, bytes(role.bytes)));
+    let role = peak.roles.first().map(|role| {
+        // Of each process its anonymous memory counts, also what it shares with the one that forked it.
+        let how = match role.bytes > peak.bytes {
+            true => ", what forks share counted in each",
+            false => "",
+        };
+        format!(
+            "; by role most in {} ({}{how})",
+            role.name,
+            bytes(role.bytes)
+        )
+    });
     Some(format!(
         "{figure}{bounds} on {} at {}{}{}.",
         counted(peak.host_count, "host", "hosts"),

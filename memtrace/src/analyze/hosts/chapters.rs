@@ -289,6 +289,11 @@ pub(super) fn peak(report: &RunReport, top: usize) -> Option<Chapter> {
             counted(peak.unsure_host_count, "host", "hosts")
         ));
     }
+    if peak.roles.iter().any(|role| role.bytes > peak.bytes) {
+        chapter.say(
+            "ABOUT is the anonymous memory of a role's processes: what forks share counts in each.",
+        );
+    }
     let shared = (peak.shared_bytes.0 > 0).then_some((None, report.host_count, peak.shared_bytes));
     let roles = peak
         .roles
