@@ -27,7 +27,12 @@ const NUMBERS: std::ops::Range<u32> = 2..1_000;
 pub fn make_room(root: &Path, place: &mut RunPlace) -> Result<PathBuf, StoreError> {
     let failed = |path: &Path, error: io::Error| StoreError::io("create", path, error);
     let mut builder = std::fs::DirBuilder::new();
-    let builder = builder.recursive(true).mode(ABOVE_MODE.as_raw_mode());
+    #[allow(
+        clippy::unnecessary_cast,
+        reason = "the bits have another type on other platforms"
+    )]
+    let mode = ABOVE_MODE.as_raw_mode() as u32;
+    let builder = builder.recursive(true).mode(mode);
     builder.create(root).map_err(|error| failed(root, error))?;
     let owner = Dir::open(root).and_then(|root| root.owner());
     let owner = owner.map_err(|error| failed(root, error))?;
