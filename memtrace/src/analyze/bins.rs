@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 pub(super) const WIDTHS_S: [i64; 5] = [1, 10, 60, 600, 3_600];
 /// A day has 86,400 seconds.
 pub(super) const BINS_MAX: usize = 100_000;
-const SECOND_NS: i64 = 1_000_000_000;
+pub(super) const SECOND_NS: i64 = 1_000_000_000;
 
 /// What is held within a bin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

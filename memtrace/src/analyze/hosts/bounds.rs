@@ -2,7 +2,7 @@
 //! anything is allocated or added up by it.
 
 use super::part::HostPart;
-use crate::analyze::bins::{BINS_MAX, WIDTHS_S};
+use crate::analyze::bins::{BINS_MAX, SECOND_NS, WIDTHS_S};
 use crate::model::{Bytes, WallNs};
 
 /// Figures of bytes are below this: those of a recording are.
@@ -13,7 +13,6 @@ const COUNT_MAX: usize = 1 << 32;
 const LIST_MAX: usize = 20_000;
 /// The end of the 22nd century, in seconds since the epoch.
 const SECONDS_MAX: i64 = 7_258_118_400;
-const SECOND_NS: i64 = 1_000_000_000;
 
 impl HostPart {
     /// The first thing that no recording says; `None` where all can be.

@@ -1,5 +1,5 @@
-//! The parts of all hosts, merged into the answer for their run. A part at a time is taken, in the
-//! order of their places; what is kept of each is bounded.
+//! The parts of all hosts, merged into the answer for their run: all of them are there at once, each
+//! of a bounded size, in the order of their places.
 
 use super::clocks::{self, KnownClock};
 use super::ends::{self, EndsOf, Silence};

@@ -10,11 +10,9 @@
 //! nothing, at any time; what it held alone is sure all the same.
 
 use super::part::HostPart;
-use crate::analyze::bins::{BINS_MAX, Bin, WIDTHS_S};
+use crate::analyze::bins::{BINS_MAX, Bin, SECOND_NS, WIDTHS_S};
 use crate::model::WallNs;
 use std::cmp::Reverse;
-
-const SECOND_NS: i64 = 1_000_000_000;
 
 /// The recordings of one host, one after the other, as they are added up.
 pub(super) struct Course<'a> {

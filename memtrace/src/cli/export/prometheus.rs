@@ -47,19 +47,30 @@ pub(super) fn export(
         return Ok(());
     };
     end_with_signals();
+    let path = write(&mut follower, dir, target, is_forced)?;
     let every = Duration::from_nanos(every.0.unsigned_abs());
-    let mut path = write(&mut follower, dir, target, is_forced)?;
+    let kept_up = keep_up(&mut follower, dir, target, every);
+    let removed = std::fs::remove_file(&path);
+    kept_up.and(removed.with_context(|| format!("failed to remove {}", path.display())))
+}
+
+/// Writes it anew so often, until the recording ends or a signal comes.
+fn keep_up(
+    follower: &mut Follower,
+    dir: &Path,
+    target: &Path,
+    every: Duration,
+) -> anyhow::Result<()> {
     loop {
         let written = Instant::now();
         while written.elapsed() < every && !is_to_end() {
             sleep(PAUSE);
         }
         if is_to_end() || follower.recorder() != Recorder::Recording {
-            break;
+            return Ok(());
         }
-        path = write(&mut follower, dir, target, true)?;
+        write(follower, dir, target, true)?;
     }
-    std::fs::remove_file(&path).with_context(|| format!("failed to remove {}", path.display()))
 }
 
 /// Writes the file as it is now. Answers where.
