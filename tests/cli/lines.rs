@@ -8,6 +8,7 @@ use std::io::{Read, Write};
 use std::os::fd::FromRawFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::process::Child;
 
 const RECORD: [&str; 5] = ["record", "--quiet", "--backend", "procfs", "-o"];
 
@@ -108,6 +109,53 @@ fn a_reader_that_has_enough_ends_the_command_as_without_memtrace() -> Result<()>
         .read_exact(&mut few)?;
     assert_eq!(&few, b"y\ny\n");
     assert_eq!(child.wait()?.code(), Some(128 + libc::SIGPIPE));
+    Ok(())
+}
+
+/// A recorder whose command has ended, and which waits for somebody to read the last of its output.
+fn closing(dir: &Path) -> Result<Child> {
+    let done = dir.join("done");
+    let script = format!("head -c 100000 /dev/zero; touch {}", done.display());
+    let mut command = recorder(&dir.join("recording"), &["--marks-from-output"], &script)?;
+    let child = command.stdout(Stdio::piped()).spawn()?;
+    while !done.exists() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    Ok(child)
+}
+
+fn interrupt(child: &Child) -> Result<()> {
+    let pid = i32::try_from(child.id())?;
+    // SAFETY: the child is not waited for yet, so the id is still its own.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
+    std::thread::sleep(Duration::from_millis(100));
+    Ok(())
+}
+
+#[test]
+fn an_interrupt_of_a_recording_that_ends_by_itself_leaves_it_closed() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let mut child = closing(dir.path())?;
+    interrupt(&child)?;
+    let mut rest = Vec::new();
+    let stdout = child.stdout.as_mut().context("a pipe")?;
+    stdout.read_to_end(&mut rest)?;
+    assert_eq!(rest.len(), 100_000);
+    assert_eq!(child.wait()?.code(), Some(0));
+    let recording = memtrace::store::Recording::open(&dir.path().join("recording"))?;
+    assert!(recording.is_closed());
+    Ok(())
+}
+
+#[test]
+fn the_second_interrupt_of_a_recording_that_ends_by_itself_ends_it_at_once() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let mut child = closing(dir.path())?;
+    interrupt(&child)?;
+    assert!(child.try_wait()?.is_none(), "the first one ends nothing");
+    interrupt(&child)?;
+    assert_eq!(child.wait()?.signal(), Some(libc::SIGINT));
     Ok(())
 }
 

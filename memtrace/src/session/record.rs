@@ -411,7 +411,7 @@ impl Session {
         let must_wait = end.storage_failure.is_some() && end.is_command_running;
         if !must_wait {
             // The collectors may have to wait, for a reader of the command's output say.
-            signals_end_us_again();
+            signals_end_us_again(end.is_asked);
         }
         // Before anything is waited for.
         self.output.tell_stall();
@@ -440,6 +440,7 @@ impl Session {
         self.info.clocks.push(clock::read());
         if let (true, Some(command)) = (must_wait, command) {
             self.info.command_exit_code = Some(outlive(command, signals).await);
+            signals_end_us_again(true);
         }
         self.info.state = RunState::Closed;
         let dir = self.output.dir().to_owned();
@@ -453,7 +454,6 @@ impl Session {
             storage_failure: end.storage_failure,
             leftovers,
         };
-        signals_end_us_again();
         progress(&self.progress(true));
         // Closing the files takes memory of its own.
         drop((self.table, self.roles, self.sections));

@@ -110,10 +110,19 @@ pub(super) fn stop_with_command(number: i32) {
 }
 
 /// From here on a signal ends memtrace, as if it had never been listened to: closing a long
-/// recording takes time, and what is on disk can be closed later.
-pub(super) fn signals_end_us_again() {
+/// recording takes time, and what is on disk can be closed later. Unless the end `is_asked` for,
+/// the first of each still asks for it: whoever sent it did not know that the recording was over.
+pub(super) fn signals_end_us_again(is_asked: bool) {
+    extern "C" fn nothing(_: libc::c_int) {}
+    // SAFETY: all zeroes is a valid sigaction, that of the default.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    if !is_asked {
+        action.sa_sigaction = nothing as *const () as libc::sighandler_t;
+        action.sa_flags = libc::SA_RESETHAND | libc::SA_RESTART;
+    }
     for number in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
-        // SAFETY: the default disposition of a signal.
-        unsafe { libc::signal(number, libc::SIG_DFL) };
+        // SAFETY: the action is valid and its handler does nothing; what was there before is not
+        // asked for.
+        unsafe { libc::sigaction(number, &raw const action, std::ptr::null_mut()) };
     }
 }

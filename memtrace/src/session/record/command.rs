@@ -34,7 +34,7 @@ pub(super) async fn outlive(command: Tgid, signals: &mut Signals) -> i32 {
         if let Request::PassOn(number) = signals.next().await {
             pass_on(number, command);
             // Nothing is left to lose: the next one ends us.
-            signals_end_us_again();
+            signals_end_us_again(true);
         }
     }
 }
