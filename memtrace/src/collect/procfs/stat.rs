@@ -82,7 +82,7 @@ impl Stat {
     /// Whether all of it has ended. Its memory went with the last thread, before anyone
     /// waits for it. A leader that ended before its other threads shows as a zombie too,
     /// but then the process goes on.
-    pub(super) fn has_ended(&self) -> bool {
+    pub(in crate::collect) fn has_ended(&self) -> bool {
         !self.has_main_thread() && self.thread_count <= 1
     }
 

@@ -21,6 +21,7 @@ mod families;
 mod files;
 mod key;
 mod layout;
+mod leaving;
 mod mappings;
 mod objects;
 mod other_mappers;

@@ -44,6 +44,14 @@ struct Mapper {
     range: (u64, u64),
 }
 
+impl Mapper {
+    /// What leads to the object while it is mapped there.
+    fn link(&self, root: &Path) -> PathBuf {
+        let (start, end) = self.range;
+        root.join(format!("{}/map_files/{start:x}-{end:x}", self.tgid))
+    }
+}
+
 /// What an object takes, as far as it is known.
 struct Taken {
     is_deleted: bool,
@@ -83,6 +91,8 @@ struct Object {
     /// The last look at it, or at where it would have been seen.
     looked: Option<BootNs>,
     written: Option<(BootNs, State)>,
+    /// What it took when it was last asked with success.
+    took: Bytes,
 }
 
 /// All that are known.
@@ -239,6 +249,19 @@ impl Objects {
         }
     }
 
+    /// Who is to be read again, since an object is not where it mapped it: it was unmapped, or lies
+    /// elsewhere; and what that took. No counter of a process that only maps it tells.
+    pub(super) fn moved(&self) -> HashMap<Upid, Bytes> {
+        let mut moved: HashMap<Upid, Bytes> = HashMap::new();
+        for object in self.objects.values() {
+            for upid in object.moved(&self.root) {
+                let bytes = moved.entry(upid).or_default();
+                *bytes = *bytes + object.took;
+            }
+        }
+        moved
+    }
+
     /// Asks every object for its size, and writes those that changed.
     pub(super) fn write(
         &mut self,
@@ -362,7 +385,18 @@ impl Object {
             has_other_mapper: None,
             looked: None,
             written: None,
+            took: Bytes(0),
         }
+    }
+
+    /// Where nobody could be asked for it, since those that mapped it map it elsewhere by now, or
+    /// no more: they.
+    fn moved(&self, root: &Path) -> impl Iterator<Item = Upid> {
+        let was_asked_in_vain =
+            matches!(&self.written, Some((_, state)) if state.allocated.is_none());
+        let mappers = self.mappers.iter().filter(move |_| was_asked_in_vain);
+        let moved = mappers.filter(move |(_, mapper)| is_missing(&mapper.link(root)));
+        moved.map(|(upid, _)| *upid)
     }
 
     /// Whether it is a file that nobody recorded maps.
@@ -374,6 +408,7 @@ impl Object {
     fn look(&mut self, root: &Path, key: Key, segment: Option<Segment>) -> State {
         let taken = self.taken(root, key, segment);
         self.is_deleted = taken.is_deleted;
+        self.took = taken.allocated.unwrap_or(self.took);
         State {
             is_deleted: taken.is_deleted,
             size: taken.size,
@@ -471,10 +506,7 @@ impl Object {
                 allocated: Some(segment.resident + segment.swapped),
                 resident: Some(segment.resident),
             });
-        let through_mappers = self.mappers.values().map(|mapper| {
-            let (start, end) = mapper.range;
-            root.join(format!("{}/map_files/{start:x}-{end:x}", mapper.tgid))
-        });
+        let through_mappers = self.mappers.values().map(|mapper| mapper.link(root));
         let through_openers = self.openers.values().flatten().cloned();
         for path in through_mappers
             .chain(through_openers)

@@ -7,6 +7,7 @@ use super::descriptors::Descriptors;
 use super::facts::{Status, statm};
 use super::files::Files;
 use super::layout::{self, LayoutReading};
+use super::leaving::Leaving;
 use super::objects::Objects;
 use super::other_mappers::OtherMappers;
 use super::pagemap::{self, Counters, Look, PageFiles};
@@ -19,7 +20,7 @@ use crate::collect::kept::TextBuffer;
 use crate::collect::stop::lock;
 use crate::collect::{Ceiling, Part, Share};
 use crate::host::clock;
-use crate::model::{BootNs, Bytes, ClockOffset, DurationNs, PssSource, Record, Upid};
+use crate::model::{BootNs, Bytes, ClockOffset, DurationNs, PssSource, Record, Tgid, Upid};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -126,6 +127,7 @@ impl WorkerOrders {
 #[derive(Debug, Default)]
 struct Known {
     last: Option<Last>,
+    tgid: Tgid,
     image: u64,
     held: Held,
     refused_at: Option<BootNs>,
@@ -179,6 +181,7 @@ pub(super) struct Worker {
     page_size: u64,
     /// Boxed: a map has room for up to twice as many as it holds.
     known: HashMap<Upid, Box<Known>>,
+    leaving: Leaving,
     cow: Arc<Mutex<Cow>>,
     backings: Backings,
     page_counts: Option<File>,
@@ -206,6 +209,7 @@ impl Worker {
             root,
             page_size,
             known: HashMap::new(),
+            leaving: Leaving::default(),
             page_counts,
             walk_ns_per_mib: WALK_NS_PER_MIB,
             buffer: TextBuffer::default(),
@@ -262,9 +266,13 @@ impl Worker {
         let scan_cost = DurationNs(clock::thread_cpu().0 - before.0);
         meter.pause()?;
         let now = clock::boot();
+        let moved = lock(&self.objects).moved();
         let mut urgent: Vec<(i64, Subject)> = subjects
             .iter()
-            .filter_map(|subject| Some((self.urgency(subject, now)?, *subject)))
+            .filter_map(|subject| {
+                let moved = moved.get(&subject.upid).copied();
+                Some((self.urgency(subject, moved, now)?, *subject))
+            })
             .collect();
         urgent.sort_by_key(|(bytes, subject)| (std::cmp::Reverse(*bytes), subject.upid));
         let all: i64 = urgent.iter().map(|(bytes, _)| *bytes).sum();
@@ -336,23 +344,42 @@ impl Worker {
                 ..held
             };
             known.is_there = true;
+            known.tgid = subject.tgid;
             if known.image != subject.image {
                 known.image = subject.image;
                 known.last = None;
             }
         }
-        self.known.retain(|_, known| known.is_there);
+        let leaving = &mut self.leaving;
+        self.known.retain(|_, known| {
+            if !known.is_there {
+                leaving.note(known.image, known.tgid);
+            }
+            known.is_there
+        });
+        self.leaving.forget_gone(&self.root, &mut self.buffer);
         *lock(&self.orders.large) = Arc::new(large);
     }
 
-    fn urgency(&self, subject: &Subject, now: BootNs) -> Option<i64> {
+    /// How many hold its anonymous pages, or can: those that are about to give them back, too.
+    fn sharers(&self, subject: &Subject) -> usize {
+        match subject.sharers() {
+            queue::UNSHARED => queue::UNSHARED,
+            recorded => recorded + self.leaving.count(subject.image),
+        }
+    }
+
+    /// `moved` is what an object takes that it maps elsewhere by now, or no more.
+    fn urgency(&self, subject: &Subject, moved: Option<Bytes>, now: BootNs) -> Option<i64> {
         let known = self.known.get(&subject.upid)?;
         let is_left_alone = known.refused_at.is_some_and(|at| (now - at).0 < REFUSED_NS);
         let has_nothing = known.held.anon + known.held.shared == Bytes(0);
         if is_left_alone || has_nothing {
             return None;
         }
-        queue::urgency(known.held, subject.sharers(), known.last.as_ref(), now)
+        let sharers = self.sharers(subject);
+        let urgency = queue::urgency(known.held, sharers, known.last.as_ref(), now);
+        urgency.max(moved.map(|bytes| bytes.0.max(1)))
     }
 
     pub(super) fn read(
@@ -406,6 +433,7 @@ impl Worker {
             moved: amount(before.distance(&counters)),
         };
         let reading = Reading::new(moment, *subject, &how, &totals, &status);
+        let sharers = self.sharers(subject);
         if let Some(known) = self.known.get_mut(&subject.upid) {
             known.last = Some(Last {
                 // What came while it was read can lie where it had been.
@@ -415,7 +443,7 @@ impl Worker {
                     copied: known.held.copied,
                 },
                 at: reading.at(),
-                sharers: subject.sharers(),
+                sharers,
                 was_coarse: source == PssSource::Pagemap && look == Look::Coarse,
             });
         }

@@ -196,6 +196,22 @@ fn a_removed_file_that_lives_on_as_a_descriptor_is_unknown_or_what_that_tells() 
 }
 
 #[test]
+fn who_has_unmapped_an_object_is_to_be_read_again() {
+    let shm = tempfile::tempdir().unwrap();
+    let mut holder = Holder::of(&shm.path().join("a"), Path::new("/nowhere"));
+    holder.read(Some(SHARED), None);
+    let took = holder.written(0).and_then(|row| row.allocated_bytes);
+    let took = took.unwrap();
+    assert!(holder.objects.moved().is_empty());
+    holder.unmap();
+    holder.written(1);
+    assert_eq!(holder.objects.moved(), HashMap::from([(UPID, took)]));
+    holder.read(None, Some(&Open::new()));
+    holder.written(2);
+    assert!(holder.objects.moved().is_empty());
+}
+
+#[test]
 fn a_file_that_a_process_shows_first_was_not_there_when_they_were_listed() {
     let (elsewhere, shm) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let there = SHARED.replace("/dev/shm", shm.path().to_str().unwrap());
