@@ -212,8 +212,7 @@ fn pinned(_: usize, bytes: usize) -> io::Result<()> {
 /// Private pages of a file, each of which is written to.
 fn copies(bytes: usize) -> io::Result<impl FnMut(usize, usize) -> io::Result<()>> {
     // SAFETY: the name is a C string.
-    let fd =
-        check(unsafe { libc::open(c"/var/tmp".as_ptr(), libc::O_TMPFILE | libc::O_RDWR, 0o600) })?;
+    let fd = check(unsafe { libc::open(c"/tmp".as_ptr(), libc::O_TMPFILE | libc::O_RDWR, 0o600) })?;
     // SAFETY: the descriptor was opened above and is nobody else's.
     let mut file = unsafe { File::from_raw_fd(fd) };
     let part = vec![0x11u8; 1 << 20];

@@ -153,7 +153,10 @@ impl Sections {
             let oldest = self.waiting[WAITING_MAX / 2].at;
             self.fold(oldest);
         }
-        self.fold(BootNs(now.0 - LAG.0));
+        // What a look that is behind has not told is on its way for longer.
+        if let Some(seen) = table.snapshot_at() {
+            self.fold(BootNs(seen.0.min(now.0 - LAG.0)));
+        }
         self.answer(table.snapshot_at(), now);
         self.forget_ended();
     }

@@ -18,7 +18,7 @@ const LAG_BYTES: i64 = 2 << 20;
 const STANDS: Duration = Duration::from_secs(1);
 /// So long reports may take in all: where they are slow, as in an emulated machine, only some of
 /// the looks are judged.
-const JUDGING: Duration = Duration::from_secs(75);
+const JUDGING: Duration = Duration::from_secs(40);
 /// Until so long before it changes: whether something was copied is looked at twice a second.
 const LOOKS: Duration = Duration::from_millis(600);
 

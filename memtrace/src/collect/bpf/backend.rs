@@ -409,7 +409,10 @@ impl Collector for BpfBackend {
             table.note_lost_lifecycle();
         }
         let cost = DurationNs(clock::thread_cpu().0 - started.0);
-        table.note_snapshot(tick.boot, cost);
+        // What was kept while the ring was full can be of the time before.
+        if !self.is_behind() {
+            table.note_snapshot(tick.boot, cost);
+        }
         result
             .and(summed)
             .and(taken)

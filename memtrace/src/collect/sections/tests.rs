@@ -79,8 +79,13 @@ impl Script {
 
     /// A turn: everybody was looked at, and what came until now is taken.
     fn turn(&mut self, at_ms: i64) {
+        self.turn_seen_until(at_ms, at_ms);
+    }
+
+    /// The same where what happened is told only until some time before.
+    fn turn_seen_until(&mut self, seen_ms: i64, at_ms: i64) {
         let cost = DurationNs(0);
-        self.table.note_snapshot(ms(at_ms), cost);
+        self.table.note_snapshot(ms(seen_ms), cost);
         self.table.write_changes(true, &mut self.rows);
         let rows = take(&mut self.rows);
         self.sections.take(&rows, &mut self.table, ms(at_ms));
@@ -120,6 +125,25 @@ fn tick(at_ms: i64) -> Tick {
         clock: ClockOffset::at(reading),
         is_keyframe: false,
     }
+}
+
+#[test]
+fn of_a_look_that_is_behind_what_is_told_later_still_counts() {
+    let mut script = Script::new();
+    let root = script.fork(None, 0);
+    let child = script.fork(Some(root), 1);
+    script.begin(root, 7, 10);
+    script.holds(child, 11, 100);
+    script.turn(20);
+    // For three seconds nothing more comes.
+    script.end(root, 7, 1_600);
+    script.ask(root, 7, 1_610);
+    script.turn_seen_until(20, 3_000);
+    assert_eq!(script.known(), []);
+    script.holds(child, 1_500, 120);
+    script.exit(child, 1_550);
+    script.turn(3_100);
+    assert_eq!(script.known(), [Some(120)]);
 }
 
 #[test]
