@@ -61,6 +61,7 @@ pub struct ProcessTable {
     declared: Vec<RoleDeclaration>,
     adoption_requests: Vec<Tgid>,
     section_news: Vec<SectionNews>,
+    killed_for: Vec<Upid>,
     ceiling: Arc<Ceiling>,
     memory: Option<Bytes>,
     peak_noise: Option<Bytes>,
@@ -515,6 +516,16 @@ impl ProcessTable {
     /// What processes told and asked of their sections since the last call.
     pub fn take_section_news(&mut self) -> Vec<SectionNews> {
         std::mem::take(&mut self.section_news)
+    }
+
+    /// Notes that the kernel killed somebody since this process asked for memory.
+    pub fn note_killed_for(&mut self, upid: Upid) {
+        self.killed_for.push(upid);
+    }
+
+    /// For whom the kernel killed somebody since the last call.
+    pub fn take_killed_for(&mut self) -> Vec<Upid> {
+        std::mem::take(&mut self.killed_for)
     }
 
     /// Notes that an event about the life of a process was lost.

@@ -112,6 +112,11 @@ impl Objects {
         };
         if is_better {
             around.at_kill = Some(row.clone());
+        } else if let Some(kept) = &mut around.at_kill
+            && later <= SEEN_LATER_NS
+        {
+            // Who had it open can be known only then.
+            kept.first_opener_upid = kept.first_opener_upid.or(row.first_opener_upid);
         }
         let Some(bytes) = row.in_memory_bytes() else {
             return;

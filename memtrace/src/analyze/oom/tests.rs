@@ -227,9 +227,11 @@ fn a_file_of_a_tmpfs_that_nobody_maps_is_named_with_who_has_it_open() {
     run.put(object(1, 20.0, 900, None));
     // Of another group, and larger than all that this one has.
     run.put(object(3, 95.0, 3_900, None));
-    run.put(object(2, 95.0, 700, Some(2)));
+    run.put(object(2, 95.0, 700, None));
     // Read once more, after the kill, and larger then than before.
-    run.put(object(2, 100.4, 1_400, Some(2)));
+    run.put(object(2, 100.4, 1_400, None));
+    // Who has it open is found last.
+    run.put(object(2, 100.6, 1_400, Some(2)));
     let analysis = run.analyzed(None);
     let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
     assert_eq!(

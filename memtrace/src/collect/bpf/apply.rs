@@ -402,10 +402,14 @@ impl Apply {
         let pages =
             |pages| (oom.has_victim != 0).then(|| Pages(pages).to_bytes(self.peaks.page_size));
         let at = boot(oom.header.boot_ns);
+        let trigger_upid = table.upid(Tgid(oom.trigger_tgid));
+        if let Some(upid) = trigger_upid {
+            table.note_killed_for(upid);
+        }
         OomRow {
             victim_upid,
             victim_comm: (oom.has_victim != 0).then(|| comm_text(&oom.victim_comm)),
-            trigger_upid: table.upid(Tgid(oom.trigger_tgid)),
+            trigger_upid,
             trigger_tgid: Some(Tgid(oom.trigger_tgid)),
             trigger_comm: Some(comm_text(&oom.trigger_comm)),
             victim_rss_anon_bytes: pages(oom.counts.anon_pages),

@@ -275,6 +275,8 @@ impl Collector for SmapsCollector {
         self.take_found(table, out);
         self.tell_refusals(tick, out);
         self.tell_left_out(tick, out);
+        let killed_for = table.take_killed_for();
+        lock(&self.orders.killed_for).extend(killed_for);
         // Of many processes a list takes its time, and the thread looks at them rarely. The next
         // turn can come twice as late as this one did.
         let since = tick.boot - std::mem::replace(&mut self.last_turn, tick.boot);

@@ -13,7 +13,7 @@ use super::objects::Objects;
 use super::subject::Subject;
 use crate::collect::stop::lock;
 use crate::host::clock;
-use crate::model::{BootNs, DurationNs};
+use crate::model::{BootNs, DurationNs, Upid};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -50,6 +50,26 @@ impl Descriptors {
             backings: Backings::new(root),
             budget: Budget::new(share, SAVED_NS, clock::boot()),
             next: BootNs(0),
+        }
+    }
+
+    /// Looks whether these have shared memory open, whatever that costs: somebody was killed since
+    /// one of them asked for memory, and it can be what a file of a tmpfs takes.
+    pub(super) fn look_at_once(
+        &mut self,
+        upids: &[Upid],
+        subjects: &[Subject],
+        objects: &Mutex<Objects>,
+    ) {
+        if upids.is_empty() {
+            return;
+        }
+        lock(objects).list(clock::boot());
+        for subject in subjects {
+            if upids.contains(&subject.upid) {
+                let open = self.open_of(subject);
+                lock(objects).note_open(subject, &open);
+            }
         }
     }
 
@@ -134,7 +154,7 @@ fn shared_bytes() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Tgid, Upid};
+    use crate::model::Tgid;
     use std::fs::File;
     use std::io::Write;
     use std::os::unix::fs::symlink;
@@ -165,6 +185,15 @@ mod tests {
         let objects = Mutex::new(Objects::new(proc.path(), proc.path()));
         descriptors.waiting = vec![subject];
         descriptors.look(&[], &objects);
+        assert_eq!(lock(&objects).first_openers(), [Some(Upid(7))]);
+        // Nothing has moved, and the budget is spent.
+        let objects = Mutex::new(Objects::new(proc.path(), proc.path()));
+        descriptors.next = BootNs(i64::MAX);
+        let other = Subject {
+            upid: Upid(8),
+            ..subject
+        };
+        descriptors.look_at_once(&[Upid(7)], &[other, subject], &objects);
         assert_eq!(lock(&objects).first_openers(), [Some(Upid(7))]);
     }
 }
