@@ -1,11 +1,14 @@
 //! Installing Debian packages that tasks need.
 
 use crate::sh;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use std::fs::File;
 use std::process::Command;
 
-/// Installs the Debian packages of a list that are missing.
+/// Installs the Debian packages of a list that are missing. Tasks that run at the same time wait for
+/// each other: apt-get gives up where another one runs.
 pub(crate) fn install(packages: &[&str]) -> Result<()> {
+    let _alone = alone()?;
     let missing: Vec<&str> = packages
         .iter()
         .copied()
@@ -27,6 +30,16 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
         )?;
     }
     Ok(())
+}
+
+/// Held by one task at a time.
+fn alone() -> Result<File> {
+    let dir = sh::target_dir();
+    std::fs::create_dir_all(&dir)?;
+    let path = dir.join("debian.lock");
+    let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    file.lock()?;
+    Ok(file)
 }
 
 /// Whether packages can be installed here: Debian, and root.
