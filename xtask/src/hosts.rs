@@ -3,13 +3,13 @@
 
 use crate::python::{GOLDEN_DIR, write_golden};
 use crate::test::RAY;
+use crate::venv::Venv;
 use crate::{debian, sh};
 use anyhow::{Result, bail};
 use std::process::Command;
 
 /// Slurm, a Java for Spark, and what makes hosts of namespaces.
 const PACKAGES: &[&str] = &[
-    "python3-venv",
     "slurmctld",
     "slurmd",
     "slurm-client",
@@ -38,36 +38,30 @@ pub(crate) struct Args {
 
 /// Tries and checks.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let venv = sh::target_dir().join("hosts");
-    let bin = venv.join("bin");
-    let python = bin.join("python3");
+    let venv = Venv::named("hosts");
     let tests = sh::root().join("tests/hosts");
-    let pip = || {
-        let mut pip = Command::new(&python);
-        pip.args(["-m", "pip", "install", "--quiet"]);
-        pip
-    };
     if args.install_tools {
         debian::install(PACKAGES)?;
-        if !python.exists() {
-            sh::run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
-        }
-        sh::run(pip().args(RAY).args(READERS))?;
+        venv.install(RAY.iter().chain(READERS))?;
     }
     for tool in ["slurmctld", "slurmd", "sbatch", "java", "ip"] {
         if sh::find_in_path(tool).is_none() {
             bail!("there is no {tool}; run `cargo xtask hosts --install-tools`");
         }
     }
-    if sh::capture(Command::new(&python).args(["-c", "import ray, pyspark, pytest"])).is_err() {
+    if sh::capture(venv.python().args(["-c", "import ray, pyspark, pytest"])).is_err() {
         bail!(
             "{} has no Ray, Spark or pytest; run `cargo xtask hosts --install-tools`",
-            venv.display()
+            venv.dir().display()
         );
     }
     // Tried is what was installed: the sources may have changed since.
     let package = sh::root().join("python");
-    sh::run(pip().args(["--no-deps", "--force-reinstall"]).arg(&package))?;
+    sh::run(
+        venv.pip_install()
+            .args(["--no-deps", "--force-reinstall"])
+            .arg(&package),
+    )?;
     let mut build = sh::cargo();
     let words = [
         "build",
@@ -79,9 +73,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         "--bins",
     ];
     sh::run(build.args(words).current_dir(sh::root()))?;
-    let golden = venv.join("golden");
+    let golden = venv.dir().join("golden");
     write_golden(&golden)?;
-    let mut test = Command::new(bin.join("pytest"));
+    let mut test = Command::new(venv.program("pytest"));
     test.args(["--quiet", "-rP"])
         .env(GOLDEN_DIR, &golden)
         .env("MEMTRACE_PROGRAM", sh::target_dir().join("debug/memtrace"))
@@ -95,7 +89,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ("ruff", &["check"]),
         ("ruff", &["format", "--check"]),
     ] {
-        let mut check = Command::new(bin.join(program));
+        let mut check = Command::new(venv.program(program));
         sh::run(check.args(words).current_dir(&tests))?;
     }
     Ok(())

@@ -5,10 +5,10 @@
 //! from a rustup nightly with rust-src.
 
 use crate::compiler::Compiler;
+use crate::venv::Venv;
 use crate::{debian, sh};
 use anyhow::{Context, Result, bail};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
 const TARGET: &str = "aarch64-apple-darwin";
 const ZIG: &str = "ziglang==0.15.1";
@@ -23,22 +23,21 @@ pub(crate) struct Args {
 
 /// Checks.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let venv = sh::target_dir().join("zig");
-    let python = venv.join("bin/python3");
+    let venv = Venv::named("zig");
     if args.install_tools {
-        debian::install(&["rustc-web", "rust-web-src", "python3-venv"])?;
-        install_zig(&venv, &python)?;
+        debian::install(&["rustc-web", "rust-web-src"])?;
+        venv.install([ZIG])?;
     }
-    let has_zig = sh::capture(Command::new(&python).args(["-m", "ziglang", "version"])).is_ok();
+    let has_zig = sh::capture(venv.python().args(["-m", "ziglang", "version"])).is_ok();
     if !has_zig {
         bail!(
             "{} has no zig; run `cargo xtask macos --install-tools`",
-            venv.display()
+            venv.dir().display()
         );
     }
     let compiler = Compiler::find(None, None)?;
-    let cc = wrapper(&venv, &python, "cc", "cc -target aarch64-macos")?;
-    let ar = wrapper(&venv, &python, "ar", "ar")?;
+    let cc = wrapper(&venv, "cc", "cc -target aarch64-macos")?;
+    let ar = wrapper(&venv, "ar", "ar")?;
     let underscored = TARGET.replace('-', "_");
     sh::run(
         compiler
@@ -55,17 +54,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn install_zig(venv: &Path, python: &Path) -> Result<()> {
-    if !python.exists() {
-        sh::run(Command::new("python3").args(["-m", "venv"]).arg(venv))?;
-    }
-    sh::run(Command::new(python).args(["-m", "pip", "install", "--quiet", ZIG]))
-}
-
 /// A program that calls zig without the options that Apple's compiler knows and zig does
 /// not: the cc crate passes them for every Apple target.
-fn wrapper(venv: &Path, python: &Path, name: &str, command: &str) -> Result<PathBuf> {
-    let path = venv.join(format!("{name}-for-macos"));
+fn wrapper(venv: &Venv, name: &str, command: &str) -> Result<PathBuf> {
+    let path = venv.dir().join(format!("{name}-for-macos"));
     let script = format!(
         r#"#!/bin/sh
 # Written by cargo xtask macos.
@@ -81,7 +73,7 @@ for argument do
 done
 exec '{}' -m ziglang {command} "$@"
 "#,
-        python.display()
+        venv.program("python3").display()
     );
     std::fs::write(&path, script).with_context(|| format!("failed to write {}", path.display()))?;
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);

@@ -19,6 +19,7 @@ mod rooms;
 mod schema;
 mod sh;
 mod test;
+mod venv;
 mod vm;
 
 use clap::{Parser, Subcommand};

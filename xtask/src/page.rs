@@ -1,17 +1,13 @@
 //! `cargo xtask page`: checks the types of the HTML page's script, and tries the page in a browser.
 
 use crate::python::{GOLDEN_DIR, write_golden};
+use crate::venv::Venv;
 use crate::{debian, sh};
 use anyhow::{Result, bail};
 use std::process::Command;
 
 /// A browser without a window of its own, and a type checker for JavaScript.
-const PACKAGES: &[&str] = &[
-    "python3-venv",
-    "chromium",
-    "node-typescript",
-    "fonts-dejavu-core",
-];
+const PACKAGES: &[&str] = &["chromium", "node-typescript", "fonts-dejavu-core"];
 /// What drives the browser, and what checks the code that does.
 const DRIVERS: &[&str] = &["pytest", "playwright", "mypy", "ruff"];
 
@@ -32,36 +28,31 @@ pub(crate) struct Args {
 
 /// Checks and tests.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let venv = sh::target_dir().join("page");
-    let bin = venv.join("bin");
+    let venv = Venv::named("page");
     let sources = sh::root().join("memtrace/src/page/script");
     let tests = sh::root().join("tests/page");
     if args.install_tools {
         debian::install(PACKAGES)?;
-        if !bin.join("python3").exists() {
-            sh::run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
-        }
-        let mut pip = Command::new(bin.join("python3"));
-        sh::run(pip.args(["-m", "pip", "install", "--quiet"]).args(DRIVERS))?;
+        venv.install(DRIVERS)?;
     }
     for tool in ["tsc", "chromium"] {
         if sh::find_in_path(tool).is_none() {
             bail!("there is no {tool}; run `cargo xtask page --install-tools`");
         }
     }
-    if sh::capture(Command::new(bin.join("pytest")).arg("--version")).is_err() {
+    if sh::capture(Command::new(venv.program("pytest")).arg("--version")).is_err() {
         bail!(
             "{} has no pytest; run `cargo xtask page --install-tools`",
-            venv.display()
+            venv.dir().display()
         );
     }
     sh::run(Command::new("tsc").arg("--project").arg(&sources))?;
     let mut build = sh::cargo();
     let words = ["build", "--locked", "--package", "memtrace", "--bins"];
     sh::run(build.args(words).current_dir(sh::root()))?;
-    let golden = venv.join("golden");
+    let golden = venv.dir().join("golden");
     write_golden(&golden)?;
-    let mut test = Command::new(bin.join("pytest"));
+    let mut test = Command::new(venv.program("pytest"));
     test.args(["--quiet", "-rP"])
         .env(GOLDEN_DIR, &golden)
         .env("MEMTRACE_PROGRAM", sh::target_dir().join("debug/memtrace"))
@@ -78,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ("ruff", &["check"]),
         ("ruff", &["format", "--check"]),
     ] {
-        let mut check = Command::new(bin.join(program));
+        let mut check = Command::new(venv.program(program));
         sh::run(check.args(words).current_dir(&tests))?;
     }
     Ok(())

@@ -1,7 +1,8 @@
 //! `cargo xtask python`: tests the Python package with the machine's Python, in an
 //! environment of its own, installed as a user installs it, and checks the code of the lab.
 
-use crate::{debian, sh};
+use crate::sh;
+use crate::venv::Venv;
 use anyhow::{Result, bail};
 use std::path::Path;
 use std::process::Command;
@@ -25,34 +26,29 @@ pub(crate) struct Args {
 
 /// Tests and checks.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let venv = sh::target_dir().join("python");
-    let bin = venv.join("bin");
+    let venv = Venv::named("python");
     let package = sh::root().join("python");
     if args.install_tools {
-        debian::install(&["python3-venv"])?;
-        if !bin.join("python3").exists() {
-            sh::run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
-        }
         let with_tests = format!("{}[test]", package.display());
-        sh::run(pip(&bin).args(CHECKERS).arg(with_tests))?;
+        venv.install(CHECKERS.iter().copied().chain([with_tests.as_str()]))?;
     }
-    let has_tests = sh::capture(Command::new(bin.join("pytest")).arg("--version")).is_ok();
+    let has_tests = sh::capture(Command::new(venv.program("pytest")).arg("--version")).is_ok();
     if !has_tests {
         bail!(
             "{} has no pytest; run `cargo xtask python --install-tools`",
-            venv.display()
+            venv.dir().display()
         );
     }
     // What is tested is what was installed: the sources may have changed since.
     sh::run(
-        pip(&bin)
+        venv.pip_install()
             .args(["--no-deps", "--force-reinstall"])
             .arg(&package),
     )?;
-    let golden = venv.join("golden");
+    let golden = venv.dir().join("golden");
     write_golden(&golden)?;
     let run_in = |dir: &Path, program: &str, words: &[&str]| {
-        let mut command = Command::new(bin.join(program));
+        let mut command = Command::new(venv.program(program));
         sh::run(
             command
                 .args(words)
@@ -95,10 +91,4 @@ pub(crate) fn write_golden(dir: &Path) -> Result<()> {
         Some(_) => Ok(()),
         None => bail!("{WRITES_GOLDEN} wrote no recordings"),
     }
-}
-
-fn pip(bin: &Path) -> Command {
-    let mut pip = Command::new(bin.join("python3"));
-    pip.args(["-m", "pip", "install", "--quiet"]);
-    pip
 }

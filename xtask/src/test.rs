@@ -5,11 +5,11 @@
 //! `memtrace-needs` program of the tests crate tries each need. What is missing is left
 //! out by name, so that it counts as skipped and never as passed.
 
-use crate::{debian, sh};
+use crate::sh;
+use crate::venv::Venv;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::process::Command;
 
 /// The Ray that roles are tested with, and what its test needs.
@@ -139,19 +139,11 @@ fn named(name: &str) -> Args {
 
 /// Ray in an environment of its own, as the tests of roles look for it.
 fn install_ray() -> Result<()> {
-    let venv = sh::target_dir().join("ray");
-    let python = venv.join("bin/python3");
-    let has_ray =
-        |python: &Path| sh::capture(Command::new(python).args(["-c", "import ray, numpy"])).is_ok();
-    if has_ray(&python) {
+    let venv = Venv::named("ray");
+    if sh::capture(venv.python().args(["-c", "import ray, numpy"])).is_ok() {
         return Ok(());
     }
-    if debian::can_install() {
-        debian::install(&["python3-venv"])?;
-    }
-    sh::run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
-    let pip = ["-m", "pip", "install", "--quiet"];
-    sh::run(Command::new(&python).args(pip).args(RAY))
+    venv.install(RAY)
 }
 
 fn at_root() -> Command {
