@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod attribution;
+mod carried;
 mod cost;
 mod day;
 mod disk;
@@ -83,6 +84,7 @@ const BENCHES: &[&[Bench]] = &[
     disk::BENCHES,
     reading::BENCHES,
     hosts::BENCHES,
+    carried::BENCHES,
     traces::BENCHES,
     day::BENCHES,
 ];
