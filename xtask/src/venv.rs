@@ -47,7 +47,8 @@ impl Venv {
         &self,
         packages: impl IntoIterator<Item = T>,
     ) -> Result<()> {
-        if !self.program("python3").exists() {
+        // Without python3-venv there is a Python in it, and nothing else.
+        if !self.program("pip").exists() {
             if debian::can_install() {
                 debian::install(&["python3-venv"])?;
             }

@@ -75,6 +75,8 @@ pub struct ProcessTable {
 /// How many ended processes are kept for late news. More end in one tick only in a fork
 /// storm, whose processes are no OOM killer's choice.
 const RECENTLY_ENDED_MAX: usize = 512;
+/// So many wait for whoever takes them, if anybody does.
+const KILLED_FOR_MAX: usize = 64;
 
 impl ProcessTable {
     /// The process that has this process id now.
@@ -520,7 +522,9 @@ impl ProcessTable {
 
     /// Notes that the kernel killed somebody since this process asked for memory.
     pub fn note_killed_for(&mut self, upid: Upid) {
-        self.killed_for.push(upid);
+        if self.killed_for.len() < KILLED_FOR_MAX {
+            self.killed_for.push(upid);
+        }
     }
 
     /// For whom the kernel killed somebody since the last call.

@@ -4,7 +4,8 @@
 //! The same sum that a reader makes of the recording: rows of `mem` as step functions, those
 //! of all descendants added up. Rows come a little out of order (a maximum is told when RSS
 //! has fallen from it), and begins after rows that are later than they, so both wait before
-//! they are folded into the sums: until a question needs them, or for [`LAG`] at most.
+//! they are folded into the sums: until a question needs them, or for [`LAG`] and until the next
+//! whole look.
 
 use super::{ProcessTable, Reply, SectionNews};
 use crate::model::{

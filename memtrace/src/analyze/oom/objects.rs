@@ -63,6 +63,8 @@ pub(super) struct Objects {
 #[derive(Default)]
 struct ObjectReadings {
     at_kill: Option<ShmObjectRow>,
+    /// Who was seen to have it open only after the kill.
+    later_opener: Option<Upid>,
     before: Vec<Option<Bytes>>,
 }
 
@@ -112,11 +114,9 @@ impl Objects {
         };
         if is_better {
             around.at_kill = Some(row.clone());
-        } else if let Some(kept) = &mut around.at_kill
-            && later <= SEEN_LATER_NS
-        {
-            // Who had it open can be known only then.
-            kept.first_opener_upid = kept.first_opener_upid.or(row.first_opener_upid);
+        }
+        if (0..=SEEN_LATER_NS).contains(&later) {
+            around.later_opener = around.later_opener.or(row.first_opener_upid);
         }
         let Some(bytes) = row.in_memory_bytes() else {
             return;
@@ -186,19 +186,26 @@ impl Objects {
                 (Some(_), None) => Charged::Unknown,
             }
         };
+        // Who began later can have opened it since.
+        let lived = |upid: &Upid| {
+            let place = table.find(*upid);
+            place.is_some_and(|place| table.processes[place].start.boot_ns <= kill.boot_ns)
+        };
         let all = self.at.values().filter_map(|around| {
-            let row = around.at_kill.as_ref()?;
+            let mut row = around.at_kill.clone()?;
+            let later = around.later_opener.filter(lived);
+            row.first_opener_upid = row.first_opener_upid.or(later);
             let bytes = row.in_memory_bytes()?;
             let before = around.before.get(window).copied().flatten();
             let before = before.unwrap_or(Bytes(0));
             let own = bytes - before;
-            let least = match charged(row) {
+            let least = match charged(&row) {
                 Charged::Known(true) => Bytes(1),
                 Charged::Known(false) => return None,
                 Charged::Unknown if own.0 > grown.0 + grown.0 / SLACK_PART => return None,
                 Charged::Unknown => Bytes(grown.0 / GOOD_PART),
             };
-            let is_known = charged(row) == Charged::Known(true);
+            let is_known = charged(&row) == Charged::Known(true);
             (own >= least).then_some((is_known && own.0 >= grown.0 / GOOD_PART, own, bytes, row))
         });
         let (_, grown_bytes, bytes, row) =

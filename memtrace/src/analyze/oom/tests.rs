@@ -230,8 +230,12 @@ fn a_file_of_a_tmpfs_that_nobody_maps_is_named_with_who_has_it_open() {
     run.put(object(2, 95.0, 700, None));
     // Read once more, after the kill, and larger then than before.
     run.put(object(2, 100.4, 1_400, None));
-    // Who has it open is found last.
+    // Who has it open is found last. The other one was opened by a process that is new.
     run.put(object(2, 100.6, 1_400, Some(2)));
+    run.process(9, Some(1), 101.0, "worker");
+    run.edit(9, |process| process.cgroup = Some(POD.into()));
+    run.put(object(4, 95.0, 1_450, None));
+    run.put(object(4, 102.0, 1_450, Some(9)));
     let analysis = run.analyzed(None);
     let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
     assert_eq!(

@@ -200,14 +200,19 @@ impl SmapsCollector {
         }
     }
 
-    fn tell_who_is_there(&self, table: &ProcessTable) {
-        let subjects = table.processes().map(|process| Subject {
+    fn subject(&self, table: &ProcessTable, process: &Process) -> Subject {
+        Subject {
             upid: process.row().upid,
             tgid: process.row().tgid,
             image: process.image(),
             is_unshared: self.is_unshared(table, process),
             image_count: table.image_count(process),
-        });
+        }
+    }
+
+    fn tell_who_is_there(&self, table: &ProcessTable) {
+        let processes = table.processes();
+        let subjects = processes.map(|process| self.subject(table, process));
         let subjects = Arc::new(subjects.collect());
         *lock(&self.orders.subjects) = subjects;
     }
@@ -275,7 +280,9 @@ impl Collector for SmapsCollector {
         self.take_found(table, out);
         self.tell_refusals(tick, out);
         self.tell_left_out(tick, out);
-        let killed_for = table.take_killed_for();
+        let killed_for = table.take_killed_for().into_iter();
+        let killed_for =
+            killed_for.filter_map(|upid| Some(self.subject(table, table.process(upid)?)));
         lock(&self.orders.killed_for).extend(killed_for);
         // Of many processes a list takes its time, and the thread looks at them rarely. The next
         // turn can come twice as late as this one did.

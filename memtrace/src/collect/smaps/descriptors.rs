@@ -13,7 +13,7 @@ use super::objects::Objects;
 use super::subject::Subject;
 use crate::collect::stop::lock;
 use crate::host::clock;
-use crate::model::{BootNs, DurationNs, Upid};
+use crate::model::{BootNs, DurationNs};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -24,6 +24,8 @@ const MOVED_BYTES: u64 = 16 << 20;
 const MOVED_PART: u64 = 32;
 /// One look goes on for no longer than this.
 const LOOK_NS: i64 = 5_000_000;
+/// One that can't wait, for no longer than this.
+const AT_ONCE_NS: i64 = 50_000_000;
 /// What may be spent is saved up for so long: enough for some hundred processes at once.
 const SAVED_NS: f64 = 30e9;
 
@@ -53,24 +55,21 @@ impl Descriptors {
         }
     }
 
-    /// Looks whether these have shared memory open, whatever that costs: somebody was killed since
-    /// one of them asked for memory, and it can be what a file of a tmpfs takes.
-    pub(super) fn look_at_once(
-        &mut self,
-        upids: &[Upid],
-        subjects: &[Subject],
-        objects: &Mutex<Objects>,
-    ) {
-        if upids.is_empty() {
+    /// Looks whether these have shared memory open before it is their turn: somebody was killed
+    /// since one of them asked for memory, and it can be what a file of a tmpfs takes. What that
+    /// costs, later looks save.
+    pub(super) fn look_at_once(&mut self, subjects: &[Subject], objects: &Mutex<Objects>) {
+        if subjects.is_empty() {
             return;
         }
-        lock(objects).list(clock::boot());
+        let before = clock::thread_cpu();
+        let now = clock::boot();
+        lock(objects).list(now);
         for subject in subjects {
-            if upids.contains(&subject.upid) {
-                let open = self.open_of(subject);
-                lock(objects).note_open(subject, &open);
-            }
+            let open = self.open_of(subject, now + DurationNs(AT_ONCE_NS));
+            lock(objects).note_open(subject, &open);
         }
+        self.spend(before);
     }
 
     /// Looks who has shared memory open, if there is reason to.
@@ -88,9 +87,14 @@ impl Descriptors {
         while clock::boot() < until
             && let Some(subject) = self.waiting.pop()
         {
-            let open = self.open_of(&subject);
+            let open = self.open_of(&subject, BootNs(i64::MAX));
             lock(objects).note_open(&subject, &open);
         }
+        self.spend(before);
+    }
+
+    /// Takes what was used since then from what may be.
+    fn spend(&mut self, before: DurationNs) {
         let cost = DurationNs(clock::thread_cpu().0 - before.0);
         let now = clock::boot();
         if let Some(rest) = self.budget.spend(cost, now) {
@@ -112,10 +116,14 @@ impl Descriptors {
         has_moved
     }
 
-    fn open_of(&mut self, subject: &Subject) -> Open {
+    /// What a process has open, as far as it is known until then.
+    fn open_of(&mut self, subject: &Subject, until: BootNs) -> Open {
         let mut open = Open::new();
         let dir = self.root.join(format!("{}/fd", subject.tgid));
         for descriptor in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+            if clock::boot() >= until {
+                break;
+            }
             let way = descriptor.path();
             let Ok(target) = std::fs::read_link(&way) else {
                 continue;
@@ -154,7 +162,7 @@ fn shared_bytes() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Tgid;
+    use crate::model::{Tgid, Upid};
     use std::fs::File;
     use std::io::Write;
     use std::os::unix::fs::symlink;
@@ -179,7 +187,7 @@ mod tests {
             image_count: 1,
             is_unshared: false,
         };
-        let open = descriptors.open_of(&subject);
+        let open = descriptors.open_of(&subject, BootNs(i64::MAX));
         let ways: Vec<_> = open.values().collect();
         assert_eq!(ways, [&dir.join("3")]);
         let objects = Mutex::new(Objects::new(proc.path(), proc.path()));
@@ -189,11 +197,9 @@ mod tests {
         // Nothing has moved, and the budget is spent.
         let objects = Mutex::new(Objects::new(proc.path(), proc.path()));
         descriptors.next = BootNs(i64::MAX);
-        let other = Subject {
-            upid: Upid(8),
-            ..subject
-        };
-        descriptors.look_at_once(&[Upid(7)], &[other, subject], &objects);
+        descriptors.look(&[subject], &objects);
+        assert_eq!(lock(&objects).first_openers(), []);
+        descriptors.look_at_once(&[subject], &objects);
         assert_eq!(lock(&objects).first_openers(), [Some(Upid(7))]);
     }
 }

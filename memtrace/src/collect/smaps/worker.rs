@@ -111,7 +111,7 @@ fn moment() -> (BootNs, ClockOffset) {
 pub(super) struct WorkerOrders {
     pub(super) subjects: Mutex<Arc<Vec<Subject>>>,
     /// For whom somebody was killed: what they have open is looked at before all else.
-    pub(super) killed_for: Mutex<Vec<Upid>>,
+    pub(super) killed_for: Mutex<Vec<Subject>>,
     /// When the thread looks at them next, on the boot clock.
     pub(super) next_scan_ns: AtomicI64,
     /// Those that held much at the last look, and how much.
@@ -225,10 +225,9 @@ impl Worker {
         let teller = self.teller.clone();
         let mut descriptors = Descriptors::new(&self.root, share * SCAN_PART);
         let glance = move || {
-            let subjects = teller.orders.subjects();
             let killed_for = std::mem::take(&mut *lock(&teller.orders.killed_for));
-            descriptors.look_at_once(&killed_for, &subjects, &objects);
-            descriptors.look(&subjects, &objects);
+            descriptors.look_at_once(&killed_for, &objects);
+            descriptors.look(&teller.orders.subjects(), &objects);
             let (now, clock) = moment();
             let mut rows = Vec::new();
             lock(&objects).glance(now, clock, &mut rows);
